@@ -1,0 +1,26 @@
+//! Every bound on what a file may ask of this process, in one place.
+
+/// Largest single metadata block read at once, bytes (a fractal heap's direct block may be this large).
+pub const METADATA_BLOCK_MAX: u64 = 64 << 20;
+/// Largest object header chunk, bytes.
+pub const OBJECT_HEADER_CHUNK_MAX: u64 = 16 << 20;
+/// Continuation blocks followed for one object header.
+pub const OBJECT_HEADER_CHUNKS_MAX: usize = 4096;
+/// Messages in one object header.
+pub const OBJECT_HEADER_MESSAGES_MAX: usize = 1 << 20;
+/// Depth of nested datatypes.
+pub const DATATYPE_DEPTH_MAX: usize = 32;
+/// Members of one compound or enumeration datatype.
+pub const DATATYPE_MEMBERS_MAX: usize = 65_535;
+/// Rank of a dataspace.
+pub const RANK_MAX: usize = 32;
+/// Filters in one pipeline.
+pub const FILTERS_MAX: usize = 32;
+/// Depth of any on-disk tree.
+pub const TREE_DEPTH_MAX: usize = 64;
+/// Decoded chunk, bytes; a larger one is refused.
+pub const CHUNK_BYTES_MAX: u64 = 4 << 30;
+/// Hops of soft or external links when one name is resolved.
+pub const LINK_HOPS_MAX: usize = 16;
+/// Depth of virtual datasets that are sources of virtual datasets.
+pub const VIRTUAL_DEPTH_MAX: usize = 16;

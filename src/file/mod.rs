@@ -1,0 +1,44 @@
+//! Bytes at offsets, with no HDF5 meaning: the driver trait and its implementations.
+
+pub mod confined;
+pub mod memory;
+pub mod posix;
+
+use std::io;
+use std::time::SystemTime;
+
+/// Which file this is, whatever name it was opened by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// Device number.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+}
+
+/// What is known of the backing file beside its bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Status {
+    /// Which file it is.
+    pub identity: Identity,
+    /// Length in bytes.
+    pub len: u64,
+    /// Last access.
+    pub atime: SystemTime,
+    /// Last change of content.
+    pub mtime: SystemTime,
+    /// Last change of status.
+    pub ctime: SystemTime,
+}
+
+/// A file as the engine sees it. Offsets are absolute bytes.
+pub trait FileDriver: Send + Sync {
+    /// Identity, length and times now.
+    fn status(&self) -> io::Result<Status>;
+
+    /// Fills the front of `buf` from `offset`; returns the bytes read, less than asked only at end of file.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Tells the system that `len` bytes from `offset` will be read soon.
+    fn advise(&self, _offset: u64, _len: u64) {}
+}

@@ -1,0 +1,74 @@
+//! Driver over an open file descriptor, read with `pread`.
+
+use super::{FileDriver, Identity, Status};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// A regular file (or block device) of the host.
+#[derive(Debug)]
+pub struct PosixFile {
+    file: File,
+}
+
+impl PosixFile {
+    /// Opens `path` read-only.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::from_file(File::open(path)?)
+    }
+
+    /// Wraps an open descriptor; a directory, pipe or socket is refused.
+    pub fn from_file(file: File) -> io::Result<Self> {
+        use std::os::unix::fs::FileTypeExt;
+        let kind = file.metadata()?.file_type();
+        if kind.is_dir() {
+            return Err(io::Error::from_raw_os_error(libc::EISDIR));
+        }
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        Ok(PosixFile { file })
+    }
+}
+
+fn time(sec: i64, nsec: i64) -> SystemTime {
+    let nanos = Duration::from_nanos(u64::try_from(nsec).unwrap_or(0));
+    let whole = Duration::from_secs(sec.unsigned_abs());
+    let base = if sec >= 0 { SystemTime::UNIX_EPOCH.checked_add(whole) } else { SystemTime::UNIX_EPOCH.checked_sub(whole) };
+    base.and_then(|t| t.checked_add(nanos)).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+impl FileDriver for PosixFile {
+    fn status(&self) -> io::Result<Status> {
+        let m = self.file.metadata()?;
+        Ok(Status {
+            identity: Identity { device: m.dev(), inode: m.ino() },
+            len: m.len(),
+            atime: time(m.atime(), m.atime_nsec()),
+            mtime: time(m.mtime(), m.mtime_nsec()),
+            ctime: time(m.ctime(), m.ctime_nsec()),
+        })
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = buf.get_mut(done..).filter(|r| !r.is_empty()) {
+            match self.file.read_at(rest, offset.saturating_add(done as u64)) {
+                Ok(0) => break,
+                Ok(n) => done = done.saturating_add(n),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    fn advise(&self, offset: u64, len: u64) {
+        let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
+        // A hint: its failure changes nothing.
+        let _ = nix::fcntl::posix_fadvise(self.file.as_fd(), offset, len, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_WILLNEED);
+    }
+}

@@ -1,0 +1,64 @@
+//! The filter pipeline (H5Z): decoding of stored chunk bytes.
+
+use std::borrow::Cow;
+
+/// Why a filter could not decode.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FilterError {
+    /// The bytes are not what the filter writes.
+    #[error("filter {filter}: {detail}")]
+    Corrupt {
+        /// Name of the filter.
+        filter: &'static str,
+        /// What is wrong.
+        detail: Cow<'static, str>,
+    },
+    /// No implementation here.
+    #[error("filter {id} ({name}) is not supported")]
+    Unknown {
+        /// Registered filter identifier.
+        id: u16,
+        /// Name stored in the file, or the registered one.
+        name: String,
+    },
+    /// A variant of a known filter that is not supported.
+    #[error("filter {filter}: unsupported {detail}")]
+    Unsupported {
+        /// Name of the filter.
+        filter: &'static str,
+        /// What is not supported.
+        detail: Cow<'static, str>,
+    },
+    /// Output would exceed what the chunk may hold.
+    #[error("filter {filter}: output exceeds {limit} bytes")]
+    TooLarge {
+        /// Name of the filter.
+        filter: &'static str,
+        /// The bound, bytes.
+        limit: usize,
+    },
+}
+
+impl FilterError {
+    /// Corrupt input of `filter`.
+    pub fn corrupt(filter: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
+        FilterError::Corrupt { filter, detail: detail.into() }
+    }
+
+    /// Unsupported variant of `filter`.
+    pub fn unsupported(filter: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
+        FilterError::Unsupported { filter, detail: detail.into() }
+    }
+}
+
+/// What every filter is told. `limit` bounds its output (bytes): more is [`FilterError::TooLarge`],
+/// and nothing is allocated on the word of the input alone.
+#[derive(Debug, Clone, Copy)]
+pub struct Params<'a> {
+    /// Client data values stored in the pipeline message.
+    pub cd_values: &'a [u32],
+    /// Bytes the output is expected to have (the chunk's size): a hint for one exact allocation.
+    pub expected: usize,
+    /// Most bytes the output may have.
+    pub limit: usize,
+}

@@ -1,0 +1,1 @@
+//! Object header messages, one file each (H5.format.4.0, "Data Object Header Messages").

@@ -1,0 +1,9 @@
+//! The file format as a pure codec: bytes to structs and back, lossless, no I/O.
+//!
+//! One structure, one file: its layout in the doc comment, its decoder and its encoder.
+
+pub mod codec;
+pub mod message;
+pub mod superblock;
+
+pub use codec::{Context, Reader, Writer};

@@ -1,0 +1,15 @@
+//! h5dir: an HDF5 engine in safe Rust and the file system that shows it.
+//!
+//! Layers import downwards only (`tests/tidy.rs` checks it):
+//!
+//! ```text
+//! cli, config > fuse > fs > connector > dataset > {container, filter} > meta > {format | file} > base
+//! ```
+
+pub mod base;
+pub mod container;
+pub mod dataset;
+pub mod file;
+pub mod filter;
+pub mod format;
+pub mod meta;

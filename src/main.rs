@@ -1,0 +1,3 @@
+//! The `h5dir` command.
+
+fn main() {}
