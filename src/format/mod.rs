@@ -4,6 +4,7 @@
 
 pub mod codec;
 pub mod message;
+pub mod object_header;
 pub mod superblock;
 
 pub use codec::{Context, Reader, Writer};
