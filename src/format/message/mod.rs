@@ -1,1 +1,7 @@
 //! Object header messages, one file each (H5.format.4.0, "Data Object Header Messages").
+
+pub mod attribute;
+pub mod dataspace;
+pub mod external_files;
+pub mod fill_value;
+pub mod times;
