@@ -1,3 +1,8 @@
 //! Dataset storage (H5D): layouts, chunk grid, chunk cache, chunk indexes.
 
 pub mod chunk;
+pub mod chunked;
+pub mod environment;
+pub mod external;
+pub mod fill;
+pub mod storage;

@@ -2,6 +2,7 @@
 //!
 //! `fuse` translates kernel requests to [`Operations`] and back and decides nothing.
 
+pub mod name;
 pub mod types;
 
 pub use types::{Attr, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};

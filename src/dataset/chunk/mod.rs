@@ -1,4 +1,6 @@
 //! Chunked storage: grid, cache, spill file, pieces of a request.
 
 pub mod cache;
+pub mod map;
+pub mod pieces;
 pub mod spill;
