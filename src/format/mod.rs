@@ -2,6 +2,7 @@
 //!
 //! One structure, one file: its layout in the doc comment, its decoder and its encoder.
 
+pub mod btree2;
 pub mod codec;
 pub mod message;
 pub mod superblock;
