@@ -4,6 +4,7 @@
 
 pub mod btree2;
 pub mod codec;
+pub mod fractal_heap;
 pub mod message;
 pub mod superblock;
 
