@@ -3,3 +3,6 @@
 pub mod btree2;
 pub mod extent;
 pub mod fractal_heap;
+pub mod global_heap;
+pub mod local_heap;
+pub mod shared_messages;

@@ -5,7 +5,10 @@
 pub mod btree2;
 pub mod codec;
 pub mod fractal_heap;
+pub mod global_heap;
+pub mod local_heap;
 pub mod message;
+pub mod shared_message;
 pub mod superblock;
 
 pub use codec::{Context, Reader, Writer};
