@@ -3,9 +3,14 @@
 //! One structure, one file: its layout in the doc comment, its decoder and its encoder.
 
 pub mod cache_image;
+pub mod btree2;
 pub mod codec;
+pub mod fractal_heap;
+pub mod global_heap;
+pub mod local_heap;
 pub mod message;
 pub mod object_header;
+pub mod shared_message;
 pub mod superblock;
 
 pub use codec::{Context, Reader, Writer};

@@ -5,3 +5,4 @@ pub mod dataspace;
 pub mod external_files;
 pub mod fill_value;
 pub mod times;
+pub mod shared_message_table;
