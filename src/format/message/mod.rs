@@ -1,1 +1,7 @@
 //! Object header messages, one file each (H5.format.4.0, "Data Object Header Messages").
+
+pub mod attribute_info;
+pub mod group_info;
+pub mod link;
+pub mod link_info;
+pub mod symbol_table;
