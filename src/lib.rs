@@ -12,4 +12,5 @@ pub mod dataset;
 pub mod file;
 pub mod filter;
 pub mod format;
+pub mod fs;
 pub mod meta;

@@ -1,1 +1,3 @@
 //! container layer.
+
+pub mod btree2;

@@ -2,8 +2,10 @@
 //!
 //! One structure, one file: its layout in the doc comment, its decoder and its encoder.
 
+pub mod btree2;
 pub mod codec;
 pub mod message;
+pub mod object_header;
 pub mod superblock;
 
 pub use codec::{Context, Reader, Writer};

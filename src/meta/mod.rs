@@ -1,6 +1,8 @@
 //! Metadata access: format codecs over a file driver.
 
 pub mod cache;
+pub mod object_header;
 pub mod store;
 
+pub use object_header::ObjectHeader;
 pub use store::Store;

@@ -1,0 +1,86 @@
+//! Loading of whole object headers: all chunks, in the order libhdf5 reads them.
+
+use super::Store;
+use crate::base::{Address, Error, Result, limits};
+use crate::format::object_header::{Message, NAME, Prefix, decode_continuation_message, flag, kind};
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+/// Bytes read at first: most headers fit, so that opening an object costs one read.
+const FIRST_READ: u64 = 512;
+
+/// An object's header with the messages of all its chunks.
+#[derive(Debug, Clone)]
+pub struct ObjectHeader {
+    /// Where it lies.
+    pub address: Address,
+    /// Its prefix.
+    pub prefix: Prefix,
+    /// All messages but NIL and continuation ones.
+    pub messages: Vec<Message>,
+}
+
+impl ObjectHeader {
+    /// Loads the header at `address`.
+    pub fn load(store: &Store, address: Address) -> Result<ObjectHeader> {
+        let mut head = store.read_upto(address, FIRST_READ, NAME)?;
+        let prefix = Prefix::decode(&head, address)?;
+        let len = prefix.chunk0_len();
+        if len > head.len() as u64 {
+            head = store.read(address, len, NAME)?;
+        }
+        let mut header = ObjectHeader { address, prefix, messages: Vec::new() };
+        let chunk = header.prefix.decode_chunk0(&head, address)?;
+        let mut queue = VecDeque::new();
+        header.absorb(store, chunk.messages, &mut queue)?;
+        let mut seen = HashSet::new();
+        while let Some((at, len)) = queue.pop_front() {
+            if !seen.insert(at) {
+                return Err(Error::corrupt(NAME, address, format!("continuation at {at} is reached twice")));
+            }
+            if seen.len() > limits::OBJECT_HEADER_CHUNKS_MAX || len > limits::OBJECT_HEADER_CHUNK_MAX {
+                return Err(Error::limit(NAME, address, "continuation blocks"));
+            }
+            let bytes = store.read(at, len, "object header continuation")?;
+            let chunk = header.prefix.decode_continuation(&bytes, at)?;
+            header.absorb(store, chunk.messages, &mut queue)?;
+        }
+        Ok(header)
+    }
+
+    /// The header at `address` from the metadata cache.
+    pub fn cached(store: &Store, address: Address) -> Result<Arc<ObjectHeader>> {
+        store.cached(address, || {
+            let h = ObjectHeader::load(store, address)?;
+            let bytes = h.messages.iter().fold(256usize, |n, m| n.saturating_add(m.body.len()).saturating_add(64));
+            Ok((h, bytes))
+        })
+    }
+
+    fn absorb(&mut self, store: &Store, messages: Vec<Message>, queue: &mut VecDeque<(Address, u64)>) -> Result<()> {
+        for m in messages {
+            match m.kind {
+                kind::NIL => {}
+                kind::CONTINUATION => queue.push_back(decode_continuation_message(&m.body, store.ctx(), self.address)?),
+                k if k >= kind::END && m.flags & flag::FAIL_IF_UNKNOWN != 0 => {
+                    return Err(Error::unsupported(NAME, self.address, format!("message type {k:#x} that a reader must know")));
+                }
+                _ => self.messages.push(m),
+            }
+            if self.messages.len() > limits::OBJECT_HEADER_MESSAGES_MAX {
+                return Err(Error::limit(NAME, self.address, "messages"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The first message of type `kind`.
+    pub fn find(&self, kind: u16) -> Option<&Message> {
+        self.messages.iter().find(|m| m.kind == kind)
+    }
+
+    /// All messages of type `kind`.
+    pub fn all(&self, kind: u16) -> impl Iterator<Item = &Message> {
+        self.messages.iter().filter(move |m| m.kind == kind)
+    }
+}
