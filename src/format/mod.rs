@@ -2,10 +2,14 @@
 //!
 //! One structure, one file: its layout in the doc comment, its decoder and its encoder.
 
+pub mod attribute_index;
 pub mod btree2;
 pub mod codec;
+pub mod group_node;
+pub mod link_index;
 pub mod message;
 pub mod object_header;
 pub mod superblock;
+pub mod symbol_table;
 
 pub use codec::{Context, Reader, Writer};
