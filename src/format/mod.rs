@@ -7,6 +7,7 @@ pub mod btree2;
 pub mod codec;
 pub mod group_node;
 pub mod link_index;
+pub mod fractal_heap;
 pub mod message;
 pub mod object_header;
 pub mod superblock;
