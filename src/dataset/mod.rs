@@ -1,1 +1,3 @@
-//! dataset layer.
+//! Dataset storage (H5D): layouts, chunk grid, chunk cache, chunk indexes.
+
+pub mod chunk;

@@ -4,6 +4,7 @@
 
 pub mod attribute_index;
 pub mod btree2;
+pub mod cache_image;
 pub mod codec;
 pub mod group_node;
 pub mod link_index;

@@ -5,3 +5,8 @@ pub mod group_info;
 pub mod link;
 pub mod link_info;
 pub mod symbol_table;
+pub mod attribute;
+pub mod dataspace;
+pub mod external_files;
+pub mod fill_value;
+pub mod times;

@@ -1,0 +1,380 @@
+//! The chunk cache: decoded chunks of every dataset, one byte budget, one decode per chunk.
+//!
+//! A thread that misses reserves the chunk's bytes (evicting the least recently used ones), then
+//! decodes with no lock held; others that want the same chunk wait for it. Chunks above the budget
+//! are handed out without being kept. Bytes being decoded count against the budget, so the total
+//! in memory stays within it however many threads decode.
+
+use super::spill::Spill;
+use crate::base::{Address, Error, Result};
+use lru::LruCache;
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Which chunk: dataset number (unique in the process), linear chunk number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ChunkKey {
+    /// Unique number of the open dataset.
+    pub dataset: u64,
+    /// Row-major number of the chunk.
+    pub chunk: u64,
+}
+
+/// A decoded chunk and how much of it was read since it was decoded.
+#[derive(Debug)]
+pub struct Chunk {
+    bytes: Vec<u8>,
+    served: AtomicU64,
+}
+
+impl Chunk {
+    /// Decoded bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Notes that `n` of its bytes were copied to a reader.
+    pub fn note_served(&self, n: u64) {
+        self.served.fetch_add(n, Ordering::Relaxed);
+    }
+
+    fn is_consumed(&self) -> bool {
+        self.served.load(Ordering::Relaxed) >= self.bytes.len() as u64
+    }
+}
+
+/// What a caller gets: the chunk in memory, or its place in the spill file.
+#[derive(Debug, Clone)]
+pub enum Found {
+    /// In memory.
+    Chunk(Arc<Chunk>),
+    /// Decoded earlier, now at this offset of the spill file.
+    Spilled(u64),
+}
+
+#[derive(Default)]
+struct Pending {
+    done: Mutex<Option<Result<Arc<Chunk>>>>,
+    ready: Condvar,
+}
+
+enum Slot {
+    Ready(Arc<Chunk>),
+    Loading(Arc<Pending>),
+}
+
+struct State {
+    slots: LruCache<ChunkKey, Slot>,
+    /// Bytes of ready chunks and reservations of loading ones.
+    bytes: u64,
+}
+
+/// Counters, for `.h5dir/status`.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Requests answered from memory.
+    pub hits: AtomicU64,
+    /// Chunks decoded.
+    pub decodes: AtomicU64,
+    /// Requests that waited for another thread's decode.
+    pub waits: AtomicU64,
+    /// Chunks evicted.
+    pub evictions: AtomicU64,
+    /// Chunks handed out without being kept.
+    pub unkept: AtomicU64,
+    /// Requests answered from the spill file.
+    pub spill_hits: AtomicU64,
+}
+
+/// See the module's description.
+pub struct ChunkCache {
+    state: Mutex<State>,
+    budget: u64,
+    spill: Spill,
+    /// What happened so far.
+    pub counters: Counters,
+}
+
+/// Removes a reservation if the loader fails or panics, and wakes whoever waits.
+struct Reservation<'a> {
+    cache: &'a ChunkCache,
+    key: ChunkKey,
+    charge: u64,
+    pending: Arc<Pending>,
+    finished: bool,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.fail(Error::corrupt("chunk", Address::UNDEF, "decoding ended without a result"));
+        }
+    }
+}
+
+impl Reservation<'_> {
+    fn fail(&mut self, error: Error) {
+        self.finished = true;
+        {
+            let mut state = self.cache.state.lock();
+            if matches!(state.slots.peek(&self.key), Some(Slot::Loading(p)) if Arc::ptr_eq(p, &self.pending)) {
+                state.slots.pop(&self.key);
+            }
+            state.bytes = state.bytes.saturating_sub(self.charge);
+        }
+        self.publish(Err(error));
+    }
+
+    fn succeed(&mut self, chunk: &Arc<Chunk>, keep: bool) {
+        self.finished = true;
+        {
+            let mut state = self.cache.state.lock();
+            let size = chunk.bytes.len() as u64;
+            let mine = matches!(state.slots.peek(&self.key), Some(Slot::Loading(p)) if Arc::ptr_eq(p, &self.pending));
+            state.bytes = state.bytes.saturating_sub(self.charge);
+            if mine && keep {
+                state.slots.put(self.key, Slot::Ready(chunk.clone()));
+                state.bytes = state.bytes.saturating_add(size);
+            } else if mine {
+                state.slots.pop(&self.key);
+            }
+        }
+        self.publish(Ok(chunk.clone()));
+    }
+
+    fn publish(&self, result: Result<Arc<Chunk>>) {
+        *self.pending.done.lock() = Some(result);
+        self.pending.ready.notify_all();
+    }
+}
+
+impl ChunkCache {
+    /// A cache of `budget` bytes, spilling to at most `spill_bytes` of temporary file.
+    pub fn new(budget: u64, spill_bytes: u64) -> Self {
+        ChunkCache {
+            state: Mutex::new(State { slots: LruCache::unbounded(), bytes: 0 }),
+            budget,
+            spill: Spill::new(spill_bytes),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The budget, bytes.
+    pub fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// Bytes held or reserved now.
+    pub fn bytes(&self) -> u64 {
+        self.state.lock().bytes
+    }
+
+    /// The spill file.
+    pub fn spill(&self) -> &Spill {
+        &self.spill
+    }
+
+    /// True when the chunk is in memory, being decoded, or spilled.
+    pub fn contains(&self, key: ChunkKey) -> bool {
+        self.state.lock().slots.contains(&key) || self.spill.find(key).is_some()
+    }
+
+    /// The chunk `key` of `size` decoded bytes; `load` decodes it if nobody has or does.
+    pub fn get(&self, key: ChunkKey, size: u64, load: impl FnOnce() -> Result<Vec<u8>>) -> Result<Found> {
+        let pending = {
+            let mut state = self.state.lock();
+            match state.slots.get(&key) {
+                Some(Slot::Ready(chunk)) => {
+                    self.counters.hits.fetch_add(1, Ordering::Relaxed);
+                    return Ok(Found::Chunk(chunk.clone()));
+                }
+                Some(Slot::Loading(p)) => Some(p.clone()),
+                None => None,
+            }
+        };
+        if let Some(pending) = pending {
+            return self.wait(&pending);
+        }
+        if let Some(offset) = self.spill.find(key) {
+            self.counters.spill_hits.fetch_add(1, Ordering::Relaxed);
+            return Ok(Found::Spilled(offset));
+        }
+        self.load(key, size, load)
+    }
+
+    fn wait(&self, pending: &Pending) -> Result<Found> {
+        self.counters.waits.fetch_add(1, Ordering::Relaxed);
+        let mut done = pending.done.lock();
+        loop {
+            if let Some(result) = done.as_ref() {
+                return result.clone().map(Found::Chunk);
+            }
+            pending.ready.wait(&mut done);
+        }
+    }
+
+    fn load(&self, key: ChunkKey, size: u64, load: impl FnOnce() -> Result<Vec<u8>>) -> Result<Found> {
+        let pending = Arc::new(Pending::default());
+        let keep = size <= self.budget;
+        let victims = {
+            let mut state = self.state.lock();
+            match state.slots.get(&key) {
+                // Another thread came first between the two locks.
+                Some(Slot::Ready(chunk)) => return Ok(Found::Chunk(chunk.clone())),
+                Some(Slot::Loading(p)) => {
+                    let p = p.clone();
+                    drop(state);
+                    return self.wait(&p);
+                }
+                None => {}
+            }
+            let victims = if keep { self.make_room(&mut state, size) } else { Vec::new() };
+            state.slots.put(key, Slot::Loading(pending.clone()));
+            state.bytes = state.bytes.saturating_add(size);
+            victims
+        };
+        let mut reservation = Reservation { cache: self, key, charge: size, pending, finished: false };
+        self.spill_unfinished(victims);
+        self.counters.decodes.fetch_add(1, Ordering::Relaxed);
+        if !keep {
+            self.counters.unkept.fetch_add(1, Ordering::Relaxed);
+        }
+        match load() {
+            Ok(bytes) => {
+                let chunk = Arc::new(Chunk { bytes, served: AtomicU64::new(0) });
+                reservation.succeed(&chunk, keep);
+                Ok(Found::Chunk(chunk))
+            }
+            Err(e) => {
+                reservation.fail(e.clone());
+                Err(e)
+            }
+        }
+    }
+
+    /// Evicts least recently used ready chunks until `size` more bytes fit.
+    fn make_room(&self, state: &mut State, size: u64) -> Vec<(ChunkKey, Arc<Chunk>)> {
+        let mut victims = Vec::new();
+        let mut loading = Vec::new();
+        while state.bytes.saturating_add(size) > self.budget {
+            match state.slots.pop_lru() {
+                Some((key, Slot::Ready(chunk))) => {
+                    state.bytes = state.bytes.saturating_sub(chunk.bytes.len() as u64);
+                    self.counters.evictions.fetch_add(1, Ordering::Relaxed);
+                    victims.push((key, chunk));
+                }
+                Some((key, slot)) => loading.push((key, slot)),
+                None => break,
+            }
+        }
+        for (key, slot) in loading {
+            state.slots.put(key, slot);
+        }
+        victims
+    }
+
+    /// Keeps what was decoded but not read to the end: it will be asked for again.
+    fn spill_unfinished(&self, victims: Vec<(ChunkKey, Arc<Chunk>)>) {
+        for (key, chunk) in victims {
+            if !chunk.is_consumed() && chunk.served.load(Ordering::Relaxed) > 0 {
+                self.spill.put(key, &chunk.bytes);
+            }
+        }
+    }
+
+    /// Forgets every chunk of `dataset`.
+    pub fn forget(&self, dataset: u64) {
+        let mut state = self.state.lock();
+        let keys: Vec<_> = state.slots.iter().filter(|(k, _)| k.dataset == dataset).map(|(k, _)| *k).collect();
+        for key in keys {
+            // A chunk being decoded keeps its reservation until its loader ends.
+            if let Some(Slot::Ready(chunk)) = state.slots.pop(&key) {
+                state.bytes = state.bytes.saturating_sub(chunk.bytes.len() as u64);
+            }
+        }
+        drop(state);
+        self.spill.forget(dataset);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    fn key(chunk: u64) -> ChunkKey {
+        ChunkKey { dataset: 1, chunk }
+    }
+
+    fn bytes(f: Found) -> Vec<u8> {
+        match f {
+            Found::Chunk(c) => c.bytes().to_vec(),
+            Found::Spilled(_) => panic!("in the spill file"),
+        }
+    }
+
+    #[test]
+    fn one_decode_however_many_wait() {
+        let cache = ChunkCache::new(1 << 20, 0);
+        let barrier = Barrier::new(8);
+        std::thread::scope(|s| {
+            for _ in 0..8 {
+                s.spawn(|| {
+                    barrier.wait();
+                    let c = cache.get(key(7), 100, || {
+                        std::thread::sleep(std::time::Duration::from_millis(20));
+                        Ok(vec![9; 100])
+                    });
+                    assert_eq!(bytes(c.unwrap()), [9; 100]);
+                });
+            }
+        });
+        assert_eq!(cache.counters.decodes.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn the_budget_holds_and_the_oldest_goes() {
+        let cache = ChunkCache::new(1000, 0);
+        for i in 0..30 {
+            cache.get(key(i), 100, || Ok(vec![i as u8; 100])).unwrap();
+            assert!(cache.bytes() <= 1000);
+        }
+        assert!(!cache.contains(key(19)) && cache.contains(key(20)) && cache.contains(key(29)));
+    }
+
+    #[test]
+    fn too_large_is_served_and_not_kept() {
+        let cache = ChunkCache::new(50, 0);
+        assert_eq!(bytes(cache.get(key(1), 100, || Ok(vec![1; 100])).unwrap()).len(), 100);
+        assert!(!cache.contains(key(1)) && cache.bytes() == 0);
+    }
+
+    #[test]
+    fn a_failure_reaches_everyone_and_is_tried_again() {
+        let cache = ChunkCache::new(1000, 0);
+        let e = Error::corrupt("chunk", Address(5), "bad");
+        assert_eq!(cache.get(key(1), 10, || Err(e.clone())).err(), Some(e));
+        assert_eq!(cache.bytes(), 0);
+        assert_eq!(bytes(cache.get(key(1), 10, || Ok(vec![3; 10])).unwrap()), [3; 10]);
+    }
+
+    #[test]
+    fn a_panicking_decoder_leaves_no_reservation() {
+        let cache = ChunkCache::new(1000, 0);
+        let r = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cache.get(key(1), 10, || panic!("decoder"))));
+        assert!(r.is_err() && cache.bytes() == 0 && !cache.contains(key(1)));
+    }
+
+    #[test]
+    fn a_chunk_read_in_part_goes_to_the_spill_file() {
+        let cache = ChunkCache::new(1000, 1 << 20);
+        let Found::Chunk(c) = cache.get(key(1), 900, || Ok(vec![5; 900])).unwrap() else { panic!("spilled") };
+        c.note_served(10);
+        cache.get(key(2), 900, || Ok(vec![6; 900])).unwrap();
+        let Found::Spilled(at) = cache.get(key(1), 900, || panic!("decoded again")).unwrap() else { panic!("in memory") };
+        let mut b = [0; 4];
+        cache.spill().read(at, 100, &mut b).unwrap();
+        assert_eq!(b, [5; 4]);
+    }
+}
