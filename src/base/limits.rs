@@ -24,3 +24,5 @@ pub const CHUNK_BYTES_MAX: u64 = 4 << 30;
 pub const LINK_HOPS_MAX: usize = 16;
 /// Depth of virtual datasets that are sources of virtual datasets.
 pub const VIRTUAL_DEPTH_MAX: usize = 16;
+/// Longest name or soft link path read from an old-style group's local heap, bytes.
+pub const HEAP_NAME_MAX: usize = 64 << 10;

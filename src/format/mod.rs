@@ -2,9 +2,12 @@
 //!
 //! One structure, one file: its layout in the doc comment, its decoder and its encoder.
 
-pub mod cache_image;
+pub mod attribute_index;
 pub mod btree2;
+pub mod cache_image;
 pub mod codec;
+pub mod group_node;
+pub mod link_index;
 pub mod fractal_heap;
 pub mod global_heap;
 pub mod local_heap;
@@ -12,5 +15,6 @@ pub mod message;
 pub mod object_header;
 pub mod shared_message;
 pub mod superblock;
+pub mod symbol_table;
 
 pub use codec::{Context, Reader, Writer};

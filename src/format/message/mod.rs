@@ -1,5 +1,10 @@
 //! Object header messages, one file each (H5.format.4.0, "Data Object Header Messages").
 
+pub mod attribute_info;
+pub mod group_info;
+pub mod link;
+pub mod link_info;
+pub mod symbol_table;
 pub mod attribute;
 pub mod dataspace;
 pub mod external_files;

@@ -1,0 +1,222 @@
+//! Listing of an old-style group in B-tree order, resumable at any entry.
+//!
+//! ```text
+//! position: level 0 node, counted from the left, 31 bits | its child 16 bits | entry of that symbol table node 16 bits
+//! ```
+//!
+//! The walk finds a level 0 node by the number of such nodes below each subtree, which is cached.
+
+use super::group_btree::GroupBTree;
+use crate::base::{Address, Error, Result};
+use crate::format::group_node::{self, GroupNode};
+use crate::format::message::link::Link;
+use crate::meta::Store;
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::ControlFlow;
+
+/// Called with each link and the position after it; `Break` ends the listing.
+pub type Visit<'a> = dyn FnMut(Link, u64) -> Result<ControlFlow<()>> + 'a;
+
+/// Most level 0 nodes a position can count.
+const LEAVES_MAX: u64 = 1 << 31;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Position {
+    leaf: u64,
+    child: u16,
+    entry: u16,
+}
+
+impl Position {
+    fn unpack(position: u64) -> Self {
+        Position { leaf: position >> 32, child: (position >> 16 & 0xffff) as u16, entry: (position & 0xffff) as u16 }
+    }
+
+    fn pack(self) -> u64 {
+        self.leaf << 32 | u64::from(self.child) << 16 | u64::from(self.entry)
+    }
+}
+
+/// Names greater than `low` and not greater than `high`.
+#[derive(Debug, Clone, Default)]
+struct Range {
+    low: Option<Vec<u8>>,
+    high: Option<Vec<u8>>,
+}
+
+impl Range {
+    fn is_empty(&self) -> bool {
+        matches!((&self.low, &self.high), (Some(low), Some(high)) if low >= high)
+    }
+
+    fn holds(&self, name: &[u8]) -> bool {
+        self.low.as_deref().is_none_or(|low| name > low) && self.high.as_deref().is_none_or(|high| name <= high)
+    }
+}
+
+struct Walk<'a, 'f> {
+    store: &'a Store,
+    group: &'a GroupBTree,
+    start: Position,
+    /// Level 0 nodes passed so far.
+    leaf: u64,
+    /// Nodes that may still be visited: a file has no more than fit in it.
+    budget: u64,
+    hasher: RandomState,
+    delivered: bool,
+    first_error: Option<Error>,
+    f: &'a mut Visit<'f>,
+}
+
+impl GroupBTree {
+    /// Calls `f` with each link from `start` on: 0, or a position that an earlier call gave to `f`.
+    /// Errors: those of `f`; the first damage found, if nothing at all could be listed.
+    pub fn list(&self, store: &Store, start: u64, f: &mut Visit<'_>) -> Result<()> {
+        let node_min = GroupNode::header_size(store.ctx()).max(1) as u64;
+        let budget = (store.len()? / node_min).saturating_add(1);
+        let mut walk = Walk {
+            store,
+            group: self,
+            start: Position::unpack(start),
+            leaf: 0,
+            budget,
+            hasher: RandomState::new(),
+            delivered: false,
+            first_error: None,
+            f,
+        };
+        let _ = walk.node(self.btree, None, &Range::default())?;
+        match walk.first_error {
+            Some(e) if !walk.delivered && start == 0 => Err(e),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Walk<'_, '_> {
+    fn skip(&mut self, error: Error) {
+        tracing::warn!(%error, "skipped in the listing of a group");
+        self.first_error.get_or_insert(error);
+    }
+
+    /// Visits the node at `address`. Depth: `GroupBTree::node` bounds levels, each is one below its parent's.
+    fn node(&mut self, address: Address, level: Option<u8>, range: &Range) -> Result<ControlFlow<()>> {
+        let exhausted = || Error::corrupt(group_node::NAME, address, "more nodes than the file has room for");
+        let node = self.budget.checked_sub(1).ok_or_else(exhausted).and_then(|left| {
+            self.budget = left;
+            self.group.node(self.store, address, level)
+        });
+        let node = match node {
+            Ok(node) => node,
+            Err(e) => {
+                self.skip(e);
+                self.leaf = self.leaf.saturating_add(u64::from(level == Some(0)));
+                // A spent budget ends the walk, or else every node left would be logged.
+                return Ok(if self.budget == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) });
+            }
+        };
+        let Some(below) = node.level.checked_sub(1) else { return self.leaf(address, &node, range) };
+        for (i, &child) in node.children.iter().enumerate() {
+            if self.leaf < self.start.leaf {
+                let end = self.leaf.saturating_add(self.group.leaves(self.store, child, below));
+                if end <= self.start.leaf {
+                    self.leaf = end;
+                    continue;
+                }
+            }
+            let inner = self.range_of(&node, i, range);
+            if inner.is_empty() {
+                self.leaf = self.leaf.saturating_add(self.group.leaves(self.store, child, below));
+            } else if self.node(child, Some(below), &inner)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The names that lookup seeks in child `i`. A key that cannot be read bounds nothing.
+    fn range_of(&mut self, node: &GroupNode, i: usize, outer: &Range) -> Range {
+        let last = i.saturating_add(1) >= node.children.len();
+        let low = if i == 0 { None } else { self.key(node, i) };
+        let high = if last { None } else { self.key(node, i.saturating_add(1)) };
+        let low = low.max(outer.low.clone());
+        let high = match (high, outer.high.clone()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        Range { low, high }
+    }
+
+    fn key(&mut self, node: &GroupNode, i: usize) -> Option<Vec<u8>> {
+        match self.group.names.name(self.store, *node.keys.get(i)?) {
+            Ok(name) => Some(name),
+            Err(e) => {
+                self.skip(e);
+                None
+            }
+        }
+    }
+
+    /// Visits the symbol table nodes of a level 0 node.
+    fn leaf(&mut self, address: Address, node: &GroupNode, range: &Range) -> Result<ControlFlow<()>> {
+        let leaf = self.leaf;
+        self.leaf = leaf.saturating_add(1);
+        if leaf >= LEAVES_MAX {
+            self.skip(Error::limit(group_node::NAME, address, format!("more than {LEAVES_MAX} nodes of level 0")));
+            return Ok(ControlFlow::Break(()));
+        }
+        for (i, &child) in node.children.iter().enumerate() {
+            let Ok(i16) = u16::try_from(i) else { break };
+            let at = Position { leaf, child: i16, entry: 0 };
+            let first = if (at.leaf, at.child) == (self.start.leaf, self.start.child) { self.start.entry } else { 0 };
+            if (at.leaf, at.child) < (self.start.leaf, self.start.child) {
+                continue;
+            }
+            let inner = self.range_of(node, i, range);
+            if !inner.is_empty() && self.symbols(child, Position { entry: first, ..at }, &inner)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Visits the entries of the symbol table node at `address` from `from` on.
+    fn symbols(&mut self, address: Address, from: Position, range: &Range) -> Result<ControlFlow<()>> {
+        let node = match self.group.symbols(self.store, address) {
+            Ok(node) => node,
+            Err(e) => {
+                self.skip(e);
+                return Ok(ControlFlow::Continue(()));
+            }
+        };
+        // Hashes of the names seen: lookup finds only the first of equal names.
+        let mut seen = HashSet::new();
+        for (i, entry) in (0u16..u16::MAX).zip(&node.entries) {
+            let link = match self.group.link(self.store, entry, address) {
+                Ok(link) => link,
+                Err(e) => {
+                    if i >= from.entry {
+                        self.skip(e);
+                    }
+                    continue;
+                }
+            };
+            let first = seen.insert(self.hasher.hash_one(&link.name));
+            if i < from.entry {
+                continue;
+            }
+            if !first || !range.holds(&link.name) {
+                let name = String::from_utf8_lossy(&link.name);
+                self.skip(Error::corrupt(crate::format::symbol_table::NAME, address, format!("{name:?} is out of order")));
+                continue;
+            }
+            self.delivered = true;
+            let after = Position { entry: i.saturating_add(1), ..from };
+            if (self.f)(link, after.pack())?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}

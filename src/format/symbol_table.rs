@@ -1,0 +1,137 @@
+//! Symbol table node: the leaves of an old-style group (H5.format.4.0, "Group Symbol Table Nodes").
+//!
+//! ```text
+//! "SNOD" | version 1 | 0 | number of symbols u16 | entries, room for 2 x group leaf K
+//! entry: link name offset L | object header O | cache type u32 | reserved u32 | scratch pad 16
+//! scratch pad by cache type: 0 nothing | 1 B-tree O, local heap O (a group) | 2 link value offset u32 (soft link)
+//! ```
+//!
+//! Names and link values are offsets into the group's local heap. Entries are in `strcmp` order of their names.
+
+use crate::base::{Address, Error, Result};
+use crate::format::{Context, Reader, Writer};
+
+/// Name of the structure in errors.
+pub const NAME: &str = "symbol table node";
+const SIGNATURE: &[u8; 4] = b"SNOD";
+const VERSION: u8 = 1;
+/// Bytes before the first entry.
+pub const HEADER_SIZE: usize = 8;
+const SCRATCH: usize = 16;
+
+/// What an entry's scratch pad caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryCache {
+    /// Nothing.
+    Nothing,
+    /// The object is an old-style group: its symbol table message.
+    SymbolTable {
+        /// Version 1 B-tree.
+        btree: Address,
+        /// Local heap.
+        heap: Address,
+    },
+    /// The entry is a soft link whose path is at this offset of the group's local heap.
+    SoftLink {
+        /// Offset in the local heap's data segment, bytes.
+        value_offset: u32,
+    },
+}
+
+/// A symbol table entry as stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Offset of the name in the group's local heap.
+    pub name_offset: u64,
+    /// Object header; undefined (or meaningless) for a soft link.
+    pub header: Address,
+    /// 0 nothing, 1 symbol table, 2 soft link.
+    pub cache_type: u32,
+    /// Reserved word, kept.
+    pub reserved: u32,
+    /// Scratch pad, kept.
+    pub scratch: [u8; SCRATCH],
+}
+
+impl Entry {
+    /// Bytes of an entry.
+    pub fn size(ctx: &Context) -> usize {
+        usize::from(ctx.sizeof_size).saturating_add(usize::from(ctx.sizeof_addr)).saturating_add(8 + SCRATCH)
+    }
+
+    fn decode(r: &mut Reader<'_>, ctx: &Context) -> Result<Self> {
+        Ok(Entry {
+            name_offset: r.length(ctx)?,
+            header: r.addr(ctx)?,
+            cache_type: r.u32()?,
+            reserved: r.u32()?,
+            scratch: r.array()?,
+        })
+    }
+
+    fn encode(&self, w: &mut Writer, ctx: &Context) {
+        w.length(self.name_offset, ctx).addr(self.header, ctx).u32(self.cache_type).u32(self.reserved).bytes(&self.scratch);
+    }
+
+    /// The scratch pad, understood. `address` is that of the node, for errors.
+    pub fn cache(&self, ctx: &Context, address: Address) -> Result<EntryCache> {
+        let mut r = Reader::new(&self.scratch, NAME, address);
+        match self.cache_type {
+            0 => Ok(EntryCache::Nothing),
+            1 => Ok(EntryCache::SymbolTable { btree: r.addr(ctx)?, heap: r.addr(ctx)? }),
+            2 => Ok(EntryCache::SoftLink { value_offset: r.u32()? }),
+            other => Err(r.corrupt(format!("cache type {other} of an entry"))),
+        }
+    }
+}
+
+/// A decoded symbol table node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SymbolTableNode {
+    /// Entries in use.
+    pub entries: Vec<Entry>,
+}
+
+impl SymbolTableNode {
+    /// Bytes of a node with room for `room` entries (2 x group leaf K when allocated, fewer when only read).
+    pub fn size(ctx: &Context, room: usize) -> usize {
+        room.saturating_mul(Entry::size(ctx)).saturating_add(HEADER_SIZE)
+    }
+
+    /// The number of entries that a node beginning with `head` (at least `HEADER_SIZE` bytes) holds.
+    pub fn count(head: &[u8], address: Address) -> Result<u16> {
+        Self::header(&mut Reader::new(head, NAME, address))
+    }
+
+    fn header(r: &mut Reader<'_>) -> Result<u16> {
+        r.signature(SIGNATURE)?;
+        r.version(VERSION..=VERSION)?;
+        r.skip(1)?;
+        r.u16()
+    }
+
+    /// Decodes the node at the start of `buf`; unused room behind its entries is ignored.
+    pub fn decode(buf: &[u8], ctx: &Context, address: Address) -> Result<Self> {
+        let mut r = Reader::new(buf, NAME, address);
+        let n = usize::from(Self::header(&mut r)?);
+        if n > r.remaining() / Entry::size(ctx) {
+            return Err(r.corrupt(format!("{n} entries do not fit in {} bytes", buf.len())));
+        }
+        let entries = (0..n).map(|_| Entry::decode(&mut r, ctx)).collect::<Result<_>>()?;
+        Ok(SymbolTableNode { entries })
+    }
+
+    /// The node with room for `room` entries, unused ones zero as libhdf5 leaves them.
+    pub fn encode(&self, ctx: &Context, room: usize) -> Result<Vec<u8>> {
+        let bad = |detail| Error::corrupt(NAME, Address::UNDEF, detail);
+        let n = u16::try_from(self.entries.len()).map_err(|_| bad("more than 65535 entries"))?;
+        let unused = room.checked_sub(self.entries.len()).ok_or_else(|| bad("more entries than the node has room for"))?;
+        let mut w = Writer::new();
+        w.bytes(SIGNATURE).u8(VERSION).u8(0).u16(n);
+        for entry in &self.entries {
+            entry.encode(&mut w, ctx);
+        }
+        w.zeros(unused.saturating_mul(Entry::size(ctx)));
+        Ok(w.into_bytes())
+    }
+}
