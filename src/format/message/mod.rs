@@ -11,3 +11,4 @@ pub mod external_files;
 pub mod fill_value;
 pub mod times;
 pub mod shared_message_table;
+pub mod filter_pipeline;
