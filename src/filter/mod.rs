@@ -1,5 +1,13 @@
 //! The filter pipeline (H5Z): decoding of stored chunk bytes.
 
+pub mod bitshuffle;
+pub mod blosc;
+pub mod blosc2;
+#[cfg(test)]
+mod golden;
+pub mod szip;
+pub mod zfp;
+
 use std::borrow::Cow;
 
 /// Why a filter could not decode.
