@@ -14,6 +14,13 @@ pub mod scaleoffset;
 pub mod shuffle;
 pub mod snappy;
 pub mod zstd;
+pub mod bitshuffle;
+pub mod blosc;
+pub mod blosc2;
+#[cfg(test)]
+mod golden;
+pub mod szip;
+pub mod zfp;
 
 use std::borrow::Cow;
 
