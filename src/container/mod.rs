@@ -10,3 +10,9 @@ pub mod group_btree;
 pub mod group_list;
 pub mod heap_names;
 mod index_walk;
+pub mod global_heap;
+pub mod local_heap;
+pub mod shared_messages;
+
+#[cfg(test)]
+mod tests;

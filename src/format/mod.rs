@@ -11,6 +11,10 @@ pub mod group_node;
 pub mod link_index;
 pub mod message;
 pub mod object_header;
+pub mod global_heap;
+pub mod local_heap;
+pub mod message;
+pub mod shared_message;
 pub mod superblock;
 pub mod symbol_table;
 

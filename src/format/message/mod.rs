@@ -10,3 +10,4 @@ pub mod link;
 pub mod link_info;
 pub mod symbol_table;
 pub mod times;
+pub mod shared_message_table;
