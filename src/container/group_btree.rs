@@ -42,9 +42,22 @@ impl GroupBTree {
 
     /// The link called `name`, if the group has one. Errors: a node on the way to it cannot be read.
     pub fn lookup(&self, store: &Store, name: &[u8]) -> Result<Option<Link>> {
+        match self.descend(store, name, Self::child_of)? {
+            // Keys out of order mislead the binary search, not the scan of each node on the way.
+            None => self.descend(store, name, Self::first_child_of),
+            found => Ok(found),
+        }
+    }
+
+    fn descend(
+        &self,
+        store: &Store,
+        name: &[u8],
+        choose: fn(&Self, &Store, &GroupNode, &[u8]) -> Result<usize>,
+    ) -> Result<Option<Link>> {
         let mut node = self.node(store, self.btree, None)?;
         loop {
-            let Some(&child) = node.children.get(self.child_of(store, &node, name)?) else { return Ok(None) };
+            let Some(&child) = node.children.get(choose(self, store, &node, name)?) else { return Ok(None) };
             match node.level.checked_sub(1) {
                 Some(below) => node = self.node(store, child, Some(below))?,
                 None => return self.find_in(store, child, name),
@@ -52,20 +65,36 @@ impl GroupBTree {
         }
     }
 
-    /// The child whose key range holds `name`: the first whose right key is not less.
+    /// The child whose key range holds `name`, if the keys are in order.
     fn child_of(&self, store: &Store, node: &GroupNode, name: &[u8]) -> Result<usize> {
-        let separators = node.children.len().saturating_sub(1);
-        let (mut low, mut high) = (0, separators);
+        let (mut low, mut high) = (0, node.children.len().saturating_sub(1));
         while low < high {
             let middle = low.midpoint(high);
-            let Some(&key) = node.keys.get(middle.saturating_add(1)) else { break };
-            if self.names.compare(store, key, name)? == Ordering::Less {
+            if self.right_key_is_less(store, node, middle, name)? {
                 low = middle.saturating_add(1);
             } else {
                 high = middle;
             }
         }
         Ok(low)
+    }
+
+    /// The first child whose right key is not less than `name`.
+    fn first_child_of(&self, store: &Store, node: &GroupNode, name: &[u8]) -> Result<usize> {
+        let last = node.children.len().saturating_sub(1);
+        for i in 0..last {
+            if !self.right_key_is_less(store, node, i, name)? {
+                return Ok(i);
+            }
+        }
+        Ok(last)
+    }
+
+    fn right_key_is_less(&self, store: &Store, node: &GroupNode, i: usize, name: &[u8]) -> Result<bool> {
+        match node.keys.get(i.saturating_add(1)) {
+            Some(&key) => Ok(self.names.compare(store, key, name)? == Ordering::Less),
+            None => Ok(false),
+        }
     }
 
     /// The entry called `name` of the symbol table node at `address`. A scan: a node holds few

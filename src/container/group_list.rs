@@ -55,6 +55,13 @@ impl Range {
     }
 }
 
+/// The greatest of a node's keys 1 to `next` - 1.
+#[derive(Default)]
+struct Lows {
+    next: usize,
+    greatest: Option<Vec<u8>>,
+}
+
 struct Walk<'a, 'f> {
     store: &'a Store,
     group: &'a GroupBTree,
@@ -66,6 +73,7 @@ struct Walk<'a, 'f> {
     hasher: RandomState,
     delivered: bool,
     first_error: Option<Error>,
+    last_error: Option<Error>,
     f: &'a mut Visit<'f>,
 }
 
@@ -84,6 +92,7 @@ impl GroupBTree {
             hasher: RandomState::new(),
             delivered: false,
             first_error: None,
+            last_error: None,
             f,
         };
         let _ = walk.node(self.btree, None, &Range::default())?;
@@ -96,8 +105,11 @@ impl GroupBTree {
 
 impl Walk<'_, '_> {
     fn skip(&mut self, error: Error) {
-        tracing::warn!(%error, "skipped in the listing of a group");
-        self.first_error.get_or_insert(error);
+        if self.last_error.as_ref() != Some(&error) {
+            tracing::warn!(%error, "skipped in the listing of a group");
+            self.first_error.get_or_insert_with(|| error.clone());
+            self.last_error = Some(error);
+        }
     }
 
     /// Visits the node at `address`. Depth: `GroupBTree::node` bounds levels, each is one below its parent's.
@@ -117,6 +129,7 @@ impl Walk<'_, '_> {
             }
         };
         let Some(below) = node.level.checked_sub(1) else { return self.leaf(address, &node, range) };
+        let mut lows = Lows::default();
         for (i, &child) in node.children.iter().enumerate() {
             if self.leaf < self.start.leaf {
                 let end = self.leaf.saturating_add(self.group.leaves(self.store, child, below));
@@ -125,7 +138,7 @@ impl Walk<'_, '_> {
                     continue;
                 }
             }
-            let inner = self.range_of(&node, i, range);
+            let inner = self.range_of(&node, i, &mut lows, range);
             if inner.is_empty() {
                 self.leaf = self.leaf.saturating_add(self.group.leaves(self.store, child, below));
             } else if self.node(child, Some(below), &inner)?.is_break() {
@@ -135,17 +148,21 @@ impl Walk<'_, '_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The names that lookup seeks in child `i`. A key that cannot be read bounds nothing.
-    fn range_of(&mut self, node: &GroupNode, i: usize, outer: &Range) -> Range {
+    /// The names that lookup seeks in child `i`: greater than every key before, not greater than the
+    /// key behind. A key that cannot be read bounds nothing.
+    fn range_of(&mut self, node: &GroupNode, i: usize, lows: &mut Lows, outer: &Range) -> Range {
+        while lows.next <= i {
+            let key = if lows.next == 0 { None } else { self.key(node, lows.next) };
+            lows.greatest = lows.greatest.take().max(key);
+            lows.next = lows.next.saturating_add(1);
+        }
         let last = i.saturating_add(1) >= node.children.len();
-        let low = if i == 0 { None } else { self.key(node, i) };
         let high = if last { None } else { self.key(node, i.saturating_add(1)) };
-        let low = low.max(outer.low.clone());
         let high = match (high, outer.high.clone()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        Range { low, high }
+        Range { low: lows.greatest.clone().max(outer.low.clone()), high }
     }
 
     fn key(&mut self, node: &GroupNode, i: usize) -> Option<Vec<u8>> {
@@ -166,6 +183,7 @@ impl Walk<'_, '_> {
             self.skip(Error::limit(group_node::NAME, address, format!("more than {LEAVES_MAX} nodes of level 0")));
             return Ok(ControlFlow::Break(()));
         }
+        let mut lows = Lows::default();
         for (i, &child) in node.children.iter().enumerate() {
             let Ok(i16) = u16::try_from(i) else { break };
             let at = Position { leaf, child: i16, entry: 0 };
@@ -173,7 +191,7 @@ impl Walk<'_, '_> {
             if (at.leaf, at.child) < (self.start.leaf, self.start.child) {
                 continue;
             }
-            let inner = self.range_of(node, i, range);
+            let inner = self.range_of(node, i, &mut lows, range);
             if !inner.is_empty() && self.symbols(child, Position { entry: first, ..at }, &inner)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }

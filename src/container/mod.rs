@@ -1,11 +1,18 @@
-//! The containers that hold metadata: B-trees and heaps.
+//! The containers that hold metadata: B-trees, heaps and groups.
 
 pub mod btree2;
+pub mod dense_attributes;
+pub mod dense_links;
+pub mod extent;
+pub mod fractal_heap;
+pub mod group;
 pub mod group_btree;
 pub mod group_list;
 pub mod heap_names;
-pub mod extent;
-pub mod fractal_heap;
+mod index_walk;
 pub mod global_heap;
 pub mod local_heap;
 pub mod shared_messages;
+
+#[cfg(test)]
+mod tests;

@@ -1,14 +1,14 @@
 //! Object header messages, one file each (H5.format.4.0, "Data Object Header Messages").
 
+pub mod attribute;
 pub mod attribute_info;
+pub mod dataspace;
+pub mod external_files;
+pub mod fill_value;
 pub mod group_info;
 pub mod link;
 pub mod link_info;
 pub mod symbol_table;
-pub mod attribute;
-pub mod dataspace;
-pub mod external_files;
-pub mod fill_value;
 pub mod times;
 pub mod shared_message_table;
 pub mod filter_pipeline;

@@ -1,0 +1,237 @@
+//! Groups of real files: what lookup and listing say, against what libhdf5 lists
+//! (`tests/fixtures/groups/make_groups.py` wrote files and lists), and against damage.
+
+use super::*;
+use crate::container::dense_attributes;
+use crate::format::message::attribute_info::AttributeInfo;
+use crate::format::message::link::LinkTarget;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+
+macro_rules! fixture {
+    ($name:literal) => {
+        (
+            &include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/groups/", $name, ".h5"))[..],
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/groups/", $name, ".json")),
+        )
+    };
+}
+
+fn open(bytes: &[u8]) -> Result<Store> {
+    Store::open(std::sync::Arc::new(crate::file::memory::MemoryFile::new(bytes)))
+}
+
+/// Header of the object `name` of the root group.
+fn header(store: &Store, name: &str) -> Result<ObjectHeader> {
+    let root = ObjectHeader::load(store, store.superblock().root)?;
+    let storage = storage(store, &root)?.ok_or_else(|| Error::corrupt("root", root.address, "is no group"))?;
+    match lookup(store, &storage, name.as_bytes())?.map(|l| l.target) {
+        Some(LinkTarget::Hard(at)) => ObjectHeader::load(store, at),
+        _ => Err(Error::corrupt("root", root.address, "has no such group")),
+    }
+}
+
+fn unhex(s: &str) -> Vec<u8> {
+    (0..s.len()).step_by(2).map(|i| u8::from_str_radix(&s[i..i + 2], 16).unwrap()).collect()
+}
+
+/// All links, listed in slices of `slice`.
+fn all(store: &Store, storage: &GroupStorage, slice: usize) -> Result<Vec<Link>> {
+    let (mut links, mut position) = (Vec::new(), 0);
+    loop {
+        let before = links.len();
+        list(store, storage, position, &mut |link, after| {
+            assert!(after > position && after < 1 << 63);
+            links.push(link);
+            position = after;
+            Ok(if links.len() - before < slice { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        })?;
+        if links.len() - before < slice {
+            return Ok(links);
+        }
+    }
+}
+
+fn check_link(link: &Link, want: &Value, old: bool) {
+    assert!(old || link.utf8 == want["utf8"].as_bool().unwrap(), "{link:?}");
+    assert_eq!(link.creation_order, want["order"].as_i64());
+    let text = |v: &Value| unhex(v.as_str().unwrap());
+    match (&link.target, want["type"].as_u64().unwrap()) {
+        (LinkTarget::Hard(a), 0) => assert_eq!(Some(a.0), want["value"].as_u64()),
+        (LinkTarget::Soft(p), 1) => assert_eq!(*p, text(&want["value"])),
+        (LinkTarget::External { file, object }, 64) => {
+            assert_eq!((file, object), (&text(&want["value"][0]), &text(&want["value"][1])));
+        }
+        (LinkTarget::UserDefined { class, data }, kind) => assert_eq!((u64::from(*class), &data[..]), (kind, &b"user data\0\x01"[..])),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Compares every group of a file with its list; returns how many links there were.
+fn check(bytes: &[u8], json: &str) -> usize {
+    let store = open(bytes).unwrap();
+    let lists: BTreeMap<String, BTreeMap<String, Value>> = serde_json::from_str(json).unwrap();
+    let mut n = 0;
+    for (name, want) in &lists {
+        let storage = storage(&store, &header(&store, name).unwrap()).unwrap().unwrap();
+        let old = matches!(storage, GroupStorage::SymbolTable { .. });
+        let want: BTreeMap<Vec<u8>, &Value> = want.iter().map(|(k, v)| (unhex(k), v)).collect();
+        for slice in if want.len() < 200 { vec![1, 2, 3, 7, usize::MAX] } else { vec![300, usize::MAX] } {
+            let links = all(&store, &storage, slice).unwrap();
+            assert_eq!(links.len(), want.len(), "{name} in slices of {slice}");
+            let names: HashSet<&[u8]> = links.iter().map(|l| &l.name[..]).collect();
+            assert!(names.len() == links.len() && want.keys().all(|k| names.contains(&k[..])));
+            assert!(!old || links.windows(2).all(|w| w[0].name < w[1].name), "order");
+            links.iter().for_each(|l| check_link(l, want[&l.name], old));
+        }
+        for (k, v) in &want {
+            check_link(&lookup(&store, &storage, k).unwrap().unwrap(), v, old);
+            let mut other = k.clone();
+            other.push(b'~');
+            assert_eq!(lookup(&store, &storage, &other).unwrap(), None);
+            other.insert(0, 1);
+            assert_eq!(lookup(&store, &storage, &other).unwrap(), None);
+        }
+        for absent in [&b""[..], b"\0", b"link00000\0", b"zzzzzzzzzzzz", b"\xff\xff\xff"] {
+            assert_eq!(lookup(&store, &storage, absent).unwrap(), None);
+        }
+        assert_eq!(len(&store, &storage).unwrap(), (!old).then_some(want.len() as u64));
+        n += want.len();
+    }
+    n
+}
+
+#[test]
+fn symbol_tables_agree_with_libhdf5() {
+    for ((bytes, json), n) in [(fixture!("old_deep"), 60), (fixture!("old_deleted"), 20), (fixture!("old_one"), 1)] {
+        assert_eq!(check(bytes, json), n);
+    }
+}
+
+#[test]
+fn compact_and_dense_groups_agree_with_libhdf5() {
+    for ((bytes, json), n) in [(fixture!("compact"), 18), (fixture!("dense"), 38)] {
+        assert_eq!(check(bytes, json), n);
+    }
+}
+
+/// Files of `make_groups.py DIRECTORY`, when `H5DIR_GROUP_FILES` names that directory.
+#[test]
+fn large_groups_agree_with_libhdf5() {
+    let Ok(directory) = std::env::var("H5DIR_GROUP_FILES") else { return };
+    let mut n = 0;
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "h5") {
+            let (bytes, json) = (std::fs::read(&path).unwrap(), std::fs::read_to_string(path.with_extension("json")).unwrap());
+            let began = std::time::Instant::now();
+            n += if path.file_name().unwrap().to_str().unwrap().starts_with("attr") {
+                check_attributes(&bytes, &json)
+            } else {
+                check(&bytes, &json)
+            };
+            println!("{}: {:?}", Path::new(path.file_name().unwrap()).display(), began.elapsed());
+        }
+    }
+    assert!(n > 0);
+}
+
+fn check_attributes(bytes: &[u8], json: &str) -> usize {
+    let store = open(bytes).unwrap();
+    let lists: BTreeMap<String, BTreeMap<String, u64>> = serde_json::from_str(json).unwrap();
+    let mut n = 0;
+    for (group, want) in &lists {
+        let header = header(&store, group).unwrap();
+        let info = header.find(kind::ATTRIBUTE_INFO).unwrap();
+        let info = AttributeInfo::decode(&info.body, store.ctx(), header.address).unwrap();
+        assert_eq!(info.encode(store.ctx()).unwrap(), header.find(kind::ATTRIBUTE_INFO).unwrap().body);
+        let mut found = Vec::new();
+        dense_attributes::list(&store, info.fractal_heap, info.name_index, &mut |a| {
+            found.push(a);
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+        assert_eq!(found.len(), want.len());
+        if let Some(index) = info.creation_index {
+            let mut orders = Vec::new();
+            dense_attributes::list_by_creation_order(&store, info.fractal_heap, index, &mut |a| {
+                assert!(found.contains(&a));
+                orders.push(a.creation_order);
+                Ok(ControlFlow::Continue(()))
+            })
+            .unwrap();
+            assert!(orders.iter().copied().eq(0..want.len() as u32));
+        }
+        for (name, &order) in want {
+            let name = unhex(name);
+            let some = dense_attributes::find(&store, info.fractal_heap, info.name_index, &name).unwrap();
+            let shared = some.iter().any(|a| a.shared_heap_id.is_some());
+            assert!(some.len() == 1 || shared && some.len() == 2, "{some:?}");
+            assert!(some.iter().all(|a| found.contains(a)));
+            if info.max_creation_order.is_some() {
+                assert!(some.iter().any(|a| u64::from(a.creation_order) == order));
+            }
+            if !shared {
+                assert!(some[0].body.windows(name.len()).any(|w| w == name));
+            }
+        }
+        assert!(dense_attributes::find(&store, info.fractal_heap, info.name_index, b"absent").unwrap().is_empty());
+        n += want.len();
+    }
+    n
+}
+
+#[test]
+fn dense_attributes_agree_with_libhdf5() {
+    let (bytes, json) = fixture!("attributes");
+    assert_eq!(check_attributes(bytes, json), 39);
+}
+
+#[test]
+fn shared_dense_attributes_give_their_heap_id() {
+    let (bytes, json) = fixture!("shared");
+    assert_eq!(check_attributes(bytes, json), 21);
+}
+
+/// Lists and looks up in whatever is left; the work must be bounded and nothing may panic.
+fn survive(bytes: &[u8], groups: &[&str]) {
+    let Ok(store) = open(bytes) else { return };
+    for group in groups {
+        let Ok(header) = header(&store, group) else { continue };
+        if let Ok(Some(storage)) = storage(&store, &header)
+            && let Ok(links) = all(&store, &storage, 50)
+        {
+            assert!(links.len() < 1000);
+            for link in links {
+                if let Ok(found) = lookup(&store, &storage, &link.name) {
+                    let old = matches!(storage, GroupStorage::SymbolTable { .. });
+                    assert!(!old || found.is_some(), "what is listed is found");
+                }
+            }
+            let _ = lookup(&store, &storage, b"absent");
+        }
+    }
+}
+
+#[test]
+fn damage_never_panics_nor_hangs() {
+    let cases: [(&[u8], &[&str], usize); 4] = [
+        (fixture!("old_deep").0, &["g"], 13),
+        (fixture!("old_one").0, &["g"], 3),
+        (fixture!("compact").0, &["g3_0", "g3_1", "g3_3"], 1),
+        (fixture!("dense").0, &["g12_0", "g12_3"], 5),
+    ];
+    for (bytes, groups, step) in cases {
+        for i in (0..bytes.len()).step_by(step) {
+            let mut b = bytes.to_vec();
+            b[i] ^= 1 << (i % 8);
+            survive(&b, groups);
+            b[i] = 0xff;
+            survive(&b, groups);
+        }
+        for n in (0..bytes.len()).step_by(step * 7) {
+            survive(&bytes[..n], groups);
+        }
+    }
+}
