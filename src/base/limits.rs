@@ -24,3 +24,7 @@ pub const CHUNK_BYTES_MAX: u64 = 4 << 30;
 pub const LINK_HOPS_MAX: usize = 16;
 /// Depth of virtual datasets that are sources of virtual datasets.
 pub const VIRTUAL_DEPTH_MAX: usize = 16;
+/// Mappings of one virtual dataset.
+pub const VIRTUAL_MAPPINGS_MAX: u64 = 1 << 19;
+/// Source datasets probed to find the end of one mapping with `%b` in its names.
+pub const VIRTUAL_BLOCKS_MAX: u64 = 1 << 20;

@@ -4,6 +4,8 @@
 
 pub mod codec;
 pub mod message;
+pub mod selection;
 pub mod superblock;
+pub mod virtual_mapping;
 
 pub use codec::{Context, Reader, Writer};
