@@ -6,3 +6,6 @@ pub mod environment;
 pub mod external;
 pub mod fill;
 pub mod storage;
+//! dataset layer.
+
+pub mod virtual_;

@@ -17,5 +17,8 @@ pub mod message;
 pub mod shared_message;
 pub mod superblock;
 pub mod symbol_table;
+pub mod selection;
+pub mod superblock;
+pub mod virtual_mapping;
 
 pub use codec::{Context, Reader, Writer};
