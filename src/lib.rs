@@ -7,10 +7,13 @@
 //! ```
 
 pub mod base;
+pub mod cli;
+pub mod config;
 pub mod container;
 pub mod dataset;
 pub mod file;
 pub mod filter;
 pub mod format;
 pub mod fs;
+pub mod fuse;
 pub mod meta;
