@@ -1,1 +1,3 @@
 //! dataset layer.
+pub mod types;
+pub mod vl;

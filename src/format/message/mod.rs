@@ -1,1 +1,2 @@
 //! Object header messages, one file each (H5.format.4.0, "Data Object Header Messages").
+pub mod datatype;
