@@ -9,3 +9,5 @@ pub mod storage;
 //! dataset layer.
 
 pub mod virtual_;
+pub mod types;
+pub mod vl;

@@ -12,3 +12,4 @@ pub mod symbol_table;
 pub mod times;
 pub mod shared_message_table;
 pub mod filter_pipeline;
+pub mod datatype;
