@@ -1,1 +1,4 @@
 //! dataset layer.
+
+pub mod chunk;
+pub mod index;

@@ -2,7 +2,12 @@
 //!
 //! One structure, one file: its layout in the doc comment, its decoder and its encoder.
 
+pub mod btree1;
+pub mod chunk_record;
 pub mod codec;
+pub mod earray;
+pub mod elements;
+pub mod farray;
 pub mod message;
 pub mod object_header;
 pub mod superblock;
