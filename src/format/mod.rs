@@ -10,6 +10,13 @@ pub mod elements;
 pub mod farray;
 pub mod message;
 pub mod object_header;
+pub mod btree2;
+pub mod codec;
+pub mod fractal_heap;
+pub mod global_heap;
+pub mod local_heap;
+pub mod message;
+pub mod shared_message;
 pub mod superblock;
 
 pub use codec::{Context, Reader, Writer};

@@ -1,0 +1,50 @@
+//! Object header messages that are shared through the file's table of shared messages.
+
+use super::fractal_heap::FractalHeap;
+use crate::base::{Address, Error, Result};
+use crate::format::shared_message::{IndexHeader, NAME, decode_table, table_size};
+use crate::meta::Store;
+use std::mem::size_of;
+use std::sync::Arc;
+
+/// Type of the old fill value message, which shares the index of the new one.
+const FILL_OLD: u16 = 4;
+const FILL: u16 = 5;
+
+/// The file's table of shared message indexes.
+#[derive(Debug)]
+pub struct SharedMessages {
+    table: Address,
+    indexes: Vec<IndexHeader>,
+}
+
+impl SharedMessages {
+    /// Reads the table at `table_address`; both arguments come from the superblock extension's message 0x0F.
+    pub fn open(store: &Store, table_address: Address, nindexes: u8) -> Result<Arc<SharedMessages>> {
+        store.cached(table_address, || {
+            let size = table_size(nindexes, store.ctx());
+            let bytes = store.read(table_address, size as u64, NAME)?;
+            let indexes = decode_table(&bytes, table_address, nindexes, store.ctx())?;
+            let charge = indexes.len().saturating_mul(size_of::<IndexHeader>()).saturating_add(size_of::<SharedMessages>());
+            Ok((SharedMessages { table: table_address, indexes }, charge))
+        })
+    }
+
+    /// The indexes.
+    pub fn indexes(&self) -> &[IndexHeader] {
+        &self.indexes
+    }
+
+    /// The encoded message of `message_type` that `heap_id` names. Errors: no index shares this
+    /// type, or the heap holds no such object.
+    pub fn message(&self, store: &Store, message_type: u16, heap_id: &[u8; 8]) -> Result<Vec<u8>> {
+        let kind = if message_type == FILL_OLD { FILL } else { message_type };
+        let bit = 1u16.checked_shl(u32::from(kind)).unwrap_or(0);
+        let index = self.indexes.iter().find(|i| i.message_types & bit != 0);
+        let index = index.ok_or_else(|| Error::corrupt(NAME, self.table, format!("no index for messages of type {message_type}")))?;
+        if !index.heap.is_defined() {
+            return Err(Error::corrupt(NAME, self.table, format!("the index for messages of type {message_type} has no heap")));
+        }
+        FractalHeap::open(store, index.heap)?.object(store, heap_id)
+    }
+}

@@ -1,0 +1,201 @@
+//! Global heap collection: variable-length data and region references.
+//!
+//! ```text
+//! "GCOL" | version 1 | 0 0 0 | collection size L | padding to 8
+//! objects: { index u16 | reference count u16 | 0 u32 | size L | padding to 8 | data | padding to 8 }
+//! free space: an object with index 0 whose size counts its own header; absent when fewer bytes
+//!             than an object header are left
+//! ```
+//!
+//! The collection size counts everything from "GCOL" on. H5.format.4.0, "Global Heap".
+
+use crate::base::{Address, Result};
+use crate::format::{Context, Reader, Writer};
+
+/// Name of the structure in errors.
+pub const NAME: &str = "global heap collection";
+const SIGNATURE: &[u8; 4] = b"GCOL";
+/// Object headers looked at in one collection: every index once, and some free space between.
+const OBJECTS_MAX: usize = (1 << 16) + 4096;
+/// Bytes of the collection that libhdf5 allocates when nothing larger is needed.
+pub const SIZE_MIN: u64 = 4096;
+
+/// Bytes of a collection's and of an object's header (they are equal), padding included.
+pub fn header_size(ctx: &Context) -> usize {
+    usize::from(ctx.sizeof_size).saturating_add(8).next_multiple_of(8)
+}
+
+/// Decodes a collection's header; returns the collection's size in bytes.
+pub fn decode_header(buf: &[u8], address: Address, ctx: &Context) -> Result<u64> {
+    let mut r = Reader::new(buf, NAME, address);
+    r.signature(SIGNATURE)?;
+    r.version(1..=1)?;
+    r.skip(3)?;
+    let size = r.length(ctx)?;
+    if size < header_size(ctx) as u64 {
+        return Err(r.corrupt(format!("size is {size}")));
+    }
+    Ok(size)
+}
+
+/// Header of one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObjectHeader {
+    /// 1 to 65,535; 0 for free space.
+    pub index: u16,
+    /// References to the object; libhdf5 writes 0 for variable-length data.
+    pub reference_count: u16,
+    /// Bytes of data without padding; for free space, bytes with this header.
+    pub size: u64,
+}
+
+impl ObjectHeader {
+    /// Decodes the object header at the start of `buf`; `address` is the collection's.
+    pub fn decode(buf: &[u8], address: Address, ctx: &Context) -> Result<Self> {
+        let mut r = Reader::new(buf, NAME, address);
+        let (index, reference_count) = (r.u16()?, r.u16()?);
+        r.skip(4)?;
+        Ok(ObjectHeader { index, reference_count, size: r.length(ctx)? })
+    }
+
+    fn encode(&self, w: &mut Writer, ctx: &Context) {
+        let start = w.position();
+        w.u16(self.index).u16(self.reference_count).u32(0).length(self.size, ctx);
+        w.zeros(header_size(ctx).saturating_sub(w.position().saturating_sub(start)));
+    }
+}
+
+/// Where an object's data lies in its collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// 1 to 65,535.
+    pub index: u16,
+    /// References to the object.
+    pub reference_count: u16,
+    /// First byte of the data, from the start of the collection.
+    pub start: u64,
+    /// Bytes of data.
+    pub size: u64,
+}
+
+/// The objects of a collection, by index.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Directory {
+    /// Ascending by index, no index twice (the last object of an index counts, as in libhdf5).
+    pub positions: Vec<Position>,
+    /// Offset in the collection of the first object header that makes no sense, if there is one:
+    /// objects before it are good, the rest is lost.
+    pub damage: Option<u64>,
+}
+
+impl Directory {
+    /// Walks the object headers of a collection of `size` bytes. `header_at` gives the object
+    /// header at an offset, or `None` where the file ends.
+    pub fn walk(size: u64, ctx: &Context, header_at: &mut dyn FnMut(u64) -> Result<Option<ObjectHeader>>) -> Result<Self> {
+        let header = header_size(ctx) as u64;
+        let mut positions: Vec<Position> = Vec::new();
+        let (mut offset, mut damage) = (header, None);
+        for turn in 0.. {
+            let Some(start) = offset.checked_add(header).filter(|&s| s <= size) else { break };
+            let object = if turn < OBJECTS_MAX { header_at(offset)? } else { None };
+            let room = size.saturating_sub(if object.is_some_and(|o| o.index == 0) { offset } else { start });
+            let Some(object) = object.filter(|o| o.size <= room) else {
+                damage = Some(offset);
+                break;
+            };
+            if object.index == 0 {
+                // Free space normally reaches the end; a size of 0 would never get there.
+                if object.size == 0 {
+                    break;
+                }
+                offset = offset.saturating_add(object.size);
+                continue;
+            }
+            positions.push(Position { index: object.index, reference_count: object.reference_count, start, size: object.size });
+            offset = start.saturating_add(object.size.checked_next_multiple_of(8).unwrap_or(u64::MAX));
+        }
+        if !positions.is_sorted_by(|a, b| a.index < b.index) {
+            positions.reverse();
+            positions.sort_by_key(|p| p.index);
+            positions.dedup_by_key(|p| p.index);
+        }
+        Ok(Directory { positions, damage })
+    }
+
+    /// The directory of a collection that is wholly in memory (or as much of it as the file holds).
+    pub fn of(buf: &[u8], address: Address, ctx: &Context) -> Result<Self> {
+        let size = decode_header(buf, address, ctx)?;
+        Self::walk(size, ctx, &mut |offset| {
+            let at = usize::try_from(offset).ok().and_then(|o| buf.get(o..)).unwrap_or_default();
+            Ok(ObjectHeader::decode(at, address, ctx).ok())
+        })
+    }
+
+    /// The object with `index`.
+    pub fn get(&self, index: u16) -> Option<&Position> {
+        let i = self.positions.binary_search_by_key(&index, |p| p.index).ok()?;
+        self.positions.get(i)
+    }
+}
+
+/// One object, for writing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// 1 to 65,535.
+    pub index: u16,
+    /// References to the object.
+    pub reference_count: u16,
+    /// Its data.
+    pub data: Vec<u8>,
+}
+
+/// A whole collection, for writing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collection {
+    /// Bytes of the whole collection.
+    pub size: u64,
+    /// Objects in the order stored.
+    pub objects: Vec<Object>,
+}
+
+impl Collection {
+    /// Decodes a whole collection. Errors: damaged object headers, data past the end.
+    pub fn decode(buf: &[u8], address: Address, ctx: &Context) -> Result<Self> {
+        let r = Reader::new(buf, NAME, address);
+        let size = decode_header(buf, address, ctx)?;
+        let mut directory = Directory::of(buf, address, ctx)?;
+        if let Some(at) = directory.damage {
+            return Err(r.corrupt(format!("damaged object header at byte {at}")));
+        }
+        directory.positions.sort_by_key(|p| p.start);
+        let object = |p: &Position| {
+            let start = usize::try_from(p.start).ok()?;
+            let data = buf.get(start..start.checked_add(usize::try_from(p.size).ok()?)?)?;
+            Some(Object { index: p.index, reference_count: p.reference_count, data: data.to_vec() })
+        };
+        let objects: Option<Vec<_>> = directory.positions.iter().map(object).collect();
+        Ok(Collection { size, objects: objects.ok_or_else(|| r.corrupt("an object lies past the end"))? })
+    }
+
+    /// The whole collection; free space is zeros. Errors: the objects do not fit.
+    pub fn encode(&self, ctx: &Context) -> Result<Vec<u8>> {
+        let header = header_size(ctx);
+        let mut w = Writer::new();
+        w.bytes(SIGNATURE).u8(1).zeros(3).length(self.size, ctx);
+        w.zeros(header.saturating_sub(w.position()));
+        for o in &self.objects {
+            ObjectHeader { index: o.index, reference_count: o.reference_count, size: o.data.len() as u64 }.encode(&mut w, ctx);
+            w.bytes(&o.data).zeros(o.data.len().next_multiple_of(8).saturating_sub(o.data.len()));
+        }
+        let r = Reader::new(&[], NAME, Address::UNDEF);
+        let free = usize::try_from(self.size).ok().and_then(|s| s.checked_sub(w.position()));
+        let free = free.ok_or_else(|| r.corrupt("the objects do not fit"))?;
+        if free >= header {
+            ObjectHeader { index: 0, reference_count: 0, size: free as u64 }.encode(&mut w, ctx);
+            w.zeros(free.saturating_sub(header));
+        } else {
+            w.zeros(free);
+        }
+        Ok(w.into_bytes())
+    }
+}

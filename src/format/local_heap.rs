@@ -1,0 +1,75 @@
+//! Local heap: the names of an old-style group, and of external raw data files.
+//!
+//! ```text
+//! "HEAP" | version 0 | 0 0 0 | data segment size L | offset of the free list L | data segment O
+//! data segment: NUL-terminated names and free blocks { offset of the next one L | size L }
+//! ```
+//!
+//! The free list ends with offset 1. H5.format.4.0, "Local Heaps".
+
+use crate::base::{Address, Result};
+use crate::format::{Context, Reader, Writer};
+
+/// Name of the structure in errors.
+pub const NAME: &str = "local heap";
+const SIGNATURE: &[u8; 4] = b"HEAP";
+/// Offset that ends the free list.
+pub const FREE_NULL: u64 = 1;
+
+/// A decoded local heap header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// Bytes of the data segment.
+    pub segment_size: u64,
+    /// Offset of the first free block in the data segment, or [`FREE_NULL`].
+    pub free_list: u64,
+    /// The data segment.
+    pub segment: Address,
+}
+
+impl Header {
+    /// Bytes of an encoded header.
+    pub fn size(ctx: &Context) -> usize {
+        8usize.saturating_add(usize::from(ctx.sizeof_size).saturating_mul(2)).saturating_add(usize::from(ctx.sizeof_addr))
+    }
+
+    /// Decodes the header at the start of `buf`.
+    pub fn decode(buf: &[u8], address: Address, ctx: &Context) -> Result<Self> {
+        let mut r = Reader::new(buf, NAME, address);
+        r.signature(SIGNATURE)?;
+        r.version(0..=0)?;
+        r.skip(3)?;
+        Ok(Header { segment_size: r.length(ctx)?, free_list: r.length(ctx)?, segment: r.addr(ctx)? })
+    }
+
+    /// The exact bytes `decode` read.
+    pub fn encode(&self, ctx: &Context) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.bytes(SIGNATURE).zeros(4).length(self.segment_size, ctx).length(self.free_list, ctx).addr(self.segment, ctx);
+        w.into_bytes()
+    }
+}
+
+/// A free block of the data segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FreeBlock {
+    /// Offset of the next free block, or [`FREE_NULL`].
+    pub next: u64,
+    /// Bytes of this block, these fields included.
+    pub size: u64,
+}
+
+impl FreeBlock {
+    /// Decodes the free block at the start of `buf`.
+    pub fn decode(buf: &[u8], address: Address, ctx: &Context) -> Result<Self> {
+        let mut r = Reader::new(buf, NAME, address);
+        Ok(FreeBlock { next: r.length(ctx)?, size: r.length(ctx)? })
+    }
+
+    /// The exact bytes `decode` read.
+    pub fn encode(&self, ctx: &Context) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.length(self.next, ctx).length(self.size, ctx);
+        w.into_bytes()
+    }
+}
