@@ -42,7 +42,7 @@ pub struct Overlap {
 }
 
 impl ChunkGrid {
-    /// A grid. Errors: ranks that differ or exceed the limit, a chunk dimension of 0, a chunk of 2^64
+    /// A grid. Errors: ranks that differ or exceed the limit, a chunk or element size of 0, a chunk of 2^64
     /// bytes, an extent beyond the greatest one.
     pub fn new(shape: Vec<u64>, max_shape: Vec<Option<u64>>, chunk_dims: Vec<u64>, element_size: u64) -> Result<Self> {
         let bad = |detail: String| Err(Error::corrupt(NAME, Address::UNDEF, detail));
@@ -50,8 +50,8 @@ impl ChunkGrid {
         if rank == 0 || rank > limits::RANK_MAX || max_shape.len() != rank || chunk_dims.len() != rank {
             return bad(format!("rank {rank}, {} greatest dimensions, {} chunk dimensions", max_shape.len(), chunk_dims.len()));
         }
-        if chunk_dims.contains(&0) {
-            return bad("a chunk dimension is 0".into());
+        if chunk_dims.contains(&0) || element_size == 0 {
+            return bad("a chunk dimension or the element size is 0".into());
         }
         if shape.iter().zip(&max_shape).any(|(&n, max)| max.is_some_and(|max| n > max)) {
             return bad(format!("extent {shape:?} exceeds the greatest extent {max_shape:?}"));
