@@ -11,3 +11,5 @@ pub mod storage;
 pub mod virtual_;
 pub mod types;
 pub mod vl;
+pub mod chunk;
+pub mod index;

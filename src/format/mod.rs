@@ -5,7 +5,13 @@
 pub mod attribute_index;
 pub mod btree2;
 pub mod cache_image;
+pub mod btree1;
+pub mod btree2;
+pub mod chunk_record;
 pub mod codec;
+pub mod earray;
+pub mod elements;
+pub mod farray;
 pub mod fractal_heap;
 pub mod group_node;
 pub mod link_index;

@@ -4,3 +4,8 @@ pub mod cache;
 pub mod map;
 pub mod pieces;
 pub mod spill;
+//! Chunked storage: the grid of chunks and what lies in it.
+
+pub mod grid;
+
+pub use grid::{ChunkGrid, ChunkRange, Overlap};

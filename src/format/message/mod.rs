@@ -10,6 +10,7 @@ pub mod link;
 pub mod link_info;
 pub mod symbol_table;
 pub mod times;
+pub mod data_layout;
 pub mod shared_message_table;
 pub mod filter_pipeline;
 pub mod datatype;
