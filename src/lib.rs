@@ -9,6 +9,7 @@
 pub mod base;
 pub mod cli;
 pub mod config;
+pub mod connector;
 pub mod container;
 pub mod dataset;
 pub mod file;

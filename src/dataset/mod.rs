@@ -5,11 +5,9 @@ pub mod chunked;
 pub mod environment;
 pub mod external;
 pub mod fill;
+pub mod index;
 pub mod storage;
-//! dataset layer.
 
 pub mod virtual_;
 pub mod types;
 pub mod vl;
-pub mod chunk;
-pub mod index;

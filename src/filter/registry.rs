@@ -1,6 +1,6 @@
 //! Which filters exist and which of them are decoded here.
 
-use super::{FilterError, Params, bzip2, deflate, fletcher32, lz4, lzf, nbit, scaleoffset, shuffle, snappy, zstd};
+use super::{FilterError, Params, bitshuffle, blosc, blosc2, bzip2, deflate, fletcher32, lz4, lzf, nbit, scaleoffset, shuffle, snappy, szip, zfp, zstd};
 
 /// A filter's decoder: stored bytes in, bytes before the filter out.
 pub type Decoder = fn(&[u8], &Params<'_>) -> Result<Vec<u8>, FilterError>;
@@ -16,13 +16,18 @@ pub fn decoder(id: u16) -> Option<Decoder> {
         1 => deflate::decode,
         SHUFFLE => shuffle::decode,
         FLETCHER32 => fletcher32::decode,
+        4 => szip::decode,
         5 => nbit::decode,
         6 => scaleoffset::decode,
         307 => bzip2::decode,
         32000 => lzf::decode,
+        32001 => blosc::decode,
         32003 => snappy::decode,
         32004 => lz4::decode,
+        32008 => bitshuffle::decode,
+        32013 => zfp::decode,
         32015 => zstd::decode,
+        32026 => blosc2::decode,
         _ => return None,
     })
 }

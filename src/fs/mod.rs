@@ -3,10 +3,19 @@
 //! `fuse` translates kernel requests to [`Operations`] and back and decides nothing.
 
 pub mod name;
+pub mod nodes;
+pub mod open;
+pub mod container;
+mod errno;
+mod file;
 pub mod memory;
 pub mod spec;
+pub mod symlink;
 pub mod types;
+mod view;
+mod xattr;
 
+pub use open::open;
 pub use spec::{ExternalPolicy, MountSpec, OpenError};
 pub use types::{Attr, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
 
@@ -65,18 +74,3 @@ pub trait Operations: Send + Sync + 'static {
     fn statfs(&self) -> FsResult<Statfs>;
 }
 
-// ---- STUB of branch `fuse`: delete at merge; the real `open` takes its place. ----
-
-/// Opens the container and builds its file system (stub: always fails).
-pub fn open(spec: &MountSpec) -> Result<std::sync::Arc<dyn Operations>, OpenError> {
-    let path = spec.file.clone();
-    match std::fs::read(&path) {
-        Err(source) => Err(OpenError::Open { path, source }),
-        Ok(bytes) if !bytes.starts_with(b"\x89HDF\r\n\x1a\n") => Err(OpenError::NotHdf5 { path }),
-        Ok(_) => {
-            let source = crate::base::Error::unsupported("file", crate::base::Address(0), "this build has no engine");
-            Err(OpenError::Engine { path, source })
-        }
-    }
-}
-// ---- end of the stub ----

@@ -80,10 +80,13 @@ pub fn find(object: &Object, name: &[u8]) -> Result<Option<AttributeValue>> {
         }
     }
     let Some((heap, index)) = dense(object)? else { return Ok(None) };
-    match dense_attributes::find(&object.file.store, heap, index, name)? {
-        Some(d) => body_of(object, d).and_then(|body| decode(object, &body)).map(Some),
-        None => Ok(None),
+    for d in dense_attributes::find(&object.file.store, heap, index, name)? {
+        let a = body_of(object, d).and_then(|body| decode(object, &body))?;
+        if a.name == name {
+            return Ok(Some(a));
+        }
     }
+    Ok(None)
 }
 
 /// Heap and name index of densely stored attributes.

@@ -4,7 +4,6 @@ pub mod cache;
 pub mod map;
 pub mod pieces;
 pub mod spill;
-//! Chunked storage: the grid of chunks and what lies in it.
 
 pub mod grid;
 
