@@ -123,7 +123,7 @@ impl FilterDescription {
         for &value in &self.cd_values {
             w.u32(value);
         }
-        if version == 1 && self.cd_values.len() % 2 != 0 {
+        if version == 1 && !self.cd_values.len().is_multiple_of(2) {
             w.u32(0);
         }
         if version == 3 {
