@@ -39,7 +39,7 @@ impl<'a> Bits<'a> {
 
     /// The next `out.len()` bytes of the stream.
     pub(super) fn bytes(&mut self, out: &mut [u8]) -> Option<()> {
-        if self.pos % 8 == 0 {
+        if self.pos.is_multiple_of(8) {
             let from = self.pos / 8;
             let to = from.checked_add(out.len())?;
             out.copy_from_slice(self.buf.get(from..to)?);

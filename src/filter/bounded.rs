@@ -5,6 +5,9 @@
 
 use super::FilterError;
 
+/// Least capacity after growing, bytes (the limit permitting).
+const GROWTH_MIN: usize = 4096;
+
 /// An empty buffer with room for `wanted` bytes, at most `limit`.
 pub(super) fn buffer(filter: &'static str, wanted: usize, limit: usize) -> Result<Vec<u8>, FilterError> {
     let mut out = Vec::new();
@@ -29,7 +32,7 @@ pub(super) fn reserve(filter: &'static str, out: &mut Vec<u8>, additional: usize
     if need <= out.capacity() {
         return Ok(());
     }
-    let capacity = out.capacity().saturating_mul(2).clamp(need, limit);
+    let capacity = out.capacity().saturating_mul(2).max(GROWTH_MIN).clamp(need, limit);
     out.try_reserve_exact(capacity.saturating_sub(out.len())).map_err(|_| too_large())
 }
 

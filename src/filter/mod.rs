@@ -3,6 +3,8 @@
 mod bits;
 mod bounded;
 pub mod bzip2;
+#[cfg(test)]
+mod cases;
 pub mod deflate;
 pub mod fletcher32;
 pub mod lz4;

@@ -19,6 +19,12 @@ use crate::base::limits;
 
 const NAME: &str = "nbit";
 
+/// Classes of types in the client data.
+const ATOMIC: u32 = 1;
+const ARRAY: u32 = 2;
+const COMPOUND: u32 = 3;
+const OTHER: u32 = 4;
+
 fn corrupt(detail: &'static str) -> FilterError {
     FilterError::corrupt(NAME, detail)
 }
@@ -33,7 +39,10 @@ enum Kind {
     Atomic(Atomic),
     Array(Box<Type>),
     Compound(Vec<(usize, Type)>),
+    /// Whole bytes.
     Other,
+    /// An array without room for one base element.
+    Nothing,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -52,6 +61,8 @@ struct Atomic {
 /// Cursor over the client data.
 struct Parser<'a> {
     values: std::slice::Iter<'a, u32>,
+    /// Types that may still be parsed: the oddity of arrays lets a few values describe very many.
+    budget: usize,
 }
 
 impl Parser<'_> {
@@ -66,17 +77,18 @@ impl Parser<'_> {
         }
     }
 
-    fn parse(&mut self, depth: usize) -> Result<Type, FilterError> {
+    /// A type whose class was read already.
+    fn parse(&mut self, class: u32, depth: usize) -> Result<Type, FilterError> {
+        self.budget = self.budget.checked_sub(1).ok_or_else(|| FilterError::unsupported(NAME, "types of too many parts"))?;
         if depth > limits::DATATYPE_DEPTH_MAX {
             return Err(FilterError::unsupported(NAME, "types nested too deeply"));
         }
-        let class = self.next()?;
         let size = self.size()?;
         let kind = match class {
-            1 => self.atomic(size)?,
-            2 => Kind::Array(self.base(size, depth)?),
-            3 => self.compound(size, depth)?,
-            4 => Kind::Other,
+            ATOMIC => self.atomic(size)?,
+            ARRAY => self.array(size, depth)?,
+            COMPOUND => self.compound(size, depth)?,
+            OTHER => Kind::Other,
             _ => return Err(corrupt("unknown class of type")),
         };
         Ok(Type { size, kind })
@@ -96,13 +108,22 @@ impl Parser<'_> {
         Ok(Kind::Atomic(Atomic { big_endian, precision, offset }))
     }
 
-    fn base(&mut self, size: usize, depth: usize) -> Result<Box<Type>, FilterError> {
-        let base = self.parse(depth.saturating_add(1))?;
-        if base.size > size {
-            return Err(corrupt("an array is smaller than its base type"));
+    /// An oddity of H5Znbit.c, in encoder and decoder alike: behind an array of arrays or compounds, reading
+    /// goes on at the base type's size, not behind the base type. Members that follow such an array are
+    /// taken for something else and lose bits, but this is what is stored.
+    fn array(&mut self, size: usize, depth: usize) -> Result<Kind, FilterError> {
+        let class = self.next()?;
+        let begin = self.values.clone();
+        if matches!(class, ARRAY | COMPOUND) && self.size()? > size {
+            self.values = begin;
+            return Ok(Kind::Nothing);
         }
-        // An array of "other" is one run of bytes, whatever its base's size.
-        Ok(Box::new(base))
+        self.values = begin.clone();
+        let base = self.parse(class, depth.saturating_add(1))?;
+        if matches!(class, ARRAY | COMPOUND) {
+            self.values = begin;
+        }
+        Ok(Kind::Array(Box::new(base)))
     }
 
     fn compound(&mut self, size: usize, depth: usize) -> Result<Kind, FilterError> {
@@ -111,7 +132,8 @@ impl Parser<'_> {
         let mut used = 0usize;
         for _ in 0..count {
             let offset = usize::try_from(self.next()?).map_err(|_| corrupt("a member lies outside its compound"))?;
-            let member = self.parse(depth.saturating_add(1))?;
+            let class = self.next()?;
+            let member = self.parse(class, depth.saturating_add(1))?;
             used = used.saturating_add(member.size);
             if used > size || offset.saturating_add(member.size) > size {
                 return Err(corrupt("a member lies outside its compound"));
@@ -128,15 +150,16 @@ impl Atomic {
         if size > 8 {
             return out.chunks_exact_mut(size).try_for_each(|e| self.unpack_wide(bits, e)).map_err(|()| short());
         }
+        // Only bytes with significant bits are written.
+        let bytes = usize::from(self.offset as u8 / 8)..usize::from((self.offset.saturating_add(self.precision) as u8).div_ceil(8));
+        let place = if self.big_endian { size.saturating_sub(bytes.end)..size.saturating_sub(bytes.start) } else { bytes.clone() };
         for element in out.chunks_exact_mut(size) {
-            let value = bits.take(self.precision).ok_or_else(short)? << self.offset;
+            let mut value = (bits.take(self.precision).ok_or_else(short)? << self.offset).to_le_bytes();
+            let value = value.get_mut(bytes.clone()).unwrap_or_default();
             if self.big_endian {
-                let bytes = value.to_be_bytes();
-                element.copy_from_slice(bytes.get(8usize.saturating_sub(size)..).unwrap_or_default());
-            } else {
-                let bytes = value.to_le_bytes();
-                element.copy_from_slice(bytes.get(..size).unwrap_or_default());
+                value.reverse();
             }
+            element.get_mut(place.clone()).unwrap_or_default().copy_from_slice(value);
         }
         Ok(())
     }
@@ -166,16 +189,17 @@ impl Type {
         match &self.kind {
             Kind::Atomic(atomic) => atomic.unpack(bits, self.size, out),
             Kind::Other => bits.bytes(out).ok_or_else(short),
+            Kind::Nothing => Ok(()),
             Kind::Array(base) => {
                 let used = match base.kind {
+                    // One run of bytes, whatever the base's size.
                     Kind::Other => self.size,
                     _ => self.size.saturating_sub(self.size.checked_rem(base.size).unwrap_or(0)),
                 };
                 if used == self.size {
                     return base.unpack(bits, out);
                 }
-                out.chunks_exact_mut(self.size)
-                    .try_for_each(|element| base.unpack(bits, element.get_mut(..used).unwrap_or_default()))
+                out.chunks_exact_mut(self.size).try_for_each(|element| base.unpack(bits, element.get_mut(..used).unwrap_or_default()))
             }
             Kind::Compound(members) => out.chunks_exact_mut(self.size).try_for_each(|element| {
                 members.iter().try_for_each(|(offset, member)| {
@@ -198,9 +222,9 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     if *as_is != 0 {
         return bounded::copy(NAME, input, p.limit);
     }
-    let mut parser = Parser { values: rest.iter() };
-    let elements = parser.next()?;
-    let element = parser.parse(1)?;
+    let mut parser = Parser { values: rest.iter(), budget: limits::DATATYPE_MEMBERS_MAX };
+    let (elements, class) = (parser.next()?, parser.next()?);
+    let element = parser.parse(class, 1)?;
     if element.kind == Kind::Other {
         return Err(corrupt("a type without bits to pack is not stored as is"));
     }
@@ -242,21 +266,20 @@ mod tests {
         assert!(decode(&[], &Params { cd_values: &[3, 0, 1], expected: 1, limit: 1 }).is_err());
         assert!(decode(&[0; 9], &Params { cd_values: &[9, 0, 1, 1, 1, 0, 8, 0], expected: 1, limit: 1 }).is_err());
         for cd in [
-            &[0, 1, 1, 4, 2, 8, 0][..],            // byte order
-            &[0, 1, 1, 4, 0, 0, 0],                // no bits
-            &[0, 1, 1, 4, 0, 33, 0],               // too many
-            &[0, 1, 1, 4, 0, 1, u32::MAX],         // too far
-            &[0, 1, 1, 0, 0, 8, 0],                // no size
-            &[0, 1, 5, 4],                         // class
-            &[0, 1, 4, 4],                         // nothing to pack
-            &[0, 1, 2, 4, 1, 8, 0, 8, 0],          // array smaller than its base
-            &[0, 1, 3, 4, 1, 2, 1, 4, 0, 8, 0],    // member outside
-            &[0, 1, 3, 4, 2, 0, 4, 3, 0, 4, 3],    // members larger than the compound together
-            &[0, 1, 3, 4, u32::MAX, 0, 4, 1],      // members missing
-            &[0, u32::MAX, 1, 4, 0, 8, 0],         // too large
-            &[0, 2, 1, 4, 0, 32, 0],               // bits missing
-            &[0, 2, 1, 16, 0, 128, 0],             // bits missing, wide
-            &[0, 2, 2, 4, 4, 4],                   // bytes missing
+            &[0, 1, 1, 4, 2, 8, 0][..],         // byte order
+            &[0, 1, 1, 4, 0, 0, 0],             // no bits
+            &[0, 1, 1, 4, 0, 33, 0],            // too many
+            &[0, 1, 1, 4, 0, 1, u32::MAX],      // too far
+            &[0, 1, 1, 0, 0, 8, 0],             // no size
+            &[0, 1, 5, 4],                      // class
+            &[0, 1, 4, 4],                      // nothing to pack
+            &[0, 1, 3, 4, 1, 2, 1, 4, 0, 8, 0], // member outside
+            &[0, 1, 3, 4, 2, 0, 4, 3, 0, 4, 3], // members larger than the compound together
+            &[0, 1, 3, 4, u32::MAX, 0, 4, 1],   // members missing
+            &[0, u32::MAX, 1, 4, 0, 8, 0],      // too large
+            &[0, 2, 1, 4, 0, 32, 0],            // bits missing
+            &[0, 2, 1, 16, 0, 128, 0],          // bits missing, wide
+            &[0, 2, 2, 4, 4, 4],                // bytes missing
         ] {
             assert!(run(cd, &[0; 7]).is_err(), "{cd:?}");
         }
@@ -264,7 +287,13 @@ mod tests {
         deep.extend([2, 1].repeat(1000));
         deep.extend([1, 1, 0, 8, 0]);
         assert!(matches!(run(&deep, &[0; 8]), Err(FilterError::Unsupported { .. })));
-        // A compound without members is all padding.
+        // Compounds of arrays of compounds: each level is parsed twice.
+        let mut bushy = vec![0, 1];
+        bushy.extend([3, 1000, 1000, 0, 2, 1000].repeat(200));
+        assert!(run(&bushy, &[0; 8]).is_err());
+        // An array smaller than its base, a compound without members: all padding.
+        assert_eq!(run(&[0, 1, 2, 4, 1, 8, 0, 8, 0], &[]).unwrap(), [0; 4]);
+        assert_eq!(run(&[0, 1, 2, 4, 3, 8], &[]).unwrap(), [0; 4]);
         assert_eq!(run(&[0, 2, 3, 3, 0], &[]).unwrap(), [0; 6]);
     }
 }

@@ -44,6 +44,7 @@ pub fn name_of(id: u16) -> &'static str {
         257 => "hzip",
         258 | 32014 => "fpzip",
         305 => "lzo",
+        306 => "ucl",
         307 => "bzip2",
         32000 => "lzf",
         32001 => "blosc",

@@ -96,10 +96,7 @@ impl Header {
             return Err(corrupt("shorter than its header"));
         };
         let minval = rest.get(..usize::from(*size).min(8)).ok_or_else(|| corrupt("shorter than its header"))?;
-        Ok(Header {
-            minbits: u32::from_le_bytes([*m0, *m1, *m2, *m3]),
-            minval: minval.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b)),
-        })
+        Ok(Header { minbits: u32::from_le_bytes([*m0, *m1, *m2, *m3]), minval: minval.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b)) })
     }
 }
 

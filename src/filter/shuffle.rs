@@ -48,18 +48,41 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     Ok(out)
 }
 
-/// Any element size: plane by plane within a tile of elements.
+/// Any element size: within a tile of elements eight planes at a time, then the rest one by one.
 fn tiles(planes: &[u8], size: usize, count: usize, out: &mut Vec<u8>) {
     out.resize(planes.len(), 0);
+    let mut buffers = (Vec::with_capacity(TILE * 8), Vec::with_capacity(TILE * 8));
     for (number, tile) in out.chunks_mut(TILE.saturating_mul(size)).enumerate() {
         let first = number.saturating_mul(TILE);
-        for (j, plane) in planes.chunks_exact(count).enumerate() {
-            let source = plane.get(first..).unwrap_or_default();
-            for (element, &byte) in tile.chunks_exact_mut(size).zip(source) {
-                if let Some(slot) = element.get_mut(j) {
+        let elements = first..first.saturating_add(tile.len() / size);
+        let mut plane = planes.chunks_exact(count).map(|plane| plane.get(elements.clone()).unwrap_or_default());
+        for at in (0..size - size % 8).step_by(8) {
+            eight_planes(plane.by_ref().take(8), &mut buffers, tile.chunks_exact_mut(size), at);
+        }
+        for (plane, at) in plane.zip(size - size % 8..) {
+            for (element, &byte) in tile.chunks_exact_mut(size).zip(plane) {
+                if let Some(slot) = element.get_mut(at) {
                     *slot = byte;
                 }
             }
+        }
+    }
+}
+
+/// Interleaves eight planes of a tile and puts the words at `at` of each element.
+fn eight_planes<'a>(
+    planes: impl Iterator<Item = &'a [u8]>,
+    (gathered, words_of): &mut (Vec<u8>, Vec<u8>),
+    elements: std::slice::ChunksExactMut<'_, u8>,
+    at: usize,
+) {
+    gathered.clear();
+    planes.for_each(|plane| gathered.extend_from_slice(plane));
+    words_of.clear();
+    words::<8>(gathered, words_of);
+    for (element, word) in elements.zip(words_of.as_chunks::<8>().0) {
+        if let Some(slot) = element.get_mut(at..).and_then(|e| e.first_chunk_mut::<8>()) {
+            *slot = *word;
         }
     }
 }

@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn both_forms() {
         for len in [0, 1, 5, 100, 300, 70_000] {
-            let data: Vec<u8> = (0..len).map(|i: u32| (i / 3 ^ i >> 5) as u8).collect();
+            let data: Vec<u8> = (0..len).map(|i: u32| ((i / 3) ^ (i >> 5)) as u8).collect();
             let p = Params { cd_values: &[], expected: data.len(), limit: data.len() };
             let plain = snap::raw::Encoder::new().compress_vec(&data).unwrap();
             assert_eq!(decode(&plain, &p).unwrap(), data);
