@@ -59,7 +59,8 @@ impl fmt::Debug for FractalHeap {
 }
 
 impl FractalHeap {
-    /// Opens the heap whose header is at `address`. Objects of a heap with filters then fail as unsupported.
+    /// Opens the heap whose header is at `address`. Filtered objects then fail as unsupported (unless
+    /// their block is in the cache, decoded for another handle).
     pub fn open(store: &Store, address: Address) -> Result<Arc<FractalHeap>> {
         Ok(Arc::new(FractalHeap { core: Core::open(store, address)?, decode: None }))
     }
