@@ -198,6 +198,7 @@ fn dense_attributes_and_a_huge_one() {
 fn large_indexes() {
     assert_eq!(check_dense(&large("links1000.h5")), (2, 2000));
     assert_eq!(check_dense(&large("links50000.h5")), (2, 100_000));
+    assert_eq!(check_dense(&large("links300000.h5")), (2, 600_000));
     assert_eq!(check_dense(&large("filtered5000.h5")), (2, 10_002));
     assert_eq!(check_dense(&large("attrs3000.h5")), (2, 6002));
 }
