@@ -18,9 +18,9 @@
 //! hexadecimal bytes. Bytes of strings that are not UTF-8 are escaped as `json` says.
 
 use super::json::write_string;
+use super::number;
 use super::reference::{self, Part, Target};
 use super::resolver::{Budget, Descriptor, Environment};
-use super::{names, number};
 use crate::base::{Address, Error, Result, limits};
 use crate::format::message::datatype::{Class, Compound, Datatype, FloatingPoint, StringPadding, VariableLength, VariableLengthKind};
 
@@ -337,9 +337,4 @@ fn number_or_hex(n: Option<String>, bytes: &[u8]) -> Atom {
 
 fn is_string(t: &Datatype) -> bool {
     matches!(t.class, Class::String(_)) || t.is_vlen_string()
-}
-
-/// True when [`value_text`] of `t` shows every element in full, so that the bytes need not be shown too.
-pub fn has_plain_text(t: &Datatype) -> bool {
-    names::standard(t).is_some() || is_string(t)
 }
