@@ -92,8 +92,12 @@ pub fn float(t: &FloatingPoint, bytes: &[u8]) -> Option<Float> {
     Some(Float::Finite(negative, Binary { fraction, exponent, closer_below }))
 }
 
-/// Shortest text of the number that reads back as the same number of its type; `NaN`, `Infinity`,
-/// `-Infinity`. `None` where [`float`] is.
+/// Text of the number: the shortest that reads back as the same number, `NaN`, `Infinity`, `-Infinity`.
+/// `None` where [`float`] is.
+///
+/// Read as what: IEEE half and single precision as themselves. Types that programs cannot parse
+/// (bfloat16, 8-bit, odd layouts), and the few subnormal digits of half and single, as double, so that
+/// a reader who knows only double gets the exact value. Wider types as themselves.
 pub fn float_text(t: &FloatingPoint, bytes: &[u8]) -> Option<String> {
     Some(match float(t, bytes)? {
         Float::Nan => "NaN".into(),
@@ -101,35 +105,42 @@ pub fn float_text(t: &FloatingPoint, bytes: &[u8]) -> Option<String> {
         Float::Infinite(true) => "-Infinity".into(),
         Float::Zero(false) => "0.0".into(),
         Float::Zero(true) => "-0.0".into(),
-        Float::Finite(negative, v) => match native(t, v) {
-            Some((digits, k)) => decimal::format(negative, &digits, k),
-            None => {
-                let (digits, k) = decimal::shortest(v);
-                decimal::format(negative, &digits, k)
-            }
-        },
+        Float::Finite(negative, v) => {
+            let (digits, k) = digits(t, v);
+            decimal::format(negative, &digits, k)
+        }
     })
 }
 
-/// Digits by the standard library for IEEE single and double precision, which is much faster.
-fn native(t: &FloatingPoint, v: Binary) -> Option<(Vec<u8>, i64)> {
-    let text = match (t.mantissa_size, t.exponent_size, t.exponent_bias, t.normalization, t.order) {
-        (.., ByteOrder::Vax) => return None,
-        (52, 11, 1023, Normalization::Implied, _) => {
-            let scaled = |e: i64| u64::try_from(e).ok().map(|e| e << 52);
-            let stored = v.exponent.checked_add(1075)?;
-            let fraction = u64::try_from(v.fraction).ok()?;
-            let pattern = if fraction >> 52 == 0 { fraction } else { scaled(stored)? | fraction & ((1 << 52) - 1) };
-            format!("{:e}", f64::from_bits(pattern))
-        }
-        (23, 8, 127, Normalization::Implied, _) => {
-            let stored = u32::try_from(v.exponent.checked_add(150)?).ok()?;
-            let fraction = u32::try_from(v.fraction).ok()?;
-            let pattern = if fraction >> 23 == 0 { fraction } else { stored << 23 | fraction & ((1 << 23) - 1) };
-            format!("{:e}", f32::from_bits(pattern))
-        }
-        _ => return None,
+fn digits(t: &FloatingPoint, v: Binary) -> (Vec<u8>, i64) {
+    let layout = (t.mantissa_size, t.exponent_size, t.exponent_bias);
+    let is_ieee = t.normalization == Normalization::Implied && t.order != ByteOrder::Vax;
+    let is_normal = v.fraction >> t.mantissa_size == 1;
+    let native = match layout {
+        (10, 5, 15) if is_ieee && is_normal => None,
+        (23, 8, 127) if is_ieee && is_normal => as_f64(v).and_then(|x| parts(&format!("{:e}", x as f32))),
+        _ => as_f64(v).and_then(|x| parts(&format!("{x:e}"))),
     };
+    native.unwrap_or_else(|| decimal::shortest(v))
+}
+
+/// The number as a double if it is one.
+fn as_f64(v: Binary) -> Option<f64> {
+    let zeros = v.fraction.trailing_zeros();
+    let fraction = u64::try_from(v.fraction.checked_shr(zeros)?).ok()?;
+    let exponent = v.exponent.checked_add(zeros.into())?;
+    let bits = i64::from(64 - fraction.leading_zeros());
+    if bits > 53 || exponent < -1074 || exponent.checked_add(bits)? > 1024 {
+        return None;
+    }
+    // In two steps, each exact: one power of two might be out of range.
+    let half = i32::try_from(exponent / 2).ok()?;
+    let rest = i32::try_from(exponent).ok()?.checked_sub(half)?;
+    Some(fraction as f64 * 2f64.powi(half) * 2f64.powi(rest))
+}
+
+/// Digits and power of ten of a number that Rust printed with an exponent.
+fn parts(text: &str) -> Option<(Vec<u8>, i64)> {
     let (mantissa, exponent) = text.split_once('e')?;
     let digits = mantissa.bytes().filter(u8::is_ascii_digit).map(|b| b.saturating_sub(b'0')).collect();
     Some((digits, exponent.parse::<i64>().ok()?.checked_add(1)?))
@@ -152,6 +163,16 @@ mod tests {
             assert_eq!(bits(&bytes, order, 28, 5), None);
         }
         assert_eq!(bits(&[0xff; 20], ByteOrder::BigEndian, 3, 128), Some(u128::MAX));
+    }
+
+    #[test]
+    fn doubles_are_recognized() {
+        let of = |fraction, exponent| as_f64(Binary { fraction, exponent, closer_below: false });
+        assert_eq!(of(3 << 100, -101), Some(1.5));
+        assert_eq!(of(1, -1074), Some(5e-324));
+        assert_eq!(of((1 << 53) - 1, 971), Some(f64::MAX));
+        assert_eq!((of(1, -1075), of(1, 1024), of((1 << 53) + 1, 0)), (None, None, None));
+        assert_eq!(of(1, 1023), Some(2f64.powi(1023)));
     }
 
     #[test]

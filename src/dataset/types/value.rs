@@ -3,7 +3,7 @@
 //! | class | text | JSON |
 //! |---|---|---|
 //! | integer, bit field, time | decimal | number |
-//! | floating-point | shortest decimal that reads back as the same number of the type, `NaN`, `Infinity`, `-Infinity` | number; non-finite as string |
+//! | floating-point | shortest decimal that reads back as the same number (see `number`), `NaN`, `Infinity`, `-Infinity` | number; non-finite as string |
 //! | string | its bytes without padding | string |
 //! | opaque | hexadecimal | string |
 //! | enumeration | member's name, or the number when it has none | number |
@@ -14,13 +14,13 @@
 //! | region, attribute reference | object | object |
 //!
 //! As text one element stands bare (strings without quotes), several are a JSON list nested by the
-//! dataspace's dimensions, none are nothing. Numbers of more than 128 bits are strings of
+//! dataspace's dimensions, but strings a flat list in stored order; none are nothing. Numbers of more than 128 bits are strings of
 //! hexadecimal bytes. Bytes of strings that are not UTF-8 are escaped as `json` says.
 
 use super::json::write_string;
+use super::number;
 use super::reference::{self, Part, Target};
 use super::resolver::{Budget, Descriptor, Environment};
-use super::{names, number};
 use crate::base::{Address, Error, Result, limits};
 use crate::format::message::datatype::{Class, Compound, Datatype, FloatingPoint, StringPadding, VariableLength, VariableLengthKind};
 
@@ -95,6 +95,7 @@ pub fn value_text(elements: &Elements<'_>, environment: &Environment<'_>) -> Res
     match (count, elements.shape.dims()) {
         (0, _) | (_, None) => {}
         (1, _) => out.bare(elements.datatype, bytes)?,
+        (n, Some(_)) if is_string(elements.datatype) => out.nested(elements.datatype, &[n], bytes)?,
         (_, Some(dims)) => out.nested(elements.datatype, dims, bytes)?,
     }
     Ok(out.out)
@@ -334,7 +335,6 @@ fn number_or_hex(n: Option<String>, bytes: &[u8]) -> Atom {
     n.map_or_else(|| Atom::Text(format!("0x{}", number::hex(bytes)).into_bytes()), Atom::Number)
 }
 
-/// True when [`value_text`] of `t` shows every element in full, so that the bytes need not be shown too.
-pub fn has_plain_text(t: &Datatype) -> bool {
-    names::standard(t).is_some() || matches!(t.class, Class::String(_)) || t.is_vlen_string()
+fn is_string(t: &Datatype) -> bool {
+    matches!(t.class, Class::String(_)) || t.is_vlen_string()
 }
