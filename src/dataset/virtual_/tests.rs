@@ -249,6 +249,22 @@ fn many_mappings() {
     assert!(memory.reads.load(Ordering::Relaxed) <= 10);
 }
 
+/// Of two mappings with one source the later shows, whatever the order in the source. A heap of
+/// mappings one upon the other is refused.
+#[test]
+fn overlapping_mappings() {
+    let mut sources = Sources::default();
+    source(&mut sources, "s", &[8]);
+    let part = |from: u64| slab(&[(from, 1, 1, 4)]);
+    let mapping = |to, from| entry("s", part(to), part(from));
+    let v = dataset(&[6], vec![mapping(0, 4), mapping(2, 0)]).unwrap();
+    assert_eq!(elements(&v, &sources, &[6], 0, 6).unwrap(), [4, 5, 0, 1, 2, 3]);
+    let v = dataset(&[6], vec![mapping(2, 4), mapping(0, 0)]).unwrap();
+    assert_eq!(elements(&v, &sources, &[6], 0, 6).unwrap(), [0, 1, 2, 3, 6, 7]);
+    let v = dataset(&[4], (0..1000).map(|_| mapping(0, 0)).collect()).unwrap();
+    assert!(matches!(elements(&v, &sources, &[4], 0, 4), Err(Error::Limit { .. })));
+}
+
 /// Damaged heap blocks whose checksum was put right: no panic, bounded time.
 #[test]
 fn hostile_mappings() {
