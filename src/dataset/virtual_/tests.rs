@@ -163,6 +163,9 @@ fn elements(v: &VirtualDataset, sources: &Sources, shape: &[u64], from: u64, n: 
     Ok(buf.chunks(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect())
 }
 
+const fn shared<T: Send + Sync>() {}
+const _: () = shared::<VirtualDataset>();
+
 const FILL: u32 = 0x0909_0909;
 
 /// Only a read that needs it fails for a source that is missing.
