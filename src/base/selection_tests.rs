@@ -132,7 +132,7 @@ proptest! {
     #[test]
     fn unions_of_blocks((blocks, shape) in blocks(), cuts in cuts()) {
         let corners: Vec<u64> = blocks.iter().flat_map(|b| b.iter().map(|r| r.0).chain(b.iter().map(|r| r.1))).collect();
-        let tree = SpanTree::new(shape.len(), &corners, &mut Budget::new(1 << 20, "test")).unwrap();
+        let tree = SpanTree::new(shape.len(), &corners, &Budget::new(1 << 20, "test")).unwrap();
         check(&Selection::Blocks(tree), &shape, &blocks, cuts);
     }
 
@@ -215,6 +215,6 @@ fn huge_extents() {
     assert_eq!(n, 3);
     // Columns outside of the extent: many rows without an answer.
     let corners = [0, 0, 5, (1 << 20) - 1, 5, 1 << 30, 0, 1 << 21, 5, (1 << 20) - 1, (1 << 21) + 5, 1 << 30];
-    let tree = SpanTree::new(3, &corners, &mut Budget::new(1000, "test")).unwrap();
+    let tree = SpanTree::new(3, &corners, &Budget::new(1000, "test")).unwrap();
     assert!(Selection::Blocks(tree).runs(&[1 << 20, 4, 1 << 20], 0..u64::MAX, &mut |_| Ok(())).is_ok());
 }

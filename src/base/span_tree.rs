@@ -52,7 +52,7 @@ pub struct SpanTree {
 
 impl SpanTree {
     /// The union of blocks: `corners` holds first[rank], last[rank] (inclusive) per block.
-    pub fn new(rank: usize, corners: &[u64], budget: &mut Budget) -> Result<Self> {
+    pub fn new(rank: usize, corners: &[u64], budget: &Budget) -> Result<Self> {
         let corrupt = |detail| Error::corrupt(STRUCTURE, Address::UNDEF, detail);
         let width = rank.checked_mul(2).filter(|_| rank > 0 && rank <= limits::RANK_MAX).ok_or_else(|| corrupt("its rank"))?;
         if corners.is_empty() || !corners.len().is_multiple_of(width) {
@@ -131,7 +131,7 @@ impl SpanTree {
 struct Builder<'a> {
     rank: usize,
     corners: &'a [u64],
-    budget: &'a mut Budget,
+    budget: &'a Budget,
     spans: Vec<Span>,
     lists: Vec<List>,
     /// Hash of a list's spans to the list.
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     fn tree(rank: usize, corners: &[u64]) -> Result<SpanTree> {
-        SpanTree::new(rank, corners, &mut Budget::new(1 << 20, STRUCTURE))
+        SpanTree::new(rank, corners, &Budget::new(1 << 20, STRUCTURE))
     }
 
     #[test]

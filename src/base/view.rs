@@ -162,11 +162,16 @@ impl<'a> View<'a> {
 
     /// Visits the selected elements whose linear number is in `linear`, by ascending linear number.
     pub fn runs(&self, linear: Range<u64>, visit: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
+        self.runs_within(linear, &Budget::new(SEARCH_STEPS, STRUCTURE), visit)
+    }
+
+    /// The same with a budget: a step per span and row looked at.
+    pub fn runs_within(&self, linear: Range<u64>, budget: &Budget, visit: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
         let (low, high) = (linear.start, linear.end.min(self.elements));
         if low >= high {
             return Ok(());
         }
-        let mut out = Output::new(visit);
+        let mut out = Output { visit, pending: None, budget };
         match &self.kind {
             Kind::Empty => {}
             Kind::Scalar => out.emit(0, 0, 1)?,
@@ -187,11 +192,16 @@ impl<'a> View<'a> {
     /// Visits the elements at positions `ordinals` of the selection's order, in that order. Those
     /// outside the extent are left out.
     pub fn by_ordinal(&self, ordinals: Range<u64>, visit: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
+        self.by_ordinal_within(ordinals, &Budget::new(SEARCH_STEPS, STRUCTURE), visit)
+    }
+
+    /// The same with a budget: a step per span and row looked at.
+    pub fn by_ordinal_within(&self, ordinals: Range<u64>, budget: &Budget, visit: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
         let (low, high) = (ordinals.start, ordinals.end.min(self.count));
         if low >= high || self.elements == 0 {
             return Ok(());
         }
-        let mut out = Output::new(visit);
+        let mut out = Output { visit, pending: None, budget };
         match &self.kind {
             Kind::Empty => {}
             Kind::Scalar => out.emit(0, 0, 1)?,
@@ -314,14 +324,10 @@ impl<'a> View<'a> {
 struct Output<'v> {
     visit: &'v mut dyn FnMut(Run) -> Result<()>,
     pending: Option<Run>,
-    budget: Budget,
+    budget: &'v Budget,
 }
 
-impl<'v> Output<'v> {
-    fn new(visit: &'v mut dyn FnMut(Run) -> Result<()>) -> Self {
-        Output { visit, pending: None, budget: Budget::new(SEARCH_STEPS, STRUCTURE) }
-    }
-
+impl Output<'_> {
     fn emit(&mut self, ordinal: u64, linear: u64, len: u64) -> Result<()> {
         if len == 0 {
             return Ok(());

@@ -197,7 +197,7 @@ impl SerializedSelection {
     }
 
     /// What it selects. `budget` bounds the work on irregular hyperslabs.
-    pub fn to_selection(&self, budget: &mut Budget) -> Result<Selection> {
+    pub fn to_selection(&self, budget: &Budget) -> Result<Selection> {
         Ok(match self {
             SerializedSelection::None(_) => Selection::None,
             SerializedSelection::All(_) => Selection::All,
@@ -338,7 +338,7 @@ mod tests {
                 let mut bad = bytes.to_vec();
                 bad[n] ^= change;
                 if let Ok(s) = decode(&bad)
-                    && let Ok(s) = s.to_selection(&mut budget())
+                    && let Ok(s) = s.to_selection(&budget())
                 {
                     let shape = vec![1 << 20; s.rank().unwrap_or(2).min(3)];
                     let _ = s.runs(&shape, 5..500, &mut |_| Ok(()));
@@ -360,7 +360,7 @@ mod tests {
             space.encode(&mut w);
             assert_eq!(w.into_bytes(), bytes);
             let dims = numbers(&case["dims"]);
-            let selection = space.selection.to_selection(&mut budget()).unwrap();
+            let selection = space.selection.to_selection(&budget()).unwrap();
             let want = numbers(&case["order"]);
             assert_eq!(order(&selection, &dims), want, "{case}");
             assert_eq!(selection.count(&dims).unwrap(), want.len() as u64);
@@ -395,7 +395,7 @@ mod tests {
                 reference.encode(&mut w, &Context::DEFAULT);
                 assert_eq!(w.into_bytes(), bytes);
                 forms.insert((bytes[8], bytes[12]));
-                let selection = reference.selection.to_selection(&mut budget()).unwrap();
+                let selection = reference.selection.to_selection(&budget()).unwrap();
                 let dims: &[u64] = if i == 3 { &[1 << 33, 70_000] } else { &[9, 10] };
                 all.push(order(&selection, dims));
                 damage(&bytes, |b| Ok(RegionReference::decode(&mut Reader::new(b, "test", Address(0)), &Context::DEFAULT)?.selection));
@@ -420,7 +420,7 @@ mod tests {
         w.u32(2).u32(3).u8(1).u8(2).u32(1).bytes(&[0, 0, 1, 0, 0xff, 0xff, 1, 0]);
         let bytes = w.into_bytes();
         let s = SerializedSelection::decode(&mut Reader::new(&bytes, "test", Address(0))).unwrap();
-        assert_eq!(s.to_selection(&mut budget()).unwrap().count(&[77]).unwrap(), 77);
+        assert_eq!(s.to_selection(&budget()).unwrap().count(&[77]).unwrap(), 77);
         let mut w = Writer::new();
         s.encode(&mut w);
         assert_eq!(w.into_bytes(), bytes);

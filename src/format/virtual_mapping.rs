@@ -61,8 +61,8 @@ impl VirtualMappings {
         let mut r = Reader::new(bytes, STRUCTURE, address);
         let version = r.version(0..=1)?;
         let n = r.length(ctx)?;
-        // The least a mapping takes: two empty names and two selections of 16 bytes.
-        if n > r.remaining() as u64 / 33 {
+        // The least a mapping takes: two empty names and two selections of 15 bytes.
+        if n > r.remaining() as u64 / 32 {
             return Err(r.corrupt(format!("{n} mappings in {} bytes", bytes.len())));
         }
         if n > limits::VIRTUAL_MAPPINGS_MAX {

@@ -2,10 +2,12 @@
 //!
 //! libhdf5 reads a source with the virtual dataset's type, so any conversion it knows may occur.
 //! Here: none if the types are the same, else between integers and IEEE floats of whole bytes
-//! (H5Tconv: out of range saturates, fractions are cut). Everything else is unsupported.
+//! (H5Tconv: out of range saturates, fractions are cut; integers of one size that differ in byte
+//! order keep their bits even if the sign differs). Everything else is unsupported.
 
 use super::{Segment, Source};
 use crate::base::{Address, Error, Result};
+use std::sync::Arc;
 
 /// Segments collected before they are fetched.
 const SEGMENTS_MAX: usize = 8192;
@@ -81,22 +83,25 @@ impl Number {
         }
     }
 
-    /// The bytes of a value, in the first `size` bytes.
-    fn put(&self, value: (i128, f64), from_float: bool) -> [u8; 8] {
-        let bits = u32::try_from(self.size).unwrap_or(8).saturating_mul(8);
+    /// The bytes of a value of type `from`, in the first `size` bytes.
+    fn put(&self, value: (i128, f64), from: &Number) -> [u8; 8] {
         let n = if self.float && self.size == 4 {
             // From 64-bit integers straight to 32 bits: no double rounding.
-            u64::from(if from_float { value.1 as f32 } else { value.0 as f32 }.to_bits())
+            u64::from(if from.float { value.1 as f32 } else { value.0 as f32 }.to_bits())
         } else if self.float {
-            if from_float { value.1 } else { value.0 as f64 }.to_bits()
+            if from.float { value.1 } else { value.0 as f64 }.to_bits()
+        } else if !from.float && from.size == self.size && from.big_endian != self.big_endian {
+            value.0 as u64
         } else {
+            let bits = u32::try_from(self.size).unwrap_or(8).saturating_mul(8);
             let one = 1i128;
             let (min, max) = match self.signed {
                 true => (-(one << bits.saturating_sub(1)), (one << bits.saturating_sub(1)).saturating_sub(1)),
                 false => (0, (one << bits).saturating_sub(1)),
             };
-            // A cast of a float saturates and cuts the fraction; NaN is 0.
-            (if from_float { value.1 as i128 } else { value.0 }).clamp(min, max) as u64
+            // The cast of a float saturates and cuts the fraction; NaN is 0, as in libhdf5's software
+            // conversion (its hardware one leaves NaN to the processor).
+            (if from.float { value.1 as i128 } else { value.0 }).clamp(min, max) as u64
         };
         let mut raw = n.to_le_bytes();
         if self.big_endian {
@@ -126,36 +131,52 @@ impl Transfer {
     }
 }
 
-/// Collects segments of one source and fetches them into a buffer.
+/// Collects segments and fetches them into a buffer.
 pub(super) struct Gather<'b> {
     element_size: u64,
+    datatype: &'b [u8],
     /// Byte of the extent at which `buf` begins.
     byte_offset: u64,
     buf: &'b mut [u8],
+    /// Where `segments` are.
+    source: Option<(Arc<dyn Source>, Transfer)>,
     segments: Vec<Segment>,
+    /// End of the last segment, a virtual element.
+    reach: u64,
 }
 
 impl<'b> Gather<'b> {
-    pub(super) fn new(element_size: u64, byte_offset: u64, buf: &'b mut [u8]) -> Self {
-        Gather { element_size, byte_offset, buf, segments: Vec::new() }
+    /// For `buf`, which begins at byte `byte_offset` of a virtual dataset of this datatype.
+    pub(super) fn new(datatype: &'b [u8], element_size: u64, byte_offset: u64, buf: &'b mut [u8]) -> Self {
+        Gather { element_size, datatype, byte_offset, buf, source: None, segments: Vec::new(), reach: 0 }
     }
 
-    /// Adds one; true when it is time to flush.
-    pub(super) fn add(&mut self, segment: Segment) -> bool {
+    /// Adds one. What might be under it is fetched before, since the later one shows.
+    pub(super) fn add(&mut self, source: &Arc<dyn Source>, segment: Segment) -> Result<()> {
+        let same = self.source.as_ref().is_some_and(|(old, _)| Arc::ptr_eq(old, source));
+        if !same || segment.virtual_element < self.reach || self.segments.len() >= SEGMENTS_MAX {
+            self.flush()?;
+        }
+        if !same {
+            let transfer = Transfer::new(self.datatype, self.element_size, &source.datatype_bytes(), source.element_size())?;
+            self.source = Some((source.clone(), transfer));
+        }
+        self.reach = segment.virtual_element.saturating_add(segment.len);
         self.segments.push(segment);
-        self.segments.len() >= SEGMENTS_MAX
+        Ok(())
     }
 
     /// Fetches what was added.
-    pub(super) fn flush(&mut self, source: &dyn Source, transfer: &Transfer) -> Result<()> {
+    pub(super) fn flush(&mut self) -> Result<()> {
         let mut segments = std::mem::take(&mut self.segments);
         segments.sort_unstable_by_key(|s| (s.source_element, s.virtual_element));
-        match transfer {
-            Transfer::Same => {
+        match self.source.clone() {
+            None => Ok(()),
+            Some((source, Transfer::Same)) => {
                 let pieces: Vec<(u64, Range)> = segments.iter().filter_map(|s| self.clip(s)).collect();
-                self.fetch(source, &pieces)
+                self.fetch(source.as_ref(), &pieces)
             }
-            Transfer::Convert { from, to } => segments.iter().try_for_each(|s| self.convert(source, s, *from, *to)),
+            Some((source, Transfer::Convert { from, to })) => segments.iter().try_for_each(|s| self.convert(source.as_ref(), s, from, to)),
         }
     }
 
@@ -221,7 +242,7 @@ impl<'b> Gather<'b> {
             let first = s.source_element.saturating_add(element.saturating_sub(s.virtual_element));
             source.read(first.saturating_mul(from.size as u64), &mut scratch)?;
             for raw in scratch.chunks_exact(from.size) {
-                let bytes = to.put(from.get(raw), from.float);
+                let bytes = to.put(from.get(raw), &from);
                 let at = element.saturating_mul(size);
                 for (i, b) in bytes.iter().take(to.size).enumerate() {
                     let place = at.saturating_add(i as u64).checked_sub(self.byte_offset).and_then(|p| usize::try_from(p).ok());

@@ -7,6 +7,9 @@ use super::{SourceOpener, VirtualDataset};
 use crate::base::hyperslab::HyperslabDim;
 use crate::base::selection::Bounds;
 use crate::base::{Address, Error, Result, limits};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 impl VirtualDataset {
@@ -15,11 +18,12 @@ impl VirtualDataset {
     pub fn extent(&self, opener: &dyn SourceOpener) -> Result<Vec<u64>> {
         let mut dims: Vec<Option<u64>> = vec![None; self.stored_dims.len()];
         let mut probes = limits::VIRTUAL_BLOCKS_MAX;
+        let mut shapes = Shapes::new();
         for (mapping, blocks) in self.mappings.iter().zip(&self.blocks) {
             let (d, end) = match &mapping.kind {
                 Kind::Fixed => continue,
                 Kind::Growing { virtual_dim, virtual_slab, source_dim, source_slab } => {
-                    (*virtual_dim, growing_end(mapping, virtual_slab, *source_dim, source_slab, opener)?)
+                    (*virtual_dim, growing_end(virtual_slab, *source_dim, source_slab, source_shape(mapping, &mut shapes, opener)?)?)
                 }
                 Kind::Printf { dim, slab } => (*dim, printf_end(mapping, slab, blocks, &mut probes, opener)?),
             };
@@ -55,15 +59,30 @@ impl VirtualDataset {
     }
 }
 
-/// Where the virtual selection ends that has as many slices as the source.
-fn growing_end(mapping: &Mapping, slab: &HyperslabDim, source_dim: usize, source: &HyperslabDim, opener: &dyn SourceOpener) -> Result<u64> {
-    let Some(dataset) = opener.open(&mapping.file.name(0), &mapping.dataset.name(0))? else { return Ok(0) };
-    let shape = dataset.shape();
-    if mapping.source.rank() != Some(shape.len()) {
-        return Err(corrupt("the source selection has another rank than the source dataset"));
+/// Shapes of sources by file and dataset; `None` if missing.
+type Shapes = HashMap<(Arc<[u8]>, Arc<[u8]>), Option<Vec<u64>>>;
+
+/// The shape of a mapping's source, opened once however many mappings have it.
+fn source_shape<'s>(mapping: &Mapping, shapes: &'s mut Shapes, opener: &dyn SourceOpener) -> Result<Option<&'s [u64]>> {
+    let shape = match shapes.entry((mapping.file.name(0), mapping.dataset.name(0))) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(new) => {
+            let shape = opener.open(&new.key().0, &new.key().1)?.map(|s| s.shape());
+            new.insert(shape)
+        }
+    };
+    match shape {
+        Some(shape) if mapping.source.rank() != Some(shape.len()) => {
+            Err(corrupt("the source selection has another rank than the source dataset"))
+        }
+        shape => Ok(shape.as_deref()),
     }
-    let slices = source.over(shape.get(source_dim).copied().unwrap_or(0)).len();
-    let end = slab.first(slices).map(|p| p.end());
+}
+
+/// Where the virtual selection ends that has as many slices as a source of shape `shape`.
+fn growing_end(slab: &HyperslabDim, source_dim: usize, source: &HyperslabDim, shape: Option<&[u64]>) -> Result<u64> {
+    let size = shape.and_then(|s| s.get(source_dim)).copied().unwrap_or(0);
+    let end = slab.first(source.over(size).len()).map(|p| p.end());
     end.ok_or_else(|| corrupt("the virtual selection exceeds 64 bits"))
 }
 

@@ -107,7 +107,7 @@ pub struct Mapping {
 
 impl Mapping {
     /// Checks an entry as libhdf5 does when it opens the dataset. `budget` bounds the work on its selections.
-    pub fn new(entry: &MappingEntry, rank: usize, budget: &mut Budget) -> Result<Self> {
+    pub fn new(entry: &MappingEntry, rank: usize, budget: &Budget) -> Result<Self> {
         let (file, dataset) = (NamePattern::parse(&entry.file.bytes)?, NamePattern::parse(&entry.dataset.bytes)?);
         let (source, virtual_) = (entry.source.to_selection(budget)?, entry.virtual_.to_selection(budget)?);
         if virtual_.rank().is_some_and(|r| r != rank) {

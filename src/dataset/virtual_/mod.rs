@@ -89,8 +89,8 @@ impl VirtualDataset {
         if fill.len() != size {
             return Err(corrupt("the fill value is not one element"));
         }
-        let mut budget = Budget::new(SELECTION_STEPS, STRUCTURE);
-        let mappings: Vec<Mapping> = mappings.entries.iter().map(|e| Mapping::new(e, dims.len(), &mut budget)).collect::<Result<_>>()?;
+        let budget = Budget::new(SELECTION_STEPS, STRUCTURE);
+        let mappings: Vec<Mapping> = mappings.entries.iter().map(|e| Mapping::new(e, dims.len(), &budget)).collect::<Result<_>>()?;
         let index = BoxIndex::new(dims.len(), mappings.iter().map(|m| m.virtual_.bounds()));
         let blocks = mappings.iter().map(|_| AtomicU64::new(u64::MAX)).collect();
         Ok(VirtualDataset { mappings, index, stored_dims: dims, max_dims, datatype, element_size, fill, blocks })

@@ -7,9 +7,10 @@
 //! Source: H5Dvirtual.c (`H5D__virtual_init_all`, `H5D__virtual_pre_io`, `H5D__virtual_read`). Where
 //! libhdf5 reads beyond a source that shrank (its result is undefined), the fill value shows here.
 
-use super::convert::{Gather, Transfer};
-use super::mapping::{Kind, Mapping, corrupt};
+use super::convert::Gather;
+use super::mapping::{Kind, Mapping, STRUCTURE, corrupt};
 use super::{Source, SourceOpener, VirtualDataset};
+use crate::base::budget::Budget;
 use crate::base::selection::Selection;
 use crate::base::view::View;
 use crate::base::{Error, Result};
@@ -17,6 +18,11 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Steps of one request, beside those that its size allows.
+const STEPS: u64 = 1 << 24;
+/// Mappings that may map one element, on the average of a request.
+const OVERLAP_MAX: u64 = 256;
 
 /// What a missing source is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +47,9 @@ pub struct Segment {
 /// Receives segments.
 pub type Visitor<'v> = &'v mut dyn FnMut(&Arc<dyn Source>, Segment) -> Result<()>;
 
+/// File and dataset.
+type Names = (Arc<[u8]>, Arc<[u8]>);
+
 /// One request.
 struct Request<'r> {
     opener: &'r dyn SourceOpener,
@@ -48,7 +57,11 @@ struct Request<'r> {
     elements: Range<u64>,
     missing: MissingPolicy,
     /// Sources by name, opened for this request.
-    opened: HashMap<(Arc<[u8]>, Arc<[u8]>), Option<Arc<dyn Source>>>,
+    opened: HashMap<Names, Option<Arc<dyn Source>>>,
+    /// Steps of all searches.
+    steps: Budget,
+    /// Elements that mappings may map; more is heaps of mappings one upon the other.
+    mapped: Budget,
 }
 
 impl VirtualDataset {
@@ -62,23 +75,9 @@ impl VirtualDataset {
             *b = *f;
         }
         let elements = byte_offset.checked_div(size).unwrap_or(0)..end.div_ceil(size.max(1));
-        let mut gather = Gather::new(size, byte_offset, buf);
-        let mut current: Option<(Arc<dyn Source>, Transfer)> = None;
-        self.segments(opener, shape, elements, missing, &mut |source, segment| {
-            if let Some((old, transfer)) = current.as_ref().filter(|(old, _)| !Arc::ptr_eq(old, source)) {
-                gather.flush(old.as_ref(), transfer)?;
-                current = None;
-            }
-            if current.is_none() {
-                let transfer = Transfer::new(&self.datatype, size, &source.datatype_bytes(), source.element_size())?;
-                current = Some((source.clone(), transfer));
-            }
-            match &current {
-                Some((source, transfer)) if gather.add(segment) => gather.flush(source.as_ref(), transfer),
-                _ => Ok(()),
-            }
-        })?;
-        current.map_or(Ok(()), |(source, transfer)| gather.flush(source.as_ref(), &transfer))
+        let mut gather = Gather::new(&self.datatype, size, byte_offset, buf);
+        self.segments(opener, shape, elements, missing, &mut |source, segment| gather.add(source, segment))?;
+        gather.flush()
     }
 
     /// Visits the parts of `elements` (row-major numbers in `shape`) that a source has, mapping after
@@ -101,7 +100,16 @@ impl VirtualDataset {
             return Ok(());
         }
         let (low, high) = around(&whole, &elements);
-        let mut request = Request { opener, shape, elements, missing, opened: HashMap::new() };
+        let n = elements.end.saturating_sub(elements.start);
+        let mut request = Request {
+            opener,
+            shape,
+            elements,
+            missing,
+            opened: HashMap::new(),
+            steps: Budget::new(n.saturating_mul(64).saturating_add(STEPS), STRUCTURE),
+            mapped: Budget::new(n.saturating_mul(OVERLAP_MAX), STRUCTURE),
+        };
         for i in self.index.find(&low, &high) {
             let (Some(mapping), Some(blocks)) = (self.mappings.get(i as usize), self.blocks.get(i as usize)) else { continue };
             match &mapping.kind {
@@ -142,9 +150,9 @@ fn around(view: &View, elements: &Range<u64>) -> (Vec<u64>, Vec<u64>) {
 }
 
 /// True if the view has an element in the range.
-fn touches(view: &View, elements: &Range<u64>) -> Result<bool> {
+fn touches(view: &View, elements: &Range<u64>, steps: &Budget) -> Result<bool> {
     let mut hit = false;
-    let end = view.runs(elements.clone(), &mut |_| {
+    let end = view.runs_within(elements.clone(), steps, &mut |_| {
         hit = true;
         Err(corrupt("stop"))
     });
@@ -178,7 +186,8 @@ impl Request<'_> {
         slices: &dyn Fn(&[u64]) -> Result<Option<u64>>,
         visit: Visitor,
     ) -> Result<()> {
-        if !touches(&virtual_.over(self.shape)?, &self.elements)? {
+        self.steps.spend(1)?;
+        if !touches(&virtual_.over(self.shape)?, &self.elements, &self.steps)? {
             return Ok(());
         }
         let Some(source) = self.open(mapping, number)? else { return Ok(()) };
@@ -189,8 +198,9 @@ impl Request<'_> {
         if from.count() != to.count() {
             return Err(corrupt(format!("{} elements are mapped to {} of the source", from.count(), to.count())));
         }
-        from.runs(self.elements.clone(), &mut |run| {
-            to.by_ordinal(run.ordinal..run.ordinal.saturating_add(run.len), &mut |part| {
+        from.runs_within(self.elements.clone(), &self.steps, &mut |run| {
+            self.mapped.spend(run.len)?;
+            to.by_ordinal_within(run.ordinal..run.ordinal.saturating_add(run.len), &self.steps, &mut |part| {
                 let virtual_element = run.linear.saturating_add(part.ordinal.saturating_sub(run.ordinal));
                 visit(&source, Segment { virtual_element, source_element: part.linear, len: part.len })
             })

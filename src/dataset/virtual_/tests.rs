@@ -163,6 +163,9 @@ fn elements(v: &VirtualDataset, sources: &Sources, shape: &[u64], from: u64, n: 
     Ok(buf.chunks(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect())
 }
 
+const fn shared<T: Send + Sync>() {}
+const _: () = shared::<VirtualDataset>();
+
 const FILL: u32 = 0x0909_0909;
 
 /// Only a read that needs it fails for a source that is missing.
@@ -247,6 +250,22 @@ fn many_mappings() {
     elements(&v, &sources, &[100_000], 0, 100_000).unwrap();
     let memory = sources.all.values().next().unwrap();
     assert!(memory.reads.load(Ordering::Relaxed) <= 10);
+}
+
+/// Of two mappings with one source the later shows, whatever the order in the source. A heap of
+/// mappings one upon the other is refused.
+#[test]
+fn overlapping_mappings() {
+    let mut sources = Sources::default();
+    source(&mut sources, "s", &[8]);
+    let part = |from: u64| slab(&[(from, 1, 1, 4)]);
+    let mapping = |to, from| entry("s", part(to), part(from));
+    let v = dataset(&[6], vec![mapping(0, 4), mapping(2, 0)]).unwrap();
+    assert_eq!(elements(&v, &sources, &[6], 0, 6).unwrap(), [4, 5, 0, 1, 2, 3]);
+    let v = dataset(&[6], vec![mapping(2, 4), mapping(0, 0)]).unwrap();
+    assert_eq!(elements(&v, &sources, &[6], 0, 6).unwrap(), [0, 1, 2, 3, 6, 7]);
+    let v = dataset(&[4], (0..1000).map(|_| mapping(0, 0)).collect()).unwrap();
+    assert!(matches!(elements(&v, &sources, &[4], 0, 4), Err(Error::Limit { .. })));
 }
 
 /// Damaged heap blocks whose checksum was put right: no panic, bounded time.
