@@ -58,10 +58,9 @@ impl Failure {
                     path.display()
                 ),
             ),
-            OpenError::Engine { path, source } => Self::new(
-                Exit::File,
-                format!("cannot {verb} {}: {source}; the file is damaged or newer than this h5dir", path.display()),
-            ),
+            OpenError::Engine { path, source } => {
+                Self::new(Exit::File, format!("cannot {verb} {}: {source}; the file is damaged or newer than this h5dir", path.display()))
+            }
             OpenError::NoSuchGroup { path, group } => {
                 let group = String::from_utf8_lossy(group);
                 let file = path.display();
@@ -126,10 +125,7 @@ mod tests {
     #[test]
     fn sentences_say_what_where_and_what_to_do() {
         let f = Failure::open("mount", &OpenError::NotHdf5 { path: "/x/y.h5".into() });
-        assert_eq!(
-            f.message,
-            "cannot mount /x/y.h5: it is not an HDF5 file (no HDF5 signature at 0, 512, 1024, ...); check the path"
-        );
+        assert_eq!(f.message, "cannot mount /x/y.h5: it is not an HDF5 file (no HDF5 signature at 0, 512, 1024, ...); check the path");
         let f = Failure::open("list", &OpenError::Open { path: "/x".into(), source: io::Error::from_raw_os_error(libc::ENOENT) });
         assert_eq!((f.exit, f.message.as_str()), (Exit::File, "cannot list /x: No such file or directory; check the path"));
         let f = Failure::unmount(Path::new("/m"), &UnmountError::Busy);

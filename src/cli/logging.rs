@@ -29,7 +29,8 @@ pub fn start(plan: &LogPlan, background: bool) -> Result<(), Failure> {
     let (writer, colour, time) = match &plan.file {
         Some(path) => {
             let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-            let file = file.map_err(|e| Failure::new(Exit::General, format!("cannot open the log file {}: {}", path.display(), reason(&e))))?;
+            let file =
+                file.map_err(|e| Failure::new(Exit::General, format!("cannot open the log file {}: {}", path.display(), reason(&e))))?;
             (BoxMakeWriter::new(Mutex::new(file)), false, true)
         }
         None if background => (BoxMakeWriter::new(Syslog), false, false),
@@ -160,7 +161,10 @@ mod tests {
     #[test]
     fn json_lines_are_json() {
         let sink = Sink::default();
-        let make = { let sink = sink.clone(); move || sink.clone() };
+        let make = {
+            let sink = sink.clone();
+            move || sink.clone()
+        };
         let subscriber = tracing_subscriber::fmt().event_format(JsonLines).with_writer(make).finish();
         tracing::subscriber::with_default(subscriber, || tracing::warn!(ino = 7u64, name = "a\"b", "odd {}", "thing"));
         let line: Value = serde_json::from_slice(&sink.0.lock().unwrap()).unwrap();

@@ -2,10 +2,10 @@
 
 use super::failure::{Exit, Failure, errno_text, reason};
 use super::{text, tree};
+use crate::config::LogPlan;
 use crate::config::args::LsArgs;
 use crate::config::resolve;
 use crate::config::value::{Level, LogFormat};
-use crate::config::LogPlan;
 use crate::fs::{Attr, Errno, FileKind, Ino, MountSpec, Operations};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
@@ -17,7 +17,13 @@ use tree::Named;
 pub fn ls(args: &LsArgs) -> Result<(), Failure> {
     let (spec, path) = resolve::view(&args.view)?;
     let operations = open(&spec, "list")?;
-    let style = if args.view.json { Style::Json } else if args.long { Style::Long } else { Style::Short };
+    let style = if args.view.json {
+        Style::Json
+    } else if args.long {
+        Style::Long
+    } else {
+        Style::Short
+    };
     let mut out = BufWriter::new(io::stdout().lock());
     let result = list(&*operations, &path, style, args.recursive, &mut out).and_then(|()| Ok(out.flush()?));
     result.or_else(|e| e.into_result(&spec, &path))
@@ -53,7 +59,8 @@ impl ViewError {
                 let (path, file) = (text::name(path), spec.file.display());
                 Err(match errno {
                     libc::ENOENT | libc::ENOTDIR | libc::ELOOP => {
-                        let message = format!("cannot find {path} in {file}: {}; 'h5dir ls -R {file}' lists what it has", errno_text(errno));
+                        let message =
+                            format!("cannot find {path} in {file}: {}; 'h5dir ls -R {file}' lists what it has", errno_text(errno));
                         Failure::new(Exit::Path, message)
                     }
                     _ => Failure::new(Exit::General, format!("cannot read {path} in {file}: {}", errno_text(errno))),
@@ -79,7 +86,10 @@ struct Printer<'a> {
 }
 
 fn list(operations: &dyn Operations, path: &[u8], style: Style, recursive: bool, out: &mut dyn Write) -> Result<(), ViewError> {
-    let failed = |path: &[u8]| { let path = path.to_vec(); move |e| ViewError::Path(path, e) };
+    let failed = |path: &[u8]| {
+        let path = path.to_vec();
+        move |e| ViewError::Path(path, e)
+    };
     let path = tree::absolute(path);
     let attr = tree::resolve(operations, &path).map_err(failed(&path))?;
     let mut printer = Printer { operations, style, owners: Owners::default(), first: true, out };

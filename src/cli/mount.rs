@@ -32,8 +32,7 @@ fn run(mut plan: MountPlan, open: impl FnOnce() -> Result<Arc<dyn Operations>, F
     // A daemon's working directory is the root.
     let path = plan.session.mountpoint;
     let absolute = mounts::absolute(&path);
-    plan.session.mountpoint =
-        absolute.map_err(|source| Failure::mount(&plan.session.source, &MountError::Mountpoint { path, source }))?;
+    plan.session.mountpoint = absolute.map_err(|source| Failure::mount(&plan.session.source, &MountError::Mountpoint { path, source }))?;
     logging::start(&plan.log, !plan.foreground)?;
     if plan.foreground {
         return daemon::serve(open, &plan.session, &mut Ready::foreground());

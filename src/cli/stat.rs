@@ -19,7 +19,11 @@ pub fn stat(args: &StatArgs) -> Result<(), Failure> {
     let operations = open(&spec, "read")?;
     let mut out = BufWriter::new(io::stdout().lock());
     let result = Report::gather(&*operations, &path).and_then(|report| {
-        if args.view.json { writeln!(out, "{:#}", report.json(&spec))? } else { report.print(&spec, &mut out)? }
+        if args.view.json {
+            writeln!(out, "{:#}", report.json(&spec))?
+        } else {
+            report.print(&spec, &mut out)?
+        }
         Ok(out.flush()?)
     });
     result.or_else(|e| e.into_result(&spec, &path))
@@ -139,7 +143,15 @@ mod tests {
         let mut out = Vec::new();
         report.print(&spec(), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        for part in ["Kind: file\n", "Size: 5 bytes\n", "Blocks: 1 of 512", "Links: 1\n", "Facts:\n  dtype: <i4\n", "units: m\u{b2}\n", "raw: 0x0001\n"] {
+        for part in [
+            "Kind: file\n",
+            "Size: 5 bytes\n",
+            "Blocks: 1 of 512",
+            "Links: 1\n",
+            "Facts:\n  dtype: <i4\n",
+            "units: m\u{b2}\n",
+            "raw: 0x0001\n",
+        ] {
             assert!(text.contains(part), "{part:?} in {text}");
         }
         let json = report.json(&spec());

@@ -9,9 +9,30 @@ use clap::{CommandFactory, Parser};
 
 /// Keys that speak to others, or state what holds anyway.
 const IGNORED: [&str; 24] = [
-    "_netdev", "nofail", "auto", "noauto", "user", "nouser", "users", "group", "owner", "defaults", "nosuid", "nodev", "noatime",
-    "nodiratime", "relatime", "norelatime", "strictatime", "nostrictatime", "lazytime", "nolazytime", "async", "exec",
-    "default-permissions", "noiversion",
+    "_netdev",
+    "nofail",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "group",
+    "owner",
+    "defaults",
+    "nosuid",
+    "nodev",
+    "noatime",
+    "nodiratime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "nostrictatime",
+    "lazytime",
+    "nolazytime",
+    "async",
+    "exec",
+    "default-permissions",
+    "noiversion",
 ];
 /// Beginnings of such keys.
 const IGNORED_PREFIXES: [&str; 4] = ["x-", "X-", "comment=", "helper="];
@@ -37,7 +58,9 @@ pub fn parse(lists: &[String]) -> Result<MountOptions, UsageError> {
         match key.as_str() {
             "ro" => continue,
             "rw" => return Err(UsageError("the mount option 'rw' is not possible: h5dir cannot write; use 'ro'".into())),
-            "suid" | "dev" => return Err(UsageError(format!("the mount option '{raw}' is not possible: h5dir mounts are nosuid and nodev"))),
+            "suid" | "dev" => {
+                return Err(UsageError(format!("the mount option '{raw}' is not possible: h5dir mounts are nosuid and nodev")));
+            }
             _ => {}
         }
         if !command.get_arguments().any(|a| a.get_long() == Some(key.as_str())) {
@@ -101,7 +124,10 @@ mod tests {
         let text = |list| one(list).unwrap_err().0;
         assert!(text("rw").contains("'rw'"));
         assert!(text("ro,colour=red").contains("'colour'"));
-        assert_eq!(text("cache-size=big"), "invalid value 'big' for '--cache-size <SIZE>': expected a number of bytes such as 64K, 512M or 1.5G in -o");
+        assert_eq!(
+            text("cache-size=big"),
+            "invalid value 'big' for '--cache-size <SIZE>': expected a number of bytes such as 64K, 512M or 1.5G in -o"
+        );
         assert!(text("cache-size").contains("cache-size"));
         // No way from the value of one option into another.
         assert!(text("help").contains("'help'"));

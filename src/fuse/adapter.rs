@@ -366,7 +366,19 @@ impl Filesystem for Adapter {
         reply.error(fuser::Errno::ENOSYS);
     }
 
-    fn setlk(&self, _r: &Request, _i: INodeNo, _f: FileHandle, _o: LockOwner, _s: u64, _e: u64, _t: i32, _p: u32, _w: bool, reply: ReplyEmpty) {
+    fn setlk(
+        &self,
+        _r: &Request,
+        _i: INodeNo,
+        _f: FileHandle,
+        _o: LockOwner,
+        _s: u64,
+        _e: u64,
+        _t: i32,
+        _p: u32,
+        _w: bool,
+        reply: ReplyEmpty,
+    ) {
         reply.error(fuser::Errno::ENOSYS);
     }
 
