@@ -3,19 +3,19 @@
 
 pub mod btree1;
 pub mod btree2;
+pub mod budget;
 pub mod dense_attributes;
 pub mod dense_links;
-pub mod budget;
 pub mod earray;
 pub mod extent;
 pub mod farray;
 pub mod fractal_heap;
+pub mod global_heap;
 pub mod group;
 pub mod group_btree;
 pub mod group_list;
 pub mod heap_names;
 mod index_walk;
-pub mod global_heap;
 pub mod local_heap;
 pub mod shared_messages;
 

@@ -8,6 +8,6 @@ pub mod fill;
 pub mod index;
 pub mod storage;
 
-pub mod virtual_;
 pub mod types;
+pub mod virtual_;
 pub mod vl;

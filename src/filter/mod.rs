@@ -1,12 +1,17 @@
 //! The filter pipeline (H5Z): decoding of stored chunk bytes.
 
 mod bits;
+pub mod bitshuffle;
+pub mod blosc;
+pub mod blosc2;
 mod bounded;
 pub mod bzip2;
 #[cfg(test)]
 mod cases;
 pub mod deflate;
 pub mod fletcher32;
+#[cfg(test)]
+mod golden;
 pub mod lz4;
 pub mod lzf;
 pub mod nbit;
@@ -15,14 +20,9 @@ pub mod registry;
 pub mod scaleoffset;
 pub mod shuffle;
 pub mod snappy;
-pub mod zstd;
-pub mod bitshuffle;
-pub mod blosc;
-pub mod blosc2;
-#[cfg(test)]
-mod golden;
 pub mod szip;
 pub mod zfp;
+pub mod zstd;
 
 use std::borrow::Cow;
 

@@ -1,6 +1,9 @@
 //! Which filters exist and which of them are decoded here.
 
-use super::{FilterError, Params, bitshuffle, blosc, blosc2, bzip2, deflate, fletcher32, lz4, lzf, nbit, scaleoffset, shuffle, snappy, szip, zfp, zstd};
+use super::{
+    FilterError, Params, bitshuffle, blosc, blosc2, bzip2, deflate, fletcher32, lz4, lzf, nbit, scaleoffset, shuffle, snappy, szip, zfp,
+    zstd,
+};
 
 /// A filter's decoder: stored bytes in, bytes before the filter out.
 pub type Decoder = fn(&[u8], &Params<'_>) -> Result<Vec<u8>, FilterError>;

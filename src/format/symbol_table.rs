@@ -60,13 +60,7 @@ impl Entry {
     }
 
     fn decode(r: &mut Reader<'_>, ctx: &Context) -> Result<Self> {
-        Ok(Entry {
-            name_offset: r.length(ctx)?,
-            header: r.addr(ctx)?,
-            cache_type: r.u32()?,
-            reserved: r.u32()?,
-            scratch: r.array()?,
-        })
+        Ok(Entry { name_offset: r.length(ctx)?, header: r.addr(ctx)?, cache_type: r.u32()?, reserved: r.u32()?, scratch: r.array()? })
     }
 
     fn encode(&self, w: &mut Writer, ctx: &Context) {

@@ -161,7 +161,12 @@ impl ContainerFs {
             NodeKind::AttrFile(id, name) => attr.size = self.connector.attribute_raw(*id, name)?.map_or(0, |v| v.len() as u64),
             NodeKind::Symlink(target) => attr.size = target.len() as u64,
             NodeKind::Broken(_) => attr.perm = 0,
-            NodeKind::Group(..) | NodeKind::Unknown(_) | NodeKind::Control | NodeKind::Status | NodeKind::ChunkDir(_) | NodeKind::AttrDir(_) => {}
+            NodeKind::Group(..)
+            | NodeKind::Unknown(_)
+            | NodeKind::Control
+            | NodeKind::Status
+            | NodeKind::ChunkDir(_)
+            | NodeKind::AttrDir(_) => {}
         }
         Ok(())
     }
@@ -217,7 +222,9 @@ impl ContainerFs {
             },
             NodeKind::Unknown(_) => OpenFile::bytes(Vec::new()),
             NodeKind::Broken(_) => return Ok(None),
-            NodeKind::Group(..) | NodeKind::Symlink(_) | NodeKind::Control | NodeKind::ChunkDir(_) | NodeKind::AttrDir(_) => return Ok(None),
+            NodeKind::Group(..) | NodeKind::Symlink(_) | NodeKind::Control | NodeKind::ChunkDir(_) | NodeKind::AttrDir(_) => {
+                return Ok(None);
+            }
         }))
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! `fuse` translates kernel requests to [`Operations`] and back and decides nothing.
 
-pub mod name;
-pub mod nodes;
-pub mod open;
 pub mod container;
 mod errno;
 mod file;
 pub mod memory;
+pub mod name;
+pub mod nodes;
+pub mod open;
 pub mod spec;
 pub mod symlink;
 pub mod types;
@@ -73,4 +73,3 @@ pub trait Operations: Send + Sync + 'static {
     /// Totals of the file system.
     fn statfs(&self) -> FsResult<Statfs>;
 }
-

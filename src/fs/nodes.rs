@@ -28,7 +28,8 @@ pub enum View {
 
 impl View {
     /// The views below `.h5dir`, with their names.
-    pub const NAMED: [(&'static str, View); 4] = [("attrs", View::Attrs), ("chunks", View::Chunks), ("exact", View::Exact), ("npy", View::Npy)];
+    pub const NAMED: [(&'static str, View); 4] =
+        [("attrs", View::Attrs), ("chunks", View::Chunks), ("exact", View::Exact), ("npy", View::Npy)];
 }
 
 /// What a node is.
@@ -64,7 +65,9 @@ impl NodeKind {
     /// The object this node shows, if it shows one.
     pub fn object(&self) -> Option<ObjectId> {
         match self {
-            NodeKind::Group(_, id) | NodeKind::Dataset(_, id) | NodeKind::Datatype(id) | NodeKind::Unknown(id) | NodeKind::Broken(id) => Some(*id),
+            NodeKind::Group(_, id) | NodeKind::Dataset(_, id) | NodeKind::Datatype(id) | NodeKind::Unknown(id) | NodeKind::Broken(id) => {
+                Some(*id)
+            }
             NodeKind::ChunkDir(id) | NodeKind::AttrDir(id) => Some(*id),
             NodeKind::Symlink(_) | NodeKind::Control | NodeKind::Status | NodeKind::ChunkFile(..) | NodeKind::AttrFile(..) => None,
         }
@@ -106,7 +109,10 @@ impl Node {
 
     /// Directory levels between this directory and the root of its view.
     pub fn depth(self: &Arc<Node>) -> usize {
-        std::iter::successors(Some(self.clone()), |n| n.parent.clone()).take_while(|n| n.kind != NodeKind::Control).count().saturating_sub(1)
+        std::iter::successors(Some(self.clone()), |n| n.parent.clone())
+            .take_while(|n| n.kind != NodeKind::Control)
+            .count()
+            .saturating_sub(1)
     }
 }
 

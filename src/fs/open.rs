@@ -1,8 +1,8 @@
 //! From a file name to the file system that shows it.
 
+use super::Operations;
 use super::container::{Backing, ContainerFs};
 use super::spec::{ExternalPolicy, MountSpec, OpenError};
-use super::Operations;
 use crate::base::Error;
 use crate::connector::native::external::Neighbours;
 use crate::connector::native::{NativeConnector, Options};
@@ -22,7 +22,9 @@ pub fn open(spec: &MountSpec) -> Result<Arc<dyn Operations>, OpenError> {
     let path = &spec.file;
     let io = |source| OpenError::Open { path: path.clone(), source };
     let engine = |source| match source {
-        Error::Corrupt { structure: "superblock", ref detail, .. } if detail.contains("no HDF5 signature") => OpenError::NotHdf5 { path: path.clone() },
+        Error::Corrupt { structure: "superblock", ref detail, .. } if detail.contains("no HDF5 signature") => {
+            OpenError::NotHdf5 { path: path.clone() }
+        }
         source => OpenError::Engine { path: path.clone(), source },
     };
     let driver = PosixFile::open(path).map_err(io)?;
@@ -31,9 +33,7 @@ pub fn open(spec: &MountSpec) -> Result<Arc<dyn Operations>, OpenError> {
     let root = match &spec.external {
         ExternalPolicy::Off => None,
         ExternalPolicy::Beneath(None) => Some(ConfinedDir::open(&directory).map_err(io)?),
-        ExternalPolicy::Beneath(Some(dir)) => {
-            Some(ConfinedDir::open(dir).map_err(|source| OpenError::Open { path: dir.clone(), source })?)
-        }
+        ExternalPolicy::Beneath(Some(dir)) => Some(ConfinedDir::open(dir).map_err(|source| OpenError::Open { path: dir.clone(), source })?),
     };
     let environment = Environment::new(spec.cache_bytes, spec.cache_bytes.saturating_mul(SPILL_FACTOR), spec.threads).map_err(engine)?;
     let missing = if spec.vds_missing_fill { MissingPolicy::Fill } else { MissingPolicy::Error };

@@ -59,7 +59,9 @@ impl Tree<'_> {
     }
 
     fn lookup_in_group(&self, parent: &Arc<Node>, view: View, id: ObjectId, name: &[u8]) -> Result<Option<Child>> {
-        if view == View::Npy && let Some(stem) = name.strip_suffix(b".npy") {
+        if view == View::Npy
+            && let Some(stem) = name.strip_suffix(b".npy")
+        {
             let child = self.lookup_link(parent, view, id, stem)?;
             if let Some(c) = child.filter(|c| matches!(c.kind, NodeKind::Dataset(..) | NodeKind::Broken(_))) {
                 return Ok(Some(Child { name: name.to_vec(), ..c }));
@@ -153,8 +155,10 @@ impl Tree<'_> {
 
     fn control(&self) -> Vec<Child> {
         let root = self.root.unwrap_or_else(|| self.connector.root());
-        let mut all: Vec<Child> =
-            View::NAMED.iter().map(|(n, v)| Child { name: n.as_bytes().to_vec(), kind: NodeKind::Group(*v, root), link_name: None }).collect();
+        let mut all: Vec<Child> = View::NAMED
+            .iter()
+            .map(|(n, v)| Child { name: n.as_bytes().to_vec(), kind: NodeKind::Group(*v, root), link_name: None })
+            .collect();
         all.push(Child { name: b"status".to_vec(), kind: NodeKind::Status, link_name: None });
         all
     }
@@ -206,7 +210,14 @@ impl Tree<'_> {
         }
     }
 
-    fn list_group(&self, parent: &Arc<Node>, view: View, id: ObjectId, start: u64, f: &mut dyn FnMut(Child, u64) -> ControlFlow<()>) -> Result<()> {
+    fn list_group(
+        &self,
+        parent: &Arc<Node>,
+        view: View,
+        id: ObjectId,
+        start: u64,
+        f: &mut dyn FnMut(Child, u64) -> ControlFlow<()>,
+    ) -> Result<()> {
         let mut stopped = false;
         if start < ATTRIBUTES {
             self.connector.list(id, start, &mut |link, next| {

@@ -15,6 +15,8 @@ const FACTS: &[u8] = b"h5dir.";
 pub const VALUE_MAX: usize = 64 << 10;
 /// Longest list of names the kernel passes on, bytes.
 pub const LIST_MAX: usize = 64 << 10;
+/// Facts that may be longer than an extended attribute can be.
+const VARIABLE_FACTS: [&str; 4] = ["attributes", "dtype", "external", "fillvalue"];
 /// Fact that tells the link name of a file whose own name is an escaped one.
 const NAME_FACT: &[u8] = b"name";
 
@@ -29,7 +31,11 @@ fn object(node: &Node) -> Option<ObjectId> {
 pub fn get(connector: &dyn Connector, node: &Node, name: &[u8], failed: &dyn Fn(&Error) -> Errno) -> FsResult<Vec<u8>> {
     let absent = Errno(libc::ENODATA);
     let Some(name) = name.strip_prefix(USER) else { return Err(Errno(libc::EOPNOTSUPP)) };
-    let value = value(connector, node, name).map_err(|e| failed(&e))?.ok_or(absent)?;
+    let value = match value(connector, node, name) {
+        // The connector stops rendering past what an xattr may hold.
+        Err(Error::Limit { .. }) => return Err(Errno(libc::E2BIG)),
+        other => other.map_err(|e| failed(&e))?.ok_or(absent)?,
+    };
     if value.len() > VALUE_MAX { Err(Errno(libc::E2BIG)) } else { Ok(value) }
 }
 
@@ -70,7 +76,11 @@ pub fn list(connector: &dyn Connector, node: &Node, failed: &dyn Fn(&Error) -> E
     }
     let Some(id) = object(node) else { return Ok(out) };
     for fact in connector.fact_names(id).map_err(|e| failed(&e))? {
-        add(&[USER, FACTS, fact.as_bytes()]);
+        // Facts of ours never break `cp -a`: one that does not fit is not listed.
+        let fits = |v: Option<Vec<u8>>| v.is_some_and(|v| v.len() <= VALUE_MAX);
+        if !VARIABLE_FACTS.contains(&fact) || connector.fact(id, fact).is_ok_and(fits) {
+            add(&[USER, FACTS, fact.as_bytes()]);
+        }
     }
     for a in connector.attributes(id).map_err(|e| failed(&e))? {
         if !add(&[USER, &xattr_name(&a.name)]) {

@@ -173,10 +173,18 @@ fn chunked(
 ) -> Result<Chunked> {
     let at = object.header.address;
     if space.extent != Extent::Simple || space.dims.len() != c.chunk_dims.len() {
-        return Err(Error::corrupt("data layout message", at, format!("chunks of rank {}, a dataspace of rank {}", c.chunk_dims.len(), space.dims.len())));
+        return Err(Error::corrupt(
+            "data layout message",
+            at,
+            format!("chunks of rank {}, a dataspace of rank {}", c.chunk_dims.len(), space.dims.len()),
+        ));
     }
     if c.element_size != element_size {
-        return Err(Error::corrupt("data layout message", at, format!("elements of {} bytes, a datatype of {element_size}", c.element_size)));
+        return Err(Error::corrupt(
+            "data layout message",
+            at,
+            format!("elements of {} bytes, a datatype of {element_size}", c.element_size),
+        ));
     }
     let grid = ChunkGrid { shape: space.dims.clone(), max_shape: space.max(), chunk_dims: c.chunk_dims.clone(), element_size };
     let byte_grid = ByteGrid::new(&space.dims, &c.chunk_dims, element_size);

@@ -3,9 +3,9 @@
 use super::file::HdfFile;
 use crate::base::{Error, Result};
 use crate::dataset::environment::RawFiles;
+use crate::file::FileDriver;
 use crate::file::confined::ConfinedDir;
 use crate::file::posix::PosixFile;
-use crate::file::FileDriver;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -91,7 +91,8 @@ impl Object {
             SharedMessage::Object(address) => {
                 let other = ObjectHeader::cached(store, address)?;
                 let m = other.find(kind);
-                let m = m.ok_or_else(|| Error::corrupt("shared message", address, format!("the object has no message of type {kind:#x}")))?;
+                let m =
+                    m.ok_or_else(|| Error::corrupt("shared message", address, format!("the object has no message of type {kind:#x}")))?;
                 if m.flags & flag::SHARED == 0 {
                     return Ok(m.body.clone());
                 }

@@ -33,7 +33,12 @@ impl Resolver for FileResolver<'_> {
     }
 }
 
-fn with_environment<T>(connector: &NativeConnector, id: ObjectId, limit: u64, f: impl FnOnce(&types::Environment<'_>) -> Result<T>) -> Result<T> {
+fn with_environment<T>(
+    connector: &NativeConnector,
+    id: ObjectId,
+    limit: u64,
+    f: impl FnOnce(&types::Environment<'_>) -> Result<T>,
+) -> Result<T> {
     let file = connector.file(id.file)?;
     let resolver = FileResolver { connector, file: id.file, store: &file.store };
     f(&types::Environment { ctx: *file.store.ctx(), resolver: &resolver, limit })

@@ -147,9 +147,10 @@ impl VariableContent {
                 index.checkpoints.push(index.size);
             }
             let len = self.len_of(encoding, element)?;
-            index.size = index.size.checked_add(len).filter(|n| *n <= i64::MAX as u64).ok_or_else(|| {
-                Error::limit("dataset", self.dataset.object.header.address, "its byte form is larger than a file can be")
-            })?;
+            index.size =
+                index.size.checked_add(len).filter(|n| *n <= i64::MAX as u64).ok_or_else(|| {
+                    Error::limit("dataset", self.dataset.object.header.address, "its byte form is larger than a file can be")
+                })?;
             Ok(true)
         })?;
         Ok(index)
@@ -204,7 +205,11 @@ impl Content for VariableContent {
                 form.clear();
                 self.write(index.encoding, element, &mut form)?;
                 if form.len() as u64 != len {
-                    return Err(Error::corrupt("variable-length element", self.dataset.object.header.address, "its length changed while it was read"));
+                    return Err(Error::corrupt(
+                        "variable-length element",
+                        self.dataset.object.header.address,
+                        "its length changed while it was read",
+                    ));
                 }
                 let skip = usize::try_from(offset.saturating_sub(position)).unwrap_or(usize::MAX);
                 let bytes = form.get(skip..).unwrap_or_default();

@@ -44,8 +44,12 @@ impl Surroundings for NativeSurroundings<'_> {
             fill: p.fill.element().to_vec(),
         };
         let dataset = VirtualDataset::new(&mappings, description)?;
-        let opener =
-            Opener { connector: self.connector.this.clone(), file: p.object.file.clone(), depth: p.depth.saturating_add(1), opened: Mutex::default() };
+        let opener = Opener {
+            connector: self.connector.this.clone(),
+            file: p.object.file.clone(),
+            depth: p.depth.saturating_add(1),
+            opened: Mutex::default(),
+        };
         let shape = dataset.extent(&opener)?;
         let mapped = VirtualStorage { dataset, shape: shape.clone(), opener, missing: self.connector.options.missing };
         Ok((Storage::Virtual(Box::new(mapped)), shape))
@@ -137,6 +141,10 @@ impl Source for DatasetSource {
 
     fn read(&self, byte_offset: u64, buf: &mut [u8]) -> Result<()> {
         let n = self.inner().bytes.read(&self.environment, byte_offset, buf)?;
-        if n == buf.len() { Ok(()) } else { Err(Error::corrupt("virtual dataset source", self.inner().object.header.address, "it is shorter than its extent")) }
+        if n == buf.len() {
+            Ok(())
+        } else {
+            Err(Error::corrupt("virtual dataset source", self.inner().object.header.address, "it is shorter than its extent"))
+        }
     }
 }

@@ -281,7 +281,11 @@ mod tests {
                     w.u8(flags & 1);
                 }
                 w.uint(3, 1 << (flags & 3)).bytes(b"abc");
-                if kind == 0 { w.addr(Address::UNDEF, &CTX) } else { w.u16(5).bytes(b"\0f\0o\0") };
+                if kind == 0 {
+                    w.addr(Address::UNDEF, &CTX)
+                } else {
+                    w.u16(5).bytes(b"\0f\0o\0")
+                };
                 let b = w.into_bytes();
                 let m = LinkMessage::decode(&b, &CTX, Address(0)).unwrap();
                 assert_eq!(m.encode(&CTX).unwrap(), b, "flags {flags:#x} type {kind}");
