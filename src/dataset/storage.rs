@@ -26,6 +26,10 @@ pub enum Storage {
 pub trait Mapped: Send + Sync {
     /// Fills `buf` with the bytes from `offset`.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Visits the elements `elements` that a source has: number, bytes as stored, and the file whose
+    /// global heap they lead to. The others are fill values.
+    fn variable(&self, elements: std::ops::Range<u64>, visit: &mut dyn FnMut(u64, &[u8], &Arc<Store>) -> Result<()>) -> Result<()>;
 }
 
 /// What `SEEK_DATA` and `SEEK_HOLE` look for.

@@ -10,6 +10,7 @@ pub mod file;
 pub mod npy;
 pub mod object;
 pub mod paths;
+pub mod region;
 pub mod traverse;
 pub mod values;
 pub mod variable;

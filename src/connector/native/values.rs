@@ -31,6 +31,10 @@ impl Resolver for FileResolver<'_> {
         let file = self.connector.file(self.file).ok()?;
         self.connector.paths.lock().entry(self.file).or_default().find(&file, address)
     }
+
+    fn region(&self, _dataset: Address, selection: &[u8]) -> Option<serde_json::Value> {
+        super::region::json(selection)
+    }
 }
 
 fn with_environment<T>(

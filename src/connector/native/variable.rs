@@ -12,7 +12,7 @@ use crate::base::{Error, Result};
 use crate::connector::Content;
 use crate::container::global_heap;
 use crate::dataset::environment::Environment;
-use crate::dataset::storage::Seek;
+use crate::dataset::storage::{Seek, Storage};
 use crate::dataset::types::resolver::{self, Descriptor, Resolver};
 use crate::dataset::vl::VariableForm;
 use crate::meta::Store;
@@ -66,6 +66,18 @@ pub struct VariableContent {
     once: Mutex<()>,
 }
 
+/// Elements as stored, and for each the file whose heap it leads to where that is not the dataset's.
+struct Batch {
+    raw: Vec<u8>,
+    owners: Vec<Option<Arc<Store>>>,
+}
+
+impl Batch {
+    fn heaps(&self) -> impl Iterator<Item = Option<&Store>> {
+        self.owners.iter().map(|o| o.as_deref()).chain(std::iter::repeat(None))
+    }
+}
+
 impl VariableContent {
     /// The lines form (`lines`) or the exact form of `dataset`.
     pub fn new(dataset: Arc<Dataset>, environment: Arc<Environment>, lines: bool) -> Self {
@@ -89,18 +101,18 @@ impl VariableContent {
         }
     }
 
-    /// Calls `f` with each element from `first` on until it returns false.
-    fn elements(&self, first: u64, f: &mut dyn FnMut(u64, &[u8]) -> Result<bool>) -> Result<()> {
+    /// Calls `f` with each element from `first` on, and the file whose heap it leads to, until it
+    /// returns false.
+    fn elements(&self, first: u64, f: &mut dyn FnMut(u64, &[u8], &Store) -> Result<bool>) -> Result<()> {
         let size = self.dataset.element_size.max(1);
         let total = self.dataset.elements();
         let per_batch = (BATCH_BYTES / size).max(1);
         let mut next = first;
         while next < total {
             let n = per_batch.min(total.saturating_sub(next));
-            let mut raw = vec![0; usize::try_from(n.saturating_mul(size)).unwrap_or(0)];
-            self.dataset.bytes.read(&self.environment, next.saturating_mul(size), &mut raw)?;
-            for element in raw.chunks_exact(usize::try_from(size).unwrap_or(usize::MAX)) {
-                if !f(next, element)? {
+            let batch = self.batch(next, n)?;
+            for (element, heap) in batch.raw.chunks_exact(usize::try_from(size).unwrap_or(usize::MAX)).zip(batch.heaps()) {
+                if !f(next, element, heap.unwrap_or(self.store()))? {
                     return Ok(());
                 }
                 next = next.saturating_add(1);
@@ -109,19 +121,42 @@ impl VariableContent {
         Ok(())
     }
 
-    fn descriptor(&self, element: &[u8]) -> Result<Descriptor> {
-        Descriptor::decode(element, self.store().ctx())
+    /// `n` elements from number `first` on, as stored.
+    fn batch(&self, first: u64, n: u64) -> Result<Batch> {
+        let size = self.dataset.element_size.max(1);
+        let mut batch = Batch { raw: vec![0; usize::try_from(n.saturating_mul(size)).unwrap_or(0)], owners: Vec::new() };
+        let Storage::Virtual(mapped) = &self.dataset.bytes.storage else {
+            self.dataset.bytes.read(&self.environment, first.saturating_mul(size), &mut batch.raw)?;
+            return Ok(batch);
+        };
+        // Each element leads into the heap of the file it comes from.
+        self.dataset.bytes.fill.fill(0, &mut batch.raw);
+        batch.owners.resize(usize::try_from(n).unwrap_or(0), None);
+        let len = usize::try_from(size).unwrap_or(usize::MAX);
+        mapped.variable(first..first.saturating_add(n), &mut |i, element, heap| {
+            let at = usize::try_from(i.saturating_sub(first)).unwrap_or(usize::MAX);
+            let from = at.saturating_mul(len);
+            if let (Some(to), Some(owner)) = (batch.raw.get_mut(from..from.saturating_add(len)), batch.owners.get_mut(at)) {
+                to.copy_from_slice(element);
+                *owner = Some(heap.clone());
+            }
+            Ok(())
+        })?;
+        Ok(batch)
+    }
+
+    fn descriptor(&self, element: &[u8], heap: &Store) -> Result<Descriptor> {
+        Descriptor::decode(element, heap.ctx())
     }
 
     /// True when every sampled string is free of NUL.
     fn lengths_can_be_trusted(&self) -> Result<bool> {
         let total = self.dataset.elements();
         let step = (total / SAMPLES).max(1);
-        let size = self.dataset.element_size;
-        let mut raw = vec![0; usize::try_from(size).unwrap_or(0)];
         for i in (0..total).step_by(usize::try_from(step).unwrap_or(usize::MAX)).take(SAMPLES as usize + 1) {
-            self.dataset.bytes.read(&self.environment, i.saturating_mul(size), &mut raw)?;
-            if self.string(&raw)?.contains(&0) {
+            let batch = self.batch(i, 1)?;
+            let heap = batch.heaps().next().flatten();
+            if self.string(&batch.raw, heap.unwrap_or(self.store()))?.contains(&0) {
                 return Ok(false);
             }
         }
@@ -129,9 +164,9 @@ impl VariableContent {
     }
 
     /// A string's stored bytes.
-    fn string(&self, element: &[u8]) -> Result<Vec<u8>> {
-        let d = self.descriptor(element)?;
-        d.payload(1, &HeapResolver(self.store()), &mut resolver::Budget::new(ELEMENT_MAX))
+    fn string(&self, element: &[u8], heap: &Store) -> Result<Vec<u8>> {
+        let d = self.descriptor(element, heap)?;
+        d.payload(1, &HeapResolver(heap), &mut resolver::Budget::new(ELEMENT_MAX))
     }
 
     fn build(&self) -> Result<Index> {
@@ -142,11 +177,11 @@ impl VariableContent {
         };
         let stride = (self.dataset.elements() / CHECKPOINTS_MAX).max(256);
         let mut index = Index { encoding, stride, checkpoints: Vec::new(), size: 0 };
-        self.elements(0, &mut |i, element| {
+        self.elements(0, &mut |i, element, heap| {
             if i % stride == 0 {
                 index.checkpoints.push(index.size);
             }
-            let len = self.len_of(encoding, element)?;
+            let len = self.len_of(encoding, element, heap)?;
             index.size =
                 index.size.checked_add(len).filter(|n| *n <= i64::MAX as u64).ok_or_else(|| {
                     Error::limit("dataset", self.dataset.object.header.address, "its byte form is larger than a file can be")
@@ -156,28 +191,28 @@ impl VariableContent {
         Ok(index)
     }
 
-    fn len_of(&self, encoding: Encoding, element: &[u8]) -> Result<u64> {
+    fn len_of(&self, encoding: Encoding, element: &[u8], store: &Store) -> Result<u64> {
         match encoding {
-            Encoding::LineAsStored => Ok(u64::from(self.descriptor(element)?.count).saturating_add(1)),
+            Encoding::LineAsStored => Ok(u64::from(self.descriptor(element, store)?.count).saturating_add(1)),
             Encoding::Exact => {
-                let heap = HeapResolver(self.store());
-                self.form.exact_len(element, &resolver::Environment { ctx: *self.store().ctx(), resolver: &heap, limit: ELEMENT_MAX })
+                let heap = HeapResolver(store);
+                self.form.exact_len(element, &resolver::Environment { ctx: *store.ctx(), resolver: &heap, limit: ELEMENT_MAX })
             }
             Encoding::LineToNul => {
-                let s = self.string(element)?;
+                let s = self.string(element, store)?;
                 Ok(s.iter().position(|b| *b == 0).unwrap_or(s.len()) as u64 + 1)
             }
         }
     }
 
-    fn write(&self, encoding: Encoding, element: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let heap = HeapResolver(self.store());
-        let environment = resolver::Environment { ctx: *self.store().ctx(), resolver: &heap, limit: ELEMENT_MAX };
+    fn write(&self, encoding: Encoding, element: &[u8], store: &Store, out: &mut Vec<u8>) -> Result<()> {
+        let heap = HeapResolver(store);
+        let environment = resolver::Environment { ctx: *store.ctx(), resolver: &heap, limit: ELEMENT_MAX };
         match encoding {
             Encoding::Exact => self.form.exact(element, &environment, out),
             Encoding::LineToNul => self.form.line(element, &environment, out),
             Encoding::LineAsStored => {
-                out.extend_from_slice(&self.string(element)?);
+                out.extend_from_slice(&self.string(element, store)?);
                 out.push(b'\n');
                 Ok(())
             }
@@ -198,12 +233,12 @@ impl Content for VariableContent {
         let mut position = index.checkpoints.get(at).copied().unwrap_or(0);
         let mut done = 0usize;
         let mut form = Vec::new();
-        self.elements((at as u64).saturating_mul(index.stride), &mut |_, element| {
-            let len = self.len_of(index.encoding, element)?;
+        self.elements((at as u64).saturating_mul(index.stride), &mut |_, element, heap| {
+            let len = self.len_of(index.encoding, element, heap)?;
             let end = position.saturating_add(len);
             if end > offset {
                 form.clear();
-                self.write(index.encoding, element, &mut form)?;
+                self.write(index.encoding, element, heap, &mut form)?;
                 if form.len() as u64 != len {
                     return Err(Error::corrupt(
                         "variable-length element",

@@ -13,8 +13,10 @@ use crate::dataset::storage::{Mapped, Storage};
 use crate::dataset::virtual_::{Description, MissingPolicy, Source, SourceOpener, VirtualDataset};
 use crate::format::message::dataspace::Dataspace;
 use crate::format::virtual_mapping::VirtualMappings;
+use crate::meta::Store;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 /// What datasets of a native container need around them.
@@ -66,6 +68,27 @@ struct VirtualStorage {
 impl Mapped for VirtualStorage {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.dataset.read(&self.opener, &self.shape, offset, buf, self.missing)
+    }
+
+    fn variable(&self, elements: Range<u64>, visit: &mut dyn FnMut(u64, &[u8], &Arc<Store>) -> Result<()>) -> Result<()> {
+        let size = self.dataset.element_size();
+        let len = usize::try_from(size).unwrap_or(usize::MAX);
+        self.dataset.segments(&self.opener, &self.shape, elements, self.missing, &mut |source, segment| {
+            let heap = source.heap().filter(|_| source.element_size() == size);
+            let heap = heap.ok_or_else(|| {
+                Error::unsupported(
+                    "virtual dataset",
+                    self.opener.file.root,
+                    "variable-length elements of a virtual source or of another type",
+                )
+            })?;
+            for i in 0..segment.len {
+                let mut element = vec![0; len];
+                source.read(segment.source_element.saturating_add(i).saturating_mul(size), &mut element)?;
+                visit(segment.virtual_element.saturating_add(i), &element, &heap)?;
+            }
+            Ok(())
+        })
     }
 }
 
@@ -137,6 +160,11 @@ impl Source for DatasetSource {
 
     fn datatype_bytes(&self) -> Vec<u8> {
         self.inner().datatype.to_bytes()
+    }
+
+    fn heap(&self) -> Option<Arc<Store>> {
+        let bytes = &self.inner().bytes;
+        (!matches!(bytes.storage, Storage::Virtual(_))).then(|| bytes.store.clone())
     }
 
     fn read(&self, byte_offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -18,6 +18,7 @@ pub use read::{MissingPolicy, Segment};
 use crate::base::budget::Budget;
 use crate::base::{Result, limits};
 use crate::format::virtual_mapping::VirtualMappings;
+use crate::meta::Store;
 use index::BoxIndex;
 use mapping::{Mapping, STRUCTURE, corrupt};
 use std::sync::Arc;
@@ -44,6 +45,10 @@ pub trait Source: Send + Sync {
     fn datatype_bytes(&self) -> Vec<u8>;
     /// Fills `buf` with raw data from `byte_offset` of the row-major extent on.
     fn read(&self, byte_offset: u64, buf: &mut [u8]) -> Result<()>;
+    /// The file whose global heap its variable-length elements lie in; `None` when there are several.
+    fn heap(&self) -> Option<Arc<Store>> {
+        None
+    }
 }
 
 /// A virtual dataset.
