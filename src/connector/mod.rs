@@ -3,6 +3,7 @@
 //! A container holds objects (groups, datasets, named datatypes); groups hold links; objects hold
 //! attributes. [`native`] implements it for HDF5 files, [`memory`] for tests.
 
+pub mod memory;
 pub mod native;
 
 use crate::base::{Address, Error};
