@@ -86,6 +86,10 @@ impl<'a> Rice<'a> {
                 id => self.split_samples(out, reference, id - 1)?,
             }
         }
+        // Second extensions are not bound to the width; beyond it, prediction would leave the range.
+        if out.iter().fold(0, |all, s| all | s) > self.max() {
+            return Err(RiceError::Sample);
+        }
         if self.preprocess {
             unpredict(out, self.max());
         }
@@ -161,7 +165,8 @@ impl<'a> Rice<'a> {
     }
 }
 
-/// Undoes the unit-delay predictor with its mapping of differences; the first sample is the reference.
+/// Undoes the unit-delay predictor with its mapping of differences; the first sample is the reference. All must be at most `max`,
+/// which is a power of two less one.
 fn unpredict(samples: &mut [u32], max: u32) {
     let Some((&mut first, rest)) = samples.split_first_mut() else { return };
     let half = max / 2;
@@ -169,7 +174,7 @@ fn unpredict(samples: &mut [u32], max: u32) {
     for d in rest {
         // Room on the nearer side; differences up to it alternate in sign, larger ones have only one.
         let upper = x > half;
-        let room = if upper { max - x } else { x };
+        let room = if upper { max.wrapping_sub(x) } else { x };
         let step = (*d >> 1) + (*d & 1);
         x = if step <= room {
             if *d & 1 == 0 { x.wrapping_add(step) } else { x.wrapping_sub(step) }
@@ -203,6 +208,15 @@ mod tests {
                 assert_eq!(s, [before, x]);
             }
         }
+    }
+
+    /// A second extension of 4-bit sums in samples of 1 bit.
+    #[test]
+    fn samples_beyond_the_width_are_refused() {
+        // id 000, bit 1, reference 0, eight zeros and a one: sum 3.
+        let mut out = Vec::new();
+        let mut rice = Rice::new(&[0b0001_0000, 0b0000_0100, 0xff], 1, 2, 1, true);
+        assert_eq!(rice.interval(&mut out, 2), Err(RiceError::Sample));
     }
 
     #[test]
