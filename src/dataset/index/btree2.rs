@@ -53,11 +53,9 @@ impl ChunkIndex for Index {
 
     fn iterate(&self, store: &Store, f: &mut Visit<'_>) -> Result<()> {
         let Some((tree, format)) = self.open(store)? else { return Ok(()) };
-        tree.iterate(store, &mut |record| {
-            match format.decode_btree2(record, self.grid.rank(), store.ctx(), self.address)? {
-                (Some(chunk), scaled) if self.grid.contains(&scaled) => f(&scaled, chunk),
-                _ => Ok(ControlFlow::Continue(())),
-            }
+        tree.iterate(store, &mut |record| match format.decode_btree2(record, self.grid.rank(), store.ctx(), self.address)? {
+            (Some(chunk), scaled) if self.grid.contains(&scaled) => f(&scaled, chunk),
+            _ => Ok(ControlFlow::Continue(())),
         })
     }
 }
