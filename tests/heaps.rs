@@ -7,13 +7,18 @@
 //! Ignored tests read larger files: `H5DIR_HEAP_FILES` is a directory that
 //! `tests/fixtures/heaps/make_heaps.py DIR` filled, `H5DIR_CORPUS` one of any HDF5 files.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use h5dir::base::checksum::lookup3;
 use h5dir::base::{Address, Error, Result};
 use h5dir::container::btree2::BTree2;
 use h5dir::container::fractal_heap::{Decode, FractalHeap};
 use h5dir::container::global_heap;
 use h5dir::container::local_heap::LocalHeap;
+use h5dir::container::shared_messages::SharedMessages;
 use h5dir::file::memory::MemoryFile;
+use h5dir::format::Reader;
+use h5dir::format::shared_message::{IndexHeader, Place, Record, decode_list, encode_list, list_size};
 use h5dir::meta::Store;
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -164,12 +169,28 @@ fn large(name: &str) -> File {
 fn dense_links() {
     assert_eq!(check_dense(&fixture("links10.h5")), (2, 20));
     assert_eq!(check_dense(&fixture("links60.h5")), (2, 120));
-    assert_eq!(check_dense(&fixture("filtered12.h5")), (2, 24));
+    let file = fixture("filtered12.h5");
+    assert_eq!(check_dense(&file), (2, 26));
+    // The long link is a huge object: found through a B-tree of type 2.
+    let trees = file.find(b"BTHD").into_iter().filter_map(|a| BTree2::open(&file.store, a).ok());
+    let kinds: Vec<_> = trees.map(|t| (t.record_type(), t.len())).collect();
+    assert!(kinds.contains(&(2, 1)), "{kinds:?}");
+    let file = fixture("filtered12.h5");
+    let plain = FractalHeap::open(&file.store, file.find(b"FRHP")[0]).unwrap();
+    assert!(matches!(plain.object(&file.store, &[0, 21, 0, 0, 0, 9, 0]), Err(Error::Unsupported { .. })));
 }
 
 #[test]
 fn dense_attributes_and_a_huge_one() {
-    assert_eq!(check_dense(&fixture("attrs10.h5")), (2, 22));
+    let file = fixture("attrs10.h5");
+    assert_eq!(check_dense(&file), (2, 22));
+    let heap = FractalHeap::open(&file.store, file.find(b"FRHP")[0]).unwrap();
+    let tree = file.find(b"BTHD").iter().find_map(|&a| BTree2::open(&file.store, a).ok().filter(|t| t.record_type() == 8)).unwrap();
+    let huge = |r: &[u8]| Ok(number(r, 13, 4).cmp(&u64::from(lookup3(b"huge", 0))));
+    let record = tree.find(&file.store, &mut |r| huge(r)).unwrap().unwrap();
+    let message = heap.object(&file.store, &record[..8]).unwrap();
+    let data: Vec<u8> = (0..5000u32).map(|i| (i % 251) as u8).collect();
+    assert!(message.ends_with(&data));
 }
 
 #[test]
@@ -177,7 +198,8 @@ fn dense_attributes_and_a_huge_one() {
 fn large_indexes() {
     assert_eq!(check_dense(&large("links1000.h5")), (2, 2000));
     assert_eq!(check_dense(&large("links50000.h5")), (2, 100_000));
-    assert_eq!(check_dense(&large("filtered5000.h5")), (2, 10_000));
+    assert_eq!(check_dense(&large("links300000.h5")), (2, 600_000));
+    assert_eq!(check_dense(&large("filtered5000.h5")), (2, 10_002));
     assert_eq!(check_dense(&large("attrs3000.h5")), (2, 6002));
 }
 
@@ -232,6 +254,52 @@ fn old_style_names() {
     assert!(heap.name(u64::MAX).is_err());
 }
 
+fn shared_records(file: &File, index: &IndexHeader) -> Result<Vec<Record>> {
+    let ctx = file.store.ctx();
+    if index.index_type == 1 {
+        let tree = BTree2::open(&file.store, index.index)?;
+        assert_eq!(tree.record_type(), 7);
+        return records(file, &tree)?.iter().map(|r| Record::decode(&mut Reader::new(r, "record", index.index), ctx)).collect();
+    }
+    let size = list_size(index.list_max, ctx) as u64;
+    let bytes = file.store.read(index.index, size, "list")?;
+    let list = decode_list(&bytes, index.index, index, ctx)?;
+    let used = list_size(index.messages, ctx);
+    assert_eq!(encode_list(&list, index.list_max, ctx)[..used], bytes[..used]);
+    Ok(list)
+}
+
+/// Every message in a heap of a shared message index has the hash that its record states.
+fn check_shared(file: &File) -> usize {
+    let mut messages = 0;
+    for table in file.find(b"SMTB") {
+        let Some(shared) = (1..=8).find_map(|n| SharedMessages::open(&file.store, table, n).ok()) else { continue };
+        for index in shared.indexes().iter().filter(|i| i.index.is_defined()) {
+            let all = shared_records(file, index).unwrap();
+            assert_eq!(all.len(), usize::from(index.messages));
+            for record in &all {
+                let Place::Heap { id, .. } = &record.place else { continue };
+                let kinds = (0..16u16).filter(|k| index.message_types & 1 << k != 0);
+                let bytes: Vec<_> = kinds.map(|k| (k, shared.message(&file.store, k, id).unwrap())).collect();
+                assert!(bytes.iter().any(|(k, m)| lookup3(m, u32::from(*k)) == record.hash));
+                messages += 1;
+            }
+        }
+    }
+    messages
+}
+
+#[test]
+fn shared_messages() {
+    assert!(check_shared(&fixture("sohm.h5")) >= 3);
+}
+
+#[test]
+#[ignore = "reads files that make_heaps.py makes"]
+fn large_shared_messages() {
+    assert_eq!(check_shared(&large("sohm400.h5")), 401);
+}
+
 fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap().flatten() {
         let path = entry.path();
@@ -248,7 +316,7 @@ fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
 fn corpus() {
     let mut files = Vec::new();
     walk(&PathBuf::from(std::env::var("H5DIR_CORPUS").expect("H5DIR_CORPUS")), &mut files);
-    let (mut trees, mut objects, mut collections, mut heaps) = (0, 0, 0, 0);
+    let (mut trees, mut objects, mut collections, mut heaps, mut shared, mut chunks) = (0, 0, 0, 0, 0, 0);
     for path in files {
         let Some(file) = File::new(std::fs::read(&path).unwrap()) else { continue };
         println!("{}", path.display());
@@ -256,7 +324,15 @@ fn corpus() {
         trees += t;
         objects += o;
         collections += strings(&file).len();
+        shared += check_shared(&file);
+        for tree in file.find(b"BTHD").iter().filter_map(|&a| BTree2::open(&file.store, a).ok()).filter(|t| t.record_type() >= 10) {
+            if let Ok(all) = records(&file, &tree) {
+                assert_eq!(all.len() as u64, tree.len());
+                chunks += all.len();
+            }
+        }
         heaps += file.find(b"HEAP").iter().filter(|&&a| LocalHeap::open(&file.store, a).is_ok()).count();
     }
     println!("{trees} dense indexes, {objects} objects, {collections} global heap objects, {heaps} local heaps");
+    println!("{shared} shared messages, {chunks} chunk records");
 }

@@ -10,3 +10,6 @@ pub mod fractal_heap;
 pub mod global_heap;
 pub mod local_heap;
 pub mod shared_messages;
+
+#[cfg(test)]
+mod tests;
