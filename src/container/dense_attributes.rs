@@ -103,12 +103,7 @@ const CANDIDATES_MAX: usize = 64;
 fn fetch(store: &Store, heap: &Arc<FractalHeap>, record: &CreationOrderRecord) -> Result<DenseAttribute> {
     let shared = record.flags & FLAG_SHARED != 0;
     let body = if shared { Vec::new() } else { heap.object(store, &record.id)? };
-    Ok(DenseAttribute {
-        body,
-        flags: record.flags,
-        creation_order: record.creation_order,
-        shared_heap_id: shared.then_some(record.id),
-    })
+    Ok(DenseAttribute { body, flags: record.flags, creation_order: record.creation_order, shared_heap_id: shared.then_some(record.id) })
 }
 
 /// The name in an attribute message, whatever its datatype: version | 0 or flags | name size u16 |

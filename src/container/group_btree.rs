@@ -49,12 +49,7 @@ impl GroupBTree {
         }
     }
 
-    fn descend(
-        &self,
-        store: &Store,
-        name: &[u8],
-        choose: fn(&Self, &Store, &GroupNode, &[u8]) -> Result<usize>,
-    ) -> Result<Option<Link>> {
+    fn descend(&self, store: &Store, name: &[u8], choose: fn(&Self, &Store, &GroupNode, &[u8]) -> Result<usize>) -> Result<Option<Link>> {
         let mut node = self.node(store, self.btree, None)?;
         loop {
             let Some(&child) = node.children.get(choose(self, store, &node, name)?) else { return Ok(None) };

@@ -5,12 +5,12 @@ pub mod dense_attributes;
 pub mod dense_links;
 pub mod extent;
 pub mod fractal_heap;
+pub mod global_heap;
 pub mod group;
 pub mod group_btree;
 pub mod group_list;
 pub mod heap_names;
 mod index_walk;
-pub mod global_heap;
 pub mod local_heap;
 pub mod shared_messages;
 

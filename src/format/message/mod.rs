@@ -8,6 +8,6 @@ pub mod fill_value;
 pub mod group_info;
 pub mod link;
 pub mod link_info;
+pub mod shared_message_table;
 pub mod symbol_table;
 pub mod times;
-pub mod shared_message_table;
