@@ -19,6 +19,10 @@ use std::sync::Arc;
 /// and at most allowed) to unfiltered bytes.
 pub type Decode = dyn Fn(&[u8], Vec<u8>, u32, usize) -> Result<Vec<u8>> + Send + Sync;
 
+/// Bytes of direct blocks from which on a heap is read object by object: its index lists objects in
+/// the order of name hashes, which would push blocks in and out of the cache at every step.
+const LARGE_HEAP: u64 = 8 << 20;
+
 /// An open fractal heap.
 pub struct FractalHeap {
     core: Arc<Core>,
@@ -46,6 +50,14 @@ struct BlockSpec {
     mask: u32,
 }
 
+/// A direct block of a large heap, known to be good; its bytes are not kept.
+#[derive(Debug)]
+struct CheckedDirect {
+    spec: BlockSpec,
+    heap: Address,
+    offset: u64,
+}
+
 #[derive(Debug)]
 struct CachedDirect {
     spec: BlockSpec,
@@ -59,7 +71,8 @@ impl fmt::Debug for FractalHeap {
 }
 
 impl FractalHeap {
-    /// Opens the heap whose header is at `address`. Objects of a heap with filters then fail as unsupported.
+    /// Opens the heap whose header is at `address`. Filtered objects then fail as unsupported (unless
+    /// their block is in the cache, decoded for another handle).
     pub fn open(store: &Store, address: Address) -> Result<Arc<FractalHeap>> {
         Ok(Arc::new(FractalHeap { core: Core::open(store, address)?, decode: None }))
     }
@@ -99,6 +112,9 @@ impl FractalHeap {
             return Err(self.corrupt_id(format!("{length} bytes at heap offset {offset}")));
         }
         let spec = self.locate(store, offset)?;
+        if h.filters.is_none() && h.statistics.allocated_size > LARGE_HEAP {
+            return self.managed_large(store, &spec, offset, length);
+        }
         let block = self.direct(store, &spec)?;
         let object = block.block.object(offset, length, &self.core.geometry);
         let object = object.ok_or_else(|| self.corrupt_id(format!("{length} bytes at heap offset {offset} leave their block")))?;
@@ -147,20 +163,44 @@ impl FractalHeap {
         }
     }
 
+    /// Checks the block once (while the check is remembered), then reads only the object.
+    fn managed_large(&self, store: &Store, spec: &BlockSpec, offset: u64, length: u64) -> Result<Vec<u8>> {
+        let checked = store.cached(spec.address, || {
+            let block = self.load_direct(store, spec)?;
+            let checked = CheckedDirect { spec: *spec, heap: block.heap, offset: block.offset };
+            Ok((checked, size_of::<CheckedDirect>()))
+        })?;
+        self.check_direct(spec, &checked.spec, checked.heap, checked.offset)?;
+        let leaves = || self.corrupt_id(format!("{length} bytes at heap offset {offset} leave their block"));
+        let start = offset.checked_sub(spec.offset).filter(|&s| s >= self.core.geometry.direct_overhead() as u64).ok_or_else(leaves)?;
+        if start.checked_add(length).is_none_or(|end| end > spec.size) {
+            return Err(leaves());
+        }
+        store.read(spec.address.checked_add(start).ok_or_else(leaves)?, length, direct::NAME)
+    }
+
     fn direct(&self, store: &Store, spec: &BlockSpec) -> Result<Arc<CachedDirect>> {
         let found = store.cached(spec.address, || {
-            let stored = store.read(spec.address, spec.stored, direct::NAME)?;
-            let bytes = self.unfilter(stored, spec.mask, spec.size)?;
-            let block = DirectBlock::decode(bytes, spec.address, &self.core.geometry)?;
+            let block = self.load_direct(store, spec)?;
             let charge = block.bytes.len().saturating_add(size_of::<CachedDirect>());
             Ok((CachedDirect { spec: *spec, block }, charge))
         })?;
-        if found.block.heap == self.core.address && found.block.offset == spec.offset && found.spec == *spec {
-            Ok(found)
-        } else {
-            let detail = format!("it is at heap offset {} of {}, must be at {}", found.block.offset, found.block.heap, spec.offset);
-            Err(Error::corrupt(direct::NAME, spec.address, detail))
+        self.check_direct(spec, &found.spec, found.block.heap, found.block.offset)?;
+        Ok(found)
+    }
+
+    fn load_direct(&self, store: &Store, spec: &BlockSpec) -> Result<DirectBlock> {
+        let stored = store.read(spec.address, spec.stored, direct::NAME)?;
+        DirectBlock::decode(self.unfilter(stored, spec.mask, spec.size)?, spec.address, &self.core.geometry)
+    }
+
+    /// The block found (perhaps in the cache, put there by way of another pointer) is the one wanted.
+    fn check_direct(&self, want: &BlockSpec, found: &BlockSpec, heap: Address, offset: u64) -> Result<()> {
+        if heap == self.core.address && offset == want.offset && found == want {
+            return Ok(());
         }
+        let detail = format!("it is at heap offset {offset} of {heap}, must be at {} of {}", want.offset, self.core.address);
+        Err(Error::corrupt(direct::NAME, want.address, detail))
     }
 
     /// `stored` with the heap's filters undone; exactly `size` bytes.
@@ -214,5 +254,61 @@ impl Core {
             let charge = size_of::<Core>().saturating_add(size);
             Ok((Core { address, header, geometry, ids }, charge))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &[u8] = include_bytes!("../../tests/fixtures/heaps/links60.h5");
+
+    /// The fixture, its heap said to be of `allocated` bytes.
+    fn store(allocated: u64) -> (Store, Arc<FractalHeap>) {
+        let at = FILE.windows(4).position(|w| w == b"FRHP").unwrap();
+        let store = Store::over_bytes(FILE);
+        let mut header = Header::decode(&FILE[at..], Address(at as u64), store.ctx()).unwrap();
+        header.statistics.allocated_size = allocated;
+        let bytes = header.encode(store.ctx()).unwrap();
+        let mut file = FILE.to_vec();
+        file[at..at + bytes.len()].copy_from_slice(&bytes);
+        let store = Store::over_bytes(file);
+        let heap = FractalHeap::open(&store, Address(at as u64)).unwrap();
+        (store, heap)
+    }
+
+    fn managed(heap: &FractalHeap, offset: u64, length: u64) -> Vec<u8> {
+        heap.core.ids.encode(&HeapId::Managed { offset, length }).unwrap()
+    }
+
+    /// Every offset and many lengths: a large heap gives what a small one gives.
+    #[test]
+    fn large_heaps_are_read_alike() {
+        let (small_store, small) = store(1000);
+        let (large_store, large) = store(LARGE_HEAP + 1);
+        let mut good = 0;
+        for offset in 0..3000 {
+            for length in [0, 1, 30, 491, 492, 4097] {
+                let id = managed(&small, offset, length);
+                let want = small.object(&small_store, &id);
+                assert_eq!(large.object(&large_store, &id), want, "{length} at {offset}");
+                good += usize::from(want.is_ok());
+            }
+        }
+        assert!(good > 3000);
+    }
+
+    #[test]
+    fn a_block_of_another_heap_is_refused() {
+        let (store, heap) = store(1000);
+        let id = managed(&heap, 600, 10);
+        heap.object(&store, &id).unwrap();
+        let core = Core { address: Address(1), ..copy(&heap.core) };
+        let other = FractalHeap { core: Arc::new(core), decode: None };
+        assert!(other.object(&store, &id).is_err());
+    }
+
+    fn copy(c: &Core) -> Core {
+        Core { address: c.address, header: c.header.clone(), geometry: c.geometry.clone(), ids: c.ids.clone() }
     }
 }

@@ -199,3 +199,84 @@ impl Collection {
         Ok(w.into_bytes())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &[u8] = include_bytes!("../../tests/fixtures/heaps/vlen.h5");
+    const CTX: &Context = &Context::DEFAULT;
+
+    fn collection() -> &'static [u8] {
+        let at = FILE.windows(4).position(|w| w == b"GCOL").unwrap();
+        &FILE[at..at + 4096]
+    }
+
+    #[test]
+    fn as_libhdf5_writes_it() {
+        let c = Collection::decode(collection(), Address(0), CTX).unwrap();
+        assert_eq!((c.size, c.objects.len()), (4096, 5));
+        assert!(c.objects.iter().any(|o| o.data == b"string 4 xxxx"));
+        assert_eq!(c.encode(CTX).unwrap(), collection());
+        let small = Collection { size: 40, ..c };
+        assert!(small.encode(CTX).is_err());
+    }
+
+    #[test]
+    fn the_end_of_a_collection() {
+        for (data, free) in [(0usize, 8), (8, 0), (1, 0)] {
+            let objects = vec![Object { index: 3, reference_count: 1, data: vec![7; data] }];
+            let size = 16 + 16 + data.next_multiple_of(8) + free;
+            let c = Collection { size: size as u64, objects };
+            let bytes = c.encode(CTX).unwrap();
+            assert_eq!(bytes.len(), size);
+            assert_eq!(Collection::decode(&bytes, Address(0), CTX).unwrap(), c);
+        }
+    }
+
+    #[test]
+    fn widths_of_four() {
+        let ctx = Context { sizeof_addr: 4, sizeof_size: 4 };
+        assert_eq!(header_size(&ctx), 16);
+        let c = Collection { size: 4096, objects: vec![Object { index: 1, reference_count: 0, data: vec![1; 9] }] };
+        assert_eq!(Collection::decode(&c.encode(&ctx).unwrap(), Address(0), &ctx).unwrap(), c);
+    }
+
+    #[test]
+    fn objects_before_the_damage_stay() {
+        let mut bytes = collection().to_vec();
+        let at = Directory::of(&bytes, Address(0), CTX).unwrap().positions[1];
+        bytes[at.start as usize - 1] = 0xff;
+        let d = Directory::of(&bytes, Address(0), CTX).unwrap();
+        assert_eq!((d.positions.len(), d.damage), (1, Some(at.start - 16)));
+        assert!(Collection::decode(&bytes, Address(0), CTX).is_err());
+    }
+
+    #[test]
+    fn the_last_object_of_an_index_counts() {
+        let object = |index, byte| Object { index, reference_count: 0, data: vec![byte; 3] };
+        let c = Collection { size: 4096, objects: vec![object(2, 1), object(1, 2), object(2, 3)] };
+        let d = Directory::of(&c.encode(CTX).unwrap(), Address(0), CTX).unwrap();
+        assert_eq!(d.positions.iter().map(|p| p.index).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(d.get(2).unwrap().start, 16 + 2 * 24 + 16);
+        assert_eq!(d.get(3), None);
+    }
+
+    #[test]
+    fn damage_ends() {
+        for i in 0..200 {
+            for change in [1, 0x80, 0xff] {
+                let mut bytes = collection().to_vec();
+                bytes[i] ^= change;
+                let _ = Collection::decode(&bytes, Address(0), CTX);
+                let _ = Collection::decode(&bytes[..i], Address(0), CTX);
+            }
+        }
+        let mut endless = collection().to_vec();
+        endless[16..].fill(0);
+        assert_eq!(Directory::of(&endless, Address(0), CTX).unwrap(), Directory::default());
+        // Free space of one byte again and again.
+        let d = Directory::walk(u64::MAX, CTX, &mut |_| Ok(Some(ObjectHeader { index: 0, reference_count: 0, size: 1 }))).unwrap();
+        assert!(d.damage.is_some());
+    }
+}

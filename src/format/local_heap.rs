@@ -73,3 +73,37 @@ impl FreeBlock {
         w.into_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &[u8] = include_bytes!("../../tests/fixtures/heaps/old.h5");
+    const CTX: &Context = &Context::DEFAULT;
+
+    #[test]
+    fn as_libhdf5_writes_it() {
+        let at = FILE.windows(4).position(|w| w == b"HEAP").unwrap();
+        let h = Header::decode(&FILE[at..], Address(0), CTX).unwrap();
+        assert_eq!(h.encode(CTX), FILE[at..at + Header::size(CTX)]);
+        let mut next = h.free_list;
+        let mut blocks = 0;
+        while next != FREE_NULL {
+            let start = h.segment.0 + next;
+            let block = FreeBlock::decode(&FILE[start as usize..], Address(0), CTX).unwrap();
+            assert_eq!(block.encode(CTX), FILE[start as usize..start as usize + 16]);
+            assert!(next + block.size <= h.segment_size);
+            next = block.next;
+            blocks += 1;
+        }
+        assert!(blocks > 0);
+        for n in 0..Header::size(CTX) {
+            assert!(Header::decode(&FILE[at..at + n], Address(0), CTX).is_err());
+        }
+        for i in 0..5 {
+            let mut bad = FILE[at..at + 32].to_vec();
+            bad[i] ^= 1;
+            assert!(Header::decode(&bad, Address(0), CTX).is_err());
+        }
+    }
+}

@@ -48,7 +48,7 @@ pub struct IndexHeader {
 
 /// Bytes of a table with `indexes` indexes.
 pub fn table_size(indexes: u8, ctx: &Context) -> usize {
-    let one = 16usize.saturating_add(usize::from(ctx.sizeof_addr).saturating_mul(2));
+    let one = 14usize.saturating_add(usize::from(ctx.sizeof_addr).saturating_mul(2));
     one.saturating_mul(usize::from(indexes)).saturating_add(8)
 }
 
@@ -180,4 +180,76 @@ pub fn encode_list(records: &[Record], list_max: u16, ctx: &Context) -> Vec<u8> 
     w.checksum();
     w.zeros(list_size(list_max, ctx).saturating_sub(w.position()));
     w.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::message::shared_message_table::SharedMessageTable;
+
+    const FILE: &[u8] = include_bytes!("../../tests/fixtures/heaps/sohm.h5");
+    const CTX: &Context = &Context::DEFAULT;
+
+    fn find(signature: &[u8]) -> usize {
+        FILE.windows(signature.len()).position(|w| w == signature).unwrap()
+    }
+
+    /// Two indexes (attributes; dataspaces and datatypes) of at most 50 list entries.
+    #[test]
+    fn as_libhdf5_writes_it() {
+        let at = find(b"SMTB");
+        let a = Address(at as u64);
+        let table = decode_table(&FILE[at..], a, 2, CTX).unwrap();
+        let bytes = &FILE[at..at + table_size(2, CTX)];
+        assert_eq!(encode_table(&table, CTX), bytes);
+        assert_eq!((table[0].message_types, table[1].message_types), (1 << 12, 1 << 1 | 1 << 3));
+        assert_eq!((table[0].list_max, table[0].btree_min, table[0].min_message_size), (50, 40, 20));
+        for i in 0..bytes.len() {
+            let mut bad = bytes.to_vec();
+            bad[i] ^= 0x40;
+            assert!(decode_table(&bad, a, 2, CTX).is_err() || cfg!(fuzzing), "byte {i}");
+            assert!(decode_table(&bytes[..i], a, 2, CTX).is_err());
+        }
+        for n in [0, 1, 3, 9, 255] {
+            assert!(decode_table(&FILE[at..], a, n, CTX).is_err() || cfg!(fuzzing), "{n} indexes");
+        }
+        for index in &table {
+            let start = index.index.0 as usize;
+            let list = decode_list(&FILE[start..], index.index, index, CTX).unwrap();
+            let used = list_size(index.messages, CTX);
+            assert_eq!(encode_list(&list, index.list_max, CTX)[..used], FILE[start..start + used]);
+            assert!(list.iter().any(|r| matches!(r.place, Place::Heap { .. })));
+            let more = IndexHeader { messages: 51, ..index.clone() };
+            assert!(decode_list(&FILE[start..], index.index, &more, CTX).is_err());
+        }
+    }
+
+    #[test]
+    fn record_forms() {
+        assert_eq!(Record::size(CTX), 17);
+        let place = Place::Header { message_type: 3, creation_index: 4, header: Address(5) };
+        let r = Record { hash: 6, place };
+        let mut w = Writer::new();
+        r.encode(&mut w, CTX);
+        let mut bytes = w.into_bytes();
+        assert_eq!(bytes.len(), 17);
+        assert_eq!(Record::decode(&mut Reader::new(&bytes, "record", Address(0)), CTX).unwrap(), r);
+        bytes[0] = 2;
+        assert!(Record::decode(&mut Reader::new(&bytes, "record", Address(0)), CTX).is_err());
+    }
+
+    /// The message in the superblock extension, found by the table's address in it.
+    #[test]
+    fn table_message() {
+        let mut body = vec![0];
+        body.extend((find(b"SMTB") as u64).to_le_bytes());
+        body.push(2);
+        find(&body);
+        let m = SharedMessageTable::decode(&body, Address(0), CTX).unwrap();
+        assert_eq!((m.table.0, m.indexes), (find(b"SMTB") as u64, 2));
+        assert_eq!(m.encode(CTX), body);
+        assert!(SharedMessageTable::decode(&body[..9], Address(0), CTX).is_err());
+        body[0] = 1;
+        assert!(SharedMessageTable::decode(&body, Address(0), CTX).is_err());
+    }
 }

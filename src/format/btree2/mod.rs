@@ -27,3 +27,6 @@ pub struct NodePointer {
 
 /// Signature, version, type and checksum: the bytes of a node that hold neither records nor pointers.
 pub const NODE_OVERHEAD: usize = 10;
+
+#[cfg(test)]
+mod tests;

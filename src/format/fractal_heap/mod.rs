@@ -17,3 +17,6 @@ pub use header::Header;
 pub use huge::HugeRecord;
 pub use id::{HeapId, IdFormat};
 pub use indirect::IndirectBlock;
+
+#[cfg(test)]
+mod tests;
