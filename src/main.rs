@@ -1,3 +1,7 @@
 //! The `h5dir` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    h5dir::cli::run(std::env::args_os())
+}

@@ -1,9 +1,17 @@
-//! Vocabulary of every layer: addresses, errors, limits, checksums. Imports nothing.
+//! Vocabulary of every layer: addresses, errors, limits, checksums, selections. Imports nothing.
 
 pub mod address;
+pub mod budget;
 pub mod checksum;
 pub mod error;
+pub mod hyperslab;
 pub mod limits;
+pub mod points;
+pub mod selection;
+#[cfg(test)]
+mod selection_tests;
+pub mod span_tree;
+pub mod view;
 
 pub use address::Address;
 pub use error::{Error, Result};

@@ -1,9 +1,14 @@
 //! The containers that hold metadata: B-trees, heaps and groups.
+//! The containers that hold metadata: B-trees, arrays and heaps.
 
+pub mod btree1;
 pub mod btree2;
+pub mod budget;
 pub mod dense_attributes;
 pub mod dense_links;
+pub mod earray;
 pub mod extent;
+pub mod farray;
 pub mod fractal_heap;
 pub mod global_heap;
 pub mod group;

@@ -1,3 +1,13 @@
 //! Dataset storage (H5D): layouts, chunk grid, chunk cache, chunk indexes.
 
 pub mod chunk;
+pub mod chunked;
+pub mod environment;
+pub mod external;
+pub mod fill;
+pub mod index;
+pub mod storage;
+
+pub mod types;
+pub mod virtual_;
+pub mod vl;

@@ -1,6 +1,32 @@
 //! The filter pipeline (H5Z): decoding of stored chunk bytes.
 
+mod bits;
+pub mod bitshuffle;
+pub mod blosc;
+pub mod blosc2;
+mod bounded;
+pub mod bzip2;
+#[cfg(test)]
+mod cases;
+pub mod deflate;
+pub mod fletcher32;
+#[cfg(test)]
+mod golden;
+pub mod lz4;
+pub mod lzf;
+pub mod nbit;
+pub mod pipeline;
+pub mod registry;
+pub mod scaleoffset;
+pub mod shuffle;
+pub mod snappy;
+pub mod szip;
+pub mod zfp;
+pub mod zstd;
+
 use std::borrow::Cow;
+
+pub use pipeline::{FilterSpec, Pipeline, name_of};
 
 /// Why a filter could not decode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -269,7 +269,9 @@ impl SharedMessage {
         let version = r.version(1..=3)?;
         let kind = r.u8()?;
         if version == 1 {
+            // Reserved bytes, then a symbol table entry's name offset that means nothing here.
             r.skip(6)?;
+            r.length(ctx)?;
         }
         if version == 3 && kind == 1 {
             return Ok(SharedMessage::Heap(r.array()?));
@@ -305,6 +307,16 @@ mod tests {
             assert!(r.is_err(), "byte {i}");
             assert!(Prefix::decode(&V2[..i], Address(48)).and_then(|p| p.decode_chunk0(&V2[..i], Address(48))).is_err());
         }
+    }
+
+    #[test]
+    fn shared_message_version_1_skips_the_name_offset() {
+        let body = [1u8, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0x30, 0x1a, 0, 0, 0, 0, 0, 0];
+        let mut r = Reader::new(&body, "shared message", Address(0));
+        assert_eq!(SharedMessage::decode(&mut r, &Context::DEFAULT).unwrap(), SharedMessage::Object(Address(0x1a30)));
+        let v3 = [3u8, 1, 1, 2, 3, 4, 5, 6, 7, 8];
+        let mut r = Reader::new(&v3, "shared message", Address(0));
+        assert_eq!(SharedMessage::decode(&mut r, &Context::DEFAULT).unwrap(), SharedMessage::Heap([1, 2, 3, 4, 5, 6, 7, 8]));
     }
 
     #[test]

@@ -2,8 +2,21 @@
 //!
 //! `fuse` translates kernel requests to [`Operations`] and back and decides nothing.
 
+pub mod container;
+mod errno;
+mod file;
+pub mod memory;
+pub mod name;
+pub mod nodes;
+pub mod open;
+pub mod spec;
+pub mod symlink;
 pub mod types;
+mod view;
+mod xattr;
 
+pub use open::open;
+pub use spec::{ExternalPolicy, MountSpec, OpenError};
 pub use types::{Attr, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
 
 use std::ops::ControlFlow;

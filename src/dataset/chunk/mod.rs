@@ -1,4 +1,10 @@
 //! Chunked storage: grid, cache, spill file, pieces of a request.
 
 pub mod cache;
+pub mod map;
+pub mod pieces;
 pub mod spill;
+
+pub mod grid;
+
+pub use grid::{ChunkGrid, ChunkRange, Overlap};

@@ -2,9 +2,12 @@
 
 pub mod attribute;
 pub mod attribute_info;
+pub mod data_layout;
 pub mod dataspace;
+pub mod datatype;
 pub mod external_files;
 pub mod fill_value;
+pub mod filter_pipeline;
 pub mod group_info;
 pub mod link;
 pub mod link_info;

@@ -1,0 +1,209 @@
+//! The process behind a mount: into the background, "it answers", signals, the end.
+//!
+//! ```text
+//! h5dir mount ---fork--> child: setsid, fork -> daemon: open, mount, wait for the first answer
+//!      |  <-------------------------- pipe: 1 byte exit code, sentence ---------|
+//!    exit                                                     until unmounted or a signal
+//! ```
+
+use super::failure::{Exit, Failure, reason};
+use crate::fs::Operations;
+use crate::fuse::{Mounted, SessionConfig, UnmountError, presence};
+use daemonize::{Daemonize, Outcome};
+use sd_notify::NotifyState;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// After a signal, how long processes may go on with files they have open.
+const LINGER: Duration = Duration::from_secs(1);
+/// Longest wait for an event.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Tells whoever started the daemon how that went. Once; later calls do nothing.
+#[derive(Debug)]
+pub struct Ready(Option<PipeWriter>);
+
+impl Ready {
+    /// Nobody waits.
+    pub fn foreground() -> Self {
+        Ready(None)
+    }
+
+    fn tell(&mut self, code: u8, message: &str) {
+        if let Some(mut pipe) = self.0.take() {
+            // The other end may have been killed: not the daemon's concern.
+            let _ = pipe.write_all(&[&[code], message.as_bytes()].concat());
+        }
+    }
+
+    /// The mount answers.
+    pub fn done(&mut self) {
+        self.tell(0, "");
+    }
+
+    /// It failed.
+    pub fn failed(&mut self, failure: &Failure) {
+        self.tell(failure.exit as u8, &failure.message);
+    }
+}
+
+/// Runs `daemon` in the background and returns once it told how it went. In the daemon itself this
+/// returns when the daemon is done.
+///
+/// No thread may run yet.
+pub fn background(daemon: impl FnOnce(&mut Ready) -> Result<(), Failure>) -> Result<(), Failure> {
+    let general = |e: &dyn std::fmt::Display| Failure::new(Exit::General, format!("cannot go into the background: {e}; use --foreground"));
+    let (reader, writer) = io::pipe().map_err(|e| general(&e))?;
+    let daemonize = Daemonize::new().working_directory("/").umask(0o077);
+    // SAFETY: fork is sound in a process with one thread; commands start threads only in `daemon`.
+    let outcome = unsafe { daemonize.execute() };
+    match outcome {
+        Outcome::Parent(Ok(_)) => {
+            // The daemon holds the only other end now, so that its death ends the reading.
+            drop(writer);
+            report(reader)
+        }
+        Outcome::Parent(Err(e)) => Err(general(&e)),
+        Outcome::Child(result) => {
+            drop(reader);
+            let mut ready = Ready(Some(writer));
+            let result = result.map_err(|e| general(&e)).and_then(|_| daemon(&mut ready));
+            if let Err(failure) = &result {
+                tracing::error!("{}", failure.message);
+                ready.failed(failure);
+            }
+            result
+        }
+    }
+}
+
+fn report(mut pipe: PipeReader) -> Result<(), Failure> {
+    let mut told = Vec::new();
+    // An error here leaves `told` as it is; empty means the daemon died.
+    let _ = pipe.read_to_end(&mut told);
+    match told.split_first() {
+        Some((0, _)) => Ok(()),
+        Some((code, message)) => Err(Failure::new(Exit::from_code(*code), String::from_utf8_lossy(message))),
+        None => Err(Failure::new(Exit::General, "the daemon ended before the mount answered; use --foreground to see why")),
+    }
+}
+
+enum Event {
+    Signal(i32),
+    Ended(io::Result<()>),
+}
+
+/// Opens and mounts, tells that it answers, and serves until it is unmounted or a signal comes.
+pub fn serve(
+    open: impl FnOnce() -> Result<Arc<dyn Operations>, Failure>,
+    config: &SessionConfig,
+    ready: &mut Ready,
+) -> Result<(), Failure> {
+    let operations = open()?;
+    let (sender, events) = mpsc::channel();
+    // Before the mount, so that no signal can leave it behind.
+    watch_signals(sender.clone()).map_err(|e| Failure::new(Exit::General, format!("cannot handle signals: {}", reason(&e))))?;
+    let mut mounted = Mounted::new(operations, config).map_err(|e| Failure::mount(&config.source, &e))?;
+    if let Err(e) = presence::announce(mounted.device()) {
+        tracing::debug!("h5dir umount will not wait for this daemon: {e}");
+    }
+    let at = mounted.mountpoint().to_owned();
+    mounted
+        .on_end(move |result| drop(sender.send(Event::Ended(result))))
+        .map_err(|e| Failure::new(Exit::General, format!("cannot start a thread: {}", reason(&e))))?;
+    tracing::info!("mounted {} at {}", config.source, at.display());
+    notify(&[NotifyState::Ready, NotifyState::Status(&format!("serving {}", config.source))]);
+    ready.done();
+    let result = wait(&mounted, &events);
+    tracing::info!("unmounted {}", at.display());
+    result
+}
+
+fn watch_signals(sender: Sender<Event>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    thread::Builder::new().name("h5dir-signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            if sender.send(Event::Signal(signal)).is_err() {
+                break;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Until the session has ended. A signal unmounts; with files still open the mount is detached and the
+/// session given up after a while; a second signal ends it at once.
+fn wait(mounted: &Mounted, events: &Receiver<Event>) -> Result<(), Failure> {
+    let watchdog = sd_notify::watchdog_enabled().map(|limit| limit / 2);
+    let mut give_up: Option<Instant> = None;
+    loop {
+        let left = give_up.map(|at| at.saturating_duration_since(Instant::now()));
+        match events.recv_timeout(left.or(watchdog).unwrap_or(LONG)) {
+            Ok(Event::Ended(Ok(()))) => return Ok(()),
+            Ok(Event::Ended(Err(e))) => return Err(Failure::new(Exit::Mount, format!("the session broke off: {}", reason(&e)))),
+            Ok(Event::Signal(_)) if give_up.is_some() => return Ok(()),
+            Ok(Event::Signal(signal)) => {
+                tracing::info!("signal {signal}: unmounting");
+                notify(&[NotifyState::Stopping]);
+                stop(mounted)?;
+                give_up = Some(Instant::now() + LINGER);
+            }
+            Err(RecvTimeoutError::Timeout) if give_up.is_some() => {
+                tracing::warn!("files on {} are still open; they fail from now on", mounted.mountpoint().display());
+                return Ok(());
+            }
+            Err(RecvTimeoutError::Timeout) => feed_watchdog(mounted, watchdog.is_some()),
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+fn stop(mounted: &Mounted) -> Result<(), Failure> {
+    let result = match mounted.unmount(false) {
+        Err(UnmountError::Busy) => {
+            tracing::warn!("{} is in use: detaching it", mounted.mountpoint().display());
+            mounted.unmount(true)
+        }
+        other => other,
+    };
+    match result {
+        Ok(()) | Err(UnmountError::NotMounted) => Ok(()),
+        Err(e) => Err(Failure::unmount(mounted.mountpoint(), &e)),
+    }
+}
+
+/// The watchdog of systemd is fed only while the mount answers.
+fn feed_watchdog(mounted: &Mounted, wanted: bool) {
+    if wanted && nix::sys::statvfs::statvfs(mounted.mountpoint()).is_ok() {
+        notify(&[NotifyState::Watchdog]);
+    }
+}
+
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(e) = sd_notify::notify(states) {
+        tracing::warn!("cannot notify systemd: {e}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn report_is_what_the_daemon_told() {
+        let told = |f: &dyn Fn(&mut Ready)| {
+            let (reader, writer) = io::pipe().unwrap();
+            f(&mut Ready(Some(writer)));
+            report(reader)
+        };
+        assert_eq!(told(&|ready| ready.done()), Ok(()));
+        let failure = Failure::new(Exit::File, "cannot mount x: reason");
+        assert_eq!(told(&|ready| ready.failed(&failure)), Err(failure.clone()));
+        assert_eq!(told(&|_| {}).unwrap_err().exit, Exit::General);
+    }
+}

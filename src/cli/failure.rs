@@ -1,0 +1,143 @@
+//! Why a command failed: one sentence (what, where, what to do) and the exit code.
+
+use crate::base;
+use crate::config::UsageError;
+use crate::fs::OpenError;
+use crate::fuse::{MountError, UnmountError};
+use std::io;
+use std::path::Path;
+
+/// Exit codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Any other failure.
+    General = 1,
+    /// Wrong option, value or configuration file.
+    Usage = 2,
+    /// The file cannot be opened or is not HDF5.
+    File = 3,
+    /// Mounting or unmounting failed.
+    Mount = 4,
+    /// No such path inside the file.
+    Path = 5,
+}
+
+impl Exit {
+    /// The exit code with this number.
+    pub fn from_code(code: u8) -> Exit {
+        [Exit::Usage, Exit::File, Exit::Mount, Exit::Path].into_iter().find(|e| *e as u8 == code).unwrap_or(Exit::General)
+    }
+}
+
+/// A failed command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Exit code.
+    pub exit: Exit,
+    /// The sentence.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure.
+    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Failure { exit, message: message.into() }
+    }
+
+    /// A container could not be opened in order to `verb` it.
+    pub fn open(verb: &str, error: &OpenError) -> Self {
+        match error {
+            OpenError::Open { path, source } => {
+                let hint = if source.kind() == io::ErrorKind::PermissionDenied { "read permission is needed" } else { "check the path" };
+                Self::new(Exit::File, format!("cannot {verb} {}: {}; {hint}", path.display(), reason(source)))
+            }
+            OpenError::NotHdf5 { path } => Self::new(
+                Exit::File,
+                format!(
+                    "cannot {verb} {}: it is not an HDF5 file (no HDF5 signature at 0, 512, 1024, ...); check the path",
+                    path.display()
+                ),
+            ),
+            OpenError::Engine { path, source } => {
+                let hint = match source {
+                    base::Error::Corrupt { .. } => "; the file is damaged",
+                    base::Error::Unsupported { .. } | base::Error::Limit { .. } => "; h5dir does not read such files",
+                    base::Error::Io { .. } => "; check the storage",
+                    base::Error::Missing { .. } => "",
+                };
+                Self::new(Exit::File, format!("cannot {verb} {}: {source}{hint}", path.display()))
+            }
+            OpenError::NoSuchGroup { path, group } => {
+                let group = String::from_utf8_lossy(group);
+                let file = path.display();
+                Self::new(Exit::Path, format!("cannot {verb} {file}: it has no group {group}; 'h5dir ls -R {file}' lists what it has"))
+            }
+        }
+    }
+
+    /// `source` could not be mounted.
+    pub fn mount(source: &str, error: &MountError) -> Self {
+        let hint = match error {
+            MountError::Mountpoint { source, .. } if source.kind() == io::ErrorKind::NotFound => "; create it with mkdir",
+            MountError::NotDirectory { .. } => "; give an existing directory",
+            MountError::AlreadyMounted { .. } => "; unmount it first with 'h5dir umount'",
+            MountError::Device(e) if e.kind() == io::ErrorKind::NotFound => "; load the kernel module with 'modprobe fuse'",
+            _ => "",
+        };
+        let text = match error {
+            MountError::Mountpoint { path, source } => format!("the mountpoint {} cannot be used: {}", path.display(), reason(source)),
+            MountError::Device(e) => format!("/dev/fuse cannot be opened: {}", reason(e)),
+            MountError::NoAnswer { path, source } => format!("the mount at {} does not answer: {}", path.display(), reason(source)),
+            other => other.to_string(),
+        };
+        Self::new(Exit::Mount, format!("cannot mount {source}: {text}{hint}"))
+    }
+
+    /// `mountpoint` could not be unmounted.
+    pub fn unmount(mountpoint: &Path, error: &UnmountError) -> Self {
+        let at = mountpoint.display();
+        let message = match error {
+            UnmountError::NotMounted => format!("cannot unmount {at}: nothing is mounted there; 'findmnt -t fuse.h5dir' lists the mounts"),
+            UnmountError::Busy => {
+                format!("cannot unmount {at}: it is in use; 'fuser -vm {at}' shows by whom, 'h5dir umount --lazy {at}' detaches it anyway")
+            }
+            UnmountError::System(e) => format!("cannot unmount {at}: {}", reason(e)),
+            other => format!("cannot unmount {at}: {other}"),
+        };
+        Self::new(Exit::Mount, message)
+    }
+}
+
+impl From<UsageError> for Failure {
+    fn from(e: UsageError) -> Self {
+        Failure::new(Exit::Usage, e.0)
+    }
+}
+
+/// The system's words, without the number.
+pub fn reason(error: &io::Error) -> String {
+    error.raw_os_error().map_or_else(|| error.to_string(), errno_text)
+}
+
+/// The words for an errno.
+pub fn errno_text(errno: i32) -> String {
+    nix::errno::Errno::from_raw(errno).desc().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_say_what_where_and_what_to_do() {
+        let f = Failure::open("mount", &OpenError::NotHdf5 { path: "/x/y.h5".into() });
+        assert_eq!(f.message, "cannot mount /x/y.h5: it is not an HDF5 file (no HDF5 signature at 0, 512, 1024, ...); check the path");
+        let f = Failure::open("list", &OpenError::Open { path: "/x".into(), source: io::Error::from_raw_os_error(libc::ENOENT) });
+        assert_eq!((f.exit, f.message.as_str()), (Exit::File, "cannot list /x: No such file or directory; check the path"));
+        let f = Failure::unmount(Path::new("/m"), &UnmountError::Busy);
+        assert!(f.message.contains("in use") && f.message.contains("--lazy"));
+        assert_eq!(Exit::from_code(5), Exit::Path);
+        assert_eq!(Exit::from_code(77), Exit::General);
+    }
+}

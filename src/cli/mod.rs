@@ -1,0 +1,48 @@
+//! The commands: what each prints, in which order things happen, and the exit code.
+//!
+//! ```text
+//! mount, umount   daemon: background, readiness, signals     logging
+//! ls, stat        tree: paths inside a container             text: modes, times, names
+//! ```
+
+pub mod daemon;
+pub mod failure;
+pub mod logging;
+pub mod ls;
+pub mod mount;
+pub mod stat;
+pub mod text;
+pub mod tree;
+pub mod umount;
+
+pub use failure::{Exit, Failure};
+
+use crate::config::args::{Cli, Command};
+use clap::Parser;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Carries out a command line.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => {
+            let _ = e.print();
+            return ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(Exit::Usage as u8));
+        }
+    };
+    let result = match cli.command {
+        Command::Mount(args) => mount::mount(args),
+        Command::BenchMemoryFs(args) => mount::bench_memory_fs(args),
+        Command::Umount(args) => umount::umount(&args),
+        Command::Ls(args) => ls::ls(&args),
+        Command::Stat(args) => stat::stat(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("h5dir: {}", failure.message);
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}

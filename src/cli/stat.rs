@@ -1,0 +1,163 @@
+//! `h5dir stat`: all that a mount would tell about one object.
+
+use super::ls::{Owners, ViewError, open};
+use super::{Failure, text, tree};
+use crate::config::args::StatArgs;
+use crate::config::resolve;
+use crate::fs::{Attr, FileKind, MountSpec, Operations};
+use serde_json::{Map, Value, json};
+use std::io::{self, BufWriter, Write};
+
+/// Extended attributes that h5dir computes, rather than copies from the file.
+const FACTS: &[u8] = b"user.h5dir.";
+/// Name space of all extended attributes shown.
+const USER: &[u8] = b"user.";
+
+/// `h5dir stat`.
+pub fn stat(args: &StatArgs) -> Result<(), Failure> {
+    let (spec, path) = resolve::view(&args.view)?;
+    let operations = open(&spec, "read")?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let result = Report::gather(&*operations, &path).and_then(|report| {
+        if args.view.json {
+            writeln!(out, "{:#}", report.json(&spec))?
+        } else {
+            report.print(&spec, &mut out)?
+        }
+        Ok(out.flush()?)
+    });
+    result.or_else(|e| e.into_result(&spec, &path))
+}
+
+struct Report {
+    path: Vec<u8>,
+    attr: Attr,
+    target: Option<Vec<u8>>,
+    facts: Vec<(Vec<u8>, Vec<u8>)>,
+    attributes: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Report {
+    fn gather(operations: &dyn Operations, path: &[u8]) -> Result<Self, ViewError> {
+        let path = tree::absolute(path);
+        let failed = |e| ViewError::Path(path.clone(), e);
+        let attr = tree::resolve(operations, &path).map_err(failed)?;
+        let target = if attr.kind == FileKind::Symlink { Some(operations.readlink(attr.ino).map_err(failed)?) } else { None };
+        let mut report = Report { path: path.clone(), attr, target, facts: Vec::new(), attributes: Vec::new() };
+        let names = operations.listxattr(attr.ino).map_err(failed)?;
+        for name in names.split(|b| *b == 0).filter(|name| !name.is_empty()) {
+            let value = operations.getxattr(attr.ino, name).map_err(failed)?;
+            match (name.strip_prefix(FACTS), name.strip_prefix(USER)) {
+                (Some(fact), _) => report.facts.push((fact.to_vec(), value)),
+                (None, Some(attribute)) => report.attributes.push((attribute.to_vec(), value)),
+                (None, None) => report.attributes.push((name.to_vec(), value)),
+            }
+        }
+        Ok(report)
+    }
+
+    fn print(&self, spec: &MountSpec, out: &mut dyn Write) -> io::Result<()> {
+        let a = &self.attr;
+        let mut owners = Owners::default();
+        let mut line = |key: &str, value: String| writeln!(out, "{key:>9}: {value}");
+        line("File", text::name(spec.file.as_os_str().as_encoded_bytes()))?;
+        line("Path", text::name(&self.path))?;
+        line("Kind", text::kind(a.kind).into())?;
+        if let Some(target) = &self.target {
+            line("Target", text::name(target))?;
+        }
+        line("Size", format!("{} bytes", a.size))?;
+        line("Blocks", format!("{} of 512 bytes", a.blocks))?;
+        line("I/O size", format!("{} bytes", a.blksize))?;
+        line("Links", a.nlink.to_string())?;
+        line("Inode", a.ino.0.to_string())?;
+        line("Mode", format!("{:04o} ({})", a.perm, text::mode(a.kind, a.perm)))?;
+        line("Owner", format!("{} ({})", a.uid, owners.user(a.uid)))?;
+        line("Group", format!("{} ({})", a.gid, owners.group(a.gid)))?;
+        for (key, time) in [("Accessed", a.atime), ("Modified", a.mtime), ("Changed", a.ctime), ("Born", a.btime)] {
+            line(key, text::timestamp(time))?;
+        }
+        for (title, pairs) in [("Facts", &self.facts), ("Attributes", &self.attributes)] {
+            if !pairs.is_empty() {
+                writeln!(out, "{title}:")?;
+            }
+            for (name, value) in pairs {
+                writeln!(out, "  {}: {}", text::name(name), text::value(value))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn json(&self, spec: &MountSpec) -> Value {
+        let a = &self.attr;
+        let pairs = |pairs: &[(Vec<u8>, Vec<u8>)]| -> Map<String, Value> {
+            pairs.iter().map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), text::json(value))).collect()
+        };
+        json!({
+            "file": text::json(spec.file.as_os_str().as_encoded_bytes()),
+            "path": text::json(&self.path),
+            "kind": text::kind(a.kind),
+            "target": self.target.as_deref().map(text::json),
+            "size": a.size,
+            "blocks": a.blocks,
+            "blksize": a.blksize,
+            "nlink": a.nlink,
+            "ino": a.ino.0,
+            "mode": format!("{:04o}", a.perm),
+            "uid": a.uid,
+            "gid": a.gid,
+            "atime": text::timestamp(a.atime),
+            "mtime": text::timestamp(a.mtime),
+            "ctime": text::timestamp(a.ctime),
+            "btime": text::timestamp(a.btime),
+            "facts": pairs(&self.facts),
+            "attributes": pairs(&self.attributes),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::tree::tests::sample;
+    use crate::fs::ExternalPolicy;
+
+    fn spec() -> MountSpec {
+        MountSpec {
+            file: "/f.h5".into(),
+            group: None,
+            cache_bytes: 0,
+            external: ExternalPolicy::Off,
+            vds_missing_fill: false,
+            uid: 0,
+            gid: 0,
+            file_mode: 0o444,
+            dir_mode: 0o555,
+            threads: 1,
+        }
+    }
+
+    #[test]
+    fn facts_and_attributes_are_apart() {
+        let report = Report::gather(&sample(), b"/up/d").unwrap();
+        let mut out = Vec::new();
+        report.print(&spec(), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        for part in [
+            "Kind: file\n",
+            "Size: 5 bytes\n",
+            "Blocks: 1 of 512",
+            "Links: 1\n",
+            "Facts:\n  dtype: <i4\n",
+            "units: m\u{b2}\n",
+            "raw: 0x0001\n",
+        ] {
+            assert!(text.contains(part), "{part:?} in {text}");
+        }
+        let json = report.json(&spec());
+        assert_eq!((&json["facts"]["dtype"], &json["attributes"]["units"]), (&"<i4".into(), &"m\u{b2}".into()));
+        assert_eq!(json["attributes"]["raw"], json!("\u{0}\u{1}"));
+        assert_eq!(Report::gather(&sample(), b"/up").unwrap().json(&spec())["target"], "g/../g");
+        assert!(Report::gather(&sample(), b"/none").is_err());
+    }
+}

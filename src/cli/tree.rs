@@ -1,0 +1,137 @@
+//! Paths inside a file system that is not mounted.
+
+use crate::fs::types::ROOT;
+use crate::fs::{Attr, Errno, FileKind, FsResult, Ino, Operations};
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+/// Symbolic links followed for one path, as the kernel does.
+const LINKS_MAX: usize = 40;
+
+/// A name with what it stands for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Named {
+    /// File name.
+    pub name: Vec<u8>,
+    /// Attributes.
+    pub attr: Attr,
+}
+
+/// Finds `path` from the root as the kernel would; a link at its end is not followed.
+pub fn resolve(operations: &dyn Operations, path: &[u8]) -> FsResult<Attr> {
+    let mut pending: VecDeque<Vec<u8>> = components(path);
+    let mut above = vec![ROOT];
+    let mut here = operations.getattr(ROOT)?;
+    let mut links = 0;
+    while let Some(name) = pending.pop_front() {
+        if here.kind != FileKind::Directory {
+            return Err(Errno(libc::ENOTDIR));
+        }
+        match name.as_slice() {
+            b"." => continue,
+            b".." => {
+                // `..` of the root is the root.
+                if above.len() > 1 {
+                    above.pop();
+                }
+                here = operations.getattr(above.last().copied().unwrap_or(ROOT))?;
+                continue;
+            }
+            _ => {}
+        }
+        let found = operations.lookup(here.ino, &name)?.attr;
+        if found.kind == FileKind::Symlink && !pending.is_empty() {
+            links += 1;
+            let target = operations.readlink(found.ino)?;
+            // An absolute target leaves the file.
+            if links > LINKS_MAX || target.starts_with(b"/") {
+                return Err(Errno(if links > LINKS_MAX { libc::ELOOP } else { libc::ENOENT }));
+            }
+            for name in components(&target).into_iter().rev() {
+                pending.push_front(name);
+            }
+            continue;
+        }
+        if found.kind == FileKind::Directory {
+            above.push(found.ino);
+        }
+        here = found;
+    }
+    Ok(here)
+}
+
+fn components(path: &[u8]) -> VecDeque<Vec<u8>> {
+    path.split(|b| *b == b'/').filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
+}
+
+/// Entries of a directory, by name, without `.` and `..`. Each counts as looked up once: [`forget`] it.
+pub fn list(operations: &dyn Operations, directory: Ino) -> FsResult<Vec<Named>> {
+    let mut names = Vec::new();
+    let handle = operations.opendir(directory)?;
+    let result = operations.readdirplus(directory, handle, 0, &mut |e| {
+        if e.name != b"." && e.name != b".." {
+            names.push(Named { name: e.name.to_vec(), attr: e.entry.attr });
+        }
+        ControlFlow::Continue(())
+    });
+    operations.releasedir(directory, handle);
+    result?;
+    names.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(names)
+}
+
+/// Drops the references that a listing took.
+pub fn forget(operations: &dyn Operations, names: &[Named]) {
+    names.iter().for_each(|n| operations.forget(n.attr.ino, 1));
+}
+
+/// `directory` and a name in it.
+pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = directory.strip_suffix(b"/").unwrap_or(directory).to_vec();
+    path.push(b'/');
+    path.extend_from_slice(name);
+    path
+}
+
+/// A path in its shortest absolute spelling, as far as that needs no look at the tree.
+pub fn absolute(path: &[u8]) -> Vec<u8> {
+    components(path).iter().fold(b"/".to_vec(), |at, name| join(&at, name))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::fs::memory::MemoryFs;
+
+    /// `/g/d` (bytes, attributes), `/g/again` -> `.`, `/up` -> `g/../g`, `/loop` -> `loop/x`, `/host` -> `/etc`.
+    pub fn sample() -> MemoryFs {
+        let mut fs = MemoryFs::new();
+        let g = fs.add_dir(ROOT, b"g").unwrap();
+        let d = fs.add_file(g, b"d", b"12345".to_vec()).unwrap();
+        fs.set_xattr(d, b"user.h5dir.dtype", b"<i4").unwrap();
+        fs.set_xattr(d, b"user.units", "m\u{b2}".as_bytes()).unwrap();
+        fs.set_xattr(d, b"user.raw", &[0, 1]).unwrap();
+        fs.add_symlink(g, b"again", b".").unwrap();
+        fs.add_symlink(ROOT, b"up", b"g/../g").unwrap();
+        fs.add_symlink(ROOT, b"loop", b"loop/x").unwrap();
+        fs.add_symlink(ROOT, b"host", b"/etc").unwrap();
+        fs
+    }
+
+    #[test]
+    fn paths_are_resolved_as_by_the_kernel() {
+        let fs = sample();
+        let find = |path: &str| resolve(&fs, path.as_bytes()).map(|a| a.ino.0);
+        let d = find("/g/d").unwrap();
+        for path in ["g//d/", "/./g/../g/d", "/../g/d", "/up/d", "/g/again/again/d", "up/../g/d"] {
+            assert_eq!(find(path), Ok(d), "{path}");
+        }
+        assert_eq!(find("/"), Ok(1));
+        assert_eq!(find("/g/x"), Err(Errno(libc::ENOENT)));
+        assert_eq!(find("/g/d/x"), Err(Errno(libc::ENOTDIR)));
+        assert_eq!(find("/loop/y"), Err(Errno(libc::ELOOP)));
+        assert_eq!(find("/host/passwd"), Err(Errno(libc::ENOENT)));
+        assert_eq!(resolve(&fs, b"/up").unwrap().kind, FileKind::Symlink);
+        assert_eq!(absolute(b"g//d/"), b"/g/d");
+    }
+}

@@ -1,0 +1,135 @@
+//! Mount options in the form of fstab(5): `-o key=value[,...]`.
+//!
+//! Each long option has its key; `_` may stand for `-`. A backslash takes the next character as it is.
+//! Keys for mount(8) and systemd are ignored; `rw` is refused.
+
+use super::UsageError;
+use super::options::MountOptions;
+use clap::{CommandFactory, Parser};
+
+/// Keys that speak to others, or state what holds anyway.
+const IGNORED: [&str; 24] = [
+    "_netdev",
+    "nofail",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "group",
+    "owner",
+    "defaults",
+    "nosuid",
+    "nodev",
+    "noatime",
+    "nodiratime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "nostrictatime",
+    "lazytime",
+    "nolazytime",
+    "async",
+    "exec",
+    "default-permissions",
+    "noiversion",
+];
+/// Beginnings of such keys.
+const IGNORED_PREFIXES: [&str; 4] = ["x-", "X-", "comment=", "helper="];
+
+#[derive(Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct AsLong {
+    #[command(flatten)]
+    options: MountOptions,
+}
+
+/// The options in `lists`; of one key given twice the last counts.
+pub fn parse(lists: &[String]) -> Result<MountOptions, UsageError> {
+    let command = AsLong::command();
+    let mut given: Vec<(String, String)> = Vec::new();
+    for item in lists.iter().flat_map(|list| split(list)) {
+        let (raw, value) = item.split_once('=').map_or((item.as_str(), None), |(key, value)| (key, Some(value)));
+        let key = raw.replace('_', "-");
+        let ignored = IGNORED.contains(&raw) || IGNORED.contains(&key.as_str());
+        if item.is_empty() || ignored || IGNORED_PREFIXES.iter().any(|p| item.starts_with(p)) {
+            continue;
+        }
+        match key.as_str() {
+            "ro" => continue,
+            "rw" => return Err(UsageError("the mount option 'rw' is not possible: h5dir cannot write; use 'ro'".into())),
+            "suid" | "dev" => {
+                return Err(UsageError(format!("the mount option '{raw}' is not possible: h5dir mounts are nosuid and nodev")));
+            }
+            _ => {}
+        }
+        if !command.get_arguments().any(|a| a.get_long() == Some(key.as_str())) {
+            return Err(UsageError(format!("unknown mount option '{raw}' in -o; 'h5dir mount --help' lists the options")));
+        }
+        let long = value.map_or_else(|| format!("--{key}"), |value| format!("--{key}={value}"));
+        given.retain(|(other, _)| *other != key);
+        given.push((key, long));
+    }
+    AsLong::try_parse_from(given.into_iter().map(|(_, long)| long)).map(|parsed| parsed.options).map_err(|e| {
+        let text = e.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        UsageError(format!("{} in -o", first.strip_prefix("error: ").unwrap_or(first)))
+    })
+}
+
+fn split(list: &str) -> Vec<String> {
+    let mut items = vec![String::new()];
+    let mut chars = list.chars();
+    while let Some(c) = chars.next() {
+        match (c, items.last_mut()) {
+            (',', _) => items.push(String::new()),
+            ('\\', Some(item)) => item.extend(chars.next()),
+            (c, Some(item)) => item.push(c),
+            (_, None) => {}
+        }
+    }
+    items
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::value::{Mode, Size, Switch};
+
+    fn one(list: &str) -> Result<MountOptions, UsageError> {
+        parse(&[list.to_owned()])
+    }
+
+    #[test]
+    fn every_spelling_of_a_key() {
+        let options = one("ro,cache_size=1G,allow_other,file-mode=0400,external=off").unwrap();
+        assert_eq!(options.cache_size, Some(Size(1 << 30)));
+        assert_eq!(options.allow_other, Some(Switch(true)));
+        assert_eq!(options.file_mode, Some(Mode(0o400)));
+        assert_eq!(options.external, Some(Switch(false)));
+        assert_eq!(parse(&["threads=2".into(), "threads=3".into()]).unwrap().threads.map(|t| t.0), Some(3));
+        assert_eq!(one("external-root=/a\\,b").unwrap().external_root.unwrap().to_str(), Some("/a,b"));
+        assert_eq!(one("foreground").unwrap().foreground, Some(Switch(true)));
+    }
+
+    #[test]
+    fn keys_of_mount_and_systemd_are_ignored() {
+        let list = "ro,_netdev,nofail,auto,noauto,user,nouser,users,defaults,x-systemd.automount,x-systemd.idle-timeout=5,default_permissions,,nosuid";
+        assert_eq!(one(list).unwrap(), MountOptions::default());
+        assert_eq!(one("").unwrap(), MountOptions::default());
+    }
+
+    #[test]
+    fn wrong_ones_are_named() {
+        let text = |list| one(list).unwrap_err().0;
+        assert!(text("rw").contains("'rw'"));
+        assert!(text("ro,colour=red").contains("'colour'"));
+        assert_eq!(
+            text("cache-size=big"),
+            "invalid value 'big' for '--cache-size <SIZE>': expected a number of bytes such as 64K, 512M or 1.5G in -o"
+        );
+        assert!(text("cache-size").contains("cache-size"));
+        // No way from the value of one option into another.
+        assert!(text("help").contains("'help'"));
+    }
+}

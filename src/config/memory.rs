@@ -1,0 +1,79 @@
+//! The default size of the caches: an eighth of the memory this process may use, from 64 MiB to 1 GiB.
+//!
+//! The memory is that of the machine or of the smallest limit of the control groups around this
+//! process (cgroup v2 `memory.max`, v1 `memory.limit_in_bytes`).
+
+use std::fs;
+use std::path::Path;
+
+/// Smallest default, bytes.
+const LEAST: u64 = 64 << 20;
+/// Largest default, bytes.
+const MOST: u64 = 1 << 30;
+
+/// Default size of the caches, bytes.
+pub fn default_cache_bytes() -> u64 {
+    share(available())
+}
+
+fn share(available: Option<u64>) -> u64 {
+    (available.unwrap_or(0) / 8).clamp(LEAST, MOST)
+}
+
+/// Memory of the machine or the control groups, bytes.
+fn available() -> Option<u64> {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = groups.lines().flat_map(|line| limits(line, Path::new("/sys/fs/cgroup")));
+    machine.into_iter().chain(limits).min()
+}
+
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Limits of one hierarchy, `id:controllers:path`: its group and those around it.
+fn limits(line: &str, root: &Path) -> Vec<u64> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { return Vec::new() };
+    let (base, name) = if controllers.is_empty() {
+        (root.to_owned(), "memory.max")
+    } else if controllers.split(',').any(|c| c == "memory") {
+        (root.join("memory"), "memory.limit_in_bytes")
+    } else {
+        return Vec::new();
+    };
+    let group = Path::new(group.trim_start_matches('/'));
+    // "max" is no number, thus no limit.
+    group.ancestors().filter_map(|g| fs::read_to_string(base.join(g).join(name)).ok()?.trim().parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn share_is_bounded() {
+        assert_eq!(share(None), LEAST);
+        assert_eq!(share(Some(4 << 30)), 512 << 20);
+        assert_eq!(share(Some(1 << 40)), MOST);
+        assert!((LEAST..=MOST).contains(&default_cache_bytes()));
+        assert!(available().is_some_and(|bytes| bytes > 1 << 20));
+    }
+
+    #[test]
+    fn smallest_group_around_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        fs::write(dir.path().join("a/memory.max"), "1048576\n").unwrap();
+        fs::write(dir.path().join("a/b/memory.max"), "max\n").unwrap();
+        assert_eq!(limits("0::/a/b", dir.path()), [1_048_576]);
+        assert_eq!(limits("3:cpu:/a", dir.path()), [0u64; 0]);
+        fs::create_dir_all(dir.path().join("memory/a")).unwrap();
+        fs::write(dir.path().join("memory/a/memory.limit_in_bytes"), "77").unwrap();
+        assert_eq!(limits("3:cpu,memory:/a", dir.path()), [77]);
+        assert_eq!(total("MemTotal:       16 kB\n"), Some(16_384));
+        assert_eq!(total("nothing"), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! The mount options. One structure serves the command line, `-o` and the configuration file, so that
+//! each option has the same name and the same values everywhere.
+
+use super::value::{Group, Level, LogFormat, Mode, Seconds, Size, Switch, Threads, User, VdsMissing};
+use clap::Args;
+use serde::Deserialize;
+use std::path::PathBuf;
+
+/// Options of a mount; `None` was not asked for.
+#[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct MountOptions {
+    /// Stay in the foreground and log to standard error
+    #[arg(short, long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off", hide_possible_values = true)]
+    pub foreground: Option<Switch>,
+
+    /// Mount read-only (always the case: accepted for fstab)
+    #[arg(short, long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    pub read_only: Option<Switch>,
+
+    /// Memory for caches, in bytes or with K, M, G [default: 1/8 of the memory, 64M to 1G]
+    #[arg(long, value_name = "SIZE")]
+    pub cache_size: Option<Size>,
+
+    /// Read other files that the HDF5 file names: external links, raw files, sources of virtual
+    /// datasets [default: on, but off with --allow-other]
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    pub external: Option<Switch>,
+
+    /// Directory beneath which such files may be read [default: the directory of FILE]
+    #[arg(long, value_name = "DIR")]
+    pub external_root: Option<PathBuf>,
+
+    /// What a missing source of a virtual dataset reads as [default: error]
+    #[arg(long, value_name = "error|fill")]
+    pub vds_missing: Option<VdsMissing>,
+
+    /// Let all users use the mount, as far as the modes allow
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    pub allow_other: Option<Switch>,
+
+    /// Let root use the mount too; the default modes are 0400 and 0500 then
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    pub allow_root: Option<Switch>,
+
+    /// Owner shown, by number or name [default: the caller]
+    #[arg(long, value_name = "USER")]
+    pub uid: Option<User>,
+
+    /// Group shown, by number or name [default: the caller's]
+    #[arg(long, value_name = "GROUP")]
+    pub gid: Option<Group>,
+
+    /// Mode of files, octal [default: 0444]
+    #[arg(long, value_name = "MODE")]
+    pub file_mode: Option<Mode>,
+
+    /// Mode of directories, octal [default: 0555]
+    #[arg(long, value_name = "MODE")]
+    pub dir_mode: Option<Mode>,
+
+    /// Bits removed from the default modes, octal
+    #[arg(long, value_name = "MODE")]
+    pub umask: Option<Mode>,
+
+    /// Forbid running programs on the mount
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    pub noexec: Option<Switch>,
+
+    /// Threads that serve requests [default: twice the processors, 4 to 16]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<Threads>,
+
+    /// How far the kernel reads ahead in a file; above 128K only as root [default: 1M]
+    #[arg(long, value_name = "SIZE")]
+    pub readahead: Option<Size>,
+
+    /// How long the kernel may remember attributes [default: 86400]
+    #[arg(long, value_name = "SECONDS")]
+    pub attr_timeout: Option<Seconds>,
+
+    /// How long the kernel may remember names and listings [default: 86400]
+    #[arg(long, value_name = "SECONDS")]
+    pub entry_timeout: Option<Seconds>,
+
+    /// How much is logged: off, error, warn, info, debug, trace [default: warn]
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<Level>,
+
+    /// Log to this file [default: standard error in the foreground, else syslog]
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
+
+    /// Form of the log lines: text, json [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
+}
+
+impl MountOptions {
+    /// These options, and where one was not asked for, the other's.
+    #[must_use]
+    pub fn or(self, other: MountOptions) -> MountOptions {
+        macro_rules! pick {
+            ($($field:ident)*) => { MountOptions { $($field: self.$field.or(other.$field)),* } };
+        }
+        pick! {
+            foreground read_only cache_size external external_root vds_missing allow_other allow_root uid gid
+            file_mode dir_mode umask noexec threads readahead attr_timeout entry_timeout log_level log_file log_format
+        }
+    }
+}

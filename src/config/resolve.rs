@@ -1,0 +1,239 @@
+//! All sources of options, merged, with defaults, checked: a plan that can be carried out.
+
+use super::args::{CommonMountArgs, MountArgs, ViewArgs};
+use super::options::MountOptions;
+use super::target::Target;
+use super::value::{Level, LogFormat, Switch, VdsMissing};
+use super::{UsageError, file, fstab, memory};
+use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE};
+use crate::fs::{ExternalPolicy, MountSpec};
+use crate::fuse::{Access, CacheTimes, SessionConfig};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long the kernel remembers names and attributes: the mount is read-only.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(86_400);
+/// How far the kernel reads ahead, bytes.
+const DEFAULT_READAHEAD: u64 = 1 << 20;
+
+/// Where and how to log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogPlan {
+    /// How much.
+    pub level: Level,
+    /// In which file.
+    pub file: Option<PathBuf>,
+    /// In which form.
+    pub format: LogFormat,
+}
+
+/// A mount to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountPlan {
+    /// Not in the background.
+    pub foreground: bool,
+    /// Logging.
+    pub log: LogPlan,
+    /// Mounting.
+    pub session: SessionConfig,
+}
+
+/// Options of all sources.
+struct Asked {
+    options: MountOptions,
+    verbose: u8,
+    debug: bool,
+}
+
+fn gather(args: CommonMountArgs) -> Result<Asked, UsageError> {
+    let from_file = args.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
+    let options = args.options.or(fstab::parse(&args.fstab)?).or(from_file);
+    Ok(Asked { options, verbose: args.verbose, debug: args.debug })
+}
+
+/// The plan of `h5dir mount`: what to open, and how to mount it.
+pub fn mount(args: MountArgs) -> Result<(MountSpec, MountPlan), UsageError> {
+    let asked = gather(args.common)?;
+    let target = Target::parse(&args.target);
+    let spec = spec(&asked.options, target)?;
+    let source = source(&spec);
+    Ok((spec, plan(&asked, source, args.mountpoint)?))
+}
+
+/// The plan of `h5dir bench-memory-fs`.
+pub fn memory_mount(args: CommonMountArgs, mountpoint: PathBuf) -> Result<MountPlan, UsageError> {
+    plan(&gather(args)?, "h5dir-memory".into(), mountpoint)
+}
+
+/// What `h5dir ls` and `h5dir stat` open, and the path in it.
+pub fn view(args: &ViewArgs) -> Result<(MountSpec, Vec<u8>), UsageError> {
+    let target = Target::parse(&args.target);
+    let inner = target.inner.unwrap_or_else(|| b"/".to_vec());
+    let options = MountOptions {
+        external: (!args.external.0).then_some(Switch(false)),
+        external_root: args.external_root.clone(),
+        ..MountOptions::default()
+    };
+    Ok((spec(&options, Target { file: target.file, inner: None })?, inner))
+}
+
+fn on(switch: Option<Switch>) -> bool {
+    switch.is_some_and(|s| s.0)
+}
+
+fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError> {
+    let modes_given = options.file_mode.is_some() || options.dir_mode.is_some();
+    if options.umask.is_some() && modes_given {
+        return Err(UsageError("--umask cannot be used together with --file-mode or --dir-mode".into()));
+    }
+    // To the kernel "root too" is "everyone": the modes keep the others out of what it remembers.
+    let owner_only = on(options.allow_root) && !modes_given && options.uid.is_none();
+    let umask = options.umask.map_or(if owner_only { 0o077 } else { 0 }, |m| m.0);
+    // The daemon changes its directory; a path that does not exist fails when it is opened.
+    let file = std::path::absolute(&target.file).unwrap_or(target.file);
+    Ok(MountSpec {
+        file,
+        group: target.inner,
+        cache_bytes: options.cache_size.map_or_else(memory::default_cache_bytes, |s| s.0),
+        external: external(options)?,
+        vds_missing_fill: options.vds_missing == Some(VdsMissing::Fill),
+        uid: options.uid.map_or_else(|| nix::unistd::geteuid().as_raw(), |u| u.0),
+        gid: options.gid.map_or_else(|| nix::unistd::getegid().as_raw(), |g| g.0),
+        file_mode: options.file_mode.map_or(DEFAULT_FILE_MODE, |m| m.0) & !umask,
+        dir_mode: options.dir_mode.map_or(DEFAULT_DIR_MODE, |m| m.0) & !umask,
+        threads: threads(options),
+    })
+}
+
+fn external(options: &MountOptions) -> Result<ExternalPolicy, UsageError> {
+    let default = options.external_root.is_some() || !on(options.allow_other);
+    if !options.external.map_or(default, |s| s.0) {
+        return match options.external_root {
+            Some(_) => Err(UsageError("--external-root has no meaning with --external=off".into())),
+            None => Ok(ExternalPolicy::Off),
+        };
+    }
+    let Some(root) = &options.external_root else { return Ok(ExternalPolicy::Beneath(None)) };
+    match root.canonicalize() {
+        Ok(root) if root.is_dir() => Ok(ExternalPolicy::Beneath(Some(root))),
+        Ok(_) => Err(UsageError(format!("--external-root {} is not a directory", root.display()))),
+        Err(e) => Err(UsageError(format!("--external-root {} cannot be used: {e}", root.display()))),
+    }
+}
+
+fn plan(asked: &Asked, source: String, mountpoint: PathBuf) -> Result<MountPlan, UsageError> {
+    let options = &asked.options;
+    if options.read_only == Some(Switch(false)) {
+        return Err(UsageError("--read-only=off is not possible: h5dir cannot write".into()));
+    }
+    let access = match (on(options.allow_other), on(options.allow_root)) {
+        (true, true) => return Err(UsageError("--allow-other and --allow-root exclude each other".into())),
+        (true, false) => Access::Everyone,
+        (false, true) => Access::OwnerAndRoot,
+        (false, false) => Access::Owner,
+    };
+    Ok(MountPlan {
+        foreground: on(options.foreground) || asked.debug,
+        log: log(asked),
+        session: SessionConfig {
+            mountpoint,
+            source,
+            read_only: true,
+            noexec: on(options.noexec),
+            access,
+            threads: threads(options),
+            times: CacheTimes {
+                entry: options.entry_timeout.map_or(DEFAULT_TIMEOUT, |s| s.0),
+                attr: options.attr_timeout.map_or(DEFAULT_TIMEOUT, |s| s.0),
+            },
+            readahead: options.readahead.map_or(DEFAULT_READAHEAD, |s| s.0),
+        },
+    })
+}
+
+fn log(asked: &Asked) -> LogPlan {
+    let options = &asked.options;
+    let more = match asked.verbose {
+        _ if asked.debug => Level::Debug,
+        0 => Level::Off,
+        1 => Level::Info,
+        2 => Level::Debug,
+        _ => Level::Trace,
+    };
+    LogPlan {
+        level: options.log_level.unwrap_or(Level::Warn).max(more),
+        file: options.log_file.as_deref().map(|f| std::path::absolute(f).unwrap_or_else(|_| f.to_owned())),
+        format: options.log_format.unwrap_or(LogFormat::Text),
+    }
+}
+
+fn threads(options: &MountOptions) -> usize {
+    let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    options.threads.map_or_else(|| (2 * processors()).clamp(4, 16), |t| t.0)
+}
+
+/// The source shown in the mount table.
+fn source(spec: &MountSpec) -> String {
+    let file: &Path = &spec.file;
+    let group = spec.group.as_deref().filter(|g| *g != b"/").map(|g| format!(":{}", String::from_utf8_lossy(g)));
+    format!("{}{}", file.canonicalize().as_deref().unwrap_or(file).display(), group.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::args::{Cli, Command};
+    use clap::Parser;
+
+    fn resolve(args: &[&str]) -> Result<(MountSpec, MountPlan), UsageError> {
+        let cli = Cli::try_parse_from([&["h5dir", "mount"], args, &["/dev/null:/g", "/m"]].concat()).unwrap();
+        let Command::Mount(args) = cli.command else { panic!() };
+        mount(args)
+    }
+
+    #[test]
+    fn defaults() {
+        let (spec, plan) = resolve(&[]).unwrap();
+        assert_eq!((spec.file_mode, spec.dir_mode, spec.group.as_deref()), (0o444, 0o555, Some(&b"/g"[..])));
+        assert_eq!(spec.external, ExternalPolicy::Beneath(None));
+        assert!(!spec.vds_missing_fill && !plan.foreground && plan.session.read_only);
+        assert_eq!(plan.session.times, CacheTimes { entry: DEFAULT_TIMEOUT, attr: DEFAULT_TIMEOUT });
+        assert_eq!((plan.session.source.as_str(), plan.session.readahead), ("/dev/null:/g", 1 << 20));
+        assert_eq!((plan.session.access, plan.log.level), (Access::Owner, Level::Warn));
+        assert_eq!(spec.threads, plan.session.threads);
+    }
+
+    #[test]
+    fn long_option_before_fstab_before_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.yaml");
+        std::fs::write(&path, "mount: {threads: 1, uid: 1, gid: 1, vds-missing: fill}").unwrap();
+        let (spec, _) = resolve(&["--config", path.to_str().unwrap(), "-o", "uid=2,threads=2", "--threads=3"]).unwrap();
+        assert_eq!((spec.threads, spec.uid, spec.gid, spec.vds_missing_fill), (3, 2, 1, true));
+    }
+
+    #[test]
+    fn external_files_are_off_for_everyone_unless_asked_for() {
+        let policy = |args: &[&str]| resolve(args).map(|(spec, _)| spec.external);
+        assert_eq!(policy(&["--allow-other"]), Ok(ExternalPolicy::Off));
+        assert_eq!(policy(&["--allow-other", "--external=on"]), Ok(ExternalPolicy::Beneath(None)));
+        assert_eq!(policy(&["--allow-other", "--external-root=/tmp/"]), Ok(ExternalPolicy::Beneath(Some("/tmp".into()))));
+        assert_eq!(policy(&["--external=off"]), Ok(ExternalPolicy::Off));
+        assert!(policy(&["--external=off", "--external-root=/tmp"]).is_err());
+        assert!(policy(&["--external-root=/nonexistent"]).is_err());
+    }
+
+    #[test]
+    fn modes_and_levels() {
+        let (spec, plan) = resolve(&["--umask=0077", "-vv", "--noexec"]).unwrap();
+        assert_eq!((spec.file_mode, spec.dir_mode), (0o400, 0o500));
+        assert_eq!((plan.log.level, plan.session.noexec), (Level::Debug, true));
+        let (spec, plan) = resolve(&["--allow-root"]).unwrap();
+        assert_eq!((spec.file_mode, spec.dir_mode, plan.session.access), (0o400, 0o500, Access::OwnerAndRoot));
+        assert!(resolve(&["-d"]).unwrap().1.foreground);
+        assert_eq!(resolve(&["--log-level=off"]).unwrap().1.log.level, Level::Off);
+        for wrong in [&["--umask=022", "--file-mode=444"][..], &["--allow-other", "--allow-root"], &["--read-only=off"], &["-o", "rw"]] {
+            assert!(resolve(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

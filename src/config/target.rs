@@ -1,0 +1,55 @@
+//! `FILE` or `FILE:/path/in/it`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// A file and perhaps a path in it (absolute, with its leading slash).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The file.
+    pub file: PathBuf,
+    /// The path.
+    pub inner: Option<Vec<u8>>,
+}
+
+impl Target {
+    /// If all of `text` names an existing file, it is the file; else the last `:/` divides it.
+    pub fn parse(text: &OsStr) -> Self {
+        Self::split(text, |path| path.symlink_metadata().is_ok())
+    }
+
+    fn split(text: &OsStr, exists: impl Fn(&Path) -> bool) -> Self {
+        let whole = Target { file: text.into(), inner: None };
+        if exists(&whole.file) {
+            return whole;
+        }
+        let bytes = text.as_bytes();
+        let Some(at) = bytes.windows(2).rposition(|pair| pair == b":/") else { return whole };
+        let (file, inner) = bytes.split_at(at);
+        if file.is_empty() {
+            return whole;
+        }
+        Target { file: OsString::from_vec(file.to_vec()).into(), inner: inner.get(1..).map(<[u8]>::to_vec) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_colon_slash_divides_unless_the_whole_is_a_file() {
+        let split = |text: &str, files: &[&str]| {
+            let t = Target::split(OsStr::new(text), |p| files.iter().any(|f| p == Path::new(f)));
+            (t.file.to_string_lossy().into_owned(), t.inner.map(|i| String::from_utf8(i).unwrap()))
+        };
+        assert_eq!(split("a.h5", &["a.h5"]), ("a.h5".into(), None));
+        assert_eq!(split("a.h5:/g/d", &["a.h5"]), ("a.h5".into(), Some("/g/d".into())));
+        assert_eq!(split("a.h5:/g", &["a.h5:/g"]), ("a.h5:/g".into(), None));
+        assert_eq!(split("x:/y.h5:/g", &[]), ("x:/y.h5".into(), Some("/g".into())));
+        assert_eq!(split("a:b.h5", &[]), ("a:b.h5".into(), None));
+        assert_eq!(split(":/g", &[]), (":/g".into(), None));
+        assert_eq!(split("a.h5:/", &[]), ("a.h5".into(), Some("/".into())));
+    }
+}

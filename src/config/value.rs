@@ -1,0 +1,259 @@
+//! Values of options: each is read from the same text on the command line, in `-o` and in YAML.
+
+use serde::{Deserialize, Deserializer, de};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Longest timeout, seconds (ten years).
+const TIMEOUT_SECONDS_MAX: f64 = 10.0 * 365.0 * 86_400.0;
+
+/// A number of bytes: `4096`, `64K`, `512M`, `1.5G`; the units are powers of 1024.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+/// `on` or `off`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Switch(pub bool);
+
+/// A time in seconds, fractions allowed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Seconds(pub Duration);
+
+/// Permission bits, octal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mode(pub u16);
+
+/// A user, by number or name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct User(pub u32);
+
+/// A group, by number or name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Group(pub u32);
+
+/// Number of threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Threads(pub usize);
+
+/// What a missing source of a virtual dataset reads as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VdsMissing {
+    /// An error.
+    Error,
+    /// Fill value.
+    Fill,
+}
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Nothing.
+    Off,
+    /// Failures.
+    Error,
+    /// Failures and oddities.
+    Warn,
+    /// Mounting and unmounting.
+    Info,
+    /// Decisions.
+    Debug,
+    /// Every request.
+    Trace,
+}
+
+impl Level {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Off => "off",
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Info => "info",
+            Level::Debug => "debug",
+            Level::Trace => "trace",
+        }
+    }
+}
+
+/// How a log line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || "expected a number of bytes such as 64K, 512M or 1.5G".to_owned();
+        let upper = text.trim().to_ascii_uppercase();
+        let unit = upper.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        let number = upper.strip_suffix(unit).unwrap_or_default();
+        let shift = match unit {
+            "" | "B" => 0,
+            "K" | "KB" | "KIB" => 10,
+            "M" | "MB" | "MIB" => 20,
+            "G" | "GB" | "GIB" => 30,
+            "T" | "TB" | "TIB" => 40,
+            _ => return Err(bad()),
+        };
+        if let Ok(whole) = number.parse::<u64>() {
+            return whole.checked_mul(1 << shift).map(Size).ok_or_else(|| "too large".to_owned());
+        }
+        // A fraction is exact up to 2^53 bytes, far above any size in use.
+        let bytes = number.parse::<f64>().map_err(|_| bad())? * f64::from(1u32 << (shift / 2)) * f64::from(1u32 << (shift / 2));
+        if (0.0..9e15).contains(&bytes) { Ok(Size(bytes.round() as u64)) } else { Err("too large".to_owned()) }
+    }
+}
+
+impl FromStr for Switch {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "on" | "true" | "yes" | "1" => Ok(Switch(true)),
+            "off" | "false" | "no" | "0" => Ok(Switch(false)),
+            _ => Err("expected on or off".to_owned()),
+        }
+    }
+}
+
+impl FromStr for Seconds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let seconds = text.parse::<f64>().ok().filter(|s| (0.0..=TIMEOUT_SECONDS_MAX).contains(s));
+        let duration = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
+        duration.map(Seconds).ok_or_else(|| "expected seconds, from 0 to ten years".to_owned())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.strip_prefix("0o").unwrap_or(text);
+        let mode = u16::from_str_radix(digits, 8).ok().filter(|m| *m <= 0o777 && !digits.starts_with('+'));
+        mode.map(Mode).ok_or_else(|| "expected an octal mode from 0 to 777, e.g. 0444".to_owned())
+    }
+}
+
+impl FromStr for User {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(id) = text.parse() {
+            return Ok(User(id));
+        }
+        let user = nix::unistd::User::from_name(text).ok().flatten();
+        user.map(|u| User(u.uid.as_raw())).ok_or_else(|| "no such user".to_owned())
+    }
+}
+
+impl FromStr for Group {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(id) = text.parse() {
+            return Ok(Group(id));
+        }
+        let group = nix::unistd::Group::from_name(text).ok().flatten();
+        group.map(|g| Group(g.gid.as_raw())).ok_or_else(|| "no such group".to_owned())
+    }
+}
+
+impl FromStr for Threads {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let n = text.parse().ok().filter(|n| (1..=256).contains(n));
+        n.map(Threads).ok_or_else(|| "expected a number from 1 to 256".to_owned())
+    }
+}
+
+impl FromStr for VdsMissing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "error" => Ok(VdsMissing::Error),
+            "fill" => Ok(VdsMissing::Fill),
+            _ => Err("expected error or fill".to_owned()),
+        }
+    }
+}
+
+impl FromStr for Level {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Level::Off, Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
+        let level = all.into_iter().find(|l| l.name().eq_ignore_ascii_case(text));
+        level.ok_or_else(|| "expected off, error, warn, info, debug or trace".to_owned())
+    }
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            _ => Err("expected text or json".to_owned()),
+        }
+    }
+}
+
+/// YAML gives the text of the scalar as written (`0444` stays octal, `512M` needs no quotes).
+macro_rules! from_yaml_scalar {
+    ($($name:ident)*) => {$(
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(|e| de::Error::custom(format_args!("invalid value '{text}': {e}")))
+            }
+        }
+    )*};
+}
+
+from_yaml_scalar! { Size Switch Seconds Mode User Group Threads VdsMissing Level LogFormat }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        let ok = [("0", 0), ("4096", 4096), ("64k", 65_536), ("1M", 1 << 20), ("1.5G", 3 << 29), ("2TiB", 2 << 40), ("10 ", 10)];
+        for (text, bytes) in ok {
+            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+        }
+        for text in ["", "M", "-1", "1X", "1..5M", "99999999999T", "1e3", "0x10", "1.5.G", "9e99", "18446744073709551615K"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn modes_switches_times() {
+        assert_eq!("0444".parse(), Ok(Mode(0o444)));
+        assert_eq!("0o750".parse(), Ok(Mode(0o750)));
+        for bad in ["8", "1777", "-1", "+4", "", "rw"] {
+            assert!(bad.parse::<Mode>().is_err(), "{bad}");
+        }
+        assert_eq!("Yes".parse(), Ok(Switch(true)));
+        assert!("maybe".parse::<Switch>().is_err());
+        assert_eq!("0.5".parse(), Ok(Seconds(Duration::from_millis(500))));
+        for bad in ["-1", "inf", "NaN", "1e99", "1s"] {
+            assert!(bad.parse::<Seconds>().is_err(), "{bad}");
+        }
+        assert_eq!("root".parse(), Ok(User(0)));
+        assert_eq!("1000".parse(), Ok(Group(1000)));
+        assert!("no such user".parse::<User>().is_err());
+        assert!("0".parse::<Threads>().is_err());
+        assert_eq!("WARN".parse(), Ok(Level::Warn));
+    }
+}

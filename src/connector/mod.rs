@@ -1,0 +1,165 @@
+//! The container model in VOL terms: what the file system talks to.
+//!
+//! A container holds objects (groups, datasets, named datatypes); groups hold links; objects hold
+//! attributes. [`native`] implements it for HDF5 files, [`memory`] for tests.
+
+pub mod memory;
+pub mod native;
+
+use crate::base::{Address, Error};
+use crate::dataset::environment::Environment;
+use crate::dataset::storage::Seek;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Result of a connector operation.
+pub type Result<T> = crate::base::Result<T, Error>;
+
+/// An object of a container: file number (0 = the mounted one) and object header address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId {
+    /// Number of the file within the connector.
+    pub file: u32,
+    /// Address of the object header.
+    pub address: Address,
+}
+
+/// Kinds of object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// Holds links.
+    Group,
+    /// Holds elements.
+    Dataset,
+    /// A named (committed) datatype.
+    Datatype,
+    /// An object whose header is of no known kind.
+    Unknown,
+}
+
+/// What an object's header says.
+#[derive(Debug, Clone, Copy)]
+pub struct ObjectInfo {
+    /// Kind of object.
+    pub kind: ObjectKind,
+    /// Hard links to it.
+    pub links: u32,
+    /// Seconds since 1970: access, modification, change, birth; `None` = not recorded.
+    pub times: [Option<u32>; 4],
+}
+
+/// Where a link leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkTarget {
+    /// To an object of the same file.
+    Hard(ObjectId),
+    /// To a path in the same file.
+    Soft(Vec<u8>),
+    /// To a path in another file.
+    External {
+        /// File name as stored.
+        file: Vec<u8>,
+        /// Path in that file.
+        object: Vec<u8>,
+    },
+    /// Of a class this connector does not know.
+    UserDefined(u8),
+}
+
+/// A named link of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Name, any bytes.
+    pub name: Vec<u8>,
+    /// Where it leads.
+    pub target: LinkTarget,
+}
+
+/// Byte forms of a dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// Lines for an array of variable-length strings, else exact.
+    Main,
+    /// Fixed parts verbatim, variable-length parts as u32 count and elements.
+    Exact,
+}
+
+/// Shape and storage facts of a dataset or attribute, ready to be shown.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// Name (without `user.h5dir.`) and text.
+    pub items: Vec<(&'static str, Vec<u8>)>,
+}
+
+/// An attribute as the file system shows it.
+#[derive(Debug, Clone)]
+pub struct AttributeInfo {
+    /// Name, any bytes.
+    pub name: Vec<u8>,
+    /// Length of the raw value, bytes.
+    pub raw_len: u64,
+}
+
+/// Bytes that can be read at offsets: a dataset in one of its forms.
+pub trait Content: Send + Sync {
+    /// Size, bytes. May cost a pass over the elements the first time.
+    fn size(&self) -> Result<u64>;
+    /// Fills the front of `buf`; fewer bytes only at the end.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
+    /// Bytes of storage allocated.
+    fn allocated(&self) -> Result<u64>;
+    /// Preferred I/O size, bytes.
+    fn block_size(&self) -> u32;
+    /// Next data or hole at or after `offset`; `None` = no more data.
+    fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>>;
+    /// Hints that these bytes are wanted next.
+    fn read_ahead(&self, offset: u64, len: u64);
+}
+
+/// What the chunks view shows of a dataset.
+pub trait Chunks: Send + Sync {
+    /// Rank: coordinates per chunk name.
+    fn rank(&self) -> usize;
+    /// Stored bytes of the chunk; `None` = not allocated.
+    fn stored_len(&self, scaled: &[u64]) -> Result<Option<u64>>;
+    /// Fills the front of `buf` with stored bytes.
+    fn read(&self, scaled: &[u64], offset: u64, buf: &mut [u8]) -> Result<usize>;
+    /// Allocated chunks from position `start` (0 = first): coordinates, stored bytes, next position.
+    fn list(&self, start: u64, f: &mut dyn FnMut(&[u64], u64, u64) -> ControlFlow<()>) -> Result<()>;
+}
+
+/// Read access to a container.
+pub trait Connector: Send + Sync {
+    /// The root group.
+    fn root(&self) -> ObjectId;
+    /// What all datasets share.
+    fn environment(&self) -> &Arc<Environment>;
+    /// Kind, links and times of an object.
+    fn info(&self, id: ObjectId) -> Result<ObjectInfo>;
+    /// The link `name` of a group.
+    fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>>;
+    /// Links of a group from position `start` (0 = first), each with the position after it.
+    fn list(&self, group: ObjectId, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()>;
+    /// What an external link of file `from` leads to; `None` = nothing that may be shown.
+    fn external(&self, from: u32, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>>;
+    /// The object at `path` from `start`, soft and external links followed.
+    fn resolve(&self, start: ObjectId, path: &[u8]) -> Result<Option<ObjectId>>;
+    /// A dataset's bytes.
+    fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>>;
+    /// A dataset's `.npy` header; `None` = no numpy notation.
+    fn npy_header(&self, id: ObjectId) -> Result<Option<Vec<u8>>>;
+    /// A dataset's stored chunks; `None` = not chunked.
+    fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>>;
+    /// Description of a named datatype.
+    fn datatype_text(&self, id: ObjectId) -> Result<Vec<u8>>;
+    /// Attributes of an object, in name order.
+    fn attributes(&self, id: ObjectId) -> Result<Vec<AttributeInfo>>;
+    /// Text value of an attribute; `None` = no such attribute.
+    fn attribute_text(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>>;
+    /// Raw bytes of an attribute's value (variable-length parts in exact form).
+    fn attribute_raw(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>>;
+    /// Names of the derived facts an object has.
+    fn fact_names(&self, id: ObjectId) -> Result<Vec<&'static str>>;
+    /// Text of a derived fact.
+    fn fact(&self, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>>;
+}

@@ -1,0 +1,126 @@
+//! Attributes of an object: compact and dense, shared ones followed.
+
+use super::object::Object;
+use crate::base::{Address, Error, Result};
+use crate::container::dense_attributes;
+use crate::dataset::types::{Elements, Shape};
+use crate::format::Reader;
+use crate::format::message::attribute::Attribute;
+use crate::format::message::attribute_info::AttributeInfo;
+use crate::format::message::dataspace::{Dataspace, Extent};
+use crate::format::message::datatype::{self, Datatype};
+use crate::format::object_header::{flag, kind};
+use std::ops::ControlFlow;
+
+/// An attribute with its datatype and dataspace decoded; an error in them stays with it.
+pub struct AttributeValue {
+    /// Name.
+    pub name: Vec<u8>,
+    /// Type, shape and bytes.
+    pub value: Result<Value>,
+}
+
+/// A decoded attribute value.
+pub struct Value {
+    /// Type of its elements.
+    pub datatype: Datatype,
+    /// Its extent.
+    pub shape: Shape,
+    /// Raw elements.
+    pub bytes: Vec<u8>,
+}
+
+impl Value {
+    /// As the value renderer wants it.
+    pub fn elements(&self) -> Elements<'_> {
+        Elements { datatype: &self.datatype, shape: &self.shape, bytes: &self.bytes }
+    }
+}
+
+/// Shape of a dataspace as the renderer wants it.
+pub fn shape(space: &Dataspace) -> Shape {
+    match space.extent {
+        Extent::Null => Shape::Null,
+        Extent::Scalar => Shape::Scalar,
+        Extent::Simple => Shape::Simple {
+            dims: space.dims.clone(),
+            max: space.max_dims.as_ref().map(|m| m.iter().map(|d| d.unwrap_or(u64::MAX)).collect()),
+        },
+    }
+}
+
+/// All attributes of `object`, by name. One that cannot be decoded at all is logged and left out.
+pub fn all(object: &Object) -> Result<Vec<AttributeValue>> {
+    let mut out = Vec::new();
+    let mut keep = |attribute: Result<AttributeValue>| match attribute {
+        Ok(a) => out.push(a),
+        Err(e) => tracing::warn!("{e}"),
+    };
+    for m in object.header.all(kind::ATTRIBUTE) {
+        keep(object.body(m).and_then(|body| decode(object, &body)));
+    }
+    if let Some((heap, index)) = dense(object)? {
+        dense_attributes::list(&object.file.store, heap, index, &mut |d| {
+            keep(body_of(object, d).and_then(|body| decode(object, &body)));
+            Ok(ControlFlow::Continue(()))
+        })?;
+    }
+    out.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(out)
+}
+
+/// The attribute `name` of `object`.
+pub fn find(object: &Object, name: &[u8]) -> Result<Option<AttributeValue>> {
+    for m in object.header.all(kind::ATTRIBUTE) {
+        let Ok(body) = object.body(m) else { continue };
+        if let Ok(a) = Attribute::decode(&body, object.header.address)
+            && a.name == name
+        {
+            return Ok(Some(value(object, a)));
+        }
+    }
+    let Some((heap, index)) = dense(object)? else { return Ok(None) };
+    for d in dense_attributes::find(&object.file.store, heap, index, name)? {
+        let a = body_of(object, d).and_then(|body| decode(object, &body))?;
+        if a.name == name {
+            return Ok(Some(a));
+        }
+    }
+    Ok(None)
+}
+
+/// Heap and name index of densely stored attributes.
+fn dense(object: &Object) -> Result<Option<(Address, Address)>> {
+    let Some(body) = object.message(kind::ATTRIBUTE_INFO)? else { return Ok(None) };
+    let info = AttributeInfo::decode(&body, object.file.store.ctx(), object.header.address)?;
+    Ok(info.is_dense().then_some((info.fractal_heap, info.name_index)))
+}
+
+fn body_of(object: &Object, d: dense_attributes::DenseAttribute) -> Result<Vec<u8>> {
+    match d.shared_heap_id {
+        Some(id) => object.shared_in_heap(kind::ATTRIBUTE, &id),
+        None if d.flags & flag::SHARED != 0 => object.shared(kind::ATTRIBUTE, &d.body),
+        None => Ok(d.body),
+    }
+}
+
+fn decode(object: &Object, body: &[u8]) -> Result<AttributeValue> {
+    Attribute::decode(body, object.header.address).map(|a| value(object, a))
+}
+
+fn value(object: &Object, a: Attribute) -> AttributeValue {
+    AttributeValue { value: typed(object, &a), name: a.name }
+}
+
+fn typed(object: &Object, a: &Attribute) -> Result<Value> {
+    let at = object.header.address;
+    let shared = |is_shared: bool, kind, bytes: &[u8]| if is_shared { object.shared(kind, bytes) } else { Ok(bytes.to_vec()) };
+    let datatype = shared(a.datatype_shared, kind::DATATYPE, &a.datatype)?;
+    let datatype = datatype::decode(&mut Reader::new(&datatype, "attribute datatype", at))?;
+    let space = shared(a.dataspace_shared, kind::DATASPACE, &a.dataspace)?;
+    let space = Dataspace::decode(&space, object.file.store.ctx(), at)?;
+    let len = space.elements().and_then(|n| n.checked_mul(datatype.element_size())).and_then(|n| usize::try_from(n).ok());
+    let bytes = len.and_then(|n| a.data.get(..n));
+    let bytes = bytes.ok_or_else(|| Error::corrupt("attribute message", at, format!("{} bytes of data are too few", a.data.len())))?;
+    Ok(Value { shape: shape(&space), bytes: bytes.to_vec(), datatype })
+}

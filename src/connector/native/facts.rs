@@ -1,0 +1,124 @@
+//! Derived facts of an object: what `user.h5dir.*` tells.
+
+use super::dataset::Dataset;
+use crate::base::Result;
+use crate::dataset::environment::Environment;
+use crate::dataset::storage::Storage;
+use crate::dataset::types::{self, Elements, Shape, numpy_dtype, type_json, value_text};
+use crate::filter::pipeline::Pipeline;
+use crate::filter::registry::name_of;
+use crate::format::message::data_layout::IndexInfo;
+use crate::format::message::dataspace::Extent;
+use crate::format::message::datatype::Datatype;
+use crate::format::message::fill_value::Fill;
+use serde_json::{Value, json};
+
+/// Facts every object has.
+pub const COMMON: [&str; 2] = ["attributes", "kind"];
+
+/// numpy's notation of a datatype, or else its JSON description.
+pub fn dtype(datatype: &Datatype) -> Vec<u8> {
+    match numpy_dtype(datatype) {
+        Some(d) => d.to_string().into_bytes(),
+        None => {
+            let mut out = Vec::new();
+            type_json(datatype).write(&mut out);
+            out
+        }
+    }
+}
+
+/// Names of the facts of `dataset`, beside the common ones.
+pub fn names(dataset: &Dataset) -> Vec<&'static str> {
+    let mut names = vec!["dtype", "fillvalue", "layout", "maxshape", "shape", "storage"];
+    if dataset.chunked().is_some() {
+        names.extend(["chunks", "filters", "index"]);
+    }
+    if offset(dataset).is_some() {
+        names.push("offset");
+    }
+    if matches!(dataset.bytes.storage, Storage::External(_)) {
+        names.push("external");
+    }
+    names.sort_unstable();
+    names
+}
+
+/// The fact `name` of `dataset`.
+pub fn dataset(dataset: &Dataset, name: &str, environment: &types::Environment<'_>, _env: &Environment) -> Result<Option<Vec<u8>>> {
+    let text = |v: Value| Some(v.to_string().into_bytes());
+    Ok(match name {
+        "dtype" => Some(dtype(&dataset.datatype)),
+        "shape" => text(dims(dataset, dataset.space.dims.iter().map(|d| json!(d)).collect())),
+        "maxshape" => text(dims(dataset, dataset.space.max().iter().map(|d| d.map_or(Value::Null, |d| json!(d))).collect())),
+        "layout" => Some(layout(dataset).into()),
+        "chunks" => dataset.chunked_layout().and_then(|c| text(json!(c.chunk_dims))),
+        "index" => dataset.chunked_layout().map(|c| index(&c.index).into()),
+        "filters" => dataset.chunked().and_then(|_| text(filters(&dataset.pipeline))),
+        "fillvalue" => Some(fill(dataset, environment)?),
+        "storage" => Some(dataset.bytes.allocated()?.to_string().into_bytes()),
+        "offset" => offset(dataset).map(|o| o.to_string().into_bytes()),
+        "external" => external(dataset).and_then(text),
+        _ => None,
+    })
+}
+
+/// A list of dimensions; a null dataspace has none.
+fn dims(dataset: &Dataset, dims: Vec<Value>) -> Value {
+    if dataset.space.extent == Extent::Null { Value::Null } else { Value::Array(dims) }
+}
+
+fn layout(dataset: &Dataset) -> &'static str {
+    match dataset.bytes.storage {
+        Storage::Compact(_) => "compact",
+        Storage::Contiguous(_) => "contiguous",
+        Storage::External(_) => "external",
+        Storage::Chunked(_) => "chunked",
+        Storage::Virtual(_) => "virtual",
+    }
+}
+
+fn index(info: &IndexInfo) -> &'static str {
+    match info {
+        IndexInfo::BTree1 { .. } => "v1 B-tree",
+        IndexInfo::Single { .. } => "single chunk",
+        IndexInfo::Implicit { .. } => "implicit",
+        IndexInfo::FixedArray { .. } => "fixed array",
+        IndexInfo::ExtensibleArray { .. } => "extensible array",
+        IndexInfo::BTree2 { .. } => "v2 B-tree",
+    }
+}
+
+fn filters(pipeline: &Pipeline) -> Value {
+    let one = |f: &crate::filter::pipeline::FilterSpec| {
+        let registered = name_of(f.id);
+        let name = if registered.is_empty() { String::from_utf8_lossy(&f.name).into_owned() } else { registered.to_string() };
+        json!({"id": f.id, "name": name, "flags": f.flags, "values": f.cd_values, "known": f.is_known()})
+    };
+    Value::Array(pipeline.filters.iter().map(one).collect())
+}
+
+fn fill(dataset: &Dataset, environment: &types::Environment<'_>) -> Result<Vec<u8>> {
+    let bytes = match &dataset.fill.fill {
+        Fill::Undefined => return Ok(b"undefined".to_vec()),
+        Fill::Value(v) if v.len() as u64 == dataset.element_size => v.clone(),
+        // The type has a size of at most 32 bits, and a default value is all zero.
+        _ if dataset.element_size > 1 << 20 => return Ok(b"0".to_vec()),
+        _ => vec![0; usize::try_from(dataset.element_size).unwrap_or(0)],
+    };
+    value_text(&Elements { datatype: &dataset.datatype, shape: &Shape::Scalar, bytes: &bytes }, environment)
+}
+
+/// Byte of the backing file where contiguous data begins.
+fn offset(dataset: &Dataset) -> Option<u64> {
+    match dataset.bytes.storage {
+        Storage::Contiguous(a) => a.checked_add(dataset.bytes.store.base()).map(|a| a.0),
+        _ => None,
+    }
+}
+
+fn external(dataset: &Dataset) -> Option<Value> {
+    let Storage::External(e) = &dataset.bytes.storage else { return None };
+    let one = |s: &crate::dataset::external::Segment| json!({"file": String::from_utf8_lossy(&s.name), "offset": s.offset, "size": s.size});
+    Some(Value::Array(e.segments().map(one).collect()))
+}

@@ -1,0 +1,60 @@
+//! One HDF5 file of a container: its store, its superblock extension, its place in the host.
+
+use crate::base::{Address, Error, Result};
+use crate::container::shared_messages::SharedMessages;
+use crate::file::{FileDriver, Identity};
+use crate::format::cache_image;
+use crate::format::message::shared_message_table::SharedMessageTable;
+use crate::format::object_header::kind;
+use crate::meta::{ObjectHeader, Store};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// An open HDF5 file.
+pub struct HdfFile {
+    /// Number within the connector; 0 is the mounted file.
+    pub index: u32,
+    /// Its bytes by address.
+    pub store: Arc<Store>,
+    /// Shared object header messages, if the file has any.
+    pub shared: Option<Arc<SharedMessages>>,
+    /// Root group.
+    pub root: Address,
+    /// Which file of the host it is.
+    pub identity: Identity,
+    /// Its directory (canonical), from which names in it are resolved.
+    pub directory: PathBuf,
+}
+
+impl HdfFile {
+    /// Opens `driver` as file `index`.
+    pub fn open(driver: Arc<dyn FileDriver>, index: u32, directory: PathBuf) -> Result<HdfFile> {
+        let identity = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?.identity;
+        let mut store = Store::open(driver)?;
+        let superblock = store.superblock().clone();
+        let mut shared = None;
+        if superblock.extension.is_defined() {
+            let extension = ObjectHeader::load(&store, superblock.extension)?;
+            Self::load_cache_image(&mut store, &extension)?;
+            if let Some(m) = extension.find(kind::SHARED_MESSAGE_TABLE) {
+                let m = SharedMessageTable::decode(&m.body, superblock.extension, store.ctx())?;
+                shared = Some(SharedMessages::open(&store, m.table, m.indexes)?);
+            }
+        }
+        if !superblock.root.is_defined() {
+            return Err(Error::corrupt("superblock", Address(store.base()), "there is no root group"));
+        }
+        Ok(HdfFile { index, store: Arc::new(store), shared, root: superblock.root, identity, directory })
+    }
+
+    /// Dirty metadata of a cache image is nowhere else: it must be read from there.
+    fn load_cache_image(store: &mut Store, extension: &ObjectHeader) -> Result<()> {
+        let Some(m) = extension.find(kind::CACHE_IMAGE) else { return Ok(()) };
+        if let Some((at, len)) = cache_image::decode_message(&m.body, store.ctx(), extension.address)? {
+            let block = store.read(at, len, "metadata cache image")?;
+            let entries = cache_image::decode(&block, store.ctx(), at)?;
+            store.set_overlay(entries);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! The connector for HDF5 files: this engine.
+
+pub mod attribute;
+pub mod chunks;
+pub mod content;
+pub mod dataset;
+pub mod external;
+pub mod facts;
+pub mod file;
+pub mod npy;
+pub mod object;
+pub mod paths;
+pub mod region;
+pub mod traverse;
+pub mod values;
+pub mod variable;
+pub mod virtual_;
+
+use super::{AttributeInfo, Chunks, Connector, Content, Form, Link, LinkTarget, ObjectId, ObjectInfo, ObjectKind, Result};
+use crate::base::{Address, Error, limits};
+use crate::container::group;
+use crate::dataset::environment::Environment;
+use crate::dataset::types;
+use crate::dataset::virtual_::MissingPolicy;
+use crate::file::FileDriver;
+use crate::file::posix::PosixFile;
+use crate::format::message::link;
+use dataset::Dataset;
+use external::Neighbours;
+use file::HdfFile;
+use lru::LruCache;
+use object::Object;
+use parking_lot::{Mutex, RwLock};
+use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+/// Open datasets kept.
+const DATASETS_KEPT: NonZeroUsize = NonZeroUsize::new(2048).unwrap();
+/// Other files opened at most.
+const FILES_MAX: usize = 1024;
+
+/// How a container is opened.
+pub struct Options {
+    /// Cache and threads.
+    pub environment: Arc<Environment>,
+    /// Other files that may be opened.
+    pub neighbours: Arc<Neighbours>,
+    /// What a missing source of a virtual dataset is.
+    pub missing: MissingPolicy,
+}
+
+/// A container that is an HDF5 file, with the files it leads to.
+pub struct NativeConnector {
+    this: Weak<NativeConnector>,
+    files: RwLock<Vec<Arc<HdfFile>>>,
+    datasets: Mutex<LruCache<ObjectId, Arc<OpenDataset>>>,
+    paths: Mutex<std::collections::HashMap<u32, paths::Paths>>,
+    options: Options,
+}
+
+/// An open dataset with its byte forms.
+pub struct OpenDataset {
+    /// The dataset.
+    pub dataset: Arc<Dataset>,
+    main: Arc<dyn Content>,
+    exact: Arc<dyn Content>,
+}
+
+impl NativeConnector {
+    /// Opens `driver`, whose directory is `directory`.
+    pub fn open(driver: Arc<dyn FileDriver>, directory: PathBuf, options: Options) -> Result<Arc<NativeConnector>> {
+        let file = Arc::new(HdfFile::open(driver, 0, directory)?);
+        // The root group must be readable, or there is nothing to show.
+        Object::open(&file, file.root)?;
+        Ok(Arc::new_cyclic(|this| NativeConnector {
+            this: this.clone(),
+            files: RwLock::new(vec![file]),
+            datasets: Mutex::new(LruCache::new(DATASETS_KEPT)),
+            paths: Mutex::default(),
+            options,
+        }))
+    }
+
+    /// File number `index`.
+    pub fn file(&self, index: u32) -> Result<Arc<HdfFile>> {
+        let files = self.files.read();
+        let file = usize::try_from(index).ok().and_then(|i| files.get(i)).cloned();
+        file.ok_or_else(|| Error::corrupt("object", Address::UNDEF, format!("there is no file {index}")))
+    }
+
+    /// The object `id`.
+    pub fn object(&self, id: ObjectId) -> Result<Object> {
+        Object::open(&self.file(id.file)?, id.address)
+    }
+
+    /// The HDF5 file `name` that `from` names.
+    pub fn neighbour(&self, from: &HdfFile, name: &[u8], what: &'static str) -> Result<Arc<HdfFile>> {
+        let (driver, directory) = self.options.neighbours.open(&from.directory, name, what)?;
+        self.adopt(driver, directory)
+    }
+
+    fn adopt(&self, driver: PosixFile, directory: PathBuf) -> Result<Arc<HdfFile>> {
+        let identity = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?.identity;
+        let known = |files: &[Arc<HdfFile>]| files.iter().find(|f| f.identity == identity).cloned();
+        if let Some(f) = known(&self.files.read()) {
+            return Ok(f);
+        }
+        // Opened without the lock; if another thread was faster, its file is the one.
+        let opened = HdfFile::open(Arc::new(driver), 0, directory)?;
+        let mut files = self.files.write();
+        if let Some(f) = known(&files) {
+            return Ok(f);
+        }
+        if files.len() >= FILES_MAX {
+            return Err(Error::limit("external link", Address::UNDEF, format!("more than {FILES_MAX} files")));
+        }
+        let index = u32::try_from(files.len()).unwrap_or(u32::MAX);
+        let file = Arc::new(HdfFile { index, ..opened });
+        files.push(file.clone());
+        Ok(file)
+    }
+
+    /// The dataset `id`, from the ones kept open or opened; `depth` counts virtual datasets on the way.
+    pub fn dataset_at(&self, id: ObjectId, depth: usize) -> Result<Arc<OpenDataset>> {
+        if depth > limits::VIRTUAL_DEPTH_MAX {
+            return Err(Error::limit("virtual dataset", id.address, "virtual datasets nested too deep"));
+        }
+        if let Some(d) = self.datasets.lock().get(&id) {
+            return Ok(d.clone());
+        }
+        let surroundings = virtual_::NativeSurroundings { connector: self };
+        let dataset = Arc::new(Dataset::open(self.object(id)?, id, &surroundings, depth)?);
+        let env = &self.options.environment;
+        let (main, exact): (Arc<dyn Content>, Arc<dyn Content>) = if dataset.datatype.contains_vlen() {
+            let exact = Arc::new(variable::VariableContent::new(dataset.clone(), env.clone(), false));
+            match dataset.datatype.is_vlen_string() {
+                true => (Arc::new(variable::VariableContent::new(dataset.clone(), env.clone(), true)), exact),
+                false => (exact.clone(), exact),
+            }
+        } else {
+            let fixed = Arc::new(content::FixedContent { dataset: dataset.clone(), environment: env.clone() });
+            (fixed.clone(), fixed)
+        };
+        let open = Arc::new(OpenDataset { dataset, main, exact });
+        // Two threads may open it at once; both handles are right, the first stays.
+        let mut kept = self.datasets.lock();
+        if let Some(d) = kept.get(&id) {
+            return Ok(d.clone());
+        }
+        kept.put(id, open.clone());
+        Ok(open)
+    }
+
+    fn dataset(&self, id: ObjectId) -> Result<Arc<OpenDataset>> {
+        self.dataset_at(id, 0)
+    }
+
+    /// A link of the format as the connector shows it.
+    fn link(file: u32, l: link::Link) -> Link {
+        let target = match l.target {
+            link::LinkTarget::Hard(address) => LinkTarget::Hard(ObjectId { file, address }),
+            link::LinkTarget::Soft(path) => LinkTarget::Soft(path),
+            link::LinkTarget::External { file, object } => LinkTarget::External { file, object },
+            link::LinkTarget::UserDefined { class, .. } => LinkTarget::UserDefined(class),
+        };
+        Link { name: l.name, target }
+    }
+
+    /// The directory of `path`, canonical.
+    pub fn directory_of(path: &Path) -> std::io::Result<PathBuf> {
+        let canonical = path.canonicalize()?;
+        Ok(canonical.parent().map_or_else(|| PathBuf::from("/"), Path::to_path_buf))
+    }
+}
+
+impl Connector for NativeConnector {
+    fn root(&self) -> ObjectId {
+        let address = self.files.read().first().map_or(Address::UNDEF, |f| f.root);
+        ObjectId { file: 0, address }
+    }
+
+    fn environment(&self) -> &Arc<Environment> {
+        &self.options.environment
+    }
+
+    fn info(&self, id: ObjectId) -> Result<ObjectInfo> {
+        Ok(self.object(id)?.info())
+    }
+
+    fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {
+        let object = self.object(group)?;
+        let link = group::lookup(&object.file.store, &object.group_storage()?, name)?;
+        Ok(link.map(|l| Self::link(group.file, l)))
+    }
+
+    fn list(&self, group: ObjectId, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()> {
+        let object = self.object(group)?;
+        group::list(&object.file.store, &object.group_storage()?, start, &mut |l, next| Ok(f(Self::link(group.file, l), next)))
+    }
+
+    fn external(&self, from: u32, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>> {
+        traverse::external(self, from, file, object, &mut 0)
+    }
+
+    fn resolve(&self, start: ObjectId, path: &[u8]) -> Result<Option<ObjectId>> {
+        traverse::path(self, start, path, &mut 0)
+    }
+
+    fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
+        let d = self.dataset(id)?;
+        Ok(match form {
+            Form::Main => d.main.clone(),
+            Form::Exact => d.exact.clone(),
+        })
+    }
+
+    fn npy_header(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
+        Ok(npy::header(&self.dataset(id)?.dataset))
+    }
+
+    fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>> {
+        let dataset = self.dataset(id)?.dataset.clone();
+        Ok(dataset.chunked().is_some().then(|| Arc::new(chunks::StoredChunks { dataset: dataset.clone() }) as Arc<dyn Chunks>))
+    }
+
+    fn datatype_text(&self, id: ObjectId) -> Result<Vec<u8>> {
+        Ok(types::text(&self.object(id)?.datatype()?).into_bytes())
+    }
+
+    fn attributes(&self, id: ObjectId) -> Result<Vec<AttributeInfo>> {
+        let all = attribute::all(&self.object(id)?)?;
+        let raw_len = |v: &attribute::AttributeValue| v.value.as_ref().map_or(0, |v| v.bytes.len() as u64);
+        Ok(all.into_iter().map(|a| AttributeInfo { raw_len: raw_len(&a), name: a.name }).collect())
+    }
+
+    fn attribute_text(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        values::attribute_text(self, id, name)
+    }
+
+    fn attribute_raw(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        values::attribute_raw(self, id, name)
+    }
+
+    fn fact_names(&self, id: ObjectId) -> Result<Vec<&'static str>> {
+        let mut names = facts::COMMON.to_vec();
+        match self.info(id)?.kind {
+            ObjectKind::Dataset => names.extend(facts::names(&self.dataset(id)?.dataset)),
+            ObjectKind::Datatype => names.push("dtype"),
+            ObjectKind::Group | ObjectKind::Unknown => {}
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn fact(&self, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
+        values::fact(self, id, name)
+    }
+}

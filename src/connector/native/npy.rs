@@ -1,0 +1,60 @@
+//! Header of a `.npy` file (numpy.lib.format, versions 1.0 to 3.0).
+//!
+//! ```text
+//! "\x93NUMPY" | major | minor | header length u16 (1.0) or u32 | Python dict, spaces, newline
+//! ```
+//! The whole is a multiple of 64 bytes, so that the data that follow can be mapped.
+
+use super::dataset::Dataset;
+use crate::dataset::types::npy_descr;
+use crate::format::message::dataspace::Extent;
+
+const ALIGN: usize = 64;
+
+/// Header for `dataset`; `None` when numpy has no notation for its elements or it holds none by nature.
+pub fn header(dataset: &Dataset) -> Option<Vec<u8>> {
+    if dataset.space.extent == Extent::Null || dataset.datatype.contains_vlen() {
+        return None;
+    }
+    let descr = npy_descr(&dataset.datatype)?;
+    let dims = dataset.space.dims.iter().copied().chain(descr.dims.iter().map(|d| u64::from(*d)));
+    Some(build(&descr.descr, &dims.collect::<Vec<_>>()))
+}
+
+fn build(descr: &str, dims: &[u64]) -> Vec<u8> {
+    let shape: String = dims.iter().map(|d| format!("{d}, ")).collect();
+    // A tuple of one needs its comma, longer ones may end in one.
+    let dict = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': ({}), }}", shape.trim_end());
+    let (major, width) = match (dict.is_ascii(), dict.len()) {
+        (false, _) => (3u8, 4usize),
+        (true, n) if n > 60_000 => (2, 4),
+        _ => (1, 2),
+    };
+    let fixed = 8usize.saturating_add(width);
+    let unpadded = fixed.saturating_add(dict.len()).saturating_add(1);
+    let pad = unpadded.next_multiple_of(ALIGN).saturating_sub(unpadded);
+    let len = dict.len().saturating_add(pad).saturating_add(1);
+    let mut out = b"\x93NUMPY".to_vec();
+    out.extend_from_slice(&[major, 0]);
+    out.extend_from_slice(len.to_le_bytes().get(..width).unwrap_or_default());
+    out.extend_from_slice(dict.as_bytes());
+    out.resize(out.len().saturating_add(pad), b' ');
+    out.push(b'\n');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::build;
+
+    #[test]
+    fn aligned_and_as_numpy_writes_it() {
+        // numpy.lib.format.write_array_header_1_0 of an array of shape (3,), dtype '<f8'.
+        let h = build("'<f8'", &[3]);
+        assert_eq!(h.len() % 64, 0);
+        assert!(h.starts_with(b"\x93NUMPY\x01\0v\0{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }"));
+        assert!(build("'<i4'", &[]).windows(13).any(|w| w == b"'shape': (), "));
+        assert_eq!(build(&"x".repeat(70_000), &[1]).get(6), Some(&2));
+        assert_eq!(build("[('\u{e9}', '<i4')]", &[1]).get(6), Some(&3));
+    }
+}

@@ -1,0 +1,105 @@
+//! Attribute values and facts as text.
+
+use super::attribute::{self, Value};
+use super::{NativeConnector, facts};
+use crate::base::{Address, Result};
+use crate::connector::{Connector, ObjectId, ObjectKind};
+use crate::container::global_heap;
+use crate::dataset::types::{self, AttributeValue, Elements, Resolver, attributes_json, value_text};
+use crate::dataset::vl::VariableForm;
+use crate::meta::Store;
+
+/// Most bytes of a value's text: a little more than an extended attribute may have, so that one too
+/// long is known to be.
+const TEXT_MAX: u64 = (64 << 10) + 1;
+/// Most bytes of a raw value in exact form.
+const RAW_MAX: u64 = 1 << 30;
+
+/// Follows the addresses in values of one file.
+struct FileResolver<'a> {
+    connector: &'a NativeConnector,
+    file: u32,
+    store: &'a Store,
+}
+
+impl Resolver for FileResolver<'_> {
+    fn vlen(&self, collection: Address, index: u32) -> Result<Vec<u8>> {
+        global_heap::object(self.store, collection, index).map(|o| o.to_vec())
+    }
+
+    fn object_path(&self, address: Address) -> Option<Vec<u8>> {
+        let file = self.connector.file(self.file).ok()?;
+        self.connector.paths.lock().entry(self.file).or_default().find(&file, address)
+    }
+
+    fn region(&self, _dataset: Address, selection: &[u8]) -> Option<serde_json::Value> {
+        super::region::json(selection)
+    }
+}
+
+fn with_environment<T>(
+    connector: &NativeConnector,
+    id: ObjectId,
+    limit: u64,
+    f: impl FnOnce(&types::Environment<'_>) -> Result<T>,
+) -> Result<T> {
+    let file = connector.file(id.file)?;
+    let resolver = FileResolver { connector, file: id.file, store: &file.store };
+    f(&types::Environment { ctx: *file.store.ctx(), resolver: &resolver, limit })
+}
+
+fn find(connector: &NativeConnector, id: ObjectId, name: &[u8]) -> Result<Option<Value>> {
+    attribute::find(&connector.object(id)?, name)?.map(|a| a.value).transpose()
+}
+
+/// Text of the attribute `name`.
+pub fn attribute_text(connector: &NativeConnector, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    let Some(value) = find(connector, id, name)? else { return Ok(None) };
+    with_environment(connector, id, TEXT_MAX, |e| value_text(&value.elements(), e)).map(Some)
+}
+
+/// Raw bytes of the attribute `name`; variable-length parts in exact form.
+pub fn attribute_raw(connector: &NativeConnector, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    let Some(value) = find(connector, id, name)? else { return Ok(None) };
+    if !value.datatype.contains_vlen() {
+        return Ok(Some(value.bytes));
+    }
+    with_environment(connector, id, RAW_MAX, |e| {
+        let form = VariableForm::of(&value.datatype);
+        let mut out = Vec::new();
+        let size = usize::try_from(value.datatype.element_size()).unwrap_or(usize::MAX).max(1);
+        for element in value.bytes.chunks_exact(size) {
+            form.exact(element, e, &mut out)?;
+        }
+        Ok(Some(out))
+    })
+}
+
+/// All attributes of an object, lossless.
+fn attributes(connector: &NativeConnector, id: ObjectId) -> Result<Vec<u8>> {
+    let all = attribute::all(&connector.object(id)?)?;
+    let readable = all.iter().filter_map(|a| {
+        let value = a.value.as_ref().ok()?;
+        Some(AttributeValue { name: &a.name, elements: Elements { datatype: &value.datatype, shape: &value.shape, bytes: &value.bytes } })
+    });
+    with_environment(connector, id, TEXT_MAX, |e| attributes_json(readable, e))
+}
+
+/// Text of the fact `name`.
+pub fn fact(connector: &NativeConnector, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
+    let kind = connector.info(id)?.kind;
+    let text = match (name, kind) {
+        ("attributes", _) => return attributes(connector, id).map(Some),
+        ("kind", ObjectKind::Group) => "group",
+        ("kind", ObjectKind::Dataset) => "dataset",
+        ("kind", ObjectKind::Datatype) => "datatype",
+        ("kind", ObjectKind::Unknown) => "unknown",
+        ("dtype", ObjectKind::Datatype) => return Ok(Some(facts::dtype(&connector.object(id)?.datatype()?))),
+        (_, ObjectKind::Dataset) => {
+            let d = connector.dataset(id)?;
+            return with_environment(connector, id, TEXT_MAX, |e| facts::dataset(&d.dataset, name, e, connector.environment()));
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(text.into()))
+}

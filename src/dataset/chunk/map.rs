@@ -1,0 +1,154 @@
+//! Which chunks are allocated: the basis of `st_blocks` and of SEEK_DATA / SEEK_HOLE.
+
+use super::pieces::ByteGrid;
+use crate::base::Result;
+use crate::dataset::index::ChunkIndex;
+use crate::meta::Store;
+use std::ops::ControlFlow;
+
+/// Most chunk numbers kept (8 bytes each); a dataset with more is shown without holes.
+const KEEP_MAX: usize = 4 << 20;
+
+/// Sorted numbers of allocated chunks, and what they store.
+#[derive(Debug, Clone, Default)]
+pub struct AllocationMap {
+    /// Sum of stored chunk sizes, bytes.
+    pub stored_bytes: u64,
+    /// Allocated chunks.
+    pub count: u64,
+    /// Ascending numbers; `None` when there are more than are kept.
+    chunks: Option<Vec<u64>>,
+}
+
+impl AllocationMap {
+    /// Lists the chunks of `index` once.
+    pub fn build(index: &dyn ChunkIndex, store: &Store, grid: &ByteGrid) -> Result<AllocationMap> {
+        let mut map = AllocationMap { chunks: Some(Vec::new()), ..Self::default() };
+        index.iterate(store, &mut |scaled, record| {
+            if let Some(linear) = grid.linear(scaled) {
+                map.stored_bytes = map.stored_bytes.saturating_add(record.size);
+                map.count = map.count.saturating_add(1);
+                if let Some(chunks) = &mut map.chunks {
+                    chunks.push(linear);
+                    if chunks.len() > KEEP_MAX {
+                        map.chunks = None;
+                    }
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if let Some(chunks) = &mut map.chunks {
+            chunks.sort_unstable();
+            chunks.dedup();
+        }
+        Ok(map)
+    }
+
+    /// A map of the chunks `chunks`, for tests.
+    #[cfg(test)]
+    pub fn of(mut chunks: Vec<u64>) -> Self {
+        chunks.sort_unstable();
+        AllocationMap { stored_bytes: 0, count: chunks.len() as u64, chunks: Some(chunks) }
+    }
+
+    /// The allocated chunk numbers, ascending, if they are few enough to be kept.
+    pub fn chunks(&self) -> Option<&[u64]> {
+        self.chunks.as_deref()
+    }
+
+    fn has(&self, chunks: &[u64], chunk: u64) -> bool {
+        chunks.binary_search(&chunk).is_ok()
+    }
+
+    /// Allocated chunks numbered `from .. to`.
+    fn count_in(chunks: &[u64], from: u64, to: u64) -> u64 {
+        let at = |n| chunks.partition_point(|c| *c < n) as u64;
+        at(to).saturating_sub(at(from))
+    }
+
+    /// First byte at or after `offset` that lies in an allocated chunk.
+    pub fn next_data(&self, grid: &ByteGrid, offset: u64) -> Option<u64> {
+        let Some(chunks) = &self.chunks else { return Some(offset) };
+        let (here, end) = grid.chunk_at(offset)?;
+        if self.has(chunks, here) {
+            return Some(offset);
+        }
+        // Chunks of one slab (equal first coordinate) are numbered together, and slabs follow one
+        // another in the file: only the slab of `offset` and the next one with chunks matter.
+        let slab = grid.counts().iter().skip(1).product::<u64>().max(1);
+        let mut first = (here / slab).saturating_mul(slab);
+        loop {
+            let from = chunks.partition_point(|c| *c < first);
+            let found = *chunks.get(from)?;
+            first = (found / slab).saturating_mul(slab);
+            let to = chunks.partition_point(|c| *c < first.saturating_add(slab));
+            let in_slab = chunks.get(from..to).unwrap_or_default();
+            if let Some(best) = in_slab.iter().filter_map(|c| grid.first_byte_in(*c, end)).min() {
+                return Some(best);
+            }
+            first = first.saturating_add(slab);
+        }
+    }
+
+    /// First byte at or after `offset` that lies in no allocated chunk; the dataset's size if none.
+    pub fn next_hole(&self, grid: &ByteGrid, offset: u64) -> u64 {
+        let Some(chunks) = &self.chunks else { return grid.total() };
+        let mut at = offset;
+        while let Some((chunk, end)) = grid.chunk_at(at) {
+            if !self.has(chunks, chunk) {
+                return at;
+            }
+            at = self.skip_full(grid, chunks, chunk, at).unwrap_or(end);
+        }
+        grid.total()
+    }
+
+    /// If every chunk of a block of dimensions around `chunk` is allocated, the byte after that block.
+    fn skip_full(&self, grid: &ByteGrid, chunks: &[u64], chunk: u64, at: u64) -> Option<u64> {
+        let counts = grid.counts();
+        let mut size = grid.chunks();
+        for level in 0..counts.len().saturating_sub(1) {
+            // `size` chunks share the first `level` coordinates.
+            let first = (chunk / size.max(1)).saturating_mul(size);
+            if size > 0 && Self::count_in(chunks, first, first.saturating_add(size)) == size {
+                return Some(grid.block_end(level, at));
+            }
+            size = size.checked_div(*counts.get(level)?)?;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn seeks_agree_with_brute_force(
+            dims in prop::collection::vec((1u64..6, 1u64..4), 1..4), es in 1u64..4, mask in any::<u64>(), full in any::<bool>(),
+        ) {
+            let (shape, chunk): (Vec<_>, Vec<_>) = dims.into_iter().unzip();
+            let grid = ByteGrid::new(&shape, &chunk, es).unwrap();
+            let map = AllocationMap::of((0..grid.chunks()).filter(|c| (full && c % 7 != 3) || mask >> (c % 64) & 1 == 1).collect());
+            let data: Vec<bool> = (0..grid.total()).map(|b| map.has(map.chunks().unwrap(), grid.chunk_at(b).unwrap().0)).collect();
+            for at in 0..grid.total() {
+                let next = (at..grid.total()).find(|b| data[*b as usize]);
+                prop_assert_eq!(map.next_data(&grid, at), next);
+                let hole = (at..grid.total()).find(|b| !data[*b as usize]).unwrap_or(grid.total());
+                prop_assert_eq!(map.next_hole(&grid, at), hole);
+            }
+        }
+    }
+
+    #[test]
+    fn a_vast_empty_dataset_is_one_hole() {
+        let grid = ByteGrid::new(&[1 << 62], &[4096], 1).unwrap();
+        let map = AllocationMap::of(vec![]);
+        assert_eq!((map.next_data(&grid, 5), map.next_hole(&grid, 5)), (None, 5));
+        let map = AllocationMap::of(vec![1 << 40]);
+        assert_eq!(map.next_data(&grid, 5), Some(1 << 52));
+        assert_eq!(map.next_hole(&grid, 1 << 52), (1 << 52) + 4096);
+    }
+}

@@ -1,0 +1,337 @@
+//! From a range of a dataset's bytes to pieces of its chunks.
+//!
+//! The dataset is seen as a row-major byte array: the last dimension is counted in bytes, and
+//! trailing dimensions that a chunk covers wholly are merged, so that narrow arrays have long rows.
+
+/// A run of bytes that is contiguous in the dataset and in one chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Offset in the decoded chunk.
+    pub in_chunk: u64,
+    /// Offset in the caller's buffer.
+    pub in_buffer: usize,
+    /// Length, bytes.
+    pub len: usize,
+}
+
+/// One chunk that a request touches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Touched {
+    /// Row-major number of the chunk.
+    pub chunk: u64,
+    /// Its pieces, ascending in the buffer.
+    pub pieces: Vec<Piece>,
+}
+
+/// Geometry of a chunked dataset in bytes. All numbers were checked to fit when it was made.
+#[derive(Debug, Clone)]
+pub struct ByteGrid {
+    /// Dimensions; the last one in bytes.
+    dims: Vec<u64>,
+    /// Chunk dimensions; the last one in bytes.
+    chunk: Vec<u64>,
+    /// Chunks along each dimension.
+    counts: Vec<u64>,
+    /// Trailing dimensions merged away.
+    merged: usize,
+    total: u64,
+    chunk_bytes: u64,
+}
+
+impl ByteGrid {
+    /// `shape` and `chunk` in elements of `element_size` bytes; `None` when a product exceeds 2^63.
+    pub fn new(shape: &[u64], chunk: &[u64], element_size: u64) -> Option<ByteGrid> {
+        let (mut dims, mut chunk) = (shape.to_vec(), chunk.to_vec());
+        if dims.is_empty() || dims.len() != chunk.len() || chunk.contains(&0) || element_size == 0 {
+            return None;
+        }
+        let product = |d: &[u64]| d.iter().try_fold(element_size, |n, x| n.checked_mul(*x)).filter(|n| *n < 1 << 63);
+        let total = if dims.contains(&0) { 0 } else { product(&dims)? };
+        let chunk_bytes = product(&chunk)?;
+        for d in [&mut dims, &mut chunk] {
+            let last = d.last_mut()?;
+            *last = last.checked_mul(element_size)?;
+        }
+        let mut merged = 0;
+        while dims.len() > 1 && dims.last() == chunk.last() && dims.last() != Some(&0) {
+            for d in [&mut dims, &mut chunk] {
+                let inner = d.pop()?;
+                let last = d.last_mut()?;
+                *last = last.checked_mul(inner)?;
+            }
+            merged += 1;
+        }
+        let counts: Vec<u64> = dims.iter().zip(&chunk).map(|(d, c)| d.div_ceil(*c)).collect();
+        counts.iter().try_fold(1u64, |n, c| n.checked_mul(*c))?;
+        Some(ByteGrid { dims, chunk, counts, merged, total, chunk_bytes })
+    }
+
+    /// Bytes of the dataset.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Bytes of a decoded chunk.
+    pub fn chunk_bytes(&self) -> u64 {
+        self.chunk_bytes
+    }
+
+    /// Chunks in all.
+    pub fn chunks(&self) -> u64 {
+        self.counts.iter().product()
+    }
+
+    /// Chunks along each dimension that was not merged away.
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
+    /// Scaled coordinates (chunk units, original rank) of chunk number `linear`.
+    pub fn scaled(&self, linear: u64) -> Vec<u64> {
+        let mut rest = linear;
+        let mut scaled: Vec<u64> = self
+            .counts
+            .iter()
+            .rev()
+            .map(|&n| {
+                let s = rest.checked_rem(n).unwrap_or(0);
+                rest = rest.checked_div(n).unwrap_or(0);
+                s
+            })
+            .collect();
+        scaled.reverse();
+        scaled.resize(self.counts.len().saturating_add(self.merged), 0);
+        scaled
+    }
+
+    /// Number of the chunk with scaled coordinates `scaled`; `None` outside the grid.
+    pub fn linear(&self, scaled: &[u64]) -> Option<u64> {
+        if scaled.len() != self.counts.len().checked_add(self.merged)? || scaled.get(self.counts.len()..)?.iter().any(|s| *s != 0) {
+            return None;
+        }
+        scaled.iter().zip(&self.counts).try_fold(0u64, |n, (s, c)| if s < c { n.checked_mul(*c)?.checked_add(*s) } else { None })
+    }
+
+    /// True when part of the chunk lies outside the dataset.
+    pub fn is_edge(&self, scaled: &[u64]) -> bool {
+        scaled.iter().zip(&self.chunk).zip(&self.dims).any(|((s, c), d)| s.saturating_add(1).saturating_mul(*c) > *d)
+    }
+
+    /// Chunks touched by bytes `offset .. offset + len`, in order of first touch.
+    pub fn touched(&self, offset: u64, len: usize) -> Vec<Touched> {
+        let mut out = Collector::default();
+        let end = offset.saturating_add(len as u64).min(self.total);
+        let (Some(&row_bytes), Some(&chunk_row)) = (self.dims.last(), self.chunk.last()) else { return out.touched };
+        if offset >= end || row_bytes == 0 {
+            return out.touched;
+        }
+        let mut position = offset;
+        while position < end {
+            let (row, column) = (position / row_bytes, position % row_bytes);
+            let (base_chunk, base_offset) = self.row(row);
+            let row_end = (position - column).saturating_add(row_bytes).min(end) - (position - column);
+            let mut column = column;
+            while column < row_end {
+                let along = column / chunk_row;
+                let stop = (along + 1).saturating_mul(chunk_row).min(row_end);
+                let piece = Piece {
+                    in_chunk: base_offset + (column - along * chunk_row),
+                    in_buffer: (position - offset) as usize,
+                    len: (stop - column) as usize,
+                };
+                out.add(base_chunk + along, piece);
+                position += stop - column;
+                column = stop;
+            }
+        }
+        out.touched
+    }
+
+    /// Number of the first chunk that row `row` crosses, and the row's offset inside such a chunk.
+    fn row(&self, row: u64) -> (u64, u64) {
+        let outer = self.dims.len().saturating_sub(1);
+        let mut rest = row;
+        let (mut chunk, mut offset) = (0u64, 0u64);
+        let mut chunk_stride = self.counts.last().copied().unwrap_or(1);
+        let mut byte_stride = self.chunk.last().copied().unwrap_or(1);
+        for ((&d, &c), &n) in self.dims.iter().zip(&self.chunk).zip(&self.counts).take(outer).rev() {
+            let (coordinate, next) = (rest.checked_rem(d).unwrap_or(0), rest.checked_div(d).unwrap_or(0));
+            rest = next;
+            chunk = chunk.wrapping_add((coordinate / c).wrapping_mul(chunk_stride));
+            offset = offset.wrapping_add((coordinate % c).wrapping_mul(byte_stride));
+            chunk_stride = chunk_stride.wrapping_mul(n);
+            byte_stride = byte_stride.wrapping_mul(c);
+        }
+        (chunk, offset)
+    }
+
+    /// First byte of the dataset at or after `offset` that lies in chunk `linear`.
+    pub fn first_byte_in(&self, linear: u64, offset: u64) -> Option<u64> {
+        let scaled = self.scaled(linear);
+        // Coordinates of `offset`, then the smallest coordinates >= them inside the chunk's box.
+        let mut at = Vec::with_capacity(self.dims.len());
+        let mut rest = offset;
+        for &d in self.dims.iter().rev() {
+            at.push(rest.checked_rem(d)?);
+            rest = rest.checked_div(d)?;
+        }
+        if rest != 0 {
+            return None;
+        }
+        at.reverse();
+        let boxes: Vec<(u64, u64)> = scaled
+            .iter()
+            .zip(&self.chunk)
+            .zip(&self.dims)
+            .map(|((s, c), d)| (s.saturating_mul(*c), s.saturating_add(1).saturating_mul(*c).min(*d)))
+            .collect();
+        let found = smallest_at_or_after(&at, &boxes)?;
+        found.iter().zip(&self.dims).try_fold(0u64, |n, (x, d)| n.checked_mul(*d)?.checked_add(*x))
+    }
+
+    /// End of the run of bytes around `offset` that is contiguous in the dataset and whose chunks
+    /// share their first `level` scaled coordinates.
+    pub fn block_end(&self, level: usize, offset: u64) -> u64 {
+        let Some(outer) = level.checked_sub(1) else { return self.total };
+        let (Some(&dim), Some(&chunk)) = (self.dims.get(outer), self.chunk.get(outer)) else { return self.total };
+        let step = self.dims.iter().skip(level).product::<u64>().max(1);
+        let index = offset / step;
+        let coordinate = index.checked_rem(dim).unwrap_or(0);
+        let stop = (coordinate / chunk).saturating_add(1).saturating_mul(chunk).min(dim);
+        (index - coordinate).saturating_add(stop).saturating_mul(step).min(self.total)
+    }
+
+    /// Number of the chunk that holds byte `offset`, and where the run of bytes inside it ends.
+    pub fn chunk_at(&self, offset: u64) -> Option<(u64, u64)> {
+        let (&row_bytes, &chunk_row) = (self.dims.last()?, self.chunk.last()?);
+        if offset >= self.total {
+            return None;
+        }
+        let (row, column) = (offset / row_bytes, offset % row_bytes);
+        let (base, _) = self.row(row);
+        let along = column / chunk_row;
+        let stop = (along + 1).saturating_mul(chunk_row).min(row_bytes);
+        Some((base + along, offset + (stop - column)))
+    }
+}
+
+/// Smallest coordinates, in row-major order, that are >= `at` and inside `boxes` (start, end).
+fn smallest_at_or_after(at: &[u64], boxes: &[(u64, u64)]) -> Option<Vec<u64>> {
+    let mut out: Vec<u64> = Vec::with_capacity(at.len());
+    for (i, (&a, &(start, end))) in at.iter().zip(boxes).enumerate() {
+        if a < start {
+            out.extend(boxes.get(i..)?.iter().map(|b| b.0));
+            return Some(out);
+        }
+        if a >= end {
+            // Carry: an earlier coordinate must grow.
+            while let Some(last) = out.pop() {
+                let &(_, end) = boxes.get(out.len())?;
+                if last + 1 < end {
+                    out.push(last + 1);
+                    let n = out.len();
+                    out.extend(boxes.get(n..)?.iter().map(|b| b.0));
+                    return Some(out);
+                }
+            }
+            return None;
+        }
+        out.push(a);
+    }
+    Some(out)
+}
+
+#[derive(Default)]
+struct Collector {
+    touched: Vec<Touched>,
+    index: std::collections::HashMap<u64, usize>,
+    last: usize,
+}
+
+impl Collector {
+    fn add(&mut self, chunk: u64, piece: Piece) {
+        // Rows cross the same chunks in the same order: the next one is usually the right one.
+        for guess in [self.last, self.last.saturating_add(1)] {
+            if let Some(t) = self.touched.get_mut(guess).filter(|t| t.chunk == chunk) {
+                t.pieces.push(piece);
+                self.last = guess;
+                return;
+            }
+        }
+        let at = *self.index.entry(chunk).or_insert(self.touched.len());
+        if at == self.touched.len() {
+            self.touched.push(Touched { chunk, pieces: Vec::new() });
+        }
+        if let Some(t) = self.touched.get_mut(at) {
+            t.pieces.push(piece);
+        }
+        self.last = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Element `i` of the array lies in which chunk and where: the definition, computed directly.
+    fn by_definition(shape: &[u64], chunk: &[u64], es: u64, byte: u64) -> (u64, u64) {
+        let (mut e, mut coords) = (byte / es, vec![0; shape.len()]);
+        for i in (0..shape.len()).rev() {
+            coords[i] = e % shape[i];
+            e /= shape[i];
+        }
+        let (mut linear, mut inside) = (0, 0);
+        for i in 0..shape.len() {
+            linear = linear * shape[i].div_ceil(chunk[i]) + coords[i] / chunk[i];
+            inside = inside * chunk[i] + coords[i] % chunk[i];
+        }
+        (linear, inside * es + byte % es)
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_is_where_the_definition_says(
+            dims in prop::collection::vec((1u64..7, 1u64..7), 1..5), es in 1u64..5, a in 0u64..10_000, n in 0usize..3000,
+        ) {
+            let (shape, chunk): (Vec<_>, Vec<_>) = dims.into_iter().unzip();
+            let grid = ByteGrid::new(&shape, &chunk, es).unwrap();
+            let offset = a % (grid.total() + 1);
+            let mut covered = 0;
+            for t in grid.touched(offset, n) {
+                prop_assert_eq!(grid.linear(&grid.scaled(t.chunk)), Some(t.chunk));
+                for p in t.pieces {
+                    covered += p.len as u64;
+                    for i in 0..p.len as u64 {
+                        let want = by_definition(&shape, &chunk, es, offset + p.in_buffer as u64 + i);
+                        prop_assert_eq!((t.chunk, p.in_chunk + i), want);
+                    }
+                }
+            }
+            prop_assert_eq!(covered, (grid.total() - offset).min(n as u64));
+        }
+
+        #[test]
+        fn first_byte_and_chunk_at_agree_with_brute_force(
+            dims in prop::collection::vec((1u64..6, 1u64..6), 1..4), es in 1u64..4, a in 0u64..10_000, c in 0u64..1000,
+        ) {
+            let (shape, chunk): (Vec<_>, Vec<_>) = dims.into_iter().unzip();
+            let grid = ByteGrid::new(&shape, &chunk, es).unwrap();
+            let offset = a % grid.total();
+            let wanted = c % grid.chunks();
+            let brute = (offset..grid.total()).find(|b| by_definition(&shape, &chunk, es, *b).0 == wanted);
+            prop_assert_eq!(grid.first_byte_in(wanted, offset), brute);
+            let (at, end) = grid.chunk_at(offset).unwrap();
+            prop_assert_eq!(at, by_definition(&shape, &chunk, es, offset).0);
+            prop_assert!((offset..end).all(|b| by_definition(&shape, &chunk, es, b).0 == at));
+        }
+    }
+
+    #[test]
+    fn hostile_sizes_are_refused() {
+        assert!(ByteGrid::new(&[1 << 40, 1 << 40], &[1, 1], 1).is_none());
+        assert!(ByteGrid::new(&[4], &[0], 1).is_none());
+        let huge = ByteGrid::new(&[1 << 62], &[4096], 1).unwrap();
+        assert_eq!(huge.touched((1 << 62) - 10, 100).len(), 1);
+    }
+}

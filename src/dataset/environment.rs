@@ -1,0 +1,46 @@
+//! What all datasets of a mount share: chunk cache, decode threads, and access to other files.
+
+use super::chunk::cache::ChunkCache;
+use crate::base::{Error, Result};
+use crate::file::FileDriver;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Shared by every reader of a mount.
+pub struct Environment {
+    /// Decoded chunks.
+    pub cache: ChunkCache,
+    /// Threads that decode chunks of one request in parallel and read ahead.
+    pub pool: rayon::ThreadPool,
+    /// Read-ahead tasks queued or running, bytes of decoded chunks.
+    pub ahead_bytes: AtomicU64,
+    next_number: AtomicU64,
+}
+
+impl Environment {
+    /// `cache_bytes` of chunk cache, `spill_bytes` of temporary file, `threads` decoders (0 = cores).
+    pub fn new(cache_bytes: u64, spill_bytes: u64, threads: usize) -> Result<Environment> {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|i| format!("decode-{i}"))
+            .build()
+            .map_err(|_| Error::Io { operation: "start decode threads", address: crate::base::Address(0), errno: libc::EAGAIN })?;
+        Ok(Environment {
+            cache: ChunkCache::new(cache_bytes, spill_bytes),
+            pool,
+            ahead_bytes: AtomicU64::new(0),
+            next_number: AtomicU64::new(1),
+        })
+    }
+
+    /// A number no other dataset of this process has.
+    pub fn next_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Opens the raw files that an external-file layout names.
+pub trait RawFiles: Send + Sync {
+    /// The file `name` as stored, confined; [`Error::Missing`] when it cannot be had.
+    fn open_raw(&self, name: &[u8]) -> Result<Arc<dyn FileDriver>>;
+}

@@ -1,0 +1,115 @@
+//! External-file layout: a contiguous dataset whose bytes lie in segments of other files.
+
+use super::environment::RawFiles;
+use crate::base::{Address, Error, Result};
+use crate::file::FileDriver;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// One segment, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// File name as stored.
+    pub name: Vec<u8>,
+    /// First byte in that file.
+    pub offset: u64,
+    /// Bytes; `None` = all the rest.
+    pub size: Option<u64>,
+}
+
+/// Segments with their files, opened when first read.
+pub struct External {
+    segments: Vec<(Segment, Mutex<Option<Arc<dyn FileDriver>>>)>,
+    files: Arc<dyn RawFiles>,
+}
+
+impl External {
+    /// Of `segments`, opened through `files`.
+    pub fn new(segments: Vec<Segment>, files: Arc<dyn RawFiles>) -> Self {
+        External { segments: segments.into_iter().map(|s| (s, Mutex::new(None))).collect(), files }
+    }
+
+    /// Reads bytes from `offset`. A file shorter than its segment reads as zero bytes, as in libhdf5.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let mut start = 0u64;
+        let mut done = 0usize;
+        for (segment, slot) in &self.segments {
+            let end = segment.size.map_or(u64::MAX, |n| start.saturating_add(n));
+            let at = offset.saturating_add(done as u64);
+            if at < end && done < buf.len() {
+                let n = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(buf.len().saturating_sub(done));
+                let Some(part) = buf.get_mut(done..done.saturating_add(n)) else { break };
+                let from = segment.offset.checked_add(at.saturating_sub(start));
+                let from =
+                    from.ok_or_else(|| Error::corrupt("external data files message", Address::UNDEF, "a segment ends beyond 2^64"))?;
+                let file = self.file(segment, slot)?;
+                let got = file.read_at(part, from).map_err(|e| Error::io("read an external raw file", Address(from), &e))?;
+                if let Some(rest) = part.get_mut(got..) {
+                    rest.fill(0);
+                }
+                done = done.saturating_add(n);
+            }
+            start = end;
+        }
+        if done < buf.len() {
+            return Err(Error::corrupt("external data files message", Address::UNDEF, "the segments are shorter than the dataset"));
+        }
+        Ok(())
+    }
+
+    fn file(&self, segment: &Segment, slot: &Mutex<Option<Arc<dyn FileDriver>>>) -> Result<Arc<dyn FileDriver>> {
+        if let Some(f) = slot.lock().clone() {
+            return Ok(f);
+        }
+        // Opened without the lock: two threads may open it twice, the later one is kept.
+        let f = self.files.open_raw(&segment.name)?;
+        *slot.lock() = Some(f.clone());
+        Ok(f)
+    }
+
+    /// The segments.
+    pub fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.segments.iter().map(|(s, _)| s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::memory::MemoryFile;
+
+    struct Two;
+    impl RawFiles for Two {
+        fn open_raw(&self, name: &[u8]) -> Result<Arc<dyn FileDriver>> {
+            match name {
+                b"a" => Ok(Arc::new(MemoryFile::new(*b"..abc"))),
+                b"b" => Ok(Arc::new(MemoryFile::new(*b"DE"))),
+                _ => Err(Error::Missing { what: "raw file", name: String::new(), reason: "test".into() }),
+            }
+        }
+    }
+
+    fn segment(name: &[u8], offset: u64, size: Option<u64>) -> Segment {
+        Segment { name: name.to_vec(), offset, size }
+    }
+
+    #[test]
+    fn segments_in_order_and_short_files_read_zero() {
+        let e = External::new(vec![segment(b"a", 2, Some(3)), segment(b"b", 0, Some(4))], Arc::new(Two));
+        let mut b = [9; 7];
+        e.read(0, &mut b).unwrap();
+        assert_eq!(&b, b"abcDE\0\0");
+        let mut b = [9; 3];
+        e.read(2, &mut b).unwrap();
+        assert_eq!(&b, b"cDE");
+        assert!(e.read(5, &mut b).is_err(), "past the last segment");
+    }
+
+    #[test]
+    fn a_missing_file_fails_only_what_it_supplies() {
+        let e = External::new(vec![segment(b"a", 2, Some(3)), segment(b"gone", 0, None)], Arc::new(Two));
+        let mut b = [0; 3];
+        assert!(e.read(0, &mut b).is_ok());
+        assert!(matches!(e.read(1, &mut b), Err(Error::Missing { .. })));
+    }
+}

@@ -1,0 +1,86 @@
+//! Version 1 B-tree index: keys are the chunks' offsets in elements, sizes and filter masks.
+
+use super::{ChunkIndex, ChunkRecord, Records, Visit};
+use crate::base::{Address, Error, Result};
+use crate::container::btree1;
+use crate::dataset::chunk::ChunkGrid;
+use crate::format::btree1::{ChunkKey, Kind, NAME, Node};
+use crate::meta::Store;
+use std::cmp::Ordering;
+use std::iter::once;
+use std::ops::ControlFlow;
+
+pub(super) struct Index {
+    root: Address,
+    kind: Kind,
+    grid: ChunkGrid,
+}
+
+impl Index {
+    pub(super) fn new(root: Address, grid: ChunkGrid, records: Records) -> Result<Self> {
+        if records.chunk_bytes > u64::from(u32::MAX) {
+            return Err(Error::corrupt(NAME, root, "chunks of 4 GiB in an index of 32-bit sizes"));
+        }
+        let dims = u8::try_from(grid.rank().saturating_add(1)).map_err(|_| Error::limit(NAME, root, "rank"))?;
+        Ok(Index { root, kind: Kind::Chunk { dims }, grid })
+    }
+
+    /// Order of key `i` relative to the chunk that begins at `origin`.
+    fn compare(node: &Node, i: usize, origin: &[u64]) -> Ordering {
+        let key = ChunkKey::offsets_of(node.key(i).unwrap_or_default());
+        key.cmp(origin.iter().copied().chain(once(0)))
+    }
+
+    fn scale(&self, key: &ChunkKey, scaled: &mut Vec<u64>) -> Result<()> {
+        scaled.clear();
+        for (&offset, &c) in key.offsets.iter().zip(&self.grid.chunk_dims) {
+            if offset.checked_rem(c) != Some(0) {
+                return Err(Error::corrupt(NAME, self.root, format!("offset {offset} is no multiple of the chunk dimension {c}")));
+            }
+            scaled.push(offset / c.max(1));
+        }
+        Ok(())
+    }
+}
+
+fn record(node: &Node, i: usize) -> Result<Option<(ChunkKey, ChunkRecord)>> {
+    let (Some(key), Some(&address)) = (node.key(i), node.children.get(i)) else { return Ok(None) };
+    let key = ChunkKey::decode(key, address)?;
+    let record = ChunkRecord { address, size: u64::from(key.size), filter_mask: key.filter_mask };
+    Ok(address.is_defined().then_some((key, record)))
+}
+
+impl ChunkIndex for Index {
+    fn lookup(&self, store: &Store, scaled: &[u64]) -> Result<Option<ChunkRecord>> {
+        if !self.root.is_defined() || !self.grid.contains(scaled) {
+            return Ok(None);
+        }
+        let Some(origin) = self.grid.origin(scaled) else { return Ok(None) };
+        // The last child whose left key is not above the chunk.
+        let mut pick = |node: &Node| {
+            let (mut low, mut high) = (0, node.children.len());
+            while low < high {
+                let middle = low.midpoint(high);
+                if Self::compare(node, middle, &origin) == Ordering::Greater { high = middle } else { low = middle.saturating_add(1) }
+            }
+            Ok(low.checked_sub(1))
+        };
+        let Some((leaf, i)) = btree1::find(store, self.root, self.kind, &mut pick)? else { return Ok(None) };
+        if Self::compare(&leaf, i, &origin) != Ordering::Equal {
+            return Ok(None);
+        }
+        Ok(record(&leaf, i)?.map(|(_, record)| record))
+    }
+
+    fn iterate(&self, store: &Store, f: &mut Visit<'_>) -> Result<()> {
+        if !self.root.is_defined() {
+            return Ok(());
+        }
+        let mut scaled = Vec::new();
+        btree1::iterate(store, self.root, self.kind, &mut |node, i| {
+            let Some((key, record)) = record(node, i)? else { return Ok(ControlFlow::Continue(())) };
+            self.scale(&key, &mut scaled)?;
+            if self.grid.contains(&scaled) { f(&scaled, record) } else { Ok(ControlFlow::Continue(())) }
+        })
+    }
+}

@@ -1,0 +1,61 @@
+//! Version 2 B-tree index: records of type 10 (unfiltered) and 11 (filtered), ordered by scaled offsets.
+
+use super::{ChunkIndex, ChunkRecord, Records, Visit};
+use crate::base::{Address, Error, Result};
+use crate::container::btree2::BTree2;
+use crate::dataset::chunk::ChunkGrid;
+use crate::format::btree2::header::NAME;
+use crate::format::chunk_record::RecordFormat;
+use crate::meta::Store;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Record type of unfiltered chunks; filtered ones have the next.
+const RECORD_TYPE: u8 = 10;
+
+pub(super) struct Index {
+    address: Address,
+    grid: ChunkGrid,
+    records: Records,
+}
+
+impl Index {
+    pub(super) fn new(address: Address, grid: ChunkGrid, records: Records) -> Self {
+        Index { address, grid, records }
+    }
+
+    fn open(&self, store: &Store) -> Result<Option<(Arc<BTree2>, RecordFormat)>> {
+        if !self.address.is_defined() {
+            return Ok(None);
+        }
+        let tree = BTree2::open(store, self.address)?;
+        let format = self.records.format(store.ctx());
+        let (kind, size) = (RECORD_TYPE.saturating_add(format.client()), format.btree2_size(self.grid.rank(), store.ctx()));
+        if tree.record_type() == kind && usize::from(tree.record_size()) == size {
+            return Ok(Some((tree, format)));
+        }
+        let found = format!("records of type {} and {} bytes", tree.record_type(), tree.record_size());
+        Err(Error::corrupt(NAME, self.address, format!("{found}, the dataset implies type {kind} and {size} bytes")))
+    }
+}
+
+impl ChunkIndex for Index {
+    fn lookup(&self, store: &Store, scaled: &[u64]) -> Result<Option<ChunkRecord>> {
+        if !self.grid.contains(scaled) {
+            return Ok(None);
+        }
+        let Some((tree, format)) = self.open(store)? else { return Ok(None) };
+        let ctx = store.ctx();
+        let found = tree.find(store, &mut |record| Ok(format.btree2_scaled(record, ctx).cmp(scaled.iter().copied())))?;
+        let Some(record) = found else { return Ok(None) };
+        Ok(format.decode_btree2(&record, self.grid.rank(), ctx, self.address)?.0)
+    }
+
+    fn iterate(&self, store: &Store, f: &mut Visit<'_>) -> Result<()> {
+        let Some((tree, format)) = self.open(store)? else { return Ok(()) };
+        tree.iterate(store, &mut |record| match format.decode_btree2(record, self.grid.rank(), store.ctx(), self.address)? {
+            (Some(chunk), scaled) if self.grid.contains(&scaled) => f(&scaled, chunk),
+            _ => Ok(ControlFlow::Continue(())),
+        })
+    }
+}

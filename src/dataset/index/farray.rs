@@ -1,0 +1,52 @@
+//! Fixed array index: element i of the array is chunk number i of the greatest extent.
+
+use super::linear::Linear;
+use super::{ChunkIndex, ChunkRecord, Records, Visit};
+use crate::base::{Address, Result};
+use crate::container::farray::FixedArray;
+use crate::dataset::chunk::ChunkGrid;
+use crate::format::chunk_record::RecordFormat;
+use crate::format::farray::{data_block, header};
+use crate::meta::Store;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+pub(super) struct Index {
+    address: Address,
+    linear: Linear,
+    records: Records,
+}
+
+impl Index {
+    pub(super) fn new(address: Address, grid: ChunkGrid, records: Records) -> Result<Self> {
+        Ok(Index { address, linear: Linear::new(&grid, 0, header::NAME, address)?, records })
+    }
+
+    fn open(&self, store: &Store) -> Result<Option<(Arc<FixedArray>, RecordFormat)>> {
+        if !self.address.is_defined() {
+            return Ok(None);
+        }
+        let array = FixedArray::open(store, self.address)?;
+        let h = array.header();
+        let format = self.records.array_format(store.ctx(), h.client, h.element_size, header::NAME, self.address)?;
+        Ok(Some((array, format)))
+    }
+}
+
+impl ChunkIndex for Index {
+    fn lookup(&self, store: &Store, scaled: &[u64]) -> Result<Option<ChunkRecord>> {
+        let Some(number) = self.linear.index(scaled) else { return Ok(None) };
+        let Some((array, format)) = self.open(store)? else { return Ok(None) };
+        let decode = |e: &[u8]| format.decode_element(e, store.ctx(), data_block::NAME, self.address);
+        Ok(array.get(store, number, decode)?.flatten())
+    }
+
+    fn iterate(&self, store: &Store, f: &mut Visit<'_>) -> Result<()> {
+        let Some((array, format)) = self.open(store)? else { return Ok(()) };
+        let mut scaled = Vec::new();
+        array.iterate(store, &mut |i, e| match format.decode_element(e, store.ctx(), data_block::NAME, self.address)? {
+            Some(record) if self.linear.scaled(i, &mut scaled) => f(&scaled, record),
+            _ => Ok(ControlFlow::Continue(())),
+        })
+    }
+}

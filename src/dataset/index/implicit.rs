@@ -1,0 +1,60 @@
+//! Implicit index: all chunks of the greatest extent lie side by side, unfiltered and allocated from
+//! the beginning, so a chunk's number is its place.
+
+use super::linear::Linear;
+use super::{ChunkIndex, ChunkRecord, Records, Visit};
+use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::{ChunkGrid, ChunkRange};
+use crate::meta::Store;
+
+const NAME: &str = "implicit chunk index";
+
+pub(super) struct Index {
+    address: Address,
+    linear: Linear,
+    grid: ChunkGrid,
+    chunk_bytes: u64,
+}
+
+impl Index {
+    pub(super) fn new(address: Address, grid: ChunkGrid, records: Records) -> Result<Self> {
+        if records.filtered {
+            return Err(Error::corrupt(NAME, address, "the dataset has filters, such an index no room for sizes"));
+        }
+        let linear = Linear::new(&grid, 0, NAME, address)?;
+        Ok(Index { address, linear, grid, chunk_bytes: records.chunk_bytes })
+    }
+}
+
+impl ChunkIndex for Index {
+    fn lookup(&self, _: &Store, scaled: &[u64]) -> Result<Option<ChunkRecord>> {
+        let (Some(number), true) = (self.linear.index(scaled), self.address.is_defined()) else { return Ok(None) };
+        let address = number.checked_mul(self.chunk_bytes).and_then(|n| self.address.checked_add(n));
+        let address = address.ok_or_else(|| Error::corrupt(NAME, self.address, "a chunk lies beyond 2^64"))?;
+        Ok(Some(ChunkRecord { address, size: self.chunk_bytes, filter_mask: 0 }))
+    }
+
+    fn iterate(&self, store: &Store, f: &mut Visit<'_>) -> Result<()> {
+        let all = self.grid.range(&vec![0; self.grid.rank()], &self.grid.shape)?;
+        let Some(range) = all.filter(|_| self.address.is_defined()) else { return Ok(()) };
+        self.walk(store, &range, f)
+    }
+}
+
+impl Index {
+    fn walk(&self, store: &Store, range: &ChunkRange, f: &mut Visit<'_>) -> Result<()> {
+        let len = store.len()?;
+        for scaled in range.iter() {
+            let record = self.lookup(store, &scaled)?;
+            // Addresses rise, so the file's end also ends a walk over an absurd extent.
+            let inside = |r: &ChunkRecord| r.address.checked_add(r.size).is_some_and(|end| end.0 <= len);
+            let Some(record) = record.filter(inside) else {
+                return Err(Error::corrupt(NAME, self.address, format!("chunk {scaled:?} ends behind the file")));
+            };
+            if f(&scaled, record)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

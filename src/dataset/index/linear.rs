@@ -1,0 +1,106 @@
+//! Numbering of chunks in the indexes that are arrays: row-major over the *greatest* extent, so
+//! that a chunk keeps its number when the dataset grows. With one unlimited dimension, that one
+//! varies slowest whatever its position, the others keep their order.
+
+use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::ChunkGrid;
+
+/// Chunk numbers of one dataset.
+#[derive(Debug, Clone)]
+pub(super) struct Linear {
+    /// Dimensions from the slowest to the fastest.
+    order: Vec<Dimension>,
+    rank: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Dimension {
+    /// Position in the dataspace.
+    at: usize,
+    /// Chunks in the current extent.
+    count: u64,
+    /// Chunks in the greatest extent, `None` if unlimited.
+    max: Option<u64>,
+    /// Numbers from one chunk to the next along this dimension.
+    stride: u64,
+}
+
+impl Linear {
+    /// Numbering for a grid with exactly `unlimited` (0 or 1) unlimited dimensions.
+    pub(super) fn new(grid: &ChunkGrid, unlimited: usize, structure: &'static str, address: Address) -> Result<Self> {
+        let max = grid.max_counts();
+        if max.iter().filter(|m| m.is_none()).count() != unlimited {
+            let detail = format!("greatest extent {:?}: such an index goes with {unlimited} unlimited dimensions", grid.max_shape);
+            return Err(Error::corrupt(structure, address, detail));
+        }
+        let mut order: Vec<Dimension> =
+            grid.counts().into_iter().zip(max).enumerate().map(|(at, (count, max))| Dimension { at, count, max, stride: 0 }).collect();
+        order.sort_by_key(|d| d.max.is_some());
+        let mut stride = Some(1u64);
+        for d in order.iter_mut().rev() {
+            d.stride = stride.ok_or_else(|| Error::corrupt(structure, address, "2^64 chunks or more"))?;
+            stride = d.max.and_then(|max| d.stride.checked_mul(max));
+        }
+        Ok(Linear { order, rank: grid.rank() })
+    }
+
+    /// Number of the chunk; `None` outside the current extent.
+    pub(super) fn index(&self, scaled: &[u64]) -> Option<u64> {
+        if scaled.len() != self.rank {
+            return None;
+        }
+        self.order.iter().try_fold(0u64, |n, d| {
+            let s = scaled.get(d.at).copied().filter(|&s| s < d.count)?;
+            n.checked_add(s.checked_mul(d.stride)?)
+        })
+    }
+
+    /// Scaled offsets of chunk number `index` into `scaled`; false outside the current extent.
+    pub(super) fn scaled(&self, index: u64, scaled: &mut Vec<u64>) -> bool {
+        scaled.resize(self.rank, 0);
+        let mut rest = index;
+        for d in &self.order {
+            // A stride of 0 means that some dimension has no chunk at all.
+            let (Some(s), Some(left)) = (rest.checked_div(d.stride), rest.checked_rem(d.stride)) else { return false };
+            let Some(slot) = scaled.get_mut(d.at).filter(|_| s < d.count) else { return false };
+            (*slot, rest) = (s, left);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn linear(shape: &[u64], max: &[Option<u64>], unlimited: usize) -> Result<Linear> {
+        let grid = ChunkGrid::new(shape.to_vec(), max.to_vec(), vec![2; shape.len()], 1).unwrap();
+        Linear::new(&grid, unlimited, "x", Address(0))
+    }
+
+    #[test]
+    fn row_major_over_the_greatest_extent() {
+        let l = linear(&[3, 5], &[Some(10), Some(12)], 0).unwrap();
+        assert_eq!((l.index(&[1, 2]), l.index(&[2, 0]), l.index(&[0])), (Some(8), None, None));
+        let mut s = Vec::new();
+        assert!(l.scaled(8, &mut s) && s == [1, 2]);
+        assert!(!l.scaled(3, &mut s) && !l.scaled(12, &mut s) && !l.scaled(u64::MAX, &mut s));
+    }
+
+    #[test]
+    fn the_unlimited_dimension_varies_slowest() {
+        let l = linear(&[3, 50, 5], &[Some(4), None, Some(6)], 1).unwrap();
+        assert_eq!(l.index(&[1, 20, 2]), Some(20 * 6 + 3 + 2));
+        let mut s = Vec::new();
+        assert!(l.scaled(125, &mut s) && s == [1, 20, 2]);
+        assert!(linear(&[3], &[None], 0).is_err() && linear(&[3, 3], &[None, None], 1).is_err());
+    }
+
+    #[test]
+    fn degenerate_extents() {
+        let l = linear(&[0, 4], &[Some(0), Some(4)], 0).unwrap();
+        assert_eq!(l.index(&[0, 0]), None);
+        assert!(!l.scaled(0, &mut Vec::new()));
+        assert!(linear(&[4; 3], &[Some(u64::MAX); 3], 0).is_err());
+    }
+}

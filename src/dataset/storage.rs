@@ -1,0 +1,118 @@
+//! A dataset's stored bytes, whatever its layout: read a range, count storage, find holes.
+
+use super::chunked::Chunked;
+use super::environment::Environment;
+use super::external::External;
+use super::fill::FillPattern;
+use crate::base::{Address, Error, Result};
+use crate::meta::Store;
+use std::sync::Arc;
+
+/// Where the bytes of a dataset lie.
+pub enum Storage {
+    /// In the object header.
+    Compact(Vec<u8>),
+    /// In one block; undefined = never written.
+    Contiguous(Address),
+    /// In other files.
+    External(External),
+    /// In chunks.
+    Chunked(Box<Chunked>),
+    /// In other datasets.
+    Virtual(Box<dyn Mapped>),
+}
+
+/// A dataset that other datasets supply.
+pub trait Mapped: Send + Sync {
+    /// Fills `buf` with the bytes from `offset`.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Visits the elements `elements` that a source has: number, bytes as stored, and the file whose
+    /// global heap they lead to. The others are fill values.
+    fn variable(&self, elements: std::ops::Range<u64>, visit: &mut dyn FnMut(u64, &[u8], &Arc<Store>) -> Result<()>) -> Result<()>;
+}
+
+/// What `SEEK_DATA` and `SEEK_HOLE` look for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seek {
+    /// Allocated bytes.
+    Data,
+    /// Bytes that read as zero and take no storage.
+    Hole,
+}
+
+/// The bytes of one dataset: its elements row-major in the file's own type.
+pub struct DatasetBytes {
+    /// Bytes in all.
+    pub size: u64,
+    /// What unwritten elements read as.
+    pub fill: FillPattern,
+    /// Where the bytes lie.
+    pub storage: Storage,
+    /// The container.
+    pub store: Arc<Store>,
+}
+
+impl DatasetBytes {
+    /// Fills the front of `buf` from byte `offset`; returns the bytes read, fewer only at the end.
+    pub fn read(&self, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let n = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len());
+        let Some(buf) = buf.get_mut(..n).filter(|b| !b.is_empty()) else { return Ok(0) };
+        match &self.storage {
+            Storage::Compact(bytes) => {
+                let from = usize::try_from(offset).unwrap_or(usize::MAX);
+                let part = from.checked_add(n).and_then(|end| bytes.get(from..end));
+                buf.copy_from_slice(
+                    part.ok_or_else(|| Error::corrupt("compact data layout", Address::UNDEF, "holds less than the dataset"))?,
+                );
+            }
+            Storage::Contiguous(address) => match address.checked_add(offset) {
+                Some(at) => self.store.read_raw(at, buf)?,
+                None if address.is_defined() => return Err(Error::corrupt("contiguous data layout", *address, "ends beyond 2^64")),
+                None => self.fill.fill(offset, buf),
+            },
+            Storage::External(e) => e.read(offset, buf)?,
+            Storage::Chunked(c) => c.read(env, &self.store, &self.fill, offset, buf)?,
+            Storage::Virtual(v) => v.read(offset, buf)?,
+        }
+        Ok(n)
+    }
+
+    /// Bytes of storage really allocated in the container.
+    pub fn allocated(&self) -> Result<u64> {
+        match &self.storage {
+            Storage::Compact(bytes) => Ok(bytes.len() as u64),
+            Storage::Contiguous(a) => Ok(if a.is_defined() { self.size } else { 0 }),
+            Storage::External(_) => Ok(self.size),
+            Storage::Chunked(c) => c.allocated(&self.store),
+            Storage::Virtual(_) => Ok(0),
+        }
+    }
+
+    /// Next data or hole at or after `offset` (which is < size). Holes exist only where the fill
+    /// value is zero bytes; the end of the file is a hole.
+    pub fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
+        let all_hole = matches!(&self.storage, Storage::Contiguous(a) if !a.is_defined());
+        if !self.fill.is_zero() {
+            return Ok(Some(if what == Seek::Data { offset } else { self.size }));
+        }
+        match (&self.storage, what) {
+            (Storage::Chunked(c), _) => c.seek(&self.store, offset, what),
+            (_, Seek::Data) => Ok((!all_hole).then_some(offset)),
+            (_, Seek::Hole) => Ok(Some(if all_hole { offset } else { self.size })),
+        }
+    }
+
+    /// Starts reading what will be wanted next.
+    pub fn read_ahead(self: &Arc<Self>, env: &Arc<Environment>, offset: u64, len: u64) {
+        match &self.storage {
+            Storage::Chunked(_) => super::chunked::read_ahead(self, env, offset, len),
+            Storage::Contiguous(a) => {
+                if let Some(at) = a.checked_add(offset).and_then(|a| self.store.offset(a, "raw data").ok()) {
+                    self.store.driver().advise(at, len.min(self.size.saturating_sub(offset)));
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Filter 32008: bitshuffle, optionally followed by LZ4 or Zstandard.
+//!
+//! ```text
+//! client data: major, minor version, item size, block size in items (0: default), compression (2 LZ4, 3 Zstandard)
+//! compressed:  u64 BE decoded bytes | u32 BE bytes per block | blocks: u32 BE length, stream | leftover items as they are
+//! otherwise:   blocks | leftover items
+//! block:       bit 0 of the first byte of all items, then bit 1, ... (8 * item size rows, items / 8 bytes each)
+//! ```
+//!
+//! The last block may be shorter, but is a multiple of 8 items; up to 7 items are left over.
+//! Source: bitshuffle's README and bshuf_h5filter.c.
+
+use super::blosc::codec::{Codec, Streams};
+use super::{FilterError, Params};
+
+/// Name in errors.
+const NAME: &str = "bitshuffle";
+/// Items in a block are a multiple of this.
+const MULTIPLE: usize = 8;
+/// Default block, bytes.
+const TARGET_BLOCK: usize = 8192;
+/// Least items in a default block.
+const MIN_BLOCK: usize = 128;
+
+/// Undoes the bit transpose of one block: `from` has a row of bits for each bit of an item, `to` gets the items.
+/// Both are as long, a multiple of 8 items of `item` bytes; else nothing sensible is written.
+pub(super) fn untranspose(from: &[u8], to: &mut [u8], item: usize) {
+    let row = to.len().checked_div(item).unwrap_or(0) / 8;
+    if row == 0 {
+        return;
+    }
+    // Per byte of the item 8 rows; per 8 items one byte of each row, an 8 x 8 bit matrix.
+    for (byte, rows) in from.chunks_exact(row.saturating_mul(8)).take(item).enumerate() {
+        let mut rows: [_; 8] = std::array::from_fn(|bit| rows.get(bit.saturating_mul(row)..).unwrap_or_default().iter());
+        for eight in to.chunks_exact_mut(item.saturating_mul(8)) {
+            let bits = u64::from_le_bytes(std::array::from_fn(|bit| rows.get_mut(bit).and_then(Iterator::next).copied().unwrap_or(0)));
+            for (t, b) in eight.iter_mut().skip(byte).step_by(item).zip(transpose(bits).to_le_bytes()) {
+                *t = b;
+            }
+        }
+    }
+}
+
+/// Transposes an 8 x 8 bit matrix whose rows are the bytes.
+#[inline]
+fn transpose(mut x: u64) -> u64 {
+    let t = (x ^ (x >> 7)) & 0x00aa_00aa_00aa_00aa;
+    x ^= t ^ (t << 7);
+    let t = (x ^ (x >> 14)) & 0x0000_cccc_0000_cccc;
+    x ^= t ^ (t << 14);
+    let t = (x ^ (x >> 28)) & 0x0000_0000_f0f0_f0f0;
+    x ^ t ^ (t << 28)
+}
+
+/// Items of a default block.
+fn default_block(item: usize) -> usize {
+    let items = TARGET_BLOCK.checked_div(item).unwrap_or(0);
+    (items - items % MULTIPLE).max(MIN_BLOCK)
+}
+
+/// Decodes one stored chunk.
+///
+/// # Errors
+/// [`FilterError::Corrupt`] for broken or truncated input, [`FilterError::TooLarge`] if it says it decodes to more than
+/// `p.limit` bytes, [`FilterError::Unsupported`] for an unknown compression.
+pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
+    let number = |i: usize| p.cd_values.get(i).map_or(0, |&v| usize::try_from(v).unwrap_or(usize::MAX));
+    let item = number(2);
+    if item == 0 {
+        return Err(FilterError::corrupt(NAME, "no item size in the client data"));
+    }
+    let codec = match number(4) {
+        0 => None,
+        2 => Some(Codec::Lz4),
+        3 => Some(Codec::Zstd),
+        other => return Err(FilterError::unsupported(NAME, format!("compression {other}"))),
+    };
+    let mut block = number(3);
+    let mut length = input.len();
+    let mut body = input;
+    if codec.is_some() {
+        let header = input.split_first_chunk::<8>().and_then(|(n, rest)| Some((n, rest.split_first_chunk::<4>()?)));
+        let Some((n, (size, rest))) = header else {
+            return Err(FilterError::corrupt(NAME, "no header"));
+        };
+        length = usize::try_from(u64::from_be_bytes(*n)).unwrap_or(usize::MAX);
+        block = usize::try_from(u32::from_be_bytes(*size)).unwrap_or(usize::MAX) / item;
+        body = rest;
+    }
+    if length > p.limit {
+        return Err(FilterError::TooLarge { filter: NAME, limit: p.limit });
+    }
+    if block == 0 {
+        block = default_block(item);
+    }
+    if !length.is_multiple_of(item) || !block.is_multiple_of(MULTIPLE) {
+        return Err(FilterError::corrupt(NAME, format!("{length} bytes in blocks of {block} items of {item} bytes")));
+    }
+    decode_blocks(body, codec, item, block, length)
+}
+
+fn decode_blocks(mut body: &[u8], codec: Option<Codec>, item: usize, block: usize, length: usize) -> Result<Vec<u8>, FilterError> {
+    let items = length / item;
+    let leftover = (items % MULTIPLE).saturating_mul(item);
+    let blocked = length.saturating_sub(leftover);
+    let block = block.saturating_mul(item).min(blocked);
+    let mut out = vec![0; length];
+    let (whole, tail) = out.split_at_mut_checked(blocked).unwrap_or_default();
+    let mut streams = codec.map(|c| Streams::new(c, None));
+    let mut scratch = if streams.is_some() { vec![0; block] } else { Vec::new() };
+    if block > 0 {
+        for to in whole.chunks_mut(block) {
+            let from = match &mut streams {
+                Some(streams) => {
+                    let stream = take_stream(&mut body)?;
+                    let from = scratch.get_mut(..to.len()).unwrap_or_default();
+                    if !streams.decompress(stream, from) {
+                        return Err(FilterError::corrupt(NAME, "a block does not decompress to its size"));
+                    }
+                    &*from
+                }
+                None => take(&mut body, to.len())?,
+            };
+            untranspose(from, to, item);
+        }
+    }
+    tail.copy_from_slice(take(&mut body, leftover)?);
+    Ok(out)
+}
+
+/// The next `n` bytes of `body`.
+fn take<'a>(body: &mut &'a [u8], n: usize) -> Result<&'a [u8], FilterError> {
+    let Some((now, later)) = body.split_at_checked(n) else {
+        return Err(FilterError::corrupt(NAME, "the input ends early"));
+    };
+    *body = later;
+    Ok(now)
+}
+
+/// The next stream with its length before it.
+fn take_stream<'a>(body: &mut &'a [u8]) -> Result<&'a [u8], FilterError> {
+    let mut size = [0; 4];
+    size.copy_from_slice(take(body, 4)?);
+    take(body, usize::try_from(u32::from_be_bytes(size)).unwrap_or(usize::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::golden;
+    use super::*;
+
+    #[test]
+    fn golden_chunks() {
+        golden::check(include_bytes!("../../tests/fixtures/codecs/bitshuffle.pack"));
+    }
+
+    #[test]
+    fn damage_never_panics() {
+        golden::damage(include_bytes!("../../tests/fixtures/codecs/bitshuffle.pack"), 10);
+    }
+
+    #[test]
+    fn transpose_is_by_bits() {
+        for row in 0..8 {
+            for column in 0..8 {
+                assert_eq!(transpose(1 << (row * 8 + column)), 1 << (column * 8 + row));
+            }
+        }
+    }
+
+    #[test]
+    fn default_blocks() {
+        assert_eq!((default_block(1), default_block(4), default_block(3), default_block(1000)), (8192, 2048, 2728, 128));
+    }
+}

@@ -1,0 +1,67 @@
+//! The general-purpose codecs that container filters (Blosc, Blosc2, bitshuffle) call for each of their streams.
+
+use super::lz;
+
+/// Codec of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::filter) enum Codec {
+    /// Blosc's own LZ77.
+    BloscLz,
+    /// LZ4 block (LZ4HC writes the same format).
+    Lz4,
+    /// Snappy raw block.
+    Snappy,
+    /// zlib stream.
+    Zlib,
+    /// Zstandard frame.
+    Zstd,
+}
+
+/// Decoder states kept from stream to stream.
+pub(in crate::filter) struct Streams<'a> {
+    codec: Codec,
+    dictionary: Option<&'a [u8]>,
+    zstd: Option<zstd::bulk::Decompressor<'a>>,
+}
+
+impl<'a> Streams<'a> {
+    /// Streams of `codec`, none of which has been decoded.
+    pub(in crate::filter) fn new(codec: Codec, dictionary: Option<&'a [u8]>) -> Self {
+        Streams { codec, dictionary, zstd: None }
+    }
+
+    /// Decodes one stream into all of `out`; false if it is broken or decodes to another length.
+    pub(in crate::filter) fn decompress(&mut self, input: &[u8], out: &mut [u8]) -> bool {
+        let length = out.len();
+        let got = match self.codec {
+            Codec::BloscLz => return lz::decompress(input, out),
+            Codec::Lz4 => match self.dictionary {
+                Some(d) => lz4_flex::block::decompress_into_with_dict(input, out, d).ok(),
+                None => lz4_flex::block::decompress_into(input, out).ok(),
+            },
+            Codec::Snappy => snap::raw::Decoder::new().decompress(input, out).ok(),
+            Codec::Zlib => inflate(input, out),
+            Codec::Zstd => self.zstd().and_then(|z| z.decompress_to_buffer(input, out).ok()),
+        };
+        got == Some(length)
+    }
+
+    fn zstd(&mut self) -> Option<&mut zstd::bulk::Decompressor<'a>> {
+        if self.zstd.is_none() {
+            self.zstd = match self.dictionary {
+                Some(d) => zstd::bulk::Decompressor::with_dictionary(d),
+                None => zstd::bulk::Decompressor::new(),
+            }
+            .ok();
+        }
+        self.zstd.as_mut()
+    }
+}
+
+fn inflate(input: &[u8], out: &mut [u8]) -> Option<usize> {
+    let mut state = flate2::Decompress::new(true);
+    match state.decompress(input, out, flate2::FlushDecompress::Finish) {
+        Ok(flate2::Status::StreamEnd) => usize::try_from(state.total_out()).ok(),
+        _ => None,
+    }
+}

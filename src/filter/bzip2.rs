@@ -1,0 +1,31 @@
+//! Filter 307, bzip2 (PyTables): one bzip2 stream. Client data: the block size, not needed here.
+
+use super::{FilterError, Params, bounded};
+use bzip2::{Decompress, Status};
+
+const NAME: &str = "bzip2";
+
+/// Decompresses the stream; what follows it is ignored, as H5Zbzip2.c does.
+pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
+    let mut out = bounded::buffer(NAME, p.expected, p.limit)?;
+    let mut stream = Decompress::new(false);
+    loop {
+        let consumed = usize::try_from(stream.total_in()).unwrap_or(usize::MAX);
+        let produced = out.len();
+        let rest = input.get(consumed..).unwrap_or_default();
+        let status = stream.decompress_vec(rest, &mut out).map_err(|e| FilterError::corrupt(NAME, e.to_string()))?;
+        match status {
+            Status::StreamEnd => return Ok(out),
+            Status::MemNeeded => return Err(FilterError::TooLarge { filter: NAME, limit: p.limit }),
+            _ => {}
+        }
+        let idle = out.len() == produced && usize::try_from(stream.total_in()).unwrap_or(usize::MAX) == consumed;
+        if idle && out.len() < out.capacity() {
+            return Err(FilterError::corrupt(NAME, "the stream ends early"));
+        }
+        // The end of a stream is noticed only by a call with room left, although nothing may come.
+        if out.len() == out.capacity() {
+            bounded::reserve(NAME, &mut out, 1, p.limit)?;
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Test: chunks written by libhdf5 and its plug-ins decode to what libhdf5 reads.
+//! `tests/fixtures/filters/make_filters.py` makes the case files and describes their format.
+
+use super::registry::{self, name_of};
+use super::{FilterError, FilterSpec, Params, Pipeline};
+
+/// One chunk and what libhdf5 reads from it (`None`: it refuses).
+struct Case {
+    name: String,
+    pipeline: Pipeline,
+    mask: u32,
+    decoded: Option<Vec<u8>>,
+    stored: Vec<u8>,
+}
+
+fn take<'a>(rest: &mut &'a [u8], n: usize) -> &'a [u8] {
+    let (head, tail) = rest.split_at(n);
+    *rest = tail;
+    head
+}
+
+fn u16(rest: &mut &[u8]) -> u16 {
+    u16::from_le_bytes(take(rest, 2).try_into().unwrap())
+}
+
+fn u32(rest: &mut &[u8]) -> u32 {
+    u32::from_le_bytes(take(rest, 4).try_into().unwrap())
+}
+
+fn cases(mut rest: &[u8]) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let r = &mut rest;
+    while !r.is_empty() {
+        let length = u16(r).into();
+        let name = String::from_utf8(take(r, length).to_vec()).unwrap();
+        let filters = (0..u16(r))
+            .map(|_| {
+                let (id, flags, count) = (u16(r), u16(r), u16(r));
+                FilterSpec { id, flags, name: Vec::new(), cd_values: (0..count).map(|_| u32(r)).collect() }
+            })
+            .collect();
+        let mask = u32(r);
+        let decoded = match u32(r) {
+            u32::MAX => None,
+            length => Some(take(r, length as usize).to_vec()),
+        };
+        let length = u32(r) as usize;
+        let stored = take(r, length).to_vec();
+        cases.push(Case { name, pipeline: Pipeline { filters }, mask, decoded, stored });
+    }
+    cases
+}
+
+const FILES: [&[u8]; 9] = [
+    include_bytes!("../../tests/fixtures/filters/deflate.bin"),
+    include_bytes!("../../tests/fixtures/filters/shuffle.bin"),
+    include_bytes!("../../tests/fixtures/filters/fletcher32.bin"),
+    include_bytes!("../../tests/fixtures/filters/nbit.bin"),
+    include_bytes!("../../tests/fixtures/filters/scaleoffset.bin"),
+    include_bytes!("../../tests/fixtures/filters/bzip2.bin"),
+    include_bytes!("../../tests/fixtures/filters/lzf.bin"),
+    include_bytes!("../../tests/fixtures/filters/lz4.bin"),
+    include_bytes!("../../tests/fixtures/filters/zstd.bin"),
+];
+
+fn check(case: &Case) {
+    let Case { name, pipeline, mask, decoded, stored } = case;
+    let got = pipeline.decode(stored.clone(), *mask, decoded.as_ref().map_or(1000, Vec::len));
+    match decoded {
+        Some(want) => assert!(got.as_ref().is_ok_and(|g| g == want), "{name}: {:?}", got.map(|g| g == *want)),
+        None => assert!(got.is_err(), "{name}: libhdf5 refuses this"),
+    }
+}
+
+#[test]
+fn equal_to_libhdf5() {
+    let mut count = 0;
+    for case in FILES.into_iter().flat_map(cases) {
+        check(&case);
+        count += 1;
+    }
+    assert!(count > 300, "{count} cases");
+}
+
+/// Many more and larger chunks: `make_filters.py --big DIR`.
+#[test]
+#[ignore = "needs H5DIR_FILTER_CASES"]
+fn equal_to_libhdf5_big() {
+    let dir = std::env::var("H5DIR_FILTER_CASES").unwrap();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if !path.ends_with("messages.bin") {
+            let all = cases(&std::fs::read(&path).unwrap());
+            all.iter().for_each(check);
+            println!("{}: {} cases", path.display(), all.len());
+        }
+    }
+}
+
+/// The first filter to undo, alone, with the tightest bounds: neither limit nor hint need slack.
+#[test]
+fn exact_bounds_suffice() {
+    for case in FILES.into_iter().flat_map(cases) {
+        let (Some(want), [filter]) = (&case.decoded, case.pipeline.filters.as_slice()) else { continue };
+        if case.mask & 1 != 0 {
+            continue;
+        }
+        let decode = registry::decoder(filter.id).unwrap();
+        for expected in [want.len(), 0, want.len() / 2, want.len() * 3] {
+            let p = Params { cd_values: &filter.cd_values, expected, limit: want.len() };
+            let got = decode(&case.stored, &p).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            assert!(got == *want, "{}", case.name);
+            assert!(got.capacity() <= want.len().max(8), "{}: {} bytes of room for {}", case.name, got.capacity(), want.len());
+            let p = Params { limit: want.len() - 1, ..p };
+            assert!(decode(&case.stored, &p).is_err(), "{}: limit", case.name);
+        }
+    }
+}
+
+/// Damaged bytes give an error or other bytes, but never a panic nor more than the limit.
+#[test]
+fn damaged_chunks() {
+    let mut errors = 0u32;
+    let mut run = |case: &Case, stored: &[u8]| {
+        let filter = case.pipeline.filters.last().unwrap();
+        let p = Params { cd_values: &filter.cd_values, expected: 300, limit: 1500 };
+        match registry::decoder(filter.id).unwrap()(stored, &p) {
+            Ok(out) => assert!(out.len() <= p.limit && out.capacity() <= p.limit, "{}", case.name),
+            Err(FilterError::Unknown { .. }) => panic!("{}", case.name),
+            Err(_) => errors += 1,
+        }
+    };
+    for case in FILES.into_iter().flat_map(cases) {
+        for len in 0..case.stored.len().min(200) {
+            run(&case, &case.stored[..len]);
+        }
+        for at in 0..case.stored.len().min(100) {
+            for bit in [0, 3, 7] {
+                let mut stored = case.stored.clone();
+                stored[at] ^= 1 << bit;
+                run(&case, &stored);
+            }
+        }
+    }
+    assert!(errors > 1000);
+}
+
+/// Damaged client data: likewise.
+#[test]
+fn damaged_client_data() {
+    for case in FILES.into_iter().flat_map(cases) {
+        let filter = case.pipeline.filters.last().unwrap();
+        let decode = registry::decoder(filter.id).unwrap();
+        for at in 0..filter.cd_values.len() {
+            for value in [0, 1, 2, 3, 4, 5, 8, 255, 65_536, 1 << 31, u32::MAX] {
+                let mut cd_values = filter.cd_values.clone();
+                cd_values[at] = value;
+                let p = Params { cd_values: &cd_values, expected: 300, limit: 5000 };
+                if let Ok(out) = decode(&case.stored, &p) {
+                    assert!(out.len() <= p.limit, "{}", case.name);
+                }
+                let _ = decode(&case.stored, &Params { cd_values: &cd_values[..at], ..p });
+            }
+        }
+    }
+}
+
+#[test]
+fn random_bytes() {
+    let mut state = 1u32;
+    let mut random = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    for id in (0..=u16::MAX).filter(|&id| registry::decoder(id).is_some()) {
+        assert_ne!(name_of(id), "unregistered");
+        for len in 0..300 {
+            let input: Vec<u8> = (0..len).map(|_| random()).collect();
+            let p = Params { cd_values: &[4], expected: 100, limit: 1000 };
+            if let Ok(out) = registry::decoder(id).unwrap()(&input, &p) {
+                assert!(out.len() <= 1000);
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Filter 1, deflate: one zlib stream (RFC 1950). Client data: the compression level, not needed here.
+//!
+//! Bytes behind the stream are ignored, a truncated stream is corrupt: as H5Zdeflate.c does.
+
+use super::{FilterError, Params, bounded};
+use flate2::{Decompress, FlushDecompress, Status};
+use std::cell::RefCell;
+
+const NAME: &str = "deflate";
+
+thread_local! {
+    /// Inflate state (tables and window), reused by every chunk of a thread.
+    static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(true));
+}
+
+/// Inflates `input`.
+pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
+    let mut out = bounded::buffer(NAME, p.expected, p.limit)?;
+    INFLATE.with_borrow_mut(|z| {
+        z.reset(true);
+        inflate(z, input, &mut out, p.limit)
+    })?;
+    Ok(out)
+}
+
+fn inflate(z: &mut Decompress, input: &[u8], out: &mut Vec<u8>, limit: usize) -> Result<(), FilterError> {
+    loop {
+        let consumed = usize::try_from(z.total_in()).unwrap_or(usize::MAX);
+        let produced = out.len();
+        let rest = input.get(consumed..).unwrap_or_default();
+        let status = z
+            .decompress_vec(rest, out, FlushDecompress::Finish)
+            .map_err(|e| FilterError::corrupt(NAME, e.message().unwrap_or("not a zlib stream").to_owned()))?;
+        if status == Status::StreamEnd {
+            return Ok(());
+        }
+        if out.len() == out.capacity() {
+            bounded::reserve(NAME, out, 1, limit)?;
+        } else if out.len() == produced && usize::try_from(z.total_in()).unwrap_or(usize::MAX) == consumed {
+            return Err(FilterError::corrupt(NAME, "the stream ends early"));
+        }
+    }
+}

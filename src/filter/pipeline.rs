@@ -1,0 +1,133 @@
+//! A dataset's filter pipeline: applied in order on writing, undone in reverse on reading.
+
+use super::registry::{self, FLETCHER32, SHUFFLE};
+use super::{FilterError, Params, fletcher32, shuffle};
+use crate::format::message::filter_pipeline::FilterPipeline;
+use std::borrow::Cow;
+
+pub use super::registry::name_of;
+
+/// Bytes a decoded stage may have beyond twice the chunk: checksums, headers of inner filters.
+const SLACK: usize = 64 << 10;
+
+/// One filter of a pipeline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilterSpec {
+    /// Registered filter identifier.
+    pub id: u16,
+    /// Flags; bit 0: optional.
+    pub flags: u16,
+    /// Name stored in the file, may be empty.
+    pub name: Vec<u8>,
+    /// Client data values.
+    pub cd_values: Vec<u32>,
+}
+
+impl FilterSpec {
+    /// The name stored in the file or else the registered one.
+    pub fn display_name(&self) -> Cow<'_, str> {
+        if self.name.is_empty() { name_of(self.id).into() } else { String::from_utf8_lossy(&self.name) }
+    }
+
+    /// True when chunks through this filter can be decoded (a variant of it may still be refused).
+    pub fn is_known(&self) -> bool {
+        registry::decoder(self.id).is_some()
+    }
+}
+
+/// The filters in the order of writing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pipeline {
+    /// First applied on writing, last on reading.
+    pub filters: Vec<FilterSpec>,
+}
+
+impl From<&FilterPipeline> for Pipeline {
+    fn from(message: &FilterPipeline) -> Self {
+        let spec = |f: &crate::format::message::filter_pipeline::FilterDescription| FilterSpec {
+            id: f.id,
+            flags: f.flags,
+            name: f.name.clone(),
+            cd_values: f.cd_values.clone(),
+        };
+        Pipeline { filters: message.filters.iter().map(spec).collect() }
+    }
+}
+
+impl Pipeline {
+    /// True when chunks are stored as they are.
+    pub fn is_empty(&self) -> bool {
+        self.filters.is_empty()
+    }
+
+    /// Undoes the filters on `stored`, the bytes of one chunk. Bit `i` of `filter_mask` says that filter `i`
+    /// was not applied to this chunk. The result has exactly `chunk_bytes` bytes.
+    pub fn decode(&self, stored: Vec<u8>, filter_mask: u32, chunk_bytes: usize) -> Result<Vec<u8>, FilterError> {
+        let limit = chunk_bytes.saturating_mul(2).saturating_add(SLACK);
+        let applied = |i: usize| u32::try_from(i).ok().and_then(|i| filter_mask.checked_shr(i)).unwrap_or(0) & 1 == 0;
+        // A checksum below a compressor makes that one's output longer.
+        let mut checksums = self.filters.iter().enumerate().filter(|(i, f)| f.id == FLETCHER32 && applied(*i)).count();
+        let mut data = stored;
+        for (_, filter) in self.filters.iter().enumerate().rev().filter(|(i, _)| applied(*i)) {
+            if filter.id == FLETCHER32 {
+                let len = fletcher32::verify(&data)?;
+                data.truncate(len);
+                checksums = checksums.saturating_sub(1);
+                continue;
+            }
+            if filter.id == SHUFFLE && shuffle::is_identity(&filter.cd_values, data.len()) {
+                continue;
+            }
+            let Some(decode) = registry::decoder(filter.id) else {
+                return Err(FilterError::Unknown { id: filter.id, name: filter.display_name().into_owned() });
+            };
+            let expected = chunk_bytes.saturating_add(checksums.saturating_mul(4));
+            data = decode(&data, &Params { cd_values: &filter.cd_values, expected, limit })?;
+        }
+        if data.len() != chunk_bytes {
+            return Err(FilterError::corrupt("pipeline", format!("{} bytes decoded, the chunk has {chunk_bytes}", data.len())));
+        }
+        Ok(data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(id: u16, cd_values: &[u32]) -> FilterSpec {
+        FilterSpec { id, flags: 0, name: Vec::new(), cd_values: cd_values.to_vec() }
+    }
+
+    #[test]
+    fn mask_skips_filters() {
+        let pipeline = Pipeline { filters: vec![spec(2, &[2]), spec(9999, &[])] };
+        assert_eq!(pipeline.decode(vec![1, 2, 3, 4], 0b10, 4).unwrap(), [1, 3, 2, 4]);
+        assert_eq!(pipeline.decode(vec![1, 2, 3, 4], 0b11, 4).unwrap(), [1, 2, 3, 4]);
+        let unknown = FilterError::Unknown { id: 9999, name: "unregistered".into() };
+        assert_eq!(pipeline.decode(vec![1, 2, 3, 4], 0, 4), Err(unknown));
+        assert!(matches!(pipeline.decode(vec![1, 2, 3], 0b11, 4), Err(FilterError::Corrupt { .. })));
+        assert!(Pipeline::default().is_empty());
+        assert_eq!(Pipeline::default().decode(vec![7], 0, 1).unwrap(), [7]);
+    }
+
+    #[test]
+    fn unknown_names() {
+        let mut filter = spec(32002, &[]);
+        assert_eq!(filter.display_name(), "mafisc");
+        filter.name = b"MAFISC filter".to_vec();
+        assert_eq!(filter.display_name(), "MAFISC filter");
+        assert!(!filter.is_known() && spec(1, &[6]).is_known());
+    }
+
+    /// A small stream that inflates without end stops at the limit of a small chunk.
+    #[test]
+    fn bombs_are_stopped() {
+        use std::io::Write;
+        let mut bomb = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+        bomb.write_all(&vec![0; 4 << 20]).unwrap();
+        let pipeline = Pipeline { filters: vec![spec(1, &[9])] };
+        let result = pipeline.decode(bomb.finish().unwrap(), 0, 1000);
+        assert_eq!(result, Err(FilterError::TooLarge { filter: "deflate", limit: 2000 + SLACK }));
+    }
+}

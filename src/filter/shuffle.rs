@@ -1,0 +1,195 @@
+//! Filter 2, shuffle: byte `j` of every element, then byte `j + 1` of every element, and so on.
+//!
+//! ```text
+//! element 0..n:  a0 a1 a2 a3  b0 b1 b2 b3  c0 c1 c2 c3 | t
+//! stored:        a0 b0 c0  a1 b1 c1  a2 b2 c2  a3 b3 c3 | t
+//! ```
+//!
+//! Client data: the element's size. Bytes behind the last whole element (`t`) stay where they
+//! are; one element or fewer is not shuffled at all (H5Zshuffle.c).
+
+use super::{FilterError, Params, bounded};
+
+const NAME: &str = "shuffle";
+/// Elements moved at once where planes are many: the tile stays in the first cache level.
+const TILE: usize = 128;
+
+/// The element's size, bytes.
+fn element_size(cd_values: &[u32]) -> Result<usize, FilterError> {
+    match cd_values {
+        [size] if *size > 0 => usize::try_from(*size).map_err(|_| FilterError::corrupt(NAME, "the element size is too large")),
+        _ => Err(FilterError::corrupt(NAME, "client data must be one element size above 0")),
+    }
+}
+
+/// True when `len` bytes pass through unchanged: single-byte elements, or no two of them.
+pub fn is_identity(cd_values: &[u32], len: usize) -> bool {
+    element_size(cd_values).is_ok_and(|size| size == 1 || len / size < 2)
+}
+
+/// Puts the bytes of each element together again.
+pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
+    let size = element_size(p.cd_values)?;
+    if is_identity(p.cd_values, input.len()) {
+        return bounded::copy(NAME, input, p.limit);
+    }
+    let count = input.len() / size;
+    let (planes, tail) = input.split_at(count.saturating_mul(size));
+    let mut out = bounded::buffer(NAME, 0, p.limit)?;
+    bounded::reserve(NAME, &mut out, input.len(), p.limit)?;
+    match size {
+        2 => words::<2>(planes, &mut out),
+        4 => words::<4>(planes, &mut out),
+        8 => words::<8>(planes, &mut out),
+        16 => words::<16>(planes, &mut out),
+        _ => tiles(planes, size, count, &mut out),
+    }
+    out.extend_from_slice(tail);
+    Ok(out)
+}
+
+/// Any element size: within a tile of elements eight planes at a time, then the rest one by one.
+fn tiles(planes: &[u8], size: usize, count: usize, out: &mut Vec<u8>) {
+    out.resize(planes.len(), 0);
+    let mut buffers = (Vec::with_capacity(TILE * 8), Vec::with_capacity(TILE * 8));
+    for (number, tile) in out.chunks_mut(TILE.saturating_mul(size)).enumerate() {
+        let first = number.saturating_mul(TILE);
+        let elements = first..first.saturating_add(tile.len() / size);
+        let mut plane = planes.chunks_exact(count).map(|plane| plane.get(elements.clone()).unwrap_or_default());
+        for at in (0..size - size % 8).step_by(8) {
+            eight_planes(plane.by_ref().take(8), &mut buffers, tile.chunks_exact_mut(size), at);
+        }
+        for (plane, at) in plane.zip(size - size % 8..) {
+            for (element, &byte) in tile.chunks_exact_mut(size).zip(plane) {
+                if let Some(slot) = element.get_mut(at) {
+                    *slot = byte;
+                }
+            }
+        }
+    }
+}
+
+/// Interleaves eight planes of a tile and puts the words at `at` of each element.
+fn eight_planes<'a>(
+    planes: impl Iterator<Item = &'a [u8]>,
+    (gathered, words_of): &mut (Vec<u8>, Vec<u8>),
+    elements: std::slice::ChunksExactMut<'_, u8>,
+    at: usize,
+) {
+    gathered.clear();
+    planes.for_each(|plane| gathered.extend_from_slice(plane));
+    words_of.clear();
+    words::<8>(gathered, words_of);
+    for (element, word) in elements.zip(words_of.as_chunks::<8>().0) {
+        if let Some(slot) = element.get_mut(at..).and_then(|e| e.first_chunk_mut::<8>()) {
+            *slot = *word;
+        }
+    }
+}
+
+/// Elements of 2, 4, 8 or 16 bytes; appends `planes.len()` bytes to the empty `out`.
+fn words<const N: usize>(planes: &[u8], out: &mut Vec<u8>) {
+    #[cfg(target_arch = "x86_64")]
+    let done = sse2::unshuffle::<N>(planes, out);
+    #[cfg(not(target_arch = "x86_64"))]
+    let done = 0;
+    let count = planes.len() / N;
+    let mut plane: [&[u8]; N] = [&[]; N];
+    for (p, source) in plane.iter_mut().zip(planes.chunks_exact(count.max(1))) {
+        *p = source.get(done..).unwrap_or_default();
+    }
+    for i in 0..count.saturating_sub(done) {
+        let element: [u8; N] = std::array::from_fn(|j| plane.get(j).and_then(|p| p.get(i)).copied().unwrap_or(0));
+        out.extend_from_slice(&element);
+    }
+}
+
+/// SSE2 is part of x86-64: no detection.
+#[cfg(target_arch = "x86_64")]
+mod sse2 {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_setzero_si128, _mm_storeu_si128, _mm_unpackhi_epi8, _mm_unpacklo_epi8};
+
+    /// Interleaves the `N` planes of `planes` (N a power of 2, at most 16) into the empty `out`, 16 elements
+    /// at a time; gives the number of elements done, which are all but the last 15 at most.
+    pub(super) fn unshuffle<const N: usize>(planes: &[u8], out: &mut Vec<u8>) -> usize {
+        const { assert!(N.is_power_of_two() && N >= 2 && N <= 16) };
+        let count = planes.len() / N;
+        let blocks = count / 16;
+        let bytes = blocks * 16 * N;
+        out.clear();
+        out.reserve(bytes);
+        let mut register = [zero(); N];
+        for block in 0..blocks {
+            for (j, r) in register.iter_mut().enumerate() {
+                // SAFETY: j < N and block < count / 16, so j * count + block * 16 + 16 <= N * count <= planes.len().
+                *r = unsafe { _mm_loadu_si128(planes.as_ptr().add(j * count + block * 16).cast()) };
+            }
+            interleave(&mut register);
+            for (j, r) in register.iter().enumerate() {
+                // SAFETY: (block * N + j) * 16 + 16 <= blocks * N * 16 = bytes, which `reserve` made room for
+                // in the empty vector.
+                unsafe { _mm_storeu_si128(out.as_mut_ptr().add((block * N + j) * 16).cast(), *r) };
+            }
+        }
+        // SAFETY: the loop wrote every one of the `bytes` bytes, and the capacity is at least that.
+        unsafe { out.set_len(bytes) };
+        blocks * 16
+    }
+
+    fn zero() -> __m128i {
+        // SAFETY: SSE2 is part of the x86-64 baseline.
+        unsafe { _mm_setzero_si128() }
+    }
+
+    /// log2(N) perfect shuffles of the registers seen as one row of 16 * N bytes: each merges the first half
+    /// of the row with the second, byte by byte, and so turns a bit of the plane number into one of the position.
+    fn interleave<const N: usize>(register: &mut [__m128i; N]) {
+        let mut step = 1;
+        while step < N {
+            let old = *register;
+            let (low, high) = old.split_at(N / 2);
+            let (pairs, _) = register.as_chunks_mut::<2>();
+            for ((pair, &a), &b) in pairs.iter_mut().zip(low).zip(high) {
+                // SAFETY: SSE2 is part of the x86-64 baseline.
+                *pair = unsafe { [_mm_unpacklo_epi8(a, b), _mm_unpackhi_epi8(a, b)] };
+            }
+            step *= 2;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shuffled(data: &[u8], size: usize) -> Vec<u8> {
+        let n = data.len() / size;
+        let mut out: Vec<u8> = (0..size).flat_map(|j| (0..n).map(move |i| data[i * size + j])).collect();
+        out.extend_from_slice(&data[n * size..]);
+        out
+    }
+
+    #[test]
+    fn every_size_and_length() {
+        let data: Vec<u8> = (0..9000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 9) as u8).collect();
+        for size in [1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 24, 31, 32, 100] {
+            for len in (0..70).chain((0..40).map(|i| i * 37 + size)).chain([8999, 9000]) {
+                let p = Params { cd_values: &[size as u32], expected: len, limit: len };
+                let got = decode(&shuffled(&data[..len], size), &p).unwrap();
+                assert!(got == data[..len], "element size {size}, {len} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn bad_parameters() {
+        for cd in [&[][..], &[0], &[4, 4]] {
+            assert!(decode(&[0; 8], &Params { cd_values: cd, expected: 8, limit: 8 }).is_err());
+            assert!(!is_identity(cd, 8));
+        }
+        let p = Params { cd_values: &[4], expected: 8, limit: 7 };
+        assert_eq!(decode(&[0; 8], &p), Err(FilterError::TooLarge { filter: NAME, limit: 7 }));
+        let p = Params { cd_values: &[u32::MAX], expected: 8, limit: 8 };
+        assert_eq!(decode(&[7; 8], &p).unwrap(), [7; 8]);
+    }
+}

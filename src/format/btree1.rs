@@ -1,0 +1,238 @@
+//! Version 1 B-tree node, of groups and of chunks (H5.format.4.0, "Version 1 B-trees").
+//!
+//! ```text
+//! "TREE" | type | level | n u16 | left sibling O | right sibling O | key 0 | child 0 O | ... | child n-1 O | key n
+//! group key (type 0): offset L of a name in the group's local heap
+//! chunk key (type 1): stored bytes u32 | filter mask u32 | (rank + 1) x offset u64, in elements
+//! ```
+//!
+//! A node without children has no key. Keys enclose their child: a chunk's own key is the one on its
+//! left; a group's symbol table node holds names above its left and up to its right key. There is no
+//! checksum. The space behind the last key is not decoded.
+
+use super::{Context, Reader, Writer};
+use crate::base::{Address, Error, Result, limits};
+
+/// Standard name, used in errors.
+pub const NAME: &str = "B-tree node";
+
+/// What a tree's keys are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Type 0: symbol table nodes of a group.
+    Group,
+    /// Type 1: chunks of a dataset.
+    Chunk {
+        /// Dimensions of a key: the rank and one more for the element size.
+        dims: u8,
+    },
+}
+
+impl Kind {
+    /// The type byte.
+    pub fn code(self) -> u8 {
+        match self {
+            Kind::Group => 0,
+            Kind::Chunk { .. } => 1,
+        }
+    }
+
+    /// Bytes of a key.
+    pub fn key_size(self, ctx: &Context) -> usize {
+        match self {
+            Kind::Group => usize::from(ctx.sizeof_size),
+            Kind::Chunk { dims } => usize::from(dims).saturating_mul(8).saturating_add(8),
+        }
+    }
+}
+
+/// A decoded node; its keys stay encoded, so that a search decodes only those it compares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// What its keys are.
+    pub kind: Kind,
+    /// 0 for a leaf.
+    pub level: u8,
+    /// Left sibling.
+    pub left: Address,
+    /// Right sibling.
+    pub right: Address,
+    /// Nodes below, or in a leaf the chunks or symbol table nodes.
+    pub children: Vec<Address>,
+    key_size: usize,
+    keys: Vec<u8>,
+}
+
+impl Node {
+    /// Bytes before the first key.
+    pub fn prefix_size(ctx: &Context) -> u64 {
+        8u64.saturating_add(u64::from(ctx.sizeof_addr).saturating_mul(2))
+    }
+
+    /// Bytes that a node uses, given its first bytes (at least eight).
+    pub fn used_size(prefix: &[u8], kind: Kind, ctx: &Context, address: Address) -> Result<u64> {
+        let mut r = Reader::new(prefix, NAME, address);
+        r.signature(b"TREE")?;
+        r.skip(2)?;
+        let n = u64::from(r.u16()?);
+        let key = kind.key_size(ctx) as u64;
+        let pairs = n.saturating_mul(key.saturating_add(u64::from(ctx.sizeof_addr)));
+        let last = if n == 0 { 0 } else { key };
+        Ok(Self::prefix_size(ctx).saturating_add(pairs).saturating_add(last))
+    }
+
+    /// Decodes the node in `buf`, which may be longer than the node.
+    pub fn decode(buf: &[u8], kind: Kind, ctx: &Context, address: Address) -> Result<Self> {
+        let mut r = Reader::new(buf, NAME, address);
+        r.signature(b"TREE")?;
+        let code = r.u8()?;
+        if code != kind.code() {
+            return Err(r.corrupt(format!("type {code}, must be {}", kind.code())));
+        }
+        let level = r.u8()?;
+        if usize::from(level) > limits::TREE_DEPTH_MAX {
+            return Err(Error::limit(NAME, address, format!("level {level}")));
+        }
+        let n = usize::from(r.u16()?);
+        let (left, right) = (r.addr(ctx)?, r.addr(ctx)?);
+        let key_size = kind.key_size(ctx);
+        let (mut children, mut keys) = (Vec::new(), Vec::new());
+        for _ in 0..n {
+            keys.extend_from_slice(r.bytes(key_size)?);
+            children.push(r.addr(ctx)?);
+        }
+        if n > 0 {
+            keys.extend_from_slice(r.bytes(key_size)?);
+        }
+        Ok(Node { kind, level, left, right, children, key_size, keys })
+    }
+
+    /// The node in `size` bytes (what is allocated for it), zero-filled. Errors: it does not fit.
+    pub fn encode(&self, ctx: &Context, size: usize) -> Result<Vec<u8>> {
+        let unfit = || Error::limit(NAME, Address::UNDEF, "the node exceeds its space");
+        let mut w = Writer::new();
+        w.bytes(b"TREE").u8(self.kind.code()).u8(self.level);
+        w.u16(u16::try_from(self.children.len()).map_err(|_| unfit())?).addr(self.left, ctx).addr(self.right, ctx);
+        for (i, &child) in self.children.iter().enumerate() {
+            w.bytes(self.key(i).unwrap_or_default()).addr(child, ctx);
+        }
+        w.bytes(self.key(self.children.len()).unwrap_or_default());
+        let spare = size.checked_sub(w.position()).ok_or_else(unfit)?;
+        w.zeros(spare);
+        Ok(w.into_bytes())
+    }
+
+    /// Encoded key `i`: `i` from 0 to the number of children.
+    pub fn key(&self, i: usize) -> Option<&[u8]> {
+        let from = i.checked_mul(self.key_size)?;
+        self.keys.get(from..from.checked_add(self.key_size)?)
+    }
+
+    /// Bytes held in memory.
+    pub fn byte_len(&self) -> usize {
+        self.keys.len().saturating_add(self.children.len().saturating_mul(8))
+    }
+}
+
+/// Key of a chunk tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkKey {
+    /// Stored bytes of the chunk on the right of the key; 0 in a node's last key.
+    pub size: u32,
+    /// Filters skipped for the chunk.
+    pub filter_mask: u32,
+    /// Where the chunk begins, in elements, and as last dimension 0 (an element's byte).
+    pub offsets: Vec<u64>,
+}
+
+impl ChunkKey {
+    /// Decodes an encoded key; `address` is the node's.
+    pub fn decode(key: &[u8], address: Address) -> Result<Self> {
+        let mut r = Reader::new(key, NAME, address);
+        let (size, filter_mask) = (r.u32()?, r.u32()?);
+        let mut offsets = Vec::new();
+        while r.remaining() > 0 {
+            offsets.push(r.u64()?);
+        }
+        Ok(ChunkKey { size, filter_mask, offsets })
+    }
+
+    /// The bytes `decode` read.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.u32(self.size).u32(self.filter_mask);
+        for &o in &self.offsets {
+            w.u64(o);
+        }
+        w.into_bytes()
+    }
+
+    /// Offsets of an encoded key, without a copy.
+    pub fn offsets_of(key: &[u8]) -> impl Iterator<Item = u64> + '_ {
+        key.get(8..).unwrap_or_default().as_chunks().0.iter().map(|b| u64::from_le_bytes(*b))
+    }
+}
+
+/// Key of a group tree: offset of a name in the local heap.
+pub fn group_key(key: &[u8], ctx: &Context, address: Address) -> Result<u64> {
+    Reader::new(key, NAME, address).length(ctx)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: Kind = Kind::Chunk { dims: 2 };
+
+    fn node() -> Vec<u8> {
+        let mut w = Writer::new();
+        w.bytes(b"TREE").u8(1).u8(0).u16(2).u64(u64::MAX).u64(99);
+        w.u32(40).u32(0).u64(0).u64(0).u64(4000);
+        w.u32(41).u32(1).u64(10).u64(0).u64(5000);
+        w.u32(0).u32(0).u64(20).u64(4).zeros(30);
+        w.into_bytes()
+    }
+
+    #[test]
+    fn round_trip() {
+        let ctx = &Context::DEFAULT;
+        let b = node();
+        let n = Node::decode(&b, KIND, ctx, Address(0)).unwrap();
+        assert_eq!(Node::used_size(&b[..8], KIND, ctx, Address(0)).unwrap() as usize, b.len() - 30);
+        assert_eq!((n.left, n.right, &n.children[..]), (Address::UNDEF, Address(99), &[Address(4000), Address(5000)][..]));
+        let key = ChunkKey::decode(n.key(1).unwrap(), Address(0)).unwrap();
+        assert_eq!((key.size, key.filter_mask, &key.offsets[..]), (41, 1, &[10, 0][..]));
+        assert_eq!(key.encode(), n.key(1).unwrap());
+        assert_eq!(ChunkKey::offsets_of(n.key(2).unwrap()).collect::<Vec<_>>(), [20, 4]);
+        assert_eq!(n.key(3), None);
+        assert_eq!(n.encode(ctx, b.len()).unwrap(), b);
+        assert!(n.encode(ctx, 20).is_err());
+    }
+
+    #[test]
+    fn group_node() {
+        let ctx = &Context { sizeof_addr: 4, sizeof_size: 4 };
+        let mut w = Writer::new();
+        w.bytes(b"TREE").u8(0).u8(1).u16(1).u32(u32::MAX).u32(u32::MAX).u32(8).u32(700).u32(16);
+        let b = w.into_bytes();
+        let n = Node::decode(&b, Kind::Group, ctx, Address(0)).unwrap();
+        assert_eq!((n.level, group_key(n.key(1).unwrap(), ctx, Address(0)).unwrap()), (1, 16));
+        assert_eq!(n.encode(ctx, b.len()).unwrap(), b);
+        assert!(Node::decode(&b, KIND, ctx, Address(0)).is_err());
+    }
+
+    #[test]
+    fn short_and_flipped_bytes() {
+        let ctx = &Context::DEFAULT;
+        let b = node();
+        for i in 0..b.len() - 30 {
+            assert!(Node::decode(&b[..i], KIND, ctx, Address(0)).is_err());
+            let mut bad = b.clone();
+            bad[i] ^= 0x81;
+            let _ = Node::decode(&bad, KIND, ctx, Address(0));
+            if i < 5 {
+                assert!(Node::decode(&bad, KIND, ctx, Address(0)).is_err());
+            }
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Extensible array, the chunk index of datasets with one unlimited dimension (H5.format.4.0,
+//! "Extensible Array Index").
+//!
+//! ```text
+//! header -> index block: first elements
+//!                        data block addresses        -> data blocks
+//!                        super block addresses       -> super blocks -> data blocks (-> pages)
+//! ```
+//!
+//! Super block `u` stands for `2^(u/2)` data blocks of `min * 2^((u+1)/2)` elements each. The first
+//! `2 * log2(min super pointers)` super blocks do not exist on disk: the index block holds their data
+//! block addresses. Data blocks of more elements than a page are paged; the bitmap of the pages ever
+//! written lies in the super block.
+
+pub mod data_block;
+pub mod geometry;
+pub mod header;
+pub mod index_block;
+pub mod super_block;
+
+pub use data_block::DataBlock;
+pub use geometry::{Geometry, Place, SuperBlockInfo};
+pub use header::Header;
+pub use index_block::IndexBlock;
+pub use super_block::SuperBlock;

@@ -1,0 +1,128 @@
+//! Fixed array header (H5.format.4.0, "Fixed Array Header").
+//!
+//! ```text
+//! "FAHD" | 0 | client | element size | page bits | elements L | data block O | checksum
+//! ```
+
+use crate::base::{Address, Result};
+use crate::format::elements::{CHECKSUM, bitmap_size};
+use crate::format::{Context, Reader, Writer};
+
+/// Standard name, used in errors.
+pub const NAME: &str = "fixed array header";
+
+/// A decoded header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// What the elements are: 0 chunks, 1 filtered chunks.
+    pub client: u8,
+    /// Bytes of an element; not 0.
+    pub element_size: u8,
+    /// log2 of the elements of a data block page.
+    pub page_bits: u8,
+    /// Elements of the array.
+    pub elements: u64,
+    /// The data block; undefined until an element is set.
+    pub data_block: Address,
+}
+
+impl Header {
+    /// Encoded bytes.
+    pub fn size(ctx: &Context) -> u64 {
+        12u64.saturating_add(u64::from(ctx.sizeof_size)).saturating_add(u64::from(ctx.sizeof_addr))
+    }
+
+    /// Decodes the header in `buf`.
+    pub fn decode(buf: &[u8], ctx: &Context, address: Address) -> Result<Self> {
+        let mut r = Reader::new(buf, NAME, address);
+        r.signature(b"FAHD")?;
+        r.version(0..=0)?;
+        let [client, element_size, page_bits] = r.array()?;
+        let header = Header { client, element_size, page_bits, elements: r.length(ctx)?, data_block: r.addr(ctx)? };
+        r.checksum()?;
+        if client > 1 {
+            return Err(r.unsupported(format!("client {client}")));
+        }
+        if element_size == 0 || page_bits == 0 || page_bits > 63 {
+            return Err(r.corrupt(format!("element size {element_size}, page bits {page_bits}")));
+        }
+        Ok(header)
+    }
+
+    /// The bytes `decode` read.
+    pub fn encode(&self, ctx: &Context) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.bytes(b"FAHD").u8(0).u8(self.client).u8(self.element_size).u8(self.page_bits);
+        w.length(self.elements, ctx).addr(self.data_block, ctx).checksum();
+        w.into_bytes()
+    }
+
+    /// Elements of a full page.
+    pub fn page_elements(&self) -> u64 {
+        1u64.checked_shl(u32::from(self.page_bits)).unwrap_or(u64::MAX)
+    }
+
+    /// Pages of the data block; 0 when its elements lie in the block itself.
+    pub fn pages(&self) -> u64 {
+        if self.elements > self.page_elements() { self.elements.div_ceil(self.page_elements()) } else { 0 }
+    }
+
+    /// Elements of page `page`: the last one may be short.
+    pub fn elements_of_page(&self, page: u64) -> u64 {
+        self.elements.saturating_sub(page.saturating_mul(self.page_elements())).min(self.page_elements())
+    }
+
+    /// Bytes of the data block without its pages.
+    pub fn data_block_size(&self, ctx: &Context) -> u64 {
+        let fixed = 10u64.saturating_add(u64::from(ctx.sizeof_addr));
+        let pages = self.pages();
+        let body = if pages > 0 { bitmap_size(pages) } else { self.elements.saturating_mul(u64::from(self.element_size)) };
+        fixed.saturating_add(body)
+    }
+
+    /// Bytes of a page of `elements`.
+    pub fn page_size(&self, elements: u64) -> u64 {
+        elements.saturating_mul(u64::from(self.element_size)).saturating_add(CHECKSUM as u64)
+    }
+
+    /// Where page `page` begins.
+    pub fn page_address(&self, page: u64, ctx: &Context) -> Option<Address> {
+        let skip = page.checked_mul(self.page_size(self.page_elements()))?;
+        self.data_block.checked_add(self.data_block_size(ctx))?.checked_add(skip)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        Header { client: 1, element_size: 14, page_bits: 10, elements: 2500, data_block: Address(0x1000) }
+    }
+
+    #[test]
+    fn round_trip_and_damage() {
+        let ctx = &Context::DEFAULT;
+        let b = header().encode(ctx);
+        assert_eq!(b.len() as u64, Header::size(ctx));
+        assert_eq!(Header::decode(&b, ctx, Address(1)).unwrap(), header());
+        for i in 0..b.len() {
+            let mut bad = b.clone();
+            bad[i] ^= 0x40;
+            assert!(Header::decode(&bad, ctx, Address(1)).is_err());
+            assert!(Header::decode(&b[..i], ctx, Address(1)).is_err());
+        }
+    }
+
+    #[test]
+    fn geometry_of_pages() {
+        let ctx = &Context::DEFAULT;
+        let h = header();
+        assert_eq!((h.pages(), h.elements_of_page(1), h.elements_of_page(2), h.elements_of_page(3)), (3, 1024, 452, 0));
+        assert_eq!(h.page_address(1, ctx), Some(Address(0x1000 + 19 + 14340)));
+        let h = Header { elements: 1024, ..h };
+        assert_eq!((h.pages(), h.data_block_size(ctx)), (0, 18 + 1024 * 14));
+        let h = Header { elements: u64::MAX, page_bits: 63, ..h };
+        assert_eq!((h.pages(), h.page_address(1, ctx)), (2, None));
+    }
+}

@@ -1,0 +1,14 @@
+//! Engine errors to errno, decided once.
+
+use super::types::Errno;
+use crate::base::Error;
+
+/// The errno a caller gets for `e`. The log line says the rest.
+pub fn errno(e: &Error) -> Errno {
+    match e {
+        Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Limit { .. } | Error::Missing { .. } => Errno(libc::EIO),
+        // Whatever the backing file said, to the reader of the mount it is an I/O error, except
+        // where it may try again.
+        Error::Io { errno, .. } => Errno(if *errno == libc::ENOMEM || *errno == libc::EAGAIN { *errno } else { libc::EIO }),
+    }
+}

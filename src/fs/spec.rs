@@ -1,0 +1,78 @@
+//! What to show as a file system, and why it could not be shown.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Permission bits of files unless asked otherwise.
+pub const DEFAULT_FILE_MODE: u16 = 0o444;
+/// Permission bits of directories unless asked otherwise.
+pub const DEFAULT_DIR_MODE: u16 = 0o555;
+
+/// One container and how it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountSpec {
+    /// The HDF5 file.
+    pub file: PathBuf,
+    /// Group that becomes the root, e.g. `/entry/data`; `None` is the root group.
+    pub group: Option<Vec<u8>>,
+    /// Bound of the caches, bytes.
+    pub cache_bytes: u64,
+    /// Which other files may be read.
+    pub external: ExternalPolicy,
+    /// A missing source of a virtual dataset reads as fill value instead of failing.
+    pub vds_missing_fill: bool,
+    /// Owner shown.
+    pub uid: u32,
+    /// Group owner shown.
+    pub gid: u32,
+    /// Permission bits of files.
+    pub file_mode: u16,
+    /// Permission bits of directories.
+    pub dir_mode: u16,
+    /// Threads that may decode at the same time.
+    pub threads: usize,
+}
+
+/// Which files named by the container (external links, raw files, virtual sources) may be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExternalPolicy {
+    /// None.
+    Off,
+    /// Those beneath this directory; `None` is the container's own directory.
+    Beneath(Option<PathBuf>),
+}
+
+/// Why a container could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The operating system refused.
+    #[error("cannot open {}: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Its reason.
+        source: io::Error,
+    },
+    /// No superblock signature.
+    #[error("{} is not an HDF5 file (no HDF5 signature at 0, 512, 1024, ...)", path.display())]
+    NotHdf5 {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The engine refused.
+    #[error("cannot read {}: {source}", path.display())]
+    Engine {
+        /// The file.
+        path: PathBuf,
+        /// Its reason.
+        source: crate::base::Error,
+    },
+    /// The group to show is not there.
+    #[error("{} has no group {}", path.display(), String::from_utf8_lossy(group))]
+    NoSuchGroup {
+        /// The file.
+        path: PathBuf,
+        /// The group asked for.
+        group: Vec<u8>,
+    },
+}

@@ -1,0 +1,92 @@
+//! Extended attributes: HDF5 attributes as `user.NAME`, derived facts as `user.h5dir.NAME`.
+
+use super::FsResult;
+use super::name::{unescape, xattr_name};
+use super::nodes::{Node, NodeKind};
+use super::types::Errno;
+use crate::base::Error;
+use crate::connector::{Connector, ObjectId};
+
+/// The namespace answered.
+const USER: &[u8] = b"user.";
+/// Derived facts.
+const FACTS: &[u8] = b"h5dir.";
+/// Longest value the kernel passes on, bytes.
+pub const VALUE_MAX: usize = 64 << 10;
+/// Longest list of names the kernel passes on, bytes.
+pub const LIST_MAX: usize = 64 << 10;
+/// Facts that may be longer than an extended attribute can be.
+const VARIABLE_FACTS: [&str; 4] = ["attributes", "dtype", "external", "fillvalue"];
+/// Fact that tells the link name of a file whose own name is an escaped one.
+const NAME_FACT: &[u8] = b"name";
+
+fn object(node: &Node) -> Option<ObjectId> {
+    match &node.kind {
+        NodeKind::Broken(_) => None,
+        kind => kind.object(),
+    }
+}
+
+/// The value of the extended attribute `name` of `node`.
+pub fn get(connector: &dyn Connector, node: &Node, name: &[u8], failed: &dyn Fn(&Error) -> Errno) -> FsResult<Vec<u8>> {
+    let absent = Errno(libc::ENODATA);
+    let Some(name) = name.strip_prefix(USER) else { return Err(Errno(libc::EOPNOTSUPP)) };
+    let value = match value(connector, node, name) {
+        // The connector stops rendering past what an xattr may hold.
+        Err(Error::Limit { .. }) => return Err(Errno(libc::E2BIG)),
+        other => other.map_err(|e| failed(&e))?.ok_or(absent)?,
+    };
+    if value.len() > VALUE_MAX { Err(Errno(libc::E2BIG)) } else { Ok(value) }
+}
+
+fn value(connector: &dyn Connector, node: &Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    if let Some(fact) = name.strip_prefix(FACTS) {
+        if fact == NAME_FACT {
+            return Ok(node.link_name.as_ref().map(|n| n.to_vec()));
+        }
+        let (Some(id), Ok(fact)) = (object(node), std::str::from_utf8(fact)) else { return Ok(None) };
+        return connector.fact(id, fact);
+    }
+    let Some(id) = object(node) else { return Ok(None) };
+    match unescape(name) {
+        Some(plain) if xattr_name(&plain) == name => connector.attribute_text(id, &plain),
+        Some(_) => Ok(None),
+        None => match connector.attributes(id)?.into_iter().find(|a| xattr_name(&a.name) == name) {
+            Some(a) => connector.attribute_text(id, &a.name),
+            None => Ok(None),
+        },
+    }
+}
+
+/// Names of the extended attributes of `node`, each followed by NUL: facts first, then attributes
+/// as far as the list's limit goes. The rest is in `user.h5dir.attributes` and `.h5dir/attrs`.
+pub fn list(connector: &dyn Connector, node: &Node, failed: &dyn Fn(&Error) -> Errno) -> FsResult<Vec<u8>> {
+    let mut out = Vec::new();
+    let mut add = |parts: &[&[u8]]| {
+        let len = parts.iter().map(|p| p.len()).sum::<usize>().saturating_add(1);
+        if out.len().saturating_add(len) > LIST_MAX {
+            return false;
+        }
+        parts.iter().for_each(|p| out.extend_from_slice(p));
+        out.push(0);
+        true
+    };
+    if node.link_name.is_some() {
+        add(&[USER, FACTS, NAME_FACT]);
+    }
+    let Some(id) = object(node) else { return Ok(out) };
+    for fact in connector.fact_names(id).map_err(|e| failed(&e))? {
+        // Facts of ours never break `cp -a`: one that does not fit is not listed.
+        let fits = |v: Option<Vec<u8>>| v.is_some_and(|v| v.len() <= VALUE_MAX);
+        if !VARIABLE_FACTS.contains(&fact) || connector.fact(id, fact).is_ok_and(fits) {
+            add(&[USER, FACTS, fact.as_bytes()]);
+        }
+    }
+    for a in connector.attributes(id).map_err(|e| failed(&e))? {
+        if !add(&[USER, &xattr_name(&a.name)]) {
+            tracing::info!("the attribute list is longer than {LIST_MAX} bytes and was cut");
+            break;
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,482 @@
+//! `fuser::Filesystem` over [`Operations`]: each request is translated, guarded and answered.
+//!
+//! What only the kernel's protocol asks for is settled here and never reaches [`Operations`]: the
+//! file system is read-only (EROFS), only the `user.` namespace has extended attributes, and the
+//! size protocol of extended attributes.
+
+use super::guard::guard;
+use crate::fs::{Attr, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Operations, Whence};
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyBmap,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen,
+    ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Largest value or list of extended attributes the kernel hands on (XATTR_SIZE_MAX), bytes.
+const XATTR_BYTES_MAX: usize = 65_536;
+/// Largest request, bytes. The kernel's own bound is 256 pages unless `fs.fuse.max_pages_limit` is raised.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// Requests the kernel may have under way in the background (readahead, direct I/O).
+const BACKGROUND_REQUESTS: u16 = 64;
+
+/// Features asked for when the kernel has them.
+const CAPABILITIES: [InitFlags; 6] = [
+    InitFlags::FUSE_ASYNC_READ,
+    InitFlags::FUSE_ASYNC_DIO,
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_READDIRPLUS_AUTO,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+];
+
+thread_local! {
+    /// Reply buffer of this event loop: grown and zeroed once, then reused by each read.
+    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How long the kernel may answer from its own memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheTimes {
+    /// Names, also names that do not exist.
+    pub entry: Duration,
+    /// Attributes.
+    pub attr: Duration,
+}
+
+/// The FUSE face of a file system.
+pub struct Adapter {
+    operations: Arc<dyn Operations>,
+    times: CacheTimes,
+    readahead: u32,
+}
+
+impl Adapter {
+    /// Shows `operations`; `readahead` in bytes.
+    pub fn new(operations: Arc<dyn Operations>, times: CacheTimes, readahead: u32) -> Self {
+        Adapter { operations, times, readahead }
+    }
+}
+
+fn ino(n: INodeNo) -> Ino {
+    Ino(n.0)
+}
+
+fn errno(e: Errno) -> fuser::Errno {
+    fuser::Errno::from_i32(e.0)
+}
+
+fn file_type(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::Directory => FileType::Directory,
+        FileKind::Regular => FileType::RegularFile,
+        FileKind::Symlink => FileType::Symlink,
+    }
+}
+
+fn file_attr(a: &Attr) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(a.ino.0),
+        size: a.size,
+        blocks: a.blocks,
+        atime: a.atime,
+        mtime: a.mtime,
+        ctime: a.ctime,
+        crtime: a.btime,
+        kind: file_type(a.kind),
+        // Never set-user-ID and the like, whatever a file says.
+        perm: a.perm & 0o777,
+        nlink: a.nlink,
+        uid: a.uid,
+        gid: a.gid,
+        rdev: 0,
+        blksize: a.blksize,
+        flags: 0,
+    }
+}
+
+/// Attributes of "no such name": inode 0 makes the kernel remember the absence.
+fn absent() -> FileAttr {
+    let attr = Attr {
+        ino: Ino(0),
+        kind: FileKind::Regular,
+        perm: 0,
+        nlink: 0,
+        size: 0,
+        blocks: 0,
+        blksize: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        btime: UNIX_EPOCH,
+        uid: 0,
+        gid: 0,
+    };
+    file_attr(&attr)
+}
+
+/// Answers an extended attribute's size (`size` 0), its bytes, or why they do not fit.
+fn reply_xattr(result: FsResult<Vec<u8>>, size: u32, reply: ReplyXattr) {
+    match result {
+        Err(e) => reply.error(errno(e)),
+        Ok(value) if value.len() > XATTR_BYTES_MAX => reply.error(fuser::Errno::E2BIG),
+        Ok(value) if size == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() > size as usize => reply.error(fuser::Errno::ERANGE),
+        Ok(value) => reply.data(&value),
+    }
+}
+
+/// What a listing that `count` entries were taken of answers: an error after the first entry waits
+/// for the next request, because entries already taken count as looked up.
+fn listed(result: FsResult<()>, count: usize) -> Result<(), fuser::Errno> {
+    if count > 0 { Ok(()) } else { result.map_err(errno) }
+}
+
+impl Filesystem for Adapter {
+    // Nothing here may panic: the kernel would wait for the answer to INIT for ever (fuser issue 271).
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        for capability in CAPABILITIES {
+            // Refused when the kernel does not have it; none is needed.
+            let _ = config.add_capabilities(capability);
+        }
+        let _ = config.set_max_write(REQUEST_BYTES_MAX);
+        let _ = config.set_max_background(BACKGROUND_REQUESTS);
+        if let Err(most) = config.set_max_readahead(self.readahead.max(4096)) {
+            let _ = config.set_max_readahead(most);
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let CacheTimes { entry: entry_ttl, attr: attr_ttl } = self.times;
+        match guard("lookup", ino(parent), || self.operations.lookup(ino(parent), name.as_bytes())) {
+            Ok(e) => reply.entry_with_ttls(&attr_ttl, &entry_ttl, &file_attr(&e.attr), Generation(e.generation)),
+            Err(Errno(libc::ENOENT)) if !entry_ttl.is_zero() => reply.entry_with_ttls(&attr_ttl, &entry_ttl, &absent(), Generation(0)),
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    fn forget(&self, _req: &Request, n: INodeNo, nlookup: u64) {
+        let _ = guard("forget", ino(n), || {
+            self.operations.forget(ino(n), nlookup);
+            Ok(())
+        });
+    }
+
+    fn getattr(&self, _req: &Request, n: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        match guard("getattr", ino(n), || self.operations.getattr(ino(n))) {
+            Ok(attr) => reply.attr(&self.times.attr, &file_attr(&attr)),
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    fn readlink(&self, _req: &Request, n: INodeNo, reply: ReplyData) {
+        match guard("readlink", ino(n), || self.operations.readlink(ino(n))) {
+            Ok(target) => reply.data(&target),
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    fn open(&self, _req: &Request, n: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if flags.acc_mode() != OpenAccMode::O_RDONLY || flags.0 & (libc::O_TRUNC | libc::O_APPEND) != 0 {
+            return reply.error(fuser::Errno::EROFS);
+        }
+        match guard("open", ino(n), || self.operations.open(ino(n), OpenMode { read: true, write: false })) {
+            Ok(opened) => {
+                let mut flags = FopenFlags::empty();
+                flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
+                flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.direct_io);
+                reply.opened(FileHandle(opened.handle.0), flags);
+            }
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        n: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        READ_BUFFER.with_borrow_mut(|buffer| {
+            let size = size as usize;
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            let buffer = buffer.get_mut(..size).unwrap_or_default();
+            match guard("read", ino(n), || self.operations.read(ino(n), Handle(fh.0), offset, buffer)) {
+                Ok(count) => reply.data(buffer.get(..count).unwrap_or(buffer)),
+                Err(e) => reply.error(errno(e)),
+            }
+        });
+    }
+
+    fn release(
+        &self,
+        _req: &Request,
+        n: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        let _ = guard("release", ino(n), || {
+            self.operations.release(ino(n), Handle(fh.0));
+            Ok(())
+        });
+        reply.ok();
+    }
+
+    fn opendir(&self, _req: &Request, n: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let mut flags = FopenFlags::empty();
+        // The listing may be kept as long as the names in it.
+        flags.set(FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE, !self.times.entry.is_zero());
+        match guard("opendir", ino(n), || self.operations.opendir(ino(n))) {
+            Ok(handle) => reply.opened(FileHandle(handle.0), flags),
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    fn readdir(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let mut count = 0;
+        let result = guard("readdir", ino(n), || {
+            self.operations.readdir(ino(n), Handle(fh.0), offset, &mut |e| {
+                if reply.add(INodeNo(e.ino.0), e.next, file_type(e.kind), OsStr::from_bytes(e.name)) {
+                    return ControlFlow::Break(());
+                }
+                count += 1;
+                ControlFlow::Continue(())
+            })
+        });
+        match listed(result, count) {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn readdirplus(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let mut count = 0;
+        let ttl = self.times.entry.min(self.times.attr);
+        let result = guard("readdirplus", ino(n), || {
+            self.operations.readdirplus(ino(n), Handle(fh.0), offset, &mut |e| {
+                let attr = file_attr(&e.entry.attr);
+                if reply.add(attr.ino, e.next, OsStr::from_bytes(e.name), &ttl, &attr, Generation(e.entry.generation)) {
+                    return ControlFlow::Break(());
+                }
+                count += 1;
+                ControlFlow::Continue(())
+            })
+        });
+        match listed(result, count) {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn releasedir(&self, _req: &Request, n: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+        let _ = guard("releasedir", ino(n), || {
+            self.operations.releasedir(ino(n), Handle(fh.0));
+            Ok(())
+        });
+        reply.ok();
+    }
+
+    fn statfs(&self, _req: &Request, n: INodeNo, reply: ReplyStatfs) {
+        match guard("statfs", ino(n), || self.operations.statfs()) {
+            Ok(s) => reply.statfs(s.blocks, 0, 0, s.files, 0, s.block_size, s.name_max, s.block_size),
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    fn getxattr(&self, _req: &Request, n: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        // `ls -l` and `exec` ask for security.* and system.* of every file: "not here at all" is the
+        // answer that callers remember for the whole file system.
+        if !name.as_bytes().starts_with(b"user.") {
+            return reply.error(fuser::Errno::EOPNOTSUPP);
+        }
+        reply_xattr(guard("getxattr", ino(n), || self.operations.getxattr(ino(n), name.as_bytes())), size, reply);
+    }
+
+    fn listxattr(&self, _req: &Request, n: INodeNo, size: u32, reply: ReplyXattr) {
+        reply_xattr(guard("listxattr", ino(n), || self.operations.listxattr(ino(n))), size, reply);
+    }
+
+    fn lseek(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        let whence = match whence {
+            libc::SEEK_DATA => Whence::Data,
+            libc::SEEK_HOLE => Whence::Hole,
+            _ => return reply.error(fuser::Errno::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else {
+            return reply.error(fuser::Errno::ENXIO);
+        };
+        match guard("lseek", ino(n), || self.operations.lseek(ino(n), Handle(fh.0), offset, whence)) {
+            Ok(found) => match i64::try_from(found) {
+                Ok(found) => reply.offset(found),
+                Err(_) => reply.error(fuser::Errno::EOVERFLOW),
+            },
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    // "Not implemented" is remembered by the kernel as "nothing to do" for these, for the whole mount.
+
+    fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn fsync(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn fsyncdir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn poll(&self, _r: &Request, _i: INodeNo, _f: FileHandle, _p: PollNotifier, _e: PollEvents, _flags: PollFlags, reply: ReplyPoll) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn bmap(&self, _req: &Request, _ino: INodeNo, _blocksize: u32, _idx: u64, reply: ReplyBmap) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn ioctl(&self, _r: &Request, _i: INodeNo, _f: FileHandle, _fl: IoctlFlags, _cmd: u32, _in: &[u8], _out: u32, reply: ReplyIoctl) {
+        reply.error(fuser::Errno::ENOTTY);
+    }
+
+    fn getlk(&self, _r: &Request, _i: INodeNo, _f: FileHandle, _o: LockOwner, _s: u64, _e: u64, _t: i32, _p: u32, reply: ReplyLock) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn setlk(
+        &self,
+        _r: &Request,
+        _i: INodeNo,
+        _f: FileHandle,
+        _o: LockOwner,
+        _s: u64,
+        _e: u64,
+        _t: i32,
+        _p: u32,
+        _w: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    // The file system is read-only.
+
+    fn setattr(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        _size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        reply.error(fuser::Errno::EROFS);
+    }
+
+    fn mknod(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, _mode: u32, _umask: u32, _rdev: u32, reply: ReplyEntry) {
+        reply.error(fuser::Errno::EROFS);
+    }
+
+    fn mkdir(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
+        reply.error(fuser::Errno::EROFS);
+    }
+
+    fn unlink(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        reply.error(fuser::Errno::EROFS);
+    }
+
+    fn rmdir(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        reply.error(fuser::Errno::EROFS);
+    }
+
+    fn symlink(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, _target: &Path, reply: ReplyEntry) {
+        reply.error(fuser::Errno::EROFS);
+    }
+
+    fn rename(&self, _r: &Request, _p: INodeNo, _n: &OsStr, _np: INodeNo, _nn: &OsStr, _flags: RenameFlags, reply: ReplyEmpty) {
+        reply.error(fuser::Errno::EROFS);
+    }
+
+    fn link(&self, _req: &Request, _ino: INodeNo, _newparent: INodeNo, _newname: &OsStr, reply: ReplyEntry) {
+        reply.error(fuser::Errno::EROFS);
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _offset: u64,
+        _data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        reply.error(fuser::Errno::EROFS);
+    }
+
+    fn setxattr(&self, _req: &Request, _ino: INodeNo, _name: &OsStr, _value: &[u8], _flags: i32, _position: u32, reply: ReplyEmpty) {
+        reply.error(fuser::Errno::EROFS);
+    }
+
+    fn removexattr(&self, _req: &Request, _ino: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        reply.error(fuser::Errno::EROFS);
+    }
+
+    fn create(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, _mode: u32, _umask: u32, _flags: i32, reply: ReplyCreate) {
+        reply.error(fuser::Errno::EROFS);
+    }
+
+    fn fallocate(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _offset: u64, _length: u64, _mode: i32, reply: ReplyEmpty) {
+        reply.error(fuser::Errno::EROFS);
+    }
+
+    fn copy_file_range(
+        &self,
+        _req: &Request,
+        _ino_in: INodeNo,
+        _fh_in: FileHandle,
+        _offset_in: u64,
+        _ino_out: INodeNo,
+        _fh_out: FileHandle,
+        _offset_out: u64,
+        _len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        reply.error(fuser::Errno::EROFS);
+    }
+}

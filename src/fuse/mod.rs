@@ -1,0 +1,20 @@
+//! The kernel's side: FUSE requests in, replies out. The only layer that names the `fuser` crate.
+//!
+//! ```text
+//! adapter   request -> Operations -> reply        session   mount, threads, readiness, end
+//! guard     a panic becomes EIO, not a dead mount mounts    /proc/self/mountinfo
+//! unmount   umount2 or fusermount3, stale mounts  presence  "the daemon of this mount still runs"
+//! ```
+//!
+//! Nothing here decides what a file is: that is `fs`.
+
+pub mod adapter;
+pub mod guard;
+pub mod mounts;
+pub mod presence;
+pub mod session;
+pub mod unmount;
+
+pub use adapter::{Adapter, CacheTimes};
+pub use session::{Access, MountError, Mounted, SessionConfig};
+pub use unmount::UnmountError;

@@ -1,0 +1,323 @@
+//! One mount: made, served by several event loops, and taken down.
+//!
+//! ```text
+//! Mounted::new    clean a dead mount, mount, handshake, start the loops, wait for the first answer
+//! Mounted::wait, on_end   the file system was unmounted, by whomever
+//! Mounted::unmount, drop
+//! ```
+//!
+//! Unmounting is done here and not by `fuser`: its handle unmounts *whatever* is at the mountpoint when
+//! it is dropped, also after someone else unmounted ours and mounted something new there.
+
+use super::adapter::{Adapter, CacheTimes};
+use super::mounts::{self, Device, FS_TYPE};
+use super::unmount::{self, UnmountError};
+use crate::fs::Operations;
+use fuser::{Config, MountOption, Session, SessionACL};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+/// Who may use the mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// The user who mounted it.
+    Owner,
+    /// That user and root.
+    OwnerAndRoot,
+    /// Everyone, as far as the permission bits allow.
+    Everyone,
+}
+
+/// How to mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionConfig {
+    /// An existing directory.
+    pub mountpoint: PathBuf,
+    /// Name shown as the source in the mount table.
+    pub source: String,
+    /// Mounted read-only. Off only in tests: then write requests reach the adapter, which refuses them.
+    pub read_only: bool,
+    /// Programs on it cannot be run.
+    pub noexec: bool,
+    /// Who may use it.
+    pub access: Access,
+    /// Event loops.
+    pub threads: usize,
+    /// What the kernel may remember.
+    pub times: CacheTimes,
+    /// How far the kernel reads ahead, bytes.
+    pub readahead: u64,
+}
+
+/// Why a file system could not be mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The mountpoint cannot be used.
+    #[error("the mountpoint {} cannot be used: {source}", path.display())]
+    Mountpoint {
+        /// The mountpoint.
+        path: PathBuf,
+        /// Its reason.
+        source: io::Error,
+    },
+    /// It is no directory.
+    #[error("the mountpoint {} is not a directory", path.display())]
+    NotDirectory {
+        /// The mountpoint.
+        path: PathBuf,
+    },
+    /// One of ours is there.
+    #[error("{source_name} is already mounted at {}", path.display())]
+    AlreadyMounted {
+        /// The mountpoint.
+        path: PathBuf,
+        /// What is mounted there.
+        source_name: String,
+    },
+    /// A dead mount is in the way.
+    #[error("a dead mount at {} cannot be removed: {source}", path.display())]
+    Stale {
+        /// The mountpoint.
+        path: PathBuf,
+        /// Its reason.
+        source: UnmountError,
+    },
+    /// /dev/fuse cannot be opened.
+    #[error("/dev/fuse cannot be opened: {0}")]
+    Device(io::Error),
+    /// `allow_other` is not permitted to users.
+    #[error("--allow-other and --allow-root need root or the line user_allow_other in /etc/fuse.conf")]
+    AllowOther,
+    /// The mount or the handshake failed.
+    #[error("mounting at {} failed: {reason}", path.display())]
+    Refused {
+        /// The mountpoint.
+        path: PathBuf,
+        /// What the kernel or fusermount3 says.
+        reason: String,
+    },
+    /// Mounted, but it does not answer.
+    #[error("the mount at {} does not answer: {source}", path.display())]
+    NoAnswer {
+        /// The mountpoint.
+        path: PathBuf,
+        /// What the first request got.
+        source: io::Error,
+    },
+}
+
+/// A mounted file system. Dropped, it is unmounted.
+#[derive(Debug)]
+pub struct Mounted {
+    mountpoint: PathBuf,
+    device: Device,
+    loops: Option<JoinHandle<io::Result<()>>>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Mounted {
+    /// Mounts `operations` and returns once the mount answers.
+    pub fn new(operations: Arc<dyn Operations>, config: &SessionConfig) -> Result<Self, MountError> {
+        let mountpoint = prepare(&config.mountpoint)?;
+        // Opened by fuser too; asked here first for the clear message.
+        fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").map_err(MountError::Device)?;
+        let adapter = Adapter::new(operations, config.times, u32::try_from(config.readahead).unwrap_or(u32::MAX));
+        let session = Session::new(adapter, &mountpoint, &fuser_config(config)).map_err(|e| refused(&mountpoint, &e))?;
+        let loops = start(session).map_err(|e| refused(&mountpoint, &e))?;
+        match first_answer(&mountpoint) {
+            Ok(device) => {
+                set_readahead(device, config.readahead);
+                Ok(Mounted { mountpoint, device, loops: Some(loops), ended: Arc::default() })
+            }
+            Err(source) => {
+                // Nobody serves it: leave nothing behind.
+                if mounts::top_at(&mountpoint).ok().flatten().is_some_and(|m| m.is_ours()) {
+                    let _ = unmount::unmount(&mountpoint, true);
+                }
+                Err(MountError::NoAnswer { path: mountpoint, source })
+            }
+        }
+    }
+
+    /// Its device number.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Where it is mounted.
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// Whether it is still the one seen at the mountpoint.
+    pub fn is_present(&self) -> bool {
+        mounts::top_at(&self.mountpoint).ok().flatten().is_some_and(|m| m.device == self.device)
+    }
+
+    /// Unmounts it; nothing is done when it was unmounted already.
+    pub fn unmount(&self, lazy: bool) -> Result<(), UnmountError> {
+        if self.is_present() { unmount::unmount(&self.mountpoint, lazy) } else { Ok(()) }
+    }
+
+    /// Calls `f` with the session's result when it is unmounted, by whomever. Once.
+    pub fn on_end(&mut self, f: impl FnOnce(io::Result<()>) + Send + 'static) -> io::Result<()> {
+        let Some(loops) = self.loops.take() else { return Ok(()) };
+        let ended = Arc::clone(&self.ended);
+        thread::Builder::new().name("h5dir-end".into()).spawn(move || {
+            let result = join(loops);
+            ended.store(true, Ordering::Release);
+            f(result);
+        })?;
+        Ok(())
+    }
+
+    /// Waits until it is unmounted.
+    pub fn wait(mut self) -> io::Result<()> {
+        let result = self.loops.take().map_or(Ok(()), join);
+        self.ended.store(true, Ordering::Release);
+        result
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.ended.load(Ordering::Acquire) {
+            // Unmounted, or the connection was aborted. The device number may belong to a new mount by
+            // now, so only a mount that does not answer is removed.
+            let _ = unmount::clean_stale(&self.mountpoint);
+        } else if self.unmount(false).is_err() {
+            let _ = self.unmount(true);
+        }
+    }
+}
+
+/// Result of a thread; a panic in it is an error.
+fn join(loops: JoinHandle<io::Result<()>>) -> io::Result<()> {
+    loops.join().unwrap_or_else(|_| Err(io::Error::other("an event loop panicked")))
+}
+
+/// The mountpoint as an absolute path, cleaned of dead mounts and checked.
+pub fn prepare(path: &Path) -> Result<PathBuf, MountError> {
+    let failed = |source| MountError::Mountpoint { path: path.to_owned(), source };
+    let mountpoint = mounts::absolute(path).map_err(failed)?;
+    match unmount::clean_stale(&mountpoint) {
+        Ok(cleaned) => cleaned.iter().for_each(|m| tracing::warn!("removed a dead mount of {} at {}", m.source.display(), path.display())),
+        Err(source) => return Err(MountError::Stale { path: mountpoint, source }),
+    }
+    if let Some(mount) = mounts::top_at(&mountpoint).map_err(failed)?.filter(mounts::Mount::is_ours) {
+        return Err(MountError::AlreadyMounted { path: mountpoint, source_name: mount.source.to_string_lossy().into_owned() });
+    }
+    if !fs::metadata(&mountpoint).map_err(failed)?.is_dir() {
+        return Err(MountError::NotDirectory { path: mountpoint });
+    }
+    Ok(mountpoint)
+}
+
+fn fuser_config(config: &SessionConfig) -> Config {
+    let subtype = FS_TYPE.trim_start_matches("fuse.");
+    let root = nix::unistd::geteuid().is_root();
+    let mut options = vec![
+        MountOption::FSName(if root { config.source.clone() } else { escape(&config.source) }),
+        // As a kernel option: fuser passes `MountOption::Subtype` to fusermount3 only.
+        MountOption::CUSTOM(format!("subtype={subtype}")),
+        MountOption::DefaultPermissions,
+        MountOption::NoSuid,
+        MountOption::NoDev,
+        MountOption::NoAtime,
+    ];
+    if config.read_only {
+        options.push(MountOption::RO);
+    }
+    if config.noexec {
+        options.push(MountOption::NoExec);
+    }
+    let mut fuser = Config::default();
+    fuser.mount_options = options;
+    fuser.acl = match config.access {
+        Access::Owner => SessionACL::Owner,
+        Access::OwnerAndRoot => SessionACL::RootAndOwner,
+        Access::Everyone => SessionACL::All,
+    };
+    fuser.n_threads = Some(config.threads.max(1));
+    fuser.clone_fd = true;
+    fuser
+}
+
+/// fusermount3 takes the source from a list separated by commas.
+fn escape(source: &str) -> String {
+    source.replace('\\', "\\\\").replace(',', "\\,")
+}
+
+fn refused(mountpoint: &Path, error: &io::Error) -> MountError {
+    let text = error.to_string();
+    if text.contains("user_allow_other") {
+        return MountError::AllowOther;
+    }
+    if error.kind() == io::ErrorKind::NotFound {
+        return MountError::Refused {
+            path: mountpoint.to_owned(),
+            reason: "mount(2) is not permitted and the program fusermount3 is not installed (package fuse3)".into(),
+        };
+    }
+    // fuser puts all its arguments before the reason.
+    let reason = if text.starts_with("Error calling mount()") { text.rsplit(": ").next().unwrap_or(&text) } else { text.trim() };
+    let hint = if reason.ends_with("Operation not permitted") { " (in a container, give it /dev/fuse and CAP_SYS_ADMIN)" } else { "" };
+    MountError::Refused { path: mountpoint.to_owned(), reason: format!("{reason}{hint}") }
+}
+
+/// Starts the event loops and takes the mount away from fuser (see the top of this file).
+fn start(session: Session<Adapter>) -> io::Result<JoinHandle<io::Result<()>>> {
+    let mut background = session.spawn()?;
+    let placeholder = thread::Builder::new().name("h5dir-none".into()).spawn(|| Ok(()))?;
+    let loops = std::mem::replace(&mut background.guard, placeholder);
+    std::mem::forget(background);
+    Ok(loops)
+}
+
+/// Asks the new mount through the kernel: attributes of the root, then totals, which are never cached.
+fn first_answer(mountpoint: &Path) -> io::Result<Device> {
+    let root = fs::metadata(mountpoint)?;
+    nix::sys::statvfs::statvfs(mountpoint)?;
+    let device = Device::from_raw(root.dev());
+    match mounts::top_at(mountpoint)? {
+        Some(mount) if mount.is_ours() && mount.device == device => Ok(device),
+        _ => Err(io::Error::other("another file system was mounted over it")),
+    }
+}
+
+/// INIT cannot raise readahead above the kernel's default of 128 KiB; root can, afterwards.
+fn set_readahead(device: Device, bytes: u64) {
+    let path = format!("/sys/class/bdi/{device}/read_ahead_kb");
+    match fs::write(&path, format!("{}\n", bytes / 1024)) {
+        Ok(()) => tracing::debug!("{path} is {} KiB", bytes / 1024),
+        Err(e) => tracing::debug!("{path} stays as it is: {e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mountpoint_must_be_a_directory_that_exists() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(prepare(&dir.path().join("absent")), Err(MountError::Mountpoint { .. })));
+        fs::write(dir.path().join("file"), "").unwrap();
+        assert!(matches!(prepare(&dir.path().join("file")), Err(MountError::NotDirectory { .. })));
+        assert_eq!(prepare(dir.path()).unwrap(), dir.path().canonicalize().unwrap());
+    }
+
+    #[test]
+    fn reasons_are_short() {
+        let long = io::Error::other("Error calling mount() at \"/m\" with \"fd=3\" and flags=X: EINVAL: Invalid argument");
+        assert_eq!(refused(Path::new("/m"), &long).to_string(), "mounting at /m failed: Invalid argument");
+        let other = io::Error::other("fusermount3: option allow_other only allowed if 'user_allow_other' is set in /etc/fuse.conf");
+        assert!(matches!(refused(Path::new("/m"), &other), MountError::AllowOther));
+        assert_eq!(escape("a,b\\c"), "a\\,b\\\\c");
+    }
+}
