@@ -6,6 +6,7 @@ import os
 import platform
 import statistics
 import sys
+import time
 
 import contenders as c
 import data
@@ -109,14 +110,19 @@ class Bench:
     def deflate(self):
         for name in ("deflate3d", "deflate1d"):
             a = self.array(name)
-            ours, theirs, second = [], [], []
+            ours, theirs, second, cpu = [], [], [], [[], []]
             for _ in range(self.reps):
                 with c.mount_file(a.path) as m:
+                    before = m.cpu()
                     ours.append(c.read_loop(m.point / "data"))
+                    cpu[0].append(m.cpu() - before)
                     second.append(c.read_loop(m.point / "data"))
+                before = time.process_time()
                 theirs.append(c.h5py_whole(a))
+                cpu[1].append(time.process_time() - before)
             label = f"{'3-D 64^3' if name == 'deflate3d' else '1-D'} shuffle+deflate"
-            self.rates(f"{label}, first read / h5py", a.nbytes, ours, theirs, 4.0)
+            note = "CPU {:.2f} s, h5py {:.2f} s".format(*map(statistics.median, cpu))
+            self.rates(f"{label}, first read / h5py", a.nbytes, ours, theirs, 4.0, note)
             self.rates(f"{label}, second read / h5py", a.nbytes, second, theirs, 1.0)
 
     def small(self):
@@ -124,13 +130,15 @@ class Bench:
             a = self.array(name)
             label = "3-D small chunks, " + ("unfiltered" if name == "small-raw" else "shuffle+deflate")
             for option in ((), ("--cache-size", "16M")):
-                ours, theirs, decoded = [], [], 0
+                ours, theirs, cpu, decoded = [], [], [], 0
                 for _ in range(self.reps):
                     with c.mount_file(a.path, *option) as m:
+                        before = m.cpu()
                         ours.append(c.read_loop(m.point / "data"))
+                        cpu.append(m.cpu() - before)
                         decoded = int(m.status()["chunks_decoded"])
                     theirs.append(c.h5py_whole(a))
-                note = f"decoded {decoded} of {a.chunk_count} chunks"
+                note = f"decoded {decoded} of {a.chunk_count} chunks, CPU {statistics.median(cpu):.2f} s"
                 title = f"{label}{', cache 16 MiB' if option else ''} / h5py"
                 self.rates(title, a.nbytes, ours, theirs, 4.0 if name == "small-deflate" and not option else 1.0, note)
                 if option:
@@ -172,15 +180,17 @@ class Bench:
         for groups, label in ((0, "one group"), (100, "100 groups")):
             path = data.tree(groups, n // max(groups, 1), "tree")
             c.warm(path)
-            ours, again, tool, library = [], [], [], []
+            ours, again, tool, library, cpu = [], [], [], [], []
             for _ in range(self.reps):
                 with c.mount_file(path) as m:
+                    before = m.cpu()
                     ours.append(c.ls(m.point))
+                    cpu.append(m.cpu() - before)
                     again.append(c.ls(m.point))
                 tool.append(c.h5ls(path))
                 library.append(c.h5py_walk(path))
             if None not in tool:
-                self.times(f"ls -lR, {n} datasets in {label} / h5ls -r", ours, tool, 1.0)
+                self.times(f"ls -lR, {n} datasets in {label} / h5ls -r", ours, tool, 1.0, note=f"CPU {statistics.median(cpu):.2f} s")
                 self.times(f"ls -lR again, {n} datasets in {label} / h5ls -r", again, tool, 1.0)
             self.times(f"ls -lR, {n} datasets in {label} / h5py visititems", ours, library, 1.0)
 

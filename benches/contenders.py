@@ -1,6 +1,7 @@
 """What is measured: the mount, h5py, and plain tools. Every function returns seconds."""
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,12 @@ class Mount:
     def status(self):
         text = (self.point / ".h5dir/status").read_text()
         return dict(line.split(" ", 1) for line in text.splitlines())
+
+    def cpu(self):
+        """CPU seconds used so far by the daemon (in steps of 10 ms) and by finished tools."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        tools = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + tools.ru_utime + tools.ru_stime
 
     def peak_memory(self):
         """Largest resident size so far, bytes."""
