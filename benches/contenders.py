@@ -94,6 +94,11 @@ def read_loop(path):
     return reader("seq", path, 1 << 20)
 
 
+def read_into_one(path):
+    """The whole file into one buffer used before: what h5py_into_one does."""
+    return reader("fill", path, 16 << 20)
+
+
 def dd(path):
     return timed(["dd", f"if={path}", "of=/dev/null", "bs=1M", "status=none"])
 
@@ -126,6 +131,20 @@ def h5py_whole(array):
         for at in range(0, array.shape[0], shape[0]):
             n = min(shape[0], array.shape[0] - at)
             d.read_direct(_buffer, np.s_[at : at + n], np.s_[:n])
+    return time.perf_counter() - start
+
+
+def h5py_into_one(array):
+    """The whole dataset in the same windows into one buffer of its size, used before."""
+    global _buffer
+    if _buffer is None or _buffer.shape != array.shape:
+        _buffer = np.ones(array.shape, "f4")
+    start = time.perf_counter()
+    with h5py.File(array.path) as f:
+        d = f["data"]
+        for at in range(0, array.shape[0], array.rows_at_once):
+            rows = np.s_[at : min(at + array.rows_at_once, array.shape[0])]
+            d.read_direct(_buffer, rows, rows)
     return time.perf_counter() - start
 
 

@@ -9,7 +9,7 @@ import numpy as np
 CACHE = Path(os.environ.get("H5DIR_BENCH_CACHE", "/var/tmp/h5dir-bench"))
 MIB = 1 << 20
 # Part of every name: raised when the content of a file changes.
-GENERATION = 1
+GENERATION = 2
 
 
 class Array:
@@ -62,7 +62,7 @@ def smooth(shape, first_row):
         period = 1e5 if len(shape) == 1 else 60.0
         wave = (20 * np.sin(x / period * (1 + axis * 0.3))).astype("f4")
         total += wave.reshape([-1 if a == axis else 1 for a in range(len(shape))])
-    total += rng.standard_normal(shape, dtype="f4") * np.float32(0.1)
+    total += rng.standard_normal(shape, dtype="f4") * np.float32(0.075)
     return np.round(total * 16) / np.float32(16)
 
 

@@ -1,7 +1,8 @@
 //! Reads a file and prints the seconds it took, the open included. Built by `benches/run` with rustc.
 //!
 //! ```text
-//! reader seq FILE BLOCK             from the start to the end, BLOCK bytes at a time
+//! reader seq FILE BLOCK             from the start to the end, BLOCK bytes at a time into the same buffer
+//! reader fill FILE BLOCK            the same into one buffer of the file's size, used before
 //! reader random FILE BLOCK COUNT    COUNT reads of BLOCK bytes at aligned pseudo-random offsets
 //! reader spread FILE BLOCK COUNT    one read in each of COUNT equal parts of the file, in random order
 //! ```
@@ -25,11 +26,11 @@ fn main() -> std::io::Result<()> {
     let [_, mode, path, block, rest @ ..] = args.as_slice() else { panic!("reader MODE FILE BLOCK [COUNT]") };
     let block: usize = block.parse().expect("BLOCK is a number");
     let count: u64 = rest.first().map_or(0, |c| c.parse().expect("COUNT is a number"));
-    let mut buffer = vec![1u8; block];
     let mut random = Random(42);
     let size = std::fs::metadata(path)?.len();
+    let mut buffer = vec![1u8; if mode == "fill" { size as usize } else { block }];
     let offsets: Vec<u64> = match mode.as_str() {
-        "seq" => Vec::new(),
+        "seq" | "fill" => Vec::new(),
         "random" => (0..count).map(|_| random.below(size / block as u64) * block as u64).collect(),
         "spread" => {
             let part = size / count;
@@ -39,12 +40,16 @@ fn main() -> std::io::Result<()> {
             }
             all
         }
-        _ => panic!("MODE is seq, random or spread"),
+        _ => panic!("MODE is seq, fill, random or spread"),
     };
     let start = Instant::now();
     let file = File::open(path)?;
     let mut bytes = 0u64;
-    if mode == "seq" {
+    if mode == "fill" {
+        for part in buffer.chunks_mut(block) {
+            bytes += file.read_at(part, bytes)? as u64;
+        }
+    } else if mode == "seq" {
         loop {
             let n = file.read_at(&mut buffer, bytes)?;
             bytes += n as u64;
