@@ -123,6 +123,12 @@ impl Tree<'_> {
             },
             LinkTarget::UserDefined(class) => NodeKind::Symlink(symlink::dangling(b"link class", class.to_string().as_bytes()).into()),
         };
+        if view == View::Npy
+            && let NodeKind::Dataset(_, id) = kind
+            && matches!(self.connector.npy_header(id), Ok(None))
+        {
+            return None;
+        }
         // Views below .h5dir show objects only.
         if view != View::Main && matches!(kind, NodeKind::Symlink(_)) && !matches!(link.target, LinkTarget::Hard(_)) {
             return None;

@@ -4,7 +4,7 @@ use super::describe::type_json;
 use super::json::{Json, write_string};
 use super::resolver::{Budget, Environment};
 use super::value::{Elements, Shape, json_value};
-use crate::base::Result;
+use crate::base::{Error, Result};
 
 /// An attribute to be shown.
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +16,7 @@ pub struct AttributeValue<'a> {
 }
 
 /// List of `{"name", "type", "shape", "value"}`. A value that cannot be shown has `"error"`, a sentence, in
-/// its place. Fails only when the whole exceeds the environment's limit.
+/// its place. Fails only when the whole, or one value, exceeds the environment's limit.
 pub fn attributes_json<'a>(attributes: impl IntoIterator<Item = AttributeValue<'a>>, environment: &Environment<'_>) -> Result<Vec<u8>> {
     let mut budget = Budget::new(environment.limit);
     let mut out = b"[".to_vec();
@@ -34,6 +34,8 @@ pub fn attributes_json<'a>(attributes: impl IntoIterator<Item = AttributeValue<'
                 out.extend_from_slice(b",\"value\":");
                 out.extend_from_slice(&value);
             }
+            // Without its value the form would not be lossless.
+            Err(error @ Error::Limit { .. }) => return Err(error),
             Err(error) => {
                 out.extend_from_slice(b",\"error\":");
                 write_string(error.to_string().as_bytes(), &mut out);
