@@ -70,6 +70,8 @@ struct Walk<'a, 'f> {
     leaf: u64,
     /// Nodes that may still be visited: a file has no more than fit in it.
     budget: u64,
+    /// Level 0 nodes that the file has room for.
+    leaves_max: u64,
     hasher: RandomState,
     delivered: bool,
     first_error: Option<Error>,
@@ -89,6 +91,7 @@ impl GroupBTree {
             start: Position::unpack(start),
             leaf: 0,
             budget,
+            leaves_max: budget.min(LEAVES_MAX),
             hasher: RandomState::new(),
             delivered: false,
             first_error: None,
@@ -179,8 +182,8 @@ impl Walk<'_, '_> {
     fn leaf(&mut self, address: Address, node: &GroupNode, range: &Range) -> Result<ControlFlow<()>> {
         let leaf = self.leaf;
         self.leaf = leaf.saturating_add(1);
-        if leaf >= LEAVES_MAX {
-            self.skip(Error::limit(group_node::NAME, address, format!("more than {LEAVES_MAX} nodes of level 0")));
+        if leaf >= self.leaves_max {
+            self.skip(Error::corrupt(group_node::NAME, address, format!("more than {} nodes of level 0", self.leaves_max)));
             return Ok(ControlFlow::Break(()));
         }
         let mut lows = Lows::default();

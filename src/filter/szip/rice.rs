@@ -146,21 +146,26 @@ impl<'a> Rice<'a> {
             out.push(self.bits.get(self.width)?);
         }
         let start = out.len();
+        out.resize(start.saturating_add(self.block - usize::from(reference)), 0);
+        let samples = out.get_mut(start..).unwrap_or_default();
         let limit = self.max() >> k;
-        let mut seen = 0;
-        for _ in usize::from(reference)..self.block {
-            let high = self.bits.unary()?;
-            seen |= u32::from(high > limit);
-            out.push(high << k);
+        // A copy stays in registers for the two loops, which are most of the work.
+        let mut bits = self.bits;
+        let mut over = false;
+        for s in &mut *samples {
+            let high = bits.unary()?;
+            over |= high > limit;
+            *s = high << k;
         }
-        if seen != 0 {
+        if over {
             return Err(RiceError::Sample);
         }
         if k > 0 {
-            for v in out.iter_mut().skip(start) {
-                *v |= self.bits.get(k)?;
+            for s in samples {
+                *s |= bits.get(k)?;
             }
         }
+        self.bits = bits;
         Ok(())
     }
 }
@@ -172,17 +177,12 @@ fn unpredict(samples: &mut [u32], max: u32) {
     let half = max / 2;
     let mut x = first;
     for d in rest {
-        // Room on the nearer side; differences up to it alternate in sign, larger ones have only one.
-        let upper = x > half;
-        let room = if upper { max.wrapping_sub(x) } else { x };
+        // Room on the nearer side; differences up to it alternate in sign, larger ones have only one. No branches: signs are
+        // as good as random. XOR with `max` is `max` minus, since all bits below are set.
+        let mirror = if x > half { max } else { 0 };
+        let near = x.wrapping_add((*d >> 1) ^ (*d & 1).wrapping_neg());
         let step = (*d >> 1) + (*d & 1);
-        x = if step <= room {
-            if *d & 1 == 0 { x.wrapping_add(step) } else { x.wrapping_sub(step) }
-        } else if upper {
-            max.wrapping_sub(*d)
-        } else {
-            *d
-        };
+        x = if step <= mirror ^ x { near } else { mirror ^ *d };
         *d = x;
     }
 }

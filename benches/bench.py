@@ -1,0 +1,254 @@
+"""The rows of the table and their order. Started by `benches/run`."""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+
+import contenders as c
+import data
+import h5py
+
+MIB = 1 << 20
+
+
+class Row:
+    """One line: h5dir against a reference, with the target that the ratio must reach."""
+
+    def __init__(self, name, ours, theirs, ratios, unit, target=None, at_most=False, note=""):
+        self.name, self.ours, self.theirs, self.ratios = name, ours, theirs, ratios
+        self.unit, self.target, self.at_most, self.note = unit, target, at_most, note
+
+    @property
+    def ratio(self):
+        return statistics.median(self.ratios)
+
+    @property
+    def met(self):
+        if self.target is None:
+            return None
+        return self.ratio <= self.target if self.at_most else self.ratio >= self.target
+
+    def show(self):
+        spread = f"{min(self.ratios):.2f}-{max(self.ratios):.2f}" if len(self.ratios) > 1 else ""
+        target = "" if self.target is None else f"{'<=' if self.at_most else '>='} {self.target:g}"
+        met = {None: "", True: "met", False: "MISSED"}[self.met]
+        cells = [self.name, f"{self.ours:.4g} {self.unit}", f"{self.theirs:.4g} {self.unit}", f"{self.ratio:.2f}", spread, target, met]
+        widths = (60, 13, 13, 7, 13, 9, 7)
+        line = " ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(cells, widths)))
+        return f"{line}  {self.note}".rstrip()
+
+    def as_dict(self):
+        fields = ("name", "ours", "theirs", "ratio", "ratios", "unit", "target", "met", "note")
+        return {f: getattr(self, f) for f in fields}
+
+
+HEADER = " ".join(
+    t.ljust(w) if i == 0 else t.rjust(w)
+    for i, (t, w) in enumerate(
+        zip(("row (h5dir against ...)", "h5dir", "reference", "ratio", "spread", "target", ""), (60, 13, 13, 7, 13, 9, 7))
+    )
+)
+
+
+class Bench:
+    def __init__(self, quick, reps):
+        self.quick, self.reps = quick, reps
+        self.arrays = data.arrays(quick)
+        self.rows = []
+
+    def add(self, row):
+        self.rows.append(row)
+        print(row.show(), flush=True)
+
+    def rates(self, name, nbytes, ours, theirs, target=None, note=""):
+        """Rows of bytes per second; the ratio is ours / theirs, repetition by repetition."""
+        mib = nbytes / MIB
+        ratios = [t / o for o, t in zip(ours, theirs)]
+        self.add(Row(name, mib / statistics.median(ours), mib / statistics.median(theirs), ratios, "MiB/s", target, note=note))
+
+    def times(self, name, ours, theirs, target=None, scale=1.0, unit="s", note=""):
+        """Rows of seconds; the ratio is theirs / ours: above 1, h5dir is faster."""
+        ratios = [t / o for o, t in zip(ours, theirs)]
+        self.add(Row(name, statistics.median(ours) * scale, statistics.median(theirs) * scale, ratios, unit, target, note=note))
+
+    def array(self, name):
+        a = self.arrays[name].make()
+        c.warm(a.path)
+        return a
+
+    # ---- rows
+
+    def contiguous(self):
+        a = self.array("contiguous")
+        plain = data.plain_copy(a)
+        c.warm(plain)
+        tools = {"read loop, 1 MiB": c.read_loop, "dd bs=1M": c.dd, "cat": c.cat}
+        first = {t: [] for t in tools}
+        base = {t: [] for t in tools}
+        second, second_into, library, library_into, host = [], [], [], [], []
+        for _ in range(self.reps):
+            for tool, read in tools.items():
+                with c.mount_file(a.path) as m:
+                    first[tool].append(read(m.point / "data"))
+                    if tool == "read loop, 1 MiB":
+                        second.append(read(m.point / "data"))
+                        second_into.append(c.read_into_one(m.point / "data"))
+                with c.memory_fs(a.nbytes) as m:
+                    base[tool].append(read(m.point / "data"))
+            library.append(c.h5py_whole(a))
+            library_into.append(c.h5py_into_one(a))
+            host.append(c.read_loop(plain))
+        for tool in tools:
+            target = 0.8 if tool == "read loop, 1 MiB" else None
+            self.rates(f"contiguous, first read ({tool}) / in-memory fuser", a.nbytes, first[tool], base[tool], target)
+        self.rates("contiguous, first read / h5py", a.nbytes, first["read loop, 1 MiB"], library)
+        self.rates("contiguous, second read (1 MiB buffer) / h5py (16 MiB buffer)", a.nbytes, second, library, 1.0)
+        self.rates("contiguous, second read into one buffer / h5py the same", a.nbytes, second_into, library_into, 1.0)
+        self.rates("contiguous, second read / the same bytes on the host", a.nbytes, second, host)
+
+    def deflate(self):
+        for name in ("deflate3d", "deflate1d"):
+            a = self.array(name)
+            ours, theirs, second, cpu = [], [], [], [[], []]
+            for _ in range(self.reps):
+                with c.mount_file(a.path) as m:
+                    before = m.cpu()
+                    ours.append(c.read_loop(m.point / "data"))
+                    cpu[0].append(m.cpu() - before)
+                    second.append(c.read_loop(m.point / "data"))
+                before = time.process_time()
+                theirs.append(c.h5py_whole(a))
+                cpu[1].append(time.process_time() - before)
+            label = f"{'3-D 64^3' if name == 'deflate3d' else '1-D'} shuffle+deflate"
+            note = "CPU {:.2f} s, h5py {:.2f} s".format(*map(statistics.median, cpu))
+            self.rates(f"{label}, first read / h5py", a.nbytes, ours, theirs, 4.0, note)
+            self.rates(f"{label}, second read / h5py", a.nbytes, second, theirs, 1.0)
+
+    def small(self):
+        for name in ("small-raw", "small-deflate"):
+            a = self.array(name)
+            label = "3-D small chunks, " + ("unfiltered" if name == "small-raw" else "shuffle+deflate")
+            for option in ((), ("--cache-size", "16M")):
+                ours, theirs, cpu, decoded = [], [], [], 0
+                for _ in range(self.reps):
+                    with c.mount_file(a.path, *option) as m:
+                        before = m.cpu()
+                        ours.append(c.read_loop(m.point / "data"))
+                        cpu.append(m.cpu() - before)
+                        decoded = int(m.status()["chunks_decoded"])
+                    theirs.append(c.h5py_whole(a))
+                note = f"decoded {decoded} of {a.chunk_count} chunks, CPU {statistics.median(cpu):.2f} s"
+                title = f"{label}{', cache 16 MiB' if option else ''} / h5py"
+                self.rates(title, a.nbytes, ours, theirs, 4.0 if name == "small-deflate" and not option else 1.0, note)
+                if option:
+                    self.add(
+                        Row(f"{label}, cache 16 MiB: decodes / chunks", decoded, a.chunk_count, [decoded / a.chunk_count], "", 1.05, True)
+                    )
+
+    def random(self):
+        a = self.array("contiguous")
+        plain = data.plain_copy(a)
+        c.warm(plain)
+        count = 20_000 if self.quick else 100_000
+        ours, theirs = [], []
+        with c.mount_file(a.path) as m:
+            c.read_loop(m.point / "data")
+            for _ in range(max(self.reps, 5)):
+                ours.append(c.reader("random", m.point / "data", 4096, count))
+                theirs.append(c.reader("random", plain, 4096, count))
+        note = f"{count} reads, both from the page cache"
+        slower = [o / t for o, t in zip(ours, theirs)]
+        us = 1e6 / count
+        self.add(Row("random 4 KiB, cached: time / ext4", statistics.median(ours) * us, statistics.median(theirs) * us, slower, "us", 2.0, True, note))
+        self.random_uncached()
+
+    def random_uncached(self):
+        for name, library in (("deflate1d", c.h5py_spread), ("deflate3d", c.h5py_spread_rows)):
+            a = self.array(name)
+            count = 64 if self.quick else 256
+            ours, theirs = [], []
+            for _ in range(self.reps):
+                with c.mount_file(a.path) as m:
+                    ours.append(c.reader("spread", m.point / "data", 4096, count))
+                theirs.append(library(a, count))
+            label = "1-D" if name == "deflate1d" else "3-D"
+            self.times(f"random 4 KiB, uncached {label} shuffle+deflate / h5py", ours, theirs, 1.0, 1e6 / count, "us", f"{count} places")
+
+    def walk(self):
+        n = 20_000 if self.quick else 100_000
+        for groups, label in ((0, "one group"), (100, "100 groups")):
+            path = data.tree(groups, n // max(groups, 1), "tree")
+            c.warm(path)
+            ours, again, tool, library, cpu = [], [], [], [], []
+            for _ in range(self.reps):
+                with c.mount_file(path) as m:
+                    before = m.cpu()
+                    ours.append(c.ls(m.point))
+                    cpu.append(m.cpu() - before)
+                    again.append(c.ls(m.point))
+                tool.append(c.h5ls(path))
+                library.append(c.h5py_walk(path))
+            if None not in tool:
+                self.times(f"ls -lR, {n} datasets in {label} / h5ls -r", ours, tool, 1.0, note=f"CPU {statistics.median(cpu):.2f} s")
+                self.times(f"ls -lR again, {n} datasets in {label} / h5ls -r", again, tool, 1.0)
+            self.times(f"ls -lR, {n} datasets in {label} / h5py visititems", ours, library, 1.0)
+
+    def mount(self):
+        big, small = data.objects(1_000_000, "objects"), data.objects(10, "objects")
+        c.warm(small)
+        c.warm(big)
+        many, few, library = [], [], []
+        for _ in range(max(self.reps, 7)):
+            many.append(c.mount_seconds(big))
+            few.append(c.mount_seconds(small))
+            library.append(c.h5py_open(big))
+        for label, times in (("1,000,000 objects", many), ("10 objects", few)):
+            ms = statistics.median(times) * 1e3
+            self.add(Row(f"mount, {label}: time / 20 ms", ms, 20, [t / 0.02 for t in times], "ms", 1.0, True))
+        self.times("mount, 10 objects' time / 1,000,000 objects' time", many, few, None, 1e3, "ms")
+
+    def memory(self):
+        for name in ("deflate3d", "small-deflate"):
+            a = self.array(name)
+            for size in (64, 256):
+                with c.mount_file(a.path, "--cache-size", f"{size}M") as m:
+                    c.read_loop(m.point / "data")
+                    peak = m.peak_memory() / MIB
+                limit = size + 64
+                self.add(Row(f"memory peak, {name}, cache {size} MiB / limit", peak, limit, [peak / limit], "MiB", 1.0, True))
+
+    ALL = ("contiguous", "deflate", "small", "random", "walk", "mount", "memory")
+
+
+def main():
+    p = argparse.ArgumentParser(prog="benches/run", description="h5dir's mount against h5py and others; see docs/BENCHMARKING.md")
+    p.add_argument("--quick", action="store_true", help="a quarter of the data, 3 repetitions")
+    p.add_argument("--only", metavar="NAME", action="append", choices=Bench.ALL, help="only these rows (repeatable): %(choices)s")
+    p.add_argument("--list", action="store_true", help="print the names of the rows")
+    p.add_argument("--reps", type=int, metavar="N", help="repetitions [default: 5, with --quick 3]")
+    p.add_argument("--json", metavar="FILE", help="write the rows as JSON too")
+    args = p.parse_args()
+    if args.list:
+        print("\n".join(Bench.ALL))
+        return 0
+    bench = Bench(args.quick, args.reps or (3 if args.quick else 5))
+    print(f"h5dir {c.H5DIR}, h5py {h5py.__version__} (libhdf5 {h5py.version.hdf5_version}), Linux {platform.release()}, {os.cpu_count()} CPUs")
+    print(f"median of {bench.reps} interleaved repetitions; all files in the page cache; a mount is new for each first read", flush=True)
+    print("ratio: speed of h5dir / speed of the reference, above 1 is faster; 'time /', 'peak' and 'decodes' rows: below is better\n")
+    print(HEADER, flush=True)
+    for name in args.only or Bench.ALL:
+        getattr(bench, name)()
+    if args.json:
+        with open(args.json, "w") as f:
+            json.dump([r.as_dict() for r in bench.rows], f, indent=1)
+    missed = [r for r in bench.rows if r.met is False]
+    print(f"\n{sum(r.met is True for r in bench.rows)} targets met, {len(missed)} missed" + "".join(f"\n  {r.name}: {r.ratio:.2f}" for r in missed))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
