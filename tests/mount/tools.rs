@@ -87,6 +87,7 @@ fn mapped_files_show_the_bytes() {
 #[test]
 fn find_and_grep_select() {
     let mount = Mount::fixture("links");
-    let script = "find mnt -name own -size -5c | sort; find mnt -samefile mnt/data | wc -l; grep -l 'hello links' mnt/data mnt/group/own || true";
+    let script =
+        "find mnt -name own -size -5c | sort; find mnt -samefile mnt/data | wc -l; grep -l 'hello links' mnt/data mnt/group/own || true";
     assert_eq!(shell(mount.place.dir(), script), "mnt/alias/own\nmnt/group/own\n5\nmnt/data\n");
 }
