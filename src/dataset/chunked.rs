@@ -1,8 +1,9 @@
 //! Chunked layout: requests to chunks, chunks through cache, filters and index.
 
 use super::chunk::cache::{ChunkKey, Found};
-use super::chunk::map::AllocationMap;
+use super::chunk::map::{AllocationMap, MapBudget};
 use super::chunk::pieces::{ByteGrid, Piece, Touched};
+use super::chunk::spool::{Spooled, StreamPlan};
 use super::environment::Environment;
 use super::fill::FillPattern;
 use super::index::{ChunkIndex, ChunkRecord};
@@ -14,12 +15,25 @@ use parking_lot::Mutex;
 use rayon::prelude::*;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Bytes of one request handled at a time: bounds the pieces held.
 const SLICE_BYTES: usize = 1 << 20;
 /// Up to this many pieces of an unfiltered chunk are read straight from the file.
 const DIRECT_PIECES: usize = 4;
+
+/// Rows of chunks that one slice of a request may cross: bounds the pieces of tiny chunks.
+const SLICE_ROWS: u64 = 8192;
+/// Chunks up to this many bytes are decoded in memory whatever the cache.
+const WHOLE_MIN: u64 = 64 << 20;
+/// Chunks up to this many bytes are inflated to a temporary file whatever the cache.
+const STREAMED_MIN: u64 = 1 << 30;
+/// Largest ratio of a chunk's bytes to its stored bytes at which it may take a good part of the cache.
+const RATIO_MAX: u64 = 64;
+/// Stored bytes that a chunk may have beyond twice its own.
+const STORED_SLACK: u64 = 1 << 20;
+/// Chunks of fewer bytes are decoded without asking for leave.
+const GATED_MIN: u64 = 4 << 20;
 
 /// A chunked dataset's storage.
 pub struct Chunked {
@@ -35,6 +49,8 @@ pub struct Chunked {
     pub raw_edges: bool,
     /// Allocated chunks, found when first asked for: `None` inside = too many to keep.
     pub map: OnceLock<Result<AllocationMap>>,
+    /// Memory for the map.
+    pub maps: Arc<MapBudget>,
     /// Held while the map is made, so that it is made once.
     pub map_lock: Mutex<()>,
 }
@@ -44,6 +60,7 @@ enum Source {
     Fill,
     Memory(Arc<super::chunk::cache::Chunk>),
     Spilled(u64),
+    Spooled(Arc<Spooled>),
     Direct(ChunkRecord),
 }
 
@@ -51,11 +68,17 @@ impl Chunked {
     /// Fills `buf` from byte `offset`; the range lies inside the dataset.
     pub fn read(&self, env: &Environment, store: &Store, fill: &FillPattern, offset: u64, buf: &mut [u8]) -> Result<()> {
         let mut at = offset;
-        for slice in buf.chunks_mut(SLICE_BYTES) {
+        for slice in buf.chunks_mut(self.slice_bytes(SLICE_BYTES)) {
             self.read_slice(env, store, fill, at, slice)?;
             at = at.saturating_add(slice.len() as u64);
         }
         Ok(())
+    }
+
+    /// Bytes of a request handled at a time, at most `most`.
+    fn slice_bytes(&self, most: usize) -> usize {
+        let rows = self.grid.row_bytes().saturating_mul(SLICE_ROWS);
+        usize::try_from(rows).unwrap_or(usize::MAX).clamp(1, most)
     }
 
     fn read_slice(&self, env: &Environment, store: &Store, fill: &FillPattern, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -99,6 +122,9 @@ impl Chunked {
             if raw && (t.pieces.len() <= DIRECT_PIECES || self.grid.chunk_bytes() > env.cache.budget() / 4) {
                 return Ok(Source::Direct(found));
             }
+            if !raw && let Some(source) = self.oversized(env, store, key, found)? {
+                return Ok(source);
+            }
             record = Some((found, raw));
         }
         let found = env.cache.get(key, self.grid.chunk_bytes(), || {
@@ -111,12 +137,44 @@ impl Chunked {
                     (self.index.lookup(store, &scaled)?.ok_or_else(lost)?, self.is_raw(&scaled))
                 }
             };
+            let bytes = self.grid.chunk_bytes();
+            let weight = bytes.saturating_mul(2).saturating_add(found.size);
+            let _permit = (bytes >= GATED_MIN).then(|| env.decoding.enter(weight));
             self.decode(store, found, raw)
         })?;
         Ok(match found {
             Found::Chunk(c) => Source::Memory(c),
             Found::Spilled(at) => Source::Spilled(at),
         })
+    }
+
+    /// The source of a chunk that is too large to be decoded in memory; `None` when it is not.
+    /// What memory it may take depends on the cache and on how many stored bytes stand for it.
+    fn oversized(&self, env: &Environment, store: &Store, key: ChunkKey, record: ChunkRecord) -> Result<Option<Source>> {
+        let (bytes, budget) = (self.grid.chunk_bytes(), env.cache.budget());
+        let part = if record.size.saturating_mul(RATIO_MAX) >= bytes { 4 } else { 16 };
+        if bytes <= WHOLE_MIN.max(budget / part) {
+            return Ok(None);
+        }
+        let skipped = |i: usize| u32::try_from(i).ok().and_then(|i| record.filter_mask.checked_shr(i)).unwrap_or(0) & 1 != 0;
+        if record.size == bytes && (0..self.pipeline.filters.len()).all(skipped) {
+            return Ok(Some(Source::Direct(record)));
+        }
+        let refuse = |need: u64| {
+            let detail = format!("chunks of {bytes} bytes: too large for the caches, a --cache-size of {need} would do");
+            Err(Error::limit("chunk", record.address, detail))
+        };
+        let Some(plan) = StreamPlan::of(&self.pipeline, record.filter_mask, bytes) else { return refuse(bytes.saturating_mul(part)) };
+        if bytes > STREAMED_MIN.max(budget) || bytes > env.spools.capacity() {
+            return refuse(bytes);
+        }
+        self.check_stored(store, record, record.size)?;
+        let mut read = |from: u64, buf: &mut [u8]| store.read_raw(record.address.checked_add(from).unwrap_or(Address::UNDEF), buf);
+        let make = || {
+            env.cache.counters.decodes.fetch_add(1, Ordering::Relaxed);
+            Spooled::make(plan, bytes, record.size, &mut read, record.address)
+        };
+        env.spools.get(key, bytes, make).map(|s| Some(Source::Spooled(s)))
     }
 
     /// Reads and decodes one chunk.
@@ -141,12 +199,22 @@ impl Chunked {
     /// The stored bytes of a chunk; `exactly` when they must be that many.
     pub fn stored(&self, store: &Store, record: ChunkRecord, exactly: Option<u64>) -> Result<Vec<u8>> {
         let len = exactly.unwrap_or(record.size);
-        if len > limits::CHUNK_BYTES_MAX || record.address.0.checked_add(len).is_none_or(|end| store.len().is_ok_and(|l| end > l)) {
-            return Err(Error::corrupt("chunk", record.address, format!("{len} stored bytes reach past the end of the file")));
-        }
+        self.check_stored(store, record, len)?;
         let mut stored = vec![0; usize::try_from(len).map_err(|_| Error::limit("chunk", record.address, "stored size"))?];
         store.read_raw(record.address, &mut stored)?;
         Ok(stored)
+    }
+
+    /// `len` stored bytes lie in the file and are not many more than the chunk's: no filter of use makes it longer.
+    fn check_stored(&self, store: &Store, record: ChunkRecord, len: u64) -> Result<()> {
+        if record.address.0.checked_add(len).is_none_or(|end| store.len().is_ok_and(|l| end > l)) {
+            return Err(Error::corrupt("chunk", record.address, format!("{len} stored bytes reach past the end of the file")));
+        }
+        let most = self.grid.chunk_bytes().saturating_mul(2).saturating_add(STORED_SLACK);
+        if len > limits::CHUNK_BYTES_MAX || len > most {
+            return Err(Error::limit("chunk", record.address, format!("{len} stored bytes for {} of a chunk", self.grid.chunk_bytes())));
+        }
+        Ok(())
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -189,6 +257,11 @@ impl Chunked {
                 }
                 chunk.note_served(served);
             }
+            Source::Spooled(chunk) => {
+                for p in &t.pieces {
+                    target(buf, p, &mut |part| chunk.read(p.in_chunk, part))?;
+                }
+            }
             Source::Direct(record) => {
                 for p in &t.pieces {
                     let at = record.address.checked_add(p.in_chunk).unwrap_or(Address::UNDEF);
@@ -213,7 +286,7 @@ impl Chunked {
     pub fn map(&self, store: &Store) -> Result<&AllocationMap> {
         if self.map.get().is_none() {
             let _once = self.map_lock.lock();
-            self.map.get_or_init(|| AllocationMap::build(&*self.index, store, &self.grid));
+            self.map.get_or_init(|| AllocationMap::build(&*self.index, store, &self.grid, &self.maps));
         }
         match self.map.get() {
             Some(Ok(m)) => Ok(m),
@@ -240,10 +313,10 @@ impl Chunked {
 /// Decodes, in the background, filtered chunks of bytes `offset .. offset + len` that nobody has yet.
 pub fn read_ahead(dataset: &Arc<DatasetBytes>, env: &Arc<Environment>, offset: u64, len: u64) {
     let Storage::Chunked(c) = &dataset.storage else { return };
-    if c.pipeline.is_empty() || c.grid.chunk_bytes() > env.cache.budget() / 8 {
+    if c.pipeline.is_empty() || c.grid.chunk_bytes() > (env.cache.budget() / 8).min(WHOLE_MIN) {
         return;
     }
-    let len = usize::try_from(len.min(dataset.size.saturating_sub(offset))).unwrap_or(0).min(4 * SLICE_BYTES);
+    let len = usize::try_from(len.min(dataset.size.saturating_sub(offset))).unwrap_or(0).min(c.slice_bytes(4 * SLICE_BYTES));
     for t in c.grid.touched(offset, len) {
         if env.cache.contains(c.key(t.chunk)) {
             continue;
@@ -276,6 +349,3 @@ impl Drop for AheadCharge {
         self.env.ahead_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
-
-/// Counts datasets so that each has a number of its own in the cache.
-pub static NUMBERS: AtomicU64 = AtomicU64::new(1);

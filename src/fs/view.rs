@@ -1,6 +1,6 @@
 //! What a directory holds: the children of each kind of directory, in every view.
 
-use super::name::{file_name, file_name_escaped, unescape};
+use super::name::{NAME_MAX, file_name, file_name_escaped, file_name_within, unescape};
 use super::nodes::{Node, NodeKind, View};
 use super::symlink;
 use crate::base::Result;
@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 /// Name of the control directory, not listed.
 pub const CONTROL: &[u8] = b".h5dir";
+/// Suffix of datasets in the npy view.
+const NPY: &[u8] = b".npy";
 /// Positions of attributes in a directory of the attrs view begin here.
 const ATTRIBUTES: u64 = 1 << 61;
 
@@ -60,27 +62,28 @@ impl Tree<'_> {
 
     fn lookup_in_group(&self, parent: &Arc<Node>, view: View, id: ObjectId, name: &[u8]) -> Result<Option<Child>> {
         if view == View::Npy
-            && let Some(stem) = name.strip_suffix(b".npy")
+            && let Some(stem) = name.strip_suffix(NPY)
         {
-            let child = self.lookup_link(parent, view, id, stem)?;
+            let child = self.lookup_link(parent, view, id, stem, NAME_MAX.saturating_sub(NPY.len()))?;
             if let Some(c) = child.filter(|c| matches!(c.kind, NodeKind::Dataset(..) | NodeKind::Broken(_))) {
                 return Ok(Some(Child { name: name.to_vec(), ..c }));
             }
         }
-        let child = self.lookup_link(parent, view, id, name)?;
+        let child = self.lookup_link(parent, view, id, name, NAME_MAX)?;
         let child = child.filter(|c| view != View::Npy || !matches!(c.kind, NodeKind::Dataset(..) | NodeKind::Broken(_)));
         if child.is_none() && view == View::Attrs { self.lookup_attribute(id, name) } else { Ok(child) }
     }
 
-    fn lookup_link(&self, parent: &Arc<Node>, view: View, id: ObjectId, name: &[u8]) -> Result<Option<Child>> {
+    /// The child of group `id` whose name is shown as `name` where a name has `limit` bytes.
+    fn lookup_link(&self, parent: &Arc<Node>, view: View, id: ObjectId, name: &[u8], limit: usize) -> Result<Option<Child>> {
         let link = match unescape(name) {
-            Some(link_name) if self.shown(parent, view, &link_name) == name => self.connector.lookup(id, &link_name)?,
+            Some(link_name) if self.shown(parent, view, &link_name, limit) == name => self.connector.lookup(id, &link_name)?,
             // Another spelling of a name is not its name.
             Some(_) => None,
             None => {
                 let mut found = None;
                 self.connector.list(id, 0, &mut |link, _| {
-                    if file_name(&link.name) == name {
+                    if file_name_within(&link.name, limit) == name {
                         found = Some(link);
                         return ControlFlow::Break(());
                     }
@@ -93,17 +96,17 @@ impl Tree<'_> {
     }
 
     /// File name of a link in `parent`.
-    fn shown(&self, parent: &Node, view: View, link_name: &[u8]) -> Vec<u8> {
+    fn shown(&self, parent: &Node, view: View, link_name: &[u8], limit: usize) -> Vec<u8> {
         if view == View::Main && parent.parent.is_none() && link_name == CONTROL {
             return file_name_escaped(link_name);
         }
-        file_name(link_name).into_owned()
+        file_name_within(link_name, limit).into_owned()
     }
 
     /// How a link of `parent` is shown; `None` when this view has nothing to show for it.
     fn child(&self, parent: &Arc<Node>, view: View, link: Link) -> Option<Child> {
         let NodeKind::Group(_, group) = parent.kind else { return None };
-        let name = self.shown(parent, view, &link.name);
+        let name = self.shown(parent, view, &link.name, NAME_MAX);
         let kind = match &link.target {
             LinkTarget::Hard(id) => self.object(parent, view, *id),
             LinkTarget::Soft(path) if view == View::Main && group.file == 0 => {
@@ -229,7 +232,8 @@ impl Tree<'_> {
             self.connector.list(id, start, &mut |link, next| {
                 let Some(mut child) = self.child(parent, view, link) else { return ControlFlow::Continue(()) };
                 if view == View::Npy && matches!(child.kind, NodeKind::Dataset(..) | NodeKind::Broken(_)) {
-                    child.name.extend_from_slice(b".npy");
+                    let name = child.link_name.as_deref().unwrap_or(&child.name);
+                    child.name = [&file_name_within(name, NAME_MAX.saturating_sub(NPY.len())), NPY].concat();
                 }
                 let flow = f(child, next);
                 stopped |= flow.is_break();

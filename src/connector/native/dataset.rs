@@ -6,6 +6,7 @@ use crate::base::{Address, Error, Result};
 use crate::connector::ObjectId;
 use crate::container::local_heap::LocalHeap;
 use crate::dataset::chunk::grid::ChunkGrid;
+use crate::dataset::chunk::map::MapBudget;
 use crate::dataset::chunk::pieces::ByteGrid;
 use crate::dataset::chunked::Chunked;
 use crate::dataset::environment::RawFiles;
@@ -50,6 +51,8 @@ pub struct Dataset {
 pub trait Surroundings {
     /// Opens raw files for `file`.
     fn raw_files(&self, file: &Arc<HdfFile>) -> Arc<dyn RawFiles>;
+    /// Memory for allocation maps.
+    fn maps(&self) -> Arc<MapBudget>;
     /// Storage and extent of a virtual dataset.
     fn virtual_storage(&self, parts: VirtualParts<'_>) -> Result<(Storage, Vec<u64>)>;
 }
@@ -97,7 +100,7 @@ impl Dataset {
             },
             Layout::Chunked(c) => {
                 let c = c.clone();
-                Storage::Chunked(Box::new(chunked(&object, id, &layout, &c, &space, element_size, &pipeline)?))
+                Storage::Chunked(Box::new(chunked(&object, id, &layout, &c, &space, element_size, &pipeline, surroundings.maps())?))
             }
             Layout::Virtual { heap, index } => {
                 let parts =
@@ -170,6 +173,7 @@ fn chunked(
     space: &Dataspace,
     element_size: u64,
     pipeline: &Pipeline,
+    maps: Arc<MapBudget>,
 ) -> Result<Chunked> {
     let at = object.header.address;
     if space.extent != Extent::Simple || space.dims.len() != c.chunk_dims.len() {
@@ -197,6 +201,7 @@ fn chunked(
         pipeline: pipeline.clone(),
         raw_edges: c.flags & DONT_FILTER_PARTIAL_EDGE_CHUNKS != 0,
         map: OnceLock::new(),
+        maps,
         map_lock: parking_lot::Mutex::new(()),
     })
 }

@@ -8,6 +8,7 @@ use super::{NativeConnector, OpenDataset};
 use crate::base::{Error, Result};
 use crate::connector::{Connector, ObjectId, ObjectKind};
 use crate::container::global_heap;
+use crate::dataset::chunk::map::MapBudget;
 use crate::dataset::environment::RawFiles;
 use crate::dataset::storage::{Mapped, Storage};
 use crate::dataset::virtual_::{Description, MissingPolicy, Source, SourceOpener, VirtualDataset};
@@ -28,6 +29,10 @@ pub struct NativeSurroundings<'a> {
 impl Surroundings for NativeSurroundings<'_> {
     fn raw_files(&self, file: &Arc<HdfFile>) -> Arc<dyn RawFiles> {
         external::raw_files(&self.connector.options.neighbours, file)
+    }
+
+    fn maps(&self) -> Arc<MapBudget> {
+        self.connector.options.environment.maps.clone()
     }
 
     fn virtual_storage(&self, p: VirtualParts<'_>) -> Result<(Storage, Vec<u64>)> {

@@ -12,6 +12,13 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// What an entry takes beside its bytes: many tiny chunks are mostly that.
+const ENTRY: u64 = 256;
+
+fn charge(len: u64) -> u64 {
+    len.saturating_add(ENTRY)
+}
+
 /// Which chunk: dataset number (unique in the process), linear chunk number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ChunkKey {
@@ -130,7 +137,7 @@ impl Reservation<'_> {
         self.finished = true;
         {
             let mut state = self.cache.state.lock();
-            let size = chunk.bytes.len() as u64;
+            let size = charge(chunk.bytes.len() as u64);
             let mine = matches!(state.slots.peek(&self.key), Some(Slot::Loading(p)) if Arc::ptr_eq(p, &self.pending));
             state.bytes = state.bytes.saturating_sub(self.charge);
             if mine && keep {
@@ -216,6 +223,7 @@ impl ChunkCache {
 
     fn load(&self, key: ChunkKey, size: u64, load: impl FnOnce() -> Result<Vec<u8>>) -> Result<Found> {
         let pending = Arc::new(Pending::default());
+        let size = charge(size);
         let keep = size <= self.budget;
         let victims = {
             let mut state = self.state.lock();
@@ -260,7 +268,7 @@ impl ChunkCache {
         while state.bytes.saturating_add(size) > self.budget {
             match state.slots.pop_lru() {
                 Some((key, Slot::Ready(chunk))) => {
-                    state.bytes = state.bytes.saturating_sub(chunk.bytes.len() as u64);
+                    state.bytes = state.bytes.saturating_sub(charge(chunk.bytes.len() as u64));
                     self.counters.evictions.fetch_add(1, Ordering::Relaxed);
                     victims.push((key, chunk));
                 }
@@ -290,7 +298,7 @@ impl ChunkCache {
         for key in keys {
             // A chunk being decoded keeps its reservation until its loader ends.
             if let Some(Slot::Ready(chunk)) = state.slots.pop(&key) {
-                state.bytes = state.bytes.saturating_sub(chunk.bytes.len() as u64);
+                state.bytes = state.bytes.saturating_sub(charge(chunk.bytes.len() as u64));
             }
         }
         drop(state);
@@ -335,12 +343,23 @@ mod tests {
 
     #[test]
     fn the_budget_holds_and_the_oldest_goes() {
-        let cache = ChunkCache::new(1000, 0);
+        let budget = 10 * charge(100);
+        let cache = ChunkCache::new(budget, 0);
         for i in 0..30 {
             cache.get(key(i), 100, || Ok(vec![i as u8; 100])).unwrap();
-            assert!(cache.bytes() <= 1000);
+            assert!(cache.bytes() <= budget);
         }
         assert!(!cache.contains(key(19)) && cache.contains(key(20)) && cache.contains(key(29)));
+    }
+
+    /// Regression: a cache of a gigabyte held hundreds of millions of one-byte chunks.
+    #[test]
+    fn tiny_chunks_count_for_what_they_take() {
+        let cache = ChunkCache::new(100_000, 0);
+        for i in 0..2000 {
+            cache.get(key(i), 1, || Ok(vec![1])).unwrap();
+        }
+        assert!(cache.state.lock().slots.len() < 500);
     }
 
     #[test]
@@ -368,11 +387,11 @@ mod tests {
 
     #[test]
     fn a_chunk_read_in_part_goes_to_the_spill_file() {
-        let cache = ChunkCache::new(1000, 1 << 20);
-        let Found::Chunk(c) = cache.get(key(1), 900, || Ok(vec![5; 900])).unwrap() else { panic!("spilled") };
+        let cache = ChunkCache::new(10_000, 1 << 20);
+        let Found::Chunk(c) = cache.get(key(1), 9000, || Ok(vec![5; 9000])).unwrap() else { panic!("spilled") };
         c.note_served(10);
-        cache.get(key(2), 900, || Ok(vec![6; 900])).unwrap();
-        let Found::Spilled(at) = cache.get(key(1), 900, || panic!("decoded again")).unwrap() else { panic!("in memory") };
+        cache.get(key(2), 9000, || Ok(vec![6; 9000])).unwrap();
+        let Found::Spilled(at) = cache.get(key(1), 9000, || panic!("decoded again")).unwrap() else { panic!("in memory") };
         let mut b = [0; 4];
         cache.spill().read(at, 100, &mut b).unwrap();
         assert_eq!(b, [5; 4]);
