@@ -107,6 +107,7 @@ impl Store {
     }
 
     /// Length of the backing file from address 0 on, bytes.
+    #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> Result<u64> {
         let status = self.driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
         Ok(status.len.saturating_sub(self.base))

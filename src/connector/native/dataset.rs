@@ -98,9 +98,8 @@ impl Dataset {
                 Some(segments) => Storage::External(External::new(segments, surroundings.raw_files(&object.file))),
                 None => Storage::Contiguous(*address),
             },
-            Layout::Chunked(c) => {
-                let c = c.clone();
-                Storage::Chunked(Box::new(chunked(&object, id, &layout, &c, &space, element_size, &pipeline, surroundings.maps())?))
+            Layout::Chunked(_) => {
+                Storage::Chunked(Box::new(chunked(&object, id, &layout, &space, element_size, &pipeline, surroundings.maps())?))
             }
             Layout::Virtual { heap, index } => {
                 let parts =
@@ -169,13 +168,13 @@ fn chunked(
     object: &Object,
     id: ObjectId,
     layout: &DataLayout,
-    c: &ChunkedLayout,
     space: &Dataspace,
     element_size: u64,
     pipeline: &Pipeline,
     maps: Arc<MapBudget>,
 ) -> Result<Chunked> {
     let at = object.header.address;
+    let Layout::Chunked(c) = &layout.class else { return Err(Error::corrupt("data layout message", at, "not chunked")) };
     if space.extent != Extent::Simple || space.dims.len() != c.chunk_dims.len() {
         return Err(Error::corrupt(
             "data layout message",
