@@ -4,6 +4,8 @@
 //! fixture lies around unused. Lists of exceptions only shrink: an entry that is no longer needed, or
 //! allows more than is used, fails the test too.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
