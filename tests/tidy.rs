@@ -347,7 +347,7 @@ fn functions_are_short() {
 
 /// The name of the function that this line of code begins.
 fn function_name(line: &str) -> Option<&str> {
-    let mut words = line.trim_start().split_whitespace();
+    let mut words = line.split_whitespace();
     let name = loop {
         match words.next()? {
             "fn" => break words.next()?,
