@@ -78,6 +78,19 @@ impl DatasetBytes {
         Ok(n)
     }
 
+    /// If the byte at `offset` was never written, where the unwritten bytes from there on end.
+    pub fn unwritten(&self, offset: u64) -> Result<Option<u64>> {
+        match &self.storage {
+            _ if offset >= self.size => Ok(None),
+            Storage::Contiguous(a) if !a.is_defined() => Ok(Some(self.size)),
+            Storage::Chunked(c) => {
+                let data = c.seek(&self.store, offset, Seek::Data)?.unwrap_or(self.size).min(self.size);
+                Ok((data > offset).then_some(data))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Bytes of storage really allocated in the container.
     pub fn allocated(&self) -> Result<u64> {
         match &self.storage {
