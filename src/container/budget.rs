@@ -18,7 +18,7 @@ pub struct Budget {
 impl Budget {
     /// The length of the file, for a walk over `structure` that begins at `address`.
     pub fn new(store: &Store, structure: &'static str, address: Address) -> Result<Self> {
-        Ok(Budget { left: store.len()?, structure, address })
+        Ok(Budget { left: store.file_len()?, structure, address })
     }
 
     /// Takes a block of `bytes`.

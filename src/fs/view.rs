@@ -248,7 +248,7 @@ impl Tree<'_> {
 
     fn list_attributes(&self, id: ObjectId, start: u64, f: &mut dyn FnMut(Child, u64) -> ControlFlow<()>) -> Result<()> {
         let group = self.connector.info(id).is_ok_and(|i| i.kind == ObjectKind::Group);
-        let done = start.checked_sub(ATTRIBUTES).unwrap_or(0);
+        let done = start.saturating_sub(ATTRIBUTES);
         for (i, a) in (1u64..).zip(self.connector.attributes(id)?).filter(|(i, _)| *i > done) {
             let mut shown = file_name(&a.name).into_owned();
             // A link of the same name comes first.

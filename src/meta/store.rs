@@ -107,7 +107,7 @@ impl Store {
     }
 
     /// Length of the backing file from address 0 on, bytes.
-    pub fn len(&self) -> Result<u64> {
+    pub fn file_len(&self) -> Result<u64> {
         let status = self.driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
         Ok(status.len.saturating_sub(self.base))
     }
@@ -136,7 +136,7 @@ impl Store {
         }
         // Small reads trust `pread` to say where the file ends; large ones ask first, so that a
         // hostile length allocates nothing.
-        let len = if len > 1 << 16 { len.min(self.len()?.saturating_sub(address.0)) } else { len };
+        let len = if len > 1 << 16 { len.min(self.file_len()?.saturating_sub(address.0)) } else { len };
         let mut buf = vec![0u8; usize::try_from(len).map_err(|_| Error::limit(structure, address, "block size"))?];
         let mut n = self.driver.read_at(&mut buf, offset).map_err(|e| Error::io("read", address, &e))?;
         if !self.overlay.is_empty() {

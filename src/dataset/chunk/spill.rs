@@ -106,7 +106,7 @@ impl Spill {
     /// afterwards: an entry that moved meanwhile may have been overwritten.
     pub fn read(&self, offset: u64, within: u64, buf: &mut [u8]) -> Result<()> {
         let file = self.state.lock().file.clone();
-        let file = file.ok_or_else(|| Error::Io { operation: "read the spill file", address: Address(offset), errno: libc::EIO })?;
+        let file = file.ok_or(Error::Io { operation: "read the spill file", address: Address(offset), errno: libc::EIO })?;
         file.read_exact_at(buf, offset.saturating_add(within)).map_err(|e| Error::io("read the spill file", Address(offset), &e))
     }
 
