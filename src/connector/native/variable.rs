@@ -238,5 +238,7 @@ impl Content for VariableContent {
         Ok(Some(if what == Seek::Data { offset } else { self.size()? }))
     }
 
-    fn read_ahead(&self, _offset: u64, _len: u64) {}
+    fn read_ahead(&self, _at: u64, from: u64) -> u64 {
+        from
+    }
 }
