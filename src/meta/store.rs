@@ -61,7 +61,14 @@ impl Store {
                 format!("size of offsets {}, of lengths {}", c.sizeof_addr, c.sizeof_size),
             ));
         }
-        Ok(Store { driver, superblock, base, overlay: BTreeMap::new(), overlay_longest: 0, cache: MetadataCache::new(METADATA_CACHE_BYTES) })
+        Ok(Store {
+            driver,
+            superblock,
+            base,
+            overlay: BTreeMap::new(),
+            overlay_longest: 0,
+            cache: MetadataCache::new(METADATA_CACHE_BYTES),
+        })
     }
 
     /// A store over `bytes` with 8-byte widths and no superblock: for tests of single structures.
