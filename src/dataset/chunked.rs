@@ -179,7 +179,7 @@ impl Chunked {
     /// What memory it may take depends on the cache and on how many stored bytes stand for it.
     fn oversized(&self, env: &Environment, store: &Store, key: ChunkKey, record: ChunkRecord) -> Result<Option<Source>> {
         let (bytes, budget) = (self.grid.chunk_bytes(), env.cache.budget());
-        let part = if record.size.saturating_mul(RATIO_MAX) >= bytes { 4 } else { 16 };
+        let part = if record.size.saturating_mul(RATIO_MAX) >= bytes { 2 } else { 16 };
         if bytes <= WHOLE_MIN.max(budget / part) {
             return Ok(None);
         }
@@ -288,9 +288,13 @@ impl Chunked {
                 self.copy_stored(t, buf, &read)?;
             }
             Source::Spilled(at) => {
-                self.copy_stored(t, buf, &|within, part| env.cache.spill().read(at, within, part))?;
+                let read = self.copy_stored(t, buf, &|within, part| env.cache.spill().read(at, within, part));
+                if let Err(e) = &read {
+                    tracing::warn!("{e}; the chunk is decoded again");
+                    env.cache.spill().remove(self.key(t.chunk));
+                }
                 // The ring may have overwritten the entry meanwhile: then read it again.
-                if env.cache.spill().find(self.key(t.chunk)) != Some(at) {
+                if read.is_err() || env.cache.spill().find(self.key(t.chunk)) != Some(at) {
                     let source = self.source(env, store, t)?;
                     return self.copy(env, store, fill, offset, t, source, buf);
                 }

@@ -44,6 +44,8 @@ impl Environment {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|i| format!("decode-{i}"))
+            // A chunk read ahead that panics is met again, and answered, by the reader that wants it.
+            .panic_handler(|_| tracing::error!("a decode thread panicked"))
             .build()
             .map_err(|_| Error::Io { operation: "start decode threads", address: crate::base::Address(0), errno: libc::EAGAIN })?;
         Ok(Self::with_pool(cache_bytes, spill_bytes, Arc::new(pool)))

@@ -4,6 +4,7 @@
 //! as many as the link lies deep. A target that cannot be reached is one name that no file has.
 
 use super::name::{file_name, file_name_escaped};
+use super::view::CONTROL;
 
 /// Longest target that the kernel takes, bytes.
 const TARGET_MAX: usize = 4095;
@@ -24,6 +25,12 @@ pub fn soft(path: &[u8], depth: usize, prefix: &[Vec<u8>]) -> Vec<u8> {
         }
         names.drain(..prefix.len());
         parts.resize(depth, b"..".to_vec());
+    }
+    // The root's own `.h5dir` is not the link of that name.
+    let from_root = path.first() == Some(&b'/') || depth == 0;
+    if from_root && names.first() == Some(&CONTROL) {
+        names.remove(0);
+        parts.push(file_name_escaped(CONTROL));
     }
     parts.extend(names.iter().map(|n| file_name(n).into_owned()));
     if parts.is_empty() {
@@ -55,6 +62,8 @@ mod tests {
         assert_eq!(soft(b"a/./b", 2, &[]), b"a/b");
         assert_eq!(soft(b"/", 1, &[]), b"..");
         assert_eq!(soft(b"/", 0, &[]), b".");
+        assert_eq!(soft(b"/.h5dir/x", 1, &[]), b"../%2Eh5dir/x", "the link of that name, not the control directory");
+        assert_eq!(soft(b".h5dir", 1, &[]), b".h5dir");
     }
 
     #[test]

@@ -47,6 +47,17 @@ impl<'e> AttributesJson<'e> {
         self.budget.output(out.len().saturating_sub(before) as u64)
     }
 
+    /// Adds an attribute that cannot be read at all.
+    pub fn add_unreadable(&mut self, name: &[u8], error: &Error) -> Result<()> {
+        let before = self.out.len();
+        self.out.extend_from_slice(if before > 1 { b",\n{\"name\":" } else { b"\n{\"name\":" });
+        write_string(name, &mut self.out);
+        self.out.extend_from_slice(b",\"error\":");
+        write_string(error.to_string().as_bytes(), &mut self.out);
+        self.out.push(b'}');
+        self.budget.output(self.out.len().saturating_sub(before) as u64)
+    }
+
     /// The text.
     pub fn finish(mut self) -> Vec<u8> {
         self.out.extend_from_slice(b"\n]\n");
