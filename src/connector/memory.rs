@@ -3,7 +3,7 @@
 //! It does directly what [`Connector`] says, with maps and vectors, so that a difference between it
 //! and the native connector is a fault of one of them.
 
-use super::{AttributeInfo, Chunks, Connector, Content, Form, Link, LinkTarget, ObjectId, ObjectInfo, ObjectKind, Result};
+use super::{AttributeNames, Chunks, Connector, Content, Form, Link, LinkTarget, ObjectId, ObjectInfo, ObjectKind, Result};
 use crate::base::{Address, Error, limits};
 use crate::dataset::environment::Environment;
 use crate::dataset::storage::Seek;
@@ -95,7 +95,9 @@ impl Content for MemoryContent {
         Ok(Some(if what == Seek::Data { offset } else { self.0.len() as u64 }))
     }
 
-    fn read_ahead(&self, _offset: u64, _len: u64) {}
+    fn read_ahead(&self, _at: u64, from: u64) -> u64 {
+        from
+    }
 }
 
 impl Connector for MemoryConnector {
@@ -157,9 +159,8 @@ impl Connector for MemoryConnector {
         Err(Error::corrupt("object", id.address, "it is not a datatype"))
     }
 
-    fn attributes(&self, id: ObjectId) -> Result<Vec<AttributeInfo>> {
-        let all = self.object(id)?.attributes.iter();
-        Ok(all.map(|(n, v)| AttributeInfo { name: n.clone(), raw_len: v.len() as u64 }).collect())
+    fn attributes(&self, id: ObjectId) -> Result<AttributeNames> {
+        Ok(self.object(id)?.attributes.keys().cloned().collect())
     }
 
     fn attribute_text(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {

@@ -4,7 +4,7 @@ use crate::base::{Address, Error, Result};
 use crate::meta::Store;
 
 /// Largest heap object read into memory, bytes.
-pub const OBJECT_MAX: u64 = 1 << 30;
+pub const OBJECT_MAX: u64 = 64 << 20;
 /// Bytes per read.
 const PIECE: u64 = 16 << 20;
 

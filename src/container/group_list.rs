@@ -84,7 +84,7 @@ impl GroupBTree {
     /// Errors: those of `f`; the first damage found, if nothing at all could be listed.
     pub fn list(&self, store: &Store, start: u64, f: &mut Visit<'_>) -> Result<()> {
         let node_min = GroupNode::header_size(store.ctx()).max(1) as u64;
-        let budget = (store.file_len()? / node_min).saturating_add(1);
+        let budget = (store.room()? / node_min).saturating_add(1);
         let mut walk = Walk {
             store,
             group: self,

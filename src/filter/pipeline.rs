@@ -2,6 +2,7 @@
 
 use super::registry::{self, FLETCHER32, SHUFFLE};
 use super::{FilterError, Params, fletcher32, shuffle};
+use crate::base::buffers;
 use crate::format::message::filter_pipeline::FilterPipeline;
 use std::borrow::Cow;
 
@@ -62,15 +63,21 @@ impl Pipeline {
 
     /// Undoes the filters on `stored`, the bytes of one chunk. Bit `i` of `filter_mask` says that filter `i`
     /// was not applied to this chunk. The result has exactly `chunk_bytes` bytes.
-    pub fn decode(&self, stored: Vec<u8>, filter_mask: u32, chunk_bytes: usize) -> Result<Vec<u8>, FilterError> {
+    pub fn decode(&self, mut stored: Vec<u8>, filter_mask: u32, chunk_bytes: usize) -> Result<Vec<u8>, FilterError> {
+        let result = self.stages(&mut stored, filter_mask, chunk_bytes);
+        buffers::give(stored);
+        result
+    }
+
+    /// Takes `data` through the filters; what is left in `data` is of no more use.
+    fn stages(&self, data: &mut Vec<u8>, filter_mask: u32, chunk_bytes: usize) -> Result<Vec<u8>, FilterError> {
         let limit = chunk_bytes.saturating_mul(2).saturating_add(SLACK);
         let applied = |i: usize| u32::try_from(i).ok().and_then(|i| filter_mask.checked_shr(i)).unwrap_or(0) & 1 == 0;
         // A checksum below a compressor makes that one's output longer.
         let mut checksums = self.filters.iter().enumerate().filter(|(i, f)| f.id == FLETCHER32 && applied(*i)).count();
-        let mut data = stored;
         for (_, filter) in self.filters.iter().enumerate().rev().filter(|(i, _)| applied(*i)) {
             if filter.id == FLETCHER32 {
-                let len = fletcher32::verify(&data)?;
+                let len = fletcher32::verify(data)?;
                 data.truncate(len);
                 checksums = checksums.saturating_sub(1);
                 continue;
@@ -82,12 +89,13 @@ impl Pipeline {
                 return Err(FilterError::Unknown { id: filter.id, name: filter.display_name().into_owned() });
             };
             let expected = chunk_bytes.saturating_add(checksums.saturating_mul(4));
-            data = decode(&data, &Params { cd_values: &filter.cd_values, expected, limit })?;
+            let decoded = decode(data, &Params { cd_values: &filter.cd_values, expected, limit })?;
+            buffers::give(std::mem::replace(data, decoded));
         }
         if data.len() != chunk_bytes {
             return Err(FilterError::corrupt("pipeline", format!("{} bytes decoded, the chunk has {chunk_bytes}", data.len())));
         }
-        Ok(data)
+        Ok(std::mem::take(data))
     }
 }
 

@@ -175,14 +175,14 @@ impl Tree<'_> {
     fn lookup_attribute(&self, id: ObjectId, name: &[u8]) -> Result<Option<Child>> {
         let all = self.connector.attributes(id)?;
         let found = match unescape(name) {
-            Some(n) => all.into_iter().find(|a| a.name == *n),
-            None => all.into_iter().find(|a| file_name(&a.name) == name),
+            Some(n) => all.binary_search_by(|a| a.as_slice().cmp(&n)).ok().and_then(|i| all.get(i)),
+            None => all.iter().find(|a| file_name(a) == name),
         };
-        Ok(found.map(|a| self.attribute(id, name.to_vec(), a.name)))
+        Ok(found.map(|a| self.attribute(id, name.to_vec(), a)))
     }
 
-    fn attribute(&self, id: ObjectId, shown: Vec<u8>, name: Vec<u8>) -> Child {
-        let link_name = (shown != name).then(|| name.clone().into_boxed_slice());
+    fn attribute(&self, id: ObjectId, shown: Vec<u8>, name: &[u8]) -> Child {
+        let link_name = (shown != name).then(|| name.into());
         Child { name: shown, kind: NodeKind::AttrFile(id, name.into()), link_name }
     }
 
@@ -249,13 +249,14 @@ impl Tree<'_> {
     fn list_attributes(&self, id: ObjectId, start: u64, f: &mut dyn FnMut(Child, u64) -> ControlFlow<()>) -> Result<()> {
         let group = self.connector.info(id).is_ok_and(|i| i.kind == ObjectKind::Group);
         let done = start.saturating_sub(ATTRIBUTES);
-        for (i, a) in (1u64..).zip(self.connector.attributes(id)?).filter(|(i, _)| *i > done) {
-            let mut shown = file_name(&a.name).into_owned();
+        let all = self.connector.attributes(id)?;
+        for (i, a) in (1u64..).zip(all.iter()).skip(usize::try_from(done).unwrap_or(usize::MAX)) {
+            let mut shown = file_name(a).into_owned();
             // A link of the same name comes first.
-            if group && self.connector.lookup(id, &a.name)?.is_some() {
-                shown = file_name_escaped(&a.name);
+            if group && self.connector.lookup(id, a)?.is_some() {
+                shown = file_name_escaped(a);
             }
-            if f(self.attribute(id, shown, a.name), ATTRIBUTES.saturating_add(i)).is_break() {
+            if f(self.attribute(id, shown, a), ATTRIBUTES.saturating_add(i)).is_break() {
                 break;
             }
         }

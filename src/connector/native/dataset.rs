@@ -31,6 +31,8 @@ const SIZE_MAX: u64 = i64::MAX as u64;
 pub struct Dataset {
     /// Its object.
     pub object: Object,
+    /// Which object that is.
+    pub id: ObjectId,
     /// Type of its elements.
     pub datatype: Datatype,
     /// Its extent; unlimited dimensions of a virtual dataset are as its sources say.
@@ -114,7 +116,7 @@ impl Dataset {
         let size = space.elements().and_then(|n| n.checked_mul(element_size)).filter(|n| *n <= SIZE_MAX);
         let size = size.ok_or_else(|| Error::limit("dataset", at, "larger than a file can be (2^63 bytes)"))?;
         let bytes = DatasetBytes { size, fill: pattern, storage, store: object.file.store.clone() };
-        Ok(Dataset { object, datatype, space, element_size, fill, layout, pipeline, bytes: Arc::new(bytes) })
+        Ok(Dataset { object, id, datatype, space, element_size, fill, layout, pipeline, bytes: Arc::new(bytes) })
     }
 
     /// Elements in all.

@@ -16,7 +16,7 @@ mod tests;
 pub use read::{MissingPolicy, Segment};
 
 use crate::base::budget::Budget;
-use crate::base::{Result, limits};
+use crate::base::{Address, Error, Result, limits};
 use crate::format::virtual_mapping::VirtualMappings;
 use crate::meta::Store;
 use index::BoxIndex;
@@ -85,6 +85,9 @@ impl VirtualDataset {
     pub fn new(mappings: &VirtualMappings, description: Description) -> Result<Self> {
         let Description { dims, max_dims, datatype, element_size, mut fill } = description;
         let size = usize::try_from(element_size).ok().filter(|&n| n > 0).ok_or_else(|| corrupt("elements of no size"))?;
+        if element_size > limits::ELEMENT_BYTES_MAX {
+            return Err(Error::limit(STRUCTURE, Address::UNDEF, format!("elements of {element_size} bytes")));
+        }
         if dims.len() > limits::RANK_MAX {
             return Err(corrupt("rank of the virtual dataset"));
         }
