@@ -11,6 +11,8 @@ fn groups_are_directories() {
     assert_eq!(mount.names("group"), ["hard", "own", "sub", "to_cycle"]);
     assert_eq!(mount.names("cycle/deep"), ["deeper", "up"]);
     assert_eq!(mount.xattr("group", "h5dir.kind"), "group");
+    let meta = mount.path("group").metadata().unwrap();
+    assert_eq!((meta.nlink(), meta.len()), (1, 0));
     assert_eq!(mount.read("group/sub/third"), b"hello links\n");
 }
 

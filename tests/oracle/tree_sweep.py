@@ -11,7 +11,7 @@ import unicodedata
 import h5py
 import netCDF4
 import numpy as np
-from h5py import h5p
+from h5py import h5d, h5p, h5s, h5t
 
 import harness
 
@@ -146,6 +146,65 @@ def variable(t, rng, options, place):
     print("variable-length data", flush=True)
 
 
+def slab(rng, n, count):
+    """A random start, step selection of `count` out of `n`."""
+    step = int(rng.integers(1, max(2, n // count + 1)))
+    start = int(rng.integers(0, n - (count - 1) * step))
+    return slice(start, start + (count - 1) * step + 1, step)
+
+
+def virtual(t, rng, options, place):
+    """Virtual datasets of random hyperslabs of three sources, one of them missing; printf names; growing sources."""
+    path = os.path.join(place, "virtual.h5")
+    shapes = {"a.h5": (12, 20), "b.h5": (30,), ".": (9, 5, 4)}
+    for name in ("a.h5", "b.h5"):
+        with h5py.File(os.path.join(place, name), "w") as f:
+            f.create_dataset("data", data=rng.integers(0, 2**31, shapes[name]).astype("<i4"), chunks=True, compression="gzip")
+            f.create_dataset("grown", data=rng.integers(0, 99, (7, 6)).astype("<i4"), maxshape=(None, 6), chunks=(3, 6))
+    for i in (0, 1, 2, 4):
+        with h5py.File(os.path.join(place, f"series{i}.h5"), "w") as f:
+            f["data"] = np.full((2, 6), i + 1, "<i4")
+    with h5py.File(path, "w", libver="v110") as f:
+        f.create_dataset("data", data=rng.integers(0, 2**31, shapes["."]).astype("<i4"))
+        for k in range(60):
+            shape = [(200,), (40, 50), (10, 12, 14)][k % 3]
+            layout = h5py.VirtualLayout(shape, "<i4")
+            for _ in range(int(rng.integers(1, 6))):
+                name = ["a.h5", "b.h5", ".", "missing.h5"][int(rng.integers(4))]
+                source = h5py.VirtualSource(name, "data", shapes.get(name, (12, 20)), "<i4")
+                counts = [int(rng.integers(1, min(n, 5) + 1)) for n in source.shape]
+                total = int(np.prod(counts))
+                # As many elements on both sides, in one row or as they are.
+                if len(shape) == len(counts) and all(c <= n for c, n in zip(counts, shape)):
+                    wanted = counts
+                elif total <= shape[-1]:
+                    wanted = [1] * (len(shape) - 1) + [total]
+                else:
+                    continue
+                layout[tuple(slab(rng, n, c) for n, c in zip(shape, wanted))] = source[tuple(slab(rng, n, c) for n, c in zip(source.shape, counts))]
+            f.create_virtual_dataset(f"v{k}", layout, fillvalue=int(rng.integers(0, 100)))
+        unlimited = h5s.UNLIMITED
+        for name, file, dataset, source in (("printf", b"series%b.h5", b"data", (2, 6)), ("grown", b"a.h5", b"grown", None)):
+            plist = h5p.create(h5p.DATASET_CREATE)
+            plist.set_fill_value(np.array(-1, "<i4"))
+            space = h5s.create_simple((1, 6), (unlimited, 6))
+            if source:
+                space.select_hyperslab((0, 0), (unlimited, 1), stride=(2, 1), block=(2, 6))
+                from_space = h5s.create_simple(source)
+            else:
+                space.select_hyperslab((0, 0), (1, 1), stride=(1, 1), block=(unlimited, 6))
+                from_space = h5s.create_simple((7, 6), (unlimited, 6))
+                from_space.select_hyperslab((0, 0), (1, 1), stride=(1, 1), block=(unlimited, 6))
+            plist.set_virtual(space, file, dataset, from_space)
+            h5d.create(f.id, name.encode(), h5t.STD_I32LE, h5s.create_simple((1, 6), (unlimited, 6)), plist)
+    with h5py.File(path, "r") as f, harness.mounted(options.bin, path, "--vds-missing=fill") as mount:
+        for name in f:
+            d = f[name]
+            t.equal(json.loads(harness.fact(f"{mount}/{name}", "shape")), list(d.shape), f"virtual {name}: shape")
+            t.equal(harness.read(f"{mount}/{name}"), d[...].astype("<i4").tobytes(), f"virtual {name}")
+    print("virtual datasets", flush=True)
+
+
 def npy(t, rng, options, place):
     """numpy opens what the npy view shows, mapped and not."""
     path = os.path.join(place, "npy.h5")
@@ -204,7 +263,7 @@ def main():
     t = harness.Tally()
     rng = np.random.default_rng(options.seed)
     with harness.folder(options.keep) as place:
-        for sweep in (links, variable, npy, netcdf):
+        for sweep in (links, variable, virtual, npy, netcdf):
             sweep(t, rng, options, place)
     t.finish()
 
