@@ -153,31 +153,37 @@ impl Chunked {
             return Err(Error::limit("chunk", record.address, format!("{bytes} bytes in one chunk")));
         }
         let size = usize::try_from(bytes).map_err(|_| Error::limit("chunk", record.address, "size"))?;
-        let stored = self.stored(store, record, if raw { Some(bytes) } else { None })?;
+        let len = self.stored_len(store, if raw { ChunkRecord { size: bytes, ..record } } else { record })?;
         if raw {
-            return Ok(stored);
+            let mut kept = buffers::take(len, len.saturating_add(len / 16)).unwrap_or_else(|| vec![0; len]);
+            kept.resize(len, 0);
+            store.read_raw(record.address, &mut kept)?;
+            return Ok(kept);
         }
-        self.pipeline.decode(stored, record.filter_mask, size).map_err(|e| match e {
-            crate::filter::FilterError::Unknown { .. } | crate::filter::FilterError::Unsupported { .. } => {
-                Error::unsupported("chunk", record.address, e.to_string())
-            }
-            _ => Error::corrupt("chunk", record.address, e.to_string()),
-        })
+        // Only for a moment: a larger buffer does as well, and keeps its length so as not to be cleared.
+        let most = len.saturating_mul(4).max(1 << 20);
+        let mut stored = buffers::take(len, most).unwrap_or_else(|| vec![0; len]);
+        stored.resize(stored.len().max(len), 0);
+        let read = stored.get_mut(..len).unwrap_or_default();
+        let result = store.read_raw(record.address, read).and_then(|()| {
+            self.pipeline.decode(read, record.filter_mask, size).map_err(|e| match e {
+                crate::filter::FilterError::Unknown { .. } | crate::filter::FilterError::Unsupported { .. } => {
+                    Error::unsupported("chunk", record.address, e.to_string())
+                }
+                _ => Error::corrupt("chunk", record.address, e.to_string()),
+            })
+        });
+        buffers::give(stored);
+        result
     }
 
-    /// The stored bytes of a chunk; `exactly` when they must be that many.
-    pub fn stored(&self, store: &Store, record: ChunkRecord, exactly: Option<u64>) -> Result<Vec<u8>> {
-        let len = exactly.unwrap_or(record.size);
+    /// Length of a filtered chunk's stored bytes, which lie inside the file.
+    fn stored_len(&self, store: &Store, record: ChunkRecord) -> Result<usize> {
+        let len = record.size;
         if len > limits::CHUNK_BYTES_MAX || record.address.0.checked_add(len).is_none_or(|end| store.len().is_ok_and(|l| end > l)) {
             return Err(Error::corrupt("chunk", record.address, format!("{len} stored bytes reach past the end of the file")));
         }
-        let len = usize::try_from(len).map_err(|_| Error::limit("chunk", record.address, "stored size"))?;
-        // A chunk kept as it is stored must not have a much larger buffer; others are given back soon.
-        let most = if exactly.is_some() { len.saturating_add(len / 16) } else { len.saturating_mul(4).max(1 << 20) };
-        let mut stored = buffers::take(len, most).unwrap_or_else(|| vec![0; len]);
-        stored.resize(len, 0);
-        store.read_raw(record.address, &mut stored)?;
-        Ok(stored)
+        usize::try_from(len).map_err(|_| Error::limit("chunk", record.address, "stored size"))
     }
 
     #[allow(clippy::too_many_arguments)]
