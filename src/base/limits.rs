@@ -4,6 +4,8 @@
 pub const METADATA_BLOCK_MAX: u64 = 64 << 20;
 /// Largest object header chunk, bytes.
 pub const OBJECT_HEADER_CHUNK_MAX: u64 = 16 << 20;
+/// All chunks of one object header, bytes.
+pub const OBJECT_HEADER_BYTES_MAX: u64 = 64 << 20;
 /// Continuation blocks followed for one object header.
 pub const OBJECT_HEADER_CHUNKS_MAX: usize = 4096;
 /// Messages in one object header.
@@ -29,4 +31,6 @@ pub const HEAP_NAME_MAX: usize = 64 << 10;
 /// Mappings of one virtual dataset.
 pub const VIRTUAL_MAPPINGS_MAX: u64 = 1 << 19;
 /// Source datasets probed to find the end of one mapping with `%b` in its names.
-pub const VIRTUAL_BLOCKS_MAX: u64 = 1 << 20;
+pub const VIRTUAL_BLOCKS_MAX: u64 = 1 << 16;
+/// One element where elements are handled one by one (virtual and variable-length data), bytes.
+pub const ELEMENT_BYTES_MAX: u64 = 16 << 20;

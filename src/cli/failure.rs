@@ -1,5 +1,6 @@
 //! Why a command failed: one sentence (what, where, what to do) and the exit code.
 
+use crate::base;
 use crate::config::UsageError;
 use crate::fs::OpenError;
 use crate::fuse::{MountError, UnmountError};
@@ -59,7 +60,13 @@ impl Failure {
                 ),
             ),
             OpenError::Engine { path, source } => {
-                Self::new(Exit::File, format!("cannot {verb} {}: {source}; the file is damaged or newer than this h5dir", path.display()))
+                let hint = match source {
+                    base::Error::Corrupt { .. } => "; the file is damaged",
+                    base::Error::Unsupported { .. } | base::Error::Limit { .. } => "; h5dir does not read such files",
+                    base::Error::Io { .. } => "; check the storage",
+                    base::Error::Missing { .. } => "",
+                };
+                Self::new(Exit::File, format!("cannot {verb} {}: {source}{hint}", path.display()))
             }
             OpenError::NoSuchGroup { path, group } => {
                 let group = String::from_utf8_lossy(group);

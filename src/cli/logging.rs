@@ -97,7 +97,7 @@ impl Write for SyslogLine {
     }
 }
 
-/// `{"time":…,"level":…,"target":…,"message":…,fields…}`
+/// `{"time":...,"level":...,"target":...,"message":...,fields...}`
 struct JsonLines;
 
 impl<S, N> FormatEvent<S, N> for JsonLines

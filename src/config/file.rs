@@ -36,9 +36,11 @@ fn parse(text: &str) -> Result<MountOptions, String> {
     // An empty file, or one of comments, is no document.
     match serde_yaml::from_str::<Option<File>>(text) {
         Ok(file) => Ok(file.unwrap_or_default().mount),
-        // The reader leaves out the very first position.
-        Err(e) if e.location().is_none() => Err(format!("{e} at line 1 column 1")),
-        Err(e) => Err(e.to_string()),
+        Err(e) => {
+            let text = e.to_string();
+            // The reader leaves out the very first position.
+            Err(if text.contains(" at line ") { text } else { format!("{text} at line 1 column 1") })
+        }
     }
 }
 

@@ -39,7 +39,7 @@ pub struct MountOptions {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
     pub allow_other: Option<Switch>,
 
-    /// Let root use the mount too
+    /// Let root use the mount too; the default modes are 0400 and 0500 then
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
     pub allow_root: Option<Switch>,
 

@@ -3,7 +3,7 @@
 use super::args::{CommonMountArgs, MountArgs, ViewArgs};
 use super::options::MountOptions;
 use super::target::Target;
-use super::value::{Level, LogFormat, Mode, Switch, VdsMissing};
+use super::value::{Level, LogFormat, Switch, VdsMissing};
 use super::{UsageError, file, fstab, memory};
 use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE};
 use crate::fs::{ExternalPolicy, MountSpec};
@@ -86,7 +86,9 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
     if options.umask.is_some() && modes_given {
         return Err(UsageError("--umask cannot be used together with --file-mode or --dir-mode".into()));
     }
-    let umask = options.umask.unwrap_or(Mode(0)).0;
+    // To the kernel "root too" is "everyone": the modes keep the others out of what it remembers.
+    let owner_only = on(options.allow_root) && !modes_given && options.uid.is_none();
+    let umask = options.umask.map_or(if owner_only { 0o077 } else { 0 }, |m| m.0);
     // The daemon changes its directory; a path that does not exist fails when it is opened.
     let file = std::path::absolute(&target.file).unwrap_or(target.file);
     Ok(MountSpec {
@@ -226,6 +228,8 @@ mod tests {
         let (spec, plan) = resolve(&["--umask=0077", "-vv", "--noexec"]).unwrap();
         assert_eq!((spec.file_mode, spec.dir_mode), (0o400, 0o500));
         assert_eq!((plan.log.level, plan.session.noexec), (Level::Debug, true));
+        let (spec, plan) = resolve(&["--allow-root"]).unwrap();
+        assert_eq!((spec.file_mode, spec.dir_mode, plan.session.access), (0o400, 0o500, Access::OwnerAndRoot));
         assert!(resolve(&["-d"]).unwrap().1.foreground);
         assert_eq!(resolve(&["--log-level=off"]).unwrap().1.log.level, Level::Off);
         for wrong in [&["--umask=022", "--file-mode=444"][..], &["--allow-other", "--allow-root"], &["--read-only=off"], &["-o", "rw"]] {

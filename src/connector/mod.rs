@@ -3,6 +3,7 @@
 //! A container holds objects (groups, datasets, named datatypes); groups hold links; objects hold
 //! attributes. [`native`] implements it for HDF5 files, [`memory`] for tests.
 
+pub mod memory;
 pub mod native;
 
 use crate::base::{Address, Error};
@@ -90,14 +91,8 @@ pub struct Facts {
     pub items: Vec<(&'static str, Vec<u8>)>,
 }
 
-/// An attribute as the file system shows it.
-#[derive(Debug, Clone)]
-pub struct AttributeInfo {
-    /// Name, any bytes.
-    pub name: Vec<u8>,
-    /// Length of the raw value, bytes.
-    pub raw_len: u64,
-}
+/// Names of an object's attributes, any bytes, ascending.
+pub type AttributeNames = Arc<[Vec<u8>]>;
 
 /// Bytes that can be read at offsets: a dataset in one of its forms.
 pub trait Content: Send + Sync {
@@ -152,8 +147,8 @@ pub trait Connector: Send + Sync {
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>>;
     /// Description of a named datatype.
     fn datatype_text(&self, id: ObjectId) -> Result<Vec<u8>>;
-    /// Attributes of an object, in name order.
-    fn attributes(&self, id: ObjectId) -> Result<Vec<AttributeInfo>>;
+    /// Names of an object's attributes.
+    fn attributes(&self, id: ObjectId) -> Result<AttributeNames>;
     /// Text value of an attribute; `None` = no such attribute.
     fn attribute_text(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>>;
     /// Raw bytes of an attribute's value (variable-length parts in exact form).

@@ -84,7 +84,7 @@ impl BTree2 {
             let bytes = store.read(address, Header::size(store.ctx()) as u64, header::NAME)?;
             let header = Header::decode(&bytes, address, store.ctx())?;
             let geometry = header.geometry(store.ctx(), address)?;
-            let most = store.len()? / u64::from(header.record_size).max(1);
+            let most = store.room()? / u64::from(header.record_size).max(1);
             if header.root.total > most {
                 return Err(Error::corrupt(header::NAME, address, format!("{} records, the file holds at most {most}", header.root.total)));
             }

@@ -16,9 +16,9 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// The length of the file, for a walk over `structure` that begins at `address`.
+    /// What the file can hold, for a walk over `structure` that begins at `address`.
     pub fn new(store: &Store, structure: &'static str, address: Address) -> Result<Self> {
-        Ok(Budget { left: store.len()?, structure, address })
+        Ok(Budget { left: store.room()?, structure, address })
     }
 
     /// Takes a block of `bytes`.

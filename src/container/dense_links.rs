@@ -94,7 +94,7 @@ impl DenseLinks {
         let mut found = None;
         let mut bad = None;
         let mut compare = |record: &[u8]| Ok(NameRecord::decode(record, at)?.hash.cmp(&hash));
-        tree.find_range(store, &mut compare, &mut |record| {
+        let damage = tree.find_range(store, &mut compare, &mut |record| {
             // A collision that cannot be read must not hide the link behind it.
             match NameRecord::decode(record, at).and_then(|r| self.link(store, &r.id)) {
                 Ok(link) if link.name == name => {
@@ -107,8 +107,14 @@ impl DenseLinks {
                     Ok(ControlFlow::Continue(()))
                 }
             }
-        })?;
-        match (found, bad) {
+        });
+        if found.is_none() && damage.is_err() {
+            // A node that may hold more of the hash cannot be read; the first record of it perhaps can.
+            let record = tree.find(store, &mut compare).ok().flatten();
+            let link = record.and_then(|r| NameRecord::decode(&r, at).ok()).and_then(|r| self.link(store, &r.id).ok());
+            found = link.filter(|l| l.name == name);
+        }
+        match (found, bad.or(damage.err())) {
             (None, Some(e)) => Err(e),
             (found, _) => Ok(found),
         }

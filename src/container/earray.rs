@@ -1,7 +1,7 @@
 //! Access to an extensible array by element index. Elements are opaque bytes.
 
 use super::budget::Budget;
-use super::farray::{cached_page, visit};
+use super::farray::{Visit, cached_page, visit};
 use crate::base::{Address, Error, Result};
 use crate::format::earray::{
     DataBlock, Geometry, Header, IndexBlock, Place, SuperBlock, SuperBlockInfo, data_block, header, index_block, super_block,
@@ -19,8 +19,6 @@ pub struct ExtensibleArray {
     header: Header,
     geometry: Geometry,
 }
-
-type Visit<'a> = dyn FnMut(u64, &[u8]) -> Result<ControlFlow<()>> + 'a;
 
 /// One data block: where, its super block's measures, and which of its pages were written.
 struct Slot<'a> {

@@ -9,6 +9,9 @@ use std::mem::size_of;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+/// Called with each element: index, encoded element. `Break` ends the walk.
+pub type Visit<'a> = dyn FnMut(u64, &[u8]) -> Result<ControlFlow<()>> + 'a;
+
 /// An open fixed array.
 #[derive(Debug)]
 pub struct FixedArray {
@@ -51,7 +54,7 @@ impl FixedArray {
     }
 
     /// Visits every element for which space was written, in order, as (index, encoded element).
-    pub fn iterate(&self, store: &Store, f: &mut dyn FnMut(u64, &[u8]) -> Result<ControlFlow<()>>) -> Result<()> {
+    pub fn iterate(&self, store: &Store, f: &mut Visit<'_>) -> Result<()> {
         if !self.header.data_block.is_defined() {
             return Ok(());
         }
@@ -107,7 +110,7 @@ pub(super) fn cached_page(store: &Store, address: Address, structure: &'static s
 }
 
 /// Visits `elements`, the first of which has index `first`.
-pub(super) fn visit(elements: &Elements, first: u64, f: &mut dyn FnMut(u64, &[u8]) -> Result<ControlFlow<()>>) -> Result<ControlFlow<()>> {
+pub(super) fn visit(elements: &Elements, first: u64, f: &mut Visit<'_>) -> Result<ControlFlow<()>> {
     for (i, index) in (0..elements.len()).zip(first..) {
         if let Some(e) = elements.get(i)
             && f(index, e)?.is_break()

@@ -88,7 +88,7 @@ impl FractalHeap {
     }
 
     /// The object named by `id` (at least the heap's ID length, or as much of it as the object's kind needs).
-    /// Errors: corrupt (no such object), unsupported (filters without decoder), limit (over 1 GiB).
+    /// Errors: corrupt (no such object), unsupported (filters without decoder), limit (over 64 MiB).
     pub fn object(&self, store: &Store, id: &[u8]) -> Result<Vec<u8>> {
         match self.core.ids.decode(id)? {
             HeapId::Managed { offset, length } => self.managed(store, offset, length),

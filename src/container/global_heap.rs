@@ -52,7 +52,7 @@ impl AsRef<[u8]> for GlobalObject {
 }
 
 /// The object `index` of the collection at `collection`.
-/// Errors: corrupt (no such object, damaged collection), limit (over 1 GiB), I/O.
+/// Errors: corrupt (no such object, damaged collection), limit (over 64 MiB), I/O.
 pub fn object(store: &Store, collection: Address, index: u32) -> Result<GlobalObject> {
     let (c, at) = find(store, collection, index)?;
     if c.bytes.is_empty() {

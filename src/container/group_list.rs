@@ -70,6 +70,8 @@ struct Walk<'a, 'f> {
     leaf: u64,
     /// Nodes that may still be visited: a file has no more than fit in it.
     budget: u64,
+    /// Level 0 nodes that the file has room for.
+    leaves_max: u64,
     hasher: RandomState,
     delivered: bool,
     first_error: Option<Error>,
@@ -82,13 +84,14 @@ impl GroupBTree {
     /// Errors: those of `f`; the first damage found, if nothing at all could be listed.
     pub fn list(&self, store: &Store, start: u64, f: &mut Visit<'_>) -> Result<()> {
         let node_min = GroupNode::header_size(store.ctx()).max(1) as u64;
-        let budget = (store.len()? / node_min).saturating_add(1);
+        let budget = (store.room()? / node_min).saturating_add(1);
         let mut walk = Walk {
             store,
             group: self,
             start: Position::unpack(start),
             leaf: 0,
             budget,
+            leaves_max: budget.min(LEAVES_MAX),
             hasher: RandomState::new(),
             delivered: false,
             first_error: None,
@@ -179,8 +182,8 @@ impl Walk<'_, '_> {
     fn leaf(&mut self, address: Address, node: &GroupNode, range: &Range) -> Result<ControlFlow<()>> {
         let leaf = self.leaf;
         self.leaf = leaf.saturating_add(1);
-        if leaf >= LEAVES_MAX {
-            self.skip(Error::limit(group_node::NAME, address, format!("more than {LEAVES_MAX} nodes of level 0")));
+        if leaf >= self.leaves_max {
+            self.skip(Error::corrupt(group_node::NAME, address, format!("more than {} nodes of level 0", self.leaves_max)));
             return Ok(ControlFlow::Break(()));
         }
         let mut lows = Lows::default();

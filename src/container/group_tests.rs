@@ -111,7 +111,7 @@ fn symbol_tables_agree_with_libhdf5() {
 
 #[test]
 fn compact_and_dense_groups_agree_with_libhdf5() {
-    for ((bytes, json), n) in [(fixture!("compact"), 18), (fixture!("dense"), 38)] {
+    for ((bytes, json), n) in [(fixture!("compact"), 24), (fixture!("dense"), 42), (fixture!("dense_deep"), 159)] {
         assert_eq!(check(bytes, json), n);
     }
 }
@@ -192,6 +192,11 @@ fn dense_attributes_agree_with_libhdf5() {
 fn shared_dense_attributes_give_their_heap_id() {
     let (bytes, json) = fixture!("shared");
     assert_eq!(check_attributes(bytes, json), 21);
+    let store = open(bytes).unwrap();
+    let header = header(&store, "a1").unwrap();
+    let info = AttributeInfo::decode(&header.find(kind::ATTRIBUTE_INFO).unwrap().body, store.ctx(), Address(0)).unwrap();
+    let found = dense_attributes::find(&store, info.fractal_heap, info.name_index, b"attr0").unwrap();
+    assert!(found.len() == 1 && found[0].shared_heap_id.is_some() && found[0].flags & 2 != 0 && found[0].body.is_empty());
 }
 
 /// Lists and looks up in whatever is left; the work must be bounded and nothing may panic.
@@ -233,5 +238,121 @@ fn damage_never_panics_nor_hangs() {
         for n in (0..bytes.len()).step_by(step * 7) {
             survive(&bytes[..n], groups);
         }
+    }
+}
+
+/// `bytes` with `new` at `at`.
+fn patched(bytes: &[u8], at: usize, new: &[u8]) -> Vec<u8> {
+    let mut b = bytes.to_vec();
+    b[at..at + new.len()].copy_from_slice(new);
+    b
+}
+
+/// Offsets of `signature` in `bytes`.
+fn signatures(bytes: &[u8], signature: &[u8]) -> Vec<usize> {
+    (0..bytes.len()).filter(|&i| bytes[i..].starts_with(signature)).collect()
+}
+
+/// Lists group `name`; every link listed must be found.
+fn readable(bytes: &[u8], name: &str) -> Result<Vec<Link>> {
+    let store = open(bytes).unwrap();
+    let storage = storage(&store, &header(&store, name).unwrap()).unwrap().unwrap();
+    let links = all(&store, &storage, 7)?;
+    assert_eq!(links, all(&store, &storage, usize::MAX)?);
+    for link in &links {
+        assert_eq!(lookup(&store, &storage, &link.name).unwrap().as_ref(), Some(link));
+    }
+    Ok(links)
+}
+
+#[test]
+fn one_bad_node_hides_only_its_own_links() {
+    let whole = fixture!("old_deep").0;
+    let mut lost = 0;
+    for at in signatures(whole, b"SNOD") {
+        // The root group leads to /g: without its node there is nothing to test.
+        if at != 0x260 {
+            lost += 60 - readable(&patched(whole, at, b"!"), "g").unwrap().len();
+        }
+    }
+    assert_eq!(lost, 60);
+    // A node of the B-tree takes its subtree with it; the rest is there.
+    for at in signatures(whole, b"TREE").into_iter().filter(|&at| at > 392) {
+        let n = readable(&patched(whole, at, b"!"), "g").unwrap().len();
+        assert!((1..=60).contains(&n), "{n} links without the node at {at}");
+    }
+    // Without the root of the tree nothing is readable.
+    assert!(readable(&patched(whole, 392, b"!"), "g").is_err());
+}
+
+#[test]
+fn one_bad_dense_node_hides_only_its_own_links() {
+    let whole = fixture!("dense_deep").0;
+    let lost = |signature: &[u8]| -> Vec<usize> {
+        let at = signatures(whole, signature);
+        at.into_iter().map(|at| 159 - readable(&patched(whole, at + 20, b"\xee\xee\xee"), "g150_0").map_or(0, |l| l.len())).collect()
+    };
+    // Four leaves hold all records but the three of the root.
+    assert_eq!(lost(b"BTLF").iter().sum::<usize>(), 156);
+    assert_eq!(lost(b"FHDB").iter().sum::<usize>(), 159);
+    assert_eq!((lost(b"BTIN"), lost(b"FHIB")), (vec![159], vec![159]));
+}
+
+#[test]
+fn a_bad_name_index_is_replaced_by_creation_order() {
+    let whole = fixture!("dense").0;
+    let trees = signatures(whole, b"BTHD");
+    let store = open(whole).unwrap();
+    let info = header(&store, "g12_3").unwrap().find(kind::LINK_INFO).unwrap().body.clone();
+    let info = LinkInfo::decode(&info, store.ctx(), Address(0)).unwrap();
+    let at = usize::try_from(info.name_index.0).unwrap();
+    assert!(trees.contains(&at));
+    let links = readable(&patched(whole, at, b"!"), "g12_3").unwrap();
+    assert!(links.iter().map(|l| l.creation_order.unwrap()).eq(0..21));
+}
+
+/// A file where `levels` nodes lead to one symbol table node, each by `fan` equal children.
+fn shared_nodes(levels: u8, fan: usize, key: impl Fn(usize) -> u64) -> (Store, GroupStorage) {
+    use crate::format::symbol_table::{Entry, SymbolTableNode};
+    use crate::format::{Context, Writer, group_node::GroupNode};
+    let ctx = &Context::DEFAULT;
+    let mut w = Writer::new();
+    w.bytes(b"HEAP").zeros(4).length(64, ctx).length(1, ctx).addr(Address(32), ctx);
+    w.bytes(b"\0a\0b\0c\0d\0e\0f\0g\0h\0").zeros(64 - 17);
+    let entry = |i: u64| Entry { name_offset: 1 + 2 * i, header: Address(i), cache_type: 0, reserved: 0, scratch: [0; 16] };
+    let mut child = w.position();
+    w.bytes(&SymbolTableNode { entries: (0..8).map(entry).collect() }.encode(ctx, 8).unwrap());
+    for level in 0..levels {
+        let at = w.position();
+        let children = vec![Address(child as u64); fan];
+        let node = GroupNode { level, left: Address::UNDEF, right: Address::UNDEF, keys: (0..=fan).map(&key).collect(), children };
+        w.bytes(&node.encode(ctx, fan).unwrap());
+        child = at;
+    }
+    let storage = GroupStorage::SymbolTable { btree: Address(child as u64), heap: Address(0) };
+    (Store::over_bytes(w.into_bytes()), storage)
+}
+
+#[test]
+fn shared_nodes_do_not_repeat_names() {
+    type Key = fn(usize) -> u64;
+    // In order, all equal, in reverse.
+    let keys: [Key; 3] = [|i| [0, 3, 7, 9, 15][i.min(4)], |_| 7, |i| [15, 9, 7, 3, 1][i.min(4)]];
+    for (levels, fan) in [(1, 3), (4, 3), (40, 8), (64, 30)] {
+        for key in keys {
+            let (store, storage) = shared_nodes(levels, fan, key);
+            let links = all(&store, &storage, 3).unwrap();
+            let names: Vec<_> = links.iter().map(|l| l.name[0]).collect();
+            assert!(names.windows(2).all(|w| w[0] < w[1]), "{levels} levels of {fan}");
+            assert!(names == b"abcdefgh" || levels > 4);
+            assert!(links.iter().all(|l| lookup(&store, &storage, &l.name).unwrap().as_ref() == Some(l)));
+        }
+    }
+    // Deeper than any tree; and keys out of the heap, which bound nothing: the size of the file does.
+    let (store, storage) = shared_nodes(200, 2, |_| 0);
+    assert!(all(&store, &storage, 3).is_err());
+    for (levels, fan) in [(4, 3), (40, 2), (64, 8)] {
+        let (store, storage) = shared_nodes(levels, fan, |i| 1000 + i as u64);
+        assert!((8..40_000).contains(&all(&store, &storage, 500).unwrap().len()));
     }
 }

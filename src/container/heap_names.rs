@@ -5,11 +5,10 @@
 //! are read, and each of them is cached.
 
 use crate::base::{Address, Error, Result, limits};
-use crate::format::Reader;
+use crate::format::local_heap::{Header, NAME};
 use crate::meta::Store;
 use std::cmp::Ordering;
 
-const NAME: &str = "local heap";
 /// Bytes read and cached at once.
 const PAGE: u64 = 4096;
 
@@ -27,17 +26,10 @@ pub struct HeapNames {
 impl HeapNames {
     /// Reads the header of the local heap at `heap`.
     pub fn open(store: &Store, heap: Address) -> Result<Self> {
-        let ctx = store.ctx();
-        let len = 8u64.saturating_add(u64::from(ctx.sizeof_size).saturating_mul(2)).saturating_add(u64::from(ctx.sizeof_addr));
         let found = store.cached(heap, || {
-            let bytes = store.read(heap, len, NAME)?;
-            let mut r = Reader::new(&bytes, NAME, heap);
-            r.signature(b"HEAP")?;
-            r.version(0..=0)?;
-            r.skip(3)?;
-            let size = r.length(ctx)?;
-            r.length(ctx)?;
-            Ok((HeapNames { heap, data: r.addr(ctx)?, size }, 64))
+            let bytes = store.read(heap, Header::size(store.ctx()) as u64, NAME)?;
+            let header = Header::decode(&bytes, heap, store.ctx())?;
+            Ok((HeapNames { heap, data: header.segment, size: header.segment_size }, size_of::<HeapNames>()))
         })?;
         Ok(*found)
     }

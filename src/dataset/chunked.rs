@@ -1,8 +1,9 @@
 //! Chunked layout: requests to chunks, chunks through cache, filters and index.
 
 use super::chunk::cache::{Chunk, ChunkKey, Found};
-use super::chunk::map::AllocationMap;
+use super::chunk::map::{AllocationMap, MapBudget};
 use super::chunk::pieces::{ByteGrid, Touched};
+use super::chunk::spool::{Spooled, StreamPlan};
 use super::environment::Environment;
 use super::fill::FillPattern;
 use super::index::{ChunkIndex, ChunkRecord};
@@ -15,7 +16,7 @@ use rayon::prelude::*;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Bytes of one request handled at a time: bounds the pieces held.
 const SLICE_BYTES: usize = 1 << 20;
@@ -28,11 +29,26 @@ const COVERING_FACTOR: u64 = 2;
 const SHORT: usize = 64 << 10;
 /// How far ahead of a sequential reader chunks are decoded at least, bytes.
 const AHEAD: u64 = 4 << 20;
+/// Chunks looked at for one such request.
+const AHEAD_CHUNKS: u64 = 1024;
 
 thread_local! {
     /// A short stretch of a stored chunk on its way to the reader, at most [`SHORT`] bytes.
     static COVERING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
+
+/// Rows of chunks that one slice of a request may cross: bounds the pieces of tiny chunks.
+const SLICE_ROWS: u64 = 8192;
+/// Chunks up to this many bytes are decoded in memory whatever the cache.
+const WHOLE_MIN: u64 = 64 << 20;
+/// Chunks up to this many bytes are inflated to a temporary file whatever the cache.
+const STREAMED_MIN: u64 = 1 << 30;
+/// Largest ratio of a chunk's bytes to its stored bytes at which it may take a good part of the cache.
+const RATIO_MAX: u64 = 64;
+/// Stored bytes that a chunk may have beyond twice its own.
+const STORED_SLACK: u64 = 1 << 20;
+/// Chunks of fewer bytes are decoded without asking for leave.
+const GATED_MIN: u64 = 4 << 20;
 
 /// A chunked dataset's storage.
 pub struct Chunked {
@@ -48,6 +64,8 @@ pub struct Chunked {
     pub raw_edges: bool,
     /// Allocated chunks, found when first asked for: `None` inside = too many to keep.
     pub map: OnceLock<Result<AllocationMap>>,
+    /// Memory for the map.
+    pub maps: Arc<MapBudget>,
     /// Held while the map is made, so that it is made once.
     pub map_lock: Mutex<()>,
 }
@@ -57,6 +75,7 @@ enum Source {
     Fill,
     Memory(Arc<Chunk>),
     Spilled(u64),
+    Spooled(Arc<Spooled>),
     Direct(ChunkRecord),
 }
 
@@ -64,11 +83,17 @@ impl Chunked {
     /// Fills `buf` from byte `offset`; the range lies inside the dataset.
     pub fn read(&self, env: &Environment, store: &Store, fill: &FillPattern, offset: u64, buf: &mut [u8]) -> Result<()> {
         let mut at = offset;
-        for slice in buf.chunks_mut(SLICE_BYTES) {
+        for slice in buf.chunks_mut(self.slice_bytes(SLICE_BYTES)) {
             self.read_slice(env, store, fill, at, slice)?;
             at = at.saturating_add(slice.len() as u64);
         }
         Ok(())
+    }
+
+    /// Bytes of a request handled at a time, at most `most`.
+    fn slice_bytes(&self, most: usize) -> usize {
+        let rows = self.grid.row_bytes().saturating_mul(SLICE_ROWS);
+        usize::try_from(rows).unwrap_or(usize::MAX).clamp(1, most)
     }
 
     fn read_slice(&self, env: &Environment, store: &Store, fill: &FillPattern, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -126,6 +151,9 @@ impl Chunked {
             if raw && (t.stretches() <= DIRECT_STRETCHES || self.is_dense(t) || self.grid.chunk_bytes() > env.cache.budget() / 4) {
                 return Ok(Source::Direct(found));
             }
+            if !raw && let Some(source) = self.oversized(env, store, key, found)? {
+                return Ok(source);
+            }
             record = Some((found, raw));
         }
         let found = env.cache.get(key, self.grid.chunk_bytes(), || {
@@ -138,12 +166,44 @@ impl Chunked {
                     (self.index.lookup(store, &scaled)?.ok_or_else(lost)?, self.is_raw(&scaled))
                 }
             };
+            let bytes = self.grid.chunk_bytes();
+            let weight = bytes.saturating_mul(2).saturating_add(found.size);
+            let _permit = (bytes >= GATED_MIN).then(|| env.decoding.enter(weight));
             self.decode(store, found, raw)
         })?;
         Ok(match found {
             Found::Chunk(c) => Source::Memory(c),
             Found::Spilled(at) => Source::Spilled(at),
         })
+    }
+
+    /// The source of a chunk that is too large to be decoded in memory; `None` when it is not.
+    /// What memory it may take depends on the cache and on how many stored bytes stand for it.
+    fn oversized(&self, env: &Environment, store: &Store, key: ChunkKey, record: ChunkRecord) -> Result<Option<Source>> {
+        let (bytes, budget) = (self.grid.chunk_bytes(), env.cache.budget());
+        let part = if record.size.saturating_mul(RATIO_MAX) >= bytes { 4 } else { 16 };
+        if bytes <= WHOLE_MIN.max(budget / part) {
+            return Ok(None);
+        }
+        let skipped = |i: usize| u32::try_from(i).ok().and_then(|i| record.filter_mask.checked_shr(i)).unwrap_or(0) & 1 != 0;
+        if record.size == bytes && (0..self.pipeline.filters.len()).all(skipped) {
+            return Ok(Some(Source::Direct(record)));
+        }
+        let refuse = |need: u64| {
+            let detail = format!("chunks of {bytes} bytes: too large for the caches, a --cache-size of {need} would do");
+            Err(Error::limit("chunk", record.address, detail))
+        };
+        let Some(plan) = StreamPlan::of(&self.pipeline, record.filter_mask, bytes) else { return refuse(bytes.saturating_mul(part)) };
+        if bytes > STREAMED_MIN.max(budget) || bytes > env.spools.capacity() {
+            return refuse(bytes);
+        }
+        self.check_stored(store, record, record.size)?;
+        let mut read = |from: u64, buf: &mut [u8]| store.read_raw(record.address.checked_add(from).unwrap_or(Address::UNDEF), buf);
+        let make = || {
+            env.cache.counters.decodes.fetch_add(1, Ordering::Relaxed);
+            Spooled::make(plan, bytes, record.size, &mut read, record.address)
+        };
+        env.spools.get(key, bytes, make).map(|s| Some(Source::Spooled(s)))
     }
 
     /// Reads and decodes one chunk.
@@ -177,13 +237,22 @@ impl Chunked {
         result
     }
 
-    /// Length of a filtered chunk's stored bytes, which lie inside the file.
+    /// Length of a chunk's stored bytes, which lie inside the file.
     fn stored_len(&self, store: &Store, record: ChunkRecord) -> Result<usize> {
-        let len = record.size;
-        if len > limits::CHUNK_BYTES_MAX || record.address.0.checked_add(len).is_none_or(|end| store.len().is_ok_and(|l| end > l)) {
+        self.check_stored(store, record, record.size)?;
+        usize::try_from(record.size).map_err(|_| Error::limit("chunk", record.address, "stored size"))
+    }
+
+    /// `len` stored bytes lie in the file and are not many more than the chunk's: no filter of use makes it longer.
+    fn check_stored(&self, store: &Store, record: ChunkRecord, len: u64) -> Result<()> {
+        if record.address.0.checked_add(len).is_none_or(|end| store.file_len().is_ok_and(|l| end > l)) {
             return Err(Error::corrupt("chunk", record.address, format!("{len} stored bytes reach past the end of the file")));
         }
-        usize::try_from(len).map_err(|_| Error::limit("chunk", record.address, "stored size"))
+        let most = self.grid.chunk_bytes().saturating_mul(2).saturating_add(STORED_SLACK);
+        if len > limits::CHUNK_BYTES_MAX || len > most {
+            return Err(Error::limit("chunk", record.address, format!("{len} stored bytes for {} of a chunk", self.grid.chunk_bytes())));
+        }
+        Ok(())
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -211,6 +280,15 @@ impl Chunked {
                 let short = || Error::corrupt("chunk", Address::UNDEF, "shorter than its dimensions say");
                 self.grid.scatter(t, chunk.bytes(), 0, buf).ok_or_else(short)?;
                 env.cache.note_served(self.key(t.chunk), &chunk, t.bytes());
+            }
+            Source::Spooled(chunk) => {
+                for p in &t.pieces {
+                    for (at, to) in self.grid.rows(p) {
+                        if let Some(part) = buf.get_mut(to..to.saturating_add(p.len)) {
+                            chunk.read(at, part)?;
+                        }
+                    }
+                }
             }
             Source::Direct(record) => {
                 let read = |at: u64, part: &mut [u8]| store.read_raw(record.address.checked_add(at).unwrap_or(Address::UNDEF), part);
@@ -267,7 +345,7 @@ impl Chunked {
     pub fn map(&self, store: &Store) -> Result<&AllocationMap> {
         if self.map.get().is_none() {
             let _once = self.map_lock.lock();
-            self.map.get_or_init(|| AllocationMap::build(&*self.index, store, &self.grid));
+            self.map.get_or_init(|| AllocationMap::build(&*self.index, store, &self.grid, &self.maps));
         }
         match self.map.get() {
             Some(Ok(m)) => Ok(m),
@@ -299,13 +377,17 @@ impl Chunked {
 pub fn read_ahead(dataset: &Arc<DatasetBytes>, env: &Arc<Environment>, at: u64, from: u64) -> u64 {
     let Storage::Chunked(c) = &dataset.storage else { return from };
     let (bytes, budget) = (c.grid.chunk_bytes(), env.cache.budget());
-    if c.pipeline.is_empty() || bytes > budget / 8 {
+    if c.pipeline.is_empty() || bytes > (budget / 8).min(WHOLE_MIN) {
         return from;
     }
     let slab = c.grid.slab_bytes();
     let window = if slab <= budget / 4 { slab.max(AHEAD) } else { AHEAD };
     let end = at.saturating_add(window).min(dataset.size);
-    for chunk in c.grid.first_chunk_from(from)..c.grid.first_chunk_from(end) {
+    let first = c.grid.first_chunk_from(from);
+    for chunk in first..c.grid.first_chunk_from(end) {
+        if chunk.saturating_sub(first) > AHEAD_CHUNKS {
+            return c.grid.first_byte_in(chunk, 0).unwrap_or(from);
+        }
         if env.cache.contains(c.key(chunk)) {
             continue;
         }
@@ -337,6 +419,3 @@ impl Drop for AheadCharge {
         self.env.ahead_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
-
-/// Counts datasets so that each has a number of its own in the cache.
-pub static NUMBERS: AtomicU64 = AtomicU64::new(1);

@@ -1,11 +1,18 @@
 //! What all datasets of a mount share: chunk cache, decode threads, and access to other files.
 
 use super::chunk::cache::ChunkCache;
+use super::chunk::gate::Gate;
+use super::chunk::map::MapBudget;
+use super::chunk::spool::Spools;
 use crate::base::{Error, Result, buffers};
 use crate::file::FileDriver;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Least memory of the decodes that run at the same time, bytes.
+const DECODING_MIN: u64 = 128 << 20;
+/// Memory of all allocation maps, bytes.
+const MAPS_BYTES: u64 = 48 << 20;
 /// Least and most bytes of spare buffers kept beside the cache.
 const SPARE_BYTES: (usize, usize) = (4 << 20, 64 << 20);
 
@@ -13,8 +20,14 @@ const SPARE_BYTES: (usize, usize) = (4 << 20, 64 << 20);
 pub struct Environment {
     /// Decoded chunks.
     pub cache: ChunkCache,
+    /// Decoded chunks that are too large for memory.
+    pub spools: Spools,
+    /// Memory of the decodes that run.
+    pub decoding: Gate,
+    /// Memory of all allocation maps.
+    pub maps: Arc<MapBudget>,
     /// Threads that decode chunks of one request in parallel and read ahead.
-    pub pool: rayon::ThreadPool,
+    pub pool: Arc<rayon::ThreadPool>,
     /// Read-ahead tasks queued or running, bytes of decoded chunks.
     pub ahead_bytes: AtomicU64,
     next_number: AtomicU64,
@@ -33,12 +46,20 @@ impl Environment {
             .thread_name(|i| format!("decode-{i}"))
             .build()
             .map_err(|_| Error::Io { operation: "start decode threads", address: crate::base::Address(0), errno: libc::EAGAIN })?;
-        Ok(Environment {
+        Ok(Self::with_pool(cache_bytes, spill_bytes, Arc::new(pool)))
+    }
+
+    /// As `new`, with decoders that another environment may use as well.
+    pub fn with_pool(cache_bytes: u64, spill_bytes: u64, pool: Arc<rayon::ThreadPool>) -> Environment {
+        Environment {
             cache: ChunkCache::new(cache_bytes, spill_bytes),
+            spools: Spools::new(spill_bytes),
+            decoding: Gate::new((cache_bytes / 8).max(DECODING_MIN)),
+            maps: Arc::new(MapBudget::new(MAPS_BYTES)),
             pool,
             ahead_bytes: AtomicU64::new(0),
             next_number: AtomicU64::new(1),
-        })
+        }
     }
 
     /// A number no other dataset of this process has.

@@ -3,7 +3,9 @@
 use super::environment::RawFiles;
 use crate::base::{Address, Error, Result};
 use crate::file::FileDriver;
+use lru::LruCache;
 use parking_lot::Mutex;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 /// One segment, in order.
@@ -17,23 +19,27 @@ pub struct Segment {
     pub size: Option<u64>,
 }
 
-/// Segments with their files, opened when first read.
+/// Files of one dataset kept open: a list of thousands must not use up the process's descriptors.
+const FILES_KEPT: NonZeroUsize = NonZeroUsize::new(8).unwrap();
+
+/// Segments with their files, opened when read.
 pub struct External {
-    segments: Vec<(Segment, Mutex<Option<Arc<dyn FileDriver>>>)>,
+    segments: Vec<Segment>,
+    opened: Mutex<LruCache<Vec<u8>, Arc<dyn FileDriver>>>,
     files: Arc<dyn RawFiles>,
 }
 
 impl External {
     /// Of `segments`, opened through `files`.
     pub fn new(segments: Vec<Segment>, files: Arc<dyn RawFiles>) -> Self {
-        External { segments: segments.into_iter().map(|s| (s, Mutex::new(None))).collect(), files }
+        External { segments, opened: Mutex::new(LruCache::new(FILES_KEPT)), files }
     }
 
     /// Reads bytes from `offset`. A file shorter than its segment reads as zero bytes, as in libhdf5.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let mut start = 0u64;
         let mut done = 0usize;
-        for (segment, slot) in &self.segments {
+        for segment in &self.segments {
             let end = segment.size.map_or(u64::MAX, |n| start.saturating_add(n));
             let at = offset.saturating_add(done as u64);
             if at < end && done < buf.len() {
@@ -42,7 +48,7 @@ impl External {
                 let from = segment.offset.checked_add(at.saturating_sub(start));
                 let from =
                     from.ok_or_else(|| Error::corrupt("external data files message", Address::UNDEF, "a segment ends beyond 2^64"))?;
-                let file = self.file(segment, slot)?;
+                let file = self.file(segment)?;
                 let got = file.read_at(part, from).map_err(|e| Error::io("read an external raw file", Address(from), &e))?;
                 if let Some(rest) = part.get_mut(got..) {
                     rest.fill(0);
@@ -57,19 +63,19 @@ impl External {
         Ok(())
     }
 
-    fn file(&self, segment: &Segment, slot: &Mutex<Option<Arc<dyn FileDriver>>>) -> Result<Arc<dyn FileDriver>> {
-        if let Some(f) = slot.lock().clone() {
-            return Ok(f);
+    fn file(&self, segment: &Segment) -> Result<Arc<dyn FileDriver>> {
+        if let Some(f) = self.opened.lock().get(&segment.name) {
+            return Ok(f.clone());
         }
         // Opened without the lock: two threads may open it twice, the later one is kept.
         let f = self.files.open_raw(&segment.name)?;
-        *slot.lock() = Some(f.clone());
+        self.opened.lock().put(segment.name.clone(), f.clone());
         Ok(f)
     }
 
     /// The segments.
     pub fn segments(&self) -> impl Iterator<Item = &Segment> {
-        self.segments.iter().map(|(s, _)| s)
+        self.segments.iter()
     }
 }
 
@@ -103,6 +109,14 @@ mod tests {
         e.read(2, &mut b).unwrap();
         assert_eq!(&b, b"cDE");
         assert!(e.read(5, &mut b).is_err(), "past the last segment");
+    }
+
+    /// Regression: every one of thousands of segments kept its own descriptor.
+    #[test]
+    fn few_files_are_kept_open() {
+        let e = External::new((0..100).map(|i| segment(if i % 2 == 0 { b"a" } else { b"b" }, 0, Some(1))).collect(), Arc::new(Two));
+        e.read(0, &mut [0; 100]).unwrap();
+        assert_eq!(e.opened.lock().len(), 2);
     }
 
     #[test]

@@ -29,6 +29,10 @@ pub enum Storage {
 pub trait Mapped: Send + Sync {
     /// Fills `buf` with the bytes from `offset`.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Visits the elements `elements` that a source has: number, bytes as stored, and the file whose
+    /// global heap they lead to. The others are fill values.
+    fn variable(&self, elements: std::ops::Range<u64>, visit: &mut dyn FnMut(u64, &[u8], &Arc<Store>) -> Result<()>) -> Result<()>;
 }
 
 /// What `SEEK_DATA` and `SEEK_HOLE` look for.
@@ -75,6 +79,19 @@ impl DatasetBytes {
             Storage::Virtual(v) => v.read(offset, buf)?,
         }
         Ok(n)
+    }
+
+    /// If the byte at `offset` was never written, where the unwritten bytes from there on end.
+    pub fn unwritten(&self, offset: u64) -> Result<Option<u64>> {
+        match &self.storage {
+            _ if offset >= self.size => Ok(None),
+            Storage::Contiguous(a) if !a.is_defined() => Ok(Some(self.size)),
+            Storage::Chunked(c) => {
+                let data = c.seek(&self.store, offset, Seek::Data)?.unwrap_or(self.size).min(self.size);
+                Ok((data > offset).then_some(data))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Bytes of storage really allocated in the container.

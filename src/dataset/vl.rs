@@ -57,6 +57,14 @@ impl VariableForm {
         VariableForm { plan: Plan::of(t) }
     }
 
+    /// Size of the base elements, if an element is one sequence of elements that stay as they are.
+    pub fn plain_base(&self) -> Option<u32> {
+        match &self.plan {
+            Plan::Variable { base_size, base } if **base == Plan::Verbatim => Some(*base_size),
+            _ => None,
+        }
+    }
+
     /// Length of `element`'s exact form, bytes. Heap objects are read only for sequences in sequences.
     /// Longer than the environment's limit is [`Error::Limit`].
     pub fn exact_len(&self, element: &[u8], environment: &Environment<'_>) -> Result<u64> {

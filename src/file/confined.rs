@@ -29,23 +29,28 @@ impl ConfinedDir {
     }
 
     /// `name` as seen from `from` (a directory below this one), relative to this directory.
-    /// `None` when it lies outside.
+    /// `None` when it lies outside. A `..` behind a name stays: whether `missing/../file` exists, the
+    /// system must say.
     pub fn resolve(&self, from: &Path, name: &Path) -> Option<PathBuf> {
-        let joined = if name.is_absolute() { name.to_path_buf() } else { from.join(name) };
-        let mut clean = PathBuf::new();
-        for c in joined.components() {
+        let mut clean = if name.is_absolute() { PathBuf::new() } else { from.to_path_buf() };
+        let mut named = false;
+        for c in name.components() {
             match c {
                 Component::Prefix(_) | Component::RootDir => clean.push("/"),
                 Component::CurDir => {}
+                Component::ParentDir if named => clean.push(".."),
                 Component::ParentDir => {
                     if !clean.pop() {
                         return None;
                     }
                 }
-                Component::Normal(n) => clean.push(n),
+                Component::Normal(n) => {
+                    named = true;
+                    clean.push(n);
+                }
             }
         }
-        clean.strip_prefix(&self.path).ok().map(Path::to_path_buf).filter(|p| p.as_os_str().len() > 0)
+        clean.strip_prefix(&self.path).ok().map(Path::to_path_buf).filter(|p| !p.as_os_str().is_empty())
     }
 
     /// Opens `relative` beneath this directory.
@@ -56,5 +61,35 @@ impl ConfinedDir {
             .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         let fd = openat2(self.dir.as_fd(), relative, how).map_err(io::Error::from)?;
         Ok(fd.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: `0/../file`, `1/../file`, ... all were `file`, a virtual dataset of endless sources.
+    #[test]
+    fn only_what_lies_beneath_and_is_there() {
+        let outer = tempfile::tempdir().unwrap();
+        let root = outer.path().canonicalize().unwrap().join("root");
+        std::fs::create_dir_all(root.join("sub")).unwrap();
+        std::fs::write(root.join("file"), "inside").unwrap();
+        std::fs::write(outer.path().join("secret"), "outside").unwrap();
+        std::os::unix::fs::symlink("../secret", root.join("link")).unwrap();
+        std::os::unix::fs::symlink("..", root.join("up")).unwrap();
+        let dir = ConfinedDir::open(&root).unwrap();
+        let open = |from: &Path, name: &str| dir.resolve(from, Path::new(name)).is_some_and(|p| dir.open_file(&p).is_ok());
+        let sub = root.join("sub");
+        let absolute = root.join("file");
+        for (from, name) in [(&root, "file"), (&root, "./sub/../file"), (&sub, "../file"), (&root, absolute.to_str().unwrap())] {
+            assert!(open(from, name), "{name}");
+        }
+        for name in
+            ["0/../file", "link", "../secret", "up/secret", "sub/../../secret", "/etc/passwd", "../root/link", "", ".", "/", "../.."]
+        {
+            assert!(!open(&root, name), "{name}");
+        }
+        assert!(!open(&sub, "../../secret") && !open(&sub, "../link"));
     }
 }

@@ -23,6 +23,8 @@ pub struct Status {
     pub identity: Identity,
     /// Length in bytes.
     pub len: u64,
+    /// Bytes of storage it takes: fewer than its length where it has holes.
+    pub allocated: u64,
     /// Last access.
     pub atime: SystemTime,
     /// Last change of content.

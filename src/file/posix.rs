@@ -57,6 +57,7 @@ impl FileDriver for PosixFile {
         Ok(Status {
             identity: Identity { device: m.dev(), inode: m.ino() },
             len: m.len(),
+            allocated: m.blocks().saturating_mul(512),
             atime: time(m.atime(), m.atime_nsec()),
             mtime: time(m.mtime(), m.mtime_nsec()),
             ctime: time(m.ctime(), m.ctime_nsec()),

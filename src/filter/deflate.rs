@@ -47,3 +47,45 @@ fn inflate(z: &mut Decompress, input: &[u8], out: &mut Vec<u8>, limit: usize) ->
         }
     }
 }
+
+/// A stream inflated in pieces, for chunks that do not go into memory.
+pub struct Stream(Decompress);
+
+/// What one step did.
+#[derive(Debug, Clone, Copy)]
+pub struct Step {
+    /// Input bytes used.
+    pub consumed: usize,
+    /// Output bytes written.
+    pub produced: usize,
+    /// The stream is at its end.
+    pub ended: bool,
+}
+
+impl Stream {
+    /// At the beginning of a zlib stream.
+    pub fn new() -> Self {
+        Stream(Decompress::new(true))
+    }
+
+    /// Inflates from `input` to the front of `output` as far as either goes.
+    pub fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<Step, FilterError> {
+        let (before_in, before_out) = (self.0.total_in(), self.0.total_out());
+        let status = self
+            .0
+            .decompress(input, output, FlushDecompress::None)
+            .map_err(|e| FilterError::corrupt(NAME, e.message().unwrap_or("not a zlib stream").to_owned()))?;
+        let moved = |now: u64, before: u64| usize::try_from(now.saturating_sub(before)).unwrap_or(usize::MAX);
+        Ok(Step {
+            consumed: moved(self.0.total_in(), before_in),
+            produced: moved(self.0.total_out(), before_out),
+            ended: status == Status::StreamEnd,
+        })
+    }
+}
+
+impl Default for Stream {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -21,39 +21,90 @@ fn fold(sum: u32) -> u32 {
     (sum & 0xffff).wrapping_add(sum >> 16)
 }
 
+/// The two halves while data still come.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums(u32, u32);
+
+impl Sums {
+    /// Adds words; each `data` but the last must be whole blocks between two folds.
+    fn add(&mut self, data: &[[u8; 2]]) {
+        for block in data.chunks(WORDS_PER_FOLD) {
+            for word in block {
+                self.0 = self.0.wrapping_add(u32::from(u16::from_be_bytes(*word)));
+                self.1 = self.1.wrapping_add(self.0);
+            }
+            (self.0, self.1) = (fold(self.0), fold(self.1));
+        }
+    }
+
+    /// The checksum after the last `data`.
+    fn finish(mut self, data: &[u8]) -> u32 {
+        let (words, odd) = data.as_chunks::<2>();
+        self.add(words);
+        if let [last] = odd {
+            self.0 = self.0.wrapping_add(u32::from(*last) << 8);
+            self.1 = self.1.wrapping_add(self.0);
+            (self.0, self.1) = (fold(self.0), fold(self.1));
+        }
+        fold(self.1) << 16 | fold(self.0)
+    }
+}
+
 /// libhdf5's Fletcher-32 of `data`.
 pub fn checksum(data: &[u8]) -> u32 {
-    let (words, odd) = data.as_chunks::<2>();
-    let (mut sum1, mut sum2) = (0u32, 0u32);
-    for block in words.chunks(WORDS_PER_FOLD) {
-        for word in block {
-            sum1 = sum1.wrapping_add(u32::from(u16::from_be_bytes(*word)));
-            sum2 = sum2.wrapping_add(sum1);
-        }
-        (sum1, sum2) = (fold(sum1), fold(sum2));
+    Sums::default().finish(data)
+}
+
+/// Data that come in pieces and end in their checksum.
+#[derive(Debug, Default)]
+pub struct Trailing {
+    sums: Sums,
+    /// Not yet summed: less than a block and a checksum.
+    rest: Vec<u8>,
+    len: u64,
+}
+
+impl Trailing {
+    /// Bytes of the checksum.
+    pub const LEN: usize = 4;
+
+    /// The next bytes.
+    pub fn add(&mut self, bytes: &[u8]) {
+        const BLOCK: usize = WORDS_PER_FOLD * 2;
+        self.len = self.len.saturating_add(bytes.len() as u64);
+        self.rest.extend_from_slice(bytes);
+        let ready = self.rest.len().saturating_sub(Self::LEN) / BLOCK * BLOCK;
+        self.sums.add(self.rest.get(..ready).unwrap_or_default().as_chunks::<2>().0);
+        self.rest.drain(..ready);
     }
-    if let [last] = odd {
-        sum1 = sum1.wrapping_add(u32::from(*last) << 8);
-        sum2 = sum2.wrapping_add(sum1);
-        (sum1, sum2) = (fold(sum1), fold(sum2));
+
+    /// Checks the checksum; gives the number of data bytes before it.
+    pub fn finish(self) -> Result<u64, FilterError> {
+        let (data, stored) = split(&self.rest)?;
+        matches(stored, self.sums.finish(data))?;
+        Ok(self.len.saturating_sub(Self::LEN as u64))
     }
-    (sum1, sum2) = (fold(sum1), fold(sum2));
-    sum2 << 16 | sum1
+}
+
+fn split(input: &[u8]) -> Result<(&[u8], u32), FilterError> {
+    let (data, stored) = input.split_last_chunk::<4>().ok_or_else(|| FilterError::corrupt(NAME, "shorter than its checksum"))?;
+    Ok((data, u32::from_le_bytes(*stored)))
+}
+
+fn matches(stored: u32, want: u32) -> Result<(), FilterError> {
+    let before_1_6_3 = (want & 0x00ff_00ff) << 8 | (want >> 8) & 0x00ff_00ff;
+    if stored == want || stored == before_1_6_3 || cfg!(fuzzing) {
+        Ok(())
+    } else {
+        Err(FilterError::corrupt(NAME, format!("checksum is {stored:#010x}, must be {want:#010x}")))
+    }
 }
 
 /// Checks the trailing checksum of `input`; gives the number of data bytes before it.
 pub fn verify(input: &[u8]) -> Result<usize, FilterError> {
-    let Some((data, stored)) = input.split_last_chunk::<4>() else {
-        return Err(FilterError::corrupt(NAME, "shorter than its checksum"));
-    };
-    let stored = u32::from_le_bytes(*stored);
-    let want = checksum(data);
-    let before_1_6_3 = (want & 0x00ff_00ff) << 8 | (want >> 8) & 0x00ff_00ff;
-    if stored == want || stored == before_1_6_3 || cfg!(fuzzing) {
-        Ok(data.len())
-    } else {
-        Err(FilterError::corrupt(NAME, format!("checksum is {stored:#010x}, must be {want:#010x}")))
-    }
+    let (data, stored) = split(input)?;
+    matches(stored, checksum(data))?;
+    Ok(data.len())
 }
 
 /// Checks and removes the checksum.
@@ -106,5 +157,23 @@ mod tests {
         assert!(decode(&with([sum[0] ^ 1, sum[1], sum[2], sum[3]]), &p).is_err());
         assert!(decode(b"abc", &p).is_err());
         assert!(decode(b"", &p).is_err());
+    }
+
+    #[test]
+    fn pieces_sum_up_like_the_whole() {
+        let data: Vec<u8> = (0..5000u32).map(|i| (i * 7) as u8).collect();
+        for len in [0, 1, 2, 719, 720, 721, 1440, 4999] {
+            let input = [&data[..len], &checksum(&data[..len]).to_le_bytes()].concat();
+            for piece in [1, 3, 720, 724, 5000] {
+                let mut t = Trailing::default();
+                input.chunks(piece).for_each(|p| t.add(p));
+                assert_eq!(t.finish().unwrap(), len as u64);
+                let mut t = Trailing::default();
+                input.chunks(piece).for_each(|p| t.add(p));
+                t.rest[0] ^= 1;
+                assert!(t.finish().is_err());
+            }
+        }
+        assert!(Trailing::default().finish().is_err());
     }
 }

@@ -31,6 +31,7 @@ impl Record<'_> {
         match got {
             Ok(b) if b.len() == self.length && fnv1a(b) == self.hash => true,
             Ok(b) => {
+                // Shown when the test fails.
                 println!("{} {:?}: {} bytes (of {}) differ", self.label, self.cd_values, b.len(), self.length);
                 false
             }
@@ -69,23 +70,36 @@ pub(super) fn records(mut pack: &[u8]) -> Vec<Record<'_>> {
     all
 }
 
+/// The decoder of a filter.
+fn decoder(filter: u16) -> Decoder {
+    match filter {
+        4 => super::szip::decode,
+        32001 => super::blosc::decode,
+        32008 => super::bitshuffle::decode,
+        32013 => super::zfp::decode,
+        32026 => super::blosc2::decode,
+        other => panic!("filter {other}"),
+    }
+}
+
 /// Every record decodes to what libhdf5 decodes, within exactly its length, and one byte less is refused.
-pub(super) fn check(pack: &[u8], decode: Decoder) {
+pub(super) fn check(pack: &[u8]) {
     let all = records(pack);
     assert!(!all.is_empty());
-    let wrong = all.iter().filter(|r| !r.compare(&decode(r.stored, &r.params()))).count();
+    let wrong = all.iter().filter(|r| !r.compare(&decoder(r.filter)(r.stored, &r.params()))).count();
     assert_eq!(wrong, 0, "of {}", all.len());
     for r in all.iter().filter(|r| r.length > 0) {
         let p = Params { limit: r.length - 1, ..r.params() };
-        assert!(decode(r.stored, &p).is_err(), "{}: limit ignored", r.label);
+        assert!(decoder(r.filter)(r.stored, &p).is_err(), "{}: limit ignored", r.label);
     }
 }
 
 /// Truncations and flips of some records (all positions of small ones) neither panic nor exceed the limit.
-pub(super) fn damage(pack: &[u8], few: usize, decode: Decoder) {
+pub(super) fn damage(pack: &[u8], few: usize) {
     let all = records(pack);
     let step = all.len().div_ceil(few).max(1);
     for r in all.iter().step_by(step) {
+        let decode = decoder(r.filter);
         let p = Params { limit: r.length.saturating_mul(2), ..r.params() };
         let stride = r.stored.len().div_ceil(400).max(1);
         for at in (0..r.stored.len()).step_by(stride) {
@@ -120,7 +134,67 @@ pub(super) fn damage(pack: &[u8], few: usize, decode: Decoder) {
         }
     }
     let p = Params { cd_values: &all[0].cd_values, expected: 100, limit: 100 };
-    assert!(decode(&[], &p).map_or(true, |out| out.is_empty()), "something out of nothing");
+    assert!(decoder(all[0].filter)(&[], &p).map_or(true, |out| out.is_empty()), "something out of nothing");
+}
+
+/// Elements of odd sizes, over 255 bytes, and of array type, through several filters.
+#[test]
+fn golden_compound() {
+    check(include_bytes!("../../tests/fixtures/codecs/compound.pack"));
+}
+
+/// Mutates the packs of H5DIR_CODEC_SWEEP at random for H5DIR_CODEC_FUZZ seconds: no panic, no decode beyond its limit or slow.
+#[test]
+fn fuzz() {
+    let (Some(dir), Some(seconds)) = (std::env::var_os("H5DIR_CODEC_SWEEP"), std::env::var("H5DIR_CODEC_FUZZ").ok()) else { return };
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(seconds.parse().unwrap());
+    let packs: Vec<Vec<u8>> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| p.extension().is_some_and(|e| e == "pack"))
+        .map(|p| std::fs::read(p).unwrap())
+        .collect();
+    let all: Vec<Record<'_>> = packs.iter().flat_map(|p| records(p)).filter(|r| r.stored.len() < 20_000 && !r.stored.is_empty()).collect();
+    let mut state = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64 | 1;
+    let mut random = |n: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % n.max(1) as u64) as usize
+    };
+    let (mut count, mut fine, mut slowest) = (0u64, 0u64, std::time::Duration::ZERO);
+    while std::time::Instant::now() < deadline {
+        let r = &all[random(all.len())];
+        let mut bad = r.stored.to_vec();
+        for _ in 0..=random(4) {
+            let head = bad.len().min(200);
+            let at = if random(3) == 0 { random(bad.len()) } else { random(head) };
+            match random(4) {
+                0 => bad[at] ^= 1 << random(8),
+                1 => bad[at] = [0, 1, 0x7f, 0x80, 0xff][random(5)],
+                2 => bad[at] = random(256) as u8,
+                _ => bad.truncate(at.max(1)),
+            }
+        }
+        let mut cd = r.cd_values.clone();
+        if random(8) == 0 && !cd.is_empty() {
+            let i = random(cd.len());
+            cd[i] = [0, 1, 2, 255, 1 << 16, u32::MAX][random(6)];
+        }
+        let limit = [r.length, r.length * 4, r.length / 2, 1 << 20][random(4)];
+        let started = std::time::Instant::now();
+        if let Ok(out) = decoder(r.filter)(&bad, &Params { cd_values: &cd, expected: r.length, limit }) {
+            assert!(out.len() <= limit);
+            fine += 1;
+        }
+        let took = started.elapsed();
+        if took > slowest {
+            println!("{took:?} {} limit {limit}", r.label);
+            slowest = took;
+        }
+        count += 1;
+    }
+    println!("{count} mutations, {fine} still decode, slowest {slowest:?}");
 }
 
 /// Compares against a directory of packs made with `make_codecs.py --sweep DIR`, if H5DIR_CODEC_SWEEP names one.
@@ -137,15 +211,7 @@ fn sweep() {
         let started = std::time::Instant::now();
         let (mut n, mut bad, mut bytes) = (0, 0, 0);
         for r in records(&pack) {
-            let decode: Decoder = match r.filter {
-                4 => super::szip::decode,
-                32001 => super::blosc::decode,
-                32008 => super::bitshuffle::decode,
-                32013 => super::zfp::decode,
-                32026 => super::blosc2::decode,
-                other => panic!("filter {other}"),
-            };
-            let got = decode(r.stored, &r.params());
+            let got = decoder(r.filter)(r.stored, &r.params());
             n += 1;
             bytes += r.length;
             bad += usize::from(!r.compare(&got));

@@ -8,6 +8,8 @@ use super::{
 /// A filter's decoder: stored bytes in, bytes before the filter out.
 pub type Decoder = fn(&[u8], &Params<'_>) -> Result<Vec<u8>, FilterError>;
 
+/// Identifier of the deflate filter.
+pub const DEFLATE: u16 = 1;
 /// Identifier of the shuffle filter.
 pub const SHUFFLE: u16 = 2;
 /// Identifier of the fletcher32 filter.
@@ -16,7 +18,7 @@ pub const FLETCHER32: u16 = 3;
 /// The decoder of filter `id`, if there is one.
 pub fn decoder(id: u16) -> Option<Decoder> {
     Some(match id {
-        1 => deflate::decode,
+        DEFLATE => deflate::decode,
         SHUFFLE => shuffle::decode,
         FLETCHER32 => fletcher32::decode,
         4 => szip::decode,

@@ -92,12 +92,12 @@ mod tests {
 
     #[test]
     fn golden_chunks() {
-        golden::check(include_bytes!("../../tests/fixtures/codecs/zfp.pack"), decode);
+        golden::check(include_bytes!("../../tests/fixtures/codecs/zfp.pack"));
     }
 
     #[test]
     fn damage_never_panics() {
-        golden::damage(include_bytes!("../../tests/fixtures/codecs/zfp.pack"), 10, decode);
+        golden::damage(include_bytes!("../../tests/fixtures/codecs/zfp.pack"), 10);
     }
 
     /// Swapped client data give the same numbers in the other byte order.

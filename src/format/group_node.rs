@@ -99,3 +99,60 @@ impl GroupNode {
         Ok(w.into_bytes())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CTX: Context = Context::DEFAULT;
+    /// Written by libhdf5 2.0.0 with leaf K 1 and internal K 2 (tests/fixtures/groups/make_groups.py).
+    const FILE: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/groups/old_deep.h5"));
+
+    /// Every node of the file: address and bytes.
+    fn nodes() -> Vec<(usize, &'static [u8])> {
+        let size = GroupNode::size(&CTX, 4);
+        let at: Vec<usize> = (0..FILE.len()).filter(|&i| FILE[i..].starts_with(SIGNATURE)).collect();
+        at.into_iter().map(|i| (i, &FILE[i..i + size])).collect()
+    }
+
+    #[test]
+    fn every_node_round_trips() {
+        let mut deepest = 0;
+        for (at, bytes) in nodes() {
+            let node = GroupNode::decode(bytes, &CTX, Address(at as u64)).unwrap();
+            assert_eq!(node.encode(&CTX, 4).unwrap(), bytes, "node at {at}");
+            assert_eq!(usize::from(GroupNode::count(bytes, Address(0)).unwrap()), node.children.len());
+            deepest = deepest.max(node.level);
+        }
+        assert_eq!(deepest, 3);
+    }
+
+    #[test]
+    fn known_answer() {
+        let (at, bytes) = nodes()[0];
+        let node = GroupNode::decode(bytes, &CTX, Address(at as u64)).unwrap();
+        // The root group's only node: one symbol table node, keys "" and "o" (its last entry).
+        assert_eq!((at, node.level, node.left, node.right), (136, 0, Address::UNDEF, Address::UNDEF));
+        assert_eq!((node.keys.len(), node.keys[0], &node.children[..]), (2, 0, &[Address(0x260)][..]));
+        assert_eq!(node.keys[1], 0x10);
+    }
+
+    #[test]
+    fn damage_is_an_error_never_a_panic() {
+        let (_, bytes) = nodes()[0];
+        let used = GroupNode::size(&CTX, 1);
+        for n in 0..used {
+            assert!(GroupNode::decode(&bytes[..n], &CTX, Address(0)).is_err(), "cut at {n}");
+        }
+        for i in 0..used {
+            let mut b = bytes[..used].to_vec();
+            b[i] ^= 0x81;
+            match GroupNode::decode(&b, &CTX, Address(0)) {
+                Ok(node) => assert_eq!(node.encode(&CTX, 1).unwrap(), b, "byte {i}"),
+                Err(_) => assert!(i < 8),
+            }
+        }
+        let node = GroupNode { level: 0, left: Address::UNDEF, right: Address::UNDEF, keys: vec![0], children: vec![] };
+        assert!(node.encode(&CTX, 4).is_err());
+    }
+}

@@ -129,3 +129,64 @@ impl SymbolTableNode {
         Ok(w.into_bytes())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CTX: Context = Context::DEFAULT;
+    /// Written by libhdf5 2.0.0 with leaf K 1 and internal K 2 (tests/fixtures/groups/make_groups.py).
+    const FILE: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/groups/old_deep.h5"));
+
+    /// Every node of the file: address and bytes.
+    fn nodes() -> Vec<(usize, &'static [u8])> {
+        let size = SymbolTableNode::size(&CTX, 2);
+        let at: Vec<usize> = (0..FILE.len()).filter(|&i| FILE[i..].starts_with(SIGNATURE)).collect();
+        at.into_iter().map(|i| (i, &FILE[i..i + size])).collect()
+    }
+
+    #[test]
+    fn known_answer() {
+        let (at, bytes) = nodes().into_iter().find(|&(at, _)| at == 0x260).unwrap();
+        let node = SymbolTableNode::decode(bytes, &CTX, Address(at as u64)).unwrap();
+        // The root group: "g", then "o", both groups.
+        assert_eq!(node.entries.iter().map(|e| e.name_offset).collect::<Vec<_>>(), [8, 16]);
+        assert_eq!(node.entries[1].header, Address(0x2b8));
+        let cache = node.entries[1].cache(&CTX, Address(0)).unwrap();
+        assert_eq!(cache, EntryCache::SymbolTable { btree: Address(0x2e0), heap: Address(0x340) });
+        assert_eq!(SymbolTableNode::count(bytes, Address(0)).unwrap(), 2);
+    }
+
+    #[test]
+    fn every_node_round_trips() {
+        let mut soft = 0;
+        for (at, bytes) in nodes() {
+            let node = SymbolTableNode::decode(bytes, &CTX, Address(at as u64)).unwrap();
+            // libhdf5 leaves removed entries in the unused room: only the used part is promised.
+            let used = SymbolTableNode::size(&CTX, node.entries.len());
+            assert_eq!(node.encode(&CTX, 2).unwrap()[..used], bytes[..used]);
+            assert_eq!(node.encode(&CTX, 2).unwrap().len(), bytes.len());
+            soft += node.entries.iter().filter(|e| e.cache_type == 2).count();
+        }
+        assert_eq!(soft, 20);
+    }
+
+    #[test]
+    fn damage_is_an_error_never_a_panic() {
+        let (_, bytes) = nodes()[0];
+        for n in 0..bytes.len() {
+            assert!(SymbolTableNode::decode(&bytes[..n], &CTX, Address(0)).is_err(), "cut at {n}");
+        }
+        for i in 0..bytes.len() {
+            let mut b = bytes.to_vec();
+            b[i] ^= 0x81;
+            match SymbolTableNode::decode(&b, &CTX, Address(0)) {
+                Ok(node) => assert!(i == 5 || node.encode(&CTX, 2).unwrap() == b, "byte {i}"),
+                Err(_) => assert!(i < HEADER_SIZE),
+            }
+        }
+        let entry = Entry { name_offset: 8, header: Address(1), cache_type: 3, reserved: 0, scratch: [0; 16] };
+        assert!(entry.cache(&CTX, Address(0)).is_err());
+        assert!(SymbolTableNode { entries: vec![entry; 3] }.encode(&CTX, 2).is_err());
+    }
+}

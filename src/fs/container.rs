@@ -145,7 +145,14 @@ impl ContainerFs {
             NodeKind::Dataset(view, id) => {
                 let content = self.connector.content(*id, form(*view))?;
                 attr.size = content.size()?;
-                attr.blocks = content.allocated()?.div_ceil(BLOCK);
+                // A damaged chunk index: what it still leads to can be read.
+                attr.blocks = match content.allocated() {
+                    Ok(bytes) => bytes.div_ceil(BLOCK),
+                    Err(e) => {
+                        self.complain(Some(*id), &e);
+                        0
+                    }
+                };
                 attr.blksize = content.block_size();
                 if *view == View::Npy {
                     let header = self.connector.npy_header(*id)?.map_or(0, |h| h.len() as u64);

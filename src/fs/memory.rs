@@ -12,9 +12,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// All times shown (2024-01-01 00:00 UTC): the tree is the same at each run.
 const EPOCH_SECONDS: u64 = 1_704_067_200;
 
+type Name = (Vec<u8>, Ino);
+/// Takes name, inode and the offset after it.
+type Visit<'a> = &'a mut dyn FnMut(&[u8], Ino, u64) -> FsResult<ControlFlow<()>>;
+
 #[derive(Debug)]
 enum Content {
-    Directory { names: Vec<(Vec<u8>, Ino)>, index: HashMap<Vec<u8>, Ino> },
+    Directory { names: Vec<Name>, index: HashMap<Vec<u8>, Ino> },
     Regular(Vec<u8>),
     Symlink(Vec<u8>),
 }
@@ -112,7 +116,7 @@ impl MemoryFs {
         }
     }
 
-    fn names(&self, ino: Ino) -> FsResult<(&Node, &[(Vec<u8>, Ino)])> {
+    fn names(&self, ino: Ino) -> FsResult<(&Node, &[Name])> {
         let node = self.node(ino)?;
         match &node.content {
             Content::Directory { names, .. } => Ok((node, names)),
@@ -145,7 +149,7 @@ impl MemoryFs {
     }
 
     /// Visits `.`, `..` and the names after `offset`; the offset after the k-th entry is k.
-    fn entries(&self, ino: Ino, offset: u64, f: &mut dyn FnMut(&[u8], Ino, u64) -> FsResult<ControlFlow<()>>) -> FsResult<()> {
+    fn entries(&self, ino: Ino, offset: u64, f: Visit<'_>) -> FsResult<()> {
         let (node, names) = self.names(ino)?;
         let skip = usize::try_from(offset).unwrap_or(usize::MAX);
         let dots: [(&[u8], Ino); 2] = [(b".", ino), (b"..", node.parent)];

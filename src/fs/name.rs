@@ -71,9 +71,14 @@ fn escape<'a>(name: &'a [u8], limit: usize, must: bool, forbidden: impl Fn(u8) -
 
 /// File name of the link name `name`.
 pub fn file_name(name: &[u8]) -> Cow<'_, [u8]> {
+    file_name_within(name, NAME_MAX)
+}
+
+/// File name of the link name `name` in `limit` bytes, for a place that adds a suffix.
+pub fn file_name_within(name: &[u8], limit: usize) -> Cow<'_, [u8]> {
     let dots = matches!(name, b"." | b"..");
     let must = name.is_empty() || dots || name.iter().any(|b| matches!(b, b'/' | 0));
-    escape(name, NAME_MAX, must, |b| matches!(b, b'/' | 0) || (dots && b == b'.'))
+    escape(name, limit, must, |b| matches!(b, b'/' | 0) || (dots && b == b'.'))
 }
 
 /// File name of `name` in its escaped form even where it need not be: the second name of an

@@ -116,6 +116,16 @@ impl Node {
     }
 }
 
+/// A chain of thousands of directories goes one by one: recursion would run out of stack.
+impl Drop for Node {
+    fn drop(&mut self) {
+        let mut next = self.parent.take();
+        while let Some(mut parent) = next.and_then(Arc::into_inner) {
+            next = parent.parent.take();
+        }
+    }
+}
+
 const DATASET: u64 = 1 << 62;
 const HASHED: u64 = 1 << 63;
 
@@ -238,6 +248,19 @@ mod tests {
         assert!(t.get(ino).is_none() && t.is_empty());
         t.forget(ROOT, 100);
         assert!(t.get(ROOT).is_some());
+    }
+
+    /// Regression: dropping the deepest of 100,000 nested directories overflowed the stack.
+    #[test]
+    fn a_deep_chain_is_dropped_without_recursion() {
+        let root = NodeTable::new(NodeKind::Group(View::Main, id(48)));
+        let mut at = root.root().clone();
+        for i in 0..100_000 {
+            at = Arc::new(Node::new(&at, b"g", None, NodeKind::Group(View::Main, id(100 + i))));
+        }
+        assert_eq!(at.depth(), 100_000);
+        drop(at);
+        assert_eq!(Arc::strong_count(root.root()), 2);
     }
 
     #[test]

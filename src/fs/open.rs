@@ -2,8 +2,8 @@
 
 use super::Operations;
 use super::container::{Backing, ContainerFs};
-use super::spec::{ExternalPolicy, MountSpec, OpenError};
-use crate::base::Error;
+use super::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, ExternalPolicy, MountSpec, OpenError};
+use crate::base::{Address, Error};
 use crate::connector::native::external::Neighbours;
 use crate::connector::native::{NativeConnector, Options};
 use crate::connector::{Connector, ObjectKind};
@@ -12,6 +12,7 @@ use crate::dataset::virtual_::MissingPolicy;
 use crate::file::FileDriver;
 use crate::file::confined::ConfinedDir;
 use crate::file::posix::PosixFile;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Spill file, in multiples of the chunk cache.
@@ -42,6 +43,28 @@ pub fn open(spec: &MountSpec) -> Result<Arc<dyn Operations>, OpenError> {
     let backing = Backing { atime: status.atime, mtime: status.mtime, ctime: status.ctime, len: status.len };
     let (group, prefix) = subtree(&*connector, spec)?;
     Ok(Arc::new(ContainerFs::new(connector, group, prefix, backing, spec.clone())))
+}
+
+/// The file system over `driver` alone, whatever it reads from: no other file is opened. For tests and fuzzing.
+pub fn over(driver: Arc<dyn FileDriver>, environment: Arc<Environment>) -> Result<Arc<dyn Operations>, Error> {
+    let status = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
+    let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Fill };
+    let connector = NativeConnector::open(driver, PathBuf::from("/"), options)?;
+    let backing = Backing { atime: status.atime, mtime: status.mtime, ctime: status.ctime, len: status.len };
+    let spec = MountSpec {
+        file: PathBuf::from("memory"),
+        group: None,
+        cache_bytes: 0,
+        external: ExternalPolicy::Off,
+        vds_missing_fill: true,
+        uid: 0,
+        gid: 0,
+        file_mode: DEFAULT_FILE_MODE,
+        dir_mode: DEFAULT_DIR_MODE,
+        threads: 1,
+    };
+    let root = connector.root();
+    Ok(Arc::new(ContainerFs::new(connector, root, Vec::new(), backing, spec)))
 }
 
 /// The group to show and the link names that lead to it.

@@ -1,6 +1,6 @@
 //! What a directory holds: the children of each kind of directory, in every view.
 
-use super::name::{file_name, file_name_escaped, unescape};
+use super::name::{NAME_MAX, file_name, file_name_escaped, file_name_within, unescape};
 use super::nodes::{Node, NodeKind, View};
 use super::symlink;
 use crate::base::Result;
@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 /// Name of the control directory, not listed.
 pub const CONTROL: &[u8] = b".h5dir";
+/// Suffix of datasets in the npy view.
+const NPY: &[u8] = b".npy";
 /// Positions of attributes in a directory of the attrs view begin here.
 const ATTRIBUTES: u64 = 1 << 61;
 
@@ -60,27 +62,28 @@ impl Tree<'_> {
 
     fn lookup_in_group(&self, parent: &Arc<Node>, view: View, id: ObjectId, name: &[u8]) -> Result<Option<Child>> {
         if view == View::Npy
-            && let Some(stem) = name.strip_suffix(b".npy")
+            && let Some(stem) = name.strip_suffix(NPY)
         {
-            let child = self.lookup_link(parent, view, id, stem)?;
+            let child = self.lookup_link(parent, view, id, stem, NAME_MAX.saturating_sub(NPY.len()))?;
             if let Some(c) = child.filter(|c| matches!(c.kind, NodeKind::Dataset(..) | NodeKind::Broken(_))) {
                 return Ok(Some(Child { name: name.to_vec(), ..c }));
             }
         }
-        let child = self.lookup_link(parent, view, id, name)?;
+        let child = self.lookup_link(parent, view, id, name, NAME_MAX)?;
         let child = child.filter(|c| view != View::Npy || !matches!(c.kind, NodeKind::Dataset(..) | NodeKind::Broken(_)));
         if child.is_none() && view == View::Attrs { self.lookup_attribute(id, name) } else { Ok(child) }
     }
 
-    fn lookup_link(&self, parent: &Arc<Node>, view: View, id: ObjectId, name: &[u8]) -> Result<Option<Child>> {
+    /// The child of group `id` whose name is shown as `name` where a name has `limit` bytes.
+    fn lookup_link(&self, parent: &Arc<Node>, view: View, id: ObjectId, name: &[u8], limit: usize) -> Result<Option<Child>> {
         let link = match unescape(name) {
-            Some(link_name) if self.shown(parent, view, &link_name) == name => self.connector.lookup(id, &link_name)?,
+            Some(link_name) if self.shown(parent, view, &link_name, limit) == name => self.connector.lookup(id, &link_name)?,
             // Another spelling of a name is not its name.
             Some(_) => None,
             None => {
                 let mut found = None;
                 self.connector.list(id, 0, &mut |link, _| {
-                    if file_name(&link.name) == name {
+                    if file_name_within(&link.name, limit) == name {
                         found = Some(link);
                         return ControlFlow::Break(());
                     }
@@ -93,17 +96,17 @@ impl Tree<'_> {
     }
 
     /// File name of a link in `parent`.
-    fn shown(&self, parent: &Node, view: View, link_name: &[u8]) -> Vec<u8> {
+    fn shown(&self, parent: &Node, view: View, link_name: &[u8], limit: usize) -> Vec<u8> {
         if view == View::Main && parent.parent.is_none() && link_name == CONTROL {
             return file_name_escaped(link_name);
         }
-        file_name(link_name).into_owned()
+        file_name_within(link_name, limit).into_owned()
     }
 
     /// How a link of `parent` is shown; `None` when this view has nothing to show for it.
     fn child(&self, parent: &Arc<Node>, view: View, link: Link) -> Option<Child> {
         let NodeKind::Group(_, group) = parent.kind else { return None };
-        let name = self.shown(parent, view, &link.name);
+        let name = self.shown(parent, view, &link.name, NAME_MAX);
         let kind = match &link.target {
             LinkTarget::Hard(id) => self.object(parent, view, *id),
             LinkTarget::Soft(path) if view == View::Main && group.file == 0 => {
@@ -123,6 +126,12 @@ impl Tree<'_> {
             },
             LinkTarget::UserDefined(class) => NodeKind::Symlink(symlink::dangling(b"link class", class.to_string().as_bytes()).into()),
         };
+        if view == View::Npy
+            && let NodeKind::Dataset(_, id) = kind
+            && matches!(self.connector.npy_header(id), Ok(None))
+        {
+            return None;
+        }
         // Views below .h5dir show objects only.
         if view != View::Main && matches!(kind, NodeKind::Symlink(_)) && !matches!(link.target, LinkTarget::Hard(_)) {
             return None;
@@ -166,14 +175,14 @@ impl Tree<'_> {
     fn lookup_attribute(&self, id: ObjectId, name: &[u8]) -> Result<Option<Child>> {
         let all = self.connector.attributes(id)?;
         let found = match unescape(name) {
-            Some(n) => all.into_iter().find(|a| a.name == *n),
-            None => all.into_iter().find(|a| file_name(&a.name) == name),
+            Some(n) => all.binary_search_by(|a| a.as_slice().cmp(&n)).ok().and_then(|i| all.get(i)),
+            None => all.iter().find(|a| file_name(a) == name),
         };
-        Ok(found.map(|a| self.attribute(id, name.to_vec(), a.name)))
+        Ok(found.map(|a| self.attribute(id, name.to_vec(), a)))
     }
 
-    fn attribute(&self, id: ObjectId, shown: Vec<u8>, name: Vec<u8>) -> Child {
-        let link_name = (shown != name).then(|| name.clone().into_boxed_slice());
+    fn attribute(&self, id: ObjectId, shown: Vec<u8>, name: &[u8]) -> Child {
+        let link_name = (shown != name).then(|| name.into());
         Child { name: shown, kind: NodeKind::AttrFile(id, name.into()), link_name }
     }
 
@@ -223,7 +232,8 @@ impl Tree<'_> {
             self.connector.list(id, start, &mut |link, next| {
                 let Some(mut child) = self.child(parent, view, link) else { return ControlFlow::Continue(()) };
                 if view == View::Npy && matches!(child.kind, NodeKind::Dataset(..) | NodeKind::Broken(_)) {
-                    child.name.extend_from_slice(b".npy");
+                    let name = child.link_name.as_deref().unwrap_or(&child.name);
+                    child.name = [&file_name_within(name, NAME_MAX.saturating_sub(NPY.len())), NPY].concat();
                 }
                 let flow = f(child, next);
                 stopped |= flow.is_break();
@@ -238,14 +248,15 @@ impl Tree<'_> {
 
     fn list_attributes(&self, id: ObjectId, start: u64, f: &mut dyn FnMut(Child, u64) -> ControlFlow<()>) -> Result<()> {
         let group = self.connector.info(id).is_ok_and(|i| i.kind == ObjectKind::Group);
-        let done = start.checked_sub(ATTRIBUTES).unwrap_or(0);
-        for (i, a) in (1u64..).zip(self.connector.attributes(id)?).filter(|(i, _)| *i > done) {
-            let mut shown = file_name(&a.name).into_owned();
+        let done = start.saturating_sub(ATTRIBUTES);
+        let all = self.connector.attributes(id)?;
+        for (i, a) in (1u64..).zip(all.iter()).skip(usize::try_from(done).unwrap_or(usize::MAX)) {
+            let mut shown = file_name(a).into_owned();
             // A link of the same name comes first.
-            if group && self.connector.lookup(id, &a.name)?.is_some() {
-                shown = file_name_escaped(&a.name);
+            if group && self.connector.lookup(id, a)?.is_some() {
+                shown = file_name_escaped(a);
             }
-            if f(self.attribute(id, shown, a.name), ATTRIBUTES.saturating_add(i)).is_break() {
+            if f(self.attribute(id, shown, a), ATTRIBUTES.saturating_add(i)).is_break() {
                 break;
             }
         }

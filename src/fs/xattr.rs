@@ -51,8 +51,8 @@ fn value(connector: &dyn Connector, node: &Node, name: &[u8]) -> Result<Option<V
     match unescape(name) {
         Some(plain) if xattr_name(&plain) == name => connector.attribute_text(id, &plain),
         Some(_) => Ok(None),
-        None => match connector.attributes(id)?.into_iter().find(|a| xattr_name(&a.name) == name) {
-            Some(a) => connector.attribute_text(id, &a.name),
+        None => match connector.attributes(id)?.iter().find(|a| xattr_name(a) == name) {
+            Some(a) => connector.attribute_text(id, a),
             None => Ok(None),
         },
     }
@@ -82,8 +82,8 @@ pub fn list(connector: &dyn Connector, node: &Node, failed: &dyn Fn(&Error) -> E
             add(&[USER, FACTS, fact.as_bytes()]);
         }
     }
-    for a in connector.attributes(id).map_err(|e| failed(&e))? {
-        if !add(&[USER, &xattr_name(&a.name)]) {
+    for a in connector.attributes(id).map_err(|e| failed(&e))?.iter() {
+        if !add(&[USER, &xattr_name(a)]) {
             tracing::info!("the attribute list is longer than {LIST_MAX} bytes and was cut");
             break;
         }

@@ -58,4 +58,14 @@ mod tests {
         assert_eq!(guard("read", Ino(7), || Ok(3)), Ok(3));
         assert_eq!(guard("read", Ino(7), || -> FsResult<u8> { Err(Errno(libc::ENOENT)) }), Err(Errno(libc::ENOENT)));
     }
+    #[test]
+    fn panic_leaves_one_line_in_the_log() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let file = path.reopen().unwrap();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(std::sync::Mutex::new(file)).finish();
+        tracing::subscriber::with_default(subscriber, || guard("read", Ino(7), || -> FsResult<u8> { panic!("broken") })).unwrap_err();
+        let log = std::fs::read_to_string(path.path()).unwrap();
+        assert_eq!(log.lines().count(), 1, "{log}");
+        assert!(log.contains("ERROR") && log.contains("broken") && log.contains("\"read\" ino=7"), "{log}");
+    }
 }

@@ -266,7 +266,8 @@ fn refused(mountpoint: &Path, error: &io::Error) -> MountError {
     }
     // fuser puts all its arguments before the reason.
     let reason = if text.starts_with("Error calling mount()") { text.rsplit(": ").next().unwrap_or(&text) } else { text.trim() };
-    MountError::Refused { path: mountpoint.to_owned(), reason: reason.to_owned() }
+    let hint = if reason.ends_with("Operation not permitted") { " (in a container, give it /dev/fuse and CAP_SYS_ADMIN)" } else { "" };
+    MountError::Refused { path: mountpoint.to_owned(), reason: format!("{reason}{hint}") }
 }
 
 /// Starts the event loops and takes the mount away from fuser (see the top of this file).

@@ -34,6 +34,9 @@ impl ObjectHeader {
         let mut queue = VecDeque::new();
         header.absorb(store, chunk.messages, &mut queue)?;
         let mut seen = HashSet::new();
+        // Chunks of an honest header do not overlap.
+        let room = if queue.is_empty() { 0 } else { store.room()? };
+        let mut left = room.min(limits::OBJECT_HEADER_BYTES_MAX).saturating_sub(len);
         while let Some((at, len)) = queue.pop_front() {
             if !seen.insert(at) {
                 return Err(Error::corrupt(NAME, address, format!("continuation at {at} is reached twice")));
@@ -41,6 +44,7 @@ impl ObjectHeader {
             if seen.len() > limits::OBJECT_HEADER_CHUNKS_MAX || len > limits::OBJECT_HEADER_CHUNK_MAX {
                 return Err(Error::limit(NAME, address, "continuation blocks"));
             }
+            left = left.checked_sub(len).ok_or_else(|| Error::limit(NAME, address, "bytes of all continuation blocks"))?;
             let bytes = store.read(at, len, "object header continuation")?;
             let chunk = header.prefix.decode_continuation(&bytes, at)?;
             header.absorb(store, chunk.messages, &mut queue)?;

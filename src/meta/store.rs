@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// Budget of the decoded metadata cache, bytes.
 const METADATA_CACHE_BYTES: usize = 16 << 20;
 
+/// Bytes that any file is taken to hold, if it is that long.
+const ROOM_MIN: u64 = 16 << 20;
+
 /// Read access to one HDF5 file by address.
 pub struct Store {
     driver: Arc<dyn FileDriver>,
@@ -24,6 +27,8 @@ pub struct Store {
     base: u64,
     /// Entries of a metadata cache image: newer than the bytes at their home addresses.
     overlay: BTreeMap<u64, Arc<[u8]>>,
+    /// Longest entry of the overlay, bytes.
+    overlay_longest: u64,
     cache: MetadataCache,
 }
 
@@ -56,7 +61,14 @@ impl Store {
                 format!("size of offsets {}, of lengths {}", c.sizeof_addr, c.sizeof_size),
             ));
         }
-        Ok(Store { driver, superblock, base, overlay: BTreeMap::new(), cache: MetadataCache::new(METADATA_CACHE_BYTES) })
+        Ok(Store {
+            driver,
+            superblock,
+            base,
+            overlay: BTreeMap::new(),
+            overlay_longest: 0,
+            cache: MetadataCache::new(METADATA_CACHE_BYTES),
+        })
     }
 
     /// A store over `bytes` with 8-byte widths and no superblock: for tests of single structures.
@@ -76,12 +88,14 @@ impl Store {
             superblock,
             base: 0,
             overlay: BTreeMap::new(),
+            overlay_longest: 0,
             cache: MetadataCache::new(METADATA_CACHE_BYTES),
         }
     }
 
     /// Adds metadata cache image entries (address to bytes).
     pub fn set_overlay(&mut self, overlay: BTreeMap<u64, Arc<[u8]>>) {
+        self.overlay_longest = overlay.values().map(|b| b.len() as u64).max().unwrap_or(0);
         self.overlay = overlay;
         self.cache.clear();
     }
@@ -107,9 +121,16 @@ impl Store {
     }
 
     /// Length of the backing file from address 0 on, bytes.
-    pub fn len(&self) -> Result<u64> {
+    pub fn file_len(&self) -> Result<u64> {
         let status = self.driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
         Ok(status.len.saturating_sub(self.base))
+    }
+
+    /// Bytes of structures that the file can hold: its length, but not that of its holes (whatever
+    /// compresses files may make it look smaller than it is). Bounds the work of walks.
+    pub fn room(&self) -> Result<u64> {
+        let status = self.driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
+        Ok(status.len.min(status.allocated.saturating_mul(16).saturating_add(ROOM_MIN)))
     }
 
     /// Absolute offset of `address`.
@@ -136,7 +157,7 @@ impl Store {
         }
         // Small reads trust `pread` to say where the file ends; large ones ask first, so that a
         // hostile length allocates nothing.
-        let len = if len > 1 << 16 { len.min(self.len()?.saturating_sub(address.0)) } else { len };
+        let len = if len > 1 << 16 { len.min(self.file_len()?.saturating_sub(address.0)) } else { len };
         let mut buf = vec![0u8; usize::try_from(len).map_err(|_| Error::limit(structure, address, "block size"))?];
         let mut n = self.driver.read_at(&mut buf, offset).map_err(|e| Error::io("read", address, &e))?;
         if !self.overlay.is_empty() {
@@ -150,10 +171,11 @@ impl Store {
     fn patch(&self, address: u64, buf: &mut [u8]) -> usize {
         let end = address.saturating_add(buf.len() as u64);
         let mut reach = 0;
-        for (&at, bytes) in self.overlay.range(..end).rev() {
+        // Entries do not overlap, but those of a hostile image may: all that can reach here are looked at.
+        let first = address.saturating_sub(self.overlay_longest);
+        for (&at, bytes) in self.overlay.range(first..end.max(first)).rev() {
             let stop = at.saturating_add(bytes.len() as u64);
             if stop <= address {
-                // Entries do not overlap, but a hostile image may: look at all that begin before.
                 continue;
             }
             let from = at.max(address);

@@ -43,6 +43,16 @@ fn listxattr(path: &Path, buf: &mut [u8]) -> io::Result<usize> {
     syscall(unsafe { libc::listxattr(c(path).as_ptr(), buf.as_mut_ptr().cast(), buf.len()) })
 }
 
+fn setxattr(path: &Path) -> io::Result<usize> {
+    // SAFETY: strings that end with NUL, and a value of one byte.
+    syscall(unsafe { libc::setxattr(c(path).as_ptr(), c"user.a".as_ptr(), c"2".as_ptr().cast(), 1, 0) } as isize)
+}
+
+fn removexattr(path: &Path) -> io::Result<usize> {
+    // SAFETY: strings that end with NUL.
+    syscall(unsafe { libc::removexattr(c(path).as_ptr(), c"user.a".as_ptr()) } as isize)
+}
+
 #[test]
 fn ten_thousand_names_are_listed() {
     for timeout in [0, 86_400] {
@@ -223,9 +233,8 @@ fn every_write_is_refused() {
         let mount = InProcess::with(fs, |c| c.read_only = read_only);
         let (f, d, new) = (mount.path("f"), mount.path("d"), mount.path("new"));
         let open = |options: &mut fs::OpenOptions, path: &Path| errno(options.open(path));
-        // SAFETY (all below): strings that end with NUL.
-        let raw = |rc: i32| errno(syscall(rc as isize));
-        let name = CString::new("user.a").unwrap();
+        let now = nix::sys::time::TimeVal::new(0, 0);
+        let nix = |result: nix::Result<()>| result.err().map(|e| e as i32);
         let refused = [
             ("create", open(File::options().write(true).create_new(true), &new)),
             ("open to write", open(File::options().write(true), &f)),
@@ -234,7 +243,7 @@ fn every_write_is_refused() {
             ("open and truncate", open(File::options().write(true).truncate(true), &f)),
             ("read with O_TRUNC", open(File::options().read(true).custom_flags(libc::O_TRUNC), &f)),
             ("mkdir", errno(fs::create_dir(&new))),
-            ("mkfifo", raw(unsafe { libc::mkfifo(c(&new).as_ptr(), 0o600) })),
+            ("mkfifo", nix(nix::unistd::mkfifo(&new, nix::sys::stat::Mode::S_IRUSR))),
             ("unlink", errno(fs::remove_file(&f))),
             ("rmdir", errno(fs::remove_dir(&d))),
             ("rename", errno(fs::rename(&f, &new))),
@@ -242,10 +251,10 @@ fn every_write_is_refused() {
             ("link", errno(fs::hard_link(&f, &new))),
             ("chmod", errno(fs::set_permissions(&f, fs::Permissions::from_mode(0o600)))),
             ("chown", errno(std::os::unix::fs::chown(&f, Some(1), Some(1)))),
-            ("utime", raw(unsafe { libc::utimes(c(&f).as_ptr(), std::ptr::null()) })),
-            ("truncate", raw(unsafe { libc::truncate(c(&f).as_ptr(), 0) })),
-            ("setxattr", raw(unsafe { libc::setxattr(c(&f).as_ptr(), name.as_ptr(), c"2".as_ptr().cast(), 1, 0) })),
-            ("removexattr", raw(unsafe { libc::removexattr(c(&f).as_ptr(), name.as_ptr()) })),
+            ("utime", nix(nix::sys::stat::utimes(&f, &now, &now))),
+            ("truncate", nix(nix::unistd::truncate(&f, 0))),
+            ("setxattr", errno(setxattr(&f))),
+            ("removexattr", errno(removexattr(&f))),
         ];
         for (what, result) in refused {
             assert_eq!(result, Some(libc::EROFS), "{what}, read_only {read_only}");

@@ -3,53 +3,17 @@
 use h5dir::fs::memory::MemoryFs;
 use h5dir::fs::types::ROOT;
 use h5dir::fs::{Attr, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, Operations, Statfs, Whence};
-use h5dir::fuse::{Access, CacheTimes, Mounted, SessionConfig, mounts, presence, unmount};
+use h5dir::fuse::{Access, CacheTimes, Mounted, SessionConfig, mounts, presence};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-use tempfile::TempDir;
+use std::time::Duration;
 
-/// Waits for `condition`, up to 10 s.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !condition() {
-        assert!(Instant::now() < end, "timed out waiting: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Whether one of ours is mounted at `path`.
-pub fn is_mounted(path: &Path) -> bool {
-    mounts::top_at(&path.canonicalize().unwrap_or_else(|_| path.to_owned())).unwrap().is_some_and(|m| m.is_ours())
-}
-
-/// A temporary directory that is unmounted, however dead, before it is removed.
-pub struct Place(TempDir);
-
-impl Place {
-    pub fn new() -> Self {
-        let dir = tempfile::Builder::new().prefix("h5dir-test-").tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("mnt")).unwrap();
-        Place(dir)
-    }
-
-    pub fn dir(&self) -> &Path {
-        self.0.path()
-    }
-
-    pub fn mnt(&self) -> PathBuf {
-        self.dir().canonicalize().unwrap().join("mnt")
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        while unmount::unmount(&self.0.path().join("mnt"), true).is_ok() {}
-    }
-}
+#[path = "../support/mod.rs"]
+mod shared;
+pub use shared::{Place, eventually, h5dir, is_mounted, run};
 
 /// A mount served by this process.
 pub struct InProcess {
@@ -94,18 +58,6 @@ impl InProcess {
 pub struct Foreground {
     pub child: Child,
     pub place: Place,
-}
-
-pub fn h5dir(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_h5dir"));
-    command.args(args).stdin(Stdio::null()).env_remove("H5DIR_LOG").env_remove("NOTIFY_SOCKET");
-    command
-}
-
-/// Runs to the end: exit code and standard error.
-pub fn run(command: &mut Command) -> (i32, String) {
-    let Output { status, stderr, .. } = command.output().unwrap();
-    (status.code().unwrap_or(-1), String::from_utf8(stderr).unwrap())
 }
 
 impl Foreground {

@@ -49,23 +49,25 @@ pub fn shape(space: &Dataspace) -> Shape {
     }
 }
 
-/// All attributes of `object`, by name. One that cannot be decoded at all is logged and left out.
-pub fn all(object: &Object) -> Result<Vec<AttributeValue>> {
+/// Names of all attributes of `object`, ascending, each once; no value is kept. An attribute that
+/// cannot be decoded at all is logged and left out.
+pub fn names(object: &Object) -> Result<Vec<Vec<u8>>> {
     let mut out = Vec::new();
-    let mut keep = |attribute: Result<AttributeValue>| match attribute {
-        Ok(a) => out.push(a),
+    let mut keep = |body: Result<std::borrow::Cow<'_, [u8]>>| match body.and_then(|b| Attribute::decode(&b, object.header.address)) {
+        Ok(a) => out.push(a.name),
         Err(e) => tracing::warn!("{e}"),
     };
     for m in object.header.all(kind::ATTRIBUTE) {
-        keep(object.body(m).and_then(|body| decode(object, &body)));
+        keep(object.body(m));
     }
     if let Some((heap, index)) = dense(object)? {
         dense_attributes::list(&object.file.store, heap, index, &mut |d| {
-            keep(body_of(object, d).and_then(|body| decode(object, &body)));
+            keep(body_of(object, d).map(Into::into));
             Ok(ControlFlow::Continue(()))
         })?;
     }
-    out.sort_by(|a, b| a.name.cmp(&b.name));
+    out.sort_unstable();
+    out.dedup();
     Ok(out)
 }
 

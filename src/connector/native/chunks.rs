@@ -3,6 +3,7 @@
 use super::dataset::Dataset;
 use crate::base::{Error, Result};
 use crate::connector::Chunks;
+use crate::dataset::chunk::map::Numbers;
 use crate::dataset::chunked::Chunked;
 use crate::dataset::index::ChunkRecord;
 use std::ops::ControlFlow;
@@ -49,13 +50,24 @@ impl Chunks for StoredChunks {
     fn list(&self, start: u64, f: &mut dyn FnMut(&[u64], u64, u64) -> ControlFlow<()>) -> Result<()> {
         let c = self.chunked()?;
         let store = &self.dataset.bytes.store;
-        if let Some(chunks) = c.map(store)?.chunks() {
-            for (next, &linear) in (1u64..).zip(chunks).skip(usize::try_from(start).unwrap_or(usize::MAX)) {
-                if f(&c.grid.scaled(linear), 0, next).is_break() {
-                    break;
+        match c.map(store)?.numbers() {
+            Numbers::Listed(chunks) => {
+                for (next, &linear) in (1u64..).zip(chunks).skip(usize::try_from(start).unwrap_or(usize::MAX)) {
+                    if f(&c.grid.scaled(linear), 0, next).is_break() {
+                        break;
+                    }
                 }
+                return Ok(());
             }
-            return Ok(());
+            Numbers::All => {
+                for linear in start..c.grid.chunks() {
+                    if f(&c.grid.scaled(linear), 0, linear.saturating_add(1)).is_break() {
+                        break;
+                    }
+                }
+                return Ok(());
+            }
+            Numbers::Many => {}
         }
         // Too many to keep: walked anew for every slice of the listing.
         let mut position = 0u64;

@@ -6,6 +6,7 @@ use crate::base::{Address, Error, Result};
 use crate::connector::ObjectId;
 use crate::container::local_heap::LocalHeap;
 use crate::dataset::chunk::grid::ChunkGrid;
+use crate::dataset::chunk::map::MapBudget;
 use crate::dataset::chunk::pieces::ByteGrid;
 use crate::dataset::chunked::Chunked;
 use crate::dataset::environment::RawFiles;
@@ -30,6 +31,8 @@ const SIZE_MAX: u64 = i64::MAX as u64;
 pub struct Dataset {
     /// Its object.
     pub object: Object,
+    /// Which object that is.
+    pub id: ObjectId,
     /// Type of its elements.
     pub datatype: Datatype,
     /// Its extent; unlimited dimensions of a virtual dataset are as its sources say.
@@ -50,6 +53,8 @@ pub struct Dataset {
 pub trait Surroundings {
     /// Opens raw files for `file`.
     fn raw_files(&self, file: &Arc<HdfFile>) -> Arc<dyn RawFiles>;
+    /// Memory for allocation maps.
+    fn maps(&self) -> Arc<MapBudget>;
     /// Storage and extent of a virtual dataset.
     fn virtual_storage(&self, parts: VirtualParts<'_>) -> Result<(Storage, Vec<u64>)>;
 }
@@ -97,7 +102,8 @@ impl Dataset {
             },
             Layout::Chunked(c) => {
                 let c = c.clone();
-                Storage::Chunked(Box::new(chunked(&object, id, &layout, &c, &space, element_size, &pipeline)?))
+                let parts = ChunkedParts { object: &object, id, layout: &layout, space: &space, pipeline: &pipeline };
+                Storage::Chunked(Box::new(chunked(&parts, &c, element_size, surroundings.maps())?))
             }
             Layout::Virtual { heap, index } => {
                 let parts =
@@ -110,7 +116,7 @@ impl Dataset {
         let size = space.elements().and_then(|n| n.checked_mul(element_size)).filter(|n| *n <= SIZE_MAX);
         let size = size.ok_or_else(|| Error::limit("dataset", at, "larger than a file can be (2^63 bytes)"))?;
         let bytes = DatasetBytes { size, fill: pattern, storage, store: object.file.store.clone() };
-        Ok(Dataset { object, datatype, space, element_size, fill, layout, pipeline, bytes: Arc::new(bytes) })
+        Ok(Dataset { object, id, datatype, space, element_size, fill, layout, pipeline, bytes: Arc::new(bytes) })
     }
 
     /// Elements in all.
@@ -157,20 +163,24 @@ fn external_segments(object: &Object) -> Result<Option<Vec<Segment>>> {
     message.slots.iter().map(segment).collect::<Result<Vec<_>>>().map(Some)
 }
 
+/// Header messages that make chunked storage.
+#[derive(Clone, Copy)]
+struct ChunkedParts<'a> {
+    object: &'a Object,
+    id: ObjectId,
+    layout: &'a DataLayout,
+    space: &'a Dataspace,
+    pipeline: &'a Pipeline,
+}
+
 /// A number for the chunk cache that only this dataset has.
 pub fn number(id: ObjectId) -> u64 {
     u64::from(id.file) << 52 | (id.address.0 & ((1 << 52) - 1))
 }
 
-fn chunked(
-    object: &Object,
-    id: ObjectId,
-    layout: &DataLayout,
-    c: &ChunkedLayout,
-    space: &Dataspace,
-    element_size: u64,
-    pipeline: &Pipeline,
-) -> Result<Chunked> {
+/// Storage of a chunked dataset with element type of `element_size` bytes.
+fn chunked(parts: &ChunkedParts<'_>, c: &ChunkedLayout, element_size: u64, maps: Arc<MapBudget>) -> Result<Chunked> {
+    let ChunkedParts { object, id, layout, space, pipeline } = *parts;
     let at = object.header.address;
     if space.extent != Extent::Simple || space.dims.len() != c.chunk_dims.len() {
         return Err(Error::corrupt(
@@ -197,6 +207,7 @@ fn chunked(
         pipeline: pipeline.clone(),
         raw_edges: c.flags & DONT_FILTER_PARTIAL_EDGE_CHUNKS != 0,
         map: OnceLock::new(),
+        maps,
         map_lock: parking_lot::Mutex::new(()),
     })
 }

@@ -10,12 +10,13 @@ pub mod file;
 pub mod npy;
 pub mod object;
 pub mod paths;
+pub mod region;
 pub mod traverse;
 pub mod values;
 pub mod variable;
 pub mod virtual_;
 
-use super::{AttributeInfo, Chunks, Connector, Content, Form, Link, LinkTarget, ObjectId, ObjectInfo, ObjectKind, Result};
+use super::{AttributeNames, Chunks, Connector, Content, Form, Link, LinkTarget, ObjectId, ObjectInfo, ObjectKind, Result};
 use crate::base::{Address, Error, limits};
 use crate::container::group;
 use crate::dataset::environment::Environment;
@@ -37,6 +38,10 @@ use std::sync::{Arc, Weak};
 
 /// Open datasets kept.
 const DATASETS_KEPT: NonZeroUsize = NonZeroUsize::new(2048).unwrap();
+/// Lists of attribute names kept, each of so many names.
+const LISTS_KEPT: NonZeroUsize = NonZeroUsize::new(4).unwrap();
+const ATTRIBUTES_FEW: usize = 64;
+const ATTRIBUTES_MANY: usize = 200_000;
 /// Other files opened at most.
 const FILES_MAX: usize = 1024;
 
@@ -56,6 +61,8 @@ pub struct NativeConnector {
     files: RwLock<Vec<Arc<HdfFile>>>,
     datasets: Mutex<LruCache<ObjectId, Arc<OpenDataset>>>,
     paths: Mutex<std::collections::HashMap<u32, paths::Paths>>,
+    /// Long lists of attribute names: a listing asks for them once for every few names.
+    attribute_names: Mutex<LruCache<ObjectId, AttributeNames>>,
     options: Options,
 }
 
@@ -78,6 +85,7 @@ impl NativeConnector {
             files: RwLock::new(vec![file]),
             datasets: Mutex::new(LruCache::new(DATASETS_KEPT)),
             paths: Mutex::default(),
+            attribute_names: Mutex::new(LruCache::new(LISTS_KEPT)),
             options,
         }))
     }
@@ -228,10 +236,16 @@ impl Connector for NativeConnector {
         Ok(types::text(&self.object(id)?.datatype()?).into_bytes())
     }
 
-    fn attributes(&self, id: ObjectId) -> Result<Vec<AttributeInfo>> {
-        let all = attribute::all(&self.object(id)?)?;
-        let raw_len = |v: &attribute::AttributeValue| v.value.as_ref().map_or(0, |v| v.bytes.len() as u64);
-        Ok(all.into_iter().map(|a| AttributeInfo { raw_len: raw_len(&a), name: a.name }).collect())
+    fn attributes(&self, id: ObjectId) -> Result<AttributeNames> {
+        if let Some(names) = self.attribute_names.lock().get(&id) {
+            return Ok(names.clone());
+        }
+        let names: AttributeNames = attribute::names(&self.object(id)?)?.into();
+        // Short lists are made again as fast as they are found.
+        if (ATTRIBUTES_FEW..ATTRIBUTES_MANY).contains(&names.len()) {
+            self.attribute_names.lock().put(id, names.clone());
+        }
+        Ok(names)
     }
 
     fn attribute_text(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {

@@ -2,10 +2,11 @@
 
 use super::attribute::{self, Value};
 use super::{NativeConnector, facts};
-use crate::base::{Address, Result};
+use crate::base::budget::Budget;
+use crate::base::{Address, Error, Result};
 use crate::connector::{Connector, ObjectId, ObjectKind};
 use crate::container::global_heap;
-use crate::dataset::types::{self, AttributeValue, Elements, Resolver, attributes_json, value_text};
+use crate::dataset::types::{self, AttributesJson, Resolver, value_text};
 use crate::dataset::vl::VariableForm;
 use crate::meta::Store;
 
@@ -13,23 +14,31 @@ use crate::meta::Store;
 /// long is known to be.
 const TEXT_MAX: u64 = (64 << 10) + 1;
 /// Most bytes of a raw value in exact form.
-const RAW_MAX: u64 = 1 << 30;
+const RAW_MAX: u64 = 64 << 20;
+/// Bytes of heap objects looked at for one answer, beyond twice its own: many values may lead to one huge object.
+const HEAP_SLACK: u64 = 16 << 20;
 
 /// Follows the addresses in values of one file.
 struct FileResolver<'a> {
     connector: &'a NativeConnector,
     file: u32,
     store: &'a Store,
+    budget: Budget,
 }
 
 impl Resolver for FileResolver<'_> {
     fn vlen(&self, collection: Address, index: u32) -> Result<Vec<u8>> {
+        self.budget.spend(global_heap::locate(self.store, collection, index)?.1)?;
         global_heap::object(self.store, collection, index).map(|o| o.to_vec())
     }
 
     fn object_path(&self, address: Address) -> Option<Vec<u8>> {
         let file = self.connector.file(self.file).ok()?;
         self.connector.paths.lock().entry(self.file).or_default().find(&file, address)
+    }
+
+    fn region(&self, _dataset: Address, selection: &[u8]) -> Option<serde_json::Value> {
+        super::region::json(selection)
     }
 }
 
@@ -40,7 +49,8 @@ fn with_environment<T>(
     f: impl FnOnce(&types::Environment<'_>) -> Result<T>,
 ) -> Result<T> {
     let file = connector.file(id.file)?;
-    let resolver = FileResolver { connector, file: id.file, store: &file.store };
+    let budget = Budget::new(limit.saturating_mul(2).saturating_add(HEAP_SLACK), "global heap");
+    let resolver = FileResolver { connector, file: id.file, store: &file.store, budget };
     f(&types::Environment { ctx: *file.store.ctx(), resolver: &resolver, limit })
 }
 
@@ -66,6 +76,9 @@ pub fn attribute_raw(connector: &NativeConnector, id: ObjectId, name: &[u8]) -> 
         let size = usize::try_from(value.datatype.element_size()).unwrap_or(usize::MAX).max(1);
         for element in value.bytes.chunks_exact(size) {
             form.exact(element, e, &mut out)?;
+            if out.len() as u64 > RAW_MAX {
+                return Err(Error::limit("attribute", id.address, format!("more than {RAW_MAX} bytes in exact form")));
+            }
         }
         Ok(Some(out))
     })
@@ -73,12 +86,18 @@ pub fn attribute_raw(connector: &NativeConnector, id: ObjectId, name: &[u8]) -> 
 
 /// All attributes of an object, lossless.
 fn attributes(connector: &NativeConnector, id: ObjectId) -> Result<Vec<u8>> {
-    let all = attribute::all(&connector.object(id)?)?;
-    let readable = all.iter().filter_map(|a| {
-        let value = a.value.as_ref().ok()?;
-        Some(AttributeValue { name: &a.name, elements: Elements { datatype: &value.datatype, shape: &value.shape, bytes: &value.bytes } })
-    });
-    with_environment(connector, id, TEXT_MAX, |e| attributes_json(readable, e))
+    let object = connector.object(id)?;
+    let names = connector.attributes(id)?;
+    with_environment(connector, id, TEXT_MAX, |e| {
+        // One value at a time is in memory, and none behind the one that is too much.
+        let mut json = AttributesJson::new(e);
+        for name in names.iter() {
+            if let Ok(Some(value)) = attribute::find(&object, name).and_then(|a| a.map(|a| a.value).transpose()) {
+                json.add(name, &value.elements())?;
+            }
+        }
+        Ok(json.finish())
+    })
 }
 
 /// Text of the fact `name`.

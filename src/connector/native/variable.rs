@@ -5,37 +5,63 @@
 //! `stride` elements. In the lines form a string's stored length is trusted unless one of a few
 //! strings looked at first holds a NUL: writers other than libhdf5 count the terminator or padding.
 //! Then every string is looked at and ends at its first NUL, as in C.
+//!
+//! Elements never written are all alike: runs of them are counted, not visited. An element that is
+//! one long sequence or string is read from its place in the file, other long ones are kept in the
+//! chunk cache while they are read piece by piece.
 
 use super::content::block_size;
 use super::dataset::Dataset;
-use crate::base::{Error, Result};
+use crate::base::budget::Budget;
+use crate::base::{Address, Error, Result, limits};
 use crate::connector::Content;
 use crate::container::global_heap;
+use crate::dataset::chunk::cache::{ChunkKey, Found};
 use crate::dataset::environment::Environment;
-use crate::dataset::storage::Seek;
+use crate::dataset::fill::FillPattern;
+use crate::dataset::storage::{Seek, Storage};
 use crate::dataset::types::resolver::{self, Descriptor, Resolver};
 use crate::dataset::vl::VariableForm;
 use crate::meta::Store;
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// Longest form of one element, bytes.
-const ELEMENT_MAX: u64 = 1 << 30;
+/// Longest form of one element that must be put together in memory, bytes.
+const ELEMENT_MAX: u64 = 64 << 20;
+/// Longer payloads are read in place, longer forms are kept while they are read, bytes.
+const LONG: u64 = 256 << 10;
+/// Bytes of elements and heap objects that are looked at for an index, as a multiple of the file's:
+/// elements may be compressed, and heap objects named many times, but not without end.
+const INDEX_FACTOR: u64 = 64;
+/// The same beyond that, and for one read.
+const WORK: u64 = 256 << 20;
 /// Element bytes read at once.
 const BATCH_BYTES: u64 = 256 << 10;
 /// Most checkpoints kept.
 const CHECKPOINTS_MAX: u64 = 1 << 16;
+/// Bytes of a count in the exact form.
+const COUNT: u64 = 4;
+/// Bytes looked at of a long string.
+const SAMPLE_END: usize = 4096;
 /// Strings looked at before stored lengths are trusted.
 const SAMPLES: u64 = 64;
 
 /// Global heap of a file.
-pub struct HeapResolver<'a>(pub &'a Store);
+struct HeapResolver<'a> {
+    store: &'a Store,
+    work: &'a Budget,
+}
 
 impl Resolver for HeapResolver<'_> {
-    fn vlen(&self, collection: crate::base::Address, index: u32) -> Result<Vec<u8>> {
-        global_heap::object(self.0, collection, index).map(|o| o.to_vec())
+    fn vlen(&self, collection: Address, index: u32) -> Result<Vec<u8>> {
+        self.work.spend(global_heap::locate(self.store, collection, index)?.1.saturating_add(OBJECT))?;
+        global_heap::object(self.store, collection, index).map(|o| o.to_vec())
     }
 }
+
+/// What looking up a heap object costs, as bytes.
+const OBJECT: u64 = 64;
 
 /// How an element is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +92,26 @@ pub struct VariableContent {
     once: Mutex<()>,
 }
 
+/// A part of the dataset.
+enum Part<'a> {
+    /// An element's number, its bytes, and the file whose heap it leads to.
+    Element(u64, &'a [u8], &'a Store),
+    /// Elements that were never written.
+    Unwritten(Range<u64>),
+}
+
+/// Elements as stored, and for each the file whose heap it leads to where that is not the dataset's.
+struct Batch {
+    raw: Vec<u8>,
+    owners: Vec<Option<Arc<Store>>>,
+}
+
+impl Batch {
+    fn heaps(&self) -> impl Iterator<Item = Option<&Store>> {
+        self.owners.iter().map(|o| o.as_deref()).chain(std::iter::repeat(None))
+    }
+}
+
 impl VariableContent {
     /// The lines form (`lines`) or the exact form of `dataset`.
     pub fn new(dataset: Arc<Dataset>, environment: Arc<Environment>, lines: bool) -> Self {
@@ -89,18 +135,33 @@ impl VariableContent {
         }
     }
 
-    /// Calls `f` with each element from `first` on until it returns false.
-    fn elements(&self, first: u64, f: &mut dyn FnMut(u64, &[u8]) -> Result<bool>) -> Result<()> {
+    fn limit(&self, detail: &'static str) -> Error {
+        Error::limit("dataset", self.dataset.object.header.address, detail)
+    }
+
+    /// Calls `f` with each element from `first` on, and the file whose heap it leads to, or with runs of
+    /// elements never written, until it returns false.
+    fn elements(&self, first: u64, work: &Budget, f: &mut dyn FnMut(Part<'_>) -> Result<bool>) -> Result<()> {
         let size = self.dataset.element_size.max(1);
         let total = self.dataset.elements();
         let per_batch = (BATCH_BYTES / size).max(1);
         let mut next = first;
         while next < total {
+            if let Some(end) = self.dataset.bytes.unwritten(next.saturating_mul(size))? {
+                let end = (end / size).min(total);
+                if end > next {
+                    if !f(Part::Unwritten(next..end))? {
+                        return Ok(());
+                    }
+                    next = end;
+                    continue;
+                }
+            }
             let n = per_batch.min(total.saturating_sub(next));
-            let mut raw = vec![0; usize::try_from(n.saturating_mul(size)).unwrap_or(0)];
-            self.dataset.bytes.read(&self.environment, next.saturating_mul(size), &mut raw)?;
-            for element in raw.chunks_exact(usize::try_from(size).unwrap_or(usize::MAX)) {
-                if !f(next, element)? {
+            work.spend(n.saturating_mul(size))?;
+            let batch = self.batch(next, n)?;
+            for (element, heap) in batch.raw.chunks_exact(usize::try_from(size).unwrap_or(usize::MAX)).zip(batch.heaps()) {
+                if !f(Part::Element(next, element, heap.unwrap_or(self.store())))? {
                     return Ok(());
                 }
                 next = next.saturating_add(1);
@@ -109,19 +170,53 @@ impl VariableContent {
         Ok(())
     }
 
-    fn descriptor(&self, element: &[u8]) -> Result<Descriptor> {
-        Descriptor::decode(element, self.store().ctx())
+    /// `n` elements from number `first` on, as stored.
+    fn batch(&self, first: u64, n: u64) -> Result<Batch> {
+        let size = self.dataset.element_size.max(1);
+        if size > limits::ELEMENT_BYTES_MAX {
+            return Err(self.limit("elements too large for variable-length data"));
+        }
+        let mut batch = Batch { raw: vec![0; usize::try_from(n.saturating_mul(size)).unwrap_or(0)], owners: Vec::new() };
+        let Storage::Virtual(mapped) = &self.dataset.bytes.storage else {
+            self.dataset.bytes.read(&self.environment, first.saturating_mul(size), &mut batch.raw)?;
+            return Ok(batch);
+        };
+        // Each element leads into the heap of the file it comes from.
+        self.dataset.bytes.fill.fill(0, &mut batch.raw);
+        batch.owners.resize(usize::try_from(n).unwrap_or(0), None);
+        let len = usize::try_from(size).unwrap_or(usize::MAX);
+        mapped.variable(first..first.saturating_add(n), &mut |i, element, heap| {
+            let at = usize::try_from(i.saturating_sub(first)).unwrap_or(usize::MAX);
+            let from = at.saturating_mul(len);
+            if let (Some(to), Some(owner)) = (batch.raw.get_mut(from..from.saturating_add(len)), batch.owners.get_mut(at)) {
+                to.copy_from_slice(element);
+                *owner = Some(heap.clone());
+            }
+            Ok(())
+        })?;
+        Ok(batch)
     }
 
-    /// True when every sampled string is free of NUL.
-    fn lengths_can_be_trusted(&self) -> Result<bool> {
+    fn descriptor(&self, element: &[u8], heap: &Store) -> Result<Descriptor> {
+        Descriptor::decode(element, heap.ctx())
+    }
+
+    /// True when every sampled string is free of NUL; of a long one only the end is looked at.
+    fn lengths_can_be_trusted(&self, work: &Budget) -> Result<bool> {
         let total = self.dataset.elements();
         let step = (total / SAMPLES).max(1);
-        let size = self.dataset.element_size;
-        let mut raw = vec![0; usize::try_from(size).unwrap_or(0)];
         for i in (0..total).step_by(usize::try_from(step).unwrap_or(usize::MAX)).take(SAMPLES as usize + 1) {
-            self.dataset.bytes.read(&self.environment, i.saturating_mul(size), &mut raw)?;
-            if self.string(&raw)?.contains(&0) {
+            let batch = self.batch(i, 1)?;
+            let heap = batch.heaps().next().flatten().unwrap_or(self.store());
+            let d = self.descriptor(&batch.raw, heap)?;
+            let found = if u64::from(d.count) > LONG {
+                let mut end = vec![0; SAMPLE_END];
+                self.payload_at(&d, 1, heap, u64::from(d.count).saturating_sub(SAMPLE_END as u64), &mut end)?;
+                end.contains(&0)
+            } else {
+                self.string(&batch.raw, heap, work)?.contains(&0)
+            };
+            if found {
                 return Ok(false);
             }
         }
@@ -129,59 +224,153 @@ impl VariableContent {
     }
 
     /// A string's stored bytes.
-    fn string(&self, element: &[u8]) -> Result<Vec<u8>> {
-        let d = self.descriptor(element)?;
-        d.payload(1, &HeapResolver(self.store()), &mut resolver::Budget::new(ELEMENT_MAX))
+    fn string(&self, element: &[u8], store: &Store, work: &Budget) -> Result<Vec<u8>> {
+        let d = self.descriptor(element, store)?;
+        d.payload(1, &HeapResolver { store, work }, &mut resolver::Budget::new(ELEMENT_MAX))
+    }
+
+    /// Fills `buf` from byte `from` of the payload that `d` names, elements of `size` bytes.
+    fn payload_at(&self, d: &Descriptor, size: u32, store: &Store, from: u64, buf: &mut [u8]) -> Result<()> {
+        let (at, len) = global_heap::locate(store, d.collection, d.index)?;
+        if len < d.payload_len(size) || from.saturating_add(buf.len() as u64) > len {
+            let detail = format!("object {} has {len} bytes, a variable-length element needs {}", d.index, d.payload_len(size));
+            return Err(Error::corrupt("global heap", d.collection, detail));
+        }
+        store.read_raw(at.checked_add(from).unwrap_or(Address::UNDEF), buf)
     }
 
     fn build(&self) -> Result<Index> {
+        let room = self.store().room()?;
+        let work = Budget::new(room.saturating_mul(INDEX_FACTOR).saturating_add(WORK), "variable-length data");
         let encoding = match self.lines {
             false => Encoding::Exact,
-            true if self.lengths_can_be_trusted()? => Encoding::LineAsStored,
+            true if self.lengths_can_be_trusted(&work)? => Encoding::LineAsStored,
             true => Encoding::LineToNul,
         };
         let stride = (self.dataset.elements() / CHECKPOINTS_MAX).max(256);
         let mut index = Index { encoding, stride, checkpoints: Vec::new(), size: 0 };
-        self.elements(0, &mut |i, element| {
-            if i % stride == 0 {
-                index.checkpoints.push(index.size);
+        let too_large = || self.limit("its byte form is larger than a file can be");
+        let mut unwritten = None;
+        self.elements(0, &work, &mut |part| {
+            let (elements, len) = match part {
+                Part::Element(i, element, store) => (i..i.saturating_add(1), self.len_of(encoding, element, store, &work)?),
+                Part::Unwritten(range) => (range, self.len_of_unwritten(encoding, &mut unwritten, &work)?),
+            };
+            let mut mark = elements.start.next_multiple_of(stride);
+            while mark < elements.end {
+                let before = mark.saturating_sub(elements.start).checked_mul(len).ok_or_else(too_large)?;
+                index.checkpoints.push(index.size.saturating_add(before));
+                mark = mark.saturating_add(stride);
             }
-            let len = self.len_of(encoding, element)?;
-            index.size =
-                index.size.checked_add(len).filter(|n| *n <= i64::MAX as u64).ok_or_else(|| {
-                    Error::limit("dataset", self.dataset.object.header.address, "its byte form is larger than a file can be")
-                })?;
+            let all = elements.end.saturating_sub(elements.start).checked_mul(len).and_then(|n| index.size.checked_add(n));
+            index.size = all.filter(|n| *n <= i64::MAX as u64).ok_or_else(too_large)?;
             Ok(true)
         })?;
         Ok(index)
     }
 
-    fn len_of(&self, encoding: Encoding, element: &[u8]) -> Result<u64> {
+    /// An element never written.
+    fn unwritten_element(&self) -> Vec<u8> {
+        let mut element = vec![0; usize::try_from(self.dataset.element_size.min(limits::ELEMENT_BYTES_MAX)).unwrap_or(0)];
+        self.dataset.bytes.fill.fill(0, &mut element);
+        element
+    }
+
+    fn len_of_unwritten(&self, encoding: Encoding, known: &mut Option<u64>, work: &Budget) -> Result<u64> {
+        let len = known.map_or_else(|| self.len_of(encoding, &self.unwritten_element(), self.store(), work), Ok)?;
+        *known = Some(len);
+        Ok(len)
+    }
+
+    /// The descriptor and the base size, if the element is one sequence of fixed-size elements.
+    fn plain(&self, element: &[u8], store: &Store) -> Result<Option<(Descriptor, u32)>> {
+        self.form.plain_base().map(|size| Ok((self.descriptor(element, store)?, size))).transpose()
+    }
+
+    fn len_of(&self, encoding: Encoding, element: &[u8], store: &Store, work: &Budget) -> Result<u64> {
         match encoding {
-            Encoding::LineAsStored => Ok(u64::from(self.descriptor(element)?.count).saturating_add(1)),
+            Encoding::LineAsStored => Ok(u64::from(self.descriptor(element, store)?.count).saturating_add(1)),
             Encoding::Exact => {
-                let heap = HeapResolver(self.store());
-                self.form.exact_len(element, &resolver::Environment { ctx: *self.store().ctx(), resolver: &heap, limit: ELEMENT_MAX })
+                if let Some((d, size)) = self.plain(element, store)? {
+                    return Ok(d.payload_len(size).saturating_add(COUNT));
+                }
+                let heap = HeapResolver { store, work };
+                self.form.exact_len(element, &resolver::Environment { ctx: *store.ctx(), resolver: &heap, limit: ELEMENT_MAX })
             }
             Encoding::LineToNul => {
-                let s = self.string(element)?;
+                let s = self.string(element, store, work)?;
                 Ok(s.iter().position(|b| *b == 0).unwrap_or(s.len()) as u64 + 1)
             }
         }
     }
 
-    fn write(&self, encoding: Encoding, element: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let heap = HeapResolver(self.store());
-        let environment = resolver::Environment { ctx: *self.store().ctx(), resolver: &heap, limit: ELEMENT_MAX };
+    /// The form of an element.
+    fn form(&self, encoding: Encoding, element: &[u8], store: &Store, work: &Budget) -> Result<Vec<u8>> {
+        let heap = HeapResolver { store, work };
+        let environment = resolver::Environment { ctx: *store.ctx(), resolver: &heap, limit: ELEMENT_MAX };
+        let mut out = Vec::new();
         match encoding {
-            Encoding::Exact => self.form.exact(element, &environment, out),
-            Encoding::LineToNul => self.form.line(element, &environment, out),
+            Encoding::Exact => self.form.exact(element, &environment, &mut out)?,
+            Encoding::LineToNul => self.form.line(element, &environment, &mut out)?,
             Encoding::LineAsStored => {
-                out.extend_from_slice(&self.string(element)?);
+                out.extend_from_slice(&self.string(element, store, work)?);
                 out.push(b'\n');
-                Ok(())
             }
         }
+        Ok(out)
+    }
+
+    /// Fills `buf` from byte `from` of the form of element `number`, which has `len` bytes.
+    fn form_at(&self, encoding: Encoding, e: (u64, &[u8], &Store), len: u64, from: u64, buf: &mut [u8], work: &Budget) -> Result<()> {
+        let (number, element, store) = e;
+        let changed =
+            || Error::corrupt("variable-length element", self.dataset.object.header.address, "its length changed while it was read");
+        if len > LONG
+            && encoding != Encoding::LineToNul
+            && let Some((d, size)) = self.plain(element, store)?
+        {
+            return self.long_at(encoding, &d, size, store, from, buf);
+        }
+        let copy = |form: &[u8], buf: &mut [u8]| {
+            let start = usize::try_from(from).unwrap_or(usize::MAX);
+            let bytes = start.checked_add(buf.len()).and_then(|end| form.get(start..end)).filter(|_| form.len() as u64 == len);
+            bytes.map(|b| buf.copy_from_slice(b)).ok_or_else(changed)
+        };
+        if len <= LONG {
+            return copy(&self.form(encoding, element, store, work)?, buf);
+        }
+        // Number of the dataset's forms in the cache: its chunks have that number without these bits.
+        let forms = super::dataset::number(self.dataset.id) | 1 << 63 | u64::from(encoding != Encoding::Exact) << 62;
+        let key = ChunkKey { dataset: forms, chunk: number };
+        match self.environment.cache.get(key, len, || self.form(encoding, element, store, work))? {
+            Found::Chunk(form) => {
+                self.environment.cache.note_served(key, &form, buf.len() as u64);
+                copy(form.bytes(), buf)
+            }
+            // The entry may be overwritten while it is read; then the form is made again.
+            Found::Spilled(_) => copy(&self.form(encoding, element, store, work)?, buf),
+        }
+    }
+
+    /// As `form_at`, of a long sequence or string, which is read where it lies.
+    fn long_at(&self, encoding: Encoding, d: &Descriptor, size: u32, store: &Store, from: u64, buf: &mut [u8]) -> Result<()> {
+        let (front, back): (&[u8], &[u8]) = match encoding {
+            Encoding::Exact => (&d.count.to_le_bytes(), b""),
+            _ => (b"", b"\n"),
+        };
+        let payload = d.payload_len(size);
+        let skip = usize::try_from(from).unwrap_or(usize::MAX).min(front.len());
+        let head = front.get(skip..).unwrap_or_default();
+        let (a, rest) = buf.split_at_mut(head.len().min(buf.len()));
+        a.copy_from_slice(head.get(..a.len()).unwrap_or_default());
+        let start = from.saturating_sub(front.len() as u64);
+        let n = usize::try_from(payload.saturating_sub(start)).unwrap_or(usize::MAX).min(rest.len());
+        let (body, tail) = rest.split_at_mut(n);
+        if !body.is_empty() {
+            self.payload_at(d, size, store, start, body)?;
+        }
+        tail.copy_from_slice(back.get(..tail.len()).unwrap_or_default());
+        Ok(())
     }
 }
 
@@ -197,25 +386,26 @@ impl Content for VariableContent {
         let at = index.checkpoints.partition_point(|c| *c <= offset).saturating_sub(1);
         let mut position = index.checkpoints.get(at).copied().unwrap_or(0);
         let mut done = 0usize;
-        let mut form = Vec::new();
-        self.elements((at as u64).saturating_mul(index.stride), &mut |_, element| {
-            let len = self.len_of(index.encoding, element)?;
-            let end = position.saturating_add(len);
-            if end > offset {
-                form.clear();
-                self.write(index.encoding, element, &mut form)?;
-                if form.len() as u64 != len {
-                    return Err(Error::corrupt(
-                        "variable-length element",
-                        self.dataset.object.header.address,
-                        "its length changed while it was read",
-                    ));
-                }
-                let skip = usize::try_from(offset.saturating_sub(position)).unwrap_or(usize::MAX);
-                let bytes = form.get(skip..).unwrap_or_default();
-                let n = bytes.len().min(buf.len().saturating_sub(done));
-                if let (Some(to), Some(from)) = (buf.get_mut(done..done.saturating_add(n)), bytes.get(..n)) {
-                    to.copy_from_slice(from);
+        let work = Budget::new(WORK, "variable-length data");
+        let mut unwritten = None;
+        self.elements((at as u64).saturating_mul(index.stride), &work, &mut |part| {
+            let wanted = offset.saturating_add(done as u64);
+            let Some(rest) = buf.get_mut(done..) else { return Ok(false) };
+            let (len, count) = match &part {
+                Part::Element(_, element, store) => (self.len_of(index.encoding, element, store, &work)?, 1),
+                Part::Unwritten(r) => (self.len_of_unwritten(index.encoding, &mut unwritten, &work)?, r.end.saturating_sub(r.start)),
+            };
+            let end = position.saturating_add(len.saturating_mul(count));
+            if end > wanted {
+                let n = usize::try_from(end.saturating_sub(wanted)).unwrap_or(usize::MAX).min(rest.len());
+                let (to, from) = (rest.get_mut(..n).unwrap_or_default(), wanted.saturating_sub(position));
+                match part {
+                    Part::Element(i, element, store) => self.form_at(index.encoding, (i, element, store), len, from, to, &work)?,
+                    Part::Unwritten(_) => {
+                        // The same form over and over, as a fill value is.
+                        let form = self.form(index.encoding, &self.unwritten_element(), self.store(), &work)?;
+                        FillPattern::new(&form, len).fill(from, to);
+                    }
                 }
                 done = done.saturating_add(n);
             }

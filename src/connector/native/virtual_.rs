@@ -5,17 +5,27 @@ use super::external;
 use super::file::HdfFile;
 use super::traverse;
 use super::{NativeConnector, OpenDataset};
-use crate::base::{Error, Result};
+use crate::base::{Address, Error, Result, limits};
 use crate::connector::{Connector, ObjectId, ObjectKind};
 use crate::container::global_heap;
+use crate::dataset::chunk::map::MapBudget;
 use crate::dataset::environment::RawFiles;
 use crate::dataset::storage::{Mapped, Storage};
 use crate::dataset::virtual_::{Description, MissingPolicy, Source, SourceOpener, VirtualDataset};
 use crate::format::message::dataspace::Dataspace;
 use crate::format::virtual_mapping::VirtualMappings;
+use crate::meta::Store;
 use parking_lot::Mutex;
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
+
+/// Sources of one virtual dataset kept open.
+const SOURCES_KEPT: usize = 4096;
+/// Bytes of nested virtual datasets that one read may read, as a multiple of its own and beyond that.
+const NESTED_FACTOR: u64 = 64;
+const NESTED_SLACK: u64 = 16 << 20;
 
 /// What datasets of a native container need around them.
 pub struct NativeSurroundings<'a> {
@@ -26,6 +36,10 @@ pub struct NativeSurroundings<'a> {
 impl Surroundings for NativeSurroundings<'_> {
     fn raw_files(&self, file: &Arc<HdfFile>) -> Arc<dyn RawFiles> {
         external::raw_files(&self.connector.options.neighbours, file)
+    }
+
+    fn maps(&self) -> Arc<MapBudget> {
+        self.connector.options.environment.maps.clone()
     }
 
     fn virtual_storage(&self, p: VirtualParts<'_>) -> Result<(Storage, Vec<u64>)> {
@@ -63,9 +77,60 @@ struct VirtualStorage {
     missing: MissingPolicy,
 }
 
+thread_local! {
+    /// Virtual datasets around the one that this thread reads, and bytes it may still read of them.
+    static READING: Cell<(usize, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// A read of a virtual dataset: in a hostile file it is its own source, or many times the same one's.
+struct Reading;
+
+impl Reading {
+    fn enter(bytes: u64) -> Result<Reading> {
+        let too_much = |what| Error::limit("virtual dataset", Address::UNDEF, what);
+        let (depth, left) = READING.get();
+        if depth >= limits::VIRTUAL_DEPTH_MAX {
+            return Err(too_much("virtual datasets nested too deep"));
+        }
+        let left = if depth == 0 { bytes.saturating_mul(NESTED_FACTOR).saturating_add(NESTED_SLACK) } else { left };
+        let left = left.checked_sub(bytes).ok_or_else(|| too_much("too many bytes of nested virtual datasets for one read"))?;
+        READING.set((depth.saturating_add(1), left));
+        Ok(Reading)
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let (depth, left) = READING.get();
+        READING.set((depth.saturating_sub(1), left));
+    }
+}
+
 impl Mapped for VirtualStorage {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let _reading = Reading::enter(buf.len() as u64)?;
         self.dataset.read(&self.opener, &self.shape, offset, buf, self.missing)
+    }
+
+    fn variable(&self, elements: Range<u64>, visit: &mut dyn FnMut(u64, &[u8], &Arc<Store>) -> Result<()>) -> Result<()> {
+        let size = self.dataset.element_size();
+        let len = usize::try_from(size).unwrap_or(usize::MAX);
+        self.dataset.segments(&self.opener, &self.shape, elements, self.missing, &mut |source, segment| {
+            let heap = source.heap().filter(|_| source.element_size() == size);
+            let heap = heap.ok_or_else(|| {
+                Error::unsupported(
+                    "virtual dataset",
+                    self.opener.file.root,
+                    "variable-length elements of a virtual source or of another type",
+                )
+            })?;
+            for i in 0..segment.len {
+                let mut element = vec![0; len];
+                source.read(segment.source_element.saturating_add(i).saturating_mul(size), &mut element)?;
+                visit(segment.virtual_element.saturating_add(i), &element, &heap)?;
+            }
+            Ok(())
+        })
     }
 }
 
@@ -89,7 +154,11 @@ impl SourceOpener for Opener {
         let Some(id) = self.find(&connector, file, dataset)? else { return Ok(None) };
         let dataset = connector.dataset_at(id, self.depth)?;
         let source: Arc<dyn Source> = Arc::new(DatasetSource { dataset, environment: connector.environment().clone() });
-        self.opened.lock().insert(name, source.clone());
+        let mut opened = self.opened.lock();
+        if opened.len() >= SOURCES_KEPT {
+            opened.clear();
+        }
+        opened.insert(name, source.clone());
         Ok(Some(source))
     }
 }
@@ -137,6 +206,11 @@ impl Source for DatasetSource {
 
     fn datatype_bytes(&self) -> Vec<u8> {
         self.inner().datatype.to_bytes()
+    }
+
+    fn heap(&self) -> Option<Arc<Store>> {
+        let bytes = &self.inner().bytes;
+        (!matches!(bytes.storage, Storage::Virtual(_))).then(|| bytes.store.clone())
     }
 
     fn read(&self, byte_offset: u64, buf: &mut [u8]) -> Result<()> {

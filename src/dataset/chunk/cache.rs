@@ -20,6 +20,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Chunks that were read to their ends are kept up to this many bytes, and to a quarter of the budget.
 const CONSUMED_BYTES: u64 = 32 << 20;
 
+/// What an entry takes beside its bytes: many tiny chunks are mostly that.
+const ENTRY: u64 = 256;
+
+fn charge(len: u64) -> u64 {
+    len.saturating_add(ENTRY)
+}
+
 /// Which chunk: dataset number (unique in the process), linear chunk number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ChunkKey {
@@ -134,7 +141,7 @@ impl State {
     /// Settles the sums for a chunk taken out of `slots`.
     fn gone(&mut self, chunk: &Chunk) {
         let size = chunk.bytes.len() as u64;
-        self.bytes = self.bytes.saturating_sub(size);
+        self.bytes = self.bytes.saturating_sub(charge(size));
         if chunk.counted.load(Ordering::Relaxed) {
             self.consumed_bytes = self.consumed_bytes.saturating_sub(size);
         }
@@ -202,7 +209,7 @@ impl Reservation<'_> {
         self.finished = true;
         {
             let mut state = self.cache.state.lock();
-            let size = chunk.bytes.len() as u64;
+            let size = charge(chunk.bytes.len() as u64);
             let mine = matches!(state.slots.peek(&self.key), Some(Slot::Loading(p)) if Arc::ptr_eq(p, &self.pending));
             state.bytes = state.bytes.saturating_sub(self.charge);
             if mine && keep {
@@ -334,6 +341,7 @@ impl ChunkCache {
 
     fn load(&self, key: ChunkKey, size: u64, load: impl FnOnce() -> Result<Vec<u8>>) -> Result<Found> {
         let pending = Arc::new(Pending::default());
+        let size = charge(size);
         let keep = size <= self.budget;
         let victims = {
             let mut state = self.state.lock();
@@ -458,36 +466,47 @@ mod tests {
 
     #[test]
     fn the_budget_holds_and_the_oldest_goes() {
-        let cache = ChunkCache::new(1000, 0);
+        let budget = 10 * charge(100);
+        let cache = ChunkCache::new(budget, 0);
         for i in 0..30 {
             cache.get(key(i), 100, || Ok(vec![i as u8; 100])).unwrap();
-            assert!(cache.bytes() <= 1000);
+            assert!(cache.bytes() <= budget);
         }
         assert!(!cache.contains(key(19)) && cache.contains(key(20)) && cache.contains(key(29)));
     }
 
+    /// Regression: a cache of a gigabyte held hundreds of millions of one-byte chunks.
+    #[test]
+    fn tiny_chunks_count_for_what_they_take() {
+        let cache = ChunkCache::new(100_000, 0);
+        for i in 0..2000 {
+            cache.get(key(i), 1, || Ok(vec![1])).unwrap();
+        }
+        assert!(cache.state.lock().slots.len() < 500);
+    }
+
     #[test]
     fn chunks_read_to_their_ends_go_first() {
-        let cache = ChunkCache::new(1000, 0);
+        let cache = ChunkCache::new(1_010_000, 0);
         for i in 0..6 {
-            let Found::Chunk(c) = cache.get(key(i), 100, || Ok(vec![1; 100])).unwrap() else { panic!("spilled") };
-            assert_eq!(cache.unread_bytes(), if i == 0 { 100 } else { 200 });
+            let Found::Chunk(c) = cache.get(key(i), 100_000, || Ok(vec![1; 100_000])).unwrap() else { panic!("spilled") };
+            assert_eq!(cache.unread_bytes(), if i == 0 { 100_000 } else { 200_000 });
             if i > 0 {
-                cache.note_served(key(i), &c, 60);
-                cache.note_served(key(i), &c, 40);
-                cache.note_served(key(i), &c, 40);
+                cache.note_served(key(i), &c, 60_000);
+                cache.note_served(key(i), &c, 40_000);
+                cache.note_served(key(i), &c, 40_000);
             } else {
-                cache.note_served(key(i), &c, 60);
-                let unread = cache.get(key(99), 100, || Ok(vec![1; 100]));
+                cache.note_served(key(i), &c, 60_000);
+                let unread = cache.get(key(99), 100_000, || Ok(vec![1; 100_000]));
                 drop(unread);
             }
         }
         // A quarter of the budget: two of them.
         let held: Vec<u64> = (0..6).filter(|i| cache.contains(key(*i))).collect();
-        assert_eq!((held, cache.bytes()), (vec![0, 4, 5], 400));
-        cache.get(key(7), 700, || Ok(vec![1; 700])).unwrap();
+        assert_eq!((held, cache.bytes()), (vec![0, 4, 5], 4 * charge(100_000)));
+        cache.get(key(7), 700_000, || Ok(vec![1; 700_000])).unwrap();
         let held: Vec<u64> = (0..8).filter(|i| cache.contains(key(*i))).collect();
-        assert_eq!((held, cache.bytes()), (vec![0, 5, 7], 1000));
+        assert_eq!((held, cache.bytes()), (vec![0, 5, 7], 3 * charge(100_000) + charge(700_000)));
     }
 
     #[test]
@@ -515,11 +534,11 @@ mod tests {
 
     #[test]
     fn a_chunk_read_in_part_goes_to_the_spill_file() {
-        let cache = ChunkCache::new(1000, 1 << 20);
-        let Found::Chunk(c) = cache.get(key(1), 900, || Ok(vec![5; 900])).unwrap() else { panic!("spilled") };
+        let cache = ChunkCache::new(10_000, 1 << 20);
+        let Found::Chunk(c) = cache.get(key(1), 9000, || Ok(vec![5; 9000])).unwrap() else { panic!("spilled") };
         cache.note_served(key(1), &c, 10);
-        cache.get(key(2), 900, || Ok(vec![6; 900])).unwrap();
-        let Found::Spilled(at) = cache.get(key(1), 900, || panic!("decoded again")).unwrap() else { panic!("in memory") };
+        cache.get(key(2), 9000, || Ok(vec![6; 9000])).unwrap();
+        let Found::Spilled(at) = cache.get(key(1), 9000, || panic!("decoded again")).unwrap() else { panic!("in memory") };
         let mut b = [0; 4];
         cache.spill().read(at, 100, &mut b).unwrap();
         assert_eq!(b, [5; 4]);

@@ -5,40 +5,115 @@ use crate::base::Result;
 use crate::dataset::index::ChunkIndex;
 use crate::meta::Store;
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most chunk numbers kept (8 bytes each); a dataset with more is shown without holes.
 const KEEP_MAX: usize = 4 << 20;
 
+/// Bytes that the maps of all datasets may take; a map that finds none left keeps no numbers.
+#[derive(Debug)]
+pub struct MapBudget {
+    left: AtomicU64,
+}
+
+impl MapBudget {
+    /// Of `bytes`.
+    pub fn new(bytes: u64) -> Self {
+        MapBudget { left: AtomicU64::new(bytes) }
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_ok()
+    }
+}
+
+/// A map's part of the budget.
+#[derive(Debug, Default)]
+struct Share {
+    budget: Option<Arc<MapBudget>>,
+    bytes: u64,
+}
+
+impl Share {
+    /// Takes more; false when there is none left.
+    fn grow(&mut self, bytes: u64) -> bool {
+        let got = self.budget.as_ref().is_none_or(|b| b.take(bytes));
+        self.bytes = self.bytes.saturating_add(if got { bytes } else { 0 });
+        got
+    }
+
+    fn give_back(&mut self) {
+        if let Some(b) = &self.budget {
+            b.left.fetch_add(std::mem::take(&mut self.bytes), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
 /// Sorted numbers of allocated chunks, and what they store.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct AllocationMap {
     /// Sum of stored chunk sizes, bytes.
     pub stored_bytes: u64,
     /// Allocated chunks.
     pub count: u64,
-    /// Ascending numbers; `None` when there are more than are kept.
-    chunks: Option<Vec<u64>>,
+    numbers: Numbers,
+    share: Share,
 }
+
+/// Numbers of the allocated chunks.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub enum Numbers {
+    /// More than are kept.
+    #[default]
+    Many,
+    /// Every chunk there is.
+    All,
+    /// Ascending.
+    Listed(Vec<u64>),
+}
+
+/// Numbers for which memory is taken at a time.
+const BLOCK: usize = 1024;
 
 impl AllocationMap {
     /// Lists the chunks of `index` once.
-    pub fn build(index: &dyn ChunkIndex, store: &Store, grid: &ByteGrid) -> Result<AllocationMap> {
-        let mut map = AllocationMap { chunks: Some(Vec::new()), ..Self::default() };
+    pub fn build(index: &dyn ChunkIndex, store: &Store, grid: &ByteGrid, budget: &Arc<MapBudget>) -> Result<AllocationMap> {
+        let share = Share { budget: Some(budget.clone()), bytes: 0 };
+        let mut map = AllocationMap { numbers: Numbers::Listed(Vec::new()), share, ..Self::default() };
+        if index.is_complete(store)? {
+            // Not walked: a file full of holes has room for any number of such chunks.
+            let count = grid.chunks();
+            return Ok(AllocationMap { stored_bytes: count.saturating_mul(grid.chunk_bytes()), count, numbers: Numbers::All, ..map });
+        }
         index.iterate(store, &mut |scaled, record| {
             if let Some(linear) = grid.linear(scaled) {
                 map.stored_bytes = map.stored_bytes.saturating_add(record.size);
                 map.count = map.count.saturating_add(1);
-                if let Some(chunks) = &mut map.chunks {
-                    chunks.push(linear);
-                    if chunks.len() > KEEP_MAX {
-                        map.chunks = None;
+                if let Numbers::Listed(chunks) = &mut map.numbers {
+                    let full = chunks.len() == chunks.capacity();
+                    let more = if full { chunks.len().max(BLOCK) } else { 0 };
+                    if chunks.len() >= KEEP_MAX || (full && !map.share.grow(8 * more as u64)) {
+                        map.numbers = Numbers::Many;
+                        map.share.give_back();
+                    } else {
+                        chunks.reserve_exact(more);
+                        chunks.push(linear);
                     }
                 }
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        if let Some(chunks) = &mut map.chunks {
-            chunks.sort_unstable();
+        if let Numbers::Listed(chunks) = &mut map.numbers {
+            if !chunks.is_sorted() {
+                chunks.sort_unstable();
+            }
             chunks.dedup();
         }
         Ok(map)
@@ -48,12 +123,12 @@ impl AllocationMap {
     #[cfg(test)]
     pub fn of(mut chunks: Vec<u64>) -> Self {
         chunks.sort_unstable();
-        AllocationMap { stored_bytes: 0, count: chunks.len() as u64, chunks: Some(chunks) }
+        AllocationMap { stored_bytes: 0, count: chunks.len() as u64, numbers: Numbers::Listed(chunks), share: Share::default() }
     }
 
-    /// The allocated chunk numbers, ascending, if they are few enough to be kept.
-    pub fn chunks(&self) -> Option<&[u64]> {
-        self.chunks.as_deref()
+    /// The allocated chunks.
+    pub fn numbers(&self) -> &Numbers {
+        &self.numbers
     }
 
     fn has(&self, chunks: &[u64], chunk: u64) -> bool {
@@ -68,7 +143,7 @@ impl AllocationMap {
 
     /// First byte at or after `offset` that lies in an allocated chunk.
     pub fn next_data(&self, grid: &ByteGrid, offset: u64) -> Option<u64> {
-        let Some(chunks) = &self.chunks else { return Some(offset) };
+        let Numbers::Listed(chunks) = &self.numbers else { return (offset < grid.total()).then_some(offset) };
         let (here, end) = grid.chunk_at(offset)?;
         if self.has(chunks, here) {
             return Some(offset);
@@ -92,7 +167,7 @@ impl AllocationMap {
 
     /// First byte at or after `offset` that lies in no allocated chunk; the dataset's size if none.
     pub fn next_hole(&self, grid: &ByteGrid, offset: u64) -> u64 {
-        let Some(chunks) = &self.chunks else { return grid.total() };
+        let Numbers::Listed(chunks) = &self.numbers else { return grid.total() };
         let mut at = offset;
         while let Some((chunk, end)) = grid.chunk_at(at) {
             if !self.has(chunks, chunk) {
@@ -124,6 +199,30 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn listed(map: &AllocationMap) -> &[u64] {
+        let Numbers::Listed(chunks) = &map.numbers else { panic!("{map:?}") };
+        chunks
+    }
+
+    /// Regression: maps of thousands of datasets, 32 MiB each, were kept at the same time.
+    #[test]
+    fn all_maps_share_a_budget() {
+        let budget = Arc::new(MapBudget::new(100_000));
+        let mut share = Share { budget: Some(budget.clone()), bytes: 0 };
+        assert!(share.grow(60_000) && !share.grow(60_000) && share.grow(40_000));
+        assert!(!Share { budget: Some(budget.clone()), bytes: 0 }.grow(1));
+        drop(share);
+        assert!(Share { budget: Some(budget.clone()), bytes: 0 }.grow(100_000));
+        assert_eq!(budget.left.load(Ordering::Relaxed), 100_000);
+    }
+
+    #[test]
+    fn all_chunks_are_there() {
+        let grid = ByteGrid::new(&[1 << 40], &[2], 1).unwrap();
+        let map = AllocationMap { numbers: Numbers::All, ..AllocationMap::default() };
+        assert_eq!((map.next_data(&grid, 7), map.next_hole(&grid, 7), map.next_data(&grid, 1 << 40)), (Some(7), 1 << 40, None));
+    }
+
     proptest! {
         #[test]
         fn seeks_agree_with_brute_force(
@@ -132,7 +231,7 @@ mod tests {
             let (shape, chunk): (Vec<_>, Vec<_>) = dims.into_iter().unzip();
             let grid = ByteGrid::new(&shape, &chunk, es).unwrap();
             let map = AllocationMap::of((0..grid.chunks()).filter(|c| (full && c % 7 != 3) || mask >> (c % 64) & 1 == 1).collect());
-            let data: Vec<bool> = (0..grid.total()).map(|b| map.has(map.chunks().unwrap(), grid.chunk_at(b).unwrap().0)).collect();
+            let data: Vec<bool> = (0..grid.total()).map(|b| map.has(listed(&map), grid.chunk_at(b).unwrap().0)).collect();
             for at in 0..grid.total() {
                 let next = (at..grid.total()).find(|b| data[*b as usize]);
                 prop_assert_eq!(map.next_data(&grid, at), next);

@@ -1,9 +1,11 @@
 //! Chunked storage: grid, cache, spill file, pieces of a request.
 
 pub mod cache;
+pub mod gate;
 pub mod map;
 pub mod pieces;
 pub mod spill;
+pub mod spool;
 
 pub mod grid;
 

@@ -91,6 +91,11 @@ impl ByteGrid {
         self.chunk_bytes
     }
 
+    /// Bytes of a chunk that are contiguous in the dataset.
+    pub fn row_bytes(&self) -> u64 {
+        self.chunk.last().copied().unwrap_or(1)
+    }
+
     /// Chunks in all.
     pub fn chunks(&self) -> u64 {
         self.counts.iter().product()

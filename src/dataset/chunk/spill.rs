@@ -11,6 +11,11 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
+/// Smaller chunks are decoded again: cheaper than to remember where they are.
+const CHUNK_MIN: u64 = 4096;
+/// Most chunks remembered.
+const CHUNKS_MAX: usize = 1 << 18;
+
 #[derive(Default)]
 struct State {
     file: Option<std::sync::Arc<File>>,
@@ -54,13 +59,14 @@ impl Spill {
         }
         // Published only now: a reader that finds it may read it.
         let mut state = self.state.lock();
-        if state.ring.iter().any(|(k, at, _)| *k == key && *at == offset) {
+        // The newest entries are at the back, and this one was among them a moment ago.
+        if state.ring.iter().rev().any(|(k, at, _)| *k == key && *at == offset) {
             state.index.insert(key, offset);
         }
     }
 
     fn allocate(&self, key: ChunkKey, len: u64) -> Option<(std::sync::Arc<File>, u64)> {
-        if len == 0 || len > self.capacity {
+        if len < CHUNK_MIN || len > self.capacity {
             return None;
         }
         let mut state = self.state.lock();
@@ -83,7 +89,7 @@ impl Spill {
         while let Some(&(old, at, old_len)) = state.ring.front() {
             let overlaps = at < end && offset < at.saturating_add(old_len);
             let wrapped_past = offset == 0 && at >= state.head;
-            if !overlaps && !wrapped_past {
+            if !overlaps && !wrapped_past && state.ring.len() < CHUNKS_MAX {
                 break;
             }
             state.ring.pop_front();
@@ -100,7 +106,7 @@ impl Spill {
     /// afterwards: an entry that moved meanwhile may have been overwritten.
     pub fn read(&self, offset: u64, within: u64, buf: &mut [u8]) -> Result<()> {
         let file = self.state.lock().file.clone();
-        let file = file.ok_or_else(|| Error::Io { operation: "read the spill file", address: Address(offset), errno: libc::EIO })?;
+        let file = file.ok_or(Error::Io { operation: "read the spill file", address: Address(offset), errno: libc::EIO })?;
         file.read_exact_at(buf, offset.saturating_add(within)).map_err(|e| Error::io("read the spill file", Address(offset), &e))
     }
 
@@ -131,14 +137,14 @@ mod tests {
 
     #[test]
     fn the_ring_keeps_what_it_says_it_keeps() {
-        let s = Spill::new(1000);
+        let s = Spill::new(100_000);
         for i in 0..100u64 {
-            let len = 90 + (i % 7) * 20;
+            let len = 9000 + (i % 7) * 2000;
             s.put(key(i), &vec![i as u8; len as usize]);
-            assert!(s.bytes() <= 1000);
+            assert!(s.bytes() <= 100_000);
             for j in 0..=i {
                 if let Some(at) = s.find(key(j)) {
-                    let mut b = vec![0; (90 + (j % 7) * 20) as usize];
+                    let mut b = vec![0; (9000 + (j % 7) * 2000) as usize];
                     s.read(at, 0, &mut b).unwrap();
                     assert!(b.iter().all(|x| *x == j as u8), "{j} after {i}");
                 }
@@ -151,11 +157,12 @@ mod tests {
 
     #[test]
     fn too_large_and_off() {
-        let s = Spill::new(10);
-        s.put(key(1), &[0; 11]);
+        let s = Spill::new(5000);
+        s.put(key(1), &[0; 5001]);
+        s.put(key(1), &[0; 10]);
         assert!(s.find(key(1)).is_none());
         let s = Spill::new(0);
-        s.put(key(1), &[0; 1]);
+        s.put(key(1), &[0; 5000]);
         assert!(s.find(key(1)).is_none());
     }
 }

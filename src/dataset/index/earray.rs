@@ -1,4 +1,8 @@
 //! Extensible array index: element i of the array is chunk number i, the unlimited dimension slowest.
+//!
+//! Development versions before libhdf5 1.10 numbered chunks over the current extent when the unlimited
+//! dimension was not the first (h5fc_ext*.h5 of libhdf5's own tests). libhdf5 reads most chunks of such
+//! files as not allocated, and so does this index.
 
 use super::linear::Linear;
 use super::{ChunkIndex, ChunkRecord, Records, Visit};

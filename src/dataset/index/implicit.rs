@@ -39,11 +39,22 @@ impl ChunkIndex for Index {
         let Some(range) = all.filter(|_| self.address.is_defined()) else { return Ok(()) };
         self.walk(store, &range, f)
     }
+
+    fn is_complete(&self, store: &Store) -> Result<bool> {
+        let last: Vec<u64> = self.grid.counts().iter().map(|n| n.saturating_sub(1)).collect();
+        if !self.address.is_defined() || !self.grid.contains(&last) {
+            return Ok(false);
+        }
+        let Some(record) = self.lookup(store, &last)? else { return Ok(false) };
+        let len = store.file_len()?;
+        let inside = record.address.checked_add(record.size).is_some_and(|end| end.0 <= len);
+        if inside { Ok(true) } else { Err(Error::corrupt(NAME, self.address, format!("chunk {last:?} ends behind the file"))) }
+    }
 }
 
 impl Index {
     fn walk(&self, store: &Store, range: &ChunkRange, f: &mut Visit<'_>) -> Result<()> {
-        let len = store.len()?;
+        let len = store.file_len()?;
         for scaled in range.iter() {
             let record = self.lookup(store, &scaled)?;
             // Addresses rise, so the file's end also ends a walk over an absurd extent.

@@ -35,6 +35,11 @@ pub trait ChunkIndex: Send + Sync {
     /// Visits every allocated chunk of the current extent, in any order. The work is bounded by what
     /// the file holds, not by the number of chunks the extent has room for.
     fn iterate(&self, store: &Store, f: &mut Visit<'_>) -> Result<()>;
+
+    /// True when every chunk of the current extent is allocated, so that there is no need to visit them.
+    fn is_complete(&self, _store: &Store) -> Result<bool> {
+        Ok(false)
+    }
 }
 
 /// The index that `layout` names, for a dataset of shape `grid`; `filtered`: it has a filter

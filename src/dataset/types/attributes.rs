@@ -4,46 +4,54 @@ use super::describe::type_json;
 use super::json::{Json, write_string};
 use super::resolver::{Budget, Environment};
 use super::value::{Elements, Shape, json_value};
-use crate::base::Result;
+use crate::base::{Error, Result};
 
-/// An attribute to be shown.
-#[derive(Debug, Clone, Copy)]
-pub struct AttributeValue<'a> {
-    /// Name; usually UTF-8.
-    pub name: &'a [u8],
-    /// Its elements.
-    pub elements: Elements<'a>,
+/// List of `{"name", "type", "shape", "value"}`, made one attribute at a time. A value that cannot be shown
+/// has `"error"`, a sentence, in its place.
+pub struct AttributesJson<'e> {
+    environment: &'e Environment<'e>,
+    budget: Budget,
+    out: Vec<u8>,
 }
 
-/// List of `{"name", "type", "shape", "value"}`. A value that cannot be shown has `"error"`, a sentence, in
-/// its place. Fails only when the whole exceeds the environment's limit.
-pub fn attributes_json<'a>(attributes: impl IntoIterator<Item = AttributeValue<'a>>, environment: &Environment<'_>) -> Result<Vec<u8>> {
-    let mut budget = Budget::new(environment.limit);
-    let mut out = b"[".to_vec();
-    for (i, a) in attributes.into_iter().enumerate() {
+impl<'e> AttributesJson<'e> {
+    /// An empty list, bounded by the environment's limit.
+    pub fn new(environment: &'e Environment<'e>) -> Self {
+        AttributesJson { environment, budget: Budget::new(environment.limit), out: b"[".to_vec() }
+    }
+
+    /// Adds an attribute; `name` is usually UTF-8. Fails only when the whole exceeds the limit.
+    pub fn add(&mut self, name: &[u8], elements: &Elements<'_>) -> Result<()> {
+        let out = &mut self.out;
         let before = out.len();
-        out.extend_from_slice(if i > 0 { b",\n" } else { b"\n" });
+        out.extend_from_slice(if before > 1 { b",\n" } else { b"\n" });
         out.extend_from_slice(b"{\"name\":");
-        write_string(a.name, &mut out);
+        write_string(name, out);
         out.extend_from_slice(b",\"type\":");
-        type_json(a.elements.datatype).write(&mut out);
+        type_json(elements.datatype).write(out);
         out.extend_from_slice(b",\"shape\":");
-        shape_json(a.elements.shape).write(&mut out);
-        match json_value(&a.elements, environment) {
+        shape_json(elements.shape).write(out);
+        match json_value(elements, self.environment) {
             Ok(value) => {
                 out.extend_from_slice(b",\"value\":");
                 out.extend_from_slice(&value);
             }
+            // Without its value the form would not be lossless.
+            Err(error @ Error::Limit { .. }) => return Err(error),
             Err(error) => {
                 out.extend_from_slice(b",\"error\":");
-                write_string(error.to_string().as_bytes(), &mut out);
+                write_string(error.to_string().as_bytes(), out);
             }
         }
         out.push(b'}');
-        budget.output(out.len().saturating_sub(before) as u64)?;
+        self.budget.output(out.len().saturating_sub(before) as u64)
     }
-    out.extend_from_slice(b"\n]\n");
-    Ok(out)
+
+    /// The text.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.out.extend_from_slice(b"\n]\n");
+        self.out
+    }
 }
 
 /// Extent in hdf5-json's form; an unlimited largest dimension is `"H5S_UNLIMITED"`.

@@ -107,7 +107,7 @@ mod tests {
         let mut out = Vec::new();
         write_string(b"a\"\\\n\x01\x7f\xc3\xa4\xff\xed\xa0\x80", &mut out);
         // python: os.fsencode(json.loads(out)) gives the bytes back
-        assert_eq!(String::from_utf8(out).unwrap(), r#""a\"\\\n\u0001\u007fä\udcff\udced\udca0\udc80""#);
+        assert_eq!(String::from_utf8(out).unwrap(), "\"a\\\"\\\\\\n\\u0001\\u007f\u{e4}\\udcff\\udced\\udca0\\udc80\"");
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub mod resolver;
 mod tests;
 pub mod value;
 
-pub use attributes::{AttributeValue, attributes_json};
+pub use attributes::AttributesJson;
 pub use ddl::text;
 pub use describe::{json_type, type_json};
 pub use numpy::{NpyDescr, NumpyDtype, NumpyField, npy_descr, numpy_dtype};

@@ -237,16 +237,20 @@ fn lines_of_strings() {
 #[test]
 fn attributes_are_listed_even_if_one_cannot_be_read() {
     let (file, rows) = (File::open(), rows());
-    let list = rows.iter().map(|r| AttributeValue { name: r.name.as_bytes(), elements: r.elements() });
-    let json = attributes_json(list.clone(), &environment(&file)).unwrap();
+    let list = |rows: &[Row], environment: &Environment<'_>| {
+        let mut json = AttributesJson::new(environment);
+        rows.iter().try_for_each(|r| json.add(r.name.as_bytes(), &r.elements()))?;
+        Ok(json.finish())
+    };
+    let json = list(&rows, &environment(&file)).unwrap();
     let parsed: Vec<serde_json::Value> = serde_json::from_str(&show(&json).replace("\\udcff", "?")).unwrap();
     assert_eq!(parsed.len(), rows.len());
     assert!(parsed.iter().all(|a| a.get("value").is_some() && a["shape"].get("class").is_some()));
-    let json = attributes_json(list.clone(), &environment(&NoResolver)).unwrap();
+    let json = list(&rows, &environment(&NoResolver)).unwrap();
     assert!(show(&json).contains(r#""name":"strings","type""#) && show(&json).contains(r#""error":"unsupported global heap"#));
     let small = Environment { limit: 300, ..environment(&file) };
-    assert!(matches!(attributes_json(list, &small), Err(Error::Limit { .. })));
-    assert_eq!(attributes_json([], &small).unwrap(), b"[\n]\n");
+    assert!(matches!(list(&rows, &small), Err(Error::Limit { .. })));
+    assert_eq!(list(&[], &small).unwrap(), b"[\n]\n");
     let simple = Shape::Simple { dims: vec![2], max: Some(vec![u64::MAX]) };
     assert_eq!(attributes::shape_json(&simple).to_value().to_string(), r#"{"class":"H5S_SIMPLE","dims":[2],"maxdims":["H5S_UNLIMITED"]}"#);
 }

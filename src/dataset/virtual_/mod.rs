@@ -16,8 +16,9 @@ mod tests;
 pub use read::{MissingPolicy, Segment};
 
 use crate::base::budget::Budget;
-use crate::base::{Result, limits};
+use crate::base::{Address, Error, Result, limits};
 use crate::format::virtual_mapping::VirtualMappings;
+use crate::meta::Store;
 use index::BoxIndex;
 use mapping::{Mapping, STRUCTURE, corrupt};
 use std::sync::Arc;
@@ -44,6 +45,10 @@ pub trait Source: Send + Sync {
     fn datatype_bytes(&self) -> Vec<u8>;
     /// Fills `buf` with raw data from `byte_offset` of the row-major extent on.
     fn read(&self, byte_offset: u64, buf: &mut [u8]) -> Result<()>;
+    /// The file whose global heap its variable-length elements lie in; `None` when there are several.
+    fn heap(&self) -> Option<Arc<Store>> {
+        None
+    }
 }
 
 /// A virtual dataset.
@@ -80,6 +85,9 @@ impl VirtualDataset {
     pub fn new(mappings: &VirtualMappings, description: Description) -> Result<Self> {
         let Description { dims, max_dims, datatype, element_size, mut fill } = description;
         let size = usize::try_from(element_size).ok().filter(|&n| n > 0).ok_or_else(|| corrupt("elements of no size"))?;
+        if element_size > limits::ELEMENT_BYTES_MAX {
+            return Err(Error::limit(STRUCTURE, Address::UNDEF, format!("elements of {element_size} bytes")));
+        }
         if dims.len() > limits::RANK_MAX {
             return Err(corrupt("rank of the virtual dataset"));
         }

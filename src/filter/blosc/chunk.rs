@@ -373,7 +373,7 @@ impl Blocks<'_, '_> {
         let old = chunk.item <= SPLIT_ITEM_MAX && chunk.block / chunk.item >= SPLIT_ITEMS_MIN;
         let count = if whole && (chunk.extended || old) { chunk.item } else { 1 };
         let size = to.len() / count;
-        if size == 0 || to.len() % count != 0 {
+        if size == 0 || !to.len().is_multiple_of(count) {
             return Err(FilterError::corrupt(name, format!("a block of {} bytes in {count} streams", to.len())));
         }
         for part in to.chunks_exact_mut(size) {

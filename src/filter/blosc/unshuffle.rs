@@ -48,7 +48,7 @@ fn copy(from: &[u8], to: &mut [u8]) {
 pub(super) fn bits(item: usize, version: u8, from: &[u8], to: &mut [u8]) {
     let items = to.len().checked_div(item).unwrap_or(0);
     let eights = match version {
-        0..=2 if items % 8 != 0 => 0,
+        0..=2 if !items.is_multiple_of(8) => 0,
         _ => items - items % 8,
     };
     let whole = eights.saturating_mul(item);

@@ -12,6 +12,9 @@ use super::{FilterError, NAME};
 use crate::base::limits::RANK_MAX;
 use crate::filter::{Params, blosc::chunk::Blocks};
 
+/// Bytes decoded with padding may be this many times the limit (a block may be nearly twice its content in each dimension).
+const PADDING_MAX: usize = 256;
+
 /// One dimension of the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Dimension {
@@ -21,6 +24,17 @@ struct Dimension {
     chunk: usize,
     /// Items of a block, 1 to `chunk`.
     block: usize,
+}
+
+impl Dimension {
+    /// Items decoded along this dimension, padding included, in all chunks and their blocks that touch the array.
+    fn decoded(&self) -> usize {
+        if self.shape == 0 {
+            return 0;
+        }
+        let blocks = self.chunk.min(self.shape).div_ceil(self.block);
+        self.shape.div_ceil(self.chunk).saturating_mul(blocks).saturating_mul(self.block)
+    }
 }
 
 /// Shape and partition of an array whose decoded size is within the limit.
@@ -84,11 +98,21 @@ impl Array {
                 return Err(FilterError::corrupt(NAME, "the array has another shape than the client data tell"));
             }
         }
-        let product = |f: fn(&Dimension) -> usize| dims.iter().try_fold(frame.item(), |n, d| n.checked_mul(f(d)));
+        // c-blosc2 writes items over 255 bytes as bytes, but cuts blocks of true items (and its plug-in then fails to read them).
+        let item = match p.cd_values.get(2).map(|&n| usize::try_from(n).unwrap_or(usize::MAX)) {
+            Some(n) if frame.item() == 1 && n > usize::from(u8::MAX) => n,
+            _ => frame.item(),
+        };
+        let product = |f: fn(&Dimension) -> usize| dims.iter().try_fold(item, |n, d| n.checked_mul(f(d)));
         let too_large = || FilterError::TooLarge { filter: NAME, limit: p.limit };
         let length = product(|d| d.shape).filter(|&n| n <= p.limit).ok_or_else(too_large)?;
         let block = product(|d| d.block).filter(|&n| n <= p.limit).ok_or_else(too_large)?;
-        Ok(Array { dims, item: frame.item(), length, block })
+        // Padding may be most of what is decoded, but not without bound.
+        let padded = product(Dimension::decoded).unwrap_or(usize::MAX);
+        if length > 0 && padded / PADDING_MAX > p.limit {
+            return Err(FilterError::unsupported(NAME, format!("an array of {length} bytes padded to {padded}")));
+        }
+        Ok(Array { dims, item, length, block })
     }
 
     /// The whole array in C order.

@@ -14,7 +14,7 @@ const UNARY_MAX: u32 = 1 << 20;
 
 /// Bits not yet consumed: the upper `have` bits of `acc`, then `bytes`. Bits of `acc` below `have` are either zero or equal to
 /// the bits that the next refill puts there, so refills may simply OR.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct BitReader<'a> {
     bytes: &'a [u8],
     acc: u64,
@@ -67,6 +67,17 @@ impl<'a> BitReader<'a> {
     /// A fundamental sequence: the number of zeros before the next one, which is consumed too.
     #[inline]
     pub(super) fn unary(&mut self) -> Result<u32, BitError> {
+        let run = self.acc.leading_zeros();
+        if run < self.have {
+            self.acc <<= run + 1;
+            self.have -= run + 1;
+            return Ok(run);
+        }
+        self.unary_across()
+    }
+
+    /// As [`Self::unary`], when the one is not among the bits at hand.
+    fn unary_across(&mut self) -> Result<u32, BitError> {
         let mut zeros = 0u32;
         loop {
             let run = self.acc.leading_zeros();

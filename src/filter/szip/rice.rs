@@ -86,6 +86,10 @@ impl<'a> Rice<'a> {
                 id => self.split_samples(out, reference, id - 1)?,
             }
         }
+        // Second extensions are not bound to the width; beyond it, prediction would leave the range.
+        if out.iter().fold(0, |all, s| all | s) > self.max() {
+            return Err(RiceError::Sample);
+        }
         if self.preprocess {
             unpredict(out, self.max());
         }
@@ -142,42 +146,43 @@ impl<'a> Rice<'a> {
             out.push(self.bits.get(self.width)?);
         }
         let start = out.len();
+        out.resize(start.saturating_add(self.block - usize::from(reference)), 0);
+        let samples = out.get_mut(start..).unwrap_or_default();
         let limit = self.max() >> k;
-        let mut seen = 0;
-        for _ in usize::from(reference)..self.block {
-            let high = self.bits.unary()?;
-            seen |= u32::from(high > limit);
-            out.push(high << k);
+        // A copy stays in registers for the two loops, which are most of the work.
+        let mut bits = self.bits;
+        let mut over = false;
+        for s in &mut *samples {
+            let high = bits.unary()?;
+            over |= high > limit;
+            *s = high << k;
         }
-        if seen != 0 {
+        if over {
             return Err(RiceError::Sample);
         }
         if k > 0 {
-            for v in out.iter_mut().skip(start) {
-                *v |= self.bits.get(k)?;
+            for s in samples {
+                *s |= bits.get(k)?;
             }
         }
+        self.bits = bits;
         Ok(())
     }
 }
 
-/// Undoes the unit-delay predictor with its mapping of differences; the first sample is the reference.
+/// Undoes the unit-delay predictor with its mapping of differences; the first sample is the reference. All must be at most `max`,
+/// which is a power of two less one.
 fn unpredict(samples: &mut [u32], max: u32) {
     let Some((&mut first, rest)) = samples.split_first_mut() else { return };
     let half = max / 2;
     let mut x = first;
     for d in rest {
-        // Room on the nearer side; differences up to it alternate in sign, larger ones have only one.
-        let upper = x > half;
-        let room = if upper { max - x } else { x };
+        // Room on the nearer side; differences up to it alternate in sign, larger ones have only one. No branches: signs are
+        // as good as random. XOR with `max` is `max` minus, since all bits below are set.
+        let mirror = if x > half { max } else { 0 };
+        let near = x.wrapping_add((*d >> 1) ^ (*d & 1).wrapping_neg());
         let step = (*d >> 1) + (*d & 1);
-        x = if step <= room {
-            if *d & 1 == 0 { x.wrapping_add(step) } else { x.wrapping_sub(step) }
-        } else if upper {
-            max.wrapping_sub(*d)
-        } else {
-            *d
-        };
+        x = if step <= mirror ^ x { near } else { mirror ^ *d };
         *d = x;
     }
 }
@@ -203,6 +208,15 @@ mod tests {
                 assert_eq!(s, [before, x]);
             }
         }
+    }
+
+    /// A second extension of 4-bit sums in samples of 1 bit.
+    #[test]
+    fn samples_beyond_the_width_are_refused() {
+        // id 000, bit 1, reference 0, eight zeros and a one: sum 3.
+        let mut out = Vec::new();
+        let mut rice = Rice::new(&[0b0001_0000, 0b0000_0100, 0xff], 1, 2, 1, true);
+        assert_eq!(rice.interval(&mut out, 2), Err(RiceError::Sample));
     }
 
     #[test]

@@ -243,21 +243,28 @@ mod tests {
         Link::decode(b, &CTX, Address(0))
     }
 
-    /// Bodies libhdf5 2.0.0 wrote, cut from `links.h5` (tests/fixtures/groups/make_groups.py).
-    const HARD: &[u8] = b"\x01\x10\x01\x04hard\xc3\0\0\0\0\0\0\0";
-    const SOFT: &[u8] = b"\x01\x1c\x01\x01\0\0\0\0\0\0\0\x01\x04soft\x0a\0/some/path";
-    const EXTERNAL: &[u8] = b"\x01\x1c\x40\x02\0\0\0\0\0\0\0\x01\x08external\x0d\0\0other.h5\0/x\0";
+    /// Bodies libhdf5 2.0.0 wrote, from `compact.h5` (tests/fixtures/groups/make_groups.py).
+    const HARD: &[u8] = b"\x01\x00\x05na\xefve\xc3\x00\x00\x00\x00\x00\x00\x00";
+    const UTF8: &[u8] = b"\x01\x14\x03\x00\x00\x00\x00\x00\x00\x00\x01\tsm\xc3\xb6rg\xc3\xa5s\xc3\x00\x00\x00\x00\x00\x00\x00";
+    const SOFT: &[u8] = b"\x01\x0c\x01\x05\x00\x00\x00\x00\x00\x00\x00\x04soft\n\x00/some/path";
+    const EXTERNAL: &[u8] = b"\x01\x0c@\x06\x00\x00\x00\x00\x00\x00\x00\x08external\r\x00\x00other.h5\x00/x\x00";
+    const USER: &[u8] = b"\x01\x0c\xbb\x07\x00\x00\x00\x00\x00\x00\x00\x02ud\x0b\x00user data\x00\x01";
 
     #[test]
     fn known_answers_round_trip() {
-        let hard = decode(HARD).unwrap();
-        assert_eq!(hard, Link { name: b"hard".to_vec(), utf8: true, creation_order: None, target: LinkTarget::Hard(Address(0xc3)) });
-        let soft = decode(SOFT).unwrap();
-        assert_eq!((soft.creation_order, &soft.target), (Some(1), &LinkTarget::Soft(b"/some/path".to_vec())));
-        let external = decode(EXTERNAL).unwrap();
-        assert_eq!(external.target, LinkTarget::External { file: b"other.h5".to_vec(), object: b"/x".to_vec() });
-        for (b, link) in [(HARD, hard), (SOFT, soft), (EXTERNAL, external)] {
-            assert_eq!(link.encode(&CTX).unwrap(), b);
+        let link = |name: &[u8], utf8, creation_order, target| Link { name: name.to_vec(), utf8, creation_order, target };
+        let external = LinkTarget::External { file: b"other.h5".to_vec(), object: b"/x".to_vec() };
+        let user = LinkTarget::UserDefined { class: 187, data: b"user data\0\x01".to_vec() };
+        let cases = [
+            (HARD, link(b"na\xefve", false, None, LinkTarget::Hard(Address(0xc3)))),
+            (UTF8, link("sm\u{f6}rg\u{e5}s".as_bytes(), true, Some(3), LinkTarget::Hard(Address(0xc3)))),
+            (SOFT, link(b"soft", false, Some(5), LinkTarget::Soft(b"/some/path".to_vec()))),
+            (EXTERNAL, link(b"external", false, Some(6), external)),
+            (USER, link(b"ud", false, Some(7), user)),
+        ];
+        for (b, want) in cases {
+            assert_eq!(decode(b).unwrap(), want);
+            assert_eq!(want.encode(&CTX).unwrap(), b);
             assert_eq!(LinkMessage::decode(b, &CTX, Address(0)).unwrap().encode(&CTX).unwrap(), b);
         }
     }
@@ -330,7 +337,7 @@ mod tests {
 
     #[test]
     fn damage_is_an_error_never_a_panic() {
-        for golden in [HARD, SOFT, EXTERNAL] {
+        for golden in [HARD, UTF8, SOFT, EXTERNAL, USER] {
             for n in 0..golden.len() {
                 assert!(decode(&golden[..n]).is_err(), "cut at {n}");
             }

@@ -80,7 +80,7 @@ fn properties_are_as_libhdf5_set_them() {
 fn compounds_and_enumerations_name_their_members() {
     let t = named("compound holes");
     let members: Vec<_> = t.members().iter().map(|m| (m.name.bytes.as_slice(), m.offset, m.end())).collect();
-    assert_eq!(members, [(&b"a"[..], 2, 6), (b"nested member", 8, 13), ("é".as_bytes(), 16, 18)]);
+    assert_eq!(members, [(&b"a"[..], 2, 6), (b"nested member", 8, 13), ("\u{e9}".as_bytes(), 16, 18)]);
     let Class::Compound(c) = &named("compound order").class else { panic!() };
     assert_eq!(c.by_offset().iter().map(|m| m.offset).collect::<Vec<_>>(), [0, 4]);
     let t = named("enum");

@@ -1,0 +1,137 @@
+//! The commands as typed: background mounts, umount, ls, stat, exit codes.
+
+use super::mounted::{Mount, copy_fixture};
+use super::support::{Place, h5dir, is_mounted, run};
+use serde_json::Value;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+fn output(args: &[&str]) -> String {
+    let output = h5dir(args).output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&output(args)).unwrap()
+}
+
+#[test]
+fn mount_goes_to_the_background_once_it_answers_and_umount_waits() {
+    let place = Place::new();
+    let file = copy_fixture("links", place.dir());
+    let mnt = place.mnt();
+    for _ in 0..3 {
+        assert_eq!(run(h5dir(&["mount"]).arg(&file).arg(&mnt)), (0, String::new()));
+        // No waiting: it answers.
+        assert_eq!(std::fs::read(mnt.join("data")).unwrap(), b"hello links\n");
+        assert_eq!(run(h5dir(&["umount"]).arg(&mnt)), (0, String::new()));
+        assert!(!is_mounted(&mnt));
+        assert_eq!(std::fs::read_dir(&mnt).unwrap().count(), 0);
+        let open = std::process::Command::new("fuser").arg(&file).output();
+        if let Ok(open) = open {
+            assert!(!open.status.success(), "the daemon is gone: {open:?}");
+        }
+    }
+}
+
+#[test]
+fn relative_paths_survive_going_to_the_background() {
+    let place = Place::new();
+    copy_fixture("links", place.dir());
+    let mut command = h5dir(&["mount", "links.h5", "mnt"]);
+    assert_eq!(run(command.current_dir(place.dir())), (0, String::new()));
+    assert_eq!(std::fs::read(place.mnt().join("single")).unwrap(), 7i64.to_le_bytes());
+    assert_eq!(run(h5dir(&["umount", "mnt"]).current_dir(place.dir())), (0, String::new()));
+}
+
+#[test]
+fn exit_codes_and_sentences() {
+    let place = Place::new();
+    let file = copy_fixture("links", place.dir());
+    let text = place.dir().join("text");
+    std::fs::write(&text, "no HDF5 file").unwrap();
+    let empty = place.dir().join("empty");
+    std::fs::write(&empty, "").unwrap();
+    let (mnt, nowhere) = (place.mnt(), place.dir().join("nowhere"));
+    let cases: [(i32, &[&str], &[&Path], &str); 12] = [
+        (2, &["mount", "--no-such-option"], &[&file, &mnt], "--no-such-option"),
+        (2, &["mount", "--cache-size=many"], &[&file, &mnt], "--cache-size"),
+        (2, &["mount"], &[&file], "MOUNTPOINT"),
+        (3, &["mount"], &[&nowhere, &mnt], "No such file"),
+        (3, &["mount"], &[&text, &mnt], "not an HDF5 file"),
+        (3, &["mount"], &[&empty, &mnt], "not an HDF5 file"),
+        (3, &["mount", "-f"], &[place.dir(), &mnt], "cannot mount"),
+        (4, &["mount"], &[&file, &nowhere], "mkdir"),
+        (4, &["mount"], &[&file, &text], "directory"),
+        (4, &["umount"], &[&mnt], "nothing is mounted"),
+        (3, &["ls"], &[&text], "not an HDF5 file"),
+        (3, &["stat"], &[&nowhere], "No such file"),
+    ];
+    for (code, args, paths, part) in cases {
+        let (got, message) = run(h5dir(args).args(paths));
+        assert_eq!(got, code, "{args:?} {paths:?}: {message}");
+        assert!(message.contains(part), "{args:?} {paths:?}: {message}");
+        if code > 2 {
+            assert_eq!(message.lines().count(), 1, "one sentence: {message}");
+        }
+    }
+    assert!(!is_mounted(&mnt));
+    let (code, message) = run(h5dir(&["ls"]).arg(format!("{}:/nothing", file.display())));
+    assert_eq!(code, 5, "{message}");
+    let (code, message) = run(h5dir(&["stat"]).arg(format!("{}:/group/nothing", file.display())));
+    assert_eq!(code, 5, "{message}");
+}
+
+#[test]
+fn ls_shows_what_a_mount_shows() {
+    let mount = Mount::fixture("links");
+    let file = mount.place.dir().join("links.h5");
+    let file = file.to_str().unwrap();
+    let lines = |text: String| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(lines(output(&["ls", file])), mount.names(""));
+    assert_eq!(lines(output(&["ls", &format!("{file}:/group")])), mount.names("group"));
+    let long = output(&["ls", "-l", &format!("{file}:/soft")]);
+    assert!(long.contains("own -> ../group/own"), "{long}");
+    let all = output(&["ls", "-R", file]);
+    assert!(all.contains("deeper") && all.contains("third"), "{all}");
+}
+
+#[test]
+fn ls_as_json_agrees_with_the_mount() {
+    let mount = Mount::fixture("layouts_new");
+    let file = mount.place.dir().join("layouts_new.h5");
+    let listed = json(&["ls", "--json", file.to_str().unwrap()]);
+    let all: Vec<&Value> = listed.as_array().unwrap_or_else(|| panic!("{listed}")).iter().collect();
+    assert_eq!(all.len(), mount.names("").len());
+    for entry in all {
+        let path = entry["path"].as_str().or(entry["name"].as_str()).unwrap().trim_start_matches('/');
+        assert_eq!(entry["size"].as_u64().unwrap(), mount.path(path).metadata().unwrap().len(), "{path}");
+    }
+}
+
+#[test]
+fn stat_as_json_agrees_with_the_mount() {
+    let mount = Mount::fixture("attributes_new");
+    let file = mount.place.dir().join("attributes_new.h5");
+    let got = json(&["stat", "--json", &format!("{}:/data", file.display())]);
+    let meta = mount.path("data").metadata().unwrap();
+    assert_eq!(got["size"].as_u64(), Some(meta.len()));
+    assert_eq!(got["ino"].as_u64(), Some(meta.ino()));
+    assert_eq!(got["blocks"].as_u64(), Some(meta.blocks()));
+    assert_eq!(got["facts"]["shape"].as_str().map(str::to_owned), Some(mount.xattr("data", "h5dir.shape")));
+    for name in ["list", "text", "colour", "point"] {
+        assert_eq!(got["attributes"][name].as_str().map(str::to_owned), Some(mount.xattr("data", name)), "{name}");
+    }
+    let text = output(&["stat", &format!("{}:/data", file.display())]);
+    assert!(text.contains("Size: 3 bytes") && text.contains("list: [1,2,3]"), "{text}");
+}
+
+#[test]
+fn a_second_mount_on_the_same_place_is_refused() {
+    let mount = Mount::fixture("links");
+    let file = mount.place.dir().join("links.h5");
+    let (code, message) = run(h5dir(&["mount"]).arg(&file).arg(mount.place.mnt()));
+    assert_eq!(code, 4, "{message}");
+    assert_eq!(mount.read("data"), b"hello links\n", "the first one goes on");
+}

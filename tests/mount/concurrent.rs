@@ -1,0 +1,112 @@
+//! Several readers at once; an unmount while some read; signals.
+
+use super::mounted::{Mount, copy_fixture};
+use super::support::{Place, eventually, h5dir, is_mounted, run};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+#[test]
+fn many_readers_see_the_same_and_each_chunk_is_decoded_once() {
+    let mount = Mount::fixture("layouts_new");
+    let want = {
+        let other = Mount::fixture("layouts_new");
+        other.read("sparse_long")
+    };
+    let start = Barrier::new(8);
+    std::thread::scope(|s| {
+        for i in 0..8 {
+            let (mount, want, start) = (&mount, &want, &start);
+            s.spawn(move || {
+                start.wait();
+                let file = File::open(mount.path("sparse_long")).unwrap();
+                let mut buffer = vec![0; 10_000];
+                for k in 0..want.len() / 10_000 {
+                    let at = (k * 7919 + i * 101) % (want.len() / 10_000) * 10_000;
+                    file.read_exact_at(&mut buffer, at as u64).unwrap();
+                    assert!(buffer == want[at..at + 10_000], "at {at}");
+                }
+            });
+        }
+    });
+    assert_eq!(mount.counter("chunks_decoded"), 2, "two chunks are allocated");
+}
+
+#[test]
+fn readers_of_different_files_do_not_disturb_each_other() {
+    let mount = Mount::fixture("layouts_new");
+    let names = ["deflated", "lzf", "fixed", "two_unlimited", "fill_chunks", "compact", "contiguous"];
+    let want = names.map(|n| mount.read(n));
+    let again = Mount::fixture("layouts_new");
+    std::thread::scope(|s| {
+        let again = &again;
+        for (name, want) in names.iter().zip(&want) {
+            for _ in 0..2 {
+                s.spawn(move || (0..20).for_each(|_| assert!(again.read(name) == *want, "{name}")));
+            }
+            s.spawn(move || (0..20).for_each(|_| assert_eq!(again.xattr(name, "h5dir.kind"), "dataset")));
+        }
+        s.spawn(|| (0..20).for_each(|_| assert!(again.names("").len() > 20)));
+    });
+    assert_eq!(again.log(), "");
+}
+
+#[test]
+fn unmount_while_reading_is_refused_unless_lazy() {
+    let mut mount = Mount::fixture("layouts_new");
+    let at = mount.place.mnt();
+    let stop = AtomicBool::new(false);
+    let path = mount.path("sparse_long");
+    let file = File::open(&path).unwrap();
+    std::thread::scope(|s| {
+        let reader = s.spawn(|| {
+            let mut buffer = vec![0; 65_536];
+            let mut reads = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                file.read_exact_at(&mut buffer, reads % 64 * 65_536).unwrap();
+                reads += 1;
+            }
+            reads
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        let (code, message) = run(h5dir(&["umount"]).arg(&at));
+        assert_eq!(code, 4, "{message}");
+        assert!(message.contains("in use") && message.contains("--lazy"), "{message}");
+        assert!(is_mounted(&at));
+        let (code, message) = run(h5dir(&["umount", "--lazy"]).arg(&at));
+        assert_eq!((code, message.as_str()), (0, ""));
+        assert!(!is_mounted(&at));
+        std::thread::sleep(Duration::from_millis(50));
+        stop.store(true, Ordering::Relaxed);
+        assert!(reader.join().unwrap() > 0, "who reads goes on reading");
+    });
+    drop(file);
+    eventually("the daemon ends once the file is closed", || mount.daemon().try_wait().unwrap().is_some());
+}
+
+#[test]
+fn a_signal_unmounts_though_files_are_open() {
+    let mut mount = Mount::fixture("layouts_new");
+    let file = File::open(mount.path("deflated")).unwrap();
+    let pid = nix::unistd::Pid::from_raw(mount.daemon().id() as i32);
+    let began = Instant::now();
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    eventually("the daemon ends", || mount.daemon().try_wait().unwrap().is_some());
+    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(!is_mounted(&mount.place.mnt()));
+    assert!(file.read_at(&mut [0; 8], 0).is_err());
+}
+
+#[test]
+fn one_file_can_be_mounted_twice() {
+    let first = Mount::fixture("links");
+    let place = Place::new();
+    let file = copy_fixture("links", place.dir());
+    let second = Mount::start(place, &file, &[]);
+    let third = Mount::start(Place::new(), &file, &[]);
+    for mount in [&first, &second, &third] {
+        assert_eq!(mount.read("data"), b"hello links\n");
+    }
+}

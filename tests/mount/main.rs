@@ -1,0 +1,26 @@
+//! Real mounts of HDF5 files by the built command, one file per operation.
+//!
+//! The files, and what h5py says of them, are in tests/fixtures/mount. They need /dev/fuse and root;
+//! where that is missing they fail. Each mount is taken down by a guard, also when its test fails.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod attributes;
+mod commands;
+mod concurrent;
+mod datasets;
+mod expected;
+mod external;
+mod links;
+mod mounted;
+mod names;
+mod readonly;
+mod sparse;
+mod stat;
+mod subtree;
+#[path = "../support/mod.rs"]
+mod support;
+mod tools;
+mod variable;
+mod views;
+mod virtual_;

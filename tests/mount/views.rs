@@ -1,0 +1,128 @@
+//! The control directory: not listed, and what lies in it.
+
+use super::expected::{self, bytes, entries};
+use super::mounted::{Mount, shell};
+use std::io::Read;
+
+#[test]
+fn the_control_directory_is_not_listed_but_can_be_entered() {
+    let mount = Mount::fixture("links");
+    assert!(!mount.names("").contains(&".h5dir".to_owned()));
+    assert_eq!(mount.names(".h5dir"), ["attrs", "chunks", "exact", "npy", "status"]);
+    assert!(!mount.path("group/.h5dir").exists(), "only at the root");
+    let found = shell(mount.place.dir(), "find mnt -name .h5dir | wc -l; cd mnt/.h5dir/exact/group && ls");
+    assert_eq!(found, "0\nhard\nown\nsub\nto_cycle\n");
+}
+
+#[test]
+fn chunks_are_their_stored_bytes() {
+    for name in ["layouts_old", "layouts_new"] {
+        let mount = Mount::fixture(name);
+        let file = std::fs::read(mount.place.dir().join(format!("{name}.h5"))).unwrap();
+        for (path, chunks) in entries(&expected::of(name)["chunks"]) {
+            let mut want: Vec<(String, &[u8])> = Vec::new();
+            for chunk in chunks.as_array().unwrap() {
+                let coordinates: Vec<String> = chunk[0].as_array().unwrap().iter().map(|n| n.to_string()).collect();
+                let (at, len) = (chunk[1].as_u64().unwrap() as usize, chunk[2].as_u64().unwrap() as usize);
+                want.push((coordinates.join("."), &file[at..at + len]));
+            }
+            want.sort();
+            let listed = mount.names(&format!(".h5dir/chunks/{path}"));
+            assert_eq!(listed, want.iter().map(|(n, _)| n.clone()).collect::<Vec<_>>(), "{name} {path}");
+            for (chunk, data) in want {
+                let chunk = format!(".h5dir/chunks/{path}/{chunk}");
+                assert_eq!(mount.path(&chunk).metadata().unwrap().len(), data.len() as u64, "{chunk}");
+                assert_eq!(mount.read(&chunk), data, "{chunk}");
+            }
+        }
+    }
+}
+
+#[test]
+fn chunks_have_one_name_each() {
+    let mount = Mount::fixture("layouts_new");
+    for name in ["00.0", "0", "0.0.0", "+0.0", "0.0.", "-1.0", "99.0", "18446744073709551616.0", "a.b"] {
+        assert!(!mount.path(&format!(".h5dir/chunks/fixed/{name}")).exists(), "{name}");
+    }
+    assert!(mount.path(".h5dir/chunks/fixed/0.0").exists());
+    assert!(!mount.path(".h5dir/chunks/sparse_rows/0.0").exists(), "not allocated");
+    assert_eq!(mount.names(".h5dir/chunks/contiguous"), [""; 0]);
+}
+
+/// The header of a `.npy` file, and what follows it.
+fn npy(data: &[u8]) -> (String, &[u8]) {
+    assert_eq!(&data[..6], b"\x93NUMPY");
+    let (len, at) = match data[6] {
+        1 => (usize::from(u16::from_le_bytes([data[8], data[9]])), 10),
+        _ => (u32::from_le_bytes([data[8], data[9], data[10], data[11]]) as usize, 12),
+    };
+    assert_eq!((at + len) % 64, 0, "data is aligned, for mmap");
+    (String::from_utf8(data[at..at + len].to_vec()).unwrap(), &data[at + len..])
+}
+
+#[test]
+fn npy_files_are_a_header_and_the_bytes() {
+    let mount = Mount::fixture("types");
+    let want = expected::of("types");
+    for (path, facts) in entries(&want["facts"]) {
+        let Some(dtype) = facts["dtype"].as_str().filter(|_| path != "references") else { continue };
+        let data = mount.read(&format!(".h5dir/npy/{path}.npy"));
+        let (header, rest) = npy(&data);
+        assert_eq!(header.trim_end(), format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': (2, 3), }}"), "{path}");
+        assert_eq!(rest, bytes(want["files"][path].as_str().unwrap()), "{path}");
+    }
+    let mount = Mount::fixture("layouts_new");
+    for (path, shape) in [("scalar", "()"), ("compact", "(4, 5)"), ("sparse_long", "(1048576,)"), ("zero_length", "(0, 3)")] {
+        let data = mount.read(&format!(".h5dir/npy/{path}.npy"));
+        let (header, rest) = npy(&data);
+        assert!(header.contains(&format!("'shape': {shape}, ")), "{header}");
+        assert_eq!(rest, mount.read(path), "{path}");
+        assert_eq!(mount.path(&format!(".h5dir/npy/{path}.npy")).metadata().unwrap().len(), data.len() as u64);
+    }
+    assert!(!mount.path(".h5dir/npy/compact").exists());
+    assert!(mount.names(".h5dir/npy").contains(&"compact.npy".to_owned()));
+}
+
+#[test]
+fn what_numpy_has_no_notation_for_is_not_among_the_npy_files() {
+    let mount = Mount::fixture("variable");
+    assert!(!mount.path(".h5dir/npy/strings.npy").exists(), "variable-length");
+    assert!(!mount.names(".h5dir/npy").contains(&"strings.npy".to_owned()));
+    assert!(mount.path(".h5dir/npy/fixed.npy").exists());
+}
+
+#[test]
+fn views_show_what_soft_links_point_to() {
+    let mount = Mount::fixture("links");
+    let own = mount.path(".h5dir/exact/soft/own");
+    assert!(own.symlink_metadata().unwrap().is_file());
+    assert_eq!(std::fs::read(own).unwrap(), b"own\n");
+    assert!(!mount.path(".h5dir/exact/soft/dangling").exists());
+    shell(mount.place.dir(), "find mnt/.h5dir | wc -l; du -s mnt/.h5dir; tar cf - -C mnt/.h5dir . | wc -c");
+}
+
+#[test]
+fn status_tells_counters_that_move() {
+    let mount = Mount::fixture("layouts_new");
+    let before = mount.counter("chunks_decoded");
+    let data = mount.read("deflated");
+    let decoded = mount.counter("chunks_decoded");
+    assert!(decoded >= before + 12, "{decoded}: 3 by 4 chunks");
+    assert_eq!(mount.read("deflated"), data);
+    assert_eq!(mount.counter("chunks_decoded"), decoded, "the page cache is kept across opens");
+    let text = mount.text(".h5dir/status");
+    assert!(text.starts_with(&format!("version {}\n", env!("CARGO_PKG_VERSION"))), "{text}");
+    assert!(mount.counter("cache_bytes") > 0 && mount.counter("cache_bytes") <= mount.counter("cache_budget_bytes"));
+    super::support::eventually("files closed are released", || mount.counter("open_files") == 0);
+    let _open = std::fs::File::open(mount.path("lzf")).unwrap();
+    assert_eq!(mount.counter("open_files"), 1);
+}
+
+#[test]
+fn status_is_read_to_its_end_though_its_size_is_zero() {
+    let mount = Mount::fixture("links");
+    let mut text = String::new();
+    let mut file = std::fs::File::open(mount.path(".h5dir/status")).unwrap();
+    file.read_to_string(&mut text).unwrap();
+    assert!(text.ends_with('\n') && text.lines().count() > 5, "{text}");
+}
