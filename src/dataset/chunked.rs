@@ -29,6 +29,8 @@ const COVERING_FACTOR: u64 = 2;
 const SHORT: usize = 64 << 10;
 /// How far ahead of a sequential reader chunks are decoded at least, bytes.
 const AHEAD: u64 = 4 << 20;
+/// Chunks looked at for one such request.
+const AHEAD_CHUNKS: u64 = 1024;
 
 thread_local! {
     /// A short stretch of a stored chunk on its way to the reader, at most [`SHORT`] bytes.
@@ -211,29 +213,34 @@ impl Chunked {
             return Err(Error::limit("chunk", record.address, format!("{bytes} bytes in one chunk")));
         }
         let size = usize::try_from(bytes).map_err(|_| Error::limit("chunk", record.address, "size"))?;
-        let stored = self.stored(store, record, if raw { Some(bytes) } else { None })?;
+        let len = self.stored_len(store, if raw { ChunkRecord { size: bytes, ..record } } else { record })?;
         if raw {
-            return Ok(stored);
+            let mut kept = buffers::take(len, len.saturating_add(len / 16)).unwrap_or_else(|| vec![0; len]);
+            kept.resize(len, 0);
+            store.read_raw(record.address, &mut kept)?;
+            return Ok(kept);
         }
-        self.pipeline.decode(stored, record.filter_mask, size).map_err(|e| match e {
-            crate::filter::FilterError::Unknown { .. } | crate::filter::FilterError::Unsupported { .. } => {
-                Error::unsupported("chunk", record.address, e.to_string())
-            }
-            _ => Error::corrupt("chunk", record.address, e.to_string()),
-        })
+        // Only for a moment: a larger buffer does as well, and keeps its length so as not to be cleared.
+        let most = len.saturating_mul(4).max(1 << 20);
+        let mut stored = buffers::take(len, most).unwrap_or_else(|| vec![0; len]);
+        stored.resize(stored.len().max(len), 0);
+        let read = stored.get_mut(..len).unwrap_or_default();
+        let result = store.read_raw(record.address, read).and_then(|()| {
+            self.pipeline.decode(read, record.filter_mask, size).map_err(|e| match e {
+                crate::filter::FilterError::Unknown { .. } | crate::filter::FilterError::Unsupported { .. } => {
+                    Error::unsupported("chunk", record.address, e.to_string())
+                }
+                _ => Error::corrupt("chunk", record.address, e.to_string()),
+            })
+        });
+        buffers::give(stored);
+        result
     }
 
-    /// The stored bytes of a chunk; `exactly` when they must be that many.
-    pub fn stored(&self, store: &Store, record: ChunkRecord, exactly: Option<u64>) -> Result<Vec<u8>> {
-        let len = exactly.unwrap_or(record.size);
-        self.check_stored(store, record, len)?;
-        let len = usize::try_from(len).map_err(|_| Error::limit("chunk", record.address, "stored size"))?;
-        // A chunk kept as it is stored must not have a much larger buffer; others are given back soon.
-        let most = if exactly.is_some() { len.saturating_add(len / 16) } else { len.saturating_mul(4).max(1 << 20) };
-        let mut stored = buffers::take(len, most).unwrap_or_else(|| vec![0; len]);
-        stored.resize(len, 0);
-        store.read_raw(record.address, &mut stored)?;
-        Ok(stored)
+    /// Length of a chunk's stored bytes, which lie inside the file.
+    fn stored_len(&self, store: &Store, record: ChunkRecord) -> Result<usize> {
+        self.check_stored(store, record, record.size)?;
+        usize::try_from(record.size).map_err(|_| Error::limit("chunk", record.address, "stored size"))
     }
 
     /// `len` stored bytes lie in the file and are not many more than the chunk's: no filter of use makes it longer.
@@ -380,7 +387,11 @@ pub fn read_ahead(dataset: &Arc<DatasetBytes>, env: &Arc<Environment>, at: u64, 
     let slab = c.grid.slab_bytes();
     let window = if slab <= budget / 4 { slab.max(AHEAD) } else { AHEAD };
     let end = at.saturating_add(window).min(dataset.size);
-    for chunk in c.grid.first_chunk_from(from)..c.grid.first_chunk_from(end) {
+    let first = c.grid.first_chunk_from(from);
+    for chunk in first..c.grid.first_chunk_from(end) {
+        if chunk.saturating_sub(first) > AHEAD_CHUNKS {
+            return c.grid.first_byte_in(chunk, 0).unwrap_or(from);
+        }
         if env.cache.contains(c.key(chunk)) {
             continue;
         }
