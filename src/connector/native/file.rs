@@ -31,7 +31,7 @@ pub struct HdfFile {
 /// Undoes the filters of a fractal heap, whose pipeline message is `pipeline`.
 fn unfilter(pipeline: &[u8], stored: Vec<u8>, mask: u32, size: usize) -> Result<Vec<u8>> {
     let message = FilterPipeline::decode(pipeline, Address::UNDEF)?;
-    let decoded = Pipeline::from(&message).decode(stored, mask, size);
+    let decoded = Pipeline::from(&message).decode(&stored, mask, size);
     decoded.map_err(|e| Error::corrupt("fractal heap", Address::UNDEF, e.to_string()))
 }
 
