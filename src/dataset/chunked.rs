@@ -27,7 +27,7 @@ const SLICE_ROWS: u64 = 8192;
 /// Chunks up to this many bytes are decoded in memory whatever the cache.
 const WHOLE_MIN: u64 = 64 << 20;
 /// Chunks up to this many bytes are inflated to a temporary file whatever the cache.
-const STREAMED_MIN: u64 = 1 << 30;
+const STREAMED_MIN: u64 = 2 << 30;
 /// Largest ratio of a chunk's bytes to its stored bytes at which it may take a good part of the cache.
 const RATIO_MAX: u64 = 64;
 /// Stored bytes that a chunk may have beyond twice its own.
@@ -64,15 +64,66 @@ enum Source {
     Direct(ChunkRecord),
 }
 
+/// Bytes to be read straight from the file; neighbours are read together, or small chunks would cost a
+/// system call each.
+struct DirectRun {
+    at: Address,
+    from: usize,
+    len: usize,
+}
+
+impl Default for DirectRun {
+    fn default() -> Self {
+        DirectRun { at: Address::UNDEF, from: 0, len: 0 }
+    }
+}
+
+impl DirectRun {
+    fn add(&mut self, store: &Store, at: Address, p: &Piece, buf: &mut [u8]) -> Result<()> {
+        let follows =
+            self.len > 0 && self.from.checked_add(self.len) == Some(p.in_buffer) && self.at.checked_add(self.len as u64) == Some(at);
+        if follows {
+            self.len = self.len.saturating_add(p.len);
+            return Ok(());
+        }
+        self.flush(store, buf)?;
+        *self = DirectRun { at, from: p.in_buffer, len: p.len };
+        Ok(())
+    }
+
+    fn flush(&mut self, store: &Store, buf: &mut [u8]) -> Result<()> {
+        let run = std::mem::take(self);
+        match buf.get_mut(run.from..run.from.saturating_add(run.len)) {
+            Some(part) if run.len > 0 => store.read_raw(run.at, part),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Chunked {
     /// Fills `buf` from byte `offset`; the range lies inside the dataset.
     pub fn read(&self, env: &Environment, store: &Store, fill: &FillPattern, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let mut at = offset;
-        for slice in buf.chunks_mut(self.slice_bytes(SLICE_BYTES)) {
+        let (mut at, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            let holes = self.hole_at(at).min(rest.len());
+            if holes > 0 {
+                let (hole, tail) = rest.split_at_mut(holes);
+                fill.fill(at, hole);
+                (at, rest) = (at.saturating_add(holes as u64), tail);
+                continue;
+            }
+            let (slice, tail) = rest.split_at_mut(self.slice_bytes(SLICE_BYTES).min(rest.len()));
             self.read_slice(env, store, fill, at, slice)?;
-            at = at.saturating_add(slice.len() as u64);
+            (at, rest) = (at.saturating_add(slice.len() as u64), tail);
         }
         Ok(())
+    }
+
+    /// Bytes from `offset` on of which a map, if it was made, says that they lie in no allocated chunk.
+    fn hole_at(&self, offset: u64) -> usize {
+        let Some(Ok(map)) = self.map.get() else { return 0 };
+        let next = map.next_data(&self.grid, offset).unwrap_or(u64::MAX);
+        usize::try_from(next.saturating_sub(offset)).unwrap_or(usize::MAX)
     }
 
     /// Bytes of a request handled at a time, at most `most`.
@@ -85,10 +136,11 @@ impl Chunked {
         let touched = self.grid.touched(offset, buf.len());
         // Chunks held at once stay within a quarter of the cache.
         let per_batch = (env.cache.budget() / 4 / self.grid.chunk_bytes().max(1)).clamp(1, 1 << 16) as usize;
+        let mut direct = DirectRun::default();
         for batch in touched.chunks(per_batch) {
             if let [only] = batch {
                 let source = self.source(env, store, only)?;
-                self.copy(env, store, fill, offset, only, source, buf)?;
+                self.copy(env, store, fill, offset, only, source, buf, &mut direct)?;
                 continue;
             }
             let sources: Vec<Result<Source>> = if batch.iter().all(|t| env.cache.contains(self.key(t.chunk))) {
@@ -97,10 +149,10 @@ impl Chunked {
                 env.pool.install(|| batch.par_iter().map(|t| self.source(env, store, t)).collect())
             };
             for (t, source) in batch.iter().zip(sources) {
-                self.copy(env, store, fill, offset, t, source?, buf)?;
+                self.copy(env, store, fill, offset, t, source?, buf, &mut direct)?;
             }
         }
-        Ok(())
+        direct.flush(store, buf)
     }
 
     fn key(&self, chunk: u64) -> ChunkKey {
@@ -227,6 +279,7 @@ impl Chunked {
         t: &Touched,
         source: Source,
         buf: &mut [u8],
+        direct: &mut DirectRun,
     ) -> Result<()> {
         let target = |buf: &mut [u8], p: &Piece, f: &mut dyn FnMut(&mut [u8]) -> Result<()>| match buf
             .get_mut(p.in_buffer..p.in_buffer.saturating_add(p.len))
@@ -264,8 +317,7 @@ impl Chunked {
             }
             Source::Direct(record) => {
                 for p in &t.pieces {
-                    let at = record.address.checked_add(p.in_chunk).unwrap_or(Address::UNDEF);
-                    target(buf, p, &mut |part| store.read_raw(at, part))?;
+                    direct.add(store, record.address.checked_add(p.in_chunk).unwrap_or(Address::UNDEF), p, buf)?;
                 }
             }
             Source::Spilled(at) => {
@@ -275,7 +327,7 @@ impl Chunked {
                 // The ring may have overwritten the entry meanwhile: then read it again.
                 if env.cache.spill().find(self.key(t.chunk)) != Some(at) {
                     let source = self.source(env, store, t)?;
-                    return self.copy(env, store, fill, offset, t, source, buf);
+                    return self.copy(env, store, fill, offset, t, source, buf, direct);
                 }
             }
         }

@@ -85,7 +85,9 @@ mod tests {
         for (from, name) in [(&root, "file"), (&root, "./sub/../file"), (&sub, "../file"), (&root, absolute.to_str().unwrap())] {
             assert!(open(from, name), "{name}");
         }
-        for name in ["0/../file", "link", "../secret", "up/secret", "sub/../../secret", "/etc/passwd", "../root/link", "", ".", "/", "../.."] {
+        for name in
+            ["0/../file", "link", "../secret", "up/secret", "sub/../../secret", "/etc/passwd", "../root/link", "", ".", "/", "../.."]
+        {
             assert!(!open(&root, name), "{name}");
         }
         assert!(!open(&sub, "../../secret") && !open(&sub, "../link"));

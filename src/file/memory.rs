@@ -24,7 +24,14 @@ impl MemoryFile {
 impl FileDriver for MemoryFile {
     fn status(&self) -> io::Result<Status> {
         let t = SystemTime::UNIX_EPOCH;
-        Ok(Status { identity: Identity { device: u64::MAX, inode: self.id }, len: self.bytes.len() as u64, allocated: self.bytes.len() as u64, atime: t, mtime: t, ctime: t })
+        Ok(Status {
+            identity: Identity { device: u64::MAX, inode: self.id },
+            len: self.bytes.len() as u64,
+            allocated: self.bytes.len() as u64,
+            atime: t,
+            mtime: t,
+            ctime: t,
+        })
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {

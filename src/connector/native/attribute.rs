@@ -53,11 +53,9 @@ pub fn shape(space: &Dataspace) -> Shape {
 /// cannot be decoded at all is logged and left out.
 pub fn names(object: &Object) -> Result<Vec<Vec<u8>>> {
     let mut out = Vec::new();
-    let mut keep = |body: Result<std::borrow::Cow<'_, [u8]>>| {
-        match body.and_then(|b| Attribute::decode(&b, object.header.address)) {
-            Ok(a) => out.push(a.name),
-            Err(e) => tracing::warn!("{e}"),
-        }
+    let mut keep = |body: Result<std::borrow::Cow<'_, [u8]>>| match body.and_then(|b| Attribute::decode(&b, object.header.address)) {
+        Ok(a) => out.push(a.name),
+        Err(e) => tracing::warn!("{e}"),
     };
     for m in object.header.all(kind::ATTRIBUTE) {
         keep(object.body(m));
