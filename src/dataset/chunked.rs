@@ -2,7 +2,7 @@
 
 use super::chunk::cache::{Chunk, ChunkKey, Found};
 use super::chunk::map::{AllocationMap, MapBudget};
-use super::chunk::pieces::{ByteGrid, Touched};
+use super::chunk::pieces::{ByteGrid, Piece, Touched};
 use super::chunk::spool::{Spooled, StreamPlan};
 use super::environment::Environment;
 use super::fill::FillPattern;
@@ -42,7 +42,7 @@ const SLICE_ROWS: u64 = 8192;
 /// Chunks up to this many bytes are decoded in memory whatever the cache.
 const WHOLE_MIN: u64 = 64 << 20;
 /// Chunks up to this many bytes are inflated to a temporary file whatever the cache.
-const STREAMED_MIN: u64 = 1 << 30;
+const STREAMED_MIN: u64 = 2 << 30;
 /// Largest ratio of a chunk's bytes to its stored bytes at which it may take a good part of the cache.
 const RATIO_MAX: u64 = 64;
 /// Stored bytes that a chunk may have beyond twice its own.
@@ -79,15 +79,66 @@ enum Source {
     Direct(ChunkRecord),
 }
 
+/// Bytes to be read straight from the file; neighbours are read together, or small chunks would cost a
+/// system call each.
+struct DirectRun {
+    at: Address,
+    from: usize,
+    len: usize,
+}
+
+impl Default for DirectRun {
+    fn default() -> Self {
+        DirectRun { at: Address::UNDEF, from: 0, len: 0 }
+    }
+}
+
+impl DirectRun {
+    fn add(&mut self, store: &Store, at: Address, p: &Piece, buf: &mut [u8]) -> Result<()> {
+        let follows =
+            self.len > 0 && self.from.checked_add(self.len) == Some(p.in_buffer) && self.at.checked_add(self.len as u64) == Some(at);
+        if follows {
+            self.len = self.len.saturating_add(p.len);
+            return Ok(());
+        }
+        self.flush(store, buf)?;
+        *self = DirectRun { at, from: p.in_buffer, len: p.len };
+        Ok(())
+    }
+
+    fn flush(&mut self, store: &Store, buf: &mut [u8]) -> Result<()> {
+        let run = std::mem::take(self);
+        match buf.get_mut(run.from..run.from.saturating_add(run.len)) {
+            Some(part) if run.len > 0 => store.read_raw(run.at, part),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Chunked {
     /// Fills `buf` from byte `offset`; the range lies inside the dataset.
     pub fn read(&self, env: &Environment, store: &Store, fill: &FillPattern, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let mut at = offset;
-        for slice in buf.chunks_mut(self.slice_bytes(SLICE_BYTES)) {
+        let (mut at, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            let holes = self.hole_at(at).min(rest.len());
+            if holes > 0 {
+                let (hole, tail) = rest.split_at_mut(holes);
+                fill.fill(at, hole);
+                (at, rest) = (at.saturating_add(holes as u64), tail);
+                continue;
+            }
+            let (slice, tail) = rest.split_at_mut(self.slice_bytes(SLICE_BYTES).min(rest.len()));
             self.read_slice(env, store, fill, at, slice)?;
-            at = at.saturating_add(slice.len() as u64);
+            (at, rest) = (at.saturating_add(slice.len() as u64), tail);
         }
         Ok(())
+    }
+
+    /// Bytes from `offset` on of which a map, if it was made, says that they lie in no allocated chunk.
+    fn hole_at(&self, offset: u64) -> usize {
+        let Some(Ok(map)) = self.map.get() else { return 0 };
+        let next = map.next_data(&self.grid, offset).unwrap_or(u64::MAX);
+        usize::try_from(next.saturating_sub(offset)).unwrap_or(usize::MAX)
     }
 
     /// Bytes of a request handled at a time, at most `most`.
@@ -100,6 +151,7 @@ impl Chunked {
         let touched = self.grid.touched(offset, buf.len());
         // Chunks held at once stay within a quarter of the cache.
         let per_batch = (env.cache.budget() / 4 / self.grid.chunk_bytes().max(1)).clamp(1, 1 << 16) as usize;
+        let mut direct = DirectRun::default();
         for batch in touched.chunks(per_batch) {
             let mut ready = env.cache.ready(batch.iter().map(|t| self.key(t.chunk)));
             self.decode_missing(env, store, batch, &mut ready)?;
@@ -108,10 +160,10 @@ impl Chunked {
                     Some(chunk) => Source::Memory(chunk),
                     None => self.source(env, store, t)?,
                 };
-                self.copy(env, store, fill, offset, t, source, buf)?;
+                self.copy(env, store, fill, offset, t, source, buf, &mut direct)?;
             }
         }
-        Ok(())
+        direct.flush(store, buf)
     }
 
     /// Decodes in parallel those of several chunks that nobody has or decodes yet.
@@ -265,6 +317,7 @@ impl Chunked {
         t: &Touched,
         source: Source,
         buf: &mut [u8],
+        direct: &mut DirectRun,
     ) -> Result<()> {
         match source {
             Source::Fill => {
@@ -291,6 +344,12 @@ impl Chunked {
                 }
             }
             Source::Direct(record) => {
+                // One stretch may continue the one before it; several are gathered here.
+                if let [p] = t.pieces.as_slice()
+                    && p.rows == 1
+                {
+                    return direct.add(store, record.address.checked_add(p.in_chunk).unwrap_or(Address::UNDEF), p, buf);
+                }
                 let read = |at: u64, part: &mut [u8]| store.read_raw(record.address.checked_add(at).unwrap_or(Address::UNDEF), part);
                 self.copy_stored(t, buf, &read)?;
             }
@@ -303,7 +362,7 @@ impl Chunked {
                 // The ring may have overwritten the entry meanwhile: then read it again.
                 if read.is_err() || env.cache.spill().find(self.key(t.chunk)) != Some(at) {
                     let source = self.source(env, store, t)?;
-                    return self.copy(env, store, fill, offset, t, source, buf);
+                    return self.copy(env, store, fill, offset, t, source, buf, direct);
                 }
             }
         }

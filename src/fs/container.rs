@@ -1,5 +1,6 @@
 //! The file system of a container: [`Operations`] over a [`Connector`].
 
+use super::cut_names::CutNames;
 use super::errno::errno;
 use super::file::OpenFile;
 use super::nodes::{Node, NodeKind, NodeTable, View};
@@ -44,6 +45,7 @@ pub struct ContainerFs {
     prefix: Vec<Vec<u8>>,
     backing: Backing,
     logged: Mutex<HashSet<ObjectId>>,
+    cut_names: CutNames,
 }
 
 impl ContainerFs {
@@ -58,11 +60,12 @@ impl ContainerFs {
             prefix,
             backing,
             logged: Mutex::new(HashSet::new()),
+            cut_names: CutNames::new(),
         }
     }
 
     fn tree(&self) -> Tree<'_> {
-        Tree { connector: &*self.connector, prefix: &self.prefix, root: self.nodes.root().kind.object() }
+        Tree { connector: &*self.connector, prefix: &self.prefix, root: self.nodes.root().kind.object(), cut_names: &self.cut_names }
     }
 
     fn node(&self, ino: Ino) -> FsResult<Arc<Node>> {
@@ -346,7 +349,7 @@ impl Operations for ContainerFs {
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
         let node = self.node(ino)?;
-        xattr::get(&*self.connector, &node, name, &|e| self.failed(node.kind.object(), e))
+        xattr::get(&*self.connector, &self.cut_names, &node, name, &|e| self.failed(node.kind.object(), e))
     }
 
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {

@@ -19,6 +19,8 @@ pub const XATTR_NAME_MAX: usize = 250;
 const EMPTY: &[u8] = b"%EMPTY";
 const CUT: &[u8] = b"%~";
 const CUT_LEN: usize = 18;
+/// Bytes of the hash at the end of a cut name.
+pub const CUT_HASH: usize = 16;
 
 fn is_hex(b: Option<&u8>) -> bool {
     b.is_some_and(|b| b.is_ascii_digit() || (b'A'..=b'F').contains(b))
@@ -34,11 +36,12 @@ fn looks_escaped(name: &[u8]) -> bool {
 }
 
 /// FNV-1a, 64 bits: stable across runs and machines, so that escaped names are too.
-fn hash(name: &[u8]) -> u64 {
+pub fn hash(name: &[u8]) -> u64 {
     name.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
 }
 
-fn escape<'a>(name: &'a [u8], limit: usize, must: bool, forbidden: impl Fn(u8) -> bool) -> Cow<'a, [u8]> {
+/// `whole` is what the hash is of.
+fn escape<'a>(name: &'a [u8], whole: &[u8], limit: usize, must: bool, forbidden: impl Fn(u8) -> bool) -> Cow<'a, [u8]> {
     if !must && name.len() <= limit && !looks_escaped(name) {
         return Cow::Borrowed(name);
     }
@@ -64,9 +67,15 @@ fn escape<'a>(name: &'a [u8], limit: usize, must: bool, forbidden: impl Fn(u8) -
             out.truncate(at);
         }
         out.extend_from_slice(CUT);
-        out.extend_from_slice(format!("{:016X}", hash(name)).as_bytes());
+        out.extend_from_slice(format!("{:016X}", hash(whole)).as_bytes());
     }
     Cow::Owned(out)
+}
+
+/// The hash that stands at the end of a cut name.
+pub fn cut_hash(digits: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(digits).ok().filter(|d| d.len() == CUT_HASH && d.bytes().all(|b| is_hex(Some(&b))));
+    u64::from_str_radix(digits?, 16).ok()
 }
 
 /// File name of the link name `name`.
@@ -78,17 +87,30 @@ pub fn file_name(name: &[u8]) -> Cow<'_, [u8]> {
 pub fn file_name_within(name: &[u8], limit: usize) -> Cow<'_, [u8]> {
     let dots = matches!(name, b"." | b"..");
     let must = name.is_empty() || dots || name.iter().any(|b| matches!(b, b'/' | 0));
-    escape(name, limit, must, |b| matches!(b, b'/' | 0) || (dots && b == b'.'))
+    escape(name, name, limit, must, |b| matches!(b, b'/' | 0) || (dots && b == b'.'))
 }
 
-/// File name of `name` in its escaped form even where it need not be: the second name of an
-/// attribute that shares its name with a link.
+/// File name of `name` in a form more escaped than it need be: the second name of an attribute that
+/// shares its name with a link. All bytes up to the first one that `file_name` leaves alone are escaped;
+/// where there is none such, it is the same as `file_name`'s.
 pub fn file_name_escaped(name: &[u8]) -> Vec<u8> {
-    let Some((first, rest)) = name.split_first() else { return EMPTY.to_vec() };
-    let mut out = format!("%{first:02X}").into_bytes();
-    out.extend_from_slice(&escape(rest, NAME_MAX.saturating_sub(3), rest.iter().any(|b| matches!(b, b'/' | 0 | b'%')), |b| {
-        matches!(b, b'/' | 0)
-    }));
+    if name.is_empty() {
+        return EMPTY.to_vec();
+    }
+    // A name that holds `%` may be shown as it is, or with every `%` escaped.
+    let plain = file_name(name) == name;
+    let left = name.iter().position(|b| !matches!(b, b'/' | 0) && (plain || *b != b'%')).unwrap_or(name.len());
+    let (head, rest) = name.split_at(left.saturating_add(1).min(name.len()));
+    let mut out: Vec<u8> = head.iter().flat_map(|b| format!("%{b:02X}").into_bytes()).collect();
+    out.extend_from_slice(&escape(rest, name, usize::MAX, !rest.is_empty(), |b| matches!(b, b'/' | 0)));
+    if out.len() > NAME_MAX {
+        out.truncate(NAME_MAX.saturating_sub(CUT_LEN.saturating_add(3)));
+        if let Some(at) = out.iter().rposition(|b| *b == b'%').filter(|at| at.saturating_add(3) > out.len()) {
+            out.truncate(at);
+        }
+        out.extend_from_slice(CUT);
+        out.extend_from_slice(format!("{:016X}", hash(name)).as_bytes());
+    }
     out
 }
 
@@ -101,13 +123,14 @@ pub fn xattr_name(name: &[u8]) -> Cow<'_, [u8]> {
         let mut out = b"%68".to_vec();
         out.extend_from_slice(&escape(
             name.get(1..).unwrap_or_default(),
+            name,
             XATTR_NAME_MAX.saturating_sub(3),
             name.contains(&b'%') || name.contains(&0),
             |b| b == 0,
         ));
         return Cow::Owned(out);
     }
-    escape(name, XATTR_NAME_MAX, must, |b| b == 0)
+    escape(name, name, XATTR_NAME_MAX, must, |b| b == 0)
 }
 
 /// The name that a file or xattr name stands for; `None` when it was cut and must be searched for.
@@ -172,6 +195,22 @@ mod tests {
         assert_ne!(long, file_name(&[b'x'; 301]).into_owned());
     }
 
+    /// Regression: `%2F` the attribute and `%2F` the link were both shown as `%252F`.
+    #[test]
+    fn the_second_name_of_an_attribute_is_another() {
+        let long = [b'y'; 300];
+        let names: [&[u8]; 12] = [b"a", b"%2F", b"%", b"%%", b"..", b".", b"a/b", b"/x", b"%252F", b"\0%2Fz", &long, &long[..255]];
+        for name in names {
+            let (first, second) = (file_name(name).into_owned(), file_name_escaped(name));
+            assert_ne!(first, second, "{name:?}");
+            assert!(second.len() <= NAME_MAX && !second.contains(&b'/'));
+            match unescape(&second) {
+                Some(n) => assert_eq!(n, name),
+                None => assert_eq!(cut_hash(&second[second.len() - CUT_HASH..]), Some(hash(name))),
+            }
+        }
+    }
+
     #[test]
     fn xattr_names() {
         assert_eq!(xattr_name(b"a/b"), &b"a/b"[..]);
@@ -179,6 +218,10 @@ mod tests {
         assert_eq!(unescape(b"%685dir.kind").as_deref(), Some(&b"h5dir.kind"[..]));
         assert!(xattr_name(&[b'n'; 251]).len() <= XATTR_NAME_MAX);
         assert_eq!(xattr_name(b""), EMPTY);
+        let ours = [b"h5dir.", [b'n'; 300].as_slice()].concat();
+        let shown = xattr_name(&ours).into_owned();
+        assert!(shown.len() <= XATTR_NAME_MAX);
+        assert_eq!(cut_hash(&shown[shown.len() - CUT_HASH..]), Some(hash(&ours)));
     }
 
     proptest! {

@@ -90,30 +90,43 @@ pub struct Node {
     pub parent: Option<Arc<Node>>,
     /// Link name where the file name shown differs from it.
     pub link_name: Option<Box<[u8]>>,
+    /// Greatest address of a group from here up: most groups lie behind those they are in, so that a cycle
+    /// is ruled out without a look at each.
+    greatest: u64,
     refs: AtomicU64,
 }
 
 impl Node {
     /// A node that is in no table yet.
     pub fn new(parent: &Arc<Node>, name: &[u8], link_name: Option<Box<[u8]>>, kind: NodeKind) -> Node {
-        Node { ino: number(parent.ino, name, &kind), kind, parent: Some(parent.clone()), link_name, refs: AtomicU64::new(0) }
+        let greatest = parent.greatest.max(group_address(&kind));
+        Node { ino: number(parent.ino, name, &kind), kind, parent: Some(parent.clone()), link_name, greatest, refs: AtomicU64::new(0) }
     }
 
-    /// The groups from here up, nearest first, with the directory levels up to each (0 = this node).
-    pub fn ancestors(self: &Arc<Node>) -> impl Iterator<Item = (usize, ObjectId)> + use<> {
-        std::iter::successors(Some(self.clone()), |n| n.parent.clone()).enumerate().filter_map(|(up, n)| match n.kind {
-            NodeKind::Group(_, id) => Some((up, id)),
-            _ => None,
-        })
+    /// Directory levels up to the group `id`, if this is it or lies in it.
+    pub fn levels_up_to(self: &Arc<Node>, id: ObjectId) -> Option<usize> {
+        if id.address.0 > self.greatest {
+            return None;
+        }
+        let mut at = Some(self);
+        for up in 0.. {
+            let node = at?;
+            if matches!(node.kind, NodeKind::Group(_, group) if group == id) {
+                return Some(up);
+            }
+            at = node.parent.as_ref();
+        }
+        None
     }
 
     /// Directory levels between this directory and the root of its view.
     pub fn depth(self: &Arc<Node>) -> usize {
-        std::iter::successors(Some(self.clone()), |n| n.parent.clone())
-            .take_while(|n| n.kind != NodeKind::Control)
-            .count()
-            .saturating_sub(1)
+        std::iter::successors(Some(self), |n| n.parent.as_ref()).take_while(|n| n.kind != NodeKind::Control).count().saturating_sub(1)
     }
+}
+
+fn group_address(kind: &NodeKind) -> u64 {
+    if let NodeKind::Group(_, id) = kind { id.address.0 } else { 0 }
 }
 
 /// A chain of thousands of directories goes one by one: recursion would run out of stack.
@@ -161,7 +174,8 @@ pub struct NodeTable {
 impl NodeTable {
     /// A table with the root, which is never forgotten.
     pub fn new(root: NodeKind) -> Self {
-        let root = Arc::new(Node { ino: ROOT, kind: root, parent: None, link_name: None, refs: AtomicU64::new(1) });
+        let greatest = group_address(&root);
+        let root = Arc::new(Node { ino: ROOT, kind: root, parent: None, link_name: None, greatest, refs: AtomicU64::new(1) });
         NodeTable { nodes: Mutex::new(HashMap::from([(ROOT, root.clone())])), root }
     }
 
@@ -264,6 +278,8 @@ mod tests {
             at = Arc::new(Node::new(&at, b"g", None, NodeKind::Group(View::Main, id(100 + i))));
         }
         assert_eq!(at.depth(), 100_000);
+        assert_eq!(at.levels_up_to(id(48)), Some(100_000));
+        assert_eq!((at.levels_up_to(id(100_099)), at.levels_up_to(id(100_100)), at.levels_up_to(id(50))), (Some(0), None, None));
         drop(at);
         assert_eq!(Arc::strong_count(root.root()), 2);
     }

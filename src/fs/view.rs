@@ -1,5 +1,6 @@
 //! What a directory holds: the children of each kind of directory, in every view.
 
+use super::cut_names::{CutNames, Names};
 use super::name::{NAME_MAX, file_name, file_name_escaped, file_name_within, unescape};
 use super::nodes::{Node, NodeKind, View};
 use super::symlink;
@@ -41,6 +42,8 @@ pub struct Tree<'a> {
     pub prefix: &'a [Vec<u8>],
     /// The mounted group.
     pub root: Option<ObjectId>,
+    /// Names that are shown cut.
+    pub cut_names: &'a CutNames,
 }
 
 impl Tree<'_> {
@@ -81,15 +84,15 @@ impl Tree<'_> {
             // Another spelling of a name is not its name.
             Some(_) => None,
             None => {
-                let mut found = None;
-                self.connector.list(id, 0, &mut |link, _| {
-                    if file_name_within(&link.name, limit) == name {
-                        found = Some(link);
-                        return ControlFlow::Break(());
-                    }
-                    ControlFlow::Continue(())
-                })?;
-                found
+                let mut visit = |f: &mut dyn FnMut(&[u8]) -> bool| {
+                    self.connector
+                        .list(id, 0, &mut |link, _| if f(&link.name) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+                };
+                let show = |n: &[u8]| file_name_within(n, limit).into_owned();
+                match self.cut_names.find(Names::Links(id), name, &show, &mut visit)? {
+                    Some(link_name) => self.connector.lookup(id, &link_name)?,
+                    None => None,
+                }
             }
         };
         Ok(link.and_then(|l| self.child(parent, view, l)))
@@ -150,8 +153,8 @@ impl Tree<'_> {
             }
         };
         match (kind, view) {
-            (ObjectKind::Group, _) => match parent.ancestors().find(|(_, a)| *a == id) {
-                Some((up, _)) => NodeKind::Symlink(symlink::up(up).into()),
+            (ObjectKind::Group, _) => match parent.levels_up_to(id) {
+                Some(up) => NodeKind::Symlink(symlink::up(up).into()),
                 None => NodeKind::Group(view, id),
             },
             (ObjectKind::Dataset, View::Chunks) => NodeKind::ChunkDir(id),
@@ -175,10 +178,17 @@ impl Tree<'_> {
     fn lookup_attribute(&self, id: ObjectId, name: &[u8]) -> Result<Option<Child>> {
         let all = self.connector.attributes(id)?;
         let found = match unescape(name) {
-            Some(n) => all.binary_search_by(|a| a.as_slice().cmp(&n)).ok().and_then(|i| all.get(i)),
-            None => all.iter().find(|a| file_name(a) == name),
+            Some(n) => all.binary_search_by(|a| a.as_slice().cmp(&n)).ok().and_then(|i| all.get(i).cloned()),
+            None => {
+                let mut visit = |f: &mut dyn FnMut(&[u8]) -> bool| {
+                    let _ = all.iter().all(|a| f(a));
+                    Ok(())
+                };
+                let show = |n: &[u8]| if file_name(n) == name { name.to_vec() } else { file_name_escaped(n) };
+                self.cut_names.find(Names::Attributes(id), name, &show, &mut visit)?
+            }
         };
-        Ok(found.map(|a| self.attribute(id, name.to_vec(), a)))
+        Ok(found.map(|a| self.attribute(id, name.to_vec(), &a)))
     }
 
     fn attribute(&self, id: ObjectId, shown: Vec<u8>, name: &[u8]) -> Child {
@@ -254,7 +264,12 @@ impl Tree<'_> {
             let mut shown = file_name(a).into_owned();
             // A link of the same name comes first.
             if group && self.connector.lookup(id, a)?.is_some() {
-                shown = file_name_escaped(a);
+                let second = file_name_escaped(a);
+                // Only of a name that no link can have there is no second one.
+                if second == shown {
+                    continue;
+                }
+                shown = second;
             }
             if f(self.attribute(id, shown, a), ATTRIBUTES.saturating_add(i)).is_break() {
                 break;

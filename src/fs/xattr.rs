@@ -1,6 +1,7 @@
 //! Extended attributes: HDF5 attributes as `user.NAME`, derived facts as `user.h5dir.NAME`.
 
 use super::FsResult;
+use super::cut_names::{CutNames, Names};
 use super::name::{unescape, xattr_name};
 use super::nodes::{Node, NodeKind};
 use super::types::Errno;
@@ -28,10 +29,10 @@ fn object(node: &Node) -> Option<ObjectId> {
 }
 
 /// The value of the extended attribute `name` of `node`.
-pub fn get(connector: &dyn Connector, node: &Node, name: &[u8], failed: &dyn Fn(&Error) -> Errno) -> FsResult<Vec<u8>> {
+pub fn get(connector: &dyn Connector, cut: &CutNames, node: &Node, name: &[u8], failed: &dyn Fn(&Error) -> Errno) -> FsResult<Vec<u8>> {
     let absent = Errno(libc::ENODATA);
     let Some(name) = name.strip_prefix(USER) else { return Err(Errno(libc::EOPNOTSUPP)) };
-    let value = match value(connector, node, name) {
+    let value = match value(connector, cut, node, name) {
         // The connector stops rendering past what an xattr may hold.
         Err(Error::Limit { .. }) => return Err(Errno(libc::E2BIG)),
         other => other.map_err(|e| failed(&e))?.ok_or(absent)?,
@@ -39,7 +40,7 @@ pub fn get(connector: &dyn Connector, node: &Node, name: &[u8], failed: &dyn Fn(
     if value.len() > VALUE_MAX { Err(Errno(libc::E2BIG)) } else { Ok(value) }
 }
 
-fn value(connector: &dyn Connector, node: &Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+fn value(connector: &dyn Connector, cut: &CutNames, node: &Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     if let Some(fact) = name.strip_prefix(FACTS) {
         if fact == NAME_FACT {
             return Ok(node.link_name.as_ref().map(|n| n.to_vec()));
@@ -51,10 +52,16 @@ fn value(connector: &dyn Connector, node: &Node, name: &[u8]) -> Result<Option<V
     match unescape(name) {
         Some(plain) if xattr_name(&plain) == name => connector.attribute_text(id, &plain),
         Some(_) => Ok(None),
-        None => match connector.attributes(id)?.iter().find(|a| xattr_name(a) == name) {
-            Some(a) => connector.attribute_text(id, a),
-            None => Ok(None),
-        },
+        None => {
+            let mut visit = |f: &mut dyn FnMut(&[u8]) -> bool| {
+                let _ = connector.attributes(id)?.iter().all(|a| f(a));
+                Ok(())
+            };
+            match cut.find(Names::Attributes(id), name, &|n| xattr_name(n).into_owned(), &mut visit)? {
+                Some(a) => connector.attribute_text(id, &a),
+                None => Ok(None),
+            }
+        }
     }
 }
 

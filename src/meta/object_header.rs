@@ -20,6 +20,9 @@ pub struct ObjectHeader {
     pub messages: Vec<Message>,
 }
 
+/// A header or why there is none, as cached.
+struct Loaded(Result<Arc<ObjectHeader>>);
+
 impl ObjectHeader {
     /// Loads the header at `address`.
     pub fn load(store: &Store, address: Address) -> Result<ObjectHeader> {
@@ -54,11 +57,16 @@ impl ObjectHeader {
 
     /// The header at `address` from the metadata cache.
     pub fn cached(store: &Store, address: Address) -> Result<Arc<ObjectHeader>> {
-        store.cached(address, || {
-            let h = ObjectHeader::load(store, address)?;
-            let bytes = h.messages.iter().fold(256usize, |n, m| n.saturating_add(m.body.len()).saturating_add(64));
-            Ok((h, bytes))
-        })
+        let loaded = store.cached(address, || match ObjectHeader::load(store, address) {
+            Ok(h) => {
+                let bytes = h.messages.iter().fold(256usize, |n, m| n.saturating_add(m.body.len()).saturating_add(64));
+                Ok((Loaded(Ok(Arc::new(h))), bytes))
+            }
+            Err(e @ Error::Io { .. }) => Err(e),
+            // A damaged header may be costly to look at and is asked for as often as a good one.
+            Err(e) => Ok((Loaded(Err(e)), 512)),
+        })?;
+        loaded.0.clone()
     }
 
     fn absorb(&mut self, store: &Store, messages: Vec<Message>, queue: &mut VecDeque<(Address, u64)>) -> Result<()> {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 const METADATA_CACHE_BYTES: usize = 16 << 20;
 
 /// Bytes that any file is taken to hold, if it is that long.
-const ROOM_MIN: u64 = 16 << 20;
+const ROOM_MIN: u64 = 4 << 20;
 
 /// Undoes a filter pipeline: (encoded pipeline message, stored bytes, filter mask, bytes expected
 /// and at most allowed) to unfiltered bytes.
@@ -148,7 +148,9 @@ impl Store {
     /// compresses files may make it look smaller than it is). Bounds the work of walks.
     pub fn room(&self) -> Result<u64> {
         let status = self.driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
-        Ok(status.len.min(status.allocated.saturating_mul(16).saturating_add(ROOM_MIN)))
+        // Where a file system does not tell what a file takes, its length has to do.
+        let allocated = if status.allocated == 0 { status.len } else { status.allocated };
+        Ok(status.len.min(allocated.saturating_mul(16).saturating_add(ROOM_MIN)))
     }
 
     /// Absolute offset of `address`.

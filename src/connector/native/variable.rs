@@ -33,9 +33,9 @@ const ELEMENT_MAX: u64 = 64 << 20;
 const LONG: u64 = 256 << 10;
 /// Bytes of elements and heap objects that are looked at for an index, as a multiple of the file's:
 /// elements may be compressed, and heap objects named many times, but not without end.
-const INDEX_FACTOR: u64 = 64;
+const INDEX_FACTOR: u64 = 16;
 /// The same beyond that, and for one read.
-const WORK: u64 = 256 << 20;
+const WORK: u64 = 128 << 20;
 /// Element bytes read at once.
 const BATCH_BYTES: u64 = 256 << 10;
 /// Most checkpoints kept.
@@ -60,6 +60,8 @@ impl Resolver for HeapResolver<'_> {
     }
 }
 
+/// How much less nil elements cost than others.
+const NIL_FACTOR: u64 = 64;
 /// What looking up a heap object costs, as bytes.
 const OBJECT: u64 = 64;
 
@@ -96,8 +98,8 @@ pub struct VariableContent {
 enum Part<'a> {
     /// An element's number, its bytes, and the file whose heap it leads to.
     Element(u64, &'a [u8], &'a Store),
-    /// Elements that were never written.
-    Unwritten(Range<u64>),
+    /// Elements that are all this one.
+    Alike(Range<u64>, &'a [u8]),
 }
 
 /// Elements as stored, and for each the file whose heap it leads to where that is not the dataset's.
@@ -140,17 +142,18 @@ impl VariableContent {
     }
 
     /// Calls `f` with each element from `first` on, and the file whose heap it leads to, or with runs of
-    /// elements never written, until it returns false.
+    /// elements alike (never written, or nil), until it returns false.
     fn elements(&self, first: u64, work: &Budget, f: &mut dyn FnMut(Part<'_>) -> Result<bool>) -> Result<()> {
         let size = self.dataset.element_size.max(1);
         let total = self.dataset.elements();
         let per_batch = (BATCH_BYTES / size).max(1);
         let mut next = first;
+        let fill = self.unwritten_element();
         while next < total {
             if let Some(end) = self.dataset.bytes.unwritten(next.saturating_mul(size))? {
                 let end = (end / size).min(total);
                 if end > next {
-                    if !f(Part::Unwritten(next..end))? {
+                    if !f(Part::Alike(next..end, &fill))? {
                         return Ok(());
                     }
                     next = end;
@@ -158,8 +161,19 @@ impl VariableContent {
                 }
             }
             let n = per_batch.min(total.saturating_sub(next));
-            work.spend(n.saturating_mul(size))?;
             let batch = self.batch(next, n)?;
+            if batch.owners.is_empty() && batch.raw.iter().all(|b| *b == 0) {
+                // Long runs of nil elements, in a hole of the file say, cost little more than reading them.
+                work.spend(n.saturating_mul(size) / NIL_FACTOR)?;
+                let one = batch.raw.get(..usize::try_from(size).unwrap_or(0)).unwrap_or_default();
+                let end = next.saturating_add(n);
+                if !f(Part::Alike(next..end, one))? {
+                    return Ok(());
+                }
+                next = end;
+                continue;
+            }
+            work.spend(n.saturating_mul(size))?;
             for (element, heap) in batch.raw.chunks_exact(usize::try_from(size).unwrap_or(usize::MAX)).zip(batch.heaps()) {
                 if !f(Part::Element(next, element, heap.unwrap_or(self.store())))? {
                     return Ok(());
@@ -250,11 +264,10 @@ impl VariableContent {
         let stride = (self.dataset.elements() / CHECKPOINTS_MAX).max(256);
         let mut index = Index { encoding, stride, checkpoints: Vec::new(), size: 0 };
         let too_large = || self.limit("its byte form is larger than a file can be");
-        let mut unwritten = None;
         self.elements(0, &work, &mut |part| {
             let (elements, len) = match part {
                 Part::Element(i, element, store) => (i..i.saturating_add(1), self.len_of(encoding, element, store, &work)?),
-                Part::Unwritten(range) => (range, self.len_of_unwritten(encoding, &mut unwritten, &work)?),
+                Part::Alike(range, element) => (range, self.len_of(encoding, element, self.store(), &work)?),
             };
             let mut mark = elements.start.next_multiple_of(stride);
             while mark < elements.end {
@@ -274,12 +287,6 @@ impl VariableContent {
         let mut element = vec![0; usize::try_from(self.dataset.element_size.min(limits::ELEMENT_BYTES_MAX)).unwrap_or(0)];
         self.dataset.bytes.fill.fill(0, &mut element);
         element
-    }
-
-    fn len_of_unwritten(&self, encoding: Encoding, known: &mut Option<u64>, work: &Budget) -> Result<u64> {
-        let len = known.map_or_else(|| self.len_of(encoding, &self.unwritten_element(), self.store(), work), Ok)?;
-        *known = Some(len);
-        Ok(len)
     }
 
     /// The descriptor and the base size, if the element is one sequence of fixed-size elements.
@@ -387,13 +394,12 @@ impl Content for VariableContent {
         let mut position = index.checkpoints.get(at).copied().unwrap_or(0);
         let mut done = 0usize;
         let work = Budget::new(WORK, "variable-length data");
-        let mut unwritten = None;
         self.elements((at as u64).saturating_mul(index.stride), &work, &mut |part| {
             let wanted = offset.saturating_add(done as u64);
             let Some(rest) = buf.get_mut(done..) else { return Ok(false) };
             let (len, count) = match &part {
                 Part::Element(_, element, store) => (self.len_of(index.encoding, element, store, &work)?, 1),
-                Part::Unwritten(r) => (self.len_of_unwritten(index.encoding, &mut unwritten, &work)?, r.end.saturating_sub(r.start)),
+                Part::Alike(r, element) => (self.len_of(index.encoding, element, self.store(), &work)?, r.end.saturating_sub(r.start)),
             };
             let end = position.saturating_add(len.saturating_mul(count));
             if end > wanted {
@@ -401,9 +407,9 @@ impl Content for VariableContent {
                 let (to, from) = (rest.get_mut(..n).unwrap_or_default(), wanted.saturating_sub(position));
                 match part {
                     Part::Element(i, element, store) => self.form_at(index.encoding, (i, element, store), len, from, to, &work)?,
-                    Part::Unwritten(_) => {
+                    Part::Alike(_, element) => {
                         // The same form over and over, as a fill value is.
-                        let form = self.form(index.encoding, &self.unwritten_element(), self.store(), &work)?;
+                        let form = self.form(index.encoding, element, self.store(), &work)?;
                         FillPattern::new(&form, len).fill(from, to);
                     }
                 }

@@ -23,9 +23,11 @@ use std::sync::{Arc, Weak};
 
 /// Sources of one virtual dataset kept open.
 const SOURCES_KEPT: usize = 4096;
-/// Bytes of nested virtual datasets that one read may read, as a multiple of its own and beyond that.
+/// Bytes of sources that one read may read, as a multiple of its own and beyond that.
 const NESTED_FACTOR: u64 = 64;
 const NESTED_SLACK: u64 = 16 << 20;
+/// What a read of a source costs beside its bytes, as bytes.
+const SOURCE_READ: u64 = 64;
 
 /// What datasets of a native container need around them.
 pub struct NativeSurroundings<'a> {
@@ -93,9 +95,18 @@ impl Reading {
             return Err(too_much("virtual datasets nested too deep"));
         }
         let left = if depth == 0 { bytes.saturating_mul(NESTED_FACTOR).saturating_add(NESTED_SLACK) } else { left };
-        let left = left.checked_sub(bytes).ok_or_else(|| too_much("too many bytes of nested virtual datasets for one read"))?;
         READING.set((depth.saturating_add(1), left));
         Ok(Reading)
+    }
+
+    /// Counts bytes read of a source.
+    fn spend(bytes: u64) -> Result<()> {
+        let (depth, left) = READING.get();
+        if depth > 0 {
+            let too_much = || Error::limit("virtual dataset", Address::UNDEF, "too many bytes of its sources for one read");
+            READING.set((depth, left.checked_sub(bytes).ok_or_else(too_much)?));
+        }
+        Ok(())
     }
 }
 
@@ -214,6 +225,7 @@ impl Source for DatasetSource {
     }
 
     fn read(&self, byte_offset: u64, buf: &mut [u8]) -> Result<()> {
+        Reading::spend((buf.len() as u64).saturating_add(SOURCE_READ))?;
         let n = self.inner().bytes.read(&self.environment, byte_offset, buf)?;
         if n == buf.len() {
             Ok(())
