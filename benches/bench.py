@@ -89,22 +89,28 @@ class Bench:
         tools = {"read loop, 1 MiB": c.read_loop, "dd bs=1M": c.dd, "cat": c.cat}
         first = {t: [] for t in tools}
         base = {t: [] for t in tools}
-        second, second_into, library, library_into, host = [], [], [], [], []
+        second, second_into, library, library_into, host, cpu = [], [], [], [], [], [[], []]
         for _ in range(self.reps):
             for tool, read in tools.items():
                 with c.mount_file(a.path) as m:
+                    before = m.cpu()
                     first[tool].append(read(m.point / "data"))
+                    cpu[0].append(m.cpu() - before)
                     if tool == "read loop, 1 MiB":
                         second.append(read(m.point / "data"))
                         second_into.append(c.read_into_one(m.point / "data"))
                 with c.memory_fs(a.nbytes) as m:
+                    before = m.cpu()
                     base[tool].append(read(m.point / "data"))
+                    cpu[1].append(m.cpu() - before)
             library.append(c.h5py_whole(a))
             library_into.append(c.h5py_into_one(a))
+            c.warm(plain)
             host.append(c.read_loop(plain))
+        note = "CPU {:.2f} s, in-memory {:.2f} s".format(*map(statistics.median, cpu))
         for tool in tools:
             target = 0.8 if tool == "read loop, 1 MiB" else None
-            self.rates(f"contiguous, first read ({tool}) / in-memory fuser", a.nbytes, first[tool], base[tool], target)
+            self.rates(f"contiguous, first read ({tool}) / in-memory fuser", a.nbytes, first[tool], base[tool], target, note)
         self.rates("contiguous, first read / h5py", a.nbytes, first["read loop, 1 MiB"], library)
         self.rates("contiguous, second read (1 MiB buffer) / h5py (16 MiB buffer)", a.nbytes, second, library, 1.0)
         self.rates("contiguous, second read into one buffer / h5py the same", a.nbytes, second_into, library_into, 1.0)

@@ -1,6 +1,8 @@
 //! The file system over the in-memory reference model: random link graphs, walked as the kernel
 //! would, must show exactly what the model holds.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use h5dir::connector::memory::{MemoryConnector, MemoryObject};
 use h5dir::connector::{Connector, LinkTarget, ObjectId};
 use h5dir::fs::container::{Backing, ContainerFs};

@@ -152,7 +152,9 @@ fn files_below(dir: &Path) -> Vec<PathBuf> {
         let path = entry.unwrap().path();
         if path.is_dir() {
             found.extend(files_below(&path));
-        } else if path.extension().is_some_and(|e| e == "h5" || e == "nc" || e == "hdf5") && (1..=64 << 10).contains(&path.metadata().unwrap().len()) {
+        } else if path.extension().is_some_and(|e| e == "h5" || e == "nc" || e == "hdf5")
+            && (1..=64 << 10).contains(&path.metadata().unwrap().len())
+        {
             found.push(path);
         }
     }

@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod budget;
+pub mod buffers;
 pub mod checksum;
 pub mod error;
 pub mod hyperslab;

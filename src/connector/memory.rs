@@ -95,7 +95,9 @@ impl Content for MemoryContent {
         Ok(Some(if what == Seek::Data { offset } else { self.0.len() as u64 }))
     }
 
-    fn read_ahead(&self, _offset: u64, _len: u64) {}
+    fn read_ahead(&self, _at: u64, from: u64) -> u64 {
+        from
+    }
 }
 
 impl Connector for MemoryConnector {

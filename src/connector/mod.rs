@@ -106,8 +106,9 @@ pub trait Content: Send + Sync {
     fn block_size(&self) -> u32;
     /// Next data or hole at or after `offset`; `None` = no more data.
     fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>>;
-    /// Hints that these bytes are wanted next.
-    fn read_ahead(&self, offset: u64, len: u64);
+    /// Hints that a sequential reader is at byte `at`; up to byte `from` this was acted on before. Returns up
+    /// to where it is now.
+    fn read_ahead(&self, at: u64, from: u64) -> u64;
 }
 
 /// What the chunks view shows of a dataset.

@@ -18,7 +18,7 @@ pub fn read(store: &Store, address: Address, len: u64, structure: &'static str) 
     if len <= PIECE {
         return store.read(address, len, structure);
     }
-    let present = store.len()?.saturating_sub(address.0);
+    let present = store.file_len()?.saturating_sub(address.0);
     if len > present {
         return Err(Error::corrupt(structure, address, format!("{len} bytes are needed, the file ends after {present}")));
     }

@@ -15,9 +15,8 @@ use std::fmt;
 use std::mem::size_of;
 use std::sync::Arc;
 
-/// Undoes a filter pipeline: (encoded pipeline message, stored bytes, filter mask, bytes expected
-/// and at most allowed) to unfiltered bytes.
-pub type Decode = dyn Fn(&[u8], Vec<u8>, u32, usize) -> Result<Vec<u8>> + Send + Sync;
+/// Undoes the filters of a heap.
+pub type Decode = crate::meta::store::Unfilter;
 
 /// Bytes of direct blocks from which on a heap is read object by object: its index lists objects in
 /// the order of name hashes, which would push blocks in and out of the cache at every step.
@@ -71,10 +70,9 @@ impl fmt::Debug for FractalHeap {
 }
 
 impl FractalHeap {
-    /// Opens the heap whose header is at `address`. Filtered objects then fail as unsupported (unless
-    /// their block is in the cache, decoded for another handle).
+    /// Opens the heap whose header is at `address`; the store says how its filters are undone.
     pub fn open(store: &Store, address: Address) -> Result<Arc<FractalHeap>> {
-        Ok(Arc::new(FractalHeap { core: Core::open(store, address)?, decode: None }))
+        Ok(Arc::new(FractalHeap { core: Core::open(store, address)?, decode: store.unfilter().cloned() }))
     }
 
     /// Opens the heap at `address`; `decode` undoes its filters, if it has any.

@@ -76,7 +76,7 @@ pub fn storage(store: &Store, header: &ObjectHeader) -> Result<Option<GroupStora
 
 /// The link called `name`, without looking at the others. Errors: a structure on the way to it is damaged.
 pub fn lookup(store: &Store, storage: &GroupStorage, name: &[u8]) -> Result<Option<Link>> {
-    if name.is_empty() || name.contains(&0) {
+    if name.contains(&0) {
         return Ok(None);
     }
     match storage {

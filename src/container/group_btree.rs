@@ -110,9 +110,6 @@ impl GroupBTree {
     /// The link that `entry` of the node at `address` stands for.
     pub(super) fn link(&self, store: &Store, entry: &Entry, address: Address) -> Result<Link> {
         let name = self.names.name(store, entry.name_offset)?;
-        if name.is_empty() {
-            return Err(Error::corrupt(symbol_table::NAME, address, "the name of an entry is empty"));
-        }
         let target = match entry.cache(store.ctx(), address)? {
             EntryCache::SoftLink { value_offset } => LinkTarget::Soft(self.names.name(store, u64::from(value_offset))?),
             EntryCache::Nothing | EntryCache::SymbolTable { .. } => LinkTarget::Hard(entry.header),

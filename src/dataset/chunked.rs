@@ -1,6 +1,6 @@
 //! Chunked layout: requests to chunks, chunks through cache, filters and index.
 
-use super::chunk::cache::{ChunkKey, Found};
+use super::chunk::cache::{Chunk, ChunkKey, Found};
 use super::chunk::map::{AllocationMap, MapBudget};
 use super::chunk::pieces::{ByteGrid, Piece, Touched};
 use super::chunk::spool::{Spooled, StreamPlan};
@@ -8,19 +8,34 @@ use super::environment::Environment;
 use super::fill::FillPattern;
 use super::index::{ChunkIndex, ChunkRecord};
 use super::storage::{DatasetBytes, Seek, Storage};
-use crate::base::{Address, Error, Result, limits};
+use crate::base::{Address, Error, Result, buffers, limits};
 use crate::filter::pipeline::Pipeline;
 use crate::meta::Store;
 use parking_lot::Mutex;
 use rayon::prelude::*;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 /// Bytes of one request handled at a time: bounds the pieces held.
 const SLICE_BYTES: usize = 1 << 20;
-/// Up to this many pieces of an unfiltered chunk are read straight from the file.
-const DIRECT_PIECES: usize = 4;
+/// Up to this many stretches of an unfiltered chunk are read one by one straight from the file.
+const DIRECT_STRETCHES: usize = 4;
+/// A range of a stored or spilled chunk is read as a whole when it is at most this many times what is
+/// wanted of it.
+const COVERING_FACTOR: u64 = 2;
+/// Stretches up to this length go through a buffer of the thread's own.
+const SHORT: usize = 64 << 10;
+/// How far ahead of a sequential reader chunks are decoded at least, bytes.
+const AHEAD: u64 = 4 << 20;
+/// Chunks looked at for one such request.
+const AHEAD_CHUNKS: u64 = 1024;
+
+thread_local! {
+    /// A short stretch of a stored chunk on its way to the reader, at most [`SHORT`] bytes.
+    static COVERING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Rows of chunks that one slice of a request may cross: bounds the pieces of tiny chunks.
 const SLICE_ROWS: u64 = 8192;
@@ -58,7 +73,7 @@ pub struct Chunked {
 /// A chunk's bytes, from wherever they are.
 enum Source {
     Fill,
-    Memory(Arc<super::chunk::cache::Chunk>),
+    Memory(Arc<Chunk>),
     Spilled(u64),
     Spooled(Arc<Spooled>),
     Direct(ChunkRecord),
@@ -138,21 +153,35 @@ impl Chunked {
         let per_batch = (env.cache.budget() / 4 / self.grid.chunk_bytes().max(1)).clamp(1, 1 << 16) as usize;
         let mut direct = DirectRun::default();
         for batch in touched.chunks(per_batch) {
-            if let [only] = batch {
-                let source = self.source(env, store, only)?;
-                self.copy(env, store, fill, offset, only, source, buf, &mut direct)?;
-                continue;
-            }
-            let sources: Vec<Result<Source>> = if batch.iter().all(|t| env.cache.contains(self.key(t.chunk))) {
-                batch.iter().map(|t| self.source(env, store, t)).collect()
-            } else {
-                env.pool.install(|| batch.par_iter().map(|t| self.source(env, store, t)).collect())
-            };
-            for (t, source) in batch.iter().zip(sources) {
-                self.copy(env, store, fill, offset, t, source?, buf, &mut direct)?;
+            let mut ready = env.cache.ready(batch.iter().map(|t| self.key(t.chunk)));
+            self.decode_missing(env, store, batch, &mut ready)?;
+            for (t, chunk) in batch.iter().zip(ready) {
+                let source = match chunk {
+                    Some(chunk) => Source::Memory(chunk),
+                    None => self.source(env, store, t)?,
+                };
+                self.copy(env, store, fill, offset, t, source, buf, &mut direct)?;
             }
         }
         direct.flush(store, buf)
+    }
+
+    /// Decodes in parallel those of several chunks that nobody has or decodes yet.
+    fn decode_missing(&self, env: &Environment, store: &Store, batch: &[Touched], ready: &mut [Option<Arc<Chunk>>]) -> Result<()> {
+        if self.pipeline.is_empty() {
+            return Ok(());
+        }
+        let missing: Vec<_> = batch.iter().zip(ready).filter(|(t, r)| r.is_none() && !env.cache.is_under_way(self.key(t.chunk))).collect();
+        if missing.len() < 2 {
+            return Ok(());
+        }
+        let decode = |(t, slot): (&Touched, &mut Option<Arc<Chunk>>)| {
+            if let Source::Memory(chunk) = self.source(env, store, t)? {
+                *slot = Some(chunk);
+            }
+            Ok(())
+        };
+        env.pool.install(|| missing.into_par_iter().map(decode).collect())
     }
 
     fn key(&self, chunk: u64) -> ChunkKey {
@@ -171,7 +200,7 @@ impl Chunked {
             let scaled = self.grid.scaled(t.chunk);
             let Some(found) = self.index.lookup(store, &scaled)? else { return Ok(Source::Fill) };
             let raw = self.is_raw(&scaled);
-            if raw && (t.pieces.len() <= DIRECT_PIECES || self.grid.chunk_bytes() > env.cache.budget() / 4) {
+            if raw && (t.stretches() <= DIRECT_STRETCHES || self.is_dense(t) || self.grid.chunk_bytes() > env.cache.budget() / 4) {
                 return Ok(Source::Direct(found));
             }
             if !raw && let Some(source) = self.oversized(env, store, key, found)? {
@@ -204,7 +233,7 @@ impl Chunked {
     /// What memory it may take depends on the cache and on how many stored bytes stand for it.
     fn oversized(&self, env: &Environment, store: &Store, key: ChunkKey, record: ChunkRecord) -> Result<Option<Source>> {
         let (bytes, budget) = (self.grid.chunk_bytes(), env.cache.budget());
-        let part = if record.size.saturating_mul(RATIO_MAX) >= bytes { 4 } else { 16 };
+        let part = if record.size.saturating_mul(RATIO_MAX) >= bytes { 2 } else { 16 };
         if bytes <= WHOLE_MIN.max(budget / part) {
             return Ok(None);
         }
@@ -236,30 +265,39 @@ impl Chunked {
             return Err(Error::limit("chunk", record.address, format!("{bytes} bytes in one chunk")));
         }
         let size = usize::try_from(bytes).map_err(|_| Error::limit("chunk", record.address, "size"))?;
-        let stored = self.stored(store, record, if raw { Some(bytes) } else { None })?;
+        let len = self.stored_len(store, if raw { ChunkRecord { size: bytes, ..record } } else { record })?;
         if raw {
-            return Ok(stored);
+            let mut kept = buffers::take(len, len.saturating_add(len / 16)).unwrap_or_else(|| vec![0; len]);
+            kept.resize(len, 0);
+            store.read_raw(record.address, &mut kept)?;
+            return Ok(kept);
         }
-        self.pipeline.decode(stored, record.filter_mask, size).map_err(|e| match e {
-            crate::filter::FilterError::Unknown { .. } | crate::filter::FilterError::Unsupported { .. } => {
-                Error::unsupported("chunk", record.address, e.to_string())
-            }
-            _ => Error::corrupt("chunk", record.address, e.to_string()),
-        })
+        // Only for a moment: a larger buffer does as well, and keeps its length so as not to be cleared.
+        let most = len.saturating_mul(4).max(1 << 20);
+        let mut stored = buffers::take(len, most).unwrap_or_else(|| vec![0; len]);
+        stored.resize(stored.len().max(len), 0);
+        let read = stored.get_mut(..len).unwrap_or_default();
+        let result = store.read_raw(record.address, read).and_then(|()| {
+            self.pipeline.decode(read, record.filter_mask, size).map_err(|e| match e {
+                crate::filter::FilterError::Unknown { .. } | crate::filter::FilterError::Unsupported { .. } => {
+                    Error::unsupported("chunk", record.address, e.to_string())
+                }
+                _ => Error::corrupt("chunk", record.address, e.to_string()),
+            })
+        });
+        buffers::give(stored);
+        result
     }
 
-    /// The stored bytes of a chunk; `exactly` when they must be that many.
-    pub fn stored(&self, store: &Store, record: ChunkRecord, exactly: Option<u64>) -> Result<Vec<u8>> {
-        let len = exactly.unwrap_or(record.size);
-        self.check_stored(store, record, len)?;
-        let mut stored = vec![0; usize::try_from(len).map_err(|_| Error::limit("chunk", record.address, "stored size"))?];
-        store.read_raw(record.address, &mut stored)?;
-        Ok(stored)
+    /// Length of a chunk's stored bytes, which lie inside the file.
+    fn stored_len(&self, store: &Store, record: ChunkRecord) -> Result<usize> {
+        self.check_stored(store, record, record.size)?;
+        usize::try_from(record.size).map_err(|_| Error::limit("chunk", record.address, "stored size"))
     }
 
     /// `len` stored bytes lie in the file and are not many more than the chunk's: no filter of use makes it longer.
     fn check_stored(&self, store: &Store, record: ChunkRecord, len: u64) -> Result<()> {
-        if record.address.0.checked_add(len).is_none_or(|end| store.len().is_ok_and(|l| end > l)) {
+        if record.address.0.checked_add(len).is_none_or(|end| store.file_len().is_ok_and(|l| end > l)) {
             return Err(Error::corrupt("chunk", record.address, format!("{len} stored bytes reach past the end of the file")));
         }
         let most = self.grid.chunk_bytes().saturating_mul(2).saturating_add(STORED_SLACK);
@@ -281,53 +319,85 @@ impl Chunked {
         buf: &mut [u8],
         direct: &mut DirectRun,
     ) -> Result<()> {
-        let target = |buf: &mut [u8], p: &Piece, f: &mut dyn FnMut(&mut [u8]) -> Result<()>| match buf
-            .get_mut(p.in_buffer..p.in_buffer.saturating_add(p.len))
-        {
-            Some(part) => f(part),
-            None => Ok(()),
-        };
         match source {
             Source::Fill => {
                 for p in &t.pieces {
-                    target(buf, p, &mut |part| {
-                        fill.fill(offset.saturating_add(p.in_buffer as u64), part);
-                        Ok(())
-                    })?;
+                    for (_, at) in self.grid.rows(p) {
+                        if let Some(part) = buf.get_mut(at..at.saturating_add(p.len)) {
+                            fill.fill(offset.saturating_add(at as u64), part);
+                        }
+                    }
                 }
             }
             Source::Memory(chunk) => {
-                let mut served = 0u64;
-                for p in &t.pieces {
-                    let from = usize::try_from(p.in_chunk).unwrap_or(usize::MAX);
-                    let bytes = from.checked_add(p.len).and_then(|end| chunk.bytes().get(from..end));
-                    let bytes = bytes.ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "shorter than its dimensions say"))?;
-                    target(buf, p, &mut |part| {
-                        part.copy_from_slice(bytes);
-                        Ok(())
-                    })?;
-                    served = served.saturating_add(p.len as u64);
-                }
-                chunk.note_served(served);
+                let short = || Error::corrupt("chunk", Address::UNDEF, "shorter than its dimensions say");
+                self.grid.scatter(t, chunk.bytes(), 0, buf).ok_or_else(short)?;
+                env.cache.note_served(self.key(t.chunk), &chunk, t.bytes());
             }
             Source::Spooled(chunk) => {
                 for p in &t.pieces {
-                    target(buf, p, &mut |part| chunk.read(p.in_chunk, part))?;
+                    for (at, to) in self.grid.rows(p) {
+                        if let Some(part) = buf.get_mut(to..to.saturating_add(p.len)) {
+                            chunk.read(at, part)?;
+                        }
+                    }
                 }
             }
             Source::Direct(record) => {
-                for p in &t.pieces {
-                    direct.add(store, record.address.checked_add(p.in_chunk).unwrap_or(Address::UNDEF), p, buf)?;
+                // One stretch may continue the one before it; several are gathered here.
+                if let [p] = t.pieces.as_slice()
+                    && p.rows == 1
+                {
+                    return direct.add(store, record.address.checked_add(p.in_chunk).unwrap_or(Address::UNDEF), p, buf);
                 }
+                let read = |at: u64, part: &mut [u8]| store.read_raw(record.address.checked_add(at).unwrap_or(Address::UNDEF), part);
+                self.copy_stored(t, buf, &read)?;
             }
             Source::Spilled(at) => {
-                for p in &t.pieces {
-                    target(buf, p, &mut |part| env.cache.spill().read(at, p.in_chunk, part))?;
+                let read = self.copy_stored(t, buf, &|within, part| env.cache.spill().read(at, within, part));
+                if let Err(e) = &read {
+                    tracing::warn!("{e}; the chunk is decoded again");
+                    env.cache.spill().remove(self.key(t.chunk));
                 }
                 // The ring may have overwritten the entry meanwhile: then read it again.
-                if env.cache.spill().find(self.key(t.chunk)) != Some(at) {
+                if read.is_err() || env.cache.spill().find(self.key(t.chunk)) != Some(at) {
                     let source = self.source(env, store, t)?;
                     return self.copy(env, store, fill, offset, t, source, buf, direct);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// True when most of the range that covers the pieces is wanted.
+    fn is_dense(&self, t: &Touched) -> bool {
+        let range = self.grid.covering(t);
+        range.end.saturating_sub(range.start) <= t.bytes().saturating_mul(COVERING_FACTOR)
+    }
+
+    /// Copies the pieces of a chunk that lies in a file; `read` fills a buffer from an offset in the chunk.
+    fn copy_stored(&self, t: &Touched, buf: &mut [u8], read: &dyn Fn(u64, &mut [u8]) -> Result<()>) -> Result<()> {
+        let range = self.grid.covering(t);
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        if t.stretches() > 1 && self.is_dense(t) {
+            let through = |scratch: &mut Vec<u8>, buf: &mut [u8]| {
+                scratch.resize(scratch.len().max(len), 0);
+                let part = scratch.get_mut(..len).unwrap_or_default();
+                read(range.start, part)?;
+                self.grid.scatter(t, part, range.start, buf).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "pieces beyond it"))
+            };
+            if len <= SHORT {
+                return COVERING.with_borrow_mut(|scratch| through(scratch, buf));
+            }
+            let mut scratch = buffers::take(len, len.saturating_mul(4)).unwrap_or_else(|| vec![0; len]);
+            let result = through(&mut scratch, buf);
+            buffers::give(scratch);
+            return result;
+        }
+        for p in &t.pieces {
+            for (at, to) in self.grid.rows(p) {
+                if let Some(part) = buf.get_mut(to..to.saturating_add(p.len)) {
+                    read(at, part)?;
                 }
             }
         }
@@ -362,33 +432,44 @@ impl Chunked {
     }
 }
 
-/// Decodes, in the background, filtered chunks of bytes `offset .. offset + len` that nobody has yet.
-pub fn read_ahead(dataset: &Arc<DatasetBytes>, env: &Arc<Environment>, offset: u64, len: u64) {
-    let Storage::Chunked(c) = &dataset.storage else { return };
-    if c.pipeline.is_empty() || c.grid.chunk_bytes() > (env.cache.budget() / 8).min(WHOLE_MIN) {
-        return;
+/// Starts to decode, in the background, filtered chunks that begin at byte `from` or later and before what
+/// a sequential reader at byte `at` will soon want. Returns up to where that was done.
+///
+/// A reader of a slab of chunks meets each of them at its front and is done with all of them only at its
+/// end: the next slab is decoded while this one is copied, if the cache has room for both.
+pub fn read_ahead(dataset: &Arc<DatasetBytes>, env: &Arc<Environment>, at: u64, from: u64) -> u64 {
+    let Storage::Chunked(c) = &dataset.storage else { return from };
+    let (bytes, budget) = (c.grid.chunk_bytes(), env.cache.budget());
+    if c.pipeline.is_empty() || bytes > (budget / 8).min(WHOLE_MIN) {
+        return from;
     }
-    let len = usize::try_from(len.min(dataset.size.saturating_sub(offset))).unwrap_or(0).min(c.slice_bytes(4 * SLICE_BYTES));
-    for t in c.grid.touched(offset, len) {
-        if env.cache.contains(c.key(t.chunk)) {
+    let slab = c.grid.slab_bytes();
+    let window = if slab <= budget / 4 { slab.max(AHEAD) } else { AHEAD };
+    let end = at.saturating_add(window).min(dataset.size);
+    let first = c.grid.first_chunk_from(from);
+    for chunk in first..c.grid.first_chunk_from(end) {
+        if chunk.saturating_sub(first) > AHEAD_CHUNKS {
+            return c.grid.first_byte_in(chunk, 0).unwrap_or(from);
+        }
+        if env.cache.contains(c.key(chunk)) {
             continue;
         }
-        let bytes = c.grid.chunk_bytes();
-        // At most an eighth of the cache is filled ahead of its readers.
-        if env.ahead_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) > env.cache.budget() / 8 {
-            env.ahead_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            return;
-        }
+        // At most a quarter of the cache is filled ahead of its readers.
+        let ahead = env.ahead_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         let charge = AheadCharge { env: env.clone(), bytes };
+        if ahead.saturating_add(env.cache.unread_bytes()) > budget / 4 {
+            return c.grid.first_byte_in(chunk, 0).unwrap_or(from);
+        }
         let dataset = dataset.clone();
         env.pool.spawn(move || {
             if let Storage::Chunked(c) = &dataset.storage {
                 // A failure is met, and told, by the reader that wants the chunk.
-                let _ = c.source(&charge.env, &dataset.store, &Touched { chunk: t.chunk, pieces: t.pieces });
+                let _ = c.source(&charge.env, &dataset.store, &Touched { chunk, pieces: Vec::new() });
             }
             drop(charge);
         });
     }
+    end
 }
 
 struct AheadCharge {

@@ -4,7 +4,7 @@ use super::chunk::cache::ChunkCache;
 use super::chunk::gate::Gate;
 use super::chunk::map::MapBudget;
 use super::chunk::spool::Spools;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, buffers};
 use crate::file::FileDriver;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const DECODING_MIN: u64 = 128 << 20;
 /// Memory of all allocation maps, bytes.
 const MAPS_BYTES: u64 = 48 << 20;
+/// Least and most bytes of spare buffers kept beside the cache.
+const SPARE_BYTES: (usize, usize) = (4 << 20, 64 << 20);
 
 /// Shared by every reader of a mount.
 pub struct Environment {
@@ -32,11 +34,18 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// `cache_bytes` of chunk cache, `spill_bytes` of temporary file, `threads` decoders (0 = cores).
+    /// `cache_bytes` of chunk cache, `spill_bytes` of temporary file, at most `threads` decoders (0 = any
+    /// number): one per core, as decoding waits for nothing.
     pub fn new(cache_bytes: u64, spill_bytes: u64, threads: usize) -> Result<Environment> {
+        // Enough for the chunks of a slab that are released together, little beside the cache.
+        buffers::keep(usize::try_from(cache_bytes / 16).unwrap_or(usize::MAX).clamp(SPARE_BYTES.0, SPARE_BYTES.1));
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let threads = if threads == 0 { cores } else { threads.min(cores) };
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|i| format!("decode-{i}"))
+            // A chunk read ahead that panics is met again, and answered, by the reader that wants it.
+            .panic_handler(|_| tracing::error!("a decode thread panicked"))
             .build()
             .map_err(|_| Error::Io { operation: "start decode threads", address: crate::base::Address(0), errno: libc::EAGAIN })?;
         Ok(Self::with_pool(cache_bytes, spill_bytes, Arc::new(pool)))

@@ -8,6 +8,9 @@ use crate::base::{Address, Error, Result};
 use crate::meta::Store;
 use std::sync::Arc;
 
+/// How far ahead of a sequential reader contiguous data is asked for, bytes.
+const CONTIGUOUS_AHEAD: u64 = 4 << 20;
+
 /// Where the bytes of a dataset lie.
 pub enum Storage {
     /// In the object header.
@@ -124,16 +127,23 @@ impl DatasetBytes {
         }
     }
 
-    /// Starts reading what will be wanted next.
-    pub fn read_ahead(self: &Arc<Self>, env: &Arc<Environment>, offset: u64, len: u64) {
+    /// Starts reading what a sequential reader at byte `at` will want next; up to byte `from` that was done
+    /// before. Returns up to where it is done now.
+    pub fn read_ahead(self: &Arc<Self>, env: &Arc<Environment>, at: u64, from: u64) -> u64 {
         match &self.storage {
-            Storage::Chunked(_) => super::chunked::read_ahead(self, env, offset, len),
+            Storage::Chunked(_) => super::chunked::read_ahead(self, env, at, from),
             Storage::Contiguous(a) => {
-                if let Some(at) = a.checked_add(offset).and_then(|a| self.store.offset(a, "raw data").ok()) {
-                    self.store.driver().advise(at, len.min(self.size.saturating_sub(offset)));
+                let to = at.saturating_add(CONTIGUOUS_AHEAD).min(self.size);
+                // Few large hints rather than many small ones.
+                if to.saturating_sub(from) < CONTIGUOUS_AHEAD / 2 {
+                    return from;
                 }
+                if let Some(address) = a.checked_add(from).and_then(|a| self.store.offset(a, "raw data").ok()) {
+                    self.store.driver().advise(address, to.saturating_sub(from));
+                }
+                to
             }
-            _ => {}
+            _ => from,
         }
     }
 }

@@ -50,7 +50,7 @@ impl ConfinedDir {
                 }
             }
         }
-        clean.strip_prefix(&self.path).ok().map(Path::to_path_buf).filter(|p| p.as_os_str().len() > 0)
+        clean.strip_prefix(&self.path).ok().map(Path::to_path_buf).filter(|p| !p.as_os_str().is_empty())
     }
 
     /// Opens `relative` beneath this directory.

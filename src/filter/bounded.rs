@@ -4,14 +4,24 @@
 //! really produces bytes. Memory is asked for fallibly: a refusal is an error, not an abort.
 
 use super::FilterError;
+use crate::base::buffers;
 
+/// Up to this size zero bytes come untouched from the system; a larger buffer may be refused, and is asked
+/// for in a way that can fail.
+const UNTOUCHED: usize = 16 << 20;
 /// Least capacity after growing, bytes (the limit permitting).
 const GROWTH_MIN: usize = 4096;
 
 /// An empty buffer with room for `wanted` bytes, at most `limit`.
 pub(super) fn buffer(filter: &'static str, wanted: usize, limit: usize) -> Result<Vec<u8>, FilterError> {
+    let wanted = wanted.min(limit);
+    // A decoded chunk is charged by its length: its buffer must not be much larger.
+    if let Some(mut spare) = buffers::take(wanted, wanted.saturating_add(wanted / 16)) {
+        spare.clear();
+        return Ok(spare);
+    }
     let mut out = Vec::new();
-    out.try_reserve_exact(wanted.min(limit)).map_err(|_| FilterError::TooLarge { filter, limit })?;
+    out.try_reserve_exact(wanted).map_err(|_| FilterError::TooLarge { filter, limit })?;
     Ok(out)
 }
 
@@ -20,9 +30,24 @@ pub(super) fn zeroed(filter: &'static str, len: usize, limit: usize) -> Result<V
     if len > limit {
         return Err(FilterError::TooLarge { filter, limit });
     }
+    if len <= UNTOUCHED {
+        return Ok(vec![0; len]);
+    }
     let mut out = buffer(filter, len, limit)?;
     out.resize(len, 0);
     Ok(out)
+}
+
+/// A buffer of `len` bytes of any content, at most `limit`, to be overwritten.
+pub(super) fn any(filter: &'static str, len: usize, limit: usize) -> Result<Vec<u8>, FilterError> {
+    let len = len.min(limit);
+    match buffers::take(len, len.saturating_add(len / 16)) {
+        Some(mut spare) => {
+            spare.resize(len, 0);
+            Ok(spare)
+        }
+        None => zeroed(filter, len, limit),
+    }
 }
 
 /// Makes room for `additional` more bytes, doubling but never beyond `limit` bytes in all.
@@ -38,8 +63,10 @@ pub(super) fn reserve(filter: &'static str, out: &mut Vec<u8>, additional: usize
 
 /// A copy of `input`, for filters that leave the bytes as they are.
 pub(super) fn copy(filter: &'static str, input: &[u8], limit: usize) -> Result<Vec<u8>, FilterError> {
-    let mut out = Vec::new();
-    reserve(filter, &mut out, input.len(), limit)?;
+    if input.len() > limit {
+        return Err(FilterError::TooLarge { filter, limit });
+    }
+    let mut out = buffer(filter, input.len(), limit)?;
     out.extend_from_slice(input);
     Ok(out)
 }

@@ -65,7 +65,7 @@ const FILES: [&[u8]; 9] = [
 
 fn check(case: &Case) {
     let Case { name, pipeline, mask, decoded, stored } = case;
-    let got = pipeline.decode(stored.clone(), *mask, decoded.as_ref().map_or(1000, Vec::len));
+    let got = pipeline.decode(stored, *mask, decoded.as_ref().map_or(1000, Vec::len));
     match decoded {
         Some(want) => assert!(got.as_ref().is_ok_and(|g| g == want), "{name}: {:?}", got.map(|g| g == *want)),
         None => assert!(got.is_err(), "{name}: libhdf5 refuses this"),

@@ -15,28 +15,34 @@ thread_local! {
 
 /// Inflates `input`.
 pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
-    let mut out = bounded::buffer(NAME, p.expected, p.limit)?;
-    INFLATE.with_borrow_mut(|z| {
+    // Initialised bytes: flate2 clears the others first, at each call.
+    let mut out = bounded::any(NAME, p.expected, p.limit)?;
+    let len = INFLATE.with_borrow_mut(|z| {
         z.reset(true);
         inflate(z, input, &mut out, p.limit)
     })?;
+    out.truncate(len);
     Ok(out)
 }
 
-fn inflate(z: &mut Decompress, input: &[u8], out: &mut Vec<u8>, limit: usize) -> Result<(), FilterError> {
+/// Bytes inflated into the front of `out`, which grows when it must.
+fn inflate(z: &mut Decompress, input: &[u8], out: &mut Vec<u8>, limit: usize) -> Result<usize, FilterError> {
+    let position = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     loop {
-        let consumed = usize::try_from(z.total_in()).unwrap_or(usize::MAX);
-        let produced = out.len();
+        let (consumed, produced) = (position(z.total_in()), position(z.total_out()));
         let rest = input.get(consumed..).unwrap_or_default();
+        let room = out.get_mut(produced..).unwrap_or_default();
         let status = z
-            .decompress_vec(rest, out, FlushDecompress::Finish)
+            .decompress(rest, room, FlushDecompress::Finish)
             .map_err(|e| FilterError::corrupt(NAME, e.message().unwrap_or("not a zlib stream").to_owned()))?;
+        let now = position(z.total_out());
         if status == Status::StreamEnd {
-            return Ok(());
+            return Ok(now);
         }
-        if out.len() == out.capacity() {
+        if now == out.len() {
             bounded::reserve(NAME, out, 1, limit)?;
-        } else if out.len() == produced && usize::try_from(z.total_in()).unwrap_or(usize::MAX) == consumed {
+            out.resize(out.capacity().min(limit), 0);
+        } else if now == produced && position(z.total_in()) == consumed {
             return Err(FilterError::corrupt(NAME, "the stream ends early"));
         }
     }

@@ -1,7 +1,8 @@
 //! A dataset's filter pipeline: applied in order on writing, undone in reverse on reading.
 
 use super::registry::{self, FLETCHER32, SHUFFLE};
-use super::{FilterError, Params, fletcher32, shuffle};
+use super::{FilterError, Params, bounded, fletcher32, shuffle};
+use crate::base::buffers;
 use crate::format::message::filter_pipeline::FilterPipeline;
 use std::borrow::Cow;
 
@@ -62,16 +63,17 @@ impl Pipeline {
 
     /// Undoes the filters on `stored`, the bytes of one chunk. Bit `i` of `filter_mask` says that filter `i`
     /// was not applied to this chunk. The result has exactly `chunk_bytes` bytes.
-    pub fn decode(&self, stored: Vec<u8>, filter_mask: u32, chunk_bytes: usize) -> Result<Vec<u8>, FilterError> {
+    pub fn decode(&self, stored: &[u8], filter_mask: u32, chunk_bytes: usize) -> Result<Vec<u8>, FilterError> {
         let limit = chunk_bytes.saturating_mul(2).saturating_add(SLACK);
         let applied = |i: usize| u32::try_from(i).ok().and_then(|i| filter_mask.checked_shr(i)).unwrap_or(0) & 1 == 0;
         // A checksum below a compressor makes that one's output longer.
         let mut checksums = self.filters.iter().enumerate().filter(|(i, f)| f.id == FLETCHER32 && applied(*i)).count();
-        let mut data = stored;
+        // What the filters so far made of the stored bytes, and how many of those bytes count.
+        let (mut made, mut len): (Option<Vec<u8>>, _) = (None, stored.len());
         for (_, filter) in self.filters.iter().enumerate().rev().filter(|(i, _)| applied(*i)) {
+            let data = made.as_deref().unwrap_or(stored).get(..len).unwrap_or_default();
             if filter.id == FLETCHER32 {
-                let len = fletcher32::verify(&data)?;
-                data.truncate(len);
+                len = fletcher32::verify(data)?;
                 checksums = checksums.saturating_sub(1);
                 continue;
             }
@@ -82,12 +84,22 @@ impl Pipeline {
                 return Err(FilterError::Unknown { id: filter.id, name: filter.display_name().into_owned() });
             };
             let expected = chunk_bytes.saturating_add(checksums.saturating_mul(4));
-            data = decode(&data, &Params { cd_values: &filter.cd_values, expected, limit })?;
+            let decoded = decode(data, &Params { cd_values: &filter.cd_values, expected, limit })?;
+            len = decoded.len();
+            if let Some(old) = made.replace(decoded) {
+                buffers::give(old);
+            }
         }
-        if data.len() != chunk_bytes {
-            return Err(FilterError::corrupt("pipeline", format!("{} bytes decoded, the chunk has {chunk_bytes}", data.len())));
+        if len != chunk_bytes {
+            return Err(FilterError::corrupt("pipeline", format!("{len} bytes decoded, the chunk has {chunk_bytes}")));
         }
-        Ok(data)
+        match made {
+            Some(mut data) => {
+                data.truncate(len);
+                Ok(data)
+            }
+            None => bounded::copy("pipeline", stored.get(..len).unwrap_or_default(), limit),
+        }
     }
 }
 
@@ -102,13 +114,13 @@ mod tests {
     #[test]
     fn mask_skips_filters() {
         let pipeline = Pipeline { filters: vec![spec(2, &[2]), spec(9999, &[])] };
-        assert_eq!(pipeline.decode(vec![1, 2, 3, 4], 0b10, 4).unwrap(), [1, 3, 2, 4]);
-        assert_eq!(pipeline.decode(vec![1, 2, 3, 4], 0b11, 4).unwrap(), [1, 2, 3, 4]);
+        assert_eq!(pipeline.decode(&[1, 2, 3, 4], 0b10, 4).unwrap(), [1, 3, 2, 4]);
+        assert_eq!(pipeline.decode(&[1, 2, 3, 4], 0b11, 4).unwrap(), [1, 2, 3, 4]);
         let unknown = FilterError::Unknown { id: 9999, name: "unregistered".into() };
-        assert_eq!(pipeline.decode(vec![1, 2, 3, 4], 0, 4), Err(unknown));
-        assert!(matches!(pipeline.decode(vec![1, 2, 3], 0b11, 4), Err(FilterError::Corrupt { .. })));
+        assert_eq!(pipeline.decode(&[1, 2, 3, 4], 0, 4), Err(unknown));
+        assert!(matches!(pipeline.decode(&[1, 2, 3], 0b11, 4), Err(FilterError::Corrupt { .. })));
         assert!(Pipeline::default().is_empty());
-        assert_eq!(Pipeline::default().decode(vec![7], 0, 1).unwrap(), [7]);
+        assert_eq!(Pipeline::default().decode(&[7], 0, 1).unwrap(), [7]);
     }
 
     #[test]
@@ -127,7 +139,7 @@ mod tests {
         let mut bomb = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
         bomb.write_all(&vec![0; 4 << 20]).unwrap();
         let pipeline = Pipeline { filters: vec![spec(1, &[9])] };
-        let result = pipeline.decode(bomb.finish().unwrap(), 0, 1000);
+        let result = pipeline.decode(&bomb.finish().unwrap(), 0, 1000);
         assert_eq!(result, Err(FilterError::TooLarge { filter: "deflate", limit: 2000 + SLACK }));
     }
 }

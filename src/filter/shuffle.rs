@@ -35,8 +35,10 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     }
     let count = input.len() / size;
     let (planes, tail) = input.split_at(count.saturating_mul(size));
-    let mut out = bounded::buffer(NAME, 0, p.limit)?;
-    bounded::reserve(NAME, &mut out, input.len(), p.limit)?;
+    if input.len() > p.limit {
+        return Err(FilterError::TooLarge { filter: NAME, limit: p.limit });
+    }
+    let mut out = bounded::buffer(NAME, input.len(), p.limit)?;
     match size {
         2 => words::<2>(planes, &mut out),
         4 => words::<4>(planes, &mut out),

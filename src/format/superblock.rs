@@ -14,7 +14,6 @@ use crate::base::{Address, Error, Result};
 pub const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
 /// Bytes that hold any superblock at widths up to 8.
 pub const SIZE_MAX: usize = 112;
-/// Largest signature offset looked at; libhdf5 doubles without end, the file's size ends it.
 const NAME: &str = "superblock";
 
 /// Root group entry of a version 0 or 1 superblock (a symbol table entry).
@@ -124,7 +123,7 @@ impl Superblock {
         let eof = r.addr(&ctx)?;
         let driver_info = r.addr(&ctx)?;
         let root = RootEntry {
-            name_offset: r.length(&ctx).or_else(|_| Err(r.corrupt("root entry")))?,
+            name_offset: r.length(&ctx)?,
             header: r.addr(&ctx)?,
             cache_type: r.u32()?,
             reserved: r.u32()?,
@@ -199,30 +198,39 @@ impl Superblock {
 mod tests {
     use super::*;
 
-    /// First 48 bytes of a file h5py 3.16 wrote with `libver='latest'` (empty file).
-    pub(crate) const V3: [u8; 48] = [
-        0x89, 0x48, 0x44, 0x46, 0x0d, 0x0a, 0x1a, 0x0a, 3, 8, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 195, 0,
-        0, 0, 0, 0, 0, 0, 48, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    /// Superblock of an empty file written by h5py 3.16 with `libver='latest'`.
+    const V3: [u8; 48] = [
+        137, 72, 68, 70, 13, 10, 26, 10, 3, 8, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 179, 0, 0, 0, 0, 0, 0,
+        0, 48, 0, 0, 0, 0, 0, 0, 0, 149, 85, 86, 139,
+    ];
+    /// Superblock of an empty file written by h5py 3.16 with its default bounds.
+    const V0: [u8; 96] = [
+        137, 72, 68, 70, 13, 10, 26, 10, 0, 0, 0, 0, 0, 8, 8, 0, 4, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255,
+        255, 255, 255, 32, 3, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0, 96, 0, 0, 0, 0, 0, 0, 0, 1,
+        0, 0, 0, 0, 0, 0, 0, 136, 0, 0, 0, 0, 0, 0, 0, 168, 2, 0, 0, 0, 0, 0, 0,
     ];
 
-    fn v3() -> Vec<u8> {
-        let mut b = V3.to_vec();
-        let c = crate::base::checksum::lookup3(&b[..44], 0);
-        b[44..].copy_from_slice(&c.to_le_bytes());
-        b
+    #[test]
+    fn v0_round_trip() {
+        let s = Superblock::decode(&V0, Address(0)).unwrap();
+        assert_eq!((s.version, s.root, s.legacy.as_ref().map(|l| l.group_leaf_k)), (0, Address(96), Some(4)));
+        assert_eq!(s.encode().unwrap(), V0);
+        for n in 0..V0.len() {
+            assert!(Superblock::decode(&V0[..n], Address(0)).is_err());
+        }
     }
 
     #[test]
     fn v3_round_trip() {
-        let s = Superblock::decode(&v3(), Address(0)).unwrap();
-        assert_eq!((s.version, s.root, s.eof.0), (3, Address(48), 195));
-        assert_eq!(s.encode().unwrap(), v3());
+        let s = Superblock::decode(&V3, Address(0)).unwrap();
+        assert_eq!((s.version, s.root, s.eof.0), (3, Address(48), 179));
+        assert_eq!(s.encode().unwrap(), V3);
     }
 
     #[test]
     fn v3_flipped_bits_are_refused() {
         for i in 0..48 {
-            let mut b = v3();
+            let mut b = V3.to_vec();
             b[i] ^= 0x10;
             assert!(Superblock::decode(&b, Address(0)).is_err(), "byte {i}");
         }
@@ -231,7 +239,7 @@ mod tests {
     #[test]
     fn short_is_corrupt() {
         for n in 0..48 {
-            assert!(Superblock::decode(&v3()[..n], Address(0)).is_err());
+            assert!(Superblock::decode(&V3[..n], Address(0)).is_err());
         }
     }
 }

@@ -6,8 +6,6 @@ use crate::dataset::storage::Seek;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How far ahead of a sequential reader chunks are decoded, bytes.
-const AHEAD: u64 = 4 << 20;
 /// Reads this near to the last one count as sequential: the kernel's own read-ahead sends several
 /// requests at once and they arrive in any order.
 const NEAR: u64 = 2 << 20;
@@ -74,12 +72,10 @@ impl OpenFile {
             return;
         }
         let ahead = self.ahead.load(Ordering::Relaxed);
-        if end.saturating_add(AHEAD / 2) > ahead {
-            let from = ahead.max(end);
-            let to = end.saturating_add(AHEAD);
-            if to > from && self.ahead.compare_exchange(ahead, to, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                content.read_ahead(from, to.saturating_sub(from));
-            }
+        let done = content.read_ahead(end, ahead.max(end));
+        if done > ahead {
+            // Whoever comes second did the same.
+            let _ = self.ahead.compare_exchange(ahead, done, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 

@@ -144,7 +144,12 @@ const HASHED: u64 = 1 << 63;
 
 /// The number of a node.
 pub fn number(parent: Ino, name: &[u8], kind: &NodeKind) -> Ino {
-    if let NodeKind::Dataset(view, id) = kind {
+    let object = match kind {
+        NodeKind::Dataset(view, id) => Some((*view, id)),
+        NodeKind::Datatype(id) | NodeKind::Unknown(id) => Some((View::Main, id)),
+        _ => None,
+    };
+    if let Some((view, id)) = object {
         let view = match view {
             View::Exact => 1u64,
             View::Npy => 2,

@@ -3,7 +3,8 @@
 //! In HDF5 `..` is an ordinary name, so a target can only lead up by the `..` written here, exactly
 //! as many as the link lies deep. A target that cannot be reached is one name that no file has.
 
-use super::name::file_name;
+use super::name::{file_name, file_name_escaped};
+use super::view::CONTROL;
 
 /// Longest target that the kernel takes, bytes.
 const TARGET_MAX: usize = 4095;
@@ -25,6 +26,12 @@ pub fn soft(path: &[u8], depth: usize, prefix: &[Vec<u8>]) -> Vec<u8> {
         names.drain(..prefix.len());
         parts.resize(depth, b"..".to_vec());
     }
+    // The root's own `.h5dir` is not the link of that name.
+    let from_root = path.first() == Some(&b'/') || depth == 0;
+    if from_root && names.first() == Some(&CONTROL) {
+        names.remove(0);
+        parts.push(file_name_escaped(CONTROL));
+    }
     parts.extend(names.iter().map(|n| file_name(n).into_owned()));
     if parts.is_empty() {
         return b".".to_vec();
@@ -38,11 +45,10 @@ pub fn up(up: usize) -> Vec<u8> {
     if up == 0 { b".".to_vec() } else { vec![&b".."[..]; up].join(&b'/') }
 }
 
-/// A target that no file has: `%` is never followed by a space in a name shown by escape.
+/// A target that no file has: it begins with an escaped space, and no name is shown with one.
 pub fn dangling(what: &[u8], text: &[u8]) -> Vec<u8> {
-    let name = [b"% ", what, b" link to ", text].concat();
     // Escaped as one component: what is left of `/` and NUL cannot be resolved.
-    file_name(&name).into_owned()
+    file_name_escaped(&[b" ", what, b" link to ", text].concat())
 }
 
 #[cfg(test)]
@@ -56,6 +62,8 @@ mod tests {
         assert_eq!(soft(b"a/./b", 2, &[]), b"a/b");
         assert_eq!(soft(b"/", 1, &[]), b"..");
         assert_eq!(soft(b"/", 0, &[]), b".");
+        assert_eq!(soft(b"/.h5dir/x", 1, &[]), b"../%2Eh5dir/x", "the link of that name, not the control directory");
+        assert_eq!(soft(b".h5dir", 1, &[]), b".h5dir");
     }
 
     #[test]
@@ -64,7 +72,11 @@ mod tests {
         assert_eq!(soft(b"../../..", 0, &[]), b"%2E%2E/%2E%2E/%2E%2E");
         let long = soft(&b"/a".repeat(3000), 0, &[]);
         assert!(long.len() <= 255 && !long.contains(&b'/'));
-        assert!(!dangling(b"external", b"../../etc/shadow:/").contains(&b'/'));
+        let target = dangling(b"external", b"../../etc/shadow:/");
+        assert_eq!(target, b"%20external link to ..%2F..%2Fetc%2Fshadow:%2F");
+        // A link of that name, or of the name it stands for, is shown otherwise.
+        assert_ne!(file_name(&target), target);
+        assert_ne!(file_name(b" external link to ../../etc/shadow:/"), target);
     }
 
     #[test]

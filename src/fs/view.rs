@@ -129,6 +129,12 @@ impl Tree<'_> {
             },
             LinkTarget::UserDefined(class) => NodeKind::Symlink(symlink::dangling(b"link class", class.to_string().as_bytes()).into()),
         };
+        if view == View::Npy
+            && let NodeKind::Dataset(_, id) = kind
+            && matches!(self.connector.npy_header(id), Ok(None))
+        {
+            return None;
+        }
         // Views below .h5dir show objects only.
         if view != View::Main && matches!(kind, NodeKind::Symlink(_)) && !matches!(link.target, LinkTarget::Hard(_)) {
             return None;
@@ -252,7 +258,7 @@ impl Tree<'_> {
 
     fn list_attributes(&self, id: ObjectId, start: u64, f: &mut dyn FnMut(Child, u64) -> ControlFlow<()>) -> Result<()> {
         let group = self.connector.info(id).is_ok_and(|i| i.kind == ObjectKind::Group);
-        let done = start.checked_sub(ATTRIBUTES).unwrap_or(0);
+        let done = start.saturating_sub(ATTRIBUTES);
         let all = self.connector.attributes(id)?;
         for (i, a) in (1u64..).zip(all.iter()).skip(usize::try_from(done).unwrap_or(usize::MAX)) {
             let mut shown = file_name(a).into_owned();

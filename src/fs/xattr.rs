@@ -17,7 +17,7 @@ pub const VALUE_MAX: usize = 64 << 10;
 /// Longest list of names the kernel passes on, bytes.
 pub const LIST_MAX: usize = 64 << 10;
 /// Facts that may be longer than an extended attribute can be.
-const VARIABLE_FACTS: [&str; 4] = ["attributes", "dtype", "external", "fillvalue"];
+const VARIABLE_FACTS: [&str; 5] = ["attributes", "dtype", "external", "fillvalue", "filters"];
 /// Fact that tells the link name of a file whose own name is an escaped one.
 const NAME_FACT: &[u8] = b"name";
 

@@ -19,6 +19,10 @@ const METADATA_CACHE_BYTES: usize = 16 << 20;
 /// Bytes that any file may be taken to hold beyond what it does.
 const ROOM_MIN: u64 = 4 << 20;
 
+/// Undoes a filter pipeline: (encoded pipeline message, stored bytes, filter mask, bytes expected
+/// and at most allowed) to unfiltered bytes.
+pub type Unfilter = dyn Fn(&[u8], Vec<u8>, u32, usize) -> Result<Vec<u8>> + Send + Sync;
+
 /// Read access to one HDF5 file by address.
 pub struct Store {
     driver: Arc<dyn FileDriver>,
@@ -30,6 +34,8 @@ pub struct Store {
     /// Longest entry of the overlay, bytes.
     overlay_longest: u64,
     cache: MetadataCache,
+    /// For heaps with I/O filters; the filters lie in a layer above.
+    unfilter: Option<Arc<Unfilter>>,
 }
 
 impl Store {
@@ -68,6 +74,7 @@ impl Store {
             overlay: BTreeMap::new(),
             overlay_longest: 0,
             cache: MetadataCache::new(METADATA_CACHE_BYTES),
+            unfilter: None,
         })
     }
 
@@ -90,6 +97,7 @@ impl Store {
             overlay: BTreeMap::new(),
             overlay_longest: 0,
             cache: MetadataCache::new(METADATA_CACHE_BYTES),
+            unfilter: None,
         }
     }
 
@@ -98,6 +106,16 @@ impl Store {
         self.overlay_longest = overlay.values().map(|b| b.len() as u64).max().unwrap_or(0);
         self.overlay = overlay;
         self.cache.clear();
+    }
+
+    /// Tells how filtered metadata is decoded.
+    pub fn set_unfilter(&mut self, unfilter: Arc<Unfilter>) {
+        self.unfilter = Some(unfilter);
+    }
+
+    /// How filtered metadata is decoded, if that is known.
+    pub fn unfilter(&self) -> Option<&Arc<Unfilter>> {
+        self.unfilter.as_ref()
     }
 
     /// Field widths.
@@ -121,7 +139,7 @@ impl Store {
     }
 
     /// Length of the backing file from address 0 on, bytes.
-    pub fn len(&self) -> Result<u64> {
+    pub fn file_len(&self) -> Result<u64> {
         let status = self.driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
         Ok(status.len.saturating_sub(self.base))
     }
@@ -164,7 +182,7 @@ impl Store {
         }
         // Small reads trust `pread` to say where the file ends; large ones ask first, so that a
         // hostile length allocates nothing.
-        let len = if len > 1 << 16 { len.min(self.len()?.saturating_sub(address.0)) } else { len };
+        let len = if len > 1 << 16 { len.min(self.file_len()?.saturating_sub(address.0)) } else { len };
         let mut buf = vec![0u8; usize::try_from(len).map_err(|_| Error::limit(structure, address, "block size"))?];
         let mut n = self.driver.read_at(&mut buf, offset).map_err(|e| Error::io("read", address, &e))?;
         if !self.overlay.is_empty() {

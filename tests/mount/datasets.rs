@@ -2,7 +2,7 @@
 
 use super::expected::{self, bytes, entries};
 use super::mounted::{Mount, shell};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 /// Every file of a fixture has the bytes that libhdf5 was given.
 fn check(name: &str) {
@@ -100,12 +100,10 @@ fn a_chunk_that_cannot_be_decoded_is_eio_and_the_rest_is_readable() {
     let mount = Mount::fixture("broken");
     let want = expected::of("broken");
     for (path, second) in [("unknown_filter", &want["unknown"]["second"]), ("bad_checksum", &want["checksum"]["first"])] {
-        let file = std::fs::File::open(mount.path(path)).unwrap();
         let (bad, good) = if path == "unknown_filter" { (0, 8) } else { (8, 0) };
         let mut buffer = [0; 8];
         // The kernel reads whole pages, so ask below the page cache.
         let direct = nix::fcntl::OFlag::O_DIRECT | nix::fcntl::OFlag::O_RDONLY;
-        drop(file);
         let file = nix::fcntl::open(&mount.path(path), direct, nix::sys::stat::Mode::empty()).unwrap();
         let file = std::fs::File::from(file);
         assert_eq!(file.read_at(&mut buffer, bad).unwrap_err().raw_os_error(), Some(libc::EIO), "{path}");
@@ -118,4 +116,42 @@ fn a_chunk_that_cannot_be_decoded_is_eio_and_the_rest_is_readable() {
     let log = mount.log();
     assert_eq!(log.lines().count(), 2, "one line per object: {log}");
     assert!(log.contains("305"), "the filter is named: {log}");
+}
+
+#[test]
+fn what_cannot_be_shown_is_an_empty_file_that_cannot_be_opened() {
+    let mount = Mount::fixture("broken");
+    for path in ["too_large", "bad_header"] {
+        let meta = mount.path(path).metadata().unwrap();
+        assert_eq!((meta.len(), meta.mode(), meta.blocks()), (0, 0o100000, 0), "{path}");
+        assert_eq!(std::fs::read(mount.path(path)).unwrap_err().raw_os_error(), Some(libc::EIO), "{path}");
+    }
+    assert_eq!(mount.names(""), ["bad_checksum", "bad_header", "good", "huge", "too_large", "unknown_filter"]);
+    let log = mount.log();
+    assert!(log.contains("object header") && log.contains("2^63"), "{log}");
+    let err = shell(mount.place.dir(), "ls -lR mnt mnt/.h5dir/exact mnt/.h5dir/attrs > listing; wc -l < listing");
+    assert!(err.trim().parse::<u64>().unwrap() > 20, "{err}");
+}
+
+#[test]
+fn a_dataset_larger_than_any_disk_is_a_hole() {
+    let mount = Mount::fixture("broken");
+    let path = mount.path("huge");
+    let meta = path.metadata().unwrap();
+    assert_eq!((meta.len(), meta.blocks()), (1 << 62, 0));
+    let file = std::fs::File::open(&path).unwrap();
+    let mut buffer = [1; 4096];
+    file.read_exact_at(&mut buffer, (1 << 62) - 4096).unwrap();
+    assert_eq!(buffer, [0; 4096]);
+    assert_eq!(nix::unistd::lseek(&file, 0, nix::unistd::Whence::SeekData), Err(nix::errno::Errno::ENXIO));
+}
+
+#[test]
+fn a_cache_smaller_than_a_chunk_is_enough() {
+    let mount = Mount::with("layouts_new", "", &["--cache-size=4K", "--threads=2"]);
+    let want = Mount::fixture("layouts_new");
+    for path in ["sparse_long", "sparse_blocks", "deflated", "single", "fill_chunks"] {
+        assert!(mount.read(path) == want.read(path), "{path}");
+    }
+    assert!(mount.counter("cache_bytes") <= 4096);
 }

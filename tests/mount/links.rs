@@ -11,6 +11,8 @@ fn groups_are_directories() {
     assert_eq!(mount.names("group"), ["hard", "own", "sub", "to_cycle"]);
     assert_eq!(mount.names("cycle/deep"), ["deeper", "up"]);
     assert_eq!(mount.xattr("group", "h5dir.kind"), "group");
+    let meta = mount.path("group").metadata().unwrap();
+    assert_eq!((meta.nlink(), meta.len()), (1, 0));
     assert_eq!(mount.read("group/sub/third"), b"hello links\n");
 }
 
@@ -33,13 +35,13 @@ fn soft_links_and_cycles_are_relative_symbolic_links() {
         assert_eq!(mount.link(path), target.as_str().unwrap(), "{path}");
     }
     assert_eq!(mount.read("soft/chain"), b"own\n");
+    assert_eq!(mount.read("soft/relative"), b"own\n", "relative to the group it lies in");
     assert_eq!(mount.read("soft/deep/up"), b"hello links\n");
     assert_eq!(mount.names("soft/to_group"), ["third"]);
     assert_eq!(mount.names("cycle/self/deep/up/self"), mount.names("cycle"));
     assert_eq!(mount.read("cycle/deep/deeper/root/data"), b"hello links\n");
     let error = |path: &str| std::fs::read(mount.path(path)).unwrap_err().raw_os_error();
     assert_eq!(error("soft/dangling"), Some(libc::ENOENT));
-    assert_eq!(error("soft/relative"), Some(libc::ENOENT), "relative to the group it lies in");
     assert_eq!(error("soft/loop"), Some(libc::ELOOP));
 }
 
@@ -52,7 +54,9 @@ fn no_soft_link_leaves_the_mount() {
         let up = target.split('/').take_while(|c| *c == "..").count();
         assert!(!target.starts_with('/') && up <= path.matches('/').count(), "{path} -> {target}");
         assert!(!target.split('/').skip(up).any(|c| c == ".."), "{path} -> {target}");
-        assert_eq!(std::fs::read(mount.path(path)).unwrap_err().raw_os_error(), Some(libc::ENOENT), "{path} -> {target}");
+        // ENOTDIR where the way leads through a dataset.
+        let error = std::fs::read(mount.path(path)).unwrap_err().raw_os_error();
+        assert!(matches!(error, Some(libc::ENOENT | libc::ENOTDIR)), "{path} -> {target}");
     }
 }
 
@@ -68,7 +72,7 @@ fn walks_of_a_cyclic_file_end() {
     assert_eq!(counts[2], 2 * 3 + 3, "{found}");
     shell(
         dir,
-        "ls -lR mnt > /dev/null; du -s mnt; du -sL mnt 2>/dev/null || true; tar cf all.tar -C mnt . && tar tf all.tar | grep -q cycle/deep/deeper",
+        "ls -lR mnt > /dev/null; du -s mnt; du -sL mnt 2>/dev/null || true; tar cf all.tar -C mnt . && tar tf all.tar | grep cycle/deep/deeper",
     );
     let entries = shell(dir, "tar tf all.tar | wc -l; find mnt | wc -l");
     let counts: Vec<&str> = entries.lines().map(str::trim).collect();

@@ -15,14 +15,22 @@ fn copies_are_equal() {
     }
 }
 
+/// A folder that can hold long extended attributes: ext4 takes 4 KiB for all of a file, tmpfs any.
+fn roomy() -> tempfile::TempDir {
+    let memory = std::path::Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
 #[test]
 fn rsync_copies_files_links_and_attributes() {
     for name in FIXTURES {
         let mount = Mount::fixture(name);
-        let script = "rsync -aX mnt/ copy/; diff -r --no-dereference mnt copy
+        let room = roomy();
+        std::os::unix::fs::symlink(room.path(), mount.place.dir().join("copy")).unwrap();
+        let script = "rsync -aX mnt/ copy/; diff -r --no-dereference mnt/ copy/
             test -z \"$(rsync -aXn --checksum --out-format=%n mnt/ copy/ | grep -v '/$' || true)\"
             (cd mnt && getfattr -R -h -d -m - . 2>/dev/null) | grep -v '^# file' | sort > a
-            (cd copy && getfattr -R -h -d -m - . 2>/dev/null) | grep -v '^# file' | sort > b
+            (cd copy/ && getfattr -R -h -d -m - . 2>/dev/null) | grep -v '^# file' | sort > b
             diff a b; chmod -R u+w copy";
         shell(mount.place.dir(), script);
     }
@@ -52,7 +60,7 @@ fn dd_reads_any_block() {
     let mount = Mount::fixture("layouts_new");
     let script = "cat mnt/sparse_blocks > whole
         for bs in 1 7 512 4096 100000; do dd if=mnt/sparse_blocks bs=$bs 2>/dev/null | cmp - whole; done
-        dd if=mnt/sparse_blocks bs=1000 skip=3 count=5 2>/dev/null | cmp - <(tail -c +3001 whole | head -c 5000)
+        dd if=mnt/sparse_blocks bs=1000 skip=3 count=5 2>/dev/null | cmp - <(tail -c +3001 whole | head -c 5000 || true)
         dd if=mnt/sparse_blocks iflag=direct bs=4096 2>/dev/null | cmp - whole
         od -A n -t d4 -N 8 mnt/compact";
     shell(mount.place.dir(), script);
@@ -79,6 +87,7 @@ fn mapped_files_show_the_bytes() {
 #[test]
 fn find_and_grep_select() {
     let mount = Mount::fixture("links");
-    let script = "find mnt -name own -size -5c | sort | head -2; find mnt -samefile mnt/data | wc -l; grep -l 'hello links' mnt/data mnt/group/own || true";
+    let script =
+        "find mnt -name own -size -5c | sort; find mnt -samefile mnt/data | wc -l; grep -l 'hello links' mnt/data mnt/group/own || true";
     assert_eq!(shell(mount.place.dir(), script), "mnt/alias/own\nmnt/group/own\n5\nmnt/data\n");
 }

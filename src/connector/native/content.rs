@@ -46,7 +46,7 @@ impl Content for FixedContent {
         self.dataset.bytes.seek(offset, what)
     }
 
-    fn read_ahead(&self, offset: u64, len: u64) {
-        self.dataset.bytes.read_ahead(&self.environment, offset, len);
+    fn read_ahead(&self, at: u64, from: u64) -> u64 {
+        self.dataset.bytes.read_ahead(&self.environment, at, from)
     }
 }

@@ -102,7 +102,8 @@ impl Dataset {
             },
             Layout::Chunked(c) => {
                 let c = c.clone();
-                Storage::Chunked(Box::new(chunked(&object, id, &layout, &c, &space, element_size, &pipeline, surroundings.maps())?))
+                let parts = ChunkedParts { object: &object, id, layout: &layout, space: &space, pipeline: &pipeline };
+                Storage::Chunked(Box::new(chunked(&parts, &c, element_size, surroundings.maps())?))
             }
             Layout::Virtual { heap, index } => {
                 let parts =
@@ -162,21 +163,24 @@ fn external_segments(object: &Object) -> Result<Option<Vec<Segment>>> {
     message.slots.iter().map(segment).collect::<Result<Vec<_>>>().map(Some)
 }
 
+/// Header messages that make chunked storage.
+#[derive(Clone, Copy)]
+struct ChunkedParts<'a> {
+    object: &'a Object,
+    id: ObjectId,
+    layout: &'a DataLayout,
+    space: &'a Dataspace,
+    pipeline: &'a Pipeline,
+}
+
 /// A number for the chunk cache that only this dataset has.
 pub fn number(id: ObjectId) -> u64 {
     u64::from(id.file) << 52 | (id.address.0 & ((1 << 52) - 1))
 }
 
-fn chunked(
-    object: &Object,
-    id: ObjectId,
-    layout: &DataLayout,
-    c: &ChunkedLayout,
-    space: &Dataspace,
-    element_size: u64,
-    pipeline: &Pipeline,
-    maps: Arc<MapBudget>,
-) -> Result<Chunked> {
+/// Storage of a chunked dataset with element type of `element_size` bytes.
+fn chunked(parts: &ChunkedParts<'_>, c: &ChunkedLayout, element_size: u64, maps: Arc<MapBudget>) -> Result<Chunked> {
+    let ChunkedParts { object, id, layout, space, pipeline } = *parts;
     let at = object.header.address;
     if space.extent != Extent::Simple || space.dims.len() != c.chunk_dims.len() {
         return Err(Error::corrupt(

@@ -91,8 +91,9 @@ fn index(info: &IndexInfo) -> &'static str {
 
 fn filters(pipeline: &Pipeline) -> Value {
     let one = |f: &crate::filter::pipeline::FilterSpec| {
-        let registered = name_of(f.id);
-        let name = if registered.is_empty() { String::from_utf8_lossy(&f.name).into_owned() } else { registered.to_string() };
+        // The library's and registered names, else the one stored in the file, else the kind of number.
+        let known = !matches!(name_of(f.id), "testing" | "private" | "unregistered");
+        let name = if known || f.name.is_empty() { name_of(f.id).to_string() } else { f.display_name().into_owned() };
         json!({"id": f.id, "name": name, "flags": f.flags, "values": f.cd_values, "known": f.is_known()})
     };
     Value::Array(pipeline.filters.iter().map(one).collect())

@@ -3,7 +3,9 @@
 use crate::base::{Address, Error, Result};
 use crate::container::shared_messages::SharedMessages;
 use crate::file::{FileDriver, Identity};
+use crate::filter::pipeline::Pipeline;
 use crate::format::cache_image;
+use crate::format::message::filter_pipeline::FilterPipeline;
 use crate::format::message::shared_message_table::SharedMessageTable;
 use crate::format::object_header::kind;
 use crate::meta::{ObjectHeader, Store};
@@ -26,11 +28,19 @@ pub struct HdfFile {
     pub directory: PathBuf,
 }
 
+/// Undoes the filters of a fractal heap, whose pipeline message is `pipeline`.
+fn unfilter(pipeline: &[u8], stored: Vec<u8>, mask: u32, size: usize) -> Result<Vec<u8>> {
+    let message = FilterPipeline::decode(pipeline, Address::UNDEF)?;
+    let decoded = Pipeline::from(&message).decode(&stored, mask, size);
+    decoded.map_err(|e| Error::corrupt("fractal heap", Address::UNDEF, e.to_string()))
+}
+
 impl HdfFile {
     /// Opens `driver` as file `index`.
     pub fn open(driver: Arc<dyn FileDriver>, index: u32, directory: PathBuf) -> Result<HdfFile> {
         let identity = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?.identity;
         let mut store = Store::open(driver)?;
+        store.set_unfilter(Arc::new(unfilter));
         let superblock = store.superblock().clone();
         let mut shared = None;
         if superblock.extension.is_defined() {

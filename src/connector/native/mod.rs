@@ -11,6 +11,8 @@ pub mod npy;
 pub mod object;
 pub mod paths;
 pub mod region;
+#[cfg(test)]
+mod tests;
 pub mod traverse;
 pub mod values;
 pub mod variable;

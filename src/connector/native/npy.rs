@@ -22,9 +22,10 @@ pub fn header(dataset: &Dataset) -> Option<Vec<u8>> {
 }
 
 fn build(descr: &str, dims: &[u64]) -> Vec<u8> {
-    let shape: String = dims.iter().map(|d| format!("{d}, ")).collect();
-    // A tuple of one needs its comma, longer ones may end in one.
-    let dict = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': ({}), }}", shape.trim_end());
+    let shape: Vec<String> = dims.iter().map(u64::to_string).collect();
+    // A tuple of one needs its comma.
+    let comma = if dims.len() == 1 { "," } else { "" };
+    let dict = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': ({}{comma}), }}", shape.join(", "));
     let (major, width) = match (dict.is_ascii(), dict.len()) {
         (false, _) => (3u8, 4usize),
         (true, n) if n > 60_000 => (2, 4),
@@ -53,6 +54,8 @@ mod tests {
         let h = build("'<f8'", &[3]);
         assert_eq!(h.len() % 64, 0);
         assert!(h.starts_with(b"\x93NUMPY\x01\0v\0{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }"));
+        let h = build("'<f8'", &[3, 4]);
+        assert!(h.starts_with(b"\x93NUMPY\x01\0v\0{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }"));
         assert!(build("'<i4'", &[]).windows(13).any(|w| w == b"'shape': (), "));
         assert_eq!(build(&"x".repeat(70_000), &[1]).get(6), Some(&2));
         assert_eq!(build("[('\u{e9}', '<i4')]", &[1]).get(6), Some(&3));

@@ -92,8 +92,10 @@ fn attributes(connector: &NativeConnector, id: ObjectId) -> Result<Vec<u8>> {
         // One value at a time is in memory, and none behind the one that is too much.
         let mut json = AttributesJson::new(e);
         for name in names.iter() {
-            if let Ok(Some(value)) = attribute::find(&object, name).and_then(|a| a.map(|a| a.value).transpose()) {
-                json.add(name, &value.elements())?;
+            match attribute::find(&object, name).and_then(|a| a.map(|a| a.value).transpose()) {
+                Ok(Some(value)) => json.add(name, &value.elements())?,
+                Ok(None) => {}
+                Err(error) => json.add_unreadable(name, &error)?,
             }
         }
         Ok(json.finish())

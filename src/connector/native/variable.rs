@@ -351,9 +351,10 @@ impl VariableContent {
         }
         // Number of the dataset's forms in the cache: its chunks have that number without these bits.
         let forms = super::dataset::number(self.dataset.id) | 1 << 63 | u64::from(encoding != Encoding::Exact) << 62;
-        match self.environment.cache.get(ChunkKey { dataset: forms, chunk: number }, len, || self.form(encoding, element, store, work))? {
+        let key = ChunkKey { dataset: forms, chunk: number };
+        match self.environment.cache.get(key, len, || self.form(encoding, element, store, work))? {
             Found::Chunk(form) => {
-                form.note_served(buf.len() as u64);
+                self.environment.cache.note_served(key, &form, buf.len() as u64);
                 copy(form.bytes(), buf)
             }
             // The entry may be overwritten while it is read; then the form is made again.
@@ -436,5 +437,7 @@ impl Content for VariableContent {
         Ok(Some(if what == Seek::Data { offset } else { self.size()? }))
     }
 
-    fn read_ahead(&self, _offset: u64, _len: u64) {}
+    fn read_ahead(&self, _at: u64, from: u64) -> u64 {
+        from
+    }
 }

@@ -4,13 +4,21 @@
 //! decodes with no lock held; others that want the same chunk wait for it. Chunks above the budget
 //! are handed out without being kept. Bytes being decoded count against the budget, so the total
 //! in memory stays within it however many threads decode.
+//!
+//! A chunk that was read to its end is in the kernel's page cache and rarely asked for again: of
+//! those only [`CONSUMED_BYTES`] are kept, so that sequential reading uses the same memory again
+//! (which the processor's caches still hold) instead of filling the budget with fresh pages.
 
 use super::spill::Spill;
-use crate::base::{Address, Error, Result};
+use crate::base::{Address, Error, Result, buffers};
 use lru::LruCache;
 use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Chunks that were read to their ends are kept up to this many bytes, and to a quarter of the budget.
+const CONSUMED_BYTES: u64 = 32 << 20;
 
 /// What an entry takes beside its bytes: many tiny chunks are mostly that.
 const ENTRY: u64 = 256;
@@ -33,6 +41,19 @@ pub struct ChunkKey {
 pub struct Chunk {
     bytes: Vec<u8>,
     served: AtomicU64,
+    /// Whether it is among the consumed ones; changed under the cache's lock only.
+    counted: AtomicBool,
+    /// Bytes of chunks that nobody has read yet, of the whole cache.
+    unread: Arc<AtomicU64>,
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        if self.served.load(Ordering::Relaxed) == 0 {
+            self.unread.fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
+        }
+        buffers::give(std::mem::take(&mut self.bytes));
+    }
 }
 
 impl Chunk {
@@ -41,9 +62,19 @@ impl Chunk {
         &self.bytes
     }
 
-    /// Notes that `n` of its bytes were copied to a reader.
-    pub fn note_served(&self, n: u64) {
-        self.served.fetch_add(n, Ordering::Relaxed);
+    fn new(bytes: Vec<u8>, unread: &Arc<AtomicU64>) -> Self {
+        unread.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Chunk { bytes, served: AtomicU64::new(0), counted: AtomicBool::new(false), unread: unread.clone() }
+    }
+
+    /// Notes that `n` of its bytes were copied to a reader; true when these were the last ones.
+    fn note_served(&self, n: u64) -> bool {
+        let size = self.bytes.len() as u64;
+        let before = self.served.fetch_add(n, Ordering::Relaxed);
+        if before == 0 && n > 0 {
+            self.unread.fetch_sub(size, Ordering::Relaxed);
+        }
+        before < size && before.saturating_add(n) >= size
     }
 
     fn is_consumed(&self) -> bool {
@@ -73,8 +104,48 @@ enum Slot {
 
 struct State {
     slots: LruCache<ChunkKey, Slot>,
+    /// Chunks read to their ends, in that order; some may be gone.
+    consumed: VecDeque<ChunkKey>,
+    consumed_bytes: u64,
     /// Bytes of ready chunks and reservations of loading ones.
     bytes: u64,
+}
+
+impl State {
+    fn note_consumed(&mut self, key: ChunkKey, chunk: &Chunk) {
+        if chunk.counted.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        // Keys of chunks that were evicted otherwise stay behind.
+        if self.consumed.len() > self.slots.len().saturating_mul(2).saturating_add(64) {
+            let slots = &self.slots;
+            self.consumed.retain(|k| slots.contains(k));
+        }
+        self.consumed.push_back(key);
+        self.consumed_bytes = self.consumed_bytes.saturating_add(chunk.bytes.len() as u64);
+    }
+
+    /// Takes out the chunk that was read to its end first.
+    fn pop_consumed(&mut self) -> Option<(ChunkKey, Arc<Chunk>)> {
+        while let Some(key) = self.consumed.pop_front() {
+            if matches!(self.slots.peek(&key), Some(Slot::Ready(c)) if c.counted.load(Ordering::Relaxed))
+                && let Some(Slot::Ready(chunk)) = self.slots.pop(&key)
+            {
+                self.gone(&chunk);
+                return Some((key, chunk));
+            }
+        }
+        None
+    }
+
+    /// Settles the sums for a chunk taken out of `slots`.
+    fn gone(&mut self, chunk: &Chunk) {
+        let size = chunk.bytes.len() as u64;
+        self.bytes = self.bytes.saturating_sub(charge(size));
+        if chunk.counted.load(Ordering::Relaxed) {
+            self.consumed_bytes = self.consumed_bytes.saturating_sub(size);
+        }
+    }
 }
 
 /// Counters, for `.h5dir/status`.
@@ -99,6 +170,7 @@ pub struct ChunkCache {
     state: Mutex<State>,
     budget: u64,
     spill: Spill,
+    unread: Arc<AtomicU64>,
     /// What happened so far.
     pub counters: Counters,
 }
@@ -160,9 +232,10 @@ impl ChunkCache {
     /// A cache of `budget` bytes, spilling to at most `spill_bytes` of temporary file.
     pub fn new(budget: u64, spill_bytes: u64) -> Self {
         ChunkCache {
-            state: Mutex::new(State { slots: LruCache::unbounded(), bytes: 0 }),
+            state: Mutex::new(State { slots: LruCache::unbounded(), consumed: VecDeque::new(), consumed_bytes: 0, bytes: 0 }),
             budget,
             spill: Spill::new(spill_bytes),
+            unread: Arc::default(),
             counters: Counters::default(),
         }
     }
@@ -177,6 +250,32 @@ impl ChunkCache {
         self.state.lock().bytes
     }
 
+    /// Bytes of chunks in memory that nobody has read yet: the ones decoded ahead of a reader.
+    pub fn unread_bytes(&self) -> u64 {
+        self.unread.load(Ordering::Relaxed)
+    }
+
+    /// Notes that `n` bytes of `chunk` were copied to a reader.
+    pub fn note_served(&self, key: ChunkKey, chunk: &Arc<Chunk>, n: u64) {
+        if !chunk.note_served(n) {
+            return;
+        }
+        let limit = CONSUMED_BYTES.min(self.budget / 4);
+        let mut gone = Vec::new();
+        let mut state = self.state.lock();
+        if !matches!(state.slots.peek(&key), Some(Slot::Ready(c)) if Arc::ptr_eq(c, chunk)) {
+            return;
+        }
+        state.note_consumed(key, chunk);
+        while state.consumed_bytes > limit {
+            let Some(chunk) = state.pop_consumed() else { break };
+            gone.push(chunk);
+        }
+        drop(state);
+        // Freed without the lock.
+        drop(gone);
+    }
+
     /// The spill file.
     pub fn spill(&self) -> &Spill {
         &self.spill
@@ -185,6 +284,25 @@ impl ChunkCache {
     /// True when the chunk is in memory, being decoded, or spilled.
     pub fn contains(&self, key: ChunkKey) -> bool {
         self.state.lock().slots.contains(&key) || self.spill.find(key).is_some()
+    }
+
+    /// The chunks of `keys` that are in memory, in one step; `None` for the others.
+    pub fn ready(&self, keys: impl Iterator<Item = ChunkKey>) -> Vec<Option<Arc<Chunk>>> {
+        let mut state = self.state.lock();
+        let found: Vec<_> = keys
+            .map(|key| match state.slots.get(&key) {
+                Some(Slot::Ready(chunk)) => Some(chunk.clone()),
+                _ => None,
+            })
+            .collect();
+        drop(state);
+        self.counters.hits.fetch_add(found.iter().flatten().count() as u64, Ordering::Relaxed);
+        found
+    }
+
+    /// True when the chunk is being decoded or in the spill file.
+    pub fn is_under_way(&self, key: ChunkKey) -> bool {
+        matches!(self.state.lock().slots.peek(&key), Some(Slot::Loading(_))) || self.spill.find(key).is_some()
     }
 
     /// The chunk `key` of `size` decoded bytes; `load` decodes it if nobody has or does.
@@ -250,7 +368,7 @@ impl ChunkCache {
         }
         match load() {
             Ok(bytes) => {
-                let chunk = Arc::new(Chunk { bytes, served: AtomicU64::new(0) });
+                let chunk = Arc::new(Chunk::new(bytes, &self.unread));
                 reservation.succeed(&chunk, keep);
                 Ok(Found::Chunk(chunk))
             }
@@ -261,14 +379,19 @@ impl ChunkCache {
         }
     }
 
-    /// Evicts least recently used ready chunks until `size` more bytes fit.
+    /// Evicts ready chunks until `size` more bytes fit: consumed ones, then the least recently used.
     fn make_room(&self, state: &mut State, size: u64) -> Vec<(ChunkKey, Arc<Chunk>)> {
         let mut victims = Vec::new();
         let mut loading = Vec::new();
         while state.bytes.saturating_add(size) > self.budget {
+            if let Some((key, chunk)) = state.pop_consumed() {
+                self.counters.evictions.fetch_add(1, Ordering::Relaxed);
+                victims.push((key, chunk));
+                continue;
+            }
             match state.slots.pop_lru() {
                 Some((key, Slot::Ready(chunk))) => {
-                    state.bytes = state.bytes.saturating_sub(charge(chunk.bytes.len() as u64));
+                    state.gone(&chunk);
                     self.counters.evictions.fetch_add(1, Ordering::Relaxed);
                     victims.push((key, chunk));
                 }
@@ -298,7 +421,7 @@ impl ChunkCache {
         for key in keys {
             // A chunk being decoded keeps its reservation until its loader ends.
             if let Some(Slot::Ready(chunk)) = state.slots.pop(&key) {
-                state.bytes = state.bytes.saturating_sub(charge(chunk.bytes.len() as u64));
+                state.gone(&chunk);
             }
         }
         drop(state);
@@ -363,6 +486,30 @@ mod tests {
     }
 
     #[test]
+    fn chunks_read_to_their_ends_go_first() {
+        let cache = ChunkCache::new(1_010_000, 0);
+        for i in 0..6 {
+            let Found::Chunk(c) = cache.get(key(i), 100_000, || Ok(vec![1; 100_000])).unwrap() else { panic!("spilled") };
+            assert_eq!(cache.unread_bytes(), if i == 0 { 100_000 } else { 200_000 });
+            if i > 0 {
+                cache.note_served(key(i), &c, 60_000);
+                cache.note_served(key(i), &c, 40_000);
+                cache.note_served(key(i), &c, 40_000);
+            } else {
+                cache.note_served(key(i), &c, 60_000);
+                let unread = cache.get(key(99), 100_000, || Ok(vec![1; 100_000]));
+                drop(unread);
+            }
+        }
+        // A quarter of the budget: two of them.
+        let held: Vec<u64> = (0..6).filter(|i| cache.contains(key(*i))).collect();
+        assert_eq!((held, cache.bytes()), (vec![0, 4, 5], 4 * charge(100_000)));
+        cache.get(key(7), 700_000, || Ok(vec![1; 700_000])).unwrap();
+        let held: Vec<u64> = (0..8).filter(|i| cache.contains(key(*i))).collect();
+        assert_eq!((held, cache.bytes()), (vec![0, 5, 7], 3 * charge(100_000) + charge(700_000)));
+    }
+
+    #[test]
     fn too_large_is_served_and_not_kept() {
         let cache = ChunkCache::new(50, 0);
         assert_eq!(bytes(cache.get(key(1), 100, || Ok(vec![1; 100])).unwrap()).len(), 100);
@@ -389,7 +536,7 @@ mod tests {
     fn a_chunk_read_in_part_goes_to_the_spill_file() {
         let cache = ChunkCache::new(10_000, 1 << 20);
         let Found::Chunk(c) = cache.get(key(1), 9000, || Ok(vec![5; 9000])).unwrap() else { panic!("spilled") };
-        c.note_served(10);
+        cache.note_served(key(1), &c, 10);
         cache.get(key(2), 9000, || Ok(vec![6; 9000])).unwrap();
         let Found::Spilled(at) = cache.get(key(1), 9000, || panic!("decoded again")).unwrap() else { panic!("in memory") };
         let mut b = [0; 4];

@@ -3,15 +3,18 @@
 //! The dataset is seen as a row-major byte array: the last dimension is counted in bytes, and
 //! trailing dimensions that a chunk covers wholly are merged, so that narrow arrays have long rows.
 
-/// A run of bytes that is contiguous in the dataset and in one chunk.
+/// Equally spaced stretches of bytes, each contiguous in the dataset and in one chunk: the part of
+/// consecutive rows that lies in that chunk. See [`ByteGrid::rows`] for their places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Offset in the decoded chunk.
+    /// Offset of the first stretch in the decoded chunk.
     pub in_chunk: u64,
-    /// Offset in the caller's buffer.
+    /// Offset of the first stretch in the caller's buffer.
     pub in_buffer: usize,
-    /// Length, bytes.
+    /// Length of each stretch, bytes.
     pub len: usize,
+    /// Number of stretches, one per row.
+    pub rows: usize,
 }
 
 /// One chunk that a request touches.
@@ -21,6 +24,18 @@ pub struct Touched {
     pub chunk: u64,
     /// Its pieces, ascending in the buffer.
     pub pieces: Vec<Piece>,
+}
+
+impl Touched {
+    /// Bytes of all pieces.
+    pub fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|p| (p.len as u64).saturating_mul(p.rows as u64)).sum()
+    }
+
+    /// Stretches of all pieces.
+    pub fn stretches(&self) -> usize {
+        self.pieces.iter().map(|p| p.rows).sum()
+    }
 }
 
 /// Geometry of a chunked dataset in bytes. All numbers were checked to fit when it was made.
@@ -134,8 +149,10 @@ impl ByteGrid {
         while position < end {
             let (row, column) = (position / row_bytes, position % row_bytes);
             let (base_chunk, base_offset) = self.row(row);
+            let rows = if column == 0 { self.rows_alike(row, (end - position) / row_bytes) } else { 1 };
             let row_end = (position - column).saturating_add(row_bytes).min(end) - (position - column);
             let mut column = column;
+            let start = position;
             while column < row_end {
                 let along = column / chunk_row;
                 let stop = (along + 1).saturating_mul(chunk_row).min(row_end);
@@ -143,13 +160,89 @@ impl ByteGrid {
                     in_chunk: base_offset + (column - along * chunk_row),
                     in_buffer: (position - offset) as usize,
                     len: (stop - column) as usize,
+                    rows: rows as usize,
                 };
                 out.add(base_chunk + along, piece);
                 position += stop - column;
                 column = stop;
             }
+            if rows > 1 {
+                position = start.saturating_add(rows.saturating_mul(row_bytes));
+            }
         }
         out.touched
+    }
+
+    /// How many of the `whole` rows from `row` on cross the same chunks; at least 1.
+    fn rows_alike(&self, row: u64, whole: u64) -> u64 {
+        let Some(outer) = self.dims.len().checked_sub(2) else { return 1 };
+        let (Some(&d), Some(&c)) = (self.dims.get(outer), self.chunk.get(outer)) else { return 1 };
+        let at = row.checked_rem(d).unwrap_or(0);
+        let left = c.saturating_sub(at.checked_rem(c).unwrap_or(0)).min(d.saturating_sub(at));
+        left.min(whole).max(1)
+    }
+
+    /// Offsets of a piece's stretches: in the chunk and in the buffer.
+    pub fn rows(&self, piece: &Piece) -> impl Iterator<Item = (u64, usize)> + use<> {
+        let (in_chunk, in_buffer) = (piece.in_chunk, piece.in_buffer);
+        let chunk_row = self.chunk.last().copied().unwrap_or(0);
+        let row_bytes = self.dims.last().copied().and_then(|d| usize::try_from(d).ok()).unwrap_or(0);
+        (0..piece.rows).map(move |r| {
+            (in_chunk.saturating_add(chunk_row.saturating_mul(r as u64)), in_buffer.saturating_add(row_bytes.saturating_mul(r)))
+        })
+    }
+
+    /// The range of the chunk's bytes that covers all pieces.
+    pub fn covering(&self, t: &Touched) -> std::ops::Range<u64> {
+        let first = t.pieces.iter().map(|p| p.in_chunk).min().unwrap_or(0);
+        let end = |p: &Piece| self.rows(p).last().map_or(0, |(at, _)| at.saturating_add(p.len as u64));
+        first..t.pieces.iter().map(end).max().unwrap_or(first)
+    }
+
+    /// Copies the pieces from `source`, the chunk's bytes from `from` on. `None` when it is too short.
+    pub fn scatter(&self, t: &Touched, source: &[u8], from: u64, buf: &mut [u8]) -> Option<()> {
+        for p in &t.pieces {
+            for (at, to) in self.rows(p) {
+                let at = usize::try_from(at.checked_sub(from)?).ok()?;
+                let bytes = source.get(at..at.checked_add(p.len)?)?;
+                buf.get_mut(to..to.checked_add(p.len)?)?.copy_from_slice(bytes);
+            }
+        }
+        Some(())
+    }
+
+    /// Number of the first chunk, in row-major order, whose first byte lies at or after `offset`.
+    /// Row-major order is also the order of the chunks' first bytes.
+    pub fn first_chunk_from(&self, offset: u64) -> u64 {
+        if offset >= self.total {
+            return self.chunks();
+        }
+        let mut stride = self.dims.iter().product::<u64>().max(1);
+        let mut after = self.chunks();
+        let (mut rest, mut number) = (offset, 0u64);
+        for ((&d, &c), &n) in self.dims.iter().zip(&self.chunk).zip(&self.counts) {
+            stride = stride.checked_div(d).unwrap_or(1).max(1);
+            after = after.checked_div(n).unwrap_or(0);
+            let at = rest / stride;
+            rest %= stride;
+            number = number.saturating_add((at / c).saturating_mul(after));
+            if at % c != 0 {
+                // Chunks of this coordinate begin before `offset`: the next coordinate's first one.
+                return number.saturating_add(after).min(self.chunks());
+            }
+        }
+        number
+    }
+
+    /// Bytes that must be read to get from the first byte of a chunk to its last: what a sequential
+    /// reader passes before chunks met once are done.
+    pub fn slab_bytes(&self) -> u64 {
+        // The first dimension that a chunk does not cover by a single row decides.
+        let level = self.chunk.iter().zip(&self.dims).position(|(c, d)| *c > 1 && *d > 1);
+        let Some(level) = level else { return self.chunk.last().copied().unwrap_or(0) };
+        let inner = self.dims.iter().skip(level.saturating_add(1)).fold(1u64, |n, d| n.saturating_mul(*d));
+        let (c, d) = (self.chunk.get(level).copied().unwrap_or(1), self.dims.get(level).copied().unwrap_or(1));
+        c.min(d).saturating_mul(inner)
     }
 
     /// Number of the first chunk that row `row` crosses, and the row's offset inside such a chunk.
@@ -305,11 +398,16 @@ mod tests {
             let mut covered = 0;
             for t in grid.touched(offset, n) {
                 prop_assert_eq!(grid.linear(&grid.scaled(t.chunk)), Some(t.chunk));
-                for p in t.pieces {
-                    covered += p.len as u64;
-                    for i in 0..p.len as u64 {
-                        let want = by_definition(&shape, &chunk, es, offset + p.in_buffer as u64 + i);
-                        prop_assert_eq!((t.chunk, p.in_chunk + i), want);
+                prop_assert_eq!(t.bytes(), t.pieces.iter().map(|p| p.len as u64 * grid.rows(p).count() as u64).sum::<u64>());
+                for p in &t.pieces {
+                    for (in_chunk, in_buffer) in grid.rows(p) {
+                        covered += p.len as u64;
+                        let range = grid.covering(&t);
+                        prop_assert!(range.start <= in_chunk && in_chunk + p.len as u64 <= range.end && range.end <= grid.chunk_bytes());
+                        for i in 0..p.len as u64 {
+                            let want = by_definition(&shape, &chunk, es, offset + in_buffer as u64 + i);
+                            prop_assert_eq!((t.chunk, in_chunk + i), want);
+                        }
                     }
                 }
             }
@@ -329,7 +427,37 @@ mod tests {
             let (at, end) = grid.chunk_at(offset).unwrap();
             prop_assert_eq!(at, by_definition(&shape, &chunk, es, offset).0);
             prop_assert!((offset..end).all(|b| by_definition(&shape, &chunk, es, b).0 == at));
+            let begins: Vec<u64> = (0..grid.chunks()).map(|n| grid.first_byte_in(n, 0).unwrap()).collect();
+            prop_assert_eq!(grid.first_chunk_from(offset), begins.iter().filter(|b| **b < offset).count() as u64);
+            prop_assert_eq!(grid.first_chunk_from(grid.total()), grid.chunks());
+            let longest = (0..grid.chunks()).map(|n| {
+                let last = (0..grid.total()).rev().find(|b| by_definition(&shape, &chunk, es, *b).0 == n).unwrap();
+                last + 1 - begins[n as usize]
+            });
+            prop_assert!(longest.max().unwrap() <= grid.slab_bytes());
         }
+    }
+
+    #[test]
+    fn pieces_are_copied_row_by_row() {
+        let grid = ByteGrid::new(&[4, 10], &[3, 4], 1).unwrap();
+        let all: Vec<u8> = (0..40).collect();
+        let mut buf = vec![0u8; 27];
+        for t in grid.touched(5, 27) {
+            let mut chunk = vec![99u8; grid.chunk_bytes() as usize];
+            for (i, b) in all.iter().enumerate() {
+                let (n, at) = by_definition(&[4, 10], &[3, 4], 1, i as u64);
+                if n == t.chunk {
+                    chunk[at as usize] = *b;
+                }
+            }
+            let r = grid.covering(&t);
+            let part = &chunk[r.start as usize..r.end as usize];
+            grid.scatter(&t, part, r.start, &mut buf).unwrap();
+            assert!(grid.scatter(&t, &part[1..], r.start, &mut buf.clone()).is_none());
+            assert!(t.stretches() <= 4);
+        }
+        assert_eq!(buf, all[5..32]);
     }
 
     #[test]

@@ -25,6 +25,8 @@ struct State {
     ring: VecDeque<(ChunkKey, u64, u64)>,
     /// Where the next entry goes.
     head: u64,
+    /// Regions being written (start, end): not given to anyone else meanwhile.
+    writing: Vec<(u64, u64)>,
 }
 
 /// The spill file.
@@ -59,6 +61,7 @@ impl Spill {
         }
         // Published only now: a reader that finds it may read it.
         let mut state = self.state.lock();
+        state.writing.retain(|(start, _)| *start != offset);
         // The newest entries are at the back, and this one was among them a moment ago.
         if state.ring.iter().rev().any(|(k, at, _)| *k == key && *at == offset) {
             state.index.insert(key, offset);
@@ -85,6 +88,10 @@ impl Spill {
         }
         let offset = if state.head.saturating_add(len) > self.capacity { 0 } else { state.head };
         let end = offset.saturating_add(len);
+        // A slow writer still has these bytes: this chunk is decoded again if it is wanted again.
+        if state.writing.iter().any(|(a, b)| *a < end && offset < *b) {
+            return None;
+        }
         // The ring's oldest entries lie just ahead of the head.
         while let Some(&(old, at, old_len)) = state.ring.front() {
             let overlaps = at < end && offset < at.saturating_add(old_len);
@@ -98,6 +105,7 @@ impl Spill {
             }
         }
         state.head = end;
+        state.writing.push((offset, end));
         state.ring.push_back((key, offset, len));
         state.file.clone().map(|f| (f, offset))
     }
@@ -106,8 +114,13 @@ impl Spill {
     /// afterwards: an entry that moved meanwhile may have been overwritten.
     pub fn read(&self, offset: u64, within: u64, buf: &mut [u8]) -> Result<()> {
         let file = self.state.lock().file.clone();
-        let file = file.ok_or_else(|| Error::Io { operation: "read the spill file", address: Address(offset), errno: libc::EIO })?;
+        let file = file.ok_or(Error::Io { operation: "read the spill file", address: Address(offset), errno: libc::EIO })?;
         file.read_exact_at(buf, offset.saturating_add(within)).map_err(|e| Error::io("read the spill file", Address(offset), &e))
+    }
+
+    /// Forgets the chunk `key`.
+    pub fn remove(&self, key: ChunkKey) {
+        self.state.lock().index.remove(&key);
     }
 
     /// Bytes in use.

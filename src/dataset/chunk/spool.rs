@@ -302,7 +302,7 @@ mod tests {
                 }
                 let pipeline = Pipeline { filters };
                 // The whole-chunk decoder agrees.
-                assert_eq!(pipeline.decode(stored.clone(), 0, data.len()).unwrap(), data);
+                assert_eq!(pipeline.decode(&stored, 0, data.len()).unwrap(), data);
                 let s = make(&pipeline, &stored, data.len()).unwrap();
                 for (from, n) in [(0, 10), (1, 1), (199_990, 300), (5, 70_000), (999_990, 13), (1_000_002, 1), (0, data.len())] {
                     let mut b = vec![9; n];

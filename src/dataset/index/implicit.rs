@@ -46,7 +46,7 @@ impl ChunkIndex for Index {
             return Ok(false);
         }
         let Some(record) = self.lookup(store, &last)? else { return Ok(false) };
-        let len = store.len()?;
+        let len = store.file_len()?;
         let inside = record.address.checked_add(record.size).is_some_and(|end| end.0 <= len);
         if inside { Ok(true) } else { Err(Error::corrupt(NAME, self.address, format!("chunk {last:?} ends behind the file"))) }
     }
@@ -54,7 +54,7 @@ impl ChunkIndex for Index {
 
 impl Index {
     fn walk(&self, store: &Store, range: &ChunkRange, f: &mut Visit<'_>) -> Result<()> {
-        let len = store.len()?;
+        let len = store.file_len()?;
         for scaled in range.iter() {
             let record = self.lookup(store, &scaled)?;
             // Addresses rise, so the file's end also ends a walk over an absurd extent.

@@ -4,7 +4,7 @@ use super::describe::type_json;
 use super::json::{Json, write_string};
 use super::resolver::{Budget, Environment};
 use super::value::{Elements, Shape, json_value};
-use crate::base::Result;
+use crate::base::{Error, Result};
 
 /// List of `{"name", "type", "shape", "value"}`, made one attribute at a time. A value that cannot be shown
 /// has `"error"`, a sentence, in its place.
@@ -36,6 +36,8 @@ impl<'e> AttributesJson<'e> {
                 out.extend_from_slice(b",\"value\":");
                 out.extend_from_slice(&value);
             }
+            // Without its value the form would not be lossless.
+            Err(error @ Error::Limit { .. }) => return Err(error),
             Err(error) => {
                 out.extend_from_slice(b",\"error\":");
                 write_string(error.to_string().as_bytes(), out);
@@ -43,6 +45,17 @@ impl<'e> AttributesJson<'e> {
         }
         out.push(b'}');
         self.budget.output(out.len().saturating_sub(before) as u64)
+    }
+
+    /// Adds an attribute that cannot be read at all.
+    pub fn add_unreadable(&mut self, name: &[u8], error: &Error) -> Result<()> {
+        let before = self.out.len();
+        self.out.extend_from_slice(if before > 1 { b",\n{\"name\":" } else { b"\n{\"name\":" });
+        write_string(name, &mut self.out);
+        self.out.extend_from_slice(b",\"error\":");
+        write_string(error.to_string().as_bytes(), &mut self.out);
+        self.out.push(b'}');
+        self.budget.output(self.out.len().saturating_sub(before) as u64)
     }
 
     /// The text.

@@ -107,62 +107,93 @@ pub struct Binary {
     pub closer_below: bool,
 }
 
+/// `value = r / s * 10^k`, and how far from it the number ends where another one is nearer.
+struct Interval {
+    r: Big,
+    s: Big,
+    /// Half a gap up, in units of `1 / s`.
+    above: Big,
+    /// Half a gap down.
+    below: Big,
+    /// A tie rounds to the even mantissa, so the borders belong to an even one.
+    even: bool,
+    k: i64,
+}
+
+impl Interval {
+    /// Of `v`, scaled so that it and all above it that reads as it lie below 1.
+    fn new(v: &Binary) -> Self {
+        let up = v.exponent.clamp(0, EXPONENT_MAX).unsigned_abs();
+        let down = (-v.exponent).clamp(0, EXPONENT_MAX).unsigned_abs();
+        let extra = u64::from(v.closer_below);
+        let bits = 128 - i64::from(v.fraction.leading_zeros()) + v.exponent;
+        let mut it = Interval {
+            r: Big::new(v.fraction).shl(up + 1 + extra),
+            s: Big::new(1).shl(down + 1 + extra),
+            above: Big::new(1).shl(up + extra),
+            below: Big::new(1).shl(up),
+            even: v.fraction.is_multiple_of(2),
+            // 10^k may be one too small, never too large: floor((bits - 1) * log10(2)) is at most floor(log10(v)).
+            k: ((bits - 1) as f64 * std::f64::consts::LOG10_2 - 1e-9).floor() as i64,
+        };
+        if it.k >= 0 {
+            it.s.mul_pow10(it.k.unsigned_abs());
+        } else {
+            for n in [&mut it.r, &mut it.above, &mut it.below] {
+                n.mul_pow10(it.k.unsigned_abs());
+            }
+        }
+        while it.one_is_near() {
+            it.s.mul_small(10);
+            it.k += 1;
+        }
+        it
+    }
+
+    fn next_digit(&mut self) -> u8 {
+        for n in [&mut self.r, &mut self.above, &mut self.below] {
+            n.mul_small(10);
+        }
+        let mut digit = 0u8;
+        while self.r.compare(&self.s) != Ordering::Less {
+            self.r.minus(&self.s);
+            digit += 1;
+        }
+        digit
+    }
+
+    /// What is left is so small that it need not be written.
+    fn zero_is_near(&self) -> bool {
+        self.within(self.r.compare(&self.below))
+    }
+
+    /// What is left is so near to one unit that the last digit may be one more.
+    fn one_is_near(&self) -> bool {
+        self.within(self.s.compare(&self.r.plus(&self.above)))
+    }
+
+    fn within(&self, order: Ordering) -> bool {
+        order == Ordering::Less || (order == Ordering::Equal && self.even)
+    }
+}
+
 /// Shortest digits (values 0 to 9, the first not 0) and `k` in `0.d1d2d3... * 10^k`.
 pub fn shortest(v: Binary) -> (Vec<u8>, i64) {
-    let up = v.exponent.clamp(0, EXPONENT_MAX).unsigned_abs();
-    let down = (-v.exponent).clamp(0, EXPONENT_MAX).unsigned_abs();
-    let extra = u64::from(v.closer_below);
-    // value = r / s; the number ends where another one is nearer, half a gap away: below / s, above / s.
-    let mut r = Big::new(v.fraction).shl(up + 1 + extra);
-    let mut s = Big::new(1).shl(down + 1 + extra);
-    let mut above = Big::new(1).shl(up + extra);
-    let mut below = Big::new(1).shl(up);
-    // A tie rounds to the even mantissa, so the borders belong to an even one.
-    let even = v.fraction.is_multiple_of(2);
-    let reaches = |r: &Big, above: &Big, s: &Big| match r.plus(above).compare(s) {
-        Ordering::Greater => true,
-        Ordering::Equal => even,
-        Ordering::Less => false,
-    };
-    let bits = 128 - i64::from(v.fraction.leading_zeros()) + v.exponent;
-    // 10^k may be one too small, never too large: floor((bits - 1) * log10(2)) is at most floor(log10(v)).
-    let mut k = ((bits - 1) as f64 * std::f64::consts::LOG10_2 - 1e-9).floor() as i64;
-    if k >= 0 {
-        s.mul_pow10(k.unsigned_abs());
-    } else {
-        for n in [&mut r, &mut above, &mut below] {
-            n.mul_pow10(k.unsigned_abs());
-        }
-    }
-    while reaches(&r, &above, &s) {
-        s.mul_small(10);
-        k += 1;
-    }
+    let mut left = Interval::new(&v);
+    let k = left.k;
     let mut digits = Vec::new();
     // Set when 10^(k-1) is near enough though the value is smaller, so that the first digit is 0.
     let mut power = false;
     loop {
-        for n in [&mut r, &mut above, &mut below] {
-            n.mul_small(10);
-        }
-        let mut digit = 0u8;
-        while r.compare(&s) != Ordering::Less {
-            r.minus(&s);
-            digit += 1;
-        }
-        let low = match r.compare(&below) {
-            Ordering::Less => true,
-            Ordering::Equal => even,
-            Ordering::Greater => false,
-        };
-        let high = reaches(&r, &above, &s);
+        let mut digit = left.next_digit();
+        let (low, high) = (left.zero_is_near(), left.one_is_near());
         if digit == 0 && digits.is_empty() && !power {
             // Perhaps a digit at the next place is near enough too, and nearer.
             power = true;
             continue;
         }
         if low || high {
-            let nearer_up = match r.plus(&r).compare(&s) {
+            let nearer_up = match left.r.plus(&left.r).compare(&left.s) {
                 Ordering::Less => false,
                 // Two are nearest: the even one, as IEEE rounds.
                 Ordering::Equal => digit % 2 == 1,

@@ -121,7 +121,7 @@ mod tests {
 
     /// Bodies written by libhdf5 2.0: default chunked v3, user fill int32 7 v3, v2 default, v2 user fill.
     const GOLDEN: [&[u8]; 4] =
-        [&[3, 0x0b], &[3, 0x2b, 4, 0, 0, 0, 7, 0, 0, 0], &[2, 2, 2, 1, 0, 0, 0, 0], &[2, 3, 2, 1, 4, 0, 0, 0, 7, 0, 0, 0]];
+        [&[3, 0x0b], &[3, 0x2b, 4, 0, 0, 0, 7, 0, 0, 0], &[2, 3, 2, 1, 0, 0, 0, 0], &[2, 3, 2, 1, 4, 0, 0, 0, 7, 0, 0, 0]];
 
     #[test]
     fn golden_round_trip() {

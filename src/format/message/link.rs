@@ -257,7 +257,7 @@ mod tests {
         let user = LinkTarget::UserDefined { class: 187, data: b"user data\0\x01".to_vec() };
         let cases = [
             (HARD, link(b"na\xefve", false, None, LinkTarget::Hard(Address(0xc3)))),
-            (UTF8, link("smörgås".as_bytes(), true, Some(3), LinkTarget::Hard(Address(0xc3)))),
+            (UTF8, link("sm\u{f6}rg\u{e5}s".as_bytes(), true, Some(3), LinkTarget::Hard(Address(0xc3)))),
             (SOFT, link(b"soft", false, Some(5), LinkTarget::Soft(b"/some/path".to_vec()))),
             (EXTERNAL, link(b"external", false, Some(6), external)),
             (USER, link(b"ud", false, Some(7), user)),

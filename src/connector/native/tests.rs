@@ -1,0 +1,35 @@
+//! Regressions of the native connector over files that libhdf5 wrote.
+
+use super::external::Neighbours;
+use super::{NativeConnector, Options};
+use crate::connector::Connector;
+use crate::dataset::environment::Environment;
+use crate::dataset::virtual_::MissingPolicy;
+use crate::file::memory::MemoryFile;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Links h5py finds in the group.
+const LINKS: usize = 13;
+
+fn open(bytes: &'static [u8]) -> Arc<NativeConnector> {
+    let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
+    let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error };
+    NativeConnector::open(Arc::new(MemoryFile::new(bytes)), PathBuf::from("/"), options).unwrap()
+}
+
+/// A dense group whose fractal heap has a deflate filter was EIO.
+#[test]
+fn dense_groups_in_filtered_heaps_are_listed() {
+    let c = open(include_bytes!("../../../tests/fixtures/heaps/filtered12.h5"));
+    let group = c.resolve(c.root(), b"/g").unwrap().unwrap();
+    let mut n = 0;
+    c.list(group, 0, &mut |link, _| {
+        assert!(c.lookup(group, &link.name).unwrap().is_some());
+        n += 1;
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(n, LINKS);
+}
