@@ -94,6 +94,14 @@ impl DatasetBytes {
         }
     }
 
+    /// If the bytes at `offset` are zeros because they lie in a hole of the file, where they end.
+    pub fn zeros(&self, offset: u64) -> Option<u64> {
+        let Storage::Contiguous(a) = &self.storage else { return None };
+        let at = self.store.offset(a.checked_add(offset)?, "raw data").ok()?;
+        let end = self.store.driver().hole_end(at)?;
+        Some(offset.saturating_add(end.saturating_sub(at)).min(self.size))
+    }
+
     /// Bytes of storage really allocated in the container.
     pub fn allocated(&self) -> Result<u64> {
         match &self.storage {

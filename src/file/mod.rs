@@ -41,6 +41,11 @@ pub trait FileDriver: Send + Sync {
     /// Fills the front of `buf` from `offset`; returns the bytes read, less than asked only at end of file.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
+    /// If `offset` lies in a hole, which takes no storage and reads as zeros, where the hole ends.
+    fn hole_end(&self, _offset: u64) -> Option<u64> {
+        None
+    }
+
     /// Tells the system that `len` bytes from `offset` will be read soon.
     fn advise(&self, _offset: u64, _len: u64) {}
 }

@@ -81,6 +81,18 @@ impl FileDriver for PosixFile {
         Ok(done)
     }
 
+    fn hole_end(&self, offset: u64) -> Option<u64> {
+        use nix::unistd::{Whence, lseek};
+        // The descriptor's own position is used by nothing else.
+        let at = i64::try_from(offset).ok()?;
+        let end = match lseek(self.file.as_fd(), at, Whence::SeekData) {
+            Ok(data) => u64::try_from(data).ok()?,
+            Err(nix::errno::Errno::ENXIO) => self.file.metadata().ok()?.len(),
+            Err(_) => return None,
+        };
+        (end > offset).then_some(end)
+    }
+
     fn advise(&self, offset: u64, len: u64) {
         if self.hints.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_err() {
             return;

@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn the_second_name_of_an_attribute_is_another() {
         let long = [b'y'; 300];
-        let names: [&[u8]; 12] = [b"a", b"%2F", b"%", b"%%", b"..", b".", b"a/b", b"/x", b"%252F", b"\0%2Fz", &long, &long[..255]];
+        let names: [&[u8]; 10] = [b"a", b"%2F", b"%", b"%%", b"a/b", b"/x", b"%252F", b"\0%2Fz", &long, &long[..255]];
         for name in names {
             let (first, second) = (file_name(name).into_owned(), file_name_escaped(name));
             assert_ne!(first, second, "{name:?}");

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Budget of the decoded metadata cache, bytes.
 const METADATA_CACHE_BYTES: usize = 16 << 20;
 
-/// Bytes that any file is taken to hold, if it is that long.
+/// Bytes that any file may be taken to hold beyond what it does.
 const ROOM_MIN: u64 = 4 << 20;
 
 /// Undoes a filter pipeline: (encoded pipeline message, stored bytes, filter mask, bytes expected
@@ -144,13 +144,18 @@ impl Store {
         Ok(status.len.saturating_sub(self.base))
     }
 
-    /// Bytes of structures that the file can hold: its length, but not that of its holes (whatever
-    /// compresses files may make it look smaller than it is). Bounds the work of walks.
+    /// Bytes of structures that the file can hold: as `held`, and a few MiB. Bounds the work of walks.
     pub fn room(&self) -> Result<u64> {
+        Ok(self.held()?.saturating_add(ROOM_MIN).min(self.len()?))
+    }
+
+    /// Bytes that the file holds: its length, but not that of its holes (whatever compresses files may
+    /// make it look smaller than it is).
+    pub fn held(&self) -> Result<u64> {
         let status = self.driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
         // Where a file system does not tell what a file takes, its length has to do.
         let allocated = if status.allocated == 0 { status.len } else { status.allocated };
-        Ok(status.len.min(allocated.saturating_mul(16).saturating_add(ROOM_MIN)))
+        Ok(status.len.min(allocated.saturating_mul(16)))
     }
 
     /// Absolute offset of `address`.

@@ -64,7 +64,7 @@ impl Chunks for StoredChunks {
             }
             Numbers::All => {
                 // In a file that is mostly hole there may be more names than anybody can list.
-                let most = (store.room()? / c.grid.chunk_bytes().max(1)).max(LISTED_MIN);
+                let most = (store.held()? / c.grid.chunk_bytes().max(1)).max(LISTED_MIN);
                 for linear in start..c.grid.chunks().min(most) {
                     if f(&c.grid.scaled(linear), 0, linear.saturating_add(1)).is_break() {
                         break;

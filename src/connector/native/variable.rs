@@ -35,7 +35,7 @@ const LONG: u64 = 256 << 10;
 /// elements may be compressed, and heap objects named many times, but not without end.
 const INDEX_FACTOR: u64 = 16;
 /// The same beyond that, and for one read.
-const WORK: u64 = 128 << 20;
+const WORK: u64 = 64 << 20;
 /// Element bytes read at once.
 const BATCH_BYTES: u64 = 256 << 10;
 /// Most checkpoints kept.
@@ -61,7 +61,7 @@ impl Resolver for HeapResolver<'_> {
 }
 
 /// How much less nil elements cost than others.
-const NIL_FACTOR: u64 = 64;
+const NIL_FACTOR: u64 = 8;
 /// What looking up a heap object costs, as bytes.
 const OBJECT: u64 = 64;
 
@@ -149,16 +149,19 @@ impl VariableContent {
         let per_batch = (BATCH_BYTES / size).max(1);
         let mut next = first;
         let fill = self.unwritten_element();
+        let nil = vec![0; fill.len()];
         while next < total {
-            if let Some(end) = self.dataset.bytes.unwritten(next.saturating_mul(size))? {
-                let end = (end / size).min(total);
-                if end > next {
-                    if !f(Part::Alike(next..end, &fill))? {
-                        return Ok(());
-                    }
-                    next = end;
-                    continue;
+            let at = next.saturating_mul(size);
+            let alike = match self.dataset.bytes.unwritten(at)? {
+                Some(end) => Some((end, &fill)),
+                None => self.dataset.bytes.zeros(at).map(|end| (end, &nil)),
+            };
+            if let Some((end, element)) = alike.map(|(end, e)| ((end / size).min(total), e)).filter(|(end, _)| *end > next) {
+                if !f(Part::Alike(next..end, element))? {
+                    return Ok(());
                 }
+                next = end;
+                continue;
             }
             let n = per_batch.min(total.saturating_sub(next));
             let batch = self.batch(next, n)?;
