@@ -54,7 +54,7 @@ impl ObjectHeader {
 
     /// The header at `address` from the metadata cache.
     pub fn cached(store: &Store, address: Address) -> Result<Arc<ObjectHeader>> {
-        store.cached(address, || {
+        store.tried(address, || {
             let h = ObjectHeader::load(store, address)?;
             let bytes = h.messages.iter().fold(256usize, |n, m| n.saturating_add(m.body.len()).saturating_add(64));
             Ok((h, bytes))
