@@ -146,7 +146,7 @@ impl ContainerFs {
     fn sizes(&self, node: &Node, attr: &mut Attr) -> crate::base::Result<()> {
         match &node.kind {
             NodeKind::Dataset(view, id) => {
-                let content = self.connector.content(*id, form(*view))?;
+                let content = self.connector.glance(*id, form(*view))?;
                 attr.size = content.size()?;
                 // A damaged chunk index: what it still leads to can be read.
                 attr.blocks = match content.allocated() {

@@ -146,7 +146,7 @@ impl Store {
 
     /// Bytes of structures that the file can hold: as `held`, and a few MiB. Bounds the work of walks.
     pub fn room(&self) -> Result<u64> {
-        Ok(self.held()?.saturating_add(ROOM_MIN).min(self.len()?))
+        Ok(self.held()?.saturating_add(ROOM_MIN).min(self.file_len()?))
     }
 
     /// Bytes that the file holds: its length, but not that of its holes (whatever compresses files may
@@ -229,6 +229,11 @@ impl Store {
     /// The decoded entry of type `T` at `address`: from the cache, or loaded (value, bytes to charge).
     pub fn cached<T: Send + Sync + 'static>(&self, address: Address, load: impl FnOnce() -> Result<(T, usize)>) -> Result<Arc<T>> {
         self.cache.get_or_load(address, load)
+    }
+
+    /// The same for entries most of which are wanted only for a moment.
+    pub fn tried<T: Send + Sync + 'static>(&self, address: Address, load: impl FnOnce() -> Result<(T, usize)>) -> Result<Arc<T>> {
+        self.cache.get_or_try(address, load)
     }
 
     /// Drops every cached entry.
