@@ -146,7 +146,7 @@ impl Store {
 
     /// Bytes of structures that the file can hold: as `held`, and a few MiB. Bounds the work of walks.
     pub fn room(&self) -> Result<u64> {
-        Ok(self.held()?.saturating_add(ROOM_MIN).min(self.len()?))
+        Ok(self.held()?.saturating_add(ROOM_MIN).min(self.file_len()?))
     }
 
     /// Bytes that the file holds: its length, but not that of its holes (whatever compresses files may
