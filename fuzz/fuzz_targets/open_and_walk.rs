@@ -1,19 +1,17 @@
-//! The input as an HDF5 file: opened, listed, every attribute and some bytes of every file read.
-//! Metadata checksums are not checked under `cfg(fuzzing)`, or nothing behind them would be reached.
+//! A whole file: opened in memory and walked as tests/mutants.rs does. Checksums are not checked here.
 #![no_main]
+
+#[path = "../../tests/walker/mod.rs"]
+mod walker;
 
 use h5dir::dataset::environment::Environment;
 use libfuzzer_sys::fuzz_target;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 
-#[path = "../../tests/walker/mod.rs"]
-#[allow(dead_code)]
-mod walker;
+static POOL: LazyLock<Arc<rayon::ThreadPool>> =
+    LazyLock::new(|| Arc::new(rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread")));
 
-static POOL: OnceLock<Arc<rayon::ThreadPool>> = OnceLock::new();
-
-fuzz_target!(|data: &[u8]| {
-    let pool = POOL.get_or_init(|| Arc::new(rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread")));
-    let environment = Arc::new(Environment::with_pool(4 << 20, 0, pool.clone()));
-    walker::open_and_walk(data, environment, walker::Bounds::SMALL);
+fuzz_target!(|file: &[u8]| {
+    let environment = Arc::new(Environment::with_pool(8 << 20, 128 << 20, POOL.clone()));
+    let _ = walker::open_and_walk(file, environment, walker::Bounds::SMALL);
 });
