@@ -141,6 +141,10 @@ pub trait Connector: Send + Sync {
     fn resolve(&self, start: ObjectId, path: &[u8]) -> Result<Option<ObjectId>>;
     /// A dataset's bytes.
     fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>>;
+    /// A dataset's bytes for one look at their size: not kept open where opening it again costs little.
+    fn glance(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
+        self.content(id, form)
+    }
     /// A dataset's `.npy` header; `None` = no numpy notation.
     fn npy_header(&self, id: ObjectId) -> Result<Option<Vec<u8>>>;
     /// A dataset's stored chunks; `None` = not chunked.

@@ -6,7 +6,7 @@ use super::file::OpenFile;
 use super::nodes::{Node, NodeKind, NodeTable, View};
 use super::spec::MountSpec;
 use super::types::{Attr, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
-use super::view::{Child, Tree};
+use super::view::{Child, Failures, Tree};
 use super::{FsResult, Operations, xattr};
 use crate::connector::{Connector, Form, ObjectId};
 use crate::dataset::storage::Seek;
@@ -65,7 +65,13 @@ impl ContainerFs {
     }
 
     fn tree(&self) -> Tree<'_> {
-        Tree { connector: &*self.connector, prefix: &self.prefix, root: self.nodes.root().kind.object(), cut_names: &self.cut_names }
+        Tree {
+            connector: &*self.connector,
+            prefix: &self.prefix,
+            root: self.nodes.root().kind.object(),
+            cut_names: &self.cut_names,
+            failures: self,
+        }
     }
 
     fn node(&self, ino: Ino) -> FsResult<Arc<Node>> {
@@ -146,7 +152,7 @@ impl ContainerFs {
     fn sizes(&self, node: &Node, attr: &mut Attr) -> crate::base::Result<()> {
         match &node.kind {
             NodeKind::Dataset(view, id) => {
-                let content = self.connector.content(*id, form(*view))?;
+                let content = self.connector.glance(*id, form(*view))?;
                 attr.size = content.size()?;
                 // A damaged chunk index: what it still leads to can be read.
                 attr.blocks = match content.allocated() {
@@ -236,6 +242,12 @@ impl ContainerFs {
                 return Ok(None);
             }
         }))
+    }
+}
+
+impl Failures for ContainerFs {
+    fn note(&self, id: ObjectId, error: &crate::base::Error) {
+        self.complain(Some(id), error);
     }
 }
 

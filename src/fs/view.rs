@@ -4,7 +4,7 @@ use super::cut_names::{CutNames, Names};
 use super::name::{NAME_MAX, file_name, file_name_escaped, file_name_within, unescape};
 use super::nodes::{Node, NodeKind, View};
 use super::symlink;
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::connector::{Connector, Link, LinkTarget, ObjectId, ObjectKind};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -44,6 +44,14 @@ pub struct Tree<'a> {
     pub root: Option<ObjectId>,
     /// Names that are shown cut.
     pub cut_names: &'a CutNames,
+    /// Told of objects that cannot be read.
+    pub failures: &'a dyn Failures,
+}
+
+/// Who is told that an object cannot be read; tells it once, however often it is met.
+pub trait Failures {
+    /// `id` failed with `error`.
+    fn note(&self, id: ObjectId, error: &Error);
 }
 
 impl Tree<'_> {
@@ -148,7 +156,7 @@ impl Tree<'_> {
         let kind = match self.connector.info(id) {
             Ok(info) => info.kind,
             Err(e) => {
-                tracing::error!("object at {} of file {}: {e}", id.address, id.file);
+                self.failures.note(id, &e);
                 return NodeKind::Broken(id);
             }
         };
@@ -178,6 +186,8 @@ impl Tree<'_> {
     fn lookup_attribute(&self, id: ObjectId, name: &[u8]) -> Result<Option<Child>> {
         let all = self.connector.attributes(id)?;
         let found = match unescape(name) {
+            // Another spelling of a name is not its name.
+            Some(n) if file_name(&n) != name && file_name_escaped(&n) != name => None,
             Some(n) => all.binary_search_by(|a| a.as_slice().cmp(&n)).ok().and_then(|i| all.get(i).cloned()),
             None => {
                 let mut visit = |f: &mut dyn FnMut(&[u8]) -> bool| {

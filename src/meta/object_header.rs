@@ -57,7 +57,7 @@ impl ObjectHeader {
 
     /// The header at `address` from the metadata cache.
     pub fn cached(store: &Store, address: Address) -> Result<Arc<ObjectHeader>> {
-        let loaded = store.cached(address, || match ObjectHeader::load(store, address) {
+        let loaded = store.tried(address, || match ObjectHeader::load(store, address) {
             Ok(h) => {
                 let bytes = h.messages.iter().fold(256usize, |n, m| n.saturating_add(m.body.len()).saturating_add(64));
                 Ok((Loaded(Ok(Arc::new(h))), bytes))

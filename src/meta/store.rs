@@ -231,6 +231,11 @@ impl Store {
         self.cache.get_or_load(address, load)
     }
 
+    /// The same for entries most of which are wanted only for a moment.
+    pub fn tried<T: Send + Sync + 'static>(&self, address: Address, load: impl FnOnce() -> Result<(T, usize)>) -> Result<Arc<T>> {
+        self.cache.get_or_try(address, load)
+    }
+
     /// Drops every cached entry.
     pub fn forget(&self) {
         self.cache.clear();

@@ -22,6 +22,7 @@ use super::{AttributeNames, Chunks, Connector, Content, Form, Link, LinkTarget, 
 use crate::base::{Address, Error, limits};
 use crate::container::group;
 use crate::dataset::environment::Environment;
+use crate::dataset::storage::Storage;
 use crate::dataset::types;
 use crate::dataset::virtual_::MissingPolicy;
 use crate::file::FileDriver;
@@ -139,6 +140,10 @@ impl NativeConnector {
         if let Some(d) = self.datasets.lock().get(&id) {
             return Ok(d.clone());
         }
+        Ok(self.keep(id, self.opened(id, depth)?))
+    }
+
+    fn opened(&self, id: ObjectId, depth: usize) -> Result<Arc<OpenDataset>> {
         let surroundings = virtual_::NativeSurroundings { connector: self };
         let dataset = Arc::new(Dataset::open(self.object(id)?, id, &surroundings, depth)?);
         let env = &self.options.environment;
@@ -152,14 +157,19 @@ impl NativeConnector {
             let fixed = Arc::new(content::FixedContent { dataset: dataset.clone(), environment: env.clone() });
             (fixed.clone(), fixed)
         };
-        let open = Arc::new(OpenDataset { dataset, main, exact });
+        Ok(Arc::new(OpenDataset { dataset, main, exact }))
+    }
+
+    fn keep(&self, id: ObjectId, open: Arc<OpenDataset>) -> Arc<OpenDataset> {
         // Two threads may open it at once; both handles are right, the first stays.
         let mut kept = self.datasets.lock();
         if let Some(d) = kept.get(&id) {
-            return Ok(d.clone());
+            return d.clone();
         }
-        kept.put(id, open.clone());
-        Ok(open)
+        let gone = kept.push(id, open.clone());
+        drop(kept);
+        drop(gone);
+        open
     }
 
     fn dataset(&self, id: ObjectId) -> Result<Arc<OpenDataset>> {
@@ -223,6 +233,17 @@ impl Connector for NativeConnector {
             Form::Main => d.main.clone(),
             Form::Exact => d.exact.clone(),
         })
+    }
+
+    fn glance(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
+        if self.datasets.lock().contains(&id) {
+            return self.content(id, form);
+        }
+        let d = self.opened(id, 0)?;
+        // Chunks must be counted and variable-length data measured: what was found is kept.
+        let cheap = matches!(d.dataset.bytes.storage, Storage::Compact(_) | Storage::Contiguous(_)) && !d.dataset.datatype.contains_vlen();
+        let d = if cheap { d } else { self.keep(id, d) };
+        Ok(if form == Form::Main { d.main.clone() } else { d.exact.clone() })
     }
 
     fn npy_header(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {

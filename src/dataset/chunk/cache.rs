@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Chunks that were read to their ends are kept up to this many bytes, and to a quarter of the budget.
-const CONSUMED_BYTES: u64 = 32 << 20;
+const CONSUMED_BYTES: u64 = 16 << 20;
 
 /// What an entry takes beside its bytes: many tiny chunks are mostly that.
 const ENTRY: u64 = 256;
