@@ -49,8 +49,8 @@ class Mount:
                 return int(line.split()[1]) * 1024
         raise SystemExit("no VmHWM")
 
-    def close(self):
-        subprocess.run([H5DIR, "umount", str(self.point)], check=True)
+    def close(self, lazy=False):
+        subprocess.run([H5DIR, "umount", *(["--lazy"] if lazy else []), str(self.point)], check=True)
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
@@ -64,8 +64,12 @@ def mounted(*command):
     mount = Mount(command, point)
     try:
         yield mount
-    finally:
+    except BaseException:
+        mount.close(lazy=True)
+        raise
+    else:
         mount.close()
+    finally:
         os.rmdir(point)
 
 

@@ -2,19 +2,22 @@
 //! one costs a page fault per 4 KiB.
 
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of spare buffers kept at most.
 static KEPT_BYTES: AtomicUsize = AtomicUsize::new(4 << 20);
 /// Smaller buffers are left to the allocator.
 const LEAST: usize = 16 << 10;
+/// Buffers looked at for one that fits.
+const LOOKED_AT: usize = 64;
 
 struct Spare {
-    buffers: Vec<Vec<u8>>,
+    buffers: VecDeque<Vec<u8>>,
     bytes: usize,
 }
 
-static SPARE: Mutex<Spare> = Mutex::new(Spare { buffers: Vec::new(), bytes: 0 });
+static SPARE: Mutex<Spare> = Mutex::new(Spare { buffers: VecDeque::new(), bytes: 0 });
 
 /// From now on `bytes` of spare buffers are kept at most, for the whole process.
 pub fn keep(bytes: usize) {
@@ -28,8 +31,9 @@ pub fn take(wanted: usize, most: usize) -> Option<Vec<u8>> {
         return None;
     }
     let mut spare = SPARE.lock();
-    let found = spare.buffers.iter().rposition(|b| b.capacity() >= wanted && b.capacity() <= most)?;
-    let buffer = spare.buffers.swap_remove(found);
+    // The latest are looked at: they are still in the processor's caches.
+    let found = spare.buffers.iter().rev().take(LOOKED_AT).position(|b| b.capacity() >= wanted && b.capacity() <= most)?;
+    let buffer = spare.buffers.len().checked_sub(found.saturating_add(1)).and_then(|i| spare.buffers.remove(i))?;
     spare.bytes = spare.bytes.saturating_sub(buffer.capacity());
     Some(buffer)
 }
@@ -44,13 +48,13 @@ pub fn give(buffer: Vec<u8>) {
     let mut dropped = Vec::new();
     let mut spare = SPARE.lock();
     // The oldest go: their sizes are wanted no more.
-    while spare.bytes.saturating_add(size) > most && !spare.buffers.is_empty() {
-        let old = spare.buffers.remove(0);
+    while spare.bytes.saturating_add(size) > most {
+        let Some(old) = spare.buffers.pop_front() else { break };
         spare.bytes = spare.bytes.saturating_sub(old.capacity());
         dropped.push(old);
     }
     spare.bytes = spare.bytes.saturating_add(size);
-    spare.buffers.push(buffer);
+    spare.buffers.push_back(buffer);
     drop(spare);
 }
 

@@ -29,6 +29,8 @@ const COVERING_FACTOR: u64 = 2;
 const SHORT: usize = 64 << 10;
 /// How far ahead of a sequential reader chunks are decoded at least, bytes.
 const AHEAD: u64 = 4 << 20;
+/// Bytes of chunks that one thread takes at a time: waking it costs as much as a small chunk.
+const AHEAD_TASK: u64 = 256 << 10;
 /// Chunks looked at for one such request.
 const AHEAD_CHUNKS: u64 = 1024;
 
@@ -153,7 +155,11 @@ impl Chunked {
         let per_batch = (env.cache.budget() / 4 / self.grid.chunk_bytes().max(1)).clamp(1, 1 << 16) as usize;
         let mut direct = DirectRun::default();
         for batch in touched.chunks(per_batch) {
-            let mut ready = env.cache.ready(batch.iter().map(|t| self.key(t.chunk)));
+            let mut ready = match self.pipeline.is_empty() && batch.iter().all(|t| self.is_dense(t)) {
+                // These are never in the cache.
+                true => vec![None; batch.len()],
+                false => env.cache.ready(batch.iter().map(|t| self.key(t.chunk))),
+            };
             self.decode_missing(env, store, batch, &mut ready)?;
             for (t, chunk) in batch.iter().zip(ready) {
                 let source = match chunk {
@@ -196,6 +202,10 @@ impl Chunked {
     fn source(&self, env: &Environment, store: &Store, t: &Touched) -> Result<Source> {
         let key = self.key(t.chunk);
         let mut record = None;
+        if self.pipeline.is_empty() && self.is_dense(t) {
+            let found = self.index.lookup(store, &self.grid.scaled(t.chunk))?;
+            return Ok(found.map_or(Source::Fill, Source::Direct));
+        }
         if !env.cache.contains(key) {
             let scaled = self.grid.scaled(t.chunk);
             let Some(found) = self.index.lookup(store, &scaled)? else { return Ok(Source::Fill) };
@@ -447,37 +457,66 @@ pub fn read_ahead(dataset: &Arc<DatasetBytes>, env: &Arc<Environment>, at: u64, 
     let window = if slab <= budget / 4 { slab.max(AHEAD) } else { AHEAD };
     let end = at.saturating_add(window).min(dataset.size);
     let first = c.grid.first_chunk_from(from);
+    let mut task = AheadTask::new(dataset, env);
+    let mut done = end;
     for chunk in first..c.grid.first_chunk_from(end) {
-        if chunk.saturating_sub(first) > AHEAD_CHUNKS {
-            return c.grid.first_byte_in(chunk, 0).unwrap_or(from);
-        }
-        if env.cache.contains(c.key(chunk)) {
-            continue;
-        }
         // At most a quarter of the cache is filled ahead of its readers.
-        let ahead = env.ahead_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        let charge = AheadCharge { env: env.clone(), bytes };
-        if ahead.saturating_add(env.cache.unread_bytes()) > budget / 4 {
-            return c.grid.first_byte_in(chunk, 0).unwrap_or(from);
+        let full = |task: &AheadTask| task.queued().saturating_add(env.cache.unread_bytes()).saturating_add(bytes) > budget / 4;
+        if chunk.saturating_sub(first) > AHEAD_CHUNKS || full(&task) {
+            done = c.grid.first_byte_in(chunk, 0).unwrap_or(from);
+            break;
         }
-        let dataset = dataset.clone();
-        env.pool.spawn(move || {
-            if let Storage::Chunked(c) = &dataset.storage {
-                // A failure is met, and told, by the reader that wants the chunk.
-                let _ = c.source(&charge.env, &dataset.store, &Touched { chunk, pieces: Vec::new() });
+        if !env.cache.contains(c.key(chunk)) {
+            task.add(chunk, bytes);
+            if task.bytes >= AHEAD_TASK {
+                std::mem::replace(&mut task, AheadTask::new(dataset, env)).start();
             }
-            drop(charge);
-        });
+        }
     }
-    end
+    task.start();
+    done
 }
 
-struct AheadCharge {
+/// Chunks that one thread decodes ahead of a reader.
+struct AheadTask {
+    dataset: Arc<DatasetBytes>,
     env: Arc<Environment>,
+    chunks: Vec<u64>,
     bytes: u64,
 }
 
-impl Drop for AheadCharge {
+impl AheadTask {
+    fn new(dataset: &Arc<DatasetBytes>, env: &Arc<Environment>) -> Self {
+        AheadTask { dataset: dataset.clone(), env: env.clone(), chunks: Vec::new(), bytes: 0 }
+    }
+
+    /// Bytes of all chunks that are to be decoded ahead.
+    fn queued(&self) -> u64 {
+        self.env.ahead_bytes.load(Ordering::Relaxed)
+    }
+
+    fn add(&mut self, chunk: u64, bytes: u64) {
+        self.chunks.push(chunk);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.env.ahead_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn start(self) {
+        if self.chunks.is_empty() {
+            return;
+        }
+        self.env.clone().pool.spawn(move || {
+            if let Storage::Chunked(c) = &self.dataset.storage {
+                for &chunk in &self.chunks {
+                    // A failure is met, and told, by the reader that wants the chunk.
+                    let _ = c.source(&self.env, &self.dataset.store, &Touched { chunk, pieces: Vec::new() });
+                }
+            }
+        });
+    }
+}
+
+impl Drop for AheadTask {
     fn drop(&mut self) {
         self.env.ahead_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
