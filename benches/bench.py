@@ -82,8 +82,26 @@ class Bench:
 
     # ---- rows
 
+    def programs(self, name, label, first_target, second_target):
+        """Whole programs: `cat` and numpy on the mount's file, against h5py."""
+        a = self.array(name)
+        ours = {k: [] for k in ("first cat", "second cat", "first numpy", "second numpy")}
+        theirs = []
+        for _ in range(self.reps):
+            for tool, run in (("cat", c.cat), ("numpy", c.numpy_program)):
+                with c.mount_file(a.path) as m:
+                    for read in ("first", "second"):
+                        ours[f"{read} {tool}"].append(run(m.point / "data"))
+            theirs.append(c.h5py_program(a.path))
+        targets = {"first cat": first_target, "second cat": second_target}
+        for key, seconds in ours.items():
+            read, tool = key.split()
+            tool = {"cat": "cat", "numpy": "numpy.fromfile"}[tool]
+            self.rates(f"{label}, program: {tool}, {read} read / h5py [...]", a.nbytes, seconds, theirs, targets.get(key))
+
     def contiguous(self):
         a = self.array("contiguous")
+        self.programs("contiguous", "contiguous", None, 1.0)
         plain = data.plain_copy(a)
         c.warm(plain)
         tools = {"read loop, 1 MiB": c.read_loop, "dd bs=1M": c.dd, "cat": c.cat}
@@ -112,8 +130,8 @@ class Bench:
             target = 0.8 if tool == "read loop, 1 MiB" else None
             self.rates(f"contiguous, first read ({tool}) / in-memory fuser", a.nbytes, first[tool], base[tool], target, note)
         self.rates("contiguous, first read / h5py", a.nbytes, first["read loop, 1 MiB"], library)
-        self.rates("contiguous, second read (1 MiB buffer) / h5py (16 MiB buffer)", a.nbytes, second, library, 1.0)
-        self.rates("contiguous, second read into one buffer / h5py the same", a.nbytes, second_into, library_into, 1.0)
+        self.rates("contiguous, second read (1 MiB buffer) / h5py (16 MiB buffer)", a.nbytes, second, library)
+        self.rates("contiguous, second read into one buffer / h5py the same", a.nbytes, second_into, library_into)
         self.rates("contiguous, second read / the same bytes on the host", a.nbytes, second, host)
 
     def deflate(self):
@@ -131,13 +149,15 @@ class Bench:
                 cpu[1].append(time.process_time() - before)
             label = f"{'3-D 64^3' if name == 'deflate3d' else '1-D'} shuffle+deflate"
             note = "CPU {:.2f} s, h5py {:.2f} s".format(*map(statistics.median, cpu))
-            self.rates(f"{label}, first read / h5py", a.nbytes, ours, theirs, 4.0, note)
+            self.programs(name, label, 4.0, 1.0)
+            self.rates(f"{label}, first read / h5py", a.nbytes, ours, theirs, None, note)
             self.rates(f"{label}, second read / h5py", a.nbytes, second, theirs, 1.0)
 
     def small(self):
         for name in ("small-raw", "small-deflate"):
             a = self.array(name)
             label = "3-D small chunks, " + ("unfiltered" if name == "small-raw" else "shuffle+deflate")
+            self.programs(name, label, 1.0, 1.0)
             for option in ((), ("--cache-size", "16M")):
                 ours, theirs, cpu, decoded = [], [], [], 0
                 for _ in range(self.reps):
@@ -149,7 +169,7 @@ class Bench:
                     theirs.append(c.h5py_whole(a))
                 note = f"decoded {decoded} of {a.chunk_count} chunks, CPU {statistics.median(cpu):.2f} s"
                 title = f"{label}{', cache 16 MiB' if option else ''} / h5py"
-                self.rates(title, a.nbytes, ours, theirs, 4.0 if name == "small-deflate" and not option else 1.0, note)
+                self.rates(title, a.nbytes, ours, theirs, 1.0 if name == "small-deflate" else None, note)
                 if option:
                     self.add(
                         Row(f"{label}, cache 16 MiB: decodes / chunks", decoded, a.chunk_count, [decoded / a.chunk_count], "", 1.05, True)

@@ -6,6 +6,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import contextmanager
@@ -128,10 +129,28 @@ def cat(path):
     return time.perf_counter() - start
 
 
-def timed(command, stdout=subprocess.DEVNULL):
+def timed(command, stdout=subprocess.DEVNULL, env=None):
     start = time.perf_counter()
-    subprocess.run(command, check=True, stdout=stdout)
+    subprocess.run(command, check=True, stdout=stdout, env=env)
     return time.perf_counter() - start
+
+
+def program(code, path):
+    """A Python program from its start to its end, with numpy's own settings."""
+    env = {k: v for k, v in os.environ.items() if k != "NUMPY_MADVISE_HUGEPAGE"}
+    return timed([sys.executable, "-c", code, str(path)], env=env)
+
+
+def h5py_program(path):
+    """What reads a dataset without h5dir: a program that ends with the array in its memory."""
+    warm(path)
+    back_memory(1 << 30)
+    return program("import sys, h5py; h5py.File(sys.argv[1])['data'][...]", path)
+
+
+def numpy_program(path):
+    """The same with the mount's file and without h5py."""
+    return program("import sys, numpy; numpy.fromfile(sys.argv[1], 'f4')", path)
 
 
 _buffer = None

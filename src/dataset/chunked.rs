@@ -45,6 +45,10 @@ const SLICE_ROWS: u64 = 8192;
 const WHOLE_MIN: u64 = 64 << 20;
 /// Chunks up to this many bytes are inflated to a temporary file whatever the cache.
 const STREAMED_MIN: u64 = 2 << 30;
+/// Chunks up to this many bytes are decoded in memory for a moment when there is no other way.
+const INDIVISIBLE_MAX: u64 = 2 << 30;
+/// The same for those that are stored in so few bytes that they may be bombs.
+const SUSPECT_MAX: u64 = 96 << 20;
 /// Largest ratio of a chunk's bytes to its stored bytes at which it may take a good part of the cache.
 const RATIO_MAX: u64 = 64;
 /// Stored bytes that a chunk may have beyond twice its own.
@@ -255,7 +259,15 @@ impl Chunked {
             let detail = format!("chunks of {bytes} bytes: too large for the caches, a --cache-size of {need} would do");
             Err(Error::limit("chunk", record.address, detail))
         };
-        let Some(plan) = StreamPlan::of(&self.pipeline, record.filter_mask, bytes) else { return refuse(bytes.saturating_mul(part)) };
+        let Some(plan) = StreamPlan::of(&self.pipeline, record.filter_mask, bytes) else {
+            if bytes > if part == 2 { INDIVISIBLE_MAX } else { SUSPECT_MAX } {
+                return refuse(bytes.saturating_mul(part));
+            }
+            if bytes > env.spools.capacity() {
+                return Ok(None);
+            }
+            return env.spools.get(key, bytes, || self.spool_whole(env, store, record)).map(|s| Some(Source::Spooled(s)));
+        };
         if bytes > STREAMED_MIN.max(budget) || bytes > env.spools.capacity() {
             return refuse(bytes);
         }
@@ -266,6 +278,14 @@ impl Chunked {
             Spooled::make(plan, bytes, record.size, &mut read, record.address)
         };
         env.spools.get(key, bytes, make).map(|s| Some(Source::Spooled(s)))
+    }
+
+    /// Decodes a chunk in memory and moves it to a file, so that the next row need not decode it again.
+    fn spool_whole(&self, env: &Environment, store: &Store, record: ChunkRecord) -> Result<Spooled> {
+        let weight = self.grid.chunk_bytes().saturating_mul(2).saturating_add(record.size);
+        let _permit = env.decoding.enter(weight);
+        env.cache.counters.decodes.fetch_add(1, Ordering::Relaxed);
+        Spooled::keep(&self.decode(store, record, false)?, record.address)
     }
 
     /// Reads and decodes one chunk.

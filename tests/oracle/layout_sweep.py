@@ -3,6 +3,7 @@
 Each file is written by h5py with one libver bound; every dataset is compared by its bytes, random
 ranges, facts, storage, holes and stored chunks.
 """
+import errno
 import json
 import os
 import random
@@ -197,6 +198,28 @@ def compare(t, label, d, path, file, rnd):
                 f"{label}: chunk {scaled}")
 
 
+def large_chunks(t, place, binary):
+    """Chunks far beyond the cache, of a filter that can't be decoded in pieces: each is decoded once."""
+    path = os.path.join(place, "large.h5")
+    rows = np.random.default_rng(5).integers(0, 4, (140, 1 << 20), "u1")
+    # Plenty of repetition, but too little to be taken for a bomb.
+    rows[:, 1 << 18 :] = 3
+    with h5py.File(path, "w") as f:
+        f.create_dataset("lzf", data=rows, chunks=rows.shape, compression="lzf")
+        f.create_dataset("bomb", shape=rows.shape, dtype="u1", chunks=rows.shape, compression="lzf", fillvalue=1)
+        f["bomb"][0, 0] = 2
+    with harness.mounted(binary, path, "--cache-size=32M") as mount:
+        t.check(harness.read(f"{mount}/lzf") == rows.tobytes(), "a chunk of 140 MiB, cache 32 MiB")
+        status = dict(line.split(" ", 1) for line in harness.read(f"{mount}/.h5dir/status").decode().splitlines())
+        t.equal(status["chunks_decoded"].strip(), "1", "a large chunk is decoded once")
+        try:
+            harness.read(f"{mount}/bomb")
+            t.check(False, "a chunk that may be a bomb is refused")
+        except OSError as e:
+            t.equal(e.errno, errno.EIO, "a chunk that may be a bomb")
+    print("large chunks", flush=True)
+
+
 def main():
     options = harness.arguments(__doc__)
     t = harness.Tally()
@@ -213,6 +236,7 @@ def main():
                 for name in names:
                     compare(t, f"{libver} {name}", f[name], mount + name, file, rnd)
             print(f"{libver}: {len(names)} datasets", flush=True)
+        large_chunks(t, place, options.bin)
     t.finish()
 
 

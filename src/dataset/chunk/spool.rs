@@ -2,7 +2,7 @@
 //!
 //! A deflated chunk of a gigabyte of zeros takes a megabyte in a file: it must be readable, but not in
 //! memory. Only what ends in deflate can be decoded in pieces; shuffled bytes are put together again
-//! by reading from every plane. Runs of zeros are left out of the file, which stays sparse.
+//! by reading from every plane. Others are decoded in memory once and then kept in such a file. Runs of zeros are left out of the file, which stays sparse.
 
 use super::cache::ChunkKey;
 use super::spill::temporary_file;
@@ -121,6 +121,22 @@ impl Spooled {
             return Err(Error::corrupt("chunk", at, format!("{written} bytes decoded, the chunk has {len}")));
         }
         Ok(Spooled { file, len, shuffle: plan.shuffle })
+    }
+
+    /// Keeps the bytes of a chunk that had to be decoded as a whole.
+    pub fn keep(bytes: &[u8], at: Address) -> Result<Spooled> {
+        let io = |e: std::io::Error| Error::io("write a temporary file", at, &e);
+        let file = temporary_file().map_err(io)?;
+        let len = bytes.len() as u64;
+        file.set_len(len).map_err(io)?;
+        let mut from = 0u64;
+        for piece in bytes.chunks(PIECE) {
+            if piece.iter().any(|b| *b != 0) {
+                file.write_all_at(piece, from).map_err(io)?;
+            }
+            from = from.saturating_add(piece.len() as u64);
+        }
+        Ok(Spooled { file, len, shuffle: None })
     }
 
     /// Fills `buf` with the chunk's bytes from `within` on.
@@ -319,6 +335,18 @@ mod tests {
                 assert!(make(&pipeline, &stored, data.len() + 1).is_err());
             }
         }
+    }
+
+    #[test]
+    fn a_chunk_decoded_as_a_whole_is_kept_in_a_sparse_file() {
+        let mut data = vec![0u8; 3 * PIECE + 17];
+        data[PIECE + 5] = 7;
+        data[3 * PIECE + 16] = 9;
+        let s = Spooled::keep(&data, Address(7)).unwrap();
+        let mut b = vec![1; data.len() - 3];
+        s.read(3, &mut b).unwrap();
+        assert_eq!(b, data[3..]);
+        assert!(s.read(4, &mut b).is_err());
     }
 
     #[test]
