@@ -1,8 +1,13 @@
 //! Bytes at offsets, with no HDF5 meaning: the driver trait and its implementations.
 
 pub mod confined;
+pub mod journal;
 pub mod memory;
+pub mod overlay;
 pub mod posix;
+pub mod recorder;
+pub mod space;
+pub mod transaction;
 
 use std::io;
 use std::time::SystemTime;
@@ -48,4 +53,28 @@ pub trait FileDriver: Send + Sync {
 
     /// Tells the system that `len` bytes from `offset` will be read soon.
     fn advise(&self, _offset: u64, _len: u64) {}
+}
+
+/// A file that can be changed. No method returns before the whole of what it was asked is done, or failed.
+pub trait WriteDriver: FileDriver {
+    /// Writes all of `bytes` from `offset` on; beyond the end the file grows.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Makes the file `len` bytes long: cut, or followed by zeros.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Makes all that was written and the length durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// Where the journal of a file lies: beside it.
+pub trait JournalPlace: Send + Sync {
+    /// The journal, if there is one.
+    fn open(&self) -> io::Result<Option<std::sync::Arc<dyn WriteDriver>>>;
+
+    /// The journal, made if it is absent; its name is durable when this returns.
+    fn create(&self) -> io::Result<std::sync::Arc<dyn WriteDriver>>;
+
+    /// Removes the journal, if there is one.
+    fn remove(&self) -> io::Result<()>;
 }

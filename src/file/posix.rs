@@ -1,11 +1,12 @@
 //! Driver over an open file descriptor, read with `pread`.
 
-use super::{FileDriver, Identity, Status};
-use std::fs::File;
+use super::{FileDriver, Identity, JournalPlace, Status, WriteDriver};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -28,6 +29,20 @@ impl PosixFile {
     /// Opens `path` read-only.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::from_file(File::open(path)?)
+    }
+
+    /// Opens `path` for reading and writing.
+    pub fn open_writable(path: &Path) -> io::Result<Self> {
+        Self::from_file(OpenOptions::new().read(true).write(true).open(path)?)
+    }
+
+    /// Takes libhdf5's lock: an exclusive `flock`. An error of `EWOULDBLOCK`: somebody holds one.
+    pub fn lock_exclusive(&self) -> io::Result<()> {
+        match self.file.try_lock() {
+            Ok(()) => Ok(()),
+            Err(std::fs::TryLockError::WouldBlock) => Err(io::Error::from_raw_os_error(libc::EWOULDBLOCK)),
+            Err(std::fs::TryLockError::Error(e)) => Err(e),
+        }
     }
 
     /// Wraps an open descriptor; a directory, pipe or socket is refused.
@@ -100,5 +115,74 @@ impl FileDriver for PosixFile {
         let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
         // A hint: its failure changes nothing.
         let _ = nix::fcntl::posix_fadvise(self.file.as_fd(), offset, len, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_WILLNEED);
+    }
+}
+
+impl WriteDriver for PosixFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // The length counts as data that reading needs.
+        self.file.sync_data()
+    }
+}
+
+/// The journal of a file of the host: `NAME.h5dir-journal` in its directory.
+#[derive(Debug)]
+pub struct BesideFile {
+    journal: PathBuf,
+    directory: PathBuf,
+}
+
+impl BesideFile {
+    /// That of `file`.
+    pub fn new(file: &Path) -> Self {
+        let mut name = file.file_name().unwrap_or_default().to_os_string();
+        name.push(".h5dir-journal");
+        let directory = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
+        BesideFile { journal: directory.join(name), directory }
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.journal
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        File::open(&self.directory)?.sync_all()
+    }
+}
+
+impl JournalPlace for BesideFile {
+    fn open(&self) -> io::Result<Option<Arc<dyn WriteDriver>>> {
+        match PosixFile::open(&self.journal) {
+            Ok(f) => Ok(Some(Arc::new(f))),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn create(&self) -> io::Result<Arc<dyn WriteDriver>> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut options = OpenOptions::new();
+        // Whatever lies there under this name is not followed elsewhere.
+        options.read(true).write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let file = PosixFile::from_file(options.open(&self.journal)?)?;
+        self.sync_directory()?;
+        Ok(Arc::new(file))
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        match std::fs::remove_file(&self.journal) {
+            Ok(()) => self.sync_directory(),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(e),
+        }
     }
 }

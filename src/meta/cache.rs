@@ -14,6 +14,7 @@ use std::any::{Any, TypeId};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const SHARDS: usize = 16;
 /// Entries on trial in each shard.
@@ -66,13 +67,15 @@ pub struct MetadataCache {
     shards: Vec<Mutex<Shard>>,
     budget: usize,
     hasher: RandomState,
+    /// Raised whenever what was read before may be out of date.
+    generation: AtomicU64,
 }
 
 impl MetadataCache {
     /// A cache of at most `bytes`.
     pub fn new(bytes: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::new(Shard { map: LruCache::unbounded(), bytes: 0, trial: VecDeque::new() })).collect();
-        MetadataCache { shards, budget: bytes / SHARDS, hasher: RandomState::new() }
+        MetadataCache { shards, budget: bytes / SHARDS, hasher: RandomState::new(), generation: AtomicU64::new(0) }
     }
 
     fn shard(&self, key: &Key) -> Option<&Mutex<Shard>> {
@@ -91,11 +94,16 @@ impl MetadataCache {
         if let Some(value) = self.find(&key) {
             return Ok(value);
         }
+        let generation = self.generation.load(Ordering::Acquire);
         let (value, bytes) = load()?;
         let value = Arc::new(value);
         if let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget) {
-            let gone = shard.lock().put(key, Entry { value: value.clone(), bytes }, self.budget);
-            drop(gone);
+            let mut shard = shard.lock();
+            if self.generation.load(Ordering::Acquire) == generation {
+                let gone = shard.put(key, Entry { value: value.clone(), bytes }, self.budget);
+                drop(shard);
+                drop(gone);
+            }
         }
         Ok(value)
     }
@@ -106,11 +114,15 @@ impl MetadataCache {
         if let Some(value) = self.find(&key) {
             return Ok(value);
         }
+        let generation = self.generation.load(Ordering::Acquire);
         let (value, bytes) = load()?;
         let value = Arc::new(value);
         let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget) else { return Ok(value) };
         let entry = Entry { value: value.clone(), bytes };
         let mut shard = shard.lock();
+        if self.generation.load(Ordering::Acquire) != generation {
+            return Ok(value);
+        }
         let gone = if bytes > TRIAL_BYTES {
             shard.put(key, entry, self.budget)
         } else {
@@ -127,8 +139,9 @@ impl MetadataCache {
         Ok(value)
     }
 
-    /// Forgets everything.
+    /// Forgets everything, also what is being loaded now.
     pub fn clear(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
         for shard in &self.shards {
             let mut shard = shard.lock();
             shard.map.clear();

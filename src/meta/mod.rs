@@ -1,6 +1,7 @@
 //! Metadata access: format codecs over a file driver.
 
 pub mod cache;
+pub mod edit;
 pub mod object_header;
 pub mod store;
 

@@ -5,7 +5,7 @@
 
 use super::cache::MetadataCache;
 use crate::base::{Address, Error, Result, limits};
-use crate::file::{FileDriver, memory::MemoryFile};
+use crate::file::{FileDriver, memory::MemoryFile, transaction::Transaction};
 use crate::format::{
     Context,
     superblock::{SIGNATURE, SIZE_MAX, Superblock},
@@ -25,10 +25,10 @@ pub type Unfilter = dyn Fn(&[u8], Vec<u8>, u32, usize) -> Result<Vec<u8>> + Send
 
 /// Read access to one HDF5 file by address.
 pub struct Store {
-    driver: Arc<dyn FileDriver>,
-    superblock: Superblock,
+    pub(super) driver: Arc<dyn FileDriver>,
+    pub(super) superblock: Superblock,
     /// Absolute offset of address 0: where the superblock was found.
-    base: u64,
+    pub(super) base: u64,
     /// Entries of a metadata cache image: newer than the bytes at their home addresses.
     overlay: BTreeMap<u64, Arc<[u8]>>,
     /// Longest entry of the overlay, bytes.
@@ -36,6 +36,8 @@ pub struct Store {
     cache: MetadataCache,
     /// For heaps with I/O filters; the filters lie in a layer above.
     unfilter: Option<Arc<Unfilter>>,
+    /// Only of a file that may be changed; it is the driver then.
+    pub(super) transaction: Option<Arc<Transaction>>,
 }
 
 impl Store {
@@ -75,6 +77,7 @@ impl Store {
             overlay_longest: 0,
             cache: MetadataCache::new(METADATA_CACHE_BYTES),
             unfilter: None,
+            transaction: None,
         })
     }
 
@@ -98,6 +101,7 @@ impl Store {
             overlay_longest: 0,
             cache: MetadataCache::new(METADATA_CACHE_BYTES),
             unfilter: None,
+            transaction: None,
         }
     }
 

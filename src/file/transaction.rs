@@ -1,0 +1,326 @@
+//! Changes to a file that become durable together or not at all.
+//!
+//! New bytes go to space that nothing durable points to, straight into the file. Changes of live bytes wait
+//! in memory. A commit
+//!
+//! 1. makes the new bytes and the file's length durable;
+//! 2. if the file grew, tells so in the superblock, one sector: the old state with room behind it;
+//! 3. publishes the changes of live bytes. All in one sector: written, and that is it. Else they go to the
+//!    journal; the superblock is marked so that no reader accepts the file; the changes are made; the
+//!    superblock is settled. Each step is durable before the next.
+//!
+//! Whatever step the machine stops at, the file is in the old or the new state, or marked with the journal
+//! beside it. See docs/DESIGN-crash.md.
+
+use super::journal::Journal;
+use super::overlay::{Overlay, SECTOR};
+use super::space::Space;
+use super::{FileDriver, JournalPlace, Status, WriteDriver};
+use parking_lot::{Mutex, RwLock};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The file's length grows by at least this much, so that few commits have to tell a new one; bytes.
+const GROWTH_MIN: u64 = 64 << 10;
+const GROWTH_MAX: u64 = 64 << 20;
+const GRANULE: u64 = 4096;
+
+/// Encoded superblocks for one commit, all of one length and within one sector.
+#[derive(Debug, Clone, Default)]
+pub struct Root {
+    /// Where the superblock lies, absolute: a multiple of the sector size.
+    pub offset: u64,
+    /// The durable one with the file's new end.
+    pub extended: Vec<u8>,
+    /// One that no reader accepts.
+    pub marked: Vec<u8>,
+    /// The one after the commit.
+    pub settled: Vec<u8>,
+}
+
+struct State {
+    overlay: Overlay,
+    space: Space,
+    /// Length of the file.
+    len: u64,
+    /// End of file that the durable superblock tells.
+    told: u64,
+    /// Bytes were written to fresh space since the last sync.
+    unsynced: bool,
+}
+
+/// See the module's description.
+pub struct Transaction {
+    driver: Arc<dyn WriteDriver>,
+    place: Box<dyn JournalPlace>,
+    state: RwLock<State>,
+    journal: Mutex<Option<Arc<dyn WriteDriver>>>,
+    failed: AtomicBool,
+}
+
+fn read_only() -> io::Error {
+    io::Error::from_raw_os_error(libc::EROFS)
+}
+
+/// How far a commit came when it failed.
+struct Failed {
+    error: io::Error,
+    /// Nothing may be tried again.
+    fatal: bool,
+    /// The journal is what counts: its state is what readers shall see.
+    marked: bool,
+}
+
+fn before(error: io::Error) -> Failed {
+    Failed { error, fatal: false, marked: false }
+}
+
+fn fatal(error: io::Error) -> Failed {
+    Failed { error, fatal: true, marked: false }
+}
+
+fn torn(error: io::Error) -> Failed {
+    Failed { error, fatal: true, marked: true }
+}
+
+impl Transaction {
+    /// Changes to `driver`, whose superblock tells `told` as its end (absolute). All bytes below that are taken
+    /// to be in use, and those behind it to be nobody's.
+    pub fn new(driver: Arc<dyn WriteDriver>, place: Box<dyn JournalPlace>, told: u64) -> io::Result<Self> {
+        let len = driver.status()?.len;
+        let state = State { overlay: Overlay::default(), space: Space::new(told), len, told, unsynced: false };
+        Ok(Transaction { driver, place, state: RwLock::new(state), journal: Mutex::new(None), failed: AtomicBool::new(false) })
+    }
+
+    /// Writes bytes: in place where nothing durable points, else with the next commit.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.usable()?;
+        let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
+        let parts = self.state.read().space.split_fresh(offset..end);
+        for (part, fresh) in parts {
+            let slice = |r: &Range<u64>| {
+                let from = usize::try_from(r.start.saturating_sub(offset)).ok()?;
+                let to = usize::try_from(r.end.saturating_sub(offset)).ok()?;
+                bytes.get(from..to)
+            };
+            let piece = slice(&part).unwrap_or_default();
+            if fresh {
+                self.driver.write_at(piece, part.start)?;
+                let mut state = self.state.write();
+                state.overlay.follow(part.start, piece);
+                state.unsynced = true;
+                state.len = state.len.max(part.end);
+            } else {
+                self.state.write().overlay.write(&*self.driver, part.start, piece)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes `len` bytes at a multiple of `align`. What they hold is not defined.
+    pub fn allocate(&self, len: u64, align: u64) -> io::Result<u64> {
+        self.usable()?;
+        let mut state = self.state.write();
+        let at = state.space.allocate(len, align).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
+        let end = state.space.end();
+        if end > state.len {
+            let room = (end / 8).clamp(GROWTH_MIN, GROWTH_MAX);
+            let longer = end.saturating_add(room).checked_next_multiple_of(GRANULE).unwrap_or(end);
+            if let Err(e) = self.driver.set_len(longer) {
+                state.space.free(at..at.saturating_add(len));
+                return Err(e);
+            }
+            state.len = longer;
+            state.unsynced = true;
+        }
+        Ok(at)
+    }
+
+    /// Gives `range` back; it is used again when nothing durable points there.
+    pub fn free(&self, range: Range<u64>) {
+        self.state.write().space.free(range);
+    }
+
+    /// Declares that nothing durable points to `range`.
+    pub fn add_free(&self, range: Range<u64>) {
+        self.state.write().space.add_free(range);
+    }
+
+    /// Memory that waits for the next commit, bytes.
+    pub fn waiting(&self) -> u64 {
+        self.state.read().overlay.bytes()
+    }
+
+    /// End of what is allocated, absolute.
+    pub fn end(&self) -> u64 {
+        self.state.read().space.end()
+    }
+
+    /// True when a commit would have something to do.
+    pub fn is_dirty(&self) -> bool {
+        let state = self.state.read();
+        state.unsynced || !state.overlay.is_empty()
+    }
+
+    /// True after a failure that leaves only reading.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    fn usable(&self) -> io::Result<()> {
+        if self.has_failed() { Err(read_only()) } else { Ok(()) }
+    }
+
+    /// Makes all changes durable. `root` encodes the superblock for a given end of file. The caller sees to it
+    /// that nothing is changed meanwhile. After an error that is not `EROFS` nothing of it is durable; if
+    /// [`Transaction::has_failed`] then, nothing more can be written.
+    pub fn commit(&self, root: &dyn Fn(u64) -> io::Result<Root>) -> io::Result<()> {
+        self.usable()?;
+        let mut journal = self.journal.lock();
+        match self.steps(&mut journal, root) {
+            Ok(()) => {
+                let mut state = self.state.write();
+                state.overlay.clear();
+                state.space.committed();
+                Ok(())
+            }
+            Err(failed) => {
+                if failed.fatal {
+                    self.failed.store(true, Ordering::Release);
+                    if !failed.marked {
+                        self.state.write().overlay.clear();
+                    }
+                }
+                Err(failed.error)
+            }
+        }
+    }
+
+    fn steps(&self, journal: &mut Option<Arc<dyn WriteDriver>>, root: &dyn Fn(u64) -> io::Result<Root>) -> Result<(), Failed> {
+        let (end, told, len, unsynced) = {
+            let s = self.state.read();
+            (s.space.end(), s.told, s.len, s.unsynced)
+        };
+        if unsynced {
+            self.driver.sync().map_err(fatal)?;
+            self.state.write().unsynced = false;
+        }
+        let eof = if end > told { len } else { told };
+        let root = root(eof).map_err(before)?;
+        if eof != told {
+            self.driver.write_at(&root.extended, root.offset).map_err(fatal)?;
+            self.driver.sync().map_err(fatal)?;
+            let mut s = self.state.write();
+            s.overlay.follow(root.offset, &root.extended);
+            s.told = eof;
+        }
+        if root.settled != root.extended {
+            self.state.write().overlay.write(&*self.driver, root.offset, &root.settled).map_err(before)?;
+        }
+        let sectors = self.state.read().overlay.sectors();
+        match sectors.as_slice() {
+            [] => Ok(()),
+            [(offset, bytes)] if bytes.len() as u64 == SECTOR => {
+                self.driver.write_at(bytes, *offset).map_err(fatal)?;
+                self.driver.sync().map_err(fatal)
+            }
+            _ => self.journaled(journal, &root, sectors),
+        }
+    }
+
+    fn journaled(&self, journal: &mut Option<Arc<dyn WriteDriver>>, root: &Root, sectors: Vec<(u64, Vec<u8>)>) -> Result<(), Failed> {
+        let mut old = vec![0u8; SECTOR as usize];
+        self.driver.read_at(&mut old, root.offset).map_err(before)?;
+        let with = |mut sector: Vec<u8>, superblock: &[u8]| {
+            if let Some(target) = sector.get_mut(..superblock.len()) {
+                target.copy_from_slice(superblock);
+            }
+            sector
+        };
+        let mut new = old.clone();
+        self.state.read().overlay.patch(root.offset, &mut new);
+        let changes = Journal {
+            root: root.offset,
+            marked: with(old, &root.marked),
+            settled: with(new, &root.settled),
+            records: without_sector(sectors, root.offset),
+        };
+        let file = match journal {
+            Some(file) => file.clone(),
+            None => journal.insert(self.place.create().map_err(before)?).clone(),
+        };
+        file.set_len(0).and_then(|()| file.write_at(&changes.encode(), 0)).map_err(before)?;
+        file.sync().map_err(fatal)?;
+        self.driver.write_at(&changes.marked, changes.root).map_err(torn)?;
+        self.driver.sync().map_err(torn)?;
+        changes.apply(&*self.driver).map_err(torn)?;
+        // It no longer counts; an error here changes nothing.
+        let _ = file.set_len(0);
+        Ok(())
+    }
+
+    /// Ends a session: after a commit, gives the unused end of the file back and removes the journal.
+    pub fn close(&self, root: &dyn Fn(u64) -> io::Result<Root>) -> io::Result<()> {
+        self.commit(root)?;
+        let (end, told) = {
+            let mut s = self.state.write();
+            (s.space.trim(), s.told)
+        };
+        if end < told {
+            let root = root(end)?;
+            self.driver.write_at(&root.settled, root.offset)?;
+            self.driver.sync()?;
+            self.state.write().told = end;
+        }
+        if self.driver.status()?.len > end {
+            self.driver.set_len(end)?;
+            self.driver.sync()?;
+            self.state.write().len = end;
+        }
+        self.journal.lock().take();
+        self.place.remove()
+    }
+}
+
+/// `runs` without the sector at `offset`.
+fn without_sector(runs: Vec<(u64, Vec<u8>)>, offset: u64) -> Vec<(u64, Vec<u8>)> {
+    let mut out = Vec::new();
+    for (start, mut bytes) in runs {
+        let within = offset.checked_sub(start).and_then(|d| usize::try_from(d).ok()).filter(|&d| d < bytes.len());
+        let Some(at) = within else {
+            out.push((start, bytes));
+            continue;
+        };
+        let tail = bytes.split_off((at + SECTOR as usize).min(bytes.len()));
+        bytes.truncate(at);
+        if !bytes.is_empty() {
+            out.push((start, bytes));
+        }
+        if !tail.is_empty() {
+            out.push((offset.saturating_add(SECTOR), tail));
+        }
+    }
+    out
+}
+
+impl FileDriver for Transaction {
+    fn status(&self) -> io::Result<Status> {
+        self.driver.status()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let state = self.state.read();
+        let n = self.driver.read_at(buf, offset)?;
+        Ok(n.max(state.overlay.patch(offset, buf)))
+    }
+
+    fn hole_end(&self, _offset: u64) -> Option<u64> {
+        None
+    }
+
+    fn advise(&self, offset: u64, len: u64) {
+        self.driver.advise(offset, len);
+    }
+}

@@ -1,0 +1,212 @@
+//! Changing a container's bytes by address: what everything that writes is built on.
+//!
+//! A change is seen by all readers at once and becomes durable with [`Store::commit`], together with all
+//! others before it. Several calls that belong to one operation must not be interleaved with those of
+//! another one, nor with a commit: the connector holds its lock around them.
+
+use super::Store;
+use crate::base::{Address, Error, Result};
+use crate::file::transaction::{Root, Transaction};
+use crate::file::{JournalPlace, WriteDriver, journal};
+use crate::format::superblock::Superblock;
+use std::io;
+use std::sync::Arc;
+
+/// Added to the end of file in the superblock while a commit is under way: every reader refuses a file that
+/// is shorter than its superblock tells.
+const MARK: u64 = 1 << 62;
+/// The superblock says that somebody writes (version 3).
+const WRITE_ACCESS: u32 = 0x01;
+/// Raw data of at least this many bytes begins at a multiple of `RAW_ALIGN`.
+const RAW_ALIGNED: u64 = 4096;
+const RAW_ALIGN: u64 = 4096;
+/// Metadata that fits in a sector does not cross into another: it can be published by one write.
+const SECTOR: u64 = 512;
+
+/// What allocated space is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SpaceKind {
+    /// Headers, nodes, heaps.
+    Metadata,
+    /// Elements.
+    Raw,
+}
+
+fn failed(operation: &'static str, address: Address) -> impl Fn(io::Error) -> Error {
+    move |e| Error::io(operation, address, &e)
+}
+
+impl Store {
+    /// Opens `driver` for changes, after what an interrupted commit left in `place` was made good.
+    pub fn open_writable(driver: Arc<dyn WriteDriver>, place: Box<dyn JournalPlace>) -> Result<Store> {
+        journal::recover(&*driver, &*place).map_err(failed("recover", Address(0)))?;
+        let mut store = Store::open(driver.clone())?;
+        let superblock = &store.superblock;
+        let len = driver.status().map_err(failed("stat", Address(0)))?.len;
+        let told = superblock.eof.defined().filter(|&e| e <= len);
+        let Some(told) = told else {
+            let detail = format!(
+                "the file has {len} bytes, its superblock tells {}: it is cut short, or an interrupted change awaits its journal",
+                superblock.eof
+            );
+            return Err(Error::corrupt("superblock", Address(store.base), detail));
+        };
+        let transaction = Transaction::new(driver, place, told).map_err(failed("open", Address(0)))?;
+        let transaction = Arc::new(transaction);
+        store.driver = transaction.clone();
+        store.transaction = Some(transaction);
+        Ok(store)
+    }
+
+    /// True when the file may be changed.
+    pub fn is_writable(&self) -> bool {
+        self.transaction.as_ref().is_some_and(|t| !t.has_failed())
+    }
+
+    /// The changes under way. Errors: `EROFS` when the file was opened for reading only.
+    pub fn transaction(&self) -> Result<&Arc<Transaction>> {
+        let read_only = || Error::Io { operation: "write", address: Address::UNDEF, errno: libc::EROFS };
+        self.transaction.as_ref().ok_or_else(read_only)
+    }
+
+    /// Takes `len` bytes; what they hold is not defined.
+    pub fn allocate(&self, len: u64, kind: SpaceKind) -> Result<Address> {
+        let transaction = self.transaction()?;
+        let align = match kind {
+            SpaceKind::Raw if len >= RAW_ALIGNED => RAW_ALIGN,
+            SpaceKind::Raw => 8,
+            // The next power of two: what is smaller than a sector never crosses one.
+            SpaceKind::Metadata if len <= SECTOR => len.next_power_of_two().max(8),
+            SpaceKind::Metadata => 8,
+        };
+        let at = transaction.allocate(len.max(1), align).map_err(failed("allocate", Address::UNDEF))?;
+        let address = at.checked_sub(self.base).ok_or_else(|| Error::limit("allocation", Address::UNDEF, "below the base address"))?;
+        let widest = self.ctx().sizeof_addr;
+        if widest < 8 && address.saturating_add(len) >> (u32::from(widest) * 8) != 0 {
+            transaction.free(at..at.saturating_add(len.max(1)));
+            return Err(Error::Io { operation: "allocate", address: Address(address), errno: libc::EFBIG });
+        }
+        Ok(Address(address))
+    }
+
+    /// Gives `len` bytes at `address` back.
+    pub fn free(&self, address: Address, len: u64) -> Result<()> {
+        let start = self.offset(address, "free space")?;
+        let end = start.checked_add(len.max(1)).ok_or_else(|| Error::corrupt("free space", address, "ends beyond 2^64"))?;
+        self.transaction()?.free(start..end);
+        Ok(())
+    }
+
+    /// Writes metadata. Whatever was decoded before is read again when asked for.
+    pub fn write(&self, address: Address, bytes: &[u8]) -> Result<()> {
+        self.write_raw(address, bytes)?;
+        self.forget();
+        Ok(())
+    }
+
+    /// Writes raw data.
+    pub fn write_raw(&self, address: Address, bytes: &[u8]) -> Result<()> {
+        let offset = self.offset(address, "write")?;
+        self.transaction()?.write(offset, bytes).map_err(failed("write", address))
+    }
+
+    /// Allocates room for `bytes` and writes them there.
+    pub fn put(&self, bytes: &[u8], kind: SpaceKind) -> Result<Address> {
+        let address = self.allocate(bytes.len() as u64, kind)?;
+        match kind {
+            SpaceKind::Metadata => self.write(address, bytes)?,
+            SpaceKind::Raw => self.write_raw(address, bytes)?,
+        }
+        Ok(address)
+    }
+
+    fn root(&self, eof: u64) -> io::Result<Root> {
+        let encode = |s: Superblock| s.encode().map_err(|e| io::Error::other(e.to_string()));
+        let settled = Superblock { eof: Address(eof), ..self.superblock.clone() };
+        let top = match settled.ctx.sizeof_addr {
+            8.. => MARK,
+            n => 1 << (u32::from(n) * 8 - 2),
+        };
+        let mut marked = Superblock { eof: Address(eof | top), ..settled.clone() };
+        if marked.version >= 3 {
+            marked.flags |= WRITE_ACCESS;
+        }
+        let settled = encode(settled)?;
+        Ok(Root { offset: self.base, extended: settled.clone(), marked: encode(marked)?, settled })
+    }
+
+    /// Makes everything durable that was changed so far.
+    pub fn commit(&self) -> Result<()> {
+        let result = self.transaction()?.commit(&|eof| self.root(eof)).map_err(failed("commit", Address(self.base)));
+        if result.is_err() {
+            self.forget();
+        }
+        result
+    }
+
+    /// Commits, and gives back what the file does not need.
+    pub fn close(&self) -> Result<()> {
+        self.transaction()?.close(&|eof| self.root(eof)).map_err(failed("close", Address(self.base)))
+    }
+}
+
+#[cfg(test)]
+pub mod testing {
+    //! For tests of what changes structures: a container in memory.
+
+    use super::*;
+    use crate::file::memory::{GrowingFile, MemoryJournal};
+
+    /// The container `bytes`, to be changed, and its file.
+    pub fn writable(bytes: impl Into<Vec<u8>>) -> (Arc<Store>, Arc<GrowingFile>) {
+        let file = Arc::new(GrowingFile::new(bytes));
+        let store = Store::open_writable(file.clone(), Box::new(MemoryJournal::default())).unwrap();
+        (Arc::new(store), file)
+    }
+
+    /// An empty file: a version 3 superblock, no root group. 8-byte widths.
+    pub fn empty() -> (Arc<Store>, Arc<GrowingFile>) {
+        let superblock = Superblock {
+            version: 3,
+            ctx: crate::format::Context::DEFAULT,
+            flags: 0,
+            base: Address(0),
+            eof: Address(48),
+            extension: Address::UNDEF,
+            root: Address::UNDEF,
+            legacy: None,
+        };
+        writable(superblock.encode().unwrap())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::empty;
+    use super::*;
+
+    #[test]
+    fn changes_are_seen_at_once_and_durable_with_the_commit() {
+        let (store, file) = empty();
+        let a = store.put(&[7; 100], SpaceKind::Metadata).unwrap();
+        assert_eq!(store.read(a, 100, "t").unwrap(), [7; 100]);
+        store.commit().unwrap();
+        store.write(a, &[8; 100]).unwrap();
+        assert_eq!(store.read(a, 100, "t").unwrap(), [8; 100]);
+        let at = a.0 as usize;
+        assert_eq!(file.bytes()[at..at + 100], [7; 100], "live bytes wait for the commit");
+        store.commit().unwrap();
+        assert_eq!(file.bytes()[at..at + 100], [8; 100]);
+        store.free(a, 100).unwrap();
+        store.close().unwrap();
+        assert_eq!(file.bytes().len(), 48, "the tail is given back");
+        assert_eq!(Store::open(file).unwrap().superblock().eof, Address(48));
+    }
+
+    #[test]
+    fn a_file_opened_for_reading_is_not_changed() {
+        let store = Store::over_bytes(vec![0; 100]);
+        assert_eq!(store.write(Address(0), &[1]), Err(Error::Io { operation: "write", address: Address::UNDEF, errno: libc::EROFS }));
+        assert!(!store.is_writable());
+    }
+}
