@@ -63,6 +63,14 @@ pub enum Error {
         /// Why it cannot be had.
         reason: Cow<'static, str>,
     },
+    /// A change that the container, or what the caller said, does not allow.
+    #[error("{reason}")]
+    Refused {
+        /// What the caller gets.
+        errno: i32,
+        /// Why.
+        reason: Cow<'static, str>,
+    },
 }
 
 impl Error {
@@ -79,6 +87,11 @@ impl Error {
     /// A bound that was exceeded.
     pub fn limit(structure: &'static str, address: Address, detail: impl Into<Cow<'static, str>>) -> Self {
         Error::Limit { structure, address, detail: detail.into() }
+    }
+
+    /// A change that is not allowed.
+    pub fn refused(errno: i32, reason: impl Into<Cow<'static, str>>) -> Self {
+        Error::Refused { errno, reason: reason.into() }
     }
 
     /// A failed system call.

@@ -3,6 +3,7 @@
 //! A container holds objects (groups, datasets, named datatypes); groups hold links; objects hold
 //! attributes. [`native`] implements it for HDF5 files, [`memory`] for tests.
 
+pub mod edit;
 pub mod memory;
 pub mod native;
 
@@ -161,4 +162,8 @@ pub trait Connector: Send + Sync {
     fn fact_names(&self, id: ObjectId) -> Result<Vec<&'static str>>;
     /// Text of a derived fact.
     fn fact(&self, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>>;
+    /// How the container is changed; `None` = it was opened for reading only.
+    fn edit(&self) -> Option<&dyn edit::Edit> {
+        None
+    }
 }

@@ -7,6 +7,7 @@ use crate::base::Error;
 pub fn errno(e: &Error) -> Errno {
     match e {
         Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Limit { .. } | Error::Missing { .. } => Errno(libc::EIO),
+        Error::Refused { errno, .. } => Errno(*errno),
         // Whatever the backing file said, to the reader of the mount it is an I/O error, except
         // where it may try again.
         Error::Io { errno, .. } => Errno(if *errno == libc::ENOMEM || *errno == libc::EAGAIN { *errno } else { libc::EIO }),

@@ -1,0 +1,85 @@
+//! Changing a container: what the file system asks of a connector that was opened for reading and writing.
+//!
+//! Each call is one operation: it is seen by all readers when it returns, and is in the next commit as a
+//! whole or not at all. Calls may come from several threads.
+
+use super::{ObjectId, Result};
+
+/// What a name that is taken means for a rename.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// What has it loses it.
+    Replace,
+    /// The rename fails.
+    Refuse,
+    /// Both change places.
+    Exchange,
+}
+
+/// Whether an attribute may or must be there when it is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// Either way.
+    Any,
+    /// It must not be there (`XATTR_CREATE`).
+    Create,
+    /// It must be there (`XATTR_REPLACE`).
+    Replace,
+}
+
+/// The changes a container takes. Errors that are the caller's doing are [`crate::base::Error::Refused`], which carries the errno.
+pub trait Edit: Send + Sync {
+    /// Writes bytes of a dataset, which grows if they reach beyond its end and it may.
+    fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Makes a dataset's bytes `size` long, or as long as whole rows of its first dimension allow. Rows that
+    /// are added hold the fill value.
+    fn set_size(&self, id: ObjectId, size: u64) -> Result<()>;
+
+    /// Zeroes a range of a dataset's bytes within its size (`FALLOC_FL_PUNCH_HOLE`, `FALLOC_FL_ZERO_RANGE`); chunks that
+    /// become wholly zero are given back where the fill value is zero.
+    fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()>;
+
+    /// A new empty dataset for a stream of bytes.
+    fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId>;
+
+    /// A new empty group.
+    fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId>;
+
+    /// Another name for an object of the same file.
+    fn link(&self, group: ObjectId, name: &[u8], target: ObjectId) -> Result<()>;
+
+    /// A soft link to the path `target` within the container.
+    fn symlink(&self, group: ObjectId, name: &[u8], target: &[u8]) -> Result<()>;
+
+    /// Removes a name. `directory`: it must be an empty group (`rmdir`), or must not be a group (`unlink`). An object
+    /// without names goes when nobody holds it. Returns the object that lost its last name.
+    fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>>;
+
+    /// Moves a name. Returns the object that lost its last name to it.
+    fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), taken: Taken) -> Result<Option<ObjectId>>;
+
+    /// Sets an attribute: an existing one keeps its type and takes the text, a new one becomes a UTF-8 string.
+    fn set_attribute(&self, id: ObjectId, name: &[u8], text: &[u8], existing: Existing) -> Result<()>;
+
+    /// Sets a derived fact (`shape`, `dtype`, ..., `dataset`, `attributes`) from its text.
+    fn set_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<()>;
+
+    /// Removes an attribute; `ENODATA` when there is none.
+    fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()>;
+
+    /// Sets the modification time, seconds since 1970, where the object's header records times; `false` where not.
+    fn set_mtime(&self, id: ObjectId, seconds: u32) -> Result<bool>;
+
+    /// Keeps an object without names until [`Edit::release`] was called as often.
+    fn hold(&self, id: ObjectId);
+
+    /// See [`Edit::hold`].
+    fn release(&self, id: ObjectId);
+
+    /// Makes all changes so far durable. After an error nothing more can be written.
+    fn commit(&self) -> Result<()>;
+
+    /// Commits and ends the session: the file is closed as libhdf5 would leave it.
+    fn close(&self) -> Result<()>;
+}
