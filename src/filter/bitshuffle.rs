@@ -108,7 +108,7 @@ pub(super) fn transpose_block(from: &[u8], planes: &mut [u8], to: &mut [u8], ite
         let (blocks, rest) = plane.as_chunks::<64>();
         for block in blocks {
             for (row, word) in rows.iter_mut().zip(untranspose_64(block)) {
-                for (slot, byte) in row.by_ref().zip(word.to_le_bytes()) {
+                for (byte, slot) in word.to_le_bytes().into_iter().zip(row) {
                     *slot = byte;
                 }
             }

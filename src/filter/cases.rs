@@ -99,9 +99,6 @@ fn check_encoding(case: &Case) -> usize {
         assert_eq!(got_mask, *mask, "{name}: mask");
         assert!(got == *stored, "{name}: {:?}\n{got:02x?}\n{stored:02x?}", pipeline);
     }
-    if *mask == got_mask || same {
-        assert_eq!(got_mask, *mask, "{name}");
-    }
     let back = pipeline.decode(&got, got_mask, decoded.len());
     assert!(lossy || back.as_ref().is_ok_and(|b| b == decoded), "{name}: {back:?}");
     usize::from(same)
@@ -123,7 +120,8 @@ fn equal_to_libhdf5_big() {
         if !path.ends_with("messages.bin") {
             let all = cases(&std::fs::read(&path).unwrap());
             all.iter().for_each(check);
-            all.iter().for_each(|c| drop(check_encoding(c)));
+            let same: usize = all.iter().map(check_encoding).sum();
+            println!("{same} encoded to the same bytes");
             println!("{}: {} cases", path.display(), all.len());
         }
     }

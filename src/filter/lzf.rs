@@ -73,7 +73,7 @@ fn byte(input: &[u8], at: usize) -> u32 {
 
 /// The slot of the three bytes last shifted into `hash`.
 fn slot(hash: u32) -> usize {
-    ((hash >> (24 - SLOT_BITS)).wrapping_sub(hash.wrapping_mul(5)) & ((1 << SLOT_BITS) - 1)) as usize
+    ((hash >> (24 - SLOT_BITS)).wrapping_sub(hash) & ((1 << SLOT_BITS) - 1)) as usize
 }
 
 /// The block under construction: literals gather behind a place kept for their count.
@@ -162,7 +162,11 @@ pub fn encode(input: &[u8], _: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
         let Some(place) = places.get_mut(slot(hash)) else { return Ok(None) };
         let from = std::mem::replace(place, at as u32) as usize;
         let back = at.wrapping_sub(from).wrapping_sub(1);
-        if back < FAR && from > 0 && input.get(from..from.saturating_add(3)) == input.get(at..at.saturating_add(3)) {
+        if back < FAR
+            && from > 0
+            && at.saturating_add(4) < input.len()
+            && input.get(from..from.saturating_add(3)) == input.get(at..at.saturating_add(3))
+        {
             let length = match_length(input, from, at);
             if !block.copy(back, length) {
                 return Ok(None);
@@ -171,15 +175,11 @@ pub fn encode(input: &[u8], _: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
             if at >= last {
                 break;
             }
-            // The last two places within the match are remembered too.
-            at = at.saturating_sub(2);
-            hash = byte(input, at) << 8 | byte(input, at + 1);
-            for _ in 0..2 {
-                hash = hash << 8 | byte(input, at + 2);
-                if let Some(place) = places.get_mut(slot(hash)) {
-                    *place = at as u32;
-                }
-                at = at.saturating_add(1);
+            // Of the places within the match the last is remembered.
+            let within = at.saturating_sub(1);
+            hash = byte(input, within) << 16 | byte(input, at) << 8 | byte(input, at + 1);
+            if let Some(place) = places.get_mut(slot(hash)) {
+                *place = within as u32;
             }
         } else {
             if block.out.len() >= room {

@@ -11,7 +11,7 @@
 //! Source: H5Z-ZFP's documentation "endian issues" and "cd_values".
 
 use super::{FilterError, Params, bounded};
-use zfp_rs::{ZfpBitStream, ZfpField, ZfpConfig, ZfpFieldMetadata, ZfpFieldMut, ZfpHeaderError, ZfpHeaderMask, ZfpScalar, ZfpScalarType};
+use zfp_rs::{ZfpBitStream, ZfpConfig, ZfpField, ZfpFieldMetadata, ZfpFieldMut, ZfpHeaderError, ZfpHeaderMask, ZfpScalar, ZfpScalarType};
 
 /// Name in errors.
 const NAME: &str = "zfp";

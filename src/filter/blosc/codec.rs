@@ -24,9 +24,7 @@ impl Codec {
         match self {
             Codec::BloscLz => Ok(lz::compress(input)),
             Codec::Lz4 => Ok(lz4_flex::block::compress(input)),
-            Codec::Snappy => {
-                snap::raw::Encoder::new().compress_vec(input).map_err(|e| FilterError::corrupt("snappy", e.to_string()))
-            }
+            Codec::Snappy => snap::raw::Encoder::new().compress_vec(input).map_err(|e| FilterError::corrupt("snappy", e.to_string())),
             Codec::Zlib => {
                 let level = u32::try_from(level).unwrap_or(0).min(9);
                 let p = Params { cd_values: &[level], expected: input.len(), limit: usize::MAX };

@@ -8,7 +8,7 @@
 //! Source: blosc_filter.c of hdf5-blosc, README_CHUNK_FORMAT.rst of c-blosc.
 
 use super::NAME;
-use super::chunk::{HEADER, SPLIT_ITEMS_MIN, SPLIT_ITEM_MAX};
+use super::chunk::{HEADER, SPLIT_ITEM_MAX, SPLIT_ITEMS_MIN};
 use super::codec::Codec;
 use crate::filter::{FilterError, Params, bitshuffle, bounded, shuffle};
 

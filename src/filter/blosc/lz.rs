@@ -140,8 +140,9 @@ mod tests {
     fn round_trips() {
         let noise = |i: u32| (i.wrapping_mul(2_654_435_761) >> 13) as u8;
         for len in (0..80).chain([300, 1000, 9000, 100_000, 200_000]) {
-            let kinds: [&dyn Fn(u32) -> u8; 5] =
-                [&|_| 7, &|i| i as u8, &noise, &|i| noise(i % 8192), &|i| if i % 80_000 < 40_000 { noise(i % 40_000) } else { (i / 500) as u8 }];
+            let kinds: [&dyn Fn(u32) -> u8; 5] = [&|_| 7, &|i| i as u8, &noise, &|i| noise(i % 8192), &|i| {
+                if i % 80_000 < 40_000 { noise(i % 40_000) } else { (i / 500) as u8 }
+            }];
             for (kind, f) in kinds.iter().enumerate() {
                 let data: Vec<u8> = (0..len).map(f).collect();
                 let coded = compress(&data);
