@@ -7,7 +7,7 @@
 //! Facts from libhdf5's H5EA.c, H5EAiblock.c, H5EAsblock.c, H5EAdblock.c, H5EAdblkpage.c.
 
 use super::budget::Budget;
-use super::farray_edit::{edit_page, put};
+use super::farray_edit::{edit_page, free_all, put};
 use crate::base::{Address, Error, Result, limits};
 use crate::format::earray::header::Statistics;
 use crate::format::earray::{
@@ -78,16 +78,12 @@ pub fn set(store: &Store, address: Address, index: u64, element: &[u8]) -> Resul
 /// Gives the space of the array whose header is at `address` back.
 pub fn delete(store: &Store, address: Address) -> Result<()> {
     let editor = Editor::open(store, address)?;
-    // Everything is looked at before anything is freed: nothing may be done by halves.
+    // Everything is looked at before anything is freed.
     let mut free = vec![(address, Header::size(store.ctx()))];
     if editor.header.index_block.is_defined() {
         editor.blocks(&mut free)?;
     }
-    for (at, len) in free {
-        store.free(at, len)?;
-    }
-    store.forget();
-    Ok(())
+    free_all(store, free, header::NAME)
 }
 
 /// An array that is being changed.

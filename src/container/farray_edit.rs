@@ -66,13 +66,24 @@ pub fn delete(store: &Store, address: Address) -> Result<()> {
         // What is freed must be the array's own.
         load_block(store, address, &header)?;
         let size = header.allocated_size(store.ctx()).ok_or_else(|| beyond(address))?;
-        let end = header.data_block.checked_add(size).ok_or_else(|| beyond(address))?;
-        if end.0 > store.file_len()? {
-            return Err(Error::corrupt(data_block::NAME, header.data_block, format!("{size} bytes end behind the file")));
-        }
-        store.free(header.data_block, size)?;
+        return free_all(store, vec![(address, Header::size(store.ctx())), (header.data_block, size)], header::NAME);
     }
-    store.free(address, Header::size(store.ctx()))?;
+    free_all(store, vec![(address, Header::size(store.ctx()))], header::NAME)
+}
+
+/// Frees blocks (address, bytes), or none of them: they must lie in the file and not overlap.
+pub(super) fn free_all(store: &Store, mut blocks: Vec<(Address, u64)>, structure: &'static str) -> Result<()> {
+    blocks.sort_unstable();
+    let end = store.transaction()?.end();
+    let mut last = 0;
+    for &(at, len) in &blocks {
+        let start = store.offset(at, structure)?;
+        let stop = start.checked_add(len).filter(|&stop| start >= last && stop <= end);
+        last = stop.ok_or_else(|| Error::corrupt(structure, at, format!("{len} bytes overlap others, or end behind the file")))?;
+    }
+    for (at, len) in blocks {
+        store.free(at, len)?;
+    }
     store.forget();
     Ok(())
 }

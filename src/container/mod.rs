@@ -22,4 +22,6 @@ pub mod local_heap;
 pub mod shared_messages;
 
 #[cfg(test)]
+mod array_edit_tests;
+#[cfg(test)]
 mod tests;
