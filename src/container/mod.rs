@@ -3,6 +3,7 @@
 
 pub mod btree1;
 pub mod btree2;
+pub mod btree2_edit;
 pub mod budget;
 pub mod dense_attributes;
 pub mod dense_links;
