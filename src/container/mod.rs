@@ -3,12 +3,15 @@
 
 pub mod btree1;
 pub mod btree2;
+pub mod btree2_edit;
 pub mod budget;
 pub mod dense_attributes;
 pub mod dense_links;
 pub mod earray;
+pub mod earray_edit;
 pub mod extent;
 pub mod farray;
+pub mod farray_edit;
 pub mod fractal_heap;
 pub mod global_heap;
 pub mod group;
@@ -19,5 +22,7 @@ mod index_walk;
 pub mod local_heap;
 pub mod shared_messages;
 
+#[cfg(test)]
+mod array_edit_tests;
 #[cfg(test)]
 mod tests;
