@@ -69,6 +69,8 @@ pub struct Chunked {
     pub pipeline: Pipeline,
     /// Chunks that reach over the dataset's edge are stored unfiltered.
     pub raw_edges: bool,
+    /// Every chunk has its place, and stays there.
+    pub is_implicit: bool,
     /// Allocated chunks, found when first asked for: `None` inside = too many to keep.
     pub map: OnceLock<Result<AllocationMap>>,
     /// Memory for the map.

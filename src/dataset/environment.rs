@@ -68,6 +68,13 @@ impl Environment {
         }
     }
 
+    /// Forgets every chunk of `dataset`, changed ones too: it is gone, and its number may be another one's soon.
+    pub fn forget(&self, dataset: u64) {
+        self.dirty.forget(dataset);
+        self.cache.forget(dataset);
+        self.spools.forget(dataset);
+    }
+
     /// A number no other dataset of this process has.
     pub fn next_number(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)

@@ -11,3 +11,4 @@ pub mod storage;
 pub mod types;
 pub mod virtual_;
 pub mod vl;
+pub mod write;

@@ -15,7 +15,7 @@ use super::index::write::{self, Changed};
 use super::index::{ChunkRecord, Visit};
 use crate::base::{Address, Error, Result, limits};
 use crate::filter::FilterError;
-use crate::format::message::data_layout::{DataLayout, IndexInfo, Layout};
+use crate::format::message::data_layout::DataLayout;
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
 use rayon::prelude::*;
@@ -271,16 +271,9 @@ impl ChunkWriter<'_> {
         for (address, size) in places {
             self.store.free(address, size)?;
         }
-        for chunk in 0..self.chunked.grid.chunks().min(1 << 16) {
-            self.forget(self.chunked.key(chunk));
-        }
+        self.env.forget(self.chunked.number);
         Ok(())
     }
-}
-
-/// True for an implicit index.
-pub fn is_implicit(layout: &DataLayout) -> bool {
-    matches!(&layout.class, Layout::Chunked(c) if matches!(c.index, IndexInfo::Implicit { .. }))
 }
 
 fn short() -> Error {

@@ -45,7 +45,7 @@ impl Chunks {
 pub(super) fn replace_message(header: &mut HeaderEdit, kind: u16, body: Vec<u8>) -> Result<()> {
     let shared = || Error::refused(libc::EOPNOTSUPP, "the object's message is shared with others and cannot be changed");
     let i = header.find(kind).ok_or_else(|| Error::refused(libc::EIO, "the object's header lacks a message"))?;
-    if header.flags(i) & flag::SHARED != 0 {
+    if header.message(i).is_some_and(|m| m.flags & flag::SHARED != 0) {
         return Err(shared());
     }
     header.set_body(i, body);
@@ -86,9 +86,6 @@ impl Change<'_> {
         if d.datatype.contains_vlen() {
             return Err(Error::refused(libc::EOPNOTSUPP, "variable-length elements are not written yet"));
         }
-        if d.datatype.contains_reference() {
-            tracing::debug!("references are written as they are given");
-        }
         if !d.pipeline.can_encode() {
             return Err(Error::refused(libc::EOPNOTSUPP, "the dataset has a filter that is not encoded"));
         }
@@ -128,7 +125,7 @@ impl Change<'_> {
     /// Room for the elements of a contiguous dataset, filled except where `len` bytes from `offset` are written next.
     fn allocate_contiguous(&self, d: &Dataset, offset: u64, len: u64) -> Result<Address> {
         let store = &d.bytes.store;
-        let address = store.allocate(d.bytes.size, SpaceKind::Raw)?;
+        let (address, zeros) = store.allocate_known(d.bytes.size, SpaceKind::Raw)?;
         let mut fill = |mut at: u64, end: u64| -> Result<()> {
             let mut piece = vec![0u8; PIECE];
             while at < end {
@@ -140,8 +137,7 @@ impl Change<'_> {
             }
             Ok(())
         };
-        // Space that was never used reads as zeros.
-        let from = if d.bytes.fill.is_zero() && store.is_virgin(address) { d.bytes.size } else { 0 };
+        let from = if d.bytes.fill.is_zero() && zeros { d.bytes.size } else { 0 };
         fill(from, offset)?;
         fill(from.max(offset.saturating_add(len)), d.bytes.size)?;
         let Layout::Contiguous { size, dims, .. } = &d.layout.class else { return Ok(address) };
@@ -268,6 +264,12 @@ impl Change<'_> {
         Ok(())
     }
 
+    /// Gives back the chunks and the index of a dataset.
+    pub(super) fn delete_chunks(&self, d: &Arc<Dataset>) -> Result<()> {
+        let parts = self.chunks(d);
+        parts.writer(self)?.delete(&mut d.layout.clone())
+    }
+
     /// Sets the modification time, at most once a second.
     pub(super) fn touch(&self, id: ObjectId) -> Result<()> {
         let seconds = now();
@@ -280,7 +282,7 @@ impl Change<'_> {
     /// Sets the modification time where the header records one.
     pub(super) fn set_mtime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
         let mut header = self.header(id)?;
-        if !header.has_times() {
+        if header.prefix().times.is_none() && header.find(kind::MTIME).or(header.find(kind::MTIME_OLD)).is_none() {
             return Ok(false);
         }
         header.touch(seconds);
