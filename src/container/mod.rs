@@ -1,6 +1,7 @@
 //! The containers that hold metadata: B-trees, heaps and groups.
 //! The containers that hold metadata: B-trees, arrays and heaps.
 
+pub mod attributes_edit;
 pub mod btree1;
 pub mod btree2;
 pub mod btree2_edit;
