@@ -6,10 +6,10 @@
 //! 3  VAX byte order
 //! ```
 //!
-//! Compounds, arrays and enumerations shrink from version 3 on: files that may have it get it. All of
-//! them in one datatype have the same version; other classes keep the least that they need.
+//! A datatype has no lesser version than its parts. Compounds, arrays and enumerations shrink from
+//! version 3 on: files that may have it get it. Other classes keep the least that they need.
 
-use super::{Array, ByteOrder, Class, Compound, Datatype, Enumeration, MemberArray};
+use super::{Array, ByteOrder, Class, Complex, Compound, Datatype, EnumMember, Enumeration, Member, MemberArray, Name, VariableLength};
 
 impl Datatype {
     /// The least message version that can say this datatype.
@@ -28,34 +28,32 @@ impl Datatype {
     /// The same datatype in the message versions for a file whose datatypes have version `least` at least
     /// (1: readable by every libhdf5; 3: from 1.8 on). Padding and reserved bits are cleared.
     pub fn for_file(&self, least: u8) -> Datatype {
-        self.at(self.version_needed().max(least))
-    }
-
-    fn at(&self, derived: u8) -> Datatype {
+        let needed = self.version_needed();
+        let derived = needed.max(least);
         let (version, class) = match &self.class {
-            Class::Compound(c) => (derived, Class::Compound(c.at(derived))),
+            Class::Compound(c) => (derived, Class::Compound(c.at(derived, least))),
             Class::Enumeration(e) => {
-                let members = e.members().iter().map(|m| super::EnumMember { name: super::Name::new(m.name.bytes.clone()), ..m.clone() });
-                (derived, Class::Enumeration(Enumeration::new(e.base.at(derived), members.collect())))
+                let member = |m: &EnumMember| EnumMember { name: Name::new(m.name.bytes.clone()), value: m.value.clone() };
+                (derived, Class::Enumeration(Enumeration::new(e.base.for_file(least), e.members().iter().map(member).collect())))
             }
-            Class::Array(a) => (derived, Class::Array(Array::new(a.dims.clone(), a.base.at(derived)))),
+            Class::Array(a) => (derived, Class::Array(Array::new(a.dims.clone(), a.base.for_file(least)))),
             Class::VariableLength(v) => {
-                let base = v.base.at(derived);
-                (base.version, Class::VariableLength(super::VariableLength { base: Box::new(base), ..v.clone() }))
+                let base = Box::new(v.base.for_file(least));
+                (base.version, Class::VariableLength(VariableLength { base, ..v.clone() }))
             }
-            Class::Complex(c) => (5, Class::Complex(super::Complex { base: Box::new(c.base.at(derived)) })),
-            other => (self.version_needed(), other.clone()),
+            Class::Complex(c) => (needed, Class::Complex(Complex { base: Box::new(c.base.for_file(least)) })),
+            other => (needed, other.clone()),
         };
         Datatype::new(version, self.size, class)
     }
 }
 
 impl Compound {
-    fn at(&self, version: u8) -> Compound {
-        let member = |m: &super::Member| super::Member {
-            name: super::Name::new(m.name.bytes.clone()),
+    fn at(&self, version: u8, least: u8) -> Compound {
+        let member = |m: &Member| Member {
+            name: Name::new(m.name.bytes.clone()),
             offset: m.offset,
-            datatype: m.datatype.at(version),
+            datatype: m.datatype.for_file(least),
             // Only version 1 has the fields; arrays need version 2, so they are never used.
             array: (version == 1).then(MemberArray::default),
         };
