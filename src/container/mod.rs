@@ -13,10 +13,12 @@ pub mod fractal_heap;
 pub mod global_heap;
 pub mod group;
 pub mod group_btree;
+pub mod group_edit;
 pub mod group_list;
 pub mod heap_names;
 mod index_walk;
 pub mod local_heap;
+pub mod references;
 pub mod shared_messages;
 
 #[cfg(test)]
