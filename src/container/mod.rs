@@ -2,6 +2,8 @@
 //! The containers that hold metadata: B-trees, arrays and heaps.
 
 pub mod btree1;
+pub mod btree1_edit;
+mod btree1_nodes;
 pub mod btree2;
 pub mod budget;
 pub mod dense_attributes;
@@ -11,6 +13,7 @@ pub mod extent;
 pub mod farray;
 pub mod fractal_heap;
 pub mod global_heap;
+pub mod global_heap_edit;
 pub mod group;
 pub mod group_btree;
 pub mod group_edit;
@@ -19,7 +22,9 @@ pub mod heap_names;
 mod index_walk;
 pub mod local_heap;
 pub mod references;
+pub mod local_heap_edit;
 pub mod shared_messages;
+pub mod symbol_table_edit;
 
 #[cfg(test)]
 mod tests;
