@@ -21,7 +21,7 @@ from h5py import h5d, h5p, h5s, h5t, h5z
 SIZES = [1, 2, 7, 8, 33, 100, 1000, 4113]
 BIG = [70001, 300000]
 TYPES = ["u1", "<i2", ">i2", "<u4", ">i4", "<i8", ">u8", "<f4", ">f4", "<f8", ">f8"]
-KINDS = ["zeros", "const", "ramp", "random", "walk", "sparse", "noise", "extreme"]
+KINDS = ["zeros", "const", "ramp", "random", "walk", "sparse", "noise", "extreme", "special"]
 # Pipelines of these have one result.
 SAME = {2, 3, 5, 6, 32000}
 ZFP = 32013
@@ -45,6 +45,9 @@ def pattern(kind, n, dtype, rng):
             a = np.where(rng.random(n) < 0.02, rng.integers(1, 100, n), 0).astype(native)
         elif kind == "noise":
             a = rng.integers(0, 12, n).astype(native)
+        elif kind == "special":
+            odd = np.array([np.nan, np.inf, -np.inf][:int(rng.integers(1, 4))]) if not whole else np.array([0, np.iinfo(native).min, 3, 77])
+            a = np.where(rng.random(n) < 0.1, rng.choice(odd, n), np.arange(n) % 50).astype(native)
         else:
             a = np.where(np.arange(n) % 3 == 0, np.iinfo(native).max if whole else 1e30, 0).astype(native)
     return a.astype(dtype)
@@ -229,13 +232,20 @@ def check(folder):
             dset = h5d.open(f.id, b"%d" % number)
             mask = int(content(folder, number, "mask"))
             dset.write_direct_chunk((0,) * dset.rank, content(folder, number, "encoded"), filter_mask=mask)
-    failed = []
+    failed, unreadable = [], 0
     with h5py.File(source, rdcc_nbytes=0) as mine, h5py.File(target, rdcc_nbytes=0) as theirs:
         for number, case in enumerate(cases):
             name, dataset = case["name"], b"%d" % number
             mask, encoded = int(content(folder, number, "mask")), content(folder, number, "encoded")
             try:
-                want, got = read(h5d.open(mine.id, dataset)), read(h5d.open(theirs.id, dataset))
+                want = read(h5d.open(mine.id, dataset))
+            except OSError:
+                # Of scaled floats whose minimum is not a number libhdf5 writes what it cannot read.
+                assert any(f["id"] == 6 for f in case["filters"]), name
+                want, case["same"] = content(folder, number, "raw"), False
+                unreadable += 1
+            try:
+                got = read(h5d.open(theirs.id, dataset))
             except OSError as e:
                 failed.append(f"{name}: {e}")
                 continue
@@ -253,7 +263,8 @@ def check(folder):
                 failed.append(f"{name}: mask {mask}, libhdf5's is {case['mask']}")
     total, theirs = (sum(len(content(folder, n, s)) for n in range(len(cases))) for s in ("encoded", "stored"))
     differ = sum(int(content(folder, n, "mask")) != c["mask"] for n, c in enumerate(cases))
-    print(f"{len(cases)} cases, {len(failed)} failed; {total} bytes, libhdf5 {theirs}; {differ} masks differ from libhdf5's")
+    print(f"{len(cases)} cases, {len(failed)} failed; {total} bytes, libhdf5 {theirs}; {differ} masks differ from libhdf5's, "
+          f"{unreadable} that it cannot read from itself")
     for line in failed[:40]:
         print("FAILED", line)
     sys.exit(1 if failed or not cases else 0)
