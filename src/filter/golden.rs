@@ -234,6 +234,9 @@ fn sweep() {
             n += 1;
             bytes += r.length;
             bad += usize::from(!r.compare(&got));
+            if r.compare(&got) {
+                check_encoding(&r);
+            }
         }
         println!("{}: {n} chunks, {bad} wrong, {bytes} bytes in {:?}", path.display(), started.elapsed());
         count += n;
