@@ -292,22 +292,6 @@ impl ChunkCache {
         self.spill.remove(key);
     }
 
-    /// Forgets every chunk of `dataset`, whose number may be another one's soon.
-    pub fn forget(&self, dataset: u64) {
-        let mut state = self.state.lock();
-        let keys: Vec<_> = state.slots.iter().filter(|(k, _)| k.dataset == dataset).map(|(k, _)| *k).collect();
-        let mut gone = Vec::new();
-        for key in keys {
-            if let Some(Slot::Ready(chunk)) = state.slots.pop(&key) {
-                state.gone(&chunk);
-                gone.push(chunk);
-            }
-        }
-        drop(state);
-        drop(gone);
-        self.spill.forget(dataset);
-    }
-
     /// The spill file.
     pub fn spill(&self) -> &Spill {
         &self.spill

@@ -2,12 +2,12 @@
 
 use super::super::attribute::{self, Value};
 use crate::dataset::types::parse_value;
-use super::Change;
+use super::{Change, now};
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::connector::edit::Existing;
 use crate::container::attributes_edit;
-use crate::format::message::attribute::Attribute;
+use crate::format::message::attribute::{Attribute, encode_attribute};
 use crate::format::message::dataspace::{Dataspace, Extent};
 use crate::format::message::datatype::{CharacterSet, Class, Datatype, StringPadding, StringType};
 use crate::meta::header_edit::HeaderEdit;
@@ -38,10 +38,10 @@ impl Change<'_> {
             None => {
                 let version = HeaderEdit::load(&store, id.address)?.version();
                 let (datatype, space, bytes) = string(text, version)?;
-                attributes_edit::encode_attribute(version, name, &datatype.encode(), &space.encode(store.ctx()), &bytes, store.ctx())?
+                encode_attribute(version, name, &datatype.to_bytes(), false, &space.encode(store.ctx()), &bytes)?
             }
         };
-        attributes_edit::set(&store, id.address, name, &body)?;
+        attributes_edit::set(&store, id.address, name, &body, now())?;
         self.changed(id);
         self.touch(id)
     }
@@ -54,7 +54,7 @@ impl Change<'_> {
     /// Removes an attribute.
     pub(super) fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
         let store = self.store()?;
-        if !attributes_edit::remove(&store, id.address, name)? {
+        if !attributes_edit::remove(&store, id.address, name, now())? {
             return Err(Error::refused(libc::ENODATA, "there is no such attribute"));
         }
         self.changed(id);
@@ -68,7 +68,7 @@ fn string(text: &[u8], header_version: u8) -> Result<(Datatype, Dataspace, Vec<u
         return Err(Error::refused(libc::EINVAL, "a string attribute holds no NUL"));
     }
     let size = u32::try_from(text.len().max(1)).map_err(|_| Error::refused(libc::E2BIG, "too long"))?;
-    let class = Class::String(StringType { padding: StringPadding::NullPad, character_set: CharacterSet::Utf8 });
+    let class = Class::String(StringType { padding: StringPadding::NullPadded, charset: CharacterSet::Utf8 });
     let datatype = Datatype { version: 1, reserved: 0, size, class };
     let version = if header_version == 1 { 1 } else { 2 };
     let space = Dataspace { version, extent: Extent::Scalar, dims: Vec::new(), max_dims: None };

@@ -116,7 +116,7 @@ impl Change<'_> {
     /// Puts a new layout message into the header.
     fn set_layout(&self, d: &Dataset, layout: &DataLayout) -> Result<()> {
         let mut header = self.header(d.id)?;
-        replace_message(&mut header, kind::DATA_LAYOUT, layout.encode(d.bytes.store.ctx()))?;
+        replace_message(&mut header, kind::DATA_LAYOUT, layout.encode(d.bytes.store.ctx())?)?;
         header.write(&d.bytes.store)?;
         self.changed(d.id);
         Ok(())
@@ -197,7 +197,7 @@ impl Change<'_> {
         let mut header = self.header(d.id)?;
         replace_message(&mut header, kind::DATASPACE, space.encode(store.ctx()))?;
         if changed {
-            replace_message(&mut header, kind::DATA_LAYOUT, layout.encode(store.ctx()))?;
+            replace_message(&mut header, kind::DATA_LAYOUT, layout.encode(store.ctx())?)?;
         }
         header.write(store)?;
         self.changed(d.id);

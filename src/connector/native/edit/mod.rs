@@ -127,10 +127,9 @@ impl Change<'_> {
     }
 
     fn flush_all(&self) -> Result<()> {
-        let file = self.connector.root().file;
         for n in self.connector.options.environment.dirty.datasets() {
             let address = crate::base::Address(n & ((1 << 52) - 1));
-            let id = ObjectId { file, address };
+            let id = ObjectId { file: 0, address };
             debug_assert_eq!(number(id), n, "only the mounted file is changed");
             self.flush_dataset(id)?;
         }

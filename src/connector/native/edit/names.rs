@@ -4,13 +4,18 @@ use super::{Change, now};
 use crate::base::{Address, Error, Result};
 use crate::connector::edit::Taken;
 use crate::connector::{Connector, ObjectId, ObjectKind};
-use crate::container::group_edit;
+use crate::container::group_edit::{self, GroupCreation};
 use crate::container::{attributes_edit, group};
 use crate::dataset::create::{self, Creation};
 use crate::dataset::storage::Storage;
+use crate::format::message::dataspace::Extent;
+use crate::format::message::datatype::{ByteOrder, Class, Datatype, FixedPoint};
+use crate::format::message::fill_value::Fill;
 use crate::format::message::link::{Link, LinkTarget};
 use crate::meta::header_edit::HeaderEdit;
 
+/// Bytes in a chunk of a new file.
+const STREAM_CHUNK: u64 = 4096;
 /// Groups on the way from a group to the root, at most: deeper ones are not moved.
 const DEPTH_MAX: usize = 4096;
 /// Groups looked at to find out whether one lies beneath another.
@@ -60,16 +65,28 @@ impl Change<'_> {
     /// A new empty dataset of bytes that grows.
     pub(super) fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
         self.free_name(group, name)?;
-        let store = self.store()?;
-        let creation = Creation::stream(now());
-        let address = create::dataset(&store, &creation)?;
+        let address = self.new_dataset(&stream())?;
         self.created(group, name, address)
+    }
+
+    /// A new dataset without a name; its header records times.
+    pub(super) fn new_dataset(&self, creation: &Creation) -> Result<Address> {
+        let store = self.store()?;
+        let version = store.superblock().version;
+        let seconds = now();
+        let creation = Creation { modified: Some(seconds), ..creation.clone() };
+        let times = (version >= 2).then_some(seconds);
+        let mut header = HeaderEdit::new(create::header_version(version), times, (false, false));
+        for (kind, flags, body) in create::dataset_messages(store.ctx(), version, &creation)? {
+            header.add(kind, flags, body);
+        }
+        header.create(&store)
     }
 
     /// A new empty group.
     pub(super) fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
         self.free_name(group, name)?;
-        let address = group_edit::create_group(&*self.store()?)?;
+        let address = group_edit::create_group(&*self.store()?, &GroupCreation::default())?;
         self.created(group, name, address)
     }
 
@@ -167,7 +184,7 @@ impl Change<'_> {
             ObjectKind::Group => group_edit::delete_group_storage(&store, id.address)?,
             ObjectKind::Datatype | ObjectKind::Unknown => {}
         }
-        attributes_edit::delete_storage(&store, id.address)?;
+        attributes_edit::delete_all(&store, id.address)?;
         HeaderEdit::delete(&store, id.address)?;
         self.changed(id);
         self.editing.touched.lock().remove(&id);
@@ -264,5 +281,21 @@ impl Change<'_> {
             })?;
         }
         Ok(())
+    }
+}
+
+/// What a new file is: bytes, in chunks small enough for small files, that can always grow.
+fn stream() -> Creation {
+    let byte = FixedPoint { order: ByteOrder::LittleEndian, low_padding: false, high_padding: false, signed: false, offset: 0, precision: 8 };
+    Creation {
+        datatype: Datatype { version: 1, reserved: 0, size: 1, class: Class::FixedPoint(byte) },
+        extent: Extent::Simple,
+        dims: vec![0],
+        max_dims: Some(vec![None]),
+        layout: create::Layout::Chunked(vec![STREAM_CHUNK]),
+        filters: Vec::new(),
+        fill: Fill::Default,
+        fill_time: None,
+        modified: None,
     }
 }
