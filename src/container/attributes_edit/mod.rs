@@ -453,3 +453,6 @@ mod dense {
         none(info)
     }
 }
+
+#[cfg(test)]
+mod tests;

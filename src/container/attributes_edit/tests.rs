@@ -1,0 +1,228 @@
+//! Random changes against a model, with libhdf5 as the judge and as the one who goes on.
+
+use super::*;
+use crate::format::message::attribute::encode_attribute;
+use crate::meta::edit::testing::{empty, writable};
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use std::process::Command;
+
+/// One-byte unsigned integer.
+const U8: [u8; 12] = [0x10, 0, 0, 0, 1, 0, 0, 0, 0, 0, 8, 0];
+
+/// Name, bytes, what they are; in creation order.
+type Model = Vec<(String, usize, u8)>;
+
+fn message(version: u8, name: &str, len: usize, fill: u8) -> Vec<u8> {
+    let space = match version {
+        1 => [&[1u8, 1, 0, 0, 0, 0, 0, 0][..], &(len as u64).to_le_bytes()].concat(),
+        _ => [&[2u8, 1, 0, 1][..], &(len as u64).to_le_bytes()].concat(),
+    };
+    encode_attribute(version, name.as_bytes(), &U8, false, &space, &vec![fill; len]).unwrap()
+}
+
+/// All attributes as the readers see them, in creation order where it is tracked.
+fn read(store: &Store, object: Address) -> (Model, bool) {
+    let header = ObjectHeader::load(store, object).unwrap();
+    let mut all: Vec<(u32, Vec<u8>)> =
+        header.all(kind::ATTRIBUTE).map(|m| (u32::from(m.creation_index.unwrap_or(0)), m.body.clone())).collect();
+    let info = header.find(kind::ATTRIBUTE_INFO).map(|m| AttributeInfo::decode(&m.body, store.ctx(), object).unwrap());
+    let tracked = header.prefix.flags & 4 != 0;
+    if let Some(info) = info {
+        assert_eq!(info.max_creation_order.is_some(), tracked);
+        if info.is_dense() {
+            assert!(all.is_empty());
+            let mut add = |d: DenseAttribute| {
+                all.push((d.creation_order, d.body));
+                Ok(ControlFlow::Continue(()))
+            };
+            match info.creation_index {
+                Some(index) => dense_attributes::list_by_creation_order(store, info.fractal_heap, index, &mut add).unwrap(),
+                None => dense_attributes::list(store, info.fractal_heap, info.name_index, &mut add).unwrap(),
+            }
+        }
+        assert!(!all.is_empty(), "attribute info without attributes");
+        let max = info.max_creation_order.map_or(u32::MAX, u32::from);
+        assert!(all.iter().all(|(order, _)| !tracked || *order < max));
+    }
+    if tracked {
+        all.sort();
+    }
+    let decode = |body: &Vec<u8>| {
+        let a = Attribute::decode(body, object).unwrap();
+        let len = u64::from_le_bytes(a.dataspace[a.dataspace.len() - 8..].try_into().unwrap()) as usize;
+        assert!(a.data[..len].iter().all(|b| *b == a.data[0]));
+        (String::from_utf8(a.name).unwrap(), len, if len == 0 { 0 } else { a.data[0] })
+    };
+    (all.iter().map(|(_, b)| decode(b)).collect(), tracked)
+}
+
+fn check(store: &Store, object: Address, model: &Model) {
+    let (mut got, tracked) = read(store, object);
+    let mut want: Model = model.iter().map(|(n, l, f)| (n.clone(), *l, if *l == 0 { 0 } else { *f })).collect();
+    if !tracked {
+        got.sort();
+        want.sort();
+    }
+    assert_eq!(got, want);
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Set(u8, usize, u8),
+    Remove(u8),
+    Rename(u8, u8),
+}
+
+fn name(n: u8) -> String {
+    if n % 5 == 4 { format!("ä{n}") } else { format!("a{n}") }
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let size = prop_oneof![4 => 0usize..40, 4 => 0usize..400, 2 => 0usize..3000];
+    prop_oneof![
+        5 => (0u8..8, size, 1u8..).prop_map(|(n, s, f)| Op::Set(n, s, f)),
+        4 => (0u8..8).prop_map(Op::Remove),
+        1 => (0u8..8, 0u8..8).prop_map(|(a, b)| Op::Rename(a, b)),
+    ]
+}
+
+/// Does `ops` to the attributes of `object` and to `model`.
+fn run(store: &Store, object: Address, model: &mut Model, ops: &[Op]) {
+    let version = HeaderEdit::load(store, object).unwrap().version();
+    for op in ops {
+        let at = |model: &Model, n: u8| model.iter().position(|(m, _, _)| *m == name(n));
+        match *op {
+            Op::Set(n, len, fill) => {
+                set(store, object, name(n).as_bytes(), &message(version, &name(n), len, fill), 5).unwrap();
+                match at(model, n) {
+                    Some(i) => model[i] = (name(n), len, fill),
+                    None => model.push((name(n), len, fill)),
+                }
+            }
+            Op::Remove(n) => {
+                assert_eq!(remove(store, object, name(n).as_bytes(), 5).unwrap(), at(model, n).is_some());
+                model.retain(|(m, _, _)| *m != name(n));
+            }
+            Op::Rename(a, b) => {
+                assert_eq!(rename(store, object, name(a).as_bytes(), name(b).as_bytes(), 5).unwrap(), at(model, a).is_some());
+                if at(model, a).is_some() && a != b {
+                    model.retain(|(m, _, _)| *m != name(b));
+                    let i = at(model, a).unwrap();
+                    model[i].0 = name(b);
+                }
+            }
+        }
+    }
+    check(store, object, model);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #[test]
+    fn random_changes(version in 1u8..=2, order: (bool, bool), ops in proptest::collection::vec(op(), 1..80)) {
+        let (store, file) = empty();
+        let at = HeaderEdit::new(version, Some(7), order).create(&store).unwrap();
+        let mut model = Model::new();
+        for part in ops.chunks(5) {
+            run(&store, at, &mut model, part);
+        }
+        for (n, _, _) in std::mem::take(&mut model) {
+            assert!(remove(&store, at, n.as_bytes(), 9).unwrap());
+        }
+        check(&store, at, &model);
+        HeaderEdit::delete(&store, at).unwrap();
+        store.close().unwrap();
+        prop_assert_eq!(file.bytes().len(), 48, "all space is given back");
+    }
+}
+
+/// A Python that has h5py.
+fn python() -> String {
+    let local = concat!(env!("CARGO_MANIFEST_DIR"), "/.venv/bin/python");
+    let known = [local, "/opt/venv/bin/python"].into_iter().find(|p| Path::new(p).exists()).unwrap_or("python3");
+    std::env::var("PYTHON").unwrap_or_else(|_| known.to_owned())
+}
+
+fn oracle(args: &[&str]) {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/attributes/attributes_oracle.py");
+    let output = Command::new(python()).arg(script).args(args).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Small numbers in a row that looks random.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+
+    fn ops(&mut self) -> Vec<Op> {
+        let n = self.roll(30) + 1;
+        let one = |d: &mut Self| match d.roll(10) {
+            0..=4 => {
+                let len = [0, 1, 7, 40, 300, 800, 3000][d.roll(7) as usize];
+                Op::Set(d.roll(16) as u8, len, d.roll(255) as u8 + 1)
+            }
+            5..=8 => Op::Remove(d.roll(16) as u8),
+            _ => Op::Rename(d.roll(16) as u8, d.roll(16) as u8),
+        };
+        (0..n).map(|_| one(self)).collect()
+    }
+}
+
+fn model_of(v: &Value) -> Model {
+    let one = |a: &Value| (a[0].as_str().unwrap().to_owned(), a[1].as_u64().unwrap() as usize, a[2].as_u64().unwrap() as u8);
+    v.as_array().unwrap().iter().map(one).collect()
+}
+
+fn json_of(path: &Path) -> Map<String, Value> {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// libhdf5 wrote the files; this changes attributes in them, libhdf5 reads and changes them, and so on.
+#[test]
+fn libhdf5_reads_what_is_changed_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().to_str().unwrap();
+    oracle(&["make", place]);
+    let base = json_of(&dir.path().join("base.json"));
+    let mut addresses = Map::new();
+    let mut expected = Map::new();
+    for case in 0..4 {
+        for (file, objects) in base.iter().filter(|(f, _)| f.contains("earliest")) {
+            let name = format!("case{case}_{file}");
+            std::fs::copy(dir.path().join(file), dir.path().join(&name)).unwrap();
+            addresses.insert(name.clone(), objects.clone());
+            expected.insert(name, Value::Null);
+        }
+    }
+    let mut dice = Dice(1);
+    for round in 1..=4 {
+        for (name, objects) in &addresses {
+            let path = dir.path().join(name);
+            let (store, file) = writable(std::fs::read(&path).unwrap());
+            let mut now = Map::new();
+            for (object, at) in objects.as_object().unwrap() {
+                let at = Address(at.as_u64().unwrap());
+                let before = match &expected[name] {
+                    Value::Null => read(&store, at).0,
+                    known => model_of(&known[object]),
+                };
+                check(&store, at, &before);
+                let mut model = before;
+                run(&store, at, &mut model, &dice.ops());
+                now.insert(object.clone(), json!(model));
+            }
+            store.close().unwrap();
+            std::fs::write(&path, file.bytes()).unwrap();
+            expected[name] = Value::Object(now);
+        }
+        std::fs::write(dir.path().join("expected.json"), Value::Object(expected.clone()).to_string()).unwrap();
+        oracle(&["check", place, &(round % 4).to_string()]);
+        expected = json_of(&dir.path().join("expected.json"));
+    }
+}
