@@ -2,6 +2,8 @@
 //! The containers that hold metadata: B-trees, arrays and heaps.
 
 pub mod btree1;
+pub mod btree1_edit;
+mod btree1_nodes;
 pub mod btree2;
 pub mod btree2_edit;
 pub mod budget;
@@ -14,13 +16,16 @@ pub mod farray;
 pub mod farray_edit;
 pub mod fractal_heap;
 pub mod global_heap;
+pub mod global_heap_edit;
 pub mod group;
 pub mod group_btree;
 pub mod group_list;
 pub mod heap_names;
 mod index_walk;
 pub mod local_heap;
+pub mod local_heap_edit;
 pub mod shared_messages;
+pub mod symbol_table_edit;
 
 #[cfg(test)]
 mod array_edit_tests;
