@@ -8,11 +8,14 @@
 use super::linear::Linear;
 use super::{ChunkRecord, NAME, Records, open};
 use crate::base::{Address, Error, Result};
-use crate::container::{btree1_edit, btree2_edit, earray_edit, farray_edit};
+use crate::container::btree1_edit::{self, ChunkTree};
+use crate::container::{btree2_edit, earray_edit, farray_edit};
 use crate::dataset::chunk::ChunkGrid;
+use crate::format::btree1::ChunkKey;
 use crate::format::chunk_record::RecordFormat;
 use crate::format::message::data_layout::{ChunkedLayout, DataLayout, IndexInfo, Layout, SINGLE_INDEX_WITH_FILTER};
 use crate::meta::Store;
+use std::cmp::Ordering;
 
 pub use super::plan::plan;
 
@@ -90,9 +93,9 @@ pub fn remove(store: &Store, layout: &mut DataLayout, grid: &ChunkGrid, filtered
 }
 
 /// Frees the index's own structures (not the chunks) and leaves the layout without an index.
-pub fn delete(store: &Store, layout: &mut DataLayout, grid: &ChunkGrid, filtered: bool) -> Result<()> {
+pub fn delete(store: &Store, layout: &mut DataLayout, grid: &ChunkGrid, filtered: bool, k: u16) -> Result<()> {
     open(layout, grid, filtered)?;
-    let edit = Edit::with(store, layout, grid, filtered, 0)?;
+    let edit = Edit::with(store, layout, grid, filtered, k)?;
     let chunked = chunked(layout)?;
     let address = chunked.index.address();
     if address.is_defined() {
@@ -198,7 +201,7 @@ impl<'a> Edit<'a> {
                     earray_edit::Creation { client, element_size, max_bits, index_elements, min_elements, min_super_pointers, page_bits };
                 earray_edit::create(store, &creation)
             }
-            IndexInfo::BTree1 { .. } => btree1_edit::create_chunk_tree(store, self.dims()?, self.k),
+            IndexInfo::BTree1 { .. } => btree1_edit::create_chunk_tree(store, self.grid.rank(), self.k),
             IndexInfo::BTree2 { node_size, split, merge, .. } => {
                 let size = u16::try_from(format.btree2_size(self.grid.rank(), ctx)).unwrap_or(u16::MAX);
                 btree2_edit::create(store, RECORD_TYPE.saturating_add(client), size, node_size, split, merge)
@@ -211,8 +214,30 @@ impl<'a> Edit<'a> {
     fn put(&self, index: &IndexInfo, address: Address, record: ChunkRecord) -> Result<()> {
         match index {
             IndexInfo::FixedArray { .. } | IndexInfo::ExtensibleArray { .. } => self.set(index, address, Some(record)),
-            _ => Ok(()),
+            IndexInfo::BTree2 { .. } => {
+                let encoded = self.format.encode_btree2(record, self.scaled, self.store.ctx());
+                if self.old.is_none() {
+                    return btree2_edit::insert(self.store, address, &encoded, &mut |r| self.compare(r));
+                }
+                let found = btree2_edit::replace(self.store, address, &mut |r| self.compare(r), &encoded)?;
+                if found { Ok(()) } else { Err(self.lost(address)) }
+            }
+            IndexInfo::BTree1 { .. } => {
+                let size = u32::try_from(record.size).map_err(|_| Error::limit(NAME, address, "a chunk of 4 GiB"))?;
+                let key = ChunkKey { size, filter_mask: record.filter_mask, offsets: self.offsets()? };
+                btree1_edit::insert_chunk(self.store, &self.tree(address, &self.dims()), &key, record.address).map(drop)
+            }
+            IndexInfo::Single { .. } | IndexInfo::Implicit { .. } => Ok(()),
         }
+    }
+
+    /// Order of a version 2 B-tree's record relative to the chunk.
+    fn compare(&self, record: &[u8]) -> Result<Ordering> {
+        Ok(self.format.btree2_scaled(record, self.store.ctx()).cmp(self.scaled.iter().copied()))
+    }
+
+    fn lost(&self, address: Address) -> Error {
+        Error::corrupt(NAME, address, format!("chunk {:?} is in the index and is not", self.scaled))
     }
 
     /// Takes the record, which is there, out of the index.
@@ -220,7 +245,15 @@ impl<'a> Edit<'a> {
         let address = index.address();
         match index {
             IndexInfo::FixedArray { .. } | IndexInfo::ExtensibleArray { .. } => self.set(index, address, None),
-            _ => Ok(()),
+            IndexInfo::BTree2 { .. } => match btree2_edit::remove(self.store, address, &mut |r| self.compare(r))? {
+                Some(_) => Ok(()),
+                None => Err(self.lost(address)),
+            },
+            IndexInfo::BTree1 { .. } => match btree1_edit::remove_chunk(self.store, &self.tree(address, &self.dims()), &self.offsets()?)? {
+                Some(_) => Ok(()),
+                None => Err(self.lost(address)),
+            },
+            IndexInfo::Single { .. } | IndexInfo::Implicit { .. } => Ok(()),
         }
     }
 
@@ -242,13 +275,24 @@ impl<'a> Edit<'a> {
             IndexInfo::FixedArray { .. } => farray_edit::delete(self.store, address),
             IndexInfo::ExtensibleArray { .. } => earray_edit::delete(self.store, address),
             IndexInfo::BTree2 { .. } => btree2_edit::delete_tree(self.store, address),
-            IndexInfo::BTree1 { .. } => Ok(()),
+            IndexInfo::BTree1 { .. } => btree1_edit::delete_tree(self.store, &self.tree(address, &self.dims())),
             IndexInfo::Single { .. } | IndexInfo::Implicit { .. } => Ok(()),
         }
     }
 
-    /// Dimensions of a version 1 B-tree's keys.
-    fn dims(&self) -> Result<u8> {
-        u8::try_from(self.grid.rank().saturating_add(1)).map_err(|_| Error::limit(NAME, Address::UNDEF, "rank"))
+    fn tree<'b>(&self, root: Address, dims: &'b [u64]) -> ChunkTree<'b> {
+        ChunkTree { root, k: self.k, dims }
+    }
+
+    /// Chunk dimensions of a version 1 B-tree: the element size is the last.
+    fn dims(&self) -> Vec<u64> {
+        self.grid.chunk_dims.iter().copied().chain([self.grid.element_size]).collect()
+    }
+
+    /// Offsets of a version 1 B-tree's key.
+    fn offsets(&self) -> Result<Vec<u64>> {
+        let mut offsets = self.grid.origin(self.scaled).ok_or_else(|| Error::limit(NAME, Address::UNDEF, "a chunk beyond 2^64"))?;
+        offsets.push(0);
+        Ok(offsets)
     }
 }
