@@ -9,13 +9,16 @@ pub mod btree2;
 pub mod btree2_edit;
 pub mod budget;
 pub mod dense_attributes;
+pub mod dense_attributes_edit;
 pub mod dense_links;
+pub mod dense_links_edit;
 pub mod earray;
 pub mod earray_edit;
 pub mod extent;
 pub mod farray;
 pub mod farray_edit;
 pub mod fractal_heap;
+pub mod fractal_heap_edit;
 pub mod global_heap;
 pub mod global_heap_edit;
 pub mod group;
@@ -32,5 +35,6 @@ pub mod symbol_table_edit;
 
 #[cfg(test)]
 mod array_edit_tests;
+mod oracle;
 #[cfg(test)]
 mod tests;
