@@ -5,13 +5,17 @@ pub mod btree1;
 pub mod btree1_edit;
 mod btree1_nodes;
 pub mod btree2;
+pub mod btree2_edit;
 pub mod budget;
 pub mod dense_attributes;
+pub mod dense_attributes_edit;
 pub mod dense_links;
+pub mod dense_links_edit;
 pub mod earray;
 pub mod extent;
 pub mod farray;
 pub mod fractal_heap;
+pub mod fractal_heap_edit;
 pub mod global_heap;
 pub mod global_heap_edit;
 pub mod group;
@@ -26,5 +30,7 @@ pub mod local_heap_edit;
 pub mod shared_messages;
 pub mod symbol_table_edit;
 
+#[cfg(test)]
+mod oracle;
 #[cfg(test)]
 mod tests;
