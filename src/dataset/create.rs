@@ -22,11 +22,13 @@ use crate::format::message::fill_value::{Fill, FillValue};
 use crate::format::message::filter_pipeline::{FilterDescription, FilterPipeline};
 use crate::format::message::times;
 use crate::format::object_header::{flag, kind};
+use crate::meta::Store;
+use crate::meta::header_edit::HeaderEdit;
 
 const NAME: &str = "new dataset";
 /// Longest body of a header message, bytes; a multiple of 8, as version 1 headers want.
 const MESSAGE_MAX: usize = 65_528;
-/// Filters get it when nothing else is said.
+/// When fill values are written.
 const FILL_IF_SET: u8 = 2;
 const FILL_ON_ALLOCATION: u8 = 0;
 
@@ -60,7 +62,8 @@ pub struct Creation {
     pub fill: Fill,
     /// When fill values are written: 0 on allocation, 1 never, 2 if set. `None`: as libhdf5 does.
     pub fill_time: Option<u8>,
-    /// Time of modification, seconds since 1970, for headers of version 1; the others have it elsewhere.
+    /// Time of modification, seconds since 1970, if it shall be recorded: a message of version 1 headers,
+    /// which [`create_dataset`] puts into the prefix of the others.
     pub modified: Option<u32>,
 }
 
@@ -116,6 +119,19 @@ pub fn dataset_messages(ctx: &Context, superblock_version: u8, creation: &Creati
         Some((kind, ..)) => refuse(format!("message {kind:#04x} would be longer than 64 KiB")),
         None => Ok(messages),
     }
+}
+
+/// Writes the header of a new dataset with one reference, and no link to it yet. `attribute_order`: creation
+/// order of attributes tracked, indexed (headers of version 2 only).
+pub fn create_dataset(store: &Store, creation: &Creation, attribute_order: (bool, bool)) -> Result<Address> {
+    let superblock_version = store.superblock().version;
+    let messages = dataset_messages(store.ctx(), superblock_version, creation)?;
+    let version = header_version(superblock_version);
+    let mut edit = HeaderEdit::new(version, creation.modified.filter(|_| version > 1), attribute_order);
+    for (kind, flags, body) in messages {
+        edit.add(kind, flags, body);
+    }
+    edit.create(store)
 }
 
 impl Creation {

@@ -2,9 +2,14 @@
 //! (`tests/fixtures/create/make_create.py`), in files of each generation.
 
 use super::*;
+use crate::container::group_edit::insert_link;
 use crate::format::Reader;
 use crate::format::message::datatype;
+use crate::format::message::link::{Link, LinkTarget};
+use crate::meta::edit::testing::writable;
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
 
 const CTX: Context = Context::DEFAULT;
 const CASES: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/create/create.json"));
@@ -118,4 +123,36 @@ fn contradictions_are_refused() {
     let mut wide = flat.clone();
     (wide.dims, wide.max_dims) = (vec![1 << 40, 1], None);
     assert!(dataset_messages(&narrow, 0, &wide).is_err() && dataset_messages(&CTX, 0, &wide).is_ok());
+}
+
+fn oracle(step: &str, folder: &Path) -> String {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let local = top.join(".venv/bin/python");
+    let python = std::env::var_os("PYTHON").map(Into::into);
+    let python = python.unwrap_or_else(|| if local.exists() { local } else { "/opt/venv/bin/python".into() });
+    let output = Command::new(python).arg(top.join("tests/oracle/create.py")).arg(step).arg(folder).output().unwrap();
+    assert!(output.status.success(), "{step}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn libhdf5_reads_and_writes_new_datasets() {
+    let folder = tempfile::tempdir().unwrap();
+    oracle("make", folder.path());
+    let cases = cases();
+    for version in [0, 2, 3] {
+        let path = folder.path().join(format!("{version}.h5"));
+        let (store, file) = writable(std::fs::read(&path).unwrap());
+        let root = store.superblock().root;
+        for (name, generations) in &cases {
+            let mut creation = description(&generations[&3], false);
+            creation.modified = (name == "times").then_some(1_000_000_000);
+            let at = create_dataset(&store, &creation, (false, false)).unwrap();
+            let name = name.clone().into_bytes();
+            insert_link(&store, root, &Link { name, utf8: false, creation_order: None, target: LinkTarget::Hard(at) }).unwrap();
+        }
+        store.close().unwrap();
+        std::fs::write(path, file.bytes()).unwrap();
+    }
+    assert_eq!(oracle("check", folder.path()).trim(), (3 * cases.len()).to_string());
 }
