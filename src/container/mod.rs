@@ -25,4 +25,6 @@ pub mod shared_messages;
 pub mod symbol_table_edit;
 
 #[cfg(test)]
+mod edit_oracle;
+#[cfg(test)]
 mod tests;
