@@ -36,5 +36,6 @@ pub mod symbol_table_edit;
 #[cfg(test)]
 mod array_edit_tests;
 mod oracle;
+mod edit_oracle;
 #[cfg(test)]
 mod tests;
