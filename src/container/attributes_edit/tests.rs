@@ -226,3 +226,67 @@ fn libhdf5_reads_what_is_changed_and_goes_on() {
         expected = json_of(&dir.path().join("expected.json"));
     }
 }
+
+/// Every byte of headers of both versions damaged (checksums made right again): errors, but no panic, and an end.
+#[test]
+fn damaged_headers_are_no_danger() {
+    for version in [1, 2] {
+        let (store, file) = empty();
+        let at = HeaderEdit::new(version, Some(7), (true, true)).create(&store).unwrap();
+        for (n, len) in [(0, 10), (1, 300), (2, 0), (3, 40)] {
+            set(&store, at, name(n).as_bytes(), &message(version, &name(n), len, 1), 1).unwrap();
+        }
+        store.close().unwrap();
+        let good = file.bytes();
+        let overhead = if version == 1 { 0 } else { 4 };
+        let len = crate::format::object_header::Prefix::decode(&good[at.0 as usize..], at).unwrap().chunk0_len() as usize;
+        for i in 0..len - overhead {
+            for mask in [0x01u8, 0x10, 0xff] {
+                let mut bad = good.clone();
+                let head = &mut bad[at.0 as usize..at.0 as usize + len];
+                head[i] ^= mask;
+                if version == 2 {
+                    let sum = crate::base::checksum::lookup3(&head[..len - 4], 0);
+                    head[len - 4..].copy_from_slice(&sum.to_le_bytes());
+                }
+                let (store, _) = writable(bad);
+                let _ = set(&store, at, b"a1", &message(version, "a1", 700, 1), 1);
+                let _ = set(&store, at, b"new", &message(version, "new", 100, 1), 1);
+                let _ = rename(&store, at, b"a0", b"a3", 1);
+                let _ = remove(&store, at, b"a2", 1);
+                let _ = HeaderEdit::delete(&store, at);
+            }
+        }
+    }
+}
+
+/// Attributes in the file's table of shared messages stay as they are; others may be added and removed.
+#[test]
+fn shared_messages_are_refused_before_anything_is_written() {
+    let bytes = include_bytes!("../../../tests/fixtures/heaps/sohm.h5");
+    let (mut refused, mut added) = (0, 0);
+    for at in 0..bytes.len() as u64 {
+        let (store, file) = (writable(&bytes[..]), Address(at));
+        let (store, backing) = store;
+        if !bytes[at as usize..].starts_with(b"OHDR") && bytes[at as usize] != 1 {
+            continue;
+        }
+        let Ok(header) = HeaderEdit::load(&store, file) else { continue };
+        let shared: Vec<Message> =
+            header.messages().filter(|m| m.kind == kind::ATTRIBUTE && m.flags & flag::SHARED != 0).cloned().collect();
+        let Some(m) = shared.first() else { continue };
+        let editor = Editor::load(&store, file).unwrap();
+        let name = name_of(&editor.shared(m).unwrap(), file).unwrap().to_vec();
+        let body = message(header.version(), std::str::from_utf8(&name).unwrap(), 4, 1);
+        assert!(matches!(set(&store, file, &name, &body, 1), Err(Error::Unsupported { .. })));
+        assert!(matches!(remove(&store, file, &name, 1), Err(Error::Unsupported { .. })));
+        assert!(matches!(rename(&store, file, &name, b"b", 1), Err(Error::Unsupported { .. })));
+        store.commit().unwrap();
+        assert_eq!(backing.bytes(), bytes);
+        refused += 1;
+        set(&store, file, b"new", &message(header.version(), "new", 4, 1), 1).unwrap();
+        assert!(remove(&store, file, b"new", 1).unwrap());
+        added += 1;
+    }
+    assert!(refused > 0 && added == refused, "{refused} objects");
+}
