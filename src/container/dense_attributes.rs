@@ -108,7 +108,7 @@ fn fetch(store: &Store, heap: &Arc<FractalHeap>, record: &CreationOrderRecord) -
 
 /// The name in an attribute message, whatever its datatype: version | 0 or flags | name size u16 |
 /// two more sizes u16 | version 3: character set | name.
-fn name_of(body: &[u8], address: Address) -> Result<&[u8]> {
+pub(super) fn name_of(body: &[u8], address: Address) -> Result<&[u8]> {
     let mut r = Reader::new(body, "attribute message", address);
     let version = r.version(1..=3)?;
     r.skip(1)?;

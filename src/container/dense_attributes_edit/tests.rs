@@ -1,0 +1,1 @@
+//! Bad input: nothing is changed.
