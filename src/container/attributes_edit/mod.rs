@@ -45,7 +45,7 @@ pub fn set(store: &Store, object: Address, name: &[u8], body: &[u8], seconds: u3
     let types = Types::load(store, object, old.as_deref(), Some(body))?;
     match place {
         Some(place) => editor.replace(place, name, body)?,
-        None => editor.insert(name, body)?,
+        None => editor.insert(body)?,
     }
     types.apply(store, &mut editor.header)?;
     editor.finish(seconds)
@@ -207,7 +207,7 @@ impl<'s> Editor<'s> {
         Ok(())
     }
 
-    fn insert(&mut self, name: &[u8], body: &[u8]) -> Result<()> {
+    fn insert(&mut self, body: &[u8]) -> Result<()> {
         self.check_size(body)?;
         if self.header.version() == 1 {
             self.header.add(kind::ATTRIBUTE, 0, body.to_vec());
