@@ -76,7 +76,7 @@ enum Op {
 }
 
 fn name(n: u8) -> String {
-    if n % 5 == 4 { format!("ä{n}") } else { format!("a{n}") }
+    if n % 5 == 4 { format!("\u{e4}{n}") } else { format!("a{n}") }
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -146,7 +146,7 @@ fn python() -> String {
 }
 
 fn oracle(args: &[&str]) {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/attributes/attributes_oracle.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/container/attributes_edit/oracle.py");
     let output = Command::new(python()).arg(script).args(args).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

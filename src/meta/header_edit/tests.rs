@@ -167,7 +167,7 @@ fn libhdf5_reads_new_headers_and_goes_on() {
         let local = concat!(env!("CARGO_MANIFEST_DIR"), "/.venv/bin/python");
         let known = [local, "/opt/venv/bin/python"].into_iter().find(|p| std::path::Path::new(p).exists()).unwrap_or("python3");
         let python = std::env::var("PYTHON").unwrap_or_else(|_| known.to_owned());
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/attributes/headers_oracle.py");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/meta/header_edit/oracle.py");
         let output = std::process::Command::new(python).args([script, what]).arg(&path).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
