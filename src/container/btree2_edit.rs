@@ -415,4 +415,4 @@ impl<'s> Edit<'s> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

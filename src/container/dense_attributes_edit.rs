@@ -7,7 +7,6 @@
 //! The name index is in the order of hash, then name. Attributes in the file's shared message heap are not
 //! changed. What the attribute info message says is the caller's. H5.format.4.0, "Attribute Info Message".
 
-use super::dense_attributes::name_of;
 use super::dense_links::open_index;
 use super::dense_links_edit::{DenseStorage, MERGE_PERCENT, NODE_SIZE, SPLIT_PERCENT};
 use super::fractal_heap::FractalHeap;
@@ -16,6 +15,7 @@ use super::{btree2::BTree2, btree2_edit};
 use crate::base::checksum::lookup3;
 use crate::base::{Address, Error, Result};
 use crate::format::attribute_index::{CreationOrderRecord, FLAG_SHARED, HEAP_ID_SIZE, NameRecord, TYPE_CREATION_ORDER, TYPE_NAME};
+use crate::format::message::attribute::name_of;
 use crate::meta::Store;
 use std::cmp::Ordering;
 use std::sync::Arc;

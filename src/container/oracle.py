@@ -65,7 +65,8 @@ def check(path, state):
                 assert bytes(f[g].attrs[name]).hex() == value, (g, name)
             order = []
             if g == "ordered":
-                f[g].id.links.iterate(order.append, idx_type=h5py.h5.INDEX_CRT_ORDER)
+                group = f[g]
+                group.id.links.iterate(order.append, idx_type=h5py.h5.INDEX_CRT_ORDER)
                 assert sorted(n.decode() for n in order) == sorted(links), g
     for command in (["h5dump", "-A", path], ["h5stat", path]):
         done = subprocess.run(command, capture_output=True, text=True)
@@ -83,7 +84,7 @@ def change(path, state_path, seed):
                     del group[name]
                 else:
                     del group.attrs[name]
-            for n in range(60):
+            for n in range(60 + len(items) // 2):
                 name = f"py{seed}-{n}" + "x" * r.choice([0, 10, 200])
                 size = r.choice([1, 30, 300, 3000, 5000])
                 value = "/" + "p" * size if k == "link" else r.randbytes(size).hex()

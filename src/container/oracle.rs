@@ -16,6 +16,11 @@ use std::path::Path;
 use std::process::Command;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/container/oracle.py");
+/// Changes of each storage in a round.
+const STEPS: usize = match option_env!("H5DIR_ORACLE_STEPS") {
+    Some(_) => 1500,
+    None => 150,
+};
 const CTX: &Context = &Context::DEFAULT;
 
 /// Runs the script; what it prints.
@@ -138,7 +143,7 @@ impl Changes<'_> {
             assert_eq!(self.insert(name, "2f61"), !there);
             items.entry(name.into()).or_insert("2f61".into());
         }
-        for step in 0..150 {
+        for step in 0..STEPS {
             let size = [1, 20, 300, 2500, 4200][random.next(5)];
             let value = if self.links { "q".repeat(size) } else { format!("{:02x}", random.next(255)).repeat(size) };
             let own: Vec<String> = items.keys().filter(|n| n.starts_with("rs")).cloned().collect();
@@ -162,6 +167,24 @@ impl Changes<'_> {
             }
         }
     }
+}
+
+/// All that the headers and nodes of the storage say is right.
+fn audit(store: &Store, at: &DenseStorage, links: bool) {
+    let trees = [Some(at.name_index), at.creation_index];
+    for tree in trees.into_iter().flatten() {
+        super::btree2_edit::tests::check(store, tree);
+    }
+    let range = if links { 4..11 } else { 0..8 };
+    let mut ids = Vec::new();
+    super::btree2::BTree2::open(store, at.name_index)
+        .unwrap()
+        .iterate(store, &mut |r| {
+            ids.push(r[range.clone()].to_vec());
+            Ok(std::ops::ControlFlow::Continue(()))
+        })
+        .unwrap();
+    super::fractal_heap_edit::tests::audit(store, at.heap, &ids);
 }
 
 /// Puts the addresses of `new` storage in the place of those of `old` in the group's header.
@@ -226,7 +249,9 @@ fn libhdf5_goes_on_with_what_was_changed() {
                 }
                 let order = 40_000 + 2_000 * round as i64;
                 let mut changes = Changes { store: &store, at, links, order, orders: BTreeMap::new() };
+                audit(&store, &at, links);
                 changes.churn(items, &mut random, round);
+                audit(&store, &at, links);
             }
         }
         store.close().unwrap();

@@ -11,6 +11,8 @@
 //! a committed one counts as a link to it.
 
 use super::dense_attributes::{self, DenseAttribute};
+use super::dense_attributes_edit;
+use super::dense_links_edit::DenseStorage;
 use super::shared_messages::SharedMessages;
 use crate::base::{Address, Error, Result};
 use crate::format::Reader;
@@ -43,7 +45,7 @@ pub fn set(store: &Store, object: Address, name: &[u8], body: &[u8], seconds: u3
     let types = Types::load(store, object, old.as_deref(), Some(body))?;
     match place {
         Some(place) => editor.replace(place, name, body)?,
-        None => editor.insert(name, body)?,
+        None => editor.insert(body)?,
     }
     types.apply(store, &mut editor.header)?;
     editor.finish(seconds)
@@ -205,7 +207,7 @@ impl<'s> Editor<'s> {
         Ok(())
     }
 
-    fn insert(&mut self, name: &[u8], body: &[u8]) -> Result<()> {
+    fn insert(&mut self, body: &[u8]) -> Result<()> {
         self.check_size(body)?;
         if self.header.version() == 1 {
             self.header.add(kind::ATTRIBUTE, 0, body.to_vec());
@@ -231,7 +233,7 @@ impl<'s> Editor<'s> {
             self.info = Some(info);
         }
         if let Some(info) = self.dense() {
-            return dense::insert(self.store, info, name, body, 0, u32::from(order));
+            return dense_attributes_edit::insert(self.store, &storage(info), body, 0, u32::from(order));
         }
         let i = self.header.add(kind::ATTRIBUTE, 0, body.to_vec());
         self.header.set_creation_index(i, order);
@@ -269,7 +271,12 @@ impl<'s> Editor<'s> {
             self.to_dense()?;
         }
         let Some(info) = self.dense() else { return Ok(()) };
-        dense::replace(self.store, info, old, new, body)
+        let at = storage(info);
+        if old == new {
+            return dense_attributes_edit::replace(self.store, &at, body).map(drop);
+        }
+        let Some(stored) = dense_attributes_edit::remove(self.store, &at, old)? else { return Ok(()) };
+        dense_attributes_edit::insert(self.store, &at, body, stored.flags, stored.creation_order)
     }
 
     fn remove(&mut self, place: Place, name: &[u8]) -> Result<()> {
@@ -277,7 +284,7 @@ impl<'s> Editor<'s> {
             Place::Compact(i) => self.header.remove(i),
             Place::Dense(_) => {
                 let Some(info) = self.dense() else { return Ok(()) };
-                dense::remove(self.store, info, name)?;
+                dense_attributes_edit::remove(self.store, &storage(info), name)?;
                 self.to_compact()?;
             }
         }
@@ -296,12 +303,12 @@ impl<'s> Editor<'s> {
     /// Moves all attributes of the header to dense storage.
     fn to_dense(&mut self) -> Result<()> {
         let Some(info) = self.info.as_mut().filter(|i| !i.is_dense()) else { return Ok(()) };
-        dense::create(self.store, info)?;
+        let at = dense_attributes_edit::create(self.store, info.creation_index.is_some())?;
+        (info.fractal_heap, info.name_index, info.creation_index) = (at.heap, at.name_index, at.creation_index);
         while let Some(i) = self.header.find(kind::ATTRIBUTE) {
             let Some(m) = self.header.message(i) else { break };
             let order = m.creation_index.unwrap_or(NO_ORDER);
-            let name = name_of(&m.body, self.address)?.to_vec();
-            dense::insert(self.store, info, &name, &m.body, m.flags, u32::from(order))?;
+            dense_attributes_edit::insert(self.store, &at, &m.body, m.flags, u32::from(order))?;
             self.header.remove(i);
         }
         Ok(())
@@ -328,7 +335,7 @@ impl<'s> Editor<'s> {
             let i = self.header.add(kind::ATTRIBUTE, d.flags, d.body);
             self.header.set_creation_index(i, u16::try_from(d.creation_order).unwrap_or(NO_ORDER));
         }
-        dense::delete(self.store, &info)?;
+        dense_attributes_edit::delete(self.store, &storage(&info))?;
         if let Some(info) = &mut self.info {
             info.fractal_heap = Address::UNDEF;
             info.name_index = Address::UNDEF;
@@ -355,6 +362,11 @@ impl<'s> Editor<'s> {
         self.header.touch(seconds);
         self.header.write(self.store)
     }
+}
+
+/// Dense storage that there is.
+fn storage(info: &AttributeInfo) -> DenseStorage {
+    DenseStorage { heap: info.fractal_heap, name_index: info.name_index, creation_index: info.creation_index }
 }
 
 /// Links to committed datatypes that change with an attribute.
@@ -421,36 +433,6 @@ fn committed_type(store: &Store, object: Address, body: &[u8]) -> Result<Option<
     match place(&attribute.datatype)? {
         SharedMessage::Object(address) => Ok(Some(address)),
         SharedMessage::Heap(_) => Err(table()),
-    }
-}
-
-/// Dense storage.
-mod dense {
-    use super::*;
-
-    fn none<T>(info: &AttributeInfo) -> Result<T> {
-        Err(Error::unsupported(NAME, info.fractal_heap, "dense storage cannot be changed"))
-    }
-
-    /// Makes empty dense storage and stores its addresses in `info`.
-    pub fn create(_: &Store, info: &mut AttributeInfo) -> Result<()> {
-        none(info)
-    }
-
-    pub fn insert(_: &Store, info: &AttributeInfo, _: &[u8], _: &[u8], _: u8, _: u32) -> Result<()> {
-        none(info)
-    }
-
-    pub fn remove(_: &Store, info: &AttributeInfo, _: &[u8]) -> Result<()> {
-        none(info)
-    }
-
-    pub fn replace(_: &Store, info: &AttributeInfo, _: &[u8], _: &[u8], _: &[u8]) -> Result<()> {
-        none(info)
-    }
-
-    pub fn delete(_: &Store, info: &AttributeInfo) -> Result<()> {
-        none(info)
     }
 }
 

@@ -99,6 +99,13 @@ impl Holes {
         self.changed = true;
     }
 
+    /// Offset and size of every hole.
+    #[cfg(test)]
+    pub fn singles(&self) -> Vec<(u64, u64)> {
+        let holes = self.sections.iter().filter(|s| s.kind == free_space::SINGLE);
+        holes.map(|s| (s.offset, s.size)).collect()
+    }
+
     /// What the manager takes in the file.
     pub fn extents(&self, g: &Geometry) -> Vec<(Address, u64)> {
         let header = (self.address, FreeSpaceHeader::size(g) as u64);

@@ -366,4 +366,4 @@ impl<'s> Edit<'s> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -154,7 +154,7 @@ mod tests {
         let v1 = encode_attribute(1, b"ab", datatype, false, dataspace, &[5, 0]).unwrap();
         assert_eq!((v1[0], v1.len(), name_of(&v1, Address(0)).unwrap()), (1, 8 + 8 + 16 + 8 + 2, &b"ab"[..]));
         assert_eq!(encode_attribute(1, b"ab", datatype, true, dataspace, &[]).unwrap()[..2], [2, 1]);
-        assert_eq!(encode_attribute(1, "ä".as_bytes(), datatype, false, dataspace, &[]).unwrap()[8], 1);
+        assert_eq!(encode_attribute(1, "\u{e4}".as_bytes(), datatype, false, dataspace, &[]).unwrap()[8], 1);
         assert!(encode_attribute(1, &[b'a'; 65_535], datatype, false, dataspace, &[]).is_err());
     }
 

@@ -296,31 +296,28 @@ impl Layout {
     /// Makes every free part of chunk `i` one that can be written: a NIL message or the gap at the end.
     fn tidy(&mut self, i: usize, longest: usize) {
         let header = self.header;
-        let continuation = self.continuation;
+        let shortest = self.continuation.next_multiple_of(8);
         let Some(chunk) = self.chunks.get_mut(i).filter(|c| !c.gone) else { return };
+        let scrap = |p: &Part| p.is_free() && p.len < header;
+        let proper = chunk.parts.iter().position(|p| p.is_free() && p.len >= header);
+        let count = chunk.parts.iter().filter(|p| scrap(p)).count();
+        let is_gap = count == 1 && proper.is_none() && chunk.parts.last().is_some_and(scrap);
+        if count > 0 && !is_gap {
+            let bytes: usize = chunk.parts.iter().filter(|p| scrap(p)).map(|p| p.len).sum();
+            if let Some(part) = proper.and_then(|p| chunk.parts.get_mut(p)) {
+                *part = Part { len: part.len.saturating_add(bytes), item: Item::Free(None) };
+                chunk.parts.retain(|p| !scrap(p));
+            } else {
+                chunk.parts.retain(|p| !scrap(p));
+                chunk.parts.push(Part { len: bytes, item: Item::Free(None) });
+            }
+        }
         if chunk.parts.iter().any(|p| p.is_free() && p.len > longest) {
             // More than a NIL message can be: the chunk becomes shorter.
             chunk.compact();
             if let Some(last) = chunk.parts.last_mut() {
-                last.len = (last.len % 8).saturating_add(continuation.next_multiple_of(8));
+                last.len = (last.len % 8).saturating_add(shortest);
             }
         }
-        let proper = chunk.parts.iter().position(|p| p.is_free() && p.len >= header);
-        let scraps = |p: &Part| p.is_free() && p.len < header;
-        let count = chunk.parts.iter().filter(|p| scraps(p)).count();
-        let at_end = chunk.parts.last().is_some_and(scraps);
-        if count == 0 || (count == 1 && at_end && proper.is_none()) {
-            return;
-        }
-        let bytes: usize = chunk.parts.iter().filter(|p| scraps(p)).map(|p| p.len).sum();
-        if let Some(part) = proper.and_then(|p| chunk.parts.get_mut(p)) {
-            *part = Part { len: part.len.saturating_add(bytes), item: Item::Free(None) };
-        } else {
-            // Not a scrap to the next step even where it is one: it is the gap.
-            chunk.parts.retain(|p| !scraps(p));
-            chunk.parts.push(Part { len: bytes, item: Item::Free(None) });
-            return;
-        }
-        chunk.parts.retain(|p| !scraps(p));
     }
 }

@@ -1,8 +1,10 @@
 //! Random changes against a model.
 
 use super::*;
+use crate::format::message::link::{LinkMessage, LinkValue};
+use crate::format::message::link_info::LinkInfo;
 use crate::meta::ObjectHeader;
-use crate::meta::edit::testing::empty;
+use crate::meta::edit::testing::{empty, writable};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -142,4 +144,63 @@ fn too_large_is_an_error_before_anything_is_written() {
         edit.write(&store).unwrap();
         assert_eq!(HeaderEdit::load(&store, at).unwrap().body(i).len(), BODY_MAX & if version == 1 { !7 } else { !0 });
     }
+}
+
+fn link(name: &str, to: Address) -> Vec<u8> {
+    let message = LinkMessage {
+        name_width: 1,
+        link_type: None,
+        creation_order: None,
+        charset: None,
+        name: name.into(),
+        value: LinkValue::Address(to),
+    };
+    message.encode(&Context::DEFAULT).unwrap()
+}
+
+/// New groups and datatypes, links to them and more links to what there was: libhdf5 reads and changes them.
+#[test]
+fn libhdf5_reads_new_headers_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.h5");
+    let oracle = |what: &str| {
+        let local = concat!(env!("CARGO_MANIFEST_DIR"), "/.venv/bin/python");
+        let known = [local, "/opt/venv/bin/python"].into_iter().find(|p| std::path::Path::new(p).exists()).unwrap_or("python3");
+        let python = std::env::var("PYTHON").unwrap_or_else(|_| known.to_owned());
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/meta/header_edit/oracle.py");
+        let output = std::process::Command::new(python).args([script, what]).arg(&path).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let addresses: Vec<Address> = oracle("make").split_whitespace().map(|n| Address(n.parse().unwrap())).collect();
+    let (store, file) = writable(std::fs::read(&path).unwrap());
+    let mut root = HeaderEdit::load(&store, addresses[1]).unwrap();
+    for i in 0..3 {
+        root.add(kind::LINK, 0, link(&format!("h{i}"), addresses[0]));
+    }
+    let mut dataset = HeaderEdit::load(&store, addresses[0]).unwrap();
+    assert_eq!(dataset.links(), 1);
+    dataset.set_links(4);
+    dataset.write(&store).unwrap();
+    for (i, order) in [(1, (false, false)), (2, (true, false)), (3, (true, true))] {
+        let mut group = HeaderEdit::new(2, (i > 1).then_some(77), order);
+        let info = LinkInfo { max_creation_order: None, fractal_heap: Address::UNDEF, name_index: Address::UNDEF, creation_index: None };
+        group.add(kind::LINK_INFO, 0, info.encode(store.ctx()).unwrap());
+        group.add(kind::GROUP_INFO, 1, vec![0, 0]);
+        let at = group.create(&store).unwrap();
+        root.add(kind::LINK, 0, link(&format!("empty{i}"), at));
+    }
+    for version in [1, 2] {
+        let mut datatype = HeaderEdit::new(version, Some(77), (false, false));
+        datatype.add(kind::DATATYPE, 1, vec![0x10, 0, 0, 0, 1, 0, 0, 0, 0, 0, 8, 0]);
+        let at = datatype.create(&store).unwrap();
+        root.add(kind::LINK, 0, link(&format!("t{version}"), at));
+    }
+    root.touch(78);
+    root.write(&store).unwrap();
+    store.close().unwrap();
+    std::fs::write(&path, file.bytes()).unwrap();
+    oracle("check");
+    let (store, _) = writable(std::fs::read(&path).unwrap());
+    assert_eq!(HeaderEdit::load(&store, addresses[0]).unwrap().links(), 1);
 }
