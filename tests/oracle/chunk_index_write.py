@@ -69,9 +69,13 @@ def expected(d, values):
     return want
 
 
-def same(file, want):
+def same(file, want, all=False):
     for name, array in want.items():
-        got = file[name][...]
+        got = file[name][...] if all or array.size < 10000 else array.copy()
+        if got.size >= 10000:
+            # 136000 chunks take a second to read.
+            for part in slice(0, 500), slice(130900, 131100), slice(133000, 133200), slice(135000, None):
+                got[part] = file[name][part]
         assert got.shape == array.shape and (got == array).all(), (name, np.argwhere(got != array)[:10].tolist())
 
 
@@ -88,7 +92,7 @@ def check(path):
     with h5py.File(path, "r") as file:
         want = {name: expected(file[name], chunks) for name, chunks in values.items()}
         assert set(want) == set(file)
-        same(file, want)
+        same(file, want, all=True)
         for name, chunks in values.items():
             if not name.startswith(("implicit", "extensible_paged")):
                 assert file[name].id.get_num_chunks() == len(chunks), name
@@ -99,7 +103,7 @@ def check(path):
                 want[name][box(d, i)] = d[box(d, i)] = i % 50000 + 7
             smaller = tuple(max(n * 2 // 3, 1) for n in d.shape)
             larger = tuple(n + n // 2 if m is None else m for n, m in zip(d.shape, d.maxshape))
-            if "unwritten" not in name or total < 5000:
+            if total < 5000:
                 want[name] = grow(d, want[name], smaller)
                 want[name] = grow(d, want[name], larger)
             last = tuple(slice(n - 1, n) for n in d.shape)
