@@ -1,12 +1,16 @@
 """libhdf5's side of the test of changed chunk indexes (src/dataset/index/write_tests.rs).
 
-  make PATH earliest|v110|latest   writes datasets of every index kind, partly written or not at all; prints what they are (JSON)
+  make PATH earliest|v110|latest [narrow]
+                                   writes datasets of every index kind, partly written or not at all; prints what they are (JSON);
+                                   narrow: addresses of 4 bytes, version 1 B-trees of K 2
   check PATH < JSON                compares: {name: {chunk number: value}}; then changes the file, reads all again, deletes all
 
 Chunk `number` (row-major over the extent) is filled with one value; 0 is the fill value. No chunk is as long
 before the filter as behind it: libhdf5 keeps the filter mask of a chunk that it writes again in the same size.
 """
+import ctypes
 import json
+import re
 import sys
 
 import h5py
@@ -16,11 +20,18 @@ from h5py import h5d, h5p, h5s, h5t
 U = None
 
 
-def make(path, libver):
+def make(path, libver, narrow=False):
     fapl = h5p.create(h5p.FILE_ACCESS)
     low = {"earliest": h5py.h5f.LIBVER_EARLIEST, "v110": h5py.h5f.LIBVER_V110, "latest": h5py.h5f.LIBVER_LATEST}
     fapl.set_libver_bounds(low[libver], h5py.h5f.LIBVER_LATEST)
-    file = h5py.File(h5py.h5f.create(path.encode(), h5py.h5f.ACC_TRUNC, h5p.create(h5p.FILE_CREATE), fapl))
+    fcpl = h5p.create(h5p.FILE_CREATE)
+    if narrow:
+        # With lengths of 4 bytes libhdf5 forgets that a dimension is unlimited.
+        fcpl.set_sizes(4, 8)
+        # h5py has no set_istore_k, the libhdf5 that it has loaded does.
+        library = next(line.split()[-1] for line in open("/proc/self/maps") if re.search(r"/libhdf5[-.]", line))
+        assert ctypes.CDLL(library).H5Pset_istore_k(ctypes.c_int64(fcpl.id), ctypes.c_uint(2)) >= 0
+    file = h5py.File(h5py.h5f.create(path.encode(), h5py.h5f.ACC_TRUNC, fcpl, fapl))
     out = []
 
     def add(name, shape, maxshape, chunk, filtered, step, early=False):
@@ -45,7 +56,7 @@ def make(path, libver):
             add("fixed_paged" + f + w, (60, 50), (70, 50), (1, 1), filtered, step)
             add("extensible" + f + w, (5, 270), (10, U), (2, 5), filtered, step)
             add("several" + f + w, (30, 4, 29), (U, 4, U), (1, 2, 1), filtered, step)
-        for w, step in (("", 997), ("_unwritten", 0)) if libver != "earliest" else ():
+        for w, step in (("", 997), ("_unwritten", 0)) if libver != "earliest" and not narrow else ():
             add("extensible_paged" + f + w, (136000,), (U,), (1,), filtered, step)
     add("implicit", (7, 5), (9, 20), (2, 3), False, 1, early=True)
     file.close()
@@ -69,9 +80,13 @@ def expected(d, values):
     return want
 
 
-def same(file, want):
+def same(file, want, all=False):
     for name, array in want.items():
-        got = file[name][...]
+        got = file[name][...] if all or array.size < 10000 else array.copy()
+        if got.size >= 10000:
+            # 136000 chunks take a second to read.
+            for part in slice(0, 500), slice(130900, 131100), slice(133000, 133200), slice(135000, None):
+                got[part] = file[name][part]
         assert got.shape == array.shape and (got == array).all(), (name, np.argwhere(got != array)[:10].tolist())
 
 
@@ -88,7 +103,7 @@ def check(path):
     with h5py.File(path, "r") as file:
         want = {name: expected(file[name], chunks) for name, chunks in values.items()}
         assert set(want) == set(file)
-        same(file, want)
+        same(file, want, all=True)
         for name, chunks in values.items():
             if not name.startswith(("implicit", "extensible_paged")):
                 assert file[name].id.get_num_chunks() == len(chunks), name
@@ -99,7 +114,7 @@ def check(path):
                 want[name][box(d, i)] = d[box(d, i)] = i % 50000 + 7
             smaller = tuple(max(n * 2 // 3, 1) for n in d.shape)
             larger = tuple(n + n // 2 if m is None else m for n, m in zip(d.shape, d.maxshape))
-            if "unwritten" not in name or total < 5000:
+            if total < 5000:
                 want[name] = grow(d, want[name], smaller)
                 want[name] = grow(d, want[name], larger)
             last = tuple(slice(n - 1, n) for n in d.shape)

@@ -47,7 +47,7 @@ pub fn insert(
     edit.check(layout, &record)?;
     let old = edit.old;
     let chunked = chunked(layout)?;
-    let before = chunked.index;
+    let before = (chunked.index, chunked.flags);
     match &mut chunked.index {
         IndexInfo::Single { address, filtered: stored } => {
             (*address, *stored) = (record.address, filtered.then_some((record.size, record.filter_mask)));
@@ -73,7 +73,7 @@ pub fn insert(
             set_address(index, address);
         }
     }
-    Ok(Changed { layout: chunked.index != before, old })
+    Ok(Changed { layout: (chunked.index, chunked.flags) != before, old })
 }
 
 /// Takes the chunk `scaled` out of the index; nothing happens when it is not there. A chunk of an implicit
