@@ -173,7 +173,7 @@ impl Changes<'_> {
 fn audit(store: &Store, at: &DenseStorage, links: bool) {
     let trees = [Some(at.name_index), at.creation_index];
     for tree in trees.into_iter().flatten() {
-        super::btree2_edit::tests::check(store, tree);
+        super::btree2_edit::check(store, tree);
     }
     let range = if links { 4..11 } else { 0..8 };
     let mut ids = Vec::new();
@@ -184,7 +184,7 @@ fn audit(store: &Store, at: &DenseStorage, links: bool) {
             Ok(std::ops::ControlFlow::Continue(()))
         })
         .unwrap();
-    super::fractal_heap_edit::tests::audit(store, at.heap, &ids);
+    super::fractal_heap_edit::audit(store, at.heap, &ids);
 }
 
 /// Puts the addresses of `new` storage in the place of those of `old` in the group's header.

@@ -106,7 +106,7 @@ fn churn(params: &HeapParams, sizes: &[usize], steps: usize) -> (u16, usize) {
     let mut seed = 0x9e37_79b9_7f4a_7c15;
     let (mut rows, mut most) = (0, 0);
     for step in 0..steps {
-        let growing = (step * 4 / steps) % 2 == 0;
+        let growing = (step * 4 / steps).is_multiple_of(2);
         if (random(&mut seed) % 8 < 5) == growing || model.is_empty() {
             let n = 1 + random(&mut seed) % sizes[random(&mut seed) % sizes.len()];
             let object: Vec<u8> = (0..n).map(|_| random(&mut seed) as u8).collect();
@@ -124,7 +124,7 @@ fn churn(params: &HeapParams, sizes: &[usize], steps: usize) -> (u16, usize) {
         } else {
             let id = model.keys().nth(random(&mut seed) % model.len()).unwrap().clone();
             let object = model.get_mut(&id).unwrap();
-            if random(&mut seed) % 4 == 0 {
+            if random(&mut seed).is_multiple_of(4) {
                 object.reverse();
                 assert!(replace_same_size(&store, at, &id, object).unwrap());
                 assert!(!replace_same_size(&store, at, &id, &[]).unwrap());
