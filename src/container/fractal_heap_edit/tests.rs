@@ -70,7 +70,8 @@ fn check(store: &Store, at: Address, model: &Map<Vec<u8>, Vec<u8>>) {
 }
 
 /// A heap that libhdf5 changed too, and that holds objects of these IDs: counts are right, no hole is in use.
-pub fn audit(store: &Store, at: Address, ids: &[Vec<u8>]) {
+/// True when its free-space manager has rows of blocks.
+pub fn audit(store: &Store, at: Address, ids: &[Vec<u8>]) -> bool {
     let mut edit = Edit::open(store, at).unwrap();
     let h = edit.header.clone();
     let mut extents = Vec::new();
@@ -97,6 +98,7 @@ pub fn audit(store: &Store, at: Address, ids: &[Vec<u8>]) {
     extents.extend(singles);
     extents.sort_unstable();
     assert!(extents.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0));
+    edit.holes().unwrap().has_rows()
 }
 
 fn churn(params: &HeapParams, sizes: &[usize], steps: usize) -> (u16, usize) {
