@@ -415,4 +415,7 @@ impl<'s> Edit<'s> {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(super) use tests::check;
+
+#[cfg(test)]
+mod tests;

@@ -62,7 +62,7 @@ fn churn(node_size: u32, split: u8, merge: u8, steps: u32) {
     let mut depth = 0;
     for step in 0..steps {
         // Grow, then shrink, then grow again.
-        let growing = (step / (steps / 4)) % 2 == 0;
+        let growing = (step / (steps / 4)).is_multiple_of(2);
         let k = random(&mut seed) % 700;
         match random(&mut seed) % 8 {
             0 => {

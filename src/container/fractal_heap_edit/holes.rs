@@ -106,6 +106,12 @@ impl Holes {
         holes.map(|s| (s.offset, s.size)).collect()
     }
 
+    /// Whether rows of blocks are among the sections.
+    #[cfg(test)]
+    pub fn has_rows(&self) -> bool {
+        self.sections.iter().any(|s| s.kind != free_space::SINGLE)
+    }
+
     /// What the manager takes in the file.
     pub fn extents(&self, g: &Geometry) -> Vec<(Address, u64)> {
         let header = (self.address, FreeSpaceHeader::size(g) as u64);

@@ -366,4 +366,7 @@ impl<'s> Edit<'s> {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(super) use tests::audit;
+
+#[cfg(test)]
+mod tests;

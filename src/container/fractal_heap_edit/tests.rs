@@ -70,7 +70,8 @@ fn check(store: &Store, at: Address, model: &Map<Vec<u8>, Vec<u8>>) {
 }
 
 /// A heap that libhdf5 changed too, and that holds objects of these IDs: counts are right, no hole is in use.
-pub fn audit(store: &Store, at: Address, ids: &[Vec<u8>]) {
+/// True when its free-space manager has rows of blocks.
+pub fn audit(store: &Store, at: Address, ids: &[Vec<u8>]) -> bool {
     let mut edit = Edit::open(store, at).unwrap();
     let h = edit.header.clone();
     let mut extents = Vec::new();
@@ -97,6 +98,7 @@ pub fn audit(store: &Store, at: Address, ids: &[Vec<u8>]) {
     extents.extend(singles);
     extents.sort_unstable();
     assert!(extents.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0));
+    edit.holes().unwrap().has_rows()
 }
 
 fn churn(params: &HeapParams, sizes: &[usize], steps: usize) -> (u16, usize) {
@@ -106,7 +108,7 @@ fn churn(params: &HeapParams, sizes: &[usize], steps: usize) -> (u16, usize) {
     let mut seed = 0x9e37_79b9_7f4a_7c15;
     let (mut rows, mut most) = (0, 0);
     for step in 0..steps {
-        let growing = (step * 4 / steps) % 2 == 0;
+        let growing = (step * 4 / steps).is_multiple_of(2);
         if (random(&mut seed) % 8 < 5) == growing || model.is_empty() {
             let n = 1 + random(&mut seed) % sizes[random(&mut seed) % sizes.len()];
             let object: Vec<u8> = (0..n).map(|_| random(&mut seed) as u8).collect();
@@ -124,7 +126,7 @@ fn churn(params: &HeapParams, sizes: &[usize], steps: usize) -> (u16, usize) {
         } else {
             let id = model.keys().nth(random(&mut seed) % model.len()).unwrap().clone();
             let object = model.get_mut(&id).unwrap();
-            if random(&mut seed) % 4 == 0 {
+            if random(&mut seed).is_multiple_of(4) {
                 object.reverse();
                 assert!(replace_same_size(&store, at, &id, object).unwrap());
                 assert!(!replace_same_size(&store, at, &id, &[]).unwrap());
