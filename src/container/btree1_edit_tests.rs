@@ -84,7 +84,8 @@ fn against_model(seed: u64, k: u16, rounds: usize, order: fn(&mut Random, usize)
         let offsets = vec![(n / 20) as u64 * 4, (n % 20) as u64 * 6, 0];
         // More insertions, then more removals.
         let grow = (round / (rounds / 4)).is_multiple_of(2);
-        let value = (random.below(10) < if grow { 8 } else { 2 }).then(|| (1 + random.below(99) as u32, random.below(2) as u32, Address(round as u64)));
+        let value = (random.below(10) < if grow { 8 } else { 2 })
+            .then(|| (1 + random.below(99) as u32, random.below(2) as u32, Address(round as u64)));
         apply(&store, &tree, &mut model, offsets, value);
         if round % 97 == 0 {
             deepest = deepest.max(check(&store, &tree));
