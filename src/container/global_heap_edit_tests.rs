@@ -1,3 +1,5 @@
+//! Changes of global heap collections: against a model, damaged, and with libhdf5.
+
 use super::*;
 use crate::container::edit_oracle::{Random, Scratch, python};
 use crate::container::global_heap;

@@ -1,3 +1,5 @@
+//! Changes of local heaps: against a model, and damaged; with libhdf5 in the tests of symbol tables.
+
 use super::*;
 use crate::container::edit_oracle::Random;
 use crate::container::heap_names::HeapNames;
@@ -14,7 +16,7 @@ fn check(store: &Store, heap: Address, strings: &BTreeMap<u64, Vec<u8>>) {
     while next != FREE_NULL {
         let bytes = store.read(Address(header.segment.0 + next), free_min(ctx), NAME).unwrap();
         let block = FreeBlock::decode(&bytes, heap, ctx).unwrap();
-        assert!(next % 8 == 0 && block.size >= free_min(ctx) && block.size % 8 == 0);
+        assert!(next.is_multiple_of(8) && block.size >= free_min(ctx) && block.size.is_multiple_of(8));
         ranges.push((next, block.size));
         next = block.next;
     }

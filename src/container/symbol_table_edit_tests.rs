@@ -1,5 +1,7 @@
+//! Changes of old-style groups: against a model, damaged, and with libhdf5.
+
 use super::*;
-use crate::container::edit_oracle::{Random, Scratch, python};
+use crate::container::edit_oracle::{Random, Scratch, python, replace};
 use crate::container::group_btree::GroupBTree;
 use crate::meta::edit::testing::{empty, writable};
 use std::collections::BTreeMap;
@@ -76,7 +78,7 @@ fn apply(store: &Store, table: &SymbolTable, model: &mut Model, random: &mut Ran
         }
     } else {
         // Names that are there are rare at random.
-        let name = model.range(name.clone()..).next().filter(|_| round % 8 > 0).map_or(name, |(n, _)| n.clone());
+        let name = model.range(name.clone()..).next().filter(|_| !round.is_multiple_of(8)).map_or(name, |(n, _)| n.clone());
         assert_eq!(remove(store, table, &name).unwrap(), model.remove(&name));
     }
 }
@@ -165,7 +167,7 @@ fn root(store: &Store) -> SymbolTable {
     SymbolTable { btree: at(0), heap: at(8), leaf_k: legacy.group_leaf_k, internal_k: legacy.group_internal_k }
 }
 
-/// The links as old_edit.py has them.
+/// The links as make_old_edit.py has them.
 fn json(model: &Model) -> serde_json::Value {
     let one = |(name, target): (&Vec<u8>, &LinkTarget)| {
         let value = match target {
@@ -206,8 +208,17 @@ fn libhdf5_reads_and_changes_it() {
         // The object's header, version 1, counts the hard links at byte 4.
         let count = model.values().filter(|t| matches!(t, LinkTarget::Hard(_))).count() as u32;
         store.write(Address(target.0 + 4), &count.to_le_bytes()).unwrap();
+        // At last a group that is not libhdf5's from the start.
+        let own = if turn == 2 { create(&store, 1, 2, 20).unwrap() } else { table };
+        if turn == 2 {
+            model.iter().for_each(|(name, to)| insert(&store, &own, name, to).unwrap());
+            delete(&store, &table).unwrap();
+        }
         store.close().unwrap();
-        std::fs::write(&path, file.bytes()).unwrap();
+        let mut bytes = file.bytes();
+        let addresses = |t: &SymbolTable| [t.btree.0.to_le_bytes(), t.heap.0.to_le_bytes()].concat();
+        replace(&mut bytes, &addresses(&table), &addresses(&own));
+        std::fs::write(&path, bytes).unwrap();
         std::fs::write(&links, json(&model).to_string()).unwrap();
         python(&["check_group", &path, &links]);
         python(&["change_group", &path, &links]);
