@@ -1,6 +1,8 @@
+//! Changes of chunk B-trees: against a model, damaged, and with libhdf5.
+
 use super::*;
 use crate::container::btree1;
-use crate::container::edit_oracle::{Random, Scratch, python};
+use crate::container::edit_oracle::{Random, Scratch, python, replace as patch};
 use crate::meta::edit::{
     SpaceKind,
     testing::{empty, writable},
@@ -84,7 +86,8 @@ fn against_model(seed: u64, k: u16, rounds: usize, order: fn(&mut Random, usize)
         let offsets = vec![(n / 20) as u64 * 4, (n % 20) as u64 * 6, 0];
         // More insertions, then more removals.
         let grow = (round / (rounds / 4)).is_multiple_of(2);
-        let value = (random.below(10) < if grow { 8 } else { 2 }).then(|| (1 + random.below(99) as u32, random.below(2) as u32, Address(round as u64)));
+        let value = (random.below(10) < if grow { 8 } else { 2 })
+            .then(|| (1 + random.below(99) as u32, random.below(2) as u32, Address(round as u64)));
         apply(&store, &tree, &mut model, offsets, value);
         if round % 97 == 0 {
             deepest = deepest.max(check(&store, &tree));
@@ -179,7 +182,7 @@ fn with_libhdf5(name: &str, shape: [usize; 2], chunk: [usize; 2], rank: usize) {
             let at = [random.below(shape[0] / chunk[0]) * chunk[0], random.below(shape[1] / chunk[1]) * chunk[1]];
             let offsets: Vec<u64> = at[..rank].iter().map(|&o| o as u64).chain([0]).collect();
             let remove = random.below(4) == 0;
-            let value = if remove { 0 } else { round as i32 + 1 };
+            let value = if remove { 0 } else { round + 1 };
             for i in 0..chunk[0] {
                 for j in 0..chunk[1] {
                     elements[(at[0] + i) * shape[1] + at[1] + j] = value;
@@ -198,8 +201,18 @@ fn with_libhdf5(name: &str, shape: [usize; 2], chunk: [usize; 2], rank: usize) {
             }
         }
         assert!(check(&store, &tree) > 2);
+        // At last a tree that is not libhdf5's from the start.
+        let own = ChunkTree { root: if turn == 0 { tree.root } else { create_chunk_tree(&store, rank, 2).unwrap() }, ..tree };
+        if turn == 1 {
+            for (offsets, (size, filter_mask, address)) in read(&store, &tree) {
+                insert_chunk(&store, &own, &ChunkKey { size, filter_mask, offsets }, address).unwrap();
+            }
+            delete_tree(&store, &tree).unwrap();
+        }
         store.close().unwrap();
-        std::fs::write(&path, file.bytes()).unwrap();
+        let mut bytes = file.bytes();
+        patch(&mut bytes, &tree.root.0.to_le_bytes(), &own.root.0.to_le_bytes());
+        std::fs::write(&path, bytes).unwrap();
         std::fs::write(&raw, elements.iter().flat_map(|e| e.to_le_bytes()).collect::<Vec<_>>()).unwrap();
         python(&["check_chunks", &path, &raw]);
         python(&["change_chunks", &path, &raw]);

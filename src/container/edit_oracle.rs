@@ -32,13 +32,20 @@ fn interpreter() -> PathBuf {
     if local.exists() { local } else { "/opt/venv/bin/python".into() }
 }
 
-/// Runs a command of tests/fixtures/edit/old_edit.py; returns what it prints.
+/// Runs a command of tests/fixtures/edit/make_old_edit.py; returns what it prints.
 pub fn python(arguments: &[&str]) -> String {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/edit/old_edit.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/edit/make_old_edit.py");
     let output = Command::new(interpreter()).arg(script).args(arguments).env("PYTHONHASHSEED", "1").output();
     let output = output.expect("Python with h5py is needed: set PYTHON");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Replaces every `old` in `bytes`; there must be one.
+pub fn replace(bytes: &mut [u8], old: &[u8], new: &[u8]) {
+    let at: Vec<usize> = (0..bytes.len()).filter(|&i| bytes[i..].starts_with(old)).collect();
+    assert!(!at.is_empty());
+    at.iter().for_each(|&i| bytes[i..i + new.len()].copy_from_slice(new));
 }
 
 /// Numbers that are the same in every run.
