@@ -195,6 +195,38 @@ fn damaged_client_data() {
     }
 }
 
+/// Client data of files are hostile to encoders too: an error or an encoding, but no panic.
+#[test]
+fn encoding_with_damaged_client_data() {
+    for case in FILES.into_iter().flat_map(cases) {
+        let filter = case.pipeline.filters.last().unwrap();
+        let encode = registry::encoder(filter.id).unwrap();
+        let Some(data) = &case.decoded else { continue };
+        for at in 0..filter.cd_values.len() {
+            for value in [0, 1, 2, 3, 7, 64, 65_536, 1 << 31, u32::MAX] {
+                let mut cd_values = filter.cd_values.clone();
+                cd_values[at] = value;
+                let p = Params { cd_values: &cd_values, expected: data.len(), limit: usize::MAX };
+                let _ = encode(data, &p);
+                let _ = encode(&data[..data.len() / 2], &p);
+                let _ = encode(data, &Params { cd_values: &cd_values[..at], ..p });
+            }
+        }
+    }
+    let data: Vec<u8> = (0..200).collect();
+    for id in (0..=u16::MAX).filter(|&id| registry::encoder(id).is_some()) {
+        assert!(registry::decoder(id).is_some());
+        for value in [0, 1, 2, 5, 8, 16, 31, 32, 64, 255, 4096, 1 << 31, u32::MAX] {
+            for count in 0..21 {
+                for len in [0, 1, 7, 128, 200] {
+                    let p = Params { cd_values: &vec![value; count], expected: len, limit: usize::MAX };
+                    let _ = registry::encoder(id).unwrap()(&data[..len], &p);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn random_bytes() {
     let mut state = 1u32;

@@ -294,7 +294,7 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     let Some((elements, element)) = layout(p.cd_values)? else {
         return bounded::copy(NAME, input, p.limit);
     };
-    let len = elements.checked_mul(element.size).unwrap_or(usize::MAX);
+    let len = elements.saturating_mul(element.size);
     let mut out = bounded::zeroed(NAME, len, p.limit)?;
     element.unpack(&mut Bits::new(input), &mut out)?;
     Ok(out)

@@ -175,6 +175,33 @@ mod tests {
     }
 
     #[test]
+    fn encoding_masks_what_is_optional() {
+        let of = |filters: &[(u16, u16, &[u32])]| Pipeline {
+            filters: filters.iter().map(|&(id, flags, cd)| FilterSpec { flags, ..spec(id, cd) }).collect(),
+        };
+        let noise: Vec<u8> = (0..64u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 7) as u8).collect();
+        // LZF declines noise, 9999 is unknown, deflate refuses level 10, shuffle is applied.
+        let all = of(&[(32000, 1, &[]), (9999, 1, &[]), (1, 1, &[10]), (2, 1, &[4])]);
+        let (stored, mask) = all.encode(noise.clone()).unwrap();
+        assert_eq!(mask, 0b0111);
+        assert_eq!(all.decode(&stored, mask, 64).unwrap(), noise);
+        assert!(all.can_encode());
+        let declined = FilterError::Declined { id: 32000, name: "lzf".into() };
+        assert_eq!(of(&[(32000, 0, &[])]).encode(noise.clone()), Err(declined));
+        assert!(matches!(of(&[(9999, 0, &[])]).encode(noise.clone()), Err(FilterError::Unknown { id: 9999, .. })));
+        assert!(matches!(of(&[(1, 0, &[10])]).encode(noise.clone()), Err(FilterError::Corrupt { filter: "deflate", .. })));
+        assert!(!of(&[(2, 0, &[4]), (32026, 0, &[])]).can_encode() && of(&[(32026, 1, &[])]).can_encode());
+        // Deflate never declines, whatever becomes of the size; nothing stays nothing.
+        for level in 0..=9 {
+            let deflate = of(&[(1, 0, &[level]), (3, 0, &[])]);
+            let (stored, mask) = deflate.encode(noise.clone()).unwrap();
+            assert!(mask == 0 && stored.len() > 64);
+            assert_eq!(deflate.decode(&stored, 0, 64).unwrap(), noise);
+        }
+        assert_eq!(Pipeline::default().encode(vec![7]).unwrap(), (vec![7], 0));
+    }
+
+    #[test]
     fn unknown_names() {
         let mut filter = spec(32002, &[]);
         assert_eq!(filter.display_name(), "mafisc");

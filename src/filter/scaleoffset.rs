@@ -345,6 +345,17 @@ mod tests {
         decode(input, &Params { cd_values: cd, expected: 64, limit: 64 })
     }
 
+    /// Where libhdf5 writes what it cannot read, values are stored as they are.
+    #[test]
+    fn a_minimum_that_is_no_number() {
+        let data: Vec<u8> = [f32::NAN, 1.0, 2.0, f32::INFINITY].iter().flat_map(|f| f.to_le_bytes()).collect();
+        let p = Params { cd_values: &settings(0, 2, 4, 1, 4), expected: 16, limit: 64 };
+        let stored = encode(&data, &p).unwrap().unwrap();
+        assert_eq!((stored.len(), stored.first()), (HEADER + 16, Some(&32)));
+        assert_eq!(decode(&stored, &p).unwrap(), data);
+        assert!(encode(&data[..12], &p).is_err(), "another size");
+    }
+
     #[test]
     fn refuses() {
         let chunk = [[4, 0, 0, 0, 8].as_slice(), &[0; 16], &[0xab; 8]].concat();
