@@ -267,7 +267,7 @@ impl ChunkWriter<'_> {
             places.push((record.address, self.stored_size(scaled, record)));
             Ok(ControlFlow::Continue(()))
         })?;
-        write::delete(self.store, layout, self.grid, !self.chunked.pipeline.is_empty())?;
+        write::delete(self.store, layout, self.grid, !self.chunked.pipeline.is_empty(), self.btree_k)?;
         for (address, size) in places {
             self.store.free(address, size)?;
         }

@@ -1,12 +1,12 @@
 //! Setting and removing attributes.
 
 use super::super::attribute::{self, Value};
-use crate::dataset::types::parse_value;
 use super::{Change, now};
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::connector::edit::Existing;
 use crate::container::attributes_edit;
+use crate::dataset::types::Shape;
 use crate::format::message::attribute::{Attribute, encode_attribute};
 use crate::format::message::dataspace::{Dataspace, Extent};
 use crate::format::message::datatype::{CharacterSet, Class, Datatype, StringPadding, StringType};
@@ -60,6 +60,20 @@ impl Change<'_> {
         self.changed(id);
         self.touch(id)
     }
+}
+
+/// The bytes of a value of that type and shape from its text.
+fn parse_value(datatype: &Datatype, shape: &Shape, text: &[u8]) -> Result<Vec<u8>> {
+    let (Class::String(_), Shape::Scalar) = (&datatype.class, shape) else {
+        return Err(Error::refused(libc::EOPNOTSUPP, "only attributes that are one string of fixed length take new text"));
+    };
+    let size = datatype.size as usize;
+    if text.len() > size {
+        return Err(Error::refused(libc::ERANGE, format!("the attribute's type holds {size} bytes")));
+    }
+    let mut bytes = text.to_vec();
+    bytes.resize(size, 0);
+    Ok(bytes)
 }
 
 /// A new attribute: one UTF-8 string of fixed length.

@@ -126,7 +126,7 @@ impl Change<'_> {
     fn allocate_contiguous(&self, d: &Dataset, offset: u64, len: u64) -> Result<Address> {
         let store = &d.bytes.store;
         let (address, zeros) = store.allocate_known(d.bytes.size, SpaceKind::Raw)?;
-        let mut fill = |mut at: u64, end: u64| -> Result<()> {
+        let fill = |mut at: u64, end: u64| -> Result<()> {
             let mut piece = vec![0u8; PIECE];
             while at < end {
                 let n = usize::try_from(end.saturating_sub(at)).unwrap_or(PIECE).min(PIECE);

@@ -5,13 +5,18 @@ use crate::base::{Address, Error, Result};
 use crate::connector::edit::Taken;
 use crate::connector::{Connector, ObjectId, ObjectKind};
 use crate::container::group_edit::{self, GroupCreation};
-use crate::container::{attributes_edit, group};
+use crate::container::dense_attributes_edit;
+use crate::container::dense_links_edit::DenseStorage;
+use crate::container::group;
 use crate::dataset::create::{self, Creation};
 use crate::dataset::storage::Storage;
+use crate::format::message::attribute_info::AttributeInfo;
 use crate::format::message::dataspace::Extent;
 use crate::format::message::datatype::{ByteOrder, Class, Datatype, FixedPoint};
 use crate::format::message::fill_value::Fill;
 use crate::format::message::link::{Link, LinkTarget};
+use crate::format::object_header::kind;
+use crate::meta::Store;
 use crate::meta::header_edit::HeaderEdit;
 
 /// Bytes in a chunk of a new file.
@@ -184,12 +189,24 @@ impl Change<'_> {
             ObjectKind::Group => group_edit::delete_group_storage(&store, id.address)?,
             ObjectKind::Datatype | ObjectKind::Unknown => {}
         }
-        attributes_edit::delete_all(&store, id.address)?;
+        self.delete_attributes(&store, id)?;
         HeaderEdit::delete(&store, id.address)?;
         self.changed(id);
         self.editing.touched.lock().remove(&id);
         self.connector.options.environment.forget(super::number(id));
         Ok(())
+    }
+
+    /// Gives back what attributes take outside of the header.
+    fn delete_attributes(&self, store: &Store, id: ObjectId) -> Result<()> {
+        let header = HeaderEdit::load(store, id.address)?;
+        let Some(i) = header.find(kind::ATTRIBUTE_INFO) else { return Ok(()) };
+        let info = AttributeInfo::decode(header.body(i), store.ctx(), id.address)?;
+        if !info.is_dense() {
+            return Ok(());
+        }
+        let at = DenseStorage { heap: info.fractal_heap, name_index: info.name_index, creation_index: info.creation_index };
+        dense_attributes_edit::delete(store, &at)
     }
 
     /// Gives back a dataset's elements. What cannot be told is left: space that is lost, nothing else.

@@ -6,7 +6,7 @@ use super::super::{NativeConnector, Options};
 use super::Editing;
 use crate::base::{Address, Error, Result};
 use crate::file::posix::{BesideFile, PosixFile};
-use crate::file::{FileDriver, JournalPlace, WriteDriver, journal};
+use crate::file::{JournalPlace, WriteDriver, journal};
 use crate::format::object_header::kind;
 use crate::meta::{ObjectHeader, Store};
 use std::path::{Path, PathBuf};
