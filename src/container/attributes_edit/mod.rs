@@ -228,7 +228,7 @@ impl<'s> Editor<'s> {
         if !info.is_dense() && full {
             self.check_unshared()?;
             self.info = Some(info);
-            self.to_dense()?;
+            self.make_dense()?;
         } else {
             self.info = Some(info);
         }
@@ -268,7 +268,7 @@ impl<'s> Editor<'s> {
             if self.info.is_none() {
                 self.info = Some(self.new_info());
             }
-            self.to_dense()?;
+            self.make_dense()?;
         }
         let Some(info) = self.dense() else { return Ok(()) };
         let at = storage(info);
@@ -285,7 +285,7 @@ impl<'s> Editor<'s> {
             Place::Dense(_) => {
                 let Some(info) = self.dense() else { return Ok(()) };
                 dense_attributes_edit::remove(self.store, &storage(info), name)?;
-                self.to_compact()?;
+                self.make_compact()?;
             }
         }
         if self.dense().is_none() && self.compact_count() == 0 {
@@ -301,7 +301,7 @@ impl<'s> Editor<'s> {
     }
 
     /// Moves all attributes of the header to dense storage.
-    fn to_dense(&mut self) -> Result<()> {
+    fn make_dense(&mut self) -> Result<()> {
         let Some(info) = self.info.as_mut().filter(|i| !i.is_dense()) else { return Ok(()) };
         let at = dense_attributes_edit::create(self.store, info.creation_index.is_some())?;
         (info.fractal_heap, info.name_index, info.creation_index) = (at.heap, at.name_index, at.creation_index);
@@ -315,7 +315,7 @@ impl<'s> Editor<'s> {
     }
 
     /// Moves all attributes from dense storage to the header if they are few enough and fit.
-    fn to_compact(&mut self) -> Result<()> {
+    fn make_compact(&mut self) -> Result<()> {
         let fewest = self.phase_change().1;
         let Some(info) = self.dense().cloned() else { return Ok(()) };
         let longest = self.header.body_max();
