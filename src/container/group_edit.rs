@@ -8,6 +8,7 @@
 //!
 //! Counts of references are another matter: see [`super::references`]. H5Gobj.c, H5Gcompact.c, H5Gdense.c.
 
+use super::dense_links_edit as dense;
 use super::group::{self, GroupStorage};
 use super::symbol_table_edit as symbols;
 use crate::base::{Address, Error, Result};
@@ -213,7 +214,7 @@ impl Group<'_> {
         if !info.is_dense() {
             let count = self.link_messages().len();
             // Heaps of groups with a filter pipeline are filtered: those groups stay compact.
-            let room = std::env::var_os("NODENSE").is_some() || count < usize::from(self.constants()?.max_compact()) || self.edit.find(kind::FILTER_PIPELINE).is_some();
+            let room = count < usize::from(self.constants()?.max_compact()) || self.edit.find(kind::FILTER_PIPELINE).is_some();
             if room && body.len() <= self.edit.body_max() {
                 self.edit.add(kind::LINK, 0, body);
                 return Ok(());
@@ -221,19 +222,20 @@ impl Group<'_> {
             self.turn_dense()?;
         }
         let Kind::New(_, info) = &self.kind else { return Ok(()) };
-        dense::insert(self.store, info, link)
+        dense::insert(self.store, &info.into(), &body, &link.name, link.creation_order)
     }
 
     /// Moves all links of a compact group into dense storage.
     fn turn_dense(&mut self) -> Result<()> {
         let (ctx, at) = (self.store.ctx(), self.address());
         let messages = self.link_messages();
-        let links: Vec<Link> = messages.iter().map(|&i| Link::decode(self.edit.body(i), ctx, at)).collect::<Result<_>>()?;
         let Kind::New(i, info) = &mut self.kind else { return Ok(()) };
-        dense::create(self.store, info)?;
+        let links: Vec<Link> = messages.iter().map(|&m| Link::decode(self.edit.body(m), ctx, at)).collect::<Result<_>>()?;
+        let storage = dense::create(self.store, info.creation_index.is_some())?;
         for link in &links {
-            dense::insert(self.store, info, link)?;
+            dense::insert(self.store, &storage, &link.encode(ctx)?, &link.name, link.creation_order)?;
         }
+        (info.fractal_heap, info.name_index, info.creation_index) = (storage.heap, storage.name_index, storage.creation_index);
         let before = messages.iter().filter(|m| *m < i).count();
         *i = i.saturating_sub(before);
         messages.iter().rev().for_each(|&m| self.edit.remove(m));
@@ -260,7 +262,7 @@ impl Group<'_> {
             return Ok(());
         }
         let Kind::New(_, info) = &mut self.kind else { return Ok(()) };
-        dense::delete(self.store, info)?;
+        dense::delete(self.store, &(&*info).into())?;
         (info.fractal_heap, info.name_index) = (Address::UNDEF, Address::UNDEF);
         info.creation_index = info.creation_index.map(|_| Address::UNDEF);
         for body in bodies {
@@ -288,11 +290,9 @@ pub fn remove_link(store: &Store, group: Address, name: &[u8]) -> Result<Option<
             return Ok(target.map(|target| Link { name: name.to_vec(), utf8: false, creation_order: None, target }));
         }
         Kind::New(_, info) if info.is_dense() => {
-            let removed = dense::remove(store, info, name)?;
-            if removed.is_some() {
-                g.turn_compact()?;
-            }
-            removed
+            let Some(message) = dense::remove(store, &info.into(), name)? else { return Ok(None) };
+            g.turn_compact()?;
+            Some(Link::decode(&message, store.ctx(), group)?)
         }
         Kind::New(i, info) => match g.compact(name) {
             Some((m, link)) => {
@@ -340,7 +340,7 @@ pub fn is_empty(store: &Store, group: Address) -> Result<bool> {
 pub fn delete_group_storage(store: &Store, group: Address) -> Result<()> {
     match &Group::load(store, group)?.kind {
         Kind::SymbolTable(symbol_table) => symbols::delete(store, &table(store, *symbol_table)?),
-        Kind::New(_, info) if info.is_dense() => dense::delete(store, info),
+        Kind::New(_, info) if info.is_dense() => dense::delete(store, &info.into()),
         Kind::New(..) => Ok(()),
     }
 }
@@ -348,22 +348,6 @@ pub fn delete_group_storage(store: &Store, group: Address) -> Result<()> {
 /// Where the links of the group are now.
 pub fn storage(store: &Store, group: Address) -> Result<Option<GroupStorage>> {
     group::storage(store, &*ObjectHeader::cached(store, group)?)
-}
-
-mod dense {
-    use super::*;
-    pub fn create(_: &Store, _: &mut LinkInfo) -> Result<()> {
-        refuse(Address::UNDEF, libc::ENOSYS)
-    }
-    pub fn insert(_: &Store, _: &LinkInfo, _: &Link) -> Result<()> {
-        refuse(Address::UNDEF, libc::ENOSYS)
-    }
-    pub fn remove(_: &Store, _: &LinkInfo, _: &[u8]) -> Result<Option<Link>> {
-        refuse(Address::UNDEF, libc::ENOSYS)
-    }
-    pub fn delete(_: &Store, _: &LinkInfo) -> Result<()> {
-        refuse(Address::UNDEF, libc::ENOSYS)
-    }
 }
 
 #[cfg(test)]
