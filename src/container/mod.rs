@@ -12,8 +12,10 @@ pub mod dense_attributes_edit;
 pub mod dense_links;
 pub mod dense_links_edit;
 pub mod earray;
+pub mod earray_edit;
 pub mod extent;
 pub mod farray;
+pub mod farray_edit;
 pub mod fractal_heap;
 pub mod fractal_heap_edit;
 pub mod global_heap;
@@ -32,5 +34,6 @@ pub mod symbol_table_edit;
 
 #[cfg(test)]
 mod oracle;
+mod array_edit_tests;
 #[cfg(test)]
 mod tests;
