@@ -11,11 +11,12 @@
 //! Nothing is allocated: a contiguous dataset gets its space late, chunks come one by one, the data of a
 //! compact dataset are in the layout message.
 
+use super::index;
 use super::parameters::Subject;
 use crate::base::{Address, Error, Result, limits};
 use crate::filter::FilterSpec;
 use crate::format::Context;
-use crate::format::message::data_layout::{ChunkedLayout, DataLayout, IndexInfo, Layout as LayoutClass};
+use crate::format::message::data_layout::{DataLayout, Layout as LayoutClass};
 use crate::format::message::dataspace::{Dataspace, Extent};
 use crate::format::message::datatype::Datatype;
 use crate::format::message::fill_value::{Fill, FillValue};
@@ -247,38 +248,13 @@ impl Creation {
             }
             Layout::Contiguous => LayoutClass::Contiguous { address: Address::UNDEF, size: self.bytes(), dims: Vec::new() },
             Layout::Chunked(chunk) => {
-                let index = self.chunk_index(superblock_version, chunk);
-                let version = if matches!(index, IndexInfo::BTree1 { .. }) { 3 } else { 4 };
-                let element_size = self.datatype.element_size();
-                let widest = chunk.iter().chain([&element_size]).fold(1, |n, &d| n.max(d));
-                let dim_width = if version == 3 { 4 } else { u8::try_from(8 - widest.leading_zeros() / 8).unwrap_or(8) };
-                let layout = ChunkedLayout { flags: 0, chunk_dims: chunk.clone(), element_size, dim_width, index };
+                let version = if superblock_version < 3 { 3 } else { 4 };
+                let filtered = !self.filters.is_empty();
+                let layout = index::write::plan(version, &self.dims, &self.max(), chunk, self.datatype.element_size(), filtered)?;
                 return Ok(DataLayout { version, class: LayoutClass::Chunked(layout) });
             }
         };
         Ok(DataLayout { version: 3, class })
-    }
-
-    /// The chunk index that libhdf5 takes for the dataset, without an address.
-    fn chunk_index(&self, superblock_version: u8, chunk: &[u64]) -> IndexInfo {
-        let address = Address::UNDEF;
-        if superblock_version < 3 {
-            return IndexInfo::BTree1 { address };
-        }
-        let max = self.max();
-        match max.iter().filter(|m| m.is_none()).count() {
-            0 if self.dims == chunk && max.iter().zip(chunk).all(|(m, c)| *m == Some(*c)) => IndexInfo::Single { address, filtered: None },
-            0 => IndexInfo::FixedArray { address, page_bits: 10 },
-            1 => IndexInfo::ExtensibleArray {
-                address,
-                max_bits: 32,
-                index_elements: 4,
-                min_super_pointers: 4,
-                min_elements: 16,
-                page_bits: 10,
-            },
-            _ => IndexInfo::BTree2 { address, node_size: 2048, split: 100, merge: 40 },
-        }
     }
 }
 
