@@ -1,7 +1,7 @@
 //! Groups that are changed: created, emptied, links inserted and removed, whichever storage holds them.
 //!
 //! ```text
-//! symbol table   stays what it is: only hard and soft links fit
+//! symbol table   stays what it is, holding only hard and soft links, unless `turn_new_style` is called
 //! compact        -> dense    when a link exceeds the group info's maximum, or is too large for a message
 //! dense          -> compact  when fewer links are left than the group info's minimum, if all fit
 //! ```
@@ -180,7 +180,8 @@ impl Kind {
 /// UTF-8 and not ASCII is stored as UTF-8. The count of references of a hard link's object is not changed.
 ///
 /// Errors: `EEXIST` when there is such a name; `EINVAL` for a name that no path can hold; `ENOTDIR`;
-/// [`Error::Unsupported`] when an old-style group cannot hold such a link; damage on the way.
+/// [`Error::Unsupported`] when an old-style group cannot hold such a link (see [`turn_new_style`]); damage
+/// on the way.
 pub fn insert_link(store: &Store, group: Address, link: &Link) -> Result<()> {
     if link.name.is_empty() || link.name == b"." || link.name.iter().any(|b| matches!(b, 0 | b'/')) {
         return refuse(group, libc::EINVAL);
@@ -328,6 +329,31 @@ fn is_storage_empty(store: &Store, storage: &GroupStorage) -> Result<bool> {
         Ok(ControlFlow::Break(()))
     })?;
     Ok(empty)
+}
+
+/// Turns an old-style group into a new-style one, which can hold every kind of link, as libhdf5 does when
+/// such a link is inserted. Only libhdf5 from 1.8 on reads it then. Nothing happens when it is one already.
+/// The old storage is not given back, as libhdf5 does not: entries elsewhere may have it cached.
+pub fn turn_new_style(store: &Store, group: Address) -> Result<()> {
+    let mut g = Group::load(store, group)?;
+    let Kind::SymbolTable(_) = &g.kind else { return Ok(()) };
+    let mut links = Vec::new();
+    group::list(store, &g.kind.storage(), 0, &mut |link, _| {
+        links.push(link);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let info = LinkInfo { max_creation_order: None, fractal_heap: Address::UNDEF, name_index: Address::UNDEF, creation_index: None };
+    if let Some(i) = g.edit.find(kind::SYMBOL_TABLE) {
+        g.edit.remove(i);
+    }
+    let i = g.edit.add(kind::LINK_INFO, 0, info.encode(store.ctx())?);
+    g.edit.add(kind::GROUP_INFO, flag::CONSTANT, GroupInfo::default().encode(store.ctx())?);
+    g.kind = Kind::New(i, info);
+    for link in links {
+        let utf8 = !link.name.is_ascii() && std::str::from_utf8(&link.name).is_ok();
+        g.insert_new(&Link { utf8, ..link })?;
+    }
+    g.finish()
 }
 
 /// True when the group has no link. Errors: `ENOTDIR`; damage, when all that is left cannot be read.

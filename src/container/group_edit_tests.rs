@@ -196,6 +196,25 @@ fn session(store: &Store, name: &str) -> Value {
         }
         groups.insert(path.to_string(), model.json());
     }
+    if name == "earliest_plain" {
+        // Old-style, until a link that they cannot hold: few and many links.
+        for (path, n) in [("turned", 3), ("turned dense", 60)] {
+            let at = create_group(store, &default).unwrap();
+            insert_link(store, root, &Link { name: path.into(), utf8: false, creation_order: None, target: LinkTarget::Hard(at) }).unwrap();
+            let mut model = Model::of(store, at);
+            (0..n).for_each(|i| model.insert(store, format!("\u{e9}{i}").into_bytes(), LinkTarget::Soft(b"x".to_vec())));
+            let external = LinkTarget::External { file: b"f".to_vec(), object: b"/o".to_vec() };
+            let link = Link { name: b"e".to_vec(), utf8: false, creation_order: None, target: external };
+            assert!(matches!(insert_link(store, at, &link), Err(Error::Unsupported { .. })));
+            turn_new_style(store, at).unwrap();
+            turn_new_style(store, at).unwrap();
+            insert_link(store, at, &link).unwrap();
+            model = Model::of(store, at);
+            assert_eq!((model.links.len(), model.old), (n + 1, false));
+            change(store, &mut model, &objects, &mut counts, &mut random, 100, 20);
+            groups.insert(path.to_string(), model.json());
+        }
+    }
     // One that comes and goes.
     let at = create_group(store, &default).unwrap();
     let mut model = Model::of(store, at);

@@ -1,5 +1,4 @@
-//! The containers that hold metadata: B-trees, heaps and groups.
-//! The containers that hold metadata: B-trees, arrays and heaps.
+//! The containers that hold metadata: B-trees, arrays, heaps and groups.
 
 pub mod btree1;
 pub mod btree1_edit;
@@ -27,13 +26,14 @@ pub mod group_list;
 pub mod heap_names;
 mod index_walk;
 pub mod local_heap;
-pub mod references;
 pub mod local_heap_edit;
+pub mod references;
 pub mod shared_messages;
 pub mod symbol_table_edit;
 
 #[cfg(test)]
-mod oracle;
 mod array_edit_tests;
+#[cfg(test)]
+mod oracle;
 #[cfg(test)]
 mod tests;

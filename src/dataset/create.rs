@@ -14,6 +14,7 @@
 use super::index;
 use super::parameters::Subject;
 use crate::base::{Address, Error, Result, limits};
+use crate::container::references;
 use crate::filter::FilterSpec;
 use crate::format::Context;
 use crate::format::message::data_layout::{DataLayout, Layout as LayoutClass};
@@ -22,7 +23,7 @@ use crate::format::message::datatype::Datatype;
 use crate::format::message::fill_value::{Fill, FillValue};
 use crate::format::message::filter_pipeline::{FilterDescription, FilterPipeline};
 use crate::format::message::times;
-use crate::format::object_header::{flag, kind};
+use crate::format::object_header::{SharedMessage, flag, kind};
 use crate::meta::Store;
 use crate::meta::header_edit::HeaderEdit;
 
@@ -49,6 +50,8 @@ pub enum Layout {
 pub struct Creation {
     /// Type of the elements; its message versions do not matter.
     pub datatype: Datatype,
+    /// Header of a committed datatype that says the same: the dataset refers to it.
+    pub committed: Option<Address>,
     /// Kind of extent.
     pub extent: Extent,
     /// Dimensions, elements, slowest first; empty unless the extent is simple.
@@ -107,7 +110,10 @@ pub fn dataset_messages(ctx: &Context, superblock_version: u8, creation: &Creati
     let mut messages = Messages::new();
     let space = dataspace_message(ctx, superblock_version, creation.extent, &creation.dims, creation.max_dims.as_deref());
     messages.push((kind::DATASPACE, 0, space));
-    messages.push((kind::DATATYPE, flag::CONSTANT, datatype_message(superblock_version, &creation.datatype)?));
+    messages.push(match creation.committed {
+        Some(at) => (kind::DATATYPE, flag::CONSTANT | flag::SHARED, SharedMessage::encode_object(at, ctx)),
+        None => (kind::DATATYPE, flag::CONSTANT, datatype_message(superblock_version, &creation.datatype)?),
+    });
     creation.fill_messages(old, &mut messages);
     if !creation.filters.is_empty() {
         messages.push((kind::FILTER_PIPELINE, flag::CONSTANT, creation.pipeline(old)?));
@@ -122,8 +128,9 @@ pub fn dataset_messages(ctx: &Context, superblock_version: u8, creation: &Creati
     }
 }
 
-/// Writes the header of a new dataset with one reference, and no link to it yet. `attribute_order`: creation
-/// order of attributes tracked, indexed (headers of version 2 only).
+/// Writes the header of a new dataset with one reference, and no link to it yet. A committed datatype gets
+/// a reference more. `attribute_order`: creation order of attributes tracked, indexed (headers of version 2
+/// only).
 pub fn create_dataset(store: &Store, creation: &Creation, attribute_order: (bool, bool)) -> Result<Address> {
     let superblock_version = store.superblock().version;
     let messages = dataset_messages(store.ctx(), superblock_version, creation)?;
@@ -132,6 +139,19 @@ pub fn create_dataset(store: &Store, creation: &Creation, attribute_order: (bool
     for (kind, flags, body) in messages {
         edit.add(kind, flags, body);
     }
+    if let Some(datatype) = creation.committed {
+        references::add_reference(store, datatype)?;
+    }
+    edit.create(store)
+}
+
+/// Writes the header of a committed datatype with one reference, and no link to it yet. `times`: seconds
+/// since 1970, if they shall be recorded; `attribute_order` as for datasets.
+pub fn create_datatype(store: &Store, datatype: &Datatype, times: Option<u32>, attribute_order: (bool, bool)) -> Result<Address> {
+    let superblock_version = store.superblock().version;
+    let body = datatype_message(superblock_version, datatype)?;
+    let mut edit = HeaderEdit::new(header_version(superblock_version), times, attribute_order);
+    edit.add(kind::DATATYPE, flag::CONSTANT | flag::DONT_SHARE, body);
     edit.create(store)
 }
 
