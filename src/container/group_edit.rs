@@ -1,13 +1,14 @@
 //! Groups that are changed: created, emptied, links inserted and removed, whichever storage holds them.
 //!
 //! ```text
-//! symbol table   stays what it is: only hard and soft links fit
+//! symbol table   stays what it is, holding only hard and soft links, unless `turn_new_style` is called
 //! compact        -> dense    when a link exceeds the group info's maximum, or is too large for a message
 //! dense          -> compact  when fewer links are left than the group info's minimum, if all fit
 //! ```
 //!
 //! Counts of references are another matter: see [`super::references`]. H5Gobj.c, H5Gcompact.c, H5Gdense.c.
 
+use super::dense_links_edit as dense;
 use super::group::{self, GroupStorage};
 use super::symbol_table_edit as symbols;
 use crate::base::{Address, Error, Result};
@@ -179,7 +180,8 @@ impl Kind {
 /// UTF-8 and not ASCII is stored as UTF-8. The count of references of a hard link's object is not changed.
 ///
 /// Errors: `EEXIST` when there is such a name; `EINVAL` for a name that no path can hold; `ENOTDIR`;
-/// [`Error::Unsupported`] when an old-style group cannot hold such a link; damage on the way.
+/// [`Error::Unsupported`] when an old-style group cannot hold such a link (see [`turn_new_style`]); damage
+/// on the way.
 pub fn insert_link(store: &Store, group: Address, link: &Link) -> Result<()> {
     if link.name.is_empty() || link.name == b"." || link.name.iter().any(|b| matches!(b, 0 | b'/')) {
         return refuse(group, libc::EINVAL);
@@ -213,7 +215,7 @@ impl Group<'_> {
         if !info.is_dense() {
             let count = self.link_messages().len();
             // Heaps of groups with a filter pipeline are filtered: those groups stay compact.
-            let room = std::env::var_os("NODENSE").is_some() || count < usize::from(self.constants()?.max_compact()) || self.edit.find(kind::FILTER_PIPELINE).is_some();
+            let room = count < usize::from(self.constants()?.max_compact()) || self.edit.find(kind::FILTER_PIPELINE).is_some();
             if room && body.len() <= self.edit.body_max() {
                 self.edit.add(kind::LINK, 0, body);
                 return Ok(());
@@ -221,19 +223,20 @@ impl Group<'_> {
             self.turn_dense()?;
         }
         let Kind::New(_, info) = &self.kind else { return Ok(()) };
-        dense::insert(self.store, info, link)
+        dense::insert(self.store, &info.into(), &body, &link.name, link.creation_order)
     }
 
     /// Moves all links of a compact group into dense storage.
     fn turn_dense(&mut self) -> Result<()> {
         let (ctx, at) = (self.store.ctx(), self.address());
         let messages = self.link_messages();
-        let links: Vec<Link> = messages.iter().map(|&i| Link::decode(self.edit.body(i), ctx, at)).collect::<Result<_>>()?;
         let Kind::New(i, info) = &mut self.kind else { return Ok(()) };
-        dense::create(self.store, info)?;
+        let links: Vec<Link> = messages.iter().map(|&m| Link::decode(self.edit.body(m), ctx, at)).collect::<Result<_>>()?;
+        let storage = dense::create(self.store, info.creation_index.is_some())?;
         for link in &links {
-            dense::insert(self.store, info, link)?;
+            dense::insert(self.store, &storage, &link.encode(ctx)?, &link.name, link.creation_order)?;
         }
+        (info.fractal_heap, info.name_index, info.creation_index) = (storage.heap, storage.name_index, storage.creation_index);
         let before = messages.iter().filter(|m| *m < i).count();
         *i = i.saturating_sub(before);
         messages.iter().rev().for_each(|&m| self.edit.remove(m));
@@ -260,7 +263,7 @@ impl Group<'_> {
             return Ok(());
         }
         let Kind::New(_, info) = &mut self.kind else { return Ok(()) };
-        dense::delete(self.store, info)?;
+        dense::delete(self.store, &(&*info).into())?;
         (info.fractal_heap, info.name_index) = (Address::UNDEF, Address::UNDEF);
         info.creation_index = info.creation_index.map(|_| Address::UNDEF);
         for body in bodies {
@@ -288,11 +291,9 @@ pub fn remove_link(store: &Store, group: Address, name: &[u8]) -> Result<Option<
             return Ok(target.map(|target| Link { name: name.to_vec(), utf8: false, creation_order: None, target }));
         }
         Kind::New(_, info) if info.is_dense() => {
-            let removed = dense::remove(store, info, name)?;
-            if removed.is_some() {
-                g.turn_compact()?;
-            }
-            removed
+            let Some(message) = dense::remove(store, &info.into(), name)? else { return Ok(None) };
+            g.turn_compact()?;
+            Some(Link::decode(&message, store.ctx(), group)?)
         }
         Kind::New(i, info) => match g.compact(name) {
             Some((m, link)) => {
@@ -330,6 +331,31 @@ fn is_storage_empty(store: &Store, storage: &GroupStorage) -> Result<bool> {
     Ok(empty)
 }
 
+/// Turns an old-style group into a new-style one, which can hold every kind of link, as libhdf5 does when
+/// such a link is inserted. Only libhdf5 from 1.8 on reads it then. Nothing happens when it is one already.
+/// The old storage is not given back, as libhdf5 does not: entries elsewhere may have it cached.
+pub fn turn_new_style(store: &Store, group: Address) -> Result<()> {
+    let mut g = Group::load(store, group)?;
+    let Kind::SymbolTable(_) = &g.kind else { return Ok(()) };
+    let mut links = Vec::new();
+    group::list(store, &g.kind.storage(), 0, &mut |link, _| {
+        links.push(link);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let info = LinkInfo { max_creation_order: None, fractal_heap: Address::UNDEF, name_index: Address::UNDEF, creation_index: None };
+    if let Some(i) = g.edit.find(kind::SYMBOL_TABLE) {
+        g.edit.remove(i);
+    }
+    let i = g.edit.add(kind::LINK_INFO, 0, info.encode(store.ctx())?);
+    g.edit.add(kind::GROUP_INFO, flag::CONSTANT, GroupInfo::default().encode(store.ctx())?);
+    g.kind = Kind::New(i, info);
+    for link in links {
+        let utf8 = !link.name.is_ascii() && std::str::from_utf8(&link.name).is_ok();
+        g.insert_new(&Link { utf8, ..link })?;
+    }
+    g.finish()
+}
+
 /// True when the group has no link. Errors: `ENOTDIR`; damage, when all that is left cannot be read.
 pub fn is_empty(store: &Store, group: Address) -> Result<bool> {
     Group::load(store, group)?.is_empty()
@@ -340,7 +366,7 @@ pub fn is_empty(store: &Store, group: Address) -> Result<bool> {
 pub fn delete_group_storage(store: &Store, group: Address) -> Result<()> {
     match &Group::load(store, group)?.kind {
         Kind::SymbolTable(symbol_table) => symbols::delete(store, &table(store, *symbol_table)?),
-        Kind::New(_, info) if info.is_dense() => dense::delete(store, info),
+        Kind::New(_, info) if info.is_dense() => dense::delete(store, &info.into()),
         Kind::New(..) => Ok(()),
     }
 }
@@ -348,22 +374,6 @@ pub fn delete_group_storage(store: &Store, group: Address) -> Result<()> {
 /// Where the links of the group are now.
 pub fn storage(store: &Store, group: Address) -> Result<Option<GroupStorage>> {
     group::storage(store, &*ObjectHeader::cached(store, group)?)
-}
-
-mod dense {
-    use super::*;
-    pub fn create(_: &Store, _: &mut LinkInfo) -> Result<()> {
-        refuse(Address::UNDEF, libc::ENOSYS)
-    }
-    pub fn insert(_: &Store, _: &LinkInfo, _: &Link) -> Result<()> {
-        refuse(Address::UNDEF, libc::ENOSYS)
-    }
-    pub fn remove(_: &Store, _: &LinkInfo, _: &[u8]) -> Result<Option<Link>> {
-        refuse(Address::UNDEF, libc::ENOSYS)
-    }
-    pub fn delete(_: &Store, _: &LinkInfo) -> Result<()> {
-        refuse(Address::UNDEF, libc::ENOSYS)
-    }
 }
 
 #[cfg(test)]

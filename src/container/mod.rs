@@ -1,4 +1,5 @@
 //! The containers that hold metadata, and how they are changed: B-trees, arrays, heaps and groups.
+//! The containers that hold metadata: B-trees, arrays, heaps and groups.
 
 pub mod attributes_edit;
 pub mod btree1;

@@ -11,17 +11,19 @@
 //! Nothing is allocated: a contiguous dataset gets its space late, chunks come one by one, the data of a
 //! compact dataset are in the layout message.
 
+use super::index;
 use super::parameters::Subject;
 use crate::base::{Address, Error, Result, limits};
+use crate::container::references;
 use crate::filter::FilterSpec;
 use crate::format::Context;
-use crate::format::message::data_layout::{ChunkedLayout, DataLayout, IndexInfo, Layout as LayoutClass};
+use crate::format::message::data_layout::{DataLayout, Layout as LayoutClass};
 use crate::format::message::dataspace::{Dataspace, Extent};
 use crate::format::message::datatype::Datatype;
 use crate::format::message::fill_value::{Fill, FillValue};
 use crate::format::message::filter_pipeline::{FilterDescription, FilterPipeline};
 use crate::format::message::times;
-use crate::format::object_header::{flag, kind};
+use crate::format::object_header::{SharedMessage, flag, kind};
 use crate::meta::Store;
 use crate::meta::header_edit::HeaderEdit;
 
@@ -48,6 +50,8 @@ pub enum Layout {
 pub struct Creation {
     /// Type of the elements; its message versions do not matter.
     pub datatype: Datatype,
+    /// Header of a committed datatype that says the same: the dataset refers to it.
+    pub committed: Option<Address>,
     /// Kind of extent.
     pub extent: Extent,
     /// Dimensions, elements, slowest first; empty unless the extent is simple.
@@ -106,7 +110,10 @@ pub fn dataset_messages(ctx: &Context, superblock_version: u8, creation: &Creati
     let mut messages = Messages::new();
     let space = dataspace_message(ctx, superblock_version, creation.extent, &creation.dims, creation.max_dims.as_deref());
     messages.push((kind::DATASPACE, 0, space));
-    messages.push((kind::DATATYPE, flag::CONSTANT, datatype_message(superblock_version, &creation.datatype)?));
+    messages.push(match creation.committed {
+        Some(at) => (kind::DATATYPE, flag::CONSTANT | flag::SHARED, SharedMessage::encode_object(at, ctx)),
+        None => (kind::DATATYPE, flag::CONSTANT, datatype_message(superblock_version, &creation.datatype)?),
+    });
     creation.fill_messages(old, &mut messages);
     if !creation.filters.is_empty() {
         messages.push((kind::FILTER_PIPELINE, flag::CONSTANT, creation.pipeline(old)?));
@@ -121,8 +128,9 @@ pub fn dataset_messages(ctx: &Context, superblock_version: u8, creation: &Creati
     }
 }
 
-/// Writes the header of a new dataset with one reference, and no link to it yet. `attribute_order`: creation
-/// order of attributes tracked, indexed (headers of version 2 only).
+/// Writes the header of a new dataset with one reference, and no link to it yet. A committed datatype gets
+/// a reference more. `attribute_order`: creation order of attributes tracked, indexed (headers of version 2
+/// only).
 pub fn create_dataset(store: &Store, creation: &Creation, attribute_order: (bool, bool)) -> Result<Address> {
     let superblock_version = store.superblock().version;
     let messages = dataset_messages(store.ctx(), superblock_version, creation)?;
@@ -131,6 +139,19 @@ pub fn create_dataset(store: &Store, creation: &Creation, attribute_order: (bool
     for (kind, flags, body) in messages {
         edit.add(kind, flags, body);
     }
+    if let Some(datatype) = creation.committed {
+        references::add_reference(store, datatype)?;
+    }
+    edit.create(store)
+}
+
+/// Writes the header of a committed datatype with one reference, and no link to it yet. `times`: seconds
+/// since 1970, if they shall be recorded; `attribute_order` as for datasets.
+pub fn create_datatype(store: &Store, datatype: &Datatype, times: Option<u32>, attribute_order: (bool, bool)) -> Result<Address> {
+    let superblock_version = store.superblock().version;
+    let body = datatype_message(superblock_version, datatype)?;
+    let mut edit = HeaderEdit::new(header_version(superblock_version), times, attribute_order);
+    edit.add(kind::DATATYPE, flag::CONSTANT | flag::DONT_SHARE, body);
     edit.create(store)
 }
 
@@ -247,38 +268,13 @@ impl Creation {
             }
             Layout::Contiguous => LayoutClass::Contiguous { address: Address::UNDEF, size: self.bytes(), dims: Vec::new() },
             Layout::Chunked(chunk) => {
-                let index = self.chunk_index(superblock_version, chunk);
-                let version = if matches!(index, IndexInfo::BTree1 { .. }) { 3 } else { 4 };
-                let element_size = self.datatype.element_size();
-                let widest = chunk.iter().chain([&element_size]).fold(1, |n, &d| n.max(d));
-                let dim_width = if version == 3 { 4 } else { u8::try_from(8 - widest.leading_zeros() / 8).unwrap_or(8) };
-                let layout = ChunkedLayout { flags: 0, chunk_dims: chunk.clone(), element_size, dim_width, index };
+                let version = if superblock_version < 3 { 3 } else { 4 };
+                let filtered = !self.filters.is_empty();
+                let layout = index::write::plan(version, &self.dims, &self.max(), chunk, self.datatype.element_size(), filtered)?;
                 return Ok(DataLayout { version, class: LayoutClass::Chunked(layout) });
             }
         };
         Ok(DataLayout { version: 3, class })
-    }
-
-    /// The chunk index that libhdf5 takes for the dataset, without an address.
-    fn chunk_index(&self, superblock_version: u8, chunk: &[u64]) -> IndexInfo {
-        let address = Address::UNDEF;
-        if superblock_version < 3 {
-            return IndexInfo::BTree1 { address };
-        }
-        let max = self.max();
-        match max.iter().filter(|m| m.is_none()).count() {
-            0 if self.dims == chunk && max.iter().zip(chunk).all(|(m, c)| *m == Some(*c)) => IndexInfo::Single { address, filtered: None },
-            0 => IndexInfo::FixedArray { address, page_bits: 10 },
-            1 => IndexInfo::ExtensibleArray {
-                address,
-                max_bits: 32,
-                index_elements: 4,
-                min_super_pointers: 4,
-                min_elements: 16,
-                page_bits: 10,
-            },
-            _ => IndexInfo::BTree2 { address, node_size: 2048, split: 100, merge: 40 },
-        }
     }
 }
 

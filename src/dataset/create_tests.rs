@@ -58,6 +58,7 @@ fn description(messages: &Messages, full: bool) -> Creation {
     };
     Creation {
         datatype: datatype::decode(&mut Reader::new(find(kind::DATATYPE).unwrap(), "t", at)).unwrap(),
+        committed: None,
         extent: space.extent,
         dims: space.dims,
         max_dims: space.max_dims,
@@ -150,6 +151,15 @@ fn libhdf5_reads_and_writes_new_datasets() {
             let at = create_dataset(&store, &creation, (false, false)).unwrap();
             let name = name.clone().into_bytes();
             insert_link(&store, root, &Link { name, utf8: false, creation_order: None, target: LinkTarget::Hard(at) }).unwrap();
+        }
+        let link = |name: &str, at| Link { name: name.into(), utf8: false, creation_order: None, target: LinkTarget::Hard(at) };
+        let mut typed = description(&cases["compound"][&3], false);
+        let datatype = create_datatype(&store, &typed.datatype, Some(7).filter(|_| version == 2), (false, false)).unwrap();
+        insert_link(&store, root, &link("type", datatype)).unwrap();
+        typed.committed = Some(datatype);
+        for name in ["typed 1", "typed 2"] {
+            let at = create_dataset(&store, &typed, (version > 0, version > 0)).unwrap();
+            insert_link(&store, root, &link(name, at)).unwrap();
         }
         store.close().unwrap();
         std::fs::write(path, file.bytes()).unwrap();

@@ -297,6 +297,13 @@ impl SharedMessage {
         }
         Ok(SharedMessage::Object(r.addr(ctx)?))
     }
+
+    /// The body of a message that refers to the one of the same type in the header at `object`: version 2.
+    pub fn encode_object(object: Address, ctx: &Context) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.u8(2).u8(2).addr(object, ctx);
+        w.into_bytes()
+    }
 }
 
 #[cfg(test)]
@@ -333,6 +340,10 @@ mod tests {
         let body = [1u8, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0x30, 0x1a, 0, 0, 0, 0, 0, 0];
         let mut r = Reader::new(&body, "shared message", Address(0));
         assert_eq!(SharedMessage::decode(&mut r, &Context::DEFAULT).unwrap(), SharedMessage::Object(Address(0x1a30)));
+        let v2 = SharedMessage::encode_object(Address(0x320), &Context::DEFAULT);
+        assert_eq!(v2, [2, 2, 0x20, 3, 0, 0, 0, 0, 0, 0], "as libhdf5 2.0.0 writes it");
+        let mut r = Reader::new(&v2, "shared message", Address(0));
+        assert_eq!(SharedMessage::decode(&mut r, &Context::DEFAULT).unwrap(), SharedMessage::Object(Address(0x320)));
         let v3 = [3u8, 1, 1, 2, 3, 4, 5, 6, 7, 8];
         let mut r = Reader::new(&v3, "shared message", Address(0));
         assert_eq!(SharedMessage::decode(&mut r, &Context::DEFAULT).unwrap(), SharedMessage::Heap([1, 2, 3, 4, 5, 6, 7, 8]));

@@ -58,25 +58,35 @@ def check(folder):
             for name, create in fixtures.cases().items():
                 create(twin, name.encode())
         with h5py.File(path, "r") as f, h5py.File(twin_path, "r") as twin:
-            assert set(f) == set(twin)
+            assert set(f) == set(twin) | {"type", "typed 1", "typed 2"}
             for name in twin:
                 got, want = facts(f[name]), facts(twin[name])
                 assert repr(got) == repr(want), (version, name, got, want)
                 if f[name].shape is not None:
                     assert repr(f[name][()]) == repr(twin[name][()]), (version, name)
                 count += 1
+            for name in ("typed 1", "typed 2"):
+                assert f[name].id.get_type().committed() and f[name].dtype == f["type"].dtype == f["compound"].dtype
+                assert f[name].id.get_create_plist().get_attr_creation_order() == (0 if version == 0 else 3)
+            assert h5py.h5o.get_info(f["type"].id).rc == 3
         for name in ("filters", "compound", "fill", "compact", "growing_both", "nbit_compound", "one_chunk"):
             assert dumped(path, name) == dumped(twin_path, name), (version, name)
         with h5py.File(path, "r+") as f, h5py.File(twin_path, "r+") as twin:
             for name in twin:
                 write_all(f, twin, name)
                 f[name].attrs["a"] = "b" * 100
+            for k in range(20):
+                f["typed 1"].attrs[f"k{k}"] = k
+                f["type"].attrs[f"k{k}"] = k
+            del f["typed 2"]
+            assert h5py.h5o.get_info(f["type"].id).rc == 2
         with h5py.File(path, "r") as f, h5py.File(twin_path, "r") as twin:
             for name in twin:
                 if f[name].shape is not None:
                     assert repr(f[name][()]) == repr(twin[name][()]), (version, name)
                 assert f[name].attrs["a"] == "b" * 100
                 assert f[name].id.get_storage_size() == twin[name].id.get_storage_size(), (version, name)
+            assert list(f["typed 1"].attrs.values()) == list(range(20)) or version == 0
     print(count)
 
 

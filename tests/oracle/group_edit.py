@@ -11,7 +11,7 @@ import sys
 import h5py
 from h5py import h5p
 
-LIBVERS = {"earliest": ("earliest", "latest"), "v108": ("v108", "v108"), "v110": ("v110", "v110"), "latest": "latest"}
+LIBVERS = {"earliest": ("earliest", "latest"), "v108": ("v108", "v108"), "v110": ("v110", "v110")}
 
 
 def make(folder):
