@@ -4,15 +4,22 @@
 //! `EINVAL`, a value its type cannot hold with `ERANGE`, what would need more of the file than is at hand
 //! with `EOPNOTSUPP`.
 
+mod attributes;
+mod dataset;
 mod datatype;
 mod description;
 mod elements;
+mod filters;
 mod float;
 mod integer;
 mod node;
 #[cfg(test)]
+mod dataset_tests;
+#[cfg(test)]
 mod tests;
 
+pub use attributes::{AttributeSpec, parse_attributes_json, parse_attributes_json_with};
+pub use dataset::{ChunksSpec, DatasetSpec, FillSpec, LayoutSpec, parse_dataset_json, parse_fact};
 pub use datatype::{parse_datatype, parse_datatype_in};
 pub use elements::{NoStore, Store, parse_value, parse_value_into, parse_value_with};
 
