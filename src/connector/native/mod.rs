@@ -14,6 +14,8 @@ pub mod paths;
 pub mod region;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod text_tests;
 pub mod traverse;
 pub mod values;
 pub mod variable;
