@@ -6,6 +6,7 @@ use super::name::{unescape, xattr_name};
 use super::nodes::{Node, NodeKind};
 use super::types::Errno;
 use crate::base::Error;
+use crate::connector::edit::{Edit, Existing};
 use crate::connector::{Connector, ObjectId};
 
 /// The namespace answered.
@@ -43,7 +44,7 @@ pub fn get(connector: &dyn Connector, cut: &CutNames, node: &Node, name: &[u8], 
 fn value(connector: &dyn Connector, cut: &CutNames, node: &Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     if let Some(fact) = name.strip_prefix(FACTS) {
         if fact == NAME_FACT {
-            return Ok(node.link_name.as_ref().map(|n| n.to_vec()));
+            return Ok(node.link_name().map(|n| n.into_vec()));
         }
         let (Some(id), Ok(fact)) = (object(node), std::str::from_utf8(fact)) else { return Ok(None) };
         return connector.fact(id, fact);
@@ -78,7 +79,7 @@ pub fn list(connector: &dyn Connector, node: &Node, failed: &dyn Fn(&Error) -> E
         out.push(0);
         true
     };
-    if node.link_name.is_some() {
+    if node.link_name().is_some() {
         add(&[USER, FACTS, NAME_FACT]);
     }
     let Some(id) = object(node) else { return Ok(out) };
@@ -96,4 +97,89 @@ pub fn list(connector: &dyn Connector, node: &Node, failed: &dyn Fn(&Error) -> E
         }
     }
     Ok(out)
+}
+
+/// What a name that is to be changed stands for.
+enum Meant<'a> {
+    /// A derived fact.
+    Fact(&'a str),
+    /// An attribute, there or not.
+    Attribute(Vec<u8>),
+}
+
+fn meant<'a>(connector: &dyn Connector, cut: &CutNames, id: ObjectId, name: &'a [u8]) -> Result<Option<Meant<'a>>, Error> {
+    if let Some(fact) = name.strip_prefix(FACTS) {
+        return Ok(std::str::from_utf8(fact).ok().map(Meant::Fact));
+    }
+    let found = match unescape(name) {
+        Some(plain) => (xattr_name(&plain) == name && !plain.is_empty() && !plain.contains(&0)).then(|| plain.into_owned()),
+        None => {
+            let mut visit = |f: &mut dyn FnMut(&[u8]) -> bool| {
+                let _ = connector.attributes(id)?.iter().all(|a| f(a));
+                Ok(())
+            };
+            cut.find(Names::Attributes(id), name, &|n| xattr_name(n).into_owned(), &mut visit)?
+        }
+    };
+    Ok(found.map(Meant::Attribute))
+}
+
+/// Where the attributes of a node are changed.
+pub struct Target<'a> {
+    /// The container.
+    pub connector: &'a dyn Connector,
+    /// How it is changed.
+    pub edit: &'a dyn Edit,
+    /// Names that are shown cut.
+    pub cut: &'a CutNames,
+    /// The node.
+    pub node: &'a Node,
+}
+
+impl Target<'_> {
+    fn id(&self) -> Result<ObjectId, Error> {
+        object(self.node).ok_or_else(|| Error::refused(libc::EPERM, "there is no object that could have attributes"))
+    }
+
+    /// Sets the extended attribute `name`; `flags` are those of setxattr(2). A fact that is set to what it is
+    /// is taken: copying programs do that.
+    pub fn set(&self, name: &[u8], value: &[u8], flags: i32) -> Result<(), Error> {
+        let name = name.strip_prefix(USER).ok_or_else(|| Error::refused(libc::EOPNOTSUPP, "only the namespace user. exists"))?;
+        let existing = match flags {
+            0 => Existing::Any,
+            libc::XATTR_CREATE => Existing::Create,
+            libc::XATTR_REPLACE => Existing::Replace,
+            _ => return Err(Error::refused(libc::EINVAL, "unknown flags")),
+        };
+        let id = self.id()?;
+        match meant(self.connector, self.cut, id, name)? {
+            None => Err(Error::refused(libc::EINVAL, "no attribute can have this name")),
+            Some(Meant::Attribute(name)) => self.edit.set_attribute(id, &name, value, existing),
+            Some(Meant::Fact(fact)) => {
+                let ours = fact.as_bytes() == NAME_FACT;
+                let now = if ours { self.node.link_name().map(|n| n.into_vec()) } else { self.connector.fact(id, fact)? };
+                match (existing, &now) {
+                    (Existing::Create, Some(_)) => Err(Error::refused(libc::EEXIST, "the fact is there")),
+                    (Existing::Replace, None) => Err(Error::refused(libc::ENODATA, "there is no such fact")),
+                    _ if now.as_deref() == Some(value) => Ok(()),
+                    _ if ours => Err(Error::refused(libc::EPERM, "a name is changed by renaming")),
+                    _ => self.edit.set_fact(id, fact, value),
+                }
+            }
+        }
+    }
+
+    /// Removes the extended attribute `name`.
+    pub fn remove(&self, name: &[u8]) -> Result<(), Error> {
+        let name = name.strip_prefix(USER).ok_or_else(|| Error::refused(libc::EOPNOTSUPP, "only the namespace user. exists"))?;
+        let id = self.id()?;
+        let absent = || Error::refused(libc::ENODATA, "there is no such attribute");
+        match meant(self.connector, self.cut, id, name)? {
+            Some(Meant::Attribute(name)) => self.edit.remove_attribute(id, &name),
+            Some(Meant::Fact(fact)) if self.connector.fact(id, fact)?.is_some() || fact.as_bytes() == NAME_FACT => {
+                Err(Error::refused(libc::EPERM, "a fact cannot be removed"))
+            }
+            _ => Err(absent()),
+        }
+    }
 }

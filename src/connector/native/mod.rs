@@ -3,6 +3,7 @@
 pub mod attribute;
 pub mod chunks;
 pub mod content;
+pub mod create;
 pub mod dataset;
 pub mod edit;
 pub mod external;
@@ -11,6 +12,7 @@ pub mod file;
 pub mod npy;
 pub mod object;
 pub mod paths;
+pub mod recover;
 pub mod region;
 #[cfg(test)]
 mod tests;
@@ -20,6 +22,9 @@ pub mod traverse;
 pub mod values;
 pub mod variable;
 pub mod virtual_;
+
+pub use create::create;
+pub use recover::{Recovered, lock, recover};
 
 use super::{AttributeNames, Chunks, Connector, Content, Form, Link, LinkTarget, ObjectId, ObjectInfo, ObjectKind, Result};
 use crate::base::{Address, Error, limits};
