@@ -1,7 +1,7 @@
 //! Chunked layout: requests to chunks, chunks through cache, filters and index.
 
-use super::chunk::dirty::DirtyChunk;
 use super::chunk::cache::{Chunk, ChunkKey, Found};
+use super::chunk::dirty::DirtyChunk;
 use super::chunk::map::{AllocationMap, MapBudget};
 use super::chunk::pieces::{ByteGrid, Piece, Touched};
 use super::chunk::spool::{Spooled, StreamPlan};

@@ -147,16 +147,22 @@ impl ChunkWriter<'_> {
                 Ok((scaled, Some(stored), mask))
             };
             let encoded: Vec<_> = self.env.pool.install(|| batch.par_iter().map(encode).collect::<Result<_>>())?;
-            for ((key, chunk), (scaled, stored, mask)) in batch.iter().zip(encoded) {
+            for ((_, chunk), (scaled, stored, mask)) in batch.iter().zip(encoded) {
                 changed |= match stored {
                     Some(stored) => self.place(layout, &scaled, &stored, mask)?,
                     None => self.place(layout, &scaled, &chunk.bytes.read(), 0)?,
                 };
-                self.forget(*key);
-                self.env.dirty.remove(*key);
             }
         }
         Ok(changed)
+    }
+
+    /// The chunks are in the file now.
+    pub fn flushed(&self, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) {
+        for (key, _) in chunks {
+            self.forget(*key);
+            self.env.dirty.remove(*key);
+        }
     }
 
     fn place(&self, layout: &mut DataLayout, scaled: &[u64], stored: &[u8], filter_mask: u32) -> Result<bool> {

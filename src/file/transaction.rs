@@ -14,7 +14,7 @@
 
 use super::journal::Journal;
 use super::overlay::{Overlay, SECTOR};
-use super::space::Space;
+use super::space::{Ranges, Space};
 use super::{FileDriver, JournalPlace, Status, WriteDriver};
 use parking_lot::{Mutex, RwLock};
 use std::io;
@@ -51,6 +51,19 @@ struct State {
     unsynced: bool,
     /// From here on nothing was ever written: zeros.
     virgin: u64,
+    /// The operation under way.
+    operation: Option<Operation>,
+}
+
+/// What taking an operation back needs to know.
+#[derive(Default)]
+struct Operation {
+    /// What it allocated.
+    allocated: Ranges,
+    /// What it gave back: taken note of when it ends.
+    freed: Vec<Range<u64>>,
+    /// What it overwrote in place of bytes that are older than it.
+    overwritten: Vec<(u64, Vec<u8>)>,
 }
 
 /// See the module's description.
@@ -92,12 +105,78 @@ impl Transaction {
     /// to be in use, and those behind it to be nobody's.
     pub fn new(driver: Arc<dyn WriteDriver>, place: Box<dyn JournalPlace>, told: u64) -> io::Result<Self> {
         let len = driver.status()?.len;
-        let state = State { overlay: Overlay::default(), space: Space::new(told), len, told, unsynced: false, virgin: len.max(told) };
+        let state = State {
+            overlay: Overlay::default(),
+            space: Space::new(told),
+            len,
+            told,
+            unsynced: false,
+            virgin: len.max(told),
+            operation: None,
+        };
         Ok(Transaction { driver, place, state: RwLock::new(state), journal: Mutex::new(None), failed: AtomicBool::new(false) })
+    }
+
+    /// Begins an operation: a group of changes that is made as a whole or not at all.
+    pub fn begin(&self) {
+        let mut state = self.state.write();
+        state.overlay.begin();
+        state.operation = Some(Operation::default());
+    }
+
+    /// Ends the operation. If it was `done` its changes stay; else they are taken back, except what
+    /// [`Transaction::write_data`] wrote. An error while that is done ends all writing.
+    pub fn end(&self, done: bool) {
+        let mut state = self.state.write();
+        state.overlay.end(!done);
+        let Some(operation) = state.operation.take() else { return };
+        if done {
+            for range in operation.freed {
+                state.space.free(range);
+            }
+            return;
+        }
+        for (offset, bytes) in operation.overwritten.into_iter().rev() {
+            if self.driver.write_at(&bytes, offset).is_err() {
+                // Nothing durable leads there, but this session can't go on.
+                self.failed.store(true, Ordering::Release);
+            }
+            state.overlay.follow(offset, &bytes);
+        }
+        for range in operation.allocated.iter() {
+            state.space.free(range);
+        }
     }
 
     /// Writes bytes: in place where nothing durable points, else with the next commit.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.remember(offset, bytes.len())?;
+        self.write_data(offset, bytes)
+    }
+
+    /// Keeps what lies in fresh space that is older than the operation under way.
+    fn remember(&self, offset: u64, len: usize) -> io::Result<()> {
+        let mut state = self.state.write();
+        let end = offset.saturating_add(len as u64);
+        let Some(operation) = &state.operation else { return Ok(()) };
+        let mut old = Vec::new();
+        for (part, fresh) in state.space.split_fresh(offset..end) {
+            for (piece, own) in operation.allocated.split(part) {
+                if fresh && !own {
+                    let mut bytes = vec![0; usize::try_from(piece.end.saturating_sub(piece.start)).unwrap_or(0)];
+                    self.driver.read_at(&mut bytes, piece.start)?;
+                    old.push((piece.start, bytes));
+                }
+            }
+        }
+        if let Some(operation) = &mut state.operation {
+            operation.overwritten.extend(old);
+        }
+        Ok(())
+    }
+
+    /// The same for bytes that stay when the operation under way is taken back: elements.
+    pub fn write_data(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.usable()?;
         let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
         let parts = self.state.read().space.split_fresh(offset..end);
@@ -138,6 +217,9 @@ impl Transaction {
             state.len = longer;
             state.unsynced = true;
         }
+        if let Some(operation) = &mut state.operation {
+            operation.allocated.insert(at..at.saturating_add(len));
+        }
         let zeros = at >= state.virgin;
         state.virgin = state.virgin.max(at.saturating_add(len));
         Ok((at, zeros))
@@ -145,7 +227,11 @@ impl Transaction {
 
     /// Gives `range` back; it is used again when nothing durable points there.
     pub fn free(&self, range: Range<u64>) {
-        self.state.write().space.free(range);
+        let mut state = self.state.write();
+        match &mut state.operation {
+            Some(operation) => operation.freed.push(range),
+            None => state.space.free(range),
+        }
     }
 
     /// Declares that nothing durable points to `range`.

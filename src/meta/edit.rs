@@ -104,15 +104,28 @@ impl Store {
 
     /// Writes metadata. Whatever was decoded before is read again when asked for.
     pub fn write(&self, address: Address, bytes: &[u8]) -> Result<()> {
-        self.write_raw(address, bytes)?;
+        let offset = self.offset(address, "write")?;
+        self.transaction()?.write(offset, bytes).map_err(failed("write", address))?;
         self.forget();
         Ok(())
     }
 
-    /// Writes raw data.
+    /// Makes the changes of `f` as a whole or, when it fails, not at all.
+    pub fn atomically<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        let transaction = self.transaction()?;
+        transaction.begin();
+        let result = f();
+        transaction.end(result.is_ok());
+        if result.is_err() {
+            self.forget();
+        }
+        result
+    }
+
+    /// Writes raw data; it stays when the operation is taken back.
     pub fn write_raw(&self, address: Address, bytes: &[u8]) -> Result<()> {
         let offset = self.offset(address, "write")?;
-        self.transaction()?.write(offset, bytes).map_err(failed("write", address))
+        self.transaction()?.write_data(offset, bytes).map_err(failed("write", address))
     }
 
     /// Allocates room for `bytes` and writes them there.

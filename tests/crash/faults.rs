@@ -48,7 +48,9 @@ fn strike(base: &str, operations: sessions::Operations, kind: u8, n: u64, times:
         if plan.has_struck() && kind != READ && r.errors.is_empty() && closed.is_ok() && kind & (NAME | LENGTH) == 0 {
             return Some(Err("the fault was told to nobody".into()));
         }
-        let wrong = r.errors.iter().find(|e| !matches!(e, h5dir::base::Error::Io { .. } | h5dir::base::Error::Refused { .. } | h5dir::base::Error::Corrupt { .. }));
+        let wrong = r.errors.iter().find(|e| {
+            !matches!(e, h5dir::base::Error::Io { .. } | h5dir::base::Error::Refused { .. } | h5dir::base::Error::Corrupt { .. })
+        });
         if let Some(e) = wrong {
             return Some(Err(format!("error {e}")));
         }

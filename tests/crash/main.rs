@@ -47,7 +47,8 @@ impl Samples {
             return;
         }
         let direct = sessions::opens_directly(image);
-        let save = |kind: &str, bytes: &[u8]| std::fs::write(self.folder.path().join(format!("{index}-{number}.{kind}.h5")), bytes).unwrap();
+        let save =
+            |kind: &str, bytes: &[u8]| std::fs::write(self.folder.path().join(format!("{index}-{number}.{kind}.h5")), bytes).unwrap();
         save(if direct { "plain" } else { "marked" }, &image.file);
         if direct {
             for (i, bytes) in sessions::files(session).into_iter().skip(image.acknowledged as usize).take(2).enumerate() {

@@ -297,7 +297,8 @@ fn resize(r: &mut Recording) {
 }
 
 fn every_object(r: &Recording) -> Vec<ObjectId> {
-    let mut ids: Vec<_> = [ObjectKind::Group, ObjectKind::Dataset].iter().flat_map(|k| objects(&*r.connector, *k)).map(|(_, id)| id).collect();
+    let mut ids: Vec<_> =
+        [ObjectKind::Group, ObjectKind::Dataset].iter().flat_map(|k| objects(&*r.connector, *k)).map(|(_, id)| id).collect();
     ids.truncate(6);
     ids
 }
@@ -383,9 +384,23 @@ fn rename(r: &mut Recording) {
 }
 
 const BASES: [&str; 17] = [
-    "attrs_earliest", "attrs_v108", "attrs_v110", "chunks_earliest", "chunks_v108", "chunks_v110", "chunks_latest", "chunks2_earliest",
-    "chunks2_v108", "chunks2_v110", "chunks2_latest", "filters_earliest", "filters_latest", "groups_earliest", "groups_v108",
-    "layouts_latest", "userblock_latest",
+    "attrs_earliest",
+    "attrs_v108",
+    "attrs_v110",
+    "chunks_earliest",
+    "chunks_v108",
+    "chunks_v110",
+    "chunks_latest",
+    "chunks2_earliest",
+    "chunks2_v108",
+    "chunks2_v110",
+    "chunks2_latest",
+    "filters_earliest",
+    "filters_latest",
+    "groups_earliest",
+    "groups_v108",
+    "layouts_latest",
+    "userblock_latest",
 ];
 
 const KINDS: [(&str, Operations); 8] = [
@@ -441,8 +456,7 @@ pub fn files(session: &Session) -> Vec<Vec<u8>> {
 
 /// Kinds of barrier.
 pub const BARRIERS: usize = 7;
-pub const BARRIER_NAMES: [&str; BARRIERS] =
-    ["new bytes", "end of file", "one sector", "journal", "mark", "changes", "settled"];
+pub const BARRIER_NAMES: [&str; BARRIERS] = ["new bytes", "end of file", "one sector", "journal", "mark", "changes", "settled"];
 
 /// The log without the syncs of one kind.
 pub fn without_barrier(log: &[Step], barrier: usize) -> Vec<Step> {

@@ -67,8 +67,7 @@ impl DirtyChunks {
     /// The changed chunks of `dataset`, by number.
     pub fn of(&self, dataset: u64) -> Vec<(ChunkKey, Arc<DirtyChunk>)> {
         let chunks = self.chunks.lock();
-        let mut found: Vec<_> =
-            chunks.iter().flatten().filter(|(k, _)| k.dataset == dataset).map(|(k, c)| (*k, c.clone())).collect();
+        let mut found: Vec<_> = chunks.iter().flatten().filter(|(k, _)| k.dataset == dataset).map(|(k, c)| (*k, c.clone())).collect();
         found.sort_unstable_by_key(|(k, _)| k.chunk);
         found
     }

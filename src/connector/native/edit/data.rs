@@ -70,7 +70,8 @@ impl Change<'_> {
             Storage::Compact(_) => self.write_compact(&d, offset, bytes)?,
             Storage::Contiguous(address) => {
                 let address = if address.is_defined() { *address } else { self.allocate_contiguous(&d, offset, bytes.len() as u64)? };
-                let at = address.checked_add(offset).ok_or_else(|| Error::corrupt("contiguous data layout", address, "ends beyond 2^64"))?;
+                let at =
+                    address.checked_add(offset).ok_or_else(|| Error::corrupt("contiguous data layout", address, "ends beyond 2^64"))?;
                 d.bytes.store.write_raw(at, bytes)?;
             }
             Storage::Chunked(_) => self.chunks(&d).writer(self)?.write(offset, bytes)?,
@@ -241,14 +242,17 @@ impl Change<'_> {
         }
         let d = self.dataset(id)?;
         let parts = self.chunks(&d);
-        let mut layout = d.layout.clone();
-        let flushed = parts.writer(self)?.flush(&mut layout, chunks);
-        // What was placed before an error is in the index that the layout names.
-        if layout != d.layout {
-            self.set_layout(&d, &layout)?;
-        }
+        self.atomically(|| {
+            let mut layout = d.layout.clone();
+            if parts.writer(self)?.flush(&mut layout, chunks)? {
+                self.set_layout(&d, &layout)?;
+            }
+            Ok(())
+        })?;
+        // Until the index leads to them they are nowhere else.
+        parts.writer(self)?.flushed(chunks);
         self.changed(id);
-        flushed.map(|_| ())
+        Ok(())
     }
 
     /// Writes about `wanted` bytes of changed chunks to the file.

@@ -83,6 +83,14 @@ impl NativeConnector {
         Ok(change)
     }
 
+    /// One operation: made as a whole or not at all.
+    fn operate<T>(&self, objects: &[ObjectId], f: impl FnOnce(&Change<'_>) -> Result<T>) -> Result<T> {
+        let change = self.change(objects)?;
+        let result = change.atomically(|| f(&change))?;
+        change.settle()?;
+        Ok(result)
+    }
+
     /// Writes all changed chunks to the file, then makes everything durable.
     fn commit_all(&self, close: bool) -> Result<()> {
         let editing = self.editing()?;
@@ -113,6 +121,15 @@ impl NativeConnector {
 impl Change<'_> {
     fn store(&self) -> Result<Arc<Store>> {
         Ok(self.connector.file(0)?.store.clone())
+    }
+
+    /// Makes the changes of `f` as a whole or, when it fails, not at all.
+    fn atomically<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        let result = self.store()?.atomically(f);
+        if result.is_err() {
+            self.connector.forget_all();
+        }
+        result
     }
 
     /// The dataset as it is now.
@@ -152,63 +169,55 @@ impl Change<'_> {
 
 impl Edit for NativeConnector {
     fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
-        let change = self.change(&[id])?;
-        change.write(id, offset, bytes)?;
-        change.settle()
+        self.operate(&[id], |c| c.write(id, offset, bytes))
     }
 
     fn set_size(&self, id: ObjectId, size: u64) -> Result<()> {
-        let change = self.change(&[id])?;
-        change.set_size(id, size)?;
-        change.settle()
+        self.operate(&[id], |c| c.set_size(id, size))
     }
 
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
-        let change = self.change(&[id])?;
-        change.zero(id, offset, len)?;
-        change.settle()
+        self.operate(&[id], |c| c.zero(id, offset, len))
     }
 
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
-        self.change(&[group])?.create_file(group, name)
+        self.operate(&[group], |c| c.create_file(group, name))
     }
 
     fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
-        self.change(&[group])?.create_group(group, name)
+        self.operate(&[group], |c| c.create_group(group, name))
     }
 
     fn link(&self, group: ObjectId, name: &[u8], target: ObjectId) -> Result<()> {
-        self.change(&[group, target])?.link(group, name, target)
+        self.operate(&[group, target], |c| c.link(group, name, target))
     }
 
     fn symlink(&self, group: ObjectId, name: &[u8], target: &[u8]) -> Result<()> {
-        self.change(&[group])?.symlink(group, name, target)
+        self.operate(&[group], |c| c.symlink(group, name, target))
     }
 
     fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
-        self.change(&[group])?.unlink(group, name, directory)
+        self.operate(&[group], |c| c.unlink(group, name, directory))
     }
 
     fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), taken: Taken) -> Result<Option<ObjectId>> {
-        self.change(&[from.0, to.0])?.rename(from, to, taken)
+        self.operate(&[from.0, to.0], |c| c.rename(from, to, taken))
     }
 
     fn set_attribute(&self, id: ObjectId, name: &[u8], text: &[u8], existing: Existing) -> Result<()> {
-        self.change(&[id])?.set_attribute(id, name, text, existing)
+        self.operate(&[id], |c| c.set_attribute(id, name, text, existing))
     }
 
     fn set_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<()> {
-        let change = self.change(&[id])?;
-        change.set_fact(id, name, text)?;
-        change.settle()
+        self.operate(&[id], |c| c.set_fact(id, name, text))
     }
 
     fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
-        self.change(&[id])?.remove_attribute(id, name)
+        self.operate(&[id], |c| c.remove_attribute(id, name))
     }
 
     fn set_mtime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
-        self.change(&[id])?.set_mtime(id, seconds)
+        self.operate(&[id], |c| c.set_mtime(id, seconds))
     }
 
     fn hold(&self, id: ObjectId) {
@@ -232,7 +241,7 @@ impl Edit for NativeConnector {
             };
         }
         if e.nameless.lock().contains(&id)
-            && let Err(error) = self.change(&[id]).and_then(|c| c.delete_nameless(id))
+            && let Err(error) = self.operate(&[id], |c| c.delete_nameless(id))
         {
             tracing::warn!("the space of a deleted object is not given back: {error}");
         }

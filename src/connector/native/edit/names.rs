@@ -4,18 +4,20 @@ use super::{Change, now};
 use crate::base::{Address, Error, Result};
 use crate::connector::edit::Taken;
 use crate::connector::{ObjectId, ObjectKind};
-use crate::container::group_edit::{self, GroupCreation};
 use crate::container::dense_attributes_edit;
 use crate::container::dense_links_edit::DenseStorage;
 use crate::container::group;
+use crate::container::group_edit::{self, GroupCreation};
+use crate::container::references;
 use crate::dataset::create::{self, Creation};
 use crate::dataset::storage::Storage;
+use crate::format::Reader;
 use crate::format::message::attribute_info::AttributeInfo;
 use crate::format::message::dataspace::Extent;
 use crate::format::message::datatype::{ByteOrder, Class, Datatype, FixedPoint};
 use crate::format::message::fill_value::Fill;
 use crate::format::message::link::{Link, LinkTarget};
-use crate::format::object_header::kind;
+use crate::format::object_header::{SharedMessage, flag, kind};
 use crate::meta::Store;
 use crate::meta::header_edit::HeaderEdit;
 
@@ -181,6 +183,7 @@ impl Change<'_> {
             ObjectKind::Datatype | ObjectKind::Unknown => {}
         }
         self.delete_attributes(&store, id)?;
+        self.drop_datatype(&store, id)?;
         HeaderEdit::delete(&store, id.address)?;
         self.changed(id);
         self.editing.touched.lock().remove(&id);
@@ -198,6 +201,21 @@ impl Change<'_> {
         }
         let at = DenseStorage { heap: info.fractal_heap, name_index: info.name_index, creation_index: info.creation_index };
         dense_attributes_edit::delete(store, &at)
+    }
+
+    /// A committed datatype is used once less.
+    fn drop_datatype(&self, store: &Store, id: ObjectId) -> Result<()> {
+        let header = HeaderEdit::load(store, id.address)?;
+        let Some(m) = header.find(kind::DATATYPE).and_then(|i| header.message(i)) else { return Ok(()) };
+        if m.flags & flag::SHARED == 0 {
+            return Ok(());
+        }
+        let mut r = Reader::new(&m.body, "shared message", id.address);
+        if let SharedMessage::Object(address) = SharedMessage::decode(&mut r, store.ctx())? {
+            references::drop_reference(store, address)?;
+            self.changed(ObjectId { file: id.file, address });
+        }
+        Ok(())
     }
 
     /// Gives back a dataset's elements. What cannot be told is left: space that is lost, nothing else.
@@ -296,7 +314,8 @@ impl Change<'_> {
 
 /// What a new file is: bytes, in chunks small enough for small files, that can always grow.
 fn stream() -> Creation {
-    let byte = FixedPoint { order: ByteOrder::LittleEndian, low_padding: false, high_padding: false, signed: false, offset: 0, precision: 8 };
+    let byte =
+        FixedPoint { order: ByteOrder::LittleEndian, low_padding: false, high_padding: false, signed: false, offset: 0, precision: 8 };
     Creation {
         datatype: Datatype { version: 1, reserved: 0, size: 1, class: Class::FixedPoint(byte) },
         extent: Extent::Simple,

@@ -45,7 +45,9 @@ fn forms_of_every_key() {
     assert_eq!(spec(r#"{"shape": 5, "maxshape": ["unlimited"]}"#).shape, Some(vec![5]));
     assert_eq!(spec(r#"{"shape": []}"#).shape, Some(vec![]));
     assert!(spec(r#"{"shape": null, "maxshape": null}"#).null_space);
-    for (text, want) in [("\"auto\"", ChunksSpec::Auto), ("true", ChunksSpec::Auto), ("null", ChunksSpec::None), ("7", ChunksSpec::Dims(vec![7]))] {
+    for (text, want) in
+        [("\"auto\"", ChunksSpec::Auto), ("true", ChunksSpec::Auto), ("null", ChunksSpec::None), ("7", ChunksSpec::Dims(vec![7]))]
+    {
         assert_eq!(spec(&format!(r#"{{"chunks": {text}}}"#)).chunks, Some(want));
     }
     let fills = [
@@ -76,13 +78,36 @@ fn forms_of_every_key() {
 #[test]
 fn bad_datasets_are_refused() {
     let bad = [
-        "", "[]", "{", r#"{"shape": [1], "shape": [1]}"#, r#"{"shape": [-1]}"#, r#"{"shape": [1.5]}"#, r#"{"shape": "3"}"#,
-        r#"{"shape": [18446744073709551616]}"#, r#"{"shape": [2], "maxshape": [1]}"#, r#"{"shape": [2], "maxshape": [2, 2]}"#,
-        r#"{"shape": null, "maxshape": [1]}"#, r#"{"chunks": [0]}"#, r#"{"chunks": []}"#, r#"{"chunks": "some"}"#, r#"{"chunks": [1, 1], "shape": [1]}"#,
-        r#"{"chunks": [1], "layout": "contiguous"}"#, r#"{"filters": ["shuffle"], "layout": "compact"}"#, r#"{"chunks": null, "layout": "chunked"}"#,
-        r#"{"shape": [], "chunks": "auto"}"#, r#"{"layout": "odd"}"#, r#"{"filters": ["nothing"]}"#, r#"{"filters": ["deflate 10"]}"#,
-        r#"{"filters": ["deflate x"]}"#, r#"{"filters": [{"level": 1}]}"#, r#"{"filters": [{"name": "deflate", "size": 1}]}"#, r#"{"filters": [0]}"#,
-        r#"{"filters": 5}"#, r#"{"filters": [{"id": 1, "values": [1], "level": 1}]}"#, r#"{"dtype": "f3"}"#, r#"{"dtype": 8}"#,
+        "",
+        "[]",
+        "{",
+        r#"{"shape": [1], "shape": [1]}"#,
+        r#"{"shape": [-1]}"#,
+        r#"{"shape": [1.5]}"#,
+        r#"{"shape": "3"}"#,
+        r#"{"shape": [18446744073709551616]}"#,
+        r#"{"shape": [2], "maxshape": [1]}"#,
+        r#"{"shape": [2], "maxshape": [2, 2]}"#,
+        r#"{"shape": null, "maxshape": [1]}"#,
+        r#"{"chunks": [0]}"#,
+        r#"{"chunks": []}"#,
+        r#"{"chunks": "some"}"#,
+        r#"{"chunks": [1, 1], "shape": [1]}"#,
+        r#"{"chunks": [1], "layout": "contiguous"}"#,
+        r#"{"filters": ["shuffle"], "layout": "compact"}"#,
+        r#"{"chunks": null, "layout": "chunked"}"#,
+        r#"{"shape": [], "chunks": "auto"}"#,
+        r#"{"layout": "odd"}"#,
+        r#"{"filters": ["nothing"]}"#,
+        r#"{"filters": ["deflate 10"]}"#,
+        r#"{"filters": ["deflate x"]}"#,
+        r#"{"filters": [{"level": 1}]}"#,
+        r#"{"filters": [{"name": "deflate", "size": 1}]}"#,
+        r#"{"filters": [0]}"#,
+        r#"{"filters": 5}"#,
+        r#"{"filters": [{"id": 1, "values": [1], "level": 1}]}"#,
+        r#"{"dtype": "f3"}"#,
+        r#"{"dtype": 8}"#,
     ];
     for text in bad {
         assert_eq!(errno(parse_dataset_json(text.as_bytes(), 8)), libc::EINVAL, "{text}");
@@ -126,10 +151,17 @@ fn attributes_in_short_and_long_forms() {
     assert_eq!(got[1].shape, Shape::Simple { dims: vec![2], max: Some(vec![u64::MAX]) });
     assert_eq!((got[2].name.as_slice(), &got[3].shape), (&b"\xff"[..], &Shape::Null));
     let bad = [
-        "{}", r#"[{"name":"","type":"u1","value":1}]"#, r#"[{"name":"a","type":"u1"}]"#, r#"[{"name":"a","value":1}]"#, r#"[{"type":"u1","value":1}]"#,
-        r#"[{"name":"a","type":"u1","value":1},{"name":"a","type":"u1","value":1}]"#, r#"[{"name":"a","type":"u1","value":[1]}]"#,
-        r#"[{"name":"a","type":"u1","shape":[2],"value":[1]}]"#, r#"[{"name":"a","type":"u1","error":"gone"}]"#,
-        r#"[{"name":"a","type":"u1","value":1,"x":2}]"#, r#"[{"name":"a","type":"u1","shape":{"class":"H5S_SIMPLE","dims":[2],"maxdims":[1]},"value":[1,2]}]"#,
+        "{}",
+        r#"[{"name":"","type":"u1","value":1}]"#,
+        r#"[{"name":"a","type":"u1"}]"#,
+        r#"[{"name":"a","value":1}]"#,
+        r#"[{"type":"u1","value":1}]"#,
+        r#"[{"name":"a","type":"u1","value":1},{"name":"a","type":"u1","value":1}]"#,
+        r#"[{"name":"a","type":"u1","value":[1]}]"#,
+        r#"[{"name":"a","type":"u1","shape":[2],"value":[1]}]"#,
+        r#"[{"name":"a","type":"u1","error":"gone"}]"#,
+        r#"[{"name":"a","type":"u1","value":1,"x":2}]"#,
+        r#"[{"name":"a","type":"u1","shape":{"class":"H5S_SIMPLE","dims":[2],"maxdims":[1]},"value":[1,2]}]"#,
     ];
     for text in bad {
         assert_eq!(errno(parse_attributes_json(text.as_bytes())), libc::EINVAL, "{text}");

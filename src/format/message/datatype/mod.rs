@@ -16,9 +16,9 @@ mod derived;
 mod enumeration;
 mod numeric;
 mod simple;
-mod version;
 #[cfg(test)]
 mod tests;
+mod version;
 
 pub use compound::{Compound, Member, MemberArray};
 pub use derived::{Array, Complex, VariableLength, VariableLengthKind};
