@@ -105,7 +105,8 @@ fn shape(node: &Node) -> Result<Shape> {
                     let items = f.need("dims")?.array("dims")?;
                     limit(items.len())?;
                     let dims: Vec<u64> = items.iter().map(|d| d.unsigned("a dimension")).collect::<Result<_>>()?;
-                    let max = f.get("maxdims").map(|m| m.array("maxdims")?.iter().map(largest).collect::<Result<Vec<u64>>>()).transpose()?;
+                    let max =
+                        f.get("maxdims").map(|m| m.array("maxdims")?.iter().map(largest).collect::<Result<Vec<u64>>>()).transpose()?;
                     if dims.is_empty() || max.as_ref().is_some_and(|m| m.len() != dims.len() || m.iter().zip(&dims).any(|(m, d)| m < d)) {
                         return Err(invalid("dims and maxdims do not fit each other"));
                     }

@@ -45,7 +45,9 @@ fn forms_of_every_key() {
     assert_eq!(spec(r#"{"shape": 5, "maxshape": ["unlimited"]}"#).shape, Some(vec![5]));
     assert_eq!(spec(r#"{"shape": []}"#).shape, Some(vec![]));
     assert!(spec(r#"{"shape": null, "maxshape": null}"#).null_space);
-    for (text, want) in [("\"auto\"", ChunksSpec::Auto), ("true", ChunksSpec::Auto), ("null", ChunksSpec::None), ("7", ChunksSpec::Dims(vec![7]))] {
+    for (text, want) in
+        [("\"auto\"", ChunksSpec::Auto), ("true", ChunksSpec::Auto), ("null", ChunksSpec::None), ("7", ChunksSpec::Dims(vec![7]))]
+    {
         assert_eq!(spec(&format!(r#"{{"chunks": {text}}}"#)).chunks, Some(want));
     }
     let fills = [
@@ -76,13 +78,36 @@ fn forms_of_every_key() {
 #[test]
 fn bad_datasets_are_refused() {
     let bad = [
-        "", "[]", "{", r#"{"shape": [1], "shape": [1]}"#, r#"{"shape": [-1]}"#, r#"{"shape": [1.5]}"#, r#"{"shape": "3"}"#,
-        r#"{"shape": [18446744073709551616]}"#, r#"{"shape": [2], "maxshape": [1]}"#, r#"{"shape": [2], "maxshape": [2, 2]}"#,
-        r#"{"shape": null, "maxshape": [1]}"#, r#"{"chunks": [0]}"#, r#"{"chunks": []}"#, r#"{"chunks": "some"}"#, r#"{"chunks": [1, 1], "shape": [1]}"#,
-        r#"{"chunks": [1], "layout": "contiguous"}"#, r#"{"filters": ["shuffle"], "layout": "compact"}"#, r#"{"chunks": null, "layout": "chunked"}"#,
-        r#"{"shape": [], "chunks": "auto"}"#, r#"{"layout": "odd"}"#, r#"{"filters": ["nothing"]}"#, r#"{"filters": ["deflate 10"]}"#,
-        r#"{"filters": ["deflate x"]}"#, r#"{"filters": [{"level": 1}]}"#, r#"{"filters": [{"name": "deflate", "size": 1}]}"#, r#"{"filters": [0]}"#,
-        r#"{"filters": 5}"#, r#"{"filters": [{"id": 1, "values": [1], "level": 1}]}"#, r#"{"dtype": "f3"}"#, r#"{"dtype": 8}"#,
+        "",
+        "[]",
+        "{",
+        r#"{"shape": [1], "shape": [1]}"#,
+        r#"{"shape": [-1]}"#,
+        r#"{"shape": [1.5]}"#,
+        r#"{"shape": "3"}"#,
+        r#"{"shape": [18446744073709551616]}"#,
+        r#"{"shape": [2], "maxshape": [1]}"#,
+        r#"{"shape": [2], "maxshape": [2, 2]}"#,
+        r#"{"shape": null, "maxshape": [1]}"#,
+        r#"{"chunks": [0]}"#,
+        r#"{"chunks": []}"#,
+        r#"{"chunks": "some"}"#,
+        r#"{"chunks": [1, 1], "shape": [1]}"#,
+        r#"{"chunks": [1], "layout": "contiguous"}"#,
+        r#"{"filters": ["shuffle"], "layout": "compact"}"#,
+        r#"{"chunks": null, "layout": "chunked"}"#,
+        r#"{"shape": [], "chunks": "auto"}"#,
+        r#"{"layout": "odd"}"#,
+        r#"{"filters": ["nothing"]}"#,
+        r#"{"filters": ["deflate 10"]}"#,
+        r#"{"filters": ["deflate x"]}"#,
+        r#"{"filters": [{"level": 1}]}"#,
+        r#"{"filters": [{"name": "deflate", "size": 1}]}"#,
+        r#"{"filters": [0]}"#,
+        r#"{"filters": 5}"#,
+        r#"{"filters": [{"id": 1, "values": [1], "level": 1}]}"#,
+        r#"{"dtype": "f3"}"#,
+        r#"{"dtype": 8}"#,
     ];
     for text in bad {
         assert_eq!(errno(parse_dataset_json(text.as_bytes(), 8)), libc::EINVAL, "{text}");
@@ -126,14 +151,39 @@ fn attributes_in_short_and_long_forms() {
     assert_eq!(got[1].shape, Shape::Simple { dims: vec![2], max: Some(vec![u64::MAX]) });
     assert_eq!((got[2].name.as_slice(), &got[3].shape), (&b"\xff"[..], &Shape::Null));
     let bad = [
-        "{}", r#"[{"name":"","type":"u1","value":1}]"#, r#"[{"name":"a","type":"u1"}]"#, r#"[{"name":"a","value":1}]"#, r#"[{"type":"u1","value":1}]"#,
-        r#"[{"name":"a","type":"u1","value":1},{"name":"a","type":"u1","value":1}]"#, r#"[{"name":"a","type":"u1","value":[1]}]"#,
-        r#"[{"name":"a","type":"u1","shape":[2],"value":[1]}]"#, r#"[{"name":"a","type":"u1","error":"gone"}]"#,
-        r#"[{"name":"a","type":"u1","value":1,"x":2}]"#, r#"[{"name":"a","type":"u1","shape":{"class":"H5S_SIMPLE","dims":[2],"maxdims":[1]},"value":[1,2]}]"#,
+        "{}",
+        r#"[{"name":"","type":"u1","value":1}]"#,
+        r#"[{"name":"a","type":"u1"}]"#,
+        r#"[{"name":"a","value":1}]"#,
+        r#"[{"type":"u1","value":1}]"#,
+        r#"[{"name":"a","type":"u1","value":1},{"name":"a","type":"u1","value":1}]"#,
+        r#"[{"name":"a","type":"u1","value":[1]}]"#,
+        r#"[{"name":"a","type":"u1","shape":[2],"value":[1]}]"#,
+        r#"[{"name":"a","type":"u1","error":"gone"}]"#,
+        r#"[{"name":"a","type":"u1","value":1,"x":2}]"#,
+        r#"[{"name":"a","type":"u1","shape":{"class":"H5S_SIMPLE","dims":[2],"maxdims":[1]},"value":[1,2]}]"#,
     ];
     for text in bad {
         assert_eq!(errno(parse_attributes_json(text.as_bytes())), libc::EINVAL, "{text}");
     }
     assert_eq!(errno(parse_attributes_json(br#"[{"name":"a","type":"u1","value":256}]"#)), libc::ERANGE);
     assert_eq!(errno(parse_attributes_json(br#"[{"name":"a","type":"u1","shape":[1000000000000],"value":[]}]"#)), libc::E2BIG);
+}
+
+/// Every truncation and many flips of good text end, and end in an error or another reading.
+#[test]
+fn damaged_text_ends() {
+    let dataset = br#"{"dtype":[["a","<i4"],["s","S3",[2]]],"shape":[3],"maxshape":[null],"chunks":[2],"filters":[{"id":1,"level":4},"shuffle"],"fillvalue":{"a":1}}"#;
+    let attributes = br#"[{"name":"b","type":{"class":"H5T_ENUM","base":"i1","members":{"A":1}},"shape":{"class":"H5S_SIMPLE","dims":[2]},"value":["A",-1.5e3]}]"#;
+    for text in [&dataset[..], &attributes[..]] {
+        for at in 0..text.len() {
+            assert_eq!(errno(parse_dataset_json(&text[..at], 8)), libc::EINVAL);
+            assert_eq!(errno(parse_attributes_json(&text[..at])), libc::EINVAL);
+            for with in *b"{}[]\",:09eNx\\\x00\xff" {
+                let mut bad = text.to_vec();
+                bad[at] = with;
+                let _ = (parse_dataset_json(&bad, 8), parse_attributes_json(&bad));
+            }
+        }
+    }
 }

@@ -29,8 +29,12 @@ pub fn datatype(maker: Maker, node: &Node, depth: usize) -> Result<Datatype> {
         Fields::new("a datatype", node, &known)
     };
     match class {
-        "H5T_INTEGER" => number(maker, &fields(&["base", "size", "order", "sign", "precision", "bitOffset", "lsbPad", "msbPad"])?, class, fixed_point),
-        "H5T_BITFIELD" => number(maker, &fields(&["base", "size", "order", "precision", "bitOffset", "lsbPad", "msbPad"])?, class, bitfield),
+        "H5T_INTEGER" => {
+            number(maker, &fields(&["base", "size", "order", "sign", "precision", "bitOffset", "lsbPad", "msbPad"])?, class, fixed_point)
+        }
+        "H5T_BITFIELD" => {
+            number(maker, &fields(&["base", "size", "order", "precision", "bitOffset", "lsbPad", "msbPad"])?, class, bitfield)
+        }
         "H5T_TIME" => number(maker, &fields(&["base", "size", "order", "precision"])?, class, time),
         "H5T_FLOAT" => number(maker, &fields(&FLOAT)?, class, floating_point),
         "H5T_STRING" => string_type(maker, &fields(&["charSet", "strPad", "length"])?),

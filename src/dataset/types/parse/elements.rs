@@ -11,8 +11,8 @@ use super::node::Node;
 use super::{float, invalid, not_supported, out_of_range, shown};
 use crate::base::{Address, Error, Result, limits};
 use crate::format::message::datatype::{
-    Bitfield, Class, Compound, Datatype, Enumeration, FixedPoint, Reference, ReferenceKind, StringPadding, StringType, Time, VariableLength,
-    VariableLengthKind,
+    Bitfield, Class, Compound, Datatype, Enumeration, FixedPoint, Reference, ReferenceKind, StringPadding, StringType, Time,
+    VariableLength, VariableLengthKind,
 };
 
 /// Most bytes of elements made from one text.

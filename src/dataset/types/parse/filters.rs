@@ -83,7 +83,9 @@ fn object(node: &Node) -> Result<FilterSpec> {
     }
     match (f.get("values"), f.get("level")) {
         (Some(_), Some(_)) => return Err(invalid("a filter has values or a level, not both")),
-        (Some(values), None) => filter.cd_values = values.array("a filter's values")?.iter().map(|v| v.small("a value")).collect::<Result<_>>()?,
+        (Some(values), None) => {
+            filter.cd_values = values.array("a filter's values")?.iter().map(|v| v.small("a value")).collect::<Result<_>>()?
+        }
         (None, Some(level)) => filter.cd_values = vec![level.small("level")?],
         (None, None) => {}
     }

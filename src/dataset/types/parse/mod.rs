@@ -6,6 +6,8 @@
 
 mod attributes;
 mod dataset;
+#[cfg(test)]
+mod dataset_tests;
 mod datatype;
 mod description;
 mod elements;
@@ -13,8 +15,6 @@ mod filters;
 mod float;
 mod integer;
 mod node;
-#[cfg(test)]
-mod dataset_tests;
 #[cfg(test)]
 mod tests;
 

@@ -336,7 +336,25 @@ mod tests {
 
     #[test]
     fn malformed_text_is_refused() {
-        let bad = ["", " ", "[", "[1", "[1 2]", "{", "{1:2}", "{\"a\"}", "{\"a\":}", "\"", "\"\\", "\"\\u12\"", "\"\\ud800\"", "\"\\q\"", "x", "1 2", "]"];
+        let bad = [
+            "",
+            " ",
+            "[",
+            "[1",
+            "[1 2]",
+            "{",
+            "{1:2}",
+            "{\"a\"}",
+            "{\"a\":}",
+            "\"",
+            "\"\\",
+            "\"\\u12\"",
+            "\"\\ud800\"",
+            "\"\\q\"",
+            "x",
+            "1 2",
+            "]",
+        ];
         for text in bad {
             assert!(matches!(Node::parse(text.as_bytes()), Err(crate::base::Error::Refused { errno: libc::EINVAL, .. })), "{text}");
         }

@@ -1,6 +1,6 @@
 //! Text and back, over the datatypes and values of tests/fixtures and over random bytes.
 
-use super::super::{Elements, Environment, NoResolver, Shape, numpy_dtype, type_json, value_text, value::json_value};
+use super::super::{Elements, Environment, NoResolver, Shape, numpy_dtype, type_json, value::json_value, value_text};
 use super::node::Node;
 use super::*;
 use crate::base::Result;
@@ -121,13 +121,36 @@ fn names_that_people_type() {
 #[test]
 fn bad_datatypes_are_refused() {
     let bad = [
-        "", "x", "f3", "i16", "<", "f", "S0", "b2", "c4", "float7", "[]", "{}", "('f8', (0,))", "[('a', 'f8'), ('a', 'f8')]", "[('a',)]",
-        "{'names': ['a', 'b'], 'formats': ['f8', 'f8'], 'offsets': [0, 4]}", "{'names': ['a'], 'formats': ['f8'], 'itemsize': 4}",
-        r#"{"class":"H5T_NOTHING"}"#, r#"{"class":"H5T_INTEGER","base":"H5T_IEEE_F64LE"}"#, r#"{"class":"H5T_INTEGER"}"#,
-        r#"{"class":"H5T_INTEGER","base":"H5T_STD_I8LE","colour":1}"#, r#"{"class":"H5T_STRING","length":0}"#,
-        r#"{"class":"H5T_ENUM","base":"i1","members":{"A":128}}"#, r#"{"class":"H5T_ENUM","base":"f4","members":{}}"#,
+        "",
+        "x",
+        "f3",
+        "i16",
+        "<",
+        "f",
+        "S0",
+        "b2",
+        "c4",
+        "float7",
+        "[]",
+        "{}",
+        "('f8', (0,))",
+        "[('a', 'f8'), ('a', 'f8')]",
+        "[('a',)]",
+        "{'names': ['a', 'b'], 'formats': ['f8', 'f8'], 'offsets': [0, 4]}",
+        "{'names': ['a'], 'formats': ['f8'], 'itemsize': 4}",
+        r#"{"class":"H5T_NOTHING"}"#,
+        r#"{"class":"H5T_INTEGER","base":"H5T_IEEE_F64LE"}"#,
+        r#"{"class":"H5T_INTEGER"}"#,
+        r#"{"class":"H5T_INTEGER","base":"H5T_STD_I8LE","colour":1}"#,
+        r#"{"class":"H5T_STRING","length":0}"#,
+        r#"{"class":"H5T_ENUM","base":"i1","members":{"A":128}}"#,
+        r#"{"class":"H5T_ENUM","base":"f4","members":{}}"#,
         r#"{"class":"H5T_FLOAT","size":4,"order":"H5T_ORDER_LE","precision":32,"signLocation":31,"exponentLocation":23,"exponentSize":8,"exponentBias":127,"mantissaLocation":0,"mantissaSize":24,"normalization":"H5T_NORM_IMPLIED"}"#,
-        "H5T_IEEE_F64", "H5T_STD_I24LE", "H5T_VAX_F32LE", "H5T_STD_\u{e4}", "\u{e4}",
+        "H5T_IEEE_F64",
+        "H5T_STD_I24LE",
+        "H5T_VAX_F32LE",
+        "H5T_STD_\u{e4}",
+        "\u{e4}",
     ];
     for text in bad {
         assert!(matches!(errno(parse_datatype(text)), libc::EINVAL | libc::ERANGE), "{text}");
@@ -292,7 +315,9 @@ fn members_by_name() {
     let one = |text: &str| parse_value(&t, &Shape::Scalar, text.as_bytes());
     assert_eq!(one(r#"{"c":"x","a":1,"b":[2,3]}"#).unwrap(), [1, 0, 2, 0, 3, b'x', 0]);
     assert_eq!(one(r#"[1,[2,3],"x"]"#).unwrap(), [1, 0, 2, 0, 3, b'x', 0]);
-    for bad in ["", "{}", r#"{"a":1,"b":[2,3]}"#, r#"{"c":"x","a":1,"b":[2,3],"d":1}"#, r#"{"c":"x","a":1,"b":[2,3],"a":1}"#, "[1,[2,3]]", "5"] {
+    for bad in
+        ["", "{}", r#"{"a":1,"b":[2,3]}"#, r#"{"c":"x","a":1,"b":[2,3],"d":1}"#, r#"{"c":"x","a":1,"b":[2,3],"a":1}"#, "[1,[2,3]]", "5"]
+    {
         assert_eq!(errno(one(bad)), libc::EINVAL, "{bad}");
     }
     assert_eq!(errno(one(r#"{"c":"xyz","a":1,"b":[2,3]}"#)), libc::ERANGE);
@@ -307,8 +332,10 @@ fn members_by_name() {
 
 #[test]
 fn parts_outside_the_element_are_stored() {
-    let t = parse_datatype(r#"{"class":"H5T_COMPOUND","fields":[{"name":"s","type":"str"},{"name":"n","type":{"class":"H5T_VLEN","base":"i2"}}]}"#)
-        .unwrap();
+    let t = parse_datatype(
+        r#"{"class":"H5T_COMPOUND","fields":[{"name":"s","type":"str"},{"name":"n","type":{"class":"H5T_VLEN","base":"i2"}}]}"#,
+    )
+    .unwrap();
     let text = r#"{"s":"héé","n":[1,-1]}"#;
     assert_eq!(errno(parse_value(&t, &Shape::Scalar, text.as_bytes())), libc::EOPNOTSUPP);
     let mut kept = Vec::new();
