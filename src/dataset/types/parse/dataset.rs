@@ -10,12 +10,17 @@
 //! | `fillvalue` | a string is the value's text, else the value; `"undefined"`; `null` is the default | text |
 //! | `layout` | `"compact"`, `"contiguous"`, `"chunked"` | the same without quotes |
 
+use super::elements::{Store, parse_value_into};
 use super::node::{Fields, Node};
 use super::{datatype, filters, invalid, not_supported, shown};
 use crate::base::{Result, limits};
+use crate::dataset::types::Shape;
 use crate::dataset::types::json::write_string;
 use crate::filter::FilterSpec;
 use crate::format::message::datatype::Datatype;
+
+/// Longest element whose fill value is shown when it is zero bytes.
+const FILL_SHOWN_MAX: u64 = 1 << 20;
 
 /// How a dataset is cut into chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +40,20 @@ pub enum FillSpec {
     Default,
     /// Anything.
     Undefined,
-    /// The element with this text, for [`super::parse_value`] with a scalar shape.
+    /// The element with this text; see [`FillSpec::element`].
     Text(Vec<u8>),
+}
+
+impl FillSpec {
+    /// The fill value as an element of `datatype`; `None` without one (undefined, or the default of zero bytes).
+    pub fn element(&self, datatype: &Datatype, store: &mut dyn Store) -> Result<Option<Vec<u8>>> {
+        match self {
+            FillSpec::Default | FillSpec::Undefined => Ok(None),
+            // What is shown for zero bytes of elements that are too long to be shown.
+            FillSpec::Text(text) if datatype.element_size() > FILL_SHOWN_MAX && text.trim_ascii() == b"0" => Ok(None),
+            FillSpec::Text(text) => parse_value_into(datatype, &Shape::Scalar, text, store).map(Some),
+        }
+    }
 }
 
 /// Where the elements lie.

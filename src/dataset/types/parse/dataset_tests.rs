@@ -169,3 +169,21 @@ fn attributes_in_short_and_long_forms() {
     assert_eq!(errno(parse_attributes_json(br#"[{"name":"a","type":"u1","value":256}]"#)), libc::ERANGE);
     assert_eq!(errno(parse_attributes_json(br#"[{"name":"a","type":"u1","shape":[1000000000000],"value":[]}]"#)), libc::E2BIG);
 }
+
+/// Every truncation and many flips of good text end, and end in an error or another reading.
+#[test]
+fn damaged_text_ends() {
+    let dataset = br#"{"dtype":[["a","<i4"],["s","S3",[2]]],"shape":[3],"maxshape":[null],"chunks":[2],"filters":[{"id":1,"level":4},"shuffle"],"fillvalue":{"a":1}}"#;
+    let attributes = br#"[{"name":"b","type":{"class":"H5T_ENUM","base":"i1","members":{"A":1}},"shape":{"class":"H5S_SIMPLE","dims":[2]},"value":["A",-1.5e3]}]"#;
+    for text in [&dataset[..], &attributes[..]] {
+        for at in 0..text.len() {
+            assert_eq!(errno(parse_dataset_json(&text[..at], 8)), libc::EINVAL);
+            assert_eq!(errno(parse_attributes_json(&text[..at])), libc::EINVAL);
+            for with in *b"{}[]\",:09eNx\\\x00\xff" {
+                let mut bad = text.to_vec();
+                bad[at] = with;
+                let _ = (parse_dataset_json(&bad, 8), parse_attributes_json(&bad));
+            }
+        }
+    }
+}
