@@ -49,6 +49,8 @@ struct State {
     told: u64,
     /// Bytes were written to fresh space since the last sync.
     unsynced: bool,
+    /// From here on nothing was ever written: zeros.
+    virgin: u64,
 }
 
 /// See the module's description.
@@ -90,7 +92,7 @@ impl Transaction {
     /// to be in use, and those behind it to be nobody's.
     pub fn new(driver: Arc<dyn WriteDriver>, place: Box<dyn JournalPlace>, told: u64) -> io::Result<Self> {
         let len = driver.status()?.len;
-        let state = State { overlay: Overlay::default(), space: Space::new(told), len, told, unsynced: false };
+        let state = State { overlay: Overlay::default(), space: Space::new(told), len, told, unsynced: false, virgin: len.max(told) };
         Ok(Transaction { driver, place, state: RwLock::new(state), journal: Mutex::new(None), failed: AtomicBool::new(false) })
     }
 
@@ -119,8 +121,9 @@ impl Transaction {
         Ok(())
     }
 
-    /// Takes `len` bytes at a multiple of `align`. What they hold is not defined.
-    pub fn allocate(&self, len: u64, align: u64) -> io::Result<u64> {
+    /// Takes `len` bytes at a multiple of `align`. Returns whether they are zeros; else what they hold is not
+    /// defined.
+    pub fn allocate(&self, len: u64, align: u64) -> io::Result<(u64, bool)> {
         self.usable()?;
         let mut state = self.state.write();
         let at = state.space.allocate(len, align).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
@@ -135,7 +138,9 @@ impl Transaction {
             state.len = longer;
             state.unsynced = true;
         }
-        Ok(at)
+        let zeros = at >= state.virgin;
+        state.virgin = state.virgin.max(at.saturating_add(len));
+        Ok((at, zeros))
     }
 
     /// Gives `range` back; it is used again when nothing durable points there.

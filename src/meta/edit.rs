@@ -71,6 +71,11 @@ impl Store {
 
     /// Takes `len` bytes; what they hold is not defined.
     pub fn allocate(&self, len: u64, kind: SpaceKind) -> Result<Address> {
+        self.allocate_known(len, kind).map(|(address, _)| address)
+    }
+
+    /// Takes `len` bytes, and tells whether they are zeros.
+    pub fn allocate_known(&self, len: u64, kind: SpaceKind) -> Result<(Address, bool)> {
         let transaction = self.transaction()?;
         let align = match kind {
             SpaceKind::Raw if len >= RAW_ALIGNED => RAW_ALIGN,
@@ -79,14 +84,14 @@ impl Store {
             SpaceKind::Metadata if len <= SECTOR => len.next_power_of_two().max(8),
             SpaceKind::Metadata => 8,
         };
-        let at = transaction.allocate(len.max(1), align).map_err(failed("allocate", Address::UNDEF))?;
+        let (at, zeros) = transaction.allocate(len.max(1), align).map_err(failed("allocate", Address::UNDEF))?;
         let address = at.checked_sub(self.base).ok_or_else(|| Error::limit("allocation", Address::UNDEF, "below the base address"))?;
         let widest = self.ctx().sizeof_addr;
         if widest < 8 && address.saturating_add(len) >> (u32::from(widest) * 8) != 0 {
             transaction.free(at..at.saturating_add(len.max(1)));
             return Err(Error::Io { operation: "allocate", address: Address(address), errno: libc::EFBIG });
         }
-        Ok(Address(address))
+        Ok((Address(address), zeros))
     }
 
     /// Gives `len` bytes at `address` back.

@@ -16,6 +16,7 @@ mod derived;
 mod enumeration;
 mod numeric;
 mod simple;
+mod version;
 #[cfg(test)]
 mod tests;
 

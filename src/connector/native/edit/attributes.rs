@@ -1,0 +1,92 @@
+//! Setting and removing attributes.
+
+use super::super::attribute::{self, Value};
+use super::{Change, now};
+use crate::base::{Error, Result};
+use crate::connector::ObjectId;
+use crate::connector::edit::Existing;
+use crate::container::attributes_edit;
+use crate::dataset::types::Shape;
+use crate::format::message::attribute::{Attribute, encode_attribute};
+use crate::format::message::dataspace::{Dataspace, Extent};
+use crate::format::message::datatype::{CharacterSet, Class, Datatype, StringPadding, StringType};
+use crate::meta::header_edit::HeaderEdit;
+
+/// Largest name, bytes: what libhdf5's message takes, with its NUL.
+const NAME_MAX: usize = 65_534;
+
+impl Change<'_> {
+    /// Sets an attribute from its text.
+    pub(super) fn set_attribute(&self, id: ObjectId, name: &[u8], text: &[u8], existing: Existing) -> Result<()> {
+        if name.is_empty() || name.contains(&0) || name.len() > NAME_MAX {
+            return Err(Error::refused(libc::EINVAL, "an attribute has a name without NUL"));
+        }
+        let object = self.connector.object(id)?;
+        let found = attribute::stored(&object, name)?;
+        match (existing, found.is_some()) {
+            (Existing::Create, true) => return Err(Error::refused(libc::EEXIST, "the attribute is there")),
+            (Existing::Replace, false) => return Err(Error::refused(libc::ENODATA, "there is no such attribute")),
+            _ => {}
+        }
+        let store = self.store()?;
+        let body = match found {
+            Some(old) => {
+                let Value { datatype, shape, .. } = attribute::typed(&object, &old)?;
+                let data = parse_value(&datatype, &shape, text)?;
+                Attribute { data, ..old }.encode()
+            }
+            None => {
+                let version = HeaderEdit::load(&store, id.address)?.version();
+                let (datatype, space, bytes) = string(text, version)?;
+                encode_attribute(version, name, &datatype.to_bytes(), false, &space.encode(store.ctx()), &bytes)?
+            }
+        };
+        attributes_edit::set(&store, id.address, name, &body, now())?;
+        self.changed(id);
+        self.touch(id)
+    }
+
+    /// Sets a derived fact.
+    pub(super) fn set_fact(&self, _id: ObjectId, name: &str, _text: &[u8]) -> Result<()> {
+        Err(Error::refused(libc::EOPNOTSUPP, format!("user.h5dir.{name} is not set by writing it")))
+    }
+
+    /// Removes an attribute.
+    pub(super) fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
+        let store = self.store()?;
+        if !attributes_edit::remove(&store, id.address, name, now())? {
+            return Err(Error::refused(libc::ENODATA, "there is no such attribute"));
+        }
+        self.changed(id);
+        self.touch(id)
+    }
+}
+
+/// The bytes of a value of that type and shape from its text.
+fn parse_value(datatype: &Datatype, shape: &Shape, text: &[u8]) -> Result<Vec<u8>> {
+    let (Class::String(_), Shape::Scalar) = (&datatype.class, shape) else {
+        return Err(Error::refused(libc::EOPNOTSUPP, "only attributes that are one string of fixed length take new text"));
+    };
+    let size = datatype.size as usize;
+    if text.len() > size {
+        return Err(Error::refused(libc::ERANGE, format!("the attribute's type holds {size} bytes")));
+    }
+    let mut bytes = text.to_vec();
+    bytes.resize(size, 0);
+    Ok(bytes)
+}
+
+/// A new attribute: one UTF-8 string of fixed length.
+fn string(text: &[u8], header_version: u8) -> Result<(Datatype, Dataspace, Vec<u8>)> {
+    if text.contains(&0) {
+        return Err(Error::refused(libc::EINVAL, "a string attribute holds no NUL"));
+    }
+    let size = u32::try_from(text.len().max(1)).map_err(|_| Error::refused(libc::E2BIG, "too long"))?;
+    let class = Class::String(StringType { padding: StringPadding::NullPadded, charset: CharacterSet::Utf8 });
+    let datatype = Datatype { version: 1, reserved: 0, size, class };
+    let version = if header_version == 1 { 1 } else { 2 };
+    let space = Dataspace { version, extent: Extent::Scalar, dims: Vec::new(), max_dims: None };
+    let mut bytes = text.to_vec();
+    bytes.resize(size as usize, 0);
+    Ok((datatype, space, bytes))
+}

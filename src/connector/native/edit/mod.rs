@@ -1,0 +1,251 @@
+//! Changes of an HDF5 file: operations of the container model to changes of its structures.
+//!
+//! Two locks order them. `writers` is held by one operation, or one commit, at a time. `lock` is held
+//! shared by everything that reads structures and exclusively while an operation changes them, so that
+//! nobody sees half of it; a commit writes to the disk without it.
+
+mod attributes;
+mod data;
+mod live;
+mod names;
+mod open;
+
+pub use live::LiveContent;
+pub use open::recover;
+
+use super::NativeConnector;
+use super::dataset::{Dataset, number};
+use crate::base::{Error, Result};
+use crate::connector::ObjectId;
+use crate::connector::edit::{Edit, Existing, Taken};
+use crate::meta::Store;
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Changed chunks kept in memory, as a part of the chunk cache's budget; bytes at least.
+const DIRTY_PART: u64 = 4;
+const DIRTY_MIN: u64 = 4 << 20;
+/// Changes of live bytes kept in memory before a commit, bytes.
+const WAITING_MAX: u64 = 64 << 20;
+
+/// What a connector that may change its file keeps for it.
+#[derive(Default)]
+pub struct Editing {
+    writers: Mutex<()>,
+    lock: RwLock<()>,
+    /// Objects in use, with how often.
+    held: Mutex<HashMap<ObjectId, u32>>,
+    /// Objects without a name that are still in use.
+    nameless: Mutex<HashSet<ObjectId>>,
+    /// When the times of objects were last set, seconds since 1970.
+    touched: Mutex<HashMap<ObjectId, u32>>,
+    /// K of version 1 chunk B-trees.
+    pub(super) btree_k: u16,
+}
+
+/// One operation under way.
+struct Change<'a> {
+    connector: &'a NativeConnector,
+    editing: &'a Editing,
+    _exclusive: RwLockWriteGuard<'a, ()>,
+    _writer: MutexGuard<'a, ()>,
+}
+
+/// Seconds since 1970.
+fn now() -> u32 {
+    SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|d| u32::try_from(d.as_secs()).ok()).unwrap_or(0)
+}
+
+impl NativeConnector {
+    /// Held by whoever reads structures. The same thread may hold it more than once.
+    pub(super) fn shared(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.editing.as_ref().map(|e| e.lock.read_recursive())
+    }
+
+    fn editing(&self) -> Result<&Editing> {
+        self.editing.as_ref().ok_or_else(|| Error::refused(libc::EROFS, "the file is mounted read-only"))
+    }
+
+    /// Begins an operation on objects of the mounted file.
+    fn change(&self, objects: &[ObjectId]) -> Result<Change<'_>> {
+        let editing = self.editing()?;
+        if objects.iter().any(|id| id.file != 0) {
+            return Err(Error::refused(libc::EROFS, "the object belongs to another file, which is never changed"));
+        }
+        let writer = editing.writers.lock();
+        let exclusive = editing.lock.write();
+        let change = Change { connector: self, editing, _exclusive: exclusive, _writer: writer };
+        if !change.store()?.is_writable() {
+            return Err(Error::refused(libc::EROFS, "an earlier write to the file failed: it stays as it was last made durable"));
+        }
+        Ok(change)
+    }
+
+    /// Writes all changed chunks to the file, then makes everything durable.
+    fn commit_all(&self, close: bool) -> Result<()> {
+        let editing = self.editing()?;
+        let change = self.change(&[])?;
+        let flushed = change.flush_all();
+        let store = change.store()?;
+        let Change { _exclusive, _writer, .. } = change;
+        // Readers go on while the disk works.
+        drop(_exclusive);
+        let done = flushed.and_then(|()| if close { store.close() } else { store.commit() });
+        if done.is_err() {
+            let _readers = editing.lock.write();
+            self.forget_all();
+        }
+        done
+    }
+
+    /// Drops whatever was decoded.
+    fn forget_all(&self) {
+        self.datasets.lock().clear();
+        self.attribute_names.lock().clear();
+        if let Ok(file) = self.file(0) {
+            file.store.forget();
+        }
+    }
+}
+
+impl Change<'_> {
+    fn store(&self) -> Result<Arc<Store>> {
+        Ok(self.connector.file(0)?.store.clone())
+    }
+
+    /// The dataset as it is now.
+    fn dataset(&self, id: ObjectId) -> Result<Arc<Dataset>> {
+        Ok(self.connector.dataset(id)?.dataset.clone())
+    }
+
+    /// What was kept of an object is out of date.
+    fn changed(&self, id: ObjectId) {
+        self.connector.datasets.lock().pop(&id);
+        self.connector.attribute_names.lock().pop(&id);
+    }
+
+    fn flush_all(&self) -> Result<()> {
+        for n in self.connector.options.environment.dirty.datasets() {
+            let address = crate::base::Address(n & ((1 << 52) - 1));
+            let id = ObjectId { file: 0, address };
+            debug_assert_eq!(number(id), n, "only the mounted file is changed");
+            self.flush_dataset(id)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps what waits in memory within its bounds.
+    fn settle(self) -> Result<()> {
+        let env = self.connector.options.environment.clone();
+        let budget = (env.cache.budget() / DIRTY_PART).max(DIRTY_MIN);
+        if env.dirty.bytes() > budget {
+            self.flush_some(budget / 2)?;
+        }
+        let waiting = self.store()?.transaction()?.waiting();
+        let connector = self.connector;
+        drop(self);
+        if waiting > WAITING_MAX { connector.commit_all(false) } else { Ok(()) }
+    }
+}
+
+impl Edit for NativeConnector {
+    fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
+        let change = self.change(&[id])?;
+        change.write(id, offset, bytes)?;
+        change.settle()
+    }
+
+    fn set_size(&self, id: ObjectId, size: u64) -> Result<()> {
+        let change = self.change(&[id])?;
+        change.set_size(id, size)?;
+        change.settle()
+    }
+
+    fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
+        let change = self.change(&[id])?;
+        change.zero(id, offset, len)?;
+        change.settle()
+    }
+
+    fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
+        self.change(&[group])?.create_file(group, name)
+    }
+
+    fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
+        self.change(&[group])?.create_group(group, name)
+    }
+
+    fn link(&self, group: ObjectId, name: &[u8], target: ObjectId) -> Result<()> {
+        self.change(&[group, target])?.link(group, name, target)
+    }
+
+    fn symlink(&self, group: ObjectId, name: &[u8], target: &[u8]) -> Result<()> {
+        self.change(&[group])?.symlink(group, name, target)
+    }
+
+    fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
+        self.change(&[group])?.unlink(group, name, directory)
+    }
+
+    fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), taken: Taken) -> Result<Option<ObjectId>> {
+        self.change(&[from.0, to.0])?.rename(from, to, taken)
+    }
+
+    fn set_attribute(&self, id: ObjectId, name: &[u8], text: &[u8], existing: Existing) -> Result<()> {
+        self.change(&[id])?.set_attribute(id, name, text, existing)
+    }
+
+    fn set_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<()> {
+        let change = self.change(&[id])?;
+        change.set_fact(id, name, text)?;
+        change.settle()
+    }
+
+    fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
+        self.change(&[id])?.remove_attribute(id, name)
+    }
+
+    fn set_mtime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
+        self.change(&[id])?.set_mtime(id, seconds)
+    }
+
+    fn hold(&self, id: ObjectId) {
+        if let Some(e) = &self.editing {
+            let mut held = e.held.lock();
+            let count = held.entry(id).or_insert(0);
+            *count = count.saturating_add(1);
+        }
+    }
+
+    fn release(&self, id: ObjectId) {
+        let Some(e) = &self.editing else { return };
+        {
+            let mut held = e.held.lock();
+            match held.get_mut(&id) {
+                Some(n) if *n > 1 => {
+                    *n = n.saturating_sub(1);
+                    return;
+                }
+                _ => held.remove(&id),
+            };
+        }
+        if e.nameless.lock().contains(&id)
+            && let Err(error) = self.change(&[id]).and_then(|c| c.delete_nameless(id))
+        {
+            tracing::warn!("the space of a deleted object is not given back: {error}");
+        }
+    }
+
+    fn commit(&self) -> Result<()> {
+        if self.options.environment.dirty.is_empty() && !self.file(0)?.store.transaction()?.is_dirty() {
+            return Ok(());
+        }
+        self.commit_all(false)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.commit_all(true)
+    }
+}
