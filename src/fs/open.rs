@@ -35,7 +35,7 @@ pub fn open(spec: &MountSpec) -> Result<Arc<dyn Operations>, OpenError> {
     let missing = if spec.vds_missing_fill { MissingPolicy::Fill } else { MissingPolicy::Error };
     let options = Options { environment: Arc::new(environment), neighbours: Arc::new(Neighbours::new(root)), missing };
     let connector = if spec.writable {
-        writable(path, directory, options).map_err(engine)?
+        NativeConnector::open_writable(path, directory, options).map_err(engine)?
     } else {
         NativeConnector::open(Arc::new(driver), directory, options).map_err(engine)?
     };
@@ -49,16 +49,6 @@ pub fn open(spec: &MountSpec) -> Result<Arc<dyn Operations>, OpenError> {
     };
     let fs = ContainerFs::new(connector, group, prefix, backing, spec.clone());
     Ok(Arc::new(if spec.writable { fs.with_room(Box::new(room)) } else { fs }))
-}
-
-/// The container at `path`, to be changed.
-fn writable(path: &Path, directory: PathBuf, options: Options) -> Result<Arc<NativeConnector>, Error> {
-    let driver = PosixFile::open_writable(path).map_err(|e| Error::io("open for writing", Address(0), &e))?;
-    let connector = NativeConnector::open(Arc::new(driver), directory, options)?;
-    match connector.edit() {
-        Some(_) => Ok(connector),
-        None => Err(Error::refused(libc::EROFS, "it cannot be opened for writing")),
-    }
 }
 
 /// Makes a new, empty container at `path`. `earliest`: one that the oldest programs can use.
