@@ -3,7 +3,7 @@
 use super::{Change, now};
 use crate::base::{Address, Error, Result};
 use crate::connector::edit::Taken;
-use crate::connector::{Connector, ObjectId, ObjectKind};
+use crate::connector::{ObjectId, ObjectKind};
 use crate::container::group_edit::{self, GroupCreation};
 use crate::container::dense_attributes_edit;
 use crate::container::dense_links_edit::DenseStorage;
@@ -56,7 +56,7 @@ impl Change<'_> {
     }
 
     fn kind(&self, id: ObjectId) -> Result<ObjectKind> {
-        Ok(self.connector.info(id)?.kind)
+        Ok(self.connector.object(id)?.info().kind)
     }
 
     fn created(&self, group: ObjectId, name: &[u8], address: Address) -> Result<ObjectId> {
@@ -76,22 +76,13 @@ impl Change<'_> {
 
     /// A new dataset without a name; its header records times.
     pub(super) fn new_dataset(&self, creation: &Creation) -> Result<Address> {
-        let store = self.store()?;
-        let version = store.superblock().version;
-        let seconds = now();
-        let creation = Creation { modified: Some(seconds), ..creation.clone() };
-        let times = (version >= 2).then_some(seconds);
-        let mut header = HeaderEdit::new(create::header_version(version), times, (false, false));
-        for (kind, flags, body) in create::dataset_messages(store.ctx(), version, &creation)? {
-            header.add(kind, flags, body);
-        }
-        header.create(&store)
+        create::create_dataset(&*self.store()?, &Creation { modified: Some(now()), ..creation.clone() }, (false, false))
     }
 
     /// A new empty group.
     pub(super) fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
         self.free_name(group, name)?;
-        let address = group_edit::create_group(&*self.store()?, &GroupCreation::default())?;
+        let address = group_edit::create_group(&*self.store()?, &GroupCreation { times: Some(now()), ..GroupCreation::default() })?;
         self.created(group, name, address)
     }
 
@@ -288,13 +279,15 @@ impl Change<'_> {
             if depth > DEPTH_MAX || seen.len() > BENEATH_MAX {
                 return Err(Error::refused(libc::EXDEV, "too much lies beneath the group to move it"));
             }
-            self.connector.list(group, 0, &mut |link, _| {
-                if let crate::connector::LinkTarget::Hard(id) = link.target
-                    && self.kind(id).is_ok_and(|k| k == ObjectKind::Group)
-                {
-                    pending.push((id, depth.saturating_add(1)));
+            let object = self.connector.object(group)?;
+            group::list(&object.file.store, &object.group_storage()?, 0, &mut |link, _| {
+                if let LinkTarget::Hard(address) = link.target {
+                    let id = ObjectId { file: group.file, address };
+                    if self.kind(id).is_ok_and(|k| k == ObjectKind::Group) {
+                        pending.push((id, depth.saturating_add(1)));
+                    }
                 }
-                std::ops::ControlFlow::Continue(())
+                Ok(std::ops::ControlFlow::Continue(()))
             })?;
         }
         Ok(())
@@ -314,5 +307,6 @@ fn stream() -> Creation {
         fill: Fill::Default,
         fill_time: None,
         modified: None,
+        committed: None,
     }
 }
