@@ -40,7 +40,7 @@ pub struct SessionConfig {
     pub mountpoint: PathBuf,
     /// Name shown as the source in the mount table.
     pub source: String,
-    /// Mounted read-only. Off only in tests: then write requests reach the adapter, which refuses them.
+    /// Mounted read-only. Where it is off and nothing can be changed, write requests reach the adapter, which refuses them.
     pub read_only: bool,
     /// Programs on it cannot be run.
     pub noexec: bool,

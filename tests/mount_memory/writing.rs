@@ -57,6 +57,7 @@ fn file_system(model: &Arc<MemoryConnector>) -> ContainerFs {
         file_mode: 0o644,
         dir_mode: 0o755,
         threads: 1,
+        writable: true,
     };
     ContainerFs::new(model.clone(), model.root(), Vec::new(), Backing { atime: t, mtime: t, ctime: t, len: 0 }, spec)
 }

@@ -151,7 +151,6 @@ fn oldest() -> Result<Vec<u8>> {
     // One free block behind the empty name; 1 ends the list.
     w.bytes(b"HEAP").uint(0, 4).u64(HEAP).u64(8).u64(names);
     w.u64(0).u64(1).u64(HEAP.saturating_sub(8)).zeros(64);
-    w.zeros(8);
     Ok(w.into_bytes())
 }
 
