@@ -126,7 +126,7 @@ impl Transaction {
 
     /// Ends the operation. If it was `done` its changes stay; else they are taken back, except what
     /// [`Transaction::write_data`] wrote. An error while that is done ends all writing.
-    pub fn end(&self, done: bool) {
+    pub fn finish(&self, done: bool) {
         let mut state = self.state.write();
         state.overlay.end(!done);
         let Some(operation) = state.operation.take() else { return };

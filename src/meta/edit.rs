@@ -115,7 +115,7 @@ impl Store {
         let transaction = self.transaction()?;
         transaction.begin();
         let result = f();
-        transaction.end(result.is_ok());
+        transaction.finish(result.is_ok());
         if result.is_err() {
             self.forget();
         }

@@ -1,15 +1,19 @@
 //! Setting and removing attributes.
 
 use super::super::attribute::{self, Value};
+use super::super::traverse;
 use super::{Change, now};
-use crate::base::{Error, Result};
+use crate::base::{Address, Error, Result};
 use crate::connector::ObjectId;
 use crate::connector::edit::Existing;
 use crate::container::attributes_edit;
-use crate::dataset::types::Shape;
+use crate::container::global_heap_edit;
+use crate::dataset::types::parse::{Store as ValueStore, parse_value_into};
+use crate::format::Writer;
 use crate::format::message::attribute::{Attribute, encode_attribute};
 use crate::format::message::dataspace::{Dataspace, Extent};
 use crate::format::message::datatype::{CharacterSet, Class, Datatype, StringPadding, StringType};
+use crate::meta::Store;
 use crate::meta::header_edit::HeaderEdit;
 
 /// Largest name, bytes: what libhdf5's message takes, with its NUL.
@@ -32,7 +36,7 @@ impl Change<'_> {
         let body = match found {
             Some(old) => {
                 let Value { datatype, shape, .. } = attribute::typed(&object, &old)?;
-                let data = parse_value(&datatype, &shape, text)?;
+                let data = parse_value_into(&datatype, &shape, text, &mut Values { change: self, store: &store })?;
                 Attribute { data, ..old }.encode()
             }
             None => {
@@ -62,20 +66,6 @@ impl Change<'_> {
     }
 }
 
-/// The bytes of a value of that type and shape from its text.
-fn parse_value(datatype: &Datatype, shape: &Shape, text: &[u8]) -> Result<Vec<u8>> {
-    let (Class::String(_), Shape::Scalar) = (&datatype.class, shape) else {
-        return Err(Error::refused(libc::EOPNOTSUPP, "only attributes that are one string of fixed length take new text"));
-    };
-    let size = datatype.size as usize;
-    if text.len() > size {
-        return Err(Error::refused(libc::ERANGE, format!("the attribute's type holds {size} bytes")));
-    }
-    let mut bytes = text.to_vec();
-    bytes.resize(size, 0);
-    Ok(bytes)
-}
-
 /// A new attribute: one UTF-8 string of fixed length.
 fn string(text: &[u8], header_version: u8) -> Result<(Datatype, Dataspace, Vec<u8>)> {
     if text.contains(&0) {
@@ -89,4 +79,33 @@ fn string(text: &[u8], header_version: u8) -> Result<(Datatype, Dataspace, Vec<u
     let mut bytes = text.to_vec();
     bytes.resize(size as usize, 0);
     Ok((datatype, space, bytes))
+}
+
+/// Where parts of a value go that do not lie in it.
+struct Values<'a> {
+    change: &'a Change<'a>,
+    store: &'a Store,
+}
+
+impl ValueStore for Values<'_> {
+    fn sequence(&mut self, count: u32, payload: &[u8]) -> Result<Vec<u8>> {
+        let ctx = self.store.ctx();
+        let mut w = Writer::new();
+        w.u32(count);
+        if payload.is_empty() {
+            // Nothing is stored of an empty one.
+            w.addr(Address(0), ctx).u32(0);
+        } else {
+            let (collection, index) = global_heap_edit::insert(self.store, &mut self.change.editing.heaps.lock(), payload)?;
+            w.addr(collection, ctx).u32(index);
+        }
+        Ok(w.into_bytes())
+    }
+
+    fn object(&mut self, path: &[u8]) -> Result<Address> {
+        let start = ObjectId { file: 0, address: self.change.connector.file(0)?.root };
+        let found = traverse::path(self.change.connector, start, path, &mut 0)?;
+        let found = found.filter(|id| id.file == 0).map(|id| id.address);
+        found.ok_or_else(|| Error::refused(libc::EINVAL, "a reference leads to an object of the file"))
+    }
 }

@@ -18,6 +18,7 @@ use super::dataset::{Dataset, number};
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::connector::edit::{Edit, Existing, Taken};
+use crate::container::global_heap_edit::FreeSpace;
 use crate::meta::Store;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::{HashMap, HashSet};
@@ -41,6 +42,8 @@ pub struct Editing {
     nameless: Mutex<HashSet<ObjectId>>,
     /// When the times of objects were last set, seconds since 1970.
     touched: Mutex<HashMap<ObjectId, u32>>,
+    /// Free space of global heap collections.
+    heaps: Mutex<FreeSpace>,
     /// K of version 1 chunk B-trees.
     pub(super) btree_k: u16,
 }
@@ -112,6 +115,9 @@ impl NativeConnector {
     fn forget_all(&self) {
         self.datasets.lock().clear();
         self.attribute_names.lock().clear();
+        if let Some(e) = &self.editing {
+            *e.heaps.lock() = FreeSpace::default();
+        }
         if let Ok(file) = self.file(0) {
             file.store.forget();
         }
