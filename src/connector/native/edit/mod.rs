@@ -21,6 +21,7 @@ use crate::connector::edit::{Edit, Existing, Taken};
 use crate::container::global_heap_edit::FreeSpace;
 use crate::meta::Store;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -48,11 +49,33 @@ pub struct Editing {
     pub(super) btree_k: u16,
 }
 
+thread_local! {
+    /// This thread holds a lock exclusively: what it reads meanwhile must not ask for it.
+    static EXCLUSIVE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The exclusive lock.
+struct Exclusive<'a>(#[allow(dead_code)] RwLockWriteGuard<'a, ()>);
+
+impl<'a> Exclusive<'a> {
+    fn take(lock: &'a RwLock<()>) -> Self {
+        let guard = lock.write();
+        EXCLUSIVE.set(true);
+        Exclusive(guard)
+    }
+}
+
+impl Drop for Exclusive<'_> {
+    fn drop(&mut self) {
+        EXCLUSIVE.set(false);
+    }
+}
+
 /// One operation under way.
 struct Change<'a> {
     connector: &'a NativeConnector,
     editing: &'a Editing,
-    _exclusive: RwLockWriteGuard<'a, ()>,
+    _exclusive: Exclusive<'a>,
     _writer: MutexGuard<'a, ()>,
 }
 
@@ -64,7 +87,7 @@ fn now() -> u32 {
 impl NativeConnector {
     /// Held by whoever reads structures. The same thread may hold it more than once.
     pub(super) fn shared(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.editing.as_ref().map(|e| e.lock.read_recursive())
+        self.editing.as_ref().filter(|_| !EXCLUSIVE.get()).map(|e| e.lock.read_recursive())
     }
 
     fn editing(&self) -> Result<&Editing> {
@@ -78,7 +101,7 @@ impl NativeConnector {
             return Err(Error::refused(libc::EROFS, "the object belongs to another file, which is never changed"));
         }
         let writer = editing.writers.lock();
-        let exclusive = editing.lock.write();
+        let exclusive = Exclusive::take(&editing.lock);
         let change = Change { connector: self, editing, _exclusive: exclusive, _writer: writer };
         if !change.store()?.is_writable() {
             return Err(Error::refused(libc::EROFS, "an earlier write to the file failed: it stays as it was last made durable"));
@@ -105,7 +128,7 @@ impl NativeConnector {
         drop(_exclusive);
         let done = flushed.and_then(|()| if close { store.close() } else { store.commit() });
         if done.is_err() {
-            let _readers = editing.lock.write();
+            let _readers = Exclusive::take(&editing.lock);
             self.forget_all();
         }
         done
