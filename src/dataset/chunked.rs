@@ -130,7 +130,8 @@ impl Chunked {
     pub fn read(&self, env: &Environment, store: &Store, fill: &FillPattern, offset: u64, buf: &mut [u8]) -> Result<()> {
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
-            let holes = self.hole_at(at).min(rest.len());
+            // The map knows nothing of chunks that are not in the file yet.
+            let holes = if env.dirty.is_empty() { self.hole_at(at).min(rest.len()) } else { 0 };
             if holes > 0 {
                 let (hole, tail) = rest.split_at_mut(holes);
                 fill.fill(at, hole);

@@ -24,3 +24,4 @@ mod tools;
 mod variable;
 mod views;
 mod virtual_;
+mod writing;

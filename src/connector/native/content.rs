@@ -43,6 +43,10 @@ impl Content for FixedContent {
     }
 
     fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
+        // What is not in the file yet is data: a copy made by looking for holes would lack it.
+        if !self.environment.dirty.is_empty() {
+            return Ok(Some(if what == Seek::Data { offset } else { self.dataset.bytes.size }));
+        }
         self.dataset.bytes.seek(offset, what)
     }
 
