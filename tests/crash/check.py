@@ -19,6 +19,8 @@ def describe(path):
             kind = type(item).__name__
             if isinstance(item, h5py.Dataset):
                 try:
+                    if item.nbytes > 1 << 24:
+                        raise TypeError
                     data = repr(item[()].tobytes() if hasattr(item[()], "tobytes") else item[()])
                 except (OSError, TypeError) as e:
                     # What h5py has no filter or type for; the same in each state.
