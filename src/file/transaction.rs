@@ -301,8 +301,7 @@ impl Transaction {
         let eof = if end > told { len } else { told };
         let root = root(eof).map_err(before)?;
         if eof != told {
-            self.driver.write_at(&root.extended, root.offset).map_err(fatal)?;
-            self.driver.sync().map_err(fatal)?;
+            self.publish(&root.extended, root.offset)?;
             let mut s = self.state.write();
             s.overlay.follow(root.offset, &root.extended);
             s.told = eof;
@@ -314,11 +313,20 @@ impl Transaction {
         match sectors.as_slice() {
             [] => Ok(()),
             [(offset, bytes)] if bytes.len() as u64 == SECTOR => {
-                self.driver.write_at(bytes, *offset).map_err(fatal)?;
-                self.driver.sync().map_err(fatal)
+                self.publish(bytes, *offset)
             }
             _ => self.journaled(journal, &root, sectors),
         }
+    }
+
+    /// Writes within one sector and makes it durable. If the write fails, perhaps half done, the old bytes are put back.
+    fn publish(&self, bytes: &[u8], offset: u64) -> Result<(), Failed> {
+        let mut old = vec![0u8; bytes.len()];
+        self.driver.read_at(&mut old, offset).map_err(before)?;
+        if let Err(e) = self.driver.write_at(bytes, offset) {
+            return Err(if self.driver.write_at(&old, offset).is_ok() { before(e) } else { fatal(e) });
+        }
+        self.driver.sync().map_err(fatal)
     }
 
     fn journaled(&self, journal: &mut Option<Arc<dyn WriteDriver>>, root: &Root, sectors: Vec<(u64, Vec<u8>)>) -> Result<(), Failed> {
@@ -344,8 +352,7 @@ impl Transaction {
         };
         file.set_len(0).and_then(|()| file.write_at(&changes.encode(), 0)).map_err(before)?;
         file.sync().map_err(fatal)?;
-        self.driver.write_at(&changes.marked, changes.root).map_err(torn)?;
-        self.driver.sync().map_err(torn)?;
+        self.publish(&changes.marked, changes.root).map_err(|f| if f.fatal { torn(f.error) } else { f })?;
         changes.apply(&*self.driver).map_err(torn)?;
         // It no longer counts; an error here changes nothing.
         let _ = file.set_len(0);

@@ -12,9 +12,10 @@ use images::{Image, Random};
 use sessions::{Session, digest, open};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Variants of each kind at one step.
-const VARIANTS: usize = 4;
+const VARIANTS: usize = 8;
 
 /// Why an image is wrong, if it is.
 fn wrong(session: &Session, image: &Image) -> Option<String> {
@@ -38,15 +39,20 @@ fn wrong(session: &Session, image: &Image) -> Option<String> {
 /// Keeps every so many images for h5py.
 struct Samples {
     folder: tempfile::TempDir,
-    every: u64,
+    /// Images seen: marked ones, and others.
+    seen: [AtomicU64; 2],
 }
+
+/// Every so many images of either kind are kept.
+const EVERY: [u64; 2] = [37, 401];
 
 impl Samples {
     fn keep(&self, session: &Session, number: u64, index: usize, image: &Image) {
-        if !number.is_multiple_of(self.every) {
+        let direct = sessions::opens_directly(image);
+        let kind = usize::from(direct);
+        if !self.seen[kind].fetch_add(1, Ordering::Relaxed).is_multiple_of(EVERY[kind]) {
             return;
         }
-        let direct = sessions::opens_directly(image);
         let save =
             |kind: &str, bytes: &[u8]| std::fs::write(self.folder.path().join(format!("{index}-{number}.{kind}.h5")), bytes).unwrap();
         save(if direct { "plain" } else { "marked" }, &image.file);
@@ -107,7 +113,7 @@ fn whatever_the_machine_stops_at() {
     let table = Mutex::new(BTreeMap::<String, (u64, u64)>::new());
     let failures = Mutex::new(Vec::new());
     let all = sessions::all();
-    let samples = Samples { folder: tempfile::tempdir().unwrap(), every: 401 };
+    let samples = Samples { folder: tempfile::tempdir().unwrap(), seen: Default::default() };
     std::thread::scope(|s| {
         for part in 0..2 {
             let (all, table, failures, samples) = (&all, &table, &failures, &samples);
@@ -130,6 +136,7 @@ fn whatever_the_machine_stops_at() {
         assert!(*images > 0, "{name} was not tested");
     }
     println!("{total} images");
+    assert!(total >= 100_000, "too few images");
     let failures = failures.into_inner().unwrap();
     assert!(failures.is_empty(), "{} of {} sessions failed:\n{}", failures.len(), all.len(), failures.join("\n"));
     samples.check();

@@ -393,7 +393,7 @@ fn rename(r: &mut Recording) {
     }
 }
 
-const BASES: [&str; 17] = [
+const BASES: [&str; 21] = [
     "attrs_earliest",
     "attrs_v108",
     "attrs_v110",
@@ -411,6 +411,10 @@ const BASES: [&str; 17] = [
     "groups_v108",
     "layouts_latest",
     "userblock_latest",
+    "attrs_latest",
+    "groups_latest",
+    "types_earliest",
+    "vlen_v110",
 ];
 
 const KINDS: [(&str, Operations); 8] = [
