@@ -218,7 +218,7 @@ fn session(store: &Store, name: &str) -> Value {
     // One that comes and goes.
     let at = create_group(store, &default).unwrap();
     let mut model = Model::of(store, at);
-    change(store, &mut model, &objects, &mut vec![0; 10], &mut random, 0, 1);
+    change(store, &mut model, &objects, &mut [0; 10], &mut random, 0, 1);
     for i in 0..50 {
         model.insert(store, format!("s{i}").into_bytes(), LinkTarget::Soft(b"x".to_vec()));
     }

@@ -3,7 +3,7 @@
 use super::{FileDriver, JournalPlace, Status, WriteDriver};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +23,7 @@ pub struct Plan {
     times: i64,
     fault: Fault,
     kinds: u8,
+    paused: AtomicBool,
 }
 
 /// Reads.
@@ -39,7 +40,18 @@ pub const NAME: u8 = 16;
 impl Plan {
     /// Of the operations of `kinds`, number `n` (from 0) and the `times - 1` after it fail.
     pub fn new(kinds: u8, n: u64, times: u32, fault: Fault) -> Arc<Plan> {
-        Arc::new(Plan { left: AtomicI64::new(i64::try_from(n).unwrap_or(i64::MAX)), times: i64::from(times), fault, kinds })
+        Arc::new(Plan {
+            left: AtomicI64::new(i64::try_from(n).unwrap_or(i64::MAX)),
+            times: i64::from(times),
+            fault,
+            kinds,
+            paused: AtomicBool::new(false),
+        })
+    }
+
+    /// While it is paused nothing counts and nothing fails.
+    pub fn pause(&self, paused: bool) {
+        self.paused.store(paused, Ordering::SeqCst);
     }
 
     /// True when the fault has happened.
@@ -48,7 +60,7 @@ impl Plan {
     }
 
     fn strike(&self, kind: u8) -> Option<Fault> {
-        if self.kinds & kind == 0 {
+        if self.kinds & kind == 0 || self.paused.load(Ordering::SeqCst) {
             return None;
         }
         let left = self.left.fetch_sub(1, Ordering::SeqCst);

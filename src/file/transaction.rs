@@ -312,9 +312,7 @@ impl Transaction {
         let sectors = self.state.read().overlay.sectors();
         match sectors.as_slice() {
             [] => Ok(()),
-            [(offset, bytes)] if bytes.len() as u64 == SECTOR => {
-                self.publish(bytes, *offset)
-            }
+            [(offset, bytes)] if bytes.len() as u64 == SECTOR => self.publish(bytes, *offset),
             _ => self.journaled(journal, &root, sectors),
         }
     }

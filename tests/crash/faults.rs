@@ -38,7 +38,10 @@ fn strike(base: &str, operations: sessions::Operations, kind: u8, n: u64, times:
     let mut states = Vec::new();
     let mut committed = 0;
     if let Ok(connector) = NativeConnector::writable_over(driver, place, PathBuf::from("/"), sessions::options()) {
+        plan.pause(true);
         let mut r = Recording::tolerant(connector);
+        plan.pause(false);
+        r.plan = Some(plan.clone());
         operations(&mut r);
         let closed = r.edit().close();
         if closed.is_ok() {

@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Variants of each kind at one step.
-const VARIANTS: usize = 8;
+const VARIANTS: usize = 10;
 
 /// Why an image is wrong, if it is.
 fn wrong(session: &Session, image: &Image) -> Option<String> {

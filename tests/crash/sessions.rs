@@ -8,6 +8,7 @@ use h5dir::connector::native::{NativeConnector, Options};
 use h5dir::connector::{Connector, Form, LinkTarget, ObjectId, ObjectKind};
 use h5dir::dataset::environment::Environment;
 use h5dir::dataset::virtual_::MissingPolicy;
+use h5dir::file::fault::Plan;
 use h5dir::file::memory::{GrowingFile, MemoryFile, MemoryJournal};
 use h5dir::file::recorder::{Log, RecordedPlace, Recorder, Step, Target};
 use h5dir::meta::Store;
@@ -167,6 +168,8 @@ pub struct Recording {
     states: Vec<String>,
     /// Errors are collected, not fatal.
     tolerant: bool,
+    /// Faults, which do not concern looking at the state.
+    pub plan: Option<Arc<Plan>>,
     /// What went wrong.
     pub errors: Vec<Error>,
     /// States that a commit was asked for, successful or not.
@@ -179,7 +182,16 @@ impl Recording {
     /// For sessions with faults.
     pub fn tolerant(connector: Arc<NativeConnector>) -> Self {
         let states = vec![digest(&*connector)];
-        Recording { reached: states.clone(), states, connector, log: Log::default(), tolerant: true, errors: Vec::new(), committed: 0 }
+        Recording {
+            reached: states.clone(),
+            states,
+            connector,
+            log: Log::default(),
+            tolerant: true,
+            plan: None,
+            errors: Vec::new(),
+            committed: 0,
+        }
     }
 
     /// The container.
@@ -187,9 +199,17 @@ impl Recording {
         Connector::edit(&*self.connector).unwrap()
     }
 
+    fn state(&self) -> String {
+        let pause = |paused| self.plan.iter().for_each(|p| p.pause(paused));
+        pause(true);
+        let state = digest(&*self.connector);
+        pause(false);
+        state
+    }
+
     fn commit(&mut self) {
         if self.tolerant {
-            self.reached.push(digest(&*self.connector));
+            self.reached.push(self.state());
         }
         match self.edit().commit() {
             Ok(()) => self.acknowledge(),
@@ -200,7 +220,7 @@ impl Recording {
 
     /// The state is durable.
     pub fn acknowledge(&mut self) {
-        let state = digest(&*self.connector);
+        let state = self.state();
         if self.tolerant {
             if self.reached.last() != Some(&state) {
                 self.reached.push(state);

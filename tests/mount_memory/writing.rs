@@ -172,9 +172,9 @@ fn ranges_are_zeroed_and_allocated() {
     let call = |flags, offset, len| nix_errno(fallocate(&f, flags, offset, len));
     let read = || fs::read(w.path("f")).unwrap();
     assert_eq!(call(FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE, 2, 3), 0);
-    assert_eq!(read(), b"01\0\0\056789");
+    assert_eq!(read(), b"01\x00\x00\x0056789");
     assert_eq!(call(FallocateFlags::FALLOC_FL_ZERO_RANGE, 9, 3), 0);
-    assert_eq!(read(), b"01\0\0\05678\0\0\0");
+    assert_eq!(read(), b"01\x00\x00\x005678\x00\x00\x00");
     assert_eq!(call(FallocateFlags::empty(), 0, 14), 0);
     assert_eq!(call(FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, 100), 0);
     assert_eq!(read().len(), 14);

@@ -64,7 +64,7 @@ fn run(version: u8, tracked: bool, ops: &[Op]) {
                 assert_eq!(i, edit.len() - 1);
                 model.push((kind::ATTRIBUTE, body(*n)));
             }
-            Op::Set(i, n) if edit.len() > 0 => {
+            Op::Set(i, n) if !edit.is_empty() => {
                 let i = i % edit.len();
                 if edit.message(i).unwrap().kind == kind::ATTRIBUTE {
                     let old = (kind::ATTRIBUTE, edit.body(i).to_vec());
@@ -72,7 +72,7 @@ fn run(version: u8, tracked: bool, ops: &[Op]) {
                     *model.iter_mut().find(|m| **m == old).unwrap() = (kind::ATTRIBUTE, body(*n));
                 }
             }
-            Op::Remove(i) if edit.len() > 0 => {
+            Op::Remove(i) if !edit.is_empty() => {
                 let i = i % edit.len();
                 if edit.message(i).unwrap().kind == kind::ATTRIBUTE {
                     let old = (kind::ATTRIBUTE, edit.body(i).to_vec());
