@@ -111,7 +111,11 @@ impl Journal {
             file.write_at(bytes, *offset)?;
         }
         file.sync()?;
-        file.write_at(&self.settled, self.root)?;
+        if let Err(e) = file.write_at(&self.settled, self.root) {
+            // It may be half done; marked, the journal still counts.
+            let _ = file.write_at(&self.marked, self.root);
+            return Err(e);
+        }
         file.sync()
     }
 }

@@ -460,7 +460,7 @@ pub fn all() -> Vec<Box<dyn Fn() -> Session + Sync>> {
     for base in BASES {
         for (kind, operations) in KINDS {
             let data = matches!(kind, "write" | "overwrite" | "resize");
-            if data && (base.starts_with("attrs") || base.starts_with("groups")) || kind == "resize" && base.starts_with("layouts") {
+            if data && ["attrs", "groups", "types", "vlen"].iter().any(|b| base.starts_with(b)) || kind == "resize" && base.starts_with("layouts") {
                 continue;
             }
             out.push(Box::new(move || record(base, kind, operations)));
