@@ -22,6 +22,8 @@ pub struct MemoryObject {
     pub bytes: Option<Vec<u8>>,
     /// How a dataset grows; `None` = it does not.
     pub rows: Option<Rows>,
+    /// One element that rows hold when they are added; none = zeros.
+    pub fill: Vec<u8>,
     /// Attributes: name to text.
     pub attributes: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Modification time, if the object records one.
@@ -67,6 +69,13 @@ impl MemoryConnector {
     /// The same, but it can be changed.
     pub fn writable(objects: Vec<MemoryObject>) -> Result<Self> {
         Ok(MemoryConnector { writable: true, ..Self::new(objects)? })
+    }
+
+    /// The same container, opened again.
+    #[must_use]
+    pub fn reopened(&self) -> Self {
+        let state = State { objects: self.state.read().objects.clone(), ..State::default() };
+        MemoryConnector { state: RwLock::new(state), writable: self.writable, environment: self.environment.clone() }
     }
 
     /// The identity of object `number`.

@@ -29,6 +29,15 @@ fn resized(object: &MemoryObject, id: ObjectId, size: u64) -> Result<usize> {
     count.checked_mul(rows.bytes).and_then(|n| usize::try_from(n).ok()).ok_or_else(|| no(libc::EFBIG, "too large"))
 }
 
+/// Makes a dataset `len` bytes long.
+fn resize(object: &mut MemoryObject, len: usize) {
+    let fill = if object.fill.is_empty() { vec![0] } else { object.fill.clone() };
+    let bytes = object.bytes.get_or_insert_default();
+    bytes.truncate(len);
+    let more = fill.into_iter().cycle().skip(bytes.len().checked_rem(object.fill.len()).unwrap_or(0));
+    bytes.extend(more.take(len.saturating_sub(bytes.len())));
+}
+
 impl State {
     fn object_mut(&mut self, id: ObjectId) -> Result<&mut MemoryObject> {
         self.object(id)?;
@@ -120,10 +129,9 @@ impl Edit for MemoryConnector {
             let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| no(libc::EFBIG, "too large"))?;
             let now = object.bytes.as_ref().map_or(0, Vec::len);
             let len = if end > now as u64 { resized(object, id, end)? } else { now };
-            let content = object.bytes.get_or_insert_default();
-            content.resize(len, 0);
+            resize(object, len);
             let range = usize::try_from(offset).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
-            if let Some(to) = content.get_mut(range) {
+            if let Some(to) = object.bytes.as_mut().and_then(|b| b.get_mut(range)) {
                 to.copy_from_slice(bytes);
             }
             Ok(())
@@ -134,7 +142,7 @@ impl Edit for MemoryConnector {
         self.change(|s| {
             let object = s.object_mut(id)?;
             let len = resized(object, id, size)?;
-            object.bytes.get_or_insert_default().resize(len, 0);
+            resize(object, len);
             Ok(())
         })
     }

@@ -18,7 +18,12 @@ pub const VALUE_MAX: usize = 64 << 10;
 /// Longest list of names the kernel passes on, bytes.
 pub const LIST_MAX: usize = 64 << 10;
 /// Facts that may be longer than an extended attribute can be.
-const VARIABLE_FACTS: [&str; 5] = ["attributes", "dtype", "external", "fillvalue", "filters"];
+const VARIABLE_FACTS: [&str; 6] = ["attributes", "dataset", "dtype", "external", "fillvalue", "filters"];
+/// Fact that is listed before all others: who copies them in this order makes a dataset by the first, whose others are what it
+/// has then.
+const FIRST: &str = "dataset";
+/// Facts that follow from others and cannot be set; a copy may have others.
+const DESCRIPTIVE: [&str; 4] = ["external", "index", "offset", "storage"];
 /// Fact that tells the link name of a file whose own name is an escaped one.
 const NAME_FACT: &[u8] = b"name";
 
@@ -83,7 +88,9 @@ pub fn list(connector: &dyn Connector, node: &Node, failed: &dyn Fn(&Error) -> E
         add(&[USER, FACTS, NAME_FACT]);
     }
     let Some(id) = object(node) else { return Ok(out) };
-    for fact in connector.fact_names(id).map_err(|e| failed(&e))? {
+    let mut facts = connector.fact_names(id).map_err(|e| failed(&e))?;
+    facts.sort_by_key(|f| *f != FIRST);
+    for fact in facts {
         // Facts of ours never break `cp -a`: one that does not fit is not listed.
         let fits = |v: Option<Vec<u8>>| v.is_some_and(|v| v.len() <= VALUE_MAX);
         if !VARIABLE_FACTS.contains(&fact) || connector.fact(id, fact).is_ok_and(fits) {
@@ -154,7 +161,11 @@ impl Target<'_> {
         let id = self.id()?;
         match meant(self.connector, self.cut, id, name)? {
             None => Err(Error::refused(libc::EINVAL, "no attribute can have this name")),
-            Some(Meant::Attribute(name)) => self.edit.set_attribute(id, &name, value, existing),
+            Some(Meant::Attribute(name)) => match existing {
+                // What it is already it stays, whatever its text does not tell.
+                Existing::Any if self.connector.attribute_text(id, &name).ok().flatten().as_deref() == Some(value) => Ok(()),
+                _ => self.edit.set_attribute(id, &name, value, existing),
+            },
             Some(Meant::Fact(fact)) => {
                 let ours = fact.as_bytes() == NAME_FACT;
                 let now = if ours { self.node.link_name().map(|n| n.into_vec()) } else { self.connector.fact(id, fact)? };
@@ -162,7 +173,8 @@ impl Target<'_> {
                     (Existing::Create, Some(_)) => Err(Error::refused(libc::EEXIST, "the fact is there")),
                     (Existing::Replace, None) => Err(Error::refused(libc::ENODATA, "there is no such fact")),
                     _ if now.as_deref() == Some(value) => Ok(()),
-                    _ if ours => Err(Error::refused(libc::EPERM, "a name is changed by renaming")),
+                    // The copy of a file has this from its own name, when it gets it.
+                    _ if ours => Ok(()),
                     _ => self.edit.set_fact(id, fact, value),
                 }
             }
@@ -176,7 +188,8 @@ impl Target<'_> {
         let absent = || Error::refused(libc::ENODATA, "there is no such attribute");
         match meant(self.connector, self.cut, id, name)? {
             Some(Meant::Attribute(name)) => self.edit.remove_attribute(id, &name),
-            Some(Meant::Fact(fact)) if self.connector.fact(id, fact)?.is_some() || fact.as_bytes() == NAME_FACT => {
+            Some(Meant::Fact(fact)) if DESCRIPTIVE.contains(&fact) || fact.as_bytes() == NAME_FACT => Ok(()),
+            Some(Meant::Fact(fact)) if self.connector.fact(id, fact)?.is_some() => {
                 Err(Error::refused(libc::EPERM, "a fact cannot be removed"))
             }
             _ => Err(absent()),

@@ -50,11 +50,6 @@ impl Change<'_> {
         self.touch(id)
     }
 
-    /// Sets a derived fact.
-    pub(super) fn set_fact(&self, _id: ObjectId, name: &str, _text: &[u8]) -> Result<()> {
-        Err(Error::refused(libc::EOPNOTSUPP, format!("user.h5dir.{name} is not set by writing it")))
-    }
-
     /// Removes an attribute.
     pub(super) fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
         let store = self.store()?;
@@ -82,9 +77,11 @@ fn string(text: &[u8], header_version: u8) -> Result<(Datatype, Dataspace, Vec<u
 }
 
 /// Where parts of a value go that do not lie in it.
-struct Values<'a> {
-    change: &'a Change<'a>,
-    store: &'a Store,
+pub(super) struct Values<'a> {
+    /// The operation.
+    pub(super) change: &'a Change<'a>,
+    /// The file.
+    pub(super) store: &'a Store,
 }
 
 impl ValueStore for Values<'_> {

@@ -58,7 +58,13 @@ impl Change<'_> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let d = self.writable_dataset(id)?;
+        self.writable_dataset(id)?;
+        self.write_elements(id, offset, bytes)
+    }
+
+    /// The same for elements of any type, as they are stored.
+    pub(super) fn write_elements(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
+        let d = self.dataset(id)?;
         let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| Error::refused(libc::EFBIG, "beyond 2^64 bytes"))?;
         let d = if end > d.bytes.size {
             self.resize(&d, end)?;
@@ -242,15 +248,31 @@ impl Change<'_> {
         }
         let d = self.dataset(id)?;
         let parts = self.chunks(&d);
-        self.atomically(|| {
-            let mut layout = d.layout.clone();
-            if parts.writer(self)?.flush(&mut layout, chunks)? {
-                self.set_layout(&d, &layout)?;
-            }
-            Ok(())
-        })?;
+        self.atomically(|| self.place_chunks(&d, &parts, chunks))?;
         // Until the index leads to them they are nowhere else.
         parts.writer(self)?.flushed(chunks);
+        self.changed(id);
+        Ok(())
+    }
+
+    fn place_chunks(&self, d: &Dataset, parts: &Chunks, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) -> Result<()> {
+        let mut layout = d.layout.clone();
+        if parts.writer(self)?.flush(&mut layout, chunks)? {
+            self.set_layout(d, &layout)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the changed chunks of one dataset to the file, as a part of an operation: when that fails they are lost.
+    pub(super) fn flush_within(&self, id: ObjectId) -> Result<()> {
+        let chunks = self.connector.options.environment.dirty.of(number(id));
+        if chunks.is_empty() {
+            return Ok(());
+        }
+        let d = self.dataset(id)?;
+        let parts = self.chunks(&d);
+        self.place_chunks(&d, &parts, &chunks)?;
+        parts.writer(self)?.flushed(&chunks);
         self.changed(id);
         Ok(())
     }

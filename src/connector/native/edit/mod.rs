@@ -6,9 +6,11 @@
 
 mod attributes;
 mod data;
+mod facts;
 mod live;
 mod names;
 mod open;
+mod relayout;
 
 pub use live::LiveContent;
 pub use open::recover;
@@ -19,6 +21,7 @@ use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::connector::edit::{Edit, Existing, Taken};
 use crate::container::global_heap_edit::FreeSpace;
+use crate::dataset::types::parse::DatasetSpec;
 use crate::meta::Store;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::Cell;
@@ -43,6 +46,8 @@ pub struct Editing {
     nameless: Mutex<HashSet<ObjectId>>,
     /// When the times of objects were last set, seconds since 1970.
     touched: Mutex<HashMap<ObjectId, u32>>,
+    /// What was said of new files that cannot be true before more is said.
+    wishes: Mutex<HashMap<ObjectId, DatasetSpec>>,
     /// Free space of global heap collections.
     heaps: Mutex<FreeSpace>,
     /// K of version 1 chunk B-trees.
@@ -113,6 +118,20 @@ impl NativeConnector {
     fn operate<T>(&self, objects: &[ObjectId], f: impl FnOnce(&Change<'_>) -> Result<T>) -> Result<T> {
         let change = self.change(objects)?;
         let result = change.atomically(|| f(&change))?;
+        change.settle()?;
+        Ok(result)
+    }
+
+    /// As `operate`, on a dataset that may be made anew: its changed chunks are in the file before, since those that `f`
+    /// leaves are forgotten when it fails.
+    fn operate_flushed<T>(&self, id: ObjectId, f: impl FnOnce(&Change<'_>) -> Result<T>) -> Result<T> {
+        let change = self.change(&[id])?;
+        change.flush_dataset(id)?;
+        let result = change.atomically(|| f(&change));
+        if result.is_err() {
+            self.options.environment.forget(number(id));
+        }
+        let result = result?;
         change.settle()?;
         Ok(result)
     }
@@ -238,7 +257,7 @@ impl Edit for NativeConnector {
     }
 
     fn set_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<()> {
-        self.operate(&[id], |c| c.set_fact(id, name, text))
+        self.operate_flushed(id, |c| c.set_fact(id, name, text))
     }
 
     fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {

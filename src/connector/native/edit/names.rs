@@ -187,6 +187,7 @@ impl Change<'_> {
         HeaderEdit::delete(&store, id.address)?;
         self.changed(id);
         self.editing.touched.lock().remove(&id);
+        self.editing.wishes.lock().remove(&id);
         self.connector.options.environment.forget(super::number(id));
         Ok(())
     }
@@ -204,7 +205,7 @@ impl Change<'_> {
     }
 
     /// A committed datatype is used once less.
-    fn drop_datatype(&self, store: &Store, id: ObjectId) -> Result<()> {
+    pub(super) fn drop_datatype(&self, store: &Store, id: ObjectId) -> Result<()> {
         let header = HeaderEdit::load(store, id.address)?;
         let Some(m) = header.find(kind::DATATYPE).and_then(|i| header.message(i)) else { return Ok(()) };
         if m.flags & flag::SHARED == 0 {
@@ -313,7 +314,7 @@ impl Change<'_> {
 }
 
 /// What a new file is: bytes, in chunks small enough for small files, that can always grow.
-fn stream() -> Creation {
+pub(super) fn stream() -> Creation {
     let byte =
         FixedPoint { order: ByteOrder::LittleEndian, low_padding: false, high_padding: false, signed: false, offset: 0, precision: 8 };
     Creation {

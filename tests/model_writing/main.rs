@@ -1,0 +1,116 @@
+//! Random sequences of changes, done to an HDF5 file and to the in-memory reference model, must have the same
+//! results and leave the same tree; what is written is then read by stock h5py.
+//!
+//! `H5DIR_SEED` adds sequences of a seed of one's own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod compare;
+mod operations;
+mod side;
+mod start;
+
+use operations::{Choice, Op, Random, THEMES, Theme, Tree};
+use side::Side;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+/// Operations of a sequence.
+const LENGTH: usize = 60;
+/// Sequences of each start and seed.
+const SEEDS: u64 = 12;
+/// Operations between two looks at the whole tree.
+const LOOK: usize = 4;
+
+/// What is done next, given the tree.
+type Next<'a> = &'a mut dyn FnMut(usize, &Tree) -> Option<Op>;
+
+/// Does operations until there are no more; returns the file then.
+fn run(start: &str, next: Next<'_>) -> Result<Vec<u8>, String> {
+    let (bytes, model) = start::both(start);
+    let (mut file, mut model) = (Side::of_file(bytes), Side::of_model(model));
+    let mut tree = compare::trees(&file, &model).map_err(|e| format!("at the start: {e}"))?;
+    for n in 0.. {
+        let Some(op) = next(n, &tree) else { break };
+        let (did, wanted) = (file.apply(&op), model.apply(&op));
+        if did != wanted {
+            return Err(format!("operation {n}: {op:?}: the file says {did:.300?}, the model {wanted:.300?}"));
+        }
+        if n % LOOK == 0 {
+            tree = compare::trees(&file, &model).map_err(|e| format!("after operation {n}: {op:?}: {e}"))?;
+        }
+    }
+    compare::trees(&file, &model)?;
+    file.apply(&Op::Remount).unwrap();
+    model.apply(&Op::Remount).unwrap();
+    compare::trees(&file, &model).map_err(|e| format!("after the last remount: {e}"))?;
+    Ok(file.bytes())
+}
+
+/// The same with panics as errors.
+fn guarded(start: &str, next: Next<'_>) -> Result<Vec<u8>, String> {
+    catch_unwind(AssertUnwindSafe(|| run(start, next))).unwrap_or_else(|e| {
+        let text = e.downcast_ref::<String>().cloned().or(e.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+        Err(format!("panic: {}", text.unwrap_or_default()))
+    })
+}
+
+/// Does these operations.
+fn replay(start: &str, ops: &[Op]) -> Result<Vec<u8>, String> {
+    guarded(start, &mut |n, _| ops.get(n).cloned())
+}
+
+/// Leaves out what is not needed to fail.
+fn shrink(start: &str, mut ops: Vec<Op>) -> (Vec<Op>, String) {
+    let end = Instant::now() + Duration::from_secs(20);
+    let mut why = replay(start, &ops).err().unwrap_or_else(|| "it does not fail again".into());
+    let mut step = (ops.len() / 2).max(1);
+    loop {
+        let mut at = 0;
+        let before = ops.len();
+        while at < ops.len() && Instant::now() < end {
+            let mut fewer = ops.clone();
+            fewer.drain(at..(at + step).min(ops.len()));
+            match replay(start, &fewer) {
+                Err(e) => (ops, why) = (fewer, e),
+                Ok(_) => at += step,
+            }
+        }
+        if step == 1 && ops.len() == before || Instant::now() >= end {
+            return (ops, why);
+        }
+        step = (step / 2).max(1);
+    }
+}
+
+fn sequence(start: &str, theme: Theme, seed: u64) -> Result<Vec<u8>, String> {
+    let mut r = Random(seed);
+    let mut done = Vec::new();
+    let result = guarded(start, &mut |n, tree| {
+        let op = (n < LENGTH).then(|| Choice { r: &mut r, tree, theme }.op());
+        done.extend(op.clone());
+        op
+    });
+    result.map_err(|first| {
+        let (ops, why) = shrink(start, done);
+        let lines: Vec<String> = ops.iter().map(|op| format!("    {op:?},")).collect();
+        format!("{start}, {theme:?}, seed {seed}: {why}\n  (first seen: {first})\n  {} operations:\n{}", ops.len(), lines.join("\n"))
+    })
+}
+
+#[test]
+fn the_file_system_does_what_the_model_does() {
+    let own = std::env::var("H5DIR_SEED").ok().and_then(|s| s.parse::<u64>().ok());
+    let count = std::env::var("H5DIR_SEQUENCES").ok().and_then(|s| s.parse().ok()).unwrap_or(SEEDS);
+    let mut failures = Vec::new();
+    for n in 0..count {
+        for (i, (start, _)) in start::STARTS.iter().enumerate() {
+            let theme = THEMES[(n as usize + i) % THEMES.len()];
+            for seed in std::iter::once(n * 1000 + i as u64).chain(own.map(|own| (own + n) * 7919 + i as u64)) {
+                failures.extend(sequence(start, theme, seed).err());
+                assert!(failures.len() < 6, "{}", failures.join("\n\n"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
