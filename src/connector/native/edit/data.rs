@@ -248,6 +248,11 @@ impl Change<'_> {
         }
         let d = self.dataset(id)?;
         let parts = self.chunks(&d);
+        // A failed operation may have left chunks beyond the extent, which it has no more.
+        let within = |key: &ChunkKey| d.chunked().is_some_and(|c| parts.grid.contains(&c.grid.scaled(key.chunk)));
+        let (chunks, gone): (Vec<_>, Vec<_>) = chunks.iter().cloned().partition(|(key, _)| within(key));
+        gone.iter().for_each(|(key, _)| self.connector.options.environment.dirty.remove(*key));
+        let chunks = chunks.as_slice();
         self.atomically(|| self.place_chunks(&d, &parts, chunks))?;
         // Until the index leads to them they are nowhere else.
         parts.writer(self)?.flushed(chunks);
