@@ -12,7 +12,7 @@
 //! Whatever step the machine stops at, the file is in the old or the new state, or marked with the journal
 //! beside it. See docs/DESIGN-crash.md.
 
-use super::journal::Journal;
+use super::journal::{BYTES_MAX, Journal};
 use super::overlay::{Overlay, SECTOR};
 use super::space::{Ranges, Space};
 use super::{FileDriver, JournalPlace, Status, WriteDriver};
@@ -344,11 +344,15 @@ impl Transaction {
             settled: with(new, &root.settled),
             records: without_sector(sectors, root.offset),
         };
+        let encoded = changes.encode();
+        if encoded.len() as u64 > BYTES_MAX {
+            return Err(before(io::Error::from_raw_os_error(libc::ENOMEM)));
+        }
         let file = match journal {
             Some(file) => file.clone(),
             None => journal.insert(self.place.create().map_err(before)?).clone(),
         };
-        file.set_len(0).and_then(|()| file.write_at(&changes.encode(), 0)).map_err(before)?;
+        file.set_len(0).and_then(|()| file.write_at(&encoded, 0)).map_err(before)?;
         file.sync().map_err(fatal)?;
         self.publish(&changes.marked, changes.root).map_err(|f| if f.fatal { torn(f.error) } else { f })?;
         changes.apply(&*self.driver).map_err(torn)?;

@@ -37,7 +37,7 @@ pub fn open(spec: &MountSpec) -> Result<Arc<dyn Operations>, OpenError> {
     let connector = if spec.writable {
         NativeConnector::open_writable(path, directory, options).map_err(engine)?
     } else {
-        NativeConnector::open(Arc::new(driver), directory, options).map_err(engine)?
+        NativeConnector::open(native::open_for_reading(path).map_err(engine)?, directory, options).map_err(engine)?
     };
     let backing = Backing { atime: status.atime, mtime: status.mtime, ctime: status.ctime, len: status.len };
     let (group, prefix) = subtree(&*connector, spec)?;

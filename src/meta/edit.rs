@@ -32,6 +32,14 @@ pub enum SpaceKind {
     Raw,
 }
 
+/// The bit that marks a superblock with addresses of `width` bytes.
+fn mark(width: u8) -> u64 {
+    match width {
+        8.. => MARK,
+        n => 1 << (u32::from(n) * 8 - 2),
+    }
+}
+
 fn failed(operation: &'static str, address: Address) -> impl Fn(io::Error) -> Error {
     move |e| Error::io(operation, address, &e)
 }
@@ -56,6 +64,12 @@ impl Store {
         store.driver = transaction.clone();
         store.transaction = Some(transaction);
         Ok(store)
+    }
+
+    /// True when the superblock is that of a commit under way.
+    pub fn is_marked(&self) -> bool {
+        let top = mark(self.ctx().sizeof_addr);
+        self.superblock.eof.defined().is_some_and(|eof| eof & top != 0 && self.file_len().is_ok_and(|len| eof > len))
     }
 
     /// True when the file may be changed.
@@ -141,10 +155,7 @@ impl Store {
     fn root(&self, eof: u64) -> io::Result<Root> {
         let encode = |s: Superblock| s.encode().map_err(|e| io::Error::other(e.to_string()));
         let settled = Superblock { eof: Address(eof), ..self.superblock.clone() };
-        let top = match settled.ctx.sizeof_addr {
-            8.. => MARK,
-            n => 1 << (u32::from(n) * 8 - 2),
-        };
+        let top = mark(settled.ctx.sizeof_addr);
         let mut marked = Superblock { eof: Address(eof | top), ..settled.clone() };
         if marked.version >= 3 {
             marked.flags |= WRITE_ACCESS;

@@ -1,8 +1,9 @@
 //! `h5dir recover`: what an interrupted writer left behind is made good.
 
 use crate::base::{Address, Error, Result};
+use crate::file::journal::Finished;
 use crate::file::posix::{BesideFile, PosixFile};
-use crate::file::{JournalPlace, WriteDriver, journal};
+use crate::file::{FileDriver, JournalPlace, WriteDriver, journal};
 use crate::meta::Store;
 use std::io;
 use std::path::Path;
@@ -49,12 +50,13 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     let place = BesideFile::new(&path);
     let there = place.open().map_err(failed("open the journal"))?.is_some();
     let file = Arc::new(file);
-    // Without a journal that counts the file must at least be one.
+    // Without a journal that counts the file must at least be one, and wait for none.
     if journal::pending(&*file, &place).map_err(failed("read the journal"))?.is_none() {
-        Store::open(file.clone())?;
+        refuse_marked(&Store::open(file.clone())?)?;
     }
     let finished = journal::recover(&*file, &place).map_err(failed("recover"))?;
     let store = Store::open(file.clone())?;
+    refuse_marked(&store)?;
     let mut superblock = store.superblock().clone();
     let unmarked = superblock.version >= 3 && superblock.flags & WRITERS != 0;
     if unmarked {
@@ -62,6 +64,37 @@ pub fn recover(path: &Path) -> Result<Recovered> {
         file.write_at(&superblock.encode()?, store.base()).and_then(|()| file.sync()).map_err(failed("recover"))?;
     }
     Ok(Recovered { finished, removed: there && !finished, unmarked })
+}
+
+/// Refuses a file that waits for a journal, which is not there.
+fn refuse_marked(store: &Store) -> Result<()> {
+    if !store.is_marked() {
+        return Ok(());
+    }
+    let reason = "an interrupted commit awaits its journal, NAME.h5dir-journal beside the file as it was named then";
+    Err(Error::corrupt("superblock", Address(store.base()), reason))
+}
+
+/// The file `path` for reading, as it is after an interrupted commit was finished: in the file if it may be written, else
+/// in memory only.
+pub fn open_for_reading(path: &Path) -> Result<Arc<dyn FileDriver>> {
+    let failed = |operation| move |e: io::Error| Error::io(operation, Address(0), &e);
+    let file = PosixFile::open(path).map_err(failed("open"))?;
+    let place = BesideFile::new(&path.canonicalize().map_err(failed("open"))?);
+    // A journal that can't be read concerns nobody unless the file waits for it.
+    let Ok(Some(pending)) = journal::pending(&file, &place) else {
+        if let Ok(store) = Store::open(Arc::new(PosixFile::open(path).map_err(failed("open"))?)) {
+            refuse_marked(&store)?;
+        }
+        return Ok(Arc::new(file));
+    };
+    match recover(path) {
+        Ok(_) => PosixFile::open(path).map(|f| Arc::new(f) as Arc<dyn FileDriver>).map_err(failed("open")),
+        Err(e) => {
+            tracing::warn!("{}: an interrupted commit is finished in memory only: {e}", path.display());
+            Ok(Arc::new(Finished::new(file, &pending).map_err(failed("read"))?))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -292,6 +292,12 @@ impl ChunkCache {
         self.spill.remove(key);
     }
 
+    /// Forgets every chunk: what they were decoded from may be out of date.
+    pub fn clear(&self) {
+        let datasets: std::collections::HashSet<u64> = self.state.lock().slots.iter().map(|(k, _)| k.dataset).collect();
+        datasets.into_iter().for_each(|dataset| self.forget(dataset));
+    }
+
     /// The spill file.
     pub fn spill(&self) -> &Spill {
         &self.spill

@@ -144,7 +144,9 @@ impl Change<'_> {
                 _ => Layout::Contiguous,
             },
             (Some(ChunksSpec::Dims(chunks)), _) => Layout::Chunked(chunks.clone()),
-            (None, Some(old)) if same_shape && size == d.element_size && max_dims == d.space.max() => Layout::Chunked(old.chunk_dims.clone()),
+            (None, Some(old)) if same_shape && size == d.element_size && max_dims == d.space.max() => {
+                Layout::Chunked(old.chunk_dims.clone())
+            }
             _ => Layout::Chunked(choose_chunks(&dims, &max_dims, size)),
         };
         let same_kind = datatype.contains_vlen() == d.datatype.contains_vlen();

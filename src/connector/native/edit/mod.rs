@@ -13,7 +13,6 @@ mod open;
 mod relayout;
 
 pub use live::LiveContent;
-pub use open::recover;
 
 use super::NativeConnector;
 use super::dataset::{Dataset, number};
@@ -32,6 +31,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Changed chunks kept in memory, as a part of the chunk cache's budget; bytes at least.
 const DIRTY_PART: u64 = 4;
 const DIRTY_MIN: u64 = 4 << 20;
+/// Bytes zeroed by one operation.
+const ZERO_STEP: u64 = 16 << 20;
 /// Changes of live bytes kept in memory before a commit, bytes.
 const WAITING_MAX: u64 = 64 << 20;
 
@@ -157,6 +158,7 @@ impl NativeConnector {
     fn forget_all(&self) {
         self.datasets.lock().clear();
         self.attribute_names.lock().clear();
+        self.options.environment.cache.clear();
         if let Some(e) = &self.editing {
             *e.heaps.lock() = FreeSpace::default();
         }
@@ -225,7 +227,14 @@ impl Edit for NativeConnector {
     }
 
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
-        self.operate(&[id], |c| c.zero(id, offset, len))
+        // In steps, as the changes of one operation are in memory at once.
+        let (mut at, end) = (offset, offset.saturating_add(len));
+        while at < end {
+            let step = end.saturating_sub(at).min(ZERO_STEP);
+            self.operate(&[id], |c| c.zero(id, at, step))?;
+            at = at.saturating_add(step);
+        }
+        Ok(())
     }
 
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
@@ -296,6 +305,9 @@ impl Edit for NativeConnector {
     }
 
     fn commit(&self) -> Result<()> {
+        if self.file(0)?.store.transaction()?.has_failed() {
+            return Err(Error::refused(libc::EIO, "an earlier commit failed: what was written since the one before it is lost"));
+        }
         if self.options.environment.dirty.is_empty() && !self.file(0)?.store.transaction()?.is_dirty() {
             return Ok(());
         }

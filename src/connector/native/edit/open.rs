@@ -2,11 +2,12 @@
 
 use super::super::file::HdfFile;
 use super::super::object::Object;
+use super::super::recover::lock;
 use super::super::{NativeConnector, Options};
 use super::Editing;
 use crate::base::{Address, Error, Result};
 use crate::file::posix::{BesideFile, PosixFile};
-use crate::file::{JournalPlace, WriteDriver, journal};
+use crate::file::{JournalPlace, WriteDriver};
 use crate::format::object_header::kind;
 use crate::meta::{ObjectHeader, Store};
 use std::path::{Path, PathBuf};
@@ -17,31 +18,6 @@ const CHUNK_K: u16 = 32;
 /// The superblock says that somebody writes, or that readers may read meanwhile (version 3).
 const IN_USE: u32 = 0x01 | 0x04;
 
-/// Takes libhdf5's lock on `file` unless the environment says that nobody locks.
-fn lock(file: &PosixFile, path: &Path) -> Result<()> {
-    let wish = std::env::var("HDF5_USE_FILE_LOCKING").unwrap_or_default();
-    if matches!(wish.as_str(), "FALSE" | "0") {
-        return Ok(());
-    }
-    match file.lock_exclusive() {
-        Ok(()) => Ok(()),
-        Err(e) if e.raw_os_error() == Some(libc::EWOULDBLOCK) => {
-            Err(Error::refused(libc::EBUSY, format!("{} is in use by another program, which holds its lock", path.display())))
-        }
-        Err(_) if wish == "BEST_EFFORT" => Ok(()),
-        Err(e) => Err(Error::io("lock", Address(0), &e)),
-    }
-}
-
-/// Finishes the interrupted commit of the file at `path`, if there is one. Returns whether there was.
-pub fn recover(path: &Path) -> Result<bool> {
-    let io = |e: std::io::Error| Error::io("open", Address(0), &e);
-    let path = path.canonicalize().map_err(io)?;
-    let file = PosixFile::open_writable(&path).map_err(io)?;
-    lock(&file, &path)?;
-    journal::recover(&file, &BesideFile::new(&path)).map_err(|e| Error::io("recover", Address(0), &e))
-}
-
 impl NativeConnector {
     /// Opens the file at `path` for reading and writing.
     pub fn open_writable(path: &Path, directory: PathBuf, options: Options) -> Result<Arc<NativeConnector>> {
@@ -49,7 +25,7 @@ impl NativeConnector {
         // The journal lies beside the file itself, not beside a link to it.
         let path = path.canonicalize().map_err(io)?;
         let file = PosixFile::open_writable(&path).map_err(io)?;
-        lock(&file, &path)?;
+        lock(&file)?;
         Self::writable_over(Arc::new(file), Box::new(BesideFile::new(&path)), directory, options)
     }
 
@@ -64,7 +40,7 @@ impl NativeConnector {
         let store = Store::open_writable(driver, place)?;
         let superblock = store.superblock().clone();
         if superblock.version >= 3 && superblock.flags & IN_USE != 0 {
-            let reason = "the file is flagged as open for writing: another program writes it, or died doing so; when none does, 'h5clear -s FILE' removes the flag";
+            let reason = "the file is flagged as open for writing: another program writes it, or died doing so; when none does, 'h5dir recover FILE' takes the flag off";
             return Err(Error::refused(libc::EBUSY, reason));
         }
         if superblock.legacy.as_ref().is_some_and(|l| l.driver_info.is_defined()) {
