@@ -188,6 +188,7 @@ impl Change<'_> {
         let writer = chunks.writer(self)?;
         let mut layout = d.layout.clone();
         let changed = if rows < old { writer.prune(&mut layout, rows)? } else { false };
+        writer.renew(rows)?;
         writer.refilter_edges(rows)?;
         let mut dims = d.space.dims.clone();
         if let Some(first) = dims.first_mut() {
@@ -227,7 +228,7 @@ impl Change<'_> {
     }
 
     fn has_changed_chunks(&self, id: ObjectId) -> bool {
-        !self.connector.options.environment.dirty.of(number(id)).is_empty()
+        self.connector.options.environment.dirty.has(number(id))
     }
 
     /// Writes the changed chunks of one dataset to the file.
