@@ -251,22 +251,21 @@ impl ChunkWriter<'_> {
         Ok(())
     }
 
-    /// Fills the chunks of an implicit index that an extent of `rows` in the first dimension adds: they are there, and
-    /// hold whatever they held before the dataset was made smaller.
-    pub fn renew(&self, rows: u64) -> Result<()> {
+    /// Fills the chunks of an implicit index that were added to `old` rows: they are there, and hold whatever they held
+    /// before the dataset was made smaller.
+    pub fn renew(&self, old: u64) -> Result<()> {
         let chunk_rows = self.grid.chunk_dims.first().copied().unwrap_or(1).max(1);
-        let old = self.grid.shape.first().copied().unwrap_or(0);
         let start = old.div_ceil(chunk_rows).saturating_mul(chunk_rows);
+        let rows = self.grid.shape.first().copied().unwrap_or(0);
         if !self.is_implicit() || start >= rows {
             return Ok(());
         }
-        let mut grid = self.grid.clone();
-        let (mut from, mut count) = (vec![0; grid.rank()], grid.shape.clone());
-        if let (Some(shape), Some(from), Some(count)) = (grid.shape.first_mut(), from.first_mut(), count.first_mut()) {
-            (*shape, *from, *count) = (rows, start, rows.saturating_sub(start));
+        let (mut from, mut count) = (vec![0; self.grid.rank()], self.grid.shape.clone());
+        if let (Some(from), Some(count)) = (from.first_mut(), count.first_mut()) {
+            (*from, *count) = (start, rows.saturating_sub(start));
         }
         let blank = self.blank(true)?;
-        for scaled in grid.range(&from, &count)?.iter().flat_map(|r| r.iter()) {
+        for scaled in self.grid.range(&from, &count)?.iter().flat_map(|r| r.iter()) {
             let record = self.chunked.index.lookup(self.store, &scaled)?.ok_or_else(no_place)?;
             self.store.write_raw(record.address, &blank)?;
         }

@@ -188,7 +188,6 @@ impl Change<'_> {
         let writer = chunks.writer(self)?;
         let mut layout = d.layout.clone();
         let changed = if rows < old { writer.prune(&mut layout, rows)? } else { false };
-        writer.renew(rows)?;
         writer.refilter_edges(rows)?;
         let mut dims = d.space.dims.clone();
         if let Some(first) = dims.first_mut() {
@@ -203,7 +202,7 @@ impl Change<'_> {
         }
         header.write(store)?;
         self.changed(d.id);
-        Ok(())
+        self.chunks(&self.dataset(d.id)?).writer(self)?.renew(old)
     }
 
     /// Zeroes bytes within the dataset's size.
