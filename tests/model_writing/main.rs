@@ -8,6 +8,7 @@
 mod compare;
 mod operations;
 mod oracle;
+mod regressions;
 mod side;
 mod start;
 

@@ -28,7 +28,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Changed chunks kept in memory, as a part of the chunk cache's budget; bytes at least.
 const DIRTY_PART: u64 = 4;
-const DIRTY_MIN: u64 = 4 << 20;
+const DIRTY_MIN: u64 = 64 << 10;
 /// Changes of live bytes kept in memory before a commit, bytes.
 const WAITING_MAX: u64 = 64 << 20;
 
