@@ -126,6 +126,9 @@ impl Edit for MemoryConnector {
     fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
         self.change(|s| {
             let object = s.object_mut(id)?;
+            if bytes.is_empty() {
+                return Ok(());
+            }
             let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| no(libc::EFBIG, "too large"))?;
             let now = object.bytes.as_ref().map_or(0, Vec::len);
             let len = if end > now as u64 { resized(object, id, end)? } else { now };

@@ -131,7 +131,7 @@ impl Chunked {
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
             // The map knows nothing of chunks that are not in the file yet.
-            let holes = if env.dirty.is_empty() { self.hole_at(at).min(rest.len()) } else { 0 };
+            let holes = if env.dirty.has(self.number) { 0 } else { self.hole_at(at).min(rest.len()) };
             if holes > 0 {
                 let (hole, tail) = rest.split_at_mut(holes);
                 fill.fill(at, hole);
@@ -164,7 +164,7 @@ impl Chunked {
         let per_batch = (env.cache.budget() / 4 / self.grid.chunk_bytes().max(1)).clamp(1, 1 << 16) as usize;
         let mut direct = DirectRun::default();
         for batch in touched.chunks(per_batch) {
-            if !env.dirty.is_empty() && batch.iter().any(|t| env.dirty.get(self.key(t.chunk)).is_some()) {
+            if env.dirty.has(self.number) && batch.iter().any(|t| env.dirty.get(self.key(t.chunk)).is_some()) {
                 self.read_changed(env, store, fill, offset, batch, buf, &mut direct)?;
                 continue;
             }
@@ -483,9 +483,15 @@ impl Chunked {
         }
     }
 
-    /// Stored bytes of all chunks.
-    pub fn allocated(&self, store: &Store) -> Result<u64> {
-        Ok(self.map(store)?.stored_bytes)
+    /// Stored bytes of all chunks. Those that are not in the file yet count in full.
+    pub fn allocated(&self, env: &Environment, store: &Store) -> Result<u64> {
+        let mut bytes = self.map(store)?.stored_bytes;
+        for (key, chunk) in env.dirty.of(self.number) {
+            if self.index.lookup(store, &self.grid.scaled(key.chunk))?.is_none() {
+                bytes = bytes.saturating_add(chunk.bytes.read().len() as u64);
+            }
+        }
+        Ok(bytes)
     }
 
     /// Next data or hole at or after `offset`.

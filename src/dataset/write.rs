@@ -64,6 +64,9 @@ impl ChunkWriter<'_> {
             self.forget(key);
             return Ok(());
         }
+        if record.is_none() && self.is_implicit() {
+            return Err(no_place());
+        }
         let mut chunk = if t.bytes() == c.grid.chunk_bytes() { self.blank(false)? } else { self.load(t.chunk, record)? };
         c.grid.gather(t, bytes, &mut chunk).ok_or_else(short)?;
         self.env.dirty.insert(key, chunk, t.bytes());
@@ -166,6 +169,10 @@ impl ChunkWriter<'_> {
     }
 
     fn place(&self, layout: &mut DataLayout, scaled: &[u64], stored: &[u8], filter_mask: u32) -> Result<bool> {
+        if self.is_implicit() {
+            let record = self.chunked.index.lookup(self.store, scaled)?.ok_or_else(no_place)?;
+            return self.store.write_raw(record.address, stored).map(|()| false);
+        }
         let address = self.store.put(stored, SpaceKind::Raw)?;
         let record = ChunkRecord { address, size: stored.len() as u64, filter_mask };
         let filtered = !self.chunked.pipeline.is_empty();
@@ -197,7 +204,8 @@ impl ChunkWriter<'_> {
         let mut visit = |scaled: &[u64], record: ChunkRecord| {
             let first = scaled.first().copied().unwrap_or(0).saturating_mul(chunk_rows);
             if first >= rows {
-                gone.push((scaled.to_vec(), record));
+                // Those of an implicit index stay where they are.
+                gone.extend((!self.is_implicit()).then(|| (scaled.to_vec(), record)));
             } else if first.saturating_add(chunk_rows) > rows {
                 cut.push(scaled.to_vec());
             }
@@ -209,6 +217,9 @@ impl ChunkWriter<'_> {
             let filtered = !self.chunked.pipeline.is_empty();
             changed |= write::remove(self.store, layout, self.grid, filtered, self.btree_k, &scaled)?.layout;
             self.store.free(record.address, self.stored_size(&scaled, record))?;
+            if let Some(number) = self.chunked.grid.linear(&scaled) {
+                self.forget(self.chunked.key(number));
+            }
         }
         for (key, chunk) in self.env.dirty.of(self.chunked.number) {
             let scaled = self.chunked.grid.scaled(key.chunk);
@@ -236,6 +247,27 @@ impl ChunkWriter<'_> {
         let from = usize::try_from(keep.saturating_mul(row)).map_err(|_| short())?;
         if let Some(tail) = bytes.get_mut(from..) {
             self.fill.fill(keep.saturating_mul(row), tail);
+        }
+        Ok(())
+    }
+
+    /// Fills the chunks of an implicit index that were added to `old` rows: they are there, and hold whatever they held
+    /// before the dataset was made smaller.
+    pub fn renew(&self, old: u64) -> Result<()> {
+        let chunk_rows = self.grid.chunk_dims.first().copied().unwrap_or(1).max(1);
+        let start = old.div_ceil(chunk_rows).saturating_mul(chunk_rows);
+        let rows = self.grid.shape.first().copied().unwrap_or(0);
+        if !self.is_implicit() || start >= rows {
+            return Ok(());
+        }
+        let (mut from, mut count) = (vec![0; self.grid.rank()], self.grid.shape.clone());
+        if let (Some(from), Some(count)) = (from.first_mut(), count.first_mut()) {
+            (*from, *count) = (start, rows.saturating_sub(start));
+        }
+        let blank = self.blank(true)?;
+        for scaled in self.grid.range(&from, &count)?.iter().flat_map(|r| r.iter()) {
+            let record = self.chunked.index.lookup(self.store, &scaled)?.ok_or_else(no_place)?;
+            self.store.write_raw(record.address, &blank)?;
         }
         Ok(())
     }
@@ -280,6 +312,10 @@ impl ChunkWriter<'_> {
         self.env.forget(self.chunked.number);
         Ok(())
     }
+}
+
+fn no_place() -> Error {
+    Error::refused(libc::EOPNOTSUPP, "storage that the file's layout says was allocated early is not there")
 }
 
 fn short() -> Error {

@@ -7,10 +7,14 @@
 
 mod compare;
 mod operations;
+mod oracle;
+mod regressions;
 mod side;
 mod start;
 
+use h5dir::fs::Operations as _;
 use operations::{Choice, Op, Random, THEMES, Theme, Tree};
+use oracle::Oracle;
 use side::Side;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -19,15 +23,21 @@ use std::time::{Duration, Instant};
 const LENGTH: usize = 60;
 /// Sequences of each start and seed.
 const SEEDS: u64 = 12;
+/// One of so many files is read by h5py.
+const SAMPLE: u64 = 3;
 /// Operations between two looks at the whole tree.
 const LOOK: usize = 4;
 
 /// What is done next, given the tree.
 type Next<'a> = &'a mut dyn FnMut(usize, &Tree) -> Option<Op>;
 
-/// Does operations until there are no more; returns the file then.
-fn run(start: &str, next: Next<'_>) -> Result<Vec<u8>, String> {
+/// What a sequence leaves: the file at the start, the file, the model.
+type Left = (Vec<u8>, Vec<u8>, Side);
+
+/// Does operations until there are no more.
+fn run(start: &str, next: Next<'_>) -> Result<Left, String> {
     let (bytes, model) = start::both(start);
+    let first = bytes.clone();
     let (mut file, mut model) = (Side::of_file(bytes), Side::of_model(model));
     let mut tree = compare::trees(&file, &model).map_err(|e| format!("at the start: {e}"))?;
     for n in 0.. {
@@ -44,11 +54,12 @@ fn run(start: &str, next: Next<'_>) -> Result<Vec<u8>, String> {
     file.apply(&Op::Remount).unwrap();
     model.apply(&Op::Remount).unwrap();
     compare::trees(&file, &model).map_err(|e| format!("after the last remount: {e}"))?;
-    Ok(file.bytes())
+    file.fs.shutdown()?;
+    Ok((first, file.bytes(), model))
 }
 
 /// The same with panics as errors.
-fn guarded(start: &str, next: Next<'_>) -> Result<Vec<u8>, String> {
+fn guarded(start: &str, next: Next<'_>) -> Result<Left, String> {
     catch_unwind(AssertUnwindSafe(|| run(start, next))).unwrap_or_else(|e| {
         let text = e.downcast_ref::<String>().cloned().or(e.downcast_ref::<&str>().map(|s| (*s).to_owned()));
         Err(format!("panic: {}", text.unwrap_or_default()))
@@ -56,7 +67,7 @@ fn guarded(start: &str, next: Next<'_>) -> Result<Vec<u8>, String> {
 }
 
 /// Does these operations.
-fn replay(start: &str, ops: &[Op]) -> Result<Vec<u8>, String> {
+fn replay(start: &str, ops: &[Op]) -> Result<Left, String> {
     guarded(start, &mut |n, _| ops.get(n).cloned())
 }
 
@@ -83,7 +94,7 @@ fn shrink(start: &str, mut ops: Vec<Op>) -> (Vec<Op>, String) {
     }
 }
 
-fn sequence(start: &str, theme: Theme, seed: u64) -> Result<Vec<u8>, String> {
+fn sequence(start: &str, theme: Theme, seed: u64) -> Result<Left, String> {
     let mut r = Random(seed);
     let mut done = Vec::new();
     let result = guarded(start, &mut |n, tree| {
@@ -102,15 +113,22 @@ fn sequence(start: &str, theme: Theme, seed: u64) -> Result<Vec<u8>, String> {
 fn the_file_system_does_what_the_model_does() {
     let own = std::env::var("H5DIR_SEED").ok().and_then(|s| s.parse::<u64>().ok());
     let count = std::env::var("H5DIR_SEQUENCES").ok().and_then(|s| s.parse().ok()).unwrap_or(SEEDS);
-    let mut failures = Vec::new();
+    let (mut failures, mut oracle) = (Vec::new(), Oracle::new());
     for n in 0..count {
         for (i, (start, _)) in start::STARTS.iter().enumerate() {
             let theme = THEMES[(n as usize + i) % THEMES.len()];
             for seed in std::iter::once(n * 1000 + i as u64).chain(own.map(|own| (own + n) * 7919 + i as u64)) {
-                failures.extend(sequence(start, theme, seed).err());
+                match sequence(start, theme, seed) {
+                    Ok((first, bytes, model)) if seed % SAMPLE == 0 => {
+                        oracle.keep(&format!("{start}, {theme:?}, seed {seed}"), &first, &bytes, &model)
+                    }
+                    Ok(_) => {}
+                    Err(why) => failures.push(why),
+                }
                 assert!(failures.len() < 6, "{}", failures.join("\n\n"));
             }
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+    oracle.check();
 }

@@ -46,7 +46,7 @@ pub fn names(dataset: &Dataset) -> Vec<&'static str> {
 }
 
 /// The fact `name` of `dataset`.
-pub fn dataset(dataset: &Dataset, name: &str, environment: &types::Environment<'_>, _env: &Environment) -> Result<Option<Vec<u8>>> {
+pub fn dataset(dataset: &Dataset, name: &str, environment: &types::Environment<'_>, env: &Environment) -> Result<Option<Vec<u8>>> {
     let text = |v: Value| Some(v.to_string().into_bytes());
     Ok(match name {
         "dataset" => Some(whole(dataset, environment)?),
@@ -58,7 +58,7 @@ pub fn dataset(dataset: &Dataset, name: &str, environment: &types::Environment<'
         "index" => dataset.chunked_layout().map(|c| index(&c.index).into()),
         "filters" => dataset.chunked().and_then(|_| text(filters(&dataset.pipeline))),
         "fillvalue" => Some(fill(dataset, environment)?),
-        "storage" => Some(dataset.bytes.allocated()?.to_string().into_bytes()),
+        "storage" => Some(dataset.bytes.allocated(env)?.to_string().into_bytes()),
         "offset" => offset(dataset).map(|o| o.to_string().into_bytes()),
         "external" => external(dataset).and_then(text),
         _ => None,

@@ -7,6 +7,7 @@
 use super::cache::ChunkKey;
 use lru::LruCache;
 use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,10 +20,28 @@ pub struct DirtyChunk {
     written: AtomicU64,
 }
 
+/// The chunks, and how many each dataset has.
+struct Kept {
+    chunks: LruCache<ChunkKey, Arc<DirtyChunk>>,
+    counts: HashMap<u64, usize>,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Kept { chunks: LruCache::unbounded(), counts: HashMap::new() }
+    }
+}
+
+impl Kept {
+    fn has(&self, dataset: u64) -> bool {
+        self.counts.contains_key(&dataset)
+    }
+}
+
 /// See the module's description.
 #[derive(Default)]
 pub struct DirtyChunks {
-    chunks: Mutex<Option<LruCache<ChunkKey, Arc<DirtyChunk>>>>,
+    kept: Mutex<Kept>,
     bytes: AtomicU64,
 }
 
@@ -37,54 +56,70 @@ impl DirtyChunks {
         self.bytes.load(Ordering::Acquire)
     }
 
+    /// True when chunks of `dataset` wait.
+    pub fn has(&self, dataset: u64) -> bool {
+        !self.is_empty() && self.kept.lock().has(dataset)
+    }
+
     /// The changed chunk `key`.
     pub fn get(&self, key: ChunkKey) -> Option<Arc<DirtyChunk>> {
         if self.is_empty() {
             return None;
         }
-        self.chunks.lock().as_mut()?.get(&key).cloned()
+        self.kept.lock().chunks.get(&key).cloned()
     }
 
     /// Adds a chunk, of which `written` bytes are new.
     pub fn insert(&self, key: ChunkKey, bytes: Vec<u8>, written: u64) {
         let size = bytes.len() as u64;
         let chunk = Arc::new(DirtyChunk { bytes: RwLock::new(bytes), written: AtomicU64::new(written) });
-        let mut chunks = self.chunks.lock();
+        let mut kept = self.kept.lock();
         self.bytes.fetch_add(size.max(1), Ordering::AcqRel);
-        if let Some(old) = chunks.get_or_insert_with(LruCache::unbounded).put(key, chunk) {
-            self.bytes.fetch_sub((old.bytes.read().len() as u64).max(1), Ordering::AcqRel);
+        match kept.chunks.put(key, chunk) {
+            Some(old) => {
+                self.bytes.fetch_sub((old.bytes.read().len() as u64).max(1), Ordering::AcqRel);
+            }
+            None => {
+                let count = kept.counts.entry(key.dataset).or_insert(0);
+                *count = count.saturating_add(1);
+            }
         }
     }
 
     /// Takes a chunk out: it is in the file now, or no longer wanted.
     pub fn remove(&self, key: ChunkKey) {
-        let mut chunks = self.chunks.lock();
-        if let Some(old) = chunks.as_mut().and_then(|c| c.pop(&key)) {
-            self.bytes.fetch_sub((old.bytes.read().len() as u64).max(1), Ordering::AcqRel);
+        let mut kept = self.kept.lock();
+        let Some(old) = kept.chunks.pop(&key) else { return };
+        self.bytes.fetch_sub((old.bytes.read().len() as u64).max(1), Ordering::AcqRel);
+        if let Some(count) = kept.counts.get_mut(&key.dataset) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                kept.counts.remove(&key.dataset);
+            }
         }
     }
 
     /// The changed chunks of `dataset`, by number.
     pub fn of(&self, dataset: u64) -> Vec<(ChunkKey, Arc<DirtyChunk>)> {
-        let chunks = self.chunks.lock();
-        let mut found: Vec<_> = chunks.iter().flatten().filter(|(k, _)| k.dataset == dataset).map(|(k, c)| (*k, c.clone())).collect();
+        let kept = self.kept.lock();
+        if !kept.has(dataset) {
+            return Vec::new();
+        }
+        let mut found: Vec<_> = kept.chunks.iter().filter(|(k, _)| k.dataset == dataset).map(|(k, c)| (*k, c.clone())).collect();
         found.sort_unstable_by_key(|(k, _)| k.chunk);
         found
     }
 
     /// Datasets with changed chunks.
     pub fn datasets(&self) -> Vec<u64> {
-        let chunks = self.chunks.lock();
-        let mut numbers: Vec<u64> = chunks.iter().flatten().map(|(k, _)| k.dataset).collect();
+        let mut numbers: Vec<u64> = self.kept.lock().counts.keys().copied().collect();
         numbers.sort_unstable();
-        numbers.dedup();
         numbers
     }
 
     /// About `wanted` bytes of chunks to be written out: full ones first, then the least recently used.
     pub fn choose(&self, wanted: u64) -> Vec<(ChunkKey, Arc<DirtyChunk>)> {
-        let chunks = self.chunks.lock();
-        let mut all: Vec<_> = chunks.iter().flatten().map(|(k, c)| (*k, c.clone())).collect();
+        let mut all: Vec<_> = self.kept.lock().chunks.iter().map(|(k, c)| (*k, c.clone())).collect();
         // Oldest first, then, keeping that order, the full ones before the others.
         all.reverse();
         all.sort_by_key(|(_, c)| !c.is_full());
@@ -139,7 +174,9 @@ mod tests {
         assert_eq!(d.datasets(), [0, 1]);
         d.insert(key(2), vec![9; 50], 50);
         assert_eq!((d.bytes(), d.of(0).len()), (350, 3));
+        assert!(d.has(0) && d.has(1) && !d.has(2));
         d.forget(0);
+        assert!(!d.has(0));
         assert_eq!(d.bytes(), 100);
         d.remove(key(14));
         assert!(d.is_empty());

@@ -8,6 +8,7 @@ use crate::connector::ObjectId;
 use crate::connector::edit::Existing;
 use crate::container::attributes_edit;
 use crate::container::global_heap_edit;
+use crate::dataset::types::Shape;
 use crate::dataset::types::parse::{Store as ValueStore, parse_value_into};
 use crate::format::Writer;
 use crate::format::message::attribute::{Attribute, encode_attribute};
@@ -36,6 +37,7 @@ impl Change<'_> {
         let body = match found {
             Some(old) => {
                 let Value { datatype, shape, .. } = attribute::typed(&object, &old)?;
+                let (datatype, old) = with_room(datatype, old, &shape, text)?;
                 let data = parse_value_into(&datatype, &shape, text, &mut Values { change: self, store: &store })?;
                 Attribute { data, ..old }.encode()
             }
@@ -59,6 +61,21 @@ impl Change<'_> {
         self.changed(id);
         self.touch(id)
     }
+}
+
+/// One string of fixed length takes a longer text: of what it is only the length changes. A named datatype, which others
+/// may have too, stays as it is.
+fn with_room(datatype: Datatype, old: Attribute, shape: &Shape, text: &[u8]) -> Result<(Datatype, Attribute)> {
+    let room = usize::try_from(datatype.size).unwrap_or(usize::MAX);
+    let Class::String(string) = &datatype.class else { return Ok((datatype, old)) };
+    if *shape != Shape::Scalar || old.datatype_shared || text.len() <= room {
+        return Ok((datatype, old));
+    }
+    let end = usize::from(string.padding == StringPadding::NullTerminated);
+    let size = u32::try_from(text.len().saturating_add(end)).map_err(|_| Error::refused(libc::E2BIG, "too long"))?;
+    let datatype = Datatype { size, ..datatype };
+    let old = Attribute { datatype: datatype.to_bytes(), ..old };
+    Ok((datatype, old))
 }
 
 /// A new attribute: one UTF-8 string of fixed length.

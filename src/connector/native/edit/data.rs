@@ -208,7 +208,7 @@ impl Change<'_> {
         }
         header.write(store)?;
         self.changed(d.id);
-        Ok(())
+        self.chunks(&self.dataset(d.id)?).writer(self)?.renew(old)
     }
 
     /// Zeroes bytes within the dataset's size.
@@ -233,7 +233,7 @@ impl Change<'_> {
     }
 
     fn has_changed_chunks(&self, id: ObjectId) -> bool {
-        !self.connector.options.environment.dirty.of(number(id)).is_empty()
+        self.connector.options.environment.dirty.has(number(id))
     }
 
     /// Writes the changed chunks of one dataset to the file.

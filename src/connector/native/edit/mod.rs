@@ -33,6 +33,7 @@ const DIRTY_PART: u64 = 4;
 const DIRTY_MIN: u64 = 4 << 20;
 /// Bytes zeroed by one operation.
 const ZERO_STEP: u64 = 16 << 20;
+const DIRTY_MIN: u64 = 64 << 10;
 /// Changes of live bytes kept in memory before a commit, bytes.
 const WAITING_MAX: u64 = 64 << 20;
 

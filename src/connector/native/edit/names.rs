@@ -45,7 +45,12 @@ impl Change<'_> {
 
     fn put_link(&self, group: ObjectId, name: &[u8], target: LinkTarget) -> Result<()> {
         let link = Link { name: name.to_vec(), utf8: !name.is_ascii(), creation_order: None, target };
-        group_edit::insert_link(&*self.store()?, group.address, &link)?;
+        let store = self.store()?;
+        if !matches!(link.target, LinkTarget::Hard(_) | LinkTarget::Soft(_)) {
+            // As libhdf5 does: an old-style group cannot hold it.
+            group_edit::turn_new_style(&store, group.address)?;
+        }
+        group_edit::insert_link(&store, group.address, &link)?;
         self.changed(group);
         self.touch(group)
     }
