@@ -562,11 +562,13 @@ impl Operations for ContainerFs {
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> FsResult<()> {
+        xattr::ours(name)?;
         let _alone = self.names.write();
         self.change_xattr(&*self.living(ino)?, |target| target.set(name, value, flags))
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
+        xattr::ours(name)?;
         let _alone = self.names.write();
         self.change_xattr(&*self.living(ino)?, |target| target.remove(name))
     }
