@@ -11,6 +11,7 @@ mod live;
 mod names;
 mod open;
 mod relayout;
+mod typed;
 
 pub use live::LiveContent;
 pub use open::recover;
@@ -48,6 +49,8 @@ pub struct Editing {
     touched: Mutex<HashMap<ObjectId, u32>>,
     /// What was said of new files that cannot be true before more is said.
     wishes: Mutex<HashMap<ObjectId, DatasetSpec>>,
+    /// Attributes with references to what is not there yet.
+    pending: Mutex<HashMap<ObjectId, typed::Pending>>,
     /// Free space of global heap collections.
     heaps: Mutex<FreeSpace>,
     /// K of version 1 chunk B-trees.
@@ -140,6 +143,7 @@ impl NativeConnector {
     fn commit_all(&self, close: bool) -> Result<()> {
         let editing = self.editing()?;
         let change = self.change(&[])?;
+        change.lead_references(close);
         let flushed = change.flush_all();
         let store = change.store()?;
         let Change { _exclusive, _writer, .. } = change;
