@@ -513,7 +513,17 @@ impl Operations for ContainerFs {
 
     fn write(&self, _ino: Ino, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
         let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
-        self.write_file(&file, offset, data)
+        let written = self.write_file(&file, offset, data)?;
+        file.note_written();
+        Ok(written)
+    }
+
+    fn flush(&self, _ino: Ino, handle: Handle) -> FsResult<()> {
+        // A descriptor that wrote nothing, such as that of `touch`, waits for nothing.
+        match self.handles.read().get(&handle.0).cloned() {
+            Some(file) if file.take_written() => self.commit_changes(true),
+            _ => Ok(()),
+        }
     }
 
     fn setattr(&self, ino: Ino, changes: &Changes) -> FsResult<Attr> {
@@ -562,11 +572,13 @@ impl Operations for ContainerFs {
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> FsResult<()> {
+        xattr::ours(name)?;
         let _alone = self.names.write();
         self.change_xattr(&*self.living(ino)?, |target| target.set(name, value, flags))
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
+        xattr::ours(name)?;
         let _alone = self.names.write();
         self.change_xattr(&*self.living(ino)?, |target| target.remove(name))
     }

@@ -8,7 +8,7 @@ use crate::dataset::storage::Seek;
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Reads this near to the last one count as sequential: the kernel's own read-ahead sends several
 /// requests at once and they arrive in any order.
@@ -44,11 +44,23 @@ pub struct OpenFile {
     last: AtomicU64,
     /// Up to where read-ahead was asked for.
     ahead: AtomicU64,
+    /// Bytes were written since it was last closed.
+    written: AtomicBool,
 }
 
 impl OpenFile {
     fn new(bytes: Bytes) -> Self {
-        OpenFile { bytes, owner: None, last: AtomicU64::new(0), ahead: AtomicU64::new(0) }
+        OpenFile { bytes, owner: None, last: AtomicU64::new(0), ahead: AtomicU64::new(0), written: AtomicBool::new(false) }
+    }
+
+    /// Bytes were written.
+    pub fn note_written(&self) {
+        self.written.store(true, Ordering::Release);
+    }
+
+    /// Whether bytes were written since this was asked last.
+    pub fn take_written(&self) -> bool {
+        self.written.swap(false, Ordering::AcqRel)
     }
 
     /// `header` followed by `content`.

@@ -23,6 +23,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Bits of a mode that are permissions.
 const PERMISSIONS: u32 = 0o7777;
+const WRITE: u16 = 0o222;
 
 /// A place in a group of the main view where a name can be entered or taken out.
 struct Spot {
@@ -136,7 +137,9 @@ impl ContainerFs {
         let edit = self.editor()?;
         let now = self.attr(node);
         // What cannot be stored is taken when it changes nothing, so that copying programs end well.
-        let mode = changes.mode.is_none_or(|m| m & PERMISSIONS == u32::from(now.perm));
+        // A read-only mount shows the same without permission to write.
+        let same = |m: u32| m & PERMISSIONS == u32::from(now.perm) || m & PERMISSIONS == u32::from(now.perm & !WRITE);
+        let mode = changes.mode.is_none_or(same);
         if !mode || changes.uid.is_some_and(|u| u != now.uid) || changes.gid.is_some_and(|g| g != now.gid) {
             return Err(Errno(libc::EPERM));
         }
@@ -350,7 +353,15 @@ impl ContainerFs {
             return Err(Errno(libc::EPERM));
         }
         let target = Target { connector: &*self.connector, edit, cut: &self.cut_names, node };
-        f(&target).map_err(|e| self.refused(id, &e))?;
+        f(&target).map_err(|e| match &e {
+            // What was asked for is another thing each time, and so is the reason.
+            Error::Refused { errno: libc::EINVAL | libc::ERANGE | libc::EOPNOTSUPP | libc::E2BIG, .. } => {
+                let path = String::from_utf8_lossy(&node.place().name).into_owned();
+                tracing::warn!("{}: {path}: {e}", self.spec.file.display());
+                errno(&e)
+            }
+            _ => self.refused(id, &e),
+        })?;
         if let Some(id) = id {
             self.cut_names.forget(Names::Attributes(id));
             self.touched(&[id]);

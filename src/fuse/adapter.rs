@@ -8,16 +8,16 @@ use super::guard::guard;
 use crate::fs::{Attr, Changes, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, Operations, Whence};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyBmap,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen,
-    ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    IoctlFlags, KernelConfig, LockOwner, Notifier, OpenAccMode, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr,
+    ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek,
+    ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Largest value or list of extended attributes the kernel hands on (XATTR_SIZE_MAX), bytes.
@@ -56,13 +56,30 @@ pub struct Adapter {
     writable: bool,
     times: CacheTimes,
     readahead: u32,
+    kernel: Kernel,
 }
+
+/// The way to tell the kernel something unasked, once the session has one.
+pub type Kernel = Arc<OnceLock<Notifier>>;
 
 impl Adapter {
     /// Shows `operations`; `readahead` in bytes.
     pub fn new(operations: Arc<dyn Operations>, times: CacheTimes, readahead: u32) -> Self {
         let writable = operations.is_writable();
-        Adapter { operations, writable, times, readahead }
+        Adapter { operations, writable, times, readahead, kernel: Kernel::default() }
+    }
+
+    /// Where the session's notifier is put.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel.clone()
+    }
+
+    /// The size of `n` may be another now: the kernel asks before it uses what it knows. Its pages stay: to drop them it may
+    /// have to wait for this daemon.
+    fn resized(&self, n: INodeNo) {
+        if let Some(Err(e)) = self.kernel.get().map(|k| k.inval_inode(n, -1, 0)) {
+            tracing::debug!("the kernel keeps what it knows of inode {n}: {e}");
+        }
     }
 
     fn open_mode(flags: OpenFlags) -> OpenMode {
@@ -515,7 +532,11 @@ impl Filesystem for Adapter {
     }
 
     fn setxattr(&self, _req: &Request, n: INodeNo, name: &OsStr, value: &[u8], flags: i32, _position: u32, reply: ReplyEmpty) {
-        reply_empty(self.change("setxattr", n, |o| o.setxattr(ino(n), name.as_bytes(), value, flags)), reply);
+        let result = self.change("setxattr", n, |o| o.setxattr(ino(n), name.as_bytes(), value, flags));
+        if result.is_ok() && name.as_bytes().starts_with(b"user.h5dir.") {
+            self.resized(n);
+        }
+        reply_empty(result, reply);
     }
 
     fn removexattr(&self, _req: &Request, n: INodeNo, name: &OsStr, reply: ReplyEmpty) {

@@ -16,6 +16,7 @@ use crate::format::message::dataspace::{Dataspace, Extent};
 use crate::format::message::datatype::{CharacterSet, Class, Datatype, StringPadding, StringType};
 use crate::meta::Store;
 use crate::meta::header_edit::HeaderEdit;
+use std::cell::Cell;
 
 /// Largest name, bytes: what libhdf5's message takes, with its NUL.
 const NAME_MAX: usize = 65_534;
@@ -33,12 +34,16 @@ impl Change<'_> {
             (Existing::Replace, false) => return Err(Error::refused(libc::ENODATA, "there is no such attribute")),
             _ => {}
         }
+        if self.is_pending(id, name) {
+            // A copying program says again what it said with types.
+            return Ok(());
+        }
         let store = self.store()?;
         let body = match found {
             Some(old) => {
                 let Value { datatype, shape, .. } = attribute::typed(&object, &old)?;
                 let (datatype, old) = with_room(datatype, old, &shape, text)?;
-                let data = parse_value_into(&datatype, &shape, text, &mut Values { change: self, store: &store })?;
+                let data = parse_value_into(&datatype, &shape, text, &mut Values::new(self, &store))?;
                 Attribute { data, ..old }.encode()
             }
             None => {
@@ -55,6 +60,7 @@ impl Change<'_> {
     /// Removes an attribute.
     pub(super) fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
         let store = self.store()?;
+        self.not_pending(id, name);
         if !attributes_edit::remove(&store, id.address, name, now())? {
             return Err(Error::refused(libc::ENODATA, "there is no such attribute"));
         }
@@ -99,6 +105,15 @@ pub(super) struct Values<'a> {
     pub(super) change: &'a Change<'a>,
     /// The file.
     pub(super) store: &'a Store,
+    /// References may lead to what is not there, to nothing then; this tells that one did.
+    pub(super) nowhere: Option<&'a Cell<bool>>,
+}
+
+impl<'a> Values<'a> {
+    /// Every reference must lead to an object.
+    pub(super) fn new(change: &'a Change<'a>, store: &'a Store) -> Self {
+        Values { change, store, nowhere: None }
+    }
 }
 
 impl ValueStore for Values<'_> {
@@ -118,8 +133,15 @@ impl ValueStore for Values<'_> {
 
     fn object(&mut self, path: &[u8]) -> Result<Address> {
         let start = ObjectId { file: 0, address: self.change.connector.file(0)?.root };
-        let found = traverse::path(self.change.connector, start, path, &mut 0)?;
+        let found = match traverse::path(self.change.connector, start, path, &mut 0) {
+            Err(_) if self.nowhere.is_some() => None,
+            found => found?,
+        };
         let found = found.filter(|id| id.file == 0).map(|id| id.address);
+        if let (None, Some(nowhere)) = (found, self.nowhere) {
+            nowhere.set(true);
+            return Ok(Address(0));
+        }
         found.ok_or_else(|| Error::refused(libc::EINVAL, "a reference leads to an object of the file"))
     }
 }

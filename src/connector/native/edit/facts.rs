@@ -16,20 +16,16 @@
 
 use super::attributes::Values;
 use super::names::stream;
-use super::{Change, Dataset, now};
+use super::{Change, Dataset};
 use crate::base::{Error, Result};
 use crate::connector::{ObjectId, ObjectKind};
-use crate::container::attributes_edit;
-use crate::dataset::create::{Creation, Layout, dataset_messages, dataspace_message, datatype_message};
+use crate::dataset::create::{Creation, Layout, dataset_messages};
 use crate::dataset::storage::Storage;
-use crate::dataset::types::Shape;
-use crate::dataset::types::parse::{AttributeSpec, ChunksSpec, DatasetSpec, FillSpec, LayoutSpec, parse_attributes_json_with, parse_fact};
+use crate::dataset::types::parse::{ChunksSpec, DatasetSpec, FillSpec, LayoutSpec, parse_fact};
 use crate::filter::pipeline::Pipeline;
-use crate::format::message::attribute::encode_attribute;
 use crate::format::message::dataspace::Extent;
 use crate::format::message::fill_value::Fill;
 use crate::meta::Store;
-use crate::meta::header_edit::HeaderEdit;
 
 /// Facts that say nothing that could be set.
 const DESCRIPTIVE: [&str; 5] = ["external", "index", "kind", "offset", "storage"];
@@ -40,12 +36,12 @@ const CHUNKS_WANTED: u64 = 64;
 /// Longest dimension of a chunk along one that can grow and has nothing yet.
 const GROWING: u64 = 1024;
 
-fn invalid(reason: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+pub(super) fn invalid(reason: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::refused(libc::EINVAL, reason)
 }
 
 /// What makes no dataset is the caller's mistake.
-fn refused(e: Error) -> Error {
+pub(super) fn refused(e: Error) -> Error {
     match e {
         Error::Unsupported { detail, .. } => invalid(detail),
         Error::Limit { detail, .. } => invalid(detail),
@@ -116,7 +112,7 @@ impl Change<'_> {
             None if datatype.element_size() == d.element_size => d.fill.fill.clone(),
             None => Fill::Default,
             Some(FillSpec::Undefined) => Fill::Undefined,
-            Some(fill) => match fill.element(&datatype, &mut Values { change: self, store })? {
+            Some(fill) => match fill.element(&datatype, &mut Values::new(self, store))? {
                 // An empty sequence is nothing but zeros.
                 Some(value) if datatype.contains_vlen() && value.iter().all(|b| *b == 0) => Fill::Default,
                 Some(value) => Fill::Value(value),
@@ -153,34 +149,6 @@ impl Change<'_> {
         let fill_time = (spec.fillvalue.is_none() && same_kind).then_some(d.fill.write_time).filter(|t| *t <= 2);
         let max_dims = (extent == Extent::Simple && d.space.max_dims.is_some() || !fixed).then_some(max_dims);
         Ok(Creation { datatype, committed: None, extent, dims, max_dims, layout, filters, fill, fill_time, modified: None })
-    }
-
-    /// Sets attributes with their types and shapes; those not named stay.
-    fn set_attributes(&self, id: ObjectId, text: &[u8]) -> Result<()> {
-        let store = self.store()?;
-        let list = parse_attributes_json_with(text, store.ctx().sizeof_addr, &mut Values { change: self, store: &store })?;
-        let version = HeaderEdit::load(&store, id.address)?.version();
-        for attribute in list {
-            let AttributeSpec { name, datatype, shape, bytes } = attribute;
-            let (extent, dims, max) = match shape {
-                Shape::Null => (Extent::Null, Vec::new(), None),
-                Shape::Scalar => (Extent::Scalar, Vec::new(), None),
-                Shape::Simple { dims, max } => {
-                    let max: Option<Vec<Option<u64>>> = max.map(|m| m.iter().map(|n| Some(*n).filter(|n| *n != u64::MAX)).collect());
-                    (Extent::Simple, dims, max)
-                }
-            };
-            let superblock = store.superblock().version;
-            let space = dataspace_message(store.ctx(), superblock, extent, &dims, max.as_deref());
-            let datatype = datatype_message(superblock, &datatype).map_err(refused)?;
-            let body = encode_attribute(version, &name, &datatype, false, &space, &bytes)?;
-            attributes_edit::set(&store, id.address, &name, &body, now()).map_err(|e| match e {
-                Error::Limit { .. } => Error::refused(libc::E2BIG, e.to_string()),
-                other => other,
-            })?;
-        }
-        self.changed(id);
-        self.touch(id)
     }
 }
 

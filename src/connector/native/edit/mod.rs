@@ -11,6 +11,7 @@ mod live;
 mod names;
 mod open;
 mod relayout;
+mod typed;
 
 pub use live::LiveContent;
 
@@ -30,10 +31,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Changed chunks kept in memory, as a part of the chunk cache's budget; bytes at least.
 const DIRTY_PART: u64 = 4;
-const DIRTY_MIN: u64 = 4 << 20;
+const DIRTY_MIN: u64 = 64 << 10;
 /// Bytes zeroed by one operation.
 const ZERO_STEP: u64 = 16 << 20;
-const DIRTY_MIN: u64 = 64 << 10;
 /// Changes of live bytes kept in memory before a commit, bytes.
 const WAITING_MAX: u64 = 64 << 20;
 
@@ -50,6 +50,8 @@ pub struct Editing {
     touched: Mutex<HashMap<ObjectId, u32>>,
     /// What was said of new files that cannot be true before more is said.
     wishes: Mutex<HashMap<ObjectId, DatasetSpec>>,
+    /// Attributes with references to what is not there yet.
+    pending: Mutex<HashMap<ObjectId, typed::Pending>>,
     /// Free space of global heap collections.
     heaps: Mutex<FreeSpace>,
     /// K of version 1 chunk B-trees.
@@ -142,6 +144,7 @@ impl NativeConnector {
     fn commit_all(&self, close: bool) -> Result<()> {
         let editing = self.editing()?;
         let change = self.change(&[])?;
+        change.lead_references(close);
         let flushed = change.flush_all();
         let store = change.store()?;
         let Change { _exclusive, _writer, .. } = change;

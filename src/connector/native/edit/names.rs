@@ -193,6 +193,7 @@ impl Change<'_> {
         self.changed(id);
         self.editing.touched.lock().remove(&id);
         self.editing.wishes.lock().remove(&id);
+        self.editing.pending.lock().remove(&id);
         self.connector.options.environment.forget(super::number(id));
         Ok(())
     }

@@ -146,7 +146,7 @@ impl Change<'_> {
     /// Writes the elements that `bytes`, the next part of the form, completes. `last`: nothing follows.
     fn parse_piece(&self, parser: &mut Parser, bytes: &[u8], id: ObjectId, last: bool) -> Result<()> {
         let store = self.store()?;
-        let mut values = Values { change: self, store: &store };
+        let mut values = Values::new(self, &store);
         parser.rest.extend_from_slice(bytes);
         let elements = parser.take(last, &mut |count, payload| values.sequence(count, payload))?;
         if !elements.is_empty() {

@@ -33,6 +33,22 @@ pub fn parse_attributes_json(text: &[u8]) -> Result<Vec<AttributeSpec>> {
 /// elements. Nothing is stored unless the types and shapes of all attributes are right; a value that is wrong
 /// behind others may leave theirs stored.
 pub fn parse_attributes_json_with(text: &[u8], sizeof_addr: u8, store: &mut dyn Store) -> Result<Vec<AttributeSpec>> {
+    let mut all = Vec::new();
+    parse_attributes_json_each(text, sizeof_addr, store, &|_| true, &mut |attribute| {
+        all.push(attribute);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// The same one after another: those whose names are `wanted` are given to `f`, each before the next one's value is read.
+pub fn parse_attributes_json_each(
+    text: &[u8],
+    sizeof_addr: u8,
+    store: &mut dyn Store,
+    wanted: &dyn Fn(&[u8]) -> bool,
+    f: &mut dyn FnMut(AttributeSpec) -> Result<()>,
+) -> Result<()> {
     let list = Node::parse(text)?;
     let (mut names, mut heads) = (HashSet::new(), Vec::new());
     for item in list.array("the attributes")? {
@@ -42,11 +58,11 @@ pub fn parse_attributes_json_with(text: &[u8], sizeof_addr: u8, store: &mut dyn 
         }
         heads.push(head);
     }
-    let finish = |head: Head<'_>| {
+    for head in heads.into_iter().filter(|h| wanted(h.name)) {
         let bytes = from_json(&head.datatype, &head.shape, head.value, store).map_err(|error| named(head.name, error))?;
-        Ok(AttributeSpec { name: head.name.to_vec(), datatype: head.datatype, shape: head.shape, bytes })
-    };
-    heads.into_iter().map(finish).collect()
+        f(AttributeSpec { name: head.name.to_vec(), datatype: head.datatype, shape: head.shape, bytes })?;
+    }
+    Ok(())
 }
 
 /// An attribute whose value is still text.
