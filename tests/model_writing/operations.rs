@@ -70,6 +70,11 @@ pub enum Op {
     Unpin(u8),
     /// Attributes and names beneath what was pinned, by its number.
     Stat(u8),
+    /// As many files in a directory, or attributes of an object.
+    Many(String, u8),
+    ManyXattrs(String, u8),
+    /// Removes every second name of a directory, as far as that can be.
+    Thin(String),
     Fsync(String),
     Commit,
     Remount,
@@ -206,6 +211,8 @@ impl Choice<'_> {
                 let to = to.unwrap_or_else(|| self.new_path());
                 Op::Rename(from, to, flags)
             }
+            24 if self.r.chance(40) => Op::Many(self.directory(), 5 + self.r.below(60) as u8),
+            25 if self.r.chance(40) => Op::Thin(self.directory()),
             24 => Op::Pin(slot, self.existing(|_| true).unwrap_or_default()),
             25 => Op::Unpin(slot),
             26 => Op::Stat(slot),
@@ -216,6 +223,9 @@ impl Choice<'_> {
     fn attributes(&mut self) -> Op {
         let path = self.object();
         let there = self.tree.xattrs.iter().find(|(p, _)| *p == path).map(|(_, n)| n.clone()).unwrap_or_default();
+        if self.r.chance(4) {
+            return Op::ManyXattrs(path, 5 + self.r.below(40) as u8);
+        }
         if self.r.chance(35) && !there.is_empty() {
             return Op::RemoveXattr(path, self.r.pick(&there));
         }

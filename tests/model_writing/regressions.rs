@@ -52,3 +52,18 @@ fn an_attribute_takes_a_longer_text() {
 fn an_old_group_takes_an_external_link() {
     holds("groups_earliest", &[Op::Rename("a/b/c/ext".into(), "many/ext".into(), 0), Op::Mkdir("many/g".into())]);
 }
+
+/// A listing told the number that a new object would have had, were it not that of one that is gone but still known.
+#[test]
+fn a_listing_tells_the_number_that_a_lookup_gives() {
+    holds("new", &[file("a"), Op::Pin(1, "a".into()), Op::Unlink("a".into()), file("b"), Op::Commit]);
+    let (symlink, pin) = (Op::Symlink("s".into(), ".".into()), Op::Pin(1, "s".into()));
+    holds("new", &[symlink, pin, Op::Mkdir("b".into()), Op::Rename("s".into(), "b".into(), libc::RENAME_EXCHANGE)]);
+    holds("new earliest", &[Op::Many("".into(), 18), Op::Pin(1, "m13".into()), Op::Thin("".into()), Op::Many("".into(), 59), Op::Commit]);
+}
+
+/// A second name of a group, shown as a symbolic link, could not be moved about beneath the group (EINVAL).
+#[test]
+fn a_link_to_an_ancestor_moves_beneath_it() {
+    holds("groups_latest", &[Op::Rename("a/b/c/up".into(), "a/n29".into(), 0), Op::Rename("a".into(), "b".into(), 0)]);
+}

@@ -284,17 +284,26 @@ impl Change<'_> {
         }
     }
 
-    /// A group must not be moved beneath itself: nothing would lead to it any more.
+    /// A group must not be moved beneath itself, where nothing would lead to it any more. Another of its names may.
     fn not_into_itself(&self, link: &Link, from: ObjectId, to: ObjectId) -> Result<()> {
         let Some(moved) = self.hard(from, link) else { return Ok(()) };
-        if from == to || self.kind(moved)? != ObjectKind::Group {
+        if from == to || self.kind(moved)? != ObjectKind::Group || !self.leads_to(moved, to, None)? {
             return Ok(());
         }
-        let mut pending = vec![(moved, 0usize)];
+        let root = ObjectId { file: 0, address: self.connector.file(0)?.root };
+        if self.leads_to(root, moved, Some((from, &link.name)))? {
+            return Ok(());
+        }
+        Err(Error::refused(libc::EINVAL, "a group cannot be moved into itself"))
+    }
+
+    /// True when hard links lead from one group to another, the link `but` left out.
+    fn leads_to(&self, start: ObjectId, wanted: ObjectId, but: Option<(ObjectId, &[u8])>) -> Result<bool> {
+        let mut pending = vec![(start, 0usize)];
         let mut seen = std::collections::HashSet::new();
         while let Some((group, depth)) = pending.pop() {
-            if group == to {
-                return Err(Error::refused(libc::EINVAL, "a group cannot be moved into itself"));
+            if group == wanted {
+                return Ok(true);
             }
             if !seen.insert(group) {
                 continue;
@@ -304,7 +313,9 @@ impl Change<'_> {
             }
             let object = self.connector.object(group)?;
             group::list(&object.file.store, &object.group_storage()?, 0, &mut |link, _| {
-                if let LinkTarget::Hard(address) = link.target {
+                if let LinkTarget::Hard(address) = link.target
+                    && but != Some((group, &link.name))
+                {
                     let id = ObjectId { file: group.file, address };
                     if self.kind(id).is_ok_and(|k| k == ObjectKind::Group) {
                         pending.push((id, depth.saturating_add(1)));
@@ -313,7 +324,7 @@ impl Change<'_> {
                 Ok(std::ops::ControlFlow::Continue(()))
             })?;
         }
-        Ok(())
+        Ok(false)
     }
 }
 
