@@ -2,6 +2,7 @@
 
 use super::operations::{At, Op};
 use super::replay;
+use super::side::{Side, Told};
 
 fn path(path: &str) -> At {
     At::Path(path.into())
@@ -66,4 +67,18 @@ fn a_listing_tells_the_number_that_a_lookup_gives() {
 #[test]
 fn a_link_to_an_ancestor_moves_beneath_it() {
     holds("groups_latest", &[Op::Rename("a/b/c/up".into(), "a/n29".into(), 0), Op::Rename("a".into(), "b".into(), 0)]);
+}
+
+/// Neither could it be removed or replaced as a symbolic link can (EISDIR).
+#[test]
+fn a_link_to_an_ancestor_goes_like_a_symbolic_link() {
+    let up = || String::from("a/b/c/up");
+    for ops in [vec![Op::Unlink(up())], vec![file("x"), Op::Rename("x".into(), up(), 0)]] {
+        holds("groups_latest", &ops);
+    }
+    let (bytes, model) = super::start::both("groups_latest");
+    for mut side in [Side::of_file(bytes), Side::of_model(model)] {
+        assert_eq!(side.apply(&Op::Unlink(up())), Ok(Told::Nothing));
+        assert_eq!(side.find("a").map(|_| ()), Ok(()));
+    }
 }

@@ -135,7 +135,7 @@ impl Change<'_> {
             None => false,
         };
         match (is_group, directory) {
-            (true, false) => return Err(Error::refused(libc::EISDIR, "it is a group")),
+            (true, false) if !self.has_other_names(target)? => return Err(Error::refused(libc::EISDIR, "it is a group")),
             (false, true) => return Err(Error::refused(libc::ENOTDIR, "it is not a group")),
             (true, true) if !self.is_empty(target)? => return Err(Error::refused(libc::ENOTEMPTY, "the group is not empty")),
             _ => {}
@@ -152,6 +152,11 @@ impl Change<'_> {
             LinkTarget::Hard(address) => Some(ObjectId { file: group.file, address }),
             _ => None,
         }
+    }
+
+    /// Where a group's name leads to a group around it, it is shown as a symbolic link, and goes like one.
+    fn has_other_names(&self, group: Option<ObjectId>) -> Result<bool> {
+        group.map_or(Ok(false), |id| Ok(self.connector.object(id)?.info().links > 1))
     }
 
     fn is_empty(&self, group: Option<ObjectId>) -> Result<bool> {
@@ -277,7 +282,7 @@ impl Change<'_> {
     fn replaceable(&self, new: Option<ObjectId>, old: Option<ObjectId>) -> Result<()> {
         let is_group = |id: Option<ObjectId>| id.map_or(Ok(false), |id| Ok::<bool, Error>(self.kind(id)? == ObjectKind::Group));
         match (is_group(new)?, is_group(old)?) {
-            (false, true) => Err(Error::refused(libc::EISDIR, "a group has the name")),
+            (false, true) if !self.has_other_names(old)? => Err(Error::refused(libc::EISDIR, "a group has the name")),
             (true, false) => Err(Error::refused(libc::ENOTDIR, "what has the name is not a group")),
             (true, true) if !self.is_empty(old)? => Err(Error::refused(libc::ENOTEMPTY, "the group that has the name is not empty")),
             _ => Ok(()),
