@@ -99,7 +99,7 @@ pub enum Theme {
 
 pub const THEMES: [Theme; 4] = [Theme::Names, Theme::Data, Theme::Attributes, Theme::All];
 
-const ODD_NAMES: [&str; 8] = ["name with spaces", "é", "%2E%2E", "%41", "x%20y", "", ".h5dir", "%20soft link to %2Fa"];
+const ODD_NAMES: [&str; 8] = ["name with spaces", "\u{e9}", "%2E%2E", "%41", "x%20y", "", ".h5dir", "%20soft link to %2Fa"];
 const TARGETS: [&str; 7] = ["a", "../b", "/etc/passwd", "a/b/n1", ".", "../../..", "%20soft link to %2Fout"];
 const SLOTS: u64 = 4;
 
@@ -230,7 +230,7 @@ impl Choice<'_> {
             return Op::RemoveXattr(path, self.r.pick(&there));
         }
         // Those that were there before have types that the model has not.
-        let name = format!("user.{}{}", self.r.pick(&["x", "é", "long attribute name "]), self.r.below(12));
+        let name = format!("user.{}{}", self.r.pick(&["x", "\u{e9}", "long attribute name "]), self.r.below(12));
         if self.r.chance(5) {
             return Op::RemoveXattr(path, name);
         }
@@ -240,7 +240,7 @@ impl Choice<'_> {
             1..6 => self.r.below(600),
             _ => self.r.below(20),
         };
-        let value: String = (0..len).map(|_| self.r.pick(&['a', 'b', 'ü', ' ', '"', '\n', '1'])).collect();
+        let value: String = (0..len).map(|_| self.r.pick(&['a', 'b', '\u{fc}', ' ', '"', '\n', '1'])).collect();
         Op::SetXattr(path, name, value, flags)
     }
 
