@@ -52,8 +52,8 @@ pub trait Edit: Send + Sync {
     /// A soft link to the path `target` within the container.
     fn symlink(&self, group: ObjectId, name: &[u8], target: &[u8]) -> Result<()>;
 
-    /// Removes a name. `directory`: it must be an empty group (`rmdir`), or must not be a group (`unlink`). An object
-    /// without names goes when nobody holds it. Returns the object that lost its last name.
+    /// Removes a name. `directory`: it must be an empty group (`rmdir`), or must not be a group's only name (`unlink`). An
+    /// object without names goes when nobody holds it. Returns the object that lost its last name.
     fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>>;
 
     /// Moves a name. Returns the object that lost its last name to it.

@@ -70,6 +70,10 @@ impl State {
         matches!(target, LinkTarget::Hard(id) if self.object(*id).is_ok_and(|o| o.links.is_some()))
     }
 
+    fn is_only_name(&self, target: &LinkTarget) -> bool {
+        matches!(target, LinkTarget::Hard(id) if self.names_of(*id) < 2)
+    }
+
     fn is_full(&self, target: &LinkTarget) -> bool {
         matches!(target, LinkTarget::Hard(id) if self.links(*id).is_ok_and(|l| !l.is_empty()))
     }
@@ -104,7 +108,7 @@ impl State {
             }
             match (self.is_group(&moved), self.is_group(there)) {
                 (true, false) => return Err(no(libc::ENOTDIR, "a group cannot replace what is none")),
-                (false, true) => return Err(no(libc::EISDIR, "only a group can replace a group")),
+                (false, true) if self.is_only_name(there) => return Err(no(libc::EISDIR, "only a group can replace a group")),
                 (true, true) if self.is_full(there) => return Err(no(libc::ENOTEMPTY, "the group has links")),
                 _ => {}
             }
@@ -187,7 +191,7 @@ impl Edit for MemoryConnector {
             let target = s.links(group)?.get(name).cloned().ok_or_else(|| no(libc::ENOENT, "no such name"))?;
             match (directory, s.is_group(&target)) {
                 (true, false) => return Err(no(libc::ENOTDIR, "it is not a group")),
-                (false, true) => return Err(no(libc::EISDIR, "it is a group")),
+                (false, true) if s.is_only_name(&target) => return Err(no(libc::EISDIR, "it is a group")),
                 (true, true) if s.is_full(&target) => return Err(no(libc::ENOTEMPTY, "the group has links")),
                 _ => {}
             }

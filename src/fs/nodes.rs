@@ -302,6 +302,15 @@ impl Maps {
         number(parent, &place.name, &node.kind)
     }
 
+    /// A number that no node has: `ino` if possible. Two paths may have one hash, and a node keeps its number while it
+    /// is known, whatever became of its object: the later one moves on.
+    fn free(&self, mut ino: Ino) -> Ino {
+        while self.nodes.contains_key(&ino) {
+            ino = Ino(ino.0.wrapping_add(1) | HASHED);
+        }
+        ino
+    }
+
     fn strike(&mut self, natural: Ino, ino: Ino) {
         if let Some(all) = self.elsewhere.get_mut(&natural) {
             all.retain(|i| *i != ino);
@@ -355,7 +364,8 @@ impl NodeTable {
 
     /// The number that `node`, not in the table, is known by or would get.
     pub fn number_of(&self, node: &Node) -> Ino {
-        self.maps.lock().find(node, node.ino).map_or(node.ino, |n| n.ino)
+        let maps = self.maps.lock();
+        maps.find(node, node.ino).map_or_else(|| maps.free(node.ino), |n| n.ino)
     }
 
     /// Enters `node` with one more reference; returns the node that stands for it.
@@ -366,10 +376,7 @@ impl NodeTable {
             there.refs.fetch_add(1, Ordering::Relaxed);
             return there.clone();
         }
-        // Two paths with one hash, or a node that keeps its number: the later one moves on.
-        while maps.nodes.contains_key(&node.ino) {
-            node.ino = Ino(node.ino.0.wrapping_add(1) | HASHED);
-        }
+        node.ino = maps.free(natural);
         node.refs = AtomicU64::new(1);
         let node = Arc::new(node);
         maps.nodes.insert(node.ino, node.clone());

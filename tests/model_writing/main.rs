@@ -1,7 +1,7 @@
 //! Random sequences of changes, done to an HDF5 file and to the in-memory reference model, must have the same
 //! results and leave the same tree; what is written is then read by stock h5py.
 //!
-//! `H5DIR_SEED` adds sequences of a seed of one's own.
+//! `H5DIR_SEED` adds sequences of a seed of one's own, `H5DIR_SEQUENCES` says how many of each start there are.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -17,6 +17,8 @@ use operations::{Choice, Op, Random, THEMES, Theme, Tree};
 use oracle::Oracle;
 use side::Side;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Operations of a sequence.
@@ -25,6 +27,8 @@ const LENGTH: usize = 60;
 const SEEDS: u64 = 12;
 /// One of so many files is read by h5py.
 const SAMPLE: u64 = 3;
+/// Failures after which no more are looked for.
+const ENOUGH: usize = 6;
 /// Operations between two looks at the whole tree.
 const LOOK: usize = 4;
 
@@ -109,26 +113,44 @@ fn sequence(start: &str, theme: Theme, seed: u64) -> Result<Left, String> {
     })
 }
 
-#[test]
-fn the_file_system_does_what_the_model_does() {
-    let own = std::env::var("H5DIR_SEED").ok().and_then(|s| s.parse::<u64>().ok());
-    let count = std::env::var("H5DIR_SEQUENCES").ok().and_then(|s| s.parse().ok()).unwrap_or(SEEDS);
-    let (mut failures, mut oracle) = (Vec::new(), Oracle::new());
-    for n in 0..count {
-        for (i, (start, _)) in start::STARTS.iter().enumerate() {
-            let theme = THEMES[(n as usize + i) % THEMES.len()];
-            for seed in std::iter::once(n * 1000 + i as u64).chain(own.map(|own| (own + n) * 7919 + i as u64)) {
-                match sequence(start, theme, seed) {
-                    Ok((first, bytes, model)) if seed % SAMPLE == 0 => {
-                        oracle.keep(&format!("{start}, {theme:?}, seed {seed}"), &first, &bytes, &model)
-                    }
-                    Ok(_) => {}
-                    Err(why) => failures.push(why),
+/// Does what `jobs` say, on two threads.
+fn all(jobs: &[(&str, Theme, u64)]) -> (Vec<String>, Oracle) {
+    let (failures, oracle) = (Mutex::new(Vec::new()), Mutex::new(Oracle::new()));
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some((start, theme, seed)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            match sequence(start, *theme, *seed) {
+                Ok((first, bytes, model)) if seed % SAMPLE == 0 => {
+                    oracle.lock().unwrap().keep(&format!("{start}, {theme:?}, seed {seed}"), &first, &bytes, &model);
                 }
-                assert!(failures.len() < 6, "{}", failures.join("\n\n"));
+                Ok(_) => {}
+                Err(why) => failures.lock().unwrap().push(why),
+            }
+            if failures.lock().unwrap().len() >= ENOUGH {
+                break;
             }
         }
+    };
+    std::thread::scope(|s| {
+        s.spawn(work);
+        s.spawn(work);
+    });
+    (failures.into_inner().unwrap(), oracle.into_inner().unwrap())
+}
+
+#[test]
+fn the_file_system_does_what_the_model_does() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
+    let own = number("H5DIR_SEED");
+    let mut jobs = Vec::new();
+    for n in 0..number("H5DIR_SEQUENCES").unwrap_or(SEEDS) {
+        for (i, (start, _)) in (0..).zip(start::STARTS.iter()) {
+            let theme = THEMES[(n + i) as usize % THEMES.len()];
+            let seeds = std::iter::once(n * 1000 + i).chain(own.map(|own| (own + n) * 7919 + i));
+            jobs.extend(seeds.map(|seed| (*start, theme, seed)));
+        }
     }
+    let (failures, oracle) = all(&jobs);
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
     oracle.check();
 }

@@ -70,6 +70,11 @@ pub enum Op {
     Unpin(u8),
     /// Attributes and names beneath what was pinned, by its number.
     Stat(u8),
+    /// As many files in a directory, or attributes of an object.
+    Many(String, u8),
+    ManyXattrs(String, u8),
+    /// Removes every second name of a directory, as far as that can be.
+    Thin(String),
     Fsync(String),
     Commit,
     Remount,
@@ -94,7 +99,7 @@ pub enum Theme {
 
 pub const THEMES: [Theme; 4] = [Theme::Names, Theme::Data, Theme::Attributes, Theme::All];
 
-const ODD_NAMES: [&str; 8] = ["name with spaces", "é", "%2E%2E", "%41", "x%20y", "", ".h5dir", "%20soft link to %2Fa"];
+const ODD_NAMES: [&str; 8] = ["name with spaces", "\u{e9}", "%2E%2E", "%41", "x%20y", "", ".h5dir", "%20soft link to %2Fa"];
 const TARGETS: [&str; 7] = ["a", "../b", "/etc/passwd", "a/b/n1", ".", "../../..", "%20soft link to %2Fout"];
 const SLOTS: u64 = 4;
 
@@ -206,6 +211,8 @@ impl Choice<'_> {
                 let to = to.unwrap_or_else(|| self.new_path());
                 Op::Rename(from, to, flags)
             }
+            24 if self.r.chance(40) => Op::Many(self.directory(), 5 + self.r.below(60) as u8),
+            25 if self.r.chance(40) => Op::Thin(self.directory()),
             24 => Op::Pin(slot, self.existing(|_| true).unwrap_or_default()),
             25 => Op::Unpin(slot),
             26 => Op::Stat(slot),
@@ -216,11 +223,14 @@ impl Choice<'_> {
     fn attributes(&mut self) -> Op {
         let path = self.object();
         let there = self.tree.xattrs.iter().find(|(p, _)| *p == path).map(|(_, n)| n.clone()).unwrap_or_default();
+        if self.r.chance(4) {
+            return Op::ManyXattrs(path, 5 + self.r.below(40) as u8);
+        }
         if self.r.chance(35) && !there.is_empty() {
             return Op::RemoveXattr(path, self.r.pick(&there));
         }
         // Those that were there before have types that the model has not.
-        let name = format!("user.{}{}", self.r.pick(&["x", "é", "long attribute name "]), self.r.below(12));
+        let name = format!("user.{}{}", self.r.pick(&["x", "\u{e9}", "long attribute name "]), self.r.below(12));
         if self.r.chance(5) {
             return Op::RemoveXattr(path, name);
         }
@@ -230,7 +240,7 @@ impl Choice<'_> {
             1..6 => self.r.below(600),
             _ => self.r.below(20),
         };
-        let value: String = (0..len).map(|_| self.r.pick(&['a', 'b', 'ü', ' ', '"', '\n', '1'])).collect();
+        let value: String = (0..len).map(|_| self.r.pick(&['a', 'b', '\u{fc}', ' ', '"', '\n', '1'])).collect();
         Op::SetXattr(path, name, value, flags)
     }
 

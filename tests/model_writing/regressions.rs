@@ -2,6 +2,7 @@
 
 use super::operations::{At, Op};
 use super::replay;
+use super::side::{Side, Told};
 
 fn path(path: &str) -> At {
     At::Path(path.into())
@@ -51,4 +52,33 @@ fn an_attribute_takes_a_longer_text() {
 #[test]
 fn an_old_group_takes_an_external_link() {
     holds("groups_earliest", &[Op::Rename("a/b/c/ext".into(), "many/ext".into(), 0), Op::Mkdir("many/g".into())]);
+}
+
+/// A listing told the number that a new object would have had, were it not that of one that is gone but still known.
+#[test]
+fn a_listing_tells_the_number_that_a_lookup_gives() {
+    holds("new", &[file("a"), Op::Pin(1, "a".into()), Op::Unlink("a".into()), file("b"), Op::Commit]);
+    let (symlink, pin) = (Op::Symlink("s".into(), ".".into()), Op::Pin(1, "s".into()));
+    holds("new", &[symlink, pin, Op::Mkdir("b".into()), Op::Rename("s".into(), "b".into(), libc::RENAME_EXCHANGE)]);
+    holds("new earliest", &[Op::Many("".into(), 18), Op::Pin(1, "m13".into()), Op::Thin("".into()), Op::Many("".into(), 59), Op::Commit]);
+}
+
+/// A second name of a group, shown as a symbolic link, could not be moved about beneath the group (EINVAL).
+#[test]
+fn a_link_to_an_ancestor_moves_beneath_it() {
+    holds("groups_latest", &[Op::Rename("a/b/c/up".into(), "a/n29".into(), 0), Op::Rename("a".into(), "b".into(), 0)]);
+}
+
+/// Neither could it be removed or replaced as a symbolic link can (EISDIR).
+#[test]
+fn a_link_to_an_ancestor_goes_like_a_symbolic_link() {
+    let up = || String::from("a/b/c/up");
+    for ops in [vec![Op::Unlink(up())], vec![file("x"), Op::Rename("x".into(), up(), 0)]] {
+        holds("groups_latest", &ops);
+    }
+    let (bytes, model) = super::start::both("groups_latest");
+    for mut side in [Side::of_file(bytes), Side::of_model(model)] {
+        assert_eq!(side.apply(&Op::Unlink(up())), Ok(Told::Nothing));
+        assert_eq!(side.find("a").map(|_| ()), Ok(()));
+    }
 }

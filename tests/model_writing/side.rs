@@ -275,9 +275,41 @@ impl Side {
             Op::Commit => self.fs.commit().map_err(|e| e.0)?,
             Op::Remount => self.remount(),
             Op::Write(..) | Op::Read(..) | Op::Truncate(..) | Op::Allocate(..) => return self.data(op),
+            Op::Many(..) | Op::ManyXattrs(..) | Op::Thin(..) => return self.many(op),
             _ => return self.names(op),
         }
         Ok(Told::Nothing)
+    }
+
+    /// Several of a kind; tells how many succeeded.
+    fn many(&self, op: &Op) -> Answer {
+        let mut done = 0;
+        match op {
+            Op::Many(dir, n) => {
+                for i in 0..*n {
+                    let name = format!("m{i}");
+                    let path = if dir.is_empty() { name } else { format!("{dir}/{name}") };
+                    done += u64::from(self.made(&path, |dir, name| self.fs.mknod(dir, name)).is_ok());
+                }
+            }
+            Op::ManyXattrs(path, n) => {
+                for i in 0..*n {
+                    let value = "v".repeat(usize::from(i) * 3);
+                    let set = |ino| self.fs.setxattr(ino, format!("user.x{i}").as_bytes(), value.as_bytes(), 0);
+                    done += u64::from(self.with(path, set).is_ok());
+                }
+            }
+            Op::Thin(path) => {
+                let ino = self.find(path)?;
+                let Told::Names(names) = self.stat(ino)? else { return Ok(Told::Nothing) };
+                for name in names.iter().step_by(2) {
+                    done += u64::from(self.fs.unlink(ino, name).or_else(|_| self.fs.rmdir(ino, name)).is_ok());
+                }
+                self.fs.forget(ino, 1);
+            }
+            _ => {}
+        }
+        Ok(Told::Number(done))
     }
 
     fn unpin(&mut self, slot: u8) {

@@ -135,7 +135,7 @@ impl Change<'_> {
             None => false,
         };
         match (is_group, directory) {
-            (true, false) => return Err(Error::refused(libc::EISDIR, "it is a group")),
+            (true, false) if !self.has_other_names(target)? => return Err(Error::refused(libc::EISDIR, "it is a group")),
             (false, true) => return Err(Error::refused(libc::ENOTDIR, "it is not a group")),
             (true, true) if !self.is_empty(target)? => return Err(Error::refused(libc::ENOTEMPTY, "the group is not empty")),
             _ => {}
@@ -152,6 +152,11 @@ impl Change<'_> {
             LinkTarget::Hard(address) => Some(ObjectId { file: group.file, address }),
             _ => None,
         }
+    }
+
+    /// Where a group's name leads to a group around it, it is shown as a symbolic link, and goes like one.
+    fn has_other_names(&self, group: Option<ObjectId>) -> Result<bool> {
+        group.map_or(Ok(false), |id| Ok(self.connector.object(id)?.info().links > 1))
     }
 
     fn is_empty(&self, group: Option<ObjectId>) -> Result<bool> {
@@ -279,24 +284,33 @@ impl Change<'_> {
     fn replaceable(&self, new: Option<ObjectId>, old: Option<ObjectId>) -> Result<()> {
         let is_group = |id: Option<ObjectId>| id.map_or(Ok(false), |id| Ok::<bool, Error>(self.kind(id)? == ObjectKind::Group));
         match (is_group(new)?, is_group(old)?) {
-            (false, true) => Err(Error::refused(libc::EISDIR, "a group has the name")),
+            (false, true) if !self.has_other_names(old)? => Err(Error::refused(libc::EISDIR, "a group has the name")),
             (true, false) => Err(Error::refused(libc::ENOTDIR, "what has the name is not a group")),
             (true, true) if !self.is_empty(old)? => Err(Error::refused(libc::ENOTEMPTY, "the group that has the name is not empty")),
             _ => Ok(()),
         }
     }
 
-    /// A group must not be moved beneath itself: nothing would lead to it any more.
+    /// A group must not be moved beneath itself, where nothing would lead to it any more. Another of its names may.
     fn not_into_itself(&self, link: &Link, from: ObjectId, to: ObjectId) -> Result<()> {
         let Some(moved) = self.hard(from, link) else { return Ok(()) };
-        if from == to || self.kind(moved)? != ObjectKind::Group {
+        if from == to || self.kind(moved)? != ObjectKind::Group || !self.leads_to(moved, to, None)? {
             return Ok(());
         }
-        let mut pending = vec![(moved, 0usize)];
+        let root = ObjectId { file: 0, address: self.connector.file(0)?.root };
+        if self.leads_to(root, moved, Some((from, &link.name)))? {
+            return Ok(());
+        }
+        Err(Error::refused(libc::EINVAL, "a group cannot be moved into itself"))
+    }
+
+    /// True when hard links lead from one group to another, the link `but` left out.
+    fn leads_to(&self, start: ObjectId, wanted: ObjectId, but: Option<(ObjectId, &[u8])>) -> Result<bool> {
+        let mut pending = vec![(start, 0usize)];
         let mut seen = std::collections::HashSet::new();
         while let Some((group, depth)) = pending.pop() {
-            if group == to {
-                return Err(Error::refused(libc::EINVAL, "a group cannot be moved into itself"));
+            if group == wanted {
+                return Ok(true);
             }
             if !seen.insert(group) {
                 continue;
@@ -306,7 +320,9 @@ impl Change<'_> {
             }
             let object = self.connector.object(group)?;
             group::list(&object.file.store, &object.group_storage()?, 0, &mut |link, _| {
-                if let LinkTarget::Hard(address) = link.target {
+                if let LinkTarget::Hard(address) = link.target
+                    && but != Some((group, &link.name))
+                {
                     let id = ObjectId { file: group.file, address };
                     if self.kind(id).is_ok_and(|k| k == ObjectKind::Group) {
                         pending.push((id, depth.saturating_add(1)));
@@ -315,7 +331,7 @@ impl Change<'_> {
                 Ok(std::ops::ControlFlow::Continue(()))
             })?;
         }
-        Ok(())
+        Ok(false)
     }
 }
 
