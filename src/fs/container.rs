@@ -332,6 +332,9 @@ impl ContainerFs {
     pub(super) fn close_file(&self, file: &OpenFile) {
         let Some(owner) = &file.owner else { return };
         owner.node.count_open(false);
+        if let Err(e) = self.finish(owner.id, true) {
+            tracing::warn!("{}: what was written is lost, the elements stay as they were: {e:?}", self.spec.file.display());
+        }
         if let (Some(edit), Some(id)) = (self.connector.edit(), owner.id) {
             edit.release(id);
         }
@@ -582,7 +585,13 @@ impl Operations for ContainerFs {
         self.commit_changes(false)
     }
 
-    fn fsync(&self, _ino: Ino) -> FsResult<()> {
+    fn flush(&self, _ino: Ino, handle: Handle) -> FsResult<()> {
+        let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
+        file.owner.as_ref().map_or(Ok(()), |owner| self.finish(owner.id, false))
+    }
+
+    fn fsync(&self, ino: Ino) -> FsResult<()> {
+        self.finish(self.nodes.get(ino).and_then(|n| n.kind.object()), false)?;
         self.commit_changes(true)
     }
 

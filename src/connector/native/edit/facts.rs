@@ -82,7 +82,7 @@ impl Change<'_> {
         let creation = self.plan(&d, &spec, &store)?;
         // What contradicts itself is found before anything is changed.
         dataset_messages(store.ctx(), store.superblock().version, &creation).map_err(refused)?;
-        self.relayout(&d, &creation, spec.dtype.is_some())?;
+        self.relayout(&d, &creation, spec.dtype.is_some(), None)?;
         self.editing.wishes.lock().remove(&id);
         self.touch(id)
     }

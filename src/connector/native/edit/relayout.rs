@@ -10,9 +10,11 @@ use super::{Change, DIRTY_MIN, Dataset, number};
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::connector::native::virtual_::NativeSurroundings;
+use crate::container::global_heap_edit;
 use crate::dataset::create::{Creation, Messages, dataset_messages};
 use crate::dataset::storage::Storage;
 use crate::dataset::types::parse::Store as _;
+use crate::dataset::types::resolver::Descriptor;
 use crate::dataset::vl::VariableForm;
 use crate::format::object_header::{flag, kind};
 use crate::meta::header_edit::HeaderEdit;
@@ -28,14 +30,15 @@ const OLD: u32 = 0x7ff;
 const KINDS: [u16; 5] = [kind::DATASPACE, kind::FILL_VALUE, kind::FILL_VALUE_OLD, kind::FILTER_PIPELINE, kind::DATA_LAYOUT];
 
 impl Change<'_> {
-    /// Makes the dataset `d` what `creation` says. `retyped`: its datatype too.
-    pub(super) fn relayout(&self, d: &Arc<Dataset>, creation: &Creation, retyped: bool) -> Result<()> {
+    /// Makes the dataset `d` what `creation` says. `retyped`: its datatype too. `form`: its variable-length elements are these
+    /// then, instead of those it has.
+    pub(super) fn relayout(&self, d: &Arc<Dataset>, creation: &Creation, retyped: bool, form: Option<&[u8]>) -> Result<()> {
         let store = self.store()?;
         let id = d.id;
         let messages = dataset_messages(store.ctx(), store.superblock().version, creation)?;
         let parsed = creation.datatype.contains_vlen() && !d.datatype.contains_vlen();
         let blank = is_blank(d)?;
-        if !parsed && !blank && d.datatype.contains_vlen() && retyped && creation.datatype != d.datatype {
+        if form.is_none() && !parsed && !blank && d.datatype.contains_vlen() && retyped && creation.datatype != d.datatype {
             return Err(Error::refused(libc::EINVAL, "variable-length elements keep their type"));
         }
         let surroundings = NativeSurroundings { connector: self.connector };
@@ -45,13 +48,17 @@ impl Change<'_> {
         self.set_messages(id, messages, retyped)?;
         env.forget(number(id));
         self.changed(id);
-        let done = match parsed {
-            true if old.bytes.size == 0 && self.dataset(id)?.elements() > 0 => Ok(()),
-            true => self.parse_elements(&old, id),
-            false if blank => Ok(()),
-            false => self.copy_elements(&old, id),
-        };
-        done?;
+        match form {
+            Some(form) => {
+                self.free_sequences(&old)?;
+                self.parse_form(form, id)?;
+            }
+            // A new file whose lines come later.
+            None if parsed && old.bytes.size == 0 => {}
+            None if parsed => self.parse_elements(&old, id)?,
+            None if blank => {}
+            None => self.copy_elements(&old, id)?,
+        }
         // What is in memory only would be lost if something fails after this.
         self.flush_within(id)?;
         self.delete_storage(&old)?;
@@ -143,6 +150,41 @@ impl Change<'_> {
         parser.finish(new.elements())
     }
 
+    /// Makes the variable-length elements of the dataset `id` from their form.
+    fn parse_form(&self, form: &[u8], id: ObjectId) -> Result<()> {
+        let new = self.dataset(id)?;
+        let mut parser = Parser::new(&new);
+        let pieces = form.chunks(PIECE).len();
+        for (i, piece) in form.chunks(PIECE).enumerate() {
+            self.parse_piece(&mut parser, piece, id, i.saturating_add(1) == pieces)?;
+        }
+        parser.finish(new.elements())
+    }
+
+    /// Gives back what the sequences of `old` take in the global heap, where that is simple.
+    fn free_sequences(&self, old: &Dataset) -> Result<()> {
+        if VariableForm::of(&old.datatype).plain_base().is_none() || is_blank(old)? {
+            return Ok(());
+        }
+        let (store, env) = (self.store()?, &self.connector.options.environment);
+        let size = usize::try_from(old.element_size).unwrap_or(0).max(1);
+        let mut piece = vec![0u8; PIECE / size * size];
+        let mut at = 0u64;
+        while at < old.bytes.size {
+            let n = old.bytes.read(env, at, &mut piece)?;
+            for element in piece.get(..n).unwrap_or_default().chunks_exact(size) {
+                let d = Descriptor::decode(element, store.ctx())?;
+                if d.count > 0
+                    && let Err(e) = global_heap_edit::remove(&store, &mut self.editing.heaps.lock(), d.collection, d.index)
+                {
+                    tracing::debug!("space of a string is lost: {e}");
+                }
+            }
+            at = at.saturating_add((n as u64).max(1));
+        }
+        Ok(())
+    }
+
     /// Writes the elements that `bytes`, the next part of the form, completes. `last`: nothing follows.
     fn parse_piece(&self, parser: &mut Parser, bytes: &[u8], id: ObjectId, last: bool) -> Result<()> {
         let store = self.store()?;
@@ -231,6 +273,9 @@ impl Parser {
 }
 
 fn line(text: &[u8], keep: &mut dyn FnMut(u32, &[u8]) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
+    if text.contains(&0) {
+        return Err(Error::refused(libc::EINVAL, "a string holds no NUL"));
+    }
     let count = u32::try_from(text.len()).map_err(|_| Error::refused(libc::EINVAL, "a line of 4 GiB"))?;
     keep(count, text)
 }
