@@ -5,17 +5,18 @@
 //! Variable-length elements come from the form in which the file shows them: lines of strings, or the exact form.
 
 use super::attributes::Values;
-use super::facts::is_blank;
+use super::facts::{is_blank, refused};
 use super::{Change, DIRTY_MIN, Dataset, number};
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::connector::native::virtual_::NativeSurroundings;
 use crate::container::global_heap_edit;
-use crate::dataset::create::{Creation, Messages, dataset_messages};
+use crate::dataset::create::{Creation, Messages, dataset_messages, datatype_message};
 use crate::dataset::storage::Storage;
 use crate::dataset::types::parse::Store as _;
 use crate::dataset::types::resolver::Descriptor;
 use crate::dataset::vl::VariableForm;
+use crate::format::message::datatype::Datatype;
 use crate::format::object_header::{flag, kind};
 use crate::meta::header_edit::HeaderEdit;
 use std::sync::Arc;
@@ -63,6 +64,17 @@ impl Change<'_> {
         self.flush_within(id)?;
         self.delete_storage(&old)?;
         env.forget(number(old.id));
+        Ok(())
+    }
+
+    /// Makes the dataset `d` a named datatype.
+    pub(super) fn become_datatype(&self, d: &Arc<Dataset>, datatype: &Datatype) -> Result<()> {
+        let store = self.store()?;
+        let body = datatype_message(store.superblock().version, datatype).map_err(refused)?;
+        self.delete_storage(d)?;
+        self.set_messages(d.id, vec![(kind::DATATYPE, flag::CONSTANT | flag::DONT_SHARE, body)], true)?;
+        self.connector.options.environment.forget(number(d.id));
+        self.changed(d.id);
         Ok(())
     }
 
