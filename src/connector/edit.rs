@@ -32,6 +32,12 @@ pub trait Edit: Send + Sync {
     /// Writes bytes of a dataset, which grows if they reach beyond its end and it may.
     fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()>;
 
+    /// What was written of a dataset that is only written as a whole (variable-length elements) becomes its elements. `last`:
+    /// nobody writes more; what makes no elements is forgotten then.
+    fn finish(&self, _id: ObjectId, _last: bool) -> Result<()> {
+        Ok(())
+    }
+
     /// Makes a dataset's bytes `size` long, or as long as whole rows of its first dimension allow. Rows that
     /// are added hold the fill value.
     fn set_size(&self, id: ObjectId, size: u64) -> Result<()>;

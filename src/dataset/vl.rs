@@ -100,6 +100,11 @@ impl VariableForm {
 pub type Keep<'a> = dyn FnMut(u32, &[u8]) -> Result<Vec<u8>> + 'a;
 
 impl VariableForm {
+    /// Length of the exact form, that of an element of `size` bytes, which `form` begins with; `None` if `form` ends too early.
+    pub fn form_len(&self, size: usize, form: &[u8]) -> Option<usize> {
+        self.plan.form_len(size, form)
+    }
+
     /// The inverse of [`VariableForm::exact`]: the element of `size` bytes whose exact form `form` begins with, and the form's
     /// length. `None`: `form` ends too early.
     pub fn parse(&self, size: usize, form: &[u8], keep: &mut Keep<'_>) -> Result<Option<(Vec<u8>, usize)>> {

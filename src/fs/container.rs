@@ -8,7 +8,7 @@ use super::spec::MountSpec;
 use super::types::{Attr, Changes, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
 use super::view::{Child, Failures, Tree};
 use super::{FsResult, Operations, xattr};
-use crate::connector::{Connector, Form, ObjectId};
+use crate::connector::{Connector, Form, ObjectId, ObjectKind};
 use crate::dataset::storage::Seek;
 use lru::LruCache;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -194,6 +194,11 @@ impl ContainerFs {
         attr
     }
 
+    /// A new file may be made a named datatype; the kernel knows its node as a dataset's until it looks the name up again.
+    fn became_datatype(&self, id: ObjectId) -> bool {
+        self.changing && self.connector.info(id).is_ok_and(|i| i.kind == ObjectKind::Datatype)
+    }
+
     fn times(&self, node: &Node, attr: &mut Attr) {
         let Some(info) = node.kind.object().and_then(|id| self.connector.info(id).ok()) else { return };
         let [atime, mtime, ctime, btime] = info.times.map(|t| t.map(|s| SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(s))));
@@ -212,6 +217,7 @@ impl ContainerFs {
 
     fn sizes(&self, node: &Node, attr: &mut Attr) -> crate::base::Result<()> {
         match &node.kind {
+            NodeKind::Dataset(View::Main, id) if self.became_datatype(*id) => attr.size = self.connector.datatype_text(*id)?.len() as u64,
             NodeKind::Dataset(view, id) => {
                 let content = self.connector.glance(*id, form(*view))?;
                 attr.size = content.size()?;
@@ -332,6 +338,9 @@ impl ContainerFs {
     pub(super) fn close_file(&self, file: &OpenFile) {
         let Some(owner) = &file.owner else { return };
         owner.node.count_open(false);
+        if let Err(e) = self.finish(owner.id, true) {
+            tracing::warn!("{}: what was written is lost, the elements stay as they were: {e:?}", self.spec.file.display());
+        }
         if let (Some(edit), Some(id)) = (self.connector.edit(), owner.id) {
             edit.release(id);
         }
@@ -339,6 +348,7 @@ impl ContainerFs {
 
     fn open_kind(&self, kind: &NodeKind) -> crate::base::Result<Option<OpenFile>> {
         Ok(Some(match kind {
+            NodeKind::Dataset(View::Main, id) if self.became_datatype(*id) => OpenFile::bytes(self.connector.datatype_text(*id)?),
             NodeKind::Dataset(view, id) if self.changing => {
                 // Whether it can be read is told now.
                 self.connector.content(*id, form(*view))?;
@@ -592,7 +602,13 @@ impl Operations for ContainerFs {
         self.commit_changes(false)
     }
 
-    fn fsync(&self, _ino: Ino) -> FsResult<()> {
+    fn flush(&self, _ino: Ino, handle: Handle) -> FsResult<()> {
+        let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
+        file.owner.as_ref().map_or(Ok(()), |owner| self.finish(owner.id, false))
+    }
+
+    fn fsync(&self, ino: Ino) -> FsResult<()> {
+        self.finish(self.nodes.get(ino).and_then(|n| n.kind.object()), false)?;
         self.commit_changes(true)
     }
 

@@ -24,6 +24,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Bits of a mode that are permissions.
 const PERMISSIONS: u32 = 0o7777;
 const WRITE: u16 = 0o222;
+const OWNER: u16 = 0o700;
 
 /// A place in a group of the main view where a name can be entered or taken out.
 struct Spot {
@@ -138,7 +139,9 @@ impl ContainerFs {
         let now = self.attr(node);
         // What cannot be stored is taken when it changes nothing, so that copying programs end well.
         // A read-only mount shows the same without permission to write.
-        let same = |m: u32| m & PERMISSIONS == u32::from(now.perm) || m & PERMISSIONS == u32::from(now.perm & !WRITE);
+        // rsync keeps a file to its owner while it writes it.
+        let kept = [now.perm, now.perm & !WRITE, now.perm & OWNER];
+        let same = |m: u32| kept.iter().any(|k| u32::from(*k) == m & PERMISSIONS);
         let mode = changes.mode.is_none_or(same);
         if !mode || changes.uid.is_some_and(|u| u != now.uid) || changes.gid.is_some_and(|g| g != now.gid) {
             return Err(Errno(libc::EPERM));
@@ -390,6 +393,15 @@ impl ContainerFs {
         }
         self.touched(&[id]);
         Ok(())
+    }
+
+    /// What was written of a dataset that is only written as a whole becomes its elements; see [`Edit::finish`].
+    pub(super) fn finish(&self, id: Option<ObjectId>, last: bool) -> FsResult<()> {
+        let (Ok(edit), Some(id)) = (self.editor(), id.filter(|id| id.file == 0)) else { return Ok(()) };
+        edit.finish(id, last).map_err(|e| {
+            tracing::warn!("{}: object at {}: {e}", self.spec.file.display(), id.address);
+            errno(&e)
+        })
     }
 
     /// Makes changes durable; unless `always`, only if there are any.

@@ -18,12 +18,14 @@ pub const VALUE_MAX: usize = 64 << 10;
 /// Longest list of names the kernel passes on, bytes.
 pub const LIST_MAX: usize = 64 << 10;
 /// Facts that may be longer than an extended attribute can be.
-const VARIABLE_FACTS: [&str; 6] = ["attributes", "dataset", "dtype", "external", "fillvalue", "filters"];
+const VARIABLE_FACTS: [&str; 7] = ["attributes", "dataset", "datatype", "dtype", "external", "fillvalue", "filters"];
 /// Fact that is listed before all others: who copies them in this order makes a dataset by the first, whose others are what it
 /// has then.
-const FIRST: &str = "dataset";
+const FIRST: [&str; 2] = ["dataset", "datatype"];
 /// Facts that follow from others and cannot be set; a copy may have others.
 const DESCRIPTIVE: [&str; 4] = ["external", "index", "offset", "storage"];
+/// Facts that make an object what it is.
+const SETTABLE: [&str; 9] = ["chunks", "dataset", "datatype", "dtype", "fillvalue", "filters", "layout", "maxshape", "shape"];
 /// Fact that tells the link name of a file whose own name is an escaped one.
 const NAME_FACT: &[u8] = b"name";
 
@@ -94,7 +96,7 @@ pub fn list(connector: &dyn Connector, node: &Node, failed: &dyn Fn(&Error) -> E
     }
     let Some(id) = object(node) else { return Ok(out) };
     let mut facts = connector.fact_names(id).map_err(|e| failed(&e))?;
-    facts.sort_by_key(|f| *f != FIRST);
+    facts.sort_by_key(|f| !FIRST.contains(f));
     for fact in facts {
         // Facts of ours never break `cp -a`: one that does not fit is not listed.
         let fits = |v: Option<Vec<u8>>| v.is_some_and(|v| v.len() <= VALUE_MAX);
@@ -197,6 +199,8 @@ impl Target<'_> {
             Some(Meant::Fact(fact)) if self.connector.fact(id, fact)?.is_some() => {
                 Err(Error::refused(libc::EPERM, "a fact cannot be removed"))
             }
+            // Programs that make a copy like its model take away what it had when they looked.
+            Some(Meant::Fact(fact)) if SETTABLE.contains(&fact) => Ok(()),
             _ => Err(absent()),
         }
     }

@@ -87,8 +87,11 @@ fn whole(dataset: &Dataset, environment: &types::Environment<'_>) -> Result<Vec<
         _ => write_string(&fill(dataset, environment)?, &mut text),
     }
     add("fillvalue", &text);
-    if !matches!(dataset.bytes.storage, Storage::External(_) | Storage::Virtual(_)) {
-        add("layout", json!(layout(dataset)).to_string().as_bytes());
+    match &dataset.bytes.storage {
+        Storage::External(_) => add("layout", b"\"contiguous\""),
+        Storage::Virtual(_) if dataset.space.max().contains(&None) => {}
+        Storage::Virtual(_) => add("layout", b"\"contiguous\""),
+        _ => add("layout", json!(layout(dataset)).to_string().as_bytes()),
     }
     out.push(b'}');
     Ok(out)

@@ -322,7 +322,7 @@ impl Connector for NativeConnector {
         let mut names = facts::COMMON.to_vec();
         match self.info(id)?.kind {
             ObjectKind::Dataset => names.extend(facts::names(&self.dataset(id)?.dataset)),
-            ObjectKind::Datatype => names.push("dtype"),
+            ObjectKind::Datatype => names.extend(["datatype", "dtype"]),
             ObjectKind::Group | ObjectKind::Unknown => {}
         }
         names.sort_unstable();

@@ -58,7 +58,10 @@ impl Change<'_> {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.writable_dataset(id)?;
+        let d = self.writable_dataset(id)?;
+        if d.datatype.contains_vlen() {
+            return self.write_form(&d, offset, bytes);
+        }
         self.write_elements(id, offset, bytes)
     }
 
@@ -87,12 +90,9 @@ impl Change<'_> {
         self.touch(id)
     }
 
-    /// A dataset whose bytes in the main form are its elements.
+    /// A dataset that can be written.
     fn writable_dataset(&self, id: ObjectId) -> Result<Arc<Dataset>> {
         let d = self.dataset(id)?;
-        if d.datatype.contains_vlen() {
-            return Err(Error::refused(libc::EOPNOTSUPP, "variable-length elements are not written yet"));
-        }
         if !d.pipeline.can_encode() {
             return Err(Error::refused(libc::EOPNOTSUPP, "the dataset has a filter that is not encoded"));
         }
@@ -156,6 +156,9 @@ impl Change<'_> {
     /// Makes the dataset's bytes `size` long, or what whole rows come nearest above.
     pub(super) fn set_size(&self, id: ObjectId, size: u64) -> Result<()> {
         let d = self.writable_dataset(id)?;
+        if d.datatype.contains_vlen() {
+            return self.resize_form(&d, size);
+        }
         if size == d.bytes.size {
             return Ok(());
         }
@@ -214,6 +217,9 @@ impl Change<'_> {
     /// Zeroes bytes within the dataset's size.
     pub(super) fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
         let d = self.writable_dataset(id)?;
+        if d.datatype.contains_vlen() {
+            return Err(Error::refused(libc::EOPNOTSUPP, "there is nothing to be zeroed in lines"));
+        }
         let end = offset.saturating_add(len).min(d.bytes.size);
         let zeros = vec![0u8; PIECE];
         let mut at = offset;

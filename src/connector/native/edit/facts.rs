@@ -21,11 +21,14 @@ use crate::base::{Error, Result};
 use crate::connector::{ObjectId, ObjectKind};
 use crate::dataset::create::{Creation, Layout, dataset_messages};
 use crate::dataset::storage::Storage;
-use crate::dataset::types::parse::{ChunksSpec, DatasetSpec, FillSpec, LayoutSpec, parse_fact};
+use crate::dataset::types;
+use crate::dataset::types::parse::{ChunksSpec, DatasetSpec, FillSpec, LayoutSpec, parse_datatype_in, parse_fact};
 use crate::filter::pipeline::Pipeline;
 use crate::format::message::dataspace::Extent;
+use crate::format::message::datatype::Datatype;
 use crate::format::message::fill_value::Fill;
 use crate::meta::Store;
+use std::sync::Arc;
 
 /// Facts that say nothing that could be set.
 const DESCRIPTIVE: [&str; 5] = ["external", "index", "kind", "offset", "storage"];
@@ -61,7 +64,8 @@ impl Change<'_> {
             return Ok(());
         }
         let store = self.store()?;
-        let spec = parse_fact(name, text, store.ctx().sizeof_addr).map_err(|e| match e {
+        let spec = if name == "datatype" { Ok(DatasetSpec::default()) } else { parse_fact(name, text, store.ctx().sizeof_addr) };
+        let spec = spec.map_err(|e| match e {
             Error::Refused { errno: libc::EPERM, reason } => invalid(reason),
             other => other,
         })?;
@@ -69,6 +73,10 @@ impl Change<'_> {
             return Err(invalid("only a dataset can be given types, shapes and layouts"));
         }
         let d = self.dataset(id)?;
+        if name == "datatype" {
+            let text = std::str::from_utf8(text).map_err(|_| invalid("a datatype is text"))?;
+            return self.commit_datatype(&d, &parse_datatype_in(text, store.ctx().sizeof_addr)?);
+        }
         let wish = self.editing.wishes.lock().get(&id).cloned();
         let spec = match wish {
             Some(wish) => with_wish(spec, wish),
@@ -82,9 +90,25 @@ impl Change<'_> {
         let creation = self.plan(&d, &spec, &store)?;
         // What contradicts itself is found before anything is changed.
         dataset_messages(store.ctx(), store.superblock().version, &creation).map_err(refused)?;
-        self.relayout(&d, &creation, spec.dtype.is_some())?;
+        self.relayout(&d, &creation, spec.dtype.is_some(), None)?;
         self.editing.wishes.lock().remove(&id);
         self.touch(id)
+    }
+
+    /// Makes a new file a named datatype. Its bytes, if there are any, must be the text in which the file of such a datatype
+    /// shows it.
+    fn commit_datatype(&self, d: &Arc<Dataset>, datatype: &Datatype) -> Result<()> {
+        let mut text = types::text(datatype).into_bytes();
+        let is_text = d.bytes.size == 0 || d.bytes.size == text.len() as u64 && {
+            let want = text.clone();
+            d.bytes.read(&self.connector.options.environment, 0, &mut text)?;
+            text == want
+        };
+        if !is_stream(d) || !is_text {
+            return Err(invalid("only a new file that is empty, or holds the datatype's text, becomes a named datatype"));
+        }
+        self.become_datatype(d, datatype)?;
+        self.touch(d.id)
     }
 
     /// Chunks of a new file that have no sense before it has another shape: programs that copy extended attributes may set
@@ -175,7 +199,7 @@ pub(super) fn is_blank(d: &Dataset) -> Result<bool> {
 }
 
 /// The extent that is wanted.
-fn shape(d: &Dataset, spec: &DatasetSpec, datatype: &crate::format::message::datatype::Datatype) -> Result<(Extent, Vec<u64>)> {
+fn shape(d: &Dataset, spec: &DatasetSpec, datatype: &Datatype) -> Result<(Extent, Vec<u64>)> {
     let size = datatype.element_size();
     let reshaped = |dims: &[u64]| dims.iter().try_fold(size, |n, d| n.checked_mul(*d));
     // The bytes of variable-length elements are counted when they are read.

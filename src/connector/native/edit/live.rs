@@ -17,6 +17,13 @@ pub struct LiveContent {
 }
 
 impl LiveContent {
+    /// What is being written instead, if the dataset is one that is written as a whole.
+    fn rewritten<T>(&self, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let connector = self.connector.upgrade().filter(|_| self.form == Form::Main)?;
+        let rewrites = connector.editing.as_ref()?.rewrites.lock();
+        rewrites.get(&self.id).map(|r| f(&r.form))
+    }
+
     fn with<T>(&self, f: impl FnOnce(&dyn Content) -> Result<T>) -> Result<T> {
         let connector = self.connector.upgrade().ok_or_else(|| Error::refused(libc::EIO, "the container is closed"))?;
         let _shared = connector.shared();
@@ -27,11 +34,20 @@ impl LiveContent {
 
 impl Content for LiveContent {
     fn size(&self) -> Result<u64> {
-        self.with(|c| c.size())
+        self.rewritten(|form| Ok(form.len() as u64)).unwrap_or_else(|| self.with(|c| c.size()))
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.with(|c| c.read(offset, buf))
+        let read = self.rewritten(|form| {
+            let rest = usize::try_from(offset).ok().and_then(|at| form.get(at..)).unwrap_or_default();
+            let n = rest.len().min(buf.len());
+            buf.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            n
+        });
+        match read {
+            Some(n) => Ok(n),
+            None => self.with(|c| c.read(offset, buf)),
+        }
     }
 
     fn allocated(&self) -> Result<u64> {

@@ -11,6 +11,7 @@ mod live;
 mod names;
 mod open;
 mod relayout;
+mod rewrite;
 mod typed;
 
 pub use live::LiveContent;
@@ -52,6 +53,8 @@ pub struct Editing {
     wishes: Mutex<HashMap<ObjectId, DatasetSpec>>,
     /// Attributes with references to what is not there yet.
     pending: Mutex<HashMap<ObjectId, typed::Pending>>,
+    /// Forms of variable-length elements that are being written.
+    rewrites: Mutex<HashMap<ObjectId, rewrite::Rewrite>>,
     /// Free space of global heap collections.
     heaps: Mutex<FreeSpace>,
     /// K of version 1 chunk B-trees.
@@ -226,8 +229,25 @@ impl Edit for NativeConnector {
         self.operate(&[id], |c| c.write(id, offset, bytes))
     }
 
+    fn finish(&self, id: ObjectId, last: bool) -> Result<()> {
+        let Some(e) = &self.editing else { return Ok(()) };
+        // A file that was only truncated is going to be written: shells close a copy of the descriptor before.
+        if e.rewrites.lock().get(&id).is_none_or(|r| !r.written && !last) {
+            return Ok(());
+        }
+        let done = self.operate_flushed(id, |c| c.finish_form(id));
+        // Whoever else has it open may write what is missing.
+        if last && e.held.lock().get(&id).is_none_or(|n| *n <= 1) {
+            e.rewrites.lock().remove(&id);
+        }
+        done
+    }
+
     fn set_size(&self, id: ObjectId, size: u64) -> Result<()> {
-        self.operate(&[id], |c| c.set_size(id, size))
+        self.operate(&[id], |c| c.set_size(id, size))?;
+        // Nobody has it open, so nobody closes it.
+        let held = self.editing.as_ref().is_some_and(|e| e.held.lock().contains_key(&id));
+        if held { Ok(()) } else { self.finish(id, true) }
     }
 
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {

@@ -199,6 +199,7 @@ impl Change<'_> {
         self.editing.touched.lock().remove(&id);
         self.editing.wishes.lock().remove(&id);
         self.editing.pending.lock().remove(&id);
+        self.editing.rewrites.lock().remove(&id);
         self.connector.options.environment.forget(super::number(id));
         Ok(())
     }

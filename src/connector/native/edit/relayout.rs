@@ -5,15 +5,18 @@
 //! Variable-length elements come from the form in which the file shows them: lines of strings, or the exact form.
 
 use super::attributes::Values;
-use super::facts::is_blank;
+use super::facts::{is_blank, refused};
 use super::{Change, DIRTY_MIN, Dataset, number};
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::connector::native::virtual_::NativeSurroundings;
-use crate::dataset::create::{Creation, Messages, dataset_messages};
+use crate::container::global_heap_edit;
+use crate::dataset::create::{Creation, Messages, dataset_messages, datatype_message};
 use crate::dataset::storage::Storage;
 use crate::dataset::types::parse::Store as _;
+use crate::dataset::types::resolver::Descriptor;
 use crate::dataset::vl::VariableForm;
+use crate::format::message::datatype::Datatype;
 use crate::format::object_header::{flag, kind};
 use crate::meta::header_edit::HeaderEdit;
 use std::sync::Arc;
@@ -28,14 +31,15 @@ const OLD: u32 = 0x7ff;
 const KINDS: [u16; 5] = [kind::DATASPACE, kind::FILL_VALUE, kind::FILL_VALUE_OLD, kind::FILTER_PIPELINE, kind::DATA_LAYOUT];
 
 impl Change<'_> {
-    /// Makes the dataset `d` what `creation` says. `retyped`: its datatype too.
-    pub(super) fn relayout(&self, d: &Arc<Dataset>, creation: &Creation, retyped: bool) -> Result<()> {
+    /// Makes the dataset `d` what `creation` says. `retyped`: its datatype too. `form`: its variable-length elements are these
+    /// then, instead of those it has.
+    pub(super) fn relayout(&self, d: &Arc<Dataset>, creation: &Creation, retyped: bool, form: Option<&[u8]>) -> Result<()> {
         let store = self.store()?;
         let id = d.id;
         let messages = dataset_messages(store.ctx(), store.superblock().version, creation)?;
         let parsed = creation.datatype.contains_vlen() && !d.datatype.contains_vlen();
         let blank = is_blank(d)?;
-        if !parsed && !blank && d.datatype.contains_vlen() && retyped && creation.datatype != d.datatype {
+        if form.is_none() && !parsed && !blank && d.datatype.contains_vlen() && retyped && creation.datatype != d.datatype {
             return Err(Error::refused(libc::EINVAL, "variable-length elements keep their type"));
         }
         let surroundings = NativeSurroundings { connector: self.connector };
@@ -45,17 +49,32 @@ impl Change<'_> {
         self.set_messages(id, messages, retyped)?;
         env.forget(number(id));
         self.changed(id);
-        let done = match parsed {
-            true if old.bytes.size == 0 && self.dataset(id)?.elements() > 0 => Ok(()),
-            true => self.parse_elements(&old, id),
-            false if blank => Ok(()),
-            false => self.copy_elements(&old, id),
-        };
-        done?;
+        match form {
+            Some(form) => {
+                self.free_sequences(&old)?;
+                self.parse_form(form, id)?;
+            }
+            // A new file whose lines come later.
+            None if parsed && old.bytes.size == 0 => {}
+            None if parsed => self.parse_elements(&old, id)?,
+            None if blank => {}
+            None => self.copy_elements(&old, id)?,
+        }
         // What is in memory only would be lost if something fails after this.
         self.flush_within(id)?;
         self.delete_storage(&old)?;
         env.forget(number(old.id));
+        Ok(())
+    }
+
+    /// Makes the dataset `d` a named datatype.
+    pub(super) fn become_datatype(&self, d: &Arc<Dataset>, datatype: &Datatype) -> Result<()> {
+        let store = self.store()?;
+        let body = datatype_message(store.superblock().version, datatype).map_err(refused)?;
+        self.delete_storage(d)?;
+        self.set_messages(d.id, vec![(kind::DATATYPE, flag::CONSTANT | flag::DONT_SHARE, body)], true)?;
+        self.connector.options.environment.forget(number(d.id));
+        self.changed(d.id);
         Ok(())
     }
 
@@ -141,6 +160,41 @@ impl Change<'_> {
             self.parse_piece(&mut parser, bytes, id, at >= old.bytes.size)?;
         }
         parser.finish(new.elements())
+    }
+
+    /// Makes the variable-length elements of the dataset `id` from their form.
+    fn parse_form(&self, form: &[u8], id: ObjectId) -> Result<()> {
+        let new = self.dataset(id)?;
+        let mut parser = Parser::new(&new);
+        let pieces = form.chunks(PIECE).len();
+        for (i, piece) in form.chunks(PIECE).enumerate() {
+            self.parse_piece(&mut parser, piece, id, i.saturating_add(1) == pieces)?;
+        }
+        parser.finish(new.elements())
+    }
+
+    /// Gives back what the sequences of `old` take in the global heap, where that is simple.
+    fn free_sequences(&self, old: &Dataset) -> Result<()> {
+        if VariableForm::of(&old.datatype).plain_base().is_none() || is_blank(old)? {
+            return Ok(());
+        }
+        let (store, env) = (self.store()?, &self.connector.options.environment);
+        let size = usize::try_from(old.element_size).unwrap_or(0).max(1);
+        let mut piece = vec![0u8; PIECE / size * size];
+        let mut at = 0u64;
+        while at < old.bytes.size {
+            let n = old.bytes.read(env, at, &mut piece)?;
+            for element in piece.get(..n).unwrap_or_default().chunks_exact(size) {
+                let d = Descriptor::decode(element, store.ctx())?;
+                if d.count > 0
+                    && let Err(e) = global_heap_edit::remove(&store, &mut self.editing.heaps.lock(), d.collection, d.index)
+                {
+                    tracing::debug!("space of a string is lost: {e}");
+                }
+            }
+            at = at.saturating_add((n as u64).max(1));
+        }
+        Ok(())
     }
 
     /// Writes the elements that `bytes`, the next part of the form, completes. `last`: nothing follows.
@@ -231,6 +285,9 @@ impl Parser {
 }
 
 fn line(text: &[u8], keep: &mut dyn FnMut(u32, &[u8]) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
+    if text.contains(&0) {
+        return Err(Error::refused(libc::EINVAL, "a string holds no NUL"));
+    }
     let count = u32::try_from(text.len()).map_err(|_| Error::refused(libc::EINVAL, "a line of 4 GiB"))?;
     keep(count, text)
 }
