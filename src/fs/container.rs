@@ -285,30 +285,6 @@ impl ContainerFs {
         all.map_err(|e| self.failed(dir.kind.object(), &e))
     }
 
-    fn status_text(&self) -> Vec<u8> {
-        let env = self.connector.environment();
-        let c = &env.cache.counters;
-        let n = |a: &AtomicU64| a.load(Ordering::Relaxed);
-        let rows = [
-            ("cache_budget_bytes", env.cache.budget()),
-            ("cache_bytes", env.cache.bytes()),
-            ("cache_hits", n(&c.hits)),
-            ("cache_waits", n(&c.waits)),
-            ("cache_evictions", n(&c.evictions)),
-            ("chunks_decoded", n(&c.decodes)),
-            ("chunks_not_kept", n(&c.unkept)),
-            ("spill_bytes", env.cache.spill().bytes()),
-            ("spill_hits", n(&c.spill_hits)),
-            ("inodes", self.nodes.len() as u64),
-            ("open_files", self.handles.read().len() as u64),
-        ];
-        let mut out = format!("version {}\nfile {}\n", env!("CARGO_PKG_VERSION"), self.spec.file.display());
-        for (name, value) in rows {
-            out.push_str(&format!("{name} {value}\n"));
-        }
-        out.into_bytes()
-    }
-
     /// Opens `node` for an open file that is handed out; names must be steady.
     pub(super) fn open_node(&self, node: &Arc<Node>, mode: OpenMode) -> FsResult<Opened> {
         if node.kind.is_directory() {
@@ -528,14 +504,6 @@ impl Operations for ContainerFs {
         Ok(written)
     }
 
-    fn flush(&self, _ino: Ino, handle: Handle) -> FsResult<()> {
-        // A descriptor that wrote nothing, such as that of `touch`, waits for nothing.
-        match self.handles.read().get(&handle.0).cloned() {
-            Some(file) if file.take_written() => self.commit_changes(true),
-            _ => Ok(()),
-        }
-    }
-
     fn setattr(&self, ino: Ino, changes: &Changes) -> FsResult<Attr> {
         let _steady = self.steady();
         self.change_attributes(&*self.living(ino)?, changes)
@@ -604,7 +572,9 @@ impl Operations for ContainerFs {
 
     fn flush(&self, _ino: Ino, handle: Handle) -> FsResult<()> {
         let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
-        file.owner.as_ref().map_or(Ok(()), |owner| self.finish(owner.id, false))
+        file.owner.as_ref().map_or(Ok(()), |owner| self.finish(owner.id, false))?;
+        // A descriptor that wrote nothing, such as that of `touch`, waits for nothing.
+        if file.take_written() { self.commit_changes(true) } else { Ok(()) }
     }
 
     fn fsync(&self, ino: Ino) -> FsResult<()> {

@@ -11,6 +11,7 @@ pub mod name;
 pub mod nodes;
 pub mod open;
 pub mod spec;
+mod status;
 pub mod symlink;
 pub mod types;
 mod view;

@@ -99,11 +99,12 @@ impl Change<'_> {
     /// shows it.
     fn commit_datatype(&self, d: &Arc<Dataset>, datatype: &Datatype) -> Result<()> {
         let mut text = types::text(datatype).into_bytes();
-        let is_text = d.bytes.size == 0 || d.bytes.size == text.len() as u64 && {
-            let want = text.clone();
-            d.bytes.read(&self.connector.options.environment, 0, &mut text)?;
-            text == want
-        };
+        let is_text = d.bytes.size == 0
+            || d.bytes.size == text.len() as u64 && {
+                let want = text.clone();
+                d.bytes.read(&self.connector.options.environment, 0, &mut text)?;
+                text == want
+            };
         if !is_stream(d) || !is_text {
             return Err(invalid("only a new file that is empty, or holds the datatype's text, becomes a named datatype"));
         }
