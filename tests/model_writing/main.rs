@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 /// Operations of a sequence.
 const LENGTH: usize = 60;
 /// Sequences of each start and seed.
-const SEEDS: u64 = 12;
+const SEEDS: u64 = 8;
 /// One of so many files is read by h5py.
-const SAMPLE: u64 = 3;
+const SAMPLE: u64 = 4;
 /// Failures after which no more are looked for.
 const ENOUGH: usize = 6;
 /// Operations between two looks at the whole tree.

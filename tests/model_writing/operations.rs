@@ -78,6 +78,8 @@ pub enum Op {
     Fsync(String),
     Commit,
     Remount,
+    /// The process dies: what was not committed is lost.
+    Crash,
 }
 
 /// What an operation chooses from: what is there.
@@ -224,7 +226,7 @@ impl Choice<'_> {
         let path = self.object();
         let there = self.tree.xattrs.iter().find(|(p, _)| *p == path).map(|(_, n)| n.clone()).unwrap_or_default();
         if self.r.chance(4) {
-            return Op::ManyXattrs(path, 5 + self.r.below(40) as u8);
+            return Op::ManyXattrs(path, 5 + self.r.below(90) as u8);
         }
         if self.r.chance(35) && !there.is_empty() {
             return Op::RemoveXattr(path, self.r.pick(&there));
@@ -249,6 +251,7 @@ impl Choice<'_> {
         match self.r.below(100) {
             0..2 => return Op::Remount,
             2..5 => return Op::Commit,
+            6 if self.r.chance(70) => return Op::Crash,
             5 => return Op::Fsync(self.object()),
             _ => {}
         }

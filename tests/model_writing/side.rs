@@ -6,6 +6,7 @@ use h5dir::connector::Connector;
 use h5dir::connector::memory::MemoryConnector;
 use h5dir::connector::native::NativeConnector;
 use h5dir::file::memory::{GrowingFile, MemoryJournal};
+use h5dir::file::{JournalPlace, WriteDriver};
 use h5dir::fs::container::{Backing, ContainerFs};
 use h5dir::fs::types::{Handle, Ino, ROOT};
 use h5dir::fs::{Changes, Errno, ExternalPolicy, FileKind, MountSpec, OpenMode, Operations};
@@ -29,9 +30,28 @@ pub enum Told {
 pub type FileKindText = &'static str;
 pub type Answer = Result<Told, i32>;
 
+/// A journal that outlives the connector which uses it.
+#[derive(Clone, Default)]
+pub struct Kept(Arc<MemoryJournal>);
+
+impl JournalPlace for Kept {
+    fn open(&self) -> std::io::Result<Option<Arc<dyn WriteDriver>>> {
+        self.0.open()
+    }
+
+    fn create(&self) -> std::io::Result<Arc<dyn WriteDriver>> {
+        self.0.create()
+    }
+
+    fn remove(&self) -> std::io::Result<()> {
+        self.0.remove()
+    }
+}
+
 enum Behind {
-    File(Arc<GrowingFile>),
-    Model(Arc<MemoryConnector>),
+    File(Arc<GrowingFile>, Kept),
+    /// Now, and at the last commit.
+    Model(Arc<MemoryConnector>, MemoryConnector),
 }
 
 /// See the module's description.
@@ -70,41 +90,58 @@ pub fn kind(kind: FileKind) -> FileKindText {
 }
 
 /// Opens a file for writing.
-pub fn connect(file: &Arc<GrowingFile>) -> Arc<NativeConnector> {
-    let place = Box::new(MemoryJournal::default());
-    NativeConnector::writable_over(file.clone(), place, PathBuf::from("/"), start::options()).unwrap()
+pub fn connect(file: &Arc<GrowingFile>, journal: &Kept) -> Arc<NativeConnector> {
+    NativeConnector::writable_over(file.clone(), Box::new(journal.clone()), PathBuf::from("/"), start::options()).unwrap()
 }
 
 impl Side {
     /// The file system of a file that holds `bytes`.
     pub fn of_file(bytes: Vec<u8>) -> Side {
         let file = Arc::new(GrowingFile::new(bytes));
-        let fs = file_system(connect(&file));
-        Side { fs, behind: Behind::File(file), slots: BTreeMap::new(), pins: BTreeMap::new() }
+        let journal = Kept::default();
+        let fs = file_system(connect(&file, &journal));
+        Side { fs, behind: Behind::File(file, journal), slots: BTreeMap::new(), pins: BTreeMap::new() }
     }
 
     /// The same of the model.
     pub fn of_model(model: MemoryConnector) -> Side {
         let model = Arc::new(model);
-        Side { fs: file_system(model.clone()), behind: Behind::Model(model), slots: BTreeMap::new(), pins: BTreeMap::new() }
+        let committed = model.reopened();
+        Side { fs: file_system(model.clone()), behind: Behind::Model(model, committed), slots: BTreeMap::new(), pins: BTreeMap::new() }
     }
 
     /// The file as it is now.
     pub fn bytes(&self) -> Vec<u8> {
         match &self.behind {
-            Behind::File(file) => file.bytes(),
-            Behind::Model(_) => Vec::new(),
+            Behind::File(file, _) => file.bytes(),
+            Behind::Model(..) => Vec::new(),
         }
     }
 
     fn remount(&mut self) {
         self.fs.shutdown().unwrap();
+        self.committed();
+        self.restart();
+    }
+
+    fn committed(&mut self) {
+        if let Behind::Model(model, committed) = &mut self.behind {
+            *committed = model.reopened();
+        }
+    }
+
+    /// Opens what was committed.
+    fn restart(&mut self) {
         self.slots.clear();
         self.pins.clear();
         let connector: Arc<dyn Connector> = match &mut self.behind {
-            Behind::File(file) => connect(file),
-            Behind::Model(model) => {
-                *model = Arc::new(model.reopened());
+            Behind::File(file, journal) => {
+                // The one that died may still be writing to its own.
+                *file = Arc::new(GrowingFile::new(file.bytes()));
+                connect(file, journal)
+            }
+            Behind::Model(model, committed) => {
+                *model = Arc::new(committed.reopened());
                 model.clone()
             }
         };
@@ -271,8 +308,15 @@ impl Side {
                 self.with(path, |ino| self.fs.setxattr(ino, name.as_bytes(), value.as_bytes(), *flags))?;
             }
             Op::RemoveXattr(path, name) => self.with(path, |ino| self.fs.removexattr(ino, name.as_bytes()))?,
-            Op::Fsync(path) => self.with(path, |ino| self.fs.fsync(ino))?,
-            Op::Commit => self.fs.commit().map_err(|e| e.0)?,
+            Op::Fsync(path) => {
+                self.with(path, |ino| self.fs.fsync(ino))?;
+                self.committed();
+            }
+            Op::Commit => {
+                self.fs.commit().map_err(|e| e.0)?;
+                self.committed();
+            }
+            Op::Crash => self.restart(),
             Op::Remount => self.remount(),
             Op::Write(..) | Op::Read(..) | Op::Truncate(..) | Op::Allocate(..) => return self.data(op),
             Op::Many(..) | Op::ManyXattrs(..) | Op::Thin(..) => return self.many(op),

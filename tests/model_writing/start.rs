@@ -1,5 +1,6 @@
 //! What a sequence begins with: a file, and the same in the model.
 
+use super::side::Kept;
 use h5dir::connector::memory::{MemoryConnector, MemoryObject, Rows};
 use h5dir::connector::native::external::Neighbours;
 use h5dir::connector::native::{NativeConnector, Options, create};
@@ -61,7 +62,7 @@ pub fn file(name: &str) -> Vec<u8> {
 pub fn both(name: &str) -> (Vec<u8>, MemoryConnector) {
     let removed = STARTS.iter().find(|(n, _)| *n == name).unwrap().1;
     let file = Arc::new(GrowingFile::new(file(name)));
-    let native = super::side::connect(&file);
+    let native = super::side::connect(&file, &Kept::default());
     let edit = Connector::edit(&*native).unwrap();
     for name in removed {
         edit.unlink(native.root(), name.as_bytes(), false).unwrap();
