@@ -99,11 +99,12 @@ impl Change<'_> {
     /// shows it.
     fn commit_datatype(&self, d: &Arc<Dataset>, datatype: &Datatype) -> Result<()> {
         let mut text = types::text(datatype).into_bytes();
-        let is_text = d.bytes.size == 0 || d.bytes.size == text.len() as u64 && {
-            let want = text.clone();
-            d.bytes.read(&self.connector.options.environment, 0, &mut text)?;
-            text == want
-        };
+        let is_text = d.bytes.size == 0
+            || d.bytes.size == text.len() as u64 && {
+                let want = text.clone();
+                d.bytes.read(&self.connector.options.environment, 0, &mut text)?;
+                text == want
+            };
         if !is_stream(d) || !is_text {
             return Err(invalid("only a new file that is empty, or holds the datatype's text, becomes a named datatype"));
         }
@@ -164,7 +165,9 @@ impl Change<'_> {
                 _ => Layout::Contiguous,
             },
             (Some(ChunksSpec::Dims(chunks)), _) => Layout::Chunked(chunks.clone()),
-            (None, Some(old)) if same_shape && size == d.element_size && max_dims == d.space.max() => Layout::Chunked(old.chunk_dims.clone()),
+            (None, Some(old)) if same_shape && size == d.element_size && max_dims == d.space.max() => {
+                Layout::Chunked(old.chunk_dims.clone())
+            }
             _ => Layout::Chunked(choose_chunks(&dims, &max_dims, size)),
         };
         let same_kind = datatype.contains_vlen() == d.datatype.contains_vlen();
