@@ -8,7 +8,7 @@ use super::spec::MountSpec;
 use super::types::{Attr, Changes, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
 use super::view::{Child, Failures, Tree};
 use super::{FsResult, Operations, xattr};
-use crate::connector::{Connector, Form, ObjectId, ObjectKind};
+use crate::connector::{Connector, Form, ObjectId};
 use crate::dataset::storage::Seek;
 use lru::LruCache;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -194,11 +194,6 @@ impl ContainerFs {
         attr
     }
 
-    /// A new file may be made a named datatype; the kernel knows its node as a dataset's until it looks the name up again.
-    fn became_datatype(&self, id: ObjectId) -> bool {
-        self.changing && self.connector.info(id).is_ok_and(|i| i.kind == ObjectKind::Datatype)
-    }
-
     fn times(&self, node: &Node, attr: &mut Attr) {
         let Some(info) = node.kind.object().and_then(|id| self.connector.info(id).ok()) else { return };
         let [atime, mtime, ctime, btime] = info.times.map(|t| t.map(|s| SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(s))));
@@ -314,9 +309,7 @@ impl ContainerFs {
     pub(super) fn close_file(&self, file: &OpenFile) {
         let Some(owner) = &file.owner else { return };
         owner.node.count_open(false);
-        if let Err(e) = self.finish(owner.id, true) {
-            tracing::warn!("{}: what was written is lost, the elements stay as they were: {e:?}", self.spec.file.display());
-        }
+        self.finish_last(owner.id);
         if let (Some(edit), Some(id)) = (self.connector.edit(), owner.id) {
             edit.release(id);
         }
@@ -571,10 +564,10 @@ impl Operations for ContainerFs {
     }
 
     fn flush(&self, _ino: Ino, handle: Handle) -> FsResult<()> {
-        let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
-        file.owner.as_ref().map_or(Ok(()), |owner| self.finish(owner.id, false))?;
+        self.finish_of(handle)?;
         // A descriptor that wrote nothing, such as that of `touch`, waits for nothing.
-        if file.take_written() { self.commit_changes(true) } else { Ok(()) }
+        let wrote = self.handles.read().get(&handle.0).is_some_and(|file| file.take_written());
+        if wrote { self.commit_changes(true) } else { Ok(()) }
     }
 
     fn fsync(&self, ino: Ino) -> FsResult<()> {

@@ -11,12 +11,12 @@ use super::file::OpenFile;
 use super::name::NAME_MAX;
 use super::nodes::{Node, NodeKind, Place, View};
 use super::symlink;
-use super::types::{Attr, Changes, Entry, Errno, Ino, OpenMode, Opened};
+use super::types::{Attr, Changes, Entry, Errno, Handle, Ino, OpenMode, Opened};
 use super::view::{CONTROL, Child};
 use super::xattr::Target;
 use crate::base::Error;
-use crate::connector::ObjectId;
 use crate::connector::edit::{Edit, Taken};
+use crate::connector::{ObjectId, ObjectKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -402,6 +402,24 @@ impl ContainerFs {
             tracing::warn!("{}: object at {}: {e}", self.spec.file.display(), id.address);
             errno(&e)
         })
+    }
+
+    /// The same when a descriptor of `handle` is closed.
+    pub(super) fn finish_of(&self, handle: Handle) -> FsResult<()> {
+        let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
+        file.owner.as_ref().map_or(Ok(()), |owner| self.finish(owner.id, false))
+    }
+
+    /// The same when the file is closed, and nobody is left to be told of an error.
+    pub(super) fn finish_last(&self, id: Option<ObjectId>) {
+        if self.finish(id, true).is_err() {
+            tracing::warn!("{}: what was written makes no elements: they stay as they were", self.spec.file.display());
+        }
+    }
+
+    /// A new file may be made a named datatype; the kernel knows its node as a dataset's until it looks the name up again.
+    pub(super) fn became_datatype(&self, id: ObjectId) -> bool {
+        self.changing && self.connector.info(id).is_ok_and(|i| i.kind == ObjectKind::Datatype)
     }
 
     /// Makes changes durable; unless `always`, only if there are any.

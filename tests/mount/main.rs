@@ -11,6 +11,7 @@ mod concurrent;
 mod datasets;
 mod expected;
 mod external;
+mod facts;
 mod links;
 mod mounted;
 mod names;

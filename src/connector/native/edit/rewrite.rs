@@ -151,7 +151,7 @@ fn dims_for(d: &Dataset, n: u64) -> Result<Vec<u64>> {
     let fixed = || invalid(format!("{n} elements were written, and the dataset has {total} and cannot change that"));
     let row = dims.iter().skip(1).try_fold(1u64, |n, d| n.checked_mul(*d)).filter(|n| *n > 0).ok_or_else(fixed)?;
     let most = d.space.max().first().copied().ok_or_else(fixed)?;
-    if d.chunked().is_none() || n % row != 0 || most.is_some_and(|m| n / row > m) {
+    if d.chunked().is_none() || !n.is_multiple_of(row) || most.is_some_and(|m| n / row > m) {
         return Err(fixed());
     }
     *dims.first_mut().ok_or_else(fixed)? = n / row;
