@@ -9,23 +9,31 @@ from pathlib import Path
 import h5py
 
 
+def value(attributes, name):
+    try:
+        return repr(attributes[name])
+    except (OSError, TypeError) as e:
+        return type(e).__name__
+
+
 def describe(path):
     lines = []
     with h5py.File(path, "r") as f:
         seen = set()
 
         def visit(name, item):
-            attributes = sorted((k, repr(v)) for k, v in item.attrs.items())
+            attributes = sorted((k, value(item.attrs, k)) for k in item.attrs)
             kind = type(item).__name__
             if isinstance(item, h5py.Dataset):
                 try:
+                    dtype = str(item.dtype)
                     if item.nbytes > 1 << 24:
                         raise TypeError
                     data = repr(item[()].tobytes() if hasattr(item[()], "tobytes") else item[()])
                 except (OSError, TypeError) as e:
                     # What h5py has no filter or type for; the same in each state.
-                    data = type(e).__name__
-                lines.append((name, kind, item.shape, str(item.dtype), data, attributes))
+                    dtype, data = "", type(e).__name__
+                lines.append((name, kind, item.shape, dtype, data, attributes))
             elif isinstance(item, h5py.Group):
                 lines.append((name, kind, attributes))
                 address = h5py.h5o.get_info(item.id).addr
