@@ -29,7 +29,9 @@ def describe(path):
                     dtype = str(item.dtype)
                     if item.nbytes > 1 << 24:
                         raise TypeError
-                    data = repr(item[()].tobytes() if hasattr(item[()], "tobytes") else item[()])
+                    # Of what holds objects the bytes are addresses.
+                    whole = item[()]
+                    data = repr(whole.tobytes() if hasattr(whole, "tobytes") and not item.dtype.hasobject else getattr(whole, "tolist", lambda: whole)())
                 except (OSError, TypeError) as e:
                     # What h5py has no filter or type for; the same in each state.
                     dtype, data = "", type(e).__name__
