@@ -27,6 +27,7 @@ fn file_system(connector: Arc<MemoryConnector>) -> ContainerFs {
         file_mode: 0o444,
         dir_mode: 0o555,
         threads: 1,
+        writable: false,
     };
     let root = connector.root();
     ContainerFs::new(connector, root, Vec::new(), Backing { atime: t, mtime: t, ctime: t, len: 0 }, spec)
@@ -57,7 +58,7 @@ fn names(fs: &ContainerFs, dir: Ino, per_call: usize) -> Vec<(Vec<u8>, Ino, File
 }
 
 fn read_all(fs: &ContainerFs, attr: &Attr) -> Vec<u8> {
-    let opened = fs.open(attr.ino, OpenMode { read: true, write: false }).unwrap();
+    let opened = fs.open(attr.ino, OpenMode { read: true, ..OpenMode::default() }).unwrap();
     let mut bytes = vec![0; attr.size as usize + 10];
     let n = fs.read(attr.ino, opened.handle, 0, &mut bytes).unwrap();
     fs.release(attr.ino, opened.handle);

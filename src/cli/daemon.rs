@@ -7,8 +7,11 @@
 //! ```
 
 use super::failure::{Exit, Failure, reason};
+use crate::config::MountPlan;
 use crate::fs::Operations;
-use crate::fuse::{Mounted, SessionConfig, UnmountError, presence};
+use crate::fs::types::ROOT;
+use crate::fuse::guard::guard;
+use crate::fuse::{Mounted, UnmountError, presence};
 use daemonize::{Daemonize, Outcome};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -98,30 +101,59 @@ enum Event {
     Ended(io::Result<()>),
 }
 
-/// Opens and mounts, tells that it answers, and serves until it is unmounted or a signal comes.
-pub fn serve(
-    open: impl FnOnce() -> Result<Arc<dyn Operations>, Failure>,
-    config: &SessionConfig,
-    ready: &mut Ready,
-) -> Result<(), Failure> {
+/// Opens and mounts, tells that it answers, and serves until it is unmounted or a signal comes. Whatever
+/// happens, the container is closed at the end.
+pub fn serve(open: impl FnOnce() -> Result<Arc<dyn Operations>, Failure>, plan: &MountPlan, ready: &mut Ready) -> Result<(), Failure> {
     let operations = open()?;
+    let mut peers = None;
+    let result = serve_open(&operations, plan, ready, &mut peers);
+    let closed = guard("shutdown", ROOT, || Ok(operations.shutdown())).unwrap_or_else(|_| Err("closing the file failed".into()));
+    let closed = closed.map_err(|sentence| Failure::new(Exit::General, sentence));
+    if let Err(failure) = &closed {
+        tracing::error!("{}", failure.message);
+        peers.iter().for_each(|p: &presence::Peers| p.tell(&failure.message));
+    }
+    result.and(closed)
+}
+
+fn serve_open(
+    operations: &Arc<dyn Operations>,
+    plan: &MountPlan,
+    ready: &mut Ready,
+    peers: &mut Option<presence::Peers>,
+) -> Result<(), Failure> {
+    let config = &plan.session;
     let (sender, events) = mpsc::channel();
     // Before the mount, so that no signal can leave it behind.
     watch_signals(sender.clone()).map_err(|e| Failure::new(Exit::General, format!("cannot handle signals: {}", reason(&e))))?;
-    let mut mounted = Mounted::new(operations, config).map_err(|e| Failure::mount(&config.source, &e))?;
-    if let Err(e) = presence::announce(mounted.device()) {
-        tracing::debug!("h5dir umount will not wait for this daemon: {e}");
+    let thread = |e: &io::Error| Failure::new(Exit::General, format!("cannot start a thread: {}", reason(e)));
+    // Ends with this function.
+    let _committing = plan.commit_interval.map(|every| commit(operations.clone(), every)).transpose().map_err(|e| thread(&e))?;
+    let mut mounted = Mounted::new(operations.clone(), config).map_err(|e| Failure::mount(&config.source, &e))?;
+    match presence::announce(mounted.device()) {
+        Ok(there) => *peers = Some(there),
+        Err(e) => tracing::debug!("h5dir umount will not wait for this daemon: {e}"),
     }
     let at = mounted.mountpoint().to_owned();
-    mounted
-        .on_end(move |result| drop(sender.send(Event::Ended(result))))
-        .map_err(|e| Failure::new(Exit::General, format!("cannot start a thread: {}", reason(&e))))?;
+    mounted.on_end(move |result| drop(sender.send(Event::Ended(result)))).map_err(|e| thread(&e))?;
     tracing::info!("mounted {} at {}", config.source, at.display());
     notify(&[NotifyState::Ready, NotifyState::Status(&format!("serving {}", config.source))]);
     ready.done();
     let result = wait(&mounted, &events);
     tracing::info!("unmounted {}", at.display());
     result
+}
+
+/// Commits `every` so often, until what is returned is dropped.
+fn commit(operations: Arc<dyn Operations>, every: Duration) -> io::Result<Sender<()>> {
+    let (sender, ended) = mpsc::channel();
+    thread::Builder::new().name("h5dir-commit".into()).spawn(move || {
+        while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+            // A failure is in the log, and met again by whoever syncs.
+            let _ = guard("commit", ROOT, || operations.commit());
+        }
+    })?;
+    Ok(sender)
 }
 
 fn watch_signals(sender: Sender<Event>) -> io::Result<()> {

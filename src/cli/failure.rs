@@ -49,7 +49,11 @@ impl Failure {
     pub fn open(verb: &str, error: &OpenError) -> Self {
         match error {
             OpenError::Open { path, source } => {
-                let hint = if source.kind() == io::ErrorKind::PermissionDenied { "read permission is needed" } else { "check the path" };
+                let hint = match source.kind() {
+                    io::ErrorKind::PermissionDenied => "permission to read is needed, and to write where it is changed",
+                    io::ErrorKind::AlreadyExists => "remove it first, or choose another name",
+                    _ => "check the path",
+                };
                 Self::new(Exit::File, format!("cannot {verb} {}: {}; {hint}", path.display(), reason(source)))
             }
             OpenError::NotHdf5 { path } => Self::new(

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! mount, umount   daemon: background, readiness, signals     logging
+//! create, recover container: files that are not mounted
 //! ls, stat        tree: paths inside a container             text: modes, times, names
 //! ```
 
+pub mod container;
 pub mod daemon;
 pub mod failure;
 pub mod logging;
@@ -35,6 +37,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Mount(args) => mount::mount(args),
         Command::BenchMemoryFs(args) => mount::bench_memory_fs(args),
         Command::Umount(args) => umount::umount(&args),
+        Command::Create(args) => container::create(&args),
+        Command::Recover(args) => container::recover(&args),
         Command::Ls(args) => ls::ls(&args),
         Command::Stat(args) => stat::stat(&args),
     };

@@ -35,7 +35,7 @@ fn run(mut plan: MountPlan, open: impl FnOnce() -> Result<Arc<dyn Operations>, F
     plan.session.mountpoint = absolute.map_err(|source| Failure::mount(&plan.session.source, &MountError::Mountpoint { path, source }))?;
     logging::start(&plan.log, !plan.foreground)?;
     if plan.foreground {
-        return daemon::serve(open, &plan.session, &mut Ready::foreground());
+        return daemon::serve(open, &plan, &mut Ready::foreground());
     }
-    daemon::background(|ready| daemon::serve(open, &plan.session, ready))
+    daemon::background(|ready| daemon::serve(open, &plan, ready))
 }

@@ -134,6 +134,7 @@ mod tests {
             file_mode: 0o444,
             dir_mode: 0o555,
             threads: 1,
+            writable: false,
         }
     }
 

@@ -28,13 +28,15 @@ pub fn umount(args: &UmountArgs) -> Result<(), Failure> {
     let daemon = Daemon::of(mount.device);
     unmount::unmount(&path, args.lazy).map_err(|e| failed(&e))?;
     wait_gone(&path, &mount)?;
-    match daemon {
-        // A detached file system lives on until its files are closed.
-        Some(daemon) if !args.lazy && !daemon.wait(DAEMON_LIMIT) => {
+    // A detached file system lives on until its files are closed.
+    let Some(daemon) = daemon.filter(|_| !args.lazy) else { return Ok(()) };
+    match daemon.wait(DAEMON_LIMIT).as_deref() {
+        Some("") => Ok(()),
+        Some(sentence) => Err(Failure::new(Exit::General, format!("unmounted {}, but {sentence}", path.display()))),
+        None => {
             let message = format!("unmounted {}, but its daemon still runs after {} s", path.display(), DAEMON_LIMIT.as_secs());
             Err(Failure::new(Exit::Mount, message))
         }
-        _ => Ok(()),
     }
 }
 

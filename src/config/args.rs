@@ -41,6 +41,12 @@ pub enum Command {
     /// Show all about one object, without mounting
     #[command(after_help = EXIT_CODES)]
     Stat(StatArgs),
+    /// Make a new, empty HDF5 file
+    #[command(after_help = EXIT_CODES)]
+    Create(CreateArgs),
+    /// Make good what an interrupted writer left behind; mounting for writing does it too
+    #[command(after_help = EXIT_CODES)]
+    Recover(RecoverArgs),
     /// Mount one file of bytes in memory: the baseline of the benchmarks
     #[command(hide = true)]
     BenchMemoryFs(BenchMemoryArgs),
@@ -138,6 +144,24 @@ pub struct StatArgs {
     #[command(flatten)]
     /// What to show.
     pub view: ViewArgs,
+}
+
+/// `h5dir create`.
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// Which libhdf5 must be able to use the file: earliest (1.8 and before) or v110 (1.10)
+    #[arg(long, value_name = "earliest|v110", default_value = "v110")]
+    pub libver: super::value::LibVer,
+
+    /// The new file
+    pub file: PathBuf,
+}
+
+/// `h5dir recover`.
+#[derive(Debug, Args)]
+pub struct RecoverArgs {
+    /// The HDF5 file
+    pub file: PathBuf,
 }
 
 /// `h5dir bench-memory-fs`.

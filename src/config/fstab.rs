@@ -1,7 +1,7 @@
 //! Mount options in the form of fstab(5): `-o key=value[,...]`.
 //!
 //! Each long option has its key; `_` may stand for `-`. A backslash takes the next character as it is.
-//! Keys for mount(8) and systemd are ignored; `rw` is refused.
+//! Keys for mount(8) and systemd are ignored; of `ro` and `rw` the last counts.
 
 use super::UsageError;
 use super::options::MountOptions;
@@ -56,8 +56,12 @@ pub fn parse(lists: &[String]) -> Result<MountOptions, UsageError> {
             continue;
         }
         match key.as_str() {
-            "ro" => continue,
-            "rw" => return Err(UsageError("the mount option 'rw' is not possible: h5dir cannot write; use 'ro'".into())),
+            "ro" | "rw" if value.is_none() => {
+                let long = if key == "ro" { "read-only" } else { "read-write" };
+                given.retain(|(other, _)| !matches!(other.as_str(), "read-only" | "read-write"));
+                given.push((long.into(), format!("--{long}")));
+                continue;
+            }
             "suid" | "dev" => {
                 return Err(UsageError(format!("the mount option '{raw}' is not possible: h5dir mounts are nosuid and nodev")));
             }
@@ -115,14 +119,16 @@ mod tests {
     #[test]
     fn keys_of_mount_and_systemd_are_ignored() {
         let list = "ro,_netdev,nofail,auto,noauto,user,nouser,users,defaults,x-systemd.automount,x-systemd.idle-timeout=5,default_permissions,,nosuid";
-        assert_eq!(one(list).unwrap(), MountOptions::default());
+        assert_eq!(one(list).unwrap(), MountOptions { read_only: Some(Switch(true)), ..MountOptions::default() });
         assert_eq!(one("").unwrap(), MountOptions::default());
     }
 
     #[test]
     fn wrong_ones_are_named() {
         let text = |list| one(list).unwrap_err().0;
-        assert!(text("rw").contains("'rw'"));
+        assert!(text("rw=1").contains("'rw'"));
+        let access = |list| one(list).map(|o| (o.read_only.is_some(), o.read_write.is_some()));
+        assert_eq!((access("ro,rw"), access("read_write,ro")), (Ok((false, true)), Ok((true, false))));
         assert!(text("ro,colour=red").contains("'colour'"));
         assert_eq!(
             text("cache-size=big"),

@@ -14,9 +14,17 @@ pub struct MountOptions {
     #[arg(short, long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off", hide_possible_values = true)]
     pub foreground: Option<Switch>,
 
-    /// Mount read-only (always the case: accepted for fstab)
+    /// Mount read-only, which is the default
     #[arg(short, long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
     pub read_only: Option<Switch>,
+
+    /// Let the file be changed through the mount; the default modes are 0644 and 0755 then
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    pub read_write: Option<Switch>,
+
+    /// How often changes are made durable, beside fsync and unmounting; 0: only then [default: 5]
+    #[arg(long, value_name = "SECONDS")]
+    pub commit_interval: Option<Seconds>,
 
     /// Memory for caches, in bytes or with K, M, G [default: 1/8 of the memory, 64M to 1G]
     #[arg(long, value_name = "SIZE")]
@@ -75,11 +83,11 @@ pub struct MountOptions {
     #[arg(long, value_name = "SIZE")]
     pub readahead: Option<Size>,
 
-    /// How long the kernel may remember attributes [default: 86400]
+    /// How long the kernel may remember attributes [default: 86400, with --read-write 1]
     #[arg(long, value_name = "SECONDS")]
     pub attr_timeout: Option<Seconds>,
 
-    /// How long the kernel may remember names and listings [default: 86400]
+    /// How long the kernel may remember names and listings [default: 86400, with --read-write 1]
     #[arg(long, value_name = "SECONDS")]
     pub entry_timeout: Option<Seconds>,
 
@@ -104,7 +112,7 @@ impl MountOptions {
             ($($field:ident)*) => { MountOptions { $($field: self.$field.or(other.$field)),* } };
         }
         pick! {
-            foreground read_only cache_size external external_root vds_missing allow_other allow_root uid gid
+            foreground read_only read_write commit_interval cache_size external external_root vds_missing allow_other allow_root uid gid
             file_mode dir_mode umask noexec threads readahead attr_timeout entry_timeout log_level log_file log_format
         }
     }

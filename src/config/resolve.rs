@@ -5,14 +5,18 @@ use super::options::MountOptions;
 use super::target::Target;
 use super::value::{Level, LogFormat, Switch, VdsMissing};
 use super::{UsageError, file, fstab, memory};
-use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE};
+use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, WRITABLE_DIR_MODE, WRITABLE_FILE_MODE};
 use crate::fs::{ExternalPolicy, MountSpec};
 use crate::fuse::{Access, CacheTimes, SessionConfig};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long the kernel remembers names and attributes: the mount is read-only.
+/// How long the kernel remembers names and attributes of what does not change.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(86_400);
+/// The same of what does.
+const WRITABLE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often changes are made durable.
+const DEFAULT_COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 /// How far the kernel reads ahead, bytes.
 const DEFAULT_READAHEAD: u64 = 1 << 20;
 
@@ -36,6 +40,8 @@ pub struct MountPlan {
     pub log: LogPlan,
     /// Mounting.
     pub session: SessionConfig,
+    /// How often changes are made durable; `None` = not by itself.
+    pub commit_interval: Option<Duration>,
 }
 
 /// Options of all sources.
@@ -81,7 +87,17 @@ fn on(switch: Option<Switch>) -> bool {
     switch.is_some_and(|s| s.0)
 }
 
+/// Whether the file may be changed.
+fn writable(options: &MountOptions) -> Result<bool, UsageError> {
+    match (options.read_only.map(|s| s.0), options.read_write.map(|s| s.0)) {
+        (Some(a), Some(b)) if a == b => Err(UsageError("--read-only and --read-write exclude each other; give one of them".into())),
+        (read_only, read_write) => Ok(read_write.unwrap_or(read_only == Some(false))),
+    }
+}
+
 fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError> {
+    let writable = writable(options)?;
+    let (file_mode, dir_mode) = if writable { (WRITABLE_FILE_MODE, WRITABLE_DIR_MODE) } else { (DEFAULT_FILE_MODE, DEFAULT_DIR_MODE) };
     let modes_given = options.file_mode.is_some() || options.dir_mode.is_some();
     if options.umask.is_some() && modes_given {
         return Err(UsageError("--umask cannot be used together with --file-mode or --dir-mode".into()));
@@ -99,9 +115,10 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         vds_missing_fill: options.vds_missing == Some(VdsMissing::Fill),
         uid: options.uid.map_or_else(|| nix::unistd::geteuid().as_raw(), |u| u.0),
         gid: options.gid.map_or_else(|| nix::unistd::getegid().as_raw(), |g| g.0),
-        file_mode: options.file_mode.map_or(DEFAULT_FILE_MODE, |m| m.0) & !umask,
-        dir_mode: options.dir_mode.map_or(DEFAULT_DIR_MODE, |m| m.0) & !umask,
+        file_mode: options.file_mode.map_or(file_mode, |m| m.0) & !umask,
+        dir_mode: options.dir_mode.map_or(dir_mode, |m| m.0) & !umask,
         threads: threads(options),
+        writable,
     })
 }
 
@@ -123,9 +140,9 @@ fn external(options: &MountOptions) -> Result<ExternalPolicy, UsageError> {
 
 fn plan(asked: &Asked, source: String, mountpoint: PathBuf) -> Result<MountPlan, UsageError> {
     let options = &asked.options;
-    if options.read_only == Some(Switch(false)) {
-        return Err(UsageError("--read-only=off is not possible: h5dir cannot write".into()));
-    }
+    let writable = writable(options)?;
+    let timeout = if writable { WRITABLE_TIMEOUT } else { DEFAULT_TIMEOUT };
+    let interval = options.commit_interval.map_or(DEFAULT_COMMIT_INTERVAL, |s| s.0);
     let access = match (on(options.allow_other), on(options.allow_root)) {
         (true, true) => return Err(UsageError("--allow-other and --allow-root exclude each other".into())),
         (true, false) => Access::Everyone,
@@ -138,16 +155,17 @@ fn plan(asked: &Asked, source: String, mountpoint: PathBuf) -> Result<MountPlan,
         session: SessionConfig {
             mountpoint,
             source,
-            read_only: true,
+            read_only: !writable,
             noexec: on(options.noexec),
             access,
             threads: threads(options),
             times: CacheTimes {
-                entry: options.entry_timeout.map_or(DEFAULT_TIMEOUT, |s| s.0),
-                attr: options.attr_timeout.map_or(DEFAULT_TIMEOUT, |s| s.0),
+                entry: options.entry_timeout.map_or(timeout, |s| s.0),
+                attr: options.attr_timeout.map_or(timeout, |s| s.0),
             },
             readahead: options.readahead.map_or(DEFAULT_READAHEAD, |s| s.0),
         },
+        commit_interval: (writable && !interval.is_zero()).then_some(interval),
     })
 }
 
@@ -232,8 +250,27 @@ mod tests {
         assert_eq!((spec.file_mode, spec.dir_mode, plan.session.access), (0o400, 0o500, Access::OwnerAndRoot));
         assert!(resolve(&["-d"]).unwrap().1.foreground);
         assert_eq!(resolve(&["--log-level=off"]).unwrap().1.log.level, Level::Off);
-        for wrong in [&["--umask=022", "--file-mode=444"][..], &["--allow-other", "--allow-root"], &["--read-only=off"], &["-o", "rw"]] {
+        for wrong in [&["--umask=022", "--file-mode=444"][..], &["--allow-other", "--allow-root"], &["--read-only", "-o", "rw"]] {
             assert!(resolve(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn writing_is_asked_for() {
+        for args in [&["--read-write"][..], &["-o", "rw"], &["--read-only=off"], &["-o", "ro,rw"], &["--read-only=off", "--read-write"]] {
+            let (spec, plan) = resolve(args).unwrap();
+            assert!(spec.writable && !plan.session.read_only, "{args:?}");
+            assert_eq!((spec.file_mode, spec.dir_mode, plan.commit_interval), (0o644, 0o755, Some(DEFAULT_COMMIT_INTERVAL)));
+            assert_eq!(plan.session.times, CacheTimes { entry: WRITABLE_TIMEOUT, attr: WRITABLE_TIMEOUT });
+        }
+        for args in [&["--read-only"][..], &["-o", "rw,ro"], &["--read-write=off"], &["--read-only", "--read-write=off"]] {
+            let (spec, plan) = resolve(args).unwrap();
+            assert!(!spec.writable && plan.session.read_only && plan.commit_interval.is_none(), "{args:?}");
+        }
+        let (spec, plan) = resolve(&["--read-write", "--umask=077", "--commit-interval=0"]).unwrap();
+        assert_eq!((spec.file_mode, spec.dir_mode, plan.commit_interval), (0o600, 0o700, None));
+        for args in [&["--read-only", "--read-write"][..], &["--read-only=off", "--read-write=off"], &["-o", "ro", "--read-write"]] {
+            assert!(resolve(args).is_err(), "{args:?}");
         }
     }
 }

@@ -61,6 +61,15 @@ pub enum Level {
     Trace,
 }
 
+/// Oldest libhdf5 that must be able to use a new file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LibVer {
+    /// Any.
+    Earliest,
+    /// 1.10.
+    V110,
+}
+
 impl Level {
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -106,6 +115,18 @@ impl FromStr for Size {
         // A fraction is exact up to 2^53 bytes, far above any size in use.
         let bytes = number.parse::<f64>().map_err(|_| bad())? * f64::from(1u32 << (shift / 2)) * f64::from(1u32 << (shift / 2));
         if (0.0..9e15).contains(&bytes) { Ok(Size(bytes.round() as u64)) } else { Err("too large".to_owned()) }
+    }
+}
+
+impl FromStr for LibVer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "earliest" => Ok(LibVer::Earliest),
+            "v110" => Ok(LibVer::V110),
+            _ => Err("expected earliest or v110".to_owned()),
+        }
     }
 }
 

@@ -32,6 +32,12 @@ pub trait Edit: Send + Sync {
     /// Writes bytes of a dataset, which grows if they reach beyond its end and it may.
     fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()>;
 
+    /// What was written of a dataset that is only written as a whole (variable-length elements) becomes its elements. `last`:
+    /// nobody writes more; what makes no elements is forgotten then.
+    fn finish(&self, _id: ObjectId, _last: bool) -> Result<()> {
+        Ok(())
+    }
+
     /// Makes a dataset's bytes `size` long, or as long as whole rows of its first dimension allow. Rows that
     /// are added hold the fill value.
     fn set_size(&self, id: ObjectId, size: u64) -> Result<()>;
@@ -52,8 +58,8 @@ pub trait Edit: Send + Sync {
     /// A soft link to the path `target` within the container.
     fn symlink(&self, group: ObjectId, name: &[u8], target: &[u8]) -> Result<()>;
 
-    /// Removes a name. `directory`: it must be an empty group (`rmdir`), or must not be a group (`unlink`). An object
-    /// without names goes when nobody holds it. Returns the object that lost its last name.
+    /// Removes a name. `directory`: it must be an empty group (`rmdir`), or must not be a group's only name (`unlink`). An
+    /// object without names goes when nobody holds it. Returns the object that lost its last name.
     fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>>;
 
     /// Moves a name. Returns the object that lost its last name to it.

@@ -1,12 +1,14 @@
 //! A container in memory: the reference model that the file system is tested against.
 //!
-//! It does directly what [`Connector`] says, with maps and vectors, so that a difference between it
-//! and the native connector is a fault of one of them.
+//! It does directly what [`Connector`] and [`super::edit::Edit`] say, with maps and vectors, so that a
+//! difference between it and the native connector is a fault of one of them.
 
+use super::edit::Edit;
 use super::{AttributeNames, Chunks, Connector, Content, Form, Link, LinkTarget, ObjectId, ObjectInfo, ObjectKind, Result};
 use crate::base::{Address, Error, limits};
 use crate::dataset::environment::Environment;
 use crate::dataset::storage::Seek;
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,20 +20,62 @@ pub struct MemoryObject {
     pub links: Option<BTreeMap<Vec<u8>, LinkTarget>>,
     /// Bytes, if it is a dataset.
     pub bytes: Option<Vec<u8>>,
+    /// How a dataset grows; `None` = it does not.
+    pub rows: Option<Rows>,
+    /// One element that rows hold when they are added; none = zeros.
+    pub fill: Vec<u8>,
     /// Attributes: name to text.
     pub attributes: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Modification time, if the object records one.
+    pub mtime: Option<u32>,
+}
+
+/// The first dimension of a dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rows {
+    /// Size of one row, bytes, not 0.
+    pub bytes: u64,
+    /// Most rows; `None` = any number.
+    pub max: Option<u64>,
+}
+
+/// All there is.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Objects by number.
+    pub objects: BTreeMap<u64, MemoryObject>,
+    /// How often an object is held.
+    pub held: BTreeMap<u64, u64>,
+    /// Commits so far.
+    pub commits: u64,
+    /// [`Edit::close`] was called.
+    pub closed: bool,
 }
 
 /// A container of objects by number; number 0 is the root group.
 pub struct MemoryConnector {
-    objects: Vec<MemoryObject>,
+    pub(super) state: RwLock<State>,
+    writable: bool,
     environment: Arc<Environment>,
 }
 
 impl MemoryConnector {
-    /// A container of `objects`; the first must be a group.
+    /// A container of `objects` that cannot be changed; the first must be a group.
     pub fn new(objects: Vec<MemoryObject>) -> Result<Self> {
-        Ok(MemoryConnector { objects, environment: Arc::new(Environment::new(1 << 20, 0, 1)?) })
+        let state = State { objects: (0..).zip(objects).collect(), ..State::default() };
+        Ok(MemoryConnector { state: RwLock::new(state), writable: false, environment: Arc::new(Environment::new(1 << 20, 0, 1)?) })
+    }
+
+    /// The same, but it can be changed.
+    pub fn writable(objects: Vec<MemoryObject>) -> Result<Self> {
+        Ok(MemoryConnector { writable: true, ..Self::new(objects)? })
+    }
+
+    /// The same container, opened again.
+    #[must_use]
+    pub fn reopened(&self) -> Self {
+        let state = State { objects: self.state.read().objects.clone(), ..State::default() };
+        MemoryConnector { state: RwLock::new(state), writable: self.writable, environment: self.environment.clone() }
     }
 
     /// The identity of object `number`.
@@ -39,20 +83,50 @@ impl MemoryConnector {
         ObjectId { file: 0, address: Address(number) }
     }
 
-    fn object(&self, id: ObjectId) -> Result<&MemoryObject> {
-        let object = usize::try_from(id.address.0).ok().and_then(|i| self.objects.get(i));
+    /// Objects there are, also those without names that are held.
+    pub fn len(&self) -> usize {
+        self.state.read().objects.len()
+    }
+
+    /// True when there is not even a root.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Commits so far, and whether the container was closed.
+    pub fn commits(&self) -> (u64, bool) {
+        let state = self.state.read();
+        (state.commits, state.closed)
+    }
+
+    fn with<T>(&self, id: ObjectId, f: impl FnOnce(&MemoryObject) -> T) -> Result<T> {
+        self.state.read().object(id).map(f)
+    }
+}
+
+impl State {
+    /// The object `id`.
+    pub fn object(&self, id: ObjectId) -> Result<&MemoryObject> {
+        let object = self.objects.get(&id.address.0).filter(|_| id.file == 0);
         object.ok_or_else(|| Error::corrupt("object", id.address, "there is no such object"))
     }
 
-    fn links(&self, id: ObjectId) -> Result<&BTreeMap<Vec<u8>, LinkTarget>> {
+    /// Links of the group `id`.
+    pub fn links(&self, id: ObjectId) -> Result<&BTreeMap<Vec<u8>, LinkTarget>> {
         self.object(id)?.links.as_ref().ok_or_else(|| Error::corrupt("object", id.address, "it is not a group"))
+    }
+
+    /// Hard links to `id`.
+    pub fn names_of(&self, id: ObjectId) -> usize {
+        let to_it = |o: &MemoryObject| o.links.iter().flatten().filter(|(_, t)| **t == LinkTarget::Hard(id)).count();
+        self.objects.values().map(to_it).sum()
     }
 
     fn follow(&self, start: ObjectId, path: &[u8], hops: usize) -> Result<Option<ObjectId>> {
         if hops > limits::LINK_HOPS_MAX {
             return Err(Error::limit("link", start.address, "too many links followed"));
         }
-        let mut at = if path.first() == Some(&b'/') { self.root() } else { start };
+        let mut at = if path.first() == Some(&b'/') { MemoryConnector::id(0) } else { start };
         for name in path.split(|b| *b == b'/').filter(|c| !c.is_empty() && *c != b".") {
             let Some(target) = self.object(at)?.links.as_ref().and_then(|l| l.get(name)) else { return Ok(None) };
             let next = match target {
@@ -110,24 +184,26 @@ impl Connector for MemoryConnector {
     }
 
     fn info(&self, id: ObjectId) -> Result<ObjectInfo> {
-        let object = self.object(id)?;
+        let state = self.state.read();
+        let object = state.object(id)?;
         let kind = match (&object.links, &object.bytes) {
             (Some(_), _) => ObjectKind::Group,
             (None, Some(_)) => ObjectKind::Dataset,
             (None, None) => ObjectKind::Unknown,
         };
-        let to_it = |o: &MemoryObject| o.links.iter().flatten().filter(|(_, t)| **t == LinkTarget::Hard(id)).count();
-        let links = self.objects.iter().map(to_it).sum::<usize>();
-        Ok(ObjectInfo { kind, links: u32::try_from(links).unwrap_or(u32::MAX), times: [None; 4] })
+        let links = u32::try_from(state.names_of(id)).unwrap_or(u32::MAX);
+        Ok(ObjectInfo { kind, links, times: [None, object.mtime, None, None] })
     }
 
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {
-        Ok(self.links(group)?.get(name).map(|t| Link { name: name.to_vec(), target: t.clone() }))
+        Ok(self.state.read().links(group)?.get(name).map(|t| Link { name: name.to_vec(), target: t.clone() }))
     }
 
     fn list(&self, group: ObjectId, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()> {
-        for (next, (name, target)) in (1u64..).zip(self.links(group)?).filter(|(i, _)| *i > start) {
-            if f(Link { name: name.clone(), target: target.clone() }, next).is_break() {
+        // A copy: what `f` does may ask for other things.
+        let links = self.state.read().links(group)?.clone();
+        for (next, (name, target)) in (1u64..).zip(links).filter(|(i, _)| *i > start) {
+            if f(Link { name, target }, next).is_break() {
                 break;
             }
         }
@@ -139,11 +215,11 @@ impl Connector for MemoryConnector {
     }
 
     fn resolve(&self, start: ObjectId, path: &[u8]) -> Result<Option<ObjectId>> {
-        self.follow(start, path, 0)
+        self.state.read().follow(start, path, 0)
     }
 
     fn content(&self, id: ObjectId, _form: Form) -> Result<Arc<dyn Content>> {
-        let bytes = self.object(id)?.bytes.clone();
+        let bytes = self.with(id, |o| o.bytes.clone())?;
         Ok(Arc::new(MemoryContent(bytes.ok_or_else(|| Error::corrupt("object", id.address, "it is not a dataset"))?)))
     }
 
@@ -160,11 +236,11 @@ impl Connector for MemoryConnector {
     }
 
     fn attributes(&self, id: ObjectId) -> Result<AttributeNames> {
-        Ok(self.object(id)?.attributes.keys().cloned().collect())
+        self.with(id, |o| o.attributes.keys().cloned().collect())
     }
 
     fn attribute_text(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        Ok(self.object(id)?.attributes.get(name).cloned())
+        self.with(id, |o| o.attributes.get(name).cloned())
     }
 
     fn attribute_raw(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -178,5 +254,9 @@ impl Connector for MemoryConnector {
     fn fact(&self, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
         let kind = if self.info(id)?.kind == ObjectKind::Group { "group" } else { "dataset" };
         Ok((name == "kind").then(|| kind.into()))
+    }
+
+    fn edit(&self) -> Option<&dyn Edit> {
+        self.writable.then_some(self)
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod edit;
 pub mod memory;
+mod memory_edit;
 pub mod native;
 
 use crate::base::{Address, Error};

@@ -11,8 +11,8 @@ use super::fractal_heap::FractalHeap;
 use super::index_walk;
 use crate::base::checksum::lookup3;
 use crate::base::{Address, Error, Result};
-use crate::format::Reader;
 use crate::format::attribute_index::{CreationOrderRecord, FLAG_SHARED, HEAP_ID_SIZE, NameRecord, TYPE_CREATION_ORDER, TYPE_NAME};
+use crate::format::message::attribute::name_of;
 use crate::meta::Store;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -104,16 +104,4 @@ fn fetch(store: &Store, heap: &Arc<FractalHeap>, record: &CreationOrderRecord) -
     let shared = record.flags & FLAG_SHARED != 0;
     let body = if shared { Vec::new() } else { heap.object(store, &record.id)? };
     Ok(DenseAttribute { body, flags: record.flags, creation_order: record.creation_order, shared_heap_id: shared.then_some(record.id) })
-}
-
-/// The name in an attribute message, whatever its datatype: version | 0 or flags | name size u16 |
-/// two more sizes u16 | version 3: character set | name.
-fn name_of(body: &[u8], address: Address) -> Result<&[u8]> {
-    let mut r = Reader::new(body, "attribute message", address);
-    let version = r.version(1..=3)?;
-    r.skip(1)?;
-    let size = usize::from(r.u16()?);
-    r.skip(if version == 3 { 5 } else { 4 })?;
-    let name = r.bytes(size)?;
-    Ok(name.split(|&b| b == 0).next().unwrap_or_default())
 }

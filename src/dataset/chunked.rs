@@ -1,6 +1,7 @@
 //! Chunked layout: requests to chunks, chunks through cache, filters and index.
 
 use super::chunk::cache::{Chunk, ChunkKey, Found};
+use super::chunk::dirty::DirtyChunk;
 use super::chunk::map::{AllocationMap, MapBudget};
 use super::chunk::pieces::{ByteGrid, Piece, Touched};
 use super::chunk::spool::{Spooled, StreamPlan};
@@ -68,6 +69,8 @@ pub struct Chunked {
     pub pipeline: Pipeline,
     /// Chunks that reach over the dataset's edge are stored unfiltered.
     pub raw_edges: bool,
+    /// Every chunk has its place, and stays there.
+    pub is_implicit: bool,
     /// Allocated chunks, found when first asked for: `None` inside = too many to keep.
     pub map: OnceLock<Result<AllocationMap>>,
     /// Memory for the map.
@@ -80,6 +83,7 @@ pub struct Chunked {
 enum Source {
     Fill,
     Memory(Arc<Chunk>),
+    Changed(Arc<DirtyChunk>),
     Spilled(u64),
     Spooled(Arc<Spooled>),
     Direct(ChunkRecord),
@@ -126,7 +130,8 @@ impl Chunked {
     pub fn read(&self, env: &Environment, store: &Store, fill: &FillPattern, offset: u64, buf: &mut [u8]) -> Result<()> {
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
-            let holes = self.hole_at(at).min(rest.len());
+            // The map knows nothing of chunks that are not in the file yet.
+            let holes = if env.dirty.has(self.number) { 0 } else { self.hole_at(at).min(rest.len()) };
             if holes > 0 {
                 let (hole, tail) = rest.split_at_mut(holes);
                 fill.fill(at, hole);
@@ -159,6 +164,10 @@ impl Chunked {
         let per_batch = (env.cache.budget() / 4 / self.grid.chunk_bytes().max(1)).clamp(1, 1 << 16) as usize;
         let mut direct = DirectRun::default();
         for batch in touched.chunks(per_batch) {
+            if env.dirty.has(self.number) && batch.iter().any(|t| env.dirty.get(self.key(t.chunk)).is_some()) {
+                self.read_changed(env, store, fill, offset, batch, buf, &mut direct)?;
+                continue;
+            }
             let mut ready = match self.pipeline.is_empty() && batch.iter().all(|t| self.is_dense(t)) {
                 // These are never in the cache.
                 true => vec![None; batch.len()],
@@ -174,6 +183,28 @@ impl Chunked {
             }
         }
         direct.flush(store, buf)
+    }
+
+    /// Reads a batch some of whose chunks are not in the file yet.
+    #[allow(clippy::too_many_arguments)]
+    fn read_changed(
+        &self,
+        env: &Environment,
+        store: &Store,
+        fill: &FillPattern,
+        offset: u64,
+        batch: &[Touched],
+        buf: &mut [u8],
+        direct: &mut DirectRun,
+    ) -> Result<()> {
+        for t in batch {
+            let source = match env.dirty.get(self.key(t.chunk)) {
+                Some(chunk) => Source::Changed(chunk),
+                None => self.source(env, store, t)?,
+            };
+            self.copy(env, store, fill, offset, t, source, buf, direct)?;
+        }
+        Ok(())
     }
 
     /// Decodes in parallel those of several chunks that nobody has or decodes yet.
@@ -194,12 +225,13 @@ impl Chunked {
         env.pool.install(|| missing.into_par_iter().map(decode).collect())
     }
 
-    fn key(&self, chunk: u64) -> ChunkKey {
+    /// The chunk's key in the caches.
+    pub fn key(&self, chunk: u64) -> ChunkKey {
         ChunkKey { dataset: self.number, chunk }
     }
 
     /// True when the chunk's stored bytes are its elements.
-    fn is_raw(&self, scaled: &[u64]) -> bool {
+    pub fn is_raw(&self, scaled: &[u64]) -> bool {
         self.pipeline.is_empty() || (self.raw_edges && self.grid.is_edge(scaled))
     }
 
@@ -364,6 +396,10 @@ impl Chunked {
                 self.grid.scatter(t, chunk.bytes(), 0, buf).ok_or_else(short)?;
                 env.cache.note_served(self.key(t.chunk), &chunk, t.bytes());
             }
+            Source::Changed(chunk) => {
+                let short = || Error::corrupt("chunk", Address::UNDEF, "shorter than its dimensions say");
+                self.grid.scatter(t, &chunk.bytes.read(), 0, buf).ok_or_else(short)?;
+            }
             Source::Spooled(chunk) => {
                 for p in &t.pieces {
                     for (at, to) in self.grid.rows(p) {
@@ -447,9 +483,15 @@ impl Chunked {
         }
     }
 
-    /// Stored bytes of all chunks.
-    pub fn allocated(&self, store: &Store) -> Result<u64> {
-        Ok(self.map(store)?.stored_bytes)
+    /// Stored bytes of all chunks. Those that are not in the file yet count in full.
+    pub fn allocated(&self, env: &Environment, store: &Store) -> Result<u64> {
+        let mut bytes = self.map(store)?.stored_bytes;
+        for (key, chunk) in env.dirty.of(self.number) {
+            if self.index.lookup(store, &self.grid.scaled(key.chunk))?.is_none() {
+                bytes = bytes.saturating_add(chunk.bytes.read().len() as u64);
+            }
+        }
+        Ok(bytes)
     }
 
     /// Next data or hole at or after `offset`.

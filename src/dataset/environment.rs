@@ -1,6 +1,7 @@
 //! What all datasets of a mount share: chunk cache, decode threads, and access to other files.
 
 use super::chunk::cache::ChunkCache;
+use super::chunk::dirty::DirtyChunks;
 use super::chunk::gate::Gate;
 use super::chunk::map::MapBudget;
 use super::chunk::spool::Spools;
@@ -20,6 +21,8 @@ const SPARE_BYTES: (usize, usize) = (4 << 20, 64 << 20);
 pub struct Environment {
     /// Decoded chunks.
     pub cache: ChunkCache,
+    /// Changed chunks that are not in their files yet.
+    pub dirty: DirtyChunks,
     /// Decoded chunks that are too large for memory.
     pub spools: Spools,
     /// Memory of the decodes that run.
@@ -55,6 +58,7 @@ impl Environment {
     pub fn with_pool(cache_bytes: u64, spill_bytes: u64, pool: Arc<rayon::ThreadPool>) -> Environment {
         Environment {
             cache: ChunkCache::new(cache_bytes, spill_bytes),
+            dirty: DirtyChunks::default(),
             spools: Spools::new(spill_bytes),
             decoding: Gate::new((cache_bytes / 8).max(DECODING_MIN)),
             maps: Arc::new(MapBudget::new(MAPS_BYTES)),
@@ -62,6 +66,13 @@ impl Environment {
             ahead_bytes: AtomicU64::new(0),
             next_number: AtomicU64::new(1),
         }
+    }
+
+    /// Forgets every chunk of `dataset`, changed ones too: it is gone, and its number may be another one's soon.
+    pub fn forget(&self, dataset: u64) {
+        self.dirty.forget(dataset);
+        self.cache.forget(dataset);
+        self.spools.forget(dataset);
     }
 
     /// A number no other dataset of this process has.

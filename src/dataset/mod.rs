@@ -2,12 +2,15 @@
 
 pub mod chunk;
 pub mod chunked;
+pub mod create;
 pub mod environment;
 pub mod external;
 pub mod fill;
 pub mod index;
+pub mod parameters;
 pub mod storage;
 
 pub mod types;
 pub mod virtual_;
 pub mod vl;
+pub mod write;

@@ -102,13 +102,13 @@ impl DatasetBytes {
         Some(offset.saturating_add(end.saturating_sub(at)).min(self.size))
     }
 
-    /// Bytes of storage really allocated in the container.
-    pub fn allocated(&self) -> Result<u64> {
+    /// Bytes of storage really allocated in the container, or to be when what was changed is written out.
+    pub fn allocated(&self, env: &Environment) -> Result<u64> {
         match &self.storage {
             Storage::Compact(bytes) => Ok(bytes.len() as u64),
             Storage::Contiguous(a) => Ok(if a.is_defined() { self.size } else { 0 }),
             Storage::External(_) => Ok(self.size),
-            Storage::Chunked(c) => c.allocated(&self.store),
+            Storage::Chunked(c) => c.allocated(env, &self.store),
             Storage::Virtual(_) => Ok(0),
         }
     }

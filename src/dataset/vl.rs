@@ -96,6 +96,109 @@ impl VariableForm {
     }
 }
 
+/// Keeps so many base elements, which are these bytes; returns the descriptor.
+pub type Keep<'a> = dyn FnMut(u32, &[u8]) -> Result<Vec<u8>> + 'a;
+
+impl VariableForm {
+    /// Length of the exact form, that of an element of `size` bytes, which `form` begins with; `None` if `form` ends too early.
+    pub fn form_len(&self, size: usize, form: &[u8]) -> Option<usize> {
+        self.plan.form_len(size, form)
+    }
+
+    /// The inverse of [`VariableForm::exact`]: the element of `size` bytes whose exact form `form` begins with, and the form's
+    /// length. `None`: `form` ends too early.
+    pub fn parse(&self, size: usize, form: &[u8], keep: &mut Keep<'_>) -> Result<Option<(Vec<u8>, usize)>> {
+        // Nothing is kept of what is not there as a whole.
+        let Some(len) = self.plan.form_len(size, form) else { return Ok(None) };
+        let mut rest = form.get(..len).unwrap_or_default();
+        let mut element = Vec::with_capacity(size);
+        Ok(self.plan.parse(size, &mut rest, keep, &mut element)?.map(|()| (element, len)))
+    }
+}
+
+impl Plan {
+    /// Length of the exact form of `size` bytes of elements that `form` begins with; `None` if it ends before.
+    fn form_len(&self, size: usize, form: &[u8]) -> Option<usize> {
+        let len = match self {
+            Plan::Verbatim => size,
+            Plan::Variable { base_size, base } => {
+                let count = usize::try_from(u32::from_le_bytes(form.get(..4)?.try_into().ok()?)).ok()?;
+                let base_size = *base_size as usize;
+                match **base {
+                    Plan::Verbatim => count.checked_mul(base_size)?.checked_add(4)?,
+                    // Each takes four bytes at least, so that the count is bounded by the form.
+                    _ => (0..count).try_fold(4usize, |at, _| at.checked_add(base.form_len(base_size, form.get(at..)?)?))?,
+                }
+            }
+            Plan::Compound(parts) => {
+                let (mut at, mut len) = (0usize, 0usize);
+                for (start, end, plan) in parts {
+                    len = len.checked_add(start.checked_sub(at)?)?;
+                    len = len.checked_add(plan.form_len(end.checked_sub(*start)?, form.get(len..)?)?)?;
+                    at = *end;
+                }
+                len.checked_add(size.checked_sub(at)?)?
+            }
+            Plan::Array(each, base) => {
+                (0..size.checked_div(*each)?).try_fold(0usize, |at, _| at.checked_add(base.form_len(*each, form.get(at..)?)?))?
+            }
+        };
+        (form.len() >= len).then_some(len)
+    }
+
+    /// Takes an element from the front of `form` and appends it to `out`.
+    fn parse(&self, size: usize, form: &mut &[u8], keep: &mut Keep<'_>, out: &mut Vec<u8>) -> Result<Option<()>> {
+        fn take<'a>(form: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
+            let (front, rest) = form.split_at_checked(n)?;
+            *form = rest;
+            Some(front)
+        }
+        match self {
+            Plan::Verbatim => {
+                let Some(bytes) = take(form, size) else { return Ok(None) };
+                out.extend_from_slice(bytes);
+            }
+            Plan::Variable { base_size, base } => {
+                let Some(count) = take(form, 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes) else { return Ok(None) };
+                let base_size = *base_size as usize;
+                let mut payload = Vec::new();
+                if **base == Plan::Verbatim {
+                    let Some(bytes) = (count as usize).checked_mul(base_size).and_then(|n| take(form, n)) else { return Ok(None) };
+                    payload.extend_from_slice(bytes);
+                } else {
+                    for _ in 0..count {
+                        if base.parse(base_size, form, keep, &mut payload)?.is_none() {
+                            return Ok(None);
+                        }
+                    }
+                }
+                out.extend(keep(count, &payload)?);
+            }
+            Plan::Compound(parts) => {
+                let mut at = 0usize;
+                for (start, end, plan) in parts {
+                    let Some(bytes) = start.checked_sub(at).and_then(|n| take(form, n)) else { return Ok(None) };
+                    out.extend_from_slice(bytes);
+                    if plan.parse(end.saturating_sub(*start), form, keep, out)?.is_none() {
+                        return Ok(None);
+                    }
+                    at = *end;
+                }
+                let Some(bytes) = size.checked_sub(at).and_then(|n| take(form, n)) else { return Ok(None) };
+                out.extend_from_slice(bytes);
+            }
+            Plan::Array(each, base) => {
+                for _ in 0..size.checked_div(*each).unwrap_or(0) {
+                    if base.parse(*each, form, keep, out)?.is_none() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+        Ok(Some(()))
+    }
+}
+
 /// One pass over an element that counts or writes.
 struct Walk<'a, 'o> {
     environment: &'a Environment<'a>,

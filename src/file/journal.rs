@@ -9,10 +9,11 @@
 //! Little-endian. The journal counts only while the file's root sector (the one with the superblock) is
 //! exactly the one that says so: before that the file is in its old state, after that in its new one.
 
-use super::overlay::SECTOR;
-use super::{FileDriver, JournalPlace, WriteDriver};
+use super::overlay::{Overlay, SECTOR};
+use super::{FileDriver, JournalPlace, Status, WriteDriver};
 use crate::base::checksum::lookup3;
 use std::io;
+use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"h5dirjnl";
 const VERSION: u32 = 1;
@@ -111,7 +112,11 @@ impl Journal {
             file.write_at(bytes, *offset)?;
         }
         file.sync()?;
-        file.write_at(&self.settled, self.root)?;
+        if let Err(e) = file.write_at(&self.settled, self.root) {
+            // It may be half done; marked, the journal still counts.
+            let _ = file.write_at(&self.marked, self.root);
+            return Err(e);
+        }
         file.sync()
     }
 }
@@ -121,7 +126,8 @@ pub fn pending(file: &dyn FileDriver, place: &dyn JournalPlace) -> io::Result<Op
     let Some(source) = place.open()? else { return Ok(None) };
     let len = source.status()?.len;
     if len > BYTES_MAX {
-        return Ok(None);
+        // Never one of ours; whose it is must be found out before it is removed.
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
     }
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
     let n = source.read_at(&mut bytes, 0)?;
@@ -140,6 +146,34 @@ pub fn recover(file: &dyn WriteDriver, place: &dyn JournalPlace) -> io::Result<b
     }
     place.remove()?;
     Ok(journal.is_some())
+}
+
+/// A file that cannot be changed, as it is after the journal.
+pub struct Finished {
+    file: Arc<dyn FileDriver>,
+    changes: Overlay,
+}
+
+impl Finished {
+    /// `file` with the changes of `journal`.
+    pub fn new(file: impl FileDriver + 'static, journal: &Journal) -> io::Result<Self> {
+        let mut changes = Overlay::default();
+        for (offset, bytes) in journal.records.iter().map(|(o, b)| (*o, b)).chain([(journal.root, &journal.settled)]) {
+            changes.write(&file, offset, bytes)?;
+        }
+        Ok(Finished { file: Arc::new(file), changes })
+    }
+}
+
+impl FileDriver for Finished {
+    fn status(&self) -> io::Result<Status> {
+        self.file.status()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let n = self.file.read_at(buf, offset)?;
+        Ok(n.max(self.changes.patch(offset, buf)))
+    }
 }
 
 #[cfg(test)]
@@ -165,6 +199,15 @@ mod tests {
         let mut longer = bytes.clone();
         longer.extend([9; 100]);
         assert_eq!(Journal::decode(&longer), Some(journal()));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_changed_is_read_as_finished() {
+        let finished = Finished::new(GrowingFile::new(vec![0; 3000]), &journal()).unwrap();
+        let mut b = vec![9; 3000];
+        assert_eq!(finished.read_at(&mut b, 0).unwrap(), 3000);
+        assert!(b[..512].iter().all(|b| *b == 3) && b[512..1024].iter().all(|b| *b == 2) && b[1024..2048].iter().all(|b| *b == 4));
+        assert!(b[2048..].iter().all(|b| *b == 0));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Bytes at offsets, with no HDF5 meaning: the driver trait and its implementations.
 
 pub mod confined;
+pub mod fault;
 pub mod journal;
 pub mod memory;
 pub mod overlay;

@@ -9,6 +9,7 @@ pub const SECTOR: u64 = 512;
 const BLOCK: usize = 4096;
 const PER_BLOCK: usize = BLOCK / SECTOR as usize;
 
+#[derive(Clone)]
 struct Block {
     bytes: Box<[u8; BLOCK]>,
     /// Bit per sector.
@@ -19,6 +20,8 @@ struct Block {
 #[derive(Default)]
 pub struct Overlay {
     blocks: BTreeMap<u64, Block>,
+    /// While an operation is under way: what its blocks were before it.
+    before: Option<BTreeMap<u64, Option<Block>>>,
 }
 
 /// Parts of `offset..offset + len` by block: number, first byte within it, length.
@@ -51,6 +54,9 @@ impl Overlay {
         for (number, within, n) in parts(offset, bytes.len()) {
             let (piece, tail) = rest.split_at(n.min(rest.len()));
             rest = tail;
+            if let Some(before) = &mut self.before {
+                before.entry(number).or_insert_with(|| self.blocks.get(&number).cloned());
+            }
             let block = match self.blocks.entry(number) {
                 std::collections::btree_map::Entry::Occupied(e) => e.into_mut(),
                 std::collections::btree_map::Entry::Vacant(e) => {
@@ -129,6 +135,21 @@ impl Overlay {
             }
         }
         out
+    }
+
+    /// Begins an operation that can be undone.
+    pub fn begin(&mut self) {
+        self.before = Some(BTreeMap::new());
+    }
+
+    /// Ends the operation; `undo` takes back what it changed.
+    pub fn end(&mut self, undo: bool) {
+        for (number, block) in self.before.take().filter(|_| undo).into_iter().flatten() {
+            match block {
+                Some(block) => self.blocks.insert(number, block),
+                None => self.blocks.remove(&number),
+            };
+        }
     }
 
     /// Forgets all changes.

@@ -12,9 +12,9 @@
 //! Whatever step the machine stops at, the file is in the old or the new state, or marked with the journal
 //! beside it. See docs/DESIGN-crash.md.
 
-use super::journal::Journal;
+use super::journal::{BYTES_MAX, Journal};
 use super::overlay::{Overlay, SECTOR};
-use super::space::Space;
+use super::space::{Ranges, Space};
 use super::{FileDriver, JournalPlace, Status, WriteDriver};
 use parking_lot::{Mutex, RwLock};
 use std::io;
@@ -49,6 +49,21 @@ struct State {
     told: u64,
     /// Bytes were written to fresh space since the last sync.
     unsynced: bool,
+    /// From here on nothing was ever written: zeros.
+    virgin: u64,
+    /// The operation under way.
+    operation: Option<Operation>,
+}
+
+/// What taking an operation back needs to know.
+#[derive(Default)]
+struct Operation {
+    /// What it allocated.
+    allocated: Ranges,
+    /// What it gave back: taken note of when it ends.
+    freed: Vec<Range<u64>>,
+    /// What it overwrote in place of bytes that are older than it.
+    overwritten: Vec<(u64, Vec<u8>)>,
 }
 
 /// See the module's description.
@@ -90,12 +105,78 @@ impl Transaction {
     /// to be in use, and those behind it to be nobody's.
     pub fn new(driver: Arc<dyn WriteDriver>, place: Box<dyn JournalPlace>, told: u64) -> io::Result<Self> {
         let len = driver.status()?.len;
-        let state = State { overlay: Overlay::default(), space: Space::new(told), len, told, unsynced: false };
+        let state = State {
+            overlay: Overlay::default(),
+            space: Space::new(told),
+            len,
+            told,
+            unsynced: false,
+            virgin: len.max(told),
+            operation: None,
+        };
         Ok(Transaction { driver, place, state: RwLock::new(state), journal: Mutex::new(None), failed: AtomicBool::new(false) })
+    }
+
+    /// Begins an operation: a group of changes that is made as a whole or not at all.
+    pub fn begin(&self) {
+        let mut state = self.state.write();
+        state.overlay.begin();
+        state.operation = Some(Operation::default());
+    }
+
+    /// Ends the operation. If it was `done` its changes stay; else they are taken back, except what
+    /// [`Transaction::write_data`] wrote. An error while that is done ends all writing.
+    pub fn finish(&self, done: bool) {
+        let mut state = self.state.write();
+        state.overlay.end(!done);
+        let Some(operation) = state.operation.take() else { return };
+        if done {
+            for range in operation.freed {
+                state.space.free(range);
+            }
+            return;
+        }
+        for (offset, bytes) in operation.overwritten.into_iter().rev() {
+            if self.driver.write_at(&bytes, offset).is_err() {
+                // Nothing durable leads there, but this session can't go on.
+                self.failed.store(true, Ordering::Release);
+            }
+            state.overlay.follow(offset, &bytes);
+        }
+        for range in operation.allocated.iter() {
+            state.space.free(range);
+        }
     }
 
     /// Writes bytes: in place where nothing durable points, else with the next commit.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.remember(offset, bytes.len())?;
+        self.write_data(offset, bytes)
+    }
+
+    /// Keeps what lies in fresh space that is older than the operation under way.
+    fn remember(&self, offset: u64, len: usize) -> io::Result<()> {
+        let mut state = self.state.write();
+        let end = offset.saturating_add(len as u64);
+        let Some(operation) = &state.operation else { return Ok(()) };
+        let mut old = Vec::new();
+        for (part, fresh) in state.space.split_fresh(offset..end) {
+            for (piece, own) in operation.allocated.split(part) {
+                if fresh && !own {
+                    let mut bytes = vec![0; usize::try_from(piece.end.saturating_sub(piece.start)).unwrap_or(0)];
+                    self.driver.read_at(&mut bytes, piece.start)?;
+                    old.push((piece.start, bytes));
+                }
+            }
+        }
+        if let Some(operation) = &mut state.operation {
+            operation.overwritten.extend(old);
+        }
+        Ok(())
+    }
+
+    /// The same for bytes that stay when the operation under way is taken back: elements.
+    pub fn write_data(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.usable()?;
         let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
         let parts = self.state.read().space.split_fresh(offset..end);
@@ -119,8 +200,9 @@ impl Transaction {
         Ok(())
     }
 
-    /// Takes `len` bytes at a multiple of `align`. What they hold is not defined.
-    pub fn allocate(&self, len: u64, align: u64) -> io::Result<u64> {
+    /// Takes `len` bytes at a multiple of `align`. Returns whether they are zeros; else what they hold is not
+    /// defined.
+    pub fn allocate(&self, len: u64, align: u64) -> io::Result<(u64, bool)> {
         self.usable()?;
         let mut state = self.state.write();
         let at = state.space.allocate(len, align).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
@@ -135,12 +217,21 @@ impl Transaction {
             state.len = longer;
             state.unsynced = true;
         }
-        Ok(at)
+        if let Some(operation) = &mut state.operation {
+            operation.allocated.insert(at..at.saturating_add(len));
+        }
+        let zeros = at >= state.virgin;
+        state.virgin = state.virgin.max(at.saturating_add(len));
+        Ok((at, zeros))
     }
 
     /// Gives `range` back; it is used again when nothing durable points there.
     pub fn free(&self, range: Range<u64>) {
-        self.state.write().space.free(range);
+        let mut state = self.state.write();
+        match &mut state.operation {
+            Some(operation) => operation.freed.push(range),
+            None => state.space.free(range),
+        }
     }
 
     /// Declares that nothing durable points to `range`.
@@ -210,8 +301,7 @@ impl Transaction {
         let eof = if end > told { len } else { told };
         let root = root(eof).map_err(before)?;
         if eof != told {
-            self.driver.write_at(&root.extended, root.offset).map_err(fatal)?;
-            self.driver.sync().map_err(fatal)?;
+            self.publish(&root.extended, root.offset)?;
             let mut s = self.state.write();
             s.overlay.follow(root.offset, &root.extended);
             s.told = eof;
@@ -222,12 +312,19 @@ impl Transaction {
         let sectors = self.state.read().overlay.sectors();
         match sectors.as_slice() {
             [] => Ok(()),
-            [(offset, bytes)] if bytes.len() as u64 == SECTOR => {
-                self.driver.write_at(bytes, *offset).map_err(fatal)?;
-                self.driver.sync().map_err(fatal)
-            }
+            [(offset, bytes)] if bytes.len() as u64 == SECTOR => self.publish(bytes, *offset),
             _ => self.journaled(journal, &root, sectors),
         }
+    }
+
+    /// Writes within one sector and makes it durable. If the write fails, perhaps half done, the old bytes are put back.
+    fn publish(&self, bytes: &[u8], offset: u64) -> Result<(), Failed> {
+        let mut old = vec![0u8; bytes.len()];
+        self.driver.read_at(&mut old, offset).map_err(before)?;
+        if let Err(e) = self.driver.write_at(bytes, offset) {
+            return Err(if self.driver.write_at(&old, offset).is_ok() { before(e) } else { fatal(e) });
+        }
+        self.driver.sync().map_err(fatal)
     }
 
     fn journaled(&self, journal: &mut Option<Arc<dyn WriteDriver>>, root: &Root, sectors: Vec<(u64, Vec<u8>)>) -> Result<(), Failed> {
@@ -247,14 +344,17 @@ impl Transaction {
             settled: with(new, &root.settled),
             records: without_sector(sectors, root.offset),
         };
+        let encoded = changes.encode();
+        if encoded.len() as u64 > BYTES_MAX {
+            return Err(before(io::Error::from_raw_os_error(libc::ENOMEM)));
+        }
         let file = match journal {
             Some(file) => file.clone(),
             None => journal.insert(self.place.create().map_err(before)?).clone(),
         };
-        file.set_len(0).and_then(|()| file.write_at(&changes.encode(), 0)).map_err(before)?;
+        file.set_len(0).and_then(|()| file.write_at(&encoded, 0)).map_err(before)?;
         file.sync().map_err(fatal)?;
-        self.driver.write_at(&changes.marked, changes.root).map_err(torn)?;
-        self.driver.sync().map_err(torn)?;
+        self.publish(&changes.marked, changes.root).map_err(|f| if f.fatal { torn(f.error) } else { f })?;
         changes.apply(&*self.driver).map_err(torn)?;
         // It no longer counts; an error here changes nothing.
         let _ = file.set_len(0);

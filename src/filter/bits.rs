@@ -53,9 +53,106 @@ impl<'a> Bits<'a> {
     }
 }
 
+/// Maker of a bit stream.
+#[derive(Debug, Clone, Default)]
+pub(super) struct BitWriter {
+    out: Vec<u8>,
+    /// Bits not yet in `out`, at the top.
+    word: u64,
+    /// How many those are, at most 63.
+    held: u32,
+}
+
+impl BitWriter {
+    /// A writer behind the whole bytes `out`.
+    pub(super) fn new(out: Vec<u8>) -> Self {
+        BitWriter { out, word: 0, held: 0 }
+    }
+
+    /// Appends the low `n` bits (at most 64) of `value`.
+    #[inline]
+    pub(super) fn put(&mut self, value: u64, n: u32) {
+        if n == 0 {
+            return;
+        }
+        let top = value << 64u32.saturating_sub(n);
+        self.word |= top >> self.held;
+        let held = self.held.saturating_add(n);
+        if held >= 64 {
+            self.out.extend_from_slice(&self.word.to_be_bytes());
+            // What did not fit: all but the first 64 - held bits.
+            self.word = top.checked_shl(64u32.saturating_sub(self.held)).unwrap_or(0);
+            self.held = held.saturating_sub(64);
+        } else {
+            self.held = held;
+        }
+    }
+
+    /// Appends `n` zero bits and a one.
+    #[inline]
+    pub(super) fn unary(&mut self, n: u32) {
+        let mut left = n;
+        while left >= 63 {
+            self.put(0, 63);
+            left = left.saturating_sub(63);
+        }
+        self.put(1, left.saturating_add(1));
+    }
+
+    /// Appends whole bytes.
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        words.iter().for_each(|w| self.put(u64::from_be_bytes(*w), 64));
+        rest.iter().for_each(|b| self.put(u64::from(*b), 8));
+    }
+
+    /// Bits appended so far, those of the bytes before included.
+    pub(super) fn len(&self) -> usize {
+        self.out.len().saturating_mul(8).saturating_add(self.held as usize)
+    }
+
+    /// The stream, its last byte filled with zero bits.
+    pub(super) fn finish(self) -> Vec<u8> {
+        let mut out = self.out;
+        let bytes = self.held.div_ceil(8) as usize;
+        out.extend_from_slice(self.word.to_be_bytes().get(..bytes).unwrap_or_default());
+        out
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Bits;
+    use super::{BitWriter, Bits};
+
+    /// What is written is read, every width at many phases.
+    #[test]
+    fn writer_and_reader_agree() {
+        let value = |i: u32| u64::from(i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let width = |i: u32, first: u32| (first + i * 7) % 65;
+        for first in 0..=64 {
+            let mut w = BitWriter::new(vec![0xab]);
+            (0..100).for_each(|i| w.put(value(i), width(i, first)));
+            w.unary(first * 3);
+            let len = w.len();
+            let out = w.finish();
+            assert_eq!(out.len(), len.div_ceil(8));
+            let mut r = Bits::new(&out);
+            assert_eq!(r.take(8), Some(0xab));
+            for i in 0..100 {
+                let n = width(i, first);
+                assert_eq!(r.take(n), Some(if n == 0 { 0 } else { value(i) << (64 - n) >> (64 - n) }));
+            }
+            (0..first * 3).for_each(|_| assert_eq!(r.take(1), Some(0)));
+            assert_eq!(r.take(1), Some(1));
+        }
+        let mut w = BitWriter::new(Vec::new());
+        w.put(1, 3);
+        w.bytes(&[0x12; 19]);
+        let out = w.finish();
+        let mut r = Bits::new(&out);
+        assert_eq!(r.take(3), Some(1));
+        (0..19).for_each(|_| assert_eq!(r.take(8), Some(0x12)));
+    }
 
     /// Every width at every phase equals the bit-by-bit answer, to the very end of the stream.
     #[test]

@@ -1,7 +1,7 @@
 //! Filter 32008: bitshuffle, optionally followed by LZ4 or Zstandard.
 //!
 //! ```text
-//! client data: major, minor version, item size, block size in items (0: default), compression (2 LZ4, 3 Zstandard)
+//! client data: major, minor version, item size, block size in items (0: default), compression (2 LZ4, 3 Zstandard), level
 //! compressed:  u64 BE decoded bytes | u32 BE bytes per block | blocks: u32 BE length, stream | leftover items as they are
 //! otherwise:   blocks | leftover items
 //! block:       bit 0 of the first byte of all items, then bit 1, ... (8 * item size rows, items / 8 bytes each)
@@ -11,7 +11,7 @@
 //! Source: bitshuffle's README and bshuf_h5filter.c.
 
 use super::blosc::codec::{Codec, Streams};
-use super::{FilterError, Params};
+use super::{FilterError, Params, bounded, shuffle, zstd};
 
 /// Name in errors.
 const NAME: &str = "bitshuffle";
@@ -76,6 +76,53 @@ fn transpose_64(mut rows: [u64; 8]) -> [u8; 64] {
     out
 }
 
+/// The reverse of [`transpose_64`].
+#[inline]
+fn untranspose_64(bytes: &[u8; 64]) -> [u64; 8] {
+    let (eights, _) = bytes.as_chunks::<8>();
+    let mut rows = std::array::from_fn(|i| eights.iter().enumerate().fold(0, |row, (e, eight)| row | u64::from(eight[i % 8]) << (8 * e)));
+    for a in [0, 1, 2, 3] {
+        exchange::<4>(&mut rows, a, 0x0f0f_0f0f_0f0f_0f0f);
+    }
+    for a in [0, 1, 4, 5] {
+        exchange::<2>(&mut rows, a, 0x3333_3333_3333_3333);
+    }
+    for a in [0, 2, 4, 6] {
+        exchange::<1>(&mut rows, a, 0x5555_5555_5555_5555);
+    }
+    rows
+}
+
+/// The bit transpose of one block of items of `item` bytes; `to` and `planes` (for the bytes of the items apart) are
+/// as long as `from`, a multiple of 8 items. Of `to`, what is behind the last item is left as it is.
+pub(super) fn transpose_block(from: &[u8], planes: &mut [u8], to: &mut [u8], item: usize) {
+    let items = from.len().checked_div(item).unwrap_or(0);
+    let row = items / 8;
+    if row == 0 {
+        return;
+    }
+    shuffle::shuffle(from, item, planes);
+    for (plane, rows) in planes.chunks_exact(items).zip(to.chunks_exact_mut(items)).take(item) {
+        let mut rows = rows.chunks_exact_mut(row);
+        let mut rows: [_; 8] = std::array::from_fn(|_| rows.next().unwrap_or_default().iter_mut());
+        let (blocks, rest) = plane.as_chunks::<64>();
+        for block in blocks {
+            for (row, word) in rows.iter_mut().zip(untranspose_64(block)) {
+                for (byte, slot) in word.to_le_bytes().into_iter().zip(row) {
+                    *slot = byte;
+                }
+            }
+        }
+        for eight in rest.as_chunks::<8>().0 {
+            for (row, byte) in rows.iter_mut().zip(transpose(u64::from_le_bytes(*eight)).to_le_bytes()) {
+                if let Some(slot) = row.next() {
+                    *slot = byte;
+                }
+            }
+        }
+    }
+}
+
 /// Exchanges the bits of row `a` that `mask` does not have with those of row `a + D` that it has.
 #[inline]
 fn exchange<const D: usize>(rows: &mut [u64; 8], a: usize, mask: u64) {
@@ -120,24 +167,48 @@ fn default_block(item: usize) -> usize {
     (items - items % MULTIPLE).max(MIN_BLOCK)
 }
 
+/// What the client data tell.
+struct Settings {
+    /// Bytes of an item.
+    item: usize,
+    /// Items per block, 0 for the default.
+    block: usize,
+    codec: Option<Codec>,
+}
+
+impl Settings {
+    fn new(cd_values: &[u32]) -> Result<Self, FilterError> {
+        let number = |i: usize| cd_values.get(i).map_or(0, |&v| usize::try_from(v).unwrap_or(usize::MAX));
+        let item = number(2);
+        if item == 0 {
+            return Err(FilterError::corrupt(NAME, "no item size in the client data"));
+        }
+        let codec = match number(4) {
+            0 => None,
+            2 => Some(Codec::Lz4),
+            3 => Some(Codec::Zstd),
+            other => return Err(FilterError::unsupported(NAME, format!("compression {other}"))),
+        };
+        Ok(Settings { item, block: number(3), codec })
+    }
+}
+
+/// Items per block of a chunk of `length` bytes.
+fn checked_block(block: usize, item: usize, length: usize) -> Result<usize, FilterError> {
+    let block = if block == 0 { default_block(item) } else { block };
+    if !length.is_multiple_of(item) || !block.is_multiple_of(MULTIPLE) {
+        return Err(FilterError::corrupt(NAME, format!("{length} bytes in blocks of {block} items of {item} bytes")));
+    }
+    Ok(block)
+}
+
 /// Decodes one stored chunk.
 ///
 /// # Errors
 /// [`FilterError::Corrupt`] for broken or truncated input, [`FilterError::TooLarge`] if it says it decodes to more than
 /// `p.limit` bytes, [`FilterError::Unsupported`] for an unknown compression.
 pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
-    let number = |i: usize| p.cd_values.get(i).map_or(0, |&v| usize::try_from(v).unwrap_or(usize::MAX));
-    let item = number(2);
-    if item == 0 {
-        return Err(FilterError::corrupt(NAME, "no item size in the client data"));
-    }
-    let codec = match number(4) {
-        0 => None,
-        2 => Some(Codec::Lz4),
-        3 => Some(Codec::Zstd),
-        other => return Err(FilterError::unsupported(NAME, format!("compression {other}"))),
-    };
-    let mut block = number(3);
+    let Settings { item, mut block, codec } = Settings::new(p.cd_values)?;
     let mut length = input.len();
     let mut body = input;
     if codec.is_some() {
@@ -152,13 +223,42 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     if length > p.limit {
         return Err(FilterError::TooLarge { filter: NAME, limit: p.limit });
     }
-    if block == 0 {
-        block = default_block(item);
+    decode_blocks(body, codec, item, checked_block(block, item, length)?, length)
+}
+
+/// Encodes one chunk; never declines.
+///
+/// # Errors
+/// [`FilterError::Corrupt`] if the client data are broken or the chunk is not whole items,
+/// [`FilterError::Unsupported`] for an unknown compression.
+pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+    let Settings { item, block, codec } = Settings::new(p.cd_values)?;
+    let block = checked_block(block, item, input.len())?.saturating_mul(item);
+    let mut out = bounded::buffer(NAME, input.len(), usize::MAX)?;
+    if codec.is_some() {
+        let size = u32::try_from(block).map_err(|_| FilterError::corrupt(NAME, format!("blocks of {block} bytes")))?;
+        out.extend_from_slice(&(input.len() as u64).to_be_bytes());
+        out.extend_from_slice(&size.to_be_bytes());
     }
-    if !length.is_multiple_of(item) || !block.is_multiple_of(MULTIPLE) {
-        return Err(FilterError::corrupt(NAME, format!("{length} bytes in blocks of {block} items of {item} bytes")));
+    let leftover = (input.len() / item % MULTIPLE).saturating_mul(item);
+    let (whole, tail) = input.split_at_checked(input.len().saturating_sub(leftover)).unwrap_or_default();
+    let largest = block.min(whole.len());
+    let (mut planes, mut rows) = (vec![0; largest], vec![0; largest]);
+    let level = zstd::level(p.cd_values.get(5).copied());
+    for from in whole.chunks(block) {
+        let (planes, rows) = (planes.get_mut(..from.len()).unwrap_or_default(), rows.get_mut(..from.len()).unwrap_or_default());
+        transpose_block(from, planes, rows, item);
+        match codec {
+            Some(codec) => {
+                let stream = codec.compress(rows, level)?;
+                out.extend_from_slice(&(stream.len() as u32).to_be_bytes());
+                out.extend_from_slice(&stream);
+            }
+            None => out.extend_from_slice(rows),
+        }
     }
-    decode_blocks(body, codec, item, block, length)
+    out.extend_from_slice(tail);
+    Ok(Some(bounded::fitted(out)))
 }
 
 fn decode_blocks(mut body: &[u8], codec: Option<Codec>, item: usize, block: usize, length: usize) -> Result<Vec<u8>, FilterError> {
@@ -244,6 +344,9 @@ mod tests {
                 let mut got = vec![0u8; from.len()];
                 untranspose(&from, &mut got, item);
                 assert_eq!(got, want, "{items} items of {item}");
+                let (mut planes, mut back) = (vec![0; from.len()], vec![0; from.len()]);
+                transpose_block(&want, &mut planes, &mut back, item);
+                assert_eq!(back, from, "transposing {items} items of {item}");
             }
         }
     }

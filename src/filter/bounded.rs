@@ -61,6 +61,14 @@ pub(super) fn reserve(filter: &'static str, out: &mut Vec<u8>, additional: usize
     out.try_reserve_exact(capacity.saturating_sub(out.len())).map_err(|_| too_large())
 }
 
+/// The encoded `out` in no more memory than about its length: buffers are made for the worst case.
+pub(super) fn fitted(mut out: Vec<u8>) -> Vec<u8> {
+    if out.capacity() / 8 > out.len() / 7 {
+        out.shrink_to_fit();
+    }
+    out
+}
+
 /// A copy of `input`, for filters that leave the bytes as they are.
 pub(super) fn copy(filter: &'static str, input: &[u8], limit: usize) -> Result<Vec<u8>, FilterError> {
     if input.len() > limit {

@@ -1,7 +1,8 @@
-//! Filter 307, bzip2 (PyTables): one bzip2 stream. Client data: the block size, not needed here.
+//! Filter 307, bzip2 (PyTables): one bzip2 stream. Client data: the block size, in 100 kB, 1 to 9, for the
+//! encoder.
 
 use super::{FilterError, Params, bounded};
-use bzip2::{Decompress, Status};
+use bzip2::{Action, Compress, Compression, Decompress, Status};
 
 const NAME: &str = "bzip2";
 
@@ -26,6 +27,33 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
         // The end of a stream is noticed only by a call with room left, although nothing may come.
         if out.len() == out.capacity() {
             bounded::reserve(NAME, &mut out, 1, p.limit)?;
+        }
+    }
+}
+
+/// Compresses into one stream; never declines.
+///
+/// # Errors
+/// [`FilterError::Corrupt`] if the client data tell a block size not of 1 to 9.
+pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+    let level = p.cd_values.first().copied().unwrap_or(9);
+    if !(1..=9).contains(&level) {
+        return Err(FilterError::corrupt(NAME, format!("block size {level}")));
+    }
+    // The bound of bzip2's documentation.
+    let bound = input.len().saturating_add(input.len() / 100).saturating_add(600);
+    let mut out = bounded::buffer(NAME, bound, bound)?;
+    let mut stream = Compress::new(Compression::new(level), 0);
+    loop {
+        let consumed = usize::try_from(stream.total_in()).unwrap_or(usize::MAX);
+        let rest = input.get(consumed..).unwrap_or_default();
+        let before = out.len();
+        let status = stream.compress_vec(rest, &mut out, Action::Finish).map_err(|e| FilterError::corrupt(NAME, e.to_string()))?;
+        if status == Status::StreamEnd {
+            return Ok(Some(bounded::fitted(out)));
+        }
+        if out.len() == before || status == Status::MemNeeded {
+            return Err(FilterError::TooLarge { filter: NAME, limit: bound });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Filter 1, deflate: one zlib stream (RFC 1950). Client data: the compression level, not needed here.
+//! Filter 1, deflate: one zlib stream (RFC 1950). Client data: the compression level, 0 to 9, for the encoder.
 //!
 //! Bytes behind the stream are ignored, a truncated stream is corrupt: as H5Zdeflate.c does.
 //!
@@ -7,7 +7,7 @@
 
 use super::{FilterError, Params, bounded};
 use flate2::{Decompress, FlushDecompress, Status};
-use libdeflater::Decompressor;
+use libdeflater::{CompressionLvl, Compressor, Decompressor};
 use std::cell::RefCell;
 
 const NAME: &str = "deflate";
@@ -17,6 +17,30 @@ thread_local! {
     static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(true));
     /// The same for whole streams.
     static WHOLE: RefCell<Decompressor> = RefCell::new(Decompressor::new());
+    /// The last used level with its tables, reused by every chunk of a thread.
+    static DEFLATE: RefCell<Option<(u32, Compressor)>> = const { RefCell::new(None) };
+}
+
+/// Deflates `input`; never declines: what does not shrink is stored a little longer, as H5Zdeflate.c does.
+///
+/// # Errors
+/// [`FilterError::Corrupt`] if the client data are not one level of 0 to 9.
+pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+    let &[level @ 0..=9] = p.cd_values else {
+        return Err(FilterError::corrupt(NAME, "client data must be one level of 0 to 9"));
+    };
+    DEFLATE.with_borrow_mut(|kept| {
+        if kept.as_ref().is_none_or(|(of, _)| *of != level) {
+            let lvl = i32::try_from(level).ok().and_then(|l| CompressionLvl::new(l).ok()).unwrap_or_default();
+            *kept = Some((level, Compressor::new(lvl)));
+        }
+        let Some((_, compressor)) = kept else { return Ok(None) };
+        let bound = compressor.zlib_compress_bound(input.len());
+        let mut out = bounded::any(NAME, bound, bound)?;
+        let len = compressor.zlib_compress(input, &mut out).map_err(|e| FilterError::corrupt(NAME, e.to_string()))?;
+        out.truncate(len);
+        Ok(Some(bounded::fitted(out)))
+    })
 }
 
 /// Inflates `input`.

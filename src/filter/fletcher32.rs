@@ -107,6 +107,21 @@ pub fn verify(input: &[u8]) -> Result<usize, FilterError> {
     Ok(data.len())
 }
 
+/// Appends the checksum of `data` to it.
+pub fn append(data: &mut Vec<u8>) {
+    let sum = checksum(data);
+    data.extend_from_slice(&sum.to_le_bytes());
+}
+
+/// The data with their checksum behind them.
+pub fn encode(input: &[u8], _: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+    let len = input.len().saturating_add(Trailing::LEN);
+    let mut out = bounded::buffer(NAME, len, len)?;
+    out.extend_from_slice(input);
+    append(&mut out);
+    Ok(Some(out))
+}
+
 /// Checks and removes the checksum.
 pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     let len = verify(input)?;

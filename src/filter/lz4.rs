@@ -5,9 +5,11 @@
 //! ```
 //!
 //! A block whose stored size equals its decoded size is stored uncompressed. The last block may be
-//! shorter than the block size. No client data are needed. (LZ4_HDF5_format.md of hdf5_plugins)
+//! shorter than the block size. Client data, for the encoder: the block size if not 0. (LZ4_HDF5_format.md of
+//! hdf5_plugins)
 
 use super::{FilterError, Params, bounded};
+use crate::base::buffers;
 
 const NAME: &str = "lz4";
 
@@ -37,6 +39,39 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
         }
     }
     Ok(out)
+}
+
+/// Block size when the client data tell none, bytes.
+const DEFAULT_BLOCK: usize = 1 << 30;
+/// Largest block LZ4 takes, bytes (LZ4_MAX_INPUT_SIZE).
+const BLOCK_MAX: usize = 0x7e00_0000;
+
+/// Compresses block by block; never declines: blocks that do not shrink are stored as they are.
+///
+/// # Errors
+/// [`FilterError::Corrupt`] if the client data tell a block size beyond LZ4's.
+pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+    let wanted = match p.cd_values.first() {
+        Some(&size) if size > 0 => usize::try_from(size).unwrap_or(usize::MAX),
+        _ => DEFAULT_BLOCK,
+    };
+    if wanted > BLOCK_MAX {
+        return Err(FilterError::corrupt(NAME, format!("block size {wanted}")));
+    }
+    let block_size = wanted.min(input.len());
+    let bound = lz4_flex::block::get_maximum_output_size(block_size);
+    let mut out = bounded::buffer(NAME, input.len(), usize::MAX)?;
+    out.extend_from_slice(&(input.len() as u64).to_be_bytes());
+    out.extend_from_slice(&(block_size as u32).to_be_bytes());
+    let mut scratch = bounded::any(NAME, bound, bound)?;
+    for block in input.chunks(block_size.max(1)) {
+        let made = lz4_flex::block::compress_into(block, &mut scratch).ok().and_then(|len| scratch.get(..len));
+        let stored = made.filter(|made| made.len() < block.len()).unwrap_or(block);
+        out.extend_from_slice(&(stored.len() as u32).to_be_bytes());
+        out.extend_from_slice(stored);
+    }
+    buffers::give(scratch);
+    Ok(Some(bounded::fitted(out)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The filter pipeline (H5Z): decoding of stored chunk bytes.
+//! The filter pipeline (H5Z): decoding of stored chunk bytes, and encoding of chunks to store.
 
 mod bits;
 pub mod bitshuffle;
@@ -28,10 +28,10 @@ use std::borrow::Cow;
 
 pub use pipeline::{FilterSpec, Pipeline, name_of};
 
-/// Why a filter could not decode.
+/// Why a filter could not decode or encode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// The bytes are not what the filter writes.
+    /// The bytes are not what the filter writes; when encoding: not what it can store.
     #[error("filter {filter}: {detail}")]
     Corrupt {
         /// Name of the filter.
@@ -62,6 +62,14 @@ pub enum FilterError {
         filter: &'static str,
         /// The bound, bytes.
         limit: usize,
+    },
+    /// A filter that may not be left out cannot store a chunk smaller, as it must.
+    #[error("filter {id} ({name}) is mandatory and cannot encode the chunk")]
+    Declined {
+        /// Registered filter identifier.
+        id: u16,
+        /// Name stored in the file, or the registered one.
+        name: String,
     },
 }
 

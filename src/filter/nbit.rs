@@ -13,7 +13,7 @@
 //! Stored bits run from the most significant bit of each value down; padding bits come back as 0,
 //! as do bytes between members. Other types at the top level are always "stored as is". (H5Znbit.c)
 
-use super::bits::Bits;
+use super::bits::{BitWriter, Bits};
 use super::{FilterError, Params, bounded};
 use crate::base::limits;
 
@@ -180,7 +180,69 @@ impl Atomic {
     }
 }
 
+impl Atomic {
+    /// Appends the significant bits of the elements of `size` bytes in `row`.
+    fn pack(&self, bits: &mut BitWriter, size: usize, row: &[u8]) {
+        if size > 8 {
+            row.chunks_exact(size).for_each(|e| self.pack_wide(bits, e));
+            return;
+        }
+        for element in row.chunks_exact(size) {
+            let value = if self.big_endian {
+                element.iter().fold(0, |v, &b| v << 8 | u64::from(b))
+            } else {
+                element.iter().rev().fold(0, |v, &b| v << 8 | u64::from(b))
+            };
+            bits.put(value.checked_shr(self.offset).unwrap_or(0), self.precision);
+        }
+    }
+
+    /// One element of more than 8 bytes: byte by byte from the most significant one.
+    fn pack_wide(&self, bits: &mut BitWriter, element: &[u8]) {
+        let top = self.offset.saturating_add(self.precision);
+        for byte in (self.offset / 8..top.div_ceil(8)).rev() {
+            let low = byte.saturating_mul(8);
+            let from = self.offset.max(low).saturating_sub(low);
+            let to = top.saturating_sub(low).min(8);
+            let index = usize::try_from(byte).unwrap_or(usize::MAX);
+            let place = if self.big_endian { element.len().wrapping_sub(index).wrapping_sub(1) } else { index };
+            let value = element.get(place).copied().unwrap_or(0);
+            bits.put(u64::from(value) >> from, to.saturating_sub(from));
+        }
+    }
+}
+
 impl Type {
+    /// Appends the significant bits of `row`, whole elements of this type. Bounds are those of [`Type::unpack`].
+    fn pack(&self, bits: &mut BitWriter, row: &[u8]) {
+        match &self.kind {
+            Kind::Atomic(atomic) => atomic.pack(bits, self.size, row),
+            Kind::Other => bits.bytes(row),
+            Kind::Nothing => {}
+            Kind::Array(base) => {
+                let used = self.used(base);
+                row.chunks_exact(self.size).for_each(|element| base.pack(bits, element.get(..used).unwrap_or_default()));
+            }
+            Kind::Compound(members) => {
+                for element in row.chunks_exact(self.size) {
+                    for (offset, member) in members {
+                        let field = element.get(*offset..offset.saturating_add(member.size)).unwrap_or_default();
+                        member.pack(bits, field);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Bytes of an array of `base` that are elements.
+    fn used(&self, base: &Type) -> usize {
+        match base.kind {
+            // One run of bytes, whatever the base's size.
+            Kind::Other => self.size,
+            _ => self.size.saturating_sub(self.size.checked_rem(base.size).unwrap_or(0)),
+        }
+    }
+
     /// Fills `out`, a row of whole elements of this type, which is zero on entry.
     ///
     /// The depth of recursion is that of the parsed type. Work is bounded: an array's or compound's parts
@@ -191,11 +253,7 @@ impl Type {
             Kind::Other => bits.bytes(out).ok_or_else(short),
             Kind::Nothing => Ok(()),
             Kind::Array(base) => {
-                let used = match base.kind {
-                    // One run of bytes, whatever the base's size.
-                    Kind::Other => self.size,
-                    _ => self.size.saturating_sub(self.size.checked_rem(base.size).unwrap_or(0)),
-                };
+                let used = self.used(base);
                 if used == self.size {
                     return base.unpack(bits, out);
                 }
@@ -211,16 +269,16 @@ impl Type {
     }
 }
 
-/// Unpacks a chunk.
-pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
-    let [count, as_is, rest @ ..] = p.cd_values else {
+/// The number of elements and their type; `None`: stored as is.
+fn layout(cd_values: &[u32]) -> Result<Option<(usize, Type)>, FilterError> {
+    let [count, as_is, rest @ ..] = cd_values else {
         return Err(corrupt("client data end early"));
     };
-    if usize::try_from(*count).ok() != Some(p.cd_values.len()) {
+    if usize::try_from(*count).ok() != Some(cd_values.len()) {
         return Err(corrupt("the number of client data values is wrong"));
     }
     if *as_is != 0 {
-        return bounded::copy(NAME, input, p.limit);
+        return Ok(None);
     }
     let mut parser = Parser { values: rest.iter(), budget: limits::DATATYPE_MEMBERS_MAX };
     let (elements, class) = (parser.next()?, parser.next()?);
@@ -228,10 +286,38 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     if element.kind == Kind::Other {
         return Err(corrupt("a type without bits to pack is not stored as is"));
     }
-    let len = usize::try_from(elements).ok().and_then(|n| n.checked_mul(element.size)).unwrap_or(usize::MAX);
+    Ok(Some((usize::try_from(elements).unwrap_or(usize::MAX), element)))
+}
+
+/// Unpacks a chunk.
+pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
+    let Some((elements, element)) = layout(p.cd_values)? else {
+        return bounded::copy(NAME, input, p.limit);
+    };
+    let len = elements.saturating_mul(element.size);
     let mut out = bounded::zeroed(NAME, len, p.limit)?;
     element.unpack(&mut Bits::new(input), &mut out)?;
     Ok(out)
+}
+
+/// Packs a chunk; never declines.
+///
+/// # Errors
+/// [`FilterError::Corrupt`] if the client data are broken or tell of another chunk size.
+pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+    let Some((elements, element)) = layout(p.cd_values)? else {
+        return bounded::copy(NAME, input, input.len()).map(Some);
+    };
+    if elements.checked_mul(element.size) != Some(input.len()) {
+        return Err(corrupt("the chunk has another size than the client data tell"));
+    }
+    let mut bits = BitWriter::new(bounded::buffer(NAME, input.len(), input.len())?);
+    element.pack(&mut bits, input);
+    // libhdf5 counts the byte that the next bit would go to.
+    let len = (bits.len() / 8).saturating_add(1);
+    let mut out = bits.finish();
+    out.resize(len, 0);
+    Ok(Some(bounded::fitted(out)))
 }
 
 #[cfg(test)]

@@ -11,6 +11,11 @@ pub use super::registry::name_of;
 /// Bytes a decoded stage may have beyond twice the chunk: checksums, headers of inner filters.
 const SLACK: usize = 64 << 10;
 
+/// Flag of a filter that may be left out of a chunk.
+const OPTIONAL: u16 = 1;
+/// Filters the mask of a chunk can tell of.
+const MASK_BITS: usize = 32;
+
 /// One filter of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilterSpec {
@@ -33,6 +38,20 @@ impl FilterSpec {
     /// True when chunks through this filter can be decoded (a variant of it may still be refused).
     pub fn is_known(&self) -> bool {
         registry::decoder(self.id).is_some()
+    }
+
+    /// True when a chunk may be stored without this filter.
+    pub fn is_optional(&self) -> bool {
+        self.flags & OPTIONAL != 0
+    }
+
+    /// What is stored for `data`; no bytes at all count as failure, as in libhdf5.
+    fn encode(&self, data: &[u8]) -> Result<Vec<u8>, FilterError> {
+        let name = || self.display_name().into_owned();
+        let encode = registry::encoder(self.id).ok_or_else(|| FilterError::Unknown { id: self.id, name: name() })?;
+        let p = Params { cd_values: &self.cd_values, expected: data.len(), limit: usize::MAX };
+        let encoded = encode(data, &p)?.filter(|out| !out.is_empty());
+        encoded.ok_or_else(|| FilterError::Declined { id: self.id, name: name() })
     }
 }
 
@@ -59,6 +78,38 @@ impl Pipeline {
     /// True when chunks are stored as they are.
     pub fn is_empty(&self) -> bool {
         self.filters.is_empty()
+    }
+
+    /// True when chunks can be written: every filter that may not be left out has an encoder.
+    pub fn can_encode(&self) -> bool {
+        self.filters.len() <= MASK_BITS && self.filters.iter().all(|f| f.is_optional() || registry::encoder(f.id).is_some())
+    }
+
+    /// Applies the filters to `chunk`. Gives the bytes to store and the filter mask: bit `i` is set when filter `i`
+    /// is optional and was not applied, because it has no encoder here, failed, or declined (H5Z_pipeline).
+    ///
+    /// # Errors
+    /// A mandatory filter that has no encoder, fails or declines.
+    pub fn encode(&self, chunk: Vec<u8>) -> Result<(Vec<u8>, u32), FilterError> {
+        let (mut data, mut mask) = (chunk, 0u32);
+        for (i, filter) in self.filters.iter().enumerate() {
+            let Some(bit) = u32::try_from(i).ok().and_then(|i| 1u32.checked_shl(i)) else {
+                return Err(FilterError::unsupported("pipeline", format!("{} filters", self.filters.len())));
+            };
+            if filter.id == FLETCHER32 && !data.is_empty() {
+                fletcher32::append(&mut data);
+                continue;
+            }
+            if filter.id == SHUFFLE && !data.is_empty() && shuffle::is_identity(&filter.cd_values, data.len()) {
+                continue;
+            }
+            match filter.encode(&data) {
+                Ok(encoded) => buffers::give(std::mem::replace(&mut data, encoded)),
+                Err(_) if filter.is_optional() => mask |= bit,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok((data, mask))
     }
 
     /// Undoes the filters on `stored`, the bytes of one chunk. Bit `i` of `filter_mask` says that filter `i`
@@ -121,6 +172,33 @@ mod tests {
         assert!(matches!(pipeline.decode(&[1, 2, 3], 0b11, 4), Err(FilterError::Corrupt { .. })));
         assert!(Pipeline::default().is_empty());
         assert_eq!(Pipeline::default().decode(&[7], 0, 1).unwrap(), [7]);
+    }
+
+    #[test]
+    fn encoding_masks_what_is_optional() {
+        let of = |filters: &[(u16, u16, &[u32])]| Pipeline {
+            filters: filters.iter().map(|&(id, flags, cd)| FilterSpec { flags, ..spec(id, cd) }).collect(),
+        };
+        let noise: Vec<u8> = (0..64u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 7) as u8).collect();
+        // LZF declines noise, 9999 is unknown, deflate refuses level 10, shuffle is applied.
+        let all = of(&[(32000, 1, &[]), (9999, 1, &[]), (1, 1, &[10]), (2, 1, &[4])]);
+        let (stored, mask) = all.encode(noise.clone()).unwrap();
+        assert_eq!(mask, 0b0111);
+        assert_eq!(all.decode(&stored, mask, 64).unwrap(), noise);
+        assert!(all.can_encode());
+        let declined = FilterError::Declined { id: 32000, name: "lzf".into() };
+        assert_eq!(of(&[(32000, 0, &[])]).encode(noise.clone()), Err(declined));
+        assert!(matches!(of(&[(9999, 0, &[])]).encode(noise.clone()), Err(FilterError::Unknown { id: 9999, .. })));
+        assert!(matches!(of(&[(1, 0, &[10])]).encode(noise.clone()), Err(FilterError::Corrupt { filter: "deflate", .. })));
+        assert!(!of(&[(2, 0, &[4]), (32026, 0, &[])]).can_encode() && of(&[(32026, 1, &[])]).can_encode());
+        // Deflate never declines, whatever becomes of the size; nothing stays nothing.
+        for level in 0..=9 {
+            let deflate = of(&[(1, 0, &[level]), (3, 0, &[])]);
+            let (stored, mask) = deflate.encode(noise.clone()).unwrap();
+            assert!(mask == 0 && stored.len() > 64);
+            assert_eq!(deflate.decode(&stored, 0, 64).unwrap(), noise);
+        }
+        assert_eq!(Pipeline::default().encode(vec![7]).unwrap(), (vec![7], 0));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which filters exist and which of them are decoded here.
+//! Which filters exist and which of them are decoded and encoded here.
 
 use super::{
     FilterError, Params, bitshuffle, blosc, blosc2, bzip2, deflate, fletcher32, lz4, lzf, nbit, scaleoffset, shuffle, snappy, szip, zfp,
@@ -7,6 +7,12 @@ use super::{
 
 /// A filter's decoder: stored bytes in, bytes before the filter out.
 pub type Decoder = fn(&[u8], &Params<'_>) -> Result<Vec<u8>, FilterError>;
+
+/// A filter's encoder: bytes before the filter in, stored bytes out. Of [`Params`] it uses the client data alone.
+///
+/// `None`: the filter declines these bytes (they do not shrink), which for an optional filter means that the chunk
+/// is stored without it.
+pub type Encoder = fn(&[u8], &Params<'_>) -> Result<Option<Vec<u8>>, FilterError>;
 
 /// Identifier of the deflate filter.
 pub const DEFLATE: u16 = 1;
@@ -33,6 +39,27 @@ pub fn decoder(id: u16) -> Option<Decoder> {
         32013 => zfp::decode,
         32015 => zstd::decode,
         32026 => blosc2::decode,
+        _ => return None,
+    })
+}
+
+/// The encoder of filter `id`, if there is one.
+pub fn encoder(id: u16) -> Option<Encoder> {
+    Some(match id {
+        DEFLATE => deflate::encode,
+        SHUFFLE => shuffle::encode,
+        FLETCHER32 => fletcher32::encode,
+        4 => szip::encode,
+        5 => nbit::encode,
+        6 => scaleoffset::encode,
+        307 => bzip2::encode,
+        32000 => lzf::encode,
+        32001 => blosc::encode,
+        32003 => snappy::encode,
+        32004 => lz4::encode,
+        32008 => bitshuffle::encode,
+        32013 => zfp::encode,
+        32015 => zstd::encode,
         _ => return None,
     })
 }

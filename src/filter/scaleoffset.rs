@@ -13,7 +13,7 @@
 //! file. Floats are `value / 10^factor + minimum` with the minimum's bit pattern in `minval`.
 //! E-scale was never implemented by libhdf5 and is refused. (H5Zscaleoffset.c)
 
-use super::bits::Bits;
+use super::bits::{BitWriter, Bits};
 use super::{FilterError, Params, bounded};
 
 const NAME: &str = "scaleoffset";
@@ -174,6 +174,163 @@ fn elements<const N: usize>(s: &Settings, h: Header, values: &[u8], out: &mut [u
     Some(())
 }
 
+/// What the values of a chunk are stored as.
+struct Packed {
+    header: Header,
+    /// The numbers to store, of which `minbits` count; unused when values are stored as they are.
+    stored: Vec<u64>,
+}
+
+/// Packs a chunk; never declines.
+///
+/// # Errors
+/// [`FilterError::Corrupt`] if the client data are broken or tell of another chunk size, [`FilterError::Unsupported`]
+/// for E-scale and elements of other sizes.
+pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+    let s = Settings::new(p.cd_values)?;
+    if s.elements.checked_mul(s.size) != Some(input.len()) {
+        return Err(corrupt("the chunk has another size than the client data tell"));
+    }
+    if let Scale::Integer(bits) = s.scale {
+        if bits > s.width() {
+            return Err(corrupt("the number of bits exceeds the element's"));
+        }
+        if bits == s.width() {
+            return bounded::copy(NAME, input, input.len()).map(Some);
+        }
+    }
+    let packed = match (s.scale, s.size) {
+        (Scale::Integer(bits), _) => {
+            let signed = match p.cd_values.get(5) {
+                Some(0) => false,
+                Some(1) => true,
+                _ => return Err(corrupt("unknown sign")),
+            };
+            integers(&s, bits, signed, values(&s, input))
+        }
+        (Scale::Decimal(factor), 4) => decimal_32(&s, factor, values(&s, input)),
+        (Scale::Decimal(factor), _) => decimal_64(&s, factor, values(&s, input)),
+    };
+    let Header { minbits, minval } = packed.header;
+    let as_is = minbits >= s.width();
+    let mut out = bounded::buffer(NAME, input.len().saturating_add(HEADER), usize::MAX)?;
+    out.extend_from_slice(&minbits.min(s.width()).to_le_bytes());
+    out.push(8);
+    out.extend_from_slice(&minval.to_le_bytes());
+    out.resize(HEADER, 0);
+    if as_is {
+        out.extend_from_slice(input);
+        if s.big_endian {
+            out.get_mut(HEADER..).unwrap_or_default().chunks_exact_mut(s.size).for_each(<[u8]>::reverse);
+        }
+        return Ok(Some(out));
+    }
+    let mut bits = BitWriter::new(out);
+    packed.stored.iter().for_each(|&v| bits.put(v, minbits));
+    // libhdf5 counts the byte that the next bit would go to.
+    let len = (bits.len() / 8).saturating_add(1);
+    let mut out = bits.finish();
+    out.resize(len, 0);
+    Ok(Some(bounded::fitted(out)))
+}
+
+/// The bit patterns of the elements.
+fn values(s: &Settings, input: &[u8]) -> Vec<u64> {
+    let fold = |v: u64, b: &u8| v << 8 | u64::from(*b);
+    let one = |e: &[u8]| if s.big_endian { e.iter().fold(0, fold) } else { e.iter().rev().fold(0, fold) };
+    input.chunks_exact(s.size).map(one).collect()
+}
+
+/// log2, rounded up; that of 0 is 1, as H5Z__scaleoffset_log2 has it.
+fn log2(n: u64) -> u32 {
+    match n.checked_ilog2() {
+        Some(v) if n.is_power_of_two() => v,
+        Some(v) => v.saturating_add(1),
+        None => 1,
+    }
+}
+
+/// Integers less their minimum. With `bits` 0 the width is found, else it is given, and numbers beyond it are cut.
+fn integers(s: &Settings, bits: u32, signed: bool, mut stored: Vec<u64>) -> Packed {
+    let all = u64::MAX >> 64u32.saturating_sub(s.width());
+    // Signed numbers in the order of unsigned ones.
+    let flip = if signed { all ^ all >> 1 } else { 0 };
+    let fill = s.fill.map(|f| f & all);
+    let range = stored.iter().filter(|&&v| Some(v) != fill).map(|v| v ^ flip).fold(None, |range, v| match range {
+        None => Some((v, v)),
+        Some((min, max)) => Some((v.min(min), v.max(max))),
+    });
+    let (min, max) = range.unwrap_or((flip, flip));
+    let span = max.saturating_sub(min);
+    let extend = |v: u64| if signed && v & flip != 0 { v | !all } else { v };
+    let minval = extend(min ^ flip);
+    let mut minbits = bits;
+    if bits == 0 {
+        if span > all.saturating_sub(2) {
+            // One signed byte is another path in libhdf5, which keeps the minimum, though nothing reads it.
+            let kept = if signed && s.size == 1 && fill.is_none() { minval } else { 0 };
+            return Packed { header: Header { minbits: s.width(), minval: kept }, stored };
+        }
+        // One more number for the fill value.
+        minbits = log2(span.saturating_add(1).saturating_add(u64::from(fill.is_some())));
+    }
+    let mark = 1u64.checked_shl(minbits).unwrap_or(0).wrapping_sub(1);
+    for v in &mut stored {
+        *v = if Some(*v) == fill { mark } else { v.wrapping_sub(min ^ flip) };
+    }
+    Packed { header: Header { minbits, minval }, stored }
+}
+
+/// The nearest integer as C's `lround` gives it on x86-64: what has no place becomes the least.
+fn lround(x: f64) -> i64 {
+    let rounded = x.round();
+    // The range of i64; its end is not in it.
+    if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&rounded) { rounded as i64 } else { i64::MIN }
+}
+
+macro_rules! decimal {
+    ($name:ident, $float:ty, $bits:ty, $doc:literal) => {
+        #[doc = $doc]
+        fn $name(s: &Settings, factor: i32, mut stored: Vec<u64>) -> Packed {
+            let number = |v: u64| <$float>::from_bits(v as $bits);
+            let (power, inverse) = (<$float>::from(ten()).powf(factor as $float), <$float>::from(ten()).powf(-(factor as $float)));
+            let fill = s.fill.map(number);
+            // Which values count for the range is decided in double precision, which are marked in their own.
+            let near = f64::from(ten()).powf(-f64::from(factor));
+            let (mut min, mut max) = (0.0, 0.0);
+            let counted = stored.iter().map(|&v| number(v)).filter(|v| !fill.is_some_and(|f| f64::from(*v - f).abs() < near));
+            for (i, v) in counted.enumerate() {
+                if i == 0 {
+                    (min, max) = (v, v);
+                }
+                max = if v > max { v } else { max };
+                min = if v < min { v } else { min };
+            }
+            let range = max * power - min * power;
+            if range.round() > (2.0 as $float).powi(<$bits>::BITS as i32 - 1) {
+                return Packed { header: Header { minbits: s.width(), minval: 0 }, stored };
+            }
+            let span = lround(f64::from(range)).wrapping_add(1).cast_unsigned();
+            let minbits = log2(span.wrapping_add(u64::from(fill.is_some())));
+            let header = Header { minbits, minval: u64::from(min.to_bits()) };
+            if minbits >= s.width() {
+                // Beyond the width, which is when the minimum is not a number, libhdf5 writes what nothing can read.
+                return Packed { header, stored };
+            }
+            let mark = 1u64.checked_shl(minbits).unwrap_or(0).wrapping_sub(1);
+            for v in &mut stored {
+                let x = number(*v);
+                let marked = fill.is_some_and(|f| (x - f).abs() < inverse);
+                *v = if marked { mark } else { lround(f64::from(x * power - min * power)).cast_unsigned() };
+            }
+            Packed { header, stored }
+        }
+    };
+}
+
+decimal!(decimal_32, f32, u32, "Floats of 4 bytes times a power of 10, less their minimum.");
+decimal!(decimal_64, f64, u64, "Floats of 8 bytes times a power of 10, less their minimum.");
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +343,17 @@ mod tests {
 
     fn run(cd: &[u32], input: &[u8]) -> Result<Vec<u8>, FilterError> {
         decode(input, &Params { cd_values: cd, expected: 64, limit: 64 })
+    }
+
+    /// Where libhdf5 writes what it cannot read, values are stored as they are.
+    #[test]
+    fn a_minimum_that_is_no_number() {
+        let data: Vec<u8> = [f32::NAN, 1.0, 2.0, f32::INFINITY].iter().flat_map(|f| f.to_le_bytes()).collect();
+        let p = Params { cd_values: &settings(0, 2, 4, 1, 4), expected: 16, limit: 64 };
+        let stored = encode(&data, &p).unwrap().unwrap();
+        assert_eq!((stored.len(), stored.first()), (HEADER + 16, Some(&32)));
+        assert_eq!(decode(&stored, &p).unwrap(), data);
+        assert!(encode(&data[..12], &p).is_err(), "another size");
     }
 
     #[test]

@@ -50,6 +50,67 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     Ok(out)
 }
 
+/// Takes the bytes of each element apart; never declines.
+pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+    let size = element_size(p.cd_values)?;
+    if is_identity(p.cd_values, input.len()) {
+        return bounded::copy(NAME, input, input.len()).map(Some);
+    }
+    let mut out = bounded::any(NAME, input.len(), input.len())?;
+    shuffle(input, size, &mut out);
+    Ok(Some(out))
+}
+
+/// Shuffles `input`, elements of `size` bytes, into all of `out`, which is as long. What is behind the last whole
+/// element stays.
+pub(super) fn shuffle(input: &[u8], size: usize, out: &mut [u8]) {
+    let count = input.len().checked_div(size).unwrap_or(0);
+    let whole = count.saturating_mul(size);
+    let (elements, tail) = input.split_at_checked(whole).unwrap_or((input, &[]));
+    let (planes, out_tail) = out.split_at_mut_checked(whole).unwrap_or_default();
+    match size {
+        2 => planes_of::<2>(elements, planes),
+        4 => planes_of::<4>(elements, planes),
+        8 => planes_of::<8>(elements, planes),
+        16 => planes_of::<16>(elements, planes),
+        _ => planes_of_any(elements, size, count, planes),
+    }
+    for (to, from) in out_tail.iter_mut().zip(tail) {
+        *to = *from;
+    }
+}
+
+/// The planes of elements of 2, 4, 8 or 16 bytes.
+fn planes_of<const N: usize>(elements: &[u8], planes: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    let done = sse2::shuffle::<N>(elements, planes);
+    #[cfg(not(target_arch = "x86_64"))]
+    let done = 0;
+    let (elements, _) = elements.as_chunks::<N>();
+    let rest = elements.get(done..).unwrap_or_default();
+    for (j, plane) in planes.chunks_exact_mut(elements.len().max(1)).enumerate() {
+        for (to, element) in plane.iter_mut().skip(done).zip(rest) {
+            *to = element.get(j).copied().unwrap_or(0);
+        }
+    }
+}
+
+/// Any element size, tile by tile.
+fn planes_of_any(elements: &[u8], size: usize, count: usize, planes: &mut [u8]) {
+    if count == 0 {
+        return;
+    }
+    for (number, tile) in elements.chunks(TILE.saturating_mul(size)).enumerate() {
+        let first = number.saturating_mul(TILE);
+        for (j, plane) in planes.chunks_exact_mut(count).enumerate() {
+            let to = plane.get_mut(first..).unwrap_or_default();
+            for (to, byte) in to.iter_mut().zip(tile.iter().skip(j).step_by(size)) {
+                *to = *byte;
+            }
+        }
+    }
+}
+
 /// Any element size: within a tile of elements eight planes at a time, then the rest one by one.
 fn tiles(planes: &[u8], size: usize, count: usize, out: &mut Vec<u8>) {
     out.resize(planes.len(), 0);
@@ -138,24 +199,52 @@ mod sse2 {
         blocks * 16
     }
 
+    /// The reverse, 16 elements at a time, into `planes`, which is as long as `elements`; gives the number of
+    /// elements done.
+    pub(super) fn shuffle<const N: usize>(elements: &[u8], planes: &mut [u8]) -> usize {
+        const { assert!(N.is_power_of_two() && N >= 2 && N <= 16) };
+        assert!(planes.len() == elements.len());
+        let count = elements.len() / N;
+        let blocks = count / 16;
+        let mut register = [zero(); N];
+        for block in 0..blocks {
+            for (j, r) in register.iter_mut().enumerate() {
+                // SAFETY: j < N and block < count / 16, so (block * N + j) * 16 + 16 <= count * N <= elements.len().
+                *r = unsafe { _mm_loadu_si128(elements.as_ptr().add((block * N + j) * 16).cast()) };
+            }
+            // log2(16) perfect shuffles turn the position's bits, of which the plane number's are the lowest,
+            // into the registers' number; log2(N) more would be the way round.
+            for _ in 0..4 {
+                perfect_shuffle(&mut register);
+            }
+            for (j, r) in register.iter().enumerate() {
+                // SAFETY: as for the loads of `unshuffle`: j * count + block * 16 + 16 <= N * count <= planes.len().
+                unsafe { _mm_storeu_si128(planes.as_mut_ptr().add(j * count + block * 16).cast(), *r) };
+            }
+        }
+        blocks * 16
+    }
+
     fn zero() -> __m128i {
         // SAFETY: SSE2 is part of the x86-64 baseline.
         unsafe { _mm_setzero_si128() }
     }
 
-    /// log2(N) perfect shuffles of the registers seen as one row of 16 * N bytes: each merges the first half
-    /// of the row with the second, byte by byte, and so turns a bit of the plane number into one of the position.
+    /// log2(N) perfect shuffles: each turns a bit of the plane number into one of the position.
     fn interleave<const N: usize>(register: &mut [__m128i; N]) {
-        let mut step = 1;
-        while step < N {
-            let old = *register;
-            let (low, high) = old.split_at(N / 2);
-            let (pairs, _) = register.as_chunks_mut::<2>();
-            for ((pair, &a), &b) in pairs.iter_mut().zip(low).zip(high) {
-                // SAFETY: SSE2 is part of the x86-64 baseline.
-                *pair = unsafe { [_mm_unpacklo_epi8(a, b), _mm_unpackhi_epi8(a, b)] };
-            }
-            step *= 2;
+        for _ in 0..N.trailing_zeros() {
+            perfect_shuffle(register);
+        }
+    }
+
+    /// Merges the first half of the registers, seen as one row of 16 * N bytes, with the second, byte by byte.
+    fn perfect_shuffle<const N: usize>(register: &mut [__m128i; N]) {
+        let old = *register;
+        let (low, high) = old.split_at(N / 2);
+        let (pairs, _) = register.as_chunks_mut::<2>();
+        for ((pair, &a), &b) in pairs.iter_mut().zip(low).zip(high) {
+            // SAFETY: SSE2 is part of the x86-64 baseline.
+            *pair = unsafe { [_mm_unpacklo_epi8(a, b), _mm_unpackhi_epi8(a, b)] };
         }
     }
 }
@@ -179,6 +268,8 @@ mod tests {
                 let p = Params { cd_values: &[size as u32], expected: len, limit: len };
                 let got = decode(&shuffled(&data[..len], size), &p).unwrap();
                 assert!(got == data[..len], "element size {size}, {len} bytes");
+                let got = encode(&data[..len], &p).unwrap().unwrap();
+                assert!(got == shuffled(&data[..len], size), "shuffling element size {size}, {len} bytes");
             }
         }
     }
@@ -187,6 +278,7 @@ mod tests {
     fn bad_parameters() {
         for cd in [&[][..], &[0], &[4, 4]] {
             assert!(decode(&[0; 8], &Params { cd_values: cd, expected: 8, limit: 8 }).is_err());
+            assert!(encode(&[0; 8], &Params { cd_values: cd, expected: 8, limit: 8 }).is_err());
             assert!(!is_identity(cd, 8));
         }
         let p = Params { cd_values: &[4], expected: 8, limit: 7 };

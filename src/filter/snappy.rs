@@ -9,7 +9,7 @@
 //! the other form practically never do, so plain is tried first.
 
 use super::{FilterError, Params, bounded};
-use snap::raw::Decoder;
+use snap::raw::{Decoder, Encoder};
 
 const NAME: &str = "snappy";
 
@@ -25,6 +25,15 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
             Ok(out)
         }
     }
+}
+
+/// Compresses to the plain form; never declines.
+pub fn encode(input: &[u8], _: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+    let bound = snap::raw::max_compress_len(input.len());
+    let mut out = bounded::any(NAME, bound, bound)?;
+    let len = Encoder::new().compress(input, &mut out).map_err(|e| FilterError::corrupt(NAME, e.to_string()))?;
+    out.truncate(len);
+    Ok(Some(bounded::fitted(out)))
 }
 
 /// A little-endian base-128 number of at most 32 bits, and what follows it.

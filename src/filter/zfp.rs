@@ -10,8 +10,8 @@
 //! to that order, as the dataset's datatype says.
 //! Source: H5Z-ZFP's documentation "endian issues" and "cd_values".
 
-use super::{FilterError, Params};
-use zfp_rs::{ZfpBitStream, ZfpConfig, ZfpFieldMetadata, ZfpFieldMut, ZfpHeaderError, ZfpHeaderMask, ZfpScalar, ZfpScalarType};
+use super::{FilterError, Params, bounded};
+use zfp_rs::{ZfpBitStream, ZfpConfig, ZfpField, ZfpFieldMetadata, ZfpFieldMut, ZfpHeaderError, ZfpHeaderMask, ZfpScalar, ZfpScalarType};
 
 /// Name in errors.
 const NAME: &str = "zfp";
@@ -24,21 +24,9 @@ const CD_MAX: usize = 10;
 /// [`FilterError::Corrupt`] for a broken header or truncated stream, [`FilterError::Unsupported`] for another codec version,
 /// [`FilterError::TooLarge`] if the field is larger than `p.limit` bytes.
 pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
-    let words = match p.cd_values {
-        [_, words @ ..] if !words.is_empty() && words.len() < CD_MAX => words,
-        _ => return Err(FilterError::corrupt(NAME, format!("{} client data values", p.cd_values.len()))),
-    };
-    let (field, config, swapped) = match header(words, false) {
-        Ok((field, config)) => (field, config, false),
-        Err(first) => {
-            let (field, config) = header(words, true).map_err(|_| first)?;
-            (field, config, true)
-        }
-    };
+    let (field, config, swapped) = client_data(p.cd_values)?;
     let item = field.scalar_type.size();
-    // Dimensions that are not used are 0.
-    let length = field.dims.iter().filter(|&&d| d > 0).try_fold(item, |n, &d| n.checked_mul(d));
-    let Some(length) = length.filter(|&n| n <= p.limit) else {
+    let Some(length) = length_of(&field).filter(|&n| n <= p.limit) else {
         return Err(FilterError::TooLarge { filter: NAME, limit: p.limit });
     };
     // The crate promises not to panic, but a panic here would take the whole daemon's thread (and a lock it holds) with it
@@ -56,7 +44,51 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     Ok(out)
 }
 
-/// The field and mode that the client data tell.
+/// Encodes one chunk; never declines.
+///
+/// # Errors
+/// As [`decode`], and [`FilterError::Corrupt`] if the chunk has another size than the field.
+pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+    let (field, config, swapped) = client_data(p.cd_values)?;
+    let item = field.scalar_type.size();
+    if length_of(&field) != Some(input.len()) {
+        return Err(FilterError::corrupt(NAME, "the chunk has another size than the client data tell"));
+    }
+    let mut numbers = bounded::copy(NAME, input, input.len())?;
+    if swapped {
+        numbers.chunks_exact_mut(item).for_each(<[u8]>::reverse);
+    }
+    // A panic must not take the caller along; see `decode`.
+    let encoded = std::panic::catch_unwind(|| match field.scalar_type {
+        ZfpScalarType::I32 => compress(numbers.as_chunks().0, i32::from_ne_bytes, &config, &field),
+        ZfpScalarType::I64 => compress(numbers.as_chunks().0, i64::from_ne_bytes, &config, &field),
+        ZfpScalarType::F32 => compress(numbers.as_chunks().0, f32::from_ne_bytes, &config, &field),
+        ZfpScalarType::F64 => compress(numbers.as_chunks().0, f64::from_ne_bytes, &config, &field),
+    });
+    encoded.map_err(|_| FilterError::corrupt(NAME, "the encoder failed"))?.map(Some)
+}
+
+/// The field and mode that the client data tell, and whether they are of the other byte order.
+fn client_data(cd_values: &[u32]) -> Result<(ZfpFieldMetadata, ZfpConfig, bool), FilterError> {
+    let words = match cd_values {
+        [_, words @ ..] if !words.is_empty() && words.len() < CD_MAX => words,
+        _ => return Err(FilterError::corrupt(NAME, format!("{} client data values", cd_values.len()))),
+    };
+    match header(words, false) {
+        Ok((field, config)) => Ok((field, config, false)),
+        Err(first) => {
+            let (field, config) = header(words, true).map_err(|_| first)?;
+            Ok((field, config, true))
+        }
+    }
+}
+
+/// Bytes of the field; dimensions that are not used are 0.
+fn length_of(field: &ZfpFieldMetadata) -> Option<usize> {
+    field.dims.iter().filter(|&&d| d > 0).try_fold(field.scalar_type.size(), |n, &d| n.checked_mul(d))
+}
+
+/// The field and mode that the header tells.
 fn header(words: &[u32], swap: bool) -> Result<(ZfpFieldMetadata, ZfpConfig), FilterError> {
     let bytes: Vec<u8> = words.iter().flat_map(|w| if swap { w.to_be_bytes() } else { w.to_le_bytes() }).collect();
     let mut stream = ZfpBitStream::from_bytes(&bytes).map_err(|e| FilterError::corrupt(NAME, e.to_string()))?;
@@ -83,6 +115,21 @@ fn decompress<T: ZfpScalar>(
     let mut target = ZfpFieldMut::new(&mut values, field.dims).map_err(|e| broken(&e))?;
     stream.decompress(config, &mut target).map_err(|e| broken(&e))?;
     Ok(target.data().to_vec())
+}
+
+fn compress<T: ZfpScalar, const N: usize>(
+    numbers: &[[u8; N]],
+    number: fn([u8; N]) -> T,
+    config: &ZfpConfig,
+    field: &ZfpFieldMetadata,
+) -> Result<Vec<u8>, FilterError> {
+    let broken = |e: &dyn std::fmt::Display| FilterError::corrupt(NAME, e.to_string());
+    let values: Vec<T> = numbers.iter().map(|n| number(*n)).collect();
+    let source = ZfpField::new(&values, field.dims).map_err(|e| broken(&e))?;
+    let room = config.maximum_size(field.scalar_type, field.dims).ok_or_else(|| FilterError::corrupt(NAME, "the field is too large"))?;
+    let mut stream = ZfpBitStream::new(room).map_err(|e| broken(&e))?;
+    stream.compress(config, &source).map_err(|e| broken(&e))?;
+    Ok(stream.as_bytes().to_vec())
 }
 
 #[cfg(test)]

@@ -1,14 +1,44 @@
-//! Filter 32015, Zstandard: one or more zstd frames (RFC 8878). Client data: the level, not needed.
+//! Filter 32015, Zstandard: one or more zstd frames (RFC 8878). Client data: the level, for the encoder.
 
 use super::{FilterError, Params, bounded};
 use std::cell::RefCell;
-use zstd::zstd_safe::{self, DCtx};
+use zstd::zstd_safe::{self, CCtx, DCtx};
 
 const NAME: &str = "zstd";
 
 thread_local! {
     /// Decompression context, reused by every chunk of a thread.
     static CONTEXT: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
+    /// The same for compression.
+    static COMPRESSION: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
+}
+
+/// The level when the client data tell none.
+const DEFAULT_LEVEL: i32 = 3;
+
+/// The level that client data mean: as the plug-in, what is out of range becomes the nearest level.
+pub(super) fn level(value: Option<u32>) -> i32 {
+    value.map_or(DEFAULT_LEVEL, |v| i32::try_from(v).unwrap_or(1).clamp(1, zstd_safe::max_c_level()))
+}
+
+/// Compresses `input` to `out`, which has room for the worst; gives the length.
+pub(super) fn compress_into(input: &[u8], out: &mut [u8], level: i32) -> Result<usize, FilterError> {
+    COMPRESSION.with_borrow_mut(|context| {
+        if context.is_none() {
+            *context = CCtx::try_create();
+        }
+        let context = context.as_mut().ok_or(FilterError::TooLarge { filter: NAME, limit: out.len() })?;
+        context.compress(out, input, level).map_err(named)
+    })
+}
+
+/// Compresses into one frame; never declines.
+pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+    let bound = zstd_safe::compress_bound(input.len());
+    let mut out = bounded::any(NAME, bound, bound)?;
+    let len = compress_into(input, &mut out, level(p.cd_values.first().copied()))?;
+    out.truncate(len);
+    Ok(Some(bounded::fitted(out)))
 }
 
 /// Bytes all frames say they hold; `None` when one does not say.

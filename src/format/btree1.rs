@@ -128,6 +128,57 @@ impl Node {
         self.keys.get(from..from.checked_add(self.key_size)?)
     }
 
+    /// A node without children or siblings.
+    pub fn empty(kind: Kind, level: u8, ctx: &Context) -> Self {
+        let (left, right) = (Address::UNDEF, Address::UNDEF);
+        Node { kind, level, left, right, children: Vec::new(), key_size: kind.key_size(ctx), keys: Vec::new() }
+    }
+
+    /// Bytes allocated for a node of a tree whose nodes have up to 2 x `k` children.
+    pub fn allocated_size(kind: Kind, k: u16, ctx: &Context) -> u64 {
+        let key = kind.key_size(ctx) as u64;
+        let pairs = u64::from(k).saturating_mul(2).saturating_mul(key.saturating_add(u64::from(ctx.sizeof_addr)));
+        Self::prefix_size(ctx).saturating_add(pairs).saturating_add(key)
+    }
+
+    /// Replaces encoded key `i`. Errors: no such key, or of another length.
+    pub fn set_key(&mut self, i: usize, key: &[u8]) -> Result<()> {
+        let from = i.checked_mul(self.key_size);
+        let old = from.and_then(|f| self.keys.get_mut(f..f.checked_add(self.key_size)?)).filter(|old| old.len() == key.len());
+        old.ok_or_else(|| Error::corrupt(NAME, Address::UNDEF, format!("it has no key {i}")))?.copy_from_slice(key);
+        Ok(())
+    }
+
+    /// Puts a key before encoded key `i`, or behind the last one.
+    pub fn insert_key(&mut self, i: usize, key: &[u8]) -> Result<()> {
+        match i.checked_mul(self.key_size).filter(|&at| at <= self.keys.len() && key.len() == self.key_size) {
+            Some(at) => {
+                self.keys.splice(at..at, key.iter().copied());
+                Ok(())
+            }
+            None => Err(Error::corrupt(NAME, Address::UNDEF, format!("no place for key {i}"))),
+        }
+    }
+
+    /// Takes encoded key `i` out.
+    pub fn remove_key(&mut self, i: usize) -> Result<()> {
+        if self.key(i).is_none() {
+            return Err(Error::corrupt(NAME, Address::UNDEF, format!("it has no key {i}")));
+        }
+        let from = i.saturating_mul(self.key_size);
+        self.keys.drain(from..from.saturating_add(self.key_size));
+        Ok(())
+    }
+
+    /// Cuts off the children from `n` on; returns them as a node of the same level. The key between is in both.
+    pub fn split_off(&mut self, n: usize) -> Self {
+        let at = n.saturating_mul(self.key_size).min(self.keys.len());
+        let keys = self.keys.get(at..).unwrap_or_default().to_vec();
+        self.keys.truncate(at.saturating_add(self.key_size));
+        let children = self.children.split_off(n.min(self.children.len()));
+        Node { children, keys, ..*self }
+    }
+
     /// Bytes held in memory.
     pub fn byte_len(&self) -> usize {
         self.keys.len().saturating_add(self.children.len().saturating_mul(8))
@@ -207,6 +258,27 @@ mod tests {
         assert_eq!(n.key(3), None);
         assert_eq!(n.encode(ctx, b.len()).unwrap(), b);
         assert!(n.encode(ctx, 20).is_err());
+    }
+
+    #[test]
+    fn editing() {
+        let ctx = &Context::DEFAULT;
+        let b = node();
+        let mut n = Node::decode(&b, KIND, ctx, Address(0)).unwrap();
+        let right = n.split_off(1);
+        assert_eq!((n.children.len(), right.children.len()), (1, 1));
+        assert_eq!(n.key(1), right.key(0));
+        assert_eq!((n.key(2), right.key(2)), (None, None));
+        assert!(n.set_key(2, right.key(0).unwrap()).is_err() && n.insert_key(3, right.key(0).unwrap()).is_err());
+        assert!(n.set_key(0, &[0; 3]).is_err() && n.insert_key(0, &[0; 3]).is_err() && n.remove_key(2).is_err());
+        n.insert_key(2, right.key(1).unwrap()).unwrap();
+        n.children.push(right.children[0]);
+        assert_eq!(n.encode(ctx, b.len()).unwrap(), b);
+        n.remove_key(0).unwrap();
+        n.set_key(0, &[9; 24]).unwrap();
+        assert_eq!((n.key(0), n.key(1)), (Some(&[9; 24][..]), right.key(1)));
+        assert_eq!(Node::allocated_size(KIND, 1, ctx), 24 + 2 * 32 + 24);
+        assert_eq!(Node::empty(KIND, 0, ctx).encode(ctx, 24).unwrap().len(), 24);
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //! Elements are opaque here: the array's client says what they hold (H5.format.4.0, "Fixed Array
 //! Data Block Page", "Extensible Array Data Block Page").
 
-use super::{Reader, Writer};
-use crate::base::{Address, Result};
+use super::{Context, Reader, Writer};
+use crate::base::{Address, Error, Result, limits};
 
 /// Bytes of a checksum.
 pub const CHECKSUM: usize = 4;
@@ -25,6 +25,21 @@ impl Elements {
     pub fn decode(r: &mut Reader<'_>, count: usize, element_size: u8) -> Result<Self> {
         let n = count.checked_mul(usize::from(element_size)).ok_or_else(|| r.corrupt(format!("{count} elements")))?;
         Ok(Elements { element_size, bytes: r.bytes(n)?.to_vec() })
+    }
+
+    /// `count` elements that hold no chunk: an undefined address, everything behind it 0. Errors: elements too
+    /// short for an address, more bytes than one block of metadata may have.
+    pub fn blank(count: u64, element_size: u8, ctx: &Context, structure: &'static str, address: Address) -> Result<Self> {
+        let width = usize::from(ctx.sizeof_addr);
+        let Some(rest) = usize::from(element_size).checked_sub(width) else {
+            return Err(Error::corrupt(structure, address, format!("elements of {element_size} bytes, addresses of {width}")));
+        };
+        let bytes = count.checked_mul(u64::from(element_size)).filter(|&n| n <= limits::METADATA_BLOCK_MAX);
+        let n = bytes.and_then(|_| usize::try_from(count).ok());
+        let n = n.ok_or_else(|| Error::limit(structure, address, format!("{count} elements of {element_size} bytes in one block")))?;
+        let mut element = vec![0xff; width];
+        element.resize(width.saturating_add(rest), 0);
+        Ok(Elements { element_size, bytes: element.repeat(n) })
     }
 
     /// Writes the elements.
@@ -74,12 +89,31 @@ impl Elements {
         let from = i.checked_mul(size)?;
         self.bytes.get(from..from.checked_add(size)?)
     }
+
+    /// Replaces element `i`; false when there is no such element or `element` has another size.
+    pub fn set(&mut self, i: usize, element: &[u8]) -> bool {
+        let size = usize::from(self.element_size);
+        let range = i.checked_mul(size).and_then(|from| Some(from..from.checked_add(size)?));
+        match range.and_then(|r| self.bytes.get_mut(r)) {
+            Some(slot) if slot.len() == element.len() => {
+                slot.copy_from_slice(element);
+                true
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Bit `i` of a page initialisation bitmap: the first bit is the highest of the first byte.
 pub fn page_bit(bitmap: &[u8], i: u64) -> bool {
     let byte = usize::try_from(i / 8).ok().and_then(|b| bitmap.get(b));
     byte.is_some_and(|b| b & (0x80 >> (i % 8)) != 0)
+}
+
+/// Sets bit `i` of such a bitmap; false when it has no such bit.
+pub fn set_page_bit(bitmap: &mut [u8], i: u64) -> bool {
+    let byte = usize::try_from(i / 8).ok().and_then(|b| bitmap.get_mut(b));
+    byte.map(|b| *b |= 0x80 >> (i % 8)).is_some()
 }
 
 /// Bytes that hold a bitmap of `pages` bits.
@@ -95,7 +129,20 @@ mod tests {
     fn bits_count_from_the_high_end() {
         assert!(page_bit(&[0x80, 0x01], 0) && page_bit(&[0x80, 0x01], 15));
         assert!(!page_bit(&[0x80, 0x01], 1) && !page_bit(&[0x80, 0x01], 16) && !page_bit(&[], u64::MAX));
+        let mut bits = [0u8; 2];
+        assert!(set_page_bit(&mut bits, 0) && set_page_bit(&mut bits, 15) && !set_page_bit(&mut bits, 16));
+        assert_eq!(bits, [0x80, 0x01]);
         assert_eq!((bitmap_size(0), bitmap_size(8), bitmap_size(9)), (0, 1, 2));
+    }
+
+    #[test]
+    fn blank_elements_and_changes() {
+        let ctx = &Context { sizeof_addr: 2, sizeof_size: 4 };
+        let blank = |count, size| Elements::blank(count, size, ctx, "x", Address(0));
+        let mut e = blank(2, 3).unwrap();
+        assert!(e.set(1, &[1, 2, 3]) && !e.set(2, &[1, 2, 3]) && !e.set(0, &[1]) && !e.set(usize::MAX, &[1, 2, 3]));
+        assert_eq!(e.bytes, [0xff, 0xff, 0, 1, 2, 3]);
+        assert!(blank(1, 1).is_err() && blank(1 << 40, 2).is_err() && blank(u64::MAX, 255).is_err());
     }
 
     #[test]

@@ -38,6 +38,14 @@ pub fn decode_header(buf: &[u8], address: Address, ctx: &Context) -> Result<u64>
     Ok(size)
 }
 
+/// The header of a collection of `size` bytes in all, padding included.
+pub fn encode_header(size: u64, ctx: &Context) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.bytes(SIGNATURE).u8(1).zeros(3).length(size, ctx);
+    w.zeros(header_size(ctx).saturating_sub(w.position()));
+    w.into_bytes()
+}
+
 /// Header of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectHeader {
@@ -56,6 +64,13 @@ impl ObjectHeader {
         let (index, reference_count) = (r.u16()?, r.u16()?);
         r.skip(4)?;
         Ok(ObjectHeader { index, reference_count, size: r.length(ctx)? })
+    }
+
+    /// The header's bytes, padding included.
+    pub fn to_bytes(&self, ctx: &Context) -> Vec<u8> {
+        let mut w = Writer::new();
+        self.encode(&mut w, ctx);
+        w.into_bytes()
     }
 
     fn encode(&self, w: &mut Writer, ctx: &Context) {
@@ -181,8 +196,7 @@ impl Collection {
     pub fn encode(&self, ctx: &Context) -> Result<Vec<u8>> {
         let header = header_size(ctx);
         let mut w = Writer::new();
-        w.bytes(SIGNATURE).u8(1).zeros(3).length(self.size, ctx);
-        w.zeros(header.saturating_sub(w.position()));
+        w.bytes(&encode_header(self.size, ctx));
         for o in &self.objects {
             ObjectHeader { index: o.index, reference_count: o.reference_count, size: o.data.len() as u64 }.encode(&mut w, ctx);
             w.bytes(&o.data).zeros(o.data.len().next_multiple_of(8).saturating_sub(o.data.len()));

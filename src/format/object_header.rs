@@ -53,13 +53,32 @@ pub mod flag {
     pub const CONSTANT: u8 = 0x01;
     /// The body is a reference to the message elsewhere.
     pub const SHARED: u8 = 0x02;
+    /// The message must not be put into the shared-message heap.
+    pub const DONT_SHARE: u8 = 0x04;
+    /// Who does not know the type must not change the object.
+    pub const FAIL_IF_UNKNOWN_AND_WRITING: u8 = 0x08;
+    /// Who does not know the type and changes the object must set `WAS_UNKNOWN`.
+    pub const MARK_IF_UNKNOWN: u8 = 0x10;
+    /// The object was changed by someone who did not know the type.
+    pub const WAS_UNKNOWN: u8 = 0x20;
+    /// The shared-message index refers to the message in this header.
+    pub const SHAREABLE: u8 = 0x40;
     /// A reader that does not know the type must refuse the object.
     pub const FAIL_IF_UNKNOWN: u8 = 0x80;
 }
 
-const TIMES: u8 = 0x20;
-const PHASE_CHANGE: u8 = 0x10;
-const CREATION_TRACKED: u8 = 0x04;
+/// Flags of a version 2 header; bits 0 and 1 are the width of chunk 0's size: 1, 2, 4 or 8 bytes.
+pub mod header_flag {
+    /// Creation order of attributes is tracked: each message has a creation index.
+    pub const CREATION_TRACKED: u8 = 0x04;
+    /// Creation order of attributes is indexed.
+    pub const CREATION_INDEXED: u8 = 0x08;
+    /// The header tells when attributes become dense and compact again.
+    pub const PHASE_CHANGE: u8 = 0x10;
+    /// The header has the four times.
+    pub const TIMES: u8 = 0x20;
+}
+use header_flag::{CREATION_TRACKED, PHASE_CHANGE, TIMES};
 
 /// What precedes the messages of chunk 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,7 +187,7 @@ impl Prefix {
     }
 
     /// Bytes of one message header.
-    fn message_header_len(&self) -> usize {
+    pub fn message_header_len(&self) -> usize {
         match self.version {
             1 => 8,
             _ if self.flags & CREATION_TRACKED != 0 => 6,
@@ -278,6 +297,13 @@ impl SharedMessage {
         }
         Ok(SharedMessage::Object(r.addr(ctx)?))
     }
+
+    /// The body of a message that refers to the one of the same type in the header at `object`: version 2.
+    pub fn encode_object(object: Address, ctx: &Context) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.u8(2).u8(2).addr(object, ctx);
+        w.into_bytes()
+    }
 }
 
 #[cfg(test)]
@@ -314,6 +340,10 @@ mod tests {
         let body = [1u8, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0x30, 0x1a, 0, 0, 0, 0, 0, 0];
         let mut r = Reader::new(&body, "shared message", Address(0));
         assert_eq!(SharedMessage::decode(&mut r, &Context::DEFAULT).unwrap(), SharedMessage::Object(Address(0x1a30)));
+        let v2 = SharedMessage::encode_object(Address(0x320), &Context::DEFAULT);
+        assert_eq!(v2, [2, 2, 0x20, 3, 0, 0, 0, 0, 0, 0], "as libhdf5 2.0.0 writes it");
+        let mut r = Reader::new(&v2, "shared message", Address(0));
+        assert_eq!(SharedMessage::decode(&mut r, &Context::DEFAULT).unwrap(), SharedMessage::Object(Address(0x320)));
         let v3 = [3u8, 1, 1, 2, 3, 4, 5, 6, 7, 8];
         let mut r = Reader::new(&v3, "shared message", Address(0));
         assert_eq!(SharedMessage::decode(&mut r, &Context::DEFAULT).unwrap(), SharedMessage::Heap([1, 2, 3, 4, 5, 6, 7, 8]));

@@ -2,25 +2,29 @@
 
 use super::cut_names::CutNames;
 use super::errno::errno;
-use super::file::OpenFile;
+use super::file::{OpenFile, Owner};
 use super::nodes::{Node, NodeKind, NodeTable, View};
 use super::spec::MountSpec;
-use super::types::{Attr, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
+use super::types::{Attr, Changes, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
 use super::view::{Child, Failures, Tree};
 use super::{FsResult, Operations, xattr};
 use crate::connector::{Connector, Form, ObjectId};
 use crate::dataset::storage::Seek;
-use parking_lot::{Mutex, RwLock};
+use lru::LruCache;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::collections::{HashMap, HashSet};
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 /// Units of `st_blocks`.
 const BLOCK: u64 = 512;
 /// Objects whose failure was logged once.
 const LOGGED_MAX: usize = 10_000;
+/// Objects without a recorded time whose last change is remembered while they are mounted.
+const CHANGED_MAX: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
 
 /// Times and length of the backing file, shown where the container records none.
 #[derive(Debug, Clone, Copy)]
@@ -35,36 +39,69 @@ pub struct Backing {
     pub len: u64,
 }
 
+/// Tells length and free room of the backing file's file system, bytes.
+pub type Room = Box<dyn Fn() -> Option<(u64, u64)> + Send + Sync>;
+
 /// See the module's description.
 pub struct ContainerFs {
-    connector: Arc<dyn Connector>,
-    nodes: NodeTable,
-    handles: RwLock<HashMap<u64, Arc<OpenFile>>>,
+    pub(super) connector: Arc<dyn Connector>,
+    pub(super) nodes: NodeTable,
+    pub(super) handles: RwLock<HashMap<u64, Arc<OpenFile>>>,
     next_handle: AtomicU64,
-    spec: MountSpec,
-    prefix: Vec<Vec<u8>>,
+    pub(super) spec: MountSpec,
+    pub(super) prefix: Vec<Vec<u8>>,
     backing: Backing,
-    logged: Mutex<HashSet<ObjectId>>,
-    cut_names: CutNames,
+    room: Option<Room>,
+    pub(super) logged: Mutex<HashSet<ObjectId>>,
+    pub(super) cut_names: CutNames,
+    /// The container can be changed.
+    pub(super) changing: bool,
+    /// Held to look names up, and alone to change them: between a look at a name and one at its object
+    /// neither becomes another.
+    pub(super) names: RwLock<()>,
+    /// When objects that record no time were changed.
+    pub(super) changed: Mutex<LruCache<ObjectId, SystemTime>>,
+    /// Something waits for a commit.
+    pub(super) dirty: AtomicBool,
+    /// No more changes.
+    pub(super) ended: AtomicBool,
 }
 
 impl ContainerFs {
     /// The file system that shows the group `root` of `connector`, which lies at `prefix` in its file.
     pub fn new(connector: Arc<dyn Connector>, root: ObjectId, prefix: Vec<Vec<u8>>, backing: Backing, spec: MountSpec) -> Self {
+        let changing = connector.edit().is_some();
         ContainerFs {
             connector,
-            nodes: NodeTable::new(NodeKind::Group(View::Main, root)),
+            nodes: NodeTable::new(NodeKind::Group(View::Main, root), changing),
             handles: RwLock::new(HashMap::new()),
             next_handle: AtomicU64::new(1),
             spec,
             prefix,
             backing,
+            room: None,
             logged: Mutex::new(HashSet::new()),
             cut_names: CutNames::new(),
+            changing,
+            names: RwLock::new(()),
+            changed: Mutex::new(LruCache::new(CHANGED_MAX)),
+            dirty: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         }
     }
 
-    fn tree(&self) -> Tree<'_> {
+    /// The same, with totals that follow the backing file.
+    #[must_use]
+    pub fn with_room(self, room: Room) -> Self {
+        ContainerFs { room: Some(room), ..self }
+    }
+
+    /// Names stay as they are while this is held.
+    fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.changing.then(|| self.names.read())
+    }
+
+    pub(super) fn tree(&self) -> Tree<'_> {
         Tree {
             connector: &*self.connector,
             prefix: &self.prefix,
@@ -74,17 +111,27 @@ impl ContainerFs {
         }
     }
 
-    fn node(&self, ino: Ino) -> FsResult<Arc<Node>> {
+    pub(super) fn node(&self, ino: Ino) -> FsResult<Arc<Node>> {
         self.nodes.get(ino).ok_or(Errno(libc::ESTALE))
     }
 
-    fn directory(&self, ino: Ino) -> FsResult<Arc<Node>> {
+    /// The node of `ino` while it stands for something.
+    pub(super) fn living(&self, ino: Ino) -> FsResult<Arc<Node>> {
         let node = self.node(ino)?;
-        if node.kind.is_directory() { Ok(node) } else { Err(Errno(libc::ENOTDIR)) }
+        if node.is_gone() && node.opens() == 0 { Err(Errno(libc::ESTALE)) } else { Ok(node) }
+    }
+
+    pub(super) fn directory(&self, ino: Ino) -> FsResult<Arc<Node>> {
+        let node = self.node(ino)?;
+        match node.kind.is_directory() {
+            true if node.is_gone() => Err(Errno(libc::ENOENT)),
+            true => Ok(node),
+            false => Err(Errno(libc::ENOTDIR)),
+        }
     }
 
     /// One log line per object that fails.
-    fn complain(&self, id: Option<ObjectId>, e: &crate::base::Error) {
+    pub(super) fn complain(&self, id: Option<ObjectId>, e: &crate::base::Error) {
         if let Some(id) = id {
             let mut logged = self.logged.lock();
             if logged.len() >= LOGGED_MAX || !logged.insert(id) {
@@ -92,16 +139,19 @@ impl ContainerFs {
             }
         }
         let at = id.map(|id| format!(" (object at {} of file {})", id.address, id.file)).unwrap_or_default();
-        tracing::error!("{}: {e}{at}", self.spec.file.display());
+        match e {
+            crate::base::Error::Refused { .. } => tracing::warn!("{}: {e}{at}", self.spec.file.display()),
+            _ => tracing::error!("{}: {e}{at}", self.spec.file.display()),
+        }
     }
 
-    fn failed(&self, id: Option<ObjectId>, e: &crate::base::Error) -> Errno {
+    pub(super) fn failed(&self, id: Option<ObjectId>, e: &crate::base::Error) -> Errno {
         self.complain(id, e);
         errno(e)
     }
 
     /// Attributes of a node. An object whose size cannot be told is shown as a broken one.
-    fn attr(&self, node: &Node) -> Attr {
+    pub(super) fn attr(&self, node: &Node) -> Attr {
         let kind = match &node.kind {
             k if k.is_directory() => FileKind::Directory,
             NodeKind::Symlink(_) => FileKind::Symlink,
@@ -112,6 +162,8 @@ impl ContainerFs {
             FileKind::Symlink => 0o777,
             FileKind::Regular => self.spec.file_mode,
         };
+        let fixed = self.changing && kind != FileKind::Symlink && !node.kind.takes_changes();
+        let perm = if fixed { perm & !0o222 } else { perm };
         let b = &self.backing;
         let mut attr = Attr {
             ino: node.ino,
@@ -128,6 +180,12 @@ impl ContainerFs {
             uid: self.spec.uid,
             gid: self.spec.gid,
         };
+        if node.is_gone() {
+            attr.nlink = 0;
+            if node.opens() == 0 {
+                return attr;
+            }
+        }
         self.times(node, &mut attr);
         if let Err(e) = self.sizes(node, &mut attr) {
             self.complain(node.kind.object(), &e);
@@ -139,18 +197,22 @@ impl ContainerFs {
     fn times(&self, node: &Node, attr: &mut Attr) {
         let Some(info) = node.kind.object().and_then(|id| self.connector.info(id).ok()) else { return };
         let [atime, mtime, ctime, btime] = info.times.map(|t| t.map(|s| SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(s))));
+        if let Some(at) = node.kind.object().filter(|_| self.changing).and_then(|id| self.changed.lock().peek(&id).copied()) {
+            (attr.mtime, attr.ctime) = (at, at);
+        }
         // A header may record some only: the change time stands for a missing modification time.
         attr.mtime = mtime.or(ctime).unwrap_or(attr.mtime);
         attr.ctime = ctime.or(mtime).unwrap_or(attr.ctime);
         attr.atime = atime.or(mtime).unwrap_or(attr.atime);
         attr.btime = btime.or(mtime).unwrap_or(attr.btime);
-        if attr.kind == FileKind::Regular {
+        if attr.kind == FileKind::Regular && !node.is_gone() {
             attr.nlink = info.links.max(1);
         }
     }
 
     fn sizes(&self, node: &Node, attr: &mut Attr) -> crate::base::Result<()> {
         match &node.kind {
+            NodeKind::Dataset(View::Main, id) if self.became_datatype(*id) => attr.size = self.connector.datatype_text(*id)?.len() as u64,
             NodeKind::Dataset(view, id) => {
                 let content = self.connector.glance(*id, form(*view))?;
                 attr.size = content.size()?;
@@ -175,7 +237,7 @@ impl ContainerFs {
                 attr.blocks = attr.size.div_ceil(BLOCK);
             }
             NodeKind::AttrFile(id, name) => attr.size = self.connector.attribute_raw(*id, name)?.map_or(0, |v| v.len() as u64),
-            NodeKind::Symlink(target) => attr.size = target.len() as u64,
+            NodeKind::Symlink(_) => attr.size = self.target(node)?.len() as u64,
             NodeKind::Broken(_) => attr.perm = 0,
             NodeKind::Group(..)
             | NodeKind::Unknown(_)
@@ -185,6 +247,26 @@ impl ContainerFs {
             | NodeKind::AttrDir(_) => {}
         }
         Ok(())
+    }
+
+    /// Where the symbolic link `node` leads. In a container that is changed that depends on where it is now.
+    fn target(&self, node: &Node) -> crate::base::Result<Vec<u8>> {
+        let NodeKind::Symlink(target) = &node.kind else { return Ok(Vec::new()) };
+        let place = node.place();
+        if let Some(parent) = place.parent.filter(|_| self.changing && !node.is_gone())
+            && let Some(Child { kind: NodeKind::Symlink(now), .. }) = self.tree().lookup(&parent, &place.name)?
+        {
+            return Ok(now.to_vec());
+        }
+        Ok(target.to_vec())
+    }
+
+    /// The entry `name` of `dir`, with one reference more.
+    pub(super) fn entry_in(&self, dir: &Arc<Node>, name: &[u8]) -> FsResult<Entry> {
+        let child = self.tree().lookup(dir, name).map_err(|e| self.failed(dir.kind.object(), &e))?;
+        let (_, node) = child.ok_or(Errno(libc::ENOENT))?.node(dir);
+        let node = self.nodes.reference(node);
+        Ok(self.entry(&node))
     }
 
     fn entry(&self, node: &Node) -> Entry {
@@ -198,32 +280,49 @@ impl ContainerFs {
         all.map_err(|e| self.failed(dir.kind.object(), &e))
     }
 
-    fn status_text(&self) -> Vec<u8> {
-        let env = self.connector.environment();
-        let c = &env.cache.counters;
-        let n = |a: &AtomicU64| a.load(Ordering::Relaxed);
-        let rows = [
-            ("cache_budget_bytes", env.cache.budget()),
-            ("cache_bytes", env.cache.bytes()),
-            ("cache_hits", n(&c.hits)),
-            ("cache_waits", n(&c.waits)),
-            ("cache_evictions", n(&c.evictions)),
-            ("chunks_decoded", n(&c.decodes)),
-            ("chunks_not_kept", n(&c.unkept)),
-            ("spill_bytes", env.cache.spill().bytes()),
-            ("spill_hits", n(&c.spill_hits)),
-            ("inodes", self.nodes.len() as u64),
-            ("open_files", self.handles.read().len() as u64),
-        ];
-        let mut out = format!("version {}\nfile {}\n", env!("CARGO_PKG_VERSION"), self.spec.file.display());
-        for (name, value) in rows {
-            out.push_str(&format!("{name} {value}\n"));
+    /// Opens `node` for an open file that is handed out; names must be steady.
+    pub(super) fn open_node(&self, node: &Arc<Node>, mode: OpenMode) -> FsResult<Opened> {
+        if node.kind.is_directory() {
+            return Err(Errno(libc::EISDIR));
         }
-        out.into_bytes()
+        if mode.write {
+            self.writable_file(node)?;
+        }
+        let id = node.kind.owner().filter(|id| id.file == 0);
+        let file = self.open_kind(&node.kind).map_err(|e| self.failed(node.kind.object(), &e))?;
+        let mut file = file.ok_or(Errno(libc::EIO))?;
+        if let Some(edit) = self.connector.edit() {
+            if let Some(id) = id {
+                edit.hold(id);
+            }
+            node.count_open(true);
+            file.owner = Some(Owner { node: node.clone(), id, append: mode.append.then(Mutex::default) });
+        }
+        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        self.handles.write().insert(handle, Arc::new(file));
+        // What is appended goes where the end is, which may not be where the kernel thinks it is.
+        let direct = node.kind == NodeKind::Status || mode.append;
+        Ok(Opened { handle: Handle(handle), keep_cache: !direct && !self.changing, direct_io: direct })
+    }
+
+    /// What an open file kept is let go.
+    pub(super) fn close_file(&self, file: &OpenFile) {
+        let Some(owner) = &file.owner else { return };
+        owner.node.count_open(false);
+        self.finish_last(owner.id);
+        if let (Some(edit), Some(id)) = (self.connector.edit(), owner.id) {
+            edit.release(id);
+        }
     }
 
     fn open_kind(&self, kind: &NodeKind) -> crate::base::Result<Option<OpenFile>> {
         Ok(Some(match kind {
+            NodeKind::Dataset(View::Main, id) if self.became_datatype(*id) => OpenFile::bytes(self.connector.datatype_text(*id)?),
+            NodeKind::Dataset(view, id) if self.changing => {
+                // Whether it can be read is told now.
+                self.connector.content(*id, form(*view))?;
+                OpenFile::live(self.connector.clone(), *view, *id)
+            }
             NodeKind::Dataset(view, id) => {
                 let content = self.connector.content(*id, form(*view))?;
                 let header = if *view == View::Npy { self.connector.npy_header(*id)?.unwrap_or_default() } else { Vec::new() };
@@ -254,7 +353,8 @@ impl Failures for ContainerFs {
 /// Offsets 1 and 2 follow `.` and `..`.
 const FIRST: u64 = 2;
 
-fn form(view: View) -> Form {
+/// The form of a dataset that `view` shows.
+pub(super) fn form(view: View) -> Form {
     match view {
         View::Exact | View::Npy => Form::Exact,
         View::Main | View::Chunks | View::Attrs => Form::Main,
@@ -274,11 +374,8 @@ impl Operations for ContainerFs {
         if name.len() > super::name::NAME_MAX {
             return Err(Errno(libc::ENAMETOOLONG));
         }
-        let dir = self.directory(parent)?;
-        let child = self.tree().lookup(&dir, name).map_err(|e| self.failed(dir.kind.object(), &e))?;
-        let (_, node) = child.ok_or(Errno(libc::ENOENT))?.node(&dir);
-        let node = self.nodes.reference(node);
-        Ok(self.entry(&node))
+        let _steady = self.steady();
+        self.entry_in(&self.directory(parent)?, name)
     }
 
     fn forget(&self, ino: Ino, count: u64) {
@@ -286,30 +383,22 @@ impl Operations for ContainerFs {
     }
 
     fn getattr(&self, ino: Ino) -> FsResult<Attr> {
+        let _steady = self.steady();
         Ok(self.attr(&*self.node(ino)?))
     }
 
     fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        match &self.node(ino)?.kind {
-            NodeKind::Symlink(target) => Ok(target.to_vec()),
+        let _steady = self.steady();
+        let node = self.living(ino)?;
+        match &node.kind {
+            NodeKind::Symlink(_) => self.target(&node).map_err(|e| self.failed(None, &e)),
             _ => Err(Errno(libc::EINVAL)),
         }
     }
 
     fn open(&self, ino: Ino, mode: OpenMode) -> FsResult<Opened> {
-        let node = self.node(ino)?;
-        if node.kind.is_directory() {
-            return Err(Errno(libc::EISDIR));
-        }
-        if mode.write {
-            return Err(Errno(libc::EROFS));
-        }
-        let file = self.open_kind(&node.kind).map_err(|e| self.failed(node.kind.object(), &e))?;
-        let file = file.ok_or(Errno(libc::EIO))?;
-        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        self.handles.write().insert(handle, Arc::new(file));
-        let live = node.kind == NodeKind::Status;
-        Ok(Opened { handle: Handle(handle), keep_cache: !live, direct_io: live })
+        let _steady = self.steady();
+        self.open_node(&self.living(ino)?, mode)
     }
 
     fn read(&self, ino: Ino, handle: Handle, offset: u64, buf: &mut [u8]) -> FsResult<usize> {
@@ -318,16 +407,22 @@ impl Operations for ContainerFs {
     }
 
     fn release(&self, _ino: Ino, handle: Handle) {
-        self.handles.write().remove(&handle.0);
+        let file = self.handles.write().remove(&handle.0);
+        if let Some(file) = file {
+            let _steady = self.steady();
+            self.close_file(&file);
+        }
     }
 
     fn opendir(&self, ino: Ino) -> FsResult<Handle> {
+        let _steady = self.steady();
         self.directory(ino).map(|_| Handle(0))
     }
 
     fn readdir(&self, ino: Ino, _handle: Handle, offset: u64, f: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> FsResult<()> {
+        let _steady = self.steady();
         let dir = self.directory(ino)?;
-        for (name, at, ino) in [(&b"."[..], 0, dir.ino), (b"..", 1, dir.parent.as_ref().map_or(dir.ino, |p| p.ino))] {
+        for (name, at, ino) in [(&b"."[..], 0, dir.ino), (b"..", 1, dir.parent().map_or(dir.ino, |p| p.ino))] {
             if offset <= at && f(DirEntry { ino, kind: FileKind::Directory, name, next: at.saturating_add(1) }).is_break() {
                 return Ok(());
             }
@@ -335,13 +430,15 @@ impl Operations for ContainerFs {
         self.list(&dir, offset, &mut |child, next| {
             let kind = kind_of(&child.kind);
             let (name, node) = child.node(&dir);
-            f(DirEntry { ino: node.ino, kind, name: &name, next })
+            f(DirEntry { ino: self.nodes.number_of(&node), kind, name: &name, next })
         })
     }
 
     fn readdirplus(&self, ino: Ino, _handle: Handle, offset: u64, f: &mut dyn FnMut(DirEntryPlus<'_>) -> ControlFlow<()>) -> FsResult<()> {
+        let _steady = self.steady();
         let dir = self.directory(ino)?;
-        for (name, at, node) in [(&b"."[..], 0, &dir), (b"..", 1, dir.parent.as_ref().unwrap_or(&dir))] {
+        let above = dir.parent().unwrap_or_else(|| dir.clone());
+        for (name, at, node) in [(&b"."[..], 0, &dir), (b"..", 1, &above)] {
             if offset <= at && f(DirEntryPlus { name, entry: self.entry(node), next: at.saturating_add(1) }).is_break() {
                 return Ok(());
             }
@@ -360,12 +457,14 @@ impl Operations for ContainerFs {
     fn releasedir(&self, _ino: Ino, _handle: Handle) {}
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        let node = self.node(ino)?;
+        let _steady = self.steady();
+        let node = self.living(ino)?;
         xattr::get(&*self.connector, &self.cut_names, &node, name, &|e| self.failed(node.kind.object(), e))
     }
 
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        let node = self.node(ino)?;
+        let _steady = self.steady();
+        let node = self.living(ino)?;
         xattr::list(&*self.connector, &node, &|e| self.failed(node.kind.object(), e))
     }
 
@@ -380,6 +479,103 @@ impl Operations for ContainerFs {
     }
 
     fn statfs(&self) -> FsResult<Statfs> {
-        Ok(Statfs { block_size: BLOCK as u32, blocks: self.backing.len.div_ceil(BLOCK), files: 0, name_max: super::name::NAME_MAX as u32 })
+        let (len, free) = self.room.as_ref().and_then(|r| r()).unwrap_or((self.backing.len, 0));
+        // Only what can be used counts as free.
+        let free = if self.changing { free.div_ceil(BLOCK) } else { 0 };
+        let blocks = len.div_ceil(BLOCK).saturating_add(free);
+        Ok(Statfs { block_size: BLOCK as u32, blocks, free, files: 0, name_max: super::name::NAME_MAX as u32 })
+    }
+
+    fn is_writable(&self) -> bool {
+        self.changing
+    }
+
+    fn write(&self, _ino: Ino, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
+        let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
+        let written = self.write_file(&file, offset, data)?;
+        file.note_written();
+        Ok(written)
+    }
+
+    fn setattr(&self, ino: Ino, changes: &Changes) -> FsResult<Attr> {
+        let _steady = self.steady();
+        self.change_attributes(&*self.living(ino)?, changes)
+    }
+
+    fn create(&self, parent: Ino, name: &[u8], mode: OpenMode, exclusive: bool) -> FsResult<(Entry, Opened)> {
+        let _alone = self.names.write();
+        self.create_open(parent, name, mode, exclusive)
+    }
+
+    fn mknod(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        let _alone = self.names.write();
+        self.make(parent, name, |edit, group, name| edit.create_file(group, name).map(drop))
+    }
+
+    fn mkdir(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        let _alone = self.names.write();
+        self.make(parent, name, |edit, group, name| edit.create_group(group, name).map(drop))
+    }
+
+    fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+        let _alone = self.names.write();
+        self.remove(parent, name, false)
+    }
+
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+        let _alone = self.names.write();
+        self.remove(parent, name, true)
+    }
+
+    fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> FsResult<()> {
+        let _alone = self.names.write();
+        self.move_name(from, to, flags)
+    }
+
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        let _alone = self.names.write();
+        self.add_name(ino, parent, name)
+    }
+
+    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Entry> {
+        let _alone = self.names.write();
+        self.make_symlink(parent, name, target)
+    }
+
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> FsResult<()> {
+        xattr::ours(name)?;
+        let _alone = self.names.write();
+        self.change_xattr(&*self.living(ino)?, |target| target.set(name, value, flags))
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
+        xattr::ours(name)?;
+        let _alone = self.names.write();
+        self.change_xattr(&*self.living(ino)?, |target| target.remove(name))
+    }
+
+    fn fallocate(&self, _ino: Ino, handle: Handle, offset: u64, len: u64, mode: i32) -> FsResult<()> {
+        let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
+        self.allocate(&file, offset, len, mode)
+    }
+
+    fn commit(&self) -> FsResult<()> {
+        self.commit_changes(false)
+    }
+
+    fn flush(&self, _ino: Ino, handle: Handle) -> FsResult<()> {
+        self.finish_of(handle)?;
+        // A descriptor that wrote nothing, such as that of `touch`, waits for nothing.
+        let wrote = self.handles.read().get(&handle.0).is_some_and(|file| file.take_written());
+        if wrote { self.commit_changes(true) } else { Ok(()) }
+    }
+
+    fn fsync(&self, ino: Ino) -> FsResult<()> {
+        self.finish(self.nodes.get(ino).and_then(|n| n.kind.object()), false)?;
+        self.commit_changes(true)
+    }
+
+    fn shutdown(&self) -> Result<(), String> {
+        self.end()
     }
 }

@@ -41,6 +41,11 @@ impl CutNames {
         CutNames { kept: Mutex::new(LruCache::new(KEPT)) }
     }
 
+    /// The names may be others from now on.
+    pub fn forget(&self, names: Names) {
+        self.kept.lock().pop(&names);
+    }
+
     /// The name that is cut to `shown`: `show` cuts names, `visit` gives all names there are until told to
     /// stop. Of names with one hash (there are none by chance) only one is found.
     pub fn find(

@@ -8,8 +8,11 @@ pub fn errno(e: &Error) -> Errno {
     match e {
         Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Limit { .. } | Error::Missing { .. } => Errno(libc::EIO),
         Error::Refused { errno, .. } => Errno(*errno),
-        // Whatever the backing file said, to the reader of the mount it is an I/O error, except
-        // where it may try again.
-        Error::Io { errno, .. } => Errno(if *errno == libc::ENOMEM || *errno == libc::EAGAIN { *errno } else { libc::EIO }),
+        // Whatever the backing file said, to the reader of the mount it is an I/O error, except where it may
+        // try again, or where a change found no room or is not taken.
+        Error::Io { errno, .. } => match *errno {
+            libc::ENOMEM | libc::EAGAIN | libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EROFS => Errno(*errno),
+            _ => Errno(libc::EIO),
+        },
     }
 }

@@ -1,10 +1,14 @@
 //! An open file: where its bytes come from, and whether it is being read in order.
 
+use super::container::form;
+use super::nodes::{Node, View};
 use crate::base::Result;
-use crate::connector::{Chunks, Content};
+use crate::connector::{Chunks, Connector, Content, ObjectId};
 use crate::dataset::storage::Seek;
+use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Reads this near to the last one count as sequential: the kernel's own read-ahead sends several
 /// requests at once and they arrive in any order.
@@ -13,29 +17,60 @@ const NEAR: u64 = 2 << 20;
 enum Bytes {
     /// A header, then content.
     Content(Vec<u8>, Arc<dyn Content>),
+    /// A dataset that may be another at each look: it is changed.
+    Live(Arc<dyn Connector>, View, ObjectId),
     /// All of it.
     Memory(Vec<u8>),
     /// A stored chunk.
     Chunk(Arc<dyn Chunks>, Arc<[u64]>),
 }
 
+/// What an open file keeps in a container that is changed.
+pub struct Owner {
+    /// The node it was opened by.
+    pub node: Arc<Node>,
+    /// The object that is held.
+    pub id: Option<ObjectId>,
+    /// Opened to append: where the last bytes ended, and the size then.
+    pub append: Option<Mutex<Option<(u64, u64)>>>,
+}
+
 /// See the module's description.
 pub struct OpenFile {
     bytes: Bytes,
+    /// What it keeps, where there is something to keep.
+    pub owner: Option<Owner>,
     /// Where the last read ended.
     last: AtomicU64,
     /// Up to where read-ahead was asked for.
     ahead: AtomicU64,
+    /// Bytes were written since it was last closed.
+    written: AtomicBool,
 }
 
 impl OpenFile {
     fn new(bytes: Bytes) -> Self {
-        OpenFile { bytes, last: AtomicU64::new(0), ahead: AtomicU64::new(0) }
+        OpenFile { bytes, owner: None, last: AtomicU64::new(0), ahead: AtomicU64::new(0), written: AtomicBool::new(false) }
+    }
+
+    /// Bytes were written.
+    pub fn note_written(&self) {
+        self.written.store(true, Ordering::Release);
+    }
+
+    /// Whether bytes were written since this was asked last.
+    pub fn take_written(&self) -> bool {
+        self.written.swap(false, Ordering::AcqRel)
     }
 
     /// `header` followed by `content`.
     pub fn content(header: Vec<u8>, content: Arc<dyn Content>) -> Self {
         Self::new(Bytes::Content(header, content))
+    }
+
+    /// The dataset `id` as `view` shows it, which may change.
+    pub fn live(connector: Arc<dyn Connector>, view: View, id: ObjectId) -> Self {
+        Self::new(Bytes::Live(connector, view, id))
     }
 
     /// These bytes.
@@ -48,19 +83,31 @@ impl OpenFile {
         Self::new(Bytes::Chunk(chunks, scaled))
     }
 
+    /// Header and content, of what has them.
+    fn parts(&self) -> Result<Option<(Cow<'_, [u8]>, Arc<dyn Content>)>> {
+        Ok(match &self.bytes {
+            Bytes::Memory(_) | Bytes::Chunk(..) => None,
+            Bytes::Content(header, content) => Some((Cow::Borrowed(header.as_slice()), content.clone())),
+            Bytes::Live(connector, view, id) => {
+                let header = if *view == View::Npy { connector.npy_header(*id)?.unwrap_or_default() } else { Vec::new() };
+                Some((Cow::Owned(header), connector.content(*id, form(*view))?))
+            }
+        })
+    }
+
     /// Fills the front of `buf` from `offset`; fewer bytes only at the end.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         match &self.bytes {
-            Bytes::Memory(all) => Ok(copy(all, offset, buf)),
-            Bytes::Chunk(chunks, scaled) => chunks.read(scaled, offset, buf),
-            Bytes::Content(header, content) => {
-                let n = copy(header, offset, buf);
-                let Some(rest) = buf.get_mut(n..).filter(|r| !r.is_empty()) else { return Ok(n) };
-                let at = offset.saturating_add(n as u64).saturating_sub(header.len() as u64);
-                self.ahead_of(content, at, rest.len() as u64);
-                Ok(content.read(at, rest)?.saturating_add(n))
-            }
+            Bytes::Memory(all) => return Ok(copy(all, offset, buf)),
+            Bytes::Chunk(chunks, scaled) => return chunks.read(scaled, offset, buf),
+            Bytes::Content(..) | Bytes::Live(..) => {}
         }
+        let Some((header, content)) = self.parts()? else { return Ok(0) };
+        let n = copy(&header, offset, buf);
+        let Some(rest) = buf.get_mut(n..).filter(|r| !r.is_empty()) else { return Ok(n) };
+        let at = offset.saturating_add(n as u64).saturating_sub(header.len() as u64);
+        self.ahead_of(&content, at, rest.len() as u64);
+        Ok(content.read(at, rest)?.saturating_add(n))
     }
 
     fn ahead_of(&self, content: &Arc<dyn Content>, at: u64, len: u64) {
@@ -81,21 +128,18 @@ impl OpenFile {
 
     /// Next data or hole; `None` = past the end, or no more data.
     pub fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
-        let (size, header) = match &self.bytes {
-            Bytes::Memory(all) => (all.len() as u64, all.len() as u64),
-            Bytes::Chunk(chunks, scaled) => {
-                let n = chunks.stored_len(scaled)?.unwrap_or(0);
-                (n, n)
-            }
-            Bytes::Content(header, content) => {
-                let n = header.len() as u64;
-                (content.size()?.saturating_add(n), n)
-            }
+        let parts = self.parts()?;
+        let header = parts.as_ref().map_or(0, |(h, _)| h.len() as u64);
+        let size = match (&self.bytes, &parts) {
+            (_, Some((_, content))) => content.size()?.saturating_add(header),
+            (Bytes::Memory(all), _) => all.len() as u64,
+            (Bytes::Chunk(chunks, scaled), _) => chunks.stored_len(scaled)?.unwrap_or(0),
+            (Bytes::Content(..) | Bytes::Live(..), None) => 0,
         };
         if offset >= size {
             return Ok(None);
         }
-        let Bytes::Content(_, content) = &self.bytes else { return Ok(Some(if what == Seek::Data { offset } else { size })) };
+        let Some((_, content)) = parts else { return Ok(Some(if what == Seek::Data { offset } else { size })) };
         if offset < header && what == Seek::Data {
             return Ok(Some(offset));
         }

@@ -253,7 +253,7 @@ impl Operations for MemoryFs {
 
     fn statfs(&self) -> FsResult<Statfs> {
         let bytes: u64 = self.nodes.iter().map(|node| if let Content::Regular(data) = &node.content { data.len() as u64 } else { 0 }).sum();
-        Ok(Statfs { block_size: 4096, blocks: bytes.div_ceil(4096), files: self.nodes.len() as u64, name_max: 255 })
+        Ok(Statfs { block_size: 4096, blocks: bytes.div_ceil(4096), free: 0, files: self.nodes.len() as u64, name_max: 255 })
     }
 }
 

@@ -11,14 +11,16 @@ pub mod name;
 pub mod nodes;
 pub mod open;
 pub mod spec;
+mod status;
 pub mod symlink;
 pub mod types;
 mod view;
+mod write;
 mod xattr;
 
 pub use open::open;
 pub use spec::{ExternalPolicy, MountSpec, OpenError};
-pub use types::{Attr, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
+pub use types::{Attr, Changes, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
 
 use std::ops::ControlFlow;
 
@@ -73,4 +75,96 @@ pub trait Operations: Send + Sync + 'static {
 
     /// Totals of the file system.
     fn statfs(&self) -> FsResult<Statfs>;
+
+    /// True when the operations below can succeed.
+    fn is_writable(&self) -> bool {
+        false
+    }
+
+    /// Writes `data` at byte `offset`, or at the end where the file was opened so; returns the bytes written.
+    fn write(&self, _ino: Ino, _handle: Handle, _offset: u64, _data: &[u8]) -> FsResult<usize> {
+        Err(Errno(libc::EROFS))
+    }
+
+    /// Changes attributes; returns what they are then.
+    fn setattr(&self, _ino: Ino, _changes: &Changes) -> FsResult<Attr> {
+        Err(Errno(libc::EROFS))
+    }
+
+    /// Opens the file `name`, which is made unless it is there; `exclusive`: then it fails. The kernel holds
+    /// one reference more.
+    fn create(&self, _parent: Ino, _name: &[u8], _mode: OpenMode, _exclusive: bool) -> FsResult<(Entry, Opened)> {
+        Err(Errno(libc::EROFS))
+    }
+
+    /// Makes an empty file. The kernel holds one reference more, as after `lookup`; so below.
+    fn mknod(&self, _parent: Ino, _name: &[u8]) -> FsResult<Entry> {
+        Err(Errno(libc::EROFS))
+    }
+
+    /// Makes an empty directory.
+    fn mkdir(&self, _parent: Ino, _name: &[u8]) -> FsResult<Entry> {
+        Err(Errno(libc::EROFS))
+    }
+
+    /// Removes a name that is no directory's.
+    fn unlink(&self, _parent: Ino, _name: &[u8]) -> FsResult<()> {
+        Err(Errno(libc::EROFS))
+    }
+
+    /// Removes an empty directory.
+    fn rmdir(&self, _parent: Ino, _name: &[u8]) -> FsResult<()> {
+        Err(Errno(libc::EROFS))
+    }
+
+    /// Moves a name; `flags` are those of renameat2(2).
+    fn rename(&self, _from: (Ino, &[u8]), _to: (Ino, &[u8]), _flags: u32) -> FsResult<()> {
+        Err(Errno(libc::EROFS))
+    }
+
+    /// Another name for a file.
+    fn link(&self, _ino: Ino, _parent: Ino, _name: &[u8]) -> FsResult<Entry> {
+        Err(Errno(libc::EROFS))
+    }
+
+    /// Makes a symbolic link.
+    fn symlink(&self, _parent: Ino, _name: &[u8], _target: &[u8]) -> FsResult<Entry> {
+        Err(Errno(libc::EROFS))
+    }
+
+    /// Sets an extended attribute (whole name, with its namespace); `flags` are those of setxattr(2).
+    fn setxattr(&self, _ino: Ino, _name: &[u8], _value: &[u8], _flags: i32) -> FsResult<()> {
+        Err(Errno(libc::EROFS))
+    }
+
+    /// Removes an extended attribute.
+    fn removexattr(&self, _ino: Ino, _name: &[u8]) -> FsResult<()> {
+        Err(Errno(libc::EROFS))
+    }
+
+    /// Allocates, zeroes or punches; `mode` is that of fallocate(2).
+    fn fallocate(&self, _ino: Ino, _handle: Handle, _offset: u64, _len: u64, _mode: i32) -> FsResult<()> {
+        Err(Errno(libc::EROFS))
+    }
+
+    /// A descriptor of the file is closed.
+    fn flush(&self, _ino: Ino, _handle: Handle) -> FsResult<()> {
+        Ok(())
+    }
+
+    /// Makes all changes so far durable (fsync of a file or a directory).
+    fn fsync(&self, _ino: Ino) -> FsResult<()> {
+        self.commit()
+    }
+
+    /// Makes all changes so far durable, if there are any.
+    fn commit(&self) -> FsResult<()> {
+        Ok(())
+    }
+
+    /// Makes all changes durable and closes the container: nothing is asked for afterwards. The error is a
+    /// sentence. Later calls do nothing.
+    fn shutdown(&self) -> Result<(), String> {
+        Ok(())
+    }
 }

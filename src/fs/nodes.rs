@@ -3,13 +3,17 @@
 //! A dataset's number comes from its object header's address, so hard links share it. A directory's
 //! comes from its path (parent's number and name): the kernel allows a directory one parent only, so
 //! a group reached twice is two directories. Numbers do not depend on the order of look-ups.
+//!
+//! In a container that is changed, a number stays with what the kernel knows by it: a directory that was
+//! moved keeps its own, and an object that lost its last name keeps its own until it is forgotten. What
+//! then should have that number gets the next free one; the table knows which.
 
 use super::types::{Ino, ROOT};
 use crate::connector::ObjectId;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Which tree a node belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,10 +77,34 @@ impl NodeKind {
         }
     }
 
+    /// True for what can be written to, or have names entered, in a container that is changed.
+    pub fn takes_changes(&self) -> bool {
+        matches!(self, NodeKind::Group(View::Main, id) | NodeKind::Dataset(View::Main, id) if id.file == 0)
+    }
+
+    /// The object whose end is the end of this node.
+    pub fn owner(&self) -> Option<ObjectId> {
+        match self {
+            NodeKind::ChunkFile(id, _) | NodeKind::AttrFile(id, _) => Some(*id),
+            other => other.object(),
+        }
+    }
+
     /// True for directories.
     pub fn is_directory(&self) -> bool {
         matches!(self, NodeKind::Group(..) | NodeKind::Control | NodeKind::ChunkDir(_) | NodeKind::AttrDir(_))
     }
+}
+
+/// Where a node is.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// Directory it was found in; `None` at the root.
+    pub parent: Option<Arc<Node>>,
+    /// File name.
+    pub name: Box<[u8]>,
+    /// Link name where the file name shown differs from it.
+    pub link_name: Option<Box<[u8]>>,
 }
 
 /// A node and its place.
@@ -86,21 +114,75 @@ pub struct Node {
     pub ino: Ino,
     /// What it is.
     pub kind: NodeKind,
-    /// Directory it was found in; `None` at the root.
-    pub parent: Option<Arc<Node>>,
-    /// Link name where the file name shown differs from it.
-    pub link_name: Option<Box<[u8]>>,
+    place: RwLock<Place>,
     /// Greatest address of a group from here up: most groups lie behind those they are in, so that a cycle
-    /// is ruled out without a look at each.
+    /// is ruled out without a look at each. In a container that is changed it says nothing.
     greatest: u64,
     refs: AtomicU64,
+    /// Its object has no names any more, or its own name is gone.
+    gone: AtomicBool,
+    /// Files open on it.
+    opens: AtomicU64,
 }
 
 impl Node {
     /// A node that is in no table yet.
     pub fn new(parent: &Arc<Node>, name: &[u8], link_name: Option<Box<[u8]>>, kind: NodeKind) -> Node {
         let greatest = parent.greatest.max(group_address(&kind));
-        Node { ino: number(parent.ino, name, &kind), kind, parent: Some(parent.clone()), link_name, greatest, refs: AtomicU64::new(0) }
+        let place = Place { parent: Some(parent.clone()), name: name.into(), link_name };
+        Self::at(number(parent.ino, name, &kind), kind, place, greatest)
+    }
+
+    fn at(ino: Ino, kind: NodeKind, place: Place, greatest: u64) -> Node {
+        let (refs, gone, opens) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU64::new(0));
+        Node { ino, kind, place: RwLock::new(place), greatest, refs, gone, opens }
+    }
+
+    /// Directory it is in; `None` at the root.
+    pub fn parent(&self) -> Option<Arc<Node>> {
+        self.place.read().parent.clone()
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> Place {
+        self.place.read().clone()
+    }
+
+    /// Link name where the file name shown differs from it.
+    pub fn link_name(&self) -> Option<Box<[u8]>> {
+        self.place.read().link_name.clone()
+    }
+
+    /// True when no name leads to it any more.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Files open on it.
+    pub fn opens(&self) -> u64 {
+        self.opens.load(Ordering::Acquire)
+    }
+
+    /// One more, or one less, file is open on it.
+    pub fn count_open(&self, more: bool) {
+        if more {
+            self.opens.fetch_add(1, Ordering::AcqRel)
+        } else {
+            self.opens.fetch_sub(1, Ordering::AcqRel)
+        };
+    }
+
+    /// Link names that lead here from the root of the mount.
+    pub fn path(self: &Arc<Node>) -> Vec<Vec<u8>> {
+        let mut names = Vec::new();
+        let mut at = self.clone();
+        while let Some(parent) = at.parent() {
+            let place = at.place();
+            names.push(place.link_name.unwrap_or(place.name).into_vec());
+            at = parent;
+        }
+        names.reverse();
+        names
     }
 
     /// Directory levels up to the group `id`, if this is it or lies in it.
@@ -108,22 +190,46 @@ impl Node {
         if id.address.0 > self.greatest {
             return None;
         }
-        let mut at = Some(self);
+        let mut at = Some(self.clone());
         for up in 0.. {
             let node = at?;
             if matches!(node.kind, NodeKind::Group(_, group) if group == id) {
                 return Some(up);
             }
-            at = node.parent.as_ref();
+            at = node.parent();
         }
         None
     }
 
     /// Directory levels between this directory and the root of its view.
     pub fn depth(self: &Arc<Node>) -> usize {
-        std::iter::successors(Some(self), |n| n.parent.as_ref()).take_while(|n| n.kind != NodeKind::Control).count().saturating_sub(1)
+        let all = std::iter::successors(Some(self.clone()), |n| n.parent());
+        all.take_while(|n| n.kind != NodeKind::Control).count().saturating_sub(1)
+    }
+
+    /// True when a node of this kind is told by its object alone, however it was reached.
+    fn numbered_by_object(&self) -> bool {
+        self.kind.numbered()
+    }
+
+    /// True when `other`, not in a table yet, is this one.
+    fn is(&self, other: &Node) -> bool {
+        let same_kind = match (&self.kind, &other.kind) {
+            // What a link says depends on where it is: it is asked when it is read.
+            (NodeKind::Symlink(_), NodeKind::Symlink(_)) if self.greatest == ANYTHING => true,
+            (a, b) => a == b,
+        };
+        if self.is_gone() || !same_kind {
+            return false;
+        }
+        let (a, b) = (self.place.read(), other.place.read());
+        let ino = |p: &Place| p.parent.as_ref().map(|n| n.ino);
+        self.numbered_by_object() || (a.name == b.name && ino(&a) == ino(&b))
     }
 }
+
+/// [`Node::greatest`] where groups may come to lie anywhere.
+const ANYTHING: u64 = u64::MAX;
 
 fn group_address(kind: &NodeKind) -> u64 {
     if let NodeKind::Group(_, id) = kind { id.address.0 } else { 0 }
@@ -132,9 +238,9 @@ fn group_address(kind: &NodeKind) -> u64 {
 /// A chain of thousands of directories goes one by one: recursion would run out of stack.
 impl Drop for Node {
     fn drop(&mut self) {
-        let mut next = self.parent.take();
+        let mut next = self.place.get_mut().parent.take();
         while let Some(mut parent) = next.and_then(Arc::into_inner) {
-            next = parent.parent.take();
+            next = parent.place.get_mut().parent.take();
         }
     }
 }
@@ -142,41 +248,98 @@ impl Drop for Node {
 const DATASET: u64 = 1 << 62;
 const HASHED: u64 = 1 << 63;
 
-/// The number of a node.
-pub fn number(parent: Ino, name: &[u8], kind: &NodeKind) -> Ino {
-    let object = match kind {
-        NodeKind::Dataset(view, id) => Some((*view, id)),
-        NodeKind::Datatype(id) | NodeKind::Unknown(id) => Some((View::Main, id)),
-        _ => None,
-    };
-    if let Some((view, id)) = object {
+impl NodeKind {
+    /// Number of a node of this kind that does not depend on where it is.
+    fn own_number(&self) -> Option<Ino> {
+        let (view, id) = match self {
+            NodeKind::Dataset(view, id) => (*view, id),
+            NodeKind::Datatype(id) | NodeKind::Unknown(id) => (View::Main, id),
+            _ => return None,
+        };
         let view = match view {
             View::Exact => 1u64,
             View::Npy => 2,
             View::Main | View::Chunks | View::Attrs => 0,
         };
-        if id.address.0 < 1 << 48 && id.file < 1 << 12 {
-            return Ino(DATASET | view << 60 | u64::from(id.file) << 48 | id.address.0);
+        let fits = id.address.0 < 1 << 48 && id.file < 1 << 12;
+        fits.then_some(Ino(DATASET | view << 60 | u64::from(id.file) << 48 | id.address.0))
+    }
+
+    fn numbered(&self) -> bool {
+        self.own_number().is_some()
+    }
+}
+
+/// The number that a node has unless something else has it.
+pub fn number(parent: Ino, name: &[u8], kind: &NodeKind) -> Ino {
+    kind.own_number().unwrap_or_else(|| {
+        // FNV-1a over the parent's number and the name.
+        let bytes = parent.0.to_le_bytes();
+        let h = bytes.iter().chain(name).fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
+        Ino(h | HASHED)
+    })
+}
+
+#[derive(Default)]
+struct Maps {
+    nodes: HashMap<Ino, Arc<Node>>,
+    /// Nodes that have another number than [`number`] says, under the one it says.
+    elsewhere: HashMap<Ino, Vec<Ino>>,
+    /// Numbers of the nodes that end with an object; kept in a container that is changed.
+    of_object: Option<HashMap<ObjectId, Vec<Ino>>>,
+}
+
+impl Maps {
+    /// The node that stands for `node`, which says by itself that it is `natural`.
+    fn find(&self, node: &Node, natural: Ino) -> Option<&Arc<Node>> {
+        let others = self.elsewhere.get(&natural).into_iter().flatten();
+        std::iter::once(&natural).chain(others).filter_map(|ino| self.nodes.get(ino)).find(|there| there.is(node))
+    }
+
+    fn natural(node: &Node) -> Ino {
+        let place = node.place.read();
+        let parent = place.parent.as_ref().map_or(ROOT, |p| p.ino);
+        number(parent, &place.name, &node.kind)
+    }
+
+    /// A number that no node has: `ino` if possible. Two paths may have one hash, and a node keeps its number while it
+    /// is known, whatever became of its object: the later one moves on.
+    fn free(&self, mut ino: Ino) -> Ino {
+        while self.nodes.contains_key(&ino) {
+            ino = Ino(ino.0.wrapping_add(1) | HASHED);
+        }
+        ino
+    }
+
+    fn strike(&mut self, natural: Ino, ino: Ino) {
+        if let Some(all) = self.elsewhere.get_mut(&natural) {
+            all.retain(|i| *i != ino);
+            if all.is_empty() {
+                self.elsewhere.remove(&natural);
+            }
         }
     }
-    // FNV-1a over the parent's number and the name.
-    let bytes = parent.0.to_le_bytes();
-    let h = bytes.iter().chain(name).fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
-    Ino(h | HASHED)
+
+    fn enter(&mut self, natural: Ino, ino: Ino) {
+        if natural != ino {
+            self.elsewhere.entry(natural).or_default().push(ino);
+        }
+    }
 }
 
 /// All nodes the kernel holds references to.
 pub struct NodeTable {
-    nodes: Mutex<HashMap<Ino, Arc<Node>>>,
+    maps: Mutex<Maps>,
     root: Arc<Node>,
 }
 
 impl NodeTable {
-    /// A table with the root, which is never forgotten.
-    pub fn new(root: NodeKind) -> Self {
-        let greatest = group_address(&root);
-        let root = Arc::new(Node { ino: ROOT, kind: root, parent: None, link_name: None, greatest, refs: AtomicU64::new(1) });
-        NodeTable { nodes: Mutex::new(HashMap::from([(ROOT, root.clone())])), root }
+    /// A table with the root, which is never forgotten. `changing`: names and objects come and go.
+    pub fn new(root: NodeKind, changing: bool) -> Self {
+        let greatest = if changing { ANYTHING } else { group_address(&root) };
+        let root = Arc::new(Node::at(ROOT, root, Place { parent: None, name: Box::default(), link_name: None }, greatest));
+        let of_object = changing.then(HashMap::new);
+        NodeTable { maps: Mutex::new(Maps { nodes: HashMap::from([(ROOT, root.clone())]), of_object, ..Maps::default() }), root }
     }
 
     /// The root.
@@ -186,12 +349,12 @@ impl NodeTable {
 
     /// The node of `ino`.
     pub fn get(&self, ino: Ino) -> Option<Arc<Node>> {
-        if ino == ROOT { Some(self.root.clone()) } else { self.nodes.lock().get(&ino).cloned() }
+        if ino == ROOT { Some(self.root.clone()) } else { self.maps.lock().nodes.get(&ino).cloned() }
     }
 
     /// Nodes held.
     pub fn len(&self) -> usize {
-        self.nodes.lock().len()
+        self.maps.lock().nodes.len()
     }
 
     /// True when only the root is held.
@@ -199,25 +362,29 @@ impl NodeTable {
         self.len() <= 1
     }
 
+    /// The number that `node`, not in the table, is known by or would get.
+    pub fn number_of(&self, node: &Node) -> Ino {
+        let maps = self.maps.lock();
+        maps.find(node, node.ino).map_or_else(|| maps.free(node.ino), |n| n.ino)
+    }
+
     /// Enters `node` with one more reference; returns the node that stands for it.
     pub fn reference(&self, mut node: Node) -> Arc<Node> {
-        let mut nodes = self.nodes.lock();
-        loop {
-            match nodes.get(&node.ino) {
-                Some(there) if there.kind == node.kind => {
-                    there.refs.fetch_add(1, Ordering::Relaxed);
-                    return there.clone();
-                }
-                // Two paths with one hash: the later one moves on.
-                Some(_) => node.ino = Ino(node.ino.0.wrapping_add(1) | HASHED),
-                None => {
-                    node.refs = AtomicU64::new(1);
-                    let node = Arc::new(node);
-                    nodes.insert(node.ino, node.clone());
-                    return node;
-                }
-            }
+        let mut maps = self.maps.lock();
+        let natural = node.ino;
+        if let Some(there) = maps.find(&node, natural) {
+            there.refs.fetch_add(1, Ordering::Relaxed);
+            return there.clone();
         }
+        node.ino = maps.free(natural);
+        node.refs = AtomicU64::new(1);
+        let node = Arc::new(node);
+        maps.nodes.insert(node.ino, node.clone());
+        maps.enter(natural, node.ino);
+        if let (Some(of_object), Some(id)) = (&mut maps.of_object, node.kind.owner()) {
+            of_object.entry(id).or_default().push(node.ino);
+        }
+        node
     }
 
     /// Drops `count` references; the node goes with the last one.
@@ -225,14 +392,67 @@ impl NodeTable {
         if ino == ROOT {
             return;
         }
-        let mut nodes = self.nodes.lock();
-        let gone = nodes.get(&ino).is_some_and(|n| {
+        let mut maps = self.maps.lock();
+        let gone = maps.nodes.get(&ino).is_some_and(|n| {
             let left = n.refs.load(Ordering::Relaxed).saturating_sub(count);
             n.refs.store(left, Ordering::Relaxed);
             left == 0
         });
-        if gone {
-            nodes.remove(&ino);
+        let Some(node) = gone.then(|| maps.nodes.remove(&ino)).flatten() else { return };
+        maps.strike(Maps::natural(&node), ino);
+        if let (Some(of_object), Some(id)) = (&mut maps.of_object, node.kind.owner())
+            && let Some(all) = of_object.get_mut(&id)
+        {
+            all.retain(|i| *i != ino);
+            if all.is_empty() {
+                of_object.remove(&id);
+            }
+        }
+    }
+
+    /// Nothing leads to the object `id` any more: its nodes stand for nothing that is looked up later.
+    pub fn object_gone(&self, id: ObjectId) {
+        let mut maps = self.maps.lock();
+        let all = maps.of_object.as_mut().and_then(|o| o.remove(&id)).unwrap_or_default();
+        for ino in all {
+            if let Some(node) = maps.nodes.get(&ino).cloned() {
+                node.gone.store(true, Ordering::Release);
+                maps.strike(Maps::natural(&node), ino);
+            }
+        }
+    }
+
+    /// The name of `node`, not in the table, is gone. What is told by its object may have others.
+    pub fn name_gone(&self, node: &Node) {
+        if node.numbered_by_object() {
+            return;
+        }
+        let mut maps = self.maps.lock();
+        if let Some(there) = maps.find(node, node.ino).cloned() {
+            there.gone.store(true, Ordering::Release);
+            maps.strike(node.ino, there.ino);
+        }
+    }
+
+    /// The nodes that stand for `moved`, none in the table themselves, are where it says now.
+    pub fn moved(&self, moved: &[(Node, Place)]) {
+        let mut maps = self.maps.lock();
+        // All found before any is changed: two may have changed places.
+        let found: Vec<_> = moved.iter().map(|(node, _)| maps.find(node, node.ino).cloned()).collect();
+        for ((old, place), node) in moved.iter().zip(found) {
+            let Some(node) = node else { continue };
+            if node.numbered_by_object() {
+                // It has one place of perhaps many names.
+                let was = old.place();
+                let mut now = node.place.write();
+                if now.name == was.name && now.parent.as_ref().map(|p| p.ino) == was.parent.as_ref().map(|p| p.ino) {
+                    *now = place.clone();
+                }
+                continue;
+            }
+            maps.strike(Maps::natural(&node), node.ino);
+            *node.place.write() = place.clone();
+            maps.enter(Maps::natural(&node), node.ino);
         }
     }
 }
@@ -248,7 +468,7 @@ mod tests {
 
     #[test]
     fn hard_links_share_a_number_and_directories_do_not() {
-        let t = NodeTable::new(NodeKind::Group(View::Main, id(48)));
+        let t = NodeTable::new(NodeKind::Group(View::Main, id(48)), false);
         let d = |name: &[u8]| Node::new(t.root(), name, None, NodeKind::Dataset(View::Main, id(800))).ino;
         assert_eq!(d(b"a"), d(b"b"));
         let g = |name: &[u8]| Node::new(t.root(), name, None, NodeKind::Group(View::Main, id(900))).ino;
@@ -257,7 +477,7 @@ mod tests {
 
     #[test]
     fn a_node_goes_with_its_last_reference() {
-        let t = NodeTable::new(NodeKind::Group(View::Main, id(48)));
+        let t = NodeTable::new(NodeKind::Group(View::Main, id(48)), false);
         let make = || Node::new(t.root(), b"g", None, NodeKind::Group(View::Main, id(900)));
         let ino = t.reference(make()).ino;
         t.reference(make());
@@ -272,7 +492,7 @@ mod tests {
     /// Regression: dropping the deepest of 100,000 nested directories overflowed the stack.
     #[test]
     fn a_deep_chain_is_dropped_without_recursion() {
-        let root = NodeTable::new(NodeKind::Group(View::Main, id(48)));
+        let root = NodeTable::new(NodeKind::Group(View::Main, id(48)), false);
         let mut at = root.root().clone();
         for i in 0..100_000 {
             at = Arc::new(Node::new(&at, b"g", None, NodeKind::Group(View::Main, id(100 + i))));
@@ -286,10 +506,58 @@ mod tests {
 
     #[test]
     fn depth_counts_from_the_view() {
-        let t = NodeTable::new(NodeKind::Group(View::Main, id(48)));
+        let t = NodeTable::new(NodeKind::Group(View::Main, id(48)), false);
         let control = t.reference(Node::new(t.root(), b".h5dir", None, NodeKind::Control));
         let exact = t.reference(Node::new(&control, b"exact", None, NodeKind::Group(View::Exact, id(48))));
         let sub = t.reference(Node::new(&exact, b"g", None, NodeKind::Group(View::Exact, id(900))));
         assert_eq!((t.root().depth(), exact.depth(), sub.depth()), (0, 0, 1));
+    }
+
+    fn dir<'a>(t: &'a NodeTable, parent: &Arc<Node>, name: &[u8], a: u64) -> (Arc<Node>, impl Fn() -> Node + use<'a>) {
+        let (parent, name) = (parent.clone(), name.to_vec());
+        let make = move || Node::new(&parent, &name, None, NodeKind::Group(View::Main, id(a)));
+        (t.reference(make()), make)
+    }
+
+    #[test]
+    fn a_moved_directory_keeps_its_number_and_its_children() {
+        let t = NodeTable::new(NodeKind::Group(View::Main, id(48)), true);
+        let (a, at_a) = dir(&t, t.root(), b"a", 900);
+        let (child, at_child) = dir(&t, &a, b"c", 950);
+        let to = |name: &[u8]| Place { parent: Some(t.root().clone()), name: name.into(), link_name: None };
+        t.moved(&[(at_a(), to(b"b"))]);
+        let at_b = || Node::new(t.root(), b"b", None, NodeKind::Group(View::Main, id(900)));
+        assert_eq!((t.reference(at_b()).ino, t.number_of(&at_b())), (a.ino, a.ino));
+        assert_eq!(child.path(), [b"b".to_vec(), b"c".to_vec()]);
+        assert_eq!(t.reference(at_child()).ino, child.ino);
+        // The same group at the old place is another directory.
+        let again = t.reference(at_a());
+        assert_ne!(again.ino, a.ino);
+        assert_eq!(t.number_of(&at_a()), again.ino);
+        // Both change places.
+        t.moved(&[(at_a(), to(b"b")), (at_b(), to(b"a"))]);
+        assert_eq!((t.number_of(&at_a()), t.number_of(&at_b())), (a.ino, again.ino));
+        t.forget(a.ino, 2);
+        t.forget(again.ino, 1);
+        t.forget(child.ino, 2);
+        assert!(t.is_empty() && t.maps.lock().elsewhere.is_empty());
+        assert!(t.maps.lock().of_object.as_ref().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_new_object_at_an_old_address_is_another() {
+        let t = NodeTable::new(NodeKind::Group(View::Main, id(48)), true);
+        let data = || Node::new(t.root(), b"d", None, NodeKind::Dataset(View::Main, id(800)));
+        let old = t.reference(data());
+        t.object_gone(id(800));
+        assert!(old.is_gone());
+        let new = t.reference(data());
+        assert_ne!(old.ino, new.ino);
+        t.forget(old.ino, 1);
+        assert_eq!(t.reference(data()).ino, new.ino, "the number stays with it");
+        let (dir, make) = dir(&t, t.root(), b"g", 900);
+        t.name_gone(&make());
+        assert!(dir.is_gone());
+        assert_ne!(t.reference(make()).ino, dir.ino);
     }
 }

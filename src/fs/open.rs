@@ -5,14 +5,14 @@ use super::container::{Backing, ContainerFs};
 use super::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, ExternalPolicy, MountSpec, OpenError};
 use crate::base::{Address, Error};
 use crate::connector::native::external::Neighbours;
-use crate::connector::native::{NativeConnector, Options};
+use crate::connector::native::{self, NativeConnector, Options};
 use crate::connector::{Connector, ObjectKind};
 use crate::dataset::environment::Environment;
 use crate::dataset::virtual_::MissingPolicy;
 use crate::file::FileDriver;
 use crate::file::confined::ConfinedDir;
 use crate::file::posix::PosixFile;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Spill file, in multiples of the chunk cache.
@@ -22,12 +22,7 @@ const SPILL_FACTOR: u64 = 16;
 pub fn open(spec: &MountSpec) -> Result<Arc<dyn Operations>, OpenError> {
     let path = &spec.file;
     let io = |source| OpenError::Open { path: path.clone(), source };
-    let engine = |source| match source {
-        Error::Corrupt { structure: "superblock", ref detail, .. } if detail.contains("no HDF5 signature") => {
-            OpenError::NotHdf5 { path: path.clone() }
-        }
-        source => OpenError::Engine { path: path.clone(), source },
-    };
+    let engine = |source| engine_error(path, source);
     let driver = PosixFile::open(path).map_err(io)?;
     let status = driver.status().map_err(io)?;
     let directory = NativeConnector::directory_of(path).map_err(io)?;
@@ -39,10 +34,50 @@ pub fn open(spec: &MountSpec) -> Result<Arc<dyn Operations>, OpenError> {
     let environment = Environment::new(spec.cache_bytes, spec.cache_bytes.saturating_mul(SPILL_FACTOR), spec.threads).map_err(engine)?;
     let missing = if spec.vds_missing_fill { MissingPolicy::Fill } else { MissingPolicy::Error };
     let options = Options { environment: Arc::new(environment), neighbours: Arc::new(Neighbours::new(root)), missing };
-    let connector = NativeConnector::open(Arc::new(driver), directory, options).map_err(engine)?;
+    let connector = if spec.writable {
+        NativeConnector::open_writable(path, directory, options).map_err(engine)?
+    } else {
+        NativeConnector::open(native::open_for_reading(path).map_err(engine)?, directory, options).map_err(engine)?
+    };
     let backing = Backing { atime: status.atime, mtime: status.mtime, ctime: status.ctime, len: status.len };
     let (group, prefix) = subtree(&*connector, spec)?;
-    Ok(Arc::new(ContainerFs::new(connector, group, prefix, backing, spec.clone())))
+    let file = path.clone();
+    let room = move || {
+        let free = nix::sys::statvfs::statvfs(&file).ok()?;
+        let free = free.blocks_available().saturating_mul(free.fragment_size());
+        Some((std::fs::metadata(&file).ok()?.len(), free))
+    };
+    let fs = ContainerFs::new(connector, group, prefix, backing, spec.clone());
+    Ok(Arc::new(if spec.writable { fs.with_room(Box::new(room)) } else { fs }))
+}
+
+/// Makes a new, empty container at `path`. `earliest`: one that the oldest programs can use.
+pub fn create(path: &Path, earliest: bool) -> Result<(), OpenError> {
+    native::create(path, earliest).map_err(|source| engine_error(path, source))
+}
+
+/// Makes good what an interrupted writer of the container at `path` left behind; says what that was.
+pub fn recover(path: &Path) -> Result<String, OpenError> {
+    let found = native::recover(path).map_err(|source| engine_error(path, source))?;
+    let what = match (found.finished, found.unmarked, found.removed) {
+        (true, ..) => "an interrupted commit was finished from its journal",
+        (_, true, _) => "the mark of a writer that is gone was taken off; what it wrote last may be missing",
+        (_, _, true) => "a journal that nothing waited for was removed; the file was whole",
+        _ => "there was nothing to do",
+    };
+    Ok(format!("{}: {what}", path.display()))
+}
+
+fn engine_error(path: &Path, source: Error) -> OpenError {
+    match source {
+        Error::Corrupt { structure: "superblock", ref detail, .. } if detail.contains("no HDF5 signature") => {
+            OpenError::NotHdf5 { path: path.to_owned() }
+        }
+        Error::Io { operation: "open" | "create", errno, .. } => {
+            OpenError::Open { path: path.to_owned(), source: std::io::Error::from_raw_os_error(errno) }
+        }
+        source => OpenError::Engine { path: path.to_owned(), source },
+    }
 }
 
 /// The file system over `driver` alone, whatever it reads from: no other file is opened. For tests and fuzzing.
@@ -62,6 +97,7 @@ pub fn over(driver: Arc<dyn FileDriver>, environment: Arc<Environment>) -> Resul
         file_mode: DEFAULT_FILE_MODE,
         dir_mode: DEFAULT_DIR_MODE,
         threads: 1,
+        writable: false,
     };
     let root = connector.root();
     Ok(Arc::new(ContainerFs::new(connector, root, Vec::new(), backing, spec)))

@@ -7,6 +7,10 @@ use std::path::PathBuf;
 pub const DEFAULT_FILE_MODE: u16 = 0o444;
 /// Permission bits of directories unless asked otherwise.
 pub const DEFAULT_DIR_MODE: u16 = 0o555;
+/// The same of files that can be changed.
+pub const WRITABLE_FILE_MODE: u16 = 0o644;
+/// The same of directories that can be changed.
+pub const WRITABLE_DIR_MODE: u16 = 0o755;
 
 /// One container and how it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub struct MountSpec {
     pub dir_mode: u16,
     /// Threads that may decode at the same time.
     pub threads: usize,
+    /// The container may be changed.
+    pub writable: bool,
 }
 
 /// Which files named by the container (external links, raw files, virtual sources) may be read.

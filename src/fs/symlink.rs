@@ -3,7 +3,7 @@
 //! In HDF5 `..` is an ordinary name, so a target can only lead up by the `..` written here, exactly
 //! as many as the link lies deep. A target that cannot be reached is one name that no file has.
 
-use super::name::{file_name, file_name_escaped};
+use super::name::{file_name, file_name_escaped, unescape};
 use super::view::CONTROL;
 
 /// Longest target that the kernel takes, bytes.
@@ -38,6 +38,49 @@ pub fn soft(path: &[u8], depth: usize, prefix: &[Vec<u8>]) -> Vec<u8> {
     }
     let target = parts.join(&b'/');
     if target.len() > TARGET_MAX { dangling(b"soft", path) } else { target }
+}
+
+/// The path that a soft link must hold so that it leads where `target` does, read in a directory `directory`
+/// (link names from the root of the mount): shown, it is `target` again, or a plainer spelling of it. `None`
+/// when a soft link cannot say it: an absolute target, one that leaves the mount, a name that no link has.
+pub fn stored(target: &[u8], directory: &[Vec<u8>], prefix: &[Vec<u8>]) -> Option<Vec<u8>> {
+    let depth = directory.len();
+    // What is shown of a link that leads nowhere says in itself where it leads.
+    if let Some(path) = unescape(target).as_deref().and_then(|t| t.strip_prefix(b" soft link to "))
+        && soft(path, depth, prefix) == target
+    {
+        return Some(path.to_vec());
+    }
+    let names: Vec<&[u8]> = components(target).collect();
+    let up = names.iter().take_while(|n| **n == b"..").count();
+    let rest = names.get(up..)?;
+    if target.first() == Some(&b'/') || up > depth {
+        return None;
+    }
+    let at_root = up == depth;
+    if at_root && rest.first() == Some(&CONTROL) {
+        return None;
+    }
+    let mut path: Vec<Vec<u8>> = Vec::new();
+    if up > 0 {
+        path.extend(prefix.iter().cloned());
+        path.extend(directory.iter().take(depth.saturating_sub(up)).cloned());
+    }
+    for (i, shown) in rest.iter().enumerate() {
+        let name = unescape(shown)?.into_owned();
+        let control = i == 0 && at_root && name == CONTROL && **shown == *file_name_escaped(CONTROL);
+        path.push(if control || *file_name(&name) == **shown { name } else { return None });
+    }
+    // A name that is none within a path: it would divide it, or be skipped.
+    if path.iter().any(|n| n.is_empty() || n == b"." || n.iter().any(|b| matches!(b, b'/' | 0))) {
+        return None;
+    }
+    let joined = path.join(&b'/');
+    Some(match up {
+        0 if joined.is_empty() => b".".to_vec(),
+        0 => joined,
+        _ => [b"/", joined.as_slice()].concat(),
+    })
 }
 
 /// Target that leads `up` directories up from the link's own directory (0 = to it).
@@ -90,5 +133,31 @@ mod tests {
     fn to_an_ancestor() {
         assert_eq!(up(0), b".");
         assert_eq!(up(2), b"../..");
+    }
+
+    #[test]
+    fn what_is_stored_is_shown_as_it_was_given() {
+        let dir = [b"a".to_vec(), b"b".to_vec()];
+        let g = [b"g".to_vec()];
+        let same: [(&[u8], &[u8]); 7] = [
+            (b"x", b"x"),
+            (b"x/y", b"x/y"),
+            (b".", b"."),
+            (b"../../c/d", b"/g/c/d"),
+            (b"../..", b"/g"),
+            (b"%2E%2E/x", b"../x"),
+            (b"%20soft link to %2Fout%2Fx", b"/out/x"),
+        ];
+        for (target, path) in same {
+            assert_eq!(stored(target, &dir, &g).as_deref(), Some(path), "{}", String::from_utf8_lossy(target));
+            assert_eq!(soft(path, 2, &g), target);
+        }
+        assert_eq!(stored(b"%2Eh5dir/x", &[], &[]).as_deref(), Some(&b".h5dir/x"[..]));
+        // The same place in a plainer spelling.
+        assert_eq!(stored(b"../x", &dir, &g).as_deref(), Some(&b"/g/a/x"[..]));
+        assert_eq!(stored(b"x//y/", &dir, &g).as_deref(), Some(&b"x/y"[..]));
+        for wrong in [&b"/etc/passwd"[..], b"../../../x", b"x/../y", b"../../.h5dir/status", b"%41", b"a%2Fb", b"%00", b"%EMPTY"] {
+            assert_eq!(stored(wrong, &dir, &g), None, "{}", String::from_utf8_lossy(wrong));
+        }
     }
 }

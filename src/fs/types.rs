@@ -93,12 +93,14 @@ pub struct DirEntryPlus<'a> {
 }
 
 /// How a file is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OpenMode {
     /// Opened for reading.
     pub read: bool,
     /// Opened for writing, truncation or appending.
     pub write: bool,
+    /// Each write goes to the end.
+    pub append: bool,
 }
 
 /// An opened file.
@@ -110,6 +112,21 @@ pub struct Opened {
     pub keep_cache: bool,
     /// Bypass the page cache (FOPEN_DIRECT_IO): content whose size is not known.
     pub direct_io: bool,
+}
+
+/// What `setattr` changes; `None` = nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Size, bytes.
+    pub size: Option<u64>,
+    /// Last change of content.
+    pub mtime: Option<SystemTime>,
+    /// Permission bits; those of the file type are ignored.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group owner.
+    pub gid: Option<u32>,
 }
 
 /// What `lseek` looks for.
@@ -128,6 +145,8 @@ pub struct Statfs {
     pub block_size: u32,
     /// Blocks in all.
     pub blocks: u64,
+    /// Blocks that can still be written.
+    pub free: u64,
     /// Inodes in all; 0 when not known.
     pub files: u64,
     /// Longest file name, bytes.

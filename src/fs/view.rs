@@ -59,7 +59,7 @@ impl Tree<'_> {
     pub fn lookup(&self, parent: &Arc<Node>, name: &[u8]) -> Result<Option<Child>> {
         match &parent.kind {
             NodeKind::Group(view, id) => {
-                if *view == View::Main && parent.parent.is_none() && name == CONTROL {
+                if *view == View::Main && parent.parent().is_none() && name == CONTROL {
                     return Ok(Some(Child { name: name.to_vec(), kind: NodeKind::Control, link_name: None }));
                 }
                 self.lookup_in_group(parent, *view, *id, name)
@@ -106,9 +106,17 @@ impl Tree<'_> {
         Ok(link.and_then(|l| self.child(parent, view, l)))
     }
 
+    /// Link name for the new file name `name` in `parent`, a directory of the main view; `None` where no link can
+    /// have it: another spelling of a name, or a name that no path within the container could hold.
+    pub fn new_name(&self, parent: &Node, name: &[u8]) -> Option<Vec<u8>> {
+        let link_name = unescape(name)?.into_owned();
+        let fine = !matches!(link_name.as_slice(), b"" | b".") && !link_name.iter().any(|b| matches!(b, b'/' | 0));
+        (fine && self.shown(parent, View::Main, &link_name, NAME_MAX) == name).then_some(link_name)
+    }
+
     /// File name of a link in `parent`.
     fn shown(&self, parent: &Node, view: View, link_name: &[u8], limit: usize) -> Vec<u8> {
-        if view == View::Main && parent.parent.is_none() && link_name == CONTROL {
+        if view == View::Main && parent.parent().is_none() && link_name == CONTROL {
             return file_name_escaped(link_name);
         }
         file_name_within(link_name, limit).into_owned()

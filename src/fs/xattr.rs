@@ -6,6 +6,7 @@ use super::name::{unescape, xattr_name};
 use super::nodes::{Node, NodeKind};
 use super::types::Errno;
 use crate::base::Error;
+use crate::connector::edit::{Edit, Existing};
 use crate::connector::{Connector, ObjectId};
 
 /// The namespace answered.
@@ -17,7 +18,14 @@ pub const VALUE_MAX: usize = 64 << 10;
 /// Longest list of names the kernel passes on, bytes.
 pub const LIST_MAX: usize = 64 << 10;
 /// Facts that may be longer than an extended attribute can be.
-const VARIABLE_FACTS: [&str; 5] = ["attributes", "dtype", "external", "fillvalue", "filters"];
+const VARIABLE_FACTS: [&str; 7] = ["attributes", "dataset", "datatype", "dtype", "external", "fillvalue", "filters"];
+/// Fact that is listed before all others: who copies them in this order makes a dataset by the first, whose others are what it
+/// has then.
+const FIRST: [&str; 2] = ["dataset", "datatype"];
+/// Facts that follow from others and cannot be set; a copy may have others.
+const DESCRIPTIVE: [&str; 4] = ["external", "index", "offset", "storage"];
+/// Facts that make an object what it is.
+const SETTABLE: [&str; 9] = ["chunks", "dataset", "datatype", "dtype", "fillvalue", "filters", "layout", "maxshape", "shape"];
 /// Fact that tells the link name of a file whose own name is an escaped one.
 const NAME_FACT: &[u8] = b"name";
 
@@ -26,6 +34,11 @@ fn object(node: &Node) -> Option<ObjectId> {
         NodeKind::Broken(_) => None,
         kind => kind.object(),
     }
+}
+
+/// Only one namespace is there to be changed; to ask for another is nothing that needs a word in the log.
+pub fn ours(name: &[u8]) -> FsResult<()> {
+    if name.starts_with(USER) { Ok(()) } else { Err(Errno(libc::EOPNOTSUPP)) }
 }
 
 /// The value of the extended attribute `name` of `node`.
@@ -43,7 +56,7 @@ pub fn get(connector: &dyn Connector, cut: &CutNames, node: &Node, name: &[u8], 
 fn value(connector: &dyn Connector, cut: &CutNames, node: &Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     if let Some(fact) = name.strip_prefix(FACTS) {
         if fact == NAME_FACT {
-            return Ok(node.link_name.as_ref().map(|n| n.to_vec()));
+            return Ok(node.link_name().map(|n| n.into_vec()));
         }
         let (Some(id), Ok(fact)) = (object(node), std::str::from_utf8(fact)) else { return Ok(None) };
         return connector.fact(id, fact);
@@ -78,11 +91,13 @@ pub fn list(connector: &dyn Connector, node: &Node, failed: &dyn Fn(&Error) -> E
         out.push(0);
         true
     };
-    if node.link_name.is_some() {
+    if node.link_name().is_some() {
         add(&[USER, FACTS, NAME_FACT]);
     }
     let Some(id) = object(node) else { return Ok(out) };
-    for fact in connector.fact_names(id).map_err(|e| failed(&e))? {
+    let mut facts = connector.fact_names(id).map_err(|e| failed(&e))?;
+    facts.sort_by_key(|f| !FIRST.contains(f));
+    for fact in facts {
         // Facts of ours never break `cp -a`: one that does not fit is not listed.
         let fits = |v: Option<Vec<u8>>| v.is_some_and(|v| v.len() <= VALUE_MAX);
         if !VARIABLE_FACTS.contains(&fact) || connector.fact(id, fact).is_ok_and(fits) {
@@ -96,4 +111,97 @@ pub fn list(connector: &dyn Connector, node: &Node, failed: &dyn Fn(&Error) -> E
         }
     }
     Ok(out)
+}
+
+/// What a name that is to be changed stands for.
+enum Meant<'a> {
+    /// A derived fact.
+    Fact(&'a str),
+    /// An attribute, there or not.
+    Attribute(Vec<u8>),
+}
+
+fn meant<'a>(connector: &dyn Connector, cut: &CutNames, id: ObjectId, name: &'a [u8]) -> Result<Option<Meant<'a>>, Error> {
+    if let Some(fact) = name.strip_prefix(FACTS) {
+        return Ok(std::str::from_utf8(fact).ok().map(Meant::Fact));
+    }
+    let found = match unescape(name) {
+        Some(plain) => (xattr_name(&plain) == name && !plain.is_empty() && !plain.contains(&0)).then(|| plain.into_owned()),
+        None => {
+            let mut visit = |f: &mut dyn FnMut(&[u8]) -> bool| {
+                let _ = connector.attributes(id)?.iter().all(|a| f(a));
+                Ok(())
+            };
+            cut.find(Names::Attributes(id), name, &|n| xattr_name(n).into_owned(), &mut visit)?
+        }
+    };
+    Ok(found.map(Meant::Attribute))
+}
+
+/// Where the attributes of a node are changed.
+pub struct Target<'a> {
+    /// The container.
+    pub connector: &'a dyn Connector,
+    /// How it is changed.
+    pub edit: &'a dyn Edit,
+    /// Names that are shown cut.
+    pub cut: &'a CutNames,
+    /// The node.
+    pub node: &'a Node,
+}
+
+impl Target<'_> {
+    fn id(&self) -> Result<ObjectId, Error> {
+        object(self.node).ok_or_else(|| Error::refused(libc::EPERM, "there is no object that could have attributes"))
+    }
+
+    /// Sets the extended attribute `name`; `flags` are those of setxattr(2). A fact that is set to what it is
+    /// is taken: copying programs do that.
+    pub fn set(&self, name: &[u8], value: &[u8], flags: i32) -> Result<(), Error> {
+        let name = name.strip_prefix(USER).ok_or_else(|| Error::refused(libc::EOPNOTSUPP, "only the namespace user. exists"))?;
+        let existing = match flags {
+            0 => Existing::Any,
+            libc::XATTR_CREATE => Existing::Create,
+            libc::XATTR_REPLACE => Existing::Replace,
+            _ => return Err(Error::refused(libc::EINVAL, "unknown flags")),
+        };
+        let id = self.id()?;
+        match meant(self.connector, self.cut, id, name)? {
+            None => Err(Error::refused(libc::EINVAL, "no attribute can have this name")),
+            Some(Meant::Attribute(name)) => match existing {
+                // What it is already it stays, whatever its text does not tell.
+                Existing::Any if self.connector.attribute_text(id, &name).ok().flatten().as_deref() == Some(value) => Ok(()),
+                _ => self.edit.set_attribute(id, &name, value, existing),
+            },
+            Some(Meant::Fact(fact)) => {
+                let ours = fact.as_bytes() == NAME_FACT;
+                let now = if ours { self.node.link_name().map(|n| n.into_vec()) } else { self.connector.fact(id, fact)? };
+                match (existing, &now) {
+                    (Existing::Create, Some(_)) => Err(Error::refused(libc::EEXIST, "the fact is there")),
+                    (Existing::Replace, None) => Err(Error::refused(libc::ENODATA, "there is no such fact")),
+                    _ if now.as_deref() == Some(value) => Ok(()),
+                    // The copy of a file has this from its own name, when it gets it.
+                    _ if ours => Ok(()),
+                    _ => self.edit.set_fact(id, fact, value),
+                }
+            }
+        }
+    }
+
+    /// Removes the extended attribute `name`.
+    pub fn remove(&self, name: &[u8]) -> Result<(), Error> {
+        let name = name.strip_prefix(USER).ok_or_else(|| Error::refused(libc::EOPNOTSUPP, "only the namespace user. exists"))?;
+        let id = self.id()?;
+        let absent = || Error::refused(libc::ENODATA, "there is no such attribute");
+        match meant(self.connector, self.cut, id, name)? {
+            Some(Meant::Attribute(name)) => self.edit.remove_attribute(id, &name),
+            Some(Meant::Fact(fact)) if DESCRIPTIVE.contains(&fact) || fact.as_bytes() == NAME_FACT => Ok(()),
+            Some(Meant::Fact(fact)) if self.connector.fact(id, fact)?.is_some() => {
+                Err(Error::refused(libc::EPERM, "a fact cannot be removed"))
+            }
+            // Programs that make a copy like its model take away what it had when they looked.
+            Some(Meant::Fact(fact)) if SETTABLE.contains(&fact) => Ok(()),
+            _ => Err(absent()),
+        }
+    }
 }

@@ -1,23 +1,23 @@
 //! `fuser::Filesystem` over [`Operations`]: each request is translated, guarded and answered.
 //!
-//! What only the kernel's protocol asks for is settled here and never reaches [`Operations`]: the
-//! file system is read-only (EROFS), only the `user.` namespace has extended attributes, and the
+//! What only the kernel's protocol asks for is settled here and never reaches [`Operations`]: that a
+//! file system is read-only (EROFS), that only the `user.` namespace has extended attributes, and the
 //! size protocol of extended attributes.
 
 use super::guard::guard;
-use crate::fs::{Attr, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Operations, Whence};
+use crate::fs::{Attr, Changes, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, Operations, Whence};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyBmap,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen,
-    ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    IoctlFlags, KernelConfig, LockOwner, Notifier, OpenAccMode, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr,
+    ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek,
+    ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Largest value or list of extended attributes the kernel hands on (XATTR_SIZE_MAX), bytes.
@@ -28,13 +28,12 @@ const REQUEST_BYTES_MAX: u32 = 1 << 20;
 const BACKGROUND_REQUESTS: u16 = 64;
 
 /// Features asked for when the kernel has them.
-const CAPABILITIES: [InitFlags; 6] = [
+const CAPABILITIES: [InitFlags; 5] = [
     InitFlags::FUSE_ASYNC_READ,
     InitFlags::FUSE_ASYNC_DIO,
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_READDIRPLUS_AUTO,
-    InitFlags::FUSE_CACHE_SYMLINKS,
 ];
 
 thread_local! {
@@ -54,14 +53,77 @@ pub struct CacheTimes {
 /// The FUSE face of a file system.
 pub struct Adapter {
     operations: Arc<dyn Operations>,
+    writable: bool,
     times: CacheTimes,
     readahead: u32,
+    kernel: Kernel,
 }
+
+/// The way to tell the kernel something unasked, once the session has one.
+pub type Kernel = Arc<OnceLock<Notifier>>;
 
 impl Adapter {
     /// Shows `operations`; `readahead` in bytes.
     pub fn new(operations: Arc<dyn Operations>, times: CacheTimes, readahead: u32) -> Self {
-        Adapter { operations, times, readahead }
+        let writable = operations.is_writable();
+        Adapter { operations, writable, times, readahead, kernel: Kernel::default() }
+    }
+
+    /// Where the session's notifier is put.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel.clone()
+    }
+
+    /// The size of `n` may be another now: the kernel asks before it uses what it knows. Its pages stay: to drop them it may
+    /// have to wait for this daemon.
+    fn resized(&self, n: INodeNo) {
+        if let Some(Err(e)) = self.kernel.get().map(|k| k.inval_inode(n, -1, 0)) {
+            tracing::debug!("the kernel keeps what it knows of inode {n}: {e}");
+        }
+    }
+
+    fn open_mode(flags: OpenFlags) -> OpenMode {
+        let access = flags.acc_mode();
+        let (append, truncate) = (flags.0 & libc::O_APPEND != 0, flags.0 & libc::O_TRUNC != 0);
+        let write = access != OpenAccMode::O_RDONLY || append || truncate;
+        OpenMode { read: access != OpenAccMode::O_WRONLY, write, append }
+    }
+
+    fn reply_entry(&self, result: FsResult<Entry>, reply: ReplyEntry) {
+        let CacheTimes { entry: entry_ttl, attr: attr_ttl } = self.times;
+        match result {
+            Ok(e) => reply.entry_with_ttls(&attr_ttl, &entry_ttl, &file_attr(&e.attr), Generation(e.generation)),
+            Err(e) => reply.error(errno(e)),
+        }
+    }
+
+    /// Carries out a change by `f` where there can be one.
+    fn change<T>(&self, operation: &'static str, n: INodeNo, f: impl FnOnce(&dyn Operations) -> FsResult<T>) -> FsResult<T> {
+        if !self.writable {
+            return Err(Errno(libc::EROFS));
+        }
+        guard(operation, ino(n), || f(&*self.operations))
+    }
+}
+
+fn open_flags(opened: &Opened) -> FopenFlags {
+    let mut flags = FopenFlags::empty();
+    flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
+    flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.direct_io);
+    flags
+}
+
+fn reply_empty(result: FsResult<()>, reply: ReplyEmpty) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(e) => reply.error(errno(e)),
+    }
+}
+
+fn time(t: TimeOrNow) -> SystemTime {
+    match t {
+        TimeOrNow::SpecificTime(t) => t,
+        TimeOrNow::Now => SystemTime::now(),
     }
 }
 
@@ -146,6 +208,10 @@ impl Filesystem for Adapter {
             // Refused when the kernel does not have it; none is needed.
             let _ = config.add_capabilities(capability);
         }
+        if !self.writable {
+            // Where a link leads depends on where it is, and that may change.
+            let _ = config.add_capabilities(InitFlags::FUSE_CACHE_SYMLINKS);
+        }
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_REQUESTS);
         if let Err(most) = config.set_max_readahead(self.readahead.max(4096)) {
@@ -185,16 +251,12 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, _req: &Request, n: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if flags.acc_mode() != OpenAccMode::O_RDONLY || flags.0 & (libc::O_TRUNC | libc::O_APPEND) != 0 {
+        let mode = Self::open_mode(flags);
+        if mode.write && !self.writable {
             return reply.error(fuser::Errno::EROFS);
         }
-        match guard("open", ino(n), || self.operations.open(ino(n), OpenMode { read: true, write: false })) {
-            Ok(opened) => {
-                let mut flags = FopenFlags::empty();
-                flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
-                flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.direct_io);
-                reply.opened(FileHandle(opened.handle.0), flags);
-            }
+        match guard("open", ino(n), || self.operations.open(ino(n), mode)) {
+            Ok(opened) => reply.opened(FileHandle(opened.handle.0), open_flags(&opened)),
             Err(e) => reply.error(errno(e)),
         }
     }
@@ -242,8 +304,8 @@ impl Filesystem for Adapter {
 
     fn opendir(&self, _req: &Request, n: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let mut flags = FopenFlags::empty();
-        // The listing may be kept as long as the names in it.
-        flags.set(FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE, !self.times.entry.is_zero());
+        // The listing may be kept as long as the names in it; of names that change nothing is kept.
+        flags.set(FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE, !self.writable && !self.times.entry.is_zero());
         match guard("opendir", ino(n), || self.operations.opendir(ino(n))) {
             Ok(handle) => reply.opened(FileHandle(handle.0), flags),
             Err(e) => reply.error(errno(e)),
@@ -296,7 +358,7 @@ impl Filesystem for Adapter {
 
     fn statfs(&self, _req: &Request, n: INodeNo, reply: ReplyStatfs) {
         match guard("statfs", ino(n), || self.operations.statfs()) {
-            Ok(s) => reply.statfs(s.blocks, 0, 0, s.files, 0, s.block_size, s.name_max, s.block_size),
+            Ok(s) => reply.statfs(s.blocks, s.free, s.free, s.files, 0, s.block_size, s.name_max, s.block_size),
             Err(e) => reply.error(errno(e)),
         }
     }
@@ -334,16 +396,25 @@ impl Filesystem for Adapter {
 
     // "Not implemented" is remembered by the kernel as "nothing to do" for these, for the whole mount.
 
-    fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
-        reply.error(fuser::Errno::ENOSYS);
+    fn flush(&self, _req: &Request, n: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+        if !self.writable {
+            return reply.error(fuser::Errno::ENOSYS);
+        }
+        reply_empty(guard("flush", ino(n), || self.operations.flush(ino(n), Handle(fh.0))), reply);
     }
 
-    fn fsync(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply.error(fuser::Errno::ENOSYS);
+    fn fsync(&self, _req: &Request, n: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        if !self.writable {
+            return reply.error(fuser::Errno::ENOSYS);
+        }
+        reply_empty(guard("fsync", ino(n), || self.operations.fsync(ino(n))), reply);
     }
 
-    fn fsyncdir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply.error(fuser::Errno::ENOSYS);
+    fn fsyncdir(&self, _req: &Request, n: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        if !self.writable {
+            return reply.error(fuser::Errno::ENOSYS);
+        }
+        reply_empty(guard("fsyncdir", ino(n), || self.operations.fsync(ino(n))), reply);
     }
 
     fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
@@ -382,18 +453,18 @@ impl Filesystem for Adapter {
         reply.error(fuser::Errno::ENOSYS);
     }
 
-    // The file system is read-only.
+    // Changes: EROFS where there can be none.
 
     fn setattr(
         &self,
         _req: &Request,
-        _ino: INodeNo,
-        _mode: Option<u32>,
-        _uid: Option<u32>,
-        _gid: Option<u32>,
-        _size: Option<u64>,
+        n: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
         _atime: Option<TimeOrNow>,
-        _mtime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
         _fh: Option<FileHandle>,
         _crtime: Option<SystemTime>,
@@ -402,66 +473,89 @@ impl Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        reply.error(fuser::Errno::EROFS);
+        let changes = Changes { size, mtime: mtime.map(time), mode, uid, gid };
+        match self.change("setattr", n, |o| o.setattr(ino(n), &changes)) {
+            Ok(attr) => reply.attr(&self.times.attr, &file_attr(&attr)),
+            Err(e) => reply.error(errno(e)),
+        }
     }
 
-    fn mknod(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, _mode: u32, _umask: u32, _rdev: u32, reply: ReplyEntry) {
-        reply.error(fuser::Errno::EROFS);
+    fn mknod(&self, _req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, _rdev: u32, reply: ReplyEntry) {
+        // Devices, pipes and sockets cannot be here.
+        let regular = matches!(mode & libc::S_IFMT, 0 | libc::S_IFREG);
+        let made = |o: &dyn Operations| if regular { o.mknod(ino(parent), name.as_bytes()) } else { Err(Errno(libc::EPERM)) };
+        self.reply_entry(self.change("mknod", parent, made), reply);
     }
 
-    fn mkdir(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
-        reply.error(fuser::Errno::EROFS);
+    fn mkdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
+        self.reply_entry(self.change("mkdir", parent, |o| o.mkdir(ino(parent), name.as_bytes())), reply);
     }
 
-    fn unlink(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.error(fuser::Errno::EROFS);
+    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(self.change("unlink", parent, |o| o.unlink(ino(parent), name.as_bytes())), reply);
     }
 
-    fn rmdir(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.error(fuser::Errno::EROFS);
+    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(self.change("rmdir", parent, |o| o.rmdir(ino(parent), name.as_bytes())), reply);
     }
 
-    fn symlink(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, _target: &Path, reply: ReplyEntry) {
-        reply.error(fuser::Errno::EROFS);
+    fn symlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let target = target.as_os_str().as_bytes();
+        self.reply_entry(self.change("symlink", parent, |o| o.symlink(ino(parent), name.as_bytes(), target)), reply);
     }
 
-    fn rename(&self, _r: &Request, _p: INodeNo, _n: &OsStr, _np: INodeNo, _nn: &OsStr, _flags: RenameFlags, reply: ReplyEmpty) {
-        reply.error(fuser::Errno::EROFS);
+    fn rename(&self, _r: &Request, p: INodeNo, name: &OsStr, new: INodeNo, new_name: &OsStr, flags: RenameFlags, reply: ReplyEmpty) {
+        let (from, to) = ((ino(p), name.as_bytes()), (ino(new), new_name.as_bytes()));
+        reply_empty(self.change("rename", p, |o| o.rename(from, to, flags.bits())), reply);
     }
 
-    fn link(&self, _req: &Request, _ino: INodeNo, _newparent: INodeNo, _newname: &OsStr, reply: ReplyEntry) {
-        reply.error(fuser::Errno::EROFS);
+    fn link(&self, _req: &Request, n: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.reply_entry(self.change("link", n, |o| o.link(ino(n), ino(parent), name.as_bytes())), reply);
     }
 
     fn write(
         &self,
         _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _offset: u64,
-        _data: &[u8],
+        n: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
         _write_flags: WriteFlags,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        reply.error(fuser::Errno::EROFS);
+        match self.change("write", n, |o| o.write(ino(n), Handle(fh.0), offset, data)) {
+            Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
+            Err(e) => reply.error(errno(e)),
+        }
     }
 
-    fn setxattr(&self, _req: &Request, _ino: INodeNo, _name: &OsStr, _value: &[u8], _flags: i32, _position: u32, reply: ReplyEmpty) {
-        reply.error(fuser::Errno::EROFS);
+    fn setxattr(&self, _req: &Request, n: INodeNo, name: &OsStr, value: &[u8], flags: i32, _position: u32, reply: ReplyEmpty) {
+        let result = self.change("setxattr", n, |o| o.setxattr(ino(n), name.as_bytes(), value, flags));
+        if result.is_ok() && name.as_bytes().starts_with(b"user.h5dir.") {
+            self.resized(n);
+        }
+        reply_empty(result, reply);
     }
 
-    fn removexattr(&self, _req: &Request, _ino: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.error(fuser::Errno::EROFS);
+    fn removexattr(&self, _req: &Request, n: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(self.change("removexattr", n, |o| o.removexattr(ino(n), name.as_bytes())), reply);
     }
 
-    fn create(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, _mode: u32, _umask: u32, _flags: i32, reply: ReplyCreate) {
-        reply.error(fuser::Errno::EROFS);
+    fn create(&self, _req: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
+        let (mode, exclusive) = (Self::open_mode(OpenFlags(flags)), flags & libc::O_EXCL != 0);
+        let CacheTimes { attr, .. } = self.times;
+        match self.change("create", parent, |o| o.create(ino(parent), name.as_bytes(), mode, exclusive)) {
+            Ok((e, opened)) => {
+                reply.created(&attr, &file_attr(&e.attr), Generation(e.generation), FileHandle(opened.handle.0), open_flags(&opened));
+            }
+            Err(e) => reply.error(errno(e)),
+        }
     }
 
-    fn fallocate(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _offset: u64, _length: u64, _mode: i32, reply: ReplyEmpty) {
-        reply.error(fuser::Errno::EROFS);
+    fn fallocate(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, length: u64, mode: i32, reply: ReplyEmpty) {
+        reply_empty(self.change("fallocate", n, |o| o.fallocate(ino(n), Handle(fh.0), offset, length, mode)), reply);
     }
 
     fn copy_file_range(
@@ -477,6 +571,7 @@ impl Filesystem for Adapter {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        reply.error(fuser::Errno::EROFS);
+        // The kernel reads and writes then.
+        reply.error(if self.writable { fuser::Errno::ENOSYS } else { fuser::Errno::EROFS });
     }
 }

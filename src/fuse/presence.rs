@@ -2,13 +2,16 @@
 //! mount's device number.
 //!
 //! The name vanishes with the process, however it ends, and leaves nothing in any file system.
-//! A peer connects before it unmounts and reads until end of file: that is the end of the daemon.
+//! A peer connects before it unmounts and reads until end of file: that is the end of the daemon. What it
+//! reads until then is why the daemon failed at its end.
 
 use super::mounts::Device;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,23 +22,44 @@ fn address(device: Device) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("h5dir/mount/{device}"))
 }
 
+/// Longest sentence read, bytes.
+const SENTENCE_MAX: usize = 4096;
+
+/// Those who wait for the end of this daemon.
+#[derive(Debug, Clone, Default)]
+pub struct Peers(Arc<Mutex<VecDeque<UnixStream>>>);
+
+impl Peers {
+    /// Tells them why this daemon failed.
+    pub fn tell(&self, sentence: &str) {
+        for mut peer in self.0.lock().iter() {
+            // One that does not read, or went away, is not waited for.
+            let _ = peer.set_nonblocking(true).and_then(|()| peer.write_all(sentence.as_bytes()));
+        }
+    }
+}
+
 /// Announces the daemon of the mount on `device` until this process ends.
-pub fn announce(device: Device) -> io::Result<()> {
+pub fn announce(device: Device) -> io::Result<Peers> {
     let listener = UnixListener::bind_addr(&address(device)?)?;
+    let all = Peers::default();
+    let shared = all.clone();
     thread::Builder::new().name("h5dir-presence".into()).spawn(move || {
-        let mut peers = VecDeque::new();
         for peer in listener.incoming() {
             match peer {
-                Ok(peer) => peers.push_back(peer),
+                Ok(peer) => {
+                    let mut peers = shared.0.lock();
+                    peers.push_back(peer);
+                    if peers.len() > PEERS_MAX {
+                        peers.pop_front();
+                    }
+                }
                 // Out of descriptors, say: the next peer may come after a while.
                 Err(_) => thread::sleep(Duration::from_millis(100)),
             }
-            if peers.len() > PEERS_MAX {
-                peers.pop_front();
-            }
         }
     })?;
-    Ok(())
+    Ok(all)
 }
 
 /// A daemon that ran when this was made.
@@ -48,20 +72,20 @@ impl Daemon {
         UnixStream::connect_addr(&address(device).ok()?).ok().map(Daemon)
     }
 
-    /// Waits until it has ended; false when it still runs after `limit`.
-    pub fn wait(&self, limit: Duration) -> bool {
+    /// Waits until it has ended: why it failed, empty if it did not; `None` when it still runs after `limit`.
+    pub fn wait(&self, limit: Duration) -> Option<String> {
         let end = Instant::now() + limit;
+        let (mut told, mut piece) = (Vec::new(), [0; 256]);
         loop {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() || self.0.set_read_timeout(Some(left)).is_err() {
-                return false;
+                return None;
             }
-            match (&self.0).read(&mut [0]) {
-                Ok(0) => return true,
-                Ok(_) => {}
+            match (&self.0).read(&mut piece) {
+                Ok(n) if n > 0 && told.len() < SENTENCE_MAX => told.extend_from_slice(piece.get(..n).unwrap_or_default()),
                 Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted) => {}
-                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => return false,
-                Err(_) => return true,
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => return None,
+                Ok(_) | Err(_) => return Some(String::from_utf8_lossy(&told).into_owned()),
             }
         }
     }
@@ -76,8 +100,11 @@ mod tests {
         // A device number no mount has; the test process stays, so the wait must time out.
         let device = Device { major: 99_999, minor: u64::from(std::process::id()) };
         assert!(Daemon::of(device).is_none());
-        announce(device).unwrap();
+        let peers = announce(device).unwrap();
         let daemon = Daemon::of(device).unwrap();
-        assert!(!daemon.wait(Duration::from_millis(50)));
+        assert_eq!(daemon.wait(Duration::from_millis(50)), None);
+        peers.tell("it failed");
+        peers.0.lock().clear();
+        assert_eq!(daemon.wait(Duration::from_secs(5)).as_deref(), Some("it failed"));
     }
 }

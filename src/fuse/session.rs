@@ -40,7 +40,7 @@ pub struct SessionConfig {
     pub mountpoint: PathBuf,
     /// Name shown as the source in the mount table.
     pub source: String,
-    /// Mounted read-only. Off only in tests: then write requests reach the adapter, which refuses them.
+    /// Mounted read-only. Where it is off and nothing can be changed, write requests reach the adapter, which refuses them.
     pub read_only: bool,
     /// Programs on it cannot be run.
     pub noexec: bool,
@@ -127,7 +127,9 @@ impl Mounted {
         // Opened by fuser too; asked here first for the clear message.
         fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").map_err(MountError::Device)?;
         let adapter = Adapter::new(operations, config.times, u32::try_from(config.readahead).unwrap_or(u32::MAX));
+        let kernel = adapter.kernel();
         let session = Session::new(adapter, &mountpoint, &fuser_config(config)).map_err(|e| refused(&mountpoint, &e))?;
+        let _ = kernel.set(session.notifier());
         let loops = start(session).map_err(|e| refused(&mountpoint, &e))?;
         match first_answer(&mountpoint) {
             Ok(device) => {

@@ -32,6 +32,14 @@ pub enum SpaceKind {
     Raw,
 }
 
+/// The bit that marks a superblock with addresses of `width` bytes.
+fn mark(width: u8) -> u64 {
+    match width {
+        8.. => MARK,
+        n => 1 << (u32::from(n) * 8 - 2),
+    }
+}
+
 fn failed(operation: &'static str, address: Address) -> impl Fn(io::Error) -> Error {
     move |e| Error::io(operation, address, &e)
 }
@@ -58,6 +66,12 @@ impl Store {
         Ok(store)
     }
 
+    /// True when the superblock is that of a commit under way.
+    pub fn is_marked(&self) -> bool {
+        let top = mark(self.ctx().sizeof_addr);
+        self.superblock.eof.defined().is_some_and(|eof| eof & top != 0 && self.file_len().is_ok_and(|len| eof > len))
+    }
+
     /// True when the file may be changed.
     pub fn is_writable(&self) -> bool {
         self.transaction.as_ref().is_some_and(|t| !t.has_failed())
@@ -71,6 +85,11 @@ impl Store {
 
     /// Takes `len` bytes; what they hold is not defined.
     pub fn allocate(&self, len: u64, kind: SpaceKind) -> Result<Address> {
+        self.allocate_known(len, kind).map(|(address, _)| address)
+    }
+
+    /// Takes `len` bytes, and tells whether they are zeros.
+    pub fn allocate_known(&self, len: u64, kind: SpaceKind) -> Result<(Address, bool)> {
         let transaction = self.transaction()?;
         let align = match kind {
             SpaceKind::Raw if len >= RAW_ALIGNED => RAW_ALIGN,
@@ -79,14 +98,14 @@ impl Store {
             SpaceKind::Metadata if len <= SECTOR => len.next_power_of_two().max(8),
             SpaceKind::Metadata => 8,
         };
-        let at = transaction.allocate(len.max(1), align).map_err(failed("allocate", Address::UNDEF))?;
+        let (at, zeros) = transaction.allocate(len.max(1), align).map_err(failed("allocate", Address::UNDEF))?;
         let address = at.checked_sub(self.base).ok_or_else(|| Error::limit("allocation", Address::UNDEF, "below the base address"))?;
         let widest = self.ctx().sizeof_addr;
         if widest < 8 && address.saturating_add(len) >> (u32::from(widest) * 8) != 0 {
             transaction.free(at..at.saturating_add(len.max(1)));
             return Err(Error::Io { operation: "allocate", address: Address(address), errno: libc::EFBIG });
         }
-        Ok(Address(address))
+        Ok((Address(address), zeros))
     }
 
     /// Gives `len` bytes at `address` back.
@@ -99,15 +118,28 @@ impl Store {
 
     /// Writes metadata. Whatever was decoded before is read again when asked for.
     pub fn write(&self, address: Address, bytes: &[u8]) -> Result<()> {
-        self.write_raw(address, bytes)?;
+        let offset = self.offset(address, "write")?;
+        self.transaction()?.write(offset, bytes).map_err(failed("write", address))?;
         self.forget();
         Ok(())
     }
 
-    /// Writes raw data.
+    /// Makes the changes of `f` as a whole or, when it fails, not at all.
+    pub fn atomically<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        let transaction = self.transaction()?;
+        transaction.begin();
+        let result = f();
+        transaction.finish(result.is_ok());
+        if result.is_err() {
+            self.forget();
+        }
+        result
+    }
+
+    /// Writes raw data; it stays when the operation is taken back.
     pub fn write_raw(&self, address: Address, bytes: &[u8]) -> Result<()> {
         let offset = self.offset(address, "write")?;
-        self.transaction()?.write(offset, bytes).map_err(failed("write", address))
+        self.transaction()?.write_data(offset, bytes).map_err(failed("write", address))
     }
 
     /// Allocates room for `bytes` and writes them there.
@@ -123,10 +155,7 @@ impl Store {
     fn root(&self, eof: u64) -> io::Result<Root> {
         let encode = |s: Superblock| s.encode().map_err(|e| io::Error::other(e.to_string()));
         let settled = Superblock { eof: Address(eof), ..self.superblock.clone() };
-        let top = match settled.ctx.sizeof_addr {
-            8.. => MARK,
-            n => 1 << (u32::from(n) * 8 - 2),
-        };
+        let top = mark(settled.ctx.sizeof_addr);
         let mut marked = Superblock { eof: Address(eof | top), ..settled.clone() };
         if marked.version >= 3 {
             marked.flags |= WRITE_ACCESS;

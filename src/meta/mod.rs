@@ -2,6 +2,7 @@
 
 pub mod cache;
 pub mod edit;
+pub mod header_edit;
 pub mod object_header;
 pub mod store;
 

@@ -42,6 +42,14 @@ impl Mount {
         this
     }
 
+    /// Ends the daemon by SIGTERM; its exit code.
+    pub fn terminate(&mut self) -> Option<i32> {
+        let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        eventually("the daemon ends", || self.child.try_wait().unwrap().is_some());
+        self.child.try_wait().unwrap().and_then(|status| status.code())
+    }
+
     /// A path on the mount.
     pub fn path(&self, path: &str) -> PathBuf {
         self.place.mnt().join(path)

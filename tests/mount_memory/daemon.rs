@@ -70,7 +70,7 @@ fn wrong_usage_is_exit_code_2() {
     let config = place.dir().join("c.yaml");
     fs::write(&config, "mount:\n  cache-sise: 1\n").unwrap();
     let wrong: [(&[&str], &str); 6] = [
-        (&["-o", "rw"], "'rw'"),
+        (&["-o", "rw=1"], "'rw'"),
         (&["-o", "ro,colour=red"], "'colour'"),
         (&["--cache-size=big"], "cache-size"),
         (&["--allow-other", "--allow-root"], "--allow-root"),

@@ -8,3 +8,4 @@
 mod adapter;
 mod daemon;
 mod support;
+mod writing;

@@ -171,7 +171,7 @@ impl Walk<'_> {
     fn file(&mut self, ino: Ino, size: u64) {
         self.xattrs(ino);
         let _ = self.note(self.fs.getattr(ino));
-        let Some(open) = self.note(self.fs.open(ino, OpenMode { read: true, write: false })) else { return };
+        let Some(open) = self.note(self.fs.open(ino, OpenMode { read: true, ..OpenMode::default() })) else { return };
         let n = self.buffer.len() as u64;
         for offset in [0, size / 2, size.saturating_sub(n)] {
             let mut buffer = std::mem::take(&mut self.buffer);

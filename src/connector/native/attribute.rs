@@ -73,17 +73,22 @@ pub fn names(object: &Object) -> Result<Vec<Vec<u8>>> {
 
 /// The attribute `name` of `object`.
 pub fn find(object: &Object, name: &[u8]) -> Result<Option<AttributeValue>> {
+    Ok(stored(object, name)?.map(|a| value(object, a)))
+}
+
+/// The attribute `name` of `object` as it is stored.
+pub fn stored(object: &Object, name: &[u8]) -> Result<Option<Attribute>> {
     for m in object.header.all(kind::ATTRIBUTE) {
         let Ok(body) = object.body(m) else { continue };
         if let Ok(a) = Attribute::decode(&body, object.header.address)
             && a.name == name
         {
-            return Ok(Some(value(object, a)));
+            return Ok(Some(a));
         }
     }
     let Some((heap, index)) = dense(object)? else { return Ok(None) };
     for d in dense_attributes::find(&object.file.store, heap, index, name)? {
-        let a = body_of(object, d).and_then(|body| decode(object, &body))?;
+        let a = body_of(object, d).and_then(|body| Attribute::decode(&body, object.header.address))?;
         if a.name == name {
             return Ok(Some(a));
         }
@@ -106,15 +111,12 @@ fn body_of(object: &Object, d: dense_attributes::DenseAttribute) -> Result<Vec<u
     }
 }
 
-fn decode(object: &Object, body: &[u8]) -> Result<AttributeValue> {
-    Attribute::decode(body, object.header.address).map(|a| value(object, a))
-}
-
 fn value(object: &Object, a: Attribute) -> AttributeValue {
     AttributeValue { value: typed(object, &a), name: a.name }
 }
 
-fn typed(object: &Object, a: &Attribute) -> Result<Value> {
+/// Type, shape and bytes of a stored attribute.
+pub fn typed(object: &Object, a: &Attribute) -> Result<Value> {
     let at = object.header.address;
     let shared = |is_shared: bool, kind, bytes: &[u8]| if is_shared { object.shared(kind, bytes) } else { Ok(bytes.to_vec()) };
     let datatype = shared(a.datatype_shared, kind::DATATYPE, &a.datatype)?;

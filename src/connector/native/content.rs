@@ -35,7 +35,7 @@ impl Content for FixedContent {
     }
 
     fn allocated(&self) -> Result<u64> {
-        self.dataset.bytes.allocated()
+        self.dataset.bytes.allocated(&self.environment)
     }
 
     fn block_size(&self) -> u32 {
@@ -43,6 +43,10 @@ impl Content for FixedContent {
     }
 
     fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
+        // What is not in the file yet is data: a copy made by looking for holes would lack it.
+        if self.dataset.chunked().is_some_and(|c| self.environment.dirty.has(c.number)) {
+            return Ok(Some(if what == Seek::Data { offset } else { self.dataset.bytes.size }));
+        }
         self.dataset.bytes.seek(offset, what)
     }
 

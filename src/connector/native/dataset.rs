@@ -15,7 +15,7 @@ use crate::dataset::fill::FillPattern;
 use crate::dataset::index;
 use crate::dataset::storage::{DatasetBytes, Storage};
 use crate::filter::pipeline::Pipeline;
-use crate::format::message::data_layout::{ChunkedLayout, DONT_FILTER_PARTIAL_EDGE_CHUNKS, DataLayout, Layout};
+use crate::format::message::data_layout::{ChunkedLayout, DONT_FILTER_PARTIAL_EDGE_CHUNKS, DataLayout, IndexInfo, Layout};
 use crate::format::message::dataspace::{Dataspace, Extent};
 use crate::format::message::datatype::Datatype;
 use crate::format::message::external_files::ExternalFiles;
@@ -205,6 +205,7 @@ fn chunked(parts: &ChunkedParts<'_>, c: &ChunkedLayout, element_size: u64, maps:
         grid: byte_grid,
         index,
         pipeline: pipeline.clone(),
+        is_implicit: matches!(c.index, IndexInfo::Implicit { .. }),
         raw_edges: c.flags & DONT_FILTER_PARTIAL_EDGE_CHUNKS != 0,
         map: OnceLock::new(),
         maps,

@@ -4,6 +4,7 @@ use super::dataset::Dataset;
 use crate::base::Result;
 use crate::dataset::environment::Environment;
 use crate::dataset::storage::Storage;
+use crate::dataset::types::json::write_string;
 use crate::dataset::types::{self, Elements, Shape, numpy_dtype, type_json, value_text};
 use crate::filter::pipeline::Pipeline;
 use crate::filter::registry::name_of;
@@ -30,7 +31,7 @@ pub fn dtype(datatype: &Datatype) -> Vec<u8> {
 
 /// Names of the facts of `dataset`, beside the common ones.
 pub fn names(dataset: &Dataset) -> Vec<&'static str> {
-    let mut names = vec!["dtype", "fillvalue", "layout", "maxshape", "shape", "storage"];
+    let mut names = vec!["dataset", "dtype", "fillvalue", "layout", "maxshape", "shape", "storage"];
     if dataset.chunked().is_some() {
         names.extend(["chunks", "filters", "index"]);
     }
@@ -45,22 +46,63 @@ pub fn names(dataset: &Dataset) -> Vec<&'static str> {
 }
 
 /// The fact `name` of `dataset`.
-pub fn dataset(dataset: &Dataset, name: &str, environment: &types::Environment<'_>, _env: &Environment) -> Result<Option<Vec<u8>>> {
+pub fn dataset(dataset: &Dataset, name: &str, environment: &types::Environment<'_>, env: &Environment) -> Result<Option<Vec<u8>>> {
     let text = |v: Value| Some(v.to_string().into_bytes());
     Ok(match name {
+        "dataset" => Some(whole(dataset, environment)?),
         "dtype" => Some(dtype(&dataset.datatype)),
-        "shape" => text(dims(dataset, dataset.space.dims.iter().map(|d| json!(d)).collect())),
-        "maxshape" => text(dims(dataset, dataset.space.max().iter().map(|d| d.map_or(Value::Null, |d| json!(d))).collect())),
+        "shape" => text(shape(dataset)),
+        "maxshape" => text(maxshape(dataset)),
         "layout" => Some(layout(dataset).into()),
         "chunks" => dataset.chunked_layout().and_then(|c| text(json!(c.chunk_dims))),
         "index" => dataset.chunked_layout().map(|c| index(&c.index).into()),
         "filters" => dataset.chunked().and_then(|_| text(filters(&dataset.pipeline))),
         "fillvalue" => Some(fill(dataset, environment)?),
-        "storage" => Some(dataset.bytes.allocated()?.to_string().into_bytes()),
+        "storage" => Some(dataset.bytes.allocated(env)?.to_string().into_bytes()),
         "offset" => offset(dataset).map(|o| o.to_string().into_bytes()),
         "external" => external(dataset).and_then(text),
         _ => None,
     })
+}
+
+/// All that makes the dataset, in the form in which `user.h5dir.dataset` is set: a copy of it gets the same. Where its
+/// elements lie elsewhere the copy has its own.
+fn whole(dataset: &Dataset, environment: &types::Environment<'_>) -> Result<Vec<u8>> {
+    let mut out = b"{\"dtype\":".to_vec();
+    // numpy's notation does not tell all of every type.
+    type_json(&dataset.datatype).write(&mut out);
+    let mut add = |name: &str, text: &[u8]| {
+        out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+        out.extend_from_slice(text);
+    };
+    add("shape", shape(dataset).to_string().as_bytes());
+    add("maxshape", maxshape(dataset).to_string().as_bytes());
+    if let Some(c) = dataset.chunked_layout() {
+        add("chunks", json!(c.chunk_dims).to_string().as_bytes());
+        add("filters", filters(&dataset.pipeline).to_string().as_bytes());
+    }
+    let mut text = Vec::new();
+    match &dataset.fill.fill {
+        Fill::Default => text.extend_from_slice(b"null"),
+        _ => write_string(&fill(dataset, environment)?, &mut text),
+    }
+    add("fillvalue", &text);
+    match &dataset.bytes.storage {
+        Storage::External(_) => add("layout", b"\"contiguous\""),
+        Storage::Virtual(_) if dataset.space.max().contains(&None) => {}
+        Storage::Virtual(_) => add("layout", b"\"contiguous\""),
+        _ => add("layout", json!(layout(dataset)).to_string().as_bytes()),
+    }
+    out.push(b'}');
+    Ok(out)
+}
+
+fn shape(dataset: &Dataset) -> Value {
+    dims(dataset, dataset.space.dims.iter().map(|d| json!(d)).collect())
+}
+
+fn maxshape(dataset: &Dataset) -> Value {
+    dims(dataset, dataset.space.max().iter().map(|d| d.map_or(Value::Null, |d| json!(d))).collect())
 }
 
 /// A list of dimensions; a null dataspace has none.

@@ -39,7 +39,11 @@ impl HdfFile {
     /// Opens `driver` as file `index`.
     pub fn open(driver: Arc<dyn FileDriver>, index: u32, directory: PathBuf) -> Result<HdfFile> {
         let identity = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?.identity;
-        let mut store = Store::open(driver)?;
+        Self::over(Store::open(driver)?, index, directory, identity)
+    }
+
+    /// The file that `store` reads.
+    pub fn over(mut store: Store, index: u32, directory: PathBuf, identity: Identity) -> Result<HdfFile> {
         store.set_unfilter(Arc::new(unfilter));
         let superblock = store.superblock().clone();
         let mut shared = None;

@@ -3,20 +3,28 @@
 pub mod attribute;
 pub mod chunks;
 pub mod content;
+pub mod create;
 pub mod dataset;
+pub mod edit;
 pub mod external;
 pub mod facts;
 pub mod file;
 pub mod npy;
 pub mod object;
 pub mod paths;
+pub mod recover;
 pub mod region;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod text_tests;
 pub mod traverse;
 pub mod values;
 pub mod variable;
 pub mod virtual_;
+
+pub use create::create;
+pub use recover::{Recovered, lock, open_for_reading, recover};
 
 use super::{AttributeNames, Chunks, Connector, Content, Form, Link, LinkTarget, ObjectId, ObjectInfo, ObjectKind, Result};
 use crate::base::{Address, Error, limits};
@@ -67,6 +75,8 @@ pub struct NativeConnector {
     /// Long lists of attribute names: a listing asks for them once for every few names.
     attribute_names: Mutex<LruCache<ObjectId, AttributeNames>>,
     options: Options,
+    /// Only of a file that may be changed.
+    editing: Option<edit::Editing>,
 }
 
 /// An open dataset with its byte forms.
@@ -83,14 +93,19 @@ impl NativeConnector {
         let file = Arc::new(HdfFile::open(driver, 0, directory)?);
         // The root group must be readable, or there is nothing to show.
         Object::open(&file, file.root)?;
-        Ok(Arc::new_cyclic(|this| NativeConnector {
+        Ok(Self::assemble(file, options, None))
+    }
+
+    fn assemble(file: Arc<HdfFile>, options: Options, editing: Option<edit::Editing>) -> Arc<NativeConnector> {
+        Arc::new_cyclic(|this| NativeConnector {
             this: this.clone(),
             files: RwLock::new(vec![file]),
             datasets: Mutex::new(LruCache::new(DATASETS_KEPT)),
             paths: Mutex::default(),
             attribute_names: Mutex::new(LruCache::new(LISTS_KEPT)),
             options,
-        }))
+            editing,
+        })
     }
 
     /// File number `index`.
@@ -176,6 +191,15 @@ impl NativeConnector {
         self.dataset_at(id, 0)
     }
 
+    /// A dataset's bytes as they are now.
+    fn form_of(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
+        let d = self.dataset(id)?;
+        Ok(match form {
+            Form::Main => d.main.clone(),
+            Form::Exact => d.exact.clone(),
+        })
+    }
+
     /// A link of the format as the connector shows it.
     fn link(file: u32, l: link::Link) -> Link {
         let target = match l.target {
@@ -205,38 +229,46 @@ impl Connector for NativeConnector {
     }
 
     fn info(&self, id: ObjectId) -> Result<ObjectInfo> {
+        let _shared = self.shared();
         Ok(self.object(id)?.info())
     }
 
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {
+        let _shared = self.shared();
         let object = self.object(group)?;
         let link = group::lookup(&object.file.store, &object.group_storage()?, name)?;
         Ok(link.map(|l| Self::link(group.file, l)))
     }
 
     fn list(&self, group: ObjectId, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()> {
+        let _shared = self.shared();
         let object = self.object(group)?;
         group::list(&object.file.store, &object.group_storage()?, start, &mut |l, next| Ok(f(Self::link(group.file, l), next)))
     }
 
     fn external(&self, from: u32, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>> {
+        let _shared = self.shared();
         traverse::external(self, from, file, object, &mut 0)
     }
 
     fn resolve(&self, start: ObjectId, path: &[u8]) -> Result<Option<ObjectId>> {
+        let _shared = self.shared();
         traverse::path(self, start, path, &mut 0)
     }
 
     fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
-        let d = self.dataset(id)?;
-        Ok(match form {
-            Form::Main => d.main.clone(),
-            Form::Exact => d.exact.clone(),
-        })
+        let _shared = self.shared();
+        if self.editing.is_some() && id.file == 0 {
+            // It must be there when it is opened; what it is is looked up at each call.
+            self.dataset(id)?;
+            return Ok(Arc::new(edit::LiveContent { connector: self.this.clone(), id, form }));
+        }
+        self.form_of(id, form)
     }
 
     fn glance(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
-        if self.datasets.lock().contains(&id) {
+        let _shared = self.shared();
+        if self.editing.is_some() || self.datasets.lock().contains(&id) {
             return self.content(id, form);
         }
         let d = self.opened(id, 0)?;
@@ -247,19 +279,23 @@ impl Connector for NativeConnector {
     }
 
     fn npy_header(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
+        let _shared = self.shared();
         Ok(npy::header(&self.dataset(id)?.dataset))
     }
 
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>> {
+        let _shared = self.shared();
         let dataset = self.dataset(id)?.dataset.clone();
         Ok(dataset.chunked().is_some().then(|| Arc::new(chunks::StoredChunks { dataset: dataset.clone() }) as Arc<dyn Chunks>))
     }
 
     fn datatype_text(&self, id: ObjectId) -> Result<Vec<u8>> {
+        let _shared = self.shared();
         Ok(types::text(&self.object(id)?.datatype()?).into_bytes())
     }
 
     fn attributes(&self, id: ObjectId) -> Result<AttributeNames> {
+        let _shared = self.shared();
         if let Some(names) = self.attribute_names.lock().get(&id) {
             return Ok(names.clone());
         }
@@ -272,18 +308,21 @@ impl Connector for NativeConnector {
     }
 
     fn attribute_text(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let _shared = self.shared();
         values::attribute_text(self, id, name)
     }
 
     fn attribute_raw(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let _shared = self.shared();
         values::attribute_raw(self, id, name)
     }
 
     fn fact_names(&self, id: ObjectId) -> Result<Vec<&'static str>> {
+        let _shared = self.shared();
         let mut names = facts::COMMON.to_vec();
         match self.info(id)?.kind {
             ObjectKind::Dataset => names.extend(facts::names(&self.dataset(id)?.dataset)),
-            ObjectKind::Datatype => names.push("dtype"),
+            ObjectKind::Datatype => names.extend(["datatype", "dtype"]),
             ObjectKind::Group | ObjectKind::Unknown => {}
         }
         names.sort_unstable();
@@ -291,6 +330,11 @@ impl Connector for NativeConnector {
     }
 
     fn fact(&self, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
+        let _shared = self.shared();
         values::fact(self, id, name)
+    }
+
+    fn edit(&self) -> Option<&dyn super::edit::Edit> {
+        self.editing.as_ref().map(|_| self as &dyn super::edit::Edit)
     }
 }

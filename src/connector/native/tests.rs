@@ -2,6 +2,7 @@
 
 use super::external::Neighbours;
 use super::{NativeConnector, Options};
+use crate::base::Result;
 use crate::connector::Connector;
 use crate::dataset::environment::Environment;
 use crate::dataset::virtual_::MissingPolicy;
@@ -13,10 +14,14 @@ use std::sync::Arc;
 /// Links h5py finds in the group.
 const LINKS: usize = 13;
 
-fn open(bytes: &'static [u8]) -> Arc<NativeConnector> {
+pub fn open(bytes: &[u8]) -> Arc<NativeConnector> {
+    try_open(bytes).unwrap()
+}
+
+pub fn try_open(bytes: &[u8]) -> Result<Arc<NativeConnector>> {
     let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
     let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error };
-    NativeConnector::open(Arc::new(MemoryFile::new(bytes)), PathBuf::from("/"), options).unwrap()
+    NativeConnector::open(Arc::new(MemoryFile::new(bytes)), PathBuf::from("/"), options)
 }
 
 /// A dense group whose fractal heap has a deflate filter was EIO.

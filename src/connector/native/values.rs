@@ -111,6 +111,11 @@ pub fn fact(connector: &NativeConnector, id: ObjectId, name: &str) -> Result<Opt
         ("kind", ObjectKind::Dataset) => "dataset",
         ("kind", ObjectKind::Datatype) => "datatype",
         ("kind", ObjectKind::Unknown) => "unknown",
+        ("datatype", ObjectKind::Datatype) => {
+            let mut out = Vec::new();
+            types::type_json(&connector.object(id)?.datatype()?).write(&mut out);
+            return Ok(Some(out));
+        }
         ("dtype", ObjectKind::Datatype) => return Ok(Some(facts::dtype(&connector.object(id)?.datatype()?))),
         (_, ObjectKind::Dataset) => {
             let d = connector.dataset(id)?;

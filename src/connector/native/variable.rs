@@ -425,7 +425,7 @@ impl Content for VariableContent {
     }
 
     fn allocated(&self) -> Result<u64> {
-        self.dataset.bytes.allocated()
+        self.dataset.bytes.allocated(&self.environment)
     }
 
     fn block_size(&self) -> u32 {

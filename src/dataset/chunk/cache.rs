@@ -276,6 +276,28 @@ impl ChunkCache {
         drop(gone);
     }
 
+    /// Forgets the chunk `key`: its stored bytes are out of date.
+    pub fn remove(&self, key: ChunkKey) {
+        let mut state = self.state.lock();
+        let gone = match state.slots.pop(&key) {
+            Some(Slot::Ready(chunk)) => {
+                state.gone(&chunk);
+                Some(chunk)
+            }
+            // Whoever decodes it finds that it is not wanted any more.
+            _ => None,
+        };
+        drop(state);
+        drop(gone);
+        self.spill.remove(key);
+    }
+
+    /// Forgets every chunk: what they were decoded from may be out of date.
+    pub fn clear(&self) {
+        let datasets: std::collections::HashSet<u64> = self.state.lock().slots.iter().map(|(k, _)| k.dataset).collect();
+        datasets.into_iter().for_each(|dataset| self.forget(dataset));
+    }
+
     /// The spill file.
     pub fn spill(&self) -> &Spill {
         &self.spill

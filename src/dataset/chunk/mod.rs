@@ -1,6 +1,7 @@
 //! Chunked storage: grid, cache, spill file, pieces of a request.
 
 pub mod cache;
+pub mod dirty;
 pub mod gate;
 pub mod map;
 pub mod pieces;

@@ -211,6 +211,18 @@ impl ByteGrid {
         Some(())
     }
 
+    /// Copies the pieces from `buf` into `chunk`, the chunk's bytes. `None` when it is too short.
+    pub fn gather(&self, t: &Touched, buf: &[u8], chunk: &mut [u8]) -> Option<()> {
+        for p in &t.pieces {
+            for (at, from) in self.rows(p) {
+                let at = usize::try_from(at).ok()?;
+                let bytes = buf.get(from..from.checked_add(p.len)?)?;
+                chunk.get_mut(at..at.checked_add(p.len)?)?.copy_from_slice(bytes);
+            }
+        }
+        Some(())
+    }
+
     /// Number of the first chunk, in row-major order, whose first byte lies at or after `offset`.
     /// Row-major order is also the order of the chunks' first bytes.
     pub fn first_chunk_from(&self, offset: u64) -> u64 {

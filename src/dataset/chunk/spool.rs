@@ -228,6 +228,20 @@ impl Spools {
         self.capacity
     }
 
+    /// Forgets the chunk `key`.
+    pub fn remove(&self, key: ChunkKey) {
+        self.entries.lock().pop(&key);
+    }
+
+    /// Forgets every chunk of `dataset`.
+    pub fn forget(&self, dataset: u64) {
+        let mut entries = self.entries.lock();
+        let keys: Vec<_> = entries.iter().filter(|(k, _)| k.dataset == dataset).map(|(k, _)| *k).collect();
+        for key in keys {
+            entries.pop(&key);
+        }
+    }
+
     /// The chunk `key` of `len` bytes, which `make` decodes if nobody has; others wait for it meanwhile.
     /// A chunk that cannot be decoded is not tried again while it is remembered.
     pub fn get(&self, key: ChunkKey, len: u64, make: impl FnOnce() -> Result<Spooled>) -> Result<Arc<Spooled>> {

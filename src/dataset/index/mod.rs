@@ -10,9 +10,13 @@ mod earray;
 mod farray;
 mod implicit;
 mod linear;
+mod plan;
 mod single;
 #[cfg(test)]
 mod tests;
+pub mod write;
+#[cfg(test)]
+mod write_tests;
 
 pub use crate::format::chunk_record::ChunkRecord;
 

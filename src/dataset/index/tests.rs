@@ -18,7 +18,7 @@ macro_rules! fixtures {
     };
 }
 
-const FIXTURES: [(&str, &[u8], &[u8]); 12] = fixtures![
+pub(super) const FIXTURES: [(&str, &[u8], &[u8]); 12] = fixtures![
     "btree1",
     "btree1_deep",
     "fixed_v110",
@@ -33,7 +33,7 @@ const FIXTURES: [(&str, &[u8], &[u8]); 12] = fixtures![
     "narrow_btree1"
 ];
 
-fn inflate(packed: &[u8]) -> Vec<u8> {
+pub(super) fn inflate(packed: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     flate2::read::ZlibDecoder::new(packed).read_to_end(&mut bytes).unwrap();
     bytes
@@ -48,18 +48,18 @@ fn numbers(v: &Value) -> Vec<u64> {
 }
 
 /// What libhdf5 says of one dataset.
-struct Expected {
+pub(super) struct Expected {
     name: String,
     header: Address,
-    grid: ChunkGrid,
-    filtered: bool,
+    pub(super) grid: ChunkGrid,
+    pub(super) filtered: bool,
     index: String,
     version: u64,
-    chunks: BTreeMap<Vec<u64>, ChunkRecord>,
+    pub(super) chunks: BTreeMap<Vec<u64>, ChunkRecord>,
 }
 
 impl Expected {
-    fn parse(v: &Value) -> Self {
+    pub(super) fn parse(v: &Value) -> Self {
         let max = v["max"].as_array().unwrap().iter().map(Value::as_u64).collect();
         let grid = ChunkGrid::new(numbers(&v["shape"]), max, numbers(&v["chunk"]), v["itemsize"].as_u64().unwrap()).unwrap();
         let chunk = |row: &Value| {
@@ -79,7 +79,7 @@ impl Expected {
         }
     }
 
-    fn layout(&self, store: &Store) -> Result<DataLayout> {
+    pub(super) fn layout(&self, store: &Store) -> Result<DataLayout> {
         let header = ObjectHeader::load(store, self.header)?;
         let message = header.find(LAYOUT).ok_or_else(|| Error::corrupt(NAME, self.header, "missing"))?;
         let layout = DataLayout::decode(&message.body, store.ctx(), self.header)?;
@@ -192,7 +192,7 @@ fn damaged_files_neither_panic_nor_hang() {
 }
 
 /// Where the structures with a checksum lie: (start, bytes before the checksum).
-fn checked_structures(file: &[u8]) -> Vec<(usize, usize)> {
+pub(super) fn checked_structures(file: &[u8]) -> Vec<(usize, usize)> {
     let signatures: [&[u8]; 9] = [b"FAHD", b"FADB", b"EAHD", b"EAIB", b"EASB", b"EADB", b"BTHD", b"BTLF", b"BTIN"];
     let len = |at: usize| {
         let rest = &file[at..];

@@ -11,10 +11,11 @@ pub const EXPONENT_MAX: i64 = 20_000;
 
 /// An unsigned integer, lowest limb first, without leading zero limbs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Big(Vec<u32>);
+pub struct Big(Vec<u32>);
 
 impl Big {
-    fn new(mut n: u128) -> Self {
+    /// The integer `n`.
+    pub fn new(mut n: u128) -> Self {
         let mut limbs = Vec::new();
         while n != 0 {
             limbs.push(n as u32);
@@ -23,13 +24,31 @@ impl Big {
         Big(limbs)
     }
 
+    /// The integer with these decimal digits (values 0 to 9, highest first).
+    pub fn from_digits(digits: &[u8]) -> Self {
+        let mut n = Big(Vec::new());
+        for group in digits.chunks(9) {
+            let value = group.iter().fold(0u32, |n, &d| n * 10 + u32::from(d));
+            n.mul_small(10u32.pow(group.len() as u32));
+            n = n.plus(&Big::new(value.into()));
+        }
+        n
+    }
+
+    /// Number of bits up to the highest that is 1.
+    pub fn bits(&self) -> u64 {
+        let low = (self.0.len().saturating_sub(1) as u64).saturating_mul(32);
+        self.0.last().map_or(0, |l| low.saturating_add(u64::from(32 - l.leading_zeros())))
+    }
+
     fn trim(&mut self) {
         while self.0.last() == Some(&0) {
             self.0.pop();
         }
     }
 
-    fn mul_small(&mut self, by: u32) {
+    /// `self *= by`.
+    pub fn mul_small(&mut self, by: u32) {
         let mut carry = 0u64;
         for limb in &mut self.0 {
             // At most (2^32-1)^2 + 2^32-1 < 2^64.
@@ -42,7 +61,8 @@ impl Big {
         }
     }
 
-    fn mul_pow10(&mut self, mut n: u64) {
+    /// `self *= 10^n`.
+    pub fn mul_pow10(&mut self, mut n: u64) {
         while n >= 9 {
             self.mul_small(1_000_000_000);
             n -= 9;
@@ -52,7 +72,8 @@ impl Big {
         }
     }
 
-    fn shl(mut self, n: u64) -> Self {
+    /// `self << n`.
+    pub fn shl(mut self, n: u64) -> Self {
         let bits = (n % 32) as u32;
         self.mul_small(1u32 << bits);
         if !self.0.is_empty() {
@@ -79,7 +100,7 @@ impl Big {
     }
 
     /// `self -= other`, which must not be larger.
-    fn minus(&mut self, other: &Big) {
+    pub fn minus(&mut self, other: &Big) {
         let mut borrow = 0u64;
         for (i, limb) in self.0.iter_mut().enumerate() {
             let b = u64::from(other.0.get(i).copied().unwrap_or(0)) + borrow;
@@ -90,7 +111,8 @@ impl Big {
         self.trim();
     }
 
-    fn compare(&self, other: &Big) -> Ordering {
+    /// Order of the integers.
+    pub fn compare(&self, other: &Big) -> Ordering {
         let by_len = self.0.len().cmp(&other.0.len());
         by_len.then_with(|| self.0.iter().rev().cmp(other.0.iter().rev()))
     }

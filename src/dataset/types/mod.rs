@@ -8,6 +8,7 @@ pub mod json;
 mod names;
 mod number;
 mod numpy;
+pub mod parse;
 pub mod reference;
 pub mod resolver;
 #[cfg(test)]

@@ -83,6 +83,47 @@ pub fn float_layout(f: &FloatingPoint, size: u32) -> Option<&'static str> {
     LAYOUTS.iter().find(|l| plain && l.fields == fields && l.vax == vax).map(|l| l.name)
 }
 
+/// The layout and size in bytes of a standard floating-point type by its name without byte order, the inverse of [`float_layout`].
+pub fn float_by_name(name: &str, order: ByteOrder) -> Option<(FloatingPoint, u32)> {
+    let layout = LAYOUTS.iter().find(|l| l.name == name)?;
+    let (size, precision, sign_location, exponent_location, exponent_size, mantissa_size, exponent_bias) = layout.fields;
+    let float = FloatingPoint {
+        order: if layout.vax { ByteOrder::Vax } else { order },
+        low_padding: false,
+        high_padding: false,
+        inner_padding: false,
+        normalization: Normalization::Implied,
+        sign_location,
+        offset: 0,
+        precision,
+        exponent_location,
+        exponent_size,
+        mantissa_location: 0,
+        mantissa_size,
+        exponent_bias,
+    };
+    Some((float, size))
+}
+
+/// The x87 extended format in 16 little-endian bytes.
+pub fn x87_in_16() -> FloatingPoint {
+    FloatingPoint {
+        order: ByteOrder::LittleEndian,
+        low_padding: false,
+        high_padding: false,
+        inner_padding: false,
+        normalization: Normalization::None,
+        sign_location: 79,
+        offset: 0,
+        precision: 80,
+        exponent_location: 64,
+        exponent_size: 15,
+        mantissa_location: 0,
+        mantissa_size: 64,
+        exponent_bias: 16383,
+    }
+}
+
 /// True for the x87 extended format in 16 little-endian bytes (`long double` of x86-64).
 pub fn is_x87_in_16(f: &FloatingPoint, size: u32) -> bool {
     let fields = (f.sign_location, f.exponent_location, f.exponent_size, f.mantissa_location, f.mantissa_size);

@@ -84,7 +84,10 @@ pub fn float(t: &FloatingPoint, bytes: &[u8]) -> Option<Float> {
     if fraction == 0 {
         return Some(Float::Zero(negative));
     }
-    let exponent = stored.max(1).checked_sub(bias)?.checked_sub(top.into())?;
+    // An explicit highest bit that is not set: the same number as one whose exponent is smaller.
+    let up = i64::from(fraction.leading_zeros()).saturating_sub(127 - i64::from(top)).min(stored.max(1) - 1);
+    let (fraction, stored) = (fraction << up, stored.max(1) - up);
+    let exponent = stored.checked_sub(bias)?.checked_sub(top.into())?;
     if exponent.abs() > EXPONENT_MAX {
         return None;
     }
@@ -97,7 +100,8 @@ pub fn float(t: &FloatingPoint, bytes: &[u8]) -> Option<Float> {
 ///
 /// Read as what: IEEE half and single precision as themselves. Types that programs cannot parse
 /// (bfloat16, 8-bit, odd layouts), and the few subnormal digits of half and single, as double, so that
-/// a reader who knows only double gets the exact value. Wider types as themselves.
+/// a reader who knows only double gets the exact value. Numbers whose neighbours are nearer than a double's as
+/// themselves: that reads back exactly as a double too, if the number is one.
 pub fn float_text(t: &FloatingPoint, bytes: &[u8]) -> Option<String> {
     Some(match float(t, bytes)? {
         Float::Nan => "NaN".into(),
@@ -119,9 +123,15 @@ fn digits(t: &FloatingPoint, v: Binary) -> (Vec<u8>, i64) {
     let native = match layout {
         (10, 5, 15) if is_ieee && is_normal => None,
         (23, 8, 127) if is_ieee && is_normal => as_f64(v).and_then(|x| parts(&format!("{:e}", x as f32))),
-        _ => as_f64(v).and_then(|x| parts(&format!("{x:e}"))),
+        _ if v.exponent >= double_gap(v) => as_f64(v).and_then(|x| parts(&format!("{x:e}"))),
+        _ => None,
     };
     native.unwrap_or_else(|| decimal::shortest(v))
+}
+
+/// Power of two that is the distance of doubles about `v`.
+fn double_gap(v: Binary) -> i64 {
+    v.exponent.saturating_add(75 - i64::from(v.fraction.leading_zeros())).max(-1074)
 }
 
 /// The number as a double if it is one.

@@ -18,13 +18,13 @@ use super::unshuffle;
 use crate::filter::FilterError;
 
 /// Bytes of the header of Blosc 1.
-const HEADER: usize = 16;
+pub(super) const HEADER: usize = 16;
 /// Bytes of the header of Blosc2.
 const HEADER2: usize = 32;
 /// Blosc 1 splits blocks only up to this item size ...
-const SPLIT_ITEM_MAX: usize = 16;
+pub(super) const SPLIT_ITEM_MAX: usize = 16;
 /// ... and from this many items per block.
-const SPLIT_ITEMS_MIN: usize = 128;
+pub(super) const SPLIT_ITEMS_MIN: usize = 128;
 /// Largest dictionary, bytes.
 const DICTIONARY_MAX: usize = 32 << 10;
 

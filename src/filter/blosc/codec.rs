@@ -1,6 +1,7 @@
 //! The general-purpose codecs that container filters (Blosc, Blosc2, bitshuffle) call for each of their streams.
 
 use super::lz;
+use crate::filter::{FilterError, Params, deflate, zstd as zstd_filter};
 
 /// Codec of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +16,28 @@ pub(in crate::filter) enum Codec {
     Zlib,
     /// Zstandard frame.
     Zstd,
+}
+
+impl Codec {
+    /// Codes one stream. `level` is the codec's own; only zlib and Zstandard have any here.
+    pub(in crate::filter) fn compress(self, input: &[u8], level: i32) -> Result<Vec<u8>, FilterError> {
+        match self {
+            Codec::BloscLz => Ok(lz::compress(input)),
+            Codec::Lz4 => Ok(lz4_flex::block::compress(input)),
+            Codec::Snappy => snap::raw::Encoder::new().compress_vec(input).map_err(|e| FilterError::corrupt("snappy", e.to_string())),
+            Codec::Zlib => {
+                let level = u32::try_from(level).unwrap_or(0).min(9);
+                let p = Params { cd_values: &[level], expected: input.len(), limit: usize::MAX };
+                Ok(deflate::encode(input, &p)?.unwrap_or_default())
+            }
+            Codec::Zstd => {
+                let mut out = vec![0; zstd::zstd_safe::compress_bound(input.len())];
+                let len = zstd_filter::compress_into(input, &mut out, level)?;
+                out.truncate(len);
+                Ok(out)
+            }
+        }
+    }
 }
 
 /// Decoder states kept from stream to stream.

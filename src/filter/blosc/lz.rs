@@ -1,4 +1,4 @@
-//! Decoder of BloscLZ, the LZ77 coder of the Blosc libraries (a FastLZ relative).
+//! BloscLZ, the LZ77 coder of the Blosc libraries (a FastLZ relative).
 //!
 //! ```text
 //! control < 32            literal run of control + 1 bytes (the first control's upper 3 bits mean nothing)
@@ -70,9 +70,90 @@ fn copy_match(out: &mut [u8], at: usize, distance: usize, length: usize) -> Opti
     Some(end)
 }
 
+/// log2 of the slots of the table of places.
+const SLOT_BITS: u32 = 14;
+/// Matches begin at least this far from the end, and the end is literals: c-blosc's coder ends so.
+const END: usize = 12;
+/// Farthest match, bytes.
+const FARTHEST: usize = FAR + 1 + 0xffff;
+
+/// Codes `input`; what does not shrink becomes a little longer.
+pub(super) fn compress(input: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(input.len() / 2);
+    let mut places = vec![0u32; 1 << SLOT_BITS];
+    let (mut at, mut literals) = (1usize, 0usize);
+    while let Some(four) = input.get(at..).filter(|rest| rest.len() > END).and_then(<[u8]>::first_chunk::<4>) {
+        let slot = (u32::from_le_bytes(*four).wrapping_mul(2_654_435_761) >> (32 - SLOT_BITS)) as usize;
+        let Some(place) = places.get_mut(slot) else { break };
+        // Position 0 is never in the table, a match there not worth an exception.
+        let from = std::mem::replace(place, u32::try_from(at).unwrap_or(0)) as usize;
+        let distance = at.saturating_sub(from);
+        if from == 0 || distance > FARTHEST || input.get(from..from.saturating_add(4)) != Some(four) {
+            // Faster where nothing matches.
+            at = at.saturating_add(1).saturating_add(at.saturating_sub(literals) >> 6);
+            continue;
+        }
+        let rest = input.get(at..input.len().saturating_sub(END / 2)).unwrap_or_default();
+        let earlier = input.get(from..).unwrap_or_default();
+        let length = rest.iter().zip(earlier).take_while(|(a, b)| a == b).count();
+        put_literals(input.get(literals..at).unwrap_or_default(), &mut out);
+        put_match(length, distance, &mut out);
+        at = at.saturating_add(length);
+        literals = at;
+    }
+    put_literals(input.get(literals..).unwrap_or_default(), &mut out);
+    out
+}
+
+fn put_literals(literals: &[u8], out: &mut Vec<u8>) {
+    for run in literals.chunks(32) {
+        out.push((run.len() as u8).wrapping_sub(1));
+        out.extend_from_slice(run);
+    }
+}
+
+/// Appends a match of `length` (at least 3) bytes `distance` before.
+fn put_match(length: usize, distance: usize, out: &mut Vec<u8>) {
+    let (told, back) = (length.saturating_sub(2), distance.saturating_sub(1));
+    let high = if back < FAR { back >> 8 } else { 31 };
+    out.push((told.min(7) << 5 | high) as u8);
+    if let Some(mut more) = told.checked_sub(7) {
+        while more >= 255 {
+            out.push(255);
+            more = more.saturating_sub(255);
+        }
+        out.push(more as u8);
+    }
+    if back < FAR {
+        out.push(back as u8);
+    } else {
+        out.push(255);
+        out.extend_from_slice(&(back.saturating_sub(FAR) as u16).to_be_bytes());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn round_trips() {
+        let noise = |i: u32| (i.wrapping_mul(2_654_435_761) >> 13) as u8;
+        for len in (0..80).chain([300, 1000, 9000, 100_000, 200_000]) {
+            let kinds: [&dyn Fn(u32) -> u8; 5] = [&|_| 7, &|i| i as u8, &noise, &|i| noise(i % 8192), &|i| {
+                if i % 80_000 < 40_000 { noise(i % 40_000) } else { (i / 500) as u8 }
+            }];
+            for (kind, f) in kinds.iter().enumerate() {
+                let data: Vec<u8> = (0..len).map(f).collect();
+                let coded = compress(&data);
+                let mut out = vec![0; data.len()];
+                assert!(len == 0 || decompress(&coded, &mut out), "kind {kind}, {len} bytes");
+                assert!(out == data, "kind {kind}, {len} bytes");
+                assert!(coded.len() <= data.len() + data.len().div_ceil(32));
+                assert!(kind > 0 || len < 1000 || coded.len() < data.len() / 20);
+            }
+        }
+    }
 
     #[test]
     fn literals_runs_and_far_matches() {

@@ -5,11 +5,13 @@
 
 pub(in crate::filter) mod chunk;
 pub(in crate::filter) mod codec;
+mod encode;
 mod lz;
 mod unshuffle;
 
 use super::{FilterError, Params};
 use chunk::Chunk;
+pub use encode::encode;
 
 /// Name in errors.
 const NAME: &str = "blosc";

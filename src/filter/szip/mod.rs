@@ -11,10 +11,12 @@
 //! Source: H5Zszip.c; libaec's documentation of its szlib compatibility; CCSDS 121.0-B-3.
 
 mod bits;
+mod encode;
 mod rice;
 
 use super::{FilterError, Params};
 use bits::BitError;
+pub use encode::encode;
 use rice::{Rice, RiceError};
 
 /// Name in errors.

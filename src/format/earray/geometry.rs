@@ -169,6 +169,11 @@ impl Geometry {
         self.block_prefix().saturating_add(elements)
     }
 
+    /// Bytes of a data block of `s` and all its pages, as allocated.
+    pub fn allocated_size(&self, s: &SuperBlockInfo) -> u64 {
+        self.data_block_size(s).saturating_add(s.pages.saturating_mul(self.page_size()))
+    }
+
     /// Bytes of a page.
     pub fn page_size(&self) -> u64 {
         self.page_elements.saturating_mul(self.element_size).saturating_add(CHECKSUM as u64)

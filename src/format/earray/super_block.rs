@@ -6,7 +6,7 @@
 
 use super::{Geometry, Header, SuperBlockInfo};
 use crate::base::{Address, Result};
-use crate::format::elements::page_bit;
+use crate::format::elements::{page_bit, set_page_bit};
 use crate::format::{Context, Reader, Writer};
 
 /// Standard name, used in errors.
@@ -73,8 +73,16 @@ impl SuperBlock {
     /// Was page `page` of data block `data_block` ever written? The bits of all data blocks follow
     /// each other without gaps, although space is reserved for whole bytes per data block.
     pub fn page_written(&self, info: &SuperBlockInfo, data_block: u64, page: u64) -> bool {
-        let bit = data_block.checked_mul(info.pages).and_then(|n| n.checked_add(page));
-        bit.is_some_and(|bit| page_bit(&self.page_bitmaps, bit))
+        Self::bit(info, data_block, page).is_some_and(|bit| page_bit(&self.page_bitmaps, bit))
+    }
+
+    /// Says that the page is written now; false when there is no such page.
+    pub fn set_page_written(&mut self, info: &SuperBlockInfo, data_block: u64, page: u64) -> bool {
+        Self::bit(info, data_block, page).is_some_and(|bit| set_page_bit(&mut self.page_bitmaps, bit))
+    }
+
+    fn bit(info: &SuperBlockInfo, data_block: u64, page: u64) -> Option<u64> {
+        data_block.checked_mul(info.pages)?.checked_add(page)
     }
 }
 

@@ -80,6 +80,18 @@ impl Header {
         fixed.saturating_add(body)
     }
 
+    /// Bytes of the data block and all its pages, as allocated; `None` for 2^64 or more.
+    pub fn allocated_size(&self, ctx: &Context) -> Option<u64> {
+        match self.pages() {
+            0 => Some(self.data_block_size(ctx)),
+            pages => {
+                let elements = self.elements.checked_mul(u64::from(self.element_size))?;
+                let checksums = pages.checked_mul(CHECKSUM as u64)?;
+                self.data_block_size(ctx).checked_add(elements)?.checked_add(checksums)
+            }
+        }
+    }
+
     /// Bytes of a page of `elements`.
     pub fn page_size(&self, elements: u64) -> u64 {
         elements.saturating_mul(u64::from(self.element_size)).saturating_add(CHECKSUM as u64)
@@ -120,9 +132,12 @@ mod tests {
         let h = header();
         assert_eq!((h.pages(), h.elements_of_page(1), h.elements_of_page(2), h.elements_of_page(3)), (3, 1024, 452, 0));
         assert_eq!(h.page_address(1, ctx), Some(Address(0x1000 + 19 + 14340)));
+        assert_eq!(h.allocated_size(ctx), Some(19 + 2500 * 14 + 3 * 4));
         let h = Header { elements: 1024, ..h };
+        assert_eq!(h.allocated_size(ctx), Some(18 + 1024 * 14));
         assert_eq!((h.pages(), h.data_block_size(ctx)), (0, 18 + 1024 * 14));
         let h = Header { elements: u64::MAX, page_bits: 63, ..h };
         assert_eq!((h.pages(), h.page_address(1, ctx)), (2, None));
+        assert_eq!(h.allocated_size(ctx), None);
     }
 }

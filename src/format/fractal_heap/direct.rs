@@ -60,6 +60,21 @@ impl DirectBlock {
         self.bytes.get(start..end).filter(|_| start >= g.direct_overhead())
     }
 
+    /// Puts `object` at `offset` of the heap and sets the checksum. `None` if it is not wholly in the object area.
+    pub fn put(&mut self, offset: u64, object: &[u8], g: &Geometry) -> Option<()> {
+        let start = usize::try_from(offset.checked_sub(self.offset)?).ok()?;
+        let target = self.bytes.get_mut(start..start.checked_add(object.len())?);
+        target.filter(|_| start >= g.direct_overhead())?.copy_from_slice(object);
+        if g.checksummed {
+            let end = g.direct_overhead();
+            let field = end.checked_sub(4)?..end;
+            self.bytes.get_mut(field.clone())?.fill(0);
+            let sum = lookup3(&self.bytes, 0);
+            self.bytes.get_mut(field)?.copy_from_slice(&sum.to_le_bytes());
+        }
+        Some(())
+    }
+
     /// A whole block of `size` bytes whose object area begins with `objects`. `None` if they do not fit.
     pub fn encode(heap: Address, offset: u64, objects: &[u8], size: usize, g: &Geometry) -> Option<Vec<u8>> {
         let mut w = Writer::new();

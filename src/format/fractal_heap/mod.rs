@@ -5,6 +5,7 @@
 //! tiny ones inside the heap ID.
 
 pub mod direct;
+pub mod free_space;
 pub mod geometry;
 pub mod header;
 pub mod huge;
@@ -12,6 +13,7 @@ pub mod id;
 pub mod indirect;
 
 pub use direct::DirectBlock;
+pub use free_space::{FreeSpaceHeader, Section};
 pub use geometry::Geometry;
 pub use header::Header;
 pub use huge::HugeRecord;

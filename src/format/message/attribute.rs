@@ -7,7 +7,7 @@
 //! v3: as v2 with a character-set byte after the sizes
 //! ```
 
-use crate::base::{Address, Result};
+use crate::base::{Address, Error, Result};
 use crate::format::{Reader, Writer};
 
 const NAME: &str = "attribute message";
@@ -94,9 +94,69 @@ impl Attribute {
     }
 }
 
+/// Encodes an attribute message for an object header of version `header_version`: version 3 in version 2
+/// headers and for names that are not ASCII (then UTF-8); else version 2 with a shared (committed) datatype, and
+/// version 1. `datatype` is an encoded datatype, or if `datatype_shared` an encoded reference to one; `dataspace`
+/// an encoded dataspace; `value` the raw elements. Errors: a part is larger than 65535 bytes.
+pub fn encode_attribute(
+    header_version: u8,
+    name: &[u8],
+    datatype: &[u8],
+    datatype_shared: bool,
+    dataspace: &[u8],
+    value: &[u8],
+) -> Result<Vec<u8>> {
+    let limit = |what: &'static str| Err(Error::limit(NAME, Address::UNDEF, what));
+    if name.len() >= usize::from(u16::MAX) {
+        return limit("a name of 65535 bytes or more");
+    }
+    if datatype.len().max(dataspace.len()) > usize::from(u16::MAX) {
+        return limit("a datatype or dataspace of 64 KiB or more");
+    }
+    let version = match (name.is_ascii(), datatype_shared) {
+        (true, false) if header_version == 1 => 1,
+        (true, true) if header_version == 1 => 2,
+        _ => 3,
+    };
+    let attribute = Attribute {
+        version,
+        datatype_shared,
+        dataspace_shared: false,
+        charset: u8::from(!name.is_ascii()),
+        name: name.to_vec(),
+        name_tail: vec![0],
+        datatype: datatype.to_vec(),
+        dataspace: dataspace.to_vec(),
+        data: value.to_vec(),
+    };
+    Ok(attribute.encode())
+}
+
+/// The name in an attribute message of any version, whatever its datatype.
+pub fn name_of(body: &[u8], address: Address) -> Result<&[u8]> {
+    let mut r = Reader::new(body, NAME, address);
+    let version = r.version(1..=3)?;
+    r.skip(1)?;
+    let size = usize::from(r.u16()?);
+    r.skip(if version == 3 { 5 } else { 4 })?;
+    let name = r.bytes(size)?;
+    Ok(name.split(|&b| b == 0).next().unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn as_libhdf5_encodes_it() {
+        let (datatype, dataspace) = (&V3[12..24], &V3[24..28]);
+        assert_eq!(encode_attribute(2, b"ab", datatype, false, dataspace, &[5, 0]).unwrap(), V3);
+        let v1 = encode_attribute(1, b"ab", datatype, false, dataspace, &[5, 0]).unwrap();
+        assert_eq!((v1[0], v1.len(), name_of(&v1, Address(0)).unwrap()), (1, 8 + 8 + 16 + 8 + 2, &b"ab"[..]));
+        assert_eq!(encode_attribute(1, b"ab", datatype, true, dataspace, &[]).unwrap()[..2], [2, 1]);
+        assert_eq!(encode_attribute(1, "\u{e4}".as_bytes(), datatype, false, dataspace, &[]).unwrap()[8], 1);
+        assert!(encode_attribute(1, &[b'a'; 65_535], datatype, false, dataspace, &[]).is_err());
+    }
 
     /// v3 message of `attrs['ab'] = numpy.int16(5)` by libhdf5 2.0, libver latest.
     const V3: [u8; 30] = [3, 0, 3, 0, 12, 0, 4, 0, 0, 97, 98, 0, 0x10, 8, 0, 0, 2, 0, 0, 0, 0, 0, 16, 0, 2, 0, 0, 0, 5, 0];

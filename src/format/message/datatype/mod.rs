@@ -18,6 +18,7 @@ mod numeric;
 mod simple;
 #[cfg(test)]
 mod tests;
+mod version;
 
 pub use compound::{Compound, Member, MemberArray};
 pub use derived::{Array, Complex, VariableLength, VariableLengthKind};

@@ -1,0 +1,344 @@
+//! Changes of an HDF5 file: operations of the container model to changes of its structures.
+//!
+//! Two locks order them. `writers` is held by one operation, or one commit, at a time. `lock` is held
+//! shared by everything that reads structures and exclusively while an operation changes them, so that
+//! nobody sees half of it; a commit writes to the disk without it.
+
+mod attributes;
+mod data;
+mod facts;
+mod live;
+mod names;
+mod open;
+mod relayout;
+mod rewrite;
+mod typed;
+
+pub use live::LiveContent;
+
+use super::NativeConnector;
+use super::dataset::{Dataset, number};
+use crate::base::{Error, Result};
+use crate::connector::ObjectId;
+use crate::connector::edit::{Edit, Existing, Taken};
+use crate::container::global_heap_edit::FreeSpace;
+use crate::dataset::types::parse::DatasetSpec;
+use crate::meta::Store;
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Changed chunks kept in memory, as a part of the chunk cache's budget; bytes at least.
+const DIRTY_PART: u64 = 4;
+const DIRTY_MIN: u64 = 64 << 10;
+/// Bytes zeroed by one operation.
+const ZERO_STEP: u64 = 16 << 20;
+/// Changes of live bytes kept in memory before a commit, bytes.
+const WAITING_MAX: u64 = 64 << 20;
+
+/// What a connector that may change its file keeps for it.
+#[derive(Default)]
+pub struct Editing {
+    writers: Mutex<()>,
+    lock: RwLock<()>,
+    /// Objects in use, with how often.
+    held: Mutex<HashMap<ObjectId, u32>>,
+    /// Objects without a name that are still in use.
+    nameless: Mutex<HashSet<ObjectId>>,
+    /// When the times of objects were last set, seconds since 1970.
+    touched: Mutex<HashMap<ObjectId, u32>>,
+    /// What was said of new files that cannot be true before more is said.
+    wishes: Mutex<HashMap<ObjectId, DatasetSpec>>,
+    /// Attributes with references to what is not there yet.
+    pending: Mutex<HashMap<ObjectId, typed::Pending>>,
+    /// Forms of variable-length elements that are being written.
+    rewrites: Mutex<HashMap<ObjectId, rewrite::Rewrite>>,
+    /// Free space of global heap collections.
+    heaps: Mutex<FreeSpace>,
+    /// K of version 1 chunk B-trees.
+    pub(super) btree_k: u16,
+}
+
+thread_local! {
+    /// This thread holds a lock exclusively: what it reads meanwhile must not ask for it.
+    static EXCLUSIVE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The exclusive lock.
+struct Exclusive<'a>(#[allow(dead_code)] RwLockWriteGuard<'a, ()>);
+
+impl<'a> Exclusive<'a> {
+    fn take(lock: &'a RwLock<()>) -> Self {
+        let guard = lock.write();
+        EXCLUSIVE.set(true);
+        Exclusive(guard)
+    }
+}
+
+impl Drop for Exclusive<'_> {
+    fn drop(&mut self) {
+        EXCLUSIVE.set(false);
+    }
+}
+
+/// One operation under way.
+struct Change<'a> {
+    connector: &'a NativeConnector,
+    editing: &'a Editing,
+    _exclusive: Exclusive<'a>,
+    _writer: MutexGuard<'a, ()>,
+}
+
+/// Seconds since 1970.
+fn now() -> u32 {
+    SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|d| u32::try_from(d.as_secs()).ok()).unwrap_or(0)
+}
+
+impl NativeConnector {
+    /// Held by whoever reads structures. The same thread may hold it more than once.
+    pub(super) fn shared(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.editing.as_ref().filter(|_| !EXCLUSIVE.get()).map(|e| e.lock.read_recursive())
+    }
+
+    fn editing(&self) -> Result<&Editing> {
+        self.editing.as_ref().ok_or_else(|| Error::refused(libc::EROFS, "the file is mounted read-only"))
+    }
+
+    /// Begins an operation on objects of the mounted file.
+    fn change(&self, objects: &[ObjectId]) -> Result<Change<'_>> {
+        let editing = self.editing()?;
+        if objects.iter().any(|id| id.file != 0) {
+            return Err(Error::refused(libc::EROFS, "the object belongs to another file, which is never changed"));
+        }
+        let writer = editing.writers.lock();
+        let exclusive = Exclusive::take(&editing.lock);
+        let change = Change { connector: self, editing, _exclusive: exclusive, _writer: writer };
+        if !change.store()?.is_writable() {
+            return Err(Error::refused(libc::EROFS, "an earlier write to the file failed: it stays as it was last made durable"));
+        }
+        Ok(change)
+    }
+
+    /// One operation: made as a whole or not at all.
+    fn operate<T>(&self, objects: &[ObjectId], f: impl FnOnce(&Change<'_>) -> Result<T>) -> Result<T> {
+        let change = self.change(objects)?;
+        let result = change.atomically(|| f(&change))?;
+        change.settle()?;
+        Ok(result)
+    }
+
+    /// As `operate`, on a dataset that may be made anew: its changed chunks are in the file before, since those that `f`
+    /// leaves are forgotten when it fails.
+    fn operate_flushed<T>(&self, id: ObjectId, f: impl FnOnce(&Change<'_>) -> Result<T>) -> Result<T> {
+        let change = self.change(&[id])?;
+        change.flush_dataset(id)?;
+        let result = change.atomically(|| f(&change));
+        if result.is_err() {
+            self.options.environment.forget(number(id));
+        }
+        let result = result?;
+        change.settle()?;
+        Ok(result)
+    }
+
+    /// Writes all changed chunks to the file, then makes everything durable.
+    fn commit_all(&self, close: bool) -> Result<()> {
+        let editing = self.editing()?;
+        let change = self.change(&[])?;
+        change.lead_references(close);
+        let flushed = change.flush_all();
+        let store = change.store()?;
+        let Change { _exclusive, _writer, .. } = change;
+        // Readers go on while the disk works.
+        drop(_exclusive);
+        let done = flushed.and_then(|()| if close { store.close() } else { store.commit() });
+        if done.is_err() {
+            let _readers = Exclusive::take(&editing.lock);
+            self.forget_all();
+        }
+        done
+    }
+
+    /// Drops whatever was decoded.
+    fn forget_all(&self) {
+        self.datasets.lock().clear();
+        self.attribute_names.lock().clear();
+        self.options.environment.cache.clear();
+        if let Some(e) = &self.editing {
+            *e.heaps.lock() = FreeSpace::default();
+        }
+        if let Ok(file) = self.file(0) {
+            file.store.forget();
+        }
+    }
+}
+
+impl Change<'_> {
+    fn store(&self) -> Result<Arc<Store>> {
+        Ok(self.connector.file(0)?.store.clone())
+    }
+
+    /// Makes the changes of `f` as a whole or, when it fails, not at all.
+    fn atomically<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        let result = self.store()?.atomically(f);
+        if result.is_err() {
+            self.connector.forget_all();
+        }
+        result
+    }
+
+    /// The dataset as it is now.
+    fn dataset(&self, id: ObjectId) -> Result<Arc<Dataset>> {
+        Ok(self.connector.dataset(id)?.dataset.clone())
+    }
+
+    /// What was kept of an object is out of date.
+    fn changed(&self, id: ObjectId) {
+        self.connector.datasets.lock().pop(&id);
+        self.connector.attribute_names.lock().pop(&id);
+    }
+
+    fn flush_all(&self) -> Result<()> {
+        for n in self.connector.options.environment.dirty.datasets() {
+            let address = crate::base::Address(n & ((1 << 52) - 1));
+            let id = ObjectId { file: 0, address };
+            debug_assert_eq!(number(id), n, "only the mounted file is changed");
+            self.flush_dataset(id)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps what waits in memory within its bounds.
+    fn settle(self) -> Result<()> {
+        let env = self.connector.options.environment.clone();
+        let budget = (env.cache.budget() / DIRTY_PART).max(DIRTY_MIN);
+        if env.dirty.bytes() > budget {
+            self.flush_some(budget / 2)?;
+        }
+        let waiting = self.store()?.transaction()?.waiting();
+        let connector = self.connector;
+        drop(self);
+        if waiting > WAITING_MAX { connector.commit_all(false) } else { Ok(()) }
+    }
+}
+
+impl Edit for NativeConnector {
+    fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.operate(&[id], |c| c.write(id, offset, bytes))
+    }
+
+    fn finish(&self, id: ObjectId, last: bool) -> Result<()> {
+        let Some(e) = &self.editing else { return Ok(()) };
+        // A file that was only truncated is going to be written: shells close a copy of the descriptor before.
+        if e.rewrites.lock().get(&id).is_none_or(|r| !r.written && !last) {
+            return Ok(());
+        }
+        let done = self.operate_flushed(id, |c| c.finish_form(id));
+        // Whoever else has it open may write what is missing.
+        if last && e.held.lock().get(&id).is_none_or(|n| *n <= 1) {
+            e.rewrites.lock().remove(&id);
+        }
+        done
+    }
+
+    fn set_size(&self, id: ObjectId, size: u64) -> Result<()> {
+        self.operate(&[id], |c| c.set_size(id, size))?;
+        // Nobody has it open, so nobody closes it.
+        let held = self.editing.as_ref().is_some_and(|e| e.held.lock().contains_key(&id));
+        if held { Ok(()) } else { self.finish(id, true) }
+    }
+
+    fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
+        // In steps, as the changes of one operation are in memory at once.
+        let (mut at, end) = (offset, offset.saturating_add(len));
+        while at < end {
+            let step = end.saturating_sub(at).min(ZERO_STEP);
+            self.operate(&[id], |c| c.zero(id, at, step))?;
+            at = at.saturating_add(step);
+        }
+        Ok(())
+    }
+
+    fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
+        self.operate(&[group], |c| c.create_file(group, name))
+    }
+
+    fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
+        self.operate(&[group], |c| c.create_group(group, name))
+    }
+
+    fn link(&self, group: ObjectId, name: &[u8], target: ObjectId) -> Result<()> {
+        self.operate(&[group, target], |c| c.link(group, name, target))
+    }
+
+    fn symlink(&self, group: ObjectId, name: &[u8], target: &[u8]) -> Result<()> {
+        self.operate(&[group], |c| c.symlink(group, name, target))
+    }
+
+    fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
+        self.operate(&[group], |c| c.unlink(group, name, directory))
+    }
+
+    fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), taken: Taken) -> Result<Option<ObjectId>> {
+        self.operate(&[from.0, to.0], |c| c.rename(from, to, taken))
+    }
+
+    fn set_attribute(&self, id: ObjectId, name: &[u8], text: &[u8], existing: Existing) -> Result<()> {
+        self.operate(&[id], |c| c.set_attribute(id, name, text, existing))
+    }
+
+    fn set_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<()> {
+        self.operate_flushed(id, |c| c.set_fact(id, name, text))
+    }
+
+    fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
+        self.operate(&[id], |c| c.remove_attribute(id, name))
+    }
+
+    fn set_mtime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
+        self.operate(&[id], |c| c.set_mtime(id, seconds))
+    }
+
+    fn hold(&self, id: ObjectId) {
+        if let Some(e) = &self.editing {
+            let mut held = e.held.lock();
+            let count = held.entry(id).or_insert(0);
+            *count = count.saturating_add(1);
+        }
+    }
+
+    fn release(&self, id: ObjectId) {
+        let Some(e) = &self.editing else { return };
+        {
+            let mut held = e.held.lock();
+            match held.get_mut(&id) {
+                Some(n) if *n > 1 => {
+                    *n = n.saturating_sub(1);
+                    return;
+                }
+                _ => held.remove(&id),
+            };
+        }
+        if e.nameless.lock().contains(&id)
+            && let Err(error) = self.operate(&[id], |c| c.delete_nameless(id))
+        {
+            tracing::warn!("the space of a deleted object is not given back: {error}");
+        }
+    }
+
+    fn commit(&self) -> Result<()> {
+        if self.file(0)?.store.transaction()?.has_failed() {
+            return Err(Error::refused(libc::EIO, "an earlier commit failed: what was written since the one before it is lost"));
+        }
+        if self.options.environment.dirty.is_empty() && !self.file(0)?.store.transaction()?.is_dirty() {
+            return Ok(());
+        }
+        self.commit_all(false)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.commit_all(true)
+    }
+}

@@ -1,0 +1,355 @@
+//! Creating objects, and giving, moving and taking away names.
+
+use super::{Change, now};
+use crate::base::{Address, Error, Result};
+use crate::connector::edit::Taken;
+use crate::connector::{ObjectId, ObjectKind};
+use crate::container::dense_attributes_edit;
+use crate::container::dense_links_edit::DenseStorage;
+use crate::container::group;
+use crate::container::group_edit::{self, GroupCreation};
+use crate::container::references;
+use crate::dataset::create::{self, Creation};
+use crate::dataset::storage::Storage;
+use crate::format::Reader;
+use crate::format::message::attribute_info::AttributeInfo;
+use crate::format::message::dataspace::Extent;
+use crate::format::message::datatype::{ByteOrder, Class, Datatype, FixedPoint};
+use crate::format::message::fill_value::Fill;
+use crate::format::message::link::{Link, LinkTarget};
+use crate::format::object_header::{SharedMessage, flag, kind};
+use crate::meta::Store;
+use crate::meta::header_edit::HeaderEdit;
+
+/// Bytes in a chunk of a new file.
+const STREAM_CHUNK: u64 = 4096;
+/// Groups on the way from a group to the root, at most: deeper ones are not moved.
+const DEPTH_MAX: usize = 4096;
+/// Groups looked at to find out whether one lies beneath another.
+const BENEATH_MAX: usize = 1 << 20;
+
+impl Change<'_> {
+    /// The link `name` of a group.
+    fn find(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {
+        let object = self.connector.object(group)?;
+        let storage = object.group_storage().map_err(|_| Error::refused(libc::ENOTDIR, "the object is not a group"))?;
+        group::lookup(&object.file.store, &storage, name)
+    }
+
+    fn free_name(&self, group: ObjectId, name: &[u8]) -> Result<()> {
+        match self.find(group, name)? {
+            None => Ok(()),
+            Some(_) => Err(Error::refused(libc::EEXIST, "the name is taken")),
+        }
+    }
+
+    fn put_link(&self, group: ObjectId, name: &[u8], target: LinkTarget) -> Result<()> {
+        let link = Link { name: name.to_vec(), utf8: !name.is_ascii(), creation_order: None, target };
+        let store = self.store()?;
+        if !matches!(link.target, LinkTarget::Hard(_) | LinkTarget::Soft(_)) {
+            // As libhdf5 does: an old-style group cannot hold it.
+            group_edit::turn_new_style(&store, group.address)?;
+        }
+        group_edit::insert_link(&store, group.address, &link)?;
+        self.changed(group);
+        self.touch(group)
+    }
+
+    fn take_link(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {
+        let link = group_edit::remove_link(&*self.store()?, group.address, name)?;
+        self.changed(group);
+        self.touch(group)?;
+        Ok(link)
+    }
+
+    fn kind(&self, id: ObjectId) -> Result<ObjectKind> {
+        Ok(self.connector.object(id)?.info().kind)
+    }
+
+    fn created(&self, group: ObjectId, name: &[u8], address: Address) -> Result<ObjectId> {
+        let id = ObjectId { file: group.file, address };
+        self.connector.options.environment.forget(super::number(id));
+        self.changed(id);
+        self.put_link(group, name, LinkTarget::Hard(address))?;
+        Ok(id)
+    }
+
+    /// A new empty dataset of bytes that grows.
+    pub(super) fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
+        self.free_name(group, name)?;
+        let address = self.new_dataset(&stream())?;
+        self.created(group, name, address)
+    }
+
+    /// A new dataset without a name; its header records times.
+    pub(super) fn new_dataset(&self, creation: &Creation) -> Result<Address> {
+        create::create_dataset(&*self.store()?, &Creation { modified: Some(now()), ..creation.clone() }, (false, false))
+    }
+
+    /// A new empty group.
+    pub(super) fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
+        self.free_name(group, name)?;
+        let address = group_edit::create_group(&*self.store()?, &GroupCreation { times: Some(now()), ..GroupCreation::default() })?;
+        self.created(group, name, address)
+    }
+
+    /// Another name for an object.
+    pub(super) fn link(&self, group: ObjectId, name: &[u8], target: ObjectId) -> Result<()> {
+        if self.kind(target)? == ObjectKind::Group {
+            return Err(Error::refused(libc::EPERM, "a group gets no second name here"));
+        }
+        self.free_name(group, name)?;
+        self.put_link(group, name, LinkTarget::Hard(target.address))?;
+        self.count(target, 1)?;
+        self.editing.nameless.lock().remove(&target);
+        Ok(())
+    }
+
+    /// A soft link.
+    pub(super) fn symlink(&self, group: ObjectId, name: &[u8], target: &[u8]) -> Result<()> {
+        self.free_name(group, name)?;
+        if target.is_empty() || target.contains(&0) {
+            return Err(Error::refused(libc::EINVAL, "a link leads to a path without NUL"));
+        }
+        self.put_link(group, name, LinkTarget::Soft(target.to_vec()))
+    }
+
+    /// Changes the number of an object's names; returns it.
+    fn count(&self, id: ObjectId, by: i64) -> Result<u32> {
+        let store = self.store()?;
+        let mut header = HeaderEdit::load(&store, id.address)?;
+        let links = i64::from(header.links()).saturating_add(by).max(0);
+        let links = u32::try_from(links).map_err(|_| Error::refused(libc::EMLINK, "too many names"))?;
+        header.set_links(links);
+        header.write(&store)?;
+        self.changed(id);
+        Ok(links)
+    }
+
+    /// Takes a name away.
+    pub(super) fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
+        let link = self.find(group, name)?.ok_or_else(|| Error::refused(libc::ENOENT, "there is no such name"))?;
+        let target = self.hard(group, &link);
+        let is_group = match target {
+            Some(id) => self.kind(id)? == ObjectKind::Group,
+            None => false,
+        };
+        match (is_group, directory) {
+            (true, false) if !self.has_other_names(target)? => return Err(Error::refused(libc::EISDIR, "it is a group")),
+            (false, true) => return Err(Error::refused(libc::ENOTDIR, "it is not a group")),
+            (true, true) if !self.is_empty(target)? => return Err(Error::refused(libc::ENOTEMPTY, "the group is not empty")),
+            _ => {}
+        }
+        self.take_link(group, name)?;
+        match target {
+            Some(id) => self.lost_a_name(id),
+            None => Ok(None),
+        }
+    }
+
+    fn hard(&self, group: ObjectId, link: &Link) -> Option<ObjectId> {
+        match link.target {
+            LinkTarget::Hard(address) => Some(ObjectId { file: group.file, address }),
+            _ => None,
+        }
+    }
+
+    /// Where a group's name leads to a group around it, it is shown as a symbolic link, and goes like one.
+    fn has_other_names(&self, group: Option<ObjectId>) -> Result<bool> {
+        group.map_or(Ok(false), |id| Ok(self.connector.object(id)?.info().links > 1))
+    }
+
+    fn is_empty(&self, group: Option<ObjectId>) -> Result<bool> {
+        group.map_or(Ok(true), |id| group_edit::is_empty(&*self.store()?, id.address))
+    }
+
+    /// One name fewer; without any the object goes, or is remembered until nobody holds it.
+    fn lost_a_name(&self, id: ObjectId) -> Result<Option<ObjectId>> {
+        if self.count(id, -1)? > 0 {
+            return Ok(None);
+        }
+        if self.editing.held.lock().contains_key(&id) {
+            self.editing.nameless.lock().insert(id);
+        } else {
+            self.delete(id)?;
+        }
+        Ok(Some(id))
+    }
+
+    /// Deletes an object that lost its last name while it was in use.
+    pub(super) fn delete_nameless(&self, id: ObjectId) -> Result<()> {
+        if self.editing.held.lock().contains_key(&id) || !self.editing.nameless.lock().remove(&id) {
+            return Ok(());
+        }
+        self.delete(id)
+    }
+
+    /// Gives back all that an object takes.
+    fn delete(&self, id: ObjectId) -> Result<()> {
+        let store = self.store()?;
+        match self.kind(id)? {
+            ObjectKind::Dataset => self.delete_data(id)?,
+            ObjectKind::Group => group_edit::delete_group_storage(&store, id.address)?,
+            ObjectKind::Datatype | ObjectKind::Unknown => {}
+        }
+        self.delete_attributes(&store, id)?;
+        self.drop_datatype(&store, id)?;
+        HeaderEdit::delete(&store, id.address)?;
+        self.changed(id);
+        self.editing.touched.lock().remove(&id);
+        self.editing.wishes.lock().remove(&id);
+        self.editing.pending.lock().remove(&id);
+        self.editing.rewrites.lock().remove(&id);
+        self.connector.options.environment.forget(super::number(id));
+        Ok(())
+    }
+
+    /// Gives back what attributes take outside of the header.
+    fn delete_attributes(&self, store: &Store, id: ObjectId) -> Result<()> {
+        let header = HeaderEdit::load(store, id.address)?;
+        let Some(i) = header.find(kind::ATTRIBUTE_INFO) else { return Ok(()) };
+        let info = AttributeInfo::decode(header.body(i), store.ctx(), id.address)?;
+        if !info.is_dense() {
+            return Ok(());
+        }
+        let at = DenseStorage { heap: info.fractal_heap, name_index: info.name_index, creation_index: info.creation_index };
+        dense_attributes_edit::delete(store, &at)
+    }
+
+    /// A committed datatype is used once less.
+    pub(super) fn drop_datatype(&self, store: &Store, id: ObjectId) -> Result<()> {
+        let header = HeaderEdit::load(store, id.address)?;
+        let Some(m) = header.find(kind::DATATYPE).and_then(|i| header.message(i)) else { return Ok(()) };
+        if m.flags & flag::SHARED == 0 {
+            return Ok(());
+        }
+        let mut r = Reader::new(&m.body, "shared message", id.address);
+        if let SharedMessage::Object(address) = SharedMessage::decode(&mut r, store.ctx())? {
+            references::drop_reference(store, address)?;
+            self.changed(ObjectId { file: id.file, address });
+        }
+        Ok(())
+    }
+
+    /// Gives back a dataset's elements. What cannot be told is left: space that is lost, nothing else.
+    fn delete_data(&self, id: ObjectId) -> Result<()> {
+        let Ok(d) = self.dataset(id) else { return Ok(()) };
+        match &d.bytes.storage {
+            Storage::Contiguous(address) if address.is_defined() && d.bytes.size > 0 => d.bytes.store.free(*address, d.bytes.size),
+            Storage::Chunked(_) => self.delete_chunks(&d),
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves a name.
+    pub(super) fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), taken: Taken) -> Result<Option<ObjectId>> {
+        let missing = || Error::refused(libc::ENOENT, "there is no such name");
+        let link = self.find(from.0, from.1)?.ok_or_else(missing)?;
+        let other = self.find(to.0, to.1)?;
+        if from == to {
+            return if taken == Taken::Refuse { Err(Error::refused(libc::EEXIST, "the name is taken")) } else { Ok(None) };
+        }
+        self.not_into_itself(&link, from.0, to.0)?;
+        let mut lost = None;
+        match (other, taken) {
+            (Some(_), Taken::Refuse) => return Err(Error::refused(libc::EEXIST, "the name is taken")),
+            (None, Taken::Exchange) => return Err(missing()),
+            (Some(other), Taken::Exchange) => {
+                self.not_into_itself(&other, to.0, from.0)?;
+                self.take_link(from.0, from.1)?;
+                self.take_link(to.0, to.1)?;
+                self.put_link(from.0, from.1, other.target)?;
+                self.put_link(to.0, to.1, link.target)?;
+                return Ok(None);
+            }
+            (Some(other), Taken::Replace) => {
+                let (a, b) = (self.hard(from.0, &link), self.hard(to.0, &other));
+                // Two names of one object: nothing happens, says POSIX.
+                if a.is_some() && a == b {
+                    return Ok(None);
+                }
+                self.replaceable(a, b)?;
+                self.take_link(to.0, to.1)?;
+                lost = b;
+            }
+            (None, _) => {}
+        }
+        self.take_link(from.0, from.1)?;
+        self.put_link(to.0, to.1, link.target)?;
+        match lost {
+            Some(id) => self.lost_a_name(id),
+            None => Ok(None),
+        }
+    }
+
+    fn replaceable(&self, new: Option<ObjectId>, old: Option<ObjectId>) -> Result<()> {
+        let is_group = |id: Option<ObjectId>| id.map_or(Ok(false), |id| Ok::<bool, Error>(self.kind(id)? == ObjectKind::Group));
+        match (is_group(new)?, is_group(old)?) {
+            (false, true) if !self.has_other_names(old)? => Err(Error::refused(libc::EISDIR, "a group has the name")),
+            (true, false) => Err(Error::refused(libc::ENOTDIR, "what has the name is not a group")),
+            (true, true) if !self.is_empty(old)? => Err(Error::refused(libc::ENOTEMPTY, "the group that has the name is not empty")),
+            _ => Ok(()),
+        }
+    }
+
+    /// A group must not be moved beneath itself, where nothing would lead to it any more. Another of its names may.
+    fn not_into_itself(&self, link: &Link, from: ObjectId, to: ObjectId) -> Result<()> {
+        let Some(moved) = self.hard(from, link) else { return Ok(()) };
+        if from == to || self.kind(moved)? != ObjectKind::Group || !self.leads_to(moved, to, None)? {
+            return Ok(());
+        }
+        let root = ObjectId { file: 0, address: self.connector.file(0)?.root };
+        if self.leads_to(root, moved, Some((from, &link.name)))? {
+            return Ok(());
+        }
+        Err(Error::refused(libc::EINVAL, "a group cannot be moved into itself"))
+    }
+
+    /// True when hard links lead from one group to another, the link `but` left out.
+    fn leads_to(&self, start: ObjectId, wanted: ObjectId, but: Option<(ObjectId, &[u8])>) -> Result<bool> {
+        let mut pending = vec![(start, 0usize)];
+        let mut seen = std::collections::HashSet::new();
+        while let Some((group, depth)) = pending.pop() {
+            if group == wanted {
+                return Ok(true);
+            }
+            if !seen.insert(group) {
+                continue;
+            }
+            if depth > DEPTH_MAX || seen.len() > BENEATH_MAX {
+                return Err(Error::refused(libc::EXDEV, "too much lies beneath the group to move it"));
+            }
+            let object = self.connector.object(group)?;
+            group::list(&object.file.store, &object.group_storage()?, 0, &mut |link, _| {
+                if let LinkTarget::Hard(address) = link.target
+                    && but != Some((group, &link.name))
+                {
+                    let id = ObjectId { file: group.file, address };
+                    if self.kind(id).is_ok_and(|k| k == ObjectKind::Group) {
+                        pending.push((id, depth.saturating_add(1)));
+                    }
+                }
+                Ok(std::ops::ControlFlow::Continue(()))
+            })?;
+        }
+        Ok(false)
+    }
+}
+
+/// What a new file is: bytes, in chunks small enough for small files, that can always grow.
+pub(super) fn stream() -> Creation {
+    let byte =
+        FixedPoint { order: ByteOrder::LittleEndian, low_padding: false, high_padding: false, signed: false, offset: 0, precision: 8 };
+    Creation {
+        datatype: Datatype { version: 1, reserved: 0, size: 1, class: Class::FixedPoint(byte) },
+        extent: Extent::Simple,
+        dims: vec![0],
+        max_dims: Some(vec![None]),
+        layout: create::Layout::Chunked(vec![STREAM_CHUNK]),
+        filters: Vec::new(),
+        fill: Fill::Default,
+        fill_time: None,
+        modified: None,
+        committed: None,
+    }
+}

@@ -1,0 +1,81 @@
+//! Opening a file for changes, and making good what an interrupted commit left.
+
+use super::super::file::HdfFile;
+use super::super::object::Object;
+use super::super::recover::lock;
+use super::super::{NativeConnector, Options};
+use super::Editing;
+use crate::base::{Address, Error, Result};
+use crate::file::posix::{BesideFile, PosixFile};
+use crate::file::{JournalPlace, WriteDriver};
+use crate::format::object_header::kind;
+use crate::meta::{ObjectHeader, Store};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// K of chunk B-trees where a file does not say (HDF5_BTREE_CHUNK_IK_DEF).
+const CHUNK_K: u16 = 32;
+/// The superblock says that somebody writes, or that readers may read meanwhile (version 3).
+const IN_USE: u32 = 0x01 | 0x04;
+
+impl NativeConnector {
+    /// Opens the file at `path` for reading and writing.
+    pub fn open_writable(path: &Path, directory: PathBuf, options: Options) -> Result<Arc<NativeConnector>> {
+        let io = |e: std::io::Error| Error::io("open", Address(0), &e);
+        // The journal lies beside the file itself, not beside a link to it.
+        let path = path.canonicalize().map_err(io)?;
+        let file = PosixFile::open_writable(&path).map_err(io)?;
+        lock(&file)?;
+        Self::writable_over(Arc::new(file), Box::new(BesideFile::new(&path)), directory, options)
+    }
+
+    /// The same for any driver.
+    pub fn writable_over(
+        driver: Arc<dyn WriteDriver>,
+        place: Box<dyn JournalPlace>,
+        directory: PathBuf,
+        options: Options,
+    ) -> Result<Arc<NativeConnector>> {
+        let identity = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?.identity;
+        let store = Store::open_writable(driver, place)?;
+        let superblock = store.superblock().clone();
+        if superblock.version >= 3 && superblock.flags & IN_USE != 0 {
+            let reason = "the file is flagged as open for writing: another program writes it, or died doing so; when none does, 'h5dir recover FILE' takes the flag off";
+            return Err(Error::refused(libc::EBUSY, reason));
+        }
+        if superblock.legacy.as_ref().is_some_and(|l| l.driver_info.is_defined()) {
+            return Err(Error::unsupported("superblock", Address(store.base()), "files of the family and multi drivers are not written"));
+        }
+        let mut chunk_k = superblock.legacy.as_ref().map_or(CHUNK_K, |l| l.chunk_internal_k);
+        if superblock.extension.is_defined() {
+            let extension = ObjectHeader::load(&store, superblock.extension)?;
+            if let Some(k) = extension.find(kind::BTREE_K).and_then(|m| m.body.get(1..3)).and_then(|b| b.try_into().ok()) {
+                chunk_k = u16::from_le_bytes(k);
+            }
+            check_extension(&extension)?;
+        }
+        let file = Arc::new(HdfFile::over(store, 0, directory, identity)?);
+        Object::open(&file, file.root)?;
+        let editing = Editing { btree_k: chunk_k.max(1), ..Editing::default() };
+        Ok(Self::assemble(file, options, Some(editing)))
+    }
+}
+
+/// What cannot be kept right while the file changes.
+fn check_extension(extension: &ObjectHeader) -> Result<()> {
+    let refuse = |what: &'static str| Err(Error::unsupported("superblock extension", extension.address, what));
+    if extension.find(kind::CACHE_IMAGE).is_some() {
+        return refuse("files with a metadata cache image are not written; h5repack removes it");
+    }
+    if extension.find(kind::SHARED_MESSAGE_TABLE).is_some() {
+        return refuse("files with shared object header messages are not written");
+    }
+    // version | strategy | persist | ...
+    let Some(info) = extension.find(kind::FILE_SPACE_INFO) else { return Ok(()) };
+    match info.body.as_slice() {
+        [0, ..] => refuse("file space info of version 0"),
+        [_, 1, ..] => refuse("files with paged file space are not written"),
+        [_, _, persist, ..] if *persist != 0 => refuse("files that keep their free space are not written"),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,293 @@
+//! Making a dataset anew at its place: other header messages, the same bytes.
+//!
+//! The object header stays where it is, with attributes, links and times. The old elements are read through
+//! a second view of the old header while the new ones are written; the old storage is given back at the end.
+//! Variable-length elements come from the form in which the file shows them: lines of strings, or the exact form.
+
+use super::attributes::Values;
+use super::facts::{is_blank, refused};
+use super::{Change, DIRTY_MIN, Dataset, number};
+use crate::base::{Error, Result};
+use crate::connector::ObjectId;
+use crate::connector::native::virtual_::NativeSurroundings;
+use crate::container::global_heap_edit;
+use crate::dataset::create::{Creation, Messages, dataset_messages, datatype_message};
+use crate::dataset::storage::Storage;
+use crate::dataset::types::parse::Store as _;
+use crate::dataset::types::resolver::Descriptor;
+use crate::dataset::vl::VariableForm;
+use crate::format::message::datatype::Datatype;
+use crate::format::object_header::{flag, kind};
+use crate::meta::header_edit::HeaderEdit;
+use std::sync::Arc;
+
+/// Bytes read at once.
+const PIECE: usize = 1 << 20;
+/// Longest form of one variable-length element, bytes.
+const ELEMENT_MAX: usize = 64 << 20;
+/// File number under which the old state of a dataset is cached while it is read; no file has it.
+const OLD: u32 = 0x7ff;
+/// Messages that make a dataset, but for its datatype.
+const KINDS: [u16; 5] = [kind::DATASPACE, kind::FILL_VALUE, kind::FILL_VALUE_OLD, kind::FILTER_PIPELINE, kind::DATA_LAYOUT];
+
+impl Change<'_> {
+    /// Makes the dataset `d` what `creation` says. `retyped`: its datatype too. `form`: its variable-length elements are these
+    /// then, instead of those it has.
+    pub(super) fn relayout(&self, d: &Arc<Dataset>, creation: &Creation, retyped: bool, form: Option<&[u8]>) -> Result<()> {
+        let store = self.store()?;
+        let id = d.id;
+        let messages = dataset_messages(store.ctx(), store.superblock().version, creation)?;
+        let parsed = creation.datatype.contains_vlen() && !d.datatype.contains_vlen();
+        let blank = is_blank(d)?;
+        if form.is_none() && !parsed && !blank && d.datatype.contains_vlen() && retyped && creation.datatype != d.datatype {
+            return Err(Error::refused(libc::EINVAL, "variable-length elements keep their type"));
+        }
+        let surroundings = NativeSurroundings { connector: self.connector };
+        let old = Arc::new(Dataset::open(d.object.clone(), ObjectId { file: OLD, ..id }, &surroundings, 0)?);
+        let env = &self.connector.options.environment;
+        env.forget(number(old.id));
+        self.set_messages(id, messages, retyped)?;
+        env.forget(number(id));
+        self.changed(id);
+        match form {
+            Some(form) => {
+                self.free_sequences(&old)?;
+                self.parse_form(form, id)?;
+            }
+            // A new file whose lines come later.
+            None if parsed && old.bytes.size == 0 => {}
+            None if parsed => self.parse_elements(&old, id)?,
+            None if blank => {}
+            None => self.copy_elements(&old, id)?,
+        }
+        // What is in memory only would be lost if something fails after this.
+        self.flush_within(id)?;
+        self.delete_storage(&old)?;
+        env.forget(number(old.id));
+        Ok(())
+    }
+
+    /// Makes the dataset `d` a named datatype.
+    pub(super) fn become_datatype(&self, d: &Arc<Dataset>, datatype: &Datatype) -> Result<()> {
+        let store = self.store()?;
+        let body = datatype_message(store.superblock().version, datatype).map_err(refused)?;
+        self.delete_storage(d)?;
+        self.set_messages(d.id, vec![(kind::DATATYPE, flag::CONSTANT | flag::DONT_SHARE, body)], true)?;
+        self.connector.options.environment.forget(number(d.id));
+        self.changed(d.id);
+        Ok(())
+    }
+
+    /// Gives back where the elements of `d` lie.
+    fn delete_storage(&self, d: &Arc<Dataset>) -> Result<()> {
+        match &d.bytes.storage {
+            Storage::Contiguous(address) if address.is_defined() && d.bytes.size > 0 => d.bytes.store.free(*address, d.bytes.size),
+            Storage::Chunked(_) => self.delete_chunks(d),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts the messages of a dataset in the place of those it has.
+    fn set_messages(&self, id: ObjectId, messages: Messages, retyped: bool) -> Result<()> {
+        let store = self.store()?;
+        if retyped {
+            self.drop_datatype(&store, id)?;
+        }
+        let mut header = HeaderEdit::load(&store, id.address)?;
+        for kind in KINDS {
+            // Version 1 headers may hold both fill value messages, or the same twice.
+            while let Some(i) = header.find(kind).filter(|_| !messages.iter().any(|m| m.0 == kind)) {
+                header.remove(i);
+            }
+        }
+        for (k, flags, body) in messages {
+            match header.find(k) {
+                Some(_) if k == kind::DATATYPE && !retyped => {}
+                Some(i) if header.message(i).is_some_and(|m| m.flags & flag::SHAREABLE != 0) => {
+                    return Err(Error::refused(libc::EOPNOTSUPP, "the object's messages are shared with others"));
+                }
+                Some(i) => {
+                    header.set_body(i, body);
+                    if header.message(i).is_some_and(|m| m.flags != flags) {
+                        header.set_flags(i, flags);
+                    }
+                }
+                None => drop(header.add(k, flags, body)),
+            }
+        }
+        header.write(&store)
+    }
+
+    /// Keeps what was written within bounds.
+    fn flush_if_many(&self, id: ObjectId) -> Result<()> {
+        let env = &self.connector.options.environment;
+        let budget = (env.cache.budget() / super::DIRTY_PART).max(DIRTY_MIN);
+        if env.dirty.bytes() > budget { self.flush_within(id) } else { Ok(()) }
+    }
+
+    /// Writes the bytes of `old` to the dataset `id`.
+    fn copy_elements(&self, old: &Dataset, id: ObjectId) -> Result<()> {
+        let env = &self.connector.options.environment;
+        let same_fill = self.dataset(id)?.bytes.fill == old.bytes.fill;
+        let mut piece = vec![0u8; PIECE];
+        let mut at = 0u64;
+        while at < old.bytes.size {
+            // What was never written reads the same without being written.
+            if let Some(end) = old.bytes.unwritten(at)?.filter(|end| same_fill && *end > at) {
+                at = end;
+                continue;
+            }
+            let n = old.bytes.read(env, at, &mut piece)?;
+            let bytes = piece.get(..n).filter(|b| !b.is_empty()).ok_or_else(|| old.object.lacks("whole data layout"))?;
+            self.write_elements(id, at, bytes)?;
+            at = at.saturating_add(n as u64);
+            self.flush_if_many(id)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the variable-length elements of the dataset `id` from the bytes of `old`, which are their form.
+    fn parse_elements(&self, old: &Dataset, id: ObjectId) -> Result<()> {
+        let env = &self.connector.options.environment;
+        let new = self.dataset(id)?;
+        let mut parser = Parser::new(&new);
+        let mut piece = vec![0u8; PIECE];
+        let mut at = 0u64;
+        while at < old.bytes.size {
+            let n = old.bytes.read(env, at, &mut piece)?;
+            let bytes = piece.get(..n).filter(|b| !b.is_empty()).ok_or_else(|| old.object.lacks("whole data layout"))?;
+            at = at.saturating_add(n as u64);
+            self.parse_piece(&mut parser, bytes, id, at >= old.bytes.size)?;
+        }
+        parser.finish(new.elements())
+    }
+
+    /// Makes the variable-length elements of the dataset `id` from their form.
+    fn parse_form(&self, form: &[u8], id: ObjectId) -> Result<()> {
+        let new = self.dataset(id)?;
+        let mut parser = Parser::new(&new);
+        let pieces = form.chunks(PIECE).len();
+        for (i, piece) in form.chunks(PIECE).enumerate() {
+            self.parse_piece(&mut parser, piece, id, i.saturating_add(1) == pieces)?;
+        }
+        parser.finish(new.elements())
+    }
+
+    /// Gives back what the sequences of `old` take in the global heap, where that is simple.
+    fn free_sequences(&self, old: &Dataset) -> Result<()> {
+        if VariableForm::of(&old.datatype).plain_base().is_none() || is_blank(old)? {
+            return Ok(());
+        }
+        let (store, env) = (self.store()?, &self.connector.options.environment);
+        let size = usize::try_from(old.element_size).unwrap_or(0).max(1);
+        let mut piece = vec![0u8; PIECE / size * size];
+        let mut at = 0u64;
+        while at < old.bytes.size {
+            let n = old.bytes.read(env, at, &mut piece)?;
+            for element in piece.get(..n).unwrap_or_default().chunks_exact(size) {
+                let d = Descriptor::decode(element, store.ctx())?;
+                if d.count > 0
+                    && let Err(e) = global_heap_edit::remove(&store, &mut self.editing.heaps.lock(), d.collection, d.index)
+                {
+                    tracing::debug!("space of a string is lost: {e}");
+                }
+            }
+            at = at.saturating_add((n as u64).max(1));
+        }
+        Ok(())
+    }
+
+    /// Writes the elements that `bytes`, the next part of the form, completes. `last`: nothing follows.
+    fn parse_piece(&self, parser: &mut Parser, bytes: &[u8], id: ObjectId, last: bool) -> Result<()> {
+        let store = self.store()?;
+        let mut values = Values::new(self, &store);
+        parser.rest.extend_from_slice(bytes);
+        let elements = parser.take(last, &mut |count, payload| values.sequence(count, payload))?;
+        if !elements.is_empty() {
+            let from = parser.written.saturating_mul(parser.size as u64);
+            parser.written = parser.written.saturating_add((elements.len() / parser.size.max(1)) as u64);
+            if parser.written > parser.total {
+                return Err(parser.wrong_count(parser.total));
+            }
+            self.write_elements(id, from, &elements)?;
+            self.flush_if_many(id)?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes elements from their form as it comes.
+struct Parser {
+    form: VariableForm,
+    /// Bytes of an element.
+    size: usize,
+    lines: bool,
+    /// Elements that there are to be.
+    total: u64,
+    /// Elements taken.
+    written: u64,
+    /// What does not make an element yet.
+    rest: Vec<u8>,
+}
+
+impl Parser {
+    fn new(d: &Dataset) -> Self {
+        Parser {
+            form: VariableForm::of(&d.datatype),
+            size: usize::try_from(d.element_size).unwrap_or(0),
+            lines: d.datatype.is_vlen_string(),
+            total: d.elements(),
+            written: 0,
+            rest: Vec::new(),
+        }
+    }
+
+    fn wrong_count(&self, total: u64) -> Error {
+        let what = if self.lines { "lines" } else { "elements in exact form" };
+        Error::refused(libc::EINVAL, format!("the file has not as many {what} as the dataset has elements, {total}"))
+    }
+
+    /// The elements that are there as a whole.
+    fn take(&mut self, last: bool, keep: &mut dyn FnMut(u32, &[u8]) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
+        let mut elements = Vec::new();
+        let mut used = 0usize;
+        // More is not stored than is wanted.
+        let mut left = self.total.saturating_sub(self.written).saturating_add(1);
+        while left > 0
+            && let Some(form) = self.rest.get(used..).filter(|f| !f.is_empty())
+        {
+            let taken = if self.lines {
+                match form.iter().position(|b| *b == b'\n') {
+                    Some(n) => Some((line(form.get(..n).unwrap_or_default(), keep)?, n.saturating_add(1))),
+                    // A last line needs no end.
+                    None if last => Some((line(form, keep)?, form.len())),
+                    None => None,
+                }
+            } else {
+                self.form.parse(self.size, form, keep)?
+            };
+            let Some((element, n)) = taken else { break };
+            elements.extend(element);
+            used = used.saturating_add(n);
+            left = left.saturating_sub(1);
+        }
+        self.rest.drain(..used);
+        if self.rest.len() > ELEMENT_MAX {
+            return Err(Error::refused(libc::EINVAL, format!("an element of more than {ELEMENT_MAX} bytes")));
+        }
+        Ok(elements)
+    }
+
+    /// All that was given must have been taken, and be enough.
+    fn finish(&self, total: u64) -> Result<()> {
+        if self.written != total || !self.rest.is_empty() { Err(self.wrong_count(total)) } else { Ok(()) }
+    }
+}
+
+fn line(text: &[u8], keep: &mut dyn FnMut(u32, &[u8]) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
+    if text.contains(&0) {
+        return Err(Error::refused(libc::EINVAL, "a string holds no NUL"));
+    }
+    let count = u32::try_from(text.len()).map_err(|_| Error::refused(libc::EINVAL, "a line of 4 GiB"))?;
+    keep(count, text)
+}

@@ -1,0 +1,151 @@
+//! `h5dir recover`: what an interrupted writer left behind is made good.
+
+use crate::base::{Address, Error, Result};
+use crate::file::journal::Finished;
+use crate::file::posix::{BesideFile, PosixFile};
+use crate::file::{FileDriver, JournalPlace, WriteDriver, journal};
+use crate::meta::Store;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Flags of a superblock 3: opened for writing, opened for single-writer access.
+const WRITERS: u32 = 0x01 | 0x04;
+
+/// What was found and done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// An interrupted commit was finished from its journal.
+    pub finished: bool,
+    /// A journal that nothing waited for was removed.
+    pub removed: bool,
+    /// The mark of a writer that is gone was taken off.
+    pub unmarked: bool,
+}
+
+/// Takes libhdf5's lock on `file`, as `HDF5_USE_FILE_LOCKING` has it. Held until `file` is closed.
+pub fn lock(file: &PosixFile) -> Result<()> {
+    let rule = std::env::var("HDF5_USE_FILE_LOCKING").unwrap_or_default();
+    if matches!(rule.as_str(), "FALSE" | "0") {
+        return Ok(());
+    }
+    match file.lock_exclusive() {
+        Ok(()) => Ok(()),
+        Err(e) if e.raw_os_error() == Some(libc::EWOULDBLOCK) => {
+            Err(Error::refused(libc::EWOULDBLOCK, "another program has it open; end that program first"))
+        }
+        // The file system has no locks.
+        Err(e) if rule == "BEST_EFFORT" && matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EOPNOTSUPP)) => Ok(()),
+        Err(e) => Err(Error::io("lock", Address(0), &e)),
+    }
+}
+
+/// Finishes what an interrupted writer of the file `path` began.
+pub fn recover(path: &Path) -> Result<Recovered> {
+    let failed = |operation| move |e: io::Error| Error::io(operation, Address(0), &e);
+    // The journal lies beside the file itself, not beside a link to it.
+    let path = path.canonicalize().map_err(failed("open"))?;
+    let file = PosixFile::open_writable(&path).map_err(failed("open"))?;
+    lock(&file)?;
+    let place = BesideFile::new(&path);
+    let there = place.open().map_err(failed("open the journal"))?.is_some();
+    let file = Arc::new(file);
+    // Without a journal that counts the file must at least be one, and wait for none.
+    if journal::pending(&*file, &place).map_err(failed("read the journal"))?.is_none() {
+        refuse_marked(&Store::open(file.clone())?)?;
+    }
+    let finished = journal::recover(&*file, &place).map_err(failed("recover"))?;
+    let store = Store::open(file.clone())?;
+    refuse_marked(&store)?;
+    let mut superblock = store.superblock().clone();
+    let unmarked = superblock.version >= 3 && superblock.flags & WRITERS != 0;
+    if unmarked {
+        superblock.flags &= !WRITERS;
+        file.write_at(&superblock.encode()?, store.base()).and_then(|()| file.sync()).map_err(failed("recover"))?;
+    }
+    Ok(Recovered { finished, removed: there && !finished, unmarked })
+}
+
+/// Refuses a file that waits for a journal, which is not there.
+fn refuse_marked(store: &Store) -> Result<()> {
+    if !store.is_marked() {
+        return Ok(());
+    }
+    let reason = "an interrupted commit awaits its journal, NAME.h5dir-journal beside the file as it was named then";
+    Err(Error::corrupt("superblock", Address(store.base()), reason))
+}
+
+/// The file `path` for reading, as it is after an interrupted commit was finished: in the file if it may be written, else
+/// in memory only.
+pub fn open_for_reading(path: &Path) -> Result<Arc<dyn FileDriver>> {
+    let failed = |operation| move |e: io::Error| Error::io(operation, Address(0), &e);
+    let file = PosixFile::open(path).map_err(failed("open"))?;
+    let place = BesideFile::new(&path.canonicalize().map_err(failed("open"))?);
+    // A journal that can't be read concerns nobody unless the file waits for it.
+    let Ok(Some(pending)) = journal::pending(&file, &place) else {
+        if let Ok(store) = Store::open(Arc::new(PosixFile::open(path).map_err(failed("open"))?)) {
+            refuse_marked(&store)?;
+        }
+        return Ok(Arc::new(file));
+    };
+    match recover(path) {
+        Ok(_) => PosixFile::open(path).map(|f| Arc::new(f) as Arc<dyn FileDriver>).map_err(failed("open")),
+        Err(e) => {
+            tracing::warn!("{}: an interrupted commit is finished in memory only: {e}", path.display());
+            Ok(Arc::new(Finished::new(file, &pending).map_err(failed("read"))?))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connector::native::create::create;
+    use crate::file::journal::Journal;
+
+    #[test]
+    fn a_marked_file_is_finished_or_unmarked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f.h5");
+        create(&path, false).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        assert_eq!(recover(&path), Ok(Recovered::default()));
+
+        // A commit that stopped after the file was marked.
+        let mut padded = whole.clone();
+        padded.resize(1024, 0);
+        let settled = padded[..512].to_vec();
+        let mut marked = settled.clone();
+        marked[28..48].fill(0xaa);
+        let journal = Journal { root: 0, marked: marked.clone(), settled, records: vec![(512, vec![7; 512])] };
+        let place = BesideFile::new(&path);
+        std::fs::write(place.path(), journal.encode()).unwrap();
+        std::fs::write(&path, [marked, vec![0; 512]].concat()).unwrap();
+        assert_eq!(recover(&path), Ok(Recovered { finished: true, ..Recovered::default() }));
+        assert!(!place.path().exists());
+        assert_eq!(std::fs::read(&path).unwrap()[512..], [7; 512]);
+
+        std::fs::write(place.path(), b"cut short").unwrap();
+        assert_eq!(recover(&path), Ok(Recovered { removed: true, ..Recovered::default() }));
+
+        // A writer that died.
+        std::fs::write(&path, &whole).unwrap();
+        let mut superblock = Store::open(Arc::new(PosixFile::open(&path).unwrap())).unwrap().superblock().clone();
+        superblock.flags = 5;
+        std::fs::write(&path, [superblock.encode().unwrap(), whole[48..].to_vec()].concat()).unwrap();
+        assert_eq!(recover(&path), Ok(Recovered { unmarked: true, ..Recovered::default() }));
+        assert_eq!(std::fs::read(&path).unwrap(), whole);
+    }
+
+    #[test]
+    fn a_file_in_use_or_of_another_kind_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f.h5");
+        create(&path, false).unwrap();
+        let other = PosixFile::open(&path).unwrap();
+        other.lock_exclusive().unwrap();
+        assert!(matches!(recover(&path), Err(Error::Refused { errno: libc::EWOULDBLOCK, .. })));
+        std::fs::write(dir.path().join("text"), "text").unwrap();
+        assert!(matches!(recover(&dir.path().join("text")), Err(Error::Corrupt { .. })));
+    }
+}

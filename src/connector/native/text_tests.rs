@@ -1,0 +1,199 @@
+//! Attributes of files that libhdf5 wrote, from their text.
+
+use super::tests::try_open;
+use super::{NativeConnector, facts};
+use crate::base::{Address, Error, Result};
+use crate::connector::{Connector, ObjectId, ObjectKind};
+use crate::dataset::types::parse::{AttributeSpec, Store, parse_attributes_json_with, parse_fact, parse_value_into};
+use crate::dataset::types::{AttributesJson, Elements, Environment, Resolver, value_text};
+use crate::filter::FilterSpec;
+use crate::format::Context;
+use crate::format::message::datatype::Class;
+use crate::format::message::fill_value::Fill;
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// A heap in memory that elements refer to by collection.
+#[derive(Default)]
+struct Heap {
+    objects: Vec<Vec<u8>>,
+}
+
+impl Store for Heap {
+    fn sequence(&mut self, count: u32, payload: &[u8]) -> Result<Vec<u8>> {
+        if count == 0 {
+            return Ok(vec![0; 16]);
+        }
+        self.objects.push(payload.to_vec());
+        Ok([&count.to_le_bytes()[..], &(self.objects.len() as u64).to_le_bytes(), &1u32.to_le_bytes()].concat())
+    }
+
+    fn object(&mut self, path: &[u8]) -> Result<Address> {
+        Ok(Address(1000 + path.len() as u64))
+    }
+}
+
+impl Resolver for Heap {
+    fn vlen(&self, collection: Address, _: u32) -> Result<Vec<u8>> {
+        Ok(self.objects[collection.0 as usize - 1].clone())
+    }
+
+    fn object_path(&self, address: Address) -> Option<Vec<u8>> {
+        Some(vec![b'/'; (address.0 - 1000) as usize])
+    }
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+struct Tally {
+    files: usize,
+    facts: usize,
+    attributes: usize,
+    refused: usize,
+    classes: HashMap<u8, u32>,
+}
+
+/// Every object of a file has its attributes listed, made again from the list, and listed again.
+fn file(path: &Path, tally: &mut Tally) {
+    let Ok(c) = try_open(&std::fs::read(path).unwrap()) else { return };
+    tally.files += 1;
+    let mut ids = vec![c.root()];
+    let mut at = 0;
+    while at < ids.len() && at < 200 {
+        let id = ids[at];
+        at += 1;
+        let _ = c.list(id, 0, &mut |link, _| {
+            if let Ok(Some(child)) = c.resolve(id, &link.name)
+                && !ids.contains(&child)
+            {
+                ids.push(child);
+            }
+            ControlFlow::Continue(())
+        });
+        tally.facts += dataset_facts(&c, id, path);
+        if let Ok(Some(text)) = c.fact(id, "attributes") {
+            attributes(&c, id, &text, path, tally);
+        }
+    }
+}
+
+fn attributes(c: &NativeConnector, id: ObjectId, text: &[u8], path: &Path, tally: &mut Tally) {
+    let mut heap = Heap::default();
+    let specs = match parse_attributes_json_with(text, 8, &mut heap) {
+        Ok(specs) => specs,
+        Err(Error::Refused { errno, reason }) => {
+            let text = String::from_utf8_lossy(text);
+            // Regions, and attributes that cannot be read.
+            assert!(errno == libc::EOPNOTSUPP || text.contains("\"error\":"), "{path:?} {reason} {text}");
+            tally.refused += 1;
+            return;
+        }
+        Err(error) => panic!("{path:?} {error}"),
+    };
+    for spec in &specs {
+        *tally.classes.entry(spec.datatype.class_number()).or_default() += 1;
+    }
+    tally.attributes += specs.len();
+    // Paths of objects differ in the heap's own way.
+    if specs.iter().any(|s| s.datatype.contains_reference()) {
+        return;
+    }
+    let environment = Environment { ctx: Context::DEFAULT, resolver: &heap, limit: 1 << 20 };
+    let mut json = AttributesJson::new(&environment);
+    for s in &specs {
+        json.add(&s.name, &Elements { datatype: &s.datatype, shape: &s.shape, bytes: &s.bytes }).unwrap();
+    }
+    assert_eq!(String::from_utf8_lossy(&json.finish()), String::from_utf8_lossy(text), "{path:?}");
+    texts(c, id, &specs, path);
+}
+
+#[test]
+fn attributes_and_facts_of_files_come_back() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let mut tally = Tally::default();
+    for folder in ["groups", "heaps", "mount", "mount/virtual", "sample", "datatype", "mutants"] {
+        for entry in std::fs::read_dir(root.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|e| e == "h5") {
+                file(&path, &mut tally);
+            }
+        }
+    }
+    assert!(tally.attributes > 300 && tally.facts > 1000 && tally.classes.len() >= 8, "{tally:?}");
+}
+
+/// The same over any files: paths in the file that the variable names.
+#[test]
+#[ignore = "needs H5DIR_TEXT_FILES"]
+fn attributes_and_facts_of_other_files_come_back() {
+    let mut tally = Tally::default();
+    let mut bad = Vec::new();
+    for path in std::fs::read_to_string(std::env::var("H5DIR_TEXT_FILES").unwrap()).unwrap().lines() {
+        let one = std::panic::AssertUnwindSafe(|| file(Path::new(path), &mut tally));
+        if std::panic::catch_unwind(one).is_err() {
+            bad.push(path.to_owned());
+        }
+    }
+    assert!(bad.is_empty(), "{bad:?} {tally:?}");
+    println!("{tally:?}");
+}
+
+/// The facts of a dataset that can be set are read as what the dataset has. Returns their number.
+fn dataset_facts(c: &NativeConnector, id: ObjectId, path: &Path) -> usize {
+    if !c.info(id).is_ok_and(|i| i.kind == ObjectKind::Dataset) {
+        return 0;
+    }
+    let (Ok(open), mut n) = (c.dataset(id), 0) else { return 0 };
+    let d = &open.dataset;
+    for name in ["dtype", "shape", "maxshape", "chunks", "filters", "fillvalue", "layout"] {
+        let Ok(Some(text)) = c.fact(id, name) else { continue };
+        let shown = String::from_utf8_lossy(&text).into_owned();
+        let spec = match parse_fact(name, &text, 8) {
+            Err(Error::Refused { errno: libc::EOPNOTSUPP, .. }) if name == "layout" => continue,
+            other => other.unwrap_or_else(|e| panic!("{path:?} {name} {shown}: {e}")),
+        };
+        n += 1;
+        match name {
+            "dtype" => assert_eq!(facts::dtype(&spec.dtype.unwrap()), text),
+            "shape" => assert_eq!(spec.shape.unwrap_or_default(), d.space.dims, "{path:?} {shown}"),
+            "maxshape" => assert_eq!(spec.maxshape.unwrap_or_default(), d.space.max(), "{path:?} {shown}"),
+            "filters" => {
+                let shape = |f: &[FilterSpec]| f.iter().map(|f| (f.id, f.flags, f.cd_values.clone())).collect::<Vec<_>>();
+                assert_eq!(shape(&spec.filters.unwrap()), shape(&d.pipeline.filters), "{path:?} {shown}");
+            }
+            "fillvalue" => {
+                let stored = spec.fillvalue.unwrap().element(&d.datatype, &mut Heap::default());
+                let stored = stored.unwrap_or_else(|e| panic!("{path:?} {shown}: {e}"));
+                match &d.fill.fill {
+                    // Heap addresses and objects' are others here.
+                    Fill::Value(v) if !d.datatype.any(&|t| matches!(t.class, Class::VariableLength(_) | Class::Reference(_))) => {
+                        assert_eq!(stored.as_ref(), Some(v), "{path:?} {shown}");
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+    n
+}
+
+/// The same attributes by their text, one by one.
+fn texts(c: &NativeConnector, id: ObjectId, specs: &[AttributeSpec], path: &Path) {
+    for s in specs {
+        let Ok(Some(text)) = c.attribute_text(id, &s.name) else { continue };
+        let mut heap = Heap::default();
+        let bytes = parse_value_into(&s.datatype, &s.shape, &text, &mut heap);
+        let bytes = bytes.unwrap_or_else(|e| panic!("{path:?} {:?} {}: {e}", s.name, String::from_utf8_lossy(&text)));
+        if !s.datatype.contains_vlen() {
+            assert_eq!(bytes, s.bytes, "{path:?} {:?}", String::from_utf8_lossy(&s.name));
+            // What is shown is all there is, but for the bits of a NaN and bytes between members.
+            let whole = !text.windows(3).any(|w| w == b"NaN") && !s.datatype.any(&|t| matches!(t.class, Class::Compound(_)));
+            assert!(!whole || c.attribute_raw(id, &s.name).unwrap().unwrap() == bytes, "{path:?} {:?}", String::from_utf8_lossy(&s.name));
+        }
+        let environment = Environment { ctx: Context::DEFAULT, resolver: &heap, limit: 1 << 20 };
+        let elements = Elements { datatype: &s.datatype, shape: &s.shape, bytes: &bytes };
+        assert_eq!(value_text(&elements, &environment).unwrap(), text, "{path:?} {:?}", s.name);
+    }
+}

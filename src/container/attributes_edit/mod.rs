@@ -1,0 +1,440 @@
+//! Attributes of an object that are added, replaced, renamed and removed, as libhdf5's H5Oattribute.c does:
+//! as messages of the object header; in version 2 headers in dense storage (fractal heap and B-trees) while
+//! there are more than the header's "max compact" (8) or one is too large for a message, and back in the header
+//! when there are fewer than "min dense" (6).
+//!
+//! ```text
+//! version 2 header: attribute info message (0x15): next creation index | heap, name index, order index of dense storage
+//! ```
+//!
+//! Attributes that are shared messages (of the file-wide table) are not changed. An attribute whose datatype is
+//! a committed one counts as a link to it.
+
+use super::dense_attributes::{self, DenseAttribute};
+use super::dense_attributes_edit;
+use super::dense_links_edit::DenseStorage;
+use super::shared_messages::SharedMessages;
+use crate::base::{Address, Error, Result};
+use crate::format::Reader;
+use crate::format::message::attribute::{Attribute, name_of};
+use crate::format::message::attribute_info::AttributeInfo;
+use crate::format::message::shared_message_table::SharedMessageTable;
+use crate::format::object_header::{Message, SharedMessage, flag, kind};
+use crate::meta::header_edit::HeaderEdit;
+use crate::meta::{ObjectHeader, Store};
+use std::ops::ControlFlow;
+
+const NAME: &str = "attribute";
+/// Most attributes in a header, fewest in dense storage, where the header does not tell.
+const PHASE_CHANGE: (u16, u16) = (8, 6);
+/// Creation order of attributes whose order is not tracked; also the first that is never given.
+const NO_ORDER: u16 = u16::MAX;
+
+/// Sets the attribute `name` of the object whose header is at `object` to the attribute message `body`, which
+/// must carry that name: creates it, or replaces it (then it keeps its creation order). `seconds` since 1970:
+/// time of the change, stored where the header records times. Errors, before anything is written: the attribute
+/// is a shared message; it is too large for a version 1 header; creation order is used up.
+pub fn set(store: &Store, object: Address, name: &[u8], body: &[u8], seconds: u32) -> Result<()> {
+    let attribute = Attribute::decode(body, object)?;
+    if attribute.name != name || name.is_empty() {
+        return Err(Error::corrupt(NAME, object, "the attribute message has another name"));
+    }
+    let mut editor = Editor::load(store, object)?;
+    let place = editor.find(name)?;
+    let old = place.as_ref().map(|p| editor.body(p));
+    let types = Types::load(store, object, old.as_deref(), Some(body))?;
+    match place {
+        Some(place) => editor.replace(place, name, body)?,
+        None => editor.insert(body)?,
+    }
+    types.apply(store, &mut editor.header)?;
+    editor.finish(seconds)
+}
+
+/// Removes the attribute `name`. False: there is none. Errors as those of [`set`].
+pub fn remove(store: &Store, object: Address, name: &[u8], seconds: u32) -> Result<bool> {
+    let mut editor = Editor::load(store, object)?;
+    let Some(place) = editor.find(name)? else { return Ok(false) };
+    let types = Types::load(store, object, Some(&editor.body(&place)), None)?;
+    editor.remove(place, name)?;
+    types.apply(store, &mut editor.header)?;
+    editor.finish(seconds)?;
+    Ok(true)
+}
+
+/// Gives the attribute `old` the name `new`; one of that name is replaced. Value and creation order stay.
+/// False: there is no attribute `old`. Errors as those of [`set`].
+pub fn rename(store: &Store, object: Address, old: &[u8], new: &[u8], seconds: u32) -> Result<bool> {
+    if new.is_empty() || new.contains(&0) {
+        return Err(Error::corrupt(NAME, object, "not a name of an attribute"));
+    }
+    let editor = Editor::load(store, object)?;
+    let Some(place) = editor.find(old)? else { return Ok(false) };
+    if old == new {
+        return Ok(true);
+    }
+    let body = renamed(&editor.body(&place), new, object)?;
+    if editor.header.version() == 1 && body.len() > editor.header.body_max() {
+        return Err(Error::limit(NAME, object, "64 KiB or more in a version 1 object header"));
+    }
+    editor.find(new)?;
+    remove(store, object, new, seconds)?;
+    // Removing may have moved it.
+    let mut editor = Editor::load(store, object)?;
+    let Some(place) = editor.find(old)? else { return Ok(false) };
+    editor.rename(place, old, new, &body)?;
+    editor.finish(seconds)?;
+    Ok(true)
+}
+
+/// The attribute message `body` with another name.
+fn renamed(body: &[u8], name: &[u8], object: Address) -> Result<Vec<u8>> {
+    let mut attribute = Attribute::decode(body, object)?;
+    if name.len() >= usize::from(u16::MAX) {
+        return Err(Error::limit(NAME, object, "a name of 65535 bytes or more"));
+    }
+    attribute.name = name.to_vec();
+    attribute.name_tail = vec![0];
+    if !name.is_ascii() {
+        (attribute.version, attribute.charset) = (3, 1);
+    }
+    Ok(attribute.encode())
+}
+
+/// Where an attribute is.
+enum Place {
+    /// A message of the header.
+    Compact(usize),
+    /// In dense storage.
+    Dense(DenseAttribute),
+}
+
+/// An object whose attributes are changed.
+struct Editor<'s> {
+    store: &'s Store,
+    address: Address,
+    header: HeaderEdit,
+    /// As it will be. Only in version 2 headers.
+    info: Option<AttributeInfo>,
+}
+
+impl<'s> Editor<'s> {
+    fn load(store: &'s Store, address: Address) -> Result<Self> {
+        let header = HeaderEdit::load(store, address)?;
+        let at = header.find(kind::ATTRIBUTE_INFO).filter(|_| header.version() != 1);
+        let info = at.map(|i| AttributeInfo::decode(header.body(i), store.ctx(), address)).transpose()?;
+        Ok(Editor { store, address, header, info })
+    }
+
+    fn unsupported<T>(&self) -> Result<T> {
+        Err(Error::unsupported(NAME, self.address, "a shared message cannot be changed"))
+    }
+
+    fn dense(&self) -> Option<&AttributeInfo> {
+        self.info.as_ref().filter(|i| i.is_dense())
+    }
+
+    /// The attribute `name`, if it may be changed.
+    fn find(&self, name: &[u8]) -> Result<Option<Place>> {
+        for (i, m) in self.header.messages().enumerate().filter(|(_, m)| m.kind == kind::ATTRIBUTE) {
+            if m.flags & flag::SHARED != 0 {
+                let body = self.shared(m)?;
+                if name_of(&body, self.address).is_ok_and(|n| n == name) {
+                    return self.unsupported();
+                }
+            } else if name_of(&m.body, self.address).is_ok_and(|n| n == name) {
+                return if m.flags & flag::SHAREABLE != 0 { self.unsupported() } else { Ok(Some(Place::Compact(i))) };
+            }
+        }
+        let Some(info) = self.dense() else { return Ok(None) };
+        let mut found = None;
+        for d in dense_attributes::find(self.store, info.fractal_heap, info.name_index, name)? {
+            if let Some(id) = d.shared_heap_id {
+                let body = self.table()?.message(self.store, kind::ATTRIBUTE, &id)?;
+                if name_of(&body, self.address)? == name {
+                    return self.unsupported();
+                }
+            } else {
+                found = Some(Place::Dense(d));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The file's table of shared messages.
+    fn table(&self) -> Result<std::sync::Arc<SharedMessages>> {
+        let lacks = || Error::corrupt("shared message", self.address, "the file has no shared message table");
+        let extension = self.store.superblock().extension;
+        if !extension.is_defined() {
+            return Err(lacks());
+        }
+        let header = ObjectHeader::cached(self.store, extension)?;
+        let m = header.find(kind::SHARED_MESSAGE_TABLE).ok_or_else(lacks)?;
+        let m = SharedMessageTable::decode(&m.body, extension, self.store.ctx())?;
+        SharedMessages::open(self.store, m.table, m.indexes)
+    }
+
+    fn shared(&self, m: &Message) -> Result<Vec<u8>> {
+        let mut r = Reader::new(&m.body, "shared message", self.address);
+        match SharedMessage::decode(&mut r, self.store.ctx())? {
+            SharedMessage::Heap(id) => self.table()?.message(self.store, m.kind, &id),
+            SharedMessage::Object(_) => Err(Error::corrupt("shared message", self.address, "an attribute in another object")),
+        }
+    }
+
+    fn body(&self, place: &Place) -> Vec<u8> {
+        match place {
+            Place::Compact(i) => self.header.body(*i).to_vec(),
+            Place::Dense(d) => d.body.clone(),
+        }
+    }
+
+    /// Attributes in the header.
+    fn compact_count(&self) -> usize {
+        self.header.messages().filter(|m| m.kind == kind::ATTRIBUTE).count()
+    }
+
+    fn phase_change(&self) -> (usize, usize) {
+        let (most, fewest) = self.header.prefix().phase_change.unwrap_or(PHASE_CHANGE);
+        (usize::from(most), usize::from(fewest))
+    }
+
+    /// Version 1 headers have no dense storage: what does not fit is an error there.
+    fn check_size(&self, body: &[u8]) -> Result<()> {
+        if self.header.version() == 1 && body.len() > self.header.body_max() {
+            return Err(Error::limit(NAME, self.address, "64 KiB or more in a version 1 object header"));
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, body: &[u8]) -> Result<()> {
+        self.check_size(body)?;
+        if self.header.version() == 1 {
+            self.header.add(kind::ATTRIBUTE, 0, body.to_vec());
+            return Ok(());
+        }
+        let mut info = match &self.info {
+            Some(info) => info.clone(),
+            None => self.new_info(),
+        };
+        let order = info.max_creation_order.unwrap_or(NO_ORDER);
+        if let Some(next) = &mut info.max_creation_order {
+            if *next == NO_ORDER {
+                return Err(Error::limit(NAME, self.address, "creation order is used up"));
+            }
+            *next = next.saturating_add(1);
+        }
+        let full = self.compact_count() >= self.phase_change().0 || body.len() > self.header.body_max();
+        if !info.is_dense() && full {
+            self.check_unshared()?;
+            self.info = Some(info);
+            self.make_dense()?;
+        } else {
+            self.info = Some(info);
+        }
+        if let Some(info) = self.dense() {
+            return dense_attributes_edit::insert(self.store, &storage(info), body, 0, u32::from(order));
+        }
+        let i = self.header.add(kind::ATTRIBUTE, 0, body.to_vec());
+        self.header.set_creation_index(i, order);
+        Ok(())
+    }
+
+    /// Attribute info of an object without: dense storage comes later.
+    fn new_info(&self) -> AttributeInfo {
+        let (tracked, indexed) = self.header.attribute_order();
+        let used = self.header.messages().filter(|m| m.kind == kind::ATTRIBUTE).filter_map(|m| m.creation_index).max();
+        AttributeInfo {
+            max_creation_order: tracked.then_some(used.map_or(0, |n| n.saturating_add(1))),
+            fractal_heap: Address::UNDEF,
+            name_index: Address::UNDEF,
+            creation_index: indexed.then_some(Address::UNDEF),
+        }
+    }
+
+    fn replace(&mut self, place: Place, name: &[u8], body: &[u8]) -> Result<()> {
+        self.rename(place, name, name, body)
+    }
+
+    /// Gives the attribute `old` the message `body`, whose name is `new`.
+    fn rename(&mut self, place: Place, old: &[u8], new: &[u8], body: &[u8]) -> Result<()> {
+        self.check_size(body)?;
+        if let Place::Compact(i) = place {
+            if body.len() <= self.header.body_max() {
+                self.header.set_body(i, body.to_vec());
+                return Ok(());
+            }
+            self.check_unshared()?;
+            if self.info.is_none() {
+                self.info = Some(self.new_info());
+            }
+            self.make_dense()?;
+        }
+        let Some(info) = self.dense() else { return Ok(()) };
+        let at = storage(info);
+        if old == new {
+            return dense_attributes_edit::replace(self.store, &at, body).map(drop);
+        }
+        let Some(stored) = dense_attributes_edit::remove(self.store, &at, old)? else { return Ok(()) };
+        dense_attributes_edit::insert(self.store, &at, body, stored.flags, stored.creation_order)
+    }
+
+    fn remove(&mut self, place: Place, name: &[u8]) -> Result<()> {
+        match place {
+            Place::Compact(i) => self.header.remove(i),
+            Place::Dense(_) => {
+                let Some(info) = self.dense() else { return Ok(()) };
+                dense_attributes_edit::remove(self.store, &storage(info), name)?;
+                self.make_compact()?;
+            }
+        }
+        if self.dense().is_none() && self.compact_count() == 0 {
+            self.info = None;
+        }
+        Ok(())
+    }
+
+    /// Errors: an attribute of the header is a shared message, which cannot move.
+    fn check_unshared(&self) -> Result<()> {
+        let shared = |m: &Message| m.kind == kind::ATTRIBUTE && m.flags & (flag::SHARED | flag::SHAREABLE) != 0;
+        if self.header.messages().any(shared) { self.unsupported() } else { Ok(()) }
+    }
+
+    /// Moves all attributes of the header to dense storage.
+    fn make_dense(&mut self) -> Result<()> {
+        let Some(info) = self.info.as_mut().filter(|i| !i.is_dense()) else { return Ok(()) };
+        let at = dense_attributes_edit::create(self.store, info.creation_index.is_some())?;
+        (info.fractal_heap, info.name_index, info.creation_index) = (at.heap, at.name_index, at.creation_index);
+        while let Some(i) = self.header.find(kind::ATTRIBUTE) {
+            let Some(m) = self.header.message(i) else { break };
+            let order = m.creation_index.unwrap_or(NO_ORDER);
+            dense_attributes_edit::insert(self.store, &at, &m.body, m.flags, u32::from(order))?;
+            self.header.remove(i);
+        }
+        Ok(())
+    }
+
+    /// Moves all attributes from dense storage to the header if they are few enough and fit.
+    fn make_compact(&mut self) -> Result<()> {
+        let fewest = self.phase_change().1;
+        let Some(info) = self.dense().cloned() else { return Ok(()) };
+        let longest = self.header.body_max();
+        let mut all: Vec<DenseAttribute> = Vec::new();
+        let mut fit = true;
+        dense_attributes::list(self.store, info.fractal_heap, info.name_index, &mut |d| {
+            fit &= d.shared_heap_id.is_none() && d.flags & (flag::SHARED | flag::SHAREABLE) == 0 && d.body.len() <= longest;
+            all.push(d);
+            let stop = !fit || all.len() > fewest;
+            Ok(if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        if !all.is_empty() && (!fit || all.len() >= fewest) {
+            return Ok(());
+        }
+        all.sort_by_key(|d| d.creation_order);
+        for d in all {
+            let i = self.header.add(kind::ATTRIBUTE, d.flags, d.body);
+            self.header.set_creation_index(i, u16::try_from(d.creation_order).unwrap_or(NO_ORDER));
+        }
+        dense_attributes_edit::delete(self.store, &storage(&info))?;
+        if let Some(info) = &mut self.info {
+            info.fractal_heap = Address::UNDEF;
+            info.name_index = Address::UNDEF;
+            info.creation_index = info.creation_index.map(|_| Address::UNDEF);
+        }
+        Ok(())
+    }
+
+    /// Writes the header.
+    fn finish(mut self, seconds: u32) -> Result<()> {
+        let at = self.header.find(kind::ATTRIBUTE_INFO).filter(|_| self.header.version() != 1);
+        match (at, &self.info) {
+            (Some(i), Some(info)) => {
+                let body = info.encode(self.store.ctx())?;
+                self.header.set_body(i, body);
+            }
+            (None, Some(info)) => {
+                let body = info.encode(self.store.ctx())?;
+                self.header.add(kind::ATTRIBUTE_INFO, flag::DONT_SHARE, body);
+            }
+            (Some(i), None) => self.header.remove(i),
+            (None, None) => {}
+        }
+        self.header.touch(seconds);
+        self.header.write(self.store)
+    }
+}
+
+/// Dense storage that there is.
+fn storage(info: &AttributeInfo) -> DenseStorage {
+    DenseStorage { heap: info.fractal_heap, name_index: info.name_index, creation_index: info.creation_index }
+}
+
+/// Links to committed datatypes that change with an attribute.
+struct Types {
+    object: Address,
+    /// Change of the links to the object itself.
+    own: i32,
+    others: Vec<HeaderEdit>,
+}
+
+impl Types {
+    /// What changes when the attribute message `old` becomes `new`.
+    fn load(store: &Store, object: Address, old: Option<&[u8]>, new: Option<&[u8]>) -> Result<Types> {
+        let committed = |body: Option<&[u8]>| body.map_or(Ok(None), |b| committed_type(store, object, b));
+        let (old, new) = (committed(old)?, committed(new)?);
+        let mut types = Types { object, own: 0, others: Vec::new() };
+        if old == new {
+            return Ok(types);
+        }
+        for (address, change) in [(old, -1i32), (new, 1)] {
+            let Some(address) = address else { continue };
+            if address == object {
+                types.own = types.own.saturating_add(change);
+                continue;
+            }
+            let mut header = HeaderEdit::load(store, address)?;
+            let links = header.links();
+            let links = links.checked_add_signed(change);
+            header.set_links(links.ok_or_else(|| Error::corrupt("object header", address, "the link count is wrong"))?);
+            types.others.push(header);
+        }
+        Ok(types)
+    }
+
+    fn apply(self, store: &Store, own: &mut HeaderEdit) -> Result<()> {
+        if self.own != 0 {
+            let links = own.links().checked_add_signed(self.own);
+            own.set_links(links.ok_or_else(|| Error::corrupt("object header", self.object, "the link count is wrong"))?);
+        }
+        for header in self.others {
+            // A datatype that nothing refers to any more goes, unless it has attributes of its own.
+            let attributes = header.find(kind::ATTRIBUTE).or(header.find(kind::ATTRIBUTE_INFO)).is_some();
+            if header.links() == 0 && !attributes {
+                HeaderEdit::delete(store, header.address())?;
+            } else {
+                header.write(store)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The committed datatype of an attribute. Errors: datatype or dataspace is in the shared message table.
+fn committed_type(store: &Store, object: Address, body: &[u8]) -> Result<Option<Address>> {
+    let attribute = Attribute::decode(body, object)?;
+    let place = |bytes: &[u8]| SharedMessage::decode(&mut Reader::new(bytes, "shared message", object), store.ctx());
+    let table = || Error::unsupported(NAME, object, "a datatype or dataspace that is a shared message");
+    if attribute.dataspace_shared {
+        return Err(table());
+    }
+    if !attribute.datatype_shared {
+        return Ok(None);
+    }
+    match place(&attribute.datatype)? {
+        SharedMessage::Object(address) => Ok(Some(address)),
+        SharedMessage::Heap(_) => Err(table()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

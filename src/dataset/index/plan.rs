@@ -1,0 +1,117 @@
+//! Which index libhdf5 gives a new chunked dataset (H5D__chunk_construct in H5Dchunk.c).
+//!
+//! ```text
+//! layout version 1 to 3:                  version 1 B-tree
+//! 4 and 5: two or more unlimited dims     version 2 B-tree, nodes of 2048 bytes, split 100 %, merge 40 %
+//!          one                            extensible array: 32, 4, 4, 16, 10
+//!          none, extent = greatest = chunk  single chunk
+//!          none                           fixed array, pages of 2^10
+//! ```
+//!
+//! The implicit index, which libhdf5 takes for storage allocated early, is never chosen.
+
+use super::NAME;
+use crate::base::{Address, Error, Result, limits};
+use crate::dataset::chunk::ChunkGrid;
+use crate::format::message::data_layout::{ChunkedLayout, IndexInfo, SINGLE_INDEX_WITH_FILTER};
+
+/// The layout of a new dataset with chunks of `chunk_dims` elements of `element_size` bytes, without an index yet;
+/// `maxdims`: `None` is unlimited. Errors: what libhdf5 would not create either, sizes that a message of
+/// `layout_version` cannot hold.
+pub fn plan(
+    layout_version: u8,
+    dims: &[u64],
+    maxdims: &[Option<u64>],
+    chunk_dims: &[u64],
+    element_size: u64,
+    filtered: bool,
+) -> Result<ChunkedLayout> {
+    let bad = |detail: String| Error::unsupported(NAME, Address::UNDEF, detail);
+    let grid = ChunkGrid::new(dims.to_vec(), maxdims.to_vec(), chunk_dims.to_vec(), element_size)?;
+    if !(1..=5).contains(&layout_version) {
+        return Err(bad(format!("version {layout_version}")));
+    }
+    let bytes = grid.chunk_bytes()?;
+    if layout_version < 5 && bytes > u64::from(u32::MAX) {
+        return Err(bad(format!("chunks of {bytes} bytes in a message of version {layout_version}")));
+    }
+    if bytes > limits::CHUNK_BYTES_MAX {
+        return Err(Error::limit(NAME, Address::UNDEF, format!("chunks of {bytes} bytes")));
+    }
+    let wider = |((&n, &max), &c): ((&u64, &Option<u64>), &u64)| n > 0 && max.is_some_and(|max| max < c);
+    if dims.iter().zip(maxdims).zip(chunk_dims).any(wider) {
+        return Err(bad(format!("chunks of {chunk_dims:?} elements exceed the greatest extent {maxdims:?}")));
+    }
+    let chunked = |flags, dim_width, index| ChunkedLayout { flags, chunk_dims: chunk_dims.to_vec(), element_size, dim_width, index };
+    if layout_version < 4 {
+        return Ok(chunked(0, 4, IndexInfo::BTree1 { address: Address::UNDEF }));
+    }
+    let index = choose(&grid, filtered)?;
+    let flags = if matches!(index, IndexInfo::Single { filtered: Some(_), .. }) { SINGLE_INDEX_WITH_FILTER } else { 0 };
+    Ok(chunked(flags, dim_width(&grid), index))
+}
+
+fn choose(grid: &ChunkGrid, filtered: bool) -> Result<IndexInfo> {
+    let address = Address::UNDEF;
+    Ok(match grid.max_shape.iter().filter(|m| m.is_none()).count() {
+        0 => {
+            let same = |((&n, &max), &c): ((&u64, &Option<u64>), &u64)| max == Some(n) && n == c;
+            if grid.shape.iter().zip(&grid.max_shape).zip(&grid.chunk_dims).all(same) {
+                return Ok(IndexInfo::Single { address, filtered: filtered.then_some((0, 0)) });
+            }
+            if grid.max_total().is_none() {
+                return Err(Error::unsupported(NAME, address, "2^64 chunks or more"));
+            }
+            IndexInfo::FixedArray { address, page_bits: 10 }
+        }
+        1 => {
+            IndexInfo::ExtensibleArray { address, max_bits: 32, index_elements: 4, min_super_pointers: 4, min_elements: 16, page_bits: 10 }
+        }
+        _ => IndexInfo::BTree2 { address, node_size: 2048, split: 100, merge: 40 },
+    })
+}
+
+/// Bytes that the widest chunk dimension or the element size needs.
+fn dim_width(grid: &ChunkGrid) -> u8 {
+    let widest = grid.chunk_dims.iter().copied().fold(grid.element_size, u64::max);
+    let bytes = widest.checked_ilog2().unwrap_or(0).saturating_add(8) / 8;
+    u8::try_from(bytes).unwrap_or(8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const U: Option<u64> = None;
+
+    fn of(version: u8, dims: &[u64], max: &[Option<u64>], chunk: &[u64], size: u64, filtered: bool) -> ChunkedLayout {
+        plan(version, dims, max, chunk, size, filtered).unwrap()
+    }
+
+    #[test]
+    fn what_libhdf5_would_choose() {
+        let fixed = [Some(7), Some(3)];
+        assert!(matches!(of(3, &[7, 3], &fixed, &[7, 3], 8, true).index, IndexInfo::BTree1 { .. }));
+        let single = of(4, &[7, 3], &fixed, &[7, 3], 8, true);
+        assert_eq!((single.flags, single.index), (2, IndexInfo::Single { address: Address::UNDEF, filtered: Some((0, 0)) }));
+        let single = of(5, &[7, 3], &fixed, &[7, 3], 8, false);
+        assert_eq!((single.flags, single.index), (0, IndexInfo::Single { address: Address::UNDEF, filtered: None }));
+        for (dims, chunk) in [([7, 3], [7, 2]), ([6, 3], [7, 3])] {
+            assert_eq!(of(4, &dims, &fixed, &chunk, 8, true).index, IndexInfo::FixedArray { address: Address::UNDEF, page_bits: 10 });
+        }
+        assert!(matches!(of(4, &[7, 3], &[Some(7), U], &[7, 3], 8, true).index, IndexInfo::ExtensibleArray { .. }));
+        assert!(matches!(of(5, &[7, 3], &[U, U], &[7, 3], 8, true).index, IndexInfo::BTree2 { node_size: 2048, .. }));
+    }
+
+    #[test]
+    fn widths_and_refusals() {
+        for (chunk, size, width) in [(255, 8, 1), (256, 8, 2), (3, 300, 2), (65_536, 1, 3)] {
+            assert_eq!(of(4, &[1], &[U], &[chunk], size, false).dim_width, width);
+        }
+        assert!(plan(6, &[1], &[U], &[1], 1, false).is_err() && plan(4, &[1], &[U], &[0], 1, false).is_err());
+        assert!(plan(4, &[1], &[U], &[1 << 29], 8, false).is_err(), "4 GiB in version 4");
+        assert!(plan(5, &[1], &[U], &[1 << 29], 8, false).is_ok() && plan(5, &[1], &[U], &[1 << 40], 8, false).is_err());
+        assert!(plan(4, &[1], &[Some(9)], &[10], 8, false).is_err() && plan(4, &[0], &[Some(9)], &[10], 8, false).is_ok());
+        assert!(plan(4, &[1; 3], &[Some(u64::MAX); 3], &[1; 3], 8, false).is_err());
+    }
+}

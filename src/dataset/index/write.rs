@@ -1,0 +1,298 @@
+//! Changing chunk indexes: a chunk's record is put in, replaced or taken out; the index is created with the
+//! first record and given back with the last dataset.
+//!
+//! The caller stores the chunks themselves, frees those no longer referenced, and writes the layout message
+//! again when told so. The grid is that of an extent that holds the chunk: a dataset that shrinks loses its
+//! chunks before its extent changes.
+
+use super::linear::Linear;
+use super::{ChunkRecord, NAME, Records, open};
+use crate::base::{Address, Error, Result};
+use crate::container::btree1_edit::{self, ChunkTree};
+use crate::container::{btree2_edit, earray_edit, farray_edit};
+use crate::dataset::chunk::ChunkGrid;
+use crate::format::btree1::ChunkKey;
+use crate::format::chunk_record::RecordFormat;
+use crate::format::message::data_layout::{ChunkedLayout, DataLayout, IndexInfo, Layout, SINGLE_INDEX_WITH_FILTER};
+use crate::meta::Store;
+use std::cmp::Ordering;
+
+pub use super::plan::plan;
+
+/// Record type of unfiltered chunks in a version 2 B-tree; filtered ones have the next.
+const RECORD_TYPE: u8 = 10;
+
+/// What a change of the index did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Changed {
+    /// The layout message must be written again.
+    pub layout: bool,
+    /// The record that was there before.
+    pub old: Option<ChunkRecord>,
+}
+
+/// Makes `record` the place of the chunk `scaled`. `k` is the superblock's K of chunk B-trees. Errors, before
+/// anything is changed: a chunk outside the extent, a record that the index cannot hold; `Unsupported` for an
+/// implicit index that is not allocated, or whose chunk has another place.
+pub fn insert(
+    store: &Store,
+    layout: &mut DataLayout,
+    grid: &ChunkGrid,
+    filtered: bool,
+    k: u16,
+    scaled: &[u64],
+    record: ChunkRecord,
+) -> Result<Changed> {
+    let edit = Edit::new(store, layout, grid, filtered, k, scaled)?;
+    edit.check(layout, &record)?;
+    let old = edit.old;
+    let chunked = chunked(layout)?;
+    let before = (chunked.index, chunked.flags);
+    match &mut chunked.index {
+        IndexInfo::Single { address, filtered: stored } => {
+            (*address, *stored) = (record.address, filtered.then_some((record.size, record.filter_mask)));
+            if filtered {
+                chunked.flags |= SINGLE_INDEX_WITH_FILTER;
+            }
+        }
+        IndexInfo::Implicit { address } => {
+            if old != Some(record) {
+                return Err(Error::unsupported(NAME, *address, "a chunk of an implicit index cannot be placed freely"));
+            }
+        }
+        index => {
+            let address = index.address();
+            let fresh = !address.is_defined();
+            let address = if fresh { edit.create(index)? } else { address };
+            if let Err(error) = edit.put(index, address, record) {
+                if fresh {
+                    edit.destroy(index, address)?;
+                }
+                return Err(error);
+            }
+            set_address(index, address);
+        }
+    }
+    Ok(Changed { layout: (chunked.index, chunked.flags) != before, old })
+}
+
+/// Takes the chunk `scaled` out of the index; nothing happens when it is not there. A chunk of an implicit
+/// index stays where it is: nothing is changed and `old` is `None`.
+pub fn remove(store: &Store, layout: &mut DataLayout, grid: &ChunkGrid, filtered: bool, k: u16, scaled: &[u64]) -> Result<Changed> {
+    let edit = Edit::new(store, layout, grid, filtered, k, scaled)?;
+    let chunked = chunked(layout)?;
+    let implicit = matches!(chunked.index, IndexInfo::Implicit { .. });
+    let Some(old) = edit.old.filter(|_| !implicit) else { return Ok(Changed { layout: false, old: None }) };
+    let single = matches!(chunked.index, IndexInfo::Single { .. });
+    if single {
+        chunked.index = without(chunked.index);
+    } else {
+        edit.take(&chunked.index)?;
+    }
+    Ok(Changed { layout: single, old: Some(old) })
+}
+
+/// Frees the index's own structures (not the chunks) and leaves the layout without an index.
+pub fn delete(store: &Store, layout: &mut DataLayout, grid: &ChunkGrid, filtered: bool, k: u16) -> Result<()> {
+    open(layout, grid, filtered)?;
+    let edit = Edit::with(store, layout, grid, filtered, k)?;
+    let chunked = chunked(layout)?;
+    let address = chunked.index.address();
+    if address.is_defined() {
+        edit.destroy(&chunked.index, address)?;
+    }
+    chunked.index = without(chunked.index);
+    Ok(())
+}
+
+fn chunked(layout: &mut DataLayout) -> Result<&mut ChunkedLayout> {
+    match &mut layout.class {
+        Layout::Chunked(chunked) => Ok(chunked),
+        _ => Err(Error::unsupported(NAME, Address::UNDEF, "the storage is not chunked")),
+    }
+}
+
+fn set_address(index: &mut IndexInfo, to: Address) {
+    match index {
+        IndexInfo::BTree1 { address }
+        | IndexInfo::Single { address, .. }
+        | IndexInfo::Implicit { address }
+        | IndexInfo::FixedArray { address, .. }
+        | IndexInfo::ExtensibleArray { address, .. }
+        | IndexInfo::BTree2 { address, .. } => *address = to,
+    }
+}
+
+/// The same index as it is before the first chunk is stored.
+fn without(mut index: IndexInfo) -> IndexInfo {
+    set_address(&mut index, Address::UNDEF);
+    if let IndexInfo::Single { filtered: Some(stored), .. } = &mut index {
+        *stored = (0, 0);
+    }
+    index
+}
+
+/// One change of one dataset's index.
+struct Edit<'a> {
+    store: &'a Store,
+    grid: &'a ChunkGrid,
+    records: Records,
+    format: RecordFormat,
+    k: u16,
+    scaled: &'a [u64],
+    /// The chunk's record.
+    old: Option<ChunkRecord>,
+}
+
+impl<'a> Edit<'a> {
+    fn with(store: &'a Store, layout: &DataLayout, grid: &'a ChunkGrid, filtered: bool, k: u16) -> Result<Self> {
+        let records = Records { version: layout.version, chunk_bytes: grid.chunk_bytes()?, filtered };
+        Ok(Edit { store, grid, records, format: records.format(store.ctx()), k, scaled: &[], old: None })
+    }
+
+    fn new(store: &'a Store, layout: &DataLayout, grid: &'a ChunkGrid, filtered: bool, k: u16, scaled: &'a [u64]) -> Result<Self> {
+        // This also finds out whether index, layout and grid fit each other.
+        let index = open(layout, grid, filtered)?;
+        if !grid.contains(scaled) {
+            return Err(Error::unsupported(NAME, Address::UNDEF, format!("chunk {scaled:?} lies outside the extent {:?}", grid.shape)));
+        }
+        let old = index.lookup(store, scaled)?;
+        Ok(Edit { scaled, old, ..Self::with(store, layout, grid, filtered, k)? })
+    }
+
+    /// Can the index hold `record`?
+    fn check(&self, layout: &DataLayout, record: &ChunkRecord) -> Result<()> {
+        let bad = |detail: String| Err(Error::unsupported(NAME, record.address, detail));
+        let ChunkRecord { address, size, filter_mask } = *record;
+        let end = address.checked_add(size);
+        let widest = u32::from(self.store.ctx().sizeof_addr).saturating_mul(8);
+        if end.is_none_or(|end| end.0.checked_shr(widest).unwrap_or(0) != 0) || size == 0 {
+            return bad(format!("a chunk of {size} bytes there"));
+        }
+        if !self.records.filtered {
+            let whole = size == self.records.chunk_bytes && filter_mask == 0;
+            return if whole { Ok(()) } else { bad(format!("{size} bytes, mask {filter_mask:#x} of a chunk without filters")) };
+        }
+        let single = matches!(&layout.class, Layout::Chunked(c) if matches!(c.index, IndexInfo::Single { .. }));
+        let width = match self.format {
+            RecordFormat::Filtered { size_width } if layout.version == 4 && !single => size_width.min(4),
+            // libhdf5 has 32 bits for a size before version 5, whatever the field holds.
+            _ if layout.version < 5 => 4,
+            _ => self.store.ctx().sizeof_size,
+        };
+        if size.checked_shr(u32::from(width).saturating_mul(8)).unwrap_or(0) != 0 {
+            return bad(format!("a chunk of {size} bytes, sizes have {width}"));
+        }
+        Ok(())
+    }
+
+    /// Creates an index without records.
+    fn create(&self, index: &IndexInfo) -> Result<Address> {
+        let (store, format, ctx) = (self.store, self.format, self.store.ctx());
+        let (client, size) = (format.client(), format.element_size(ctx));
+        let element_size = u8::try_from(size).map_err(|_| Error::limit(NAME, Address::UNDEF, "elements of 256 bytes"))?;
+        match *index {
+            IndexInfo::FixedArray { page_bits, .. } => {
+                let elements = self.grid.max_total().ok_or_else(|| Error::limit(NAME, Address::UNDEF, "2^64 chunks or more"))?;
+                farray_edit::create(store, client, element_size, page_bits, elements)
+            }
+            IndexInfo::ExtensibleArray { max_bits, index_elements, min_super_pointers, min_elements, page_bits, .. } => {
+                let creation =
+                    earray_edit::Creation { client, element_size, max_bits, index_elements, min_elements, min_super_pointers, page_bits };
+                earray_edit::create(store, &creation)
+            }
+            IndexInfo::BTree1 { .. } => btree1_edit::create_chunk_tree(store, self.grid.rank(), self.k),
+            IndexInfo::BTree2 { node_size, split, merge, .. } => {
+                let size = u16::try_from(format.btree2_size(self.grid.rank(), ctx)).unwrap_or(u16::MAX);
+                btree2_edit::create(store, RECORD_TYPE.saturating_add(client), size, node_size, split, merge)
+            }
+            IndexInfo::Single { .. } | IndexInfo::Implicit { .. } => Err(Error::unsupported(NAME, Address::UNDEF, "it has no structures")),
+        }
+    }
+
+    /// Puts the record into the index at `address`.
+    fn put(&self, index: &IndexInfo, address: Address, record: ChunkRecord) -> Result<()> {
+        match index {
+            IndexInfo::FixedArray { .. } | IndexInfo::ExtensibleArray { .. } => self.set(index, address, Some(record)),
+            IndexInfo::BTree2 { .. } => {
+                let encoded = self.format.encode_btree2(record, self.scaled, self.store.ctx());
+                if self.old.is_none() {
+                    return btree2_edit::insert(self.store, address, &encoded, &mut |r| self.compare(r));
+                }
+                let found = btree2_edit::replace(self.store, address, &mut |r| self.compare(r), &encoded)?;
+                if found { Ok(()) } else { Err(self.lost(address)) }
+            }
+            IndexInfo::BTree1 { .. } => {
+                let size = u32::try_from(record.size).map_err(|_| Error::limit(NAME, address, "a chunk of 4 GiB"))?;
+                let key = ChunkKey { size, filter_mask: record.filter_mask, offsets: self.offsets()? };
+                btree1_edit::insert_chunk(self.store, &self.tree(address, &self.dims()), &key, record.address).map(drop)
+            }
+            IndexInfo::Single { .. } | IndexInfo::Implicit { .. } => Ok(()),
+        }
+    }
+
+    /// Order of a version 2 B-tree's record relative to the chunk.
+    fn compare(&self, record: &[u8]) -> Result<Ordering> {
+        Ok(self.format.btree2_scaled(record, self.store.ctx()).cmp(self.scaled.iter().copied()))
+    }
+
+    fn lost(&self, address: Address) -> Error {
+        Error::corrupt(NAME, address, format!("chunk {:?} is in the index and is not", self.scaled))
+    }
+
+    /// Takes the record, which is there, out of the index.
+    fn take(&self, index: &IndexInfo) -> Result<()> {
+        let address = index.address();
+        match index {
+            IndexInfo::FixedArray { .. } | IndexInfo::ExtensibleArray { .. } => self.set(index, address, None),
+            IndexInfo::BTree2 { .. } => match btree2_edit::remove(self.store, address, &mut |r| self.compare(r))? {
+                Some(_) => Ok(()),
+                None => Err(self.lost(address)),
+            },
+            IndexInfo::BTree1 { .. } => match btree1_edit::remove_chunk(self.store, &self.tree(address, &self.dims()), &self.offsets()?)? {
+                Some(_) => Ok(()),
+                None => Err(self.lost(address)),
+            },
+            IndexInfo::Single { .. } | IndexInfo::Implicit { .. } => Ok(()),
+        }
+    }
+
+    /// Sets an array's element.
+    fn set(&self, index: &IndexInfo, address: Address, record: Option<ChunkRecord>) -> Result<()> {
+        let element = self.format.encode_element(record, self.store.ctx());
+        let unlimited = usize::from(matches!(index, IndexInfo::ExtensibleArray { .. }));
+        let number = Linear::new(self.grid, unlimited, NAME, address)?.index(self.scaled);
+        let number = number.ok_or_else(|| Error::limit(NAME, address, format!("chunk {:?} has no number", self.scaled)))?;
+        match unlimited {
+            0 => farray_edit::set(self.store, address, number, &element),
+            _ => earray_edit::set(self.store, address, number, &element),
+        }
+    }
+
+    /// Frees the index's structures.
+    fn destroy(&self, index: &IndexInfo, address: Address) -> Result<()> {
+        match index {
+            IndexInfo::FixedArray { .. } => farray_edit::delete(self.store, address),
+            IndexInfo::ExtensibleArray { .. } => earray_edit::delete(self.store, address),
+            IndexInfo::BTree2 { .. } => btree2_edit::delete_tree(self.store, address),
+            IndexInfo::BTree1 { .. } => btree1_edit::delete_tree(self.store, &self.tree(address, &self.dims())),
+            IndexInfo::Single { .. } | IndexInfo::Implicit { .. } => Ok(()),
+        }
+    }
+
+    fn tree<'b>(&self, root: Address, dims: &'b [u64]) -> ChunkTree<'b> {
+        ChunkTree { root, k: self.k, dims }
+    }
+
+    /// Chunk dimensions of a version 1 B-tree: the element size is the last.
+    fn dims(&self) -> Vec<u64> {
+        self.grid.chunk_dims.iter().copied().chain([self.grid.element_size]).collect()
+    }
+
+    /// Offsets of a version 1 B-tree's key.
+    fn offsets(&self) -> Result<Vec<u64>> {
+        let mut offsets = self.grid.origin(self.scaled).ok_or_else(|| Error::limit(NAME, Address::UNDEF, "a chunk beyond 2^64"))?;
+        offsets.push(0);
+        Ok(offsets)
+    }
+}

@@ -1,0 +1,251 @@
+//! Client data values that a filter gets when a dataset is created: what libhdf5's filters work out from
+//! datatype, chunk and fill value ("set local") and store beside the values that the user chose.
+//!
+//! ```text
+//! shuffle      element size
+//! szip         options | pixels per block | bits per pixel | pixels per scanline
+//! nbit         number of values | nothing to do | elements | type description
+//! scaleoffset  scale type | factor | elements | class | size | sign | order | fill defined | fill value ..20
+//! lzf          revision 4 | LZF version | chunk bytes
+//! blosc        2 | 2 | type size | chunk bytes | level | shuffle | compressor
+//! blosc2       1 | 0 | type size | chunk bytes | level | shuffle | compressor | rank | chunk dimensions
+//! bitshuffle   0 | 4 | element size | block size | compressor ..
+//! ```
+//!
+//! Values that are complete already (a pipeline copied from another dataset) are computed anew: what the
+//! user chose is found at the same places. H5Zshuffle.c, H5Zszip.c, H5Znbit.c, H5Zscaleoffset.c; the
+//! others as their registered plugins do.
+
+use crate::base::{Address, Error, Result};
+use crate::filter::FilterSpec;
+use crate::format::message::datatype::{ByteOrder, Class, Datatype};
+
+const STRUCTURE: &str = "filter pipeline message";
+
+/// What a filter may look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    /// Type of the elements.
+    pub datatype: &'a Datatype,
+    /// Dimensions of a chunk, elements.
+    pub chunk: &'a [u64],
+    /// Fill value: `None` when it is undefined, empty for zero bytes.
+    pub fill: Option<&'a [u8]>,
+}
+
+fn refuse<T>(filter: &str, detail: &str) -> Result<T> {
+    Err(Error::unsupported(STRUCTURE, Address::UNDEF, format!("filter {filter}: {detail}")))
+}
+
+impl Subject<'_> {
+    /// Elements of a chunk; saturates.
+    fn elements(&self) -> u64 {
+        self.chunk.iter().fold(1, |n, &d| n.saturating_mul(d))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.elements().saturating_mul(self.datatype.element_size())
+    }
+
+    /// The filter as it is stored: id, flags and name kept, the values completed. A name is added
+    /// where libhdf5 stores one.
+    pub fn complete(&self, filter: &FilterSpec) -> Result<FilterSpec> {
+        let given = &filter.cd_values;
+        let user = |i: usize, default: u32| given.get(i).copied().unwrap_or(default);
+        let cd_values = match filter.id {
+            1 => vec![match user(0, 6) {
+                level @ 0..=9 => level,
+                level => return refuse("deflate", &format!("level {level}")),
+            }],
+            2 => vec![self.datatype.size],
+            3 => Vec::new(),
+            4 => self.szip(given)?,
+            5 => self.nbit()?,
+            6 => self.scaleoffset(user(0, 2), user(1, 0))?,
+            32000 => vec![4, 0x105, narrow("lzf", self.bytes())?],
+            32001 => self.blosc("blosc", [2, 2], given)?,
+            32026 => self.blosc2(given)?,
+            32008 => self.bitshuffle(given),
+            _ => given.clone(),
+        };
+        let name = if filter.name.is_empty() { stored_name(filter.id).into() } else { filter.name.clone() };
+        Ok(FilterSpec { id: filter.id, flags: filter.flags, name, cd_values })
+    }
+
+    fn szip(&self, given: &[u32]) -> Result<Vec<u32>> {
+        const K13: u32 = 1;
+        const CHIP: u32 = 2;
+        const LSB: u32 = 8;
+        const MSB: u32 = 16;
+        const RAW: u32 = 128;
+        const BLOCKS_PER_SCANLINE: u64 = 128;
+        let [mask, block, ..] = *given else { return refuse("szip", "options and pixels per block are needed") };
+        if !(2..=32).contains(&block) || block % 2 != 0 {
+            return refuse("szip", "pixels per block must be even, 2 to 32");
+        }
+        let Some(n) = Numeric::of(self.datatype) else { return refuse("szip", "only numbers can be compressed") };
+        let mut bits = u32::from(n.precision);
+        if u64::from(bits) < u64::from(n.size).saturating_mul(8) && n.offset != 0 {
+            bits = n.size.saturating_mul(8);
+        }
+        bits = match bits {
+            25..=32 => 32,
+            33..=64 => 64,
+            bits => bits,
+        };
+        let fastest = self.chunk.last().copied().unwrap_or(1);
+        let longest = u64::from(block).saturating_mul(BLOCKS_PER_SCANLINE);
+        let scanline = if fastest < u64::from(block) {
+            if self.elements() < u64::from(block) {
+                return refuse("szip", "a chunk has fewer elements than a block");
+            }
+            self.elements().min(longest)
+        } else {
+            fastest.min(longest)
+        };
+        let order = if n.big { MSB } else { LSB };
+        Ok(vec![mask & !(LSB | MSB | CHIP) | K13 | RAW | order, block, bits, narrow("szip", scanline)?])
+    }
+
+    fn nbit(&self) -> Result<Vec<u32>> {
+        let mut values = vec![0, 0, narrow("nbit", self.elements())?];
+        let mut idle = true;
+        if matches!(self.datatype.class, Class::FixedPoint(_) | Class::FloatingPoint(_) | Class::Array(_) | Class::Compound(_)) {
+            nbit_type(self.datatype, &mut values, &mut idle)?;
+        }
+        let count = narrow("nbit", values.len() as u64)?;
+        for (value, known) in values.iter_mut().zip([count, u32::from(idle)]) {
+            *value = known;
+        }
+        Ok(values)
+    }
+
+    fn scaleoffset(&self, scale_type: u32, factor: u32) -> Result<Vec<u32>> {
+        let (class, signed, big) = match &self.datatype.class {
+            Class::FixedPoint(i) => (0, i.signed, i.order == ByteOrder::BigEndian),
+            Class::FloatingPoint(f) if f.order != ByteOrder::Vax => (1, false, f.order == ByteOrder::BigEndian),
+            _ => return refuse("scaleoffset", "only integers and floating-point numbers can be compressed"),
+        };
+        let fits = if class == 0 { matches!(self.datatype.size, 1 | 2 | 4 | 8) } else { matches!(self.datatype.size, 4 | 8) };
+        match (class, scale_type) {
+            _ if !fits => return refuse("scaleoffset", "an element size that no C type has"),
+            (0, 2) | (1, 0) => {}
+            _ => return refuse("scaleoffset", "the scale type does not go with the datatype's class"),
+        }
+        let mut values = vec![scale_type, factor, narrow("scaleoffset", self.elements())?, class, self.datatype.size];
+        values.extend([u32::from(signed), u32::from(big), u32::from(self.fill.is_some())]);
+        let mut fill = self.fill.unwrap_or_default().to_vec();
+        if big {
+            fill.reverse();
+        }
+        for part in fill.chunks(4) {
+            values.push(part.iter().rev().fold(0, |n, &b| n << 8 | u32::from(b)));
+        }
+        values.resize(20, 0);
+        Ok(values)
+    }
+
+    /// Element size as blosc takes it: of an array that of its parts, 1 when too large.
+    fn type_size(&self) -> u32 {
+        let size = if let Class::Array(a) = &self.datatype.class { a.base.size } else { self.datatype.size };
+        if size > 255 { 1 } else { size }
+    }
+
+    fn blosc(&self, name: &str, versions: [u32; 2], given: &[u32]) -> Result<Vec<u32>> {
+        let mut values = vec![versions[0], versions[1], self.type_size(), narrow(name, self.bytes())?];
+        values.extend(given.iter().skip(4));
+        Ok(values)
+    }
+
+    fn blosc2(&self, given: &[u32]) -> Result<Vec<u32>> {
+        let mut values = self.blosc("blosc2", [1, 0], given.get(..7.min(given.len())).unwrap_or_default())?;
+        // The plugin stores the shape only behind all three of the user's values, up to rank 8.
+        if values.len() == 7 && self.chunk.len() <= 8 {
+            values.push(narrow("blosc2", self.chunk.len() as u64)?);
+            for &d in self.chunk {
+                values.push(narrow("blosc2", d)?);
+            }
+        }
+        Ok(values)
+    }
+
+    fn bitshuffle(&self, given: &[u32]) -> Vec<u32> {
+        // The user's values (block size, compressor, level) are moved behind three others: these are
+        // there already when the filter's version is.
+        let complete = given.len() >= 3 && matches!(given, [0, 2..=4, size, ..] if *size == self.datatype.size);
+        let complete = complete && !matches!(given, [0, 2 | 3, _]);
+        let mut values = vec![0, 4, self.datatype.size];
+        values.extend(given.iter().skip(if complete { 3 } else { 0 }));
+        values
+    }
+}
+
+fn narrow(filter: &str, n: u64) -> Result<u32> {
+    u32::try_from(n).or_else(|_| refuse(filter, "a chunk of 2^32 bytes or more"))
+}
+
+/// The name that libhdf5 stores when it knows the filter.
+fn stored_name(id: u16) -> &'static str {
+    match id {
+        4 | 307 | 1..=3 | 5 | 6 | 32000 | 32001 | 32026 => crate::filter::name_of(id),
+        32004 => "HDF5 lz4 filter; see https://github.com/HDFGroup/hdf5_plugins/blob/master/docs/RegisteredFilterPlugins.md",
+        32008 => "bitshuffle; see https://github.com/kiyo-masui/bitshuffle",
+        32015 => "HDF5 zstd filter; see https://github.com/HDFGroup/hdf5_plugins/blob/master/docs/RegisteredFilterPlugins.md",
+        _ => "",
+    }
+}
+
+/// Where the bits of a number lie.
+struct Numeric {
+    size: u32,
+    precision: u16,
+    offset: u16,
+    big: bool,
+}
+
+impl Numeric {
+    /// `None` for everything that is no number, and for VAX order.
+    fn of(datatype: &Datatype) -> Option<Numeric> {
+        let (order, precision, offset) = match &datatype.class {
+            Class::FixedPoint(c) => (c.order, c.precision, c.offset),
+            Class::FloatingPoint(c) => (c.order, c.precision, c.offset),
+            Class::Bitfield(c) => (c.order, c.precision, c.offset),
+            Class::Time(c) => (c.order, c.precision, 0),
+            Class::Enumeration(e) => return Numeric::of(&e.base),
+            _ => return None,
+        };
+        let big = order == ByteOrder::BigEndian;
+        (order != ByteOrder::Vax).then_some(Numeric { size: datatype.size, precision, offset, big })
+    }
+}
+
+/// Appends nbit's description of `datatype`. Depth: that of the datatype, which its decoder bounds.
+fn nbit_type(datatype: &Datatype, values: &mut Vec<u32>, idle: &mut bool) -> Result<()> {
+    const ATOMIC: u32 = 1;
+    const ARRAY: u32 = 2;
+    const COMPOUND: u32 = 3;
+    const OTHER: u32 = 4;
+    match &datatype.class {
+        Class::FixedPoint(_) | Class::FloatingPoint(_) => {
+            let Some(n) = Numeric::of(datatype) else { return refuse("nbit", "VAX byte order") };
+            values.extend([ATOMIC, n.size, u32::from(n.big), n.precision.into(), n.offset.into()]);
+            *idle &= n.offset == 0 && u64::from(n.precision) == u64::from(n.size).saturating_mul(8);
+        }
+        Class::Array(a) => {
+            if matches!(a.base.class, Class::VariableLength(_)) {
+                return refuse("nbit", "arrays of variable-length elements");
+            }
+            values.extend([ARRAY, datatype.size]);
+            nbit_type(&a.base, values, idle)?;
+        }
+        Class::Compound(c) => {
+            values.extend([COMPOUND, datatype.size, narrow("nbit", c.members.len() as u64)?]);
+            for m in &c.members {
+                values.push(m.offset);
+                nbit_type(&m.datatype, values, idle)?;
+            }
+        }
+        _ => values.extend([OTHER, datatype.size]),
+    }
+    Ok(())
+}

@@ -1,0 +1,327 @@
+//! Writing the elements of chunked datasets: into changed chunks in memory, and from there to the file.
+//!
+//! A changed chunk is always written to new space, and its old place is given back: whatever the machine
+//! stops at, the index leads to a whole chunk. Only small changes of unfiltered chunks are made in place,
+//! through the transaction. See docs/DESIGN-crash.md.
+
+use super::chunk::cache::ChunkKey;
+use super::chunk::dirty::DirtyChunk;
+use super::chunk::pieces::Touched;
+use super::chunk::{ChunkGrid, cache::Found};
+use super::chunked::Chunked;
+use super::environment::Environment;
+use super::fill::FillPattern;
+use super::index::write::{self, Changed};
+use super::index::{ChunkRecord, Visit};
+use crate::base::{Address, Error, Result, limits};
+use crate::filter::FilterError;
+use crate::format::message::data_layout::DataLayout;
+use crate::meta::Store;
+use crate::meta::edit::SpaceKind;
+use rayon::prelude::*;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// What a chunked dataset is written through.
+pub struct ChunkWriter<'a> {
+    /// Cache, changed chunks, threads.
+    pub env: &'a Environment,
+    /// The container.
+    pub store: &'a Store,
+    /// The dataset's chunks.
+    pub chunked: &'a Chunked,
+    /// Geometry, with the largest extent.
+    pub grid: &'a ChunkGrid,
+    /// What unwritten elements read as.
+    pub fill: &'a FillPattern,
+    /// K of version 1 chunk B-trees.
+    pub btree_k: u16,
+}
+
+impl ChunkWriter<'_> {
+    /// Writes `bytes` from `offset` on, which lie within the dataset.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        for t in self.chunked.grid.touched(offset, bytes.len()) {
+            self.write_chunk(&t, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn write_chunk(&self, t: &Touched, bytes: &[u8]) -> Result<()> {
+        let (c, key) = (self.chunked, self.chunked.key(t.chunk));
+        if let Some(chunk) = self.env.dirty.get(key) {
+            c.grid.gather(t, bytes, &mut chunk.bytes.write()).ok_or_else(short)?;
+            chunk.note_written(t.bytes());
+            return Ok(());
+        }
+        let scaled = c.grid.scaled(t.chunk);
+        let record = c.index.lookup(self.store, &scaled)?;
+        if let Some(record) = record
+            && c.is_raw(&scaled)
+            && (self.is_implicit() || t.bytes().saturating_mul(2) < c.grid.chunk_bytes())
+        {
+            self.write_in_place(t, bytes, record)?;
+            self.forget(key);
+            return Ok(());
+        }
+        if record.is_none() && self.is_implicit() {
+            return Err(no_place());
+        }
+        let mut chunk = if t.bytes() == c.grid.chunk_bytes() { self.blank(false)? } else { self.load(t.chunk, record)? };
+        c.grid.gather(t, bytes, &mut chunk).ok_or_else(short)?;
+        self.env.dirty.insert(key, chunk, t.bytes());
+        self.forget(key);
+        Ok(())
+    }
+
+    fn write_in_place(&self, t: &Touched, bytes: &[u8], record: ChunkRecord) -> Result<()> {
+        for p in &t.pieces {
+            for (at, from) in self.chunked.grid.rows(p) {
+                let part = bytes.get(from..from.saturating_add(p.len)).ok_or_else(short)?;
+                self.store.write_raw(record.address.checked_add(at).unwrap_or(Address::UNDEF), part)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_implicit(&self) -> bool {
+        self.chunked.is_implicit
+    }
+
+    /// What is decoded of an old state of the chunk is of no use any more.
+    fn forget(&self, key: ChunkKey) {
+        self.env.cache.remove(key);
+        self.env.spools.remove(key);
+    }
+
+    /// A chunk of fill values (`filled`) or of bytes that will all be written.
+    fn blank(&self, filled: bool) -> Result<Vec<u8>> {
+        let size = self.chunked.grid.chunk_bytes();
+        if size > limits::CHUNK_BYTES_MAX {
+            return Err(Error::limit("chunk", Address::UNDEF, format!("{size} bytes in one chunk")));
+        }
+        let len = usize::try_from(size).map_err(|_| Error::limit("chunk", Address::UNDEF, "size"))?;
+        let mut chunk = vec![0; len];
+        if filled && !self.fill.is_zero() {
+            self.fill.fill(0, &mut chunk);
+        }
+        Ok(chunk)
+    }
+
+    /// The chunk's bytes as they are now.
+    fn load(&self, chunk: u64, record: Option<ChunkRecord>) -> Result<Vec<u8>> {
+        let Some(record) = record else { return self.blank(true) };
+        let (c, key) = (self.chunked, self.chunked.key(chunk));
+        let raw = c.is_raw(&c.grid.scaled(chunk));
+        if !raw && self.env.cache.contains(key) {
+            let found = self.env.cache.get(key, c.grid.chunk_bytes(), || c.decode(self.store, record, raw))?;
+            if let Found::Chunk(chunk) = found {
+                return Ok(chunk.bytes().to_vec());
+            }
+        }
+        c.decode(self.store, record, raw)
+    }
+
+    /// Makes a chunk that is in the file, or not there at all, a changed one, so that its edges can be set.
+    fn change(&self, chunk: u64) -> Result<Arc<DirtyChunk>> {
+        let key = self.chunked.key(chunk);
+        if let Some(chunk) = self.env.dirty.get(key) {
+            return Ok(chunk);
+        }
+        let record = self.chunked.index.lookup(self.store, &self.chunked.grid.scaled(chunk))?;
+        self.env.dirty.insert(key, self.load(chunk, record)?, 0);
+        self.forget(key);
+        self.env.dirty.get(key).ok_or_else(short)
+    }
+
+    /// Writes changed chunks to the file. Returns whether the layout message changed.
+    pub fn flush(&self, layout: &mut DataLayout, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) -> Result<bool> {
+        let c = self.chunked;
+        let mut changed = false;
+        // Encoded bytes of at most a few chunks per thread are in memory at once.
+        for batch in chunks.chunks(self.env.pool.current_num_threads().max(1).saturating_mul(4)) {
+            let encode = |(key, chunk): &(ChunkKey, Arc<DirtyChunk>)| {
+                let scaled = c.grid.scaled(key.chunk);
+                let bytes = chunk.bytes.read();
+                if c.is_raw(&scaled) {
+                    return Ok((scaled, None, 0));
+                }
+                let (stored, mask) = c.pipeline.encode(bytes.clone()).map_err(|e| refuse(&e))?;
+                Ok((scaled, Some(stored), mask))
+            };
+            let encoded: Vec<_> = self.env.pool.install(|| batch.par_iter().map(encode).collect::<Result<_>>())?;
+            for ((_, chunk), (scaled, stored, mask)) in batch.iter().zip(encoded) {
+                changed |= match stored {
+                    Some(stored) => self.place(layout, &scaled, &stored, mask)?,
+                    None => self.place(layout, &scaled, &chunk.bytes.read(), 0)?,
+                };
+            }
+        }
+        Ok(changed)
+    }
+
+    /// The chunks are in the file now.
+    pub fn flushed(&self, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) {
+        for (key, _) in chunks {
+            self.forget(*key);
+            self.env.dirty.remove(*key);
+        }
+    }
+
+    fn place(&self, layout: &mut DataLayout, scaled: &[u64], stored: &[u8], filter_mask: u32) -> Result<bool> {
+        if self.is_implicit() {
+            let record = self.chunked.index.lookup(self.store, scaled)?.ok_or_else(no_place)?;
+            return self.store.write_raw(record.address, stored).map(|()| false);
+        }
+        let address = self.store.put(stored, SpaceKind::Raw)?;
+        let record = ChunkRecord { address, size: stored.len() as u64, filter_mask };
+        let filtered = !self.chunked.pipeline.is_empty();
+        let done = write::insert(self.store, layout, self.grid, filtered, self.btree_k, scaled, record);
+        let Changed { layout: changed, old } = match done {
+            Ok(changed) => changed,
+            Err(e) => {
+                self.store.free(address, stored.len() as u64)?;
+                return Err(e);
+            }
+        };
+        if let Some(old) = old {
+            self.store.free(old.address, self.stored_size(scaled, old))?;
+        }
+        Ok(changed)
+    }
+
+    /// Bytes that a chunk takes in the file.
+    fn stored_size(&self, scaled: &[u64], record: ChunkRecord) -> u64 {
+        if self.chunked.is_raw(scaled) { self.chunked.grid.chunk_bytes() } else { record.size }
+    }
+
+    /// Prepares for an extent of `rows` in the first dimension instead of more: chunks beyond it are given back,
+    /// and what lies beyond it in the others becomes fill values, as in libhdf5 (H5D__chunk_prune_by_extent). Returns
+    /// whether the layout message changed.
+    pub fn prune(&self, layout: &mut DataLayout, rows: u64) -> Result<bool> {
+        let chunk_rows = self.grid.chunk_dims.first().copied().unwrap_or(1).max(1);
+        let (mut gone, mut cut) = (Vec::new(), Vec::new());
+        let mut visit = |scaled: &[u64], record: ChunkRecord| {
+            let first = scaled.first().copied().unwrap_or(0).saturating_mul(chunk_rows);
+            if first >= rows {
+                // Those of an implicit index stay where they are.
+                gone.extend((!self.is_implicit()).then(|| (scaled.to_vec(), record)));
+            } else if first.saturating_add(chunk_rows) > rows {
+                cut.push(scaled.to_vec());
+            }
+            Ok(ControlFlow::Continue(()))
+        };
+        self.chunked.index.iterate(self.store, &mut visit as &mut Visit<'_>)?;
+        let mut changed = false;
+        for (scaled, record) in gone {
+            let filtered = !self.chunked.pipeline.is_empty();
+            changed |= write::remove(self.store, layout, self.grid, filtered, self.btree_k, &scaled)?.layout;
+            self.store.free(record.address, self.stored_size(&scaled, record))?;
+            if let Some(number) = self.chunked.grid.linear(&scaled) {
+                self.forget(self.chunked.key(number));
+            }
+        }
+        for (key, chunk) in self.env.dirty.of(self.chunked.number) {
+            let scaled = self.chunked.grid.scaled(key.chunk);
+            let first = scaled.first().copied().unwrap_or(0).saturating_mul(chunk_rows);
+            if first >= rows {
+                self.env.dirty.remove(key);
+            } else if first.saturating_add(chunk_rows) > rows {
+                self.cut(&chunk, rows.saturating_sub(first), chunk_rows)?;
+            }
+            self.forget(key);
+        }
+        for scaled in cut {
+            if let Some(number) = self.chunked.grid.linear(&scaled) {
+                let first = scaled.first().copied().unwrap_or(0).saturating_mul(chunk_rows);
+                self.cut(&*self.change(number)?, rows.saturating_sub(first), chunk_rows)?;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Fills a chunk of `of` rows from row `keep` on.
+    fn cut(&self, chunk: &DirtyChunk, keep: u64, of: u64) -> Result<()> {
+        let mut bytes = chunk.bytes.write();
+        let row = (bytes.len() as u64).checked_div(of).unwrap_or(0);
+        let from = usize::try_from(keep.saturating_mul(row)).map_err(|_| short())?;
+        if let Some(tail) = bytes.get_mut(from..) {
+            self.fill.fill(keep.saturating_mul(row), tail);
+        }
+        Ok(())
+    }
+
+    /// Fills the chunks of an implicit index that were added to `old` rows: they are there, and hold whatever they held
+    /// before the dataset was made smaller.
+    pub fn renew(&self, old: u64) -> Result<()> {
+        let chunk_rows = self.grid.chunk_dims.first().copied().unwrap_or(1).max(1);
+        let start = old.div_ceil(chunk_rows).saturating_mul(chunk_rows);
+        let rows = self.grid.shape.first().copied().unwrap_or(0);
+        if !self.is_implicit() || start >= rows {
+            return Ok(());
+        }
+        let (mut from, mut count) = (vec![0; self.grid.rank()], self.grid.shape.clone());
+        if let (Some(from), Some(count)) = (from.first_mut(), count.first_mut()) {
+            (*from, *count) = (start, rows.saturating_sub(start));
+        }
+        let blank = self.blank(true)?;
+        for scaled in self.grid.range(&from, &count)?.iter().flat_map(|r| r.iter()) {
+            let record = self.chunked.index.lookup(self.store, &scaled)?.ok_or_else(no_place)?;
+            self.store.write_raw(record.address, &blank)?;
+        }
+        Ok(())
+    }
+
+    /// Where partial edge chunks are stored unfiltered, those of the last rows are written again after the
+    /// extent changed, as they become whole ones, or no longer are.
+    pub fn refilter_edges(&self, rows: u64) -> Result<()> {
+        if !self.chunked.raw_edges || self.chunked.pipeline.is_empty() {
+            return Ok(());
+        }
+        let chunk_rows = self.grid.chunk_dims.first().copied().unwrap_or(1).max(1);
+        let (old, new) = (self.grid.shape.first().copied().unwrap_or(0), rows);
+        let mut edges = Vec::new();
+        let mut visit = |scaled: &[u64], _: ChunkRecord| {
+            let end = scaled.first().copied().unwrap_or(0).saturating_add(1).saturating_mul(chunk_rows);
+            if (end > old) != (end > new) {
+                edges.push(scaled.to_vec());
+            }
+            Ok(ControlFlow::Continue(()))
+        };
+        self.chunked.index.iterate(self.store, &mut visit as &mut Visit<'_>)?;
+        for scaled in edges {
+            if let Some(number) = self.chunked.grid.linear(&scaled) {
+                self.change(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back all chunks and the index. The layout has none after it.
+    pub fn delete(&self, layout: &mut DataLayout) -> Result<()> {
+        self.env.dirty.forget(self.chunked.number);
+        let mut places = Vec::new();
+        self.chunked.index.iterate(self.store, &mut |scaled, record| {
+            places.push((record.address, self.stored_size(scaled, record)));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        write::delete(self.store, layout, self.grid, !self.chunked.pipeline.is_empty(), self.btree_k)?;
+        for (address, size) in places {
+            self.store.free(address, size)?;
+        }
+        self.env.forget(self.chunked.number);
+        Ok(())
+    }
+}
+
+fn no_place() -> Error {
+    Error::refused(libc::EOPNOTSUPP, "storage that the file's layout says was allocated early is not there")
+}
+
+fn short() -> Error {
+    Error::corrupt("chunk", Address::UNDEF, "shorter than its dimensions say")
+}
+
+fn refuse(e: &FilterError) -> Error {
+    Error::refused(libc::EOPNOTSUPP, format!("a chunk cannot be encoded: {e}"))
+}

@@ -1,0 +1,155 @@
+//! A driver that fails on purpose: what I/O fault tests use.
+
+use super::{FileDriver, JournalPlace, Status, WriteDriver};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The operation fails with this errno and does nothing.
+    Errno(i32),
+    /// A write does its first half, then fails with `ENOSPC`.
+    Short,
+}
+
+/// Which operations count, and when one of them fails; shared by a file and its journal.
+#[derive(Debug)]
+pub struct Plan {
+    /// Operations until the first that fails.
+    left: AtomicI64,
+    /// Operations that fail from then on; the others succeed again.
+    times: i64,
+    fault: Fault,
+    kinds: u8,
+    paused: AtomicBool,
+}
+
+/// Reads.
+pub const READ: u8 = 1;
+/// Writes.
+pub const WRITE: u8 = 2;
+/// Syncs.
+pub const SYNC: u8 = 4;
+/// Length changes.
+pub const LENGTH: u8 = 8;
+/// Making and removing the journal.
+pub const NAME: u8 = 16;
+
+impl Plan {
+    /// Of the operations of `kinds`, number `n` (from 0) and the `times - 1` after it fail.
+    pub fn new(kinds: u8, n: u64, times: u32, fault: Fault) -> Arc<Plan> {
+        Arc::new(Plan {
+            left: AtomicI64::new(i64::try_from(n).unwrap_or(i64::MAX)),
+            times: i64::from(times),
+            fault,
+            kinds,
+            paused: AtomicBool::new(false),
+        })
+    }
+
+    /// While it is paused nothing counts and nothing fails.
+    pub fn pause(&self, paused: bool) {
+        self.paused.store(paused, Ordering::SeqCst);
+    }
+
+    /// True when the fault has happened.
+    pub fn has_struck(&self) -> bool {
+        self.left.load(Ordering::SeqCst) < 0
+    }
+
+    fn strike(&self, kind: u8) -> Option<Fault> {
+        if self.kinds & kind == 0 || self.paused.load(Ordering::SeqCst) {
+            return None;
+        }
+        let left = self.left.fetch_sub(1, Ordering::SeqCst);
+        (left <= 0 && left > -self.times).then_some(self.fault)
+    }
+
+    fn check(&self, kind: u8) -> io::Result<()> {
+        match self.strike(kind) {
+            None => Ok(()),
+            Some(Fault::Errno(e)) => Err(io::Error::from_raw_os_error(e)),
+            Some(Fault::Short) => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+        }
+    }
+}
+
+/// Passes on what the plan lets through.
+pub struct FaultyFile {
+    inner: Arc<dyn WriteDriver>,
+    plan: Arc<Plan>,
+}
+
+impl FaultyFile {
+    /// `inner` with the faults of `plan`.
+    pub fn new(inner: Arc<dyn WriteDriver>, plan: Arc<Plan>) -> Self {
+        FaultyFile { inner, plan }
+    }
+}
+
+impl FileDriver for FaultyFile {
+    fn status(&self) -> io::Result<Status> {
+        self.inner.status()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.plan.check(READ)?;
+        self.inner.read_at(buf, offset)
+    }
+}
+
+impl WriteDriver for FaultyFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        match self.plan.strike(WRITE) {
+            None => self.inner.write_at(bytes, offset),
+            Some(Fault::Errno(e)) => Err(io::Error::from_raw_os_error(e)),
+            Some(Fault::Short) => {
+                self.inner.write_at(bytes.get(..bytes.len() / 2).unwrap_or_default(), offset)?;
+                Err(io::Error::from_raw_os_error(libc::ENOSPC))
+            }
+        }
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.plan.check(LENGTH)?;
+        self.inner.set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.plan.check(SYNC)?;
+        self.inner.sync()
+    }
+}
+
+/// The same for the journal's place.
+pub struct FaultyPlace<P> {
+    inner: P,
+    plan: Arc<Plan>,
+}
+
+impl<P: JournalPlace> FaultyPlace<P> {
+    /// `inner` with the faults of `plan`.
+    pub fn new(inner: P, plan: Arc<Plan>) -> Self {
+        FaultyPlace { inner, plan }
+    }
+}
+
+impl<P: JournalPlace> JournalPlace for FaultyPlace<P> {
+    fn open(&self) -> io::Result<Option<Arc<dyn WriteDriver>>> {
+        self.plan.check(NAME)?;
+        let wrap = |inner| Arc::new(FaultyFile::new(inner, self.plan.clone())) as Arc<dyn WriteDriver>;
+        Ok(self.inner.open()?.map(wrap))
+    }
+
+    fn create(&self) -> io::Result<Arc<dyn WriteDriver>> {
+        self.plan.check(NAME)?;
+        Ok(Arc::new(FaultyFile::new(self.inner.create()?, self.plan.clone())))
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        self.plan.check(NAME)?;
+        self.inner.remove()
+    }
+}

@@ -1,0 +1,168 @@
+//! Encoder of Blosc (version 1): one chunk as [`super::chunk`] describes, format version 2.
+//!
+//! ```text
+//! client data: filter revision, format version, item size, chunk bytes, level (0 to 9), shuffle (0 none, 1 bytes, 2 bits),
+//!              codec (0 BloscLZ, 1 LZ4, 2 LZ4HC, 3 Snappy, 4 zlib, 5 Zstandard)
+//! ```
+//!
+//! Source: blosc_filter.c of hdf5-blosc, README_CHUNK_FORMAT.rst of c-blosc.
+
+use super::NAME;
+use super::chunk::{HEADER, SPLIT_ITEM_MAX, SPLIT_ITEMS_MIN};
+use super::codec::Codec;
+use crate::filter::{FilterError, Params, bitshuffle, bounded, shuffle};
+
+/// Smaller chunks are not compressed, bytes.
+const SMALLEST: usize = 128;
+/// Bytes per block of the fast codecs, and of the others.
+const BLOCK: (usize, usize) = (64 << 10, 256 << 10);
+/// Larger items count as bytes.
+const ITEM_MAX: usize = 255;
+/// Level when the client data tell none.
+const DEFAULT_LEVEL: u32 = 5;
+
+/// What is done to the bytes of a block before compression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shuffle {
+    None,
+    Bytes,
+    Bits,
+}
+
+/// What the client data tell.
+struct Settings {
+    item: usize,
+    level: u32,
+    shuffle: Shuffle,
+    codec: Codec,
+}
+
+impl Settings {
+    fn new(cd_values: &[u32]) -> Result<Self, FilterError> {
+        let item = match cd_values.get(2).map(|&v| usize::try_from(v).unwrap_or(usize::MAX)) {
+            None | Some(0) => return Err(FilterError::corrupt(NAME, "no item size in the client data")),
+            Some(size) if size > ITEM_MAX => 1,
+            Some(size) => size,
+        };
+        let shuffle = match cd_values.get(5).copied().unwrap_or(1) {
+            0 => Shuffle::None,
+            1 => Shuffle::Bytes,
+            2 => Shuffle::Bits,
+            other => return Err(FilterError::unsupported(NAME, format!("shuffle {other}"))),
+        };
+        let codec = match cd_values.get(6).copied().unwrap_or(0) {
+            0 => Codec::BloscLz,
+            1 | 2 => Codec::Lz4,
+            3 => Codec::Snappy,
+            4 => Codec::Zlib,
+            5 => Codec::Zstd,
+            other => return Err(FilterError::unsupported(NAME, format!("codec {other}"))),
+        };
+        Ok(Settings { item, level: cd_values.get(4).copied().unwrap_or(DEFAULT_LEVEL).min(9), shuffle, codec })
+    }
+
+    /// Number of the codec in the chunk's flags.
+    fn code(&self) -> u8 {
+        match self.codec {
+            Codec::BloscLz => 0,
+            Codec::Lz4 => 1,
+            Codec::Snappy => 2,
+            Codec::Zlib => 3,
+            Codec::Zstd => 4,
+        }
+    }
+
+    /// The codec's own level.
+    fn codec_level(&self) -> i32 {
+        let level = i32::try_from(self.level).unwrap_or(9);
+        match self.codec {
+            Codec::Zstd => level.saturating_mul(2).saturating_sub(1),
+            _ => level,
+        }
+    }
+
+    /// The slow codecs find more in blocks that are whole.
+    fn thorough(&self) -> bool {
+        matches!(self.codec, Codec::Zlib | Codec::Zstd)
+    }
+
+    /// Bytes per block of a chunk of `length` bytes: whole items, 8 of them if so many.
+    fn block(&self, length: usize) -> usize {
+        let target = if self.thorough() { BLOCK.1 } else { BLOCK.0 };
+        if length > target {
+            let eight = self.item.saturating_mul(8);
+            return target - target.checked_rem(eight).unwrap_or(0);
+        }
+        let rest = length.checked_rem(self.item).unwrap_or(0);
+        if length > self.item { length.saturating_sub(rest) } else { length }
+    }
+
+    /// `block` shuffled, in one of the buffers if that changes anything.
+    fn shuffled<'a>(&self, block: &'a [u8], buffers: &'a mut [Vec<u8>; 2]) -> &'a [u8] {
+        let [planes, rows] = buffers;
+        let (Some(planes), Some(to)) = (planes.get_mut(..block.len()), rows.get_mut(..block.len())) else { return block };
+        let items = block.len().checked_div(self.item).unwrap_or(0);
+        match self.shuffle {
+            Shuffle::Bytes if self.item > 1 => {
+                shuffle::shuffle(block, self.item, to);
+                to
+            }
+            Shuffle::Bits if items > 0 && items.is_multiple_of(8) => {
+                // What is behind the last whole item stays.
+                to.copy_from_slice(block);
+                bitshuffle::transpose_block(block, planes, to, self.item);
+                to
+            }
+            _ => block,
+        }
+    }
+}
+
+/// Compresses one chunk; declines when the result would be longer than `input`, as it would be with level 0 and
+/// for very small chunks.
+///
+/// # Errors
+/// [`FilterError::Corrupt`] if the client data lack an item size, [`FilterError::Unsupported`] for an unknown codec or
+/// shuffle.
+pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+    let s = Settings::new(p.cd_values)?;
+    let length = i32::try_from(input.len()).ok();
+    let Some(length) = length.filter(|_| s.level > 0 && input.len() >= SMALLEST) else { return Ok(None) };
+    let block = s.block(input.len());
+    let split = !s.thorough() && s.item <= SPLIT_ITEM_MAX && block / s.item >= SPLIT_ITEMS_MIN;
+    let mut flags = s.code() << 5 | if split { 0 } else { 16 };
+    flags |= match s.shuffle {
+        Shuffle::None => 0,
+        Shuffle::Bytes => 1,
+        Shuffle::Bits => 4,
+    };
+    let mut out = bounded::buffer(NAME, input.len(), usize::MAX)?;
+    out.extend_from_slice(&[2, 1, flags, s.item as u8]);
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&(block as u32).to_le_bytes());
+    out.resize(HEADER.saturating_add(input.len().div_ceil(block).saturating_mul(4)), 0);
+    let mut buffers = [vec![0; block], vec![0; block]];
+    for (i, from) in input.chunks(block).enumerate() {
+        let start = (out.len() as u32).to_le_bytes();
+        let place = HEADER.saturating_add(i.saturating_mul(4));
+        if let Some(slot) = out.get_mut(place..).and_then(<[u8]>::first_chunk_mut::<4>) {
+            *slot = start;
+        }
+        let shuffled = s.shuffled(from, &mut buffers);
+        let streams = if split && from.len() == block { s.item } else { 1 };
+        for part in shuffled.chunks((from.len() / streams).max(1)) {
+            let coded = s.codec.compress(part, s.codec_level())?;
+            let coded = if coded.len() < part.len() { &coded } else { part };
+            out.extend_from_slice(&(coded.len() as u32).to_le_bytes());
+            out.extend_from_slice(coded);
+        }
+        if out.len() > input.len() {
+            return Ok(None);
+        }
+    }
+    let stored = (out.len() as u32).to_le_bytes();
+    if let Some(slot) = out.get_mut(12..).and_then(<[u8]>::first_chunk_mut::<4>) {
+        *slot = stored;
+    }
+    Ok(Some(bounded::fitted(out)))
+}

@@ -1,0 +1,451 @@
+//! Changing a container through the file system: what each operation asks of [`Edit`], and what follows from
+//! it for the nodes the kernel knows.
+//!
+//! Callers hold `names`: alone where names or attributes change, shared where bytes or times do.
+
+use super::FsResult;
+use super::container::{ContainerFs, form};
+use super::cut_names::Names;
+use super::errno::errno;
+use super::file::OpenFile;
+use super::name::NAME_MAX;
+use super::nodes::{Node, NodeKind, Place, View};
+use super::symlink;
+use super::types::{Attr, Changes, Entry, Errno, Handle, Ino, OpenMode, Opened};
+use super::view::{CONTROL, Child};
+use super::xattr::Target;
+use crate::base::Error;
+use crate::connector::edit::{Edit, Taken};
+use crate::connector::{ObjectId, ObjectKind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Bits of a mode that are permissions.
+const PERMISSIONS: u32 = 0o7777;
+const WRITE: u16 = 0o222;
+const OWNER: u16 = 0o700;
+
+/// A place in a group of the main view where a name can be entered or taken out.
+struct Spot {
+    dir: Arc<Node>,
+    group: ObjectId,
+    /// What is there.
+    child: Option<Child>,
+    /// File name.
+    name: Vec<u8>,
+    /// Link name; `None` when none can be stored.
+    link_name: Option<Vec<u8>>,
+}
+
+impl Spot {
+    fn node(&self) -> Option<Node> {
+        let child = self.child.as_ref()?;
+        Some(Node::new(&self.dir, &self.name, child.link_name.clone(), child.kind.clone()))
+    }
+
+    fn place(&self) -> Place {
+        let link_name = self.link_name.clone().filter(|n| *n != self.name).map(Vec::into_boxed_slice);
+        Place { parent: Some(self.dir.clone()), name: self.name.as_slice().into(), link_name }
+    }
+
+    fn is_directory(&self) -> bool {
+        self.child.as_ref().is_some_and(|c| c.kind.is_directory())
+    }
+
+    fn link(&self) -> FsResult<(ObjectId, &[u8])> {
+        Ok((self.group, self.link_name.as_deref().ok_or(Errno(libc::EINVAL))?))
+    }
+}
+
+impl ContainerFs {
+    fn editor(&self) -> FsResult<&dyn Edit> {
+        let edit = self.connector.edit().ok_or(Errno(libc::EROFS))?;
+        if self.ended.load(Ordering::Acquire) { Err(Errno(libc::EROFS)) } else { Ok(edit) }
+    }
+
+    /// The errno for a change that failed. A change that is not possible for what the object is says why.
+    fn refused(&self, id: Option<ObjectId>, e: &Error) -> Errno {
+        match e {
+            Error::Refused { errno, .. } if !matches!(*errno, libc::EPERM | libc::EFBIG | libc::EINVAL | libc::EOPNOTSUPP) => {}
+            _ => self.complain(id, e),
+        }
+        errno(e)
+    }
+
+    /// Something was changed in these objects.
+    fn touched(&self, objects: &[ObjectId]) {
+        self.dirty.store(true, Ordering::Release);
+        let now = SystemTime::now();
+        let mut changed = self.changed.lock();
+        for id in objects {
+            changed.put(*id, now);
+        }
+    }
+
+    /// Nothing leads to `id` any more; its address may be used for another object.
+    fn object_gone(&self, id: Option<ObjectId>) {
+        let Some(id) = id else { return };
+        self.nodes.object_gone(id);
+        self.changed.lock().pop(&id);
+        self.logged.lock().remove(&id);
+        self.cut_names.forget(Names::Links(id));
+        self.cut_names.forget(Names::Attributes(id));
+    }
+
+    /// The error of opening `node` for writing, if there is one.
+    pub(super) fn writable_file(&self, node: &Node) -> FsResult<()> {
+        self.editor()?;
+        match &node.kind {
+            NodeKind::Dataset(_, id) if id.file != 0 => Err(Errno(libc::EROFS)),
+            NodeKind::Dataset(View::Main, _) => Ok(()),
+            NodeKind::Broken(_) => Err(Errno(libc::EIO)),
+            _ => Err(Errno(libc::EACCES)),
+        }
+    }
+
+    /// The dataset that is written to through `node`.
+    fn dataset(&self, node: &Node) -> FsResult<ObjectId> {
+        self.writable_file(node)?;
+        node.kind.object().ok_or(Errno(libc::EACCES))
+    }
+
+    fn size(&self, id: ObjectId) -> FsResult<u64> {
+        let size = self.connector.content(id, form(View::Main)).and_then(|c| c.size());
+        size.map_err(|e| self.failed(Some(id), &e))
+    }
+
+    pub(super) fn write_file(&self, file: &OpenFile, offset: u64, data: &[u8]) -> FsResult<usize> {
+        let edit = self.editor()?;
+        let owner = file.owner.as_ref().ok_or(Errno(libc::EBADF))?;
+        let id = self.dataset(&owner.node)?;
+        let write = |at| edit.write(id, at, data).map_err(|e| self.refused(Some(id), &e));
+        if let Some(append) = &owner.append {
+            let mut last = append.lock();
+            let size = self.size(id)?;
+            // A row that the last bytes did not fill was completed: they go on there, not behind it.
+            let at = last.filter(|(_, then)| *then == size).map_or(size, |(end, _)| end);
+            write(at)?;
+            *last = Some((at.saturating_add(data.len() as u64), self.size(id)?));
+        } else {
+            write(offset)?;
+        }
+        self.touched(&[id]);
+        Ok(data.len())
+    }
+
+    pub(super) fn change_attributes(&self, node: &Node, changes: &Changes) -> FsResult<Attr> {
+        let edit = self.editor()?;
+        let now = self.attr(node);
+        // What cannot be stored is taken when it changes nothing, so that copying programs end well.
+        // A read-only mount shows the same without permission to write.
+        // rsync keeps a file to its owner while it writes it.
+        let kept = [now.perm, now.perm & !WRITE, now.perm & OWNER];
+        let same = |m: u32| kept.iter().any(|k| u32::from(*k) == m & PERMISSIONS);
+        let mode = changes.mode.is_none_or(same);
+        if !mode || changes.uid.is_some_and(|u| u != now.uid) || changes.gid.is_some_and(|g| g != now.gid) {
+            return Err(Errno(libc::EPERM));
+        }
+        if let Some(size) = changes.size {
+            if node.kind.is_directory() {
+                return Err(Errno(libc::EISDIR));
+            }
+            let id = self.dataset(node)?;
+            edit.set_size(id, size).map_err(|e| self.refused(Some(id), &e))?;
+            self.touched(&[id]);
+        }
+        if let Some(mtime) = changes.mtime
+            && let Some(id) = node.kind.object().filter(|_| node.kind.takes_changes())
+        {
+            self.set_mtime(edit, id, mtime)?;
+        }
+        Ok(self.attr(node))
+    }
+
+    /// Sets the modification time: recorded where the object does that, else remembered.
+    fn set_mtime(&self, edit: &dyn Edit, id: ObjectId, mtime: SystemTime) -> FsResult<()> {
+        let seconds = mtime.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+        edit.set_mtime(id, seconds).map_err(|e| self.refused(Some(id), &e))?;
+        self.dirty.store(true, Ordering::Release);
+        self.changed.lock().put(id, mtime);
+        Ok(())
+    }
+
+    /// The directory `ino` as a group whose names can be changed.
+    fn group(&self, ino: Ino) -> FsResult<(Arc<Node>, ObjectId)> {
+        self.editor()?;
+        let dir = self.directory(ino)?;
+        match dir.kind {
+            NodeKind::Group(_, id) if id.file != 0 => Err(Errno(libc::EROFS)),
+            NodeKind::Group(View::Main, id) => Ok((dir, id)),
+            _ => Err(Errno(libc::EPERM)),
+        }
+    }
+
+    /// The name `name` of directory `parent`, whether it is there or not.
+    fn spot(&self, parent: Ino, name: &[u8]) -> FsResult<Spot> {
+        if name.len() > NAME_MAX {
+            return Err(Errno(libc::ENAMETOOLONG));
+        }
+        let (dir, group) = self.group(parent)?;
+        if dir.parent().is_none() && name == CONTROL {
+            return Err(Errno(libc::EPERM));
+        }
+        let tree = self.tree();
+        let child = tree.lookup(&dir, name).map_err(|e| self.failed(Some(group), &e))?;
+        let link_name = match &child {
+            Some(c) => Some(c.link_name.as_deref().unwrap_or(&c.name).to_vec()),
+            None => tree.new_name(&dir, name),
+        };
+        Ok(Spot { dir, group, child, name: name.to_vec(), link_name })
+    }
+
+    /// The names of the groups are others now.
+    fn names_changed(&self, groups: &[ObjectId]) {
+        groups.iter().for_each(|g| self.cut_names.forget(Names::Links(*g)));
+        self.touched(groups);
+    }
+
+    /// Enters a new name by `f`.
+    pub(super) fn make(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        f: impl FnOnce(&dyn Edit, ObjectId, &[u8]) -> Result<(), Error>,
+    ) -> FsResult<Entry> {
+        let edit = self.editor()?;
+        let spot = self.spot(parent, name)?;
+        if spot.child.is_some() {
+            return Err(Errno(libc::EEXIST));
+        }
+        let (group, link_name) = spot.link()?;
+        f(edit, group, link_name).map_err(|e| self.refused(Some(group), &e))?;
+        self.names_changed(&[group]);
+        let mut entry = self.entry_in(&spot.dir, name)?;
+        if entry.attr.nlink == 1
+            && let Some(node) = self.nodes.get(entry.attr.ino)
+            && let Some(id) = node.kind.object()
+        {
+            self.changed.lock().put(id, SystemTime::now());
+            entry.attr = self.attr(&node);
+        }
+        Ok(entry)
+    }
+
+    pub(super) fn create_open(&self, parent: Ino, name: &[u8], mode: OpenMode, exclusive: bool) -> FsResult<(Entry, Opened)> {
+        let there = self.spot(parent, name)?.child;
+        if there.is_some() && exclusive {
+            return Err(Errno(libc::EEXIST));
+        }
+        let entry = match there {
+            Some(_) => self.entry_in(&self.directory(parent)?, name)?,
+            None => self.make(parent, name, |edit, group, name| edit.create_file(group, name).map(drop))?,
+        };
+        let opened = self.node(entry.attr.ino).and_then(|node| self.open_node(&node, mode));
+        match opened {
+            Ok(opened) => Ok((entry, opened)),
+            Err(e) => {
+                self.nodes.forget(entry.attr.ino, 1);
+                Err(e)
+            }
+        }
+    }
+
+    pub(super) fn make_symlink(&self, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Entry> {
+        let (dir, _) = self.group(parent)?;
+        let Some(path) = symlink::stored(target, &dir.path(), &self.prefix) else {
+            // A name that is taken is said first, as everywhere.
+            let there = self.spot(parent, name)?.child.is_some();
+            return Err(Errno(if there { libc::EEXIST } else { libc::EPERM }));
+        };
+        self.make(parent, name, |edit, group, name| edit.symlink(group, name, &path))
+    }
+
+    pub(super) fn add_name(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        let node = self.node(ino)?;
+        if node.is_gone() {
+            return Err(Errno(libc::ENOENT));
+        }
+        let target = match node.kind {
+            NodeKind::Dataset(View::Main, id) | NodeKind::Datatype(id) | NodeKind::Unknown(id) if id.file == 0 => id,
+            // Into another view or file.
+            NodeKind::Dataset(..) | NodeKind::Datatype(_) | NodeKind::Unknown(_) => return Err(Errno(libc::EXDEV)),
+            NodeKind::Broken(_) => return Err(Errno(libc::EIO)),
+            _ => return Err(Errno(libc::EPERM)),
+        };
+        self.make(parent, name, |edit, group, name| edit.link(group, name, target))
+    }
+
+    pub(super) fn remove(&self, parent: Ino, name: &[u8], directory: bool) -> FsResult<()> {
+        let edit = self.editor()?;
+        let spot = self.spot(parent, name)?;
+        let node = spot.node().ok_or(Errno(libc::ENOENT))?;
+        match (directory, spot.is_directory()) {
+            (true, false) => return Err(Errno(libc::ENOTDIR)),
+            (false, true) => return Err(Errno(libc::EISDIR)),
+            _ => {}
+        }
+        // A link to a group of another file is no group: only the link goes.
+        let own = node.kind.object().is_some_and(|id| id.file == 0);
+        let (group, link_name) = spot.link()?;
+        let gone = edit.unlink(group, link_name, directory && own).map_err(|e| self.refused(Some(group), &e))?;
+        self.nodes.name_gone(&node);
+        self.object_gone(gone);
+        self.names_changed(&[group]);
+        Ok(())
+    }
+
+    pub(super) fn move_name(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> FsResult<()> {
+        let edit = self.editor()?;
+        let taken = match flags {
+            0 => Taken::Replace,
+            libc::RENAME_NOREPLACE => Taken::Refuse,
+            libc::RENAME_EXCHANGE => Taken::Exchange,
+            _ => return Err(Errno(libc::EINVAL)),
+        };
+        let (from, to) = (self.spot(from.0, from.1)?, self.spot(to.0, to.1)?);
+        let node = from.node().ok_or(Errno(libc::ENOENT))?;
+        let there = to.node();
+        match (taken, &there) {
+            (Taken::Refuse, Some(_)) => return Err(Errno(libc::EEXIST)),
+            (Taken::Exchange, None) => return Err(Errno(libc::ENOENT)),
+            _ => {}
+        }
+        // A directory that came to lie in itself would be lost.
+        let within = |kind: &NodeKind, dir: &Arc<Node>| matches!(kind, NodeKind::Group(_, id) if dir.levels_up_to(*id).is_some());
+        let swapped = there.as_ref().is_some_and(|t| taken == Taken::Exchange && within(&t.kind, &from.dir));
+        if within(&node.kind, &to.dir) || swapped {
+            return Err(Errno(libc::EINVAL));
+        }
+        if let Some(there) = &there {
+            let same = node.kind == there.kind && node.kind.object().is_some();
+            match (node.kind.is_directory(), there.kind.is_directory()) {
+                _ if same && !node.kind.is_directory() => return Ok(()),
+                // One group under two names: neither can be put over the other.
+                (true, true) if same => return Err(Errno(libc::EBUSY)),
+                (true, false) if taken == Taken::Replace => return Err(Errno(libc::ENOTDIR)),
+                (false, true) if taken == Taken::Replace => return Err(Errno(libc::EISDIR)),
+                _ => {}
+            }
+        }
+        let gone = edit.rename(from.link()?, to.link()?, taken).map_err(|e| self.refused(Some(from.group), &e))?;
+        let mut moved = vec![(node, to.place())];
+        match there {
+            Some(there) if taken == Taken::Exchange => moved.push((there, from.place())),
+            Some(there) => self.nodes.name_gone(&there),
+            None => {}
+        }
+        self.object_gone(gone);
+        self.nodes.moved(&moved);
+        self.names_changed(&[from.group, to.group]);
+        Ok(())
+    }
+
+    pub(super) fn change_xattr(&self, node: &Node, f: impl FnOnce(&Target<'_>) -> Result<(), Error>) -> FsResult<()> {
+        let edit = self.editor()?;
+        let id = node.kind.object();
+        if id.is_some_and(|id| id.file != 0) {
+            return Err(Errno(libc::EROFS));
+        }
+        // The views show what the main tree has; there it is changed.
+        if !matches!(
+            node.kind,
+            NodeKind::Group(View::Main, _) | NodeKind::Dataset(View::Main, _) | NodeKind::Datatype(_) | NodeKind::Unknown(_)
+        ) {
+            return Err(Errno(libc::EPERM));
+        }
+        let target = Target { connector: &*self.connector, edit, cut: &self.cut_names, node };
+        f(&target).map_err(|e| match &e {
+            // What was asked for is another thing each time, and so is the reason.
+            Error::Refused { errno: libc::EINVAL | libc::ERANGE | libc::EOPNOTSUPP | libc::E2BIG, .. } => {
+                let path = String::from_utf8_lossy(&node.place().name).into_owned();
+                tracing::warn!("{}: {path}: {e}", self.spec.file.display());
+                errno(&e)
+            }
+            _ => self.refused(id, &e),
+        })?;
+        if let Some(id) = id {
+            self.cut_names.forget(Names::Attributes(id));
+            self.touched(&[id]);
+        }
+        Ok(())
+    }
+
+    pub(super) fn allocate(&self, file: &OpenFile, offset: u64, len: u64, mode: i32) -> FsResult<()> {
+        let edit = self.editor()?;
+        let id = self.dataset(&file.owner.as_ref().ok_or(Errno(libc::EBADF))?.node)?;
+        let end = offset.checked_add(len).filter(|_| len > 0).ok_or(Errno(if len == 0 { libc::EINVAL } else { libc::EFBIG }))?;
+        let keep = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let zeroes = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => false,
+            libc::FALLOC_FL_ZERO_RANGE => true,
+            libc::FALLOC_FL_PUNCH_HOLE if keep => true,
+            _ => return Err(Errno(libc::EOPNOTSUPP)),
+        };
+        let size = self.size(id)?;
+        let failed = |e: Error| self.refused(Some(id), &e);
+        if end > size && !keep {
+            edit.set_size(id, end).map_err(failed)?;
+        }
+        if zeroes && offset < size {
+            edit.zero(id, offset, end.min(size).saturating_sub(offset)).map_err(failed)?;
+        }
+        self.touched(&[id]);
+        Ok(())
+    }
+
+    /// What was written of a dataset that is only written as a whole becomes its elements; see [`Edit::finish`].
+    pub(super) fn finish(&self, id: Option<ObjectId>, last: bool) -> FsResult<()> {
+        let (Ok(edit), Some(id)) = (self.editor(), id.filter(|id| id.file == 0)) else { return Ok(()) };
+        edit.finish(id, last).map_err(|e| {
+            tracing::warn!("{}: object at {}: {e}", self.spec.file.display(), id.address);
+            errno(&e)
+        })
+    }
+
+    /// The same when a descriptor of `handle` is closed.
+    pub(super) fn finish_of(&self, handle: Handle) -> FsResult<()> {
+        let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
+        file.owner.as_ref().map_or(Ok(()), |owner| self.finish(owner.id, false))
+    }
+
+    /// The same when the file is closed, and nobody is left to be told of an error.
+    pub(super) fn finish_last(&self, id: Option<ObjectId>) {
+        if self.finish(id, true).is_err() {
+            tracing::warn!("{}: what was written makes no elements: they stay as they were", self.spec.file.display());
+        }
+    }
+
+    /// A new file may be made a named datatype; the kernel knows its node as a dataset's until it looks the name up again.
+    pub(super) fn became_datatype(&self, id: ObjectId) -> bool {
+        self.changing && self.connector.info(id).is_ok_and(|i| i.kind == ObjectKind::Datatype)
+    }
+
+    /// Makes changes durable; unless `always`, only if there are any.
+    pub(super) fn commit_changes(&self, always: bool) -> FsResult<()> {
+        let Ok(edit) = self.editor() else { return Ok(()) };
+        if !self.dirty.swap(false, Ordering::AcqRel) && !always {
+            return Ok(());
+        }
+        edit.commit().map_err(|e| {
+            // After EROFS there is nothing to try again.
+            let errno = errno(&e);
+            self.dirty.store(errno != Errno(libc::EROFS), Ordering::Release);
+            tracing::error!("{}: the last changes could not be made durable: {e}", self.spec.file.display());
+            errno
+        })
+    }
+
+    /// Lets all open files go, commits and closes.
+    pub(super) fn end(&self) -> Result<(), String> {
+        let Some(edit) = self.connector.edit() else { return Ok(()) };
+        let _alone = self.names.write();
+        if self.ended.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let open: Vec<_> = self.handles.write().drain().map(|(_, file)| file).collect();
+        open.iter().for_each(|file| self.close_file(file));
+        edit.close().map_err(|e| format!("the last changes of {} could not be written: {e}", self.spec.file.display()))
+    }
+}

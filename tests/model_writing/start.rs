@@ -1,0 +1,126 @@
+//! What a sequence begins with: a file, and the same in the model.
+
+use super::side::Kept;
+use h5dir::connector::memory::{MemoryConnector, MemoryObject, Rows};
+use h5dir::connector::native::external::Neighbours;
+use h5dir::connector::native::{NativeConnector, Options, create};
+use h5dir::connector::{Connector, Form, LinkTarget, ObjectId, ObjectKind};
+use h5dir::dataset::environment::Environment;
+use h5dir::dataset::virtual_::MissingPolicy;
+use h5dir::file::memory::GrowingFile;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
+
+/// Files to begin with, and what is removed from them first: what is lossy, too large, or not written.
+pub const STARTS: [(&str, &[&str]); 20] = [
+    ("new", &[]),
+    ("new earliest", &[]),
+    ("attrs_earliest", &[]),
+    ("attrs_v108", &[]),
+    ("attrs_v110", &[]),
+    ("attrs_latest", &[]),
+    ("chunks_earliest", &[]),
+    ("chunks_v110", &[]),
+    ("chunks_latest", &[]),
+    ("chunks2_earliest", &["none"]),
+    ("chunks2_v108", &["none"]),
+    ("chunks2_latest", &["none"]),
+    ("filters_earliest", &["scale_f", "nbit"]),
+    ("filters_latest", &["scale_f", "nbit"]),
+    ("groups_earliest", &[]),
+    ("groups_v108", &[]),
+    ("groups_latest", &[]),
+    ("layouts_latest", &["external"]),
+    ("userblock_earliest", &[]),
+    ("userblock_latest", &[]),
+];
+
+/// Cache of few chunks.
+pub fn options() -> Options {
+    static POOL: OnceLock<Arc<Environment>> = OnceLock::new();
+    let pool = POOL.get_or_init(|| Arc::new(Environment::new(1 << 16, 0, 2).unwrap())).pool.clone();
+    Options {
+        environment: Arc::new(Environment::with_pool(1 << 16, 0, pool)),
+        neighbours: Arc::new(Neighbours::new(None)),
+        missing: MissingPolicy::Fill,
+    }
+}
+
+/// The file `name` to begin with.
+pub fn file(name: &str) -> Vec<u8> {
+    let Some(generation) = name.strip_prefix("new") else {
+        return std::fs::read(format!("{}/tests/fixtures/mutants/{name}.h5", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("new.h5");
+    create(&path, !generation.is_empty()).unwrap();
+    std::fs::read(path).unwrap()
+}
+
+/// The file without `removed`, and the same as a model.
+pub fn both(name: &str) -> (Vec<u8>, MemoryConnector) {
+    let removed = STARTS.iter().find(|(n, _)| *n == name).unwrap().1;
+    let file = Arc::new(GrowingFile::new(file(name)));
+    let native = super::side::connect(&file, &Kept::default());
+    let edit = Connector::edit(&*native).unwrap();
+    for name in removed {
+        edit.unlink(native.root(), name.as_bytes(), false).unwrap();
+    }
+    let model = copy(&native);
+    edit.close().unwrap();
+    (file.bytes(), model)
+}
+
+fn copy(native: &NativeConnector) -> MemoryConnector {
+    let mut numbers = BTreeMap::from([(native.root(), 0)]);
+    let mut pending = vec![native.root()];
+    let mut objects = BTreeMap::new();
+    while let Some(id) = pending.pop() {
+        let number = numbers[&id];
+        let links = (native.info(id).unwrap().kind == ObjectKind::Group).then(|| {
+            let mut links = BTreeMap::new();
+            native
+                .list(id, 0, &mut |link, _| {
+                    let target = match link.target {
+                        LinkTarget::Hard(to) => {
+                            let next = numbers.len() as u64;
+                            let number = *numbers.entry(to).or_insert_with(|| {
+                                pending.push(to);
+                                next
+                            });
+                            LinkTarget::Hard(MemoryConnector::id(number))
+                        }
+                        other => other,
+                    };
+                    links.insert(link.name, target);
+                    ControlFlow::Continue(())
+                })
+                .unwrap();
+            links
+        });
+        objects.insert(number, MemoryObject { links, ..object(native, id) });
+    }
+    MemoryConnector::writable(objects.into_values().collect()).unwrap()
+}
+
+fn object(native: &NativeConnector, id: ObjectId) -> MemoryObject {
+    let info = native.info(id).unwrap();
+    let text = |name: &Vec<u8>| native.attribute_text(id, name).unwrap().unwrap();
+    let attributes = native.attributes(id).unwrap().iter().map(|n| (n.clone(), text(n))).collect();
+    let mut object = MemoryObject { attributes, mtime: info.times[1], ..MemoryObject::default() };
+    if info.kind == ObjectKind::Dataset {
+        let content = native.content(id, Form::Main).unwrap();
+        let mut bytes = vec![0; content.size().unwrap() as usize];
+        assert_eq!(content.read(0, &mut bytes).unwrap(), bytes.len());
+        object.bytes = Some(bytes);
+        let d = native.dataset_at(id, 0).unwrap().dataset.clone();
+        let row = d.space.dims.iter().skip(1).product::<u64>() * d.element_size;
+        if d.chunked().is_some() {
+            object.rows = Some(Rows { bytes: row, max: d.space.max()[0] });
+        }
+        object.fill = vec![0; d.element_size as usize];
+        d.bytes.fill.fill(0, &mut object.fill);
+    }
+    object
+}

@@ -1,0 +1,66 @@
+//! A file made, mounted for writing and changed with the usual programs: what h5py finds then.
+
+use super::mounted::Mount;
+use super::support::{Place, eventually, h5dir, is_mounted, run};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+fn python() -> String {
+    let venv = concat!(env!("CARGO_MANIFEST_DIR"), "/.venv/bin/python");
+    let found = std::env::var("PYTHON").ok().or_else(|| Path::new(venv).exists().then(|| venv.into()));
+    found.unwrap_or_else(|| "/opt/venv/bin/python".into())
+}
+
+/// What `program` prints of the file `f` at `path`, opened with `mode`.
+fn h5py(path: &Path, mode: &str, program: &str) -> String {
+    let script = format!("import h5py, sys\nwith h5py.File(sys.argv[1], '{mode}') as f:\n    {program}\n");
+    let output = Command::new(python()).args(["-c", &script]).arg(path).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn shell(mount: &Mount, script: &str) -> String {
+    let output = Command::new("sh").args(["-ec", script]).current_dir(mount.place.mnt()).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{script}: {}; log: {}", String::from_utf8_lossy(&output.stderr), mount.log());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn made_mounted_changed_and_read_by_h5py() {
+    for libver in ["v110", "earliest"] {
+        let place = Place::new();
+        let file = place.dir().join("new.h5");
+        let name = file.to_str().unwrap();
+        assert_eq!(run(&mut h5dir(&["create", "--libver", libver, name])), (0, String::new()));
+        let again = run(&mut h5dir(&["create", name]));
+        assert!(again.0 == 3 && again.1.contains("File exists"), "{again:?}");
+        let mount = Mount::start(place, &file, &["--read-write"]);
+        shell(
+            &mount,
+            "mkdir g; echo one >g/a; ln g/a b; ln -s ../b g/l; mv g h; setfattr -n user.note -v hi b; echo x >gone; rm gone; sync b",
+        );
+        assert_eq!(shell(&mount, "cat b h/a h/l; readlink h/l; getfattr --only-values -n user.note h/a"), "one\none\none\n../b\nhi");
+        let busy = run(&mut h5dir(&["recover", name]));
+        assert!(busy.0 == 3 && busy.1.contains("another program"), "{busy:?}");
+        let (code, message) = run(h5dir(&["umount"]).arg(mount.place.mnt()));
+        assert_eq!((code, message.as_str()), (0, ""));
+        eventually("it is unmounted", || !is_mounted(&mount.place.mnt()));
+        let program = "print(sorted(f), sorted(f['h']), f['b'][()].tobytes(), f['h/l'] == f['h/a'], f['b'].attrs['note'])";
+        let seen = h5py(&file, "r", program);
+        assert!(seen.starts_with("['b', 'h'] ['a', 'l'] b'one\\n' True"), "{seen}");
+        h5py(&file, "r+", "del f['h']; f['n'] = [1, 2]");
+        assert!(!mount.place.dir().join("new.h5.h5dir-journal").exists());
+        assert_eq!(run(&mut h5dir(&["recover", name])), (0, String::new()));
+    }
+}
+
+#[test]
+fn a_signal_commits_what_was_written() {
+    let place = Place::new();
+    let file = place.dir().join("new.h5");
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+    let mut mount = Mount::start(place, &file, &["--read-write", "--commit-interval=0"]);
+    std::fs::write(mount.path("x"), b"kept").unwrap();
+    assert_eq!(mount.terminate(), Some(0), "{}", mount.log());
+    assert_eq!(h5py(&file, "r", "print(f['x'][()].tobytes())"), "b'kept'\n");
+}
