@@ -26,6 +26,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const GROWTH_MIN: u64 = 64 << 10;
 const GROWTH_MAX: u64 = 64 << 20;
 const GRANULE: u64 = 4096;
+/// So much written in one run to new space goes to the disk while more comes; bytes.
+const WRITEBACK: u64 = 8 << 20;
 
 /// Encoded superblocks for one commit, all of one length and within one sector.
 #[derive(Debug, Clone, Default)]
@@ -49,10 +51,27 @@ struct State {
     told: u64,
     /// Bytes were written to fresh space since the last sync.
     unsynced: bool,
+    /// The last run written to new space, as far as the disk has not been told to write it.
+    run: Range<u64>,
     /// From here on nothing was ever written: zeros.
     virgin: u64,
     /// The operation under way.
     operation: Option<Operation>,
+}
+
+impl State {
+    /// `part` was written: the run that has become long enough for the disk.
+    fn ran(&mut self, part: &Range<u64>) -> Option<Range<u64>> {
+        // Data may be aligned: a small gap does not end a run.
+        let follows = part.start >= self.run.end && part.start.saturating_sub(self.run.end) < GRANULE;
+        self.run = if follows { self.run.start..part.end } else { part.clone() };
+        if self.run.end.saturating_sub(self.run.start) < WRITEBACK {
+            return None;
+        }
+        let run = self.run.clone();
+        self.run = run.end..run.end;
+        Some(run)
+    }
 }
 
 /// What taking an operation back needs to know.
@@ -111,6 +130,7 @@ impl Transaction {
             len,
             told,
             unsynced: false,
+            run: 0..0,
             virgin: len.max(told),
             operation: None,
         };
@@ -193,6 +213,10 @@ impl Transaction {
                 state.overlay.follow(part.start, piece);
                 state.unsynced = true;
                 state.len = state.len.max(part.end);
+                if let Some(run) = state.ran(&part) {
+                    drop(state);
+                    self.driver.begin_writeback(run.start, run.end.saturating_sub(run.start));
+                }
             } else {
                 self.state.write().overlay.write(&*self.driver, part.start, piece)?;
             }

@@ -567,7 +567,7 @@ impl Operations for ContainerFs {
         self.finish_of(handle)?;
         // A descriptor that wrote nothing, such as that of `touch`, waits for nothing.
         let wrote = self.handles.read().get(&handle.0).is_some_and(|file| file.take_written());
-        if wrote { self.commit_changes(true) } else { Ok(()) }
+        if wrote && self.spec.commit_on_close { self.commit_changes(true) } else { Ok(()) }
     }
 
     fn fsync(&self, ino: Ino) -> FsResult<()> {

@@ -37,6 +37,8 @@ pub struct MountSpec {
     pub threads: usize,
     /// The container may be changed.
     pub writable: bool,
+    /// Closing a descriptor through which bytes were written makes them durable.
+    pub commit_on_close: bool,
 }
 
 /// Which files named by the container (external links, raw files, virtual sources) may be read.

@@ -214,15 +214,18 @@ impl ContainerFs {
         name: &[u8],
         f: impl FnOnce(&dyn Edit, ObjectId, &[u8]) -> Result<(), Error>,
     ) -> FsResult<Entry> {
+        self.make_at(&self.spot(parent, name)?, f)
+    }
+
+    fn make_at(&self, spot: &Spot, f: impl FnOnce(&dyn Edit, ObjectId, &[u8]) -> Result<(), Error>) -> FsResult<Entry> {
         let edit = self.editor()?;
-        let spot = self.spot(parent, name)?;
         if spot.child.is_some() {
             return Err(Errno(libc::EEXIST));
         }
         let (group, link_name) = spot.link()?;
         f(edit, group, link_name).map_err(|e| self.refused(Some(group), &e))?;
         self.names_changed(&[group]);
-        let mut entry = self.entry_in(&spot.dir, name)?;
+        let mut entry = self.entry_in(&spot.dir, &spot.name)?;
         if entry.attr.nlink == 1
             && let Some(node) = self.nodes.get(entry.attr.ino)
             && let Some(id) = node.kind.object()
@@ -234,13 +237,11 @@ impl ContainerFs {
     }
 
     pub(super) fn create_open(&self, parent: Ino, name: &[u8], mode: OpenMode, exclusive: bool) -> FsResult<(Entry, Opened)> {
-        let there = self.spot(parent, name)?.child;
-        if there.is_some() && exclusive {
-            return Err(Errno(libc::EEXIST));
-        }
-        let entry = match there {
-            Some(_) => self.entry_in(&self.directory(parent)?, name)?,
-            None => self.make(parent, name, |edit, group, name| edit.create_file(group, name).map(drop))?,
+        let spot = self.spot(parent, name)?;
+        let entry = match spot.child {
+            Some(_) if exclusive => return Err(Errno(libc::EEXIST)),
+            Some(_) => self.entry_in(&spot.dir, name)?,
+            None => self.make_at(&spot, |edit, group, name| edit.create_file(group, name).map(drop))?,
         };
         let opened = self.node(entry.attr.ino).and_then(|node| self.open_node(&node, mode));
         match opened {
