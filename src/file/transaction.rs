@@ -4,7 +4,7 @@
 //! in memory. A commit
 //!
 //! 1. makes the new bytes and the file's length durable;
-//! 2. if the file grew, tells so in the superblock, one sector: the old state with room behind it;
+//! 2. if the file grew and there is no journal to come, tells so in the superblock, one sector: the old state with room behind it;
 //! 3. publishes the changes of live bytes. All in one sector: written, and that is it. Else they go to the
 //!    journal; the superblock is marked so that no reader accepts the file; the changes are made; the
 //!    superblock is settled. Each step is durable before the next.
@@ -157,11 +157,12 @@ impl Transaction {
             return;
         }
         for (offset, bytes) in operation.overwritten.into_iter().rev() {
-            if self.driver.write_at(&bytes, offset).is_err() {
+            if self.driver.write_at(&bytes, offset).is_ok() {
+                state.overlay.follow(offset, &bytes);
+            } else if state.overlay.write(&*self.driver, offset, &bytes).is_err() {
                 // Nothing durable leads there, but this session can't go on.
                 self.failed.store(true, Ordering::Release);
             }
-            state.overlay.follow(offset, &bytes);
         }
         for range in operation.allocated.iter() {
             state.space.free(range);
@@ -324,20 +325,25 @@ impl Transaction {
         }
         let eof = if end > told { len } else { told };
         let root = root(eof).map_err(before)?;
+        if root.settled != root.extended {
+            self.state.write().overlay.write(&*self.driver, root.offset, &root.settled).map_err(before)?;
+        }
+        let sectors = self.state.read().overlay.sectors();
+        if !matches!(sectors.as_slice(), [] | [_]) || sectors.iter().any(|(_, bytes)| bytes.len() as u64 != SECTOR) {
+            // The marked and the settled superblock tell the new end.
+            self.journaled(journal, &root, sectors)?;
+            self.state.write().told = eof;
+            return Ok(());
+        }
         if eof != told {
             self.publish(&root.extended, root.offset)?;
             let mut s = self.state.write();
             s.overlay.follow(root.offset, &root.extended);
             s.told = eof;
         }
-        if root.settled != root.extended {
-            self.state.write().overlay.write(&*self.driver, root.offset, &root.settled).map_err(before)?;
-        }
-        let sectors = self.state.read().overlay.sectors();
-        match sectors.as_slice() {
-            [] => Ok(()),
-            [(offset, bytes)] if bytes.len() as u64 == SECTOR => self.publish(bytes, *offset),
-            _ => self.journaled(journal, &root, sectors),
+        match self.state.read().overlay.sectors().first() {
+            Some((offset, bytes)) => self.publish(bytes, *offset),
+            None => Ok(()),
         }
     }
 
