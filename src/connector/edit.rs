@@ -49,6 +49,9 @@ pub trait Edit: Send + Sync {
     /// A new empty dataset for a stream of bytes.
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId>;
 
+    /// A new dataset that is what `description`, in the form of `user.h5dir.dataset`, makes of a new file.
+    fn create_dataset(&self, group: ObjectId, name: &[u8], description: &[u8]) -> Result<ObjectId>;
+
     /// A new empty group.
     fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId>;
 

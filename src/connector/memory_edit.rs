@@ -171,6 +171,10 @@ impl Edit for MemoryConnector {
         self.change(|s| s.create(group, name, file))
     }
 
+    fn create_dataset(&self, _group: ObjectId, _name: &[u8], _description: &[u8]) -> Result<ObjectId> {
+        Err(no(libc::EOPNOTSUPP, "the model has no types"))
+    }
+
     fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
         self.change(|s| s.create(group, name, MemoryObject { links: Some(BTreeMap::new()), ..MemoryObject::default() }))
     }

@@ -509,7 +509,7 @@ impl Operations for ContainerFs {
 
     fn mknod(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         let _alone = self.names.write();
-        self.make(parent, name, |edit, group, name| edit.create_file(group, name).map(drop))
+        self.make_file(parent, name)
     }
 
     fn mkdir(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {

@@ -3,6 +3,7 @@
 //! `fuse` translates kernel requests to [`Operations`] and back and decides nothing.
 
 pub mod container;
+pub mod create_rules;
 mod cut_names;
 mod errno;
 mod file;

@@ -240,7 +240,7 @@ impl ContainerFs {
         }
         let entry = match there {
             Some(_) => self.entry_in(&self.directory(parent)?, name)?,
-            None => self.make(parent, name, |edit, group, name| edit.create_file(group, name).map(drop))?,
+            None => self.make_file(parent, name)?,
         };
         let opened = self.node(entry.attr.ino).and_then(|node| self.open_node(&node, mode));
         match opened {

@@ -10,11 +10,13 @@ mod facts;
 mod live;
 mod names;
 mod open;
+mod plan;
 mod relayout;
 mod rewrite;
 mod typed;
 
 pub use live::LiveContent;
+pub use plan::{check_fact, check_new_file};
 
 use super::NativeConnector;
 use super::dataset::{Dataset, number};
@@ -263,6 +265,10 @@ impl Edit for NativeConnector {
 
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
         self.operate(&[group], |c| c.create_file(group, name))
+    }
+
+    fn create_dataset(&self, group: ObjectId, name: &[u8], description: &[u8]) -> Result<ObjectId> {
+        self.operate(&[group], |c| c.create_described(group, name, description))
     }
 
     fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
