@@ -91,10 +91,10 @@ mod tests {
 
     #[test]
     fn rules_for_new_files() {
-        let text = "create:\n  - {pattern: '*.f8', dtype: '<f8', shape: [null, 100], chunks: [64, 100], filters: [shuffle, {deflate: 4}]}\n  - pattern: /log/**\n    dtype: str\n    fillvalue: -1.5\n";
+        let text = "create:\n  - {pattern: '*.f8', dtype: '<f8', shape: [null, 100], chunks: [64, 100], filters: [shuffle, {deflate: 4}]}\n  - pattern: /log/**\n    dtype: i4\n    fillvalue: -1.5\n";
         let wrong_fill = parse(text).unwrap_err();
         assert!(wrong_fill.contains("line 3 column 5"), "{wrong_fill}");
-        let rules = parse(&text.replace("dtype: str", "dtype: f4")).unwrap().1;
+        let rules = parse(&text.replace("dtype: i4", "dtype: f4")).unwrap().1;
         assert_eq!(
             rules.iter().map(|r| r.description.as_str()).collect::<Vec<_>>(),
             [
@@ -121,7 +121,7 @@ mod tests {
             ("dtype: f8", "pattern", "line 2 column 5"),
             ("pattern: a\n    dtype: f8\n    dtype: f4", "duplicate", "line 4 column 5"),
             ("pattern: a\n    shape: [0, 3]\n    chunks: [5]", "chunks have 1 dimensions", "line 2 column 5"),
-            ("pattern: a\n    chunks: [5, 5]", "dimensions", "line 2 column 5"),
+            ("pattern: a\n    chunks: [5, 5]", "rank of the dataset", "line 2 column 5"),
             ("pattern: a\n    layout: compact\n    filters: [shuffle]", "only a dataset in chunks", "line 2 column 5"),
             ("7", "a rule", "line 2 column 5"),
         ] {

@@ -8,6 +8,7 @@
 use super::attributes::Values;
 use super::names::stream;
 use super::plan::{Now, plan};
+use super::relayout::Elements;
 use super::{Change, Dataset};
 use crate::base::{Error, Result};
 use crate::connector::{ObjectId, ObjectKind};
@@ -71,7 +72,7 @@ impl Change<'_> {
         let creation = plan(&Now::of(&d)?, &spec, &mut Values::new(self, &store))?;
         // What contradicts itself is found before anything is changed.
         dataset_messages(store.ctx(), store.superblock().version, &creation).map_err(refused)?;
-        self.relayout(&d, &creation, spec.dtype.is_some(), None)?;
+        self.relayout(&d, &creation, spec.dtype.is_some(), Elements::Kept)?;
         self.editing.wishes.lock().remove(&id);
         self.touch(id)
     }

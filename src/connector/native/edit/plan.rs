@@ -262,5 +262,9 @@ pub fn check_new_file(text: &[u8]) -> Result<()> {
 /// Whether `text`, in the form of `user.h5dir.dataset` with one key, says something that can be done by itself.
 pub fn check_fact(text: &[u8]) -> Result<()> {
     let filters = parse_dataset_json(text, Context::DEFAULT.sizeof_addr)?.filters.unwrap_or_default();
-    if (Pipeline { filters }).can_encode() { Ok(()) } else { Err(invalid("one of the filters is not encoded here, or not with these values")) }
+    if (Pipeline { filters }).can_encode() {
+        Ok(())
+    } else {
+        Err(invalid("one of the filters is not encoded here, or not with these values"))
+    }
 }
