@@ -45,8 +45,8 @@ pub(super) struct Writing {
     emptied: bool,
     /// An array in Fortran order.
     fortran: Option<Fortran>,
-    /// What was written is no header.
-    failed: bool,
+    /// What was written is no header: the answer to all that follows.
+    failed: Option<Errno>,
 }
 
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Writing {
         self.data = None;
         self.head.clear();
         self.early.clear();
-        self.failed = false;
+        self.failed = None;
     }
 
     fn len(&self) -> u64 {
@@ -131,15 +131,16 @@ impl ContainerFs {
         let edit = self.editor()?;
         let writing = self.npy_writing(id).ok_or(Errno(libc::EBADF))?;
         let w = &mut *writing.lock();
-        if w.failed {
-            return Err(Errno(libc::EINVAL));
+        if let Some(errno) = w.failed {
+            return Err(errno);
         }
         let done = self.npy_put(edit, id, w, offset, data);
         done.map_err(|e| {
-            if w.data.is_none() {
-                w.failed = true;
+            let errno = self.npy_told(id, &e);
+            if w.data.is_none() && !matches!(errno, Errno(libc::ENOSPC | libc::EDQUOT | libc::EIO | libc::EROFS)) {
+                w.failed = Some(errno);
             }
-            self.npy_told(id, &e)
+            errno
         })?;
         self.touched(&[id]);
         Ok(data.len())
@@ -277,7 +278,10 @@ impl ContainerFs {
     pub(super) fn npy_finish(&self, id: ObjectId) -> FsResult<()> {
         let Some(writing) = self.npy_writing(id) else { return Ok(()) };
         let w = &mut *writing.lock();
-        if w.failed || w.data.is_none() && w.len() > 0 {
+        if let Some(errno) = w.failed {
+            return Err(errno);
+        }
+        if w.data.is_none() && w.len() > 0 {
             return Err(self.npy_told(id, &Error::refused(libc::EINVAL, "what was written is not a whole .npy header")));
         }
         let whole = w.fortran.as_ref().is_some_and(|f| f.end == f.bytes.len() as u64);
