@@ -49,7 +49,16 @@ impl ContainerFs {
 
     pub(super) fn attribute_read(&self, id: ObjectId, name: Vec<u8>, offset: u64, buf: &mut [u8]) -> Option<usize> {
         let all = self.side.attributes.lock();
-        let bytes = all.get(&(id, name))?.bytes.as_ref()?;
+        let key = (id, name);
+        let now: Vec<u8>;
+        let bytes = match &all.get(&key)?.bytes {
+            Some(bytes) => bytes,
+            // It was set since the file was opened.
+            None => {
+                now = self.connector.attribute_raw(id, &key.1).ok()??;
+                &now
+            }
+        };
         let rest = usize::try_from(offset).ok().and_then(|o| bytes.get(o..)).unwrap_or_default();
         buf.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
         Some(rest.len().min(buf.len()))

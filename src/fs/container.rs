@@ -101,7 +101,7 @@ impl ContainerFs {
     }
 
     /// Names stay as they are while this is held.
-    fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(super) fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.changing.then(|| self.names.read())
     }
 
@@ -156,11 +156,7 @@ impl ContainerFs {
 
     /// Attributes of a node. An object whose size cannot be told is shown as a broken one.
     pub(super) fn attr(&self, node: &Node) -> Attr {
-        let kind = match &node.kind {
-            k if k.is_directory() => FileKind::Directory,
-            NodeKind::Symlink(_) => FileKind::Symlink,
-            _ => FileKind::Regular,
-        };
+        let kind = kind_of(&node.kind);
         let perm = match kind {
             FileKind::Directory => self.spec.dir_mode,
             FileKind::Symlink => 0o777,
@@ -428,14 +424,9 @@ impl Operations for ContainerFs {
 
     fn release(&self, _ino: Ino, handle: Handle) {
         let file = self.handles.write().remove(&handle.0);
-        let Some(file) = file else { return };
-        // A new file that nothing was written to goes.
-        if file.owner.as_ref().is_some_and(|o| o.writes && self.is_fresh(&o.node)) {
-            let _alone = self.names.write();
-            return self.close_file(&file);
+        if let Some(file) = file {
+            self.release_file(&file);
         }
-        let _steady = self.steady();
-        self.close_file(&file);
     }
 
     fn opendir(&self, ino: Ino) -> FsResult<Handle> {

@@ -2,8 +2,8 @@
 //!
 //! The header is taken from the first bytes. It makes the dataset what it says; the bytes behind it go on to the dataset as
 //! they come, and nothing of them is kept here, but for arrays in Fortran order, which are turned round when they are there
-//! as a whole. As long as files are open for writing the file is as it was written; afterwards it has the header of ours,
-//! which is numpy's. A new file without a whole header is gone when it is closed.
+//! as a whole. The file is as it was written until all of it is there and a descriptor is closed, or the last one is; then it
+//! has the header of ours, which is numpy's. A new file without a whole header is gone when it is closed.
 
 use super::FsResult;
 use super::container::{ContainerFs, form};
@@ -35,6 +35,8 @@ pub(super) struct Writing {
     writers: u64,
     /// The group and the name of a new file that has no header yet.
     fresh: Option<(ObjectId, Vec<u8>)>,
+    /// Up to where elements were written in order behind a new header.
+    end: u64,
     /// Length of the elements behind the header; `None` while that is not there as a whole.
     data: Option<u64>,
     /// The header as far as it was written.
@@ -53,8 +55,6 @@ pub(super) struct Writing {
 struct Fortran {
     header: NpyHeader,
     bytes: Vec<u8>,
-    /// Up to where it was written in order.
-    end: u64,
 }
 
 /// Files that are open for writing.
@@ -220,10 +220,10 @@ impl ContainerFs {
             }
             return Err(e);
         }
-        (w.data, w.emptied, w.fresh) = (Some(len), false, None);
+        (w.data, w.emptied, w.fresh, w.end) = (Some(len), false, None, 0);
         if header.is_fortran() {
             let bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-            w.fortran = Some(Fortran { header, bytes, end: 0 });
+            w.fortran = Some(Fortran { header, bytes });
         }
         Ok(())
     }
@@ -244,13 +244,17 @@ impl ContainerFs {
         if data.is_empty() {
             return Ok(());
         }
-        let Some(f) = &mut w.fortran else { return edit.write_as(id, form(View::Npy), offset, data) };
-        let range = usize::try_from(offset).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
-        if let Some(to) = f.bytes.get_mut(range) {
-            to.copy_from_slice(data);
+        match &mut w.fortran {
+            None => edit.write_as(id, form(View::Npy), offset, data)?,
+            Some(f) => {
+                let range = usize::try_from(offset).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
+                if let Some(to) = f.bytes.get_mut(range) {
+                    to.copy_from_slice(data);
+                }
+            }
         }
-        if offset <= f.end {
-            f.end = f.end.max(end);
+        if offset <= w.end {
+            w.end = w.end.max(end);
         }
         Ok(())
     }
@@ -284,8 +288,19 @@ impl ContainerFs {
         if w.data.is_none() && w.len() > 0 {
             return Err(self.npy_told(id, &Error::refused(libc::EINVAL, "what was written is not a whole .npy header")));
         }
-        let whole = w.fortran.as_ref().is_some_and(|f| f.end == f.bytes.len() as u64);
-        if whole { self.npy_turn(id, w) } else { Ok(()) }
+        if w.data != Some(w.end) {
+            // What numpy writes later, through a mapping, would not be turned round.
+            let part = w.fortran.is_some();
+            let e = Error::refused(libc::EINVAL, "an array in Fortran order is written as a whole before it is closed");
+            return if part { Err(self.npy_told(id, &e)) } else { Ok(()) };
+        }
+        self.npy_turn(id, w)?;
+        self.npy_forget_turned(w);
+        // Whoever reads it next finds what stays.
+        if let Ok(Some(head)) = self.connector.npy_header(id) {
+            w.head = head;
+        }
+        Ok(())
     }
 
     fn npy_turn(&self, id: ObjectId, w: &mut Writing) -> FsResult<()> {
@@ -321,11 +336,8 @@ impl ContainerFs {
             self.npy_discard(id, group, &name);
             return;
         }
-        if let Some(f) = w.fortran.as_ref() {
-            if f.end != f.bytes.len() as u64 {
-                tracing::warn!("{}: an array in Fortran order was not written as a whole", self.spec.file.display());
-            }
-            // Done before, unless something was written since.
+        if w.fortran.is_some() {
+            tracing::warn!("{}: an array in Fortran order was not written as a whole", self.spec.file.display());
             let _ = self.npy_turn(id, w);
         }
         self.npy_forget_turned(w);

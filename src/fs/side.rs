@@ -8,7 +8,7 @@ use super::container::ContainerFs;
 use super::file::OpenFile;
 use super::nodes::{Node, NodeKind, View};
 use super::npy_write::Writings;
-use super::types::{Entry, Errno, Ino};
+use super::types::{Entry, Errno, Ino, OpenMode};
 use super::{FsResult, name};
 use crate::connector::ObjectId;
 
@@ -30,6 +30,17 @@ pub(super) enum SideFile {
 }
 
 impl ContainerFs {
+    /// Closes a file that nobody has any more.
+    pub(super) fn release_file(&self, file: &OpenFile) {
+        // A new file without a header goes.
+        if file.owner.as_ref().is_some_and(|o| o.writes && self.is_fresh(&o.node)) {
+            let _alone = self.names.write();
+            return self.close_file(file);
+        }
+        let _steady = self.steady();
+        self.close_file(file);
+    }
+
     /// What `node` is beside the main tree, if it can be written.
     pub(super) fn side_file(&self, node: &Node) -> Option<SideFile> {
         match &node.kind {
@@ -108,7 +119,7 @@ impl ContainerFs {
     }
 
     /// Makes the file `name` of a directory below `.h5dir`, unless it is there; `None`: the directory is another one.
-    pub(super) fn side_create(&self, parent: Ino, name: &[u8], exclusive: bool) -> Option<FsResult<Entry>> {
+    pub(super) fn side_create(&self, parent: Ino, name: &[u8], mode: OpenMode, exclusive: bool) -> Option<FsResult<Entry>> {
         let dir = self.directory(parent).ok()?;
         let id = match &dir.kind {
             NodeKind::Group(View::Attrs | View::Npy, id) | NodeKind::AttrDir(id) if id.file == 0 => *id,
@@ -122,6 +133,8 @@ impl ContainerFs {
             _ if name.len() > name::NAME_MAX => Err(Errno(libc::ENAMETOOLONG)),
             (Some(_), _) if exclusive => Err(Errno(libc::EEXIST)),
             (Some(_), _) => self.entry_in(&dir, name),
+            // Nobody would write its header.
+            (None, NodeKind::Group(View::Npy, _)) if !mode.write => Err(Errno(libc::EINVAL)),
             (None, NodeKind::Group(View::Npy, _)) => self.npy_create(&dir, id, name),
             (None, _) => self.attribute_create(&dir, id, name),
         })

@@ -250,7 +250,7 @@ impl ContainerFs {
 
     pub(super) fn create_open(&self, parent: Ino, name: &[u8], mode: OpenMode, exclusive: bool) -> FsResult<(Entry, Opened)> {
         self.editor()?;
-        let entry = match self.side_create(parent, name, exclusive) {
+        let entry = match self.side_create(parent, name, mode, exclusive) {
             Some(entry) => entry?,
             None => match self.spot(parent, name)?.child {
                 Some(_) if exclusive => return Err(Errno(libc::EEXIST)),

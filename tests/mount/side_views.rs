@@ -199,6 +199,13 @@ for f, e in ((lambda: os.mkdir(V + 'dir'), errno.EPERM), (lambda: os.rmdir(V + '
 with open(V + 'late.npy', 'wb', buffering=0) as f:
     b = made(np.arange(10, dtype='u1')); f.seek(128); f.write(b[128:]); f.seek(0); f.write(b[:50]); f.write(b[50:128])
 assert (np.load(V + 'late.npy') == np.arange(10)).all()
+try: np.lib.format.open_memmap(V + 'fmap.npy', mode='w+', dtype='<f4', shape=(3, 4), fortran_order=True)
+except OSError as e: assert e.errno == errno.EINVAL
+else: assert False
+# A header of another length than ours.
+d = str({'descr': '<i2', 'shape': (4,), 'fortran_order': False}).encode()
+with open(V + 'short.npy', 'wb') as f: f.write(b'\x93NUMPY\x01\x00' + len(d).to_bytes(2, 'little') + d + np.arange(4, dtype='<i2').tobytes())
+assert (np.load(V + 'short.npy') == np.arange(4)).all() and os.stat(V + 'short.npy').st_size == 136
 fd = os.open(V + 'late.npy', os.O_WRONLY)
 try: os.pwrite(fd, b'x', 128 + 10)
 except OSError as e: assert e.errno == errno.EFBIG
