@@ -41,7 +41,8 @@ fn empty(libver: &str, options: &[&str]) -> (Mount, PathBuf) {
 }
 
 fn unmount(mount: &Mount) {
-    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()), "{}", mount.log());
+    // Programs that look at all mounts may be in it for a moment.
+    eventually("nobody is in it", || run(h5dir(&["umount"]).arg(mount.place.mnt())) == (0, String::new()));
     eventually("it is unmounted", || !is_mounted(&mount.place.mnt()));
 }
 
