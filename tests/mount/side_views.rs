@@ -76,9 +76,14 @@ fn new_files_become_what_the_rules_say() {
             mount.log()
         );
         unmount(&mount);
+        let target = format!("{}:/deep", file.display());
+        let part = Mount::start(Place::new(), Path::new(&target), &["--read-write", "--config", yaml.to_str().unwrap()]);
+        assert_eq!(shell(&part, "echo line >a/more.txt; echo line >more.f8x; cat a/more.txt"), "line\n");
+        unmount(&part);
         h5py(
             &file,
-            "    d, n, x = f['data.f8'], f['deep/a/b/n.txt'], f['fixed']
+            "    assert list(f['deep/a/more.txt'][:]) == [b'line'] and f['deep/more.f8x'].dtype == 'u1'
+    d, n, x = f['data.f8'], f['deep/a/b/n.txt'], f['fixed']
     assert d.shape == (250, 100) and d.dtype == '<f8' and d.chunks == (64, 100) and d.maxshape == (None, 100)
     assert d.shuffle and d.compression == 'gzip' and d.compression_opts == 4 and (d[:] == np.arange(25000.).reshape(250, 100)).all()
     assert f['part.f8'].shape == (1, 100) and list(n[:]) == [b'x', b'y'] and f['deep/n.other'].dtype == 'u1'
