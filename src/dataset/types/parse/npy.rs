@@ -152,8 +152,8 @@ fn elsewhere(descr: &Node, depth: usize) -> Result<()> {
             _ => Ok(()),
         },
         Node::Array(items) if depth < limits::DATATYPE_DEPTH_MAX => {
-            let parts = items.iter().filter_map(|item| if let Node::Array(field) = item { field.get(1) } else { None });
-            parts.map(|t| elsewhere(t, depth.saturating_add(1))).collect()
+            let mut parts = items.iter().filter_map(|item| if let Node::Array(field) = item { field.get(1) } else { None });
+            parts.try_for_each(|t| elsewhere(t, depth.saturating_add(1)))
         }
         _ => Ok(()),
     }
