@@ -1,5 +1,7 @@
 //! Changed chunks are encoded and written while others write, read and commit.
 
+#![allow(clippy::unwrap_used)]
+
 use h5dir::connector::edit::Edit;
 use h5dir::connector::native::external::Neighbours;
 use h5dir::connector::native::{NativeConnector, Options, create};

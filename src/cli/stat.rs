@@ -136,6 +136,7 @@ mod tests {
             threads: 1,
             writable: false,
             commit_on_close: true,
+            create: std::sync::Arc::default(),
         }
     }
 

@@ -99,6 +99,7 @@ pub fn over(driver: Arc<dyn FileDriver>, environment: Arc<Environment>) -> Resul
         threads: 1,
         writable: false,
         commit_on_close: true,
+        create: std::sync::Arc::default(),
     };
     let root = connector.root();
     Ok(Arc::new(ContainerFs::new(connector, root, Vec::new(), backing, spec)))

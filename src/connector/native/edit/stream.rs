@@ -2,6 +2,7 @@
 
 use super::super::dataset::Dataset;
 use super::names::stream;
+use super::relayout::Elements;
 use super::{Change, NativeConnector};
 use crate::base::Result;
 use crate::connector::ObjectId;
@@ -33,6 +34,13 @@ fn wanted(size: u64, end: u64, len: u64, chunk: u64) -> u64 {
 }
 
 impl NativeConnector {
+    /// It is told what the file shall be.
+    pub(super) fn said_more(&self, id: ObjectId) {
+        if let Some(editing) = &self.editing {
+            editing.streams.lock().remove(&id);
+        }
+    }
+
     /// Before `len` bytes are written at `offset` to a file made through this mount: chunks that suit its size.
     pub(super) fn suit_chunks(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
         let Some(editing) = self.editing.as_ref().filter(|e| e.streams.lock().contains(&id)) else { return Ok(()) };
@@ -66,7 +74,7 @@ fn larger(d: &Dataset, offset: u64, len: u64) -> Option<u64> {
 impl Change<'_> {
     fn enlarge_chunks(&self, d: &Arc<Dataset>, chunk: u64) -> Result<()> {
         let creation = Creation { dims: d.space.dims.clone(), layout: Layout::Chunked(vec![chunk]), ..stream() };
-        self.relayout(d, &creation, false, None)
+        self.relayout(d, &creation, false, Elements::Kept)
     }
 }
 
