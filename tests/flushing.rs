@@ -158,7 +158,7 @@ fn a_full_disk_is_told_and_loses_nothing() {
             }
         }
     }
-    let told = told.map_or_else(|| edit.commit().unwrap_err(), |e| e);
+    let told = told.unwrap_or_else(|| edit.commit().unwrap_err());
     assert!(matches!(told, h5dir::base::Error::Io { errno: libc::ENOSPC, .. }), "{told}");
     // Room was made.
     plan.pause(true);
