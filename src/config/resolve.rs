@@ -122,6 +122,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         dir_mode: options.dir_mode.map_or(dir_mode, |m| m.0) & !umask,
         threads: threads(options),
         writable,
+        commit_on_close: options.commit_on_close.is_none_or(|s| s.0),
         create: Arc::default(),
     })
 }

@@ -524,7 +524,7 @@ impl Operations for ContainerFs {
 
     fn mknod(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         let _alone = self.names.write();
-        self.make_file(parent, name)
+        self.make_file(parent, &self.spot(parent, name)?)
     }
 
     fn mkdir(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
@@ -582,7 +582,7 @@ impl Operations for ContainerFs {
         self.finish_of(handle)?;
         // A descriptor that wrote nothing, such as that of `touch`, waits for nothing.
         let wrote = self.handles.read().get(&handle.0).is_some_and(|file| file.take_written());
-        if wrote { self.commit_changes(true) } else { Ok(()) }
+        if wrote && self.spec.commit_on_close { self.commit_changes(true) } else { Ok(()) }
     }
 
     fn fsync(&self, ino: Ino) -> FsResult<()> {

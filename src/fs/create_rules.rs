@@ -6,6 +6,7 @@
 use super::FsResult;
 use super::container::ContainerFs;
 use super::types::{Entry, Ino};
+use super::write::Spot;
 use crate::base::Error;
 use crate::connector::native;
 use glob::{MatchOptions, Pattern};
@@ -81,8 +82,8 @@ impl ContainerFs {
     }
 
     /// Makes a new file.
-    pub(super) fn make_file(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        self.make(parent, name, |edit, group, link| match self.rule(parent, link) {
+    pub(super) fn make_file(&self, parent: Ino, spot: &Spot) -> FsResult<Entry> {
+        self.make_at(spot, |edit, group, link| match self.rule(parent, link) {
             Some(rule) => edit.create_dataset(group, link, rule.description.as_bytes()).map(drop),
             None => edit.create_file(group, link).map(drop),
         })

@@ -38,6 +38,8 @@ pub struct MountSpec {
     pub threads: usize,
     /// The container may be changed.
     pub writable: bool,
+    /// Closing a descriptor through which bytes were written makes them durable.
+    pub commit_on_close: bool,
     /// What new files become.
     pub create: CreateRules,
 }

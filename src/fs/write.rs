@@ -27,7 +27,7 @@ const WRITE: u16 = 0o222;
 const OWNER: u16 = 0o700;
 
 /// A place in a group of the main view where a name can be entered or taken out.
-struct Spot {
+pub(super) struct Spot {
     dir: Arc<Node>,
     group: ObjectId,
     /// What is there.
@@ -199,7 +199,7 @@ impl ContainerFs {
     }
 
     /// The name `name` of directory `parent`, whether it is there or not.
-    fn spot(&self, parent: Ino, name: &[u8]) -> FsResult<Spot> {
+    pub(super) fn spot(&self, parent: Ino, name: &[u8]) -> FsResult<Spot> {
         if name.len() > NAME_MAX {
             return Err(Errno(libc::ENAMETOOLONG));
         }
@@ -229,15 +229,18 @@ impl ContainerFs {
         name: &[u8],
         f: impl FnOnce(&dyn Edit, ObjectId, &[u8]) -> Result<(), Error>,
     ) -> FsResult<Entry> {
+        self.make_at(&self.spot(parent, name)?, f)
+    }
+
+    pub(super) fn make_at(&self, spot: &Spot, f: impl FnOnce(&dyn Edit, ObjectId, &[u8]) -> Result<(), Error>) -> FsResult<Entry> {
         let edit = self.editor()?;
-        let spot = self.spot(parent, name)?;
         if spot.child.is_some() {
             return Err(Errno(libc::EEXIST));
         }
         let (group, link_name) = spot.link()?;
         f(edit, group, link_name).map_err(|e| self.refused(Some(group), &e))?;
         self.names_changed(&[group]);
-        let mut entry = self.entry_in(&spot.dir, name)?;
+        let mut entry = self.entry_in(&spot.dir, &spot.name)?;
         if entry.attr.nlink == 1
             && let Some(node) = self.nodes.get(entry.attr.ino)
             && let Some(id) = node.kind.object()
@@ -252,11 +255,14 @@ impl ContainerFs {
         self.editor()?;
         let entry = match self.side_create(parent, name, mode, exclusive) {
             Some(entry) => entry?,
-            None => match self.spot(parent, name)?.child {
-                Some(_) if exclusive => return Err(Errno(libc::EEXIST)),
-                Some(_) => self.entry_in(&self.directory(parent)?, name)?,
-                None => self.make_file(parent, name)?,
-            },
+            None => {
+                let spot = self.spot(parent, name)?;
+                match spot.child {
+                    Some(_) if exclusive => return Err(Errno(libc::EEXIST)),
+                    Some(_) => self.entry_in(&spot.dir, name)?,
+                    None => self.make_file(parent, &spot)?,
+                }
+            }
         };
         let opened = self.node(entry.attr.ino).and_then(|node| self.open_node(&node, mode));
         match opened {

@@ -8,13 +8,12 @@ use crate::dataset::chunk::ChunkGrid;
 use crate::dataset::chunk::cache::ChunkKey;
 use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::storage::Storage;
-use crate::dataset::write::ChunkWriter;
+use crate::dataset::write::{ChunkWriter, Encoded};
 use crate::format::message::data_layout::{DataLayout, Layout};
 use crate::format::message::dataspace::{Dataspace, Extent};
 use crate::format::object_header::{flag, kind};
 use crate::meta::edit::SpaceKind;
 use crate::meta::header_edit::HeaderEdit;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Fill values are written in pieces of this many bytes.
@@ -261,7 +260,7 @@ impl Change<'_> {
         let chunks = chunks.as_slice();
         self.atomically(|| self.place_chunks(&d, &parts, chunks))?;
         // Until the index leads to them they are nowhere else.
-        parts.writer(self)?.flushed(chunks);
+        parts.writer(self)?.flushed(chunks.iter().map(|(key, _)| *key));
         self.changed(id);
         Ok(())
     }
@@ -283,22 +282,30 @@ impl Change<'_> {
         let d = self.dataset(id)?;
         let parts = self.chunks(&d);
         self.place_chunks(&d, &parts, &chunks)?;
-        parts.writer(self)?.flushed(&chunks);
+        parts.writer(self)?.flushed(chunks.iter().map(|(key, _)| *key));
         self.changed(id);
         Ok(())
     }
 
-    /// Writes about `wanted` bytes of changed chunks to the file.
-    pub(super) fn flush_some(&self, wanted: u64) -> Result<()> {
-        let mut by_dataset: BTreeMap<u64, Vec<(ChunkKey, Arc<DirtyChunk>)>> = BTreeMap::new();
-        for (key, chunk) in self.connector.options.environment.dirty.choose(wanted) {
-            by_dataset.entry(key.dataset).or_default().push((key, chunk));
+    /// Enters chunks that were encoded without the lock, as far as they are still what would be written. Returns how many.
+    pub(super) fn enter_encoded(&self, id: ObjectId, mut encoded: Vec<Encoded>) -> Result<usize> {
+        if !encoded.iter().any(|e| self.connector.options.environment.dirty.is_current(e.key, &e.chunk, e.version)) {
+            return Ok(0);
         }
-        for (n, mut chunks) in by_dataset {
-            chunks.sort_unstable_by_key(|(k, _)| k.chunk);
-            self.flush_chunks(ObjectId { file: 0, address: Address(n & ((1 << 52) - 1)) }, &chunks)?;
+        let d = self.dataset(id)?;
+        let parts = self.chunks(&d);
+        let writer = parts.writer(self)?;
+        encoded.retain(|e| writer.is_current(e));
+        if encoded.is_empty() {
+            return Ok(0);
         }
-        Ok(())
+        self.atomically(|| {
+            let mut layout = d.layout.clone();
+            if writer.enter(&mut layout, &encoded)? { self.set_layout(&d, &layout) } else { Ok(()) }
+        })?;
+        writer.flushed(encoded.iter().map(|e| e.key));
+        self.changed(id);
+        Ok(encoded.len())
     }
 
     /// Gives back the chunks and the index of a dataset.

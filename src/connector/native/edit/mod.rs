@@ -7,6 +7,8 @@
 mod attributes;
 mod data;
 mod facts;
+mod flush;
+mod in_place;
 mod live;
 mod names;
 mod npy;
@@ -14,6 +16,7 @@ mod open;
 mod plan;
 mod relayout;
 mod rewrite;
+mod stream;
 mod typed;
 
 pub use live::LiveContent;
@@ -58,6 +61,10 @@ pub struct Editing {
     pending: Mutex<HashMap<ObjectId, typed::Pending>>,
     /// Forms of variable-length elements that are being written.
     rewrites: Mutex<HashMap<ObjectId, rewrite::Rewrite>>,
+    /// Files made through this mount, about which nothing more was said.
+    streams: Mutex<HashSet<ObjectId>>,
+    /// Writes changed chunks out.
+    flusher: flush::Flusher,
     /// Free space of global heap collections.
     heaps: Mutex<FreeSpace>,
     /// K of version 1 chunk B-trees.
@@ -149,6 +156,10 @@ impl NativeConnector {
     /// Writes all changed chunks to the file, then makes everything durable.
     fn commit_all(&self, close: bool) -> Result<()> {
         let editing = self.editing()?;
+        if close {
+            self.stop_flusher();
+        }
+        self.write_out_early()?;
         let change = self.change(&[])?;
         change.lead_references(close);
         let flushed = change.flush_all();
@@ -215,14 +226,10 @@ impl Change<'_> {
 
     /// Keeps what waits in memory within its bounds.
     fn settle(self) -> Result<()> {
-        let env = self.connector.options.environment.clone();
-        let budget = (env.cache.budget() / DIRTY_PART).max(DIRTY_MIN);
-        if env.dirty.bytes() > budget {
-            self.flush_some(budget / 2)?;
-        }
         let waiting = self.store()?.transaction()?.waiting();
         let connector = self.connector;
         drop(self);
+        connector.bound_dirty()?;
         if waiting > WAITING_MAX { connector.commit_all(false) } else { Ok(()) }
     }
 }
@@ -233,10 +240,15 @@ impl Edit for NativeConnector {
     }
 
     fn write_as(&self, id: ObjectId, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
+        if self.write_in_place(id, offset, bytes)? {
+            return Ok(());
+        }
+        self.suit_chunks(id, offset, bytes.len() as u64)?;
         self.operate(&[id], |c| c.write(id, form, offset, bytes))
     }
 
     fn set_npy(&self, id: ObjectId, header: &NpyHeader, emptied: bool) -> Result<()> {
+        self.said_more(id);
         self.operate_flushed(id, |c| c.set_npy(id, header, emptied))
     }
 
@@ -317,6 +329,9 @@ impl Edit for NativeConnector {
     }
 
     fn set_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<()> {
+        if name != "attributes" {
+            self.said_more(id);
+        }
         self.operate_flushed(id, |c| c.set_fact(id, name, text))
     }
 
