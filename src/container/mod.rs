@@ -17,6 +17,7 @@ pub mod earray_edit;
 pub mod extent;
 pub mod farray;
 pub mod farray_edit;
+pub mod first_change;
 pub mod fractal_heap;
 pub mod fractal_heap_edit;
 pub mod global_heap;

@@ -19,6 +19,7 @@ use crate::format::message::fill_value::Fill;
 use crate::format::message::link::{Link, LinkTarget};
 use crate::format::object_header::{SharedMessage, flag, kind};
 use crate::meta::Store;
+use crate::meta::edit::SpaceKind;
 use crate::meta::header_edit::HeaderEdit;
 
 /// Bytes in a chunk of a new file.
@@ -235,7 +236,9 @@ impl Change<'_> {
     fn delete_data(&self, id: ObjectId) -> Result<()> {
         let Ok(d) = self.dataset(id) else { return Ok(()) };
         match &d.bytes.storage {
-            Storage::Contiguous(address) if address.is_defined() && d.bytes.size > 0 => d.bytes.store.free(*address, d.bytes.size),
+            Storage::Contiguous(address) if address.is_defined() && d.bytes.size > 0 => {
+                d.bytes.store.free_kind(*address, d.bytes.size, SpaceKind::Raw)
+            }
             Storage::Chunked(_) => self.delete_chunks(&d),
             _ => Ok(()),
         }

@@ -18,6 +18,7 @@ use crate::dataset::types::resolver::Descriptor;
 use crate::dataset::vl::VariableForm;
 use crate::format::message::datatype::Datatype;
 use crate::format::object_header::{flag, kind};
+use crate::meta::edit::SpaceKind;
 use crate::meta::header_edit::HeaderEdit;
 use std::sync::Arc;
 
@@ -81,7 +82,9 @@ impl Change<'_> {
     /// Gives back where the elements of `d` lie.
     fn delete_storage(&self, d: &Arc<Dataset>) -> Result<()> {
         match &d.bytes.storage {
-            Storage::Contiguous(address) if address.is_defined() && d.bytes.size > 0 => d.bytes.store.free(*address, d.bytes.size),
+            Storage::Contiguous(address) if address.is_defined() && d.bytes.size > 0 => {
+                d.bytes.store.free_kind(*address, d.bytes.size, SpaceKind::Raw)
+            }
             Storage::Chunked(_) => self.delete_chunks(d),
             _ => Ok(()),
         }
