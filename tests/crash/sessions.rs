@@ -263,7 +263,8 @@ pub type Operations = fn(&mut Recording);
 
 /// A file to begin with.
 pub fn fixture(base: &str) -> Vec<u8> {
-    std::fs::read(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/mutants/{base}.h5"))).unwrap()
+    let folder = if base.contains('/') { "" } else { "mutants/" };
+    std::fs::read(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/{folder}{base}.h5"))).unwrap()
 }
 
 fn record(base: &'static str, kind: &'static str, operations: Operations) -> Session {
@@ -413,7 +414,7 @@ fn rename(r: &mut Recording) {
     }
 }
 
-const BASES: [&str; 21] = [
+const BASES: [&str; 25] = [
     "attrs_earliest",
     "attrs_v108",
     "attrs_v110",
@@ -435,6 +436,10 @@ const BASES: [&str; 21] = [
     "groups_latest",
     "types_earliest",
     "vlen_v110",
+    "image_v110",
+    "space/persist",
+    "space/pages",
+    "space/pages_image",
 ];
 
 const KINDS: [(&str, Operations); 8] = [

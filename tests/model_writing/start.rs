@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 /// Files to begin with, and what is removed from them first: what is lossy, too large, or not written.
-pub const STARTS: [(&str, &[&str]); 20] = [
+pub const STARTS: [(&str, &[&str]); 27] = [
     ("new", &[]),
     ("new earliest", &[]),
     ("attrs_earliest", &[]),
@@ -34,6 +34,13 @@ pub const STARTS: [(&str, &[&str]); 20] = [
     ("layouts_latest", &["external"]),
     ("userblock_earliest", &[]),
     ("userblock_latest", &[]),
+    ("image_v110", &[]),
+    ("paged_latest", &[]),
+    ("space/persist", &[]),
+    ("space/pages", &[]),
+    ("space/pages_forget", &[]),
+    ("space/pages_image", &[]),
+    ("space/none", &[]),
 ];
 
 /// Cache of few chunks.
@@ -50,7 +57,8 @@ pub fn options() -> Options {
 /// The file `name` to begin with.
 pub fn file(name: &str) -> Vec<u8> {
     let Some(generation) = name.strip_prefix("new") else {
-        return std::fs::read(format!("{}/tests/fixtures/mutants/{name}.h5", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let folder = if name.contains('/') { "" } else { "mutants/" };
+        return std::fs::read(format!("{}/tests/fixtures/{folder}{name}.h5", env!("CARGO_MANIFEST_DIR"))).unwrap();
     };
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("new.h5");
