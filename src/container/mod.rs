@@ -32,6 +32,7 @@ pub mod local_heap;
 pub mod local_heap_edit;
 pub mod references;
 pub mod shared_messages;
+pub mod shared_messages_edit;
 pub mod symbol_table_edit;
 
 #[cfg(test)]

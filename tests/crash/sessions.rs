@@ -414,7 +414,7 @@ fn rename(r: &mut Recording) {
     }
 }
 
-const BASES: [&str; 25] = [
+const BASES: [&str; 27] = [
     "attrs_earliest",
     "attrs_v108",
     "attrs_v110",
@@ -437,6 +437,8 @@ const BASES: [&str; 25] = [
     "types_earliest",
     "vlen_v110",
     "image_v110",
+    "shared_earliest",
+    "shared_latest",
     "space/persist",
     "space/pages",
     "space/pages_image",

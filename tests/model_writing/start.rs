@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 /// Files to begin with, and what is removed from them first: what is lossy, too large, or not written.
-pub const STARTS: [(&str, &[&str]); 27] = [
+pub const STARTS: [(&str, &[&str]); 29] = [
     ("new", &[]),
     ("new earliest", &[]),
     ("attrs_earliest", &[]),
@@ -36,6 +36,8 @@ pub const STARTS: [(&str, &[&str]); 27] = [
     ("userblock_latest", &[]),
     ("image_v110", &[]),
     ("paged_latest", &[]),
+    ("shared_earliest", &[]),
+    ("shared_latest", &[]),
     ("space/persist", &[]),
     ("space/pages", &[]),
     ("space/pages_forget", &[]),

@@ -9,6 +9,7 @@ use crate::container::dense_links_edit::DenseStorage;
 use crate::container::group;
 use crate::container::group_edit::{self, GroupCreation};
 use crate::container::references;
+use crate::container::shared_messages_edit;
 use crate::dataset::create::{self, Creation};
 use crate::dataset::storage::Storage;
 use crate::format::Reader;
@@ -188,6 +189,7 @@ impl Change<'_> {
     /// Gives back all that an object takes.
     fn delete(&self, id: ObjectId) -> Result<()> {
         let store = self.store()?;
+        shared_messages_edit::forget(&store, id.address)?;
         match self.kind(id)? {
             ObjectKind::Dataset => self.delete_data(id)?,
             ObjectKind::Group => group_edit::delete_group_storage(&store, id.address)?,
