@@ -108,3 +108,42 @@ impl Manager {
         Ok(sections)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &[u8] = include_bytes!("../../tests/fixtures/space/persist.h5");
+    const CTX: &Context = &Context::DEFAULT;
+
+    #[test]
+    fn managers_as_libhdf5_writes_them() {
+        let mut seen = 0;
+        for at in (0..FILE.len()).filter(|&at| FILE[at..].starts_with(b"FSHD\0\x01")) {
+            let (address, bytes) = (Address(at as u64), &FILE[at..at + Manager::size(CTX) as usize]);
+            let m = Manager::decode(bytes, address, CTX).unwrap();
+            let list = &FILE[m.list.0 as usize..(m.list.0 + m.list_size) as usize];
+            let sections = m.decode_list(list, address, CTX).unwrap();
+            let space = u64::from_le_bytes(bytes[6..14].try_into().unwrap());
+            assert_eq!(sections.iter().map(|s| s.1).sum::<u64>(), space);
+            assert!(sections.len() as u64 == m.stored && sections.iter().all(|s| s.0.0 + s.1 <= FILE.len() as u64));
+            for i in 0..bytes.len() {
+                let mut bad = bytes.to_vec();
+                bad[i] ^= 4;
+                assert!(Manager::decode(&bad, address, CTX).is_err() || cfg!(fuzzing), "byte {i}");
+                assert!(Manager::decode(&bytes[..i], address, CTX).is_err());
+            }
+            for i in 0..list.len() {
+                let mut bad = list.to_vec();
+                bad[i] ^= 4;
+                assert!(m.decode_list(&bad, address, CTX).is_err() || cfg!(fuzzing), "byte {i}");
+                assert!(m.decode_list(&list[..i], address, CTX).is_err());
+                for stored in [0, 1, 255, 1 << 40] {
+                    let _ = Manager { stored, ..m.clone() }.decode_list(list, address, CTX);
+                }
+            }
+            seen += 1;
+        }
+        assert!(seen > 0);
+    }
+}
