@@ -220,9 +220,10 @@ impl Space {
         Space { end, ..Space::default() }
     }
 
-    /// The file has pages. Called before anything is allocated.
+    /// The file has pages, and ends with one. Called before anything is allocated.
     pub fn set_pages(&mut self, pages: Pages) {
         self.pages = Some(pages).filter(|p| p.size > 0);
+        self.end = pages.up(self.end).unwrap_or(self.end);
     }
 
     /// The file's pages, if it has any.

@@ -310,6 +310,7 @@ impl Transaction {
     }
 
     fn steps(&self, journal: &mut Option<Arc<dyn WriteDriver>>, root: &dyn Fn(u64) -> io::Result<Root>) -> Result<(), Failed> {
+        self.complete().map_err(before)?;
         let (end, told, len, unsynced) = {
             let s = self.state.read();
             (s.space.end(), s.told, s.len, s.unsynced)
@@ -335,6 +336,17 @@ impl Transaction {
             [(offset, bytes)] if bytes.len() as u64 == SECTOR => self.publish(bytes, *offset),
             _ => self.journaled(journal, &root, sectors),
         }
+    }
+
+    /// Completes the last page of a file that is changed: a cache image may end within one.
+    fn complete(&self) -> io::Result<()> {
+        let mut s = self.state.write();
+        let end = s.space.end();
+        if end > s.len && (s.unsynced || !s.overlay.is_empty()) {
+            self.driver.set_len(end)?;
+            (s.len, s.unsynced) = (end, true);
+        }
+        Ok(())
     }
 
     /// Writes within one sector and makes it durable. If the write fails, perhaps half done, the old bytes are put back.

@@ -38,11 +38,11 @@ pub const STARTS: [(&str, &[&str]); 29] = [
     ("paged_latest", &[]),
     ("shared_earliest", &[]),
     ("shared_latest", &[]),
-    ("space/persist", &[]),
-    ("space/pages", &[]),
-    ("space/pages_forget", &[]),
-    ("space/pages_image", &[]),
-    ("space/none", &[]),
+    ("persist", &[]),
+    ("pages", &[]),
+    ("pages_forget", &[]),
+    ("pages_image", &[]),
+    ("none", &[]),
 ];
 
 /// Cache of few chunks.
@@ -59,8 +59,8 @@ pub fn options() -> Options {
 /// The file `name` to begin with.
 pub fn file(name: &str) -> Vec<u8> {
     let Some(generation) = name.strip_prefix("new") else {
-        let folder = if name.contains('/') { "" } else { "mutants/" };
-        return std::fs::read(format!("{}/tests/fixtures/{folder}{name}.h5", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let path = |folder: &str| format!("{}/tests/fixtures/{folder}/{name}.h5", env!("CARGO_MANIFEST_DIR"));
+        return std::fs::read(path("mutants")).or_else(|_| std::fs::read(path("space"))).unwrap();
     };
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("new.h5");
