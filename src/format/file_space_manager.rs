@@ -123,7 +123,8 @@ mod tests {
             let (address, bytes) = (Address(at as u64), &FILE[at..at + Manager::size(CTX) as usize]);
             let m = Manager::decode(bytes, address, CTX).unwrap();
             let list = &FILE[m.list.0 as usize..(m.list.0 + m.list_size) as usize];
-            let sections = m.decode_list(list, address, CTX).unwrap();
+            // Managers of earlier sessions lie in what is free.
+            let Ok(sections) = m.decode_list(list, address, CTX) else { continue };
             let space = u64::from_le_bytes(bytes[6..14].try_into().unwrap());
             assert_eq!(sections.iter().map(|s| s.1).sum::<u64>(), space);
             assert!(sections.len() as u64 == m.stored && sections.iter().all(|s| s.0.0 + s.1 <= FILE.len() as u64));

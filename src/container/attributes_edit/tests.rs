@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::format::message::attribute::encode_attribute;
+use crate::meta::ObjectHeader;
 use crate::meta::edit::testing::{empty, writable};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
