@@ -462,7 +462,7 @@ mod tests {
                         for (other, _) in &durable {
                             prop_assert!(other.end <= range.start || other.start >= range.end, "{range:?} {other:?}");
                         }
-                        let placed = if len < 1000 { page(at) == page(range.end - 1) } else { (at - pages.origin) % 1000 == 0 };
+                        let placed = if len < 1000 { page(at) == page(range.end - 1) } else { (at - pages.origin).is_multiple_of(1000) };
                         prop_assert!(placed, "{:?}", range);
                         held.push((range, pool));
                     }
