@@ -16,6 +16,7 @@ mod links;
 mod mounted;
 mod names;
 mod readonly;
+mod side_views;
 mod sparse;
 mod stat;
 mod subtree;
