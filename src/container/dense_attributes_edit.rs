@@ -4,13 +4,14 @@
 //! name index (type 8) | creation order index (type 9): heap id, message flags, creation order -> attribute message
 //! ```
 //!
-//! The name index is in the order of hash, then name. Attributes in the file's shared message heap are not
-//! changed. What the attribute info message says is the caller's. H5.format.4.0, "Attribute Info Message".
+//! The name index is in the order of hash, then name. Attributes in the file's shared message heap
+//! lie there (see [`super::shared_messages_edit`]). What the attribute info message says is the caller's. H5.format.4.0, "Attribute Info Message".
 
 use super::dense_links::open_index;
 use super::dense_links_edit::{DenseStorage, MERGE_PERCENT, NODE_SIZE, SPLIT_PERCENT};
 use super::fractal_heap::FractalHeap;
 use super::fractal_heap_edit::{self, HeapParams};
+use super::shared_messages::SharedMessages;
 use super::{btree2::BTree2, btree2_edit};
 use crate::base::checksum::lookup3;
 use crate::base::{Address, Error, Result};
@@ -82,41 +83,41 @@ pub fn remove(store: &Store, at: &DenseStorage, name: &[u8]) -> Result<Option<St
     if let Some(index) = at.creation_index {
         btree2_edit::remove(store, index, &mut compare_order(index, record.creation_order))?;
     }
-    fractal_heap_edit::remove(store, at.heap, &record.id)?;
+    if record.flags & FLAG_SHARED == 0 {
+        fractal_heap_edit::remove(store, at.heap, &record.id)?;
+    }
     Ok(Some(Stored { body, flags: record.flags, creation_order: record.creation_order }))
 }
 
-/// Puts the message `body` in the place of the attribute whose name it has; flags and creation order stay.
+/// Puts the message `body` in the place of the attribute whose name it has; flags and creation order stay, but it is not
+/// shared any more.
 /// False when there is no such attribute.
 pub fn replace(store: &Store, at: &DenseStorage, body: &[u8]) -> Result<bool> {
     let storage = Storage::open(store, at)?;
     let name = name_of(body, at.heap)?;
     let Some((old, old_body)) = storage.find(name)? else { return Ok(false) };
     storage.check_order(&old)?;
-    if old_body.len() == body.len() && fractal_heap_edit::replace_same_size(store, at.heap, &old.id, body)? {
+    let shared = old.flags & FLAG_SHARED != 0;
+    if !shared && old_body.len() == body.len() && fractal_heap_edit::replace_same_size(store, at.heap, &old.id, body)? {
         return Ok(true);
     }
     let id = heap_id(&fractal_heap_edit::insert(store, at.heap, body)?, at.heap)?;
     let storage = Storage::open(store, at)?;
-    let attribute = CreationOrderRecord { id, ..old };
+    let attribute = CreationOrderRecord { id, flags: old.flags & !FLAG_SHARED, ..old };
     let record = NameRecord { attribute, hash: lookup3(name, 0) }.encode();
     btree2_edit::replace(store, at.name_index, &mut |r| storage.compare(r, name), &record)?;
     if let Some(index) = at.creation_index {
         btree2_edit::replace(store, index, &mut compare_order(index, old.creation_order), &attribute.encode())?;
     }
-    fractal_heap_edit::remove(store, at.heap, &old.id)?;
+    if !shared {
+        fractal_heap_edit::remove(store, at.heap, &old.id)?;
+    }
     Ok(true)
 }
 
-/// Gives back the storage with all attributes. Errors: one of them is in the shared message heap.
+/// Gives back the storage with all attributes.
 pub fn delete(store: &Store, at: &DenseStorage) -> Result<()> {
-    let storage = Storage::open(store, at)?;
-    BTree2::open(store, at.name_index)?.iterate(store, &mut |record| match NameRecord::decode(record, at.name_index)?.attribute.flags
-        & FLAG_SHARED
-    {
-        0 => Ok(std::ops::ControlFlow::Continue(())),
-        _ => Err(storage.shared()),
-    })?;
+    Storage::open(store, at)?;
     btree2_edit::delete_tree(store, at.name_index)?;
     if let Some(index) = at.creation_index {
         btree2_edit::delete_tree(store, index)?;
@@ -164,12 +165,19 @@ impl<'s> Storage<'s> {
         Error::unsupported(NAME, self.at.heap, "an attribute in the shared message heap cannot be changed")
     }
 
-    /// Order of a record of the name index relative to `name`. Errors: the name is in the shared message heap.
+    /// The message of a record.
+    fn body(&self, record: &CreationOrderRecord) -> Result<Vec<u8>> {
+        if record.flags & FLAG_SHARED != 0 {
+            return SharedMessages::attribute(self.store, &record.id);
+        }
+        self.heap.object(self.store, &record.id)
+    }
+
+    /// Order of a record of the name index relative to `name`.
     fn compare(&self, record: &[u8], name: &[u8]) -> Result<Ordering> {
         let r = NameRecord::decode(record, self.at.name_index)?;
         match r.hash.cmp(&lookup3(name, 0)) {
-            Ordering::Equal if r.attribute.flags & FLAG_SHARED != 0 => Err(self.shared()),
-            Ordering::Equal => Ok(name_of(&self.heap.object(self.store, &r.attribute.id)?, self.at.heap)?.cmp(name)),
+            Ordering::Equal => Ok(name_of(&self.body(&r.attribute)?, self.at.heap)?.cmp(name)),
             other => Ok(other),
         }
     }
@@ -179,7 +187,7 @@ impl<'s> Storage<'s> {
         let tree = BTree2::open(self.store, self.at.name_index)?;
         let Some(record) = tree.find(self.store, &mut |r| self.compare(r, name))? else { return Ok(None) };
         let record = NameRecord::decode(&record, self.at.name_index)?.attribute;
-        Ok(Some((record, self.heap.object(self.store, &record.id)?)))
+        Ok(Some((record, self.body(&record)?)))
     }
 
     /// The creation order index, if there is one, has the attribute.

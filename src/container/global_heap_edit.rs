@@ -72,7 +72,7 @@ pub fn insert(store: &Store, space: &mut FreeSpace, object: &[u8]) -> Result<(Ad
     bytes.extend(encoded(1, object, size.saturating_sub(header), ctx));
     // What is free does not show what was there before.
     bytes.resize(bytes.len().max(usize::try_from(SIZE_MIN).unwrap_or(0)), 0);
-    let collection = store.put(&bytes, SpaceKind::Metadata)?;
+    let collection = store.put(&bytes, SpaceKind::GlobalHeap)?;
     space.set(collection, size.saturating_sub(header).saturating_sub(need), ctx);
     Ok((collection, 1))
 }
@@ -167,7 +167,7 @@ pub fn remove(store: &Store, space: &mut FreeSpace, collection: Address, index: 
     let Some(position) = c.objects.iter().position(|p| u32::from(p.index) == index) else { return Ok(false) };
     if c.objects.len() == 1 {
         space.set(collection, 0, ctx);
-        store.free(collection, c.size)?;
+        store.free_kind(collection, c.size, SpaceKind::GlobalHeap)?;
         return Ok(true);
     }
     let mut end = header;

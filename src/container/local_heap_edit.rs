@@ -303,7 +303,7 @@ impl<'s> Edit<'s> {
         if keep < old {
             tail.size = keep.saturating_sub(tail.offset);
             self.header.segment_size = keep;
-            self.store.free(self.at(keep)?, old.saturating_sub(keep))?;
+            self.store.free_tail(self.header.segment, old, keep)?;
         }
         Ok(())
     }

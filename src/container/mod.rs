@@ -17,6 +17,7 @@ pub mod earray_edit;
 pub mod extent;
 pub mod farray;
 pub mod farray_edit;
+pub mod first_change;
 pub mod fractal_heap;
 pub mod fractal_heap_edit;
 pub mod global_heap;
@@ -31,6 +32,7 @@ pub mod local_heap;
 pub mod local_heap_edit;
 pub mod references;
 pub mod shared_messages;
+pub mod shared_messages_edit;
 pub mod symbol_table_edit;
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 
 use super::fractal_heap::FractalHeap;
 use crate::base::{Address, Error, Result};
+use crate::format::message::shared_message_table::SharedMessageTable;
+use crate::format::object_header::kind;
 use crate::format::shared_message::{IndexHeader, NAME, decode_table, table_size};
-use crate::meta::Store;
+use crate::meta::{ObjectHeader, Store};
 use std::mem::size_of;
 use std::sync::Arc;
 
@@ -28,6 +30,30 @@ impl SharedMessages {
             let charge = indexes.len().saturating_mul(size_of::<IndexHeader>()).saturating_add(size_of::<SharedMessages>());
             Ok((SharedMessages { table: table_address, indexes }, charge))
         })
+    }
+
+    /// The table of the file, if it has one.
+    pub fn of(store: &Store) -> Result<Option<Arc<SharedMessages>>> {
+        let extension = store.superblock().extension;
+        if !extension.is_defined() {
+            return Ok(None);
+        }
+        let header = ObjectHeader::cached(store, extension)?;
+        let Some(m) = header.find(kind::SHARED_MESSAGE_TABLE) else { return Ok(None) };
+        let m = SharedMessageTable::decode(&m.body, extension, store.ctx())?;
+        SharedMessages::open(store, m.table, m.indexes).map(Some)
+    }
+
+    /// The attribute message that `heap_id` names in the file's table.
+    pub fn attribute(store: &Store, heap_id: &[u8; 8]) -> Result<Vec<u8>> {
+        let table = Self::of(store)?;
+        let table = table.ok_or_else(|| Error::corrupt(NAME, Address::UNDEF, "the file has none"))?;
+        table.message(store, kind::ATTRIBUTE, heap_id)
+    }
+
+    /// Where the table lies.
+    pub fn address(&self) -> Address {
+        self.table
     }
 
     /// The indexes.

@@ -221,12 +221,12 @@ impl ChunkWriter<'_> {
         let Changed { layout: changed, old } = match done {
             Ok(changed) => changed,
             Err(e) => {
-                self.store.free(address, stored.len() as u64)?;
+                self.store.free_kind(address, stored.len() as u64, SpaceKind::Raw)?;
                 return Err(e);
             }
         };
         if let Some(old) = old {
-            self.store.free(old.address, self.stored_size(scaled, old))?;
+            self.store.free_kind(old.address, self.stored_size(scaled, old), SpaceKind::Raw)?;
         }
         Ok(changed)
     }
@@ -257,7 +257,7 @@ impl ChunkWriter<'_> {
         for (scaled, record) in gone {
             let filtered = !self.chunked.pipeline.is_empty();
             changed |= write::remove(self.store, layout, self.grid, filtered, self.btree_k, &scaled)?.layout;
-            self.store.free(record.address, self.stored_size(&scaled, record))?;
+            self.store.free_kind(record.address, self.stored_size(&scaled, record), SpaceKind::Raw)?;
             if let Some(number) = self.chunked.grid.linear(&scaled) {
                 self.forget(self.chunked.key(number));
             }
@@ -349,7 +349,7 @@ impl ChunkWriter<'_> {
         })?;
         write::delete(self.store, layout, self.grid, !self.chunked.pipeline.is_empty(), self.btree_k)?;
         for (address, size) in places {
-            self.store.free(address, size)?;
+            self.store.free_kind(address, size, SpaceKind::Raw)?;
         }
         self.env.forget(self.chunked.number);
         Ok(())

@@ -3,6 +3,9 @@
 //! Three kinds of space: *fresh* was allocated since the last commit, so nothing durable points there and
 //! it may be written in place; *free* is pointed to by nothing, neither now nor in the durable state;
 //! *freed* is still pointed to by the durable state and becomes free with the next commit.
+//!
+//! Files with paged file space keep apart what libhdf5's page buffer reads a page at a time (H5MF.c): blocks shorter
+//! than a page lie within one that holds only blocks of their kind, longer ones begin a page and have all of their last one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -136,14 +139,79 @@ impl FreeList {
     }
 }
 
+/// What space is for, which counts only in files with pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pool {
+    /// Metadata.
+    Metadata,
+    /// Elements and global heaps.
+    Raw,
+}
+
+/// Pages of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pages {
+    /// Bytes of one.
+    pub size: u64,
+    /// Where the first begins.
+    pub origin: u64,
+}
+
+impl Pages {
+    /// Where the page of `at` begins.
+    fn down(&self, at: u64) -> u64 {
+        let within = at.saturating_sub(self.origin) % self.size.max(1);
+        at.saturating_sub(within)
+    }
+
+    /// `at`, or where the next page begins.
+    pub fn up(&self, at: u64) -> Option<u64> {
+        let start = self.down(at);
+        if start == at { Some(at) } else { start.checked_add(self.size) }
+    }
+
+    /// The whole pages within `range`.
+    fn whole(&self, range: Range<u64>) -> Range<u64> {
+        let start = self.up(range.start).unwrap_or(u64::MAX);
+        start..self.down(range.end).max(start)
+    }
+
+    /// A place for `len` bytes in `range` at a multiple of `align` that lies within one page.
+    fn fit(&self, range: Range<u64>, len: u64, align: u64) -> Option<Range<u64>> {
+        let mut at = range.start.checked_next_multiple_of(align)?;
+        loop {
+            let end = at.checked_add(len).filter(|end| *end <= range.end)?;
+            let last = self.down(end.saturating_sub(1));
+            if last <= at {
+                return Some(at..end);
+            }
+            at = last.checked_next_multiple_of(align)?;
+        }
+    }
+}
+
 /// See the module's description. Offsets are absolute.
 #[derive(Debug, Default)]
 pub struct Space {
+    /// In files with pages: whole ones.
     free: FreeList,
+    /// Parts of pages with metadata, and of those with elements.
+    parts: [FreeList; 2],
     fresh: Ranges,
     freed: Ranges,
+    /// As `parts`.
+    freed_parts: [Ranges; 2],
     /// End of what was ever allocated.
     end: u64,
+    pages: Option<Pages>,
+}
+
+fn of<T>(both: &mut [T; 2], pool: Pool) -> &mut T {
+    let [metadata, raw] = both;
+    match pool {
+        Pool::Metadata => metadata,
+        Pool::Raw => raw,
+    }
 }
 
 impl Space {
@@ -152,14 +220,52 @@ impl Space {
         Space { end, ..Space::default() }
     }
 
+    /// The file has pages, and ends with one. Called before anything is allocated.
+    pub fn set_pages(&mut self, pages: Pages) {
+        self.pages = Some(pages).filter(|p| p.size > 0);
+        self.end = pages.up(self.end).unwrap_or(self.end);
+    }
+
+    /// The file's pages, if it has any.
+    pub fn pages(&self) -> Option<Pages> {
+        self.pages
+    }
+
     /// End of what is allocated.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Takes `len` bytes at a multiple of `align`; `None` when the file would pass 2^63 bytes.
-    pub fn allocate(&mut self, len: u64, align: u64) -> Option<u64> {
+    /// Takes `len` bytes at a multiple of `align`; `None` when the file would pass 2^63 bytes. In a file with pages
+    /// what is longer than one begins one, whatever `align` is.
+    pub fn allocate(&mut self, len: u64, align: u64, pool: Pool) -> Option<u64> {
         let align = align.max(1);
+        let Some(pages) = self.pages else { return self.take(len, align) };
+        if len >= pages.size {
+            let end = pages.origin.checked_add(len).and_then(|end| pages.up(end))?;
+            return self.take(end.saturating_sub(pages.origin), 1);
+        }
+        if let Some(at) = self.take_part(pages, len, align, pool) {
+            return Some(at);
+        }
+        let page = self.take(pages.size, 1)?;
+        let page = page..page.saturating_add(pages.size);
+        self.fresh.remove(page.clone());
+        of(&mut self.parts, pool).insert(page);
+        // A multiple of `align` that leaves enough of a page is no must.
+        self.take_part(pages, len, align, pool).or_else(|| self.take_part(pages, len, 1, pool))
+    }
+
+    fn take_part(&mut self, pages: Pages, len: u64, align: u64, pool: Pool) -> Option<u64> {
+        let list = of(&mut self.parts, pool);
+        let mut sizes = list.sizes.range((len, 0)..).take(64);
+        let range = sizes.find_map(|&(size, start)| pages.fit(start..start.saturating_add(size), len, align))?;
+        list.remove(range.clone());
+        self.fresh.insert(range.clone());
+        Some(range.start)
+    }
+
+    fn take(&mut self, len: u64, align: u64) -> Option<u64> {
         if let Some(range) = self.free.find(len, align) {
             self.free.remove(range.clone());
             self.fresh.insert(range.clone());
@@ -172,12 +278,15 @@ impl Space {
         {
             start = s;
         }
-        let at = start.checked_next_multiple_of(align)?;
+        let at = match self.pages {
+            Some(pages) => pages.up(start)?,
+            None => start.checked_next_multiple_of(align)?,
+        };
         let end = at.checked_add(len).filter(|&e| i64::try_from(e).is_ok())?;
         if start < self.end {
             self.free.remove(start..self.end);
         }
-        if at > start {
+        if at > start && self.pages.is_none() {
             self.free.insert(start..at);
         }
         self.fresh.insert(at..end);
@@ -185,19 +294,52 @@ impl Space {
         Some(at)
     }
 
-    /// Gives bytes back: at once if nothing durable points there, else with the next commit.
-    pub fn free(&mut self, range: Range<u64>) {
+    /// Gives bytes back: at once if nothing durable points there, else with the next commit. Where the file has
+    /// pages, whole blocks are given back: the last page of a long one goes with it.
+    pub fn free(&mut self, range: Range<u64>, pool: Pool) {
+        let Some((range, pool)) = self.sorted(range, pool) else { return };
         for (part, fresh) in self.fresh.split(range) {
             if fresh {
                 self.fresh.remove(part.clone());
-                self.free.insert(part);
+                self.give(part, pool);
             } else {
-                self.freed.insert(part);
+                match pool {
+                    None => self.freed.insert(part),
+                    Some(pool) => of(&mut self.freed_parts, pool).insert(part),
+                }
             }
         }
     }
 
-    /// Declares bytes free that no durable structure points to: what a persisted free-space manager tells.
+    /// The part of `range` that can be used again, and as a part of which pages.
+    fn sorted(&self, range: Range<u64>, pool: Pool) -> Option<(Range<u64>, Option<Pool>)> {
+        let Some(pages) = self.pages else { return Some((range, None)) };
+        if range.end.saturating_sub(range.start) < pages.size {
+            // What crosses a page's end was not allocated by this rule.
+            let within = range.end > range.start && pages.down(range.start) == pages.down(range.end.saturating_sub(1));
+            return within.then_some((range, Some(pool)));
+        }
+        let end = match pages.down(range.start) == range.start {
+            true => pages.up(range.end).filter(|e| *e <= self.end).unwrap_or(range.end),
+            false => range.end,
+        };
+        Some((pages.whole(range.start..end), None))
+    }
+
+    /// Makes bytes free; pages that are free as a whole become anybody's.
+    fn give(&mut self, range: Range<u64>, pool: Option<Pool>) {
+        let (Some(pool), Some(pages)) = (pool, self.pages) else { return self.free.insert(range) };
+        let list = of(&mut self.parts, pool);
+        list.insert(range.clone());
+        let Some((&s, &e)) = list.ranges.0.range(..=range.start).next_back() else { return };
+        let whole = pages.whole(s..e);
+        if !whole.is_empty() {
+            list.remove(whole.clone());
+            self.free.insert(whole);
+        }
+    }
+
+    /// Declares bytes free that no durable structure points to.
     pub fn add_free(&mut self, range: Range<u64>) {
         self.free.insert(range);
     }
@@ -211,8 +353,11 @@ impl Space {
     pub fn committed(&mut self) {
         self.fresh.clear();
         for range in std::mem::take(&mut self.freed).iter() {
-            self.free.insert(range);
+            self.give(range, None);
         }
+        let [metadata, raw] = std::mem::take(&mut self.freed_parts);
+        metadata.iter().for_each(|r| self.give(r, Some(Pool::Metadata)));
+        raw.iter().for_each(|r| self.give(r, Some(Pool::Raw)));
     }
 
     /// Cuts free space off the end; returns the new end.
@@ -228,10 +373,11 @@ impl Space {
 
     /// Bytes that can be used again now.
     pub fn free_bytes(&self) -> u64 {
-        self.free.ranges.len()
+        let parts: u64 = self.parts.iter().map(|l| l.ranges.len()).sum();
+        self.free.ranges.len().saturating_add(parts)
     }
 
-    /// Free ranges, ascending.
+    /// Free ranges, ascending; in a file with pages the whole pages.
     pub fn free_ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.free.ranges.iter()
     }
@@ -245,30 +391,97 @@ mod tests {
     #[test]
     fn space_is_used_again_only_after_the_commit_that_freed_it() {
         let mut s = Space::new(1000);
-        s.free(100..200);
-        assert_eq!(s.allocate(100, 1), Some(1000));
+        s.free(100..200, Pool::Metadata);
+        assert_eq!(s.allocate(100, 1, Pool::Metadata), Some(1000));
         s.committed();
-        assert_eq!(s.allocate(50, 1), Some(100));
-        assert_eq!(s.allocate(50, 64), Some(1152), "150 is no multiple of 64, nor is 1100");
+        assert_eq!(s.allocate(50, 1, Pool::Metadata), Some(100));
+        assert_eq!(s.allocate(50, 64, Pool::Metadata), Some(1152), "150 is no multiple of 64, nor is 1100");
         // Fresh space is free again at once.
-        s.free(100..150);
-        assert_eq!(s.allocate(100, 1), Some(100));
+        s.free(100..150, Pool::Metadata);
+        assert_eq!(s.allocate(100, 1, Pool::Metadata), Some(100));
         assert_eq!(s.split_fresh(90..210), [(90..100, false), (100..200, true), (200..210, false)]);
     }
 
     #[test]
     fn the_tail_is_given_back_and_extended() {
         let mut s = Space::new(1000);
-        s.free(900..1000);
+        s.free(900..1000, Pool::Metadata);
         s.committed();
-        assert_eq!(s.allocate(300, 1), Some(900), "a free tail is extended");
+        assert_eq!(s.allocate(300, 1, Pool::Metadata), Some(900), "a free tail is extended");
         assert_eq!(s.end(), 1200);
-        s.free(900..1200);
+        s.free(900..1200, Pool::Metadata);
         assert_eq!((s.trim(), s.free_bytes()), (900, 0));
-        assert_eq!(s.allocate(u64::MAX, 1), None);
+        assert_eq!(s.allocate(u64::MAX, 1, Pool::Metadata), None);
+    }
+
+    const PAGES: Pages = Pages { size: 1000, origin: 512 };
+
+    #[test]
+    fn pages_hold_blocks_of_one_kind() {
+        let mut s = Space::new(1512);
+        s.set_pages(PAGES);
+        let a = s.allocate(100, 128, Pool::Metadata).unwrap();
+        let b = s.allocate(100, 8, Pool::Raw).unwrap();
+        let c = s.allocate(2500, 8, Pool::Raw).unwrap();
+        let d = s.allocate(900, 8, Pool::Metadata).unwrap();
+        assert_eq!((a, b, c, d, s.end()), (1536, 2512, 3512, 6512, 7512));
+        assert_eq!(s.allocate(100, 8, Pool::Metadata), Some(1640));
+        s.committed();
+        // All of its last page goes with a long block.
+        s.free(c..c + 2500, Pool::Raw);
+        s.committed();
+        assert_eq!(s.allocate(3000, 8, Pool::Metadata), Some(c));
+        // A page that is free as a whole is anybody's.
+        s.free(d..d + 900, Pool::Metadata);
+        s.committed();
+        assert_eq!(s.trim(), 6512);
     }
 
     proptest! {
+        /// Nothing crosses a page's end, nor shares a page with another kind or a long block.
+        #[test]
+        fn pages_are_kept_apart(ops in proptest::collection::vec((0u8..5, 1u64..2600, 0usize..50), 1..120), user in 0u64..2) {
+            let pages = Pages { size: 1000, origin: user * 512 };
+            let mut s = Space::new(pages.origin + 1000);
+            s.set_pages(pages);
+            let mut held: Vec<(Range<u64>, Pool)> = vec![];
+            let mut durable = held.clone();
+            for (op, len, pick) in ops {
+                match op {
+                    0..=2 => {
+                        let pool = if op == 0 { Pool::Raw } else { Pool::Metadata };
+                        let len = if op == 2 { len / 10 + 1 } else { len };
+                        let at = s.allocate(len, 8, pool).unwrap();
+                        let range = at..at + len;
+                        let page = |at: u64| (at - pages.origin) / 1000;
+                        for (other, kind) in &held {
+                            let apart = page(other.end - 1) < page(at) || page(range.end - 1) < page(other.start);
+                            let alike = *kind == pool && len < 1000 && other.end - other.start < 1000;
+                            prop_assert!(apart || alike && (other.end <= at || other.start >= range.end), "{range:?} {other:?}");
+                        }
+                        for (other, _) in &durable {
+                            prop_assert!(other.end <= range.start || other.start >= range.end, "{range:?} {other:?}");
+                        }
+                        let placed = if len < 1000 { page(at) == page(range.end - 1) } else { (at - pages.origin).is_multiple_of(1000) };
+                        prop_assert!(placed, "{:?}", range);
+                        held.push((range, pool));
+                    }
+                    3 if !held.is_empty() => {
+                        let (range, pool) = held.swap_remove(pick % held.len());
+                        s.free(range, pool);
+                    }
+                    _ => {
+                        s.committed();
+                        durable = held.clone();
+                    }
+                }
+            }
+            s.committed();
+            held.iter().for_each(|(r, pool)| s.free(r.clone(), *pool));
+            s.committed();
+            prop_assert_eq!(s.trim(), pages.origin + 1000, "all of it is given back");
+        }
+
         /// Against a byte map: no two allocations overlap, nothing freed is given out before its commit.
         #[test]
         fn allocations_never_overlap(ops in proptest::collection::vec((0u8..4, 1u64..60, 0usize..50), 1..120)) {
@@ -278,7 +491,7 @@ mod tests {
             for (op, len, pick) in ops {
                 match op {
                     0 | 1 => {
-                        let at = s.allocate(len, if op == 0 { 1 } else { 8 }).unwrap();
+                        let at = s.allocate(len, if op == 0 { 1 } else { 8 }, Pool::Metadata).unwrap();
                         let range = at..at + len;
                         for other in held.iter().chain(&durable) {
                             prop_assert!(other.end <= range.start || other.start >= range.end, "{range:?} {other:?}");
@@ -287,7 +500,7 @@ mod tests {
                     }
                     2 if !held.is_empty() => {
                         let range = held.swap_remove(pick % held.len());
-                        s.free(range);
+                        s.free(range, Pool::Metadata);
                     }
                     _ => {
                         s.committed();

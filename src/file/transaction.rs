@@ -14,7 +14,7 @@
 
 use super::journal::{BYTES_MAX, Journal};
 use super::overlay::{Overlay, SECTOR};
-use super::space::{Ranges, Space};
+use super::space::{Pages, Pool, Ranges, Space};
 use super::{FileDriver, JournalPlace, Status, WriteDriver};
 use parking_lot::{Mutex, RwLock};
 use std::io;
@@ -77,10 +77,11 @@ impl State {
 /// What taking an operation back needs to know.
 #[derive(Default)]
 struct Operation {
-    /// What it allocated.
+    /// What it allocated, together and one by one.
     allocated: Ranges,
+    taken: Vec<(Range<u64>, Pool)>,
     /// What it gave back: taken note of when it ends.
-    freed: Vec<Range<u64>>,
+    freed: Vec<(Range<u64>, Pool)>,
     /// What it overwrote in place of bytes that are older than it.
     overwritten: Vec<(u64, Vec<u8>)>,
 }
@@ -151,8 +152,8 @@ impl Transaction {
         state.overlay.end(!done);
         let Some(operation) = state.operation.take() else { return };
         if done {
-            for range in operation.freed {
-                state.space.free(range);
+            for (range, pool) in operation.freed {
+                state.space.free(range, pool);
             }
             return;
         }
@@ -164,8 +165,8 @@ impl Transaction {
                 self.failed.store(true, Ordering::Release);
             }
         }
-        for range in operation.allocated.iter() {
-            state.space.free(range);
+        for (range, pool) in operation.taken {
+            state.space.free(range, pool);
         }
     }
 
@@ -225,38 +226,57 @@ impl Transaction {
         Ok(())
     }
 
+    /// The file has pages of `size` bytes from `origin` on.
+    pub fn set_pages(&self, pages: Pages) {
+        self.state.write().space.set_pages(pages);
+    }
+
+    /// The file's pages, if it has any.
+    pub fn pages(&self) -> Option<Pages> {
+        self.state.read().space.pages()
+    }
+
     /// Takes `len` bytes at a multiple of `align`. Returns whether they are zeros; else what they hold is not
     /// defined.
-    pub fn allocate(&self, len: u64, align: u64) -> io::Result<(u64, bool)> {
+    pub fn allocate(&self, len: u64, align: u64, pool: Pool) -> io::Result<(u64, bool)> {
         self.usable()?;
         let mut state = self.state.write();
-        let at = state.space.allocate(len, align).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
+        let at = state.space.allocate(len, align, pool).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
+        let range = at..at.saturating_add(len);
         let end = state.space.end();
         if end > state.len {
             let room = (end / 8).clamp(GROWTH_MIN, GROWTH_MAX);
             let longer = end.saturating_add(room).checked_next_multiple_of(GRANULE).unwrap_or(end);
+            // An end of file that the superblock may tell.
+            let longer = state.space.pages().and_then(|p| p.up(longer)).unwrap_or(longer);
             if let Err(e) = self.driver.set_len(longer) {
-                state.space.free(at..at.saturating_add(len));
+                state.space.free(range, pool);
                 return Err(e);
             }
             state.len = longer;
             state.unsynced = true;
         }
-        if let Some(operation) = &mut state.operation {
-            operation.allocated.insert(at..at.saturating_add(len));
-        }
         let zeros = at >= state.virgin;
-        state.virgin = state.virgin.max(at.saturating_add(len));
+        state.virgin = state.virgin.max(range.end);
+        if let Some(operation) = &mut state.operation {
+            operation.allocated.insert(range.clone());
+            operation.taken.push((range, pool));
+        }
         Ok((at, zeros))
     }
 
     /// Gives `range` back; it is used again when nothing durable points there.
-    pub fn free(&self, range: Range<u64>) {
+    pub fn free(&self, range: Range<u64>, pool: Pool) {
         let mut state = self.state.write();
         match &mut state.operation {
-            Some(operation) => operation.freed.push(range),
-            None => state.space.free(range),
+            Some(operation) => operation.freed.push((range, pool)),
+            None => state.space.free(range, pool),
         }
+    }
+
+    /// Cuts what is free off the end; returns the end. The file gets shorter when it is closed.
+    pub fn trim(&self) -> u64 {
+        self.state.write().space.trim()
     }
 
     /// Declares that nothing durable points to `range`.
@@ -315,6 +335,7 @@ impl Transaction {
     }
 
     fn steps(&self, journal: &mut Option<Arc<dyn WriteDriver>>, root: &dyn Fn(u64) -> io::Result<Root>) -> Result<(), Failed> {
+        self.complete().map_err(before)?;
         let (end, told, len, unsynced) = {
             let s = self.state.read();
             (s.space.end(), s.told, s.len, s.unsynced)
@@ -345,6 +366,17 @@ impl Transaction {
             Some((offset, bytes)) => self.publish(bytes, *offset),
             None => Ok(()),
         }
+    }
+
+    /// Completes the last page of a file that is changed: a cache image may end within one.
+    fn complete(&self) -> io::Result<()> {
+        let mut s = self.state.write();
+        let end = s.space.end();
+        if end > s.len && (s.unsynced || !s.overlay.is_empty()) {
+            self.driver.set_len(end)?;
+            (s.len, s.unsynced) = (end, true);
+        }
+        Ok(())
     }
 
     /// Writes within one sector and makes it durable. If the write fails, perhaps half done, the old bytes are put back.

@@ -11,6 +11,7 @@ pub mod codec;
 pub mod earray;
 pub mod elements;
 pub mod farray;
+pub mod file_space_manager;
 pub mod fractal_heap;
 pub mod global_heap;
 pub mod group_node;

@@ -6,6 +6,7 @@
 
 use super::Store;
 use crate::base::{Address, Error, Result};
+use crate::file::space::{Pages, Pool};
 use crate::file::transaction::{Root, Transaction};
 use crate::file::{JournalPlace, WriteDriver, journal};
 use crate::format::superblock::Superblock;
@@ -30,6 +31,17 @@ pub enum SpaceKind {
     Metadata,
     /// Elements.
     Raw,
+    /// Global heap collections: metadata that files with pages keep with the elements.
+    GlobalHeap,
+}
+
+impl SpaceKind {
+    fn pool(self) -> Pool {
+        match self {
+            SpaceKind::Metadata => Pool::Metadata,
+            SpaceKind::Raw | SpaceKind::GlobalHeap => Pool::Raw,
+        }
+    }
 }
 
 /// The bit that marks a superblock with addresses of `width` bytes.
@@ -92,27 +104,51 @@ impl Store {
     pub fn allocate_known(&self, len: u64, kind: SpaceKind) -> Result<(Address, bool)> {
         let transaction = self.transaction()?;
         let align = match kind {
-            SpaceKind::Raw if len >= RAW_ALIGNED => RAW_ALIGN,
+            SpaceKind::Raw if len >= RAW_ALIGNED && transaction.pages().is_none() => RAW_ALIGN,
             SpaceKind::Raw => 8,
             // The next power of two: what is smaller than a sector never crosses one.
-            SpaceKind::Metadata if len <= SECTOR => len.next_power_of_two().max(8),
-            SpaceKind::Metadata => 8,
+            _ if len <= SECTOR => len.next_power_of_two().max(8),
+            _ => 8,
         };
-        let (at, zeros) = transaction.allocate(len.max(1), align).map_err(failed("allocate", Address::UNDEF))?;
+        let (at, zeros) = transaction.allocate(len.max(1), align, kind.pool()).map_err(failed("allocate", Address::UNDEF))?;
         let address = at.checked_sub(self.base).ok_or_else(|| Error::limit("allocation", Address::UNDEF, "below the base address"))?;
         let widest = self.ctx().sizeof_addr;
         if widest < 8 && address.saturating_add(len) >> (u32::from(widest) * 8) != 0 {
-            transaction.free(at..at.saturating_add(len.max(1)));
+            transaction.free(at..at.saturating_add(len.max(1)), kind.pool());
             return Err(Error::Io { operation: "allocate", address: Address(address), errno: libc::EFBIG });
         }
         Ok((Address(address), zeros))
     }
 
-    /// Gives `len` bytes at `address` back.
+    /// Gives a block of metadata back: `len` bytes at `address`.
     pub fn free(&self, address: Address, len: u64) -> Result<()> {
+        self.free_kind(address, len, SpaceKind::Metadata)
+    }
+
+    /// Gives back a block that was allocated as `kind`.
+    pub fn free_kind(&self, address: Address, len: u64, kind: SpaceKind) -> Result<()> {
         let start = self.offset(address, "free space")?;
         let end = start.checked_add(len.max(1)).ok_or_else(|| Error::corrupt("free space", address, "ends beyond 2^64"))?;
-        self.transaction()?.free(start..end);
+        self.transaction()?.free(start..end, kind.pool());
+        Ok(())
+    }
+
+    /// Makes a block of metadata shorter: of `old` bytes at `address` the first `new` stay.
+    pub fn free_tail(&self, address: Address, old: u64, new: u64) -> Result<()> {
+        let mut from = new;
+        if let Some(pages) = self.transaction()?.pages()
+            && old >= pages.size
+        {
+            // Its last page stays its own.
+            from = new.checked_next_multiple_of(pages.size).unwrap_or(old);
+        }
+        let tail = address.checked_add(from).ok_or_else(|| Error::corrupt("free space", address, "ends beyond 2^64"))?;
+        if from < old { self.free(tail, old.saturating_sub(from)) } else { Ok(()) }
+    }
+
+    /// Declares that the file's space is managed in pages of `size` bytes. Called before anything is allocated.
+    pub fn set_pages(&self, size: u64) -> Result<()> {
+        self.transaction()?.set_pages(Pages { size, origin: self.base });
         Ok(())
     }
 
@@ -146,7 +182,7 @@ impl Store {
     pub fn put(&self, bytes: &[u8], kind: SpaceKind) -> Result<Address> {
         let address = self.allocate(bytes.len() as u64, kind)?;
         match kind {
-            SpaceKind::Metadata => self.write(address, bytes)?,
+            SpaceKind::Metadata | SpaceKind::GlobalHeap => self.write(address, bytes)?,
             SpaceKind::Raw => self.write_raw(address, bytes)?,
         }
         Ok(address)
@@ -171,6 +207,12 @@ impl Store {
             self.forget();
         }
         result
+    }
+
+    /// Commits; returns the end that the file will have when it is closed now.
+    pub fn commit_end(&self) -> Result<Address> {
+        self.commit()?;
+        Ok(Address(self.transaction()?.trim().saturating_sub(self.base)))
     }
 
     /// Commits, and gives back what the file does not need.

@@ -12,6 +12,7 @@ use crate::format::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Budget of the decoded metadata cache, bytes.
 const METADATA_CACHE_BYTES: usize = 16 << 20;
@@ -33,6 +34,8 @@ pub struct Store {
     overlay: BTreeMap<u64, Arc<[u8]>>,
     /// Longest entry of the overlay, bytes.
     overlay_longest: u64,
+    /// The overlay counts: not any more when it was written to the addresses.
+    overlay_counts: AtomicBool,
     cache: MetadataCache,
     /// For heaps with I/O filters; the filters lie in a layer above.
     unfilter: Option<Arc<Unfilter>>,
@@ -75,6 +78,7 @@ impl Store {
             base,
             overlay: BTreeMap::new(),
             overlay_longest: 0,
+            overlay_counts: AtomicBool::new(true),
             cache: MetadataCache::new(METADATA_CACHE_BYTES),
             unfilter: None,
             transaction: None,
@@ -99,6 +103,7 @@ impl Store {
             base: 0,
             overlay: BTreeMap::new(),
             overlay_longest: 0,
+            overlay_counts: AtomicBool::new(true),
             cache: MetadataCache::new(METADATA_CACHE_BYTES),
             unfilter: None,
             transaction: None,
@@ -109,6 +114,17 @@ impl Store {
     pub fn set_overlay(&mut self, overlay: BTreeMap<u64, Arc<[u8]>>) {
         self.overlay_longest = overlay.values().map(|b| b.len() as u64).max().unwrap_or(0);
         self.overlay = overlay;
+        self.cache.clear();
+    }
+
+    /// Metadata cache image entries, by address.
+    pub fn image(&self) -> impl Iterator<Item = (u64, &Arc<[u8]>)> {
+        self.overlay.iter().map(|(at, bytes)| (*at, bytes))
+    }
+
+    /// Whether the entries of the metadata cache image count, or the bytes at their addresses.
+    pub fn set_image(&self, counts: bool) {
+        self.overlay_counts.store(counts, Ordering::Release);
         self.cache.clear();
     }
 
@@ -189,7 +205,7 @@ impl Store {
         let len = if len > 1 << 16 { len.min(self.file_len()?.saturating_sub(address.0)) } else { len };
         let mut buf = vec![0u8; usize::try_from(len).map_err(|_| Error::limit(structure, address, "block size"))?];
         let mut n = self.driver.read_at(&mut buf, offset).map_err(|e| Error::io("read", address, &e))?;
-        if !self.overlay.is_empty() {
+        if !self.overlay.is_empty() && self.overlay_counts.load(Ordering::Acquire) {
             n = n.max(self.patch(address.0, &mut buf));
         }
         buf.truncate(n);

@@ -263,7 +263,8 @@ pub type Operations = fn(&mut Recording);
 
 /// A file to begin with.
 pub fn fixture(base: &str) -> Vec<u8> {
-    std::fs::read(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/mutants/{base}.h5"))).unwrap()
+    let path = |folder: &str| format!("{}/tests/fixtures/{folder}/{base}.h5", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read(path("mutants")).or_else(|_| std::fs::read(path("space"))).unwrap()
 }
 
 fn record(base: &'static str, kind: &'static str, operations: Operations) -> Session {
@@ -413,7 +414,7 @@ fn rename(r: &mut Recording) {
     }
 }
 
-const BASES: [&str; 21] = [
+const BASES: [&str; 27] = [
     "attrs_earliest",
     "attrs_v108",
     "attrs_v110",
@@ -435,6 +436,12 @@ const BASES: [&str; 21] = [
     "groups_latest",
     "types_earliest",
     "vlen_v110",
+    "image_v110",
+    "shared_earliest",
+    "shared_latest",
+    "persist",
+    "pages",
+    "pages_image",
 ];
 
 const KINDS: [(&str, Operations); 8] = [
@@ -462,7 +469,7 @@ pub fn all() -> Vec<Box<dyn Fn() -> Session + Sync>> {
         for (kind, operations) in KINDS {
             let data = matches!(kind, "write" | "overwrite" | "resize");
             if data && ["attrs", "groups", "types", "vlen"].iter().any(|b| base.starts_with(b))
-                || kind == "resize" && base.starts_with("layouts")
+                || kind == "resize" && ["layouts", "image", "shared"].iter().any(|b| base.starts_with(b))
             {
                 continue;
             }

@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 /// Files to begin with, and what is removed from them first: what is lossy, too large, or not written.
-pub const STARTS: [(&str, &[&str]); 20] = [
+pub const STARTS: [(&str, &[&str]); 29] = [
     ("new", &[]),
     ("new earliest", &[]),
     ("attrs_earliest", &[]),
@@ -34,6 +34,15 @@ pub const STARTS: [(&str, &[&str]); 20] = [
     ("layouts_latest", &["external"]),
     ("userblock_earliest", &[]),
     ("userblock_latest", &[]),
+    ("image_v110", &[]),
+    ("paged_latest", &[]),
+    ("shared_earliest", &[]),
+    ("shared_latest", &[]),
+    ("persist", &[]),
+    ("pages", &[]),
+    ("pages_forget", &[]),
+    ("pages_image", &[]),
+    ("none", &[]),
 ];
 
 /// Cache of few chunks.
@@ -50,7 +59,8 @@ pub fn options() -> Options {
 /// The file `name` to begin with.
 pub fn file(name: &str) -> Vec<u8> {
     let Some(generation) = name.strip_prefix("new") else {
-        return std::fs::read(format!("{}/tests/fixtures/mutants/{name}.h5", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let path = |folder: &str| format!("{}/tests/fixtures/{folder}/{name}.h5", env!("CARGO_MANIFEST_DIR"));
+        return std::fs::read(path("mutants")).or_else(|_| std::fs::read(path("space"))).unwrap();
     };
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("new.h5");

@@ -7,21 +7,22 @@
 //! version 2 header: attribute info message (0x15): next creation index | heap, name index, order index of dense storage
 //! ```
 //!
-//! Attributes that are shared messages (of the file-wide table) are not changed. An attribute whose datatype is
+//! An attribute that is a shared message (of the file-wide table) gets a message of its own when it is changed; see
+//! [`super::shared_messages_edit`] for what the table then tells. An attribute whose datatype is
 //! a committed one counts as a link to it.
 
 use super::dense_attributes::{self, DenseAttribute};
 use super::dense_attributes_edit;
 use super::dense_links_edit::DenseStorage;
+use super::references;
 use super::shared_messages::SharedMessages;
 use crate::base::{Address, Error, Result};
 use crate::format::Reader;
 use crate::format::message::attribute::{Attribute, name_of};
 use crate::format::message::attribute_info::AttributeInfo;
-use crate::format::message::shared_message_table::SharedMessageTable;
 use crate::format::object_header::{Message, SharedMessage, flag, kind};
+use crate::meta::Store;
 use crate::meta::header_edit::HeaderEdit;
-use crate::meta::{ObjectHeader, Store};
 use std::ops::ControlFlow;
 
 const NAME: &str = "attribute";
@@ -41,7 +42,9 @@ pub fn set(store: &Store, object: Address, name: &[u8], body: &[u8], seconds: u3
     }
     let mut editor = Editor::load(store, object)?;
     let place = editor.find(name)?;
-    let old = place.as_ref().map(|p| editor.body(p));
+    let shared = place.as_ref().is_some_and(|p| editor.is_shared(p));
+    let body = &if shared { editor.unshared(body)? } else { body.to_vec() };
+    let old = place.as_ref().filter(|_| !shared).map(|p| editor.body(p)).transpose()?;
     let types = Types::load(store, object, old.as_deref(), Some(body))?;
     match place {
         Some(place) => editor.replace(place, name, body)?,
@@ -55,7 +58,8 @@ pub fn set(store: &Store, object: Address, name: &[u8], body: &[u8], seconds: u3
 pub fn remove(store: &Store, object: Address, name: &[u8], seconds: u32) -> Result<bool> {
     let mut editor = Editor::load(store, object)?;
     let Some(place) = editor.find(name)? else { return Ok(false) };
-    let types = Types::load(store, object, Some(&editor.body(&place)), None)?;
+    let old = if editor.is_shared(&place) { None } else { Some(editor.body(&place)?) };
+    let types = Types::load(store, object, old.as_deref(), None)?;
     editor.remove(place, name)?;
     types.apply(store, &mut editor.header)?;
     editor.finish(seconds)?;
@@ -73,7 +77,9 @@ pub fn rename(store: &Store, object: Address, old: &[u8], new: &[u8], seconds: u
     if old == new {
         return Ok(true);
     }
-    let body = renamed(&editor.body(&place), new, object)?;
+    let shared = editor.is_shared(&place);
+    let body = editor.body(&place)?;
+    let body = renamed(&if shared { editor.unshared(&body)? } else { body }, new, object)?;
     if editor.header.version() == 1 && body.len() > editor.header.body_max() {
         return Err(Error::limit(NAME, object, "64 KiB or more in a version 1 object header"));
     }
@@ -83,6 +89,9 @@ pub fn rename(store: &Store, object: Address, old: &[u8], new: &[u8], seconds: u
     let mut editor = Editor::load(store, object)?;
     let Some(place) = editor.find(old)? else { return Ok(false) };
     editor.rename(place, old, new, &body)?;
+    // What was shared referred to a committed datatype once for all.
+    let types = Types::load(store, object, None, shared.then_some(body.as_slice()))?;
+    types.apply(store, &mut editor.header)?;
     editor.finish(seconds)?;
     Ok(true)
 }
@@ -137,56 +146,70 @@ impl<'s> Editor<'s> {
     /// The attribute `name`, if it may be changed.
     fn find(&self, name: &[u8]) -> Result<Option<Place>> {
         for (i, m) in self.header.messages().enumerate().filter(|(_, m)| m.kind == kind::ATTRIBUTE) {
-            if m.flags & flag::SHARED != 0 {
-                let body = self.shared(m)?;
-                if name_of(&body, self.address).is_ok_and(|n| n == name) {
-                    return self.unsupported();
-                }
-            } else if name_of(&m.body, self.address).is_ok_and(|n| n == name) {
+            let body = if m.flags & flag::SHARED != 0 { &self.shared(m)? } else { &m.body };
+            if name_of(body, self.address).is_ok_and(|n| n == name) {
                 return if m.flags & flag::SHAREABLE != 0 { self.unsupported() } else { Ok(Some(Place::Compact(i))) };
             }
         }
         let Some(info) = self.dense() else { return Ok(None) };
-        let mut found = None;
         for d in dense_attributes::find(self.store, info.fractal_heap, info.name_index, name)? {
-            if let Some(id) = d.shared_heap_id {
-                let body = self.table()?.message(self.store, kind::ATTRIBUTE, &id)?;
-                if name_of(&body, self.address)? == name {
-                    return self.unsupported();
-                }
-            } else {
-                found = Some(Place::Dense(d));
+            let place = Place::Dense(d);
+            if name_of(&self.body(&place)?, self.address)? == name {
+                return Ok(Some(place));
             }
         }
-        Ok(found)
+        Ok(None)
     }
 
-    /// The file's table of shared messages.
-    fn table(&self) -> Result<std::sync::Arc<SharedMessages>> {
-        let lacks = || Error::corrupt("shared message", self.address, "the file has no shared message table");
-        let extension = self.store.superblock().extension;
-        if !extension.is_defined() {
-            return Err(lacks());
-        }
-        let header = ObjectHeader::cached(self.store, extension)?;
-        let m = header.find(kind::SHARED_MESSAGE_TABLE).ok_or_else(lacks)?;
-        let m = SharedMessageTable::decode(&m.body, extension, self.store.ctx())?;
-        SharedMessages::open(self.store, m.table, m.indexes)
-    }
-
+    /// The message of an attribute in the file's table.
     fn shared(&self, m: &Message) -> Result<Vec<u8>> {
         let mut r = Reader::new(&m.body, "shared message", self.address);
         match SharedMessage::decode(&mut r, self.store.ctx())? {
-            SharedMessage::Heap(id) => self.table()?.message(self.store, m.kind, &id),
+            SharedMessage::Heap(id) => SharedMessages::attribute(self.store, &id),
             SharedMessage::Object(_) => Err(Error::corrupt("shared message", self.address, "an attribute in another object")),
         }
     }
 
-    fn body(&self, place: &Place) -> Vec<u8> {
+    fn is_shared(&self, place: &Place) -> bool {
         match place {
-            Place::Compact(i) => self.header.body(*i).to_vec(),
-            Place::Dense(d) => d.body.clone(),
+            Place::Compact(i) => self.header.message(*i).is_some_and(|m| m.flags & flag::SHARED != 0),
+            Place::Dense(d) => d.shared_heap_id.is_some(),
         }
+    }
+
+    fn body(&self, place: &Place) -> Result<Vec<u8>> {
+        match place {
+            Place::Compact(i) => match self.header.message(*i).filter(|m| m.flags & flag::SHARED != 0) {
+                Some(m) => self.shared(m),
+                None => Ok(self.header.body(*i).to_vec()),
+            },
+            Place::Dense(d) => match &d.shared_heap_id {
+                Some(id) => SharedMessages::attribute(self.store, id),
+                None => Ok(d.body.clone()),
+            },
+        }
+    }
+
+    /// The message of a shared attribute as one of its own: what it has in the table was counted once for all.
+    fn unshared(&self, body: &[u8]) -> Result<Vec<u8>> {
+        let mut a = Attribute::decode(body, self.address)?;
+        let in_table = |kind: u16, bytes: &[u8]| -> Result<Option<Vec<u8>>> {
+            let mut r = Reader::new(bytes, "shared message", self.address);
+            let SharedMessage::Heap(id) = SharedMessage::decode(&mut r, self.store.ctx())? else { return Ok(None) };
+            let lacks = || Error::corrupt("shared message", self.address, "the file has no shared message table");
+            SharedMessages::of(self.store)?.ok_or_else(lacks)?.message(self.store, kind, &id).map(Some)
+        };
+        if a.datatype_shared
+            && let Some(datatype) = in_table(kind::DATATYPE, &a.datatype)?
+        {
+            (a.datatype, a.datatype_shared) = (datatype, false);
+        }
+        if a.dataspace_shared
+            && let Some(dataspace) = in_table(kind::DATASPACE, &a.dataspace)?
+        {
+            (a.dataspace, a.dataspace_shared) = (dataspace, false);
+        }
+        Ok(a.encode())
     }
 
     /// Attributes in the header.
@@ -262,6 +285,9 @@ impl<'s> Editor<'s> {
         if let Place::Compact(i) = place {
             if body.len() <= self.header.body_max() {
                 self.header.set_body(i, body.to_vec());
+                if let Some(flags) = self.header.message(i).map(|m| m.flags).filter(|f| f & flag::SHARED != 0) {
+                    self.header.set_flags(i, flags & !flag::SHARED);
+                }
                 return Ok(());
             }
             self.check_unshared()?;
@@ -276,7 +302,7 @@ impl<'s> Editor<'s> {
             return dense_attributes_edit::replace(self.store, &at, body).map(drop);
         }
         let Some(stored) = dense_attributes_edit::remove(self.store, &at, old)? else { return Ok(()) };
-        dense_attributes_edit::insert(self.store, &at, body, stored.flags, stored.creation_order)
+        dense_attributes_edit::insert(self.store, &at, body, stored.flags & !flag::SHARED, stored.creation_order)
     }
 
     fn remove(&mut self, place: Place, name: &[u8]) -> Result<()> {
@@ -294,9 +320,9 @@ impl<'s> Editor<'s> {
         Ok(())
     }
 
-    /// Errors: an attribute of the header is a shared message, which cannot move.
+    /// Errors: an attribute of the header is shared with others there, and cannot move.
     fn check_unshared(&self) -> Result<()> {
-        let shared = |m: &Message| m.kind == kind::ATTRIBUTE && m.flags & (flag::SHARED | flag::SHAREABLE) != 0;
+        let shared = |m: &Message| m.kind == kind::ATTRIBUTE && m.flags & flag::SHAREABLE != 0;
         if self.header.messages().any(shared) { self.unsupported() } else { Ok(()) }
     }
 
@@ -307,8 +333,17 @@ impl<'s> Editor<'s> {
         (info.fractal_heap, info.name_index, info.creation_index) = (at.heap, at.name_index, at.creation_index);
         while let Some(i) = self.header.find(kind::ATTRIBUTE) {
             let Some(m) = self.header.message(i) else { break };
-            let order = m.creation_index.unwrap_or(NO_ORDER);
-            dense_attributes_edit::insert(self.store, &at, &m.body, m.flags, u32::from(order))?;
+            let order = u32::from(m.creation_index.unwrap_or(NO_ORDER));
+            let flags = m.flags & !flag::SHARED;
+            let body = self.body(&Place::Compact(i))?;
+            let body = if m.flags == flags { body } else { self.unshared(&body)? };
+            // What was shared referred to a committed datatype once for all.
+            if m.flags != flags
+                && let Some(datatype) = committed_type(self.store, self.address, &body)?
+            {
+                references::add_reference(self.store, datatype)?;
+            }
+            dense_attributes_edit::insert(self.store, &at, &body, flags, order)?;
             self.header.remove(i);
         }
         Ok(())
@@ -419,20 +454,16 @@ impl Types {
     }
 }
 
-/// The committed datatype of an attribute. Errors: datatype or dataspace is in the shared message table.
+/// The committed datatype of an attribute.
 fn committed_type(store: &Store, object: Address, body: &[u8]) -> Result<Option<Address>> {
     let attribute = Attribute::decode(body, object)?;
-    let place = |bytes: &[u8]| SharedMessage::decode(&mut Reader::new(bytes, "shared message", object), store.ctx());
-    let table = || Error::unsupported(NAME, object, "a datatype or dataspace that is a shared message");
-    if attribute.dataspace_shared {
-        return Err(table());
-    }
     if !attribute.datatype_shared {
         return Ok(None);
     }
-    match place(&attribute.datatype)? {
+    match SharedMessage::decode(&mut Reader::new(&attribute.datatype, "shared message", object), store.ctx())? {
         SharedMessage::Object(address) => Ok(Some(address)),
-        SharedMessage::Heap(_) => Err(table()),
+        // Of what is in the file's table the count may be too high.
+        SharedMessage::Heap(_) => Ok(None),
     }
 }
 

@@ -7,6 +7,7 @@ pub mod data_layout;
 pub mod dataspace;
 pub mod datatype;
 pub mod external_files;
+pub mod file_space_info;
 pub mod fill_value;
 pub mod filter_pipeline;
 pub mod group_info;

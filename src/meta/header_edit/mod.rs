@@ -397,10 +397,10 @@ impl HeaderEdit {
         for (i, chunk) in self.chunks.iter().enumerate() {
             let Some(at) = chunk.address else { continue };
             let (old, new) = (chunk.image.len(), if chunk.gone { 0 } else { self.chunk_len(i) });
-            if new < old
-                && let Some(tail) = at.checked_add(new as u64)
-            {
-                store.free(tail, old.saturating_sub(new) as u64)?;
+            match new {
+                0 if old > 0 => store.free(at, old as u64)?,
+                _ if new < old => store.free_tail(at, old as u64, new as u64)?,
+                _ => {}
             }
         }
         Ok(())

@@ -4,6 +4,7 @@ use super::super::dataset::{Dataset, number};
 use super::{Change, now};
 use crate::base::{Address, Error, Result};
 use crate::connector::{Form, ObjectId};
+use crate::container::shared_messages_edit;
 use crate::dataset::chunk::ChunkGrid;
 use crate::dataset::chunk::cache::ChunkKey;
 use crate::dataset::chunk::dirty::DirtyChunk;
@@ -42,12 +43,12 @@ impl Chunks {
 
 /// Puts `body` in the place of the message of type `kind`.
 pub(super) fn replace_message(header: &mut HeaderEdit, kind: u16, body: Vec<u8>) -> Result<()> {
-    let shared = || Error::refused(libc::EOPNOTSUPP, "the object's message is shared with others and cannot be changed");
     let i = header.find(kind).ok_or_else(|| Error::refused(libc::EIO, "the object's header lacks a message"))?;
-    if header.message(i).is_some_and(|m| m.flags & flag::SHARED != 0) {
-        return Err(shared());
-    }
     header.set_body(i, body);
+    // It is no longer what others share.
+    if let Some(flags) = header.message(i).map(|m| m.flags).filter(|f| f & flag::SHARED != 0) {
+        header.set_flags(i, flags & !flag::SHARED);
+    }
     Ok(())
 }
 
@@ -121,6 +122,7 @@ impl Change<'_> {
 
     /// Puts a new layout message into the header.
     fn set_layout(&self, d: &Dataset, layout: &DataLayout) -> Result<()> {
+        shared_messages_edit::forget(&*self.store()?, d.id.address)?;
         let mut header = self.header(d.id)?;
         replace_message(&mut header, kind::DATA_LAYOUT, layout.encode(d.bytes.store.ctx())?)?;
         header.write(&d.bytes.store)?;
@@ -203,6 +205,7 @@ impl Change<'_> {
         }
         let space = Dataspace { dims, ..d.space.clone() };
         let store = &d.bytes.store;
+        shared_messages_edit::forget(&*self.store()?, d.id.address)?;
         let mut header = self.header(d.id)?;
         replace_message(&mut header, kind::DATASPACE, space.encode(store.ctx()))?;
         if changed {

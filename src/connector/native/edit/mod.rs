@@ -27,6 +27,7 @@ use super::dataset::{Dataset, number};
 use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Existing, NpyHeader, Taken};
 use crate::connector::{Form, ObjectId};
+use crate::container::first_change::FirstChange;
 use crate::container::global_heap_edit::FreeSpace;
 use crate::dataset::types::parse::DatasetSpec;
 use crate::meta::Store;
@@ -34,6 +35,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Changed chunks kept in memory, as a part of the chunk cache's budget; bytes at least.
@@ -69,6 +71,9 @@ pub struct Editing {
     heaps: Mutex<FreeSpace>,
     /// K of version 1 chunk B-trees.
     pub(super) btree_k: u16,
+    /// What the first change has to begin with, and whether it was made.
+    first: FirstChange,
+    begun: AtomicBool,
 }
 
 thread_local! {
@@ -167,9 +172,14 @@ impl NativeConnector {
         let Change { _exclusive, _writer, .. } = change;
         // Readers go on while the disk works.
         drop(_exclusive);
-        let done = flushed.and_then(|()| if close { store.close() } else { store.commit() });
+        let begun = editing.begun.load(Ordering::Acquire);
+        let told = flushed.and_then(|()| if close && begun { editing.first.close(&store) } else { Ok(()) });
+        let done = told.and_then(|()| if close { store.close() } else { store.commit() });
         if done.is_err() {
             let _readers = Exclusive::take(&editing.lock);
+            if store.transaction()?.has_failed() {
+                editing.first.failed(&store);
+            }
             self.forget_all();
         }
         done
@@ -196,10 +206,20 @@ impl Change<'_> {
 
     /// Makes the changes of `f` as a whole or, when it fails, not at all.
     fn atomically<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        let result = self.store()?.atomically(f);
+        let store = self.store()?;
+        let begun = self.editing.begun.load(Ordering::Acquire);
+        let result = store.atomically(|| {
+            if !begun {
+                self.editing.first.apply(&store)?;
+            }
+            f()
+        });
         if result.is_err() {
+            // It was taken back, too.
+            store.set_image(!begun);
             self.connector.forget_all();
         }
+        self.editing.begun.store(begun || result.is_ok(), Ordering::Release);
         result
     }
 

@@ -12,6 +12,7 @@ use crate::container::dense_links_edit::DenseStorage;
 use crate::container::group;
 use crate::container::group_edit::{self, GroupCreation};
 use crate::container::references;
+use crate::container::shared_messages_edit;
 use crate::dataset::create::{self, Creation};
 use crate::dataset::storage::Storage;
 use crate::format::Reader;
@@ -22,6 +23,7 @@ use crate::format::message::fill_value::Fill;
 use crate::format::message::link::{Link, LinkTarget};
 use crate::format::object_header::{SharedMessage, flag, kind};
 use crate::meta::Store;
+use crate::meta::edit::SpaceKind;
 use crate::meta::header_edit::HeaderEdit;
 
 /// Groups on the way from a group to the root, at most: deeper ones are not moved.
@@ -202,6 +204,7 @@ impl Change<'_> {
     /// Gives back all that an object takes.
     fn delete(&self, id: ObjectId) -> Result<()> {
         let store = self.store()?;
+        shared_messages_edit::forget(&store, id.address)?;
         match self.kind(id)? {
             ObjectKind::Dataset => self.delete_data(id)?,
             ObjectKind::Group => group_edit::delete_group_storage(&store, id.address)?,
@@ -251,7 +254,9 @@ impl Change<'_> {
     fn delete_data(&self, id: ObjectId) -> Result<()> {
         let Ok(d) = self.dataset(id) else { return Ok(()) };
         match &d.bytes.storage {
-            Storage::Contiguous(address) if address.is_defined() && d.bytes.size > 0 => d.bytes.store.free(*address, d.bytes.size),
+            Storage::Contiguous(address) if address.is_defined() && d.bytes.size > 0 => {
+                d.bytes.store.free_kind(*address, d.bytes.size, SpaceKind::Raw)
+            }
             Storage::Chunked(_) => self.delete_chunks(&d),
             _ => Ok(()),
         }

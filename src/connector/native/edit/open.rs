@@ -6,6 +6,7 @@ use super::super::recover::lock;
 use super::super::{NativeConnector, Options};
 use super::Editing;
 use crate::base::{Address, Error, Result};
+use crate::container::first_change::FirstChange;
 use crate::file::posix::{BesideFile, PosixFile};
 use crate::file::{JournalPlace, WriteDriver};
 use crate::format::object_header::kind;
@@ -46,36 +47,19 @@ impl NativeConnector {
         if superblock.legacy.as_ref().is_some_and(|l| l.driver_info.is_defined()) {
             return Err(Error::unsupported("superblock", Address(store.base()), "files of the family and multi drivers are not written"));
         }
+        let mut first = FirstChange::default();
         let mut chunk_k = superblock.legacy.as_ref().map_or(CHUNK_K, |l| l.chunk_internal_k);
         if superblock.extension.is_defined() {
             let extension = ObjectHeader::load(&store, superblock.extension)?;
             if let Some(k) = extension.find(kind::BTREE_K).and_then(|m| m.body.get(1..3)).and_then(|b| b.try_into().ok()) {
                 chunk_k = u16::from_le_bytes(k);
             }
-            check_extension(&extension)?;
+            first = FirstChange::plan(&store, &extension)?;
         }
         let file = Arc::new(HdfFile::over(store, 0, directory, identity)?);
+        first.check_image(&file.store)?;
         Object::open(&file, file.root)?;
-        let editing = Editing { btree_k: chunk_k.max(1), ..Editing::default() };
+        let editing = Editing { btree_k: chunk_k.max(1), first, ..Editing::default() };
         Ok(Self::assemble(file, options, Some(editing)))
-    }
-}
-
-/// What cannot be kept right while the file changes.
-fn check_extension(extension: &ObjectHeader) -> Result<()> {
-    let refuse = |what: &'static str| Err(Error::unsupported("superblock extension", extension.address, what));
-    if extension.find(kind::CACHE_IMAGE).is_some() {
-        return refuse("files with a metadata cache image are not written; h5repack removes it");
-    }
-    if extension.find(kind::SHARED_MESSAGE_TABLE).is_some() {
-        return refuse("files with shared object header messages are not written");
-    }
-    // version | strategy | persist | ...
-    let Some(info) = extension.find(kind::FILE_SPACE_INFO) else { return Ok(()) };
-    match info.body.as_slice() {
-        [0, ..] => refuse("file space info of version 0"),
-        [_, 1, ..] => refuse("files with paged file space are not written"),
-        [_, _, persist, ..] if *persist != 0 => refuse("files that keep their free space are not written"),
-        _ => Ok(()),
     }
 }

@@ -11,6 +11,7 @@ use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::connector::native::virtual_::NativeSurroundings;
 use crate::container::global_heap_edit;
+use crate::container::shared_messages_edit;
 use crate::dataset::create::{Creation, Messages, dataset_messages, datatype_message};
 use crate::dataset::storage::Storage;
 use crate::dataset::types::parse::Store as _;
@@ -18,6 +19,7 @@ use crate::dataset::types::resolver::Descriptor;
 use crate::dataset::vl::VariableForm;
 use crate::format::message::datatype::Datatype;
 use crate::format::object_header::{flag, kind};
+use crate::meta::edit::SpaceKind;
 use crate::meta::header_edit::HeaderEdit;
 use std::sync::Arc;
 
@@ -102,7 +104,9 @@ impl Change<'_> {
     /// Gives back where the elements of `d` lie.
     fn delete_storage(&self, d: &Arc<Dataset>) -> Result<()> {
         match &d.bytes.storage {
-            Storage::Contiguous(address) if address.is_defined() && d.bytes.size > 0 => d.bytes.store.free(*address, d.bytes.size),
+            Storage::Contiguous(address) if address.is_defined() && d.bytes.size > 0 => {
+                d.bytes.store.free_kind(*address, d.bytes.size, SpaceKind::Raw)
+            }
             Storage::Chunked(_) => self.delete_chunks(d),
             _ => Ok(()),
         }
@@ -114,6 +118,7 @@ impl Change<'_> {
         if retyped {
             self.drop_datatype(&store, id)?;
         }
+        shared_messages_edit::forget(&store, id.address)?;
         let mut header = HeaderEdit::load(&store, id.address)?;
         for kind in KINDS {
             // Version 1 headers may hold both fill value messages, or the same twice.
@@ -124,9 +129,6 @@ impl Change<'_> {
         for (k, flags, body) in messages {
             match header.find(k) {
                 Some(_) if k == kind::DATATYPE && !retyped => {}
-                Some(i) if header.message(i).is_some_and(|m| m.flags & flag::SHAREABLE != 0) => {
-                    return Err(Error::refused(libc::EOPNOTSUPP, "the object's messages are shared with others"));
-                }
                 Some(i) => {
                     header.set_body(i, body);
                     if header.message(i).is_some_and(|m| m.flags != flags) {
