@@ -385,11 +385,26 @@ impl ContainerFs {
         };
         let size = self.size(id)?;
         let failed = |e: Error| self.refused(Some(id), &e);
+        let within = |size: u64| end.min(size).saturating_sub(offset);
+        if zeroes && offset < size {
+            edit.zero(id, offset, within(size)).map_err(failed)?;
+        }
+        let mut grown = size;
         if end > size && !keep {
             edit.set_size(id, end).map_err(failed)?;
+            grown = self.size(id)?;
         }
-        if zeroes && offset < size {
-            edit.zero(id, offset, end.min(size).saturating_sub(offset)).map_err(failed)?;
+        if zeroes && within(grown) > 0 && grown > size {
+            // What came to it holds the fill value.
+            let from = offset.max(size);
+            edit.zero(id, from, end.min(grown).saturating_sub(from)).map_err(failed)?;
+        }
+        if !zeroes {
+            // Behind the end there is no place in the container that could be kept.
+            if offset >= grown {
+                return Err(Errno(libc::EOPNOTSUPP));
+            }
+            edit.allocate(id, offset, within(grown)).map_err(failed)?;
         }
         self.touched(&[id]);
         Ok(())

@@ -7,9 +7,14 @@
 mod attributes;
 mod data;
 mod facts;
+#[cfg(test)]
+mod fault_tests;
 mod live;
 mod names;
 mod open;
+mod ranges;
+#[cfg(test)]
+mod ranges_tests;
 mod relayout;
 mod rewrite;
 mod typed;
@@ -33,8 +38,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Changed chunks kept in memory, as a part of the chunk cache's budget; bytes at least.
 const DIRTY_PART: u64 = 4;
 const DIRTY_MIN: u64 = 64 << 10;
-/// Bytes zeroed by one operation.
-const ZERO_STEP: u64 = 16 << 20;
 /// Changes of live bytes kept in memory before a commit, bytes.
 const WAITING_MAX: u64 = 64 << 20;
 
@@ -129,6 +132,15 @@ impl NativeConnector {
         Ok(result)
     }
 
+    /// Operations on a dataset, each of which tells where the next one begins: the changes of one operation are in memory at once.
+    fn in_steps(&self, id: ObjectId, step: &dyn Fn(&Change<'_>, u64) -> Result<Option<u64>>) -> Result<()> {
+        let mut next = Some(0);
+        while let Some(at) = next {
+            next = self.operate(&[id], |c| step(c, at))?;
+        }
+        Ok(())
+    }
+
     /// As `operate`, on a dataset that may be made anew: its changed chunks are in the file before, since those that `f`
     /// leaves are forgotten when it fails.
     fn operate_flushed<T>(&self, id: ObjectId, f: impl FnOnce(&Change<'_>) -> Result<T>) -> Result<T> {
@@ -182,7 +194,10 @@ impl Change<'_> {
 
     /// Makes the changes of `f` as a whole or, when it fails, not at all.
     fn atomically<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        let result = self.store()?.atomically(f);
+        let (store, dirty) = (self.store()?, &self.connector.options.environment.dirty);
+        dirty.begin();
+        let result = store.atomically(f);
+        dirty.end(result.is_ok());
         if result.is_err() {
             self.connector.forget_all();
         }
@@ -251,14 +266,15 @@ impl Edit for NativeConnector {
     }
 
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
-        // In steps, as the changes of one operation are in memory at once.
-        let (mut at, end) = (offset, offset.saturating_add(len));
-        while at < end {
-            let step = end.saturating_sub(at).min(ZERO_STEP);
-            self.operate(&[id], |c| c.zero(id, at, step))?;
-            at = at.saturating_add(step);
-        }
-        Ok(())
+        self.in_steps(id, &|c, at| c.zero(id, offset..offset.saturating_add(len), at))
+    }
+
+    fn allocate(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
+        self.in_steps(id, &|c, at| c.allocate(id, offset..offset.saturating_add(len), at))
+    }
+
+    fn copy_range(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64> {
+        self.copy_bytes(from, to, len)
     }
 
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
