@@ -358,7 +358,7 @@ impl Chunked {
     }
 
     /// `len` stored bytes lie in the file and are not many more than the chunk's: no filter of use makes it longer.
-    fn check_stored(&self, store: &Store, record: ChunkRecord, len: u64) -> Result<()> {
+    pub(super) fn check_stored(&self, store: &Store, record: ChunkRecord, len: u64) -> Result<()> {
         if record.address.0.checked_add(len).is_none_or(|end| store.file_len().is_ok_and(|l| end > l)) {
             return Err(Error::corrupt("chunk", record.address, format!("{len} stored bytes reach past the end of the file")));
         }

@@ -33,6 +33,8 @@ pub struct Environment {
     pub pool: Arc<rayon::ThreadPool>,
     /// Read-ahead tasks queued or running, bytes of decoded chunks.
     pub ahead_bytes: AtomicU64,
+    /// Chunks that were copied as they are stored, without decoding them.
+    pub copied: AtomicU64,
     next_number: AtomicU64,
 }
 
@@ -64,6 +66,7 @@ impl Environment {
             maps: Arc::new(MapBudget::new(MAPS_BYTES)),
             pool,
             ahead_bytes: AtomicU64::new(0),
+            copied: AtomicU64::new(0),
             next_number: AtomicU64::new(1),
         }
     }

@@ -3,6 +3,7 @@
 //! What is done is proportional to the chunks that are there, or are allocated, and not to the range. Each call does so much
 //! that the changes of one operation stay small, and tells the chunk at which the next one goes on.
 
+use super::chunked::Chunked;
 use super::index::write;
 use super::index::{ChunkRecord, Visit};
 use super::write::{ChunkWriter, refuse};
@@ -10,6 +11,7 @@ use crate::base::{Address, Result};
 use crate::format::message::data_layout::DataLayout;
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
+use std::sync::atomic::Ordering;
 
 /// Chunks looked up one by one; among more, those that are there are found by walking the index.
 const FEW: u64 = 1024;
@@ -228,5 +230,30 @@ impl ChunkWriter<'_> {
             stored = stored.saturating_add(bytes.len() as u64);
         }
         Ok(progress)
+    }
+
+    /// Makes the chunks from `to` on what the chunks `from` of `source` are, as they are stored: without decoding them. The caller
+    /// has seen to it that both have the same shape, filters and fill value, and that none of them waits in memory at the source.
+    pub fn adopt(&self, layout: &mut DataLayout, source: &Chunked, from: Range<u64>, to: u64) -> Result<bool> {
+        let c = self.chunked;
+        let mut changed = false;
+        for (i, number) in from.enumerate() {
+            let target = to.saturating_add(i as u64);
+            let (at, scaled) = (source.grid.scaled(number), c.grid.scaled(target));
+            let Some(record) = source.index.lookup(self.store, &at)? else {
+                let old = c.index.lookup(self.store, &scaled)?;
+                changed |= self.give_back(layout, target, old)?;
+                continue;
+            };
+            let size = if source.is_raw(&at) { source.grid.chunk_bytes() } else { record.size };
+            source.check_stored(self.store, record, size)?;
+            let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
+            self.store.read_raw(record.address, &mut bytes)?;
+            changed |= self.place(layout, &scaled, &bytes, record.filter_mask)?;
+            self.env.dirty.remove(c.key(target));
+            self.forget(c.key(target));
+            self.env.copied.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(changed)
     }
 }

@@ -559,6 +559,13 @@ impl Operations for ContainerFs {
         self.allocate(&file, offset, len, mode)
     }
 
+    fn copy_range(&self, from: (Handle, u64), to: (Handle, u64), len: u64) -> FsResult<u64> {
+        let file = |h: Handle| self.handles.read().get(&h.0).cloned().ok_or(Errno(libc::EBADF));
+        let (source, target) = (file(from.0)?, file(to.0)?);
+        target.note_written();
+        self.copy_between((&source, from.1), (&target, to.1), len)
+    }
+
     fn commit(&self) -> FsResult<()> {
         self.commit_changes(false)
     }

@@ -410,6 +410,23 @@ impl ContainerFs {
         Ok(())
     }
 
+    /// Copies bytes between datasets of the main view, which others see only through it.
+    pub(super) fn copy_between(&self, from: (&OpenFile, u64), to: (&OpenFile, u64), len: u64) -> FsResult<u64> {
+        let edit = self.editor()?;
+        let node = |f: &OpenFile| f.owner.as_ref().map(|o| o.node.clone()).ok_or(Errno(libc::EOPNOTSUPP));
+        let source = match node(from.0)?.kind {
+            NodeKind::Dataset(View::Main, id) if id.file == 0 => id,
+            _ => return Err(Errno(libc::EOPNOTSUPP)),
+        };
+        let id = self.dataset(&*node(to.0)?)?;
+        let n = edit.copy_range((source, from.1), (id, to.1), len).map_err(|e| match &e {
+            Error::Refused { errno: libc::EOPNOTSUPP, .. } => Errno(libc::EOPNOTSUPP),
+            _ => self.refused(Some(id), &e),
+        })?;
+        self.touched(&[id]);
+        Ok(n)
+    }
+
     /// What was written of a dataset that is only written as a whole becomes its elements; see [`Edit::finish`].
     pub(super) fn finish(&self, id: Option<ObjectId>, last: bool) -> FsResult<()> {
         let (Ok(edit), Some(id)) = (self.editor(), id.filter(|id| id.file == 0)) else { return Ok(()) };

@@ -274,7 +274,7 @@ impl Edit for NativeConnector {
     }
 
     fn copy_range(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64> {
-        self.copy_bytes(from, to, len)
+        self.copy_steps(from, to, len)
     }
 
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {

@@ -175,3 +175,108 @@ proptest! {
         }
     }
 }
+
+fn copied(c: &NativeConnector) -> u64 {
+    c.environment().copied.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+fn decoded(c: &NativeConnector) -> u64 {
+    c.environment().cache.counters.decodes.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Copies all of a range, as programs do.
+fn copy(c: &NativeConnector, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> u64 {
+    let mut done = 0;
+    while done < len {
+        match c.copy_range((from.0, from.1 + done), (to.0, to.1 + done), len - done).unwrap() {
+            0 => break,
+            n => done += n,
+        }
+    }
+    done
+}
+
+#[test]
+fn whole_chunks_are_copied_without_decoding() {
+    for (fact, chunks) in [(CHUNKED[1], 40), (CHUNKED[3], 24), (CHUNKED[5], 120), (CHUNKED[4], 5), (CHUNKED[6], 1)] {
+        let c = container();
+        let (a, b) = (dataset(&c, "a", fact), dataset(&c, "b", fact));
+        c.write(a, 0, &pattern(4000)).unwrap();
+        c.write(b, 50, b"goes").unwrap();
+        assert_eq!(copy(&c, (a, 0), (b, 0), 9999), 4000);
+        assert_eq!((copied(&c), decoded(&c)), (chunks, 0), "{fact}");
+        assert_eq!(bytes(&c, b), pattern(4000));
+        c.zero(a, 0, 4000).unwrap();
+        assert_eq!(copy(&c, (a, 0), (b, 0), 4000), 4000);
+        assert_eq!((bytes(&c, b), allocated(&c, b), copied(&c)), (vec![0; 4000], 0, chunks), "holes are copied as holes");
+        c.commit().unwrap();
+        assert_eq!(bytes(&c, b), vec![0; 4000]);
+    }
+}
+
+#[test]
+fn a_copy_makes_its_target_longer_and_leaves_no_rest_behind_the_end() {
+    let c = container();
+    let fact = r#"{"dtype": "u1", "shape": [250], "maxshape": [null], "chunks": [100], "filters": ["deflate 1"]}"#;
+    let (a, b) = (dataset(&c, "a", fact), dataset(&c, "b", fact));
+    c.write(a, 0, &pattern(250)).unwrap();
+    c.set_size(b, 0).unwrap();
+    assert_eq!(copy(&c, (a, 0), (b, 200), 250), 250);
+    assert_eq!((copied(&c), decoded(&c)), (3, 0));
+    c.set_size(b, 500).unwrap();
+    assert_eq!(bytes(&c, b), [vec![0; 200], pattern(250), vec![0; 50]].concat());
+    // The source goes on behind what the target takes.
+    c.set_size(a, 300).unwrap();
+    c.write(a, 250, &[9; 50]).unwrap();
+    c.set_size(b, 0).unwrap();
+    assert_eq!(copy(&c, (a, 0), (b, 0), 250), 250);
+    c.set_size(b, 300).unwrap();
+    assert_eq!(bytes(&c, b), [pattern(250), vec![0; 50]].concat());
+    let errno = |r: crate::base::Result<u64>| matches!(r, Err(crate::base::Error::Refused { errno: libc::EINVAL, .. }));
+    assert!(errno(c.copy_range((a, 0), (a, 100), 101)) && c.copy_range((a, 0), (a, 100), 100).is_ok());
+    let fixed = dataset(&c, "f", r#"{"dtype": "u1", "shape": [100], "layout": "contiguous"}"#);
+    assert_eq!(copy(&c, (a, 50), (fixed, 0), 100), 100);
+    assert_eq!(bytes(&c, fixed), bytes(&c, a)[50..150]);
+    assert!(c.copy_range((a, 0), (fixed, 50), 100).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+    #[test]
+    fn copies_agree_with_plain_bytes(
+        kinds in (0usize..6, 0usize..6, any::<bool>()),
+        steps in prop::collection::vec((0u8..6, 0u64..4000, 0u64..4000, 1u64..3000, any::<bool>()), 1..14),
+    ) {
+        let c = container();
+        let (ka, kb) = (kinds.0, if kinds.2 { kinds.0 } else { kinds.1 });
+        let ids = [dataset(&c, "a", CHUNKED[ka]), dataset(&c, "b", CHUNKED[kb])];
+        let mut models = [vec![0u8; 4000], vec![0u8; 4000]];
+        for (step, at, to, len, swap) in steps {
+            let (x, y) = if swap { (1, 0) } else { (0, 1) };
+            // Whole rows of chunks now and then.
+            let (at, to) = if step % 2 == 0 { (at / 700 * 700, to / 700 * 700) } else { (at, to) };
+            let len = len.min(4000 - at).min(4000 - to);
+            match step {
+                0 => {
+                    let fresh: Vec<u8> = (0..len).map(|i| (i + at) as u8 | 1).collect();
+                    c.write(ids[x], at, &fresh).unwrap();
+                    models[x][at as usize..(at + len) as usize].copy_from_slice(&fresh);
+                }
+                1 => c.commit().unwrap(),
+                2 if len > 0 => {
+                    c.zero(ids[x], at, len).unwrap();
+                    models[x][at as usize..(at + len) as usize].fill(0);
+                }
+                _ => {
+                    let y = if step == 5 && (at + len <= to || to + len <= at) { x } else { y };
+                    prop_assert_eq!(copy(&c, (ids[x], at), (ids[y], to), len), len);
+                    let part = models[x][at as usize..(at + len) as usize].to_vec();
+                    models[y][to as usize..(to + len) as usize].copy_from_slice(&part);
+                }
+            }
+            for i in 0..2 {
+                prop_assert_eq!(&bytes(&c, ids[i]), &models[i]);
+            }
+        }
+    }
+}
