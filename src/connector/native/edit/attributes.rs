@@ -39,6 +39,7 @@ impl Change<'_> {
             return Ok(());
         }
         let store = self.store()?;
+        let held = self.held_by(id, name)?;
         let body = match found {
             Some(old) => {
                 let Value { datatype, shape, .. } = attribute::typed(&object, &old)?;
@@ -53,6 +54,7 @@ impl Change<'_> {
             }
         };
         attributes_edit::set(&store, id.address, name, &body, now())?;
+        self.free_held(&held)?;
         self.changed(id);
         self.touch(id)
     }
@@ -61,9 +63,11 @@ impl Change<'_> {
     pub(super) fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
         let store = self.store()?;
         self.not_pending(id, name);
+        let held = self.held_by(id, name)?;
         if !attributes_edit::remove(&store, id.address, name, now())? {
             return Err(Error::refused(libc::ENODATA, "there is no such attribute"));
         }
+        self.free_held(&held)?;
         self.changed(id);
         self.touch(id)
     }

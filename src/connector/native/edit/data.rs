@@ -86,7 +86,7 @@ impl Change<'_> {
                 d.bytes.store.write_raw(at, bytes)?;
             }
             Storage::Chunked(_) => self.chunks(&d).writer(self)?.write(offset, bytes, grown)?,
-            Storage::External(_) => return Err(Error::refused(libc::EPERM, "raw data in other files is not written")),
+            Storage::External(e) => e.write(offset, bytes)?,
             Storage::Virtual(_) => return Err(Error::refused(libc::EPERM, "a virtual dataset is written through its sources")),
         }
         self.touch(id)

@@ -17,6 +17,9 @@ mod ranges;
 mod ranges_tests;
 mod relayout;
 mod rewrite;
+mod sequences;
+#[cfg(test)]
+mod sequences_tests;
 mod typed;
 
 pub use live::LiveContent;
@@ -165,6 +168,8 @@ impl NativeConnector {
         let Change { _exclusive, _writer, .. } = change;
         // Readers go on while the disk works.
         drop(_exclusive);
+        // Bytes in other files before what tells of them.
+        let flushed = flushed.and_then(|()| self.options.neighbours.sync());
         let done = flushed.and_then(|()| if close { store.close() } else { store.commit() });
         if done.is_err() {
             let _readers = Exclusive::take(&editing.lock);
@@ -348,7 +353,8 @@ impl Edit for NativeConnector {
         if self.file(0)?.store.transaction()?.has_failed() {
             return Err(Error::refused(libc::EIO, "an earlier commit failed: what was written since the one before it is lost"));
         }
-        if self.options.environment.dirty.is_empty() && !self.file(0)?.store.transaction()?.is_dirty() {
+        let neighbours = self.options.neighbours.is_unsynced();
+        if !neighbours && self.options.environment.dirty.is_empty() && !self.file(0)?.store.transaction()?.is_dirty() {
             return Ok(());
         }
         self.commit_all(false)
