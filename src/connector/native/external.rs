@@ -77,9 +77,11 @@ impl Neighbours {
         let path = Path::new(OsStr::from_bytes(name));
         let last = path.file_name().filter(|_| path.is_absolute()).map(Path::new);
         let places: Vec<PathBuf> = [Some(path), last].into_iter().flatten().filter_map(|p| root.resolve(from, p)).collect();
+        // Not in another place than it names.
+        let made = root.resolve(from, path);
         let missing = |e: &std::io::Error| e.raw_os_error() == Some(libc::ENOENT);
         let mut opened = Err(std::io::Error::from_raw_os_error(libc::ENOENT));
-        for (place, create) in places.iter().map(|p| (p, false)).chain(places.first().map(|p| (p, true))) {
+        for (place, create) in places.iter().map(|p| (p, false)).chain(made.iter().map(|p| (p, true))) {
             opened = root.open_for_writing(place, create);
             if !opened.as_ref().is_err_and(missing) {
                 break;
