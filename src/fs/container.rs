@@ -4,6 +4,7 @@ use super::cut_names::CutNames;
 use super::errno::errno;
 use super::file::{OpenFile, Owner};
 use super::nodes::{Node, NodeKind, NodeTable, View};
+use super::side::{Side, attribute_name};
 use super::spec::MountSpec;
 use super::types::{Attr, Changes, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
 use super::view::{Child, Failures, Tree};
@@ -65,6 +66,8 @@ pub struct ContainerFs {
     pub(super) dirty: AtomicBool,
     /// No more changes.
     pub(super) ended: AtomicBool,
+    /// What is being written below `.h5dir`.
+    pub(super) side: Side,
 }
 
 impl ContainerFs {
@@ -87,6 +90,7 @@ impl ContainerFs {
             changed: Mutex::new(LruCache::new(CHANGED_MAX)),
             dirty: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            side: Side::default(),
         }
     }
 
@@ -97,7 +101,7 @@ impl ContainerFs {
     }
 
     /// Names stay as they are while this is held.
-    fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(super) fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.changing.then(|| self.names.read())
     }
 
@@ -152,11 +156,7 @@ impl ContainerFs {
 
     /// Attributes of a node. An object whose size cannot be told is shown as a broken one.
     pub(super) fn attr(&self, node: &Node) -> Attr {
-        let kind = match &node.kind {
-            k if k.is_directory() => FileKind::Directory,
-            NodeKind::Symlink(_) => FileKind::Symlink,
-            _ => FileKind::Regular,
-        };
+        let kind = kind_of(&node.kind);
         let perm = match kind {
             FileKind::Directory => self.spec.dir_mode,
             FileKind::Symlink => 0o777,
@@ -211,6 +211,10 @@ impl ContainerFs {
     }
 
     fn sizes(&self, node: &Node, attr: &mut Attr) -> crate::base::Result<()> {
+        if let Some(len) = self.side_len(node) {
+            attr.size = len;
+            return Ok(());
+        }
         match &node.kind {
             NodeKind::Dataset(View::Main, id) if self.became_datatype(*id) => attr.size = self.connector.datatype_text(*id)?.len() as u64,
             NodeKind::Dataset(view, id) => {
@@ -236,7 +240,9 @@ impl ContainerFs {
                 attr.size = chunks.map(|c| c.stored_len(scaled)).transpose()?.flatten().unwrap_or(0);
                 attr.blocks = attr.size.div_ceil(BLOCK);
             }
-            NodeKind::AttrFile(id, name) => attr.size = self.connector.attribute_raw(*id, name)?.map_or(0, |v| v.len() as u64),
+            NodeKind::AttrFile(id, _) => {
+                attr.size = self.connector.attribute_raw(*id, &attribute_name(node))?.map_or(0, |v| v.len() as u64)
+            }
             NodeKind::Symlink(_) => attr.size = self.target(node)?.len() as u64,
             NodeKind::Broken(_) => attr.perm = 0,
             NodeKind::Group(..)
@@ -289,19 +295,23 @@ impl ContainerFs {
             self.writable_file(node)?;
         }
         let id = node.kind.owner().filter(|id| id.file == 0);
-        let file = self.open_kind(&node.kind).map_err(|e| self.failed(node.kind.object(), &e))?;
+        let file = self.open_kind(node).map_err(|e| self.failed(node.kind.object(), &e))?;
         let mut file = file.ok_or(Errno(libc::EIO))?;
         if let Some(edit) = self.connector.edit() {
+            if mode.write {
+                self.side_open(node)?;
+            }
             if let Some(id) = id {
                 edit.hold(id);
             }
             node.count_open(true);
-            file.owner = Some(Owner { node: node.clone(), id, append: mode.append.then(Mutex::default) });
+            file.owner = Some(Owner { node: node.clone(), id, append: mode.append.then(Mutex::default), writes: mode.write });
         }
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         self.handles.write().insert(handle, Arc::new(file));
         // What is appended goes where the end is, which may not be where the kernel thinks it is.
-        let direct = node.kind == NodeKind::Status || mode.append;
+        // An attribute that is being written is not what others see.
+        let direct = node.kind == NodeKind::Status || mode.append || mode.write && matches!(node.kind, NodeKind::AttrFile(..));
         Ok(Opened { handle: Handle(handle), keep_cache: !direct && !self.changing, direct_io: direct })
     }
 
@@ -309,14 +319,17 @@ impl ContainerFs {
     pub(super) fn close_file(&self, file: &OpenFile) {
         let Some(owner) = &file.owner else { return };
         owner.node.count_open(false);
+        if owner.writes {
+            self.side_close(&owner.node);
+        }
         self.finish_last(owner.id);
         if let (Some(edit), Some(id)) = (self.connector.edit(), owner.id) {
             edit.release(id);
         }
     }
 
-    fn open_kind(&self, kind: &NodeKind) -> crate::base::Result<Option<OpenFile>> {
-        Ok(Some(match kind {
+    fn open_kind(&self, node: &Node) -> crate::base::Result<Option<OpenFile>> {
+        Ok(Some(match &node.kind {
             NodeKind::Dataset(View::Main, id) if self.became_datatype(*id) => OpenFile::bytes(self.connector.datatype_text(*id)?),
             NodeKind::Dataset(view, id) if self.changing => {
                 // Whether it can be read is told now.
@@ -329,7 +342,7 @@ impl ContainerFs {
                 OpenFile::content(header, content)
             }
             NodeKind::Datatype(id) => OpenFile::bytes(self.connector.datatype_text(*id)?),
-            NodeKind::AttrFile(id, name) => OpenFile::bytes(self.connector.attribute_raw(*id, name)?.unwrap_or_default()),
+            NodeKind::AttrFile(id, _) => OpenFile::bytes(self.connector.attribute_raw(*id, &attribute_name(node))?.unwrap_or_default()),
             NodeKind::Status => OpenFile::bytes(self.status_text()),
             NodeKind::ChunkFile(id, scaled) => match self.connector.chunks(*id)? {
                 Some(chunks) => OpenFile::chunk(chunks, scaled.clone()),
@@ -403,14 +416,16 @@ impl Operations for ContainerFs {
 
     fn read(&self, ino: Ino, handle: Handle, offset: u64, buf: &mut [u8]) -> FsResult<usize> {
         let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
+        if let Some(read) = self.side_read(&file, offset, buf) {
+            return read;
+        }
         file.read(offset, buf).map_err(|e| self.failed(self.nodes.get(ino).and_then(|n| n.kind.object()), &e))
     }
 
     fn release(&self, _ino: Ino, handle: Handle) {
         let file = self.handles.write().remove(&handle.0);
         if let Some(file) = file {
-            let _steady = self.steady();
-            self.close_file(&file);
+            self.release_file(&file);
         }
     }
 
@@ -509,7 +524,7 @@ impl Operations for ContainerFs {
 
     fn mknod(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         let _alone = self.names.write();
-        self.make(parent, name, |edit, group, name| edit.create_file(group, name).map(drop))
+        self.make_file(parent, name)
     }
 
     fn mkdir(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
@@ -555,15 +570,11 @@ impl Operations for ContainerFs {
     }
 
     fn fallocate(&self, _ino: Ino, handle: Handle, offset: u64, len: u64, mode: i32) -> FsResult<()> {
-        let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
-        self.allocate(&file, offset, len, mode)
+        self.allocate(handle, offset, len, mode)
     }
 
     fn copy_range(&self, from: (Handle, u64), to: (Handle, u64), len: u64) -> FsResult<u64> {
-        let file = |h: Handle| self.handles.read().get(&h.0).cloned().ok_or(Errno(libc::EBADF));
-        let (source, target) = (file(from.0)?, file(to.0)?);
-        target.note_written();
-        self.copy_between((&source, from.1), (&target, to.1), len)
+        self.copy_between(from, to, len)
     }
 
     fn commit(&self) -> FsResult<()> {
@@ -572,13 +583,14 @@ impl Operations for ContainerFs {
 
     fn flush(&self, _ino: Ino, handle: Handle) -> FsResult<()> {
         self.finish_of(handle)?;
-        // A descriptor that wrote nothing, such as that of `touch`, waits for nothing.
         let wrote = self.handles.read().get(&handle.0).is_some_and(|file| file.take_written());
         if wrote { self.commit_changes(true) } else { Ok(()) }
     }
 
     fn fsync(&self, ino: Ino) -> FsResult<()> {
-        self.finish(self.nodes.get(ino).and_then(|n| n.kind.object()), false)?;
+        let node = self.nodes.get(ino);
+        node.as_ref().map_or(Ok(()), |n| self.side_finish(n))?;
+        self.finish(node.and_then(|n| n.kind.object()), false)?;
         self.commit_changes(true)
     }
 

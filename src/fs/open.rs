@@ -101,6 +101,7 @@ pub fn over(driver: Arc<dyn FileDriver>, environment: Arc<Environment>) -> Resul
         dir_mode: DEFAULT_DIR_MODE,
         threads: 1,
         writable: false,
+        create: std::sync::Arc::default(),
     };
     let root = connector.root();
     Ok(Arc::new(ContainerFs::new(connector, root, Vec::new(), backing, spec)))

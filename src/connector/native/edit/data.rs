@@ -3,7 +3,7 @@
 use super::super::dataset::{Dataset, number};
 use super::{Change, now};
 use crate::base::{Address, Error, Result};
-use crate::connector::ObjectId;
+use crate::connector::{Form, ObjectId};
 use crate::dataset::chunk::ChunkGrid;
 use crate::dataset::chunk::cache::ChunkKey;
 use crate::dataset::chunk::dirty::DirtyChunk;
@@ -54,13 +54,13 @@ pub(super) fn replace_message(header: &mut HeaderEdit, kind: u16, body: Vec<u8>)
 
 impl Change<'_> {
     /// Writes `bytes` at `offset`; the dataset grows when they reach beyond its end.
-    pub(super) fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub(super) fn write(&self, id: ObjectId, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
         let d = self.writable_dataset(id)?;
         if d.datatype.contains_vlen() {
-            return self.write_form(&d, offset, bytes);
+            return self.write_form(&d, form, offset, bytes);
         }
         self.write_elements(id, offset, bytes)
     }
@@ -157,10 +157,10 @@ impl Change<'_> {
     }
 
     /// Makes the dataset's bytes `size` long, or what whole rows come nearest above.
-    pub(super) fn set_size(&self, id: ObjectId, size: u64) -> Result<()> {
+    pub(super) fn set_size(&self, id: ObjectId, form: Form, size: u64) -> Result<()> {
         let d = self.writable_dataset(id)?;
         if d.datatype.contains_vlen() {
-            return self.resize_form(&d, size);
+            return self.resize_form(&d, form, size);
         }
         if size == d.bytes.size {
             return Ok(());

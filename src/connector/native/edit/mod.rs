@@ -11,7 +11,9 @@ mod facts;
 mod fault_tests;
 mod live;
 mod names;
+mod npy;
 mod open;
+mod plan;
 mod ranges;
 #[cfg(test)]
 mod ranges_tests;
@@ -23,12 +25,13 @@ mod sequences_tests;
 mod typed;
 
 pub use live::LiveContent;
+pub use plan::{check_fact, check_new_file};
 
 use super::NativeConnector;
 use super::dataset::{Dataset, number};
 use crate::base::{Error, Result};
-use crate::connector::ObjectId;
-use crate::connector::edit::{Edit, Existing, Taken};
+use crate::connector::edit::{Edit, Existing, NpyHeader, Taken};
+use crate::connector::{Form, ObjectId};
 use crate::container::global_heap_edit::FreeSpace;
 use crate::dataset::types::parse::DatasetSpec;
 use crate::meta::Store;
@@ -246,7 +249,15 @@ impl Change<'_> {
 
 impl Edit for NativeConnector {
     fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.operate(&[id], |c| c.write(id, offset, bytes))
+        self.write_as(id, Form::Main, offset, bytes)
+    }
+
+    fn write_as(&self, id: ObjectId, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.operate(&[id], |c| c.write(id, form, offset, bytes))
+    }
+
+    fn set_npy(&self, id: ObjectId, header: &NpyHeader, emptied: bool) -> Result<()> {
+        self.operate_flushed(id, |c| c.set_npy(id, header, emptied))
     }
 
     fn finish(&self, id: ObjectId, last: bool) -> Result<()> {
@@ -264,7 +275,11 @@ impl Edit for NativeConnector {
     }
 
     fn set_size(&self, id: ObjectId, size: u64) -> Result<()> {
-        self.operate(&[id], |c| c.set_size(id, size))?;
+        self.set_size_as(id, Form::Main, size)
+    }
+
+    fn set_size_as(&self, id: ObjectId, form: Form, size: u64) -> Result<()> {
+        self.operate(&[id], |c| c.set_size(id, form, size))?;
         // Nobody has it open, so nobody closes it.
         let held = self.editing.as_ref().is_some_and(|e| e.held.lock().contains_key(&id));
         if held { Ok(()) } else { self.finish(id, true) }
@@ -284,6 +299,10 @@ impl Edit for NativeConnector {
 
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
         self.operate(&[group], |c| c.create_file(group, name))
+    }
+
+    fn create_dataset(&self, group: ObjectId, name: &[u8], description: &[u8]) -> Result<ObjectId> {
+        self.operate(&[group], |c| c.create_described(group, name, description))
     }
 
     fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
@@ -308,6 +327,14 @@ impl Edit for NativeConnector {
 
     fn set_attribute(&self, id: ObjectId, name: &[u8], text: &[u8], existing: Existing) -> Result<()> {
         self.operate(&[id], |c| c.set_attribute(id, name, text, existing))
+    }
+
+    fn set_attribute_bytes(&self, id: ObjectId, name: &[u8], bytes: &[u8]) -> Result<()> {
+        self.operate(&[id], |c| c.set_attribute_bytes(id, name, bytes))
+    }
+
+    fn rename_attribute(&self, id: ObjectId, from: &[u8], to: &[u8], replace: bool) -> Result<()> {
+        self.operate(&[id], |c| c.rename_attribute(id, from, to, replace))
     }
 
     fn set_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<()> {

@@ -1,5 +1,8 @@
 //! Creating objects, and giving, moving and taking away names.
 
+use super::attributes::Values;
+use super::facts::refused;
+use super::plan::new_dataset;
 use super::{Change, now};
 use crate::base::{Address, Error, Result};
 use crate::connector::edit::Taken;
@@ -77,6 +80,15 @@ impl Change<'_> {
     pub(super) fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
         self.free_name(group, name)?;
         let address = self.new_dataset(&stream())?;
+        self.created(group, name, address)
+    }
+
+    /// A new dataset that is what `description`, in the form of `user.h5dir.dataset`, makes of a new file.
+    pub(super) fn create_described(&self, group: ObjectId, name: &[u8], description: &[u8]) -> Result<ObjectId> {
+        self.free_name(group, name)?;
+        let store = self.store()?;
+        let creation = new_dataset(description, store.ctx().sizeof_addr, &mut Values::new(self, &store))?;
+        let address = self.new_dataset(&creation).map_err(refused)?;
         self.created(group, name, address)
     }
 

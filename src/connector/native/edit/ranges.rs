@@ -5,7 +5,7 @@ use super::super::dataset::Dataset;
 use super::Change;
 use super::data::PIECE;
 use crate::base::{Error, Result};
-use crate::connector::ObjectId;
+use crate::connector::{Form, ObjectId};
 use crate::dataset::ranges::Progress;
 use crate::dataset::storage::Storage;
 use crate::format::message::data_layout::DataLayout;
@@ -43,7 +43,7 @@ impl Change<'_> {
                 continue;
             }
             let n = usize::try_from(stop.saturating_sub(at)).unwrap_or(PIECE).min(PIECE);
-            self.write(id, at, zeros.get(..n).unwrap_or_default())?;
+            self.write(id, Form::Main, at, zeros.get(..n).unwrap_or_default())?;
             at = at.saturating_add(n as u64);
         }
         Ok((at < end).then_some(at))
