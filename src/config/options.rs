@@ -44,6 +44,10 @@ pub struct MountOptions {
     #[arg(long, value_name = "DIR")]
     pub external_root: Option<PathBuf>,
 
+    /// Let raw files beneath --external-root be written through datasets whose elements lie in them [default: off]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    pub external_write: Option<Switch>,
+
     /// What a missing source of a virtual dataset reads as [default: error]
     #[arg(long, value_name = "error|fill")]
     pub vds_missing: Option<VdsMissing>,
@@ -117,8 +121,9 @@ impl MountOptions {
             ($($field:ident)*) => { MountOptions { $($field: self.$field.or(other.$field)),* } };
         }
         pick! {
-            foreground read_only read_write commit_interval commit_on_close cache_size external external_root vds_missing allow_other allow_root uid gid
-            file_mode dir_mode umask noexec threads readahead attr_timeout entry_timeout log_level log_file log_format
+            foreground read_only read_write commit_interval commit_on_close cache_size external external_root external_write vds_missing
+            allow_other allow_root uid gid file_mode dir_mode umask noexec threads readahead attr_timeout entry_timeout log_level log_file
+            log_format
         }
     }
 }

@@ -114,7 +114,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         file,
         group: target.inner,
         cache_bytes: options.cache_size.map_or_else(memory::default_cache_bytes, |s| s.0),
-        external: external(options)?,
+        external: external(options, writable)?,
         vds_missing_fill: options.vds_missing == Some(VdsMissing::Fill),
         uid: options.uid.map_or_else(|| nix::unistd::geteuid().as_raw(), |u| u.0),
         gid: options.gid.map_or_else(|| nix::unistd::getegid().as_raw(), |g| g.0),
@@ -127,7 +127,11 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
     })
 }
 
-fn external(options: &MountOptions) -> Result<ExternalPolicy, UsageError> {
+fn external(options: &MountOptions, writable: bool) -> Result<ExternalPolicy, UsageError> {
+    let written = on(options.external_write);
+    if written && (!writable || options.external_root.is_none()) {
+        return Err(UsageError("--external-write needs --read-write and --external-root".into()));
+    }
     let default = options.external_root.is_some() || !on(options.allow_other);
     if !options.external.map_or(default, |s| s.0) {
         return match options.external_root {
@@ -137,6 +141,7 @@ fn external(options: &MountOptions) -> Result<ExternalPolicy, UsageError> {
     }
     let Some(root) = &options.external_root else { return Ok(ExternalPolicy::Beneath(None)) };
     match root.canonicalize() {
+        Ok(root) if root.is_dir() && written => Ok(ExternalPolicy::Written(root)),
         Ok(root) if root.is_dir() => Ok(ExternalPolicy::Beneath(Some(root))),
         Ok(_) => Err(UsageError(format!("--external-root {} is not a directory", root.display()))),
         Err(e) => Err(UsageError(format!("--external-root {} cannot be used: {e}", root.display()))),
@@ -241,6 +246,10 @@ mod tests {
         assert_eq!(policy(&["--allow-other"]), Ok(ExternalPolicy::Off));
         assert_eq!(policy(&["--allow-other", "--external=on"]), Ok(ExternalPolicy::Beneath(None)));
         assert_eq!(policy(&["--allow-other", "--external-root=/tmp/"]), Ok(ExternalPolicy::Beneath(Some("/tmp".into()))));
+        assert_eq!(policy(&["--external-root=/tmp", "--external-write", "--read-write"]), Ok(ExternalPolicy::Written("/tmp".into())));
+        for without in [&["--external-write", "--read-write"][..], &["--external-write", "--external-root=/tmp"]] {
+            assert!(policy(without).is_err());
+        }
         assert_eq!(policy(&["--external=off"]), Ok(ExternalPolicy::Off));
         assert!(policy(&["--external=off", "--external-root=/tmp"]).is_err());
         assert!(policy(&["--external-root=/nonexistent"]).is_err());

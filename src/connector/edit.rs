@@ -4,6 +4,7 @@
 //! whole or not at all. Calls may come from several threads.
 
 use super::{Form, ObjectId, Result};
+use crate::base::Error;
 
 pub use crate::dataset::types::parse::NpyHeader;
 
@@ -61,6 +62,18 @@ pub trait Edit: Send + Sync {
     /// Zeroes a range of a dataset's bytes within its size (`FALLOC_FL_PUNCH_HOLE`, `FALLOC_FL_ZERO_RANGE`); chunks that
     /// become wholly zero are given back where the fill value is zero.
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()>;
+
+    /// Allocates storage for a range of a dataset's bytes within its size, where it has places of its own that are not allocated.
+    fn allocate(&self, _id: ObjectId, _offset: u64, _len: u64) -> Result<()> {
+        Ok(())
+    }
+
+    /// Copies bytes of one dataset to another one, or to another range of the same, which grows if they reach beyond its end and
+    /// it may. Returns how many were copied, fewer than `len` only at the end of the source or because it is much. Errors:
+    /// `EOPNOTSUPP` where reading and writing does as well.
+    fn copy_range(&self, _from: (ObjectId, u64), _to: (ObjectId, u64), _len: u64) -> Result<u64> {
+        Err(Error::refused(libc::EOPNOTSUPP, "the container copies nothing by itself"))
+    }
 
     /// A new empty dataset for a stream of bytes.
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId>;

@@ -158,23 +158,41 @@ fn append(store: &Store, collection: Address, object: &[u8], need: u64) -> Resul
     Ok(Some((index, room.saturating_sub(need))))
 }
 
+/// What was removed of a collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removed {
+    /// There were no such objects, or what is left could not be moved together now.
+    Nothing,
+    /// Some of its objects.
+    Objects,
+    /// The collection is gone with its last object.
+    Collection,
+}
+
 /// Removes object `index` of `collection`; false if there is none. The collection is freed with its last object, and
 /// is forgotten by `space`. Errors: the collection is damaged.
 pub fn remove(store: &Store, space: &mut FreeSpace, collection: Address, index: u32) -> Result<bool> {
+    Ok(remove_some(store, space, collection, &[index], false)? != Removed::Nothing)
+}
+
+/// Removes the objects `indexes` (ascending) of `collection`; those that are not there do not matter. `whole`: only if no others
+/// are left. Errors: the collection is damaged.
+pub fn remove_some(store: &Store, space: &mut FreeSpace, collection: Address, indexes: &[u32], whole: bool) -> Result<Removed> {
     let ctx = store.ctx();
     let header = header_size(ctx) as u64;
     let c = contents(store, collection)?;
-    let Some(position) = c.objects.iter().position(|p| u32::from(p.index) == index) else { return Ok(false) };
-    if c.objects.len() == 1 {
+    let (gone, stay): (Vec<Position>, Vec<Position>) =
+        c.objects.iter().copied().partition(|p| indexes.binary_search(&u32::from(p.index)).is_ok());
+    if gone.is_empty() || (whole && !stay.is_empty()) {
+        return Ok(Removed::Nothing);
+    }
+    if stay.is_empty() {
         space.set(collection, 0, ctx);
         store.free_kind(collection, c.size, SpaceKind::GlobalHeap)?;
-        return Ok(true);
+        return Ok(Removed::Collection);
     }
     let mut end = header;
-    for (i, p) in c.objects.iter().enumerate() {
-        if i == position {
-            continue;
-        }
+    for p in &stay {
         let (from, size) = (p.start.saturating_sub(header), taken(p.size, ctx).unwrap_or(u64::MAX));
         if from != end {
             move_down(store, collection, from, end, size)?;
@@ -183,7 +201,7 @@ pub fn remove(store: &Store, space: &mut FreeSpace, collection: Address, index: 
     }
     store.write(at(collection, end)?, &free_space(c.size.saturating_sub(end), ctx))?;
     space.set(collection, if c.size > SHARED_MAX { 0 } else { c.size.saturating_sub(end) }, ctx);
-    Ok(true)
+    Ok(Removed::Objects)
 }
 
 /// Moves `size` bytes from offset `from` of a collection to offset `to`, which is less.

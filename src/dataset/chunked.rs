@@ -8,7 +8,7 @@ use super::chunk::spool::{Spooled, StreamPlan};
 use super::environment::Environment;
 use super::fill::FillPattern;
 use super::index::{ChunkIndex, ChunkRecord};
-use super::storage::{DatasetBytes, Seek, Storage};
+use super::storage::{DatasetBytes, Storage};
 use crate::base::{Address, Error, Result, buffers, limits};
 use crate::filter::pipeline::Pipeline;
 use crate::meta::Store;
@@ -358,7 +358,7 @@ impl Chunked {
     }
 
     /// `len` stored bytes lie in the file and are not many more than the chunk's: no filter of use makes it longer.
-    fn check_stored(&self, store: &Store, record: ChunkRecord, len: u64) -> Result<()> {
+    pub(super) fn check_stored(&self, store: &Store, record: ChunkRecord, len: u64) -> Result<()> {
         if record.address.0.checked_add(len).is_none_or(|end| store.file_len().is_ok_and(|l| end > l)) {
             return Err(Error::corrupt("chunk", record.address, format!("{len} stored bytes reach past the end of the file")));
         }
@@ -481,26 +481,6 @@ impl Chunked {
             Some(Err(e)) => Err(e.clone()),
             None => Err(Error::corrupt("chunk index", Address::UNDEF, "no allocation map")),
         }
-    }
-
-    /// Stored bytes of all chunks. Those that are not in the file yet count in full.
-    pub fn allocated(&self, env: &Environment, store: &Store) -> Result<u64> {
-        let mut bytes = self.map(store)?.stored_bytes;
-        for (key, chunk) in env.dirty.of(self.number) {
-            if self.index.lookup(store, &self.grid.scaled(key.chunk))?.is_none() {
-                bytes = bytes.saturating_add(chunk.bytes().len() as u64);
-            }
-        }
-        Ok(bytes)
-    }
-
-    /// Next data or hole at or after `offset`.
-    pub fn seek(&self, store: &Store, offset: u64, what: Seek) -> Result<Option<u64>> {
-        let map = self.map(store)?;
-        Ok(match what {
-            Seek::Data => map.next_data(&self.grid, offset),
-            Seek::Hole => Some(map.next_hole(&self.grid, offset)),
-        })
     }
 }
 

@@ -6,7 +6,7 @@ use super::chunk::gate::Gate;
 use super::chunk::map::MapBudget;
 use super::chunk::spool::Spools;
 use crate::base::{Error, Result, buffers};
-use crate::file::FileDriver;
+use crate::file::{FileDriver, WriteDriver};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,6 +33,8 @@ pub struct Environment {
     pub pool: Arc<rayon::ThreadPool>,
     /// Read-ahead tasks queued or running, bytes of decoded chunks.
     pub ahead_bytes: AtomicU64,
+    /// Chunks that were copied as they are stored, without decoding them.
+    pub copied: AtomicU64,
     next_number: AtomicU64,
 }
 
@@ -64,6 +66,7 @@ impl Environment {
             maps: Arc::new(MapBudget::new(MAPS_BYTES)),
             pool,
             ahead_bytes: AtomicU64::new(0),
+            copied: AtomicU64::new(0),
             next_number: AtomicU64::new(1),
         }
     }
@@ -85,4 +88,10 @@ impl Environment {
 pub trait RawFiles: Send + Sync {
     /// The file `name` as stored, confined; [`Error::Missing`] when it cannot be had.
     fn open_raw(&self, name: &[u8]) -> Result<Arc<dyn FileDriver>>;
+
+    /// The same for writing, made if it is not there; `EPERM` where that is not wanted. What is written is made durable with the
+    /// next commit.
+    fn open_raw_for_writing(&self, _name: &[u8]) -> Result<Arc<dyn WriteDriver>> {
+        Err(Error::refused(libc::EPERM, "raw data in other files is written only with --external-write and --external-root"))
+    }
 }

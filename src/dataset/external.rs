@@ -63,6 +63,26 @@ impl External {
         Ok(())
     }
 
+    /// Writes `bytes` at `offset`, in place: what is written of them stays when this fails.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let (mut start, mut at, mut rest) = (0u64, offset, bytes);
+        for segment in &self.segments {
+            let end = segment.size.map_or(u64::MAX, |n| start.saturating_add(n));
+            if at < end && !rest.is_empty() {
+                let n = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(rest.len());
+                let (part, tail) = rest.split_at(n);
+                let beyond = || Error::corrupt("external data files message", Address::UNDEF, "a segment ends beyond 2^63");
+                let to = segment.offset.checked_add(at.saturating_sub(start)).ok_or_else(beyond)?;
+                to.checked_add(n as u64).filter(|e| i64::try_from(*e).is_ok()).ok_or_else(beyond)?;
+                let file = self.files.open_raw_for_writing(&segment.name)?;
+                file.write_at(part, to).map_err(|e| Error::io("write an external raw file", Address(to), &e))?;
+                (at, rest) = (at.saturating_add(n as u64), tail);
+            }
+            start = end;
+        }
+        if rest.is_empty() { Ok(()) } else { Err(Error::refused(libc::EPERM, "the segments are shorter than the dataset")) }
+    }
+
     fn file(&self, segment: &Segment) -> Result<Arc<dyn FileDriver>> {
         if let Some(f) = self.opened.lock().get(&segment.name) {
             return Ok(f.clone());

@@ -6,8 +6,10 @@ pub mod create;
 pub mod environment;
 pub mod external;
 pub mod fill;
+mod holes;
 pub mod index;
 pub mod parameters;
+pub mod ranges;
 pub mod storage;
 
 pub mod types;

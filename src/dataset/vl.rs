@@ -96,6 +96,44 @@ impl VariableForm {
     }
 }
 
+impl VariableForm {
+    /// True when no part is variable.
+    pub fn is_verbatim(&self) -> bool {
+        self.plan == Plan::Verbatim
+    }
+
+    /// Calls `f` with each sequence that `element` holds, those inside others first. What cannot be read is left out.
+    pub fn sequences(&self, element: &[u8], environment: &Environment<'_>, f: &mut dyn FnMut(&Descriptor)) {
+        self.plan.sequences(element, environment, &mut Budget::new(environment.limit), f);
+    }
+}
+
+impl Plan {
+    fn sequences(&self, element: &[u8], environment: &Environment<'_>, budget: &mut Budget, f: &mut dyn FnMut(&Descriptor)) {
+        match self {
+            Plan::Verbatim => {}
+            Plan::Variable { base_size, base } => {
+                let Some(d) = Descriptor::decode(element, &environment.ctx).ok().filter(|d| d.count > 0) else { return };
+                if **base != Plan::Verbatim
+                    && let Ok(payload) = d.payload(*base_size, environment.resolver, budget)
+                {
+                    let parts = payload.chunks_exact((*base_size).max(1) as usize);
+                    parts.for_each(|part| base.sequences(part, environment, budget, f));
+                }
+                f(&d);
+            }
+            Plan::Compound(parts) => {
+                for (start, end, plan) in parts {
+                    plan.sequences(element.get(*start..*end).unwrap_or_default(), environment, budget, f);
+                }
+            }
+            Plan::Array(size, base) => {
+                element.chunks_exact((*size).max(1)).for_each(|part| base.sequences(part, environment, budget, f));
+            }
+        }
+    }
+}
+
 /// Keeps so many base elements, which are these bytes; returns the descriptor.
 pub type Keep<'a> = dyn FnMut(u32, &[u8]) -> Result<Vec<u8>> + 'a;
 

@@ -79,17 +79,23 @@ pub fn encode(env: &Environment, c: &Chunked, chunks: &[(ChunkKey, Arc<DirtyChun
 }
 
 impl ChunkWriter<'_> {
-    /// Writes `bytes` from `offset` on, which lie within the dataset.
-    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+    /// Writes `bytes` from `offset` on, which lie within the dataset. `grown`: it was made longer for them, and none of them may
+    /// stay behind its end if that is taken back.
+    pub fn write(&self, offset: u64, bytes: &[u8], grown: bool) -> Result<()> {
         for t in self.chunked.grid.touched(offset, bytes.len()) {
-            self.write_chunk(&t, bytes)?;
+            self.write_chunk(&t, bytes, grown)?;
         }
         Ok(())
     }
 
-    fn write_chunk(&self, t: &Touched, bytes: &[u8]) -> Result<()> {
+    fn write_chunk(&self, t: &Touched, bytes: &[u8], grown: bool) -> Result<()> {
         let (c, key) = (self.chunked, self.chunked.key(t.chunk));
         if let Some(chunk) = self.env.dirty.get(key) {
+            if grown {
+                for (at, p) in t.pieces.iter().flat_map(|p| c.grid.rows(p).map(move |(at, _)| (at, p))) {
+                    self.env.dirty.keep_bytes(key, &chunk, usize::try_from(at).unwrap_or(usize::MAX), p.len);
+                }
+            }
             return chunk.change(t.bytes(), |kept| c.grid.gather(t, bytes, kept)).ok_or_else(short);
         }
         let scaled = c.grid.scaled(t.chunk);
@@ -98,7 +104,7 @@ impl ChunkWriter<'_> {
             && c.is_raw(&scaled)
             && (self.is_implicit() || t.bytes().saturating_mul(2) < c.grid.chunk_bytes())
         {
-            self.write_in_place(t, bytes, record)?;
+            self.write_in_place(t, bytes, record, grown)?;
             self.forget(key);
             return Ok(());
         }
@@ -112,28 +118,29 @@ impl ChunkWriter<'_> {
         Ok(())
     }
 
-    fn write_in_place(&self, t: &Touched, bytes: &[u8], record: ChunkRecord) -> Result<()> {
+    fn write_in_place(&self, t: &Touched, bytes: &[u8], record: ChunkRecord, grown: bool) -> Result<()> {
         for p in &t.pieces {
             for (at, from) in self.chunked.grid.rows(p) {
                 let part = bytes.get(from..from.saturating_add(p.len)).ok_or_else(short)?;
-                self.store.write_raw(record.address.checked_add(at).unwrap_or(Address::UNDEF), part)?;
+                let at = record.address.checked_add(at).unwrap_or(Address::UNDEF);
+                if grown { self.store.write(at, part)? } else { self.store.write_raw(at, part)? }
             }
         }
         Ok(())
     }
 
-    fn is_implicit(&self) -> bool {
+    pub(super) fn is_implicit(&self) -> bool {
         self.chunked.is_implicit
     }
 
     /// What is decoded of an old state of the chunk is of no use any more.
-    fn forget(&self, key: ChunkKey) {
+    pub(super) fn forget(&self, key: ChunkKey) {
         self.env.cache.remove(key);
         self.env.spools.remove(key);
     }
 
     /// A chunk of fill values (`filled`) or of bytes that will all be written.
-    fn blank(&self, filled: bool) -> Result<Vec<u8>> {
+    pub(super) fn blank(&self, filled: bool) -> Result<Vec<u8>> {
         let size = self.chunked.grid.chunk_bytes();
         if size > limits::CHUNK_BYTES_MAX {
             return Err(Error::limit("chunk", Address::UNDEF, format!("{size} bytes in one chunk")));
@@ -147,7 +154,7 @@ impl ChunkWriter<'_> {
     }
 
     /// The chunk's bytes as they are now.
-    fn load(&self, chunk: u64, record: Option<ChunkRecord>) -> Result<Vec<u8>> {
+    pub(super) fn load(&self, chunk: u64, record: Option<ChunkRecord>) -> Result<Vec<u8>> {
         let Some(record) = record else { return self.blank(true) };
         let (c, key) = (self.chunked, self.chunked.key(chunk));
         let raw = c.is_raw(&c.grid.scaled(chunk));
@@ -209,7 +216,7 @@ impl ChunkWriter<'_> {
         }
     }
 
-    fn place(&self, layout: &mut DataLayout, scaled: &[u64], stored: &[u8], filter_mask: u32) -> Result<bool> {
+    pub(super) fn place(&self, layout: &mut DataLayout, scaled: &[u64], stored: &[u8], filter_mask: u32) -> Result<bool> {
         if self.is_implicit() {
             let record = self.chunked.index.lookup(self.store, scaled)?.ok_or_else(no_place)?;
             return self.store.write_raw(record.address, stored).map(|()| false);
@@ -232,7 +239,7 @@ impl ChunkWriter<'_> {
     }
 
     /// Bytes that a chunk takes in the file.
-    fn stored_size(&self, scaled: &[u64], record: ChunkRecord) -> u64 {
+    pub(super) fn stored_size(&self, scaled: &[u64], record: ChunkRecord) -> u64 {
         if self.chunked.is_raw(scaled) { self.chunked.grid.chunk_bytes() } else { record.size }
     }
 
@@ -268,29 +275,31 @@ impl ChunkWriter<'_> {
             if first >= rows {
                 self.env.dirty.remove(key);
             } else if first.saturating_add(chunk_rows) > rows {
-                self.cut(&chunk, rows.saturating_sub(first), chunk_rows)?;
+                self.cut(key, &chunk, rows.saturating_sub(first), chunk_rows)?;
             }
             self.forget(key);
         }
         for scaled in cut {
             if let Some(number) = self.chunked.grid.linear(&scaled) {
                 let first = scaled.first().copied().unwrap_or(0).saturating_mul(chunk_rows);
-                self.cut(&*self.change(number)?, rows.saturating_sub(first), chunk_rows)?;
+                self.cut(self.chunked.key(number), &self.change(number)?, rows.saturating_sub(first), chunk_rows)?;
             }
         }
         Ok(changed)
     }
 
     /// Fills a chunk of `of` rows from row `keep` on.
-    fn cut(&self, chunk: &DirtyChunk, keep: u64, of: u64) -> Result<()> {
+    fn cut(&self, key: ChunkKey, chunk: &Arc<DirtyChunk>, keep: u64, of: u64) -> Result<()> {
+        let len = chunk.bytes().len();
+        let row = (len as u64).checked_div(of).unwrap_or(0);
+        let from = usize::try_from(keep.saturating_mul(row)).map_err(|_| short())?;
+        self.env.dirty.keep_bytes(key, chunk, from, len.saturating_sub(from));
         chunk.change(0, |bytes| {
-            let row = (bytes.len() as u64).checked_div(of).unwrap_or(0);
-            let from = usize::try_from(keep.saturating_mul(row)).map_err(|_| short())?;
             if let Some(tail) = bytes.get_mut(from..) {
                 self.fill.fill(keep.saturating_mul(row), tail);
             }
-            Ok(())
-        })
+        });
+        Ok(())
     }
 
     /// Fills the chunks of an implicit index that were added to `old` rows: they are there, and hold whatever they held
@@ -356,7 +365,7 @@ impl ChunkWriter<'_> {
     }
 }
 
-fn no_place() -> Error {
+pub(super) fn no_place() -> Error {
     Error::refused(libc::EOPNOTSUPP, "storage that the file's layout says was allocated early is not there")
 }
 
@@ -364,6 +373,6 @@ fn short() -> Error {
     Error::corrupt("chunk", Address::UNDEF, "shorter than its dimensions say")
 }
 
-fn refuse(e: &FilterError) -> Error {
+pub(super) fn refuse(e: &FilterError) -> Error {
     Error::refused(libc::EOPNOTSUPP, format!("a chunk cannot be encoded: {e}"))
 }

@@ -55,9 +55,23 @@ impl ConfinedDir {
 
     /// Opens `relative` beneath this directory.
     pub fn open_file(&self, relative: &Path) -> io::Result<File> {
+        self.open_with(relative, nix::fcntl::OFlag::O_RDONLY)
+    }
+
+    /// Opens `relative` beneath this directory for reading and writing; `create`: makes it if it is not there.
+    pub fn open_for_writing(&self, relative: &Path, create: bool) -> io::Result<File> {
+        use nix::fcntl::OFlag;
+        self.open_with(relative, if create { OFlag::O_RDWR | OFlag::O_CREAT } else { OFlag::O_RDWR })
+    }
+
+    fn open_with(&self, relative: &Path, flags: nix::fcntl::OFlag) -> io::Result<File> {
         use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+        use nix::sys::stat::Mode;
+        // A mode without creation is an error.
+        let mode = if flags.contains(OFlag::O_CREAT) { Mode::from_bits_truncate(0o666) } else { Mode::empty() };
         let how = OpenHow::new()
-            .flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
+            .flags(flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
+            .mode(mode)
             .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         let fd = openat2(self.dir.as_fd(), relative, how).map_err(io::Error::from)?;
         Ok(fd.into())
@@ -91,5 +105,11 @@ mod tests {
             assert!(!open(&root, name), "{name}");
         }
         assert!(!open(&sub, "../../secret") && !open(&sub, "../link"));
+        let write = |name: &str, create| dir.open_for_writing(Path::new(name), create).is_ok();
+        assert!(write("file", false) && !write("new", false) && write("sub/new", true) && write("sub/new", false));
+        for name in ["link", "up/secret", "../secret", "../made", "up/made", "no/such"] {
+            assert!(!write(name, true), "{name}");
+        }
+        assert!(!outer.path().join("made").exists());
     }
 }

@@ -570,8 +570,11 @@ impl Operations for ContainerFs {
     }
 
     fn fallocate(&self, _ino: Ino, handle: Handle, offset: u64, len: u64, mode: i32) -> FsResult<()> {
-        let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
-        self.allocate(&file, offset, len, mode)
+        self.allocate(handle, offset, len, mode)
+    }
+
+    fn copy_range(&self, from: (Handle, u64), to: (Handle, u64), len: u64) -> FsResult<u64> {
+        self.copy_between(from, to, len)
     }
 
     fn commit(&self) -> FsResult<()> {
@@ -580,7 +583,6 @@ impl Operations for ContainerFs {
 
     fn flush(&self, _ino: Ino, handle: Handle) -> FsResult<()> {
         self.finish_of(handle)?;
-        // A descriptor that wrote nothing, such as that of `touch`, waits for nothing.
         let wrote = self.handles.read().get(&handle.0).is_some_and(|file| file.take_written());
         if wrote && self.spec.commit_on_close { self.commit_changes(true) } else { Ok(()) }
     }

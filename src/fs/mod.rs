@@ -151,6 +151,12 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno(libc::EROFS))
     }
 
+    /// Copies bytes of one open file to another one; returns how many, perhaps fewer than asked. `EOPNOTSUPP`: whoever asks may
+    /// read and write them.
+    fn copy_range(&self, _from: (Handle, u64), _to: (Handle, u64), _len: u64) -> FsResult<u64> {
+        Err(Errno(libc::EOPNOTSUPP))
+    }
+
     /// A descriptor of the file is closed.
     fn flush(&self, _ino: Ino, _handle: Handle) -> FsResult<()> {
         Ok(())

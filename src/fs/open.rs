@@ -29,11 +29,14 @@ pub fn open(spec: &MountSpec) -> Result<Arc<dyn Operations>, OpenError> {
     let root = match &spec.external {
         ExternalPolicy::Off => None,
         ExternalPolicy::Beneath(None) => Some(ConfinedDir::open(&directory).map_err(io)?),
-        ExternalPolicy::Beneath(Some(dir)) => Some(ConfinedDir::open(dir).map_err(|source| OpenError::Open { path: dir.clone(), source })?),
+        ExternalPolicy::Beneath(Some(dir)) | ExternalPolicy::Written(dir) => {
+            Some(ConfinedDir::open(dir).map_err(|source| OpenError::Open { path: dir.clone(), source })?)
+        }
     };
     let environment = Environment::new(spec.cache_bytes, spec.cache_bytes.saturating_mul(SPILL_FACTOR), spec.threads).map_err(engine)?;
     let missing = if spec.vds_missing_fill { MissingPolicy::Fill } else { MissingPolicy::Error };
-    let options = Options { environment: Arc::new(environment), neighbours: Arc::new(Neighbours::new(root)), missing };
+    let written = matches!(spec.external, ExternalPolicy::Written(_)) && spec.writable;
+    let options = Options { environment: Arc::new(environment), neighbours: Arc::new(Neighbours::new(root).written(written)), missing };
     let connector = if spec.writable {
         NativeConnector::open_writable(path, directory, options).map_err(engine)?
     } else {

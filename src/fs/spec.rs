@@ -51,6 +51,8 @@ pub enum ExternalPolicy {
     Off,
     /// Those beneath this directory; `None` is the container's own directory.
     Beneath(Option<PathBuf>),
+    /// Those beneath this directory; raw files may be written, too.
+    Written(PathBuf),
 }
 
 /// Why a container could not be opened.

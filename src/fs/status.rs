@@ -16,6 +16,7 @@ impl ContainerFs {
             ("cache_waits", n(&c.waits)),
             ("cache_evictions", n(&c.evictions)),
             ("chunks_decoded", n(&c.decodes)),
+            ("chunks_copied", n(&env.copied)),
             ("chunks_not_kept", n(&c.unkept)),
             ("spill_bytes", env.cache.spill().bytes()),
             ("spill_hits", n(&c.spill_hits)),

@@ -400,8 +400,13 @@ impl ContainerFs {
         Ok(())
     }
 
-    pub(super) fn allocate(&self, file: &OpenFile, offset: u64, len: u64, mode: i32) -> FsResult<()> {
-        let edit = self.editor()?;
+    /// The open file `handle`.
+    fn open_file(&self, handle: Handle) -> FsResult<Arc<OpenFile>> {
+        self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))
+    }
+
+    pub(super) fn allocate(&self, handle: Handle, offset: u64, len: u64, mode: i32) -> FsResult<()> {
+        let (edit, file) = (self.editor()?, self.open_file(handle)?);
         let node = &file.owner.as_ref().ok_or(Errno(libc::EBADF))?.node;
         if !matches!(node.kind, NodeKind::Dataset(View::Main, _)) {
             return Err(Errno(libc::EOPNOTSUPP));
@@ -417,14 +422,51 @@ impl ContainerFs {
         };
         let size = self.size(id, Form::Main)?;
         let failed = |e: Error| self.refused(Some(id), &e);
+        let within = |size: u64| end.min(size).saturating_sub(offset);
+        if zeroes && offset < size {
+            edit.zero(id, offset, within(size)).map_err(failed)?;
+        }
+        let mut grown = size;
         if end > size && !keep {
             edit.set_size(id, end).map_err(failed)?;
+            grown = self.size(id, Form::Main)?;
         }
-        if zeroes && offset < size {
-            edit.zero(id, offset, end.min(size).saturating_sub(offset)).map_err(failed)?;
+        if zeroes && within(grown) > 0 && grown > size {
+            // What came to it holds the fill value.
+            let from = offset.max(size);
+            edit.zero(id, from, end.min(grown).saturating_sub(from)).map_err(failed)?;
+        }
+        if !zeroes {
+            // Behind the end there is no place in the container that could be kept.
+            if offset >= grown {
+                return Err(Errno(libc::EOPNOTSUPP));
+            }
+            edit.allocate(id, offset, within(grown)).map_err(failed)?;
         }
         self.touched(&[id]);
         Ok(())
+    }
+
+    /// Copies bytes between datasets of the main view, which others see only through it.
+    pub(super) fn copy_between(&self, from: (Handle, u64), to: (Handle, u64), len: u64) -> FsResult<u64> {
+        let (edit, source, file) = (self.editor()?, self.open_file(from.0)?, self.open_file(to.0)?);
+        let node = |f: &OpenFile| f.owner.as_ref().map(|o| o.node.clone()).ok_or(Errno(libc::EOPNOTSUPP));
+        let source = match node(&source)?.kind {
+            NodeKind::Dataset(View::Main, id) if id.file == 0 => id,
+            _ => return Err(Errno(libc::EOPNOTSUPP)),
+        };
+        let target = node(&file)?;
+        if !matches!(target.kind, NodeKind::Dataset(View::Main, _)) {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
+        let id = self.dataset(&target)?;
+        let n = edit.copy_range((source, from.1), (id, to.1), len).map_err(|e| match &e {
+            Error::Refused { errno: libc::EOPNOTSUPP, .. } => Errno(libc::EOPNOTSUPP),
+            _ => self.refused(Some(id), &e),
+        })?;
+        file.note_written();
+        self.touched(&[id]);
+        Ok(n)
     }
 
     /// What was written of a dataset that is only written as a whole becomes its elements; see [`Edit::finish`].

@@ -24,6 +24,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const XATTR_BYTES_MAX: usize = 65_536;
 /// Largest request, bytes. The kernel's own bound is 256 pages unless `fs.fuse.max_pages_limit` is raised.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// Most that is copied by one request, bytes: the answer has 32 bits.
+const COPY_MAX: u64 = 1 << 30;
 /// Requests the kernel may have under way in the background (readahead, direct I/O).
 const BACKGROUND_REQUESTS: u16 = 64;
 
@@ -562,16 +564,20 @@ impl Filesystem for Adapter {
         &self,
         _req: &Request,
         _ino_in: INodeNo,
-        _fh_in: FileHandle,
-        _offset_in: u64,
-        _ino_out: INodeNo,
-        _fh_out: FileHandle,
-        _offset_out: u64,
-        _len: u64,
+        fh_in: FileHandle,
+        offset_in: u64,
+        ino_out: INodeNo,
+        fh_out: FileHandle,
+        offset_out: u64,
+        len: u64,
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        // The kernel reads and writes then.
-        reply.error(if self.writable { fuser::Errno::ENOSYS } else { fuser::Errno::EROFS });
+        let (from, to) = ((Handle(fh_in.0), offset_in), (Handle(fh_out.0), offset_out));
+        match self.change("copy_file_range", ino_out, |o| o.copy_range(from, to, len.min(COPY_MAX))) {
+            Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
+            // The kernel reads and writes then.
+            Err(e) => reply.error(errno(e)),
+        }
     }
 }

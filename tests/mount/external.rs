@@ -131,3 +131,45 @@ fn nothing_named_is_changed() {
     super::mounted::shell(mount.place.dir(), "cp -r --no-dereference mnt copy 2>/dev/null || true");
     assert_eq!(sums(), before);
 }
+
+/// A dataset in two raw files, one of them missing yet; and one that leads out of the folder.
+fn raw(options: &[&str]) -> (Mount, std::path::PathBuf) {
+    let place = Place::new();
+    let folder = place.dir().join("data");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(place.dir().join("secret"), "secret").unwrap();
+    std::os::unix::fs::symlink("../secret", folder.join("link")).unwrap();
+    let file = folder.join("f.h5");
+    let program = "[f.create_dataset(n, (8,), 'u1', external=[(e, 2, 4), ('made.raw', 0, 4)]) for n, e in \
+        [('d', 'old.raw'), ('link', 'link'), ('up', '../secret'), ('absolute', '/etc/h5dir-test'), ('self', 'f.h5'), ('j', 'x.h5dir-journal')]]";
+    super::writing::h5py(&file, "w", program);
+    std::fs::write(folder.join("old.raw"), "..abcd..").unwrap();
+    let root = format!("--external-root={}", folder.display());
+    let options: Vec<&str> = options.iter().copied().chain([root.as_str(), "--read-write"]).collect();
+    (Mount::start(place, &file, &options), folder)
+}
+
+fn write(mount: &Mount, path: &str, at: u64, bytes: &[u8]) -> i32 {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().write(true).open(mount.path(path)).unwrap();
+    let done = file.write_all_at(bytes, at).and_then(|()| file.sync_all());
+    done.err().and_then(|e| e.raw_os_error()).unwrap_or(0)
+}
+
+#[test]
+fn raw_files_are_written_where_that_is_asked_for() {
+    let (mount, folder) = raw(&["--external-write"]);
+    assert_eq!(write(&mount, "d", 3, b"XYZ"), 0, "{}", mount.log());
+    assert_eq!(mount.read("d"), b"abcXYZ\0\0");
+    assert_eq!(std::fs::read(folder.join("old.raw")).unwrap(), b"..abcX..");
+    assert_eq!(std::fs::read(folder.join("made.raw")).unwrap(), b"YZ");
+    for path in ["link", "up", "absolute", "self", "j"] {
+        assert_eq!(write(&mount, path, 0, b"evil"), libc::EPERM, "{path}");
+    }
+    assert_eq!(std::fs::read(mount.place.dir().join("secret")).unwrap(), b"secret");
+    assert!(!std::path::Path::new("/etc/h5dir-test").exists() && !folder.join("x.h5dir-journal").exists());
+    assert!(mount.log().contains("cannot be opened for writing"), "{}", mount.log());
+    let (plain, folder) = raw(&[]);
+    assert_eq!(write(&plain, "d", 3, b"XYZ"), libc::EPERM);
+    assert!(plain.log().contains("--external-write") && !folder.join("made.raw").exists(), "{}", plain.log());
+}

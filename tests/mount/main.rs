@@ -15,6 +15,7 @@ mod facts;
 mod links;
 mod mounted;
 mod names;
+mod ranges;
 mod readonly;
 mod side_views;
 mod sparse;

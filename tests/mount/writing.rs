@@ -12,14 +12,14 @@ fn python() -> String {
 }
 
 /// What `program` prints of the file `f` at `path`, opened with `mode`.
-fn h5py(path: &Path, mode: &str, program: &str) -> String {
+pub fn h5py(path: &Path, mode: &str, program: &str) -> String {
     let script = format!("import h5py, sys\nwith h5py.File(sys.argv[1], '{mode}') as f:\n    {program}\n");
     let output = Command::new(python()).args(["-c", &script]).arg(path).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn shell(mount: &Mount, script: &str) -> String {
+pub fn shell(mount: &Mount, script: &str) -> String {
     let output = Command::new("sh").args(["-ec", script]).current_dir(mount.place.mnt()).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{script}: {}; log: {}", String::from_utf8_lossy(&output.stderr), mount.log());
     String::from_utf8(output.stdout).unwrap()

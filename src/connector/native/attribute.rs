@@ -53,8 +53,16 @@ pub fn shape(space: &Dataspace) -> Shape {
 /// cannot be decoded at all is logged and left out.
 pub fn names(object: &Object) -> Result<Vec<Vec<u8>>> {
     let mut out = Vec::new();
+    each(object, &mut |a| out.push(a.name))?;
+    out.sort_unstable();
+    out.dedup();
+    Ok(out)
+}
+
+/// Calls `f` with every attribute of `object` as it is stored. One that cannot be decoded at all is logged and left out.
+pub fn each(object: &Object, f: &mut dyn FnMut(Attribute)) -> Result<()> {
     let mut keep = |body: Result<std::borrow::Cow<'_, [u8]>>| match body.and_then(|b| Attribute::decode(&b, object.header.address)) {
-        Ok(a) => out.push(a.name),
+        Ok(a) => f(a),
         Err(e) => tracing::warn!("{e}"),
     };
     for m in object.header.all(kind::ATTRIBUTE) {
@@ -66,9 +74,7 @@ pub fn names(object: &Object) -> Result<Vec<Vec<u8>>> {
             Ok(ControlFlow::Continue(()))
         })?;
     }
-    out.sort_unstable();
-    out.dedup();
-    Ok(out)
+    Ok(())
 }
 
 /// The attribute `name` of `object`.

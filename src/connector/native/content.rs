@@ -43,9 +43,11 @@ impl Content for FixedContent {
     }
 
     fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
-        // What is not in the file yet is data: a copy made by looking for holes would lack it.
-        if self.dataset.chunked().is_some_and(|c| self.environment.dirty.has(c.number)) {
-            return Ok(Some(if what == Seek::Data { offset } else { self.dataset.bytes.size }));
+        if let Some(c) = self.dataset.chunked()
+            && self.dataset.bytes.fill.is_zero()
+            && self.environment.dirty.has(c.number)
+        {
+            return c.seek_changed(&self.environment, &self.dataset.bytes.store, offset, what);
         }
         self.dataset.bytes.seek(offset, what)
     }

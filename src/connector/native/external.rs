@@ -1,11 +1,14 @@
-//! Other files that a container names: opened only beneath one directory, read-only.
+//! Other files that a container names: opened only beneath one directory, read-only. Raw files may be written where that was
+//! asked for; they are beside the transaction: bytes go there at once, and are made durable before the container's own.
 
 use super::file::HdfFile;
-use crate::base::{Error, Result};
+use crate::base::{Address, Error, Result};
 use crate::dataset::environment::RawFiles;
-use crate::file::FileDriver;
 use crate::file::confined::ConfinedDir;
 use crate::file::posix::PosixFile;
+use crate::file::{FileDriver, Identity, WriteDriver};
+use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -15,12 +18,89 @@ use std::sync::Arc;
 pub struct Neighbours {
     /// The directory they must lie beneath; `None` = none may be opened.
     root: Option<ConfinedDir>,
+    /// Raw files may be written.
+    written: bool,
+    /// Raw files open for writing, by what the container calls them.
+    open: Mutex<HashMap<(PathBuf, Vec<u8>), Arc<PosixFile>>>,
+    /// Files of the container: they are never raw files.
+    own: Mutex<Vec<Identity>>,
 }
+
+/// Raw files kept open for writing.
+const WRITTEN_MAX: usize = 64;
+/// What the name of a journal ends with.
+const JOURNAL: &[u8] = b".h5dir-journal";
 
 impl Neighbours {
     /// Files beneath `root`, or none.
     pub fn new(root: Option<ConfinedDir>) -> Self {
-        Neighbours { root }
+        Neighbours { root, written: false, open: Mutex::default(), own: Mutex::default() }
+    }
+
+    /// The same; raw files may be written if `written`.
+    #[must_use]
+    pub fn written(self, written: bool) -> Self {
+        Neighbours { written, ..self }
+    }
+
+    /// The file `identity` is one of the container, and no raw file that may be written.
+    pub fn own(&self, identity: Identity) {
+        self.own.lock().push(identity);
+    }
+
+    /// True when bytes were written that are not durable yet.
+    pub fn is_unsynced(&self) -> bool {
+        !self.open.lock().is_empty()
+    }
+
+    /// Makes what was written durable.
+    pub fn sync(&self) -> Result<()> {
+        let files = std::mem::take(&mut *self.open.lock());
+        let results: Vec<_> = files.values().map(|f| f.sync()).collect();
+        results.into_iter().collect::<std::io::Result<()>>().map_err(|e| Error::io("sync an external raw file", Address(0), &e))
+    }
+
+    /// Opens the raw file `name` for writing, where libhdf5 would look for it; makes it there if it is nowhere.
+    fn open_for_writing(&self, from: &Path, name: &[u8]) -> Result<Arc<PosixFile>> {
+        let refuse = |reason: String| Err(Error::refused(libc::EPERM, reason));
+        let Some(root) = self.root.as_ref().filter(|_| self.written) else {
+            return refuse("raw data in other files is written only with --external-write and --external-root".into());
+        };
+        let key = (from.to_path_buf(), name.to_vec());
+        if let Some(file) = self.open.lock().get(&key) {
+            return Ok(file.clone());
+        }
+        let shown = String::from_utf8_lossy(name);
+        if name.ends_with(JOURNAL) {
+            return refuse(format!("the raw file {shown} has the name of a journal"));
+        }
+        let path = Path::new(OsStr::from_bytes(name));
+        let last = path.file_name().filter(|_| path.is_absolute()).map(Path::new);
+        let places: Vec<PathBuf> = [Some(path), last].into_iter().flatten().filter_map(|p| root.resolve(from, p)).collect();
+        // Not in another place than it names.
+        let made = root.resolve(from, path);
+        let missing = |e: &std::io::Error| e.raw_os_error() == Some(libc::ENOENT);
+        let mut opened = Err(std::io::Error::from_raw_os_error(libc::ENOENT));
+        for (place, create) in places.iter().map(|p| (p, false)).chain(made.iter().map(|p| (p, true))) {
+            opened = root.open_for_writing(place, create);
+            if !opened.as_ref().is_err_and(missing) {
+                break;
+            }
+        }
+        let file = match opened.and_then(PosixFile::from_file) {
+            Ok(file) => Arc::new(file),
+            Err(e) if places.is_empty() => return refuse(format!("the raw file {shown} lies outside of --external-root: {e}")),
+            Err(e) => return refuse(format!("the raw file {shown} cannot be opened for writing: {e}")),
+        };
+        let identity = file.status().map_err(|e| Error::io("stat", Address(0), &e))?.identity;
+        if self.own.lock().contains(&identity) {
+            return refuse(format!("the raw file {shown} is an HDF5 file that is in use"));
+        }
+        if self.open.lock().len() >= WRITTEN_MAX {
+            self.sync()?;
+        }
+        self.open.lock().insert(key, file.clone());
+        Ok(file)
     }
 
     fn missing(what: &'static str, name: &[u8], reason: String) -> Error {
@@ -64,6 +144,11 @@ impl RawFiles for RawNeighbours {
     fn open_raw(&self, name: &[u8]) -> Result<Arc<dyn FileDriver>> {
         let (file, _) = self.neighbours.open(&self.directory, name, "external raw file")?;
         Ok(Arc::new(file))
+    }
+
+    fn open_raw_for_writing(&self, name: &[u8]) -> Result<Arc<dyn WriteDriver>> {
+        let file = self.neighbours.open_for_writing(&self.directory, name)?;
+        Ok(file)
     }
 }
 

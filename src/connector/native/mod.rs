@@ -98,6 +98,7 @@ impl NativeConnector {
     }
 
     fn assemble(file: Arc<HdfFile>, options: Options, editing: Option<edit::Editing>) -> Arc<NativeConnector> {
+        options.neighbours.own(file.identity);
         Arc::new_cyclic(|this| NativeConnector {
             this: this.clone(),
             files: RwLock::new(vec![file]),
@@ -144,6 +145,7 @@ impl NativeConnector {
         }
         let index = u32::try_from(files.len()).unwrap_or(u32::MAX);
         let file = Arc::new(HdfFile { index, ..opened });
+        self.options.neighbours.own(file.identity);
         files.push(file.clone());
         Ok(file)
     }

@@ -3,6 +3,9 @@
 //! Readers look here first. Written out first are chunks whose every byte was written or that nobody has
 //! touched for longest, as in libhdf5's chunk cache (H5D__chunk_cache_prune): a chunk that was filled is
 //! unlikely to be written again.
+//!
+//! While an operation is under way it is kept in mind what its changes take away, so that they can be taken back with the
+//! rest of it.
 
 use super::cache::ChunkKey;
 use lru::LruCache;
@@ -39,11 +42,22 @@ impl Kept {
     }
 }
 
+/// What taking an operation back needs to know.
+#[derive(Default)]
+struct Before {
+    /// What it put in or took out, as it was before.
+    chunks: HashMap<ChunkKey, Option<Arc<DirtyChunk>>>,
+    /// Bytes of chunks that were there before, in the order in which they were changed: where they begin and what they were.
+    bytes: Vec<(Arc<DirtyChunk>, usize, Vec<u8>)>,
+}
+
 /// See the module's description.
 #[derive(Default)]
 pub struct DirtyChunks {
     kept: Mutex<Kept>,
     bytes: AtomicU64,
+    /// Of the operation under way.
+    before: Mutex<Option<Before>>,
 }
 
 impl DirtyChunks {
@@ -76,13 +90,61 @@ impl DirtyChunks {
         kept.chunks.peek(&key).is_some_and(|c| Arc::ptr_eq(c, chunk)) && chunk.version.load(Ordering::Acquire) == version
     }
 
+    /// An operation begins: its changes may be taken back.
+    pub fn begin(&self) {
+        *self.before.lock() = Some(Before::default());
+    }
+
+    /// The operation ends; unless it was `done`, its changes are taken back.
+    pub fn end(&self, done: bool) {
+        let before = self.before.lock().take().unwrap_or_default();
+        if done {
+            return;
+        }
+        for (chunk, at, old) in before.bytes.into_iter().rev() {
+            chunk.change(0, |bytes| {
+                if let Some(bytes) = bytes.get_mut(at..at.saturating_add(old.len())) {
+                    bytes.copy_from_slice(&old);
+                }
+            });
+        }
+        for (key, chunk) in before.chunks {
+            match chunk {
+                None => drop(self.take(key)),
+                Some(chunk) => drop(self.put(key, chunk)),
+            }
+        }
+    }
+
+    fn note(&self, key: ChunkKey, was: Option<Arc<DirtyChunk>>) {
+        if let Some(before) = &mut *self.before.lock() {
+            before.chunks.entry(key).or_insert(was);
+        }
+    }
+
+    /// Bytes of a chunk are about to be changed, from `at` on so many: they come back when the operation is taken back.
+    pub fn keep_bytes(&self, key: ChunkKey, chunk: &Arc<DirtyChunk>, at: usize, len: usize) {
+        if let Some(before) = &mut *self.before.lock()
+            && !before.chunks.contains_key(&key)
+        {
+            let old = chunk.bytes.read().get(at..at.saturating_add(len)).map(<[u8]>::to_vec);
+            before.bytes.push((chunk.clone(), at, old.unwrap_or_default()));
+        }
+    }
+
     /// Adds a chunk, of which `written` bytes are new.
     pub fn insert(&self, key: ChunkKey, bytes: Vec<u8>, written: u64) {
-        let size = bytes.len() as u64;
-        let chunk = Arc::new(DirtyChunk { bytes: RwLock::new(bytes), version: AtomicU64::new(0), written: AtomicU64::new(written) });
+        let version = AtomicU64::new(0);
+        let old = self.put(key, Arc::new(DirtyChunk { bytes: RwLock::new(bytes), version, written: AtomicU64::new(written) }));
+        self.note(key, old);
+    }
+
+    fn put(&self, key: ChunkKey, chunk: Arc<DirtyChunk>) -> Option<Arc<DirtyChunk>> {
+        let size = chunk.bytes.read().len() as u64;
         let mut kept = self.kept.lock();
         self.bytes.fetch_add(size.max(1), Ordering::AcqRel);
-        match kept.chunks.put(key, chunk) {
+        let old = kept.chunks.put(key, chunk);
+        match &old {
             Some(old) => {
                 self.bytes.fetch_sub((old.bytes.read().len() as u64).max(1), Ordering::AcqRel);
             }
@@ -91,12 +153,19 @@ impl DirtyChunks {
                 *count = count.saturating_add(1);
             }
         }
+        old
     }
 
     /// Takes a chunk out: it is in the file now, or no longer wanted.
     pub fn remove(&self, key: ChunkKey) {
+        if let Some(old) = self.take(key) {
+            self.note(key, Some(old));
+        }
+    }
+
+    fn take(&self, key: ChunkKey) -> Option<Arc<DirtyChunk>> {
         let mut kept = self.kept.lock();
-        let Some(old) = kept.chunks.pop(&key) else { return };
+        let old = kept.chunks.pop(&key)?;
         self.bytes.fetch_sub((old.bytes.read().len() as u64).max(1), Ordering::AcqRel);
         if let Some(count) = kept.counts.get_mut(&key.dataset) {
             *count = count.saturating_sub(1);
@@ -104,6 +173,7 @@ impl DirtyChunks {
                 kept.counts.remove(&key.dataset);
             }
         }
+        Some(old)
     }
 
     /// The changed chunks of `dataset`, by number.
@@ -206,5 +276,36 @@ mod tests {
         assert_eq!(d.bytes(), 100);
         d.remove(key(14));
         assert!(d.is_empty());
+    }
+
+    #[test]
+    fn what_an_operation_did_is_taken_back() {
+        let d = DirtyChunks::default();
+        for n in [1, 2, 3] {
+            d.insert(key(n), vec![n as u8; 8], 8);
+        }
+        let all = || d.of(0).into_iter().map(|(k, c)| (k.chunk, c.bytes.read().clone())).collect::<Vec<_>>();
+        let before = all();
+        for done in [false, true] {
+            d.begin();
+            let one = d.get(key(1)).unwrap();
+            d.keep_bytes(key(1), &one, 6, 2);
+            one.bytes.write()[6..].fill(9);
+            d.insert(key(2), vec![7; 100], 0);
+            d.remove(key(3));
+            d.insert(key(4), vec![4; 8], 0);
+            d.remove(key(4));
+            d.insert(key(5), vec![5; 8], 0);
+            d.forget(0);
+            d.insert(key(6), vec![6; 8], 0);
+            d.end(done);
+            if !done {
+                assert_eq!((all(), d.bytes()), (before.clone(), 24));
+            }
+        }
+        assert_eq!((all(), d.bytes()), (vec![(6, vec![6; 8])], 8));
+        d.remove(key(6));
+        d.end(false);
+        assert!(d.is_empty(), "outside of operations nothing comes back");
     }
 }

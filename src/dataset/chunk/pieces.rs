@@ -3,6 +3,8 @@
 //! The dataset is seen as a row-major byte array: the last dimension is counted in bytes, and
 //! trailing dimensions that a chunk covers wholly are merged, so that narrow arrays have long rows.
 
+use std::ops::Range;
+
 /// Equally spaced stretches of bytes, each contiguous in the dataset and in one chunk: the part of
 /// consecutive rows that lies in that chunk. See [`ByteGrid::rows`] for their places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,8 +194,68 @@ impl ByteGrid {
         })
     }
 
+    /// The first byte of chunk `linear` in the dataset, and the end of its last one.
+    pub fn span(&self, linear: u64) -> Range<u64> {
+        let (mut first, mut last) = (0u64, 0u64);
+        for ((start, end), d) in self.boxes(linear).into_iter().zip(&self.dims) {
+            first = first.saturating_mul(*d).saturating_add(start);
+            last = last.saturating_mul(*d).saturating_add(end.saturating_sub(1));
+        }
+        first..last.saturating_add(1)
+    }
+
+    /// Calls `f` for each stretch of chunk `linear` that is contiguous in the dataset: where it begins in the dataset and in
+    /// the chunk, and its length.
+    pub fn stretches(&self, linear: u64, f: &mut dyn FnMut(u64, u64, u64)) {
+        let boxes = self.boxes(linear);
+        let mut at: Vec<u64> = boxes.iter().map(|(start, _)| *start).collect();
+        let len = boxes.last().map_or(0, |(start, end)| end.saturating_sub(*start));
+        if boxes.iter().any(|(start, end)| start >= end) {
+            return;
+        }
+        loop {
+            let place = |dims: &[u64], from: &dyn Fn(usize) -> u64| {
+                at.iter().zip(dims).enumerate().fold(0u64, |n, (i, (x, d))| n.saturating_mul(*d).saturating_add(x.saturating_sub(from(i))))
+            };
+            f(place(&self.dims, &|_| 0), place(&self.chunk, &|i| boxes.get(i).map_or(0, |b| b.0)), len);
+            // The next row, the last dimension but one fastest.
+            let outer = at.len().saturating_sub(1);
+            let mut carried = true;
+            for (x, (start, end)) in at.iter_mut().zip(&boxes).take(outer).rev() {
+                *x = x.saturating_add(1);
+                carried = *x >= *end;
+                if !carried {
+                    break;
+                }
+                *x = *start;
+            }
+            if carried {
+                return;
+            }
+        }
+    }
+
+    /// First and last chunk, the latter exclusive, of the slabs of chunks that hold the bytes `range`.
+    pub fn slabs(&self, range: &Range<u64>) -> Range<u64> {
+        let end = range.end.min(self.total);
+        if range.start >= end {
+            return 0..0;
+        }
+        let slab = self.counts.iter().skip(1).product::<u64>();
+        let inner = self.dims.iter().skip(1).product::<u64>().max(1);
+        let rows = self.chunk.first().copied().unwrap_or(1).max(1);
+        let of = |byte: u64| (byte / inner / rows).saturating_mul(slab);
+        of(range.start)..of(end.saturating_sub(1)).saturating_add(slab)
+    }
+
+    /// Where chunk `linear` begins and ends in each dimension.
+    fn boxes(&self, linear: u64) -> Vec<(u64, u64)> {
+        let edges = |((s, c), d): ((&u64, &u64), &u64)| (s.saturating_mul(*c), s.saturating_add(1).saturating_mul(*c).min(*d));
+        self.scaled(linear).iter().zip(&self.chunk).zip(&self.dims).map(edges).collect()
+    }
+
     /// The range of the chunk's bytes that covers all pieces.
-    pub fn covering(&self, t: &Touched) -> std::ops::Range<u64> {
+    pub fn covering(&self, t: &Touched) -> Range<u64> {
         let first = t.pieces.iter().map(|p| p.in_chunk).min().unwrap_or(0);
         let end = |p: &Piece| self.rows(p).last().map_or(0, |(at, _)| at.saturating_add(p.len as u64));
         first..t.pieces.iter().map(end).max().unwrap_or(first)
@@ -277,7 +339,6 @@ impl ByteGrid {
 
     /// First byte of the dataset at or after `offset` that lies in chunk `linear`.
     pub fn first_byte_in(&self, linear: u64, offset: u64) -> Option<u64> {
-        let scaled = self.scaled(linear);
         // Coordinates of `offset`, then the smallest coordinates >= them inside the chunk's box.
         let mut at = Vec::with_capacity(self.dims.len());
         let mut rest = offset;
@@ -289,13 +350,7 @@ impl ByteGrid {
             return None;
         }
         at.reverse();
-        let boxes: Vec<(u64, u64)> = scaled
-            .iter()
-            .zip(&self.chunk)
-            .zip(&self.dims)
-            .map(|((s, c), d)| (s.saturating_mul(*c), s.saturating_add(1).saturating_mul(*c).min(*d)))
-            .collect();
-        let found = smallest_at_or_after(&at, &boxes)?;
+        let found = smallest_at_or_after(&at, &self.boxes(linear))?;
         found.iter().zip(&self.dims).try_fold(0u64, |n, (x, d)| n.checked_mul(*d)?.checked_add(*x))
     }
 
@@ -447,6 +502,15 @@ mod tests {
                 last + 1 - begins[n as usize]
             });
             prop_assert!(longest.max().unwrap() <= grid.slab_bytes());
+
+            let mut seen = Vec::new();
+            grid.stretches(wanted, &mut |at, within, len| seen.extend((0..len).map(|i| (at + i, within + i))));
+            let own: Vec<_> = (0..grid.total()).map(|b| (b, by_definition(&shape, &chunk, es, b))).filter(|(_, (n, _))| *n == wanted).collect();
+            prop_assert_eq!(&seen, &own.iter().map(|(b, (_, within))| (*b, *within)).collect::<Vec<_>>());
+            prop_assert_eq!(grid.span(wanted), own[0].0..own[own.len() - 1].0 + 1);
+            prop_assert!(grid.slabs(&grid.span(wanted)).contains(&wanted));
+            let slabs = grid.slabs(&(offset..offset + 5));
+            prop_assert!((offset..(offset + 5).min(grid.total())).all(|b| slabs.contains(&by_definition(&shape, &chunk, es, b).0)));
         }
     }
 

@@ -40,6 +40,7 @@ impl Change<'_> {
             return Ok(());
         }
         let store = self.store()?;
+        let held = self.held_by(id, name)?;
         let body = match found {
             Some(old) => {
                 let Value { datatype, shape, .. } = attribute::typed(&object, &old)?;
@@ -54,6 +55,7 @@ impl Change<'_> {
             }
         };
         attributes_edit::set(&store, id.address, name, &body, now())?;
+        self.free_held(&held)?;
         self.changed(id);
         self.touch(id)
     }
@@ -66,6 +68,7 @@ impl Change<'_> {
         let object = self.connector.object(id)?;
         let store = self.store()?;
         let version = HeaderEdit::load(&store, id.address)?.version();
+        let held = self.held_by(id, name)?;
         let old = attribute::stored(&object, name)?.map(|old| attribute::typed(&object, &old).map(|value| (old, value))).transpose()?;
         self.not_pending(id, name);
         match old {
@@ -81,6 +84,7 @@ impl Change<'_> {
                 super::typed::put(&store, id, version, &spec)?;
             }
         }
+        self.free_held(&held)?;
         self.changed(id);
         self.touch(id)
     }
@@ -96,9 +100,11 @@ impl Change<'_> {
         }
         self.not_pending(id, from);
         self.not_pending(id, to);
+        let held = if from == to { Default::default() } else { self.held_by(id, to)? };
         if !attributes_edit::rename(&store, id.address, from, to, now()).map_err(too_large)? {
             return Err(Error::refused(libc::ENOENT, "there is no such attribute"));
         }
+        self.free_held(&held)?;
         self.changed(id);
         self.touch(id)
     }
@@ -107,9 +113,11 @@ impl Change<'_> {
     pub(super) fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
         let store = self.store()?;
         self.not_pending(id, name);
+        let held = self.held_by(id, name)?;
         if !attributes_edit::remove(&store, id.address, name, now())? {
             return Err(Error::refused(libc::ENODATA, "there is no such attribute"));
         }
+        self.free_held(&held)?;
         self.changed(id);
         self.touch(id)
     }

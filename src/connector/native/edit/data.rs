@@ -18,16 +18,16 @@ use crate::meta::header_edit::HeaderEdit;
 use std::sync::Arc;
 
 /// Fill values are written in pieces of this many bytes.
-const PIECE: usize = 1 << 20;
+pub(super) const PIECE: usize = 1 << 20;
 
 /// What a dataset's chunks are written through.
-struct Chunks {
+pub(super) struct Chunks {
     dataset: Arc<Dataset>,
     grid: ChunkGrid,
 }
 
 impl Chunks {
-    fn writer<'a>(&'a self, change: &'a Change<'_>) -> Result<ChunkWriter<'a>> {
+    pub(super) fn writer<'a>(&'a self, change: &'a Change<'_>) -> Result<ChunkWriter<'a>> {
         let d = &*self.dataset;
         let chunked = d.chunked().ok_or_else(|| Error::corrupt("dataset", d.id.address, "it has no chunks"))?;
         Ok(ChunkWriter {
@@ -69,7 +69,8 @@ impl Change<'_> {
     pub(super) fn write_elements(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
         let d = self.dataset(id)?;
         let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| Error::refused(libc::EFBIG, "beyond 2^64 bytes"))?;
-        let d = if end > d.bytes.size {
+        let grown = end > d.bytes.size;
+        let d = if grown {
             self.resize(&d, end)?;
             self.dataset(id)?
         } else {
@@ -78,20 +79,21 @@ impl Change<'_> {
         match &d.bytes.storage {
             Storage::Compact(_) => self.write_compact(&d, offset, bytes)?,
             Storage::Contiguous(address) => {
-                let address = if address.is_defined() { *address } else { self.allocate_contiguous(&d, offset, bytes.len() as u64)? };
+                let address =
+                    if address.is_defined() { *address } else { self.allocate_contiguous(&d, (offset, bytes.len() as u64), false)? };
                 let at =
                     address.checked_add(offset).ok_or_else(|| Error::corrupt("contiguous data layout", address, "ends beyond 2^64"))?;
                 d.bytes.store.write_raw(at, bytes)?;
             }
-            Storage::Chunked(_) => self.chunks(&d).writer(self)?.write(offset, bytes)?,
-            Storage::External(_) => return Err(Error::refused(libc::EPERM, "raw data in other files is not written")),
+            Storage::Chunked(_) => self.chunks(&d).writer(self)?.write(offset, bytes, grown)?,
+            Storage::External(e) => e.write(offset, bytes)?,
             Storage::Virtual(_) => return Err(Error::refused(libc::EPERM, "a virtual dataset is written through its sources")),
         }
         self.touch(id)
     }
 
     /// A dataset that can be written.
-    fn writable_dataset(&self, id: ObjectId) -> Result<Arc<Dataset>> {
+    pub(super) fn writable_dataset(&self, id: ObjectId) -> Result<Arc<Dataset>> {
         let d = self.dataset(id)?;
         if !d.pipeline.can_encode() {
             return Err(Error::refused(libc::EOPNOTSUPP, "the dataset has a filter that is not encoded"));
@@ -99,7 +101,7 @@ impl Change<'_> {
         Ok(d)
     }
 
-    fn chunks(&self, d: &Arc<Dataset>) -> Chunks {
+    pub(super) fn chunks(&self, d: &Arc<Dataset>) -> Chunks {
         let chunk_dims = d.chunked_layout().map(|c| c.chunk_dims.clone()).unwrap_or_default();
         let grid = ChunkGrid { shape: d.space.dims.clone(), max_shape: d.space.max(), chunk_dims, element_size: d.element_size };
         Chunks { dataset: d.clone(), grid }
@@ -121,7 +123,7 @@ impl Change<'_> {
     }
 
     /// Puts a new layout message into the header.
-    fn set_layout(&self, d: &Dataset, layout: &DataLayout) -> Result<()> {
+    pub(super) fn set_layout(&self, d: &Dataset, layout: &DataLayout) -> Result<()> {
         shared_messages_edit::forget(&*self.store()?, d.id.address)?;
         let mut header = self.header(d.id)?;
         replace_message(&mut header, kind::DATA_LAYOUT, layout.encode(d.bytes.store.ctx())?)?;
@@ -130,8 +132,9 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Room for the elements of a contiguous dataset, filled except where `len` bytes from `offset` are written next.
-    fn allocate_contiguous(&self, d: &Dataset, offset: u64, len: u64) -> Result<Address> {
+    /// Room for the elements of a contiguous dataset, filled except where `len` bytes from `offset` are written next. `really`:
+    /// zeros too are written, so that the backing file has the room.
+    pub(super) fn allocate_contiguous(&self, d: &Dataset, (offset, len): (u64, u64), really: bool) -> Result<Address> {
         let store = &d.bytes.store;
         let (address, zeros) = store.allocate_known(d.bytes.size, SpaceKind::Raw)?;
         let fill = |mut at: u64, end: u64| -> Result<()> {
@@ -145,7 +148,7 @@ impl Change<'_> {
             }
             Ok(())
         };
-        let from = if d.bytes.fill.is_zero() && zeros { d.bytes.size } else { 0 };
+        let from = if d.bytes.fill.is_zero() && zeros && !really { d.bytes.size } else { 0 };
         fill(from, offset)?;
         fill(from.max(offset.saturating_add(len)), d.bytes.size)?;
         let Layout::Contiguous { size, dims, .. } = &d.layout.class else { return Ok(address) };
@@ -167,7 +170,7 @@ impl Change<'_> {
         self.touch(id)
     }
 
-    fn resize(&self, d: &Arc<Dataset>, size: u64) -> Result<()> {
+    pub(super) fn resize(&self, d: &Arc<Dataset>, size: u64) -> Result<()> {
         let grows = size > d.bytes.size;
         let errno = if grows { libc::EFBIG } else { libc::EPERM };
         let refuse = |reason: &'static str| Err(Error::refused(errno, reason));
@@ -214,34 +217,6 @@ impl Change<'_> {
         header.write(store)?;
         self.changed(d.id);
         self.chunks(&self.dataset(d.id)?).writer(self)?.renew(old)
-    }
-
-    /// Zeroes bytes within the dataset's size.
-    pub(super) fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
-        let d = self.writable_dataset(id)?;
-        if d.datatype.contains_vlen() {
-            return Err(Error::refused(libc::EOPNOTSUPP, "there is nothing to be zeroed in lines"));
-        }
-        let end = offset.saturating_add(len).min(d.bytes.size);
-        let zeros = vec![0u8; PIECE];
-        let mut at = offset;
-        while at < end {
-            let n = usize::try_from(end.saturating_sub(at)).unwrap_or(PIECE).min(PIECE);
-            // What was never written and reads as zeros stays so.
-            if let (true, Some(hole)) = (d.bytes.fill.is_zero(), d.bytes.unwritten(at)?)
-                && !self.has_changed_chunks(id)
-            {
-                at = hole.max(at.saturating_add(1));
-                continue;
-            }
-            self.write(id, Form::Main, at, zeros.get(..n).unwrap_or_default())?;
-            at = at.saturating_add(n as u64);
-        }
-        Ok(())
-    }
-
-    fn has_changed_chunks(&self, id: ObjectId) -> bool {
-        self.connector.options.environment.dirty.has(number(id))
     }
 
     /// Writes the changed chunks of one dataset to the file.

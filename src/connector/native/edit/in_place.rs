@@ -6,6 +6,7 @@ use super::{NativeConnector, WAITING_MAX, now};
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::dataset::storage::Storage;
+use std::sync::atomic::Ordering;
 
 impl NativeConnector {
     /// Writes `bytes` at `offset` if that is all there is to do; `false`: it is not, and nothing was done.
@@ -16,8 +17,8 @@ impl NativeConnector {
         }
         let writer = editing.writers.lock();
         let shared = self.shared();
-        // Once a second the time of the change is stored.
-        if editing.touched.lock().get(&id) != Some(&now()) {
+        // The first change of the file, and once a second the time of the dataset's change, are more than that.
+        if !editing.begun.load(Ordering::Acquire) || editing.touched.lock().get(&id) != Some(&now()) {
             return Ok(false);
         }
         let store = self.file(0)?.store.clone();

@@ -7,6 +7,8 @@
 mod attributes;
 mod data;
 mod facts;
+#[cfg(test)]
+mod fault_tests;
 mod flush;
 mod in_place;
 mod live;
@@ -14,8 +16,14 @@ mod names;
 mod npy;
 mod open;
 mod plan;
+mod ranges;
+#[cfg(test)]
+mod ranges_tests;
 mod relayout;
 mod rewrite;
+mod sequences;
+#[cfg(test)]
+mod sequences_tests;
 mod stream;
 mod typed;
 
@@ -41,8 +49,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Changed chunks kept in memory, as a part of the chunk cache's budget; bytes at least.
 const DIRTY_PART: u64 = 4;
 const DIRTY_MIN: u64 = 64 << 10;
-/// Bytes zeroed by one operation.
-const ZERO_STEP: u64 = 16 << 20;
 /// Changes of live bytes kept in memory before a commit, bytes.
 const WAITING_MAX: u64 = 64 << 20;
 
@@ -144,6 +150,15 @@ impl NativeConnector {
         Ok(result)
     }
 
+    /// Operations on a dataset, each of which tells where the next one begins: the changes of one operation are in memory at once.
+    fn in_steps(&self, id: ObjectId, step: &dyn Fn(&Change<'_>, u64) -> Result<Option<u64>>) -> Result<()> {
+        let mut next = Some(0);
+        while let Some(at) = next {
+            next = self.operate(&[id], |c| step(c, at))?;
+        }
+        Ok(())
+    }
+
     /// As `operate`, on a dataset that may be made anew: its changed chunks are in the file before, since those that `f`
     /// leaves are forgotten when it fails.
     fn operate_flushed<T>(&self, id: ObjectId, f: impl FnOnce(&Change<'_>) -> Result<T>) -> Result<T> {
@@ -173,6 +188,8 @@ impl NativeConnector {
         // Readers go on while the disk works.
         drop(_exclusive);
         let begun = editing.begun.load(Ordering::Acquire);
+        // Bytes in other files before what tells of them.
+        let flushed = flushed.and_then(|()| self.options.neighbours.sync());
         let told = flushed.and_then(|()| if close && begun { editing.first.close(&store) } else { Ok(()) });
         let done = told.and_then(|()| if close { store.close() } else { store.commit() });
         if done.is_err() {
@@ -206,14 +223,16 @@ impl Change<'_> {
 
     /// Makes the changes of `f` as a whole or, when it fails, not at all.
     fn atomically<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        let store = self.store()?;
+        let (store, dirty) = (self.store()?, &self.connector.options.environment.dirty);
         let begun = self.editing.begun.load(Ordering::Acquire);
+        dirty.begin();
         let result = store.atomically(|| {
             if !begun {
                 self.editing.first.apply(&store)?;
             }
             f()
         });
+        dirty.end(result.is_ok());
         if result.is_err() {
             // It was taken back, too.
             store.set_image(!begun);
@@ -298,14 +317,15 @@ impl Edit for NativeConnector {
     }
 
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
-        // In steps, as the changes of one operation are in memory at once.
-        let (mut at, end) = (offset, offset.saturating_add(len));
-        while at < end {
-            let step = end.saturating_sub(at).min(ZERO_STEP);
-            self.operate(&[id], |c| c.zero(id, at, step))?;
-            at = at.saturating_add(step);
-        }
-        Ok(())
+        self.in_steps(id, &|c, at| c.zero(id, offset..offset.saturating_add(len), at))
+    }
+
+    fn allocate(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
+        self.in_steps(id, &|c, at| c.allocate(id, offset..offset.saturating_add(len), at))
+    }
+
+    fn copy_range(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64> {
+        self.copy_steps(from, to, len)
     }
 
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
@@ -394,7 +414,8 @@ impl Edit for NativeConnector {
         if self.file(0)?.store.transaction()?.has_failed() {
             return Err(Error::refused(libc::EIO, "an earlier commit failed: what was written since the one before it is lost"));
         }
-        if self.options.environment.dirty.is_empty() && !self.file(0)?.store.transaction()?.is_dirty() {
+        let neighbours = self.options.neighbours.is_unsynced();
+        if !neighbours && self.options.environment.dirty.is_empty() && !self.file(0)?.store.transaction()?.is_dirty() {
             return Ok(());
         }
         self.commit_all(false)

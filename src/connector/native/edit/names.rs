@@ -11,7 +11,6 @@ use crate::container::dense_attributes_edit;
 use crate::container::dense_links_edit::DenseStorage;
 use crate::container::group;
 use crate::container::group_edit::{self, GroupCreation};
-use crate::container::references;
 use crate::container::shared_messages_edit;
 use crate::dataset::create::{self, Creation};
 use crate::dataset::storage::Storage;
@@ -201,17 +200,30 @@ impl Change<'_> {
         self.delete(id)
     }
 
-    /// Gives back all that an object takes.
+    /// Gives back all that an object takes, and the committed datatypes that nothing uses then.
     fn delete(&self, id: ObjectId) -> Result<()> {
+        let mut pending = vec![id];
+        while let Some(id) = pending.pop() {
+            pending.extend(self.delete_one(id)?);
+        }
+        Ok(())
+    }
+
+    /// Gives back all that an object takes; returns the committed datatypes that nothing uses any more.
+    fn delete_one(&self, id: ObjectId) -> Result<Vec<ObjectId>> {
         let store = self.store()?;
         shared_messages_edit::forget(&store, id.address)?;
-        match self.kind(id)? {
+        let kind = self.kind(id)?;
+        match kind {
             ObjectKind::Dataset => self.delete_data(id)?,
             ObjectKind::Group => group_edit::delete_group_storage(&store, id.address)?,
             ObjectKind::Datatype | ObjectKind::Unknown => {}
         }
+        let mut datatypes = self.free_all_held(id)?;
+        if kind == ObjectKind::Dataset {
+            datatypes.extend(self.committed_datatype(&store, id)?);
+        }
         self.delete_attributes(&store, id)?;
-        self.drop_datatype(&store, id)?;
         HeaderEdit::delete(&store, id.address)?;
         self.changed(id);
         self.editing.touched.lock().remove(&id);
@@ -220,7 +232,34 @@ impl Change<'_> {
         self.editing.pending.lock().remove(&id);
         self.editing.rewrites.lock().remove(&id);
         self.connector.options.environment.forget(super::number(id));
-        Ok(())
+        let mut unused = Vec::new();
+        for address in datatypes.into_iter().filter(|a| *a != id.address) {
+            let datatype = ObjectId { address, ..id };
+            if self.uses_less(datatype)? {
+                unused.push(datatype);
+            }
+        }
+        Ok(unused)
+    }
+
+    /// A committed datatype is used once less; true when it must go now.
+    fn uses_less(&self, id: ObjectId) -> Result<bool> {
+        let store = self.store()?;
+        // What leads to no datatype, or to one that is not counted right, is left alone.
+        let counted = HeaderEdit::load(&store, id.address).is_ok_and(|h| h.links() > 0);
+        if !counted || self.kind(id).ok() != Some(ObjectKind::Datatype) || self.count(id, -1)? > 0 {
+            return Ok(false);
+        }
+        let held = self.editing.held.lock().contains_key(&id);
+        if held {
+            self.editing.nameless.lock().insert(id);
+        }
+        Ok(!held)
+    }
+
+    /// The same; it is deleted then.
+    pub(super) fn drop_datatype(&self, id: ObjectId) -> Result<()> {
+        if self.uses_less(id)? { self.delete(id) } else { Ok(()) }
     }
 
     /// Gives back what attributes take outside of the header.
@@ -235,24 +274,24 @@ impl Change<'_> {
         dense_attributes_edit::delete(store, &at)
     }
 
-    /// A committed datatype is used once less.
-    pub(super) fn drop_datatype(&self, store: &Store, id: ObjectId) -> Result<()> {
+    /// The committed datatype of a dataset, if it has one.
+    pub(super) fn committed_datatype(&self, store: &Store, id: ObjectId) -> Result<Option<Address>> {
         let header = HeaderEdit::load(store, id.address)?;
-        let Some(m) = header.find(kind::DATATYPE).and_then(|i| header.message(i)) else { return Ok(()) };
+        let Some(m) = header.find(kind::DATATYPE).and_then(|i| header.message(i)) else { return Ok(None) };
         if m.flags & flag::SHARED == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let mut r = Reader::new(&m.body, "shared message", id.address);
-        if let SharedMessage::Object(address) = SharedMessage::decode(&mut r, store.ctx())? {
-            references::drop_reference(store, address)?;
-            self.changed(ObjectId { file: id.file, address });
+        match SharedMessage::decode(&mut r, store.ctx())? {
+            SharedMessage::Object(address) => Ok(Some(address)),
+            SharedMessage::Heap(_) => Ok(None),
         }
-        Ok(())
     }
 
     /// Gives back a dataset's elements. What cannot be told is left: space that is lost, nothing else.
     fn delete_data(&self, id: ObjectId) -> Result<()> {
         let Ok(d) = self.dataset(id) else { return Ok(()) };
+        self.free_sequences(&d)?;
         match &d.bytes.storage {
             Storage::Contiguous(address) if address.is_defined() && d.bytes.size > 0 => {
                 d.bytes.store.free_kind(*address, d.bytes.size, SpaceKind::Raw)

@@ -10,12 +10,10 @@ use super::{Change, DIRTY_MIN, Dataset, number};
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::connector::native::virtual_::NativeSurroundings;
-use crate::container::global_heap_edit;
 use crate::container::shared_messages_edit;
 use crate::dataset::create::{Creation, Messages, dataset_messages, datatype_message};
 use crate::dataset::storage::Storage;
 use crate::dataset::types::parse::Store as _;
-use crate::dataset::types::resolver::Descriptor;
 use crate::dataset::vl::VariableForm;
 use crate::format::message::datatype::Datatype;
 use crate::format::object_header::{flag, kind};
@@ -115,8 +113,8 @@ impl Change<'_> {
     /// Puts the messages of a dataset in the place of those it has.
     fn set_messages(&self, id: ObjectId, messages: Messages, retyped: bool) -> Result<()> {
         let store = self.store()?;
-        if retyped {
-            self.drop_datatype(&store, id)?;
+        if retyped && let Some(datatype) = self.committed_datatype(&store, id)? {
+            self.drop_datatype(ObjectId { address: datatype, ..id })?;
         }
         shared_messages_edit::forget(&store, id.address)?;
         let mut header = HeaderEdit::load(&store, id.address)?;
@@ -194,30 +192,6 @@ impl Change<'_> {
             self.parse_piece(&mut parser, piece, id, i.saturating_add(1) == pieces)?;
         }
         parser.finish(new.elements())
-    }
-
-    /// Gives back what the sequences of `old` take in the global heap, where that is simple.
-    fn free_sequences(&self, old: &Dataset) -> Result<()> {
-        if VariableForm::of(&old.datatype).plain_base().is_none() || is_blank(old)? {
-            return Ok(());
-        }
-        let (store, env) = (self.store()?, &self.connector.options.environment);
-        let size = usize::try_from(old.element_size).unwrap_or(0).max(1);
-        let mut piece = vec![0u8; PIECE / size * size];
-        let mut at = 0u64;
-        while at < old.bytes.size {
-            let n = old.bytes.read(env, at, &mut piece)?;
-            for element in piece.get(..n).unwrap_or_default().chunks_exact(size) {
-                let d = Descriptor::decode(element, store.ctx())?;
-                if d.count > 0
-                    && let Err(e) = global_heap_edit::remove(&store, &mut self.editing.heaps.lock(), d.collection, d.index)
-                {
-                    tracing::debug!("space of a string is lost: {e}");
-                }
-            }
-            at = at.saturating_add((n as u64).max(1));
-        }
-        Ok(())
     }
 
     /// Writes the elements that `bytes`, the next part of the form, completes. `last`: nothing follows.

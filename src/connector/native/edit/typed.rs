@@ -58,7 +58,9 @@ impl Change<'_> {
             if nowhere.replace(false) {
                 names.insert(attribute.name.clone());
             }
-            put(&store, id, version, &attribute)
+            let held = self.held_by(id, &attribute.name)?;
+            put(&store, id, version, &attribute)?;
+            self.free_held(&held)
         })?;
         self.changed(id);
         Ok(names)

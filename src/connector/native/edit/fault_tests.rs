@@ -1,0 +1,130 @@
+//! Operations that fail half way: elements that were acknowledged before stay, and nothing of the failed one is left where it
+//! could be seen later.
+
+use super::super::external::Neighbours;
+use super::super::{NativeConnector, Options, create};
+use crate::connector::edit::Edit;
+use crate::connector::{Connector, Form, ObjectId};
+use crate::dataset::environment::Environment;
+use crate::dataset::virtual_::MissingPolicy;
+use crate::file::fault::{Fault, FaultyFile, FaultyPlace, LENGTH, Plan, READ, WRITE};
+use crate::file::memory::{GrowingFile, MemoryJournal};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A new file whose I/O fails as `plan` says, once that is not paused.
+pub fn writable(plan: &Arc<Plan>) -> Arc<NativeConnector> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f.h5");
+    create(&path, false).unwrap();
+    plan.pause(true);
+    let file = Arc::new(FaultyFile::new(Arc::new(GrowingFile::new(std::fs::read(path).unwrap())), plan.clone()));
+    let place = Box::new(FaultyPlace::new(MemoryJournal::default(), plan.clone()));
+    let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
+    let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error };
+    NativeConnector::writable_over(file, place, PathBuf::from("/"), options).unwrap()
+}
+
+/// A dataset as `fact` describes it.
+pub fn dataset(c: &NativeConnector, fact: &str) -> ObjectId {
+    let id = c.create_file(c.root(), b"d").unwrap();
+    c.set_fact(id, "dataset", fact.as_bytes()).unwrap();
+    id
+}
+
+pub fn bytes(c: &NativeConnector, id: ObjectId) -> Vec<u8> {
+    let content = c.content(id, Form::Main).unwrap();
+    let mut bytes = vec![0; content.size().unwrap() as usize];
+    let n = content.read(0, &mut bytes).unwrap();
+    assert_eq!(n, bytes.len());
+    bytes
+}
+
+const DATASETS: [&str; 3] = [
+    r#"{"dtype": "<i4", "shape": [40, 3], "maxshape": [null, 3], "chunks": [8, 2], "fillvalue": 1}"#,
+    r#"{"dtype": "<i4", "shape": [40, 3], "maxshape": [null, 3], "chunks": [8, 2], "filters": ["deflate 1"]}"#,
+    r#"{"dtype": "<i4", "shape": [40, 3], "maxshape": [128, 3], "chunks": [16, 3]}"#,
+];
+
+/// Does `operation` with the n-th fault, for every n; `check` sees the dataset after each failure, with what it held before.
+fn each_fault(
+    committed: bool,
+    operation: &dyn Fn(&NativeConnector, ObjectId) -> crate::base::Result<()>,
+    check: &dyn Fn(&NativeConnector, ObjectId, &[u8]),
+) {
+    let mut failed = 0;
+    for fact in DATASETS {
+        for (kind, errno) in [(READ, libc::EIO), (WRITE, libc::ENOSPC), (LENGTH, libc::ENOSPC)] {
+            for n in 0..1000 {
+                let plan = Plan::new(kind, n, 1, Fault::Errno(errno));
+                let c = writable(&plan);
+                let id = dataset(&c, fact);
+                c.write(id, 0, &(0..480).map(|i| (i % 251) as u8 + 1).collect::<Vec<_>>()).unwrap();
+                if committed {
+                    c.commit().unwrap();
+                }
+                // These wait in memory, those of the first chunks as well as of the last.
+                for at in [5, 200, 270, 471] {
+                    c.write(id, at, &[0xee; 9]).unwrap();
+                }
+                let before = bytes(&c, id);
+                plan.pause(false);
+                let done = operation(&c, id);
+                plan.pause(true);
+                match done {
+                    Ok(()) if !plan.has_struck() => break,
+                    // What reads ahead or remembers may fail without harm.
+                    Ok(()) => {}
+                    Err(_) => {
+                        failed += 1;
+                        check(&c, id, &before);
+                    }
+                }
+            }
+        }
+    }
+    assert!(failed > 5, "{failed} failures");
+}
+
+#[test]
+fn a_failed_shrink_loses_nothing() {
+    for committed in [false, true] {
+        each_fault(committed, &|c, id| c.set_size(id, 20 * 12), &|c, id, before| {
+            assert_eq!(bytes(c, id), before);
+            c.commit().unwrap();
+            c.environment().forget(id.address.0);
+            assert_eq!(bytes(c, id), before);
+            c.set_size(id, 20 * 12).unwrap();
+            c.commit().unwrap();
+            assert_eq!(bytes(c, id), before[..240]);
+        });
+    }
+}
+
+#[test]
+fn a_failed_growing_write_leaves_nothing_behind_the_end() {
+    for committed in [false, true] {
+        for len in [7, 12, 400] {
+            each_fault(committed, &|c, id| c.write(id, 43 * 12 + 3, &vec![0xab; len]), &|c, id, before| {
+                assert_eq!(bytes(c, id), before);
+                c.set_size(id, 60 * 12).unwrap();
+                let after = bytes(c, id);
+                assert_eq!(after[..480], *before);
+                let fill = if after[480] == 1 { [1, 0, 0, 0] } else { [0; 4] };
+                assert!(after[480..].chunks(4).all(|e| e == fill), "{:?}", &after[480..]);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_failed_unlink_loses_nothing() {
+    for committed in [false, true] {
+        each_fault(committed, &|c, _| c.unlink(c.root(), b"d", false).map(drop), &|c, id, before| {
+            assert_eq!(bytes(c, id), before);
+            c.commit().unwrap();
+            c.environment().forget(id.address.0);
+            assert_eq!(bytes(c, id), before);
+        });
+    }
+}

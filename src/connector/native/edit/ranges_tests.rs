@@ -1,0 +1,282 @@
+//! Zeroing, allocating and copying ranges, against plain bytes.
+
+use super::super::NativeConnector;
+use super::fault_tests::{bytes, writable};
+use crate::connector::edit::Edit;
+use crate::connector::{Connector, Form, ObjectId};
+use crate::dataset::storage::Seek;
+use crate::file::fault::{Fault, Plan};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+fn container() -> Arc<NativeConnector> {
+    writable(&Plan::new(0, 0, 0, Fault::Short))
+}
+
+fn dataset(c: &NativeConnector, name: &str, fact: &str) -> ObjectId {
+    let id = c.create_file(c.root(), name.as_bytes()).unwrap();
+    c.set_fact(id, "dataset", fact.as_bytes()).unwrap();
+    id
+}
+
+fn allocated(c: &NativeConnector, id: ObjectId) -> u64 {
+    c.content(id, Form::Main).unwrap().allocated().unwrap()
+}
+
+/// Stretches of data, as SEEK_DATA and SEEK_HOLE tell them.
+fn data(c: &NativeConnector, id: ObjectId) -> Vec<(u64, u64)> {
+    let content = c.content(id, Form::Main).unwrap();
+    let (mut out, mut at, size) = (Vec::new(), 0, content.size().unwrap());
+    while at < size {
+        let Some(start) = content.seek(at, Seek::Data).unwrap().filter(|s| *s < size) else { break };
+        let end = content.seek(start, Seek::Hole).unwrap().unwrap();
+        out.push((start, end));
+        at = end;
+    }
+    out
+}
+
+fn pattern(n: usize) -> Vec<u8> {
+    (0..n).map(|i| (i % 251) as u8 + 1).collect()
+}
+
+/// One of each chunk index, with and without filters.
+const CHUNKED: [&str; 8] = [
+    r#"{"dtype": "u1", "shape": [4000], "maxshape": [null], "chunks": [100]}"#,
+    r#"{"dtype": "u1", "shape": [4000], "maxshape": [null], "chunks": [100], "filters": ["deflate 1"]}"#,
+    r#"{"dtype": "u1", "shape": [40, 100], "maxshape": [80, 100], "chunks": [7, 33]}"#,
+    r#"{"dtype": "u1", "shape": [40, 100], "maxshape": [80, 100], "chunks": [7, 33], "filters": ["shuffle", "deflate 1", "fletcher32"]}"#,
+    r#"{"dtype": "<u2", "shape": [40, 50], "maxshape": [null, null], "chunks": [9, 50]}"#,
+    r#"{"dtype": "<u2", "shape": [40, 50], "maxshape": [null, null], "chunks": [1, 20], "filters": ["deflate 1"]}"#,
+    r#"{"dtype": "u1", "shape": [4000], "chunks": [4000], "filters": ["deflate 1"]}"#,
+    r#"{"dtype": "u1", "shape": [4000], "chunks": [4000]}"#,
+];
+
+#[test]
+fn chunks_that_become_zero_are_given_back() {
+    for fact in CHUNKED {
+        for committed in [false, true] {
+            let c = container();
+            let id = dataset(&c, "d", fact);
+            c.write(id, 0, &pattern(4000)).unwrap();
+            if committed {
+                c.commit().unwrap();
+            }
+            let whole = allocated(&c, id);
+            // In two halves that no chunk ends with.
+            c.zero(id, 0, 1950).unwrap();
+            let mut want = pattern(4000);
+            want[..1950].fill(0);
+            assert_eq!(bytes(&c, id), want);
+            c.commit().unwrap();
+            assert_eq!(bytes(&c, id), want);
+            let single = fact.contains("[4000]}") || fact.contains("\"chunks\": [4000]");
+            assert!(allocated(&c, id) < whole || single, "{fact}");
+            assert!(data(&c, id)[0].0 >= 1400 || single, "{fact}: {:?}", data(&c, id));
+            c.zero(id, 1950, 1 << 60).unwrap();
+            assert_eq!((bytes(&c, id), allocated(&c, id)), (vec![0; 4000], 0), "{fact}");
+            assert_eq!(data(&c, id), []);
+            c.commit().unwrap();
+            assert_eq!((bytes(&c, id), allocated(&c, id)), (vec![0; 4000], 0), "{fact}");
+            c.write(id, 17, b"again").unwrap();
+            c.commit().unwrap();
+            assert_eq!(bytes(&c, id)[15..24], *b"\0\0again\0\0");
+        }
+    }
+}
+
+#[test]
+fn a_hole_of_a_terabyte_is_punched_at_once() {
+    let c = container();
+    let id = dataset(&c, "d", r#"{"dtype": "u1", "shape": [0], "maxshape": [null], "chunks": [4096]}"#);
+    c.set_size(id, 1 << 40).unwrap();
+    for at in [0u64, 1 << 20, 1 << 35, (1 << 40) - 5] {
+        c.write(id, at, b"12345").unwrap();
+    }
+    c.commit().unwrap();
+    assert_eq!(data(&c, id).len(), 4);
+    c.zero(id, 1, (1 << 40) - 5).unwrap();
+    assert_eq!(data(&c, id), [(0, 4096), ((1 << 40) - 4096, 1 << 40)]);
+    let mut buf = [9; 8];
+    let content = c.content(id, Form::Main).unwrap();
+    content.read(0, &mut buf).unwrap();
+    assert_eq!(&buf, b"1\0\0\0\0\0\0\0");
+    content.read((1 << 40) - 8, &mut buf).unwrap();
+    assert_eq!(buf, [0, 0, 0, 0, b'2', b'3', b'4', b'5']);
+}
+
+#[test]
+fn other_fill_values_and_layouts_are_written_with_zeros() {
+    for layout in [r#""chunks": [16], "maxshape": [null]"#, r#""layout": "contiguous""#, r#""layout": "compact""#] {
+        let c = container();
+        let id = dataset(&c, "d", &format!(r#"{{"dtype": "u1", "shape": [100], "fillvalue": 7, {layout}}}"#));
+        c.write(id, 90, b"x").unwrap();
+        c.zero(id, 10, 70).unwrap();
+        let mut want = vec![7; 100];
+        want[10..80].fill(0);
+        want[90] = b'x';
+        assert_eq!(bytes(&c, id), want, "{layout}");
+    }
+}
+
+#[test]
+fn chunks_are_allocated_with_fill_values() {
+    for (fact, fill) in CHUNKED.iter().map(|f| ((*f).to_owned(), 0)).chain([(CHUNKED[3].replace('}', r#", "fillvalue": 5}"#), 5)]) {
+        let c = container();
+        let id = dataset(&c, "d", &fact);
+        assert_eq!(allocated(&c, id), 0);
+        c.write(id, 100, b"abc").unwrap();
+        c.allocate(id, 0, 4000).unwrap();
+        c.commit().unwrap();
+        let mut want = vec![fill; 4000];
+        want[100..103].copy_from_slice(b"abc");
+        assert_eq!(bytes(&c, id), want);
+        assert!(fill != 0 || data(&c, id) == [(0, 4000)], "{fact}");
+        let all = allocated(&c, id);
+        assert!(all >= 4000 || fact.contains("deflate"), "{fact}: {all}");
+        c.allocate(id, 0, 4000).unwrap();
+        assert_eq!(allocated(&c, id), all, "what is there is not allocated twice");
+    }
+    let c = container();
+    let id = dataset(&c, "c", r#"{"dtype": "u1", "shape": [100], "layout": "contiguous", "fillvalue": 3}"#);
+    assert_eq!(allocated(&c, id), 0);
+    c.allocate(id, 5, 1).unwrap();
+    assert_eq!((allocated(&c, id), bytes(&c, id)), (100, vec![3; 100]));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn ranges_agree_with_plain_bytes(kind in 0usize..8, steps in prop::collection::vec((0u8..5, 0u64..4000, 1u64..3000), 1..14)) {
+        let c = container();
+        let id = dataset(&c, "d", CHUNKED[kind]);
+        let mut model = vec![0u8; 4000];
+        for (step, at, len) in steps {
+            let end = (at + len).min(4000);
+            let range = at as usize..end as usize;
+            match step {
+                0 => {
+                    let bytes = pattern(range.len());
+                    c.write(id, at, &bytes).unwrap();
+                    model[range].copy_from_slice(&bytes);
+                }
+                1 | 2 => {
+                    c.zero(id, at, len).unwrap();
+                    model[range].fill(0);
+                }
+                3 => c.allocate(id, at, len).unwrap(),
+                _ => c.commit().unwrap(),
+            }
+            prop_assert_eq!(&bytes(&c, id), &model);
+            // What is told to be a hole is zero.
+            let mut rest = model.clone();
+            data(&c, id).iter().for_each(|(a, b)| rest[*a as usize..*b as usize].fill(0));
+            prop_assert!(rest.iter().all(|b| *b == 0));
+        }
+    }
+}
+
+fn copied(c: &NativeConnector) -> u64 {
+    c.environment().copied.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+fn decoded(c: &NativeConnector) -> u64 {
+    c.environment().cache.counters.decodes.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Copies all of a range, as programs do.
+fn copy(c: &NativeConnector, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> u64 {
+    let mut done = 0;
+    while done < len {
+        match c.copy_range((from.0, from.1 + done), (to.0, to.1 + done), len - done).unwrap() {
+            0 => break,
+            n => done += n,
+        }
+    }
+    done
+}
+
+#[test]
+fn whole_chunks_are_copied_without_decoding() {
+    for (fact, chunks) in [(CHUNKED[1], 40), (CHUNKED[3], 24), (CHUNKED[5], 120), (CHUNKED[4], 5), (CHUNKED[6], 1)] {
+        let c = container();
+        let (a, b) = (dataset(&c, "a", fact), dataset(&c, "b", fact));
+        c.write(a, 0, &pattern(4000)).unwrap();
+        c.write(b, 50, b"goes").unwrap();
+        assert_eq!(copy(&c, (a, 0), (b, 0), 9999), 4000);
+        assert_eq!((copied(&c), decoded(&c)), (chunks, 0), "{fact}");
+        assert_eq!(bytes(&c, b), pattern(4000));
+        c.zero(a, 0, 4000).unwrap();
+        assert_eq!(copy(&c, (a, 0), (b, 0), 4000), 4000);
+        assert_eq!((bytes(&c, b), allocated(&c, b), copied(&c)), (vec![0; 4000], 0, chunks), "holes are copied as holes");
+        c.commit().unwrap();
+        assert_eq!(bytes(&c, b), vec![0; 4000]);
+    }
+}
+
+#[test]
+fn a_copy_makes_its_target_longer_and_leaves_no_rest_behind_the_end() {
+    let c = container();
+    let fact = r#"{"dtype": "u1", "shape": [250], "maxshape": [null], "chunks": [100], "filters": ["deflate 1"]}"#;
+    let (a, b) = (dataset(&c, "a", fact), dataset(&c, "b", fact));
+    c.write(a, 0, &pattern(250)).unwrap();
+    c.set_size(b, 0).unwrap();
+    assert_eq!(copy(&c, (a, 0), (b, 200), 250), 250);
+    assert_eq!((copied(&c), decoded(&c)), (3, 0));
+    c.set_size(b, 500).unwrap();
+    assert_eq!(bytes(&c, b), [vec![0; 200], pattern(250), vec![0; 50]].concat());
+    // The source goes on behind what the target takes.
+    c.set_size(a, 300).unwrap();
+    c.write(a, 250, &[9; 50]).unwrap();
+    c.set_size(b, 0).unwrap();
+    assert_eq!(copy(&c, (a, 0), (b, 0), 250), 250);
+    c.set_size(b, 300).unwrap();
+    assert_eq!(bytes(&c, b), [pattern(250), vec![0; 50]].concat());
+    let errno = |r: crate::base::Result<u64>| matches!(r, Err(crate::base::Error::Refused { errno: libc::EINVAL, .. }));
+    assert!(errno(c.copy_range((a, 0), (a, 100), 101)) && c.copy_range((a, 0), (a, 100), 100).is_ok());
+    let fixed = dataset(&c, "f", r#"{"dtype": "u1", "shape": [100], "layout": "contiguous"}"#);
+    assert_eq!(copy(&c, (a, 50), (fixed, 0), 100), 100);
+    assert_eq!(bytes(&c, fixed), bytes(&c, a)[50..150]);
+    assert!(c.copy_range((a, 0), (fixed, 50), 100).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+    #[test]
+    fn copies_agree_with_plain_bytes(
+        kinds in (0usize..6, 0usize..6, any::<bool>()),
+        steps in prop::collection::vec((0u8..6, 0u64..4000, 0u64..4000, 1u64..3000, any::<bool>()), 1..14),
+    ) {
+        let c = container();
+        let (ka, kb) = (kinds.0, if kinds.2 { kinds.0 } else { kinds.1 });
+        let ids = [dataset(&c, "a", CHUNKED[ka]), dataset(&c, "b", CHUNKED[kb])];
+        let mut models = [vec![0u8; 4000], vec![0u8; 4000]];
+        for (step, at, to, len, swap) in steps {
+            let (x, y) = if swap { (1, 0) } else { (0, 1) };
+            // Whole rows of chunks now and then.
+            let (at, to) = if step % 2 == 0 { (at / 700 * 700, to / 700 * 700) } else { (at, to) };
+            let len = len.min(4000 - at).min(4000 - to);
+            match step {
+                0 => {
+                    let fresh: Vec<u8> = (0..len).map(|i| (i + at) as u8 | 1).collect();
+                    c.write(ids[x], at, &fresh).unwrap();
+                    models[x][at as usize..(at + len) as usize].copy_from_slice(&fresh);
+                }
+                1 => c.commit().unwrap(),
+                2 if len > 0 => {
+                    c.zero(ids[x], at, len).unwrap();
+                    models[x][at as usize..(at + len) as usize].fill(0);
+                }
+                _ => {
+                    let y = if step == 5 && (at + len <= to || to + len <= at) { x } else { y };
+                    prop_assert_eq!(copy(&c, (ids[x], at), (ids[y], to), len), len);
+                    let part = models[x][at as usize..(at + len) as usize].to_vec();
+                    models[y][to as usize..(to + len) as usize].copy_from_slice(&part);
+                }
+            }
+            for i in 0..2 {
+                prop_assert_eq!(&bytes(&c, ids[i]), &models[i]);
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Space of variable-length elements in the global heap, which is given back when they are replaced or deleted.
+//!
+//! Each element has heap objects of its own, as libhdf5 writes them. What cannot be told is left: space that is lost, nothing else.
+
+use super::super::attribute::{self, Value};
+use super::super::dataset::Dataset;
+use super::super::object::Object;
+use super::Change;
+use super::facts::is_blank;
+use crate::base::{Address, Error, Result};
+use crate::connector::ObjectId;
+use crate::container::global_heap;
+use crate::container::global_heap_edit::{self, Removed};
+use crate::dataset::storage::Storage;
+use crate::dataset::types::resolver::{Environment, Resolver};
+use crate::dataset::vl::VariableForm;
+use crate::format::Reader;
+use crate::format::message::attribute::Attribute;
+use crate::format::object_header::SharedMessage;
+use crate::meta::Store;
+use std::collections::HashSet;
+
+/// Bytes of elements looked at at once.
+const PIECE: u64 = 1 << 20;
+/// Longest payload of one element with sequences in sequences, bytes.
+const ELEMENT_MAX: u64 = 64 << 20;
+/// Changes of live bytes that wait in memory: beyond it no collection is packed that has other objects too.
+const WAITING_MAX: u64 = 32 << 20;
+
+/// Global heap of the mounted file.
+struct Heap<'a>(&'a Store);
+
+impl Resolver for Heap<'_> {
+    fn vlen(&self, collection: Address, index: u32) -> Result<Vec<u8>> {
+        global_heap::object(self.0, collection, index).map(|o| o.to_vec())
+    }
+}
+
+/// What an attribute holds elsewhere.
+#[derive(Default)]
+pub(super) struct Held {
+    value: Option<Value>,
+    /// The committed datatype that it counts as a name of.
+    pub(super) datatype: Option<Address>,
+}
+
+/// Heap objects to be removed.
+#[derive(Default)]
+struct Objects {
+    found: Vec<(Address, u32)>,
+    /// Collections that are gone: what else leads there is not right.
+    gone: HashSet<Address>,
+}
+
+impl Change<'_> {
+    /// Gives back what the elements of `d` take in the global heap.
+    pub(super) fn free_sequences(&self, d: &Dataset) -> Result<()> {
+        let form = VariableForm::of(&d.datatype);
+        if form.is_verbatim() || matches!(d.bytes.storage, Storage::Virtual(_) | Storage::External(_)) || is_blank(d).unwrap_or(true) {
+            return Ok(());
+        }
+        let env = &self.connector.options.environment;
+        let size = d.element_size.max(1);
+        let mut piece = vec![0u8; usize::try_from((PIECE / size).max(1).saturating_mul(size)).unwrap_or(0)];
+        let mut objects = Objects::default();
+        let mut at = 0u64;
+        while at < d.bytes.size {
+            if let Some(end) = d.bytes.unwritten(at).ok().flatten().filter(|_| !env.dirty.has(super::number(d.id))) {
+                // Chunks end between elements, but need not end with one of a piece.
+                at = (end / size).saturating_mul(size).max(at.saturating_add(size));
+                continue;
+            }
+            // What cannot be read is lost space, and no reason to keep the rest.
+            let Ok(n) = d.bytes.read(env, at, &mut piece) else { return Ok(()) };
+            for element in piece.get(..n).unwrap_or_default().chunks_exact(usize::try_from(size).unwrap_or(usize::MAX)) {
+                // Those that were never written show the fill value, which is the dataset's own.
+                if element != d.bytes.fill.element() {
+                    self.find_objects(&form, element, &mut objects)?;
+                }
+            }
+            self.free_objects(&mut objects)?;
+            at = at.saturating_add((n as u64).max(1));
+        }
+        Ok(())
+    }
+
+    fn find_objects(&self, form: &VariableForm, element: &[u8], objects: &mut Objects) -> Result<()> {
+        let store = self.store()?;
+        let heap = Heap(&store);
+        let environment = Environment { ctx: *store.ctx(), resolver: &heap, limit: ELEMENT_MAX };
+        form.sequences(element, &environment, &mut |d| objects.found.push((d.collection, d.index)));
+        Ok(())
+    }
+
+    fn free_objects(&self, objects: &mut Objects) -> Result<()> {
+        let (store, mut space) = (self.store()?, self.editing.heaps.lock());
+        objects.found.sort_unstable();
+        objects.found.dedup();
+        for of_one in objects.found.chunk_by(|a, b| a.0 == b.0) {
+            let Some(&(collection, _)) = of_one.first().filter(|(c, _)| !objects.gone.contains(c)) else { continue };
+            let indexes: Vec<u32> = of_one.iter().map(|(_, index)| *index).collect();
+            let whole = store.transaction()?.waiting() > WAITING_MAX;
+            match global_heap_edit::remove_some(&store, &mut space, collection, &indexes, whole) {
+                Ok(Removed::Collection) => drop(objects.gone.insert(collection)),
+                Ok(_) => {}
+                // Objects may have been moved half way.
+                Err(e @ Error::Io { .. }) => return Err(e),
+                Err(e) => tracing::debug!("space of variable-length elements is lost: {e}"),
+            }
+        }
+        objects.found.clear();
+        Ok(())
+    }
+
+    /// What the attribute `name` holds elsewhere, before it goes.
+    pub(super) fn held_by(&self, id: ObjectId, name: &[u8]) -> Result<Held> {
+        let object = self.connector.object(id)?;
+        Ok(attribute::stored(&object, name)?.map(|a| self.held_in(&object, &a)).unwrap_or_default())
+    }
+
+    fn held_in(&self, object: &Object, a: &Attribute) -> Held {
+        let value = attribute::typed(object, a).ok().filter(|v| v.datatype.contains_vlen());
+        let shared = a.datatype_shared.then(|| {
+            let mut r = Reader::new(&a.datatype, "shared message", object.header.address);
+            SharedMessage::decode(&mut r, object.file.store.ctx())
+        });
+        let datatype = match shared {
+            Some(Ok(SharedMessage::Object(address))) => Some(address),
+            _ => None,
+        };
+        Held { value, datatype }
+    }
+
+    /// Gives back the heap objects of an attribute that is gone.
+    pub(super) fn free_held(&self, held: &Held) -> Result<()> {
+        let Some(value) = &held.value else { return Ok(()) };
+        let form = VariableForm::of(&value.datatype);
+        let mut objects = Objects::default();
+        for element in value.bytes.chunks_exact(usize::try_from(value.datatype.element_size()).unwrap_or(0).max(1)) {
+            self.find_objects(&form, element, &mut objects)?;
+        }
+        self.free_objects(&mut objects)
+    }
+
+    /// Gives back the heap objects of all attributes of an object that goes; returns their committed datatypes.
+    pub(super) fn free_all_held(&self, id: ObjectId) -> Result<Vec<Address>> {
+        let object = self.connector.object(id)?;
+        let mut all = Vec::new();
+        if let Err(e) = attribute::each(&object, &mut |a| all.push(self.held_in(&object, &a))) {
+            tracing::debug!("what attributes of a deleted object take elsewhere is lost: {e}");
+        }
+        for held in &all {
+            self.free_held(held)?;
+        }
+        Ok(all.into_iter().filter_map(|h| h.datatype).collect())
+    }
+}

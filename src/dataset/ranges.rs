@@ -1,0 +1,259 @@
+//! Ranges of chunked datasets: chunks that become zero are given back, chunks that are not there are allocated.
+//!
+//! What is done is proportional to the chunks that are there, or are allocated, and not to the range. Each call does so much
+//! that the changes of one operation stay small, and tells the chunk at which the next one goes on.
+
+use super::chunked::Chunked;
+use super::index::write;
+use super::index::{ChunkRecord, Visit};
+use super::write::{ChunkWriter, refuse};
+use crate::base::{Address, Result};
+use crate::format::message::data_layout::DataLayout;
+use std::collections::BTreeMap;
+use std::ops::{ControlFlow, Range};
+use std::sync::atomic::Ordering;
+
+/// Chunks looked up one by one; among more, those that are there are found by walking the index.
+const FEW: u64 = 1024;
+/// Chunks handled by one call.
+const CHUNKS_MAX: usize = 1 << 16;
+/// Bytes decoded or stored by one call, about.
+const BYTES_MAX: u64 = 16 << 20;
+/// Larger unfiltered chunks are not read to find out whether they are zero.
+const LOOKED_AT_MAX: u64 = 16 << 20;
+
+/// How far a call came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The layout message changed.
+    pub layout: bool,
+    /// The chunk at which to go on.
+    pub next: Option<u64>,
+}
+
+/// Which parts of a chunk lie in a range, and what the others hold.
+struct Parts {
+    /// Where they begin in the chunk, and their lengths.
+    inside: Vec<(usize, usize)>,
+    outside: Vec<(usize, usize)>,
+}
+
+impl Parts {
+    fn is_zero(parts: &[(usize, usize)], bytes: &[u8]) -> bool {
+        parts.iter().all(|(at, len)| bytes.get(*at..at.saturating_add(*len)).is_some_and(|b| b.iter().all(|b| *b == 0)))
+    }
+
+    fn clear(&self, bytes: &mut [u8]) {
+        for (at, len) in &self.inside {
+            if let Some(part) = bytes.get_mut(*at..at.saturating_add(*len)) {
+                part.fill(0);
+            }
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.inside.iter().map(|(_, len)| *len as u64).sum()
+    }
+}
+
+impl ChunkWriter<'_> {
+    /// Zeroes the bytes `range` of a dataset whose fill value is zero, from chunk `from` on. A chunk of which nothing else is left
+    /// is given back.
+    pub fn zero(&self, layout: &mut DataLayout, range: &Range<u64>, from: u64) -> Result<Progress> {
+        let (there, more) = self.there(range, from)?;
+        let mut progress = Progress { layout: false, next: more };
+        let mut loaded = 0u64;
+        for (number, record) in there {
+            if loaded > BYTES_MAX {
+                progress.next = Some(number);
+                break;
+            }
+            let span = self.chunked.grid.span(number);
+            if range.start <= span.start && span.end <= range.end {
+                progress.layout |= self.give_back(layout, number, record)?;
+            } else {
+                let (layout, bytes) = self.zero_part(layout, range, number, record)?;
+                progress.layout |= layout;
+                loaded = loaded.saturating_add(bytes);
+            }
+        }
+        Ok(progress)
+    }
+
+    /// The chunks from `from` on, in the file or in memory, that may hold bytes of `range`; and the next one, if these are not all.
+    fn there(&self, range: &Range<u64>, from: u64) -> Result<(BTreeMap<u64, Option<ChunkRecord>>, Option<u64>)> {
+        let c = self.chunked;
+        let slabs = c.grid.slabs(range);
+        let numbers = slabs.start.max(from)..slabs.end;
+        let wanted = |n: u64| {
+            let span = c.grid.span(n);
+            numbers.contains(&n) && span.start < range.end && range.start < span.end
+        };
+        let mut there = BTreeMap::new();
+        let mut more = None;
+        let mut keep = |number: u64, record: Option<ChunkRecord>| {
+            there.entry(number).or_insert(record);
+            if there.len() > CHUNKS_MAX
+                && let Some((last, _)) = there.pop_last()
+            {
+                more = Some(more.map_or(last, |m: u64| m.min(last)));
+            }
+        };
+        if numbers.end.saturating_sub(numbers.start) <= FEW {
+            for number in numbers.clone().filter(|n| wanted(*n)) {
+                if let Some(record) = c.index.lookup(self.store, &c.grid.scaled(number))? {
+                    keep(number, Some(record));
+                }
+            }
+        } else {
+            let mut visit = |scaled: &[u64], record: ChunkRecord| {
+                if let Some(number) = c.grid.linear(scaled).filter(|n| wanted(*n)) {
+                    keep(number, Some(record));
+                }
+                Ok(ControlFlow::Continue(()))
+            };
+            c.index.iterate(self.store, &mut visit as &mut Visit<'_>)?;
+        }
+        for (key, _) in self.env.dirty.of(c.number) {
+            if wanted(key.chunk) {
+                keep(key.chunk, None);
+            }
+        }
+        Ok((there, more))
+    }
+
+    /// Makes a chunk one that was never written. Returns whether the layout message changed.
+    pub(super) fn give_back(&self, layout: &mut DataLayout, number: u64, record: Option<ChunkRecord>) -> Result<bool> {
+        let key = self.chunked.key(number);
+        self.env.dirty.remove(key);
+        self.forget(key);
+        let Some(record) = record else { return Ok(false) };
+        if self.is_implicit() {
+            self.store.write_raw(record.address, &self.blank(true)?)?;
+            return Ok(false);
+        }
+        let scaled = self.chunked.grid.scaled(number);
+        let filtered = !self.chunked.pipeline.is_empty();
+        let changed = write::remove(self.store, layout, self.grid, filtered, self.btree_k, &scaled)?;
+        self.store.free_kind(record.address, self.stored_size(&scaled, record), SpaceKind::Raw)?;
+        Ok(changed.layout)
+    }
+
+    /// Zeroes the part of a chunk that lies in `range`. Returns whether the layout message changed, and the bytes decoded.
+    fn zero_part(&self, layout: &mut DataLayout, range: &Range<u64>, number: u64, record: Option<ChunkRecord>) -> Result<(bool, u64)> {
+        let parts = self.parts(number, range);
+        if parts.inside.is_empty() {
+            return Ok((false, 0));
+        }
+        let (c, key) = (self.chunked, self.chunked.key(number));
+        if let Some(chunk) = self.env.dirty.get(key) {
+            if Parts::is_zero(&parts.outside, &chunk.bytes()) {
+                return self.give_back(layout, number, record).map(|changed| (changed, 0));
+            }
+            chunk.change(0, |bytes| parts.clear(bytes));
+            return Ok((false, 0));
+        }
+        let Some(record) = record else { return Ok((false, 0)) };
+        let size = c.grid.chunk_bytes();
+        let few = parts.bytes() <= BYTES_MAX && parts.bytes().saturating_mul(2) < size;
+        let in_place = c.is_raw(&c.grid.scaled(number)) && (few || self.is_implicit());
+        if !in_place || size <= LOOKED_AT_MAX {
+            let mut bytes = self.load(number, Some(record))?;
+            if Parts::is_zero(&parts.outside, &bytes) && !self.is_implicit() {
+                return self.give_back(layout, number, Some(record)).map(|changed| (changed, size));
+            }
+            if Parts::is_zero(&parts.inside, &bytes) {
+                return Ok((false, size));
+            }
+            if !in_place {
+                parts.clear(&mut bytes);
+                self.env.dirty.insert(key, bytes, parts.bytes());
+                self.forget(key);
+                return Ok((false, size));
+            }
+        }
+        for (at, len) in parts.inside {
+            self.store.write_raw(record.address.checked_add(at as u64).unwrap_or(Address::UNDEF), &vec![0; len])?;
+        }
+        self.forget(key);
+        Ok((false, size))
+    }
+
+    fn parts(&self, number: u64, range: &Range<u64>) -> Parts {
+        let mut parts = Parts { inside: Vec::new(), outside: Vec::new() };
+        self.chunked.grid.stretches(number, &mut |at, within, len| {
+            // Before, in and behind the range.
+            let end = at.saturating_add(len);
+            let cuts = [at, range.start.clamp(at, end), range.end.clamp(at, end), end];
+            for (i, pair) in cuts.windows(2).enumerate() {
+                let [from, to] = pair else { continue };
+                let place = usize::try_from(from.saturating_sub(at).saturating_add(within));
+                let len = usize::try_from(to.saturating_sub(*from));
+                if let (Ok(place), Ok(len @ 1..)) = (place, len) {
+                    if i == 1 { parts.inside.push((place, len)) } else { parts.outside.push((place, len)) }
+                }
+            }
+        });
+        parts
+    }
+
+    /// Stores chunks of fill values where bytes of `range` have none, from chunk `from` on.
+    pub fn allocate(&self, layout: &mut DataLayout, range: &Range<u64>, from: u64) -> Result<Progress> {
+        let c = self.chunked;
+        let mut progress = Progress::default();
+        if self.is_implicit() {
+            return Ok(progress);
+        }
+        let slabs = c.grid.slabs(range);
+        let (raw, mut encoded) = (self.blank(true)?, None);
+        let mut stored = 0u64;
+        for (seen, number) in (slabs.start.max(from)..slabs.end).enumerate() {
+            if stored > BYTES_MAX || seen >= CHUNKS_MAX {
+                progress.next = Some(number);
+                break;
+            }
+            let (span, scaled) = (c.grid.span(number), c.grid.scaled(number));
+            let wanted = span.start < range.end && range.start < span.end;
+            if !wanted || self.env.dirty.get(c.key(number)).is_some() || c.index.lookup(self.store, &scaled)?.is_some() {
+                continue;
+            }
+            let (bytes, mask) = match &encoded {
+                _ if c.is_raw(&scaled) => (&raw, 0),
+                Some((bytes, mask)) => (bytes, *mask),
+                None => {
+                    let (bytes, mask) = encoded.insert(c.pipeline.encode(raw.clone()).map_err(|e| refuse(&e))?);
+                    (&*bytes, *mask)
+                }
+            };
+            progress.layout |= self.place(layout, &scaled, bytes, mask)?;
+            self.forget(c.key(number));
+            stored = stored.saturating_add(bytes.len() as u64);
+        }
+        Ok(progress)
+    }
+
+    /// Makes the chunks from `to` on what the chunks `from` of `source` are, as they are stored: without decoding them. The caller
+    /// has seen to it that both have the same shape, filters and fill value, and that none of them waits in memory at the source.
+    pub fn adopt(&self, layout: &mut DataLayout, source: &Chunked, from: Range<u64>, to: u64) -> Result<bool> {
+        let c = self.chunked;
+        let mut changed = false;
+        for (i, number) in from.enumerate() {
+            let target = to.saturating_add(i as u64);
+            let (at, scaled) = (source.grid.scaled(number), c.grid.scaled(target));
+            let Some(record) = source.index.lookup(self.store, &at)? else {
+                let old = c.index.lookup(self.store, &scaled)?;
+                changed |= self.give_back(layout, target, old)?;
+                continue;
+            };
+            let size = if source.is_raw(&at) { source.grid.chunk_bytes() } else { record.size };
+            source.check_stored(self.store, record, size)?;
+            let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
+            self.store.read_raw(record.address, &mut bytes)?;
+            changed |= self.place(layout, &scaled, &bytes, record.filter_mask)?;
+            self.env.dirty.remove(c.key(target));
+            self.forget(c.key(target));
+            self.env.copied.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(changed)
+    }
+}

@@ -1,0 +1,90 @@
+//! Ranges of mounted datasets by the programs that use them: fallocate, cp, holes; and space that is given back.
+
+use super::mounted::Mount;
+use super::support::{Place, eventually, h5dir, is_mounted, run};
+use super::writing::{h5py, shell};
+use std::os::unix::fs::MetadataExt;
+
+fn mounted(program: &str) -> (Mount, std::path::PathBuf) {
+    let place = Place::new();
+    let file = place.dir().join("f.h5");
+    h5py(&file, "w", program);
+    (Mount::start(place, &file, &["--read-write"]), file)
+}
+
+fn unmount(mount: &Mount) {
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()), "{}", mount.log());
+    eventually("it is unmounted", || !is_mounted(&mount.place.mnt()));
+}
+
+#[test]
+fn holes_are_punched_allocated_and_seen() {
+    let (mount, file) =
+        mounted("f.create_dataset('d', data=__import__('numpy').full((1 << 20,), 7, 'u1'), chunks=(4096,), maxshape=(None,))");
+    let blocks = |name: &str| std::fs::metadata(mount.path(name)).unwrap().blocks();
+    assert_eq!(blocks("d"), 2048);
+    shell(&mount, "fallocate -p -o 100 -l 1000000 d");
+    assert!(blocks("d") < 120, "{}", blocks("d"));
+    let seen = shell(
+        &mount,
+        "/opt/venv/bin/python -c 'import os; f = os.open(\"d\", 0); h = os.lseek(f, 0, os.SEEK_HOLE); print(h, os.lseek(f, h, os.SEEK_DATA))'",
+    );
+    assert_eq!(seen, "4096 999424\n");
+    let few = blocks("d");
+    shell(&mount, "fallocate -o 8192 -l 8192 d");
+    assert_eq!(blocks("d"), few + 16);
+    shell(&mount, "fallocate -o 1048576 -l 151424 d; fallocate -z -o 0 -l 50 d");
+    assert_eq!(blocks("d"), few + 16 + 37 * 8);
+    let errno = |script: &str| shell(&mount, &format!("{script} 2>&1 || true"));
+    assert!(errno("fallocate -n -o 2000000 -l 5 d").contains("unsupported"));
+    assert!(errno("fallocate -c -o 0 -l 4096 d").contains("supported"));
+    unmount(&mount);
+    let ok = "d = f['d'][()]; print(d.shape, (d[:100] == 0).sum(), (d[50:100] == 7).all(), (d[100:1000100] == 0).all(), (d[1000100:1 << 20] == 7).all(), d[1 << 20:].any())";
+    assert_eq!(h5py(&file, "r", ok), "(1200000,) 50 True True True False\n");
+    h5py(&file, "r+", "f['d'][5000:6000] = 9; f['e'] = f['d'][()]");
+}
+
+#[test]
+fn cp_copies_chunks_as_they_are_stored() {
+    let program = "import numpy as n; r = n.random.default_rng(1); a = r.integers(0, 9, (1000, 300)).astype('<i4'); \
+        k = dict(chunks=(64, 128), maxshape=(None, 300), compression='gzip', shuffle=True); f.create_dataset('a', data=a, **k); \
+        f.create_dataset('b', (0, 300), '<i4', **k); f.create_dataset('c', (1000, 300), '<i4', chunks=(10, 10))";
+    let (mount, file) = mounted(program);
+    let before = mount.counter("chunks_decoded");
+    // cp of coreutils 9.1 reads and writes what looks sparse, as compressed data does.
+    shell(&mount, "cp --sparse=never a b");
+    let copied = mount.counter("chunks_copied");
+    assert_eq!((copied, mount.counter("chunks_decoded")), (48, before), "{}", mount.log());
+    shell(&mount, "cp a c; cmp a b; cmp a c");
+    assert_eq!(mount.counter("chunks_copied"), copied);
+    unmount(&mount);
+    assert_eq!(
+        h5py(&file, "r", "print(f['b'].shape, (f['a'][()] == f['b'][()]).all(), (f['a'][()] == f['c'][()]).all())"),
+        "(1000, 300) True True\n"
+    );
+    h5py(&file, "r+", "f['b'][5] = 1; f['b'].resize((10, 300)); del f['a']");
+}
+
+#[test]
+fn deleted_values_leave_nothing_behind() {
+    let types = "import numpy as n; s = h5py.string_dtype(); v = h5py.vlen_dtype('i4'); ";
+    let made = [
+        "f['x'] = ['text' * 50] * 100",
+        "f.create_dataset('x', (50,), v)[:] = n.array([n.arange(9)] * 50)",
+        "x = f.create_dataset('x', (20,), n.dtype([('a', s), ('b', 'i4'), ('c', v)]), chunks=(3,), compression='gzip'); \
+            x[:] = n.array([('x' * 99, 1, n.arange(30))] * 20, x.dtype)",
+        "f['t'] = n.dtype('i4,f8'); x = f.create_dataset('x', (4,), f['t']); x.attrs.create('x', n.zeros(1, 'i4,f8'), dtype=f['t'])",
+    ];
+    for program in made {
+        let (mount, file) = mounted(&format!("{types}{program}"));
+        if program.contains("'t'") {
+            shell(&mount, "rm t; sync x; cat x");
+        }
+        shell(&mount, "rm x");
+        unmount(&mount);
+        assert_eq!(h5py(&file, "r", "print(list(f))"), "[]\n");
+        let left = std::fs::metadata(&file).unwrap().len();
+        assert!(left < 4096, "{left} bytes for nothing: {program}");
+        h5py(&file, "r+", "f['n'] = ['a', 'b']");
+    }
+}
