@@ -9,6 +9,7 @@ use super::index::{ChunkRecord, Visit};
 use super::write::{ChunkWriter, refuse};
 use crate::base::{Address, Result};
 use crate::format::message::data_layout::DataLayout;
+use crate::meta::edit::SpaceKind;
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering;
