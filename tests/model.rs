@@ -28,6 +28,7 @@ fn file_system(connector: Arc<MemoryConnector>) -> ContainerFs {
         dir_mode: 0o555,
         threads: 1,
         writable: false,
+        follow: false,
     };
     let root = connector.root();
     ContainerFs::new(connector, root, Vec::new(), Backing { atime: t, mtime: t, ctime: t, len: 0 }, spec)

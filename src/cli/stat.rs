@@ -135,6 +135,7 @@ mod tests {
             dir_mode: 0o555,
             threads: 1,
             writable: false,
+            follow: false,
         }
     }
 

@@ -26,6 +26,10 @@ pub struct MountOptions {
     #[arg(long, value_name = "SECONDS")]
     pub commit_interval: Option<Seconds>,
 
+    /// How often the file is looked at for changes by others, in a read-only mount; 0: it never changes [default: 1]
+    #[arg(long, value_name = "SECONDS")]
+    pub check_interval: Option<Seconds>,
+
     /// Memory for caches, in bytes or with K, M, G [default: 1/8 of the memory, 64M to 1G]
     #[arg(long, value_name = "SIZE")]
     pub cache_size: Option<Size>,
@@ -112,7 +116,7 @@ impl MountOptions {
             ($($field:ident)*) => { MountOptions { $($field: self.$field.or(other.$field)),* } };
         }
         pick! {
-            foreground read_only read_write commit_interval cache_size external external_root vds_missing allow_other allow_root uid gid
+            foreground read_only read_write commit_interval check_interval cache_size external external_root vds_missing allow_other allow_root uid gid
             file_mode dir_mode umask noexec threads readahead attr_timeout entry_timeout log_level log_file log_format
         }
     }

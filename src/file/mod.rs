@@ -39,6 +39,27 @@ pub struct Status {
     pub ctime: SystemTime,
 }
 
+/// What tells one state of a file from another: it changes with every change of the file, except for one that comes so soon
+/// after another that the system's clock did not tick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// Which file it is.
+    pub identity: Identity,
+    /// Length in bytes.
+    pub len: u64,
+    /// Last change of content.
+    pub mtime: SystemTime,
+    /// Last change of status.
+    pub ctime: SystemTime,
+}
+
+impl Status {
+    /// The state that this describes.
+    pub fn stamp(&self) -> Stamp {
+        Stamp { identity: self.identity, len: self.len, mtime: self.mtime, ctime: self.ctime }
+    }
+}
+
 /// A file as the engine sees it. Offsets are absolute bytes.
 pub trait FileDriver: Send + Sync {
     /// Identity, length and times now.

@@ -1,7 +1,7 @@
 //! Driver over an open file descriptor, read with `pread`.
 
 use super::{FileDriver, Identity, JournalPlace, Status, WriteDriver};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -31,6 +31,16 @@ impl PosixFile {
         Self::from_file(File::open(path)?)
     }
 
+    /// Opens `path` read-only, through no symbolic link. Whoever may put other files in its place cannot have any opened
+    /// that they could not name themselves.
+    pub fn open_again(path: &Path) -> io::Result<Self> {
+        use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let fd = openat2(AT_FDCWD, path, how).map_err(io::Error::from)?;
+        Self::from_file(fd.into())
+    }
+
     /// Opens `path` for reading and writing.
     pub fn open_writable(path: &Path) -> io::Result<Self> {
         Self::from_file(OpenOptions::new().read(true).write(true).open(path)?)
@@ -47,12 +57,11 @@ impl PosixFile {
 
     /// Wraps an open descriptor; a directory, pipe or socket is refused.
     pub fn from_file(file: File) -> io::Result<Self> {
-        use std::os::unix::fs::FileTypeExt;
         let kind = file.metadata()?.file_type();
         if kind.is_dir() {
             return Err(io::Error::from_raw_os_error(libc::EISDIR));
         }
-        if !kind.is_file() && !kind.is_block_device() {
+        if !can_be_opened(&kind) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         Ok(PosixFile { file, hints: AtomicU32::new(0) })
@@ -66,17 +75,31 @@ fn time(sec: i64, nsec: i64) -> SystemTime {
     base.and_then(|t| t.checked_add(nanos)).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
+fn status(m: &Metadata) -> Status {
+    Status {
+        identity: Identity { device: m.dev(), inode: m.ino() },
+        len: m.len(),
+        allocated: m.blocks().saturating_mul(512),
+        atime: time(m.atime(), m.atime_nsec()),
+        mtime: time(m.mtime(), m.mtime_nsec()),
+        ctime: time(m.ctime(), m.ctime_nsec()),
+    }
+}
+
+/// What the file named `path` is like; `None` where that leads to none that can be opened, a symbolic link included.
+pub fn status_of(path: &Path) -> Option<Status> {
+    let m = std::fs::symlink_metadata(path).ok()?;
+    can_be_opened(&m.file_type()).then(|| status(&m))
+}
+
+fn can_be_opened(kind: &FileType) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    kind.is_file() || kind.is_block_device()
+}
+
 impl FileDriver for PosixFile {
     fn status(&self) -> io::Result<Status> {
-        let m = self.file.metadata()?;
-        Ok(Status {
-            identity: Identity { device: m.dev(), inode: m.ino() },
-            len: m.len(),
-            allocated: m.blocks().saturating_mul(512),
-            atime: time(m.atime(), m.atime_nsec()),
-            mtime: time(m.mtime(), m.mtime_nsec()),
-            ctime: time(m.ctime(), m.ctime_nsec()),
-        })
+        self.file.metadata().map(|m| status(&m))
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -37,6 +37,8 @@ pub struct MountSpec {
     pub threads: usize,
     /// The container may be changed.
     pub writable: bool,
+    /// Changes that others make are followed, where it may not.
+    pub follow: bool,
 }
 
 /// Which files named by the container (external links, raw files, virtual sources) may be read.

@@ -76,6 +76,7 @@ fn file_system(connector: Arc<dyn Connector>) -> ContainerFs {
         dir_mode: 0o755,
         threads: 1,
         writable: true,
+        follow: false,
     };
     let root = connector.root();
     ContainerFs::new(connector, root, Vec::new(), Backing { atime: t, mtime: t, ctime: t, len: 0 }, spec)

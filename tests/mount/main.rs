@@ -12,6 +12,7 @@ mod datasets;
 mod expected;
 mod external;
 mod facts;
+mod following;
 mod links;
 mod mounted;
 mod names;

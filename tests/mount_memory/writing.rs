@@ -58,6 +58,7 @@ fn file_system(model: &Arc<MemoryConnector>) -> ContainerFs {
         dir_mode: 0o755,
         threads: 1,
         writable: true,
+        follow: false,
     };
     ContainerFs::new(model.clone(), model.root(), Vec::new(), Backing { atime: t, mtime: t, ctime: t, len: 0 }, spec)
 }

@@ -97,6 +97,16 @@ pub fn open_for_reading(path: &Path) -> Result<Arc<dyn FileDriver>> {
     }
 }
 
+/// The open file `file`, named `path`, as it is after an interrupted commit was finished in memory; so is a commit that is under way.
+pub fn as_finished(file: PosixFile, path: &Path) -> Result<Arc<dyn FileDriver>> {
+    if let Ok(Some(pending)) = journal::pending(&file, &BesideFile::new(path)) {
+        return Ok(Arc::new(Finished::new(file, &pending).map_err(|e| Error::io("read", Address(0), &e))?));
+    }
+    let file = Arc::new(file);
+    refuse_marked(&Store::open(file.clone())?)?;
+    Ok(file)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -36,7 +36,7 @@ impl NativeConnector {
         directory: PathBuf,
         options: Options,
     ) -> Result<Arc<NativeConnector>> {
-        let identity = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?.identity;
+        let status = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
         let store = Store::open_writable(driver, place)?;
         let superblock = store.superblock().clone();
         if superblock.version >= 3 && superblock.flags & IN_USE != 0 {
@@ -54,7 +54,7 @@ impl NativeConnector {
             }
             check_extension(&extension)?;
         }
-        let file = Arc::new(HdfFile::over(store, 0, directory, identity)?);
+        let file = Arc::new(HdfFile::over(store, 0, directory, &status)?);
         Object::open(&file, file.root)?;
         let editing = Editing { btree_k: chunk_k.max(1), ..Editing::default() };
         Ok(Self::assemble(file, options, Some(editing)))
