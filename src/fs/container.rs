@@ -330,7 +330,12 @@ impl Operations for ContainerFs {
 
     fn getattr(&self, ino: Ino) -> FsResult<Attr> {
         let _steady = self.steady();
-        self.whole(|| Ok(self.attr(&*self.node(ino)?)), |_| ())
+        let attr = || {
+            // What others removed has no attributes any more; what was removed here is still open.
+            let node = if self.changing { self.node(ino) } else { self.living(ino) }?;
+            Ok(self.attr(&node))
+        };
+        self.whole(attr, |_| ())
     }
 
     fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
