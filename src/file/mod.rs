@@ -1,5 +1,6 @@
 //! Bytes at offsets, with no HDF5 meaning: the driver trait and its implementations.
 
+pub mod beside;
 pub mod confined;
 pub mod fault;
 pub mod journal;
@@ -96,6 +97,11 @@ pub trait JournalPlace: Send + Sync {
 
     /// The journal, made if it is absent; its name is durable when this returns.
     fn create(&self) -> io::Result<std::sync::Arc<dyn WriteDriver>>;
+
+    /// True while the journal that `create` made lies where it is looked for.
+    fn is_kept(&self) -> bool {
+        true
+    }
 
     /// Removes the journal, if there is one.
     fn remove(&self) -> io::Result<()>;

@@ -1,12 +1,11 @@
 //! Driver over an open file descriptor, read with `pread`.
 
-use super::{FileDriver, Identity, JournalPlace, Status, WriteDriver};
+use super::{FileDriver, Identity, Status, WriteDriver};
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -53,6 +52,24 @@ impl PosixFile {
             Err(std::fs::TryLockError::WouldBlock) => Err(io::Error::from_raw_os_error(libc::EWOULDBLOCK)),
             Err(std::fs::TryLockError::Error(e)) => Err(e),
         }
+    }
+
+    /// The name that the file has now, if the system tells one.
+    pub fn name_now(&self) -> Option<PathBuf> {
+        use std::os::fd::AsRawFd;
+        let name = std::fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;
+        self.has_name(&name).then_some(name)
+    }
+
+    /// True if `name` is the file's.
+    pub fn has_name(&self, name: &Path) -> bool {
+        let own = self.status().map(|s| s.identity).ok();
+        own.is_some() && status_of(name).map(|s| s.identity) == own
+    }
+
+    /// The same open file again: a lock on it lasts until both are closed.
+    pub fn again(&self) -> io::Result<Self> {
+        Self::from_file(self.file.try_clone()?)
     }
 
     /// Wraps an open descriptor; a directory, pipe or socket is refused.
@@ -153,59 +170,5 @@ impl WriteDriver for PosixFile {
     fn sync(&self) -> io::Result<()> {
         // The length counts as data that reading needs.
         self.file.sync_data()
-    }
-}
-
-/// The journal of a file of the host: `NAME.h5dir-journal` in its directory.
-#[derive(Debug)]
-pub struct BesideFile {
-    journal: PathBuf,
-    directory: PathBuf,
-}
-
-impl BesideFile {
-    /// That of `file`.
-    pub fn new(file: &Path) -> Self {
-        let mut name = file.file_name().unwrap_or_default().to_os_string();
-        name.push(".h5dir-journal");
-        let directory = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
-        BesideFile { journal: directory.join(name), directory }
-    }
-
-    /// Its path.
-    pub fn path(&self) -> &Path {
-        &self.journal
-    }
-
-    fn sync_directory(&self) -> io::Result<()> {
-        File::open(&self.directory)?.sync_all()
-    }
-}
-
-impl JournalPlace for BesideFile {
-    fn open(&self) -> io::Result<Option<Arc<dyn WriteDriver>>> {
-        match PosixFile::open(&self.journal) {
-            Ok(f) => Ok(Some(Arc::new(f))),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(e),
-        }
-    }
-
-    fn create(&self) -> io::Result<Arc<dyn WriteDriver>> {
-        use std::os::unix::fs::OpenOptionsExt;
-        let mut options = OpenOptions::new();
-        // Whatever lies there under this name is not followed elsewhere.
-        options.read(true).write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        let file = PosixFile::from_file(options.open(&self.journal)?)?;
-        self.sync_directory()?;
-        Ok(Arc::new(file))
-    }
-
-    fn remove(&self) -> io::Result<()> {
-        match std::fs::remove_file(&self.journal) {
-            Ok(()) => self.sync_directory(),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(e),
-        }
     }
 }

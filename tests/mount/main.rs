@@ -16,6 +16,7 @@ mod following;
 mod links;
 mod mounted;
 mod names;
+mod others;
 mod readonly;
 mod sparse;
 mod stat;

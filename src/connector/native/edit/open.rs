@@ -6,7 +6,8 @@ use super::super::recover::lock;
 use super::super::{NativeConnector, Options};
 use super::Editing;
 use crate::base::{Address, Error, Result};
-use crate::file::posix::{BesideFile, PosixFile};
+use crate::file::beside::BesideFile;
+use crate::file::posix::PosixFile;
 use crate::file::{JournalPlace, WriteDriver};
 use crate::format::object_header::kind;
 use crate::meta::{ObjectHeader, Store};
@@ -26,7 +27,8 @@ impl NativeConnector {
         let path = path.canonicalize().map_err(io)?;
         let file = PosixFile::open_writable(&path).map_err(io)?;
         lock(&file)?;
-        Self::writable_over(Arc::new(file), Box::new(BesideFile::new(&path)), directory, options)
+        let place = BesideFile::following(&path, &file).map_err(io)?;
+        Self::writable_over(Arc::new(file), Box::new(place), directory, options)
     }
 
     /// The same for any driver.
