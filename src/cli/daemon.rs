@@ -132,7 +132,8 @@ fn serve_open(
     // Ends with this function.
     // A failure is in the log, and met again by whoever syncs.
     let commit = |o: &dyn Operations| o.commit().unwrap_or_default();
-    let _committing = plan.commit_interval.map(|every| repeat("commit", every, 0, operations.clone(), commit)).transpose().map_err(|e| thread(&e))?;
+    let _committing =
+        plan.commit_interval.map(|every| repeat("commit", every, 0, operations.clone(), commit)).transpose().map_err(|e| thread(&e))?;
     let mut mounted = Mounted::new(operations.clone(), config).map_err(|e| Failure::mount(&config.source, &e))?;
     match presence::announce(mounted.device()) {
         Ok(there) => *peers = Some(there),
@@ -140,7 +141,8 @@ fn serve_open(
     }
     let memory = mounted.memory();
     let look = move |o: &dyn Operations| o.look(&*memory);
-    let _looking = plan.check_interval.map(|every| repeat("look", every, BUSY, operations.clone(), look)).transpose().map_err(|e| thread(&e))?;
+    let _looking =
+        plan.check_interval.map(|every| repeat("look", every, BUSY, operations.clone(), look)).transpose().map_err(|e| thread(&e))?;
     let at = mounted.mountpoint().to_owned();
     mounted.on_end(move |result| drop(sender.send(Event::Ended(result)))).map_err(|e| thread(&e))?;
     tracing::info!("mounted {} at {}", config.source, at.display());

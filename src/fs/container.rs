@@ -67,6 +67,8 @@ pub struct ContainerFs {
     pub(super) ended: AtomicBool,
     /// The state of the container that the kernel was told of last.
     pub(super) told: AtomicU64,
+    /// The state in which no node was outdated any more.
+    pub(super) found: AtomicU64,
 }
 
 impl ContainerFs {
@@ -90,6 +92,7 @@ impl ContainerFs {
             dirty: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             told: AtomicU64::new(0),
+            found: AtomicU64::new(0),
         }
     }
 
@@ -105,13 +108,7 @@ impl ContainerFs {
     }
 
     pub(super) fn tree(&self) -> Tree<'_> {
-        Tree {
-            connector: &*self.connector,
-            prefix: &self.prefix,
-            root: self.root_group(),
-            cut_names: &self.cut_names,
-            failures: self,
-        }
+        Tree { connector: &*self.connector, prefix: &self.prefix, root: self.root_group(), cut_names: &self.cut_names, failures: self }
     }
 
     pub(super) fn node(&self, ino: Ino) -> FsResult<Arc<Node>> {

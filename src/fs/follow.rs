@@ -92,6 +92,9 @@ impl ContainerFs {
     /// Outdated nodes that may be `node` are found again.
     pub(super) fn find_outdated(&self, node: &Node) {
         let Some(follow) = self.connector.follow() else { return };
+        if self.found.load(Ordering::Acquire) == follow.state() {
+            return;
+        }
         for _ in 0..TRIES {
             let Some(outdated) = self.nodes.outdated(node) else { return };
             if self.renewed(outdated, follow).is_err() {
@@ -182,8 +185,10 @@ impl ContainerFs {
         }
         std::thread::sleep(UNDER_WAY);
         self.close_outdated();
+        let mut found = true;
         for ino in self.nodes.numbers() {
             let node = self.node(ino);
+            found &= !matches!(node, Err(Errno(libc::EIO)));
             kernel.forget_inode(ino);
             if !node.as_ref().is_ok_and(|n| self.has_its_name(n)) {
                 self.forget_name(kernel, self.nodes.get(ino));
@@ -193,6 +198,9 @@ impl ContainerFs {
                     kernel.forget_name(parent, &name);
                 }
             }
+        }
+        if found {
+            self.found.store(state, Ordering::Release);
         }
     }
 

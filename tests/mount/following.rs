@@ -67,7 +67,8 @@ fn bytes_sizes_names_and_attributes_are_the_new_ones() {
     open.read_to_end(&mut all).unwrap();
     assert_eq!(all, numbers(0..100));
     // SAFETY: the file stays 8000 bytes long; the pages are only read.
-    let mapped = unsafe { libc::mmap(std::ptr::null_mut(), 8000, libc::PROT_READ, libc::MAP_SHARED, std::os::fd::AsRawFd::as_raw_fd(&plain), 0) };
+    let mapped =
+        unsafe { libc::mmap(std::ptr::null_mut(), 8000, libc::PROT_READ, libc::MAP_SHARED, std::os::fd::AsRawFd::as_raw_fd(&plain), 0) };
     assert_ne!(mapped, libc::MAP_FAILED);
     // SAFETY: within the mapping, which lives as long as the test.
     let first = || unsafe { mapped.cast::<i64>().read_volatile() };
@@ -85,8 +86,14 @@ fn bytes_sizes_names_and_attributes_are_the_new_ones() {
     eventually("new names are there", || mount.path("new/deep").exists());
     eventually("old ones are not", || !mount.path("old").exists() && !mount.path("both").exists());
     assert_eq!(mount.names(""), ["g", "link", "new", "plain", "rows", "same", "strings"]);
-    assert_eq!((mount.names("g"), mount.link("link").as_str(), mount.text("strings").as_str()), (vec!["x".into(), "y".into()], "rows", "a\ncde\n"));
-    assert_eq!((mount.xattr("g", "a").as_str(), mount.xattr("g", "b").as_str(), mount.xattr("rows", "h5dir.shape").as_str()), ("two", "5", "[250]"));
+    assert_eq!(
+        (mount.names("g"), mount.link("link").as_str(), mount.text("strings").as_str()),
+        (vec!["x".into(), "y".into()], "rows", "a\ncde\n")
+    );
+    assert_eq!(
+        (mount.xattr("g", "a").as_str(), mount.xattr("g", "b").as_str(), mount.xattr("rows", "h5dir.shape").as_str()),
+        ("two", "5", "[250]")
+    );
     assert!(listxattr(&mount.path("g")).contains(&"user.b".into()) && getxattr(&mount.path("g"), "user.c").is_err());
     assert_eq!((mount.read("same"), mount.path("same").metadata().unwrap().nlink()), (5i64.to_le_bytes().to_vec(), 1));
     // What was open goes on.
@@ -115,7 +122,10 @@ fn a_file_made_anew_in_place_is_shown_by_its_paths() {
         let mut b = [0; 8];
         open.read_exact_at(&mut b, 0).is_ok() && b[0] == 4
     });
-    assert_eq!((mount.names(""), mount.names("g")), (vec!["a".into(), "first".into(), "g".into(), "kind".into()], vec!["b".into(), "c".into()]));
+    assert_eq!(
+        (mount.names(""), mount.names("g")),
+        (vec!["a".into(), "first".into(), "g".into(), "kind".into()], vec!["b".into(), "c".into()])
+    );
     assert_eq!((mount.text("g/b").as_str(), mount.read("kind")[0], mount.xattr("", "v").as_str()), ("other\n", 3, "2"));
     assert_eq!(gone.read_at(&mut [0; 8], 0).unwrap_err().raw_os_error(), Some(libc::ESTALE));
     inside.stdin.take().unwrap().write_all(b"\n").unwrap();
@@ -162,7 +172,12 @@ fn tail_follows_a_writer_in_swmr_mode() {
     writer.tell("d = f.create_dataset('log', (0,), 'S8', maxshape=(None,), chunks=(4,)); f.swmr_mode = True");
     let mount = Mount::start(place, &file, &[OFTEN]);
     let out = File::create(mount.place.dir().join("out")).unwrap();
-    let mut tail = Command::new("timeout").args(["20", "tail", "-c", "+1", "-s", "0.05", "-f", "mnt/log"]).current_dir(mount.place.dir()).stdout(out).spawn().unwrap();
+    let mut tail = Command::new("timeout")
+        .args(["20", "tail", "-c", "+1", "-s", "0.05", "-f", "mnt/log"])
+        .current_dir(mount.place.dir())
+        .stdout(out)
+        .spawn()
+        .unwrap();
     let mut wanted = String::new();
     for i in 0..30 {
         writer.tell(&format!("d.resize(({},)); d[{i}] = b'{i:07}.'; d.flush()", i + 1));
@@ -207,7 +222,9 @@ os.rename(sys.argv[1] + '.t', sys.argv[1])
     for mut reader in readers {
         eventually("the readers end", || reader.try_wait().unwrap().is_some());
     }
-    eventually("the last state is shown", || mount.names("") == ["end"] && mount.read("end") == [1i64, 2, 3].map(i64::to_le_bytes).concat());
+    eventually("the last state is shown", || {
+        mount.names("") == ["end"] && mount.read("end") == [1i64, 2, 3].map(i64::to_le_bytes).concat()
+    });
     assert!(mount.counter("changes_noticed") > 5 && mount.daemon().try_wait().unwrap().is_none());
     assert!(!mount.log().contains("panic"), "{}", mount.log());
 }

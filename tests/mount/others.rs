@@ -115,10 +115,16 @@ fn the_journal_goes_where_a_file_that_is_mounted_for_writing_goes() {
     assert_eq!(run(&mut h5dir(&["create", old.to_str().unwrap()])).0, 0);
     let mount = Mount::start(place, &old, &["--read-write"]);
     let journals = || shell(mount.place.dir(), "find old.h5* sub -name '*journal' 2>/dev/null || true");
-    shell(&mount.place.mnt(), "mkdir a; for i in 1 2 3 4 5 6 7 8 9; do echo $i >a/$i; done; sync a; for i in 1 2 3; do rm a/$i; done; sync a");
+    shell(
+        &mount.place.mnt(),
+        "mkdir a; for i in 1 2 3 4 5 6 7 8 9; do echo $i >a/$i; done; sync a; for i in 1 2 3; do rm a/$i; done; sync a",
+    );
     assert_eq!(journals(), "old.h5.h5dir-journal\n");
     std::fs::rename(&old, &new).unwrap();
-    shell(&mount.place.mnt(), "mkdir b; for i in 1 2 3 4 5 6 7 8 9; do echo $i >b/$i; done; sync b; for i in 4 5 6; do rm a/$i; done; sync b");
+    shell(
+        &mount.place.mnt(),
+        "mkdir b; for i in 1 2 3 4 5 6 7 8 9; do echo $i >b/$i; done; sync b; for i in 4 5 6; do rm a/$i; done; sync b",
+    );
     assert_eq!(journals(), "sub/new.h5.h5dir-journal\n");
     let (code, message) = run(h5dir(&["umount"]).arg(mount.place.mnt()));
     assert_eq!((code, message.as_str(), journals().as_str()), (0, "", ""));

@@ -1,8 +1,8 @@
 //! `h5dir recover`: what an interrupted writer left behind is made good.
 
 use crate::base::{Address, Error, Result};
-use crate::file::journal::Finished;
 use crate::file::beside::BesideFile;
+use crate::file::journal::Finished;
 use crate::file::posix::PosixFile;
 use crate::file::{FileDriver, JournalPlace, WriteDriver, journal};
 use crate::meta::Store;

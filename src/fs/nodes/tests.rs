@@ -34,7 +34,7 @@ fn a_node_goes_with_its_last_reference() {
 #[test]
 fn a_deep_chain_is_dropped_without_recursion() {
     let root = NodeTable::new(NodeKind::Group(View::Main, id(48)), false);
-    let mut at = roo&t.root().clone();
+    let mut at = roo & t.root().clone();
     for i in 0..100_000 {
         at = Arc::new(Node::new(&at, b"g", None, NodeKind::Group(View::Main, id(100 + i))));
     }
@@ -42,7 +42,7 @@ fn a_deep_chain_is_dropped_without_recursion() {
     assert_eq!(at.levels_up_to(id(48)), Some(100_000));
     assert_eq!((at.levels_up_to(id(100_099)), at.levels_up_to(id(100_100)), at.levels_up_to(id(50))), (Some(0), None, None));
     drop(at);
-    assert_eq!(Arc::strong_count(roo&t.root()), 2);
+    assert_eq!(Arc::strong_count(roo & t.root()), 2);
 }
 
 #[test]
