@@ -167,7 +167,10 @@ fn repeat(
         let mut pause = every;
         while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
             let start = Instant::now();
-            let _ = guard(what, ROOT, || Ok(f(&*operations)));
+            let _ = guard(what, ROOT, || {
+                f(&*operations);
+                Ok(())
+            });
             pause = every.max(start.elapsed().saturating_mul(busy));
         }
     })?;

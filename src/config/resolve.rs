@@ -282,7 +282,7 @@ mod tests {
             let (spec, plan) = resolve(args).unwrap();
             assert!(spec.writable && !plan.session.read_only, "{args:?}");
             assert_eq!((spec.file_mode, spec.dir_mode, plan.commit_interval), (0o644, 0o755, Some(DEFAULT_COMMIT_INTERVAL)));
-            assert_eq!(plan.session.times, CacheTimes { entry: WRITABLE_TIMEOUT, attr: WRITABLE_TIMEOUT });
+            assert_eq!(plan.session.times, CacheTimes { entry: WRITABLE_TIMEOUT, absent: WRITABLE_TIMEOUT, attr: WRITABLE_TIMEOUT });
         }
         for args in [&["--read-only"][..], &["-o", "rw,ro"], &["--read-write=off"], &["--read-only", "--read-write=off"]] {
             let (spec, plan) = resolve(args).unwrap();
