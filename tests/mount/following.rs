@@ -267,3 +267,22 @@ fn a_hundred_thousand_names_are_told_of_without_stopping_anybody() {
     eventually("the new state", || mount.read("v")[0] == 2 && !mount.path("g/00007").exists() && mount.path("g/new").exists());
     eventually("the whole listing", || mount.names("g").len() == 5000);
 }
+
+#[test]
+fn commits_of_a_mount_for_writing_are_seen() {
+    let (place, file) = made("f['v'] = [1]");
+    let (writer, reader) = (Mount::start(place, &file, &["--read-write"]), Mount::start(Place::new(), &file, &[OFTEN]));
+    for i in 0..12 {
+        let script = format!(
+            "mkdir d{i}; for n in 1 2 3 4 5; do echo $n >d{i}/$n; done; sync d{i}; rm d{i}/3; find '{}' >/dev/null",
+            reader.place.mnt().display()
+        );
+        shell(&writer.place.mnt(), &script);
+    }
+    shell(&writer.place.mnt(), "sync d1");
+    eventually("the last commit", || {
+        (0..12).all(|i| reader.names("").len() == 13 && reader.names(&format!("d{i}")) == ["1", "2", "4", "5"])
+    });
+    assert_eq!(reader.text("d7/5"), "5\n");
+    assert!(!reader.log().contains("panic"), "{}", reader.log());
+}
