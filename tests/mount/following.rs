@@ -28,7 +28,17 @@ fn numbers(range: std::ops::Range<i64>) -> Vec<u8> {
 }
 
 /// A process that does, line by line, what it is told; it prints a line after each.
-struct Writer(Child, ChildStdin);
+struct Writer(Ended, ChildStdin);
+
+/// A process that is ended when this is dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 impl Writer {
     fn start(file: &std::path::Path, open: &str) -> Self {
@@ -36,20 +46,13 @@ impl Writer {
         let mut command = Command::new(python());
         let mut child = command.args(["-c", &program]).arg(file).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take().unwrap();
-        Writer(child, input)
+        Writer(Ended(child), input)
     }
 
     fn tell(&mut self, line: &str) {
         writeln!(self.1, "{line}").unwrap();
         let mut answer = [0];
-        self.0.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.0.0.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
     }
 }
 
@@ -172,12 +175,9 @@ fn tail_follows_a_writer_in_swmr_mode() {
     writer.tell("d = f.create_dataset('log', (0,), 'S8', maxshape=(None,), chunks=(4,)); f.swmr_mode = True");
     let mount = Mount::start(place, &file, &[OFTEN]);
     let out = File::create(mount.place.dir().join("out")).unwrap();
-    let mut tail = Command::new("timeout")
-        .args(["20", "tail", "-c", "+1", "-s", "0.05", "-f", "mnt/log"])
-        .current_dir(mount.place.dir())
-        .stdout(out)
-        .spawn()
-        .unwrap();
+    let mut tail = Command::new("tail");
+    tail.args(["-c", "+1", "-s", "0.05", "-f", "mnt/log"]).current_dir(mount.place.dir());
+    let mut tail = Ended(tail.stdout(out).stderr(Stdio::null()).spawn().unwrap());
     let mut wanted = String::new();
     for i in 0..30 {
         writer.tell(&format!("d.resize(({},)); d[{i}] = b'{i:07}.'; d.flush()", i + 1));
@@ -186,8 +186,7 @@ fn tail_follows_a_writer_in_swmr_mode() {
             eventually("the rows come", || std::fs::read_to_string(mount.place.dir().join("out")).unwrap().len() == wanted.len());
         }
     }
-    let _ = tail.kill();
-    let _ = tail.wait();
+    assert!(tail.0.try_wait().unwrap().is_none());
     assert_eq!(std::fs::read_to_string(mount.place.dir().join("out")).unwrap(), wanted);
     assert_eq!(mount.text("log"), wanted);
 }
