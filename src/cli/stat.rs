@@ -136,6 +136,8 @@ mod tests {
             threads: 1,
             writable: false,
             follow: false,
+            commit_on_close: true,
+            create: std::sync::Arc::default(),
         }
     }
 

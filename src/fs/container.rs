@@ -4,6 +4,7 @@ use super::cut_names::CutNames;
 use super::errno::errno;
 use super::file::OpenFile;
 use super::nodes::{Node, NodeKind, NodeTable, View};
+use super::side::{Side, attribute_name};
 use super::spec::MountSpec;
 use super::types::{Attr, Changes, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
 use super::view::{Child, Failures, Tree};
@@ -69,6 +70,8 @@ pub struct ContainerFs {
     pub(super) told: AtomicU64,
     /// The state in which no node was outdated any more.
     pub(super) found: AtomicU64,
+    /// What is being written below `.h5dir`.
+    pub(super) side: Side,
 }
 
 impl ContainerFs {
@@ -93,6 +96,7 @@ impl ContainerFs {
             ended: AtomicBool::new(false),
             told: AtomicU64::new(0),
             found: AtomicU64::new(0),
+            side: Side::default(),
         }
     }
 
@@ -103,7 +107,7 @@ impl ContainerFs {
     }
 
     /// Names stay as they are while this is held.
-    fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(super) fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.changing.then(|| self.names.read())
     }
 
@@ -156,11 +160,7 @@ impl ContainerFs {
 
     /// Attributes of a node. An object whose size cannot be told is shown as a broken one.
     pub(super) fn attr(&self, node: &Node) -> Attr {
-        let kind = match &node.kind {
-            k if k.is_directory() => FileKind::Directory,
-            NodeKind::Symlink(_) => FileKind::Symlink,
-            _ => FileKind::Regular,
-        };
+        let kind = kind_of(&node.kind);
         let perm = match kind {
             FileKind::Directory => self.spec.dir_mode,
             FileKind::Symlink => 0o777,
@@ -217,6 +217,10 @@ impl ContainerFs {
     }
 
     fn sizes(&self, node: &Node, attr: &mut Attr) -> crate::base::Result<()> {
+        if let Some(len) = self.side_len(node) {
+            attr.size = len;
+            return Ok(());
+        }
         match &node.kind {
             NodeKind::Dataset(View::Main, id) if self.became_datatype(*id) => attr.size = self.connector.datatype_text(*id)?.len() as u64,
             NodeKind::Dataset(view, id) => {
@@ -242,7 +246,9 @@ impl ContainerFs {
                 attr.size = chunks.map(|c| c.stored_len(scaled)).transpose()?.flatten().unwrap_or(0);
                 attr.blocks = attr.size.div_ceil(BLOCK);
             }
-            NodeKind::AttrFile(id, name) => attr.size = self.connector.attribute_raw(*id, name)?.map_or(0, |v| v.len() as u64),
+            NodeKind::AttrFile(id, _) => {
+                attr.size = self.connector.attribute_raw(*id, &attribute_name(node))?.map_or(0, |v| v.len() as u64)
+            }
             NodeKind::Symlink(_) => attr.size = self.target(node)?.len() as u64,
             NodeKind::Broken(_) => attr.perm = 0,
             NodeKind::Group(..)
@@ -355,6 +361,9 @@ impl Operations for ContainerFs {
     fn read(&self, ino: Ino, handle: Handle, offset: u64, buf: &mut [u8]) -> FsResult<usize> {
         self.readable(|| {
             let file = self.file_of(ino, handle)?;
+            if let Some(read) = self.side_read(&file, offset, buf) {
+                return read;
+            }
             file.read(offset, buf).map_err(|e| self.failed(self.nodes.get(ino).and_then(|n| n.kind.object()), &e))
         })
     }
@@ -362,8 +371,7 @@ impl Operations for ContainerFs {
     fn release(&self, _ino: Ino, handle: Handle) {
         let file = self.handles.write().remove(&handle.0);
         if let Some(file) = file {
-            let _steady = self.steady();
-            self.close_file(&file);
+            self.release_file(&file);
         }
     }
 
@@ -457,7 +465,7 @@ impl Operations for ContainerFs {
 
     fn mknod(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         let _alone = self.names.write();
-        self.make(parent, name, |edit, group, name| edit.create_file(group, name).map(drop))
+        self.make_file(parent, &self.spot(parent, name)?)
     }
 
     fn mkdir(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
@@ -515,11 +523,13 @@ impl Operations for ContainerFs {
         self.finish_of(handle)?;
         // A descriptor that wrote nothing, such as that of `touch`, waits for nothing.
         let wrote = self.handles.read().get(&handle.0).is_some_and(|file| file.take_written());
-        if wrote { self.commit_changes(true) } else { Ok(()) }
+        if wrote && self.spec.commit_on_close { self.commit_changes(true) } else { Ok(()) }
     }
 
     fn fsync(&self, ino: Ino) -> FsResult<()> {
-        self.finish(self.nodes.get(ino).and_then(|n| n.kind.object()), false)?;
+        let node = self.nodes.get(ino);
+        node.as_ref().map_or(Ok(()), |n| self.side_finish(n))?;
+        self.finish(node.and_then(|n| n.kind.object()), false)?;
         self.commit_changes(true)
     }
 

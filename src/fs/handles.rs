@@ -4,6 +4,7 @@ use super::FsResult;
 use super::container::{ContainerFs, form};
 use super::file::{OpenFile, Owner};
 use super::nodes::{Node, NodeKind, View};
+use super::side::attribute_name;
 use super::types::{Errno, Handle, Ino, OpenMode, Opened};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -20,20 +21,24 @@ impl ContainerFs {
         }
         let state = self.state();
         let id = node.kind.owner().filter(|id| id.file == 0);
-        let file = self.open_kind(&node.kind).map_err(|e| self.failed(node.kind.object(), &e))?;
+        let file = self.open_kind(node).map_err(|e| self.failed(node.kind.object(), &e))?;
         let mut file = file.ok_or(Errno(libc::EIO))?;
         file.state = state;
         if let Some(edit) = self.connector.edit() {
+            if mode.write {
+                self.side_open(node)?;
+            }
             if let Some(id) = id {
                 edit.hold(id);
             }
             node.count_open(true);
-            file.owner = Some(Owner { node: node.clone(), id, append: mode.append.then(Mutex::default) });
+            file.owner = Some(Owner { node: node.clone(), id, append: mode.append.then(Mutex::default), writes: mode.write });
         }
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         self.handles.write().insert(handle, Arc::new(file));
         // What is appended goes where the end is, which may not be where the kernel thinks it is.
-        let direct = node.kind == NodeKind::Status || mode.append;
+        // An attribute that is being written is not what others see.
+        let direct = node.kind == NodeKind::Status || mode.append || mode.write && matches!(node.kind, NodeKind::AttrFile(..));
         // Pages of another state are dropped, should they have come after the kernel was told of the change.
         let same = self.connector.follow().is_none() || node.note_opened(state);
         Ok(Opened { handle: Handle(handle), keep_cache: !direct && !self.changing && same, direct_io: direct })
@@ -43,14 +48,17 @@ impl ContainerFs {
     pub(super) fn close_file(&self, file: &OpenFile) {
         let Some(owner) = &file.owner else { return };
         owner.node.count_open(false);
+        if owner.writes {
+            self.side_close(&owner.node);
+        }
         self.finish_last(owner.id);
         if let (Some(edit), Some(id)) = (self.connector.edit(), owner.id) {
             edit.release(id);
         }
     }
 
-    fn open_kind(&self, kind: &NodeKind) -> crate::base::Result<Option<OpenFile>> {
-        Ok(Some(match kind {
+    fn open_kind(&self, node: &Node) -> crate::base::Result<Option<OpenFile>> {
+        Ok(Some(match &node.kind {
             NodeKind::Dataset(View::Main, id) if self.became_datatype(*id) => OpenFile::bytes(self.connector.datatype_text(*id)?),
             NodeKind::Dataset(view, id) if self.changing => {
                 // Whether it can be read is told now.
@@ -63,7 +71,7 @@ impl ContainerFs {
                 OpenFile::content(header, content)
             }
             NodeKind::Datatype(id) => OpenFile::bytes(self.connector.datatype_text(*id)?),
-            NodeKind::AttrFile(id, name) => OpenFile::bytes(self.connector.attribute_raw(*id, name)?.unwrap_or_default()),
+            NodeKind::AttrFile(id, _) => OpenFile::bytes(self.connector.attribute_raw(*id, &attribute_name(node))?.unwrap_or_default()),
             NodeKind::Status => OpenFile::bytes(self.status_text()),
             NodeKind::ChunkFile(id, scaled) => match self.connector.chunks(*id)? {
                 Some(chunks) => OpenFile::chunk(chunks, scaled.clone()),
@@ -89,7 +97,7 @@ impl ContainerFs {
     fn open_again(&self, ino: Ino, handle: Handle) -> FsResult<Arc<OpenFile>> {
         let state = self.state();
         let node = self.living(ino)?;
-        let file = self.open_kind(&node.kind).map_err(|e| self.failed(node.kind.object(), &e))?;
+        let file = self.open_kind(&node).map_err(|e| self.failed(node.kind.object(), &e))?;
         let mut file = file.ok_or(Errno(libc::EIO))?;
         file.state = state;
         let file = Arc::new(file);

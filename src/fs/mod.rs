@@ -2,7 +2,9 @@
 //!
 //! `fuse` translates kernel requests to [`Operations`] and back and decides nothing.
 
+mod attribute_files;
 pub mod container;
+pub mod create_rules;
 mod cut_names;
 mod errno;
 mod file;
@@ -11,7 +13,9 @@ mod handles;
 pub mod memory;
 pub mod name;
 pub mod nodes;
+mod npy_write;
 pub mod open;
+mod side;
 pub mod spec;
 mod status;
 pub mod symlink;

@@ -105,6 +105,8 @@ pub fn over(driver: Arc<dyn FileDriver>, environment: Arc<Environment>) -> Resul
         threads: 1,
         writable: false,
         follow: false,
+        commit_on_close: true,
+        create: std::sync::Arc::default(),
     };
     let root = connector.root();
     Ok(Arc::new(ContainerFs::new(connector, root, Vec::new(), backing, spec)))

@@ -1,5 +1,6 @@
 //! What to show as a file system, and why it could not be shown.
 
+use super::create_rules::CreateRules;
 use std::io;
 use std::path::PathBuf;
 
@@ -39,6 +40,10 @@ pub struct MountSpec {
     pub writable: bool,
     /// Changes that others make are followed, where it may not.
     pub follow: bool,
+    /// Closing a descriptor through which bytes were written makes them durable.
+    pub commit_on_close: bool,
+    /// What new files become.
+    pub create: CreateRules,
 }
 
 /// Which files named by the container (external links, raw files, virtual sources) may be read.

@@ -18,6 +18,7 @@ mod mounted;
 mod names;
 mod others;
 mod readonly;
+mod side_views;
 mod sparse;
 mod stat;
 mod subtree;
