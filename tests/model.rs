@@ -28,6 +28,7 @@ fn file_system(connector: Arc<MemoryConnector>) -> ContainerFs {
         dir_mode: 0o555,
         threads: 1,
         writable: false,
+        follow: false,
         commit_on_close: true,
         create: std::sync::Arc::default(),
     };

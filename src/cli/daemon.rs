@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 
 /// After a signal, how long processes may go on with files they have open.
 const LINGER: Duration = Duration::from_secs(1);
+/// Looking for changes takes at most one part in so many of the time.
+const BUSY: u32 = 10;
 /// Longest wait for an event.
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -128,12 +130,19 @@ fn serve_open(
     watch_signals(sender.clone()).map_err(|e| Failure::new(Exit::General, format!("cannot handle signals: {}", reason(&e))))?;
     let thread = |e: &io::Error| Failure::new(Exit::General, format!("cannot start a thread: {}", reason(e)));
     // Ends with this function.
-    let _committing = plan.commit_interval.map(|every| commit(operations.clone(), every)).transpose().map_err(|e| thread(&e))?;
+    // A failure is in the log, and met again by whoever syncs.
+    let commit = |o: &dyn Operations| o.commit().unwrap_or_default();
+    let _committing =
+        plan.commit_interval.map(|every| repeat("commit", every, 0, operations.clone(), commit)).transpose().map_err(|e| thread(&e))?;
     let mut mounted = Mounted::new(operations.clone(), config).map_err(|e| Failure::mount(&config.source, &e))?;
     match presence::announce(mounted.device()) {
         Ok(there) => *peers = Some(there),
         Err(e) => tracing::debug!("h5dir umount will not wait for this daemon: {e}"),
     }
+    let memory = mounted.memory();
+    let look = move |o: &dyn Operations| o.look(&*memory);
+    let _looking =
+        plan.check_interval.map(|every| repeat("look", every, BUSY, operations.clone(), look)).transpose().map_err(|e| thread(&e))?;
     let at = mounted.mountpoint().to_owned();
     mounted.on_end(move |result| drop(sender.send(Event::Ended(result)))).map_err(|e| thread(&e))?;
     tracing::info!("mounted {} at {}", config.source, at.display());
@@ -144,13 +153,25 @@ fn serve_open(
     result
 }
 
-/// Commits `every` so often, until what is returned is dropped.
-fn commit(operations: Arc<dyn Operations>, every: Duration) -> io::Result<Sender<()>> {
+/// Does `f` `every` so often, less often if that would be more than one part in `busy` of the time, until what is returned is
+/// dropped.
+fn repeat(
+    what: &'static str,
+    every: Duration,
+    busy: u32,
+    operations: Arc<dyn Operations>,
+    f: impl Fn(&dyn Operations) + Send + 'static,
+) -> io::Result<Sender<()>> {
     let (sender, ended) = mpsc::channel();
-    thread::Builder::new().name("h5dir-commit".into()).spawn(move || {
-        while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-            // A failure is in the log, and met again by whoever syncs.
-            let _ = guard("commit", ROOT, || operations.commit());
+    thread::Builder::new().name(format!("h5dir-{what}")).spawn(move || {
+        let mut pause = every;
+        while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+            let start = Instant::now();
+            let _ = guard(what, ROOT, || {
+                f(&*operations);
+                Ok(())
+            });
+            pause = every.max(start.elapsed().saturating_mul(busy));
         }
     })?;
     Ok(sender)

@@ -135,6 +135,7 @@ mod tests {
             dir_mode: 0o555,
             threads: 1,
             writable: false,
+            follow: false,
             commit_on_close: true,
             create: std::sync::Arc::default(),
         }

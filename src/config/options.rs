@@ -26,6 +26,10 @@ pub struct MountOptions {
     #[arg(long, value_name = "SECONDS")]
     pub commit_interval: Option<Seconds>,
 
+    /// How often the file is looked at for changes by others, in a read-only mount; 0: it never changes [default: 1]
+    #[arg(long, value_name = "SECONDS")]
+    pub check_interval: Option<Seconds>,
+
     /// Make what was written durable when it is closed; off: with fsync, the interval and unmounting
     /// only, as of files on a disk [default: on]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
@@ -121,9 +125,9 @@ impl MountOptions {
             ($($field:ident)*) => { MountOptions { $($field: self.$field.or(other.$field)),* } };
         }
         pick! {
-            foreground read_only read_write commit_interval commit_on_close cache_size external external_root external_write vds_missing
-            allow_other allow_root uid gid file_mode dir_mode umask noexec threads readahead attr_timeout entry_timeout log_level log_file
-            log_format
+            foreground read_only read_write commit_interval commit_on_close check_interval cache_size external external_root external_write
+            vds_missing allow_other allow_root uid gid file_mode dir_mode umask noexec threads readahead attr_timeout entry_timeout log_level
+            log_file log_format
         }
     }
 }

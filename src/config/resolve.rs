@@ -19,6 +19,8 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(86_400);
 const WRITABLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often changes are made durable.
 const DEFAULT_COMMIT_INTERVAL: Duration = Duration::from_secs(5);
+/// How often a file is looked at for changes by others.
+const DEFAULT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How far the kernel reads ahead, bytes.
 const DEFAULT_READAHEAD: u64 = 1 << 20;
 
@@ -44,6 +46,8 @@ pub struct MountPlan {
     pub session: SessionConfig,
     /// How often changes are made durable; `None` = not by itself.
     pub commit_interval: Option<Duration>,
+    /// How often changes by others are looked for; `None` = never.
+    pub check_interval: Option<Duration>,
 }
 
 /// Options of all sources.
@@ -83,7 +87,8 @@ pub fn view(args: &ViewArgs) -> Result<(MountSpec, Vec<u8>), UsageError> {
         external_root: args.external_root.clone(),
         ..MountOptions::default()
     };
-    Ok((spec(&options, Target { file: target.file, inner: None })?, inner))
+    let spec = spec(&options, Target { file: target.file, inner: None })?;
+    Ok((MountSpec { follow: false, ..spec }, inner))
 }
 
 fn on(switch: Option<Switch>) -> bool {
@@ -96,6 +101,12 @@ fn writable(options: &MountOptions) -> Result<bool, UsageError> {
         (Some(a), Some(b)) if a == b => Err(UsageError("--read-only and --read-write exclude each other; give one of them".into())),
         (read_only, read_write) => Ok(read_write.unwrap_or(read_only == Some(false))),
     }
+}
+
+/// How often changes by others are looked for.
+fn check_interval(options: &MountOptions, writable: bool) -> Option<Duration> {
+    let interval = options.check_interval.map_or(DEFAULT_CHECK_INTERVAL, |s| s.0);
+    (!writable && !interval.is_zero()).then_some(interval)
 }
 
 fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError> {
@@ -122,6 +133,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         dir_mode: options.dir_mode.map_or(dir_mode, |m| m.0) & !umask,
         threads: threads(options),
         writable,
+        follow: check_interval(options, writable).is_some(),
         commit_on_close: options.commit_on_close.is_none_or(|s| s.0),
         create: Arc::default(),
     })
@@ -152,6 +164,8 @@ fn plan(asked: &Asked, source: String, mountpoint: PathBuf) -> Result<MountPlan,
     let options = &asked.options;
     let writable = writable(options)?;
     let timeout = if writable { WRITABLE_TIMEOUT } else { DEFAULT_TIMEOUT };
+    let check_interval = check_interval(options, writable);
+    let entry = options.entry_timeout.map_or(timeout, |s| s.0);
     let interval = options.commit_interval.map_or(DEFAULT_COMMIT_INTERVAL, |s| s.0);
     let access = match (on(options.allow_other), on(options.allow_root)) {
         (true, true) => return Err(UsageError("--allow-other and --allow-root exclude each other".into())),
@@ -170,12 +184,15 @@ fn plan(asked: &Asked, source: String, mountpoint: PathBuf) -> Result<MountPlan,
             access,
             threads: threads(options),
             times: CacheTimes {
-                entry: options.entry_timeout.map_or(timeout, |s| s.0),
+                entry,
+                // A name that is not there cannot be told of.
+                absent: check_interval.map_or(entry, |every| entry.min(every)),
                 attr: options.attr_timeout.map_or(timeout, |s| s.0),
             },
             readahead: options.readahead.map_or(DEFAULT_READAHEAD, |s| s.0),
         },
         commit_interval: (writable && !interval.is_zero()).then_some(interval),
+        check_interval,
     })
 }
 
@@ -225,7 +242,11 @@ mod tests {
         assert_eq!((spec.file_mode, spec.dir_mode, spec.group.as_deref()), (0o444, 0o555, Some(&b"/g"[..])));
         assert_eq!(spec.external, ExternalPolicy::Beneath(None));
         assert!(!spec.vds_missing_fill && !plan.foreground && plan.session.read_only);
-        assert_eq!(plan.session.times, CacheTimes { entry: DEFAULT_TIMEOUT, attr: DEFAULT_TIMEOUT });
+        assert_eq!(plan.session.times, CacheTimes { entry: DEFAULT_TIMEOUT, absent: DEFAULT_CHECK_INTERVAL, attr: DEFAULT_TIMEOUT });
+        assert!(spec.follow && plan.check_interval == Some(DEFAULT_CHECK_INTERVAL));
+        let (spec, plan) = resolve(&["--check-interval=0"]).unwrap();
+        assert!(!spec.follow && plan.check_interval.is_none() && plan.session.times.absent == DEFAULT_TIMEOUT);
+        let (spec, plan) = resolve(&[]).unwrap();
         assert_eq!((plan.session.source.as_str(), plan.session.readahead), ("/dev/null:/g", 1 << 20));
         assert_eq!((plan.session.access, plan.log.level), (Access::Owner, Level::Warn));
         assert_eq!(spec.threads, plan.session.threads);
@@ -275,7 +296,7 @@ mod tests {
             let (spec, plan) = resolve(args).unwrap();
             assert!(spec.writable && !plan.session.read_only, "{args:?}");
             assert_eq!((spec.file_mode, spec.dir_mode, plan.commit_interval), (0o644, 0o755, Some(DEFAULT_COMMIT_INTERVAL)));
-            assert_eq!(plan.session.times, CacheTimes { entry: WRITABLE_TIMEOUT, attr: WRITABLE_TIMEOUT });
+            assert_eq!(plan.session.times, CacheTimes { entry: WRITABLE_TIMEOUT, absent: WRITABLE_TIMEOUT, attr: WRITABLE_TIMEOUT });
         }
         for args in [&["--read-only"][..], &["-o", "rw,ro"], &["--read-write=off"], &["--read-only", "--read-write=off"]] {
             let (spec, plan) = resolve(args).unwrap();

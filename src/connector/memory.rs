@@ -179,8 +179,8 @@ impl Connector for MemoryConnector {
         Self::id(0)
     }
 
-    fn environment(&self) -> &Arc<Environment> {
-        &self.environment
+    fn environment(&self) -> Arc<Environment> {
+        self.environment.clone()
     }
 
     fn info(&self, id: ObjectId) -> Result<ObjectInfo> {

@@ -11,6 +11,7 @@ pub mod native;
 use crate::base::{Address, Error};
 use crate::dataset::environment::Environment;
 use crate::dataset::storage::Seek;
+pub use crate::file::Status;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -125,12 +126,24 @@ pub trait Chunks: Send + Sync {
     fn list(&self, start: u64, f: &mut dyn FnMut(&[u64], u64, u64) -> ControlFlow<()>) -> Result<()>;
 }
 
+/// A container that others may change while it is read. What was obtained of it (content, chunks) stays that of the state it was
+/// obtained in; whoever keeps such things obtains them again when the state is another.
+pub trait Follow: Send + Sync {
+    /// Number of the state that is shown.
+    fn state(&self) -> u64;
+    /// Looks whether the container was changed and, if it was and can be read, shows its new state; returns whether it does.
+    /// `failed`: something could not be read, and so a change that was under way just now counts as well.
+    fn look(&self, failed: bool) -> bool;
+    /// The group that is mounted, and what the backing file was like when the state was read.
+    fn mounted(&self) -> (ObjectId, Status);
+}
+
 /// Read access to a container.
 pub trait Connector: Send + Sync {
     /// The root group.
     fn root(&self) -> ObjectId;
     /// What all datasets share.
-    fn environment(&self) -> &Arc<Environment>;
+    fn environment(&self) -> Arc<Environment>;
     /// Kind, links and times of an object.
     fn info(&self, id: ObjectId) -> Result<ObjectInfo>;
     /// The link `name` of a group.
@@ -163,6 +176,10 @@ pub trait Connector: Send + Sync {
     fn fact_names(&self, id: ObjectId) -> Result<Vec<&'static str>>;
     /// Text of a derived fact.
     fn fact(&self, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>>;
+    /// How changes by others are followed; `None` = they are not.
+    fn follow(&self) -> Option<&dyn Follow> {
+        None
+    }
     /// How the container is changed; `None` = it was opened for reading only.
     fn edit(&self) -> Option<&dyn edit::Edit> {
         None

@@ -71,6 +71,18 @@ impl Environment {
         }
     }
 
+    /// One of the same bounds that knows no chunks, for what takes the place of the datasets that use this one. It goes on with its
+    /// threads and counters.
+    pub fn renewed(&self) -> Environment {
+        let (budget, spill) = (self.cache.budget(), self.cache.spill().capacity());
+        Environment {
+            cache: ChunkCache::counting(budget, spill, self.cache.counters.clone()),
+            maps: self.maps.clone(),
+            next_number: AtomicU64::new(self.next_number.load(Ordering::Relaxed)),
+            ..Self::with_pool(budget, spill, self.pool.clone())
+        }
+    }
+
     /// Forgets every chunk of `dataset`, changed ones too: it is gone, and its number may be another one's soon.
     pub fn forget(&self, dataset: u64) {
         self.dirty.forget(dataset);

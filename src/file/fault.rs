@@ -148,6 +148,10 @@ impl<P: JournalPlace> JournalPlace for FaultyPlace<P> {
         Ok(Arc::new(FaultyFile::new(self.inner.create()?, self.plan.clone())))
     }
 
+    fn is_kept(&self) -> bool {
+        self.inner.is_kept()
+    }
+
     fn remove(&self) -> io::Result<()> {
         self.plan.check(NAME)?;
         self.inner.remove()

@@ -1,5 +1,6 @@
 //! Bytes at offsets, with no HDF5 meaning: the driver trait and its implementations.
 
+pub mod beside;
 pub mod confined;
 pub mod fault;
 pub mod journal;
@@ -37,6 +38,27 @@ pub struct Status {
     pub mtime: SystemTime,
     /// Last change of status.
     pub ctime: SystemTime,
+}
+
+/// What tells one state of a file from another: it changes with every change of the file, except for one that comes so soon
+/// after another that the system's clock did not tick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// Which file it is.
+    pub identity: Identity,
+    /// Length in bytes.
+    pub len: u64,
+    /// Last change of content.
+    pub mtime: SystemTime,
+    /// Last change of status.
+    pub ctime: SystemTime,
+}
+
+impl Status {
+    /// The state that this describes.
+    pub fn stamp(&self) -> Stamp {
+        Stamp { identity: self.identity, len: self.len, mtime: self.mtime, ctime: self.ctime }
+    }
 }
 
 /// A file as the engine sees it. Offsets are absolute bytes.
@@ -78,6 +100,11 @@ pub trait JournalPlace: Send + Sync {
 
     /// The journal, made if it is absent; its name is durable when this returns.
     fn create(&self) -> io::Result<std::sync::Arc<dyn WriteDriver>>;
+
+    /// True while the journal that `create` made lies where it is looked for.
+    fn is_kept(&self) -> bool {
+        true
+    }
 
     /// Removes the journal, if there is one.
     fn remove(&self) -> io::Result<()>;

@@ -1,12 +1,11 @@
 //! Driver over an open file descriptor, read with `pread`.
 
-use super::{FileDriver, Identity, JournalPlace, Status, WriteDriver};
-use std::fs::{File, OpenOptions};
+use super::{FileDriver, Identity, Status, WriteDriver};
+use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -31,6 +30,16 @@ impl PosixFile {
         Self::from_file(File::open(path)?)
     }
 
+    /// Opens `path` read-only, through no symbolic link. Whoever may put other files in its place cannot have any opened
+    /// that they could not name themselves.
+    pub fn open_again(path: &Path) -> io::Result<Self> {
+        use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let fd = openat2(AT_FDCWD, path, how).map_err(io::Error::from)?;
+        Self::from_file(fd.into())
+    }
+
     /// Opens `path` for reading and writing.
     pub fn open_writable(path: &Path) -> io::Result<Self> {
         Self::from_file(OpenOptions::new().read(true).write(true).open(path)?)
@@ -45,14 +54,31 @@ impl PosixFile {
         }
     }
 
+    /// The name that the file has now, if the system tells one.
+    pub fn name_now(&self) -> Option<PathBuf> {
+        use std::os::fd::AsRawFd;
+        let name = std::fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;
+        self.has_name(&name).then_some(name)
+    }
+
+    /// True if `name` is the file's.
+    pub fn has_name(&self, name: &Path) -> bool {
+        let own = self.status().map(|s| s.identity).ok();
+        own.is_some() && status_of(name).map(|s| s.identity) == own
+    }
+
+    /// The same open file again: a lock on it lasts until both are closed.
+    pub fn again(&self) -> io::Result<Self> {
+        Self::from_file(self.file.try_clone()?)
+    }
+
     /// Wraps an open descriptor; a directory, pipe or socket is refused.
     pub fn from_file(file: File) -> io::Result<Self> {
-        use std::os::unix::fs::FileTypeExt;
         let kind = file.metadata()?.file_type();
         if kind.is_dir() {
             return Err(io::Error::from_raw_os_error(libc::EISDIR));
         }
-        if !kind.is_file() && !kind.is_block_device() {
+        if !can_be_opened(&kind) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         Ok(PosixFile { file, hints: AtomicU32::new(0) })
@@ -66,17 +92,31 @@ fn time(sec: i64, nsec: i64) -> SystemTime {
     base.and_then(|t| t.checked_add(nanos)).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
+fn status(m: &Metadata) -> Status {
+    Status {
+        identity: Identity { device: m.dev(), inode: m.ino() },
+        len: m.len(),
+        allocated: m.blocks().saturating_mul(512),
+        atime: time(m.atime(), m.atime_nsec()),
+        mtime: time(m.mtime(), m.mtime_nsec()),
+        ctime: time(m.ctime(), m.ctime_nsec()),
+    }
+}
+
+/// What the file named `path` is like; `None` where that leads to none that can be opened, a symbolic link included.
+pub fn status_of(path: &Path) -> Option<Status> {
+    let m = std::fs::symlink_metadata(path).ok()?;
+    can_be_opened(&m.file_type()).then(|| status(&m))
+}
+
+fn can_be_opened(kind: &FileType) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    kind.is_file() || kind.is_block_device()
+}
+
 impl FileDriver for PosixFile {
     fn status(&self) -> io::Result<Status> {
-        let m = self.file.metadata()?;
-        Ok(Status {
-            identity: Identity { device: m.dev(), inode: m.ino() },
-            len: m.len(),
-            allocated: m.blocks().saturating_mul(512),
-            atime: time(m.atime(), m.atime_nsec()),
-            mtime: time(m.mtime(), m.mtime_nsec()),
-            ctime: time(m.ctime(), m.ctime_nsec()),
-        })
+        self.file.metadata().map(|m| status(&m))
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -136,59 +176,5 @@ impl WriteDriver for PosixFile {
     fn sync(&self) -> io::Result<()> {
         // The length counts as data that reading needs.
         self.file.sync_data()
-    }
-}
-
-/// The journal of a file of the host: `NAME.h5dir-journal` in its directory.
-#[derive(Debug)]
-pub struct BesideFile {
-    journal: PathBuf,
-    directory: PathBuf,
-}
-
-impl BesideFile {
-    /// That of `file`.
-    pub fn new(file: &Path) -> Self {
-        let mut name = file.file_name().unwrap_or_default().to_os_string();
-        name.push(".h5dir-journal");
-        let directory = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
-        BesideFile { journal: directory.join(name), directory }
-    }
-
-    /// Its path.
-    pub fn path(&self) -> &Path {
-        &self.journal
-    }
-
-    fn sync_directory(&self) -> io::Result<()> {
-        File::open(&self.directory)?.sync_all()
-    }
-}
-
-impl JournalPlace for BesideFile {
-    fn open(&self) -> io::Result<Option<Arc<dyn WriteDriver>>> {
-        match PosixFile::open(&self.journal) {
-            Ok(f) => Ok(Some(Arc::new(f))),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(e),
-        }
-    }
-
-    fn create(&self) -> io::Result<Arc<dyn WriteDriver>> {
-        use std::os::unix::fs::OpenOptionsExt;
-        let mut options = OpenOptions::new();
-        // Whatever lies there under this name is not followed elsewhere.
-        options.read(true).write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        let file = PosixFile::from_file(options.open(&self.journal)?)?;
-        self.sync_directory()?;
-        Ok(Arc::new(file))
-    }
-
-    fn remove(&self) -> io::Result<()> {
-        match std::fs::remove_file(&self.journal) {
-            Ok(()) => self.sync_directory(),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(e),
-        }
     }
 }

@@ -411,8 +411,8 @@ impl Transaction {
             return Err(before(io::Error::from_raw_os_error(libc::ENOMEM)));
         }
         let file = match journal {
-            Some(file) => file.clone(),
-            None => journal.insert(self.place.create().map_err(before)?).clone(),
+            Some(file) if self.place.is_kept() => file.clone(),
+            _ => journal.insert(self.place.create().map_err(before)?).clone(),
         };
         file.set_len(0).and_then(|()| file.write_at(&encoded, 0)).map_err(before)?;
         file.sync().map_err(fatal)?;

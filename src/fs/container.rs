@@ -2,13 +2,13 @@
 
 use super::cut_names::CutNames;
 use super::errno::errno;
-use super::file::{OpenFile, Owner};
+use super::file::OpenFile;
 use super::nodes::{Node, NodeKind, NodeTable, View};
 use super::side::{Side, attribute_name};
 use super::spec::MountSpec;
 use super::types::{Attr, Changes, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
 use super::view::{Child, Failures, Tree};
-use super::{FsResult, Operations, xattr};
+use super::{FsResult, KernelMemory, Operations, xattr};
 use crate::connector::{Connector, Form, ObjectId};
 use crate::dataset::storage::Seek;
 use lru::LruCache;
@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, SystemTime};
 
 /// Units of `st_blocks`.
@@ -48,10 +48,10 @@ pub struct ContainerFs {
     pub(super) connector: Arc<dyn Connector>,
     pub(super) nodes: NodeTable,
     pub(super) handles: RwLock<HashMap<u64, Arc<OpenFile>>>,
-    next_handle: AtomicU64,
+    pub(super) next_handle: AtomicU64,
     pub(super) spec: MountSpec,
     pub(super) prefix: Vec<Vec<u8>>,
-    backing: Backing,
+    pub(super) backing: Backing,
     room: Option<Room>,
     pub(super) logged: Mutex<HashSet<ObjectId>>,
     pub(super) cut_names: CutNames,
@@ -66,6 +66,10 @@ pub struct ContainerFs {
     pub(super) dirty: AtomicBool,
     /// No more changes.
     pub(super) ended: AtomicBool,
+    /// The state of the container that the kernel was told of last.
+    pub(super) told: AtomicU64,
+    /// The state in which no node was outdated any more.
+    pub(super) found: AtomicU64,
     /// What is being written below `.h5dir`.
     pub(super) side: Side,
 }
@@ -73,10 +77,10 @@ pub struct ContainerFs {
 impl ContainerFs {
     /// The file system that shows the group `root` of `connector`, which lies at `prefix` in its file.
     pub fn new(connector: Arc<dyn Connector>, root: ObjectId, prefix: Vec<Vec<u8>>, backing: Backing, spec: MountSpec) -> Self {
-        let changing = connector.edit().is_some();
+        let (changing, followed) = (connector.edit().is_some(), connector.follow().is_some());
         ContainerFs {
             connector,
-            nodes: NodeTable::new(NodeKind::Group(View::Main, root), changing),
+            nodes: NodeTable::new(NodeKind::Group(View::Main, root), changing, followed),
             handles: RwLock::new(HashMap::new()),
             next_handle: AtomicU64::new(1),
             spec,
@@ -90,6 +94,8 @@ impl ContainerFs {
             changed: Mutex::new(LruCache::new(CHANGED_MAX)),
             dirty: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            told: AtomicU64::new(0),
+            found: AtomicU64::new(0),
             side: Side::default(),
         }
     }
@@ -106,17 +112,15 @@ impl ContainerFs {
     }
 
     pub(super) fn tree(&self) -> Tree<'_> {
-        Tree {
-            connector: &*self.connector,
-            prefix: &self.prefix,
-            root: self.nodes.root().kind.object(),
-            cut_names: &self.cut_names,
-            failures: self,
-        }
+        Tree { connector: &*self.connector, prefix: &self.prefix, root: self.root_group(), cut_names: &self.cut_names, failures: self }
     }
 
     pub(super) fn node(&self, ino: Ino) -> FsResult<Arc<Node>> {
-        self.nodes.get(ino).ok_or(Errno(libc::ESTALE))
+        let node = self.nodes.get(ino).ok_or(Errno(libc::ESTALE))?;
+        match self.connector.follow() {
+            Some(f) if f.state() != node.state => self.renewed(node, f),
+            _ => Ok(node),
+        }
     }
 
     /// The node of `ino` while it stands for something.
@@ -164,7 +168,7 @@ impl ContainerFs {
         };
         let fixed = self.changing && kind != FileKind::Symlink && !node.kind.takes_changes();
         let perm = if fixed { perm & !0o222 } else { perm };
-        let b = &self.backing;
+        let b = self.backing();
         let mut attr = Attr {
             ino: node.ino,
             kind,
@@ -188,6 +192,8 @@ impl ContainerFs {
         }
         self.times(node, &mut attr);
         if let Err(e) = self.sizes(node, &mut attr) {
+            // It may be readable in a moment, and is then looked at again.
+            self.look_again();
             self.complain(node.kind.object(), &e);
             (attr.perm, attr.size, attr.blocks) = (0, 0, 0);
         }
@@ -271,89 +277,19 @@ impl ContainerFs {
     pub(super) fn entry_in(&self, dir: &Arc<Node>, name: &[u8]) -> FsResult<Entry> {
         let child = self.tree().lookup(dir, name).map_err(|e| self.failed(dir.kind.object(), &e))?;
         let (_, node) = child.ok_or(Errno(libc::ENOENT))?.node(dir);
-        let node = self.nodes.reference(node);
+        let node = self.enter(node);
         Ok(self.entry(&node))
     }
 
-    fn entry(&self, node: &Node) -> Entry {
+    pub(super) fn entry(&self, node: &Node) -> Entry {
         Entry { attr: self.attr(node), generation: 0 }
     }
 
     /// Children from `offset` on, after `.` and `..`.
-    fn list(&self, dir: &Arc<Node>, offset: u64, f: &mut dyn FnMut(Child, u64) -> ControlFlow<()>) -> FsResult<()> {
+    pub(super) fn list(&self, dir: &Arc<Node>, offset: u64, f: &mut dyn FnMut(Child, u64) -> ControlFlow<()>) -> FsResult<()> {
         let start = offset.saturating_sub(FIRST);
         let all = self.tree().list(dir, start, &mut |child, next| f(child, next.saturating_add(FIRST)));
         all.map_err(|e| self.failed(dir.kind.object(), &e))
-    }
-
-    /// Opens `node` for an open file that is handed out; names must be steady.
-    pub(super) fn open_node(&self, node: &Arc<Node>, mode: OpenMode) -> FsResult<Opened> {
-        if node.kind.is_directory() {
-            return Err(Errno(libc::EISDIR));
-        }
-        if mode.write {
-            self.writable_file(node)?;
-        }
-        let id = node.kind.owner().filter(|id| id.file == 0);
-        let file = self.open_kind(node).map_err(|e| self.failed(node.kind.object(), &e))?;
-        let mut file = file.ok_or(Errno(libc::EIO))?;
-        if let Some(edit) = self.connector.edit() {
-            if mode.write {
-                self.side_open(node)?;
-            }
-            if let Some(id) = id {
-                edit.hold(id);
-            }
-            node.count_open(true);
-            file.owner = Some(Owner { node: node.clone(), id, append: mode.append.then(Mutex::default), writes: mode.write });
-        }
-        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        self.handles.write().insert(handle, Arc::new(file));
-        // What is appended goes where the end is, which may not be where the kernel thinks it is.
-        // An attribute that is being written is not what others see.
-        let direct = node.kind == NodeKind::Status || mode.append || mode.write && matches!(node.kind, NodeKind::AttrFile(..));
-        Ok(Opened { handle: Handle(handle), keep_cache: !direct && !self.changing, direct_io: direct })
-    }
-
-    /// What an open file kept is let go.
-    pub(super) fn close_file(&self, file: &OpenFile) {
-        let Some(owner) = &file.owner else { return };
-        owner.node.count_open(false);
-        if owner.writes {
-            self.side_close(&owner.node);
-        }
-        self.finish_last(owner.id);
-        if let (Some(edit), Some(id)) = (self.connector.edit(), owner.id) {
-            edit.release(id);
-        }
-    }
-
-    fn open_kind(&self, node: &Node) -> crate::base::Result<Option<OpenFile>> {
-        Ok(Some(match &node.kind {
-            NodeKind::Dataset(View::Main, id) if self.became_datatype(*id) => OpenFile::bytes(self.connector.datatype_text(*id)?),
-            NodeKind::Dataset(view, id) if self.changing => {
-                // Whether it can be read is told now.
-                self.connector.content(*id, form(*view))?;
-                OpenFile::live(self.connector.clone(), *view, *id)
-            }
-            NodeKind::Dataset(view, id) => {
-                let content = self.connector.content(*id, form(*view))?;
-                let header = if *view == View::Npy { self.connector.npy_header(*id)?.unwrap_or_default() } else { Vec::new() };
-                OpenFile::content(header, content)
-            }
-            NodeKind::Datatype(id) => OpenFile::bytes(self.connector.datatype_text(*id)?),
-            NodeKind::AttrFile(id, _) => OpenFile::bytes(self.connector.attribute_raw(*id, &attribute_name(node))?.unwrap_or_default()),
-            NodeKind::Status => OpenFile::bytes(self.status_text()),
-            NodeKind::ChunkFile(id, scaled) => match self.connector.chunks(*id)? {
-                Some(chunks) => OpenFile::chunk(chunks, scaled.clone()),
-                None => return Ok(None),
-            },
-            NodeKind::Unknown(_) => OpenFile::bytes(Vec::new()),
-            NodeKind::Broken(_) => return Ok(None),
-            NodeKind::Group(..) | NodeKind::Symlink(_) | NodeKind::Control | NodeKind::ChunkDir(_) | NodeKind::AttrDir(_) => {
-                return Ok(None);
-            }
-        }))
     }
 }
 
@@ -388,7 +324,7 @@ impl Operations for ContainerFs {
             return Err(Errno(libc::ENAMETOOLONG));
         }
         let _steady = self.steady();
-        self.entry_in(&self.directory(parent)?, name)
+        self.whole(|| self.entry_in(&self.directory(parent)?, name), |e| self.nodes.forget(e.attr.ino, 1))
     }
 
     fn forget(&self, ino: Ino, count: u64) {
@@ -397,29 +333,39 @@ impl Operations for ContainerFs {
 
     fn getattr(&self, ino: Ino) -> FsResult<Attr> {
         let _steady = self.steady();
-        Ok(self.attr(&*self.node(ino)?))
+        let attr = || {
+            // What others removed has no attributes any more; what was removed here is still open.
+            let node = if self.changing { self.node(ino) } else { self.living(ino) }?;
+            Ok(self.attr(&node))
+        };
+        self.whole(attr, |_| ())
     }
 
     fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
         let _steady = self.steady();
-        let node = self.living(ino)?;
-        match &node.kind {
-            NodeKind::Symlink(_) => self.target(&node).map_err(|e| self.failed(None, &e)),
-            _ => Err(Errno(libc::EINVAL)),
-        }
+        let read = || {
+            let node = self.living(ino)?;
+            match &node.kind {
+                NodeKind::Symlink(_) => self.target(&node).map_err(|e| self.failed(None, &e)),
+                _ => Err(Errno(libc::EINVAL)),
+            }
+        };
+        self.whole(read, |_| ())
     }
 
     fn open(&self, ino: Ino, mode: OpenMode) -> FsResult<Opened> {
         let _steady = self.steady();
-        self.open_node(&self.living(ino)?, mode)
+        self.whole(|| self.open_node(&self.living(ino)?, mode), |opened| self.release(ino, opened.handle))
     }
 
     fn read(&self, ino: Ino, handle: Handle, offset: u64, buf: &mut [u8]) -> FsResult<usize> {
-        let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
-        if let Some(read) = self.side_read(&file, offset, buf) {
-            return read;
-        }
-        file.read(offset, buf).map_err(|e| self.failed(self.nodes.get(ino).and_then(|n| n.kind.object()), &e))
+        self.readable(|| {
+            let file = self.file_of(ino, handle)?;
+            if let Some(read) = self.side_read(&file, offset, buf) {
+                return read;
+            }
+            file.read(offset, buf).map_err(|e| self.failed(self.nodes.get(ino).and_then(|n| n.kind.object()), &e))
+        })
     }
 
     fn release(&self, _ino: Ino, handle: Handle) {
@@ -445,56 +391,47 @@ impl Operations for ContainerFs {
         self.list(&dir, offset, &mut |child, next| {
             let kind = kind_of(&child.kind);
             let (name, node) = child.node(&dir);
+            self.find_outdated(&node);
             f(DirEntry { ino: self.nodes.number_of(&node), kind, name: &name, next })
         })
     }
 
     fn readdirplus(&self, ino: Ino, _handle: Handle, offset: u64, f: &mut dyn FnMut(DirEntryPlus<'_>) -> ControlFlow<()>) -> FsResult<()> {
         let _steady = self.steady();
-        let dir = self.directory(ino)?;
-        let above = dir.parent().unwrap_or_else(|| dir.clone());
-        for (name, at, node) in [(&b"."[..], 0, &dir), (b"..", 1, &above)] {
-            if offset <= at && f(DirEntryPlus { name, entry: self.entry(node), next: at.saturating_add(1) }).is_break() {
-                return Ok(());
-            }
-        }
-        self.list(&dir, offset, &mut |child, next| {
-            let (name, node) = child.node(&dir);
-            let node = self.nodes.reference(node);
-            let flow = f(DirEntryPlus { name: &name, entry: self.entry(&node), next });
-            if flow.is_break() {
-                self.nodes.forget(node.ino, 1);
-            }
-            flow
-        })
+        self.list_whole(ino, offset, f)
     }
 
     fn releasedir(&self, _ino: Ino, _handle: Handle) {}
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
         let _steady = self.steady();
-        let node = self.living(ino)?;
-        xattr::get(&*self.connector, &self.cut_names, &node, name, &|e| self.failed(node.kind.object(), e))
+        let get = || {
+            let node = self.living(ino)?;
+            xattr::get(&*self.connector, &self.cut_names, &node, name, &|e| self.failed(node.kind.object(), e))
+        };
+        self.whole(get, |_| ())
     }
 
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {
         let _steady = self.steady();
-        let node = self.living(ino)?;
-        xattr::list(&*self.connector, &node, &|e| self.failed(node.kind.object(), e))
+        let list = || {
+            let node = self.living(ino)?;
+            xattr::list(&*self.connector, &node, &|e| self.failed(node.kind.object(), e))
+        };
+        self.whole(list, |_| ())
     }
 
-    fn lseek(&self, _ino: Ino, handle: Handle, offset: u64, whence: Whence) -> FsResult<u64> {
-        let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
+    fn lseek(&self, ino: Ino, handle: Handle, offset: u64, whence: Whence) -> FsResult<u64> {
         let what = match whence {
             Whence::Data => Seek::Data,
             Whence::Hole => Seek::Hole,
         };
-        let found = file.seek(offset, what).map_err(|e| self.failed(None, &e))?;
+        let found = self.readable(|| self.file_of(ino, handle)?.seek(offset, what).map_err(|e| self.failed(None, &e)))?;
         found.ok_or(Errno(libc::ENXIO))
     }
 
     fn statfs(&self) -> FsResult<Statfs> {
-        let (len, free) = self.room.as_ref().and_then(|r| r()).unwrap_or((self.backing.len, 0));
+        let (len, free) = self.room.as_ref().and_then(|r| r()).unwrap_or_else(|| (self.backing().len, 0));
         // Only what can be used counts as free.
         let free = if self.changing { free.div_ceil(BLOCK) } else { 0 };
         let blocks = len.div_ceil(BLOCK).saturating_add(free);
@@ -503,6 +440,10 @@ impl Operations for ContainerFs {
 
     fn is_writable(&self) -> bool {
         self.changing
+    }
+
+    fn look(&self, kernel: &dyn KernelMemory) {
+        self.tell_changes(kernel);
     }
 
     fn write(&self, _ino: Ino, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {

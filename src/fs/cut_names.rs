@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Groups and objects whose long names are kept.
 const KEPT: NonZeroUsize = NonZeroUsize::new(4).unwrap();
@@ -33,17 +34,25 @@ type ByHash = HashMap<u64, Box<[u8]>>;
 /// Long names by their hashes.
 pub struct CutNames {
     kept: Mutex<LruCache<Names, Arc<ByHash>>>,
+    /// Raised when all that was seen may be out of date.
+    cleared: AtomicU64,
 }
 
 impl CutNames {
     /// Knows no names yet.
     pub fn new() -> Self {
-        CutNames { kept: Mutex::new(LruCache::new(KEPT)) }
+        CutNames { kept: Mutex::new(LruCache::new(KEPT)), cleared: AtomicU64::new(0) }
     }
 
     /// The names may be others from now on.
     pub fn forget(&self, names: Names) {
         self.kept.lock().pop(&names);
+    }
+
+    /// All names may be others from now on.
+    pub fn clear(&self) {
+        self.cleared.fetch_add(1, Ordering::AcqRel);
+        self.kept.lock().clear();
     }
 
     /// The name that is cut to `shown`: `show` cuts names, `visit` gives all names there are until told to
@@ -60,6 +69,7 @@ impl CutNames {
         if let Some(known) = known {
             return Ok(known.get(&wanted).filter(|n| show(n) == shown).map(|n| n.to_vec()));
         }
+        let cleared = self.cleared.load(Ordering::Acquire);
         let (mut seen, mut bytes, mut found) = (ByHash::new(), 0usize, None);
         visit(&mut |name| {
             if name.len() < LONG {
@@ -75,8 +85,9 @@ impl CutNames {
             }
             bytes <= BYTES_MAX || found.is_none()
         })?;
-        if bytes <= BYTES_MAX {
-            self.kept.lock().put(names, Arc::new(seen));
+        let mut kept = self.kept.lock();
+        if bytes <= BYTES_MAX && cleared == self.cleared.load(Ordering::Acquire) {
+            kept.put(names, Arc::new(seen));
         }
         Ok(found)
     }

@@ -40,6 +40,8 @@ pub struct Owner {
 /// See the module's description.
 pub struct OpenFile {
     bytes: Bytes,
+    /// State of the container that it shows.
+    pub state: u64,
     /// What it keeps, where there is something to keep.
     pub owner: Option<Owner>,
     /// Where the last read ended.
@@ -52,7 +54,7 @@ pub struct OpenFile {
 
 impl OpenFile {
     fn new(bytes: Bytes) -> Self {
-        OpenFile { bytes, owner: None, last: AtomicU64::new(0), ahead: AtomicU64::new(0), written: AtomicBool::new(false) }
+        OpenFile { bytes, state: 0, owner: None, last: AtomicU64::new(0), ahead: AtomicU64::new(0), written: AtomicBool::new(false) }
     }
 
     /// Bytes were written.

@@ -8,6 +8,8 @@ pub mod create_rules;
 mod cut_names;
 mod errno;
 mod file;
+mod follow;
+mod handles;
 pub mod memory;
 pub mod name;
 pub mod nodes;
@@ -30,6 +32,15 @@ use std::ops::ControlFlow;
 
 /// Result of a file-system operation: the errno a POSIX caller expects.
 pub type FsResult<T> = Result<T, Errno>;
+
+/// What the kernel remembers of a mounted file system, to be forgotten. Calls may wait for requests that are under way: never made by
+/// who serves one, nor with a lock that one may need.
+pub trait KernelMemory: Send + Sync {
+    /// The attributes and the bytes, listing or target of `ino`.
+    fn forget_inode(&self, ino: Ino);
+    /// What the name `name` in directory `parent` is.
+    fn forget_name(&self, parent: Ino, name: &[u8]);
+}
 
 /// The operations of a mounted file system. All take `&self` and may run in parallel.
 pub trait Operations: Send + Sync + 'static {
@@ -79,6 +90,10 @@ pub trait Operations: Send + Sync + 'static {
 
     /// Totals of the file system.
     fn statfs(&self) -> FsResult<Statfs>;
+
+    /// Looks whether others changed the container, and if they did has the kernel forget what is not true any more. Not called by
+    /// who serves a request.
+    fn look(&self, _kernel: &dyn KernelMemory) {}
 
     /// True when the operations below can succeed.
     fn is_writable(&self) -> bool {

@@ -7,11 +7,18 @@
 //! In a container that is changed, a number stays with what the kernel knows by it: a directory that was
 //! moved keeps its own, and an object that lost its last name keeps its own until it is forgotten. What
 //! then should have that number gets the next free one; the table knows which.
+//!
+//! In a container that others change, a number stands for what its path leads to: when the container is in another state, a node
+//! is outdated until it is found again by its path, and gone if it is not there (see `renew`).
+
+mod renew;
+#[cfg(test)]
+mod tests;
 
 use super::types::{Ino, ROOT};
 use crate::connector::ObjectId;
 use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -127,6 +134,10 @@ pub struct Node {
     gone: AtomicBool,
     /// Files open on it.
     opens: AtomicU64,
+    /// State of the container in which it was found.
+    pub state: u64,
+    /// State of the container in which it was opened last.
+    opened_in: AtomicU64,
 }
 
 impl Node {
@@ -134,12 +145,17 @@ impl Node {
     pub fn new(parent: &Arc<Node>, name: &[u8], link_name: Option<Box<[u8]>>, kind: NodeKind) -> Node {
         let greatest = parent.greatest.max(group_address(&kind));
         let place = Place { parent: Some(parent.clone()), name: name.into(), link_name };
-        Self::at(number(parent.ino, name, &kind), kind, place, greatest)
+        Self::at(number(parent.ino, name, &kind), kind, place, greatest, parent.state)
     }
 
-    fn at(ino: Ino, kind: NodeKind, place: Place, greatest: u64) -> Node {
+    fn at(ino: Ino, kind: NodeKind, place: Place, greatest: u64, state: u64) -> Node {
         let (refs, gone, opens) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU64::new(0));
-        Node { ino, kind, place: RwLock::new(place), greatest, refs, gone, opens }
+        Node { ino, kind, place: RwLock::new(place), greatest, refs, gone, opens, state, opened_in: AtomicU64::new(u64::MAX) }
+    }
+
+    /// It is opened in `state`; returns whether it was opened in that state before.
+    pub fn note_opened(&self, state: u64) -> bool {
+        self.opened_in.swap(state, Ordering::AcqRel) == state
     }
 
     /// Directory it is in; `None` at the root.
@@ -225,12 +241,14 @@ impl Node {
             (NodeKind::AttrFile(a, _), NodeKind::AttrFile(b, _)) if self.greatest == ANYTHING => a == b,
             (a, b) => a == b,
         };
-        if self.is_gone() || !same_kind {
-            return false;
-        }
+        let same = same_kind && self.state == other.state && !self.is_gone();
+        same && (self.numbered_by_object() || self.has_place_of(other))
+    }
+
+    fn has_place_of(&self, other: &Node) -> bool {
         let (a, b) = (self.place.read(), other.place.read());
         let ino = |p: &Place| p.parent.as_ref().map(|n| n.ino);
-        self.numbered_by_object() || (a.name == b.name && ino(&a) == ino(&b))
+        a.name == b.name && ino(&a) == ino(&b)
     }
 }
 
@@ -293,6 +311,8 @@ struct Maps {
     elsewhere: HashMap<Ino, Vec<Ino>>,
     /// Numbers of the nodes that end with an object; kept in a container that is changed.
     of_object: Option<HashMap<ObjectId, Vec<Ino>>>,
+    /// Other places than its own that a node was found at; kept in a container that others change.
+    also: Option<HashMap<Ino, HashSet<(Ino, Box<[u8]>)>>>,
 }
 
 impl Maps {
@@ -336,26 +356,28 @@ impl Maps {
 /// All nodes the kernel holds references to.
 pub struct NodeTable {
     maps: Mutex<Maps>,
-    root: Arc<Node>,
+    root: RwLock<Arc<Node>>,
 }
 
 impl NodeTable {
-    /// A table with the root, which is never forgotten. `changing`: names and objects come and go.
-    pub fn new(root: NodeKind, changing: bool) -> Self {
+    /// A table with the root, which is never forgotten. `changing`: names and objects come and go. `followed`: all may be another
+    /// than it was.
+    pub fn new(root: NodeKind, changing: bool, followed: bool) -> Self {
         let greatest = if changing { ANYTHING } else { group_address(&root) };
-        let root = Arc::new(Node::at(ROOT, root, Place { parent: None, name: Box::default(), link_name: None }, greatest));
-        let of_object = changing.then(HashMap::new);
-        NodeTable { maps: Mutex::new(Maps { nodes: HashMap::from([(ROOT, root.clone())]), of_object, ..Maps::default() }), root }
+        let root = Arc::new(Node::at(ROOT, root, Place { parent: None, name: Box::default(), link_name: None }, greatest, 0));
+        let (of_object, also) = (changing.then(HashMap::new), followed.then(HashMap::new));
+        let maps = Maps { nodes: HashMap::from([(ROOT, root.clone())]), of_object, also, ..Maps::default() };
+        NodeTable { maps: Mutex::new(maps), root: RwLock::new(root) }
     }
 
     /// The root.
-    pub fn root(&self) -> &Arc<Node> {
-        &self.root
+    pub fn root(&self) -> Arc<Node> {
+        self.root.read().clone()
     }
 
     /// The node of `ino`.
     pub fn get(&self, ino: Ino) -> Option<Arc<Node>> {
-        if ino == ROOT { Some(self.root.clone()) } else { self.maps.lock().nodes.get(&ino).cloned() }
+        if ino == ROOT { Some(self.root()) } else { self.maps.lock().nodes.get(&ino).cloned() }
     }
 
     /// Nodes held.
@@ -378,9 +400,10 @@ impl NodeTable {
     pub fn reference(&self, mut node: Node) -> Arc<Node> {
         let mut maps = self.maps.lock();
         let natural = node.ino;
-        if let Some(there) = maps.find(&node, natural) {
+        if let Some(there) = maps.find(&node, natural).cloned() {
             there.refs.fetch_add(1, Ordering::Relaxed);
-            return there.clone();
+            maps.note_place(&there, &node);
+            return there;
         }
         node.ino = maps.free(natural);
         node.refs = AtomicU64::new(1);
@@ -405,6 +428,9 @@ impl NodeTable {
             left == 0
         });
         let Some(node) = gone.then(|| maps.nodes.remove(&ino)).flatten() else { return };
+        if let Some(also) = &mut maps.also {
+            also.remove(&ino);
+        }
         maps.strike(Maps::natural(&node), ino);
         if let (Some(of_object), Some(id)) = (&mut maps.of_object, node.kind.owner())
             && let Some(all) = of_object.get_mut(&id)
@@ -460,110 +486,5 @@ impl NodeTable {
             *node.place.write() = place.clone();
             maps.enter(Maps::natural(&node), node.ino);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::Address;
-
-    fn id(a: u64) -> ObjectId {
-        ObjectId { file: 0, address: Address(a) }
-    }
-
-    #[test]
-    fn hard_links_share_a_number_and_directories_do_not() {
-        let t = NodeTable::new(NodeKind::Group(View::Main, id(48)), false);
-        let d = |name: &[u8]| Node::new(t.root(), name, None, NodeKind::Dataset(View::Main, id(800))).ino;
-        assert_eq!(d(b"a"), d(b"b"));
-        let g = |name: &[u8]| Node::new(t.root(), name, None, NodeKind::Group(View::Main, id(900))).ino;
-        assert_ne!(g(b"a"), g(b"b"));
-    }
-
-    #[test]
-    fn a_node_goes_with_its_last_reference() {
-        let t = NodeTable::new(NodeKind::Group(View::Main, id(48)), false);
-        let make = || Node::new(t.root(), b"g", None, NodeKind::Group(View::Main, id(900)));
-        let ino = t.reference(make()).ino;
-        t.reference(make());
-        t.forget(ino, 1);
-        assert!(t.get(ino).is_some());
-        t.forget(ino, 1);
-        assert!(t.get(ino).is_none() && t.is_empty());
-        t.forget(ROOT, 100);
-        assert!(t.get(ROOT).is_some());
-    }
-
-    /// Regression: dropping the deepest of 100,000 nested directories overflowed the stack.
-    #[test]
-    fn a_deep_chain_is_dropped_without_recursion() {
-        let root = NodeTable::new(NodeKind::Group(View::Main, id(48)), false);
-        let mut at = root.root().clone();
-        for i in 0..100_000 {
-            at = Arc::new(Node::new(&at, b"g", None, NodeKind::Group(View::Main, id(100 + i))));
-        }
-        assert_eq!(at.depth(), 100_000);
-        assert_eq!(at.levels_up_to(id(48)), Some(100_000));
-        assert_eq!((at.levels_up_to(id(100_099)), at.levels_up_to(id(100_100)), at.levels_up_to(id(50))), (Some(0), None, None));
-        drop(at);
-        assert_eq!(Arc::strong_count(root.root()), 2);
-    }
-
-    #[test]
-    fn depth_counts_from_the_view() {
-        let t = NodeTable::new(NodeKind::Group(View::Main, id(48)), false);
-        let control = t.reference(Node::new(t.root(), b".h5dir", None, NodeKind::Control));
-        let exact = t.reference(Node::new(&control, b"exact", None, NodeKind::Group(View::Exact, id(48))));
-        let sub = t.reference(Node::new(&exact, b"g", None, NodeKind::Group(View::Exact, id(900))));
-        assert_eq!((t.root().depth(), exact.depth(), sub.depth()), (0, 0, 1));
-    }
-
-    fn dir<'a>(t: &'a NodeTable, parent: &Arc<Node>, name: &[u8], a: u64) -> (Arc<Node>, impl Fn() -> Node + use<'a>) {
-        let (parent, name) = (parent.clone(), name.to_vec());
-        let make = move || Node::new(&parent, &name, None, NodeKind::Group(View::Main, id(a)));
-        (t.reference(make()), make)
-    }
-
-    #[test]
-    fn a_moved_directory_keeps_its_number_and_its_children() {
-        let t = NodeTable::new(NodeKind::Group(View::Main, id(48)), true);
-        let (a, at_a) = dir(&t, t.root(), b"a", 900);
-        let (child, at_child) = dir(&t, &a, b"c", 950);
-        let to = |name: &[u8]| Place { parent: Some(t.root().clone()), name: name.into(), link_name: None };
-        t.moved(&[(at_a(), to(b"b"))]);
-        let at_b = || Node::new(t.root(), b"b", None, NodeKind::Group(View::Main, id(900)));
-        assert_eq!((t.reference(at_b()).ino, t.number_of(&at_b())), (a.ino, a.ino));
-        assert_eq!(child.path(), [b"b".to_vec(), b"c".to_vec()]);
-        assert_eq!(t.reference(at_child()).ino, child.ino);
-        // The same group at the old place is another directory.
-        let again = t.reference(at_a());
-        assert_ne!(again.ino, a.ino);
-        assert_eq!(t.number_of(&at_a()), again.ino);
-        // Both change places.
-        t.moved(&[(at_a(), to(b"b")), (at_b(), to(b"a"))]);
-        assert_eq!((t.number_of(&at_a()), t.number_of(&at_b())), (a.ino, again.ino));
-        t.forget(a.ino, 2);
-        t.forget(again.ino, 1);
-        t.forget(child.ino, 2);
-        assert!(t.is_empty() && t.maps.lock().elsewhere.is_empty());
-        assert!(t.maps.lock().of_object.as_ref().unwrap().is_empty());
-    }
-
-    #[test]
-    fn a_new_object_at_an_old_address_is_another() {
-        let t = NodeTable::new(NodeKind::Group(View::Main, id(48)), true);
-        let data = || Node::new(t.root(), b"d", None, NodeKind::Dataset(View::Main, id(800)));
-        let old = t.reference(data());
-        t.object_gone(id(800));
-        assert!(old.is_gone());
-        let new = t.reference(data());
-        assert_ne!(old.ino, new.ino);
-        t.forget(old.ino, 1);
-        assert_eq!(t.reference(data()).ino, new.ino, "the number stays with it");
-        let (dir, make) = dir(&t, t.root(), b"g", 900);
-        t.name_gone(&make());
-        assert!(dir.is_gone());
-        assert_ne!(t.reference(make()).ino, dir.ino);
     }
 }

@@ -5,6 +5,7 @@ use super::container::{Backing, ContainerFs};
 use super::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, ExternalPolicy, MountSpec, OpenError};
 use crate::base::{Address, Error};
 use crate::connector::native::external::Neighbours;
+use crate::connector::native::following::Following;
 use crate::connector::native::{self, NativeConnector, Options};
 use crate::connector::{Connector, ObjectKind};
 use crate::dataset::environment::Environment;
@@ -37,10 +38,15 @@ pub fn open(spec: &MountSpec) -> Result<Arc<dyn Operations>, OpenError> {
     let missing = if spec.vds_missing_fill { MissingPolicy::Fill } else { MissingPolicy::Error };
     let written = matches!(spec.external, ExternalPolicy::Written(_)) && spec.writable;
     let options = Options { environment: Arc::new(environment), neighbours: Arc::new(Neighbours::new(root).written(written)), missing };
-    let connector = if spec.writable {
+    let connector: Arc<dyn Connector> = if spec.writable {
         NativeConnector::open_writable(path, directory, options).map_err(engine)?
     } else {
-        NativeConnector::open(native::open_for_reading(path).map_err(engine)?, directory, options).map_err(engine)?
+        let driver = native::open_for_reading(path).map_err(engine)?;
+        if spec.follow {
+            Following::open(path, driver, directory, spec.group.clone(), options).map_err(engine)?
+        } else {
+            NativeConnector::open(driver, directory, options).map_err(engine)?
+        }
     };
     let backing = Backing { atime: status.atime, mtime: status.mtime, ctime: status.ctime, len: status.len };
     let (group, prefix) = subtree(&*connector, spec)?;
@@ -101,6 +107,7 @@ pub fn over(driver: Arc<dyn FileDriver>, environment: Arc<Environment>) -> Resul
         dir_mode: DEFAULT_DIR_MODE,
         threads: 1,
         writable: false,
+        follow: false,
         commit_on_close: true,
         create: std::sync::Arc::default(),
     };

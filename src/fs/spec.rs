@@ -38,6 +38,8 @@ pub struct MountSpec {
     pub threads: usize,
     /// The container may be changed.
     pub writable: bool,
+    /// Changes that others make are followed, where it may not.
+    pub follow: bool,
     /// Closing a descriptor through which bytes were written makes them durable.
     pub commit_on_close: bool,
     /// What new files become.

@@ -20,6 +20,7 @@ impl ContainerFs {
             ("chunks_not_kept", n(&c.unkept)),
             ("spill_bytes", env.cache.spill().bytes()),
             ("spill_hits", n(&c.spill_hits)),
+            ("changes_noticed", self.state()),
             ("inodes", self.nodes.len() as u64),
             ("open_files", self.handles.read().len() as u64),
         ];

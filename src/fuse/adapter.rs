@@ -5,7 +5,7 @@
 //! size protocol of extended attributes.
 
 use super::guard::guard;
-use crate::fs::{Attr, Changes, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, Operations, Whence};
+use crate::fs::{Attr, Changes, Entry, Errno, FileKind, FsResult, Handle, Ino, KernelMemory, OpenMode, Opened, Operations, Whence};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     IoctlFlags, KernelConfig, LockOwner, Notifier, OpenAccMode, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr,
@@ -46,8 +46,10 @@ thread_local! {
 /// How long the kernel may answer from its own memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheTimes {
-    /// Names, also names that do not exist.
+    /// Names.
     pub entry: Duration,
+    /// Names that do not exist.
+    pub absent: Duration,
     /// Attributes.
     pub attr: Duration,
 }
@@ -63,6 +65,27 @@ pub struct Adapter {
 
 /// The way to tell the kernel something unasked, once the session has one.
 pub type Kernel = Arc<OnceLock<Notifier>>;
+
+/// What the kernel remembers.
+pub struct Memory(pub Kernel);
+
+impl Memory {
+    fn tell(&self, what: &str, f: impl FnOnce(&Notifier) -> std::io::Result<()>) {
+        if let Some(Err(e)) = self.0.get().map(f) {
+            tracing::debug!("the kernel keeps what it knows of {what}: {e}");
+        }
+    }
+}
+
+impl KernelMemory for Memory {
+    fn forget_inode(&self, ino: Ino) {
+        self.tell("an inode", |k| k.inval_inode(INodeNo(ino.0), 0, 0));
+    }
+
+    fn forget_name(&self, parent: Ino, name: &[u8]) {
+        self.tell("a name", |k| k.inval_entry(INodeNo(parent.0), OsStr::from_bytes(name)));
+    }
+}
 
 impl Adapter {
     /// Shows `operations`; `readahead` in bytes.
@@ -92,7 +115,7 @@ impl Adapter {
     }
 
     fn reply_entry(&self, result: FsResult<Entry>, reply: ReplyEntry) {
-        let CacheTimes { entry: entry_ttl, attr: attr_ttl } = self.times;
+        let CacheTimes { entry: entry_ttl, attr: attr_ttl, .. } = self.times;
         match result {
             Ok(e) => reply.entry_with_ttls(&attr_ttl, &entry_ttl, &file_attr(&e.attr), Generation(e.generation)),
             Err(e) => reply.error(errno(e)),
@@ -223,10 +246,10 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let CacheTimes { entry: entry_ttl, attr: attr_ttl } = self.times;
+        let CacheTimes { entry: entry_ttl, absent: absent_ttl, attr: attr_ttl } = self.times;
         match guard("lookup", ino(parent), || self.operations.lookup(ino(parent), name.as_bytes())) {
             Ok(e) => reply.entry_with_ttls(&attr_ttl, &entry_ttl, &file_attr(&e.attr), Generation(e.generation)),
-            Err(Errno(libc::ENOENT)) if !entry_ttl.is_zero() => reply.entry_with_ttls(&attr_ttl, &entry_ttl, &absent(), Generation(0)),
+            Err(Errno(libc::ENOENT)) if !absent_ttl.is_zero() => reply.entry_with_ttls(&attr_ttl, &absent_ttl, &absent(), Generation(0)),
             Err(e) => reply.error(errno(e)),
         }
     }

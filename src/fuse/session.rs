@@ -9,10 +9,10 @@
 //! Unmounting is done here and not by `fuser`: its handle unmounts *whatever* is at the mountpoint when
 //! it is dropped, also after someone else unmounted ours and mounted something new there.
 
-use super::adapter::{Adapter, CacheTimes};
+use super::adapter::{Adapter, CacheTimes, Kernel, Memory};
 use super::mounts::{self, Device, FS_TYPE};
 use super::unmount::{self, UnmountError};
-use crate::fs::Operations;
+use crate::fs::{KernelMemory, Operations};
 use fuser::{Config, MountOption, Session, SessionACL};
 use std::fs;
 use std::io;
@@ -116,6 +116,7 @@ pub enum MountError {
 pub struct Mounted {
     mountpoint: PathBuf,
     device: Device,
+    kernel: Kernel,
     loops: Option<JoinHandle<io::Result<()>>>,
     ended: Arc<AtomicBool>,
 }
@@ -134,7 +135,7 @@ impl Mounted {
         match first_answer(&mountpoint) {
             Ok(device) => {
                 set_readahead(device, config.readahead);
-                Ok(Mounted { mountpoint, device, loops: Some(loops), ended: Arc::default() })
+                Ok(Mounted { mountpoint, device, kernel, loops: Some(loops), ended: Arc::default() })
             }
             Err(source) => {
                 // Nobody serves it: leave nothing behind.
@@ -149,6 +150,11 @@ impl Mounted {
     /// Its device number.
     pub fn device(&self) -> Device {
         self.device
+    }
+
+    /// What the kernel remembers of it.
+    pub fn memory(&self) -> Arc<dyn KernelMemory> {
+        Arc::new(Memory(self.kernel.clone()))
     }
 
     /// Where it is mounted.

@@ -76,6 +76,7 @@ fn file_system(connector: Arc<dyn Connector>) -> ContainerFs {
         dir_mode: 0o755,
         threads: 1,
         writable: true,
+        follow: false,
         commit_on_close: true,
         create: std::sync::Arc::default(),
     };

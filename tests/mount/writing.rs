@@ -5,7 +5,8 @@ use super::support::{Place, eventually, h5dir, is_mounted, run};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-fn python() -> String {
+/// An interpreter with h5py.
+pub fn python() -> String {
     let venv = concat!(env!("CARGO_MANIFEST_DIR"), "/.venv/bin/python");
     let found = std::env::var("PYTHON").ok().or_else(|| Path::new(venv).exists().then(|| venv.into()));
     found.unwrap_or_else(|| "/opt/venv/bin/python".into())

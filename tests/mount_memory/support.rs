@@ -31,7 +31,7 @@ pub fn config(mountpoint: PathBuf) -> SessionConfig {
         noexec: false,
         access: Access::Owner,
         threads: 3,
-        times: CacheTimes { entry: long, attr: long },
+        times: CacheTimes { entry: long, absent: long, attr: long },
         readahead: 1 << 20,
     }
 }

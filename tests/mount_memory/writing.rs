@@ -58,6 +58,7 @@ fn file_system(model: &Arc<MemoryConnector>) -> ContainerFs {
         dir_mode: 0o755,
         threads: 1,
         writable: true,
+        follow: false,
         commit_on_close: true,
         create: std::sync::Arc::default(),
     };

@@ -2,7 +2,7 @@
 
 use crate::base::{Address, Error, Result};
 use crate::container::shared_messages::SharedMessages;
-use crate::file::{FileDriver, Identity};
+use crate::file::{FileDriver, Identity, Stamp, Status};
 use crate::filter::pipeline::Pipeline;
 use crate::format::cache_image;
 use crate::format::message::filter_pipeline::FilterPipeline;
@@ -24,6 +24,8 @@ pub struct HdfFile {
     pub root: Address,
     /// Which file of the host it is.
     pub identity: Identity,
+    /// Its state when it was opened.
+    pub stamp: Stamp,
     /// Its directory (canonical), from which names in it are resolved.
     pub directory: PathBuf,
 }
@@ -38,12 +40,12 @@ fn unfilter(pipeline: &[u8], stored: Vec<u8>, mask: u32, size: usize) -> Result<
 impl HdfFile {
     /// Opens `driver` as file `index`.
     pub fn open(driver: Arc<dyn FileDriver>, index: u32, directory: PathBuf) -> Result<HdfFile> {
-        let identity = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?.identity;
-        Self::over(Store::open(driver)?, index, directory, identity)
+        let status = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
+        Self::over(Store::open(driver)?, index, directory, &status)
     }
 
     /// The file that `store` reads.
-    pub fn over(mut store: Store, index: u32, directory: PathBuf, identity: Identity) -> Result<HdfFile> {
+    pub fn over(mut store: Store, index: u32, directory: PathBuf, status: &Status) -> Result<HdfFile> {
         store.set_unfilter(Arc::new(unfilter));
         let superblock = store.superblock().clone();
         let mut shared = None;
@@ -58,7 +60,8 @@ impl HdfFile {
         if !superblock.root.is_defined() {
             return Err(Error::corrupt("superblock", Address(store.base()), "there is no root group"));
         }
-        Ok(HdfFile { index, store: Arc::new(store), shared, root: superblock.root, identity, directory })
+        let (identity, stamp) = (status.identity, status.stamp());
+        Ok(HdfFile { index, store: Arc::new(store), shared, root: superblock.root, identity, stamp, directory })
     }
 
     /// Dirty metadata of a cache image is nowhere else: it must be read from there.

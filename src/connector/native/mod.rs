@@ -9,6 +9,7 @@ pub mod edit;
 pub mod external;
 pub mod facts;
 pub mod file;
+pub mod following;
 pub mod npy;
 pub mod object;
 pub mod paths;
@@ -115,6 +116,12 @@ impl NativeConnector {
         let files = self.files.read();
         let file = usize::try_from(index).ok().and_then(|i| files.get(i)).cloned();
         file.ok_or_else(|| Error::corrupt("object", Address::UNDEF, format!("there is no file {index}")))
+    }
+
+    /// True when a file beside the first was changed since it was opened.
+    fn neighbours_changed(&self) -> bool {
+        let files = self.files.read();
+        files.iter().skip(1).any(|f| f.store.driver().status().is_ok_and(|now| now.stamp() != f.stamp))
     }
 
     /// The object `id`.
@@ -227,8 +234,8 @@ impl Connector for NativeConnector {
         ObjectId { file: 0, address }
     }
 
-    fn environment(&self) -> &Arc<Environment> {
-        &self.options.environment
+    fn environment(&self) -> Arc<Environment> {
+        self.options.environment.clone()
     }
 
     fn info(&self, id: ObjectId) -> Result<ObjectInfo> {

@@ -1,8 +1,9 @@
 //! `h5dir recover`: what an interrupted writer left behind is made good.
 
 use crate::base::{Address, Error, Result};
+use crate::file::beside::BesideFile;
 use crate::file::journal::Finished;
-use crate::file::posix::{BesideFile, PosixFile};
+use crate::file::posix::PosixFile;
 use crate::file::{FileDriver, JournalPlace, WriteDriver, journal};
 use crate::meta::Store;
 use std::io;
@@ -29,7 +30,12 @@ pub fn lock(file: &PosixFile) -> Result<()> {
     if matches!(rule.as_str(), "FALSE" | "0") {
         return Ok(());
     }
-    match file.lock_exclusive() {
+    locked(&rule, file.lock_exclusive())
+}
+
+/// What the outcome of locking means under `rule`.
+fn locked(rule: &str, outcome: io::Result<()>) -> Result<()> {
+    match outcome {
         Ok(()) => Ok(()),
         Err(e) if e.raw_os_error() == Some(libc::EWOULDBLOCK) => {
             Err(Error::refused(libc::EWOULDBLOCK, "another program has it open; end that program first"))
@@ -97,11 +103,31 @@ pub fn open_for_reading(path: &Path) -> Result<Arc<dyn FileDriver>> {
     }
 }
 
+/// The open file `file`, named `path`, as it is after an interrupted commit was finished in memory; so is a commit that is under way.
+pub fn as_finished(file: PosixFile, path: &Path) -> Result<Arc<dyn FileDriver>> {
+    if let Ok(Some(pending)) = journal::pending(&file, &BesideFile::new(path)) {
+        return Ok(Arc::new(Finished::new(file, &pending).map_err(|e| Error::io("read", Address(0), &e))?));
+    }
+    let file = Arc::new(file);
+    refuse_marked(&Store::open(file.clone())?)?;
+    Ok(file)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::connector::native::create::create;
     use crate::file::journal::Journal;
+
+    #[test]
+    fn a_file_system_without_locks_is_no_obstacle_to_best_effort() {
+        let outcome = |errno| Err(io::Error::from_raw_os_error(errno));
+        for rule in ["", "TRUE", "1", "BEST_EFFORT"] {
+            assert_eq!(locked(rule, outcome(libc::ENOSYS)).is_ok(), rule == "BEST_EFFORT");
+            assert_eq!(locked(rule, outcome(libc::EOPNOTSUPP)).is_ok(), rule == "BEST_EFFORT");
+            assert!(locked(rule, outcome(libc::EWOULDBLOCK)).is_err() && locked(rule, Ok(())).is_ok());
+        }
+    }
 
     #[test]
     fn a_marked_file_is_finished_or_unmarked() {

@@ -119,7 +119,7 @@ pub fn fact(connector: &NativeConnector, id: ObjectId, name: &str) -> Result<Opt
         ("dtype", ObjectKind::Datatype) => return Ok(Some(facts::dtype(&connector.object(id)?.datatype()?))),
         (_, ObjectKind::Dataset) => {
             let d = connector.dataset(id)?;
-            return with_environment(connector, id, TEXT_MAX, |e| facts::dataset(&d.dataset, name, e, connector.environment()));
+            return with_environment(connector, id, TEXT_MAX, |e| facts::dataset(&d.dataset, name, e, &connector.environment()));
         }
         _ => return Ok(None),
     };

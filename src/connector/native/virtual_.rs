@@ -164,7 +164,7 @@ impl SourceOpener for Opener {
         let Some(connector) = self.connector.upgrade() else { return Ok(None) };
         let Some(id) = self.find(&connector, file, dataset)? else { return Ok(None) };
         let dataset = connector.dataset_at(id, self.depth)?;
-        let source: Arc<dyn Source> = Arc::new(DatasetSource { dataset, environment: connector.environment().clone() });
+        let source: Arc<dyn Source> = Arc::new(DatasetSource { dataset, environment: connector.environment() });
         let mut opened = self.opened.lock();
         if opened.len() >= SOURCES_KEPT {
             opened.clear();

@@ -172,7 +172,7 @@ pub struct ChunkCache {
     spill: Spill,
     unread: Arc<AtomicU64>,
     /// What happened so far.
-    pub counters: Counters,
+    pub counters: Arc<Counters>,
 }
 
 /// Removes a reservation if the loader fails or panics, and wakes whoever waits.
@@ -231,12 +231,17 @@ impl Reservation<'_> {
 impl ChunkCache {
     /// A cache of `budget` bytes, spilling to at most `spill_bytes` of temporary file.
     pub fn new(budget: u64, spill_bytes: u64) -> Self {
+        Self::counting(budget, spill_bytes, Arc::default())
+    }
+
+    /// The same, which goes on counting with `counters`.
+    pub fn counting(budget: u64, spill_bytes: u64, counters: Arc<Counters>) -> Self {
         ChunkCache {
             state: Mutex::new(State { slots: LruCache::unbounded(), consumed: VecDeque::new(), consumed_bytes: 0, bytes: 0 }),
             budget,
             spill: Spill::new(spill_bytes),
             unread: Arc::default(),
-            counters: Counters::default(),
+            counters,
         }
     }
 

@@ -41,6 +41,11 @@ impl Spill {
         Spill { state: Mutex::new(State::default()), capacity }
     }
 
+    /// Bytes it may hold.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
     /// Offset of the chunk in the file, if it is there.
     pub fn find(&self, key: ChunkKey) -> Option<u64> {
         if self.capacity == 0 {

@@ -7,7 +7,8 @@ use super::super::{NativeConnector, Options};
 use super::Editing;
 use crate::base::{Address, Error, Result};
 use crate::container::first_change::FirstChange;
-use crate::file::posix::{BesideFile, PosixFile};
+use crate::file::beside::BesideFile;
+use crate::file::posix::PosixFile;
 use crate::file::{JournalPlace, WriteDriver};
 use crate::format::object_header::kind;
 use crate::meta::{ObjectHeader, Store};
@@ -27,7 +28,8 @@ impl NativeConnector {
         let path = path.canonicalize().map_err(io)?;
         let file = PosixFile::open_writable(&path).map_err(io)?;
         lock(&file)?;
-        Self::writable_over(Arc::new(file), Box::new(BesideFile::new(&path)), directory, options)
+        let place = BesideFile::following(&path, &file).map_err(io)?;
+        Self::writable_over(Arc::new(file), Box::new(place), directory, options)
     }
 
     /// The same for any driver.
@@ -37,7 +39,7 @@ impl NativeConnector {
         directory: PathBuf,
         options: Options,
     ) -> Result<Arc<NativeConnector>> {
-        let identity = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?.identity;
+        let status = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
         let store = Store::open_writable(driver, place)?;
         let superblock = store.superblock().clone();
         if superblock.version >= 3 && superblock.flags & IN_USE != 0 {
@@ -56,7 +58,7 @@ impl NativeConnector {
             }
             first = FirstChange::plan(&store, &extension)?;
         }
-        let file = Arc::new(HdfFile::over(store, 0, directory, identity)?);
+        let file = Arc::new(HdfFile::over(store, 0, directory, &status)?);
         first.check_image(&file.store)?;
         Object::open(&file, file.root)?;
         let editing = Editing { btree_k: chunk_k.max(1), first, ..Editing::default() };

@@ -1,0 +1,259 @@
+//! A container that is read while others change its file.
+//!
+//! What others did is noticed by the file's stamp: which file has the name, its length and its times. Then the file is opened
+//! anew, with nothing of what was decoded before, and takes the place of the one shown; what was obtained of that one can be read to
+//! the end. A file that cannot be opened just then (its writer is half way, or replaced it by something else) changes nothing:
+//! the one shown stays, and it is tried again at each look.
+//!
+//! Nothing is locked, and nobody is waited for.
+
+use super::external::Neighbours;
+use super::recover::as_finished;
+use super::{NativeConnector, Options};
+use crate::base::{Address, Error, Result};
+use crate::connector::{AttributeNames, Chunks, Connector, Content, Follow, Form, Link, ObjectId, ObjectInfo, ObjectKind};
+use crate::dataset::environment::Environment;
+use crate::dataset::virtual_::MissingPolicy;
+use crate::file::posix::{PosixFile, status_of};
+use crate::file::{FileDriver, Stamp, Status};
+use parking_lot::{Mutex, RwLock};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+/// A change this soon after another may leave the stamp as it is: the clock of a file system ticks every 10 ms at most.
+const TICK: Duration = Duration::from_millis(20);
+/// A file changed this recently may be half way between two states.
+const RECENT: Duration = Duration::from_secs(2);
+/// States that follow each other because of failures are this far apart at least.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What is shown now.
+struct Shown {
+    connector: Arc<NativeConnector>,
+    root: ObjectId,
+    status: Status,
+}
+
+/// What looking leads to.
+struct Looks {
+    /// The state that was opened last, or tried to.
+    stamp: Stamp,
+    /// Since when it is shown.
+    since: Instant,
+    /// It was changed within a tick before it was read: it may have been changed after, too.
+    unsettled: bool,
+    /// It could not be opened.
+    failing: bool,
+    /// The one shown before: who reads it may still need the files that it leads to.
+    previous: Option<Arc<NativeConnector>>,
+}
+
+/// See the module's description.
+pub struct Following {
+    /// Canonical.
+    path: PathBuf,
+    directory: PathBuf,
+    group: Option<Vec<u8>>,
+    neighbours: Arc<Neighbours>,
+    missing: MissingPolicy,
+    shown: RwLock<Shown>,
+    state: AtomicU64,
+    looks: Mutex<Looks>,
+}
+
+fn within(time: SystemTime, span: Duration) -> bool {
+    SystemTime::now().duration_since(time).is_ok_and(|age| age < span)
+}
+
+/// The group `group` of `connector`; an error says that there is none.
+fn mounted_group(connector: &NativeConnector, group: Option<&[u8]>) -> Result<ObjectId> {
+    let root = connector.root();
+    let Some(path) = group else { return Ok(root) };
+    let absent = || Error::corrupt("mounted group", root.address, "it is not there any more");
+    let id = connector.resolve(root, path)?.ok_or_else(absent)?;
+    if connector.info(id)?.kind == ObjectKind::Group { Ok(id) } else { Err(absent()) }
+}
+
+impl Following {
+    /// Opens the file at `path`, whose directory is `directory`, through `driver`; `group` becomes the root, and must be there.
+    pub fn open(
+        path: &Path,
+        driver: Arc<dyn FileDriver>,
+        directory: PathBuf,
+        group: Option<Vec<u8>>,
+        options: Options,
+    ) -> Result<Arc<Following>> {
+        let path = path.canonicalize().map_err(|e| Error::io("open", Address(0), &e))?;
+        let status = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
+        let (neighbours, missing) = (options.neighbours.clone(), options.missing);
+        let connector = NativeConnector::open(driver, directory.clone(), options)?;
+        // Whether the group is there, the caller finds out.
+        let root = mounted_group(&connector, group.as_deref()).unwrap_or(connector.root());
+        let (stamp, unsettled) = (status.stamp(), within(status.mtime, TICK));
+        let looks = Looks { stamp, since: Instant::now(), unsettled, failing: false, previous: None };
+        let shown = RwLock::new(Shown { connector, root, status });
+        let (state, looks) = (AtomicU64::new(0), Mutex::new(looks));
+        Ok(Arc::new(Following { path, directory, group, neighbours, missing, shown, state, looks }))
+    }
+
+    fn now(&self) -> Arc<NativeConnector> {
+        self.shown.read().connector.clone()
+    }
+
+    /// What has the name, or, if nothing has that could be shown, the file that had it.
+    fn status_now(&self) -> Option<(Status, bool)> {
+        if let Some(status) = status_of(&self.path) {
+            return Some((status, true));
+        }
+        let file = self.now().file(0).ok()?;
+        Some((file.store.driver().status().ok()?, false))
+    }
+
+    fn reopen(&self, named: bool) -> Result<(Arc<NativeConnector>, ObjectId)> {
+        let old = self.now();
+        let driver = if named {
+            let file = PosixFile::open_again(&self.path).map_err(|e| Error::io("open", Address(0), &e))?;
+            as_finished(file, &self.path)?
+        } else {
+            old.file(0)?.store.driver().clone()
+        };
+        let environment = Arc::new(old.environment().renewed());
+        let options = Options { environment, neighbours: self.neighbours.clone(), missing: self.missing };
+        let connector = NativeConnector::open(driver, self.directory.clone(), options)?;
+        let root = mounted_group(&connector, self.group.as_deref())?;
+        Ok((connector, root))
+    }
+
+    fn show(&self, looks: &mut Looks, (connector, root): (Arc<NativeConnector>, ObjectId), status: Status) {
+        let old = std::mem::replace(&mut *self.shown.write(), Shown { connector, root, status });
+        self.state.fetch_add(1, Ordering::SeqCst);
+        // What is read of it from now on is not worth keeping.
+        old.connector.environment().cache.clear();
+        looks.previous = Some(old.connector);
+        looks.since = Instant::now();
+        if old.status.identity != status.identity {
+            tracing::info!("{} is another file now", self.path.display());
+        }
+    }
+}
+
+impl Follow for Following {
+    fn state(&self) -> u64 {
+        self.state.load(Ordering::SeqCst)
+    }
+
+    fn look(&self, failed: bool) -> bool {
+        let before = self.state();
+        let mut looks = self.looks.lock();
+        if failed && self.state() != before {
+            // Somebody else met the failure too.
+            return true;
+        }
+        let Some((status, named)) = self.status_now() else { return false };
+        let changed = status.stamp() != looks.stamp || looks.unsettled || looks.failing || self.now().neighbours_changed();
+        let hasty = failed && within(status.mtime, RECENT);
+        if !changed && !hasty {
+            looks.previous = None;
+            return false;
+        }
+        if failed {
+            std::thread::sleep(PAUSE.saturating_sub(looks.since.elapsed()));
+        }
+        (looks.stamp, looks.unsettled) = (status.stamp(), within(status.mtime, TICK));
+        match self.reopen(named) {
+            Ok(new) => {
+                looks.failing = false;
+                self.show(&mut looks, new, status);
+                true
+            }
+            Err(e) => {
+                if !std::mem::replace(&mut looks.failing, true) {
+                    tracing::warn!("{} was changed and cannot be read now ({e}): it is shown as it was", self.path.display());
+                }
+                false
+            }
+        }
+    }
+
+    fn mounted(&self) -> (ObjectId, Status) {
+        let shown = self.shown.read();
+        (shown.root, shown.status)
+    }
+}
+
+impl Connector for Following {
+    fn root(&self) -> ObjectId {
+        self.now().root()
+    }
+
+    fn environment(&self) -> Arc<Environment> {
+        self.now().environment()
+    }
+
+    fn info(&self, id: ObjectId) -> Result<ObjectInfo> {
+        self.now().info(id)
+    }
+
+    fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {
+        self.now().lookup(group, name)
+    }
+
+    fn list(&self, group: ObjectId, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()> {
+        self.now().list(group, start, f)
+    }
+
+    fn external(&self, from: u32, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>> {
+        self.now().external(from, file, object)
+    }
+
+    fn resolve(&self, start: ObjectId, path: &[u8]) -> Result<Option<ObjectId>> {
+        self.now().resolve(start, path)
+    }
+
+    fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
+        self.now().content(id, form)
+    }
+
+    fn glance(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
+        self.now().glance(id, form)
+    }
+
+    fn npy_header(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
+        self.now().npy_header(id)
+    }
+
+    fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>> {
+        self.now().chunks(id)
+    }
+
+    fn datatype_text(&self, id: ObjectId) -> Result<Vec<u8>> {
+        self.now().datatype_text(id)
+    }
+
+    fn attributes(&self, id: ObjectId) -> Result<AttributeNames> {
+        self.now().attributes(id)
+    }
+
+    fn attribute_text(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.now().attribute_text(id, name)
+    }
+
+    fn attribute_raw(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.now().attribute_raw(id, name)
+    }
+
+    fn fact_names(&self, id: ObjectId) -> Result<Vec<&'static str>> {
+        self.now().fact_names(id)
+    }
+
+    fn fact(&self, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
+        self.now().fact(id, name)
+    }
+
+    fn follow(&self) -> Option<&dyn Follow> {
+        Some(self)
+    }
+}

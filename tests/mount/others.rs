@@ -1,0 +1,132 @@
+//! Locks of other programs, media that cannot be written, and names that change while a file is mounted for writing.
+
+use super::mounted::{Mount, copy_fixture, shell};
+use super::support::{Place, h5dir, run};
+use super::writing::h5py;
+use h5dir::file::journal::Journal;
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+
+/// Values of `HDF5_USE_FILE_LOCKING`, and whether files are locked then.
+const RULES: [(&str, bool); 6] = [("TRUE", true), ("1", true), ("BEST_EFFORT", true), ("FALSE", false), ("0", false), ("other", true)];
+
+#[test]
+fn recover_heeds_a_lock_as_the_environment_has_it() {
+    let place = Place::new();
+    let file = copy_fixture("links", place.dir());
+    let lock = File::open(&file).unwrap();
+    lock.lock().unwrap();
+    for (rule, locking) in RULES {
+        let (code, message) = run(h5dir(&["recover"]).arg(&file).env("HDF5_USE_FILE_LOCKING", rule));
+        assert_eq!((code, message.contains("another program")), if locking { (3, true) } else { (0, false) }, "{rule}: {message}");
+    }
+}
+
+#[test]
+fn a_mount_for_writing_locks_as_the_environment_has_it() {
+    let place = Place::new();
+    let file = copy_fixture("links", place.dir());
+    let mount = |rule: &str| run(h5dir(&["mount", "--read-write"]).arg(&file).arg(place.mnt()).env("HDF5_USE_FILE_LOCKING", rule));
+    for (rule, locking) in RULES {
+        let other = File::open(&file).unwrap();
+        assert_eq!(mount(rule), (0, String::new()), "{rule}");
+        assert_eq!(other.try_lock_shared().is_err(), locking, "{rule}");
+        drop(other);
+        assert_eq!(run(h5dir(&["umount"]).arg(place.mnt())), (0, String::new()));
+        // The other way round.
+        let other = File::open(&file).unwrap();
+        other.lock_shared().unwrap();
+        assert_eq!(mount(rule).0, if locking { 3 } else { 0 }, "{rule}");
+        assert_eq!(run(h5dir(&["umount"]).arg(place.mnt())).0 == 0, !locking, "{rule}");
+    }
+}
+
+#[test]
+fn a_mount_for_reading_heeds_no_lock() {
+    let place = Place::new();
+    let file = copy_fixture("links", place.dir());
+    let other = File::open(&file).unwrap();
+    other.lock().unwrap();
+    let mount = Mount::start(place, &file, &[]);
+    assert_eq!(mount.read("data"), b"hello links\n");
+    other.unlock().unwrap();
+    h5py(&file, "r+", "f['new'] = 1");
+}
+
+/// A file system in memory, unmounted when dropped.
+struct Tmpfs<'a>(&'a Path);
+
+impl<'a> Tmpfs<'a> {
+    fn new(at: &'a Path) -> Self {
+        std::fs::create_dir_all(at).unwrap();
+        assert!(Command::new("mount").args(["-t", "tmpfs", "h5dir-test"]).arg(at).status().unwrap().success());
+        Tmpfs(at)
+    }
+
+    fn freeze(&self) {
+        assert!(Command::new("mount").args(["-o", "remount,ro"]).arg(self.0).status().unwrap().success());
+    }
+}
+
+impl Drop for Tmpfs<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+#[test]
+fn a_file_on_read_only_media_is_shown_also_after_an_interrupted_commit() {
+    let place = Place::new();
+    let media = place.dir().join("media");
+    let tmpfs = Tmpfs::new(&media);
+    let file = copy_fixture("links", &media);
+    let whole = std::fs::read(&file).unwrap();
+    let interrupted = media.join("interrupted.h5");
+    // Every other sector is still to be written.
+    let (settled, mut records, mut torn) = (whole[..512].to_vec(), Vec::new(), whole.clone());
+    torn.resize(whole.len().next_multiple_of(512), 0);
+    for at in (512..torn.len()).step_by(1024) {
+        records.push((at as u64, torn[at..at + 512].to_vec()));
+        torn[at..at + 512].fill(0);
+    }
+    let mut marked = settled.clone();
+    marked[28..48].fill(0xaa);
+    torn[..512].copy_from_slice(&marked);
+    std::fs::write(&interrupted, &torn).unwrap();
+    std::fs::write(media.join("interrupted.h5.h5dir-journal"), Journal { root: 0, marked, settled, records }.encode()).unwrap();
+    tmpfs.freeze();
+    let (first, second) = (Place::new(), Place::new());
+    let first = Mount::start(first, &file, &["--check-interval=0.1"]);
+    let second = Mount::start(second, &interrupted, &["--check-interval=0.1"]);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let list = |m: &Mount| shell(&m.place.mnt(), "find . | sort; cat data; getfattr -d -- data group");
+    assert_eq!(list(&first), list(&second));
+    assert!(first.log().is_empty() && second.log().contains("in memory only"), "{}{}", first.log(), second.log());
+    assert_eq!(std::fs::read(&interrupted).unwrap(), torn);
+    drop((first, second));
+}
+
+#[test]
+fn the_journal_goes_where_a_file_that_is_mounted_for_writing_goes() {
+    let place = Place::new();
+    let (old, new) = (place.dir().join("old.h5"), place.dir().join("sub").join("new.h5"));
+    std::fs::create_dir(place.dir().join("sub")).unwrap();
+    assert_eq!(run(&mut h5dir(&["create", old.to_str().unwrap()])).0, 0);
+    let mount = Mount::start(place, &old, &["--read-write"]);
+    let journals = || shell(mount.place.dir(), "find old.h5* sub -name '*journal' 2>/dev/null || true");
+    shell(
+        &mount.place.mnt(),
+        "mkdir a; for i in 1 2 3 4 5 6 7 8 9; do echo $i >a/$i; done; sync a; for i in 1 2 3; do rm a/$i; done; sync a",
+    );
+    assert_eq!(journals(), "old.h5.h5dir-journal\n");
+    std::fs::rename(&old, &new).unwrap();
+    shell(
+        &mount.place.mnt(),
+        "mkdir b; for i in 1 2 3 4 5 6 7 8 9; do echo $i >b/$i; done; sync b; for i in 4 5 6; do rm a/$i; done; sync b",
+    );
+    assert_eq!(journals(), "sub/new.h5.h5dir-journal\n");
+    let (code, message) = run(h5dir(&["umount"]).arg(mount.place.mnt()));
+    assert_eq!((code, message.as_str(), journals().as_str()), (0, "", ""));
+    assert_eq!(h5py(&new, "r", "print(sorted(f['a']), len(f['b']))"), "['7', '8', '9'] 9\n");
+}
