@@ -67,6 +67,7 @@ impl ChunkWriter<'_> {
         if record.is_none() && self.is_implicit() {
             return Err(no_place());
         }
+        self.fits()?;
         let mut chunk = if t.bytes() == c.grid.chunk_bytes() { self.blank(false)? } else { self.load(t.chunk, record)? };
         c.grid.gather(t, bytes, &mut chunk).ok_or_else(short)?;
         self.env.dirty.insert(key, chunk, t.bytes());
@@ -92,6 +93,16 @@ impl ChunkWriter<'_> {
     fn forget(&self, key: ChunkKey) {
         self.env.cache.remove(key);
         self.env.spools.remove(key);
+    }
+
+    /// Refuses chunks that are too large to be changed: each change would need several times their size of memory, and as
+    /// the chunk could not wait there for the next one, be as slow as all of it.
+    fn fits(&self) -> Result<()> {
+        let size = self.chunked.grid.chunk_bytes();
+        if size > self.env.changed_chunk_max() {
+            return Err(Error::refused(libc::EFBIG, format!("a chunk of {size} bytes is changed with a --cache-size of four times as much")));
+        }
+        Ok(())
     }
 
     /// A chunk of fill values (`filled`) or of bytes that will all be written.
@@ -128,6 +139,7 @@ impl ChunkWriter<'_> {
         if let Some(chunk) = self.env.dirty.get(key) {
             return Ok(chunk);
         }
+        self.fits()?;
         let record = self.chunked.index.lookup(self.store, &self.chunked.grid.scaled(chunk))?;
         self.env.dirty.insert(key, self.load(chunk, record)?, 0);
         self.forget(key);

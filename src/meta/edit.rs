@@ -108,10 +108,20 @@ impl Store {
         Ok((Address(address), zeros))
     }
 
+    /// Whatever a damaged file says lies where the superblock is, to write there would be the end of the file.
+    fn spare_superblock(&self, start: u64, address: Address) -> Result<()> {
+        let len = if self.superblock.version < 2 { 96 } else { 48 };
+        if start < self.base.saturating_add(len) {
+            return Err(Error::corrupt("address", address, "lies within the superblock"));
+        }
+        Ok(())
+    }
+
     /// Gives `len` bytes at `address` back.
     pub fn free(&self, address: Address, len: u64) -> Result<()> {
         let start = self.offset(address, "free space")?;
         let end = start.checked_add(len.max(1)).ok_or_else(|| Error::corrupt("free space", address, "ends beyond 2^64"))?;
+        self.spare_superblock(start, address)?;
         self.transaction()?.free(start..end);
         Ok(())
     }
@@ -119,6 +129,7 @@ impl Store {
     /// Writes metadata. Whatever was decoded before is read again when asked for.
     pub fn write(&self, address: Address, bytes: &[u8]) -> Result<()> {
         let offset = self.offset(address, "write")?;
+        self.spare_superblock(offset, address)?;
         self.transaction()?.write(offset, bytes).map_err(failed("write", address))?;
         self.forget();
         Ok(())
@@ -139,6 +150,7 @@ impl Store {
     /// Writes raw data; it stays when the operation is taken back.
     pub fn write_raw(&self, address: Address, bytes: &[u8]) -> Result<()> {
         let offset = self.offset(address, "write")?;
+        self.spare_superblock(offset, address)?;
         self.transaction()?.write_data(offset, bytes).map_err(failed("write", address))
     }
 
