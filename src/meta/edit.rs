@@ -22,6 +22,8 @@ const RAW_ALIGNED: u64 = 4096;
 const RAW_ALIGN: u64 = 4096;
 /// Metadata that fits in a sector does not cross into another: it can be published by one write.
 const SECTOR: u64 = 512;
+/// Bytes that even the shortest file has from the root group's header, or from its beginning, on.
+const LEAST: u64 = 16;
 
 /// What allocated space is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,10 +53,11 @@ impl Store {
         let mut store = Store::open(driver.clone())?;
         let superblock = &store.superblock;
         let len = driver.status().map_err(failed("stat", Address(0)))?.len;
-        let told = superblock.eof.defined().filter(|&e| e <= len);
+        let least = store.base.saturating_add(if superblock.root.is_defined() { superblock.root.0 } else { 0 }).saturating_add(LEAST);
+        let told = superblock.eof.defined().filter(|&e| (least.min(len)..=len).contains(&e));
         let Some(told) = told else {
             let detail = format!(
-                "the file has {len} bytes, its superblock tells {}: it is cut short, or an interrupted change awaits its journal",
+                "the file has {len} bytes, its superblock tells {}: one of them is wrong, or an interrupted change awaits its journal",
                 superblock.eof
             );
             return Err(Error::corrupt("superblock", Address(store.base), detail));
@@ -122,6 +125,10 @@ impl Store {
         let start = self.offset(address, "free space")?;
         let end = start.checked_add(len.max(1)).ok_or_else(|| Error::corrupt("free space", address, "ends beyond 2^64"))?;
         self.spare_superblock(start, address)?;
+        let root = self.superblock.root;
+        if root.is_defined() && (address.0..address.0.saturating_add(len)).contains(&root.0) {
+            return Err(Error::corrupt("free space", address, "holds the root group's header"));
+        }
         self.transaction()?.free(start..end);
         Ok(())
     }

@@ -203,7 +203,7 @@ pub fn open_and_change(bytes: &[u8], environment: Arc<Environment>, seed: u64) -
         let again = open(Arc::new(Environment::with_pool(1 << 20, 0, environment.pool.clone())));
         // Two structures in one place cannot be told apart, but the file is one still.
         let lost = again.err().map(|e| e.to_string()).filter(|e| e.contains("superblock") || e.contains("signature"));
-        assert!(lost.is_none(), "closed without an error, and then: {lost:?}");
+        assert!(lost.is_none(), "closed without an error, and then: {lost:?}; {:x?}", file.0.bytes().get(..64));
     }
     seen.lost += u64::from(closed.is_err());
     Some(seen)
