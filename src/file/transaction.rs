@@ -146,6 +146,8 @@ impl Transaction {
         for range in operation.allocated.iter() {
             state.space.free(range);
         }
+        // On a full disk there may be no room behind the length, where there is some in what was given back elsewhere.
+        state.space.trim();
     }
 
     /// Writes bytes: in place where nothing durable points, else with the next commit.
@@ -250,6 +252,11 @@ impl Transaction {
     /// Declares that nothing durable points to `range`.
     pub fn add_free(&self, range: Range<u64>) {
         self.state.write().space.add_free(range);
+    }
+
+    /// True when a commit makes room in the file.
+    pub fn gives_back(&self) -> bool {
+        self.state.read().space.gives_back()
     }
 
     /// Memory that waits for the next commit, bytes.

@@ -136,8 +136,9 @@ impl Store {
     /// Writes metadata. Whatever was decoded before is read again when asked for.
     pub fn write(&self, address: Address, bytes: &[u8]) -> Result<()> {
         let offset = self.offset(address, "write")?;
+        let transaction = self.transaction()?;
         self.spare_superblock(offset, address)?;
-        self.transaction()?.write(offset, bytes).map_err(failed("write", address))?;
+        transaction.write(offset, bytes).map_err(failed("write", address))?;
         self.forget();
         Ok(())
     }
@@ -157,8 +158,9 @@ impl Store {
     /// Writes raw data; it stays when the operation is taken back.
     pub fn write_raw(&self, address: Address, bytes: &[u8]) -> Result<()> {
         let offset = self.offset(address, "write")?;
+        let transaction = self.transaction()?;
         self.spare_superblock(offset, address)?;
-        self.transaction()?.write_data(offset, bytes).map_err(failed("write", address))
+        transaction.write_data(offset, bytes).map_err(failed("write", address))
     }
 
     /// Allocates room for `bytes` and writes them there.
@@ -232,6 +234,7 @@ pub mod testing {
 mod tests {
     use super::testing::empty;
     use super::*;
+    use crate::file::memory::{GrowingFile, MemoryJournal};
 
     #[test]
     fn changes_are_seen_at_once_and_durable_with_the_commit() {
@@ -249,6 +252,50 @@ mod tests {
         store.close().unwrap();
         assert_eq!(file.bytes().len(), 48, "the tail is given back");
         assert_eq!(Store::open(file).unwrap().superblock().eof, Address(48));
+    }
+
+    #[test]
+    fn what_a_damaged_file_leads_to_is_not_written_or_given_away() {
+        let (store, file) = empty();
+        let a = store.put(&[7; 100], SpaceKind::Metadata).unwrap();
+        store.commit().unwrap();
+        // Beyond what was ever allocated: the commit would fail, and everything with it.
+        let beyond = store.write_raw(Address(1 << 40), &[1; 10]);
+        assert_eq!(beyond, Err(Error::Io { operation: "write", address: Address(1 << 40), errno: libc::EIO }));
+        assert!(store.write(Address(a.0 + 95), &[1; 1000]).is_err());
+        for address in [0, 47] {
+            assert!(store.write(Address(address), &[1]).is_err() && store.write_raw(Address(address), &[1]).is_err());
+            assert!(store.free(Address(address), 1000).is_err());
+        }
+        // More than there is: what follows is not lost by it.
+        store.free(a, 1 << 50).unwrap();
+        store.commit().unwrap();
+        let b = store.put(&[9; 100], SpaceKind::Metadata).unwrap();
+        store.close().unwrap();
+        assert_eq!(Store::open(file).unwrap().read(b, 100, "t").unwrap(), [9; 100]);
+    }
+
+    #[test]
+    fn an_end_of_file_that_cuts_the_root_group_is_refused() {
+        let superblock = |eof| Superblock {
+            version: 3,
+            ctx: crate::format::Context::DEFAULT,
+            flags: 0,
+            base: Address(0),
+            eof: Address(eof),
+            extension: Address::UNDEF,
+            root: Address(100),
+            legacy: None,
+        };
+        for (eof, good) in [(40, false), (100, false), (115, false), (116, true), (600, true), (601, false)] {
+            let mut bytes = superblock(eof).encode().unwrap();
+            bytes.resize(600, 0);
+            let opened = Store::open_writable(Arc::new(GrowingFile::new(bytes)), Box::new(MemoryJournal::default()));
+            assert_eq!(opened.is_ok(), good, "{eof}");
+            if let Ok(store) = opened {
+                assert!(store.free(Address(90), 50).is_err(), "the root group's header is kept");
+            }
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod facts;
 mod links;
 mod mounted;
 mod names;
+mod posix;
 mod readonly;
 mod sparse;
 mod stat;

@@ -148,8 +148,13 @@ impl NativeConnector {
         let editing = self.editing()?;
         let change = self.change(&[])?;
         change.lead_references(close);
-        let flushed = change.flush_all();
+        let mut flushed = change.flush_all();
         let store = change.store()?;
+        // What was removed can be written over only when its removal is durable: on a full disk that comes first.
+        let full = |e: &Error| matches!(e, Error::Io { errno: libc::ENOSPC | libc::EDQUOT, .. });
+        if flushed.as_ref().is_err_and(full) && store.transaction()?.gives_back() {
+            flushed = store.commit().and_then(|()| change.flush_all());
+        }
         let Change { _exclusive, _writer, .. } = change;
         // Readers go on while the disk works.
         drop(_exclusive);
