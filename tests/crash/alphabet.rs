@@ -134,13 +134,18 @@ fn words(length: u32) -> impl Iterator<Item = Vec<Letter>> {
 
 /// Of the images of a word of three letters every so many are looked at.
 fn every() -> usize {
-    if cfg!(debug_assertions) { 331 } else if super::long() { 1 } else { 13 }
+    if cfg!(debug_assertions) {
+        331
+    } else if super::long() {
+        1
+    } else {
+        3
+    }
 }
 
 #[test]
 fn every_sequence_of_up_to_three_operations() {
-    let jobs: Vec<(u8, Vec<Letter>)> =
-        [0u8, 2, 3].iter().flat_map(|v| (1..=3).flat_map(words).map(|w| (*v, w))).collect();
+    let jobs: Vec<(u8, Vec<Letter>)> = [0u8, 2, 3].iter().flat_map(|v| (1..=3).flat_map(words).map(|w| (*v, w))).collect();
     let next = AtomicUsize::new(0);
     let totals = Mutex::new(BTreeMap::<(u8, usize), (usize, usize)>::new());
     let failures = Mutex::new(Vec::new());
