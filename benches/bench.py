@@ -11,6 +11,7 @@ import time
 import contenders as c
 import data
 import h5py
+import writing
 
 MIB = 1 << 20
 
@@ -247,7 +248,10 @@ class Bench:
                 limit = size + 64
                 self.add(Row(f"memory peak, {name}, cache {size} MiB / limit", peak, limit, [peak / limit], "MiB", 1.0, True))
 
-    ALL = ("contiguous", "deflate", "small", "random", "walk", "mount", "memory")
+    def write(self):
+        writing.rows(self)
+
+    ALL = ("contiguous", "deflate", "small", "random", "walk", "mount", "memory", "write")
 
 
 def main():

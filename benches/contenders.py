@@ -17,6 +17,7 @@ import numpy as np
 
 H5DIR = os.environ.get("H5DIR_BIN", "target/release/h5dir")
 READER = os.environ.get("H5DIR_BENCH_READER", "reader")
+WRITER = os.environ.get("H5DIR_BENCH_WRITER", "writer")
 START_LIMIT = 60.0
 
 
@@ -109,6 +110,11 @@ def reader(mode, path, block, count=0):
     return float(out.split()[0])
 
 
+def writer(mode, source, path, block, count=0):
+    out = subprocess.run([WRITER, mode, str(source), str(path), str(block), str(count)], check=True, capture_output=True, text=True).stdout
+    return float(out)
+
+
 def read_loop(path):
     return reader("seq", path, 1 << 20)
 
@@ -135,10 +141,10 @@ def timed(command, stdout=subprocess.DEVNULL, env=None):
     return time.perf_counter() - start
 
 
-def program(code, path):
+def program(code, *paths):
     """A Python program from its start to its end, with numpy's own settings."""
     env = {k: v for k, v in os.environ.items() if k != "NUMPY_MADVISE_HUGEPAGE"}
-    return timed([sys.executable, "-c", code, str(path)], env=env)
+    return timed([sys.executable, "-c", code, *map(str, paths)], env=env)
 
 
 def h5py_program(path):

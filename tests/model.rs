@@ -28,6 +28,8 @@ fn file_system(connector: Arc<MemoryConnector>) -> ContainerFs {
         dir_mode: 0o555,
         threads: 1,
         writable: false,
+        commit_on_close: true,
+        create: std::sync::Arc::default(),
     };
     let root = connector.root();
     ContainerFs::new(connector, root, Vec::new(), Backing { atime: t, mtime: t, ctime: t, len: 0 }, spec)

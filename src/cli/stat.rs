@@ -135,6 +135,8 @@ mod tests {
             dir_mode: 0o555,
             threads: 1,
             writable: false,
+            commit_on_close: true,
+            create: std::sync::Arc::default(),
         }
     }
 

@@ -4,11 +4,13 @@
 //! args      the command line as typed            fstab    -o key=value[,...]
 //! options   the mount options, each optional     file     the YAML file
 //! value     sizes, modes, switches, users        target   FILE[:/group]
-//! memory    the default cache size               resolve  all of it, with defaults, checked
+//! memory    the default cache size               create   the rules for new files
+//! resolve   all of it, with defaults, checked
 //! ```
 //! Precedence: long option, then `-o`, then the file, then the default.
 
 pub mod args;
+pub mod create;
 pub mod file;
 pub mod fstab;
 pub mod memory;

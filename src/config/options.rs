@@ -26,6 +26,11 @@ pub struct MountOptions {
     #[arg(long, value_name = "SECONDS")]
     pub commit_interval: Option<Seconds>,
 
+    /// Make what was written durable when it is closed; off: with fsync, the interval and unmounting
+    /// only, as of files on a disk [default: on]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    pub commit_on_close: Option<Switch>,
+
     /// Memory for caches, in bytes or with K, M, G [default: 1/8 of the memory, 64M to 1G]
     #[arg(long, value_name = "SIZE")]
     pub cache_size: Option<Size>,
@@ -112,7 +117,7 @@ impl MountOptions {
             ($($field:ident)*) => { MountOptions { $($field: self.$field.or(other.$field)),* } };
         }
         pick! {
-            foreground read_only read_write commit_interval cache_size external external_root vds_missing allow_other allow_root uid gid
+            foreground read_only read_write commit_interval commit_on_close cache_size external external_root vds_missing allow_other allow_root uid gid
             file_mode dir_mode umask noexec threads readahead attr_timeout entry_timeout log_level log_file log_format
         }
     }

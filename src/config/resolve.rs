@@ -5,10 +5,12 @@ use super::options::MountOptions;
 use super::target::Target;
 use super::value::{Level, LogFormat, Switch, VdsMissing};
 use super::{UsageError, file, fstab, memory};
+use crate::fs::create_rules::CreateRule;
 use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, WRITABLE_DIR_MODE, WRITABLE_FILE_MODE};
 use crate::fs::{ExternalPolicy, MountSpec};
 use crate::fuse::{Access, CacheTimes, SessionConfig};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the kernel remembers names and attributes of what does not change.
@@ -47,21 +49,22 @@ pub struct MountPlan {
 /// Options of all sources.
 struct Asked {
     options: MountOptions,
+    create: Vec<CreateRule>,
     verbose: u8,
     debug: bool,
 }
 
 fn gather(args: CommonMountArgs) -> Result<Asked, UsageError> {
-    let from_file = args.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
+    let (from_file, create) = args.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
     let options = args.options.or(fstab::parse(&args.fstab)?).or(from_file);
-    Ok(Asked { options, verbose: args.verbose, debug: args.debug })
+    Ok(Asked { options, create, verbose: args.verbose, debug: args.debug })
 }
 
 /// The plan of `h5dir mount`: what to open, and how to mount it.
 pub fn mount(args: MountArgs) -> Result<(MountSpec, MountPlan), UsageError> {
     let asked = gather(args.common)?;
     let target = Target::parse(&args.target);
-    let spec = spec(&asked.options, target)?;
+    let spec = MountSpec { create: asked.create.clone().into(), ..spec(&asked.options, target)? };
     let source = source(&spec);
     Ok((spec, plan(&asked, source, args.mountpoint)?))
 }
@@ -119,6 +122,8 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         dir_mode: options.dir_mode.map_or(dir_mode, |m| m.0) & !umask,
         threads: threads(options),
         writable,
+        commit_on_close: options.commit_on_close.is_none_or(|s| s.0),
+        create: Arc::default(),
     })
 }
 

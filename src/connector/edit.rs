@@ -3,7 +3,9 @@
 //! Each call is one operation: it is seen by all readers when it returns, and is in the next commit as a
 //! whole or not at all. Calls may come from several threads.
 
-use super::{ObjectId, Result};
+use super::{Form, ObjectId, Result};
+
+pub use crate::dataset::types::parse::NpyHeader;
 
 /// What a name that is taken means for a rename.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +34,20 @@ pub trait Edit: Send + Sync {
     /// Writes bytes of a dataset, which grows if they reach beyond its end and it may.
     fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()>;
 
+    /// The same through one of its forms.
+    fn write_as(&self, id: ObjectId, _form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write(id, offset, bytes)
+    }
+
+    /// [`Edit::set_size`] through one of its forms.
+    fn set_size_as(&self, id: ObjectId, _form: Form, size: u64) -> Result<()> {
+        self.set_size(id, size)
+    }
+
+    /// Makes a dataset what the header of a `.npy` file says. Its elements stay where only the number of rows becomes another,
+    /// unless they are to be `emptied`; else they are gone.
+    fn set_npy(&self, id: ObjectId, header: &NpyHeader, emptied: bool) -> Result<()>;
+
     /// What was written of a dataset that is only written as a whole (variable-length elements) becomes its elements. `last`:
     /// nobody writes more; what makes no elements is forgotten then.
     fn finish(&self, _id: ObjectId, _last: bool) -> Result<()> {
@@ -48,6 +64,9 @@ pub trait Edit: Send + Sync {
 
     /// A new empty dataset for a stream of bytes.
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId>;
+
+    /// A new dataset that is what `description`, in the form of `user.h5dir.dataset`, makes of a new file.
+    fn create_dataset(&self, group: ObjectId, name: &[u8], description: &[u8]) -> Result<ObjectId>;
 
     /// A new empty group.
     fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId>;
@@ -67,6 +86,13 @@ pub trait Edit: Send + Sync {
 
     /// Sets an attribute: an existing one keeps its type and takes the text, a new one becomes a UTF-8 string.
     fn set_attribute(&self, id: ObjectId, name: &[u8], text: &[u8], existing: Existing) -> Result<()>;
+
+    /// Sets an attribute's raw bytes (variable-length parts in exact form): an existing one keeps its type and shape, but a list
+    /// of bytes takes any length; a new one becomes a list of bytes.
+    fn set_attribute_bytes(&self, id: ObjectId, name: &[u8], bytes: &[u8]) -> Result<()>;
+
+    /// Gives an attribute another name; one that has it already is replaced, or the rename fails with `EEXIST`.
+    fn rename_attribute(&self, id: ObjectId, from: &[u8], to: &[u8], replace: bool) -> Result<()>;
 
     /// Sets a derived fact (`shape`, `dtype`, ..., `dataset`, `attributes`) from its text.
     fn set_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<()>;

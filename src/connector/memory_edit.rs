@@ -1,6 +1,6 @@
 //! Changes of the in-memory model: what [`Edit`] says, as plainly as it can be done.
 
-use super::edit::{Edit, Existing, Taken};
+use super::edit::{Edit, Existing, NpyHeader, Taken};
 use super::memory::{MemoryConnector, MemoryObject, Rows, State};
 use super::{LinkTarget, ObjectId, Result};
 use crate::base::Error;
@@ -171,6 +171,10 @@ impl Edit for MemoryConnector {
         self.change(|s| s.create(group, name, file))
     }
 
+    fn create_dataset(&self, _group: ObjectId, _name: &[u8], _description: &[u8]) -> Result<ObjectId> {
+        Err(no(libc::EOPNOTSUPP, "the model has no types"))
+    }
+
     fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
         self.change(|s| s.create(group, name, MemoryObject { links: Some(BTreeMap::new()), ..MemoryObject::default() }))
     }
@@ -227,6 +231,26 @@ impl Edit for MemoryConnector {
                 _ => {}
             }
             attributes.insert(name.to_vec(), text.to_vec());
+            Ok(())
+        })
+    }
+
+    fn set_npy(&self, _id: ObjectId, _header: &NpyHeader, _emptied: bool) -> Result<()> {
+        Err(no(libc::EOPNOTSUPP, "the model has no types"))
+    }
+
+    fn set_attribute_bytes(&self, id: ObjectId, name: &[u8], bytes: &[u8]) -> Result<()> {
+        self.set_attribute(id, name, bytes, Existing::Any)
+    }
+
+    fn rename_attribute(&self, id: ObjectId, from: &[u8], to: &[u8], replace: bool) -> Result<()> {
+        self.change(|s| {
+            let attributes = &mut s.object_mut(id)?.attributes;
+            if !replace && attributes.contains_key(to) {
+                return Err(no(libc::EEXIST, "the attribute exists"));
+            }
+            let value = attributes.remove(from).ok_or_else(|| no(libc::ENODATA, "no such attribute"))?;
+            attributes.insert(to.to_vec(), value);
             Ok(())
         })
     }

@@ -398,7 +398,7 @@ impl Chunked {
             }
             Source::Changed(chunk) => {
                 let short = || Error::corrupt("chunk", Address::UNDEF, "shorter than its dimensions say");
-                self.grid.scatter(t, &chunk.bytes.read(), 0, buf).ok_or_else(short)?;
+                self.grid.scatter(t, &chunk.bytes(), 0, buf).ok_or_else(short)?;
             }
             Source::Spooled(chunk) => {
                 for p in &t.pieces {
@@ -488,7 +488,7 @@ impl Chunked {
         let mut bytes = self.map(store)?.stored_bytes;
         for (key, chunk) in env.dirty.of(self.number) {
             if self.index.lookup(store, &self.grid.scaled(key.chunk))?.is_none() {
-                bytes = bytes.saturating_add(chunk.bytes.read().len() as u64);
+                bytes = bytes.saturating_add(chunk.bytes().len() as u64);
             }
         }
         Ok(bytes)

@@ -15,6 +15,7 @@ use super::index::write::{self, Changed};
 use super::index::{ChunkRecord, Visit};
 use crate::base::{Address, Error, Result, limits};
 use crate::filter::FilterError;
+use crate::filter::pipeline::Pipeline;
 use crate::format::message::data_layout::DataLayout;
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
@@ -41,6 +42,45 @@ pub struct ChunkWriter<'a> {
     pub btree_k: u16,
 }
 
+/// A changed chunk as it is stored.
+pub struct Encoded {
+    /// Which chunk.
+    pub key: ChunkKey,
+    /// What was encoded,
+    pub chunk: Arc<DirtyChunk>,
+    /// in which state,
+    pub version: u64,
+    /// by which filters,
+    pipeline: Pipeline,
+    /// or without filters.
+    raw: bool,
+    /// Stored bytes and filter mask; `None`: the chunk's own bytes.
+    stored: Option<(Vec<u8>, u32)>,
+}
+
+/// How many chunks are encoded before they are written: a few per thread, so that few are in memory twice.
+pub fn batch_len(env: &Environment) -> usize {
+    env.pool.current_num_threads().max(1).saturating_mul(4)
+}
+
+/// Encodes changed chunks of one dataset, several at once. No lock is held meanwhile.
+pub fn encode(env: &Environment, c: &Chunked, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) -> Result<Vec<Encoded>> {
+    let one = |(key, chunk): &(ChunkKey, Arc<DirtyChunk>)| {
+        let raw = c.is_raw(&c.grid.scaled(key.chunk));
+        let as_is = Encoded { key: *key, chunk: chunk.clone(), version: chunk.version(), pipeline: c.pipeline.clone(), raw, stored: None };
+        if raw {
+            return Ok(as_is);
+        }
+        let (bytes, version) = chunk.snapshot();
+        let stored = Some(c.pipeline.encode(bytes).map_err(|e| refuse(&e))?);
+        Ok(Encoded { version, stored, ..as_is })
+    };
+    if c.pipeline.is_empty() || chunks.len() < 2 {
+        return chunks.iter().map(one).collect();
+    }
+    env.pool.install(|| chunks.par_iter().map(one).collect())
+}
+
 impl ChunkWriter<'_> {
     /// Writes `bytes` from `offset` on, which lie within the dataset.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -53,9 +93,7 @@ impl ChunkWriter<'_> {
     fn write_chunk(&self, t: &Touched, bytes: &[u8]) -> Result<()> {
         let (c, key) = (self.chunked, self.chunked.key(t.chunk));
         if let Some(chunk) = self.env.dirty.get(key) {
-            c.grid.gather(t, bytes, &mut chunk.bytes.write()).ok_or_else(short)?;
-            chunk.note_written(t.bytes());
-            return Ok(());
+            return chunk.change(t.bytes(), |kept| c.grid.gather(t, bytes, kept)).ok_or_else(short);
         }
         let scaled = c.grid.scaled(t.chunk);
         let record = c.index.lookup(self.store, &scaled)?;
@@ -154,35 +192,38 @@ impl ChunkWriter<'_> {
 
     /// Writes changed chunks to the file. Returns whether the layout message changed.
     pub fn flush(&self, layout: &mut DataLayout, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) -> Result<bool> {
-        let c = self.chunked;
         let mut changed = false;
-        // Encoded bytes of at most a few chunks per thread are in memory at once.
-        for batch in chunks.chunks(self.env.pool.current_num_threads().max(1).saturating_mul(4)) {
-            let encode = |(key, chunk): &(ChunkKey, Arc<DirtyChunk>)| {
-                let scaled = c.grid.scaled(key.chunk);
-                let bytes = chunk.bytes.read();
-                if c.is_raw(&scaled) {
-                    return Ok((scaled, None, 0));
-                }
-                let (stored, mask) = c.pipeline.encode(bytes.clone()).map_err(|e| refuse(&e))?;
-                Ok((scaled, Some(stored), mask))
-            };
-            let encoded: Vec<_> = self.env.pool.install(|| batch.par_iter().map(encode).collect::<Result<_>>())?;
-            for ((_, chunk), (scaled, stored, mask)) in batch.iter().zip(encoded) {
-                changed |= match stored {
-                    Some(stored) => self.place(layout, &scaled, &stored, mask)?,
-                    None => self.place(layout, &scaled, &chunk.bytes.read(), 0)?,
-                };
-            }
+        for batch in chunks.chunks(batch_len(self.env)) {
+            changed |= self.enter(layout, &encode(self.env, self.chunked, batch)?)?;
         }
         Ok(changed)
     }
 
+    /// Writes encoded chunks to the file. Returns whether the layout message changed.
+    pub fn enter(&self, layout: &mut DataLayout, chunks: &[Encoded]) -> Result<bool> {
+        let mut changed = false;
+        for e in chunks {
+            let scaled = self.chunked.grid.scaled(e.key.chunk);
+            changed |= match &e.stored {
+                Some((stored, mask)) => self.place(layout, &scaled, stored, *mask)?,
+                None => self.place(layout, &scaled, &e.chunk.bytes(), 0)?,
+            };
+        }
+        Ok(changed)
+    }
+
+    /// True when an encoded chunk is what would be written now.
+    pub fn is_current(&self, e: &Encoded) -> bool {
+        let scaled = self.chunked.grid.scaled(e.key.chunk);
+        let same = e.raw == self.chunked.is_raw(&scaled) && e.pipeline == self.chunked.pipeline;
+        same && self.grid.contains(&scaled) && self.env.dirty.is_current(e.key, &e.chunk, e.version)
+    }
+
     /// The chunks are in the file now.
-    pub fn flushed(&self, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) {
-        for (key, _) in chunks {
-            self.forget(*key);
-            self.env.dirty.remove(*key);
+    pub fn flushed(&self, chunks: impl IntoIterator<Item = ChunkKey>) {
+        for key in chunks {
+            self.forget(key);
+            self.env.dirty.remove(key);
         }
     }
 
@@ -263,13 +304,14 @@ impl ChunkWriter<'_> {
 
     /// Fills a chunk of `of` rows from row `keep` on.
     fn cut(&self, chunk: &DirtyChunk, keep: u64, of: u64) -> Result<()> {
-        let mut bytes = chunk.bytes.write();
-        let row = (bytes.len() as u64).checked_div(of).unwrap_or(0);
-        let from = usize::try_from(keep.saturating_mul(row)).map_err(|_| short())?;
-        if let Some(tail) = bytes.get_mut(from..) {
-            self.fill.fill(keep.saturating_mul(row), tail);
-        }
-        Ok(())
+        chunk.change(0, |bytes| {
+            let row = (bytes.len() as u64).checked_div(of).unwrap_or(0);
+            let from = usize::try_from(keep.saturating_mul(row)).map_err(|_| short())?;
+            if let Some(tail) = bytes.get_mut(from..) {
+                self.fill.fill(keep.saturating_mul(row), tail);
+            }
+            Ok(())
+        })
     }
 
     /// Fills the chunks of an implicit index that were added to `old` rows: they are there, and hold whatever they held

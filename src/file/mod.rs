@@ -64,6 +64,9 @@ pub trait WriteDriver: FileDriver {
     /// Makes the file `len` bytes long: cut, or followed by zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
+    /// Has the system begin to write `len` bytes from `offset` to the disk, so that less is left for [`WriteDriver::sync`].
+    fn begin_writeback(&self, _offset: u64, _len: u64) {}
+
     /// Makes all that was written and the length durable.
     fn sync(&self) -> io::Result<()>;
 }

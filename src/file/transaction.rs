@@ -4,7 +4,7 @@
 //! in memory. A commit
 //!
 //! 1. makes the new bytes and the file's length durable;
-//! 2. if the file grew, tells so in the superblock, one sector: the old state with room behind it;
+//! 2. if the file grew and there is no journal to come, tells so in the superblock, one sector: the old state with room behind it;
 //! 3. publishes the changes of live bytes. All in one sector: written, and that is it. Else they go to the
 //!    journal; the superblock is marked so that no reader accepts the file; the changes are made; the
 //!    superblock is settled. Each step is durable before the next.
@@ -26,6 +26,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const GROWTH_MIN: u64 = 64 << 10;
 const GROWTH_MAX: u64 = 64 << 20;
 const GRANULE: u64 = 4096;
+/// So much written in one run to new space goes to the disk while more comes; bytes.
+const WRITEBACK: u64 = 8 << 20;
 
 /// Encoded superblocks for one commit, all of one length and within one sector.
 #[derive(Debug, Clone, Default)]
@@ -49,10 +51,27 @@ struct State {
     told: u64,
     /// Bytes were written to fresh space since the last sync.
     unsynced: bool,
+    /// The last run written to new space, as far as the disk has not been told to write it.
+    run: Range<u64>,
     /// From here on nothing was ever written: zeros.
     virgin: u64,
     /// The operation under way.
     operation: Option<Operation>,
+}
+
+impl State {
+    /// `part` was written: the run that has become long enough for the disk.
+    fn ran(&mut self, part: &Range<u64>) -> Option<Range<u64>> {
+        // Data may be aligned: a small gap does not end a run.
+        let follows = part.start >= self.run.end && part.start.saturating_sub(self.run.end) < GRANULE;
+        self.run = if follows { self.run.start..part.end } else { part.clone() };
+        if self.run.end.saturating_sub(self.run.start) < WRITEBACK {
+            return None;
+        }
+        let run = self.run.clone();
+        self.run = run.end..run.end;
+        Some(run)
+    }
 }
 
 /// What taking an operation back needs to know.
@@ -111,6 +130,7 @@ impl Transaction {
             len,
             told,
             unsynced: false,
+            run: 0..0,
             virgin: len.max(told),
             operation: None,
         };
@@ -137,11 +157,12 @@ impl Transaction {
             return;
         }
         for (offset, bytes) in operation.overwritten.into_iter().rev() {
-            if self.driver.write_at(&bytes, offset).is_err() {
+            if self.driver.write_at(&bytes, offset).is_ok() {
+                state.overlay.follow(offset, &bytes);
+            } else if state.overlay.write(&*self.driver, offset, &bytes).is_err() {
                 // Nothing durable leads there, but this session can't go on.
                 self.failed.store(true, Ordering::Release);
             }
-            state.overlay.follow(offset, &bytes);
         }
         for range in operation.allocated.iter() {
             state.space.free(range);
@@ -203,6 +224,10 @@ impl Transaction {
                 state.overlay.follow(part.start, piece);
                 state.unsynced = true;
                 state.len = state.len.max(part.end);
+                if let Some(run) = state.ran(&part) {
+                    drop(state);
+                    self.driver.begin_writeback(run.start, run.end.saturating_sub(run.start));
+                }
             } else {
                 self.state.write().overlay.write(&*self.driver, part.start, piece)?;
             }
@@ -320,20 +345,25 @@ impl Transaction {
         }
         let eof = if end > told { len } else { told };
         let root = root(eof).map_err(before)?;
+        if root.settled != root.extended {
+            self.state.write().overlay.write(&*self.driver, root.offset, &root.settled).map_err(before)?;
+        }
+        let sectors = self.state.read().overlay.sectors();
+        if !matches!(sectors.as_slice(), [] | [_]) || sectors.iter().any(|(_, bytes)| bytes.len() as u64 != SECTOR) {
+            // The marked and the settled superblock tell the new end.
+            self.journaled(journal, &root, sectors)?;
+            self.state.write().told = eof;
+            return Ok(());
+        }
         if eof != told {
             self.publish(&root.extended, root.offset)?;
             let mut s = self.state.write();
             s.overlay.follow(root.offset, &root.extended);
             s.told = eof;
         }
-        if root.settled != root.extended {
-            self.state.write().overlay.write(&*self.driver, root.offset, &root.settled).map_err(before)?;
-        }
-        let sectors = self.state.read().overlay.sectors();
-        match sectors.as_slice() {
-            [] => Ok(()),
-            [(offset, bytes)] if bytes.len() as u64 == SECTOR => self.publish(bytes, *offset),
-            _ => self.journaled(journal, &root, sectors),
+        match self.state.read().overlay.sectors().first() {
+            Some((offset, bytes)) => self.publish(bytes, *offset),
+            None => Ok(()),
         }
     }
 

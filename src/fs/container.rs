@@ -4,6 +4,7 @@ use super::cut_names::CutNames;
 use super::errno::errno;
 use super::file::{OpenFile, Owner};
 use super::nodes::{Node, NodeKind, NodeTable, View};
+use super::side::{Side, attribute_name};
 use super::spec::MountSpec;
 use super::types::{Attr, Changes, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
 use super::view::{Child, Failures, Tree};
@@ -76,6 +77,8 @@ pub struct ContainerFs {
     pub(super) dirty: AtomicBool,
     /// No more changes.
     pub(super) ended: AtomicBool,
+    /// What is being written below `.h5dir`.
+    pub(super) side: Side,
 }
 
 impl ContainerFs {
@@ -98,6 +101,7 @@ impl ContainerFs {
             changed: Mutex::new(LruCache::new(CHANGED_MAX)),
             dirty: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            side: Side::default(),
         }
     }
 
@@ -108,7 +112,7 @@ impl ContainerFs {
     }
 
     /// Names stay as they are while this is held.
-    fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(super) fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.changing.then(|| self.names.read())
     }
 
@@ -163,11 +167,7 @@ impl ContainerFs {
 
     /// Attributes of a node. An object whose size cannot be told is shown as a broken one.
     pub(super) fn attr(&self, node: &Node) -> Attr {
-        let kind = match &node.kind {
-            k if k.is_directory() => FileKind::Directory,
-            NodeKind::Symlink(_) => FileKind::Symlink,
-            _ => FileKind::Regular,
-        };
+        let kind = kind_of(&node.kind);
         let perm = match kind {
             FileKind::Directory => self.spec.dir_mode,
             FileKind::Symlink => 0o777,
@@ -224,6 +224,10 @@ impl ContainerFs {
     }
 
     fn sizes(&self, node: &Node, attr: &mut Attr) -> crate::base::Result<()> {
+        if let Some(len) = self.side_len(node) {
+            attr.size = len;
+            return Ok(());
+        }
         match &node.kind {
             NodeKind::Dataset(View::Main, id) if self.became_datatype(*id) => attr.size = self.connector.datatype_text(*id)?.len() as u64,
             NodeKind::Dataset(view, id) => {
@@ -249,7 +253,9 @@ impl ContainerFs {
                 attr.size = chunks.map(|c| c.stored_len(scaled)).transpose()?.flatten().unwrap_or(0);
                 attr.blocks = attr.size.div_ceil(BLOCK);
             }
-            NodeKind::AttrFile(id, name) => attr.size = self.connector.attribute_raw(*id, name)?.map_or(0, |v| v.len() as u64),
+            NodeKind::AttrFile(id, _) => {
+                attr.size = self.connector.attribute_raw(*id, &attribute_name(node))?.map_or(0, |v| v.len() as u64)
+            }
             NodeKind::Symlink(_) => attr.size = self.target(node)?.len() as u64,
             NodeKind::Broken(_) => attr.perm = 0,
             NodeKind::Group(..)
@@ -302,19 +308,23 @@ impl ContainerFs {
             self.writable_file(node)?;
         }
         let id = node.kind.owner().filter(|id| id.file == 0);
-        let file = self.open_kind(&node.kind).map_err(|e| self.failed(node.kind.object(), &e))?;
+        let file = self.open_kind(node).map_err(|e| self.failed(node.kind.object(), &e))?;
         let mut file = file.ok_or(Errno(libc::EIO))?;
         if let Some(edit) = self.connector.edit() {
+            if mode.write {
+                self.side_open(node)?;
+            }
             if let Some(id) = id {
                 edit.hold(id);
             }
             node.count_open(true);
-            file.owner = Some(Owner { node: node.clone(), id, append: mode.append.then(Mutex::default) });
+            file.owner = Some(Owner { node: node.clone(), id, append: mode.append.then(Mutex::default), writes: mode.write });
         }
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         self.handles.write().insert(handle, Arc::new(file));
         // What is appended goes where the end is, which may not be where the kernel thinks it is.
-        let direct = node.kind == NodeKind::Status || mode.append;
+        // An attribute that is being written is not what others see.
+        let direct = node.kind == NodeKind::Status || mode.append || mode.write && matches!(node.kind, NodeKind::AttrFile(..));
         Ok(Opened { handle: Handle(handle), keep_cache: !direct && !self.changing, direct_io: direct })
     }
 
@@ -322,14 +332,17 @@ impl ContainerFs {
     pub(super) fn close_file(&self, file: &OpenFile) {
         let Some(owner) = &file.owner else { return };
         owner.node.count_open(false);
+        if owner.writes {
+            self.side_close(&owner.node);
+        }
         self.finish_last(owner.id);
         if let (Some(edit), Some(id)) = (self.connector.edit(), owner.id) {
             edit.release(id);
         }
     }
 
-    fn open_kind(&self, kind: &NodeKind) -> crate::base::Result<Option<OpenFile>> {
-        Ok(Some(match kind {
+    fn open_kind(&self, node: &Node) -> crate::base::Result<Option<OpenFile>> {
+        Ok(Some(match &node.kind {
             NodeKind::Dataset(View::Main, id) if self.became_datatype(*id) => OpenFile::bytes(self.connector.datatype_text(*id)?),
             NodeKind::Dataset(view, id) if self.changing => {
                 // Whether it can be read is told now.
@@ -342,7 +355,7 @@ impl ContainerFs {
                 OpenFile::content(header, content)
             }
             NodeKind::Datatype(id) => OpenFile::bytes(self.connector.datatype_text(*id)?),
-            NodeKind::AttrFile(id, name) => OpenFile::bytes(self.connector.attribute_raw(*id, name)?.unwrap_or_default()),
+            NodeKind::AttrFile(id, _) => OpenFile::bytes(self.connector.attribute_raw(*id, &attribute_name(node))?.unwrap_or_default()),
             NodeKind::Status => OpenFile::bytes(self.status_text()),
             NodeKind::ChunkFile(id, scaled) => match self.connector.chunks(*id)? {
                 Some(chunks) => OpenFile::chunk(chunks, scaled.clone()),
@@ -416,14 +429,16 @@ impl Operations for ContainerFs {
 
     fn read(&self, ino: Ino, handle: Handle, offset: u64, buf: &mut [u8]) -> FsResult<usize> {
         let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
+        if let Some(read) = self.side_read(&file, offset, buf) {
+            return read;
+        }
         file.read(offset, buf).map_err(|e| self.failed(self.nodes.get(ino).and_then(|n| n.kind.object()), &e))
     }
 
     fn release(&self, _ino: Ino, handle: Handle) {
         let file = self.handles.write().remove(&handle.0);
         if let Some(file) = file {
-            let _steady = self.steady();
-            self.close_file(&file);
+            self.release_file(&file);
         }
     }
 
@@ -522,7 +537,7 @@ impl Operations for ContainerFs {
 
     fn mknod(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         let _alone = self.names.write();
-        self.make(parent, name, |edit, group, name| edit.create_file(group, name).map(drop))
+        self.make_file(parent, &self.spot(parent, name)?)
     }
 
     fn mkdir(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
@@ -580,11 +595,13 @@ impl Operations for ContainerFs {
         self.finish_of(handle)?;
         // A descriptor that wrote nothing, such as that of `touch`, waits for nothing.
         let wrote = self.handles.read().get(&handle.0).is_some_and(|file| file.take_written());
-        if wrote { self.commit_changes(true) } else { Ok(()) }
+        if wrote && self.spec.commit_on_close { self.commit_changes(true) } else { Ok(()) }
     }
 
     fn fsync(&self, ino: Ino) -> FsResult<()> {
-        self.finish(self.nodes.get(ino).and_then(|n| n.kind.object()), false)?;
+        let node = self.nodes.get(ino);
+        node.as_ref().map_or(Ok(()), |n| self.side_finish(n))?;
+        self.finish(node.and_then(|n| n.kind.object()), false)?;
         self.commit_changes(true)
     }
 

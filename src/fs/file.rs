@@ -33,6 +33,8 @@ pub struct Owner {
     pub id: Option<ObjectId>,
     /// Opened to append: where the last bytes ended, and the size then.
     pub append: Option<Mutex<Option<(u64, u64)>>>,
+    /// Opened for writing.
+    pub writes: bool,
 }
 
 /// See the module's description.

@@ -2,14 +2,18 @@
 //!
 //! `fuse` translates kernel requests to [`Operations`] and back and decides nothing.
 
+mod attribute_files;
 pub mod container;
+pub mod create_rules;
 mod cut_names;
 mod errno;
 mod file;
 pub mod memory;
 pub mod name;
 pub mod nodes;
+mod npy_write;
 pub mod open;
+mod side;
 pub mod spec;
 mod status;
 pub mod symlink;

@@ -79,7 +79,11 @@ impl NodeKind {
 
     /// True for what can be written to, or have names entered, in a container that is changed.
     pub fn takes_changes(&self) -> bool {
-        matches!(self, NodeKind::Group(View::Main, id) | NodeKind::Dataset(View::Main, id) if id.file == 0)
+        match self {
+            NodeKind::Group(View::Main | View::Attrs | View::Npy, id) | NodeKind::AttrDir(id) | NodeKind::AttrFile(id, _) => id.file == 0,
+            NodeKind::Dataset(View::Main | View::Exact | View::Npy, id) => id.file == 0,
+            _ => false,
+        }
     }
 
     /// The object whose end is the end of this node.
@@ -217,6 +221,8 @@ impl Node {
         let same_kind = match (&self.kind, &other.kind) {
             // What a link says depends on where it is: it is asked when it is read.
             (NodeKind::Symlink(_), NodeKind::Symlink(_)) if self.greatest == ANYTHING => true,
+            // An attribute may have been moved: what it is called is where it is.
+            (NodeKind::AttrFile(a, _), NodeKind::AttrFile(b, _)) if self.greatest == ANYTHING => a == b,
             (a, b) => a == b,
         };
         if self.is_gone() || !same_kind {

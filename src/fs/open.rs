@@ -98,6 +98,8 @@ pub fn over(driver: Arc<dyn FileDriver>, environment: Arc<Environment>) -> Resul
         dir_mode: DEFAULT_DIR_MODE,
         threads: 1,
         writable: false,
+        commit_on_close: true,
+        create: std::sync::Arc::default(),
     };
     let root = connector.root();
     Ok(Arc::new(ContainerFs::new(connector, root, Vec::new(), backing, spec)))

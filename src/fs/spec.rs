@@ -1,5 +1,6 @@
 //! What to show as a file system, and why it could not be shown.
 
+use super::create_rules::CreateRules;
 use std::io;
 use std::path::PathBuf;
 
@@ -37,6 +38,10 @@ pub struct MountSpec {
     pub threads: usize,
     /// The container may be changed.
     pub writable: bool,
+    /// Closing a descriptor through which bytes were written makes them durable.
+    pub commit_on_close: bool,
+    /// What new files become.
+    pub create: CreateRules,
 }
 
 /// Which files named by the container (external links, raw files, virtual sources) may be read.

@@ -16,7 +16,7 @@ use super::view::{CONTROL, Child};
 use super::xattr::Target;
 use crate::base::Error;
 use crate::connector::edit::{Edit, Taken};
-use crate::connector::{ObjectId, ObjectKind};
+use crate::connector::{Form, ObjectId, ObjectKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -27,7 +27,7 @@ const WRITE: u16 = 0o222;
 const OWNER: u16 = 0o700;
 
 /// A place in a group of the main view where a name can be entered or taken out.
-struct Spot {
+pub(super) struct Spot {
     dir: Arc<Node>,
     group: ObjectId,
     /// What is there.
@@ -58,8 +58,13 @@ impl Spot {
     }
 }
 
+/// The form of its dataset that `node` shows.
+fn form_of(node: &Node) -> Form {
+    if let NodeKind::Dataset(view, _) = node.kind { form(view) } else { Form::Main }
+}
+
 impl ContainerFs {
-    fn editor(&self) -> FsResult<&dyn Edit> {
+    pub(super) fn editor(&self) -> FsResult<&dyn Edit> {
         let edit = self.connector.edit().ok_or(Errno(libc::EROFS))?;
         if self.ended.load(Ordering::Acquire) { Err(Errno(libc::EROFS)) } else { Ok(edit) }
     }
@@ -74,7 +79,7 @@ impl ContainerFs {
     }
 
     /// Something was changed in these objects.
-    fn touched(&self, objects: &[ObjectId]) {
+    pub(super) fn touched(&self, objects: &[ObjectId]) {
         self.dirty.store(true, Ordering::Release);
         let now = SystemTime::now();
         objects.iter().for_each(|id| self.stamp(*id, now, |s| s.mtime = Some(now)));
@@ -97,7 +102,7 @@ impl ContainerFs {
     }
 
     /// Nothing leads to `id` any more; its address may be used for another object.
-    fn object_gone(&self, id: Option<ObjectId>) {
+    pub(super) fn object_gone(&self, id: Option<ObjectId>) {
         let Some(id) = id else { return };
         self.nodes.object_gone(id);
         self.changed.lock().pop(&id);
@@ -111,7 +116,8 @@ impl ContainerFs {
         self.editor()?;
         match &node.kind {
             NodeKind::Dataset(_, id) if id.file != 0 => Err(Errno(libc::EROFS)),
-            NodeKind::Dataset(View::Main, _) => Ok(()),
+            NodeKind::AttrFile(id, _) if id.file != 0 => Err(Errno(libc::EROFS)),
+            NodeKind::Dataset(View::Main | View::Exact | View::Npy, _) | NodeKind::AttrFile(..) => Ok(()),
             NodeKind::Broken(_) => Err(Errno(libc::EIO)),
             _ => Err(Errno(libc::EACCES)),
         }
@@ -123,23 +129,27 @@ impl ContainerFs {
         node.kind.object().ok_or(Errno(libc::EACCES))
     }
 
-    fn size(&self, id: ObjectId) -> FsResult<u64> {
-        let size = self.connector.content(id, form(View::Main)).and_then(|c| c.size());
+    fn size(&self, id: ObjectId, form: Form) -> FsResult<u64> {
+        let size = self.connector.content(id, form).and_then(|c| c.size());
         size.map_err(|e| self.failed(Some(id), &e))
     }
 
     pub(super) fn write_file(&self, file: &OpenFile, offset: u64, data: &[u8]) -> FsResult<usize> {
         let edit = self.editor()?;
         let owner = file.owner.as_ref().ok_or(Errno(libc::EBADF))?;
+        if let Some(done) = self.side_write(file, offset, data) {
+            return done;
+        }
         let id = self.dataset(&owner.node)?;
-        let write = |at| edit.write(id, at, data).map_err(|e| self.refused(Some(id), &e));
+        let form = form_of(&owner.node);
+        let write = |at| edit.write_as(id, form, at, data).map_err(|e| self.refused(Some(id), &e));
         if let Some(append) = &owner.append {
             let mut last = append.lock();
-            let size = self.size(id)?;
+            let size = self.size(id, form)?;
             // A row that the last bytes did not fill was completed: they go on there, not behind it.
             let at = last.filter(|(_, then)| *then == size).map_or(size, |(end, _)| end);
             write(at)?;
-            *last = Some((at.saturating_add(data.len() as u64), self.size(id)?));
+            *last = Some((at.saturating_add(data.len() as u64), self.size(id, form)?));
         } else {
             write(offset)?;
         }
@@ -163,9 +173,14 @@ impl ContainerFs {
             if node.kind.is_directory() {
                 return Err(Errno(libc::EISDIR));
             }
-            let id = self.dataset(node)?;
-            edit.set_size(id, size).map_err(|e| self.refused(Some(id), &e))?;
-            self.touched(&[id]);
+            match self.side_resize(node, size) {
+                Some(done) => done?,
+                None => {
+                    let id = self.dataset(node)?;
+                    edit.set_size_as(id, form_of(node), size).map_err(|e| self.refused(Some(id), &e))?;
+                    self.touched(&[id]);
+                }
+            }
         }
         if (changes.mtime.is_some() || changes.atime.is_some())
             && let Some(id) = node.kind.object().filter(|_| node.kind.takes_changes())
@@ -202,7 +217,7 @@ impl ContainerFs {
     }
 
     /// The name `name` of directory `parent`, whether it is there or not.
-    fn spot(&self, parent: Ino, name: &[u8]) -> FsResult<Spot> {
+    pub(super) fn spot(&self, parent: Ino, name: &[u8]) -> FsResult<Spot> {
         if name.len() > NAME_MAX {
             return Err(Errno(libc::ENAMETOOLONG));
         }
@@ -220,7 +235,7 @@ impl ContainerFs {
     }
 
     /// The names of the groups are others now.
-    fn names_changed(&self, groups: &[ObjectId]) {
+    pub(super) fn names_changed(&self, groups: &[ObjectId]) {
         groups.iter().for_each(|g| self.cut_names.forget(Names::Links(*g)));
         self.touched(groups);
     }
@@ -232,15 +247,18 @@ impl ContainerFs {
         name: &[u8],
         f: impl FnOnce(&dyn Edit, ObjectId, &[u8]) -> Result<(), Error>,
     ) -> FsResult<Entry> {
+        self.make_at(&self.spot(parent, name)?, f)
+    }
+
+    pub(super) fn make_at(&self, spot: &Spot, f: impl FnOnce(&dyn Edit, ObjectId, &[u8]) -> Result<(), Error>) -> FsResult<Entry> {
         let edit = self.editor()?;
-        let spot = self.spot(parent, name)?;
         if spot.child.is_some() {
             return Err(Errno(libc::EEXIST));
         }
         let (group, link_name) = spot.link()?;
         f(edit, group, link_name).map_err(|e| self.refused(Some(group), &e))?;
         self.names_changed(&[group]);
-        let mut entry = self.entry_in(&spot.dir, name)?;
+        let mut entry = self.entry_in(&spot.dir, &spot.name)?;
         if entry.attr.nlink == 1
             && let Some(node) = self.nodes.get(entry.attr.ino)
             && let Some(id) = node.kind.object()
@@ -252,13 +270,17 @@ impl ContainerFs {
     }
 
     pub(super) fn create_open(&self, parent: Ino, name: &[u8], mode: OpenMode, exclusive: bool) -> FsResult<(Entry, Opened)> {
-        let there = self.spot(parent, name)?.child;
-        if there.is_some() && exclusive {
-            return Err(Errno(libc::EEXIST));
-        }
-        let entry = match there {
-            Some(_) => self.entry_in(&self.directory(parent)?, name)?,
-            None => self.make(parent, name, |edit, group, name| edit.create_file(group, name).map(drop))?,
+        self.editor()?;
+        let entry = match self.side_create(parent, name, mode, exclusive) {
+            Some(entry) => entry?,
+            None => {
+                let spot = self.spot(parent, name)?;
+                match spot.child {
+                    Some(_) if exclusive => return Err(Errno(libc::EEXIST)),
+                    Some(_) => self.entry_in(&spot.dir, name)?,
+                    None => self.make_file(parent, &spot)?,
+                }
+            }
         };
         let opened = self.node(entry.attr.ino).and_then(|node| self.open_node(&node, mode));
         match opened {
@@ -300,6 +322,9 @@ impl ContainerFs {
 
     pub(super) fn remove(&self, parent: Ino, name: &[u8], directory: bool) -> FsResult<()> {
         let edit = self.editor()?;
+        if let Some(done) = self.side_remove(parent, name, directory) {
+            return done;
+        }
         let spot = self.spot(parent, name)?;
         let node = spot.node().ok_or(Errno(libc::ENOENT))?;
         match (directory, spot.is_directory()) {
@@ -326,6 +351,9 @@ impl ContainerFs {
             libc::RENAME_EXCHANGE => Taken::Exchange,
             _ => return Err(Errno(libc::EINVAL)),
         };
+        if let Some(done) = self.attribute_rename(from, to, flags) {
+            return done;
+        }
         let (from, to) = (self.spot(from.0, from.1)?, self.spot(to.0, to.1)?);
         let node = from.node().ok_or(Errno(libc::ENOENT))?;
         let there = to.node();
@@ -398,7 +426,11 @@ impl ContainerFs {
 
     pub(super) fn allocate(&self, file: &OpenFile, offset: u64, len: u64, mode: i32) -> FsResult<()> {
         let edit = self.editor()?;
-        let id = self.dataset(&file.owner.as_ref().ok_or(Errno(libc::EBADF))?.node)?;
+        let node = &file.owner.as_ref().ok_or(Errno(libc::EBADF))?.node;
+        if !matches!(node.kind, NodeKind::Dataset(View::Main, _)) {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
+        let id = self.dataset(node)?;
         let end = offset.checked_add(len).filter(|_| len > 0).ok_or(Errno(if len == 0 { libc::EINVAL } else { libc::EFBIG }))?;
         let keep = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         let zeroes = match mode & !libc::FALLOC_FL_KEEP_SIZE {
@@ -407,7 +439,7 @@ impl ContainerFs {
             libc::FALLOC_FL_PUNCH_HOLE if keep => true,
             _ => return Err(Errno(libc::EOPNOTSUPP)),
         };
-        let size = self.size(id)?;
+        let size = self.size(id, Form::Main)?;
         let failed = |e: Error| self.refused(Some(id), &e);
         if end > size && !keep {
             edit.set_size(id, end).map_err(failed)?;
@@ -431,7 +463,12 @@ impl ContainerFs {
     /// The same when a descriptor of `handle` is closed.
     pub(super) fn finish_of(&self, handle: Handle) -> FsResult<()> {
         let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
-        file.owner.as_ref().map_or(Ok(()), |owner| self.finish(owner.id, false))
+        file.owner.as_ref().map_or(Ok(()), |owner| {
+            if owner.writes {
+                self.side_finish(&owner.node)?;
+            }
+            self.finish(owner.id, false)
+        })
     }
 
     /// The same when the file is closed, and nobody is left to be told of an error.

@@ -76,6 +76,8 @@ fn file_system(connector: Arc<dyn Connector>) -> ContainerFs {
         dir_mode: 0o755,
         threads: 1,
         writable: true,
+        commit_on_close: true,
+        create: std::sync::Arc::default(),
     };
     let root = connector.root();
     ContainerFs::new(connector, root, Vec::new(), Backing { atime: t, mtime: t, ctime: t, len: 0 }, spec)

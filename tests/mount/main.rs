@@ -17,6 +17,7 @@ mod mounted;
 mod names;
 mod posix;
 mod readonly;
+mod side_views;
 mod sparse;
 mod stat;
 mod subtree;

@@ -24,6 +24,7 @@ pub mod variable;
 pub mod virtual_;
 
 pub use create::create;
+pub use edit::{check_fact, check_new_file};
 pub use recover::{Recovered, lock, open_for_reading, recover};
 
 use super::{AttributeNames, Chunks, Connector, Content, Form, Link, LinkTarget, ObjectId, ObjectInfo, ObjectKind, Result};

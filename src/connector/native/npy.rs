@@ -10,22 +10,33 @@ use crate::dataset::types::npy_descr;
 use crate::format::message::dataspace::Extent;
 
 const ALIGN: usize = 64;
+/// Digits of the first dimension that there is room for.
+const ROWS_DIGITS: usize = 21;
 
 /// Header for `dataset`; `None` when numpy has no notation for its elements or it holds none by nature.
 pub fn header(dataset: &Dataset) -> Option<Vec<u8>> {
     if dataset.space.extent == Extent::Null || dataset.datatype.contains_vlen() {
         return None;
     }
+    let (descr, dims) = notation(dataset)?;
+    Some(build(&descr, &dims))
+}
+
+/// How numpy notes the elements of `dataset`, and the shape with the dimensions of its elements.
+pub fn notation(dataset: &Dataset) -> Option<(String, Vec<u64>)> {
     let descr = npy_descr(&dataset.datatype)?;
     let dims = dataset.space.dims.iter().copied().chain(descr.dims.iter().map(|d| u64::from(*d)));
-    Some(build(&descr.descr, &dims.collect::<Vec<_>>()))
+    Some((descr.descr, dims.collect()))
 }
 
 fn build(descr: &str, dims: &[u64]) -> Vec<u8> {
     let shape: Vec<String> = dims.iter().map(u64::to_string).collect();
     // A tuple of one needs its comma.
     let comma = if dims.len() == 1 { "," } else { "" };
-    let dict = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': ({}{comma}), }}", shape.join(", "));
+    let mut dict = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': ({}{comma}), }}", shape.join(", "));
+    // As numpy, so that what it wrote is as long when it is read: room for any number of rows.
+    let room = dims.first().map_or(0, |rows| ROWS_DIGITS.saturating_sub(rows.to_string().len()));
+    dict.push_str(&" ".repeat(room));
     let (major, width) = match (dict.is_ascii(), dict.len()) {
         (false, _) => (3u8, 4usize),
         (true, n) if n > 60_000 => (2, 4),
@@ -33,7 +44,8 @@ fn build(descr: &str, dims: &[u64]) -> Vec<u8> {
     };
     let fixed = 8usize.saturating_add(width);
     let unpadded = fixed.saturating_add(dict.len()).saturating_add(1);
-    let pad = unpadded.next_multiple_of(ALIGN).saturating_sub(unpadded);
+    // At least one, as numpy.
+    let pad = ALIGN.saturating_sub(unpadded % ALIGN);
     let len = dict.len().saturating_add(pad).saturating_add(1);
     let mut out = b"\x93NUMPY".to_vec();
     out.extend_from_slice(&[major, 0]);

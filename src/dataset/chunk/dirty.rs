@@ -6,7 +6,7 @@
 
 use super::cache::ChunkKey;
 use lru::LruCache;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A changed chunk.
 #[derive(Debug)]
 pub struct DirtyChunk {
-    /// Its bytes, decoded.
-    pub bytes: RwLock<Vec<u8>>,
+    bytes: RwLock<Vec<u8>>,
+    /// Raised by each change.
+    version: AtomicU64,
     /// Bytes written so far; more than its size when some were written twice.
     written: AtomicU64,
 }
@@ -69,10 +70,16 @@ impl DirtyChunks {
         self.kept.lock().chunks.get(&key).cloned()
     }
 
+    /// True when `chunk` is still the changed chunk `key`, in the state `version`.
+    pub fn is_current(&self, key: ChunkKey, chunk: &Arc<DirtyChunk>, version: u64) -> bool {
+        let kept = self.kept.lock();
+        kept.chunks.peek(&key).is_some_and(|c| Arc::ptr_eq(c, chunk)) && chunk.version.load(Ordering::Acquire) == version
+    }
+
     /// Adds a chunk, of which `written` bytes are new.
     pub fn insert(&self, key: ChunkKey, bytes: Vec<u8>, written: u64) {
         let size = bytes.len() as u64;
-        let chunk = Arc::new(DirtyChunk { bytes: RwLock::new(bytes), written: AtomicU64::new(written) });
+        let chunk = Arc::new(DirtyChunk { bytes: RwLock::new(bytes), version: AtomicU64::new(0), written: AtomicU64::new(written) });
         let mut kept = self.kept.lock();
         self.bytes.fetch_add(size.max(1), Ordering::AcqRel);
         match kept.chunks.put(key, chunk) {
@@ -141,9 +148,28 @@ impl DirtyChunks {
 }
 
 impl DirtyChunk {
-    /// Notes that `n` bytes were written.
-    pub fn note_written(&self, n: u64) {
-        self.written.fetch_add(n, Ordering::Relaxed);
+    /// Its bytes, decoded.
+    pub fn bytes(&self) -> RwLockReadGuard<'_, Vec<u8>> {
+        self.bytes.read()
+    }
+
+    /// The state its bytes are in.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// A copy of its bytes, and the state they are of.
+    pub fn snapshot(&self) -> (Vec<u8>, u64) {
+        let bytes = self.bytes.read();
+        (bytes.clone(), self.version.load(Ordering::Acquire))
+    }
+
+    /// Changes its bytes, `written` of them, by `f`.
+    pub fn change<T>(&self, written: u64, f: impl FnOnce(&mut [u8]) -> T) -> T {
+        let mut bytes = self.bytes.write();
+        self.version.fetch_add(1, Ordering::AcqRel);
+        self.written.fetch_add(written, Ordering::Relaxed);
+        f(&mut bytes)
     }
 
     /// True when at least as many bytes were written as it has.

@@ -9,7 +9,8 @@ use crate::connector::edit::Existing;
 use crate::container::attributes_edit;
 use crate::container::global_heap_edit;
 use crate::dataset::types::Shape;
-use crate::dataset::types::parse::{Store as ValueStore, parse_value_into};
+use crate::dataset::types::parse::{AttributeSpec, Store as ValueStore, parse_value_into};
+use crate::dataset::vl::VariableForm;
 use crate::format::Writer;
 use crate::format::message::attribute::{Attribute, encode_attribute};
 use crate::format::message::dataspace::{Dataspace, Extent};
@@ -57,6 +58,51 @@ impl Change<'_> {
         self.touch(id)
     }
 
+    /// Sets an attribute's raw bytes, its variable-length parts in exact form.
+    pub(super) fn set_attribute_bytes(&self, id: ObjectId, name: &[u8], bytes: &[u8]) -> Result<()> {
+        if name.is_empty() || name.contains(&0) || name.len() > NAME_MAX {
+            return Err(Error::refused(libc::EINVAL, "an attribute has a name without NUL"));
+        }
+        let object = self.connector.object(id)?;
+        let store = self.store()?;
+        let version = HeaderEdit::load(&store, id.address)?.version();
+        let old = attribute::stored(&object, name)?.map(|old| attribute::typed(&object, &old).map(|value| (old, value))).transpose()?;
+        self.not_pending(id, name);
+        match old {
+            Some((old, value)) if old.datatype_shared || !is_bytes(&value) => {
+                let data = raw(&value, bytes, &mut Values::new(self, &store))?;
+                let body = Attribute { data, ..old }.encode();
+                attributes_edit::set(&store, id.address, name, &body, now()).map_err(too_large)?;
+            }
+            _ => {
+                let datatype = super::names::stream().datatype;
+                let shape = Shape::Simple { dims: vec![bytes.len() as u64], max: None };
+                let spec = AttributeSpec { name: name.to_vec(), datatype, shape, bytes: bytes.to_vec() };
+                super::typed::put(&store, id, version, &spec)?;
+            }
+        }
+        self.changed(id);
+        self.touch(id)
+    }
+
+    /// Gives an attribute another name.
+    pub(super) fn rename_attribute(&self, id: ObjectId, from: &[u8], to: &[u8], replace: bool) -> Result<()> {
+        if to.is_empty() || to.contains(&0) || to.len() > NAME_MAX {
+            return Err(Error::refused(libc::EINVAL, "an attribute has a name without NUL"));
+        }
+        let store = self.store()?;
+        if !replace && attribute::stored(&self.connector.object(id)?, to)?.is_some() {
+            return Err(Error::refused(libc::EEXIST, "the attribute is there"));
+        }
+        self.not_pending(id, from);
+        self.not_pending(id, to);
+        if !attributes_edit::rename(&store, id.address, from, to, now()).map_err(too_large)? {
+            return Err(Error::refused(libc::ENOENT, "there is no such attribute"));
+        }
+        self.changed(id);
+        self.touch(id)
+    }
+
     /// Removes an attribute.
     pub(super) fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
         let store = self.store()?;
@@ -67,6 +113,41 @@ impl Change<'_> {
         self.changed(id);
         self.touch(id)
     }
+}
+
+/// More than a header or its heap takes.
+pub(super) fn too_large(e: Error) -> Error {
+    match e {
+        Error::Limit { .. } => Error::refused(libc::E2BIG, e.to_string()),
+        other => other,
+    }
+}
+
+/// A list of bytes, as a new file among attributes becomes one.
+fn is_bytes(value: &Value) -> bool {
+    matches!(&value.shape, Shape::Simple { dims, .. } if dims.len() == 1) && value.datatype == super::names::stream().datatype
+}
+
+/// The elements whose raw bytes, variable-length parts in exact form, are `bytes`.
+fn raw(value: &Value, bytes: &[u8], values: &mut Values<'_>) -> Result<Vec<u8>> {
+    let wrong = |what: String| Error::refused(libc::EINVAL, what);
+    if !value.datatype.contains_vlen() {
+        let (want, have) = (value.bytes.len(), bytes.len());
+        let fits = want == have;
+        return fits.then(|| bytes.to_vec()).ok_or_else(|| wrong(format!("the attribute's type and shape take {want} bytes, not {have}")));
+    }
+    let form = VariableForm::of(&value.datatype);
+    let size = usize::try_from(value.datatype.element_size()).unwrap_or(usize::MAX).max(1);
+    let (mut rest, mut out) = (bytes, Vec::with_capacity(value.bytes.len()));
+    while out.len() < value.bytes.len()
+        && let Some((element, used)) = form.parse(size, rest, &mut |count, payload| values.sequence(count, payload))?
+    {
+        out.extend(element);
+        rest = rest.get(used..).unwrap_or_default();
+    }
+    let count = value.bytes.len() / size;
+    let whole = out.len() == value.bytes.len() && rest.is_empty();
+    whole.then_some(out).ok_or_else(|| wrong(format!("the bytes are not the exact form of {count} elements of the attribute's type")))
 }
 
 /// One string of fixed length takes a longer text: of what it is only the length changes. A named datatype, which others

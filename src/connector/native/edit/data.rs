@@ -3,18 +3,17 @@
 use super::super::dataset::{Dataset, number};
 use super::{Change, now};
 use crate::base::{Address, Error, Result};
-use crate::connector::ObjectId;
+use crate::connector::{Form, ObjectId};
 use crate::dataset::chunk::ChunkGrid;
 use crate::dataset::chunk::cache::ChunkKey;
 use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::storage::Storage;
-use crate::dataset::write::ChunkWriter;
+use crate::dataset::write::{ChunkWriter, Encoded};
 use crate::format::message::data_layout::{DataLayout, Layout};
 use crate::format::message::dataspace::{Dataspace, Extent};
 use crate::format::object_header::{flag, kind};
 use crate::meta::edit::SpaceKind;
 use crate::meta::header_edit::HeaderEdit;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Fill values are written in pieces of this many bytes.
@@ -54,13 +53,13 @@ pub(super) fn replace_message(header: &mut HeaderEdit, kind: u16, body: Vec<u8>)
 
 impl Change<'_> {
     /// Writes `bytes` at `offset`; the dataset grows when they reach beyond its end.
-    pub(super) fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub(super) fn write(&self, id: ObjectId, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
         let d = self.writable_dataset(id)?;
         if d.datatype.contains_vlen() {
-            return self.write_form(&d, offset, bytes);
+            return self.write_form(&d, form, offset, bytes);
         }
         self.write_elements(id, offset, bytes)
     }
@@ -154,10 +153,10 @@ impl Change<'_> {
     }
 
     /// Makes the dataset's bytes `size` long, or what whole rows come nearest above.
-    pub(super) fn set_size(&self, id: ObjectId, size: u64) -> Result<()> {
+    pub(super) fn set_size(&self, id: ObjectId, form: Form, size: u64) -> Result<()> {
         let d = self.writable_dataset(id)?;
         if d.datatype.contains_vlen() {
-            return self.resize_form(&d, size);
+            return self.resize_form(&d, form, size);
         }
         if size == d.bytes.size {
             return Ok(());
@@ -232,7 +231,7 @@ impl Change<'_> {
                 at = hole.max(at.saturating_add(1));
                 continue;
             }
-            self.write(id, at, zeros.get(..n).unwrap_or_default())?;
+            self.write(id, Form::Main, at, zeros.get(..n).unwrap_or_default())?;
             at = at.saturating_add(n as u64);
         }
         Ok(())
@@ -261,7 +260,7 @@ impl Change<'_> {
         let chunks = chunks.as_slice();
         self.atomically(|| self.place_chunks(&d, &parts, chunks))?;
         // Until the index leads to them they are nowhere else.
-        parts.writer(self)?.flushed(chunks);
+        parts.writer(self)?.flushed(chunks.iter().map(|(key, _)| *key));
         self.changed(id);
         Ok(())
     }
@@ -283,22 +282,30 @@ impl Change<'_> {
         let d = self.dataset(id)?;
         let parts = self.chunks(&d);
         self.place_chunks(&d, &parts, &chunks)?;
-        parts.writer(self)?.flushed(&chunks);
+        parts.writer(self)?.flushed(chunks.iter().map(|(key, _)| *key));
         self.changed(id);
         Ok(())
     }
 
-    /// Writes about `wanted` bytes of changed chunks to the file.
-    pub(super) fn flush_some(&self, wanted: u64) -> Result<()> {
-        let mut by_dataset: BTreeMap<u64, Vec<(ChunkKey, Arc<DirtyChunk>)>> = BTreeMap::new();
-        for (key, chunk) in self.connector.options.environment.dirty.choose(wanted) {
-            by_dataset.entry(key.dataset).or_default().push((key, chunk));
+    /// Enters chunks that were encoded without the lock, as far as they are still what would be written. Returns how many.
+    pub(super) fn enter_encoded(&self, id: ObjectId, mut encoded: Vec<Encoded>) -> Result<usize> {
+        if !encoded.iter().any(|e| self.connector.options.environment.dirty.is_current(e.key, &e.chunk, e.version)) {
+            return Ok(0);
         }
-        for (n, mut chunks) in by_dataset {
-            chunks.sort_unstable_by_key(|(k, _)| k.chunk);
-            self.flush_chunks(ObjectId { file: 0, address: Address(n & ((1 << 52) - 1)) }, &chunks)?;
+        let d = self.dataset(id)?;
+        let parts = self.chunks(&d);
+        let writer = parts.writer(self)?;
+        encoded.retain(|e| writer.is_current(e));
+        if encoded.is_empty() {
+            return Ok(0);
         }
-        Ok(())
+        self.atomically(|| {
+            let mut layout = d.layout.clone();
+            if writer.enter(&mut layout, &encoded)? { self.set_layout(&d, &layout) } else { Ok(()) }
+        })?;
+        writer.flushed(encoded.iter().map(|e| e.key));
+        self.changed(id);
+        Ok(encoded.len())
     }
 
     /// Gives back the chunks and the index of a dataset.

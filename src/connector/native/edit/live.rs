@@ -19,9 +19,9 @@ pub struct LiveContent {
 impl LiveContent {
     /// What is being written instead, if the dataset is one that is written as a whole.
     fn rewritten<T>(&self, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        let connector = self.connector.upgrade().filter(|_| self.form == Form::Main)?;
+        let connector = self.connector.upgrade()?;
         let rewrites = connector.editing.as_ref()?.rewrites.lock();
-        rewrites.get(&self.id).map(|r| f(&r.form))
+        rewrites.get(&self.id).filter(|r| r.is(self.form)).map(|r| f(&r.form))
     }
 
     fn with<T>(&self, f: impl FnOnce(&dyn Content) -> Result<T>) -> Result<T> {

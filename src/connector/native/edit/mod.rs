@@ -7,20 +7,26 @@
 mod attributes;
 mod data;
 mod facts;
+mod flush;
+mod in_place;
 mod live;
 mod names;
+mod npy;
 mod open;
+mod plan;
 mod relayout;
 mod rewrite;
+mod stream;
 mod typed;
 
 pub use live::LiveContent;
+pub use plan::{check_fact, check_new_file};
 
 use super::NativeConnector;
 use super::dataset::{Dataset, number};
 use crate::base::{Error, Result};
-use crate::connector::ObjectId;
-use crate::connector::edit::{Edit, Existing, Taken};
+use crate::connector::edit::{Edit, Existing, NpyHeader, Taken};
+use crate::connector::{Form, ObjectId};
 use crate::container::global_heap_edit::FreeSpace;
 use crate::dataset::types::parse::DatasetSpec;
 use crate::meta::Store;
@@ -55,6 +61,10 @@ pub struct Editing {
     pending: Mutex<HashMap<ObjectId, typed::Pending>>,
     /// Forms of variable-length elements that are being written.
     rewrites: Mutex<HashMap<ObjectId, rewrite::Rewrite>>,
+    /// Files made through this mount, about which nothing more was said.
+    streams: Mutex<HashSet<ObjectId>>,
+    /// Writes changed chunks out.
+    flusher: flush::Flusher,
     /// Free space of global heap collections.
     heaps: Mutex<FreeSpace>,
     /// K of version 1 chunk B-trees.
@@ -146,12 +156,16 @@ impl NativeConnector {
     /// Writes all changed chunks to the file, then makes everything durable.
     fn commit_all(&self, close: bool) -> Result<()> {
         let editing = self.editing()?;
+        if close {
+            self.stop_flusher();
+        }
+        // What was removed can be written over only when its removal is durable: on a full disk that comes first.
+        let full = |e: &Error| matches!(e, Error::Io { errno: libc::ENOSPC | libc::EDQUOT, .. });
+        self.write_out_early().or_else(|e| if full(&e) { Ok(()) } else { Err(e) })?;
         let change = self.change(&[])?;
         change.lead_references(close);
         let mut flushed = change.flush_all();
         let store = change.store()?;
-        // What was removed can be written over only when its removal is durable: on a full disk that comes first.
-        let full = |e: &Error| matches!(e, Error::Io { errno: libc::ENOSPC | libc::EDQUOT, .. });
         if flushed.as_ref().is_err_and(full) && store.transaction()?.gives_back() {
             flushed = store.commit().and_then(|()| change.flush_all());
         }
@@ -217,21 +231,30 @@ impl Change<'_> {
 
     /// Keeps what waits in memory within its bounds.
     fn settle(self) -> Result<()> {
-        let env = self.connector.options.environment.clone();
-        let budget = (env.cache.budget() / DIRTY_PART).max(DIRTY_MIN);
-        if env.dirty.bytes() > budget {
-            self.flush_some(budget / 2)?;
-        }
         let waiting = self.store()?.transaction()?.waiting();
         let connector = self.connector;
         drop(self);
+        connector.bound_dirty()?;
         if waiting > WAITING_MAX { connector.commit_all(false) } else { Ok(()) }
     }
 }
 
 impl Edit for NativeConnector {
     fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.operate(&[id], |c| c.write(id, offset, bytes))
+        self.write_as(id, Form::Main, offset, bytes)
+    }
+
+    fn write_as(&self, id: ObjectId, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
+        if self.write_in_place(id, offset, bytes)? {
+            return Ok(());
+        }
+        self.suit_chunks(id, offset, bytes.len() as u64)?;
+        self.operate(&[id], |c| c.write(id, form, offset, bytes))
+    }
+
+    fn set_npy(&self, id: ObjectId, header: &NpyHeader, emptied: bool) -> Result<()> {
+        self.said_more(id);
+        self.operate_flushed(id, |c| c.set_npy(id, header, emptied))
     }
 
     fn finish(&self, id: ObjectId, last: bool) -> Result<()> {
@@ -249,7 +272,11 @@ impl Edit for NativeConnector {
     }
 
     fn set_size(&self, id: ObjectId, size: u64) -> Result<()> {
-        self.operate(&[id], |c| c.set_size(id, size))?;
+        self.set_size_as(id, Form::Main, size)
+    }
+
+    fn set_size_as(&self, id: ObjectId, form: Form, size: u64) -> Result<()> {
+        self.operate(&[id], |c| c.set_size(id, form, size))?;
         // Nobody has it open, so nobody closes it.
         let held = self.editing.as_ref().is_some_and(|e| e.held.lock().contains_key(&id));
         if held { Ok(()) } else { self.finish(id, true) }
@@ -268,6 +295,10 @@ impl Edit for NativeConnector {
 
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
         self.operate(&[group], |c| c.create_file(group, name))
+    }
+
+    fn create_dataset(&self, group: ObjectId, name: &[u8], description: &[u8]) -> Result<ObjectId> {
+        self.operate(&[group], |c| c.create_described(group, name, description))
     }
 
     fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
@@ -294,7 +325,18 @@ impl Edit for NativeConnector {
         self.operate(&[id], |c| c.set_attribute(id, name, text, existing))
     }
 
+    fn set_attribute_bytes(&self, id: ObjectId, name: &[u8], bytes: &[u8]) -> Result<()> {
+        self.operate(&[id], |c| c.set_attribute_bytes(id, name, bytes))
+    }
+
+    fn rename_attribute(&self, id: ObjectId, from: &[u8], to: &[u8], replace: bool) -> Result<()> {
+        self.operate(&[id], |c| c.rename_attribute(id, from, to, replace))
+    }
+
     fn set_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<()> {
+        if name != "attributes" {
+            self.said_more(id);
+        }
         self.operate_flushed(id, |c| c.set_fact(id, name, text))
     }
 

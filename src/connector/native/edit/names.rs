@@ -1,5 +1,8 @@
 //! Creating objects, and giving, moving and taking away names.
 
+use super::attributes::Values;
+use super::facts::refused;
+use super::plan::new_dataset;
 use super::{Change, now};
 use crate::base::{Address, Error, Result};
 use crate::connector::edit::Taken;
@@ -21,8 +24,6 @@ use crate::format::object_header::{SharedMessage, flag, kind};
 use crate::meta::Store;
 use crate::meta::header_edit::HeaderEdit;
 
-/// Bytes in a chunk of a new file.
-const STREAM_CHUNK: u64 = 4096;
 /// Groups on the way from a group to the root, at most: deeper ones are not moved.
 const DEPTH_MAX: usize = 4096;
 /// Groups looked at to find out whether one lies beneath another.
@@ -78,6 +79,20 @@ impl Change<'_> {
     pub(super) fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
         self.free_name(group, name)?;
         let address = self.new_dataset(&stream())?;
+        let id = self.created(group, name, address)?;
+        let mut streams = self.editing.streams.lock();
+        if streams.len() < super::stream::REMEMBERED {
+            streams.insert(id);
+        }
+        Ok(id)
+    }
+
+    /// A new dataset that is what `description`, in the form of `user.h5dir.dataset`, makes of a new file.
+    pub(super) fn create_described(&self, group: ObjectId, name: &[u8], description: &[u8]) -> Result<ObjectId> {
+        self.free_name(group, name)?;
+        let store = self.store()?;
+        let creation = new_dataset(description, store.ctx().sizeof_addr, &mut Values::new(self, &store))?;
+        let address = self.new_dataset(&creation).map_err(refused)?;
         self.created(group, name, address)
     }
 
@@ -198,6 +213,7 @@ impl Change<'_> {
         self.changed(id);
         self.editing.touched.lock().remove(&id);
         self.editing.wishes.lock().remove(&id);
+        self.editing.streams.lock().remove(&id);
         self.editing.pending.lock().remove(&id);
         self.editing.rewrites.lock().remove(&id);
         self.connector.options.environment.forget(super::number(id));
@@ -345,7 +361,7 @@ pub(super) fn stream() -> Creation {
         extent: Extent::Simple,
         dims: vec![0],
         max_dims: Some(vec![None]),
-        layout: create::Layout::Chunked(vec![STREAM_CHUNK]),
+        layout: create::Layout::Chunked(vec![super::stream::CHUNK.0]),
         filters: Vec::new(),
         fill: Fill::Default,
         fill_time: None,

@@ -30,16 +30,36 @@ const OLD: u32 = 0x7ff;
 /// Messages that make a dataset, but for its datatype.
 const KINDS: [u16; 5] = [kind::DATASPACE, kind::FILL_VALUE, kind::FILL_VALUE_OLD, kind::FILTER_PIPELINE, kind::DATA_LAYOUT];
 
+/// What a dataset that is made anew holds.
+pub(super) enum Elements<'a> {
+    /// What it held.
+    Kept,
+    /// Variable-length elements of this form, lines or the exact one.
+    Form {
+        /// All of it.
+        form: &'a [u8],
+        /// Strings as lines.
+        lines: bool,
+    },
+    /// Nothing.
+    Dropped,
+}
+
 impl Change<'_> {
-    /// Makes the dataset `d` what `creation` says. `retyped`: its datatype too. `form`: its variable-length elements are these
-    /// then, instead of those it has.
-    pub(super) fn relayout(&self, d: &Arc<Dataset>, creation: &Creation, retyped: bool, form: Option<&[u8]>) -> Result<()> {
+    /// Makes the dataset `d` what `creation` says. `retyped`: its datatype too.
+    pub(super) fn relayout(&self, d: &Arc<Dataset>, creation: &Creation, retyped: bool, elements: Elements<'_>) -> Result<()> {
         let store = self.store()?;
         let id = d.id;
         let messages = dataset_messages(store.ctx(), store.superblock().version, creation)?;
         let parsed = creation.datatype.contains_vlen() && !d.datatype.contains_vlen();
         let blank = is_blank(d)?;
-        if form.is_none() && !parsed && !blank && d.datatype.contains_vlen() && retyped && creation.datatype != d.datatype {
+        if matches!(elements, Elements::Kept)
+            && !parsed
+            && !blank
+            && d.datatype.contains_vlen()
+            && retyped
+            && creation.datatype != d.datatype
+        {
             return Err(Error::refused(libc::EINVAL, "variable-length elements keep their type"));
         }
         let surroundings = NativeSurroundings { connector: self.connector };
@@ -49,16 +69,17 @@ impl Change<'_> {
         self.set_messages(id, messages, retyped)?;
         env.forget(number(id));
         self.changed(id);
-        match form {
-            Some(form) => {
+        match elements {
+            Elements::Form { form, lines } => {
                 self.free_sequences(&old)?;
-                self.parse_form(form, id)?;
+                self.parse_form(form, lines, id)?;
             }
+            Elements::Dropped => self.free_sequences(&old)?,
             // A new file whose lines come later.
-            None if parsed && old.bytes.size == 0 => {}
-            None if parsed => self.parse_elements(&old, id)?,
-            None if blank => {}
-            None => self.copy_elements(&old, id)?,
+            Elements::Kept if parsed && old.bytes.size == 0 => {}
+            Elements::Kept if parsed => self.parse_elements(&old, id)?,
+            Elements::Kept if blank => {}
+            Elements::Kept => self.copy_elements(&old, id)?,
         }
         // What is in memory only would be lost if something fails after this.
         self.flush_within(id)?;
@@ -163,9 +184,9 @@ impl Change<'_> {
     }
 
     /// Makes the variable-length elements of the dataset `id` from their form.
-    fn parse_form(&self, form: &[u8], id: ObjectId) -> Result<()> {
+    fn parse_form(&self, form: &[u8], lines: bool, id: ObjectId) -> Result<()> {
         let new = self.dataset(id)?;
-        let mut parser = Parser::new(&new);
+        let mut parser = Parser { lines, ..Parser::new(&new) };
         let pieces = form.chunks(PIECE).len();
         for (i, piece) in form.chunks(PIECE).enumerate() {
             self.parse_piece(&mut parser, piece, id, i.saturating_add(1) == pieces)?;

@@ -5,9 +5,10 @@
 //! many elements as the dataset has, or as many as whole rows of a first dimension that may change.
 
 use super::facts::invalid;
+use super::relayout::Elements;
 use super::{Change, Dataset};
 use crate::base::{Error, Result};
-use crate::connector::ObjectId;
+use crate::connector::{Form, ObjectId};
 use crate::dataset::create::{Creation, Layout};
 use crate::dataset::storage::Storage;
 use crate::dataset::vl::VariableForm;
@@ -24,13 +25,27 @@ pub struct Rewrite {
     pub form: Vec<u8>,
     /// Something was written since it was made.
     pub written: bool,
+    /// It is made of lines.
+    pub lines: bool,
+    /// It is the exact form of what has lines too.
+    pub exact: bool,
+}
+
+impl Rewrite {
+    /// Whether it is what the dataset's `form` shows.
+    pub fn is(&self, form: Form) -> bool {
+        match form {
+            Form::Main => !self.exact,
+            Form::Exact => !self.lines,
+        }
+    }
 }
 
 impl Change<'_> {
     /// Writes bytes of the form.
-    pub(super) fn write_form(&self, d: &Dataset, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub(super) fn write_form(&self, d: &Dataset, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.saturating_add(bytes.len() as u64);
-        self.change_form(d, end, |form| {
+        self.change_form(d, form, end, |form| {
             let (from, to) = (usize::try_from(offset).unwrap_or(usize::MAX), usize::try_from(end).unwrap_or(usize::MAX));
             form.resize(form.len().max(to), 0);
             if let Some(part) = form.get_mut(from..to) {
@@ -40,15 +55,15 @@ impl Change<'_> {
     }
 
     /// Makes the form `size` bytes long.
-    pub(super) fn resize_form(&self, d: &Dataset, size: u64) -> Result<()> {
-        self.change_form(d, size, |form| form.resize(usize::try_from(size).unwrap_or(0), 0))?;
+    pub(super) fn resize_form(&self, d: &Dataset, form: Form, size: u64) -> Result<()> {
+        self.change_form(d, form, size, |form| form.resize(usize::try_from(size).unwrap_or(0), 0))?;
         if let Some(r) = self.editing.rewrites.lock().get_mut(&d.id) {
             r.written = size > 0;
         }
         Ok(())
     }
 
-    fn change_form(&self, d: &Dataset, end: u64, f: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+    fn change_form(&self, d: &Dataset, form: Form, end: u64, f: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         if !matches!(d.bytes.storage, Storage::Compact(_) | Storage::Contiguous(_) | Storage::Chunked(_)) {
             return Err(Error::refused(libc::EPERM, "a dataset whose elements lie elsewhere is not written"));
         }
@@ -58,21 +73,26 @@ impl Change<'_> {
         if end > FORM_MAX || others.saturating_add(end) > FORMS_MAX {
             return Err(large());
         }
-        let form = match rewrites.remove(&d.id) {
+        let strings = d.datatype.is_vlen_string();
+        let (lines, exact) = (strings && form == Form::Main, strings && form == Form::Exact);
+        if rewrites.get(&d.id).is_some_and(|r| !r.is(form) && r.written) {
+            return Err(Error::refused(libc::EBUSY, "the dataset is being written in its other form"));
+        }
+        let text = match rewrites.remove(&d.id).filter(|r| r.is(form)) {
             Some(r) => r.form,
             // What is truncated need not be read.
             None if end == 0 => Vec::new(),
-            None => self.form(d.id)?.ok_or_else(large)?,
+            None => self.form(d.id, form)?.ok_or_else(large)?,
         };
-        let mut rewrite = Rewrite { form, written: true };
+        let mut rewrite = Rewrite { form: text, written: true, lines, exact };
         f(&mut rewrite.form);
         rewrites.insert(d.id, rewrite);
         Ok(())
     }
 
     /// The form of the elements that the dataset has; `None` if it is too long.
-    fn form(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
-        let content = self.connector.form_of(id, crate::connector::Form::Main)?;
+    fn form(&self, id: ObjectId, form: Form) -> Result<Option<Vec<u8>>> {
+        let content = self.connector.form_of(id, form)?;
         let size = content.size()?;
         if size > FORM_MAX {
             return Ok(None);
@@ -92,7 +112,7 @@ impl Change<'_> {
     /// Makes the elements of the dataset those of the form that was written.
     pub(super) fn finish_form(&self, id: ObjectId) -> Result<()> {
         let Some(rewrite) = self.editing.rewrites.lock().remove(&id) else { return Ok(()) };
-        let done = self.dataset(id).and_then(|d| self.replace_elements(&d, &rewrite.form));
+        let done = self.dataset(id).and_then(|d| self.replace_elements(&d, &rewrite));
         if done.is_err() {
             // It may be written on.
             self.editing.rewrites.lock().insert(id, rewrite);
@@ -100,8 +120,9 @@ impl Change<'_> {
         done
     }
 
-    fn replace_elements(&self, d: &Arc<Dataset>, form: &[u8]) -> Result<()> {
-        let dims = dims_for(d, count(d, form)?)?;
+    fn replace_elements(&self, d: &Arc<Dataset>, rewrite: &Rewrite) -> Result<()> {
+        let (form, lines) = (rewrite.form.as_slice(), rewrite.lines);
+        let dims = dims_for(d, count(d, form, lines)?)?;
         let layout = match &d.bytes.storage {
             Storage::Compact(_) => Layout::Compact,
             Storage::Chunked(_) => Layout::Chunked(d.chunked_layout().map(|c| c.chunk_dims.clone()).unwrap_or_default()),
@@ -119,14 +140,14 @@ impl Change<'_> {
             fill_time: Some(d.fill.write_time).filter(|t| *t <= 2),
             modified: None,
         };
-        self.relayout(d, &creation, false, Some(form))?;
+        self.relayout(d, &creation, false, Elements::Form { form, lines })?;
         self.touch(d.id)
     }
 }
 
 /// Elements of which `form` is the form.
-fn count(d: &Dataset, form: &[u8]) -> Result<u64> {
-    if d.datatype.is_vlen_string() {
+fn count(d: &Dataset, form: &[u8], lines: bool) -> Result<u64> {
+    if lines {
         let ends = form.iter().filter(|b| **b == b'\n').count();
         let open = form.last().is_some_and(|b| *b != b'\n');
         return Ok((ends as u64).saturating_add(open.into()));

@@ -3,7 +3,7 @@
 //! A reference may lead to an object that is not there yet, as when a tree is copied: until it is, the attribute holds a
 //! reference to nothing. Before each commit it is tried again. What leads nowhere when the file is closed stays so.
 
-use super::attributes::Values;
+use super::attributes::{Values, too_large};
 use super::facts::refused;
 use super::{Change, now};
 use crate::base::{Error, Result};
@@ -96,7 +96,7 @@ impl Change<'_> {
 }
 
 /// Writes an attribute.
-fn put(store: &Store, id: ObjectId, version: u8, attribute: &AttributeSpec) -> Result<()> {
+pub(super) fn put(store: &Store, id: ObjectId, version: u8, attribute: &AttributeSpec) -> Result<()> {
     let superblock = store.superblock().version;
     let (extent, dims, max) = match &attribute.shape {
         Shape::Null => (Extent::Null, &[][..], None),
@@ -109,8 +109,5 @@ fn put(store: &Store, id: ObjectId, version: u8, attribute: &AttributeSpec) -> R
     let space = dataspace_message(store.ctx(), superblock, extent, dims, max.as_deref());
     let datatype = datatype_message(superblock, &attribute.datatype).map_err(refused)?;
     let body = encode_attribute(version, &attribute.name, &datatype, false, &space, &attribute.bytes)?;
-    attributes_edit::set(store, id.address, &attribute.name, &body, now()).map_err(|e| match e {
-        Error::Limit { .. } => Error::refused(libc::E2BIG, e.to_string()),
-        other => other,
-    })
+    attributes_edit::set(store, id.address, &attribute.name, &body, now()).map_err(too_large)
 }

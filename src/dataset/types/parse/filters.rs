@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `{"id":1,"name":"deflate","flags":1,"values":[6],"known":true}` | as shown |
 //! | `{"name":"deflate","level":6}` | by name; `level` is the first value |
+//! | `{"deflate":6}`, `{"32015":[3]}` | name or number with its value, or a list of them |
 //! | `"shuffle"`, `"deflate 6"`, `"gzip 6"`, `"32015 3"` | name or number, and values |
 //! | `"shuffle, deflate 6"` instead of the list | several |
 //!
@@ -23,6 +24,7 @@ const LZF: u16 = 32000;
 const DEFLATE_LEVEL: u32 = 4;
 /// Values of one filter.
 const VALUES_MAX: usize = 4096;
+const KEYS: [&str; 6] = ["id", "name", "flags", "values", "level", "known"];
 
 /// The filters of a list, in the order of writing; `null` is none.
 pub fn parse(node: &Node) -> Result<Vec<FilterSpec>> {
@@ -46,6 +48,10 @@ fn one(node: &Node) -> Result<FilterSpec> {
     match node {
         Node::String(s) => words(text(s)?),
         Node::Number(_) => checked(default_of(node.small("a filter's number")?)),
+        Node::Object(fields) => match fields.as_slice() {
+            [(name, values)] if !KEYS.iter().any(|k| k.as_bytes() == name.as_slice()) => named(text(name)?, values),
+            _ => object(node),
+        },
         _ => object(node),
     }
 }
@@ -63,8 +69,19 @@ fn words(text: &str) -> Result<FilterSpec> {
     checked(filter)
 }
 
+/// `{"deflate": 6}`.
+fn named(name: &str, values: &Node) -> Result<FilterSpec> {
+    let mut filter = default_of(id_of(name).ok_or_else(|| unknown(name))?);
+    match values {
+        Node::Null => {}
+        Node::Number(_) => filter.cd_values = vec![values.small("a filter's value")?],
+        other => filter.cd_values = other.array("a filter's values")?.iter().map(|v| v.small("a value")).collect::<Result<_>>()?,
+    }
+    checked(filter)
+}
+
 fn object(node: &Node) -> Result<FilterSpec> {
-    let f = Fields::new("a filter", node, &["id", "name", "flags", "values", "level", "known"])?;
+    let f = Fields::new("a filter", node, &KEYS)?;
     let name = f.get("name").map(|n| text(n.string("a filter's name")?)).transpose()?;
     let mut filter = match (f.get("id"), name) {
         (Some(id), _) => default_of(id.small("a filter's number")?),

@@ -15,6 +15,7 @@ mod filters;
 mod float;
 mod integer;
 mod node;
+mod npy;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ pub use attributes::{AttributeSpec, parse_attributes_json, parse_attributes_json
 pub use dataset::{ChunksSpec, DatasetSpec, FillSpec, LayoutSpec, parse_dataset_json, parse_fact};
 pub use datatype::{parse_datatype, parse_datatype_in};
 pub use elements::{NoStore, Store, parse_value, parse_value_into, parse_value_with};
+pub use npy::NpyHeader;
 
 use crate::base::Error;
 use std::borrow::Cow;

@@ -1,0 +1,218 @@
+"""Rows of writing: the mount against h5py, both with and without making the bytes durable."""
+
+import os
+import shutil
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import contenders as c
+import data
+import h5py
+import numpy as np
+
+# h5py gives no durability when a file is closed: these mounts do not either.
+LATER = ("--commit-on-close=off",)
+
+
+@contextmanager
+def scratch(name):
+    """A path for a file that is written to, empty before and gone after."""
+    path = data.CACHE / f"scratch-{name}.h5"
+    path.unlink(missing_ok=True)
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def sync(path):
+    """Makes a file durable."""
+    fd = os.open(path, os.O_RDWR)
+    os.fsync(fd)
+    os.close(fd)
+
+
+def empty(path, array):
+    """A file with the array's dataset and no elements in it."""
+    path.unlink(missing_ok=True)
+    with h5py.File(path, "w", libver="v110") as f:
+        f.create_dataset("data", array.shape, "f4", chunks=array.chunks, **array.filters)
+    sync(path)
+
+
+def mount(path, *options):
+    return c.mounted("mount", "-f", "--read-write", *options, str(path))
+
+
+def h5py_write(path, values, rows, durable):
+    """All elements in h5py's windows, and the file closed."""
+    start = time.perf_counter()
+    with h5py.File(path, "r+") as f:
+        d = f["data"]
+        for at in range(0, values.shape[0], rows):
+            d.write_direct(values, np.s_[at : at + rows], np.s_[at : at + rows])
+    if durable:
+        sync(path)
+    return time.perf_counter() - start
+
+
+def check(path, values):
+    with h5py.File(path) as f:
+        if not np.array_equal(f["data"][...], values):
+            raise SystemExit(f"{path}: what was written through the mount is not what h5py reads")
+
+
+def sequential(bench, name, label, target):
+    a = bench.array(name)
+    plain = data.plain_copy(a)
+    values = np.fromfile(plain, "f4").reshape(a.shape)
+    # Deflated chunks are encoded by the commit: without one the mount would have done less than h5py.
+    for durable in (False, True) if a.chunks is None else (True,):
+        ours, theirs, cpu = [], [], [[], []]
+        for _ in range(bench.reps):
+            with scratch("ours") as path:
+                empty(path, a)
+                c.back_memory(a.nbytes + (1 << 30))
+                c.warm(plain)
+                with mount(path, *(() if durable else LATER)) as m:
+                    before = m.cpu()
+                    ours.append(c.writer("seq", plain, m.point / "data", 1 << 20))
+                    cpu[0].append(m.cpu() - before)
+                check(path, values)
+            with scratch("theirs") as path:
+                empty(path, a)
+                c.back_memory(a.nbytes + (1 << 30))
+                before = time.process_time()
+                theirs.append(h5py_write(path, values, a.rows_at_once, durable))
+                cpu[1].append(time.process_time() - before)
+        how = "closed and durable" if durable else "closed, not synced"
+        note = "CPU {:.2f} s, h5py {:.2f} s".format(*(sum(x) / len(x) for x in cpu))
+        bench.rates(f"write {label}, {how} / h5py", a.nbytes, ours, theirs, target, note)
+
+
+def program(bench, name, label, target):
+    """`cp` of a file into the mount, against a program that stores it with h5py; both durable."""
+    a = bench.array(name)
+    plain = data.plain_copy(a)
+    ours, theirs = [], []
+    for _ in range(bench.reps):
+        with scratch("ours") as path:
+            empty(path, a)
+            c.back_memory(a.nbytes + (1 << 30))
+            c.warm(plain)
+            with mount(path) as m:
+                ours.append(c.timed(["cp", str(plain), str(m.point / "data")]))
+        with scratch("theirs") as path:
+            empty(path, a)
+            c.back_memory(a.nbytes + (1 << 30))
+            theirs.append(c.program(STORE, plain, path))
+    bench.rates(f"write {label}, program: cp / h5py [...] = fromfile, synced", a.nbytes, ours, theirs, target)
+
+
+STORE = """
+import os, sys, h5py, numpy
+with h5py.File(sys.argv[2], 'r+') as f:
+    d = f['data']
+    d[...] = numpy.fromfile(sys.argv[1], 'f4').reshape(d.shape)
+os.fsync(os.open(sys.argv[2], os.O_RDWR))
+"""
+
+def overwrites(bench):
+    """4 KiB at a time over random places of deflated chunks."""
+    a = bench.array("deflate1d")
+    plain = data.plain_copy(a)
+    count = 5_000 if bench.quick else 100_000
+    # h5py decodes and encodes a chunk each time: a part of them tells the rate.
+    part = count // 100
+    rng = np.random.default_rng(7)
+    places = rng.integers(0, a.shape[0] // 1024, part) * 1024
+    block = np.fromfile(plain, "f4", 1024)
+    ours, theirs = [], []
+    for _ in range(min(bench.reps, 3)):
+        with scratch("ours") as path:
+            shutil.copy(a.path, path)
+            with mount(path, *LATER) as m:
+                seconds = c.writer("random", plain, m.point / "data", 4096, count)
+                start = time.perf_counter()
+            # What waits in memory is encoded when the mount ends.
+            ours.append(seconds + time.perf_counter() - start)
+        with scratch("theirs") as path:
+            shutil.copy(a.path, path)
+            start = time.perf_counter()
+            with h5py.File(path, "r+") as f:
+                d = f["data"]
+                for at in places.tolist():
+                    d.write_direct(block, None, np.s_[at : at + 1024])
+            theirs.append((time.perf_counter() - start) * count / part)
+    bench.times(f"{count} random 4 KiB overwrites, deflated chunks, unmounted / h5py", ours, theirs, 1.0, note="h5py: rate of a hundredth of them")
+
+
+def many(bench):
+    """Small datasets in one group."""
+    count = 10_000 if bench.quick else 100_000
+    source = data.plain_copy(bench.array("contiguous"))
+    for durable in (False, True):
+        ours, theirs = [], []
+        n = count if not durable else count // 20
+        for _ in range(min(bench.reps, 3)):
+            with scratch("ours") as path:
+                c.timed([c.H5DIR, "create", str(path)])
+                with mount(path, *(() if durable else LATER)) as m:
+                    (m.point / "g").mkdir()
+                    ours.append(c.writer("files", source, m.point / "g", 64, n))
+            with scratch("theirs") as path:
+                block = np.arange(64, dtype="u1")
+                start = time.perf_counter()
+                with h5py.File(path, "w", libver="v110") as f:
+                    g = f.create_group("g")
+                    for i in range(n):
+                        g.create_dataset(f"d{i:06}", data=block, maxshape=(None,), chunks=(64,))
+                        if durable:
+                            f.flush()
+                            os.fsync(f.id.get_vfd_handle())
+                theirs.append(time.perf_counter() - start)
+        how = ", each durable" if durable else ""
+        bench.times(f"{n} small datasets created{how} / h5py", ours, theirs, None if durable else 1.0)
+
+
+def tree(bench):
+    """`cp -a` of a tree of files, against a program that does the same with h5py."""
+    root = data.CACHE / "files"
+    count = 500 if bench.quick else 2_000
+    source = data.plain_copy(bench.array("contiguous"))
+    shutil.rmtree(root, ignore_errors=True)
+    with open(source, "rb") as f:
+        for i in range(count):
+            folder = root / f"f{i % 20:02}"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"n{i:05}").write_bytes(f.read(64 << 10))
+    ours, theirs = [], []
+    for _ in range(bench.reps):
+        with scratch("ours") as path:
+            c.timed([c.H5DIR, "create", str(path)])
+            with mount(path, *LATER) as m:
+                ours.append(c.timed(["cp", "-a", str(root), str(m.point / "tree")]))
+        with scratch("theirs") as path:
+            theirs.append(c.program(COPY, root, path))
+    bench.times(f"cp -a of {count} files of 64 KiB / a program with h5py", ours, theirs, 1.0)
+    shutil.rmtree(root)
+
+
+COPY = """
+import os, sys, h5py, numpy
+with h5py.File(sys.argv[2], 'w', libver='v110') as f:
+    for folder, _, names in os.walk(sys.argv[1]):
+        g = f.require_group(os.path.relpath(folder, sys.argv[1]))
+        for n in names:
+            g.create_dataset(n, data=numpy.fromfile(os.path.join(folder, n), 'u1'), maxshape=(None,), chunks=True)
+"""
+
+
+def rows(bench):
+    for name, label, target in (("contiguous", "contiguous", 1.0), ("deflate3d", "3-D shuffle+deflate", 2.0), ("deflate1d", "1-D shuffle+deflate", 2.0)):
+        program(bench, name, label, target)
+        sequential(bench, name, label, target)
+    overwrites(bench)
+    many(bench)
+    tree(bench)

@@ -1,0 +1,270 @@
+//! What a dataset shall be, from what is said and what it is now, or what a new file is.
+//!
+//! | not said | is then |
+//! |---|---|
+//! | shape | the same; with elements of another size the last dimension takes as many as fit the bytes |
+//! | maxshape | the same if only the type changes; after a new shape the first dimension stays unlimited if it was |
+//! | chunks | the same while shape, maxshape and element size are; else of a size that is chosen |
+//! | filters | the same |
+//! | fillvalue | the same bytes if the elements have as many, else the default |
+//! | layout | the same, or chunks where the others need them |
+
+use super::super::dataset::Dataset;
+use super::facts::{invalid, is_blank, refused};
+use super::names::stream;
+use crate::base::{Error, Result};
+use crate::dataset::create::{Creation, Layout, dataset_messages};
+use crate::dataset::storage::Storage;
+use crate::dataset::types::parse::{ChunksSpec, DatasetSpec, FillSpec, LayoutSpec, Store, parse_dataset_json};
+use crate::filter::FilterSpec;
+use crate::filter::pipeline::Pipeline;
+use crate::format::Context;
+use crate::format::message::dataspace::Extent;
+use crate::format::message::datatype::Datatype;
+use crate::format::message::fill_value::Fill;
+
+/// Bytes of a chunk whose size is chosen, at most; small datasets get smaller ones.
+const CHUNK_BYTES: (u64, u64) = (16 << 10, 1 << 20);
+/// Chunks that a dataset of known size is cut into, about.
+const CHUNKS_WANTED: u64 = 64;
+/// Longest dimension of a chunk along one that can grow and has nothing yet.
+const GROWING: u64 = 1024;
+
+/// What a dataset is.
+pub(super) struct Now {
+    datatype: Datatype,
+    extent: Extent,
+    dims: Vec<u64>,
+    max_dims: Option<Vec<Option<u64>>>,
+    fill: Fill,
+    fill_time: u8,
+    filters: Vec<FilterSpec>,
+    /// Dimensions of its chunks, if it has any.
+    chunks: Option<Vec<u64>>,
+    compact: bool,
+    /// Its elements lie in other files or datasets.
+    elsewhere: bool,
+    /// Bytes of its elements.
+    size: u64,
+    /// Nothing was ever written to it.
+    blank: bool,
+}
+
+impl Now {
+    /// What `d` is.
+    pub(super) fn of(d: &Dataset) -> Result<Now> {
+        Ok(Now {
+            datatype: d.datatype.clone(),
+            extent: d.space.extent,
+            dims: d.space.dims.clone(),
+            max_dims: d.space.max_dims.clone(),
+            fill: d.fill.fill.clone(),
+            fill_time: d.fill.write_time,
+            filters: d.pipeline.filters.clone(),
+            chunks: d.chunked_layout().map(|c| c.chunk_dims.clone()),
+            compact: matches!(d.bytes.storage, Storage::Compact(_)),
+            elsewhere: matches!(d.bytes.storage, Storage::External(_) | Storage::Virtual(_)),
+            size: d.bytes.size,
+            blank: is_blank(d)?,
+        })
+    }
+
+    /// What a new file is.
+    pub(super) fn new_file() -> Now {
+        let new = stream();
+        let chunks = if let Layout::Chunked(dims) = new.layout { Some(dims) } else { None };
+        Now {
+            datatype: new.datatype,
+            extent: new.extent,
+            dims: new.dims,
+            max_dims: new.max_dims,
+            fill: new.fill,
+            fill_time: new.fill_time.unwrap_or(2),
+            filters: new.filters,
+            chunks,
+            compact: false,
+            elsewhere: false,
+            size: 0,
+            blank: true,
+        }
+    }
+
+    /// The same without what was written to it.
+    pub(super) fn emptied(self) -> Now {
+        Now { blank: true, ..self }
+    }
+
+    fn max(&self) -> Vec<Option<u64>> {
+        self.max_dims.clone().unwrap_or_else(|| self.dims.iter().map(|d| Some(*d)).collect())
+    }
+
+    fn element_size(&self) -> u64 {
+        self.datatype.element_size()
+    }
+}
+
+/// What the dataset `d` shall be.
+pub(super) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn Store) -> Result<Creation> {
+    if d.elsewhere {
+        return Err(Error::refused(libc::EOPNOTSUPP, "a dataset whose elements lie elsewhere cannot be changed"));
+    }
+    let datatype = spec.dtype.clone().unwrap_or_else(|| d.datatype.clone());
+    let (extent, dims) = shape(d, spec, &datatype)?;
+    let same_shape = extent == d.extent && dims == d.dims;
+    let max_dims = maxshape(d, spec, &dims)?;
+    let fixed = dims.iter().zip(&max_dims).all(|(d, m)| *m == Some(*d));
+    let fill = match &spec.fillvalue {
+        None if datatype.element_size() == d.element_size() => d.fill.clone(),
+        None => Fill::Default,
+        Some(FillSpec::Undefined) => Fill::Undefined,
+        Some(fill) => match fill.element(&datatype, values)? {
+            // An empty sequence is nothing but zeros.
+            Some(value) if datatype.contains_vlen() && value.iter().all(|b| *b == 0) => Fill::Default,
+            Some(value) => Fill::Value(value),
+            None => Fill::Default,
+        },
+    };
+    let whole = matches!(spec.layout, Some(LayoutSpec::Compact | LayoutSpec::Contiguous)) || spec.chunks == Some(ChunksSpec::None);
+    let mut filters = spec.filters.clone().unwrap_or_else(|| d.filters.clone());
+    let wants_chunks = spec.layout == Some(LayoutSpec::Chunked)
+        || matches!(spec.chunks, Some(ChunksSpec::Dims(_) | ChunksSpec::Auto))
+        || spec.filters.as_ref().is_some_and(|f| !f.is_empty())
+        || !fixed;
+    let chunked = !whole && !dims.is_empty() && (wants_chunks || d.chunks.is_some());
+    if !chunked && spec.filters.is_none() {
+        filters.clear();
+    }
+    if !(Pipeline { filters: filters.clone() }).can_encode() {
+        return Err(invalid("one of the filters is not known here, or not with these values"));
+    }
+    let size = datatype.element_size();
+    let layout = match (&spec.chunks, &d.chunks) {
+        _ if !chunked => match spec.layout {
+            Some(LayoutSpec::Compact) => Layout::Compact,
+            None if d.compact && spec.chunks.is_none() => compact_if_small(&dims, size),
+            _ => Layout::Contiguous,
+        },
+        (Some(ChunksSpec::Dims(chunks)), _) => Layout::Chunked(chunks.clone()),
+        (None, Some(old)) if same_shape && size == d.element_size() && max_dims == d.max() => Layout::Chunked(old.clone()),
+        _ => Layout::Chunked(choose_chunks(&dims, &max_dims, size)),
+    };
+    let same_kind = datatype.contains_vlen() == d.datatype.contains_vlen();
+    let fill_time = (spec.fillvalue.is_none() && same_kind).then_some(d.fill_time).filter(|t| *t <= 2);
+    let max_dims = (extent == Extent::Simple && d.max_dims.is_some() || !fixed).then_some(max_dims);
+    Ok(Creation { datatype, committed: None, extent, dims, max_dims, layout, filters, fill, fill_time, modified: None })
+}
+
+/// The extent that is wanted.
+fn shape(d: &Now, spec: &DatasetSpec, datatype: &Datatype) -> Result<(Extent, Vec<u64>)> {
+    let size = datatype.element_size();
+    let reshaped = |dims: &[u64]| dims.iter().try_fold(size, |n, d| n.checked_mul(*d));
+    // The bytes of variable-length elements are counted when they are read.
+    let counted = !datatype.contains_vlen() || d.datatype.contains_vlen();
+    let (extent, dims) = if spec.null_space {
+        (Extent::Null, Vec::new())
+    } else if let Some(dims) = &spec.shape {
+        (if dims.is_empty() { Extent::Scalar } else { Extent::Simple }, dims.clone())
+    } else if size == d.element_size() || d.size == 0 || !counted {
+        (d.extent, d.dims.clone())
+    } else {
+        let mut dims = d.dims.clone();
+        let last = dims.last_mut().ok_or_else(|| invalid(format!("one element of {} bytes is none of {size}", d.element_size())))?;
+        let bytes = last.saturating_mul(d.element_size());
+        if size == 0 || bytes % size != 0 {
+            return Err(invalid(format!("{bytes} bytes are no whole number of elements of {size} bytes")));
+        }
+        *last = bytes / size;
+        (d.extent, dims)
+    };
+    let bytes = if extent == Extent::Null { Some(0) } else { reshaped(&dims) };
+    if counted && bytes != Some(d.size) && !d.blank {
+        let have = d.size;
+        let want = bytes.map_or("more than 2^64".to_owned(), |n| n.to_string());
+        return Err(invalid(format!("the dataset has {have} bytes, and {want} are needed for {dims:?} elements of {size} bytes")));
+    }
+    Ok((extent, dims))
+}
+
+/// The largest dimensions that are wanted, for the dimensions `dims`.
+fn maxshape(d: &Now, spec: &DatasetSpec, dims: &[u64]) -> Result<Vec<Option<u64>>> {
+    if let Some(max) = &spec.maxshape {
+        if max.len() != dims.len() {
+            return Err(invalid(format!("maxshape has {} dimensions, the dataset {}", max.len(), dims.len())));
+        }
+        return Ok(max.clone());
+    }
+    let fixed = || dims.iter().map(|d| Some(*d)).collect::<Vec<_>>();
+    let whole = matches!(spec.layout, Some(LayoutSpec::Compact | LayoutSpec::Contiguous)) || spec.chunks == Some(ChunksSpec::None);
+    let old = d.max();
+    if whole || d.max_dims.is_none() {
+        return Ok(fixed());
+    }
+    if spec.shape.is_none() && dims == d.dims {
+        return Ok(old);
+    }
+    let mut max = fixed();
+    if let (Some(first), Some(None)) = (max.first_mut(), old.first()) {
+        *first = None;
+    }
+    Ok(max)
+}
+
+/// Compact as long as the header holds it.
+fn compact_if_small(dims: &[u64], size: u64) -> Layout {
+    let bytes = dims.iter().try_fold(size, |n, d| n.checked_mul(*d));
+    if bytes.is_some_and(|n| n < 64_000) { Layout::Compact } else { Layout::Contiguous }
+}
+
+/// Chunk dimensions for a dataset about which nothing else is known: whole rows as far as they go.
+fn choose_chunks(dims: &[u64], max: &[Option<u64>], size: u64) -> Vec<u64> {
+    let one = |(d, m): (&u64, &Option<u64>)| match (d, m) {
+        (0, Some(m)) => (*m).clamp(1, GROWING),
+        (0, None) => GROWING,
+        (d, None) => (*d).max(if dims.len() == 1 { GROWING } else { 1 }),
+        (d, Some(_)) => *d,
+    };
+    let mut chunk: Vec<u64> = dims.iter().zip(max).map(one).collect();
+    let bytes = |c: &[u64]| c.iter().fold(size.max(1), |n, d| n.saturating_mul(*d));
+    let wanted = (bytes(&chunk) / CHUNKS_WANTED).clamp(CHUNK_BYTES.0, CHUNK_BYTES.1);
+    // The slowest dimensions are cut first: reading goes along the fastest.
+    for i in 0..chunk.len() {
+        while bytes(&chunk) > wanted
+            && let Some(d) = chunk.get_mut(i).filter(|d| **d > 1)
+        {
+            *d = d.div_ceil(2);
+        }
+    }
+    chunk
+}
+
+/// The new dataset that `text`, in the form of `user.h5dir.dataset`, makes of a new file.
+pub(super) fn new_dataset(text: &[u8], sizeof_addr: u8, values: &mut dyn Store) -> Result<Creation> {
+    plan(&Now::new_file(), &parse_dataset_json(text, sizeof_addr)?, values)
+}
+
+/// Whether a new file can be what `text`, in the form of `user.h5dir.dataset`, says.
+pub fn check_new_file(text: &[u8]) -> Result<()> {
+    /// Keeps nothing.
+    struct Nowhere;
+    impl Store for Nowhere {
+        fn sequence(&mut self, _count: u32, _payload: &[u8]) -> Result<Vec<u8>> {
+            Ok(vec![1; usize::from(Context::DEFAULT.sizeof_addr).saturating_add(8)])
+        }
+
+        fn object(&mut self, _path: &[u8]) -> Result<crate::base::Address> {
+            Ok(crate::base::Address(0))
+        }
+    }
+    let creation = new_dataset(text, Context::DEFAULT.sizeof_addr, &mut Nowhere)?;
+    dataset_messages(&Context::DEFAULT, 3, &creation).map(drop).map_err(refused)
+}
+
+/// Whether `text`, in the form of `user.h5dir.dataset` with one key, says something that can be done by itself.
+pub fn check_fact(text: &[u8]) -> Result<()> {
+    let filters = parse_dataset_json(text, Context::DEFAULT.sizeof_addr)?.filters.unwrap_or_default();
+    if (Pipeline { filters }).can_encode() {
+        Ok(())
+    } else {
+        Err(invalid("one of the filters is not encoded here, or not with these values"))
+    }
+}

@@ -1,0 +1,95 @@
+//! Files made through the mount: bytes about which nothing was said. Their chunks become larger as they grow.
+
+use super::super::dataset::Dataset;
+use super::names::stream;
+use super::relayout::Elements;
+use super::{Change, NativeConnector};
+use crate::base::Result;
+use crate::connector::ObjectId;
+use crate::dataset::create::{Creation, Layout};
+use std::sync::Arc;
+
+/// Chunks of a new file, least and most bytes.
+pub(super) const CHUNK: (u64, u64) = (4 << 10, 1 << 20);
+/// The most that the first write makes them.
+const FIRST_MAX: u64 = 256 << 10;
+/// Chunks that a first write fills.
+const FILLED: u64 = 4;
+/// With so many chunks they are made larger,
+const MANY: u64 = 256;
+/// so many times.
+const LARGER: u64 = 16;
+/// Files remembered.
+pub(super) const REMEMBERED: usize = 1 << 20;
+
+/// Bytes of a chunk for a file that grows from `size` to `end` bytes by a write of `len`, and has chunks of `chunk`.
+fn wanted(size: u64, end: u64, len: u64, chunk: u64) -> u64 {
+    if size == 0 {
+        let part = len / FILLED;
+        let power = part.checked_ilog2().map_or(0, |n| 1 << n);
+        return power.clamp(CHUNK.0, FIRST_MAX).max(chunk);
+    }
+    let larger = chunk.saturating_mul(LARGER).min(CHUNK.1).max(chunk);
+    if end / MANY >= chunk { larger } else { chunk }
+}
+
+impl NativeConnector {
+    /// It is told what the file shall be.
+    pub(super) fn said_more(&self, id: ObjectId) {
+        if let Some(editing) = &self.editing {
+            editing.streams.lock().remove(&id);
+        }
+    }
+
+    /// Before `len` bytes are written at `offset` to a file made through this mount: chunks that suit its size.
+    pub(super) fn suit_chunks(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
+        let Some(editing) = self.editing.as_ref().filter(|e| e.streams.lock().contains(&id)) else { return Ok(()) };
+        let Ok(d) = ({
+            let _shared = self.shared();
+            self.dataset(id).map(|d| d.dataset.clone())
+        }) else {
+            return Ok(());
+        };
+        match larger(&d, offset, len) {
+            None => Ok(()),
+            Some(_) => self.operate_flushed(id, |c| {
+                let d = c.dataset(id)?;
+                // It may have been changed since.
+                match larger(&d, offset, len).filter(|_| editing.streams.lock().contains(&id)) {
+                    Some(chunk) => c.enlarge_chunks(&d, chunk),
+                    None => Ok(()),
+                }
+            }),
+        }
+    }
+}
+
+fn larger(d: &Dataset, offset: u64, len: u64) -> Option<u64> {
+    let &[chunk] = d.chunked_layout()?.chunk_dims.as_slice() else { return None };
+    let end = offset.checked_add(len).filter(|end| *end > d.bytes.size)?;
+    let wanted = wanted(d.bytes.size, end, len, chunk);
+    (wanted > chunk).then_some(wanted)
+}
+
+impl Change<'_> {
+    fn enlarge_chunks(&self, d: &Arc<Dataset>, chunk: u64) -> Result<()> {
+        let creation = Creation { dims: d.space.dims.clone(), layout: Layout::Chunked(vec![chunk]), ..stream() };
+        self.relayout(d, &creation, false, Elements::Kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_follow_the_size() {
+        assert_eq!(wanted(0, 100, 100, 4096), 4096);
+        assert_eq!(wanted(0, 65_536, 65_536, 4096), 16_384);
+        assert_eq!(wanted(0, 1 << 20, 1 << 20, 4096), 256 << 10);
+        assert_eq!(wanted(4096, 8192, 4096, 4096), 4096);
+        assert_eq!(wanted((1 << 20) - 1, 1 << 20, 1, 4096), 65_536);
+        assert_eq!(wanted(1 << 30, 1 << 31, 1 << 20, 65_536), 1 << 20);
+        assert_eq!(wanted(1 << 30, 1 << 31, 1 << 20, 1 << 20), 1 << 20);
+    }
+}
