@@ -261,7 +261,10 @@ impl ChunkWriter<'_> {
         let chunk_rows = self.grid.chunk_dims.first().copied().unwrap_or(1).max(1);
         let (mut gone, mut cut) = (Vec::new(), Vec::new());
         if self.is_implicit() && self.grid.total().is_none_or(|n| n > IMPLICIT_MAX) {
-            return Err(Error::refused(libc::EPERM, format!("a dataset of more than {IMPLICIT_MAX} chunks without an index keeps its size")));
+            return Err(Error::refused(
+                libc::EPERM,
+                format!("a dataset of more than {IMPLICIT_MAX} chunks without an index keeps its size"),
+            ));
         }
         let mut visit = |scaled: &[u64], record: ChunkRecord| {
             let first = scaled.first().copied().unwrap_or(0).saturating_mul(chunk_rows);

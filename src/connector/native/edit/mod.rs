@@ -159,16 +159,11 @@ impl NativeConnector {
         if close {
             self.stop_flusher();
         }
-        // What was removed can be written over only when its removal is durable: on a full disk that comes first.
-        let full = |e: &Error| matches!(e, Error::Io { errno: libc::ENOSPC | libc::EDQUOT, .. });
-        self.write_out_early().or_else(|e| if full(&e) { Ok(()) } else { Err(e) })?;
+        self.write_out_early()?;
         let change = self.change(&[])?;
         change.lead_references(close);
-        let mut flushed = change.flush_all();
+        let flushed = change.flush_all();
         let store = change.store()?;
-        if flushed.as_ref().is_err_and(full) && store.transaction()?.gives_back() {
-            flushed = store.commit().and_then(|()| change.flush_all());
-        }
         let Change { _exclusive, _writer, .. } = change;
         // Readers go on while the disk works.
         drop(_exclusive);
