@@ -1,4 +1,4 @@
-//! A whole file: opened in memory and walked as tests/mutants.rs does. Checksums are not checked here.
+//! A whole file: opened in memory and walked as tests/mutants does. Checksums are not checked here.
 #![no_main]
 
 #[path = "../../tests/walker/mod.rs"]

@@ -116,6 +116,11 @@ pub trait Edit: Send + Sync {
     /// Sets the modification time, seconds since 1970, where the object's header records times; `false` where not.
     fn set_mtime(&self, id: ObjectId, seconds: u32) -> Result<bool>;
 
+    /// Sets the access time in the same way.
+    fn set_atime(&self, _id: ObjectId, _seconds: u32) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Keeps an object without names until [`Edit::release`] was called as often.
     fn hold(&self, id: ObjectId);
 

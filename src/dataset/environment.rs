@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const DECODING_MIN: u64 = 128 << 20;
 /// Memory of all allocation maps, bytes.
 const MAPS_BYTES: u64 = 48 << 20;
+/// Chunks that may be changed whatever the size of the cache, bytes.
+const CHANGED_CHUNK_MIN: u64 = 64 << 20;
 /// Least and most bytes of spare buffers kept beside the cache.
 const SPARE_BYTES: (usize, usize) = (4 << 20, 64 << 20);
 
@@ -88,6 +90,11 @@ impl Environment {
         self.dirty.forget(dataset);
         self.cache.forget(dataset);
         self.spools.forget(dataset);
+    }
+
+    /// Largest chunk that is changed, decoded: what of the cache is for changed chunks, 64 MiB at least.
+    pub fn changed_chunk_max(&self) -> u64 {
+        (self.cache.budget() / 4).max(CHANGED_CHUNK_MIN)
     }
 
     /// A number no other dataset of this process has.

@@ -23,6 +23,9 @@ use rayon::prelude::*;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+/// Chunks of an implicit index that are looked at when its dataset is made smaller.
+const IMPLICIT_MAX: u64 = 1 << 24;
+
 /// What a chunked dataset is written through.
 pub struct ChunkWriter<'a> {
     /// Cache, changed chunks, threads.
@@ -111,6 +114,7 @@ impl ChunkWriter<'_> {
         if record.is_none() && self.is_implicit() {
             return Err(no_place());
         }
+        self.fits()?;
         let mut chunk = if t.bytes() == c.grid.chunk_bytes() { self.blank(false)? } else { self.load(t.chunk, record)? };
         c.grid.gather(t, bytes, &mut chunk).ok_or_else(short)?;
         self.env.dirty.insert(key, chunk, t.bytes());
@@ -137,6 +141,19 @@ impl ChunkWriter<'_> {
     pub(super) fn forget(&self, key: ChunkKey) {
         self.env.cache.remove(key);
         self.env.spools.remove(key);
+    }
+
+    /// Refuses chunks that are too large to be changed: each change would need several times their size of memory, and as
+    /// the chunk could not wait there for the next one, be as slow as all of it.
+    fn fits(&self) -> Result<()> {
+        let size = self.chunked.grid.chunk_bytes();
+        if size > self.env.changed_chunk_max() {
+            return Err(Error::refused(
+                libc::EFBIG,
+                format!("a chunk of {size} bytes is changed with a --cache-size of four times as much"),
+            ));
+        }
+        Ok(())
     }
 
     /// A chunk of fill values (`filled`) or of bytes that will all be written.
@@ -173,6 +190,7 @@ impl ChunkWriter<'_> {
         if let Some(chunk) = self.env.dirty.get(key) {
             return Ok(chunk);
         }
+        self.fits()?;
         let record = self.chunked.index.lookup(self.store, &self.chunked.grid.scaled(chunk))?;
         self.env.dirty.insert(key, self.load(chunk, record)?, 0);
         self.forget(key);
@@ -249,6 +267,12 @@ impl ChunkWriter<'_> {
     pub fn prune(&self, layout: &mut DataLayout, rows: u64) -> Result<bool> {
         let chunk_rows = self.grid.chunk_dims.first().copied().unwrap_or(1).max(1);
         let (mut gone, mut cut) = (Vec::new(), Vec::new());
+        if self.is_implicit() && self.grid.total().is_none_or(|n| n > IMPLICIT_MAX) {
+            return Err(Error::refused(
+                libc::EPERM,
+                format!("a dataset of more than {IMPLICIT_MAX} chunks without an index keeps its size"),
+            ));
+        }
         let mut visit = |scaled: &[u64], record: ChunkRecord| {
             let first = scaled.first().copied().unwrap_or(0).saturating_mul(chunk_rows);
             if first >= rows {
@@ -352,13 +376,24 @@ impl ChunkWriter<'_> {
     pub fn delete(&self, layout: &mut DataLayout) -> Result<()> {
         self.env.dirty.forget(self.chunked.number);
         let mut places = Vec::new();
+        if self.is_implicit() {
+            // One stretch, of as many chunks as there may ever be: counted they could be more than fit in memory.
+            let first = self.chunked.index.lookup(self.store, &vec![0; self.grid.rank()])?;
+            let bytes = self.grid.max_total().and_then(|n| n.checked_mul(self.chunked.grid.chunk_bytes()));
+            places.extend(first.zip(bytes).map(|(r, n)| (r.address, n)));
+            return self.give_back_all(layout, &places);
+        }
         self.chunked.index.iterate(self.store, &mut |scaled, record| {
             places.push((record.address, self.stored_size(scaled, record)));
             Ok(ControlFlow::Continue(()))
         })?;
+        self.give_back_all(layout, &places)
+    }
+
+    fn give_back_all(&self, layout: &mut DataLayout, places: &[(Address, u64)]) -> Result<()> {
         write::delete(self.store, layout, self.grid, !self.chunked.pipeline.is_empty(), self.btree_k)?;
         for (address, size) in places {
-            self.store.free_kind(address, size, SpaceKind::Raw)?;
+            self.store.free_kind(*address, *size, SpaceKind::Raw)?;
         }
         self.env.forget(self.chunked.number);
         Ok(())

@@ -349,6 +349,11 @@ impl Space {
         self.fresh.split(range)
     }
 
+    /// True when something is free after the next commit that is not now.
+    pub fn gives_back(&self) -> bool {
+        !self.freed.is_empty()
+    }
+
     /// What was allocated is in use now, what was freed is free.
     pub fn committed(&mut self) {
         self.fresh.clear();

@@ -168,12 +168,21 @@ impl Transaction {
         for (range, pool) in operation.taken {
             state.space.free(range, pool);
         }
+        // On a full disk there may be no room behind the length, where there is some in what was given back elsewhere.
+        state.space.trim();
     }
 
     /// Writes bytes: in place where nothing durable points, else with the next commit.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.within(offset, bytes.len())?;
         self.remember(offset, bytes.len())?;
         self.write_data(offset, bytes)
+    }
+
+    /// Only a damaged file leads to what was never allocated; the end of a commit would be too late to find out.
+    fn within(&self, offset: u64, len: usize) -> io::Result<()> {
+        let end = offset.checked_add(len as u64).filter(|end| *end <= self.end());
+        end.map(drop).ok_or_else(|| io::Error::from_raw_os_error(libc::EIO))
     }
 
     /// Keeps what lies in fresh space that is older than the operation under way.
@@ -200,7 +209,8 @@ impl Transaction {
     /// The same for bytes that stay when the operation under way is taken back: elements.
     pub fn write_data(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.usable()?;
-        let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
+        self.within(offset, bytes.len())?;
+        let end = offset.saturating_add(bytes.len() as u64);
         let parts = self.state.read().space.split_fresh(offset..end);
         for (part, fresh) in parts {
             let slice = |r: &Range<u64>| {
@@ -268,6 +278,11 @@ impl Transaction {
     /// Gives `range` back; it is used again when nothing durable points there.
     pub fn free(&self, range: Range<u64>, pool: Pool) {
         let mut state = self.state.write();
+        // What a damaged file says was taken beyond the end never was.
+        let range = range.start..range.end.min(state.space.end());
+        if range.is_empty() {
+            return;
+        }
         match &mut state.operation {
             Some(operation) => operation.freed.push((range, pool)),
             None => state.space.free(range, pool),
@@ -282,6 +297,11 @@ impl Transaction {
     /// Declares that nothing durable points to `range`.
     pub fn add_free(&self, range: Range<u64>) {
         self.state.write().space.add_free(range);
+    }
+
+    /// True when a commit makes room in the file.
+    pub fn gives_back(&self) -> bool {
+        self.state.read().space.gives_back()
     }
 
     /// Memory that waits for the next commit, bytes.

@@ -43,6 +43,17 @@ pub struct Backing {
 /// Tells length and free room of the backing file's file system, bytes.
 pub type Room = Box<dyn Fn() -> Option<(u64, u64)> + Send + Sync>;
 
+/// Times that this mount knows of an object.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stamps {
+    /// Its content or its names were changed, or the time was set.
+    pub mtime: Option<SystemTime>,
+    /// Set.
+    pub atime: Option<SystemTime>,
+    /// Anything of it was changed, its own names too.
+    pub ctime: SystemTime,
+}
+
 /// See the module's description.
 pub struct ContainerFs {
     pub(super) connector: Arc<dyn Connector>,
@@ -60,8 +71,8 @@ pub struct ContainerFs {
     /// Held to look names up, and alone to change them: between a look at a name and one at its object
     /// neither becomes another.
     pub(super) names: RwLock<()>,
-    /// When objects that record no time were changed.
-    pub(super) changed: Mutex<LruCache<ObjectId, SystemTime>>,
+    /// When objects were changed: finer than what is recorded, and also where nothing is.
+    pub(super) changed: Mutex<LruCache<ObjectId, Stamps>>,
     /// Something waits for a commit.
     pub(super) dirty: AtomicBool,
     /// No more changes.
@@ -203,14 +214,16 @@ impl ContainerFs {
     fn times(&self, node: &Node, attr: &mut Attr) {
         let Some(info) = node.kind.object().and_then(|id| self.connector.info(id).ok()) else { return };
         let [atime, mtime, ctime, btime] = info.times.map(|t| t.map(|s| SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(s))));
-        if let Some(at) = node.kind.object().filter(|_| self.changing).and_then(|id| self.changed.lock().peek(&id).copied()) {
-            (attr.mtime, attr.ctime) = (at, at);
-        }
         // A header may record some only: the change time stands for a missing modification time.
         attr.mtime = mtime.or(ctime).unwrap_or(attr.mtime);
         attr.ctime = ctime.or(mtime).unwrap_or(attr.ctime);
         attr.atime = atime.or(mtime).unwrap_or(attr.atime);
         attr.btime = btime.or(mtime).unwrap_or(attr.btime);
+        if let Some(stamps) = node.kind.object().filter(|_| self.changing).and_then(|id| self.changed.lock().peek(&id).copied()) {
+            attr.mtime = stamps.mtime.unwrap_or(attr.mtime);
+            attr.atime = stamps.atime.unwrap_or(attr.atime);
+            attr.ctime = stamps.ctime;
+        }
         if attr.kind == FileKind::Regular && !node.is_gone() {
             attr.nlink = info.links.max(1);
         }

@@ -121,6 +121,8 @@ pub struct Changes {
     pub size: Option<u64>,
     /// Last change of content.
     pub mtime: Option<SystemTime>,
+    /// Last access.
+    pub atime: Option<SystemTime>,
     /// Permission bits; those of the file type are ignored.
     pub mode: Option<u32>,
     /// Owner.

@@ -4,7 +4,7 @@
 //! Callers hold `names`: alone where names or attributes change, shared where bytes or times do.
 
 use super::FsResult;
-use super::container::{ContainerFs, form};
+use super::container::{ContainerFs, Stamps, form};
 use super::cut_names::Names;
 use super::errno::errno;
 use super::file::OpenFile;
@@ -82,9 +82,22 @@ impl ContainerFs {
     pub(super) fn touched(&self, objects: &[ObjectId]) {
         self.dirty.store(true, Ordering::Release);
         let now = SystemTime::now();
+        objects.iter().for_each(|id| self.stamp(*id, now, |s| s.mtime = Some(now)));
+    }
+
+    /// Notes times of an object that was changed `now`.
+    fn stamp(&self, id: ObjectId, now: SystemTime, f: impl FnOnce(&mut Stamps)) {
         let mut changed = self.changed.lock();
-        for id in objects {
-            changed.put(*id, now);
+        let mut stamps = changed.get(&id).copied().unwrap_or(Stamps { mtime: None, atime: None, ctime: now });
+        stamps.ctime = now;
+        f(&mut stamps);
+        changed.put(id, stamps);
+    }
+
+    /// Something was changed around this object: its names.
+    fn renamed(&self, node: &NodeKind) {
+        if let Some(id) = node.object() {
+            self.stamp(id, SystemTime::now(), |_| {});
         }
     }
 
@@ -169,21 +182,26 @@ impl ContainerFs {
                 }
             }
         }
-        if let Some(mtime) = changes.mtime
+        if (changes.mtime.is_some() || changes.atime.is_some())
             && let Some(id) = node.kind.object().filter(|_| node.kind.takes_changes())
         {
-            self.set_mtime(edit, id, mtime)?;
+            self.set_times(edit, id, changes)?;
         }
         Ok(self.attr(node))
     }
 
-    /// Sets the modification time: recorded where the object does that, else remembered.
-    fn set_mtime(&self, edit: &dyn Edit, id: ObjectId, mtime: SystemTime) -> FsResult<()> {
-        let seconds = mtime.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-        let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
-        edit.set_mtime(id, seconds).map_err(|e| self.refused(Some(id), &e))?;
+    /// Sets times: recorded, in seconds, where the object does that, and remembered.
+    fn set_times(&self, edit: &dyn Edit, id: ObjectId, changes: &Changes) -> FsResult<()> {
+        let seconds = |t: SystemTime| u32::try_from(t.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())).unwrap_or(u32::MAX);
+        let failed = |e: Error| self.refused(Some(id), &e);
+        if let Some(mtime) = changes.mtime {
+            edit.set_mtime(id, seconds(mtime)).map_err(failed)?;
+        }
+        if let Some(atime) = changes.atime {
+            edit.set_atime(id, seconds(atime)).map_err(failed)?;
+        }
         self.dirty.store(true, Ordering::Release);
-        self.changed.lock().put(id, mtime);
+        self.stamp(id, SystemTime::now(), |s| (s.mtime, s.atime) = (changes.mtime.or(s.mtime), changes.atime.or(s.atime)));
         Ok(())
     }
 
@@ -245,7 +263,7 @@ impl ContainerFs {
             && let Some(node) = self.nodes.get(entry.attr.ino)
             && let Some(id) = node.kind.object()
         {
-            self.changed.lock().put(id, SystemTime::now());
+            self.touched(&[id]);
             entry.attr = self.attr(&node);
         }
         Ok(entry)
@@ -296,7 +314,10 @@ impl ContainerFs {
             NodeKind::Broken(_) => return Err(Errno(libc::EIO)),
             _ => return Err(Errno(libc::EPERM)),
         };
-        self.make(parent, name, |edit, group, name| edit.link(group, name, target))
+        let mut entry = self.make(parent, name, |edit, group, name| edit.link(group, name, target))?;
+        self.renamed(&node.kind);
+        entry.attr = self.attr(&*self.node(entry.attr.ino)?);
+        Ok(entry)
     }
 
     pub(super) fn remove(&self, parent: Ino, name: &[u8], directory: bool) -> FsResult<()> {
@@ -316,6 +337,7 @@ impl ContainerFs {
         let (group, link_name) = spot.link()?;
         let gone = edit.unlink(group, link_name, directory && own).map_err(|e| self.refused(Some(group), &e))?;
         self.nodes.name_gone(&node);
+        self.renamed(&node.kind);
         self.object_gone(gone);
         self.names_changed(&[group]);
         Ok(())
@@ -358,6 +380,8 @@ impl ContainerFs {
             }
         }
         let gone = edit.rename(from.link()?, to.link()?, taken).map_err(|e| self.refused(Some(from.group), &e))?;
+        self.renamed(&node.kind);
+        there.iter().for_each(|there| self.renamed(&there.kind));
         let mut moved = vec![(node, to.place())];
         match there {
             Some(there) if taken == Taken::Exchange => moved.push((there, from.place())),

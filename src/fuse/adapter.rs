@@ -488,7 +488,7 @@ impl Filesystem for Adapter {
         uid: Option<u32>,
         gid: Option<u32>,
         size: Option<u64>,
-        _atime: Option<TimeOrNow>,
+        atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
         _fh: Option<FileHandle>,
@@ -498,7 +498,7 @@ impl Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let changes = Changes { size, mtime: mtime.map(time), mode, uid, gid };
+        let changes = Changes { size, mtime: mtime.map(time), atime: atime.map(time), mode, uid, gid };
         match self.change("setattr", n, |o| o.setattr(ino(n), &changes)) {
             Ok(attr) => reply.attr(&self.times.attr, &file_attr(&attr)),
             Err(e) => reply.error(errno(e)),

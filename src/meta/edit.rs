@@ -23,6 +23,8 @@ const RAW_ALIGNED: u64 = 4096;
 const RAW_ALIGN: u64 = 4096;
 /// Metadata that fits in a sector does not cross into another: it can be published by one write.
 const SECTOR: u64 = 512;
+/// Bytes that even the shortest file has from the root group's header, or from its beginning, on.
+const LEAST: u64 = 16;
 
 /// What allocated space is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -63,10 +65,11 @@ impl Store {
         let mut store = Store::open(driver.clone())?;
         let superblock = &store.superblock;
         let len = driver.status().map_err(failed("stat", Address(0)))?.len;
-        let told = superblock.eof.defined().filter(|&e| e <= len);
+        let least = store.base.saturating_add(if superblock.root.is_defined() { superblock.root.0 } else { 0 }).saturating_add(LEAST);
+        let told = superblock.eof.defined().filter(|&e| (least.min(len)..=len).contains(&e));
         let Some(told) = told else {
             let detail = format!(
-                "the file has {len} bytes, its superblock tells {}: it is cut short, or an interrupted change awaits its journal",
+                "the file has {len} bytes, its superblock tells {}: one of them is wrong, or an interrupted change awaits its journal",
                 superblock.eof
             );
             return Err(Error::corrupt("superblock", Address(store.base), detail));
@@ -120,6 +123,15 @@ impl Store {
         Ok((Address(address), zeros))
     }
 
+    /// Whatever a damaged file says lies where the superblock is, to write there would be the end of the file.
+    fn spare_superblock(&self, start: u64, address: Address) -> Result<()> {
+        let len = if self.superblock.version < 2 { 96 } else { 48 };
+        if start < self.base.saturating_add(len) {
+            return Err(Error::corrupt("address", address, "lies within the superblock"));
+        }
+        Ok(())
+    }
+
     /// Gives a block of metadata back: `len` bytes at `address`.
     pub fn free(&self, address: Address, len: u64) -> Result<()> {
         self.free_kind(address, len, SpaceKind::Metadata)
@@ -129,6 +141,11 @@ impl Store {
     pub fn free_kind(&self, address: Address, len: u64, kind: SpaceKind) -> Result<()> {
         let start = self.offset(address, "free space")?;
         let end = start.checked_add(len.max(1)).ok_or_else(|| Error::corrupt("free space", address, "ends beyond 2^64"))?;
+        self.spare_superblock(start, address)?;
+        let root = self.superblock.root;
+        if root.is_defined() && (address.0..address.0.saturating_add(len)).contains(&root.0) {
+            return Err(Error::corrupt("free space", address, "holds the root group's header"));
+        }
         self.transaction()?.free(start..end, kind.pool());
         Ok(())
     }
@@ -155,7 +172,9 @@ impl Store {
     /// Writes metadata. Whatever was decoded before is read again when asked for.
     pub fn write(&self, address: Address, bytes: &[u8]) -> Result<()> {
         let offset = self.offset(address, "write")?;
-        self.transaction()?.write(offset, bytes).map_err(failed("write", address))?;
+        let transaction = self.transaction()?;
+        self.spare_superblock(offset, address)?;
+        transaction.write(offset, bytes).map_err(failed("write", address))?;
         self.forget();
         Ok(())
     }
@@ -175,7 +194,9 @@ impl Store {
     /// Writes raw data; it stays when the operation is taken back.
     pub fn write_raw(&self, address: Address, bytes: &[u8]) -> Result<()> {
         let offset = self.offset(address, "write")?;
-        self.transaction()?.write_data(offset, bytes).map_err(failed("write", address))
+        let transaction = self.transaction()?;
+        self.spare_superblock(offset, address)?;
+        transaction.write_data(offset, bytes).map_err(failed("write", address))
     }
 
     /// Allocates room for `bytes` and writes them there.
@@ -255,6 +276,7 @@ pub mod testing {
 mod tests {
     use super::testing::empty;
     use super::*;
+    use crate::file::memory::{GrowingFile, MemoryJournal};
 
     #[test]
     fn changes_are_seen_at_once_and_durable_with_the_commit() {
@@ -272,6 +294,50 @@ mod tests {
         store.close().unwrap();
         assert_eq!(file.bytes().len(), 48, "the tail is given back");
         assert_eq!(Store::open(file).unwrap().superblock().eof, Address(48));
+    }
+
+    #[test]
+    fn what_a_damaged_file_leads_to_is_not_written_or_given_away() {
+        let (store, file) = empty();
+        let a = store.put(&[7; 100], SpaceKind::Metadata).unwrap();
+        store.commit().unwrap();
+        // Beyond what was ever allocated: the commit would fail, and everything with it.
+        let beyond = store.write_raw(Address(1 << 40), &[1; 10]);
+        assert_eq!(beyond, Err(Error::Io { operation: "write", address: Address(1 << 40), errno: libc::EIO }));
+        assert!(store.write(Address(a.0 + 95), &[1; 1000]).is_err());
+        for address in [0, 47] {
+            assert!(store.write(Address(address), &[1]).is_err() && store.write_raw(Address(address), &[1]).is_err());
+            assert!(store.free(Address(address), 1000).is_err());
+        }
+        // More than there is: what follows is not lost by it.
+        store.free(a, 1 << 50).unwrap();
+        store.commit().unwrap();
+        let b = store.put(&[9; 100], SpaceKind::Metadata).unwrap();
+        store.close().unwrap();
+        assert_eq!(Store::open(file).unwrap().read(b, 100, "t").unwrap(), [9; 100]);
+    }
+
+    #[test]
+    fn an_end_of_file_that_cuts_the_root_group_is_refused() {
+        let superblock = |eof| Superblock {
+            version: 3,
+            ctx: crate::format::Context::DEFAULT,
+            flags: 0,
+            base: Address(0),
+            eof: Address(eof),
+            extension: Address::UNDEF,
+            root: Address(100),
+            legacy: None,
+        };
+        for (eof, good) in [(40, false), (100, false), (115, false), (116, true), (600, true), (601, false)] {
+            let mut bytes = superblock(eof).encode().unwrap();
+            bytes.resize(600, 0);
+            let opened = Store::open_writable(Arc::new(GrowingFile::new(bytes)), Box::new(MemoryJournal::default()));
+            assert_eq!(opened.is_ok(), good, "{eof}");
+            if let Ok(store) = opened {
+                assert!(store.free(Address(90), 50).is_err(), "the root group's header is kept");
+            }
+        }
     }
 
     #[test]

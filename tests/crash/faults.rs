@@ -6,8 +6,10 @@ use h5dir::connector::Connector;
 use h5dir::connector::native::NativeConnector;
 use h5dir::file::fault::{Fault, FaultyFile, FaultyPlace, LENGTH, NAME, Plan, READ, SYNC, WRITE};
 use h5dir::file::memory::{GrowingFile, MemoryJournal};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// A journal that outlives the connector which uses it.
 #[derive(Clone, Default)]
@@ -73,32 +75,55 @@ fn strike(base: &str, operations: sessions::Operations, kind: u8, n: u64, times:
     Some(Err(format!("state {place:?} after commit {committed} of {}\n{got}\nlast committed\n{}", states.len(), states[committed])))
 }
 
+const FAULTS: [(&str, u8, u32, Fault); 13] = [
+    ("write EIO", WRITE, 1, Fault::Errno(libc::EIO)),
+    ("write ENOSPC", WRITE, 1, Fault::Errno(libc::ENOSPC)),
+    ("write EINTR", WRITE, 1, Fault::Errno(libc::EINTR)),
+    ("write short", WRITE, 1, Fault::Short),
+    ("disk full", WRITE | LENGTH, 1_000_000, Fault::Errno(libc::ENOSPC)),
+    ("sync EIO", SYNC, 1, Fault::Errno(libc::EIO)),
+    ("sync EINTR", SYNC, 1, Fault::Errno(libc::EINTR)),
+    ("length EIO", LENGTH, 1, Fault::Errno(libc::EIO)),
+    ("allocation ENOSPC", LENGTH, 1, Fault::Errno(libc::ENOSPC)),
+    ("journal's name", NAME, 1, Fault::Errno(libc::EACCES)),
+    ("read EIO", READ, 1, Fault::Errno(libc::EIO)),
+    ("read EINTR", READ, 1, Fault::Errno(libc::EINTR)),
+    ("read short", READ, 1, Fault::Short),
+];
+
+/// Reads are many, and each needs not be the one.
+fn stride(ops: u8) -> u64 {
+    if ops != READ || super::long() { 1 } else { 37 }
+}
+
 #[test]
 fn every_fault_leaves_a_committed_state() {
-    let faults = [
-        ("write EIO", WRITE, 1, Fault::Errno(libc::EIO)),
-        ("write ENOSPC", WRITE, 1, Fault::Errno(libc::ENOSPC)),
-        ("write short", WRITE, 1, Fault::Short),
-        ("disk full", WRITE | LENGTH, 1_000_000, Fault::Errno(libc::ENOSPC)),
-        ("sync EIO", SYNC, 1, Fault::Errno(libc::EIO)),
-        ("length EIO", LENGTH, 1, Fault::Errno(libc::EIO)),
-        ("journal's name", NAME, 1, Fault::Errno(libc::EACCES)),
-        ("read EIO", READ, 1, Fault::Errno(libc::EIO)),
-    ];
-    let mut count = 0;
-    for (base, kind, operations) in sessions::few() {
-        for (name, ops, times, fault) in faults {
-            for n in 0.. {
-                // Reads are many; each needs not be the one.
-                let n = if ops == READ { n * 13 } else { n };
-                match strike(base, operations, ops, n, times, fault) {
-                    None => break,
-                    Some(Ok(())) => count += 1,
-                    Some(Err(why)) => panic!("{base}, {kind}: {name} number {n}: {why}"),
+    let jobs: Vec<_> = sessions::few().into_iter().flat_map(|s| FAULTS.into_iter().map(move |f| (s, f))).collect();
+    let (next, counts) = (AtomicUsize::new(0), Mutex::new(BTreeMap::<&str, u64>::new()));
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|s| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from).min(8) {
+            s.spawn(|| {
+                while let Some(((base, kind, operations), (name, ops, times, fault))) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    for n in (0..).map(|n| n * stride(*ops)) {
+                        match strike(base, *operations, *ops, n, *times, *fault) {
+                            None => break,
+                            Some(Ok(())) => *counts.lock().unwrap().entry(name).or_default() += 1,
+                            Some(Err(why)) => {
+                                failures.lock().unwrap().push(format!("{base}, {kind}: {name} number {n}: {why}"));
+                                break;
+                            }
+                        }
+                    }
                 }
-            }
+            });
         }
+    });
+    let counts = counts.into_inner().unwrap();
+    for (name, count) in &counts {
+        println!("{name:20} {count:7} sessions");
     }
-    println!("{count} faults");
-    assert!(count > 500);
+    assert!(counts.len() == FAULTS.len() && counts.values().sum::<u64>() > 500, "{counts:?}");
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{} failures, the first: {}", failures.len(), failures[0]);
 }

@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod again;
+mod alphabet;
 mod faults;
 mod images;
 mod sessions;
@@ -16,6 +18,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Variants of each kind at one step.
 const VARIANTS: usize = 10;
+
+/// More of everything: `tests/run --long`.
+fn long() -> bool {
+    std::env::var_os("H5DIR_LONG").is_some_and(|v| !v.is_empty())
+}
 
 /// Why an image is wrong, if it is.
 fn wrong(session: &Session, image: &Image) -> Option<String> {
@@ -90,7 +97,8 @@ struct Outcome {
 
 fn run(session: &Session, seed: u64, stop_at_failure: bool, samples: Option<&Samples>) -> Outcome {
     let mut out = Outcome { images: 0, direct: 0, failure: None };
-    images::each(&session.initial, None, &session.log, &mut Random(seed), VARIANTS, &mut |image| {
+    let variants = if long() { 4 * VARIANTS } else { VARIANTS };
+    images::each(&session.initial, None, &session.log, &mut Random(seed), variants, &mut |image| {
         if stop_at_failure && out.failure.is_some() {
             return;
         }

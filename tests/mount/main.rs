@@ -17,6 +17,7 @@ mod links;
 mod mounted;
 mod names;
 mod others;
+mod posix;
 mod ranges;
 mod readonly;
 mod side_views;

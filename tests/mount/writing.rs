@@ -65,3 +65,21 @@ fn a_signal_commits_what_was_written() {
     assert_eq!(mount.terminate(), Some(0), "{}", mount.log());
     assert_eq!(h5py(&file, "r", "print(f['x'][()].tobytes())"), "b'kept'\n");
 }
+
+#[test]
+fn a_chunk_too_large_to_be_changed_in_memory_is_refused() {
+    let place = Place::new();
+    let file = place.dir().join("large.h5");
+    let make = "[f.create_dataset(n, (s,), 'u1', chunks=(s,), compression='gzip') for n, s in (('large', 1 << 27), ('small', 1 << 20))]";
+    h5py(&file, "w", make);
+    let mount = Mount::start(place, &file, &["--read-write", "--cache-size=64M"]);
+    let write = |name: &str| {
+        use std::os::unix::fs::FileExt;
+        let f = std::fs::OpenOptions::new().write(true).open(mount.path(name)).unwrap();
+        f.write_all_at(b"x", 5).map_err(|e| e.raw_os_error())
+    };
+    assert_eq!(write("large"), Err(Some(libc::EFBIG)));
+    assert_eq!(write("small"), Ok(()));
+    assert!(mount.log().contains("--cache-size"), "{}", mount.log());
+    assert_eq!(mount.read("small")[..8], *b"\0\0\0\0\0x\0\0");
+}

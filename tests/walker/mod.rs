@@ -1,5 +1,5 @@
 //! Walks a file system through `fs::Operations` as a curious user would, within bounds: every view,
-//! every attribute, some bytes of every file. Shared by tests/mutants.rs and fuzz/.
+//! every attribute, some bytes of every file. Shared by tests/mutants and fuzz/.
 
 use h5dir::dataset::environment::Environment;
 use h5dir::file::memory::MemoryFile;

@@ -339,6 +339,14 @@ impl HeaderEdit {
         }
     }
 
+    /// Sets the access time, seconds since 1970; `false` where the header has none.
+    pub fn set_accessed(&mut self, seconds: u32) -> bool {
+        let Some([accessed, ..]) = &mut self.prefix.times else { return false };
+        *accessed = seconds;
+        self.changed = true;
+        true
+    }
+
     /// Every message with its bytes, header included. Errors: one is too long.
     fn wanted(&self) -> Result<Vec<(u64, usize)>> {
         let header = self.prefix.message_header_len();

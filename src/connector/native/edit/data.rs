@@ -311,4 +311,14 @@ impl Change<'_> {
         header.write(&*self.store()?)?;
         Ok(true)
     }
+
+    /// Sets the access time where the header records one.
+    pub(super) fn set_atime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
+        let mut header = self.header(id)?;
+        let done = header.set_accessed(seconds);
+        if done {
+            header.write(&*self.store()?)?;
+        }
+        Ok(done)
+    }
 }

@@ -383,6 +383,10 @@ impl Edit for NativeConnector {
         self.operate(&[id], |c| c.set_mtime(id, seconds))
     }
 
+    fn set_atime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
+        self.operate(&[id], |c| c.set_atime(id, seconds))
+    }
+
     fn hold(&self, id: ObjectId) {
         if let Some(e) = &self.editing {
             let mut held = e.held.lock();

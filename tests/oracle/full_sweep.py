@@ -1,0 +1,146 @@
+"""A file system of 8 MiB that gets full under many writers: the writer is told, and the file stays whole.
+
+Each round puts a file into a tmpfs of 8 MiB (as root; else the rounds are skipped), mounts it read-write, and lets several threads append, create
+files and set attributes until each of them has been told ENOSPC. What was acknowledged by fsync must be there afterwards, for the
+mount, and for stock h5py after unmounting; when the file system is made larger, writing goes on.
+"""
+import errno
+import os
+import random
+import subprocess
+import tempfile
+import threading
+
+import h5py
+import numpy as np
+
+import harness
+
+ROUNDS = int(os.environ.get("H5DIR_FULL_ROUNDS", "4"))
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Writer(threading.Thread):
+    """Writes until there is no room; `synced` is what fsync returned for."""
+
+    def __init__(self, point, number, seed):
+        super().__init__(daemon=True)
+        self.point, self.number, self.rnd = point, number, random.Random(seed)
+        self.synced, self.told, self.unexpected, self.steps = {}, [], None, 0
+
+    def attempt(self, what, f, *args):
+        try:
+            return f(*args)
+        except OSError as e:
+            if e.errno not in FULL:
+                self.unexpected = f"{what}: {e}"
+            self.told.append((what, e.errno))
+            raise
+
+    def run(self):
+        try:
+            while self.steps < 4000:
+                self.steps += 1
+                name = f"w{self.number}_{self.steps % 5}"
+                fd = self.attempt("open", os.open, f"{self.point}/{name}", os.O_RDWR | os.O_CREAT)
+                try:
+                    size = os.fstat(fd).st_size
+                    data = self.rnd.randbytes(self.rnd.choice((100, 5000, 70000)))
+                    self.synced.pop(name, None)
+                    done = self.attempt("write", os.pwrite, fd, data, size)
+                    self.attempt("fsync", os.fsync, fd)
+                    if done == len(data):
+                        self.synced[name] = (size, data)
+                finally:
+                    self.attempt("close", os.close, fd)
+                if self.steps % 7 == 0:
+                    self.attempt("setxattr", os.setxattr, f"{self.point}/{name}", "user.note", b"n" * self.rnd.randrange(1, 900))
+        except OSError:
+            pass
+
+
+def one_round(t, binary, number, seed):
+    label = f"round {number}"
+    with tempfile.TemporaryDirectory(prefix="h5dir-full-") as place:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], check=True)
+        try:
+            filled(t, binary, place, label, seed)
+        finally:
+            subprocess.run(["umount", "-l", place], check=False)
+
+
+def filled(t, binary, place, label, seed):
+    path = f"{place}/f.h5"
+    with h5py.File(path, "w", libver=random.Random(seed).choice([("earliest", "v108"), ("v108", "v108"), ("v110", "v110")])) as f:
+        f.create_dataset("packed", data=np.arange(100000.0), chunks=(1000,), compression="gzip")
+        f.create_group("g").attrs["x"] = "value"
+    want = np.arange(100000.0)
+    writers = []
+    with tempfile.TemporaryDirectory(prefix="h5dir-full-mnt-") as point:
+        daemon = subprocess.Popen([binary, "mount", "-f", "--read-write", path, point], stdin=subprocess.DEVNULL)
+        wait(lambda: os.path.exists(f"{point}/packed"))
+        writers = [Writer(point, n, seed * 10 + n) for n in range(4)]
+        for w in writers:
+            w.start()
+        for w in writers:
+            w.join(120)
+        for w in writers:
+            t.check(w.unexpected is None, f"{label}: {w.unexpected}")
+            t.check(bool(w.told) and not w.is_alive(), f"{label}: writer {w.number} was told {w.told} after {w.steps} steps")
+            for name, (at, data) in w.synced.items():
+                t.equal(harness.read(f"{point}/{name}")[at : at + len(data)], data, f"{label}: {name} through the mount")
+        t.equal(np.frombuffer(harness.read(f"{point}/packed")).tolist(), want.tolist(), f"{label}: the other dataset")
+        # With room again it goes on.
+        subprocess.run(["mount", "-o", "remount,size=32m", place], check=True)
+        sync(f"{point}")
+        try:
+            with open(f"{point}/after", "wb") as f:
+                f.write(b"room " * 1000)
+                f.flush()
+                os.fsync(f.fileno())
+        except OSError as e:
+            t.check(False, f"{label}: writing after space was made: {e}")
+        subprocess.run([binary, "umount", point], check=False, stdin=subprocess.DEVNULL)
+        t.equal(daemon.wait(60), 0, f"{label}: exit status")
+    t.equal(sorted(os.listdir(place)), ["f.h5"], f"{label}: files left")
+    with h5py.File(path, "r") as f:
+        f.visititems(lambda _, o: o[...] if isinstance(o, h5py.Dataset) else None)
+        t.check(bool((f["packed"][...] == want).all()), f"{label}: h5py reads the other dataset")
+        t.check("after" in f and f["after"][...].tobytes() == b"room " * 1000, f"{label}: h5py reads what came after")
+        for w in writers:
+            for name, (at, data) in w.synced.items():
+                t.equal(f[name][...].tobytes()[at : at + len(data)], data, f"{label}: {name} for h5py")
+
+
+def sync(path):
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+
+
+def wait(what):
+    import time
+
+    end = time.monotonic() + 30
+    while not what() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def main():
+    options = harness.arguments(__doc__)
+    t = harness.Tally()
+    if os.geteuid() != 0:
+        print("only root can mount a small file system: skipped")
+        t.check(True, "")
+        t.finish()
+    for number in range(ROUNDS):
+        one_round(t, options.bin, number, options.seed + number)
+    t.finish()
+
+
+if __name__ == "__main__":
+    main()
