@@ -123,6 +123,10 @@ impl WriteDriver for FaultyFile {
         self.inner.set_len(len)
     }
 
+    fn reserve(&self, len: u64) -> io::Result<()> {
+        self.inner.reserve(len)
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.plan.check(SYNC)?;
         self.inner.sync()

@@ -86,6 +86,11 @@ pub trait WriteDriver: FileDriver {
     /// Makes the file `len` bytes long: cut, or followed by zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
+    /// Takes room on the disk for the first `len` bytes, if the file system can, so that writing there needs none.
+    fn reserve(&self, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Has the system begin to write `len` bytes from `offset` to the disk, so that less is left for [`WriteDriver::sync`].
     fn begin_writeback(&self, _offset: u64, _len: u64) {}
 

@@ -167,6 +167,14 @@ impl WriteDriver for PosixFile {
         self.file.set_len(len)
     }
 
+    fn reserve(&self, len: u64) -> io::Result<()> {
+        let len = i64::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+        match nix::fcntl::fallocate(self.file.as_fd(), nix::fcntl::FallocateFlags::empty(), 0, len) {
+            Err(nix::errno::Errno::EOPNOTSUPP) | Ok(()) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
     fn begin_writeback(&self, offset: u64, len: u64) {
         let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
         // SAFETY: the call takes numbers only, and the descriptor lives as long as `self`. A hint: a failure changes nothing.

@@ -29,6 +29,9 @@ const GRANULE: u64 = 4096;
 /// So much written in one run to new space goes to the disk while more comes; bytes.
 const WRITEBACK: u64 = 8 << 20;
 
+/// Room that the journal has from the first operation on, so that what is removed on a full disk can be committed; bytes.
+const RESERVED: u64 = 256 << 10;
+
 /// Encoded superblocks for one commit, all of one length and within one sector.
 #[derive(Debug, Clone, Default)]
 pub struct Root {
@@ -92,7 +95,13 @@ pub struct Transaction {
     place: Box<dyn JournalPlace>,
     state: RwLock<State>,
     journal: Mutex<Option<Arc<dyn WriteDriver>>>,
+    /// Nothing was done yet.
+    idle: AtomicBool,
+    /// There was no room for something since the last commit.
+    starved: AtomicBool,
     failed: AtomicBool,
+    /// A commit failed that the journal will finish.
+    torn: AtomicBool,
 }
 
 fn read_only() -> io::Error {
@@ -135,14 +144,39 @@ impl Transaction {
             virgin: len.max(told),
             operation: None,
         };
-        Ok(Transaction { driver, place, state: RwLock::new(state), journal: Mutex::new(None), failed: AtomicBool::new(false) })
+        Ok(Transaction {
+            driver,
+            place,
+            state: RwLock::new(state),
+            journal: Mutex::new(None),
+            idle: AtomicBool::new(true),
+            starved: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            torn: AtomicBool::new(false),
+        })
     }
 
     /// Begins an operation: a group of changes that is made as a whole or not at all.
     pub fn begin(&self) {
+        if self.idle.swap(false, Ordering::AcqRel) {
+            self.reserve();
+        }
         let mut state = self.state.write();
         state.overlay.begin();
         state.operation = Some(Operation::default());
+    }
+
+    /// Makes the journal. What fails here is met again, and told, by the commit that needs it.
+    fn reserve(&self) {
+        let mut journal = self.journal.lock();
+        if journal.is_none()
+            && let Ok(file) = self.place.create()
+        {
+            if let Err(e) = file.reserve(RESERVED) {
+                tracing::debug!("no room for the journal is reserved: {e}");
+            }
+            *journal = Some(file);
+        }
     }
 
     /// Ends the operation. If it was `done` its changes stay; else they are taken back, except what
@@ -299,9 +333,14 @@ impl Transaction {
         self.state.write().space.add_free(range);
     }
 
-    /// True when a commit makes room in the file.
-    pub fn gives_back(&self) -> bool {
-        self.state.read().space.gives_back()
+    /// There was no room for a change.
+    pub fn note_starved(&self) {
+        self.starved.store(true, Ordering::Release);
+    }
+
+    /// True when there was no room for something, and a commit makes some in the file.
+    pub fn is_relieved(&self) -> bool {
+        self.starved.load(Ordering::Acquire) && self.state.read().space.gives_back()
     }
 
     /// Memory that waits for the next commit, bytes.
@@ -340,11 +379,13 @@ impl Transaction {
                 let mut state = self.state.write();
                 state.overlay.clear();
                 state.space.committed();
+                self.starved.store(false, Ordering::Release);
                 Ok(())
             }
             Err(failed) => {
                 if failed.fatal {
                     self.failed.store(true, Ordering::Release);
+                    self.torn.store(failed.marked, Ordering::Release);
                     if !failed.marked {
                         self.state.write().overlay.clear();
                     }
@@ -434,18 +475,28 @@ impl Transaction {
             Some(file) if self.place.is_kept() => file.clone(),
             _ => journal.insert(self.place.create().map_err(before)?).clone(),
         };
-        file.set_len(0).and_then(|()| file.write_at(&encoded, 0)).map_err(before)?;
+        // What is left of an older one behind it is not looked at.
+        file.write_at(&encoded, 0).map_err(before)?;
         file.sync().map_err(fatal)?;
         self.publish(&changes.marked, changes.root).map_err(|f| if f.fatal { torn(f.error) } else { f })?;
         changes.apply(&*self.driver).map_err(torn)?;
-        // It no longer counts; an error here changes nothing.
-        let _ = file.set_len(0);
+        // It no longer counts, and its room is kept for the next one. An error here changes nothing.
+        if encoded.len() as u64 > RESERVED {
+            let _ = file.set_len(RESERVED);
+        }
         Ok(())
     }
 
     /// Ends a session: after a commit, gives the unused end of the file back and removes the journal.
     pub fn close(&self, root: &dyn Fn(u64) -> io::Result<Root>) -> io::Result<()> {
-        self.commit(root)?;
+        if let Err(e) = self.commit(root) {
+            if !self.torn.load(Ordering::Acquire) {
+                // The file is whole without it.
+                self.journal.lock().take();
+                let _ = self.place.remove();
+            }
+            return Err(e);
+        }
         let (end, told) = {
             let mut s = self.state.write();
             (s.space.trim(), s.told)

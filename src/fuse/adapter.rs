@@ -5,12 +5,13 @@
 //! size protocol of extended attributes.
 
 use super::guard::guard;
-use crate::fs::{Attr, Changes, Entry, Errno, FileKind, FsResult, Handle, Ino, KernelMemory, OpenMode, Opened, Operations, Whence};
+use super::reply::{absent, errno, file_attr, file_type, ino, listed, open_flags, reply_empty, reply_xattr, time};
+use crate::fs::{Changes, Entry, Errno, FsResult, Handle, Ino, KernelMemory, OpenMode, Operations, Whence};
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    IoctlFlags, KernelConfig, LockOwner, Notifier, OpenAccMode, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr,
-    ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek,
-    ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
+    KernelConfig, LockOwner, Notifier, OpenAccMode, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyBmap,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen,
+    ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -18,10 +19,8 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
-/// Largest value or list of extended attributes the kernel hands on (XATTR_SIZE_MAX), bytes.
-const XATTR_BYTES_MAX: usize = 65_536;
 /// Largest request, bytes. The kernel's own bound is 256 pages unless `fs.fuse.max_pages_limit` is raised.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Most that is copied by one request, bytes: the answer has 32 bits.
@@ -129,101 +128,6 @@ impl Adapter {
         }
         guard(operation, ino(n), || f(&*self.operations))
     }
-}
-
-fn open_flags(opened: &Opened) -> FopenFlags {
-    let mut flags = FopenFlags::empty();
-    flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
-    flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.direct_io);
-    flags
-}
-
-fn reply_empty(result: FsResult<()>, reply: ReplyEmpty) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(e) => reply.error(errno(e)),
-    }
-}
-
-fn time(t: TimeOrNow) -> SystemTime {
-    match t {
-        TimeOrNow::SpecificTime(t) => t,
-        TimeOrNow::Now => SystemTime::now(),
-    }
-}
-
-fn ino(n: INodeNo) -> Ino {
-    Ino(n.0)
-}
-
-fn errno(e: Errno) -> fuser::Errno {
-    fuser::Errno::from_i32(e.0)
-}
-
-fn file_type(kind: FileKind) -> FileType {
-    match kind {
-        FileKind::Directory => FileType::Directory,
-        FileKind::Regular => FileType::RegularFile,
-        FileKind::Symlink => FileType::Symlink,
-    }
-}
-
-fn file_attr(a: &Attr) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(a.ino.0),
-        size: a.size,
-        blocks: a.blocks,
-        atime: a.atime,
-        mtime: a.mtime,
-        ctime: a.ctime,
-        crtime: a.btime,
-        kind: file_type(a.kind),
-        // Never set-user-ID and the like, whatever a file says.
-        perm: a.perm & 0o777,
-        nlink: a.nlink,
-        uid: a.uid,
-        gid: a.gid,
-        rdev: 0,
-        blksize: a.blksize,
-        flags: 0,
-    }
-}
-
-/// Attributes of "no such name": inode 0 makes the kernel remember the absence.
-fn absent() -> FileAttr {
-    let attr = Attr {
-        ino: Ino(0),
-        kind: FileKind::Regular,
-        perm: 0,
-        nlink: 0,
-        size: 0,
-        blocks: 0,
-        blksize: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        btime: UNIX_EPOCH,
-        uid: 0,
-        gid: 0,
-    };
-    file_attr(&attr)
-}
-
-/// Answers an extended attribute's size (`size` 0), its bytes, or why they do not fit.
-fn reply_xattr(result: FsResult<Vec<u8>>, size: u32, reply: ReplyXattr) {
-    match result {
-        Err(e) => reply.error(errno(e)),
-        Ok(value) if value.len() > XATTR_BYTES_MAX => reply.error(fuser::Errno::E2BIG),
-        Ok(value) if size == 0 => reply.size(value.len() as u32),
-        Ok(value) if value.len() > size as usize => reply.error(fuser::Errno::ERANGE),
-        Ok(value) => reply.data(&value),
-    }
-}
-
-/// What a listing that `count` entries were taken of answers: an error after the first entry waits
-/// for the next request, because entries already taken count as looked up.
-fn listed(result: FsResult<()>, count: usize) -> Result<(), fuser::Errno> {
-    if count > 0 { Ok(()) } else { result.map_err(errno) }
 }
 
 impl Filesystem for Adapter {

@@ -4,6 +4,7 @@
 //! adapter   request -> Operations -> reply        session   mount, threads, readiness, end
 //! guard     a panic becomes EIO, not a dead mount mounts    /proc/self/mountinfo
 //! unmount   umount2 or fusermount3, stale mounts  presence  "the daemon of this mount still runs"
+//! reply     what requests bring and answers take
 //! ```
 //!
 //! Nothing here decides what a file is: that is `fs`.
@@ -12,6 +13,7 @@ pub mod adapter;
 pub mod guard;
 pub mod mounts;
 pub mod presence;
+mod reply;
 pub mod session;
 pub mod unmount;
 

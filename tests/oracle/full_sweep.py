@@ -90,7 +90,22 @@ def filled(t, binary, place, label, seed):
             for name, (at, data) in w.synced.items():
                 t.equal(harness.read(f"{point}/{name}")[at : at + len(data)], data, f"{label}: {name} through the mount")
         t.equal(np.frombuffer(harness.read(f"{point}/packed")).tolist(), want.tolist(), f"{label}: the other dataset")
-        # With room again it goes on.
+        # What is removed makes room.
+        for w in writers[:2]:
+            for name in {n for n in os.listdir(point) if n.startswith(f"w{w.number}_")}:
+                try:
+                    os.unlink(f"{point}/{name}")
+                except OSError as e:
+                    t.check(False, f"{label}: unlink {name}: {e}")
+            w.synced.clear()
+        try:
+            with open(f"{point}/again", "wb") as f:
+                f.write(b"more " * 1000)
+                f.flush()
+                os.fsync(f.fileno())
+        except OSError as e:
+            t.check(False, f"{label}: writing after files were removed: {e}")
+        # With a larger file system it goes on, too.
         subprocess.run(["mount", "-o", "remount,size=32m", place], check=True)
         sync(f"{point}")
         try:

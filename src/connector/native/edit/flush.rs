@@ -4,7 +4,7 @@
 //! stays, and is encoded again later. A thread of its own does that as soon as half of what may wait does, so that
 //! whoever writes goes on meanwhile; who writes faster than it waits for it.
 
-use super::{DIRTY_MIN, DIRTY_PART, Editing, NativeConnector};
+use super::{DIRTY_MIN, DIRTY_PART, Editing, NativeConnector, is_full};
 use crate::base::{Address, Result};
 use crate::connector::ObjectId;
 use crate::dataset::chunk::cache::ChunkKey;
@@ -72,7 +72,13 @@ impl NativeConnector {
             }
             drop(state);
             // It ended: by an error, which is met again here.
-            self.write_out(dirty.choose((budget / 2).min(STEP)))?;
+            if let Err(e) = self.write_out(dirty.choose((budget / 2).min(STEP))) {
+                let relieved = is_full(&e) && self.file(0)?.store.transaction()?.is_relieved();
+                if !relieved {
+                    return Err(e);
+                }
+                self.commit_all(false)?;
+            }
         }
         Ok(())
     }

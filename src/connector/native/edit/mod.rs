@@ -112,6 +112,11 @@ struct Change<'a> {
     _writer: MutexGuard<'a, ()>,
 }
 
+/// There was no room for something.
+fn is_full(e: &Error) -> bool {
+    matches!(e, Error::Io { errno: libc::ENOSPC | libc::EDQUOT, .. })
+}
+
 /// Seconds since 1970.
 fn now() -> u32 {
     SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|d| u32::try_from(d.as_secs()).ok()).unwrap_or(0)
@@ -147,7 +152,17 @@ impl NativeConnector {
         let change = self.change(objects)?;
         let result = change.atomically(|| f(&change))?;
         change.settle()?;
+        self.relieve();
         Ok(result)
+    }
+
+    /// On a full disk: what was removed makes room only when that is durable.
+    fn relieve(&self) {
+        let relieved = self.file(0).is_ok_and(|f| f.store.transaction().is_ok_and(|t| t.is_relieved()));
+        if relieved && let Err(e) = self.commit_all(false) {
+            // Whoever writes on, or the next commit, is told.
+            tracing::debug!("no room is made on the disk: {e}");
+        }
     }
 
     /// Operations on a dataset, each of which tells where the next one begins: the changes of one operation are in memory at once.
@@ -179,11 +194,16 @@ impl NativeConnector {
         if close {
             self.stop_flusher();
         }
-        self.write_out_early()?;
+        // What fails here is met again below.
+        let _ = self.write_out_early();
         let change = self.change(&[])?;
         change.lead_references(close);
-        let flushed = change.flush_all();
         let store = change.store()?;
+        let mut flushed = change.flush_all();
+        if flushed.as_ref().is_err_and(is_full) && store.transaction()?.is_relieved() {
+            // What was removed first; in its room what waits for room.
+            flushed = self.options.neighbours.sync().and_then(|()| store.commit()).and_then(|()| change.flush_all());
+        }
         let Change { _exclusive, _writer, .. } = change;
         // Readers go on while the disk works.
         drop(_exclusive);
@@ -233,7 +253,10 @@ impl Change<'_> {
             f()
         });
         dirty.end(result.is_ok());
-        if result.is_err() {
+        if let Err(e) = &result {
+            if is_full(e) {
+                store.transaction()?.note_starved();
+            }
             // It was taken back, too.
             store.set_image(!begun);
             self.connector.forget_all();
