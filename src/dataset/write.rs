@@ -26,6 +26,9 @@ use std::sync::Arc;
 /// Chunks of an implicit index that are looked at when its dataset is made smaller.
 const IMPLICIT_MAX: u64 = 1 << 24;
 
+/// Fill values are written in pieces of this many bytes.
+const PIECE: usize = 1 << 20;
+
 /// What a chunked dataset is written through.
 pub struct ChunkWriter<'a> {
     /// Cache, changed chunks, threads.
@@ -84,14 +87,16 @@ pub fn encode(env: &Environment, c: &Chunked, chunks: &[(ChunkKey, Arc<DirtyChun
 impl ChunkWriter<'_> {
     /// Writes `bytes` from `offset` on, which lie within the dataset. `grown`: it was made longer for them, and none of them may
     /// stay behind its end if that is taken back.
-    pub fn write(&self, offset: u64, bytes: &[u8], grown: bool) -> Result<()> {
+    /// Returns whether the layout message changed.
+    pub fn write(&self, layout: &mut DataLayout, offset: u64, bytes: &[u8], grown: bool) -> Result<bool> {
+        let mut changed = false;
         for t in self.chunked.grid.touched(offset, bytes.len()) {
-            self.write_chunk(&t, bytes, grown)?;
+            changed |= self.write_chunk(layout, &t, bytes, grown)?;
         }
-        Ok(())
+        Ok(changed)
     }
 
-    fn write_chunk(&self, t: &Touched, bytes: &[u8], grown: bool) -> Result<()> {
+    fn write_chunk(&self, layout: &mut DataLayout, t: &Touched, bytes: &[u8], grown: bool) -> Result<bool> {
         let (c, key) = (self.chunked, self.chunked.key(t.chunk));
         if let Some(chunk) = self.env.dirty.get(key) {
             if grown {
@@ -99,27 +104,51 @@ impl ChunkWriter<'_> {
                     self.env.dirty.keep_bytes(key, &chunk, usize::try_from(at).unwrap_or(usize::MAX), p.len);
                 }
             }
-            return chunk.change(t.bytes(), |kept| c.grid.gather(t, bytes, kept)).ok_or_else(short);
+            return chunk.change(t.bytes(), |kept| c.grid.gather(t, bytes, kept)).map(|()| false).ok_or_else(short);
         }
         let scaled = c.grid.scaled(t.chunk);
         let record = c.index.lookup(self.store, &scaled)?;
+        let through = c.grid.chunk_bytes() > self.env.changed_chunk_max();
         if let Some(record) = record
             && c.is_raw(&scaled)
-            && (self.is_implicit() || t.bytes().saturating_mul(2) < c.grid.chunk_bytes())
+            && (self.is_implicit() || through || t.bytes().saturating_mul(2) < c.grid.chunk_bytes())
         {
             self.write_in_place(t, bytes, record, grown)?;
             self.forget(key);
-            return Ok(());
+            return Ok(false);
         }
         if record.is_none() && self.is_implicit() {
             return Err(no_place());
+        }
+        if through && c.pipeline.is_empty() && c.grid.chunk_bytes() <= limits::CHUNK_BYTES_MAX {
+            let (record, changed) = self.place_blank(layout, &scaled)?;
+            self.write_in_place(t, bytes, record, grown)?;
+            return Ok(changed);
         }
         self.fits()?;
         let mut chunk = if t.bytes() == c.grid.chunk_bytes() { self.blank(false)? } else { self.load(t.chunk, record)? };
         c.grid.gather(t, bytes, &mut chunk).ok_or_else(short)?;
         self.env.dirty.insert(key, chunk, t.bytes());
         self.forget(key);
-        Ok(())
+        Ok(false)
+    }
+
+    /// Room for a chunk that is too large to wait in memory, holding the fill value. Returns whether the layout message changed.
+    fn place_blank(&self, layout: &mut DataLayout, scaled: &[u64]) -> Result<(ChunkRecord, bool)> {
+        let size = self.chunked.grid.chunk_bytes();
+        let (address, zeros) = self.store.allocate_known(size, SpaceKind::Raw)?;
+        let mut piece = vec![0u8; PIECE];
+        let mut at = if zeros && self.fill.is_zero() { size } else { 0 };
+        while at < size {
+            let n = usize::try_from(size.saturating_sub(at)).unwrap_or(PIECE).min(PIECE);
+            let part = piece.get_mut(..n).unwrap_or_default();
+            self.fill.fill(at, part);
+            self.store.write_raw(address.checked_add(at).unwrap_or(Address::UNDEF), part)?;
+            at = at.saturating_add(n as u64);
+        }
+        let record = ChunkRecord { address, size, filter_mask: 0 };
+        let done = write::insert(self.store, layout, self.grid, false, self.btree_k, scaled, record)?;
+        Ok((record, done.layout))
     }
 
     fn write_in_place(&self, t: &Touched, bytes: &[u8], record: ChunkRecord, grown: bool) -> Result<()> {

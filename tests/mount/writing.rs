@@ -70,16 +70,25 @@ fn a_signal_commits_what_was_written() {
 fn a_chunk_too_large_to_be_changed_in_memory_is_refused() {
     let place = Place::new();
     let file = place.dir().join("large.h5");
-    let make = "[f.create_dataset(n, (s,), 'u1', chunks=(s,), compression='gzip') for n, s in (('large', 1 << 27), ('small', 1 << 20))]";
+    let make = "[f.create_dataset(n, (s * 3,), 'u1', chunks=(s,), compression=c, fillvalue=7 if n == 'sevens' else 0) \
+        for n, s, c in (('large', 1 << 27, 'gzip'), ('small', 1 << 20, 'gzip'), ('plain', 1 << 27, None), ('sevens', 1 << 27, None))]";
     h5py(&file, "w", make);
     let mount = Mount::start(place, &file, &["--read-write", "--cache-size=64M"]);
-    let write = |name: &str| {
+    let write_at = |name: &str, bytes: &[u8], at| {
         use std::os::unix::fs::FileExt;
         let f = std::fs::OpenOptions::new().write(true).open(mount.path(name)).unwrap();
-        f.write_all_at(b"x", 5).map_err(|e| e.raw_os_error())
+        f.write_all_at(bytes, at).map_err(|e| e.raw_os_error())
     };
+    let write = |name: &str| write_at(name, b"x", 5);
     assert_eq!(write("large"), Err(Some(libc::EFBIG)));
     assert_eq!(write("small"), Ok(()));
+    // Without filters it is written through.
+    assert_eq!((write("sevens"), write_at("plain", b"abcd", (1 << 27) - 2)), (Ok(()), Ok(())));
+    assert_eq!((write("plain"), write_at("plain", b"e", 1 << 27)), (Ok(()), Ok(())));
     assert!(mount.log().contains("--cache-size"), "{}", mount.log());
     assert_eq!(mount.read("small")[..8], *b"\0\0\0\0\0x\0\0");
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    let program = "p, s, c = f['plain'], f['sevens'], 1 << 27; \
+        print(p[4:7].tobytes(), p[c-3:c+3].tobytes(), p[2*c:].any(), p[7:c-2].any(), s[4:7].tobytes(), (s[6:] == 7).all())";
+    assert_eq!(h5py(&file, "r", program), "b'\\x00x\\x00' b'\\x00abed\\x00' False False b'\\x07x\\x07' True\n");
 }

@@ -85,7 +85,12 @@ impl Change<'_> {
                     address.checked_add(offset).ok_or_else(|| Error::corrupt("contiguous data layout", address, "ends beyond 2^64"))?;
                 d.bytes.store.write_raw(at, bytes)?;
             }
-            Storage::Chunked(_) => self.chunks(&d).writer(self)?.write(offset, bytes, grown)?,
+            Storage::Chunked(_) => {
+                let mut layout = d.layout.clone();
+                if self.chunks(&d).writer(self)?.write(&mut layout, offset, bytes, grown)? {
+                    self.set_layout(&d, &layout)?;
+                }
+            }
             Storage::External(e) => e.write(offset, bytes)?,
             Storage::Virtual(_) => return Err(Error::refused(libc::EPERM, "a virtual dataset is written through its sources")),
         }
