@@ -6,7 +6,7 @@
 use super::chunked::Chunked;
 use super::index::write;
 use super::index::{ChunkRecord, Visit};
-use super::write::{ChunkWriter, refuse};
+use super::write::{ChunkWriter, PIECE, refuse};
 use crate::base::{Address, Result};
 use crate::format::message::data_layout::DataLayout;
 use crate::meta::edit::SpaceKind;
@@ -130,7 +130,7 @@ impl ChunkWriter<'_> {
         self.forget(key);
         let Some(record) = record else { return Ok(false) };
         if self.is_implicit() {
-            self.store.write_raw(record.address, &self.blank(true)?)?;
+            self.write_fill(record.address)?;
             return Ok(false);
         }
         let scaled = self.chunked.grid.scaled(number);
@@ -156,8 +156,12 @@ impl ChunkWriter<'_> {
         }
         let Some(record) = record else { return Ok((false, 0)) };
         let size = c.grid.chunk_bytes();
+        if parts.outside.is_empty() && !self.is_implicit() {
+            return self.give_back(layout, number, Some(record)).map(|changed| (changed, 0));
+        }
         let few = parts.bytes() <= BYTES_MAX && parts.bytes().saturating_mul(2) < size;
-        let in_place = c.is_raw(&c.grid.scaled(number)) && (few || self.is_implicit());
+        let through = size > self.env.changed_chunk_max();
+        let in_place = c.is_raw(&c.grid.scaled(number)) && (few || through || self.is_implicit());
         if !in_place || size <= LOOKED_AT_MAX {
             let mut bytes = self.load(number, Some(record))?;
             if Parts::is_zero(&parts.outside, &bytes) && !self.is_implicit() {
@@ -173,8 +177,12 @@ impl ChunkWriter<'_> {
                 return Ok((false, size));
             }
         }
+        let zeros = vec![0; PIECE];
         for (at, len) in parts.inside {
-            self.store.write_raw(record.address.checked_add(at as u64).unwrap_or(Address::UNDEF), &vec![0; len])?;
+            for from in (0..len).step_by(PIECE) {
+                let address = record.address.checked_add(at as u64).and_then(|a| a.checked_add(from as u64)).unwrap_or(Address::UNDEF);
+                self.store.write_raw(address, zeros.get(..len.saturating_sub(from).min(PIECE)).unwrap_or_default())?;
+            }
         }
         self.forget(key);
         Ok((false, size))
@@ -206,8 +214,20 @@ impl ChunkWriter<'_> {
             return Ok(progress);
         }
         let slabs = c.grid.slabs(range);
-        let (raw, mut encoded) = (self.blank(true)?, None);
         let mut stored = 0u64;
+        if c.grid.chunk_bytes() > self.env.changed_chunk_max() && c.pipeline.is_empty() {
+            for number in slabs.start.max(from)..slabs.end {
+                let (span, scaled) = (c.grid.span(number), c.grid.scaled(number));
+                let wanted = span.start < range.end && range.start < span.end;
+                if wanted && c.index.lookup(self.store, &scaled)?.is_none() {
+                    progress.layout |= self.place_blank(layout, &scaled)?.1;
+                    progress.next = number.checked_add(1).filter(|n| *n < slabs.end);
+                    break;
+                }
+            }
+            return Ok(progress);
+        }
+        let (raw, mut encoded) = (self.blank(true)?, None);
         for (seen, number) in (slabs.start.max(from)..slabs.end).enumerate() {
             if stored > BYTES_MAX || seen >= CHUNKS_MAX {
                 progress.next = Some(number);

@@ -27,7 +27,7 @@ use std::sync::Arc;
 const IMPLICIT_MAX: u64 = 1 << 24;
 
 /// Fill values are written in pieces of this many bytes.
-const PIECE: usize = 1 << 20;
+pub(super) const PIECE: usize = 1 << 20;
 
 /// What a chunked dataset is written through.
 pub struct ChunkWriter<'a> {
@@ -125,7 +125,6 @@ impl ChunkWriter<'_> {
             self.write_in_place(t, bytes, record, grown)?;
             return Ok(changed);
         }
-        self.fits()?;
         let mut chunk = if t.bytes() == c.grid.chunk_bytes() { self.blank(false)? } else { self.load(t.chunk, record)? };
         c.grid.gather(t, bytes, &mut chunk).ok_or_else(short)?;
         self.env.dirty.insert(key, chunk, t.bytes());
@@ -133,18 +132,27 @@ impl ChunkWriter<'_> {
         Ok(false)
     }
 
-    /// Room for a chunk that is too large to wait in memory, holding the fill value. Returns whether the layout message changed.
-    fn place_blank(&self, layout: &mut DataLayout, scaled: &[u64]) -> Result<(ChunkRecord, bool)> {
+    /// Writes a chunk of fill values to `address`.
+    pub(super) fn write_fill(&self, address: Address) -> Result<()> {
         let size = self.chunked.grid.chunk_bytes();
-        let (address, zeros) = self.store.allocate_known(size, SpaceKind::Raw)?;
-        let mut piece = vec![0u8; PIECE];
-        let mut at = if zeros && self.fill.is_zero() { size } else { 0 };
+        let mut piece = vec![0u8; PIECE.min(usize::try_from(size).unwrap_or(PIECE))];
+        let mut at = 0u64;
         while at < size {
             let n = usize::try_from(size.saturating_sub(at)).unwrap_or(PIECE).min(PIECE);
             let part = piece.get_mut(..n).unwrap_or_default();
             self.fill.fill(at, part);
             self.store.write_raw(address.checked_add(at).unwrap_or(Address::UNDEF), part)?;
             at = at.saturating_add(n as u64);
+        }
+        Ok(())
+    }
+
+    /// Room for a chunk that is too large to wait in memory, holding the fill value. Returns whether the layout message changed.
+    pub(super) fn place_blank(&self, layout: &mut DataLayout, scaled: &[u64]) -> Result<(ChunkRecord, bool)> {
+        let size = self.chunked.grid.chunk_bytes();
+        let (address, zeros) = self.store.allocate_known(size, SpaceKind::Raw)?;
+        if !(zeros && self.fill.is_zero()) {
+            self.write_fill(address)?;
         }
         let record = ChunkRecord { address, size, filter_mask: 0 };
         let done = write::insert(self.store, layout, self.grid, false, self.btree_k, scaled, record)?;
@@ -191,6 +199,7 @@ impl ChunkWriter<'_> {
         if size > limits::CHUNK_BYTES_MAX {
             return Err(Error::limit("chunk", Address::UNDEF, format!("{size} bytes in one chunk")));
         }
+        self.fits()?;
         let len = usize::try_from(size).map_err(|_| Error::limit("chunk", Address::UNDEF, "size"))?;
         let mut chunk = vec![0; len];
         if filled && !self.fill.is_zero() {
@@ -201,6 +210,7 @@ impl ChunkWriter<'_> {
 
     /// The chunk's bytes as they are now.
     pub(super) fn load(&self, chunk: u64, record: Option<ChunkRecord>) -> Result<Vec<u8>> {
+        self.fits()?;
         let Some(record) = record else { return self.blank(true) };
         let (c, key) = (self.chunked, self.chunked.key(chunk));
         let raw = c.is_raw(&c.grid.scaled(chunk));
@@ -368,10 +378,9 @@ impl ChunkWriter<'_> {
         if let (Some(from), Some(count)) = (from.first_mut(), count.first_mut()) {
             (*from, *count) = (start, rows.saturating_sub(start));
         }
-        let blank = self.blank(true)?;
         for scaled in self.grid.range(&from, &count)?.iter().flat_map(|r| r.iter()) {
             let record = self.chunked.index.lookup(self.store, &scaled)?.ok_or_else(no_place)?;
-            self.store.write_raw(record.address, &blank)?;
+            self.write_fill(record.address)?;
         }
         Ok(())
     }
