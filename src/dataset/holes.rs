@@ -18,6 +18,11 @@ impl Chunked {
         Ok(bytes)
     }
 
+    /// Chunks that are in the file.
+    pub fn chunks_there(&self, store: &Store) -> Result<u64> {
+        Ok(self.map(store)?.count)
+    }
+
     /// As `seek`, where some chunks are not in the file yet: they are data, or a copy made by looking for holes would lack them.
     pub fn seek_changed(&self, env: &Environment, store: &Store, offset: u64, what: Seek) -> Result<Option<u64>> {
         let stored = self.seek(store, offset, what)?;

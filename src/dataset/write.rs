@@ -26,6 +26,9 @@ use std::sync::Arc;
 /// Chunks of an implicit index that are looked at when its dataset is made smaller.
 const IMPLICIT_MAX: u64 = 1 << 24;
 
+/// Chunks looked up one by one; among more, those that are there are found by walking the index.
+const FEW: u64 = 1024;
+
 /// What a chunked dataset is written through.
 pub struct ChunkWriter<'a> {
     /// Cache, changed chunks, threads.
@@ -355,15 +358,33 @@ impl ChunkWriter<'_> {
         }
         let chunk_rows = self.grid.chunk_dims.first().copied().unwrap_or(1).max(1);
         let (old, new) = (self.grid.shape.first().copied().unwrap_or(0), rows);
+        // One row of chunks ends behind one of the two extents and not behind the other, and begins within both.
+        let row = old.min(new) / chunk_rows;
+        let (begin, end) = (row.saturating_mul(chunk_rows), row.saturating_add(1).saturating_mul(chunk_rows));
+        if begin >= old.min(new) || (end > old) == (end > new) {
+            return Ok(());
+        }
         let mut edges = Vec::new();
-        let mut visit = |scaled: &[u64], _: ChunkRecord| {
-            let end = scaled.first().copied().unwrap_or(0).saturating_add(1).saturating_mul(chunk_rows);
-            if (end > old) != (end > new) {
-                edges.push(scaled.to_vec());
+        let (mut from, mut count) = (vec![0; self.grid.rank()], self.grid.shape.clone());
+        if let (Some(from), Some(count)) = (from.first_mut(), count.first_mut()) {
+            (*from, *count) = (begin, 1);
+        }
+        let wide = self.chunked.grid.counts().iter().skip(1).product::<u64>() > FEW;
+        if wide {
+            let mut visit = |scaled: &[u64], _: ChunkRecord| {
+                if scaled.first() == Some(&row) {
+                    edges.push(scaled.to_vec());
+                }
+                Ok(ControlFlow::Continue(()))
+            };
+            self.chunked.index.iterate(self.store, &mut visit as &mut Visit<'_>)?;
+        } else {
+            for scaled in self.grid.range(&from, &count)?.iter().flat_map(|r| r.iter()) {
+                if self.chunked.index.lookup(self.store, &scaled)?.is_some() {
+                    edges.push(scaled);
+                }
             }
-            Ok(ControlFlow::Continue(()))
-        };
-        self.chunked.index.iterate(self.store, &mut visit as &mut Visit<'_>)?;
+        }
         for scaled in edges {
             if let Some(number) = self.chunked.grid.linear(&scaled) {
                 self.change(number)?;
