@@ -74,7 +74,7 @@ fn chunks_of_a_broken_dataset_do_not_hang_who_writes() {
         }
         tell.send(c.environment().dirty.bytes()).unwrap();
     });
-    let waiting = told.recv_timeout(Duration::from_secs(60)).expect("it waits for ever");
+    let waiting = told.recv_timeout(Duration::from_secs(30)).expect("it waits for ever");
     assert!(waiting < 1 << 20, "{waiting}");
 }
 
@@ -140,8 +140,9 @@ fn after_a_failed_close_the_file_stays_whole() {
         let file = Arc::new(GrowingFile::new(std::fs::read(path).unwrap()));
         plan.pause(true);
         let c = over(&file, &plan);
-        let id = c.create_file(c.root(), b"a").unwrap();
-        c.write(id, 0, &[1; 5000]).unwrap();
+        let b = dataset(&c, r#"{"dtype": "u1", "shape": [20000], "layout": "contiguous"}"#);
+        let a = c.create_file(c.root(), b"a").unwrap();
+        c.write(a, 0, &[1; 5000]).unwrap();
         plan.pause(false);
         let closed = c.close();
         plan.pause(true);
@@ -149,23 +150,14 @@ fn after_a_failed_close_the_file_stays_whole() {
             continue;
         }
         failures += 1;
-        let after = c.create_file(c.root(), b"b").and_then(|b| c.write(b, 0, &[2; 100_000])).and_then(|()| c.commit());
-        let image = file.bytes();
+        // One sector of live bytes: the commit does not write the superblock if its end is known to suffice.
+        let after = c.write(b, 0, &[2; 20_000]).and_then(|()| c.commit());
+        let mut image = file.bytes();
         let told = Store::open(Arc::new(MemoryFile::new(image.clone()))).unwrap().superblock().eof.0;
-        let mut image = image;
-        if told <= image.len() as u64 {
+        if after.is_ok() {
             image.truncate(told as usize);
             let again = NativeConnector::open(Arc::new(MemoryFile::new(image)), PathBuf::from("/"), options()).unwrap();
-            let names = [b"a", b"b"].map(|n| again.lookup(again.root(), n).unwrap().is_some());
-            assert!(!names[1] || after.is_ok() && names[0], "{kinds} {n}");
-            if after.is_ok() {
-                let Some(crate::connector::LinkTarget::Hard(b)) = again.lookup(again.root(), b"b").unwrap().map(|l| l.target) else {
-                    panic!()
-                };
-                let mut read = vec![0; 100_000];
-                assert_eq!(again.content(b, Form::Main).unwrap().read(0, &mut read).unwrap(), 100_000, "{kinds} {n}");
-                assert!(read.iter().all(|b| *b == 2), "{kinds} {n}: the end that the superblock tells lies before it");
-            }
+            assert_eq!(bytes(&again, b), [2; 20_000], "{kinds} {n}: the superblock tells an end before it");
         }
     }
     assert!(failures > 5, "{failures}");
