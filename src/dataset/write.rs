@@ -120,7 +120,7 @@ impl ChunkWriter<'_> {
         self.fits()?;
         let mut chunk = if t.bytes() == c.grid.chunk_bytes() { self.blank(false)? } else { self.load(t.chunk, record)? };
         c.grid.gather(t, bytes, &mut chunk).ok_or_else(short)?;
-        self.env.dirty.insert(key, chunk, t.bytes());
+        self.env.dirty.insert(key, chunk, t.bytes(), record.is_none());
         self.forget(key);
         Ok(())
     }
@@ -195,7 +195,7 @@ impl ChunkWriter<'_> {
         }
         self.fits()?;
         let record = self.chunked.index.lookup(self.store, &self.chunked.grid.scaled(chunk))?;
-        self.env.dirty.insert(key, self.load(chunk, record)?, 0);
+        self.env.dirty.insert(key, self.load(chunk, record)?, 0, record.is_none());
         self.forget(key);
         self.env.dirty.get(key).ok_or_else(short)
     }
@@ -253,6 +253,8 @@ impl ChunkWriter<'_> {
                 return Err(e);
             }
         };
+        let before = old.map_or(0, |old| self.stored_size(scaled, old));
+        self.env.stored.change(self.chunked.number, stored.len() as u64, before);
         if let Some(old) = old {
             self.store.free_kind(old.address, self.stored_size(scaled, old), SpaceKind::Raw)?;
         }
@@ -292,6 +294,7 @@ impl ChunkWriter<'_> {
             let filtered = !self.chunked.pipeline.is_empty();
             changed |= write::remove(self.store, layout, self.grid, filtered, self.btree_k, &scaled)?.layout;
             self.store.free_kind(record.address, self.stored_size(&scaled, record), SpaceKind::Raw)?;
+            self.env.stored.change(self.chunked.number, 0, self.stored_size(&scaled, record));
             if let Some(number) = self.chunked.grid.linear(&scaled) {
                 self.forget(self.chunked.key(number));
             }

@@ -22,6 +22,8 @@ pub struct DirtyChunk {
     version: AtomicU64,
     /// Bytes written so far; more than its size when some were written twice.
     written: AtomicU64,
+    /// It was in no index when it was put in.
+    added: bool,
 }
 
 /// Memory that keeping a chunk takes beside its bytes: chunks may be of single elements.
@@ -30,7 +32,15 @@ const KEEPING: u64 = 256;
 /// The chunks, and the numbers of those of each dataset.
 struct Kept {
     chunks: LruCache<ChunkKey, Arc<DirtyChunk>>,
-    numbers: HashMap<u64, BTreeSet<u64>>,
+    numbers: HashMap<u64, Numbers>,
+}
+
+/// Chunks of one dataset.
+#[derive(Default)]
+struct Numbers {
+    all: BTreeSet<u64>,
+    /// Bytes of those that are in no index.
+    added: u64,
 }
 
 impl Default for Kept {
@@ -147,22 +157,26 @@ impl DirtyChunks {
         }
     }
 
-    /// Adds a chunk, of which `written` bytes are new.
-    pub fn insert(&self, key: ChunkKey, bytes: Vec<u8>, written: u64) {
+    /// Adds a chunk, of which `written` bytes are new. `added`: it is in no index.
+    pub fn insert(&self, key: ChunkKey, bytes: Vec<u8>, written: u64, added: bool) {
         let version = AtomicU64::new(0);
-        let old = self.put(key, Arc::new(DirtyChunk { bytes: RwLock::new(bytes), version, written: AtomicU64::new(written) }));
+        let old = self.put(key, Arc::new(DirtyChunk { bytes: RwLock::new(bytes), version, written: AtomicU64::new(written), added }));
         self.note(key, old);
     }
 
     fn put(&self, key: ChunkKey, chunk: Arc<DirtyChunk>) -> Option<Arc<DirtyChunk>> {
+        let added = chunk.added();
         let mut kept = self.kept.lock();
         let bytes = self.bytes.fetch_add(chunk.memory(), Ordering::AcqRel).saturating_add(chunk.memory());
         self.most.fetch_max(bytes, Ordering::Relaxed);
         let old = kept.chunks.put(key, chunk);
         match &old {
             Some(old) => drop(self.bytes.fetch_sub(old.memory(), Ordering::AcqRel)),
-            None => drop(kept.numbers.entry(key.dataset).or_default().insert(key.chunk)),
+            None => {}
         }
+        let numbers = kept.numbers.entry(key.dataset).or_default();
+        numbers.all.insert(key.chunk);
+        numbers.added = numbers.added.saturating_add(added).saturating_sub(old.as_ref().map_or(0, |old| old.added()));
         old
     }
 
@@ -178,8 +192,9 @@ impl DirtyChunks {
         let old = kept.chunks.pop(&key)?;
         self.bytes.fetch_sub(old.memory(), Ordering::AcqRel);
         if let Some(numbers) = kept.numbers.get_mut(&key.dataset) {
-            numbers.remove(&key.chunk);
-            if numbers.is_empty() {
+            numbers.all.remove(&key.chunk);
+            numbers.added = numbers.added.saturating_sub(old.added());
+            if numbers.all.is_empty() {
                 kept.numbers.remove(&key.dataset);
             }
         }
@@ -189,8 +204,13 @@ impl DirtyChunks {
     /// The changed chunks of `dataset`, by number.
     pub fn of(&self, dataset: u64) -> Vec<(ChunkKey, Arc<DirtyChunk>)> {
         let kept = self.kept.lock();
-        let keys = kept.numbers.get(&dataset).into_iter().flatten().map(|&chunk| ChunkKey { dataset, chunk });
+        let keys = kept.numbers.get(&dataset).into_iter().flat_map(|n| &n.all).map(|&chunk| ChunkKey { dataset, chunk });
         keys.filter_map(|key| kept.chunks.peek(&key).map(|c| (key, c.clone()))).collect()
+    }
+
+    /// Bytes of the changed chunks of `dataset` that are in no index.
+    pub fn added(&self, dataset: u64) -> u64 {
+        if self.is_empty() { 0 } else { self.kept.lock().numbers.get(&dataset).map_or(0, |n| n.added) }
     }
 
     /// Datasets with changed chunks.
@@ -227,6 +247,11 @@ impl DirtyChunk {
     /// Its bytes, decoded.
     pub fn bytes(&self) -> RwLockReadGuard<'_, Vec<u8>> {
         self.bytes.read()
+    }
+
+    /// Bytes that an index will have more with it.
+    fn added(&self) -> u64 {
+        if self.added { self.bytes.read().len() as u64 } else { 0 }
     }
 
     /// Memory it takes, bytes.
@@ -272,14 +297,14 @@ mod tests {
         let d = DirtyChunks::default();
         assert!(d.is_empty() && d.get(key(1)).is_none());
         for n in [1, 2, 3, 14] {
-            d.insert(key(n), vec![n as u8; 100], if n == 3 { 100 } else { 7 });
+            d.insert(key(n), vec![n as u8; 100], if n == 3 { 100 } else { 7 }, true);
         }
         d.get(key(1));
         assert_eq!(d.bytes(), 4 * (100 + KEEPING));
         let order: Vec<u64> = d.choose(2 * (100 + KEEPING) + 1).iter().map(|(k, _)| k.chunk).collect();
         assert_eq!(order, [3, 2, 14]);
         assert_eq!(d.datasets(), [0, 1]);
-        d.insert(key(2), vec![9; 50], 50);
+        d.insert(key(2), vec![9; 50], 50, true);
         assert_eq!((d.bytes(), d.of(0).len()), (350 + 4 * KEEPING, 3));
         assert!(d.has(0) && d.has(1) && !d.has(2));
         d.forget(0);
@@ -292,7 +317,7 @@ mod tests {
     #[test]
     fn chunks_of_single_elements_do_not_fill_the_memory() {
         let d = DirtyChunks::default();
-        (0..1000).for_each(|n| d.insert(ChunkKey { dataset: 1, chunk: n }, vec![0; 8], 8));
+        (0..1000).for_each(|n| d.insert(ChunkKey { dataset: 1, chunk: n }, vec![0; 8], 8, true));
         assert!(d.bytes() > 100_000, "an entry takes far more than its eight bytes");
     }
 
@@ -300,7 +325,7 @@ mod tests {
     fn what_an_operation_did_is_taken_back() {
         let d = DirtyChunks::default();
         for n in [1, 2, 3] {
-            d.insert(key(n), vec![n as u8; 8], 8);
+            d.insert(key(n), vec![n as u8; 8], 8, true);
         }
         let all = || d.of(0).into_iter().map(|(k, c)| (k.chunk, c.bytes.read().clone())).collect::<Vec<_>>();
         let before = all();
@@ -309,13 +334,13 @@ mod tests {
             let one = d.get(key(1)).unwrap();
             d.keep_bytes(key(1), &one, 6, 2);
             one.bytes.write()[6..].fill(9);
-            d.insert(key(2), vec![7; 100], 0);
+            d.insert(key(2), vec![7; 100], 0, true);
             d.remove(key(3));
-            d.insert(key(4), vec![4; 8], 0);
+            d.insert(key(4), vec![4; 8], 0, true);
             d.remove(key(4));
-            d.insert(key(5), vec![5; 8], 0);
+            d.insert(key(5), vec![5; 8], 0, true);
             d.forget(0);
-            d.insert(key(6), vec![6; 8], 0);
+            d.insert(key(6), vec![6; 8], 0, true);
             d.end(done);
             if !done {
                 assert_eq!((all(), d.bytes()), (before.clone(), 24 + 3 * KEEPING));

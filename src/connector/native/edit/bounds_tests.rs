@@ -8,7 +8,7 @@ use crate::connector::edit::Edit;
 use crate::connector::{Connector, Form};
 use crate::dataset::environment::Environment;
 use crate::dataset::virtual_::MissingPolicy;
-use crate::file::fault::{Fault, LENGTH, Plan, SYNC, WRITE};
+use crate::file::fault::{Fault, LENGTH, Plan, READ, SYNC, WRITE};
 use crate::file::memory::{GrowingFile, MemoryFile};
 use crate::meta::Store;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -126,6 +126,31 @@ fn another_fill_value_does_not_write_a_terabyte() {
     c.write(few, 550, &[7]).unwrap();
     c.set_fact(few, "fillvalue", b"9").unwrap();
     assert_eq!(bytes(&c, few)[549..552], [0, 7, 0], "they read as before");
+}
+
+#[test]
+fn to_append_and_look_does_not_walk_the_index() {
+    // 5,000 reads of the file would be more than one walk of the index for each of the appends.
+    let plan = Plan::new(READ, 5_000, 1, Fault::Errno(libc::EIO));
+    let c = writable(&plan);
+    let id = dataset(&c, r#"{"dtype": "u1", "shape": [0], "maxshape": [null], "chunks": [8], "filters": ["deflate 1"]}"#);
+    c.write(id, 0, &vec![1; 160_000]).unwrap();
+    c.commit().unwrap();
+    let look = || c.content(id, Form::Main).unwrap().allocated().unwrap();
+    let before = look();
+    plan.pause(false);
+    for i in 0..100 {
+        c.write(id, 160_000 + i * 8, &[2; 8]).unwrap();
+        assert!(look() > before);
+    }
+    plan.pause(true);
+    assert!(!plan.has_struck());
+    let told = look();
+    c.commit().unwrap();
+    let kept = look();
+    c.environment().stored.clear();
+    assert_eq!(kept, look(), "what is followed is what is counted");
+    assert_eq!(told, before + 800, "not encoded yet they count in full");
 }
 
 /// What the superblock tells after a close that failed is not known: nothing that is written then may lie behind its end.

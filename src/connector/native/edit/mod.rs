@@ -230,6 +230,7 @@ impl NativeConnector {
         self.datasets.lock().clear();
         self.attribute_names.lock().clear();
         self.options.environment.cache.clear();
+        self.options.environment.stored.clear();
         if let Some(e) = &self.editing {
             *e.heaps.lock() = FreeSpace::default();
         }
