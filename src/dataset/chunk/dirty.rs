@@ -170,9 +170,8 @@ impl DirtyChunks {
         let bytes = self.bytes.fetch_add(chunk.memory(), Ordering::AcqRel).saturating_add(chunk.memory());
         self.most.fetch_max(bytes, Ordering::Relaxed);
         let old = kept.chunks.put(key, chunk);
-        match &old {
-            Some(old) => drop(self.bytes.fetch_sub(old.memory(), Ordering::AcqRel)),
-            None => {}
+        if let Some(old) = &old {
+            self.bytes.fetch_sub(old.memory(), Ordering::AcqRel);
         }
         let numbers = kept.numbers.entry(key.dataset).or_default();
         numbers.all.insert(key.chunk);
