@@ -198,3 +198,26 @@ fn over(file: &Arc<GrowingFile>, plan: &Arc<Plan>) -> Arc<NativeConnector> {
     let place = Box::new(FaultyPlace::new(crate::file::memory::MemoryJournal::default(), plan.clone()));
     NativeConnector::writable_over(Arc::new(FaultyFile::new(file.clone(), plan.clone())), place, PathBuf::from("/"), options()).unwrap()
 }
+
+/// Where partial edge chunks are stored unfiltered, those that become whole ones, or no longer are, are written anew.
+#[test]
+fn edge_chunks_follow_the_extent() {
+    let file = Arc::new(GrowingFile::new(&include_bytes!("../../../../tests/fixtures/edges/edges.h5")[..]));
+    let c = over(&file, &Plan::new(0, 0, 0, Fault::Short));
+    let Some(crate::connector::LinkTarget::Hard(id)) = c.lookup(c.root(), b"d").unwrap().map(|l| l.target) else { panic!() };
+    let mut model: Vec<u8> = (0..24).collect();
+    for rows in [5, 6, 7, 12, 13, 8, 9, 10, 3, 2, 1, 4, 11] {
+        model.resize(rows * 6, 0);
+        c.set_size(id, rows as u64 * 6).unwrap();
+        if rows % 2 == 0 {
+            let last = model.len() - 2;
+            model[last] = rows as u8;
+            c.write(id, last as u64, &[rows as u8]).unwrap();
+        }
+        c.commit().unwrap();
+        assert_eq!(bytes(&c, id), model, "{rows}");
+        let image = MemoryFile::new(file.bytes());
+        let again = NativeConnector::open(Arc::new(image), PathBuf::from("/"), options()).unwrap();
+        assert_eq!(bytes(&again, id), model, "{rows} rows, read anew");
+    }
+}
