@@ -5,6 +5,7 @@ use super::chunk::dirty::DirtyChunks;
 use super::chunk::gate::Gate;
 use super::chunk::map::MapBudget;
 use super::chunk::spool::Spools;
+use super::chunk::tally::Tally;
 use crate::base::{Error, Result, buffers};
 use crate::file::{FileDriver, WriteDriver};
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub struct Environment {
     pub dirty: DirtyChunks,
     /// Decoded chunks that are too large for memory.
     pub spools: Spools,
+    /// Stored bytes of datasets that are changed.
+    pub stored: Tally,
     /// Memory of the decodes that run.
     pub decoding: Gate,
     /// Memory of all allocation maps.
@@ -63,6 +66,7 @@ impl Environment {
         Environment {
             cache: ChunkCache::new(cache_bytes, spill_bytes),
             dirty: DirtyChunks::default(),
+            stored: Tally::default(),
             spools: Spools::new(spill_bytes),
             decoding: Gate::new((cache_bytes / 8).max(DECODING_MIN)),
             maps: Arc::new(MapBudget::new(MAPS_BYTES)),
@@ -90,6 +94,7 @@ impl Environment {
         self.dirty.forget(dataset);
         self.cache.forget(dataset);
         self.spools.forget(dataset);
+        self.stored.forget(dataset);
     }
 
     /// Largest chunk that is changed, decoded: what of the cache is for changed chunks, 64 MiB at least.

@@ -9,13 +9,21 @@ use crate::meta::Store;
 impl Chunked {
     /// Stored bytes of all chunks. Those that are not in the file yet count in full.
     pub fn allocated(&self, env: &Environment, store: &Store) -> Result<u64> {
-        let mut bytes = self.map(store)?.stored_bytes;
-        for (key, chunk) in env.dirty.of(self.number) {
-            if self.index.lookup(store, &self.grid.scaled(key.chunk))?.is_none() {
-                bytes = bytes.saturating_add(chunk.bytes().len() as u64);
+        let known = env.stored.get(self.number).filter(|_| !self.is_implicit);
+        let stored = match known {
+            Some(bytes) => bytes,
+            None => {
+                let bytes = self.map(store)?.stored_bytes;
+                env.stored.set(self.number, bytes);
+                bytes
             }
-        }
-        Ok(bytes)
+        };
+        Ok(stored.saturating_add(env.dirty.added(self.number)))
+    }
+
+    /// Chunks that are in the file.
+    pub fn chunks_there(&self, store: &Store) -> Result<u64> {
+        Ok(self.map(store)?.count)
     }
 
     /// As `seek`, where some chunks are not in the file yet: they are data, or a copy made by looking for holes would lack them.

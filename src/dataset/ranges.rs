@@ -137,6 +137,7 @@ impl ChunkWriter<'_> {
         let filtered = !self.chunked.pipeline.is_empty();
         let changed = write::remove(self.store, layout, self.grid, filtered, self.btree_k, &scaled)?;
         self.store.free_kind(record.address, self.stored_size(&scaled, record), SpaceKind::Raw)?;
+        self.env.stored.change(self.chunked.number, 0, self.stored_size(&scaled, record));
         Ok(changed.layout)
     }
 
@@ -172,7 +173,7 @@ impl ChunkWriter<'_> {
             }
             if !in_place {
                 parts.clear(&mut bytes);
-                self.env.dirty.insert(key, bytes, parts.bytes());
+                self.env.dirty.insert(key, bytes, parts.bytes(), false);
                 self.forget(key);
                 return Ok((false, size));
             }

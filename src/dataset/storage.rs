@@ -94,6 +94,16 @@ impl DatasetBytes {
         }
     }
 
+    /// The byte at `offset` was written: where the written bytes from there on end.
+    pub fn written(&self, offset: u64) -> Result<u64> {
+        match &self.storage {
+            Storage::Chunked(c) => {
+                Ok(c.seek(&self.store, offset, Seek::Hole)?.filter(|end| *end > offset).unwrap_or(self.size).min(self.size))
+            }
+            _ => Ok(self.size),
+        }
+    }
+
     /// If the bytes at `offset` are zeros because they lie in a hole of the file, where they end.
     pub fn zeros(&self, offset: u64) -> Option<u64> {
         let Storage::Contiguous(a) = &self.storage else { return None };

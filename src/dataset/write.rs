@@ -28,6 +28,8 @@ const IMPLICIT_MAX: u64 = 1 << 24;
 
 /// Fill values are written in pieces of this many bytes.
 pub(super) const PIECE: usize = 1 << 20;
+/// Chunks looked up one by one; among more, those that are there are found by walking the index.
+const FEW: u64 = 1024;
 
 /// What a chunked dataset is written through.
 pub struct ChunkWriter<'a> {
@@ -127,7 +129,7 @@ impl ChunkWriter<'_> {
         }
         let mut chunk = if t.bytes() == c.grid.chunk_bytes() { self.blank(false)? } else { self.load(t.chunk, record)? };
         c.grid.gather(t, bytes, &mut chunk).ok_or_else(short)?;
-        self.env.dirty.insert(key, chunk, t.bytes());
+        self.env.dirty.insert(key, chunk, t.bytes(), record.is_none());
         self.forget(key);
         Ok(false)
     }
@@ -231,7 +233,7 @@ impl ChunkWriter<'_> {
         }
         self.fits()?;
         let record = self.chunked.index.lookup(self.store, &self.chunked.grid.scaled(chunk))?;
-        self.env.dirty.insert(key, self.load(chunk, record)?, 0);
+        self.env.dirty.insert(key, self.load(chunk, record)?, 0, record.is_none());
         self.forget(key);
         self.env.dirty.get(key).ok_or_else(short)
     }
@@ -289,6 +291,8 @@ impl ChunkWriter<'_> {
                 return Err(e);
             }
         };
+        let before = old.map_or(0, |old| self.stored_size(scaled, old));
+        self.env.stored.change(self.chunked.number, stored.len() as u64, before);
         if let Some(old) = old {
             self.store.free_kind(old.address, self.stored_size(scaled, old), SpaceKind::Raw)?;
         }
@@ -328,6 +332,7 @@ impl ChunkWriter<'_> {
             let filtered = !self.chunked.pipeline.is_empty();
             changed |= write::remove(self.store, layout, self.grid, filtered, self.btree_k, &scaled)?.layout;
             self.store.free_kind(record.address, self.stored_size(&scaled, record), SpaceKind::Raw)?;
+            self.env.stored.change(self.chunked.number, 0, self.stored_size(&scaled, record));
             if let Some(number) = self.chunked.grid.linear(&scaled) {
                 self.forget(self.chunked.key(number));
             }
@@ -393,15 +398,33 @@ impl ChunkWriter<'_> {
         }
         let chunk_rows = self.grid.chunk_dims.first().copied().unwrap_or(1).max(1);
         let (old, new) = (self.grid.shape.first().copied().unwrap_or(0), rows);
+        // One row of chunks ends behind one of the two extents and not behind the other, and begins within both.
+        let row = old.min(new) / chunk_rows;
+        let (begin, end) = (row.saturating_mul(chunk_rows), row.saturating_add(1).saturating_mul(chunk_rows));
+        if begin >= old.min(new) || (end > old) == (end > new) {
+            return Ok(());
+        }
         let mut edges = Vec::new();
-        let mut visit = |scaled: &[u64], _: ChunkRecord| {
-            let end = scaled.first().copied().unwrap_or(0).saturating_add(1).saturating_mul(chunk_rows);
-            if (end > old) != (end > new) {
-                edges.push(scaled.to_vec());
+        let (mut from, mut count) = (vec![0; self.grid.rank()], self.grid.shape.clone());
+        if let (Some(from), Some(count)) = (from.first_mut(), count.first_mut()) {
+            (*from, *count) = (begin, 1);
+        }
+        let wide = self.chunked.grid.counts().iter().skip(1).product::<u64>() > FEW;
+        if wide {
+            let mut visit = |scaled: &[u64], _: ChunkRecord| {
+                if scaled.first() == Some(&row) {
+                    edges.push(scaled.to_vec());
+                }
+                Ok(ControlFlow::Continue(()))
+            };
+            self.chunked.index.iterate(self.store, &mut visit as &mut Visit<'_>)?;
+        } else {
+            for scaled in self.grid.range(&from, &count)?.iter().flat_map(|r| r.iter()) {
+                if self.chunked.index.lookup(self.store, &scaled)?.is_some() {
+                    edges.push(scaled);
+                }
             }
-            Ok(ControlFlow::Continue(()))
-        };
-        self.chunked.index.iterate(self.store, &mut visit as &mut Visit<'_>)?;
+        }
         for scaled in edges {
             if let Some(number) = self.chunked.grid.linear(&scaled) {
                 self.change(number)?;

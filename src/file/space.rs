@@ -106,6 +106,13 @@ struct FreeList {
 
 impl FreeList {
     fn insert(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        // What a damaged file gives back twice would be given out twice.
+        for (part, _) in self.ranges.split(range.clone()).into_iter().filter(|(_, free)| *free) {
+            self.remove(part);
+        }
         self.ranges.insert(range.clone());
         // The joined range that now holds it replaces its neighbours.
         let Some((&s, &e)) = self.ranges.0.range(..=range.start).next_back() else { return };
@@ -303,9 +310,16 @@ impl Space {
                 self.fresh.remove(part.clone());
                 self.give(part, pool);
             } else {
-                match pool {
-                    None => self.freed.insert(part),
-                    Some(pool) => of(&mut self.freed_parts, pool).insert(part),
+                // In a damaged file two objects may have the same bytes: free already, they may be somebody's by the commit.
+                let known = match pool {
+                    None => &self.free,
+                    Some(pool) => of(&mut self.parts, pool),
+                };
+                for (part, _) in known.ranges.split(part).into_iter().filter(|(_, free)| !free) {
+                    match pool {
+                        None => self.freed.insert(part),
+                        Some(pool) => of(&mut self.freed_parts, pool).insert(part),
+                    }
                 }
             }
         }
@@ -351,7 +365,7 @@ impl Space {
 
     /// True when something is free after the next commit that is not now.
     pub fn gives_back(&self) -> bool {
-        !self.freed.is_empty()
+        !self.freed.is_empty() || self.freed_parts.iter().any(|r| !r.is_empty())
     }
 
     /// What was allocated is in use now, what was freed is free.
@@ -417,6 +431,35 @@ mod tests {
         s.free(900..1200, Pool::Metadata);
         assert_eq!((s.trim(), s.free_bytes()), (900, 0));
         assert_eq!(s.allocate(u64::MAX, 1, Pool::Metadata), None);
+    }
+
+    #[test]
+    fn what_is_given_back_twice_is_given_out_once() {
+        let mut s = Space::new(1000);
+        s.free(100..200, Pool::Raw);
+        s.committed();
+        s.free(150..250, Pool::Raw);
+        s.committed();
+        let at: Vec<_> = [100, 50, 150].into_iter().filter_map(|len| s.allocate(len, 1, Pool::Raw)).collect();
+        assert_eq!(at, [100, 200, 1000], "150 bytes were free from 100 on");
+        // Given back while it is free, and somebody's by the commit.
+        s.committed();
+        s.free(300..400, Pool::Raw);
+        s.committed();
+        s.free(300..400, Pool::Raw);
+        assert_eq!(s.allocate(100, 1, Pool::Raw), Some(300));
+        s.committed();
+        assert_eq!(s.allocate(100, 1, Pool::Raw), Some(1150));
+    }
+
+    #[test]
+    fn parts_of_pages_that_come_back_with_the_commit_are_told() {
+        let mut s = Space::new(1512);
+        s.set_pages(PAGES);
+        let at = s.allocate(100, 8, Pool::Metadata).unwrap();
+        s.committed();
+        s.free(at..at + 100, Pool::Metadata);
+        assert!(s.gives_back());
     }
 
     const PAGES: Pages = Pages { size: 1000, origin: 512 };

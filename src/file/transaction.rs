@@ -503,8 +503,11 @@ impl Transaction {
         };
         if end < told {
             let root = root(end)?;
-            self.driver.write_at(&root.settled, root.offset)?;
-            self.driver.sync()?;
+            if let Err(failed) = self.publish(&root.settled, root.offset) {
+                // What the superblock tells is not known then: nothing may lie behind it.
+                self.failed.fetch_or(failed.fatal, Ordering::AcqRel);
+                return Err(failed.error);
+            }
             self.state.write().told = end;
         }
         if self.driver.status()?.len > end {

@@ -54,6 +54,22 @@ fn mark(width: u8) -> u64 {
     }
 }
 
+/// An operation, which ends with this: by a panic too, that costs one request only.
+struct Attempt<'a> {
+    store: &'a Store,
+    transaction: &'a Transaction,
+    done: bool,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.transaction.finish(self.done);
+        if !self.done {
+            self.store.forget();
+        }
+    }
+}
+
 fn failed(operation: &'static str, address: Address) -> impl Fn(io::Error) -> Error {
     move |e| Error::io(operation, address, &e)
 }
@@ -181,13 +197,10 @@ impl Store {
 
     /// Makes the changes of `f` as a whole or, when it fails, not at all.
     pub fn atomically<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        let transaction = self.transaction()?;
-        transaction.begin();
+        let mut attempt = Attempt { store: self, transaction: self.transaction()?, done: false };
+        attempt.transaction.begin();
         let result = f();
-        transaction.finish(result.is_ok());
-        if result.is_err() {
-            self.forget();
-        }
+        attempt.done = result.is_ok();
         result
     }
 

@@ -8,6 +8,7 @@ mod again;
 mod alphabet;
 mod faults;
 mod images;
+mod layouts;
 mod sessions;
 
 use images::{Image, Random};

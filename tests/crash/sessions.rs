@@ -133,7 +133,7 @@ fn content(c: &dyn Connector, id: ObjectId) -> String {
 }
 
 /// Objects of a container by path, in order.
-fn objects(c: &dyn Connector, kind: ObjectKind) -> Vec<(String, ObjectId)> {
+pub fn objects(c: &dyn Connector, kind: ObjectKind) -> Vec<(String, ObjectId)> {
     let mut out = Vec::new();
     let mut pending = vec![(String::from("/"), c.root())];
     let mut seen = HashSet::new();
@@ -163,7 +163,8 @@ const SIZE_MAX: u64 = 1 << 24;
 
 /// Does operations, each followed by a commit.
 pub struct Recording {
-    connector: Arc<NativeConnector>,
+    /// What is changed.
+    pub connector: Arc<NativeConnector>,
     log: Log,
     states: Vec<String>,
     /// Errors are collected, not fatal.
@@ -207,7 +208,8 @@ impl Recording {
         state
     }
 
-    fn commit(&mut self) {
+    /// Makes durable what was done.
+    pub fn commit(&mut self) {
         if self.tolerant {
             self.reached.push(self.state());
         }
@@ -233,7 +235,7 @@ impl Recording {
     }
 
     /// Refusals are for other tests; here they only mean that nothing was done.
-    fn done<T>(&mut self, operation: impl FnOnce(&dyn Edit) -> Result<T>) -> bool {
+    pub fn done<T>(&mut self, operation: impl FnOnce(&dyn Edit) -> Result<T>) -> bool {
         match operation(self.edit()) {
             Ok(_) => true,
             Err(Error::Refused { .. } | Error::Unsupported { .. }) => false,
@@ -246,7 +248,7 @@ impl Recording {
     }
 
     /// The result of an operation that nothing speaks against.
-    fn get<T>(&mut self, operation: impl FnOnce(&dyn Edit) -> Result<T>) -> Option<T> {
+    pub fn get<T>(&mut self, operation: impl FnOnce(&dyn Edit) -> Result<T>) -> Option<T> {
         match operation(self.edit()) {
             Ok(t) => Some(t),
             Err(e) if self.tolerant => {
@@ -475,6 +477,9 @@ pub fn all() -> Vec<Box<dyn Fn() -> Session + Sync>> {
             }
             out.push(Box::new(move || record(base, kind, operations)));
         }
+    }
+    for (base, kind, operations) in super::layouts::SESSIONS {
+        out.push(Box::new(move || record(base, kind, operations)));
     }
     out
 }

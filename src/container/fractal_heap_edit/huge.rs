@@ -6,6 +6,7 @@ use crate::container::btree2::BTree2;
 use crate::container::btree2_edit;
 use crate::container::extent::OBJECT_MAX;
 use crate::format::fractal_heap::{HeapId, HugeRecord, huge};
+use crate::meta::edit::SpaceKind;
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
@@ -13,6 +14,8 @@ use std::ops::ControlFlow;
 const NODE_SIZE: u32 = 512;
 const SPLIT_PERCENT: u8 = 100;
 const MERGE_PERCENT: u8 = 40;
+/// Files with pages keep them with the elements (H5FDdevelop.h: H5FD_MEM_FHEAP_HUGE_OBJ).
+pub(super) const KIND: SpaceKind = SpaceKind::GlobalHeap;
 /// Flag of the heap: all keys of huge objects have been given once.
 const FLAG_WRAPPED: u8 = 0x01;
 
@@ -58,7 +61,8 @@ impl Edit<'_> {
         }
         let kind = self.record_type();
         let key = if kind == 1 { self.next_key()? } else { 0 };
-        let address = self.allocate(length)?;
+        let address = self.store.allocate(length, KIND)?;
+        self.huge_taken.push((address, length));
         let record = HugeRecord { address, length, mask: 0, size: length, key };
         let bytes = record.encode(kind, self.store.ctx());
         if !self.header.huge_btree.is_defined() {
@@ -112,7 +116,7 @@ impl Edit<'_> {
         let record = self.huge_record(id)?;
         let tree = self.header.huge_btree;
         btree2_edit::remove(self.store, tree, &mut self.compare(record))?;
-        self.freed.push((record.address, record.length));
+        self.huge_freed.push((record.address, record.length));
         let s = &mut self.header.statistics;
         s.huge_objects = s.huge_objects.saturating_sub(1);
         s.huge_size = s.huge_size.saturating_sub(record.size);

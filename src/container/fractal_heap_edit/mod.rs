@@ -141,13 +141,14 @@ pub fn replace_same_size(store: &Store, heap: Address, id: &[u8], object: &[u8])
 pub fn delete_heap(store: &Store, heap: Address) -> Result<()> {
     let mut edit = Edit::open(store, heap)?;
     let mut extents = edit.block_extents()?;
-    extents.extend(edit.huge_extents()?);
+    let huge = edit.huge_extents()?;
     let g = edit.geometry.clone();
     extents.extend(edit.holes()?.extents(&g));
     extents.push((heap, edit.header_size));
     if edit.header.huge_btree.is_defined() {
         super::btree2_edit::delete_tree(store, edit.header.huge_btree)?;
     }
+    huge.into_iter().try_for_each(|(address, len)| store.free_kind(address, len, huge::KIND))?;
     extents.into_iter().try_for_each(|(address, len)| store.free(address, len))
 }
 
@@ -177,6 +178,9 @@ struct Edit<'s> {
     writes: Vec<(Address, Vec<u8>)>,
     taken: Vec<(Address, u64)>,
     freed: Vec<(Address, u64)>,
+    /// The same of huge objects.
+    huge_taken: Vec<(Address, u64)>,
+    huge_freed: Vec<(Address, u64)>,
 }
 
 impl<'s> Edit<'s> {
@@ -205,6 +209,8 @@ impl<'s> Edit<'s> {
             writes: Vec::new(),
             taken: Vec::new(),
             freed: Vec::new(),
+            huge_taken: Vec::new(),
+            huge_freed: Vec::new(),
         })
     }
 
@@ -225,16 +231,17 @@ impl<'s> Edit<'s> {
     /// Writes what was changed, or gives back what was taken.
     fn finish<T>(mut self, result: Result<T>) -> Result<T> {
         let result = result.and_then(|value| self.stage().map(|()| value));
-        let (extents, result) = match result {
+        let (extents, huge, result) = match result {
             Ok(value) => {
                 for (address, bytes) in &self.writes {
                     self.store.write(*address, bytes)?;
                 }
-                (self.freed, Ok(value))
+                (self.freed, self.huge_freed, Ok(value))
             }
-            Err(error) => (self.taken, Err(error)),
+            Err(error) => (self.taken, self.huge_taken, Err(error)),
         };
         extents.into_iter().try_for_each(|(address, len)| self.store.free(address, len))?;
+        huge.into_iter().try_for_each(|(address, len)| self.store.free_kind(address, len, huge::KIND))?;
         result
     }
 

@@ -258,3 +258,21 @@ fn damage_does_not_panic() {
         let _ = delete_heap(&store, at);
     }
 }
+
+/// In files with pages huge objects lie with elements, and the rest of the heap with metadata.
+#[test]
+fn huge_objects_have_pages_of_their_kind() {
+    let (store, _) = empty();
+    store.set_pages(4096).unwrap();
+    let heap = create(&store, &SMALL).unwrap();
+    let id = insert(&store, heap, &[7; 1000]).unwrap();
+    let raw = store.put(&[1; 100], SpaceKind::Raw).unwrap();
+    let found = Edit::open(&store, heap).unwrap().huge_extents().unwrap();
+    let page = |a: Address| a.0 / 4096;
+    assert_eq!((found.len(), page(found[0].0)), (1, page(raw)));
+    assert_ne!(page(heap), page(raw));
+    store.commit().unwrap();
+    remove(&store, heap, &id).unwrap();
+    store.commit().unwrap();
+    assert_eq!(page(store.put(&[2; 1000], SpaceKind::Raw).unwrap()), page(raw), "what they took is for elements again");
+}

@@ -10,7 +10,7 @@
 use super::cache::ChunkKey;
 use lru::LruCache;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,23 +22,36 @@ pub struct DirtyChunk {
     version: AtomicU64,
     /// Bytes written so far; more than its size when some were written twice.
     written: AtomicU64,
+    /// It was in no index when it was put in.
+    added: bool,
 }
 
-/// The chunks, and how many each dataset has.
+/// Memory that keeping a chunk takes beside its bytes: chunks may be of single elements.
+const KEEPING: u64 = 256;
+
+/// The chunks, and the numbers of those of each dataset.
 struct Kept {
     chunks: LruCache<ChunkKey, Arc<DirtyChunk>>,
-    counts: HashMap<u64, usize>,
+    numbers: HashMap<u64, Numbers>,
+}
+
+/// Chunks of one dataset.
+#[derive(Default)]
+struct Numbers {
+    all: BTreeSet<u64>,
+    /// Bytes of those that are in no index.
+    added: u64,
 }
 
 impl Default for Kept {
     fn default() -> Self {
-        Kept { chunks: LruCache::unbounded(), counts: HashMap::new() }
+        Kept { chunks: LruCache::unbounded(), numbers: HashMap::new() }
     }
 }
 
 impl Kept {
     fn has(&self, dataset: u64) -> bool {
-        self.counts.contains_key(&dataset)
+        self.numbers.contains_key(&dataset)
     }
 }
 
@@ -56,6 +69,8 @@ struct Before {
 pub struct DirtyChunks {
     kept: Mutex<Kept>,
     bytes: AtomicU64,
+    /// Most that they were.
+    most: AtomicU64,
     /// Of the operation under way.
     before: Mutex<Option<Before>>,
 }
@@ -66,9 +81,14 @@ impl DirtyChunks {
         self.bytes.load(Ordering::Acquire) == 0
     }
 
-    /// Bytes of all chunks.
+    /// Memory of all chunks, bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
+    }
+
+    /// The most memory that all chunks ever took, bytes.
+    pub fn most(&self) -> u64 {
+        self.most.load(Ordering::Relaxed)
     }
 
     /// True when chunks of `dataset` wait.
@@ -88,6 +108,11 @@ impl DirtyChunks {
     pub fn is_current(&self, key: ChunkKey, chunk: &Arc<DirtyChunk>, version: u64) -> bool {
         let kept = self.kept.lock();
         kept.chunks.peek(&key).is_some_and(|c| Arc::ptr_eq(c, chunk)) && chunk.version.load(Ordering::Acquire) == version
+    }
+
+    /// True when `chunk` is still the changed chunk `key`, in whatever state.
+    pub fn is_there(&self, key: ChunkKey, chunk: &Arc<DirtyChunk>) -> bool {
+        self.kept.lock().chunks.peek(&key).is_some_and(|c| Arc::ptr_eq(c, chunk))
     }
 
     /// An operation begins: its changes may be taken back.
@@ -132,27 +157,25 @@ impl DirtyChunks {
         }
     }
 
-    /// Adds a chunk, of which `written` bytes are new.
-    pub fn insert(&self, key: ChunkKey, bytes: Vec<u8>, written: u64) {
+    /// Adds a chunk, of which `written` bytes are new. `added`: it is in no index.
+    pub fn insert(&self, key: ChunkKey, bytes: Vec<u8>, written: u64, added: bool) {
         let version = AtomicU64::new(0);
-        let old = self.put(key, Arc::new(DirtyChunk { bytes: RwLock::new(bytes), version, written: AtomicU64::new(written) }));
+        let old = self.put(key, Arc::new(DirtyChunk { bytes: RwLock::new(bytes), version, written: AtomicU64::new(written), added }));
         self.note(key, old);
     }
 
     fn put(&self, key: ChunkKey, chunk: Arc<DirtyChunk>) -> Option<Arc<DirtyChunk>> {
-        let size = chunk.bytes.read().len() as u64;
+        let added = chunk.added();
         let mut kept = self.kept.lock();
-        self.bytes.fetch_add(size.max(1), Ordering::AcqRel);
+        let bytes = self.bytes.fetch_add(chunk.memory(), Ordering::AcqRel).saturating_add(chunk.memory());
+        self.most.fetch_max(bytes, Ordering::Relaxed);
         let old = kept.chunks.put(key, chunk);
-        match &old {
-            Some(old) => {
-                self.bytes.fetch_sub((old.bytes.read().len() as u64).max(1), Ordering::AcqRel);
-            }
-            None => {
-                let count = kept.counts.entry(key.dataset).or_insert(0);
-                *count = count.saturating_add(1);
-            }
+        if let Some(old) = &old {
+            self.bytes.fetch_sub(old.memory(), Ordering::AcqRel);
         }
+        let numbers = kept.numbers.entry(key.dataset).or_default();
+        numbers.all.insert(key.chunk);
+        numbers.added = numbers.added.saturating_add(added).saturating_sub(old.as_ref().map_or(0, |old| old.added()));
         old
     }
 
@@ -166,11 +189,12 @@ impl DirtyChunks {
     fn take(&self, key: ChunkKey) -> Option<Arc<DirtyChunk>> {
         let mut kept = self.kept.lock();
         let old = kept.chunks.pop(&key)?;
-        self.bytes.fetch_sub((old.bytes.read().len() as u64).max(1), Ordering::AcqRel);
-        if let Some(count) = kept.counts.get_mut(&key.dataset) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                kept.counts.remove(&key.dataset);
+        self.bytes.fetch_sub(old.memory(), Ordering::AcqRel);
+        if let Some(numbers) = kept.numbers.get_mut(&key.dataset) {
+            numbers.all.remove(&key.chunk);
+            numbers.added = numbers.added.saturating_sub(old.added());
+            if numbers.all.is_empty() {
+                kept.numbers.remove(&key.dataset);
             }
         }
         Some(old)
@@ -179,17 +203,18 @@ impl DirtyChunks {
     /// The changed chunks of `dataset`, by number.
     pub fn of(&self, dataset: u64) -> Vec<(ChunkKey, Arc<DirtyChunk>)> {
         let kept = self.kept.lock();
-        if !kept.has(dataset) {
-            return Vec::new();
-        }
-        let mut found: Vec<_> = kept.chunks.iter().filter(|(k, _)| k.dataset == dataset).map(|(k, c)| (*k, c.clone())).collect();
-        found.sort_unstable_by_key(|(k, _)| k.chunk);
-        found
+        let keys = kept.numbers.get(&dataset).into_iter().flat_map(|n| &n.all).map(|&chunk| ChunkKey { dataset, chunk });
+        keys.filter_map(|key| kept.chunks.peek(&key).map(|c| (key, c.clone()))).collect()
+    }
+
+    /// Bytes of the changed chunks of `dataset` that are in no index.
+    pub fn added(&self, dataset: u64) -> u64 {
+        if self.is_empty() { 0 } else { self.kept.lock().numbers.get(&dataset).map_or(0, |n| n.added) }
     }
 
     /// Datasets with changed chunks.
     pub fn datasets(&self) -> Vec<u64> {
-        let mut numbers: Vec<u64> = self.kept.lock().counts.keys().copied().collect();
+        let mut numbers: Vec<u64> = self.kept.lock().numbers.keys().copied().collect();
         numbers.sort_unstable();
         numbers
     }
@@ -203,7 +228,7 @@ impl DirtyChunks {
         let mut sum = 0u64;
         all.retain(|(_, c)| {
             let take = sum < wanted;
-            sum = sum.saturating_add(c.bytes.read().len() as u64);
+            sum = sum.saturating_add(c.memory());
             take
         });
         all
@@ -221,6 +246,16 @@ impl DirtyChunk {
     /// Its bytes, decoded.
     pub fn bytes(&self) -> RwLockReadGuard<'_, Vec<u8>> {
         self.bytes.read()
+    }
+
+    /// Bytes that an index will have more with it.
+    fn added(&self) -> u64 {
+        if self.added { self.bytes.read().len() as u64 } else { 0 }
+    }
+
+    /// Memory it takes, bytes.
+    fn memory(&self) -> u64 {
+        (self.bytes.read().len() as u64).saturating_add(KEEPING)
     }
 
     /// The state its bytes are in.
@@ -261,28 +296,35 @@ mod tests {
         let d = DirtyChunks::default();
         assert!(d.is_empty() && d.get(key(1)).is_none());
         for n in [1, 2, 3, 14] {
-            d.insert(key(n), vec![n as u8; 100], if n == 3 { 100 } else { 7 });
+            d.insert(key(n), vec![n as u8; 100], if n == 3 { 100 } else { 7 }, true);
         }
         d.get(key(1));
-        assert_eq!(d.bytes(), 400);
-        let order: Vec<u64> = d.choose(250).iter().map(|(k, _)| k.chunk).collect();
+        assert_eq!(d.bytes(), 4 * (100 + KEEPING));
+        let order: Vec<u64> = d.choose(2 * (100 + KEEPING) + 1).iter().map(|(k, _)| k.chunk).collect();
         assert_eq!(order, [3, 2, 14]);
         assert_eq!(d.datasets(), [0, 1]);
-        d.insert(key(2), vec![9; 50], 50);
-        assert_eq!((d.bytes(), d.of(0).len()), (350, 3));
+        d.insert(key(2), vec![9; 50], 50, true);
+        assert_eq!((d.bytes(), d.of(0).len()), (350 + 4 * KEEPING, 3));
         assert!(d.has(0) && d.has(1) && !d.has(2));
         d.forget(0);
         assert!(!d.has(0));
-        assert_eq!(d.bytes(), 100);
+        assert_eq!(d.bytes(), 100 + KEEPING);
         d.remove(key(14));
         assert!(d.is_empty());
+    }
+
+    #[test]
+    fn chunks_of_single_elements_do_not_fill_the_memory() {
+        let d = DirtyChunks::default();
+        (0..1000).for_each(|n| d.insert(ChunkKey { dataset: 1, chunk: n }, vec![0; 8], 8, true));
+        assert!(d.bytes() > 100_000, "an entry takes far more than its eight bytes");
     }
 
     #[test]
     fn what_an_operation_did_is_taken_back() {
         let d = DirtyChunks::default();
         for n in [1, 2, 3] {
-            d.insert(key(n), vec![n as u8; 8], 8);
+            d.insert(key(n), vec![n as u8; 8], 8, true);
         }
         let all = || d.of(0).into_iter().map(|(k, c)| (k.chunk, c.bytes.read().clone())).collect::<Vec<_>>();
         let before = all();
@@ -291,19 +333,19 @@ mod tests {
             let one = d.get(key(1)).unwrap();
             d.keep_bytes(key(1), &one, 6, 2);
             one.bytes.write()[6..].fill(9);
-            d.insert(key(2), vec![7; 100], 0);
+            d.insert(key(2), vec![7; 100], 0, true);
             d.remove(key(3));
-            d.insert(key(4), vec![4; 8], 0);
+            d.insert(key(4), vec![4; 8], 0, true);
             d.remove(key(4));
-            d.insert(key(5), vec![5; 8], 0);
+            d.insert(key(5), vec![5; 8], 0, true);
             d.forget(0);
-            d.insert(key(6), vec![6; 8], 0);
+            d.insert(key(6), vec![6; 8], 0, true);
             d.end(done);
             if !done {
-                assert_eq!((all(), d.bytes()), (before.clone(), 24));
+                assert_eq!((all(), d.bytes()), (before.clone(), 24 + 3 * KEEPING));
             }
         }
-        assert_eq!((all(), d.bytes()), (vec![(6, vec![6; 8])], 8));
+        assert_eq!((all(), d.bytes()), (vec![(6, vec![6; 8])], 8 + KEEPING));
         d.remove(key(6));
         d.end(false);
         assert!(d.is_empty(), "outside of operations nothing comes back");

@@ -7,6 +7,7 @@ pub mod map;
 pub mod pieces;
 pub mod spill;
 pub mod spool;
+pub mod tally;
 
 pub mod grid;
 

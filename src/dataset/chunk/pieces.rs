@@ -5,6 +5,9 @@
 
 use std::ops::Range;
 
+/// Chunks that are written at once whatever their size.
+const FEW: u64 = 2;
+
 /// Equally spaced stretches of bytes, each contiguous in the dataset and in one chunk: the part of
 /// consecutive rows that lies in that chunk. See [`ByteGrid::rows`] for their places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,6 +176,24 @@ impl ByteGrid {
             }
         }
         out.touched
+    }
+
+    /// So many of `len` bytes from `offset` on that the chunks with them take at most `most` bytes, or are few.
+    pub fn portion(&self, offset: u64, len: usize, most: u64) -> usize {
+        let per = |unit: Option<&u64>| (len as u64).checked_div(unit.copied().unwrap_or(1)).unwrap_or(0);
+        let chunks = per(self.chunk.last()).saturating_add(per(self.dims.last())).saturating_add(3);
+        let mut n = len;
+        if chunks.saturating_mul(self.chunk_bytes) <= most {
+            return n;
+        }
+        while n > 1 {
+            let chunks = self.touched(offset, n).len() as u64;
+            if chunks <= FEW || chunks.saturating_mul(self.chunk_bytes) <= most {
+                break;
+            }
+            n /= 2;
+        }
+        n
     }
 
     /// How many of the `whole` rows from `row` on cross the same chunks; at least 1.

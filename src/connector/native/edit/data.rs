@@ -85,16 +85,36 @@ impl Change<'_> {
                     address.checked_add(offset).ok_or_else(|| Error::corrupt("contiguous data layout", address, "ends beyond 2^64"))?;
                 d.bytes.store.write_raw(at, bytes)?;
             }
-            Storage::Chunked(_) => {
-                let mut layout = d.layout.clone();
-                if self.chunks(&d).writer(self)?.write(&mut layout, offset, bytes, grown)? {
-                    self.set_layout(&d, &layout)?;
-                }
-            }
+            Storage::Chunked(_) => self.write_chunks(id, offset, bytes, grown)?,
             Storage::External(e) => e.write(offset, bytes)?,
             Storage::Virtual(_) => return Err(Error::refused(libc::EPERM, "a virtual dataset is written through its sources")),
         }
         self.touch(id)
+    }
+
+    /// Writes elements of a chunked dataset. Where chunks are high and narrow a few bytes may lie in more of them than fit in memory.
+    fn write_chunks(&self, id: ObjectId, mut at: u64, bytes: &[u8], grown: bool) -> Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let d = self.dataset(id)?;
+            let n = d.chunked().map_or(rest.len(), |c| c.grid.portion(at, rest.len(), self.connector.dirty_budget()));
+            let (part, tail) = rest.split_at(n.clamp(1, rest.len()));
+            let mut layout = d.layout.clone();
+            if self.chunks(&d).writer(self)?.write(&mut layout, at, part, grown)? {
+                self.set_layout(&d, &layout)?;
+            }
+            (at, rest) = (at.saturating_add(part.len() as u64), tail);
+            if !rest.is_empty() {
+                self.flush_if_many(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what an operation writes to one dataset within bounds.
+    pub(super) fn flush_if_many(&self, id: ObjectId) -> Result<()> {
+        let many = self.connector.options.environment.dirty.bytes() > self.connector.dirty_budget();
+        if many { self.flush_within(id) } else { Ok(()) }
     }
 
     /// A dataset that can be written.
@@ -230,7 +250,7 @@ impl Change<'_> {
         self.flush_chunks(id, &chunks)
     }
 
-    fn flush_chunks(&self, id: ObjectId, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) -> Result<()> {
+    pub(super) fn flush_chunks(&self, id: ObjectId, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) -> Result<()> {
         if chunks.is_empty() {
             return Ok(());
         }
@@ -256,7 +276,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Writes the changed chunks of one dataset to the file, as a part of an operation: when that fails they are lost.
+    /// Writes the changed chunks of one dataset to the file, as a part of an operation.
     pub(super) fn flush_within(&self, id: ObjectId) -> Result<()> {
         let chunks = self.connector.options.environment.dirty.of(number(id));
         if chunks.is_empty() {

@@ -38,6 +38,11 @@ struct State {
 
 type Chosen = Vec<(ChunkKey, Arc<DirtyChunk>)>;
 
+/// The dataset whose chunks have the number `n`.
+fn id_of(n: u64) -> ObjectId {
+    ObjectId { file: 0, address: Address(n & ((1 << 52) - 1)) }
+}
+
 fn by_dataset(chunks: Chosen) -> BTreeMap<u64, Chosen> {
     let mut all: BTreeMap<u64, Chosen> = BTreeMap::new();
     for (key, chunk) in chunks {
@@ -49,7 +54,7 @@ fn by_dataset(chunks: Chosen) -> BTreeMap<u64, Chosen> {
 
 impl NativeConnector {
     /// Changed chunks that may wait in memory, bytes.
-    fn dirty_budget(&self) -> u64 {
+    pub(super) fn dirty_budget(&self) -> u64 {
         (self.options.environment.cache.budget() / DIRTY_PART).max(DIRTY_MIN)
     }
 
@@ -72,13 +77,29 @@ impl NativeConnector {
             }
             drop(state);
             // It ended: by an error, which is met again here.
-            if let Err(e) = self.write_out(dirty.choose((budget / 2).min(STEP))) {
-                let relieved = is_full(&e) && self.file(0)?.store.transaction()?.is_relieved();
-                if !relieved {
-                    return Err(e);
-                }
-                self.commit_all(false)?;
+            let chosen = dirty.choose((budget / 2).min(STEP));
+            match self.write_out(chosen.clone()) {
+                Ok(0) => self.write_out_alone(chosen)?,
+                Ok(_) => {}
+                Err(e) if is_full(&e) && self.file(0)?.store.transaction()?.is_relieved() => self.commit_all(false)?,
+                Err(e) => return Err(e),
             }
+        }
+        Ok(())
+    }
+
+    /// Where what waits cannot be written out, on a full disk, no more is taken: it would fill the memory.
+    pub(super) fn room_for_more(&self) -> Result<()> {
+        if self.options.environment.dirty.bytes() > self.dirty_budget() { self.bound_dirty() } else { Ok(()) }
+    }
+
+    /// Writes chunks while everybody is kept out: those that others change all the time, or whose dataset is broken.
+    fn write_out_alone(&self, chunks: Chosen) -> Result<()> {
+        let change = self.change(&[])?;
+        for (n, chunks) in by_dataset(chunks) {
+            let dirty = &self.options.environment.dirty;
+            let there: Chosen = chunks.into_iter().filter(|(key, chunk)| dirty.is_there(*key, chunk)).collect();
+            change.flush_chunks(id_of(n), &there)?;
         }
         Ok(())
     }
@@ -115,14 +136,16 @@ impl NativeConnector {
         let env = &self.options.environment;
         let mut entered = 0usize;
         for (n, chunks) in by_dataset(chunks) {
-            let id = ObjectId { file: 0, address: Address(n & ((1 << 52) - 1)) };
+            let id = id_of(n);
             for batch in chunks.chunks(batch_len(env)) {
-                let dataset = {
+                // Of another dataset, if this one was deleted and its address used again, they are no chunks.
+                let (dataset, batch) = {
                     let _shared = self.shared();
-                    self.dataset(id)
+                    let there: Chosen = batch.iter().filter(|(key, chunk)| env.dirty.is_there(*key, chunk)).cloned().collect();
+                    (self.dataset(id), there)
                 };
                 let encoded = match &dataset {
-                    Ok(d) => d.dataset.chunked().map_or_else(|| Ok(Vec::new()), |c| encode(env, c, batch))?,
+                    Ok(d) => d.dataset.chunked().map_or_else(|| Ok(Vec::new()), |c| encode(env, c, &batch))?,
                     // Deleted meanwhile, with its chunks; or broken, which the next commit tells.
                     Err(_) => continue,
                 };

@@ -5,6 +5,8 @@
 //! nobody sees half of it; a commit writes to the disk without it.
 
 mod attributes;
+#[cfg(test)]
+mod bounds_tests;
 mod data;
 mod facts;
 #[cfg(test)]
@@ -117,6 +119,27 @@ fn is_full(e: &Error) -> bool {
     matches!(e, Error::Io { errno: libc::ENOSPC | libc::EDQUOT, .. })
 }
 
+/// Changes that are made as a whole: when this goes they are done or taken back, also after a panic.
+struct Attempt<'a> {
+    change: &'a Change<'a>,
+    store: &'a Store,
+    /// The file's first change was made before.
+    begun: bool,
+    done: bool,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.change.connector.options.environment.dirty.end(self.done);
+        if !self.done {
+            // It was taken back, too.
+            self.store.set_image(!self.begun);
+            self.change.connector.forget_all();
+        }
+        self.change.editing.begun.store(self.begun || self.done, Ordering::Release);
+    }
+}
+
 /// Seconds since 1970.
 fn now() -> u32 {
     SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|d| u32::try_from(d.as_secs()).ok()).unwrap_or(0)
@@ -227,6 +250,7 @@ impl NativeConnector {
         self.datasets.lock().clear();
         self.attribute_names.lock().clear();
         self.options.environment.cache.clear();
+        self.options.environment.stored.clear();
         if let Some(e) = &self.editing {
             *e.heaps.lock() = FreeSpace::default();
         }
@@ -243,25 +267,20 @@ impl Change<'_> {
 
     /// Makes the changes of `f` as a whole or, when it fails, not at all.
     fn atomically<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        let (store, dirty) = (self.store()?, &self.connector.options.environment.dirty);
+        let store = self.store()?;
         let begun = self.editing.begun.load(Ordering::Acquire);
-        dirty.begin();
+        let mut attempt = Attempt { change: self, store: &store, begun, done: false };
+        self.connector.options.environment.dirty.begin();
         let result = store.atomically(|| {
             if !begun {
                 self.editing.first.apply(&store)?;
             }
             f()
         });
-        dirty.end(result.is_ok());
-        if let Err(e) = &result {
-            if is_full(e) {
-                store.transaction()?.note_starved();
-            }
-            // It was taken back, too.
-            store.set_image(!begun);
-            self.connector.forget_all();
+        if result.as_ref().is_err_and(is_full) {
+            store.transaction()?.note_starved();
         }
-        self.editing.begun.store(begun || result.is_ok(), Ordering::Release);
+        attempt.done = result.is_ok();
         result
     }
 
@@ -305,6 +324,7 @@ impl Edit for NativeConnector {
         if self.write_in_place(id, offset, bytes)? {
             return Ok(());
         }
+        self.room_for_more()?;
         self.suit_chunks(id, offset, bytes.len() as u64)?;
         self.operate(&[id], |c| c.write(id, form, offset, bytes))
     }

@@ -6,7 +6,7 @@
 
 use super::attributes::Values;
 use super::facts::{is_blank, refused};
-use super::{Change, DIRTY_MIN, Dataset, number};
+use super::{Change, Dataset, number};
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::connector::native::virtual_::NativeSurroundings;
@@ -23,6 +23,8 @@ use std::sync::Arc;
 
 /// Bytes read at once.
 const PIECE: usize = 1 << 20;
+/// Bytes never written that may become written for another fill value, however few others there are.
+const HOLES_MAX: u64 = 1 << 30;
 /// Longest form of one variable-length element, bytes.
 const ELEMENT_MAX: usize = 64 << 20;
 /// File number under which the old state of a dataset is cached while it is read; no file has it.
@@ -139,17 +141,13 @@ impl Change<'_> {
         header.write(&store)
     }
 
-    /// Keeps what was written within bounds.
-    fn flush_if_many(&self, id: ObjectId) -> Result<()> {
-        let env = &self.connector.options.environment;
-        let budget = (env.cache.budget() / super::DIRTY_PART).max(DIRTY_MIN);
-        if env.dirty.bytes() > budget { self.flush_within(id) } else { Ok(()) }
-    }
-
     /// Writes the bytes of `old` to the dataset `id`.
     fn copy_elements(&self, old: &Dataset, id: ObjectId) -> Result<()> {
         let env = &self.connector.options.environment;
         let same_fill = self.dataset(id)?.bytes.fill == old.bytes.fill;
+        if !same_fill {
+            bound_holes(old)?;
+        }
         let mut piece = vec![0u8; PIECE];
         let mut at = 0u64;
         while at < old.bytes.size {
@@ -158,7 +156,10 @@ impl Change<'_> {
                 at = end;
                 continue;
             }
-            let n = old.bytes.read(env, at, &mut piece)?;
+            // Of a dataset of which little was ever written no more becomes written.
+            let end = if same_fill { old.bytes.written(at)? } else { old.bytes.size };
+            let len = usize::try_from(end.saturating_sub(at)).unwrap_or(PIECE).clamp(1, PIECE);
+            let n = old.bytes.read(env, at, piece.get_mut(..len).unwrap_or_default())?;
             let bytes = piece.get(..n).filter(|b| !b.is_empty()).ok_or_else(|| old.object.lacks("whole data layout"))?;
             self.write_elements(id, at, bytes)?;
             at = at.saturating_add(n as u64);
@@ -211,6 +212,19 @@ impl Change<'_> {
         }
         Ok(())
     }
+}
+
+/// Elements that were never written keep what they read as when the fill value becomes another: they are written. Refuses to do
+/// that where they are nearly all.
+fn bound_holes(old: &Dataset) -> Result<()> {
+    let Storage::Chunked(c) = &old.bytes.storage else { return Ok(()) };
+    let there = c.chunks_there(&old.bytes.store)?.saturating_mul(c.grid.chunk_bytes());
+    let holes = old.bytes.size.saturating_sub(there);
+    if holes > HOLES_MAX.max(there.saturating_mul(4)) {
+        let reason = format!("{holes} bytes were never written and would be, to read as before with another fill value");
+        return Err(Error::refused(libc::EFBIG, reason));
+    }
+    Ok(())
 }
 
 /// Takes elements from their form as it comes.
