@@ -83,6 +83,17 @@ pub fn stored(target: &[u8], directory: &[Vec<u8>], prefix: &[Vec<u8>]) -> Optio
     })
 }
 
+/// File and path of the external link that is shown as `target`, if one is. Where the file's name ends is not told: the last `:/` divides.
+pub fn external(target: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let text = unescape(target)?;
+    let text = text.strip_prefix(b" external link to ")?;
+    if dangling(b"external", text) != target {
+        return None;
+    }
+    let at = text.windows(2).rposition(|w| w == b":/").or_else(|| text.iter().rposition(|b| *b == b':'))?;
+    Some((text.get(..at)?.to_vec(), text.get(at.checked_add(1)?..)?.to_vec()))
+}
+
 /// Target that leads `up` directories up from the link's own directory (0 = to it).
 pub fn up(up: usize) -> Vec<u8> {
     if up == 0 { b".".to_vec() } else { vec![&b".."[..]; up].join(&b'/') }
@@ -120,6 +131,18 @@ mod tests {
         // A link of that name, or of the name it stands for, is shown otherwise.
         assert_ne!(file_name(&target), target);
         assert_ne!(file_name(b" external link to ../../etc/shadow:/"), target);
+    }
+
+    #[test]
+    fn what_is_shown_of_an_external_link_says_where_it_leads() {
+        let pair = |file: &[u8], path: &[u8]| Some((file.to_vec(), path.to_vec()));
+        assert_eq!(external(b"%20external link to ..%2Fother.h5:%2Fa%2Fb"), pair(b"../other.h5", b"/a/b"));
+        assert_eq!(external(b"%20external link to C:%2Fx.h5:%2Fa"), pair(b"C:/x.h5", b"/a"));
+        assert_eq!(external(b"%20external link to x.h5:a"), pair(b"x.h5", b"a"));
+        let long = dangling(b"external", &[&b"x".repeat(300)[..], b":/a"].concat());
+        for other in [&b"x.h5:/a"[..], b" external link to x:/a", b"%20external link to x", b"%20soft link to %2Fx", &long] {
+            assert_eq!(external(other), None);
+        }
     }
 
     #[test]
