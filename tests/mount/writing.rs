@@ -117,6 +117,24 @@ fn external_links_and_named_datatypes_are_copied_by_every_tool() {
 }
 
 #[test]
+fn copies_of_soft_links_hold_the_same_paths() {
+    let place = Place::new();
+    let file = place.dir().join("source.h5");
+    let make = "f['g/d'] = [1, 2]; [f.__setitem__(n, h5py.SoftLink(t)) for n, t in (('abs', '/g/d'), ('rel', 'g/d'), ('none', '/no'), ('no', 'no'), \
+        ('g/up', '/g/d'), ('g/down', 'd'), ('g/root', '/abs'))]";
+    h5py(&file, "w", make);
+    let from = Mount::start(place, &file, &[]);
+    let copies = tempfile::tempdir().unwrap();
+    let copy = copies.path().join("copy.h5");
+    assert_eq!(run(&mut h5dir(&["create", copy.to_str().unwrap()])).0, 0);
+    let to = second(&copy);
+    shell(&to, &format!("cp -a {}/. .; cmp abs rel", from.place.mnt().display()));
+    assert_eq!(run(h5dir(&["umount"]).arg(to.place.mnt())), (0, String::new()));
+    let program = "print([f.get(n, getlink=True).path for n in ('abs', 'rel', 'none', 'no')], [f['g'].get(n, getlink=True).path for n in ('down', 'root')])";
+    assert_eq!(h5py(&copy, "r", program), "['/g/d', 'g/d', '/no', 'no'] ['d', '/abs']\n");
+}
+
+#[test]
 fn rsync_with_attributes_brings_plain_files_as_well() {
     let place = Place::new();
     let file = place.dir().join("new.h5");
