@@ -135,6 +135,25 @@ fn copies_of_soft_links_hold_the_same_paths() {
 }
 
 #[test]
+fn a_file_of_lines_becomes_strings_without_a_shape() {
+    let place = Place::new();
+    let file = place.dir().join("new.h5");
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+    let mount = Mount::start(place, &file, &["--read-write"]);
+    shell(
+        &mount,
+        "printf 'one\\ntwo\\n\\nlast' >s; setfattr -n user.h5dir.dtype -v str s; printf 'a\\nb\\n' >t; setfattr -n user.h5dir.dataset -v '{\"dtype\":\"str\"}' t",
+    );
+    assert_eq!((mount.xattr("s", "h5dir.shape"), mount.text("s")), ("[4]".into(), "one\ntwo\n\nlast\n".into()));
+    shell(&mount, "printf 'x\\ny\\nz\\n' >t");
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
+    assert_eq!(
+        h5py(&file, "r", "print(list(f['s']), list(f['t']), f['t'].maxshape)"),
+        "[b'one', b'two', b'', b'last'] [b'x', b'y', b'z'] (None,)\n"
+    );
+}
+
+#[test]
 fn rsync_with_attributes_brings_plain_files_as_well() {
     let place = Place::new();
     let file = place.dir().join("new.h5");
