@@ -52,6 +52,9 @@ impl Failure {
                 let hint = match source.kind() {
                     io::ErrorKind::PermissionDenied => "permission to read is needed, and to write where it is changed",
                     io::ErrorKind::AlreadyExists => "remove it first, or choose another name",
+                    io::ErrorKind::ReadOnlyFilesystem => {
+                        "nothing can be changed there, but 'h5dir mount' without --read-write shows what is"
+                    }
                     _ => "check the path",
                 };
                 Self::new(Exit::File, format!("cannot {verb} {}: {}; {hint}", path.display(), reason(source)))
@@ -139,6 +142,8 @@ mod tests {
         assert_eq!(f.message, "cannot mount /x/y.h5: it is not an HDF5 file (no HDF5 signature at 0, 512, 1024, ...); check the path");
         let f = Failure::open("list", &OpenError::Open { path: "/x".into(), source: io::Error::from_raw_os_error(libc::ENOENT) });
         assert_eq!((f.exit, f.message.as_str()), (Exit::File, "cannot list /x: No such file or directory; check the path"));
+        let f = Failure::open("mount", &OpenError::Open { path: "/x".into(), source: io::Error::from_raw_os_error(libc::EROFS) });
+        assert!(f.message.contains("Read-only file system; ") && f.message.contains("without --read-write"), "{}", f.message);
         let f = Failure::unmount(Path::new("/m"), &UnmountError::Busy);
         assert!(f.message.contains("in use") && f.message.contains("--lazy"));
         assert_eq!(Exit::from_code(5), Exit::Path);

@@ -10,12 +10,13 @@ Exit codes:
   0  done
   1  general failure
   2  usage: wrong option, value or configuration file
-  3  the file cannot be opened or is not HDF5
+  3  the file cannot be opened or is not HDF5; for writing also: it is in use, flagged or of a kind that is not written
   4  mounting or unmounting failed
   5  no such path inside the file
 
 Environment:
-  H5DIR_LOG  log filter, e.g. \"debug\" or \"warn,h5dir::fuse=trace\"; overrides --log-level";
+  H5DIR_LOG  log filter, e.g. \"debug\" or \"warn,h5dir::fuse=trace\"; overrides --log-level
+  HDF5_USE_FILE_LOCKING  as in libhdf5: FALSE or BEST_EFFORT for file systems without locks";
 
 /// Shows HDF5 files as directories.
 #[derive(Debug, Parser)]
@@ -63,7 +64,7 @@ pub struct CommonMountArgs {
     #[arg(short = 'o', value_name = "KEY=VALUE[,...]", action = ArgAction::Append)]
     pub fstab: Vec<String>,
 
-    /// Read options from the section `mount:` of a YAML file
+    /// Read options (`mount:`) and what new files become by their names (`create:`) from a YAML file
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 

@@ -30,11 +30,15 @@ struct File {
 /// Reads the options and rules in the file at `path`.
 pub fn read(path: &Path) -> Result<(MountOptions, Vec<CreateRule>), UsageError> {
     let failed = |e: &dyn std::fmt::Display| UsageError(format!("cannot read the configuration file {}: {e}", path.display()));
-    let size = std::fs::metadata(path).map_err(|e| failed(&e))?.len();
+    let unread = |e: std::io::Error| {
+        let reason = e.raw_os_error().map_or_else(|| e.to_string(), |errno| nix::errno::Errno::from_raw(errno).desc().to_owned());
+        failed(&format!("{reason}; check the path"))
+    };
+    let size = std::fs::metadata(path).map_err(unread)?.len();
     if size > FILE_BYTES_MAX {
         return Err(failed(&"it is larger than 1 MiB"));
     }
-    let text = std::fs::read_to_string(path).map_err(|e| failed(&e))?;
+    let text = std::fs::read_to_string(path).map_err(unread)?;
     parse(&text).map_err(|e| UsageError(format!("configuration file {}: {e}", path.display())))
 }
 
@@ -129,5 +133,9 @@ mod tests {
             assert!(error.contains(what) && error.ends_with(at), "{rule}: {error}");
         }
         assert!(parse("create: 5\n").unwrap_err().contains("line 1 column 9"));
+        let odd = parse("mount: [\n").unwrap_err();
+        assert!(odd.contains("expected options and their values") && odd.contains("line 1"), "{odd}");
+        let none = read(Path::new("/nonexistent/x.yaml")).unwrap_err().0;
+        assert_eq!(none, "cannot read the configuration file /nonexistent/x.yaml: No such file or directory; check the path");
     }
 }

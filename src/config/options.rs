@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// Options of a mount; `None` was not asked for.
 #[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case", expecting = "options and their values")]
 pub struct MountOptions {
     /// Stay in the foreground and log to standard error
     #[arg(short, long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off", hide_possible_values = true)]
@@ -22,7 +22,7 @@ pub struct MountOptions {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
     pub read_write: Option<Switch>,
 
-    /// How often changes are made durable, beside fsync and unmounting; 0: only then [default: 5]
+    /// How often changes are made durable, beside fsync, closing and unmounting; 0: only then [default: 5]
     #[arg(long, value_name = "SECONDS")]
     pub commit_interval: Option<Seconds>,
 
@@ -30,8 +30,8 @@ pub struct MountOptions {
     #[arg(long, value_name = "SECONDS")]
     pub check_interval: Option<Seconds>,
 
-    /// Make what was written durable when it is closed; off: with fsync, the interval and unmounting
-    /// only, as of files on a disk [default: on]
+    /// Make what was written durable when it is closed; off: only by fsync, the interval and unmounting,
+    /// as for files on a disk [default: on]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
     pub commit_on_close: Option<Switch>,
 
@@ -44,11 +44,11 @@ pub struct MountOptions {
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     pub external: Option<Switch>,
 
-    /// Directory beneath which such files may be read [default: the directory of FILE]
+    /// Directory beneath which such files are read; implies --external [default: the directory of FILE]
     #[arg(long, value_name = "DIR")]
     pub external_root: Option<PathBuf>,
 
-    /// Let raw files beneath --external-root be written through datasets whose elements lie in them [default: off]
+    /// Let raw files beneath --external-root be written through datasets whose elements lie in them; needs --read-write [default: off]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
     pub external_write: Option<Switch>,
 
@@ -72,11 +72,11 @@ pub struct MountOptions {
     #[arg(long, value_name = "GROUP")]
     pub gid: Option<Group>,
 
-    /// Mode of files, octal [default: 0444]
+    /// Mode of files, octal [default: 0444, with --read-write 0644]
     #[arg(long, value_name = "MODE")]
     pub file_mode: Option<Mode>,
 
-    /// Mode of directories, octal [default: 0555]
+    /// Mode of directories, octal [default: 0555, with --read-write 0755]
     #[arg(long, value_name = "MODE")]
     pub dir_mode: Option<Mode>,
 

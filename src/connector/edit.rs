@@ -90,6 +90,11 @@ pub trait Edit: Send + Sync {
     /// A soft link to the path `target` within the container.
     fn symlink(&self, group: ObjectId, name: &[u8], target: &[u8]) -> Result<()>;
 
+    /// An external link to the path `object` within the container `file`.
+    fn external_link(&self, _group: ObjectId, _name: &[u8], _file: &[u8], _object: &[u8]) -> Result<()> {
+        Err(Error::refused(libc::EPERM, "the container has no links to other files"))
+    }
+
     /// Removes a name. `directory`: it must be an empty group (`rmdir`), or must not be a group's only name (`unlink`). An
     /// object without names goes when nobody holds it. Returns the object that lost its last name.
     fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>>;

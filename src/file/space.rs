@@ -296,6 +296,10 @@ impl Space {
         if at > start && self.pages.is_none() {
             self.free.insert(start..at);
         }
+        // Not every range is looked at, so that one at the end may be larger than what is needed.
+        if end < self.end {
+            self.free.insert(end..self.end);
+        }
         self.fresh.insert(at..end);
         self.end = end.max(self.end);
         Some(at)
@@ -419,6 +423,20 @@ mod tests {
         s.free(100..150, Pool::Metadata);
         assert_eq!(s.allocate(100, 1, Pool::Metadata), Some(100));
         assert_eq!(s.split_fresh(90..210), [(90..100, false), (100..200, true), (200..210, false)]);
+    }
+
+    #[test]
+    fn what_is_left_of_a_free_tail_stays_free() {
+        let mut space = Space::new(0);
+        let all = space.allocate(1 << 20, 1, Pool::Metadata).unwrap();
+        // More holes that no aligned block fits in than are looked at, and a long free tail.
+        for i in 0..100 {
+            let hole = all + i * 256 + 65;
+            space.free(hole..hole + 100, Pool::Metadata);
+        }
+        space.free(1 << 19..1 << 20, Pool::Metadata);
+        let at = space.allocate(64, 128, Pool::Metadata).unwrap();
+        assert!(at >= 1 << 19 && space.free_bytes() == 100 * 100 + (1 << 19) - 64, "{at} {}", space.free_bytes());
     }
 
     #[test]

@@ -25,6 +25,10 @@ pub fn soft(path: &[u8], depth: usize, prefix: &[Vec<u8>]) -> Vec<u8> {
         }
         names.drain(..prefix.len());
         parts.resize(depth, b"..".to_vec());
+        if depth == 0 && !names.is_empty() {
+            // So it is told from a link that is stored relative, and a copy is stored as it was.
+            parts.push(b".".to_vec());
+        }
     }
     // The root's own `.h5dir` is not the link of that name.
     let from_root = path.first() == Some(&b'/') || depth == 0;
@@ -62,7 +66,8 @@ pub fn stored(target: &[u8], directory: &[Vec<u8>], prefix: &[Vec<u8>]) -> Optio
         return None;
     }
     let mut path: Vec<Vec<u8>> = Vec::new();
-    if up > 0 {
+    let absolute = up > 0 || depth == 0 && target.starts_with(b"./");
+    if absolute {
         path.extend(prefix.iter().cloned());
         path.extend(directory.iter().take(depth.saturating_sub(up)).cloned());
     }
@@ -76,11 +81,22 @@ pub fn stored(target: &[u8], directory: &[Vec<u8>], prefix: &[Vec<u8>]) -> Optio
         return None;
     }
     let joined = path.join(&b'/');
-    Some(match up {
-        0 if joined.is_empty() => b".".to_vec(),
-        0 => joined,
-        _ => [b"/", joined.as_slice()].concat(),
+    Some(match absolute {
+        false if joined.is_empty() => b".".to_vec(),
+        false => joined,
+        true => [b"/", joined.as_slice()].concat(),
     })
+}
+
+/// File and path of the external link that is shown as `target`, if one is. Where the file's name ends is not told: the last `:/` divides.
+pub fn external(target: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let text = unescape(target)?;
+    let text = text.strip_prefix(b" external link to ")?;
+    if dangling(b"external", text) != target {
+        return None;
+    }
+    let at = text.windows(2).rposition(|w| w == b":/").or_else(|| text.iter().rposition(|b| *b == b':'))?;
+    Some((text.get(..at)?.to_vec(), text.get(at.checked_add(1)?..)?.to_vec()))
 }
 
 /// Target that leads `up` directories up from the link's own directory (0 = to it).
@@ -100,7 +116,8 @@ mod tests {
 
     #[test]
     fn absolute_targets_become_relative() {
-        assert_eq!(soft(b"/a/b", 0, &[]), b"a/b");
+        assert_eq!(soft(b"/a/b", 0, &[]), b"./a/b");
+        assert_eq!(soft(b"a/b", 0, &[]), b"a/b");
         assert_eq!(soft(b"/a//b/", 2, &[]), b"../../a/b");
         assert_eq!(soft(b"a/./b", 2, &[]), b"a/b");
         assert_eq!(soft(b"/", 1, &[]), b"..");
@@ -111,7 +128,7 @@ mod tests {
 
     #[test]
     fn no_target_leaves_the_mount() {
-        assert_eq!(soft(b"/../../../etc/passwd", 0, &[]), b"%2E%2E/%2E%2E/%2E%2E/etc/passwd");
+        assert_eq!(soft(b"/../../../etc/passwd", 0, &[]), b"./%2E%2E/%2E%2E/%2E%2E/etc/passwd");
         assert_eq!(soft(b"../../..", 0, &[]), b"%2E%2E/%2E%2E/%2E%2E");
         let long = soft(&b"/a".repeat(3000), 0, &[]);
         assert!(long.len() <= 255 && !long.contains(&b'/'));
@@ -120,6 +137,18 @@ mod tests {
         // A link of that name, or of the name it stands for, is shown otherwise.
         assert_ne!(file_name(&target), target);
         assert_ne!(file_name(b" external link to ../../etc/shadow:/"), target);
+    }
+
+    #[test]
+    fn what_is_shown_of_an_external_link_says_where_it_leads() {
+        let pair = |file: &[u8], path: &[u8]| Some((file.to_vec(), path.to_vec()));
+        assert_eq!(external(b"%20external link to ..%2Fother.h5:%2Fa%2Fb"), pair(b"../other.h5", b"/a/b"));
+        assert_eq!(external(b"%20external link to C:%2Fx.h5:%2Fa"), pair(b"C:/x.h5", b"/a"));
+        assert_eq!(external(b"%20external link to x.h5:a"), pair(b"x.h5", b"a"));
+        let long = dangling(b"external", &[&b"x".repeat(300)[..], b":/a"].concat());
+        for other in [&b"x.h5:/a"[..], b" external link to x:/a", b"%20external link to x", b"%20soft link to %2Fx", &long] {
+            assert_eq!(external(other), None);
+        }
     }
 
     #[test]
@@ -153,6 +182,10 @@ mod tests {
             assert_eq!(soft(path, 2, &g), target);
         }
         assert_eq!(stored(b"%2Eh5dir/x", &[], &[]).as_deref(), Some(&b".h5dir/x"[..]));
+        for (target, path) in [(&b"./a"[..], &b"/g/a"[..]), (b"a", b"a"), (b"./%2Eh5dir/x", b"/g/.h5dir/x")] {
+            assert_eq!(stored(target, &[], &g).as_deref(), Some(path));
+            assert_eq!(soft(path, 0, &g), target);
+        }
         // The same place in a plainer spelling.
         assert_eq!(stored(b"../x", &dir, &g).as_deref(), Some(&b"/g/a/x"[..]));
         assert_eq!(stored(b"x//y/", &dir, &g).as_deref(), Some(&b"x/y"[..]));

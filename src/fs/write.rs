@@ -142,7 +142,10 @@ impl ContainerFs {
         }
         let id = self.dataset(&owner.node)?;
         let form = form_of(&owner.node);
-        let write = |at| edit.write_as(id, form, at, data).map_err(|e| self.refused(Some(id), &e));
+        let write = |at| match edit.write_as(id, form, at, data) {
+            Err(_) if form == Form::Main && self.became_datatype(id) => self.datatype_takes(id, at, data),
+            done => done.map_err(|e| self.refused(Some(id), &e)),
+        };
         if let Some(append) = &owner.append {
             let mut last = append.lock();
             let size = self.size(id, form)?;
@@ -294,6 +297,9 @@ impl ContainerFs {
 
     pub(super) fn make_symlink(&self, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Entry> {
         let (dir, _) = self.group(parent)?;
+        if let Some((file, object)) = symlink::external(target) {
+            return self.make(parent, name, |edit, group, name| edit.external_link(group, name, &file, &object));
+        }
         let Some(path) = symlink::stored(target, &dir.path(), &self.prefix) else {
             // A name that is taken is said first, as everywhere.
             let there = self.spot(parent, name)?.child.is_some();
@@ -523,6 +529,16 @@ impl ContainerFs {
     /// A new file may be made a named datatype; the kernel knows its node as a dataset's until it looks the name up again.
     pub(super) fn became_datatype(&self, id: ObjectId) -> bool {
         self.changing && self.connector.info(id).is_ok_and(|i| i.kind == ObjectKind::Datatype)
+    }
+
+    /// Bytes written to a file that was made a named datatype: `tar` makes it one first, and then writes the text.
+    fn datatype_takes(&self, id: ObjectId, offset: u64, data: &[u8]) -> FsResult<()> {
+        let text = self.connector.datatype_text(id).map_err(|e| self.failed(Some(id), &e))?;
+        let there = usize::try_from(offset).ok().and_then(|at| text.get(at..at.checked_add(data.len())?));
+        match there == Some(data) {
+            true => Ok(()),
+            false => Err(self.refused(Some(id), &Error::refused(libc::EPERM, "a named datatype is not changed"))),
+        }
     }
 
     /// Makes changes durable; unless `always`, only if there are any.

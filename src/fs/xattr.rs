@@ -196,11 +196,9 @@ impl Target<'_> {
         match meant(self.connector, self.cut, id, name)? {
             Some(Meant::Attribute(name)) => self.edit.remove_attribute(id, &name),
             Some(Meant::Fact(fact)) if DESCRIPTIVE.contains(&fact) || fact.as_bytes() == NAME_FACT => Ok(()),
-            Some(Meant::Fact(fact)) if self.connector.fact(id, fact)?.is_some() => {
-                Err(Error::refused(libc::EPERM, "a fact cannot be removed"))
-            }
-            // Programs that make a copy like its model take away what it had when they looked.
-            Some(Meant::Fact(fact)) if SETTABLE.contains(&fact) => Ok(()),
+            // Programs that make a copy like its model (`rsync -X`) take away what the model has not, and what it had
+            // when they looked. What a fact says goes on to hold.
+            Some(Meant::Fact(fact)) if SETTABLE.contains(&fact) || self.connector.fact(id, fact)?.is_some() => Ok(()),
             _ => Err(absent()),
         }
     }

@@ -55,13 +55,23 @@ def describe(path):
     return lines
 
 
+def state_of(path):
+    """What a file holds; for one that libhdf5 2.0.0 itself can't show (it wrote a metadata cache image that it fails to load), how it fails."""
+    try:
+        return describe(path)
+    except KeyError as e:
+        if "non-parent entry has children" not in str(e):
+            raise
+        return str(e)
+
+
 def main():
     opened = refused = failed = 0
     for path in sorted(Path(sys.argv[1]).glob("*.plain.h5")):
         stem = path.name.split(".")[0]
-        states = [describe(p) for p in sorted(path.parent.glob(f"{stem}.[01].h5"))]
+        states = [state_of(p) for p in sorted(path.parent.glob(f"{stem}.[01].h5"))]
         try:
-            state = describe(path)
+            state = state_of(path)
             right = state in states
         except Exception as e:  # noqa: BLE001 - whatever h5py says, the image is wrong
             right, state = False, e

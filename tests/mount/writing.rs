@@ -92,3 +92,96 @@ fn a_chunk_too_large_to_be_changed_in_memory_is_refused() {
         print(p[4:7].tobytes(), p[c-3:c+3].tobytes(), p[2*c:].any(), p[7:c-2].any(), s[4:7].tobytes(), (s[6:] == 7).all())";
     assert_eq!(h5py(&file, "r", program), "b'\\x00x\\x00' b'\\x00abed\\x00' False False b'\\x07x\\x07' True\n");
 }
+
+/// Mounts `file` for writing in a place of its own.
+fn second(file: &Path) -> Mount {
+    Mount::start(Place::new(), file, &["--read-write"])
+}
+
+#[test]
+fn external_links_and_named_datatypes_are_copied_by_every_tool() {
+    let place = Place::new();
+    let file = place.dir().join("source.h5");
+    let make = "f['x'] = h5py.ExternalLink('../other.h5', '/a/b'); f.create_group('g')['y'] = h5py.ExternalLink('nofile.h5', 'c'); import numpy; f['t'] = numpy.dtype([('q', '<i2')])";
+    h5py(&file, "w", make);
+    let from = Mount::start(place, &file, &[]);
+    let tools = [
+        "cp -a SRC/. .",
+        "rsync -aX SRC/ .",
+        "tar --xattrs --xattrs-include='user.*' -cf - -C SRC . | tar --xattrs --xattrs-include='user.*' -xf -",
+    ];
+    for libver in ["v110", "earliest"] {
+        for tool in tools {
+            let copies = tempfile::tempdir().unwrap();
+            let copy = copies.path().join("copy.h5");
+            assert_eq!(run(&mut h5dir(&["create", "--libver", libver, copy.to_str().unwrap()])).0, 0);
+            let to = second(&copy);
+            shell(&to, &tool.replace("SRC", from.place.mnt().to_str().unwrap()));
+            assert_eq!(run(h5dir(&["umount"]).arg(to.place.mnt())), (0, String::new()), "{tool}");
+            let program = "x, y = f.get('x', getlink=True), f['g'].get('y', getlink=True); print(x.filename, x.path, y.filename, y.path, f['t'].dtype)";
+            assert_eq!(h5py(&copy, "r", program), "../other.h5 /a/b nofile.h5 c [('q', '<i2')]\n", "{tool}");
+            h5py(&copy, "r+", "f['n'] = 1; f['g/n'] = 1; del f['x']; del f['g/y']");
+        }
+    }
+}
+
+#[test]
+fn copies_of_soft_links_hold_the_same_paths() {
+    let place = Place::new();
+    let file = place.dir().join("source.h5");
+    let make = "f['g/d'] = [1, 2]; [f.__setitem__(n, h5py.SoftLink(t)) for n, t in (('abs', '/g/d'), ('rel', 'g/d'), ('none', '/no'), ('no', 'no'), \
+        ('g/up', '/g/d'), ('g/down', 'd'), ('g/root', '/abs'))]";
+    h5py(&file, "w", make);
+    let from = Mount::start(place, &file, &[]);
+    let copies = tempfile::tempdir().unwrap();
+    let copy = copies.path().join("copy.h5");
+    assert_eq!(run(&mut h5dir(&["create", copy.to_str().unwrap()])).0, 0);
+    let to = second(&copy);
+    shell(&to, &format!("cp -a {}/. .; cmp abs rel", from.place.mnt().display()));
+    assert_eq!(run(h5dir(&["umount"]).arg(to.place.mnt())), (0, String::new()));
+    let program = "print([f.get(n, getlink=True).path for n in ('abs', 'rel', 'none', 'no')], [f['g'].get(n, getlink=True).path for n in ('down', 'root')])";
+    assert_eq!(h5py(&copy, "r", program), "['/g/d', 'g/d', '/no', 'no'] ['d', '/abs']\n");
+}
+
+#[test]
+fn a_file_of_lines_becomes_strings_without_a_shape() {
+    let place = Place::new();
+    let file = place.dir().join("new.h5");
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+    let mount = Mount::start(place, &file, &["--read-write"]);
+    shell(
+        &mount,
+        "printf 'one\\ntwo\\n\\nlast' >s; setfattr -n user.h5dir.dtype -v str s; printf 'a\\nb\\n' >t; setfattr -n user.h5dir.dataset -v '{\"dtype\":\"str\"}' t",
+    );
+    assert_eq!((mount.xattr("s", "h5dir.shape"), mount.text("s")), ("[4]".into(), "one\ntwo\n\nlast\n".into()));
+    shell(&mount, "printf 'x\\ny\\nz\\n' >t");
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
+    assert_eq!(
+        h5py(&file, "r", "print(list(f['s']), list(f['t']), f['t'].maxshape)"),
+        "[b'one', b'two', b'', b'last'] [b'x', b'y', b'z'] (None,)\n"
+    );
+}
+
+#[test]
+fn rsync_with_attributes_brings_plain_files_as_well() {
+    let place = Place::new();
+    let file = place.dir().join("new.h5");
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+    let mount = Mount::start(place, &file, &["--read-write"]);
+    let plain = mount.place.dir().join("plain");
+    std::fs::create_dir_all(plain.join("d")).unwrap();
+    std::fs::write(plain.join("d/f"), b"text").unwrap();
+    std::fs::write(plain.join("typed"), [7u8; 16]).unwrap();
+    let from = plain.to_str().unwrap();
+    shell(&mount, "printf 12345678 >typed; setfattr -n user.h5dir.dtype -v '<i4' typed; setfattr -n user.old -v x typed");
+    for options in ["-aX", "-aX --inplace --ignore-times"] {
+        shell(&mount, &format!("rsync {options} {from}/ ./"));
+        assert_eq!(mount.read("d/f"), b"text");
+        assert_eq!(mount.read("typed"), [7u8; 16]);
+        assert!(!mount.log().contains("fact"), "{}", mount.log());
+    }
+    // What the model does not have is taken away; what a fact says stays so.
+    shell(&mount, "setfattr -n user.h5dir.dtype -v '<i4' typed; setfattr -n user.old -v x typed");
+    shell(&mount, &format!("rsync -aX --inplace --ignore-times {from}/ ./; ! getfattr -n user.old typed 2>/dev/null"));
+    assert_eq!((mount.xattr("typed", "h5dir.dtype"), mount.xattr("typed", "h5dir.shape")), ("<i4".into(), "[4]".into()));
+}

@@ -37,9 +37,10 @@ pub fn lock(file: &PosixFile) -> Result<()> {
 fn locked(rule: &str, outcome: io::Result<()>) -> Result<()> {
     match outcome {
         Ok(()) => Ok(()),
-        Err(e) if e.raw_os_error() == Some(libc::EWOULDBLOCK) => {
-            Err(Error::refused(libc::EWOULDBLOCK, "another program has it open; end that program first"))
-        }
+        Err(e) if e.raw_os_error() == Some(libc::EWOULDBLOCK) => Err(Error::refused(
+            libc::EWOULDBLOCK,
+            "another program has it open; end that program first, or unmount the file ('findmnt -t fuse.h5dir' lists mounts)",
+        )),
         // The file system has no locks.
         Err(e) if rule == "BEST_EFFORT" && matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EOPNOTSUPP)) => Ok(()),
         Err(e) => Err(Error::io("lock", Address(0), &e)),

@@ -60,7 +60,7 @@ impl Change<'_> {
             return self.commit_datatype(&d, &parse_datatype_in(text, store.ctx().sizeof_addr)?);
         }
         let wish = self.editing.wishes.lock().get(&id).cloned();
-        let spec = match wish {
+        let mut spec = match wish {
             Some(wish) => with_wish(spec, wish),
             None => spec,
         };
@@ -68,6 +68,10 @@ impl Change<'_> {
             tracing::info!("{name} of a new file is kept until its shape is set");
             self.editing.wishes.lock().insert(id, spec);
             return Ok(());
+        }
+        let strings = spec.dtype.as_ref().is_some_and(|t| t.is_vlen_string());
+        if strings && spec.shape.is_none() && !spec.null_space && is_stream(&d) && d.bytes.size > 0 {
+            spec.shape = Some(vec![self.lines(&d)?]);
         }
         let creation = plan(&Now::of(&d)?, &spec, &mut Values::new(self, &store))?;
         // What contradicts itself is found before anything is changed.
@@ -92,6 +96,20 @@ impl Change<'_> {
         }
         self.become_datatype(d, datatype)?;
         self.touch(d.id)
+    }
+
+    /// Lines of a file, the last one with or without its end.
+    fn lines(&self, d: &Dataset) -> Result<u64> {
+        let (mut at, mut lines, mut open) = (0u64, 0u64, false);
+        let mut piece = vec![0u8; 1 << 16];
+        while at < d.bytes.size {
+            let n = d.bytes.read(&self.connector.options.environment, at, &mut piece)?;
+            let bytes = piece.get(..n).filter(|b| !b.is_empty()).ok_or_else(|| d.object.lacks("whole data layout"))?;
+            lines = lines.saturating_add(bytes.iter().filter(|b| **b == b'\n').count() as u64);
+            open = bytes.last() != Some(&b'\n');
+            at = at.saturating_add(n as u64);
+        }
+        Ok(lines.saturating_add(u64::from(open)))
     }
 
     /// Chunks of a new file that have no sense before it has another shape: programs that copy extended attributes may set

@@ -391,6 +391,10 @@ impl Edit for NativeConnector {
         self.operate(&[group], |c| c.symlink(group, name, target))
     }
 
+    fn external_link(&self, group: ObjectId, name: &[u8], file: &[u8], object: &[u8]) -> Result<()> {
+        self.operate(&[group], |c| c.external_link(group, name, file, object))
+    }
+
     fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
         self.operate(&[group], |c| c.unlink(group, name, directory))
     }

@@ -130,6 +130,15 @@ impl Change<'_> {
         self.put_link(group, name, LinkTarget::Soft(target.to_vec()))
     }
 
+    /// An external link.
+    pub(super) fn external_link(&self, group: ObjectId, name: &[u8], file: &[u8], object: &[u8]) -> Result<()> {
+        self.free_name(group, name)?;
+        if [file, object].iter().any(|part| part.is_empty() || part.contains(&0)) {
+            return Err(Error::refused(libc::EINVAL, "an external link names a file and a path"));
+        }
+        self.put_link(group, name, LinkTarget::External { file: file.to_vec(), object: object.to_vec() })
+    }
+
     /// Changes the number of an object's names; returns it.
     fn count(&self, id: ObjectId, by: i64) -> Result<u32> {
         let store = self.store()?;
