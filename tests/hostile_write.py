@@ -18,7 +18,7 @@ import hostile
 from hostile import MEMORY_MIB, WALL_SECONDS, cpu, crowding, mounted, peak_mib, stop
 
 CPU_SECONDS, NODES, NAMES = 5.0, 120, 60
-GROWN_MAX = 64 << 20  # most bytes that the copy may have more than the file
+GROWN_MAX = 64 << 20  # most bytes that the copy may have more on the disk
 # What no call may answer: the daemon is gone, or has nothing to say.
 IMPOSSIBLE = {errno.ENOTCONN, errno.ECONNABORTED, errno.ENOSYS, errno.EBADF, errno.EFAULT, errno.EBUSY, errno.ENODEV, errno.ETIMEDOUT, errno.EINTR}
 KEEP, PUNCH, ZERO, NOREPLACE, EXCHANGE = 1, 2, 16, 1, 2
@@ -205,9 +205,9 @@ def judge(path, o):
     for name in ("link.bin", "up", "passwd"):
         os.symlink({"link.bin": "../secret.bin", "up": "..", "passwd": "/etc/passwd"}[name], os.path.join(folder, name))
     before = fingerprint(place, copy)
-    size = os.path.getsize(copy)
+    size = os.stat(copy).st_blocks * 512
     if mount(copy, o, wrong, seen, True) and not wrong:
-        seen["grown"] = os.path.getsize(copy) - size
+        seen["grown"] = os.stat(copy).st_blocks * 512 - size
         if seen["grown"] > GROWN_MAX:
             wrong.append(f"the file has {seen['grown'] >> 20} MiB more")
         if not mount(copy, o, wrong, seen, False):

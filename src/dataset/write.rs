@@ -119,8 +119,11 @@ impl ChunkWriter<'_> {
             self.forget(key);
             return Ok(false);
         }
-        if record.is_none() && self.is_implicit() {
-            return Err(no_place());
+        if record.is_none() {
+            if self.is_implicit() {
+                return Err(no_place());
+            }
+            write::holds(layout, self.grid, &scaled)?;
         }
         if through && c.pipeline.is_empty() && c.grid.chunk_bytes() <= limits::CHUNK_BYTES_MAX {
             let (record, changed) = self.place_blank(layout, &scaled)?;
@@ -158,6 +161,7 @@ impl ChunkWriter<'_> {
         }
         let record = ChunkRecord { address, size, filter_mask: 0 };
         let done = write::insert(self.store, layout, self.grid, false, self.btree_k, scaled, record)?;
+        self.env.stored.change(self.chunked.number, size, 0);
         Ok((record, done.layout))
     }
 

@@ -76,6 +76,18 @@ pub fn insert(
     Ok(Changed { layout: (chunked.index, chunked.flags) != before, old })
 }
 
+/// Refuses a chunk that the index cannot hold, however large the extent may be: an extensible array has a greatest number of elements.
+pub fn holds(layout: &DataLayout, grid: &ChunkGrid, scaled: &[u64]) -> Result<()> {
+    let Layout::Chunked(ChunkedLayout { index: IndexInfo::ExtensibleArray { max_bits, address, .. }, .. }) = &layout.class else {
+        return Ok(());
+    };
+    let number = Linear::new(grid, 1, NAME, *address)?.index(scaled);
+    if number.is_some_and(|n| u32::from(*max_bits) < u64::BITS && n >> *max_bits != 0) {
+        return Err(Error::refused(libc::EFBIG, format!("the index of the dataset holds 2^{max_bits} chunks: larger ones would do")));
+    }
+    Ok(())
+}
+
 /// Takes the chunk `scaled` out of the index; nothing happens when it is not there. A chunk of an implicit
 /// index stays where it is: nothing is changed and `old` is `None`.
 pub fn remove(store: &Store, layout: &mut DataLayout, grid: &ChunkGrid, filtered: bool, k: u16, scaled: &[u64]) -> Result<Changed> {

@@ -21,6 +21,10 @@ use crate::meta::edit::SpaceKind;
 use crate::meta::header_edit::HeaderEdit;
 use std::sync::Arc;
 
+/// So many bytes are copied whatever the file takes on the disk.
+const COPIED_ALWAYS: u64 = 1 << 30;
+/// Times that filters make data smaller, at most (deflate: 1032).
+const PACKED_MOST: u64 = 1032;
 /// Bytes read at once.
 const PIECE: usize = 1 << 20;
 /// Bytes never written that may become written for another fill value, however few others there are.
@@ -63,6 +67,9 @@ impl Change<'_> {
             && creation.datatype != d.datatype
         {
             return Err(Error::refused(libc::EINVAL, "variable-length elements keep their type"));
+        }
+        if matches!(elements, Elements::Kept) && !blank {
+            bound_copy(d)?;
         }
         let surroundings = NativeSurroundings { connector: self.connector };
         let old = Arc::new(Dataset::open(d.object.clone(), ObjectId { file: OLD, ..id }, &surroundings, 0)?);
@@ -212,6 +219,26 @@ impl Change<'_> {
         }
         Ok(())
     }
+}
+
+/// All elements that are there are copied within one operation. Refuses that where they are far more than the file can hold: a
+/// damaged file, or one with holes of terabytes.
+fn bound_copy(old: &Dataset) -> Result<()> {
+    let (there, packed) = match &old.bytes.storage {
+        Storage::Contiguous(address) if address.is_defined() => (old.bytes.size, 1),
+        Storage::Chunked(c) if c.is_implicit => (old.bytes.size, 1),
+        Storage::Chunked(c) => {
+            let there = c.chunks_there(&old.bytes.store).map_or(old.bytes.size, |n| n.saturating_mul(c.grid.chunk_bytes()));
+            (there, if old.pipeline.filters.is_empty() { 1 } else { PACKED_MOST })
+        }
+        _ => return Ok(()),
+    };
+    let status = old.bytes.store.driver().status().map_err(|e| Error::io("stat", old.id.address, &e))?;
+    if there > COPIED_ALWAYS.max(status.allocated.saturating_mul(packed).saturating_mul(2)) {
+        let reason = format!("{there} bytes would be copied, of a file that takes {} on the disk", status.allocated);
+        return Err(Error::refused(libc::EFBIG, reason));
+    }
+    Ok(())
 }
 
 /// Elements that were never written keep what they read as when the fill value becomes another: they are written. Refuses to do
