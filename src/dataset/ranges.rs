@@ -6,7 +6,7 @@
 use super::chunked::Chunked;
 use super::index::write;
 use super::index::{ChunkRecord, Visit};
-use super::write::{ChunkWriter, PIECE, refuse};
+use super::write::{ChunkWriter, PIECE, no_place, refuse};
 use crate::base::{Address, Result};
 use crate::format::message::data_layout::DataLayout;
 use crate::meta::edit::SpaceKind;
@@ -18,6 +18,8 @@ use std::sync::atomic::Ordering;
 const FEW: u64 = 1024;
 /// Chunks handled by one call.
 const CHUNKS_MAX: usize = 1 << 16;
+/// Chunks of so short a range are found one by one, too; bytes.
+const SHORT: u64 = 64 << 10;
 /// Bytes decoded or stored by one call, about.
 const BYTES_MAX: u64 = 16 << 20;
 /// Larger unfiltered chunks are not read to find out whether they are zero.
@@ -61,6 +63,9 @@ impl ChunkWriter<'_> {
     /// Zeroes the bytes `range` of a dataset whose fill value is zero, from chunk `from` on. A chunk of which nothing else is left
     /// is given back.
     pub fn zero(&self, layout: &mut DataLayout, range: &Range<u64>, from: u64) -> Result<Progress> {
+        if self.is_implicit() {
+            return self.zero_in_place(range, from);
+        }
         let (there, more) = self.there(range, from)?;
         let mut progress = Progress { layout: false, next: more };
         let mut loaded = 0u64;
@@ -79,6 +84,32 @@ impl ChunkWriter<'_> {
             }
         }
         Ok(progress)
+    }
+
+    /// The same where chunks stay where they are; `from` and what is told as the next one are bytes.
+    fn zero_in_place(&self, range: &Range<u64>, from: u64) -> Result<Progress> {
+        let mut at = range.start.max(from);
+        let stop = at.saturating_add(BYTES_MAX).min(range.end);
+        let zeros = vec![0u8; PIECE];
+        while at < stop {
+            let n = usize::try_from(stop.saturating_sub(at)).unwrap_or(PIECE).min(PIECE);
+            for t in self.chunked.grid.touched(at, n) {
+                let record = self.chunked.index.lookup(self.store, &self.chunked.grid.scaled(t.chunk))?.ok_or_else(no_place)?;
+                self.write_in_place(&t, zeros.get(..n).unwrap_or_default(), record, false)?;
+                self.forget(self.chunked.key(t.chunk));
+            }
+            at = at.saturating_add(n as u64);
+        }
+        Ok(Progress { layout: false, next: Some(at).filter(|at| *at < range.end) })
+    }
+
+    /// Numbers of the chunks that hold bytes of a short range, in order.
+    fn of_short(&self, range: &Range<u64>) -> Vec<u64> {
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        let mut numbers: Vec<u64> = self.chunked.grid.touched(range.start, len).iter().map(|t| t.chunk).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
     }
 
     /// The chunks from `from` on, in the file or in memory, that may hold bytes of `range`; and the next one, if these are not all.
@@ -100,8 +131,14 @@ impl ChunkWriter<'_> {
                 more = Some(more.map_or(last, |m: u64| m.min(last)));
             }
         };
-        if numbers.end.saturating_sub(numbers.start) <= FEW {
-            for number in numbers.clone().filter(|n| wanted(*n)) {
+        let few: Option<Vec<u64>> = if numbers.end.saturating_sub(numbers.start) <= FEW {
+            Some(numbers.clone().filter(|n| wanted(*n)).collect())
+        } else {
+            let short = range.end.saturating_sub(range.start) <= SHORT;
+            short.then(|| self.of_short(range).into_iter().filter(|n| wanted(*n)).collect())
+        };
+        if let Some(few) = few {
+            for number in few {
                 if let Some(record) = c.index.lookup(self.store, &c.grid.scaled(number))? {
                     keep(number, Some(record));
                 }
@@ -207,49 +244,51 @@ impl ChunkWriter<'_> {
         parts
     }
 
-    /// Stores chunks of fill values where bytes of `range` have none, from chunk `from` on.
+    /// Stores chunks of fill values where bytes of `range` have none, from byte `from` on; what is told as the next one is a byte.
     pub fn allocate(&self, layout: &mut DataLayout, range: &Range<u64>, from: u64) -> Result<Progress> {
         let c = self.chunked;
         let mut progress = Progress::default();
         if self.is_implicit() {
             return Ok(progress);
         }
-        let slabs = c.grid.slabs(range);
-        let mut stored = 0u64;
-        if c.grid.chunk_bytes() > self.env.changed_chunk_max() && c.pipeline.is_empty() {
-            for number in slabs.start.max(from)..slabs.end {
-                let (span, scaled) = (c.grid.span(number), c.grid.scaled(number));
-                let wanted = span.start < range.end && range.start < span.end;
-                if wanted && c.index.lookup(self.store, &scaled)?.is_none() {
-                    progress.layout |= self.place_blank(layout, &scaled)?.1;
-                    progress.next = number.checked_add(1).filter(|n| *n < slabs.end);
-                    break;
+        let (mut stored, mut at) = (0u64, range.start.max(from));
+        let through = c.grid.chunk_bytes() > self.env.changed_chunk_max() && c.pipeline.is_empty();
+        let (mut raw, mut encoded) = (None, None);
+        while at < range.end {
+            let end = at.saturating_add(SHORT).min(range.end);
+            for number in self.of_short(&(at..end)) {
+                let scaled = c.grid.scaled(number);
+                if self.env.dirty.get(c.key(number)).is_some() || c.index.lookup(self.store, &scaled)?.is_some() {
+                    continue;
                 }
+                write::holds(layout, self.grid, &scaled)?;
+                if through {
+                    progress.layout |= self.place_blank(layout, &scaled)?.1;
+                    stored = stored.saturating_add(c.grid.chunk_bytes());
+                    continue;
+                }
+                let raw = match &mut raw {
+                    Some(raw) => raw,
+                    None => raw.insert(self.blank(true)?),
+                };
+                let (bytes, mask) = match &mut encoded {
+                    _ if c.is_raw(&scaled) => (&*raw, 0),
+                    Some((bytes, mask)) => (&*bytes, *mask),
+                    None => {
+                        let (bytes, mask) = encoded.insert(c.pipeline.encode(raw.clone()).map_err(|e| refuse(&e))?);
+                        (&*bytes, *mask)
+                    }
+                };
+                progress.layout |= self.place(layout, &scaled, bytes, mask)?;
+                self.forget(c.key(number));
+                stored = stored.saturating_add(bytes.len() as u64);
             }
-            return Ok(progress);
-        }
-        let (raw, mut encoded) = (self.blank(true)?, None);
-        for (seen, number) in (slabs.start.max(from)..slabs.end).enumerate() {
-            if stored > BYTES_MAX || seen >= CHUNKS_MAX {
-                progress.next = Some(number);
+            at = end;
+            let seen = at.saturating_sub(range.start.max(from));
+            if at < range.end && (stored > BYTES_MAX || seen >= SHORT.saturating_mul(FEW)) {
+                progress.next = Some(at);
                 break;
             }
-            let (span, scaled) = (c.grid.span(number), c.grid.scaled(number));
-            let wanted = span.start < range.end && range.start < span.end;
-            if !wanted || self.env.dirty.get(c.key(number)).is_some() || c.index.lookup(self.store, &scaled)?.is_some() {
-                continue;
-            }
-            let (bytes, mask) = match &encoded {
-                _ if c.is_raw(&scaled) => (&raw, 0),
-                Some((bytes, mask)) => (bytes, *mask),
-                None => {
-                    let (bytes, mask) = encoded.insert(c.pipeline.encode(raw.clone()).map_err(|e| refuse(&e))?);
-                    (&*bytes, *mask)
-                }
-            };
-            progress.layout |= self.place(layout, &scaled, bytes, mask)?;
-            self.forget(c.key(number));
-            stored = stored.saturating_add(bytes.len() as u64);
         }
         Ok(progress)
     }

@@ -165,7 +165,7 @@ impl ChunkWriter<'_> {
         Ok((record, done.layout))
     }
 
-    fn write_in_place(&self, t: &Touched, bytes: &[u8], record: ChunkRecord, grown: bool) -> Result<()> {
+    pub(super) fn write_in_place(&self, t: &Touched, bytes: &[u8], record: ChunkRecord, grown: bool) -> Result<()> {
         for p in &t.pieces {
             for (at, from) in self.chunked.grid.rows(p) {
                 let part = bytes.get(from..from.saturating_add(p.len)).ok_or_else(short)?;
