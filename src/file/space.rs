@@ -210,6 +210,10 @@ pub struct Space {
     freed_parts: [Ranges; 2],
     /// End of what was ever allocated.
     end: u64,
+    /// Its end at first.
+    first: u64,
+    /// What was allocated across that.
+    across: Ranges,
     pages: Option<Pages>,
 }
 
@@ -224,7 +228,7 @@ fn of<T>(both: &mut [T; 2], pool: Pool) -> &mut T {
 impl Space {
     /// All bytes up to `end` are in use.
     pub fn new(end: u64) -> Self {
-        Space { end, ..Space::default() }
+        Space { end, first: end, ..Space::default() }
     }
 
     /// The file has pages, and ends with one. Called before anything is allocated.
@@ -301,6 +305,9 @@ impl Space {
             self.free.insert(end..self.end);
         }
         self.fresh.insert(at..end);
+        if at < self.first && end > self.first {
+            self.across.insert(at..end);
+        }
         self.end = end.max(self.end);
         Some(at)
     }
@@ -308,7 +315,11 @@ impl Space {
     /// Gives bytes back: at once if nothing durable points there, else with the next commit. Where the file has
     /// pages, whole blocks are given back: the last page of a long one goes with it.
     pub fn free(&mut self, range: Range<u64>, pool: Pool) {
-        let Some((range, pool)) = self.sorted(range, pool) else { return };
+        let Some((mut range, pool)) = self.sorted(range, pool) else { return };
+        // What a damaged file says lies behind its end is somebody else's by now.
+        if range.start < self.first && range.end > self.first && self.across.split(range.clone()).iter().any(|(_, inside)| !inside) {
+            range.end = self.first;
+        }
         for (part, fresh) in self.fresh.split(range) {
             if fresh {
                 self.fresh.remove(part.clone());
@@ -437,6 +448,21 @@ mod tests {
         space.free(1 << 19..1 << 20, Pool::Metadata);
         let at = space.allocate(64, 128, Pool::Metadata).unwrap();
         assert!(at >= 1 << 19 && space.free_bytes() == 100 * 100 + (1 << 19) - 64, "{at} {}", space.free_bytes());
+    }
+
+    #[test]
+    fn what_reaches_beyond_the_file_is_not_given_back() {
+        let mut s = Space::new(1000);
+        assert_eq!(s.allocate(100, 1, Pool::Metadata), Some(1000));
+        s.free(900..5000, Pool::Raw);
+        s.committed();
+        assert_eq!((s.free_bytes(), s.trim()), (100, 1100));
+        // A block that was put across the old end goes as a whole.
+        s.free(1000..1100, Pool::Metadata);
+        s.committed();
+        assert_eq!(s.allocate(300, 1, Pool::Metadata), Some(900));
+        s.free(900..1200, Pool::Metadata);
+        assert_eq!(s.trim(), 900);
     }
 
     #[test]
