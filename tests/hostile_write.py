@@ -235,7 +235,8 @@ def mount(copy, o, wrong, seen, first):
                 time.sleep(0.005)
             if p.poll() is None and mounted(mnt):
                 served = True
-                os.listdir(mnt)
+                with contextlib.suppress(OSError):  # the root group may be what is damaged
+                    os.listdir(mnt)
                 if first:
                     change(p, mnt, o, wrong, seen)
             elif p.poll() is None:
