@@ -11,7 +11,7 @@ be mounted read-write can be mounted so again.
 
 The last line is "N passed, N failed".
 """
-import argparse, ctypes, errno, hashlib, json, os, shutil, stat, subprocess, sys, tempfile, threading, time
+import argparse, contextlib, ctypes, errno, hashlib, json, os, shutil, stat, subprocess, sys, tempfile, threading, time
 from concurrent.futures import ThreadPoolExecutor
 
 import hostile
