@@ -92,7 +92,7 @@ def sequential(bench, name, label, target):
 
 
 def program(bench, name, label, target):
-    """`cp` of a file into the mount, against a program that stores it with h5py; both durable."""
+    """`dd` of a file into the mount, against a program that stores it with h5py; both durable."""
     a = bench.array(name)
     plain = data.plain_copy(a)
     ours, theirs = [], []
@@ -102,12 +102,12 @@ def program(bench, name, label, target):
             c.back_memory(a.nbytes + (1 << 30))
             c.warm(plain)
             with mount(path) as m:
-                ours.append(c.timed(["cp", str(plain), str(m.point / "data")]))
+                ours.append(c.timed(["dd", f"if={plain}", f"of={m.point}/data", "bs=1M", "conv=notrunc", "status=none"]))
         with scratch("theirs") as path:
             empty(path, a)
             c.back_memory(a.nbytes + (1 << 30))
             theirs.append(c.program(STORE, plain, path))
-    bench.rates(f"write {label}, program: cp / h5py [...] = fromfile, synced", a.nbytes, ours, theirs, target)
+    bench.rates(f"write {label}, program: dd / h5py [...] = fromfile, synced", a.nbytes, ours, theirs, target)
 
 
 STORE = """
