@@ -4,8 +4,7 @@
 //! The check of a dense index is complete: every record's heap object is a link or attribute
 //! message whose name has the hash that the record states.
 //!
-//! Ignored tests read larger files: `H5DIR_HEAP_FILES` is a directory that
-//! `tests/fixtures/heaps/make_heaps.py DIR` filled, `H5DIR_CORPUS` one of any HDF5 files.
+//! Larger files are made by `tests/fixtures/heaps/make_heaps.py` when they are needed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -22,8 +21,11 @@ use h5dir::format::shared_message::{IndexHeader, Place, Record, decode_list, enc
 use h5dir::meta::Store;
 use std::io::Read;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+#[path = "support/python.rs"]
+mod python;
 
 /// A file in memory and the addresses of the signatures in it.
 struct File {
@@ -162,7 +164,15 @@ fn fixture(name: &str) -> File {
 }
 
 fn large(name: &str) -> File {
-    File::open(&PathBuf::from(std::env::var("H5DIR_HEAP_FILES").expect("H5DIR_HEAP_FILES")).join(name))
+    static MADE: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let made = MADE.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/heaps/make_heaps.py");
+        let status = std::process::Command::new(python::with_h5py()).arg(script).arg(dir.path()).status().unwrap();
+        assert!(status.success(), "{script}");
+        dir
+    });
+    File::open(&made.path().join(name))
 }
 
 #[test]
@@ -194,7 +204,6 @@ fn dense_attributes_and_a_huge_one() {
 }
 
 #[test]
-#[ignore = "reads files that make_heaps.py makes"]
 fn large_indexes() {
     assert_eq!(check_dense(&large("links1000.h5")), (2, 2000));
     assert_eq!(check_dense(&large("links50000.h5")), (2, 100_000));
@@ -226,7 +235,6 @@ fn variable_length_strings() {
 }
 
 #[test]
-#[ignore = "reads files that make_heaps.py makes"]
 fn many_variable_length_strings() {
     let mut got = strings(&large("vlen100000.h5"));
     let mut want: Vec<_> = (0..100_000).map(|i| format!("string {i} {}", "x".repeat(i % 50)).into_bytes()).collect();
@@ -295,44 +303,6 @@ fn shared_messages() {
 }
 
 #[test]
-#[ignore = "reads files that make_heaps.py makes"]
 fn large_shared_messages() {
     assert_eq!(check_shared(&large("sohm400.h5")), 401);
-}
-
-fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(dir).unwrap().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            walk(&path, out);
-        } else if entry.metadata().is_ok_and(|m| m.len() < 64 << 20) {
-            out.push(path);
-        }
-    }
-}
-
-#[test]
-#[ignore = "reads a directory of HDF5 files"]
-fn corpus() {
-    let mut files = Vec::new();
-    walk(&PathBuf::from(std::env::var("H5DIR_CORPUS").expect("H5DIR_CORPUS")), &mut files);
-    let (mut trees, mut objects, mut collections, mut heaps, mut shared, mut chunks) = (0, 0, 0, 0, 0, 0);
-    for path in files {
-        let Some(file) = File::new(std::fs::read(&path).unwrap()) else { continue };
-        println!("{}", path.display());
-        let (t, o) = check_dense(&file);
-        trees += t;
-        objects += o;
-        collections += strings(&file).len();
-        shared += check_shared(&file);
-        for tree in file.find(b"BTHD").iter().filter_map(|&a| BTree2::open(&file.store, a).ok()).filter(|t| t.record_type() >= 10) {
-            if let Ok(all) = records(&file, &tree) {
-                assert_eq!(all.len() as u64, tree.len());
-                chunks += all.len();
-            }
-        }
-        heaps += file.find(b"HEAP").iter().filter(|&&a| LocalHeap::open(&file.store, a).is_ok()).count();
-    }
-    println!("{trees} dense indexes, {objects} objects, {collections} global heap objects, {heaps} local heaps");
-    println!("{shared} shared messages, {chunks} chunk records");
 }

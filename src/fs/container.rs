@@ -483,7 +483,7 @@ impl Operations for ContainerFs {
 
     fn mkdir(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         let _alone = self.names.write();
-        self.make(parent, name, |edit, group, name| edit.create_group(group, name).map(drop))
+        self.make(parent, name, |edit, group, name| edit.create_group(group, name).map(|id| Some(NodeKind::Group(View::Main, id))))
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {

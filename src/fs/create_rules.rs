@@ -5,6 +5,7 @@
 
 use super::FsResult;
 use super::container::ContainerFs;
+use super::nodes::{NodeKind, View};
 use super::types::{Entry, Ino};
 use super::write::Spot;
 use crate::base::Error;
@@ -83,9 +84,12 @@ impl ContainerFs {
 
     /// Makes a new file.
     pub(super) fn make_file(&self, parent: Ino, spot: &Spot) -> FsResult<Entry> {
-        self.make_at(spot, |edit, group, link| match self.rule(parent, link) {
-            Some(rule) => edit.create_dataset(group, link, rule.description.as_bytes()).map(drop),
-            None => edit.create_file(group, link).map(drop),
+        self.make_at(spot, |edit, group, link| {
+            let made = match self.rule(parent, link) {
+                Some(rule) => edit.create_dataset(group, link, rule.description.as_bytes()),
+                None => edit.create_file(group, link),
+            };
+            made.map(|id| Some(NodeKind::Dataset(View::Main, id)))
         })
     }
 }

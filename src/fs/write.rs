@@ -248,20 +248,28 @@ impl ContainerFs {
         &self,
         parent: Ino,
         name: &[u8],
-        f: impl FnOnce(&dyn Edit, ObjectId, &[u8]) -> Result<(), Error>,
+        f: impl FnOnce(&dyn Edit, ObjectId, &[u8]) -> Result<Option<NodeKind>, Error>,
     ) -> FsResult<Entry> {
         self.make_at(&self.spot(parent, name)?, f)
     }
 
-    pub(super) fn make_at(&self, spot: &Spot, f: impl FnOnce(&dyn Edit, ObjectId, &[u8]) -> Result<(), Error>) -> FsResult<Entry> {
+    /// The same at a place that was looked up. `f` tells what the name leads to, if it knows.
+    pub(super) fn make_at(
+        &self,
+        spot: &Spot,
+        f: impl FnOnce(&dyn Edit, ObjectId, &[u8]) -> Result<Option<NodeKind>, Error>,
+    ) -> FsResult<Entry> {
         let edit = self.editor()?;
         if spot.child.is_some() {
             return Err(Errno(libc::EEXIST));
         }
         let (group, link_name) = spot.link()?;
-        f(edit, group, link_name).map_err(|e| self.refused(Some(group), &e))?;
+        let made = f(edit, group, link_name).map_err(|e| self.refused(Some(group), &e))?;
         self.names_changed(&[group]);
-        let mut entry = self.entry_in(&spot.dir, &spot.name)?;
+        let mut entry = match made {
+            Some(kind) => self.entry(&self.enter(Node::new(&spot.dir, &spot.name, spot.place().link_name, kind))),
+            None => self.entry_in(&spot.dir, &spot.name)?,
+        };
         if entry.attr.nlink == 1
             && let Some(node) = self.nodes.get(entry.attr.ino)
             && let Some(id) = node.kind.object()
@@ -298,14 +306,14 @@ impl ContainerFs {
     pub(super) fn make_symlink(&self, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Entry> {
         let (dir, _) = self.group(parent)?;
         if let Some((file, object)) = symlink::external(target) {
-            return self.make(parent, name, |edit, group, name| edit.external_link(group, name, &file, &object));
+            return self.make(parent, name, |edit, group, name| edit.external_link(group, name, &file, &object).map(|()| None));
         }
         let Some(path) = symlink::stored(target, &dir.path(), &self.prefix) else {
             // A name that is taken is said first, as everywhere.
             let there = self.spot(parent, name)?.child.is_some();
             return Err(Errno(if there { libc::EEXIST } else { libc::EPERM }));
         };
-        self.make(parent, name, |edit, group, name| edit.symlink(group, name, &path))
+        self.make(parent, name, |edit, group, name| edit.symlink(group, name, &path).map(|()| None))
     }
 
     pub(super) fn add_name(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
@@ -320,7 +328,7 @@ impl ContainerFs {
             NodeKind::Broken(_) => return Err(Errno(libc::EIO)),
             _ => return Err(Errno(libc::EPERM)),
         };
-        let mut entry = self.make(parent, name, |edit, group, name| edit.link(group, name, target))?;
+        let mut entry = self.make(parent, name, |edit, group, name| edit.link(group, name, target).map(|()| None))?;
         self.renamed(&node.kind);
         entry.attr = self.attr(&*self.node(entry.attr.ino)?);
         Ok(entry)

@@ -3,7 +3,7 @@
 
 use super::images;
 use super::sessions::{self, Session};
-use super::{VARIANTS, python, wrong};
+use super::{VARIANTS, wrong};
 use h5dir::base::Error;
 use h5dir::connector::Connector;
 use h5dir::connector::edit::{Existing, Taken};
@@ -64,7 +64,8 @@ with h5py.File(path, 'w', libver=bounds) as f:
     f.create_group('g')['inner'] = 1
 assert open(path, 'rb').read()[8] == version, open(path, 'rb').read()[8]
 ";
-    let status = std::process::Command::new(python()).args(["-c", script]).arg(path).arg(version.to_string()).status().unwrap();
+    let status =
+        std::process::Command::new(super::python::with_h5py()).args(["-c", script]).arg(path).arg(version.to_string()).status().unwrap();
     assert!(status.success());
 }
 

@@ -9,6 +9,8 @@ mod alphabet;
 mod faults;
 mod images;
 mod layouts;
+#[path = "../support/python.rs"]
+mod python;
 mod sessions;
 
 use images::{Image, Random};
@@ -73,20 +75,13 @@ impl Samples {
 
     /// What stock libhdf5 says of them.
     fn check(&self) {
-        let status = std::process::Command::new(python())
+        let status = std::process::Command::new(python::with_h5py())
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/crash/check.py"))
             .arg(self.folder.path())
             .status()
             .unwrap();
         assert!(status.success(), "h5py disagrees");
     }
-}
-
-/// A Python with h5py.
-fn python() -> String {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/.venv/bin/python");
-    let known = std::env::var("PYTHON").into_iter().chain([beside.to_owned(), "/opt/venv/bin/python".to_owned()]);
-    known.into_iter().find(|p| std::path::Path::new(p).exists()).expect("a Python with h5py: set PYTHON")
 }
 
 struct Outcome {

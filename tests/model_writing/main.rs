@@ -9,6 +9,8 @@ mod compare;
 mod first_change;
 mod operations;
 mod oracle;
+#[path = "../support/python.rs"]
+mod python;
 mod regressions;
 mod side;
 mod start;

@@ -5,14 +5,7 @@ use h5dir::fs::types::{Handle, Ino, ROOT};
 use h5dir::fs::{FileKind, OpenMode, Operations};
 use std::io::Write as _;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-
-/// A Python with h5py.
-fn python() -> String {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/.venv/bin/python");
-    let known = std::env::var("PYTHON").into_iter().chain([beside.to_owned(), "/opt/venv/bin/python".to_owned()]);
-    known.into_iter().find(|p| Path::new(p).exists()).expect("a Python with h5py: set PYTHON")
-}
+use std::path::PathBuf;
 
 /// Files in a folder, each with what the model says is in it.
 pub struct Oracle {
@@ -43,7 +36,7 @@ impl Oracle {
     /// Lets h5py and h5dump read them all.
     pub fn check(&self) {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model_writing/check.py");
-        let output = std::process::Command::new(python()).arg(script).arg(self.folder.path()).output().unwrap();
+        let output = std::process::Command::new(super::python::with_h5py()).arg(script).arg(self.folder.path()).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         println!("{text}");
         assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));

@@ -2,27 +2,22 @@
 
 use super::expected;
 use super::mounted::{Mount, copy_fixture, getxattr};
+use super::python;
 use super::support::{Place, eventually, h5dir, is_mounted, run};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-fn python() -> String {
-    let venv = concat!(env!("CARGO_MANIFEST_DIR"), "/.venv/bin/python");
-    let found = std::env::var("PYTHON").ok().or_else(|| Path::new(venv).exists().then(|| venv.into()));
-    found.unwrap_or_else(|| "/opt/venv/bin/python".into())
-}
-
 /// What h5py finds different in two files.
 fn differences(a: &Path, b: &Path) -> Vec<String> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mount/compare.py");
-    let output = Command::new(python()).arg(script).args([a, b]).stdin(Stdio::null()).output().unwrap();
+    let output = Command::new(python::with_h5py()).arg(script).args([a, b]).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().lines().filter(|l| !l.is_empty()).map(str::to_owned).collect()
 }
 
 fn h5py(path: &Path, program: &str) {
     let script = format!("import h5py, sys, numpy as np\nwith h5py.File(sys.argv[1], 'r+') as f:\n{program}\n");
-    let output = Command::new(python()).args(["-c", &script]).arg(path).stdin(Stdio::null()).output().unwrap();
+    let output = Command::new(python::with_h5py()).args(["-c", &script]).arg(path).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 

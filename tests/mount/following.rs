@@ -1,8 +1,9 @@
 //! The file is changed by h5py while it is mounted read-only: the mount shows it soon, through all that the kernel remembers.
 
 use super::mounted::{Mount, getxattr, listxattr, shell};
+use super::python;
 use super::support::{Place, eventually};
-use super::writing::{h5py, python};
+use super::writing::h5py;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -43,7 +44,7 @@ impl Drop for Ended {
 impl Writer {
     fn start(file: &std::path::Path, open: &str) -> Self {
         let program = format!("import h5py, sys, numpy as np\nf = {open}\nfor line in sys.stdin:\n    exec(line)\n    print(flush=True)\n");
-        let mut command = Command::new(python());
+        let mut command = Command::new(python::with_h5py());
         let mut child = command.args(["-c", &program]).arg(file).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take().unwrap();
         Writer(Ended(child), input)
@@ -211,7 +212,7 @@ while time.time() < end:
 with h5py.File(sys.argv[1] + '.t', 'w') as f: f['end'] = [1, 2, 3]
 os.rename(sys.argv[1] + '.t', sys.argv[1])
 ";
-    let mut writer = Command::new(python()).args(["-c", program]).arg(&file).spawn().unwrap();
+    let mut writer = Command::new(python::with_h5py()).args(["-c", program]).arg(&file).spawn().unwrap();
     let script = "while ! test -e done; do find mnt -type f -exec cat {} + ; ls -lR mnt; find mnt -exec getfattr -d -- {} +; \
         cat mnt/.h5dir/exact/g0/d0; find mnt/.h5dir/chunks; done >/dev/null 2>&1";
     let readers: Vec<Child> =

@@ -18,6 +18,8 @@ mod mounted;
 mod names;
 mod others;
 mod posix;
+#[path = "../support/python.rs"]
+mod python;
 mod ranges;
 mod readonly;
 mod side_views;

@@ -1,20 +1,16 @@
 //! Writing below `.h5dir`, and the rules for new files: real mounts, and what h5py finds then.
 
 use super::mounted::Mount;
+use super::python;
 use super::support::{Place, eventually, h5dir, is_mounted, run};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-fn python() -> String {
-    let venv = concat!(env!("CARGO_MANIFEST_DIR"), "/.venv/bin/python");
-    let found = std::env::var("PYTHON").ok().or_else(|| Path::new(venv).exists().then(|| venv.into()));
-    found.unwrap_or_else(|| "/opt/venv/bin/python".into())
-}
-
 /// Runs a Python program with the arguments; the mount's log is shown when it fails.
 fn run_python(program: &str, path: &Path, log: &dyn Fn() -> String) {
     let program = format!("import sys, os, h5py, numpy as np\nP = sys.argv[1]\n{program}");
-    let output = Command::new("timeout").arg("60").arg(python()).args(["-c", &program]).arg(path).stdin(Stdio::null()).output().unwrap();
+    let output =
+        Command::new("timeout").arg("60").arg(python::with_h5py()).args(["-c", &program]).arg(path).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}\nlog: {}", String::from_utf8_lossy(&output.stderr), log());
 }
 

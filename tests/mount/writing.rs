@@ -1,21 +1,16 @@
 //! A file made, mounted for writing and changed with the usual programs: what h5py finds then.
 
 use super::mounted::Mount;
+use super::python;
 use super::support::{Place, eventually, h5dir, is_mounted, run};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// An interpreter with h5py.
-pub fn python() -> String {
-    let venv = concat!(env!("CARGO_MANIFEST_DIR"), "/.venv/bin/python");
-    let found = std::env::var("PYTHON").ok().or_else(|| Path::new(venv).exists().then(|| venv.into()));
-    found.unwrap_or_else(|| "/opt/venv/bin/python".into())
-}
-
 /// What `program` prints of the file `f` at `path`, opened with `mode`.
 pub fn h5py(path: &Path, mode: &str, program: &str) -> String {
     let script = format!("import h5py, sys\nwith h5py.File(sys.argv[1], '{mode}') as f:\n    {program}\n");
-    let output = Command::new(python()).args(["-c", &script]).arg(path).stdin(Stdio::null()).output().unwrap();
+    let output = Command::new(python::with_h5py()).args(["-c", &script]).arg(path).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }

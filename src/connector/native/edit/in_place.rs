@@ -2,7 +2,7 @@
 //! on meanwhile.
 
 use super::super::dataset::Dataset;
-use super::{NativeConnector, WAITING_MAX, now};
+use super::{NativeConnector, WAITING_MAX, is_full, now};
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::dataset::storage::Storage;
@@ -22,7 +22,14 @@ impl NativeConnector {
             return Ok(false);
         }
         let store = self.file(0)?.store.clone();
-        if !store.is_writable() || !self.put(&self.dataset(id)?.dataset, offset, bytes)? {
+        if !store.is_writable() {
+            return Ok(false);
+        }
+        let put = self.put(&self.dataset(id)?.dataset, offset, bytes);
+        if put.as_ref().is_err_and(is_full) {
+            store.transaction()?.note_starved();
+        }
+        if !put? {
             return Ok(false);
         }
         let waiting = store.transaction()?.waiting();
