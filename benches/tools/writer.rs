@@ -6,7 +6,7 @@
 //! writer files FROM DIRECTORY BLOCK COUNT   COUNT new files of BLOCK bytes in DIRECTORY, each closed
 //! ```
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
@@ -46,7 +46,9 @@ fn main() -> std::io::Result<()> {
         }
         "files" => {
             for i in 0..count {
-                File::create_new(format!("{to}/d{i:06}"))?.write_all(source(i))?;
+                // As `cp` and `tar` open what they write.
+                let new = OpenOptions::new().write(true).create_new(true).open(format!("{to}/d{i:06}"))?;
+                (&new).write_all(source(i))?;
             }
         }
         _ => panic!("MODE is seq, random or files"),

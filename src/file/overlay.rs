@@ -25,7 +25,6 @@ pub enum Bytes {
 }
 
 /// All bytes are known, not only those of changed sectors.
-#[derive(Clone)]
 struct Block {
     bytes: Box<[u8; BLOCK]>,
     /// Bit per sector: live bytes of it were changed.
@@ -50,8 +49,30 @@ impl Block {
 #[derive(Default)]
 pub struct Overlay {
     blocks: BTreeMap<u64, Block>,
-    /// While an operation is under way: what its blocks were before it.
-    before: Option<BTreeMap<u64, Option<Block>>>,
+    /// While an operation is under way: what takes it back.
+    undo: Option<Undo>,
+}
+
+/// What was written, and what was there before.
+#[derive(Default)]
+struct Undo {
+    steps: Vec<Step>,
+    /// The bytes of all steps, one after another.
+    bytes: Vec<u8>,
+}
+
+struct Step {
+    number: u64,
+    /// `None`: the block was not there.
+    before: Option<Before>,
+}
+
+struct Before {
+    /// First byte within the block; the bytes that were there, in `Undo::bytes`.
+    within: usize,
+    bytes: std::ops::Range<usize>,
+    changed: u8,
+    fresh: u8,
 }
 
 /// Parts of `offset..offset + len` by block: number, first byte within it, length.
@@ -65,6 +86,18 @@ fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize)> {
         at = at.saturating_add(n as u64);
         (n > 0).then_some((number, within, n))
     })
+}
+
+impl Undo {
+    /// `n` bytes from `within` on of a block are about to be written.
+    fn note(&mut self, number: u64, block: Option<&Block>, within: usize, n: usize) {
+        let before = block.map(|block| {
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(block.bytes.get(within..within.saturating_add(n)).unwrap_or_default());
+            Before { within, bytes: start..self.bytes.len(), changed: block.changed, fresh: block.fresh }
+        });
+        self.steps.push(Step { number, before });
+    }
 }
 
 impl Overlay {
@@ -84,8 +117,8 @@ impl Overlay {
         for (number, within, n) in parts(offset, bytes.len()) {
             let (piece, tail) = rest.split_at(n.min(rest.len()));
             rest = tail;
-            if let Some(before) = &mut self.before {
-                before.entry(number).or_insert_with(|| self.blocks.get(&number).cloned());
+            if let Some(undo) = &mut self.undo {
+                undo.note(number, self.blocks.get(&number), within, n);
             }
             let block = match self.blocks.entry(number) {
                 std::collections::btree_map::Entry::Occupied(e) => e.into_mut(),
@@ -208,16 +241,23 @@ impl Overlay {
 
     /// Begins an operation that can be undone.
     pub fn begin(&mut self) {
-        self.before = Some(BTreeMap::new());
+        self.undo = Some(Undo::default());
     }
 
     /// Ends the operation; `undo` takes back what it changed.
     pub fn end(&mut self, undo: bool) {
-        for (number, block) in self.before.take().filter(|_| undo).into_iter().flatten() {
-            match block {
-                Some(block) => self.blocks.insert(number, block),
-                None => self.blocks.remove(&number),
+        let Some(all) = self.undo.take().filter(|_| undo) else { return };
+        for Step { number, before } in all.steps.into_iter().rev() {
+            let Some(Before { within, bytes, changed, fresh }) = before else {
+                self.blocks.remove(&number);
+                continue;
             };
+            let Some(block) = self.blocks.get_mut(&number) else { continue };
+            let target = block.bytes.get_mut(within..within.saturating_add(bytes.len()));
+            if let (Some(target), Some(source)) = (target, all.bytes.get(bytes)) {
+                target.copy_from_slice(source);
+            }
+            (block.changed, block.fresh) = (changed, fresh);
         }
     }
 

@@ -49,13 +49,14 @@ pub struct HeapParams {
 }
 
 impl HeapParams {
-    /// As libhdf5 makes the heaps of dense groups.
+    /// As libhdf5 makes the heaps of dense groups, but for the largest block: libhdf5's has 64 KiB, and its checksum covers all
+    /// of it, which each new link would have to pay for.
     pub const LINKS: HeapParams = HeapParams {
         id_length: 7,
         max_managed_size: 4096,
         width: 4,
         start_block_size: 512,
-        max_direct_size: 65_536,
+        max_direct_size: 8192,
         max_heap_bits: 32,
         start_root_rows: 1,
         checksum: true,
