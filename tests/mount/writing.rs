@@ -180,3 +180,54 @@ fn rsync_with_attributes_brings_plain_files_as_well() {
     shell(&mount, &format!("rsync -aX --inplace --ignore-times {from}/ ./; ! getfattr -n user.old typed 2>/dev/null"));
     assert_eq!((mount.xattr("typed", "h5dir.dtype"), mount.xattr("typed", "h5dir.shape")), ("<i4".into(), "[4]".into()));
 }
+
+#[test]
+fn a_damaged_dataset_keeps_nobody_else_from_the_disk() {
+    use std::os::unix::fs::FileExt;
+    let place = Place::new();
+    let file = place.dir().join("damaged.h5");
+    // A version 1 B-tree of chunks with several leaves, of which the second is damaged.
+    let make = "
+import h5py, sys
+with h5py.File(sys.argv[1], 'w') as f:
+    f.create_dataset('good', (64,), 'u1', chunks=(64,))
+    bad = f.create_dataset('bad', (600, 64), 'u1', maxshape=(None, None), chunks=(1, 64))
+    for row in range(0, 600, 2):
+        bad[row] = 1
+data = bytearray(open(sys.argv[1], 'rb').read())
+number = lambda at: int.from_bytes(data[at:at + 8], 'little')
+leaves = [i for i in range(len(data) - 24) if data[i:i + 6] == b'TREE\\x01\\x00']
+first, = [i for i in leaves if number(i + 8) == 2 ** 64 - 1 and number(i + 16) != 2 ** 64 - 1]
+data[number(first + 16)] ^= 1
+open(sys.argv[1], 'wb').write(data)
+";
+    let output = Command::new(python::with_h5py()).args(["-c", make]).arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut mount = Mount::start(place, &file, &["--read-write", "--commit-interval=0"]);
+    let open = |name: &str| std::fs::OpenOptions::new().read(true).write(true).open(mount.path(name)).unwrap();
+    let (good, bad) = (open("good"), open("bad"));
+    let taken: Vec<u64> = (0..300).map(|i| (2 * i + 1) * 64).filter(|at| bad.write_all_at(&[2; 64], *at).is_ok()).collect();
+    assert!((100..300).contains(&taken.len()), "{} writes were taken", taken.len());
+    good.write_all_at(&[7; 64], 0).unwrap();
+    good.sync_all().unwrap();
+    let eio = |done: std::io::Result<()>| done.map_err(|e| e.raw_os_error()) == Err(Some(libc::EIO));
+    assert!(eio(bad.sync_all()) && eio(bad.sync_data()), "as long as it is open");
+    assert!(eio(bad.write_all_at(&[3; 64], taken[0])));
+    let kept = |at: &&u64| {
+        let mut row = [0; 64];
+        bad.read_exact_at(&mut row, **at).is_ok() && row == [2; 64]
+    };
+    let kept = taken.iter().filter(kept).count();
+    assert!(kept > 0 && kept < taken.len(), "{kept} of {}", taken.len());
+    drop((good, bad));
+    // Whoever opens it next begins anew; what the tree takes stays.
+    let row = std::fs::OpenOptions::new().write(true).open(mount.path("bad")).unwrap();
+    row.write_all_at(&[9; 64], 0).unwrap();
+    row.sync_all().unwrap();
+    drop(row);
+    let lines = mount.log().lines().filter(|l| l.contains("are lost")).count();
+    assert_eq!(lines, 1, "{}", mount.log());
+    std::fs::remove_file(mount.path("bad")).unwrap();
+    assert_eq!(mount.terminate(), Some(0), "{}", mount.log());
+    assert_eq!(h5py(&file, "r", "print(list(f), f['good'][()].tobytes() == bytes([7] * 64))"), "['good'] True\n");
+}

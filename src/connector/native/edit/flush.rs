@@ -3,7 +3,10 @@
 //! Chunks are encoded without any lock; only entering them into the index is an operation. What was changed in between
 //! stays, and is encoded again later. A thread of its own does that as soon as half of what may wait does, so that
 //! whoever writes goes on meanwhile; who writes faster than it waits for it.
+//!
+//! What a damaged dataset does not take keeps nobody else from it: see `lost`.
 
+use super::lost::is_of_object;
 use super::{DIRTY_MIN, DIRTY_PART, Editing, NativeConnector, is_full};
 use crate::base::{Address, Result};
 use crate::connector::ObjectId;
@@ -39,7 +42,7 @@ struct State {
 type Chosen = Vec<(ChunkKey, Arc<DirtyChunk>)>;
 
 /// The dataset whose chunks have the number `n`.
-fn id_of(n: u64) -> ObjectId {
+pub(super) fn id_of(n: u64) -> ObjectId {
     ObjectId { file: 0, address: Address(n & ((1 << 52) - 1)) }
 }
 
@@ -99,7 +102,7 @@ impl NativeConnector {
         for (n, chunks) in by_dataset(chunks) {
             let dirty = &self.options.environment.dirty;
             let there: Chosen = chunks.into_iter().filter(|(key, chunk)| dirty.is_there(*key, chunk)).collect();
-            change.flush_chunks(id_of(n), &there)?;
+            change.flush_or_lose(id_of(n), &there)?;
         }
         Ok(())
     }
@@ -144,12 +147,17 @@ impl NativeConnector {
                     let there: Chosen = batch.iter().filter(|(key, chunk)| env.dirty.is_there(*key, chunk)).cloned().collect();
                     (self.dataset(id), there)
                 };
-                let encoded = match &dataset {
-                    Ok(d) => d.dataset.chunked().map_or_else(|| Ok(Vec::new()), |c| encode(env, c, &batch))?,
-                    // Deleted meanwhile, with its chunks; or broken, which the next commit tells.
-                    Err(_) => continue,
-                };
-                entered = entered.saturating_add(self.change(&[id])?.enter_encoded(id, encoded)?);
+                // Deleted meanwhile, with its chunks; or broken, which is met again when they are written alone.
+                let Ok(d) = &dataset else { continue };
+                let encoded = d.dataset.chunked().map_or_else(|| Ok(Vec::new()), |c| encode(env, c, &batch));
+                match encoded.and_then(|encoded| self.change(&[id])?.enter_encoded(id, encoded)) {
+                    Ok(n) => entered = entered.saturating_add(n),
+                    Err(e) if is_of_object(&e) => {
+                        self.write_out_alone(batch)?;
+                        entered = entered.saturating_add(1);
+                    }
+                    Err(e) => return Err(e),
+                }
             }
         }
         Ok(entered)

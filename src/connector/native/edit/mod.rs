@@ -14,6 +14,9 @@ mod fault_tests;
 mod flush;
 mod in_place;
 mod live;
+mod lost;
+#[cfg(test)]
+mod lost_tests;
 mod names;
 mod npy;
 mod open;
@@ -75,6 +78,8 @@ pub struct Editing {
     streams: Mutex<HashSet<ObjectId>>,
     /// Writes changed chunks out.
     flusher: flush::Flusher,
+    /// Chunks that could not be.
+    losses: lost::Losses,
     /// Free space of global heap collections.
     heaps: Mutex<FreeSpace>,
     /// K of version 1 chunk B-trees.
@@ -295,16 +300,6 @@ impl Change<'_> {
         self.connector.attribute_names.lock().pop(&id);
     }
 
-    fn flush_all(&self) -> Result<()> {
-        for n in self.connector.options.environment.dirty.datasets() {
-            let address = crate::base::Address(n & ((1 << 52) - 1));
-            let id = ObjectId { file: 0, address };
-            debug_assert_eq!(number(id), n, "only the mounted file is changed");
-            self.flush_dataset(id)?;
-        }
-        Ok(())
-    }
-
     /// Keeps what waits in memory within its bounds.
     fn settle(self) -> Result<()> {
         let waiting = self.store()?.transaction()?.waiting();
@@ -321,6 +316,8 @@ impl Edit for NativeConnector {
     }
 
     fn write_as(&self, id: ObjectId, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
+        // Whoever goes on after a loss would only lose more.
+        self.lost(id)?;
         if self.write_in_place(id, offset, bytes)? {
             return Ok(());
         }
@@ -396,11 +393,15 @@ impl Edit for NativeConnector {
     }
 
     fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
-        self.operate(&[group], |c| c.unlink(group, name, directory))
+        let gone = self.operate(&[group], |c| c.unlink(group, name, directory))?;
+        self.lost_with(gone);
+        Ok(gone)
     }
 
     fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), taken: Taken) -> Result<Option<ObjectId>> {
-        self.operate(&[from.0, to.0], |c| c.rename(from, to, taken))
+        let gone = self.operate(&[from.0, to.0], |c| c.rename(from, to, taken))?;
+        self.lost_with(gone);
+        Ok(gone)
     }
 
     fn set_attribute(&self, id: ObjectId, name: &[u8], text: &[u8], existing: Existing) -> Result<()> {
@@ -454,11 +455,17 @@ impl Edit for NativeConnector {
                 _ => held.remove(&id),
             };
         }
-        if e.nameless.lock().contains(&id)
-            && let Err(error) = self.operate(&[id], |c| c.delete_nameless(id))
-        {
-            tracing::warn!("the space of a deleted object is not given back: {error}");
+        e.losses.closed(id);
+        if e.nameless.lock().contains(&id) {
+            e.losses.forget(id);
+            if let Err(error) = self.operate(&[id], |c| c.delete_nameless(id)) {
+                tracing::warn!("the space of a deleted object is not given back: {error}");
+            }
         }
+    }
+
+    fn lost(&self, id: ObjectId) -> Result<()> {
+        self.editing.as_ref().map_or(Ok(()), |e| e.losses.tell(id))
     }
 
     fn commit(&self) -> Result<()> {
@@ -473,6 +480,7 @@ impl Edit for NativeConnector {
     }
 
     fn close(&self) -> Result<()> {
-        self.commit_all(true)
+        self.commit_all(true)?;
+        self.editing()?.losses.untold()
     }
 }
