@@ -1,5 +1,6 @@
 //! Dataset storage (H5D): layouts, chunk grid, chunk cache, chunk indexes.
 
+pub mod bounds;
 pub mod chunk;
 pub mod chunked;
 pub mod create;

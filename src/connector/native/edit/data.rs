@@ -27,6 +27,10 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
+    pub(super) fn grid(&self) -> &ChunkGrid {
+        &self.grid
+    }
+
     pub(super) fn writer<'a>(&'a self, change: &'a Change<'_>) -> Result<ChunkWriter<'a>> {
         let d = &*self.dataset;
         let chunked = d.chunked().ok_or_else(|| Error::corrupt("dataset", d.id.address, "it has no chunks"))?;
@@ -123,6 +127,7 @@ impl Change<'_> {
         if !d.pipeline.can_encode() {
             return Err(Error::refused(libc::EOPNOTSUPP, "the dataset has a filter that is not encoded"));
         }
+        self.vet(&d)?;
         Ok(d)
     }
 

@@ -22,7 +22,7 @@ impl NativeConnector {
             return Ok(false);
         }
         let store = self.file(0)?.store.clone();
-        if !store.is_writable() {
+        if !store.is_writable() || !editing.is_vetted(id, &store) {
             return Ok(false);
         }
         let put = self.put(&self.dataset(id)?.dataset, offset, bytes);

@@ -5,7 +5,7 @@ use super::super::{NativeConnector, Options, create};
 use super::fault_tests::{bytes, dataset};
 use crate::base::{Error, Result};
 use crate::connector::edit::Edit;
-use crate::connector::{Connector, ObjectId};
+use crate::connector::{Connector, LinkTarget, ObjectId};
 use crate::dataset::environment::Environment;
 use crate::dataset::virtual_::MissingPolicy;
 use crate::file::memory::{GrowingFile, MemoryJournal};
@@ -15,17 +15,30 @@ use std::sync::Arc;
 
 const CHUNKED: &str = r#"{"dtype": "u1", "shape": [40960], "maxshape": [null], "chunks": [4096], "filters": ["deflate 1"]}"#;
 
-fn open(file: &Arc<GrowingFile>) -> Arc<NativeConnector> {
+pub fn open(file: &Arc<GrowingFile>) -> Arc<NativeConnector> {
     let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
     let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error };
     NativeConnector::writable_over(file.clone(), Box::new(MemoryJournal::default()), PathBuf::from("/"), options).unwrap()
 }
 
-/// A container with a damaged dataset `d` that has chunks waiting and a sound one with as many.
-fn container() -> (Arc<GrowingFile>, Arc<NativeConnector>, ObjectId, ObjectId) {
+/// A new file.
+pub fn empty() -> Arc<GrowingFile> {
     let dir = tempfile::tempdir().unwrap();
     create(&dir.path().join("f.h5"), false).unwrap();
-    let file = Arc::new(GrowingFile::new(std::fs::read(dir.path().join("f.h5")).unwrap()));
+    Arc::new(GrowingFile::new(std::fs::read(dir.path().join("f.h5")).unwrap()))
+}
+
+/// The object that a name of the root leads to.
+pub fn find(c: &NativeConnector, name: &[u8]) -> ObjectId {
+    match c.lookup(c.root(), name).unwrap().unwrap().target {
+        LinkTarget::Hard(id) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A container with a damaged dataset `d` that has chunks waiting and a sound one with as many.
+fn container() -> (Arc<GrowingFile>, Arc<NativeConnector>, ObjectId, ObjectId) {
+    let file = empty();
     let c = open(&file);
     let damaged = dataset(&c, CHUNKED);
     let sound = c.create_dataset(c.root(), b"sound", CHUNKED.as_bytes()).unwrap();
@@ -59,7 +72,7 @@ fn what_a_damaged_dataset_does_not_take_keeps_nothing_from_the_disk() {
     assert_eq!(c.lost(damaged), Ok(()), "whoever opens it next begins anew");
     // As after a kill.
     let durable = open(&Arc::new(GrowingFile::new(file.bytes())));
-    let found = durable.find_dataset(b"sound");
+    let found = find(&durable, b"sound");
     assert_eq!(bytes(&durable, found)[..12288], [[4; 4096].as_slice(), &[2; 8192]].concat());
 }
 
@@ -75,13 +88,13 @@ fn a_loss_that_nobody_was_told_of_is_told_at_the_end() {
         c.release(damaged);
         assert_eq!(c.close().is_err(), !told);
         let after = open(&file);
-        assert_eq!(bytes(&after, after.find_dataset(b"sound"))[4096..12288], [2; 8192]);
+        assert_eq!(bytes(&after, find(&after, b"sound"))[4096..12288], [2; 8192]);
     }
     // The last commit loses something itself.
     let (file, c, ..) = container();
     assert!(is_eio(&c.close()));
     let after = open(&file);
-    assert_eq!(bytes(&after, after.find_dataset(b"sound"))[4096..12288], [2; 8192]);
+    assert_eq!(bytes(&after, find(&after, b"sound"))[4096..12288], [2; 8192]);
 }
 
 #[test]
@@ -111,14 +124,4 @@ fn whoever_fills_the_memory_is_not_stopped_by_it() {
     assert!(is_eio(&c.lost(damaged)));
     assert!(c.environment().dirty.is_empty());
     assert_eq!(bytes(&c, sound), [vec![5; 1 << 20], vec![6; 1 << 20]].concat());
-}
-
-impl NativeConnector {
-    fn find_dataset(&self, name: &[u8]) -> ObjectId {
-        let link = self.lookup(self.root(), name).unwrap().unwrap();
-        match link.target {
-            crate::connector::LinkTarget::Hard(id) => id,
-            _ => panic!("no hard link"),
-        }
-    }
 }

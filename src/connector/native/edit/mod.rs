@@ -31,13 +31,16 @@ mod sequences;
 mod sequences_tests;
 mod stream;
 mod typed;
+mod vet;
+#[cfg(test)]
+mod vet_tests;
 
 pub use live::LiveContent;
 pub use plan::{check_fact, check_new_file};
 
 use super::NativeConnector;
 use super::dataset::{Dataset, number};
-use crate::base::{Error, Result};
+use crate::base::{Address, Error, Result};
 use crate::connector::edit::{Edit, Existing, NpyHeader, Taken};
 use crate::connector::{Form, ObjectId};
 use crate::container::first_change::FirstChange;
@@ -78,6 +81,8 @@ pub struct Editing {
     streams: Mutex<HashSet<ObjectId>>,
     /// Writes changed chunks out.
     flusher: flush::Flusher,
+    /// Datasets that were looked at before they were changed, with what lies beyond the end that the file had.
+    vetted: Mutex<HashMap<ObjectId, Option<Address>>>,
     /// Chunks that could not be.
     losses: lost::Losses,
     /// Free space of global heap collections.
