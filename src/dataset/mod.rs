@@ -12,6 +12,7 @@ pub mod index;
 pub mod parameters;
 pub mod ranges;
 pub mod storage;
+mod streamed;
 
 pub mod types;
 pub mod virtual_;

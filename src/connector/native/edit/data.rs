@@ -117,7 +117,8 @@ impl Change<'_> {
 
     /// Keeps what an operation writes to one dataset within bounds.
     pub(super) fn flush_if_many(&self, id: ObjectId) -> Result<()> {
-        let many = self.connector.options.environment.dirty.bytes() > self.connector.dirty_budget();
+        let env = &self.connector.options.environment;
+        let many = env.dirty.bytes() > self.connector.dirty_budget() || env.files_are_full();
         if many { self.flush_within(id) } else { Ok(()) }
     }
 

@@ -65,6 +65,9 @@ impl NativeConnector {
     pub(super) fn bound_dirty(&self) -> Result<()> {
         let dirty = &self.options.environment.dirty;
         let budget = self.dirty_budget();
+        if self.options.environment.files_are_full() {
+            self.bound_files()?;
+        }
         if dirty.bytes() <= budget / 2 {
             return Ok(());
         }
@@ -91,9 +94,24 @@ impl NativeConnector {
         Ok(())
     }
 
+    /// The same for chunks in temporary files.
+    fn bound_files(&self) -> Result<()> {
+        let env = &self.options.environment;
+        while env.files_are_full() {
+            let chosen = env.dirty.choose_files(1);
+            match self.write_out(chosen.clone()) {
+                Ok(0) => self.write_out_alone(chosen)?,
+                Ok(_) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
     /// Where what waits cannot be written out, on a full disk, no more is taken: it would fill the memory.
     pub(super) fn room_for_more(&self) -> Result<()> {
-        if self.options.environment.dirty.bytes() > self.dirty_budget() { self.bound_dirty() } else { Ok(()) }
+        let many = self.options.environment.dirty.bytes() > self.dirty_budget() || self.options.environment.files_are_full();
+        if many { self.bound_dirty() } else { Ok(()) }
     }
 
     /// Writes chunks while everybody is kept out: those that others change all the time, or whose dataset is broken.
@@ -166,6 +184,8 @@ impl NativeConnector {
     /// Before a commit: most of what waits is encoded while others go on.
     pub(super) fn write_out_early(&self) -> Result<()> {
         let dirty = &self.options.environment.dirty;
+        // Once: one that is being written would be encoded for nothing.
+        self.write_out(dirty.choose_files(u64::MAX))?;
         for _ in 0..ROUNDS {
             if dirty.bytes() < THREAD_MIN || self.write_out(dirty.choose(u64::MAX))? == 0 {
                 break;

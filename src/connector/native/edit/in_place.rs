@@ -56,8 +56,7 @@ impl NativeConnector {
                 let touched = c.grid.touched(offset, bytes.len());
                 let Some(chunks) = touched.iter().map(|t| dirty.get(c.key(t.chunk))).collect::<Option<Vec<_>>>() else { return Ok(false) };
                 for (t, chunk) in touched.iter().zip(chunks) {
-                    let short = || Error::corrupt("chunk", d.id.address, "shorter than its dimensions say");
-                    chunk.change(t.bytes(), |kept| c.grid.gather(t, bytes, kept)).ok_or_else(short)?;
+                    chunk.gather(&c.grid, t, bytes)?;
                 }
                 Ok(true)
             }

@@ -13,6 +13,8 @@ mod facts;
 mod fault_tests;
 mod flush;
 mod in_place;
+#[cfg(test)]
+mod large_tests;
 mod live;
 mod lost;
 #[cfg(test)]
@@ -260,6 +262,7 @@ impl NativeConnector {
         self.datasets.lock().clear();
         self.attribute_names.lock().clear();
         self.options.environment.cache.clear();
+        self.options.environment.spools.clear();
         self.options.environment.stored.clear();
         if let Some(e) = &self.editing {
             *e.heaps.lock() = FreeSpace::default();
