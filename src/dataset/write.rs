@@ -557,5 +557,11 @@ fn short() -> Error {
 }
 
 pub(super) fn refuse(e: &FilterError) -> Error {
-    Error::refused(libc::EOPNOTSUPP, format!("a chunk cannot be encoded: {e}"))
+    match e {
+        // Another time there may be enough.
+        FilterError::TooLarge { .. } => {
+            Error::Io { operation: "find memory to encode a chunk", address: Address::UNDEF, errno: libc::ENOMEM }
+        }
+        _ => Error::refused(libc::EOPNOTSUPP, format!("a chunk cannot be encoded: {e}")),
+    }
 }

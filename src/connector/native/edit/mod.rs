@@ -42,7 +42,7 @@ pub use plan::{check_fact, check_new_file};
 
 use super::NativeConnector;
 use super::dataset::{Dataset, number};
-use crate::base::{Address, Error, Result};
+use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Existing, NpyHeader, Taken};
 use crate::connector::{Form, ObjectId};
 use crate::container::first_change::FirstChange;
@@ -83,8 +83,8 @@ pub struct Editing {
     streams: Mutex<HashSet<ObjectId>>,
     /// Writes changed chunks out.
     flusher: flush::Flusher,
-    /// Datasets that were looked at before they were changed, with what lies beyond the end that the file had.
-    vetted: Mutex<HashMap<ObjectId, Option<Address>>>,
+    /// Datasets that were looked at before they were changed, with what is wrong with them.
+    vetted: Mutex<HashMap<ObjectId, Option<Error>>>,
     /// Chunks that could not be.
     losses: lost::Losses,
     /// Free space of global heap collections.

@@ -25,28 +25,29 @@ impl Editing {
 }
 
 impl Change<'_> {
-    /// Refuses a dataset with raw data beyond the end that the file had.
+    /// Refuses a dataset with raw data beyond the end that the file had, or with an index that does not tell.
     pub(super) fn vet(&self, d: &Arc<Dataset>) -> Result<()> {
         let store = self.store()?;
         let limit = limit(&store);
         if self.editing.is_vetted(d.id, &store) {
             return Ok(());
         }
-        let known = self.editing.vetted.lock().get(&d.id).copied();
-        let found = match known {
-            Some(found) => found,
+        let known = self.editing.vetted.lock().get(&d.id).cloned();
+        let wrong = match known {
+            Some(wrong) => wrong,
             None => {
-                // What can't be found in a damaged index can't be written either.
-                let found = match bounds::beyond(&d.bytes, &d.layout, self.chunks(d).grid(), limit) {
-                    Err(e) if is_of_object(&e) => None,
-                    found => found?,
+                let detail = || format!("lies beyond {limit}, where the file ended when it was opened");
+                let wrong = match bounds::beyond(&d.bytes, &d.layout, self.chunks(d).grid(), limit) {
+                    Ok(found) => found.map(|at| Error::corrupt("raw data", at, detail())),
+                    // What lies behind the damage of an index is not known.
+                    Err(e) if is_of_object(&e) => Some(e),
+                    Err(e) => return Err(e),
                 };
-                self.editing.vetted.lock().insert(d.id, found);
-                found
+                self.editing.vetted.lock().insert(d.id, wrong.clone());
+                wrong
             }
         };
-        let detail = || format!("lies beyond {limit}, where the file ended when it was opened");
-        found.map_or(Ok(()), |at| Err(Error::corrupt("raw data", at, detail())))
+        wrong.map_or(Ok(()), Err)
     }
 
     /// The object was made in this session, maybe where another one was.

@@ -117,3 +117,22 @@ fn what_came_since_the_file_was_opened_is_written_again_and_again() {
         c.close().unwrap();
     }
 }
+
+#[test]
+fn a_dataset_whose_index_is_damaged_is_not_written() {
+    let file = empty();
+    let c = open(&file);
+    let id = dataset(&c, KINDS[3]);
+    c.write(id, 0, &[1; 40960]).unwrap();
+    c.commit().unwrap();
+    let Layout::Chunked(layout) = c.dataset(id).unwrap().dataset.layout.class.clone() else { panic!("no chunks") };
+    c.operate(&[id], |change| change.store()?.write(layout.index.address(), &[0; 8])).unwrap();
+    c.close().unwrap();
+    drop(c);
+    let c = open(&file);
+    for _ in 0..2 {
+        assert!(matches!(c.write(id, 0, &[2; 9]), Err(Error::Corrupt { structure: "extensible array header", .. })));
+    }
+    c.unlink(c.root(), b"d", false).unwrap();
+    c.close().unwrap();
+}
