@@ -132,9 +132,15 @@ pub trait Edit: Send + Sync {
     /// See [`Edit::hold`].
     fn release(&self, id: ObjectId);
 
+    /// Bytes that were written to a dataset and could not be stored, as it is damaged: an error as long as somebody has it open, and
+    /// until it was told. [`Edit::commit`] makes the others durable.
+    fn lost(&self, _id: ObjectId) -> Result<()> {
+        Ok(())
+    }
+
     /// Makes all changes so far durable. After an error nothing more can be written.
     fn commit(&self) -> Result<()>;
 
-    /// Commits and ends the session: the file is closed as libhdf5 would leave it.
+    /// Commits and ends the session: the file is closed as libhdf5 would leave it. Errors: also losses that nobody was told of.
     fn close(&self) -> Result<()>;
 }

@@ -45,7 +45,7 @@ const SLICE_ROWS: u64 = 8192;
 /// Chunks up to this many bytes are decoded in memory whatever the cache.
 const WHOLE_MIN: u64 = 64 << 20;
 /// Chunks up to this many bytes are inflated to a temporary file whatever the cache.
-const STREAMED_MIN: u64 = 2 << 30;
+pub(super) const STREAMED_MIN: u64 = 2 << 30;
 /// Chunks up to this many bytes are decoded in memory for a moment when there is no other way.
 const INDIVISIBLE_MAX: u64 = 2 << 30;
 /// The same for those that are stored in so few bytes that they may be bombs.
@@ -80,7 +80,7 @@ pub struct Chunked {
 }
 
 /// A chunk's bytes, from wherever they are.
-enum Source {
+pub(super) enum Source {
     Fill,
     Memory(Arc<Chunk>),
     Changed(Arc<DirtyChunk>),
@@ -277,7 +277,7 @@ impl Chunked {
 
     /// The source of a chunk that is too large to be decoded in memory; `None` when it is not.
     /// What memory it may take depends on the cache and on how many stored bytes stand for it.
-    fn oversized(&self, env: &Environment, store: &Store, key: ChunkKey, record: ChunkRecord) -> Result<Option<Source>> {
+    pub(super) fn oversized(&self, env: &Environment, store: &Store, key: ChunkKey, record: ChunkRecord) -> Result<Option<Source>> {
         let (bytes, budget) = (self.grid.chunk_bytes(), env.cache.budget());
         let part = if record.size.saturating_mul(RATIO_MAX) >= bytes { 2 } else { 16 };
         if bytes <= WHOLE_MIN.max(budget / part) {
@@ -303,13 +303,7 @@ impl Chunked {
         if bytes > STREAMED_MIN.max(budget) || bytes > env.spools.capacity() {
             return refuse(bytes);
         }
-        self.check_stored(store, record, record.size)?;
-        let mut read = |from: u64, buf: &mut [u8]| store.read_raw(record.address.checked_add(from).unwrap_or(Address::UNDEF), buf);
-        let make = || {
-            env.cache.counters.decodes.fetch_add(1, Ordering::Relaxed);
-            Spooled::make(plan, bytes, record.size, &mut read, record.address)
-        };
-        env.spools.get(key, bytes, make).map(|s| Some(Source::Spooled(s)))
+        self.spooled(env, store, key, record, plan).map(|s| Some(Source::Spooled(s)))
     }
 
     /// Decodes a chunk in memory and moves it to a file, so that the next row need not decode it again.
@@ -396,6 +390,7 @@ impl Chunked {
                 self.grid.scatter(t, chunk.bytes(), 0, buf).ok_or_else(short)?;
                 env.cache.note_served(self.key(t.chunk), &chunk, t.bytes());
             }
+            Source::Changed(chunk) if chunk.file().is_some() => self.copy_stored(t, buf, &|at, part| chunk.get(at, part))?,
             Source::Changed(chunk) => {
                 let short = || Error::corrupt("chunk", Address::UNDEF, "shorter than its dimensions say");
                 self.grid.scatter(t, &chunk.bytes(), 0, buf).ok_or_else(short)?;

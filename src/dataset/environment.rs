@@ -17,6 +17,8 @@ const DECODING_MIN: u64 = 128 << 20;
 const MAPS_BYTES: u64 = 48 << 20;
 /// Chunks that may be changed whatever the size of the cache, bytes.
 const CHANGED_CHUNK_MIN: u64 = 64 << 20;
+/// Changed chunks in files.
+const CHANGED_FILES: u64 = 16;
 /// Least and most bytes of spare buffers kept beside the cache.
 const SPARE_BYTES: (usize, usize) = (4 << 20, 64 << 20);
 
@@ -38,6 +40,10 @@ pub struct Environment {
     pub pool: Arc<rayon::ThreadPool>,
     /// Read-ahead tasks queued or running, bytes of decoded chunks.
     pub ahead_bytes: AtomicU64,
+    /// Chunks that were encoded from files.
+    pub streamed: AtomicU64,
+    /// Chunks that may be changed in memory whatever the size of the cache, bytes.
+    pub changed_chunk_min: u64,
     /// Chunks that were copied as they are stored, without decoding them.
     pub copied: AtomicU64,
     next_number: AtomicU64,
@@ -73,6 +79,8 @@ impl Environment {
             pool,
             ahead_bytes: AtomicU64::new(0),
             copied: AtomicU64::new(0),
+            streamed: AtomicU64::new(0),
+            changed_chunk_min: CHANGED_CHUNK_MIN,
             next_number: AtomicU64::new(1),
         }
     }
@@ -97,9 +105,20 @@ impl Environment {
         self.stored.forget(dataset);
     }
 
-    /// Largest chunk that is changed, decoded: what of the cache is for changed chunks, 64 MiB at least.
+    /// Largest chunk that is changed in memory, decoded: what of the cache is for changed chunks, 64 MiB at least.
     pub fn changed_chunk_max(&self) -> u64 {
-        (self.cache.budget() / 4).max(CHANGED_CHUNK_MIN)
+        (self.cache.budget() / 4).max(self.changed_chunk_min)
+    }
+
+    /// True when one operation has put so many chunks into files that it must not go on.
+    pub fn files_are_too_many(&self) -> bool {
+        self.dirty.in_files().1 >= CHANGED_FILES.saturating_mul(4)
+    }
+
+    /// True when as many changed chunks wait in files as may, or more.
+    pub fn files_are_full(&self) -> bool {
+        let (bytes, files) = self.dirty.in_files();
+        files > CHANGED_FILES || bytes > self.spools.capacity()
     }
 
     /// A number no other dataset of this process has.

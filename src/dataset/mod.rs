@@ -1,5 +1,6 @@
 //! Dataset storage (H5D): layouts, chunk grid, chunk cache, chunk indexes.
 
+pub mod bounds;
 pub mod chunk;
 pub mod chunked;
 pub mod create;
@@ -11,6 +12,7 @@ pub mod index;
 pub mod parameters;
 pub mod ranges;
 pub mod storage;
+mod streamed;
 
 pub mod types;
 pub mod virtual_;

@@ -3,6 +3,7 @@
 //! What is done is proportional to the chunks that are there, or are allocated, and not to the range. Each call does so much
 //! that the changes of one operation stay small, and tells the chunk at which the next one goes on.
 
+use super::chunk::dirty::DirtyChunk;
 use super::chunked::Chunked;
 use super::index::write;
 use super::index::{ChunkRecord, Visit};
@@ -186,11 +187,7 @@ impl ChunkWriter<'_> {
         }
         let (c, key) = (self.chunked, self.chunked.key(number));
         if let Some(chunk) = self.env.dirty.get(key) {
-            if Parts::is_zero(&parts.outside, &chunk.bytes()) {
-                return self.give_back(layout, number, record).map(|changed| (changed, 0));
-            }
-            chunk.change(0, |bytes| parts.clear(bytes));
-            return Ok((false, 0));
+            return Ok((self.zero_changed(layout, number, record, &chunk, &parts)?, 0));
         }
         let Some(record) = record else { return Ok((false, 0)) };
         let size = c.grid.chunk_bytes();
@@ -200,6 +197,10 @@ impl ChunkWriter<'_> {
         let few = parts.bytes() <= BYTES_MAX && parts.bytes().saturating_mul(2) < size;
         let through = size > self.env.changed_chunk_max();
         let in_place = c.is_raw(&c.grid.scaled(number)) && (few || through || self.is_implicit());
+        if through && !in_place && c.streamed(self.env).is_some() {
+            let chunk = self.change(number)?;
+            return Ok((self.zero_changed(layout, number, Some(record), &chunk, &parts)?, size));
+        }
         if !in_place || size <= LOOKED_AT_MAX {
             let mut bytes = self.load(number, Some(record))?;
             if Parts::is_zero(&parts.outside, &bytes) && !self.is_implicit() {
@@ -224,6 +225,18 @@ impl ChunkWriter<'_> {
         }
         self.forget(key);
         Ok((false, size))
+    }
+
+    /// Zeroes parts of a changed chunk; one of which nothing else is left is given back.
+    fn zero_changed(
+        &self,
+        layout: &mut DataLayout,
+        number: u64,
+        record: Option<ChunkRecord>,
+        chunk: &DirtyChunk,
+        parts: &Parts,
+    ) -> Result<bool> {
+        if chunk.is_zero(&parts.outside)? { self.give_back(layout, number, record) } else { chunk.clear(&parts.inside).map(|()| false) }
     }
 
     fn parts(&self, number: u64, range: &Range<u64>) -> Parts {
@@ -252,8 +265,8 @@ impl ChunkWriter<'_> {
             return Ok(progress);
         }
         let (mut stored, mut at) = (0u64, range.start.max(from));
-        let through = c.grid.chunk_bytes() > self.env.changed_chunk_max() && c.pipeline.is_empty();
-        let (mut raw, mut encoded) = (None, None);
+        let through = c.grid.chunk_bytes() > self.env.changed_chunk_max();
+        let (mut raw, mut encoded, mut streamed) = (None, None, None);
         while at < range.end {
             let end = at.saturating_add(SHORT).min(range.end);
             for number in self.of_short(&(at..end)) {
@@ -262,9 +275,19 @@ impl ChunkWriter<'_> {
                     continue;
                 }
                 write::holds(layout, self.grid, &scaled)?;
-                if through {
+                if through && c.is_raw(&scaled) {
                     progress.layout |= self.place_blank(layout, &scaled)?.1;
                     stored = stored.saturating_add(c.grid.chunk_bytes());
+                    continue;
+                }
+                if through && let Some(plan) = c.streamed(self.env) {
+                    let file = match &streamed {
+                        Some(file) => file,
+                        None => streamed.insert(self.blank_file()?.encode(plan)?),
+                    };
+                    progress.layout |= self.place_file(layout, &scaled, file)?;
+                    self.forget(c.key(number));
+                    stored = stored.saturating_add(file.len());
                     continue;
                 }
                 let raw = match &mut raw {

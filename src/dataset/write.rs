@@ -7,6 +7,7 @@
 use super::chunk::cache::ChunkKey;
 use super::chunk::dirty::DirtyChunk;
 use super::chunk::pieces::Touched;
+use super::chunk::plain::{Plain, Stored};
 use super::chunk::{ChunkGrid, cache::Found};
 use super::chunked::Chunked;
 use super::environment::Environment;
@@ -22,6 +23,7 @@ use crate::meta::edit::SpaceKind;
 use rayon::prelude::*;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Chunks of an implicit index that are looked at when its dataset is made smaller.
 const IMPLICIT_MAX: u64 = 1 << 24;
@@ -59,8 +61,17 @@ pub struct Encoded {
     pipeline: Pipeline,
     /// or without filters.
     raw: bool,
-    /// Stored bytes and filter mask; `None`: the chunk's own bytes.
-    stored: Option<(Vec<u8>, u32)>,
+    stored: StoredBytes,
+}
+
+/// What is stored of a chunk.
+enum StoredBytes {
+    /// Its own bytes.
+    Own,
+    /// These, and the filter mask.
+    Memory(Vec<u8>, u32),
+    /// What is in a file; no filter was left out.
+    File(Stored),
 }
 
 /// How many chunks are encoded before they are written: a few per thread, so that few are in memory twice.
@@ -72,13 +83,25 @@ pub fn batch_len(env: &Environment) -> usize {
 pub fn encode(env: &Environment, c: &Chunked, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) -> Result<Vec<Encoded>> {
     let one = |(key, chunk): &(ChunkKey, Arc<DirtyChunk>)| {
         let raw = c.is_raw(&c.grid.scaled(key.chunk));
-        let as_is = Encoded { key: *key, chunk: chunk.clone(), version: chunk.version(), pipeline: c.pipeline.clone(), raw, stored: None };
+        let as_is = Encoded {
+            key: *key,
+            chunk: chunk.clone(),
+            version: chunk.version(),
+            pipeline: c.pipeline.clone(),
+            raw,
+            stored: StoredBytes::Own,
+        };
         if raw {
             return Ok(as_is);
         }
+        if let Some(file) = chunk.file() {
+            let plan = c.streamed(env).ok_or_else(|| refuse(&FilterError::unsupported("pipeline", "not in pieces")))?;
+            env.streamed.fetch_add(1, Ordering::Relaxed);
+            return Ok(Encoded { stored: StoredBytes::File(file.encode(plan)?), ..as_is });
+        }
         let (bytes, version) = chunk.snapshot();
-        let stored = Some(c.pipeline.encode(bytes).map_err(|e| refuse(&e))?);
-        Ok(Encoded { version, stored, ..as_is })
+        let (bytes, mask) = c.pipeline.encode(bytes).map_err(|e| refuse(&e))?;
+        Ok(Encoded { version, stored: StoredBytes::Memory(bytes, mask), ..as_is })
     };
     if c.pipeline.is_empty() || chunks.len() < 2 {
         return chunks.iter().map(one).collect();
@@ -103,10 +126,10 @@ impl ChunkWriter<'_> {
         if let Some(chunk) = self.env.dirty.get(key) {
             if grown {
                 for (at, p) in t.pieces.iter().flat_map(|p| c.grid.rows(p).map(move |(at, _)| (at, p))) {
-                    self.env.dirty.keep_bytes(key, &chunk, usize::try_from(at).unwrap_or(usize::MAX), p.len);
+                    self.env.dirty.keep_bytes(key, &chunk, usize::try_from(at).unwrap_or(usize::MAX), p.len)?;
                 }
             }
-            return chunk.change(t.bytes(), |kept| c.grid.gather(t, bytes, kept)).map(|()| false).ok_or_else(short);
+            return chunk.gather(&c.grid, t, bytes).map(|()| false);
         }
         let scaled = c.grid.scaled(t.chunk);
         let record = c.index.lookup(self.store, &scaled)?;
@@ -125,10 +148,14 @@ impl ChunkWriter<'_> {
             }
             write::holds(layout, self.grid, &scaled)?;
         }
-        if through && c.pipeline.is_empty() && c.grid.chunk_bytes() <= limits::CHUNK_BYTES_MAX {
+        if through && c.is_raw(&scaled) && c.grid.chunk_bytes() <= limits::CHUNK_BYTES_MAX {
             let (record, changed) = self.place_blank(layout, &scaled)?;
             self.write_in_place(t, bytes, record, grown)?;
             return Ok(changed);
+        }
+        if through && c.streamed(self.env).is_some() {
+            let chunk = self.change(t.chunk)?;
+            return chunk.gather(&c.grid, t, bytes).map(|()| false);
         }
         let mut chunk = if t.bytes() == c.grid.chunk_bytes() { self.blank(false)? } else { self.load(t.chunk, record)? };
         c.grid.gather(t, bytes, &mut chunk).ok_or_else(short)?;
@@ -160,7 +187,8 @@ impl ChunkWriter<'_> {
             self.write_fill(address)?;
         }
         let record = ChunkRecord { address, size, filter_mask: 0 };
-        let done = write::insert(self.store, layout, self.grid, false, self.btree_k, scaled, record)?;
+        let filtered = !self.chunked.pipeline.is_empty();
+        let done = write::insert(self.store, layout, self.grid, filtered, self.btree_k, scaled, record)?;
         self.env.stored.change(self.chunked.number, size, 0);
         Ok((record, done.layout))
     }
@@ -193,7 +221,7 @@ impl ChunkWriter<'_> {
         if size > self.env.changed_chunk_max() {
             return Err(Error::refused(
                 libc::EFBIG,
-                format!("a chunk of {size} bytes is changed with a --cache-size of four times as much"),
+                format!("its filters take a chunk of {size} bytes as a whole: it is changed with a --cache-size of four times as much"),
             ));
         }
         Ok(())
@@ -229,15 +257,31 @@ impl ChunkWriter<'_> {
         c.decode(self.store, record, raw)
     }
 
-    /// Makes a chunk that is in the file, or not there at all, a changed one, so that its edges can be set.
-    fn change(&self, chunk: u64) -> Result<Arc<DirtyChunk>> {
+    /// A chunk of fill values in a file.
+    pub(super) fn blank_file(&self) -> Result<Plain> {
+        Plain::filled(self.chunked.grid.chunk_bytes(), self.fill, 0, &mut |_, _| Ok(()))
+    }
+
+    /// Makes a chunk that is in the file, or not there at all, a changed one.
+    pub(super) fn change(&self, chunk: u64) -> Result<Arc<DirtyChunk>> {
         let key = self.chunked.key(chunk);
         if let Some(chunk) = self.env.dirty.get(key) {
             return Ok(chunk);
         }
-        self.fits()?;
         let record = self.chunked.index.lookup(self.store, &self.chunked.grid.scaled(chunk))?;
-        self.env.dirty.insert(key, self.load(chunk, record)?, 0, record.is_none());
+        let large = self.chunked.grid.chunk_bytes() > self.env.changed_chunk_max();
+        if large && self.chunked.streamed(self.env).is_some() {
+            if self.env.files_are_too_many() {
+                return Err(Error::refused(libc::EFBIG, "the operation changes too many chunks that are too large for memory"));
+            }
+            let file = match record {
+                Some(record) => self.chunked.to_file(self.env, self.store, key, record)?,
+                None => self.blank_file()?,
+            };
+            self.env.dirty.insert_file(key, file, 0, record.is_none());
+        } else {
+            self.env.dirty.insert(key, self.load(chunk, record)?, 0, record.is_none());
+        }
         self.forget(key);
         self.env.dirty.get(key).ok_or_else(short)
     }
@@ -257,8 +301,12 @@ impl ChunkWriter<'_> {
         for e in chunks {
             let scaled = self.chunked.grid.scaled(e.key.chunk);
             changed |= match &e.stored {
-                Some((stored, mask)) => self.place(layout, &scaled, stored, *mask)?,
-                None => self.place(layout, &scaled, &e.chunk.bytes(), 0)?,
+                StoredBytes::Memory(stored, mask) => self.place(layout, &scaled, stored, *mask)?,
+                StoredBytes::File(stored) => self.place_file(layout, &scaled, stored)?,
+                StoredBytes::Own => match e.chunk.file() {
+                    Some(file) => self.place_from(layout, &scaled, (file.len(), 0), &|at, buf| file.read(at, buf))?,
+                    None => self.place(layout, &scaled, &e.chunk.bytes(), 0)?,
+                },
             };
         }
         Ok(changed)
@@ -285,18 +333,47 @@ impl ChunkWriter<'_> {
             return self.store.write_raw(record.address, stored).map(|()| false);
         }
         let address = self.store.put(stored, SpaceKind::Raw)?;
-        let record = ChunkRecord { address, size: stored.len() as u64, filter_mask };
+        self.lead_to(layout, scaled, ChunkRecord { address, size: stored.len() as u64, filter_mask })
+    }
+
+    /// The same of what is in a file.
+    pub(super) fn place_file(&self, layout: &mut DataLayout, scaled: &[u64], stored: &Stored) -> Result<bool> {
+        self.place_from(layout, scaled, (stored.len(), 0), &|at, buf| stored.read(at, buf))
+    }
+
+    fn place_from(
+        &self,
+        layout: &mut DataLayout,
+        scaled: &[u64],
+        (size, filter_mask): (u64, u32),
+        read: &dyn Fn(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<bool> {
+        let address = self.store.allocate(size, SpaceKind::Raw)?;
+        let mut piece = vec![0u8; PIECE];
+        let mut at = 0u64;
+        while at < size {
+            let n = usize::try_from(size.saturating_sub(at)).unwrap_or(PIECE).min(PIECE);
+            let part = piece.get_mut(..n).unwrap_or_default();
+            read(at, part)?;
+            self.store.write_raw(address.checked_add(at).unwrap_or(Address::UNDEF), part)?;
+            at = at.saturating_add(n as u64);
+        }
+        self.lead_to(layout, scaled, ChunkRecord { address, size, filter_mask })
+    }
+
+    /// Makes the index lead to a chunk's new place. Returns whether the layout message changed.
+    fn lead_to(&self, layout: &mut DataLayout, scaled: &[u64], record: ChunkRecord) -> Result<bool> {
         let filtered = !self.chunked.pipeline.is_empty();
         let done = write::insert(self.store, layout, self.grid, filtered, self.btree_k, scaled, record);
         let Changed { layout: changed, old } = match done {
             Ok(changed) => changed,
             Err(e) => {
-                self.store.free_kind(address, stored.len() as u64, SpaceKind::Raw)?;
+                self.store.free_kind(record.address, record.size, SpaceKind::Raw)?;
                 return Err(e);
             }
         };
         let before = old.map_or(0, |old| self.stored_size(scaled, old));
-        self.env.stored.change(self.chunked.number, stored.len() as u64, before);
+        self.env.stored.change(self.chunked.number, record.size, before);
         if let Some(old) = old {
             self.store.free_kind(old.address, self.stored_size(scaled, old), SpaceKind::Raw)?;
         }
@@ -362,10 +439,16 @@ impl ChunkWriter<'_> {
 
     /// Fills a chunk of `of` rows from row `keep` on.
     fn cut(&self, key: ChunkKey, chunk: &Arc<DirtyChunk>, keep: u64, of: u64) -> Result<()> {
+        let row = chunk.len().checked_div(of).unwrap_or(0);
+        if let Some(file) = chunk.file() {
+            // Another one in its place, which gives way to it should the operation fail.
+            let cut = Plain::filled(file.len(), self.fill, keep.saturating_mul(row), &mut |at, buf| file.read(at, buf))?;
+            self.env.dirty.insert_file(key, cut, 0, chunk.is_added());
+            return Ok(());
+        }
         let len = chunk.bytes().len();
-        let row = (len as u64).checked_div(of).unwrap_or(0);
         let from = usize::try_from(keep.saturating_mul(row)).map_err(|_| short())?;
-        self.env.dirty.keep_bytes(key, chunk, from, len.saturating_sub(from));
+        self.env.dirty.keep_bytes(key, chunk, from, len.saturating_sub(from))?;
         chunk.change(0, |bytes| {
             if let Some(tail) = bytes.get_mut(from..) {
                 self.fill.fill(keep.saturating_mul(row), tail);
@@ -474,5 +557,11 @@ fn short() -> Error {
 }
 
 pub(super) fn refuse(e: &FilterError) -> Error {
-    Error::refused(libc::EOPNOTSUPP, format!("a chunk cannot be encoded: {e}"))
+    match e {
+        // Another time there may be enough.
+        FilterError::TooLarge { .. } => {
+            Error::Io { operation: "find memory to encode a chunk", address: Address::UNDEF, errno: libc::ENOMEM }
+        }
+        _ => Error::refused(libc::EOPNOTSUPP, format!("a chunk cannot be encoded: {e}")),
+    }
 }

@@ -78,6 +78,11 @@ impl Trailing {
         self.rest.drain(..ready);
     }
 
+    /// The checksum of all that was added, where none ends it.
+    pub fn sum(self) -> u32 {
+        self.sums.finish(&self.rest)
+    }
+
     /// Checks the checksum; gives the number of data bytes before it.
     pub fn finish(self) -> Result<u64, FilterError> {
         let (data, stored) = split(&self.rest)?;

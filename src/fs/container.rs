@@ -541,17 +541,21 @@ impl Operations for ContainerFs {
         self.commit_changes(false)
     }
 
-    fn flush(&self, _ino: Ino, handle: Handle) -> FsResult<()> {
+    fn flush(&self, ino: Ino, handle: Handle) -> FsResult<()> {
         self.finish_of(handle)?;
         let wrote = self.handles.read().get(&handle.0).is_some_and(|file| file.take_written());
-        if wrote && self.spec.commit_on_close { self.commit_changes(true) } else { Ok(()) }
+        if wrote && self.spec.commit_on_close {
+            self.commit_changes(true)?;
+        }
+        if wrote { self.tell_lost(self.nodes.get(ino)) } else { Ok(()) }
     }
 
     fn fsync(&self, ino: Ino) -> FsResult<()> {
         let node = self.nodes.get(ino);
         node.as_ref().map_or(Ok(()), |n| self.side_finish(n))?;
-        self.finish(node.and_then(|n| n.kind.object()), false)?;
-        self.commit_changes(true)
+        self.finish(node.as_ref().and_then(|n| n.kind.object()), false)?;
+        self.commit_changes(true)?;
+        self.tell_lost(node)
     }
 
     fn shutdown(&self) -> Result<(), String> {

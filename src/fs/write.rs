@@ -569,6 +569,12 @@ impl ContainerFs {
         })
     }
 
+    /// What was written to an object and could not be stored.
+    pub(super) fn tell_lost(&self, node: Option<Arc<Node>>) -> FsResult<()> {
+        let (Ok(edit), Some(id)) = (self.editor(), node.and_then(|n| n.kind.object())) else { return Ok(()) };
+        edit.lost(id).map_err(|e| errno(&e))
+    }
+
     /// Lets all open files go, commits and closes.
     pub(super) fn end(&self) -> Result<(), String> {
         let Some(edit) = self.connector.edit() else { return Ok(()) };

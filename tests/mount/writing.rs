@@ -62,12 +62,14 @@ fn a_signal_commits_what_was_written() {
 }
 
 #[test]
-fn a_chunk_too_large_to_be_changed_in_memory_is_refused() {
+fn chunks_too_large_to_be_changed_in_memory() {
     let place = Place::new();
     let file = place.dir().join("large.h5");
     let make = "[f.create_dataset(n, (s * 3,), 'u1', chunks=(s,), compression=c, fillvalue=7 if n == 'sevens' else 0) \
-        for n, s, c in (('large', 1 << 27, 'gzip'), ('small', 1 << 20, 'gzip'), ('plain', 1 << 27, None), ('sevens', 1 << 27, None))]";
-    h5py(&file, "w", make);
+        for n, s, c in (('whole', 1 << 27, 'lzf'), ('large', 1 << 27, 'gzip'), ('small', 1 << 20, 'gzip'), ('plain', 1 << 27, None), ('sevens', 1 << 27, None))]";
+    let shuffled =
+        "f.create_dataset('shuffled', (9 << 20,), 'i8', chunks=(9 << 20,), compression=1, shuffle=True, fletcher32=True)[:9] = 3";
+    h5py(&file, "w", &format!("{make}; {shuffled}"));
     let mount = Mount::start(place, &file, &["--read-write", "--cache-size=64M"]);
     let write_at = |name: &str, bytes: &[u8], at| {
         use std::os::unix::fs::FileExt;
@@ -75,8 +77,8 @@ fn a_chunk_too_large_to_be_changed_in_memory_is_refused() {
         f.write_all_at(bytes, at).map_err(|e| e.raw_os_error())
     };
     let write = |name: &str| write_at(name, b"x", 5);
-    assert_eq!(write("large"), Err(Some(libc::EFBIG)));
-    assert_eq!(write("small"), Ok(()));
+    assert_eq!(write("whole"), Err(Some(libc::EFBIG)));
+    assert_eq!((write("large"), write("small"), write_at("shuffled", b"xyz", 30)), (Ok(()), Ok(()), Ok(())));
     // Without filters it is written through.
     assert_eq!((write("sevens"), write_at("plain", b"abcd", (1 << 27) - 2)), (Ok(()), Ok(())));
     assert_eq!((write("plain"), write_at("plain", b"e", 1 << 27)), (Ok(()), Ok(())));
@@ -86,6 +88,11 @@ fn a_chunk_too_large_to_be_changed_in_memory_is_refused() {
     let program = "p, s, c = f['plain'], f['sevens'], 1 << 27; \
         print(p[4:7].tobytes(), p[c-3:c+3].tobytes(), p[2*c:].any(), p[7:c-2].any(), s[4:7].tobytes(), (s[6:] == 7).all())";
     assert_eq!(h5py(&file, "r", program), "b'\\x00x\\x00' b'\\x00abed\\x00' False False b'\\x07x\\x07' True\n");
+    let program = "print(f['large'][4:7].tobytes(), f['large'][6:].any(), f['shuffled'][3:5].tobytes(), f['shuffled'][9:].any())";
+    assert_eq!(
+        h5py(&file, "r", program),
+        "b'\\x00x\\x00' False b'\\x03\\x00\\x00\\x00\\x00\\x00xyz\\x00\\x00\\x00\\x00\\x00\\x00\\x00' False\n"
+    );
 }
 
 /// Mounts `file` for writing in a place of its own.
@@ -179,4 +186,55 @@ fn rsync_with_attributes_brings_plain_files_as_well() {
     shell(&mount, "setfattr -n user.h5dir.dtype -v '<i4' typed; setfattr -n user.old -v x typed");
     shell(&mount, &format!("rsync -aX --inplace --ignore-times {from}/ ./; ! getfattr -n user.old typed 2>/dev/null"));
     assert_eq!((mount.xattr("typed", "h5dir.dtype"), mount.xattr("typed", "h5dir.shape")), ("<i4".into(), "[4]".into()));
+}
+
+#[test]
+fn a_damaged_dataset_keeps_nobody_else_from_the_disk() {
+    use std::os::unix::fs::FileExt;
+    let place = Place::new();
+    let file = place.dir().join("damaged.h5");
+    // A version 1 B-tree of chunks with several leaves. The first tells a wrong place of the next, which only matters when it is split.
+    let make = "
+import h5py, sys
+with h5py.File(sys.argv[1], 'w') as f:
+    f.create_dataset('good', (64,), 'u1', chunks=(64,))
+    bad = f.create_dataset('bad', (600, 64), 'u1', maxshape=(None, None), chunks=(1, 64))
+    for row in range(0, 600, 2):
+        bad[row] = 1
+data = bytearray(open(sys.argv[1], 'rb').read())
+number = lambda at: int.from_bytes(data[at:at + 8], 'little')
+leaves = [i for i in range(len(data) - 24) if data[i:i + 6] == b'TREE\\x01\\x00']
+first, = [i for i in leaves if number(i + 8) == 2 ** 64 - 1 and number(i + 16) != 2 ** 64 - 1]
+data[first + 16] ^= 8
+open(sys.argv[1], 'wb').write(data)
+";
+    let output = Command::new(python::with_h5py()).args(["-c", make]).arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut mount = Mount::start(place, &file, &["--read-write", "--commit-interval=0"]);
+    let open = |name: &str| std::fs::OpenOptions::new().read(true).write(true).open(mount.path(name)).unwrap();
+    let (good, bad) = (open("good"), open("bad"));
+    let taken: Vec<u64> = (0..300).map(|i| (2 * i + 1) * 64).collect();
+    taken.iter().for_each(|at| bad.write_all_at(&[2; 64], *at).unwrap());
+    good.write_all_at(&[7; 64], 0).unwrap();
+    good.sync_all().unwrap();
+    let eio = |done: std::io::Result<()>| done.map_err(|e| e.raw_os_error()) == Err(Some(libc::EIO));
+    assert!(eio(bad.sync_all()) && eio(bad.sync_data()), "as long as it is open");
+    assert!(eio(bad.write_all_at(&[3; 64], taken[0])));
+    let kept = |at: &&u64| {
+        let mut row = [0; 64];
+        bad.read_exact_at(&mut row, **at).is_ok() && row == [2; 64]
+    };
+    let kept = taken.iter().filter(kept).count();
+    assert!((200..300).contains(&kept), "{kept} of {}", taken.len());
+    drop((good, bad));
+    // Whoever opens it next begins anew; what the tree takes stays.
+    let row = std::fs::OpenOptions::new().write(true).open(mount.path("bad")).unwrap();
+    row.write_all_at(&[9; 64], 0).unwrap();
+    row.sync_all().unwrap();
+    drop(row);
+    let lines = mount.log().lines().filter(|l| l.contains("are lost")).count();
+    assert_eq!(lines, 1, "{}", mount.log());
+    std::fs::remove_file(mount.path("bad")).unwrap();
+    assert_eq!(mount.terminate(), Some(0), "{}", mount.log());
+    assert_eq!(h5py(&file, "r", "print(list(f), f['good'][()].tobytes() == bytes([7] * 64))"), "['good'] True\n");
 }

@@ -4,10 +4,15 @@
 //! touched for longest, as in libhdf5's chunk cache (H5D__chunk_cache_prune): a chunk that was filled is
 //! unlikely to be written again.
 //!
+//! One that is too large for memory has its bytes in a temporary file (`plain`); there are few of those, and they have a bound of their own.
+//!
 //! While an operation is under way it is kept in mind what its changes take away, so that they can be taken back with the
 //! rest of it.
 
 use super::cache::ChunkKey;
+use super::pieces::{ByteGrid, Touched};
+use super::plain::Plain;
+use crate::base::{Address, Error, Result};
 use lru::LruCache;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::collections::{BTreeSet, HashMap};
@@ -18,7 +23,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub struct DirtyChunk {
     bytes: RwLock<Vec<u8>>,
-    /// Raised by each change.
+    /// Where its bytes are instead, if it is too large for memory.
+    file: Option<Plain>,
+    /// Raised by each change; in a file, before and after it.
     version: AtomicU64,
     /// Bytes written so far; more than its size when some were written twice.
     written: AtomicU64,
@@ -69,6 +76,9 @@ struct Before {
 pub struct DirtyChunks {
     kept: Mutex<Kept>,
     bytes: AtomicU64,
+    /// Bytes of those in files, and how many these are.
+    in_files: AtomicU64,
+    files: AtomicU64,
     /// Most that they were.
     most: AtomicU64,
     /// Of the operation under way.
@@ -127,11 +137,9 @@ impl DirtyChunks {
             return;
         }
         for (chunk, at, old) in before.bytes.into_iter().rev() {
-            chunk.change(0, |bytes| {
-                if let Some(bytes) = bytes.get_mut(at..at.saturating_add(old.len())) {
-                    bytes.copy_from_slice(&old);
-                }
-            });
+            if let Err(e) = chunk.put(at, &old, 0) {
+                tracing::error!("a change of a chunk that failed cannot be taken back: {e}");
+            }
         }
         for (key, chunk) in before.chunks {
             match chunk {
@@ -148,20 +156,47 @@ impl DirtyChunks {
     }
 
     /// Bytes of a chunk are about to be changed, from `at` on so many: they come back when the operation is taken back.
-    pub fn keep_bytes(&self, key: ChunkKey, chunk: &Arc<DirtyChunk>, at: usize, len: usize) {
+    pub fn keep_bytes(&self, key: ChunkKey, chunk: &Arc<DirtyChunk>, at: usize, len: usize) -> Result<()> {
         if let Some(before) = &mut *self.before.lock()
             && !before.chunks.contains_key(&key)
         {
-            let old = chunk.bytes.read().get(at..at.saturating_add(len)).map(<[u8]>::to_vec);
-            before.bytes.push((chunk.clone(), at, old.unwrap_or_default()));
+            let mut old = vec![0; len.min(usize::try_from(chunk.len()).unwrap_or(usize::MAX).saturating_sub(at))];
+            chunk.get(at as u64, &mut old)?;
+            before.bytes.push((chunk.clone(), at, old));
         }
+        Ok(())
     }
 
     /// Adds a chunk, of which `written` bytes are new. `added`: it is in no index.
     pub fn insert(&self, key: ChunkKey, bytes: Vec<u8>, written: u64, added: bool) {
-        let version = AtomicU64::new(0);
-        let old = self.put(key, Arc::new(DirtyChunk { bytes: RwLock::new(bytes), version, written: AtomicU64::new(written), added }));
+        self.enter(key, DirtyChunk { bytes: RwLock::new(bytes), file: None, version: AtomicU64::new(0), written: written.into(), added });
+    }
+
+    /// The same with bytes in a file.
+    pub fn insert_file(&self, key: ChunkKey, file: Plain, written: u64, added: bool) {
+        let bytes = RwLock::default();
+        self.enter(key, DirtyChunk { bytes, file: Some(file), version: AtomicU64::new(0), written: written.into(), added });
+    }
+
+    fn enter(&self, key: ChunkKey, chunk: DirtyChunk) {
+        let old = self.put(key, Arc::new(chunk));
         self.note(key, old);
+    }
+
+    /// Bytes of the chunks in files, and how many these are.
+    pub fn in_files(&self) -> (u64, u64) {
+        (self.in_files.load(Ordering::Acquire), self.files.load(Ordering::Acquire))
+    }
+
+    fn count_file(&self, chunk: &DirtyChunk, more: bool) {
+        let Some(file) = &chunk.file else { return };
+        if more {
+            self.in_files.fetch_add(file.len(), Ordering::AcqRel);
+            self.files.fetch_add(1, Ordering::AcqRel);
+        } else {
+            self.in_files.fetch_sub(file.len(), Ordering::AcqRel);
+            self.files.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 
     fn put(&self, key: ChunkKey, chunk: Arc<DirtyChunk>) -> Option<Arc<DirtyChunk>> {
@@ -169,9 +204,11 @@ impl DirtyChunks {
         let mut kept = self.kept.lock();
         let bytes = self.bytes.fetch_add(chunk.memory(), Ordering::AcqRel).saturating_add(chunk.memory());
         self.most.fetch_max(bytes, Ordering::Relaxed);
+        self.count_file(&chunk, true);
         let old = kept.chunks.put(key, chunk);
         if let Some(old) = &old {
             self.bytes.fetch_sub(old.memory(), Ordering::AcqRel);
+            self.count_file(old, false);
         }
         let numbers = kept.numbers.entry(key.dataset).or_default();
         numbers.all.insert(key.chunk);
@@ -190,6 +227,7 @@ impl DirtyChunks {
         let mut kept = self.kept.lock();
         let old = kept.chunks.pop(&key)?;
         self.bytes.fetch_sub(old.memory(), Ordering::AcqRel);
+        self.count_file(&old, false);
         if let Some(numbers) = kept.numbers.get_mut(&key.dataset) {
             numbers.all.remove(&key.chunk);
             numbers.added = numbers.added.saturating_sub(old.added());
@@ -219,16 +257,25 @@ impl DirtyChunks {
         numbers
     }
 
-    /// About `wanted` bytes of chunks to be written out: full ones first, then the least recently used.
+    /// About `wanted` bytes of chunks in memory to be written out: full ones first, then the least recently used.
     pub fn choose(&self, wanted: u64) -> Vec<(ChunkKey, Arc<DirtyChunk>)> {
-        let mut all: Vec<_> = self.kept.lock().chunks.iter().map(|(k, c)| (*k, c.clone())).collect();
+        self.select(wanted, |c| c.file.is_none())
+    }
+
+    /// The same of chunks in files.
+    pub fn choose_files(&self, wanted: u64) -> Vec<(ChunkKey, Arc<DirtyChunk>)> {
+        if self.in_files().1 == 0 { Vec::new() } else { self.select(wanted, |c| c.file.is_some()) }
+    }
+
+    fn select(&self, wanted: u64, which: impl Fn(&DirtyChunk) -> bool) -> Vec<(ChunkKey, Arc<DirtyChunk>)> {
+        let mut all: Vec<_> = self.kept.lock().chunks.iter().filter(|(_, c)| which(c)).map(|(k, c)| (*k, c.clone())).collect();
         // Oldest first, then, keeping that order, the full ones before the others.
         all.reverse();
         all.sort_by_key(|(_, c)| !c.is_full());
         let mut sum = 0u64;
         all.retain(|(_, c)| {
             let take = sum < wanted;
-            sum = sum.saturating_add(c.memory());
+            sum = sum.saturating_add(c.len().max(c.memory()));
             take
         });
         all
@@ -243,14 +290,34 @@ impl DirtyChunks {
 }
 
 impl DirtyChunk {
-    /// Its bytes, decoded.
+    /// Its bytes, decoded; none of a chunk in a file.
     pub fn bytes(&self) -> RwLockReadGuard<'_, Vec<u8>> {
         self.bytes.read()
     }
 
+    /// Where its bytes are, if they are not in memory.
+    pub fn file(&self) -> Option<&Plain> {
+        self.file.as_ref()
+    }
+
+    /// Its bytes in all.
+    pub fn len(&self) -> u64 {
+        self.file.as_ref().map_or_else(|| self.bytes.read().len() as u64, Plain::len)
+    }
+
+    /// True when it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// True when it was in no index when it was put in.
+    pub fn is_added(&self) -> bool {
+        self.added
+    }
+
     /// Bytes that an index will have more with it.
     fn added(&self) -> u64 {
-        if self.added { self.bytes.read().len() as u64 } else { 0 }
+        if self.added { self.len() } else { 0 }
     }
 
     /// Memory it takes, bytes.
@@ -269,7 +336,80 @@ impl DirtyChunk {
         (bytes.clone(), self.version.load(Ordering::Acquire))
     }
 
-    /// Changes its bytes, `written` of them, by `f`.
+    /// Fills `buf` with the bytes from `at` on.
+    pub fn get(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        if let Some(file) = &self.file {
+            return file.read(at, buf);
+        }
+        let bytes = self.bytes.read();
+        let from = usize::try_from(at).unwrap_or(usize::MAX);
+        buf.copy_from_slice(from.checked_add(buf.len()).and_then(|end| bytes.get(from..end)).ok_or_else(short)?);
+        Ok(())
+    }
+
+    /// Puts bytes at `at`, `written` of them new.
+    fn put(&self, at: usize, new: &[u8], written: u64) -> Result<()> {
+        if let Some(file) = &self.file {
+            return self.around(written, || file.write(at as u64, new));
+        }
+        self.change(written, |bytes| at.checked_add(new.len()).and_then(|end| bytes.get_mut(at..end)).map(|b| b.copy_from_slice(new)))
+            .ok_or_else(short)
+    }
+
+    /// Puts those of the bytes `from` that belong to it into their places.
+    pub fn gather(&self, grid: &ByteGrid, t: &Touched, from: &[u8]) -> Result<()> {
+        let Some(file) = &self.file else {
+            return self.change(t.bytes(), |bytes| grid.gather(t, from, bytes)).ok_or_else(short);
+        };
+        self.around(t.bytes(), || {
+            for p in &t.pieces {
+                for (at, begin) in grid.rows(p) {
+                    file.write(at, from.get(begin..begin.saturating_add(p.len)).ok_or_else(short)?)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// True when all these stretches, beginnings and lengths, are zeros.
+    pub fn is_zero(&self, parts: &[(usize, usize)]) -> Result<bool> {
+        if let Some(file) = &self.file {
+            for (at, len) in parts {
+                if !file.is_zero(*at as u64, *len as u64)? {
+                    return Ok(false);
+                }
+            }
+            return Ok(true);
+        }
+        let bytes = self.bytes.read();
+        Ok(parts.iter().all(|(at, len)| bytes.get(*at..at.saturating_add(*len)).is_some_and(|b| b.iter().all(|b| *b == 0))))
+    }
+
+    /// Makes these stretches zeros.
+    pub fn clear(&self, parts: &[(usize, usize)]) -> Result<()> {
+        if let Some(file) = &self.file {
+            return self.around(0, || parts.iter().try_for_each(|(at, len)| file.clear(*at as u64, *len as u64)));
+        }
+        self.change(0, |bytes| {
+            for (at, len) in parts {
+                if let Some(part) = bytes.get_mut(*at..at.saturating_add(*len)) {
+                    part.fill(0);
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// A change of a file: who encodes it meanwhile must find out, whenever that began.
+    fn around(&self, written: u64, f: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.version.fetch_add(1, Ordering::AcqRel);
+        let done = f();
+        self.version.fetch_add(1, Ordering::AcqRel);
+        self.written.fetch_add(written, Ordering::Relaxed);
+        done
+    }
+
+    /// Changes its bytes, `written` of them, by `f`; those of a chunk in memory.
     pub fn change<T>(&self, written: u64, f: impl FnOnce(&mut [u8]) -> T) -> T {
         let mut bytes = self.bytes.write();
         self.version.fetch_add(1, Ordering::AcqRel);
@@ -279,8 +419,12 @@ impl DirtyChunk {
 
     /// True when at least as many bytes were written as it has.
     pub fn is_full(&self) -> bool {
-        self.written.load(Ordering::Relaxed) >= self.bytes.read().len() as u64
+        self.written.load(Ordering::Relaxed) >= self.len()
     }
+}
+
+fn short() -> Error {
+    Error::corrupt("chunk", Address::UNDEF, "shorter than its dimensions say")
 }
 
 #[cfg(test)]
@@ -331,7 +475,7 @@ mod tests {
         for done in [false, true] {
             d.begin();
             let one = d.get(key(1)).unwrap();
-            d.keep_bytes(key(1), &one, 6, 2);
+            d.keep_bytes(key(1), &one, 6, 2).unwrap();
             one.bytes.write()[6..].fill(9);
             d.insert(key(2), vec![7; 100], 0, true);
             d.remove(key(3));

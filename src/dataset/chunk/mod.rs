@@ -5,6 +5,7 @@ pub mod dirty;
 pub mod gate;
 pub mod map;
 pub mod pieces;
+pub mod plain;
 pub mod spill;
 pub mod spool;
 pub mod tally;

@@ -29,18 +29,20 @@ const PLANES_MAX: u64 = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamPlan {
     /// Element size of the shuffle filter.
-    shuffle: Option<u64>,
+    pub(super) shuffle: Option<u64>,
     /// A checksum behind the bytes before deflation.
-    inner: bool,
+    pub(super) inner: bool,
     /// A checksum behind the deflated bytes.
-    outer: bool,
+    pub(super) outer: bool,
+    /// How much is done to deflate, 0 to 9, if the filter says so.
+    pub(super) level: Option<u32>,
 }
 
 impl StreamPlan {
     /// For chunks of `chunk_bytes` through `pipeline`, of which `mask` excludes filters; `None` when
     /// they must be decoded as a whole.
     pub fn of(pipeline: &Pipeline, mask: u32, chunk_bytes: u64) -> Option<StreamPlan> {
-        let mut plan = StreamPlan { shuffle: None, inner: false, outer: false };
+        let mut plan = StreamPlan { shuffle: None, inner: false, outer: false, level: None };
         let mut deflated = false;
         for (i, f) in pipeline.filters.iter().enumerate() {
             if mask.checked_shr(u32::try_from(i).ok()?).unwrap_or(0) & 1 != 0 {
@@ -54,11 +56,19 @@ impl StreamPlan {
                 }
                 FLETCHER32 if !deflated && !plan.inner => plan.inner = true,
                 FLETCHER32 if deflated && !plan.outer => plan.outer = true,
-                DEFLATE if !deflated => deflated = true,
+                DEFLATE if !deflated => {
+                    deflated = true;
+                    plan.level = Some(&f.cd_values).filter(|v| v.len() == 1).and_then(|v| v.first().copied()).filter(|level| *level <= 9);
+                }
                 _ => return None,
             }
         }
         deflated.then_some(plan)
+    }
+
+    /// True when chunks can also be encoded so.
+    pub fn encodes(&self) -> bool {
+        self.level.is_some()
     }
 }
 
@@ -226,6 +236,11 @@ impl Spools {
     /// The most bytes a chunk may have.
     pub fn capacity(&self) -> u64 {
         self.capacity
+    }
+
+    /// Forgets every chunk.
+    pub fn clear(&self) {
+        self.entries.lock().clear();
     }
 
     /// Forgets the chunk `key`.

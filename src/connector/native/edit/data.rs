@@ -27,6 +27,10 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
+    pub(super) fn grid(&self) -> &ChunkGrid {
+        &self.grid
+    }
+
     pub(super) fn writer<'a>(&'a self, change: &'a Change<'_>) -> Result<ChunkWriter<'a>> {
         let d = &*self.dataset;
         let chunked = d.chunked().ok_or_else(|| Error::corrupt("dataset", d.id.address, "it has no chunks"))?;
@@ -113,7 +117,8 @@ impl Change<'_> {
 
     /// Keeps what an operation writes to one dataset within bounds.
     pub(super) fn flush_if_many(&self, id: ObjectId) -> Result<()> {
-        let many = self.connector.options.environment.dirty.bytes() > self.connector.dirty_budget();
+        let env = &self.connector.options.environment;
+        let many = env.dirty.bytes() > self.connector.dirty_budget() || env.files_are_full();
         if many { self.flush_within(id) } else { Ok(()) }
     }
 
@@ -123,6 +128,7 @@ impl Change<'_> {
         if !d.pipeline.can_encode() {
             return Err(Error::refused(libc::EOPNOTSUPP, "the dataset has a filter that is not encoded"));
         }
+        self.vet(&d)?;
         Ok(d)
     }
 

@@ -3,7 +3,10 @@
 //! Chunks are encoded without any lock; only entering them into the index is an operation. What was changed in between
 //! stays, and is encoded again later. A thread of its own does that as soon as half of what may wait does, so that
 //! whoever writes goes on meanwhile; who writes faster than it waits for it.
+//!
+//! What a damaged dataset does not take keeps nobody else from it: see `lost`.
 
+use super::lost::is_of_object;
 use super::{DIRTY_MIN, DIRTY_PART, Editing, NativeConnector, is_full};
 use crate::base::{Address, Result};
 use crate::connector::ObjectId;
@@ -39,7 +42,7 @@ struct State {
 type Chosen = Vec<(ChunkKey, Arc<DirtyChunk>)>;
 
 /// The dataset whose chunks have the number `n`.
-fn id_of(n: u64) -> ObjectId {
+pub(super) fn id_of(n: u64) -> ObjectId {
     ObjectId { file: 0, address: Address(n & ((1 << 52) - 1)) }
 }
 
@@ -62,6 +65,9 @@ impl NativeConnector {
     pub(super) fn bound_dirty(&self) -> Result<()> {
         let dirty = &self.options.environment.dirty;
         let budget = self.dirty_budget();
+        if self.options.environment.files_are_full() {
+            self.bound_files()?;
+        }
         if dirty.bytes() <= budget / 2 {
             return Ok(());
         }
@@ -88,9 +94,24 @@ impl NativeConnector {
         Ok(())
     }
 
+    /// The same for chunks in temporary files.
+    fn bound_files(&self) -> Result<()> {
+        let env = &self.options.environment;
+        while env.files_are_full() {
+            let chosen = env.dirty.choose_files(1);
+            match self.write_out(chosen.clone()) {
+                Ok(0) => self.write_out_alone(chosen)?,
+                Ok(_) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
     /// Where what waits cannot be written out, on a full disk, no more is taken: it would fill the memory.
     pub(super) fn room_for_more(&self) -> Result<()> {
-        if self.options.environment.dirty.bytes() > self.dirty_budget() { self.bound_dirty() } else { Ok(()) }
+        let many = self.options.environment.dirty.bytes() > self.dirty_budget() || self.options.environment.files_are_full();
+        if many { self.bound_dirty() } else { Ok(()) }
     }
 
     /// Writes chunks while everybody is kept out: those that others change all the time, or whose dataset is broken.
@@ -99,7 +120,7 @@ impl NativeConnector {
         for (n, chunks) in by_dataset(chunks) {
             let dirty = &self.options.environment.dirty;
             let there: Chosen = chunks.into_iter().filter(|(key, chunk)| dirty.is_there(*key, chunk)).collect();
-            change.flush_chunks(id_of(n), &there)?;
+            change.flush_or_lose(id_of(n), &there)?;
         }
         Ok(())
     }
@@ -144,12 +165,17 @@ impl NativeConnector {
                     let there: Chosen = batch.iter().filter(|(key, chunk)| env.dirty.is_there(*key, chunk)).cloned().collect();
                     (self.dataset(id), there)
                 };
-                let encoded = match &dataset {
-                    Ok(d) => d.dataset.chunked().map_or_else(|| Ok(Vec::new()), |c| encode(env, c, &batch))?,
-                    // Deleted meanwhile, with its chunks; or broken, which the next commit tells.
-                    Err(_) => continue,
-                };
-                entered = entered.saturating_add(self.change(&[id])?.enter_encoded(id, encoded)?);
+                // Deleted meanwhile, with its chunks; or broken, which is met again when they are written alone.
+                let Ok(d) = &dataset else { continue };
+                let encoded = d.dataset.chunked().map_or_else(|| Ok(Vec::new()), |c| encode(env, c, &batch));
+                match encoded.and_then(|encoded| self.change(&[id])?.enter_encoded(id, encoded)) {
+                    Ok(n) => entered = entered.saturating_add(n),
+                    Err(e) if is_of_object(&e) => {
+                        self.write_out_alone(batch)?;
+                        entered = entered.saturating_add(1);
+                    }
+                    Err(e) => return Err(e),
+                }
             }
         }
         Ok(entered)
@@ -158,6 +184,8 @@ impl NativeConnector {
     /// Before a commit: most of what waits is encoded while others go on.
     pub(super) fn write_out_early(&self) -> Result<()> {
         let dirty = &self.options.environment.dirty;
+        // Once: one that is being written would be encoded for nothing.
+        self.write_out(dirty.choose_files(u64::MAX))?;
         for _ in 0..ROUNDS {
             if dirty.bytes() < THREAD_MIN || self.write_out(dirty.choose(u64::MAX))? == 0 {
                 break;

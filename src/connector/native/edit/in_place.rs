@@ -22,7 +22,7 @@ impl NativeConnector {
             return Ok(false);
         }
         let store = self.file(0)?.store.clone();
-        if !store.is_writable() {
+        if !store.is_writable() || !editing.is_vetted(id, &store) {
             return Ok(false);
         }
         let put = self.put(&self.dataset(id)?.dataset, offset, bytes);
@@ -56,8 +56,7 @@ impl NativeConnector {
                 let touched = c.grid.touched(offset, bytes.len());
                 let Some(chunks) = touched.iter().map(|t| dirty.get(c.key(t.chunk))).collect::<Option<Vec<_>>>() else { return Ok(false) };
                 for (t, chunk) in touched.iter().zip(chunks) {
-                    let short = || Error::corrupt("chunk", d.id.address, "shorter than its dimensions say");
-                    chunk.change(t.bytes(), |kept| c.grid.gather(t, bytes, kept)).ok_or_else(short)?;
+                    chunk.gather(&c.grid, t, bytes)?;
                 }
                 Ok(true)
             }

@@ -13,7 +13,12 @@ mod facts;
 mod fault_tests;
 mod flush;
 mod in_place;
+#[cfg(test)]
+mod large_tests;
 mod live;
+mod lost;
+#[cfg(test)]
+mod lost_tests;
 mod names;
 mod npy;
 mod open;
@@ -28,6 +33,9 @@ mod sequences;
 mod sequences_tests;
 mod stream;
 mod typed;
+mod vet;
+#[cfg(test)]
+mod vet_tests;
 
 pub use live::LiveContent;
 pub use plan::{check_fact, check_new_file};
@@ -75,6 +83,10 @@ pub struct Editing {
     streams: Mutex<HashSet<ObjectId>>,
     /// Writes changed chunks out.
     flusher: flush::Flusher,
+    /// Datasets that were looked at before they were changed, with what is wrong with them.
+    vetted: Mutex<HashMap<ObjectId, Option<Error>>>,
+    /// Chunks that could not be.
+    losses: lost::Losses,
     /// Free space of global heap collections.
     heaps: Mutex<FreeSpace>,
     /// K of version 1 chunk B-trees.
@@ -250,6 +262,7 @@ impl NativeConnector {
         self.datasets.lock().clear();
         self.attribute_names.lock().clear();
         self.options.environment.cache.clear();
+        self.options.environment.spools.clear();
         self.options.environment.stored.clear();
         if let Some(e) = &self.editing {
             *e.heaps.lock() = FreeSpace::default();
@@ -295,16 +308,6 @@ impl Change<'_> {
         self.connector.attribute_names.lock().pop(&id);
     }
 
-    fn flush_all(&self) -> Result<()> {
-        for n in self.connector.options.environment.dirty.datasets() {
-            let address = crate::base::Address(n & ((1 << 52) - 1));
-            let id = ObjectId { file: 0, address };
-            debug_assert_eq!(number(id), n, "only the mounted file is changed");
-            self.flush_dataset(id)?;
-        }
-        Ok(())
-    }
-
     /// Keeps what waits in memory within its bounds.
     fn settle(self) -> Result<()> {
         let waiting = self.store()?.transaction()?.waiting();
@@ -321,6 +324,8 @@ impl Edit for NativeConnector {
     }
 
     fn write_as(&self, id: ObjectId, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
+        // Whoever goes on after a loss would only lose more.
+        self.lost(id)?;
         if self.write_in_place(id, offset, bytes)? {
             return Ok(());
         }
@@ -396,11 +401,15 @@ impl Edit for NativeConnector {
     }
 
     fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
-        self.operate(&[group], |c| c.unlink(group, name, directory))
+        let gone = self.operate(&[group], |c| c.unlink(group, name, directory))?;
+        self.lost_with(gone);
+        Ok(gone)
     }
 
     fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), taken: Taken) -> Result<Option<ObjectId>> {
-        self.operate(&[from.0, to.0], |c| c.rename(from, to, taken))
+        let gone = self.operate(&[from.0, to.0], |c| c.rename(from, to, taken))?;
+        self.lost_with(gone);
+        Ok(gone)
     }
 
     fn set_attribute(&self, id: ObjectId, name: &[u8], text: &[u8], existing: Existing) -> Result<()> {
@@ -454,11 +463,17 @@ impl Edit for NativeConnector {
                 _ => held.remove(&id),
             };
         }
-        if e.nameless.lock().contains(&id)
-            && let Err(error) = self.operate(&[id], |c| c.delete_nameless(id))
-        {
-            tracing::warn!("the space of a deleted object is not given back: {error}");
+        e.losses.closed(id);
+        if e.nameless.lock().contains(&id) {
+            e.losses.forget(id);
+            if let Err(error) = self.operate(&[id], |c| c.delete_nameless(id)) {
+                tracing::warn!("the space of a deleted object is not given back: {error}");
+            }
         }
+    }
+
+    fn lost(&self, id: ObjectId) -> Result<()> {
+        self.editing.as_ref().map_or(Ok(()), |e| e.losses.tell(id))
     }
 
     fn commit(&self) -> Result<()> {
@@ -473,6 +488,7 @@ impl Edit for NativeConnector {
     }
 
     fn close(&self) -> Result<()> {
-        self.commit_all(true)
+        self.commit_all(true)?;
+        self.editing()?.losses.untold()
     }
 }

@@ -54,6 +54,7 @@ pub(super) enum Elements<'a> {
 impl Change<'_> {
     /// Makes the dataset `d` what `creation` says. `retyped`: its datatype too.
     pub(super) fn relayout(&self, d: &Arc<Dataset>, creation: &Creation, retyped: bool, elements: Elements<'_>) -> Result<()> {
+        self.vet(d)?;
         let store = self.store()?;
         let id = d.id;
         let messages = dataset_messages(store.ctx(), store.superblock().version, creation)?;
@@ -101,6 +102,7 @@ impl Change<'_> {
     pub(super) fn become_datatype(&self, d: &Arc<Dataset>, datatype: &Datatype) -> Result<()> {
         let store = self.store()?;
         let body = datatype_message(store.superblock().version, datatype).map_err(refused)?;
+        self.vet(d)?;
         self.delete_storage(d)?;
         self.set_messages(d.id, vec![(kind::DATATYPE, flag::CONSTANT | flag::DONT_SHARE, body)], true)?;
         self.connector.options.environment.forget(number(d.id));
