@@ -49,6 +49,8 @@ impl Block {
 #[derive(Default)]
 pub struct Overlay {
     blocks: BTreeMap<u64, Block>,
+    /// From here on the file holds zeros, if anything; `None`: that is not known.
+    zeros: Option<u64>,
     /// While an operation is under way: what takes it back.
     undo: Option<Undo>,
 }
@@ -106,6 +108,11 @@ impl Overlay {
         self.blocks.is_empty()
     }
 
+    /// The file was written up to `end`, perhaps, and nowhere behind.
+    pub fn written(&mut self, end: u64) {
+        self.zeros = Some(self.zeros.map_or(end, |zeros| zeros.max(end)));
+    }
+
     /// Bytes of memory, about.
     pub fn bytes(&self) -> u64 {
         (self.blocks.len() as u64).saturating_mul(BLOCK as u64 + 64)
@@ -124,7 +131,8 @@ impl Overlay {
                 std::collections::btree_map::Entry::Occupied(e) => e.into_mut(),
                 std::collections::btree_map::Entry::Vacant(e) => {
                     let mut b = Box::new([0u8; BLOCK]);
-                    if n < BLOCK {
+                    // A hole would be read as pages of zeros, which the system then keeps.
+                    if n < BLOCK && self.zeros.is_none_or(|zeros| number.saturating_mul(BLOCK as u64) < zeros) {
                         read_all(below, &mut b[..], number.saturating_mul(BLOCK as u64))?;
                     }
                     e.insert(Block { bytes: b, changed: 0, fresh: 0 })

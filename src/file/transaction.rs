@@ -138,8 +138,10 @@ impl Transaction {
     /// to be in use, and those behind it to be nobody's.
     pub fn new(driver: Arc<dyn WriteDriver>, place: Box<dyn JournalPlace>, told: u64) -> io::Result<Self> {
         let (len, allocated) = driver.extent()?;
+        let mut overlay = Overlay::default();
+        overlay.written(len.max(told));
         let state = State {
-            overlay: Overlay::default(),
+            overlay,
             space: Space::new(told),
             len,
             told,
@@ -260,6 +262,9 @@ impl Transaction {
     /// Writes what may be written at any time. The caller sees to it that nothing is changed meanwhile.
     pub(super) fn write_fresh(&self) -> io::Result<()> {
         let runs = self.state.read().overlay.fresh();
+        if let Some((offset, bytes)) = runs.last() {
+            self.state.write().overlay.written(offset.saturating_add(bytes.len() as u64));
+        }
         for (offset, bytes) in runs {
             self.driver.write_at(&bytes, offset)?;
         }
@@ -312,6 +317,7 @@ impl Transaction {
             if fresh {
                 self.driver.write_at(piece, part.start)?;
                 let mut state = self.state.write();
+                state.overlay.written(part.end);
                 state.overlay.follow(part.start, piece);
                 state.unsynced = true;
                 state.len = state.len.max(part.end);
