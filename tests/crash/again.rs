@@ -1,6 +1,7 @@
 //! The machine stops while a file is recovered: recovering once more ends where the first recovery would have.
 
-use super::images::{self, Image, Random};
+use super::images::{self, Image};
+use super::random::Random;
 use super::sessions::{self, Session};
 use super::wrong;
 use h5dir::file::memory::{GrowingFile, MemoryJournal};

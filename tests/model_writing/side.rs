@@ -1,6 +1,7 @@
 //! One of the two file systems, and how operations are done to it.
 
-use super::operations::{At, Op, Random};
+use super::operations::{At, Op};
+use super::random::Random;
 use super::start;
 use h5dir::connector::Connector;
 use h5dir::connector::memory::MemoryConnector;
