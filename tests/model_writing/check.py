@@ -20,7 +20,7 @@ FEW = 3
 # Seconds that a file may take, and one of pages while libhdf5 changes it.
 LIMIT, PAGED_LIMIT = 60, 10
 # Stock libhdf5 2.0 does not always end when it closes a file of small pages that remembers its free space: H5MF_settle_meta_data_fsm
-# goes on for ever, in one of 15 files that nothing but libhdf5 ever wrote. A file that was right until then passes, if these are few.
+# goes on for ever, in one of 20 files that nothing but libhdf5 ever wrote. A file that was right until then passes, if these are few.
 PAGED = "libhdf5 changes a file of pages"
 
 
