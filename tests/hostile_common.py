@@ -1,5 +1,5 @@
 """What hostile.py and hostile_write.py share: the files, a daemon that is watched, the work of a process in its mount, the count."""
-import argparse, contextlib, json, os, signal, subprocess, sys, tempfile, threading, time
+import argparse, contextlib, json, os, signal, socket, subprocess, sys, tempfile, threading, time
 from concurrent.futures import ThreadPoolExecutor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -32,16 +32,22 @@ def peak_mib(pid):
 
 def served(o, path, options, wrong, use):
     """Mounts `path` and lets `use(process, mountpoint)` look. -> whether it was mounted, the exit status, the log"""
-    mnt = os.path.realpath(tempfile.mkdtemp(prefix="h5hostile-"))
-    with tempfile.TemporaryFile() as log:
+    place = os.path.realpath(tempfile.mkdtemp(prefix="h5hostile-"))
+    mnt, ready = os.path.join(place, "mnt"), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    os.mkdir(mnt)
+    ready.bind(os.path.join(place, "ready"))
+    ready.settimeout(0.02)
+    with tempfile.TemporaryFile() as log, ready:
         p = subprocess.Popen([o.bin, "mount", "--foreground", *options, path, mnt], cwd=os.path.dirname(path), stdin=subprocess.DEVNULL,
-                             stdout=log, stderr=log, start_new_session=True)
+                             stdout=log, stderr=log, start_new_session=True, env={**os.environ, "NOTIFY_SOCKET": ready.getsockname()})
         answers = False
         try:
+            # One that is unmounted before it has looked at its mount itself takes it for lost.
             end = time.time() + WALL_SECONDS
-            while not mounted(mnt) and p.poll() is None and time.time() < end:
-                time.sleep(0.005)
-            answers = p.poll() is None and mounted(mnt)
+            while not answers and p.poll() is None and time.time() < end:
+                with contextlib.suppress(TimeoutError):
+                    answers = b"READY=1" in ready.recv(4096)
+            answers = answers and p.poll() is None
             if answers:
                 use(p, mnt)
             elif p.poll() is None:
@@ -50,6 +56,9 @@ def served(o, path, options, wrong, use):
             stop(p, mnt, wrong)
         log.seek(0)
         text = log.read()
+    with contextlib.suppress(OSError):
+        os.unlink(os.path.join(place, "ready"))
+        os.rmdir(place)
     if b"panic" in text:
         at = text.index(b"panic")
         wrong.append("log: " + text[max(0, at - 100):at + 300].decode(errors="replace"))
