@@ -65,5 +65,6 @@ fn recovery_may_be_stopped_too() {
     });
     let (first, second) = (first.into_inner(), second.into_inner());
     println!("{first} recoveries stopped, {second} images of them recovered again");
-    assert!(first >= 20 && second > 2 * first, "too few");
+    let fewest = if cfg!(debug_assertions) { 5 } else { 100 };
+    assert!(first >= fewest && second > 2 * first, "too few");
 }
