@@ -36,6 +36,8 @@ pub const SYNC: u8 = 4;
 pub const LENGTH: u8 = 8;
 /// Making and removing the journal.
 pub const NAME: u8 = 16;
+/// Not an operation: room on the disk cannot be taken before it is written to.
+pub const UNSURE: u8 = 32;
 
 impl Plan {
     /// Of the operations of `kinds`, number `n` (from 0) and the `times - 1` after it fail.
@@ -125,6 +127,11 @@ impl WriteDriver for FaultyFile {
 
     fn reserve(&self, len: u64) -> io::Result<()> {
         self.inner.reserve(len)
+    }
+
+    fn provide(&self, offset: u64, len: u64) -> io::Result<bool> {
+        self.plan.check(LENGTH)?;
+        Ok(self.inner.provide(offset, len)? && self.plan.kinds & UNSURE == 0)
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -9,8 +9,8 @@
 //! Little-endian. The journal counts only while the file's root sector (the one with the superblock) is
 //! exactly the one that says so: before that the file is in its old state, after that in its new one.
 
-use super::overlay::{Overlay, SECTOR};
-use super::{FileDriver, JournalPlace, Status, WriteDriver};
+use super::overlay::{Bytes, Overlay, SECTOR};
+use super::{FileDriver, JournalPlace, Status, WriteDriver, read_all};
 use crate::base::checksum::lookup3;
 use std::io;
 use std::sync::Arc;
@@ -130,10 +130,10 @@ pub fn pending(file: &dyn FileDriver, place: &dyn JournalPlace) -> io::Result<Op
         return Err(io::Error::from_raw_os_error(libc::EFBIG));
     }
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-    let n = source.read_at(&mut bytes, 0)?;
+    let n = read_all(&*source, &mut bytes, 0)?;
     let Some(journal) = Journal::decode(bytes.get(..n).unwrap_or_default()) else { return Ok(None) };
     let mut sector = vec![0; SECTOR as usize];
-    let n = file.read_at(&mut sector, journal.root)?;
+    let n = read_all(file, &mut sector, journal.root)?;
     Ok((n == sector.len() && sector == journal.marked).then_some(journal))
 }
 
@@ -159,7 +159,7 @@ impl Finished {
     pub fn new(file: impl FileDriver + 'static, journal: &Journal) -> io::Result<Self> {
         let mut changes = Overlay::default();
         for (offset, bytes) in journal.records.iter().map(|(o, b)| (*o, b)).chain([(journal.root, &journal.settled)]) {
-            changes.write(&file, offset, bytes)?;
+            changes.write(&file, offset, bytes, Bytes::Live)?;
         }
         Ok(Finished { file: Arc::new(file), changes })
     }

@@ -1,6 +1,7 @@
 //! Bytes at offsets, with no HDF5 meaning: the driver trait and its implementations.
 
 pub mod beside;
+pub mod commit;
 pub mod confined;
 pub mod fault;
 pub mod journal;
@@ -66,6 +67,11 @@ pub trait FileDriver: Send + Sync {
     /// Identity, length and times now.
     fn status(&self) -> io::Result<Status>;
 
+    /// Length, and bytes of storage, as [`FileDriver::status`] tells them.
+    fn extent(&self) -> io::Result<(u64, u64)> {
+        self.status().map(|s| (s.len, s.allocated))
+    }
+
     /// Fills the front of `buf` from `offset`; returns the bytes read, less than asked only at end of file.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
@@ -76,6 +82,18 @@ pub trait FileDriver: Send + Sync {
 
     /// Tells the system that `len` bytes from `offset` will be read soon.
     fn advise(&self, _offset: u64, _len: u64) {}
+}
+
+/// As [`FileDriver::read_at`], but less than asked is nothing else than the end of the file, whatever the driver.
+pub fn read_all(driver: &dyn FileDriver, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0usize;
+    while let Some(rest) = buf.get_mut(done..).filter(|r| !r.is_empty()) {
+        match driver.read_at(rest, offset.saturating_add(done as u64))? {
+            0 => break,
+            n => done = done.saturating_add(n),
+        }
+    }
+    Ok(done)
 }
 
 /// A file that can be changed. No method returns before the whole of what it was asked is done, or failed.
@@ -89,6 +107,12 @@ pub trait WriteDriver: FileDriver {
     /// Takes room on the disk for the first `len` bytes, if the file system can, so that writing there needs none.
     fn reserve(&self, _len: u64) -> io::Result<()> {
         Ok(())
+    }
+
+    /// Takes room on the disk for `len` bytes from `offset` on, whose content stays what it is, so that writing there needs
+    /// none. False: the file system cannot do that.
+    fn provide(&self, _offset: u64, _len: u64) -> io::Result<bool> {
+        Ok(true)
     }
 
     /// Has the system begin to write `len` bytes from `offset` to the disk, so that less is left for [`WriteDriver::sync`].

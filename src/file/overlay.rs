@@ -1,19 +1,49 @@
-//! Changes of live bytes that are not in the file yet, as blocks of 4,096 bytes with their changed sectors.
+//! Changes that are not in the file yet, as blocks of 4,096 bytes with their changed sectors.
+//!
+//! A sector waits for the commit if live bytes in it were changed. One that holds only fresh bytes, to which nothing
+//! durable points, may be written at any time: it waits so that what is made of many small structures costs few writes,
+//! and so that they are read from memory meanwhile.
 
-use super::FileDriver;
+use super::{FileDriver, read_all};
 use std::collections::BTreeMap;
 use std::io;
 
 /// What a disk writes as a whole.
 pub const SECTOR: u64 = 512;
 const BLOCK: usize = 4096;
+/// Longest run of sectors that is put together, bytes.
+const RUN_MAX: usize = 1 << 20;
 const PER_BLOCK: usize = BLOCK / SECTOR as usize;
 
+/// What the bytes that are changed are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bytes {
+    /// Something durable points to them.
+    Live,
+    /// Nothing durable does.
+    Fresh,
+}
+
+/// All bytes are known, not only those of changed sectors.
 #[derive(Clone)]
 struct Block {
     bytes: Box<[u8; BLOCK]>,
-    /// Bit per sector.
+    /// Bit per sector: live bytes of it were changed.
     changed: u8,
+    /// Bit per sector: fresh bytes of it were written.
+    fresh: u8,
+}
+
+impl Block {
+    /// Sectors that are not in the file as they are here.
+    fn differing(&self) -> u8 {
+        self.changed | self.fresh
+    }
+
+    /// Sectors that may be written at any time.
+    fn only_fresh(&self) -> u8 {
+        self.fresh & !self.changed
+    }
 }
 
 /// See the module's description. Offsets are absolute.
@@ -49,7 +79,7 @@ impl Overlay {
     }
 
     /// Changes bytes; what else lies in their blocks is read from `below`.
-    pub fn write(&mut self, below: &dyn FileDriver, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    pub fn write(&mut self, below: &dyn FileDriver, offset: u64, bytes: &[u8], what: Bytes) -> io::Result<()> {
         let mut rest = bytes;
         for (number, within, n) in parts(offset, bytes.len()) {
             let (piece, tail) = rest.split_at(n.min(rest.len()));
@@ -62,16 +92,20 @@ impl Overlay {
                 std::collections::btree_map::Entry::Vacant(e) => {
                     let mut b = Box::new([0u8; BLOCK]);
                     if n < BLOCK {
-                        below.read_at(&mut b[..], number.saturating_mul(BLOCK as u64))?;
+                        read_all(below, &mut b[..], number.saturating_mul(BLOCK as u64))?;
                     }
-                    e.insert(Block { bytes: b, changed: 0 })
+                    e.insert(Block { bytes: b, changed: 0, fresh: 0 })
                 }
             };
             if let Some(target) = block.bytes.get_mut(within..within.saturating_add(n)) {
                 target.copy_from_slice(piece);
             }
             for sector in within / SECTOR as usize..=(within + n - 1) / SECTOR as usize {
-                block.changed |= 1 << (sector % PER_BLOCK);
+                let bit = 1 << (sector % PER_BLOCK);
+                match what {
+                    Bytes::Live => block.changed |= bit,
+                    Bytes::Fresh => block.fresh |= bit,
+                }
             }
         }
         Ok(())
@@ -92,6 +126,21 @@ impl Overlay {
         }
     }
 
+    /// Fills `buf` from `offset` if all of it is known here.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> bool {
+        if self.blocks.is_empty() {
+            return false;
+        }
+        let mut done = 0usize;
+        for (number, within, n) in parts(offset, buf.len()) {
+            let known = self.blocks.get(&number).and_then(|b| b.bytes.get(within..within.saturating_add(n)));
+            let (Some(source), Some(target)) = (known, buf.get_mut(done..done.saturating_add(n))) else { return false };
+            target.copy_from_slice(source);
+            done = done.saturating_add(n);
+        }
+        true
+    }
+
     /// Puts the changed sectors over `buf`, which was read from `offset`; only `buf`'s length counts.
     /// Returns the end, within `buf`, of the last byte that is known here.
     pub fn patch(&self, offset: u64, buf: &mut [u8]) -> usize {
@@ -102,7 +151,7 @@ impl Overlay {
         let mut known = 0;
         for (&number, block) in self.blocks.range(offset / BLOCK as u64..=end.saturating_sub(1) / BLOCK as u64) {
             let base = number.saturating_mul(BLOCK as u64);
-            for sector in (0..PER_BLOCK).filter(|s| block.changed >> s & 1 == 1) {
+            for sector in (0..PER_BLOCK).filter(|s| block.differing() >> s & 1 == 1) {
                 let start = base.saturating_add(sector as u64 * SECTOR);
                 let (from, to) = (start.max(offset), start.saturating_add(SECTOR).min(end));
                 if from >= to {
@@ -119,22 +168,42 @@ impl Overlay {
         known
     }
 
-    /// The changed sectors, neighbours together: offset and bytes.
-    pub fn sectors(&self) -> Vec<(u64, Vec<u8>)> {
+    fn runs(&self, which: impl Fn(&Block) -> u8) -> Vec<(u64, Vec<u8>)> {
         let mut out: Vec<(u64, Vec<u8>)> = Vec::new();
         for (&number, block) in &self.blocks {
+            let which = which(block);
             for (sector, bytes) in block.bytes.chunks(SECTOR as usize).enumerate() {
-                if block.changed >> sector & 1 == 0 {
+                if which >> sector & 1 == 0 {
                     continue;
                 }
                 let at = number.saturating_mul(BLOCK as u64).saturating_add(sector as u64 * SECTOR);
                 match out.last_mut() {
-                    Some((start, run)) if start.saturating_add(run.len() as u64) == at => run.extend_from_slice(bytes),
+                    Some((start, run)) if start.saturating_add(run.len() as u64) == at && run.len() < RUN_MAX => {
+                        run.extend_from_slice(bytes)
+                    }
                     _ => out.push((at, bytes.to_vec())),
                 }
             }
         }
         out
+    }
+
+    /// The sectors with changed live bytes, neighbours together: offset and bytes.
+    pub fn sectors(&self) -> Vec<(u64, Vec<u8>)> {
+        self.runs(|b| b.changed)
+    }
+
+    /// The sectors of which only fresh bytes were written, neighbours together: offset and bytes.
+    pub fn fresh(&self) -> Vec<(u64, Vec<u8>)> {
+        self.runs(Block::only_fresh)
+    }
+
+    /// What [`Overlay::fresh`] tells is in the file now. The blocks stay known while they are in use.
+    pub fn fresh_written(&mut self) {
+        self.blocks.retain(|_, b| {
+            b.fresh &= b.changed;
+            b.changed != 0
+        });
     }
 
     /// Begins an operation that can be undone.

@@ -39,12 +39,19 @@ pub struct Recorder {
     inner: Arc<dyn WriteDriver>,
     target: Target,
     log: Log,
+    /// It cannot take room before it is written to: nothing is put together before it is written.
+    unsure: bool,
 }
 
 impl Recorder {
     /// Records what is done to the container `inner`.
     pub fn new(inner: Arc<dyn WriteDriver>, log: Log) -> Self {
-        Recorder { inner, target: Target::File, log }
+        Recorder { inner, target: Target::File, log, unsure: false }
+    }
+
+    /// As on a file system that cannot take room on request.
+    pub fn unsure(self) -> Self {
+        Recorder { unsure: true, ..self }
     }
 }
 
@@ -69,6 +76,10 @@ impl WriteDriver for Recorder {
         self.inner.set_len(len)
     }
 
+    fn provide(&self, _offset: u64, _len: u64) -> io::Result<bool> {
+        Ok(!self.unsure)
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.log.lock().push(Step::Sync(self.target));
         self.inner.sync()
@@ -88,7 +99,7 @@ impl<P: JournalPlace> RecordedPlace<P> {
     }
 
     fn recorded(&self, inner: Arc<dyn WriteDriver>) -> Arc<dyn WriteDriver> {
-        Arc::new(Recorder { inner, target: Target::Journal, log: self.log.clone() })
+        Arc::new(Recorder { inner, target: Target::Journal, log: self.log.clone(), unsure: false })
     }
 }
 

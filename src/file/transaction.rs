@@ -1,7 +1,7 @@
 //! Changes to a file that become durable together or not at all.
 //!
-//! New bytes go to space that nothing durable points to, straight into the file. Changes of live bytes wait
-//! in memory. A commit
+//! New bytes go to space that nothing durable points to: elements straight into the file, small structures when
+//! some megabytes of them are together, or with the commit. Changes of live bytes wait in memory. A commit
 //!
 //! 1. makes the new bytes and the file's length durable;
 //! 2. if the file grew and there is no journal to come, tells so in the superblock, one sector: the old state with room behind it;
@@ -12,10 +12,9 @@
 //! Whatever step the machine stops at, the file is in the old or the new state, or marked with the journal
 //! beside it. See docs/DESIGN-crash.md.
 
-use super::journal::{BYTES_MAX, Journal};
-use super::overlay::{Overlay, SECTOR};
+use super::overlay::{Bytes, Overlay};
 use super::space::{Pages, Pool, Ranges, Space};
-use super::{FileDriver, JournalPlace, Status, WriteDriver};
+use super::{FileDriver, JournalPlace, Status, WriteDriver, read_all};
 use parking_lot::{Mutex, RwLock};
 use std::io;
 use std::ops::Range;
@@ -29,35 +28,37 @@ const GRANULE: u64 = 4096;
 /// So much written in one run to new space goes to the disk while more comes; bytes.
 const WRITEBACK: u64 = 8 << 20;
 
+/// Longer structures go straight to the file; bytes.
+const KEPT_MAX: usize = 64 << 10;
+/// So much of small new structures is written together; bytes.
+pub(super) const TOGETHER: u64 = 4 << 20;
+/// Room on the disk is taken in pieces of this size for what is written later; bytes.
+const PROVIDED: u64 = 64 << 10;
+
 /// Room that the journal has from the first operation on, so that what is removed on a full disk can be committed; bytes.
-const RESERVED: u64 = 256 << 10;
+pub(super) const RESERVED: u64 = 256 << 10;
 
-/// Encoded superblocks for one commit, all of one length and within one sector.
-#[derive(Debug, Clone, Default)]
-pub struct Root {
-    /// Where the superblock lies, absolute: a multiple of the sector size.
-    pub offset: u64,
-    /// The durable one with the file's new end.
-    pub extended: Vec<u8>,
-    /// One that no reader accepts.
-    pub marked: Vec<u8>,
-    /// The one after the commit.
-    pub settled: Vec<u8>,
-}
-
-struct State {
-    overlay: Overlay,
-    space: Space,
+pub(super) struct State {
+    pub(super) overlay: Overlay,
+    pub(super) space: Space,
     /// Length of the file.
-    len: u64,
+    pub(super) len: u64,
     /// End of file that the durable superblock tells.
-    told: u64,
+    pub(super) told: u64,
     /// Bytes were written to fresh space since the last sync.
-    unsynced: bool,
+    pub(super) unsynced: bool,
     /// The last run written to new space, as far as the disk has not been told to write it.
     run: Range<u64>,
     /// From here on nothing was ever written: zeros.
     virgin: u64,
+    /// Where the disk has room for what is written later.
+    provided: Ranges,
+    /// The file system cannot tell that it has.
+    unsure: bool,
+    /// Bytes that wait when it is time to look whether some can be written.
+    pub(super) look_at: u64,
+    /// What the file takes on the disk beside its length, as it was when it was opened: (allocated, length).
+    allocated: (u64, u64),
     /// The operation under way.
     operation: Option<Operation>,
 }
@@ -75,6 +76,30 @@ impl State {
         self.run = run.end..run.end;
         Some(run)
     }
+
+    /// Takes room on the disk for `part`, and around it if there is some. False when the file system cannot do that.
+    fn provide(&mut self, driver: &dyn WriteDriver, part: &Range<u64>) -> io::Result<bool> {
+        let around = |unit: u64| {
+            let end = part.end.checked_next_multiple_of(unit).unwrap_or(part.end);
+            part.start - part.start % unit..end.min(self.len).max(part.end)
+        };
+        let (wide, narrow) = (around(PROVIDED), around(GRANULE));
+        self.provide_all(driver, wide).or_else(|_| self.provide_all(driver, narrow))
+    }
+
+    fn provide_all(&mut self, driver: &dyn WriteDriver, range: Range<u64>) -> io::Result<bool> {
+        for (part, there) in self.provided.split(range) {
+            if there {
+                continue;
+            }
+            if self.unsure || !driver.provide(part.start, part.end.saturating_sub(part.start))? {
+                self.unsure = true;
+                return Ok(false);
+            }
+            self.provided.insert(part);
+        }
+        Ok(true)
+    }
 }
 
 /// What taking an operation back needs to know.
@@ -91,49 +116,28 @@ struct Operation {
 
 /// See the module's description.
 pub struct Transaction {
-    driver: Arc<dyn WriteDriver>,
-    place: Box<dyn JournalPlace>,
-    state: RwLock<State>,
-    journal: Mutex<Option<Arc<dyn WriteDriver>>>,
+    pub(super) driver: Arc<dyn WriteDriver>,
+    pub(super) place: Box<dyn JournalPlace>,
+    pub(super) state: RwLock<State>,
+    pub(super) journal: Mutex<Option<Arc<dyn WriteDriver>>>,
     /// Nothing was done yet.
     idle: AtomicBool,
     /// There was no room for something since the last commit.
-    starved: AtomicBool,
-    failed: AtomicBool,
+    pub(super) starved: AtomicBool,
+    pub(super) failed: AtomicBool,
     /// A commit failed that the journal will finish.
-    torn: AtomicBool,
+    pub(super) torn: AtomicBool,
 }
 
 fn read_only() -> io::Error {
     io::Error::from_raw_os_error(libc::EROFS)
 }
 
-/// How far a commit came when it failed.
-struct Failed {
-    error: io::Error,
-    /// Nothing may be tried again.
-    fatal: bool,
-    /// The journal is what counts: its state is what readers shall see.
-    marked: bool,
-}
-
-fn before(error: io::Error) -> Failed {
-    Failed { error, fatal: false, marked: false }
-}
-
-fn fatal(error: io::Error) -> Failed {
-    Failed { error, fatal: true, marked: false }
-}
-
-fn torn(error: io::Error) -> Failed {
-    Failed { error, fatal: true, marked: true }
-}
-
 impl Transaction {
     /// Changes to `driver`, whose superblock tells `told` as its end (absolute). All bytes below that are taken
     /// to be in use, and those behind it to be nobody's.
     pub fn new(driver: Arc<dyn WriteDriver>, place: Box<dyn JournalPlace>, told: u64) -> io::Result<Self> {
-        let len = driver.status()?.len;
+        let (len, allocated) = driver.extent()?;
         let state = State {
             overlay: Overlay::default(),
             space: Space::new(told),
@@ -142,6 +146,10 @@ impl Transaction {
             unsynced: false,
             run: 0..0,
             virgin: len.max(told),
+            provided: Ranges::default(),
+            unsure: false,
+            look_at: TOGETHER,
+            allocated: (allocated, len),
             operation: None,
         };
         Ok(Transaction {
@@ -189,12 +197,19 @@ impl Transaction {
             for (range, pool) in operation.freed {
                 state.space.free(range, pool);
             }
+            let waiting = state.overlay.bytes();
+            if waiting >= state.look_at {
+                state.look_at = waiting.saturating_add(TOGETHER);
+                drop(state);
+                // What fails here is met again by the commit, which tells.
+                let _ = self.write_fresh();
+            }
             return;
         }
         for (offset, bytes) in operation.overwritten.into_iter().rev() {
             if self.driver.write_at(&bytes, offset).is_ok() {
                 state.overlay.follow(offset, &bytes);
-            } else if state.overlay.write(&*self.driver, offset, &bytes).is_err() {
+            } else if state.overlay.write(&*self.driver, offset, &bytes, Bytes::Live).is_err() {
                 // Nothing durable leads there, but this session can't go on.
                 self.failed.store(true, Ordering::Release);
             }
@@ -206,11 +221,52 @@ impl Transaction {
         state.space.trim();
     }
 
-    /// Writes bytes: in place where nothing durable points, else with the next commit.
+    /// Writes a structure: in place where nothing durable points, now or later, else with the next commit.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.usable()?;
         self.within(offset, bytes.len())?;
+        if bytes.len() <= KEPT_MAX && self.keep(offset, bytes)? {
+            return Ok(());
+        }
         self.remember(offset, bytes.len())?;
         self.write_data(offset, bytes)
+    }
+
+    /// Keeps bytes in memory until the commit, or until there are more of them. False where what is new has no certain room.
+    fn keep(&self, offset: u64, bytes: &[u8]) -> io::Result<bool> {
+        let mut state = self.state.write();
+        let state = &mut *state;
+        let parts = state.space.split_fresh(offset..offset.saturating_add(bytes.len() as u64));
+        for (part, _) in parts.iter().filter(|(_, fresh)| *fresh) {
+            if !state.provide(&*self.driver, part)? {
+                return Ok(false);
+            }
+        }
+        let mut rest = bytes;
+        for (part, fresh) in parts {
+            let n = usize::try_from(part.end.saturating_sub(part.start)).unwrap_or(usize::MAX).min(rest.len());
+            let (piece, tail) = rest.split_at(n);
+            rest = tail;
+            let what = if fresh { Bytes::Fresh } else { Bytes::Live };
+            state.overlay.write(&*self.driver, part.start, piece, what)?;
+            if fresh {
+                state.unsynced = true;
+                state.len = state.len.max(part.end);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes what may be written at any time. The caller sees to it that nothing is changed meanwhile.
+    pub(super) fn write_fresh(&self) -> io::Result<()> {
+        let runs = self.state.read().overlay.fresh();
+        for (offset, bytes) in runs {
+            self.driver.write_at(&bytes, offset)?;
+        }
+        let mut state = self.state.write();
+        state.overlay.fresh_written();
+        state.look_at = state.overlay.bytes().saturating_add(TOGETHER);
+        Ok(())
     }
 
     /// Only a damaged file leads to what was never allocated; the end of a commit would be too late to find out.
@@ -229,7 +285,7 @@ impl Transaction {
             for (piece, own) in operation.allocated.split(part) {
                 if fresh && !own {
                     let mut bytes = vec![0; usize::try_from(piece.end.saturating_sub(piece.start)).unwrap_or(0)];
-                    self.driver.read_at(&mut bytes, piece.start)?;
+                    read_all(&*self.driver, &mut bytes, piece.start)?;
                     old.push((piece.start, bytes));
                 }
             }
@@ -264,7 +320,7 @@ impl Transaction {
                     self.driver.begin_writeback(run.start, run.end.saturating_sub(run.start));
                 }
             } else {
-                self.state.write().overlay.write(&*self.driver, part.start, piece)?;
+                self.state.write().overlay.write(&*self.driver, part.start, piece, Bytes::Live)?;
             }
         }
         Ok(())
@@ -364,181 +420,9 @@ impl Transaction {
         self.failed.load(Ordering::Acquire)
     }
 
-    fn usable(&self) -> io::Result<()> {
+    pub(super) fn usable(&self) -> io::Result<()> {
         if self.has_failed() { Err(read_only()) } else { Ok(()) }
     }
-
-    /// Makes all changes durable. `root` encodes the superblock for a given end of file. The caller sees to it
-    /// that nothing is changed meanwhile. After an error that is not `EROFS` nothing of it is durable; if
-    /// [`Transaction::has_failed`] then, nothing more can be written.
-    pub fn commit(&self, root: &dyn Fn(u64) -> io::Result<Root>) -> io::Result<()> {
-        self.usable()?;
-        let mut journal = self.journal.lock();
-        match self.steps(&mut journal, root) {
-            Ok(()) => {
-                let mut state = self.state.write();
-                state.overlay.clear();
-                state.space.committed();
-                self.starved.store(false, Ordering::Release);
-                Ok(())
-            }
-            Err(failed) => {
-                if failed.fatal {
-                    self.failed.store(true, Ordering::Release);
-                    self.torn.store(failed.marked, Ordering::Release);
-                    if !failed.marked {
-                        self.state.write().overlay.clear();
-                    }
-                }
-                Err(failed.error)
-            }
-        }
-    }
-
-    fn steps(&self, journal: &mut Option<Arc<dyn WriteDriver>>, root: &dyn Fn(u64) -> io::Result<Root>) -> Result<(), Failed> {
-        self.complete().map_err(before)?;
-        let (end, told, len, unsynced) = {
-            let s = self.state.read();
-            (s.space.end(), s.told, s.len, s.unsynced)
-        };
-        if unsynced {
-            self.driver.sync().map_err(fatal)?;
-            self.state.write().unsynced = false;
-        }
-        let eof = if end > told { len } else { told };
-        let root = root(eof).map_err(before)?;
-        if root.settled != root.extended {
-            self.state.write().overlay.write(&*self.driver, root.offset, &root.settled).map_err(before)?;
-        }
-        let sectors = self.state.read().overlay.sectors();
-        if !matches!(sectors.as_slice(), [] | [_]) || sectors.iter().any(|(_, bytes)| bytes.len() as u64 != SECTOR) {
-            // The marked and the settled superblock tell the new end.
-            self.journaled(journal, &root, sectors)?;
-            self.state.write().told = eof;
-            return Ok(());
-        }
-        if eof != told {
-            self.publish(&root.extended, root.offset)?;
-            let mut s = self.state.write();
-            s.overlay.follow(root.offset, &root.extended);
-            s.told = eof;
-        }
-        match self.state.read().overlay.sectors().first() {
-            Some((offset, bytes)) => self.publish(bytes, *offset),
-            None => Ok(()),
-        }
-    }
-
-    /// Completes the last page of a file that is changed: a cache image may end within one.
-    fn complete(&self) -> io::Result<()> {
-        let mut s = self.state.write();
-        let end = s.space.end();
-        if end > s.len && (s.unsynced || !s.overlay.is_empty()) {
-            self.driver.set_len(end)?;
-            (s.len, s.unsynced) = (end, true);
-        }
-        Ok(())
-    }
-
-    /// Writes within one sector and makes it durable. If the write fails, perhaps half done, the old bytes are put back.
-    fn publish(&self, bytes: &[u8], offset: u64) -> Result<(), Failed> {
-        let mut old = vec![0u8; bytes.len()];
-        self.driver.read_at(&mut old, offset).map_err(before)?;
-        if let Err(e) = self.driver.write_at(bytes, offset) {
-            return Err(if self.driver.write_at(&old, offset).is_ok() { before(e) } else { fatal(e) });
-        }
-        self.driver.sync().map_err(fatal)
-    }
-
-    fn journaled(&self, journal: &mut Option<Arc<dyn WriteDriver>>, root: &Root, sectors: Vec<(u64, Vec<u8>)>) -> Result<(), Failed> {
-        let mut old = vec![0u8; SECTOR as usize];
-        self.driver.read_at(&mut old, root.offset).map_err(before)?;
-        let with = |mut sector: Vec<u8>, superblock: &[u8]| {
-            if let Some(target) = sector.get_mut(..superblock.len()) {
-                target.copy_from_slice(superblock);
-            }
-            sector
-        };
-        let mut new = old.clone();
-        self.state.read().overlay.patch(root.offset, &mut new);
-        let changes = Journal {
-            root: root.offset,
-            marked: with(old, &root.marked),
-            settled: with(new, &root.settled),
-            records: without_sector(sectors, root.offset),
-        };
-        let encoded = changes.encode();
-        if encoded.len() as u64 > BYTES_MAX {
-            return Err(before(io::Error::from_raw_os_error(libc::ENOMEM)));
-        }
-        let file = match journal {
-            Some(file) if self.place.is_kept() => file.clone(),
-            _ => journal.insert(self.place.create().map_err(before)?).clone(),
-        };
-        // What is left of an older one behind it is not looked at.
-        file.write_at(&encoded, 0).map_err(before)?;
-        file.sync().map_err(fatal)?;
-        self.publish(&changes.marked, changes.root).map_err(|f| if f.fatal { torn(f.error) } else { f })?;
-        changes.apply(&*self.driver).map_err(torn)?;
-        // It no longer counts, and its room is kept for the next one. An error here changes nothing.
-        if encoded.len() as u64 > RESERVED {
-            let _ = file.set_len(RESERVED);
-        }
-        Ok(())
-    }
-
-    /// Ends a session: after a commit, gives the unused end of the file back and removes the journal.
-    pub fn close(&self, root: &dyn Fn(u64) -> io::Result<Root>) -> io::Result<()> {
-        if let Err(e) = self.commit(root) {
-            if !self.torn.load(Ordering::Acquire) {
-                // The file is whole without it.
-                self.journal.lock().take();
-                let _ = self.place.remove();
-            }
-            return Err(e);
-        }
-        let (end, told) = {
-            let mut s = self.state.write();
-            (s.space.trim(), s.told)
-        };
-        if end < told {
-            let root = root(end)?;
-            if let Err(failed) = self.publish(&root.settled, root.offset) {
-                // What the superblock tells is not known then: nothing may lie behind it.
-                self.failed.fetch_or(failed.fatal, Ordering::AcqRel);
-                return Err(failed.error);
-            }
-            self.state.write().told = end;
-        }
-        if self.driver.status()?.len > end {
-            self.driver.set_len(end)?;
-            self.driver.sync()?;
-            self.state.write().len = end;
-        }
-        self.journal.lock().take();
-        self.place.remove()
-    }
-}
-
-/// `runs` without the sector at `offset`.
-fn without_sector(runs: Vec<(u64, Vec<u8>)>, offset: u64) -> Vec<(u64, Vec<u8>)> {
-    let mut out = Vec::new();
-    for (start, mut bytes) in runs {
-        let within = offset.checked_sub(start).and_then(|d| usize::try_from(d).ok()).filter(|&d| d < bytes.len());
-        let Some(at) = within else {
-            out.push((start, bytes));
-            continue;
-        };
-        let tail = bytes.split_off((at + SECTOR as usize).min(bytes.len()));
-        bytes.truncate(at);
-        if !bytes.is_empty() {
-            out.push((start, bytes));
-        }
-        if !tail.is_empty() {
-            out.push((offset.saturating_add(SECTOR), tail));
-        }
-    }
-    out
 }
 
 impl FileDriver for Transaction {
@@ -546,9 +430,19 @@ impl FileDriver for Transaction {
         self.driver.status()
     }
 
+    fn extent(&self) -> io::Result<(u64, u64)> {
+        let state = self.state.read();
+        let (allocated, len) = state.allocated;
+        Ok((state.len, if allocated == 0 { 0 } else { allocated.saturating_add(state.len.saturating_sub(len)) }))
+    }
+
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let state = self.state.read();
-        let n = self.driver.read_at(buf, offset)?;
+        let there = usize::try_from(state.len.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len());
+        if there > 0 && state.overlay.read(offset, buf.get_mut(..there).unwrap_or_default()) {
+            return Ok(there);
+        }
+        let n = read_all(&*self.driver, buf, offset)?;
         Ok(n.max(state.overlay.patch(offset, buf)))
     }
 
@@ -558,5 +452,114 @@ impl FileDriver for Transaction {
 
     fn advise(&self, offset: u64, len: u64) {
         self.driver.advise(offset, len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::commit::Root;
+    use crate::file::fault::{Fault, FaultyFile, Plan, UNSURE};
+    use crate::file::memory::{GrowingFile, MemoryJournal};
+
+    /// A file of 4,096 bytes, all in use, behind the faults of `plan`.
+    fn begun(plan: &Arc<Plan>) -> (Transaction, Arc<GrowingFile>) {
+        let file = Arc::new(GrowingFile::new(vec![0x11; 4096]));
+        let driver = Arc::new(FaultyFile::new(file.clone(), plan.clone()));
+        let transaction = Transaction::new(driver, Box::new(MemoryJournal::default()), 4096).unwrap();
+        transaction.begin();
+        (transaction, file)
+    }
+
+    fn commit(t: &Transaction) {
+        let root = |_| Ok(Root { offset: 0, extended: vec![1; 48], marked: vec![2; 48], settled: vec![1; 48] });
+        t.commit(&root).unwrap();
+    }
+
+    fn bytes(t: &Transaction, at: u64, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        let n = t.read_at(&mut out, at).unwrap();
+        out.truncate(n);
+        out
+    }
+
+    fn none() -> Arc<Plan> {
+        Plan::new(0, 0, 0, Fault::Errno(0))
+    }
+
+    #[test]
+    fn small_new_structures_wait_and_are_read_from_memory() {
+        let (t, file) = begun(&none());
+        let (at, _) = t.allocate(100, 8, Pool::Metadata).unwrap();
+        t.write(at, &[7; 100]).unwrap();
+        assert_eq!(bytes(&t, at, 100), [7; 100]);
+        let on_disk = |at: u64, len: usize| file.bytes().get(at as usize..at as usize + len).map(<[u8]>::to_vec);
+        assert_eq!(on_disk(at, 100), Some(vec![0; 100]), "not before it has to be");
+        // Elements written straight to the file beside it are neither hidden nor overwritten by it.
+        let (raw, _) = t.allocate(64, 8, Pool::Raw).unwrap();
+        t.write_data(raw, &[9; 64]).unwrap();
+        assert_eq!(bytes(&t, raw, 64), [9; 64]);
+        t.finish(true);
+        commit(&t);
+        assert_eq!((on_disk(at, 100), on_disk(raw, 64)), (Some(vec![7; 100]), Some(vec![9; 64])));
+        assert_eq!(bytes(&t, at, 100), [7; 100]);
+    }
+
+    #[test]
+    fn a_sector_with_live_and_new_bytes_waits_for_the_commit() {
+        let (t, file) = begun(&none());
+        t.free(1000..1100, Pool::Metadata);
+        t.finish(true);
+        commit(&t);
+        t.begin();
+        let (at, _) = t.allocate(64, 8, Pool::Metadata).unwrap();
+        assert!((1000..1100).contains(&at), "{at}");
+        t.write(at, &[5; 64]).unwrap();
+        t.write(900, &[6; 10]).unwrap();
+        t.finish(true);
+        t.write_fresh().unwrap();
+        assert_eq!(file.bytes()[900..910], [0x11; 10]);
+        assert_eq!((bytes(&t, 900, 10), bytes(&t, at, 64)), (vec![6; 10], vec![5; 64]));
+        commit(&t);
+        assert_eq!((&file.bytes()[900..910], &file.bytes()[at as usize..at as usize + 64]), (&[6; 10][..], &[5; 64][..]));
+    }
+
+    #[test]
+    fn what_waits_is_bounded_and_what_is_taken_back_is_gone() {
+        let (t, file) = begun(&none());
+        t.finish(true);
+        let mut last = 0;
+        for i in 0..3000u64 {
+            t.begin();
+            let (at, _) = t.allocate(4096, 8, Pool::Metadata).unwrap();
+            t.write(at, &vec![i as u8; 4096]).unwrap();
+            t.finish(true);
+            last = at;
+        }
+        assert!(t.waiting() < 2 * TOGETHER, "{}", t.waiting());
+        assert_eq!(bytes(&t, last, 4096), [2999u64 as u8; 4096]);
+        t.begin();
+        t.write(last, &[1; 10]).unwrap();
+        let (new, _) = t.allocate(100, 8, Pool::Metadata).unwrap();
+        t.write(new, &[2; 100]).unwrap();
+        t.finish(false);
+        assert_eq!(bytes(&t, last, 10), [2999u64 as u8; 10]);
+        commit(&t);
+        assert_eq!(file.bytes()[last as usize..last as usize + 4096], [2999u64 as u8; 4096]);
+        assert!(file.bytes().get(new as usize..new as usize + 100).is_none_or(|b| b == [0; 100]));
+    }
+
+    #[test]
+    fn room_is_taken_first_where_that_can_be_and_else_it_is_written_at_once() {
+        let unsure = Plan::new(UNSURE, 0, 0, Fault::Errno(0));
+        let (t, file) = begun(&unsure);
+        let (at, _) = t.allocate(100, 8, Pool::Metadata).unwrap();
+        t.write(at, &[7; 100]).unwrap();
+        assert_eq!(file.bytes()[at as usize..at as usize + 100], [7; 100]);
+        // The first length change makes room to allocate from, the second is that of the disk, twice.
+        let full = Plan::new(crate::file::fault::LENGTH, 1, 100, Fault::Errno(libc::ENOSPC));
+        let (t, _) = begun(&full);
+        let (at, _) = t.allocate(100, 8, Pool::Metadata).unwrap();
+        assert_eq!(t.write(at, &[7; 100]).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
     }
 }

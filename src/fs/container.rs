@@ -466,6 +466,12 @@ impl Operations for ContainerFs {
         Ok(written)
     }
 
+    fn is_bypassing_others(&self, handle: Handle) -> bool {
+        let handles = self.handles.read();
+        let owner = handles.get(&handle.0).and_then(|file| file.owner.as_ref());
+        owner.is_some_and(|owner| owner.bypasses && owner.node.opens() > 1)
+    }
+
     fn setattr(&self, ino: Ino, changes: &Changes) -> FsResult<Attr> {
         let _steady = self.steady();
         self.change_attributes(&*self.living(ino)?, changes)

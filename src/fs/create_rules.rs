@@ -83,6 +83,11 @@ impl ContainerFs {
     }
 
     /// Makes a new file.
+    /// Whether a new file is one of bytes.
+    pub(super) fn has_no_rule(&self, parent: Ino, spot: &Spot) -> bool {
+        spot.link().is_ok_and(|(_, link)| self.rule(parent, link).is_none())
+    }
+
     pub(super) fn make_file(&self, parent: Ino, spot: &Spot) -> FsResult<Entry> {
         self.make_at(spot, |edit, group, link| {
             let made = match self.rule(parent, link) {

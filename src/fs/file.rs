@@ -35,6 +35,8 @@ pub struct Owner {
     pub append: Option<Mutex<Option<(u64, u64)>>>,
     /// Opened for writing.
     pub writes: bool,
+    /// What is written goes past the page cache.
+    pub bypasses: bool,
 }
 
 /// See the module's description.

@@ -19,6 +19,11 @@ impl ContainerFs {
         if mode.write {
             self.writable_file(node)?;
         }
+        // What is appended goes where the end is, which may not be where the kernel thinks it is. An attribute that is being
+        // written is not what others see. Elements that are only written need no pages.
+        let bytes = matches!(node.kind, NodeKind::Dataset(View::Main, _));
+        let bypasses = mode.append || mode.write && (matches!(node.kind, NodeKind::AttrFile(..)) || bytes && !mode.read);
+        let direct = node.kind == NodeKind::Status || bypasses;
         let state = self.state();
         let id = node.kind.owner().filter(|id| id.file == 0);
         let file = self.open_kind(node).map_err(|e| self.failed(node.kind.object(), &e))?;
@@ -32,16 +37,14 @@ impl ContainerFs {
                 edit.hold(id);
             }
             node.count_open(true);
-            file.owner = Some(Owner { node: node.clone(), id, append: mode.append.then(Mutex::default), writes: mode.write });
+            let append = mode.append.then(Mutex::default);
+            file.owner = Some(Owner { node: node.clone(), id, append, writes: mode.write, bypasses });
         }
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         self.handles.write().insert(handle, Arc::new(file));
-        // What is appended goes where the end is, which may not be where the kernel thinks it is.
-        // An attribute that is being written is not what others see.
-        let direct = node.kind == NodeKind::Status || mode.append || mode.write && matches!(node.kind, NodeKind::AttrFile(..));
         // Pages of another state are dropped, should they have come after the kernel was told of the change.
         let same = self.connector.follow().is_none() || node.note_opened(state);
-        Ok(Opened { handle: Handle(handle), keep_cache: !direct && !self.changing && same, direct_io: direct })
+        Ok(Opened { handle: Handle(handle), keep_cache: !direct && !self.changing && same, direct_io: direct, no_flush: !mode.write })
     }
 
     /// What an open file kept is let go.

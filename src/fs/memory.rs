@@ -198,7 +198,7 @@ impl Operations for MemoryFs {
 
     fn open(&self, ino: Ino, _mode: OpenMode) -> FsResult<Opened> {
         self.bytes(ino)?;
-        Ok(Opened { handle: Handle(ino.0), keep_cache: true, direct_io: false })
+        Ok(Opened { handle: Handle(ino.0), keep_cache: true, direct_io: false, no_flush: true })
     }
 
     fn read(&self, ino: Ino, _handle: Handle, offset: u64, buf: &mut [u8]) -> FsResult<usize> {

@@ -105,6 +105,11 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno(libc::EROFS))
     }
 
+    /// Whether others have the file open whose pages this handle bypasses.
+    fn is_bypassing_others(&self, _handle: Handle) -> bool {
+        false
+    }
+
     /// Changes attributes; returns what they are then.
     fn setattr(&self, _ino: Ino, _changes: &Changes) -> FsResult<Attr> {
         Err(Errno(libc::EROFS))

@@ -110,8 +110,10 @@ pub struct Opened {
     pub handle: Handle,
     /// The page cache of earlier opens is still right (FOPEN_KEEP_CACHE).
     pub keep_cache: bool,
-    /// Bypass the page cache (FOPEN_DIRECT_IO): content whose size is not known.
+    /// Bypass the page cache (FOPEN_DIRECT_IO): content whose size is not known, or that is only written.
     pub direct_io: bool,
+    /// Closing a descriptor has nothing to do or tell (FOPEN_NOFLUSH).
+    pub no_flush: bool,
 }
 
 /// What `setattr` changes; `None` = nothing.

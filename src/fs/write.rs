@@ -53,7 +53,7 @@ impl Spot {
         self.child.as_ref().is_some_and(|c| c.kind.is_directory())
     }
 
-    fn link(&self) -> FsResult<(ObjectId, &[u8])> {
+    pub(super) fn link(&self) -> FsResult<(ObjectId, &[u8])> {
         Ok((self.group, self.link_name.as_deref().ok_or(Errno(libc::EINVAL))?))
     }
 }
@@ -282,6 +282,7 @@ impl ContainerFs {
 
     pub(super) fn create_open(&self, parent: Ino, name: &[u8], mode: OpenMode, exclusive: bool) -> FsResult<(Entry, Opened)> {
         self.editor()?;
+        let mut plain = false;
         let entry = match self.side_create(parent, name, mode, exclusive) {
             Some(entry) => entry?,
             None => {
@@ -289,13 +290,17 @@ impl ContainerFs {
                 match spot.child {
                     Some(_) if exclusive => return Err(Errno(libc::EEXIST)),
                     Some(_) => self.entry_in(&spot.dir, name)?,
-                    None => self.make_file(parent, &spot)?,
+                    None => {
+                        plain = self.has_no_rule(parent, &spot);
+                        self.make_file(parent, &spot)?
+                    }
                 }
             }
         };
         let opened = self.node(entry.attr.ino).and_then(|node| self.open_node(&node, mode));
         match opened {
-            Ok(opened) => Ok((entry, opened)),
+            // Bytes are taken as they come, and made durable later: that closing them should fail cannot be.
+            Ok(opened) => Ok((entry, Opened { no_flush: plain && !mode.read && !self.spec.commit_on_close, ..opened })),
             Err(e) => {
                 self.nodes.forget(entry.attr.ino, 1);
                 Err(e)

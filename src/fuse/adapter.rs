@@ -5,7 +5,9 @@
 //! size protocol of extended attributes.
 
 use super::guard::guard;
+use super::near::Near;
 use super::reply::{absent, errno, file_attr, file_type, ino, listed, open_flags, reply_empty, reply_xattr, time};
+use super::stale::Stale;
 use crate::fs::{Changes, Entry, Errno, FsResult, Handle, Ino, KernelMemory, OpenMode, Operations, Whence};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
@@ -60,6 +62,8 @@ pub struct Adapter {
     times: CacheTimes,
     readahead: u32,
     kernel: Kernel,
+    stale: Stale,
+    near: Near,
 }
 
 /// The way to tell the kernel something unasked, once the session has one.
@@ -90,7 +94,8 @@ impl Adapter {
     /// Shows `operations`; `readahead` in bytes.
     pub fn new(operations: Arc<dyn Operations>, times: CacheTimes, readahead: u32) -> Self {
         let writable = operations.is_writable();
-        Adapter { operations, writable, times, readahead, kernel: Kernel::default() }
+        let kernel = Kernel::default();
+        Adapter { operations, writable, times, readahead, stale: Stale::new(kernel.clone()), near: Near::new(), kernel }
     }
 
     /// Where the session's notifier is put.
@@ -149,7 +154,8 @@ impl Filesystem for Adapter {
         Ok(())
     }
 
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _near = self.near.asked(req.pid());
         let CacheTimes { entry: entry_ttl, absent: absent_ttl, attr: attr_ttl } = self.times;
         match guard("lookup", ino(parent), || self.operations.lookup(ino(parent), name.as_bytes())) {
             Ok(e) => reply.entry_with_ttls(&attr_ttl, &entry_ttl, &file_attr(&e.attr), Generation(e.generation)),
@@ -165,21 +171,24 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn getattr(&self, _req: &Request, n: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, req: &Request, n: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let _near = self.near.asked(req.pid());
         match guard("getattr", ino(n), || self.operations.getattr(ino(n))) {
             Ok(attr) => reply.attr(&self.times.attr, &file_attr(&attr)),
             Err(e) => reply.error(errno(e)),
         }
     }
 
-    fn readlink(&self, _req: &Request, n: INodeNo, reply: ReplyData) {
+    fn readlink(&self, req: &Request, n: INodeNo, reply: ReplyData) {
+        let _near = self.near.asked(req.pid());
         match guard("readlink", ino(n), || self.operations.readlink(ino(n))) {
             Ok(target) => reply.data(&target),
             Err(e) => reply.error(errno(e)),
         }
     }
 
-    fn open(&self, _req: &Request, n: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, req: &Request, n: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _near = self.near.asked(req.pid());
         let mode = Self::open_mode(flags);
         if mode.write && !self.writable {
             return reply.error(fuser::Errno::EROFS);
@@ -192,7 +201,7 @@ impl Filesystem for Adapter {
 
     fn read(
         &self,
-        _req: &Request,
+        req: &Request,
         n: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -201,6 +210,7 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _near = self.near.asked(req.pid());
         READ_BUFFER.with_borrow_mut(|buffer| {
             let size = size as usize;
             if buffer.len() < size {
@@ -231,7 +241,8 @@ impl Filesystem for Adapter {
         reply.ok();
     }
 
-    fn opendir(&self, _req: &Request, n: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, req: &Request, n: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let _near = self.near.asked(req.pid());
         let mut flags = FopenFlags::empty();
         // The listing may be kept as long as the names in it; of names that change nothing is kept.
         flags.set(FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE, !self.writable && !self.times.entry.is_zero());
@@ -241,7 +252,8 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn readdir(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(&self, req: &Request, n: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let _near = self.near.asked(req.pid());
         let mut count = 0;
         let result = guard("readdir", ino(n), || {
             self.operations.readdir(ino(n), Handle(fh.0), offset, &mut |e| {
@@ -258,7 +270,8 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn readdirplus(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(&self, req: &Request, n: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let _near = self.near.asked(req.pid());
         let mut count = 0;
         let ttl = self.times.entry.min(self.times.attr);
         let result = guard("readdirplus", ino(n), || {
@@ -292,7 +305,8 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn getxattr(&self, _req: &Request, n: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, req: &Request, n: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _near = self.near.asked(req.pid());
         // `ls -l` and `exec` ask for security.* and system.* of every file: "not here at all" is the
         // answer that callers remember for the whole file system.
         if !name.as_bytes().starts_with(b"user.") {
@@ -301,7 +315,8 @@ impl Filesystem for Adapter {
         reply_xattr(guard("getxattr", ino(n), || self.operations.getxattr(ino(n), name.as_bytes())), size, reply);
     }
 
-    fn listxattr(&self, _req: &Request, n: INodeNo, size: u32, reply: ReplyXattr) {
+    fn listxattr(&self, req: &Request, n: INodeNo, size: u32, reply: ReplyXattr) {
+        let _near = self.near.asked(req.pid());
         reply_xattr(guard("listxattr", ino(n), || self.operations.listxattr(ino(n))), size, reply);
     }
 
@@ -325,7 +340,8 @@ impl Filesystem for Adapter {
 
     // "Not implemented" is remembered by the kernel as "nothing to do" for these, for the whole mount.
 
-    fn flush(&self, _req: &Request, n: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, req: &Request, n: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+        let _near = self.near.asked(req.pid());
         if !self.writable {
             return reply.error(fuser::Errno::ENOSYS);
         }
@@ -386,7 +402,7 @@ impl Filesystem for Adapter {
 
     fn setattr(
         &self,
-        _req: &Request,
+        req: &Request,
         n: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -402,6 +418,7 @@ impl Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _near = self.near.asked(req.pid());
         let changes = Changes { size, mtime: mtime.map(time), atime: atime.map(time), mode, uid, gid };
         match self.change("setattr", n, |o| o.setattr(ino(n), &changes)) {
             Ok(attr) => reply.attr(&self.times.attr, &file_attr(&attr)),
@@ -416,19 +433,23 @@ impl Filesystem for Adapter {
         self.reply_entry(self.change("mknod", parent, made), reply);
     }
 
-    fn mkdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
+        let _near = self.near.asked(req.pid());
         self.reply_entry(self.change("mkdir", parent, |o| o.mkdir(ino(parent), name.as_bytes())), reply);
     }
 
-    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _near = self.near.asked(req.pid());
         reply_empty(self.change("unlink", parent, |o| o.unlink(ino(parent), name.as_bytes())), reply);
     }
 
-    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _near = self.near.asked(req.pid());
         reply_empty(self.change("rmdir", parent, |o| o.rmdir(ino(parent), name.as_bytes())), reply);
     }
 
-    fn symlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+    fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let _near = self.near.asked(req.pid());
         let target = target.as_os_str().as_bytes();
         self.reply_entry(self.change("symlink", parent, |o| o.symlink(ino(parent), name.as_bytes(), target)), reply);
     }
@@ -444,7 +465,7 @@ impl Filesystem for Adapter {
 
     fn write(
         &self,
-        _req: &Request,
+        req: &Request,
         n: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -454,13 +475,20 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _near = self.near.asked(req.pid());
         match self.change("write", n, |o| o.write(ino(n), Handle(fh.0), offset, data)) {
-            Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
+            Ok(written) => {
+                if self.operations.is_bypassing_others(Handle(fh.0)) {
+                    self.stale.wrote(n, offset, written as u64);
+                }
+                reply.written(u32::try_from(written).unwrap_or(u32::MAX))
+            }
             Err(e) => reply.error(errno(e)),
         }
     }
 
-    fn setxattr(&self, _req: &Request, n: INodeNo, name: &OsStr, value: &[u8], flags: i32, _position: u32, reply: ReplyEmpty) {
+    fn setxattr(&self, req: &Request, n: INodeNo, name: &OsStr, value: &[u8], flags: i32, _position: u32, reply: ReplyEmpty) {
+        let _near = self.near.asked(req.pid());
         let result = self.change("setxattr", n, |o| o.setxattr(ino(n), name.as_bytes(), value, flags));
         if result.is_ok() && name.as_bytes().starts_with(b"user.h5dir.") {
             self.resized(n);
@@ -472,7 +500,8 @@ impl Filesystem for Adapter {
         reply_empty(self.change("removexattr", n, |o| o.removexattr(ino(n), name.as_bytes())), reply);
     }
 
-    fn create(&self, _req: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
+    fn create(&self, req: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
+        let _near = self.near.asked(req.pid());
         let (mode, exclusive) = (Self::open_mode(OpenFlags(flags)), flags & libc::O_EXCL != 0);
         let CacheTimes { attr, .. } = self.times;
         match self.change("create", parent, |o| o.create(ino(parent), name.as_bytes(), mode, exclusive)) {

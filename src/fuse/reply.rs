@@ -11,6 +11,7 @@ pub(super) fn open_flags(opened: &Opened) -> FopenFlags {
     let mut flags = FopenFlags::empty();
     flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
     flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.direct_io);
+    flags.set(FopenFlags::FOPEN_NOFLUSH, opened.no_flush);
     flags
 }
 

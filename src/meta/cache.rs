@@ -6,13 +6,17 @@
 //! What a listing passes by once (the object headers of a hundred thousand datasets) would push out all
 //! else, and would be freed long after the processor's caches have forgotten it. Such entries first wait
 //! in a short queue, and move to the cache proper when they are asked for again and again.
+//!
+//! Of a file that is changed, each entry is kept with the ranges of bytes it was made of.
 
+use super::trace::{self, Index, Sources};
 use crate::base::{Address, Result};
 use lru::LruCache;
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,11 +28,14 @@ const TRIAL_BYTES: usize = 8 << 10;
 /// Times that an entry on trial must be asked for to be kept. A listing asks two or three times.
 const PROVEN: u32 = 6;
 
-type Key = (Address, TypeId);
+/// Of an entry: where it is, what it is.
+pub type Key = (Address, TypeId);
 
 struct Entry {
     value: Arc<dyn Any + Send + Sync>,
     bytes: usize,
+    /// Of a file that is changed.
+    sources: Option<Sources>,
 }
 
 struct Shard {
@@ -52,13 +59,23 @@ impl Shard {
         gone
     }
 
-    fn get(&mut self, key: &Key) -> Option<Arc<dyn Any + Send + Sync>> {
-        if let Some(e) = self.map.get(key) {
-            return Some(Arc::clone(&e.value));
+    fn get(&mut self, key: &Key) -> Option<&Entry> {
+        if self.map.contains(key) {
+            return self.map.get(key);
         }
         let (_, entry, times) = self.trial.iter_mut().rev().find(|(k, _, _)| k == key)?;
         *times = times.saturating_add(1);
-        Some(Arc::clone(&entry.value))
+        Some(entry)
+    }
+
+    /// Drops the entry; it is returned, to be freed without the lock.
+    fn remove(&mut self, key: &Key) -> Option<Entry> {
+        if let Some(at) = self.trial.iter().position(|(k, _, _)| k == key) {
+            return self.trial.remove(at).map(|(_, entry, _)| entry);
+        }
+        let old = self.map.pop(key)?;
+        self.bytes = self.bytes.saturating_sub(old.bytes);
+        Some(old)
     }
 }
 
@@ -69,13 +86,52 @@ pub struct MetadataCache {
     hasher: RandomState,
     /// Raised whenever what was read before may be out of date.
     generation: AtomicU64,
+    /// Of a file that is changed: which entries go with which bytes.
+    index: Option<Mutex<Index>>,
 }
 
 impl MetadataCache {
     /// A cache of at most `bytes`.
     pub fn new(bytes: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::new(Shard { map: LruCache::unbounded(), bytes: 0, trial: VecDeque::new() })).collect();
-        MetadataCache { shards, budget: bytes / SHARDS, hasher: RandomState::new(), generation: AtomicU64::new(0) }
+        MetadataCache { shards, budget: bytes / SHARDS, hasher: RandomState::new(), generation: AtomicU64::new(0), index: None }
+    }
+
+    /// From now on [`MetadataCache::touch`] knows what to forget.
+    pub fn trace(&mut self) {
+        self.clear();
+        self.index = Some(Mutex::default());
+    }
+
+    /// Loads an entry; what it was made of, if that matters.
+    fn load<T>(&self, load: impl FnOnce() -> Result<(T, usize)>) -> (Result<(T, usize)>, Option<Sources>) {
+        if self.index.is_none() {
+            return (load(), None);
+        }
+        let (loaded, sources) = trace::traced(load);
+        (loaded, Some(sources))
+    }
+
+    /// Notes what an entry that is about to be kept was made of.
+    fn note(&self, key: Key, sources: Option<&Sources>) {
+        if let (Some(index), Some(sources)) = (&self.index, sources)
+            && !index.lock().insert(key, sources)
+        {
+            self.clear();
+        }
+    }
+
+    /// Forgets what was made of the bytes of `range`, which have changed. `settled`: nobody can be reading them.
+    pub fn touch(&self, range: &Range<u64>, settled: bool) {
+        let Some(index) = &self.index else { return self.clear() };
+        if !settled {
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+        let gone = index.lock().touched(range);
+        for key in gone {
+            let entry = self.shard(&key).and_then(|shard| shard.lock().remove(&key));
+            drop(entry);
+        }
     }
 
     fn shard(&self, key: &Key) -> Option<&Mutex<Shard>> {
@@ -84,8 +140,11 @@ impl MetadataCache {
     }
 
     fn find<T: Send + Sync + 'static>(&self, key: &Key) -> Option<Arc<T>> {
-        let hit = self.shard(key)?.lock().get(key);
-        hit.and_then(|v| v.downcast::<T>().ok())
+        let (value, sources) = self.shard(key)?.lock().get(key).map(|e| (Arc::clone(&e.value), e.sources.clone()))?;
+        if let Some(sources) = sources {
+            trace::note_all(&sources);
+        }
+        value.downcast::<T>().ok()
     }
 
     /// The entry of type `T` at `address`, loaded by `load` (value, bytes to charge) if absent.
@@ -95,12 +154,14 @@ impl MetadataCache {
             return Ok(value);
         }
         let generation = self.generation.load(Ordering::Acquire);
-        let (value, bytes) = load()?;
+        let (loaded, sources) = self.load(load);
+        let (value, bytes) = loaded?;
         let value = Arc::new(value);
         if let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget) {
+            self.note(key, sources.as_ref());
             let mut shard = shard.lock();
             if self.generation.load(Ordering::Acquire) == generation {
-                let gone = shard.put(key, Entry { value: value.clone(), bytes }, self.budget);
+                let gone = shard.put(key, Entry { value: value.clone(), bytes, sources }, self.budget);
                 drop(shard);
                 drop(gone);
             }
@@ -115,10 +176,12 @@ impl MetadataCache {
             return Ok(value);
         }
         let generation = self.generation.load(Ordering::Acquire);
-        let (value, bytes) = load()?;
+        let (loaded, sources) = self.load(load);
+        let (value, bytes) = loaded?;
         let value = Arc::new(value);
         let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget) else { return Ok(value) };
-        let entry = Entry { value: value.clone(), bytes };
+        self.note(key, sources.as_ref());
+        let entry = Entry { value: value.clone(), bytes, sources };
         let mut shard = shard.lock();
         if self.generation.load(Ordering::Acquire) != generation {
             return Ok(value);
@@ -142,6 +205,9 @@ impl MetadataCache {
     /// Forgets everything, also what is being loaded now.
     pub fn clear(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
+        if let Some(index) = &self.index {
+            index.lock().clear();
+        }
         for shard in &self.shards {
             let mut shard = shard.lock();
             shard.map.clear();

@@ -6,8 +6,9 @@
 
 use super::Store;
 use crate::base::{Address, Error, Result};
+use crate::file::commit::Root;
 use crate::file::space::{Pages, Pool};
-use crate::file::transaction::{Root, Transaction};
+use crate::file::transaction::Transaction;
 use crate::file::{JournalPlace, WriteDriver, journal};
 use crate::format::superblock::Superblock;
 use std::io;
@@ -93,6 +94,7 @@ impl Store {
         let transaction = Transaction::new(driver, place, told).map_err(failed("open", Address(0)))?;
         let transaction = Arc::new(transaction);
         store.driver = transaction.clone();
+        store.cache.trace();
         store.transaction = Some(transaction);
         Ok(store)
     }
@@ -185,14 +187,14 @@ impl Store {
         Ok(())
     }
 
-    /// Writes metadata. Whatever was decoded before is read again when asked for.
+    /// Writes metadata. What was decoded from these bytes is read again when asked for.
     pub fn write(&self, address: Address, bytes: &[u8]) -> Result<()> {
         let offset = self.offset(address, "write")?;
         let transaction = self.transaction()?;
         self.spare_superblock(offset, address)?;
-        transaction.write(offset, bytes).map_err(failed("write", address))?;
-        self.forget();
-        Ok(())
+        let written = transaction.write(offset, bytes).map_err(failed("write", address));
+        self.cache.touch(&(address.0..address.0.saturating_add(bytes.len() as u64)), false);
+        written
     }
 
     /// Makes the changes of `f` as a whole or, when it fails, not at all.
@@ -209,7 +211,9 @@ impl Store {
         let offset = self.offset(address, "write")?;
         let transaction = self.transaction()?;
         self.spare_superblock(offset, address)?;
-        transaction.write_data(offset, bytes).map_err(failed("write", address))
+        let written = transaction.write_data(offset, bytes).map_err(failed("write", address));
+        self.cache.touch(&(address.0..address.0.saturating_add(bytes.len() as u64)), true);
+        written
     }
 
     /// Allocates room for `bytes` and writes them there.

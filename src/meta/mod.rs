@@ -5,6 +5,7 @@ pub mod edit;
 pub mod header_edit;
 pub mod object_header;
 pub mod store;
+mod trace;
 
 pub use object_header::ObjectHeader;
 pub use store::Store;

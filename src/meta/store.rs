@@ -4,6 +4,7 @@
 //! length taken from a hostile file costs nothing.
 
 use super::cache::MetadataCache;
+use super::trace;
 use crate::base::{Address, Error, Result, limits};
 use crate::file::{FileDriver, memory::MemoryFile, transaction::Transaction};
 use crate::format::{
@@ -36,7 +37,7 @@ pub struct Store {
     overlay_longest: u64,
     /// The overlay counts: not any more when it was written to the addresses.
     overlay_counts: AtomicBool,
-    cache: MetadataCache,
+    pub(super) cache: MetadataCache,
     /// For heaps with I/O filters; the filters lie in a layer above.
     unfilter: Option<Arc<Unfilter>>,
     /// Only of a file that may be changed; it is the driver then.
@@ -160,8 +161,8 @@ impl Store {
 
     /// Length of the backing file from address 0 on, bytes.
     pub fn file_len(&self) -> Result<u64> {
-        let status = self.driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
-        Ok(status.len.saturating_sub(self.base))
+        let (len, _) = self.driver.extent().map_err(|e| Error::io("stat", Address(0), &e))?;
+        Ok(len.saturating_sub(self.base))
     }
 
     /// Bytes of structures that the file can hold: as `held`, and a few MiB. Bounds the work of walks.
@@ -172,10 +173,10 @@ impl Store {
     /// Bytes that the file holds: its length, but not that of its holes (whatever compresses files may
     /// make it look smaller than it is).
     pub fn held(&self) -> Result<u64> {
-        let status = self.driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
+        let (len, allocated) = self.driver.extent().map_err(|e| Error::io("stat", Address(0), &e))?;
         // Where a file system does not tell what a file takes, its length has to do.
-        let allocated = if status.allocated == 0 { status.len } else { status.allocated };
-        Ok(status.len.min(allocated.saturating_mul(16)))
+        let allocated = if allocated == 0 { len } else { allocated };
+        Ok(len.min(allocated.saturating_mul(16)))
     }
 
     /// Absolute offset of `address`.
@@ -197,6 +198,9 @@ impl Store {
     /// Up to `len` bytes of metadata at `address`; fewer only where the file ends.
     pub fn read_upto(&self, address: Address, len: u64, structure: &'static str) -> Result<Vec<u8>> {
         let offset = self.offset(address, structure)?;
+        if self.transaction.is_some() {
+            trace::note(address.0..address.0.saturating_add(len));
+        }
         if len > limits::METADATA_BLOCK_MAX {
             return Err(Error::limit(structure, address, format!("{len} bytes of metadata in one block")));
         }
@@ -238,6 +242,9 @@ impl Store {
     /// Fills `buf` with raw data at `address`; bytes past the end of the file are an error.
     pub fn read_raw(&self, address: Address, buf: &mut [u8]) -> Result<()> {
         let offset = self.offset(address, "raw data")?;
+        if self.transaction.is_some() {
+            trace::note(address.0..address.0.saturating_add(buf.len() as u64));
+        }
         let n = self.driver.read_at(buf, offset).map_err(|e| Error::io("read", address, &e))?;
         if n == buf.len() {
             Ok(())

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// Variants of each kind at a step of a recovery.
 const VARIANTS: usize = 2;
 /// Of the images with something to recover every so many are stopped again.
-const EVERY: u64 = if cfg!(debug_assertions) { 499 } else { 11 };
+const EVERY: u64 = if cfg!(debug_assertions) { 199 } else { 5 };
 
 /// What recovering `image` does.
 fn recovery(image: &Image) -> Vec<h5dir::file::recorder::Step> {

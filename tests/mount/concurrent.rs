@@ -4,6 +4,7 @@ use super::mounted::{Mount, copy_fixture};
 use super::support::{Place, eventually, h5dir, is_mounted, run};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -109,4 +110,42 @@ fn one_file_can_be_mounted_twice() {
     for mount in [&first, &second, &third] {
         assert_eq!(mount.read("data"), b"hello links\n");
     }
+}
+
+/// A descriptor that only writes bypasses the page cache: all others see its bytes as soon as it has written them, also those
+/// that have pages of the file, and while they bring in new ones.
+#[test]
+fn readers_and_maps_see_what_a_writer_wrote_past_their_pages() {
+    let place = Place::new();
+    let file = place.dir().join("new.h5");
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+    let mount = Mount::start(place, &file, &["--read-write", "--commit-on-close=off"]);
+    let program = "
+import mmap, os, sys, threading
+path, n = sys.argv[1], 1 << 18
+with open(path, 'wb') as f: f.write(bytes([0]) * n)
+r = os.open(path, os.O_RDONLY)
+m = mmap.mmap(r, n, mmap.MAP_SHARED, mmap.PROT_READ)
+w = os.open(path, os.O_WRONLY)
+both = os.open(path, os.O_RDWR)
+changing = mmap.mmap(both, n)
+done = threading.Event()
+def look():
+    while not done.is_set(): os.pread(r, n, 0)
+busy = threading.Thread(target=look)
+busy.start()
+for turn in range(1, 200):
+    at = turn * 977 % (n - 5000)
+    assert os.pwrite(w, bytes([turn]) * 5000, at) == 5000
+    changing[at + 2500] = 255 - turn
+    want = bytes([turn]) * 2500 + bytes([255 - turn]) + bytes([turn]) * 2499
+    for tries in range(100):
+        seen = [os.pread(r, 5000, at), m[at:at + 5000], os.pread(both, 5000, at)]
+        if all(s == want for s in seen): break
+    else: sys.exit(f'turn {turn}: {[s == want for s in seen]}')
+done.set()
+busy.join()
+";
+    let output = Command::new("python3").args(["-c", program]).arg(mount.path("x")).output().unwrap();
+    assert!(output.status.success(), "{}; log: {}", String::from_utf8_lossy(&output.stderr), mount.log());
 }

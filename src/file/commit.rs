@@ -1,0 +1,219 @@
+//! Making the changes of a [`Transaction`] durable: the steps of a commit, and of the end of a session.
+
+use super::journal::{BYTES_MAX, Journal};
+use super::overlay::{Bytes, SECTOR};
+use super::transaction::{RESERVED, TOGETHER, Transaction};
+use super::{WriteDriver, read_all};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Encoded superblocks for one commit, all of one length and within one sector.
+#[derive(Debug, Clone, Default)]
+pub struct Root {
+    /// Where the superblock lies, absolute: a multiple of the sector size.
+    pub offset: u64,
+    /// The durable one with the file's new end.
+    pub extended: Vec<u8>,
+    /// One that no reader accepts.
+    pub marked: Vec<u8>,
+    /// The one after the commit.
+    pub settled: Vec<u8>,
+}
+
+/// How far a commit came when it failed.
+struct Failed {
+    error: io::Error,
+    /// Nothing may be tried again.
+    fatal: bool,
+    /// The journal is what counts: its state is what readers shall see.
+    marked: bool,
+}
+
+fn before(error: io::Error) -> Failed {
+    Failed { error, fatal: false, marked: false }
+}
+
+fn fatal(error: io::Error) -> Failed {
+    Failed { error, fatal: true, marked: false }
+}
+
+fn torn(error: io::Error) -> Failed {
+    Failed { error, fatal: true, marked: true }
+}
+
+impl Transaction {
+    /// Makes all changes durable. `root` encodes the superblock for a given end of file. The caller sees to it
+    /// that nothing is changed meanwhile. After an error that is not `EROFS` nothing of it is durable; if
+    /// [`Transaction::has_failed`] then, nothing more can be written.
+    pub fn commit(&self, root: &dyn Fn(u64) -> io::Result<Root>) -> io::Result<()> {
+        self.usable()?;
+        let mut journal = self.journal.lock();
+        match self.steps(&mut journal, root) {
+            Ok(()) => {
+                let mut state = self.state.write();
+                state.overlay.clear();
+                state.look_at = TOGETHER;
+                state.space.committed();
+                self.starved.store(false, Ordering::Release);
+                Ok(())
+            }
+            Err(failed) => {
+                if failed.fatal {
+                    self.failed.store(true, Ordering::Release);
+                    self.torn.store(failed.marked, Ordering::Release);
+                    if !failed.marked {
+                        self.state.write().overlay.clear();
+                    }
+                }
+                Err(failed.error)
+            }
+        }
+    }
+
+    fn steps(&self, journal: &mut Option<Arc<dyn WriteDriver>>, root: &dyn Fn(u64) -> io::Result<Root>) -> Result<(), Failed> {
+        self.complete().map_err(before)?;
+        self.write_fresh().map_err(before)?;
+        let (end, told, len, unsynced) = {
+            let s = self.state.read();
+            (s.space.end(), s.told, s.len, s.unsynced)
+        };
+        if unsynced {
+            self.driver.sync().map_err(fatal)?;
+            self.state.write().unsynced = false;
+        }
+        let eof = if end > told { len } else { told };
+        let root = root(eof).map_err(before)?;
+        if root.settled != root.extended {
+            self.state.write().overlay.write(&*self.driver, root.offset, &root.settled, Bytes::Live).map_err(before)?;
+        }
+        let sectors = self.state.read().overlay.sectors();
+        if !matches!(sectors.as_slice(), [] | [_]) || sectors.iter().any(|(_, bytes)| bytes.len() as u64 != SECTOR) {
+            // The marked and the settled superblock tell the new end.
+            self.journaled(journal, &root, sectors)?;
+            self.state.write().told = eof;
+            return Ok(());
+        }
+        if eof != told {
+            self.publish(&root.extended, root.offset)?;
+            let mut s = self.state.write();
+            s.overlay.follow(root.offset, &root.extended);
+            s.told = eof;
+        }
+        match self.state.read().overlay.sectors().first() {
+            Some((offset, bytes)) => self.publish(bytes, *offset),
+            None => Ok(()),
+        }
+    }
+
+    /// Completes the last page of a file that is changed: a cache image may end within one.
+    fn complete(&self) -> io::Result<()> {
+        let mut s = self.state.write();
+        let end = s.space.end();
+        if end > s.len && (s.unsynced || !s.overlay.is_empty()) {
+            self.driver.set_len(end)?;
+            (s.len, s.unsynced) = (end, true);
+        }
+        Ok(())
+    }
+
+    /// Writes within one sector and makes it durable. If the write fails, perhaps half done, the old bytes are put back.
+    fn publish(&self, bytes: &[u8], offset: u64) -> Result<(), Failed> {
+        let mut old = vec![0u8; bytes.len()];
+        read_all(&*self.driver, &mut old, offset).map_err(before)?;
+        if let Err(e) = self.driver.write_at(bytes, offset) {
+            return Err(if self.driver.write_at(&old, offset).is_ok() { before(e) } else { fatal(e) });
+        }
+        self.driver.sync().map_err(fatal)
+    }
+
+    fn journaled(&self, journal: &mut Option<Arc<dyn WriteDriver>>, root: &Root, sectors: Vec<(u64, Vec<u8>)>) -> Result<(), Failed> {
+        let mut old = vec![0u8; SECTOR as usize];
+        read_all(&*self.driver, &mut old, root.offset).map_err(before)?;
+        let with = |mut sector: Vec<u8>, superblock: &[u8]| {
+            if let Some(target) = sector.get_mut(..superblock.len()) {
+                target.copy_from_slice(superblock);
+            }
+            sector
+        };
+        let mut new = old.clone();
+        self.state.read().overlay.patch(root.offset, &mut new);
+        let changes = Journal {
+            root: root.offset,
+            marked: with(old, &root.marked),
+            settled: with(new, &root.settled),
+            records: without_sector(sectors, root.offset),
+        };
+        let encoded = changes.encode();
+        if encoded.len() as u64 > BYTES_MAX {
+            return Err(before(io::Error::from_raw_os_error(libc::ENOMEM)));
+        }
+        let file = match journal {
+            Some(file) if self.place.is_kept() => file.clone(),
+            _ => journal.insert(self.place.create().map_err(before)?).clone(),
+        };
+        // What is left of an older one behind it is not looked at.
+        file.write_at(&encoded, 0).map_err(before)?;
+        file.sync().map_err(fatal)?;
+        self.publish(&changes.marked, changes.root).map_err(|f| if f.fatal { torn(f.error) } else { f })?;
+        changes.apply(&*self.driver).map_err(torn)?;
+        // It no longer counts, and its room is kept for the next one. An error here changes nothing.
+        if encoded.len() as u64 > RESERVED {
+            let _ = file.set_len(RESERVED);
+        }
+        Ok(())
+    }
+
+    /// Ends a session: after a commit, gives the unused end of the file back and removes the journal.
+    pub fn close(&self, root: &dyn Fn(u64) -> io::Result<Root>) -> io::Result<()> {
+        if let Err(e) = self.commit(root) {
+            if !self.torn.load(Ordering::Acquire) {
+                // The file is whole without it.
+                self.journal.lock().take();
+                let _ = self.place.remove();
+            }
+            return Err(e);
+        }
+        let (end, told) = {
+            let mut s = self.state.write();
+            (s.space.trim(), s.told)
+        };
+        if end < told {
+            let root = root(end)?;
+            if let Err(failed) = self.publish(&root.settled, root.offset) {
+                // What the superblock tells is not known then: nothing may lie behind it.
+                self.failed.fetch_or(failed.fatal, Ordering::AcqRel);
+                return Err(failed.error);
+            }
+            self.state.write().told = end;
+        }
+        if self.driver.status()?.len > end {
+            self.driver.set_len(end)?;
+            self.driver.sync()?;
+            self.state.write().len = end;
+        }
+        self.journal.lock().take();
+        self.place.remove()
+    }
+}
+
+/// `runs` without the sector at `offset`.
+fn without_sector(runs: Vec<(u64, Vec<u8>)>, offset: u64) -> Vec<(u64, Vec<u8>)> {
+    let mut out = Vec::new();
+    for (start, mut bytes) in runs {
+        let within = offset.checked_sub(start).and_then(|d| usize::try_from(d).ok()).filter(|&d| d < bytes.len());
+        let Some(at) = within else {
+            out.push((start, bytes));
+            continue;
+        };
+        let tail = bytes.split_off((at + SECTOR as usize).min(bytes.len()));
+        bytes.truncate(at);
+        if !bytes.is_empty() {
+            out.push((start, bytes));
+        }
+        if !tail.is_empty() {
+            out.push((offset.saturating_add(SECTOR), tail));
+        }
+    }
+    out
+}
