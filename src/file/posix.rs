@@ -188,7 +188,7 @@ impl WriteDriver for PosixFile {
     fn provide(&self, offset: u64, len: u64) -> io::Result<bool> {
         let large = |_| io::Error::from_raw_os_error(libc::EFBIG);
         let (offset, len) = (i64::try_from(offset).map_err(large)?, i64::try_from(len).map_err(large)?);
-        match nix::fcntl::fallocate(self.file.as_fd(), nix::fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE, offset, len) {
+        match whole(|| nix::fcntl::fallocate(self.file.as_fd(), nix::fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE, offset, len)) {
             Ok(()) => Ok(true),
             Err(nix::errno::Errno::EOPNOTSUPP | nix::errno::Errno::ENOSYS) => Ok(false),
             Err(e) => Err(e.into()),
