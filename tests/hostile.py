@@ -11,15 +11,12 @@ writes, and ../shared/corpus/malformed, where these exist (CORPUS names another 
 
 The last line is "N passed, N failed".
 """
-import argparse, contextlib, errno, json, os, shutil, signal, stat, subprocess, sys, tempfile, threading, time
-from concurrent.futures import ThreadPoolExecutor
+import errno, json, os, shutil, stat, sys, tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-CORPUS = os.environ.get("CORPUS") or os.path.join(HERE, "..", "..", "shared", "corpus")
-TOOLS = os.path.join(CORPUS, "..", "tools")
-CPU_SECONDS, MEMORY_MIB, WALL_SECONDS = 2.0, 256, 60
+from hostile_common import SECRETS, Count, arguments, files, served, work
+
+CPU_SECONDS = 2.0
 NODES, NAMES, XATTRS = 3000, 2000, 200
-SECRETS = [b"root:x:0:0:", b"this must never be shown"]
 ERRNOS = {errno.EIO, errno.ENOENT, errno.E2BIG, errno.ENODATA, errno.ENXIO, errno.EACCES, errno.ENAMETOOLONG, errno.ELOOP, errno.EOVERFLOW}
 
 
@@ -126,164 +123,41 @@ def walker(mnt, view):
     json.dump({"wrong": w.wrong, "errors": w.errors, "nodes": w.nodes}, sys.stdout)
 
 
-# ---------------------------------------------------------------- one file
-def mounted(mnt):
-    with open("/proc/self/mountinfo") as f:
-        return any(line.split()[4] == mnt for line in f)
-
-
-def crowding():
-    """CPU time is worth less where more runs than there are cores: shared caches, shared hyper-threads."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-
-
-def cpu(pid):
-    with open(f"/proc/{pid}/stat") as f:
-        fields = f.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def peak_mib(pid):
-    with open(f"/proc/{pid}/status") as f:
-        return next(int(line.split()[1]) / 1024 for line in f if line.startswith("VmHWM"))
-
-
+# ---------------------------------------------------------------- the files
 def judge(path, o):
     """-> what is wrong (a list), what was measured"""
-    mnt = os.path.realpath(tempfile.mkdtemp(prefix="h5hostile-"))
     wrong, seen = [], {"cpu": 0.0, "views": 0.0, "mib": 0.0, "state": "refused"}
-    with tempfile.TemporaryFile() as log:
-        p = subprocess.Popen([o.bin, "mount", "--foreground", path, mnt], cwd=os.path.dirname(path), stdin=subprocess.DEVNULL,
-                             stdout=log, stderr=log, start_new_session=True)
-        try:
-            end = time.time() + WALL_SECONDS
-            while not mounted(mnt) and p.poll() is None and time.time() < end:
-                time.sleep(0.005)
-            if p.poll() is not None:
-                if not 0 < p.returncode < 100:
-                    wrong.append(f"mount ended with {p.returncode}")
-            elif not mounted(mnt):
-                wrong.append("mount hangs")
-            else:
-                look(p, mnt, o, wrong, seen)
-        finally:
-            stop(p, mnt, wrong)
-        log.seek(0)
-        text = log.read()
-        if b"panic" in text:
-            at = text.index(b"panic")
-            wrong.append("log: " + text[max(0, at - 100):at + 200].decode(errors="replace"))
-        seen["log_kib"] = len(text) >> 10
-        if len(text) > 4 << 20:
-            wrong.append(f"{len(text) >> 20} MiB of log")
+
+    def look(p, mnt):
+        seen["state"] = "served"
+        # The views show everything several times.
+        for view, key, times in (("main", "cpu", 1), ("views", "views", 2)):
+            found = work(p, view, [os.path.abspath(__file__), "--walk", mnt, view], o.cpu * times, wrong)
+            if not found:
+                return
+            _, seen[key], seen["mib"] = found
+
+    answered, status, log = served(o, path, [], wrong, look)
+    if not answered and not wrong and not 0 < status < 100:
+        wrong.append(f"mount ended with {status}")
+    seen["log_kib"] = len(log) >> 10
     return wrong, seen
 
 
-def look(p, mnt, o, wrong, seen):
-    seen["state"] = "served"
-    for view, key in (("main", "cpu"), ("views", "views")):
-        before = cpu(p.pid)
-        w = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--walk", mnt, view], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        try:
-            out, err = w.communicate(timeout=WALL_SECONDS)
-        except subprocess.TimeoutExpired:
-            w.kill()
-            wrong.append(f"{view}: hangs")
-            out, err = b"{}", b""
-        if p.poll() is not None:
-            wrong.append(f"{view}: the daemon ended with {p.returncode}")
-            return
-        seen[key], seen["mib"] = cpu(p.pid) - before, peak_mib(p.pid)
-        # The views show everything several times.
-        if seen[key] > o.cpu * crowding() * (1 if key == "cpu" else 2):
-            wrong.append(f"{view}: {seen[key]:.1f} s of CPU time")
-        if w.returncode == 0 and out != b"{}":
-            result = json.loads(out)
-            wrong.extend(f"{view}: {x}" for x in result["wrong"])
-        elif out != b"{}":
-            wrong.append(f"{view}: the walk failed: {err.decode(errors='replace')[-300:]}")
-    if seen["mib"] > MEMORY_MIB:
-        wrong.append(f"{seen['mib']:.0f} MiB of memory")
-
-
-def stop(p, mnt, wrong):
-    for attempt in range(20):
-        if not mounted(mnt):
-            break
-        subprocess.run(["fusermount3", "-u", mnt] + ["-z"] * (attempt > 10), capture_output=True)
-        time.sleep(0.05 * bool(attempt))
-    try:
-        p.wait(20)
-    except subprocess.TimeoutExpired:
-        wrong.append("the daemon does not end")
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(p.pid, signal.SIGKILL)
-        p.wait()
-    with contextlib.suppress(OSError):
-        os.rmdir(mnt)
-
-
-# ---------------------------------------------------------------- all files
-def files(o, folder):
-    if o.files:
-        return [os.path.abspath(f) for f in o.files]
-    sys.path.insert(0, HERE)
-    import hostile_make
-    own = os.path.join(folder, "own")
-    os.makedirs(own)
-    found = hostile_make.make(own)
-    tool = os.path.join(TOOLS, "hostile_files.py")
-    if os.path.exists(tool):
-        run = subprocess.run([sys.executable, os.path.abspath(tool)], cwd=folder, capture_output=True)
-        bombs = os.path.join(folder, "bombs")
-        found += [os.path.join(bombs, n) for n in sorted(os.listdir(bombs))] if run.returncode == 0 else [tool]
-    for at, _, names in sorted(os.walk(os.path.join(CORPUS, "malformed"))):
-        found += [os.path.abspath(os.path.join(at, n)) for n in sorted(names)]
-    return [f for f in found if o.k in f]
-
-
 def main():
-    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    a.add_argument("--bin", required=True)
-    a.add_argument("-j", type=int, default=os.cpu_count() or 1)
-    a.add_argument("-k", default="", help="only files whose path holds this")
-    a.add_argument("-v", action="store_true", help="a line for every file")
-    a.add_argument("--cpu", type=float, default=CPU_SECONDS, help="seconds allowed for a walk (more for a debug build)")
-    a.add_argument("--keep", action="store_true", help="keep the files made")
-    a.add_argument("files", nargs="*")
-    o = a.parse_args()
-    o.bin = os.path.abspath(o.bin)
+    o = arguments(__doc__, CPU_SECONDS)
     folder = tempfile.mkdtemp(prefix="h5dir-hostile-", dir=os.environ.get("TMPDIR", "/var/tmp"))
-    good = bad = 0
-    worst = {"cpu": (0, ""), "views": (0, ""), "mib": (0, "")}
-    states = {"served": 0, "refused": 0}
-    lock = threading.Lock()
-
-    def one(path):
-        nonlocal good, bad
-        wrong, seen = judge(path, o)
-        with lock:
-            name = os.path.relpath(path, os.path.dirname(HERE)) if path.startswith(os.path.dirname(os.path.dirname(HERE))) else os.path.basename(path)
-            good, bad = good + (not wrong), bad + bool(wrong)
-            states[seen["state"]] += 1
-            for k in worst:
-                worst[k] = max(worst[k], (seen[k], name))
-            if wrong or o.v:
-                print(f"{'FAIL' if wrong else 'ok  '} {name} {seen} " + "; ".join(wrong), flush=True)
-
+    count = Count(o, ("cpu", "views", "mib"))
     try:
-        all_files = files(o, folder)
-        with ThreadPoolExecutor(o.j) as pool:
-            list(pool.map(one, all_files))
+        count.judge(files(o, folder), judge)
     finally:
         if o.keep:
             print("files are in", folder)
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    print(f"{states['served']} served, {states['refused']} refused; most CPU {worst['cpu'][0]:.2f} s ({worst['cpu'][1]}), "
-          f"in the views {worst['views'][0]:.2f} s ({worst['views'][1]}), memory {worst['mib'][0]:.0f} MiB ({worst['mib'][1]})")
-    print(f"{good} passed, {bad} failed")
-    sys.exit(bool(bad))
+    print(f"{count.states['served']} served, {count.states['refused']} refused; most CPU {count.most('cpu', 's')}, "
+          f"in the views {count.most('views', 's')}, memory {count.most('mib', 'MiB')}")
+    count.finish()
 
 
 if __name__ == "__main__":

@@ -11,11 +11,9 @@ be mounted read-write can be mounted so again.
 
 The last line is "N passed, N failed".
 """
-import argparse, contextlib, ctypes, errno, hashlib, json, os, shutil, stat, subprocess, sys, tempfile, threading, time
-from concurrent.futures import ThreadPoolExecutor
+import contextlib, ctypes, errno, hashlib, json, os, shutil, stat, subprocess, sys, tempfile
 
-import hostile
-from hostile import MEMORY_MIB, WALL_SECONDS, cpu, crowding, mounted, peak_mib, stop
+from hostile_common import SECRETS, Count, arguments, files, served, work
 
 CPU_SECONDS, NODES, NAMES = 5.0, 120, 60
 GROWN_MAX = 64 << 20  # most bytes that the copy may have more on the disk
@@ -201,7 +199,7 @@ def judge(path, o):
     os.chmod(copy, 0o600)
     for name in ("secret.bin", "secret.h5"):
         with open(os.path.join(place, name), "wb") as f:
-            f.write(hostile.SECRETS[0] + hostile.SECRETS[1] + bytes(5000))
+            f.write(SECRETS[0] + SECRETS[1] + bytes(5000))
     for name in ("link.bin", "up", "passwd"):
         os.symlink({"link.bin": "../secret.bin", "up": "..", "passwd": "/etc/passwd"}[name], os.path.join(folder, name))
     before = fingerprint(place, copy)
@@ -224,123 +222,57 @@ def judge(path, o):
 
 def mount(copy, o, wrong, seen, first):
     """One mount, the first with changes; true if there was one."""
-    mnt = os.path.realpath(tempfile.mkdtemp(prefix="h5hostile-"))
-    served = False
-    with tempfile.TemporaryFile() as log:
-        p = subprocess.Popen([o.bin, "mount", "--foreground", "--read-write", "--cache-size=64M", copy, mnt], cwd=os.path.dirname(copy), stdin=subprocess.DEVNULL,
-                             stdout=log, stderr=log, start_new_session=True)
-        try:
-            end = time.time() + WALL_SECONDS
-            while not mounted(mnt) and p.poll() is None and time.time() < end:
-                time.sleep(0.005)
-            if p.poll() is None and mounted(mnt):
-                served = True
-                with contextlib.suppress(OSError):  # the root group may be what is damaged
-                    os.listdir(mnt)
-                if first:
-                    change(p, mnt, o, wrong, seen)
-            elif p.poll() is None:
-                wrong.append("mount hangs")
-        finally:
-            stop(p, mnt, wrong)
-        log.seek(0)
-        text = log.read()
-    seen["log"] = text[-300:].decode(errors="replace")
-    if p.returncode is None or not 0 <= p.returncode < 100:
-        wrong.append(f"the daemon ended with {p.returncode}")
-    if served and p.returncode:
-        wrong.append(f"exit status {p.returncode}: {seen['log']}")
-    if b"panic" in text:
-        at = text.index(b"panic")
-        wrong.append("log: " + text[max(0, at - 100):at + 300].decode(errors="replace"))
-    if len(text) > 4 << 20:
-        wrong.append(f"{len(text) >> 20} MiB of log")
-    return served
+    def use(p, mnt):
+        with contextlib.suppress(OSError):  # the root group may be what is damaged
+            os.listdir(mnt)
+        if not first:
+            return
+        seen["state"] = "served"
+        found = work(p, "work", [os.path.abspath(__file__), "--work", mnt], o.cpu, wrong)
+        if found:
+            said, seen["cpu"], seen["mib"] = found
+            seen["done"], seen["errors"] = said.get("done", {}), said.get("errors", {})
 
-
-def change(p, mnt, o, wrong, seen):
-    seen["state"] = "served"
-    before = cpu(p.pid)
-    w = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--work", mnt], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        out, err = w.communicate(timeout=WALL_SECONDS)
-    except subprocess.TimeoutExpired:
-        w.kill()
-        wrong.append("hangs")
-        out, err = b"", b""
-    if p.poll() is not None:
-        wrong.append(f"the daemon ended with {p.returncode}")
-        return
-    seen["cpu"], seen["mib"] = cpu(p.pid) - before, peak_mib(p.pid)
-    if seen["cpu"] > o.cpu * crowding():
-        wrong.append(f"{seen['cpu']:.1f} s of CPU time")
-    if seen["mib"] > MEMORY_MIB:
-        wrong.append(f"{seen['mib']:.0f} MiB of memory")
-    if w.returncode == 0:
-        result = json.loads(out)
-        wrong.extend(result["wrong"])
-        seen["done"], seen["errors"] = result["done"], result["errors"]
-    elif "hangs" not in wrong:
-        wrong.append(f"the work failed: {err.decode(errors='replace')[-400:]}")
+    answered, status, log = served(o, copy, ["--read-write", "--cache-size=64M"], wrong, use)
+    seen["log"] = log[-300:].decode(errors="replace")
+    if not 0 <= status < 100:
+        wrong.append(f"the daemon ended with {status}")
+    if answered and status:
+        wrong.append(f"exit status {status}: {seen['log']}")
+    return answered
 
 
 # ---------------------------------------------------------------- all files
 def main():
-    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    a.add_argument("--bin", required=True)
-    a.add_argument("-j", type=int, default=os.cpu_count() or 1)
-    a.add_argument("-k", default="", help="only files whose path holds this")
-    a.add_argument("-v", action="store_true", help="a line for every file")
-    a.add_argument("--cpu", type=float, default=CPU_SECONDS, help="seconds allowed for the changes (more for a debug build)")
-    a.add_argument("--keep", action="store_true", help="keep the files of failures")
-    a.add_argument("files", nargs="*")
-    o = a.parse_args()
-    o.bin = os.path.abspath(o.bin)
+    o = arguments(__doc__, CPU_SECONDS)
     o.place = tempfile.mkdtemp(prefix="h5dir-hostile-rw-", dir=os.environ.get("TMPDIR", "/var/tmp"))
-    good = bad = 0
-    worst = {"cpu": (0, ""), "mib": (0, "")}
-    states, totals, refusals = {"served": 0, "refused": 0}, {}, {}
-    lock = threading.Lock()
+    count, totals, refusals = Count(o, ("cpu", "mib")), {}, {}
 
-    def one(path):
-        nonlocal good, bad
-        wrong, seen = judge(path, o)
-        with lock:
-            name = os.path.basename(path)
-            good, bad = good + (not wrong), bad + bool(wrong)
-            states[seen["state"]] += 1
-            for k in worst:
-                worst[k] = max(worst[k], (seen[k], name))
-            for into, key in ((totals, "done"), (refusals, "errors")):
-                for k, n in seen[key].items():
-                    into[k] = into.get(k, 0) + n
-            if wrong or o.v:
-                brief = {k: seen.get(k) for k in ("state", "cpu", "mib", "grown")}
-                print(f"{'FAIL' if wrong else 'ok  '} {path if wrong else name} {brief} " + "; ".join(wrong), flush=True)
+    def note(seen):
+        for into, key in ((totals, "done"), (refusals, "errors")):
+            for k, n in seen[key].items():
+                into[k] = into.get(k, 0) + n
 
     before = os.stat("/etc/passwd")
     try:
         inputs = os.path.join(o.place, "inputs")
         os.mkdir(inputs)
-        all_files = [f for f in hostile.files(o, inputs) if os.path.isfile(f)]
-        with ThreadPoolExecutor(o.j) as pool:
-            list(pool.map(one, all_files))
+        count.judge([f for f in files(o, inputs) if os.path.isfile(f)], judge, note)
     finally:
         if not o.keep:
             shutil.rmtree(o.place, ignore_errors=True)
     after = os.stat("/etc/passwd")
     if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
         print("FAIL /etc/passwd was changed")
-        bad += 1
+        count.bad += 1
     changes = sum(n for k, n in totals.items() if k in ("pwrite", "write", "ftruncate", "truncate", "fallocate", "setxattr", "removexattr", "mkdir",
                                                         "symlink", "link", "rename", "renameat2", "unlink", "rmdir", "utime"))
     if o.v:
         print("done:", totals)
         print("refused:", refusals)
-    print(f"{states['served']} served, {states['refused']} refused, {changes} changes done, {sum(refusals.values())} calls refused; "
-          f"most CPU {worst['cpu'][0]:.2f} s ({worst['cpu'][1]}), memory {worst['mib'][0]:.0f} MiB ({worst['mib'][1]})")
-    print(f"{good} passed, {bad} failed")
-    sys.exit(bool(bad))
+    print(f"{count.states['served']} served, {count.states['refused']} refused, {changes} changes done, {sum(refusals.values())} calls refused; "
+          f"most CPU {count.most('cpu', 's')}, memory {count.most('mib', 'MiB')}")
+    count.finish()
 
 
 if __name__ == "__main__":

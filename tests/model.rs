@@ -7,7 +7,7 @@ use h5dir::connector::memory::{MemoryConnector, MemoryObject};
 use h5dir::connector::{Connector, LinkTarget, ObjectId};
 use h5dir::fs::container::{Backing, ContainerFs};
 use h5dir::fs::types::{Handle, Ino, ROOT};
-use h5dir::fs::{Attr, ExternalPolicy, FileKind, MountSpec, OpenMode, Operations};
+use h5dir::fs::{Attr, FileKind, MountSpec, OpenMode, Operations};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -16,22 +16,7 @@ use std::time::SystemTime;
 
 fn file_system(connector: Arc<MemoryConnector>) -> ContainerFs {
     let t = SystemTime::UNIX_EPOCH;
-    let spec = MountSpec {
-        file: "model.h5".into(),
-        group: None,
-        cache_bytes: 1 << 20,
-        external: ExternalPolicy::Off,
-        vds_missing_fill: false,
-        uid: 0,
-        gid: 0,
-        file_mode: 0o444,
-        dir_mode: 0o555,
-        threads: 1,
-        writable: false,
-        follow: false,
-        commit_on_close: true,
-        create: std::sync::Arc::default(),
-    };
+    let spec = MountSpec { cache_bytes: 1 << 20, ..MountSpec::new("model.h5") };
     let root = connector.root();
     ContainerFs::new(connector, root, Vec::new(), Backing { atime: t, mtime: t, ctime: t, len: 0 }, spec)
 }

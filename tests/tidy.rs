@@ -417,6 +417,19 @@ fn every_fixture_is_used_and_can_be_made_again() {
 }
 
 #[test]
+fn cases_of_pjdfstest_that_must_fail_are_documented() {
+    let (list, text) = (read("tests/posix/excluded.txt"), read("docs/TESTING.md"));
+    let quoted = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let mut told = BTreeSet::new();
+    for row in text.lines().skip_while(|l| !l.starts_with("| suite | all |")).take_while(|l| l.starts_with('|')) {
+        if let [_, suite, _, _, cases, _] = row.split('|').collect::<Vec<_>>()[..] {
+            told.extend(quoted(cases).iter().map(|case| format!("{}::{case}", quoted(suite)[0])));
+        }
+    }
+    assert_eq!(told, list.lines().filter(|l| !l.starts_with('#')).map(str::to_owned).collect(), "in the table, and in the list");
+}
+
+#[test]
 fn documents_have_one_title() {
     let mut found = Vec::new();
     let documents = ["docs", "."].iter().flat_map(|d| files(d)).filter(|p| p.ends_with(".md")).collect::<BTreeSet<_>>();

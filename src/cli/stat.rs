@@ -120,32 +120,12 @@ impl Report {
 mod tests {
     use super::*;
     use crate::cli::tree::tests::sample;
-    use crate::fs::ExternalPolicy;
-
-    fn spec() -> MountSpec {
-        MountSpec {
-            file: "/f.h5".into(),
-            group: None,
-            cache_bytes: 0,
-            external: ExternalPolicy::Off,
-            vds_missing_fill: false,
-            uid: 0,
-            gid: 0,
-            file_mode: 0o444,
-            dir_mode: 0o555,
-            threads: 1,
-            writable: false,
-            follow: false,
-            commit_on_close: true,
-            create: std::sync::Arc::default(),
-        }
-    }
 
     #[test]
     fn facts_and_attributes_are_apart() {
         let report = Report::gather(&sample(), b"/up/d").unwrap();
         let mut out = Vec::new();
-        report.print(&spec(), &mut out).unwrap();
+        report.print(&MountSpec::new("/f.h5"), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         for part in [
             "Kind: file\n",
@@ -158,10 +138,10 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part:?} in {text}");
         }
-        let json = report.json(&spec());
+        let json = report.json(&MountSpec::new("/f.h5"));
         assert_eq!((&json["facts"]["dtype"], &json["attributes"]["units"]), (&"<i4".into(), &"m\u{b2}".into()));
         assert_eq!(json["attributes"]["raw"], json!("\u{0}\u{1}"));
-        assert_eq!(Report::gather(&sample(), b"/up").unwrap().json(&spec())["target"], "g/../g");
+        assert_eq!(Report::gather(&sample(), b"/up").unwrap().json(&MountSpec::new("/f.h5"))["target"], "g/../g");
         assert!(Report::gather(&sample(), b"/none").is_err());
     }
 }

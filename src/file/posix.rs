@@ -36,7 +36,7 @@ impl PosixFile {
         use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        let fd = openat2(AT_FDCWD, path, how).map_err(io::Error::from)?;
+        let fd = whole(|| openat2(AT_FDCWD, path, how)).map_err(io::Error::from)?;
         Self::from_file(fd.into())
     }
 
@@ -109,6 +109,16 @@ pub fn status_of(path: &Path) -> Option<Status> {
     can_be_opened(&m.file_type()).then(|| status(&m))
 }
 
+/// Calls again what a signal interrupted. The standard library does so by itself in all that is called here through it, syncs included.
+fn whole<T>(call: impl Fn() -> nix::Result<T>) -> nix::Result<T> {
+    loop {
+        match call() {
+            Err(nix::errno::Errno::EINTR) => {}
+            done => return done,
+        }
+    }
+}
+
 fn can_be_opened(kind: &FileType) -> bool {
     use std::os::unix::fs::FileTypeExt;
     kind.is_file() || kind.is_block_device()
@@ -169,7 +179,7 @@ impl WriteDriver for PosixFile {
 
     fn reserve(&self, len: u64) -> io::Result<()> {
         let len = i64::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
-        match nix::fcntl::fallocate(self.file.as_fd(), nix::fcntl::FallocateFlags::empty(), 0, len) {
+        match whole(|| nix::fcntl::fallocate(self.file.as_fd(), nix::fcntl::FallocateFlags::empty(), 0, len)) {
             Err(nix::errno::Errno::EOPNOTSUPP) | Ok(()) => Ok(()),
             Err(e) => Err(e.into()),
         }
@@ -178,7 +188,7 @@ impl WriteDriver for PosixFile {
     fn provide(&self, offset: u64, len: u64) -> io::Result<bool> {
         let large = |_| io::Error::from_raw_os_error(libc::EFBIG);
         let (offset, len) = (i64::try_from(offset).map_err(large)?, i64::try_from(len).map_err(large)?);
-        match nix::fcntl::fallocate(self.file.as_fd(), nix::fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE, offset, len) {
+        match whole(|| nix::fcntl::fallocate(self.file.as_fd(), nix::fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE, offset, len)) {
             Ok(()) => Ok(true),
             Err(nix::errno::Errno::EOPNOTSUPP | nix::errno::Errno::ENOSYS) => Ok(false),
             Err(e) => Err(e.into()),

@@ -2,7 +2,7 @@
 
 use super::Operations;
 use super::container::{Backing, ContainerFs};
-use super::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, ExternalPolicy, MountSpec, OpenError};
+use super::spec::{ExternalPolicy, MountSpec, OpenError};
 use crate::base::{Address, Error};
 use crate::connector::native::external::Neighbours;
 use crate::connector::native::following::Following;
@@ -95,22 +95,7 @@ pub fn over(driver: Arc<dyn FileDriver>, environment: Arc<Environment>) -> Resul
     let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Fill };
     let connector = NativeConnector::open(driver, PathBuf::from("/"), options)?;
     let backing = Backing { atime: status.atime, mtime: status.mtime, ctime: status.ctime, len: status.len };
-    let spec = MountSpec {
-        file: PathBuf::from("memory"),
-        group: None,
-        cache_bytes: 0,
-        external: ExternalPolicy::Off,
-        vds_missing_fill: true,
-        uid: 0,
-        gid: 0,
-        file_mode: DEFAULT_FILE_MODE,
-        dir_mode: DEFAULT_DIR_MODE,
-        threads: 1,
-        writable: false,
-        follow: false,
-        commit_on_close: true,
-        create: std::sync::Arc::default(),
-    };
+    let spec = MountSpec { vds_missing_fill: true, ..MountSpec::new("memory") };
     let root = connector.root();
     Ok(Arc::new(ContainerFs::new(connector, root, Vec::new(), backing, spec)))
 }

@@ -46,6 +46,34 @@ pub struct MountSpec {
     pub create: CreateRules,
 }
 
+impl MountSpec {
+    /// `file` as it is, to be read: the root group, no other files, everything root's with the default modes, no room to cache data,
+    /// one thread.
+    pub fn new(file: impl Into<PathBuf>) -> Self {
+        MountSpec {
+            file: file.into(),
+            group: None,
+            cache_bytes: 0,
+            external: ExternalPolicy::Off,
+            vds_missing_fill: false,
+            uid: 0,
+            gid: 0,
+            file_mode: DEFAULT_FILE_MODE,
+            dir_mode: DEFAULT_DIR_MODE,
+            threads: 1,
+            writable: false,
+            follow: false,
+            commit_on_close: true,
+            create: CreateRules::default(),
+        }
+    }
+
+    /// The same to be changed.
+    pub fn writable(file: impl Into<PathBuf>) -> Self {
+        MountSpec { file_mode: WRITABLE_FILE_MODE, dir_mode: WRITABLE_DIR_MODE, writable: true, ..MountSpec::new(file) }
+    }
+}
+
 /// Which files named by the container (external links, raw files, virtual sources) may be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExternalPolicy {

@@ -1,6 +1,7 @@
 //! The machine stops while a file is recovered: recovering once more ends where the first recovery would have.
 
-use super::images::{self, Image, Random};
+use super::images::{self, Image};
+use super::random::Random;
 use super::sessions::{self, Session};
 use super::wrong;
 use h5dir::file::memory::{GrowingFile, MemoryJournal};
@@ -64,5 +65,6 @@ fn recovery_may_be_stopped_too() {
     });
     let (first, second) = (first.into_inner(), second.into_inner());
     println!("{first} recoveries stopped, {second} images of them recovered again");
-    assert!(first >= 20 && second > 2 * first, "too few");
+    let fewest = if cfg!(debug_assertions) { 5 } else { 100 };
+    assert!(first >= fewest && second > 2 * first, "too few");
 }

@@ -2,6 +2,7 @@
 //! an unacknowledged change or a commit, the sequence ends with a commit, and the machine stops everywhere.
 
 use super::images;
+use super::random::Random;
 use super::sessions::{self, Session};
 use super::{VARIANTS, wrong};
 use h5dir::base::Error;
@@ -163,7 +164,7 @@ fn every_sequence_of_up_to_three_operations() {
                     let (mut images, mut seed) = (0usize, u64::from(*version));
                     word.iter().for_each(|l| seed = seed * 31 + *l as u64);
                     let phase = seed as usize % every;
-                    images::each(&session.initial, None, &session.log, &mut images::Random(seed), variants, &mut |image| {
+                    images::each(&session.initial, None, &session.log, &mut Random(seed), variants, &mut |image| {
                         images += 1;
                         if images % every == phase
                             && let Some(why) = wrong(&session, &image)

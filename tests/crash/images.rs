@@ -3,6 +3,7 @@
 //! A step is durable when a sync of its file came after it. Of the others each may have reached the disk or
 //! not, whole or in part (cut at sectors), in any order.
 
+use super::random::Random;
 use h5dir::file::recorder::{Step, Target};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,24 +18,6 @@ pub struct Image {
     pub journal: Option<Vec<u8>>,
     /// Commits that had been acknowledged.
     pub acknowledged: u64,
-}
-
-/// A small generator of numbers: splitmix64.
-pub struct Random(pub u64);
-
-impl Random {
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `n`.
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
 }
 
 #[derive(Clone)]
@@ -88,7 +71,7 @@ impl Disk {
         out.push(self.durable.clone());
         let n = self.pending.len();
         for _ in 0..n.min(most) {
-            let k = random.below(n);
+            let k = random.index(n);
             out.push(self.with(all().enumerate().filter(|(i, _)| *i != k).map(|(_, c)| c)));
             out.push(self.with(all().skip(k).take(1)));
             let chosen: Vec<bool> = (0..n).map(|_| random.next() & 1 == 1).collect();
@@ -97,9 +80,9 @@ impl Disk {
         // Writes of one sync epoch in another order.
         let mut shuffled: Vec<Change> = all().collect();
         for i in (1..n).rev() {
-            shuffled.swap(i, random.below(i + 1));
+            shuffled.swap(i, random.index(i + 1));
         }
-        out.push(self.with(shuffled.into_iter().take(1 + random.below(n))));
+        out.push(self.with(shuffled.into_iter().take(1 + random.index(n))));
         out.extend(self.torn(random, most));
         out
     }
@@ -108,7 +91,7 @@ impl Disk {
     fn torn(&self, random: &mut Random, most: usize) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         for _ in 0..most.min(self.pending.len()) {
-            let k = random.below(self.pending.len());
+            let k = random.index(self.pending.len());
             let Change::Write(offset, data) = &self.pending[k] else { continue };
             for unit in [512, 4096] {
                 let first = (offset / unit + 1) * unit;

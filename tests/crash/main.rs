@@ -11,9 +11,12 @@ mod images;
 mod layouts;
 #[path = "../support/python.rs"]
 mod python;
+#[path = "../support/random.rs"]
+mod random;
 mod sessions;
 
-use images::{Image, Random};
+use images::Image;
+use random::Random;
 use sessions::{Session, digest, open};
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -33,7 +33,8 @@ fn xattrs(side: &Side, ino: Ino) -> Result<BTreeMap<String, Vec<u8>>, String> {
     let list = side.fs.listxattr(ino).map_err(|e| format!("listxattr: {e:?}"))?;
     let names = list.split(|b| *b == 0).filter(|n| !n.is_empty() && !n.starts_with(b"user.h5dir."));
     let value = |n: &[u8]| side.fs.getxattr(ino, n).map_err(|e| format!("getxattr {}: {e:?}", String::from_utf8_lossy(n)));
-    names.map(|n| Ok((String::from_utf8_lossy(n).into_owned(), value(n)?))).collect()
+    let shown = |n: &[u8]| value(n).map(|v| if super::netcdf::tells_names(n) { Vec::new() } else { v });
+    names.map(|n| Ok((String::from_utf8_lossy(n).into_owned(), shown(n)?))).collect()
 }
 
 fn read(side: &Side, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>, i32> {

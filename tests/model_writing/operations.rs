@@ -1,34 +1,7 @@
 //! What is done to both file systems: operations by path, and how they are chosen.
 
+use super::random::Random;
 use h5dir::fs::FileKind;
-
-/// A small generator of numbers: splitmix64.
-pub struct Random(pub u64);
-
-impl Random {
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `n`.
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n.max(1)
-    }
-
-    /// True `percent` times of a hundred.
-    pub fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-
-    /// One of them.
-    pub fn pick<T: Clone>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize].clone()
-    }
-}
 
 /// A file by its path, or one that was opened before.
 #[derive(Debug, Clone)]

@@ -1,6 +1,7 @@
 //! One of the two file systems, and how operations are done to it.
 
-use super::operations::{At, Op, Random};
+use super::operations::{At, Op};
+use super::random::Random;
 use super::start;
 use h5dir::connector::Connector;
 use h5dir::connector::memory::MemoryConnector;
@@ -9,7 +10,7 @@ use h5dir::file::memory::{GrowingFile, MemoryJournal};
 use h5dir::file::{JournalPlace, WriteDriver};
 use h5dir::fs::container::{Backing, ContainerFs};
 use h5dir::fs::types::{Handle, Ino, ROOT};
-use h5dir::fs::{Changes, Errno, ExternalPolicy, FileKind, MountSpec, OpenMode, Operations};
+use h5dir::fs::{Changes, Errno, FileKind, MountSpec, OpenMode, Operations};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -64,22 +65,7 @@ pub struct Side {
 
 fn file_system(connector: Arc<dyn Connector>) -> ContainerFs {
     let t = SystemTime::UNIX_EPOCH;
-    let spec = MountSpec {
-        file: "model.h5".into(),
-        group: None,
-        cache_bytes: 1 << 16,
-        external: ExternalPolicy::Off,
-        vds_missing_fill: false,
-        uid: 0,
-        gid: 0,
-        file_mode: 0o644,
-        dir_mode: 0o755,
-        threads: 1,
-        writable: true,
-        follow: false,
-        commit_on_close: true,
-        create: std::sync::Arc::default(),
-    };
+    let spec = MountSpec { cache_bytes: 1 << 16, ..MountSpec::writable("model.h5") };
     let root = connector.root();
     ContainerFs::new(connector, root, Vec::new(), Backing { atime: t, mtime: t, ctime: t, len: 0 }, spec)
 }

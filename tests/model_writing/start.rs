@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 /// Files to begin with, and what is removed from them first: what is lossy, too large, or not written.
-pub const STARTS: [(&str, &[&str]); 29] = [
+pub const STARTS: [(&str, &[&str]); 31] = [
     ("new", &[]),
     ("new earliest", &[]),
     ("attrs_earliest", &[]),
@@ -43,6 +43,8 @@ pub const STARTS: [(&str, &[&str]); 29] = [
     ("pages_forget", &[]),
     ("pages_image", &[]),
     ("none", &[]),
+    ("netcdf3", &[]),
+    ("netcdf4", &[]),
 ];
 
 /// Cache of few chunks.
@@ -59,8 +61,9 @@ pub fn options() -> Options {
 /// The file `name` to begin with.
 pub fn file(name: &str) -> Vec<u8> {
     let Some(generation) = name.strip_prefix("new") else {
-        let path = |folder: &str| format!("{}/tests/fixtures/{folder}/{name}.h5", env!("CARGO_MANIFEST_DIR"));
-        return std::fs::read(path("mutants")).or_else(|_| std::fs::read(path("space"))).unwrap();
+        let path = |file: &str| format!("{}/tests/fixtures/{file}", env!("CARGO_MANIFEST_DIR"));
+        let folders = ["mutants/", "space/", "netcdf/"].iter().zip([".h5", ".h5", ".nc"]);
+        return folders.map(|(folder, end)| path(&format!("{folder}{name}{end}"))).find_map(|p| std::fs::read(p).ok()).unwrap();
     };
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("new.h5");

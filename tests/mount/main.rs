@@ -13,6 +13,7 @@ mod expected;
 mod external;
 mod facts;
 mod following;
+mod interrupted;
 mod links;
 mod mounted;
 mod names;

@@ -32,8 +32,12 @@ impl Mount {
 
     /// Mounts `target` at the mountpoint of `place`.
     pub fn start(place: Place, target: &Path, options: &[&str]) -> Self {
+        Self::start_by(h5dir(&["mount", "-f"]), place, target, options)
+    }
+
+    /// The same by a `command` that has more to it.
+    pub fn start_by(mut command: Command, place: Place, target: &Path, options: &[&str]) -> Self {
         let log = std::fs::File::create(place.dir().join("log")).unwrap();
-        let mut command = h5dir(&["mount", "-f"]);
         command.args(options).arg(target).arg(place.mnt()).stdout(Stdio::null()).stderr(log);
         let mut child = command.spawn().unwrap();
         eventually("the mount answers", || is_mounted(&place.mnt()) || child.try_wait().unwrap().is_some());

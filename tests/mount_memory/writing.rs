@@ -3,8 +3,8 @@
 use crate::support::InProcess;
 use h5dir::connector::memory::{MemoryConnector, MemoryObject, Rows};
 use h5dir::connector::{Connector, LinkTarget, ObjectId};
+use h5dir::fs::MountSpec;
 use h5dir::fs::container::{Backing, ContainerFs};
-use h5dir::fs::{ExternalPolicy, MountSpec};
 use nix::fcntl::{AT_FDCWD, FallocateFlags, Flock, FlockArg, RenameFlags, fallocate, renameat2};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -46,22 +46,8 @@ fn writable() -> Writable {
 
 fn file_system(model: &Arc<MemoryConnector>) -> ContainerFs {
     let t = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-    let spec = MountSpec {
-        file: "model.h5".into(),
-        group: None,
-        cache_bytes: 1 << 20,
-        external: ExternalPolicy::Off,
-        vds_missing_fill: false,
-        uid: nix::unistd::geteuid().as_raw(),
-        gid: nix::unistd::getegid().as_raw(),
-        file_mode: 0o644,
-        dir_mode: 0o755,
-        threads: 1,
-        writable: true,
-        follow: false,
-        commit_on_close: true,
-        create: std::sync::Arc::default(),
-    };
+    let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    let spec = MountSpec { cache_bytes: 1 << 20, uid, gid, ..MountSpec::writable("model.h5") };
     ContainerFs::new(model.clone(), model.root(), Vec::new(), Backing { atime: t, mtime: t, ctime: t, len: 0 }, spec)
 }
 

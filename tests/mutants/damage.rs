@@ -1,26 +1,8 @@
 //! Damage done to small valid files.
 
+use super::random::Random;
 use h5dir::base::checksum::lookup3;
 use std::path::{Path, PathBuf};
-
-/// SplitMix64.
-pub struct Random(pub u64);
-
-impl Random {
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `n`.
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
-}
 
 /// A stretch of the file that ends in, or holds, its own checksum.
 pub struct Sealed {
@@ -136,17 +118,17 @@ const VALUES: [u64; 22] = [
 pub fn mutant(f: &Fixture, r: &mut Random) -> Vec<u8> {
     let mut file = f.bytes.clone();
     let mut touched = Vec::new();
-    for _ in 0..=r.below(5) {
+    for _ in 0..=r.index(5) {
         let n = file.len();
         // Half of the damage goes where metadata is dense: into checksummed structures.
-        let at = match f.sealed.get(r.below(f.sealed.len() * 2)) {
-            Some(s) => s.start + r.below(s.end - s.start),
-            None => r.below(n),
+        let at = match f.sealed.get(r.index(f.sealed.len() * 2)) {
+            Some(s) => s.start + r.index(s.end - s.start),
+            None => r.index(n),
         };
         let at = at.min(n.saturating_sub(1));
-        let len = match r.below(12) {
+        let len = match r.index(12) {
             0..=2 => {
-                file[at] ^= 1 << r.below(8);
+                file[at] ^= 1 << r.index(8);
                 1
             }
             3 | 4 => {
@@ -154,32 +136,32 @@ pub fn mutant(f: &Fixture, r: &mut Random) -> Vec<u8> {
                 1
             }
             5..=8 => {
-                let width = [1, 2, 4, 8][r.below(4)].min(n - at);
-                let value = VALUES[r.below(VALUES.len())];
-                let value = if r.below(4) == 0 { value.wrapping_sub(1) } else { value };
+                let width = [1, 2, 4, 8][r.index(4)].min(n - at);
+                let value = VALUES[r.index(VALUES.len())];
+                let value = if r.index(4) == 0 { value.wrapping_sub(1) } else { value };
                 file[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
                 width
             }
             // An address or a length from elsewhere in the file.
             9 => {
-                let width = [2, 4, 8, 8][r.below(4)].min(n - at);
-                let from = r.below(n - width);
+                let width = [2, 4, 8, 8][r.index(4)].min(n - at);
+                let from = r.index(n - width);
                 file.copy_within(from..from + width, at);
                 width
             }
             // A place in the file.
             10 => {
                 let width = 8.min(n - at);
-                file[at..at + width].copy_from_slice(&(r.below(n) as u64).to_le_bytes()[..width]);
+                file[at..at + width].copy_from_slice(&(r.index(n) as u64).to_le_bytes()[..width]);
                 width
             }
-            _ if r.below(3) == 0 => {
-                file.truncate(1 + r.below(n));
+            _ if r.index(3) == 0 => {
+                file.truncate(1 + r.index(n));
                 break;
             }
             _ => {
-                let width = (1 + r.below(200)).min(n - at);
-                let from = r.below(n - width);
+                let width = (1 + r.index(200)).min(n - at);
+                let from = r.index(n - width);
                 file.copy_within(from..from + width, at);
                 width
             }
@@ -187,7 +169,7 @@ pub fn mutant(f: &Fixture, r: &mut Random) -> Vec<u8> {
         touched.push(at..at + len);
     }
     // Mostly made right again, or nothing behind the checksum would ever be reached.
-    if r.below(8) != 0 {
+    if r.index(8) != 0 {
         let end = file.len();
         for s in f.sealed.iter().filter(|s| s.end <= end && touched.iter().any(|t| t.start < s.end && s.start < t.end)) {
             let sum = s.sum(&file);

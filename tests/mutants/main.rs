@@ -8,13 +8,16 @@
 
 mod counting;
 mod damage;
+#[path = "../support/random.rs"]
+mod random;
 #[path = "../walker/mod.rs"]
 mod walker;
 mod writing;
 
 use counting::{LARGEST, NOW, PEAK, TELL};
-use damage::{Fixture, Random, fixtures, mutant};
+use damage::{Fixture, fixtures, mutant};
 use h5dir::dataset::environment::Environment;
+use random::Random;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

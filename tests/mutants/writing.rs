@@ -1,7 +1,7 @@
 //! Damaged files changed in memory: a handful of operations, a commit, a close. Nothing panics, hangs or takes much memory, and
 //! what could be opened for writing and was closed without an error can be opened again.
 
-use super::damage::Random;
+use super::random::Random;
 use super::walker::Seen;
 use h5dir::base::Error;
 use h5dir::connector::edit::{Edit, Existing, Taken};
@@ -62,7 +62,7 @@ fn survey(c: &dyn Connector) -> Found {
 }
 
 fn any<T: Clone>(of: &[T], r: &mut Random) -> Option<T> {
-    of.get(r.below(of.len())).cloned()
+    of.get(r.index(of.len())).cloned()
 }
 
 const FACTS: [(&str, &str); 7] = [
@@ -79,13 +79,13 @@ fn on_dataset(c: &NativeConnector, id: ObjectId, r: &mut Random) -> Result<(), E
     let edit = Connector::edit(c).unwrap();
     let size = c.content(id, Form::Main).and_then(|c| c.size()).unwrap_or(0).min(SIZE_MAX);
     let at = r.next() % (size + 100);
-    match r.below(6) {
-        0 | 1 => edit.write(id, at, &vec![0x5a; 1 + r.below(3000)]),
+    match r.index(6) {
+        0 | 1 => edit.write(id, at, &vec![0x5a; 1 + r.index(3000)]),
         2 => edit.set_size(id, at),
         3 => edit.set_size(id, size + r.next() % 5000),
         4 => edit.zero(id, at, 1 + r.next() % 5000),
         _ => {
-            let (fact, text) = FACTS[r.below(FACTS.len())];
+            let (fact, text) = FACTS[r.index(FACTS.len())];
             edit.set_fact(id, fact, text.as_bytes())
         }
     }
@@ -93,12 +93,12 @@ fn on_dataset(c: &NativeConnector, id: ObjectId, r: &mut Random) -> Result<(), E
 
 fn on_names(edit: &dyn Edit, found: &Found, r: &mut Random) -> Result<(), Error> {
     let Some(group) = any(&found.groups, r) else { return Ok(()) };
-    let new = [b'z', b'0' + r.below(6) as u8];
+    let new = [b'z', b'0' + r.index(6) as u8];
     let old = any(&found.names, r).unwrap_or((group, b"nothing".to_vec()));
-    match r.below(8) {
+    match r.index(8) {
         0 => {
             let id = edit.create_file(group, &new)?;
-            edit.write(id, 0, &vec![1; r.below(9000)])
+            edit.write(id, 0, &vec![1; r.index(9000)])
         }
         1 => edit.create_group(group, &new).map(drop),
         2 => edit.symlink(group, &new, b"some/where"),
@@ -106,11 +106,11 @@ fn on_names(edit: &dyn Edit, found: &Found, r: &mut Random) -> Result<(), Error>
             Some(id) => edit.link(group, &new, id),
             None => Ok(()),
         },
-        4 | 5 => edit.unlink(old.0, &old.1, r.below(2) == 0).map(drop),
+        4 | 5 => edit.unlink(old.0, &old.1, r.index(2) == 0).map(drop),
         6 => edit.rename((old.0, &old.1), (group, &new), Taken::Replace).map(drop),
         _ => {
             let other = any(&found.names, r).unwrap_or((group, b"none".to_vec()));
-            edit.rename((old.0, &old.1), (other.0, &other.1), if r.below(2) == 0 { Taken::Exchange } else { Taken::Replace }).map(drop)
+            edit.rename((old.0, &old.1), (other.0, &other.1), if r.index(2) == 0 { Taken::Exchange } else { Taken::Replace }).map(drop)
         }
     }
 }
@@ -119,8 +119,8 @@ fn on_attributes(c: &NativeConnector, id: ObjectId, r: &mut Random) -> Result<()
     let edit = Connector::edit(c).unwrap();
     let names = c.attributes(id).map(|n| n.iter().take(40).map(|n| n.to_vec()).collect::<Vec<_>>()).unwrap_or_default();
     let old = any(&names, r).unwrap_or_else(|| b"none".to_vec());
-    match r.below(4) {
-        0 => edit.set_attribute(id, b"zz new", &vec![b'x'; r.below(300)], Existing::Any),
+    match r.index(4) {
+        0 => edit.set_attribute(id, b"zz new", &vec![b'x'; r.index(300)], Existing::Any),
         1 => edit.set_attribute(id, &old, b"12", Existing::Replace),
         2 => edit.remove_attribute(id, &old),
         _ => edit.set_mtime(id, 12).map(drop),
@@ -179,9 +179,9 @@ pub fn open_and_change(bytes: &[u8], environment: Arc<Environment>, seed: u64) -
     let mut seen = Seen::default();
     let mut found = survey(&*connector);
     for i in 0..OPERATIONS {
-        let done = match (r.below(3), any(&found.datasets, &mut r), any(&found.groups, &mut r)) {
+        let done = match (r.index(3), any(&found.datasets, &mut r), any(&found.groups, &mut r)) {
             (0, Some(id), _) => on_dataset(&connector, id, &mut r),
-            (1, dataset, group) => match dataset.filter(|_| r.below(3) > 0).or(group) {
+            (1, dataset, group) => match dataset.filter(|_| r.index(3) > 0).or(group) {
                 Some(id) => on_attributes(&connector, id, &mut r),
                 None => Ok(()),
             },
@@ -193,7 +193,7 @@ pub fn open_and_change(bytes: &[u8], environment: Arc<Environment>, seed: u64) -
             seen.errors += u64::from(edit.commit().is_err());
             // Objects that are gone are not asked for any more, as the file system would not.
             found = survey(&*connector);
-        } else if done.is_ok() && r.below(2) == 0 {
+        } else if done.is_ok() && r.index(2) == 0 {
             found = survey(&*connector);
         }
     }

@@ -98,23 +98,11 @@ def filled(t, binary, place, label, seed):
                 except OSError as e:
                     t.check(False, f"{label}: unlink {name}: {e}")
             w.synced.clear()
-        try:
-            with open(f"{point}/again", "wb") as f:
-                f.write(b"more " * 1000)
-                f.flush()
-                os.fsync(f.fileno())
-        except OSError as e:
-            t.check(False, f"{label}: writing after files were removed: {e}")
+        works(t, f"{point}/again", b"more " * 1000, f"{label}: writing after files were removed")
         # With a larger file system it goes on, too.
         subprocess.run(["mount", "-o", "remount,size=32m", place], check=True)
         sync(f"{point}")
-        try:
-            with open(f"{point}/after", "wb") as f:
-                f.write(b"room " * 1000)
-                f.flush()
-                os.fsync(f.fileno())
-        except OSError as e:
-            t.check(False, f"{label}: writing after space was made: {e}")
+        works(t, f"{point}/after", b"room " * 1000, f"{label}: writing after space was made")
         subprocess.run([binary, "umount", point], check=False, stdin=subprocess.DEVNULL)
         t.equal(daemon.wait(60), 0, f"{label}: exit status")
     t.equal(sorted(os.listdir(place)), ["f.h5"], f"{label}: files left")
@@ -125,6 +113,17 @@ def filled(t, binary, place, label, seed):
         for w in writers:
             for name, (at, data) in w.synced.items():
                 t.equal(f[name][...].tobytes()[at : at + len(data)], data, f"{label}: {name} for h5py")
+
+
+def works(t, path, data, what):
+    """A file can be written and synced."""
+    try:
+        with open(path, "wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+    except OSError as e:
+        t.check(False, f"{what}: {e}")
 
 
 def sync(path):
