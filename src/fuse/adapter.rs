@@ -5,8 +5,7 @@
 //! size protocol of extended attributes.
 
 use super::guard::guard;
-use super::near::Near;
-use super::reply::{absent, errno, file_attr, file_type, ino, listed, open_flags, reply_empty, reply_xattr, time};
+use super::reply::{absent, errno, file_attr, file_type, ino, listed, may, open_flags, reply_empty, reply_xattr, time};
 use super::stale::Stale;
 use crate::fs::{Changes, Entry, Errno, FsResult, Handle, Ino, KernelMemory, OpenMode, Operations, Whence};
 use fuser::{
@@ -63,7 +62,6 @@ pub struct Adapter {
     readahead: u32,
     kernel: Kernel,
     stale: Stale,
-    near: Near,
 }
 
 /// The way to tell the kernel something unasked, once the session has one.
@@ -95,7 +93,7 @@ impl Adapter {
     pub fn new(operations: Arc<dyn Operations>, times: CacheTimes, readahead: u32) -> Self {
         let writable = operations.is_writable();
         let kernel = Kernel::default();
-        Adapter { operations, writable, times, readahead, stale: Stale::new(kernel.clone()), near: Near::new(), kernel }
+        Adapter { operations, writable, times, readahead, stale: Stale::new(kernel.clone()), kernel }
     }
 
     /// Where the session's notifier is put.
@@ -126,19 +124,12 @@ impl Adapter {
         }
     }
 
-    /// Carries out `f` for who asked, and waits.
-    fn serve<T>(&self, req: &Request, operation: &'static str, n: INodeNo, f: impl FnOnce() -> FsResult<T>) -> FsResult<T> {
-        // Ends before the answer: with it the caller may ask again.
-        let _asked = self.near.asked(req.pid());
-        guard(operation, ino(n), f)
-    }
-
     /// Carries out a change by `f` where there can be one.
-    fn change<T>(&self, req: &Request, operation: &'static str, n: INodeNo, f: impl FnOnce(&dyn Operations) -> FsResult<T>) -> FsResult<T> {
+    fn change<T>(&self, operation: &'static str, n: INodeNo, f: impl FnOnce(&dyn Operations) -> FsResult<T>) -> FsResult<T> {
         if !self.writable {
             return Err(Errno(libc::EROFS));
         }
-        self.serve(req, operation, n, || f(&*self.operations))
+        guard(operation, ino(n), || f(&*self.operations))
     }
 }
 
@@ -161,9 +152,9 @@ impl Filesystem for Adapter {
         Ok(())
     }
 
-    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let CacheTimes { entry: entry_ttl, absent: absent_ttl, attr: attr_ttl } = self.times;
-        match self.serve(req, "lookup", parent, || self.operations.lookup(ino(parent), name.as_bytes())) {
+        match guard("lookup", ino(parent), || self.operations.lookup(ino(parent), name.as_bytes())) {
             Ok(e) => reply.entry_with_ttls(&attr_ttl, &entry_ttl, &file_attr(&e.attr), Generation(e.generation)),
             Err(Errno(libc::ENOENT)) if !absent_ttl.is_zero() => reply.entry_with_ttls(&attr_ttl, &absent_ttl, &absent(), Generation(0)),
             Err(e) => reply.error(errno(e)),
@@ -177,26 +168,26 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn getattr(&self, req: &Request, n: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        match self.serve(req, "getattr", n, || self.operations.getattr(ino(n))) {
+    fn getattr(&self, _req: &Request, n: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        match guard("getattr", ino(n), || self.operations.getattr(ino(n))) {
             Ok(attr) => reply.attr(&self.times.attr, &file_attr(&attr)),
             Err(e) => reply.error(errno(e)),
         }
     }
 
-    fn readlink(&self, req: &Request, n: INodeNo, reply: ReplyData) {
-        match self.serve(req, "readlink", n, || self.operations.readlink(ino(n))) {
+    fn readlink(&self, _req: &Request, n: INodeNo, reply: ReplyData) {
+        match guard("readlink", ino(n), || self.operations.readlink(ino(n))) {
             Ok(target) => reply.data(&target),
             Err(e) => reply.error(errno(e)),
         }
     }
 
-    fn open(&self, req: &Request, n: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _req: &Request, n: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let mode = Self::open_mode(flags);
         if mode.write && !self.writable {
             return reply.error(fuser::Errno::EROFS);
         }
-        match self.serve(req, "open", n, || self.operations.open(ino(n), mode)) {
+        match guard("open", ino(n), || self.operations.open(ino(n), mode)) {
             Ok(opened) => reply.opened(FileHandle(opened.handle.0), open_flags(&opened)),
             Err(e) => reply.error(errno(e)),
         }
@@ -204,7 +195,7 @@ impl Filesystem for Adapter {
 
     fn read(
         &self,
-        req: &Request,
+        _req: &Request,
         n: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -219,7 +210,7 @@ impl Filesystem for Adapter {
                 buffer.resize(size, 0);
             }
             let buffer = buffer.get_mut(..size).unwrap_or_default();
-            match self.serve(req, "read", n, || self.operations.read(ino(n), Handle(fh.0), offset, buffer)) {
+            match guard("read", ino(n), || self.operations.read(ino(n), Handle(fh.0), offset, buffer)) {
                 Ok(count) => reply.data(buffer.get(..count).unwrap_or(buffer)),
                 Err(e) => reply.error(errno(e)),
             }
@@ -243,19 +234,19 @@ impl Filesystem for Adapter {
         reply.ok();
     }
 
-    fn opendir(&self, req: &Request, n: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, _req: &Request, n: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let mut flags = FopenFlags::empty();
         // The listing may be kept as long as the names in it; of names that change nothing is kept.
         flags.set(FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE, !self.writable && !self.times.entry.is_zero());
-        match self.serve(req, "opendir", n, || self.operations.opendir(ino(n))) {
+        match guard("opendir", ino(n), || self.operations.opendir(ino(n))) {
             Ok(handle) => reply.opened(FileHandle(handle.0), flags),
             Err(e) => reply.error(errno(e)),
         }
     }
 
-    fn readdir(&self, req: &Request, n: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let mut count = 0;
-        let result = self.serve(req, "readdir", n, || {
+        let result = guard("readdir", ino(n), || {
             self.operations.readdir(ino(n), Handle(fh.0), offset, &mut |e| {
                 if reply.add(INodeNo(e.ino.0), e.next, file_type(e.kind), OsStr::from_bytes(e.name)) {
                     return ControlFlow::Break(());
@@ -270,10 +261,10 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn readdirplus(&self, req: &Request, n: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         let mut count = 0;
         let ttl = self.times.entry.min(self.times.attr);
-        let result = self.serve(req, "readdirplus", n, || {
+        let result = guard("readdirplus", ino(n), || {
             self.operations.readdirplus(ino(n), Handle(fh.0), offset, &mut |e| {
                 let attr = file_attr(&e.entry.attr);
                 if reply.add(attr.ino, e.next, OsStr::from_bytes(e.name), &ttl, &attr, Generation(e.entry.generation)) {
@@ -297,27 +288,27 @@ impl Filesystem for Adapter {
         reply.ok();
     }
 
-    fn statfs(&self, req: &Request, n: INodeNo, reply: ReplyStatfs) {
-        match self.serve(req, "statfs", n, || self.operations.statfs()) {
+    fn statfs(&self, _req: &Request, n: INodeNo, reply: ReplyStatfs) {
+        match guard("statfs", ino(n), || self.operations.statfs()) {
             Ok(s) => reply.statfs(s.blocks, s.free, s.free, s.files, 0, s.block_size, s.name_max, s.block_size),
             Err(e) => reply.error(errno(e)),
         }
     }
 
-    fn getxattr(&self, req: &Request, n: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, _req: &Request, n: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         // `ls -l` and `exec` ask for security.* and system.* of every file: "not here at all" is the
         // answer that callers remember for the whole file system.
         if !name.as_bytes().starts_with(b"user.") {
             return reply.error(fuser::Errno::EOPNOTSUPP);
         }
-        reply_xattr(self.serve(req, "getxattr", n, || self.operations.getxattr(ino(n), name.as_bytes())), size, reply);
+        reply_xattr(guard("getxattr", ino(n), || self.operations.getxattr(ino(n), name.as_bytes())), size, reply);
     }
 
-    fn listxattr(&self, req: &Request, n: INodeNo, size: u32, reply: ReplyXattr) {
-        reply_xattr(self.serve(req, "listxattr", n, || self.operations.listxattr(ino(n))), size, reply);
+    fn listxattr(&self, _req: &Request, n: INodeNo, size: u32, reply: ReplyXattr) {
+        reply_xattr(guard("listxattr", ino(n), || self.operations.listxattr(ino(n))), size, reply);
     }
 
-    fn lseek(&self, req: &Request, n: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         let whence = match whence {
             libc::SEEK_DATA => Whence::Data,
             libc::SEEK_HOLE => Whence::Hole,
@@ -326,7 +317,7 @@ impl Filesystem for Adapter {
         let Ok(offset) = u64::try_from(offset) else {
             return reply.error(fuser::Errno::ENXIO);
         };
-        match self.serve(req, "lseek", n, || self.operations.lseek(ino(n), Handle(fh.0), offset, whence)) {
+        match guard("lseek", ino(n), || self.operations.lseek(ino(n), Handle(fh.0), offset, whence)) {
             Ok(found) => match i64::try_from(found) {
                 Ok(found) => reply.offset(found),
                 Err(_) => reply.error(fuser::Errno::EOVERFLOW),
@@ -337,29 +328,34 @@ impl Filesystem for Adapter {
 
     // "Not implemented" is remembered by the kernel as "nothing to do" for these, for the whole mount.
 
-    fn flush(&self, req: &Request, n: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, _req: &Request, n: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
         if !self.writable {
             return reply.error(fuser::Errno::ENOSYS);
         }
-        reply_empty(self.serve(req, "flush", n, || self.operations.flush(ino(n), Handle(fh.0))), reply);
+        reply_empty(guard("flush", ino(n), || self.operations.flush(ino(n), Handle(fh.0))), reply);
     }
 
-    fn fsync(&self, req: &Request, n: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+    fn fsync(&self, _req: &Request, n: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         if !self.writable {
             return reply.error(fuser::Errno::ENOSYS);
         }
-        reply_empty(self.serve(req, "fsync", n, || self.operations.fsync(ino(n))), reply);
+        reply_empty(guard("fsync", ino(n), || self.operations.fsync(ino(n))), reply);
     }
 
-    fn fsyncdir(&self, req: &Request, n: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+    fn fsyncdir(&self, _req: &Request, n: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         if !self.writable {
             return reply.error(fuser::Errno::ENOSYS);
         }
-        reply_empty(self.serve(req, "fsyncdir", n, || self.operations.fsync(ino(n))), reply);
+        reply_empty(guard("fsyncdir", ino(n), || self.operations.fsync(ino(n))), reply);
     }
 
-    fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
-        reply.error(fuser::Errno::ENOSYS);
+    /// Asked only where the kernel does not look at modes: in a mount that nobody but root can use.
+    fn access(&self, req: &Request, n: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        match guard("access", ino(n), || self.operations.getattr(ino(n))) {
+            Ok(attr) if may(&attr, req.uid(), req.gid(), mask.bits()) => reply.ok(),
+            Ok(_) => reply.error(fuser::Errno::EACCES),
+            Err(e) => reply.error(errno(e)),
+        }
     }
 
     fn poll(&self, _r: &Request, _i: INodeNo, _f: FileHandle, _p: PollNotifier, _e: PollEvents, _flags: PollFlags, reply: ReplyPoll) {
@@ -398,7 +394,7 @@ impl Filesystem for Adapter {
 
     fn setattr(
         &self,
-        req: &Request,
+        _req: &Request,
         n: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -415,48 +411,48 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let changes = Changes { size, mtime: mtime.map(time), atime: atime.map(time), mode, uid, gid };
-        match self.change(req, "setattr", n, |o| o.setattr(ino(n), &changes)) {
+        match self.change("setattr", n, |o| o.setattr(ino(n), &changes)) {
             Ok(attr) => reply.attr(&self.times.attr, &file_attr(&attr)),
             Err(e) => reply.error(errno(e)),
         }
     }
 
-    fn mknod(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, _rdev: u32, reply: ReplyEntry) {
+    fn mknod(&self, _req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, _rdev: u32, reply: ReplyEntry) {
         // Devices, pipes and sockets cannot be here.
         let regular = matches!(mode & libc::S_IFMT, 0 | libc::S_IFREG);
         let made = |o: &dyn Operations| if regular { o.mknod(ino(parent), name.as_bytes()) } else { Err(Errno(libc::EPERM)) };
-        self.reply_entry(self.change(req, "mknod", parent, made), reply);
+        self.reply_entry(self.change("mknod", parent, made), reply);
     }
 
-    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
-        self.reply_entry(self.change(req, "mkdir", parent, |o| o.mkdir(ino(parent), name.as_bytes())), reply);
+    fn mkdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
+        self.reply_entry(self.change("mkdir", parent, |o| o.mkdir(ino(parent), name.as_bytes())), reply);
     }
 
-    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(self.change(req, "unlink", parent, |o| o.unlink(ino(parent), name.as_bytes())), reply);
+    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(self.change("unlink", parent, |o| o.unlink(ino(parent), name.as_bytes())), reply);
     }
 
-    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(self.change(req, "rmdir", parent, |o| o.rmdir(ino(parent), name.as_bytes())), reply);
+    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(self.change("rmdir", parent, |o| o.rmdir(ino(parent), name.as_bytes())), reply);
     }
 
-    fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+    fn symlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let target = target.as_os_str().as_bytes();
-        self.reply_entry(self.change(req, "symlink", parent, |o| o.symlink(ino(parent), name.as_bytes(), target)), reply);
+        self.reply_entry(self.change("symlink", parent, |o| o.symlink(ino(parent), name.as_bytes(), target)), reply);
     }
 
-    fn rename(&self, req: &Request, p: INodeNo, name: &OsStr, new: INodeNo, new_name: &OsStr, flags: RenameFlags, reply: ReplyEmpty) {
+    fn rename(&self, _req: &Request, p: INodeNo, name: &OsStr, new: INodeNo, new_name: &OsStr, flags: RenameFlags, reply: ReplyEmpty) {
         let (from, to) = ((ino(p), name.as_bytes()), (ino(new), new_name.as_bytes()));
-        reply_empty(self.change(req, "rename", p, |o| o.rename(from, to, flags.bits())), reply);
+        reply_empty(self.change("rename", p, |o| o.rename(from, to, flags.bits())), reply);
     }
 
-    fn link(&self, req: &Request, n: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.reply_entry(self.change(req, "link", n, |o| o.link(ino(n), ino(parent), name.as_bytes())), reply);
+    fn link(&self, _req: &Request, n: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.reply_entry(self.change("link", n, |o| o.link(ino(n), ino(parent), name.as_bytes())), reply);
     }
 
     fn write(
         &self,
-        req: &Request,
+        _req: &Request,
         n: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -466,7 +462,7 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.change(req, "write", n, |o| o.write(ino(n), Handle(fh.0), offset, data)) {
+        match self.change("write", n, |o| o.write(ino(n), Handle(fh.0), offset, data)) {
             Ok(written) => {
                 if self.operations.is_bypassing_others(Handle(fh.0)) {
                     self.stale.wrote(n, offset, written as u64);
@@ -477,22 +473,22 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn setxattr(&self, req: &Request, n: INodeNo, name: &OsStr, value: &[u8], flags: i32, _position: u32, reply: ReplyEmpty) {
-        let result = self.change(req, "setxattr", n, |o| o.setxattr(ino(n), name.as_bytes(), value, flags));
+    fn setxattr(&self, _req: &Request, n: INodeNo, name: &OsStr, value: &[u8], flags: i32, _position: u32, reply: ReplyEmpty) {
+        let result = self.change("setxattr", n, |o| o.setxattr(ino(n), name.as_bytes(), value, flags));
         if result.is_ok() && name.as_bytes().starts_with(b"user.h5dir.") {
             self.resized(n);
         }
         reply_empty(result, reply);
     }
 
-    fn removexattr(&self, req: &Request, n: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(self.change(req, "removexattr", n, |o| o.removexattr(ino(n), name.as_bytes())), reply);
+    fn removexattr(&self, _req: &Request, n: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(self.change("removexattr", n, |o| o.removexattr(ino(n), name.as_bytes())), reply);
     }
 
-    fn create(&self, req: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
+    fn create(&self, _req: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
         let (mode, exclusive) = (Self::open_mode(OpenFlags(flags)), flags & libc::O_EXCL != 0);
         let CacheTimes { attr, .. } = self.times;
-        match self.change(req, "create", parent, |o| o.create(ino(parent), name.as_bytes(), mode, exclusive)) {
+        match self.change("create", parent, |o| o.create(ino(parent), name.as_bytes(), mode, exclusive)) {
             Ok((e, opened)) => {
                 reply.created(&attr, &file_attr(&e.attr), Generation(e.generation), FileHandle(opened.handle.0), open_flags(&opened));
             }
@@ -500,13 +496,13 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn fallocate(&self, req: &Request, n: INodeNo, fh: FileHandle, offset: u64, length: u64, mode: i32, reply: ReplyEmpty) {
-        reply_empty(self.change(req, "fallocate", n, |o| o.fallocate(ino(n), Handle(fh.0), offset, length, mode)), reply);
+    fn fallocate(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, length: u64, mode: i32, reply: ReplyEmpty) {
+        reply_empty(self.change("fallocate", n, |o| o.fallocate(ino(n), Handle(fh.0), offset, length, mode)), reply);
     }
 
     fn copy_file_range(
         &self,
-        req: &Request,
+        _req: &Request,
         _ino_in: INodeNo,
         fh_in: FileHandle,
         offset_in: u64,
@@ -518,7 +514,7 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let (from, to) = ((Handle(fh_in.0), offset_in), (Handle(fh_out.0), offset_out));
-        match self.change(req, "copy_file_range", ino_out, |o| o.copy_range(from, to, len.min(COPY_MAX))) {
+        match self.change("copy_file_range", ino_out, |o| o.copy_range(from, to, len.min(COPY_MAX))) {
             Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
             // The kernel reads and writes then.
             Err(e) => reply.error(errno(e)),

@@ -4,7 +4,7 @@
 //! adapter   request -> Operations -> reply        session   mount, threads, readiness, end
 //! guard     a panic becomes EIO, not a dead mount mounts    /proc/self/mountinfo
 //! unmount   umount2 or fusermount3, stale mounts  presence  "the daemon of this mount still runs"
-//! reply     what requests bring and answers take   near    a caller is served on its own processor
+//! reply     what requests bring and answers take
 //! stale     pages of other descriptors, after bytes were written past them
 //! ```
 //!
@@ -13,7 +13,6 @@
 pub mod adapter;
 pub mod guard;
 pub mod mounts;
-mod near;
 pub mod presence;
 mod reply;
 pub mod session;

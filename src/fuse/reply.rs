@@ -66,9 +66,31 @@ pub(super) fn file_attr(a: &Attr) -> FileAttr {
     }
 }
 
+/// Whether a process may do what `mask` (R_OK, W_OK, X_OK) says.
+pub(super) fn may(attr: &Attr, uid: u32, gid: u32, mask: i32) -> bool {
+    let mask = (mask & 7) as u16;
+    if uid == 0 {
+        // As CAP_DAC_OVERRIDE has it.
+        let runs = attr.kind == FileKind::Directory || attr.perm & 0o111 != 0;
+        return mask & libc::X_OK as u16 == 0 || runs;
+    }
+    let class = if uid == attr.uid {
+        attr.perm >> 6
+    } else if gid == attr.gid {
+        attr.perm >> 3
+    } else {
+        attr.perm
+    };
+    class & mask == mask
+}
+
 /// Attributes of "no such name": inode 0 makes the kernel remember the absence.
 pub(super) fn absent() -> FileAttr {
-    let attr = Attr {
+    file_attr(&attr_absent())
+}
+
+fn attr_absent() -> Attr {
+    Attr {
         ino: Ino(0),
         kind: FileKind::Regular,
         perm: 0,
@@ -82,8 +104,7 @@ pub(super) fn absent() -> FileAttr {
         btime: UNIX_EPOCH,
         uid: 0,
         gid: 0,
-    };
-    file_attr(&attr)
+    }
 }
 
 /// Answers an extended attribute's size (`size` 0), its bytes, or why they do not fit.
@@ -101,4 +122,19 @@ pub(super) fn reply_xattr(result: FsResult<Vec<u8>>, size: u32, reply: ReplyXatt
 /// for the next request, because entries already taken count as looked up.
 pub(super) fn listed(result: FsResult<()>, count: usize) -> Result<(), fuser::Errno> {
     if count > 0 { Ok(()) } else { result.map_err(errno) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libc::{R_OK, W_OK, X_OK};
+
+    #[test]
+    fn access_goes_by_modes_and_root_may_all_but_run_what_is_no_program() {
+        let attr = |kind, perm| Attr { kind, perm, uid: 1, gid: 2, ..attr_absent() };
+        let file = attr(FileKind::Regular, 0o640);
+        assert!(may(&file, 0, 0, R_OK | W_OK) && !may(&file, 0, 0, X_OK));
+        assert!(may(&attr(FileKind::Regular, 0o001), 0, 0, X_OK) && may(&attr(FileKind::Directory, 0), 0, 0, X_OK));
+        assert!(may(&file, 1, 9, R_OK | W_OK) && may(&file, 9, 2, R_OK) && !may(&file, 9, 2, W_OK) && !may(&file, 9, 9, R_OK));
+    }
 }

@@ -233,11 +233,15 @@ fn fuser_config(config: &SessionConfig) -> Config {
         MountOption::FSName(if root { config.source.clone() } else { escape(&config.source) }),
         // As a kernel option: fuser passes `MountOption::Subtype` to fusermount3 only.
         MountOption::CUSTOM(format!("subtype={subtype}")),
-        MountOption::DefaultPermissions,
         MountOption::NoSuid,
         MountOption::NoDev,
         MountOption::NoAtime,
     ];
+    // Modes bind nobody in a mount that only root can use. The kernel would ask for the attributes of a directory each time before
+    // another name is made in it.
+    if !root || config.access != Access::Owner {
+        options.push(MountOption::DefaultPermissions);
+    }
     if config.read_only {
         options.push(MountOption::RO);
     }
