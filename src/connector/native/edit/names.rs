@@ -21,6 +21,7 @@ use crate::format::message::dataspace::Extent;
 use crate::format::message::datatype::{ByteOrder, Class, Datatype, FixedPoint};
 use crate::format::message::fill_value::Fill;
 use crate::format::message::link::{Link, LinkTarget};
+use crate::format::message::link_info::LinkInfo;
 use crate::format::object_header::{SharedMessage, flag, kind};
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
@@ -104,10 +105,26 @@ impl Change<'_> {
         create::create_dataset(&*self.store()?, &Creation { modified: Some(now()), ..creation.clone() }, (false, false))
     }
 
+    /// Which creation orders a group keeps. What is made in it keeps the same: netCDF writes to no file with a group that keeps
+    /// none for its links.
+    fn orders_of(&self, group: ObjectId) -> Result<GroupCreation> {
+        let store = self.store()?;
+        let header = HeaderEdit::load(&store, group.address)?;
+        let link_order = match header.find(kind::LINK_INFO) {
+            Some(i) => {
+                let info = LinkInfo::decode(header.body(i), store.ctx(), group.address)?;
+                (info.max_creation_order.is_some(), info.creation_index.is_some())
+            }
+            None => (false, false),
+        };
+        Ok(GroupCreation { link_order, attribute_order: header.attribute_order(), ..GroupCreation::default() })
+    }
+
     /// A new empty group.
     pub(super) fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
         self.free_name(group, name)?;
-        let address = group_edit::create_group(&*self.store()?, &GroupCreation { times: Some(now()), ..GroupCreation::default() })?;
+        let creation = GroupCreation { times: Some(now()), ..self.orders_of(group)? };
+        let address = group_edit::create_group(&*self.store()?, &creation)?;
         self.created(group, name, address)
     }
 
