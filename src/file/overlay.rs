@@ -138,6 +138,11 @@ impl Overlay {
                     e.insert(Block { bytes: b, changed: 0, fresh: 0 })
                 }
             };
+            if what == Bytes::Live && self.zeros.is_some() {
+                // The commit writes there.
+                let end = number.saturating_add(1).saturating_mul(BLOCK as u64);
+                self.zeros = self.zeros.max(Some(end));
+            }
             if let Some(target) = block.bytes.get_mut(within..within.saturating_add(n)) {
                 target.copy_from_slice(piece);
             }

@@ -531,6 +531,22 @@ mod tests {
     }
 
     #[test]
+    fn what_a_commit_published_is_not_taken_for_zeros() {
+        let (t, _) = begun(&none());
+        let (at, _) = t.allocate(20_000, 8, Pool::Metadata).unwrap();
+        t.finish(true);
+        commit(&t);
+        // Never written so far, but live: by the journal, then beside it.
+        for (i, value) in [(0, 3u8), (1, 4), (2, 5)] {
+            t.begin();
+            t.write(at + 9000 + i * 100, &[value; 100]).unwrap();
+            t.finish(true);
+            commit(&t);
+        }
+        assert_eq!(bytes(&t, at + 9000, 300), [[3; 100], [4; 100], [5; 100]].concat());
+    }
+
+    #[test]
     fn what_waits_is_bounded_and_what_is_taken_back_is_gone() {
         let (t, file) = begun(&none());
         t.finish(true);
