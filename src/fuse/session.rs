@@ -239,7 +239,7 @@ fn fuser_config(config: &SessionConfig) -> Config {
     ];
     // Modes bind nobody in a mount that only root can use. The kernel would ask for the attributes of a directory each time before
     // another name is made in it.
-    if !root || config.access != Access::Owner {
+    if !root || config.access != Access::Owner || config.read_only {
         options.push(MountOption::DefaultPermissions);
     }
     if config.read_only {
