@@ -5,12 +5,14 @@
 //! and so that they are read from memory meanwhile.
 
 use super::{FileDriver, read_all};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 
 /// What a disk writes as a whole.
 pub const SECTOR: u64 = 512;
 const BLOCK: usize = 4096;
+/// An operation that writes more than this keeps whole blocks, each once, to take it back; bytes.
+const PIECES_MAX: usize = 256 << 10;
 /// Longest run of sectors that is put together, bytes.
 const RUN_MAX: usize = 1 << 20;
 const PER_BLOCK: usize = BLOCK / SECTOR as usize;
@@ -61,6 +63,8 @@ struct Undo {
     steps: Vec<Step>,
     /// The bytes of all steps, one after another.
     bytes: Vec<u8>,
+    /// Blocks that were not there, or are kept whole: what follows in them needs no step.
+    whole: HashSet<u64>,
 }
 
 struct Step {
@@ -93,6 +97,14 @@ fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize)> {
 impl Undo {
     /// `n` bytes from `within` on of a block are about to be written.
     fn note(&mut self, number: u64, block: Option<&Block>, within: usize, n: usize) {
+        if self.whole.contains(&number) {
+            return;
+        }
+        let many = self.bytes.len() > PIECES_MAX;
+        let (within, n) = if many { (0, BLOCK) } else { (within, n) };
+        if many || block.is_none() {
+            self.whole.insert(number);
+        }
         let before = block.map(|block| {
             let start = self.bytes.len();
             self.bytes.extend_from_slice(block.bytes.get(within..within.saturating_add(n)).unwrap_or_default());
@@ -272,6 +284,12 @@ impl Overlay {
             }
             (block.changed, block.fresh) = (changed, fresh);
         }
+    }
+
+    /// Bytes kept to take the operation under way back.
+    #[cfg(test)]
+    pub fn undo_bytes(&self) -> usize {
+        self.undo.as_ref().map_or(0, |undo| undo.bytes.len())
     }
 
     /// Forgets all changes.

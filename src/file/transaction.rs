@@ -572,6 +572,22 @@ mod tests {
     }
 
     #[test]
+    fn an_operation_that_writes_the_same_bytes_again_and_again_is_taken_back_from_little_memory() {
+        let (t, _) = begun(&none());
+        let (at, _) = t.allocate(8192, 8, Pool::Metadata).unwrap();
+        t.write(at, &[1; 8192]).unwrap();
+        t.finish(true);
+        commit(&t);
+        t.begin();
+        for i in 0..2000u32 {
+            t.write(at + u64::from(i % 7000), &[i as u8; 1000]).unwrap();
+        }
+        assert!(t.state.read().overlay.undo_bytes() < 1 << 20, "{}", t.state.read().overlay.undo_bytes());
+        t.finish(false);
+        assert_eq!(bytes(&t, at, 8192), [1; 8192]);
+    }
+
+    #[test]
     fn room_is_taken_first_where_that_can_be_and_else_it_is_written_at_once() {
         let unsure = Plan::new(UNSURE, 0, 0, Fault::Errno(0));
         let (t, file) = begun(&unsure);

@@ -255,3 +255,22 @@ fn a_directory_keeps_the_orders_of_the_one_around_it() {
     let seen = h5py(&file, "r", "print(list(f['new'].id.get_create_plist().get_link_creation_order() for _ in 'x'), 'own' in f)");
     assert_eq!(seen, "[3] True\n");
 }
+
+/// In a mount for writing that only root can use the kernel leaves modes to the daemon.
+#[test]
+fn modes_tell_root_what_is_no_program() {
+    let place = Place::new();
+    let file = place.dir().join("new.h5");
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+    let mount = Mount::start(place, &file, &["--read-write"]);
+    shell(&mount, "mkdir g; printf '#!/bin/sh\necho ran\n' >script; test -r script; test -w script; ! test -x script; test -x g");
+    let ran = Command::new("sh").args(["-c", "./script"]).current_dir(mount.place.mnt()).output().unwrap();
+    assert_eq!((ran.status.code(), ran.stdout.as_slice()), (Some(126), &b""[..]), "{}", String::from_utf8_lossy(&ran.stderr));
+    let other = Mount::start(Place::new(), &mount_file(&mount), &["--file-mode=0755"]);
+    shell(&other, "test -x script; ! test -w script; ./script | grep -q ran");
+}
+
+fn mount_file(mount: &Mount) -> std::path::PathBuf {
+    shell(mount, "sync script");
+    mount.place.dir().join("new.h5")
+}
