@@ -1,0 +1,139 @@
+//! What waits in memory, what is written when, and what is taken back.
+
+use super::*;
+use crate::file::commit::Root;
+use crate::file::fault::{Fault, FaultyFile, Plan, UNSURE};
+use crate::file::memory::{GrowingFile, MemoryJournal};
+
+/// A file of 4,096 bytes, all in use, behind the faults of `plan`.
+fn begun(plan: &Arc<Plan>) -> (Transaction, Arc<GrowingFile>) {
+    let file = Arc::new(GrowingFile::new(vec![0x11; 4096]));
+    let driver = Arc::new(FaultyFile::new(file.clone(), plan.clone()));
+    let transaction = Transaction::new(driver, Box::new(MemoryJournal::default()), 4096).unwrap();
+    transaction.begin();
+    (transaction, file)
+}
+
+fn commit(t: &Transaction) {
+    let root = |_| Ok(Root { offset: 0, extended: vec![1; 48], marked: vec![2; 48], settled: vec![1; 48] });
+    t.commit(&root).unwrap();
+}
+
+fn bytes(t: &Transaction, at: u64, len: usize) -> Vec<u8> {
+    let mut out = vec![0; len];
+    let n = t.read_at(&mut out, at).unwrap();
+    out.truncate(n);
+    out
+}
+
+fn none() -> Arc<Plan> {
+    Plan::new(0, 0, 0, Fault::Errno(0))
+}
+
+#[test]
+fn small_new_structures_wait_and_are_read_from_memory() {
+    let (t, file) = begun(&none());
+    let (at, _) = t.allocate(100, 8, Pool::Metadata).unwrap();
+    t.write(at, &[7; 100]).unwrap();
+    assert_eq!(bytes(&t, at, 100), [7; 100]);
+    let on_disk = |at: u64, len: usize| file.bytes().get(at as usize..at as usize + len).map(<[u8]>::to_vec);
+    assert_eq!(on_disk(at, 100), Some(vec![0; 100]), "not before it has to be");
+    // Elements written straight to the file beside it are neither hidden nor overwritten by it.
+    let (raw, _) = t.allocate(64, 8, Pool::Raw).unwrap();
+    t.write_data(raw, &[9; 64]).unwrap();
+    assert_eq!(bytes(&t, raw, 64), [9; 64]);
+    t.finish(true);
+    commit(&t);
+    assert_eq!((on_disk(at, 100), on_disk(raw, 64)), (Some(vec![7; 100]), Some(vec![9; 64])));
+    assert_eq!(bytes(&t, at, 100), [7; 100]);
+}
+
+#[test]
+fn a_sector_with_live_and_new_bytes_waits_for_the_commit() {
+    let (t, file) = begun(&none());
+    t.free(1000..1100, Pool::Metadata);
+    t.finish(true);
+    commit(&t);
+    t.begin();
+    let (at, _) = t.allocate(64, 8, Pool::Metadata).unwrap();
+    assert!((1000..1100).contains(&at), "{at}");
+    t.write(at, &[5; 64]).unwrap();
+    t.write(900, &[6; 10]).unwrap();
+    t.finish(true);
+    t.write_fresh().unwrap();
+    assert_eq!(file.bytes()[900..910], [0x11; 10]);
+    assert_eq!((bytes(&t, 900, 10), bytes(&t, at, 64)), (vec![6; 10], vec![5; 64]));
+    commit(&t);
+    assert_eq!((&file.bytes()[900..910], &file.bytes()[at as usize..at as usize + 64]), (&[6; 10][..], &[5; 64][..]));
+}
+
+#[test]
+fn what_a_commit_published_is_not_taken_for_zeros() {
+    let (t, _) = begun(&none());
+    let (at, _) = t.allocate(20_000, 8, Pool::Metadata).unwrap();
+    t.finish(true);
+    commit(&t);
+    // Never written so far, but live: by the journal, then beside it.
+    for (i, value) in [(0, 3u8), (1, 4), (2, 5)] {
+        t.begin();
+        t.write(at + 9000 + i * 100, &[value; 100]).unwrap();
+        t.finish(true);
+        commit(&t);
+    }
+    assert_eq!(bytes(&t, at + 9000, 300), [[3; 100], [4; 100], [5; 100]].concat());
+}
+
+#[test]
+fn what_waits_is_bounded_and_what_is_taken_back_is_gone() {
+    let (t, file) = begun(&none());
+    t.finish(true);
+    let mut last = 0;
+    for i in 0..3000u64 {
+        t.begin();
+        let (at, _) = t.allocate(4096, 8, Pool::Metadata).unwrap();
+        t.write(at, &vec![i as u8; 4096]).unwrap();
+        t.finish(true);
+        last = at;
+    }
+    assert!(t.waiting() < 2 * TOGETHER, "{}", t.waiting());
+    assert_eq!(bytes(&t, last, 4096), [2999u64 as u8; 4096]);
+    t.begin();
+    t.write(last, &[1; 10]).unwrap();
+    let (new, _) = t.allocate(100, 8, Pool::Metadata).unwrap();
+    t.write(new, &[2; 100]).unwrap();
+    t.finish(false);
+    assert_eq!(bytes(&t, last, 10), [2999u64 as u8; 10]);
+    commit(&t);
+    assert_eq!(file.bytes()[last as usize..last as usize + 4096], [2999u64 as u8; 4096]);
+    assert!(file.bytes().get(new as usize..new as usize + 100).is_none_or(|b| b == [0; 100]));
+}
+
+#[test]
+fn an_operation_that_writes_the_same_bytes_again_and_again_is_taken_back_from_little_memory() {
+    let (t, _) = begun(&none());
+    let (at, _) = t.allocate(8192, 8, Pool::Metadata).unwrap();
+    t.write(at, &[1; 8192]).unwrap();
+    t.finish(true);
+    commit(&t);
+    t.begin();
+    for i in 0..2000u32 {
+        t.write(at + u64::from(i % 7000), &[i as u8; 1000]).unwrap();
+    }
+    assert!(t.state.read().overlay.undo_bytes() < 1 << 20, "{}", t.state.read().overlay.undo_bytes());
+    t.finish(false);
+    assert_eq!(bytes(&t, at, 8192), [1; 8192]);
+}
+
+#[test]
+fn room_is_taken_first_where_that_can_be_and_else_it_is_written_at_once() {
+    let unsure = Plan::new(UNSURE, 0, 0, Fault::Errno(0));
+    let (t, file) = begun(&unsure);
+    let (at, _) = t.allocate(100, 8, Pool::Metadata).unwrap();
+    t.write(at, &[7; 100]).unwrap();
+    assert_eq!(file.bytes()[at as usize..at as usize + 100], [7; 100]);
+    // The first length change makes room to allocate from, the second is that of the disk, twice.
+    let full = Plan::new(crate::file::fault::LENGTH, 1, 100, Fault::Errno(libc::ENOSPC));
+    let (t, _) = begun(&full);
+    let (at, _) = t.allocate(100, 8, Pool::Metadata).unwrap();
+    assert_eq!(t.write(at, &[7; 100]).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+}
