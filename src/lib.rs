@@ -18,3 +18,8 @@ pub mod format;
 pub mod fs;
 pub mod fuse;
 pub mod meta;
+
+/// The Python of the tests that let libhdf5 work.
+#[cfg(test)]
+#[path = "../tests/support/python.rs"]
+mod python;

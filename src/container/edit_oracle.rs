@@ -24,18 +24,10 @@ impl Drop for Scratch {
     }
 }
 
-fn interpreter() -> PathBuf {
-    if let Some(python) = std::env::var_os("PYTHON") {
-        return python.into();
-    }
-    let local = Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/bin/python");
-    if local.exists() { local } else { "/opt/venv/bin/python".into() }
-}
-
 /// Runs a command of tests/fixtures/edit/make_old_edit.py; returns what it prints.
 pub fn python(arguments: &[&str]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/edit/make_old_edit.py");
-    let output = Command::new(interpreter()).arg(script).args(arguments).env("PYTHONHASHSEED", "1").output();
+    let output = Command::new(crate::python::with_h5py()).arg(script).args(arguments).env("PYTHONHASHSEED", "1").output();
     let output = output.expect("Python with h5py is needed: set PYTHON");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()

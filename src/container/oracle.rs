@@ -12,7 +12,7 @@ use crate::format::object_header::{Prefix, kind};
 use crate::meta::edit::testing::writable;
 use crate::meta::{ObjectHeader, Store};
 use std::collections::BTreeMap;
-use std::path::Path;
+
 use std::process::Command;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/container/oracle.py");
@@ -25,11 +25,7 @@ const CTX: &Context = &Context::DEFAULT;
 
 /// Runs the script; what it prints.
 fn python(arguments: &[&str]) -> String {
-    let own = concat!(env!("CARGO_MANIFEST_DIR"), "/.venv/bin/python");
-    let found = std::env::var("PYTHON").ok();
-    let found = found.or_else(|| Path::new(own).exists().then(|| own.into()));
-    let program = found.unwrap_or_else(|| "/opt/venv/bin/python".into());
-    let done = Command::new(program).arg(SCRIPT).args(arguments).output().unwrap();
+    let done = Command::new(crate::python::with_h5py()).arg(SCRIPT).args(arguments).output().unwrap();
     assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
     String::from_utf8(done.stdout).unwrap()
 }

@@ -125,6 +125,12 @@ impl Overlay {
         self.zeros = Some(self.zeros.map_or(end, |zeros| zeros.max(end)));
     }
 
+    /// First byte at or behind `offset` of which something is known here.
+    pub fn next(&self, offset: u64) -> Option<u64> {
+        let (number, _) = self.blocks.range(offset / BLOCK as u64..).next()?;
+        Some(number.saturating_mul(BLOCK as u64).max(offset))
+    }
+
     /// Bytes of memory, about.
     pub fn bytes(&self) -> u64 {
         (self.blocks.len() as u64).saturating_mul(BLOCK as u64 + 64)
@@ -256,7 +262,7 @@ impl Overlay {
         self.runs(Block::only_fresh)
     }
 
-    /// What [`Overlay::fresh`] tells is in the file now. The blocks stay known while they are in use.
+    /// What [`Overlay::fresh`] tells is in the file now. Only blocks that wait for the commit stay.
     pub fn fresh_written(&mut self) {
         self.blocks.retain(|_, b| {
             b.fresh &= b.changed;

@@ -223,10 +223,10 @@ impl Transaction {
         state.space.trim();
     }
 
-    /// Writes a structure: in place where nothing durable points, now or later, else with the next commit.
+    /// Writes a structure: in place where nothing durable points, now or later, else with the next commit. The caller knows that
+    /// it ends before [`Transaction::end`].
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.usable()?;
-        self.within(offset, bytes.len())?;
         if bytes.len() <= KEPT_MAX && self.keep(offset, bytes)? {
             return Ok(());
         }
@@ -274,12 +274,6 @@ impl Transaction {
         Ok(())
     }
 
-    /// Only a damaged file leads to what was never allocated; the end of a commit would be too late to find out.
-    fn within(&self, offset: u64, len: usize) -> io::Result<()> {
-        let end = offset.checked_add(len as u64).filter(|end| *end <= self.end());
-        end.map(drop).ok_or_else(|| io::Error::from_raw_os_error(libc::EIO))
-    }
-
     /// Keeps what lies in fresh space that is older than the operation under way.
     fn remember(&self, offset: u64, len: usize) -> io::Result<()> {
         let mut state = self.state.write();
@@ -304,7 +298,6 @@ impl Transaction {
     /// The same for bytes that stay when the operation under way is taken back: elements.
     pub fn write_data(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.usable()?;
-        self.within(offset, bytes.len())?;
         let end = offset.saturating_add(bytes.len() as u64);
         let parts = self.state.read().space.split_fresh(offset..end);
         for (part, fresh) in parts {
@@ -452,8 +445,13 @@ impl FileDriver for Transaction {
         Ok(n.max(state.overlay.patch(offset, buf)))
     }
 
-    fn hole_end(&self, _offset: u64) -> Option<u64> {
-        None
+    fn hole_end(&self, offset: u64) -> Option<u64> {
+        let state = self.state.read();
+        let known = state.overlay.next(offset).unwrap_or(u64::MAX);
+        if known == offset {
+            return None;
+        }
+        self.driver.hole_end(offset).map(|end| end.min(known))
     }
 
     fn advise(&self, offset: u64, len: u64) {

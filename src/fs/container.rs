@@ -484,7 +484,7 @@ impl Operations for ContainerFs {
 
     fn mknod(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         let _alone = self.names.write();
-        self.make_file(parent, &self.spot(parent, name)?)
+        self.make_file(parent, &self.spot(parent, name)?).map(|(entry, _)| entry)
     }
 
     fn mkdir(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {

@@ -82,20 +82,19 @@ impl ContainerFs {
         self.spec.create.iter().find(|rule| rule.pattern.matches(&path, name))
     }
 
-    /// Makes a new file.
-    /// Whether a new file is one of bytes.
-    pub(super) fn has_no_rule(&self, parent: Ino, spot: &Spot) -> bool {
-        spot.link().is_ok_and(|(_, link)| self.rule(parent, link).is_none())
-    }
-
-    pub(super) fn make_file(&self, parent: Ino, spot: &Spot) -> FsResult<Entry> {
-        self.make_at(spot, |edit, group, link| {
-            let made = match self.rule(parent, link) {
+    /// Makes a new file; returns also whether it is one of bytes, of which no rule says anything.
+    pub(super) fn make_file(&self, parent: Ino, spot: &Spot) -> FsResult<(Entry, bool)> {
+        let mut plain = false;
+        let entry = self.make_at(spot, |edit, group, link| {
+            let rule = self.rule(parent, link);
+            plain = rule.is_none();
+            let made = match rule {
                 Some(rule) => edit.create_dataset(group, link, rule.description.as_bytes()),
                 None => edit.create_file(group, link),
             };
             made.map(|id| Some(NodeKind::Dataset(View::Main, id)))
-        })
+        })?;
+        Ok((entry, plain))
     }
 }
 

@@ -282,18 +282,14 @@ impl ContainerFs {
 
     pub(super) fn create_open(&self, parent: Ino, name: &[u8], mode: OpenMode, exclusive: bool) -> FsResult<(Entry, Opened)> {
         self.editor()?;
-        let mut plain = false;
-        let entry = match self.side_create(parent, name, mode, exclusive) {
-            Some(entry) => entry?,
+        let (entry, plain) = match self.side_create(parent, name, mode, exclusive) {
+            Some(entry) => (entry?, false),
             None => {
                 let spot = self.spot(parent, name)?;
                 match spot.child {
                     Some(_) if exclusive => return Err(Errno(libc::EEXIST)),
-                    Some(_) => self.entry_in(&spot.dir, name)?,
-                    None => {
-                        plain = self.has_no_rule(parent, &spot);
-                        self.make_file(parent, &spot)?
-                    }
+                    Some(_) => (self.entry_in(&spot.dir, name)?, false),
+                    None => self.make_file(parent, &spot)?,
                 }
             }
         };

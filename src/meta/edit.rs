@@ -150,7 +150,7 @@ impl Store {
         Ok(())
     }
 
-    /// Only what a damaged file says lies where nothing was ever allocated.
+    /// Only what a damaged file says lies where nothing was ever allocated; the end of a commit would be too late to find out.
     fn within(&self, start: u64, len: usize, address: Address) -> Result<()> {
         let end = start.checked_add(len as u64).filter(|end| self.transaction.as_ref().is_none_or(|t| *end <= t.end()));
         end.map(drop).ok_or_else(|| Error::corrupt("address", address, "lies beyond the end of the file"))

@@ -159,12 +159,6 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    fn python() -> String {
-        let venv = concat!(env!("CARGO_MANIFEST_DIR"), "/.venv/bin/python");
-        let found = std::env::var("PYTHON").ok().or_else(|| Path::new(venv).exists().then(|| venv.into()));
-        found.unwrap_or_else(|| "/opt/venv/bin/python".into())
-    }
-
     /// libhdf5 makes the same bytes itself (but for the times), and goes on with ours.
     #[test]
     fn libhdf5_makes_the_same_and_goes_on_with_ours() {
@@ -189,7 +183,7 @@ for name, libver in (('v110', ('v110', 'v110')), ('earliest', ('earliest', 'late
         for k in list(f):
             del f[k]
 ";
-        let output = Command::new(python()).args(["-c", script]).current_dir(dir.path()).output().unwrap();
+        let output = Command::new(crate::python::with_h5py()).args(["-c", script]).current_dir(dir.path()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 

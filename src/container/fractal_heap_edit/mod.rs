@@ -61,7 +61,7 @@ impl HeapParams {
         start_root_rows: 1,
         checksum: true,
     };
-    /// As libhdf5 makes the heaps of densely stored attributes.
+    /// As libhdf5 makes the heaps of densely stored attributes, with smaller largest blocks, too.
     pub const ATTRIBUTES: HeapParams = HeapParams { id_length: 8, start_block_size: 1024, max_heap_bits: 40, ..Self::LINKS };
 
     fn header(&self) -> Header {

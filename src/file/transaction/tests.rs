@@ -137,3 +137,24 @@ fn room_is_taken_first_where_that_can_be_and_else_it_is_written_at_once() {
     let (at, _) = t.allocate(100, 8, Pool::Metadata).unwrap();
     assert_eq!(t.write(at, &[7; 100]).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
 }
+
+/// Without that a dataset in a hole of a terabyte is read, zero by zero.
+#[test]
+fn holes_are_known_while_a_file_is_changed() {
+    const MIB: u64 = 1 << 20;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(8 * MIB).unwrap();
+    let driver = Arc::new(crate::file::posix::PosixFile::open_writable(file.path()).unwrap());
+    let t = Transaction::new(driver, Box::new(MemoryJournal::default()), 8 * MIB).unwrap();
+    t.begin();
+    assert_eq!(t.hole_end(0), Some(8 * MIB));
+    // What waits is no hole, nor is what was written to the file itself.
+    t.write(4 * MIB, &[1; 100]).unwrap();
+    assert_eq!((t.hole_end(5), t.hole_end(4 * MIB), t.hole_end(5 * MIB)), (Some(4 * MIB), None, Some(8 * MIB)));
+    let (fresh, _) = t.allocate(MIB, 8, Pool::Raw).unwrap();
+    t.write_data(fresh, &vec![1; MIB as usize]).unwrap();
+    assert_eq!(t.hole_end(fresh), None);
+    t.finish(true);
+    commit(&t);
+    assert_eq!((t.hole_end(MIB), t.hole_end(4 * MIB)), (Some(4 * MIB), None));
+}

@@ -8,7 +8,9 @@ use crate::connector::Connector;
 use crate::connector::ObjectId;
 use crate::connector::edit::Edit;
 use crate::dataset::index::{ChunkRecord, write};
+use crate::file::memory::GrowingFile;
 use crate::format::message::data_layout::{DataLayout, Layout};
+use std::sync::Arc;
 
 /// Bytes of the claim, and how far behind the end of the file it begins.
 const LEN: u64 = 4096;
@@ -48,15 +50,21 @@ fn damage(c: &NativeConnector, id: ObjectId, end: u64) {
     .unwrap();
 }
 
+/// A file with a dataset that `fact` describes, opened again.
+fn file_with(fact: &str) -> (Arc<GrowingFile>, Arc<NativeConnector>, ObjectId) {
+    let file = empty();
+    let c = open(&file);
+    let id = dataset(&c, fact);
+    c.close().unwrap();
+    drop(c);
+    let c = open(&file);
+    (file, c, id)
+}
+
 #[test]
 fn what_is_claimed_behind_the_end_is_not_written_or_given_away() {
     for fact in KINDS {
-        let file = empty();
-        let c = open(&file);
-        let id = dataset(&c, fact);
-        c.close().unwrap();
-        drop(c);
-        let c = open(&file);
+        let (file, c, id) = file_with(fact);
         damage(&c, id, file.bytes().len() as u64);
         c.close().unwrap();
         drop(c);
@@ -91,12 +99,7 @@ fn what_is_claimed_behind_the_end_is_not_written_or_given_away() {
 #[test]
 fn what_came_since_the_file_was_opened_is_written_again_and_again() {
     for fact in KINDS {
-        let file = empty();
-        let c = open(&file);
-        let id = dataset(&c, fact);
-        c.close().unwrap();
-        drop(c);
-        let c = open(&file);
+        let (_file, c, id) = file_with(fact);
         for round in 0..3 {
             let size = bytes(&c, id).len();
             c.write(id, 0, &vec![round; size]).unwrap();
