@@ -36,15 +36,61 @@ struct Kind {
     records: u16,
 }
 
+/// A decoded node.
 #[derive(Debug)]
-struct Node {
+pub(super) struct Node {
     kind: Kind,
-    records: Vec<u8>,
+    /// One after another.
+    pub(super) records: Vec<u8>,
     /// Empty in a leaf.
-    children: Vec<NodePointer>,
+    pub(super) children: Vec<NodePointer>,
+}
+
+impl Kind {
+    fn new(h: &Header, depth: u16, records: u16) -> Self {
+        Kind { record_type: h.record_type, record_size: h.record_size, node_size: h.node_size, depth, records }
+    }
 }
 
 impl Node {
+    /// A node of `count` records at `depth` of the tree of `header`.
+    pub(super) fn new(header: &Header, depth: u16, count: u16, records: Vec<u8>, children: Vec<NodePointer>) -> Self {
+        Node { kind: Kind::new(header, depth, count), records, children }
+    }
+
+    /// Bytes of memory, about.
+    pub(super) fn charge(&self) -> usize {
+        let children = self.children.len().saturating_mul(size_of::<NodePointer>());
+        size_of::<Node>().saturating_add(self.records.len()).saturating_add(children)
+    }
+
+    /// The node that `pointer` says is at `depth`. Errors: damage; another pointer says otherwise.
+    pub(super) fn find(store: &Store, header: &Header, geometry: &Geometry, pointer: &NodePointer, depth: u16) -> Result<Arc<Node>> {
+        let kind = Kind::new(header, depth, pointer.records);
+        let node = store.cached(pointer.address, || {
+            let node = Node::load(store, header, geometry, pointer, kind)?;
+            let charge = node.charge();
+            Ok((node, charge))
+        })?;
+        if node.kind == kind {
+            Ok(node)
+        } else {
+            Err(Error::corrupt(leaf::NAME, pointer.address, "two pointers to the node disagree about it"))
+        }
+    }
+
+    fn load(store: &Store, h: &Header, geometry: &Geometry, pointer: &NodePointer, kind: Kind) -> Result<Node> {
+        let at = pointer.address;
+        if kind.depth == 0 {
+            let bytes = store.read(at, Leaf::used(h, kind.records) as u64, leaf::NAME)?;
+            return Ok(Node { kind, records: Leaf::decode(&bytes, at, h, kind.records)?.records, children: Vec::new() });
+        }
+        let used = Internal::used(h, geometry, kind.depth, kind.records);
+        let bytes = store.read(at, used as u64, internal::NAME)?;
+        let n = Internal::decode(&bytes, at, h, geometry, kind.depth, kind.records, store.ctx())?;
+        Ok(Node { kind, records: n.records, children: n.children })
+    }
+
     fn count(&self) -> usize {
         usize::from(self.kind.records)
     }
@@ -88,9 +134,21 @@ impl BTree2 {
             if header.root.total > most {
                 return Err(Error::corrupt(header::NAME, address, format!("{} records, the file holds at most {most}", header.root.total)));
             }
-            let charge = size_of::<BTree2>().saturating_add(usize::from(header.depth).saturating_mul(40));
-            Ok((BTree2 { address, header, geometry }, charge))
+            let tree = BTree2 { address, header, geometry };
+            let charge = tree.charge();
+            Ok((tree, charge))
         })
+    }
+
+    fn charge(&self) -> usize {
+        size_of::<BTree2>().saturating_add(usize::from(self.header.depth).saturating_mul(40))
+    }
+
+    /// Has the tree known by a header that was written in this moment.
+    pub(super) fn keep(store: &Store, address: Address, header: Header, geometry: Geometry) {
+        let tree = BTree2 { address, header, geometry };
+        let charge = tree.charge();
+        store.keep(address, tree, charge, &[(address, Header::size(store.ctx()) as u64)]);
     }
 
     /// Address of the header.
@@ -240,30 +298,7 @@ impl BTree2 {
     }
 
     fn node(&self, store: &Store, pointer: &NodePointer, depth: u16) -> Result<Arc<Node>> {
-        let h = &self.header;
-        let kind = Kind { record_type: h.record_type, record_size: h.record_size, node_size: h.node_size, depth, records: pointer.records };
-        let node = store.cached(pointer.address, || self.load(store, pointer, kind))?;
-        if node.kind == kind {
-            Ok(node)
-        } else {
-            Err(Error::corrupt(leaf::NAME, pointer.address, "two pointers to the node disagree about it"))
-        }
-    }
-
-    fn load(&self, store: &Store, pointer: &NodePointer, kind: Kind) -> Result<(Node, usize)> {
-        let (h, at) = (&self.header, pointer.address);
-        let node = if kind.depth == 0 {
-            let bytes = store.read(at, Leaf::used(h, kind.records) as u64, leaf::NAME)?;
-            Node { kind, records: Leaf::decode(&bytes, at, h, kind.records)?.records, children: Vec::new() }
-        } else {
-            let used = Internal::used(h, &self.geometry, kind.depth, kind.records);
-            let bytes = store.read(at, used as u64, internal::NAME)?;
-            let n = Internal::decode(&bytes, at, h, &self.geometry, kind.depth, kind.records, store.ctx())?;
-            Node { kind, records: n.records, children: n.children }
-        };
-        let children = node.children.len().saturating_mul(size_of::<NodePointer>());
-        let charge = size_of::<Node>().saturating_add(node.records.len()).saturating_add(children);
-        Ok((node, charge))
+        Node::find(store, &self.header, &self.geometry, pointer, depth)
     }
 }
 

@@ -12,11 +12,14 @@
 //! Everything is computed in memory first and written at the end: an error leaves the tree as it was.
 //! H5.format.4.0, "Version 2 B-trees".
 
-use super::btree2::Compare;
+mod records;
+
+use super::btree2::{self, BTree2, Compare};
 use crate::base::{Address, Error, Result, limits};
-use crate::format::btree2::{Geometry, Header, Internal, Leaf, NodePointer, header, internal, leaf};
+use crate::format::btree2::{Geometry, Header, Internal, Leaf, NodePointer, header, leaf};
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
+use records::Records;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
@@ -24,7 +27,7 @@ use std::collections::HashSet;
 #[derive(Debug, Clone, Default)]
 struct Node {
     depth: u16,
-    records: Vec<Vec<u8>>,
+    records: Records,
     /// Empty in a leaf.
     children: Vec<NodePointer>,
 }
@@ -62,7 +65,8 @@ struct Edit<'s> {
     at: Address,
     header: Header,
     geometry: Geometry,
-    writes: Vec<(Address, Vec<u8>)>,
+    /// Bytes, and what they are when they are read again.
+    writes: Vec<(Address, Vec<u8>, btree2::Node)>,
     taken: Vec<Address>,
     freed: Vec<Address>,
 }
@@ -165,44 +169,44 @@ impl<'s> Edit<'s> {
             }
         };
         if changed {
-            for (address, bytes) in &self.writes {
-                self.store.write(*address, bytes)?;
+            let node_size = u64::from(self.header.node_size);
+            for (address, bytes, node) in self.writes {
+                self.store.write(address, &bytes)?;
+                let charge = node.charge();
+                self.store.keep(address, node, charge, &[(address, node_size)]);
             }
             self.store.write(self.at, &self.header.encode(self.store.ctx()))?;
+            BTree2::keep(self.store, self.at, self.header, self.geometry);
             for address in self.freed {
-                self.store.free(address, u64::from(self.header.node_size))?;
+                self.store.free(address, node_size)?;
             }
         }
         Ok(value)
     }
 
     fn load(&self, pointer: &NodePointer, depth: u16) -> Result<Node> {
-        let (h, at) = (&self.header, pointer.address);
-        let (bytes, children) = if depth == 0 {
-            let bytes = self.store.read(at, Leaf::used(h, pointer.records) as u64, leaf::NAME)?;
-            (Leaf::decode(&bytes, at, h, pointer.records)?.records, Vec::new())
-        } else {
-            let used = Internal::used(h, &self.geometry, depth, pointer.records);
-            let bytes = self.store.read(at, used as u64, internal::NAME)?;
-            let node = Internal::decode(&bytes, at, h, &self.geometry, depth, pointer.records, self.store.ctx())?;
-            (node.records, node.children)
-        };
-        let records = bytes.chunks_exact(usize::from(h.record_size).max(1)).map(<[u8]>::to_vec).collect();
-        Ok(Node { depth, records, children })
+        let node = btree2::Node::find(self.store, &self.header, &self.geometry, pointer, depth)?;
+        Ok(Node { depth, records: self.records(node.records.clone()), children: node.children.clone() })
+    }
+
+    fn records(&self, bytes: Vec<u8>) -> Records {
+        Records::new(bytes, usize::from(self.header.record_size))
     }
 
     /// Has `node` written to `address`; the pointer to it.
     fn stage(&mut self, address: Address, node: Node) -> Result<NodePointer> {
         let total = node.total();
         let count = u16::try_from(node.records.len()).map_err(|_| self.corrupt("a node with more than 65,535 records"))?;
-        let (record_type, records) = (self.header.record_type, node.records.concat());
-        let bytes = match node.depth {
-            0 => Leaf { record_type, records }.encode(&self.header)?,
-            depth => {
-                Internal { record_type, depth, records, children: node.children }.encode(&self.header, &self.geometry, self.store.ctx())?
-            }
+        let (record_type, records) = (self.header.record_type, node.records.into_bytes());
+        let (bytes, records, children) = if node.depth == 0 {
+            let leaf = Leaf { record_type, records };
+            (leaf.encode(&self.header)?, leaf.records, Vec::new())
+        } else {
+            let internal = Internal { record_type, depth: node.depth, records, children: node.children };
+            let bytes = internal.encode(&self.header, &self.geometry, self.store.ctx())?;
+            (bytes, internal.records, internal.children)
         };
-        self.writes.push((address, bytes));
+        self.writes.push((address, bytes, btree2::Node::new(&self.header, node.depth, count, records, children)));
         Ok(NodePointer { address, records: count, total })
     }
 
@@ -219,7 +223,7 @@ impl<'s> Edit<'s> {
                 return Err(self.corrupt("a tree of several levels has no root"));
             }
             let address = self.allocate()?;
-            self.header.root = self.stage(address, Node { records: vec![record.to_vec()], ..Node::default() })?;
+            self.header.root = self.stage(address, Node { records: self.records(record.to_vec()), ..Node::default() })?;
             return Ok(());
         }
         let depth = self.header.depth;
@@ -248,7 +252,7 @@ impl<'s> Edit<'s> {
             return Err(Error::corrupt(header::NAME, self.at, "the record is in the tree already"));
         }
         let Some(below) = depth.checked_sub(1) else {
-            node.records.insert(i, record.to_vec());
+            node.records.insert(i, record);
             return Ok(node);
         };
         let child = *node.children.get(i).ok_or_else(|| self.corrupt("a child is missing"))?;
@@ -283,10 +287,7 @@ impl<'s> Edit<'s> {
             Take::Last => (node.records.len(), false),
         };
         let Some(below) = depth.checked_sub(1) else {
-            return Ok(equal.then(|| {
-                let record = node.records.remove(i);
-                (node, record)
-            }));
+            return Ok(if equal { node.records.remove(i).map(|record| (node, record)) } else { None });
         };
         let child = *node.children.get(i).ok_or_else(|| self.corrupt("a child is missing"))?;
         // A record of an internal node is replaced by the one before it, which a leaf holds.
@@ -297,8 +298,8 @@ impl<'s> Edit<'s> {
             None if equal => return Err(self.corrupt("a leaf holds no record")),
             None => return Ok(None),
         };
-        if let Some(own) = node.records.get_mut(i).filter(|_| equal) {
-            std::mem::swap(own, &mut record);
+        if equal {
+            record = node.records.replace(i, &record).ok_or_else(|| self.corrupt("a record is missing"))?;
         }
         self.settle(&mut node, i, changed)?;
         Ok(Some((node, record)))
@@ -312,8 +313,7 @@ impl<'s> Edit<'s> {
         loop {
             let mut node = self.load(&pointer, depth)?;
             let (i, equal) = node.search(compare)?;
-            if let Some(record) = node.records.get_mut(i).filter(|_| equal) {
-                *record = new.to_vec();
+            if equal && node.records.replace(i, new).is_some() {
                 self.stage(pointer.address, node)?;
                 return Ok(true);
             }
@@ -344,7 +344,8 @@ impl<'s> Edit<'s> {
                     let addresses = [own, self.allocate()?];
                     let (children, records) = self.spread(child, &addresses)?;
                     node.children.splice(i..=i, children);
-                    node.records.splice(i..i, records);
+                    // Between two parts there is one.
+                    node.records.insert(i, &records.into_bytes());
                     Ok(())
                 }
             };
@@ -361,38 +362,42 @@ impl<'s> Edit<'s> {
         let first = i.min(sibling);
         let pointer = *node.children.get(sibling).ok_or_else(missing)?;
         let own = node.children.get(i).map(|c| c.address).ok_or_else(missing)?;
-        let separator = node.records.get(first).cloned().ok_or_else(missing)?;
+        let separator = node.records.get(first).ok_or_else(missing)?.to_vec();
         let other = self.load(&pointer, child.depth)?;
         let (mut left, right, addresses) =
             if i < sibling { (child, other, [own, pointer.address]) } else { (other, child, [pointer.address, own]) };
-        left.records.push(separator);
-        left.records.extend(right.records);
+        left.records.push(&separator);
+        left.records.extend(&right.records);
         left.children.extend(right.children);
         let kept = addresses.get(..parts).unwrap_or(&addresses);
         self.freed.extend(addresses.get(parts..).unwrap_or_default());
         let (children, records) = self.spread(left, kept)?;
         node.children.splice(first..=first.saturating_add(1), children);
-        node.records.splice(first..=first, records);
+        node.records.remove(first);
+        node.records.insert(first, &records.into_bytes());
         Ok(())
     }
 
     /// Stages the contents of `pool` evenly in nodes at `addresses`: the pointers, and the records between them.
-    fn spread(&mut self, pool: Node, addresses: &[Address]) -> Result<(Vec<NodePointer>, Vec<Vec<u8>>)> {
-        let mut records = pool.records.into_iter();
+    fn spread(&mut self, pool: Node, addresses: &[Address]) -> Result<(Vec<NodePointer>, Records)> {
+        let (all, mut done) = (pool.records, 0usize);
         let mut children = pool.children.into_iter();
-        let (mut pointers, mut between) = (Vec::new(), Vec::new());
+        let (mut pointers, mut between) = (Vec::new(), self.records(Vec::new()));
         for (k, &address) in addresses.iter().enumerate() {
             let parts = addresses.len().saturating_sub(k);
-            let share = records.len().saturating_add(1).checked_div(parts).unwrap_or(0).saturating_sub(1);
-            let share = if parts == 1 { records.len() } else { share };
+            let left = all.len().saturating_sub(done);
+            let share = left.saturating_add(1).checked_div(parts).unwrap_or(0).saturating_sub(1);
+            let share = if parts == 1 { left } else { share };
             let node = Node {
                 depth: pool.depth,
-                records: records.by_ref().take(share).collect(),
+                records: all.part(done, share),
                 children: children.by_ref().take(if pool.depth > 0 { share.saturating_add(1) } else { 0 }).collect(),
             };
             pointers.push(self.stage(address, node)?);
             if parts > 1 {
-                between.push(records.next().ok_or_else(|| self.corrupt("too few records to share"))?);
+                done = done.saturating_add(share);
+                between.push(all.get(done).ok_or_else(|| self.corrupt("too few records to share"))?);
+                done = done.saturating_add(1);
             }
         }
         Ok((pointers, between))

@@ -5,7 +5,8 @@
 //! and so that they are read from memory meanwhile.
 
 use super::{FileDriver, read_all};
-use std::collections::{BTreeMap, HashSet};
+use foldhash::HashSet;
+use std::collections::BTreeMap;
 use std::io;
 
 /// What a disk writes as a whole.

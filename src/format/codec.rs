@@ -196,9 +196,18 @@ impl<'a> Reader<'a> {
 }
 
 /// Growing little-endian buffer, the counterpart of [`Reader`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Writer {
     buf: Vec<u8>,
+}
+
+/// Room that a new buffer has, bytes: most structures fit.
+const ROOM: usize = 256;
+
+impl Default for Writer {
+    fn default() -> Self {
+        Writer { buf: Vec::with_capacity(ROOM) }
+    }
 }
 
 impl Writer {

@@ -17,8 +17,8 @@ mod tests;
 
 use super::types::{Ino, ROOT};
 use crate::connector::ObjectId;
+use foldhash::{HashMap, HashMapExt, HashSet};
 use parking_lot::{Mutex, RwLock};
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -366,7 +366,7 @@ impl NodeTable {
         let greatest = if changing { ANYTHING } else { group_address(&root) };
         let root = Arc::new(Node::at(ROOT, root, Place { parent: None, name: Box::default(), link_name: None }, greatest, 0));
         let (of_object, also) = (changing.then(HashMap::new), followed.then(HashMap::new));
-        let maps = Maps { nodes: HashMap::from([(ROOT, root.clone())]), of_object, also, ..Maps::default() };
+        let maps = Maps { nodes: HashMap::from_iter([(ROOT, root.clone())]), of_object, also, ..Maps::default() };
         NodeTable { maps: Mutex::new(maps), root: RwLock::new(root) }
     }
 

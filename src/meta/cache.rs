@@ -11,11 +11,12 @@
 
 use super::trace::{self, Index, Sources};
 use crate::base::{Address, Result};
+use foldhash::fast::RandomState;
 use lru::LruCache;
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,7 +95,7 @@ impl MetadataCache {
     /// A cache of at most `bytes`.
     pub fn new(bytes: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::new(Shard { map: LruCache::unbounded(), bytes: 0, trial: VecDeque::new() })).collect();
-        MetadataCache { shards, budget: bytes / SHARDS, hasher: RandomState::new(), generation: AtomicU64::new(0), index: None }
+        MetadataCache { shards, budget: bytes / SHARDS, hasher: RandomState::default(), generation: AtomicU64::new(0), index: None }
     }
 
     /// From now on [`MetadataCache::touch`] knows what to forget.
@@ -167,6 +168,21 @@ impl MetadataCache {
             }
         }
         Ok(value)
+    }
+
+    /// Keeps an entry that is made of the bytes of `ranges`, just written by its maker: they need not be read again.
+    pub fn keep<T: Send + Sync + 'static>(&self, address: Address, value: T, bytes: usize, ranges: &[Range<u64>]) {
+        let key = (address, TypeId::of::<T>());
+        let sources = self.index.is_some().then(|| Sources::from(ranges));
+        let generation = self.generation.load(Ordering::Acquire);
+        let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget) else { return };
+        self.note(key, sources.as_ref());
+        let mut shard = shard.lock();
+        if self.generation.load(Ordering::Acquire) == generation {
+            let gone = shard.put(key, Entry { value: Arc::new(value), bytes, sources }, self.budget);
+            drop(shard);
+            drop(gone);
+        }
     }
 
     /// The same for entries most of which are wanted only for a moment: kept on trial first.
@@ -243,6 +259,20 @@ mod tests {
         assert!(!loaded(3));
         cache.clear();
         assert!(loaded(1) && loaded(3));
+    }
+
+    #[test]
+    fn what_is_kept_goes_with_its_bytes() {
+        let mut cache = MetadataCache::new(1 << 20);
+        cache.trace();
+        let is = |cache: &MetadataCache, n: u64| *cache.get_or_load(Address(8), || Ok((0u64, 8))).unwrap() == n;
+        cache.keep(Address(8), 1u64, 8, &[8..520]);
+        cache.touch(&(0..8), false);
+        assert!(is(&cache, 1));
+        cache.keep(Address(8), 2u64, 8, &[1000..1008, 8..520]);
+        assert!(is(&cache, 2), "the last one counts");
+        cache.touch(&(519..600), false);
+        assert!(is(&cache, 0));
     }
 
     #[test]

@@ -258,6 +258,12 @@ impl Store {
         self.cache.get_or_load(address, load)
     }
 
+    /// Keeps the decoded entry of type `T` at `address`, made of `extents` (address, bytes) that were written in this moment.
+    pub fn keep<T: Send + Sync + 'static>(&self, address: Address, value: T, charge: usize, extents: &[(Address, u64)]) {
+        let ranges: Vec<_> = extents.iter().map(|(at, len)| at.0..at.0.saturating_add(*len)).collect();
+        self.cache.keep(address, value, charge, &ranges);
+    }
+
     /// The same for entries most of which are wanted only for a moment.
     pub fn tried<T: Send + Sync + 'static>(&self, address: Address, load: impl FnOnce() -> Result<(T, usize)>) -> Result<Arc<T>> {
         self.cache.get_or_try(address, load)

@@ -3,8 +3,8 @@
 //! While an entry is loaded, what its thread reads is noted; an entry made of others is made of their bytes too.
 
 use super::cache::Key;
+use foldhash::HashMap;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 

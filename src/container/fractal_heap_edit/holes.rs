@@ -11,9 +11,21 @@ pub(super) struct Holes {
     /// Where the manager is; undefined when there is none.
     address: Address,
     header: FreeSpaceHeader,
-    /// All stored sections, ascending by offset.
+    /// All stored sections, in the order of the list: ascending by size, then offset.
     sections: Vec<Section>,
     changed: bool,
+}
+
+/// What is kept of a manager in the store's cache.
+struct Known {
+    header: FreeSpaceHeader,
+    sections: Vec<Section>,
+}
+
+impl Known {
+    fn charge(&self) -> usize {
+        size_of::<Known>().saturating_add(self.sections.len().saturating_mul(size_of::<Section>().saturating_add(16)))
+    }
 }
 
 impl Holes {
@@ -23,29 +35,51 @@ impl Holes {
             let header = FreeSpaceHeader::new(heap.table.max_direct_size, heap.table.max_heap_bits);
             return Ok(Holes { address, header, sections: Vec::new(), changed: false });
         }
-        let bytes = store.read(address, FreeSpaceHeader::size(g) as u64, free_space::NAME)?;
-        let header = FreeSpaceHeader::decode(&bytes, address, g)?;
-        let mut sections = match header.list.is_defined() {
-            true => header.decode_list(&store.read(header.list, header.list_size, free_space::LIST)?, address, g)?,
-            false => Vec::new(),
-        };
-        sections.sort_by_key(|s| s.offset);
-        Ok(Holes { address, header, sections, changed: false })
+        let known = store.cached(address, || {
+            let bytes = store.read(address, FreeSpaceHeader::size(g) as u64, free_space::NAME)?;
+            let header = FreeSpaceHeader::decode(&bytes, address, g)?;
+            let mut sections = match header.list.is_defined() {
+                true => header.decode_list(&store.read(header.list, header.list_size, free_space::LIST)?, address, g)?,
+                false => Vec::new(),
+            };
+            // As they are in the list, if libhdf5 or this wrote it.
+            sections.sort();
+            let known = Known { header, sections };
+            let charge = known.charge();
+            Ok((known, charge))
+        })?;
+        Ok(Holes { address, header: known.header.clone(), sections: known.sections.clone(), changed: false })
+    }
+
+    /// Has the manager known that was written in this moment.
+    pub fn keep(self, store: &Store, g: &Geometry) {
+        if !self.changed || !self.address.is_defined() || self.sections.is_empty() {
+            return;
+        }
+        let extents = self.extents(g);
+        let known = Known { header: self.header, sections: self.sections };
+        let charge = known.charge();
+        store.keep(self.address, known, charge, &extents);
     }
 
     /// Takes `length` bytes off the front of the smallest hole that has them; their offset.
     pub fn take(&mut self, length: u64) -> Option<u64> {
-        let fitting = self.sections.iter().enumerate().filter(|(_, s)| s.kind == free_space::SINGLE && s.size >= length);
-        let (i, _) = fitting.min_by_key(|(_, s)| (s.size, s.offset))?;
-        let section = self.sections.get_mut(i)?;
+        let first = self.sections.partition_point(|s| s.size < length);
+        let i = first.saturating_add(self.sections.get(first..)?.iter().position(|s| s.kind == free_space::SINGLE)?);
+        let mut section = self.sections.remove(i);
         let offset = section.offset;
-        section.offset = offset.checked_add(length)?;
-        section.size = section.size.checked_sub(length)?;
-        if section.size == 0 {
-            self.sections.remove(i);
+        section.offset = offset.saturating_add(length);
+        section.size = section.size.saturating_sub(length);
+        if section.size > 0 {
+            self.put(section);
         }
         self.count(length, false);
         Some(offset)
+    }
+
+    fn put(&mut self, section: Section) {
+        let i = self.sections.partition_point(|s| *s < section);
+        self.sections.insert(i, section);
     }
 
     /// Adds a hole, joined with those it touches. Errors: it overlaps one.
@@ -56,31 +90,20 @@ impl Holes {
         let overlap = || Error::corrupt(free_space::NAME, self.address, format!("{size} bytes at heap offset {offset} are free already"));
         let end = offset.checked_add(size).ok_or_else(overlap)?;
         let mut hole = Section { size, offset, kind: free_space::SINGLE, extra: Vec::new() };
-        let mut i = self.sections.partition_point(|s| s.offset < offset);
-        if let Some(before) = i.checked_sub(1).and_then(|b| self.sections.get(b)).filter(|s| s.kind == free_space::SINGLE) {
-            let reach = before.offset.saturating_add(before.size);
-            if reach > offset {
+        let mut joined = Vec::new();
+        for (i, s) in self.sections.iter().enumerate().filter(|(_, s)| s.kind == free_space::SINGLE) {
+            let reach = s.offset.saturating_add(s.size);
+            if s.offset < end && offset < reach {
                 return Err(overlap());
             }
-            if reach == offset {
-                (hole.offset, hole.size) = (before.offset, before.size.saturating_add(size));
+            if reach == offset || s.offset == end {
+                hole.offset = hole.offset.min(s.offset);
+                hole.size = hole.size.saturating_add(s.size);
+                joined.push(i);
             }
         }
-        let mut joined = 0usize;
-        if let Some(after) = self.sections.get(i).filter(|s| s.kind == free_space::SINGLE) {
-            if after.offset < end {
-                return Err(overlap());
-            }
-            if after.offset == end {
-                hole.size = hole.size.saturating_add(after.size);
-                joined = 1;
-            }
-        }
-        let last = i.saturating_add(joined);
-        if hole.offset < offset {
-            i = i.saturating_sub(1);
-        }
-        self.sections.splice(i..last, [hole]);
+        joined.into_iter().rev().for_each(|i| drop(self.sections.remove(i)));
+        self.put(hole);
         self.count(size, true);
         Ok(())
     }
@@ -103,7 +126,9 @@ impl Holes {
     #[cfg(test)]
     pub fn singles(&self) -> Vec<(u64, u64)> {
         let holes = self.sections.iter().filter(|s| s.kind == free_space::SINGLE);
-        holes.map(|s| (s.offset, s.size)).collect()
+        let mut all: Vec<_> = holes.map(|s| (s.offset, s.size)).collect();
+        all.sort_unstable();
+        all
     }
 
     /// Whether rows of blocks are among the sections.
@@ -133,7 +158,6 @@ impl Holes {
             self.address = edit.allocate(FreeSpaceHeader::size(&edit.geometry) as u64)?;
             edit.header.free_space_manager = self.address;
         }
-        self.sections.sort();
         let list = self.header.encode_list(&self.sections, self.address, &edit.geometry);
         let (h, len) = (&mut self.header, list.len() as u64);
         if h.list_allocated != len || !h.list.is_defined() {

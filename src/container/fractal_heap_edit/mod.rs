@@ -165,6 +165,9 @@ struct Place {
     new: bool,
 }
 
+/// Tells, in the store's cache, that the checksum of a direct block of so many bytes is right.
+struct Sound(u64);
+
 /// One change under way: blocks, holes and header are written by `finish`.
 struct Edit<'s> {
     store: &'s Store,
@@ -177,6 +180,8 @@ struct Edit<'s> {
     indirect: BTreeMap<u64, (IndirectBlock, bool)>,
     holes: Option<Holes>,
     writes: Vec<(Address, Vec<u8>)>,
+    /// Direct blocks among them.
+    direct: Vec<(Address, u64)>,
     taken: Vec<(Address, u64)>,
     freed: Vec<(Address, u64)>,
     /// The same of huge objects.
@@ -208,6 +213,7 @@ impl<'s> Edit<'s> {
             indirect: BTreeMap::new(),
             holes: None,
             writes: Vec::new(),
+            direct: Vec::new(),
             taken: Vec::new(),
             freed: Vec::new(),
             huge_taken: Vec::new(),
@@ -237,6 +243,12 @@ impl<'s> Edit<'s> {
                 for (address, bytes) in &self.writes {
                     self.store.write(*address, bytes)?;
                 }
+                for (address, size) in self.direct {
+                    self.store.keep(address, Sound(size), size_of::<Sound>(), &[(address, size)]);
+                }
+                if let Some(holes) = self.holes {
+                    holes.keep(self.store, &self.geometry);
+                }
                 (self.freed, self.huge_freed, Ok(value))
             }
             Err(error) => (self.taken, self.huge_taken, Err(error)),
@@ -251,6 +263,7 @@ impl<'s> Edit<'s> {
         self.writes.extend(changed.map(|(&at, (block, _))| (Address(at), block.encode(&self.geometry))));
         if let Some(mut holes) = self.holes.take() {
             holes.stage(self)?;
+            self.holes = Some(holes);
         }
         self.writes.push((self.at, self.header.encode(self.store.ctx())?));
         Ok(())
@@ -303,15 +316,30 @@ impl<'s> Edit<'s> {
             let bytes = DirectBlock::encode(self.at, place.offset, &[], size, g);
             bytes.map(|bytes| DirectBlock { heap: self.at, offset: place.offset, bytes })
         } else {
-            let bytes = self.store.read(place.address, place.size, direct::NAME)?;
-            Some(DirectBlock::decode(bytes, place.address, g)?)
+            Some(self.read_direct(place)?)
         };
         let block = block.filter(|b| b.heap == self.at && b.offset == place.offset);
         let mut block = block.ok_or_else(|| Error::corrupt(direct::NAME, place.address, "it belongs elsewhere"))?;
         let fits = block.put(offset, object, g);
         fits.ok_or_else(|| self.no_object(format!("{} bytes at heap offset {offset} leave their block", object.len())))?;
         self.writes.push((place.address, block.bytes));
+        self.direct.push((place.address, place.size));
         Ok(())
+    }
+
+    fn read_direct(&self, place: &Place) -> Result<DirectBlock> {
+        let (store, at, g) = (self.store, place.address, &self.geometry);
+        let read = || store.read(at, place.size, direct::NAME);
+        let mut block = None;
+        let sound = store.cached(at, || {
+            block = Some(DirectBlock::decode(read()?, at, g)?);
+            Ok((Sound(place.size), size_of::<Sound>()))
+        })?;
+        match block {
+            Some(block) => Ok(block),
+            None if sound.0 == place.size => DirectBlock::decode_sound(read()?, at, g),
+            None => DirectBlock::decode(read()?, at, g),
+        }
     }
 
     /// The block of a managed object, when the ID says of one that may be.

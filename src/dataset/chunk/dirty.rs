@@ -13,9 +13,10 @@ use super::cache::ChunkKey;
 use super::pieces::{ByteGrid, Touched};
 use super::plain::Plain;
 use crate::base::{Address, Error, Result};
+use foldhash::{HashMap, HashMapExt};
 use lru::LruCache;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -6,8 +6,9 @@
 
 use super::cache::ChunkKey;
 use crate::base::{Address, Error, Result};
+use foldhash::HashMap;
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 

@@ -1,7 +1,6 @@
 //! Nodes of a container that others change: found again by their paths when its state is another.
 
 use super::{Ino, Maps, Node, NodeKind, NodeTable, ROOT};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -86,7 +85,7 @@ impl NodeTable {
     /// The other names than its own that the node `ino` was found by.
     pub fn other_names(&self, ino: Ino) -> Vec<Name> {
         let maps = self.maps.lock();
-        let names = maps.also.as_ref().and_then(|also: &HashMap<_, _>| also.get(&ino));
+        let names = maps.also.as_ref().and_then(|also| also.get(&ino));
         names.into_iter().flatten().cloned().collect()
     }
 }

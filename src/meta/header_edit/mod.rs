@@ -549,8 +549,18 @@ fn write_differences(store: &Store, at: Address, old: &[u8], new: &[u8]) -> Resu
         let address = at.checked_add(from as u64).ok_or_else(|| Error::corrupt(NAME, at, "ends beyond 2^64"))?;
         store.write(address, new.get(from..end).unwrap_or_default())
     };
-    for (i, byte) in new.iter().enumerate() {
-        if old.get(i) == Some(byte) {
+    let mut i = 0usize;
+    while i < new.len() {
+        // Most are the same, and many are passed at once.
+        let piece = i..i.saturating_add(32);
+        if let (Some(a), Some(b)) = (new.get(piece.clone()), old.get(piece))
+            && a == b
+        {
+            i = i.saturating_add(32);
+            continue;
+        }
+        if old.get(i) == new.get(i) {
+            i = i.saturating_add(1);
             continue;
         }
         if let Some(start) = from
@@ -560,7 +570,8 @@ fn write_differences(store: &Store, at: Address, old: &[u8], new: &[u8]) -> Resu
             from = None;
         }
         from.get_or_insert(i);
-        end = i.saturating_add(1);
+        i = i.saturating_add(1);
+        end = i;
     }
     from.map_or(Ok(()), |start| flush(start, end))
 }

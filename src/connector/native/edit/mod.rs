@@ -49,9 +49,9 @@ use crate::container::first_change::FirstChange;
 use crate::container::global_heap_edit::FreeSpace;
 use crate::dataset::types::parse::DatasetSpec;
 use crate::meta::Store;
+use foldhash::{HashMap, HashSet};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -265,6 +265,7 @@ impl NativeConnector {
         self.options.environment.spools.clear();
         self.options.environment.stored.clear();
         if let Some(e) = &self.editing {
+            e.touched.lock().clear();
             *e.heaps.lock() = FreeSpace::default();
         }
         if let Ok(file) = self.file(0) {

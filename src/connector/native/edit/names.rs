@@ -82,8 +82,10 @@ impl Change<'_> {
     /// A new empty dataset of bytes that grows.
     pub(super) fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
         self.free_name(group, name)?;
-        let address = self.new_dataset(&stream())?;
+        let seconds = now();
+        let address = self.new_dataset(&stream(), seconds)?;
         let id = self.created(group, name, address)?;
+        self.editing.touched.lock().insert(id, seconds);
         let mut streams = self.editing.streams.lock();
         if streams.len() < super::stream::REMEMBERED {
             streams.insert(id);
@@ -96,13 +98,13 @@ impl Change<'_> {
         self.free_name(group, name)?;
         let store = self.store()?;
         let creation = new_dataset(description, store.ctx().sizeof_addr, &mut Values::new(self, &store))?;
-        let address = self.new_dataset(&creation).map_err(refused)?;
+        let address = self.new_dataset(&creation, now()).map_err(refused)?;
         self.created(group, name, address)
     }
 
-    /// A new dataset without a name; its header records times.
-    pub(super) fn new_dataset(&self, creation: &Creation) -> Result<Address> {
-        create::create_dataset(&*self.store()?, &Creation { modified: Some(now()), ..creation.clone() }, (false, false))
+    /// A new dataset without a name, made at `seconds` since 1970; its header records times.
+    pub(super) fn new_dataset(&self, creation: &Creation, seconds: u32) -> Result<Address> {
+        create::create_dataset(&*self.store()?, &Creation { modified: Some(seconds), ..creation.clone() }, (false, false))
     }
 
     /// Which creation orders a group keeps. What is made in it keeps the same: netCDF writes to no file with a group that keeps
