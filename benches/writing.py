@@ -148,32 +148,49 @@ def overwrites(bench):
     bench.times(f"{count} random 4 KiB overwrites, deflated chunks, unmounted / h5py", ours, theirs, 1.0, note="h5py: rate of a hundredth of them")
 
 
+@contextmanager
+def processors(number):
+    """What is started here runs on that many processors; 0: all."""
+    all_of_them = os.sched_getaffinity(0)
+    if number:
+        os.sched_setaffinity(0, sorted(all_of_them)[:number])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, all_of_them)
+
+
 def many(bench):
-    """Small datasets in one group."""
+    """Small datasets in one group: until the program has ended, with the mount's own settings for when changes become durable."""
+    for durable, number in ((False, 0), (False, 1), (True, 0)):
+        with processors(number):
+            create_many(bench, durable, ", on one processor" if number else "")
+
+
+def create_many(bench, durable, where):
     count = 10_000 if bench.quick else 100_000
     source = data.plain_copy(bench.array("contiguous"))
-    for durable in (False, True):
-        ours, theirs = [], []
-        n = count if not durable else count // 20
-        for _ in range(min(bench.reps, 3)):
-            with scratch("ours") as path:
-                c.timed([c.H5DIR, "create", str(path)])
-                with mount(path, *(() if durable else LATER)) as m:
-                    (m.point / "g").mkdir()
-                    ours.append(c.writer("files", source, m.point / "g", 64, n))
-            with scratch("theirs") as path:
-                block = np.arange(64, dtype="u1")
-                start = time.perf_counter()
-                with h5py.File(path, "w", libver="v110") as f:
-                    g = f.create_group("g")
-                    for i in range(n):
-                        g.create_dataset(f"d{i:06}", data=block, maxshape=(None,), chunks=(64,))
-                        if durable:
-                            f.flush()
-                            os.fsync(f.id.get_vfd_handle())
-                theirs.append(time.perf_counter() - start)
-        how = ", each durable" if durable else ""
-        bench.times(f"{n} small datasets created{how} / h5py", ours, theirs, None if durable else 1.0)
+    ours, theirs = [], []
+    n = count if not durable else count // 20
+    for _ in range(min(bench.reps, 3)):
+        with scratch("ours") as path:
+            c.timed([c.H5DIR, "create", str(path)])
+            with mount(path, *(() if durable else LATER)) as m:
+                (m.point / "g").mkdir()
+                ours.append(c.writer("files", source, m.point / "g", 64, n))
+        with scratch("theirs") as path:
+            block = np.arange(64, dtype="u1")
+            start = time.perf_counter()
+            with h5py.File(path, "w", libver="v110") as f:
+                g = f.create_group("g")
+                for i in range(n):
+                    g.create_dataset(f"d{i:06}", data=block, maxshape=(None,), chunks=(64,))
+                    if durable:
+                        f.flush()
+                        os.fsync(f.id.get_vfd_handle())
+            theirs.append(time.perf_counter() - start)
+    how = ", each durable" if durable else ""
+    bench.times(f"{n} small datasets created{how}{where} / h5py", ours, theirs, None if durable or where else 1.0)
 
 
 def tree(bench):

@@ -30,6 +30,7 @@ mod subtree;
 #[path = "../support/mod.rs"]
 mod support;
 mod tools;
+mod unprivileged;
 mod variable;
 mod views;
 mod virtual_;

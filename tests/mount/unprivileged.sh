@@ -1,0 +1,60 @@
+# What a user who is not root does: FOLDER holds h5dir and the empty directory mnt.
+set -eu
+cd "$1"
+
+fails() {
+    if "$@" 2>said; then echo "done, and must not be: $*" >&2; exit 1; fi
+}
+
+# refused STATUS PATTERN COMMAND...
+refused() {
+    wanted=$1 pattern=$2 status=0
+    shift 2
+    "$@" 2>said || status=$?
+    [ "$status" = "$wanted" ]
+    grep -q "$pattern" said
+}
+
+# Serves in the foreground, until it is told to end.
+mount_here() {
+    ./h5dir mount -f "$@" f.h5 mnt & daemon=$!
+    for _ in $(seq 400); do
+        if mountpoint -q mnt; then return; fi
+        sleep 0.05
+    done
+    return 1
+}
+
+./h5dir create f.h5
+./h5dir mount --read-write f.h5 mnt
+echo hello >mnt/x
+mkdir mnt/g
+cp -a mnt/x mnt/g/y
+setfattr -n user.note -v kept mnt/g/y
+[ "$(stat -c '%u %a' mnt/x)" = "$(id -u) 644" ]
+fails chown 0 mnt/x
+refused 3 'another program has it open' ./h5dir mount --read-write f.h5 mnt
+./h5dir umount mnt
+[ -z "$(ls mnt)" ]
+
+# Others are let in only where /etc/fuse.conf says so.
+if ! grep -qs '^user_allow_other' /etc/fuse.conf; then
+    refused 4 user_allow_other ./h5dir mount --allow-other f.h5 mnt
+fi
+
+mount_here
+[ "$(cat mnt/x)" = hello ]
+[ "$(getfattr --only-values -n user.note mnt/g/y)" = kept ]
+fails touch mnt/z
+kill $daemon
+wait $daemon
+fails mountpoint -q mnt
+
+# A daemon that was killed leaves a dead mount, over which the next one mounts; what was closed is there.
+mount_here --read-write
+echo more >mnt/z
+kill -9 $daemon
+wait $daemon 2>said || [ $? = 137 ]
+./h5dir mount f.h5 mnt
+[ "$(cat mnt/z)" = more ]
+./h5dir umount mnt
