@@ -206,7 +206,11 @@ impl Drop for Mounted {
 
 /// Result of a thread; a panic in it is an error.
 fn join(loops: JoinHandle<io::Result<()>>) -> io::Result<()> {
-    loops.join().unwrap_or_else(|_| Err(io::Error::other("an event loop panicked")))
+    match loops.join().unwrap_or_else(|_| Err(io::Error::other("an event loop panicked"))) {
+        // A loop that took a request while the connection ended, such as the last close after a lazy unmount, is told this.
+        Err(e) if e.raw_os_error() == Some(libc::ECONNABORTED) => Ok(()),
+        result => result,
+    }
 }
 
 /// The mountpoint as an absolute path, cleaned of dead mounts and checked.
@@ -322,6 +326,13 @@ mod tests {
         fs::write(dir.path().join("file"), "").unwrap();
         assert!(matches!(prepare(&dir.path().join("file")), Err(MountError::NotDirectory { .. })));
         assert_eq!(prepare(dir.path()).unwrap(), dir.path().canonicalize().unwrap());
+    }
+
+    #[test]
+    fn a_request_that_was_taken_while_the_connection_ended_is_no_failure() {
+        let ended = |errno: i32| join(thread::spawn(move || Err(io::Error::from_raw_os_error(errno))));
+        assert!(ended(libc::ECONNABORTED).is_ok() && ended(libc::EIO).is_err());
+        assert!(join(thread::spawn(|| Ok(()))).is_ok());
     }
 
     #[test]

@@ -398,7 +398,7 @@ fn pages_read_while_bytes_are_written_past_them_do_not_stay() {
             let file = std::fs::OpenOptions::new().write(true).open(mount.path("data")).unwrap();
             file.write_all_at(&[2; 4096], 0).unwrap();
         });
-        has_begun.recv().unwrap();
+        has_begun.recv_timeout(Duration::from_secs(20)).unwrap();
         assert_eq!(page(), [1; 4096], "not written yet");
         let_go.send(()).unwrap();
         writer.join().unwrap();

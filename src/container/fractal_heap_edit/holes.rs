@@ -14,6 +14,8 @@ pub(super) struct Holes {
     /// All stored sections, in the order of the list: ascending by size, then offset.
     sections: Vec<Section>,
     changed: bool,
+    /// Encoded, when it is to be written.
+    list: Option<Vec<u8>>,
 }
 
 /// What is kept of a manager in the store's cache.
@@ -33,7 +35,7 @@ impl Holes {
     pub fn read(store: &Store, address: Address, heap: &Header, g: &Geometry) -> Result<Self> {
         if !address.is_defined() {
             let header = FreeSpaceHeader::new(heap.table.max_direct_size, heap.table.max_heap_bits);
-            return Ok(Holes { address, header, sections: Vec::new(), changed: false });
+            return Ok(Holes { address, header, sections: Vec::new(), changed: false, list: None });
         }
         let known = store.cached(address, || {
             let bytes = store.read(address, FreeSpaceHeader::size(g) as u64, free_space::NAME)?;
@@ -48,18 +50,19 @@ impl Holes {
             let charge = known.charge();
             Ok((known, charge))
         })?;
-        Ok(Holes { address, header: known.header.clone(), sections: known.sections.clone(), changed: false })
+        Ok(Holes { address, header: known.header.clone(), sections: known.sections.clone(), changed: false, list: None })
     }
 
-    /// Has the manager known that was written in this moment.
-    pub fn keep(self, store: &Store, g: &Geometry) {
-        if !self.changed || !self.address.is_defined() || self.sections.is_empty() {
-            return;
-        }
+    /// Writes the manager that was staged, and has it known.
+    pub fn write(self, store: &Store, g: &Geometry) -> Result<()> {
+        let Some(list) = &self.list else { return Ok(()) };
+        store.write(self.header.list, list)?;
+        store.write(self.address, &self.header.encode(g))?;
         let extents = self.extents(g);
         let known = Known { header: self.header, sections: self.sections };
         let charge = known.charge();
         store.keep(self.address, known, charge, &extents);
+        Ok(())
     }
 
     /// Takes `length` bytes off the front of the smallest hole that has them; their offset.
@@ -89,21 +92,20 @@ impl Holes {
         }
         let overlap = || Error::corrupt(free_space::NAME, self.address, format!("{size} bytes at heap offset {offset} are free already"));
         let end = offset.checked_add(size).ok_or_else(overlap)?;
-        let mut hole = Section { size, offset, kind: free_space::SINGLE, extra: Vec::new() };
-        let mut joined = Vec::new();
+        let (mut from, mut to, mut joined) = (offset, end, Vec::new());
         for (i, s) in self.sections.iter().enumerate().filter(|(_, s)| s.kind == free_space::SINGLE) {
             let reach = s.offset.saturating_add(s.size);
             if s.offset < end && offset < reach {
                 return Err(overlap());
             }
             if reach == offset || s.offset == end {
-                hole.offset = hole.offset.min(s.offset);
-                hole.size = hole.size.saturating_add(s.size);
+                (from, to) = (from.min(s.offset), to.max(reach));
                 joined.push(i);
             }
         }
+        // In a damaged list more than one may touch it on either side; what lies between is covered by them.
         joined.into_iter().rev().for_each(|i| drop(self.sections.remove(i)));
-        self.put(hole);
+        self.put(Section { size: to.saturating_sub(from), offset: from, kind: free_space::SINGLE, extra: Vec::new() });
         self.count(size, true);
         Ok(())
     }
@@ -144,7 +146,7 @@ impl Holes {
         [header, list].into_iter().filter(|(a, _)| a.is_defined()).collect()
     }
 
-    /// Has the changed manager written; one without sections is given back.
+    /// Has the changed manager written, by [`Holes::write`]; one without sections is given back.
     pub fn stage(&mut self, edit: &mut Edit<'_>) -> Result<()> {
         if !self.changed {
             return Ok(());
@@ -169,8 +171,39 @@ impl Holes {
         (h.list_size, h.list_allocated) = (len, len);
         h.stored = self.sections.len() as u64;
         h.sections = h.stored.saturating_add(h.ghosts);
-        edit.writes.push((h.list, list));
-        edit.writes.push((self.address, h.encode(&edit.geometry)));
+        self.list = Some(list);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holes(sections: &[(u64, u64)]) -> Holes {
+        let single = |&(offset, size): &(u64, u64)| Section { size, offset, kind: free_space::SINGLE, extra: Vec::new() };
+        let mut sections: Vec<_> = sections.iter().map(single).collect();
+        sections.sort();
+        Holes { address: Address(0), header: FreeSpaceHeader::new(256, 20), sections, changed: false, list: None }
+    }
+
+    #[test]
+    fn neighbours_are_joined_and_what_is_free_is_not_freed_again() {
+        let mut h = holes(&[(0, 10), (20, 5), (40, 4)]);
+        h.add(10, 10).unwrap();
+        assert_eq!(h.singles(), [(0, 25), (40, 4)]);
+        assert!(h.add(24, 2).is_err() && h.add(39, 2).is_err() && h.add(41, 1).is_err());
+        assert_eq!((h.take(5), h.take(4), h.take(20)), (Some(0), Some(40), Some(5)));
+        assert!(h.singles().is_empty() && h.take(1).is_none());
+    }
+
+    #[test]
+    fn a_list_that_tells_of_bytes_twice_frees_none_that_are_in_use() {
+        let mut h = holes(&[(0, 10), (5, 5)]);
+        h.add(10, 5).unwrap();
+        assert_eq!(h.singles(), [(0, 15)]);
+        let mut h = holes(&[(20, 5), (20, 10)]);
+        h.add(10, 10).unwrap();
+        assert_eq!(h.singles(), [(10, 20)]);
     }
 }

@@ -180,8 +180,8 @@ struct Edit<'s> {
     indirect: BTreeMap<u64, (IndirectBlock, bool)>,
     holes: Option<Holes>,
     writes: Vec<(Address, Vec<u8>)>,
-    /// Direct blocks among them.
-    direct: Vec<(Address, u64)>,
+    /// Direct blocks.
+    direct: Vec<(Address, Vec<u8>)>,
     taken: Vec<(Address, u64)>,
     freed: Vec<(Address, u64)>,
     /// The same of huge objects.
@@ -240,14 +240,17 @@ impl<'s> Edit<'s> {
         let result = result.and_then(|value| self.stage().map(|()| value));
         let (extents, huge, result) = match result {
             Ok(value) => {
-                for (address, bytes) in &self.writes {
+                // First what is known again when it is written: where a damaged file has two structures in one place, it is forgotten.
+                for (address, bytes) in &self.direct {
                     self.store.write(*address, bytes)?;
-                }
-                for (address, size) in self.direct {
-                    self.store.keep(address, Sound(size), size_of::<Sound>(), &[(address, size)]);
+                    let size = bytes.len() as u64;
+                    self.store.keep(*address, Sound(size), size_of::<Sound>(), &[(*address, size)]);
                 }
                 if let Some(holes) = self.holes {
-                    holes.keep(self.store, &self.geometry);
+                    holes.write(self.store, &self.geometry)?;
+                }
+                for (address, bytes) in &self.writes {
+                    self.store.write(*address, bytes)?;
                 }
                 (self.freed, self.huge_freed, Ok(value))
             }
@@ -322,8 +325,7 @@ impl<'s> Edit<'s> {
         let mut block = block.ok_or_else(|| Error::corrupt(direct::NAME, place.address, "it belongs elsewhere"))?;
         let fits = block.put(offset, object, g);
         fits.ok_or_else(|| self.no_object(format!("{} bytes at heap offset {offset} leave their block", object.len())))?;
-        self.writes.push((place.address, block.bytes));
-        self.direct.push((place.address, place.size));
+        self.direct.push((place.address, block.bytes));
         Ok(())
     }
 

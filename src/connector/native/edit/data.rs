@@ -343,6 +343,12 @@ impl Change<'_> {
         Ok(true)
     }
 
+    /// The same as somebody wishes: what is written after that sets the time again.
+    pub(super) fn wish_mtime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
+        self.editing.touched.lock().remove(&id);
+        self.set_mtime(id, seconds)
+    }
+
     /// Sets the access time where the header records one.
     pub(super) fn set_atime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
         let mut header = self.header(id)?;

@@ -32,6 +32,8 @@ mod sequences;
 #[cfg(test)]
 mod sequences_tests;
 mod stream;
+#[cfg(test)]
+mod times_tests;
 mod typed;
 mod vet;
 #[cfg(test)]
@@ -437,7 +439,7 @@ impl Edit for NativeConnector {
     }
 
     fn set_mtime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
-        self.operate(&[id], |c| c.set_mtime(id, seconds))
+        self.operate(&[id], |c| c.wish_mtime(id, seconds))
     }
 
     fn set_atime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
