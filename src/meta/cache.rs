@@ -266,7 +266,7 @@ mod tests {
         let mut cache = MetadataCache::new(1 << 20);
         cache.trace();
         let is = |cache: &MetadataCache, n: u64| *cache.get_or_load(Address(8), || Ok((0u64, 8))).unwrap() == n;
-        cache.keep(Address(8), 1u64, 8, &[8..520]);
+        cache.keep(Address(8), 1u64, 8, std::slice::from_ref(&(8..520)));
         cache.touch(&(0..8), false);
         assert!(is(&cache, 1));
         cache.keep(Address(8), 2u64, 8, &[1000..1008, 8..520]);
