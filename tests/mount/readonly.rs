@@ -54,7 +54,7 @@ fn system_calls_that_change_are_refused_too() {
     }
     shell(
         mount.place.dir(),
-        "! touch mnt/new 2> err; grep -q 'Read-only file system' err; ! cp err mnt/ 2> err2; grep -q 'Read-only file system' err2",
+        "if touch mnt/new 2> err; then false; fi; grep -q 'Read-only file system' err; if cp err mnt/ 2> err2; then false; fi; grep -q 'Read-only file system' err2",
     );
 }
 
