@@ -245,10 +245,11 @@ fn other_files_that_are_shown_are_followed_too() {
 fn with_no_interval_the_file_counts_as_one_that_never_changes() {
     let (place, file) = made("f['v'] = [1]");
     let mount = Mount::start(place, &file, &["--check-interval=0"]);
-    assert_eq!(mount.read("v")[0], 1);
+    assert_eq!((mount.read("v")[0], mount.counter("changes_noticed")), (1, 0));
     h5py(&file, "r+", "f['v'][0] = 2; f['w'] = 1");
     std::thread::sleep(std::time::Duration::from_millis(1500));
-    assert_eq!((mount.read("v")[0], mount.names("")), (1, vec!["v".into()]));
+    // Which bytes are read depends on the pages that the kernel still keeps.
+    assert_eq!((mount.names(""), mount.counter("changes_noticed")), (vec!["v".into()], 0));
 }
 
 #[test]

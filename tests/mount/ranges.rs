@@ -88,3 +88,23 @@ fn deleted_values_leave_nothing_behind() {
         h5py(&file, "r+", "f['n'] = ['a', 'b']");
     }
 }
+
+#[test]
+fn chunks_of_a_new_file_suit_what_it_is_made_by() {
+    let (mount, file) = mounted("f['x'] = 1");
+    let script = "printf %512s >small; printf %513s >small2; printf a >grown; seq 200 >>grown
+        : >bit; for i in 1 2 3 4 5 6; do printf %300s >>bit; done
+        head -c 65536 /dev/zero | dd of=pieces bs=64k status=none; head -c 5000000 /dev/zero | dd of=drops bs=1000 status=none
+        truncate -s 300 short; truncate -s 1G long; printf x | dd of=long bs=1 seek=500000000 conv=notrunc status=none
+        : >kept; fallocate -l 2M kept; cp --sparse=never pieces copy; cp --sparse=never small smallcopy; cmp pieces copy";
+    shell(&mount, script);
+    unmount(&mount);
+    let chunk = "print({k: (f[k].chunks[0], f[k].size) for k in f if k != 'x'})";
+    assert_eq!(
+        h5py(&file, "r", chunk),
+        "{'bit': (4096, 1800), 'copy': (16384, 65536), 'drops': (65536, 5000000), 'grown': (4096, 693), 'kept': (65536, 2097152), \
+         'long': (65536, 1073741824), 'pieces': (16384, 65536), 'short': (512, 300), 'small': (512, 512), 'small2': (4096, 513), \
+         'smallcopy': (512, 512)}\n"
+    );
+    assert_eq!(h5py(&file, "r", "print(f['bit'][()].tobytes() == b' ' * 1800, f['grown'][:5].tobytes())"), "True b'a1\\n2\\n'\n");
+}

@@ -361,6 +361,7 @@ impl Edit for NativeConnector {
     }
 
     fn set_size_as(&self, id: ObjectId, form: Form, size: u64) -> Result<()> {
+        self.suit_chunks(id, size, 0)?;
         self.operate(&[id], |c| c.set_size(id, form, size))?;
         // Nobody has it open, so nobody closes it.
         let held = self.editing.as_ref().is_some_and(|e| e.held.lock().contains_key(&id));
@@ -372,10 +373,12 @@ impl Edit for NativeConnector {
     }
 
     fn allocate(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
+        self.suit_chunks(id, offset.saturating_add(len), 0)?;
         self.in_steps(id, &|c, at| c.allocate(id, offset..offset.saturating_add(len), at))
     }
 
     fn copy_range(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64> {
+        self.suit_copy(from, to, len)?;
         self.copy_steps(from, to, len)
     }
 

@@ -432,7 +432,7 @@ impl Change<'_> {
     }
 }
 
-/// What a new file is: bytes, in chunks small enough for small files, that can always grow.
+/// What a new file is: bytes, in one chunk small enough for small files, that can always grow.
 pub(super) fn stream() -> Creation {
     let byte =
         FixedPoint { order: ByteOrder::LittleEndian, low_padding: false, high_padding: false, signed: false, offset: 0, precision: 8 };
@@ -441,7 +441,7 @@ pub(super) fn stream() -> Creation {
         extent: Extent::Simple,
         dims: vec![0],
         max_dims: Some(vec![None]),
-        layout: create::Layout::Chunked(vec![super::stream::CHUNK.0]),
+        layout: create::Layout::Chunked(vec![super::stream::SMALL]),
         filters: Vec::new(),
         fill: Fill::Default,
         fill_time: None,

@@ -9,8 +9,10 @@ use crate::connector::ObjectId;
 use crate::dataset::create::{Creation, Layout};
 use std::sync::Arc;
 
-/// Chunks of a new file, least and most bytes.
-pub(super) const CHUNK: (u64, u64) = (4 << 10, 1 << 20);
+/// Bytes of the chunk of a small file, which has one.
+pub(super) const SMALL: u64 = 512;
+/// Chunks of a file that is not small, least and most bytes.
+const CHUNK: (u64, u64) = (4 << 10, 1 << 20);
 /// The most that the first write makes them.
 const FIRST_MAX: u64 = 256 << 10;
 /// Chunks that a first write fills.
@@ -24,11 +26,15 @@ pub(super) const REMEMBERED: usize = 1 << 20;
 
 /// Bytes of a chunk for a file that grows from `size` to `end` bytes by a write of `len`, and has chunks of `chunk`.
 fn wanted(size: u64, end: u64, len: u64, chunk: u64) -> u64 {
-    if size == 0 {
+    if end <= chunk {
+        return chunk;
+    }
+    if size == 0 && len > 0 {
         let part = len / FILLED;
         let power = part.checked_ilog2().map_or(0, |n| 1 << n);
         return power.clamp(CHUNK.0, FIRST_MAX).max(chunk);
     }
+    let chunk = chunk.max(CHUNK.0);
     let larger = chunk.saturating_mul(LARGER).min(CHUNK.1).max(chunk);
     if end / MANY >= chunk { larger } else { chunk }
 }
@@ -41,31 +47,55 @@ impl NativeConnector {
         }
     }
 
-    /// Before `len` bytes are written at `offset` to a file made through this mount: chunks that suit its size.
+    /// Before `len` bytes are written at `offset` to a file made through this mount: chunks that suit its size. With no bytes it
+    /// only becomes `offset` long.
     pub(super) fn suit_chunks(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
+        self.suit(id, &|d| larger(d, offset, len))
+    }
+
+    /// Before bytes of another dataset are copied to a file made through this mount: the chunks of that one where they may be had,
+    /// so that they are copied as they are.
+    pub(super) fn suit_copy(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<()> {
+        self.suit(to.0, &|d| {
+            let (source, chunk) = (self.dataset(from.0).ok()?, chunk_of(d)?);
+            let len = len.min(source.dataset.bytes.size.saturating_sub(from.1));
+            let same = chunk_of(&source.dataset).filter(|c| *c <= CHUNK.1 && d.bytes.size == 0 && source.dataset.element_size == 1);
+            match same {
+                Some(same) => (same > chunk && len > chunk).then_some(same),
+                None => larger(d, to.1, len),
+            }
+        })
+    }
+
+    fn suit(&self, id: ObjectId, wanted: &dyn Fn(&Dataset) -> Option<u64>) -> Result<()> {
         let Some(editing) = self.editing.as_ref().filter(|e| e.streams.lock().contains(&id)) else { return Ok(()) };
-        let Ok(d) = ({
+        let suits = {
             let _shared = self.shared();
-            self.dataset(id).map(|d| d.dataset.clone())
-        }) else {
-            return Ok(());
+            self.dataset(id).map_or(true, |d| wanted(&d.dataset).is_none())
         };
-        match larger(&d, offset, len) {
-            None => Ok(()),
-            Some(_) => self.operate_flushed(id, |c| {
-                let d = c.dataset(id)?;
-                // It may have been changed since.
-                match larger(&d, offset, len).filter(|_| editing.streams.lock().contains(&id)) {
-                    Some(chunk) => c.enlarge_chunks(&d, chunk),
-                    None => Ok(()),
-                }
-            }),
+        if suits {
+            return Ok(());
         }
+        self.operate_flushed(id, |c| {
+            let d = c.dataset(id)?;
+            // It may have been changed since.
+            match wanted(&d).filter(|_| editing.streams.lock().contains(&id)) {
+                Some(chunk) => c.enlarge_chunks(&d, chunk),
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+fn chunk_of(d: &Dataset) -> Option<u64> {
+    match d.chunked_layout()?.chunk_dims.as_slice() {
+        [chunk] => Some(*chunk),
+        _ => None,
     }
 }
 
 fn larger(d: &Dataset, offset: u64, len: u64) -> Option<u64> {
-    let &[chunk] = d.chunked_layout()?.chunk_dims.as_slice() else { return None };
+    let chunk = chunk_of(d)?;
     let end = offset.checked_add(len).filter(|end| *end > d.bytes.size)?;
     let wanted = wanted(d.bytes.size, end, len, chunk);
     (wanted > chunk).then_some(wanted)
@@ -84,6 +114,13 @@ mod tests {
 
     #[test]
     fn chunks_follow_the_size() {
+        assert_eq!(wanted(0, 512, 512, SMALL), SMALL);
+        assert_eq!(wanted(0, 513, 513, SMALL), 4096);
+        assert_eq!(wanted(500, 512, 12, SMALL), SMALL);
+        assert_eq!(wanted(500, 513, 13, SMALL), 4096);
+        assert_eq!(wanted(0, 1 << 20, 1, SMALL), 4096);
+        assert_eq!(wanted(500, 1 << 40, 1, SMALL), 65_536);
+        assert_eq!((wanted(0, 512, 0, SMALL), wanted(0, 1 << 19, 0, SMALL), wanted(0, 1 << 20, 0, SMALL)), (SMALL, 4096, 65_536));
         assert_eq!(wanted(0, 100, 100, 4096), 4096);
         assert_eq!(wanted(0, 65_536, 65_536, 4096), 16_384);
         assert_eq!(wanted(0, 1 << 20, 1 << 20, 4096), 256 << 10);
