@@ -2,7 +2,10 @@
 
 import os
 import shutil
+import subprocess
+import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -161,23 +164,36 @@ def processors(number):
 
 
 def many(bench):
-    """Small datasets in one group: until the program has ended, with the mount's own settings for when changes become durable."""
-    for durable, number in ((False, 0), (False, 1), (True, 0)):
+    """Small datasets: until the programs have ended, with the mount's own settings for when changes become durable."""
+    for durable, number, programs in ((False, 0, 1), (False, 0, 4), (False, 1, 1), (True, 0, 1)):
         with processors(number):
-            create_many(bench, durable, ", on one processor" if number else "")
+            create_many(bench, durable, number, programs)
 
 
-def create_many(bench, durable, where):
+def files(source, place, count, programs):
+    """Seconds that so many programs take to make the files, each in a directory of its own."""
+    folders = [place / f"g{i}" for i in range(programs)]
+    for folder in folders:
+        folder.mkdir()
+    start = time.perf_counter()
+    with ThreadPoolExecutor(programs) as pool:
+        list(pool.map(lambda folder: c.writer("files", source, folder, 64, count // programs), folders))
+    return time.perf_counter() - start
+
+
+def create_many(bench, durable, number, programs):
     count = 10_000 if bench.quick else 100_000
     source = data.plain_copy(bench.array("contiguous"))
-    ours, theirs = [], []
+    ours, theirs, floor = [], [], []
     n = count if not durable else count // 20
     for _ in range(min(bench.reps, 3)):
         with scratch("ours") as path:
             c.timed([c.H5DIR, "create", str(path)])
             with mount(path, *(() if durable else LATER)) as m:
-                (m.point / "g").mkdir()
-                ours.append(c.writer("files", source, m.point / "g", 64, n))
+                ours.append(files(source, m.point, n, programs))
+        if not durable and shutil.which("bindfs"):
+            with bindfs() as point:
+                floor.append(files(source, point, n, programs))
         with scratch("theirs") as path:
             block = np.arange(64, dtype="u1")
             start = time.perf_counter()
@@ -190,7 +206,20 @@ def create_many(bench, durable, where):
                         os.fsync(f.id.get_vfd_handle())
             theirs.append(time.perf_counter() - start)
     how = ", each durable" if durable else ""
-    bench.times(f"{n} small datasets created{how}{where} / h5py", ours, theirs, None if durable or where else 1.0)
+    where = (f" by {programs} programs at once" if programs > 1 else "") + (", on one processor" if number else "")
+    note = f"bindfs, of files in memory: {statistics.median(t / o for o, t in zip(floor, theirs)):.2f} of h5py" if floor else ""
+    bench.times(f"{n} small datasets created{how}{where} / h5py", ours, theirs, None if durable or number else 1.0, note=note)
+
+
+@contextmanager
+def bindfs():
+    """A FUSE file system that does nothing but pass on: to a directory in memory."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as inside, tempfile.TemporaryDirectory() as point:
+        subprocess.run(["bindfs", inside, point], check=True)
+        try:
+            yield Path(point)
+        finally:
+            subprocess.run(["fusermount3", "-u", point], check=True)
 
 
 def tree(bench):

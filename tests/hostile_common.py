@@ -150,7 +150,7 @@ class Count:
 
     def __init__(self, o, most):
         self.o, self.good, self.bad, self.lock = o, 0, 0, threading.Lock()
-        self.worst, self.states = {k: (0, "") for k in most}, {"served": 0, "refused": 0}
+        self.worst, self.states = {k: [] for k in most}, {"served": 0, "refused": 0}
 
     def judge(self, paths, judge, note=lambda seen: None):
         """`judge(path, o)` -> what is wrong (a list), what was measured; `note` gets the latter, one at a time."""
@@ -162,7 +162,7 @@ class Count:
                 self.good, self.bad = self.good + (not wrong), self.bad + bool(wrong)
                 self.states[seen["state"]] += 1
                 for k in self.worst:
-                    self.worst[k] = max(self.worst[k], (seen[k], name))
+                    self.worst[k] = sorted([*self.worst[k], (seen[k], name)], reverse=True)[:4]
                 note(seen)
                 if wrong or self.o.v:
                     brief = {k: v for k, v in seen.items() if k == "state" or isinstance(v, (int, float))}
@@ -172,7 +172,7 @@ class Count:
             list(pool.map(one, paths))
 
     def most(self, key, unit):
-        return f"{self.worst[key][0]:.2f} {unit} ({self.worst[key][1]})"
+        return ", ".join(f"{value:.2f} {unit} ({name})" for value, name in self.worst[key])
 
     def finish(self):
         print(f"{self.good} passed, {self.bad} failed")

@@ -13,6 +13,7 @@ pub mod selection;
 mod selection_tests;
 pub mod span_tree;
 pub mod view;
+pub mod waiting;
 
 pub use address::Address;
 pub use error::{Error, Result};

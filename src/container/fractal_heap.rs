@@ -146,13 +146,7 @@ impl FractalHeap {
     }
 
     fn indirect(&self, store: &Store, address: Address, rows: u32, offset: u64) -> Result<Arc<IndirectBlock>> {
-        let g = &self.core.geometry;
-        let block = store.cached(address, || {
-            let bytes = store.read(address, g.indirect_size(rows), indirect::NAME)?;
-            let block = IndirectBlock::decode(&bytes, address, rows, g)?;
-            let charge = block.entries.len().saturating_mul(size_of::<indirect::Entry>()).saturating_add(64);
-            Ok((block, charge))
-        })?;
+        let block = indirect_block(store, address, rows, &self.core.geometry)?;
         if block.heap == self.core.address && block.offset == offset && block.rows == rows {
             Ok(block)
         } else {
@@ -253,6 +247,16 @@ impl Core {
             Ok((Core { address, header, geometry, ids }, charge))
         })
     }
+}
+
+/// The indirect block at `address`, from the store's cache or read; the caller checks that it is the one that must be there.
+pub(in crate::container) fn indirect_block(store: &Store, address: Address, rows: u32, g: &Geometry) -> Result<Arc<IndirectBlock>> {
+    store.cached(address, || {
+        let bytes = store.read(address, g.indirect_size(rows), indirect::NAME)?;
+        let block = IndirectBlock::decode(&bytes, address, rows, g)?;
+        let charge = block.entries.len().saturating_mul(size_of::<indirect::Entry>()).saturating_add(64);
+        Ok((block, charge))
+    })
 }
 
 #[cfg(test)]

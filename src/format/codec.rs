@@ -118,6 +118,9 @@ impl<'a> Reader<'a> {
     /// An unsigned number of `width` bytes. Wider than 8: the upper bytes must be zero.
     pub fn uint(&mut self, width: usize) -> Result<u64> {
         let b = self.bytes(width)?;
+        if let Ok(all) = <[u8; 8]>::try_from(b) {
+            return Ok(u64::from_le_bytes(all));
+        }
         let (low, high) = b.split_at(width.min(8));
         if high.iter().any(|&x| x != 0) {
             return Err(self.corrupt("a number exceeds 64 bits"));
@@ -129,6 +132,10 @@ impl<'a> Reader<'a> {
     pub fn addr(&mut self, ctx: &Context) -> Result<Address> {
         let width = usize::from(ctx.sizeof_addr);
         let b = self.bytes(width)?;
+        if let Ok(all) = <[u8; 8]>::try_from(b) {
+            // All bits set is `UNDEF` itself.
+            return Ok(Address(u64::from_le_bytes(all)));
+        }
         if b.iter().all(|&x| x == 0xff) {
             return Ok(Address::UNDEF);
         }
@@ -260,12 +267,11 @@ impl Writer {
 
     /// The low `width` bytes of `v`; bytes beyond the eighth are 0.
     pub fn uint(&mut self, v: u64, width: usize) -> &mut Self {
-        for i in 0..width {
-            let shift = u32::try_from(i.saturating_mul(8)).unwrap_or(u32::MAX);
-            let byte = v.checked_shr(shift).unwrap_or(0) & 0xff;
-            self.u8(byte as u8);
+        let bytes = v.to_le_bytes();
+        match bytes.get(..width) {
+            Some(low) => self.bytes(low),
+            None => self.bytes(&bytes).zeros(width.saturating_sub(bytes.len())),
         }
-        self
     }
 
     /// An address; undefined is all bits set at any width.
@@ -273,14 +279,19 @@ impl Writer {
         let width = usize::from(ctx.sizeof_addr);
         match v.defined() {
             Some(v) => self.uint(v, width),
-            None => self.bytes(&vec![0xff; width]),
+            None => self.ones(width),
         }
     }
 
     /// A length; `u64::MAX` is all bits set at any width.
     pub fn length(&mut self, v: u64, ctx: &Context) -> &mut Self {
         let width = usize::from(ctx.sizeof_size);
-        if v == u64::MAX { self.bytes(&vec![0xff; width]) } else { self.uint(v, width) }
+        if v == u64::MAX { self.ones(width) } else { self.uint(v, width) }
+    }
+
+    fn ones(&mut self, n: usize) -> &mut Self {
+        self.buf.resize(self.buf.len().saturating_add(n), 0xff);
+        self
     }
 
     /// lookup3 of everything written.

@@ -4,9 +4,11 @@
 //! file system is read-only (EROFS), that only the `user.` namespace has extended attributes, and the
 //! size protocol of extended attributes.
 
+use super::crew::{Crew, Kind, Turn};
 use super::guard::guard;
 use super::reply::{absent, errno, file_attr, file_type, ino, listed, may, open_flags, reply_empty, reply_xattr, time};
 use super::stale::Stale;
+use crate::base::waiting;
 use crate::fs::{Changes, Entry, Errno, FsResult, Handle, Ino, KernelMemory, OpenMode, Operations, Whence};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
@@ -26,6 +28,8 @@ use std::time::{Duration, SystemTime};
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Most that is copied by one request, bytes: the answer has 32 bits.
 const COPY_MAX: u64 = 1 << 30;
+/// Bytes of a write that is soon done.
+const SMALL_WRITE: usize = 16 << 10;
 /// Requests the kernel may have under way in the background (readahead, direct I/O).
 const BACKGROUND_REQUESTS: u16 = 64;
 
@@ -62,6 +66,8 @@ pub struct Adapter {
     readahead: u32,
     kernel: Kernel,
     stale: Stale,
+    /// Where something can be changed.
+    crew: Option<Arc<Crew>>,
 }
 
 /// The way to tell the kernel something unasked, once the session has one.
@@ -72,6 +78,7 @@ pub struct Memory(pub Kernel);
 
 impl Memory {
     fn tell(&self, what: &str, f: impl FnOnce(&Notifier) -> std::io::Result<()>) {
+        waiting::may_wait();
         if let Some(Err(e)) = self.0.get().map(f) {
             tracing::debug!("the kernel keeps what it knows of {what}: {e}");
         }
@@ -89,11 +96,17 @@ impl KernelMemory for Memory {
 }
 
 impl Adapter {
-    /// Shows `operations`; `readahead` in bytes.
-    pub fn new(operations: Arc<dyn Operations>, times: CacheTimes, readahead: u32) -> Self {
+    /// Shows `operations`, served by so many event loops; `readahead` in bytes.
+    pub fn new(operations: Arc<dyn Operations>, times: CacheTimes, readahead: u32, loops: usize) -> Self {
         let writable = operations.is_writable();
         let kernel = Kernel::default();
-        Adapter { operations, writable, times, readahead, stale: Stale::new(kernel.clone()), kernel }
+        let crew = (writable && loops > 1).then(|| Crew::new(loops));
+        Adapter { operations, writable, times, readahead, stale: Stale::new(kernel.clone()), kernel, crew }
+    }
+
+    /// To be held until a request is answered.
+    fn turn(&self, kind: Kind) -> Option<Turn<'_>> {
+        self.crew.as_ref().map(|crew| crew.turn(kind))
     }
 
     /// Where the session's notifier is put.
@@ -153,6 +166,7 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _turn = self.turn(Kind::Other);
         let CacheTimes { entry: entry_ttl, absent: absent_ttl, attr: attr_ttl } = self.times;
         match guard("lookup", ino(parent), || self.operations.lookup(ino(parent), name.as_bytes())) {
             Ok(e) => reply.entry_with_ttls(&attr_ttl, &entry_ttl, &file_attr(&e.attr), Generation(e.generation)),
@@ -162,6 +176,7 @@ impl Filesystem for Adapter {
     }
 
     fn forget(&self, _req: &Request, n: INodeNo, nlookup: u64) {
+        let _turn = self.turn(Kind::Other);
         let _ = guard("forget", ino(n), || {
             self.operations.forget(ino(n), nlookup);
             Ok(())
@@ -169,6 +184,7 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, _req: &Request, n: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let _turn = self.turn(Kind::Other);
         match guard("getattr", ino(n), || self.operations.getattr(ino(n))) {
             Ok(attr) => reply.attr(&self.times.attr, &file_attr(&attr)),
             Err(e) => reply.error(errno(e)),
@@ -176,6 +192,7 @@ impl Filesystem for Adapter {
     }
 
     fn readlink(&self, _req: &Request, n: INodeNo, reply: ReplyData) {
+        let _turn = self.turn(Kind::Other);
         match guard("readlink", ino(n), || self.operations.readlink(ino(n))) {
             Ok(target) => reply.data(&target),
             Err(e) => reply.error(errno(e)),
@@ -183,6 +200,7 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, _req: &Request, n: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.turn(Kind::Other);
         let mode = Self::open_mode(flags);
         if mode.write && !self.writable {
             return reply.error(fuser::Errno::EROFS);
@@ -204,6 +222,7 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _turn = self.turn(Kind::Long);
         READ_BUFFER.with_borrow_mut(|buffer| {
             let size = size as usize;
             if buffer.len() < size {
@@ -227,6 +246,7 @@ impl Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turn(Kind::Other);
         let _ = guard("release", ino(n), || {
             self.operations.release(ino(n), Handle(fh.0));
             Ok(())
@@ -235,6 +255,7 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, _req: &Request, n: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.turn(Kind::Other);
         let mut flags = FopenFlags::empty();
         // The listing may be kept as long as the names in it; of names that change nothing is kept.
         flags.set(FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE, !self.writable && !self.times.entry.is_zero());
@@ -245,6 +266,7 @@ impl Filesystem for Adapter {
     }
 
     fn readdir(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let _turn = self.turn(Kind::Long);
         let mut count = 0;
         let result = guard("readdir", ino(n), || {
             self.operations.readdir(ino(n), Handle(fh.0), offset, &mut |e| {
@@ -262,6 +284,7 @@ impl Filesystem for Adapter {
     }
 
     fn readdirplus(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let _turn = self.turn(Kind::Long);
         let mut count = 0;
         let ttl = self.times.entry.min(self.times.attr);
         let result = guard("readdirplus", ino(n), || {
@@ -281,6 +304,7 @@ impl Filesystem for Adapter {
     }
 
     fn releasedir(&self, _req: &Request, n: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+        let _turn = self.turn(Kind::Other);
         let _ = guard("releasedir", ino(n), || {
             self.operations.releasedir(ino(n), Handle(fh.0));
             Ok(())
@@ -289,6 +313,7 @@ impl Filesystem for Adapter {
     }
 
     fn statfs(&self, _req: &Request, n: INodeNo, reply: ReplyStatfs) {
+        let _turn = self.turn(Kind::Other);
         match guard("statfs", ino(n), || self.operations.statfs()) {
             Ok(s) => reply.statfs(s.blocks, s.free, s.free, s.files, 0, s.block_size, s.name_max, s.block_size),
             Err(e) => reply.error(errno(e)),
@@ -296,6 +321,7 @@ impl Filesystem for Adapter {
     }
 
     fn getxattr(&self, _req: &Request, n: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _turn = self.turn(Kind::Other);
         // `ls -l` and `exec` ask for security.* and system.* of every file: "not here at all" is the
         // answer that callers remember for the whole file system.
         if !name.as_bytes().starts_with(b"user.") {
@@ -305,10 +331,12 @@ impl Filesystem for Adapter {
     }
 
     fn listxattr(&self, _req: &Request, n: INodeNo, size: u32, reply: ReplyXattr) {
+        let _turn = self.turn(Kind::Other);
         reply_xattr(guard("listxattr", ino(n), || self.operations.listxattr(ino(n))), size, reply);
     }
 
     fn lseek(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        let _turn = self.turn(Kind::Long);
         let whence = match whence {
             libc::SEEK_DATA => Whence::Data,
             libc::SEEK_HOLE => Whence::Hole,
@@ -329,6 +357,7 @@ impl Filesystem for Adapter {
     // "Not implemented" is remembered by the kernel as "nothing to do" for these, for the whole mount.
 
     fn flush(&self, _req: &Request, n: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+        let _turn = self.turn(Kind::Long);
         if !self.writable {
             return reply.error(fuser::Errno::ENOSYS);
         }
@@ -336,6 +365,7 @@ impl Filesystem for Adapter {
     }
 
     fn fsync(&self, _req: &Request, n: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        let _turn = self.turn(Kind::Long);
         if !self.writable {
             return reply.error(fuser::Errno::ENOSYS);
         }
@@ -343,6 +373,7 @@ impl Filesystem for Adapter {
     }
 
     fn fsyncdir(&self, _req: &Request, n: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        let _turn = self.turn(Kind::Long);
         if !self.writable {
             return reply.error(fuser::Errno::ENOSYS);
         }
@@ -351,6 +382,7 @@ impl Filesystem for Adapter {
 
     /// Asked only where the kernel does not look at modes: in a mount that nobody but root can use.
     fn access(&self, req: &Request, n: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        let _turn = self.turn(Kind::Other);
         match guard("access", ino(n), || self.operations.getattr(ino(n))) {
             Ok(attr) if may(&attr, req.uid(), req.gid(), mask.bits()) => reply.ok(),
             Ok(_) => reply.error(fuser::Errno::EACCES),
@@ -410,6 +442,7 @@ impl Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _turn = self.turn(Kind::Change);
         let changes = Changes { size, mtime: mtime.map(time), atime: atime.map(time), mode, uid, gid };
         match self.change("setattr", n, |o| o.setattr(ino(n), &changes)) {
             Ok(attr) => reply.attr(&self.times.attr, &file_attr(&attr)),
@@ -418,6 +451,7 @@ impl Filesystem for Adapter {
     }
 
     fn mknod(&self, _req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, _rdev: u32, reply: ReplyEntry) {
+        let _turn = self.turn(Kind::Change);
         // Devices, pipes and sockets cannot be here.
         let regular = matches!(mode & libc::S_IFMT, 0 | libc::S_IFREG);
         let made = |o: &dyn Operations| if regular { o.mknod(ino(parent), name.as_bytes()) } else { Err(Errno(libc::EPERM)) };
@@ -425,28 +459,34 @@ impl Filesystem for Adapter {
     }
 
     fn mkdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
+        let _turn = self.turn(Kind::Change);
         self.reply_entry(self.change("mkdir", parent, |o| o.mkdir(ino(parent), name.as_bytes())), reply);
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turn(Kind::Change);
         reply_empty(self.change("unlink", parent, |o| o.unlink(ino(parent), name.as_bytes())), reply);
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turn(Kind::Change);
         reply_empty(self.change("rmdir", parent, |o| o.rmdir(ino(parent), name.as_bytes())), reply);
     }
 
     fn symlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let _turn = self.turn(Kind::Change);
         let target = target.as_os_str().as_bytes();
         self.reply_entry(self.change("symlink", parent, |o| o.symlink(ino(parent), name.as_bytes(), target)), reply);
     }
 
     fn rename(&self, _req: &Request, p: INodeNo, name: &OsStr, new: INodeNo, new_name: &OsStr, flags: RenameFlags, reply: ReplyEmpty) {
+        let _turn = self.turn(Kind::Change);
         let (from, to) = ((ino(p), name.as_bytes()), (ino(new), new_name.as_bytes()));
         reply_empty(self.change("rename", p, |o| o.rename(from, to, flags.bits())), reply);
     }
 
     fn link(&self, _req: &Request, n: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _turn = self.turn(Kind::Change);
         self.reply_entry(self.change("link", n, |o| o.link(ino(n), ino(parent), name.as_bytes())), reply);
     }
 
@@ -462,6 +502,7 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _turn = self.turn(if data.len() <= SMALL_WRITE { Kind::Change } else { Kind::Long });
         match self.change("write", n, |o| o.write(ino(n), Handle(fh.0), offset, data)) {
             Ok(written) => {
                 if self.operations.is_bypassing_others(Handle(fh.0)) {
@@ -474,6 +515,7 @@ impl Filesystem for Adapter {
     }
 
     fn setxattr(&self, _req: &Request, n: INodeNo, name: &OsStr, value: &[u8], flags: i32, _position: u32, reply: ReplyEmpty) {
+        let _turn = self.turn(Kind::Change);
         let result = self.change("setxattr", n, |o| o.setxattr(ino(n), name.as_bytes(), value, flags));
         if result.is_ok() && name.as_bytes().starts_with(b"user.h5dir.") {
             self.resized(n);
@@ -482,10 +524,12 @@ impl Filesystem for Adapter {
     }
 
     fn removexattr(&self, _req: &Request, n: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turn(Kind::Change);
         reply_empty(self.change("removexattr", n, |o| o.removexattr(ino(n), name.as_bytes())), reply);
     }
 
     fn create(&self, _req: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
+        let _turn = self.turn(Kind::Change);
         let (mode, exclusive) = (Self::open_mode(OpenFlags(flags)), flags & libc::O_EXCL != 0);
         let CacheTimes { attr, .. } = self.times;
         match self.change("create", parent, |o| o.create(ino(parent), name.as_bytes(), mode, exclusive)) {
@@ -497,6 +541,7 @@ impl Filesystem for Adapter {
     }
 
     fn fallocate(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, length: u64, mode: i32, reply: ReplyEmpty) {
+        let _turn = self.turn(Kind::Long);
         reply_empty(self.change("fallocate", n, |o| o.fallocate(ino(n), Handle(fh.0), offset, length, mode)), reply);
     }
 
@@ -513,6 +558,7 @@ impl Filesystem for Adapter {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        let _turn = self.turn(Kind::Long);
         let (from, to) = ((Handle(fh_in.0), offset_in), (Handle(fh_out.0), offset_out));
         match self.change("copy_file_range", ino_out, |o| o.copy_range(from, to, len.min(COPY_MAX))) {
             Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),

@@ -5,12 +5,14 @@
 //! guard     a panic becomes EIO, not a dead mount mounts    /proc/self/mountinfo
 //! unmount   umount2 or fusermount3, stale mounts  presence  "the daemon of this mount still runs"
 //! reply     what requests bring and answers take
+//! crew      how many event loops take requests
 //! stale     pages of other descriptors, after bytes were written past them
 //! ```
 //!
 //! Nothing here decides what a file is: that is `fs`.
 
 pub mod adapter;
+mod crew;
 pub mod guard;
 pub mod mounts;
 pub mod presence;

@@ -127,7 +127,7 @@ impl Mounted {
         let mountpoint = prepare(&config.mountpoint)?;
         // Opened by fuser too; asked here first for the clear message.
         fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").map_err(MountError::Device)?;
-        let adapter = Adapter::new(operations, config.times, u32::try_from(config.readahead).unwrap_or(u32::MAX));
+        let adapter = Adapter::new(operations, config.times, u32::try_from(config.readahead).unwrap_or(u32::MAX), config.threads);
         let kernel = adapter.kernel();
         let session = Session::new(adapter, &mountpoint, &fuser_config(config)).map_err(|e| refused(&mountpoint, &e))?;
         let _ = kernel.set(session.notifier());

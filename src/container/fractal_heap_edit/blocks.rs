@@ -8,6 +8,7 @@
 use super::{Edit, Place};
 use crate::base::{Address, Error, Result, limits};
 use crate::container::budget::Budget;
+use crate::container::fractal_heap::indirect_block;
 use crate::format::fractal_heap::header::NAME;
 use crate::format::fractal_heap::indirect::{self, Entry, IndirectBlock};
 use std::collections::HashSet;
@@ -24,9 +25,8 @@ impl Edit<'_> {
     /// The indirect block at `address`, checked against where it must be.
     fn indirect(&mut self, address: Address, rows: u32, offset: u64) -> Result<&mut (IndirectBlock, bool)> {
         if !self.indirect.contains_key(&address.0) {
-            let bytes = self.store.read(address, self.geometry.indirect_size(rows), indirect::NAME)?;
-            let block = IndirectBlock::decode(&bytes, address, rows, &self.geometry)?;
-            self.indirect.insert(address.0, (block, false));
+            let block = indirect_block(self.store, address, rows, &self.geometry)?;
+            self.indirect.insert(address.0, (IndirectBlock::clone(&block), false));
         }
         let heap = self.at;
         let found = self.indirect.get_mut(&address.0).filter(|(b, _)| b.heap == heap && b.offset == offset && b.rows == rows);

@@ -10,7 +10,7 @@
 //! (which the processor's caches still hold) instead of filling the budget with fresh pages.
 
 use super::spill::Spill;
-use crate::base::{Address, Error, Result, buffers};
+use crate::base::{Address, Error, Result, buffers, waiting};
 use lru::LruCache;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -357,6 +357,7 @@ impl ChunkCache {
 
     fn wait(&self, pending: &Pending) -> Result<Found> {
         self.counters.waits.fetch_add(1, Ordering::Relaxed);
+        waiting::may_wait();
         let mut done = pending.done.lock();
         loop {
             if let Some(result) = done.as_ref() {
@@ -367,6 +368,7 @@ impl ChunkCache {
     }
 
     fn load(&self, key: ChunkKey, size: u64, load: impl FnOnce() -> Result<Vec<u8>>) -> Result<Found> {
+        waiting::may_wait();
         let pending = Arc::new(Pending::default());
         let size = charge(size);
         let keep = size <= self.budget;

@@ -1,5 +1,6 @@
 //! Bounds the memory of all decodes that run at the same time.
 
+use crate::base::waiting;
 use parking_lot::{Condvar, Mutex};
 
 /// Bytes that may be in use, and who waits for them.
@@ -28,6 +29,9 @@ impl Gate {
     pub fn enter(&self, bytes: u64) -> Permit<'_> {
         let bytes = bytes.min(self.capacity);
         let mut free = self.free.lock();
+        if *free < bytes {
+            waiting::may_wait();
+        }
         while *free < bytes {
             self.freed.wait(&mut free);
         }

@@ -8,7 +8,7 @@
 
 use super::lost::is_of_object;
 use super::{DIRTY_MIN, DIRTY_PART, Editing, NativeConnector, is_full};
-use crate::base::{Address, Result};
+use crate::base::{Address, Result, waiting};
 use crate::connector::ObjectId;
 use crate::dataset::chunk::cache::ChunkKey;
 use crate::dataset::chunk::dirty::DirtyChunk;
@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// Below this much to encode a thread is not worth it, bytes.
 const THREAD_MIN: u64 = 4 << 20;
+/// Fewer waiting bytes are not written before a commit: that takes them along.
+const EARLY_MIN: u64 = 64 << 10;
 /// Bytes of chunks taken at a time.
 const STEP: u64 = 64 << 20;
 /// Rounds of a commit before it encodes what is left while it keeps everybody out.
@@ -78,6 +80,7 @@ impl NativeConnector {
         while dirty.bytes() > budget {
             let mut state = editing.flusher.state.lock();
             if state.running {
+                waiting::may_wait();
                 editing.flusher.progress.wait(&mut state);
                 continue;
             }
@@ -187,7 +190,7 @@ impl NativeConnector {
         // Once: one that is being written would be encoded for nothing.
         self.write_out(dirty.choose_files(u64::MAX))?;
         for _ in 0..ROUNDS {
-            if dirty.bytes() < THREAD_MIN || self.write_out(dirty.choose(u64::MAX))? == 0 {
+            if dirty.bytes() < EARLY_MIN || self.write_out(dirty.choose(u64::MAX))? == 0 {
                 break;
             }
         }

@@ -15,7 +15,7 @@ impl NativeConnector {
         if id.file != 0 {
             return Ok(false);
         }
-        let writer = editing.writers.lock();
+        let writer = editing.writer();
         let shared = self.shared();
         // The first change of the file, and once a second the time of the dataset's change, are more than that.
         if !editing.begun.load(Ordering::Acquire) || editing.touched.lock().get(&id) != Some(&now()) {

@@ -44,7 +44,7 @@ pub use plan::{check_fact, check_new_file};
 
 use super::NativeConnector;
 use super::dataset::{Dataset, number};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, waiting};
 use crate::connector::edit::{Edit, Existing, NpyHeader, Taken};
 use crate::connector::{Form, ObjectId};
 use crate::container::first_change::FirstChange;
@@ -103,12 +103,25 @@ thread_local! {
     static EXCLUSIVE: Cell<bool> = const { Cell::new(false) };
 }
 
+impl Editing {
+    /// Waits until no other operation changes anything.
+    fn writer(&self) -> MutexGuard<'_, ()> {
+        waiting::soon(|| self.writers.try_lock()).unwrap_or_else(|| {
+            waiting::may_wait();
+            self.writers.lock()
+        })
+    }
+}
+
 /// The exclusive lock.
 struct Exclusive<'a>(#[allow(dead_code)] RwLockWriteGuard<'a, ()>);
 
 impl<'a> Exclusive<'a> {
     fn take(lock: &'a RwLock<()>) -> Self {
-        let guard = lock.write();
+        let guard = waiting::soon(|| lock.try_write()).unwrap_or_else(|| {
+            waiting::may_wait();
+            lock.write()
+        });
         EXCLUSIVE.set(true);
         Exclusive(guard)
     }
@@ -162,7 +175,12 @@ fn now() -> u32 {
 impl NativeConnector {
     /// Held by whoever reads structures. The same thread may hold it more than once.
     pub(super) fn shared(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.editing.as_ref().filter(|_| !EXCLUSIVE.get()).map(|e| e.lock.read_recursive())
+        self.editing.as_ref().filter(|_| !EXCLUSIVE.get()).map(|e| {
+            waiting::soon(|| e.lock.try_read_recursive()).unwrap_or_else(|| {
+                waiting::may_wait();
+                e.lock.read_recursive()
+            })
+        })
     }
 
     fn editing(&self) -> Result<&Editing> {
@@ -175,7 +193,7 @@ impl NativeConnector {
         if objects.iter().any(|id| id.file != 0) {
             return Err(Error::refused(libc::EROFS, "the object belongs to another file, which is never changed"));
         }
-        let writer = editing.writers.lock();
+        let writer = editing.writer();
         let exclusive = Exclusive::take(&editing.lock);
         let change = Change { connector: self, editing, _exclusive: exclusive, _writer: writer };
         if !change.store()?.is_writable() {
@@ -228,6 +246,7 @@ impl NativeConnector {
     /// Writes all changed chunks to the file, then makes everything durable.
     fn commit_all(&self, close: bool) -> Result<()> {
         let editing = self.editing()?;
+        waiting::may_wait();
         if close {
             self.stop_flusher();
         }

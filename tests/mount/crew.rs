@@ -1,0 +1,52 @@
+//! Many small changes by several programs: the event loops that stay away meanwhile come when they are needed, and end.
+
+use super::mounted::Mount;
+use super::support::{Place, eventually, h5dir, is_mounted, run};
+use super::writing::{h5py, shell};
+
+fn created() -> (Mount, std::path::PathBuf) {
+    let place = Place::new();
+    let file = place.dir().join("new.h5");
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+    (Mount::start(place, &file, &["--read-write", "--commit-on-close=off", "--threads=4"]), file)
+}
+
+/// Four programs make 300 files each, which three others read meanwhile; the last of all is a change.
+const WORK: &str = "mkdir a b c d
+    for w in a b c d; do (i=0; while [ $i -lt 300 ]; do echo $w$i >$w/$i; i=$((i + 1)); done) & made=\"$made $!\"; done
+    for r in 1 2 3; do (while ! test -e end; do cat a/* b/1* 2>/dev/null; ls -l c; getfattr -d d/* 2>/dev/null; done >../read$r) & done
+    wait $made; : >end; wait
+    i=0; while [ $i -lt 100 ]; do echo $i >end; i=$((i + 1)); done";
+
+const CHECK: &str = "print(all(f[w][str(i)][()].tobytes() == f'{w}{i}\\n'.encode() for w in 'abcd' for i in range(300)), \
+     f['end'][()].tobytes(), len(f))";
+
+#[test]
+fn loops_that_stay_away_end_with_the_mount() {
+    for end in ["umount", "lazy", "signal"] {
+        let (mut mount, file) = created();
+        shell(&mount, WORK);
+        match end {
+            "signal" => assert_eq!(mount.terminate(), Some(0)),
+            "lazy" => assert_eq!(run(h5dir(&["umount", "--lazy"]).arg(mount.place.mnt())), (0, String::new())),
+            _ => assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new())),
+        }
+        eventually("it is unmounted, and the daemon ends", || {
+            !is_mounted(&mount.place.mnt()) && mount.daemon().try_wait().unwrap().is_some_and(|status| status.success())
+        });
+        assert_eq!(h5py(&file, "r", CHECK), "True b'99\\n' 5\n", "{}", mount.log());
+    }
+}
+
+#[test]
+fn requests_are_served_while_others_wait_for_the_disk() {
+    let (mount, file) = created();
+    shell(&mount, WORK);
+    // Each program's changes are made durable over and over, which takes long; a change and a look come in between.
+    let script = "for w in a b c d; do (i=0; while [ $i -lt 30 ]; do echo new >$w/n; sync $w/n; i=$((i + 1)); done) & done
+        i=0; while [ $i -lt 200 ]; do echo $i >e$i; cat e$i >/dev/null; rm e$i; i=$((i + 1)); done; wait; ls | wc -l";
+    assert_eq!(shell(&mount, script), "5\n");
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
+    eventually("it is unmounted", || !is_mounted(&mount.place.mnt()));
+    assert_eq!(h5py(&file, "r", CHECK), "True b'99\\n' 5\n", "{}", mount.log());
+}
