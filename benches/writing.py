@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import statistics
 import subprocess
 import tempfile
 import time
