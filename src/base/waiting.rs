@@ -56,6 +56,14 @@ pub fn soon<T>(mut f: impl FnMut() -> Option<T>) -> Option<T> {
     None
 }
 
+/// Takes a lock: soon by `now`, or by `wait`, which may sleep.
+pub fn take<T>(now: impl FnMut() -> Option<T>, wait: impl FnOnce() -> T) -> T {
+    soon(now).unwrap_or_else(|| {
+        may_wait();
+        wait()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

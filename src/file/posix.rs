@@ -28,6 +28,7 @@ const HINTS: u32 = 64;
 impl PosixFile {
     /// Opens `path` read-only.
     pub fn open(path: &Path) -> io::Result<Self> {
+        waiting::may_wait();
         Self::from_file(File::open(path)?)
     }
 
@@ -35,6 +36,7 @@ impl PosixFile {
     /// that they could not name themselves.
     pub fn open_again(path: &Path) -> io::Result<Self> {
         use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+        waiting::may_wait();
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         let fd = whole(|| openat2(AT_FDCWD, path, how)).map_err(io::Error::from)?;
@@ -75,7 +77,6 @@ impl PosixFile {
 
     /// Wraps an open descriptor; a directory, pipe or socket is refused.
     pub fn from_file(file: File) -> io::Result<Self> {
-        waiting::may_wait();
         let kind = file.metadata()?.file_type();
         if kind.is_dir() {
             return Err(io::Error::from_raw_os_error(libc::EISDIR));
@@ -124,6 +125,7 @@ fn status(m: &Metadata) -> Status {
 
 /// What the file named `path` is like; `None` where that leads to none that can be opened, a symbolic link included.
 pub fn status_of(path: &Path) -> Option<Status> {
+    waiting::may_wait();
     let m = std::fs::symlink_metadata(path).ok()?;
     can_be_opened(&m.file_type()).then(|| status(&m))
 }

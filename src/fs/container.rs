@@ -9,11 +9,12 @@ use super::spec::MountSpec;
 use super::types::{Attr, Changes, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
 use super::view::{Child, Failures, Tree};
 use super::{FsResult, KernelMemory, Operations, xattr};
+use crate::base::waiting;
 use crate::connector::{Connector, Form, ObjectId};
 use crate::dataset::storage::Seek;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use lru::LruCache;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -119,7 +120,12 @@ impl ContainerFs {
 
     /// Names stay as they are while this is held.
     pub(super) fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.changing.then(|| self.names.read())
+        self.changing.then(|| waiting::take(|| self.names.try_read(), || self.names.read()))
+    }
+
+    /// Names change while this is held.
+    pub(super) fn alone(&self) -> RwLockWriteGuard<'_, ()> {
+        waiting::take(|| self.names.try_write(), || self.names.write())
     }
 
     pub(super) fn tree(&self) -> Tree<'_> {
@@ -478,54 +484,54 @@ impl Operations for ContainerFs {
     }
 
     fn create(&self, parent: Ino, name: &[u8], mode: OpenMode, exclusive: bool) -> FsResult<(Entry, Opened)> {
-        let _alone = self.names.write();
+        let _alone = self.alone();
         self.create_open(parent, name, mode, exclusive)
     }
 
     fn mknod(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        let _alone = self.names.write();
+        let _alone = self.alone();
         self.make_file(parent, &self.spot(parent, name)?).map(|(entry, _)| entry)
     }
 
     fn mkdir(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        let _alone = self.names.write();
+        let _alone = self.alone();
         self.make(parent, name, |edit, group, name| edit.create_group(group, name).map(|id| Some(NodeKind::Group(View::Main, id))))
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        let _alone = self.names.write();
+        let _alone = self.alone();
         self.remove(parent, name, false)
     }
 
     fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        let _alone = self.names.write();
+        let _alone = self.alone();
         self.remove(parent, name, true)
     }
 
     fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> FsResult<()> {
-        let _alone = self.names.write();
+        let _alone = self.alone();
         self.move_name(from, to, flags)
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        let _alone = self.names.write();
+        let _alone = self.alone();
         self.add_name(ino, parent, name)
     }
 
     fn symlink(&self, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Entry> {
-        let _alone = self.names.write();
+        let _alone = self.alone();
         self.make_symlink(parent, name, target)
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> FsResult<()> {
         xattr::ours(name)?;
-        let _alone = self.names.write();
+        let _alone = self.alone();
         self.change_xattr(&*self.living(ino)?, |target| target.set(name, value, flags))
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
         xattr::ours(name)?;
-        let _alone = self.names.write();
+        let _alone = self.alone();
         self.change_xattr(&*self.living(ino)?, |target| target.remove(name))
     }
 

@@ -574,7 +574,7 @@ impl ContainerFs {
     /// Lets all open files go, commits and closes.
     pub(super) fn end(&self) -> Result<(), String> {
         let Some(edit) = self.connector.edit() else { return Ok(()) };
-        let _alone = self.names.write();
+        let _alone = self.alone();
         if self.ended.swap(true, Ordering::AcqRel) {
             return Ok(());
         }

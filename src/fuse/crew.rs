@@ -13,7 +13,7 @@ use crate::base::waiting;
 use parking_lot::{Condvar, Mutex};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub enum Kind {
 const MANY: u32 = 64;
 /// A loop that stays away looks this often whether the one that is left got stuck without telling.
 const LOOK: Duration = Duration::from_secs(1);
+/// So long after that happened none stays away: the one that is stuck may be for some time.
+const WARY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 struct State {
@@ -45,6 +47,8 @@ struct State {
     begun: u64,
     /// Changes in a row.
     changes: u32,
+    /// Until then none stays away.
+    wary: Option<Instant>,
     /// A loop has ended: so do all.
     ended: bool,
 }
@@ -148,7 +152,10 @@ impl Crew {
         }
         state.changes = state.changes.saturating_add(1);
         // Another one that is known is left: when it ends, this one hears of it.
-        if state.changes < MANY || state.ended || state.taking() < 2 {
+        if state.changes < MANY || state.ended || state.taking() < 2 || std::thread::panicking() {
+            return;
+        }
+        if state.wary.is_some_and(|until| Instant::now() < until) {
             return;
         }
         state.away = state.away.saturating_add(1);
@@ -157,6 +164,7 @@ impl Crew {
             let late = self.come.wait_for(&mut state, LOOK).timed_out();
             let stuck = state.begun == begun && state.serving > 0 && state.serving >= self.loops.saturating_sub(state.away);
             if late && stuck {
+                state.wary = Instant::now().checked_add(WARY);
                 self.call(&mut state);
             }
         }
@@ -184,7 +192,6 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread::JoinHandle;
-    use std::time::Instant;
 
     type Request = Box<dyn FnOnce() + Send>;
 
@@ -302,9 +309,10 @@ mod tests {
         let loops = Loops::start(2);
         loops.settle();
         let go = held(&loops, Kind::Other, || {});
-        loops.call(Kind::Other, || {});
+        // As long as it is stuck the other one stays.
+        (0..200).for_each(|_| loops.call(Kind::Change, || {}));
+        assert_eq!(loops.crew.state.lock().away, 0);
         go.store(true, Ordering::SeqCst);
-        loops.settle();
     }
 
     #[test]

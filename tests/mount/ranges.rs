@@ -92,9 +92,9 @@ fn deleted_values_leave_nothing_behind() {
 #[test]
 fn chunks_of_a_new_file_suit_what_it_is_made_by() {
     let (mount, file) = mounted("f['x'] = 1");
-    let script = "printf %512s >small; printf %513s >small2; printf a >grown; seq 200 >>grown
+    let script = "printf %480s >small; printf %481s >small2; printf a >grown; seq 200 >>grown
         : >bit; for i in 1 2 3 4 5 6; do printf %300s >>bit; done
-        head -c 65536 /dev/zero | dd of=pieces bs=64k status=none; head -c 5000000 /dev/zero | dd of=drops bs=1000 status=none
+        head -c 65536 /dev/zero | dd of=pieces bs=64k iflag=fullblock status=none; head -c 5000000 /dev/zero | dd of=drops bs=1000 iflag=fullblock status=none
         truncate -s 300 short; truncate -s 1G long; printf x | dd of=long bs=1 seek=500000000 conv=notrunc status=none
         : >kept; fallocate -l 2M kept; cp --sparse=never pieces copy; cp --sparse=never small smallcopy; cmp pieces copy";
     shell(&mount, script);
@@ -103,8 +103,30 @@ fn chunks_of_a_new_file_suit_what_it_is_made_by() {
     assert_eq!(
         h5py(&file, "r", chunk),
         "{'bit': (4096, 1800), 'copy': (16384, 65536), 'drops': (65536, 5000000), 'grown': (4096, 693), 'kept': (65536, 2097152), \
-         'long': (65536, 1073741824), 'pieces': (16384, 65536), 'short': (512, 300), 'small': (512, 512), 'small2': (4096, 513), \
-         'smallcopy': (512, 512)}\n"
+         'long': (65536, 1073741824), 'pieces': (16384, 65536), 'short': (480, 300), 'small': (480, 480), 'small2': (4096, 481), \
+         'smallcopy': (480, 480)}\n"
     );
     assert_eq!(h5py(&file, "r", "print(f['bit'][()].tobytes() == b' ' * 1800, f['grown'][:5].tobytes())"), "True b'a1\\n2\\n'\n");
+}
+
+#[test]
+fn small_files_of_an_earlier_mount_grow_as_new_ones_do() {
+    let (earlier, file) = mounted("f['x'] = 1");
+    shell(&earlier, "printf log >log; printf same >same; : >filtered; : >described; printf 123 >kept");
+    shell(
+        &earlier,
+        r#"setfattr -n user.h5dir.filters -v '["deflate 1"]' filtered; setfattr -n user.h5dir.dataset -v '{"dtype": "<f4"}' described
+        head -c 100000 /dev/zero | tee filtered described >/dev/null"#,
+    );
+    unmount(&earlier);
+    let mount = Mount::start(Place::new(), &file, &["--read-write"]);
+    shell(&mount, "for i in 1 2 3 4 5 6 7; do printf '%100s' $i >>log; done; printf s >>same");
+    unmount(&mount);
+    let chunk =
+        "print({k: (f[k].chunks[0], f[k].size, f[k].compression) for k in f if k != 'x'}, f['log'][:5].tobytes(), f['log'][-2:].tobytes())";
+    assert_eq!(
+        h5py(&file, "r", chunk),
+        "{'described': (1024, 25000, None), 'filtered': (4096, 100000, 'gzip'), 'kept': (480, 3, None), 'log': (4096, 703, None), \
+         'same': (480, 5, None)} b'log  ' b' 7'\n"
+    );
 }

@@ -106,10 +106,7 @@ thread_local! {
 impl Editing {
     /// Waits until no other operation changes anything.
     fn writer(&self) -> MutexGuard<'_, ()> {
-        waiting::soon(|| self.writers.try_lock()).unwrap_or_else(|| {
-            waiting::may_wait();
-            self.writers.lock()
-        })
+        waiting::take(|| self.writers.try_lock(), || self.writers.lock())
     }
 }
 
@@ -118,10 +115,7 @@ struct Exclusive<'a>(#[allow(dead_code)] RwLockWriteGuard<'a, ()>);
 
 impl<'a> Exclusive<'a> {
     fn take(lock: &'a RwLock<()>) -> Self {
-        let guard = waiting::soon(|| lock.try_write()).unwrap_or_else(|| {
-            waiting::may_wait();
-            lock.write()
-        });
+        let guard = waiting::take(|| lock.try_write(), || lock.write());
         EXCLUSIVE.set(true);
         Exclusive(guard)
     }
@@ -175,12 +169,10 @@ fn now() -> u32 {
 impl NativeConnector {
     /// Held by whoever reads structures. The same thread may hold it more than once.
     pub(super) fn shared(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.editing.as_ref().filter(|_| !EXCLUSIVE.get()).map(|e| {
-            waiting::soon(|| e.lock.try_read_recursive()).unwrap_or_else(|| {
-                waiting::may_wait();
-                e.lock.read_recursive()
-            })
-        })
+        self.editing
+            .as_ref()
+            .filter(|_| !EXCLUSIVE.get())
+            .map(|e| waiting::take(|| e.lock.try_read_recursive(), || e.lock.read_recursive()))
     }
 
     fn editing(&self) -> Result<&Editing> {
@@ -380,7 +372,7 @@ impl Edit for NativeConnector {
     }
 
     fn set_size_as(&self, id: ObjectId, form: Form, size: u64) -> Result<()> {
-        self.suit_chunks(id, size, 0)?;
+        self.suit_size(id, size);
         self.operate(&[id], |c| c.set_size(id, form, size))?;
         // Nobody has it open, so nobody closes it.
         let held = self.editing.as_ref().is_some_and(|e| e.held.lock().contains_key(&id));
@@ -392,12 +384,12 @@ impl Edit for NativeConnector {
     }
 
     fn allocate(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
-        self.suit_chunks(id, offset.saturating_add(len), 0)?;
+        self.suit_size(id, offset.saturating_add(len));
         self.in_steps(id, &|c, at| c.allocate(id, offset..offset.saturating_add(len), at))
     }
 
     fn copy_range(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64> {
-        self.suit_copy(from, to, len)?;
+        self.suit_copy(from, to, len);
         self.copy_steps(from, to, len)
     }
 

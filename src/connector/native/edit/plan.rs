@@ -12,6 +12,7 @@
 use super::super::dataset::Dataset;
 use super::facts::{invalid, is_blank, refused};
 use super::names::stream;
+use super::stream::kept;
 use crate::base::{Error, Result};
 use crate::dataset::create::{Creation, Layout, dataset_messages};
 use crate::dataset::storage::Storage;
@@ -145,7 +146,7 @@ pub(super) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn Store) -> Resul
             _ => Layout::Contiguous,
         },
         (Some(ChunksSpec::Dims(chunks)), _) => Layout::Chunked(chunks.clone()),
-        (None, Some(old)) if same_shape && size == d.element_size() && max_dims == d.max() => Layout::Chunked(old.clone()),
+        (None, Some(old)) if same_shape && size == d.element_size() && max_dims == d.max() => Layout::Chunked(kept(old)),
         _ => Layout::Chunked(choose_chunks(&dims, &max_dims, size)),
     };
     let same_kind = datatype.contains_vlen() == d.datatype.contains_vlen();

@@ -9,8 +9,8 @@ use crate::connector::ObjectId;
 use crate::dataset::create::{Creation, Layout};
 use std::sync::Arc;
 
-/// Bytes of the chunk of a small file, which has one.
-pub(super) const SMALL: u64 = 512;
+/// Bytes of the chunk of a small file, which has one: a number that nobody else chooses, so that such a file is known when it grows.
+pub(super) const SMALL: u64 = 480;
 /// Chunks of a file that is not small, least and most bytes.
 const CHUNK: (u64, u64) = (4 << 10, 1 << 20);
 /// The most that the first write makes them.
@@ -47,31 +47,41 @@ impl NativeConnector {
         }
     }
 
-    /// Before `len` bytes are written at `offset` to a file made through this mount: chunks that suit its size. With no bytes it
-    /// only becomes `offset` long.
+    /// Before a file made through this mount becomes `size` bytes long: chunks that suit it, if that can be.
+    pub(super) fn suit_size(&self, id: ObjectId, size: u64) {
+        if let Err(e) = self.suit(id, &|d| larger(d, size, 0)) {
+            tracing::debug!("the chunks of a file stay as they are: {e}");
+        }
+    }
+
+    /// Before `len` bytes are written at `offset` to a file made through this mount: chunks that suit its size.
     pub(super) fn suit_chunks(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
         self.suit(id, &|d| larger(d, offset, len))
     }
 
     /// Before bytes of another dataset are copied to a file made through this mount: the chunks of that one where they may be had,
     /// so that they are copied as they are.
-    pub(super) fn suit_copy(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<()> {
-        self.suit(to.0, &|d| {
+    pub(super) fn suit_copy(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) {
+        let suited = self.suit(to.0, &|d| {
             let (source, chunk) = (self.dataset(from.0).ok()?, chunk_of(d)?);
             let len = len.min(source.dataset.bytes.size.saturating_sub(from.1));
-            let same = chunk_of(&source.dataset).filter(|c| *c <= CHUNK.1 && d.bytes.size == 0 && source.dataset.element_size == 1);
-            match same {
+            let same = chunk_of(&source.dataset).filter(|c| (chunk..=CHUNK.1).contains(c));
+            match same.filter(|_| d.bytes.size == 0 && source.dataset.element_size == 1) {
                 Some(same) => (same > chunk && len > chunk).then_some(same),
                 None => larger(d, to.1, len),
             }
-        })
+        });
+        if let Err(e) = suited {
+            tracing::debug!("the chunks of a file stay as they are: {e}");
+        }
     }
 
     fn suit(&self, id: ObjectId, wanted: &dyn Fn(&Dataset) -> Option<u64>) -> Result<()> {
-        let Some(editing) = self.editing.as_ref().filter(|e| e.streams.lock().contains(&id)) else { return Ok(()) };
+        let editing = self.editing()?;
+        let is_stream = |d: &Dataset| is_small(d) || editing.streams.lock().contains(&id);
         let suits = {
             let _shared = self.shared();
-            self.dataset(id).map_or(true, |d| wanted(&d.dataset).is_none())
+            self.dataset(id).map_or(true, |d| !is_stream(&d.dataset) || wanted(&d.dataset).is_none())
         };
         if suits {
             return Ok(());
@@ -79,12 +89,26 @@ impl NativeConnector {
         self.operate_flushed(id, |c| {
             let d = c.dataset(id)?;
             // It may have been changed since.
-            match wanted(&d).filter(|_| editing.streams.lock().contains(&id)) {
+            match wanted(&d).filter(|_| is_stream(&d)) {
                 Some(chunk) => c.enlarge_chunks(&d, chunk),
                 None => Ok(()),
             }
         })
     }
+}
+
+/// A small file, perhaps of another mount.
+fn is_small(d: &Dataset) -> bool {
+    chunk_of(d) == Some(SMALL)
+        && d.bytes.size <= SMALL
+        && d.space.max() == [None]
+        && d.pipeline.filters.is_empty()
+        && d.datatype == stream().datatype
+}
+
+/// The chunks that a dataset keeps when it becomes another one: not those of a file that is small because nothing was written yet.
+pub(super) fn kept(chunks: &[u64]) -> Vec<u64> {
+    if chunks == [SMALL] { vec![CHUNK.0] } else { chunks.to_vec() }
 }
 
 fn chunk_of(d: &Dataset) -> Option<u64> {
@@ -114,13 +138,13 @@ mod tests {
 
     #[test]
     fn chunks_follow_the_size() {
-        assert_eq!(wanted(0, 512, 512, SMALL), SMALL);
-        assert_eq!(wanted(0, 513, 513, SMALL), 4096);
-        assert_eq!(wanted(500, 512, 12, SMALL), SMALL);
-        assert_eq!(wanted(500, 513, 13, SMALL), 4096);
+        assert_eq!(wanted(0, 480, 480, SMALL), SMALL);
+        assert_eq!(wanted(0, 481, 481, SMALL), 4096);
+        assert_eq!(wanted(470, 480, 10, SMALL), SMALL);
+        assert_eq!(wanted(470, 481, 11, SMALL), 4096);
         assert_eq!(wanted(0, 1 << 20, 1, SMALL), 4096);
         assert_eq!(wanted(500, 1 << 40, 1, SMALL), 65_536);
-        assert_eq!((wanted(0, 512, 0, SMALL), wanted(0, 1 << 19, 0, SMALL), wanted(0, 1 << 20, 0, SMALL)), (SMALL, 4096, 65_536));
+        assert_eq!((wanted(0, 480, 0, SMALL), wanted(0, 1 << 19, 0, SMALL), wanted(0, 1 << 20, 0, SMALL)), (SMALL, 4096, 65_536));
         assert_eq!(wanted(0, 100, 100, 4096), 4096);
         assert_eq!(wanted(0, 65_536, 65_536, 4096), 16_384);
         assert_eq!(wanted(0, 1 << 20, 1 << 20, 4096), 256 << 10);
