@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(lookup3(b"", 0), 0xdead_beef);
         assert_eq!(lookup3(b"Four score and seven years ago", 0), 0x1777_0551);
         assert_eq!(lookup3(b"Four score and seven years ago", 1), 0xcd62_8161);
-        // Of the reference code: whole blocks, and what is left of one.
+        // Of lookup3 written again in Python, which gives those above, too: whole blocks, and what is left of one.
         let bytes: Vec<u8> = (0..36).collect();
         let answers = [
             (1, 0x8ba9_414b),

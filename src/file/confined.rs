@@ -1,5 +1,6 @@
 //! Opening of files that a container names: only beneath one directory, no symbolic or magic link.
 
+use crate::base::waiting;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -73,6 +74,7 @@ impl ConfinedDir {
             .flags(flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
             .mode(mode)
             .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        waiting::may_wait();
         let fd = openat2(self.dir.as_fd(), relative, how).map_err(io::Error::from)?;
         Ok(fd.into())
     }

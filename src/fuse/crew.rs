@@ -64,6 +64,8 @@ impl State {
 #[derive(Debug)]
 pub struct Crew {
     loops: usize,
+    /// How often a loop that stays away looks after the one that is left.
+    look: Duration,
     state: Mutex<State>,
     come: Condvar,
 }
@@ -87,7 +89,11 @@ impl Drop for Member {
 impl Crew {
     /// Of so many event loops.
     pub fn new(loops: usize) -> Arc<Self> {
-        Arc::new(Crew { loops, state: Mutex::default(), come: Condvar::new() })
+        Self::looking(loops, LOOK)
+    }
+
+    fn looking(loops: usize, look: Duration) -> Arc<Self> {
+        Arc::new(Crew { loops, look, state: Mutex::default(), come: Condvar::new() })
     }
 
     /// A request is served by this thread, a loop's, until what is returned is dropped: after the answer.
@@ -161,7 +167,7 @@ impl Crew {
         state.away = state.away.saturating_add(1);
         while state.back == 0 && !state.ended {
             let begun = state.begun;
-            let late = self.come.wait_for(&mut state, LOOK).timed_out();
+            let late = self.come.wait_for(&mut state, self.look).timed_out();
             let stuck = state.begun == begun && state.serving > 0 && state.serving >= self.loops.saturating_sub(state.away);
             if late && stuck {
                 state.wary = Instant::now().checked_add(WARY);
@@ -195,6 +201,9 @@ mod tests {
 
     type Request = Box<dyn FnOnce() + Send>;
 
+    /// No look helps a loop that should have come by itself.
+    const NEVER: Duration = Duration::from_secs(3600);
+
     /// Loops that take requests from one queue, as those of a session do.
     struct Loops {
         crew: Arc<Crew>,
@@ -204,8 +213,8 @@ mod tests {
     }
 
     impl Loops {
-        fn start(n: usize) -> Self {
-            let (crew, (requests, queue)) = (Crew::new(n), channel());
+        fn start(n: usize, look: Duration) -> Self {
+            let (crew, (requests, queue)) = (Crew::looking(n, look), channel());
             let (queue, idle): (Arc<Mutex<Receiver<(Kind, Request)>>>, _) = (Arc::new(Mutex::new(queue)), Arc::new(AtomicUsize::new(0)));
             let serve = |_| {
                 let (crew, queue, idle) = (crew.clone(), queue.clone(), idle.clone());
@@ -251,6 +260,9 @@ mod tests {
     impl Drop for Loops {
         fn drop(&mut self) {
             self.requests = None;
+            if std::thread::panicking() {
+                return;
+            }
             // Whoever waits here for ever is a loop that was forgotten.
             self.threads.drain(..).for_each(|t| t.join().unwrap());
         }
@@ -274,7 +286,7 @@ mod tests {
     #[test]
     fn one_loop_makes_many_changes_and_all_end_with_it() {
         for n in [2, 4, 16] {
-            let loops = Loops::start(n);
+            let loops = Loops::start(n, NEVER);
             loops.settle();
             (0..1000).for_each(|_| loops.call(Kind::Change, || {}));
             assert_eq!(loops.crew.state.lock().away, n - 1);
@@ -283,22 +295,12 @@ mod tests {
     }
 
     #[test]
-    fn another_loop_comes_for_what_takes_long() {
-        let loops = Loops::start(3);
-        loops.settle();
-        let (first, second) = (held(&loops, Kind::Long, || {}), held(&loops, Kind::Long, || {}));
-        loops.call(Kind::Other, || {});
-        [first, second].iter().for_each(|go| go.store(true, Ordering::SeqCst));
-        loops.settle();
-    }
-
-    #[test]
-    fn another_loop_comes_when_one_may_wait() {
-        let loops = Loops::start(3);
-        for kind in [Kind::Change, Kind::Other] {
+    fn another_loop_comes_for_what_takes_long_and_when_one_may_wait() {
+        let loops = Loops::start(3, NEVER);
+        for (kind, before) in [(Kind::Long, (|| {}) as fn()), (Kind::Change, waiting::may_wait), (Kind::Other, waiting::may_wait)] {
             loops.settle();
-            let (first, second) = (held(&loops, kind, waiting::may_wait), held(&loops, kind, waiting::may_wait));
-            loops.call(Kind::Change, || {});
+            let (first, second) = (held(&loops, kind, before), held(&loops, kind, before));
+            loops.call(Kind::Other, || {});
             [first, second].iter().for_each(|go| go.store(true, Ordering::SeqCst));
         }
         loops.settle();
@@ -306,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_loop_that_is_stuck_without_telling_is_noticed() {
-        let loops = Loops::start(2);
+        let loops = Loops::start(2, Duration::from_millis(200));
         loops.settle();
         let go = held(&loops, Kind::Other, || {});
         // As long as it is stuck the other one stays.
@@ -317,7 +319,7 @@ mod tests {
 
     #[test]
     fn loops_that_never_served_keep_none_away() {
-        let loops = Loops::start(2);
+        let loops = Loops::start(2, NEVER);
         let go = held(&loops, Kind::Long, || {});
         // One is left that is known: it does not stay away, whatever it makes.
         (0..200).for_each(|_| loops.call(Kind::Change, || {}));

@@ -39,7 +39,7 @@ fn loops_that_stay_away_end_with_the_mount() {
 }
 
 #[test]
-fn requests_are_served_while_others_wait_for_the_disk() {
+fn programs_that_change_and_sync_at_once_lose_nothing() {
     let (mount, file) = created();
     shell(&mount, WORK);
     // Each program's changes are made durable over and over, which takes long; a change and a look come in between.
