@@ -336,6 +336,19 @@ impl ChunkWriter<'_> {
         self.lead_to(layout, scaled, ChunkRecord { address, size: stored.len() as u64, filter_mask })
     }
 
+    /// Puts the first bytes of a dataset of one small unfiltered chunk into the file, as what is taken back with the operation and is
+    /// written together with the structures around it.
+    pub fn place_first(&self, layout: &mut DataLayout, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut chunk = self.blank(true)?;
+        let part = usize::try_from(offset).ok().and_then(|from| chunk.get_mut(from..from.checked_add(bytes.len())?));
+        part.ok_or_else(short)?.copy_from_slice(bytes);
+        let address = self.store.allocate(chunk.len() as u64, SpaceKind::Raw)?;
+        self.store.write(address, &chunk)?;
+        self.lead_to(layout, &[0], ChunkRecord { address, size: chunk.len() as u64, filter_mask: 0 })?;
+        self.forget(self.chunked.key(0));
+        Ok(())
+    }
+
     /// The same of what is in a file.
     pub(super) fn place_file(&self, layout: &mut DataLayout, scaled: &[u64], stored: &Stored) -> Result<bool> {
         self.place_from(layout, scaled, (stored.len(), 0), &|at, buf| stored.read(at, buf))

@@ -8,7 +8,7 @@
 //! than a page lie within one that holds only blocks of their kind, longer ones begin a page and have all of their last one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Bound, Range};
 
 /// Disjoint ranges, neighbours joined.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,9 +24,12 @@ impl Ranges {
         if let Some((&s, &e)) = self.0.range(..=start).next_back()
             && e >= start
         {
-            (start, end) = (s, end.max(e));
+            if e >= end {
+                return;
+            }
+            start = s;
         }
-        while let Some((&s, &e)) = self.0.range(start..=end).next() {
+        while let Some((&s, &e)) = self.0.range((Bound::Excluded(range.start), Bound::Included(end))).next() {
             self.0.remove(&s);
             end = end.max(e);
         }
@@ -56,9 +59,13 @@ impl Ranges {
 
     /// The parts of `range` that are in the set (true) or not (false), in order.
     pub fn split(&self, range: Range<u64>) -> Vec<(Range<u64>, bool)> {
+        let before = self.0.range(..=range.start).next_back();
+        if before.is_some_and(|(_, &e)| e >= range.end) && !range.is_empty() {
+            return vec![(range, true)];
+        }
         let mut out = Vec::new();
         let mut at = range.start;
-        let first = self.0.range(..=range.start).next_back().map_or(range.start, |(&s, _)| s);
+        let first = before.map_or(range.start, |(&s, _)| s);
         for (&s, &e) in self.0.range(first..range.end.max(first)) {
             if e <= at {
                 continue;

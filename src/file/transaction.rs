@@ -32,8 +32,11 @@ const WRITEBACK: u64 = 8 << 20;
 const KEPT_MAX: usize = 64 << 10;
 /// So much of small new structures is written together; bytes.
 pub(super) const TOGETHER: u64 = 4 << 20;
-/// Room on the disk is taken in pieces of this size for what is written later; bytes.
+/// Room on the disk is taken in pieces of this size for what is written later, the larger the longer the file is; bytes.
 const PROVIDED: u64 = 64 << 10;
+const PROVIDED_MAX: u64 = 4 << 20;
+/// Such a part of the file at a time.
+const PROVIDED_PART: u64 = 64;
 
 /// Room that the journal has from the first operation on, so that what is removed on a full disk can be committed; bytes.
 pub(super) const RESERVED: u64 = 256 << 10;
@@ -83,7 +86,8 @@ impl State {
             let end = part.end.checked_next_multiple_of(unit).unwrap_or(part.end);
             part.start - part.start % unit..end.min(self.len).max(part.end)
         };
-        let (wide, narrow) = (around(PROVIDED), around(GRANULE));
+        let unit = (self.len / PROVIDED_PART).clamp(PROVIDED, PROVIDED_MAX);
+        let (wide, narrow) = (around(unit - unit % PROVIDED), around(GRANULE));
         self.provide_all(driver, wide).or_else(|_| self.provide_all(driver, narrow))
     }
 

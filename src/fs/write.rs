@@ -266,18 +266,12 @@ impl ContainerFs {
         let (group, link_name) = spot.link()?;
         let made = f(edit, group, link_name).map_err(|e| self.refused(Some(group), &e))?;
         self.names_changed(&[group]);
-        let mut entry = match made {
-            Some(kind) => self.entry(&self.enter(Node::new(&spot.dir, &spot.name, spot.place().link_name, kind))),
-            None => self.entry_in(&spot.dir, &spot.name)?,
-        };
-        if entry.attr.nlink == 1
-            && let Some(node) = self.nodes.get(entry.attr.ino)
-            && let Some(id) = node.kind.object()
-        {
+        let Some(kind) = made else { return self.entry_in(&spot.dir, &spot.name) };
+        if let Some(id) = kind.object() {
             self.touched(&[id]);
-            entry.attr = self.attr(&node);
         }
-        Ok(entry)
+        let node = self.enter(Node::new(&spot.dir, &spot.name, spot.place().link_name, kind));
+        Ok(self.entry(&node))
     }
 
     pub(super) fn create_open(&self, parent: Ino, name: &[u8], mode: OpenMode, exclusive: bool) -> FsResult<(Entry, Opened)> {

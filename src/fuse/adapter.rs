@@ -6,6 +6,7 @@
 
 use super::crew::{Crew, Kind, Turn};
 use super::guard::guard;
+use super::near::Near;
 use super::reply::{absent, errno, file_attr, file_type, ino, listed, may, open_flags, reply_empty, reply_xattr, time};
 use super::stale::Stale;
 use crate::base::waiting;
@@ -97,16 +98,21 @@ impl KernelMemory for Memory {
 
 impl Adapter {
     /// Shows `operations`, served by so many event loops; `readahead` in bytes.
-    pub fn new(operations: Arc<dyn Operations>, times: CacheTimes, readahead: u32, loops: usize) -> Self {
+    pub fn new(operations: Arc<dyn Operations>, times: CacheTimes, readahead: u32, loops: usize, near: Near) -> Self {
         let writable = operations.is_writable();
         let kernel = Kernel::default();
-        let crew = (writable && loops > 1).then(|| Crew::new(loops));
+        let crew = (writable && loops > 1).then(|| Crew::new(loops, near));
         Adapter { operations, writable, times, readahead, stale: Stale::new(kernel.clone()), kernel, crew }
     }
 
     /// To be held until a request is answered.
     fn turn(&self, kind: Kind) -> Option<Turn<'_>> {
         self.crew.as_ref().map(|crew| crew.turn(kind))
+    }
+
+    /// The event loops, where something can be changed.
+    pub fn crew(&self) -> Option<Arc<Crew>> {
+        self.crew.clone()
     }
 
     /// Where the session's notifier is put.

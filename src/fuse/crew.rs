@@ -3,14 +3,15 @@
 //! Changes are made one after the other. If each were taken by the loop that has slept longest, as the kernel has it, each would wake
 //! a thread, which then waits for the lock that the one before it still has. So after some changes in a row a loop that has answered
 //! one stays away as long as another takes requests. It comes back before a request that takes long, and when the loop that is left may
-//! have to wait (see [`crate::base::waiting`]).
+//! have to wait (see [`crate::base::waiting`]). The one that is left looks for the next request before it sleeps (see [`super::near`]).
 //!
 //! ```text
 //! all loops = those that stay away + those busy for long (or waiting) + those that take requests, of which one is always left
 //! ```
 
+use super::near::Near;
 use crate::base::waiting;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ pub enum Kind {
 const MANY: u32 = 64;
 /// A loop that stays away looks this often whether the one that is left got stuck without telling.
 const LOOK: Duration = Duration::from_secs(1);
+/// Requests in that time that are many.
+const BUSY: u64 = 1000;
 /// So long after that happened none stays away: the one that is stuck may be for some time.
 const WARY: Duration = Duration::from_secs(10);
 
@@ -68,6 +71,7 @@ pub struct Crew {
     look: Duration,
     state: Mutex<State>,
     come: Condvar,
+    near: Near,
 }
 
 thread_local! {
@@ -88,12 +92,17 @@ impl Drop for Member {
 
 impl Crew {
     /// Of so many event loops.
-    pub fn new(loops: usize) -> Arc<Self> {
-        Self::looking(loops, LOOK)
+    pub fn new(loops: usize, near: Near) -> Arc<Self> {
+        Self::looking(loops, LOOK, near)
     }
 
-    fn looking(loops: usize, look: Duration) -> Arc<Self> {
-        Arc::new(Crew { loops, look, state: Mutex::default(), come: Condvar::new() })
+    fn looking(loops: usize, look: Duration, near: Near) -> Arc<Self> {
+        Arc::new(Crew { loops, look, state: Mutex::default(), come: Condvar::new(), near })
+    }
+
+    /// How the next request is waited for.
+    pub fn near(&self) -> &Near {
+        &self.near
     }
 
     /// A request is served by this thread, a loop's, until what is returned is dropped: after the answer.
@@ -153,29 +162,44 @@ impl Crew {
         if LONG.replace(false) {
             state.long = state.long.saturating_sub(1);
         }
-        if kind != Kind::Change {
-            return;
+        // Of those that are known only this one takes requests.
+        let last = state.away > 0 && state.taking() < 2 && !state.ended;
+        if kind == Kind::Change {
+            state.changes = state.changes.saturating_add(1);
+            // Another one that is known is left: when it ends, this one hears of it.
+            let many = state.changes >= MANY && !state.ended && state.taking() >= 2 && !std::thread::panicking();
+            if many && state.wary.is_none_or(|until| Instant::now() >= until) {
+                return self.stay_away(state);
+            }
         }
-        state.changes = state.changes.saturating_add(1);
-        // Another one that is known is left: when it ends, this one hears of it.
-        if state.changes < MANY || state.ended || state.taking() < 2 || std::thread::panicking() {
-            return;
+        drop(state);
+        if last {
+            self.near.wait();
         }
-        if state.wary.is_some_and(|until| Instant::now() < until) {
-            return;
-        }
+    }
+
+    /// Returns when this loop shall take requests again.
+    fn stay_away(&self, mut state: MutexGuard<'_, State>) {
         state.away = state.away.saturating_add(1);
         while state.back == 0 && !state.ended {
             let begun = state.begun;
             let late = self.come.wait_for(&mut state, self.look).timed_out();
-            let stuck = state.begun == begun && state.serving > 0 && state.serving >= self.loops.saturating_sub(state.away);
+            let requests = state.begun.wrapping_sub(begun);
+            let stuck = requests == 0 && state.serving > 0 && state.serving >= self.loops.saturating_sub(state.away);
             if late && stuck {
                 state.wary = Instant::now().checked_add(WARY);
                 self.call(&mut state);
             }
+            if late && requests < BUSY {
+                self.near.rest();
+            }
         }
         state.back = state.back.saturating_sub(1);
         state.away = state.away.saturating_sub(1);
+        if state.away == 0 {
+            // Nobody looks any more whether few requests come.
+            self.near.rest();
+        }
     }
 }
 
@@ -214,7 +238,7 @@ mod tests {
 
     impl Loops {
         fn start(n: usize, look: Duration) -> Self {
-            let (crew, (requests, queue)) = (Crew::looking(n, look), channel());
+            let (crew, (requests, queue)) = (Crew::looking(n, look, Near::new(false)), channel());
             let (queue, idle): (Arc<Mutex<Receiver<(Kind, Request)>>>, _) = (Arc::new(Mutex::new(queue)), Arc::new(AtomicUsize::new(0)));
             let serve = |_| {
                 let (crew, queue, idle) = (crew.clone(), queue.clone(), idle.clone());

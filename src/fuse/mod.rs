@@ -5,7 +5,7 @@
 //! guard     a panic becomes EIO, not a dead mount mounts    /proc/self/mountinfo
 //! unmount   umount2 or fusermount3, stale mounts  presence  "the daemon of this mount still runs"
 //! reply     what requests bring and answers take
-//! crew      how many event loops take requests
+//! crew      how many event loops take requests    near      waiting for the next one without sleeping
 //! stale     pages of other descriptors, after bytes were written past them
 //! ```
 //!
@@ -15,6 +15,7 @@ pub mod adapter;
 mod crew;
 pub mod guard;
 pub mod mounts;
+mod near;
 pub mod presence;
 mod reply;
 pub mod session;

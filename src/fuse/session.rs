@@ -11,11 +11,13 @@
 
 use super::adapter::{Adapter, CacheTimes, Kernel, Memory};
 use super::mounts::{self, Device, FS_TYPE};
+use super::near::Near;
 use super::unmount::{self, UnmountError};
 use crate::fs::{KernelMemory, Operations};
 use fuser::{Config, MountOption, Session, SessionACL};
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,6 +54,8 @@ pub struct SessionConfig {
     pub times: CacheTimes,
     /// How far the kernel reads ahead, bytes.
     pub readahead: u64,
+    /// Processors may be kept awake while many requests come.
+    pub stay_awake: bool,
 }
 
 /// Why a file system could not be mounted.
@@ -127,10 +131,14 @@ impl Mounted {
         let mountpoint = prepare(&config.mountpoint)?;
         // Opened by fuser too; asked here first for the clear message.
         fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").map_err(MountError::Device)?;
-        let adapter = Adapter::new(operations, config.times, u32::try_from(config.readahead).unwrap_or(u32::MAX), config.threads);
-        let kernel = adapter.kernel();
+        let (readahead, near) = (u32::try_from(config.readahead).unwrap_or(u32::MAX), Near::new(config.stay_awake));
+        let adapter = Adapter::new(operations, config.times, readahead, config.threads, near);
+        let (kernel, crew) = (adapter.kernel(), adapter.crew());
         let session = Session::new(adapter, &mountpoint, &fuser_config(config)).map_err(|e| refused(&mountpoint, &e))?;
         let _ = kernel.set(session.notifier());
+        if let Some(crew) = crew {
+            crew.near().set_device(session.as_fd());
+        }
         let loops = start(session).map_err(|e| refused(&mountpoint, &e))?;
         match first_answer(&mountpoint) {
             Ok(device) => {

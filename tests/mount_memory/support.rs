@@ -33,6 +33,7 @@ pub fn config(mountpoint: PathBuf) -> SessionConfig {
         threads: 3,
         times: CacheTimes { entry: long, absent: long, attr: long },
         readahead: 1 << 20,
+        stay_awake: false,
     }
 }
 

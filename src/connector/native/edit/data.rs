@@ -73,6 +73,9 @@ impl Change<'_> {
     pub(super) fn write_elements(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
         let d = self.dataset(id)?;
         let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| Error::refused(libc::EFBIG, "beyond 2^64 bytes"))?;
+        if self.write_small(&d, offset, bytes)? {
+            return self.touch(id);
+        }
         let grown = end > d.bytes.size;
         let d = if grown {
             self.resize(&d, end)?;
@@ -133,12 +136,17 @@ impl Change<'_> {
     }
 
     pub(super) fn chunks(&self, d: &Arc<Dataset>) -> Chunks {
+        self.chunks_of(d, &d.space)
+    }
+
+    /// The same when the dataset has another extent.
+    pub(super) fn chunks_of(&self, d: &Arc<Dataset>, space: &Dataspace) -> Chunks {
         let chunk_dims = d.chunked_layout().map(|c| c.chunk_dims.clone()).unwrap_or_default();
-        let grid = ChunkGrid { shape: d.space.dims.clone(), max_shape: d.space.max(), chunk_dims, element_size: d.element_size };
+        let grid = ChunkGrid { shape: space.dims.clone(), max_shape: space.max(), chunk_dims, element_size: d.element_size };
         Chunks { dataset: d.clone(), grid }
     }
 
-    fn header(&self, id: ObjectId) -> Result<HeaderEdit> {
+    pub(super) fn header(&self, id: ObjectId) -> Result<HeaderEdit> {
         HeaderEdit::load(&*self.store()?, id.address)
     }
 

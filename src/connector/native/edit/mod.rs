@@ -31,6 +31,8 @@ mod rewrite;
 mod sequences;
 #[cfg(test)]
 mod sequences_tests;
+#[cfg(test)]
+mod small_tests;
 mod stream;
 #[cfg(test)]
 mod times_tests;

@@ -1,12 +1,16 @@
 //! Files made through the mount: bytes about which nothing was said. Their chunks become larger as they grow.
 
-use super::super::dataset::Dataset;
+use super::super::dataset::{Dataset, number};
+use super::data::replace_message;
 use super::names::stream;
 use super::relayout::Elements;
 use super::{Change, NativeConnector};
 use crate::base::Result;
 use crate::connector::ObjectId;
+use crate::container::shared_messages_edit;
 use crate::dataset::create::{Creation, Layout};
+use crate::format::message::dataspace::Dataspace;
+use crate::format::object_header::kind;
 use std::sync::Arc;
 
 /// Bytes of the chunk of a small file, which has one: a number that nobody else chooses, so that such a file is known when it grows.
@@ -126,6 +130,36 @@ fn larger(d: &Dataset, offset: u64, len: u64) -> Option<u64> {
 }
 
 impl Change<'_> {
+    /// Writes the first bytes of a small file: its chunk, the index, and one change of the header for both the size and the layout.
+    /// They do not wait as a changed chunk: entering that later would cost as much as making the file. False when `d` is no empty
+    /// small file, or does not stay one.
+    pub(super) fn write_small(&self, d: &Arc<Dataset>, offset: u64, bytes: &[u8]) -> Result<bool> {
+        let end = offset.saturating_add(bytes.len() as u64);
+        if d.bytes.size != 0 || end > SMALL || !is_small(d) || d.chunked_layout().is_none_or(|c| c.index.address().is_defined()) {
+            return Ok(false);
+        }
+        // A failed operation may have left it.
+        self.connector
+            .options
+            .environment
+            .dirty
+            .of(number(d.id))
+            .iter()
+            .for_each(|(key, _)| self.connector.options.environment.dirty.remove(*key));
+        let mut layout = d.layout.clone();
+        let space = Dataspace { dims: vec![end], ..d.space.clone() };
+        let parts = self.chunks_of(d, &space);
+        parts.writer(self)?.place_first(&mut layout, offset, bytes)?;
+        let store = &d.bytes.store;
+        shared_messages_edit::forget(store, d.id.address)?;
+        let mut header = self.header(d.id)?;
+        replace_message(&mut header, kind::DATASPACE, space.encode(store.ctx()))?;
+        replace_message(&mut header, kind::DATA_LAYOUT, layout.encode(store.ctx())?)?;
+        header.write(store)?;
+        self.changed(d.id);
+        Ok(true)
+    }
+
     fn enlarge_chunks(&self, d: &Arc<Dataset>, chunk: u64) -> Result<()> {
         let creation = Creation { dims: d.space.dims.clone(), layout: Layout::Chunked(vec![chunk]), ..stream() };
         self.relayout(d, &creation, false, Elements::Kept)
