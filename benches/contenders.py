@@ -92,8 +92,11 @@ def back_memory(size):
     """Has the host of a virtual machine back this much free memory, so that nobody is charged for it.
 
     The first touch of memory that the host has yet to provide costs more than everything measured here,
-    and it falls on whoever needs new pages: the page cache of a new mount.
+    and it falls on whoever needs new pages: the page cache of a new mount. The kernel need not take those that were
+    free last: some more are backed.
     """
+    pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    size = max(size, min(size + (2 << 30), pages // 2))
     mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
 
 

@@ -30,7 +30,7 @@ const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Most that is copied by one request, bytes: the answer has 32 bits.
 const COPY_MAX: u64 = 1 << 30;
 /// Bytes of a write that is soon done.
-const SMALL_WRITE: usize = 16 << 10;
+const SMALL_WRITE: usize = 128 << 10;
 /// Requests the kernel may have under way in the background (readahead, direct I/O).
 const BACKGROUND_REQUESTS: u16 = 64;
 

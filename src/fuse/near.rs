@@ -13,7 +13,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long is looked for a request.
@@ -39,19 +39,21 @@ pub struct Near {
     /// Where processors may be kept awake.
     latency: Option<PathBuf>,
     awake: Mutex<Option<File>>,
-    is_awake: AtomicBool,
+    /// The only processor is the program's while it has something to do.
+    alone: bool,
 }
 
 impl Near {
     /// `stay_awake`: processors may be kept from sleeping, if there are few.
     pub fn new(stay_awake: bool) -> Self {
-        let few = std::thread::available_parallelism().is_ok_and(|n| n.get() <= PROCESSORS_MAX);
-        Self::with((stay_awake && few).then(|| Path::new(LATENCY).into()))
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let few = processors <= PROCESSORS_MAX;
+        Near { alone: processors < 2, ..Self::with((stay_awake && few).then(|| Path::new(LATENCY).into())) }
     }
 
     fn with(latency: Option<PathBuf>) -> Self {
-        let (hits, misses) = Default::default();
-        Near { device: OnceLock::new(), hits, misses, latency, awake: Mutex::default(), is_awake: AtomicBool::new(false) }
+        let (device, hits, misses, awake) = Default::default();
+        Near { device, hits, misses, latency, awake, alone: false }
     }
 
     /// What requests are read from.
@@ -64,7 +66,7 @@ impl Near {
 
     /// Returns when there is a request, or soon.
     pub fn wait(&self) {
-        let Some(device) = self.device.get() else { return };
+        let Some(device) = self.device.get().filter(|_| !self.alone) else { return };
         let misses = self.misses.load(Ordering::Relaxed);
         if misses >= MISSES && !misses.is_multiple_of(SELDOM) {
             self.misses.store(misses.wrapping_add(1).max(MISSES), Ordering::Relaxed);
@@ -92,20 +94,19 @@ impl Near {
     }
 
     fn stay_awake(&self) {
-        let Some(path) = self.latency.as_ref().filter(|_| !self.is_awake.swap(true, Ordering::AcqRel)) else { return };
+        let mut awake = self.awake.lock();
+        let Some(path) = self.latency.as_ref().filter(|_| awake.is_none()) else { return };
         let told = OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(&0u32.to_ne_bytes()).map(|()| file));
         match told {
-            Ok(file) => *self.awake.lock() = Some(file),
+            Ok(file) => *awake = Some(file),
             Err(e) => tracing::debug!("processors may sleep: {}: {e}", path.display()),
         }
     }
 
     /// Few requests come.
     pub fn rest(&self) {
-        if self.is_awake.load(Ordering::Acquire) {
-            *self.awake.lock() = None;
+        if self.awake.lock().take().is_some() {
             self.hits.store(0, Ordering::Relaxed);
-            self.is_awake.store(false, Ordering::Release);
         }
     }
 }
