@@ -58,6 +58,8 @@ pub(super) struct State {
     provided: Ranges,
     /// The file system cannot tell that it has.
     unsure: bool,
+    /// The disk had less room than was asked for.
+    tight: bool,
     /// Bytes that wait when it is time to look whether some can be written.
     pub(super) look_at: u64,
     /// What the file takes on the disk beside its length, as it was when it was opened: (allocated, length).
@@ -82,13 +84,18 @@ impl State {
 
     /// Takes room on the disk for `part`, and around it if there is some. False when the file system cannot do that.
     fn provide(&mut self, driver: &dyn WriteDriver, part: &Range<u64>) -> io::Result<bool> {
-        let around = |unit: u64| {
-            let end = part.end.checked_next_multiple_of(unit).unwrap_or(part.end);
-            part.start - part.start % unit..end.min(self.len).max(part.end)
+        // Before it may be holes, which stay what they are.
+        let around = |before: u64, behind: u64| {
+            let end = part.end.checked_next_multiple_of(behind).unwrap_or(part.end);
+            part.start - part.start % before..end.min(self.len).max(part.end)
         };
-        let unit = (self.len / PROVIDED_PART).clamp(PROVIDED, PROVIDED_MAX);
-        let (wide, narrow) = (around(unit - unit % PROVIDED), around(GRANULE));
-        self.provide_all(driver, wide).or_else(|_| self.provide_all(driver, narrow))
+        let unit = if self.tight { PROVIDED } else { (self.len / PROVIDED_PART).clamp(PROVIDED, PROVIDED_MAX) };
+        let (wide, narrow) = (around(PROVIDED, unit - unit % PROVIDED), around(GRANULE, GRANULE));
+        self.provide_all(driver, wide).or_else(|_| {
+            // What was found of it is taken now: no more of that.
+            self.tight = true;
+            self.provide_all(driver, narrow)
+        })
     }
 
     fn provide_all(&mut self, driver: &dyn WriteDriver, range: Range<u64>) -> io::Result<bool> {
@@ -154,6 +161,7 @@ impl Transaction {
             virgin: len.max(told),
             provided: Ranges::default(),
             unsure: false,
+            tight: false,
             look_at: TOGETHER,
             allocated: (allocated, len),
             operation: None,

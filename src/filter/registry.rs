@@ -60,6 +60,7 @@ pub fn encoder(id: u16) -> Option<Encoder> {
         32008 => bitshuffle::encode,
         32013 => zfp::encode,
         32015 => zstd::encode,
+        32026 => blosc2::encode,
         _ => return None,
     })
 }

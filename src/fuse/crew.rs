@@ -31,7 +31,7 @@ pub enum Kind {
 const MANY: u32 = 64;
 /// A loop that stays away looks this often whether the one that is left got stuck without telling.
 const LOOK: Duration = Duration::from_secs(1);
-/// Requests in that time that are many.
+/// Requests in that time, each soon after the one before, that are many.
 const BUSY: u64 = 1000;
 /// So long after that happened none stays away: the one that is stuck may be for some time.
 const WARY: Duration = Duration::from_secs(10);
@@ -182,15 +182,14 @@ impl Crew {
     fn stay_away(&self, mut state: MutexGuard<'_, State>) {
         state.away = state.away.saturating_add(1);
         while state.back == 0 && !state.ended {
-            let begun = state.begun;
+            let (begun, came) = (state.begun, self.near.came());
             let late = self.come.wait_for(&mut state, self.look).timed_out();
-            let requests = state.begun.wrapping_sub(begun);
-            let stuck = requests == 0 && state.serving > 0 && state.serving >= self.loops.saturating_sub(state.away);
+            let stuck = state.begun == begun && state.serving > 0 && state.serving >= self.loops.saturating_sub(state.away);
             if late && stuck {
                 state.wary = Instant::now().checked_add(WARY);
                 self.call(&mut state);
             }
-            if late && requests < BUSY {
+            if late && self.near.came().wrapping_sub(came) < BUSY {
                 self.near.rest();
             }
         }

@@ -7,13 +7,14 @@
 //! `Documentation/power/pm_qos_interface.rst`).
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::{SysconfVar, sysconf};
 use parking_lot::Mutex;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long is looked for a request.
@@ -25,7 +26,7 @@ const SELDOM: u32 = 64;
 /// Processors are kept awake after so many that did come.
 const HITS: u32 = 64;
 /// On larger machines it costs more than it gives.
-const PROCESSORS_MAX: usize = 8;
+const PROCESSORS_MAX: i64 = 8;
 /// Where the kernel is told how long a processor may take to awake, as 32 bits: microseconds. It counts while the file is open.
 const LATENCY: &str = "/dev/cpu_dma_latency";
 
@@ -33,7 +34,9 @@ const LATENCY: &str = "/dev/cpu_dma_latency";
 #[derive(Debug)]
 pub struct Near {
     device: OnceLock<OwnedFd>,
-    /// Requests in a row that came soon, and that did not.
+    /// Requests that came soon.
+    came: AtomicU64,
+    /// In a row, and those that did not.
     hits: AtomicU32,
     misses: AtomicU32,
     /// Where processors may be kept awake.
@@ -46,14 +49,15 @@ pub struct Near {
 impl Near {
     /// `stay_awake`: processors may be kept from sleeping, if there are few.
     pub fn new(stay_awake: bool) -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let few = processors <= PROCESSORS_MAX;
-        Near { alone: processors < 2, ..Self::with((stay_awake && few).then(|| Path::new(LATENCY).into())) }
+        let ours = std::thread::available_parallelism().map_or(1, usize::from);
+        // Of the machine, not those that this process may use.
+        let few = sysconf(SysconfVar::_NPROCESSORS_ONLN).is_ok_and(|n| n.is_some_and(|n| n <= PROCESSORS_MAX));
+        Near { alone: ours < 2, ..Self::with((stay_awake && few).then(|| Path::new(LATENCY).into())) }
     }
 
     fn with(latency: Option<PathBuf>) -> Self {
-        let (device, hits, misses, awake) = Default::default();
-        Near { device, hits, misses, latency, awake, alone: false }
+        let (device, came, hits, misses, awake) = Default::default();
+        Near { device, came, hits, misses, latency, awake, alone: false }
     }
 
     /// What requests are read from.
@@ -76,7 +80,7 @@ impl Near {
         while start.elapsed() < SOON {
             let mut requests = [PollFd::new(device.as_fd(), PollFlags::POLLIN)];
             if poll(&mut requests, PollTimeout::ZERO) != Ok(0) {
-                return self.came();
+                return self.hit();
             }
             (0..30).for_each(|_| std::hint::spin_loop());
         }
@@ -84,7 +88,13 @@ impl Near {
         self.hits.store(0, Ordering::Relaxed);
     }
 
-    fn came(&self) {
+    /// How many requests came soon, so far.
+    pub fn came(&self) -> u64 {
+        self.came.load(Ordering::Relaxed)
+    }
+
+    fn hit(&self) {
+        self.came.fetch_add(1, Ordering::Relaxed);
         self.misses.store(0, Ordering::Relaxed);
         let hits = self.hits.load(Ordering::Relaxed).saturating_add(1);
         self.hits.store(hits, Ordering::Relaxed);

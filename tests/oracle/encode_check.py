@@ -109,6 +109,11 @@ def pipelines(dtype):
         for s in [0, 1, 2]:
             yield f"blosc {cname} {s}", [plugin(hdf5plugin.Blosc(cname=cname, clevel=5, shuffle=s))], None
     yield "blosc level 0", [plugin(hdf5plugin.Blosc(cname="lz4", clevel=0))], None
+    for cname in ["blosclz", "lz4", "lz4hc", "zlib", "zstd"]:
+        for s in [0, 1, 2, 3]:
+            yield f"blosc2 {cname} {s}", [plugin(hdf5plugin.Blosc2(cname=cname, clevel=5, filters=s))], None
+    yield "blosc2 level 0", [plugin(hdf5plugin.Blosc2(cname="lz4", clevel=0))], None
+    yield "shuffle blosc2", [shuffle, plugin(hdf5plugin.Blosc2(cname="zstd", clevel=9))], None
     yield "blosc level 9", [plugin(hdf5plugin.Blosc(cname="zstd", clevel=9))], None
     yield "unknown", [other(299)], None
     if dtype in ("<f4", "<f8", "<i4", "<i8"):

@@ -23,22 +23,22 @@ const DEFAULT_LEVEL: u32 = 5;
 
 /// What is done to the bytes of a block before compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shuffle {
+pub(in crate::filter) enum Shuffle {
     None,
     Bytes,
     Bits,
 }
 
 /// What the client data tell.
-struct Settings {
-    item: usize,
-    level: u32,
-    shuffle: Shuffle,
+pub(in crate::filter) struct Settings {
+    pub item: usize,
+    pub level: u32,
+    pub shuffle: Shuffle,
     codec: Codec,
 }
 
 impl Settings {
-    fn new(cd_values: &[u32]) -> Result<Self, FilterError> {
+    pub(in crate::filter) fn new(cd_values: &[u32]) -> Result<Self, FilterError> {
         let item = match cd_values.get(2).map(|&v| usize::try_from(v).unwrap_or(usize::MAX)) {
             None | Some(0) => return Err(FilterError::corrupt(NAME, "no item size in the client data")),
             Some(size) if size > ITEM_MAX => 1,
@@ -62,7 +62,7 @@ impl Settings {
     }
 
     /// Number of the codec in the chunk's flags.
-    fn code(&self) -> u8 {
+    pub(in crate::filter) fn code(&self) -> u8 {
         match self.codec {
             Codec::BloscLz => 0,
             Codec::Lz4 => 1,
@@ -87,7 +87,7 @@ impl Settings {
     }
 
     /// Bytes per block of a chunk of `length` bytes: whole items, 8 of them if so many.
-    fn block(&self, length: usize) -> usize {
+    pub(in crate::filter) fn block(&self, length: usize) -> usize {
         let target = if self.thorough() { BLOCK.1 } else { BLOCK.0 };
         if length > target {
             let eight = self.item.saturating_mul(8);
@@ -118,33 +118,20 @@ impl Settings {
     }
 }
 
-/// Compresses one chunk; declines when the result would be longer than `input`, as it would be with level 0 and
-/// for very small chunks.
-///
-/// # Errors
-/// [`FilterError::Corrupt`] if the client data lack an item size, [`FilterError::Unsupported`] for an unknown codec or
-/// shuffle.
-pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
-    let s = Settings::new(p.cd_values)?;
-    let length = i32::try_from(input.len()).ok();
-    let Some(length) = length.filter(|_| s.level > 0 && input.len() >= SMALLEST) else { return Ok(None) };
-    let block = s.block(input.len());
-    let split = !s.thorough() && s.item <= SPLIT_ITEM_MAX && block / s.item >= SPLIT_ITEMS_MIN;
-    let mut flags = s.code() << 5 | if split { 0 } else { 16 };
-    flags |= match s.shuffle {
-        Shuffle::None => 0,
-        Shuffle::Bytes => 1,
-        Shuffle::Bits => 4,
-    };
-    let mut out = bounded::buffer(NAME, input.len(), usize::MAX)?;
-    out.extend_from_slice(&[2, 1, flags, s.item as u8]);
-    out.extend_from_slice(&length.to_le_bytes());
-    out.extend_from_slice(&(block as u32).to_le_bytes());
-    out.resize(HEADER.saturating_add(input.len().div_ceil(block).saturating_mul(4)), 0);
+/// Whether blocks of this length are cut in one stream per byte of the item.
+pub(in crate::filter) fn is_split(s: &Settings, block: usize) -> bool {
+    !s.thorough() && s.item <= SPLIT_ITEM_MAX && block / s.item.max(1) >= SPLIT_ITEMS_MIN
+}
+
+/// Appends where each block starts, and the blocks, to `out`, which holds the chunk's header. False when that makes it longer
+/// than `most` bytes.
+pub(in crate::filter) fn put_blocks(s: &Settings, input: &[u8], block: usize, most: usize, out: &mut Vec<u8>) -> Result<bool, FilterError> {
+    let (starts, split) = (out.len(), is_split(s, block));
+    out.resize(starts.saturating_add(input.len().div_ceil(block.max(1)).saturating_mul(4)), 0);
     let mut buffers = [vec![0; block], vec![0; block]];
-    for (i, from) in input.chunks(block).enumerate() {
+    for (i, from) in input.chunks(block.max(1)).enumerate() {
         let start = (out.len() as u32).to_le_bytes();
-        let place = HEADER.saturating_add(i.saturating_mul(4));
+        let place = starts.saturating_add(i.saturating_mul(4));
         if let Some(slot) = out.get_mut(place..).and_then(<[u8]>::first_chunk_mut::<4>) {
             *slot = start;
         }
@@ -156,9 +143,37 @@ pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
             out.extend_from_slice(&(coded.len() as u32).to_le_bytes());
             out.extend_from_slice(coded);
         }
-        if out.len() > input.len() {
-            return Ok(None);
+        if out.len() > most {
+            return Ok(false);
         }
+    }
+    Ok(true)
+}
+
+/// Compresses one chunk; declines when the result would be longer than `input`, as it would be with level 0 and
+/// for very small chunks.
+///
+/// # Errors
+/// [`FilterError::Corrupt`] if the client data lack an item size, [`FilterError::Unsupported`] for an unknown codec or
+/// shuffle.
+pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
+    let s = Settings::new(p.cd_values)?;
+    let length = i32::try_from(input.len()).ok();
+    let Some(length) = length.filter(|_| s.level > 0 && input.len() >= SMALLEST) else { return Ok(None) };
+    let block = s.block(input.len());
+    let mut flags = s.code() << 5 | if is_split(&s, block) { 0 } else { 16 };
+    flags |= match s.shuffle {
+        Shuffle::None => 0,
+        Shuffle::Bytes => 1,
+        Shuffle::Bits => 4,
+    };
+    let mut out = bounded::buffer(NAME, input.len(), usize::MAX)?;
+    out.extend_from_slice(&[2, 1, flags, s.item as u8]);
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&(block as u32).to_le_bytes());
+    out.resize(HEADER, 0);
+    if !put_blocks(&s, input, block, input.len(), &mut out)? {
+        return Ok(None);
     }
     let stored = (out.len() as u32).to_le_bytes();
     if let Some(slot) = out.get_mut(12..).and_then(<[u8]>::first_chunk_mut::<4>) {

@@ -5,7 +5,7 @@
 
 pub(in crate::filter) mod chunk;
 pub(in crate::filter) mod codec;
-mod encode;
+pub(in crate::filter) mod encode;
 mod lz;
 mod unshuffle;
 

@@ -5,10 +5,12 @@
 //! Source: README_CFRAME_FORMAT.rst, README_B2ND_METALAYER.rst of c-blosc2, blosc2_filter.c of PyTables' hdf5-blosc2.
 
 mod b2nd;
+mod encode;
 mod frame;
 
 use super::blosc::chunk::Chunk;
 use super::{FilterError, Params};
+pub use encode::encode;
 use frame::{Content, Frame};
 
 /// Name in errors.

@@ -205,10 +205,26 @@ impl NativeConnector {
         Ok(result)
     }
 
+    /// The same, once more when there is no room and what was removed makes some, which it does only when that is durable.
+    fn operate_with_room<T>(&self, objects: &[ObjectId], f: &dyn Fn(&Change<'_>) -> Result<T>) -> Result<T> {
+        match self.operate(objects, f) {
+            Err(e) if is_full(&e) && self.is_relieved() => {
+                self.commit_all(false)?;
+                self.operate(objects, f)
+            }
+            done => done,
+        }
+    }
+
+    fn is_relieved(&self) -> bool {
+        self.file(0).is_ok_and(|f| f.store.transaction().is_ok_and(|t| t.is_relieved()))
+    }
+
     /// On a full disk: what was removed makes room only when that is durable.
     fn relieve(&self) {
-        let relieved = self.file(0).is_ok_and(|f| f.store.transaction().is_ok_and(|t| t.is_relieved()));
-        if relieved && let Err(e) = self.commit_all(false) {
+        if self.is_relieved()
+            && let Err(e) = self.commit_all(false)
+        {
             // Whoever writes on, or the next commit, is told.
             tracing::debug!("no room is made on the disk: {e}");
         }
@@ -347,7 +363,7 @@ impl Edit for NativeConnector {
         }
         self.room_for_more()?;
         self.suit_chunks(id, offset, bytes.len() as u64)?;
-        self.operate(&[id], |c| c.write(id, form, offset, bytes))
+        self.operate_with_room(&[id], &|c| c.write(id, form, offset, bytes))
     }
 
     fn set_npy(&self, id: ObjectId, header: &NpyHeader, emptied: bool) -> Result<()> {
@@ -396,7 +412,7 @@ impl Edit for NativeConnector {
     }
 
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
-        self.operate(&[group], |c| c.create_file(group, name))
+        self.operate_with_room(&[group], &|c| c.create_file(group, name))
     }
 
     fn create_dataset(&self, group: ObjectId, name: &[u8], description: &[u8]) -> Result<ObjectId> {
@@ -404,7 +420,7 @@ impl Edit for NativeConnector {
     }
 
     fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
-        self.operate(&[group], |c| c.create_group(group, name))
+        self.operate_with_room(&[group], &|c| c.create_group(group, name))
     }
 
     fn link(&self, group: ObjectId, name: &[u8], target: ObjectId) -> Result<()> {

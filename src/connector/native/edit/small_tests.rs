@@ -89,3 +89,21 @@ fn first_bytes_that_find_no_room_leave_an_empty_file() {
     }
     assert!(failed > 0);
 }
+
+#[test]
+fn on_a_full_disk_small_files_find_the_room_of_what_was_removed_before() {
+    // Neither a large piece of room nor a small one.
+    let plan = Plan::new(LENGTH, 0, 2, Fault::Errno(libc::ENOSPC));
+    let c = writable(&plan);
+    let old = c.create_file(c.root(), b"old").unwrap();
+    c.write(old, 0, &[1; 10_000]).unwrap();
+    c.commit().unwrap();
+    c.unlink(c.root(), b"old", false).unwrap();
+    plan.pause(false);
+    for i in 0..200 {
+        let id = c.create_file(c.root(), format!("x{i}").as_bytes()).unwrap();
+        c.write(id, 0, b"bytes").unwrap();
+        assert_eq!(bytes(&c, id), b"bytes");
+    }
+    assert!(plan.has_struck());
+}
