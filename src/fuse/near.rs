@@ -77,10 +77,13 @@ impl Near {
             return;
         }
         let start = Instant::now();
-        while start.elapsed() < SOON {
+        loop {
             let mut requests = [PollFd::new(device.as_fd(), PollFlags::POLLIN)];
             if poll(&mut requests, PollTimeout::ZERO) != Ok(0) {
                 return self.hit();
+            }
+            if start.elapsed() >= SOON {
+                break;
             }
             (0..30).for_each(|_| std::hint::spin_loop());
         }
