@@ -5,8 +5,8 @@
 
 For each file of tests/hostile.py: the mount is refused cleanly, or up to 120 of its files and directories are written to,
 cut, grown, punched, given and bereft of attributes, linked, renamed, exchanged, unlinked and removed, synced, and unmounted.
-The daemon must be alive until then and end cleanly, in 5 s of CPU time (25 for chunks of a GiB) and 256 MiB, its log without a panic; errors are errnos
-that such a call may give; nothing beside the copy exists or differs afterwards, the journal neither; and a file that could
+The daemon must be alive until then and end cleanly, in 5 s of CPU time (60 for chunks of a GiB) and 256 MiB, its log without
+a panic; errors are errnos that such a call may give; nothing beside the copy exists or differs afterwards, the journal neither; and a file that could
 be mounted read-write can be mounted so again.
 
 The last line is "N passed, N failed".
@@ -17,8 +17,8 @@ from hostile_common import SECRETS, Count, arguments, files, served, work
 
 CPU_SECONDS, NODES, NAMES = 5.0, 120, 60
 GROWN_MAX = 64 << 20  # most bytes that the copy may have more on the disk
-# Their chunks have a GiB, which each of three commits encodes.
-LARGE_CHUNKS = {"chunkbomb.h5", "deflate_1g_shuffled.h5"}
+# Their chunks have a GiB, which each of three commits encodes: 11 s, twice that while other programs use the machine's memory.
+LARGE_CHUNKS = {"chunkbomb.h5", "deflate_1g_shuffled.h5", "deflate_cut.h5"}
 # What no call may answer: the daemon is gone, or has nothing to say.
 IMPOSSIBLE = {errno.ENOTCONN, errno.ECONNABORTED, errno.ENOSYS, errno.EBADF, errno.EFAULT, errno.EBUSY, errno.ENODEV, errno.ETIMEDOUT, errno.EINTR}
 KEEP, PUNCH, ZERO, NOREPLACE, EXCHANGE = 1, 2, 16, 1, 2
@@ -206,7 +206,7 @@ def judge(path, o):
         os.symlink({"link.bin": "../secret.bin", "up": "..", "passwd": "/etc/passwd"}[name], os.path.join(folder, name))
     before = fingerprint(place, copy)
     size = os.stat(copy).st_blocks * 512
-    limit = o.cpu * (5 if os.path.basename(path) in LARGE_CHUNKS else 1)
+    limit = o.cpu * (12 if os.path.basename(path) in LARGE_CHUNKS else 1)
     if mount(copy, o, limit, wrong, seen, True) and not wrong:
         seen["grown"] = os.stat(copy).st_blocks * 512 - size
         if seen["grown"] > GROWN_MAX:
