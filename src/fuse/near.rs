@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long is looked for a request.
-const SOON: Duration = Duration::from_micros(60);
+const SOON: Duration = Duration::from_micros(150);
 /// After so many that did not come in time,
 const MISSES: u32 = 16;
 /// only for one of so many is looked.
