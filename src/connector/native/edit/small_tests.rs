@@ -52,7 +52,7 @@ fn what_comes_after_the_first_bytes() {
     assert_eq!(bytes(&c, id), b"aXcde");
     c.set_size(id, 0).unwrap();
     assert_eq!((bytes(&c, id), allocated(&c, id)), (Vec::new(), 0));
-    // A changed chunk that a longer file left is not found again.
+    // Nothing of the longer file is found again.
     c.write(id, 5, b"z").unwrap();
     assert_eq!(bytes(&c, id), b"\0\0\0\0\0z");
     c.write(id, 6, &[1; 1000]).unwrap();

@@ -139,13 +139,8 @@ impl Change<'_> {
             return Ok(false);
         }
         // A failed operation may have left it.
-        self.connector
-            .options
-            .environment
-            .dirty
-            .of(number(d.id))
-            .iter()
-            .for_each(|(key, _)| self.connector.options.environment.dirty.remove(*key));
+        let dirty = &self.connector.options.environment.dirty;
+        dirty.of(number(d.id)).iter().for_each(|(key, _)| dirty.remove(*key));
         let mut layout = d.layout.clone();
         let space = Dataspace { dims: vec![end], ..d.space.clone() };
         let parts = self.chunks_of(d, &space);
