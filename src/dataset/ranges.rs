@@ -197,7 +197,7 @@ impl ChunkWriter<'_> {
         let few = parts.bytes() <= BYTES_MAX && parts.bytes().saturating_mul(2) < size;
         let through = size > self.env.changed_chunk_max();
         let in_place = c.is_raw(&c.grid.scaled(number)) && (few || through || self.is_implicit());
-        if through && !in_place && c.streamed(self.env).is_some() {
+        if through && !in_place && c.encoding_of_files(self.env).is_some() {
             let chunk = self.change(number)?;
             return Ok((self.zero_changed(layout, number, Some(record), &chunk, &parts)?, size));
         }
@@ -280,10 +280,10 @@ impl ChunkWriter<'_> {
                     stored = stored.saturating_add(c.grid.chunk_bytes());
                     continue;
                 }
-                if through && let Some(plan) = c.streamed(self.env) {
+                if through && let Some(how) = c.encoding_of_files(self.env) {
                     let file = match &streamed {
                         Some(file) => file,
-                        None => streamed.insert(self.blank_file()?.encode(plan)?),
+                        None => streamed.insert(c.encode_file(self.env, &self.blank_file()?, how)?),
                     };
                     progress.layout |= self.place_file(layout, &scaled, file)?;
                     self.forget(c.key(number));

@@ -1,23 +1,49 @@
 //! Chunks that are too large for memory: to temporary files and back.
 
 use super::chunk::cache::ChunkKey;
-use super::chunk::plain::Plain;
+use super::chunk::plain::{Plain, Stored};
 use super::chunk::spool::{Spooled, StreamPlan};
 use super::chunked::{Chunked, STREAMED_MIN, Source};
 use super::environment::Environment;
 use super::fill::FillPattern;
 use super::index::ChunkRecord;
+use super::write::refuse;
 use crate::base::{Address, Result, limits};
 use crate::meta::Store;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// How chunks that are changed in files are encoded.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum FromFile {
+    /// As many bytes at a time as one likes.
+    InPieces(StreamPlan),
+    /// In memory for a moment: their filters take them as a whole.
+    Whole,
+}
+
 impl Chunked {
-    /// How chunks are encoded in pieces, and so decoded again; `None` where they cannot be.
-    pub(super) fn streamed(&self, env: &Environment) -> Option<StreamPlan> {
+    /// How chunks are encoded from files, and so decoded again; `None` where they cannot be.
+    pub(super) fn encoding_of_files(&self, env: &Environment) -> Option<FromFile> {
         let bytes = self.grid.chunk_bytes();
-        let fits = bytes <= STREAMED_MIN.max(env.cache.budget()).min(env.spools.capacity()).min(limits::CHUNK_BYTES_MAX);
-        StreamPlan::of(&self.pipeline, 0, bytes).filter(|plan| fits && plan.encodes())
+        let most = env.spools.capacity().min(limits::CHUNK_BYTES_MAX);
+        match StreamPlan::of(&self.pipeline, 0, bytes).filter(StreamPlan::encodes) {
+            Some(plan) => (bytes <= STREAMED_MIN.max(env.cache.budget()).min(most)).then_some(FromFile::InPieces(plan)),
+            None => (bytes <= env.cache.budget().min(most)).then_some(FromFile::Whole),
+        }
+    }
+
+    /// What is stored of a chunk in a file.
+    pub(super) fn encode_file(&self, env: &Environment, file: &Plain, how: FromFile) -> Result<Stored> {
+        env.streamed.fetch_add(1, Ordering::Relaxed);
+        match how {
+            FromFile::InPieces(plan) => file.encode(plan),
+            FromFile::Whole => {
+                // The chunk, and what a filter makes of it.
+                let _permit = env.decoding.enter(self.grid.chunk_bytes().saturating_mul(2));
+                file.encode_whole(|bytes| self.pipeline.encode(bytes).map_err(|e| refuse(&e)))
+            }
+        }
     }
 
     /// A stored chunk, inflated into a file that its readers share.

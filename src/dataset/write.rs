@@ -23,7 +23,6 @@ use crate::meta::edit::SpaceKind;
 use rayon::prelude::*;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Chunks of an implicit index that are looked at when its dataset is made smaller.
 const IMPLICIT_MAX: u64 = 1 << 24;
@@ -70,7 +69,7 @@ enum StoredBytes {
     Own,
     /// These, and the filter mask.
     Memory(Vec<u8>, u32),
-    /// What is in a file; no filter was left out.
+    /// What is in a file.
     File(Stored),
 }
 
@@ -95,9 +94,8 @@ pub fn encode(env: &Environment, c: &Chunked, chunks: &[(ChunkKey, Arc<DirtyChun
             return Ok(as_is);
         }
         if let Some(file) = chunk.file() {
-            let plan = c.streamed(env).ok_or_else(|| refuse(&FilterError::unsupported("pipeline", "not in pieces")))?;
-            env.streamed.fetch_add(1, Ordering::Relaxed);
-            return Ok(Encoded { stored: StoredBytes::File(file.encode(plan)?), ..as_is });
+            let how = c.encoding_of_files(env).ok_or_else(|| refuse(&FilterError::unsupported("pipeline", "not from a file")))?;
+            return Ok(Encoded { stored: StoredBytes::File(c.encode_file(env, file, how)?), ..as_is });
         }
         let (bytes, version) = chunk.snapshot();
         let (bytes, mask) = c.pipeline.encode(bytes).map_err(|e| refuse(&e))?;
@@ -153,7 +151,7 @@ impl ChunkWriter<'_> {
             self.write_in_place(t, bytes, record, grown)?;
             return Ok(changed);
         }
-        if through && c.streamed(self.env).is_some() {
+        if through && c.encoding_of_files(self.env).is_some() {
             let chunk = self.change(t.chunk)?;
             return chunk.gather(&c.grid, t, bytes).map(|()| false);
         }
@@ -221,7 +219,7 @@ impl ChunkWriter<'_> {
         if size > self.env.changed_chunk_max() {
             return Err(Error::refused(
                 libc::EFBIG,
-                format!("its filters take a chunk of {size} bytes as a whole: it is changed with a --cache-size of four times as much"),
+                format!("its filters take a chunk of {size} bytes as a whole: it is changed with a --cache-size of as much"),
             ));
         }
         Ok(())
@@ -270,7 +268,7 @@ impl ChunkWriter<'_> {
         }
         let record = self.chunked.index.lookup(self.store, &self.chunked.grid.scaled(chunk))?;
         let large = self.chunked.grid.chunk_bytes() > self.env.changed_chunk_max();
-        if large && self.chunked.streamed(self.env).is_some() {
+        if large && self.chunked.encoding_of_files(self.env).is_some() {
             if self.env.files_are_too_many() {
                 return Err(Error::refused(libc::EFBIG, "the operation changes too many chunks that are too large for memory"));
             }
@@ -351,7 +349,7 @@ impl ChunkWriter<'_> {
 
     /// The same of what is in a file.
     pub(super) fn place_file(&self, layout: &mut DataLayout, scaled: &[u64], stored: &Stored) -> Result<bool> {
-        self.place_from(layout, scaled, (stored.len(), 0), &|at, buf| stored.read(at, buf))
+        self.place_from(layout, scaled, (stored.len(), stored.filter_mask()), &|at, buf| stored.read(at, buf))
     }
 
     fn place_from(

@@ -69,6 +69,44 @@ fn a_signal_commits_what_was_written() {
     assert_eq!(h5py(&file, "r", "print(f['x'][()].tobytes())"), "b'kept'\n");
 }
 
+/// Up to the size of the cache, see docs/DESIGN-chunks.md.
+#[test]
+fn large_chunks_whose_filters_take_them_as_a_whole() {
+    let place = Place::new();
+    let file = place.dir().join("whole.h5");
+    let make = "[f.create_dataset(n, (5 << 24,), 'u1', chunks=(5 << 24,), compression='lzf', shuffle=True) for n in ('new', 'noise', 'there')]; \
+        f['there'][9 << 20:] = 3";
+    h5py(&file, "w", make);
+    let mount = Mount::start(place, &file, &["--read-write", "--cache-size=128M"]);
+    let mut state = 1u64;
+    let mut noise = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    let noise: Vec<u8> = (0..5 << 24).map(|_| noise()).collect();
+    for (name, at, bytes) in [("new", 1 << 20, b"abc".as_slice()), ("noise", 0, &noise), ("there", (9 << 20) - 1, b"xyz")] {
+        use std::os::unix::fs::FileExt;
+        let f = std::fs::OpenOptions::new().read(true).write(true).open(mount.path(name)).unwrap();
+        f.write_all_at(bytes, at).unwrap();
+        f.sync_all().unwrap();
+    }
+    assert!(mount.read("noise") == noise);
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    let program = "n, t = f['new'][...], f['there'][...]; m = 1 << 20; \
+        print(n[m-1:m+4].tobytes(), n.any() and n[m+3:].any(), t[9*m-2:9*m+3].tobytes(), (t[9*m+2:] == 3).all(), \
+        [f[x].id.read_direct_chunk((0,))[0] for x in ('new', 'noise', 'there')])";
+    assert_eq!(h5py(&file, "r", program), "b'\\x00abc\\x00' False b'\\x00xyz\\x03' True [0, 2, 0]\n");
+    let same = format!("import zlib; print(zlib.crc32(f['noise'][...]) == {})", crc32(&noise));
+    assert_eq!(h5py(&file, "r", &same), "True\n");
+}
+
+/// As zlib computes it.
+fn crc32(bytes: &[u8]) -> u32 {
+    let mut crc = flate2::Crc::new();
+    crc.update(bytes);
+    crc.sum()
+}
+
 #[test]
 fn chunks_too_large_to_be_changed_in_memory() {
     let place = Place::new();

@@ -2,6 +2,7 @@
 //!
 //! They are encoded piece by piece into a second such file, as far as the filters allow it: shuffled into a third one, then
 //! deflated, with checksums before and behind. So a chunk costs a few pieces of memory, and one encoding each time that it is written out.
+//! Where filters take a chunk as a whole it is in memory while they do.
 
 use super::spill::temporary_file;
 use super::spool::StreamPlan;
@@ -33,6 +34,7 @@ pub struct Plain {
 pub struct Stored {
     file: File,
     len: u64,
+    filter_mask: u32,
 }
 
 fn failed(operation: &'static str) -> impl Fn(io::Error) -> Error {
@@ -152,7 +154,20 @@ impl Plain {
         }
         sink.flush().map_err(&io)?;
         let len = sink.at;
-        Ok(Stored { file: out, len })
+        Ok(Stored { file: out, len, filter_mask: 0 })
+    }
+
+    /// The same by `encode`, which takes all bytes at once and gives those to store with the filter mask.
+    pub fn encode_whole(&self, encode: impl FnOnce(Vec<u8>) -> Result<(Vec<u8>, u32)>) -> Result<Stored> {
+        let no_memory = Error::Io { operation: "find memory to encode a chunk", address: Address::UNDEF, errno: libc::ENOMEM };
+        let mut bytes = Vec::new();
+        let len = usize::try_from(self.len).ok().filter(|len| bytes.try_reserve_exact(*len).is_ok()).ok_or(no_memory)?;
+        bytes.resize(len, 0);
+        self.read(0, &mut bytes)?;
+        let (bytes, filter_mask) = encode(bytes)?;
+        let file = temporary_file().map_err(failed("make a temporary file"))?;
+        file.write_all_at(&bytes, 0).map_err(failed("write a temporary file"))?;
+        Ok(Stored { file, len: bytes.len() as u64, filter_mask })
     }
 
     /// The bytes with the first ones of all elements of `size` bytes before the second ones, and so on.
@@ -196,6 +211,11 @@ impl Stored {
     /// True when there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Which filters were left out, a bit for each.
+    pub fn filter_mask(&self) -> u32 {
+        self.filter_mask
     }
 
     /// Fills `buf` with the bytes from `at` on.

@@ -18,7 +18,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const CHUNK: usize = 300_000;
 
 fn open(file: &Arc<GrowingFile>) -> Arc<NativeConnector> {
-    let mut environment = Environment::new(256 << 10, 64 << 20, 2).unwrap();
+    open_with(file, 512 << 10)
+}
+
+fn open_with(file: &Arc<GrowingFile>, cache: u64) -> Arc<NativeConnector> {
+    let mut environment = Environment::new(cache, 64 << 20, 2).unwrap();
     environment.changed_chunk_min = 64 << 10;
     let options =
         Options { environment: Arc::new(environment), neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error };
@@ -69,16 +73,21 @@ fn what_is_written_in_order_is_encoded_once() {
 }
 
 #[test]
-fn what_filters_take_as_a_whole_is_refused() {
+fn what_filters_take_as_a_whole_is_refused_where_it_is_larger_than_the_cache() {
     for filters in [r#"["lzf"]"#, r#"["fletcher32"]"#, r#"["deflate 1", "shuffle"]"#] {
-        let (_, c, id) = made(50_000, filters, 0);
+        let (file, c, _) = made(50_000, filters, 0);
+        c.close().unwrap();
+        let c = open_with(&file, 256 << 10);
+        let id = find(&c, b"d");
         assert!(matches!(c.write(id, 5, b"x"), Err(Error::Refused { errno: libc::EFBIG, .. })), "{filters}");
     }
 }
 
 #[test]
 fn any_change_agrees_with_plain_bytes() {
-    for (filters, fill) in [(ALL, 0u32), (r#"["deflate 1"]"#, 0), (r#"["fletcher32", "deflate 1"]"#, 77)] {
+    let whole =
+        [(r#"["lzf"]"#, 0u32), (r#"["shuffle", "lzf", "fletcher32"]"#, 7), (r#"["deflate 1", "shuffle"]"#, 0), (r#"["fletcher32"]"#, 3)];
+    for (filters, fill) in [(ALL, 0u32), (r#"["deflate 1"]"#, 0), (r#"["fletcher32", "deflate 1"]"#, 77)].into_iter().chain(whole) {
         let (file, c, id) = made(60_000, filters, fill);
         let mut model = fill.to_le_bytes().repeat(180_000);
         let mut state = 12345u64;
