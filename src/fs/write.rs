@@ -165,8 +165,9 @@ impl ContainerFs {
         let now = self.attr(node);
         // What cannot be stored is taken when it changes nothing, so that copying programs end well.
         // A read-only mount shows the same without permission to write.
-        // rsync keeps a file to its owner while it writes it.
-        let kept = [now.perm, now.perm & !WRITE, now.perm & OWNER];
+        // rsync keeps a file to its owner before it writes it.
+        let empty = !node.kind.is_directory() && now.size == 0;
+        let kept = [now.perm, now.perm & !WRITE, if empty { now.perm & OWNER } else { now.perm }];
         let same = |m: u32| kept.iter().any(|k| u32::from(*k) == m & PERMISSIONS);
         let mode = changes.mode.is_none_or(same);
         if !mode || changes.uid.is_some_and(|u| u != now.uid) || changes.gid.is_some_and(|g| g != now.gid) {

@@ -369,7 +369,12 @@ fn modes_owners_and_times() {
     let w = writable();
     let f = w.path("fixed");
     let chmod = |mode| errno(fs::set_permissions(&f, fs::Permissions::from_mode(mode)));
-    assert_eq!((chmod(0o644), chmod(0o755)), (0, libc::EPERM));
+    assert_eq!((chmod(0o644), chmod(0o444), chmod(0o755), chmod(0o600)), (0, 0, libc::EPERM, libc::EPERM));
+    let new = w.path("new");
+    fs::write(&new, "").unwrap();
+    let chmod = |mode| errno(fs::set_permissions(&new, fs::Permissions::from_mode(mode)));
+    assert_eq!((chmod(0o600), chmod(0o700)), (0, libc::EPERM), "as rsync does before it writes");
+    assert_eq!(fs::metadata(&new).unwrap().permissions().mode() & 0o777, 0o644);
     let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
     let chown = |u, g| errno(std::os::unix::fs::chown(&f, Some(u), Some(g)));
     assert_eq!((chown(uid, gid), chown(uid + 1, gid)), (0, libc::EPERM));
