@@ -91,6 +91,8 @@ fn large_chunks_whose_filters_take_them_as_a_whole() {
         f.sync_all().unwrap();
     }
     assert!(mount.read("noise") == noise);
+    assert_eq!(mount.read("new")[(1 << 20) - 1..][..5], *b"\0abc\0", "of few stored bytes, as is `there`");
+    assert_eq!(mount.read("there")[(9 << 20) - 2..][..5], *b"\0xyz\x03");
     assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
     let program = "n, t = f['new'][...], f['there'][...]; m = 1 << 20; \
         print(n[m-1:m+4].tobytes(), n.any() and n[m+3:].any(), t[9*m-2:9*m+3].tobytes(), (t[9*m+2:] == 3).all(), \
