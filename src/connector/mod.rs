@@ -103,6 +103,10 @@ pub trait Content: Send + Sync {
     fn size(&self) -> Result<u64>;
     /// Fills the front of `buf`; fewer bytes only at the end.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
+    /// Fills `buf` with what bytes from `offset` on, behind the end, would be if the content grew. False when they would be zeros.
+    fn beyond(&self, _offset: u64, _buf: &mut [u8]) -> bool {
+        false
+    }
     /// Bytes of storage allocated.
     fn allocated(&self) -> Result<u64>;
     /// Preferred I/O size, bytes.

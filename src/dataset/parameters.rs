@@ -159,8 +159,8 @@ impl Subject<'_> {
 
     fn blosc2(&self, given: &[u32]) -> Result<Vec<u32>> {
         let mut values = self.blosc("blosc2", [1, 0], given.get(..7.min(given.len())).unwrap_or_default())?;
-        // The plugin stores the shape only behind all three of the user's values, up to rank 8.
-        if values.len() == 7 && self.chunk.len() <= 8 {
+        // The plugin stores the shape only behind all three of the user's values, for ranks 2 to 8.
+        if values.len() == 7 && (2..=8).contains(&self.chunk.len()) {
             values.push(narrow("blosc2", self.chunk.len() as u64)?);
             for &d in self.chunk {
                 values.push(narrow("blosc2", d)?);

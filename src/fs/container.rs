@@ -3,6 +3,7 @@
 use super::cut_names::CutNames;
 use super::errno::errno;
 use super::file::OpenFile;
+use super::listing::Listings;
 use super::nodes::{Node, NodeKind, NodeTable, View};
 use super::side::{Side, attribute_name};
 use super::spec::MountSpec;
@@ -14,7 +15,7 @@ use crate::connector::{Connector, Form, ObjectId};
 use crate::dataset::storage::Seek;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use lru::LruCache;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -61,6 +62,8 @@ pub struct ContainerFs {
     pub(super) nodes: NodeTable,
     pub(super) handles: RwLock<HashMap<u64, Arc<OpenFile>>>,
     pub(super) next_handle: AtomicU64,
+    /// Directories that are open.
+    pub(super) listings: Listings,
     pub(super) spec: MountSpec,
     pub(super) prefix: Vec<Vec<u8>>,
     pub(super) backing: Backing,
@@ -95,6 +98,7 @@ impl ContainerFs {
             nodes: NodeTable::new(NodeKind::Group(View::Main, root), changing, followed),
             handles: RwLock::new(HashMap::new()),
             next_handle: AtomicU64::new(1),
+            listings: Listings::default(),
             spec,
             prefix,
             backing,
@@ -121,11 +125,6 @@ impl ContainerFs {
     /// Names stay as they are while this is held.
     pub(super) fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.changing.then(|| waiting::take(|| self.names.try_read(), || self.names.read()))
-    }
-
-    /// Names change while this is held.
-    pub(super) fn alone(&self) -> RwLockWriteGuard<'_, ()> {
-        waiting::take(|| self.names.try_write(), || self.names.write())
     }
 
     pub(super) fn tree(&self) -> Tree<'_> {
@@ -387,6 +386,11 @@ impl Operations for ContainerFs {
         })
     }
 
+    fn pad(&self, handle: Handle, offset: u64, buf: &mut [u8]) -> bool {
+        let file = self.handles.read().get(&handle.0).cloned();
+        file.is_some_and(|file| file.pad(offset, buf))
+    }
+
     fn release(&self, _ino: Ino, handle: Handle) {
         let file = self.handles.write().remove(&handle.0);
         if let Some(file) = file {
@@ -396,10 +400,10 @@ impl Operations for ContainerFs {
 
     fn opendir(&self, ino: Ino) -> FsResult<Handle> {
         let _steady = self.steady();
-        self.directory(ino).map(|_| Handle(0))
+        self.open_directory(ino)
     }
 
-    fn readdir(&self, ino: Ino, _handle: Handle, offset: u64, f: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> FsResult<()> {
+    fn readdir(&self, ino: Ino, handle: Handle, offset: u64, f: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> FsResult<()> {
         let _steady = self.steady();
         let dir = self.directory(ino)?;
         for (name, at, ino) in [(&b"."[..], 0, dir.ino), (b"..", 1, dir.parent().map_or(dir.ino, |p| p.ino))] {
@@ -407,7 +411,7 @@ impl Operations for ContainerFs {
                 return Ok(());
             }
         }
-        self.list(&dir, offset, &mut |child, next| {
+        self.list_open(handle, &dir, offset, &mut |child, next| {
             let kind = kind_of(&child.kind);
             let (name, node) = child.node(&dir);
             self.find_outdated(&node);
@@ -415,12 +419,14 @@ impl Operations for ContainerFs {
         })
     }
 
-    fn readdirplus(&self, ino: Ino, _handle: Handle, offset: u64, f: &mut dyn FnMut(DirEntryPlus<'_>) -> ControlFlow<()>) -> FsResult<()> {
+    fn readdirplus(&self, ino: Ino, handle: Handle, offset: u64, f: &mut dyn FnMut(DirEntryPlus<'_>) -> ControlFlow<()>) -> FsResult<()> {
         let _steady = self.steady();
-        self.list_whole(ino, offset, f)
+        self.list_whole(ino, handle, offset, f)
     }
 
-    fn releasedir(&self, _ino: Ino, _handle: Handle) {}
+    fn releasedir(&self, _ino: Ino, handle: Handle) {
+        self.close_directory(handle);
+    }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
         let _steady = self.steady();
@@ -472,6 +478,10 @@ impl Operations for ContainerFs {
         Ok(written)
     }
 
+    fn ends_elsewhere(&self, handle: Handle) -> bool {
+        self.handles.read().get(&handle.0).is_some_and(|file| file.take_completed())
+    }
+
     fn is_bypassing_others(&self, handle: Handle) -> bool {
         let handles = self.handles.read();
         let owner = handles.get(&handle.0).and_then(|file| file.owner.as_ref());
@@ -484,54 +494,54 @@ impl Operations for ContainerFs {
     }
 
     fn create(&self, parent: Ino, name: &[u8], mode: OpenMode, exclusive: bool) -> FsResult<(Entry, Opened)> {
-        let _alone = self.alone();
+        let _alone = self.alone(&[parent]);
         self.create_open(parent, name, mode, exclusive)
     }
 
     fn mknod(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        let _alone = self.alone();
+        let _alone = self.alone(&[parent]);
         self.make_file(parent, &self.spot(parent, name)?).map(|(entry, _)| entry)
     }
 
     fn mkdir(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        let _alone = self.alone();
+        let _alone = self.alone(&[parent]);
         self.make(parent, name, |edit, group, name| edit.create_group(group, name).map(|id| Some(NodeKind::Group(View::Main, id))))
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        let _alone = self.alone();
+        let _alone = self.alone(&[parent]);
         self.remove(parent, name, false)
     }
 
     fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        let _alone = self.alone();
+        let _alone = self.alone(&[parent]);
         self.remove(parent, name, true)
     }
 
     fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> FsResult<()> {
-        let _alone = self.alone();
+        let _alone = self.alone(&[from.0, to.0]);
         self.move_name(from, to, flags)
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        let _alone = self.alone();
+        let _alone = self.alone(&[parent]);
         self.add_name(ino, parent, name)
     }
 
     fn symlink(&self, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Entry> {
-        let _alone = self.alone();
+        let _alone = self.alone(&[parent]);
         self.make_symlink(parent, name, target)
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> FsResult<()> {
         xattr::ours(name)?;
-        let _alone = self.alone();
+        let _alone = self.alone(&[ino]);
         self.change_xattr(&*self.living(ino)?, |target| target.set(name, value, flags))
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
         xattr::ours(name)?;
-        let _alone = self.alone();
+        let _alone = self.alone(&[ino]);
         self.change_xattr(&*self.living(ino)?, |target| target.remove(name))
     }
 

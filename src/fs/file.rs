@@ -52,16 +52,29 @@ pub struct OpenFile {
     ahead: AtomicU64,
     /// Bytes were written since it was last closed.
     written: AtomicBool,
+    /// A row was completed behind the last bytes written.
+    completed: AtomicBool,
 }
 
 impl OpenFile {
     fn new(bytes: Bytes) -> Self {
-        OpenFile { bytes, state: 0, owner: None, last: AtomicU64::new(0), ahead: AtomicU64::new(0), written: AtomicBool::new(false) }
+        let (last, ahead, written, completed) = Default::default();
+        OpenFile { bytes, state: 0, owner: None, last, ahead, written, completed }
     }
 
     /// Bytes were written.
     pub fn note_written(&self) {
         self.written.store(true, Ordering::Release);
+    }
+
+    /// A row was completed.
+    pub fn note_completed(&self) {
+        self.completed.store(true, Ordering::Release);
+    }
+
+    /// Whether a row was completed since this was asked last.
+    pub fn take_completed(&self) -> bool {
+        self.completed.load(Ordering::Acquire) && self.completed.swap(false, Ordering::AcqRel)
     }
 
     /// Whether bytes were written since this was asked last.
@@ -99,6 +112,15 @@ impl OpenFile {
                 Some((Cow::Owned(header), connector.content(*id, form(*view))?))
             }
         })
+    }
+
+    /// Fills `buf` with what bytes from `offset` on, behind the end, will be when a dataset that is changed grows; false for zeros,
+    /// and where no page keeps them.
+    pub fn pad(&self, offset: u64, buf: &mut [u8]) -> bool {
+        let (Bytes::Live(connector, View::Main, id), Some(false)) = (&self.bytes, self.owner.as_ref().map(|o| o.bypasses)) else {
+            return false;
+        };
+        connector.content(*id, form(View::Main)).is_ok_and(|content| content.beyond(offset, buf))
     }
 
     /// Fills the front of `buf` from `offset`; fewer bytes only at the end.

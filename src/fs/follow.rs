@@ -12,7 +12,7 @@
 
 use super::container::{Backing, ContainerFs};
 use super::nodes::{Node, NodeKind, View};
-use super::types::{DirEntryPlus, Errno, Ino, ROOT};
+use super::types::{DirEntryPlus, Errno, Handle, Ino, ROOT};
 use super::{FsResult, KernelMemory};
 use crate::connector::{Follow, ObjectId};
 use std::ops::ControlFlow;
@@ -136,11 +136,17 @@ impl ContainerFs {
     }
 
     /// Entries with attributes. Those of one answer are of one state.
-    pub(super) fn list_whole(&self, ino: Ino, offset: u64, f: &mut dyn FnMut(DirEntryPlus<'_>) -> ControlFlow<()>) -> FsResult<()> {
+    pub(super) fn list_whole(
+        &self,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        f: &mut dyn FnMut(DirEntryPlus<'_>) -> ControlFlow<()>,
+    ) -> FsResult<()> {
         let mut result = Ok(());
         for _ in 0..TRIES {
             let (state, mut count, mut changed) = (self.state(), 0u64, false);
-            result = self.list_entries(ino, offset, &mut |entry| {
+            result = self.list_entries(ino, handle, offset, &mut |entry| {
                 changed = self.state() != state;
                 let flow = if changed { ControlFlow::Break(()) } else { f(entry) };
                 count = count.saturating_add(1);
@@ -156,7 +162,7 @@ impl ContainerFs {
         result
     }
 
-    fn list_entries(&self, ino: Ino, offset: u64, f: &mut dyn FnMut(DirEntryPlus<'_>) -> ControlFlow<()>) -> FsResult<()> {
+    fn list_entries(&self, ino: Ino, handle: Handle, offset: u64, f: &mut dyn FnMut(DirEntryPlus<'_>) -> ControlFlow<()>) -> FsResult<()> {
         let dir = self.directory(ino)?;
         let above = dir.parent().unwrap_or_else(|| dir.clone());
         for (name, at, node) in [(&b"."[..], 0, &dir), (b"..", 1, &above)] {
@@ -164,7 +170,7 @@ impl ContainerFs {
                 return Ok(());
             }
         }
-        self.list(&dir, offset, &mut |child, next| {
+        self.list_open(handle, &dir, offset, &mut |child, next| {
             let (name, node) = child.node(&dir);
             let node = self.enter(node);
             let flow = f(DirEntryPlus { name: &name, entry: self.entry(&node), next });

@@ -10,6 +10,7 @@ mod errno;
 mod file;
 mod follow;
 mod handles;
+mod listing;
 pub mod memory;
 pub mod name;
 pub mod nodes;
@@ -62,6 +63,12 @@ pub trait Operations: Send + Sync + 'static {
     /// Fills `buf` from byte `offset`; returns the bytes read, less than asked only at end of file.
     fn read(&self, ino: Ino, handle: Handle, offset: u64, buf: &mut [u8]) -> FsResult<usize>;
 
+    /// Fills `buf`, bytes from `offset` on behind the end of a file, with what they will be when the file grows; false where these are
+    /// zeros, as the kernel takes them to be. For its pages only: no program is to see them.
+    fn pad(&self, _handle: Handle, _offset: u64, _buf: &mut [u8]) -> bool {
+        false
+    }
+
     /// Closes a handle of `open`.
     fn release(&self, ino: Ino, handle: Handle);
 
@@ -103,6 +110,11 @@ pub trait Operations: Send + Sync + 'static {
     /// Writes `data` at byte `offset`, or at the end where the file was opened so; returns the bytes written.
     fn write(&self, _ino: Ino, _handle: Handle, _offset: u64, _data: &[u8]) -> FsResult<usize> {
         Err(Errno(libc::EROFS))
+    }
+
+    /// Whether a write since this was asked last made the file end elsewhere than behind its bytes.
+    fn ends_elsewhere(&self, _handle: Handle) -> bool {
+        false
     }
 
     /// Whether others have the file open whose pages this handle bypasses.

@@ -224,7 +224,7 @@ impl Filesystem for Adapter {
         fh: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
@@ -236,7 +236,12 @@ impl Filesystem for Adapter {
             }
             let buffer = buffer.get_mut(..size).unwrap_or_default();
             match guard("read", ino(n), || self.operations.read(ino(n), Handle(fh.0), offset, buffer)) {
-                Ok(count) => reply.data(buffer.get(..count).unwrap_or(buffer)),
+                Ok(count) => {
+                    // Behind the end of a file pages keep what will be there when it grows: nobody tells them.
+                    let behind = buffer.get_mut(count..).filter(|rest| count > 0 && !rest.is_empty() && flags.0 & libc::O_DIRECT == 0);
+                    let padded = behind.is_some_and(|rest| self.operations.pad(Handle(fh.0), offset.saturating_add(count as u64), rest));
+                    reply.data(buffer.get(..count).filter(|_| !padded).unwrap_or(buffer));
+                }
                 Err(e) => reply.error(errno(e)),
             }
         });
@@ -513,6 +518,9 @@ impl Filesystem for Adapter {
             Ok(written) => {
                 if self.operations.is_bypassing_others(Handle(fh.0)) {
                     self.stale.wrote(n, offset, written as u64);
+                }
+                if self.operations.ends_elsewhere(Handle(fh.0)) {
+                    self.resized(n);
                 }
                 reply.written(u32::try_from(written).unwrap_or(u32::MAX))
             }

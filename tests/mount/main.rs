@@ -16,6 +16,7 @@ mod facts;
 mod following;
 mod interrupted;
 mod links;
+mod listing;
 mod mounted;
 mod names;
 mod others;

@@ -316,3 +316,74 @@ fn mount_file(mount: &Mount) -> std::path::PathBuf {
     shell(mount, "sync script");
     mount.place.dir().join("new.h5")
 }
+
+/// Pages that the kernel has of the end hold what will be behind it.
+#[test]
+fn what_is_skipped_behind_the_end_reads_as_the_fill_value() {
+    let (mount, file) = created();
+    let fact = r#"{"dtype":"<i4","shape":[0],"maxshape":[null],"fillvalue":5}"#;
+    let ways = [
+        ("written", "os.pwrite(fd, b'\\1\\0\\0\\0', 400)"),
+        ("allocated", "subprocess.run(['fallocate', '-o', '400', '-l', '4', sys.argv[1]], check=True)"),
+        ("copied", "os.copy_file_range(fd, fd, 4, 0, 400)"),
+        ("other", "w = os.open(sys.argv[1], os.O_WRONLY); os.pwrite(w, b'\\1\\0\\0\\0', 400)"),
+        (
+            "cut",
+            "os.pwrite(fd, bytes(300), 40); os.pread(fd, 400, 0); os.ftruncate(fd, 40); os.pread(fd, 99, 0); os.pwrite(fd, b'\\1\\0\\0\\0', 400)",
+        ),
+    ];
+    for (name, grow) in ways {
+        shell(&mount, &format!(": >{name}; setfattr -n user.h5dir.dataset -v '{fact}' {name}"));
+        let program = format!(
+            "import mmap, os, struct, subprocess, sys\nfd = os.open(sys.argv[1], os.O_RDWR)\nos.pwrite(fd, b'\\1\\0\\0\\0' * 10, 0)\n\
+            print(len(os.pread(fd, 99, 0)), end=' ')\n{grow}\nprint(set(struct.unpack('<90i', os.pread(fd, 360, 40))), end=' ')\n\
+            m = mmap.mmap(fd, 404); m[0] = 2; m.flush(); m.close()\nd = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)\n\
+            print(len(os.read(d, 8192)), os.fstat(fd).st_size)"
+        );
+        let output = Command::new("timeout").args(["60", "python3", "-c", &program]).arg(mount.path(name)).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said, "40 {5} 404 404\n", "{name}");
+    }
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
+    let program = "print(all((d[10:100] == 5).all() and d[0] == 2 for d in f.values()), len(f))";
+    assert_eq!(h5py(&file, "r", program), "True 5\n");
+}
+
+/// The kernel takes the file to end behind the written bytes until it asks again, which it is told to do. Should it ask while it is also told of
+/// pages it asks once more: so one of several tries must do.
+#[test]
+fn a_row_that_a_write_completed_is_read_at_once() {
+    let (mount, _) = created();
+    let fact = r#"{"dtype":"<i4","shape":[500, 20],"maxshape":[null, 20]}"#;
+    for flags in ["os.O_WRONLY | os.O_APPEND", "os.O_WRONLY", "os.O_RDWR | os.O_APPEND", "os.O_RDWR"] {
+        shell(&mount, &format!("head -c 40000 /dev/urandom >d; setfattr -n user.h5dir.dataset -v '{fact}' d"));
+        let program = format!(
+            "import os, sys\nr, a = os.open(sys.argv[1], os.O_RDONLY), os.open(sys.argv[1], {flags})\nsizes = set()\n\
+            for end in range(40000, 44000, 80):\n    os.pread(r, 99999, 0)\n    os.lseek(a, end, 0)\n    os.write(a, b'1234')\n    \
+            sizes.add(len(os.pread(r, 9999, end)))\n    assert len(os.pread(r, 9999, end)) == 80\n    os.lseek(a, end + 4, 0)\n    \
+            os.write(a, bytes(76))\nprint(max(sizes))"
+        );
+        let output = Command::new("timeout").args(["60", "python3", "-c", &program]).arg(mount.path("d")).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "80\n", "{flags}: {}", String::from_utf8_lossy(&output.stderr));
+        shell(&mount, "rm d");
+    }
+}
+
+#[test]
+fn an_attribute_too_large_for_an_old_header_is_too_big_and_chunks_that_were_set_stay() {
+    let place = Place::new();
+    let file = place.dir().join("old.h5");
+    assert_eq!(run(&mut h5dir(&["create", "--libver", "earliest", file.to_str().unwrap()])).0, 0);
+    let mount = Mount::start(place, &file, &["--read-write"]);
+    shell(
+        &mount,
+        "head -c 4800 /dev/urandom >b; setfattr -n user.h5dir.dataset -v '{\"dtype\":\"<f8\",\"shape\":[60,10],\"chunks\":[3,10]}' b",
+    );
+    let chunks = |fact: &str| shell(&mount, &format!("setfattr -n user.h5dir.{fact} b; getfattr --only-values -n user.h5dir.chunks b"));
+    assert_eq!(chunks("maxshape -v '[100,10]'"), "[3,10]");
+    assert_eq!(chunks("shape -v '[30,20]'"), "[3,10]");
+    assert_ne!(chunks("maxshape -v '[30,20]' b; setfattr -n user.h5dir.shape -v '[600]'"), "[3,10]");
+    let program = "import errno, os, sys\ntry:\n    os.setxattr(sys.argv[1], 'user.x', b'v' * 65500)\nexcept OSError as e:\n    print(errno.errorcode[e.errno])";
+    let output = Command::new("timeout").args(["60", "python3", "-c", program]).arg(mount.path("b")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "E2BIG\n");
+}

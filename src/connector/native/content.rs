@@ -34,6 +34,14 @@ impl Content for FixedContent {
         self.dataset.bytes.read(&self.environment, offset, buf)
     }
 
+    fn beyond(&self, offset: u64, buf: &mut [u8]) -> bool {
+        let fill = &self.dataset.bytes.fill;
+        if !fill.is_zero() {
+            fill.fill(offset, buf);
+        }
+        !fill.is_zero()
+    }
+
     fn allocated(&self) -> Result<u64> {
         self.dataset.bytes.allocated(&self.environment)
     }

@@ -81,7 +81,7 @@ pub fn rename(store: &Store, object: Address, old: &[u8], new: &[u8], seconds: u
     let body = editor.body(&place)?;
     let body = renamed(&if shared { editor.unshared(&body)? } else { body }, new, object)?;
     if editor.header.version() == 1 && body.len() > editor.header.body_max() {
-        return Err(Error::limit(NAME, object, "64 KiB or more in a version 1 object header"));
+        return Err(too_large());
     }
     editor.find(new)?;
     remove(store, object, new, seconds)?;
@@ -225,7 +225,7 @@ impl<'s> Editor<'s> {
     /// Version 1 headers have no dense storage: what does not fit is an error there.
     fn check_size(&self, body: &[u8]) -> Result<()> {
         if self.header.version() == 1 && body.len() > self.header.body_max() {
-            return Err(Error::limit(NAME, self.address, "64 KiB or more in a version 1 object header"));
+            return Err(too_large());
         }
         Ok(())
     }
@@ -452,6 +452,11 @@ impl Types {
         }
         Ok(())
     }
+}
+
+/// Version 1 object headers have no dense storage.
+fn too_large() -> Error {
+    Error::refused(libc::E2BIG, "attributes of 64 KiB or more cannot be in a version 1 object header")
 }
 
 /// The committed datatype of an attribute.

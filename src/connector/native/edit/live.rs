@@ -50,6 +50,10 @@ impl Content for LiveContent {
         }
     }
 
+    fn beyond(&self, offset: u64, buf: &mut [u8]) -> bool {
+        self.with(|c| Ok(c.beyond(offset, buf))).unwrap_or(false)
+    }
+
     fn allocated(&self) -> Result<u64> {
         self.with(|c| c.allocated())
     }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | shape | the same; with elements of another size the last dimension takes as many as fit the bytes |
 //! | maxshape | the same if only the type changes; after a new shape the first dimension stays unlimited if it was |
-//! | chunks | the same while shape, maxshape and element size are; else of a size that is chosen |
+//! | chunks | the same while the element size and the number of dimensions are and maxshape has room for one, except those of a file of bytes with another shape; else of a size that is chosen |
 //! | filters | the same |
 //! | fillvalue | the same bytes if the elements have as many, else the default |
 //! | layout | the same, or chunks where the others need them |
@@ -102,6 +102,11 @@ impl Now {
     fn element_size(&self) -> u64 {
         self.datatype.element_size()
     }
+
+    /// A file of bytes as it is made.
+    fn is_stream(&self) -> bool {
+        self.datatype == stream().datatype && self.max() == [None] && self.filters.is_empty()
+    }
 }
 
 /// What the dataset `d` shall be.
@@ -139,6 +144,8 @@ pub(super) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn Store) -> Resul
         return Err(invalid("one of the filters is not known here, or not with these values"));
     }
     let size = datatype.element_size();
+    // Chunks of a file of bytes were chosen for what it held.
+    let same = same_shape && max_dims == d.max();
     let layout = match (&spec.chunks, &d.chunks) {
         _ if !chunked => match spec.layout {
             Some(LayoutSpec::Compact) => Layout::Compact,
@@ -146,7 +153,9 @@ pub(super) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn Store) -> Resul
             _ => Layout::Contiguous,
         },
         (Some(ChunksSpec::Dims(chunks)), _) => Layout::Chunked(chunks.clone()),
-        (None, Some(old)) if same_shape && size == d.element_size() && max_dims == d.max() => Layout::Chunked(kept(old)),
+        (None, Some(old)) if size == d.element_size() && (same || !d.is_stream() && fit(old, &max_dims)) => {
+            Layout::Chunked(if d.is_stream() { kept(old) } else { old.clone() })
+        }
         _ => Layout::Chunked(choose_chunks(&dims, &max_dims, size)),
     };
     let same_kind = datatype.contains_vlen() == d.datatype.contains_vlen();
@@ -214,6 +223,11 @@ fn maxshape(d: &Now, spec: &DatasetSpec, dims: &[u64]) -> Result<Vec<Option<u64>
 fn compact_if_small(dims: &[u64], size: u64) -> Layout {
     let bytes = dims.iter().try_fold(size, |n, d| n.checked_mul(*d));
     if bytes.is_some_and(|n| n < 64_000) { Layout::Compact } else { Layout::Contiguous }
+}
+
+/// Whether chunks are of as many dimensions, and not longer than one that is limited (H5D__chunk_construct).
+fn fit(chunks: &[u64], max: &[Option<u64>]) -> bool {
+    chunks.len() == max.len() && chunks.iter().zip(max).all(|(chunk, max)| max.is_none_or(|max| *chunk <= max))
 }
 
 /// Chunk dimensions for a dataset about which nothing else is known: whole rows as far as they go.
