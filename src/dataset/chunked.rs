@@ -48,8 +48,6 @@ const WHOLE_MIN: u64 = 64 << 20;
 pub(super) const STREAMED_MIN: u64 = 2 << 30;
 /// Chunks up to this many bytes are decoded in memory for a moment when there is no other way.
 const INDIVISIBLE_MAX: u64 = 2 << 30;
-/// The same for those that are stored in so few bytes that they may be bombs, if the cache is not larger.
-const SUSPECT_MAX: u64 = 96 << 20;
 /// Largest ratio of a chunk's bytes to its stored bytes at which it may take a good part of the cache.
 const RATIO_MAX: u64 = 64;
 /// Stored bytes that a chunk may have beyond twice its own.
@@ -292,10 +290,9 @@ impl Chunked {
             Err(Error::limit("chunk", record.address, detail))
         };
         let Some(plan) = StreamPlan::of(&self.pipeline, record.filter_mask, bytes) else {
-            // What is changed by way of files (`encoding_of_files`) can be read again.
-            let (most, need) = if part == 2 { (INDIVISIBLE_MAX, bytes.saturating_mul(2)) } else { (SUSPECT_MAX.max(budget), bytes) };
+            let (most, times) = if part == 2 { (INDIVISIBLE_MAX, 2) } else { (env.whole_chunk_max(), 4) };
             if bytes > most {
-                return refuse(need);
+                return refuse(bytes.saturating_mul(times));
             }
             if bytes > env.spools.capacity() {
                 return Ok(None);

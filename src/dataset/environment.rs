@@ -17,6 +17,8 @@ const DECODING_MIN: u64 = 128 << 20;
 const MAPS_BYTES: u64 = 48 << 20;
 /// Chunks that may be changed whatever the size of the cache, bytes.
 const CHANGED_CHUNK_MIN: u64 = 64 << 20;
+/// Chunks that may be in memory for a moment whatever the size of the cache, though few bytes are stored of them, bytes.
+const WHOLE_CHUNK_MIN: u64 = 96 << 20;
 /// Changed chunks in files.
 const CHANGED_FILES: u64 = 16;
 /// Least and most bytes of spare buffers kept beside the cache.
@@ -44,6 +46,8 @@ pub struct Environment {
     pub streamed: AtomicU64,
     /// Chunks that may be changed in memory whatever the size of the cache, bytes.
     pub changed_chunk_min: u64,
+    /// Chunks that may be in memory for a moment whatever the size of the cache, bytes.
+    pub whole_chunk_min: u64,
     /// Chunks that were copied as they are stored, without decoding them.
     pub copied: AtomicU64,
     next_number: AtomicU64,
@@ -81,6 +85,7 @@ impl Environment {
             copied: AtomicU64::new(0),
             streamed: AtomicU64::new(0),
             changed_chunk_min: CHANGED_CHUNK_MIN,
+            whole_chunk_min: WHOLE_CHUNK_MIN,
             next_number: AtomicU64::new(1),
         }
     }
@@ -108,6 +113,12 @@ impl Environment {
     /// Largest chunk that is changed in memory, decoded: what of the cache is for changed chunks, 64 MiB at least.
     pub fn changed_chunk_max(&self) -> u64 {
         (self.cache.budget() / 4).max(self.changed_chunk_min)
+    }
+
+    /// Largest chunk that is in memory for a moment when its filters take it as a whole, and next to nothing is stored of it. What is
+    /// changed by way of files is no larger, and so can be read again.
+    pub fn whole_chunk_max(&self) -> u64 {
+        (self.cache.budget() / 4).max(self.whole_chunk_min)
     }
 
     /// True when one operation has put so many chunks into files that it must not go on.

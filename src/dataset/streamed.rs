@@ -29,7 +29,7 @@ impl Chunked {
         let most = env.spools.capacity().min(limits::CHUNK_BYTES_MAX);
         match StreamPlan::of(&self.pipeline, 0, bytes).filter(StreamPlan::encodes) {
             Some(plan) => (bytes <= STREAMED_MIN.max(env.cache.budget()).min(most)).then_some(FromFile::InPieces(plan)),
-            None => (bytes <= env.cache.budget().min(most)).then_some(FromFile::Whole),
+            None => (bytes <= env.whole_chunk_max().min(most)).then_some(FromFile::Whole),
         }
     }
 

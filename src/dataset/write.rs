@@ -219,7 +219,7 @@ impl ChunkWriter<'_> {
         if size > self.env.changed_chunk_max() {
             return Err(Error::refused(
                 libc::EFBIG,
-                format!("its filters take a chunk of {size} bytes as a whole: it is changed with a --cache-size of as much"),
+                format!("its filters take a chunk of {size} bytes as a whole: it is changed with a --cache-size of four times as much"),
             ));
         }
         Ok(())

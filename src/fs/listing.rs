@@ -155,8 +155,9 @@ impl ContainerFs {
         }
         if let State::Kept(kept) = &*state {
             for (name, next) in kept.after(offset) {
-                let child = self.tree().lookup(dir, name).map_err(|e| self.failed(dir.kind.object(), &e))?;
-                if child.is_some_and(|child| f(child, next).is_break()) {
+                // One that is gone is left out, and so is one that cannot be read, as in other listings.
+                let child = self.tree().lookup(dir, name).map_err(|e| self.failed(dir.kind.object(), &e));
+                if child.ok().flatten().is_some_and(|child| f(child, next).is_break()) {
                     break;
                 }
             }

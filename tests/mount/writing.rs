@@ -69,7 +69,7 @@ fn a_signal_commits_what_was_written() {
     assert_eq!(h5py(&file, "r", "print(f['x'][()].tobytes())"), "b'kept'\n");
 }
 
-/// Up to the size of the cache, see docs/DESIGN-chunks.md.
+/// Up to 96 MiB, see docs/DESIGN-chunks.md.
 #[test]
 fn large_chunks_whose_filters_take_them_as_a_whole() {
     let place = Place::new();

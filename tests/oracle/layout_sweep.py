@@ -217,8 +217,8 @@ def large_chunks(t, place, binary):
             t.check(False, "a chunk that may be a bomb is refused")
         except OSError as e:
             t.equal(e.errno, errno.EIO, "a chunk that may be a bomb")
-    with harness.mounted(binary, path, "--cache-size=140M") as mount:
-        t.check(harness.read(f"{mount}/bomb") == b"\2" + b"\1" * (rows.size - 1), "the same where the cache is as large")
+    with harness.mounted(binary, path, "--cache-size=560M") as mount:
+        t.check(harness.read(f"{mount}/bomb") == b"\2" + b"\1" * (rows.size - 1), "the same where a quarter of the cache is as large")
     print("large chunks", flush=True)
 
 

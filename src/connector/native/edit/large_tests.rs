@@ -21,9 +21,10 @@ fn open(file: &Arc<GrowingFile>) -> Arc<NativeConnector> {
     open_with(file, 512 << 10)
 }
 
-fn open_with(file: &Arc<GrowingFile>, cache: u64) -> Arc<NativeConnector> {
-    let mut environment = Environment::new(cache, 64 << 20, 2).unwrap();
-    environment.changed_chunk_min = 64 << 10;
+/// `whole`: largest chunk that is in memory for a moment.
+fn open_with(file: &Arc<GrowingFile>, whole: u64) -> Arc<NativeConnector> {
+    let mut environment = Environment::new(256 << 10, 64 << 20, 2).unwrap();
+    (environment.changed_chunk_min, environment.whole_chunk_min) = (64 << 10, whole);
     let options =
         Options { environment: Arc::new(environment), neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error };
     NativeConnector::writable_over(file.clone(), Box::new(MemoryJournal::default()), PathBuf::from("/"), options).unwrap()
@@ -73,7 +74,7 @@ fn what_is_written_in_order_is_encoded_once() {
 }
 
 #[test]
-fn what_filters_take_as_a_whole_is_refused_where_it_is_larger_than_the_cache() {
+fn what_filters_take_as_a_whole_is_refused_where_it_is_too_large() {
     for filters in [r#"["lzf"]"#, r#"["fletcher32"]"#, r#"["deflate 1", "shuffle"]"#] {
         let (file, c, _) = made(50_000, filters, 0);
         c.close().unwrap();
