@@ -114,7 +114,7 @@ impl ContainerFs {
 
     /// Sets the attribute, if something was written.
     pub(super) fn attribute_finish(&self, id: ObjectId, name: Vec<u8>) -> FsResult<()> {
-        self.keep_listings(&[id]);
+        self.keep_listings([id]);
         let mut all = self.side.attributes.lock();
         match all.get_mut(&(id, name.clone())) {
             Some(buffer) if buffer.written => self.attribute_set(id, &name, buffer),

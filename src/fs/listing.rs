@@ -43,6 +43,8 @@ enum State {
     Live,
     /// It goes on with names that were there.
     Kept(Kept),
+    /// It goes on from a position: there were too many names to keep.
+    Large,
 }
 
 /// Names, one after the other, with the position behind each and where it ends.
@@ -72,7 +74,7 @@ impl Listings {
     /// Takes the place of a state.
     fn set(&self, state: &mut State, new: State) {
         let count = |state: &State| match state {
-            State::Idle => (0, 0),
+            State::Idle | State::Large => (0, 0),
             State::Live => (1, 0),
             State::Kept(kept) => (0, kept.bytes()),
         };
@@ -89,23 +91,22 @@ impl ContainerFs {
     /// Names in these directories, or of these objects, change while this is held.
     pub(super) fn alone(&self, at: &[Ino]) -> RwLockWriteGuard<'_, ()> {
         let alone = crate::base::waiting::take(|| self.names.try_write(), || self.names.write());
-        if self.listings.live.load(Ordering::Relaxed) > 0 {
-            let objects: Vec<_> = at.iter().filter_map(|ino| self.nodes.get(*ino)?.kind.object()).collect();
-            self.keep_listings(&objects);
-        }
+        self.keep_listings(at.iter().filter_map(|ino| self.nodes.get(*ino)?.kind.object()));
         alone
     }
 
     /// Keeps what is being read of these objects.
-    pub(super) fn keep_listings(&self, objects: &[ObjectId]) {
+    pub(super) fn keep_listings(&self, objects: impl IntoIterator<Item = ObjectId>) {
         if self.listings.live.load(Ordering::Relaxed) == 0 {
             return;
         }
+        let objects: Vec<_> = objects.into_iter().collect();
         let open: Vec<_> = self.listings.open.lock().values().cloned().collect();
         for listing in open {
+            let concerned = |dir: &Arc<Node>| dir.kind.object().is_some_and(|id| objects.contains(&id));
+            let Some(dir) = self.nodes.get(listing.ino).filter(concerned) else { continue };
             let mut state = listing.state.lock();
-            let Some(dir) = self.nodes.get(listing.ino).filter(|_| matches!(*state, State::Live)) else { continue };
-            if !dir.kind.object().is_some_and(|id| objects.contains(&id)) {
+            if !matches!(*state, State::Live) {
                 continue;
             }
             let room = KEPT_MAX.saturating_sub(self.listings.kept.load(Ordering::Relaxed));
@@ -116,9 +117,8 @@ impl ContainerFs {
                 kept.entries.push((next, kept.names.len()));
                 if kept.bytes() > room { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
-            if kept.bytes() <= room {
-                self.listings.set(&mut state, State::Kept(kept));
-            }
+            let new = if kept.bytes() > room { State::Large } else { State::Kept(kept) };
+            self.listings.set(&mut state, new);
         }
     }
 

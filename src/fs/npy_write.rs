@@ -351,7 +351,7 @@ impl ContainerFs {
         if there.is_none_or(|l| l.target != crate::connector::LinkTarget::Hard(id)) {
             return;
         }
-        self.keep_listings(&[group]);
+        self.keep_listings([group]);
         match edit.unlink(group, name, false) {
             Ok(gone) => {
                 self.object_gone(gone);
