@@ -4,6 +4,9 @@
 //!
 //! A chunk of the expected size is inflated by libdeflate, a fifth faster on such data than
 //! zlib-rs, which does the rest: streams that are longer than expected, corrupt or in pieces.
+//!
+//! Whole chunks are deflated by libdeflate. A level stands for a size: it is the least of libdeflate's with which scientific
+//! data become, in the mean, no larger than with zlib's level, which is what other programs that write the dataset use.
 
 use super::{FilterError, Params, bounded};
 use flate2::{Decompress, FlushDecompress, Status};
@@ -31,7 +34,8 @@ pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
     };
     DEFLATE.with_borrow_mut(|kept| {
         if kept.as_ref().is_none_or(|(of, _)| *of != level) {
-            let lvl = i32::try_from(level).ok().and_then(|l| CompressionLvl::new(l).ok()).unwrap_or_default();
+            let own = if (4..=7).contains(&level) { level.saturating_sub(1) } else { level };
+            let lvl = i32::try_from(own).ok().and_then(|l| CompressionLvl::new(l).ok()).unwrap_or_default();
             *kept = Some((level, Compressor::new(lvl)));
         }
         let Some((_, compressor)) = kept else { return Ok(None) };

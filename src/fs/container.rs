@@ -17,7 +17,7 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use lru::LruCache;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::num::NonZeroUsize;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, SystemTime};
@@ -478,14 +478,12 @@ impl Operations for ContainerFs {
         Ok(written)
     }
 
-    fn ends_elsewhere(&self, handle: Handle) -> bool {
-        self.handles.read().get(&handle.0).is_some_and(|file| file.take_completed())
-    }
-
-    fn is_bypassing_others(&self, handle: Handle) -> bool {
-        let handles = self.handles.read();
-        let owner = handles.get(&handle.0).and_then(|file| file.owner.as_ref());
-        owner.is_some_and(|owner| owner.bypasses && owner.node.opens() > 1)
+    fn changed_past_others(&self, handle: Handle, offset: u64, len: u64) -> Option<Range<u64>> {
+        let file = self.handles.read().get(&handle.0).cloned()?;
+        let owner = file.owner.as_ref().filter(|owner| owner.bypasses && owner.node.opens() > 1)?;
+        // The kernel's offset is where it takes the end to be.
+        let end = owner.append.as_ref().and_then(|last| last.lock().map(|(end, _)| end)).unwrap_or_else(|| offset.saturating_add(len));
+        Some(end.saturating_sub(len)..end)
     }
 
     fn setattr(&self, ino: Ino, changes: &Changes) -> FsResult<Attr> {

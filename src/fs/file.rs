@@ -52,29 +52,17 @@ pub struct OpenFile {
     ahead: AtomicU64,
     /// Bytes were written since it was last closed.
     written: AtomicBool,
-    /// A row was completed behind the last bytes written.
-    completed: AtomicBool,
 }
 
 impl OpenFile {
     fn new(bytes: Bytes) -> Self {
-        let (last, ahead, written, completed) = Default::default();
-        OpenFile { bytes, state: 0, owner: None, last, ahead, written, completed }
+        let (last, ahead, written) = Default::default();
+        OpenFile { bytes, state: 0, owner: None, last, ahead, written }
     }
 
     /// Bytes were written.
     pub fn note_written(&self) {
         self.written.store(true, Ordering::Release);
-    }
-
-    /// A row was completed.
-    pub fn note_completed(&self) {
-        self.completed.store(true, Ordering::Release);
-    }
-
-    /// Whether a row was completed since this was asked last.
-    pub fn take_completed(&self) -> bool {
-        self.completed.load(Ordering::Acquire) && self.completed.swap(false, Ordering::AcqRel)
     }
 
     /// Whether bytes were written since this was asked last.

@@ -29,7 +29,7 @@ pub use open::open;
 pub use spec::{ExternalPolicy, MountSpec, OpenError};
 pub use types::{Attr, Changes, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 /// Result of a file-system operation: the errno a POSIX caller expects.
 pub type FsResult<T> = Result<T, Errno>;
@@ -112,14 +112,10 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno(libc::EROFS))
     }
 
-    /// Whether a write since this was asked last made the file end elsewhere than behind its bytes.
-    fn ends_elsewhere(&self, _handle: Handle) -> bool {
-        false
-    }
-
-    /// Whether others have the file open whose pages this handle bypasses.
-    fn is_bypassing_others(&self, _handle: Handle) -> bool {
-        false
+    /// Where others have the file open whose pages this handle bypasses: the bytes that its write of `len` bytes at `offset`, the
+    /// last one, changed.
+    fn changed_past_others(&self, _handle: Handle, _offset: u64, _len: u64) -> Option<Range<u64>> {
+        None
     }
 
     /// Changes attributes; returns what they are then.

@@ -152,19 +152,7 @@ impl ContainerFs {
             // A row that the last bytes did not fill was completed: they go on there, not behind it.
             let at = last.filter(|(_, then)| *then == size).map_or(size, |(end, _)| end);
             write(at)?;
-            let (end, now) = (at.saturating_add(data.len() as u64), self.size(id, form)?);
-            *last = Some((end, now));
-            if now > size && now != end {
-                file.note_completed();
-            }
-        } else if form == Form::Main {
-            let size = || self.connector.content(id, form).and_then(|c| c.size()).ok();
-            let before = size();
-            write(offset)?;
-            let now = size();
-            if now > before && now != offset.checked_add(data.len() as u64) {
-                file.note_completed();
-            }
+            *last = Some((at.saturating_add(data.len() as u64), self.size(id, form)?));
         } else {
             write(offset)?;
         }

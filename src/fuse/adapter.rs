@@ -508,7 +508,7 @@ impl Filesystem for Adapter {
         fh: FileHandle,
         offset: u64,
         data: &[u8],
-        _write_flags: WriteFlags,
+        write_flags: WriteFlags,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
@@ -516,13 +516,12 @@ impl Filesystem for Adapter {
         let _turn = self.turn(if data.len() <= SMALL_WRITE { Kind::Change } else { Kind::Long });
         match self.change("write", n, |o| o.write(ino(n), Handle(fh.0), offset, data)) {
             Ok(written) => {
-                if self.operations.is_bypassing_others(Handle(fh.0)) {
-                    self.stale.wrote(n, offset, written as u64);
+                // What is written back is what the pages have.
+                let written_back = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+                match self.operations.changed_past_others(Handle(fh.0), offset, written as u64).filter(|_| !written_back) {
+                    Some(changed) => self.stale.wrote(n, changed, reply),
+                    None => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
                 }
-                if self.operations.ends_elsewhere(Handle(fh.0)) {
-                    self.resized(n);
-                }
-                reply.written(u32::try_from(written).unwrap_or(u32::MAX))
             }
             Err(e) => reply.error(errno(e)),
         }
