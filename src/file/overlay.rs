@@ -34,6 +34,8 @@ struct Block {
     changed: u8,
     /// Bit per sector: fresh bytes of it were written.
     fresh: u8,
+    /// Bit per sector: it is on its way to the file as it is here.
+    flying: u8,
 }
 
 impl Block {
@@ -154,7 +156,7 @@ impl Overlay {
                     if n < BLOCK && self.zeros.is_none_or(|zeros| number.saturating_mul(BLOCK as u64) < zeros) {
                         read_all(below, &mut b[..], number.saturating_mul(BLOCK as u64))?;
                     }
-                    e.insert(Block { bytes: b, changed: 0, fresh: 0 })
+                    e.insert(Block { bytes: b, changed: 0, fresh: 0, flying: 0 })
                 }
             };
             if what == Bytes::Live && self.zeros.is_some() {
@@ -167,6 +169,7 @@ impl Overlay {
             }
             for sector in within / SECTOR as usize..=(within + n - 1) / SECTOR as usize {
                 let bit = 1 << (sector % PER_BLOCK);
+                block.flying &= !bit;
                 match what {
                     Bytes::Live => block.changed |= bit,
                     Bytes::Fresh => block.fresh |= bit,
@@ -258,16 +261,18 @@ impl Overlay {
         self.runs(|b| b.changed)
     }
 
-    /// The sectors of which only fresh bytes were written, neighbours together: offset and bytes.
-    pub fn fresh(&self) -> Vec<(u64, Vec<u8>)> {
+    /// The sectors of which only fresh bytes were written, neighbours together: offset and bytes. They are on their way to the file.
+    pub fn take_off(&mut self) -> Vec<(u64, Vec<u8>)> {
+        self.blocks.values_mut().for_each(|b| b.flying = b.only_fresh());
         self.runs(Block::only_fresh)
     }
 
-    /// What [`Overlay::fresh`] tells is in the file now. Only blocks that wait for the commit stay.
-    pub fn fresh_written(&mut self) {
+    /// What was on its way is in the file, if all went `well`. Only blocks that wait for the commit stay, and those that were changed meanwhile.
+    pub fn landed(&mut self, well: bool) {
         self.blocks.retain(|_, b| {
-            b.fresh &= b.changed;
-            b.changed != 0
+            let there = std::mem::take(&mut b.flying);
+            b.fresh &= if well { !there } else { u8::MAX };
+            b.differing() != 0
         });
     }
 

@@ -1,7 +1,7 @@
 //! Changes to a file that become durable together or not at all.
 //!
 //! New bytes go to space that nothing durable points to: elements straight into the file, small structures when
-//! some megabytes of them are together, or with the commit. Changes of live bytes wait in memory. A commit
+//! some megabytes of them are together (see `flight`), or with the commit. Changes of live bytes wait in memory. A commit
 //!
 //! 1. makes the new bytes and the file's length durable;
 //! 2. if the file grew and there is no journal to come, tells so in the superblock, one sector: the old state with room behind it;
@@ -20,6 +20,10 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+mod flight;
+
+use flight::Flight;
 
 /// The file's length grows by at least this much, so that few commits have to tell a new one; bytes.
 const GROWTH_MIN: u64 = 64 << 10;
@@ -129,7 +133,8 @@ struct Operation {
 pub struct Transaction {
     pub(super) driver: Arc<dyn WriteDriver>,
     pub(super) place: Box<dyn JournalPlace>,
-    pub(super) state: RwLock<State>,
+    pub(super) state: Arc<RwLock<State>>,
+    flight: Flight,
     pub(super) journal: Mutex<Option<Arc<dyn WriteDriver>>>,
     /// Nothing was done yet.
     idle: AtomicBool,
@@ -169,7 +174,8 @@ impl Transaction {
         Ok(Transaction {
             driver,
             place,
-            state: RwLock::new(state),
+            state: Arc::new(RwLock::new(state)),
+            flight: Flight::default(),
             journal: Mutex::new(None),
             idle: AtomicBool::new(true),
             starved: AtomicBool::new(false),
@@ -204,6 +210,7 @@ impl Transaction {
     /// Ends the operation. If it was `done` its changes stay; else they are taken back, except what
     /// [`Transaction::write_data`] wrote. An error while that is done ends all writing.
     pub fn finish(&self, done: bool) {
+        let _landed = (!done).then(|| self.flight.landed());
         let mut state = self.state.write();
         state.overlay.end(!done);
         let Some(operation) = state.operation.take() else { return };
@@ -215,8 +222,7 @@ impl Transaction {
             if waiting >= state.look_at {
                 state.look_at = waiting.saturating_add(TOGETHER);
                 drop(state);
-                // What fails here is met again by the commit, which tells.
-                let _ = self.write_fresh();
+                self.send_fresh();
             }
             return;
         }
@@ -271,21 +277,6 @@ impl Transaction {
         Ok(true)
     }
 
-    /// Writes what may be written at any time. The caller sees to it that nothing is changed meanwhile.
-    pub(super) fn write_fresh(&self) -> io::Result<()> {
-        let runs = self.state.read().overlay.fresh();
-        if let Some((offset, bytes)) = runs.last() {
-            self.state.write().overlay.written(offset.saturating_add(bytes.len() as u64));
-        }
-        for (offset, bytes) in runs {
-            self.driver.write_at(&bytes, offset)?;
-        }
-        let mut state = self.state.write();
-        state.overlay.fresh_written();
-        state.look_at = state.overlay.bytes().saturating_add(TOGETHER);
-        Ok(())
-    }
-
     /// Keeps what lies in fresh space that is older than the operation under way.
     fn remember(&self, offset: u64, len: usize) -> io::Result<()> {
         let mut state = self.state.write();
@@ -310,6 +301,7 @@ impl Transaction {
     /// The same for bytes that stay when the operation under way is taken back: elements.
     pub fn write_data(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.usable()?;
+        let _landed = self.flight.landed();
         let end = offset.saturating_add(bytes.len() as u64);
         let parts = self.state.read().space.split_fresh(offset..end);
         for (part, fresh) in parts {
@@ -471,5 +463,7 @@ impl FileDriver for Transaction {
     }
 }
 
+#[cfg(test)]
+mod flight_tests;
 #[cfg(test)]
 mod tests;

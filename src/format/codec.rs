@@ -223,6 +223,11 @@ impl Writer {
         Self::default()
     }
 
+    /// Goes on behind `bytes`.
+    pub fn after(bytes: Vec<u8>) -> Self {
+        Writer { buf: bytes }
+    }
+
     /// What was written.
     pub fn into_bytes(self) -> Vec<u8> {
         self.buf

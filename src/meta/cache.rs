@@ -185,7 +185,14 @@ impl MetadataCache {
         }
     }
 
-    /// The same for entries most of which are wanted only for a moment: kept on trial first.
+    /// Takes out the entry of type `T` at `address`, if nobody else has it: to be changed, and kept again.
+    pub fn take<T: Send + Sync + 'static>(&self, address: Address) -> Option<T> {
+        let key = (address, TypeId::of::<T>());
+        let entry = self.shard(&key)?.lock().remove(&key)?;
+        Arc::try_unwrap(entry.value.downcast::<T>().ok()?).ok()
+    }
+
+    /// As [`MetadataCache::get_or_load`], for entries most of which are wanted only for a moment: kept on trial first.
     pub fn get_or_try<T: Send + Sync + 'static>(&self, address: Address, load: impl FnOnce() -> Result<(T, usize)>) -> Result<Arc<T>> {
         let key = (address, TypeId::of::<T>());
         if let Some(value) = self.find(&key) {

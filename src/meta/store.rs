@@ -264,7 +264,12 @@ impl Store {
         self.cache.keep(address, value, charge, &ranges);
     }
 
-    /// The same for entries most of which are wanted only for a moment.
+    /// Takes the decoded entry of type `T` at `address` out of the cache, if it is there: to be changed, and kept again.
+    pub fn take<T: Send + Sync + 'static>(&self, address: Address) -> Option<T> {
+        self.cache.take(address)
+    }
+
+    /// As [`Store::cached`], for entries most of which are wanted only for a moment.
     pub fn tried<T: Send + Sync + 'static>(&self, address: Address, load: impl FnOnce() -> Result<(T, usize)>) -> Result<Arc<T>> {
         self.cache.get_or_try(address, load)
     }

@@ -14,19 +14,26 @@ pub(super) struct Holes {
     /// All stored sections, in the order of the list: ascending by size, then offset.
     sections: Vec<Section>,
     changed: bool,
-    /// Encoded, when it is to be written.
-    list: Option<Vec<u8>>,
+    /// So many sections at the front are those that were there at first.
+    same: usize,
+    /// The list as it was last encoded, if it is known, for so many sections.
+    encoded: (Vec<u8>, usize),
+    /// It is to be written.
+    staged: bool,
 }
 
-/// What is kept of a manager in the store's cache.
+/// What is kept of a manager in the store's cache, to be taken by who changes it.
 struct Known {
     header: FreeSpaceHeader,
     sections: Vec<Section>,
+    /// The list, encoded.
+    list: Vec<u8>,
 }
 
 impl Known {
     fn charge(&self) -> usize {
-        size_of::<Known>().saturating_add(self.sections.len().saturating_mul(size_of::<Section>().saturating_add(16)))
+        let sections = self.sections.capacity().saturating_mul(size_of::<Section>().saturating_add(16));
+        size_of::<Known>().saturating_add(sections).saturating_add(self.list.capacity())
     }
 }
 
@@ -35,31 +42,39 @@ impl Holes {
     pub fn read(store: &Store, address: Address, heap: &Header, g: &Geometry) -> Result<Self> {
         if !address.is_defined() {
             let header = FreeSpaceHeader::new(heap.table.max_direct_size, heap.table.max_heap_bits);
-            return Ok(Holes { address, header, sections: Vec::new(), changed: false, list: None });
+            return Ok(Self::of(address, header, Vec::new(), Vec::new()));
         }
-        let known = store.cached(address, || {
-            let bytes = store.read(address, FreeSpaceHeader::size(g) as u64, free_space::NAME)?;
-            let header = FreeSpaceHeader::decode(&bytes, address, g)?;
-            let mut sections = match header.list.is_defined() {
-                true => header.decode_list(&store.read(header.list, header.list_size, free_space::LIST)?, address, g)?,
-                false => Vec::new(),
-            };
-            // As they are in the list, if libhdf5 or this wrote it.
-            sections.sort();
-            let known = Known { header, sections };
-            let charge = known.charge();
-            Ok((known, charge))
-        })?;
-        Ok(Holes { address, header: known.header.clone(), sections: known.sections.clone(), changed: false, list: None })
+        if let Some(Known { header, sections, list }) = store.take(address) {
+            return Ok(Self::of(address, header, sections, list));
+        }
+        let bytes = store.read(address, FreeSpaceHeader::size(g) as u64, free_space::NAME)?;
+        let header = FreeSpaceHeader::decode(&bytes, address, g)?;
+        let mut sections = match header.list.is_defined() {
+            true => header.decode_list(&store.read(header.list, header.list_size, free_space::LIST)?, address, g)?,
+            false => Vec::new(),
+        };
+        // As they are in the list, if libhdf5 or this wrote it.
+        sections.sort();
+        Ok(Self::of(address, header, sections, Vec::new()))
+    }
+
+    /// `list`: the sections, encoded; empty where that is not known.
+    fn of(address: Address, header: FreeSpaceHeader, sections: Vec<Section>, list: Vec<u8>) -> Self {
+        let (same, listed) = if list.is_empty() { (0, 0) } else { (sections.len(), sections.len()) };
+        Holes { address, header, sections, changed: false, same, encoded: (list, listed), staged: false }
     }
 
     /// Writes the manager that was staged, and has it known.
     pub fn write(self, store: &Store, g: &Geometry) -> Result<()> {
-        let Some(list) = &self.list else { return Ok(()) };
-        store.write(self.header.list, list)?;
-        store.write(self.address, &self.header.encode(g))?;
+        if self.staged {
+            store.write(self.header.list, &self.encoded.0)?;
+            store.write(self.address, &self.header.encode(g))?;
+        }
+        if self.changed && !self.staged || !self.address.is_defined() {
+            return Ok(());
+        }
         let extents = self.extents(g);
-        let known = Known { header: self.header, sections: self.sections };
+        let known = Known { header: self.header, sections: self.sections, list: self.encoded.0 };
         let charge = known.charge();
         store.keep(self.address, known, charge, &extents);
         Ok(())
@@ -70,6 +85,7 @@ impl Holes {
         let first = self.sections.partition_point(|s| s.size < length);
         let i = first.saturating_add(self.sections.get(first..)?.iter().position(|s| s.kind == free_space::SINGLE)?);
         let mut section = self.sections.remove(i);
+        self.same = self.same.min(i);
         let offset = section.offset;
         section.offset = offset.saturating_add(length);
         section.size = section.size.saturating_sub(length);
@@ -83,6 +99,7 @@ impl Holes {
     fn put(&mut self, section: Section) {
         let i = self.sections.partition_point(|s| *s < section);
         self.sections.insert(i, section);
+        self.same = self.same.min(i);
     }
 
     /// Adds a hole, joined with those it touches. Errors: it overlaps one.
@@ -104,7 +121,10 @@ impl Holes {
             }
         }
         // In a damaged list more than one may touch it on either side; what lies between is covered by them.
-        joined.into_iter().rev().for_each(|i| drop(self.sections.remove(i)));
+        for i in joined.into_iter().rev() {
+            self.sections.remove(i);
+            self.same = self.same.min(i);
+        }
         self.put(Section { size: to.saturating_sub(from), offset: from, kind: free_space::SINGLE, extra: Vec::new() });
         self.count(size, true);
         Ok(())
@@ -120,6 +140,7 @@ impl Holes {
     /// Forgets all.
     pub fn clear(&mut self) {
         self.sections.clear();
+        self.same = 0;
         (self.header.ghosts, self.header.space) = (0, 0);
         self.changed = true;
     }
@@ -160,7 +181,9 @@ impl Holes {
             self.address = edit.allocate(FreeSpaceHeader::size(&edit.geometry) as u64)?;
             edit.header.free_space_manager = self.address;
         }
-        let list = self.header.encode_list(&self.sections, self.address, &edit.geometry);
+        let (list, listed) = std::mem::take(&mut self.encoded);
+        let same = if FreeSpaceHeader::are_alike(listed, self.sections.len()) { self.same } else { 0 };
+        let list = self.header.encode_rest(list, same, &self.sections, self.address, &edit.geometry);
         let (h, len) = (&mut self.header, list.len() as u64);
         if h.list_allocated != len || !h.list.is_defined() {
             if h.list.is_defined() {
@@ -171,7 +194,8 @@ impl Holes {
         (h.list_size, h.list_allocated) = (len, len);
         h.stored = self.sections.len() as u64;
         h.sections = h.stored.saturating_add(h.ghosts);
-        self.list = Some(list);
+        self.encoded = (list, self.sections.len());
+        self.staged = true;
         Ok(())
     }
 }
@@ -184,7 +208,7 @@ mod tests {
         let single = |&(offset, size): &(u64, u64)| Section { size, offset, kind: free_space::SINGLE, extra: Vec::new() };
         let mut sections: Vec<_> = sections.iter().map(single).collect();
         sections.sort();
-        Holes { address: Address(0), header: FreeSpaceHeader::new(256, 20), sections, changed: false, list: None }
+        Holes::of(Address(0), FreeSpaceHeader::new(256, 20), sections, Vec::new())
     }
 
     #[test]

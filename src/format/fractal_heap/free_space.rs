@@ -180,9 +180,29 @@ impl FreeSpaceHeader {
 
     /// The list of `sections`, which come in ascending order of size and offset; `address` is that of this header.
     pub fn encode_list(&self, sections: &[Section], address: Address, g: &Geometry) -> Vec<u8> {
+        self.encode_rest(Vec::new(), 0, sections, address, g)
+    }
+
+    /// Whether lists of `a` and of `b` sections have counts of the same width.
+    pub fn are_alike(a: usize, b: usize) -> bool {
+        width(a as u64) == width(b as u64)
+    }
+
+    /// The same where `list` is one that as many sections need, of which the first `same` are these: it is changed from there on.
+    pub fn encode_rest(&self, mut list: Vec<u8>, same: usize, sections: &[Section], address: Address, g: &Geometry) -> Vec<u8> {
         let (count_width, size_width, offset_width) = (width(sections.len() as u64), width(self.largest), self.offset_width());
-        let mut w = Writer::new();
-        w.bytes(b"FSSE").u8(0).addr(address, g.ctx());
+        let front = 5 + usize::from(g.ctx().sizeof_addr);
+        // Those as large as the last one that stays have a count in front of them.
+        let size = same.checked_sub(1).and_then(|last| sections.get(last)).map_or(0, |s| s.size);
+        let (stay, sections) = sections.split_at(sections.partition_point(|s| s.size < size));
+        let alike = stay.chunk_by(|a, b| a.size == b.size).count().saturating_mul(count_width.saturating_add(size_width));
+        let each = |s: &Section| offset_width.saturating_add(1).saturating_add(s.extra.len());
+        list.truncate(stay.iter().map(each).fold(front.saturating_add(alike), usize::saturating_add));
+        let mut w = Writer::after(list);
+        if w.position() < front {
+            w = Writer::new();
+            w.bytes(b"FSSE").u8(0).addr(address, g.ctx());
+        }
         for alike in sections.chunk_by(|a, b| a.size == b.size) {
             w.uint(alike.len() as u64, count_width).uint(alike.first().map_or(0, |s| s.size), size_width);
             for s in alike {
@@ -217,6 +237,7 @@ mod tests {
         assert!(!sections.is_empty());
         assert_eq!(f.encode_list(&sections, address, &g), list);
         assert!(sections.is_sorted());
+        rest(&f, &g);
         for i in 0..n {
             let mut bad = bytes.to_vec();
             bad[i] ^= 4;
@@ -230,6 +251,22 @@ mod tests {
             assert!(f.decode_list(&list[..i], address, &g).is_err());
             for stored in [0, 1, 255, 1 << 40] {
                 let _ = FreeSpaceHeader { stored, ..f.clone() }.decode_list(list, address, &g);
+            }
+        }
+    }
+
+    /// A list changed from some section on is the one that is encoded anew.
+    fn rest(f: &FreeSpaceHeader, g: &Geometry) {
+        let section = |size, offset| Section { size, offset, kind: SINGLE, extra: Vec::new() };
+        let all: Vec<_> = [3, 3, 3, 5, 5, 8, 20, 20].into_iter().zip(1..).map(|(size, at)| section(size, at * 100)).collect();
+        let list = f.encode_list(&all, Address(96), g);
+        for same in 0..=all.len() {
+            for sizes in [&[][..], &[3], &[3, 5], &[20, 21], &[50]] {
+                let mut new: Vec<_> = all[..same].to_vec();
+                new.extend(sizes.iter().zip(50..).map(|(size, at)| section(*size, at * 100)));
+                if new.is_sorted() {
+                    assert_eq!(f.encode_rest(list.clone(), same, &new, Address(96), g), f.encode_list(&new, Address(96), g), "{same} {sizes:?}");
+                }
             }
         }
     }
