@@ -125,6 +125,15 @@ def objects(count, name):
     return path
 
 
+def bytes_for_files():
+    """A file that is soon read: what small files are filled from."""
+    path = CACHE / "bytes.bin"
+    if not path.exists():
+        path.with_suffix(".part").write_bytes(np.random.default_rng(5).bytes(MIB))
+        path.with_suffix(".part").rename(path)
+    return path
+
+
 def plain_copy(array):
     """The array's bytes as a plain file of the host's file system."""
     path = array.path.with_suffix(".bin")

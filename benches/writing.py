@@ -184,7 +184,7 @@ def files(source, place, count, programs):
 
 def create_many(bench, durable, number, programs):
     count = 10_000 if bench.quick else 100_000
-    source = data.plain_copy(bench.array("contiguous"))
+    source = data.bytes_for_files()
     ours, theirs, floor = [], [], []
     n = count if not durable else count // 20
     for _ in range(min(bench.reps, 3)):

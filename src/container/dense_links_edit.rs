@@ -68,6 +68,12 @@ pub fn insert(store: &Store, at: &DenseStorage, message: &[u8], name: &[u8], cre
     if group.find(name)?.is_some() {
         return Err(group.corrupt("a link of this name is in the group already"));
     }
+    insert_absent(store, at, message, name, creation_order)
+}
+
+/// The same where the caller made the message, and looked whether there is a link of this name.
+pub fn insert_absent(store: &Store, at: &DenseStorage, message: &[u8], name: &[u8], creation_order: Option<i64>) -> Result<()> {
+    let group = Group::open(store, at)?;
     let by_order = match (at.creation_index, creation_order) {
         (Some(index), Some(order)) => Some((index, order)),
         (Some(_), None) => return Err(group.corrupt("a link without creation order in an index of it")),

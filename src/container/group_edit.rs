@@ -208,7 +208,7 @@ pub fn insert_link(store: &Store, group: Address, link: &Link) -> Result<()> {
 }
 
 impl Group<'_> {
-    /// Inserts into a new-style group, which may turn dense.
+    /// Inserts a link whose name is free into a new-style group, which may turn dense.
     fn insert_new(&mut self, link: &Link) -> Result<()> {
         let Kind::New(_, info) = &self.kind else { return Ok(()) };
         let body = link.encode(self.store.ctx())?;
@@ -223,7 +223,7 @@ impl Group<'_> {
             self.turn_dense()?;
         }
         let Kind::New(_, info) = &self.kind else { return Ok(()) };
-        dense::insert(self.store, &info.into(), &body, &link.name, link.creation_order)
+        dense::insert_absent(self.store, &info.into(), &body, &link.name, link.creation_order)
     }
 
     /// Moves all links of a compact group into dense storage.

@@ -23,6 +23,7 @@ use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
 use holes::Holes;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Longest object of a normal tiny ID.
 const TINY_SHORT: usize = 16;
@@ -180,8 +181,8 @@ struct Edit<'s> {
     indirect: BTreeMap<u64, (IndirectBlock, bool)>,
     holes: Option<Holes>,
     writes: Vec<(Address, Vec<u8>)>,
-    /// Direct blocks.
-    direct: Vec<(Address, Vec<u8>)>,
+    /// Direct blocks, with the parts of them that are others now.
+    direct: Vec<(Address, Vec<u8>, [Range<usize>; 2])>,
     taken: Vec<(Address, u64)>,
     freed: Vec<(Address, u64)>,
     /// The same of huge objects.
@@ -241,8 +242,11 @@ impl<'s> Edit<'s> {
         let (extents, huge, result) = match result {
             Ok(value) => {
                 // First what is known again when it is written: where a damaged file has two structures in one place, it is forgotten.
-                for (address, bytes) in &self.direct {
-                    self.store.write(*address, bytes)?;
+                for (address, bytes, changed) in &self.direct {
+                    for part in changed.iter().filter(|part| !part.is_empty()) {
+                        let (at, part) = (address.0.saturating_add(part.start as u64), bytes.get(part.clone()).unwrap_or_default());
+                        self.store.write(Address(at), part)?;
+                    }
                     let size = bytes.len() as u64;
                     self.store.keep(*address, Sound(size), size_of::<Sound>(), &[(*address, size)]);
                 }
@@ -325,7 +329,10 @@ impl<'s> Edit<'s> {
         let mut block = block.ok_or_else(|| Error::corrupt(direct::NAME, place.address, "it belongs elsewhere"))?;
         let fits = block.put(offset, object, g);
         fits.ok_or_else(|| self.no_object(format!("{} bytes at heap offset {offset} leave their block", object.len())))?;
-        self.direct.push((place.address, block.bytes));
+        let start = usize::try_from(offset.saturating_sub(place.offset)).unwrap_or(usize::MAX);
+        let (len, object) = (block.bytes.len(), start..start.saturating_add(object.len()));
+        let changed = if place.new { [0..len, 0..0] } else { [0..self.geometry.direct_overhead(), object] };
+        self.direct.push((place.address, block.bytes, changed));
         Ok(())
     }
 

@@ -265,7 +265,11 @@ mod tests {
                 let mut new: Vec<_> = all[..same].to_vec();
                 new.extend(sizes.iter().zip(50..).map(|(size, at)| section(*size, at * 100)));
                 if new.is_sorted() {
-                    assert_eq!(f.encode_rest(list.clone(), same, &new, Address(96), g), f.encode_list(&new, Address(96), g), "{same} {sizes:?}");
+                    assert_eq!(
+                        f.encode_rest(list.clone(), same, &new, Address(96), g),
+                        f.encode_list(&new, Address(96), g),
+                        "{same} {sizes:?}"
+                    );
                 }
             }
         }

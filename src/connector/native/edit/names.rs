@@ -81,7 +81,6 @@ impl Change<'_> {
 
     /// A new empty dataset of bytes that grows.
     pub(super) fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
-        self.free_name(group, name)?;
         let seconds = now();
         let address = self.new_dataset(&stream(), seconds)?;
         let id = self.created(group, name, address)?;
