@@ -55,8 +55,10 @@ impl Transaction {
 
     /// Has another thread write what may be written at any time. What fails there is met again by the commit, which tells.
     pub(super) fn send_fresh(&self) {
-        drop(self.flight.landed());
         let mut flight = self.flight.0.write();
+        if let Some(thread) = flight.take() {
+            let _ = thread.join();
+        }
         let (state, driver, runs) = (self.state.clone(), self.driver.clone(), self.take_off());
         let thread = Builder::new().name("h5dir-write".into()).spawn(move || {
             let well = write(&*driver, runs).is_ok();
