@@ -115,6 +115,20 @@ impl Undo {
         });
         self.steps.push(Step { number, before });
     }
+
+    /// `piece` from `within` on of a block is not taken back: so it is in what was kept of the block as a whole.
+    fn keep(&mut self, number: u64, within: usize, piece: &[u8]) {
+        if !self.whole.contains(&number) {
+            return;
+        }
+        let of_block = self.steps.iter().filter(|step| step.number == number).filter_map(|step| step.before.as_ref());
+        for kept in of_block.filter(|before| before.bytes.len() == BLOCK) {
+            let target = self.bytes.get_mut(kept.bytes.clone()).and_then(|b| b.get_mut(within..within.saturating_add(piece.len())));
+            if let Some(target) = target {
+                target.copy_from_slice(piece);
+            }
+        }
+    }
 }
 
 impl Overlay {
@@ -179,8 +193,18 @@ impl Overlay {
         Ok(())
     }
 
-    /// Follows a write that went to the file directly.
+    /// Follows a write that went to the file directly, and stays there when the operation is undone.
     pub fn follow(&mut self, offset: u64, bytes: &[u8]) {
+        self.each_known(offset, bytes, |undo, number, _, within, piece| undo.keep(number, within, piece));
+    }
+
+    /// The same for one that is undone with the operation, by whoever made it.
+    pub fn write_below(&mut self, offset: u64, bytes: &[u8]) {
+        self.each_known(offset, bytes, |undo, number, block, within, piece| undo.note(number, Some(block), within, piece.len()));
+    }
+
+    /// Changes the blocks that are there; before, what takes the operation under way back is told: number, block, first byte within it, bytes.
+    fn each_known(&mut self, offset: u64, bytes: &[u8], tell: impl Fn(&mut Undo, u64, &Block, usize, &[u8])) {
         if self.blocks.is_empty() {
             return;
         }
@@ -188,7 +212,11 @@ impl Overlay {
         for (number, within, n) in parts(offset, bytes.len()) {
             let (piece, tail) = rest.split_at(n.min(rest.len()));
             rest = tail;
-            if let Some(target) = self.blocks.get_mut(&number).and_then(|b| b.bytes.get_mut(within..within.saturating_add(n))) {
+            let Some(block) = self.blocks.get_mut(&number) else { continue };
+            if let Some(undo) = &mut self.undo {
+                tell(undo, number, block, within, piece);
+            }
+            if let Some(target) = block.bytes.get_mut(within..within.saturating_add(n)) {
                 target.copy_from_slice(piece);
             }
         }

@@ -125,7 +125,7 @@ struct Operation {
     taken: Vec<(Range<u64>, Pool)>,
     /// What it gave back: taken note of when it ends.
     freed: Vec<(Range<u64>, Pool)>,
-    /// What it overwrote in place of bytes that are older than it.
+    /// What it overwrote in the file itself of bytes that are older than it, as they were there.
     overwritten: Vec<(u64, Vec<u8>)>,
 }
 
@@ -228,8 +228,11 @@ impl Transaction {
         }
         for (offset, bytes) in operation.overwritten.into_iter().rev() {
             if self.driver.write_at(&bytes, offset).is_ok() {
-                state.overlay.follow(offset, &bytes);
-            } else if state.overlay.write(&*self.driver, offset, &bytes, Bytes::Live).is_err() {
+                continue;
+            }
+            let mut known = bytes;
+            state.overlay.patch(offset, &mut known);
+            if state.overlay.write(&*self.driver, offset, &known, Bytes::Live).is_err() {
                 // Nothing durable leads there, but this session can't go on.
                 self.failed.store(true, Ordering::Release);
             }
@@ -248,8 +251,9 @@ impl Transaction {
         if bytes.len() <= KEPT_MAX && self.keep(offset, bytes)? {
             return Ok(());
         }
+        let _landed = self.flight.landed();
         self.remember(offset, bytes.len())?;
-        self.write_data(offset, bytes)
+        self.write_through(offset, bytes, Overlay::write_below)
     }
 
     /// Keeps bytes in memory until the commit, or until there are more of them. False where what is new has no certain room.
@@ -302,6 +306,11 @@ impl Transaction {
     pub fn write_data(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.usable()?;
         let _landed = self.flight.landed();
+        self.write_through(offset, bytes, Overlay::follow)
+    }
+
+    /// Writes to the file itself where nothing durable points. `tell`: has the overlay follow. Nothing is on its way.
+    fn write_through(&self, offset: u64, bytes: &[u8], tell: fn(&mut Overlay, u64, &[u8])) -> io::Result<()> {
         let end = offset.saturating_add(bytes.len() as u64);
         let parts = self.state.read().space.split_fresh(offset..end);
         for (part, fresh) in parts {
@@ -315,7 +324,7 @@ impl Transaction {
                 self.driver.write_at(piece, part.start)?;
                 let mut state = self.state.write();
                 state.overlay.written(part.end);
-                state.overlay.follow(part.start, piece);
+                tell(&mut state.overlay, part.start, piece);
                 state.unsynced = true;
                 state.len = state.len.max(part.end);
                 if let Some(run) = state.ran(&part) {
