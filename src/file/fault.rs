@@ -56,6 +56,11 @@ impl Plan {
         self.paused.store(paused, Ordering::SeqCst);
     }
 
+    /// The fault happens again, after `n` operations.
+    pub fn arm(&self, n: i64) {
+        self.left.store(n, Ordering::SeqCst);
+    }
+
     /// True when the fault has happened.
     pub fn has_struck(&self) -> bool {
         self.left.load(Ordering::SeqCst) < 0

@@ -127,6 +127,8 @@ struct Operation {
     freed: Vec<(Range<u64>, Pool)>,
     /// What it overwrote in the file itself of bytes that are older than it, as they were there.
     overwritten: Vec<(u64, Vec<u8>)>,
+    /// Where that was: each byte is kept once.
+    kept: Ranges,
 }
 
 /// See the module's description.
@@ -226,22 +228,30 @@ impl Transaction {
             }
             return;
         }
-        for (offset, bytes) in operation.overwritten.into_iter().rev() {
-            if self.driver.write_at(&bytes, offset).is_ok() {
-                continue;
-            }
-            let mut known = bytes;
-            state.overlay.patch(offset, &mut known);
-            if state.overlay.write(&*self.driver, offset, &known, Bytes::Live).is_err() {
-                // Nothing durable leads there, but this session can't go on.
-                self.failed.store(true, Ordering::Release);
-            }
-        }
+        self.put_back(&mut state, operation.overwritten);
         for (range, pool) in operation.taken {
             state.space.free(range, pool);
         }
         // On a full disk there may be no room behind the length, where there is some in what was given back elsewhere.
         state.space.trim();
+    }
+
+    /// Writes what an operation overwrote in the file where it was. What cannot be written waits for the commit, as it was with
+    /// what waited within it; what lies beside that is read from the file, so all else is written before.
+    fn put_back(&self, state: &mut State, overwritten: Vec<(u64, Vec<u8>)>) {
+        let mut waits = Vec::new();
+        for (offset, mut bytes) in overwritten {
+            if self.driver.write_at(&bytes, offset).is_err() {
+                state.overlay.patch(offset, &mut bytes);
+                waits.push((offset, bytes));
+            }
+        }
+        for (offset, bytes) in waits {
+            if state.overlay.write(&*self.driver, offset, &bytes, Bytes::Live).is_err() {
+                // Nothing durable leads there, but this session can't go on.
+                self.failed.store(true, Ordering::Release);
+            }
+        }
     }
 
     /// Writes a structure: in place where nothing durable points, now or later, else with the next commit. The caller knows that
@@ -281,23 +291,19 @@ impl Transaction {
         Ok(true)
     }
 
-    /// Keeps what lies in fresh space that is older than the operation under way.
+    /// Keeps what lies in the file's fresh space that is older than the operation under way. Nothing is on its way.
     fn remember(&self, offset: u64, len: usize) -> io::Result<()> {
         let mut state = self.state.write();
-        let end = offset.saturating_add(len as u64);
-        let Some(operation) = &state.operation else { return Ok(()) };
-        let mut old = Vec::new();
-        for (part, fresh) in state.space.split_fresh(offset..end) {
-            for (piece, own) in operation.allocated.split(part) {
-                if fresh && !own {
-                    let mut bytes = vec![0; usize::try_from(piece.end.saturating_sub(piece.start)).unwrap_or(0)];
-                    read_all(&*self.driver, &mut bytes, piece.start)?;
-                    old.push((piece.start, bytes));
-                }
+        let State { space, operation: Some(operation), .. } = &mut *state else { return Ok(()) };
+        let older = |ranges: &Ranges, part| ranges.split(part).into_iter().filter(|(_, there)| !there).map(|(part, _)| part);
+        for (part, _) in space.split_fresh(offset..offset.saturating_add(len as u64)).into_iter().filter(|(_, fresh)| *fresh) {
+            let parts: Vec<_> = older(&operation.allocated, part).flat_map(|part| older(&operation.kept, part)).collect();
+            for part in parts {
+                let mut bytes = vec![0; usize::try_from(part.end.saturating_sub(part.start)).unwrap_or(0)];
+                read_all(&*self.driver, &mut bytes, part.start)?;
+                operation.overwritten.push((part.start, bytes));
+                operation.kept.insert(part);
             }
-        }
-        if let Some(operation) = &mut state.operation {
-            operation.overwritten.extend(old);
         }
         Ok(())
     }
@@ -475,4 +481,8 @@ impl FileDriver for Transaction {
 #[cfg(test)]
 mod flight_tests;
 #[cfg(test)]
+mod random_tests;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod undo_tests;

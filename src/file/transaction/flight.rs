@@ -5,6 +5,7 @@
 //! copy has whole sectors, and with them what others wrote there before. A commit waits, too.
 
 use super::{State, TOGETHER, Transaction};
+use crate::base::waiting;
 use crate::file::WriteDriver;
 use parking_lot::{RwLock, RwLockReadGuard};
 use std::io;
@@ -18,16 +19,24 @@ impl Flight {
     /// Waits for what is on its way; nothing is as long as what is returned lives.
     pub fn landed(&self) -> RwLockReadGuard<'_, Option<JoinHandle<()>>> {
         loop {
-            let flight = self.0.read();
+            let flight = waiting::take(|| self.0.try_read(), || self.0.read());
             if flight.is_none() {
                 return flight;
             }
             drop(flight);
-            if let Some(thread) = self.0.write().take() {
-                // One that ended in a panic left all of it to the commit.
-                let _ = thread.join();
-            }
+            end(&mut self.0.write());
         }
+    }
+}
+
+/// Waits for the thread's end, if there is one.
+fn end(flight: &mut Option<JoinHandle<()>>) {
+    if let Some(thread) = flight.take() {
+        if !thread.is_finished() {
+            waiting::may_wait();
+        }
+        // One that ended in a panic left all of it to the commit.
+        let _ = thread.join();
     }
 }
 
@@ -56,9 +65,7 @@ impl Transaction {
     /// Has another thread write what may be written at any time. What fails there is met again by the commit, which tells.
     pub(super) fn send_fresh(&self) {
         let mut flight = self.flight.0.write();
-        if let Some(thread) = flight.take() {
-            let _ = thread.join();
-        }
+        end(&mut flight);
         let (state, driver, runs) = (self.state.clone(), self.driver.clone(), self.take_off());
         let thread = Builder::new().name("h5dir-write".into()).spawn(move || {
             let well = write(&*driver, runs).is_ok();

@@ -125,3 +125,38 @@ fn nothing_is_written_once_the_transaction_is_gone() {
     gone.join().unwrap();
     assert_eq!(on_disk(&file, at, 4096), [3; 4096]);
 }
+
+/// The loop that takes requests is replaced meanwhile (see [`crate::base::waiting`]).
+#[test]
+fn who_waits_for_what_is_on_its_way_tells() {
+    use crate::base::waiting;
+    for join in [false, true] {
+        let (t, _file, at, go) = under_way();
+        let told = Arc::new(AtomicBool::new(false));
+        let t = Arc::new(t);
+        let waits = std::thread::spawn({
+            let (t, told) = (t.clone(), told.clone());
+            move || {
+                waiting::tell(Some(Arc::new(move || told.store(true, Ordering::SeqCst))));
+                waiting::watch(true);
+                t.begin();
+                if join {
+                    // Another flight is to begin.
+                    for i in 0..TOGETHER / 4096 {
+                        t.write(at + TOGETHER + i * 4096, &[3; 4096]).unwrap();
+                    }
+                } else {
+                    t.write_data(at + 600, &[5; 100]).unwrap();
+                }
+                t.finish(true);
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        assert!(!waits.is_finished());
+        let told = told.load(Ordering::SeqCst);
+        go.send(true).unwrap();
+        drop(go);
+        waits.join().unwrap();
+        assert!(told, "it waits and nobody knows ({join})");
+    }
+}

@@ -128,49 +128,6 @@ fn an_operation_that_writes_the_same_bytes_again_and_again_is_taken_back_from_li
     assert_eq!(bytes(&t, at, 8192), [1; 8192]);
 }
 
-/// One is written to the file itself, of which a part waits in memory.
-#[test]
-fn a_long_structure_that_is_taken_back_leaves_what_waited_within_it() {
-    let (t, file) = begun(&none());
-    let (at, _) = t.allocate(2 * KEPT_MAX as u64, 4096, Pool::Metadata).unwrap();
-    t.write(at + 1000, &[3; 10]).unwrap();
-    t.finish(true);
-    let before = bytes(&t, at, 2 * KEPT_MAX);
-    assert_eq!((before[999], before[1000]), (0, 3));
-    t.begin();
-    t.write(at + 2000, &[4; 10]).unwrap();
-    t.write(at, &[5; 2 * KEPT_MAX]).unwrap();
-    t.write(at + 3000, &[6; 10]).unwrap();
-    assert_eq!(bytes(&t, at + 2999, 2), [5, 6]);
-    t.finish(false);
-    assert!(bytes(&t, at, 2 * KEPT_MAX) == before);
-    commit(&t);
-    assert!(bytes(&t, at, 2 * KEPT_MAX) == before);
-    assert!(file.bytes()[at as usize..at as usize + 2 * KEPT_MAX] == before);
-}
-
-/// An operation that changes much keeps whole blocks to take them back.
-#[test]
-fn elements_stay_when_structures_beside_them_are_taken_back() {
-    let (t, file) = begun(&none());
-    let (at, _) = t.allocate(4096, 4096, Pool::Metadata).unwrap();
-    t.write(at, &[3; 100]).unwrap();
-    let (much, _) = t.allocate(4096, 4096, Pool::Metadata).unwrap();
-    t.write(much, &[1; 4096]).unwrap();
-    t.finish(true);
-    t.begin();
-    for _ in 0..100 {
-        t.write(much, &[2; 4000]).unwrap();
-    }
-    t.write(at, &[4; 10]).unwrap();
-    t.write_data(at + 200, &[9; 50]).unwrap();
-    t.finish(false);
-    let wanted = [vec![3; 100], vec![0; 100], vec![9; 50]].concat();
-    assert_eq!(bytes(&t, at, 250), wanted);
-    commit(&t);
-    assert_eq!(file.bytes()[at as usize..at as usize + 250], wanted);
-}
-
 #[test]
 fn room_is_taken_first_where_that_can_be_and_else_it_is_written_at_once() {
     let unsure = Plan::new(UNSURE, 0, 0, Fault::Errno(0));
