@@ -87,6 +87,10 @@ pub struct ContainerFs {
     pub(super) found: AtomicU64,
     /// What is being written below `.h5dir`.
     pub(super) side: Side,
+    /// Files open below `.h5dir`.
+    pub(super) open_views: AtomicU64,
+    /// Open files of datasets whose bytes may have been changed through another.
+    pub(super) elsewhere: Mutex<Vec<Ino>>,
 }
 
 impl ContainerFs {
@@ -98,6 +102,8 @@ impl ContainerFs {
             nodes: NodeTable::new(NodeKind::Group(View::Main, root), changing, followed),
             handles: RwLock::new(HashMap::new()),
             next_handle: AtomicU64::new(1),
+            open_views: AtomicU64::new(0),
+            elsewhere: Mutex::default(),
             listings: Listings::default(),
             spec,
             prefix,
@@ -300,7 +306,7 @@ impl ContainerFs {
     }
 
     pub(super) fn entry(&self, node: &Node) -> Entry {
-        Entry { attr: self.attr(node), generation: 0 }
+        Entry { attr: self.attr(node), generation: 0, volatile: self.changing && node.kind.is_view() }
     }
 
     /// Children from `offset` on, after `.` and `..`.
@@ -471,11 +477,19 @@ impl Operations for ContainerFs {
         self.tell_changes(kernel);
     }
 
-    fn write(&self, _ino: Ino, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
+    fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
         let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
         let written = self.write_file(&file, offset, data)?;
         file.note_written();
+        // Where the pages are bypassed the kernel does not ask for it.
+        if file.owner.as_ref().is_some_and(|owner| owner.sync && owner.bypasses) {
+            self.fsync(ino)?;
+        }
         Ok(written)
+    }
+
+    fn changed_elsewhere(&self) -> Vec<Ino> {
+        std::mem::take(&mut *self.elsewhere.lock())
     }
 
     fn changed_past_others(&self, handle: Handle, offset: u64, len: u64) -> Option<Range<u64>> {

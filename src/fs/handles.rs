@@ -6,6 +6,7 @@ use super::file::{OpenFile, Owner};
 use super::nodes::{Node, NodeKind, View};
 use super::side::attribute_name;
 use super::types::{Errno, Handle, Ino, OpenMode, Opened};
+use crate::connector::ObjectId;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,8 +38,11 @@ impl ContainerFs {
                 edit.hold(id);
             }
             node.count_open(true);
+            if node.kind.is_view() {
+                self.open_views.fetch_add(1, Ordering::AcqRel);
+            }
             let append = mode.append.then(Mutex::default);
-            file.owner = Some(Owner { node: node.clone(), id, append, writes: mode.write, bypasses });
+            file.owner = Some(Owner { node: node.clone(), id, append, writes: mode.write, bypasses, sync: mode.sync });
         }
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         self.handles.write().insert(handle, Arc::new(file));
@@ -51,12 +55,26 @@ impl ContainerFs {
     pub(super) fn close_file(&self, file: &OpenFile) {
         let Some(owner) = &file.owner else { return };
         owner.node.count_open(false);
+        if owner.node.kind.is_view() {
+            self.open_views.fetch_sub(1, Ordering::AcqRel);
+        }
         if owner.writes {
             self.side_close(&owner.node);
         }
         self.finish_last(owner.id);
         if let (Some(edit), Some(id)) = (self.connector.edit(), owner.id) {
             edit.release(id);
+        }
+    }
+
+    /// The bytes of a dataset were changed: of what is open in the main tree and below `.h5dir` nobody knows which it was.
+    pub(super) fn note_elsewhere(&self, id: ObjectId) {
+        if self.open_views.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let open = self.nodes.open_on(id);
+        if open.len() > 1 {
+            self.elsewhere.lock().extend(open);
         }
     }
 

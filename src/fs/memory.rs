@@ -180,7 +180,7 @@ impl Operations for MemoryFs {
             return Err(Errno(libc::ENOTDIR));
         };
         let ino = *index.get(name).ok_or(Errno(libc::ENOENT))?;
-        Ok(Entry { attr: self.getattr(ino)?, generation: 0 })
+        Ok(Entry { attr: self.getattr(ino)?, generation: 0, volatile: false })
     }
 
     fn forget(&self, _ino: Ino, _count: u64) {}
@@ -227,7 +227,7 @@ impl Operations for MemoryFs {
 
     fn readdirplus(&self, ino: Ino, _handle: Handle, offset: u64, f: &mut dyn FnMut(DirEntryPlus<'_>) -> ControlFlow<()>) -> FsResult<()> {
         self.entries(ino, offset, &mut |name, ino, next| {
-            let entry = Entry { attr: self.getattr(ino)?, generation: 0 };
+            let entry = Entry { attr: self.getattr(ino)?, generation: 0, volatile: false };
             Ok(f(DirEntryPlus { name, entry, next }))
         })
     }

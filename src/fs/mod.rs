@@ -118,6 +118,11 @@ pub trait Operations: Send + Sync + 'static {
         None
     }
 
+    /// Files whose bytes were changed, since this was asked last, through others that show the same dataset: open ones.
+    fn changed_elsewhere(&self) -> Vec<Ino> {
+        Vec::new()
+    }
+
     /// Changes attributes; returns what they are then.
     fn setattr(&self, _ino: Ino, _changes: &Changes) -> FsResult<Attr> {
         Err(Errno(libc::EROFS))

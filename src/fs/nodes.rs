@@ -101,6 +101,15 @@ impl NodeKind {
         }
     }
 
+    /// True for what is shown below `.h5dir`, under names that follow those of the main tree.
+    pub fn is_view(&self) -> bool {
+        match self {
+            NodeKind::Group(view, _) | NodeKind::Dataset(view, _) => *view != View::Main,
+            NodeKind::ChunkDir(_) | NodeKind::ChunkFile(..) | NodeKind::AttrDir(_) | NodeKind::AttrFile(..) => true,
+            _ => false,
+        }
+    }
+
     /// True for directories.
     pub fn is_directory(&self) -> bool {
         matches!(self, NodeKind::Group(..) | NodeKind::Control | NodeKind::ChunkDir(_) | NodeKind::AttrDir(_))
@@ -440,6 +449,14 @@ impl NodeTable {
                 of_object.remove(&id);
             }
         }
+    }
+
+    /// The files of the dataset `id` that are open, in the main tree and below `.h5dir`.
+    pub fn open_on(&self, id: ObjectId) -> Vec<Ino> {
+        let maps = self.maps.lock();
+        let all = maps.of_object.as_ref().and_then(|o| o.get(&id)).into_iter().flatten();
+        let open = |ino: &&Ino| maps.nodes.get(ino).is_some_and(|n| n.opens() > 0 && matches!(n.kind, NodeKind::Dataset(..)));
+        all.filter(open).copied().collect()
     }
 
     /// Nothing leads to the object `id` any more: its nodes stand for nothing that is looked up later.

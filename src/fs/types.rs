@@ -66,6 +66,8 @@ pub struct Entry {
     pub attr: Attr,
     /// Generation of the inode number.
     pub generation: u64,
+    /// The name may lead elsewhere after a change that is made under another: it is not to be remembered.
+    pub volatile: bool,
 }
 
 /// One name of a directory.
@@ -101,6 +103,10 @@ pub struct OpenMode {
     pub write: bool,
     /// Each write goes to the end.
     pub append: bool,
+    /// Each write is durable before it is answered.
+    pub sync: bool,
+    /// What is created is empty, also if it was there.
+    pub truncate: bool,
 }
 
 /// An opened file.

@@ -83,6 +83,7 @@ impl ContainerFs {
         self.dirty.store(true, Ordering::Release);
         let now = SystemTime::now();
         objects.iter().for_each(|id| self.stamp(*id, now, |s| s.mtime = Some(now)));
+        objects.iter().for_each(|id| self.note_elsewhere(*id));
     }
 
     /// Notes times of an object that was changed `now`.
@@ -288,10 +289,17 @@ impl ContainerFs {
                 }
             }
         };
-        let opened = self.node(entry.attr.ino).and_then(|node| self.open_node(&node, mode));
+        // A name that the kernel took to be absent may be there: it does not empty the file then.
+        let emptied = Changes { size: Some(0), ..Changes::default() };
+        let opened = self.node(entry.attr.ino).and_then(|node| {
+            let attr = if mode.truncate && entry.attr.size > 0 { self.change_attributes(&node, &emptied)? } else { entry.attr };
+            Ok((attr, self.open_node(&node, mode)?))
+        });
         match opened {
             // Bytes are taken as they come, and made durable later: that closing them should fail cannot be.
-            Ok(opened) => Ok((entry, Opened { no_flush: plain && !mode.read && !self.spec.commit_on_close, ..opened })),
+            Ok((attr, opened)) => {
+                Ok((Entry { attr, ..entry }, Opened { no_flush: plain && !mode.read && !self.spec.commit_on_close, ..opened }))
+            }
             Err(e) => {
                 self.nodes.forget(entry.attr.ino, 1);
                 Err(e)
@@ -519,7 +527,10 @@ impl ContainerFs {
             if owner.writes {
                 self.side_finish(&owner.node)?;
             }
-            self.finish(owner.id, false)
+            self.finish(owner.id, false)?;
+            // Strings and sequences are the dataset's from now on.
+            owner.id.filter(|_| owner.writes).into_iter().for_each(|id| self.note_elsewhere(id));
+            Ok(())
         })
     }
 

@@ -132,13 +132,17 @@ impl Adapter {
         let access = flags.acc_mode();
         let (append, truncate) = (flags.0 & libc::O_APPEND != 0, flags.0 & libc::O_TRUNC != 0);
         let write = access != OpenAccMode::O_RDONLY || append || truncate;
-        OpenMode { read: access != OpenAccMode::O_WRONLY, write, append }
+        OpenMode { read: access != OpenAccMode::O_WRONLY, write, append, sync: flags.0 & libc::O_DSYNC != 0, truncate: false }
+    }
+
+    /// How long the kernel remembers a name.
+    fn entry_time(&self, entry: &Entry) -> Duration {
+        if entry.volatile { Duration::ZERO } else { self.times.entry }
     }
 
     fn reply_entry(&self, result: FsResult<Entry>, reply: ReplyEntry) {
-        let CacheTimes { entry: entry_ttl, attr: attr_ttl, .. } = self.times;
         match result {
-            Ok(e) => reply.entry_with_ttls(&attr_ttl, &entry_ttl, &file_attr(&e.attr), Generation(e.generation)),
+            Ok(e) => reply.entry_with_ttls(&self.times.attr, &self.entry_time(&e), &file_attr(&e.attr), Generation(e.generation)),
             Err(e) => reply.error(errno(e)),
         }
     }
@@ -148,7 +152,9 @@ impl Adapter {
         if !self.writable {
             return Err(Errno(libc::EROFS));
         }
-        guard(operation, ino(n), || f(&*self.operations))
+        let done = guard(operation, ino(n), || f(&*self.operations));
+        self.stale.changed(self.operations.changed_elsewhere());
+        done
     }
 }
 
@@ -173,9 +179,9 @@ impl Filesystem for Adapter {
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _turn = self.turn(Kind::Other);
-        let CacheTimes { entry: entry_ttl, absent: absent_ttl, attr: attr_ttl } = self.times;
+        let CacheTimes { absent: absent_ttl, attr: attr_ttl, .. } = self.times;
         match guard("lookup", ino(parent), || self.operations.lookup(ino(parent), name.as_bytes())) {
-            Ok(e) => reply.entry_with_ttls(&attr_ttl, &entry_ttl, &file_attr(&e.attr), Generation(e.generation)),
+            Ok(e) => reply.entry_with_ttls(&attr_ttl, &self.entry_time(&e), &file_attr(&e.attr), Generation(e.generation)),
             Err(Errno(libc::ENOENT)) if !absent_ttl.is_zero() => reply.entry_with_ttls(&attr_ttl, &absent_ttl, &absent(), Generation(0)),
             Err(e) => reply.error(errno(e)),
         }
@@ -297,10 +303,9 @@ impl Filesystem for Adapter {
     fn readdirplus(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         let _turn = self.turn(Kind::Long);
         let mut count = 0;
-        let ttl = self.times.entry.min(self.times.attr);
         let result = guard("readdirplus", ino(n), || {
             self.operations.readdirplus(ino(n), Handle(fh.0), offset, &mut |e| {
-                let attr = file_attr(&e.entry.attr);
+                let (attr, ttl) = (file_attr(&e.entry.attr), self.entry_time(&e.entry).min(self.times.attr));
                 if reply.add(attr.ino, e.next, OsStr::from_bytes(e.name), &ttl, &attr, Generation(e.entry.generation)) {
                     return ControlFlow::Break(());
                 }
@@ -372,7 +377,8 @@ impl Filesystem for Adapter {
         if !self.writable {
             return reply.error(fuser::Errno::ENOSYS);
         }
-        reply_empty(guard("flush", ino(n), || self.operations.flush(ino(n), Handle(fh.0))), reply);
+        let done = guard("flush", ino(n), || self.operations.flush(ino(n), Handle(fh.0)));
+        self.stale.dropped(self.operations.changed_elsewhere(), move || reply_empty(done, reply));
     }
 
     fn fsync(&self, _req: &Request, n: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
@@ -516,11 +522,12 @@ impl Filesystem for Adapter {
         let _turn = self.turn(if data.len() <= SMALL_WRITE { Kind::Change } else { Kind::Long });
         match self.change("write", n, |o| o.write(ino(n), Handle(fh.0), offset, data)) {
             Ok(written) => {
+                let count = u32::try_from(written).unwrap_or(u32::MAX);
                 // What is written back is what the pages have.
                 let written_back = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
                 match self.operations.changed_past_others(Handle(fh.0), offset, written as u64).filter(|_| !written_back) {
-                    Some(changed) => self.stale.wrote(n, changed, reply),
-                    None => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
+                    Some(changed) => self.stale.wrote(n, changed, move || reply.written(count)),
+                    None => reply.written(count),
                 }
             }
             Err(e) => reply.error(errno(e)),
@@ -543,11 +550,13 @@ impl Filesystem for Adapter {
 
     fn create(&self, _req: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
         let _turn = self.turn(Kind::Change);
-        let (mode, exclusive) = (Self::open_mode(OpenFlags(flags)), flags & libc::O_EXCL != 0);
-        let CacheTimes { attr, .. } = self.times;
+        let mode = OpenMode { truncate: flags & libc::O_TRUNC != 0, ..Self::open_mode(OpenFlags(flags)) };
+        let exclusive = flags & libc::O_EXCL != 0;
         match self.change("create", parent, |o| o.create(ino(parent), name.as_bytes(), mode, exclusive)) {
             Ok((e, opened)) => {
-                reply.created(&attr, &file_attr(&e.attr), Generation(e.generation), FileHandle(opened.handle.0), open_flags(&opened));
+                // One time for the name and the attributes.
+                let ttl = self.entry_time(&e).min(self.times.attr);
+                reply.created(&ttl, &file_attr(&e.attr), Generation(e.generation), FileHandle(opened.handle.0), open_flags(&opened));
             }
             Err(e) => reply.error(errno(e)),
         }

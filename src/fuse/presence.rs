@@ -6,9 +6,12 @@
 //! reads until then is why the daemon failed at its end.
 
 use super::mounts::Device;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{getsockopt, sockopt};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
@@ -64,12 +67,30 @@ pub fn announce(device: Device) -> io::Result<Peers> {
 
 /// A daemon that ran when this was made.
 #[derive(Debug)]
-pub struct Daemon(UnixStream);
+pub struct Daemon {
+    peer: UnixStream,
+    /// Its process, where that can be seen.
+    process: Option<OwnedFd>,
+}
+
+/// What becomes readable when the process at the other end has ended.
+fn process_of(peer: &UnixStream) -> Option<OwnedFd> {
+    let pid = getsockopt(peer, sockopt::PeerCredentials).ok()?.pid();
+    if pid <= 0 {
+        return None;
+    }
+    // SAFETY: the call takes numbers only.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: the kernel just made the descriptor for this caller; nobody else has it.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
 
 impl Daemon {
     /// The daemon of the mount on `device`; `None` when it has ended already or cannot be seen from here.
     pub fn of(device: Device) -> Option<Self> {
-        UnixStream::connect_addr(&address(device).ok()?).ok().map(Daemon)
+        let peer = UnixStream::connect_addr(&address(device).ok()?).ok()?;
+        Some(Daemon { process: process_of(&peer), peer })
     }
 
     /// Waits until it has ended: why it failed, empty if it did not; `None` when it still runs after `limit`.
@@ -78,14 +99,30 @@ impl Daemon {
         let (mut told, mut piece) = (Vec::new(), [0; 256]);
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.0.set_read_timeout(Some(left)).is_err() {
+            if left.is_zero() || self.peer.set_read_timeout(Some(left)).is_err() {
                 return None;
             }
-            match (&self.0).read(&mut piece) {
+            match (&self.peer).read(&mut piece) {
                 Ok(n) if n > 0 && told.len() < SENTENCE_MAX => told.extend_from_slice(piece.get(..n).unwrap_or_default()),
                 Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted) => {}
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => return None,
-                Ok(_) | Err(_) => return Some(String::from_utf8_lossy(&told).into_owned()),
+                Ok(_) | Err(_) => {
+                    return self.has_ended(end).then(|| String::from_utf8_lossy(&told).into_owned());
+                }
+            }
+        }
+    }
+
+    /// A process closes its files one by one when it ends, and the HDF5 file, which it has locked, may be the last. False when that
+    /// has not happened at `end`.
+    fn has_ended(&self, end: Instant) -> bool {
+        let Some(process) = &self.process else { return true };
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            match poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], timeout) {
+                Err(nix::errno::Errno::EINTR) => {}
+                found => return found != Ok(0),
             }
         }
     }
@@ -103,8 +140,11 @@ mod tests {
         let peers = announce(device).unwrap();
         let daemon = Daemon::of(device).unwrap();
         assert_eq!(daemon.wait(Duration::from_millis(50)), None);
+        let unseen = Daemon { process: None, ..Daemon::of(device).unwrap() };
+        assert_eq!(unseen.wait(Duration::from_millis(50)), None);
         peers.tell("it failed");
         peers.0.lock().clear();
-        assert_eq!(daemon.wait(Duration::from_secs(5)).as_deref(), Some("it failed"));
+        assert_eq!(unseen.wait(Duration::from_secs(5)).as_deref(), Some("it failed"));
+        assert_eq!(daemon.wait(Duration::from_millis(50)), None, "the process goes on");
     }
 }

@@ -5,35 +5,36 @@
 //! are dropped again when the bytes are in their place, and only then the write is answered. (Linux 6.18 drops them itself,
 //! behind the answer: what it knows of the size would still be the old then, if somebody just asks for it.)
 //!
+//! A dataset may also be open under more than one inode: in the main tree and below `.h5dir`. What is changed through one is dropped from
+//! the pages of the others, soon after a write, and before the answer when a descriptor is closed.
+//!
 //! The kernel waits for reads of those pages, and for dirty ones to be written; both wait for event loops: a thread of its
-//! own asks for it. No answer that it owes is waited for: what is written back comes from mapped descriptors, and those that
-//! bypass the page cache are never mapped shared.
+//! own asks for it. No answer that it owes is waited for: while pages are written they are locked, and such writes are answered at once;
+//! those that bypass the page cache lock none, nor does a close.
 
 use super::adapter::Kernel;
-use fuser::{INodeNo, ReplyWrite};
+use crate::fs::Ino;
+use fuser::INodeNo;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A write that is done.
-struct Written {
-    ino: INodeNo,
-    range: Range<u64>,
-    reply: ReplyWrite,
-}
+/// All pages of a file.
+const ALL: Range<u64> = 0..i64::MAX as u64;
 
-impl Written {
-    fn answer(self) {
-        let len = self.range.end.saturating_sub(self.range.start);
-        self.reply.written(u32::try_from(len).unwrap_or(u32::MAX));
-    }
+/// Who is answered once pages are dropped, which are these.
+struct Waiting {
+    pages: Vec<(INodeNo, Range<u64>)>,
+    answer: Box<dyn FnOnce() + Send>,
 }
 
 #[derive(Default)]
 struct State {
     /// Not answered yet.
-    written: Vec<Written>,
+    waiting: Vec<Waiting>,
+    /// The thread is at work on what waited before.
+    busy: bool,
     started: bool,
     ended: bool,
 }
@@ -63,21 +64,42 @@ impl Stale {
         Stale { kernel, shared: Arc::default() }
     }
 
-    /// These bytes of `ino` were written: `reply` says so once no page has the old ones.
-    pub fn wrote(&self, ino: INodeNo, range: Range<u64>, reply: ReplyWrite) {
-        let written = Written { ino, range, reply };
+    /// These bytes of `ino` were written: `answer` says so once no page has the old ones.
+    pub fn wrote(&self, ino: INodeNo, range: Range<u64>, answer: impl FnOnce() + Send + 'static) {
+        self.wait(Waiting { pages: vec![(ino, range)], answer: Box::new(answer) });
+    }
+
+    /// The bytes of these files were changed through others that show the same dataset: their pages are dropped soon.
+    pub fn changed(&self, files: Vec<Ino>) {
+        if !files.is_empty() {
+            self.wait(Waiting { pages: files.into_iter().map(|ino| (INodeNo(ino.0), ALL)).collect(), answer: Box::new(|| ()) });
+        }
+    }
+
+    /// `answer` once their pages are dropped, and those of all that was changed before.
+    pub fn dropped(&self, files: Vec<Ino>, answer: impl FnOnce() + Send + 'static) {
+        let state = self.shared.state.lock();
+        if files.is_empty() && state.waiting.is_empty() && !state.busy {
+            drop(state);
+            return answer();
+        }
+        drop(state);
+        self.wait(Waiting { pages: files.into_iter().map(|ino| (INodeNo(ino.0), ALL)).collect(), answer: Box::new(answer) });
+    }
+
+    fn wait(&self, waiting: Waiting) {
         let mut state = self.shared.state.lock();
         if !state.started {
             let (kernel, shared) = (self.kernel.clone(), self.shared.clone());
             let thread = std::thread::Builder::new().name("h5dir-pages".into()).spawn(move || tell(&kernel, &shared));
-            // Tried again by the next write.
+            // Tried again by the next.
             state.started = thread.is_ok();
         }
         if !state.started {
             drop(state);
-            return written.answer();
+            return (waiting.answer)();
         }
-        state.written.push(written);
+        state.waiting.push(waiting);
         drop(state);
         self.shared.more.notify_one();
     }
@@ -86,19 +108,21 @@ impl Stale {
 fn tell(kernel: &Kernel, shared: &Shared) {
     loop {
         let mut state = shared.state.lock();
-        while state.written.is_empty() && !state.ended {
+        state.busy = false;
+        while state.waiting.is_empty() && !state.ended {
             shared.more.wait(&mut state);
         }
-        let written = std::mem::take(&mut state.written);
+        let waiting = std::mem::take(&mut state.waiting);
+        state.busy = true;
         drop(state);
-        if written.is_empty() {
+        if waiting.is_empty() {
             return;
         }
         // Put together: many who write to one file wait once.
         let mut files: BTreeMap<u64, Range<u64>> = BTreeMap::new();
-        for w in &written {
-            let all = files.entry(w.ino.0).or_insert_with(|| w.range.clone());
-            *all = all.start.min(w.range.start)..all.end.max(w.range.end);
+        for (ino, range) in waiting.iter().flat_map(|w| &w.pages) {
+            let all = files.entry(ino.0).or_insert_with(|| range.clone());
+            *all = all.start.min(range.start)..all.end.max(range.end);
         }
         for (ino, range) in files {
             let (offset, len) = (i64::try_from(range.start), i64::try_from(range.end.saturating_sub(range.start)));
@@ -107,6 +131,6 @@ fn tell(kernel: &Kernel, shared: &Shared) {
                 tracing::debug!("the kernel keeps pages of inode {ino}: {e}");
             }
         }
-        written.into_iter().for_each(Written::answer);
+        waiting.into_iter().for_each(|w| (w.answer)());
     }
 }

@@ -201,7 +201,7 @@ impl Side {
                 None => Ok(Told::Nothing),
             },
             At::Path(path) => self.with(path, |ino| {
-                let opened = self.fs.open(ino, OpenMode { read: true, write: true, append: false })?;
+                let opened = self.fs.open(ino, OpenMode { read: true, write: true, ..OpenMode::default() })?;
                 let result = f(ino, opened.handle);
                 self.fs.release(ino, opened.handle);
                 result
@@ -242,7 +242,7 @@ impl Side {
         let done = |r: Result<(), i32>| r.map(|()| Told::Nothing);
         match op {
             Op::Create { path, exclusive, slot } => {
-                let mode = OpenMode { read: true, write: true, append: false };
+                let mode = OpenMode { read: true, write: true, ..OpenMode::default() };
                 let (entry, opened) = self.within(path, |dir, name| self.fs.create(dir, name, mode, *exclusive))?;
                 self.opened(slot.unwrap_or(u8::MAX), entry.attr.ino, opened.handle);
                 if slot.is_none() {
@@ -277,7 +277,7 @@ impl Side {
         match op {
             Op::Open { slot, path, append } => {
                 let ino = self.find(path)?;
-                match self.fs.open(ino, OpenMode { read: true, write: true, append: *append }) {
+                match self.fs.open(ino, OpenMode { read: true, write: true, append: *append, ..OpenMode::default() }) {
                     Ok(opened) => self.opened(*slot, ino, opened.handle),
                     Err(e) => {
                         self.fs.forget(ino, 1);

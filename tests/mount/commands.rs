@@ -16,6 +16,19 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_str(&output(args)).unwrap()
 }
 
+/// A process that ends closes its files one by one: to be followed by another one the locked file has to be closed, too.
+#[test]
+fn the_daemon_has_ended_when_umount_returns() {
+    let place = Place::new();
+    let (file, mnt) = (place.dir().join("new.h5"), place.mnt());
+    let file = file.to_str().unwrap();
+    assert_eq!(run(&mut h5dir(&["create", file])).0, 0);
+    for _ in 0..30 {
+        assert_eq!(run(h5dir(&["mount", "--read-write", file]).arg(&mnt)), (0, String::new()));
+        assert_eq!(run(h5dir(&["umount"]).arg(&mnt)), (0, String::new()));
+    }
+}
+
 #[test]
 fn mount_goes_to_the_background_once_it_answers_and_umount_waits() {
     let place = Place::new();

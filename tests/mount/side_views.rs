@@ -260,3 +260,108 @@ fn the_exact_form_is_written() {
     unmount(&mount);
     h5py(&file, "    assert list(f['s'][:]) == [b'x\\ny', b'', b'z'] and list(f['v'][0]) == [97] and list(f['n'][:]) == [0, 7, 2]");
 }
+
+const COHERENT: &str = "
+import mmap
+def raw(name): return np.frombuffer(open(name, 'rb').read(), '<f8').sum()
+os.chdir(P)
+np.save('.h5dir/npy/a.npy', np.zeros(1000))
+fd = os.open('a', os.O_RDWR)
+mapped = mmap.mmap(fd, 8000)
+assert mapped[0] == 0
+for i in range(1, 20):
+    np.save('.h5dir/npy/a.npy', np.full(1000, float(i)))
+    assert np.frombuffer(os.pread(fd, 8000, 0), '<f8').sum() == 1000 * i, i
+    assert np.frombuffer(mapped[:], '<f8').sum() == 1000 * i, i
+mapped[:8] = np.array([5.]).tobytes()
+mapped.flush()
+assert np.load('.h5dir/npy/a.npy').sum() == 999 * 19 + 5 == raw('a')
+# The other way round.
+array = np.load('.h5dir/npy/a.npy', mmap_mode='r+')
+assert array.sum() == 999 * 19 + 5
+for i in range(1, 20):
+    with open('a', 'r+b') as f: f.write(np.full(1000, float(i)).tobytes())
+    assert array.sum() == 1000 * i, i
+array[0] = 7
+array.flush()
+assert raw('a') == 999 * 19 + 7
+os.close(fd)
+# Strings have two forms.
+open('s', 'w').write('one\\ntwo\\n')
+os.setxattr('s', 'user.h5dir.dtype', b'str')
+fd = os.open('s', os.O_RDONLY)
+assert os.pread(fd, 100, 0) == b'one\\ntwo\\n'
+open('.h5dir/exact/s', 'wb').write(b'\\5\\0\\0\\0three')
+assert os.pread(fd, 100, 0) == b'three\\n', os.pread(fd, 100, 0)
+os.close(fd)
+";
+
+#[test]
+fn what_is_saved_below_h5dir_is_seen_through_open_files_and_mappings() {
+    let (mount, file) = empty("v110", &[]);
+    run_python(COHERENT, &mount.place.mnt(), &|| mount.log());
+    unmount(&mount);
+    h5py(&file, " assert f['a'][0] == 7 and (f['a'][1:] == 19).all() and f['s'][:].tolist() == [b'three']");
+}
+
+const MOVED: &str = "
+os.chdir(P)
+np.save('.h5dir/npy/a.npy', np.ones(1000))
+os.rename('a', 'backup')
+np.save('.h5dir/npy/a.npy', np.full(10, 2.))
+assert os.path.getsize('backup') == 8000 and os.path.getsize('a') == 80
+open('s', 'w').write('old\\n')
+os.setxattr('s', 'user.h5dir.dtype', b'str')
+open('.h5dir/exact/s', 'rb').read()
+os.rename('s', 's_backup')
+try: open('.h5dir/exact/s', 'r+b')
+except FileNotFoundError: pass
+else: raise SystemExit('exact/s is there')
+os.setxattr('a', 'user.k', b'one')
+open('.h5dir/attrs/a/k', 'rb').read()
+os.rename('a', 'b')
+assert not os.path.exists('.h5dir/attrs/a/k') and os.path.exists('.h5dir/attrs/b/k')
+os.mkdir('g')
+np.save('.h5dir/npy/g/x.npy', np.ones(3))
+os.rename('g', 'h')
+os.mkdir('g')
+np.save('.h5dir/npy/g/x.npy', np.ones(5))
+assert os.path.getsize('h/x') == 24 and os.path.getsize('g/x') == 40
+";
+
+#[test]
+fn what_was_moved_is_not_written_to_by_its_old_name_below_h5dir() {
+    for options in [&[][..], &["--entry-timeout=0"]] {
+        let (mount, file) = empty("v110", options);
+        run_python(MOVED, &mount.place.mnt(), &|| mount.log());
+        unmount(&mount);
+        h5py(&file, " assert (f['backup'][:] == 1).all() and f['backup'].shape == (1000,) and f['s_backup'][:].tolist() == [b'old']");
+    }
+}
+
+const EMPTIED: &str = "
+os.chdir(P)
+assert not os.path.exists('n')
+np.save('.h5dir/npy/n.npy', np.arange(5))
+open('n', 'wb').write(b'8 bytes.')
+assert open('n', 'rb').read() == b'8 bytes.'
+assert not os.path.exists('h/n')
+open('g/n', 'wb').write(b'old contents')
+open('h/n', 'wb').write(b'new')
+assert open('h/n', 'rb').read() == b'new' == open('g/n', 'rb').read()
+assert not os.path.exists('h/m')
+open('g/m', 'wb').write(b'old contents')
+open('h/m', 'ab').write(b', new')
+assert open('g/m', 'rb').read() == b'old contents, new'
+";
+
+#[test]
+fn a_file_that_the_kernel_took_to_be_absent_is_emptied_when_it_is_created() {
+    let (mount, file) = empty("v110", &[]);
+    unmount(&mount);
+    h5py(&file, " f['h'] = f.create_group('g')");
+    let mount = Mount::start(Place::new(), &file, &["--read-write"]);
+    run_python(EMPTIED, &mount.place.mnt(), &|| mount.log());
+    unmount(&mount);
+    h5py(&file, " assert f['n'][:].tobytes() == b'8 bytes.' and f['g/n'][:].tobytes() == b'new'");
+}

@@ -415,3 +415,30 @@ fn deflated_chunks_are_no_larger_than_those_of_other_programs() {
     );
     assert_eq!(h5py(&file, "r", &program), "");
 }
+
+/// The kernel asks for it only where it keeps pages.
+#[test]
+fn what_is_written_by_a_synchronous_descriptor_survives_a_kill() {
+    const WRITE: &str = "
+import itertools
+for i, (access, sync, append) in enumerate(itertools.product((os.O_WRONLY, os.O_RDWR), (os.O_SYNC, os.O_DSYNC), (0, os.O_APPEND))):
+    fd = os.open(P + f'/d{i}', access | sync | append | os.O_CREAT)
+    os.write(fd, b'first')
+    os.write(fd, b', last')
+    globals()[f'open{i}'] = fd
+os.kill(int(sys.argv[2]), 9)
+";
+    let place = Place::new();
+    let file = place.dir().join("new.h5");
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+    let mut mount = Mount::start(place, &file, &["--read-write", "--commit-interval=0"]);
+    let pid = mount.daemon().id().to_string();
+    let program = format!("import sys, os\nP = sys.argv[1]\n{WRITE}");
+    let written =
+        Command::new("timeout").arg("60").arg(python::with_h5py()).args(["-c", &program]).arg(mount.place.mnt()).arg(pid).output();
+    assert!(written.as_ref().unwrap().status.success(), "{written:?}");
+    mount.daemon().wait().unwrap();
+    assert_eq!(run(h5dir(&["umount", "--lazy"]).arg(mount.place.mnt())).0, 0);
+    assert_eq!(run(&mut h5dir(&["recover", file.to_str().unwrap()])).0, 0);
+    assert_eq!(h5py(&file, "r", "print([f[f'd{i}'][:].tobytes() for i in range(8)] == [b'first, last'] * 8)"), "True\n");
+}

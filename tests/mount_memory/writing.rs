@@ -469,7 +469,7 @@ fn the_end_commits_closes_and_lets_go() {
     use h5dir::fs::{Errno, OpenMode, Operations};
     let w = writable();
     let fs = file_system(&w.model);
-    let (entry, opened) = fs.create(ROOT, b"x", OpenMode { read: true, write: true, append: false }, true).unwrap();
+    let (entry, opened) = fs.create(ROOT, b"x", OpenMode { read: true, write: true, ..OpenMode::default() }, true).unwrap();
     fs.write(entry.attr.ino, opened.handle, 0, b"x").unwrap();
     assert_eq!(w.model.commits(), (0, false));
     fs.commit().unwrap();
