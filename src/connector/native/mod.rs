@@ -87,6 +87,14 @@ pub struct OpenDataset {
     pub dataset: Arc<Dataset>,
     main: Arc<dyn Content>,
     exact: Arc<dyn Content>,
+    /// The state of the container that it was opened in.
+    generation: u64,
+}
+
+impl OpenDataset {
+    fn is_virtual(&self) -> bool {
+        matches!(self.dataset.bytes.storage, Storage::Virtual(_))
+    }
 }
 
 impl NativeConnector {
@@ -162,13 +170,19 @@ impl NativeConnector {
         if depth > limits::VIRTUAL_DEPTH_MAX {
             return Err(Error::limit("virtual dataset", id.address, "virtual datasets nested too deep"));
         }
-        if let Some(d) = self.datasets.lock().get(&id) {
+        if let Some(d) = self.datasets.lock().get(&id).filter(|d| self.is_current(d)) {
             return Ok(d.clone());
         }
         Ok(self.keep(id, self.opened(id, depth)?))
     }
 
+    /// What changes is dropped; but a virtual dataset is changed by what happens to others.
+    fn is_current(&self, d: &OpenDataset) -> bool {
+        !d.is_virtual() || d.generation == self.generation()
+    }
+
     fn opened(&self, id: ObjectId, depth: usize) -> Result<Arc<OpenDataset>> {
+        let generation = self.generation();
         let surroundings = virtual_::NativeSurroundings { connector: self };
         let dataset = Arc::new(Dataset::open(self.object(id)?, id, &surroundings, depth)?);
         let env = &self.options.environment;
@@ -182,13 +196,13 @@ impl NativeConnector {
             let fixed = Arc::new(content::FixedContent { dataset: dataset.clone(), environment: env.clone() });
             (fixed.clone(), fixed)
         };
-        Ok(Arc::new(OpenDataset { dataset, main, exact }))
+        Ok(Arc::new(OpenDataset { dataset, main, exact, generation }))
     }
 
     fn keep(&self, id: ObjectId, open: Arc<OpenDataset>) -> Arc<OpenDataset> {
         // Two threads may open it at once; both handles are right, the first stays.
         let mut kept = self.datasets.lock();
-        if let Some(d) = kept.get(&id) {
+        if let Some(d) = kept.get(&id).filter(|d| self.is_current(d)) {
             return d.clone();
         }
         let gone = kept.push(id, open.clone());
@@ -268,9 +282,9 @@ impl Connector for NativeConnector {
 
     fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
         let _shared = self.shared();
-        if self.editing.is_some() && id.file == 0 {
-            // It must be there when it is opened; what it is is looked up at each call.
-            self.dataset(id)?;
+        // It must be there when it is opened; what it is is looked up at each call. A virtual one of another file may have its
+        // sources in this one.
+        if self.editing.is_some() && (self.dataset(id)?.is_virtual() || id.file == 0) {
             return Ok(Arc::new(edit::LiveContent { connector: self.this.clone(), id, form }));
         }
         self.form_of(id, form)

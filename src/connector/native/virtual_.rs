@@ -147,25 +147,43 @@ impl Mapped for VirtualStorage {
 
 type Name = (Vec<u8>, Vec<u8>);
 
-/// Opens and keeps the sources of one virtual dataset. What is missing is looked for again.
+/// Opens and keeps the sources of one virtual dataset while the container stays as it is. What is missing is looked for again.
 struct Opener {
     connector: Weak<NativeConnector>,
     file: Arc<HdfFile>,
     depth: usize,
-    opened: Mutex<HashMap<Name, Arc<dyn Source>>>,
+    opened: Mutex<Sources>,
+}
+
+/// Sources by their names, of one state of the container.
+#[derive(Default)]
+struct Sources {
+    generation: u64,
+    by_name: HashMap<Name, Arc<dyn Source>>,
+}
+
+impl Sources {
+    fn of(&mut self, generation: u64) -> &mut HashMap<Name, Arc<dyn Source>> {
+        if self.generation != generation {
+            *self = Sources { generation, ..Sources::default() };
+        }
+        &mut self.by_name
+    }
 }
 
 impl SourceOpener for Opener {
     fn open(&self, file: &[u8], dataset: &[u8]) -> Result<Option<Arc<dyn Source>>> {
         let name = (file.to_vec(), dataset.to_vec());
-        if let Some(s) = self.opened.lock().get(&name) {
+        let Some(connector) = self.connector.upgrade() else { return Ok(None) };
+        let generation = connector.generation();
+        if let Some(s) = self.opened.lock().of(generation).get(&name) {
             return Ok(Some(s.clone()));
         }
-        let Some(connector) = self.connector.upgrade() else { return Ok(None) };
         let Some(id) = self.find(&connector, file, dataset)? else { return Ok(None) };
         let dataset = connector.dataset_at(id, self.depth)?;
         let source: Arc<dyn Source> = Arc::new(DatasetSource { dataset, environment: connector.environment() });
-        let mut opened = self.opened.lock();
+        let mut kept = self.opened.lock();
+        let opened = kept.of(generation);
         if opened.len() >= SOURCES_KEPT {
             opened.clear();
         }

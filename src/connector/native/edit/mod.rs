@@ -57,7 +57,7 @@ use foldhash::{HashMap, HashSet};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Changed chunks kept in memory, as a part of the chunk cache's budget; bytes at least.
@@ -77,6 +77,8 @@ pub struct Editing {
     nameless: Mutex<HashSet<ObjectId>>,
     /// When the times of objects were last set, seconds since 1970.
     touched: Mutex<HashMap<ObjectId, u32>>,
+    /// Rises with whatever is more than elements in their places: what virtual datasets found out of their sources is outdated then.
+    generation: AtomicU64,
     /// What was said of new files that cannot be true before more is said.
     wishes: Mutex<HashMap<ObjectId, DatasetSpec>>,
     /// Attributes with references to what is not there yet.
@@ -106,6 +108,11 @@ thread_local! {
 }
 
 impl Editing {
+    /// Objects may be others now than they were, or elsewhere.
+    fn new_generation(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
     /// Waits until no other operation changes anything.
     fn writer(&self) -> MutexGuard<'_, ()> {
         waiting::take(|| self.writers.try_lock(), || self.writers.lock())
@@ -175,6 +182,11 @@ impl NativeConnector {
             .as_ref()
             .filter(|_| !EXCLUSIVE.get())
             .map(|e| waiting::take(|| e.lock.try_read_recursive(), || e.lock.read_recursive()))
+    }
+
+    /// Which state of its objects the file is in; see `Editing`.
+    pub(super) fn generation(&self) -> u64 {
+        self.editing.as_ref().map_or(0, |e| e.generation.load(Ordering::Acquire))
     }
 
     fn editing(&self) -> Result<&Editing> {
@@ -296,6 +308,7 @@ impl NativeConnector {
         self.options.environment.spools.clear();
         self.options.environment.stored.clear();
         if let Some(e) = &self.editing {
+            e.new_generation();
             e.touched.lock().clear();
             *e.heaps.lock() = FreeSpace::default();
         }
@@ -336,6 +349,7 @@ impl Change<'_> {
 
     /// What was kept of an object is out of date.
     fn changed(&self, id: ObjectId) {
+        self.editing.new_generation();
         self.connector.datasets.lock().pop(&id);
         self.connector.attribute_names.lock().pop(&id);
     }
