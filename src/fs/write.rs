@@ -465,18 +465,19 @@ impl ContainerFs {
         let size = self.size(id, Form::Main)?;
         let failed = |e: Error| self.refused(Some(id), &e);
         let within = |size: u64| end.min(size).saturating_sub(offset);
-        if zeroes && offset < size {
-            edit.zero(id, offset, within(size)).map_err(failed)?;
+        if zeroes {
+            // What cannot be zeroed does not grow either.
+            edit.zero(id, offset, 0).map_err(failed)?;
         }
         let mut grown = size;
         if end > size && !keep {
+            // First: where that is refused nothing is done.
             edit.set_size(id, end).map_err(failed)?;
             grown = self.size(id, Form::Main)?;
         }
-        if zeroes && within(grown) > 0 && grown > size {
+        if zeroes && within(grown) > 0 {
             // What came to it holds the fill value.
-            let from = offset.max(size);
-            edit.zero(id, from, end.min(grown).saturating_sub(from)).map_err(failed)?;
+            edit.zero(id, offset, within(grown)).map_err(failed)?;
         }
         if !zeroes {
             // Behind the end there is no place in the container that could be kept.

@@ -130,3 +130,26 @@ fn small_files_of_an_earlier_mount_grow_as_new_ones_do() {
          'same': (480, 5, None)} b'log  ' b' 7'\n"
     );
 }
+
+#[test]
+fn zero_range_beyond_what_a_dataset_can_grow_to_changes_nothing() {
+    let program = "import numpy as n; a = n.full(5000, 9, 'u1'); f['c'] = a; f.create_dataset('x', data=a, chunks=(100,)); \
+        f.create_dataset('m', data=a, chunks=(100,), maxshape=(6000,)); f['s'] = ['text', 'more']; \
+        f.create_dataset('g', data=a, chunks=(100,), maxshape=(None,), fillvalue=3)";
+    let (mount, file) = mounted(program);
+    let zero = |name: &str, len: u64| shell(&mount, &format!("fallocate -z -o 1609 -l {len} {name} 2>&1 || true"));
+    for name in ["c", "x", "m"] {
+        assert_eq!(mount.read(name), [9; 5000]);
+        assert!(zero(name, 5000).contains("too large"), "{name}: {}", mount.log());
+        assert_eq!(mount.read(name), [9; 5000], "{name}");
+    }
+    let text = mount.read("s");
+    assert!(zero("s", 5000).contains("supported"));
+    assert_eq!(mount.read("s"), text);
+    assert_eq!(zero("m", 4391) + &zero("g", 5000), "");
+    let want = |n: usize| [vec![9; 1609], vec![0; n - 1609]].concat();
+    assert_eq!((mount.read("m"), mount.read("g")), (want(6000), want(6609)));
+    unmount(&mount);
+    let seen = h5py(&file, "r", "print([int((f[n][()] == 9).sum()) for n in 'cxmg'], f['g'].shape, f['s'][1])");
+    assert_eq!(seen, "[5000, 5000, 1609, 1609] (6609,) b'more'\n");
+}
