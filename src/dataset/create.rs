@@ -118,7 +118,7 @@ pub fn dataset_messages(ctx: &Context, superblock_version: u8, creation: &Creati
     if !creation.filters.is_empty() {
         messages.push((kind::FILTER_PIPELINE, flag::CONSTANT, creation.pipeline(old)?));
     }
-    messages.push((kind::DATA_LAYOUT, 0, creation.layout(superblock_version)?.encode(ctx)?));
+    messages.push((kind::DATA_LAYOUT, 0, creation.layout(ctx, superblock_version)?.encode(ctx)?));
     if let Some(seconds) = creation.modified.filter(|_| old) {
         messages.push((kind::MTIME, 0, times::encode(seconds)));
     }
@@ -183,9 +183,7 @@ impl Creation {
         if max.len() != rank || self.dims.iter().zip(&max).any(|(d, m)| m.is_some_and(|m| *d > m)) {
             return refuse("a dimension exceeds its maximum");
         }
-        let bits = u32::from(ctx.sizeof_size).saturating_mul(8);
-        let narrow = |n: u64| n.checked_shr(bits).unwrap_or(0) != 0 || n == u64::MAX;
-        if self.bytes().is_none_or(narrow) || self.dims.iter().chain(max.iter().flatten()).any(|&n| narrow(n)) {
+        if !self.bytes().is_some_and(|n| ctx.holds(n)) || self.dims.iter().chain(max.iter().flatten()).any(|&n| !ctx.holds(n)) {
             return refuse("more bytes than the file can count");
         }
         if let Fill::Value(value) = &self.fill
@@ -254,7 +252,7 @@ impl Creation {
         Ok(FilterPipeline { version: if old { 1 } else { 2 }, filters }.encode())
     }
 
-    fn layout(&self, superblock_version: u8) -> Result<DataLayout> {
+    fn layout(&self, ctx: &Context, superblock_version: u8) -> Result<DataLayout> {
         let class = match &self.layout {
             Layout::Compact => {
                 let element = usize::try_from(self.datatype.element_size()).unwrap_or(usize::MAX);
@@ -268,7 +266,8 @@ impl Creation {
             }
             Layout::Contiguous => LayoutClass::Contiguous { address: Address::UNDEF, size: self.bytes(), dims: Vec::new() },
             Layout::Chunked(chunk) => {
-                let version = if superblock_version < 3 { 3 } else { 4 };
+                // libhdf5 reads an unlimited dimension of fewer than 8 bytes as a limited one, and then not the indexes of version 4.
+                let version = if superblock_version < 3 || ctx.sizeof_size < 8 { 3 } else { 4 };
                 let filtered = !self.filters.is_empty();
                 let layout = index::write::plan(version, &self.dims, &self.max(), chunk, self.datatype.element_size(), filtered)?;
                 return Ok(DataLayout { version, class: LayoutClass::Chunked(layout) });

@@ -14,6 +14,12 @@ pub struct Context {
 impl Context {
     /// The widths libhdf5 writes by default.
     pub const DEFAULT: Context = Context { sizeof_addr: 8, sizeof_size: 8 };
+
+    /// True when a length can be `n`; all bits set are none.
+    pub fn holds(&self, n: u64) -> bool {
+        let most = u64::MAX.checked_shr(64u32.saturating_sub(u32::from(self.sizeof_size).saturating_mul(8))).unwrap_or(u64::MAX);
+        n < most
+    }
 }
 
 /// Cursor over the bytes of one structure. Every failure names the structure and its address.

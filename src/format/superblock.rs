@@ -165,6 +165,16 @@ impl Superblock {
         Ok(Superblock { version, ctx, flags, base, eof, extension, root, legacy: None })
     }
 
+    /// Bytes it takes.
+    pub fn size(&self) -> u64 {
+        let (addr, length) = (u64::from(self.ctx.sizeof_addr), u64::from(self.ctx.sizeof_size));
+        match self.version {
+            0 => addr.saturating_mul(5).saturating_add(length).saturating_add(48),
+            1 => addr.saturating_mul(5).saturating_add(length).saturating_add(52),
+            _ => addr.saturating_mul(4).saturating_add(16),
+        }
+    }
+
     /// The exact bytes `decode` read.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let ctx = &self.ctx;
@@ -233,6 +243,17 @@ mod tests {
             let mut b = V3.to_vec();
             b[i] ^= 0x10;
             assert!(Superblock::decode(&b, Address(0)).is_err(), "byte {i}");
+        }
+    }
+
+    #[test]
+    fn its_size_is_that_of_its_bytes() {
+        for (addr, length) in [(2, 2), (2, 8), (4, 2), (4, 8), (8, 4), (8, 8)] {
+            for (bytes, version) in [(&V0[..], 0), (&V0[..], 1), (&V3[..], 2), (&V3[..], 3)] {
+                let s = Superblock::decode(bytes, Address(0)).unwrap();
+                let s = Superblock { version, ctx: Context { sizeof_addr: addr, sizeof_size: length }, ..s };
+                assert_eq!(s.size(), s.encode().unwrap().len() as u64, "{version}, {addr}, {length}");
+            }
         }
     }
 

@@ -143,8 +143,7 @@ impl Store {
 
     /// Whatever a damaged file says lies where the superblock is, to write there would be the end of the file.
     fn spare_superblock(&self, start: u64, address: Address) -> Result<()> {
-        let len = if self.superblock.version < 2 { 96 } else { 48 };
-        if start < self.base.saturating_add(len) {
+        if start < self.base.saturating_add(self.superblock.size()) {
             return Err(Error::corrupt("address", address, "lies within the superblock"));
         }
         Ok(())

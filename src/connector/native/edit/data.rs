@@ -230,7 +230,7 @@ impl Change<'_> {
         if most.is_some_and(|m| rows > m) {
             return refuse("the dataset's maximum shape does not let it grow");
         }
-        if rows.checked_mul(row).is_none_or(|n| i64::try_from(n).is_err()) {
+        if rows.checked_mul(row).is_none_or(|n| i64::try_from(n).is_err() || !d.bytes.store.ctx().holds(n)) {
             return Err(Error::refused(libc::EFBIG, "larger than a file can be"));
         }
         if d.space.max_dims.is_none() && rows > old {
