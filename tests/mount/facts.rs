@@ -159,3 +159,68 @@ fn lines_replace_the_strings_of_a_dataset() {
     f['fixed'][1] = 'x' * 5000; f['grows'].resize((8,)); f['grows'][7] = 'end'",
     );
 }
+
+/// Attributes that are references to parts of `d`, and one whose selection is too long to be shown.
+const REFERENCES: &str = "    from h5py import h5r
+    d = f.create_dataset('d', data=np.arange(6000).reshape(600, 10)); d.attrs['i'] = np.int32(5); d.attrs['a'] = np.arange(3.)
+    def region(name, select):
+        s = d.id.get_space(); select(s)
+        d.attrs.create(name, h5r.create(d.id, b'.', h5r.DATASET_REGION, s), dtype=h5py.regionref_dtype)
+    region('block', lambda s: s.select_hyperslab((1, 2), (2, 3))); region('all', lambda s: s.select_all())
+    region('apart', lambda s: s.select_hyperslab((1, 2), (2, 3), (3, 3), (1, 2))); region('none', lambda s: s.select_none())
+    region('points', lambda s: s.select_elements([(5, 9), (0, 0), (3, 4)]))
+    d.attrs['two'] = np.array([d.regionref[0:1], d.regionref[1:3, ::3]], dtype=h5py.regionref_dtype)
+    d.attrs['nil'] = np.empty(2, dtype=h5py.regionref_dtype); d.attrs['object'] = d.ref
+    g = f.create_group('g'); g.attrs['there'] = d.regionref[3, 4]; g.attrs['n'] = np.int64(7)
+    many = f.create_group('many'); many.attrs['n'] = np.int16(3)
+    s = d.id.get_space(); s.select_elements([(i % 600, i % 7) for i in range(4000)])
+    many.attrs.create('long', h5r.create(d.id, b'.', h5r.DATASET_REGION, s), dtype=h5py.regionref_dtype)
+    many.attrs['last'] = np.float32(0.5)";
+
+/// What a copy of them has.
+const COPIED: &str = "    from h5py import h5r
+    d, g, many = f['d'], f['g'], f['many']
+    assert d.attrs['i'].dtype == 'i4' and d.attrs['a'].dtype == 'f8' and f[d.attrs['object']] == d and g.attrs['n'].dtype == 'i8'
+    def region(r):
+        assert f[r] == d, r
+        s = h5r.get_region(r, d.id)
+        return None if s.get_select_type() == 0 else d[:].ravel()[sorted(set(np.ravel_multi_index(
+            tuple(np.array(s.get_select_elem_pointlist()).T), d.shape)))] if s.get_select_type() == 1 else d[r].ravel()
+    same = lambda r, want: (np.asarray(region(r)) == np.asarray(want).ravel()).all()
+    v = d[:]
+    assert same(d.attrs['points'], sorted([v[5, 9], v[0, 0], v[3, 4]])) and same(d.attrs['apart'], v[[1, 4]][:, [2, 3, 5, 6, 8, 9]])
+    assert d.attrs['none'] and region(d.attrs['none']) is None and region(d.attrs['all']).size == 6000
+    assert same(d.attrs['two'][0], v[0:1]) and same(d.attrs['two'][1], v[1:3, ::3]) and not d.attrs['nil'][0] and not d.attrs['nil'][1]
+    assert same(g.attrs['there'], v[3, 4])
+    assert many.attrs['n'].dtype == 'i2' and many.attrs['last'].dtype == 'f4' and d.attrs['block'] and d.attrs['apart']
+    d.attrs['block'] = 1; del d.attrs['apart']";
+
+#[test]
+fn an_attribute_that_cannot_be_made_leaves_the_others_their_types() {
+    let (place, file) = created("earliest");
+    h5py(&file, REFERENCES);
+    let source = Mount::start(place, &file, &[]);
+    for (libver, command) in [("v110", CP), ("earliest", RSYNC)] {
+        let (target, copy) = empty(libver);
+        let script = format!("S={} D={}; {command}; sync $D/d", source.place.mnt().display(), target.place.mnt().display());
+        assert_eq!(shell(source.place.dir(), &script), (true, String::new()), "{}", target.log());
+        assert_eq!(target.log().matches("left out of user.h5dir.attributes").count(), 1, "{}", target.log());
+        assert!(target.log().contains("attribute \"long\""), "{}", target.log());
+        for name in ["h5dir.attributes", "block", "apart", "points", "two", "all", "none"] {
+            let name = format!("user.{name}");
+            let text = |m: &Mount| String::from_utf8(getxattr(&m.path("d"), &name).unwrap()).unwrap();
+            assert_eq!(text(&source), text(&target));
+        }
+        // By hand: one that is there takes another selection; what can be made of nothing is an error, and so is wrong text.
+        let script = r#"cd $D; setfattr -n user.block -v '{"dataset":"/d","selection":{"select_type":"H5S_SEL_HYPERSLABS","selection":[[[7,8],[7,9]]]}}' d
+            T='"type":{"class":"H5T_REFERENCE","base":"H5T_STD_REF_DSETREG"}'; L='{"dataset":"/d","selection":{"select_type":"H5S_SEL_POINTS","count":9}}'
+            set() { setfattr -n user.h5dir.attributes -v "$1" g 2>&1 | sed 's/.*: //'; }
+            set "[{\"name\":\"x\",$T,\"value\":$L}]"; set "[{\"name\":\"x\",$T,\"value\":$L},{\"name\":\"y\",\"type\":\"u1\",\"value\":\"z\"}]"
+            set "[{\"name\":\"x\",$T,\"value\":$L},{\"name\":\"y\",\"type\":\"u1\",\"value\":9}]"; getfattr -n user.y --only-values g"#;
+        let script = format!("D={}; {script}", target.place.mnt().display());
+        let said = "Operation not supported\nInvalid argument\n9";
+        assert_eq!(shell(source.place.dir(), &script), (true, said.into()), "{}", target.log());
+        unmount(&target);
+        h5py(&copy, &format!("    assert (f['d'][f['d'].attrs['block']] == [78, 79]).all()\n{COPIED}"));
+    }
+}

@@ -4,8 +4,8 @@ use super::tests::try_open;
 use super::{NativeConnector, facts};
 use crate::base::{Address, Error, Result};
 use crate::connector::{Connector, ObjectId, ObjectKind};
-use crate::dataset::types::parse::{AttributeSpec, Store, parse_attributes_json_with, parse_fact, parse_value_into};
-use crate::dataset::types::{AttributesJson, Elements, Environment, Resolver, value_text};
+use crate::dataset::types::parse::{AttributeSpec, Store, parse_attributes_json_with, parse_datatype, parse_fact, parse_value_into};
+use crate::dataset::types::{AttributesJson, Elements, Environment, Resolver, Shape, value_text};
 use crate::filter::FilterSpec;
 use crate::format::Context;
 use crate::format::message::datatype::Class;
@@ -41,6 +41,10 @@ impl Resolver for Heap {
 
     fn object_path(&self, address: Address) -> Option<Vec<u8>> {
         Some(vec![b'/'; (address.0 - 1000) as usize])
+    }
+
+    fn region(&self, _: Address, selection: &[u8]) -> Option<serde_json::Value> {
+        super::region::json(selection)
     }
 }
 
@@ -202,5 +206,56 @@ fn texts(c: &NativeConnector, id: ObjectId, specs: &[AttributeSpec], path: &Path
         let environment = Environment { ctx: Context::DEFAULT, resolver: &heap, limit: 1 << 20 };
         let elements = Elements { datatype: &s.datatype, shape: &s.shape, bytes: &bytes };
         assert_eq!(value_text(&elements, &environment).unwrap(), text, "{path:?} {:?}", s.name);
+    }
+}
+
+fn errno(result: &Result<Vec<u8>>) -> i32 {
+    match result {
+        Err(Error::Refused { errno, .. }) => *errno,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn references_to_parts_by_their_json() {
+    let of = |base: &str| parse_datatype(&format!(r#"{{"class":"H5T_REFERENCE","base":"{base}"}}"#)).unwrap();
+    let (old, standard, region) = (of("H5T_STD_REF_OBJ"), of("H5T_STD_REF"), of("H5T_STD_REF_DSETREG"));
+    for selection in [
+        r#"{"select_type":"H5S_SEL_POINTS","selection":[[0,1],[2,3]]}"#,
+        r#"{"select_type":"H5S_SEL_POINTS","selection":[[4294967296]]}"#,
+        r#"{"select_type":"H5S_SEL_HYPERSLABS","selection":[[[0,2],[0,4]],[[5,0],[9,0]]]}"#,
+        r#"{"select_type":"H5S_SEL_HYPERSLABS","start":[1],"stride":[3],"count":[18446744073709551615],"block":[2]}"#,
+        r#"{"select_type":"H5S_SEL_ALL"}"#,
+        r#"{"select_type":"H5S_SEL_NONE"}"#,
+        r#"{"attribute":"units"}"#,
+    ] {
+        let attribute = selection.contains("attribute");
+        let text = format!(r#"{{"dataset":"//","selection":{selection}}}"#);
+        let text = if attribute { r#"{"object":"//","attribute":"units"}"#.into() } else { text };
+        let whole = selection.contains("ALL") || selection.contains("NONE");
+        for t in [&region, &standard] {
+            let mut heap = Heap::default();
+            let made = parse_value_into(t, &Shape::Scalar, text.as_bytes(), &mut heap);
+            if attribute && t == &region || whole && t == &standard {
+                assert_eq!((errno(&made), heap.objects.len()), (libc::EOPNOTSUPP, 0), "{text}");
+                continue;
+            }
+            let bytes = made.unwrap();
+            let environment = Environment { ctx: Context::DEFAULT, resolver: &heap, limit: 1 << 20 };
+            let elements = Elements { datatype: t, shape: &Shape::Scalar, bytes: &bytes };
+            let shown: serde_json::Value = serde_json::from_slice(&value_text(&elements, &environment).unwrap()).unwrap();
+            assert_eq!((shown, heap.objects.len()), (serde_json::from_str(&text).unwrap(), 1));
+        }
+        assert_eq!(errno(&parse_value_into(&old, &Shape::Scalar, text.as_bytes(), &mut Heap::default())), libc::EOPNOTSUPP);
+    }
+    for bad in [
+        r#"{"select_type":"H5S_SEL_POINTS","selection":[[0,1],[2]]}"#,
+        r#"{"select_type":"H5S_SEL_POINTS","selection":[[-1]]}"#,
+        r#"{"select_type":"H5S_SEL_HYPERSLABS","selection":[[[0,2]]]}"#,
+        r#"{"select_type":"H5S_SEL_HYPERSLABS","start":[1],"stride":[3],"count":[1,2],"block":[2]}"#,
+        r#"{"select_type":"H5S_SEL_ODD"}"#,
+    ] {
+        let text = format!(r#"{{"dataset":"//","selection":{bad}}}"#);
+        assert_eq!(errno(&parse_value_into(&region, &Shape::Scalar, text.as_bytes(), &mut Heap::default())), libc::EINVAL, "{bad}");
     }
 }

@@ -47,21 +47,37 @@ impl Change<'_> {
         self.touch(id)
     }
 
-    /// Sets those of the attributes that are `wanted`; returns the names of those with references that lead nowhere.
+    /// Sets those of the attributes that are `wanted`; returns the names of those with references that lead nowhere. Those that
+    /// cannot be made are left out, unless there is no other.
     fn set_typed(&self, id: ObjectId, text: &[u8], wanted: &dyn Fn(&[u8]) -> bool) -> Result<HashSet<Vec<u8>>> {
         let store = self.store()?;
         let version = HeaderEdit::load(&store, id.address)?.version();
         let nowhere = Cell::new(false);
         let mut values = Values { nowhere: Some(&nowhere), ..Values::new(self, &store) };
-        let mut names = HashSet::new();
-        parse_attributes_json_each(text, store.ctx().sizeof_addr, &mut values, wanted, &mut |attribute| {
-            if nowhere.replace(false) {
-                names.insert(attribute.name.clone());
+        let (mut names, mut left, mut any) = (HashSet::new(), Vec::new(), false);
+        parse_attributes_json_each(text, store.ctx().sizeof_addr, &mut values, wanted, &mut |name, attribute| {
+            let leads_nowhere = nowhere.replace(false);
+            let attribute = match attribute {
+                Ok(attribute) => attribute,
+                Err(error) => {
+                    left.push(error);
+                    return Ok(());
+                }
+            };
+            any = true;
+            if leads_nowhere {
+                names.insert(name.to_vec());
             }
             let held = self.held_by(id, &attribute.name)?;
             put(&store, id, version, &attribute)?;
             self.free_held(&held)
         })?;
+        if !any && !left.is_empty() {
+            return Err(left.swap_remove(0));
+        }
+        for error in left {
+            tracing::warn!("object at {}, left out of user.h5dir.attributes: {error}", id.address);
+        }
         self.changed(id);
         Ok(names)
     }

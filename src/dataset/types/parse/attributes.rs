@@ -5,7 +5,7 @@
 
 use super::elements::{NoStore, Store, from_json};
 use super::node::{Fields, Node};
-use super::{datatype, invalid, shown};
+use super::{datatype, invalid, not_supported, shown};
 use crate::base::{Error, Result, limits};
 use crate::dataset::types::Shape;
 use crate::format::message::datatype::Datatype;
@@ -34,47 +34,60 @@ pub fn parse_attributes_json(text: &[u8]) -> Result<Vec<AttributeSpec>> {
 /// behind others may leave theirs stored.
 pub fn parse_attributes_json_with(text: &[u8], sizeof_addr: u8, store: &mut dyn Store) -> Result<Vec<AttributeSpec>> {
     let mut all = Vec::new();
-    parse_attributes_json_each(text, sizeof_addr, store, &|_| true, &mut |attribute| {
-        all.push(attribute);
+    parse_attributes_json_each(text, sizeof_addr, store, &|_| true, &mut |_, attribute| {
+        all.push(attribute?);
         Ok(())
     })?;
     Ok(all)
 }
 
 /// The same one after another: those whose names are `wanted` are given to `f`, each before the next one's value is read.
+/// One that cannot be made although nothing is wrong with its text (`EOPNOTSUPP`), or that has no value, only an error, is given
+/// to it as that error.
 pub fn parse_attributes_json_each(
     text: &[u8],
     sizeof_addr: u8,
     store: &mut dyn Store,
     wanted: &dyn Fn(&[u8]) -> bool,
-    f: &mut dyn FnMut(AttributeSpec) -> Result<()>,
+    f: &mut dyn FnMut(&[u8], Result<AttributeSpec>) -> Result<()>,
 ) -> Result<()> {
     let list = Node::parse(text)?;
     let (mut names, mut heads) = (HashSet::new(), Vec::new());
     for item in list.array("the attributes")? {
-        let head = Head::of(item, sizeof_addr)?;
-        if !names.insert(head.name) {
-            return Err(invalid(format!("the attribute {} is given twice", shown(head.name))));
+        let (name, head) = Head::of(item, sizeof_addr)?;
+        if !names.insert(name) {
+            return Err(invalid(format!("the attribute {} is given twice", shown(name))));
         }
-        heads.push(head);
+        heads.push((name, possible(head)?));
     }
-    for head in heads.into_iter().filter(|h| wanted(h.name)) {
-        let bytes = from_json(&head.datatype, &head.shape, head.value, store).map_err(|error| named(head.name, error))?;
-        f(AttributeSpec { name: head.name.to_vec(), datatype: head.datatype, shape: head.shape, bytes })?;
+    for (name, head) in heads.into_iter().filter(|(name, _)| wanted(name)) {
+        let made = head.and_then(|Head { datatype, shape, value }| {
+            let bytes = from_json(&datatype, &shape, value, store).map_err(|error| named(name, error))?;
+            Ok(AttributeSpec { name: name.to_vec(), datatype, shape, bytes })
+        });
+        f(name, possible(made)?)?;
     }
     Ok(())
 }
 
+/// What only cannot be done is no error of the whole.
+fn possible<T>(made: Result<T>) -> Result<Result<T>> {
+    match made {
+        Err(Error::Refused { errno, .. }) if errno != libc::EOPNOTSUPP => made.map(Ok),
+        made => Ok(made),
+    }
+}
+
 /// An attribute whose value is still text.
 struct Head<'a> {
-    name: &'a [u8],
     datatype: Datatype,
     shape: Shape,
     value: &'a Node,
 }
 
 impl<'a> Head<'a> {
-    fn of(item: &'a Node, sizeof_addr: u8) -> Result<Self> {
+    /// The name, and what else is said.
+    fn of(item: &'a Node, sizeof_addr: u8) -> Result<(&'a [u8], Result<Self>)> {
         let f = Fields::new("an attribute", item, &["name", "type", "shape", "value", "error"])?;
         let name = f.need("name")?.string("an attribute's name")?;
         if name.is_empty() || name.contains(&0) {
@@ -82,15 +95,15 @@ impl<'a> Head<'a> {
         }
         let rest = || {
             if f.get("error").is_some() {
-                return Err(invalid("it has no value, only an error"));
+                return Err(not_supported("it has no value, only an error"));
             }
             let datatype = datatype::from_node(f.need("type")?, sizeof_addr)?;
             let shape = f.get("shape").map_or(Ok(Shape::Scalar), shape)?;
             // Only a null dataspace needs no value.
             let value = if shape == Shape::Null { f.get("value").unwrap_or(&Node::Null) } else { f.need("value")? };
-            Ok(Head { name, datatype, shape, value })
+            Ok(Head { datatype, shape, value })
         };
-        rest().map_err(|error| named(name, error))
+        Ok((name, rest().map_err(|error| named(name, error))))
     }
 }
 

@@ -8,6 +8,7 @@
 use super::super::value::Shape;
 use super::integer::{self, Layout, raw_hex};
 use super::node::Node;
+use super::region::{self, Part};
 use super::{float, invalid, not_supported, out_of_range, shown};
 use crate::base::{Address, Error, Result, limits};
 use crate::format::message::datatype::{
@@ -96,7 +97,7 @@ pub fn from_json(datatype: &Datatype, shape: &Shape, node: &Node, store: &mut dy
 
 /// Runs `make` once without storing anything if it would store, then in earnest.
 fn tried(datatype: &Datatype, store: &mut dyn Store, mut make: impl FnMut(&mut dyn Store) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
-    if datatype.contains_vlen() {
+    if datatype.contains_vlen() || datatype.contains_reference() {
         let element = usize::try_from(variable_size(datatype)).unwrap_or(0);
         make(&mut Trial { element, store: &mut *store })?;
     }
@@ -107,6 +108,8 @@ fn tried(datatype: &Datatype, store: &mut dyn Store, mut make: impl FnMut(&mut d
 fn variable_size(t: &Datatype) -> u32 {
     match &t.class {
         Class::VariableLength(_) => t.size,
+        Class::Reference(r) if r.kind == ReferenceKind::DatasetRegion1 => t.size.saturating_add(4),
+        Class::Reference(r) if r.is_standard() => t.size.saturating_sub(2),
         _ => t.base().into_iter().chain(t.members().iter().map(|m| &m.datatype)).map(variable_size).max().unwrap_or(0),
     }
 }
@@ -214,7 +217,7 @@ impl<'s> Builder<'s> {
             (Class::Complex(c), _) => self.list(&c.base, &[2], node),
             (Class::VariableLength(v), _) if v.kind == VariableLengthKind::Sequence => self.sequence(t, v, node),
             (Class::Reference(_), Node::Null) => Ok(vec![0; t.size as usize]),
-            (Class::Reference(_), Node::Object(_)) => Err(not_supported("references to regions and attributes cannot be made from text")),
+            (Class::Reference(r), Node::Object(_)) => self.part(r, t.size as usize, node),
             (Class::String(_) | Class::VariableLength(_) | Class::Opaque(_) | Class::Reference(_), Node::String(s)) => self.atom(t, s),
             (Class::Enumeration(_), Node::Bool(b)) => self.atom(t, if *b { b"TRUE" } else { b"FALSE" }),
             // A number is never a member's name.
@@ -265,8 +268,11 @@ impl<'s> Builder<'s> {
         if path.is_empty() {
             return Ok(element);
         }
-        if !matches!(r.kind, ReferenceKind::Object1) && !r.is_standard() || path.starts_with(b"{") {
-            return Err(not_supported("references to regions and attributes cannot be made from text"));
+        if path.starts_with(b"{") {
+            return self.part(r, size, &Node::parse(path)?);
+        }
+        if r.kind == ReferenceKind::DatasetRegion1 {
+            return Err(not_supported("a region reference to a dataset as a whole"));
         }
         let address = self.store.object(path)?.0.to_le_bytes();
         // `H5R_ref_t`: object, no flags, 8 bytes of token.
@@ -279,6 +285,43 @@ impl<'s> Builder<'s> {
         let place = element.get_mut(..bytes.len()).ok_or_else(|| invalid("an element is too small for a reference"))?;
         place.copy_from_slice(&bytes);
         Ok(element)
+    }
+
+    /// A reference to a part of an object. One that leads nowhere yet is nil.
+    fn part(&mut self, r: &Reference, size: usize, node: &Node) -> Result<Vec<u8>> {
+        let target = region::reference(node)?;
+        let mut element = vec![0; size];
+        let wanted = r.is_standard() || r.kind == ReferenceKind::DatasetRegion1 && matches!(target.part, Part::Region(_));
+        if !wanted {
+            return Err(not_supported("the type's references do not name such a part of an object"));
+        }
+        let address = self.store.object(target.path)?.0;
+        if address == 0 {
+            return Ok(element);
+        }
+        let bytes = match &target.part {
+            Part::Region(selection) if !r.is_standard() => {
+                let blob = region::old_region(address, size.saturating_sub(4), selection);
+                // Address and index, without the length.
+                self.kept(&blob)?.split_off(4)
+            }
+            part => {
+                let (kind, blob) = region::standard(address, part)?;
+                let mut bytes = vec![kind, 0];
+                bytes.extend(self.kept(&blob)?);
+                bytes
+            }
+        };
+        let place = element.get_mut(..bytes.len()).ok_or_else(|| invalid("an element is too small for a reference"))?;
+        place.copy_from_slice(&bytes);
+        Ok(element)
+    }
+
+    /// A heap object as a sequence of bytes: length, address, index.
+    fn kept(&mut self, blob: &[u8]) -> Result<Vec<u8>> {
+        let count = u32::try_from(blob.len()).map_err(|_| out_of_range("a reference is too long"))?;
+        let element = self.store.sequence(count, blob)?;
+        if element.len() < 4 { Err(not_supported("references cannot be kept here")) } else { Ok(element) }
     }
 
     fn compound(&mut self, t: &Datatype, c: &Compound, node: &Node) -> Result<Vec<u8>> {

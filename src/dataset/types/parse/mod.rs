@@ -16,6 +16,7 @@ mod float;
 mod integer;
 mod node;
 mod npy;
+mod region;
 #[cfg(test)]
 mod tests;
 
