@@ -31,6 +31,8 @@ pub(super) struct Buffer {
     /// Something was written since it was set. What was only truncated is going to be written: shells close a copy of the
     /// descriptor before.
     written: bool,
+    /// It was removed by another way: what is written to it goes nowhere, until it is opened anew.
+    gone: bool,
 }
 
 /// Attributes that are open for writing.
@@ -41,6 +43,7 @@ impl ContainerFs {
         let mut all = self.side.attributes.lock();
         let buffer = all.entry((id, name)).or_default();
         buffer.writers = buffer.writers.saturating_add(1);
+        buffer.gone = false;
     }
 
     pub(super) fn attribute_len(&self, id: ObjectId, name: Vec<u8>) -> Option<u64> {
@@ -72,6 +75,9 @@ impl ContainerFs {
             return Err(Errno(libc::EFBIG));
         }
         let buffer = all.get_mut(&(id, name.clone())).ok_or(Errno(libc::EBADF))?;
+        if buffer.gone {
+            return Ok(());
+        }
         let mut bytes = match buffer.bytes.take() {
             Some(bytes) => bytes,
             None => self.connector.attribute_raw(id, &name).map_err(|e| self.failed(Some(id), &e))?.unwrap_or_default(),
@@ -129,6 +135,15 @@ impl ContainerFs {
         (buffer.bytes, buffer.written) = (None, false);
         self.touched(&[id]);
         Ok(())
+    }
+
+    /// An attribute of `id` was removed by its object: what was written to its file is nothing any more.
+    pub(super) fn attribute_removed(&self, id: ObjectId) {
+        for ((of, name), buffer) in self.side.attributes.lock().iter_mut() {
+            if *of == id && matches!(self.connector.attribute_raw(id, name), Ok(None)) {
+                (buffer.bytes, buffer.written, buffer.gone) = (None, false, true);
+            }
+        }
     }
 
     /// One log line for what was refused: it is another reason each time.

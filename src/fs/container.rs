@@ -479,12 +479,11 @@ impl Operations for ContainerFs {
 
     fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
         let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
+        let end = self.padded_end(&file);
         let written = self.write_file(&file, offset, data)?;
+        self.note_skipped(&file, end, offset);
         file.note_written();
-        // Where the pages are bypassed the kernel does not ask for it.
-        if file.owner.as_ref().is_some_and(|owner| owner.sync && owner.bypasses) {
-            self.fsync(ino)?;
-        }
+        self.sync_written(ino, &file)?;
         Ok(written)
     }
 
@@ -498,6 +497,10 @@ impl Operations for ContainerFs {
         // The kernel's offset is where it takes the end to be.
         let end = owner.append.as_ref().and_then(|last| last.lock().map(|(end, _)| end)).unwrap_or_else(|| offset.saturating_add(len));
         Some(end.saturating_sub(len)..end)
+    }
+
+    fn skipped(&self, handle: Handle) -> Option<u64> {
+        self.take_skipped(handle)
     }
 
     fn setattr(&self, ino: Ino, changes: &Changes) -> FsResult<Attr> {
@@ -554,7 +557,10 @@ impl Operations for ContainerFs {
     fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
         xattr::ours(name)?;
         let _alone = self.alone(&[ino]);
-        self.change_xattr(&*self.living(ino)?, |target| target.remove(name))
+        let node = self.living(ino)?;
+        self.change_xattr(&node, |target| target.remove(name))?;
+        node.kind.object().into_iter().for_each(|id| self.attribute_removed(id));
+        Ok(())
     }
 
     fn fallocate(&self, _ino: Ino, handle: Handle, offset: u64, len: u64, mode: i32) -> FsResult<()> {

@@ -54,12 +54,14 @@ pub struct OpenFile {
     ahead: AtomicU64,
     /// Bytes were written since it was last closed.
     written: AtomicBool,
+    /// One more than the end of the file before bytes were left out behind it, or 0.
+    skipped: AtomicU64,
 }
 
 impl OpenFile {
     fn new(bytes: Bytes) -> Self {
-        let (last, ahead, written) = Default::default();
-        OpenFile { bytes, state: 0, owner: None, last, ahead, written }
+        let (last, ahead, written, skipped) = Default::default();
+        OpenFile { bytes, state: 0, owner: None, last, ahead, written, skipped }
     }
 
     /// Bytes were written.
@@ -70,6 +72,11 @@ impl OpenFile {
     /// Whether bytes were written since this was asked last.
     pub fn take_written(&self) -> bool {
         self.written.swap(false, Ordering::AcqRel)
+    }
+
+    /// Bytes behind `end` were left out; returns where they were before.
+    pub fn set_skipped(&self, end: Option<u64>) -> Option<u64> {
+        self.skipped.swap(end.map_or(0, |end| end.saturating_add(1)), Ordering::AcqRel).checked_sub(1)
     }
 
     /// `header` followed by `content`.
@@ -110,7 +117,11 @@ impl OpenFile {
         let (Bytes::Live(connector, View::Main, id), Some(false)) = (&self.bytes, self.owner.as_ref().map(|o| o.bypasses)) else {
             return false;
         };
-        connector.content(*id, form(View::Main)).is_ok_and(|content| content.beyond(offset, buf))
+        let padded = connector.content(*id, form(View::Main)).is_ok_and(|content| content.beyond(offset, buf));
+        if let Some(owner) = self.owner.as_ref().filter(|_| padded) {
+            owner.node.set_padded(Some(offset));
+        }
+        padded
     }
 
     /// Fills the front of `buf` from `offset`; fewer bytes only at the end.

@@ -1,11 +1,11 @@
 //! Open files: made from nodes, read, and made again when the container is in another state.
 
-use super::FsResult;
 use super::container::{ContainerFs, form};
 use super::file::{OpenFile, Owner};
 use super::nodes::{Node, NodeKind, View};
 use super::side::attribute_name;
 use super::types::{Errno, Handle, Ino, OpenMode, Opened};
+use super::{FsResult, Operations};
 use crate::connector::ObjectId;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -76,6 +76,11 @@ impl ContainerFs {
         if open.len() > 1 {
             self.elsewhere.lock().extend(open);
         }
+    }
+
+    /// Makes what was written to `file` durable if it has to be at once: where the pages are bypassed the kernel does not ask for it.
+    pub(super) fn sync_written(&self, ino: Ino, file: &OpenFile) -> FsResult<()> {
+        if file.owner.as_ref().is_some_and(|owner| owner.sync && owner.bypasses) { self.fsync(ino) } else { Ok(()) }
     }
 
     fn open_kind(&self, node: &Node) -> crate::base::Result<Option<OpenFile>> {

@@ -16,6 +16,7 @@ pub mod name;
 pub mod nodes;
 mod npy_write;
 pub mod open;
+mod padding;
 mod side;
 pub mod spec;
 mod status;
@@ -121,6 +122,11 @@ pub trait Operations: Send + Sync + 'static {
     /// Files whose bytes were changed, since this was asked last, through others that show the same dataset: open ones.
     fn changed_elsewhere(&self) -> Vec<Ino> {
         Vec::new()
+    }
+
+    /// A byte of the page to be read anew, as the last change through this handle left bytes out behind it that are not zeros.
+    fn skipped(&self, _handle: Handle) -> Option<u64> {
+        None
     }
 
     /// Changes attributes; returns what they are then.

@@ -143,6 +143,8 @@ pub struct Node {
     gone: AtomicBool,
     /// Files open on it.
     opens: AtomicU64,
+    /// One more than where the file ended when a page was filled up behind it, or 0.
+    padded: AtomicU64,
     /// State of the container in which it was found.
     pub state: u64,
     /// State of the container in which it was opened last.
@@ -158,8 +160,8 @@ impl Node {
     }
 
     fn at(ino: Ino, kind: NodeKind, place: Place, greatest: u64, state: u64) -> Node {
-        let (refs, gone, opens) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU64::new(0));
-        Node { ino, kind, place: RwLock::new(place), greatest, refs, gone, opens, state, opened_in: AtomicU64::new(u64::MAX) }
+        let (refs, gone, opens, padded) = Default::default();
+        Node { ino, kind, place: RwLock::new(place), greatest, refs, gone, opens, padded, state, opened_in: AtomicU64::new(u64::MAX) }
     }
 
     /// It is opened in `state`; returns whether it was opened in that state before.
@@ -185,6 +187,16 @@ impl Node {
     /// True when no name leads to it any more.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
+    }
+
+    /// Where the file ended when the kernel was given a page that is filled up behind that.
+    pub fn padded(&self) -> Option<u64> {
+        self.padded.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// Notes that, or that there is no such page.
+    pub fn set_padded(&self, end: Option<u64>) {
+        self.padded.store(end.map_or(0, |end| end.saturating_add(1)), Ordering::Release);
     }
 
     /// Files open on it.

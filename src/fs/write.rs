@@ -135,6 +135,10 @@ impl ContainerFs {
         size.map_err(|e| self.failed(Some(id), &e))
     }
 
+    pub(super) fn end_of(&self, id: ObjectId) -> Option<u64> {
+        self.size(id, Form::Main).ok()
+    }
+
     pub(super) fn write_file(&self, file: &OpenFile, offset: u64, data: &[u8]) -> FsResult<usize> {
         let edit = self.editor()?;
         let owner = file.owner.as_ref().ok_or(Errno(libc::EBADF))?;
@@ -462,7 +466,7 @@ impl ContainerFs {
             libc::FALLOC_FL_PUNCH_HOLE if keep => true,
             _ => return Err(Errno(libc::EOPNOTSUPP)),
         };
-        let size = self.size(id, Form::Main)?;
+        let (size, padded) = (self.size(id, Form::Main)?, self.padded_end(&file));
         let failed = |e: Error| self.refused(Some(id), &e);
         let within = |size: u64| end.min(size).saturating_sub(offset);
         if zeroes {
@@ -474,6 +478,7 @@ impl ContainerFs {
             // First: where that is refused nothing is done.
             edit.set_size(id, end).map_err(failed)?;
             grown = self.size(id, Form::Main)?;
+            self.note_skipped(&file, padded, grown);
         }
         if zeroes && within(grown) > 0 {
             // What came to it holds the fill value.
@@ -503,10 +508,12 @@ impl ContainerFs {
             return Err(Errno(libc::EOPNOTSUPP));
         }
         let id = self.dataset(&target)?;
+        let end = self.padded_end(&file);
         let n = edit.copy_range((source, from.1), (id, to.1), len).map_err(|e| match &e {
             Error::Refused { errno: libc::EOPNOTSUPP, .. } => Errno(libc::EOPNOTSUPP),
             _ => self.refused(Some(id), &e),
         })?;
+        self.note_skipped(&file, end, to.1);
         file.note_written();
         self.touched(&[id]);
         Ok(n)

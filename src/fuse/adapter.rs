@@ -6,23 +6,23 @@
 
 use super::crew::{Crew, Kind, Turn};
 use super::guard::guard;
+use super::kernel::Kernel;
 use super::near::Near;
 use super::reply::{absent, errno, file_attr, file_type, ino, listed, may, open_flags, reply_empty, reply_xattr, time};
 use super::stale::Stale;
-use crate::base::waiting;
-use crate::fs::{Changes, Entry, Errno, FsResult, Handle, Ino, KernelMemory, OpenMode, Operations, Whence};
+use crate::fs::{Changes, Entry, Errno, FsResult, Handle, OpenMode, Operations, Whence};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
-    KernelConfig, LockOwner, Notifier, OpenAccMode, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyBmap,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen,
-    ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    KernelConfig, LockOwner, OpenAccMode, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyPoll,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Largest request, bytes. The kernel's own bound is 256 pages unless `fs.fuse.max_pages_limit` is raised.
@@ -71,31 +71,6 @@ pub struct Adapter {
     crew: Option<Arc<Crew>>,
 }
 
-/// The way to tell the kernel something unasked, once the session has one.
-pub type Kernel = Arc<OnceLock<Notifier>>;
-
-/// What the kernel remembers.
-pub struct Memory(pub Kernel);
-
-impl Memory {
-    fn tell(&self, what: &str, f: impl FnOnce(&Notifier) -> std::io::Result<()>) {
-        waiting::may_wait();
-        if let Some(Err(e)) = self.0.get().map(f) {
-            tracing::debug!("the kernel keeps what it knows of {what}: {e}");
-        }
-    }
-}
-
-impl KernelMemory for Memory {
-    fn forget_inode(&self, ino: Ino) {
-        self.tell("an inode", |k| k.inval_inode(INodeNo(ino.0), 0, 0));
-    }
-
-    fn forget_name(&self, parent: Ino, name: &[u8]) {
-        self.tell("a name", |k| k.inval_entry(INodeNo(parent.0), OsStr::from_bytes(name)));
-    }
-}
-
 impl Adapter {
     /// Shows `operations`, served by so many event loops; `readahead` in bytes.
     pub fn new(operations: Arc<dyn Operations>, times: CacheTimes, readahead: u32, loops: usize, near: Near) -> Self {
@@ -125,6 +100,13 @@ impl Adapter {
     fn resized(&self, n: INodeNo) {
         if let Some(Err(e)) = self.kernel.get().map(|k| k.inval_inode(n, -1, 0)) {
             tracing::debug!("the kernel keeps what it knows of inode {n}: {e}");
+        }
+    }
+
+    /// Has the kernel read the page of the old end anew, if a change left bytes out behind it.
+    fn drop_skipped(&self, n: INodeNo, fh: FileHandle) {
+        if let Some(at) = self.operations.skipped(Handle(fh.0)) {
+            self.stale.drop_page(n, at);
         }
     }
 
@@ -523,6 +505,7 @@ impl Filesystem for Adapter {
         match self.change("write", n, |o| o.write(ino(n), Handle(fh.0), offset, data)) {
             Ok(written) => {
                 let count = u32::try_from(written).unwrap_or(u32::MAX);
+                self.drop_skipped(n, fh);
                 // What is written back is what the pages have.
                 let written_back = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
                 match self.operations.changed_past_others(Handle(fh.0), offset, written as u64).filter(|_| !written_back) {
@@ -564,7 +547,9 @@ impl Filesystem for Adapter {
 
     fn fallocate(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, length: u64, mode: i32, reply: ReplyEmpty) {
         let _turn = self.turn(Kind::Long);
-        reply_empty(self.change("fallocate", n, |o| o.fallocate(ino(n), Handle(fh.0), offset, length, mode)), reply);
+        let done = self.change("fallocate", n, |o| o.fallocate(ino(n), Handle(fh.0), offset, length, mode));
+        self.drop_skipped(n, fh);
+        reply_empty(done, reply);
     }
 
     fn copy_file_range(
@@ -583,7 +568,10 @@ impl Filesystem for Adapter {
         let _turn = self.turn(Kind::Long);
         let (from, to) = ((Handle(fh_in.0), offset_in), (Handle(fh_out.0), offset_out));
         match self.change("copy_file_range", ino_out, |o| o.copy_range(from, to, len.min(COPY_MAX))) {
-            Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
+            Ok(copied) => {
+                self.drop_skipped(ino_out, fh_out);
+                reply.written(u32::try_from(copied).unwrap_or(u32::MAX));
+            }
             // The kernel reads and writes then.
             Err(e) => reply.error(errno(e)),
         }

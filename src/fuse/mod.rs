@@ -14,6 +14,7 @@
 pub mod adapter;
 mod crew;
 pub mod guard;
+mod kernel;
 pub mod mounts;
 mod near;
 pub mod presence;

@@ -9,7 +9,8 @@
 //! Unmounting is done here and not by `fuser`: its handle unmounts *whatever* is at the mountpoint when
 //! it is dropped, also after someone else unmounted ours and mounted something new there.
 
-use super::adapter::{Adapter, CacheTimes, Kernel, Memory};
+use super::adapter::{Adapter, CacheTimes};
+use super::kernel::{Kernel, Memory};
 use super::mounts::{self, Device, FS_TYPE};
 use super::near::Near;
 use super::unmount::{self, UnmountError};

@@ -11,14 +11,23 @@
 //! The kernel waits for reads of those pages, and for dirty ones to be written; both wait for event loops: a thread of its
 //! own asks for it. No answer that it owes is waited for: while pages are written they are locked, and such writes are answered at once;
 //! those that bypass the page cache lock none, nor does a close.
+//!
+//! The page of a file's old end is dropped before a change is answered that left bytes out behind it. A write through pages
+//! holds the page that it writes to until it is answered, but only where that was not read: there is nothing old in it, and it
+//! is not waited for long.
 
-use super::adapter::Kernel;
+use super::kernel::Kernel;
+use crate::base::waiting::may_wait;
 use crate::fs::Ino;
 use fuser::INodeNo;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// How long is waited for a page to be dropped that a write may hold.
+const HELD: Duration = Duration::from_millis(100);
 
 /// All pages of a file.
 const ALL: Range<u64> = 0..i64::MAX as u64;
@@ -103,6 +112,23 @@ impl Stale {
         drop(state);
         self.shared.more.notify_one();
     }
+
+    /// Drops the page of byte `at` of `ino` before a change of it is answered.
+    pub fn drop_page(&self, ino: INodeNo, at: u64) {
+        let (kernel, (dropped, wait)) = (self.kernel.clone(), mpsc::channel());
+        let drop = move || {
+            forget(&kernel, ino, at..at.saturating_add(1));
+            // Whoever waited may have gone on.
+            let _ = dropped.send(());
+        };
+        // What mapped descriptors stored in it is written by another event loop first.
+        may_wait();
+        match std::thread::Builder::new().name("h5dir-page".into()).spawn(drop) {
+            Ok(_) if wait.recv_timeout(HELD).is_ok() => {}
+            Ok(_) => tracing::debug!("the page of the old end of inode {ino} is held by what writes to it"),
+            Err(e) => tracing::debug!("the kernel keeps the page of the old end of inode {ino}: {e}"),
+        }
+    }
 }
 
 fn tell(kernel: &Kernel, shared: &Shared) {
@@ -125,12 +151,17 @@ fn tell(kernel: &Kernel, shared: &Shared) {
             *all = all.start.min(range.start)..all.end.max(range.end);
         }
         for (ino, range) in files {
-            let (offset, len) = (i64::try_from(range.start), i64::try_from(range.end.saturating_sub(range.start)));
-            let (Some(kernel), Ok(offset), Ok(len)) = (kernel.get(), offset, len) else { continue };
-            if let Err(e) = kernel.inval_inode(INodeNo(ino), offset, len) {
-                tracing::debug!("the kernel keeps pages of inode {ino}: {e}");
-            }
+            forget(kernel, INodeNo(ino), range);
         }
         waiting.into_iter().for_each(|w| (w.answer)());
+    }
+}
+
+/// Has the kernel drop pages; returns when it did.
+fn forget(kernel: &Kernel, ino: INodeNo, range: Range<u64>) {
+    let (offset, len) = (i64::try_from(range.start), i64::try_from(range.end.saturating_sub(range.start)));
+    let (Some(kernel), Ok(offset), Ok(len)) = (kernel.get(), offset, len) else { return };
+    if let Err(e) = kernel.inval_inode(ino, offset, len) {
+        tracing::debug!("the kernel keeps pages of inode {ino}: {e}");
     }
 }

@@ -365,3 +365,33 @@ fn a_file_that_the_kernel_took_to_be_absent_is_emptied_when_it_is_created() {
     unmount(&mount);
     h5py(&file, " assert f['n'][:].tobytes() == b'8 bytes.' and f['g/n'][:].tobytes() == b'new'");
 }
+
+#[test]
+fn an_attribute_removed_from_its_object_stays_gone_when_its_file_is_closed() {
+    let place = Place::new();
+    let file = place.dir().join("removed.h5");
+    let h5py = |mode: &str, program: &str| {
+        let script = format!("import h5py, sys, numpy as np\nf = h5py.File(sys.argv[1], '{mode}')\n{program}");
+        let done = Command::new(python::with_h5py()).args(["-c", &script]).arg(&file).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    h5py("w", "g = f.create_group('g')\nfor k in ('k', 'again', 'stays', 'written'): g.attrs[k] = np.int32(5)");
+    let mount = Mount::start(place, &file, &["--read-write"]);
+    let script = "import os
+V = '.h5dir/attrs/g/'
+fds = {k: os.open(V + k, os.O_RDWR) for k in ('k', 'again', 'stays', 'written')}
+for k in ('k', 'again', 'stays'): os.pwrite(fds[k], b'\\7\\0\\0\\0', 0)
+for k in ('k', 'again', 'written'): os.removexattr('g', 'user.' + k)
+assert os.pwrite(fds['written'], b'\\7\\0\\0\\0', 0) == 4
+os.setxattr('g', 'user.again', b'text')
+for fd in fds.values(): os.close(fd)
+assert sorted(n for n in os.listxattr('g') if not n.startswith('user.h5dir')) == ['user.again', 'user.stays'], os.listxattr('g')
+assert os.getxattr('g', 'user.again') == b'text' and os.getxattr('g', 'user.stays') == b'7'
+with open(V + 'again', 'r+b') as f: f.write(b'TEXT')
+assert os.getxattr('g', 'user.again') == b'TEXT'";
+    let done =
+        Command::new("timeout").arg("60").arg(python::with_h5py()).args(["-c", script]).current_dir(mount.place.mnt()).output().unwrap();
+    assert!(done.status.success(), "{} {}", String::from_utf8_lossy(&done.stderr), mount.log());
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
+    h5py("r", "a = f['g'].attrs; assert sorted(a) == ['again', 'stays'] and a['stays'] == 7 and a['stays'].dtype == 'i4'");
+}

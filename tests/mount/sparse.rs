@@ -2,10 +2,13 @@
 
 use super::expected::{self, entries};
 use super::mounted::{Mount, shell};
+use super::python;
+use super::support::{Place, h5dir, run};
 use nix::unistd::{Whence, lseek};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 
 /// The runs of data that SEEK_DATA and SEEK_HOLE tell.
 fn extents(path: &Path) -> Vec<(i64, i64)> {
@@ -71,4 +74,55 @@ fn du_tells_storage_and_apparent_size() {
     let storage: u64 = mount.xattr("sparse_long", "h5dir.storage").parse().unwrap();
     let out = shell(mount.place.dir(), "du --apparent-size -B1 mnt/sparse_long | cut -f1; du -B1 mnt/sparse_long | cut -f1");
     assert_eq!(out, format!("{}\n{}\n", 4 << 20, storage.div_ceil(512) * 512));
+}
+
+/// A page that was stored to through a mapping has zeros behind the end once it was written back.
+#[test]
+fn what_growth_leaves_out_holds_the_fill_value_after_a_store_into_the_last_page() {
+    let place = Place::new();
+    let file = place.dir().join("mapped.h5");
+    let python = |script: &str, directory: &Path| {
+        let mut command = Command::new("timeout");
+        command.arg("100").arg(python::with_h5py()).args(["-c", script]).arg(&file).current_dir(directory);
+        let done = command.output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    let make = "import h5py, numpy as np, sys
+with h5py.File(sys.argv[1], 'w') as f:
+    for how in ('fallocate', 'read and write', 'write', 'truncate', 'far', 'copy', 'unread'):
+        f.create_dataset(how, data=np.full(5494, 9, 'u1'), chunks=(1000,), maxshape=(None,), fillvalue=7)
+    f['e'] = np.full(1, 101, 'u1')";
+    python(make, place.dir());
+    let mount = Mount::start(place, &file, &["--read-write"]);
+    let grow = "import mmap, os, time
+def store(fd, at, byte, n):
+    m = mmap.mmap(fd, n); m[at:at + 1] = byte; m.flush(); m.close()
+for how in ('fallocate', 'read and write', 'write', 'truncate', 'far', 'copy', 'unread'):
+    fd, fw = os.open(how, os.O_RDWR), os.open(how, os.O_WRONLY)
+    if how != 'unread': store(fd, 5493, b'y', 5494)
+    n = 7353
+    if how == 'fallocate': os.posix_fallocate(fd, 7253, 100); os.pwrite(fd, b'e', 7352)
+    elif how == 'write': os.pwrite(fw, b'e', 7352)
+    elif how == 'truncate': os.ftruncate(fd, 7353); os.pwrite(fd, b'e', 7352)
+    elif how == 'far': n = 30001; os.pwrite(fd, b'e', 30000)
+    elif how == 'copy':
+        source = os.open('e', os.O_RDONLY); assert os.copy_file_range(source, fd, 1, 0, 7352) == 1; os.close(source)
+    else: os.pwrite(fd, b'e', 7352)
+    def check(f):
+        b = os.pread(f, 40000, 0)
+        assert len(b) == n and set(b[5494:n - 1]) == {7} and b[n - 1:] == b'e', (how, len(b), set(b[5494:n - 1]))
+    other = os.open(how, os.O_RDONLY); check(fd); check(other)
+    store(fd, 4096, b'!', n); check(fd); check(other); os.close(other); os.close(fd); os.close(fw)
+fd = os.open('unread', os.O_RDWR); begin = time.time()
+for i in range(1000): os.pwrite(fd, b'e', 8000 + 2 * i)
+assert time.time() - begin < 30, 'pages are not waited for'
+os.close(fd)";
+    python(grow, &mount.place.mnt());
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
+    let check = "import h5py, sys
+with h5py.File(sys.argv[1], 'r') as f:
+    for how in ('fallocate', 'read and write', 'write', 'truncate', 'far', 'copy'):
+        b = f[how][:]; assert set(b[5494:-1].tolist()) == {7} and b[-1] == 101 and b[5493] == ord('y') and b[4096] == 33, how
+    b = f['unread'][:]; assert set(b[8001::2].tolist()) == {7} and set(b[8000::2].tolist()) == {101}";
+    python(check, Path::new("/"));
 }
