@@ -88,6 +88,11 @@ impl Ranges {
         self.0.iter().map(|(&s, &e)| s..e)
     }
 
+    /// How many ranges there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Bytes in all.
     pub fn len(&self) -> u64 {
         self.iter().map(|r| r.end.saturating_sub(r.start)).sum()

@@ -29,6 +29,8 @@ use flight::Flight;
 const GROWTH_MIN: u64 = 64 << 10;
 const GROWTH_MAX: u64 = 64 << 20;
 const GRANULE: u64 = 4096;
+/// Ranges behind the file's first end that are known to have been written.
+const WRITTEN_MAX: usize = 1 << 14;
 /// So much written in one run to new space goes to the disk while more comes; bytes.
 const WRITEBACK: u64 = 8 << 20;
 
@@ -56,8 +58,9 @@ pub(super) struct State {
     pub(super) unsynced: bool,
     /// The last run written to new space, as far as the disk has not been told to write it.
     run: Range<u64>,
-    /// From here on nothing was ever written: zeros.
+    /// From here on there were no bytes when the file was opened: zeros, but for what was written since.
     virgin: u64,
+    written: Ranges,
     /// Where the disk has room for what is written later.
     provided: Ranges,
     /// The file system cannot tell that it has.
@@ -84,6 +87,28 @@ impl State {
         let run = self.run.clone();
         self.run = run.end..run.end;
         Some(run)
+    }
+
+    /// Bytes are written behind what the file had when it was opened.
+    fn note_written(&mut self, range: Range<u64>) {
+        if range.end <= self.virgin {
+            return;
+        }
+        // Whole sectors, and what lies between two writes that are close: few ranges.
+        let start = range.start.saturating_sub(range.start % GRANULE).max(self.virgin);
+        self.written.insert(start..range.end.checked_next_multiple_of(GRANULE).unwrap_or(range.end));
+        if self.written.count() > WRITTEN_MAX {
+            let end = self.written.iter().last().map_or(range.end, |last| last.end);
+            self.written.insert(self.virgin..end);
+        }
+    }
+
+    /// The parts of `range` that may hold something else than zeros.
+    fn written_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let old = range.start..range.end.min(self.virgin);
+        let new = self.written.split(range.start.max(self.virgin)..range.end.max(self.virgin));
+        let new = new.into_iter().filter(|(_, written)| *written).map(|(part, _)| part);
+        Some(old).into_iter().chain(new).filter(|part| !part.is_empty()).collect()
     }
 
     /// Takes room on the disk for `part`, and around it if there is some. False when the file system cannot do that.
@@ -166,6 +191,7 @@ impl Transaction {
             unsynced: false,
             run: 0..0,
             virgin: len.max(told),
+            written: Ranges::default(),
             provided: Ranges::default(),
             unsure: false,
             tight: false,
@@ -270,6 +296,7 @@ impl Transaction {
     fn keep(&self, offset: u64, bytes: &[u8]) -> io::Result<bool> {
         let mut state = self.state.write();
         let state = &mut *state;
+        state.note_written(offset..offset.saturating_add(bytes.len() as u64));
         let parts = state.space.split_fresh(offset..offset.saturating_add(bytes.len() as u64));
         for (part, _) in parts.iter().filter(|(_, fresh)| *fresh) {
             if !state.provide(&*self.driver, part)? {
@@ -318,7 +345,11 @@ impl Transaction {
     /// Writes to the file itself where nothing durable points. `tell`: has the overlay follow. Nothing is on its way.
     fn write_through(&self, offset: u64, bytes: &[u8], tell: fn(&mut Overlay, u64, &[u8])) -> io::Result<()> {
         let end = offset.saturating_add(bytes.len() as u64);
-        let parts = self.state.read().space.split_fresh(offset..end);
+        let parts = {
+            let mut state = self.state.write();
+            state.note_written(offset..end);
+            state.space.split_fresh(offset..end)
+        };
         for (part, fresh) in parts {
             let slice = |r: &Range<u64>| {
                 let from = usize::try_from(r.start.saturating_sub(offset)).ok()?;
@@ -374,13 +405,17 @@ impl Transaction {
             state.len = longer;
             state.unsynced = true;
         }
-        let zeros = at >= state.virgin;
-        state.virgin = state.virgin.max(range.end);
+        let zeros = state.written_in(range.clone()).is_empty();
         if let Some(operation) = &mut state.operation {
             operation.allocated.insert(range.clone());
             operation.taken.push((range, pool));
         }
         Ok((at, zeros))
+    }
+
+    /// The parts of `range` that may hold something else than zeros.
+    pub fn written_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        self.state.read().written_in(range)
     }
 
     /// Gives `range` back; it is used again when nothing durable points there.

@@ -12,6 +12,7 @@ use crate::file::transaction::Transaction;
 use crate::file::{JournalPlace, WriteDriver, journal};
 use crate::format::superblock::Superblock;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Added to the end of file in the superblock while a commit is under way: every reader refuses a file that
@@ -139,6 +140,13 @@ impl Store {
             return Err(Error::Io { operation: "allocate", address: Address(address), errno: libc::EFBIG });
         }
         Ok((Address(address), zeros))
+    }
+
+    /// The parts of `len` bytes from `address` on that may hold something else than zeros, as ranges from there.
+    pub fn written_in(&self, address: Address, len: u64) -> Result<Vec<Range<u64>>> {
+        let start = address.0.saturating_add(self.base);
+        let parts = self.transaction()?.written_in(start..start.saturating_add(len));
+        Ok(parts.into_iter().map(|r| r.start.saturating_sub(start)..r.end.saturating_sub(start)).collect())
     }
 
     /// Whatever a damaged file says lies where the superblock is, to write there would be the end of the file.

@@ -126,3 +126,39 @@ with h5py.File(sys.argv[1], 'r') as f:
     b = f['unread'][:]; assert set(b[8001::2].tolist()) == {7} and set(b[8000::2].tolist()) == {101}";
     python(check, Path::new("/"));
 }
+
+/// Space that was taken and never written is zeros as it is, behind what was used and given back in the same session.
+#[test]
+fn a_few_bytes_in_a_large_contiguous_dataset_leave_the_rest_a_hole() {
+    let place = Place::new();
+    let file = place.dir().join("large.h5");
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+    let mount = Mount::start(place, &file, &["--read-write"]);
+    let script = r#"import os, subprocess, sys
+N = 1 << 30
+def blocks(): return os.stat(sys.argv[1]).st_blocks * 512
+def make(name):
+    open(name, 'w').close()
+    os.setxattr(name, 'user.h5dir.dataset', b'{"dtype":"u1","shape":[%d],"layout":"contiguous"}' % N)
+def sync():
+    fd = os.open('.', os.O_RDONLY); os.fsync(fd); os.close(fd)
+def check(name, there):
+    with open(name, 'rb') as f:
+        for at in (0, 1 << 20, N // 2 - 4096, N // 2 + 3, N - (1 << 20)):
+            if at not in there: f.seek(at); assert f.read(4096) == bytes(4096), (name, at)
+        f.seek(N // 2); assert f.read(3) == b'mid'
+with open('old', 'wb') as f: f.write(os.urandom(3 << 20))
+sync(); os.unlink('old'); sync()
+for i in range(3):
+    make('e')
+    with open('e', 'r+b', buffering=0) as f: f.seek(N // 2); f.write(b'mid')
+    sync(); check('e', ())
+    assert blocks() < 64 << 20, blocks()
+    with open('e', 'r+b', buffering=0) as f: f.write(os.urandom(8192)); f.seek(N - (1 << 20)); f.write(b'x' * 5000)
+    sync(); check('e', (0, N - (1 << 20))); os.unlink('e'); sync()"#;
+    let mut command = Command::new("timeout");
+    command.arg("100").arg(python::with_h5py()).args(["-c", script]).arg(&file).current_dir(mount.place.mnt());
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{} {}", String::from_utf8_lossy(&done.stderr), mount.log());
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
+}

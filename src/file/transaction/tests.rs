@@ -162,3 +162,25 @@ fn holes_are_known_while_a_file_is_changed() {
     commit(&t);
     assert_eq!((t.hole_end(MIB), t.hole_end(4 * MIB)), (Some(4 * MIB), None));
 }
+
+#[test]
+fn what_was_taken_and_not_written_is_known_to_be_zeros() {
+    let (t, _) = begun(&none());
+    const LEN: u64 = 1 << 28;
+    let (at, zeros) = t.allocate(LEN, 4096, Pool::Raw).unwrap();
+    assert!(zeros && t.written_in(at..at + LEN).is_empty());
+    let old = t.written_in(0..at + 5);
+    assert!(old.len() == 1 && old[0] == (0..4096));
+    t.write_data(at + 10_000, b"data").unwrap();
+    t.write(at + 500_000, b"structure").unwrap();
+    t.free(at..at + LEN, Pool::Raw);
+    t.finish(true);
+    let (again, zeros) = t.allocate(LEN, 4096, Pool::Raw).unwrap();
+    assert_eq!((again, zeros), (at, false));
+    assert_eq!(t.written_in(at..at + LEN), [at + 8192..at + 12_288, at + 499_712..at + 503_808]);
+    for i in 0..20_000 {
+        t.write_data(at + 600_000 + i * 12_288, b"x").unwrap();
+    }
+    let parts = t.written_in(at..at + LEN);
+    assert!(parts.len() < 1 << 14 && parts[0].start == at && parts.last().unwrap().end > at + 600_000 + 19_999 * 12_288);
+}

@@ -175,7 +175,7 @@ impl Change<'_> {
     /// zeros too are written, so that the backing file has the room.
     pub(super) fn allocate_contiguous(&self, d: &Dataset, (offset, len): (u64, u64), really: bool) -> Result<Address> {
         let store = &d.bytes.store;
-        let (address, zeros) = store.allocate_known(d.bytes.size, SpaceKind::Raw)?;
+        let address = store.allocate(d.bytes.size, SpaceKind::Raw)?;
         let fill = |mut at: u64, end: u64| -> Result<()> {
             let mut piece = vec![0u8; PIECE];
             while at < end {
@@ -187,9 +187,12 @@ impl Change<'_> {
             }
             Ok(())
         };
-        let from = if d.bytes.fill.is_zero() && zeros && !really { d.bytes.size } else { 0 };
-        fill(from, offset)?;
-        fill(from.max(offset.saturating_add(len)), d.bytes.size)?;
+        let all = std::iter::once(0..d.bytes.size).collect();
+        let parts = if d.bytes.fill.is_zero() && !really { store.written_in(address, d.bytes.size)? } else { all };
+        for part in parts {
+            fill(part.start, part.end.min(offset))?;
+            fill(part.start.max(offset.saturating_add(len)), part.end)?;
+        }
         let Layout::Contiguous { size, dims, .. } = &d.layout.class else { return Ok(address) };
         let class = Layout::Contiguous { address, size: *size, dims: dims.clone() };
         self.set_layout(d, &DataLayout { version: d.layout.version, class })?;
