@@ -91,6 +91,8 @@ pub struct ContainerFs {
     pub(super) open_views: AtomicU64,
     /// Open files of datasets whose bytes may have been changed through another.
     pub(super) elsewhere: Mutex<Vec<Ino>>,
+    /// Files that a rename replaced and the kernel has not forgotten yet.
+    pub(super) replaced: Mutex<HashMap<Ino, Arc<Node>>>,
 }
 
 impl ContainerFs {
@@ -104,6 +106,7 @@ impl ContainerFs {
             next_handle: AtomicU64::new(1),
             open_views: AtomicU64::new(0),
             elsewhere: Mutex::default(),
+            replaced: Mutex::default(),
             listings: Listings::default(),
             spec,
             prefix,
@@ -348,11 +351,13 @@ impl Operations for ContainerFs {
             return Err(Errno(libc::ENAMETOOLONG));
         }
         let _steady = self.steady();
-        self.whole(|| self.entry_in(&self.directory(parent)?, name), |e| self.nodes.forget(e.attr.ino, 1))
+        self.whole(|| self.entry_in(&self.directory(parent)?, name), |e| self.forget(e.attr.ino, 1))
     }
 
     fn forget(&self, ino: Ino, count: u64) {
-        self.nodes.forget(ino, count);
+        if self.nodes.forget(ino, count) {
+            self.forget_replaced(ino);
+        }
     }
 
     fn getattr(&self, ino: Ino) -> FsResult<Attr> {
@@ -492,11 +497,7 @@ impl Operations for ContainerFs {
     }
 
     fn changed_past_others(&self, handle: Handle, offset: u64, len: u64) -> Option<Range<u64>> {
-        let file = self.handles.read().get(&handle.0).cloned()?;
-        let owner = file.owner.as_ref().filter(|owner| owner.bypasses && owner.node.opens() > 1)?;
-        // The kernel's offset is where it takes the end to be.
-        let end = owner.append.as_ref().and_then(|last| last.lock().map(|(end, _)| end)).unwrap_or_else(|| offset.saturating_add(len));
-        Some(end.saturating_sub(len)..end)
+        self.past_others(handle, offset, len)
     }
 
     fn skipped(&self, handle: Handle) -> Option<u64> {

@@ -6,8 +6,9 @@ use super::nodes::{Node, NodeKind, View};
 use super::side::attribute_name;
 use super::types::{Errno, Handle, Ino, OpenMode, Opened};
 use super::{FsResult, Operations};
-use crate::connector::ObjectId;
+use crate::connector::{ObjectId, ObjectKind};
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -81,6 +82,20 @@ impl ContainerFs {
     /// Makes what was written to `file` durable if it has to be at once: where the pages are bypassed the kernel does not ask for it.
     pub(super) fn sync_written(&self, ino: Ino, file: &OpenFile) -> FsResult<()> {
         if file.owner.as_ref().is_some_and(|owner| owner.sync && owner.bypasses) { self.fsync(ino) } else { Ok(()) }
+    }
+
+    /// What was written past the page cache while the file is open otherwise, too.
+    pub(super) fn past_others(&self, handle: Handle, offset: u64, len: u64) -> Option<Range<u64>> {
+        let file = self.handles.read().get(&handle.0).cloned()?;
+        let owner = file.owner.as_ref().filter(|owner| owner.bypasses && owner.node.opens() > 1)?;
+        // The kernel's offset is where it takes the end to be.
+        let end = owner.append.as_ref().and_then(|last| last.lock().map(|(end, _)| end)).unwrap_or_else(|| offset.saturating_add(len));
+        Some(end.saturating_sub(len)..end)
+    }
+
+    /// A new file may be made a named datatype; the kernel knows its node as a dataset's until it looks the name up again.
+    pub(super) fn became_datatype(&self, id: ObjectId) -> bool {
+        self.changing && self.connector.info(id).is_ok_and(|i| i.kind == ObjectKind::Datatype)
     }
 
     fn open_kind(&self, node: &Node) -> crate::base::Result<Option<OpenFile>> {

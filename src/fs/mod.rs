@@ -17,6 +17,7 @@ pub mod nodes;
 mod npy_write;
 pub mod open;
 mod padding;
+mod replaced;
 mod side;
 pub mod spec;
 mod status;

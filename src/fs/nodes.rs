@@ -141,7 +141,7 @@ pub struct Node {
     refs: AtomicU64,
     /// Its object has no names any more, or its own name is gone.
     gone: AtomicBool,
-    /// Files open on it.
+    /// Files open on it, and one if it was replaced.
     opens: AtomicU64,
     /// One more than where the file ended when a page was filled up behind it, or 0.
     padded: AtomicU64,
@@ -437,10 +437,15 @@ impl NodeTable {
         node
     }
 
-    /// Drops `count` references; the node goes with the last one.
-    pub fn forget(&self, ino: Ino, count: u64) {
+    /// The node that stands for `node`, which is not in the table.
+    pub fn known(&self, node: &Node) -> Option<Arc<Node>> {
+        self.maps.lock().find(node, node.ino).cloned()
+    }
+
+    /// Drops `count` references; the node goes with the last one, which is told.
+    pub fn forget(&self, ino: Ino, count: u64) -> bool {
         if ino == ROOT {
-            return;
+            return false;
         }
         let mut maps = self.maps.lock();
         let gone = maps.nodes.get(&ino).is_some_and(|n| {
@@ -448,7 +453,7 @@ impl NodeTable {
             n.refs.store(left, Ordering::Relaxed);
             left == 0
         });
-        let Some(node) = gone.then(|| maps.nodes.remove(&ino)).flatten() else { return };
+        let Some(node) = gone.then(|| maps.nodes.remove(&ino)).flatten() else { return false };
         if let Some(also) = &mut maps.also {
             also.remove(&ino);
         }
@@ -461,6 +466,7 @@ impl NodeTable {
                 of_object.remove(&id);
             }
         }
+        true
     }
 
     /// The files of the dataset `id` that are open, in the main tree and below `.h5dir`.

@@ -16,7 +16,7 @@ use super::view::{CONTROL, Child};
 use super::xattr::Target;
 use crate::base::Error;
 use crate::connector::edit::{Edit, Taken};
-use crate::connector::{Form, ObjectId, ObjectKind};
+use crate::connector::{Form, ObjectId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -401,7 +401,9 @@ impl ContainerFs {
                 _ => {}
             }
         }
-        let gone = edit.rename(from.link()?, to.link()?, taken).map_err(|e| self.refused(Some(from.group), &e))?;
+        let replaced = there.as_ref().filter(|_| taken == Taken::Replace);
+        let gone =
+            self.keeping(replaced, || edit.rename(from.link()?, to.link()?, taken).map_err(|e| self.refused(Some(from.group), &e)))?;
         self.renamed(&node.kind);
         there.iter().for_each(|there| self.renamed(&there.kind));
         let mut moved = vec![(node, to.place())];
@@ -549,11 +551,6 @@ impl ContainerFs {
         }
     }
 
-    /// A new file may be made a named datatype; the kernel knows its node as a dataset's until it looks the name up again.
-    pub(super) fn became_datatype(&self, id: ObjectId) -> bool {
-        self.changing && self.connector.info(id).is_ok_and(|i| i.kind == ObjectKind::Datatype)
-    }
-
     /// Bytes written to a file that was made a named datatype: `tar` makes it one first, and then writes the text.
     fn datatype_takes(&self, id: ObjectId, offset: u64, data: &[u8]) -> FsResult<()> {
         let text = self.connector.datatype_text(id).map_err(|e| self.failed(Some(id), &e))?;
@@ -594,6 +591,7 @@ impl ContainerFs {
         }
         let open: Vec<_> = self.handles.write().drain().map(|(_, file)| file).collect();
         open.iter().for_each(|file| self.close_file(file));
+        self.end_replaced();
         edit.close().map_err(|e| format!("the last changes of {} could not be written: {e}", self.spec.file.display()))
     }
 }

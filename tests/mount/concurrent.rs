@@ -149,3 +149,39 @@ busy.join()
     let output = Command::new("python3").args(["-c", program]).arg(mount.path("x")).output().unwrap();
     assert!(output.status.success(), "{}; log: {}", String::from_utf8_lossy(&output.stderr), mount.log());
 }
+
+/// Programs that save a file make another one and rename it.
+#[test]
+fn a_file_that_is_replaced_again_and_again_is_always_there_and_whole() {
+    const TIMES: u32 = 4000;
+    const LEN: usize = 20_000;
+    let place = Place::new();
+    let file = place.dir().join("new.h5");
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+    let mount = Mount::start(place, &file, &["--read-write", "--commit-on-close=off"]);
+    let (name, other) = (mount.path("name"), mount.path("other"));
+    std::fs::write(&name, [1; LEN]).unwrap();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        for _ in 0..2 {
+            s.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    let bytes = std::fs::read(&name).unwrap();
+                    assert!(bytes.len() == LEN && bytes.iter().all(|b| *b == bytes[0]), "{} bytes", bytes.len());
+                    assert_eq!(std::fs::metadata(&name).unwrap().len(), LEN as u64);
+                }
+            });
+        }
+        s.spawn(|| {
+            for i in 0..TIMES {
+                std::fs::write(&other, [i as u8; LEN]).unwrap();
+                std::fs::rename(&other, &name).unwrap();
+            }
+            ended.store(true, Ordering::Relaxed);
+        });
+    });
+    assert_eq!(mount.log(), "");
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
+    let len = std::fs::metadata(&file).unwrap().len();
+    assert!(len < 8 << 20, "what was replaced is used again: {len} bytes");
+}
