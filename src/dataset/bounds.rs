@@ -25,9 +25,8 @@ pub fn beyond(bytes: &DatasetBytes, layout: &DataLayout, grid: &ChunkGrid, limit
             let shape = grid.max_shape.iter().map(|n| n.unwrap_or(u64::MAX)).collect();
             let index = index::open(layout, &ChunkGrid { shape, ..grid.clone() }, !c.pipeline.is_empty())?;
             let mut found = None;
-            let mut visit = |scaled: &[u64], record: ChunkRecord| {
-                let len = if c.is_raw(scaled) { c.grid.chunk_bytes() } else { record.size };
-                found = Some(record.address).filter(|at| ends_behind(*at, len));
+            let mut visit = |_: &[u64], record: ChunkRecord| {
+                found = Some(record.address).filter(|at| ends_behind(*at, c.stored_size(record)));
                 Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             };
             index.iterate(&bytes.store, &mut visit as &mut Visit<'_>)?;

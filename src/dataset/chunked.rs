@@ -233,6 +233,17 @@ impl Chunked {
         self.pipeline.is_empty() || (self.raw_edges && self.grid.is_edge(scaled))
     }
 
+    /// Bytes that a chunk takes in the file. What a changed extent makes of a partial chunk waits in memory: the record is of what
+    /// was stored under the extent before.
+    pub fn stored_size(&self, record: ChunkRecord) -> u64 {
+        if self.pipeline.is_empty() { self.grid.chunk_bytes() } else { record.size }
+    }
+
+    /// True when the elements of a chunk can be changed where they are stored.
+    pub fn is_in_place(&self, scaled: &[u64], record: ChunkRecord) -> bool {
+        self.is_raw(scaled) && self.stored_size(record) == self.grid.chunk_bytes()
+    }
+
     fn source(&self, env: &Environment, store: &Store, t: &Touched) -> Result<Source> {
         let key = self.key(t.chunk);
         let mut record = None;

@@ -174,8 +174,8 @@ impl ChunkWriter<'_> {
         let scaled = self.chunked.grid.scaled(number);
         let filtered = !self.chunked.pipeline.is_empty();
         let changed = write::remove(self.store, layout, self.grid, filtered, self.btree_k, &scaled)?;
-        self.store.free_kind(record.address, self.stored_size(&scaled, record), SpaceKind::Raw)?;
-        self.env.stored.change(self.chunked.number, 0, self.stored_size(&scaled, record));
+        self.store.free_kind(record.address, self.chunked.stored_size(record), SpaceKind::Raw)?;
+        self.env.stored.change(self.chunked.number, 0, self.chunked.stored_size(record));
         Ok(changed.layout)
     }
 
@@ -196,7 +196,7 @@ impl ChunkWriter<'_> {
         }
         let few = parts.bytes() <= BYTES_MAX && parts.bytes().saturating_mul(2) < size;
         let through = size > self.env.changed_chunk_max();
-        let in_place = c.is_raw(&c.grid.scaled(number)) && (few || through || self.is_implicit());
+        let in_place = c.is_in_place(&c.grid.scaled(number), record) && (few || through || self.is_implicit());
         if through && !in_place && c.encoding_of_files(self.env).is_some() {
             let chunk = self.change(number)?;
             return Ok((self.zero_changed(layout, number, Some(record), &chunk, &parts)?, size));

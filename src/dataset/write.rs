@@ -133,7 +133,7 @@ impl ChunkWriter<'_> {
         let record = c.index.lookup(self.store, &scaled)?;
         let through = c.grid.chunk_bytes() > self.env.changed_chunk_max();
         if let Some(record) = record
-            && c.is_raw(&scaled)
+            && c.is_in_place(&scaled, record)
             && (self.is_implicit() || through || t.bytes().saturating_mul(2) < c.grid.chunk_bytes())
         {
             self.write_in_place(t, bytes, record, grown)?;
@@ -383,17 +383,12 @@ impl ChunkWriter<'_> {
                 return Err(e);
             }
         };
-        let before = old.map_or(0, |old| self.stored_size(scaled, old));
+        let before = old.map_or(0, |old| self.chunked.stored_size(old));
         self.env.stored.change(self.chunked.number, record.size, before);
         if let Some(old) = old {
-            self.store.free_kind(old.address, self.stored_size(scaled, old), SpaceKind::Raw)?;
+            self.store.free_kind(old.address, self.chunked.stored_size(old), SpaceKind::Raw)?;
         }
         Ok(changed)
-    }
-
-    /// Bytes that a chunk takes in the file.
-    pub(super) fn stored_size(&self, scaled: &[u64], record: ChunkRecord) -> u64 {
-        if self.chunked.is_raw(scaled) { self.chunked.grid.chunk_bytes() } else { record.size }
     }
 
     /// Prepares for an extent of `rows` in the first dimension instead of more: chunks beyond it are given back,
@@ -423,8 +418,8 @@ impl ChunkWriter<'_> {
         for (scaled, record) in gone {
             let filtered = !self.chunked.pipeline.is_empty();
             changed |= write::remove(self.store, layout, self.grid, filtered, self.btree_k, &scaled)?.layout;
-            self.store.free_kind(record.address, self.stored_size(&scaled, record), SpaceKind::Raw)?;
-            self.env.stored.change(self.chunked.number, 0, self.stored_size(&scaled, record));
+            self.store.free_kind(record.address, self.chunked.stored_size(record), SpaceKind::Raw)?;
+            self.env.stored.change(self.chunked.number, 0, self.chunked.stored_size(record));
             if let Some(number) = self.chunked.grid.linear(&scaled) {
                 self.forget(self.chunked.key(number));
             }
@@ -542,8 +537,8 @@ impl ChunkWriter<'_> {
             places.extend(first.zip(bytes).map(|(r, n)| (r.address, n)));
             return self.give_back_all(layout, &places);
         }
-        self.chunked.index.iterate(self.store, &mut |scaled, record| {
-            places.push((record.address, self.stored_size(scaled, record)));
+        self.chunked.index.iterate(self.store, &mut |_, record| {
+            places.push((record.address, self.chunked.stored_size(record)));
             Ok(ControlFlow::Continue(()))
         })?;
         self.give_back_all(layout, &places)

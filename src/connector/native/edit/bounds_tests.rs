@@ -221,3 +221,37 @@ fn edge_chunks_follow_the_extent() {
         assert_eq!(bytes(&again, id), model, "{rows} rows, read anew");
     }
 }
+
+/// One that is a partial chunk now, and so will be stored unfiltered, takes no more than it was stored in under the extent before.
+#[test]
+fn a_chunk_that_becomes_partial_gives_back_what_it_took() {
+    let file = Arc::new(GrowingFile::new(&include_bytes!("../../../../tests/fixtures/edges/edges.h5")[..]));
+    let c = over(&file, &Plan::new(0, 0, 0, Fault::Short));
+    let seven = 7i32.to_le_bytes();
+    let mut all = Vec::new();
+    for (round, name) in ["growing", "fixed"].into_iter().enumerate() {
+        let Some(crate::connector::LinkTarget::Hard(id)) = c.lookup(c.root(), name.as_bytes()).unwrap().map(|l| l.target) else { panic!() };
+        let mut model = seven.repeat(20 * 8);
+        for (turn, rows) in [5, 9, 6, 20, 13, 1, 16].into_iter().enumerate() {
+            let at = if turn == 0 { 4 * 32 } else { model.len().saturating_sub(40) / 4 * 4 };
+            let end = model.len().min(at + 32);
+            model[at..end].fill(turn as u8 + 1);
+            c.write(id, at as u64, &model[at..end]).unwrap();
+            model.truncate(rows * 32);
+            model.extend(seven.repeat((rows * 8).saturating_sub(model.len() / 4)));
+            c.set_size(id, rows as u64 * 32).unwrap();
+            for i in 0..4u8 {
+                let other = c.create_file(c.root(), format!("o{round}{turn}{i}").as_bytes()).unwrap();
+                c.write(other, 0, &[i + 100; 60]).unwrap();
+                all.push((other, vec![i + 100; 60]));
+            }
+            c.commit().unwrap();
+            assert_eq!(bytes(&c, id), model, "{name}, {rows} rows");
+        }
+        all.push((id, model));
+    }
+    let again = NativeConnector::open(Arc::new(MemoryFile::new(file.bytes())), PathBuf::from("/"), options()).unwrap();
+    for (id, want) in all {
+        assert_eq!((bytes(&c, id), bytes(&again, id)), (want.clone(), want), "{id:?}");
+    }
+}
