@@ -12,6 +12,7 @@ pub mod failure;
 pub mod logging;
 pub mod ls;
 pub mod mount;
+pub mod process;
 pub mod stat;
 pub mod text;
 pub mod tree;
@@ -26,6 +27,7 @@ use std::process::ExitCode;
 
 /// Carries out a command line.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    process::outlive_size_limit();
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {

@@ -2,7 +2,7 @@
 
 use super::daemon::{self, Ready};
 use super::failure::{Exit, Failure, errno_text};
-use super::logging;
+use super::{logging, process};
 use crate::config::MountPlan;
 use crate::config::args::{BenchMemoryArgs, MountArgs};
 use crate::config::resolve;
@@ -29,6 +29,7 @@ pub fn bench_memory_fs(args: BenchMemoryArgs) -> Result<(), Failure> {
 
 /// Mounts what `open` gives, here or in the background.
 fn run(mut plan: MountPlan, open: impl FnOnce() -> Result<Arc<dyn Operations>, Failure>) -> Result<(), Failure> {
+    process::take_files()?;
     // A daemon's working directory is the root.
     let path = plan.session.mountpoint;
     let absolute = mounts::absolute(&path);

@@ -25,12 +25,18 @@ pub fn umount(args: &UmountArgs) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Mount, message));
     }
     // Seen before, as nothing leads to it afterwards.
-    let daemon = Daemon::of(mount.device);
+    let daemons = Daemon::of(mount.device);
+    let unseen = daemons.is_empty() && !unmount::is_dead(&path);
     unmount::unmount(&path, args.lazy).map_err(|e| failed(&e))?;
     wait_gone(&path, &mount)?;
     // A detached file system lives on until its files are closed.
-    let Some(daemon) = daemon.filter(|_| !args.lazy) else { return Ok(()) };
-    match daemon.wait(DAEMON_LIMIT).as_deref() {
+    if args.lazy {
+        return Ok(());
+    }
+    if unseen {
+        eprintln!("h5dir: unmounted {}; its daemon cannot be seen from here, and may still write its last changes", path.display());
+    }
+    match Daemon::wait_for(&daemons, DAEMON_LIMIT).as_deref() {
         Some("") => Ok(()),
         Some(sentence) => Err(Failure::new(Exit::General, format!("unmounted {}, but {sentence}", path.display()))),
         None => {

@@ -165,7 +165,8 @@ impl Creation {
         }
     }
 
-    fn bytes(&self) -> Option<u64> {
+    /// Bytes of its elements.
+    pub fn bytes(&self) -> Option<u64> {
         self.elements()?.checked_mul(self.datatype.element_size())
     }
 

@@ -91,7 +91,7 @@ pub struct ContainerFs {
     pub(super) open_views: AtomicU64,
     /// Open files of datasets whose bytes may have been changed through another.
     pub(super) elsewhere: Mutex<Vec<Ino>>,
-    /// Files that a rename replaced and the kernel has not forgotten yet.
+    /// What was replaced or removed and the kernel has not forgotten yet.
     pub(super) replaced: Mutex<HashMap<Ino, Arc<Node>>>,
 }
 
@@ -482,13 +482,13 @@ impl Operations for ContainerFs {
         self.tell_changes(kernel);
     }
 
-    fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
+    fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8], now: OpenMode) -> FsResult<usize> {
         let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
         let end = self.padded_end(&file);
-        let written = self.write_file(&file, offset, data)?;
+        let written = self.write_file(&file, offset, data, now.append)?;
         self.note_skipped(&file, end, offset);
         file.note_written();
-        self.sync_written(ino, &file)?;
+        self.sync_written(ino, &file, now)?;
         Ok(written)
     }
 
@@ -552,14 +552,14 @@ impl Operations for ContainerFs {
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> FsResult<()> {
         xattr::ours(name)?;
         let _alone = self.alone(&[ino]);
-        self.change_xattr(&*self.living(ino)?, |target| target.set(name, value, flags))
+        self.change_xattr(&*self.living(ino)?, name, |target| target.set(name, value, flags))
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
         xattr::ours(name)?;
         let _alone = self.alone(&[ino]);
         let node = self.living(ino)?;
-        self.change_xattr(&node, |target| target.remove(name))?;
+        self.change_xattr(&node, name, |target| target.remove(name))?;
         node.kind.object().into_iter().for_each(|id| self.attribute_removed(id));
         Ok(())
     }

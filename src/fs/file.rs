@@ -37,8 +37,6 @@ pub struct Owner {
     pub writes: bool,
     /// What is written goes past the page cache.
     pub bypasses: bool,
-    /// What it writes is to be durable at once.
-    pub sync: bool,
 }
 
 /// See the module's description.

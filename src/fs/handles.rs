@@ -43,7 +43,7 @@ impl ContainerFs {
                 self.open_views.fetch_add(1, Ordering::AcqRel);
             }
             let append = mode.append.then(Mutex::default);
-            file.owner = Some(Owner { node: node.clone(), id, append, writes: mode.write, bypasses, sync: mode.sync });
+            file.owner = Some(Owner { node: node.clone(), id, append, writes: mode.write, bypasses });
         }
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         self.handles.write().insert(handle, Arc::new(file));
@@ -80,8 +80,8 @@ impl ContainerFs {
     }
 
     /// Makes what was written to `file` durable if it has to be at once: where the pages are bypassed the kernel does not ask for it.
-    pub(super) fn sync_written(&self, ino: Ino, file: &OpenFile) -> FsResult<()> {
-        if file.owner.as_ref().is_some_and(|owner| owner.sync && owner.bypasses) { self.fsync(ino) } else { Ok(()) }
+    pub(super) fn sync_written(&self, ino: Ino, file: &OpenFile, now: OpenMode) -> FsResult<()> {
+        if now.sync && file.owner.as_ref().is_some_and(|owner| owner.bypasses) { self.fsync(ino) } else { Ok(()) }
     }
 
     /// What was written past the page cache while the file is open otherwise, too.

@@ -123,7 +123,11 @@ impl ContainerFs {
     }
 
     pub(super) fn open_directory(&self, ino: Ino) -> FsResult<Handle> {
-        self.directory(ino)?;
+        match self.directory(ino) {
+            // One that was removed while it is somebody's working directory.
+            Err(Errno(libc::ENOENT)) if self.node(ino).is_ok_and(|node| node.opens() > 0) => {}
+            found => drop(found?),
+        }
         if !self.changing {
             return Ok(Handle(0));
         }

@@ -22,6 +22,7 @@ mod side;
 pub mod spec;
 mod status;
 pub mod symlink;
+mod times;
 pub mod types;
 mod view;
 mod write;
@@ -109,8 +110,9 @@ pub trait Operations: Send + Sync + 'static {
         false
     }
 
-    /// Writes `data` at byte `offset`, or at the end where the file was opened so; returns the bytes written.
-    fn write(&self, _ino: Ino, _handle: Handle, _offset: u64, _data: &[u8]) -> FsResult<usize> {
+    /// Writes `data` at byte `offset`, or at the end where the file was opened so; returns the bytes written. `now`: how
+    /// the descriptor is open now, or this write is to be.
+    fn write(&self, _ino: Ino, _handle: Handle, _offset: u64, _data: &[u8], _now: OpenMode) -> FsResult<usize> {
         Err(Errno(libc::EROFS))
     }
 

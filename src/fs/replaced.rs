@@ -1,8 +1,9 @@
-//! Files that a rename replaced.
+//! Files that a rename replaced, and removed directories.
 //!
 //! Who opens a name, or asks what it is, while another file is put in its place may have found the one before: the kernel looks a name
 //! up first, and opens what it found then. So a file that is replaced is held as if it was open until the kernel forgets it, which it
 //! does at once when nobody is about to use it. Who finds no file in place of one that was removed gets the error that is due.
+//! A directory that was removed may be open, or a process's working directory, and has attributes until then.
 
 use super::FsResult;
 use super::container::ContainerFs;
@@ -12,11 +13,11 @@ use crate::connector::ObjectId;
 use std::sync::Arc;
 
 impl ContainerFs {
-    /// Does `rename`, which tells what has no name any more, and keeps the file that `there`, not in the table, stands for if that
+    /// Does `change`, which tells what has no name any more, and keeps what `there`, not in the table, stands for if that
     /// is it. Names are not steady.
-    pub(super) fn keeping(&self, there: Option<&Node>, rename: impl FnOnce() -> FsResult<Option<ObjectId>>) -> FsResult<Option<ObjectId>> {
+    pub(super) fn keeping(&self, there: Option<&Node>, change: impl FnOnce() -> FsResult<Option<ObjectId>>) -> FsResult<Option<ObjectId>> {
         let held = there.and_then(|there| self.hold(there));
-        let gone = rename();
+        let gone = change();
         let Some(node) = held else { return gone };
         if matches!(gone, Ok(Some(id)) if node.kind.object() == Some(id)) {
             self.replaced.lock().insert(node.ino, node);
@@ -57,7 +58,7 @@ impl ContainerFs {
 
     fn may_be_held(kind: &NodeKind) -> Option<ObjectId> {
         match kind {
-            NodeKind::Dataset(View::Main, id) if id.file == 0 => Some(*id),
+            NodeKind::Dataset(View::Main, id) | NodeKind::Group(View::Main, id) if id.file == 0 => Some(*id),
             _ => None,
         }
     }

@@ -4,7 +4,7 @@
 //! Callers hold `names`: alone where names or attributes change, shared where bytes or times do.
 
 use super::FsResult;
-use super::container::{ContainerFs, Stamps, form};
+use super::container::{ContainerFs, form};
 use super::cut_names::Names;
 use super::errno::errno;
 use super::file::OpenFile;
@@ -19,7 +19,6 @@ use crate::connector::edit::{Edit, Taken};
 use crate::connector::{Form, ObjectId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Bits of a mode that are permissions.
 const PERMISSIONS: u32 = 0o7777;
@@ -70,36 +69,12 @@ impl ContainerFs {
     }
 
     /// The errno for a change that failed. A change that is not possible for what the object is says why.
-    fn refused(&self, id: Option<ObjectId>, e: &Error) -> Errno {
+    pub(super) fn refused(&self, id: Option<ObjectId>, e: &Error) -> Errno {
         match e {
             Error::Refused { errno, .. } if !matches!(*errno, libc::EPERM | libc::EFBIG | libc::EINVAL | libc::EOPNOTSUPP) => {}
             _ => self.complain(id, e),
         }
         errno(e)
-    }
-
-    /// Something was changed in these objects.
-    pub(super) fn touched(&self, objects: &[ObjectId]) {
-        self.dirty.store(true, Ordering::Release);
-        let now = SystemTime::now();
-        objects.iter().for_each(|id| self.stamp(*id, now, |s| s.mtime = Some(now)));
-        objects.iter().for_each(|id| self.note_elsewhere(*id));
-    }
-
-    /// Notes times of an object that was changed `now`.
-    fn stamp(&self, id: ObjectId, now: SystemTime, f: impl FnOnce(&mut Stamps)) {
-        let mut changed = self.changed.lock();
-        let mut stamps = changed.get(&id).copied().unwrap_or(Stamps { mtime: None, atime: None, ctime: now });
-        stamps.ctime = now;
-        f(&mut stamps);
-        changed.put(id, stamps);
-    }
-
-    /// Something was changed around this object: its names.
-    fn renamed(&self, node: &NodeKind) {
-        if let Some(id) = node.object() {
-            self.stamp(id, SystemTime::now(), |_| {});
-        }
     }
 
     /// Nothing leads to `id` any more; its address may be used for another object.
@@ -139,7 +114,7 @@ impl ContainerFs {
         self.size(id, Form::Main).ok()
     }
 
-    pub(super) fn write_file(&self, file: &OpenFile, offset: u64, data: &[u8]) -> FsResult<usize> {
+    pub(super) fn write_file(&self, file: &OpenFile, offset: u64, data: &[u8], append: bool) -> FsResult<usize> {
         let edit = self.editor()?;
         let owner = file.owner.as_ref().ok_or(Errno(libc::EBADF))?;
         if let Some(done) = self.side_write(file, offset, data) {
@@ -151,7 +126,7 @@ impl ContainerFs {
             Err(_) if form == Form::Main && self.became_datatype(id) => self.datatype_takes(id, at, data),
             done => done.map_err(|e| self.refused(Some(id), &e)),
         };
-        if let Some(append) = &owner.append {
+        if let Some(append) = owner.append.as_ref().filter(|_| append) {
             let mut last = append.lock();
             let size = self.size(id, form)?;
             // A row that the last bytes did not fill was completed: they go on there, not behind it.
@@ -160,6 +135,7 @@ impl ContainerFs {
             *last = Some((at.saturating_add(data.len() as u64), self.size(id, form)?));
         } else {
             write(offset)?;
+            owner.append.iter().for_each(|last| *last.lock() = None);
         }
         self.touched(&[id]);
         Ok(data.len())
@@ -197,21 +173,6 @@ impl ContainerFs {
             self.set_times(edit, id, changes)?;
         }
         Ok(self.attr(node))
-    }
-
-    /// Sets times: recorded, in seconds, where the object does that, and remembered.
-    fn set_times(&self, edit: &dyn Edit, id: ObjectId, changes: &Changes) -> FsResult<()> {
-        let seconds = |t: SystemTime| u32::try_from(t.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())).unwrap_or(u32::MAX);
-        let failed = |e: Error| self.refused(Some(id), &e);
-        if let Some(mtime) = changes.mtime {
-            edit.set_mtime(id, seconds(mtime)).map_err(failed)?;
-        }
-        if let Some(atime) = changes.atime {
-            edit.set_atime(id, seconds(atime)).map_err(failed)?;
-        }
-        self.dirty.store(true, Ordering::Release);
-        self.stamp(id, SystemTime::now(), |s| (s.mtime, s.atime) = (changes.mtime.or(s.mtime), changes.atime.or(s.atime)));
-        Ok(())
     }
 
     /// The directory `ino` as a group whose names can be changed.
@@ -357,7 +318,8 @@ impl ContainerFs {
         // A link to a group of another file is no group: only the link goes.
         let own = node.kind.object().is_some_and(|id| id.file == 0);
         let (group, link_name) = spot.link()?;
-        let gone = edit.unlink(group, link_name, directory && own).map_err(|e| self.refused(Some(group), &e))?;
+        let unlink = || edit.unlink(group, link_name, directory && own).map_err(|e| self.refused(Some(group), &e));
+        let gone = self.keeping(directory.then_some(&node), unlink)?;
         self.nodes.name_gone(&node);
         self.renamed(&node.kind);
         self.object_gone(gone);
@@ -418,7 +380,7 @@ impl ContainerFs {
         Ok(())
     }
 
-    pub(super) fn change_xattr(&self, node: &Node, f: impl FnOnce(&Target<'_>) -> Result<(), Error>) -> FsResult<()> {
+    pub(super) fn change_xattr(&self, node: &Node, name: &[u8], f: impl FnOnce(&Target<'_>) -> Result<(), Error>) -> FsResult<()> {
         let edit = self.editor()?;
         let id = node.kind.object();
         if id.is_some_and(|id| id.file != 0) {
@@ -431,6 +393,7 @@ impl ContainerFs {
         ) {
             return Err(Errno(libc::EPERM));
         }
+        let end = self.end_before(node, name);
         let target = Target { connector: &*self.connector, edit, cut: &self.cut_names, node };
         f(&target).map_err(|e| match &e {
             // What was asked for is another thing each time, and so is the reason.
@@ -443,7 +406,7 @@ impl ContainerFs {
         })?;
         if let Some(id) = id {
             self.cut_names.forget(Names::Attributes(id));
-            self.touched(&[id]);
+            self.attribute_changed(id, end);
         }
         Ok(())
     }

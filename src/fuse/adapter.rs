@@ -497,12 +497,14 @@ impl Filesystem for Adapter {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let _turn = self.turn(if data.len() <= SMALL_WRITE { Kind::Change } else { Kind::Long });
-        match self.change("write", n, |o| o.write(ino(n), Handle(fh.0), offset, data)) {
+        // fcntl(2) may have taken O_APPEND off the descriptor, and pwritev2(2) may ask for what O_DSYNC is.
+        let now = Self::open_mode(flags);
+        match self.change("write", n, |o| o.write(ino(n), Handle(fh.0), offset, data, now)) {
             Ok(written) => {
                 let count = u32::try_from(written).unwrap_or(u32::MAX);
                 self.drop_skipped(n, fh);

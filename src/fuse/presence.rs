@@ -4,6 +4,10 @@
 //! The name vanishes with the process, however it ends, and leaves nothing in any file system.
 //! A peer connects before it unmounts and reads until end of file: that is the end of the daemon. What it
 //! reads until then is why the daemon failed at its end.
+//!
+//! The kernel gives a device number to another mount as soon as the one that had it is gone, while its daemon still writes its last
+//! changes. So there is a row of names, of which each daemon takes the first that is free, and a peer waits for all who have one: but
+//! for one they are about to end.
 
 use super::mounts::Device;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -21,8 +25,22 @@ use std::time::{Duration, Instant};
 /// Peers held at once; the oldest is let go beyond that.
 const PEERS_MAX: usize = 64;
 
-fn address(device: Device) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("h5dir/mount/{device}"))
+/// Daemons that may have had one device number at once.
+const NAMES: usize = 32;
+
+fn addresses(device: Device) -> impl Iterator<Item = io::Result<SocketAddr>> {
+    (0..NAMES).map(move |n| SocketAddr::from_abstract_name(format!("h5dir/mount/{device}/{n}")))
+}
+
+fn listen(device: Device) -> io::Result<UnixListener> {
+    let mut all = addresses(device);
+    loop {
+        let address = all.next().unwrap_or_else(|| Err(io::ErrorKind::AddrInUse.into()))?;
+        match UnixListener::bind_addr(&address) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
+            done => return done,
+        }
+    }
 }
 
 /// Longest sentence read, bytes.
@@ -44,7 +62,7 @@ impl Peers {
 
 /// Announces the daemon of the mount on `device` until this process ends.
 pub fn announce(device: Device) -> io::Result<Peers> {
-    let listener = UnixListener::bind_addr(&address(device)?)?;
+    let listener = listen(device)?;
     let all = Peers::default();
     let shared = all.clone();
     thread::Builder::new().name("h5dir-presence".into()).spawn(move || {
@@ -87,10 +105,18 @@ fn process_of(peer: &UnixStream) -> Option<OwnedFd> {
 }
 
 impl Daemon {
-    /// The daemon of the mount on `device`; `None` when it has ended already or cannot be seen from here.
-    pub fn of(device: Device) -> Option<Self> {
-        let peer = UnixStream::connect_addr(&address(device).ok()?).ok()?;
-        Some(Daemon { process: process_of(&peer), peer })
+    /// The daemon of the mount on `device`, and those of mounts before that have not ended yet; none when it has ended already or
+    /// cannot be seen from here.
+    pub fn of(device: Device) -> Vec<Self> {
+        let peers = addresses(device).filter_map(|address| UnixStream::connect_addr(&address.ok()?).ok());
+        peers.map(|peer| Daemon { process: process_of(&peer), peer }).collect()
+    }
+
+    /// Waits for all: see [`Daemon::wait`].
+    pub fn wait_for(all: &[Self], limit: Duration) -> Option<String> {
+        let end = Instant::now() + limit;
+        let told: Option<Vec<_>> = all.iter().map(|d| d.wait(end.saturating_duration_since(Instant::now()))).collect();
+        told.map(|all| all.into_iter().filter(|sentence| !sentence.is_empty()).collect::<Vec<_>>().join("; "))
     }
 
     /// Waits until it has ended: why it failed, empty if it did not; `None` when it still runs after `limit`.
@@ -136,15 +162,29 @@ mod tests {
     fn running_daemon_is_seen_and_waited_for_in_vain() {
         // A device number no mount has; the test process stays, so the wait must time out.
         let device = Device { major: 99_999, minor: u64::from(std::process::id()) };
-        assert!(Daemon::of(device).is_none());
+        assert!(Daemon::of(device).is_empty());
         let peers = announce(device).unwrap();
-        let daemon = Daemon::of(device).unwrap();
+        let daemon = Daemon::of(device).pop().unwrap();
         assert_eq!(daemon.wait(Duration::from_millis(50)), None);
-        let unseen = Daemon { process: None, ..Daemon::of(device).unwrap() };
+        let unseen = Daemon { process: None, ..Daemon::of(device).pop().unwrap() };
         assert_eq!(unseen.wait(Duration::from_millis(50)), None);
         peers.tell("it failed");
         peers.0.lock().clear();
         assert_eq!(unseen.wait(Duration::from_secs(5)).as_deref(), Some("it failed"));
         assert_eq!(daemon.wait(Duration::from_millis(50)), None, "the process goes on");
+    }
+    /// The kernel gives the number of a mount that is gone to the next, while the daemon of the first still writes.
+    #[test]
+    fn daemons_of_one_number_are_all_waited_for() {
+        let device = Device { major: 99_998, minor: u64::from(std::process::id()) };
+        let (ending, next) = (announce(device).unwrap(), announce(device).unwrap());
+        let unseen: Vec<_> = Daemon::of(device).into_iter().map(|d| Daemon { process: None, ..d }).collect();
+        assert_eq!(unseen.len(), 2);
+        next.tell("it failed");
+        next.0.lock().clear();
+        assert_eq!(Daemon::wait_for(&unseen, Duration::from_millis(50)), None, "the other goes on");
+        ending.0.lock().clear();
+        assert_eq!(Daemon::wait_for(&unseen[..1], Duration::from_secs(5)).as_deref(), Some(""));
+        assert_eq!(Daemon::wait_for(&[], Duration::ZERO).as_deref(), Some(""));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::fs::{Attr, Errno, FileKind, FsResult, Ino, Opened};
 use fuser::{FileAttr, FileType, FopenFlags, INodeNo, ReplyEmpty, ReplyXattr, TimeOrNow};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Largest value or list of extended attributes the kernel hands on (XATTR_SIZE_MAX), bytes.
 const XATTR_BYTES_MAX: usize = 65_536;
@@ -24,9 +24,15 @@ pub(super) fn reply_empty(result: FsResult<()>, reply: ReplyEmpty) {
 
 pub(super) fn time(t: TimeOrNow) -> SystemTime {
     match t {
-        TimeOrNow::SpecificTime(t) => t,
+        TimeOrNow::SpecificTime(t) => with_nanoseconds(t),
         TimeOrNow::Now => SystemTime::now(),
     }
+}
+
+/// `fuser` takes the nanoseconds of a time before 1970 off it, which are to be added.
+fn with_nanoseconds(t: SystemTime) -> SystemTime {
+    let nanoseconds = UNIX_EPOCH.duration_since(t).map_or(0, |before| u64::from(before.subsec_nanos()));
+    t.checked_add(Duration::from_nanos(nanoseconds.saturating_mul(2))).unwrap_or(t)
 }
 
 pub(super) fn ino(n: INodeNo) -> Ino {

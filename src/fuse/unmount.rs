@@ -64,7 +64,7 @@ fn by_helper(mountpoint: &Path, lazy: bool) -> Result<(), UnmountError> {
 
 /// Whether the daemon behind the mount at `mountpoint` is gone. Attributes of the root may come from
 /// the kernel's cache, so the question is one that always reaches the daemon.
-fn is_dead(mountpoint: &Path) -> bool {
+pub fn is_dead(mountpoint: &Path) -> bool {
     matches!(nix::sys::statvfs::statvfs(mountpoint), Err(Errno::ENOTCONN | Errno::ECONNABORTED))
 }
 

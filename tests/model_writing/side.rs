@@ -214,7 +214,7 @@ impl Side {
             Op::Write(at, offset, len, seed) => self.file(at, |ino, handle| {
                 let mut r = Random(*seed);
                 let bytes: Vec<u8> = (0..*len).map(|_| if *seed == 0 { 0 } else { r.next() as u8 }).collect();
-                self.fs.write(ino, handle, *offset, &bytes).map(|n| Told::Number(n as u64))
+                self.fs.write(ino, handle, *offset, &bytes, OpenMode::default()).map(|n| Told::Number(n as u64))
             }),
             Op::Read(at, offset, len) => self.file(at, |ino, handle| {
                 let mut bytes = vec![0x55; *len];

@@ -79,3 +79,122 @@ fn times_that_are_set_are_told_exactly_and_kept_in_seconds() {
     let mount = Mount::start(place, &container, &["--read-write"]);
     assert_eq!(told(&fs::metadata(mount.path("f")).unwrap()), [at(1_900_000_000, 0), at(2_200_000_000, 0)]);
 }
+
+fn script(mount: &Mount, script: &str) -> String {
+    let mut command = std::process::Command::new("timeout");
+    command.args(["60", "bash", "-ec", script]).current_dir(mount.place.mnt()).stdin(std::process::Stdio::null());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{script}: {}; log: {}", String::from_utf8_lossy(&output.stderr), mount.log());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn python(mount: &Mount, program: &str) -> String {
+    let mut command = std::process::Command::new("timeout");
+    command.arg("60").arg(super::python::with_h5py()).args(["-c", program]).current_dir(mount.place.mnt());
+    let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}; log: {}", String::from_utf8_lossy(&output.stderr), mount.log());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn any_time_can_be_set() {
+    let mount = new("v110");
+    let set = "for t in @-9223372036854775808 @9223372036854775807 @-0.5 '1960-01-01 10:00:00.123456789Z'; do
+        touch f -d \"$t\"; done; TZ=UTC stat -c %y f; touch -d @-0.25 f; TZ=UTC stat -c %y f";
+    let want = "1960-01-01 10:00:00.123456789 +0000\n1969-12-31 23:59:59.750000000 +0000\n";
+    assert_eq!((script(&mount, set), mount.log()), (want.into(), String::new()));
+}
+
+#[test]
+fn attributes_change_no_modification_time() {
+    for libver in ["v110", "earliest"] {
+        let mount = new(libver);
+        let set = "echo text > a; mkdir d; cp a d/f; touch -d @1577836800 a d/f d
+            setfattr -n user.k -v v a; setfattr -n user.h5dir.chunks -v [7] a; setfattr -n user.i -v v d; setfattr -x user.i d
+            setfattr -n user.h5dir.dtype -v '\"int8\"' d/f
+            cp -a d e; tar --xattrs --xattrs-include='user.*' -cf - d | (mkdir t; tar --xattrs --xattrs-include='user.*' -C t -xf -)
+            stat --cached=never -c %Y a d d/f e e/f t/d t/d/f; stat -c %Z a | grep -v 15778";
+        let told = script(&mount, set);
+        assert!(told.starts_with(&"1577836800\n".repeat(7)), "{libver}: {told}");
+        let again = mount.place.dir().join("new.h5");
+        drop(script(&mount, "touch -d @1577836800 a; setfattr -n user.m -v v a; sync a"));
+        let stat = h5dir(&["stat", "--json", &format!("{}:/a", again.display())]).output().unwrap();
+        assert!(
+            String::from_utf8_lossy(&stat.stdout).contains("2020-01-01T00:00:00"),
+            "{libver}: {}",
+            String::from_utf8_lossy(&stat.stdout)
+        );
+        script(
+            &mount,
+            ": > z; touch -d @1577836800 z; setfattr -n user.h5dir.shape -v [9] z; test $(stat --cached=never -c %s%Y z) -gt 91577836800",
+        );
+    }
+}
+
+#[test]
+fn what_fcntl_takes_off_a_descriptor_does_not_hold_any_more() {
+    let mount = new("v110");
+    let told = python(
+        &mount,
+        "import os, fcntl
+for mode in (os.O_WRONLY, os.O_RDWR):
+    f = os.open('f', mode | os.O_CREAT | os.O_TRUNC | os.O_APPEND); os.write(f, b'0123456789'); os.pwrite(f, b'x', 0)
+    fcntl.fcntl(f, fcntl.F_SETFL, 0); os.pwrite(f, b'A', 2); os.lseek(f, 5, 0); os.write(f, b'B')
+    fcntl.fcntl(f, fcntl.F_SETFL, os.O_APPEND); os.lseek(f, 0, 0); os.write(f, b'C')
+    os.close(f); print(open('f').read())",
+    );
+    assert_eq!(told, "01A34B6789xC\n".repeat(2));
+}
+
+#[test]
+fn a_removed_directory_has_attributes_while_it_is_open() {
+    let mount = new("v110");
+    let told = python(
+        &mount,
+        "import os
+os.mkdir('d'); f = os.open('d', os.O_RDONLY); os.setxattr(f, 'user.a', b'1'); os.rmdir('d'); os.mkdir('d')
+os.utime(f); os.setxattr(f, 'user.b', b'2'); os.fchmod(f, 0o755); os.fsync(f)
+print(os.fstat(f).st_nlink, os.getxattr(f, 'user.a'), *[[a for a in os.listxattr(d) if 'h5dir' not in a] for d in (f, 'd')])
+os.mkdir('e'); os.chdir('e'); os.rmdir('../e'); os.close(os.open('.', os.O_RDONLY))",
+    );
+    assert_eq!(told, "0 b'1' ['user.a', 'user.b'] []\n");
+}
+
+/// A daemon to which a shell gives limits.
+fn limited(limits: &str, place: Place, file: &Path) -> Mount {
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &format!("{limits}; exec \"$@\""), "sh"]);
+    let mount = h5dir(&["mount", "-f"]);
+    command.arg(mount.get_program()).args(mount.get_args());
+    command.envs(mount.get_envs().filter_map(|(k, v)| Some((k, v?))));
+    Mount::start_by(command, place, file, &["--read-write"])
+}
+
+#[test]
+fn a_process_that_may_not_write_large_files_gets_errors() {
+    let place = Place::new();
+    let file = place.dir().join("new.h5");
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+    let mount = limited("ulimit -f 1024", place, &file);
+    let told = script(
+        &mount,
+        "echo first > a; sync a; ! dd if=/dev/urandom of=b bs=100k count=20 conv=fsync 2>&1; cat a; rm -f b; echo c > c; sync c",
+    );
+    assert!(told.contains("File too large") && told.ends_with("first\n"), "{told}");
+}
+
+#[test]
+fn a_mount_with_few_descriptors_is_refused() {
+    let place = Place::new();
+    let file = place.dir().join("new.h5");
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+    for files in [7, 12, 20, 40] {
+        let mut command = std::process::Command::new("timeout");
+        command.args(["20", "sh", "-c", &format!("ulimit -n {files}; exec \"$@\""), "sh"]);
+        command.arg(h5dir(&[]).get_program()).args(["mount", "--read-write"]).arg(&file).arg(place.mnt());
+        let (code, told) = run(&mut command);
+        assert!(code == 1 && told.contains("ulimit -n"), "{files}: {code}, {told}");
+    }
+    let mount = limited("ulimit -Sn 12", place, &file);
+    assert_eq!(script(&mount, "echo a > a; cat a"), "a\n");
+}

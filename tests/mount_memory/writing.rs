@@ -470,7 +470,7 @@ fn the_end_commits_closes_and_lets_go() {
     let w = writable();
     let fs = file_system(&w.model);
     let (entry, opened) = fs.create(ROOT, b"x", OpenMode { read: true, write: true, ..OpenMode::default() }, true).unwrap();
-    fs.write(entry.attr.ino, opened.handle, 0, b"x").unwrap();
+    fs.write(entry.attr.ino, opened.handle, 0, b"x", OpenMode::default()).unwrap();
     assert_eq!(w.model.commits(), (0, false));
     fs.commit().unwrap();
     fs.commit().unwrap();

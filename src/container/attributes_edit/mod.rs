@@ -394,7 +394,7 @@ impl<'s> Editor<'s> {
             (Some(i), None) => self.header.remove(i),
             (None, None) => {}
         }
-        self.header.touch(seconds);
+        self.header.note_change(seconds);
         self.header.write(self.store)
     }
 }

@@ -339,6 +339,14 @@ impl HeaderEdit {
         }
     }
 
+    /// Sets the time of change, where the header records one: what changed is beside the object's data.
+    pub fn note_change(&mut self, seconds: u32) {
+        if let Some([_, _, changed, _]) = &mut self.prefix.times {
+            *changed = seconds;
+            self.changed = true;
+        }
+    }
+
     /// Sets the access time, seconds since 1970; `false` where the header has none.
     pub fn set_accessed(&mut self, seconds: u32) -> bool {
         let Some([accessed, ..]) = &mut self.prefix.times else { return false };

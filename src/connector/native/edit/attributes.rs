@@ -57,7 +57,7 @@ impl Change<'_> {
         attributes_edit::set(&store, id.address, name, &body, now())?;
         self.free_held(&held)?;
         self.changed(id);
-        self.touch(id)
+        Ok(())
     }
 
     /// Sets an attribute's raw bytes, its variable-length parts in exact form.
@@ -86,7 +86,7 @@ impl Change<'_> {
         }
         self.free_held(&held)?;
         self.changed(id);
-        self.touch(id)
+        Ok(())
     }
 
     /// Gives an attribute another name.
@@ -106,7 +106,7 @@ impl Change<'_> {
         }
         self.free_held(&held)?;
         self.changed(id);
-        self.touch(id)
+        Ok(())
     }
 
     /// Removes an attribute.
@@ -119,7 +119,7 @@ impl Change<'_> {
         }
         self.free_held(&held)?;
         self.changed(id);
-        self.touch(id)
+        Ok(())
     }
 }
 

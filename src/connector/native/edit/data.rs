@@ -354,6 +354,13 @@ impl Change<'_> {
         Ok(true)
     }
 
+    /// Sets the time of change only, where the header records one: the bytes are what they were.
+    pub(super) fn note_change(&self, id: ObjectId) -> Result<()> {
+        let mut header = self.header(id)?;
+        header.note_change(now());
+        header.write(&*self.store()?)
+    }
+
     /// The same as somebody wishes: what is written after that sets the time again.
     pub(super) fn wish_mtime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
         self.editing.touched.lock().remove(&id);

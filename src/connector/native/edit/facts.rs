@@ -78,7 +78,8 @@ impl Change<'_> {
         dataset_messages(store.ctx(), store.superblock().version, &creation).map_err(refused)?;
         self.relayout(&d, &creation, spec.dtype.is_some(), Elements::Kept)?;
         self.editing.wishes.lock().remove(&id);
-        self.touch(id)
+        // The same bytes are no change of them: who copies a file sets its times first.
+        if strings || creation.bytes() == Some(d.bytes.size) { self.note_change(id) } else { self.touch(id) }
     }
 
     /// Makes a new file a named datatype. Its bytes, if there are any, must be the text in which the file of such a datatype
@@ -95,7 +96,7 @@ impl Change<'_> {
             return Err(invalid("only a new file that is empty, or holds the datatype's text, becomes a named datatype"));
         }
         self.become_datatype(d, datatype)?;
-        self.touch(d.id)
+        self.note_change(d.id)
     }
 
     /// Lines of a file, the last one with or without its end.

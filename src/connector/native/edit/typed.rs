@@ -43,8 +43,7 @@ impl Change<'_> {
             }
             pending.insert(id, Pending { text: text.to_vec(), names });
         }
-        drop(pending);
-        self.touch(id)
+        Ok(())
     }
 
     /// Sets those of the attributes that are `wanted`; returns the names of those with references that lead nowhere. Those that
