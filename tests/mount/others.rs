@@ -1,12 +1,14 @@
 //! Locks of other programs, media that cannot be written, and names that change while a file is mounted for writing.
 
 use super::mounted::{Mount, copy_fixture, shell};
+use super::python::with_h5py;
 use super::support::{Place, h5dir, run};
 use super::writing::h5py;
 use h5dir::file::journal::Journal;
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Values of `HDF5_USE_FILE_LOCKING`, and whether files are locked then.
 const RULES: [(&str, bool); 6] = [("TRUE", true), ("1", true), ("BEST_EFFORT", true), ("FALSE", false), ("0", false), ("other", true)];
@@ -21,6 +23,42 @@ fn recover_heeds_a_lock_as_the_environment_has_it() {
         let (code, message) = run(h5dir(&["recover"]).arg(&file).env("HDF5_USE_FILE_LOCKING", rule));
         assert_eq!((code, message.contains("another program")), if locking { (3, true) } else { (0, false) }, "{rule}: {message}");
     }
+}
+
+const SWMR: &str = "
+import h5py, sys
+with h5py.File(sys.argv[1], 'w', libver='latest') as f:
+    f.create_dataset('x', data=[1, 2, 3], maxshape=(None,), chunks=(10,))
+f = h5py.File(sys.argv[1], 'r+', libver='latest')
+f.swmr_mode = True
+f['x'][0] = 5
+f.flush()
+print('writing', flush=True)
+sys.stdin.read()
+";
+
+/// Regression: libhdf5 gives its lock up when SWMR writing starts, and the flag was taken off under a living writer.
+#[test]
+fn recover_leaves_the_file_of_a_living_swmr_writer_alone() {
+    let place = Place::new();
+    let file = place.dir().join("f.h5");
+    let mut writer = Command::new(with_h5py());
+    writer.args(["-c", SWMR]).arg(&file).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut writer = writer.spawn().unwrap();
+    let mut told = String::new();
+    BufReader::new(writer.stdout.take().unwrap()).read_line(&mut told).unwrap();
+    assert_eq!(told, "writing\n");
+    let flagged = std::fs::read(&file).unwrap();
+    assert_eq!(flagged[11], 5);
+    for (rule, _) in RULES {
+        let (code, message) = run(h5dir(&["recover"]).arg(&file).env("HDF5_USE_FILE_LOCKING", rule));
+        assert!(code == 3 && message.contains("another program has it open"), "{rule}: {message}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), flagged);
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    assert_eq!(run(h5dir(&["recover"]).arg(&file)), (0, String::new()));
+    assert_eq!(h5py(&file, "r+", "print(f['x'][0])"), "5\n");
 }
 
 #[test]

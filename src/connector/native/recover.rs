@@ -33,18 +33,37 @@ pub fn lock(file: &PosixFile) -> Result<()> {
     locked(&rule, file.lock_exclusive())
 }
 
+fn in_use() -> Error {
+    let reason = "another program has it open; end that program first, or unmount the file ('findmnt -t fuse.h5dir' lists mounts)";
+    Error::refused(libc::EWOULDBLOCK, reason)
+}
+
 /// What the outcome of locking means under `rule`.
 fn locked(rule: &str, outcome: io::Result<()>) -> Result<()> {
     match outcome {
         Ok(()) => Ok(()),
-        Err(e) if e.raw_os_error() == Some(libc::EWOULDBLOCK) => Err(Error::refused(
-            libc::EWOULDBLOCK,
-            "another program has it open; end that program first, or unmount the file ('findmnt -t fuse.h5dir' lists mounts)",
-        )),
+        Err(e) if e.raw_os_error() == Some(libc::EWOULDBLOCK) => Err(in_use()),
         // The file system has no locks.
         Err(e) if rule == "BEST_EFFORT" && matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EOPNOTSUPP)) => Ok(()),
         Err(e) => Err(Error::io("lock", Address(0), &e)),
     }
+}
+
+/// Opens `path` for reading and writing, and locks it, if no other program writes it. A lock alone does not tell: libhdf5 gives its
+/// own up when SWMR writing starts.
+fn open_unused(path: &Path, failed: impl Fn(io::Error) -> Error + Copy) -> Result<PosixFile> {
+    let reader = PosixFile::open(path).map_err(failed)?;
+    let stamp = reader.status().map_err(failed)?.stamp();
+    if reader.is_written() {
+        return Err(in_use());
+    }
+    let file = PosixFile::open_writable(path).map_err(failed)?;
+    lock(&file)?;
+    // Whoever began to write between the two has flagged the file.
+    if file.status().map_err(failed)?.stamp() != stamp {
+        return Err(in_use());
+    }
+    Ok(file)
 }
 
 /// Finishes what an interrupted writer of the file `path` began.
@@ -52,8 +71,7 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     let failed = |operation| move |e: io::Error| Error::io(operation, Address(0), &e);
     // The journal lies beside the file itself, not beside a link to it.
     let path = path.canonicalize().map_err(failed("open"))?;
-    let file = PosixFile::open_writable(&path).map_err(failed("open"))?;
-    lock(&file)?;
+    let file = open_unused(&path, failed("open"))?;
     let place = BesideFile::new(&path);
     let file = Arc::new(file);
     let finished = journal::recover(&*file, &place).map_err(failed("recover"))?;
@@ -213,6 +231,12 @@ mod tests {
         let other = PosixFile::open(&path).unwrap();
         other.lock_exclusive().unwrap();
         assert!(matches!(recover(&path), Err(Error::Refused { errno: libc::EWOULDBLOCK, .. })));
+        drop(other);
+        // A writer without a lock.
+        let other = PosixFile::open_writable(&path).unwrap();
+        assert!(matches!(recover(&path), Err(Error::Refused { errno: libc::EWOULDBLOCK, .. })));
+        drop(other);
+        assert_eq!(recover(&path), Ok(Recovered::default()));
         std::fs::write(dir.path().join("text"), "text").unwrap();
         assert!(matches!(recover(&dir.path().join("text")), Err(Error::Corrupt { .. })));
     }
