@@ -24,6 +24,9 @@ const TIMED: usize = 64 << 10;
 const SLOW: u128 = 1_000;
 /// Hints passed on after a slow read. A hint walks the page cache, which costs 1/20 of reading it.
 const HINTS: u32 = 64;
+/// When the system has taken a lease away (by default after 45 s), and how often that is looked for.
+const LEASE_ENDS: Duration = Duration::from_secs(50);
+const ASK_AGAIN: Duration = Duration::from_millis(2);
 
 /// File systems whose answer about a lease is that of a server, which gives none to whom it has not promised to tell of others.
 const REMOTE: [u32; 4] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42];
@@ -34,7 +37,14 @@ impl PosixFile {
     /// Opens `path` read-only.
     pub fn open(path: &Path) -> io::Result<Self> {
         waiting::may_wait();
-        Self::from_file(File::open(path)?)
+        Self::open_by(path, OpenOptions::new().read(true), 0)
+    }
+
+    /// As `options` have it, with `flags`. Whatever has the name, it is not waited for: nobody may be at the other end of a pipe.
+    fn open_by(path: &Path, options: &mut OpenOptions, flags: i32) -> io::Result<Self> {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(flags | libc::O_NONBLOCK | libc::O_NOCTTY);
+        Self::from_file(after_leases(|| options.open(path))?)
     }
 
     /// Opens `path` read-only, through no symbolic link. Whoever may put other files in its place cannot have any opened
@@ -44,13 +54,26 @@ impl PosixFile {
         waiting::may_wait();
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        let fd = whole(|| openat2(AT_FDCWD, path, how)).map_err(io::Error::from)?;
+        let fd = after_leases(|| whole(|| openat2(AT_FDCWD, path, how)).map_err(io::Error::from))?;
         Self::from_file(fd.into())
+    }
+
+    /// Opens the regular file `path` as `options` have it; through no symbolic link, and nothing of another kind.
+    pub fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<Self> {
+        let regular = |kind: FileType| if kind.is_file() { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) };
+        // Looked at before, since to open a device may do something.
+        match std::fs::symlink_metadata(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            found => regular(found?.file_type())?,
+        }
+        let file = Self::open_by(path, options, libc::O_NOFOLLOW)?;
+        regular(file.file.metadata()?.file_type())?;
+        Ok(file)
     }
 
     /// Opens `path` for reading and writing.
     pub fn open_writable(path: &Path) -> io::Result<Self> {
-        Self::from_file(OpenOptions::new().read(true).write(true).open(path)?)
+        Self::open_by(path, OpenOptions::new().read(true).write(true), 0)
     }
 
     /// Takes libhdf5's lock: an exclusive `flock`. An error of `EWOULDBLOCK`: somebody holds one.
@@ -115,6 +138,8 @@ impl PosixFile {
         if !can_be_opened(&kind) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
+        // It was opened without waiting, but what is read is waited for.
+        let _ = nix::fcntl::fcntl(file.as_fd(), nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty()));
         Ok(PosixFile { file, hints: AtomicU32::new(0) })
     }
 
@@ -166,6 +191,18 @@ fn whole<T>(call: impl Fn() -> nix::Result<T>) -> nix::Result<T> {
     loop {
         match call() {
             Err(nix::errno::Errno::EINTR) => {}
+            done => return done,
+        }
+    }
+}
+
+/// Opens what another program may have a lease on. Who opens without waiting is told so, and asks again until it is given back, or
+/// the system has taken it away.
+fn after_leases<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let start = Instant::now();
+    loop {
+        match open() {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && start.elapsed() < LEASE_ENDS => std::thread::sleep(ASK_AGAIN),
             done => return done,
         }
     }
@@ -270,6 +307,30 @@ impl WriteDriver for PosixFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: to open a pipe waited for somebody at its other end.
+    #[test]
+    fn what_is_no_file_is_refused_at_once() {
+        use nix::fcntl::{FcntlArg, OFlag, fcntl};
+        let dir = tempfile::tempdir().unwrap();
+        let (path, pipe, link) = (dir.path().join("f"), dir.path().join("pipe"), dir.path().join("link"));
+        std::fs::write(&path, "file").unwrap();
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let code = |opened: io::Result<PosixFile>| opened.err().and_then(|e| e.raw_os_error()).unwrap_or(0);
+        let regular = |path: &Path| code(PosixFile::open_regular(path, OpenOptions::new().read(true).write(true)));
+        for open in [PosixFile::open, PosixFile::open_again, PosixFile::open_writable] {
+            assert_eq!(code(open(&pipe)), libc::EINVAL);
+            assert_eq!(code(open(dir.path())), libc::EISDIR);
+            let file = open(&path).unwrap();
+            assert!(!OFlag::from_bits_retain(fcntl(file.file.as_fd(), FcntlArg::F_GETFL).unwrap()).contains(OFlag::O_NONBLOCK));
+        }
+        assert_eq!((code(PosixFile::open(&link)), regular(&path)), (0, 0));
+        for other in [&pipe, &link, dir.path(), Path::new("/dev/null")] {
+            assert_eq!(regular(other), libc::EINVAL, "{}", other.display());
+        }
+        assert_eq!(regular(&dir.path().join("none")), libc::ENOENT);
+    }
 
     #[test]
     fn a_file_that_is_open_for_writing_is_known() {

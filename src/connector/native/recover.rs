@@ -77,7 +77,7 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     let finished = journal::recover(&*file, &place).map_err(failed("recover"))?;
     // Without a journal that counts the file must at least be one, and wait for none.
     let store = Store::open(file.clone())?;
-    store.refuse_marked()?;
+    store.refuse_marked(&place)?;
     let removed = !finished && journal::discard(&place).map_err(failed("recover"))?;
     let mut superblock = store.superblock().clone();
     let unmarked = superblock.version >= 3 && superblock.flags & WRITERS != 0;
@@ -97,7 +97,7 @@ pub fn open_for_reading(path: &Path) -> Result<Arc<dyn FileDriver>> {
     // A journal that can't be read concerns nobody unless the file waits for it.
     let Ok(Some(pending)) = journal::pending(&file, &place) else {
         if let Ok(store) = Store::open(Arc::new(PosixFile::open(path).map_err(failed("open"))?)) {
-            store.refuse_marked()?;
+            store.refuse_marked(&place)?;
         }
         return Ok(Arc::new(file));
     };
@@ -112,11 +112,12 @@ pub fn open_for_reading(path: &Path) -> Result<Arc<dyn FileDriver>> {
 
 /// The open file `file`, named `path`, as it is after an interrupted commit was finished in memory; so is a commit that is under way.
 pub fn as_finished(file: PosixFile, path: &Path) -> Result<Arc<dyn FileDriver>> {
-    if let Ok(Some(pending)) = journal::pending(&file, &BesideFile::new(path)) {
+    let place = BesideFile::new(path);
+    if let Ok(Some(pending)) = journal::pending(&file, &place) {
         return Ok(Arc::new(Finished::new(file, &pending).map_err(|e| Error::io("read", Address(0), &e))?));
     }
     let file = Arc::new(file);
-    Store::open(file.clone())?.refuse_marked()?;
+    Store::open(file.clone())?.refuse_marked(&place)?;
     Ok(file)
 }
 
@@ -185,7 +186,15 @@ mod tests {
             assert_eq!(open_for_writing(&path), Ok(()));
             assert!(!place.exists());
         }
+        // What is no file is none, and is named.
+        nix::unistd::mkfifo(&place, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let is_told = |e: Option<Error>| e.is_some_and(|e| e.to_string().contains(&format!("{} is a FIFO", place.display())));
+        assert!(is_told(open_for_writing(&path).err()), "the name is needed");
+        assert!(open_for_reading(&path).is_ok() && recover(&path) == Ok(Recovered::default()));
         std::fs::write(&path, &waiting).unwrap();
+        assert!(is_told(open_for_writing(&path).err()) && is_told(open_for_reading(&path).err()) && is_told(recover(&path).err()));
+        std::fs::remove_file(&place).unwrap();
+
         std::fs::write(&place, &journal).unwrap();
         assert_eq!(open_for_writing(&path), Ok(()));
         assert_eq!((place.exists(), std::fs::read(&path).unwrap()[512..].to_vec()), (false, vec![7; 512]));
