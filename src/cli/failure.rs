@@ -55,6 +55,7 @@ impl Failure {
                     io::ErrorKind::ReadOnlyFilesystem => {
                         "nothing can be changed there, but 'h5dir mount' without --read-write shows what is"
                     }
+                    io::ErrorKind::InvalidInput => "only regular files and block devices can be opened",
                     _ => "check the path",
                 };
                 Self::new(Exit::File, format!("cannot {verb} {}: {}; {hint}", path.display(), reason(source)))

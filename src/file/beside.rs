@@ -2,6 +2,9 @@
 //!
 //! While the file is open for writing its name may change. The journal goes with it, as whoever recovers the file looks
 //! for one beside the name that it has then.
+//!
+//! Only a regular file is a journal. Whatever else has its name, perhaps a pipe that somebody made there who may write to the
+//! directory, is neither opened nor removed.
 
 use super::posix::{PosixFile, status_of};
 use super::{FileDriver, Identity, JournalPlace, WriteDriver};
@@ -71,7 +74,10 @@ impl BesideFile {
 
 impl JournalPlace for BesideFile {
     fn open(&self) -> io::Result<Option<Arc<dyn WriteDriver>>> {
-        match PosixFile::open(&self.path()) {
+        if self.obstacle().is_some() {
+            return Ok(None);
+        }
+        match PosixFile::open_regular(&self.path(), OpenOptions::new().read(true)) {
             Ok(f) => Ok(Some(Arc::new(f))),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
@@ -81,11 +87,14 @@ impl JournalPlace for BesideFile {
     fn create(&self) -> io::Result<Arc<dyn WriteDriver>> {
         use std::os::unix::fs::OpenOptionsExt;
         self.follow();
+        if let Some(obstacle) = self.obstacle() {
+            tracing::warn!("no journal can be made: {obstacle}");
+            return Err(io::Error::from_raw_os_error(libc::EEXIST));
+        }
         let path = self.path();
         let mut options = OpenOptions::new();
-        // Whatever lies there under this name is not followed elsewhere.
-        options.read(true).write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        let file = PosixFile::from_file(options.open(&path)?)?;
+        options.read(true).write(true).create(true).truncate(true).mode(0o600);
+        let file = PosixFile::open_regular(&path, &mut options)?;
         sync_directory(&path)?;
         let identity = file.status()?.identity;
         *self.made.lock() = Some((path, identity));
@@ -98,8 +107,26 @@ impl JournalPlace for BesideFile {
         made.as_ref().is_some_and(|(path, identity)| *path == self.path() && status_of(path).is_some_and(|s| s.identity == *identity))
     }
 
+    fn obstacle(&self) -> Option<String> {
+        use std::os::unix::fs::FileTypeExt;
+        let path = self.path();
+        let kind = std::fs::symlink_metadata(&path).ok()?.file_type();
+        let what = match kind {
+            _ if kind.is_file() => return None,
+            _ if kind.is_dir() => "directory",
+            _ if kind.is_symlink() => "symbolic link",
+            _ if kind.is_fifo() => "FIFO",
+            _ if kind.is_socket() => "socket",
+            _ => "device",
+        };
+        Some(format!("{} is a {what}", path.display()))
+    }
+
     fn remove(&self) -> io::Result<()> {
         self.follow();
+        if self.obstacle().is_some() {
+            return Ok(());
+        }
         let path = self.path();
         match std::fs::remove_file(&path) {
             Ok(()) => sync_directory(&path),
@@ -141,5 +168,35 @@ mod tests {
         std::fs::remove_file(&b).unwrap();
         place.create().unwrap();
         assert!(place.is_kept());
+    }
+
+    #[test]
+    fn only_a_regular_file_is_a_journal() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = BesideFile::new(&dir.path().join("f"));
+        let path = place.path();
+        let target = dir.path().join("target");
+        std::fs::write(&target, "target").unwrap();
+        let make: [(&str, &dyn Fn()); 4] = [
+            ("FIFO", &|| nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap()),
+            ("directory", &|| std::fs::create_dir(&path).unwrap()),
+            ("symbolic link", &|| std::os::unix::fs::symlink(&target, &path).unwrap()),
+            ("socket", &|| drop(std::os::unix::net::UnixListener::bind(&path).unwrap())),
+        ];
+        for (what, make) in make {
+            make();
+            assert_eq!(place.obstacle(), Some(format!("{} is a {what}", path.display())));
+            assert!(place.open().unwrap().is_none(), "{what}");
+            assert_eq!(place.create().err().and_then(|e| e.raw_os_error()), Some(libc::EEXIST), "{what}");
+            assert!(!place.is_kept());
+            place.remove().unwrap();
+            assert!(path.symlink_metadata().is_ok(), "{what}");
+            if what == "directory" { std::fs::remove_dir(&path) } else { std::fs::remove_file(&path) }.unwrap();
+            place.create().unwrap();
+            assert!(place.obstacle().is_none() && place.open().unwrap().is_some() && place.is_kept());
+            place.remove().unwrap();
+            assert!(path.symlink_metadata().is_err());
+        }
+        assert_eq!(std::fs::read(target).unwrap(), b"target");
     }
 }

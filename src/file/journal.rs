@@ -137,15 +137,23 @@ pub fn pending(file: &dyn FileDriver, place: &dyn JournalPlace) -> io::Result<Op
     Ok((n == sector.len() && sector == journal.marked).then_some(journal))
 }
 
-/// Finishes the commit that was interrupted, if there was one, and removes the journal. Returns whether
-/// the file was changed.
+/// Finishes the commit that was interrupted, if this is its journal, and removes that. Returns whether it did. Another
+/// journal stays: whether the file waits for one, which may be this one in part, only its superblock tells.
 pub fn recover(file: &dyn WriteDriver, place: &dyn JournalPlace) -> io::Result<bool> {
-    let journal = pending(file, place)?;
-    if let Some(journal) = &journal {
-        journal.apply(file)?;
-    }
+    let Some(journal) = pending(file, place)? else { return Ok(false) };
+    journal.apply(file)?;
     place.remove()?;
-    Ok(journal.is_some())
+    Ok(true)
+}
+
+/// Removes a journal that nothing waits for; whether there was one.
+pub fn discard(place: &dyn JournalPlace) -> io::Result<bool> {
+    let there = place.open()?.is_some();
+    if there {
+        tracing::info!("a journal that the file did not wait for is removed");
+        place.remove()?;
+    }
+    Ok(there)
 }
 
 /// A file that cannot be changed, as it is after the journal.
@@ -218,6 +226,8 @@ mod tests {
             let file = GrowingFile::new(image.clone());
             let place = MemoryJournal::new(Some(journal().encode()));
             assert_eq!(recover(&file, &place).unwrap(), marked);
+            assert_eq!(place.bytes().is_none(), marked, "one that does not count is nobody's to remove here");
+            assert_eq!(discard(&place).unwrap(), !marked);
             assert!(place.bytes().is_none());
             if marked {
                 image[..512].fill(3);

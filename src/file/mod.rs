@@ -135,6 +135,11 @@ pub trait JournalPlace: Send + Sync {
         true
     }
 
+    /// What has the journal's name and can be none, so that none can be made: a sentence.
+    fn obstacle(&self) -> Option<String> {
+        None
+    }
+
     /// Removes the journal, if there is one.
     fn remove(&self) -> io::Result<()>;
 }

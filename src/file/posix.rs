@@ -24,12 +24,27 @@ const TIMED: usize = 64 << 10;
 const SLOW: u128 = 1_000;
 /// Hints passed on after a slow read. A hint walks the page cache, which costs 1/20 of reading it.
 const HINTS: u32 = 64;
+/// When the system has taken a lease away (by default after 45 s), and how often that is looked for.
+const LEASE_ENDS: Duration = Duration::from_secs(50);
+const ASK_AGAIN: Duration = Duration::from_millis(2);
+
+/// File systems whose answer about a lease is that of a server, which gives none to whom it has not promised to tell of others.
+const REMOTE: [u32; 4] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42];
+/// `fcntl`: which signal tells that another program waits for a lease.
+const F_SETSIG: libc::c_int = 10;
 
 impl PosixFile {
     /// Opens `path` read-only.
     pub fn open(path: &Path) -> io::Result<Self> {
         waiting::may_wait();
-        Self::from_file(File::open(path)?)
+        Self::open_by(path, OpenOptions::new().read(true), 0)
+    }
+
+    /// As `options` have it, with `flags`. Whatever has the name, it is not waited for: nobody may be at the other end of a pipe.
+    fn open_by(path: &Path, options: &mut OpenOptions, flags: i32) -> io::Result<Self> {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(flags | libc::O_NONBLOCK | libc::O_NOCTTY);
+        Self::from_file(after_leases(|| options.open(path))?)
     }
 
     /// Opens `path` read-only, through no symbolic link. Whoever may put other files in its place cannot have any opened
@@ -39,13 +54,26 @@ impl PosixFile {
         waiting::may_wait();
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        let fd = whole(|| openat2(AT_FDCWD, path, how)).map_err(io::Error::from)?;
+        let fd = after_leases(|| whole(|| openat2(AT_FDCWD, path, how)).map_err(io::Error::from))?;
         Self::from_file(fd.into())
+    }
+
+    /// Opens the regular file `path` as `options` have it; through no symbolic link, and nothing of another kind.
+    pub fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<Self> {
+        let regular = |kind: FileType| if kind.is_file() { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) };
+        // Looked at before, since to open a device may do something.
+        match std::fs::symlink_metadata(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            found => regular(found?.file_type())?,
+        }
+        let file = Self::open_by(path, options, libc::O_NOFOLLOW)?;
+        regular(file.file.metadata()?.file_type())?;
+        Ok(file)
     }
 
     /// Opens `path` for reading and writing.
     pub fn open_writable(path: &Path) -> io::Result<Self> {
-        Self::from_file(OpenOptions::new().read(true).write(true).open(path)?)
+        Self::open_by(path, OpenOptions::new().read(true).write(true), 0)
     }
 
     /// Takes libhdf5's lock: an exclusive `flock`. An error of `EWOULDBLOCK`: somebody holds one.
@@ -54,6 +82,32 @@ impl PosixFile {
             Ok(()) => Ok(()),
             Err(std::fs::TryLockError::WouldBlock) => Err(io::Error::from_raw_os_error(libc::EWOULDBLOCK)),
             Err(std::fs::TryLockError::Error(e)) => Err(e),
+        }
+    }
+
+    /// True when any program of this machine, this one included, has the file open for writing, with or without a lock. `self`
+    /// must be open for reading only. False where the system does not tell: on network file systems, of the files of others.
+    pub fn is_written(&self) -> bool {
+        let remote = nix::sys::statfs::fstatfs(self.file.as_fd()).is_ok_and(|s| REMOTE.contains(&(s.filesystem_type().0 as u32)));
+        if remote {
+            return false;
+        }
+        let set = |command: libc::c_int, value: libc::c_int| {
+            // SAFETY: these commands take a number, and the descriptor lives as long as `self`.
+            match unsafe { libc::fcntl(self.file.as_raw_fd(), command, value) } {
+                -1 => Err(io::Error::last_os_error()),
+                _ => Ok(()),
+            }
+        };
+        // Whoever opens the file for writing just now has the system send a signal: not SIGIO, which would end this program, but
+        // one that does nothing.
+        match set(F_SETSIG, libc::SIGURG).and_then(|()| set(libc::F_SETLEASE, libc::F_RDLCK)) {
+            Ok(()) => {
+                // They wait until it is given back.
+                let _ = set(libc::F_SETLEASE, libc::F_UNLCK);
+                false
+            }
+            Err(e) => e.raw_os_error() == Some(libc::EAGAIN),
         }
     }
 
@@ -84,6 +138,8 @@ impl PosixFile {
         if !can_be_opened(&kind) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
+        // It was opened without waiting, but what is read is waited for.
+        let _ = nix::fcntl::fcntl(file.as_fd(), nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty()));
         Ok(PosixFile { file, hints: AtomicU32::new(0) })
     }
 
@@ -135,6 +191,18 @@ fn whole<T>(call: impl Fn() -> nix::Result<T>) -> nix::Result<T> {
     loop {
         match call() {
             Err(nix::errno::Errno::EINTR) => {}
+            done => return done,
+        }
+    }
+}
+
+/// Opens what another program may have a lease on. Who opens without waiting is told so, and asks again until it is given back, or
+/// the system has taken it away.
+fn after_leases<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let start = Instant::now();
+    loop {
+        match open() {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && start.elapsed() < LEASE_ENDS => std::thread::sleep(ASK_AGAIN),
             done => return done,
         }
     }
@@ -233,5 +301,62 @@ impl WriteDriver for PosixFile {
         waiting::may_wait();
         // The length counts as data that reading needs.
         self.file.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: to open a pipe waited for somebody at its other end.
+    #[test]
+    fn what_is_no_file_is_refused_at_once() {
+        use nix::fcntl::{FcntlArg, OFlag, fcntl};
+        let dir = tempfile::tempdir().unwrap();
+        let (path, pipe, link) = (dir.path().join("f"), dir.path().join("pipe"), dir.path().join("link"));
+        std::fs::write(&path, "file").unwrap();
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let code = |opened: io::Result<PosixFile>| opened.err().and_then(|e| e.raw_os_error()).unwrap_or(0);
+        let regular = |path: &Path| code(PosixFile::open_regular(path, OpenOptions::new().read(true).write(true)));
+        for open in [PosixFile::open, PosixFile::open_again, PosixFile::open_writable] {
+            assert_eq!(code(open(&pipe)), libc::EINVAL);
+            assert_eq!(code(open(dir.path())), libc::EISDIR);
+            let file = open(&path).unwrap();
+            assert!(!OFlag::from_bits_retain(fcntl(file.file.as_fd(), FcntlArg::F_GETFL).unwrap()).contains(OFlag::O_NONBLOCK));
+        }
+        assert_eq!((code(PosixFile::open(&link)), regular(&path)), (0, 0));
+        for other in [&pipe, &link, dir.path(), Path::new("/dev/null")] {
+            assert_eq!(regular(other), libc::EINVAL, "{}", other.display());
+        }
+        assert_eq!(regular(&dir.path().join("none")), libc::ENOENT);
+    }
+
+    #[test]
+    fn a_file_that_is_open_for_writing_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, "file").unwrap();
+        let (file, reader) = (PosixFile::open(&path).unwrap(), PosixFile::open(&path).unwrap());
+        assert!(!file.is_written());
+        let writer = PosixFile::open_writable(&path).unwrap();
+        assert!(file.is_written() && reader.is_written());
+        drop(writer);
+        assert!(!file.is_written() && !reader.is_written());
+    }
+
+    #[test]
+    fn whoever_opens_a_file_while_it_is_asked_who_writes_it_disturbs_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, "file").unwrap();
+        let file = PosixFile::open(&path).unwrap();
+        std::thread::scope(|s| {
+            s.spawn(|| (0..5000).for_each(|_| drop(OpenOptions::new().write(true).open(&path).unwrap())));
+            for _ in 0..5000 {
+                file.is_written();
+            }
+        });
+        assert!(!file.is_written());
     }
 }

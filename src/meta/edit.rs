@@ -79,8 +79,9 @@ fn failed(operation: &'static str, address: Address) -> impl Fn(io::Error) -> Er
 impl Store {
     /// Opens `driver` for changes, after what an interrupted commit left in `place` was made good.
     pub fn open_writable(driver: Arc<dyn WriteDriver>, place: Box<dyn JournalPlace>) -> Result<Store> {
-        journal::recover(&*driver, &*place).map_err(failed("recover", Address(0)))?;
+        let finished = journal::recover(&*driver, &*place).map_err(failed("recover", Address(0)))?;
         let mut store = Store::open(driver.clone())?;
+        store.refuse_marked(&*place)?;
         let superblock = &store.superblock;
         let len = driver.status().map_err(failed("stat", Address(0)))?.len;
         let least = store.base.saturating_add(if superblock.root.is_defined() { superblock.root.0 } else { 0 }).saturating_add(LEAST);
@@ -92,6 +93,14 @@ impl Store {
             );
             return Err(Error::corrupt("superblock", Address(store.base), detail));
         };
+        // Only now: one that does not count for a file that waits is all that may be left of the right one.
+        if !finished {
+            journal::discard(&*place).map_err(failed("recover", Address(0)))?;
+        }
+        // Told now, not when the first commit fails.
+        if let Some(obstacle) = place.obstacle() {
+            return Err(Error::refused(libc::EEXIST, format!("{obstacle}, and the journal needs that name; remove it or rename it")));
+        }
         let transaction = Transaction::new(driver, place, told).map_err(failed("open", Address(0)))?;
         let transaction = Arc::new(transaction);
         store.driver = transaction.clone();
@@ -104,6 +113,18 @@ impl Store {
     pub fn is_marked(&self) -> bool {
         let top = mark(self.ctx().sizeof_addr);
         self.superblock.eof.defined().is_some_and(|eof| eof & top != 0 && self.file_len().is_ok_and(|len| eof > len))
+    }
+
+    /// Refuses a file that waits for a journal, which is not at `place`.
+    pub fn refuse_marked(&self, place: &dyn JournalPlace) -> Result<()> {
+        if !self.is_marked() {
+            return Ok(());
+        }
+        let mut reason = "an interrupted commit awaits its journal, NAME.h5dir-journal beside the file as it was named then".to_string();
+        if let Some(obstacle) = place.obstacle() {
+            reason = format!("{reason}; {obstacle}");
+        }
+        Err(Error::corrupt("superblock", Address(self.base), reason))
     }
 
     /// True when the file may be changed.

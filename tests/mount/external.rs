@@ -173,3 +173,21 @@ fn raw_files_are_written_where_that_is_asked_for() {
     assert_eq!(write(&plain, "d", 3, b"XYZ"), libc::EPERM);
     assert!(plain.log().contains("--external-write") && !folder.join("made.raw").exists(), "{}", plain.log());
 }
+
+#[test]
+fn a_pipe_in_the_place_of_another_file_keeps_nobody_waiting() {
+    let pipe = |path: &std::path::Path| {
+        std::fs::remove_file(path).unwrap();
+        nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    };
+    let (place, main) = lay_out();
+    pipe(&main.with_file_name("raw.bin"));
+    pipe(&main.parent().unwrap().join("sub/target.h5"));
+    let mount = Mount::start(place, &main, &[]);
+    assert_eq!((errno(&mount, "raw_one"), errno(&mount, "inside")), (Some(libc::EIO), Some(libc::ENOENT)));
+    assert_eq!(mount.read("own"), b"own\n");
+    let (mount, folder) = raw(&["--external-write"]);
+    pipe(&folder.join("old.raw"));
+    assert_eq!(write(&mount, "d", 0, b"XYZ"), libc::EPERM, "{}", mount.log());
+    assert_eq!(errno(&mount, "d"), Some(libc::EIO));
+}

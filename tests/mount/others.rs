@@ -1,12 +1,15 @@
 //! Locks of other programs, media that cannot be written, and names that change while a file is mounted for writing.
 
 use super::mounted::{Mount, copy_fixture, shell};
+use super::python::with_h5py;
 use super::support::{Place, h5dir, run};
 use super::writing::h5py;
 use h5dir::file::journal::Journal;
+use std::ffi::OsStr;
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Values of `HDF5_USE_FILE_LOCKING`, and whether files are locked then.
 const RULES: [(&str, bool); 6] = [("TRUE", true), ("1", true), ("BEST_EFFORT", true), ("FALSE", false), ("0", false), ("other", true)];
@@ -21,6 +24,42 @@ fn recover_heeds_a_lock_as_the_environment_has_it() {
         let (code, message) = run(h5dir(&["recover"]).arg(&file).env("HDF5_USE_FILE_LOCKING", rule));
         assert_eq!((code, message.contains("another program")), if locking { (3, true) } else { (0, false) }, "{rule}: {message}");
     }
+}
+
+const SWMR: &str = "
+import h5py, sys
+with h5py.File(sys.argv[1], 'w', libver='latest') as f:
+    f.create_dataset('x', data=[1, 2, 3], maxshape=(None,), chunks=(10,))
+f = h5py.File(sys.argv[1], 'r+', libver='latest')
+f.swmr_mode = True
+f['x'][0] = 5
+f.flush()
+print('writing', flush=True)
+sys.stdin.read()
+";
+
+/// Regression: libhdf5 gives its lock up when SWMR writing starts, and the flag was taken off under a living writer.
+#[test]
+fn recover_leaves_the_file_of_a_living_swmr_writer_alone() {
+    let place = Place::new();
+    let file = place.dir().join("f.h5");
+    let mut writer = Command::new(with_h5py());
+    writer.args(["-c", SWMR]).arg(&file).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut writer = writer.spawn().unwrap();
+    let mut told = String::new();
+    BufReader::new(writer.stdout.take().unwrap()).read_line(&mut told).unwrap();
+    assert_eq!(told, "writing\n");
+    let flagged = std::fs::read(&file).unwrap();
+    assert_eq!(flagged[11], 5);
+    for (rule, _) in RULES {
+        let (code, message) = run(h5dir(&["recover"]).arg(&file).env("HDF5_USE_FILE_LOCKING", rule));
+        assert!(code == 3 && message.contains("another program has it open"), "{rule}: {message}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), flagged);
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    assert_eq!(run(h5dir(&["recover"]).arg(&file)), (0, String::new()));
+    assert_eq!(h5py(&file, "r+", "print(f['x'][0])"), "5\n");
 }
 
 #[test]
@@ -129,4 +168,44 @@ fn the_journal_goes_where_a_file_that_is_mounted_for_writing_goes() {
     let (code, message) = run(h5dir(&["umount"]).arg(mount.place.mnt()));
     assert_eq!((code, message.as_str(), journals().as_str()), (0, "", ""));
     assert_eq!(h5py(&new, "r", "print(sorted(f['a']), len(f['b']))"), "['7', '8', '9'] 9\n");
+}
+
+/// A command that must not wait for ever: exit code and standard error.
+fn in_time(args: &[&OsStr]) -> (i32, String) {
+    let binary = h5dir(&[]).get_program().to_owned();
+    run(Command::new("timeout").args(["-s", "KILL", "10"]).arg(binary).args(args).stdin(Stdio::null()))
+}
+
+/// Regression: all that opened a pipe, as a file or as its journal, waited for ever.
+#[test]
+fn a_pipe_in_the_place_of_a_file_or_of_its_journal_keeps_nobody_waiting() {
+    let place = Place::new();
+    let (file, pipe, mnt) = (copy_fixture("links", place.dir()), place.dir().join("pipe.h5"), place.mnt());
+    let journal = place.dir().join("links.h5.h5dir-journal");
+    for path in [&pipe, &journal] {
+        nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    }
+    for command in ["ls", "stat", "recover", "mount"] {
+        let mount = (command == "mount").then_some(mnt.as_os_str());
+        let args = |file| [Some(OsStr::new(command)), Some(file), mount].into_iter().flatten().collect::<Vec<&OsStr>>();
+        let (code, message) = in_time(&args(pipe.as_os_str()));
+        assert!(code == 3 && message.contains("only regular files"), "{command}: {code} {message}");
+        assert_eq!(in_time(&args(file.as_os_str())), (0, String::new()), "{command}");
+    }
+    assert_eq!(std::fs::read(mnt.join("data")).unwrap(), b"hello links\n");
+    assert_eq!(run(h5dir(&["umount"]).arg(&mnt)), (0, String::new()));
+    let (code, message) = in_time(&["mount".as_ref(), "--read-write".as_ref(), file.as_ref(), mnt.as_ref()]);
+    assert!(code == 3 && message.contains("links.h5.h5dir-journal is a FIFO"), "{code} {message}");
+    assert!(journal.symlink_metadata().is_ok());
+
+    // It comes there later: what needs a journal fails, and unmounting lets it be.
+    std::fs::remove_file(&journal).unwrap();
+    let mount = Mount::start(place, &file, &["--read-write", "--commit-interval=3600", "--commit-on-close=off"]);
+    nix::unistd::mkfifo(&journal, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    shell(&mount.place.mnt(), "mkdir made; for i in 1 2 3 4 5 6 7 8 9; do echo $i >made/$i; done; ! sync made");
+    assert!(mount.log().contains("links.h5.h5dir-journal is a FIFO"), "{}", mount.log());
+    std::fs::remove_file(&journal).unwrap();
+    shell(&mount.place.mnt(), "sync made");
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()), "{}", mount.log());
+    assert_eq!(h5py(&file, "r", "print(len(f['made']))"), "9\n");
 }

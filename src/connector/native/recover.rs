@@ -4,7 +4,7 @@ use crate::base::{Address, Error, Result};
 use crate::file::beside::BesideFile;
 use crate::file::journal::Finished;
 use crate::file::posix::PosixFile;
-use crate::file::{FileDriver, JournalPlace, WriteDriver, journal};
+use crate::file::{FileDriver, WriteDriver, journal};
 use crate::meta::Store;
 use std::io;
 use std::path::Path;
@@ -33,18 +33,37 @@ pub fn lock(file: &PosixFile) -> Result<()> {
     locked(&rule, file.lock_exclusive())
 }
 
+fn in_use() -> Error {
+    let reason = "another program has it open; end that program first, or unmount the file ('findmnt -t fuse.h5dir' lists mounts)";
+    Error::refused(libc::EWOULDBLOCK, reason)
+}
+
 /// What the outcome of locking means under `rule`.
 fn locked(rule: &str, outcome: io::Result<()>) -> Result<()> {
     match outcome {
         Ok(()) => Ok(()),
-        Err(e) if e.raw_os_error() == Some(libc::EWOULDBLOCK) => Err(Error::refused(
-            libc::EWOULDBLOCK,
-            "another program has it open; end that program first, or unmount the file ('findmnt -t fuse.h5dir' lists mounts)",
-        )),
+        Err(e) if e.raw_os_error() == Some(libc::EWOULDBLOCK) => Err(in_use()),
         // The file system has no locks.
         Err(e) if rule == "BEST_EFFORT" && matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EOPNOTSUPP)) => Ok(()),
         Err(e) => Err(Error::io("lock", Address(0), &e)),
     }
+}
+
+/// Opens `path` for reading and writing, and locks it, if no other program writes it. A lock alone does not tell: libhdf5 gives its
+/// own up when SWMR writing starts.
+fn open_unused(path: &Path, failed: impl Fn(io::Error) -> Error + Copy) -> Result<PosixFile> {
+    let reader = PosixFile::open(path).map_err(failed)?;
+    let stamp = reader.status().map_err(failed)?.stamp();
+    if reader.is_written() {
+        return Err(in_use());
+    }
+    let file = PosixFile::open_writable(path).map_err(failed)?;
+    lock(&file)?;
+    // Whoever began to write between the two has flagged the file.
+    if file.status().map_err(failed)?.stamp() != stamp {
+        return Err(in_use());
+    }
+    Ok(file)
 }
 
 /// Finishes what an interrupted writer of the file `path` began.
@@ -52,34 +71,21 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     let failed = |operation| move |e: io::Error| Error::io(operation, Address(0), &e);
     // The journal lies beside the file itself, not beside a link to it.
     let path = path.canonicalize().map_err(failed("open"))?;
-    let file = PosixFile::open_writable(&path).map_err(failed("open"))?;
-    lock(&file)?;
+    let file = open_unused(&path, failed("open"))?;
     let place = BesideFile::new(&path);
-    let there = place.open().map_err(failed("open the journal"))?.is_some();
     let file = Arc::new(file);
-    // Without a journal that counts the file must at least be one, and wait for none.
-    if journal::pending(&*file, &place).map_err(failed("read the journal"))?.is_none() {
-        refuse_marked(&Store::open(file.clone())?)?;
-    }
     let finished = journal::recover(&*file, &place).map_err(failed("recover"))?;
+    // Without a journal that counts the file must at least be one, and wait for none.
     let store = Store::open(file.clone())?;
-    refuse_marked(&store)?;
+    store.refuse_marked(&place)?;
+    let removed = !finished && journal::discard(&place).map_err(failed("recover"))?;
     let mut superblock = store.superblock().clone();
     let unmarked = superblock.version >= 3 && superblock.flags & WRITERS != 0;
     if unmarked {
         superblock.flags &= !WRITERS;
         file.write_at(&superblock.encode()?, store.base()).and_then(|()| file.sync()).map_err(failed("recover"))?;
     }
-    Ok(Recovered { finished, removed: there && !finished, unmarked })
-}
-
-/// Refuses a file that waits for a journal, which is not there.
-fn refuse_marked(store: &Store) -> Result<()> {
-    if !store.is_marked() {
-        return Ok(());
-    }
-    let reason = "an interrupted commit awaits its journal, NAME.h5dir-journal beside the file as it was named then";
-    Err(Error::corrupt("superblock", Address(store.base()), reason))
+    Ok(Recovered { finished, removed, unmarked })
 }
 
 /// The file `path` for reading, as it is after an interrupted commit was finished: in the file if it may be written, else
@@ -91,7 +97,7 @@ pub fn open_for_reading(path: &Path) -> Result<Arc<dyn FileDriver>> {
     // A journal that can't be read concerns nobody unless the file waits for it.
     let Ok(Some(pending)) = journal::pending(&file, &place) else {
         if let Ok(store) = Store::open(Arc::new(PosixFile::open(path).map_err(failed("open"))?)) {
-            refuse_marked(&store)?;
+            store.refuse_marked(&place)?;
         }
         return Ok(Arc::new(file));
     };
@@ -106,11 +112,12 @@ pub fn open_for_reading(path: &Path) -> Result<Arc<dyn FileDriver>> {
 
 /// The open file `file`, named `path`, as it is after an interrupted commit was finished in memory; so is a commit that is under way.
 pub fn as_finished(file: PosixFile, path: &Path) -> Result<Arc<dyn FileDriver>> {
-    if let Ok(Some(pending)) = journal::pending(&file, &BesideFile::new(path)) {
+    let place = BesideFile::new(path);
+    if let Ok(Some(pending)) = journal::pending(&file, &place) {
         return Ok(Arc::new(Finished::new(file, &pending).map_err(|e| Error::io("read", Address(0), &e))?));
     }
     let file = Arc::new(file);
-    refuse_marked(&Store::open(file.clone())?)?;
+    Store::open(file.clone())?.refuse_marked(&place)?;
     Ok(file)
 }
 
@@ -118,7 +125,13 @@ pub fn as_finished(file: PosixFile, path: &Path) -> Result<Arc<dyn FileDriver>> 
 mod tests {
     use super::*;
     use crate::connector::native::create::create;
+    use crate::connector::native::external::Neighbours;
+    use crate::connector::native::{NativeConnector, Options};
+    use crate::dataset::environment::Environment;
+    use crate::dataset::virtual_::MissingPolicy;
     use crate::file::journal::Journal;
+    use crate::file::memory::MemoryFile;
+    use std::path::PathBuf;
 
     #[test]
     fn a_file_system_without_locks_is_no_obstacle_to_best_effort() {
@@ -130,6 +143,67 @@ mod tests {
         }
     }
 
+    /// The file `whole` after a commit that stopped when the file was marked, and the journal.
+    fn interrupted(whole: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let mut settled = whole.to_vec();
+        settled.resize(512, 0);
+        let store = Store::open(Arc::new(MemoryFile::new(whole.to_vec()))).unwrap();
+        let mut superblock = store.superblock().clone();
+        (superblock.eof, superblock.flags) = (Address(superblock.eof.0 | 1 << 62), 1);
+        let marked = [superblock.encode().unwrap(), settled[48..].to_vec()].concat();
+        let journal = Journal { root: 0, marked: marked.clone(), settled, records: vec![(512, vec![7; 512])] };
+        ([marked, vec![0; 512]].concat(), journal.encode())
+    }
+
+    fn open_for_writing(path: &Path) -> Result<()> {
+        let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
+        let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error };
+        NativeConnector::open_writable(path, PathBuf::from("/"), options).map(|_| ())
+    }
+
+    /// Regression: whoever opened the file for writing removed what was beside it, then refused the file.
+    #[test]
+    fn a_file_that_waits_keeps_a_journal_that_does_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f.h5");
+        create(&path, false).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        let place = BesideFile::new(&path).path();
+        let (waiting, journal) = interrupted(&whole);
+        let mut flipped = journal.clone();
+        flipped[600] ^= 1;
+        let of_another = Journal { root: 0, marked: vec![1; 512], settled: vec![2; 512], records: Vec::new() }.encode();
+        for other in [journal[..1000].to_vec(), flipped, of_another, Vec::new()] {
+            std::fs::write(&path, &waiting).unwrap();
+            std::fs::write(&place, &other).unwrap();
+            let refused = recover(&path).unwrap_err();
+            assert!(refused.to_string().contains("an interrupted commit awaits its journal"), "{refused}");
+            assert_eq!(open_for_writing(&path), Err(refused.clone()));
+            assert_eq!(open_for_reading(&path).err(), Some(refused));
+            assert_eq!((std::fs::read(&place).unwrap(), std::fs::read(&path).unwrap()), (other.clone(), waiting.clone()));
+            // One that waits for none is opened, and has the name for its own.
+            std::fs::write(&path, &whole).unwrap();
+            assert_eq!(open_for_writing(&path), Ok(()));
+            assert!(!place.exists());
+        }
+        // What is no file is none, and is named.
+        nix::unistd::mkfifo(&place, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let is_told = |e: Option<Error>| e.is_some_and(|e| e.to_string().contains(&format!("{} is a FIFO", place.display())));
+        assert!(is_told(open_for_writing(&path).err()), "the name is needed");
+        assert!(open_for_reading(&path).is_ok() && recover(&path) == Ok(Recovered::default()));
+        std::fs::write(&path, &waiting).unwrap();
+        assert!(is_told(open_for_writing(&path).err()) && is_told(open_for_reading(&path).err()) && is_told(recover(&path).err()));
+        std::fs::remove_file(&place).unwrap();
+
+        std::fs::write(&place, &journal).unwrap();
+        assert_eq!(open_for_writing(&path), Ok(()));
+        assert_eq!((place.exists(), std::fs::read(&path).unwrap()[512..].to_vec()), (false, vec![7; 512]));
+        // It has done what it was for.
+        std::fs::write(&place, &journal).unwrap();
+        assert_eq!(open_for_writing(&path), Ok(()));
+        assert!(!place.exists());
+    }
+
     #[test]
     fn a_marked_file_is_finished_or_unmarked() {
         let dir = tempfile::tempdir().unwrap();
@@ -138,16 +212,10 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         assert_eq!(recover(&path), Ok(Recovered::default()));
 
-        // A commit that stopped after the file was marked.
-        let mut padded = whole.clone();
-        padded.resize(1024, 0);
-        let settled = padded[..512].to_vec();
-        let mut marked = settled.clone();
-        marked[28..48].fill(0xaa);
-        let journal = Journal { root: 0, marked: marked.clone(), settled, records: vec![(512, vec![7; 512])] };
         let place = BesideFile::new(&path);
-        std::fs::write(place.path(), journal.encode()).unwrap();
-        std::fs::write(&path, [marked, vec![0; 512]].concat()).unwrap();
+        let (waiting, journal) = interrupted(&whole);
+        std::fs::write(place.path(), journal).unwrap();
+        std::fs::write(&path, waiting).unwrap();
         assert_eq!(recover(&path), Ok(Recovered { finished: true, ..Recovered::default() }));
         assert!(!place.path().exists());
         assert_eq!(std::fs::read(&path).unwrap()[512..], [7; 512]);
@@ -172,6 +240,12 @@ mod tests {
         let other = PosixFile::open(&path).unwrap();
         other.lock_exclusive().unwrap();
         assert!(matches!(recover(&path), Err(Error::Refused { errno: libc::EWOULDBLOCK, .. })));
+        drop(other);
+        // A writer without a lock.
+        let other = PosixFile::open_writable(&path).unwrap();
+        assert!(matches!(recover(&path), Err(Error::Refused { errno: libc::EWOULDBLOCK, .. })));
+        drop(other);
+        assert_eq!(recover(&path), Ok(Recovered::default()));
         std::fs::write(dir.path().join("text"), "text").unwrap();
         assert!(matches!(recover(&dir.path().join("text")), Err(Error::Corrupt { .. })));
     }
