@@ -74,6 +74,8 @@ impl Transaction {
     fn steps(&self, journal: &mut Option<Arc<dyn WriteDriver>>, root: &dyn Fn(u64) -> io::Result<Root>) -> Result<(), Failed> {
         self.complete().map_err(before)?;
         self.write_fresh().map_err(before)?;
+        // What could not be put back where it was waits with no room made certain.
+        self.state.write().secure_changed(&*self.driver).map_err(before)?;
         let (end, told, len, unsynced) = {
             let s = self.state.read();
             (s.space.end(), s.told, s.len, s.unsynced)

@@ -36,7 +36,7 @@ pub const SYNC: u8 = 4;
 pub const LENGTH: u8 = 8;
 /// Making and removing the journal.
 pub const NAME: u8 = 16;
-/// Not an operation: room on the disk cannot be taken before it is written to.
+/// Not an operation: room on the disk cannot be taken before it is written to, and nobody knows where there is some.
 pub const UNSURE: u8 = 32;
 
 impl Plan {
@@ -87,12 +87,15 @@ impl Plan {
 pub struct FaultyFile {
     inner: Arc<dyn WriteDriver>,
     plan: Arc<Plan>,
+    /// Its length at first: what lies behind may be holes.
+    first: u64,
 }
 
 impl FaultyFile {
     /// `inner` with the faults of `plan`.
     pub fn new(inner: Arc<dyn WriteDriver>, plan: Arc<Plan>) -> Self {
-        FaultyFile { inner, plan }
+        let first = inner.extent().map_or(0, |(len, _)| len);
+        FaultyFile { inner, plan, first }
     }
 }
 
@@ -137,6 +140,10 @@ impl WriteDriver for FaultyFile {
     fn provide(&self, offset: u64, len: u64) -> io::Result<bool> {
         self.plan.check(LENGTH)?;
         Ok(self.inner.provide(offset, len)? && self.plan.kinds & UNSURE == 0)
+    }
+
+    fn stored_to(&self, offset: u64) -> Option<u64> {
+        (self.plan.kinds & UNSURE == 0 && offset < self.first).then_some(self.first)
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -115,6 +115,11 @@ pub trait WriteDriver: FileDriver {
         Ok(true)
     }
 
+    /// If `offset` has storage, so that writing there needs none, where that ends at least. `None` where that is not known.
+    fn stored_to(&self, _offset: u64) -> Option<u64> {
+        Some(u64::MAX)
+    }
+
     /// Has the system begin to write `len` bytes from `offset` to the disk, so that less is left for [`WriteDriver::sync`].
     fn begin_writeback(&self, _offset: u64, _len: u64) {}
 

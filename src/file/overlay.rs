@@ -8,6 +8,7 @@ use super::{FileDriver, read_all};
 use foldhash::HashSet;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 
 /// What a disk writes as a whole.
 pub const SECTOR: u64 = 512;
@@ -79,7 +80,7 @@ struct Step {
 struct Before {
     /// First byte within the block; the bytes that were there, in `Undo::bytes`.
     within: usize,
-    bytes: std::ops::Range<usize>,
+    bytes: Range<usize>,
     changed: u8,
     fresh: u8,
 }
@@ -282,6 +283,15 @@ impl Overlay {
             }
         }
         out
+    }
+
+    /// Where the sectors with changed live bytes are, those of a block together.
+    pub fn changed(&self) -> Vec<Range<u64>> {
+        let of_block = |(number, block): (&u64, &Block)| {
+            let at = |sector: u32| number.saturating_mul(BLOCK as u64).saturating_add(u64::from(sector) * SECTOR);
+            at(block.changed.trailing_zeros())..at(u8::BITS - block.changed.leading_zeros())
+        };
+        self.blocks.iter().filter(|(_, block)| block.changed != 0).map(of_block).collect()
     }
 
     /// The sectors with changed live bytes, neighbours together: offset and bytes.

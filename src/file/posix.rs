@@ -151,6 +151,12 @@ impl PosixFile {
         Ok(done.saturating_add(self.read_at(rest, offset.saturating_add(done as u64))?))
     }
 
+    /// The first hole at or behind `offset`, which the end of the file counts as.
+    fn hole_from(&self, offset: u64) -> Option<u64> {
+        use nix::unistd::{Whence, lseek};
+        lseek(self.file.as_fd(), i64::try_from(offset).ok()?, Whence::SeekHole).ok().and_then(|end| u64::try_from(end).ok())
+    }
+
     /// Reads what the page cache has; how many bytes.
     fn read_in_memory(&self, buf: &mut [u8], offset: u64) -> usize {
         let Ok(offset) = libc::off_t::try_from(offset) else { return 0 };
@@ -289,6 +295,15 @@ impl WriteDriver for PosixFile {
             Err(nix::errno::Errno::EOPNOTSUPP | nix::errno::Errno::ENOSYS) => Ok(false),
             Err(e) => Err(e.into()),
         }
+    }
+
+    fn stored_to(&self, offset: u64) -> Option<u64> {
+        waiting::may_wait();
+        let end = self.hole_from(offset).filter(|end| *end > offset)?;
+        let now = self.status().ok()?;
+        // A file system that knows of no holes tells none, and that all is data up to the end.
+        let unlike = end >= now.len && now.allocated < now.len && self.hole_from(0).is_none_or(|first| first >= now.len);
+        (!unlike).then_some(end)
     }
 
     fn begin_writeback(&self, offset: u64, len: u64) {

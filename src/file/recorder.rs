@@ -80,6 +80,10 @@ impl WriteDriver for Recorder {
         Ok(!self.unsure)
     }
 
+    fn stored_to(&self, offset: u64) -> Option<u64> {
+        self.inner.stored_to(offset).filter(|_| !self.unsure)
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.log.lock().push(Step::Sync(self.target));
         self.inner.sync()

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 mod flight;
+mod room;
 
 use flight::Flight;
 
@@ -38,11 +39,6 @@ const WRITEBACK: u64 = 8 << 20;
 const KEPT_MAX: usize = 64 << 10;
 /// So much of small new structures is written together; bytes.
 pub(super) const TOGETHER: u64 = 4 << 20;
-/// Room on the disk is taken in pieces of this size for what is written later, the larger the longer the file is; bytes.
-const PROVIDED: u64 = 64 << 10;
-const PROVIDED_MAX: u64 = 4 << 20;
-/// Such a part of the file at a time.
-const PROVIDED_PART: u64 = 64;
 
 /// Room that the journal has from the first operation on, so that what is removed on a full disk can be committed; bytes.
 pub(super) const RESERVED: u64 = 256 << 10;
@@ -61,7 +57,7 @@ pub(super) struct State {
     /// From here on there were no bytes when the file was opened: zeros, but for what was written since.
     virgin: u64,
     written: Ranges,
-    /// Where the disk has room for what is written later.
+    /// Where the disk has room for what is written later, as far as that was asked.
     provided: Ranges,
     /// The file system cannot tell that it has.
     unsure: bool,
@@ -109,36 +105,6 @@ impl State {
         let new = self.written.split(range.start.max(self.virgin)..range.end.max(self.virgin));
         let new = new.into_iter().filter(|(_, written)| *written).map(|(part, _)| part);
         Some(old).into_iter().chain(new).filter(|part| !part.is_empty()).collect()
-    }
-
-    /// Takes room on the disk for `part`, and around it if there is some. False when the file system cannot do that.
-    fn provide(&mut self, driver: &dyn WriteDriver, part: &Range<u64>) -> io::Result<bool> {
-        // Before it may be holes, which stay what they are.
-        let around = |before: u64, behind: u64| {
-            let end = part.end.checked_next_multiple_of(behind).unwrap_or(part.end);
-            part.start - part.start % before..end.min(self.len).max(part.end)
-        };
-        let unit = if self.tight { PROVIDED } else { (self.len / PROVIDED_PART).clamp(PROVIDED, PROVIDED_MAX) };
-        let (wide, narrow) = (around(PROVIDED, unit - unit % PROVIDED), around(GRANULE, GRANULE));
-        self.provide_all(driver, wide).or_else(|_| {
-            // What was found of it is taken now: no more of that.
-            self.tight = true;
-            self.provide_all(driver, narrow)
-        })
-    }
-
-    fn provide_all(&mut self, driver: &dyn WriteDriver, range: Range<u64>) -> io::Result<bool> {
-        for (part, there) in self.provided.split(range) {
-            if there {
-                continue;
-            }
-            if self.unsure || !driver.provide(part.start, part.end.saturating_sub(part.start))? {
-                self.unsure = true;
-                return Ok(false);
-            }
-            self.provided.insert(part);
-        }
-        Ok(true)
     }
 }
 
@@ -303,6 +269,7 @@ impl Transaction {
                 return Ok(false);
             }
         }
+        state.secure_live(&*self.driver, &parts)?;
         let mut rest = bytes;
         for (part, fresh) in parts {
             let n = usize::try_from(part.end.saturating_sub(part.start)).unwrap_or(usize::MAX).min(rest.len());
@@ -348,7 +315,9 @@ impl Transaction {
         let parts = {
             let mut state = self.state.write();
             state.note_written(offset..end);
-            state.space.split_fresh(offset..end)
+            let parts = state.space.split_fresh(offset..end);
+            state.secure_live(&*self.driver, &parts)?;
+            parts
         };
         for (part, fresh) in parts {
             let slice = |r: &Range<u64>| {
@@ -517,6 +486,8 @@ impl FileDriver for Transaction {
 mod flight_tests;
 #[cfg(test)]
 mod random_tests;
+#[cfg(test)]
+mod room_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

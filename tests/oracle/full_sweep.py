@@ -2,7 +2,8 @@
 
 Each round puts a file into a tmpfs of 8 MiB (as root; else the rounds are skipped), mounts it read-write, and lets several threads append, create
 files and set attributes until each of them has been told ENOSPC. What was acknowledged by fsync must be there afterwards, for the
-mount, and for stock h5py after unmounting; when the file system is made larger, writing goes on.
+mount, and for stock h5py after unmounting; when the file system is made larger, writing goes on. So it does when the elements of a
+dataset are a hole that cannot be filled.
 """
 import errno
 import os
@@ -59,12 +60,11 @@ class Writer(threading.Thread):
             pass
 
 
-def one_round(t, binary, number, seed):
-    label = f"round {number}"
+def one_round(t, binary, label, seed, what):
     with tempfile.TemporaryDirectory(prefix="h5dir-full-") as place:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], check=True)
         try:
-            filled(t, binary, place, label, seed)
+            what(t, binary, place, label, seed)
         finally:
             subprocess.run(["umount", "-l", place], check=False)
 
@@ -115,6 +115,49 @@ def filled(t, binary, place, label, seed):
                 t.equal(f[name][...].tobytes()[at : at + len(data)], data, f"{label}: {name} for h5py")
 
 
+def sparse(t, binary, place, label, seed):
+    """The disk is full when elements are written into a hole, left by h5dir (an even seed) or by libhdf5."""
+    path, first, data = f"{place}/f.h5", b"first", random.Random(seed).randbytes(100000)
+    with h5py.File(path, "w", libver="latest") as f:
+        d = f.create_dataset("hole", shape=(3000000,), dtype="u1")
+        if seed % 2:
+            d[0] = 1
+    with tempfile.TemporaryDirectory(prefix="h5dir-full-mnt-") as point:
+        daemon = subprocess.Popen([binary, "mount", "-f", "--read-write", path, point], stdin=subprocess.DEVNULL)
+        wait(lambda: os.path.exists(f"{point}/hole"))
+        t.equal(put(f"{point}/hole", first, 0), 0, f"{label}: the first elements")
+        with open(f"{place}/fill", "wb", buffering=0) as f:
+            try:
+                while True:
+                    f.write(bytes(4096))
+            except OSError:
+                pass
+        for at in (1000000, 2000000):
+            t.check(put(f"{point}/hole", data, at) in FULL, f"{label}: a full disk is told at {at}")
+        t.equal(harness.read(f"{point}/hole")[:5], first, f"{label}: reading on the full disk")
+        os.unlink(f"{place}/fill")
+        t.equal(put(f"{point}/hole", data, 1000000), 0, f"{label}: writing after space was made")
+        subprocess.run([binary, "umount", point], check=False, stdin=subprocess.DEVNULL)
+        t.equal(daemon.wait(60), 0, f"{label}: exit status")
+    t.equal(sorted(os.listdir(place)), ["f.h5"], f"{label}: files left")
+    with h5py.File(path, "r") as f:
+        got = f["hole"][...].tobytes()
+        t.equal(got[:5] + got[1000000:1100000], first + data, f"{label}: h5py reads what was written")
+        t.check(not any(got[5:1000000]) and not any(got[2100000:]), f"{label}: h5py reads zeros beside it")
+
+
+def put(path, data, at):
+    """Writes elements and syncs; the error's number, or 0."""
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY), "wb", 0) as f:
+            f.seek(at)
+            f.write(data)
+            os.fsync(f.fileno())
+        return 0
+    except OSError as e:
+        return e.errno
+
+
 def works(t, path, data, what):
     """A file can be written and synced."""
     try:
@@ -152,7 +195,9 @@ def main():
         t.check(True, "")
         t.finish()
     for number in range(ROUNDS):
-        one_round(t, options.bin, number, options.seed + number)
+        one_round(t, options.bin, f"round {number}", options.seed + number, filled)
+    for seed in (0, 1):
+        one_round(t, options.bin, f"hole {seed}", seed, sparse)
     t.finish()
 
 
