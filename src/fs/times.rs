@@ -5,8 +5,9 @@ use super::container::{ContainerFs, Stamps};
 use super::nodes::{Node, NodeKind};
 use super::types::Changes;
 use crate::base::Error;
+use crate::connector::ObjectId;
 use crate::connector::edit::Edit;
-use crate::connector::{Form, ObjectId};
+
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -39,13 +40,13 @@ impl ContainerFs {
     pub(super) fn end_before(&self, node: &Node, name: &[u8]) -> Option<u64> {
         let fact = name.starts_with(b"user.h5dir.") && name != b"user.h5dir.attributes";
         let id = node.kind.object().filter(|_| fact && matches!(node.kind, NodeKind::Dataset(..)))?;
-        self.connector.content(id, Form::Main).and_then(|c| c.size()).ok()
+        self.end_of(id)
     }
 
     /// An attribute of `id` was changed, before which its bytes ended at `end`. That is no change of its bytes: who copies a file
     /// sets its times first. But a fact may have made it longer or shorter.
     pub(super) fn attribute_changed(&self, id: ObjectId, end: Option<u64>) {
-        if end.is_some_and(|end| self.connector.content(id, Form::Main).and_then(|c| c.size()).is_ok_and(|now| now != end)) {
+        if end.is_some() && self.end_of(id) != end {
             return self.touched(&[id]);
         }
         self.dirty.store(true, Ordering::Release);

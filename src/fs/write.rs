@@ -111,7 +111,7 @@ impl ContainerFs {
     }
 
     pub(super) fn end_of(&self, id: ObjectId) -> Option<u64> {
-        self.size(id, Form::Main).ok()
+        self.connector.content(id, Form::Main).and_then(|c| c.size()).ok()
     }
 
     pub(super) fn write_file(&self, file: &OpenFile, offset: u64, data: &[u8], append: bool) -> FsResult<usize> {

@@ -26,43 +26,27 @@ fn what_is_put_back_is_not_hidden_by_what_could_not_be() {
     assert_eq!((seen, file.bytes()[at as usize..at as usize + 10].to_vec()), (vec![3; 10], vec![3; 10]));
 }
 
-/// The same of two structures in one sector, on a file system that cannot take room: small ones are written at once.
+/// The same of two structures in one sector, on a file system that cannot take room: small ones are written at once. Where both
+/// fail, what is known of the second must not be patched from what stands in for the first.
 #[test]
-fn what_is_put_back_beside_what_could_not_be_is_seen() {
-    let plan = Plan::new(WRITE | UNSURE, 3, 1, Fault::Errno(libc::ENOSPC));
-    let file = Arc::new(GrowingFile::new(vec![0x11; 4096]));
-    let t = begun_with(Arc::new(FaultyFile::new(file.clone(), plan.clone())));
-    let (at, _) = t.allocate(400, 512, Pool::Metadata).unwrap();
-    t.write(at, &[3; 400]).unwrap();
-    t.finish(true);
-    t.begin();
-    t.write(at, &[4; 200]).unwrap();
-    t.write(at + 200, &[5; 200]).unwrap();
-    t.finish(false);
-    assert!(plan.has_struck() && !t.has_failed());
-    let seen = bytes(&t, at, 400);
-    commit(&t);
-    assert_eq!(seen, [3; 400]);
-    assert_eq!(file.bytes()[at as usize..at as usize + 400], [3; 400]);
-}
-
-/// The same where both fail: what is known of the second must not be patched from what stands in for the first.
-#[test]
-fn neighbours_that_both_cannot_be_put_back_are_right() {
-    let plan = Plan::new(WRITE | UNSURE, 3, 2, Fault::Errno(libc::ENOSPC));
-    let file = Arc::new(GrowingFile::new(vec![0x11; 4096]));
-    let t = begun_with(Arc::new(FaultyFile::new(file.clone(), plan.clone())));
-    let (at, _) = t.allocate(400, 512, Pool::Metadata).unwrap();
-    t.write(at, &[3; 400]).unwrap();
-    t.finish(true);
-    t.begin();
-    t.write(at, &[4; 200]).unwrap();
-    t.write(at + 200, &[5; 200]).unwrap();
-    t.finish(false);
-    assert!(plan.has_struck() && !t.has_failed());
-    let seen = bytes(&t, at, 400);
-    commit(&t);
-    assert_eq!(seen, [3; 400]);
+fn neighbours_that_could_not_be_put_back_are_right() {
+    for failing in [1, 2] {
+        let plan = Plan::new(WRITE | UNSURE, 3, failing, Fault::Errno(libc::ENOSPC));
+        let file = Arc::new(GrowingFile::new(vec![0x11; 4096]));
+        let t = begun_with(Arc::new(FaultyFile::new(file.clone(), plan.clone())));
+        let (at, _) = t.allocate(400, 512, Pool::Metadata).unwrap();
+        t.write(at, &[3; 400]).unwrap();
+        t.finish(true);
+        t.begin();
+        t.write(at, &[4; 200]).unwrap();
+        t.write(at + 200, &[5; 200]).unwrap();
+        t.finish(false);
+        assert!(plan.has_struck() && !t.has_failed());
+        let seen = bytes(&t, at, 400);
+        commit(&t);
+        assert_eq!(seen, [3; 400], "{failing} fail");
+        assert_eq!(file.bytes()[at as usize..at as usize + 400], [3; 400], "{failing} fail");
+    }
 }
 
 /// An operation keeps what it overwrites once.
