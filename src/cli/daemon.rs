@@ -134,11 +134,11 @@ fn serve_open(
     let commit = |o: &dyn Operations| o.commit().unwrap_or_default();
     let _committing =
         plan.commit_interval.map(|every| repeat("commit", every, 0, operations.clone(), commit)).transpose().map_err(|e| thread(&e))?;
-    let mut mounted = Mounted::new(operations.clone(), config).map_err(|e| Failure::mount(&config.source, &e))?;
-    match presence::announce(mounted.device()) {
+    let announce = |device| match presence::announce(device) {
         Ok(there) => *peers = Some(there),
         Err(e) => tracing::debug!("h5dir umount will not wait for this daemon: {e}"),
-    }
+    };
+    let mut mounted = Mounted::announced(operations.clone(), config, announce).map_err(|e| Failure::mount(&config.source, &e))?;
     let memory = mounted.memory();
     let look = move |o: &dyn Operations| o.look(&*memory);
     let _looking =

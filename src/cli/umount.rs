@@ -25,8 +25,13 @@ pub fn umount(args: &UmountArgs) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Mount, message));
     }
     // Seen before, as nothing leads to it afterwards.
-    let daemons = Daemon::of(mount.device);
-    let unseen = daemons.is_empty() && !unmount::is_dead(&path);
+    let mut daemons = Daemon::of(mount.device);
+    let answers = daemons.is_empty() && !unmount::is_dead(&path);
+    if answers {
+        // One that has just mounted is announced when it answers.
+        daemons = Daemon::of(mount.device);
+    }
+    let unseen = answers && daemons.is_empty();
     unmount::unmount(&path, args.lazy).map_err(|e| failed(&e))?;
     wait_gone(&path, &mount)?;
     // A detached file system lives on until its files are closed.

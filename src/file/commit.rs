@@ -170,7 +170,10 @@ impl Transaction {
     pub fn close(&self, root: &dyn Fn(u64) -> io::Result<Root>) -> io::Result<()> {
         if let Err(e) = self.commit(root) {
             if !self.torn.load(Ordering::Acquire) {
-                // The file is whole without it.
+                // The file is whole without it, and what lies behind the end that is told would be taken for somebody's.
+                if !self.has_failed() {
+                    let _ = self.driver.set_len(self.state.read().told);
+                }
                 self.journal.lock().take();
                 let _ = self.place.remove();
             }

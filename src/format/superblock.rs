@@ -14,6 +14,8 @@ use crate::base::{Address, Error, Result};
 pub const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
 /// Bytes that hold any superblock at widths up to 8.
 pub const SIZE_MAX: usize = 112;
+/// Consistency flags from version 3 on: somebody writes, or readers may read meanwhile.
+pub const IN_USE: u32 = 0x01 | 0x04;
 const NAME: &str = "superblock";
 
 /// Root group entry of a version 0 or 1 superblock (a symbol table entry).
@@ -84,6 +86,16 @@ impl Superblock {
             v @ (0 | 1) => Self::decode_legacy(&mut r, v),
             v => Self::decode_checked(&mut r, v),
         }
+    }
+
+    /// True when a writer has the file open, or died with it. Before version 3 the flags tell nothing.
+    pub fn is_in_use(&self) -> bool {
+        self.version >= 3 && self.flags & IN_USE != 0
+    }
+
+    /// True when the address space is that of several files, of which this is one.
+    pub fn is_of_several(&self) -> bool {
+        self.legacy.as_ref().is_some_and(|l| l.driver_info.is_defined())
     }
 
     fn widths(r: &mut Reader<'_>) -> Result<Context> {

@@ -72,9 +72,12 @@ pub fn recover(path: &Path) -> Result<String, OpenError> {
         (true, ..) => "an interrupted commit was finished from its journal",
         (_, true, _) => "the mark of a writer that is gone was taken off; what it wrote last may be missing",
         (_, _, true) => "a journal that nothing waited for was removed; the file was whole",
+        _ if found.kept > 0 => "a writer that is gone did not tell the end of the file",
         _ => "there was nothing to do",
     };
-    Ok(format!("{}: {what}", path.display()))
+    let kept =
+        if found.kept > 0 { format!("; {} bytes behind the end that the superblock told are kept", found.kept) } else { String::new() };
+    Ok(format!("{}: {what}{kept}", path.display()))
 }
 
 fn engine_error(path: &Path, source: Error) -> OpenError {

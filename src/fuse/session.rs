@@ -1,7 +1,7 @@
 //! One mount: made, served by several event loops, and taken down.
 //!
 //! ```text
-//! Mounted::new    clean a dead mount, mount, handshake, start the loops, wait for the first answer
+//! Mounted::new    clean a dead mount, mount, handshake, announce it, start the loops, wait for the first answer
 //! Mounted::wait, on_end   the file system was unmounted, by whomever
 //! Mounted::unmount, drop
 //! ```
@@ -11,7 +11,7 @@
 
 use super::adapter::{Adapter, CacheTimes};
 use super::kernel::{Kernel, Memory};
-use super::mounts::{self, Device, FS_TYPE};
+use super::mounts::{self, Device, FS_TYPE, Mount};
 use super::near::Near;
 use super::unmount::{self, UnmountError};
 use crate::fs::{KernelMemory, Operations};
@@ -129,6 +129,11 @@ pub struct Mounted {
 impl Mounted {
     /// Mounts `operations` and returns once the mount answers.
     pub fn new(operations: Arc<dyn Operations>, config: &SessionConfig) -> Result<Self, MountError> {
+        Self::announced(operations, config, |_| ())
+    }
+
+    /// The same; tells `announce` the device number before the mount answers anybody.
+    pub fn announced(operations: Arc<dyn Operations>, config: &SessionConfig, announce: impl FnOnce(Device)) -> Result<Self, MountError> {
         let mountpoint = prepare(&config.mountpoint)?;
         // Opened by fuser too; asked here first for the clear message.
         fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").map_err(MountError::Device)?;
@@ -139,6 +144,10 @@ impl Mounted {
         let _ = kernel.set(session.notifier());
         if let Some(crew) = crew {
             crew.near().set_device(session.as_fd());
+        }
+        // Unmounted already, it has nobody to be announced to.
+        if let Some(mount) = mounts::top_at(&mountpoint).ok().flatten().filter(Mount::is_ours) {
+            announce(mount.device);
         }
         let loops = start(session).map_err(|e| refused(&mountpoint, &e))?;
         match first_answer(&mountpoint) {

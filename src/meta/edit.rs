@@ -82,21 +82,28 @@ impl Store {
         let finished = journal::recover(&*driver, &*place).map_err(failed("recover", Address(0)))?;
         let mut store = Store::open(driver.clone())?;
         store.refuse_marked(&*place)?;
-        let superblock = &store.superblock;
         let len = driver.status().map_err(failed("stat", Address(0)))?.len;
-        let least = store.base.saturating_add(if superblock.root.is_defined() { superblock.root.0 } else { 0 }).saturating_add(LEAST);
-        let told = superblock.eof.defined().filter(|&e| (least.min(len)..=len).contains(&e));
-        let Some(told) = told else {
+        let Some(told) = store.told_end(len) else {
             let detail = format!(
                 "the file has {len} bytes, its superblock tells {}: one of them is wrong, or an interrupted change awaits its journal",
-                superblock.eof
+                store.superblock.eof
             );
             return Err(Error::corrupt("superblock", Address(store.base), detail));
         };
         // Only now: one that does not count for a file that waits is all that may be left of the right one.
-        if !finished {
-            journal::discard(&*place).map_err(failed("recover", Address(0)))?;
-        }
+        let ours = finished || journal::discard(&*place).map_err(failed("recover", Address(0)))?;
+        // A file in use, or of a writer that died, is not opened but recovered.
+        let told = match store.with_tail(len).filter(|s| !ours && !s.is_in_use()) {
+            Some(raised) => {
+                tracing::warn!(
+                    "{} bytes behind the end of the file that its superblock tells are kept: they may be data",
+                    len.saturating_sub(told)
+                );
+                store.replace_superblock(&*driver, raised)?;
+                len
+            }
+            None => told,
+        };
         // Told now, not when the first commit fails.
         if let Some(obstacle) = place.obstacle() {
             return Err(Error::refused(libc::EEXIST, format!("{obstacle}, and the journal needs that name; remove it or rename it")));
@@ -107,6 +114,34 @@ impl Store {
         store.cache.trace();
         store.transaction = Some(transaction);
         Ok(store)
+    }
+
+    /// The end that the superblock tells, absolute, if a file of `len` bytes may have that.
+    pub fn told_end(&self, len: u64) -> Option<u64> {
+        let root = self.superblock.root.defined().unwrap_or(0);
+        let least = self.base.saturating_add(root).saturating_add(LEAST);
+        self.superblock.eof.defined().filter(|&e| (least.min(len)..=len).contains(&e))
+    }
+
+    /// The superblock that tells the whole of a file of `len` bytes, if it tells less now. What lies behind the end that it tells is
+    /// nobody's when a session of ours was stopped before it committed that, which its journal shows. Else it was
+    /// written by libhdf5, whose `H5Dflush` leads to it from what is told without telling the new end.
+    pub fn with_tail(&self, len: u64) -> Option<Superblock> {
+        let counted = len < mark(self.ctx().sizeof_addr) && !self.superblock.is_of_several();
+        let short = counted && self.superblock.eof.defined().is_some_and(|eof| eof < len);
+        short.then(|| Superblock { eof: Address(len), ..self.superblock.clone() })
+    }
+
+    /// Writes `superblock` in the place of the one that there is, before anything else is done.
+    pub fn replace_superblock(&mut self, file: &dyn WriteDriver, superblock: Superblock) -> Result<()> {
+        let bytes = superblock.encode()?;
+        let old = self.superblock.encode()?;
+        file.write_at(&bytes, self.base)
+            .or_else(|e| file.write_at(&old, self.base).and(Err(e)))
+            .and_then(|()| file.sync())
+            .map_err(failed("write", Address(self.base)))?;
+        self.superblock = superblock;
+        Ok(())
     }
 
     /// True when the superblock is that of a commit under way.
@@ -330,6 +365,7 @@ mod tests {
     use super::testing::empty;
     use super::*;
     use crate::file::memory::{GrowingFile, MemoryJournal};
+    use crate::format::superblock::{Legacy, RootEntry};
 
     #[test]
     fn changes_are_seen_at_once_and_durable_with_the_commit() {
@@ -390,6 +426,70 @@ mod tests {
             if let Ok(store) = opened {
                 assert!(store.free(Address(90), 50).is_err(), "the root group's header is kept");
             }
+        }
+    }
+
+    /// Regression: a writer that died had told the end of the file before it wrote on, and what it had written was given away.
+    #[test]
+    fn what_lies_behind_the_end_that_is_told_is_kept_unless_it_is_ours() {
+        let (store, file) = empty();
+        store.close().unwrap();
+        let mut bytes = file.bytes();
+        bytes.resize(5000, 7);
+        for journal in [None, Some(Vec::new()), Some(b"stopped early".to_vec())] {
+            let file = Arc::new(GrowingFile::new(bytes.clone()));
+            let ours = journal.is_some();
+            let store = Store::open_writable(file.clone(), Box::new(MemoryJournal::new(journal))).unwrap();
+            let told = Store::open(file.clone()).unwrap().superblock().eof;
+            assert_eq!(told, Address(if ours { 48 } else { 5000 }), "durable before there is a journal");
+            let a = store.put(&[9; 100], SpaceKind::Metadata).unwrap();
+            assert_eq!(a.0 < 5000, ours);
+            store.commit().unwrap();
+            store.free(a, 100).unwrap();
+            store.close().unwrap();
+            assert_eq!(file.bytes().len(), if ours { 48 } else { 5000 });
+            assert!(ours || file.bytes()[48..].iter().all(|b| *b == 7));
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_file_in_use_or_of_several_is_not_ours_to_tell() {
+        let plain = empty().0.superblock().clone();
+        let root = RootEntry { name_offset: 0, header: Address(100), cache_type: 0, reserved: 0, scratch: [0; 16] };
+        let legacy = |driver_info| Legacy {
+            free_space_version: 0,
+            root_entry_version: 0,
+            shared_header_version: 0,
+            group_leaf_k: 4,
+            group_internal_k: 16,
+            chunk_internal_k: 32,
+            free_space: Address::UNDEF,
+            driver_info,
+            root: root.clone(),
+        };
+        let old = |driver_info| {
+            let (eof, root) = (Address(200), Address(100));
+            Superblock { version: 0, eof, root, legacy: Some(legacy(driver_info)), ..plain.clone() }
+        };
+        let in_use = |flags| Superblock { flags, ..plain.clone() };
+        let narrow = Superblock { ctx: crate::format::Context { sizeof_addr: 2, sizeof_size: 2 }, ..plain.clone() };
+        let cases = [
+            (in_use(0), true),
+            (in_use(1), false),
+            (in_use(5), false),
+            (old(Address::UNDEF), true),
+            (old(Address(96)), false),
+            (Superblock { flags: 5, ..old(Address::UNDEF) }, true),
+            (narrow, false),
+        ];
+        for (superblock, told) in cases {
+            let mut bytes = superblock.encode().unwrap();
+            bytes.resize(20_000, 0);
+            let file = Arc::new(GrowingFile::new(bytes.clone()));
+            drop(Store::open_writable(file.clone(), Box::new(MemoryJournal::default())).unwrap());
+            assert_eq!(file.bytes() != bytes, told, "{superblock:?}");
+            let eof = if told { Address(20_000) } else { superblock.eof };
+            assert_eq!(Store::open(file).unwrap().superblock(), &Superblock { eof, ..superblock });
         }
     }
 

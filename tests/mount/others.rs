@@ -2,7 +2,7 @@
 
 use super::mounted::{Mount, copy_fixture, shell};
 use super::python::with_h5py;
-use super::support::{Place, h5dir, run};
+use super::support::{Place, h5dir, is_mounted, run};
 use super::writing::h5py;
 use h5dir::file::journal::Journal;
 use std::ffi::OsStr;
@@ -208,4 +208,68 @@ fn a_pipe_in_the_place_of_a_file_or_of_its_journal_keeps_nobody_waiting() {
     shell(&mount.place.mnt(), "sync made");
     assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()), "{}", mount.log());
     assert_eq!(h5py(&file, "r", "print(len(f['made']))"), "9\n");
+}
+
+/// A program that flushes its datasets, not the file, until it is killed.
+const FLUSHING: &str = "
+import h5py, numpy, os, sys
+f = h5py.File(sys.argv[1], 'w', libver=sys.argv[2])
+plain = f.create_dataset('plain', (0, 1000), 'i4', maxshape=(None, 1000), chunks=(1, 1000))
+deflated = f.create_dataset('deflated', (0, 1000), 'i4', maxshape=(None, 1000), chunks=(1, 1000), compression='gzip')
+f.flush()
+if sys.argv[2] == 'latest': f.swmr_mode = True
+for i in range(200):
+    for dataset in plain, deflated:
+        dataset.resize(i + 1, 0)
+        dataset[i] = numpy.full(1000, i)
+        dataset.flush()
+os.kill(os.getpid(), 9)
+";
+
+/// Regression: libhdf5 does not tell the new end of the file when a dataset is flushed. What a killed writer had made durable lay
+/// behind the end that is told, was shown, and was overwritten by the first file made in a mount for writing; unmounting cut it off.
+#[test]
+fn what_a_killed_writer_had_flushed_is_kept() {
+    for (libver, recovered) in [("latest", true), ("earliest", false)] {
+        let place = Place::new();
+        let file = place.dir().join("f.h5");
+        assert!(!Command::new(with_h5py()).args(["-c", FLUSHING]).arg(&file).arg(libver).status().unwrap().success());
+        let rows: Vec<u8> = (0..200i32).flat_map(|i| i.to_le_bytes().repeat(1000)).collect();
+        if recovered {
+            assert_eq!(run(h5dir(&["recover"]).arg(&file)), (0, String::new()));
+            let all = "print([[r.min() == r.max() == i for i, r in enumerate(f[n])] == [True] * 200 for n in ('plain', 'deflated')])";
+            assert_eq!(h5py(&file, "r", all), "[True, True]\n");
+        }
+        let mut mount = Mount::start(place, &file, &["--read-write"]);
+        std::fs::write(mount.path("new"), vec![1; 3 << 20]).unwrap();
+        assert!(mount.read("plain") == rows && mount.read("deflated") == rows, "{libver}");
+        assert_eq!(mount.terminate(), Some(0));
+        let all =
+            "print([[r.min() == r.max() == i for i, r in enumerate(f[n])] == [True] * 200 for n in ('plain', 'deflated')], f['new'].shape)";
+        assert_eq!(h5py(&file, "r", all), format!("[True, True] ({},)\n", 3 << 20));
+    }
+}
+
+/// Regression: a mount was in the table before its daemon could be seen, and `umount` in between did not wait for it.
+#[test]
+fn umount_waits_for_a_daemon_that_has_just_mounted() {
+    for _ in 0..30 {
+        let place = Place::new();
+        let file = copy_fixture("links", place.dir());
+        let mut daemon = h5dir(&["mount", "-f", "--read-write"]).arg(&file).arg(place.mnt()).stderr(Stdio::null()).spawn().unwrap();
+        while !is_mounted(&place.mnt()) {
+            assert!(daemon.try_wait().unwrap().is_none());
+        }
+        // Until the mount has answered its own daemon it is in use.
+        let outcome = loop {
+            match run(h5dir(&["umount"]).arg(place.mnt())) {
+                (code, message) if code != 0 && message.contains("in use") => {}
+                outcome => break outcome,
+            }
+        };
+        let ended = daemon.try_wait().unwrap().is_some();
+        assert_eq!((outcome, ended), ((0, String::new()), true));
+        // 4: it was gone before its daemon had looked.
+        assert!(matches!(daemon.wait().unwrap().code(), Some(0 | 4)));
+    }
 }

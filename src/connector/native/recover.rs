@@ -4,14 +4,12 @@ use crate::base::{Address, Error, Result};
 use crate::file::beside::BesideFile;
 use crate::file::journal::Finished;
 use crate::file::posix::PosixFile;
-use crate::file::{FileDriver, WriteDriver, journal};
+use crate::file::{FileDriver, JournalPlace, WriteDriver, journal};
+use crate::format::superblock::IN_USE;
 use crate::meta::Store;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-
-/// Flags of a superblock 3: opened for writing, opened for single-writer access.
-const WRITERS: u32 = 0x01 | 0x04;
 
 /// What was found and done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,6 +20,8 @@ pub struct Recovered {
     pub removed: bool,
     /// The mark of a writer that is gone was taken off.
     pub unmarked: bool,
+    /// Bytes behind the end of the file that the superblock told: it tells them now, as a writer that is gone may have put data there.
+    pub kept: u64,
 }
 
 /// Takes libhdf5's lock on `file`, as `HDF5_USE_FILE_LOCKING` has it. Held until `file` is closed.
@@ -76,16 +76,25 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     let file = Arc::new(file);
     let finished = journal::recover(&*file, &place).map_err(failed("recover"))?;
     // Without a journal that counts the file must at least be one, and wait for none.
-    let store = Store::open(file.clone())?;
+    let mut store = Store::open(file.clone())?;
     store.refuse_marked(&place)?;
-    let removed = !finished && journal::discard(&place).map_err(failed("recover"))?;
-    let mut superblock = store.superblock().clone();
-    let unmarked = superblock.version >= 3 && superblock.flags & WRITERS != 0;
-    if unmarked {
-        superblock.flags &= !WRITERS;
-        file.write_at(&superblock.encode()?, store.base()).and_then(|()| file.sync()).map_err(failed("recover"))?;
+    let told = store.superblock().clone();
+    let len = file.status().map_err(failed("stat"))?.len;
+    let unmarked = told.is_in_use();
+    // No session of ours leaves a file flagged.
+    let ours = !unmarked && (finished || place.open().map_err(failed("recover"))?.is_some());
+    if let Some(end) = store.told_end(len).filter(|&end| ours && !finished && end < len) {
+        // Never committed. The journal goes after it, as without one it would be taken for somebody's data.
+        file.set_len(end).and_then(|()| file.sync()).map_err(failed("recover"))?;
     }
-    Ok(Recovered { finished, removed, unmarked })
+    let removed = !finished && journal::discard(&place).map_err(failed("recover"))?;
+    let mut superblock = store.with_tail(len).filter(|_| !ours).unwrap_or_else(|| told.clone());
+    let kept = superblock.eof.0.saturating_sub(told.eof.0);
+    superblock.flags &= if unmarked { !IN_USE } else { u32::MAX };
+    if superblock != told {
+        store.replace_superblock(&*file, superblock)?;
+    }
+    Ok(Recovered { finished, removed, unmarked, kept })
 }
 
 /// The file `path` for reading, as it is after an interrupted commit was finished: in the file if it may be written, else
@@ -131,6 +140,7 @@ mod tests {
     use crate::dataset::virtual_::MissingPolicy;
     use crate::file::journal::Journal;
     use crate::file::memory::MemoryFile;
+    use crate::format::superblock::Superblock;
     use std::path::PathBuf;
 
     #[test]
@@ -230,6 +240,32 @@ mod tests {
         std::fs::write(&path, [superblock.encode().unwrap(), whole[48..].to_vec()].concat()).unwrap();
         assert_eq!(recover(&path), Ok(Recovered { unmarked: true, ..Recovered::default() }));
         assert_eq!(std::fs::read(&path).unwrap(), whole);
+    }
+
+    /// Regression: the mark was taken off, and the next mount that wrote gave away what the superblock had not told of.
+    #[test]
+    fn what_a_writer_had_not_told_the_end_of_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f.h5");
+        create(&path, false).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        let superblock = Store::open(Arc::new(PosixFile::open(&path).unwrap())).unwrap().superblock().clone();
+        let place = BesideFile::new(&path);
+        // (flags, a journal of ours lies beside it, what is kept)
+        for (flags, journal, kept) in [(5, false, 1000), (5, true, 1000), (1, false, 1000), (0, false, 1000), (0, true, 0)] {
+            let told = Superblock { flags, ..superblock.clone() };
+            let long = [told.encode().unwrap(), whole[48..].to_vec(), vec![7; 1000]].concat();
+            std::fs::write(&path, &long).unwrap();
+            if journal {
+                std::fs::write(place.path(), b"").unwrap();
+            }
+            assert_eq!(recover(&path), Ok(Recovered { finished: false, removed: journal, unmarked: flags != 0, kept }));
+            let now = Store::open(Arc::new(PosixFile::open(&path).unwrap())).unwrap().superblock().clone();
+            assert_eq!(now, Superblock { eof: Address(superblock.eof.0 + kept), ..superblock.clone() });
+            let end = now.eof.0 as usize;
+            assert!(std::fs::read(&path).unwrap()[48..] == long[48..end], "what was never committed is cut off");
+            assert_eq!(recover(&path), Ok(Recovered::default()));
+        }
     }
 
     #[test]

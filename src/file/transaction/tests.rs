@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::file::commit::Root;
-use crate::file::fault::{Fault, FaultyFile, Plan, UNSURE};
+use crate::file::fault::{Fault, FaultyFile, Plan, UNSURE, WRITE};
 use crate::file::memory::{GrowingFile, MemoryJournal};
 
 /// A file of 4,096 bytes, all in use, behind the faults of `plan`.
@@ -183,4 +183,20 @@ fn what_was_taken_and_not_written_is_known_to_be_zeros() {
     }
     let parts = t.written_in(at..at + LEN);
     assert!(parts.len() < 1 << 14 && parts[0].start == at && parts.last().unwrap().end > at + 600_000 + 19_999 * 12_288);
+}
+
+/// What is left behind the end that is told, without a journal, is somebody's when the file is opened again.
+#[test]
+fn a_session_that_cannot_commit_at_its_end_leaves_nothing_behind_the_end_that_is_told() {
+    let plan = Plan::new(WRITE, 0, 1, Fault::Errno(libc::ENOSPC));
+    plan.pause(true);
+    let (transaction, file) = begun(&plan);
+    let (at, _) = transaction.allocate(100_000, 8, Pool::Raw).unwrap();
+    transaction.write_data(at, &[7; 100_000]).unwrap();
+    transaction.finish(true);
+    assert!(file.bytes().len() > 100_000);
+    plan.pause(false);
+    let root = |_| Ok(Root { offset: 0, extended: vec![1; 48], marked: vec![2; 48], settled: vec![3; 48] });
+    assert_eq!(transaction.close(&root).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    assert!(file.bytes() == [0x11; 4096]);
 }

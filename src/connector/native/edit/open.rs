@@ -17,8 +17,6 @@ use std::sync::Arc;
 
 /// K of chunk B-trees where a file does not say (HDF5_BTREE_CHUNK_IK_DEF).
 const CHUNK_K: u16 = 32;
-/// The superblock says that somebody writes, or that readers may read meanwhile (version 3).
-const IN_USE: u32 = 0x01 | 0x04;
 
 impl NativeConnector {
     /// Opens the file at `path` for reading and writing.
@@ -42,11 +40,11 @@ impl NativeConnector {
         let status = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
         let store = Store::open_writable(driver, place)?;
         let superblock = store.superblock().clone();
-        if superblock.version >= 3 && superblock.flags & IN_USE != 0 {
+        if superblock.is_in_use() {
             let reason = "the file is flagged as open for writing: another program writes it, or died doing so; when none does, 'h5dir recover FILE' takes the flag off";
             return Err(Error::refused(libc::EBUSY, reason));
         }
-        if superblock.legacy.as_ref().is_some_and(|l| l.driver_info.is_defined()) {
+        if superblock.is_of_several() {
             return Err(Error::unsupported("superblock", Address(store.base()), "files of the family and multi drivers are not written"));
         }
         let mut first = FirstChange::default();
