@@ -7,6 +7,9 @@
 //!   managers are freed, and the message names none. Until the file is closed it tells no end of file either: some
 //!   releases of libhdf5 (1.10.0 to 1.10.4) cut what lies behind that end off at their first change.
 //!
+//! libhdf5 writes the managers when it closes or flushes a file, not when it takes what they list. After a writer that was killed they may
+//! list space that datasets have: what they tell is not taken over then, and `h5dir recover` takes them out.
+//!
 //! The next libhdf5 that changes the file writes managers of its own. What is free when h5dir closes a file is not
 //! told: none knows of it then, as in files that do not remember free space.
 
@@ -97,11 +100,30 @@ impl FirstChange {
             header.remove(i);
         }
         if let Some(info) = &self.space {
-            blocks.extend(remembered(store, info));
+            if store.superblock().is_unclosed() {
+                tracing::warn!("free space that the file remembers is lost: who wrote it last did not close it");
+            } else {
+                blocks.extend(remembered(store, info));
+            }
             tell(&mut header, store, info, Address::UNDEF);
         }
         header.write(store)?;
         blocks.iter().try_for_each(|b| store.free_kind(b.address, b.len, b.kind))
+    }
+
+    /// Takes the managers out of a file whose writer was killed. Returns whether there were some; they are gone with the commit.
+    pub fn forget_space(store: &Store, extension: Address) -> Result<bool> {
+        let mut header = HeaderEdit::load(store, extension)?;
+        let Some(i) = header.find(kind::FILE_SPACE_INFO) else { return Ok(false) };
+        let info = FileSpaceInfo::decode(header.body(i), extension, store.ctx())?;
+        if info.managers.iter().all(|a| !a.is_defined()) {
+            return Ok(false);
+        }
+        store.atomically(|| {
+            tell(&mut header, store, &info, Address::UNDEF);
+            header.write(store)
+        })?;
+        Ok(true)
     }
 
     /// After the last commit before the file is closed: tells where it ends. Does nothing where nothing remembers that.

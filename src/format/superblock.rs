@@ -93,6 +93,12 @@ impl Superblock {
         self.version >= 3 && self.flags & IN_USE != 0
     }
 
+    /// True when the last writer may not have closed the file. Version 2 has the flags, too, though releases before 1.10 left what
+    /// they would there: enough to doubt what only closing makes true, not to refuse the file.
+    pub fn is_unclosed(&self) -> bool {
+        self.version >= 2 && self.flags & IN_USE != 0
+    }
+
     /// True when the address space is that of several files, of which this is one.
     pub fn is_of_several(&self) -> bool {
         self.legacy.as_ref().is_some_and(|l| l.driver_info.is_defined())

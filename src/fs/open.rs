@@ -68,16 +68,21 @@ pub fn create(path: &Path, earliest: bool) -> Result<(), OpenError> {
 /// Makes good what an interrupted writer of the container at `path` left behind; says what that was.
 pub fn recover(path: &Path) -> Result<String, OpenError> {
     let found = native::recover(path).map_err(|source| engine_error(path, source))?;
-    let what = match (found.finished, found.unmarked, found.removed) {
+    let mut what = match (found.finished, found.unmarked, found.removed) {
         (true, ..) => "an interrupted commit was finished from its journal",
         (_, true, _) => "the mark of a writer that is gone was taken off; what it wrote last may be missing",
         (_, _, true) => "a journal that nothing waited for was removed; the file was whole",
-        _ if found.kept > 0 => "a writer that is gone did not tell the end of the file",
+        _ if found.kept > 0 || found.forgotten => "a writer that is gone did not close the file",
         _ => "there was nothing to do",
-    };
-    let kept =
-        if found.kept > 0 { format!("; {} bytes behind the end that the superblock told are kept", found.kept) } else { String::new() };
-    Ok(format!("{}: {what}{kept}", path.display()))
+    }
+    .to_string();
+    if found.kept > 0 {
+        what.push_str(&format!("; {} bytes behind the end that the superblock told are kept", found.kept));
+    }
+    if found.forgotten {
+        what.push_str("; the free space that the file remembers may be in use, and is forgotten");
+    }
+    Ok(format!("{}: {what}", path.display()))
 }
 
 fn engine_error(path: &Path, source: Error) -> OpenError {

@@ -250,6 +250,60 @@ fn what_a_killed_writer_had_flushed_is_kept() {
     }
 }
 
+/// A file that remembers free space, and a program that takes some of it for chunks, flushes these until it is killed.
+const TAKING: &str = "
+import h5py, numpy, os, sys
+path, libver, strategy = sys.argv[1:]
+with h5py.File(path, 'w', libver=libver, fs_strategy=strategy, fs_persist=True) as f:
+    for i in range(8): f.create_dataset(f'a{i}', data=numpy.full(20000, i, 'i4'))
+    f.create_dataset('rows', (0, 1000), 'i4', maxshape=(None, 1000), chunks=(1, 1000))
+with h5py.File(path, 'r+', libver=libver) as f:
+    for i in range(0, 8, 2): del f[f'a{i}']
+f = h5py.File(path, 'r+', libver=libver)
+for i in range(60):
+    f['rows'].resize(i + 1, 0)
+    f['rows'][i] = numpy.full(1000, i)
+    f['rows'].flush()
+os.kill(os.getpid(), 9)
+";
+
+/// Regression: what the managers of a file's free space list was believed, though a writer that was killed had taken it since.
+#[test]
+fn free_space_that_a_killed_writer_had_taken_is_not_given_away() {
+    let all =
+        "print([r.min() == r.max() == i for i, r in enumerate(f['rows'])] == [True] * 60, [int(f[f'a{i}'][0]) for i in (1, 3, 5, 7)])";
+    let cases = [
+        ("earliest", "fsm", false),
+        ("earliest", "page", false),
+        ("earliest", "fsm", true),
+        ("latest", "fsm", true),
+        ("latest", "page", true),
+    ];
+    for (libver, strategy, recovered) in cases {
+        let place = Place::new();
+        let file = place.dir().join("f.h5");
+        assert!(!Command::new(with_h5py()).args(["-c", TAKING]).arg(&file).args([libver, strategy]).status().unwrap().success());
+        let rows: Vec<u8> = (0..60i32).flat_map(|i| i.to_le_bytes().repeat(1000)).collect();
+        if recovered {
+            let output = h5dir(&["recover"]).arg(&file).output().unwrap();
+            assert!(String::from_utf8_lossy(&output.stdout).contains("is forgotten"), "{output:?}");
+            assert!(!place.dir().join("f.h5.h5dir-journal").exists());
+            h5py(&file, "r+", "f['another'] = list(range(100000))");
+            assert_eq!(h5py(&file, "r", all), "True [1, 3, 5, 7]\n", "{libver} {strategy}");
+        }
+        let mut mount = Mount::start(place, &file, &["--read-write"]);
+        for i in 0..6 {
+            std::fs::write(mount.path(&format!("new{i}")), vec![i; 60_000]).unwrap();
+            std::fs::create_dir(mount.path(&format!("directory{i}"))).unwrap();
+        }
+        assert!(mount.read("rows") == rows, "{libver} {strategy}");
+        assert_eq!(mount.terminate(), Some(0));
+        assert_eq!(h5py(&file, "r", all), "True [1, 3, 5, 7]\n");
+        h5py(&file, "r+", "f['more'] = list(range(100000)); del f['new0']");
+        assert_eq!(h5py(&file, "r", all), "True [1, 3, 5, 7]\n", "{libver} {strategy}");
+    }
+}
+
 /// Regression: a mount was in the table before its daemon could be seen, and `umount` in between did not wait for it.
 #[test]
 fn umount_waits_for_a_daemon_that_has_just_mounted() {

@@ -1,11 +1,12 @@
 //! `h5dir recover`: what an interrupted writer left behind is made good.
 
 use crate::base::{Address, Error, Result};
+use crate::container::first_change::FirstChange;
 use crate::file::beside::BesideFile;
 use crate::file::journal::Finished;
 use crate::file::posix::PosixFile;
 use crate::file::{FileDriver, JournalPlace, WriteDriver, journal};
-use crate::format::superblock::IN_USE;
+use crate::format::superblock::{IN_USE, Superblock};
 use crate::meta::Store;
 use std::io;
 use std::path::Path;
@@ -22,6 +23,8 @@ pub struct Recovered {
     pub unmarked: bool,
     /// Bytes behind the end of the file that the superblock told: it tells them now, as a writer that is gone may have put data there.
     pub kept: u64,
+    /// The file remembered free space, which a writer that is gone may have taken: it remembers none now.
+    pub forgotten: bool,
 }
 
 /// Takes libhdf5's lock on `file`, as `HDF5_USE_FILE_LOCKING` has it. Held until `file` is closed.
@@ -66,6 +69,19 @@ fn open_unused(path: &Path, failed: impl Fn(io::Error) -> Error + Copy) -> Resul
     Ok(file)
 }
 
+/// What the file `file` remembers as free space, in the superblock `extension`, may be in use. Returns whether it remembered some.
+fn forget_space(file: &Arc<PosixFile>, place: BesideFile, extension: Address) -> Result<bool> {
+    if !extension.is_defined() {
+        return Ok(false);
+    }
+    let store = Store::open_writable(file.clone(), Box::new(place))?;
+    let some = FirstChange::forget_space(&store, extension)?;
+    if some {
+        store.close()?;
+    }
+    Ok(some)
+}
+
 /// Finishes what an interrupted writer of the file `path` began.
 pub fn recover(path: &Path) -> Result<Recovered> {
     let failed = |operation| move |e: io::Error| Error::io(operation, Address(0), &e);
@@ -88,13 +104,19 @@ pub fn recover(path: &Path) -> Result<Recovered> {
         file.set_len(end).and_then(|()| file.sync()).map_err(failed("recover"))?;
     }
     let removed = !finished && journal::discard(&place).map_err(failed("recover"))?;
-    let mut superblock = store.with_tail(len).filter(|_| !ours).unwrap_or_else(|| told.clone());
-    let kept = superblock.eof.0.saturating_sub(told.eof.0);
-    superblock.flags &= if unmarked { !IN_USE } else { u32::MAX };
-    if superblock != told {
-        store.replace_superblock(&*file, superblock)?;
+    let longer = store.with_tail(len).filter(|_| !ours);
+    let kept = longer.as_ref().map_or(0, |s| s.eof.0.saturating_sub(told.eof.0));
+    if let Some(longer) = longer {
+        store.replace_superblock(&*file, longer)?;
     }
-    Ok(Recovered { finished, removed, unmarked, kept })
+    let forgotten = told.is_unclosed() && forget_space(&file, place, told.extension)?;
+    // Last: stopped before, it is all done again.
+    if unmarked || forgotten {
+        let mut store = Store::open(file.clone())?;
+        let now = store.superblock().clone();
+        store.replace_superblock(&*file, Superblock { flags: now.flags & !IN_USE, ..now })?;
+    }
+    Ok(Recovered { finished, removed, unmarked, kept, forgotten })
 }
 
 /// The file `path` for reading, as it is after an interrupted commit was finished: in the file if it may be written, else
@@ -140,7 +162,6 @@ mod tests {
     use crate::dataset::virtual_::MissingPolicy;
     use crate::file::journal::Journal;
     use crate::file::memory::MemoryFile;
-    use crate::format::superblock::Superblock;
     use std::path::PathBuf;
 
     #[test]
@@ -259,7 +280,7 @@ mod tests {
             if journal {
                 std::fs::write(place.path(), b"").unwrap();
             }
-            assert_eq!(recover(&path), Ok(Recovered { finished: false, removed: journal, unmarked: flags != 0, kept }));
+            assert_eq!(recover(&path), Ok(Recovered { removed: journal, unmarked: flags != 0, kept, ..Recovered::default() }));
             let now = Store::open(Arc::new(PosixFile::open(&path).unwrap())).unwrap().superblock().clone();
             assert_eq!(now, Superblock { eof: Address(superblock.eof.0 + kept), ..superblock.clone() });
             let end = now.eof.0 as usize;
