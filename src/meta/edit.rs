@@ -10,7 +10,7 @@ use crate::file::commit::Root;
 use crate::file::space::{Pages, Pool};
 use crate::file::transaction::Transaction;
 use crate::file::{JournalPlace, WriteDriver, journal};
-use crate::format::superblock::Superblock;
+use crate::format::superblock::{IN_USE, Superblock};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl Store {
             return Err(Error::corrupt("superblock", Address(store.base), detail));
         };
         // Only now: one that does not count for a file that waits is all that may be left of the right one.
-        let ours = finished || journal::discard(&*place).map_err(failed("recover", Address(0)))?;
+        let ours = finished || journal::discard(&*place).map_err(failed("recover", Address(0)))? && !store.superblock.is_unclosed();
         // A file in use, or of a writer that died, is not opened but recovered.
         let told = match store.with_tail(len).filter(|s| !ours && !s.is_in_use()) {
             Some(raised) => {
@@ -299,7 +299,11 @@ impl Store {
 
     fn root(&self, eof: u64) -> io::Result<Root> {
         let encode = |s: Superblock| s.encode().map_err(|e| io::Error::other(e.to_string()));
-        let settled = Superblock { eof: Address(eof), ..self.superblock.clone() };
+        let mut settled = Superblock { eof: Address(eof), ..self.superblock.clone() };
+        if settled.version == 2 {
+            // Whoever did not close the file, the first change made that good.
+            settled.flags &= !IN_USE;
+        }
         let top = mark(settled.ctx.sizeof_addr);
         let mut marked = Superblock { eof: Address(eof | top), ..settled.clone() };
         if marked.version >= 3 {
@@ -432,13 +436,24 @@ mod tests {
     /// Regression: a writer that died had told the end of the file before it wrote on, and what it had written was given away.
     #[test]
     fn what_lies_behind_the_end_that_is_told_is_kept_unless_it_is_ours() {
-        let (store, file) = empty();
+        let (store, file) = super::testing::empty();
         store.close().unwrap();
         let mut bytes = file.bytes();
         bytes.resize(5000, 7);
-        for journal in [None, Some(Vec::new()), Some(b"stopped early".to_vec())] {
+        let of_v2 = |flags| Superblock { version: 2, flags, ..store.superblock().clone() }.encode().unwrap();
+        let v3 = bytes[..48].to_vec();
+        let [none, empty] = [None, Some(Vec::new())];
+        let cases = [
+            (&v3, none.clone(), false),
+            (&v3, empty.clone(), true),
+            (&v3, Some(b"stopped early".to_vec()), true),
+            (&of_v2(0), none, false),
+            (&of_v2(0), empty.clone(), true),
+            (&of_v2(1), empty, false),
+        ];
+        for (superblock, journal, ours) in cases {
+            bytes[..48].copy_from_slice(superblock);
             let file = Arc::new(GrowingFile::new(bytes.clone()));
-            let ours = journal.is_some();
             let store = Store::open_writable(file.clone(), Box::new(MemoryJournal::new(journal))).unwrap();
             let told = Store::open(file.clone()).unwrap().superblock().eof;
             assert_eq!(told, Address(if ours { 48 } else { 5000 }), "durable before there is a journal");
@@ -449,6 +464,7 @@ mod tests {
             store.close().unwrap();
             assert_eq!(file.bytes().len(), if ours { 48 } else { 5000 });
             assert!(ours || file.bytes()[48..].iter().all(|b| *b == 7));
+            assert!(!Store::open(file).unwrap().superblock().is_unclosed());
         }
     }
 

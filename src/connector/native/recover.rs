@@ -98,7 +98,7 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     let len = file.status().map_err(failed("stat"))?.len;
     let unmarked = told.is_in_use();
     // No session of ours leaves a file flagged.
-    let ours = !unmarked && (finished || place.open().map_err(failed("recover"))?.is_some());
+    let ours = !told.is_unclosed() && (finished || place.open().map_err(failed("recover"))?.is_some());
     if let Some(end) = store.told_end(len).filter(|&end| ours && !finished && end < len) {
         // Never committed. The journal goes after it, as without one it would be taken for somebody's data.
         file.set_len(end).and_then(|()| file.sync()).map_err(failed("recover"))?;
