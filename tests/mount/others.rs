@@ -81,6 +81,31 @@ fn a_mount_for_writing_locks_as_the_environment_has_it() {
     }
 }
 
+/// Regression: programs of libhdf5 1.8, and those told not to lock, write a file that nothing else protects.
+#[test]
+fn a_mount_for_writing_refuses_a_file_that_is_written_without_a_lock() {
+    let place = Place::new();
+    let file = copy_fixture("links", place.dir());
+    let before = std::fs::read(&file).unwrap();
+    let mount = |rule: &str| run(h5dir(&["mount", "--read-write"]).arg(&file).arg(place.mnt()).env("HDF5_USE_FILE_LOCKING", rule));
+    let writer = File::options().write(true).open(&file).unwrap();
+    for (rule, locking) in RULES {
+        let (code, message) = mount(rule);
+        assert_eq!(
+            (code, message.contains("another program has it open")),
+            if locking { (3, true) } else { (0, false) },
+            "{rule}: {message}"
+        );
+        assert_eq!(run(h5dir(&["umount"]).arg(place.mnt())).0 == 0, !locking, "{rule}");
+    }
+    assert!(std::fs::read(&file).unwrap() == before);
+    drop(writer);
+    // Who only reads it is no obstacle.
+    let _reader = File::open(&file).unwrap();
+    assert_eq!(mount("TRUE"), (0, String::new()));
+    assert_eq!(run(h5dir(&["umount"]).arg(place.mnt())), (0, String::new()));
+}
+
 #[test]
 fn a_mount_for_reading_heeds_no_lock() {
     let place = Place::new();

@@ -27,13 +27,21 @@ pub struct Recovered {
     pub forgotten: bool,
 }
 
-/// Takes libhdf5's lock on `file`, as `HDF5_USE_FILE_LOCKING` has it. Held until `file` is closed.
-pub fn lock(file: &PosixFile) -> Result<()> {
+/// How files are locked: `HDF5_USE_FILE_LOCKING`; `None` if they are not.
+fn locking() -> Option<String> {
     let rule = std::env::var("HDF5_USE_FILE_LOCKING").unwrap_or_default();
-    if matches!(rule.as_str(), "FALSE" | "0") {
-        return Ok(());
-    }
-    locked(&rule, file.lock_exclusive())
+    (!matches!(rule.as_str(), "FALSE" | "0")).then_some(rule)
+}
+
+/// Takes libhdf5's lock on `file`, as `HDF5_USE_FILE_LOCKING` has it. Held until `file` is closed.
+fn lock(file: &PosixFile) -> Result<()> {
+    locking().map_or(Ok(()), |rule| locked(&rule, file.lock_exclusive()))
+}
+
+/// Opens `path` to change it for a while. Other programs that write it, with a lock or without, are an obstacle unless
+/// `HDF5_USE_FILE_LOCKING` says that they are none.
+pub fn open_to_change(path: &Path, failed: impl Fn(io::Error) -> Error + Copy) -> Result<PosixFile> {
+    if locking().is_some() { open_unused(path, failed) } else { PosixFile::open_writable(path).map_err(failed) }
 }
 
 fn in_use() -> Error {

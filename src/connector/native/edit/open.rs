@@ -2,13 +2,12 @@
 
 use super::super::file::HdfFile;
 use super::super::object::Object;
-use super::super::recover::lock;
+use super::super::recover::open_to_change;
 use super::super::{NativeConnector, Options};
 use super::Editing;
 use crate::base::{Address, Error, Result};
 use crate::container::first_change::FirstChange;
 use crate::file::beside::BesideFile;
-use crate::file::posix::PosixFile;
 use crate::file::{JournalPlace, WriteDriver};
 use crate::format::object_header::kind;
 use crate::meta::{ObjectHeader, Store};
@@ -24,8 +23,7 @@ impl NativeConnector {
         let io = |e: std::io::Error| Error::io("open", Address(0), &e);
         // The journal lies beside the file itself, not beside a link to it.
         let path = path.canonicalize().map_err(io)?;
-        let file = PosixFile::open_writable(&path).map_err(io)?;
-        lock(&file)?;
+        let file = open_to_change(&path, io)?;
         let place = BesideFile::following(&path, &file).map_err(io)?;
         Self::writable_over(Arc::new(file), Box::new(place), directory, options)
     }
