@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 mod flight;
 mod room;
+mod tail;
 
 use flight::Flight;
 
@@ -129,6 +130,7 @@ pub struct Transaction {
     pub(super) state: Arc<RwLock<State>>,
     flight: Flight,
     pub(super) journal: Mutex<Option<Arc<dyn WriteDriver>>>,
+    tail: tail::Tail,
     /// Nothing was done yet.
     idle: AtomicBool,
     /// There was no room for something since the last commit.
@@ -171,6 +173,7 @@ impl Transaction {
             state: Arc::new(RwLock::new(state)),
             flight: Flight::default(),
             journal: Mutex::new(None),
+            tail: tail::Tail::default(),
             idle: AtomicBool::new(true),
             starved: AtomicBool::new(false),
             failed: AtomicBool::new(false),
@@ -180,7 +183,8 @@ impl Transaction {
 
     /// Begins an operation: a group of changes that is made as a whole or not at all.
     pub fn begin(&self) {
-        if self.idle.swap(false, Ordering::AcqRel) {
+        // What fails here is met again by the change itself.
+        if self.tell_tail().is_ok() && self.idle.swap(false, Ordering::AcqRel) {
             self.reserve();
         }
         let mut state = self.state.write();
@@ -249,7 +253,7 @@ impl Transaction {
     /// Writes a structure: in place where nothing durable points, now or later, else with the next commit. The caller knows that
     /// it ends before [`Transaction::end`].
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.usable()?;
+        self.changing()?;
         if bytes.len() <= KEPT_MAX && self.keep(offset, bytes)? {
             return Ok(());
         }
@@ -304,7 +308,7 @@ impl Transaction {
 
     /// The same for bytes that stay when the operation under way is taken back: elements.
     pub fn write_data(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.usable()?;
+        self.changing()?;
         let _landed = self.flight.landed();
         self.write_through(offset, bytes, Overlay::follow)
     }
@@ -357,7 +361,7 @@ impl Transaction {
     /// Takes `len` bytes at a multiple of `align`. Returns whether they are zeros; else what they hold is not
     /// defined.
     pub fn allocate(&self, len: u64, align: u64, pool: Pool) -> io::Result<(u64, bool)> {
-        self.usable()?;
+        self.changing()?;
         let mut state = self.state.write();
         let at = state.space.allocate(len, align, pool).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
         let range = at..at.saturating_add(len);
@@ -440,6 +444,12 @@ impl Transaction {
     /// True after a failure that leaves only reading.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
+    }
+
+    /// Before a change.
+    fn changing(&self) -> io::Result<()> {
+        self.usable()?;
+        self.tell_tail()
     }
 
     pub(super) fn usable(&self) -> io::Result<()> {

@@ -93,22 +93,17 @@ impl Store {
         // Only now: one that does not count for a file that waits is all that may be left of the right one.
         let ours = finished || journal::discard(&*place).map_err(failed("recover", Address(0)))? && !store.superblock.is_unclosed();
         // A file in use, or of a writer that died, is not opened but recovered.
-        let told = match store.with_tail(len).filter(|s| !ours && !s.is_in_use()) {
-            Some(raised) => {
-                tracing::warn!(
-                    "{} bytes behind the end of the file that its superblock tells are kept: they may be data",
-                    len.saturating_sub(told)
-                );
-                store.replace_superblock(&*driver, raised)?;
-                len
-            }
-            None => told,
-        };
+        let longer = store.with_tail(len).filter(|s| !ours && !s.is_in_use());
+        let told = if longer.is_some() { len } else { told };
         // Told now, not when the first commit fails.
         if let Some(obstacle) = place.obstacle() {
             return Err(Error::refused(libc::EEXIST, format!("{obstacle}, and the journal needs that name; remove it or rename it")));
         }
         let transaction = Transaction::new(driver, place, told).map_err(failed("open", Address(0)))?;
+        if let Some(longer) = longer {
+            transaction.tell_first(store.base, longer.encode()?);
+            store.superblock = longer;
+        }
         let transaction = Arc::new(transaction);
         store.driver = transaction.clone();
         store.cache.trace();
@@ -455,9 +450,10 @@ mod tests {
             bytes[..48].copy_from_slice(superblock);
             let file = Arc::new(GrowingFile::new(bytes.clone()));
             let store = Store::open_writable(file.clone(), Box::new(MemoryJournal::new(journal))).unwrap();
-            let told = Store::open(file.clone()).unwrap().superblock().eof;
-            assert_eq!(told, Address(if ours { 48 } else { 5000 }), "durable before there is a journal");
+            assert!(file.bytes() == bytes, "not before it is changed");
             let a = store.put(&[9; 100], SpaceKind::Metadata).unwrap();
+            let told = Store::open(file.clone()).unwrap().superblock().eof;
+            assert_eq!(told, Address(if ours { 48 } else { 5000 }), "durable with the first change");
             assert_eq!(a.0 < 5000, ours);
             store.commit().unwrap();
             store.free(a, 100).unwrap();
@@ -502,7 +498,9 @@ mod tests {
             let mut bytes = superblock.encode().unwrap();
             bytes.resize(20_000, 0);
             let file = Arc::new(GrowingFile::new(bytes.clone()));
-            drop(Store::open_writable(file.clone(), Box::new(MemoryJournal::default())).unwrap());
+            let store = Store::open_writable(file.clone(), Box::new(MemoryJournal::default())).unwrap();
+            assert!(file.bytes() == bytes);
+            store.atomically(|| Ok(())).unwrap();
             assert_eq!(file.bytes() != bytes, told, "{superblock:?}");
             let eof = if told { Address(20_000) } else { superblock.eof };
             assert_eq!(Store::open(file).unwrap().superblock(), &Superblock { eof, ..superblock });

@@ -352,3 +352,22 @@ fn umount_waits_for_a_daemon_that_has_just_mounted() {
         assert!(matches!(daemon.wait().unwrap().code(), Some(0 | 4)));
     }
 }
+
+/// Regression: what follows the end of the file, be it a newline from a transfer, was cut off when a mount ended that changed nothing.
+#[test]
+fn a_longer_file_that_is_mounted_for_writing_and_not_changed_stays_as_it_is() {
+    let place = Place::new();
+    let file = copy_fixture("links", place.dir());
+    let longer = [std::fs::read(&file).unwrap(), b"\n\n\nsigned".to_vec()].concat();
+    std::fs::write(&file, &longer).unwrap();
+    let mut mount = Mount::start(place, &file, &["--read-write"]);
+    assert_eq!(mount.read("data"), b"hello links\n");
+    assert_eq!(mount.terminate(), Some(0));
+    assert!(std::fs::read(&file).unwrap() == longer);
+    let mut mount = Mount::start(Place::new(), &file, &["--read-write"]);
+    std::fs::write(mount.path("new"), "new").unwrap();
+    assert_eq!(mount.terminate(), Some(0));
+    let end = longer.len();
+    assert_eq!(std::fs::read(&file).unwrap()[end - 9..end], longer[end - 9..]);
+    assert_eq!(h5py(&file, "r", "print(bytes(f['new']), bytes(f['data']))"), "b'new' b'hello links\\n'\n");
+}
