@@ -25,6 +25,8 @@ const RAW_ALIGNED: u64 = 4096;
 const RAW_ALIGN: u64 = 4096;
 /// Metadata that fits in a sector does not cross into another: it can be published by one write.
 const SECTOR: u64 = 512;
+/// Pieces of a file between holes that are looked at to find the last; with more of them its length counts.
+const PIECES_MAX: usize = 1 << 12;
 /// Bytes that even the shortest file has from the root group's header, or from its beginning, on.
 const LEAST: u64 = 16;
 
@@ -72,6 +74,22 @@ impl Drop for Attempt<'_> {
     }
 }
 
+/// Where what was written to `file`, of `len` bytes, ends, if that is behind `told`: what follows is a hole.
+fn written_end(file: &dyn WriteDriver, told: u64, len: u64) -> u64 {
+    let (mut at, mut end) = (told, told);
+    for _ in 0..PIECES_MAX {
+        if at >= len {
+            return end;
+        }
+        match (file.hole_end(at), file.stored_to(at)) {
+            (Some(next), _) => at = next,
+            (None, Some(next)) if next > at => (at, end) = (next, next.min(len)),
+            _ => return len,
+        }
+    }
+    len
+}
+
 fn failed(operation: &'static str, address: Address) -> impl Fn(io::Error) -> Error {
     move |e| Error::io(operation, address, &e)
 }
@@ -93,8 +111,8 @@ impl Store {
         // Only now: one that does not count for a file that waits is all that may be left of the right one.
         let ours = finished || journal::discard(&*place).map_err(failed("recover", Address(0)))? && !store.superblock.is_unclosed();
         // A file in use, or of a writer that died, is not opened but recovered.
-        let longer = store.with_tail(len).filter(|s| !ours && !s.is_in_use());
-        let told = if longer.is_some() { len } else { told };
+        let longer = store.with_tail(&*driver, len).filter(|s| !ours && !s.is_in_use());
+        let told = longer.as_ref().map_or(told, |s| s.eof.0);
         // Told now, not when the first commit fails.
         if let Some(obstacle) = place.obstacle() {
             return Err(Error::refused(libc::EEXIST, format!("{obstacle}, and the journal needs that name; remove it or rename it")));
@@ -118,13 +136,14 @@ impl Store {
         self.superblock.eof.defined().filter(|&e| (least.min(len)..=len).contains(&e))
     }
 
-    /// The superblock that tells the whole of a file of `len` bytes, if it tells less now. What lies behind the end that it tells is
-    /// nobody's when a session of ours was stopped before it committed that, which its journal shows. Else it was
-    /// written by libhdf5, whose `H5Dflush` leads to it from what is told without telling the new end.
-    pub fn with_tail(&self, len: u64) -> Option<Superblock> {
-        let counted = len < mark(self.ctx().sizeof_addr) && !self.superblock.is_of_several();
-        let short = counted && self.superblock.eof.defined().is_some_and(|eof| eof < len);
-        short.then(|| Superblock { eof: Address(len), ..self.superblock.clone() })
+    /// The superblock that tells all that was written to `file`, of `len` bytes, if it tells less now. What lies behind the end that it
+    /// tells is nobody's when a session of ours was stopped before it committed that, which its journal shows. Else it was
+    /// written by libhdf5, whose `H5Dflush` leads to it from what is told without telling the new end. A hole at the end nobody wrote.
+    pub fn with_tail(&self, file: &dyn WriteDriver, len: u64) -> Option<Superblock> {
+        let told = self.superblock.eof.defined().filter(|&told| told < len && !self.superblock.is_of_several())?;
+        let end = written_end(file, told, len);
+        let counted = told < end && end < mark(self.ctx().sizeof_addr);
+        counted.then(|| Superblock { eof: Address(end), ..self.superblock.clone() })
     }
 
     /// Writes `superblock` in the place of the one that there is, before anything else is done.

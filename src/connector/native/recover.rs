@@ -112,7 +112,7 @@ pub fn recover(path: &Path) -> Result<Recovered> {
         file.set_len(end).and_then(|()| file.sync()).map_err(failed("recover"))?;
     }
     let removed = !finished && journal::discard(&place).map_err(failed("recover"))?;
-    let longer = store.with_tail(len).filter(|_| !ours);
+    let longer = store.with_tail(&*file, len).filter(|_| !ours);
     let kept = longer.as_ref().map_or(0, |s| s.eof.0.saturating_sub(told.eof.0));
     if let Some(longer) = longer {
         store.replace_superblock(&*file, longer)?;
@@ -295,6 +295,11 @@ mod tests {
             assert!(std::fs::read(&path).unwrap()[48..] == long[48..end], "what was never committed is cut off");
             assert_eq!(recover(&path), Ok(Recovered::default()));
         }
+        // A terabyte that nobody wrote.
+        std::fs::write(&path, [&whole[..], &[7; 10_000]].concat()).unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+        let kept = recover(&path).unwrap().kept;
+        assert!((10_000..10_000 + 65_536).contains(&kept), "{kept}");
     }
 
     #[test]
