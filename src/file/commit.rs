@@ -1,12 +1,15 @@
 //! Making the changes of a [`Transaction`] durable: the steps of a commit, and of the end of a session.
 
-use super::journal::{BYTES_MAX, Journal};
+use super::journal::{self, BYTES_MAX, Journal};
 use super::overlay::{Bytes, SECTOR};
 use super::transaction::{RESERVED, TOGETHER, Transaction};
 use super::{WriteDriver, read_all};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Encodes the superblock for an end of file and the nonce of a commit.
+pub type EncodeRoot<'a> = &'a dyn Fn(u64, u64) -> io::Result<Root>;
 
 /// Encoded superblocks for one commit, all of one length and within one sector.
 #[derive(Debug, Clone, Default)]
@@ -15,7 +18,7 @@ pub struct Root {
     pub offset: u64,
     /// The durable one with the file's new end.
     pub extended: Vec<u8>,
-    /// One that no reader accepts.
+    /// One that no reader accepts. It carries the nonce.
     pub marked: Vec<u8>,
     /// The one after the commit.
     pub settled: Vec<u8>,
@@ -43,11 +46,14 @@ fn torn(error: io::Error) -> Failed {
 }
 
 impl Transaction {
-    /// Makes all changes durable. `root` encodes the superblock for a given end of file. The caller sees to it
-    /// that nothing is changed meanwhile. After an error that is not `EROFS` nothing of it is durable; if
-    /// [`Transaction::has_failed`] then, nothing more can be written.
-    pub fn commit(&self, root: &dyn Fn(u64) -> io::Result<Root>) -> io::Result<()> {
+    /// Makes all changes durable. The caller prevents changes meanwhile. After an error that is not `EROFS` nothing of it is
+    /// durable; if [`Transaction::has_failed`] then, nothing more can be written. Error: `ESTALE` when there are changes and the
+    /// file was deleted or replaced.
+    pub fn commit(&self, root: EncodeRoot<'_>) -> io::Result<()> {
         self.usable()?;
+        if self.is_dirty() {
+            self.check_name()?;
+        }
         let mut journal = self.journal.lock();
         match self.steps(&mut journal, root) {
             Ok(()) => {
@@ -71,7 +77,16 @@ impl Transaction {
         }
     }
 
-    fn steps(&self, journal: &mut Option<Arc<dyn WriteDriver>>, root: &dyn Fn(u64) -> io::Result<Root>) -> Result<(), Failed> {
+    /// Refuses to commit to a file that nothing leads to: the changes would be gone when it is closed.
+    fn check_name(&self) -> io::Result<()> {
+        let named = self.place.check_name();
+        if named.is_err() && !self.nameless.swap(true, Ordering::AcqRel) {
+            tracing::error!("the HDF5 file was deleted or replaced: changes to it cannot be kept");
+        }
+        named
+    }
+
+    fn steps(&self, journal: &mut Option<Arc<dyn WriteDriver>>, root: EncodeRoot<'_>) -> Result<(), Failed> {
         self.complete().map_err(before)?;
         self.write_fresh().map_err(before)?;
         // What could not be put back where it was waits with no room made certain.
@@ -85,14 +100,15 @@ impl Transaction {
             self.state.write().unsynced = false;
         }
         let eof = if end > told { len } else { told };
-        let root = root(eof).map_err(before)?;
+        let nonce = random().map_err(before)?;
+        let root = root(eof, nonce).map_err(before)?;
         if root.settled != root.extended {
             self.state.write().overlay.write(&*self.driver, root.offset, &root.settled, Bytes::Live).map_err(before)?;
         }
         let sectors = self.state.read().overlay.sectors();
         if !matches!(sectors.as_slice(), [] | [_]) || sectors.iter().any(|(_, bytes)| bytes.len() as u64 != SECTOR) {
             // The marked and the settled superblock tell the new end.
-            self.journaled(journal, &root, sectors)?;
+            self.journaled(journal, &root, nonce, sectors)?;
             self.state.write().told = eof;
             return Ok(());
         }
@@ -129,7 +145,13 @@ impl Transaction {
         self.driver.sync().map_err(fatal)
     }
 
-    fn journaled(&self, journal: &mut Option<Arc<dyn WriteDriver>>, root: &Root, sectors: Vec<(u64, Vec<u8>)>) -> Result<(), Failed> {
+    fn journaled(
+        &self,
+        journal: &mut Option<Arc<dyn WriteDriver>>,
+        root: &Root,
+        nonce: u64,
+        sectors: Vec<(u64, Vec<u8>)>,
+    ) -> Result<(), Failed> {
         let mut old = vec![0u8; SECTOR as usize];
         read_all(&*self.driver, &mut old, root.offset).map_err(before)?;
         let with = |mut sector: Vec<u8>, superblock: &[u8]| {
@@ -141,6 +163,8 @@ impl Transaction {
         let mut new = old.clone();
         self.state.read().overlay.patch(root.offset, &mut new);
         let changes = Journal {
+            owner: self.driver.status().map_err(before)?.identity,
+            nonce,
             root: root.offset,
             marked: with(old, &root.marked),
             settled: with(new, &root.settled),
@@ -154,12 +178,13 @@ impl Transaction {
             Some(file) if self.place.is_kept() => file.clone(),
             _ => journal.insert(self.place.create().map_err(before)?).clone(),
         };
-        // What is left of an older one behind it is not looked at.
+        // Bytes of a longer one before it are not read.
         file.write_at(&encoded, 0).map_err(before)?;
         file.sync().map_err(fatal)?;
         self.publish(&changes.marked, changes.root).map_err(|f| if f.fatal { torn(f.error) } else { f })?;
         changes.apply(&*self.driver).map_err(torn)?;
-        // It no longer counts, and its room is kept for the next one. An error here changes nothing.
+        // It no longer counts: its state says so, too, and its space is kept for the next one. An error here changes nothing.
+        let _ = journal::make_void(&*file);
         if encoded.len() as u64 > RESERVED {
             let _ = file.set_len(RESERVED);
         }
@@ -167,7 +192,7 @@ impl Transaction {
     }
 
     /// Ends a session: after a commit, gives the unused end of the file back and removes the journal.
-    pub fn close(&self, root: &dyn Fn(u64) -> io::Result<Root>) -> io::Result<()> {
+    pub fn close(&self, root: EncodeRoot<'_>) -> io::Result<()> {
         if let Err(e) = self.commit(root) {
             if !self.torn.load(Ordering::Acquire) {
                 // The file is whole without it, and what lies behind the end that is told would be taken for somebody's.
@@ -184,7 +209,7 @@ impl Transaction {
             (s.space.trim(), s.told)
         };
         if end < told {
-            let root = root(end)?;
+            let root = root(end, 0)?;
             if let Err(failed) = self.publish(&root.settled, root.offset) {
                 // What the superblock tells is not known then: nothing may lie behind it.
                 self.failed.fetch_or(failed.fatal, Ordering::AcqRel);
@@ -200,6 +225,11 @@ impl Transaction {
         self.journal.lock().take();
         self.place.remove()
     }
+}
+
+/// A random number.
+fn random() -> io::Result<u64> {
+    getrandom::u64().map_err(|e| io::Error::from_raw_os_error(e.raw_os_error().unwrap_or(libc::EIO)))
 }
 
 /// `runs` without the sector at `offset`.

@@ -1,30 +1,32 @@
 //! Opening of files that a container names: only beneath one directory, no symbolic or magic link.
 
+use super::directory::Directory;
+use super::posix::{after_leases, uninterrupted};
 use crate::base::waiting;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Component, Path, PathBuf};
 
 /// A directory beneath which named files may be opened, read-only.
 #[derive(Debug)]
 pub struct ConfinedDir {
-    dir: OwnedFd,
+    directory: Directory,
     path: PathBuf,
 }
 
 impl ConfinedDir {
     /// Opens `path` as the root of confinement.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let path = path.canonicalize()?;
-        let dir = File::open(&path)?;
-        if !dir.metadata()?.is_dir() {
-            return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
-        }
-        Ok(ConfinedDir { dir: dir.into(), path })
+        Self::new(Directory::open(path)?)
     }
 
-    /// Canonical path of the directory.
+    /// `directory` as the root of confinement.
+    pub fn new(directory: Directory) -> io::Result<Self> {
+        Ok(ConfinedDir { path: directory.path()?, directory })
+    }
+
+    /// Canonical path of the directory when it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -75,7 +77,7 @@ impl ConfinedDir {
             .mode(mode)
             .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         waiting::may_wait();
-        let fd = openat2(self.dir.as_fd(), relative, how).map_err(io::Error::from)?;
+        let fd = after_leases(|| uninterrupted(|| openat2(self.directory.as_fd(), relative, how)))?;
         Ok(fd.into())
     }
 }

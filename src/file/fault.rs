@@ -181,6 +181,10 @@ impl<P: JournalPlace> JournalPlace for FaultyPlace<P> {
         self.inner.is_kept()
     }
 
+    fn check_name(&self) -> io::Result<()> {
+        self.inner.check_name()
+    }
+
     fn remove(&self) -> io::Result<()> {
         self.plan.check(NAME)?;
         self.inner.remove()

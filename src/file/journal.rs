@@ -1,47 +1,56 @@
 //! The journal: the changes of one commit, written beside the file before the file itself is changed.
 //!
 //! ```text
-//! "h5dirjnl" | version u32 = 1 | records u32 | root sector's offset u64 | bytes of the records u64 |
+//! "h5dirjnl" | state u32: 0 void, 2 armed | records u32 | offset of the root sector u64 | bytes of the records u64 |
+//! nonce u64 | device u64, inode u64 of the file |
 //! root sector while the changes are made (512) | root sector after them (512) |
 //! records: offset u64 | length u32 | bytes | ... checksum of all before, 2 x u32
 //! ```
 //!
-//! Little-endian. The journal counts only while the file's root sector (the one with the superblock) is
-//! exactly the one that says so: before that the file is in its old state, after that in its new one.
+//! Little-endian. State 1 is the format before: no nonce, device and inode. The journal counts only while the file's root sector
+//! (the one with the superblock) is exactly the one that it stores as marked; the superblock in it carries the nonce. Whether a
+//! journal may be applied to a file is decided in `meta::recovery`.
 
-use super::overlay::{Bytes, Overlay, SECTOR};
-use super::{FileDriver, JournalPlace, Status, WriteDriver, read_all};
-use crate::base::checksum::lookup3;
+use super::overlay::SECTOR;
+use super::{FileDriver, Identity, Status, WriteDriver, read_all};
+use crate::base::checksum::{Lookup3, lookup3};
 use std::io;
 use std::sync::Arc;
 
-const MAGIC: &[u8; 8] = b"h5dirjnl";
-const VERSION: u32 = 1;
-const HEAD: usize = 8 + 4 + 4 + 8 + 8;
-const TAIL: usize = 8;
+/// The first bytes of every journal.
+pub const MAGIC: &[u8; 8] = b"h5dirjnl";
+const VOID: u32 = 0;
+const OLD: u32 = 1;
+const ARMED: u32 = 2;
+/// Offset of the state.
+const STATE_AT: u64 = 8;
+/// Offset of the nonce.
+const NONCE_AT: u64 = 32;
+const HEAD_LEN: usize = 56;
+const OLD_HEAD_LEN: usize = 32;
+const RECORD_HEAD_LEN: usize = 12;
+const CHECKSUM_LEN: usize = 8;
+const CHECKSUM_SEEDS: [u32; 2] = [0, 0x6835_6469];
 /// Largest journal that is read, bytes.
 pub const BYTES_MAX: u64 = 1 << 30;
+/// Bytes of a journal read at once.
+const READ_BYTES: usize = 1 << 20;
 
 /// The changes of one commit. All offsets are absolute and multiples of the sector size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
+    /// The file that the changes are for.
+    pub owner: Identity,
+    /// Random number of this commit; the marked superblock carries it.
+    pub nonce: u64,
     /// Offset of the root sector.
     pub root: u64,
     /// The root sector while the changes are made: no reader accepts the file.
     pub marked: Vec<u8>,
     /// The root sector after them.
     pub settled: Vec<u8>,
-    /// All other changes.
+    /// All other changes, in ascending order.
     pub records: Vec<(u64, Vec<u8>)>,
-}
-
-fn sums(bytes: &[u8]) -> [u8; TAIL] {
-    let (a, b) = (lookup3(bytes, 0), lookup3(bytes, 0x6835_6469));
-    let mut out = [0; TAIL];
-    for (to, from) in out.iter_mut().zip(a.to_le_bytes().into_iter().chain(b.to_le_bytes())) {
-        *to = from;
-    }
-    out
 }
 
 /// Splits the first `n` bytes off.
@@ -59,16 +68,31 @@ fn u64_of(rest: &mut &[u8]) -> Option<u64> {
     take(rest, 8)?.try_into().ok().map(u64::from_le_bytes)
 }
 
+/// The head of a journal that holds no commit.
+pub fn void_head(owner: Identity) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    out.extend([0; HEAD_LEN - 8 - 16]);
+    out.extend_from_slice(&owner.device.to_le_bytes());
+    out.extend_from_slice(&owner.inode.to_le_bytes());
+    out
+}
+
+/// Declares that the journal in `file` holds no commit.
+pub fn make_void(file: &dyn WriteDriver) -> io::Result<()> {
+    file.write_at(&VOID.to_le_bytes(), STATE_AT)
+}
+
 impl Journal {
     /// The bytes of the journal file.
     pub fn encode(&self) -> Vec<u8> {
-        let payload: usize = self.records.iter().map(|(_, b)| b.len() + 12).sum();
-        let mut out = Vec::with_capacity(HEAD + 2 * SECTOR as usize + payload + TAIL);
+        let payload: usize = self.records.iter().map(|(_, b)| b.len() + RECORD_HEAD_LEN).sum();
+        let mut out = Vec::with_capacity(HEAD_LEN + 2 * SECTOR as usize + payload + CHECKSUM_LEN);
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&ARMED.to_le_bytes());
         out.extend_from_slice(&(self.records.len() as u32).to_le_bytes());
-        out.extend_from_slice(&self.root.to_le_bytes());
-        out.extend_from_slice(&(payload as u64).to_le_bytes());
+        for number in [self.root, payload as u64, self.nonce, self.owner.device, self.owner.inode] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
         out.extend_from_slice(&self.marked);
         out.extend_from_slice(&self.settled);
         for (offset, bytes) in &self.records {
@@ -76,34 +100,9 @@ impl Journal {
             out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
             out.extend_from_slice(bytes);
         }
-        let sums = sums(&out);
-        out.extend_from_slice(&sums);
+        let sums = CHECKSUM_SEEDS.map(|seed| lookup3(&out, seed));
+        sums.iter().for_each(|sum| out.extend_from_slice(&sum.to_le_bytes()));
         out
-    }
-
-    /// The journal in `bytes`; `None` when it is not whole, so that it was never relied on.
-    pub fn decode(bytes: &[u8]) -> Option<Journal> {
-        let mut rest = bytes;
-        if take(&mut rest, 8)? != MAGIC || u32_of(&mut rest)? != VERSION {
-            return None;
-        }
-        let count = u32_of(&mut rest)?;
-        let root = u64_of(&mut rest)?;
-        let payload = usize::try_from(u64_of(&mut rest)?).ok()?;
-        let body = HEAD.checked_add(2 * SECTOR as usize)?.checked_add(payload)?;
-        let stored = bytes.get(body..body.checked_add(TAIL)?)?;
-        if sums(bytes.get(..body)?) != *stored {
-            return None;
-        }
-        let marked = take(&mut rest, SECTOR as usize)?.to_vec();
-        let settled = take(&mut rest, SECTOR as usize)?.to_vec();
-        let mut records = Vec::new();
-        for _ in 0..count {
-            let offset = u64_of(&mut rest)?;
-            let len = usize::try_from(u32_of(&mut rest)?).ok()?;
-            records.push((offset, take(&mut rest, len)?.to_vec()));
-        }
-        Some(Journal { root, marked, settled, records })
     }
 
     /// Makes the changes: the step between the two root sectors.
@@ -111,130 +110,438 @@ impl Journal {
         for (offset, bytes) in &self.records {
             file.write_at(bytes, *offset)?;
         }
-        file.sync()?;
-        if let Err(e) = file.write_at(&self.settled, self.root) {
-            // It may be half done; marked, the journal still counts.
-            let _ = file.write_at(&self.marked, self.root);
-            return Err(e);
-        }
-        file.sync()
+        settle(file, self.root, &self.marked, &self.settled)
     }
 }
 
-/// The journal at `place` that `file` waits for, if there is one.
-pub fn pending(file: &dyn FileDriver, place: &dyn JournalPlace) -> io::Result<Option<Journal>> {
-    let Some(source) = place.open()? else { return Ok(None) };
+/// Makes the changes durable, then writes the settled root sector.
+fn settle(file: &dyn WriteDriver, root: u64, marked: &[u8], settled: &[u8]) -> io::Result<()> {
+    file.sync()?;
+    if let Err(e) = file.write_at(settled, root) {
+        // It may be half written; marked, the journal still counts.
+        let _ = file.write_at(marked, root);
+        return Err(e);
+    }
+    file.sync()
+}
+
+/// What the first bytes of a file at a journal's name say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A journal that holds no commit.
+    Void,
+    /// A journal that may hold a commit of this file; `None` in the format before, which does not say whose it is.
+    Armed(Option<Identity>),
+    /// Not a journal.
+    Other,
+}
+
+/// Reads what `source` is. An empty file and a file of zeros are journals whose first write did not reach the disk.
+pub fn kind(source: &dyn FileDriver) -> io::Result<Kind> {
+    let mut bytes = [0; HEAD_LEN];
+    let n = read_all(source, &mut bytes, 0)?;
+    let head = bytes.get(..n).unwrap_or_default();
+    if let Some(mut rest) = head.strip_prefix(MAGIC) {
+        return Ok(match (Head::decode(head), u32_of(&mut rest)) {
+            (Some(head), _) => Kind::Armed((head.state == ARMED).then_some(head.owner)),
+            // Of a later release.
+            (None, Some(state)) if state > ARMED => Kind::Other,
+            (None, _) => Kind::Void,
+        });
+    }
+    Ok(if is_zero(source)? { Kind::Void } else { Kind::Other })
+}
+
+/// True when the file is empty, or holds nothing but zeros in the space that a new journal reserves.
+fn is_zero(source: &dyn FileDriver) -> io::Result<bool> {
     let len = source.status()?.len;
-    if len > BYTES_MAX {
-        // Never one of ours; whose it is must be found out before it is removed.
-        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    if len > super::transaction::RESERVED {
+        return Ok(false);
     }
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-    let n = read_all(&*source, &mut bytes, 0)?;
-    let Some(journal) = Journal::decode(bytes.get(..n).unwrap_or_default()) else { return Ok(None) };
-    let mut sector = vec![0; SECTOR as usize];
-    let n = read_all(file, &mut sector, journal.root)?;
-    Ok((n == sector.len() && sector == journal.marked).then_some(journal))
+    read_all(source, &mut bytes, 0)?;
+    Ok(bytes.iter().all(|b| *b == 0))
 }
 
-/// Finishes the commit that was interrupted, if this is its journal, and removes that. Returns whether it did. Another
-/// journal stays: whether the file waits for one, which may be this one in part, only its superblock tells.
-pub fn recover(file: &dyn WriteDriver, place: &dyn JournalPlace) -> io::Result<bool> {
-    let Some(journal) = pending(file, place)? else { return Ok(false) };
-    journal.apply(file)?;
-    place.remove()?;
-    Ok(true)
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    state: u32,
+    records: u32,
+    root: u64,
+    payload: u64,
+    nonce: u64,
+    owner: Identity,
 }
 
-/// Removes a journal that nothing waits for; whether there was one.
-pub fn discard(place: &dyn JournalPlace) -> io::Result<bool> {
-    let there = place.open()?.is_some();
-    if there {
-        tracing::info!("a journal that the file did not wait for is removed");
-        place.remove()?;
-    }
-    Ok(there)
-}
-
-/// A file that cannot be changed, as it is after the journal.
-pub struct Finished {
-    file: Arc<dyn FileDriver>,
-    changes: Overlay,
-}
-
-impl Finished {
-    /// `file` with the changes of `journal`.
-    pub fn new(file: impl FileDriver + 'static, journal: &Journal) -> io::Result<Self> {
-        let mut changes = Overlay::default();
-        for (offset, bytes) in journal.records.iter().map(|(o, b)| (*o, b)).chain([(journal.root, &journal.settled)]) {
-            changes.write(&file, offset, bytes, Bytes::Live)?;
+impl Head {
+    /// `None` when it holds no commit.
+    fn decode(bytes: &[u8]) -> Option<Head> {
+        let mut rest = bytes;
+        if take(&mut rest, MAGIC.len())? != MAGIC {
+            return None;
         }
-        Ok(Finished { file: Arc::new(file), changes })
+        let (state, records, root, payload) = (u32_of(&mut rest)?, u32_of(&mut rest)?, u64_of(&mut rest)?, u64_of(&mut rest)?);
+        let mut head = Head { state, records, root, payload, nonce: 0, owner: Identity { device: 0, inode: 0 } };
+        match state {
+            OLD => {}
+            ARMED => {
+                head.nonce = u64_of(&mut rest)?;
+                head.owner = Identity { device: u64_of(&mut rest)?, inode: u64_of(&mut rest)? };
+            }
+            _ => return None,
+        }
+        Some(head)
+    }
+
+    fn len(&self) -> u64 {
+        (if self.state == OLD { OLD_HEAD_LEN } else { HEAD_LEN }) as u64
+    }
+
+    /// Bytes before the checksum.
+    fn body(&self) -> Option<u64> {
+        self.len().checked_add(2 * SECTOR)?.checked_add(self.payload)
     }
 }
 
-impl FileDriver for Finished {
+/// One change in a stored journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Record {
+    /// Where it goes in the file.
+    offset: u64,
+    len: u64,
+    /// Where its bytes are in the journal.
+    at: u64,
+}
+
+/// A journal on disk. Its records are read when they are needed, a piece at a time.
+pub struct StoredJournal {
+    source: Arc<dyn FileDriver>,
+    head: Head,
+    /// The root sector while the changes are made.
+    pub marked: Vec<u8>,
+    /// The root sector after them.
+    pub settled: Vec<u8>,
+    records: Vec<Record>,
+}
+
+/// Why a journal is not used.
+pub type Reason = &'static str;
+
+impl StoredJournal {
+    /// Reads the head and the root sectors of `source`, nothing else. `Ok(Err)`: it holds no commit.
+    pub fn open(source: Arc<dyn FileDriver>) -> io::Result<Result<StoredJournal, Reason>> {
+        let mut bytes = [0; HEAD_LEN];
+        let n = read_all(&*source, &mut bytes, 0)?;
+        let Some(head) = Head::decode(bytes.get(..n).unwrap_or_default()) else { return Ok(Err("it holds no commit")) };
+        let mut sectors = vec![0; 2 * SECTOR as usize];
+        let whole = read_all(&*source, &mut sectors, head.len())? == sectors.len();
+        let end = head.body().and_then(|body| body.checked_add(CHECKSUM_LEN as u64));
+        let len = source.status()?.len;
+        if !whole || end.is_none_or(|end| end > len || end > BYTES_MAX) {
+            return Ok(Err("it is not whole"));
+        }
+        let settled = sectors.split_off(SECTOR as usize);
+        Ok(Ok(StoredJournal { source, head, marked: sectors, settled, records: Vec::new() }))
+    }
+
+    /// Offset of the root sector.
+    pub fn root(&self) -> u64 {
+        self.head.root
+    }
+
+    /// The nonce; `None` in the format before.
+    pub fn nonce(&self) -> Option<u64> {
+        (self.head.state == ARMED).then_some(self.head.nonce)
+    }
+
+    /// Reads all of it: the checksum must match, and each record lie within the first `end` bytes of the file, on sector
+    /// boundaries, behind the one before, and not over the root sector.
+    pub fn verify(&mut self, end: u64) -> io::Result<Result<(), Reason>> {
+        let Some(body) = self.head.body() else { return Ok(Err("it is not whole")) };
+        let mut sums = CHECKSUM_SEEDS.map(|seed| Lookup3::new(body, seed));
+        let mut index = RecordIndex::new(&self.head, end);
+        let (mut at, mut piece) = (0u64, vec![0; READ_BYTES]);
+        while at < body {
+            let n = usize::try_from(body.saturating_sub(at)).unwrap_or(READ_BYTES).min(READ_BYTES);
+            let part = piece.get_mut(..n).unwrap_or_default();
+            if read_all(&*self.source, part, at)? < n {
+                return Ok(Err("it is not whole"));
+            }
+            sums.iter_mut().for_each(|sum| sum.add(part));
+            if let Err(reason) = index.add(at, part) {
+                return Ok(Err(reason));
+            }
+            at = at.saturating_add(n as u64);
+        }
+        let mut stored = [0; CHECKSUM_LEN];
+        let n = read_all(&*self.source, &mut stored, body)?;
+        let sums: Vec<u8> = sums.into_iter().flat_map(|sum| sum.finish().to_le_bytes()).collect();
+        if n < CHECKSUM_LEN || sums != stored {
+            return Ok(Err("its checksum is wrong"));
+        }
+        Ok(index.finish(self.head.records).map(|records| self.records = records))
+    }
+
+    /// Makes the changes in `file`, which must have passed [`StoredJournal::verify`].
+    pub fn apply(&self, file: &dyn WriteDriver) -> io::Result<()> {
+        let mut piece = vec![0; READ_BYTES];
+        for record in &self.records {
+            let mut done = 0;
+            while done < record.len {
+                let n = usize::try_from(record.len.saturating_sub(done)).unwrap_or(READ_BYTES).min(READ_BYTES);
+                let part = piece.get_mut(..n).unwrap_or_default();
+                self.read_journal(part, record.at.saturating_add(done))?;
+                file.write_at(part, record.offset.saturating_add(done))?;
+                done = done.saturating_add(n as u64);
+            }
+        }
+        settle(file, self.head.root, &self.marked, &self.settled)
+    }
+
+    fn read_journal(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        if read_all(&*self.source, buf, at)? < buf.len() {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        Ok(())
+    }
+
+    /// Puts the changes over `buf`, which was read from the file at `offset`. Returns the end of the last changed byte in it.
+    fn patch(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let end = offset.saturating_add(buf.len() as u64);
+        let mut reach = 0;
+        let first = self.records.partition_point(|r| r.offset.saturating_add(r.len) <= offset);
+        for record in self.records.iter().skip(first).take_while(|r| r.offset < end) {
+            let (from, to) = (record.offset.max(offset), record.offset.saturating_add(record.len).min(end));
+            let Some(target) = range_mut(buf, from.saturating_sub(offset), to.saturating_sub(offset)) else { continue };
+            self.read_journal(target, record.at.saturating_add(from.saturating_sub(record.offset)))?;
+            reach = usize::try_from(to.saturating_sub(offset)).unwrap_or(0);
+        }
+        if reach > 0 {
+            self.check_nonce()?;
+        }
+        let (from, to) = (self.head.root.max(offset), self.head.root.saturating_add(SECTOR).min(end));
+        if from < to
+            && let Some(target) = range_mut(buf, from.saturating_sub(offset), to.saturating_sub(offset))
+        {
+            let start = usize::try_from(from.saturating_sub(self.head.root)).unwrap_or(0);
+            target.iter_mut().zip(self.settled.iter().skip(start)).for_each(|(to, from)| *to = *from);
+            reach = reach.max(usize::try_from(to.saturating_sub(offset)).unwrap_or(0));
+        }
+        Ok(reach)
+    }
+
+    /// A live writer reuses its journal: what was read of another commit's must not be used.
+    fn check_nonce(&self) -> io::Result<()> {
+        let mut nonce = [0; 8];
+        self.read_journal(&mut nonce, NONCE_AT)?;
+        if u64::from_le_bytes(nonce) == self.head.nonce { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESTALE)) }
+    }
+}
+
+fn range_mut(buf: &mut [u8], from: u64, to: u64) -> Option<&mut [u8]> {
+    buf.get_mut(usize::try_from(from).ok()?..usize::try_from(to).ok()?)
+}
+
+/// Collects records while the journal is read in pieces.
+struct RecordIndex {
+    /// Where the next record's head begins, from the start of the journal.
+    next: u64,
+    /// Bytes of that head that the piece before held.
+    partial: Vec<u8>,
+    records: Vec<Record>,
+    body: u64,
+    root: u64,
+    end: u64,
+}
+
+impl RecordIndex {
+    fn new(head: &Head, end: u64) -> Self {
+        let next = head.len().saturating_add(2 * SECTOR);
+        let body = head.body().unwrap_or(next);
+        RecordIndex { next, partial: Vec::new(), records: Vec::new(), body, root: head.root, end }
+    }
+
+    /// Takes the heads of records from `piece`, which lies at `at` in the journal.
+    fn add(&mut self, at: u64, piece: &[u8]) -> Result<(), Reason> {
+        let stop = at.saturating_add(piece.len() as u64);
+        loop {
+            let from = self.next.saturating_add(self.partial.len() as u64);
+            if from < at || from >= stop {
+                return Ok(());
+            }
+            let start = usize::try_from(from.saturating_sub(at)).unwrap_or(usize::MAX);
+            let missing = RECORD_HEAD_LEN.saturating_sub(self.partial.len());
+            let there = piece.get(start..).unwrap_or_default();
+            self.partial.extend_from_slice(there.get(..missing.min(there.len())).unwrap_or_default());
+            if self.partial.len() < RECORD_HEAD_LEN {
+                return Ok(());
+            }
+            self.push()?;
+        }
+    }
+
+    fn push(&mut self) -> Result<(), Reason> {
+        let mut rest = self.partial.as_slice();
+        let (Some(offset), Some(len)) = (u64_of(&mut rest), u32_of(&mut rest)) else { return Err("a record is cut") };
+        self.partial.clear();
+        let at = self.next.saturating_add(RECORD_HEAD_LEN as u64);
+        let record = Record { offset, len: u64::from(len), at };
+        self.next = at.saturating_add(record.len);
+        let end = offset.checked_add(record.len).filter(|end| *end <= self.end).ok_or("a record lies past the end of the file")?;
+        if record.len == 0 || offset % SECTOR != 0 || record.len % SECTOR != 0 {
+            return Err("a record is not a number of whole sectors");
+        }
+        let root = self.root..self.root.saturating_add(SECTOR);
+        if offset < root.end && root.start < end {
+            return Err("a record lies over the root sector");
+        }
+        if self.records.last().is_some_and(|last| last.offset.saturating_add(last.len) > offset) {
+            return Err("its records are not in order");
+        }
+        self.records.push(record);
+        Ok(())
+    }
+
+    fn finish(self, count: u32) -> Result<Vec<Record>, Reason> {
+        if self.next != self.body || !self.partial.is_empty() || self.records.len() as u64 != u64::from(count) {
+            return Err("its records do not fill it");
+        }
+        Ok(self.records)
+    }
+}
+
+/// A file as it is after its interrupted commit. Nothing is written.
+pub struct CommittedFile {
+    file: Arc<dyn FileDriver>,
+    journal: StoredJournal,
+}
+
+impl CommittedFile {
+    /// `file` with the changes of `journal`, which must have passed [`StoredJournal::verify`].
+    pub fn new(file: Arc<dyn FileDriver>, journal: StoredJournal) -> Self {
+        CommittedFile { file, journal }
+    }
+}
+
+impl FileDriver for CommittedFile {
     fn status(&self) -> io::Result<Status> {
         self.file.status()
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let n = self.file.read_at(buf, offset)?;
-        Ok(n.max(self.changes.patch(offset, buf)))
+        let n = read_all(&*self.file, buf, offset)?;
+        Ok(n.max(self.journal.patch(offset, buf)?))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::memory::{GrowingFile, MemoryJournal};
+    use crate::file::memory::GrowingFile;
+
+    const OWNER: Identity = Identity { device: 3, inode: 4 };
 
     fn journal() -> Journal {
-        Journal { root: 512, marked: vec![1; 512], settled: vec![2; 512], records: vec![(0, vec![3; 512]), (1024, vec![4; 1024])] }
+        let records = vec![(0, vec![3; 512]), (1024, vec![4; 1024])];
+        Journal { owner: OWNER, nonce: 77, root: 512, marked: vec![1; 512], settled: vec![2; 512], records }
+    }
+
+    /// The journal in `bytes` for a file of `end` bytes, or why it is none.
+    fn verified(bytes: Vec<u8>, end: u64) -> Result<StoredJournal, Reason> {
+        let mut found = StoredJournal::open(Arc::new(GrowingFile::new(bytes))).unwrap()?;
+        found.verify(end).unwrap()?;
+        Ok(found)
     }
 
     #[test]
     fn round_trip_and_damage() {
         let bytes = journal().encode();
-        assert_eq!(Journal::decode(&bytes), Some(journal()));
+        let found = verified(bytes.clone(), 2048).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((found.root(), found.nonce(), &found.marked, &found.settled), (512, Some(77), &vec![1; 512], &vec![2; 512]));
+        assert_eq!(kind(&GrowingFile::new(bytes.clone())).unwrap(), Kind::Armed(Some(OWNER)));
         for i in 0..bytes.len() {
-            assert_eq!(Journal::decode(&bytes[..i]), None, "cut to {i}");
+            assert!(verified(bytes[..i].to_vec(), 2048).is_err(), "cut to {i}");
             let mut bad = bytes.clone();
             bad[i] ^= 0x10;
-            assert_eq!(Journal::decode(&bad), None, "byte {i}");
+            assert!(verified(bad, 2048).is_err(), "byte {i}");
         }
-        // What a longer journal left behind it does no harm.
+        // Bytes of a longer journal behind it do no harm.
         let mut longer = bytes.clone();
         longer.extend([9; 100]);
-        assert_eq!(Journal::decode(&longer), Some(journal()));
+        assert!(verified(longer, 2048).is_ok());
     }
 
     #[test]
-    fn a_file_that_cannot_be_changed_is_read_as_finished() {
-        let finished = Finished::new(GrowingFile::new(vec![0; 3000]), &journal()).unwrap();
-        let mut b = vec![9; 3000];
-        assert_eq!(finished.read_at(&mut b, 0).unwrap(), 3000);
-        assert!(b[..512].iter().all(|b| *b == 3) && b[512..1024].iter().all(|b| *b == 2) && b[1024..2048].iter().all(|b| *b == 4));
-        assert!(b[2048..].iter().all(|b| *b == 0));
-    }
-
-    #[test]
-    fn only_a_marked_file_is_changed() {
-        for marked in [false, true] {
-            let mut image = vec![0; 3000];
-            image[512..1024].fill(u8::from(marked));
-            let file = GrowingFile::new(image.clone());
-            let place = MemoryJournal::new(Some(journal().encode()));
-            assert_eq!(recover(&file, &place).unwrap(), marked);
-            assert_eq!(place.bytes().is_none(), marked, "one that does not count is nobody's to remove here");
-            assert_eq!(discard(&place).unwrap(), !marked);
-            assert!(place.bytes().is_none());
-            if marked {
-                image[..512].fill(3);
-                image[512..1024].fill(2);
-                image[1024..2048].fill(4);
-            }
-            assert_eq!(file.bytes(), image);
+    fn records_are_whole_sectors_in_order_within_the_file() {
+        let with = |records: Vec<(u64, Vec<u8>)>| verified(Journal { records, ..journal() }.encode(), 4096).err();
+        let sector = || vec![7; 512];
+        assert_eq!(with(vec![(1024, sector()), (3584, sector())]), None);
+        assert_eq!(with(Vec::new()), None);
+        for (records, reason) in [
+            (vec![(4096, sector())], "a record lies past the end of the file"),
+            (vec![(u64::MAX - 511, sector())], "a record lies past the end of the file"),
+            (vec![(1025, sector())], "a record is not a number of whole sectors"),
+            (vec![(1024, vec![7; 100])], "a record is not a number of whole sectors"),
+            (vec![(1024, Vec::new())], "a record is not a number of whole sectors"),
+            (vec![(0, vec![7; 1024])], "a record lies over the root sector"),
+            (vec![(2048, sector()), (1024, sector())], "its records are not in order"),
+            (vec![(1024, vec![7; 1024]), (1536, sector())], "its records are not in order"),
+        ] {
+            assert_eq!(with(records), Some(reason));
         }
+    }
+
+    /// Record heads that the pieces of reading cut.
+    #[test]
+    fn a_long_journal_is_read_in_pieces() {
+        let records: Vec<_> = (0..9000u64).map(|i| (1024 + i * 1024, vec![i as u8; 512])).collect();
+        let long = Journal { records: records.clone(), ..journal() };
+        let found = verified(long.encode(), 1 << 40).unwrap_or_else(|e| panic!("{e}"));
+        let file = GrowingFile::new(vec![0; 512]);
+        found.apply(&file).unwrap();
+        assert!(records.iter().all(|(at, bytes)| file.bytes()[*at as usize..][..512] == bytes[..]));
+        assert_eq!(file.bytes()[512..1024], [2; 512]);
+    }
+
+    #[test]
+    fn a_file_is_read_as_after_its_commit() {
+        let read = |journal: StoredJournal, from: u64, len: usize| {
+            let file = CommittedFile::new(Arc::new(GrowingFile::new(vec![0; 3000])), journal);
+            let mut bytes = vec![9; len];
+            let n = file.read_at(&mut bytes, from).unwrap();
+            bytes.truncate(n);
+            bytes
+        };
+        let mut whole = [vec![3; 512], vec![2; 512], vec![4; 1024]].concat();
+        whole.resize(3000, 0);
+        for (from, len) in [(0, 5000), (100, 700), (600, 20), (1000, 100), (1500, 1400), (2048, 100)] {
+            let found = verified(journal().encode(), 2048).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(read(found, from, len), whole[from as usize..][..len.min(3000 - from as usize)], "{from} {len}");
+        }
+    }
+
+    #[test]
+    fn a_journal_that_is_used_again_is_noticed() {
+        let source = Arc::new(GrowingFile::new(journal().encode()));
+        let mut found = StoredJournal::open(source.clone()).unwrap().unwrap_or_else(|e| panic!("{e}"));
+        found.verify(2048).unwrap().unwrap();
+        let file = CommittedFile::new(Arc::new(GrowingFile::new(vec![0; 3000])), found);
+        make_void(&*source).unwrap();
+        assert!(file.read_at(&mut [0; 600], 0).is_ok());
+        source.write_at(&Journal { nonce: 78, ..journal() }.encode(), 0).unwrap();
+        assert_eq!(file.read_at(&mut [0; 600], 0).err().and_then(|e| e.raw_os_error()), Some(libc::ESTALE));
+        assert!(file.read_at(&mut [0; 100], 2500).is_ok());
+    }
+
+    #[test]
+    fn what_a_file_at_its_name_is() {
+        let kind = |bytes: Vec<u8>| kind(&GrowingFile::new(bytes)).unwrap();
+        let armed = journal().encode();
+        assert_eq!(kind(void_head(OWNER)), Kind::Void);
+        assert_eq!([kind(Vec::new()), kind(vec![0; 4096]), kind(armed[..20].to_vec())], [Kind::Void; 3]);
+        assert_eq!([kind(b"text of the user".to_vec()), kind([vec![0; 99], vec![1]].concat())], [Kind::Other; 2]);
+        assert_eq!(kind([MAGIC.as_slice(), &3u32.to_le_bytes(), &[0; 100]].concat()), Kind::Other);
+        let old = [MAGIC.as_slice(), &1u32.to_le_bytes(), &[0; 100]].concat();
+        assert_eq!((kind(old), kind(armed)), (Kind::Armed(None), Kind::Armed(Some(OWNER))));
     }
 }

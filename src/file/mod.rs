@@ -1,10 +1,12 @@
 //! Bytes at offsets, with no HDF5 meaning: the driver trait and its implementations.
 
-pub mod beside;
 pub mod commit;
 pub mod confined;
+pub mod directory;
 pub mod fault;
+pub mod host_file;
 pub mod journal;
+pub mod journal_path;
 pub mod memory;
 pub mod overlay;
 pub mod posix;
@@ -129,22 +131,28 @@ pub trait WriteDriver: FileDriver {
 
 /// Where the journal of a file lies: beside it.
 pub trait JournalPlace: Send + Sync {
-    /// The journal, if there is one.
+    /// The journal, if there is one that may be this file's.
     fn open(&self) -> io::Result<Option<std::sync::Arc<dyn WriteDriver>>>;
 
-    /// The journal, made if it is absent; its name is durable when this returns.
+    /// Creates the journal; its name is durable when this returns. Errors: `EEXIST` when something else has the name, `ESTALE`
+    /// when the file has no name any more.
     fn create(&self) -> io::Result<std::sync::Arc<dyn WriteDriver>>;
 
-    /// True while the journal that `create` made lies where it is looked for.
+    /// True while the journal that `create` made has the name that recovery looks for.
     fn is_kept(&self) -> bool {
         true
     }
 
-    /// What has the journal's name and can be none, so that none can be made: a sentence.
+    /// Checks that the file still has a name. Error: `ESTALE` when it was deleted or replaced.
+    fn check_name(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// What has the journal's name and cannot be the journal: a sentence.
     fn obstacle(&self) -> Option<String> {
         None
     }
 
-    /// Removes the journal, if there is one.
+    /// Removes the journal that `create` made or `open` found, if it still has the name.
     fn remove(&self) -> io::Result<()>;
 }

@@ -1,12 +1,14 @@
 //! Driver over an open file descriptor, read with `pread`.
 
+use super::directory::Entry;
 use super::{FileDriver, Identity, Status, WriteDriver};
 use crate::base::waiting;
-use std::fs::{File, FileType, Metadata, OpenOptions};
+use nix::sys::stat::{FileStat, fstat};
+use std::fs::{File, FileType, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -24,9 +26,10 @@ const TIMED: usize = 64 << 10;
 const SLOW: u128 = 1_000;
 /// Hints passed on after a slow read. A hint walks the page cache, which costs 1/20 of reading it.
 const HINTS: u32 = 64;
-/// When the system has taken a lease away (by default after 45 s), and how often that is looked for.
-const LEASE_ENDS: Duration = Duration::from_secs(50);
-const ASK_AGAIN: Duration = Duration::from_millis(2);
+/// How long the lease of another process may delay an `open`. The kernel would wait 45 s.
+const LEASE_WAIT: Duration = Duration::from_secs(3);
+/// How often such an `open` is tried.
+const LEASE_RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
 /// File systems whose answer about a lease is that of a server, which gives none to whom it has not promised to tell of others.
 const REMOTE: [u32; 4] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42];
@@ -34,46 +37,14 @@ const REMOTE: [u32; 4] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42];
 const F_SETSIG: libc::c_int = 10;
 
 impl PosixFile {
-    /// Opens `path` read-only.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        waiting::may_wait();
-        Self::open_by(path, OpenOptions::new().read(true), 0)
-    }
-
-    /// As `options` have it, with `flags`. Whatever has the name, it is not waited for: nobody may be at the other end of a pipe.
-    fn open_by(path: &Path, options: &mut OpenOptions, flags: i32) -> io::Result<Self> {
+    /// Opens the same file once more, for reading and writing, whatever names it has now.
+    pub fn reopen_writable(&self) -> io::Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
-        options.custom_flags(flags | libc::O_NONBLOCK | libc::O_NOCTTY);
-        Self::from_file(after_leases(|| options.open(path))?)
-    }
-
-    /// Opens `path` read-only, through no symbolic link. Whoever may put other files in its place cannot have any opened
-    /// that they could not name themselves.
-    pub fn open_again(path: &Path) -> io::Result<Self> {
-        use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
         waiting::may_wait();
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        let fd = after_leases(|| whole(|| openat2(AT_FDCWD, path, how)).map_err(io::Error::from))?;
-        Self::from_file(fd.into())
-    }
-
-    /// Opens the regular file `path` as `options` have it; through no symbolic link, and nothing of another kind.
-    pub fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<Self> {
-        let regular = |kind: FileType| if kind.is_file() { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) };
-        // Looked at before, since to open a device may do something.
-        match std::fs::symlink_metadata(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            found => regular(found?.file_type())?,
-        }
-        let file = Self::open_by(path, options, libc::O_NOFOLLOW)?;
-        regular(file.file.metadata()?.file_type())?;
-        Ok(file)
-    }
-
-    /// Opens `path` for reading and writing.
-    pub fn open_writable(path: &Path) -> io::Result<Self> {
-        Self::open_by(path, OpenOptions::new().read(true).write(true), 0)
+        let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+        Self::from_file(after_leases(|| options.open(&link))?)
     }
 
     /// Takes libhdf5's lock: an exclusive `flock`. An error of `EWOULDBLOCK`: somebody holds one.
@@ -111,17 +82,30 @@ impl PosixFile {
         }
     }
 
-    /// The name that the file has now, if the system tells one.
-    pub fn name_now(&self) -> Option<PathBuf> {
-        use std::os::fd::AsRawFd;
-        let name = std::fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;
-        self.has_name(&name).then_some(name)
+    /// The path that the file has now, if any. The caller checks that it leads to this file.
+    pub fn path_now(&self) -> io::Result<PathBuf> {
+        std::fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 
-    /// True if `name` is the file's.
-    pub fn has_name(&self, name: &Path) -> bool {
-        let own = self.status().map(|s| s.identity).ok();
-        own.is_some() && status_of(name).map(|s| s.identity) == own
+    /// Owner, mode, number of links, identity and times.
+    pub fn entry(&self) -> io::Result<Entry> {
+        Ok(Entry::from_stat(&fstat(self.file.as_fd())?))
+    }
+
+    /// Gives the file to `uid` and `gid` (`None`: unchanged), then sets its permission bits.
+    pub fn set_owner_and_mode(&self, owner: Option<(u32, u32)>, mode: u32) -> io::Result<()> {
+        use std::os::unix::fs::PermissionsExt;
+        if let Some((uid, gid)) = owner {
+            std::os::unix::fs::fchown(&self.file, Some(uid), Some(gid))?;
+        }
+        self.file.set_permissions(std::fs::Permissions::from_mode(mode))
+    }
+
+    /// Total and available space of the file system that it lies on: (length of the file, bytes available).
+    pub fn free_space(&self) -> Option<(u64, u64)> {
+        let free = nix::sys::statvfs::fstatvfs(self.file.as_fd()).ok()?;
+        let free = free.blocks_available().saturating_mul(free.fragment_size());
+        Some((self.status().ok()?.len, free))
     }
 
     /// The same open file again: a lock on it lasts until both are closed.
@@ -174,41 +158,34 @@ fn time(sec: i64, nsec: i64) -> SystemTime {
     base.and_then(|t| t.checked_add(nanos)).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-fn status(m: &Metadata) -> Status {
+/// The status that a `stat` call returned.
+pub fn status(stat: &FileStat) -> Status {
     Status {
-        identity: Identity { device: m.dev(), inode: m.ino() },
-        len: m.len(),
-        allocated: m.blocks().saturating_mul(512),
-        atime: time(m.atime(), m.atime_nsec()),
-        mtime: time(m.mtime(), m.mtime_nsec()),
-        ctime: time(m.ctime(), m.ctime_nsec()),
+        identity: Identity { device: stat.st_dev, inode: stat.st_ino },
+        len: u64::try_from(stat.st_size).unwrap_or(0),
+        allocated: u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512),
+        atime: time(stat.st_atime, stat.st_atime_nsec),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
     }
 }
 
-/// What the file named `path` is like; `None` where that leads to none that can be opened, a symbolic link included.
-pub fn status_of(path: &Path) -> Option<Status> {
-    waiting::may_wait();
-    let m = std::fs::symlink_metadata(path).ok()?;
-    can_be_opened(&m.file_type()).then(|| status(&m))
-}
-
-/// Calls again what a signal interrupted. The standard library does so by itself in all that is called here through it, syncs included.
-fn whole<T>(call: impl Fn() -> nix::Result<T>) -> nix::Result<T> {
+/// Repeats a system call that a signal interrupted. The standard library does so by itself.
+pub fn uninterrupted<T>(call: impl Fn() -> nix::Result<T>) -> io::Result<T> {
     loop {
         match call() {
             Err(nix::errno::Errno::EINTR) => {}
-            done => return done,
+            done => return done.map_err(io::Error::from),
         }
     }
 }
 
-/// Opens what another program may have a lease on. Who opens without waiting is told so, and asks again until it is given back, or
-/// the system has taken it away.
-fn after_leases<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+/// Retries an `open` that fails because another process holds a lease, for `LEASE_WAIT`. The open must be non-blocking.
+pub fn after_leases<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let start = Instant::now();
     loop {
         match open() {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock && start.elapsed() < LEASE_ENDS => std::thread::sleep(ASK_AGAIN),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && start.elapsed() < LEASE_WAIT => std::thread::sleep(LEASE_RETRY_INTERVAL),
             done => return done,
         }
     }
@@ -219,9 +196,15 @@ fn can_be_opened(kind: &FileType) -> bool {
     kind.is_file() || kind.is_block_device()
 }
 
+impl AsFd for PosixFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
 impl FileDriver for PosixFile {
     fn status(&self) -> io::Result<Status> {
-        self.file.metadata().map(|m| status(&m))
+        Ok(status(&fstat(self.file.as_fd())?))
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -280,9 +263,9 @@ impl WriteDriver for PosixFile {
     fn reserve(&self, len: u64) -> io::Result<()> {
         waiting::may_wait();
         let len = i64::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
-        match whole(|| nix::fcntl::fallocate(self.file.as_fd(), nix::fcntl::FallocateFlags::empty(), 0, len)) {
-            Err(nix::errno::Errno::EOPNOTSUPP) | Ok(()) => Ok(()),
-            Err(e) => Err(e.into()),
+        match uninterrupted(|| nix::fcntl::fallocate(self.file.as_fd(), nix::fcntl::FallocateFlags::empty(), 0, len)) {
+            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+            done => done,
         }
     }
 
@@ -290,10 +273,10 @@ impl WriteDriver for PosixFile {
         waiting::may_wait();
         let large = |_| io::Error::from_raw_os_error(libc::EFBIG);
         let (offset, len) = (i64::try_from(offset).map_err(large)?, i64::try_from(len).map_err(large)?);
-        match whole(|| nix::fcntl::fallocate(self.file.as_fd(), nix::fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE, offset, len)) {
+        match uninterrupted(|| nix::fcntl::fallocate(self.file.as_fd(), nix::fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE, offset, len)) {
             Ok(()) => Ok(true),
-            Err(nix::errno::Errno::EOPNOTSUPP | nix::errno::Errno::ENOSYS) => Ok(false),
-            Err(e) => Err(e.into()),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => Ok(false),
+            Err(e) => Err(e),
         }
     }
 
@@ -322,39 +305,17 @@ impl WriteDriver for PosixFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Regression: to open a pipe waited for somebody at its other end.
-    #[test]
-    fn what_is_no_file_is_refused_at_once() {
-        use nix::fcntl::{FcntlArg, OFlag, fcntl};
-        let dir = tempfile::tempdir().unwrap();
-        let (path, pipe, link) = (dir.path().join("f"), dir.path().join("pipe"), dir.path().join("link"));
-        std::fs::write(&path, "file").unwrap();
-        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        std::os::unix::fs::symlink(&path, &link).unwrap();
-        let code = |opened: io::Result<PosixFile>| opened.err().and_then(|e| e.raw_os_error()).unwrap_or(0);
-        let regular = |path: &Path| code(PosixFile::open_regular(path, OpenOptions::new().read(true).write(true)));
-        for open in [PosixFile::open, PosixFile::open_again, PosixFile::open_writable] {
-            assert_eq!(code(open(&pipe)), libc::EINVAL);
-            assert_eq!(code(open(dir.path())), libc::EISDIR);
-            let file = open(&path).unwrap();
-            assert!(!OFlag::from_bits_retain(fcntl(file.file.as_fd(), FcntlArg::F_GETFL).unwrap()).contains(OFlag::O_NONBLOCK));
-        }
-        assert_eq!((code(PosixFile::open(&link)), regular(&path)), (0, 0));
-        for other in [&pipe, &link, dir.path(), Path::new("/dev/null")] {
-            assert_eq!(regular(other), libc::EINVAL, "{}", other.display());
-        }
-        assert_eq!(regular(&dir.path().join("none")), libc::ENOENT);
-    }
+    use crate::file::host_file::HostFile;
 
     #[test]
     fn a_file_that_is_open_for_writing_is_known() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, "file").unwrap();
-        let (file, reader) = (PosixFile::open(&path).unwrap(), PosixFile::open(&path).unwrap());
+        let open = || HostFile::open(&path).unwrap().reader().unwrap();
+        let (file, reader) = (open(), open());
         assert!(!file.is_written());
-        let writer = PosixFile::open_writable(&path).unwrap();
+        let writer = file.reopen_writable().unwrap();
         assert!(file.is_written() && reader.is_written());
         drop(writer);
         assert!(!file.is_written() && !reader.is_written());
@@ -365,7 +326,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, "file").unwrap();
-        let file = PosixFile::open(&path).unwrap();
+        let file = HostFile::open(&path).unwrap().reader().unwrap();
         std::thread::scope(|s| {
             s.spawn(|| (0..5000).for_each(|_| drop(OpenOptions::new().write(true).open(&path).unwrap())));
             for _ in 0..5000 {

@@ -138,6 +138,8 @@ pub struct Transaction {
     pub(super) failed: AtomicBool,
     /// A commit failed that the journal will finish.
     pub(super) torn: AtomicBool,
+    /// The file has no name any more, and the log says so.
+    pub(super) nameless: AtomicBool,
 }
 
 fn read_only() -> io::Error {
@@ -178,6 +180,7 @@ impl Transaction {
             starved: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             torn: AtomicBool::new(false),
+            nameless: AtomicBool::new(false),
         })
     }
 

@@ -16,7 +16,17 @@ pub const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
 pub const SIZE_MAX: usize = 112;
 /// Consistency flags from version 3 on: somebody writes, or readers may read meanwhile.
 pub const IN_USE: u32 = 0x01 | 0x04;
+/// Consistency flag: the file is open for writing.
+const WRITE_ACCESS: u32 = 0x01;
 const NAME: &str = "superblock";
+
+/// The bit of the end of file that marks a superblock with addresses of `width` bytes: no file is that long.
+pub fn mark_bit(width: u8) -> u64 {
+    match width {
+        8.. => 1 << 62,
+        n => 1 << (u32::from(n) * 8 - 2),
+    }
+}
 
 /// Root group entry of a version 0 or 1 superblock (a symbol table entry).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +107,28 @@ impl Superblock {
     /// they would there: enough to doubt what only closing makes true, not to refuse the file.
     pub fn is_unclosed(&self) -> bool {
         self.version >= 2 && self.flags & IN_USE != 0
+    }
+
+    /// This superblock while a commit is under way: every reader refuses a file that is shorter than its recorded end. With
+    /// addresses of 8 bytes the bits of the end of file below the mark carry `nonce`; narrower ones have no room for it.
+    pub fn marked(&self, nonce: u64) -> Superblock {
+        let mark = mark_bit(self.ctx.sizeof_addr);
+        match self.ctx.sizeof_addr {
+            8.. => self.with_mark(mark | nonce & (mark - 1)),
+            // The largest address; all ones would be the undefined one.
+            _ => self.with_mark((mark - 1) << 2 | 2),
+        }
+    }
+
+    /// The marked superblock that belongs to a journal of format 1, which has no nonce.
+    pub fn marked_without_nonce(&self) -> Superblock {
+        self.with_mark(self.eof.0 | mark_bit(self.ctx.sizeof_addr))
+    }
+
+    fn with_mark(&self, eof: u64) -> Superblock {
+        // Before version 3 the flag means nothing.
+        let flags = if self.version >= 3 { self.flags | WRITE_ACCESS } else { self.flags };
+        Superblock { eof: Address(eof), flags, ..self.clone() }
     }
 
     /// True when the address space is that of several files, of which this is one.

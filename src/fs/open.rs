@@ -12,7 +12,7 @@ use crate::dataset::environment::Environment;
 use crate::dataset::virtual_::MissingPolicy;
 use crate::file::FileDriver;
 use crate::file::confined::ConfinedDir;
-use crate::file::posix::PosixFile;
+use crate::file::host_file::HostFile;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,40 +24,40 @@ pub fn open(spec: &MountSpec) -> Result<Arc<dyn Operations>, OpenError> {
     let path = &spec.file;
     let io = |source| OpenError::Open { path: path.clone(), source };
     let engine = |source| engine_error(path, source);
-    let driver = PosixFile::open(path).map_err(io)?;
-    let status = driver.status().map_err(io)?;
-    let directory = NativeConnector::directory_of(path).map_err(io)?;
+    let host = HostFile::open(path).map_err(io)?;
+    let reader = host.reader().map_err(io)?;
+    let status = reader.status().map_err(io)?;
+    let directory = host.directory().path().map_err(io)?;
+    let options = options(spec, &host)?;
+    let connector: Arc<dyn Connector> = if spec.writable {
+        NativeConnector::open_writable(&host, directory, options).map_err(engine)?
+    } else if spec.follow {
+        Following::open(host, directory, spec.group.clone(), options).map_err(engine)?
+    } else {
+        let driver = native::committed(host.reader().map_err(io)?, &host).map_err(engine)?;
+        NativeConnector::open(driver, directory, options).map_err(engine)?
+    };
+    let backing = Backing { atime: status.atime, mtime: status.mtime, ctime: status.ctime, len: status.len };
+    let (group, prefix) = subtree(&*connector, spec)?;
+    let fs = ContainerFs::new(connector, group, prefix, backing, spec.clone());
+    Ok(Arc::new(if spec.writable { fs.with_room(Box::new(move || reader.free_space())) } else { fs }))
+}
+
+/// How the container of `spec`, which is `host`, is opened.
+fn options(spec: &MountSpec, host: &HostFile) -> Result<Options, OpenError> {
+    let io = |source| OpenError::Open { path: spec.file.clone(), source };
     let root = match &spec.external {
         ExternalPolicy::Off => None,
-        ExternalPolicy::Beneath(None) => Some(ConfinedDir::open(&directory).map_err(io)?),
+        ExternalPolicy::Beneath(None) => Some(ConfinedDir::new(host.directory().clone()).map_err(io)?),
         ExternalPolicy::Beneath(Some(dir)) | ExternalPolicy::Written(dir) => {
             Some(ConfinedDir::open(dir).map_err(|source| OpenError::Open { path: dir.clone(), source })?)
         }
     };
-    let environment = Environment::new(spec.cache_bytes, spec.cache_bytes.saturating_mul(SPILL_FACTOR), spec.threads).map_err(engine)?;
+    let environment = Environment::new(spec.cache_bytes, spec.cache_bytes.saturating_mul(SPILL_FACTOR), spec.threads);
+    let environment = Arc::new(environment.map_err(|source| engine_error(&spec.file, source))?);
     let missing = if spec.vds_missing_fill { MissingPolicy::Fill } else { MissingPolicy::Error };
     let written = matches!(spec.external, ExternalPolicy::Written(_)) && spec.writable;
-    let options = Options { environment: Arc::new(environment), neighbours: Arc::new(Neighbours::new(root).written(written)), missing };
-    let connector: Arc<dyn Connector> = if spec.writable {
-        NativeConnector::open_writable(path, directory, options).map_err(engine)?
-    } else {
-        let driver = native::open_for_reading(path).map_err(engine)?;
-        if spec.follow {
-            Following::open(path, driver, directory, spec.group.clone(), options).map_err(engine)?
-        } else {
-            NativeConnector::open(driver, directory, options).map_err(engine)?
-        }
-    };
-    let backing = Backing { atime: status.atime, mtime: status.mtime, ctime: status.ctime, len: status.len };
-    let (group, prefix) = subtree(&*connector, spec)?;
-    let file = path.clone();
-    let room = move || {
-        let free = nix::sys::statvfs::statvfs(&file).ok()?;
-        let free = free.blocks_available().saturating_mul(free.fragment_size());
-        Some((std::fs::metadata(&file).ok()?.len(), free))
-    };
-    let fs = ContainerFs::new(connector, group, prefix, backing, spec.clone());
-    Ok(Arc::new(if spec.writable { fs.with_room(Box::new(room)) } else { fs }))
+    Ok(Options { environment, neighbours: Arc::new(Neighbours::new(root).written(written)), missing })
 }
 
 /// Makes a new, empty container at `path`. `earliest`: one that the oldest programs can use.
@@ -67,7 +67,8 @@ pub fn create(path: &Path, earliest: bool) -> Result<(), OpenError> {
 
 /// Makes good what an interrupted writer of the container at `path` left behind; says what that was.
 pub fn recover(path: &Path) -> Result<String, OpenError> {
-    let found = native::recover(path).map_err(|source| engine_error(path, source))?;
+    let host = HostFile::open(path).map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
+    let found = native::recover(&host).map_err(|source| engine_error(path, source))?;
     let mut what = match (found.finished, found.unmarked, found.removed) {
         (true, ..) => "an interrupted commit was finished from its journal",
         (_, true, _) => "the mark of a writer that is gone was taken off; what it wrote last may be missing",

@@ -9,27 +9,16 @@ use crate::base::{Address, Error, Result};
 use crate::file::commit::Root;
 use crate::file::space::{Pages, Pool};
 use crate::file::transaction::Transaction;
-use crate::file::{JournalPlace, WriteDriver, journal};
 use crate::format::superblock::{IN_USE, Superblock};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Added to the end of file in the superblock while a commit is under way: every reader refuses a file that
-/// is shorter than its superblock tells.
-const MARK: u64 = 1 << 62;
-/// The superblock says that somebody writes (version 3).
-const WRITE_ACCESS: u32 = 0x01;
 /// Raw data of at least this many bytes begins at a multiple of `RAW_ALIGN`.
 const RAW_ALIGNED: u64 = 4096;
 const RAW_ALIGN: u64 = 4096;
 /// Metadata that fits in a sector does not cross into another: it can be published by one write.
 const SECTOR: u64 = 512;
-/// Pieces of a file between holes that are looked at to find the last; with more of them its length counts.
-const PIECES_MAX: usize = 1 << 12;
-/// Bytes that even the shortest file has from the root group's header, or from its beginning, on.
-const LEAST: u64 = 16;
-
 /// What allocated space is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpaceKind {
@@ -50,14 +39,6 @@ impl SpaceKind {
     }
 }
 
-/// The bit that marks a superblock with addresses of `width` bytes.
-fn mark(width: u8) -> u64 {
-    match width {
-        8.. => MARK,
-        n => 1 << (u32::from(n) * 8 - 2),
-    }
-}
-
 /// An operation, which ends with this: by a panic too, that costs one request only.
 struct Attempt<'a> {
     store: &'a Store,
@@ -74,108 +55,11 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// Where what was written to `file`, of `len` bytes, ends, if that is behind `told`: what follows is a hole.
-fn written_end(file: &dyn WriteDriver, told: u64, len: u64) -> u64 {
-    let (mut at, mut end) = (told, told);
-    for _ in 0..PIECES_MAX {
-        if at >= len {
-            return end;
-        }
-        match (file.hole_end(at), file.stored_to(at)) {
-            (Some(next), _) => at = next,
-            (None, Some(next)) if next > at => (at, end) = (next, next.min(len)),
-            _ => return len,
-        }
-    }
-    len
-}
-
-fn failed(operation: &'static str, address: Address) -> impl Fn(io::Error) -> Error {
+pub(super) fn failed(operation: &'static str, address: Address) -> impl Fn(io::Error) -> Error {
     move |e| Error::io(operation, address, &e)
 }
 
 impl Store {
-    /// Opens `driver` for changes, after what an interrupted commit left in `place` was made good.
-    pub fn open_writable(driver: Arc<dyn WriteDriver>, place: Box<dyn JournalPlace>) -> Result<Store> {
-        let finished = journal::recover(&*driver, &*place).map_err(failed("recover", Address(0)))?;
-        let mut store = Store::open(driver.clone())?;
-        store.refuse_marked(&*place)?;
-        let len = driver.status().map_err(failed("stat", Address(0)))?.len;
-        let Some(told) = store.told_end(len) else {
-            let detail = format!(
-                "the file has {len} bytes, its superblock tells {}: one of them is wrong, or an interrupted change awaits its journal",
-                store.superblock.eof
-            );
-            return Err(Error::corrupt("superblock", Address(store.base), detail));
-        };
-        // Only now: one that does not count for a file that waits is all that may be left of the right one.
-        let ours = finished || journal::discard(&*place).map_err(failed("recover", Address(0)))? && !store.superblock.is_unclosed();
-        // A file in use, or of a writer that died, is not opened but recovered.
-        let longer = store.with_tail(&*driver, len).filter(|s| !ours && !s.is_in_use());
-        let told = longer.as_ref().map_or(told, |s| s.eof.0);
-        // Told now, not when the first commit fails.
-        if let Some(obstacle) = place.obstacle() {
-            return Err(Error::refused(libc::EEXIST, format!("{obstacle}, and the journal needs that name; remove it or rename it")));
-        }
-        let transaction = Transaction::new(driver, place, told).map_err(failed("open", Address(0)))?;
-        if let Some(longer) = longer {
-            transaction.tell_first(store.base, longer.encode()?);
-            store.superblock = longer;
-        }
-        let transaction = Arc::new(transaction);
-        store.driver = transaction.clone();
-        store.cache.trace();
-        store.transaction = Some(transaction);
-        Ok(store)
-    }
-
-    /// The end that the superblock tells, absolute, if a file of `len` bytes may have that.
-    pub fn told_end(&self, len: u64) -> Option<u64> {
-        let root = self.superblock.root.defined().unwrap_or(0);
-        let least = self.base.saturating_add(root).saturating_add(LEAST);
-        self.superblock.eof.defined().filter(|&e| (least.min(len)..=len).contains(&e))
-    }
-
-    /// The superblock that tells all that was written to `file`, of `len` bytes, if it tells less now. What lies behind the end that it
-    /// tells is nobody's when a session of ours was stopped before it committed that, which its journal shows. Else it was
-    /// written by libhdf5, whose `H5Dflush` leads to it from what is told without telling the new end. A hole at the end nobody wrote.
-    pub fn with_tail(&self, file: &dyn WriteDriver, len: u64) -> Option<Superblock> {
-        let told = self.superblock.eof.defined().filter(|&told| told < len && !self.superblock.is_of_several())?;
-        let end = written_end(file, told, len);
-        let counted = told < end && end < mark(self.ctx().sizeof_addr);
-        counted.then(|| Superblock { eof: Address(end), ..self.superblock.clone() })
-    }
-
-    /// Writes `superblock` in the place of the one that there is, before anything else is done.
-    pub fn replace_superblock(&mut self, file: &dyn WriteDriver, superblock: Superblock) -> Result<()> {
-        let bytes = superblock.encode()?;
-        let old = self.superblock.encode()?;
-        file.write_at(&bytes, self.base)
-            .or_else(|e| file.write_at(&old, self.base).and(Err(e)))
-            .and_then(|()| file.sync())
-            .map_err(failed("write", Address(self.base)))?;
-        self.superblock = superblock;
-        Ok(())
-    }
-
-    /// True when the superblock is that of a commit under way.
-    pub fn is_marked(&self) -> bool {
-        let top = mark(self.ctx().sizeof_addr);
-        self.superblock.eof.defined().is_some_and(|eof| eof & top != 0 && self.file_len().is_ok_and(|len| eof > len))
-    }
-
-    /// Refuses a file that waits for a journal, which is not at `place`.
-    pub fn refuse_marked(&self, place: &dyn JournalPlace) -> Result<()> {
-        if !self.is_marked() {
-            return Ok(());
-        }
-        let mut reason = "an interrupted commit awaits its journal, NAME.h5dir-journal beside the file as it was named then".to_string();
-        if let Some(obstacle) = place.obstacle() {
-            reason = format!("{reason}; {obstacle}");
-        }
-        Err(Error::corrupt("superblock", Address(self.base), reason))
-    }
-
     /// True when the file may be changed.
     pub fn is_writable(&self) -> bool {
         self.transaction.as_ref().is_some_and(|t| !t.has_failed())
@@ -311,25 +195,21 @@ impl Store {
         Ok(address)
     }
 
-    fn root(&self, eof: u64) -> io::Result<Root> {
+    fn root(&self, eof: u64, nonce: u64) -> io::Result<Root> {
         let encode = |s: Superblock| s.encode().map_err(|e| io::Error::other(e.to_string()));
         let mut settled = Superblock { eof: Address(eof), ..self.superblock.clone() };
         if settled.version == 2 {
-            // Whoever did not close the file, the first change made that good.
+            // A writer that did not close the file left them; the first change repaired what only closing makes true.
             settled.flags &= !IN_USE;
         }
-        let top = mark(settled.ctx.sizeof_addr);
-        let mut marked = Superblock { eof: Address(eof | top), ..settled.clone() };
-        if marked.version >= 3 {
-            marked.flags |= WRITE_ACCESS;
-        }
+        let marked = encode(settled.marked(nonce))?;
         let settled = encode(settled)?;
-        Ok(Root { offset: self.base, extended: settled.clone(), marked: encode(marked)?, settled })
+        Ok(Root { offset: self.base, extended: settled.clone(), marked, settled })
     }
 
     /// Makes everything durable that was changed so far.
     pub fn commit(&self) -> Result<()> {
-        let result = self.transaction()?.commit(&|eof| self.root(eof)).map_err(failed("commit", Address(self.base)));
+        let result = self.transaction()?.commit(&|eof, nonce| self.root(eof, nonce)).map_err(failed("commit", Address(self.base)));
         if result.is_err() {
             self.forget();
         }
@@ -344,7 +224,7 @@ impl Store {
 
     /// Commits, and gives back what the file does not need.
     pub fn close(&self) -> Result<()> {
-        self.transaction()?.close(&|eof| self.root(eof)).map_err(failed("close", Address(self.base)))
+        self.transaction()?.close(&|eof, nonce| self.root(eof, nonce)).map_err(failed("close", Address(self.base)))
     }
 }
 

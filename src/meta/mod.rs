@@ -4,6 +4,7 @@ pub mod cache;
 pub mod edit;
 pub mod header_edit;
 pub mod object_header;
+pub mod recovery;
 pub mod store;
 mod trace;
 

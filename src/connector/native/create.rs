@@ -6,16 +6,13 @@
 //! ```
 
 use crate::base::{Address, Error, Result};
-use crate::file::WriteDriver;
-use crate::file::posix::PosixFile;
+use crate::file::host_file::HostFile;
 use crate::format::message::group_info::GroupInfo;
 use crate::format::message::link_info::LinkInfo;
 use crate::format::message::symbol_table::SymbolTable;
 use crate::format::object_header::{Chunk, Message, Prefix};
 use crate::format::superblock::{Legacy, RootEntry, Superblock};
 use crate::format::{Context, Writer};
-use std::fs::{File, OpenOptions};
-use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -38,16 +35,7 @@ const HEAP: u64 = 88;
 pub fn create(path: &Path, earliest: bool) -> Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let bytes = if earliest { oldest()? } else { newer(u32::try_from(now).unwrap_or(u32::MAX))? };
-    let failed = |e: io::Error| Error::io("create", Address(0), &e);
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(failed)?;
-    let written = PosixFile::from_file(file).and_then(|f| f.write_at(&bytes, 0).and_then(|()| f.sync()));
-    if let Err(e) = written {
-        // Half a file helps nobody.
-        let _ = std::fs::remove_file(path);
-        return Err(failed(e));
-    }
-    let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(directory).and_then(|d| d.sync_all()).map_err(failed)
+    HostFile::create(path, &bytes).map_err(|e| Error::io("create", Address(0), &e))
 }
 
 /// Superblock 3; times are `now`.

@@ -5,6 +5,7 @@ use super::file::HdfFile;
 use crate::base::{Address, Error, Result};
 use crate::dataset::environment::RawFiles;
 use crate::file::confined::ConfinedDir;
+use crate::file::journal_path::SUFFIX;
 use crate::file::posix::PosixFile;
 use crate::file::{FileDriver, Identity, WriteDriver};
 use parking_lot::Mutex;
@@ -28,8 +29,6 @@ pub struct Neighbours {
 
 /// Raw files kept open for writing.
 const WRITTEN_MAX: usize = 64;
-/// What the name of a journal ends with.
-const JOURNAL: &[u8] = b".h5dir-journal";
 
 impl Neighbours {
     /// Files beneath `root`, or none.
@@ -71,7 +70,7 @@ impl Neighbours {
             return Ok(file.clone());
         }
         let shown = String::from_utf8_lossy(name);
-        if name.ends_with(JOURNAL) {
+        if name.ends_with(SUFFIX.as_bytes()) {
             return refuse(format!("the raw file {shown} has the name of a journal"));
         }
         let path = Path::new(OsStr::from_bytes(name));

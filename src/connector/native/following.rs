@@ -8,17 +8,17 @@
 //! Nothing is locked, and nobody is waited for.
 
 use super::external::Neighbours;
-use super::recover::as_finished;
+use super::recover::committed;
 use super::{NativeConnector, Options};
 use crate::base::{Address, Error, Result};
 use crate::connector::{AttributeNames, Chunks, Connector, Content, Follow, Form, Link, ObjectId, ObjectInfo, ObjectKind};
 use crate::dataset::environment::Environment;
 use crate::dataset::virtual_::MissingPolicy;
-use crate::file::posix::{PosixFile, status_of};
-use crate::file::{FileDriver, Stamp, Status};
+use crate::file::host_file::HostFile;
+use crate::file::{Stamp, Status};
 use parking_lot::{Mutex, RwLock};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -53,8 +53,7 @@ struct Looks {
 
 /// See the module's description.
 pub struct Following {
-    /// Canonical.
-    path: PathBuf,
+    host: HostFile,
     directory: PathBuf,
     group: Option<Vec<u8>>,
     neighbours: Arc<Neighbours>,
@@ -78,15 +77,10 @@ fn mounted_group(connector: &NativeConnector, group: Option<&[u8]>) -> Result<Ob
 }
 
 impl Following {
-    /// Opens the file at `path`, whose directory is `directory`, through `driver`; `group` becomes the root, and must be there.
-    pub fn open(
-        path: &Path,
-        driver: Arc<dyn FileDriver>,
-        directory: PathBuf,
-        group: Option<Vec<u8>>,
-        options: Options,
-    ) -> Result<Arc<Following>> {
-        let path = path.canonicalize().map_err(|e| Error::io("open", Address(0), &e))?;
+    /// Opens `host`, whose directory is `directory`; `group` becomes the root, and must be there.
+    pub fn open(host: HostFile, directory: PathBuf, group: Option<Vec<u8>>, options: Options) -> Result<Arc<Following>> {
+        let failed = |e: std::io::Error| Error::io("open", Address(0), &e);
+        let driver = committed(host.reader().map_err(failed)?, &host)?;
         let status = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
         let (neighbours, missing) = (options.neighbours.clone(), options.missing);
         let connector = NativeConnector::open(driver, directory.clone(), options)?;
@@ -96,7 +90,7 @@ impl Following {
         let looks = Looks { stamp, since: Instant::now(), unsettled, failing: false, previous: None };
         let shown = RwLock::new(Shown { connector, root, status });
         let (state, looks) = (AtomicU64::new(0), Mutex::new(looks));
-        Ok(Arc::new(Following { path, directory, group, neighbours, missing, shown, state, looks }))
+        Ok(Arc::new(Following { host, directory, group, neighbours, missing, shown, state, looks }))
     }
 
     fn now(&self) -> Arc<NativeConnector> {
@@ -105,7 +99,7 @@ impl Following {
 
     /// What has the name, or, if nothing has that could be shown, the file that had it.
     fn status_now(&self) -> Option<(Status, bool)> {
-        if let Some(status) = status_of(&self.path) {
+        if let Some(status) = self.host.status_now() {
             return Some((status, true));
         }
         let file = self.now().file(0).ok()?;
@@ -115,8 +109,8 @@ impl Following {
     fn reopen(&self, named: bool) -> Result<(Arc<NativeConnector>, ObjectId)> {
         let old = self.now();
         let driver = if named {
-            let file = PosixFile::open_again(&self.path).map_err(|e| Error::io("open", Address(0), &e))?;
-            as_finished(file, &self.path)?
+            let file = self.host.open_successor().map_err(|e| Error::io("open", Address(0), &e))?;
+            committed(file, &self.host)?
         } else {
             old.file(0)?.store.driver().clone()
         };
@@ -135,7 +129,7 @@ impl Following {
         looks.previous = Some(old.connector);
         looks.since = Instant::now();
         if old.status.identity != status.identity {
-            tracing::info!("{} is another file now", self.path.display());
+            tracing::info!("{} is another file now", self.host.path().display());
         }
     }
 }
@@ -171,7 +165,7 @@ impl Follow for Following {
             }
             Err(e) => {
                 if !std::mem::replace(&mut looks.failing, true) {
-                    tracing::warn!("{} was changed and cannot be read now ({e}): it is shown as it was", self.path.display());
+                    tracing::warn!("{} was changed and cannot be read now ({e}): it is shown as it was", self.host.path().display());
                 }
                 false
             }

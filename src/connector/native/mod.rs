@@ -26,7 +26,7 @@ pub mod virtual_;
 
 pub use create::create;
 pub use edit::{check_fact, check_new_file};
-pub use recover::{Recovered, open_for_reading, recover};
+pub use recover::{Recovered, committed, recover};
 
 use super::{AttributeNames, Chunks, Connector, Content, Form, Link, LinkTarget, ObjectId, ObjectInfo, ObjectKind, Result};
 use crate::base::{Address, Error, limits};
@@ -46,7 +46,7 @@ use object::Object;
 use parking_lot::{Mutex, RwLock};
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 /// Open datasets kept.
@@ -233,12 +233,6 @@ impl NativeConnector {
             link::LinkTarget::UserDefined { class, .. } => LinkTarget::UserDefined(class),
         };
         Link { name: l.name, target }
-    }
-
-    /// The directory of `path`, canonical.
-    pub fn directory_of(path: &Path) -> std::io::Result<PathBuf> {
-        let canonical = path.canonicalize()?;
-        Ok(canonical.parent().map_or_else(|| PathBuf::from("/"), Path::to_path_buf))
     }
 }
 

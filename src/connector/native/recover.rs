@@ -1,15 +1,15 @@
-//! `h5dir recover`: what an interrupted writer left behind is made good.
+//! `h5dir recover`, and opening a file that an interrupted writer left behind.
 
 use crate::base::{Address, Error, Result};
 use crate::container::first_change::FirstChange;
-use crate::file::beside::BesideFile;
-use crate::file::journal::Finished;
+use crate::file::host_file::HostFile;
+use crate::file::journal_path::JournalPath;
 use crate::file::posix::PosixFile;
-use crate::file::{FileDriver, JournalPlace, WriteDriver, journal};
+use crate::file::{FileDriver, JournalPlace, WriteDriver};
 use crate::format::superblock::{IN_USE, Superblock};
 use crate::meta::Store;
+use crate::meta::recovery::{self, OldJournals};
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 /// What was found and done.
@@ -38,10 +38,19 @@ fn lock(file: &PosixFile) -> Result<()> {
     locking().map_or(Ok(()), |rule| locked(&rule, file.lock_exclusive()))
 }
 
-/// Opens `path` to change it for a while. Other programs that write it, with a lock or without, are an obstacle unless
+/// Opens `host` for changes. Other processes that write it, with a lock or without, are an obstacle unless
 /// `HDF5_USE_FILE_LOCKING` says that they are none.
-pub fn open_to_change(path: &Path, failed: impl Fn(io::Error) -> Error + Copy) -> Result<PosixFile> {
-    if locking().is_some() { open_unused(path, failed) } else { PosixFile::open_writable(path).map_err(failed) }
+pub fn open_to_change(host: &HostFile) -> Result<PosixFile> {
+    let failed = |e: io::Error| Error::io("open", Address(0), &e);
+    if locking().is_none() {
+        return host.open_writable().map_err(failed);
+    }
+    let file = open_unused(host)?;
+    // Waiting for a lease or a lock may have taken long.
+    if !host.is_in_place() {
+        return Err(Error::refused(libc::ESTALE, "it was replaced while it was opened; try again"));
+    }
+    Ok(file)
 }
 
 fn in_use() -> Error {
@@ -60,25 +69,26 @@ fn locked(rule: &str, outcome: io::Result<()>) -> Result<()> {
     }
 }
 
-/// Opens `path` for reading and writing, and locks it, if no other program writes it. A lock alone does not tell: libhdf5 gives its
-/// own up when SWMR writing starts.
-fn open_unused(path: &Path, failed: impl Fn(io::Error) -> Error + Copy) -> Result<PosixFile> {
-    let reader = PosixFile::open(path).map_err(failed)?;
+/// Opens `host` for reading and writing, and locks it, if no other process writes it. A lock alone does not show that: libhdf5
+/// gives its own up when SWMR writing starts.
+fn open_unused(host: &HostFile) -> Result<PosixFile> {
+    let failed = |e: io::Error| Error::io("open", Address(0), &e);
+    let reader = host.reader().map_err(failed)?;
     let stamp = reader.status().map_err(failed)?.stamp();
     if reader.is_written() {
         return Err(in_use());
     }
-    let file = PosixFile::open_writable(path).map_err(failed)?;
+    let file = host.open_writable().map_err(failed)?;
     lock(&file)?;
-    // Whoever began to write between the two has flagged the file.
+    // A process that began to write between the two has flagged the file.
     if file.status().map_err(failed)?.stamp() != stamp {
         return Err(in_use());
     }
     Ok(file)
 }
 
-/// What the file `file` remembers as free space, in the superblock `extension`, may be in use. Returns whether it remembered some.
-fn forget_space(file: &Arc<PosixFile>, place: BesideFile, extension: Address) -> Result<bool> {
+/// Makes the file forget the free space that its superblock `extension` records: it may be in use. Returns whether it recorded some.
+fn forget_space(file: &Arc<PosixFile>, place: JournalPath, extension: Address) -> Result<bool> {
     if !extension.is_defined() {
         return Ok(false);
     }
@@ -90,35 +100,32 @@ fn forget_space(file: &Arc<PosixFile>, place: BesideFile, extension: Address) ->
     Ok(some)
 }
 
-/// Finishes what an interrupted writer of the file `path` began.
-pub fn recover(path: &Path) -> Result<Recovered> {
+/// Finishes what an interrupted writer of `host` began.
+pub fn recover(host: &HostFile) -> Result<Recovered> {
     let failed = |operation| move |e: io::Error| Error::io(operation, Address(0), &e);
-    // The journal lies beside the file itself, not beside a link to it.
-    let path = path.canonicalize().map_err(failed("open"))?;
-    let file = open_unused(&path, failed("open"))?;
-    let place = BesideFile::new(&path);
-    let file = Arc::new(file);
-    let finished = journal::recover(&*file, &place).map_err(failed("recover"))?;
-    // Without a journal that counts the file must at least be one, and wait for none.
+    let file = Arc::new(open_to_change(host)?);
+    let place = JournalPath::new(host).map_err(failed("open"))?;
+    let driver: Arc<dyn WriteDriver> = file.clone();
+    let finished = recovery::finish(&driver, &place, OldJournals::Used)?;
     let mut store = Store::open(file.clone())?;
-    store.refuse_marked(&place)?;
-    let told = store.superblock().clone();
-    let len = file.status().map_err(failed("stat"))?.len;
-    let unmarked = told.is_in_use();
+    let before = store.superblock().clone();
+    let status = file.status().map_err(failed("stat"))?;
+    let Some(recorded) = store.recorded_end(status.len) else { return Err(store.wrong_length(status.len)) };
+    let unmarked = before.is_in_use();
     // No session of ours leaves a file flagged.
-    let ours = !told.is_unclosed() && (finished || place.open().map_err(failed("recover"))?.is_some());
-    if let Some(end) = store.told_end(len).filter(|&end| ours && !finished && end < len) {
-        // Never committed. The journal goes after it, as without one it would be taken for somebody's data.
-        file.set_len(end).and_then(|()| file.sync()).map_err(failed("recover"))?;
+    let ours = !before.is_unclosed() && (finished || place.open().map_err(failed("recover"))?.is_some());
+    if ours && !finished && recorded < status.len {
+        // Never committed. The journal goes after it: without one these bytes would be taken for another writer's.
+        file.set_len(recorded).and_then(|()| file.sync()).map_err(failed("recover"))?;
     }
-    let removed = !finished && journal::discard(&place).map_err(failed("recover"))?;
-    let longer = store.with_tail(&*file, len).filter(|_| !ours);
-    let kept = longer.as_ref().map_or(0, |s| s.eof.0.saturating_sub(told.eof.0));
+    let removed = !finished && recovery::clear_leftover(&place, status.identity)?;
+    let longer = store.with_tail(&*file, status.len).filter(|_| !ours);
+    let kept = longer.as_ref().map_or(0, |s| s.eof.0.saturating_sub(before.eof.0));
     if let Some(longer) = longer {
         store.replace_superblock(&*file, longer)?;
     }
-    let forgotten = told.is_unclosed() && forget_space(&file, place, told.extension)?;
-    // Last: stopped before, it is all done again.
+    let forgotten = before.is_unclosed() && forget_space(&file, place, before.extension)?;
+    // Last: if it is interrupted, recovery starts again.
     if unmarked || forgotten {
         let mut store = Store::open(file.clone())?;
         let now = store.superblock().clone();
@@ -127,42 +134,17 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     Ok(Recovered { finished, removed, unmarked, kept, forgotten })
 }
 
-/// The file `path` for reading, as it is after an interrupted commit was finished: in the file if it may be written, else
-/// in memory only.
-pub fn open_for_reading(path: &Path) -> Result<Arc<dyn FileDriver>> {
-    let failed = |operation| move |e: io::Error| Error::io(operation, Address(0), &e);
-    let file = PosixFile::open(path).map_err(failed("open"))?;
-    let place = BesideFile::new(&path.canonicalize().map_err(failed("open"))?);
-    // A journal that can't be read concerns nobody unless the file waits for it.
-    let Ok(Some(pending)) = journal::pending(&file, &place) else {
-        if let Ok(store) = Store::open(Arc::new(PosixFile::open(path).map_err(failed("open"))?)) {
-            store.refuse_marked(&place)?;
-        }
-        return Ok(Arc::new(file));
-    };
-    match recover(path) {
-        Ok(_) => PosixFile::open(path).map(|f| Arc::new(f) as Arc<dyn FileDriver>).map_err(failed("open")),
-        Err(e) => {
-            tracing::warn!("{}: an interrupted commit is finished in memory only: {e}", path.display());
-            Ok(Arc::new(Finished::new(file, &pending).map_err(failed("read"))?))
-        }
-    }
-}
-
-/// The open file `file`, named `path`, as it is after an interrupted commit was finished in memory; so is a commit that is under way.
-pub fn as_finished(file: PosixFile, path: &Path) -> Result<Arc<dyn FileDriver>> {
-    let place = BesideFile::new(path);
-    if let Ok(Some(pending)) = journal::pending(&file, &place) {
-        return Ok(Arc::new(Finished::new(file, &pending).map_err(|e| Error::io("read", Address(0), &e))?));
-    }
-    let file = Arc::new(file);
-    Store::open(file.clone())?.refuse_marked(&place)?;
-    Ok(file)
+/// `file`, which was opened as `host` or has its name now, as it is after an interrupted commit; so is a commit under way. Nothing
+/// is written.
+pub fn committed(file: PosixFile, host: &HostFile) -> Result<Arc<dyn FileDriver>> {
+    let place = JournalPath::of(&file, host).map_err(|e| Error::io("open", Address(0), &e))?;
+    recovery::committed(Arc::new(file), &place)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::checksum::lookup3;
     use crate::connector::native::create::create;
     use crate::connector::native::external::Neighbours;
     use crate::connector::native::{NativeConnector, Options};
@@ -170,7 +152,8 @@ mod tests {
     use crate::dataset::virtual_::MissingPolicy;
     use crate::file::journal::Journal;
     use crate::file::memory::MemoryFile;
-    use std::path::PathBuf;
+    use crate::file::{Identity, read_all};
+    use std::path::{Path, PathBuf};
 
     #[test]
     fn a_file_system_without_locks_is_no_obstacle_to_best_effort() {
@@ -183,88 +166,194 @@ mod tests {
     }
 
     /// The file `whole` after a commit that stopped when the file was marked, and the journal.
-    fn interrupted(whole: &[u8]) -> (Vec<u8>, Vec<u8>) {
-        let mut settled = whole.to_vec();
-        settled.resize(512, 0);
-        let store = Store::open(Arc::new(MemoryFile::new(whole.to_vec()))).unwrap();
-        let mut superblock = store.superblock().clone();
-        (superblock.eof, superblock.flags) = (Address(superblock.eof.0 | 1 << 62), 1);
-        let marked = [superblock.encode().unwrap(), settled[48..].to_vec()].concat();
-        let journal = Journal { root: 0, marked: marked.clone(), settled, records: vec![(512, vec![7; 512])] };
-        ([marked, vec![0; 512]].concat(), journal.encode())
+    fn interrupted(whole: &[u8]) -> (Vec<u8>, Journal) {
+        let mut image = whole.to_vec();
+        image.resize(1024, 0);
+        let mut superblock = superblock(&image);
+        superblock.eof = Address(1024);
+        let settled = [superblock.encode().unwrap(), image[48..512].to_vec()].concat();
+        let marked = [superblock.marked(99).encode().unwrap(), image[48..512].to_vec()].concat();
+        image[..512].copy_from_slice(&marked);
+        let owner = Identity { device: 1, inode: 2 };
+        (image, Journal { owner, nonce: 99, root: 0, marked, settled, records: vec![(512, vec![7; 512])] })
+    }
+
+    fn superblock(bytes: &[u8]) -> Superblock {
+        Store::open(Arc::new(MemoryFile::new(bytes.to_vec()))).unwrap().superblock().clone()
+    }
+
+    fn host(path: &Path) -> HostFile {
+        HostFile::open(path).unwrap()
+    }
+
+    fn recover(path: &Path) -> Result<Recovered> {
+        super::recover(&host(path))
+    }
+
+    fn read(path: &Path) -> Result<Vec<u8>> {
+        let file = committed(host(path).reader().unwrap(), &host(path))?;
+        let mut bytes = vec![0; file.status().unwrap().len as usize];
+        read_all(&*file, &mut bytes, 0).unwrap();
+        Ok(bytes)
     }
 
     fn open_for_writing(path: &Path) -> Result<()> {
         let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
         let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error };
-        NativeConnector::open_writable(path, PathBuf::from("/"), options).map(|_| ())
+        NativeConnector::open_writable(&host(path), PathBuf::from("/"), options).map(|_| ())
     }
 
-    /// Regression: whoever opened the file for writing removed what was beside it, then refused the file.
+    /// A new file in a new directory, and the path of its journal.
+    fn new_file() -> (tempfile::TempDir, PathBuf, PathBuf, Vec<u8>) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap().join("f.h5");
+        create(&path, false).unwrap();
+        let (whole, journal) = (std::fs::read(&path).unwrap(), path.with_file_name("f.h5.h5dir-journal"));
+        (dir, path, journal, whole)
+    }
+
+    /// Like a journal that only its owner may write.
+    fn write_private(path: &Path, bytes: &[u8]) {
+        let _ = std::fs::remove_file(path);
+        std::fs::write(path, bytes).unwrap();
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    }
+
+    /// Regression: opening the file for writing removed the file at the journal's name, then refused the HDF5 file.
     #[test]
     fn a_file_that_waits_keeps_a_journal_that_does_not_count() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("f.h5");
-        create(&path, false).unwrap();
-        let whole = std::fs::read(&path).unwrap();
-        let place = BesideFile::new(&path).path();
+        let (_dir, path, place, whole) = new_file();
         let (waiting, journal) = interrupted(&whole);
-        let mut flipped = journal.clone();
-        flipped[600] ^= 1;
-        let of_another = Journal { root: 0, marked: vec![1; 512], settled: vec![2; 512], records: Vec::new() }.encode();
-        for other in [journal[..1000].to_vec(), flipped, of_another, Vec::new()] {
+        let encoded = journal.encode();
+        let mut flipped = encoded.clone();
+        flipped[650] ^= 1;
+        let of_another = Journal { marked: vec![1; 512], settled: vec![2; 512], records: Vec::new(), ..journal.clone() }.encode();
+        for (other, blocks) in [(encoded[..1000].to_vec(), true), (flipped, true), (of_another, true), (Vec::new(), false)] {
             std::fs::write(&path, &waiting).unwrap();
-            std::fs::write(&place, &other).unwrap();
+            write_private(&place, &other);
             let refused = recover(&path).unwrap_err();
             assert!(refused.to_string().contains("an interrupted commit awaits its journal"), "{refused}");
-            assert_eq!(open_for_writing(&path), Err(refused.clone()));
-            assert_eq!(open_for_reading(&path).err(), Some(refused));
+            assert_eq!((open_for_writing(&path), read(&path).err()), (Err(refused.clone()), Some(refused)));
             assert_eq!((std::fs::read(&place).unwrap(), std::fs::read(&path).unwrap()), (other.clone(), waiting.clone()));
-            // One that waits for none is opened, and has the name for its own.
+            // A whole file does not need it, but the file that it names may.
             std::fs::write(&path, &whole).unwrap();
-            assert_eq!(open_for_writing(&path), Ok(()));
-            assert!(!place.exists());
+            assert!(read(&path).unwrap() == whole);
+            assert_eq!(open_for_writing(&path).is_err(), blocks);
+            assert_eq!(place.exists(), blocks);
         }
-        // What is no file is none, and is named.
+        // Only a regular file can be a journal. The error names what is there.
+        let _ = std::fs::remove_file(&place);
         nix::unistd::mkfifo(&place, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let is_told = |e: Option<Error>| e.is_some_and(|e| e.to_string().contains(&format!("{} is a FIFO", place.display())));
-        assert!(is_told(open_for_writing(&path).err()), "the name is needed");
-        assert!(open_for_reading(&path).is_ok() && recover(&path) == Ok(Recovered::default()));
+        let is_named = |e: Option<Error>| e.is_some_and(|e| e.to_string().contains(&format!("{} is a FIFO", place.display())));
+        assert!(is_named(open_for_writing(&path).err()), "a journal needs the name");
+        assert!(read(&path).is_ok() && recover(&path) == Ok(Recovered::default()));
         std::fs::write(&path, &waiting).unwrap();
-        assert!(is_told(open_for_writing(&path).err()) && is_told(open_for_reading(&path).err()) && is_told(recover(&path).err()));
+        assert!(is_named(open_for_writing(&path).err()) && is_named(read(&path).err()) && is_named(recover(&path).err()));
         std::fs::remove_file(&place).unwrap();
 
-        std::fs::write(&place, &journal).unwrap();
+        write_private(&place, &encoded);
+        assert_eq!(read(&path).unwrap(), [&journal.settled[..], &[7; 512]].concat());
+        assert!(place.exists() && std::fs::read(&path).unwrap() == waiting, "reading writes nothing");
         assert_eq!(open_for_writing(&path), Ok(()));
         assert_eq!((place.exists(), std::fs::read(&path).unwrap()[512..].to_vec()), (false, vec![7; 512]));
-        // It has done what it was for.
-        std::fs::write(&place, &journal).unwrap();
+    }
+
+    /// Regression: a journal that any user planted beside a whole file was applied to it.
+    #[test]
+    fn a_planted_journal_is_not_applied() {
+        let (_dir, path, place, whole) = new_file();
+        let (waiting, journal) = interrupted(&whole);
+        let mut sector = whole.clone();
+        sector.resize(512, 0);
+        let planted = Journal { marked: sector.clone(), settled: sector.clone(), ..journal.clone() };
+        let records = |records| Journal { records, ..journal.clone() };
+        let settled = |change: fn(&mut Superblock)| {
+            let mut other = superblock(&journal.settled);
+            change(&mut other);
+            Journal { settled: [other.encode().unwrap(), journal.settled[48..].to_vec()].concat(), ..journal.clone() }
+        };
+        for (file, planted) in [
+            (&whole, planted),
+            (&waiting, Journal { nonce: 98, ..journal.clone() }),
+            (&waiting, Journal { root: 512, ..journal.clone() }),
+            (&waiting, records(vec![(1 << 40, vec![7; 512])])),
+            (&waiting, records(vec![(0, vec![7; 512])])),
+            (&waiting, records(vec![(520, vec![7; 512])])),
+            (&waiting, settled(|s| s.eof.0 = 1 << 40)),
+            (&waiting, settled(|s| s.root.0 += 8)),
+            (&waiting, settled(|s| s.extension.0 = 512)),
+        ] {
+            std::fs::write(&path, file).unwrap();
+            write_private(&place, &planted.encode());
+            for outcome in [open_for_writing(&path).err(), recover(&path).err()] {
+                assert!(outcome.is_some(), "{planted:?}");
+            }
+            assert_eq!(read(&path).ok(), (file == &whole).then(|| whole.clone()));
+            assert!(std::fs::read(&path).unwrap() == *file && place.exists());
+        }
+        // Of a stranger, or writable for strangers.
+        std::fs::write(&path, &waiting).unwrap();
+        write_private(&place, &journal.encode());
+        std::fs::set_permissions(&place, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+        assert!(open_for_writing(&path).is_err() && read(&path).is_err() && recover(&path).is_err());
+        write_private(&place, &journal.encode());
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&place, Some(65534), None).unwrap();
+            assert!(open_for_writing(&path).is_err() && read(&path).is_err() && recover(&path).is_err());
+            std::os::unix::fs::chown(&place, Some(0), None).unwrap();
+        }
+        assert!(std::fs::read(&path).unwrap() == waiting);
         assert_eq!(open_for_writing(&path), Ok(()));
-        assert!(!place.exists());
+    }
+
+    /// The journal format before carries no nonce: `recover` applies it, nothing else does.
+    #[test]
+    fn a_journal_of_format_1_is_applied_by_recover_only() {
+        let (_dir, path, place, whole) = new_file();
+        let (mut waiting, journal) = interrupted(&whole);
+        let marked = superblock(&journal.settled).marked_without_nonce().encode().unwrap();
+        waiting[..48].copy_from_slice(&marked);
+        let mut old = [b"h5dirjnl".as_slice(), &1u32.to_le_bytes(), &1u32.to_le_bytes(), &[0; 8], &524u64.to_le_bytes()].concat();
+        old.extend([&waiting[..512], &journal.settled, &512u64.to_le_bytes(), &512u32.to_le_bytes(), &[7; 512]].concat());
+        let sums = [lookup3(&old, 0), lookup3(&old, 0x6835_6469)];
+        sums.iter().for_each(|sum| old.extend(sum.to_le_bytes()));
+        std::fs::write(&path, &waiting).unwrap();
+        write_private(&place, &old);
+        for refused in [open_for_writing(&path).err(), read(&path).err()] {
+            assert!(refused.is_some_and(|e| e.to_string().contains("'h5dir recover FILE' applies it")));
+        }
+        assert_eq!(recover(&path), Ok(Recovered { finished: true, ..Recovered::default() }));
+        assert_eq!((std::fs::read(&path).unwrap()[512..].to_vec(), place.exists()), (vec![7; 512], false));
+    }
+
+    /// Regression: a file that was cut needed nothing, said `recover`.
+    #[test]
+    fn a_truncated_file_is_damaged() {
+        let (_dir, path, _, whole) = new_file();
+        std::fs::write(&path, &whole[..whole.len() - 40]).unwrap();
+        assert!(matches!(recover(&path), Err(Error::Corrupt { .. })));
     }
 
     #[test]
     fn a_marked_file_is_finished_or_unmarked() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("f.h5");
-        create(&path, false).unwrap();
-        let whole = std::fs::read(&path).unwrap();
+        let (_dir, path, place, whole) = new_file();
         assert_eq!(recover(&path), Ok(Recovered::default()));
 
-        let place = BesideFile::new(&path);
         let (waiting, journal) = interrupted(&whole);
-        std::fs::write(place.path(), journal).unwrap();
+        write_private(&place, &journal.encode());
         std::fs::write(&path, waiting).unwrap();
         assert_eq!(recover(&path), Ok(Recovered { finished: true, ..Recovered::default() }));
-        assert!(!place.path().exists());
+        assert!(!place.exists());
         assert_eq!(std::fs::read(&path).unwrap()[512..], [7; 512]);
 
-        std::fs::write(place.path(), b"cut short").unwrap();
+        write_private(&place, b"h5dirjnl cut short");
+        assert_eq!((recover(&path), place.exists()), (Ok(Recovered::default()), true), "of a later release");
+        write_private(&place, b"h5dirjnl");
         assert_eq!(recover(&path), Ok(Recovered { removed: true, ..Recovered::default() }));
 
         // A writer that died.
         std::fs::write(&path, &whole).unwrap();
-        let mut superblock = Store::open(Arc::new(PosixFile::open(&path).unwrap())).unwrap().superblock().clone();
+        let mut superblock = superblock(&whole);
         superblock.flags = 5;
         std::fs::write(&path, [superblock.encode().unwrap(), whole[48..].to_vec()].concat()).unwrap();
         assert_eq!(recover(&path), Ok(Recovered { unmarked: true, ..Recovered::default() }));
@@ -274,22 +363,18 @@ mod tests {
     /// Regression: the mark was taken off, and the next mount that wrote gave away what the superblock had not told of.
     #[test]
     fn what_a_writer_had_not_told_the_end_of_is_kept() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("f.h5");
-        create(&path, false).unwrap();
-        let whole = std::fs::read(&path).unwrap();
-        let superblock = Store::open(Arc::new(PosixFile::open(&path).unwrap())).unwrap().superblock().clone();
-        let place = BesideFile::new(&path);
+        let (_dir, path, place, whole) = new_file();
+        let superblock = superblock(&whole);
         // (flags, a journal of ours lies beside it, what is kept)
         for (flags, journal, kept) in [(5, false, 1000), (5, true, 1000), (1, false, 1000), (0, false, 1000), (0, true, 0)] {
             let told = Superblock { flags, ..superblock.clone() };
             let long = [told.encode().unwrap(), whole[48..].to_vec(), vec![7; 1000]].concat();
             std::fs::write(&path, &long).unwrap();
             if journal {
-                std::fs::write(place.path(), b"").unwrap();
+                write_private(&place, b"");
             }
             assert_eq!(recover(&path), Ok(Recovered { removed: journal, unmarked: flags != 0, kept, ..Recovered::default() }));
-            let now = Store::open(Arc::new(PosixFile::open(&path).unwrap())).unwrap().superblock().clone();
+            let now = self::superblock(&std::fs::read(&path).unwrap());
             assert_eq!(now, Superblock { eof: Address(superblock.eof.0 + kept), ..superblock.clone() });
             let end = now.eof.0 as usize;
             assert!(std::fs::read(&path).unwrap()[48..] == long[48..end], "what was never committed is cut off");
@@ -304,15 +389,13 @@ mod tests {
 
     #[test]
     fn a_file_in_use_or_of_another_kind_is_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("f.h5");
-        create(&path, false).unwrap();
-        let other = PosixFile::open(&path).unwrap();
+        let (dir, path, ..) = new_file();
+        let other = host(&path).reader().unwrap();
         other.lock_exclusive().unwrap();
         assert!(matches!(recover(&path), Err(Error::Refused { errno: libc::EWOULDBLOCK, .. })));
         drop(other);
         // A writer without a lock.
-        let other = PosixFile::open_writable(&path).unwrap();
+        let other = host(&path).open_writable().unwrap();
         assert!(matches!(recover(&path), Err(Error::Refused { errno: libc::EWOULDBLOCK, .. })));
         drop(other);
         assert_eq!(recover(&path), Ok(Recovered::default()));

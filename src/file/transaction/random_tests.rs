@@ -140,7 +140,7 @@ fn session(seed: u64) {
             continue;
         }
         arm(&mut r, 3, 6);
-        let committed = t.commit(&|_| Ok(Root { offset: 0, extended: vec![1; 48], marked: vec![2; 48], settled: vec![1; 48] })).is_ok();
+        let committed = t.commit(&|_, _| Ok(Root { offset: 0, extended: vec![1; 48], marked: vec![2; 48], settled: vec![1; 48] })).is_ok();
         plan.pause(true);
         if t.has_failed() {
             return;

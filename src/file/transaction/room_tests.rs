@@ -137,7 +137,7 @@ fn a_commit_that_has_no_room_for_what_waits_can_be_made_again() {
         t.begin();
         assert_eq!(errno(t.write(at, &[3; 2 * KEPT_MAX])), Some(libc::ENOSPC));
         t.finish(false);
-        let root = |_| Ok(Root { offset: 0, extended: vec![1; 48], marked: vec![2; 48], settled: vec![1; 48] });
+        let root = |_, _| Ok(Root { offset: 0, extended: vec![1; 48], marked: vec![2; 48], settled: vec![1; 48] });
         assert_eq!(errno(t.commit(&root)), Some(libc::ENOSPC));
         assert!(!t.has_failed() && file.inner.bytes()[0] == 0, "nothing is published");
         file.make_room(1000);

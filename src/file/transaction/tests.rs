@@ -18,7 +18,7 @@ pub fn begun_with(driver: Arc<dyn WriteDriver>) -> Transaction {
 }
 
 pub fn commit(t: &Transaction) {
-    let root = |_| Ok(Root { offset: 0, extended: vec![1; 48], marked: vec![2; 48], settled: vec![1; 48] });
+    let root = |_, _| Ok(Root { offset: 0, extended: vec![1; 48], marked: vec![2; 48], settled: vec![1; 48] });
     t.commit(&root).unwrap();
 }
 
@@ -148,7 +148,7 @@ fn holes_are_known_while_a_file_is_changed() {
     const MIB: u64 = 1 << 20;
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(8 * MIB).unwrap();
-    let driver = Arc::new(crate::file::posix::PosixFile::open_writable(file.path()).unwrap());
+    let driver = Arc::new(crate::file::host_file::HostFile::open(file.path()).unwrap().open_writable().unwrap());
     let t = Transaction::new(driver, Box::new(MemoryJournal::default()), 8 * MIB).unwrap();
     t.begin();
     assert_eq!(t.hole_end(0), Some(8 * MIB));
@@ -196,7 +196,7 @@ fn a_session_that_cannot_commit_at_its_end_leaves_nothing_behind_the_end_that_is
     transaction.finish(true);
     assert!(file.bytes().len() > 100_000);
     plan.pause(false);
-    let root = |_| Ok(Root { offset: 0, extended: vec![1; 48], marked: vec![2; 48], settled: vec![3; 48] });
+    let root = |_, _| Ok(Root { offset: 0, extended: vec![1; 48], marked: vec![2; 48], settled: vec![3; 48] });
     assert_eq!(transaction.close(&root).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
     assert!(file.bytes() == [0x11; 4096]);
 }

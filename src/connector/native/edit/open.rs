@@ -1,4 +1,4 @@
-//! Opening a file for changes, and making good what an interrupted commit left.
+//! Opening a file for changes.
 
 use super::super::file::HdfFile;
 use super::super::object::Object;
@@ -7,28 +7,26 @@ use super::super::{NativeConnector, Options};
 use super::Editing;
 use crate::base::{Address, Error, Result};
 use crate::container::first_change::FirstChange;
-use crate::file::beside::BesideFile;
+use crate::file::host_file::HostFile;
+use crate::file::journal_path::JournalPath;
 use crate::file::{JournalPlace, WriteDriver};
 use crate::format::object_header::kind;
 use crate::meta::{ObjectHeader, Store};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// K of chunk B-trees where a file does not say (HDF5_BTREE_CHUNK_IK_DEF).
 const CHUNK_K: u16 = 32;
 
 impl NativeConnector {
-    /// Opens the file at `path` for reading and writing.
-    pub fn open_writable(path: &Path, directory: PathBuf, options: Options) -> Result<Arc<NativeConnector>> {
-        let io = |e: std::io::Error| Error::io("open", Address(0), &e);
-        // The journal lies beside the file itself, not beside a link to it.
-        let path = path.canonicalize().map_err(io)?;
-        let file = open_to_change(&path, io)?;
-        let place = BesideFile::following(&path, &file).map_err(io)?;
+    /// Opens `host` for reading and writing.
+    pub fn open_writable(host: &HostFile, directory: PathBuf, options: Options) -> Result<Arc<NativeConnector>> {
+        let file = open_to_change(host)?;
+        let place = JournalPath::new(host).map_err(|e| Error::io("open", Address(0), &e))?;
         Self::writable_over(Arc::new(file), Box::new(place), directory, options)
     }
 
-    /// The same for any driver.
+    /// Opens `driver`, whose journal is at `place`, for reading and writing.
     pub fn writable_over(
         driver: Arc<dyn WriteDriver>,
         place: Box<dyn JournalPlace>,

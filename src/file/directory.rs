@@ -1,0 +1,146 @@
+//! A directory of the host by descriptor: names in it are used one component at a time, and never resolved as paths.
+
+use super::Status;
+use super::posix::{self, after_leases, uninterrupted};
+use crate::base::waiting;
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An open directory. Clones share the descriptor.
+#[derive(Debug, Clone)]
+pub struct Directory(Arc<OwnedFd>);
+
+/// What a name in a directory refers to; a symbolic link is not followed.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// Identity, length and times.
+    pub status: Status,
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Number of names.
+    pub links: u64,
+    /// Owner.
+    pub uid: u32,
+    /// Group owner.
+    pub gid: u32,
+}
+
+impl Entry {
+    /// From the result of a `stat` call.
+    pub fn from_stat(stat: &FileStat) -> Entry {
+        // The field's width differs between platforms.
+        #[allow(clippy::unnecessary_cast)]
+        let links = stat.st_nlink as u64;
+        Entry { status: posix::status(stat), mode: stat.st_mode, links, uid: stat.st_uid, gid: stat.st_gid }
+    }
+
+    fn kind(&self) -> SFlag {
+        SFlag::from_bits_truncate(self.mode) & SFlag::S_IFMT
+    }
+
+    /// True for a regular file.
+    pub fn is_regular(&self) -> bool {
+        self.kind() == SFlag::S_IFREG
+    }
+
+    /// True for a directory.
+    pub fn is_directory(&self) -> bool {
+        self.kind() == SFlag::S_IFDIR
+    }
+
+    /// True for what can hold a container: a regular file or a block device.
+    pub fn is_openable(&self) -> bool {
+        matches!(self.kind(), SFlag::S_IFREG | SFlag::S_IFBLK)
+    }
+
+    /// True for a symbolic link.
+    pub fn is_symlink(&self) -> bool {
+        self.kind() == SFlag::S_IFLNK
+    }
+
+    /// The file type in words.
+    pub fn kind_name(&self) -> &'static str {
+        match self.kind() {
+            SFlag::S_IFREG => "regular file",
+            SFlag::S_IFDIR => "directory",
+            SFlag::S_IFLNK => "symbolic link",
+            SFlag::S_IFIFO => "FIFO",
+            SFlag::S_IFSOCK => "socket",
+            _ => "device",
+        }
+    }
+}
+
+impl Directory {
+    /// Opens `path`. Symbolic links are followed, magic links of /proc are not.
+    pub fn open(path: &Path) -> io::Result<Directory> {
+        Self::open_from(None, path)
+    }
+
+    /// Opens `path`, which is relative to `from` if it is not absolute; `None` is the working directory.
+    pub fn open_from(from: Option<&Directory>, path: &Path) -> io::Result<Directory> {
+        waiting::may_wait();
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let fd = uninterrupted(|| match from {
+            Some(from) => openat2(from.0.as_fd(), path, how),
+            None => openat2(AT_FDCWD, path, how),
+        })?;
+        Ok(Directory(Arc::new(fd)))
+    }
+
+    /// The path that it has now: for messages, and to compare directories by their paths.
+    pub fn path(&self) -> io::Result<PathBuf> {
+        std::fs::read_link(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+
+    /// What `name` refers to, if anything.
+    pub fn entry(&self, name: &OsStr) -> io::Result<Option<Entry>> {
+        waiting::may_wait();
+        match fstatat(self.0.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(Entry::from_stat(&stat))),
+            Err(nix::errno::Errno::ENOENT) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// The target of the symbolic link `name`.
+    pub fn read_link(&self, name: &OsStr) -> io::Result<OsString> {
+        Ok(readlinkat(self.0.as_fd(), name)?)
+    }
+
+    /// Opens `name` with `flags` and, where it is created, `mode`. A symbolic link is refused (`ELOOP`). Never waits for the
+    /// other end of a FIFO; waits up to 3 s for the lease of another process.
+    pub fn open_file(&self, name: &OsStr, flags: OFlag, mode: Mode) -> io::Result<File> {
+        waiting::may_wait();
+        let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let fd = after_leases(|| uninterrupted(|| openat(self.0.as_fd(), name, flags, mode)))?;
+        Ok(fd.into())
+    }
+
+    /// Removes the file `name`.
+    pub fn remove(&self, name: &OsStr) -> io::Result<()> {
+        waiting::may_wait();
+        Ok(unlinkat(self.0.as_fd(), name, UnlinkatFlags::NoRemoveDir)?)
+    }
+
+    /// Makes the names in it durable.
+    pub fn sync(&self) -> io::Result<()> {
+        waiting::may_wait();
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        File::from(uninterrupted(|| openat(self.0.as_fd(), ".", flags, Mode::empty()))?).sync_all()
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,219 @@
+//! A container file of the host. Its path is resolved once; from then on the descriptors of the file and of its directory are
+//! used, so that renaming or replacing names on the way changes nothing.
+
+use super::directory::{Directory, Entry};
+use super::posix::PosixFile;
+use super::{FileDriver, Identity, Status, WriteDriver};
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Symbolic links followed for the last component of a path: the kernel's limit.
+const SYMLINKS_MAX: usize = 40;
+/// Attempts to open a file that is replaced by a rename at the same time.
+const ATTEMPTS_MAX: usize = 16;
+
+/// See the module's description.
+#[derive(Debug)]
+pub struct HostFile {
+    directory: Directory,
+    name: OsString,
+    /// Open for reading.
+    file: PosixFile,
+    identity: Identity,
+}
+
+fn errno(code: i32) -> io::Error {
+    io::Error::from_raw_os_error(code)
+}
+
+/// Splits `path` into its directory and its last component, which must be the name of a file.
+fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
+    // "file/" and "file/." name a directory.
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.is_empty() {
+        return Err(errno(libc::ENOENT));
+    }
+    if bytes.ends_with(b"/") || bytes.ends_with(b"/.") || bytes == b"." {
+        return Err(errno(if path.is_dir() { libc::EISDIR } else { libc::ENOTDIR }));
+    }
+    let name = path.file_name().ok_or_else(|| errno(libc::EISDIR))?;
+    Ok((path.parent().unwrap_or(Path::new("")), name))
+}
+
+/// A symbolic link is followed if root or the caller made it. A stranger's would choose the file that root opens.
+fn is_trusted(link: &Entry) -> bool {
+    link.uid == 0 || link.uid == nix::unistd::geteuid().as_raw()
+}
+
+impl HostFile {
+    /// Resolves `path` and opens the file for reading. Errors: `ELOOP` for a last component that is another user's symbolic
+    /// link, `EISDIR` and `EINVAL` for what is not a regular file or a block device, `EWOULDBLOCK` when another process keeps a
+    /// lease for more than 3 s.
+    pub fn open(path: &Path) -> io::Result<HostFile> {
+        let (parent, name) = split(path)?;
+        let (mut directory, mut name) = (Directory::open(parent)?, name.to_owned());
+        let mut links = 0;
+        let mut attempts = 0;
+        loop {
+            let entry = directory.entry(&name)?.ok_or_else(|| errno(libc::ENOENT))?;
+            if entry.is_symlink() {
+                links += 1;
+                if links > SYMLINKS_MAX || !is_trusted(&entry) {
+                    return Err(errno(libc::ELOOP));
+                }
+                let target = PathBuf::from(directory.read_link(&name)?);
+                let (parent, last) = split(&target)?;
+                directory = Directory::open_from(Some(&directory), parent)?;
+                name = last.to_owned();
+                continue;
+            }
+            // Opening a device may have effects.
+            if !entry.is_openable() {
+                return Err(errno(if entry.is_directory() { libc::EISDIR } else { libc::EINVAL }));
+            }
+            match Self::open_in(&directory, &name) {
+                // Replaced by a symbolic link between the two calls, or removed and made anew.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::ELOOP | libc::ENOENT)) && attempts < ATTEMPTS_MAX => attempts += 1,
+                opened => return opened,
+            }
+        }
+    }
+
+    /// Makes the file `path`, which must not exist, with the content `bytes`, and makes it durable.
+    pub fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let (parent, name) = split(path)?;
+        let directory = Directory::open(parent)?;
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
+        let file = PosixFile::from_file(directory.open_file(name, flags, Mode::from_bits_truncate(0o666))?)?;
+        let written = file.write_at(bytes, 0).and_then(|()| file.sync()).and_then(|()| directory.sync());
+        if written.is_err() && directory.entry(name)?.is_some_and(|e| file.status().is_ok_and(|s| s.identity == e.status.identity)) {
+            // Half a file is of no use.
+            let _ = directory.remove(name);
+        }
+        written
+    }
+
+    fn open_in(directory: &Directory, name: &OsStr) -> io::Result<HostFile> {
+        let file = PosixFile::from_file(directory.open_file(name, OFlag::O_RDONLY, Mode::empty())?)?;
+        let identity = file.status()?.identity;
+        Ok(HostFile { directory: directory.clone(), name: name.to_owned(), file, identity })
+    }
+
+    /// The file, open for reading.
+    pub fn reader(&self) -> io::Result<PosixFile> {
+        self.file.again()
+    }
+
+    /// Opens the same file for reading and writing, whatever has its name now.
+    pub fn open_writable(&self) -> io::Result<PosixFile> {
+        self.file.reopen_writable()
+    }
+
+    /// Opens what has the file's name now, for reading.
+    pub fn open_successor(&self) -> io::Result<PosixFile> {
+        Self::open_in(&self.directory, &self.name).map(|found| found.file)
+    }
+
+    /// The state of what has the file's name now; `None` when that is not a file that can be opened.
+    pub fn status_now(&self) -> Option<Status> {
+        self.directory.entry(&self.name).ok().flatten().filter(Entry::is_openable).map(|e| e.status)
+    }
+
+    /// True while the file has the name that it was opened by.
+    pub fn is_in_place(&self) -> bool {
+        self.directory.entry(&self.name).is_ok_and(|found| found.is_some_and(|e| e.status.identity == self.identity))
+    }
+
+    /// Which file it is.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Its directory.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Its name in the directory.
+    pub fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// Its path, for messages.
+    pub fn path(&self) -> PathBuf {
+        self.directory.path().map_or_else(|_| PathBuf::from(&self.name), |directory| directory.join(&self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn code<T>(result: io::Result<T>) -> i32 {
+        result.err().and_then(|e| e.raw_os_error()).unwrap_or(0)
+    }
+
+    /// Regression: opening a FIFO waited for a process at its other end.
+    #[test]
+    fn only_regular_files_are_opened() {
+        use nix::fcntl::{FcntlArg, fcntl};
+        use std::os::fd::AsFd;
+        let dir = tempfile::tempdir().unwrap();
+        let (path, fifo, link) = (dir.path().join("f"), dir.path().join("fifo"), dir.path().join("link"));
+        std::fs::write(&path, "file").unwrap();
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        symlink("f", &link).unwrap();
+        symlink("loop", dir.path().join("loop")).unwrap();
+        let open = |path: &Path| code(HostFile::open(path));
+        assert_eq!([open(&fifo), open(Path::new("/dev/null")), open(dir.path())], [libc::EINVAL, libc::EINVAL, libc::EISDIR]);
+        assert_eq!([open(&dir.path().join("none")), open(Path::new(""))], [libc::ENOENT, libc::ENOENT]);
+        assert_eq!([open(&dir.path().join("f/")), open(&dir.path().join("loop"))], [libc::ENOTDIR, libc::ELOOP]);
+        let found = HostFile::open(&link).unwrap();
+        assert_eq!((found.path(), found.is_in_place()), (dir.path().canonicalize().unwrap().join("f"), true));
+        for file in [found.reader().unwrap(), found.open_writable().unwrap(), found.open_successor().unwrap()] {
+            let flags = OFlag::from_bits_retain(fcntl(file.as_fd(), FcntlArg::F_GETFL).unwrap());
+            assert!(!flags.contains(OFlag::O_NONBLOCK));
+        }
+    }
+
+    #[test]
+    fn a_replaced_name_or_directory_does_not_change_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let sub = dir.path().join("sub");
+        std::fs::create_dir(&sub).unwrap();
+        std::fs::write(sub.join("f"), "the file").unwrap();
+        std::fs::write(dir.path().join("other"), "another").unwrap();
+        let found = HostFile::open(&sub.join("f")).unwrap();
+        std::fs::rename(&sub, dir.path().join("moved")).unwrap();
+        symlink(dir.path(), &sub).unwrap();
+        assert!(found.is_in_place());
+        std::fs::remove_file(dir.path().join("moved/f")).unwrap();
+        symlink("../other", dir.path().join("moved/f")).unwrap();
+        assert!(!found.is_in_place() && found.status_now().is_none());
+        assert_eq!(code(found.open_successor()), libc::ELOOP);
+        found.open_writable().unwrap().write_at(b"THE", 0).unwrap();
+        let mut bytes = [0; 8];
+        found.reader().unwrap().read_at(&mut bytes, 0).unwrap();
+        assert_eq!((&bytes, std::fs::read(dir.path().join("other")).unwrap()), (b"THE file", b"another".to_vec()));
+    }
+
+    /// Regression: root followed the symbolic link of another user.
+    #[test]
+    fn symbolic_links_of_other_users_are_refused() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::fs::write(dir.path().join("f"), "file").unwrap();
+        symlink("f", &link).unwrap();
+        assert!(HostFile::open(&link).is_ok());
+        std::os::unix::fs::lchown(&link, Some(65534), None).unwrap();
+        assert_eq!(code(HostFile::open(&link)), libc::ELOOP);
+    }
+}

@@ -1,0 +1,216 @@
+//! Opening a container after its last writer: interrupted commits, leftover journals, bytes past the recorded end of file.
+//!
+//! A commit that was interrupted leaves a marked superblock, which no reader accepts, and a journal. The journal is used only if
+//! the superblock on disk is marked and carries its nonce, the settled superblock is that one without the mark, the root sector
+//! is where the superblock lies, and all records lie within the file. See docs/DESIGN-crash.md.
+
+use super::Store;
+use super::edit::failed;
+use crate::base::{Address, Error, Result};
+use crate::file::journal::{self, CommittedFile, Kind, Reason, StoredJournal};
+use crate::file::transaction::Transaction;
+use crate::file::{FileDriver, Identity, JournalPlace, WriteDriver, read_all};
+use crate::format::superblock::{Superblock, mark_bit};
+use std::sync::Arc;
+
+/// A disk writes that many bytes as a whole.
+const SECTOR: u64 = 512;
+/// Pieces of a file between holes that are searched for the last; with more of them the file's length counts.
+const PIECES_MAX: usize = 1 << 12;
+/// Bytes that even the shortest file has from the root group's header, or from its beginning, on.
+const LEAST: u64 = 16;
+
+/// Attempts to read the state of a file that is committed to at the same time.
+const ATTEMPTS_MAX: usize = 64;
+
+/// Whether journals of format 1 are used. They carry no nonce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OldJournals {
+    /// They are refused.
+    Refused,
+    /// They are used: only `recover` does that.
+    Used,
+}
+
+/// The end of what was written to `file`, of `len` bytes, behind `recorded`: a hole follows.
+fn written_end(file: &dyn WriteDriver, recorded: u64, len: u64) -> u64 {
+    let (mut at, mut end) = (recorded, recorded);
+    for _ in 0..PIECES_MAX {
+        if at >= len {
+            return end;
+        }
+        match (file.hole_end(at), file.stored_to(at)) {
+            (Some(next), _) => at = next,
+            (None, Some(next)) if next > at => (at, end) = (next, next.min(len)),
+            _ => return len,
+        }
+    }
+    len
+}
+
+/// `file` as it is after an interrupted commit, if it has one. Writes nothing.
+pub fn committed(file: Arc<dyn FileDriver>, place: &dyn JournalPlace) -> Result<Arc<dyn FileDriver>> {
+    let mut attempts = 0;
+    loop {
+        let store = Store::open(file.clone())?;
+        match interrupted(&store, place, OldJournals::Refused) {
+            Ok(Some(journal)) => {
+                tracing::info!("a commit of the file was interrupted: the file is shown as it is after it, and not changed");
+                return Ok(Arc::new(CommittedFile::new(file, journal)));
+            }
+            Ok(None) => return Ok(file),
+            // A live writer went on with its next commit.
+            Err(_) if attempts < ATTEMPTS_MAX && Store::open(file.clone())?.superblock() != store.superblock() => attempts += 1,
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Finishes the commit of `file` that was interrupted, and removes its journal. Returns whether there was one.
+pub fn finish(file: &Arc<dyn WriteDriver>, place: &dyn JournalPlace, old: OldJournals) -> Result<bool> {
+    let Some(journal) = interrupted(&Store::open(file.clone())?, place, old)? else { return Ok(false) };
+    let io = failed("recover", Address(0));
+    journal.apply(&**file).map_err(&io)?;
+    place.remove().map_err(&io)?;
+    Ok(true)
+}
+
+/// Removes the journal of a file that does not wait for one. Returns whether there was one. Error: `EEXIST` when it may hold a
+/// commit of another file, `owner` being this one.
+pub fn clear_leftover(place: &dyn JournalPlace, owner: Identity) -> Result<bool> {
+    let io = failed("recover", Address(0));
+    let Some(found) = place.open().map_err(&io)? else { return Ok(false) };
+    if let Kind::Armed(Some(other)) = journal::kind(&*found).map_err(&io)?
+        && other != owner
+    {
+        let reason = format!(
+            "the journal beside the file belongs to another file (inode {}), which may need it; move it beside that file, or remove it",
+            other.inode
+        );
+        return Err(Error::refused(libc::EEXIST, reason));
+    }
+    tracing::info!("removing a journal that the file does not wait for");
+    place.remove().map_err(&io)?;
+    Ok(true)
+}
+
+/// The journal that `store`'s file waits for; `None` when it waits for none. Errors: the file waits, and there is no journal that
+/// may be used.
+fn interrupted(store: &Store, place: &dyn JournalPlace, old: OldJournals) -> Result<Option<StoredJournal>> {
+    if !store.is_marked() {
+        return Ok(None);
+    }
+    let refuse = |reason: String| {
+        let detail = "an interrupted commit awaits its journal, NAME.h5dir-journal beside the file as it was named then";
+        Error::corrupt("superblock", Address(store.base), format!("{detail}; {reason}"))
+    };
+    if let Some(obstacle) = place.obstacle() {
+        return Err(refuse(obstacle));
+    }
+    let io = failed("read the journal", Address(0));
+    let Some(source) = place.open().map_err(&io)? else { return Err(refuse("there is none".into())) };
+    let found = StoredJournal::open(source).map_err(&io)?;
+    let mut journal = found.map_err(|reason| refuse(format!("there is one, but {reason}")))?;
+    if journal.nonce().is_none() && old == OldJournals::Refused {
+        return Err(refuse("there is one of an older release; 'h5dir recover FILE' applies it".into()));
+    }
+    let end = match bound_end(store, &journal)? {
+        Ok(end) => end,
+        Err(reason) => return Err(refuse(format!("there is one, but {reason}"))),
+    };
+    match journal.verify(end).map_err(&io)? {
+        Ok(()) => Ok(Some(journal)),
+        Err(reason) => Err(refuse(format!("there is one, but {reason}"))),
+    }
+}
+
+/// Checks that `journal` was made for the marked superblock of `store`. Returns the end of what its records may change.
+fn bound_end(store: &Store, journal: &StoredJournal) -> Result<std::result::Result<u64, Reason>> {
+    if journal.root() != store.base {
+        return Ok(Err("its root sector is not where the superblock is"));
+    }
+    let mut sector = vec![0; SECTOR as usize];
+    let n = read_all(&*store.driver, &mut sector, store.base).map_err(failed("read", Address(store.base)))?;
+    if n < sector.len() || sector != journal.marked {
+        return Ok(Err("it was made for another state of the file"));
+    }
+    let Ok(settled) = Superblock::decode(&journal.settled, Address(store.base)) else {
+        return Ok(Err("its settled superblock cannot be read"));
+    };
+    let marked = journal.nonce().map_or_else(|| settled.marked_without_nonce(), |nonce| settled.marked(nonce));
+    if marked != store.superblock {
+        return Ok(Err("its superblocks do not belong together"));
+    }
+    let len = store.driver.status().map_err(failed("stat", Address(0)))?.len;
+    let end = settled.eof.0.checked_next_multiple_of(SECTOR);
+    Ok(end.filter(|_| settled.eof.0 <= len).ok_or("it needs a longer file than this one"))
+}
+
+impl Store {
+    /// Opens `driver` for changes, after the commit that was interrupted is finished.
+    pub fn open_writable(driver: Arc<dyn WriteDriver>, place: Box<dyn JournalPlace>) -> Result<Store> {
+        let finished = finish(&driver, &*place, OldJournals::Refused)?;
+        let mut store = Store::open(driver.clone())?;
+        let status = driver.status().map_err(failed("stat", Address(0)))?;
+        let Some(recorded) = store.recorded_end(status.len) else { return Err(store.wrong_length(status.len)) };
+        // Bytes past the recorded end are an unfinished session's of ours if its journal is there.
+        let ours = finished || clear_leftover(&*place, status.identity)? && !store.superblock.is_unclosed();
+        // A file in use, or of a writer that died, is not opened but recovered.
+        let longer = store.with_tail(&*driver, status.len).filter(|s| !ours && !s.is_in_use());
+        let recorded = longer.as_ref().map_or(recorded, |s| s.eof.0);
+        // Reported now, not when the first commit fails.
+        if let Some(obstacle) = place.obstacle() {
+            return Err(Error::refused(libc::EEXIST, format!("{obstacle}, and the journal needs that name; remove it or rename it")));
+        }
+        let transaction = Transaction::new(driver, place, recorded).map_err(failed("open", Address(0)))?;
+        if let Some(longer) = longer {
+            transaction.tell_first(store.base, longer.encode()?);
+            store.superblock = longer;
+        }
+        let transaction = Arc::new(transaction);
+        store.driver = transaction.clone();
+        store.cache.trace();
+        store.transaction = Some(transaction);
+        Ok(store)
+    }
+
+    /// The recorded end of file, absolute, if a file of `len` bytes may have it.
+    pub fn recorded_end(&self, len: u64) -> Option<u64> {
+        let root = self.superblock.root.defined().unwrap_or(0);
+        let least = self.base.saturating_add(root).saturating_add(LEAST);
+        self.superblock.eof.defined().filter(|&e| (least.min(len)..=len).contains(&e))
+    }
+
+    /// The error for a file whose length of `len` bytes contradicts its superblock.
+    pub fn wrong_length(&self, len: u64) -> Error {
+        let detail = format!("the file has {len} bytes, its superblock records {}: it was cut, or is damaged", self.superblock.eof);
+        Error::corrupt("superblock", Address(self.base), detail)
+    }
+
+    /// The superblock that records all that was written to `file`, of `len` bytes, if it records less now. Such bytes are
+    /// libhdf5's: `H5Dflush` references them without updating the end of file. A trailing hole does not count.
+    pub fn with_tail(&self, file: &dyn WriteDriver, len: u64) -> Option<Superblock> {
+        let recorded = self.superblock.eof.defined().filter(|&eof| eof < len && !self.superblock.is_of_several())?;
+        let end = written_end(file, recorded, len);
+        let counted = recorded < end && end < mark_bit(self.ctx().sizeof_addr);
+        counted.then(|| Superblock { eof: Address(end), ..self.superblock.clone() })
+    }
+
+    /// Writes `superblock` in place of the one on disk, at once.
+    pub fn replace_superblock(&mut self, file: &dyn WriteDriver, superblock: Superblock) -> Result<()> {
+        let bytes = superblock.encode()?;
+        let old = self.superblock.encode()?;
+        file.write_at(&bytes, self.base)
+            .or_else(|e| file.write_at(&old, self.base).and(Err(e)))
+            .and_then(|()| file.sync())
+            .map_err(failed("write", Address(self.base)))?;
+        self.superblock = superblock;
+        Ok(())
+    }
+
+    /// True when the superblock is that of a commit under way.
+    pub fn is_marked(&self) -> bool {
+        let mark = mark_bit(self.ctx().sizeof_addr);
+        self.superblock.eof.defined().is_some_and(|eof| eof & mark != 0 && self.driver.extent().is_ok_and(|(len, _)| eof > len))
+    }
+}
