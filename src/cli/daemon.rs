@@ -6,12 +6,15 @@
 //!    exit                                                     until unmounted or a signal
 //! ```
 
+use super::confine::{Rights, Starter};
 use super::failure::{Exit, Failure, reason};
 use crate::config::MountPlan;
 use crate::fs::Operations;
+use crate::fs::open::UsedDirectory;
 use crate::fs::types::ROOT;
 use crate::fuse::guard::guard;
-use crate::fuse::{Mounted, UnmountError, presence};
+use crate::fuse::session::Confinement;
+use crate::fuse::{Mounted, SessionConfig, UnmountError, Unmounter, presence};
 use daemonize::{Daemonize, Outcome};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -103,12 +106,60 @@ enum Event {
     Ended(io::Result<()>),
 }
 
-/// Opens and mounts, tells that it answers, and serves until it is unmounted or a signal comes. Whatever
-/// happens, the container is closed at the end.
-pub fn serve(open: impl FnOnce() -> Result<Arc<dyn Operations>, Failure>, plan: &MountPlan, ready: &mut Ready) -> Result<(), Failure> {
-    let operations = open()?;
+/// A container that was found, and how it is opened.
+pub struct Opening {
+    /// The directories that the mount uses.
+    pub directories: Vec<UsedDirectory>,
+    /// Opens it. Runs with no more rights than the mount needs.
+    pub open: Box<dyn FnOnce() -> Result<Arc<dyn Operations>, Failure> + Send>,
+}
+
+/// How the daemon gives up rights.
+struct Sandbox {
+    rights: Option<Rights>,
+    starter: Starter,
+}
+
+impl Sandbox {
+    fn new(plan: &MountPlan, directories: &[UsedDirectory]) -> io::Result<Sandbox> {
+        if !plan.sandbox {
+            return Ok(Sandbox { rights: None, starter: Starter::unconfined() });
+        }
+        let rights = Rights::new(directories, !plan.session.read_only, plan.session.stay_awake)?;
+        Ok(Sandbox { starter: Starter::confined(&rights)?, rights: Some(rights) })
+    }
+
+    /// Confines the calling thread. All others are confined already.
+    fn enter(&mut self) -> io::Result<()> {
+        self.rights.take().map_or(Ok(()), Rights::confine_thread)
+    }
+}
+
+fn confined(e: &io::Error) -> Failure {
+    Failure::new(Exit::General, format!("the daemon cannot be confined: {}; --no-sandbox mounts without that", reason(e)))
+}
+
+/// The process that unmounts for a confined daemon. No thread may run yet.
+fn unmounter(plan: &MountPlan) -> io::Result<Option<Unmounter>> {
+    let confine = || {
+        if let Err(e) = Rights::to_unmount().and_then(Rights::confine_thread) {
+            tracing::warn!("the process that unmounts keeps its rights: {e}");
+        }
+    };
+    // SAFETY: the caller started no thread.
+    plan.sandbox.then(|| unsafe { Unmounter::start(&plan.session.mountpoint, confine) }).transpose()
+}
+
+/// Opens and mounts what `locate` finds, reports when the mount answers, and serves until it is unmounted or a signal comes. The
+/// container is closed at the end in any case. No thread may run yet.
+pub fn serve(locate: impl FnOnce() -> Result<Opening, Failure>, plan: &MountPlan, ready: &mut Ready) -> Result<(), Failure> {
+    let unmounter = unmounter(plan).map_err(|e| confined(&e))?;
+    let Opening { directories, open } = locate()?;
+    let mut sandbox = Sandbox::new(plan, &directories).map_err(|e| confined(&e))?;
+    drop(directories);
+    let operations = sandbox.starter.run(open).map_err(|e| confined(&e))??;
     let mut peers = None;
-    let result = serve_open(&operations, plan, ready, &mut peers);
+    let result = serve_open(&operations, plan, ready, &mut peers, &mut sandbox, unmounter);
     let closed = guard("shutdown", ROOT, || Ok(operations.shutdown())).unwrap_or_else(|_| Err("closing the file failed".into()));
     let closed = closed.map_err(|sentence| Failure::new(Exit::General, sentence));
     if let Err(failure) = &closed {
@@ -123,22 +174,22 @@ fn serve_open(
     plan: &MountPlan,
     ready: &mut Ready,
     peers: &mut Option<presence::Peers>,
+    sandbox: &mut Sandbox,
+    unmounter: Option<Unmounter>,
 ) -> Result<(), Failure> {
     let config = &plan.session;
     let (sender, events) = mpsc::channel();
-    // Before the mount, so that no signal can leave it behind.
-    watch_signals(sender.clone()).map_err(|e| Failure::new(Exit::General, format!("cannot handle signals: {}", reason(&e))))?;
     let thread = |e: &io::Error| Failure::new(Exit::General, format!("cannot start a thread: {}", reason(e)));
-    // Ends with this function.
-    // A failure is in the log, and met again by whoever syncs.
+    // Before the mount, so that no signal can leave it behind.
+    let watched = sender.clone();
+    let watching = sandbox.starter.run(move || watch_signals(watched)).flatten();
+    watching.map_err(|e| Failure::new(Exit::General, format!("cannot handle signals: {}", reason(&e))))?;
+    let mut mounted = mount(operations, config, peers, sandbox, unmounter)?;
+    sandbox.enter().map_err(|e| confined(&e))?;
+    // These end with this function. A failed commit is in the log, and reported to the next fsync.
     let commit = |o: &dyn Operations| o.commit().unwrap_or_default();
     let _committing =
         plan.commit_interval.map(|every| repeat("commit", every, 0, operations.clone(), commit)).transpose().map_err(|e| thread(&e))?;
-    let announce = |device| match presence::announce(device) {
-        Ok(there) => *peers = Some(there),
-        Err(e) => tracing::debug!("h5dir umount will not wait for this daemon: {e}"),
-    };
-    let mut mounted = Mounted::announced(operations.clone(), config, announce).map_err(|e| Failure::mount(&config.source, &e))?;
     let memory = mounted.memory();
     let look = move |o: &dyn Operations| o.look(&*memory);
     let _looking =
@@ -151,6 +202,22 @@ fn serve_open(
     let result = wait(&mounted, &events);
     tracing::info!("unmounted {}", at.display());
     result
+}
+
+fn mount(
+    operations: &Arc<dyn Operations>,
+    config: &SessionConfig,
+    peers: &mut Option<presence::Peers>,
+    sandbox: &Sandbox,
+    unmounter: Option<Unmounter>,
+) -> Result<Mounted, Failure> {
+    let announce = |device| match presence::announce(device) {
+        Ok(there) => *peers = Some(there),
+        Err(e) => tracing::debug!("h5dir umount will not wait for this daemon: {e}"),
+    };
+    let run = |work: Box<dyn FnOnce() + Send>| sandbox.starter.run(work);
+    let confinement = Confinement { unmounter, run: &run };
+    Mounted::announced(operations.clone(), config, announce, confinement).map_err(|e| Failure::mount(&config.source, &e))
 }
 
 /// Does `f` `every` so often, less often if that would be more than one part in `busy` of the time, until what is returned is

@@ -50,6 +50,9 @@ impl Failure {
         match error {
             OpenError::Open { path, source } => {
                 let hint = match source.kind() {
+                    _ if source.raw_os_error() == Some(libc::ELOOP) => {
+                        "a symbolic link of another user is followed only to files of that user; name the file itself"
+                    }
                     io::ErrorKind::PermissionDenied => "permission to read is needed, and to write where it is changed",
                     io::ErrorKind::AlreadyExists => "remove it first, or choose another name",
                     io::ErrorKind::ReadOnlyFilesystem => {

@@ -1,11 +1,12 @@
 //! The commands: what each prints, in which order things happen, and the exit code.
 //!
 //! ```text
-//! mount, umount   daemon: background, readiness, signals     logging
+//! mount, umount   daemon: background, readiness, signals     logging, confine
 //! create, recover container: files that are not mounted
 //! ls, stat        tree: paths inside a container             text: modes, times, names
 //! ```
 
+pub mod confine;
 pub mod container;
 pub mod daemon;
 pub mod failure;

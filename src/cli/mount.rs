@@ -1,6 +1,6 @@
 //! `h5dir mount` and the baseline of the benchmarks.
 
-use super::daemon::{self, Ready};
+use super::daemon::{self, Opening, Ready};
 use super::failure::{Exit, Failure, errno_text};
 use super::{logging, process};
 use crate::config::MountPlan;
@@ -14,21 +14,27 @@ use std::sync::Arc;
 /// `h5dir mount`.
 pub fn mount(args: MountArgs) -> Result<(), Failure> {
     let (spec, plan) = resolve::mount(args)?;
-    run(plan, move || open(&spec).map_err(|e| Failure::open("mount", &e)))
+    let failed = |e| Failure::open("mount", &e);
+    run(plan, move || {
+        let located = open::locate(&spec).map_err(failed)?;
+        let directories = located.directories().map_err(failed)?;
+        Ok(Opening { directories, open: Box::new(move || open::open_located(&spec, located).map_err(failed)) })
+    })
 }
 
 /// `h5dir bench-memory-fs`.
 pub fn bench_memory_fs(args: BenchMemoryArgs) -> Result<(), Failure> {
     let plan = resolve::memory_mount(args.common, args.mountpoint)?;
     let size = usize::try_from(args.size.0).unwrap_or(usize::MAX);
-    run(plan, move || match MemoryFs::with_data_file(size) {
+    let open = move || match MemoryFs::with_data_file(size) {
         Ok(fs) => Ok(Arc::new(fs) as Arc<dyn Operations>),
         Err(e) => Err(Failure::new(Exit::General, format!("cannot hold {size} bytes: {}", errno_text(e.0)))),
-    })
+    };
+    run(plan, move || Ok(Opening { directories: Vec::new(), open: Box::new(open) }))
 }
 
-/// Mounts what `open` gives, here or in the background.
-fn run(mut plan: MountPlan, open: impl FnOnce() -> Result<Arc<dyn Operations>, Failure>) -> Result<(), Failure> {
+/// Mounts what `locate` finds, here or in the background.
+fn run(mut plan: MountPlan, locate: impl FnOnce() -> Result<Opening, Failure>) -> Result<(), Failure> {
     process::take_files()?;
     // A daemon's working directory is the root.
     let path = plan.session.mountpoint;
@@ -36,7 +42,7 @@ fn run(mut plan: MountPlan, open: impl FnOnce() -> Result<Arc<dyn Operations>, F
     plan.session.mountpoint = absolute.map_err(|source| Failure::mount(&plan.session.source, &MountError::Mountpoint { path, source }))?;
     logging::start(&plan.log, !plan.foreground)?;
     if plan.foreground {
-        return daemon::serve(open, &plan, &mut Ready::foreground());
+        return daemon::serve(locate, &plan, &mut Ready::foreground());
     }
-    daemon::background(|ready| daemon::serve(open, &plan, ready))
+    daemon::background(|ready| daemon::serve(locate, &plan, ready))
 }

@@ -39,6 +39,10 @@ pub struct MountOptions {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
     pub stay_awake: Option<Switch>,
 
+    /// Let the daemon keep the capabilities and the access to files that it was started with [default: off]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    pub no_sandbox: Option<Switch>,
+
     /// Memory for caches, in bytes or with K, M, G [default: 1/8 of the memory, 64M to 1G]
     #[arg(long, value_name = "SIZE")]
     pub cache_size: Option<Size>,
@@ -129,7 +133,7 @@ impl MountOptions {
             ($($field:ident)*) => { MountOptions { $($field: self.$field.or(other.$field)),* } };
         }
         pick! {
-            foreground read_only read_write commit_interval commit_on_close stay_awake check_interval cache_size external external_root external_write
+            foreground read_only read_write commit_interval commit_on_close stay_awake no_sandbox check_interval cache_size external external_root external_write
             vds_missing allow_other allow_root uid gid file_mode dir_mode umask noexec threads readahead attr_timeout entry_timeout log_level
             log_file log_format
         }

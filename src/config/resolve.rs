@@ -48,6 +48,8 @@ pub struct MountPlan {
     pub commit_interval: Option<Duration>,
     /// How often changes by others are looked for; `None` = never.
     pub check_interval: Option<Duration>,
+    /// The daemon gives up the rights that it does not need.
+    pub sandbox: bool,
 }
 
 /// Options of all sources.
@@ -194,6 +196,7 @@ fn plan(asked: &Asked, source: String, mountpoint: PathBuf) -> Result<MountPlan,
         },
         commit_interval: (writable && !interval.is_zero()).then_some(interval),
         check_interval,
+        sandbox: !on(options.no_sandbox),
     })
 }
 

@@ -320,6 +320,7 @@ impl Chunked {
     fn spool_whole(&self, env: &Environment, store: &Store, record: ChunkRecord) -> Result<Spooled> {
         let weight = self.grid.chunk_bytes().saturating_mul(2).saturating_add(record.size);
         let _permit = env.decoding.enter(weight);
+        env.share_temporary_space(0);
         env.cache.counters.decodes.fetch_add(1, Ordering::Relaxed);
         Spooled::keep(&self.decode(store, record, false)?, record.address)
     }

@@ -6,6 +6,7 @@ use super::chunk::gate::Gate;
 use super::chunk::map::MapBudget;
 use super::chunk::spool::Spools;
 use super::chunk::tally::Tally;
+use super::chunk::temporary;
 use crate::base::{Error, Result, buffers};
 use crate::file::{FileDriver, WriteDriver};
 use std::sync::Arc;
@@ -54,9 +55,10 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// `cache_bytes` of chunk cache, `spill_bytes` of temporary file, at most `threads` decoders (0 = any
+    /// `cache_bytes` of chunk cache, `spill_bytes` of temporary files (at most half of what is free for them), at most `threads` decoders (0 = any
     /// number): one per core, as decoding waits for nothing.
     pub fn new(cache_bytes: u64, spill_bytes: u64, threads: usize) -> Result<Environment> {
+        let spill_bytes = spill_bytes.min(temporary::free_space() / 2);
         // Enough for the chunks of a slab that are released together, little beside the cache.
         buffers::keep(usize::try_from(cache_bytes / 16).unwrap_or(usize::MAX).clamp(SPARE_BYTES.0, SPARE_BYTES.1));
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -100,6 +102,12 @@ impl Environment {
             next_number: AtomicU64::new(self.next_number.load(Ordering::Relaxed)),
             ..Self::with_pool(budget, spill, self.pool.clone())
         }
+    }
+
+    /// Leaves the spill file what the other temporary files do not take, with one of `more` bytes that is about to be made.
+    pub fn share_temporary_space(&self, more: u64) {
+        let others = self.spools.bytes().saturating_add(self.dirty.in_files().0).saturating_add(more);
+        self.cache.spill().limit(self.spools.capacity().saturating_sub(others));
     }
 
     /// Forgets every chunk of `dataset`, changed ones too: it is gone, and its number may be another one's soon.

@@ -59,6 +59,7 @@ impl Chunked {
         self.check_stored(store, record, record.size)?;
         let mut read = |from: u64, buf: &mut [u8]| store.read_raw(record.address.checked_add(from).unwrap_or(Address::UNDEF), buf);
         env.spools.get(key, bytes, || {
+            env.share_temporary_space(0);
             env.cache.counters.decodes.fetch_add(1, Ordering::Relaxed);
             Spooled::make(plan, bytes, record.size, &mut read, record.address)
         })
@@ -67,6 +68,7 @@ impl Chunked {
     /// A stored chunk in a file of its own, where it can be changed.
     pub(super) fn to_file(&self, env: &Environment, store: &Store, key: ChunkKey, record: ChunkRecord) -> Result<Plain> {
         let len = self.grid.chunk_bytes();
+        env.share_temporary_space(len);
         let source = if self.is_raw(&self.grid.scaled(key.chunk)) {
             self.check_stored(store, record, len)?;
             Some(Source::Direct(record))

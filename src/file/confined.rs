@@ -26,6 +26,11 @@ impl ConfinedDir {
         Ok(ConfinedDir { path: directory.path()?, directory })
     }
 
+    /// The directory.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
     /// Canonical path of the directory when it was opened.
     pub fn path(&self) -> &Path {
         &self.path

@@ -4,7 +4,7 @@ use super::Status;
 use super::posix::{self, after_leases, uninterrupted};
 use crate::base::waiting;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -81,19 +81,22 @@ impl Entry {
 impl Directory {
     /// Opens `path`. Symbolic links are followed, magic links of /proc are not.
     pub fn open(path: &Path) -> io::Result<Directory> {
-        Self::open_from(None, path)
-    }
-
-    /// Opens `path`, which is relative to `from` if it is not absolute; `None` is the working directory.
-    pub fn open_from(from: Option<&Directory>, path: &Path) -> io::Result<Directory> {
         waiting::may_wait();
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        let fd = uninterrupted(|| match from {
-            Some(from) => openat2(from.0.as_fd(), path, how),
-            None => openat2(AT_FDCWD, path, how),
-        })?;
-        Ok(Directory(Arc::new(fd)))
+        Ok(Directory(Arc::new(uninterrupted(|| openat2(AT_FDCWD, path, how))?)))
+    }
+
+    /// Opens the directory `name` in it; a symbolic link is refused (`ELOOP`).
+    pub fn enter(&self, name: &OsStr) -> io::Result<Directory> {
+        waiting::may_wait();
+        // With O_DIRECTORY a symbolic link would be ENOTDIR like a file.
+        let fd = uninterrupted(|| openat(self.0.as_fd(), name, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty()))?;
+        let entry = Entry::from_stat(&fstat(fd.as_fd())?);
+        if entry.is_directory() {
+            return Ok(Directory(Arc::new(fd)));
+        }
+        Err(io::Error::from_raw_os_error(if entry.is_symlink() { libc::ELOOP } else { libc::ENOTDIR }))
     }
 
     /// The path that it has now: for messages, and to compare directories by their paths.

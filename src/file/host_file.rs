@@ -9,7 +9,7 @@ use nix::sys::stat::Mode;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Symbolic links followed for the last component of a path: the kernel's limit.
 const SYMLINKS_MAX: usize = 40;
@@ -44,41 +44,101 @@ fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     Ok((path.parent().unwrap_or(Path::new("")), name))
 }
 
-/// A symbolic link is followed if root or the caller made it. A stranger's would choose the file that root opens.
-fn is_trusted(link: &Entry) -> bool {
-    link.uid == 0 || link.uid == nix::unistd::geteuid().as_raw()
+/// A path that is resolved one component at a time.
+struct Walk {
+    directory: Directory,
+    /// Components to come, the next one last.
+    rest: Vec<OsString>,
+    links: usize,
+    /// Owners of symbolic links that neither root nor the caller made.
+    strangers: Vec<u32>,
+}
+
+impl Walk {
+    /// From the root or the working directory.
+    fn new(path: &Path) -> io::Result<Walk> {
+        let directory = Directory::open(Path::new(if path.is_absolute() { "/" } else { "." }))?;
+        let mut walk = Walk { directory, rest: Vec::new(), links: 0, strangers: Vec::new() };
+        walk.push(path);
+        Ok(walk)
+    }
+
+    fn push(&mut self, path: &Path) {
+        let names = path.components().rev().filter(|c| matches!(c, Component::Normal(_) | Component::ParentDir));
+        self.rest.extend(names.map(|c| c.as_os_str().to_owned()));
+    }
+
+    /// Follows the symbolic link `entry`, which is `name`.
+    fn follow(&mut self, name: &OsStr, entry: &Entry) -> io::Result<()> {
+        self.links = self.links.saturating_add(1);
+        if self.links > SYMLINKS_MAX {
+            return Err(errno(libc::ELOOP));
+        }
+        if entry.uid != 0 && entry.uid != nix::unistd::geteuid().as_raw() {
+            self.strangers.push(entry.uid);
+        }
+        // The text of a magic link is followed, not the link itself.
+        let target = PathBuf::from(self.directory.read_link(name)?);
+        if target.is_absolute() {
+            self.directory = Directory::open(Path::new("/"))?;
+        }
+        self.push(&target);
+        Ok(())
+    }
+
+    /// Goes to the directory of the file that the path leads to; its name there, and what has that name.
+    fn to_file(&mut self) -> io::Result<(OsString, Entry)> {
+        let mut attempts = 0;
+        while let Some(name) = self.rest.pop() {
+            if name == ".." {
+                self.directory = self.directory.enter(OsStr::new(".."))?;
+                continue;
+            }
+            let entry = self.directory.entry(&name)?.ok_or_else(|| errno(libc::ENOENT))?;
+            if entry.is_symlink() {
+                self.follow(&name, &entry)?;
+            } else if self.rest.is_empty() {
+                return Ok((name, entry));
+            } else {
+                match self.directory.enter(&name) {
+                    Ok(directory) => self.directory = directory,
+                    // Replaced since it was looked at.
+                    Err(e) if matches!(e.raw_os_error(), Some(libc::ELOOP)) && attempts < ATTEMPTS_MAX => {
+                        attempts += 1;
+                        self.rest.push(name);
+                    }
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        Err(errno(libc::EISDIR))
+    }
+
+    /// A stranger's symbolic link may lead to the stranger's own files only: else it would choose the file that the caller opens.
+    fn check_links(&self, file: &Entry) -> io::Result<()> {
+        if self.strangers.iter().all(|owner| *owner == file.uid) { Ok(()) } else { Err(errno(libc::ELOOP)) }
+    }
 }
 
 impl HostFile {
-    /// Resolves `path` and opens the file for reading. Errors: `ELOOP` for a last component that is another user's symbolic
-    /// link, `EISDIR` and `EINVAL` for what is not a regular file or a block device, `EWOULDBLOCK` when another process keeps a
-    /// lease for more than 3 s.
+    /// Resolves `path` and opens the file for reading. Errors: `ELOOP` where another user's symbolic link leads to a file that is
+    /// not that user's, `EISDIR` and `EINVAL` for what is not a regular file or a block device, `EWOULDBLOCK` when another
+    /// process keeps a lease for more than 3 s.
     pub fn open(path: &Path) -> io::Result<HostFile> {
-        let (parent, name) = split(path)?;
-        let (mut directory, mut name) = (Directory::open(parent)?, name.to_owned());
-        let mut links = 0;
+        split(path)?;
         let mut attempts = 0;
         loop {
-            let entry = directory.entry(&name)?.ok_or_else(|| errno(libc::ENOENT))?;
-            if entry.is_symlink() {
-                links += 1;
-                if links > SYMLINKS_MAX || !is_trusted(&entry) {
-                    return Err(errno(libc::ELOOP));
-                }
-                let target = PathBuf::from(directory.read_link(&name)?);
-                let (parent, last) = split(&target)?;
-                directory = Directory::open_from(Some(&directory), parent)?;
-                name = last.to_owned();
-                continue;
-            }
+            let mut walk = Walk::new(path)?;
+            let (name, entry) = walk.to_file()?;
             // Opening a device may have effects.
             if !entry.is_openable() {
                 return Err(errno(if entry.is_directory() { libc::EISDIR } else { libc::EINVAL }));
             }
-            match Self::open_in(&directory, &name) {
-                // Replaced by a symbolic link between the two calls, or removed and made anew.
+            match Self::open_in(&walk.directory, &name) {
+                Ok(file) => return walk.check_links(&file.file.entry()?).map(|()| file),
+                // Replaced since it was looked at.
                 Err(e) if matches!(e.raw_os_error(), Some(libc::ELOOP | libc::ENOENT)) && attempts < ATTEMPTS_MAX => attempts += 1,
-                opened => return opened,
+                Err(e) => return Err(e),
             }
         }
     }
@@ -202,18 +262,28 @@ mod tests {
         assert_eq!((&bytes, std::fs::read(dir.path().join("other")).unwrap()), (b"THE file", b"another".to_vec()));
     }
 
-    /// Regression: root followed the symbolic link of another user.
+    /// Regression: root followed the symbolic links of another user.
     #[test]
-    fn symbolic_links_of_other_users_are_refused() {
+    fn symbolic_links_of_other_users_lead_to_their_own_files_only() {
+        use std::os::unix::fs::lchown;
         if !nix::unistd::geteuid().is_root() {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
-        let link = dir.path().join("link");
-        std::fs::write(dir.path().join("f"), "file").unwrap();
-        symlink("f", &link).unwrap();
-        assert!(HostFile::open(&link).is_ok());
-        std::os::unix::fs::lchown(&link, Some(65534), None).unwrap();
-        assert_eq!(code(HostFile::open(&link)), libc::ELOOP);
+        let (file, sub) = (dir.path().join("real/f"), dir.path().join("real"));
+        std::fs::create_dir(&sub).unwrap();
+        std::fs::write(&file, "file").unwrap();
+        symlink("real", dir.path().join("linked")).unwrap();
+        symlink("../linked/./f", sub.join("link")).unwrap();
+        let paths = [dir.path().join("linked/f"), sub.join("link"), dir.path().join("linked/../linked/link")];
+        let code_of = |path: &PathBuf| code(HostFile::open(path));
+        for (owner, file_owner, expected) in [(0, 0, 0), (65534, 0, libc::ELOOP), (65534, 65534, 0), (65534, 65533, libc::ELOOP)] {
+            for link in [dir.path().join("linked"), sub.join("link")] {
+                lchown(&link, Some(owner), None).unwrap();
+            }
+            lchown(&file, Some(file_owner), None).unwrap();
+            assert_eq!(paths.each_ref().map(code_of), [expected; 3], "{owner} {file_owner}");
+        }
+        assert_eq!(HostFile::open(&paths[2]).unwrap().path(), sub.canonicalize().unwrap().join("f"));
     }
 }

@@ -43,6 +43,8 @@ pub(super) const TOGETHER: u64 = 4 << 20;
 
 /// Room that the journal has from the first operation on, so that what is removed on a full disk can be committed; bytes.
 pub(super) const RESERVED: u64 = 256 << 10;
+/// The least that is reserved; bytes.
+const RESERVED_MIN: u64 = 4 << 10;
 
 pub(super) struct State {
     pub(super) overlay: Overlay,
@@ -195,15 +197,13 @@ impl Transaction {
         state.operation = Some(Operation::default());
     }
 
-    /// Makes the journal. What fails here is met again, and told, by the commit that needs it.
+    /// Creates the journal and reserves space for it. A failure here is met again, and reported, by the commit that needs it.
     fn reserve(&self) {
         let mut journal = self.journal.lock();
         if journal.is_none()
             && let Ok(file) = self.place.create()
         {
-            if let Err(e) = file.reserve(RESERVED) {
-                tracing::debug!("no room for the journal is reserved: {e}");
-            }
+            reserve_some(&*file);
             *journal = Some(file);
         }
     }
@@ -457,6 +457,29 @@ impl Transaction {
 
     pub(super) fn usable(&self) -> io::Result<()> {
         if self.has_failed() { Err(read_only()) } else { Ok(()) }
+    }
+}
+
+/// Reserves space for the journal `file`: all of [`RESERVED`], or on a disk that is nearly full a part that leaves some to the
+/// HDF5 file.
+fn reserve_some(file: &dyn WriteDriver) {
+    let Ok(len) = file.status().map(|s| s.len) else { return };
+    let mut wanted = RESERVED;
+    while wanted >= RESERVED_MIN {
+        match file.reserve(wanted) {
+            Ok(()) if wanted == RESERVED => return,
+            // The same again must be left: it is needed by what is to be committed.
+            Ok(()) if file.reserve(wanted.saturating_mul(2)).is_ok() => {
+                let _ = file.set_len(wanted);
+                return;
+            }
+            reserved => {
+                // A part of it may have been taken.
+                let _ = file.set_len(len);
+                tracing::debug!("{wanted} bytes are not reserved for the journal: {reserved:?}");
+            }
+        }
+        wanted /= 4;
     }
 }
 

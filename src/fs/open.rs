@@ -8,34 +8,97 @@ use crate::connector::native::external::Neighbours;
 use crate::connector::native::following::Following;
 use crate::connector::native::{self, NativeConnector, Options};
 use crate::connector::{Connector, ObjectKind};
+use crate::dataset::chunk::temporary;
 use crate::dataset::environment::Environment;
 use crate::dataset::virtual_::MissingPolicy;
 use crate::file::FileDriver;
 use crate::file::confined::ConfinedDir;
+use crate::file::directory::Directory;
 use crate::file::host_file::HostFile;
+use crate::file::posix::PosixFile;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Spill file, in multiples of the chunk cache.
 const SPILL_FACTOR: u64 = 16;
 
+/// A container's file, found and opened. Nothing of it has been read.
+#[derive(Debug)]
+pub struct Located {
+    host: HostFile,
+    /// Open for writing, and locked, if the container is to be changed.
+    writable: Option<PosixFile>,
+    /// The directory that other files lie in.
+    external: Option<ConfinedDir>,
+    external_written: bool,
+}
+
+/// A directory that the mount uses.
+#[derive(Debug)]
+pub struct UsedDirectory {
+    /// Its descriptor, which can neither be read nor listed.
+    pub directory: OwnedFd,
+    /// Files in it are created, written and removed.
+    pub written: bool,
+}
+
+impl Located {
+    /// All directories that are used from now on: the container's, that of other files, that of temporary files.
+    pub fn directories(&self) -> Result<Vec<UsedDirectory>, OpenError> {
+        let io = |source| OpenError::Open { path: self.host.path(), source };
+        let used =
+            |directory: &Directory, written| Ok(UsedDirectory { directory: directory.as_fd().try_clone_to_owned().map_err(io)?, written });
+        let mut all = vec![used(self.host.directory(), self.writable.is_some())?];
+        if let Some(external) = &self.external {
+            all.push(used(external.directory(), self.external_written)?);
+        }
+        if let Ok(temporary) = Directory::open(&temporary::directory()) {
+            all.push(used(&temporary, true)?);
+        }
+        Ok(all)
+    }
+}
+
+/// Resolves the paths of `spec` and opens the file. Nothing is resolved again afterwards.
+pub fn locate(spec: &MountSpec) -> Result<Located, OpenError> {
+    let io = |source| OpenError::Open { path: spec.file.clone(), source };
+    let host = HostFile::open(&spec.file).map_err(io)?;
+    let external = match &spec.external {
+        ExternalPolicy::Off => None,
+        ExternalPolicy::Beneath(None) => Some(ConfinedDir::new(host.directory().clone()).map_err(io)?),
+        ExternalPolicy::Beneath(Some(dir)) | ExternalPolicy::Written(dir) => {
+            Some(ConfinedDir::open(dir).map_err(|source| OpenError::Open { path: dir.clone(), source })?)
+        }
+    };
+    let writable = spec.writable.then(|| native::open_to_change(&host)).transpose();
+    let writable = writable.map_err(|source| engine_error(&spec.file, source))?;
+    let external_written = matches!(spec.external, ExternalPolicy::Written(_)) && spec.writable;
+    Ok(Located { host, writable, external, external_written })
+}
+
 /// Opens the container of `spec` and builds its file system. Starts threads: call it after a fork.
 pub fn open(spec: &MountSpec) -> Result<Arc<dyn Operations>, OpenError> {
+    open_located(spec, locate(spec)?)
+}
+
+/// Opens the container of `spec`, which was `located`.
+pub fn open_located(spec: &MountSpec, located: Located) -> Result<Arc<dyn Operations>, OpenError> {
     let path = &spec.file;
     let io = |source| OpenError::Open { path: path.clone(), source };
     let engine = |source| engine_error(path, source);
-    let host = HostFile::open(path).map_err(io)?;
+    let Located { host, writable, external, external_written } = located;
     let reader = host.reader().map_err(io)?;
     let status = reader.status().map_err(io)?;
     let directory = host.directory().path().map_err(io)?;
-    let options = options(spec, &host)?;
-    let connector: Arc<dyn Connector> = if spec.writable {
-        NativeConnector::open_writable(&host, directory, options).map_err(engine)?
+    let neighbours = Arc::new(Neighbours::new(external).written(external_written));
+    let options = options(spec, neighbours)?;
+    let connector: Arc<dyn Connector> = if let Some(file) = writable {
+        NativeConnector::open_writable(&host, file, directory, options).map_err(engine)?
     } else if spec.follow {
         Following::open(host, directory, spec.group.clone(), options).map_err(engine)?
     } else {
-        let driver = native::committed(host.reader().map_err(io)?, &host).map_err(engine)?;
-        NativeConnector::open(driver, directory, options).map_err(engine)?
+        NativeConnector::open(native::open_for_reading(&host).map_err(engine)?, directory, options).map_err(engine)?
     };
     let backing = Backing { atime: status.atime, mtime: status.mtime, ctime: status.ctime, len: status.len };
     let (group, prefix) = subtree(&*connector, spec)?;
@@ -43,21 +106,12 @@ pub fn open(spec: &MountSpec) -> Result<Arc<dyn Operations>, OpenError> {
     Ok(Arc::new(if spec.writable { fs.with_room(Box::new(move || reader.free_space())) } else { fs }))
 }
 
-/// How the container of `spec`, which is `host`, is opened.
-fn options(spec: &MountSpec, host: &HostFile) -> Result<Options, OpenError> {
-    let io = |source| OpenError::Open { path: spec.file.clone(), source };
-    let root = match &spec.external {
-        ExternalPolicy::Off => None,
-        ExternalPolicy::Beneath(None) => Some(ConfinedDir::new(host.directory().clone()).map_err(io)?),
-        ExternalPolicy::Beneath(Some(dir)) | ExternalPolicy::Written(dir) => {
-            Some(ConfinedDir::open(dir).map_err(|source| OpenError::Open { path: dir.clone(), source })?)
-        }
-    };
+/// How the container of `spec` is opened.
+fn options(spec: &MountSpec, neighbours: Arc<Neighbours>) -> Result<Options, OpenError> {
     let environment = Environment::new(spec.cache_bytes, spec.cache_bytes.saturating_mul(SPILL_FACTOR), spec.threads);
     let environment = Arc::new(environment.map_err(|source| engine_error(&spec.file, source))?);
     let missing = if spec.vds_missing_fill { MissingPolicy::Fill } else { MissingPolicy::Error };
-    let written = matches!(spec.external, ExternalPolicy::Written(_)) && spec.writable;
-    Ok(Options { environment, neighbours: Arc::new(Neighbours::new(root).written(written)), missing })
+    Ok(Options { environment, neighbours, missing })
 }
 
 /// Makes a new, empty container at `path`. `earliest`: one that the oldest programs can use.

@@ -4,7 +4,7 @@
 //! adapter   request -> Operations -> reply        session   mount, threads, readiness, end
 //! guard     a panic becomes EIO, not a dead mount mounts    /proc/self/mountinfo
 //! unmount   umount2 or fusermount3, stale mounts  presence  "the daemon of this mount still runs"
-//! reply     what requests bring and answers take
+//! reply     what requests bring and answers take   unmounter  a process that may still unmount
 //! crew      how many event loops take requests    near      waiting for the next one without sleeping
 //! stale     pages of other descriptors, after bytes were written past them
 //! ```
@@ -22,7 +22,9 @@ mod reply;
 pub mod session;
 mod stale;
 pub mod unmount;
+pub mod unmounter;
 
 pub use adapter::{Adapter, CacheTimes};
 pub use session::{Access, MountError, Mounted, SessionConfig};
 pub use unmount::UnmountError;
+pub use unmounter::Unmounter;

@@ -14,6 +14,7 @@ use super::kernel::{Kernel, Memory};
 use super::mounts::{self, Device, FS_TYPE, Mount};
 use super::near::Near;
 use super::unmount::{self, UnmountError};
+use super::unmounter::Unmounter;
 use crate::fs::{KernelMemory, Operations};
 use fuser::{Config, MountOption, Session, SessionACL};
 use std::fs;
@@ -23,6 +24,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 /// Who may use the mount.
@@ -124,16 +126,39 @@ pub struct Mounted {
     kernel: Kernel,
     loops: Option<JoinHandle<io::Result<()>>>,
     ended: Arc<AtomicBool>,
+    unmounter: Option<Unmounter>,
+}
+
+/// Starts what it is given in the thread that later threads inherit their rights from.
+pub type Run<'a> = &'a dyn Fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
+
+/// How the daemon is confined.
+pub struct Confinement<'a> {
+    /// Unmounts when this process may not.
+    pub unmounter: Option<Unmounter>,
+    /// Starts the event loops.
+    pub run: Run<'a>,
+}
+
+/// Starts threads in the caller's.
+fn run_here(work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    work();
+    Ok(())
 }
 
 impl Mounted {
     /// Mounts `operations` and returns once the mount answers.
     pub fn new(operations: Arc<dyn Operations>, config: &SessionConfig) -> Result<Self, MountError> {
-        Self::announced(operations, config, |_| ())
+        Self::announced(operations, config, |_| (), Confinement { unmounter: None, run: &run_here })
     }
 
-    /// The same; tells `announce` the device number before the mount answers anybody.
-    pub fn announced(operations: Arc<dyn Operations>, config: &SessionConfig, announce: impl FnOnce(Device)) -> Result<Self, MountError> {
+    /// Mounts `operations`, calls `announce` with the device number before the mount answers, and returns once it does.
+    pub fn announced(
+        operations: Arc<dyn Operations>,
+        config: &SessionConfig,
+        announce: impl FnOnce(Device),
+        confinement: Confinement<'_>,
+    ) -> Result<Self, MountError> {
         let mountpoint = prepare(&config.mountpoint)?;
         // Opened by fuser too; asked here first for the clear message.
         fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").map_err(MountError::Device)?;
@@ -149,11 +174,12 @@ impl Mounted {
         if let Some(mount) = mounts::top_at(&mountpoint).ok().flatten().filter(Mount::is_ours) {
             announce(mount.device);
         }
-        let loops = start(session).map_err(|e| refused(&mountpoint, &e))?;
+        let loops = start(session, confinement.run).map_err(|e| refused(&mountpoint, &e))?;
         match first_answer(&mountpoint) {
             Ok(device) => {
                 set_readahead(device, config.readahead);
-                Ok(Mounted { mountpoint, device, kernel, loops: Some(loops), ended: Arc::default() })
+                let unmounter = confinement.unmounter;
+                Ok(Mounted { mountpoint, device, kernel, loops: Some(loops), ended: Arc::default(), unmounter })
             }
             Err(source) => {
                 // Nobody serves it: leave nothing behind.
@@ -187,7 +213,11 @@ impl Mounted {
 
     /// Unmounts it; nothing is done when it was unmounted already.
     pub fn unmount(&self, lazy: bool) -> Result<(), UnmountError> {
-        if self.is_present() { unmount::unmount(&self.mountpoint, lazy) } else { Ok(()) }
+        match &self.unmounter {
+            Some(unmounter) => unmounter.unmount(self.device, lazy),
+            None if self.is_present() => unmount::unmount(&self.mountpoint, lazy),
+            None => Ok(()),
+        }
     }
 
     /// Calls `f` with the session's result when it is unmounted, by whomever. Once.
@@ -215,7 +245,10 @@ impl Drop for Mounted {
         if self.ended.load(Ordering::Acquire) {
             // Unmounted, or the connection was aborted. The device number may belong to a new mount by
             // now, so only a mount that does not answer is removed.
-            let _ = unmount::clean_stale(&self.mountpoint);
+            let _ = match &self.unmounter {
+                Some(unmounter) => unmounter.clean_stale(),
+                None => unmount::clean_stale(&self.mountpoint).map(drop),
+            };
         } else if self.unmount(false).is_err() {
             let _ = self.unmount(true);
         }
@@ -304,8 +337,16 @@ fn refused(mountpoint: &Path, error: &io::Error) -> MountError {
     MountError::Refused { path: mountpoint.to_owned(), reason: format!("{reason}{hint}") }
 }
 
-/// Starts the event loops and takes the mount away from fuser (see the top of this file).
-fn start(session: Session<Adapter>) -> io::Result<JoinHandle<io::Result<()>>> {
+type Loops = JoinHandle<io::Result<()>>;
+
+/// Starts the event loops, by `run`, and takes the mount away from fuser (see the top of this file).
+fn start(session: Session<Adapter>, run: Run<'_>) -> io::Result<Loops> {
+    let (sender, started) = mpsc::channel();
+    run(Box::new(move || drop(sender.send(start_here(session)))))?;
+    started.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
+}
+
+fn start_here(session: Session<Adapter>) -> io::Result<Loops> {
     let mut background = session.spawn()?;
     let placeholder = thread::Builder::new().name("h5dir-none".into()).spawn(|| Ok(()))?;
     let loops = std::mem::replace(&mut background.guard, placeholder);

@@ -48,17 +48,14 @@ fn written_end(file: &dyn WriteDriver, recorded: u64, len: u64) -> u64 {
     len
 }
 
-/// `file` as it is after an interrupted commit, if it has one. Writes nothing.
-pub fn committed(file: Arc<dyn FileDriver>, place: &dyn JournalPlace) -> Result<Arc<dyn FileDriver>> {
+/// `file` as it is after an interrupted commit; `None` if it has none. Writes nothing.
+pub fn committed(file: Arc<dyn FileDriver>, place: &dyn JournalPlace) -> Result<Option<Arc<dyn FileDriver>>> {
     let mut attempts = 0;
     loop {
         let store = Store::open(file.clone())?;
         match interrupted(&store, place, OldJournals::Refused) {
-            Ok(Some(journal)) => {
-                tracing::info!("a commit of the file was interrupted: the file is shown as it is after it, and not changed");
-                return Ok(Arc::new(CommittedFile::new(file, journal)));
-            }
-            Ok(None) => return Ok(file),
+            Ok(Some(journal)) => return Ok(Some(Arc::new(CommittedFile::new(file, journal)))),
+            Ok(None) => return Ok(None),
             // A live writer went on with its next commit.
             Err(_) if attempts < ATTEMPTS_MAX && Store::open(file.clone())?.superblock() != store.superblock() => attempts += 1,
             Err(e) => return Err(e),

@@ -8,7 +8,7 @@
 //! Nothing is locked, and nobody is waited for.
 
 use super::external::Neighbours;
-use super::recover::committed;
+use super::recover::{committed, open_for_reading};
 use super::{NativeConnector, Options};
 use crate::base::{Address, Error, Result};
 use crate::connector::{AttributeNames, Chunks, Connector, Content, Follow, Form, Link, ObjectId, ObjectInfo, ObjectKind};
@@ -79,8 +79,7 @@ fn mounted_group(connector: &NativeConnector, group: Option<&[u8]>) -> Result<Ob
 impl Following {
     /// Opens `host`, whose directory is `directory`; `group` becomes the root, and must be there.
     pub fn open(host: HostFile, directory: PathBuf, group: Option<Vec<u8>>, options: Options) -> Result<Arc<Following>> {
-        let failed = |e: std::io::Error| Error::io("open", Address(0), &e);
-        let driver = committed(host.reader().map_err(failed)?, &host)?;
+        let driver = open_for_reading(&host)?;
         let status = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
         let (neighbours, missing) = (options.neighbours.clone(), options.missing);
         let connector = NativeConnector::open(driver, directory.clone(), options)?;

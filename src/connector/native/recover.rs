@@ -41,16 +41,10 @@ fn lock(file: &PosixFile) -> Result<()> {
 /// Opens `host` for changes. Other processes that write it, with a lock or without, are an obstacle unless
 /// `HDF5_USE_FILE_LOCKING` says that they are none.
 pub fn open_to_change(host: &HostFile) -> Result<PosixFile> {
-    let failed = |e: io::Error| Error::io("open", Address(0), &e);
-    if locking().is_none() {
-        return host.open_writable().map_err(failed);
+    if locking().is_some() {
+        return open_unused(host);
     }
-    let file = open_unused(host)?;
-    // Waiting for a lease or a lock may have taken long.
-    if !host.is_in_place() {
-        return Err(Error::refused(libc::ESTALE, "it was replaced while it was opened; try again"));
-    }
-    Ok(file)
+    host.open_writable().map_err(|e| Error::io("open", Address(0), &e))
 }
 
 fn in_use() -> Error {
@@ -84,6 +78,10 @@ fn open_unused(host: &HostFile) -> Result<PosixFile> {
     if file.status().map_err(failed)?.stamp() != stamp {
         return Err(in_use());
     }
+    // Waiting for a lease or a lock may have taken long.
+    if !host.is_in_place() {
+        return Err(Error::refused(libc::ESTALE, "it was replaced while it was opened; try again"));
+    }
     Ok(file)
 }
 
@@ -103,7 +101,7 @@ fn forget_space(file: &Arc<PosixFile>, place: JournalPath, extension: Address) -
 /// Finishes what an interrupted writer of `host` began.
 pub fn recover(host: &HostFile) -> Result<Recovered> {
     let failed = |operation| move |e: io::Error| Error::io(operation, Address(0), &e);
-    let file = Arc::new(open_to_change(host)?);
+    let file = Arc::new(open_unused(host)?);
     let place = JournalPath::new(host).map_err(failed("open"))?;
     let driver: Arc<dyn WriteDriver> = file.clone();
     let finished = recovery::finish(&driver, &place, OldJournals::Used)?;
@@ -138,7 +136,21 @@ pub fn recover(host: &HostFile) -> Result<Recovered> {
 /// is written.
 pub fn committed(file: PosixFile, host: &HostFile) -> Result<Arc<dyn FileDriver>> {
     let place = JournalPath::of(&file, host).map_err(|e| Error::io("open", Address(0), &e))?;
-    recovery::committed(Arc::new(file), &place)
+    let file: Arc<dyn FileDriver> = Arc::new(file);
+    Ok(recovery::committed(file.clone(), &place)?.unwrap_or(file))
+}
+
+/// The file `host` as it is after an interrupted commit, which is logged.
+pub fn open_for_reading(host: &HostFile) -> Result<Arc<dyn FileDriver>> {
+    let failed = |e: io::Error| Error::io("open", Address(0), &e);
+    let file: Arc<dyn FileDriver> = Arc::new(host.reader().map_err(failed)?);
+    let place = JournalPath::new(host).map_err(failed)?;
+    let after = recovery::committed(file.clone(), &place)?;
+    if after.is_some() {
+        let path = host.path();
+        tracing::warn!("{}: a commit was interrupted: the file is shown as it is after it, and not changed", path.display());
+    }
+    Ok(after.unwrap_or(file))
 }
 
 #[cfg(test)]
@@ -200,7 +212,7 @@ mod tests {
     fn open_for_writing(path: &Path) -> Result<()> {
         let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
         let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error };
-        NativeConnector::open_writable(&host(path), PathBuf::from("/"), options).map(|_| ())
+        NativeConnector::open_writable(&host(path), open_to_change(&host(path))?, PathBuf::from("/"), options).map(|_| ())
     }
 
     /// A new file in a new directory, and the path of its journal.

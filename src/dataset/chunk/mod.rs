@@ -13,3 +13,4 @@ pub mod tally;
 pub mod grid;
 
 pub use grid::{ChunkGrid, ChunkRange, Overlap};
+pub mod temporary;

@@ -4,8 +4,8 @@
 //! deflated, with checksums before and behind. So a chunk costs a few pieces of memory, and one encoding each time that it is written out.
 //! Where filters take a chunk as a whole it is in memory while they do.
 
-use super::spill::temporary_file;
 use super::spool::StreamPlan;
+use super::temporary;
 use crate::base::{Address, Error, Result};
 use crate::dataset::fill::FillPattern;
 use crate::filter::fletcher32::Trailing;
@@ -43,7 +43,7 @@ fn failed(operation: &'static str) -> impl Fn(io::Error) -> Error {
 
 /// A temporary file of `len` zeros.
 fn zeros(len: u64) -> Result<File> {
-    let file = temporary_file().map_err(failed("make a temporary file"))?;
+    let file = temporary::file().map_err(failed("make a temporary file"))?;
     file.set_len(len).map_err(failed("make a temporary file"))?;
     Ok(file)
 }
@@ -131,7 +131,7 @@ impl Plain {
     pub fn encode(&self, plan: StreamPlan) -> Result<Stored> {
         let shuffled = plan.shuffle.map(|size| self.shuffled(size)).transpose()?;
         let source = shuffled.as_ref().unwrap_or(&self.file);
-        let out = temporary_file().map_err(failed("make a temporary file"))?;
+        let out = temporary::file().map_err(failed("make a temporary file"))?;
         let io = failed("write a temporary file");
         let sink = Sink { file: &out, at: 0, sum: plan.outer.then(Trailing::default), buffer: Vec::new() };
         let mut deflated = ZlibEncoder::new(sink, Compression::new(plan.level.unwrap_or_default()));
@@ -165,7 +165,7 @@ impl Plain {
         bytes.resize(len, 0);
         self.read(0, &mut bytes)?;
         let (bytes, filter_mask) = encode(bytes)?;
-        let file = temporary_file().map_err(failed("make a temporary file"))?;
+        let file = temporary::file().map_err(failed("make a temporary file"))?;
         file.write_all_at(&bytes, 0).map_err(failed("write a temporary file"))?;
         Ok(Stored { file, len: bytes.len() as u64, filter_mask })
     }

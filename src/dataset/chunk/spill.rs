@@ -5,12 +5,14 @@
 //! can be had, nothing is spilled and chunks are decoded again: slower, never wrong.
 
 use super::cache::ChunkKey;
+use super::temporary;
 use crate::base::{Address, Error, Result};
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Smaller chunks are decoded again: cheaper than to remember where they are.
 const CHUNK_MIN: u64 = 4096;
@@ -26,6 +28,8 @@ struct State {
     ring: VecDeque<(ChunkKey, u64, u64)>,
     /// Where the next entry goes.
     head: u64,
+    /// Length of the file.
+    len: u64,
     /// Regions being written (start, end): not given to anyone else meanwhile.
     writing: Vec<(u64, u64)>,
 }
@@ -34,12 +38,23 @@ struct State {
 pub struct Spill {
     state: Mutex<State>,
     capacity: u64,
+    /// What other temporary files leave of the capacity.
+    limit: AtomicU64,
 }
 
 impl Spill {
     /// At most `capacity` bytes; 0 turns it off. Nothing is created before the first entry.
     pub fn new(capacity: u64) -> Self {
-        Spill { state: Mutex::new(State::default()), capacity }
+        Spill { state: Mutex::new(State::default()), capacity, limit: AtomicU64::new(capacity) }
+    }
+
+    /// Leaves all but `bytes` of its capacity to other temporary files. A longer file is given up.
+    pub fn limit(&self, bytes: u64) {
+        self.limit.store(bytes.min(self.capacity), Ordering::Release);
+        let mut state = self.state.lock();
+        if state.len > bytes {
+            *state = State { failed: state.failed, ..State::default() };
+        }
     }
 
     /// Bytes it may hold.
@@ -75,7 +90,8 @@ impl Spill {
     }
 
     fn allocate(&self, key: ChunkKey, len: u64) -> Option<(std::sync::Arc<File>, u64)> {
-        if len < CHUNK_MIN || len > self.capacity {
+        let limit = self.limit.load(Ordering::Acquire);
+        if len < CHUNK_MIN || len > limit {
             return None;
         }
         let mut state = self.state.lock();
@@ -83,7 +99,7 @@ impl Spill {
             return None;
         }
         if state.file.is_none() {
-            match temporary_file() {
+            match temporary::file() {
                 Ok(f) => state.file = Some(std::sync::Arc::new(f)),
                 Err(e) => {
                     tracing::warn!("no spill file: {e}; chunks wider than the cache are decoded again");
@@ -92,7 +108,7 @@ impl Spill {
                 }
             }
         }
-        let offset = if state.head.saturating_add(len) > self.capacity { 0 } else { state.head };
+        let offset = if state.head.saturating_add(len) > limit { 0 } else { state.head };
         let end = offset.saturating_add(len);
         // A slow writer still has these bytes: this chunk is decoded again if it is wanted again.
         if state.writing.iter().any(|(a, b)| *a < end && offset < *b) {
@@ -111,6 +127,7 @@ impl Spill {
             }
         }
         state.head = end;
+        state.len = state.len.max(end);
         state.writing.push((offset, end));
         state.ring.push_back((key, offset, len));
         state.file.clone().map(|f| (f, offset))
@@ -138,12 +155,6 @@ impl Spill {
     pub fn forget(&self, dataset: u64) {
         self.state.lock().index.retain(|k, _| k.dataset != dataset);
     }
-}
-
-/// An unlinked file in `$TMPDIR`, else `/var/tmp` (which is on disk where `/tmp` may be memory).
-pub(crate) fn temporary_file() -> std::io::Result<File> {
-    let dir = std::env::var_os("TMPDIR").filter(|d| !d.is_empty()).unwrap_or_else(|| "/var/tmp".into());
-    OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC).open(dir)
 }
 
 #[cfg(test)]
@@ -183,5 +194,24 @@ mod tests {
         let s = Spill::new(0);
         s.put(key(1), &[0; 5000]);
         assert!(s.find(key(1)).is_none());
+    }
+
+    /// One budget for all temporary files: what others take, the ring gives up.
+    #[test]
+    fn a_limit_bounds_the_file() {
+        let s = Spill::new(100_000);
+        let fill = || (0..10).for_each(|i| s.put(key(i), &[1; 20_000]));
+        fill();
+        assert!(s.bytes() > 60_000);
+        s.limit(50_000);
+        assert_eq!((s.bytes(), s.find(key(9))), (0, None));
+        fill();
+        assert!((1..=50_000).contains(&s.bytes()));
+        s.limit(u64::MAX);
+        fill();
+        assert!((60_000..=100_000).contains(&s.bytes()));
+        s.limit(0);
+        fill();
+        assert_eq!(s.bytes(), 0);
     }
 }

@@ -5,7 +5,7 @@
 //! by reading from every plane. Others are decoded in memory once and then kept in such a file. Runs of zeros are left out of the file, which stays sparse.
 
 use super::cache::ChunkKey;
-use super::spill::temporary_file;
+use super::temporary;
 use crate::base::{Address, Error, Result};
 use crate::filter::deflate::Stream;
 use crate::filter::fletcher32::Trailing;
@@ -92,7 +92,7 @@ impl Spooled {
     ) -> Result<Spooled> {
         let corrupt = |e: FilterError| Error::corrupt("chunk", at, e.to_string());
         let io = |e: std::io::Error| Error::io("write a temporary file", at, &e);
-        let file = temporary_file().map_err(io)?;
+        let file = temporary::file().map_err(io)?;
         file.set_len(len).map_err(io)?;
         let mut writer = Writer { file: &file, at: 0, len, inner: plan.inner.then(Trailing::default) };
         let mut outer = plan.outer.then(Trailing::default);
@@ -136,7 +136,7 @@ impl Spooled {
     /// Keeps the bytes of a chunk that had to be decoded as a whole.
     pub fn keep(bytes: &[u8], at: Address) -> Result<Spooled> {
         let io = |e: std::io::Error| Error::io("write a temporary file", at, &e);
-        let file = temporary_file().map_err(io)?;
+        let file = temporary::file().map_err(io)?;
         let len = bytes.len() as u64;
         file.set_len(len).map_err(io)?;
         let mut from = 0u64;
@@ -236,6 +236,11 @@ impl Spools {
     /// The most bytes a chunk may have.
     pub fn capacity(&self) -> u64 {
         self.capacity
+    }
+
+    /// Bytes of the chunks in files.
+    pub fn bytes(&self) -> u64 {
+        self.entries.lock().iter().map(|(_, (n, _))| *n).sum()
     }
 
     /// Forgets every chunk.

@@ -2,13 +2,13 @@
 
 use super::super::file::HdfFile;
 use super::super::object::Object;
-use super::super::recover::open_to_change;
 use super::super::{NativeConnector, Options};
 use super::Editing;
 use crate::base::{Address, Error, Result};
 use crate::container::first_change::FirstChange;
 use crate::file::host_file::HostFile;
 use crate::file::journal_path::JournalPath;
+use crate::file::posix::PosixFile;
 use crate::file::{JournalPlace, WriteDriver};
 use crate::format::object_header::kind;
 use crate::meta::{ObjectHeader, Store};
@@ -19,9 +19,8 @@ use std::sync::Arc;
 const CHUNK_K: u16 = 32;
 
 impl NativeConnector {
-    /// Opens `host` for reading and writing.
-    pub fn open_writable(host: &HostFile, directory: PathBuf, options: Options) -> Result<Arc<NativeConnector>> {
-        let file = open_to_change(host)?;
+    /// Opens `file`, which [`open_to_change`](super::super::open_to_change) opened as `host`, for reading and writing.
+    pub fn open_writable(host: &HostFile, file: PosixFile, directory: PathBuf, options: Options) -> Result<Arc<NativeConnector>> {
         let place = JournalPath::new(host).map_err(|e| Error::io("open", Address(0), &e))?;
         Self::writable_over(Arc::new(file), Box::new(place), directory, options)
     }
