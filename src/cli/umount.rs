@@ -4,7 +4,7 @@ use super::failure::{Exit, Failure, reason};
 use crate::config::args::UmountArgs;
 use crate::fuse::mounts::{self, Mount};
 use crate::fuse::presence::Daemon;
-use crate::fuse::{UnmountError, unmount};
+use crate::fuse::{UnmountError, mountpoint, unmount};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const TABLE_LIMIT: Duration = Duration::from_secs(10);
 /// `h5dir umount`.
 pub fn umount(args: &UmountArgs) -> Result<(), Failure> {
     let failed = |e: &UnmountError| Failure::unmount(&args.mountpoint, e);
-    let path = mounts::absolute(&args.mountpoint).map_err(|e| failed(&UnmountError::System(e)))?;
+    let path = mountpoint::resolve(&args.mountpoint).map_err(|e| failed(&UnmountError::System(e)))?;
     let mount = at(&path).map_err(|e| failed(&e))?.ok_or_else(|| failed(&UnmountError::NotMounted))?;
     if !mount.is_ours() {
         let (kind, source) = (mount.fs_type.display(), mount.source.display());

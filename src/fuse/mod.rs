@@ -15,6 +15,7 @@ pub mod adapter;
 mod crew;
 pub mod guard;
 mod kernel;
+pub mod mountpoint;
 pub mod mounts;
 mod near;
 pub mod presence;
