@@ -7,11 +7,13 @@
 //! ```
 
 use super::failure::{Exit, Failure, reason};
+use crate::base::escape::escaped;
 use crate::config::MountPlan;
 use crate::fs::Operations;
 use crate::fs::types::ROOT;
+use crate::fuse::daemon_liveness::{self, Announcement, EndFailure};
 use crate::fuse::guard::guard;
-use crate::fuse::{Mounted, UnmountError, presence};
+use crate::fuse::{Mounted, UnmountError};
 use daemonize::{Daemonize, Outcome};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -107,14 +109,17 @@ enum Event {
 /// happens, the container is closed at the end.
 pub fn serve(open: impl FnOnce() -> Result<Arc<dyn Operations>, Failure>, plan: &MountPlan, ready: &mut Ready) -> Result<(), Failure> {
     let operations = open()?;
-    let mut peers = None;
-    let result = serve_open(&operations, plan, ready, &mut peers);
-    let closed = guard("shutdown", ROOT, || Ok(operations.shutdown())).unwrap_or_else(|_| Err("closing the file failed".into()));
-    let closed = closed.map_err(|sentence| Failure::new(Exit::General, sentence));
-    if let Err(failure) = &closed {
-        tracing::error!("{}", failure.message);
-        peers.iter().for_each(|p: &presence::Peers| p.tell(&failure.message));
-    }
+    let mut announced = None;
+    let result = serve_open(&operations, plan, ready, &mut announced);
+    let closed = match guard("shutdown", ROOT, || Ok(operations.shutdown())) {
+        Ok(closed) => closed.map_err(|e| (EndFailure::Changes(e.errno.0), e.message)),
+        Err(_) => Err((EndFailure::Panic, "closing the file failed".into())),
+    };
+    let closed = closed.map_err(|(kind, message)| {
+        tracing::error!("{message}");
+        announced.iter().for_each(|a: &Announcement| a.fail(kind));
+        Failure::new(Exit::General, message)
+    });
     result.and(closed)
 }
 
@@ -122,7 +127,7 @@ fn serve_open(
     operations: &Arc<dyn Operations>,
     plan: &MountPlan,
     ready: &mut Ready,
-    peers: &mut Option<presence::Peers>,
+    announced: &mut Option<Announcement>,
 ) -> Result<(), Failure> {
     let config = &plan.session;
     let (sender, events) = mpsc::channel();
@@ -134,8 +139,8 @@ fn serve_open(
     let commit = |o: &dyn Operations| o.commit().unwrap_or_default();
     let _committing =
         plan.commit_interval.map(|every| repeat("commit", every, 0, operations.clone(), commit)).transpose().map_err(|e| thread(&e))?;
-    let announce = |device| match presence::announce(device) {
-        Ok(there) => *peers = Some(there),
+    let announce = |device| match daemon_liveness::announce(device) {
+        Ok(socket) => *announced = Some(socket),
         Err(e) => tracing::debug!("h5dir umount will not wait for this daemon: {e}"),
     };
     let mut mounted = Mounted::announced(operations.clone(), config, announce).map_err(|e| Failure::mount(&config.source, &e))?;
@@ -145,11 +150,11 @@ fn serve_open(
         plan.check_interval.map(|every| repeat("look", every, BUSY, operations.clone(), look)).transpose().map_err(|e| thread(&e))?;
     let at = mounted.mountpoint().to_owned();
     mounted.on_end(move |result| drop(sender.send(Event::Ended(result)))).map_err(|e| thread(&e))?;
-    tracing::info!("mounted {} at {}", config.source, at.display());
-    notify(&[NotifyState::Ready, NotifyState::Status(&format!("serving {}", config.source))]);
+    tracing::info!("mounted {} at {}", escaped(&config.source), escaped(&at));
+    notify(&[NotifyState::Ready, NotifyState::Status(&format!("serving {}", escaped(&config.source)))]);
     ready.done();
     let result = wait(&mounted, &events);
-    tracing::info!("unmounted {}", at.display());
+    tracing::info!("unmounted {}", escaped(&at));
     result
 }
 
@@ -207,7 +212,7 @@ fn wait(mounted: &Mounted, events: &Receiver<Event>) -> Result<(), Failure> {
                 give_up = Some(Instant::now() + LINGER);
             }
             Err(RecvTimeoutError::Timeout) if give_up.is_some() => {
-                tracing::warn!("files on {} are still open; they fail from now on", mounted.mountpoint().display());
+                tracing::warn!("files on {} are still open; they fail from now on", escaped(mounted.mountpoint()));
                 return Ok(());
             }
             Err(RecvTimeoutError::Timeout) => feed_watchdog(mounted, watchdog.is_some()),
@@ -219,7 +224,7 @@ fn wait(mounted: &Mounted, events: &Receiver<Event>) -> Result<(), Failure> {
 fn stop(mounted: &Mounted) -> Result<(), Failure> {
     let result = match mounted.unmount(false) {
         Err(UnmountError::Busy) => {
-            tracing::warn!("{} is in use: detaching it", mounted.mountpoint().display());
+            tracing::warn!("{} is in use: detaching it", escaped(mounted.mountpoint()));
             mounted.unmount(true)
         }
         other => other,
