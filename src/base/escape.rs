@@ -66,12 +66,12 @@ fn replaced(text: &str, replace: impl Fn(char) -> bool, write: impl Fn(&mut Stri
 
 /// A message on one line: unsafe characters as in [`Escaped`], backslashes as they are.
 pub fn line(message: &str) -> Cow<'_, str> {
-    replaced(message, is_unsafe, |out, c| write_char(out, c))
+    replaced(message, is_unsafe, write_char)
 }
 
 /// [`line()`] for each line of `message`.
 pub fn lines(message: &str) -> Cow<'_, str> {
-    replaced(message, |c| c != '\n' && is_unsafe(c), |out, c| write_char(out, c))
+    replaced(message, |c| c != '\n' && is_unsafe(c), write_char)
 }
 
 /// A JSON document with its unsafe characters as `\uNNNN`, which stands for the same value. Newlines are between values and stay.

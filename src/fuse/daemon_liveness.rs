@@ -393,7 +393,7 @@ mod tests {
         stale("0:50.1.2");
         let running = daemons(&place, device);
         assert_eq!((running.daemons.len(), running.is_incomplete()), (1, false));
-        assert_eq!(dir(&place).names(""), [live.name.clone()]);
+        assert_eq!(dir(&place).names(""), std::slice::from_ref(&live.name));
         stale("0:51.1.2");
         std::fs::write(place.path().join("h5dir/notes"), "").unwrap();
         let next = announce_in(dir(&place), device).unwrap();

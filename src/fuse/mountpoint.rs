@@ -29,7 +29,7 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
         let (parent, name) = mounts::split(&path)?;
         let Some(name) = name else { return Ok(parent) };
         let directory = nix::fcntl::open(&parent, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
-        match link_at(&directory, &name)? {
+        match link_at(&directory, name)? {
             None => return Ok(parent.join(name)),
             // Relative to the directory that the link is in.
             Some(target) => path = parent.join(target),
