@@ -5,6 +5,7 @@ pub mod budget;
 pub mod buffers;
 pub mod checksum;
 pub mod error;
+pub mod escape;
 pub mod hyperslab;
 pub mod limits;
 pub mod points;

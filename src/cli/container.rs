@@ -1,6 +1,7 @@
 //! `h5dir create` and `h5dir recover`: files that are not mounted.
 
 use super::failure::Failure;
+use crate::base::escape;
 use crate::config::args::{CreateArgs, RecoverArgs};
 use crate::config::value::LibVer;
 use crate::fs::open;
@@ -15,6 +16,6 @@ pub fn create(args: &CreateArgs) -> Result<(), Failure> {
 pub fn recover(args: &RecoverArgs) -> Result<(), Failure> {
     let found = open::recover(&args.file).map_err(|e| Failure::open("recover", &e))?;
     // Nobody may read it; what was done stays done.
-    let _ = writeln!(io::stdout(), "{found}");
+    let _ = writeln!(io::stdout(), "{}", escape::line(&found));
     Ok(())
 }

@@ -8,13 +8,15 @@
 
 use super::confine::{Rights, Starter};
 use super::failure::{Exit, Failure, reason};
+use crate::base::escape::escaped;
 use crate::config::MountPlan;
 use crate::fs::Operations;
 use crate::fs::open::UsedDirectory;
 use crate::fs::types::ROOT;
+use crate::fuse::daemon_liveness::{self, Announcement, EndFailure};
 use crate::fuse::guard::guard;
 use crate::fuse::session::Confinement;
-use crate::fuse::{Mounted, SessionConfig, UnmountError, Unmounter, presence};
+use crate::fuse::{Mounted, SessionConfig, UnmountError, Unmounter};
 use daemonize::{Daemonize, Outcome};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -158,14 +160,17 @@ pub fn serve(locate: impl FnOnce() -> Result<Opening, Failure>, plan: &MountPlan
     let mut sandbox = Sandbox::new(plan, &directories).map_err(|e| confined(&e))?;
     drop(directories);
     let operations = sandbox.starter.run(open).map_err(|e| confined(&e))??;
-    let mut peers = None;
-    let result = serve_open(&operations, plan, ready, &mut peers, &mut sandbox, unmounter);
-    let closed = guard("shutdown", ROOT, || Ok(operations.shutdown())).unwrap_or_else(|_| Err("closing the file failed".into()));
-    let closed = closed.map_err(|sentence| Failure::new(Exit::General, sentence));
-    if let Err(failure) = &closed {
-        tracing::error!("{}", failure.message);
-        peers.iter().for_each(|p: &presence::Peers| p.tell(&failure.message));
-    }
+    let mut announced = None;
+    let result = serve_open(&operations, plan, ready, &mut announced, &mut sandbox, unmounter);
+    let closed = match guard("shutdown", ROOT, || Ok(operations.shutdown())) {
+        Ok(closed) => closed.map_err(|e| (EndFailure::Changes(e.errno.0), e.message)),
+        Err(_) => Err((EndFailure::Panic, "closing the file failed".into())),
+    };
+    let closed = closed.map_err(|(kind, message)| {
+        tracing::error!("{message}");
+        announced.iter().for_each(|a: &Announcement| a.fail(kind));
+        Failure::new(Exit::General, message)
+    });
     result.and(closed)
 }
 
@@ -173,7 +178,7 @@ fn serve_open(
     operations: &Arc<dyn Operations>,
     plan: &MountPlan,
     ready: &mut Ready,
-    peers: &mut Option<presence::Peers>,
+    announced: &mut Option<Announcement>,
     sandbox: &mut Sandbox,
     unmounter: Option<Unmounter>,
 ) -> Result<(), Failure> {
@@ -184,7 +189,7 @@ fn serve_open(
     let watched = sender.clone();
     let watching = sandbox.starter.run(move || watch_signals(watched)).flatten();
     watching.map_err(|e| Failure::new(Exit::General, format!("cannot handle signals: {}", reason(&e))))?;
-    let mut mounted = mount(operations, config, peers, sandbox, unmounter)?;
+    let mut mounted = mount(operations, config, announced, sandbox, unmounter)?;
     sandbox.enter().map_err(|e| confined(&e))?;
     // These end with this function. A failed commit is in the log, and reported to the next fsync.
     let commit = |o: &dyn Operations| o.commit().unwrap_or_default();
@@ -196,26 +201,26 @@ fn serve_open(
         plan.check_interval.map(|every| repeat("look", every, BUSY, operations.clone(), look)).transpose().map_err(|e| thread(&e))?;
     let at = mounted.mountpoint().to_owned();
     mounted.on_end(move |result| drop(sender.send(Event::Ended(result)))).map_err(|e| thread(&e))?;
-    tracing::info!("mounted {} at {}", config.source, at.display());
-    notify(&[NotifyState::Ready, NotifyState::Status(&format!("serving {}", config.source))]);
+    tracing::info!("mounted {} at {}", escaped(&config.source), escaped(&at));
+    notify(&[NotifyState::Ready, NotifyState::Status(&format!("serving {}", escaped(&config.source)))]);
     ready.done();
     let result = wait(&mounted, &events);
-    tracing::info!("unmounted {}", at.display());
+    tracing::info!("unmounted {}", escaped(&at));
     result
 }
 
 fn mount(
     operations: &Arc<dyn Operations>,
     config: &SessionConfig,
-    peers: &mut Option<presence::Peers>,
+    announced: &mut Option<Announcement>,
     sandbox: &Sandbox,
     unmounter: Option<Unmounter>,
 ) -> Result<Mounted, Failure> {
-    let announce = |device| match presence::announce(device) {
-        Ok(there) => *peers = Some(there),
+    let run = |work: Box<dyn FnOnce() + Send>| sandbox.starter.run(work);
+    let announce = |device| match daemon_liveness::announce(device, &run) {
+        Ok(socket) => *announced = Some(socket),
         Err(e) => tracing::debug!("h5dir umount will not wait for this daemon: {e}"),
     };
-    let run = |work: Box<dyn FnOnce() + Send>| sandbox.starter.run(work);
     let confinement = Confinement { unmounter, run: &run };
     Mounted::announced(operations.clone(), config, announce, confinement).map_err(|e| Failure::mount(&config.source, &e))
 }
@@ -274,7 +279,7 @@ fn wait(mounted: &Mounted, events: &Receiver<Event>) -> Result<(), Failure> {
                 give_up = Some(Instant::now() + LINGER);
             }
             Err(RecvTimeoutError::Timeout) if give_up.is_some() => {
-                tracing::warn!("files on {} are still open; they fail from now on", mounted.mountpoint().display());
+                tracing::warn!("files on {} are still open; they fail from now on", escaped(mounted.mountpoint()));
                 return Ok(());
             }
             Err(RecvTimeoutError::Timeout) => feed_watchdog(mounted, watchdog.is_some()),
@@ -286,7 +291,7 @@ fn wait(mounted: &Mounted, events: &Receiver<Event>) -> Result<(), Failure> {
 fn stop(mounted: &Mounted) -> Result<(), Failure> {
     let result = match mounted.unmount(false) {
         Err(UnmountError::Busy) => {
-            tracing::warn!("{} is in use: detaching it", mounted.mountpoint().display());
+            tracing::warn!("{} is in use: detaching it", escaped(mounted.mountpoint()));
             mounted.unmount(true)
         }
         other => other,

@@ -1,6 +1,7 @@
 //! Why a command failed: one sentence (what, where, what to do) and the exit code.
 
 use crate::base;
+use crate::base::escape::{escaped, escaped_bytes};
 use crate::config::UsageError;
 use crate::fs::OpenError;
 use crate::fuse::{MountError, UnmountError};
@@ -61,14 +62,11 @@ impl Failure {
                     io::ErrorKind::InvalidInput => "only regular files and block devices can be opened",
                     _ => "check the path",
                 };
-                Self::new(Exit::File, format!("cannot {verb} {}: {}; {hint}", path.display(), reason(source)))
+                Self::new(Exit::File, format!("cannot {verb} {}: {}; {hint}", escaped(path), reason(source)))
             }
             OpenError::NotHdf5 { path } => Self::new(
                 Exit::File,
-                format!(
-                    "cannot {verb} {}: it is not an HDF5 file (no HDF5 signature at 0, 512, 1024, ...); check the path",
-                    path.display()
-                ),
+                format!("cannot {verb} {}: it is not an HDF5 file (no HDF5 signature at 0, 512, 1024, ...); check the path", escaped(path)),
             ),
             OpenError::Engine { path, source } => {
                 let hint = match source {
@@ -77,11 +75,11 @@ impl Failure {
                     base::Error::Io { .. } => "; check the storage",
                     base::Error::Missing { .. } | base::Error::Refused { .. } => "",
                 };
-                Self::new(Exit::File, format!("cannot {verb} {}: {source}{hint}", path.display()))
+                Self::new(Exit::File, format!("cannot {verb} {}: {source}{hint}", escaped(path)))
             }
             OpenError::NoSuchGroup { path, group } => {
-                let group = String::from_utf8_lossy(group);
-                let file = path.display();
+                let group = escaped_bytes(group);
+                let file = escaped(path);
                 Self::new(Exit::Path, format!("cannot {verb} {file}: it has no group {group}; 'h5dir ls -R {file}' lists what it has"))
             }
         }
@@ -97,17 +95,17 @@ impl Failure {
             _ => "",
         };
         let text = match error {
-            MountError::Mountpoint { path, source } => format!("the mountpoint {} cannot be used: {}", path.display(), reason(source)),
+            MountError::Mountpoint { path, source } => format!("the mountpoint {} cannot be used: {}", escaped(path), reason(source)),
             MountError::Device(e) => format!("/dev/fuse cannot be opened: {}", reason(e)),
-            MountError::NoAnswer { path, source } => format!("the mount at {} does not answer: {}", path.display(), reason(source)),
+            MountError::NoAnswer { path, source } => format!("the mount at {} does not answer: {}", escaped(path), reason(source)),
             other => other.to_string(),
         };
-        Self::new(Exit::Mount, format!("cannot mount {source}: {text}{hint}"))
+        Self::new(Exit::Mount, format!("cannot mount {}: {text}{hint}", escaped(source)))
     }
 
     /// `mountpoint` could not be unmounted.
     pub fn unmount(mountpoint: &Path, error: &UnmountError) -> Self {
-        let at = mountpoint.display();
+        let at = escaped(mountpoint);
         let message = match error {
             UnmountError::NotMounted => format!("cannot unmount {at}: nothing is mounted there; 'findmnt -t fuse.h5dir' lists the mounts"),
             UnmountError::Busy => {

@@ -3,23 +3,30 @@
 //! The environment variable `H5DIR_LOG` is a filter in the form of `RUST_LOG`.
 
 use super::failure::{Exit, Failure, reason};
+use crate::base::escape::{self, escaped};
 use crate::config::LogPlan;
 use crate::config::value::{Level, LogFormat};
 use serde_json::{Map, Value};
 use std::fmt::{self, Debug};
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::sync::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 
 const ENVIRONMENT: &str = "H5DIR_LOG";
 const SYSLOG_SOCKET: &str = "/dev/log";
+/// Permissions of a new log file.
+const LOG_FILE_MODE: u32 = 0o640;
 /// Facility "daemon" of syslog(3), shifted.
 const SYSLOG_DAEMON: u8 = 3 << 3;
 
@@ -28,16 +35,15 @@ pub fn start(plan: &LogPlan, background: bool) -> Result<(), Failure> {
     let filter = filter(plan.level)?;
     let (writer, colour, time) = match &plan.file {
         Some(path) => {
-            let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-            let file =
-                file.map_err(|e| Failure::new(Exit::General, format!("cannot open the log file {}: {}", path.display(), reason(&e))))?;
+            let failed = |why: String| Failure::new(Exit::General, format!("cannot log to {}: {why}", escaped(path)));
+            let file = open_file(path).map_err(failed)?;
             (BoxMakeWriter::new(Mutex::new(file)), false, true)
         }
         None if background => (BoxMakeWriter::new(Syslog), false, false),
         // The journal adds the time itself.
         None => (BoxMakeWriter::new(io::stderr), io::stderr().is_terminal(), std::env::var_os("JOURNAL_STREAM").is_none()),
     };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colour);
+    let builder = tracing_subscriber::fmt().fmt_fields(EscapedFields).with_env_filter(filter).with_writer(writer).with_ansi(colour);
     // Fails when a subscriber is set already (tests): that one serves.
     let _ = match (plan.format, time) {
         (LogFormat::Json, _) => builder.event_format(JsonLines).try_init(),
@@ -46,6 +52,20 @@ pub fn start(plan: &LogPlan, background: bool) -> Result<(), Failure> {
     };
     crate::fuse::guard::install_panic_hook();
     Ok(())
+}
+
+/// Opens a log file: a regular file, made if absent. Errors: the reason, and what to do.
+fn open_file(path: &Path) -> Result<File, String> {
+    const ALTERNATIVE: &str = "name a regular file, or leave --log-file out: with --foreground the log goes to standard error";
+    let mut options = File::options();
+    options.append(true).create(true).mode(LOG_FILE_MODE).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = options.open(path).map_err(|e| match e.raw_os_error() {
+        Some(libc::ELOOP) => format!("it is a symbolic link; {ALTERNATIVE}"),
+        Some(libc::ENXIO) => format!("it is not a regular file; {ALTERNATIVE}"),
+        _ => reason(&e),
+    })?;
+    let status = file.metadata().map_err(|e| reason(&e))?;
+    if status.is_file() { Ok(file) } else { Err(format!("it is not a regular file; {ALTERNATIVE}")) }
 }
 
 fn filter(level: Level) -> Result<EnvFilter, Failure> {
@@ -97,6 +117,17 @@ impl Write for SyslogLine {
     }
 }
 
+/// Writes message and fields of a text line, escaped: the rest of a line comes from the program.
+struct EscapedFields;
+
+impl<'writer> FormatFields<'writer> for EscapedFields {
+    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
+        let mut text = String::new();
+        DefaultFields::new().format_fields(Writer::new(&mut text), fields)?;
+        writer.write_str(&escape::line(&text))
+    }
+}
+
 /// `{"time":...,"level":...,"target":...,"message":...,fields...}`
 struct JsonLines;
 
@@ -111,7 +142,7 @@ where
         line.insert("level".into(), event.metadata().level().as_str().to_ascii_lowercase().into());
         line.insert("target".into(), event.metadata().target().into());
         event.record(&mut Fields(&mut line));
-        writeln!(writer, "{}", Value::Object(line))
+        writeln!(writer, "{}", escape::json(&Value::Object(line).to_string()))
     }
 }
 
@@ -142,6 +173,7 @@ impl Visit for Fields<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
     use std::sync::Arc;
 
     #[derive(Clone, Default)]
@@ -158,17 +190,58 @@ mod tests {
         }
     }
 
-    #[test]
-    fn json_lines_are_json() {
-        let sink = Sink::default();
-        let make = {
+    /// What `log` writes, with the formatters of text and of JSON.
+    fn logged(log: impl Fn()) -> [String; 2] {
+        let (text, json) = (Sink::default(), Sink::default());
+        let make = |sink: &Sink| {
             let sink = sink.clone();
             move || sink.clone()
         };
-        let subscriber = tracing_subscriber::fmt().event_format(JsonLines).with_writer(make).finish();
-        tracing::subscriber::with_default(subscriber, || tracing::warn!(ino = 7u64, name = "a\"b", "odd {}", "thing"));
-        let line: Value = serde_json::from_slice(&sink.0.lock().unwrap()).unwrap();
+        let as_text = tracing_subscriber::fmt().fmt_fields(EscapedFields).with_ansi(false).with_writer(make(&text)).finish();
+        let as_json = tracing_subscriber::fmt().event_format(JsonLines).with_writer(make(&json)).finish();
+        tracing::subscriber::with_default(as_text, &log);
+        tracing::subscriber::with_default(as_json, &log);
+        [text, json].map(|sink| String::from_utf8(sink.0.lock().unwrap().clone()).unwrap())
+    }
+
+    #[test]
+    fn json_lines_are_json() {
+        let [_, line] = logged(|| tracing::warn!(ino = 7u64, name = "a\"b", "odd {}", "thing"));
+        let line: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(line["level"], "warn");
         assert_eq!((&line["message"], &line["ino"], &line["name"]), (&"odd thing".into(), &7.into(), &"a\"b".into()));
+    }
+
+    /// Regression: a file name with control characters reached the terminal of whoever read the log, or made a line of its own.
+    #[test]
+    fn log_lines_are_escaped() {
+        let odd = "a\nERROR b\x1b[2J\u{9b}\u{202e}\u{2028}\\";
+        let [text, json] = logged(|| tracing::warn!(name = odd, display = %odd, debug = ?odd, "{odd}"));
+        for line in [&text, &json] {
+            assert_eq!(line.chars().position(escape::is_unsafe), Some(line.chars().count() - 1), "{line:?}");
+        }
+        assert!(text.contains("a\\nERROR b\\x1b[2J\\xc2\\x9b\\xe2\\x80\\xae\\xe2\\x80\\xa8\\"), "{text}");
+        let line: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((&line["message"], &line["name"], &line["display"]), (&odd.into(), &odd.into(), &odd.into()), "the values are exact");
+    }
+
+    #[test]
+    fn log_files_are_regular_files() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        open_file(&at("new")).unwrap().write_all(b"one\n").unwrap();
+        open_file(&at("new")).unwrap().write_all(b"two\n").unwrap();
+        assert_eq!(std::fs::read(at("new")).unwrap(), b"one\ntwo\n");
+        assert_eq!(at("new").metadata().unwrap().permissions().mode() & 0o137, 0);
+        std::os::unix::fs::symlink("new", at("link")).unwrap();
+        nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for (path, part) in [(at("link"), "symbolic link"), (at("pipe"), "not a regular file"), ("/dev/null".into(), "not a regular file")]
+        {
+            let why = open_file(&path).unwrap_err();
+            assert!(why.contains(part) && why.contains("--foreground"), "{why}");
+        }
+        let _reader = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(at("pipe")).unwrap();
+        assert!(open_file(&at("pipe")).unwrap_err().contains("not a regular file"));
+        assert_eq!(open_file(&at("absent/x")).unwrap_err(), "No such file or directory");
     }
 }

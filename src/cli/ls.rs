@@ -2,6 +2,7 @@
 
 use super::failure::{Exit, Failure, errno_text, reason};
 use super::{text, tree};
+use crate::base::escape::{self, escaped};
 use crate::config::LogPlan;
 use crate::config::args::LsArgs;
 use crate::config::resolve;
@@ -56,7 +57,7 @@ impl ViewError {
             ViewError::Output(e) => Err(Failure::new(Exit::General, format!("cannot write the output: {}", reason(&e)))),
             ViewError::Path(path, Errno(errno)) => {
                 let path = if path.is_empty() { asked } else { &path };
-                let (path, file) = (text::name(path), spec.file.display());
+                let (path, file) = (text::name(path), escaped(&spec.file));
                 Err(match errno {
                     libc::ENOENT | libc::ENOTDIR | libc::ELOOP => {
                         let message =
@@ -182,7 +183,7 @@ impl Printer<'_> {
         }
         let gap = if self.first { "\n" } else { ",\n" };
         self.first = false;
-        write!(self.out, "{gap}{row}")
+        write!(self.out, "{gap}{}", escape::json(&row.to_string()))
     }
 }
 
@@ -195,12 +196,14 @@ pub(super) struct Owners {
 
 impl Owners {
     pub(super) fn user(&mut self, id: u32) -> String {
-        let find = || nix::unistd::User::from_uid(id.into()).ok().flatten().map_or_else(|| id.to_string(), |u| u.name);
+        let find =
+            || nix::unistd::User::from_uid(id.into()).ok().flatten().map_or_else(|| id.to_string(), |u| text::name(u.name.as_bytes()));
         self.users.entry(id).or_insert_with(find).clone()
     }
 
     pub(super) fn group(&mut self, id: u32) -> String {
-        let find = || nix::unistd::Group::from_gid(id.into()).ok().flatten().map_or_else(|| id.to_string(), |g| g.name);
+        let find =
+            || nix::unistd::Group::from_gid(id.into()).ok().flatten().map_or_else(|| id.to_string(), |g| text::name(g.name.as_bytes()));
         self.groups.entry(id).or_insert_with(find).clone()
     }
 }

@@ -21,9 +21,11 @@ pub mod umount;
 
 pub use failure::{Exit, Failure};
 
+use crate::base::escape;
 use crate::config::args::{Cli, Command};
 use clap::Parser;
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Carries out a command line.
@@ -32,7 +34,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {
-            let _ = e.print();
+            // Help is printed as it is; an error shows arguments.
+            if e.use_stderr() {
+                let _ = write!(io::stderr(), "{}", escape::lines(&e.render().to_string()));
+            } else {
+                let _ = e.print();
+            }
             return ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(Exit::Usage as u8));
         }
     };
@@ -48,8 +55,14 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("h5dir: {}", failure.message);
+            say(&failure.message);
             ExitCode::from(failure.exit as u8)
         }
     }
+}
+
+/// Prints a message to standard error, on one line.
+fn say(message: &str) {
+    // Nobody may read it.
+    let _ = writeln!(io::stderr(), "h5dir: {}", escape::line(message));
 }

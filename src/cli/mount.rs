@@ -8,7 +8,7 @@ use crate::config::args::{BenchMemoryArgs, MountArgs};
 use crate::config::resolve;
 use crate::fs::memory::MemoryFs;
 use crate::fs::{Operations, open};
-use crate::fuse::{MountError, mounts};
+use crate::fuse::{MountError, mountpoint};
 use std::sync::Arc;
 
 /// `h5dir mount`.
@@ -38,7 +38,7 @@ fn run(mut plan: MountPlan, locate: impl FnOnce() -> Result<Opening, Failure>) -
     process::take_files()?;
     // A daemon's working directory is the root.
     let path = plan.session.mountpoint;
-    let absolute = mounts::absolute(&path);
+    let absolute = mountpoint::resolve(&path);
     plan.session.mountpoint = absolute.map_err(|source| Failure::mount(&plan.session.source, &MountError::Mountpoint { path, source }))?;
     logging::start(&plan.log, !plan.foreground)?;
     if plan.foreground {

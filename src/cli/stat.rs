@@ -2,6 +2,7 @@
 
 use super::ls::{Owners, ViewError, open};
 use super::{Failure, text, tree};
+use crate::base::escape;
 use crate::config::args::StatArgs;
 use crate::config::resolve;
 use crate::fs::{Attr, FileKind, MountSpec, Operations};
@@ -20,7 +21,7 @@ pub fn stat(args: &StatArgs) -> Result<(), Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     let result = Report::gather(&*operations, &path).and_then(|report| {
         if args.view.json {
-            writeln!(out, "{:#}", report.json(&spec))?
+            writeln!(out, "{}", escape::json(&format!("{:#}", report.json(&spec))))?
         } else {
             report.print(&spec, &mut out)?
         }

@@ -1,5 +1,6 @@
 //! Text for people: modes, times (UTC), names with odd characters, bytes.
 
+use crate::base::escape;
 use crate::fs::FileKind;
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -67,28 +68,15 @@ pub fn timestamp(time: SystemTime) -> String {
     format!("{y:04}-{m:02}-{d:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z")
 }
 
-/// A name on one line: control characters and bytes that are no text are `\xNN`.
+/// A name on one line: unsafe characters and bytes that are not UTF-8 are `\xNN`.
 pub fn name(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '\n' => text.push_str("\\n"),
-                '\t' => text.push_str("\\t"),
-                '\\' => text.push_str("\\\\"),
-                c if c.is_control() => c.to_string().bytes().for_each(|b| push_hex(&mut text, "\\x", b)),
-                c => text.push(c),
-            }
-        }
-        chunk.invalid().iter().for_each(|b| push_hex(&mut text, "\\x", *b));
-    }
-    text
+    escape::escaped_bytes(bytes).to_string()
 }
 
 /// A value on one line: as text when it is text, else in hexadecimal, cut.
 pub fn value(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
-        Ok(text) if !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t') => text.replace('\n', "\\n"),
+        Ok(text) if !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t') => escape::line(text).into_owned(),
         _ => {
             let rest = bytes.len().saturating_sub(HEX_BYTES_MAX);
             let more = if rest > 0 { format!("... ({} bytes)", bytes.len()) } else { String::new() };
@@ -100,13 +88,11 @@ pub fn value(bytes: &[u8]) -> String {
 /// Hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
-    bytes.iter().for_each(|b| push_hex(&mut text, "", *b));
+    for b in bytes {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{b:02x}");
+    }
     text
-}
-
-fn push_hex(text: &mut String, prefix: &str, byte: u8) {
-    // Writing to a String does not fail.
-    let _ = write!(text, "{prefix}{byte:02x}");
 }
 
 /// JSON for bytes: a string when they are text, else `{"hex": "..."}`.
@@ -141,7 +127,10 @@ mod tests {
         assert_eq!(mode(FileKind::Symlink, 0o777), "lrwxrwxrwx");
         assert_eq!(name("a\nb\\\u{1b}\u{e9}".as_bytes()), "a\\nb\\\\\\x1b\u{e9}");
         assert_eq!(name(b"a\xffb"), "a\\xffb");
+        assert_eq!(name("\u{9b}31m\u{202e}\u{2028}".as_bytes()), "\\xc2\\x9b31m\\xe2\\x80\\xae\\xe2\\x80\\xa8");
         assert_eq!(value(b"text"), "text");
+        assert_eq!(value("a\nb\tc\u{202e}".as_bytes()), "a\\nb\\tc\\xe2\\x80\\xae");
+        assert_eq!(value("\u{9b}".as_bytes()), "0xc29b");
         assert_eq!(value(&[0, 255]), "0x00ff");
         assert!(value(&[0; 100]).ends_with("... (100 bytes)"));
         assert_eq!(json(b"\xff")["hex"], "ff");

@@ -13,6 +13,7 @@
 use super::UsageError;
 use super::create::Rule;
 use super::options::MountOptions;
+use crate::base::escape::escaped;
 use crate::fs::create_rules::CreateRule;
 use serde::Deserialize;
 use std::path::Path;
@@ -29,7 +30,7 @@ struct File {
 
 /// Reads the options and rules in the file at `path`.
 pub fn read(path: &Path) -> Result<(MountOptions, Vec<CreateRule>), UsageError> {
-    let failed = |e: &dyn std::fmt::Display| UsageError(format!("cannot read the configuration file {}: {e}", path.display()));
+    let failed = |e: &dyn std::fmt::Display| UsageError(format!("cannot read the configuration file {}: {e}", escaped(path)));
     let unread = |e: std::io::Error| {
         let reason = e.raw_os_error().map_or_else(|| e.to_string(), |errno| nix::errno::Errno::from_raw(errno).desc().to_owned());
         failed(&format!("{reason}; check the path"))
@@ -39,7 +40,7 @@ pub fn read(path: &Path) -> Result<(MountOptions, Vec<CreateRule>), UsageError> 
         return Err(failed(&"it is larger than 1 MiB"));
     }
     let text = std::fs::read_to_string(path).map_err(unread)?;
-    parse(&text).map_err(|e| UsageError(format!("configuration file {}: {e}", path.display())))
+    parse(&text).map_err(|e| UsageError(format!("configuration file {}: {e}", escaped(path))))
 }
 
 fn parse(text: &str) -> Result<(MountOptions, Vec<CreateRule>), String> {

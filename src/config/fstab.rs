@@ -81,7 +81,8 @@ pub fn parse(lists: &[String]) -> Result<MountOptions, UsageError> {
     })
 }
 
-fn split(list: &str) -> Vec<String> {
+/// The options in `list`, without their backslashes. `mount-scripts/mount.h5dir` splits in the same way.
+pub fn split(list: &str) -> Vec<String> {
     let mut items = vec![String::new()];
     let mut chars = list.chars();
     while let Some(c) = chars.next() {

@@ -5,6 +5,7 @@ use super::options::MountOptions;
 use super::target::Target;
 use super::value::{Level, LogFormat, Switch, VdsMissing};
 use super::{UsageError, file, fstab, memory};
+use crate::base::escape::escaped;
 use crate::fs::create_rules::CreateRule;
 use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, WRITABLE_DIR_MODE, WRITABLE_FILE_MODE};
 use crate::fs::{ExternalPolicy, MountSpec};
@@ -157,8 +158,8 @@ fn external(options: &MountOptions, writable: bool) -> Result<ExternalPolicy, Us
     match root.canonicalize() {
         Ok(root) if root.is_dir() && written => Ok(ExternalPolicy::Written(root)),
         Ok(root) if root.is_dir() => Ok(ExternalPolicy::Beneath(Some(root))),
-        Ok(_) => Err(UsageError(format!("--external-root {} is not a directory", root.display()))),
-        Err(e) => Err(UsageError(format!("--external-root {} cannot be used: {e}", root.display()))),
+        Ok(_) => Err(UsageError(format!("--external-root {} is not a directory", escaped(root)))),
+        Err(e) => Err(UsageError(format!("--external-root {} cannot be used: {e}", escaped(root)))),
     }
 }
 

@@ -12,6 +12,7 @@ use super::host_file::HostFile;
 use super::journal::{self, Kind};
 use super::posix::PosixFile;
 use super::{FileDriver, Identity, JournalPlace, WriteDriver};
+use crate::base::escape::escaped;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use parking_lot::Mutex;
@@ -120,7 +121,7 @@ impl JournalPath {
         if !refers_to(&directory, name, self.identity) {
             return Err(stale());
         }
-        tracing::info!("{} is now named {}", place.1.display(), path.display());
+        tracing::info!("{} is now named {}", escaped(&place.1), escaped(&path));
         *place = (directory, name.to_owned());
         Ok(place.clone())
     }
@@ -207,7 +208,7 @@ impl JournalPlace for JournalPath {
             Err(e) => {
                 let found = directory.entry(&name).ok().flatten().filter(|_| e.kind() == io::ErrorKind::AlreadyExists);
                 if let Some(found) = found {
-                    tracing::warn!("cannot create the journal: {} is a {}", name.display(), found.kind_name());
+                    tracing::warn!("cannot create the journal: {} is a {}", escaped(&name), found.kind_name());
                 }
                 return Err(e);
             }
@@ -233,8 +234,8 @@ impl JournalPlace for JournalPath {
         };
         match self.find() {
             Ok(Found::Nothing | Found::Journal(..)) => None,
-            Ok(Found::Obstacle(what)) => Some(format!("{} is a {what}", path().display())),
-            Err(e) => Some(format!("{} cannot be opened: {e}", path().display())),
+            Ok(Found::Obstacle(what)) => Some(format!("{} is a {what}", escaped(&path()))),
+            Err(e) => Some(format!("{} cannot be opened: {e}", escaped(&path()))),
         }
     }
 

@@ -13,6 +13,7 @@ use super::side::attribute_name;
 use super::types::{Entry, Errno, Ino};
 use super::view::Child;
 use crate::base::Error;
+use crate::base::escape::escaped;
 use crate::connector::ObjectId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -149,7 +150,7 @@ impl ContainerFs {
     /// One log line for what was refused: it is another reason each time.
     fn told(&self, id: ObjectId, name: &[u8], e: &Error) -> Errno {
         let name = String::from_utf8_lossy(name).into_owned();
-        tracing::warn!("{}: attribute {name:?} of the object at {}: {e}", self.spec.file.display(), id.address);
+        tracing::warn!("{}: attribute {name:?} of the object at {}: {e}", escaped(&self.spec.file), id.address);
         super::errno::errno(e)
     }
 
@@ -161,7 +162,7 @@ impl ContainerFs {
             return;
         }
         if !gone && self.attribute_set(id, &name, buffer).is_err() {
-            tracing::warn!("{}: what was written makes no attribute: it stays as it was", self.spec.file.display());
+            tracing::warn!("{}: what was written makes no attribute: it stays as it was", escaped(&self.spec.file));
         }
         all.remove(&(id, name));
     }

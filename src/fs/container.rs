@@ -10,7 +10,7 @@ use super::spec::MountSpec;
 use super::types::{Attr, Changes, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
 use super::view::{Child, Failures, Tree};
 use super::{FsResult, KernelMemory, Operations, xattr};
-use crate::base::waiting;
+use crate::base::{escape::escaped, waiting};
 use crate::connector::{Connector, Form, ObjectId};
 use crate::dataset::storage::Seek;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
@@ -173,8 +173,8 @@ impl ContainerFs {
         }
         let at = id.map(|id| format!(" (object at {} of file {})", id.address, id.file)).unwrap_or_default();
         match e {
-            crate::base::Error::Refused { .. } => tracing::warn!("{}: {e}{at}", self.spec.file.display()),
-            _ => tracing::error!("{}: {e}{at}", self.spec.file.display()),
+            crate::base::Error::Refused { .. } => tracing::warn!("{}: {e}{at}", escaped(&self.spec.file)),
+            _ => tracing::error!("{}: {e}{at}", escaped(&self.spec.file)),
         }
     }
 
@@ -593,7 +593,7 @@ impl Operations for ContainerFs {
         self.tell_lost(node)
     }
 
-    fn shutdown(&self) -> Result<(), String> {
+    fn shutdown(&self) -> Result<(), super::CloseError> {
         self.end()
     }
 }

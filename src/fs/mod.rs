@@ -37,6 +37,16 @@ use std::ops::{ControlFlow, Range};
 /// Result of a file-system operation: the errno a POSIX caller expects.
 pub type FsResult<T> = Result<T, Errno>;
 
+/// Why the last changes are not in the file.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct CloseError {
+    /// The errno of the system, `EIO` for anything else.
+    pub errno: Errno,
+    /// One sentence.
+    pub message: String,
+}
+
 /// What the kernel remembers of a mounted file system, to be forgotten. Calls may wait for requests that are under way: never made by
 /// who serves one, nor with a lock that one may need.
 pub trait KernelMemory: Send + Sync {
@@ -214,9 +224,8 @@ pub trait Operations: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Makes all changes durable and closes the container: nothing is asked for afterwards. The error is a
-    /// sentence. Later calls do nothing.
-    fn shutdown(&self) -> Result<(), String> {
+    /// Makes all changes durable and closes the container: nothing is asked for afterwards. Later calls do nothing.
+    fn shutdown(&self) -> Result<(), CloseError> {
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ use super::nodes::{Node, NodeKind, View};
 use super::types::{Entry, Errno};
 use super::view::Child;
 use crate::base::Error;
+use crate::base::escape::escaped;
 use crate::connector::ObjectId;
 use crate::connector::edit::{Edit, NpyHeader};
 use parking_lot::Mutex;
@@ -86,7 +87,7 @@ impl ContainerFs {
     }
 
     fn npy_told(&self, id: ObjectId, e: &Error) -> Errno {
-        tracing::warn!("{}: .npy file of the object at {}: {e}", self.spec.file.display(), id.address);
+        tracing::warn!("{}: .npy file of the object at {}: {e}", escaped(&self.spec.file), id.address);
         super::errno::errno(e)
     }
 
@@ -337,7 +338,7 @@ impl ContainerFs {
             return;
         }
         if w.fortran.is_some() {
-            tracing::warn!("{}: an array in Fortran order was not written as a whole", self.spec.file.display());
+            tracing::warn!("{}: an array in Fortran order was not written as a whole", escaped(&self.spec.file));
             let _ = self.npy_turn(id, w);
         }
         self.npy_forget_turned(w);

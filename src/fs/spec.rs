@@ -1,6 +1,7 @@
 //! What to show as a file system, and why it could not be shown.
 
 use super::create_rules::CreateRules;
+use crate::base::escape::{escaped, escaped_bytes};
 use std::io;
 use std::path::PathBuf;
 
@@ -89,7 +90,7 @@ pub enum ExternalPolicy {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The operating system refused.
-    #[error("cannot open {}: {source}", path.display())]
+    #[error("cannot open {}: {source}", escaped(path))]
     Open {
         /// The file.
         path: PathBuf,
@@ -97,13 +98,13 @@ pub enum OpenError {
         source: io::Error,
     },
     /// No superblock signature.
-    #[error("{} is not an HDF5 file (no HDF5 signature at 0, 512, 1024, ...)", path.display())]
+    #[error("{} is not an HDF5 file (no HDF5 signature at 0, 512, 1024, ...)", escaped(path))]
     NotHdf5 {
         /// The file.
         path: PathBuf,
     },
     /// The engine refused.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {source}", escaped(path))]
     Engine {
         /// The file.
         path: PathBuf,
@@ -111,7 +112,7 @@ pub enum OpenError {
         source: crate::base::Error,
     },
     /// The group to show is not there.
-    #[error("{} has no group {}", path.display(), String::from_utf8_lossy(group))]
+    #[error("{} has no group {}", escaped(path), escaped_bytes(group))]
     NoSuchGroup {
         /// The file.
         path: PathBuf,

@@ -1,6 +1,7 @@
 //! `.h5dir/status`: counters as text.
 
 use super::container::ContainerFs;
+use crate::base::escape::escaped;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 impl ContainerFs {
@@ -24,7 +25,7 @@ impl ContainerFs {
             ("inodes", self.nodes.len() as u64),
             ("open_files", self.handles.read().len() as u64),
         ];
-        let mut out = format!("version {}\nfile {}\n", env!("CARGO_PKG_VERSION"), self.spec.file.display());
+        let mut out = format!("version {}\nfile {}\n", env!("CARGO_PKG_VERSION"), escaped(&self.spec.file));
         for (name, value) in rows {
             out.push_str(&format!("{name} {value}\n"));
         }

@@ -3,7 +3,6 @@
 //!
 //! Callers hold `names`: alone where names or attributes change, shared where bytes or times do.
 
-use super::FsResult;
 use super::container::{ContainerFs, form};
 use super::cut_names::Names;
 use super::errno::errno;
@@ -14,7 +13,9 @@ use super::symlink;
 use super::types::{Attr, Changes, Entry, Errno, Handle, Ino, OpenMode, Opened};
 use super::view::{CONTROL, Child};
 use super::xattr::Target;
+use super::{CloseError, FsResult};
 use crate::base::Error;
+use crate::base::escape::escaped;
 use crate::connector::edit::{Edit, Taken};
 use crate::connector::{Form, ObjectId};
 use std::sync::Arc;
@@ -399,7 +400,7 @@ impl ContainerFs {
             // What was asked for is another thing each time, and so is the reason.
             Error::Refused { errno: libc::EINVAL | libc::ERANGE | libc::EOPNOTSUPP | libc::E2BIG, .. } => {
                 let path = String::from_utf8_lossy(&node.place().name).into_owned();
-                tracing::warn!("{}: {path}: {e}", self.spec.file.display());
+                tracing::warn!("{}: {path}: {e}", escaped(&self.spec.file));
                 errno(&e)
             }
             _ => self.refused(id, &e),
@@ -488,7 +489,7 @@ impl ContainerFs {
     pub(super) fn finish(&self, id: Option<ObjectId>, last: bool) -> FsResult<()> {
         let (Ok(edit), Some(id)) = (self.editor(), id.filter(|id| id.file == 0)) else { return Ok(()) };
         edit.finish(id, last).map_err(|e| {
-            tracing::warn!("{}: object at {}: {e}", self.spec.file.display(), id.address);
+            tracing::warn!("{}: object at {}: {e}", escaped(&self.spec.file), id.address);
             errno(&e)
         })
     }
@@ -510,7 +511,7 @@ impl ContainerFs {
     /// The same when the file is closed, and nobody is left to be told of an error.
     pub(super) fn finish_last(&self, id: Option<ObjectId>) {
         if self.finish(id, true).is_err() {
-            tracing::warn!("{}: what was written makes no elements: they stay as they were", self.spec.file.display());
+            tracing::warn!("{}: what was written makes no elements: they stay as they were", escaped(&self.spec.file));
         }
     }
 
@@ -534,7 +535,7 @@ impl ContainerFs {
             // After EROFS there is nothing to try again.
             let errno = errno(&e);
             self.dirty.store(errno != Errno(libc::EROFS), Ordering::Release);
-            tracing::error!("{}: the last changes could not be made durable: {e}", self.spec.file.display());
+            tracing::error!("{}: the last changes could not be made durable: {e}", escaped(&self.spec.file));
             errno
         })
     }
@@ -546,7 +547,7 @@ impl ContainerFs {
     }
 
     /// Lets all open files go, commits and closes.
-    pub(super) fn end(&self) -> Result<(), String> {
+    pub(super) fn end(&self) -> Result<(), CloseError> {
         let Some(edit) = self.connector.edit() else { return Ok(()) };
         let _alone = self.alone(&[]);
         if self.ended.swap(true, Ordering::AcqRel) {
@@ -555,6 +556,9 @@ impl ContainerFs {
         let open: Vec<_> = self.handles.write().drain().map(|(_, file)| file).collect();
         open.iter().for_each(|file| self.close_file(file));
         self.end_replaced();
-        edit.close().map_err(|e| format!("the last changes of {} could not be written: {e}", self.spec.file.display()))
+        edit.close().map_err(|e| CloseError {
+            errno: if let Error::Io { errno, .. } = &e { Errno(*errno) } else { errno(&e) },
+            message: format!("the last changes of {} could not be written: {e}", escaped(&self.spec.file)),
+        })
     }
 }

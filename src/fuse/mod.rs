@@ -3,8 +3,9 @@
 //! ```text
 //! adapter   request -> Operations -> reply        session   mount, threads, readiness, end
 //! guard     a panic becomes EIO, not a dead mount mounts    /proc/self/mountinfo
-//! unmount   umount2 or fusermount3, stale mounts  presence  "the daemon of this mount still runs"
-//! reply     what requests bring and answers take   unmounter  a process that may still unmount
+//! unmount   umount2 or fusermount3, stale mounts  daemon_liveness  the socket by which umount waits for the daemon
+//! reply     what requests bring and answers take  runtime_dir      the directory of these sockets
+//! unmounter a process that may still unmount      threads   by whom threads are started
 //! crew      how many event loops take requests    near      waiting for the next one without sleeping
 //! stale     pages of other descriptors, after bytes were written past them
 //! ```
@@ -13,14 +14,17 @@
 
 pub mod adapter;
 mod crew;
+pub mod daemon_liveness;
 pub mod guard;
 mod kernel;
+pub mod mountpoint;
 pub mod mounts;
 mod near;
-pub mod presence;
 mod reply;
+mod runtime_dir;
 pub mod session;
 mod stale;
+pub mod threads;
 pub mod unmount;
 pub mod unmounter;
 

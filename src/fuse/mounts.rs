@@ -52,6 +52,8 @@ pub struct Mount {
     pub fs_type: OsString,
     /// What is mounted.
     pub source: OsString,
+    /// The user who mounted it, of a FUSE mount.
+    pub owner: Option<u32>,
 }
 
 impl Mount {
@@ -71,20 +73,25 @@ pub fn top_at(mountpoint: &Path) -> io::Result<Option<Mount>> {
     Ok(top(&parse(&std::fs::read("/proc/self/mountinfo")?), mountpoint))
 }
 
-/// Absolute path of a mountpoint, without asking the file system mounted there, which may be dead.
-pub fn absolute(path: &Path) -> io::Result<PathBuf> {
+/// The mount with the number `id`, if the table has it.
+pub fn by_id(id: u64) -> io::Result<Option<Mount>> {
+    Ok(parse(&std::fs::read("/proc/self/mountinfo")?).into_iter().find(|m| m.id == id))
+}
+
+/// Absolute path of the directory that holds the last part of `path`, and that part. The whole path and `None` where it ends in `..`
+/// or is the root.
+pub fn split(path: &Path) -> io::Result<(PathBuf, Option<&OsStr>)> {
     let mut path = path;
     // "mnt/" and "mnt/." would ask the mounted file system.
     while let Some(stripped) = strip_end(path) {
         path = stripped;
     }
-    match (path.canonicalize(), path.parent(), path.file_name()) {
-        (Ok(full), ..) => Ok(full),
-        (Err(_), Some(parent), Some(name)) => {
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            Ok(parent.canonicalize()?.join(name))
+            Ok((parent.canonicalize()?, Some(name)))
         }
-        (Err(e), ..) => Err(e),
+        _ => Ok((path.canonicalize()?, None)),
     }
 }
 
@@ -115,7 +122,10 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let fs_type = unescape(rest.next()?);
     let source = unescape(rest.next()?);
-    Some(Mount { id, parent, device, mountpoint: mountpoint.into(), fs_type, source })
+    let options = rest.next().unwrap_or_default();
+    let owner = options.split(|b| *b == b',').find_map(|option| number(option.strip_prefix(b"user_id=")?));
+    let owner = owner.and_then(|user| u32::try_from(user).ok());
+    Some(Mount { id, parent, device, mountpoint: mountpoint.into(), fs_type, source, owner })
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
@@ -157,19 +167,21 @@ mod tests {
         assert_eq!((seen.id, seen.device, seen.is_ours()), (41, Device { major: 0, minor: 51 }, false));
         assert_eq!(mounts[1].source, "/data/x\\y.h5");
         assert!(mounts[1].is_ours() && mounts[1].is_fuse());
+        assert_eq!(mounts.iter().map(|m| m.owner).collect::<Vec<_>>(), [None, Some(0), None]);
         assert_eq!(top(&mounts, Path::new("/mnt")), None);
     }
 
     #[test]
-    fn absolute_path_drops_trailing_dots_and_slashes() {
+    fn last_part_of_a_path_is_split_off_without_trailing_dots_and_slashes() {
         let dir = tempfile::tempdir().unwrap();
         let full = dir.path().canonicalize().unwrap();
-        let mut with_dots = full.clone().into_os_string();
-        with_dots.push("/.//");
-        assert_eq!(absolute(Path::new(&with_dots)).unwrap(), full);
-        assert_eq!(absolute(&full.join("absent")).unwrap(), full.join("absent"));
-        assert_eq!(absolute(Path::new("/")).unwrap(), Path::new("/"));
-        assert!(absolute(&full.join("absent/x")).is_err());
+        let name = Some(OsStr::new("absent"));
+        for path in ["absent", "absent/", "absent/.//"] {
+            assert_eq!(split(&full.join(path)).unwrap(), (full.clone(), name), "{path}");
+        }
+        assert_eq!(split(Path::new("/")).unwrap(), ("/".into(), None));
+        assert_eq!(split(&full.join("..")).unwrap(), (full.parent().unwrap().to_owned(), None));
+        assert!(split(&full.join("absent/x")).is_err());
     }
 
     #[test]

@@ -11,21 +11,28 @@
 
 use super::adapter::{Adapter, CacheTimes};
 use super::kernel::{Kernel, Memory};
-use super::mounts::{self, Device, FS_TYPE, Mount};
+use super::mountpoint::{self, Mountpoint};
+use super::mounts::{self, Device, FS_TYPE};
 use super::near::Near;
+use super::threads::{self, Run};
 use super::unmount::{self, UnmountError};
 use super::unmounter::Unmounter;
+use crate::base::escape::escaped;
 use crate::fs::{KernelMemory, Operations};
 use fuser::{Config, MountOption, Session, SessionACL};
-use std::fs;
+use nix::errno::Errno;
+use nix::mount::MsFlags;
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
+
+/// Why a new mount is not used.
+const NOT_THERE: &str = "the mountpoint was exchanged, unmounted, or mounted over meanwhile";
 
 /// Who may use the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +72,7 @@ pub struct SessionConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The mountpoint cannot be used.
-    #[error("the mountpoint {} cannot be used: {source}", path.display())]
+    #[error("the mountpoint {} cannot be used: {source}", escaped(path))]
     Mountpoint {
         /// The mountpoint.
         path: PathBuf,
@@ -73,13 +80,13 @@ pub enum MountError {
         source: io::Error,
     },
     /// It is no directory.
-    #[error("the mountpoint {} is not a directory", path.display())]
+    #[error("the mountpoint {} is not a directory", escaped(path))]
     NotDirectory {
         /// The mountpoint.
         path: PathBuf,
     },
     /// One of ours is there.
-    #[error("{source_name} is already mounted at {}", path.display())]
+    #[error("{} is already mounted at {}", escaped(source_name), escaped(path))]
     AlreadyMounted {
         /// The mountpoint.
         path: PathBuf,
@@ -87,7 +94,7 @@ pub enum MountError {
         source_name: String,
     },
     /// A dead mount is in the way.
-    #[error("a dead mount at {} cannot be removed: {source}", path.display())]
+    #[error("a dead mount at {} cannot be removed: {source}", escaped(path))]
     Stale {
         /// The mountpoint.
         path: PathBuf,
@@ -101,7 +108,7 @@ pub enum MountError {
     #[error("--allow-other and --allow-root need root or the line user_allow_other in /etc/fuse.conf")]
     AllowOther,
     /// The mount or the handshake failed.
-    #[error("mounting at {} failed: {reason}", path.display())]
+    #[error("mounting at {} failed: {reason}", escaped(path))]
     Refused {
         /// The mountpoint.
         path: PathBuf,
@@ -109,7 +116,7 @@ pub enum MountError {
         reason: String,
     },
     /// Mounted, but it does not answer.
-    #[error("the mount at {} does not answer: {source}", path.display())]
+    #[error("the mount at {} does not answer: {source}", escaped(path))]
     NoAnswer {
         /// The mountpoint.
         path: PathBuf,
@@ -129,9 +136,6 @@ pub struct Mounted {
     unmounter: Option<Unmounter>,
 }
 
-/// Starts what it is given in the thread that later threads inherit their rights from.
-pub type Run<'a> = &'a dyn Fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
-
 /// How the daemon is confined.
 pub struct Confinement<'a> {
     /// Unmounts when this process may not.
@@ -140,16 +144,10 @@ pub struct Confinement<'a> {
     pub run: Run<'a>,
 }
 
-/// Starts threads in the caller's.
-fn run_here(work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
-    work();
-    Ok(())
-}
-
 impl Mounted {
     /// Mounts `operations` and returns once the mount answers.
     pub fn new(operations: Arc<dyn Operations>, config: &SessionConfig) -> Result<Self, MountError> {
-        Self::announced(operations, config, |_| (), Confinement { unmounter: None, run: &run_here })
+        Self::announced(operations, config, |_| (), Confinement { unmounter: None, run: &threads::here })
     }
 
     /// Mounts `operations`, calls `announce` with the device number before the mount answers, and returns once it does.
@@ -160,33 +158,32 @@ impl Mounted {
         confinement: Confinement<'_>,
     ) -> Result<Self, MountError> {
         let mountpoint = prepare(&config.mountpoint)?;
-        // Opened by fuser too; asked here first for the clear message.
-        fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").map_err(MountError::Device)?;
+        let fuse = File::options().read(true).write(true).open("/dev/fuse").map_err(MountError::Device)?;
         let (readahead, near) = (u32::try_from(config.readahead).unwrap_or(u32::MAX), Near::new(config.stay_awake));
         let adapter = Adapter::new(operations, config.times, readahead, config.threads, near);
         let (kernel, crew) = (adapter.kernel(), adapter.crew());
-        let session = Session::new(adapter, &mountpoint, &fuser_config(config)).map_err(|e| refused(&mountpoint, &e))?;
+        let session = mount(adapter, fuse, &mountpoint, config)?;
         let _ = kernel.set(session.notifier());
         if let Some(crew) = crew {
             crew.near().set_device(session.as_fd());
         }
-        // Unmounted already, it has nobody to be announced to.
-        if let Some(mount) = mounts::top_at(&mountpoint).ok().flatten().filter(Mount::is_ours) {
+        let covered = mountpoint.covered().and_then(|mount| mount.ok_or_else(|| io::Error::other(NOT_THERE)));
+        let answered = covered.and_then(|mount| {
             announce(mount.device);
-        }
-        let loops = start(session, confinement.run).map_err(|e| refused(&mountpoint, &e))?;
-        match first_answer(&mountpoint) {
-            Ok(device) => {
+            let loops = threads::call(confinement.run, move || start(session))?;
+            first_answer(mountpoint.path(), mount.device)?;
+            Ok((mount.device, loops))
+        });
+        match answered {
+            Ok((device, loops)) => {
                 set_readahead(device, config.readahead);
+                let mountpoint = mountpoint.path().to_owned();
                 let unmounter = confinement.unmounter;
                 Ok(Mounted { mountpoint, device, kernel, loops: Some(loops), ended: Arc::default(), unmounter })
             }
             Err(source) => {
-                // Nobody serves it: leave nothing behind.
-                if mounts::top_at(&mountpoint).ok().flatten().is_some_and(|m| m.is_ours()) {
-                    let _ = unmount::unmount(&mountpoint, true);
-                }
-                Err(MountError::NoAnswer { path: mountpoint, source })
+                withdraw(&mountpoint);
+                Err(MountError::NoAnswer { path: mountpoint.path().to_owned(), source })
             }
         }
     }
@@ -264,37 +261,78 @@ fn join(loops: JoinHandle<io::Result<()>>) -> io::Result<()> {
     }
 }
 
-/// The mountpoint as an absolute path, cleaned of dead mounts and checked.
-pub fn prepare(path: &Path) -> Result<PathBuf, MountError> {
+/// The mountpoint, cleaned of dead mounts, checked and open.
+fn prepare(path: &Path) -> Result<Mountpoint, MountError> {
     let failed = |source| MountError::Mountpoint { path: path.to_owned(), source };
-    let mountpoint = mounts::absolute(path).map_err(failed)?;
+    let mountpoint = mountpoint::resolve(path).map_err(failed)?;
     match unmount::clean_stale(&mountpoint) {
-        Ok(cleaned) => cleaned.iter().for_each(|m| tracing::warn!("removed a dead mount of {} at {}", m.source.display(), path.display())),
+        Ok(cleaned) => cleaned.iter().for_each(|m| tracing::warn!("removed a dead mount of {} at {}", escaped(&m.source), escaped(path))),
         Err(source) => return Err(MountError::Stale { path: mountpoint, source }),
     }
     if let Some(mount) = mounts::top_at(&mountpoint).map_err(failed)?.filter(mounts::Mount::is_ours) {
         return Err(MountError::AlreadyMounted { path: mountpoint, source_name: mount.source.to_string_lossy().into_owned() });
     }
-    if !fs::metadata(&mountpoint).map_err(failed)?.is_dir() {
-        return Err(MountError::NotDirectory { path: mountpoint });
+    Mountpoint::open(&mountpoint).map_err(|e| match e.raw_os_error() {
+        Some(libc::ENOTDIR) => MountError::NotDirectory { path: mountpoint },
+        _ => failed(e),
+    })
+}
+
+/// Mounts on the directory that `prepare` found: by mount(2) where permitted, otherwise by its path with fusermount3.
+fn mount(adapter: Adapter, fuse: File, at: &Mountpoint, config: &SessionConfig) -> Result<Session<Adapter>, MountError> {
+    let options = fuser_config(config);
+    let session = match mount_on(at, &fuse, config) {
+        Ok(()) => Session::from_fd(adapter, fuse.into(), options.acl, options).inspect_err(|_| withdraw(at)),
+        Err(Errno::EPERM) => Session::new(adapter, at.path(), &options),
+        Err(e) => Err(io::Error::other(e.desc())),
+    };
+    session.map_err(|e| refused(at.path(), &e))
+}
+
+fn mount_on(at: &Mountpoint, fuse: &File, config: &SessionConfig) -> nix::Result<()> {
+    let mode = at.mode().map_err(|e| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+    let (user, group) = (nix::unistd::getuid(), nix::unistd::getgid());
+    let mut data = format!("fd={},rootmode={mode:o},user_id={user},group_id={group},subtype={}", fuse.as_raw_fd(), subtype());
+    if default_permissions(config) {
+        data.push_str(",default_permissions");
     }
-    Ok(mountpoint)
+    if config.access != Access::Owner {
+        data.push_str(",allow_other");
+    }
+    let mut flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOATIME;
+    flags.set(MsFlags::MS_RDONLY, config.read_only);
+    flags.set(MsFlags::MS_NOEXEC, config.noexec);
+    nix::mount::mount(Some(config.source.as_str()), &at.pinned(), Some("fuse"), flags, Some(data.as_str()))
+}
+
+/// Removes a mount that nobody serves from the directory, wherever that is now.
+fn withdraw(at: &Mountpoint) {
+    let path = at.now_at().unwrap_or_else(|_| at.path().to_owned());
+    if mounts::top_at(&path).ok().flatten().is_some_and(|m| m.is_ours()) {
+        let _ = unmount::unmount(&path, true);
+    }
+}
+
+fn subtype() -> &'static str {
+    FS_TYPE.trim_start_matches("fuse.")
+}
+
+/// Whether the kernel checks modes. They bind nobody in a mount that only root can use, and the kernel would ask for the attributes of
+/// a directory each time before another name is made in it.
+fn default_permissions(config: &SessionConfig) -> bool {
+    !nix::unistd::geteuid().is_root() || config.access != Access::Owner || config.read_only
 }
 
 fn fuser_config(config: &SessionConfig) -> Config {
-    let subtype = FS_TYPE.trim_start_matches("fuse.");
-    let root = nix::unistd::geteuid().is_root();
     let mut options = vec![
-        MountOption::FSName(if root { config.source.clone() } else { escape(&config.source) }),
+        MountOption::FSName(escape(&config.source)),
         // As a kernel option: fuser passes `MountOption::Subtype` to fusermount3 only.
-        MountOption::CUSTOM(format!("subtype={subtype}")),
+        MountOption::CUSTOM(format!("subtype={}", subtype())),
         MountOption::NoSuid,
         MountOption::NoDev,
         MountOption::NoAtime,
     ];
-    // Modes bind nobody in a mount that only root can use. The kernel would ask for the attributes of a directory each time before
-    // another name is made in it.
-    if !root || config.access != Access::Owner || config.read_only {
+    if default_permissions(config) {
         options.push(MountOption::DefaultPermissions);
     }
     if config.read_only {
@@ -337,16 +375,8 @@ fn refused(mountpoint: &Path, error: &io::Error) -> MountError {
     MountError::Refused { path: mountpoint.to_owned(), reason: format!("{reason}{hint}") }
 }
 
-type Loops = JoinHandle<io::Result<()>>;
-
-/// Starts the event loops, by `run`, and takes the mount away from fuser (see the top of this file).
-fn start(session: Session<Adapter>, run: Run<'_>) -> io::Result<Loops> {
-    let (sender, started) = mpsc::channel();
-    run(Box::new(move || drop(sender.send(start_here(session)))))?;
-    started.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
-}
-
-fn start_here(session: Session<Adapter>) -> io::Result<Loops> {
+/// Starts the event loops and takes the mount away from fuser (see the top of this file).
+fn start(session: Session<Adapter>) -> io::Result<JoinHandle<io::Result<()>>> {
     let mut background = session.spawn()?;
     let placeholder = thread::Builder::new().name("h5dir-none".into()).spawn(|| Ok(()))?;
     let loops = std::mem::replace(&mut background.guard, placeholder);
@@ -355,14 +385,14 @@ fn start_here(session: Session<Adapter>) -> io::Result<Loops> {
 }
 
 /// Asks the new mount through the kernel: attributes of the root, then totals, which are never cached.
-fn first_answer(mountpoint: &Path) -> io::Result<Device> {
+fn first_answer(mountpoint: &Path, device: Device) -> io::Result<()> {
     let root = fs::metadata(mountpoint)?;
     nix::sys::statvfs::statvfs(mountpoint)?;
-    let device = Device::from_raw(root.dev());
-    match mounts::top_at(mountpoint)? {
-        Some(mount) if mount.is_ours() && mount.device == device => Ok(device),
-        _ => Err(io::Error::other("another file system was mounted over it")),
+    let top = mounts::top_at(mountpoint)?;
+    if Device::from_raw(root.dev()) != device || top.is_none_or(|m| !m.is_ours() || m.device != device) {
+        return Err(io::Error::other(NOT_THERE));
     }
+    Ok(())
 }
 
 /// INIT cannot raise readahead above the kernel's default of 128 KiB; root can, afterwards.
@@ -384,7 +414,7 @@ mod tests {
         assert!(matches!(prepare(&dir.path().join("absent")), Err(MountError::Mountpoint { .. })));
         fs::write(dir.path().join("file"), "").unwrap();
         assert!(matches!(prepare(&dir.path().join("file")), Err(MountError::NotDirectory { .. })));
-        assert_eq!(prepare(dir.path()).unwrap(), dir.path().canonicalize().unwrap());
+        assert_eq!(prepare(dir.path()).unwrap().path(), dir.path().canonicalize().unwrap());
     }
 
     #[test]

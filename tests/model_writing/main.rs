@@ -63,7 +63,7 @@ fn run(start: &str, next: Next<'_>) -> Result<Left, String> {
     file.apply(&Op::Remount).unwrap();
     model.apply(&Op::Remount).unwrap();
     compare::trees(&file, &model).map_err(|e| format!("after the last remount: {e}"))?;
-    file.fs.shutdown()?;
+    file.fs.shutdown().map_err(|e| e.message)?;
     Ok((first, file.bytes(), model))
 }
 

@@ -14,6 +14,7 @@ mod expected;
 mod external;
 mod facts;
 mod following;
+mod helper;
 mod interrupted;
 mod links;
 mod listing;
@@ -23,11 +24,14 @@ mod others;
 mod posix;
 #[path = "../support/python.rs"]
 mod python;
+#[path = "../support/random.rs"]
+mod random;
 mod ranges;
 mod readonly;
 mod side_views;
 mod sparse;
 mod stat;
+mod strangers;
 mod subtree;
 #[path = "../support/mod.rs"]
 mod support;

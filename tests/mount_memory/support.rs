@@ -3,7 +3,7 @@
 use h5dir::fs::memory::MemoryFs;
 use h5dir::fs::types::ROOT;
 use h5dir::fs::{Attr, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, Operations, Statfs, Whence};
-use h5dir::fuse::{Access, CacheTimes, Mounted, SessionConfig, mounts, presence};
+use h5dir::fuse::{Access, CacheTimes, Mounted, SessionConfig, daemon_liveness, mounts};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -74,7 +74,7 @@ impl Foreground {
         let this = Foreground { child, place };
         eventually("the mount answers", || this.place.mnt().join("data").exists());
         let mount = mounts::top_at(&this.place.mnt()).unwrap().unwrap();
-        eventually("the daemon can be waited for", || !presence::Daemon::of(mount.device).is_empty());
+        eventually("the daemon can be waited for", || !daemon_liveness::find(&mount).is_empty());
         this
     }
 

@@ -10,6 +10,7 @@
 use super::external::Neighbours;
 use super::recover::{committed, open_for_reading};
 use super::{NativeConnector, Options};
+use crate::base::escape::escaped;
 use crate::base::{Address, Error, Result};
 use crate::connector::{AttributeNames, Chunks, Connector, Content, Follow, Form, Link, ObjectId, ObjectInfo, ObjectKind};
 use crate::dataset::environment::Environment;
@@ -128,7 +129,7 @@ impl Following {
         looks.previous = Some(old.connector);
         looks.since = Instant::now();
         if old.status.identity != status.identity {
-            tracing::info!("{} is another file now", self.host.path().display());
+            tracing::info!("{} is another file now", escaped(&self.host.path()));
         }
     }
 }
@@ -164,7 +165,7 @@ impl Follow for Following {
             }
             Err(e) => {
                 if !std::mem::replace(&mut looks.failing, true) {
-                    tracing::warn!("{} was changed and cannot be read now ({e}): it is shown as it was", self.host.path().display());
+                    tracing::warn!("{} was changed and cannot be read now ({e}): it is shown as it was", escaped(&self.host.path()));
                 }
                 false
             }

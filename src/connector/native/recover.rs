@@ -1,5 +1,6 @@
 //! `h5dir recover`, and opening a file that an interrupted writer left behind.
 
+use crate::base::escape::escaped;
 use crate::base::{Address, Error, Result};
 use crate::container::first_change::FirstChange;
 use crate::file::host_file::HostFile;
@@ -148,7 +149,7 @@ pub fn open_for_reading(host: &HostFile) -> Result<Arc<dyn FileDriver>> {
     let after = recovery::committed(file.clone(), &place)?;
     if after.is_some() {
         let path = host.path();
-        tracing::warn!("{}: a commit was interrupted: the file is shown as it is after it, and not changed", path.display());
+        tracing::warn!("{}: a commit was interrupted: the file is shown as it is after it, and not changed", escaped(&path));
     }
     Ok(after.unwrap_or(file))
 }
