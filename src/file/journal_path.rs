@@ -160,10 +160,9 @@ impl JournalPath {
         let prepared = self.file.entry().and_then(|file| {
             let made = journal.entry()?;
             let foreign = (made.uid, made.gid) != (file.uid, file.gid);
-            let owner = (foreign && nix::unistd::geteuid().is_root()).then_some((file.uid, file.gid));
+            let given = !foreign || nix::unistd::geteuid().is_root() && journal.set_owner(file.uid, file.gid).is_ok();
             // Members of another group must not get the bits of the file's group.
-            let bits = if foreign && owner.is_none() { 0o600 } else { 0o666 };
-            journal.set_owner_and_mode(owner, file.mode & bits)?;
+            journal.set_mode(file.mode & if given { 0o666 } else { 0o600 })?;
             journal.write_at(&journal::void_head(self.identity), 0)?;
             directory.sync()
         });

@@ -92,13 +92,14 @@ impl PosixFile {
         Ok(Entry::from_stat(&fstat(self.file.as_fd())?))
     }
 
-    /// Gives the file to `uid` and `gid` (`None`: unchanged), then sets its permission bits.
-    pub fn set_owner_and_mode(&self, owner: Option<(u32, u32)>, mode: u32) -> io::Result<()> {
-        use std::os::unix::fs::PermissionsExt;
-        if let Some((uid, gid)) = owner {
-            std::os::unix::fs::fchown(&self.file, Some(uid), Some(gid))?;
-        }
-        self.file.set_permissions(std::fs::Permissions::from_mode(mode))
+    /// Gives the file to `uid` and `gid`.
+    pub fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()> {
+        std::os::unix::fs::fchown(&self.file, Some(uid), Some(gid))
+    }
+
+    /// Sets the permission bits.
+    pub fn set_mode(&self, mode: u32) -> io::Result<()> {
+        self.file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode))
     }
 
     /// Total and available space of the file system that it lies on: (length of the file, bytes available).

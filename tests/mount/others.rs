@@ -6,7 +6,7 @@ use super::support::{Place, h5dir, is_mounted, run};
 use super::writing::h5py;
 use h5dir::base::Address;
 use h5dir::file::Identity;
-use h5dir::file::journal::Journal;
+use h5dir::file::journal::{self, Journal};
 use h5dir::format::superblock::Superblock;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -199,6 +199,34 @@ fn the_journal_goes_where_a_file_that_is_mounted_for_writing_goes() {
     let (code, message) = run(h5dir(&["umount"]).arg(mount.place.mnt()));
     assert_eq!((code, message.as_str(), journals().as_str()), (0, "", ""));
     assert_eq!(h5py(&new, "r", "print(sorted(f['a']), len(f['b']))"), "['7', '8', '9'] 9\n");
+}
+
+/// Regression: a mount whose file had lost its name truncated and removed the journal of the file that took it, and reported that
+/// all was well.
+#[test]
+fn a_mount_whose_file_was_replaced_reports_it_and_leaves_the_other_journal_alone() {
+    for replaced in [true, false] {
+        let place = Place::new();
+        let (file, journal) = (place.dir().join("f.h5"), place.dir().join("f.h5.h5dir-journal"));
+        let create = || assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+        create();
+        let mount = Mount::start(place, &file, &["--read-write", "--commit-interval=0"]);
+        let work = "for i in 1 2 3 4 5 6 7 8 9; do echo $i >NAME/$i; done; sync NAME; for i in 1 2 3; do rm NAME/$i; done; sync NAME";
+        shell(&mount.place.mnt(), &format!("mkdir a; {}", work.replace("NAME", "a")));
+        std::fs::remove_file(&file).unwrap();
+        std::fs::remove_file(&journal).unwrap();
+        let precious = [journal::MAGIC.as_slice(), &[7; 2000]].concat();
+        if replaced {
+            create();
+            std::fs::write(&journal, &precious).unwrap();
+        }
+        let other = std::fs::read(&file).ok();
+        shell(&mount.place.mnt(), "mkdir b; ! sync b; cat a/5");
+        assert!(mount.log().contains("was deleted or replaced"), "{}", mount.log());
+        let (code, message) = run(h5dir(&["umount"]).arg(mount.place.mnt()));
+        assert!(code == 1 && message.contains("Stale file handle"), "{code} {message}");
+        assert_eq!((std::fs::read(&file).ok(), std::fs::read(&journal).ok()), (other, replaced.then_some(precious)));
+    }
 }
 
 /// A command that must not wait for ever: exit code and standard error.
