@@ -2,7 +2,7 @@
 
 use super::mounted::{Mount, copy_fixture, shell};
 use super::python::with_h5py;
-use super::support::{Place, h5dir, is_mounted, run};
+use super::support::{Place, eventually, h5dir, is_mounted, run};
 use super::writing::h5py;
 use h5dir::base::Address;
 use h5dir::file::Identity;
@@ -81,6 +81,9 @@ fn a_mount_for_writing_locks_as_the_environment_has_it() {
         other.lock_shared().unwrap();
         assert_eq!(mount(rule).0, if locking { 3 } else { 0 }, "{rule}");
         assert_eq!(run(h5dir(&["umount"]).arg(place.mnt())).0 == 0, !locking, "{rule}");
+        drop(other);
+        // A process that another test is just starting may still hold the lock: it has this one's descriptors until exec.
+        eventually("the lock is released", || File::open(&file).unwrap().try_lock().is_ok());
     }
 }
 
