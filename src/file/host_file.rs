@@ -284,6 +284,7 @@ mod tests {
             lchown(&file, Some(file_owner), None).unwrap();
             assert_eq!(paths.each_ref().map(code_of), [expected; 3], "{owner} {file_owner}");
         }
+        lchown(&file, Some(65534), None).unwrap();
         assert_eq!(HostFile::open(&paths[2]).unwrap().path(), sub.canonicalize().unwrap().join("f"));
     }
 }
