@@ -200,3 +200,51 @@ fn a_session_that_cannot_commit_at_its_end_leaves_nothing_behind_the_end_that_is
     assert_eq!(transaction.close(&root).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
     assert!(file.bytes() == [0x11; 4096]);
 }
+
+/// A file on a disk with little room: `reserve` takes what there is before it fails, as ext4 does.
+struct NearlyFull {
+    file: GrowingFile,
+    room: u64,
+}
+
+impl FileDriver for NearlyFull {
+    fn status(&self) -> std::io::Result<crate::file::Status> {
+        self.file.status()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        self.file.read_at(buf, offset)
+    }
+}
+
+impl WriteDriver for NearlyFull {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> std::io::Result<()> {
+        self.file.write_at(bytes, offset)
+    }
+
+    fn set_len(&self, len: u64) -> std::io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn reserve(&self, len: u64) -> std::io::Result<()> {
+        let now = self.file.status()?.len;
+        self.file.set_len(now.max(len.min(self.room)))?;
+        if len > self.room { Err(std::io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(()) }
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Regression: the journal's reservation took all that was left of a nearly full disk, and nothing could be removed.
+#[test]
+fn the_journal_leaves_room_on_a_nearly_full_disk() {
+    for (room, reserved) in
+        [(0, 56), (4 << 10, 56), (8 << 10, 4 << 10), (100 << 10, 16 << 10), (130 << 10, 64 << 10), (256 << 10, 256 << 10)]
+    {
+        let disk = NearlyFull { file: GrowingFile::new(vec![0; 56]), room };
+        super::reserve_some(&disk);
+        assert_eq!(disk.file.bytes().len(), reserved, "{room}");
+    }
+}
