@@ -87,7 +87,7 @@ impl Walk {
     }
 
     /// Goes to the directory of the file that the path leads to; its name there, and what has that name.
-    fn to_file(&mut self) -> io::Result<(OsString, Entry)> {
+    fn find_file(&mut self) -> io::Result<(OsString, Entry)> {
         let mut attempts = 0;
         while let Some(name) = self.rest.pop() {
             if name == ".." {
@@ -129,7 +129,7 @@ impl HostFile {
         let mut attempts = 0;
         loop {
             let mut walk = Walk::new(path)?;
-            let (name, entry) = walk.to_file()?;
+            let (name, entry) = walk.find_file()?;
             // Opening a device may have effects.
             if !entry.is_openable() {
                 return Err(errno(if entry.is_directory() { libc::EISDIR } else { libc::EINVAL }));

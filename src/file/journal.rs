@@ -406,7 +406,7 @@ impl RecordIndex {
         let record = Record { offset, len: u64::from(len), at };
         self.next = at.saturating_add(record.len);
         let end = offset.checked_add(record.len).filter(|end| *end <= self.end).ok_or("a record lies past the end of the file")?;
-        if record.len == 0 || offset % SECTOR != 0 || record.len % SECTOR != 0 {
+        if record.len == 0 || !offset.is_multiple_of(SECTOR) || !record.len.is_multiple_of(SECTOR) {
             return Err("a record is not a number of whole sectors");
         }
         let root = self.root..self.root.saturating_add(SECTOR);
