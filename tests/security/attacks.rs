@@ -97,7 +97,7 @@ fn the_daemon_drops_capabilities() {
                 let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).map_or(0, hexadecimal);
                 (field("CapEff:") | field("CapPrm:")) & !most == 0
             };
-            tasks.map(|t| capabilities(status(t.unwrap()))).all(|fine| fine)
+            tasks.into_iter().all(|t| capabilities(status(t.unwrap())))
         };
         super::support::eventually("all threads are confined", confined);
         assert_eq!(run(h5dir(&["umount"]).arg(arena.mnt())), (0, String::new()));

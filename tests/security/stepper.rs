@@ -2,7 +2,7 @@
 //! timing could do.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 
 /// System calls that concern files.
 const WATCHED: [libc::c_long; 22] = [
@@ -58,7 +58,9 @@ fn at_watched_entry(pid: i32) -> bool {
     info.op == ENTRY && WATCHED.iter().any(|n| *n as u64 == info.number)
 }
 
-fn spawn(command: &mut Command) -> Child {
+/// The process, which `step` waits for.
+#[allow(clippy::zombie_processes)]
+fn spawn(command: &mut Command) -> i32 {
     // SAFETY: only an async-signal-safe call is made after the fork.
     unsafe {
         command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
@@ -66,14 +68,13 @@ fn spawn(command: &mut Command) -> Child {
             _ => Ok(()),
         });
     }
-    command.spawn().unwrap()
+    command.spawn().unwrap().id() as i32
 }
 
 /// Runs `command`; `act` is called when the watched system call number `n` (from 0) is about to be made. Returns how many there
 /// were, and the exit status.
 pub fn step(command: &mut Command, n: usize, act: impl FnOnce()) -> (usize, ExitStatus) {
-    let child = spawn(command);
-    let first = child.id() as i32;
+    let first = spawn(command);
     let (mut act, mut count, mut started, mut result) = (Some(act), 0, false, None);
     let mut status = 0;
     loop {
