@@ -138,6 +138,23 @@ fn meant<'a>(connector: &dyn Connector, cut: &CutNames, id: ObjectId, name: &'a 
     Ok(found.map(Meant::Attribute))
 }
 
+/// A derived fact before it is changed.
+#[derive(PartialEq, Eq)]
+enum Fact {
+    /// The object has no such fact.
+    Absent,
+    /// Its text.
+    Text(Vec<u8>),
+    /// Its text is longer than an extended attribute.
+    TooLong,
+}
+
+impl From<Option<Vec<u8>>> for Fact {
+    fn from(text: Option<Vec<u8>>) -> Self {
+        text.map_or(Fact::Absent, Fact::Text)
+    }
+}
+
 /// Where the attributes of a node are changed.
 pub struct Target<'a> {
     /// The container.
@@ -153,6 +170,14 @@ pub struct Target<'a> {
 impl Target<'_> {
     fn id(&self) -> Result<ObjectId, Error> {
         object(self.node).ok_or_else(|| Error::refused(libc::EPERM, "there is no object that could have attributes"))
+    }
+
+    fn fact(&self, id: ObjectId, fact: &str) -> Result<Fact, Error> {
+        match self.connector.fact(id, fact) {
+            // `user.h5dir.attributes` of an object with more than 64 KiB of attributes can be set, not read.
+            Err(Error::Limit { .. }) => Ok(Fact::TooLong),
+            text => text.map(Fact::from),
+        }
     }
 
     /// Sets the extended attribute `name`; `flags` are those of setxattr(2). A fact that is set to what it is
@@ -175,11 +200,11 @@ impl Target<'_> {
             },
             Some(Meant::Fact(fact)) => {
                 let ours = fact.as_bytes() == NAME_FACT;
-                let now = if ours { self.node.link_name().map(|n| n.into_vec()) } else { self.connector.fact(id, fact)? };
+                let now = if ours { self.node.link_name().map(|n| n.into_vec()).into() } else { self.fact(id, fact)? };
                 match (existing, &now) {
-                    (Existing::Create, Some(_)) => Err(Error::refused(libc::EEXIST, "the fact is there")),
-                    (Existing::Replace, None) => Err(Error::refused(libc::ENODATA, "there is no such fact")),
-                    _ if now.as_deref() == Some(value) => Ok(()),
+                    (Existing::Create, Fact::Text(_) | Fact::TooLong) => Err(Error::refused(libc::EEXIST, "the fact is there")),
+                    (Existing::Replace, Fact::Absent) => Err(Error::refused(libc::ENODATA, "there is no such fact")),
+                    (_, Fact::Text(text)) if text == value => Ok(()),
                     // The copy of a file has this from its own name, when it gets it.
                     _ if ours => Ok(()),
                     _ => self.edit.set_fact(id, fact, value),
@@ -198,7 +223,7 @@ impl Target<'_> {
             Some(Meant::Fact(fact)) if DESCRIPTIVE.contains(&fact) || fact.as_bytes() == NAME_FACT => Ok(()),
             // Programs that make a copy like its model (`rsync -X`) take away what the model has not, and what it had
             // when they looked. What a fact says goes on to hold.
-            Some(Meant::Fact(fact)) if SETTABLE.contains(&fact) || self.connector.fact(id, fact)?.is_some() => Ok(()),
+            Some(Meant::Fact(fact)) if SETTABLE.contains(&fact) || self.fact(id, fact)? != Fact::Absent => Ok(()),
             _ => Err(absent()),
         }
     }

@@ -224,3 +224,17 @@ fn an_attribute_that_cannot_be_made_leaves_the_others_their_types() {
         h5py(&copy, &format!("    assert (f['d'][f['d'].attrs['block']] == [78, 79]).all()\n{COPIED}"));
     }
 }
+
+/// Regression: EIO when the attributes that the object has are longer together than an extended attribute.
+#[test]
+fn attributes_are_set_beside_others_of_more_than_64_kib() {
+    let (mount, file) = empty("v110");
+    let script = r#"set -e; : >a
+        for i in 1 2 3; do setfattr -n user.x$i -v "$(head -c 30000 /dev/zero | tr '\0' v)" a; done
+        J='[{"name":"j","type":{"class":"H5T_INTEGER","base":"H5T_STD_I32LE"},"shape":{"class":"H5S_SCALAR"},"value":5}]'
+        setfattr -n user.h5dir.attributes -v "$J" a; getfattr --only-values -n user.j a
+        setfattr -x user.h5dir.attributes a"#;
+    assert_eq!(shell(&mount.place.mnt(), script), (true, "5".into()), "{}", mount.log());
+    unmount(&mount);
+    h5py(&file, "    assert f['a'].attrs['j'] == 5 and f['a'].attrs['j'].dtype == '<i4' and len(f['a'].attrs) == 4");
+}
