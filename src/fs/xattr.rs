@@ -91,7 +91,7 @@ pub fn list(connector: &dyn Connector, node: &Node, failed: &dyn Fn(&Error) -> E
         out.push(0);
         true
     };
-    if node.link_name().is_some() {
+    if node.link_name().is_some_and(|n| n.len() <= VALUE_MAX) {
         add(&[USER, FACTS, NAME_FACT]);
     }
     let Some(id) = object(node) else { return Ok(out) };
@@ -99,12 +99,20 @@ pub fn list(connector: &dyn Connector, node: &Node, failed: &dyn Fn(&Error) -> E
     facts.sort_by_key(|f| !FIRST.contains(f));
     for fact in facts {
         // Facts of ours never break `cp -a`: one that does not fit is not listed.
-        let fits = |v: Option<Vec<u8>>| v.is_some_and(|v| v.len() <= VALUE_MAX);
-        if !VARIABLE_FACTS.contains(&fact) || connector.fact(id, fact).is_ok_and(fits) {
+        if !VARIABLE_FACTS.contains(&fact) || connector.fact_fits(id, fact, VALUE_MAX).unwrap_or(false) {
             add(&[USER, FACTS, fact.as_bytes()]);
         }
     }
     for a in connector.attributes(id).map_err(|e| failed(&e))?.iter() {
+        // A name that getxattr refuses with E2BIG would have `rsync -X` skip the file. Other errors are for getxattr to return.
+        if !connector.attribute_fits(id, a, VALUE_MAX).unwrap_or(true) {
+            tracing::info!(
+                "object at {}: attribute {:?} is longer than {VALUE_MAX} bytes and not listed; it is below .h5dir/attrs",
+                id.address,
+                String::from_utf8_lossy(a)
+            );
+            continue;
+        }
         if !add(&[USER, &xattr_name(a)]) {
             tracing::info!("the attribute list is longer than {LIST_MAX} bytes and was cut");
             break;

@@ -253,6 +253,14 @@ impl Connector for Following {
         self.now().fact(id, name)
     }
 
+    fn fact_fits(&self, id: ObjectId, name: &str, most: usize) -> Result<bool> {
+        self.now().fact_fits(id, name, most)
+    }
+
+    fn attribute_fits(&self, id: ObjectId, name: &[u8], most: usize) -> Result<bool> {
+        self.now().attribute_fits(id, name, most)
+    }
+
     fn follow(&self) -> Option<&dyn Follow> {
         Some(self)
     }

@@ -87,6 +87,8 @@ pub struct OpenDataset {
     pub dataset: Arc<Dataset>,
     main: Arc<dyn Content>,
     exact: Arc<dyn Content>,
+    /// The main form where it is lines.
+    lines: Option<Arc<variable::VariableContent>>,
     /// The state of the container that it was opened in.
     generation: u64,
 }
@@ -186,17 +188,22 @@ impl NativeConnector {
         let surroundings = virtual_::NativeSurroundings { connector: self };
         let dataset = Arc::new(Dataset::open(self.object(id)?, id, &surroundings, depth)?);
         let env = &self.options.environment;
+        let mut lines = None;
         let (main, exact): (Arc<dyn Content>, Arc<dyn Content>) = if dataset.datatype.contains_vlen() {
             let exact = Arc::new(variable::VariableContent::new(dataset.clone(), env.clone(), false));
             match dataset.datatype.is_vlen_string() {
-                true => (Arc::new(variable::VariableContent::new(dataset.clone(), env.clone(), true)), exact),
+                true => {
+                    let main = Arc::new(variable::VariableContent::new(dataset.clone(), env.clone(), true));
+                    lines = Some(main.clone());
+                    (main, exact)
+                }
                 false => (exact.clone(), exact),
             }
         } else {
             let fixed = Arc::new(content::FixedContent { dataset: dataset.clone(), environment: env.clone() });
             (fixed.clone(), fixed)
         };
-        Ok(Arc::new(OpenDataset { dataset, main, exact, generation }))
+        Ok(Arc::new(OpenDataset { dataset, main, exact, lines, generation }))
     }
 
     fn keep(&self, id: ObjectId, open: Arc<OpenDataset>) -> Arc<OpenDataset> {
@@ -356,6 +363,16 @@ impl Connector for NativeConnector {
     fn fact(&self, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
         let _shared = self.shared();
         values::fact(self, id, name)
+    }
+
+    fn fact_fits(&self, id: ObjectId, name: &str, most: usize) -> Result<bool> {
+        let _shared = self.shared();
+        values::fact_fits(self, id, name, most)
+    }
+
+    fn attribute_fits(&self, id: ObjectId, name: &[u8], most: usize) -> Result<bool> {
+        let _shared = self.shared();
+        values::attribute_fits(self, id, name, most)
     }
 
     fn edit(&self) -> Option<&dyn super::edit::Edit> {

@@ -1,18 +1,23 @@
 //! Attribute values and facts as text.
 
 use super::attribute::{self, Value};
+use super::dataset::Dataset;
 use super::{NativeConnector, facts};
 use crate::base::budget::Budget;
 use crate::base::{Address, Error, Result};
 use crate::connector::{Connector, ObjectId, ObjectKind};
 use crate::container::global_heap;
+use crate::dataset::newlines::Newlines;
 use crate::dataset::types::{self, AttributesJson, Resolver, value_text};
 use crate::dataset::vl::VariableForm;
+use crate::format::message::datatype::Class;
 use crate::meta::Store;
 
 /// Most bytes of a value's text: a little more than an extended attribute may have, so that one too
 /// long is known to be.
 const TEXT_MAX: u64 = (64 << 10) + 1;
+/// Text of a number or a string has at most so many bytes for each of its own.
+const TEXT_PER_BYTE: usize = 32;
 /// Most bytes of a raw value in exact form.
 const RAW_MAX: u64 = 64 << 20;
 /// Bytes of heap objects looked at for one answer, beyond twice its own: many values may lead to one huge object.
@@ -64,6 +69,22 @@ pub fn attribute_text(connector: &NativeConnector, id: ObjectId, name: &[u8]) ->
     with_environment(connector, id, TEXT_MAX, |e| value_text(&value.elements(), e)).map(Some)
 }
 
+/// Whether the text of the attribute `name` has at most `most` bytes.
+pub fn attribute_fits(connector: &NativeConnector, id: ObjectId, name: &[u8], most: usize) -> Result<bool> {
+    let Some(value) = find(connector, id, name)? else { return Ok(true) };
+    let plain = matches!(
+        value.datatype.class,
+        Class::FixedPoint(_) | Class::FloatingPoint(_) | Class::Bitfield(_) | Class::Time(_) | Class::String(_) | Class::Opaque(_)
+    );
+    if plain && value.bytes.len().saturating_mul(TEXT_PER_BYTE) <= most {
+        return Ok(true);
+    }
+    match with_environment(connector, id, TEXT_MAX, |e| value_text(&value.elements(), e)) {
+        Err(Error::Limit { .. }) => Ok(false),
+        text => Ok(text?.len() <= most),
+    }
+}
+
 /// Raw bytes of the attribute `name`; variable-length parts in exact form.
 pub fn attribute_raw(connector: &NativeConnector, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
     let Some(value) = find(connector, id, name)? else { return Ok(None) };
@@ -102,6 +123,20 @@ fn attributes(connector: &NativeConnector, id: ObjectId) -> Result<Vec<u8>> {
     })
 }
 
+fn whole(connector: &NativeConnector, id: ObjectId, dataset: &Dataset, newlines: Option<Option<Newlines>>) -> Result<Vec<u8>> {
+    with_environment(connector, id, TEXT_MAX, |e| facts::whole(dataset, e, newlines))
+}
+
+/// Whether the fact `name` is there and has at most `most` bytes.
+pub fn fact_fits(connector: &NativeConnector, id: ObjectId, name: &str, most: usize) -> Result<bool> {
+    if name == "dataset" && connector.info(id)?.kind == ObjectKind::Dataset {
+        // Newlines that would make it too long are left out: the strings need not be read.
+        let d = connector.dataset(id)?;
+        return Ok(whole(connector, id, &d.dataset, d.lines.is_some().then_some(None))?.len() <= most);
+    }
+    Ok(fact(connector, id, name)?.is_some_and(|text| text.len() <= most))
+}
+
 /// Text of the fact `name`.
 pub fn fact(connector: &NativeConnector, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
     let kind = connector.info(id)?.kind;
@@ -119,6 +154,10 @@ pub fn fact(connector: &NativeConnector, id: ObjectId, name: &str) -> Result<Opt
         ("dtype", ObjectKind::Datatype) => return Ok(Some(facts::dtype(&connector.object(id)?.datatype()?))),
         (_, ObjectKind::Dataset) => {
             let d = connector.dataset(id)?;
+            if name == "dataset" {
+                let newlines = d.lines.as_ref().map(|lines| lines.newlines());
+                return whole(connector, id, &d.dataset, newlines).map(Some);
+            }
             return with_environment(connector, id, TEXT_MAX, |e| facts::dataset(&d.dataset, name, e, &connector.environment()));
         }
         _ => return Ok(None),

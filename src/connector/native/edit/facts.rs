@@ -13,11 +13,14 @@ use super::{Change, Dataset};
 use crate::base::{Error, Result};
 use crate::connector::{ObjectId, ObjectKind};
 use crate::dataset::create::dataset_messages;
+use crate::dataset::newlines::Newlines;
 use crate::dataset::types;
 use crate::dataset::types::parse::{ChunksSpec, DatasetSpec, LayoutSpec, parse_datatype_in, parse_fact};
 use crate::format::message::datatype::Datatype;
 use std::sync::Arc;
 
+/// Files whose newlines inside strings are kept at a time.
+const NEWLINES_AWAITED_MAX: usize = 4096;
 /// Facts that say nothing that could be set.
 const DESCRIPTIVE: [&str; 5] = ["external", "index", "kind", "offset", "storage"];
 
@@ -76,10 +79,26 @@ impl Change<'_> {
         let creation = plan(&Now::of(&d)?, &spec, &mut Values::new(self, &store))?;
         // What contradicts itself is found before anything is changed.
         dataset_messages(store.ctx(), store.superblock().version, &creation).map_err(refused)?;
-        self.relayout(&d, &creation, spec.dtype.is_some(), Elements::Kept)?;
+        let newlines = spec.newlines.take().unwrap_or_default();
+        // Lines that are not there yet are written next.
+        let awaited = strings && d.bytes.size == 0 && !newlines.is_empty();
+        self.relayout(&d, &creation, spec.dtype.is_some(), Elements::Kept { newlines: newlines.clone() })?;
+        if awaited {
+            self.await_newlines(id, newlines)?;
+        }
         self.editing.wishes.lock().remove(&id);
         // The same bytes are no change of them: who copies a file sets its times first.
         if strings || creation.bytes() == Some(d.bytes.size) { self.note_change(id) } else { self.touch(id) }
+    }
+
+    /// Keeps the newlines inside strings until the lines are written.
+    fn await_newlines(&self, id: ObjectId, newlines: Newlines) -> Result<()> {
+        let mut all = self.editing.newlines.lock();
+        if all.len() >= NEWLINES_AWAITED_MAX && !all.contains_key(&id) {
+            return Err(invalid("too many files wait for strings with newlines"));
+        }
+        all.insert(id, newlines);
+        Ok(())
     }
 
     /// Makes a new file a named datatype. Its bytes, if there are any, must be the text in which the file of such a datatype
@@ -134,7 +153,7 @@ fn with_wish(mut spec: DatasetSpec, wish: DatasetSpec) -> DatasetSpec {
 }
 
 /// A file that is as it was created, but for its bytes.
-fn is_stream(d: &Dataset) -> bool {
+pub(super) fn is_stream(d: &Dataset) -> bool {
     let new = stream();
     d.datatype.element_size() == 1 && d.space.max() == [None] && d.pipeline.filters.is_empty() && d.fill.fill == new.fill
 }

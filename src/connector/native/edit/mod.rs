@@ -26,6 +26,7 @@ mod plan;
 mod ranges;
 #[cfg(test)]
 mod ranges_tests;
+mod refused;
 mod relayout;
 mod rewrite;
 mod sequences;
@@ -51,6 +52,7 @@ use crate::connector::edit::{Edit, Existing, NpyHeader, Taken};
 use crate::connector::{Form, ObjectId};
 use crate::container::first_change::FirstChange;
 use crate::container::global_heap_edit::FreeSpace;
+use crate::dataset::newlines::Newlines;
 use crate::dataset::types::parse::DatasetSpec;
 use crate::meta::Store;
 use foldhash::{HashMap, HashSet};
@@ -81,6 +83,10 @@ pub struct Editing {
     generation: AtomicU64,
     /// What was said of new files that cannot be true before more is said.
     wishes: Mutex<HashMap<ObjectId, DatasetSpec>>,
+    /// Newlines inside strings whose lines are written next.
+    newlines: Mutex<HashMap<ObjectId, Newlines>>,
+    /// New files that were refused their `user.h5dir.dataset` while they were open.
+    refused: refused::Refused,
     /// Attributes with references to what is not there yet.
     pending: Mutex<HashMap<ObjectId, typed::Pending>>,
     /// Forms of variable-length elements that are being written.
@@ -372,6 +378,7 @@ impl Edit for NativeConnector {
     fn write_as(&self, id: ObjectId, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
         // Whoever goes on after a loss would only lose more.
         self.lost(id)?;
+        self.editing()?.refused.check(id)?;
         if self.write_in_place(id, offset, bytes)? {
             return Ok(());
         }
@@ -387,6 +394,9 @@ impl Edit for NativeConnector {
 
     fn finish(&self, id: ObjectId, last: bool) -> Result<()> {
         let Some(e) = &self.editing else { return Ok(()) };
+        if !last {
+            e.refused.check(id)?;
+        }
         // A file that was only truncated is going to be written: shells close a copy of the descriptor before.
         if e.rewrites.lock().get(&id).is_none_or(|r| !r.written && !last) {
             return Ok(());
@@ -477,7 +487,11 @@ impl Edit for NativeConnector {
         if name != "attributes" {
             self.said_more(id);
         }
-        self.operate_flushed(id, |c| c.set_fact(id, name, text))
+        let done = self.operate_flushed(id, |c| c.set_fact(id, name, text));
+        if name == "dataset" {
+            self.note_refused(id, done.as_ref().err());
+        }
+        done
     }
 
     fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
@@ -513,6 +527,8 @@ impl Edit for NativeConnector {
             };
         }
         e.losses.closed(id);
+        e.refused.forget(id);
+        e.newlines.lock().remove(&id);
         if e.nameless.lock().contains(&id) {
             e.losses.forget(id);
             if let Err(error) = self.operate(&[id], |c| c.delete_nameless(id)) {
