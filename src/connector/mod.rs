@@ -12,6 +12,7 @@ use crate::base::{Address, Error};
 use crate::dataset::environment::Environment;
 use crate::dataset::storage::Seek;
 pub use crate::file::Status;
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -177,7 +178,7 @@ pub trait Connector: Send + Sync {
     /// Raw bytes of an attribute's value (variable-length parts in exact form).
     fn attribute_raw(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>>;
     /// Names of the derived facts an object has.
-    fn fact_names(&self, id: ObjectId) -> Result<Vec<&'static str>>;
+    fn fact_names(&self, id: ObjectId) -> Result<Vec<Cow<'static, str>>>;
     /// Text of a derived fact.
     fn fact(&self, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>>;
     /// True when the fact is there and has at most `most` bytes. May cost less than its text.

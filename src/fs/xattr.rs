@@ -19,6 +19,8 @@ pub const VALUE_MAX: usize = 64 << 10;
 pub const LIST_MAX: usize = 64 << 10;
 /// Facts that may be longer than an extended attribute can be.
 const VARIABLE_FACTS: [&str; 7] = ["attributes", "dataset", "datatype", "dtype", "external", "fillvalue", "filters"];
+/// Facts of references, which are numbered; each may be longer, too.
+const REFERENCES: &str = "references";
 /// Fact that is listed before all others: who copies them in this order makes a dataset by the first, whose others are what it
 /// has then.
 const FIRST: [&str; 2] = ["dataset", "datatype"];
@@ -96,11 +98,14 @@ pub fn list(connector: &dyn Connector, node: &Node, failed: &dyn Fn(&Error) -> E
     }
     let Some(id) = object(node) else { return Ok(out) };
     let mut facts = connector.fact_names(id).map_err(|e| failed(&e))?;
-    facts.sort_by_key(|f| !FIRST.contains(f));
+    facts.sort_by_key(|f| !FIRST.contains(&f.as_ref()));
     for fact in facts {
         // Facts of ours never break `cp -a`: one that does not fit is not listed.
-        if !VARIABLE_FACTS.contains(&fact) || connector.fact_fits(id, fact, VALUE_MAX).unwrap_or(false) {
+        let variable = VARIABLE_FACTS.contains(&fact.as_ref()) || fact.starts_with(REFERENCES);
+        if !variable || connector.fact_fits(id, &fact, VALUE_MAX).unwrap_or(false) {
             add(&[USER, FACTS, fact.as_bytes()]);
+        } else if fact.starts_with(REFERENCES) {
+            tracing::warn!("object at {}: {fact} is longer than {VALUE_MAX} bytes and not listed: copies hold null references", id.address);
         }
     }
     for a in connector.attributes(id).map_err(|e| failed(&e))?.iter() {

@@ -245,7 +245,7 @@ impl Connector for Following {
         self.now().attribute_raw(id, name)
     }
 
-    fn fact_names(&self, id: ObjectId) -> Result<Vec<&'static str>> {
+    fn fact_names(&self, id: ObjectId) -> Result<Vec<std::borrow::Cow<'static, str>>> {
         self.now().fact_names(id)
     }
 

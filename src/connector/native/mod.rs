@@ -14,6 +14,7 @@ pub mod npy;
 pub mod object;
 pub mod paths;
 pub mod recover;
+pub mod references;
 pub mod region;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ use file::HdfFile;
 use lru::LruCache;
 use object::Object;
 use parking_lot::{Mutex, RwLock};
+use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -348,12 +350,16 @@ impl Connector for NativeConnector {
         values::attribute_raw(self, id, name)
     }
 
-    fn fact_names(&self, id: ObjectId) -> Result<Vec<&'static str>> {
+    fn fact_names(&self, id: ObjectId) -> Result<Vec<Cow<'static, str>>> {
         let _shared = self.shared();
-        let mut names = facts::COMMON.to_vec();
+        let mut names: Vec<Cow<'static, str>> = facts::COMMON.map(Cow::Borrowed).to_vec();
         match self.info(id)?.kind {
-            ObjectKind::Dataset => names.extend(facts::names(&self.dataset(id)?.dataset)),
-            ObjectKind::Datatype => names.extend(["datatype", "dtype"]),
+            ObjectKind::Dataset => {
+                let d = self.dataset(id)?;
+                names.extend(facts::names(&d.dataset).into_iter().map(Cow::Borrowed));
+                names.extend(references::names(&d.dataset));
+            }
+            ObjectKind::Datatype => names.extend(["datatype", "dtype"].map(Cow::Borrowed)),
             ObjectKind::Group | ObjectKind::Unknown => {}
         }
         names.sort_unstable();

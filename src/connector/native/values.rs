@@ -2,7 +2,8 @@
 
 use super::attribute::{self, Value};
 use super::dataset::Dataset;
-use super::{NativeConnector, facts};
+use super::paths::Paths;
+use super::{NativeConnector, facts, references, traverse};
 use crate::base::budget::Budget;
 use crate::base::{Address, Error, Result};
 use crate::connector::{Connector, ObjectId, ObjectKind};
@@ -39,7 +40,23 @@ impl Resolver for FileResolver<'_> {
 
     fn object_path(&self, address: Address) -> Option<Vec<u8>> {
         let file = self.connector.file(self.file).ok()?;
-        self.connector.paths.lock().entry(self.file).or_default().find(&file, address)
+        let generation = self.connector.generation();
+        let mut all = self.connector.paths.lock();
+        let paths = all.entry(self.file).or_default();
+        let start = ObjectId { file: self.file, address: file.root };
+        let leads_there = |path: &Vec<u8>| {
+            let found = traverse::path(self.connector, start, path, &mut 0);
+            found.is_ok_and(|id| id == Some(ObjectId { address, ..start }))
+        };
+        match paths.find(&file, address) {
+            // Names may have been moved, or made in groups that were visited.
+            Some(path) if paths.is_of(generation) || leads_there(&path) => Some(path),
+            None if paths.is_of(generation) => None,
+            _ => {
+                *paths = Paths::new(generation);
+                paths.find(&file, address)
+            }
+        }
     }
 
     fn region(&self, _dataset: Address, selection: &[u8]) -> Option<serde_json::Value> {
@@ -157,6 +174,9 @@ pub fn fact(connector: &NativeConnector, id: ObjectId, name: &str) -> Result<Opt
             if name == "dataset" {
                 let newlines = d.lines.as_ref().map(|lines| lines.newlines());
                 return whole(connector, id, &d.dataset, newlines).map(Some);
+            }
+            if let Some(n) = references::number(name) {
+                return with_environment(connector, id, TEXT_MAX, |e| references::text(&d.dataset, n, e, &connector.environment()));
             }
             return with_environment(connector, id, TEXT_MAX, |e| facts::dataset(&d.dataset, name, e, &connector.environment()));
         }

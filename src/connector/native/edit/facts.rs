@@ -5,6 +5,7 @@
 //! Facts that only describe (`kind`, `index`, `storage`, `offset`, `external`, and the layouts `external` and `virtual`) are taken
 //! and ignored: programs that copy extended attributes set them.
 
+use super::super::references;
 use super::attributes::Values;
 use super::names::stream;
 use super::plan::{Now, plan};
@@ -17,6 +18,7 @@ use crate::dataset::newlines::Newlines;
 use crate::dataset::types;
 use crate::dataset::types::parse::{ChunksSpec, DatasetSpec, LayoutSpec, parse_datatype_in, parse_fact};
 use crate::format::message::datatype::Datatype;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// Files whose newlines inside strings are kept at a time.
@@ -42,6 +44,9 @@ impl Change<'_> {
     pub(super) fn set_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<()> {
         if name == "attributes" {
             return self.set_attributes(id, text);
+        }
+        if references::number(name).is_some() && self.connector.object(id)?.info().kind == ObjectKind::Dataset {
+            return self.set_references(id, name, text);
         }
         let elsewhere = name == "layout" && matches!(text.trim_ascii(), b"external" | b"virtual");
         if elsewhere || DESCRIPTIVE.contains(&name) {
@@ -76,7 +81,12 @@ impl Change<'_> {
         if strings && spec.shape.is_none() && !spec.null_space && is_stream(&d) && d.bytes.size > 0 {
             spec.shape = Some(vec![self.lines(&d)?]);
         }
-        let creation = plan(&Now::of(&d)?, &spec, &mut Values::new(self, &store))?;
+        // A fill value may refer to an object that is not there: null then.
+        let nowhere = Cell::new(false);
+        let creation = plan(&Now::of(&d)?, &spec, &mut Values { nowhere: Some(&nowhere), ..Values::new(self, &store) })?;
+        if nowhere.get() {
+            tracing::warn!("object at {}: its fill value is null, as it refers to no object of the file", id.address);
+        }
         // What contradicts itself is found before anything is changed.
         dataset_messages(store.ctx(), store.superblock().version, &creation).map_err(refused)?;
         let newlines = spec.newlines.take().unwrap_or_default();

@@ -26,6 +26,7 @@ mod plan;
 mod ranges;
 #[cfg(test)]
 mod ranges_tests;
+mod references;
 mod refused;
 mod relayout;
 mod rewrite;
@@ -87,6 +88,8 @@ pub struct Editing {
     newlines: Mutex<HashMap<ObjectId, Newlines>>,
     /// New files that were refused their `user.h5dir.dataset` while they were open.
     refused: refused::Refused,
+    /// References in elements of datasets that were made by this mount.
+    references: references::References,
     /// Attributes with references to what is not there yet.
     pending: Mutex<HashMap<ObjectId, typed::Pending>>,
     /// Forms of variable-length elements that are being written.
@@ -234,6 +237,11 @@ impl NativeConnector {
         }
     }
 
+    fn holds_references(&self, id: ObjectId) -> Result<bool> {
+        let _shared = self.shared();
+        Ok(self.dataset(id)?.dataset.datatype.contains_reference())
+    }
+
     fn is_relieved(&self) -> bool {
         self.file(0).is_ok_and(|f| f.store.transaction().is_ok_and(|t| t.is_relieved()))
     }
@@ -282,6 +290,7 @@ impl NativeConnector {
         let _ = self.write_out_early();
         let change = self.change(&[])?;
         change.lead_references(close);
+        change.lead_elements(close);
         let store = change.store()?;
         let mut flushed = change.flush_all();
         if flushed.as_ref().is_err_and(is_full) && store.transaction()?.is_relieved() {
@@ -431,6 +440,9 @@ impl Edit for NativeConnector {
     }
 
     fn copy_range(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64> {
+        if self.holds_references(to.0)? {
+            return Err(Error::refused(libc::EOPNOTSUPP, "elements with references are written one by one"));
+        }
         self.suit_copy(from, to, len);
         self.copy_steps(from, to, len)
     }
@@ -528,6 +540,7 @@ impl Edit for NativeConnector {
         }
         e.losses.closed(id);
         e.refused.forget(id);
+        e.references.closed(id);
         e.newlines.lock().remove(&id);
         if e.nameless.lock().contains(&id) {
             e.losses.forget(id);

@@ -7,7 +7,7 @@
 use super::attributes::Values;
 use super::facts::{is_blank, refused};
 use super::{Change, Dataset, number};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, limits};
 use crate::connector::ObjectId;
 use crate::connector::native::virtual_::NativeSurroundings;
 use crate::container::shared_messages_edit;
@@ -15,6 +15,7 @@ use crate::dataset::create::{Creation, Messages, dataset_messages, datatype_mess
 use crate::dataset::newlines::Newlines;
 use crate::dataset::storage::Storage;
 use crate::dataset::types::parse::Store as _;
+use crate::dataset::types::references::References;
 use crate::dataset::vl::VariableForm;
 use crate::format::message::datatype::Datatype;
 use crate::format::object_header::{flag, kind};
@@ -83,6 +84,12 @@ impl Change<'_> {
         self.set_messages(id, messages, retyped)?;
         env.forget(number(id));
         self.changed(id);
+        if retyped && creation.datatype != old.datatype {
+            match creation.datatype.contains_reference() {
+                true => self.begin_references(id, old.bytes.size > 0),
+                false => self.editing.references.forget(id),
+            }
+        }
         match elements {
             Elements::Form { form, lines } => {
                 self.free_sequences(&old)?;
@@ -93,7 +100,10 @@ impl Change<'_> {
             Elements::Kept { .. } if parsed && old.bytes.size == 0 => {}
             Elements::Kept { newlines } if parsed => self.parse_elements(&old, id, newlines)?,
             Elements::Kept { .. } if blank => {}
-            Elements::Kept { .. } => self.copy_elements(&old, id)?,
+            Elements::Kept { .. } => match References::of(&creation.datatype).filter(|_| retyped && creation.datatype != old.datatype) {
+                Some(places) => self.copy_without_references(&old, id, &places)?,
+                None => self.copy_elements(&old, id)?,
+            },
         }
         // What is in memory only would be lost if something fails after this.
         self.flush_within(id)?;
@@ -181,6 +191,28 @@ impl Change<'_> {
         Ok(())
     }
 
+    /// Writes the bytes of `old` to the dataset `id`, whose type holds references: these become null.
+    fn copy_without_references(&self, old: &Dataset, id: ObjectId, places: &References) -> Result<()> {
+        let env = &self.connector.options.environment;
+        let new = self.dataset(id)?;
+        let size = new.element_size.max(1);
+        if size > limits::ELEMENT_BYTES_MAX {
+            return Err(Error::refused(libc::EOPNOTSUPP, "elements with references are too large"));
+        }
+        let whole = (PIECE as u64).next_multiple_of(size);
+        let mut piece = vec![0u8; usize::try_from(whole).unwrap_or(0)];
+        let mut at = 0u64;
+        while at < old.bytes.size {
+            let n = old.bytes.read(env, at, &mut piece)?;
+            let bytes = piece.get_mut(..n).filter(|b| !b.is_empty()).ok_or_else(|| old.object.lacks("whole data layout"))?;
+            self.clear_references(&new, places, bytes);
+            self.write_elements(id, at, bytes)?;
+            at = at.saturating_add(n as u64);
+            self.flush_if_many(id)?;
+        }
+        Ok(())
+    }
+
     /// Makes the variable-length elements of the dataset `id` from the bytes of `old`, which are their form.
     fn parse_elements(&self, old: &Dataset, id: ObjectId, newlines: Newlines) -> Result<()> {
         let env = &self.connector.options.environment;
@@ -211,6 +243,9 @@ impl Change<'_> {
     /// Writes the elements that `bytes`, the next part of the form, completes. `last`: nothing follows.
     fn parse_piece(&self, parser: &mut Parser, bytes: &[u8], id: ObjectId, last: bool) -> Result<()> {
         let store = self.store()?;
+        if parser.references_lost {
+            self.note_sequences(id);
+        }
         let mut values = Values::new(self, &store);
         parser.rest.extend_from_slice(bytes);
         let elements = parser.take(last, &mut |count, payload| values.sequence(count, payload))?;
@@ -273,17 +308,20 @@ struct Parser {
     written: u64,
     /// What does not make an element yet.
     rest: Vec<u8>,
+    /// Sequences hold references, which become null.
+    references_lost: bool,
 }
 
 impl Parser {
     fn new(d: &Dataset, lines: Option<Newlines>) -> Self {
         Parser {
-            form: VariableForm::of(&d.datatype),
+            form: VariableForm::without_references(&d.datatype),
             size: usize::try_from(d.element_size).unwrap_or(0),
             lines,
             total: d.elements(),
             written: 0,
             rest: Vec::new(),
+            references_lost: References::of(&d.datatype).is_some_and(|r| r.in_sequences()),
         }
     }
 

@@ -149,6 +149,7 @@ impl Change<'_> {
 
     /// The form before its first change.
     fn begin_rewrite(&self, d: &Dataset, form: Form, end: u64) -> Result<Rewrite> {
+        self.check_form(d)?;
         let strings = d.datatype.is_vlen_string();
         let (lines, exact) = (strings && form == Form::Main, strings && form == Form::Exact);
         let awaited = if lines { self.awaited_newlines(d.id) } else { Newlines::default() };

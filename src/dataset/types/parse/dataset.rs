@@ -139,6 +139,22 @@ pub fn parse_fact(name: &str, text: &[u8], sizeof_addr: u8) -> Result<DatasetSpe
     Ok(spec)
 }
 
+/// Reads `user.h5dir.references`: the text of each reference, `None` where it is null.
+pub fn parse_references(text: &[u8]) -> Result<Vec<Option<Vec<u8>>>> {
+    let node = Node::parse(text)?;
+    let one = |node: &Node| match node {
+        Node::Null => Ok(None),
+        Node::String(path) => Ok(Some(path.clone())),
+        Node::Object(_) => {
+            let mut out = Vec::new();
+            write(node, &mut out);
+            Ok(Some(out))
+        }
+        other => Err(invalid(format!("a reference is a path, an object or null, not {}", other.kind()))),
+    };
+    node.array("references")?.iter().map(one).collect()
+}
+
 fn number(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(u8::is_ascii_digit)
 }
