@@ -27,7 +27,7 @@ pub const LINK_HOPS_MAX: usize = 16;
 /// Depth of virtual datasets that are sources of virtual datasets.
 pub const VIRTUAL_DEPTH_MAX: usize = 16;
 /// Longest name or soft link path read from an old-style group's local heap, bytes.
-pub const HEAP_NAME_MAX: usize = 64 << 10;
+pub const HEAP_NAME_MAX: usize = 256 << 10;
 /// Mappings of one virtual dataset.
 pub const VIRTUAL_MAPPINGS_MAX: u64 = 1 << 19;
 /// Source datasets probed to find the end of one mapping with `%b` in its names.

@@ -247,8 +247,8 @@ impl Connector for MemoryConnector {
         self.attribute_text(id, name)
     }
 
-    fn fact_names(&self, _id: ObjectId) -> Result<Vec<&'static str>> {
-        Ok(vec!["kind"])
+    fn fact_names(&self, _id: ObjectId) -> Result<Vec<std::borrow::Cow<'static, str>>> {
+        Ok(vec!["kind".into()])
     }
 
     fn fact(&self, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {

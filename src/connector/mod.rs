@@ -12,6 +12,7 @@ use crate::base::{Address, Error};
 use crate::dataset::environment::Environment;
 use crate::dataset::storage::Seek;
 pub use crate::file::Status;
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -177,9 +178,20 @@ pub trait Connector: Send + Sync {
     /// Raw bytes of an attribute's value (variable-length parts in exact form).
     fn attribute_raw(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>>;
     /// Names of the derived facts an object has.
-    fn fact_names(&self, id: ObjectId) -> Result<Vec<&'static str>>;
+    fn fact_names(&self, id: ObjectId) -> Result<Vec<Cow<'static, str>>>;
     /// Text of a derived fact.
     fn fact(&self, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>>;
+    /// True when the fact is there and has at most `most` bytes. May cost less than its text.
+    fn fact_fits(&self, id: ObjectId, name: &str, most: usize) -> Result<bool> {
+        Ok(self.fact(id, name)?.is_some_and(|text| text.len() <= most))
+    }
+    /// True when the text of an attribute has at most `most` bytes. May cost less than the text.
+    fn attribute_fits(&self, id: ObjectId, name: &[u8], most: usize) -> Result<bool> {
+        match self.attribute_text(id, name) {
+            Err(Error::Limit { .. }) => Ok(false),
+            text => Ok(text?.is_none_or(|text| text.len() <= most)),
+        }
+    }
     /// How changes by others are followed; `None` = they are not.
     fn follow(&self) -> Option<&dyn Follow> {
         None

@@ -18,7 +18,7 @@ use crate::file::space::Ranges;
 use crate::format::cache_image;
 use crate::format::file_space_manager::{self, Manager};
 use crate::format::message::file_space_info::{FileSpaceInfo, SMALL};
-use crate::format::object_header::kind;
+use crate::format::object_header::{flag, kind};
 use crate::meta::edit::SpaceKind;
 use crate::meta::header_edit::HeaderEdit;
 use crate::meta::{ObjectHeader, Store};
@@ -51,7 +51,8 @@ impl FirstChange {
             first.image = cache_image::decode_message(&m.body, store.ctx(), extension.address)?;
             first.extension = Some(extension.address);
         }
-        if let Some(m) = extension.find(kind::FILE_SPACE_INFO) {
+        // A message that a writer without knowledge of it marked is out of date: libhdf5 ignores it, too (H5F__super_read).
+        if let Some(m) = extension.find(kind::FILE_SPACE_INFO).filter(|m| m.flags & flag::WAS_UNKNOWN == 0) {
             let info = FileSpaceInfo::decode(&m.body, extension.address, store.ctx())?;
             if let Some(size) = info.pages() {
                 store.set_pages(size)?;
@@ -114,7 +115,8 @@ impl FirstChange {
     /// Takes the managers out of a file whose writer was killed. Returns whether there were some; they are gone with the commit.
     pub fn forget_space(store: &Store, extension: Address) -> Result<bool> {
         let mut header = HeaderEdit::load(store, extension)?;
-        let Some(i) = header.find(kind::FILE_SPACE_INFO) else { return Ok(false) };
+        let known = |i: &usize| header.message(*i).is_some_and(|m| m.flags & flag::WAS_UNKNOWN == 0);
+        let Some(i) = header.find(kind::FILE_SPACE_INFO).filter(known) else { return Ok(false) };
         let info = FileSpaceInfo::decode(header.body(i), extension, store.ctx())?;
         if info.managers.iter().all(|a| !a.is_defined()) {
             return Ok(false);

@@ -9,6 +9,7 @@ pub mod external;
 pub mod fill;
 mod holes;
 pub mod index;
+pub mod newlines;
 pub mod parameters;
 pub mod ranges;
 pub mod storage;

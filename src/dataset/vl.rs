@@ -10,7 +10,7 @@
 use super::types::resolver::{Budget, Descriptor, Environment};
 use super::types::value::until_nul;
 use crate::base::{Address, Error, Result};
-use crate::format::message::datatype::{Class, Datatype};
+use crate::format::message::datatype::{Class, Datatype, Member};
 
 /// How elements of a datatype are walked; made once, used for every element.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct VariableForm {
 enum Plan {
     /// Bytes that stay as they are.
     Verbatim,
+    /// Bytes that are not taken from the form: zeros in their place.
+    Zeroed,
     /// A descriptor.
     Variable { base_size: u32, base: Box<Plan> },
     /// Parts that are not verbatim by start and end in the element, in order; the rest is verbatim.
@@ -31,21 +33,22 @@ enum Plan {
 }
 
 impl Plan {
-    fn of(t: &Datatype) -> Plan {
+    fn of(t: &Datatype, references: bool) -> Plan {
         // The depth of the recursion is that of the datatype message, which its decoder bounds.
         match &t.class {
-            Class::VariableLength(v) => Plan::Variable { base_size: v.base.size, base: Box::new(Plan::of(&v.base)) },
+            Class::VariableLength(v) => Plan::Variable { base_size: v.base.size, base: Box::new(Plan::of(&v.base, references)) },
             Class::Compound(c) => {
                 let members = c.by_offset();
-                let parts =
-                    members.iter().map(|m| (m.offset as usize, usize::try_from(m.end()).unwrap_or(usize::MAX), Plan::of(&m.datatype)));
+                let end = |m: &Member| usize::try_from(m.end()).unwrap_or(usize::MAX);
+                let parts = members.iter().map(|m| (m.offset as usize, end(m), Plan::of(&m.datatype, references)));
                 let parts: Vec<_> = parts.filter(|(.., plan)| *plan != Plan::Verbatim).collect();
                 if parts.is_empty() { Plan::Verbatim } else { Plan::Compound(parts) }
             }
-            Class::Array(a) => match Plan::of(&a.base) {
+            Class::Array(a) => match Plan::of(&a.base, references) {
                 Plan::Verbatim => Plan::Verbatim,
                 base => Plan::Array(a.base.size as usize, Box::new(base)),
             },
+            Class::Reference(_) if !references => Plan::Zeroed,
             _ => Plan::Verbatim,
         }
     }
@@ -54,7 +57,12 @@ impl Plan {
 impl VariableForm {
     /// The form of `t`'s elements.
     pub fn of(t: &Datatype) -> Self {
-        VariableForm { plan: Plan::of(t) }
+        VariableForm { plan: Plan::of(t, true) }
+    }
+
+    /// The form of `t`'s elements, to be parsed without their references, which become null.
+    pub fn without_references(t: &Datatype) -> Self {
+        VariableForm { plan: Plan::of(t, false) }
     }
 
     /// Size of the base elements, if an element is one sequence of elements that stay as they are.
@@ -111,7 +119,7 @@ impl VariableForm {
 impl Plan {
     fn sequences(&self, element: &[u8], environment: &Environment<'_>, budget: &mut Budget, f: &mut dyn FnMut(&Descriptor)) {
         match self {
-            Plan::Verbatim => {}
+            Plan::Verbatim | Plan::Zeroed => {}
             Plan::Variable { base_size, base } => {
                 let Some(d) = Descriptor::decode(element, &environment.ctx).ok().filter(|d| d.count > 0) else { return };
                 if **base != Plan::Verbatim
@@ -158,12 +166,12 @@ impl Plan {
     /// Length of the exact form of `size` bytes of elements that `form` begins with; `None` if it ends before.
     fn form_len(&self, size: usize, form: &[u8]) -> Option<usize> {
         let len = match self {
-            Plan::Verbatim => size,
+            Plan::Verbatim | Plan::Zeroed => size,
             Plan::Variable { base_size, base } => {
                 let count = usize::try_from(u32::from_le_bytes(form.get(..4)?.try_into().ok()?)).ok()?;
                 let base_size = *base_size as usize;
                 match **base {
-                    Plan::Verbatim => count.checked_mul(base_size)?.checked_add(4)?,
+                    Plan::Verbatim | Plan::Zeroed => count.checked_mul(base_size)?.checked_add(4)?,
                     // Each takes four bytes at least, so that the count is bounded by the form.
                     _ => (0..count).try_fold(4usize, |at, _| at.checked_add(base.form_len(base_size, form.get(at..)?)?))?,
                 }
@@ -195,6 +203,10 @@ impl Plan {
             Plan::Verbatim => {
                 let Some(bytes) = take(form, size) else { return Ok(None) };
                 out.extend_from_slice(bytes);
+            }
+            Plan::Zeroed => {
+                let Some(bytes) = take(form, size) else { return Ok(None) };
+                out.resize(out.len().saturating_add(bytes.len()), 0);
             }
             Plan::Variable { base_size, base } => {
                 let Some(count) = take(form, 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes) else { return Ok(None) };
@@ -262,7 +274,7 @@ impl Walk<'_, '_> {
 
     fn element(&mut self, plan: &Plan, bytes: &[u8]) -> Result<()> {
         match plan {
-            Plan::Verbatim => self.push(bytes),
+            Plan::Verbatim | Plan::Zeroed => self.push(bytes),
             Plan::Variable { base_size, base } => self.variable(*base_size, base, bytes),
             Plan::Compound(parts) => self.compound(parts, bytes),
             Plan::Array(size, base) => self.each(*size, base, bytes),

@@ -12,8 +12,8 @@ use super::types::{Entry, Errno};
 use super::view::Child;
 use crate::base::Error;
 use crate::base::escape::escaped;
-use crate::connector::ObjectId;
 use crate::connector::edit::{Edit, NpyHeader};
+use crate::connector::{LinkTarget, ObjectId, ObjectKind};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -349,7 +349,7 @@ impl ContainerFs {
         let Some(edit) = self.connector.edit() else { return };
         let there = self.connector.lookup(group, name).ok().flatten();
         // It may have been moved or replaced in the main tree.
-        if there.is_none_or(|l| l.target != crate::connector::LinkTarget::Hard(id)) {
+        if there.is_none_or(|l| l.target != LinkTarget::Hard(id)) {
             return;
         }
         self.keep_listings([group]);
@@ -365,11 +365,24 @@ impl ContainerFs {
     pub(super) fn npy_create(&self, dir: &Arc<Node>, group: ObjectId, name: &[u8]) -> FsResult<Entry> {
         let edit = self.editor()?;
         let link = name.strip_suffix(SUFFIX).and_then(|stem| self.tree().new_name(dir, stem)).ok_or(Errno(libc::EINVAL))?;
+        if let Some(there) = self.connector.lookup(group, &link).map_err(|e| self.failed(Some(group), &e))? {
+            // This view does not show the link: its object has no numpy notation.
+            return Err(Errno(if self.leads_to_group(group, there.target) { libc::EISDIR } else { libc::EEXIST }));
+        }
         let id = edit.create_file(group, &link).map_err(|e| super::errno::errno(&e))?;
         self.names_changed(&[group]);
         let w = Writing { fresh: Some((group, link)), emptied: true, ..Writing::default() };
         self.side.npy.files.lock().insert(id, Arc::new(Mutex::new(w)));
         self.entry_in(dir, name)
+    }
+
+    fn leads_to_group(&self, from: ObjectId, target: LinkTarget) -> bool {
+        let id = match target {
+            LinkTarget::Hard(id) => Some(id),
+            LinkTarget::Soft(path) => self.connector.resolve(from, &path).ok().flatten(),
+            LinkTarget::External { .. } | LinkTarget::UserDefined(_) => None,
+        };
+        id.and_then(|id| self.connector.info(id).ok()).is_some_and(|info| info.kind == ObjectKind::Group)
     }
 
     pub(super) fn npy_remove(&self, group: ObjectId, name: &[u8], child: &Child) -> FsResult<()> {

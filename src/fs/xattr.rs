@@ -19,6 +19,8 @@ pub const VALUE_MAX: usize = 64 << 10;
 pub const LIST_MAX: usize = 64 << 10;
 /// Facts that may be longer than an extended attribute can be.
 const VARIABLE_FACTS: [&str; 7] = ["attributes", "dataset", "datatype", "dtype", "external", "fillvalue", "filters"];
+/// Facts of references, which are numbered; each may be longer, too.
+const REFERENCES: &str = "references";
 /// Fact that is listed before all others: who copies them in this order makes a dataset by the first, whose others are what it
 /// has then.
 const FIRST: [&str; 2] = ["dataset", "datatype"];
@@ -91,20 +93,31 @@ pub fn list(connector: &dyn Connector, node: &Node, failed: &dyn Fn(&Error) -> E
         out.push(0);
         true
     };
-    if node.link_name().is_some() {
+    if node.link_name().is_some_and(|n| n.len() <= VALUE_MAX) {
         add(&[USER, FACTS, NAME_FACT]);
     }
     let Some(id) = object(node) else { return Ok(out) };
     let mut facts = connector.fact_names(id).map_err(|e| failed(&e))?;
-    facts.sort_by_key(|f| !FIRST.contains(f));
+    facts.sort_by_key(|f| !FIRST.contains(&f.as_ref()));
     for fact in facts {
         // Facts of ours never break `cp -a`: one that does not fit is not listed.
-        let fits = |v: Option<Vec<u8>>| v.is_some_and(|v| v.len() <= VALUE_MAX);
-        if !VARIABLE_FACTS.contains(&fact) || connector.fact(id, fact).is_ok_and(fits) {
+        let variable = VARIABLE_FACTS.contains(&fact.as_ref()) || fact.starts_with(REFERENCES);
+        if !variable || connector.fact_fits(id, &fact, VALUE_MAX).unwrap_or(false) {
             add(&[USER, FACTS, fact.as_bytes()]);
+        } else if fact.starts_with(REFERENCES) {
+            tracing::warn!("object at {}: {fact} is longer than {VALUE_MAX} bytes and not listed: copies hold null references", id.address);
         }
     }
     for a in connector.attributes(id).map_err(|e| failed(&e))?.iter() {
+        // A name that getxattr refuses with E2BIG would have `rsync -X` skip the file. Other errors are for getxattr to return.
+        if !connector.attribute_fits(id, a, VALUE_MAX).unwrap_or(true) {
+            tracing::info!(
+                "object at {}: attribute {:?} is longer than {VALUE_MAX} bytes and not listed; it is below .h5dir/attrs",
+                id.address,
+                String::from_utf8_lossy(a)
+            );
+            continue;
+        }
         if !add(&[USER, &xattr_name(a)]) {
             tracing::info!("the attribute list is longer than {LIST_MAX} bytes and was cut");
             break;
@@ -138,6 +151,23 @@ fn meant<'a>(connector: &dyn Connector, cut: &CutNames, id: ObjectId, name: &'a 
     Ok(found.map(Meant::Attribute))
 }
 
+/// A derived fact before it is changed.
+#[derive(PartialEq, Eq)]
+enum Fact {
+    /// The object has no such fact.
+    Absent,
+    /// Its text.
+    Text(Vec<u8>),
+    /// Its text is longer than an extended attribute.
+    TooLong,
+}
+
+impl From<Option<Vec<u8>>> for Fact {
+    fn from(text: Option<Vec<u8>>) -> Self {
+        text.map_or(Fact::Absent, Fact::Text)
+    }
+}
+
 /// Where the attributes of a node are changed.
 pub struct Target<'a> {
     /// The container.
@@ -153,6 +183,14 @@ pub struct Target<'a> {
 impl Target<'_> {
     fn id(&self) -> Result<ObjectId, Error> {
         object(self.node).ok_or_else(|| Error::refused(libc::EPERM, "there is no object that could have attributes"))
+    }
+
+    fn fact(&self, id: ObjectId, fact: &str) -> Result<Fact, Error> {
+        match self.connector.fact(id, fact) {
+            // `user.h5dir.attributes` of an object with more than 64 KiB of attributes can be set, not read.
+            Err(Error::Limit { .. }) => Ok(Fact::TooLong),
+            text => text.map(Fact::from),
+        }
     }
 
     /// Sets the extended attribute `name`; `flags` are those of setxattr(2). A fact that is set to what it is
@@ -175,11 +213,11 @@ impl Target<'_> {
             },
             Some(Meant::Fact(fact)) => {
                 let ours = fact.as_bytes() == NAME_FACT;
-                let now = if ours { self.node.link_name().map(|n| n.into_vec()) } else { self.connector.fact(id, fact)? };
+                let now = if ours { self.node.link_name().map(|n| n.into_vec()).into() } else { self.fact(id, fact)? };
                 match (existing, &now) {
-                    (Existing::Create, Some(_)) => Err(Error::refused(libc::EEXIST, "the fact is there")),
-                    (Existing::Replace, None) => Err(Error::refused(libc::ENODATA, "there is no such fact")),
-                    _ if now.as_deref() == Some(value) => Ok(()),
+                    (Existing::Create, Fact::Text(_) | Fact::TooLong) => Err(Error::refused(libc::EEXIST, "the fact is there")),
+                    (Existing::Replace, Fact::Absent) => Err(Error::refused(libc::ENODATA, "there is no such fact")),
+                    (_, Fact::Text(text)) if text == value => Ok(()),
                     // The copy of a file has this from its own name, when it gets it.
                     _ if ours => Ok(()),
                     _ => self.edit.set_fact(id, fact, value),
@@ -198,7 +236,7 @@ impl Target<'_> {
             Some(Meant::Fact(fact)) if DESCRIPTIVE.contains(&fact) || fact.as_bytes() == NAME_FACT => Ok(()),
             // Programs that make a copy like its model (`rsync -X`) take away what the model has not, and what it had
             // when they looked. What a fact says goes on to hold.
-            Some(Meant::Fact(fact)) if SETTABLE.contains(&fact) || self.connector.fact(id, fact)?.is_some() => Ok(()),
+            Some(Meant::Fact(fact)) if SETTABLE.contains(&fact) || self.fact(id, fact)? != Fact::Absent => Ok(()),
             _ => Err(absent()),
         }
     }

@@ -8,6 +8,7 @@
 mod attributes;
 mod commands;
 mod concurrent;
+mod copies;
 mod crew;
 mod datasets;
 mod expected;

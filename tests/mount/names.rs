@@ -1,11 +1,14 @@
 //! Names that a file can have pass through, others are escaped and can be told.
 
 use super::expected::{self, bytes, entries};
-use super::mounted::{Mount, getxattr, shell};
+use super::mounted::{Mount, getxattr, listxattr, shell};
+use super::python;
+use super::support::{Place, eventually, h5dir, is_mounted, run};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 fn list(directory: &Path) -> Vec<Vec<u8>> {
     std::fs::read_dir(directory).unwrap().map(|e| e.unwrap().file_name().into_vec()).collect()
@@ -70,4 +73,41 @@ fn ls_and_find_show_the_whole_directory() {
     let mount = Mount::fixture("names");
     let n = shell(mount.place.dir(), "ls -laR mnt > listing; find mnt -type f -print0 | xargs -0 cat | wc -c");
     assert_eq!(n.trim(), "21", "14 ordinary and escaped, 3 long, 4 impossible");
+}
+
+/// Regression: a group with a link name of more than 64 KiB was EIO.
+#[test]
+fn a_link_name_of_more_than_64_kib_is_cut() {
+    for libver in ["earliest", "v110"] {
+        let place = Place::new();
+        let file = place.dir().join("long.h5");
+        let make = format!(
+            "import h5py
+with h5py.File({file:?}, 'w', libver=('{libver}', 'latest')) as f:
+    g = f.create_group('g' * 66560); g['d'] = [1, 2]; f['d' * 66561] = [3]"
+        );
+        python_ends_well(&make);
+        let mount = Mount::start(place, &file, &["--read-write"]);
+        let names = mount.names("");
+        let cut: Vec<_> = names.iter().filter(|n| n.len() == 255 && n.contains("%~")).collect();
+        assert_eq!((names.len(), cut.len()), (2, 2), "{names:?} {}", mount.log());
+        let (dataset, group) = (cut[0], cut[1]);
+        assert_eq!((mount.read(dataset), mount.names(group)), (3i64.to_le_bytes().to_vec(), vec!["d".to_owned()]));
+        assert!(!listxattr(&mount.path(dataset)).contains(&"user.h5dir.name".to_owned()));
+        std::fs::write(mount.path(&format!("{group}/new")), b"x").unwrap();
+        std::fs::remove_file(mount.path(dataset)).unwrap();
+        assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()), "{}", mount.log());
+        eventually("it is unmounted", || !is_mounted(&mount.place.mnt()));
+        python_ends_well(&format!(
+            "import h5py
+with h5py.File({file:?}, 'r+') as f:
+    assert list(f) == ['g' * 66560] and sorted(f['g' * 66560]) == ['d', 'new'], [len(n) for n in f]
+    f['g' * 66560]['more'] = 1"
+        ));
+    }
+}
+
+fn python_ends_well(program: &str) {
+    let output = Command::new(python::with_h5py()).args(["-c", program]).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

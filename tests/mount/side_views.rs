@@ -395,3 +395,33 @@ assert os.getxattr('g', 'user.again') == b'TEXT'";
     assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
     h5py("r", "a = f['g'].attrs; assert sorted(a) == ['again', 'stays'] and a['stays'] == 7 and a['stays'].dtype == 'i4'");
 }
+
+/// Regression: EIO.
+#[test]
+fn a_npy_file_is_not_made_where_another_object_has_its_name() {
+    let (mount, file) = empty("v110", &[]);
+    let make =
+        r#"mkdir g; ln -s g to_group; ln -s nowhere dangling; touch s; setfattr -n user.h5dir.dataset -v '{"dtype":"str","shape":[0]}' s"#;
+    assert_eq!(shell(&mount, make), "");
+    let errnos = "
+for name in ('s', 'dangling', 'g', 'to_group'):
+    try:
+        np.save(P + '/.h5dir/npy/' + name + '.npy', np.arange(3))
+    except OSError as e:
+        print(name, __import__('errno').errorcode[e.errno])
+    else:
+        print(name, 'saved')
+";
+    let said = shell(
+        &mount,
+        &format!(
+            "cd /; {} -c 'import sys, numpy as np; P = sys.argv[1]{}' {}",
+            python::with_h5py().display(),
+            errnos.replace('\'', "\""),
+            mount.place.mnt().display()
+        ),
+    );
+    assert_eq!(said, "s EEXIST\ndangling EEXIST\ng EISDIR\nto_group EISDIR\n", "{}", mount.log());
+    unmount(&mount);
+    h5py(&file, "    assert sorted(f) == ['dangling', 'g', 's', 'to_group'] and len(f['g']) == 0 and f['s'].shape == (0,)");
+}

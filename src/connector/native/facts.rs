@@ -3,6 +3,7 @@
 use super::dataset::Dataset;
 use crate::base::Result;
 use crate::dataset::environment::Environment;
+use crate::dataset::newlines::Newlines;
 use crate::dataset::storage::Storage;
 use crate::dataset::types::json::write_string;
 use crate::dataset::types::{self, Elements, Shape, numpy_dtype, type_json, value_text};
@@ -14,6 +15,10 @@ use crate::format::message::datatype::Datatype;
 use crate::format::message::fill_value::Fill;
 use serde_json::{Value, json};
 
+/// Longest fact, bytes: an extended attribute.
+const FACT_MAX: usize = 64 << 10;
+/// Key of the newlines inside strings.
+const NEWLINES_KEY: &[u8] = b",\"newlines\":";
 /// Facts every object has.
 pub const COMMON: [&str; 2] = ["attributes", "kind"];
 
@@ -49,7 +54,6 @@ pub fn names(dataset: &Dataset) -> Vec<&'static str> {
 pub fn dataset(dataset: &Dataset, name: &str, environment: &types::Environment<'_>, env: &Environment) -> Result<Option<Vec<u8>>> {
     let text = |v: Value| Some(v.to_string().into_bytes());
     Ok(match name {
-        "dataset" => Some(whole(dataset, environment)?),
         "dtype" => Some(dtype(&dataset.datatype)),
         "shape" => text(shape(dataset)),
         "maxshape" => text(maxshape(dataset)),
@@ -66,8 +70,8 @@ pub fn dataset(dataset: &Dataset, name: &str, environment: &types::Environment<'
 }
 
 /// All that makes the dataset, in the form in which `user.h5dir.dataset` is set: a copy of it gets the same. Where its
-/// elements lie elsewhere the copy has its own.
-fn whole(dataset: &Dataset, environment: &types::Environment<'_>) -> Result<Vec<u8>> {
+/// elements lie elsewhere the copy has its own. `newlines`: of a dataset shown as lines, those inside its strings if they are known.
+pub fn whole(dataset: &Dataset, environment: &types::Environment<'_>, newlines: Option<Option<Newlines>>) -> Result<Vec<u8>> {
     let mut out = b"{\"dtype\":".to_vec();
     // numpy's notation does not tell all of every type.
     type_json(&dataset.datatype).write(&mut out);
@@ -92,6 +96,18 @@ fn whole(dataset: &Dataset, environment: &types::Environment<'_>) -> Result<Vec<
         Storage::Virtual(_) if dataset.space.max().contains(&None) => {}
         Storage::Virtual(_) => add("layout", b"\"contiguous\""),
         _ => add("layout", json!(layout(dataset)).to_string().as_bytes()),
+    }
+    match newlines {
+        None => {}
+        Some(Some(newlines)) if newlines.is_empty() => {}
+        Some(newlines) => {
+            let list = newlines.map(|n| json!(n.numbers().collect::<Vec<_>>()).to_string());
+            // The list as a whole, or none of it.
+            let room = FACT_MAX.saturating_sub(out.len()).saturating_sub(NEWLINES_KEY.len()).saturating_sub(1);
+            let list = list.filter(|list| list.len() <= room);
+            out.extend_from_slice(NEWLINES_KEY);
+            out.extend_from_slice(list.as_deref().unwrap_or("null").as_bytes());
+        }
     }
     out.push(b'}');
     Ok(out)

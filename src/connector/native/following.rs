@@ -239,12 +239,20 @@ impl Connector for Following {
         self.now().attribute_raw(id, name)
     }
 
-    fn fact_names(&self, id: ObjectId) -> Result<Vec<&'static str>> {
+    fn fact_names(&self, id: ObjectId) -> Result<Vec<std::borrow::Cow<'static, str>>> {
         self.now().fact_names(id)
     }
 
     fn fact(&self, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
         self.now().fact(id, name)
+    }
+
+    fn fact_fits(&self, id: ObjectId, name: &str, most: usize) -> Result<bool> {
+        self.now().fact_fits(id, name, most)
+    }
+
+    fn attribute_fits(&self, id: ObjectId, name: &[u8], most: usize) -> Result<bool> {
+        self.now().attribute_fits(id, name, most)
     }
 
     fn follow(&self) -> Option<&dyn Follow> {

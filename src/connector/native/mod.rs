@@ -14,6 +14,7 @@ pub mod npy;
 pub mod object;
 pub mod paths;
 pub mod recover;
+pub mod references;
 pub mod region;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ use file::HdfFile;
 use lru::LruCache;
 use object::Object;
 use parking_lot::{Mutex, RwLock};
+use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -87,6 +89,8 @@ pub struct OpenDataset {
     pub dataset: Arc<Dataset>,
     main: Arc<dyn Content>,
     exact: Arc<dyn Content>,
+    /// The main form where it is lines.
+    lines: Option<Arc<variable::VariableContent>>,
     /// The state of the container that it was opened in.
     generation: u64,
 }
@@ -186,17 +190,22 @@ impl NativeConnector {
         let surroundings = virtual_::NativeSurroundings { connector: self };
         let dataset = Arc::new(Dataset::open(self.object(id)?, id, &surroundings, depth)?);
         let env = &self.options.environment;
+        let mut lines = None;
         let (main, exact): (Arc<dyn Content>, Arc<dyn Content>) = if dataset.datatype.contains_vlen() {
             let exact = Arc::new(variable::VariableContent::new(dataset.clone(), env.clone(), false));
             match dataset.datatype.is_vlen_string() {
-                true => (Arc::new(variable::VariableContent::new(dataset.clone(), env.clone(), true)), exact),
+                true => {
+                    let main = Arc::new(variable::VariableContent::new(dataset.clone(), env.clone(), true));
+                    lines = Some(main.clone());
+                    (main, exact)
+                }
                 false => (exact.clone(), exact),
             }
         } else {
             let fixed = Arc::new(content::FixedContent { dataset: dataset.clone(), environment: env.clone() });
             (fixed.clone(), fixed)
         };
-        Ok(Arc::new(OpenDataset { dataset, main, exact, generation }))
+        Ok(Arc::new(OpenDataset { dataset, main, exact, lines, generation }))
     }
 
     fn keep(&self, id: ObjectId, open: Arc<OpenDataset>) -> Arc<OpenDataset> {
@@ -335,12 +344,16 @@ impl Connector for NativeConnector {
         values::attribute_raw(self, id, name)
     }
 
-    fn fact_names(&self, id: ObjectId) -> Result<Vec<&'static str>> {
+    fn fact_names(&self, id: ObjectId) -> Result<Vec<Cow<'static, str>>> {
         let _shared = self.shared();
-        let mut names = facts::COMMON.to_vec();
+        let mut names: Vec<Cow<'static, str>> = facts::COMMON.map(Cow::Borrowed).to_vec();
         match self.info(id)?.kind {
-            ObjectKind::Dataset => names.extend(facts::names(&self.dataset(id)?.dataset)),
-            ObjectKind::Datatype => names.extend(["datatype", "dtype"]),
+            ObjectKind::Dataset => {
+                let d = self.dataset(id)?;
+                names.extend(facts::names(&d.dataset).into_iter().map(Cow::Borrowed));
+                names.extend(references::names(&d.dataset));
+            }
+            ObjectKind::Datatype => names.extend(["datatype", "dtype"].map(Cow::Borrowed)),
             ObjectKind::Group | ObjectKind::Unknown => {}
         }
         names.sort_unstable();
@@ -350,6 +363,16 @@ impl Connector for NativeConnector {
     fn fact(&self, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
         let _shared = self.shared();
         values::fact(self, id, name)
+    }
+
+    fn fact_fits(&self, id: ObjectId, name: &str, most: usize) -> Result<bool> {
+        let _shared = self.shared();
+        values::fact_fits(self, id, name, most)
+    }
+
+    fn attribute_fits(&self, id: ObjectId, name: &[u8], most: usize) -> Result<bool> {
+        let _shared = self.shared();
+        values::attribute_fits(self, id, name, most)
     }
 
     fn edit(&self) -> Option<&dyn super::edit::Edit> {

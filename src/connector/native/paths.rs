@@ -22,9 +22,21 @@ pub struct Paths {
     /// Object to its parent and name; the root has none.
     found: HashMap<Address, Option<(Address, Vec<u8>)>>,
     queue: VecDeque<Address>,
+    /// State of the file's objects in which they were first looked for.
+    generation: u64,
 }
 
 impl Paths {
+    /// Paths in the state `generation`; none is known yet.
+    pub fn new(generation: u64) -> Self {
+        Paths { generation, ..Paths::default() }
+    }
+
+    /// True if objects are where they were when the first path was found.
+    pub fn is_of(&self, generation: u64) -> bool {
+        self.generation == generation
+    }
+
     /// A path of the object at `address` in `file`.
     pub fn find(&mut self, file: &Arc<HdfFile>, address: Address) -> Option<Vec<u8>> {
         if self.found.is_empty() {

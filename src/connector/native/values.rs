@@ -1,18 +1,24 @@
 //! Attribute values and facts as text.
 
 use super::attribute::{self, Value};
-use super::{NativeConnector, facts};
+use super::dataset::Dataset;
+use super::paths::Paths;
+use super::{NativeConnector, facts, references, traverse};
 use crate::base::budget::Budget;
 use crate::base::{Address, Error, Result};
 use crate::connector::{Connector, ObjectId, ObjectKind};
 use crate::container::global_heap;
+use crate::dataset::newlines::Newlines;
 use crate::dataset::types::{self, AttributesJson, Resolver, value_text};
 use crate::dataset::vl::VariableForm;
+use crate::format::message::datatype::Class;
 use crate::meta::Store;
 
 /// Most bytes of a value's text: a little more than an extended attribute may have, so that one too
 /// long is known to be.
 const TEXT_MAX: u64 = (64 << 10) + 1;
+/// Text of a number or a string has at most so many bytes for each of its own.
+const TEXT_PER_BYTE: usize = 32;
 /// Most bytes of a raw value in exact form.
 const RAW_MAX: u64 = 64 << 20;
 /// Bytes of heap objects looked at for one answer, beyond twice its own: many values may lead to one huge object.
@@ -34,7 +40,23 @@ impl Resolver for FileResolver<'_> {
 
     fn object_path(&self, address: Address) -> Option<Vec<u8>> {
         let file = self.connector.file(self.file).ok()?;
-        self.connector.paths.lock().entry(self.file).or_default().find(&file, address)
+        let generation = self.connector.generation();
+        let mut all = self.connector.paths.lock();
+        let paths = all.entry(self.file).or_default();
+        let start = ObjectId { file: self.file, address: file.root };
+        let leads_there = |path: &Vec<u8>| {
+            let found = traverse::path(self.connector, start, path, &mut 0);
+            found.is_ok_and(|id| id == Some(ObjectId { address, ..start }))
+        };
+        match paths.find(&file, address) {
+            // Names may have been moved, or made in groups that were visited.
+            Some(path) if paths.is_of(generation) || leads_there(&path) => Some(path),
+            None if paths.is_of(generation) => None,
+            _ => {
+                *paths = Paths::new(generation);
+                paths.find(&file, address)
+            }
+        }
     }
 
     fn region(&self, _dataset: Address, selection: &[u8]) -> Option<serde_json::Value> {
@@ -62,6 +84,22 @@ fn find(connector: &NativeConnector, id: ObjectId, name: &[u8]) -> Result<Option
 pub fn attribute_text(connector: &NativeConnector, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
     let Some(value) = find(connector, id, name)? else { return Ok(None) };
     with_environment(connector, id, TEXT_MAX, |e| value_text(&value.elements(), e)).map(Some)
+}
+
+/// Whether the text of the attribute `name` has at most `most` bytes.
+pub fn attribute_fits(connector: &NativeConnector, id: ObjectId, name: &[u8], most: usize) -> Result<bool> {
+    let Some(value) = find(connector, id, name)? else { return Ok(true) };
+    let plain = matches!(
+        value.datatype.class,
+        Class::FixedPoint(_) | Class::FloatingPoint(_) | Class::Bitfield(_) | Class::Time(_) | Class::String(_) | Class::Opaque(_)
+    );
+    if plain && value.bytes.len().saturating_mul(TEXT_PER_BYTE) <= most {
+        return Ok(true);
+    }
+    match with_environment(connector, id, TEXT_MAX, |e| value_text(&value.elements(), e)) {
+        Err(Error::Limit { .. }) => Ok(false),
+        text => Ok(text?.len() <= most),
+    }
 }
 
 /// Raw bytes of the attribute `name`; variable-length parts in exact form.
@@ -102,6 +140,20 @@ fn attributes(connector: &NativeConnector, id: ObjectId) -> Result<Vec<u8>> {
     })
 }
 
+fn whole(connector: &NativeConnector, id: ObjectId, dataset: &Dataset, newlines: Option<Option<Newlines>>) -> Result<Vec<u8>> {
+    with_environment(connector, id, TEXT_MAX, |e| facts::whole(dataset, e, newlines))
+}
+
+/// Whether the fact `name` is there and has at most `most` bytes.
+pub fn fact_fits(connector: &NativeConnector, id: ObjectId, name: &str, most: usize) -> Result<bool> {
+    if name == "dataset" && connector.info(id)?.kind == ObjectKind::Dataset {
+        // Newlines that would make it too long are left out: the strings need not be read.
+        let d = connector.dataset(id)?;
+        return Ok(whole(connector, id, &d.dataset, d.lines.is_some().then_some(None))?.len() <= most);
+    }
+    Ok(fact(connector, id, name)?.is_some_and(|text| text.len() <= most))
+}
+
 /// Text of the fact `name`.
 pub fn fact(connector: &NativeConnector, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
     let kind = connector.info(id)?.kind;
@@ -119,6 +171,13 @@ pub fn fact(connector: &NativeConnector, id: ObjectId, name: &str) -> Result<Opt
         ("dtype", ObjectKind::Datatype) => return Ok(Some(facts::dtype(&connector.object(id)?.datatype()?))),
         (_, ObjectKind::Dataset) => {
             let d = connector.dataset(id)?;
+            if name == "dataset" {
+                let newlines = d.lines.as_ref().map(|lines| lines.newlines());
+                return whole(connector, id, &d.dataset, newlines).map(Some);
+            }
+            if let Some(n) = references::number(name) {
+                return with_environment(connector, id, TEXT_MAX, |e| references::text(&d.dataset, n, e, &connector.environment()));
+            }
             return with_environment(connector, id, TEXT_MAX, |e| facts::dataset(&d.dataset, name, e, &connector.environment()));
         }
         _ => return Ok(None),

@@ -19,6 +19,7 @@ use crate::container::global_heap;
 use crate::dataset::chunk::cache::{ChunkKey, Found};
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
+use crate::dataset::newlines::Newlines;
 use crate::dataset::storage::{Seek, Storage};
 use crate::dataset::types::resolver::{self, Descriptor, Resolver};
 use crate::dataset::vl::VariableForm;
@@ -40,6 +41,8 @@ const WORK: u64 = 64 << 20;
 const BATCH_BYTES: u64 = 256 << 10;
 /// Most checkpoints kept.
 const CHECKPOINTS_MAX: u64 = 1 << 16;
+/// Strings with newlines that are described: an extended attribute has no room for more.
+const NEWLINES_MAX: usize = 1 << 14;
 /// Bytes of a count in the exact form.
 const COUNT: u64 = 4;
 /// Bytes looked at of a long string.
@@ -91,6 +94,7 @@ pub struct VariableContent {
     form: VariableForm,
     lines: bool,
     index: OnceLock<Result<Index>>,
+    newlines: OnceLock<Option<Newlines>>,
     once: Mutex<()>,
 }
 
@@ -118,7 +122,7 @@ impl VariableContent {
     /// The lines form (`lines`) or the exact form of `dataset`.
     pub fn new(dataset: Arc<Dataset>, environment: Arc<Environment>, lines: bool) -> Self {
         let form = VariableForm::of(&dataset.datatype);
-        VariableContent { dataset, environment, form, lines, index: OnceLock::new(), once: Mutex::new(()) }
+        VariableContent { dataset, environment, form, lines, index: OnceLock::new(), newlines: OnceLock::new(), once: Mutex::new(()) }
     }
 
     fn store(&self) -> &Store {
@@ -256,9 +260,53 @@ impl VariableContent {
         store.read_raw(at.checked_add(from).unwrap_or(Address::UNDEF), buf)
     }
 
-    fn build(&self) -> Result<Index> {
+    /// Newlines inside the strings, at most those of [`NEWLINES_MAX`] strings; `None`: there are more, or a string cannot be read.
+    /// Reads all strings the first time.
+    pub fn newlines(&self) -> Option<Newlines> {
+        let found = || {
+            self.find_newlines().unwrap_or_else(|e| {
+                tracing::debug!("newlines in strings are not counted: {e}");
+                None
+            })
+        };
+        self.newlines.get_or_init(found).clone()
+    }
+
+    fn find_newlines(&self) -> Result<Option<Newlines>> {
+        let (encoding, work) = (self.index()?.encoding, self.whole_budget()?);
+        let (mut newlines, mut skip, mut few) = (Newlines::default(), 0u64, true);
+        self.elements(0, &work, &mut |part| {
+            let (element, store, count) = match &part {
+                Part::Element(_, element, store) => (*element, *store, 1),
+                Part::Alike(range, element) => (*element, self.store(), range.end.saturating_sub(range.start)),
+            };
+            // The last newline ends the line.
+            let line = self.form(encoding, element, store, &work)?;
+            let inside = (line.iter().filter(|b| **b == b'\n').count() as u64).saturating_sub(1);
+            if inside == 0 {
+                skip = skip.saturating_add(count);
+                return Ok(true);
+            }
+            for _ in 0..count {
+                few = newlines.strings() < NEWLINES_MAX;
+                if !few {
+                    return Ok(false);
+                }
+                newlines.push(std::mem::take(&mut skip), inside);
+            }
+            Ok(true)
+        })?;
+        Ok(few.then_some(newlines))
+    }
+
+    /// What one pass over all elements may cost.
+    fn whole_budget(&self) -> Result<Budget> {
         let room = self.store().room()?;
-        let work = Budget::new(room.saturating_mul(INDEX_FACTOR).saturating_add(WORK), "variable-length data");
+        Ok(Budget::new(room.saturating_mul(INDEX_FACTOR).saturating_add(WORK), "variable-length data"))
+    }
+
+    fn build(&self) -> Result<Index> {
+        let work = self.whole_budget()?;
         let encoding = match self.lines {
             false => Encoding::Exact,
             true if self.lengths_can_be_trusted(&work)? => Encoding::LineAsStored,

@@ -10,6 +10,7 @@ mod number;
 mod numpy;
 pub mod parse;
 pub mod reference;
+pub mod references;
 pub mod resolver;
 #[cfg(test)]
 mod tests;

@@ -4,8 +4,8 @@ use super::super::attribute::{self, Value};
 use super::super::traverse;
 use super::{Change, now};
 use crate::base::{Address, Error, Result};
-use crate::connector::ObjectId;
 use crate::connector::edit::Existing;
+use crate::connector::{Connector, ObjectId};
 use crate::container::attributes_edit;
 use crate::container::global_heap_edit;
 use crate::dataset::types::Shape;
@@ -72,6 +72,12 @@ impl Change<'_> {
         let old = attribute::stored(&object, name)?.map(|old| attribute::typed(&object, &old).map(|value| (old, value))).transpose()?;
         self.not_pending(id, name);
         match old {
+            Some((_, value)) if value.datatype.contains_reference() => {
+                if self.connector.attribute_raw(id, name)?.as_deref() != Some(bytes) {
+                    let reason = "bytes of references are addresses in one file: user.h5dir.attributes sets them by paths";
+                    return Err(Error::refused(libc::EPERM, reason));
+                }
+            }
             Some((old, value)) if old.datatype_shared || !is_bytes(&value) => {
                 let data = raw(&value, bytes, &mut Values::new(self, &store))?;
                 let body = Attribute { data, ..old }.encode();
@@ -222,7 +228,9 @@ impl ValueStore for Values<'_> {
 
     fn object(&mut self, path: &[u8]) -> Result<Address> {
         let start = ObjectId { file: 0, address: self.change.connector.file(0)?.root };
-        let found = match traverse::path(self.change.connector, start, path, &mut 0) {
+        // An object without a path is shown by its address in the file that it was in.
+        let no_path = path.starts_with(b"#") && self.nowhere.is_some();
+        let found = match if no_path { Ok(None) } else { traverse::path(self.change.connector, start, path, &mut 0) } {
             Err(_) if self.nowhere.is_some() => None,
             found => found?,
         };

@@ -66,15 +66,24 @@ impl Change<'_> {
         if d.datatype.contains_vlen() {
             return self.write_form(&d, form, offset, bytes);
         }
-        self.write_elements(id, offset, bytes)
+        match self.keep_references(&d, offset, bytes)? {
+            Some(bytes) => self.write_elements(id, offset, &bytes),
+            None => self.write_elements(id, offset, bytes),
+        }
     }
 
     /// The same for elements of any type, as they are stored.
     pub(super) fn write_elements(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.put_elements(id, offset, bytes)?;
+        self.touch(id)
+    }
+
+    /// Writes elements as they are stored, and leaves the dataset's times.
+    pub(super) fn put_elements(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
         let d = self.dataset(id)?;
         let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| Error::refused(libc::EFBIG, "beyond 2^64 bytes"))?;
         if self.write_small(&d, offset, bytes)? {
-            return self.touch(id);
+            return Ok(());
         }
         let grown = end > d.bytes.size;
         let d = if grown {
@@ -96,7 +105,7 @@ impl Change<'_> {
             Storage::External(e) => e.write(offset, bytes)?,
             Storage::Virtual(_) => return Err(Error::refused(libc::EPERM, "a virtual dataset is written through its sources")),
         }
-        self.touch(id)
+        Ok(())
     }
 
     /// Writes elements of a chunked dataset. Where chunks are high and narrow a few bytes may lie in more of them than fit in memory.

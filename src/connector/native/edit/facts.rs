@@ -5,6 +5,7 @@
 //! Facts that only describe (`kind`, `index`, `storage`, `offset`, `external`, and the layouts `external` and `virtual`) are taken
 //! and ignored: programs that copy extended attributes set them.
 
+use super::super::references;
 use super::attributes::Values;
 use super::names::stream;
 use super::plan::{Now, plan};
@@ -13,11 +14,15 @@ use super::{Change, Dataset};
 use crate::base::{Error, Result};
 use crate::connector::{ObjectId, ObjectKind};
 use crate::dataset::create::dataset_messages;
+use crate::dataset::newlines::Newlines;
 use crate::dataset::types;
 use crate::dataset::types::parse::{ChunksSpec, DatasetSpec, LayoutSpec, parse_datatype_in, parse_fact};
 use crate::format::message::datatype::Datatype;
+use std::cell::Cell;
 use std::sync::Arc;
 
+/// Files whose newlines inside strings are kept at a time.
+const NEWLINES_AWAITED_MAX: usize = 4096;
 /// Facts that say nothing that could be set.
 const DESCRIPTIVE: [&str; 5] = ["external", "index", "kind", "offset", "storage"];
 
@@ -39,6 +44,9 @@ impl Change<'_> {
     pub(super) fn set_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<()> {
         if name == "attributes" {
             return self.set_attributes(id, text);
+        }
+        if references::number(name).is_some() && self.connector.object(id)?.info().kind == ObjectKind::Dataset {
+            return self.set_references(id, name, text);
         }
         let elsewhere = name == "layout" && matches!(text.trim_ascii(), b"external" | b"virtual");
         if elsewhere || DESCRIPTIVE.contains(&name) {
@@ -73,13 +81,34 @@ impl Change<'_> {
         if strings && spec.shape.is_none() && !spec.null_space && is_stream(&d) && d.bytes.size > 0 {
             spec.shape = Some(vec![self.lines(&d)?]);
         }
-        let creation = plan(&Now::of(&d)?, &spec, &mut Values::new(self, &store))?;
+        // A fill value may refer to an object that is not there: null then.
+        let nowhere = Cell::new(false);
+        let creation = plan(&Now::of(&d)?, &spec, &mut Values { nowhere: Some(&nowhere), ..Values::new(self, &store) })?;
+        if nowhere.get() {
+            tracing::warn!("object at {}: its fill value is null, as it refers to no object of the file", id.address);
+        }
         // What contradicts itself is found before anything is changed.
         dataset_messages(store.ctx(), store.superblock().version, &creation).map_err(refused)?;
-        self.relayout(&d, &creation, spec.dtype.is_some(), Elements::Kept)?;
+        let newlines = spec.newlines.take().unwrap_or_default();
+        // Lines that are not there yet are written next.
+        let awaited = strings && d.bytes.size == 0 && !newlines.is_empty();
+        self.relayout(&d, &creation, spec.dtype.is_some(), Elements::Kept { newlines: newlines.clone() })?;
+        if awaited {
+            self.await_newlines(id, newlines)?;
+        }
         self.editing.wishes.lock().remove(&id);
         // The same bytes are no change of them: who copies a file sets its times first.
         if strings || creation.bytes() == Some(d.bytes.size) { self.note_change(id) } else { self.touch(id) }
+    }
+
+    /// Keeps the newlines inside strings until the lines are written.
+    fn await_newlines(&self, id: ObjectId, newlines: Newlines) -> Result<()> {
+        let mut all = self.editing.newlines.lock();
+        if all.len() >= NEWLINES_AWAITED_MAX && !all.contains_key(&id) {
+            return Err(invalid("too many files wait for strings with newlines"));
+        }
+        all.insert(id, newlines);
+        Ok(())
     }
 
     /// Makes a new file a named datatype. Its bytes, if there are any, must be the text in which the file of such a datatype
@@ -134,7 +163,7 @@ fn with_wish(mut spec: DatasetSpec, wish: DatasetSpec) -> DatasetSpec {
 }
 
 /// A file that is as it was created, but for its bytes.
-fn is_stream(d: &Dataset) -> bool {
+pub(super) fn is_stream(d: &Dataset) -> bool {
     let new = stream();
     d.datatype.element_size() == 1 && d.space.max() == [None] && d.pipeline.filters.is_empty() && d.fill.fill == new.fill
 }

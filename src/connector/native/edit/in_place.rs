@@ -42,7 +42,10 @@ impl NativeConnector {
     }
 
     fn put(&self, d: &Dataset, offset: u64, bytes: &[u8]) -> Result<bool> {
-        if d.datatype.contains_vlen() || offset.checked_add(bytes.len() as u64).is_none_or(|end| end > d.bytes.size) {
+        if d.datatype.contains_vlen()
+            || d.datatype.contains_reference()
+            || offset.checked_add(bytes.len() as u64).is_none_or(|end| end > d.bytes.size)
+        {
             return Ok(false);
         }
         match &d.bytes.storage {

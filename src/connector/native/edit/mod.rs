@@ -26,6 +26,8 @@ mod plan;
 mod ranges;
 #[cfg(test)]
 mod ranges_tests;
+mod references;
+mod refused;
 mod relayout;
 mod rewrite;
 mod sequences;
@@ -51,6 +53,7 @@ use crate::connector::edit::{Edit, Existing, NpyHeader, Taken};
 use crate::connector::{Form, ObjectId};
 use crate::container::first_change::FirstChange;
 use crate::container::global_heap_edit::FreeSpace;
+use crate::dataset::newlines::Newlines;
 use crate::dataset::types::parse::DatasetSpec;
 use crate::meta::Store;
 use foldhash::{HashMap, HashSet};
@@ -81,6 +84,12 @@ pub struct Editing {
     generation: AtomicU64,
     /// What was said of new files that cannot be true before more is said.
     wishes: Mutex<HashMap<ObjectId, DatasetSpec>>,
+    /// Newlines inside strings whose lines are written next.
+    newlines: Mutex<HashMap<ObjectId, Newlines>>,
+    /// New files that were refused their `user.h5dir.dataset` while they were open.
+    refused: refused::Refused,
+    /// References in elements of datasets that were made by this mount.
+    references: references::References,
     /// Attributes with references to what is not there yet.
     pending: Mutex<HashMap<ObjectId, typed::Pending>>,
     /// Forms of variable-length elements that are being written.
@@ -228,6 +237,11 @@ impl NativeConnector {
         }
     }
 
+    fn holds_references(&self, id: ObjectId) -> Result<bool> {
+        let _shared = self.shared();
+        Ok(self.dataset(id)?.dataset.datatype.contains_reference())
+    }
+
     fn is_relieved(&self) -> bool {
         self.file(0).is_ok_and(|f| f.store.transaction().is_ok_and(|t| t.is_relieved()))
     }
@@ -276,6 +290,7 @@ impl NativeConnector {
         let _ = self.write_out_early();
         let change = self.change(&[])?;
         change.lead_references(close);
+        change.lead_elements(close);
         let store = change.store()?;
         let mut flushed = change.flush_all();
         if flushed.as_ref().is_err_and(is_full) && store.transaction()?.is_relieved() {
@@ -372,6 +387,7 @@ impl Edit for NativeConnector {
     fn write_as(&self, id: ObjectId, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
         // Whoever goes on after a loss would only lose more.
         self.lost(id)?;
+        self.editing()?.refused.check(id)?;
         if self.write_in_place(id, offset, bytes)? {
             return Ok(());
         }
@@ -387,6 +403,9 @@ impl Edit for NativeConnector {
 
     fn finish(&self, id: ObjectId, last: bool) -> Result<()> {
         let Some(e) = &self.editing else { return Ok(()) };
+        if !last {
+            e.refused.check(id)?;
+        }
         // A file that was only truncated is going to be written: shells close a copy of the descriptor before.
         if e.rewrites.lock().get(&id).is_none_or(|r| !r.written && !last) {
             return Ok(());
@@ -421,6 +440,9 @@ impl Edit for NativeConnector {
     }
 
     fn copy_range(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64> {
+        if self.holds_references(to.0)? {
+            return Err(Error::refused(libc::EOPNOTSUPP, "elements with references are written one by one"));
+        }
         self.suit_copy(from, to, len);
         self.copy_steps(from, to, len)
     }
@@ -477,7 +499,11 @@ impl Edit for NativeConnector {
         if name != "attributes" {
             self.said_more(id);
         }
-        self.operate_flushed(id, |c| c.set_fact(id, name, text))
+        let done = self.operate_flushed(id, |c| c.set_fact(id, name, text));
+        if name == "dataset" {
+            self.note_refused(id, done.as_ref().err());
+        }
+        done
     }
 
     fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
@@ -513,6 +539,9 @@ impl Edit for NativeConnector {
             };
         }
         e.losses.closed(id);
+        e.refused.forget(id);
+        e.references.closed(id);
+        e.newlines.lock().remove(&id);
         if e.nameless.lock().contains(&id) {
             e.losses.forget(id);
             if let Err(error) = self.operate(&[id], |c| c.delete_nameless(id)) {

@@ -260,6 +260,9 @@ impl Change<'_> {
         self.editing.streams.lock().remove(&id);
         self.editing.pending.lock().remove(&id);
         self.editing.rewrites.lock().remove(&id);
+        self.editing.newlines.lock().remove(&id);
+        self.editing.refused.forget(id);
+        self.editing.references.forget(id);
         self.connector.options.environment.forget(super::number(id));
         let mut unused = Vec::new();
         for address in datatypes.into_iter().filter(|a| *a != id.address) {

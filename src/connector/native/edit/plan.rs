@@ -123,7 +123,7 @@ pub(super) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn Store) -> Resul
         None if datatype.element_size() == d.element_size() => d.fill.clone(),
         None => Fill::Default,
         Some(FillSpec::Undefined) => Fill::Undefined,
-        Some(fill) => match fill.element(&datatype, values)? {
+        Some(fill) => match fill.element(&datatype, values).or_else(|e| without_reference(&datatype, e))? {
             // An empty sequence is nothing but zeros.
             Some(value) if datatype.contains_vlen() && value.iter().all(|b| *b == 0) => Fill::Default,
             Some(value) => Fill::Value(value),
@@ -162,6 +162,15 @@ pub(super) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn Store) -> Resul
     let fill_time = (spec.fillvalue.is_none() && same_kind).then_some(d.fill_time).filter(|t| *t <= 2);
     let max_dims = (extent == Extent::Simple && d.max_dims.is_some() || !fixed).then_some(max_dims);
     Ok(Creation { datatype, committed: None, extent, dims, max_dims, layout, filters, fill, fill_time, modified: None })
+}
+
+/// A fill value whose reference cannot be made is null.
+fn without_reference(datatype: &Datatype, e: Error) -> Result<Option<Vec<u8>>> {
+    if !datatype.contains_reference() {
+        return Err(e);
+    }
+    tracing::warn!("the fill value of a dataset is null, as its reference cannot be made: {e}");
+    Ok(None)
 }
 
 /// The extent that is wanted.

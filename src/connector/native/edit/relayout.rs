@@ -7,13 +7,15 @@
 use super::attributes::Values;
 use super::facts::{is_blank, refused};
 use super::{Change, Dataset, number};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, limits};
 use crate::connector::ObjectId;
 use crate::connector::native::virtual_::NativeSurroundings;
 use crate::container::shared_messages_edit;
 use crate::dataset::create::{Creation, Messages, dataset_messages, datatype_message};
+use crate::dataset::newlines::Newlines;
 use crate::dataset::storage::Storage;
 use crate::dataset::types::parse::Store as _;
+use crate::dataset::types::references::References;
 use crate::dataset::vl::VariableForm;
 use crate::format::message::datatype::Datatype;
 use crate::format::object_header::{flag, kind};
@@ -39,13 +41,16 @@ const KINDS: [u16; 5] = [kind::DATASPACE, kind::FILL_VALUE, kind::FILL_VALUE_OLD
 /// What a dataset that is made anew holds.
 pub(super) enum Elements<'a> {
     /// What it held.
-    Kept,
+    Kept {
+        /// Newlines inside strings, where the bytes are lines of them.
+        newlines: Newlines,
+    },
     /// Variable-length elements of this form, lines or the exact one.
     Form {
         /// All of it.
         form: &'a [u8],
-        /// Strings as lines.
-        lines: bool,
+        /// Strings as lines, with the newlines inside them.
+        lines: Option<Newlines>,
     },
     /// Nothing.
     Dropped,
@@ -60,7 +65,7 @@ impl Change<'_> {
         let messages = dataset_messages(store.ctx(), store.superblock().version, creation)?;
         let parsed = creation.datatype.contains_vlen() && !d.datatype.contains_vlen();
         let blank = is_blank(d)?;
-        if matches!(elements, Elements::Kept)
+        if matches!(elements, Elements::Kept { .. })
             && !parsed
             && !blank
             && d.datatype.contains_vlen()
@@ -69,7 +74,7 @@ impl Change<'_> {
         {
             return Err(Error::refused(libc::EINVAL, "variable-length elements keep their type"));
         }
-        if matches!(elements, Elements::Kept) && !blank {
+        if matches!(elements, Elements::Kept { .. }) && !blank {
             bound_copy(d)?;
         }
         let surroundings = NativeSurroundings { connector: self.connector };
@@ -79,6 +84,12 @@ impl Change<'_> {
         self.set_messages(id, messages, retyped)?;
         env.forget(number(id));
         self.changed(id);
+        if retyped && creation.datatype != old.datatype {
+            match creation.datatype.contains_reference() {
+                true => self.begin_references(id, old.bytes.size > 0),
+                false => self.editing.references.forget(id),
+            }
+        }
         match elements {
             Elements::Form { form, lines } => {
                 self.free_sequences(&old)?;
@@ -86,10 +97,13 @@ impl Change<'_> {
             }
             Elements::Dropped => self.free_sequences(&old)?,
             // A new file whose lines come later.
-            Elements::Kept if parsed && old.bytes.size == 0 => {}
-            Elements::Kept if parsed => self.parse_elements(&old, id)?,
-            Elements::Kept if blank => {}
-            Elements::Kept => self.copy_elements(&old, id)?,
+            Elements::Kept { .. } if parsed && old.bytes.size == 0 => {}
+            Elements::Kept { newlines } if parsed => self.parse_elements(&old, id, newlines)?,
+            Elements::Kept { .. } if blank => {}
+            Elements::Kept { .. } => match References::of(&creation.datatype).filter(|_| retyped && creation.datatype != old.datatype) {
+                Some(places) => self.copy_without_references(&old, id, &places)?,
+                None => self.copy_elements(&old, id)?,
+            },
         }
         // What is in memory only would be lost if something fails after this.
         self.flush_within(id)?;
@@ -177,11 +191,33 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Makes the variable-length elements of the dataset `id` from the bytes of `old`, which are their form.
-    fn parse_elements(&self, old: &Dataset, id: ObjectId) -> Result<()> {
+    /// Writes the bytes of `old` to the dataset `id`, whose type holds references: these become null.
+    fn copy_without_references(&self, old: &Dataset, id: ObjectId, places: &References) -> Result<()> {
         let env = &self.connector.options.environment;
         let new = self.dataset(id)?;
-        let mut parser = Parser::new(&new);
+        let size = new.element_size.max(1);
+        if size > limits::ELEMENT_BYTES_MAX {
+            return Err(Error::refused(libc::EOPNOTSUPP, "elements with references are too large"));
+        }
+        let whole = (PIECE as u64).next_multiple_of(size);
+        let mut piece = vec![0u8; usize::try_from(whole).unwrap_or(0)];
+        let mut at = 0u64;
+        while at < old.bytes.size {
+            let n = old.bytes.read(env, at, &mut piece)?;
+            let bytes = piece.get_mut(..n).filter(|b| !b.is_empty()).ok_or_else(|| old.object.lacks("whole data layout"))?;
+            self.clear_references(&new, places, bytes);
+            self.write_elements(id, at, bytes)?;
+            at = at.saturating_add(n as u64);
+            self.flush_if_many(id)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the variable-length elements of the dataset `id` from the bytes of `old`, which are their form.
+    fn parse_elements(&self, old: &Dataset, id: ObjectId, newlines: Newlines) -> Result<()> {
+        let env = &self.connector.options.environment;
+        let new = self.dataset(id)?;
+        let mut parser = Parser::new(&new, new.datatype.is_vlen_string().then_some(newlines));
         let mut piece = vec![0u8; PIECE];
         let mut at = 0u64;
         while at < old.bytes.size {
@@ -194,9 +230,9 @@ impl Change<'_> {
     }
 
     /// Makes the variable-length elements of the dataset `id` from their form.
-    fn parse_form(&self, form: &[u8], lines: bool, id: ObjectId) -> Result<()> {
+    fn parse_form(&self, form: &[u8], lines: Option<Newlines>, id: ObjectId) -> Result<()> {
         let new = self.dataset(id)?;
-        let mut parser = Parser { lines, ..Parser::new(&new) };
+        let mut parser = Parser::new(&new, lines);
         let pieces = form.chunks(PIECE).len();
         for (i, piece) in form.chunks(PIECE).enumerate() {
             self.parse_piece(&mut parser, piece, id, i.saturating_add(1) == pieces)?;
@@ -207,6 +243,9 @@ impl Change<'_> {
     /// Writes the elements that `bytes`, the next part of the form, completes. `last`: nothing follows.
     fn parse_piece(&self, parser: &mut Parser, bytes: &[u8], id: ObjectId, last: bool) -> Result<()> {
         let store = self.store()?;
+        if parser.references_lost {
+            self.note_sequences(id);
+        }
         let mut values = Values::new(self, &store);
         parser.rest.extend_from_slice(bytes);
         let elements = parser.take(last, &mut |count, payload| values.sequence(count, payload))?;
@@ -261,29 +300,33 @@ struct Parser {
     form: VariableForm,
     /// Bytes of an element.
     size: usize,
-    lines: bool,
+    /// Strings as lines, with the newlines inside those that are left.
+    lines: Option<Newlines>,
     /// Elements that there are to be.
     total: u64,
     /// Elements taken.
     written: u64,
     /// What does not make an element yet.
     rest: Vec<u8>,
+    /// Sequences hold references, which become null.
+    references_lost: bool,
 }
 
 impl Parser {
-    fn new(d: &Dataset) -> Self {
+    fn new(d: &Dataset, lines: Option<Newlines>) -> Self {
         Parser {
-            form: VariableForm::of(&d.datatype),
+            form: VariableForm::without_references(&d.datatype),
             size: usize::try_from(d.element_size).unwrap_or(0),
-            lines: d.datatype.is_vlen_string(),
+            lines,
             total: d.elements(),
             written: 0,
             rest: Vec::new(),
+            references_lost: References::of(&d.datatype).is_some_and(|r| r.in_sequences()),
         }
     }
 
     fn wrong_count(&self, total: u64) -> Error {
-        let what = if self.lines { "lines" } else { "elements in exact form" };
+        let what = if self.lines.is_some() { "lines" } else { "elements in exact form" };
         Error::refused(libc::EINVAL, format!("the file has not as many {what} as the dataset has elements, {total}"))
     }
 
@@ -296,17 +339,17 @@ impl Parser {
         while left > 0
             && let Some(form) = self.rest.get(used..).filter(|f| !f.is_empty())
         {
-            let taken = if self.lines {
-                match form.iter().position(|b| *b == b'\n') {
-                    Some(n) => Some((line(form.get(..n).unwrap_or_default(), keep)?, n.saturating_add(1))),
+            let taken = match &self.lines {
+                Some(newlines) => match string_end(form, newlines.first()) {
+                    Ok(n) => Some((line(form.get(..n).unwrap_or_default(), keep)?, n.saturating_add(1))),
                     // A last line needs no end.
-                    None if last => Some((line(form, keep)?, form.len())),
-                    None => None,
-                }
-            } else {
-                self.form.parse(self.size, form, keep)?
+                    Err(0) if last => Some((line(form, keep)?, form.len())),
+                    Err(_) => None,
+                },
+                None => self.form.parse(self.size, form, keep)?,
             };
             let Some((element, n)) = taken else { break };
+            self.lines.iter_mut().for_each(Newlines::pop);
             elements.extend(element);
             used = used.saturating_add(n);
             left = left.saturating_sub(1);
@@ -320,8 +363,21 @@ impl Parser {
 
     /// All that was given must have been taken, and be enough.
     fn finish(&self, total: u64) -> Result<()> {
-        if self.written != total || !self.rest.is_empty() { Err(self.wrong_count(total)) } else { Ok(()) }
+        let more = self.lines.as_ref().is_some_and(|newlines| !newlines.is_empty());
+        if self.written != total || !self.rest.is_empty() || more { Err(self.wrong_count(total)) } else { Ok(()) }
     }
+}
+
+/// Where the string ends that `form` begins with and that holds `newlines`; else how many of them are missing.
+fn string_end(form: &[u8], newlines: u64) -> std::result::Result<usize, u64> {
+    let mut left = newlines;
+    for (at, _) in form.iter().enumerate().filter(|(_, b)| **b == b'\n') {
+        match left.checked_sub(1) {
+            Some(n) => left = n,
+            None => return Ok(at),
+        }
+    }
+    Err(left)
 }
 
 fn line(text: &[u8], keep: &mut dyn FnMut(u32, &[u8]) -> Result<Vec<u8>>) -> Result<Vec<u8>> {

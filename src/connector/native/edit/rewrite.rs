@@ -10,8 +10,10 @@ use super::{Change, Dataset};
 use crate::base::{Error, Result};
 use crate::connector::{Form, ObjectId};
 use crate::dataset::create::{Creation, Layout};
+use crate::dataset::newlines::Newlines;
 use crate::dataset::storage::Storage;
 use crate::dataset::vl::VariableForm;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Longest form that is written, bytes: of one dataset, and of all together.
@@ -29,6 +31,14 @@ pub struct Rewrite {
     pub lines: bool,
     /// It is the exact form of what has lines too.
     pub exact: bool,
+    /// Newlines in it.
+    ends: u64,
+    /// Newlines inside strings, which end no line.
+    newlines: Newlines,
+    /// It is the form of the elements that the dataset has.
+    whole: bool,
+    /// Newlines are those inside the strings that the dataset has: their lines stay where they are.
+    fixed: bool,
 }
 
 impl Rewrite {
@@ -39,55 +49,123 @@ impl Rewrite {
             Form::Exact => !self.lines,
         }
     }
+
+    /// Bytes in memory.
+    fn len(&self) -> u64 {
+        self.form.len() as u64
+    }
+
+    fn write(&mut self, range: Range<usize>, bytes: &[u8]) {
+        self.form.resize(self.form.len().max(range.end), 0);
+        if let Some(part) = self.form.get_mut(range) {
+            self.ends = self.ends.saturating_sub(ends(part)).saturating_add(ends(bytes));
+            part.copy_from_slice(bytes);
+        }
+    }
+
+    fn resize(&mut self, size: usize) {
+        self.ends = self.ends.saturating_sub(ends(self.form.get(size..).unwrap_or_default()));
+        self.form.resize(size, 0);
+    }
+
+    /// Strings that the lines are when `bytes` were written from `from` to the end.
+    fn strings_with(&self, from: usize, bytes: &[u8]) -> u64 {
+        let kept = self.ends.saturating_sub(ends(self.form.get(from..).unwrap_or_default()));
+        let open = bytes.last().is_some_and(|b| *b != b'\n');
+        kept.saturating_add(ends(bytes)).saturating_add(open.into()).saturating_sub(self.newlines.total())
+    }
 }
 
 impl Change<'_> {
     /// Writes bytes of the form.
     pub(super) fn write_form(&self, d: &Dataset, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.saturating_add(bytes.len() as u64);
-        self.change_form(d, form, end, |form| {
+        self.change_form(d, form, end, |rewrite| {
             let (from, to) = (usize::try_from(offset).unwrap_or(usize::MAX), usize::try_from(end).unwrap_or(usize::MAX));
-            form.resize(form.len().max(to), 0);
-            if let Some(part) = form.get_mut(from..to) {
-                part.copy_from_slice(bytes);
+            if rewrite.fixed && from < rewrite.form.len() {
+                return Err(invalid("strings of the dataset hold newlines: its lines are appended to or replaced as a whole"));
             }
+            // What is written over may be cut off later, what is behind the end is an element more.
+            if let Some(most) = most(d).filter(|_| to > rewrite.form.len()) {
+                let more = match rewrite.lines {
+                    true => rewrite.strings_with(from, bytes) > most,
+                    false => rewrite.whole && from >= rewrite.form.len() && most == d.elements(),
+                };
+                if more {
+                    return Err(Error::refused(libc::EFBIG, format!("the dataset has at most {most} elements")));
+                }
+            }
+            rewrite.write(from..to, bytes);
+            rewrite.whole = false;
+            Ok(())
         })
     }
 
     /// Makes the form `size` bytes long.
     pub(super) fn resize_form(&self, d: &Dataset, form: Form, size: u64) -> Result<()> {
-        self.change_form(d, form, size, |form| form.resize(usize::try_from(size).unwrap_or(0), 0))?;
+        self.change_form(d, form, size, |rewrite| {
+            if rewrite.fixed && size > 0 && size != rewrite.len() {
+                return Err(invalid("strings of the dataset hold newlines: its lines are appended to or replaced as a whole"));
+            }
+            rewrite.resize(usize::try_from(size).unwrap_or(0));
+            if size == 0 {
+                (rewrite.newlines, rewrite.whole, rewrite.fixed) = (self.awaited_newlines(d.id), false, false);
+            }
+            Ok(())
+        })?;
         if let Some(r) = self.editing.rewrites.lock().get_mut(&d.id) {
             r.written = size > 0;
         }
         Ok(())
     }
 
-    fn change_form(&self, d: &Dataset, form: Form, end: u64, f: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+    /// Newlines inside strings that `user.h5dir.dataset` told of lines to be written.
+    fn awaited_newlines(&self, id: ObjectId) -> Newlines {
+        self.editing.newlines.lock().get(&id).cloned().unwrap_or_default()
+    }
+
+    fn change_form(&self, d: &Dataset, form: Form, end: u64, f: impl FnOnce(&mut Rewrite) -> Result<()>) -> Result<()> {
         if !matches!(d.bytes.storage, Storage::Compact(_) | Storage::Contiguous(_) | Storage::Chunked(_)) {
             return Err(Error::refused(libc::EPERM, "a dataset whose elements lie elsewhere is not written"));
         }
-        let large = || Error::refused(libc::EFBIG, format!("variable-length elements are written as a whole, at most {FORM_MAX} bytes"));
         let mut rewrites = self.editing.rewrites.lock();
-        let others: u64 = rewrites.iter().filter(|(id, _)| **id != d.id).map(|(_, r)| r.form.len() as u64).sum();
+        let others: u64 = rewrites.iter().filter(|(id, _)| **id != d.id).map(|(_, r)| r.len()).sum();
         if end > FORM_MAX || others.saturating_add(end) > FORMS_MAX {
             return Err(large());
         }
-        let strings = d.datatype.is_vlen_string();
-        let (lines, exact) = (strings && form == Form::Main, strings && form == Form::Exact);
         if rewrites.get(&d.id).is_some_and(|r| !r.is(form) && r.written) {
             return Err(Error::refused(libc::EBUSY, "the dataset is being written in its other form"));
         }
-        let text = match rewrites.remove(&d.id).filter(|r| r.is(form)) {
-            Some(r) => r.form,
-            // What is truncated need not be read.
-            None if end == 0 => Vec::new(),
-            None => self.form(d.id, form)?.ok_or_else(large)?,
-        };
-        let mut rewrite = Rewrite { form: text, written: true, lines, exact };
-        f(&mut rewrite.form);
+        if let Some(rewrite) = rewrites.get_mut(&d.id).filter(|r| r.is(form)) {
+            f(rewrite)?;
+            rewrite.written = true;
+            return Ok(());
+        }
+        let mut rewrite = self.begin_rewrite(d, form, end)?;
+        f(&mut rewrite)?;
         rewrites.insert(d.id, rewrite);
         Ok(())
+    }
+
+    /// The form before its first change.
+    fn begin_rewrite(&self, d: &Dataset, form: Form, end: u64) -> Result<Rewrite> {
+        self.check_form(d)?;
+        let strings = d.datatype.is_vlen_string();
+        let (lines, exact) = (strings && form == Form::Main, strings && form == Form::Exact);
+        let awaited = if lines { self.awaited_newlines(d.id) } else { Newlines::default() };
+        // What is truncated need not be read.
+        if end == 0 {
+            return Ok(Rewrite { written: true, lines, exact, newlines: awaited, ..Rewrite::default() });
+        }
+        let text = self.form(d.id, form)?.ok_or_else(large)?;
+        let mut rewrite =
+            Rewrite { ends: ends(&text), form: text, written: true, lines, exact, newlines: awaited, whole: true, fixed: false };
+        if let Some(there) = self.connector.dataset(d.id)?.lines.as_ref().filter(|_| lines && rewrite.newlines.is_empty()) {
+            let unknown = || invalid("strings of the dataset hold newlines: they are written below .h5dir/exact");
+            rewrite.newlines = there.newlines().ok_or_else(unknown)?;
+            rewrite.fixed = !rewrite.newlines.is_empty();
+        }
+        Ok(rewrite)
     }
 
     /// The form of the elements that the dataset has; `None` if it is too long.
@@ -116,13 +194,15 @@ impl Change<'_> {
         if done.is_err() {
             // It may be written on.
             self.editing.rewrites.lock().insert(id, rewrite);
+        } else {
+            self.editing.newlines.lock().remove(&id);
         }
         done
     }
 
     fn replace_elements(&self, d: &Arc<Dataset>, rewrite: &Rewrite) -> Result<()> {
-        let (form, lines) = (rewrite.form.as_slice(), rewrite.lines);
-        let dims = dims_for(d, count(d, form, lines)?)?;
+        let form = rewrite.form.as_slice();
+        let dims = dims_for(d, count(d, rewrite)?)?;
         let layout = match &d.bytes.storage {
             Storage::Compact(_) => Layout::Compact,
             Storage::Chunked(_) => Layout::Chunked(d.chunked_layout().map(|c| c.chunk_dims.clone()).unwrap_or_default()),
@@ -140,17 +220,41 @@ impl Change<'_> {
             fill_time: Some(d.fill.write_time).filter(|t| *t <= 2),
             modified: None,
         };
+        let lines = rewrite.lines.then(|| rewrite.newlines.clone());
         self.relayout(d, &creation, false, Elements::Form { form, lines })?;
         self.touch(d.id)
     }
 }
 
-/// Elements of which `form` is the form.
-fn count(d: &Dataset, form: &[u8], lines: bool) -> Result<u64> {
-    if lines {
-        let ends = form.iter().filter(|b| **b == b'\n').count();
+fn large() -> Error {
+    Error::refused(libc::EFBIG, format!("variable-length elements are written as a whole, at most {FORM_MAX} bytes"))
+}
+
+/// Newlines in `bytes`.
+fn ends(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|b| **b == b'\n').count() as u64
+}
+
+/// The most elements that the dataset may have; `None`: any number.
+fn most(d: &Dataset) -> Option<u64> {
+    if d.chunked().is_none() {
+        return Some(d.elements());
+    }
+    let max = d.space.max();
+    let first = match max.first() {
+        Some(first) => (*first)?,
+        None => return Some(d.elements()),
+    };
+    d.space.dims.iter().skip(1).try_fold(first, |n, dim| n.checked_mul(*dim))
+}
+
+/// Elements that were written.
+fn count(d: &Dataset, rewrite: &Rewrite) -> Result<u64> {
+    let form = rewrite.form.as_slice();
+    if rewrite.lines {
         let open = form.last().is_some_and(|b| *b != b'\n');
-        return Ok((ends as u64).saturating_add(open.into()));
+        let lines = ends(form).saturating_add(open.into());
+        return lines.checked_sub(rewrite.newlines.total()).ok_or_else(|| invalid("fewer lines than the strings have newlines"));
     }
     let (plan, size) = (VariableForm::of(&d.datatype), usize::try_from(d.element_size).unwrap_or(0));
     let (mut at, mut n) = (0usize, 0u64);

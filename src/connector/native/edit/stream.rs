@@ -9,6 +9,7 @@ use crate::base::Result;
 use crate::connector::ObjectId;
 use crate::container::shared_messages_edit;
 use crate::dataset::create::{Creation, Layout};
+use crate::dataset::newlines::Newlines;
 use crate::format::message::dataspace::Dataspace;
 use crate::format::object_header::kind;
 use std::sync::Arc;
@@ -157,7 +158,7 @@ impl Change<'_> {
 
     fn enlarge_chunks(&self, d: &Arc<Dataset>, chunk: u64) -> Result<()> {
         let creation = Creation { dims: d.space.dims.clone(), layout: Layout::Chunked(vec![chunk]), ..stream() };
-        self.relayout(d, &creation, false, Elements::Kept)
+        self.relayout(d, &creation, false, Elements::Kept { newlines: Newlines::default() })
     }
 }
 

@@ -9,11 +9,13 @@
 //! | `filters` | see `filters` | JSON, or `shuffle, deflate 6` |
 //! | `fillvalue` | a string is the value's text, else the value; `"undefined"`; `null` is the default | text |
 //! | `layout` | `"compact"`, `"contiguous"`, `"chunked"` | the same without quotes |
+//! | `newlines` | of strings that hold newlines: see `dataset::newlines`; `null`: more than the fact has room for | |
 
 use super::elements::{Store, parse_value_into};
 use super::node::{Fields, Node};
 use super::{datatype, filters, invalid, not_supported, shown};
 use crate::base::{Result, limits};
+use crate::dataset::newlines::Newlines;
 use crate::dataset::types::Shape;
 use crate::dataset::types::json::write_string;
 use crate::filter::FilterSpec;
@@ -86,9 +88,13 @@ pub struct DatasetSpec {
     pub fillvalue: Option<FillSpec>,
     /// Layout.
     pub layout: Option<LayoutSpec>,
+    /// Newlines inside the strings that the file's lines are.
+    pub newlines: Option<Newlines>,
 }
 
-const KEYS: [&str; 7] = ["dtype", "shape", "maxshape", "chunks", "filters", "fillvalue", "layout"];
+const KEYS: [&str; 8] = ["dtype", "shape", "maxshape", "chunks", "filters", "fillvalue", "layout", NEWLINES];
+/// The key that is no fact of its own.
+const NEWLINES: &str = "newlines";
 
 /// Reads `user.h5dir.dataset`, for a file with addresses of `sizeof_addr` bytes. Every key may be left out; one that
 /// is not known is an error that names it. What contradicts itself is refused.
@@ -111,8 +117,9 @@ pub fn parse_fact(name: &str, text: &[u8], sizeof_addr: u8) -> Result<DatasetSpe
     if name == "dataset" {
         return parse_dataset_json(text, sizeof_addr);
     }
-    if !KEYS.contains(&name) {
-        return Err(crate::base::Error::refused(libc::EPERM, format!("{name:?} cannot be set; what can is {}", KEYS.join(", "))));
+    if !KEYS.contains(&name) || name == NEWLINES {
+        let facts = KEYS.iter().filter(|k| **k != NEWLINES).copied().collect::<Vec<_>>().join(", ");
+        return Err(crate::base::Error::refused(libc::EPERM, format!("{name:?} cannot be set; what can is {facts}")));
     }
     let trimmed = text.trim_ascii();
     let is_json = match name {
@@ -132,6 +139,22 @@ pub fn parse_fact(name: &str, text: &[u8], sizeof_addr: u8) -> Result<DatasetSpe
     Ok(spec)
 }
 
+/// Reads `user.h5dir.references`: the text of each reference, `None` where it is null.
+pub fn parse_references(text: &[u8]) -> Result<Vec<Option<Vec<u8>>>> {
+    let node = Node::parse(text)?;
+    let one = |node: &Node| match node {
+        Node::Null => Ok(None),
+        Node::String(path) => Ok(Some(path.clone())),
+        Node::Object(_) => {
+            let mut out = Vec::new();
+            write(node, &mut out);
+            Ok(Some(out))
+        }
+        other => Err(invalid(format!("a reference is a path, an object or null, not {}", other.kind()))),
+    };
+    node.array("references")?.iter().map(one).collect()
+}
+
 fn number(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(u8::is_ascii_digit)
 }
@@ -148,6 +171,7 @@ impl DatasetSpec {
             "filters" => self.filters = Some(filters::parse(value)?),
             "fillvalue" => self.fillvalue = Some(fill(value)),
             "layout" => self.layout = Some(layout(value)?),
+            NEWLINES => self.newlines = Some(newlines(value)?),
             other => return Err(invalid(format!("a dataset has no {other:?}"))),
         }
         Ok(())
@@ -285,6 +309,14 @@ fn write(node: &Node, out: &mut Vec<u8>) {
             out.push(b'}');
         }
     }
+}
+
+fn newlines(node: &Node) -> Result<Newlines> {
+    if *node == Node::Null {
+        return Err(invalid("strings with more newlines than an extended attribute describes: copy the file below .h5dir/exact"));
+    }
+    let numbers = node.array(NEWLINES)?.iter().map(|n| n.unsigned(NEWLINES)).collect::<Result<Vec<_>>>()?;
+    Newlines::from_numbers(&numbers).ok_or_else(|| invalid("newlines are pairs: strings without one, newlines in the next string"))
 }
 
 fn layout(node: &Node) -> Result<LayoutSpec> {

@@ -28,6 +28,7 @@ fn a_whole_dataset() {
         filters: Some(vec![filter(2, 1, "", &[]), filter(1, 1, "", &[6])]),
         fillvalue: Some(FillSpec::Text(b"1.5".to_vec())),
         layout: Some(LayoutSpec::Chunked),
+        newlines: None,
     };
     assert_eq!(got, want);
     assert_eq!(spec("{}"), DatasetSpec::default());

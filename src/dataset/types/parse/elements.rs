@@ -274,7 +274,12 @@ impl<'s> Builder<'s> {
         if r.kind == ReferenceKind::DatasetRegion1 {
             return Err(not_supported("a region reference to a dataset as a whole"));
         }
-        let address = self.store.object(path)?.0.to_le_bytes();
+        let address = self.store.object(path)?.0;
+        if address == 0 {
+            // It leads nowhere yet.
+            return Ok(element);
+        }
+        let address = address.to_le_bytes();
         // `H5R_ref_t`: object, no flags, 8 bytes of token.
         let head: &[u8] = if r.is_standard() { &[2, 0, 8] } else { &[] };
         let stored = if r.is_standard() { address.len() } else { size.min(address.len()) };

@@ -21,7 +21,7 @@ mod region;
 mod tests;
 
 pub use attributes::{AttributeSpec, parse_attributes_json, parse_attributes_json_each, parse_attributes_json_with};
-pub use dataset::{ChunksSpec, DatasetSpec, FillSpec, LayoutSpec, parse_dataset_json, parse_fact};
+pub use dataset::{ChunksSpec, DatasetSpec, FillSpec, LayoutSpec, parse_dataset_json, parse_fact, parse_references};
 pub use datatype::{parse_datatype, parse_datatype_in};
 pub use elements::{NoStore, Store, parse_value, parse_value_into, parse_value_with};
 pub use npy::NpyHeader;

@@ -1,0 +1,232 @@
+//! Copies between mounts of what a plain copy of bytes would get wrong: strings with newlines, references.
+
+use super::facts::{CP, RSYNC, TAR, copied, created, empty, h5py, shell, unmount};
+use super::mounted::{Mount, copy_fixture, listxattr};
+use super::support::Place;
+use std::path::PathBuf;
+
+/// Strings with newlines of several ranks, in datasets and attributes, of fixed and of variable length.
+const STRINGS: &str = r"    s = h5py.string_dtype()
+    words = ['a\nb', '', '\n', 'plain', 'end\n', '\nstart', 'x\n\ny', 'last']
+    def make(name, shape, **kw):
+        for kind, t in (('vl', s), ('fixed', 'S12')):
+            v = np.resize(np.array(words, dtype=object if t is s else t), shape)
+            f.create_dataset(f'{kind}_{name}', data=v, dtype=t, **kw)
+            f.attrs.create(f'{kind}_{name}', v, dtype=t)
+    make('scalar', ()); make('one', (1,)); make('line', (8,)); make('square', (4, 5)); make('cube', (2, 3, 4))
+    make('grows', (9,), maxshape=(None,), chunks=(4,)); make('packed', (6, 3), maxshape=(None, 3), chunks=(2, 3), compression='gzip')
+    make('none', (0,), maxshape=(None,))
+    f.create_dataset('text', data=['one', 'two'], dtype=s, maxshape=(None,))
+    f.create_dataset('filled', (5,), dtype=s, fillvalue='p\nq')";
+
+#[test]
+fn strings_with_newlines_are_copied() {
+    let (place, file) = created("earliest");
+    h5py(&file, STRINGS);
+    for (command, libver) in [(CP, "v110"), (RSYNC, "earliest"), (TAR, "v110")] {
+        let (text, mut differences) = copied(&file, libver, command);
+        // What tar unpacks in this way has no attributes of the root group.
+        differences.retain(|d| command != TAR || !d.starts_with(" attribute "));
+        assert_eq!((text.as_str(), differences), ("", Vec::new()), "{command}");
+    }
+    drop(place);
+}
+
+#[test]
+fn strings_with_more_newlines_than_can_be_told_are_not_copied() {
+    let (place, file) = created("v110");
+    h5py(&file, "    f.create_dataset('many', data=['a\\nb'] * 20000, dtype=h5py.string_dtype(), maxshape=(None,))");
+    let source = Mount::start(place, &file, &[]);
+    for command in [CP, RSYNC, TAR] {
+        let (target, _) = empty("v110");
+        let script = format!("S={} D={}; {command}", source.place.mnt().display(), target.place.mnt().display());
+        let (done, text) = shell(source.place.dir(), &script);
+        assert!(!done, "{command}: {text}");
+        assert!(target.log().contains(".h5dir/exact"), "{}", target.log());
+        // The exact form says it all.
+        let script = format!(
+            "S={} D={}; touch $D/whole; setfattr -n user.h5dir.dataset -v '{{\"dtype\":\"str\",\"shape\":[0],\"maxshape\":[null]}}' $D/whole
+             cp $S/.h5dir/exact/many $D/.h5dir/exact/whole; cmp $S/.h5dir/exact/many $D/.h5dir/exact/whole",
+            source.place.mnt().display(),
+            target.place.mnt().display()
+        );
+        assert_eq!(shell(source.place.dir(), &script), (true, String::new()), "{}", target.log());
+        unmount(&target);
+    }
+}
+
+/// Regression: appending to a dataset with newlines in its strings made each line a string.
+#[test]
+fn lines_are_appended_to_strings_with_newlines() {
+    let (place, file) = created("v110");
+    h5py(&file, "    f.create_dataset('s', data=['a\\nb', 'c'], dtype=h5py.string_dtype(), maxshape=(None,))");
+    let mount = Mount::start(place, &file, &["--read-write"]);
+    let script = "echo more >>s; printf x | dd of=s conv=notrunc status=none 2>/dev/null && echo taken; truncate -s 2 s 2>/dev/null && echo cut; cat s";
+    assert_eq!(shell(&mount.place.mnt(), script).1, "a\nb\nc\nmore\n", "{}", mount.log());
+    unmount(&mount);
+    h5py(&file, "    assert list(f['s'][:]) == [b'a\\nb', b'c', b'more'], f['s'][:]");
+}
+
+/// Regression: the write succeeded and nothing was stored.
+#[test]
+fn a_line_more_than_a_dataset_of_fixed_shape_has_is_efbig() {
+    let (place, file) = created("v110");
+    h5py(
+        &file,
+        "    t = h5py.string_dtype()
+    f.create_dataset('names', data=['a', 'b'], dtype=t); f.create_dataset('three', data=['a', 'b'], dtype=t, maxshape=(3,))
+    v = f.create_dataset('v', (2,), h5py.vlen_dtype('<i2')); v[0] = [1]",
+    );
+    let mount = Mount::start(place, &file, &["--read-write"]);
+    let script = r#"exec 2>&1; echo x >>names; printf 'x\ny' >>three; echo x >>three; printf '\0\0\0\0' >>v
+        seq 3 >names; printf 'long\nlines' >names; cat names; cat three; stat -c %s v"#;
+    let said = shell(&mount.place.mnt(), script).1;
+    assert_eq!(said.matches("File too large").count(), 5, "{said} {}", mount.log());
+    assert!(said.ends_with("\nlong\nlines\na\nb\nx\n10\n"), "{said}");
+    unmount(&mount);
+    h5py(
+        &file,
+        "    assert [list(f[n][:]) for n in ('names', 'three')] == [[b'long', b'lines'], [b'a', b'b', b'x']] and list(f['v'][0]) == [1]",
+    );
+}
+
+/// Regression: `rsync -X` skipped the whole dataset.
+#[test]
+fn an_attribute_too_long_for_getxattr_is_not_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = copy_fixture("limits", dir.path());
+    let source = Mount::start(Place::new(), &file, &[]);
+    let names = listxattr(&source.path("data"));
+    assert!(names.iter().any(|n| n == "user.fits") && !names.iter().any(|n| n == "user.too_big"), "{names:?}");
+    assert!(source.path(".h5dir/attrs/data/too_big").exists());
+    let (target, _) = empty("v110");
+    let script = format!("rsync -aX --exclude=/.h5dir {}/data {}/", source.place.mnt().display(), target.place.mnt().display());
+    assert_eq!(shell(source.place.dir(), &script), (true, String::new()), "{}", target.log());
+    assert_eq!(target.read("data"), source.read("data"));
+    unmount(&target);
+}
+
+/// Datasets of references, as MATLAB writes cells, and in members, arrays and chunks; `mid` lies between what they lead to.
+const REFERENCES: &str = r"    from h5py import h5r, h5t, h5s
+    r = f.create_group('#refs#'); a = r.create_dataset('a', data=[1, 2]); pad = [f.create_dataset(f'mid{i}', data=[i] * 99) for i in range(9)]
+    z = f.create_dataset('zz', data=np.arange(60).reshape(6, 10)); b = r.create_dataset('b', data=[3])
+    ref, reg = h5py.ref_dtype, h5py.regionref_dtype
+    for d in pad[:8]: del f[d.name]
+    def make(group, name, values, dtype=ref, **kw):
+        d = group.create_dataset(name, np.shape(values), dtype, **kw); d[...] = np.array(values, dtype=dtype) if np.shape(values) else values
+        return d
+    cell = make(f, 'cell', [[a.ref, b.ref, z.ref], [f.ref, h5r.Reference(), r.ref]]); cell.attrs['MATLAB_class'] = np.bytes_('cell')
+    make(r, 'nested', [cell.ref, z.ref, f['mid8'].ref])
+    make(f, 'packed', [a.ref, z.ref] * 40, chunks=(7,), maxshape=(None,), compression='gzip')
+    make(f, 'one', z.ref); make(f, 'many', [(a, b, z)[i % 3].ref for i in range(1500)])
+    c = np.dtype([('n', '<i4'), ('r', ref), ('g', reg)])
+    m = f.create_dataset('members', (3,), c); v = np.zeros(3, c); v['n'] = [7, 8, 9]; v['r'] = [a.ref, b.ref, z.ref]
+    v['g'] = [z.regionref[1:3, 2:4], z.regionref[5, 5], z.regionref[0, ::3]]; m[:] = v
+    make(f, 'regions', [z.regionref[0:2, 0], z.regionref[3, 1:7]], reg)
+    two = np.dtype([('x', ref), ('y', ref)]); p = f.create_dataset('pairs', (2,), two)
+    p[:] = np.array([(a.ref, b.ref), (z.ref, cell.ref)], dtype=two)";
+
+/// A file of them, and `filled`, whose fill value is a reference, which h5py does not make.
+fn with_references() -> (Place, PathBuf) {
+    let (place, file) = created("earliest");
+    h5py(&file, REFERENCES);
+    let mount = Mount::start(Place::new(), &file, &["--read-write"]);
+    let script = r#"touch filled; setfattr -n user.h5dir.dataset -v '{"dtype":{"class":"H5T_REFERENCE","base":"H5T_STD_REF_OBJ"},"shape":[4],"chunks":[2],"fillvalue":"/#refs#/a"}' filled"#;
+    assert_eq!(shell(&mount.place.mnt(), script), (true, String::new()), "{}", mount.log());
+    unmount(&mount);
+    (place, file)
+}
+
+/// Each reference leads to the object of the same path, and selects the same.
+const LED: &str = r"    names = lambda v: [f[x].name if x else None for x in np.ravel(v)]
+    assert names(f['cell'][()]) == ['/#refs#/a', '/#refs#/b', '/zz', '/', None, '/#refs#'] and f['cell'].shape == (2, 3)
+    assert names(f['#refs#/nested'][()]) == ['/cell', '/zz', '/mid8'] and names(f['packed'][()]) == ['/#refs#/a', '/zz'] * 40
+    assert names([f['one'][()]]) == ['/zz'] and names(f['many'][()]) == ['/#refs#/a', '/#refs#/b', '/zz'] * 500
+    assert names(f['filled'][()]) == ['/#refs#/a'] * 4
+    m = f['members'][()]; z = f['zz']
+    assert list(m['n']) == [7, 8, 9] and names(m['r']) == ['/#refs#/a', '/#refs#/b', '/zz'] and names(m['g']) == ['/zz'] * 3
+    same = lambda r, want: (np.ravel(z[r]) == np.ravel(want)).all()
+    assert same(m['g'][0], z[1:3, 2:4]) and same(m['g'][1], z[5, 5]) and same(m['g'][2], z[0, ::3])
+    g = f['regions'][()]; assert same(g[0], z[0:2, 0]) and same(g[1], z[3, 1:7])
+    p = f['pairs'][()]; assert names(p['x']) == ['/#refs#/a', '/zz'] and names(p['y']) == ['/#refs#/b', '/cell']
+    f['cell'][0, 0] = z.ref; f['regions'][0] = z.regionref[1, 1]; assert len(f['packed']) == 80";
+
+/// Regression: a copy of references held the addresses of the source, which are other objects in the target.
+#[test]
+fn references_are_copied_to_the_objects_of_their_paths() {
+    let (place, file) = with_references();
+    h5py(&file, LED);
+    h5py(&file, "    f['cell'][0, 0] = f['#refs#/a'].ref; f['regions'][0] = f['zz'].regionref[0:2, 0]");
+    let source = Mount::start(place, &file, &[]);
+    for (command, libver) in [(CP, "v110"), (RSYNC, "earliest"), (TAR, "v110")] {
+        let (target, copy) = empty(libver);
+        // Addresses are others.
+        let script = format!(
+            "S={} D={}; echo first >$D/first; (cd $D; mkdir x; rmdir x); {command}",
+            source.place.mnt().display(),
+            target.place.mnt().display()
+        );
+        assert_eq!(shell(source.place.dir(), &script), (true, String::new()), "{command}: {}", target.log());
+        let same = |name: &str| source.xattr(name, "h5dir.references") == target.xattr(name, "h5dir.references");
+        assert!(command == TAR || same("cell") && same("members"), "{}", target.log());
+        unmount(&target);
+        h5py(&copy, LED);
+        assert!(!target.log().contains("are null"), "{command}: {}", target.log());
+    }
+}
+
+/// What leads to nothing in the copy is null, and told of once.
+#[test]
+fn references_to_what_was_not_copied_are_null() {
+    let (place, file) = with_references();
+    let more = r"    f.create_dataset('lists', (2,), h5py.vlen_dtype(h5py.ref_dtype))[0] = [f['zz'].ref]
+    g = f.create_dataset('gone', data=1); f.create_dataset('lost', data=[g.ref, f['zz'].ref], dtype=h5py.ref_dtype); del f['gone']";
+    h5py(&file, more);
+    let source = Mount::start(place, &file, &[]);
+    for (n, command) in ["cp -a", "rsync -aX"].into_iter().enumerate() {
+        let (target, copy) = empty("v110");
+        let names = "cell members regions pairs filled lists lost";
+        let script = format!("cd {}; {command} {names} {}/", source.place.mnt().display(), target.place.mnt().display());
+        assert_eq!(shell(source.place.dir(), &script), (true, String::new()), "{command}: {}", target.log());
+        // Bytes of addresses are not taken by those that are there either; null is.
+        let script = r"exec 2>&1; cat cell >other; printf '\1' | dd of=cell conv=notrunc status=none; head -c 48 /dev/zero | dd of=cell conv=notrunc status=none && echo null
+            printf '\1' | dd of=.h5dir/attrs/cell/r conv=notrunc status=none; printf '\0\0\0\0' >>lists";
+        shell(
+            &target.place.mnt(),
+            r#"setfattr -n user.h5dir.attributes -v '[{"name":"r","type":{"class":"H5T_REFERENCE","base":"H5T_STD_REF_OBJ"},"shape":{"class":"H5S_SCALAR"},"value":"/cell"}]' cell"#,
+        );
+        let said = shell(&target.place.mnt(), script).1;
+        assert!(said.matches("Operation not permitted").count() == 3 && said.contains("null"), "{said} {}", target.log());
+        unmount(&target);
+        let check = r"    flat = lambda v: [x for y in np.ravel(v) for x in (np.ravel(y) if isinstance(y, np.ndarray) else [y])]
+    for n in ('regions', 'lists', 'lost', 'filled'):
+        assert not any(flat(f[n][()])), n
+    p = f['pairs'][()]; assert not any(p['x']) and not p['y'][0] and f[p['y'][1]].name == '/cell'
+    assert not any(np.ravel(f['cell'][()])) and list(f['members']['n']) == [7, 8, 9] and not any(f['members']['r']) and not any(f['members']['g'])
+    assert f[f['cell'].attrs['r']] == f['cell']; f['cell'][0, 0] = f['cell'].ref";
+        h5py(&copy, check);
+        let told = target.log().matches("are null, as").count();
+        assert_eq!(told, 7, "{n}: {}", target.log());
+    }
+}
+
+/// References are set by paths, in the same file and to what comes later.
+#[test]
+fn references_are_set_by_their_fact() {
+    let (target, file) = empty("v110");
+    let script = r#"set -e; touch r
+        setfattr -n user.h5dir.dataset -v '{"dtype":{"class":"H5T_REFERENCE","base":"H5T_STD_REF_OBJ"},"shape":[3],"layout":"contiguous"}' r
+        setfattr -n user.h5dir.references -v '["/later","/r",null]' r; getfattr --only-values -n user.h5dir.references r; echo
+        echo x >later; sync later; getfattr --only-values -n user.h5dir.references r; echo
+        mv later moved; getfattr --only-values -n user.h5dir.references r; echo
+        ! setfattr -n user.h5dir.references -v '["/r","/r","/r","/r"]' r 2>/dev/null
+        ! setfattr -n user.h5dir.references2 -v '["/r"]' r 2>/dev/null; ! setfattr -n user.h5dir.references -v '["/r"]' moved 2>/dev/null
+        cp -a r same; getfattr --only-values -n user.h5dir.references same"#;
+    let said = "[null,\"/r\",null]\n[\"/later\",\"/r\",null]\n[\"/moved\",\"/r\",null]\n[\"/moved\",\"/r\",null]";
+    assert_eq!(shell(&target.place.mnt(), script), (true, said.into()), "{}", target.log());
+    unmount(&target);
+    h5py(
+        &file,
+        "    assert [f[x].name if x else None for x in f['r'][:]] == ['/moved', '/r', None] == [f[x].name if x else None for x in f['same'][:]]",
+    );
+}
