@@ -17,6 +17,7 @@ mod following;
 mod interrupted;
 mod links;
 mod listing;
+mod mappings;
 mod mounted;
 mod names;
 mod others;
