@@ -30,6 +30,7 @@ pub fn bench_memory_fs(args: BenchMemoryArgs) -> Result<(), Failure> {
 /// Mounts what `open` gives, here or in the background.
 fn run(mut plan: MountPlan, open: impl FnOnce() -> Result<Arc<dyn Operations>, Failure>) -> Result<(), Failure> {
     process::take_files()?;
+    process::check_address_space()?;
     // A daemon's working directory is the root.
     let path = plan.session.mountpoint;
     let absolute = mounts::absolute(&path);
