@@ -19,7 +19,7 @@ use crate::fuse::session::Confinement;
 use crate::fuse::{Mounted, SessionConfig, UnmountError, Unmounter};
 use daemonize::{Daemonize, Outcome};
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU};
 use signal_hook::iterator::Signals;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::sync::Arc;
@@ -250,7 +250,7 @@ fn repeat(
 }
 
 fn watch_signals(sender: Sender<Event>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGXCPU])?;
     thread::Builder::new().name("h5dir-signals".into()).spawn(move || {
         for signal in signals.forever() {
             if sender.send(Event::Signal(signal)).is_err() {

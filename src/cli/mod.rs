@@ -30,7 +30,7 @@ use std::process::ExitCode;
 
 /// Carries out a command line.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    process::outlive_size_limit();
+    process::ignore_stray_signals();
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {

@@ -36,6 +36,7 @@ pub fn bench_memory_fs(args: BenchMemoryArgs) -> Result<(), Failure> {
 /// Mounts what `locate` finds, here or in the background.
 fn run(mut plan: MountPlan, locate: impl FnOnce() -> Result<Opening, Failure>) -> Result<(), Failure> {
     process::take_files()?;
+    process::check_address_space()?;
     // A daemon's working directory is the root.
     let path = plan.session.mountpoint;
     let absolute = mountpoint::resolve(&path);

@@ -1,8 +1,9 @@
 //! The default size of the caches: an eighth of the memory this process may use, from 64 MiB to 1 GiB.
 //!
-//! The memory is that of the machine or of the smallest limit of the control groups around this
-//! process (cgroup v2 `memory.max`, v1 `memory.limit_in_bytes`).
+//! The memory is that of the machine, or the smallest limit of the control groups around this process (cgroup v2
+//! `memory.max`, v1 `memory.limit_in_bytes`) and of its address space (`ulimit -v`).
 
+use nix::sys::resource::{Resource, getrlimit};
 use std::fs;
 use std::path::Path;
 
@@ -20,12 +21,13 @@ fn share(available: Option<u64>) -> u64 {
     (available.unwrap_or(0) / 8).clamp(LEAST, MOST)
 }
 
-/// Memory of the machine or the control groups, bytes.
+/// Memory of the machine, the control groups or the address space, bytes.
 fn available() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = groups.lines().flat_map(|line| limits(line, Path::new("/sys/fs/cgroup")));
-    machine.into_iter().chain(limits).min()
+    let space = getrlimit(Resource::RLIMIT_AS).ok().map(|(most, _)| most);
+    machine.into_iter().chain(limits).chain(space).min()
 }
 
 fn total(meminfo: &str) -> Option<u64> {

@@ -50,9 +50,9 @@ pub trait Edit: Send + Sync {
     fn set_npy(&self, id: ObjectId, header: &NpyHeader, emptied: bool) -> Result<()>;
 
     /// What was written of a dataset that is only written as a whole (variable-length elements) becomes its elements. `last`:
-    /// nobody writes more; what makes no elements is forgotten then.
-    fn finish(&self, _id: ObjectId, _last: bool) -> Result<()> {
-        Ok(())
+    /// nobody writes more; what makes no elements is forgotten then. Returns whether there was anything.
+    fn finish(&self, _id: ObjectId, _last: bool) -> Result<bool> {
+        Ok(false)
     }
 
     /// Makes a dataset's bytes `size` long, or as long as whole rows of its first dimension allow. Rows that

@@ -139,6 +139,9 @@ pub trait Follow: Send + Sync {
     /// Looks whether the container was changed and, if it was and can be read, shows its new state; returns whether it does.
     /// `failed`: something could not be read, and so a change that was under way just now counts as well.
     fn look(&self, failed: bool) -> bool;
+    /// True if what was just read of the state shown belongs to it: its file was not changed since, or by a writer that leaves alone
+    /// what the state refers to.
+    fn is_intact(&self) -> bool;
     /// The group that is mounted, and what the backing file was like when the state was read.
     fn mounted(&self) -> (ObjectId, Status);
 }

@@ -60,7 +60,7 @@ impl Transaction {
                 let mut state = self.state.write();
                 state.overlay.clear();
                 state.look_at = TOGETHER;
-                state.space.committed();
+                state.space.committed(self.driver.is_followed() && !self.starved.load(Ordering::Acquire));
                 self.starved.store(false, Ordering::Release);
                 Ok(())
             }
@@ -206,6 +206,7 @@ impl Transaction {
         }
         let (end, told) = {
             let mut s = self.state.write();
+            s.space.end_rest();
             (s.space.trim(), s.told)
         };
         if end < told {

@@ -450,6 +450,14 @@ impl FileDriver for CommittedFile {
         let n = read_all(&*self.file, buf, offset)?;
         Ok(n.max(self.journal.patch(offset, buf)?))
     }
+
+    fn announce_follower(&self) {
+        self.file.announce_follower();
+    }
+
+    fn is_changed_by_mount(&self) -> bool {
+        self.file.is_changed_by_mount()
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ pub mod commit;
 pub mod confined;
 pub mod directory;
 pub mod fault;
+pub mod follower_locks;
 pub mod host_file;
 pub mod journal;
 pub mod journal_path;
@@ -84,6 +85,14 @@ pub trait FileDriver: Send + Sync {
 
     /// Tells the system that `len` bytes from `offset` will be read soon.
     fn advise(&self, _offset: u64, _len: u64) {}
+
+    /// Shows mounts that change the file that it is followed, as long as it is open.
+    fn announce_follower(&self) {}
+
+    /// True while a mount changes the file, which leaves space alone for [`space::REST`] that a follower may still read.
+    fn is_changed_by_mount(&self) -> bool {
+        false
+    }
 }
 
 /// As [`FileDriver::read_at`], but less than asked is nothing else than the end of the file, whatever the driver.
@@ -127,6 +136,14 @@ pub trait WriteDriver: FileDriver {
 
     /// Makes all that was written and the length durable.
     fn sync(&self) -> io::Result<()>;
+
+    /// Shows mounts that follow the file that a mount changes it, as long as it is open.
+    fn announce_writer(&self) {}
+
+    /// True while a mount follows the file.
+    fn is_followed(&self) -> bool {
+        false
+    }
 }
 
 /// Where the journal of a file lies: beside it.

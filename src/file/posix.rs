@@ -1,7 +1,7 @@
 //! Driver over an open file descriptor, read with `pread`.
 
 use super::directory::Entry;
-use super::{FileDriver, Identity, Status, WriteDriver};
+use super::{FileDriver, Identity, Status, WriteDriver, follower_locks};
 use crate::base::waiting;
 use nix::sys::stat::{FileStat, fstat};
 use std::fs::{File, FileType, OpenOptions};
@@ -248,6 +248,14 @@ impl FileDriver for PosixFile {
         // A hint: its failure changes nothing.
         let _ = nix::fcntl::posix_fadvise(self.file.as_fd(), offset, len, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_WILLNEED);
     }
+
+    fn announce_follower(&self) {
+        follower_locks::announce_follower(self.file.as_fd());
+    }
+
+    fn is_changed_by_mount(&self) -> bool {
+        follower_locks::is_changed(self.file.as_fd())
+    }
 }
 
 impl WriteDriver for PosixFile {
@@ -300,6 +308,14 @@ impl WriteDriver for PosixFile {
         waiting::may_wait();
         // The length counts as data that reading needs.
         self.file.sync_data()
+    }
+
+    fn announce_writer(&self) {
+        follower_locks::announce_writer(self.file.as_fd());
+    }
+
+    fn is_followed(&self) -> bool {
+        follower_locks::is_followed(self.file.as_fd())
     }
 }
 

@@ -4,11 +4,20 @@
 //! it may be written in place; *free* is pointed to by nothing, neither now nor in the durable state;
 //! *freed* is still pointed to by the durable state and becomes free with the next commit.
 //!
+//! While a mount follows the file, space that a commit would make free is *resting* first: the follower may still read
+//! the state before that commit, and finds nothing else there.
+//!
 //! Files with paged file space keep apart what libhdf5's page buffer reads a page at a time (H5MF.c): blocks shorter
 //! than a page lie within one that holds only blocks of their kind, longer ones begin a page and have all of their last one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Bound, Range};
+use std::time::{Duration, Instant};
+
+/// How long space that a commit freed stays as it is while a mount follows the file.
+pub const REST: Duration = Duration::from_secs(5);
+/// Space freed within this time is kept as one.
+const REST_STEP: Duration = Duration::from_millis(250);
 
 /// Disjoint ranges, neighbours joined.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -209,6 +218,15 @@ impl Pages {
     }
 }
 
+/// Space that commits freed and that nothing may use yet.
+#[derive(Debug)]
+struct Resting {
+    /// When the first and the last of it were freed.
+    times: Range<Instant>,
+    space: Ranges,
+    parts: [Ranges; 2],
+}
+
 /// See the module's description. Offsets are absolute.
 #[derive(Debug, Default)]
 pub struct Space {
@@ -220,6 +238,8 @@ pub struct Space {
     freed: Ranges,
     /// As `parts`.
     freed_parts: [Ranges; 2],
+    /// Oldest first.
+    resting: VecDeque<Resting>,
     /// End of what was ever allocated.
     end: u64,
     /// Its end at first.
@@ -263,6 +283,11 @@ impl Space {
     /// what is longer than one begins one, whatever `align` is.
     pub fn allocate(&mut self, len: u64, align: u64, pool: Pool) -> Option<u64> {
         let align = align.max(1);
+        if !self.resting.is_empty()
+            && let Some(then) = Instant::now().checked_sub(REST)
+        {
+            self.wake(Some(then));
+        }
         let Some(pages) = self.pages else { return self.take(len, align) };
         if len >= pages.size {
             let end = pages.origin.checked_add(len).and_then(|end| pages.up(end))?;
@@ -342,7 +367,12 @@ impl Space {
                     None => &self.free,
                     Some(pool) => of(&mut self.parts, pool),
                 };
-                for (part, _) in known.ranges.split(part).into_iter().filter(|(_, free)| !free) {
+                let mut parts = known.ranges.split(part);
+                for resting in &mut self.resting {
+                    let known = pool.map_or(&resting.space, |pool| &*of(&mut resting.parts, pool));
+                    parts = parts.into_iter().filter(|(_, free)| !free).flat_map(|(part, _)| known.split(part)).collect();
+                }
+                for (part, _) in parts.into_iter().filter(|(_, free)| !free) {
                     match pool {
                         None => self.freed.insert(part),
                         Some(pool) => of(&mut self.freed_parts, pool).insert(part),
@@ -385,6 +415,11 @@ impl Space {
         self.free.insert(range);
     }
 
+    /// Makes free what rests: the file ends, or its disk is full.
+    pub fn end_rest(&mut self) {
+        self.wake(None);
+    }
+
     /// The parts of `range` that may be written in place (true).
     pub fn split_fresh(&self, range: Range<u64>) -> Vec<(Range<u64>, bool)> {
         self.fresh.split(range)
@@ -392,18 +427,44 @@ impl Space {
 
     /// True when something is free after the next commit that is not now.
     pub fn gives_back(&self) -> bool {
-        !self.freed.is_empty() || self.freed_parts.iter().any(|r| !r.is_empty())
+        !self.freed.is_empty() || self.freed_parts.iter().any(|r| !r.is_empty()) || !self.resting.is_empty()
     }
 
-    /// What was allocated is in use now, what was freed is free.
-    pub fn committed(&mut self) {
+    /// What was allocated is in use now, what was freed is free, or if it is to `rest` will be after [`REST`].
+    pub fn committed(&mut self, rest: bool) {
         self.fresh.clear();
-        for range in std::mem::take(&mut self.freed).iter() {
-            self.give(range, None);
+        let (space, parts) = (std::mem::take(&mut self.freed), std::mem::take(&mut self.freed_parts));
+        self.put_to_rest(space, parts);
+        if !rest {
+            self.wake(None);
         }
-        let [metadata, raw] = std::mem::take(&mut self.freed_parts);
-        metadata.iter().for_each(|r| self.give(r, Some(Pool::Metadata)));
-        raw.iter().for_each(|r| self.give(r, Some(Pool::Raw)));
+    }
+
+    fn put_to_rest(&mut self, space: Ranges, parts: [Ranges; 2]) {
+        if space.is_empty() && parts.iter().all(Ranges::is_empty) {
+            return;
+        }
+        let now = Instant::now();
+        match self.resting.back_mut().filter(|last| now.duration_since(last.times.start) < REST_STEP) {
+            Some(last) => {
+                last.times.end = now;
+                space.iter().for_each(|r| last.space.insert(r));
+                for (all, more) in last.parts.iter_mut().zip(parts) {
+                    more.iter().for_each(|r| all.insert(r));
+                }
+            }
+            None => self.resting.push_back(Resting { times: now..now, space, parts }),
+        }
+    }
+
+    /// Makes free what rests since `then` or longer; `None`: all.
+    fn wake(&mut self, then: Option<Instant>) {
+        while self.resting.front().is_some_and(|r| then.is_none_or(|then| r.times.end <= then)) {
+            let Some(Resting { space, parts: [metadata, raw], .. }) = self.resting.pop_front() else { return };
+            space.iter().for_each(|r| self.give(r, None));
+            metadata.iter().for_each(|r| self.give(r, Some(Pool::Metadata)));
+            raw.iter().for_each(|r| self.give(r, Some(Pool::Raw)));
+        }
     }
 
     /// Cuts free space off the end; returns the new end.

@@ -153,6 +153,7 @@ impl Transaction {
     /// to be in use, and those behind it to be nobody's.
     pub fn new(driver: Arc<dyn WriteDriver>, place: Box<dyn JournalPlace>, told: u64) -> io::Result<Self> {
         let (len, allocated) = driver.extent()?;
+        driver.announce_writer();
         let mut overlay = Overlay::default();
         overlay.written(len.max(told));
         let state = State {
@@ -410,7 +411,9 @@ impl Transaction {
 
     /// Cuts what is free off the end; returns the end. The file gets shorter when it is closed.
     pub fn trim(&self) -> u64 {
-        self.state.write().space.trim()
+        let mut state = self.state.write();
+        state.space.end_rest();
+        state.space.trim()
     }
 
     /// Declares that nothing durable points to `range`.

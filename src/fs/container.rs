@@ -5,10 +5,13 @@ use super::errno::errno;
 use super::file::OpenFile;
 use super::listing::Listings;
 use super::nodes::{Node, NodeKind, NodeTable, View};
+use super::page_guard::Hidden;
 use super::side::{Side, attribute_name};
 use super::spec::MountSpec;
+use super::times::Stamps;
 use super::types::{Attr, Changes, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
 use super::view::{Child, Failures, Tree};
+use super::view_writers::ViewWriters;
 use super::{FsResult, KernelMemory, Operations, xattr};
 use crate::base::{escape::escaped, waiting};
 use crate::connector::{Connector, Form, ObjectId};
@@ -17,7 +20,7 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use lru::LruCache;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::num::NonZeroUsize;
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, SystemTime};
@@ -44,17 +47,6 @@ pub struct Backing {
 
 /// Tells length and free room of the backing file's file system, bytes.
 pub type Room = Box<dyn Fn() -> Option<(u64, u64)> + Send + Sync>;
-
-/// Times that this mount knows of an object.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Stamps {
-    /// Its content or its names were changed, or the time was set.
-    pub mtime: Option<SystemTime>,
-    /// Set.
-    pub atime: Option<SystemTime>,
-    /// Anything of it was changed, its own names too.
-    pub ctime: SystemTime,
-}
 
 /// See the module's description.
 pub struct ContainerFs {
@@ -87,6 +79,7 @@ pub struct ContainerFs {
     pub(super) found: AtomicU64,
     /// What is being written below `.h5dir`.
     pub(super) side: Side,
+    pub(super) view_writers: ViewWriters,
     /// Files open below `.h5dir`.
     pub(super) open_views: AtomicU64,
     /// Open files of datasets whose bytes may have been changed through another.
@@ -104,6 +97,7 @@ impl ContainerFs {
             nodes: NodeTable::new(NodeKind::Group(View::Main, root), changing, followed),
             handles: RwLock::new(HashMap::new()),
             next_handle: AtomicU64::new(1),
+            view_writers: ViewWriters::default(),
             open_views: AtomicU64::new(0),
             elsewhere: Mutex::default(),
             replaced: Mutex::default(),
@@ -485,7 +479,7 @@ impl Operations for ContainerFs {
     fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8], now: OpenMode) -> FsResult<usize> {
         let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
         let end = self.padded_end(&file);
-        let written = self.write_file(&file, offset, data, now.append)?;
+        let written = self.write_file(&file, offset, data, now)?;
         self.note_skipped(&file, end, offset);
         file.note_written();
         self.sync_written(ino, &file, now)?;
@@ -496,8 +490,12 @@ impl Operations for ContainerFs {
         std::mem::take(&mut *self.elsewhere.lock())
     }
 
-    fn changed_past_others(&self, handle: Handle, offset: u64, len: u64) -> Option<Range<u64>> {
-        self.past_others(handle, offset, len)
+    fn hidden(&self, handle: Handle) -> Option<Hidden> {
+        self.hidden_by(handle)
+    }
+
+    fn pages_dropped(&self, handle: Handle) {
+        self.note_dropped(handle)
     }
 
     fn skipped(&self, handle: Handle) -> Option<u64> {

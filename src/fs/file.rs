@@ -5,7 +5,6 @@ use super::nodes::{Node, View};
 use crate::base::Result;
 use crate::connector::{Chunks, Connector, Content, ObjectId};
 use crate::dataset::storage::Seek;
-use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,11 +30,9 @@ pub struct Owner {
     pub node: Arc<Node>,
     /// The object that is held.
     pub id: Option<ObjectId>,
-    /// Opened to append: where the last bytes ended, and the size then.
-    pub append: Option<Mutex<Option<(u64, u64)>>>,
     /// Opened for writing.
     pub writes: bool,
-    /// What is written goes past the page cache.
+    /// Bypasses the page cache (FOPEN_DIRECT_IO).
     pub bypasses: bool,
 }
 
@@ -112,11 +109,12 @@ impl OpenFile {
     /// Fills `buf` with what bytes from `offset` on, behind the end, will be when a dataset that is changed grows; false for zeros,
     /// and where no page keeps them.
     pub fn pad(&self, offset: u64, buf: &mut [u8]) -> bool {
-        let (Bytes::Live(connector, View::Main, id), Some(false)) = (&self.bytes, self.owner.as_ref().map(|o| o.bypasses)) else {
+        let (Bytes::Live(connector, View::Main, id), Some(owner)) = (&self.bytes, &self.owner) else { return false };
+        if owner.bypasses {
             return false;
-        };
+        }
         let padded = connector.content(*id, form(View::Main)).is_ok_and(|content| content.beyond(offset, buf));
-        if let Some(owner) = self.owner.as_ref().filter(|_| padded) {
+        if padded {
             owner.node.set_padded(Some(offset));
         }
         padded

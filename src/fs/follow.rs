@@ -63,6 +63,10 @@ impl ContainerFs {
             let state = follow.state();
             let result = f();
             match &result {
+                Ok(answer) if follow.state() == state && !follow.is_intact() => {
+                    undo(answer);
+                    self.look_at(follow, true);
+                }
                 _ if follow.state() == state && !matches!(result, Err(Errno(libc::EIO))) => return result,
                 Ok(answer) => undo(answer),
                 Err(Errno(libc::EIO)) if follow.state() == state && !self.look_at(follow, true) => return result,
@@ -72,15 +76,18 @@ impl ContainerFs {
         f()
     }
 
-    /// What `f` reads. It need not be of one state: the kernel forgets it anyway.
+    /// What `f` reads. It need not be of one state: the kernel forgets it anyway. `EIO` where the file changes so fast that
+    /// what was read may be bytes of another object.
     pub(super) fn readable<T>(&self, mut f: impl FnMut() -> FsResult<T>) -> FsResult<T> {
-        for _ in 1..TRIES {
+        let Some(follow) = self.connector.follow() else { return f() };
+        for _ in 0..TRIES {
             match f() {
+                Ok(_) if !follow.is_intact() => drop(self.look_at(follow, true)),
                 Err(Errno(libc::EIO)) if self.look_again() => {}
                 result => return result,
             }
         }
-        f()
+        Err(Errno(libc::EIO))
     }
 
     /// Enters `node` with one more reference; returns the node that stands for it.

@@ -7,8 +7,6 @@ use super::side::attribute_name;
 use super::types::{Errno, Handle, Ino, OpenMode, Opened};
 use super::{FsResult, Operations};
 use crate::connector::{ObjectId, ObjectKind};
-use parking_lot::Mutex;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,10 +19,10 @@ impl ContainerFs {
         if mode.write {
             self.writable_file(node)?;
         }
-        // What is appended goes where the end is, which may not be where the kernel thinks it is. An attribute that is being
-        // written is not what others see. Elements that are only written need no pages.
-        let bytes = matches!(node.kind, NodeKind::Dataset(View::Main, _));
-        let bypasses = mode.append || mode.write && (matches!(node.kind, NodeKind::AttrFile(..)) || bytes && !mode.read);
+        // Bytes of an attribute that are being written may make no attribute: readers' pages must not have them. Elements that
+        // are only written need no pages.
+        let only_written = !mode.read && matches!(node.kind, NodeKind::Dataset(View::Main, _));
+        let bypasses = mode.write && (only_written || matches!(node.kind, NodeKind::AttrFile(..)));
         let direct = node.kind == NodeKind::Status || bypasses;
         let state = self.state();
         let id = node.kind.owner().filter(|id| id.file == 0);
@@ -33,7 +31,8 @@ impl ContainerFs {
         file.state = state;
         if let Some(edit) = self.connector.edit() {
             if mode.write {
-                self.side_open(node)?;
+                self.view_writers.enter(node)?;
+                self.side_open(node).inspect_err(|_| self.view_writers.leave(node))?;
             }
             if let Some(id) = id {
                 edit.hold(id);
@@ -42,8 +41,7 @@ impl ContainerFs {
             if node.kind.is_view() {
                 self.open_views.fetch_add(1, Ordering::AcqRel);
             }
-            let append = mode.append.then(Mutex::default);
-            file.owner = Some(Owner { node: node.clone(), id, append, writes: mode.write, bypasses });
+            file.owner = Some(Owner { node: node.clone(), id, writes: mode.write, bypasses });
         }
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         self.handles.write().insert(handle, Arc::new(file));
@@ -61,6 +59,7 @@ impl ContainerFs {
         }
         if owner.writes {
             self.side_close(&owner.node);
+            self.view_writers.leave(&owner.node);
         }
         self.finish_last(owner.id);
         if let (Some(edit), Some(id)) = (self.connector.edit(), owner.id) {
@@ -82,15 +81,6 @@ impl ContainerFs {
     /// Makes what was written to `file` durable if it has to be at once: where the pages are bypassed the kernel does not ask for it.
     pub(super) fn sync_written(&self, ino: Ino, file: &OpenFile, now: OpenMode) -> FsResult<()> {
         if now.sync && file.owner.as_ref().is_some_and(|owner| owner.bypasses) { self.fsync(ino) } else { Ok(()) }
-    }
-
-    /// What was written past the page cache while the file is open otherwise, too.
-    pub(super) fn past_others(&self, handle: Handle, offset: u64, len: u64) -> Option<Range<u64>> {
-        let file = self.handles.read().get(&handle.0).cloned()?;
-        let owner = file.owner.as_ref().filter(|owner| owner.bypasses && owner.node.opens() > 1)?;
-        // The kernel's offset is where it takes the end to be.
-        let end = owner.append.as_ref().and_then(|last| last.lock().map(|(end, _)| end)).unwrap_or_else(|| offset.saturating_add(len));
-        Some(end.saturating_sub(len)..end)
     }
 
     /// A new file may be made a named datatype; the kernel knows its node as a dataset's until it looks the name up again.

@@ -17,6 +17,7 @@ pub mod nodes;
 mod npy_write;
 pub mod open;
 mod padding;
+pub mod page_guard;
 mod replaced;
 mod side;
 pub mod spec;
@@ -25,6 +26,7 @@ pub mod symlink;
 mod times;
 pub mod types;
 mod view;
+mod view_writers;
 mod write;
 mod xattr;
 
@@ -32,7 +34,8 @@ pub use open::open;
 pub use spec::{ExternalPolicy, MountSpec, OpenError};
 pub use types::{Attr, Changes, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
 
-use std::ops::{ControlFlow, Range};
+use page_guard::Hidden;
+use std::ops::ControlFlow;
 
 /// Result of a file-system operation: the errno a POSIX caller expects.
 pub type FsResult<T> = Result<T, Errno>;
@@ -126,11 +129,14 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno(libc::EROFS))
     }
 
-    /// Where others have the file open whose pages this handle bypasses: the bytes that its write of `len` bytes at `offset`, the
-    /// last one, changed.
-    fn changed_past_others(&self, _handle: Handle, _offset: u64, _len: u64) -> Option<Range<u64>> {
+    /// The last write through this handle, if pages of it must be dropped before it is answered; [`Operations::pages_dropped`] says
+    /// that they are.
+    fn hidden(&self, _handle: Handle) -> Option<Hidden> {
         None
     }
+
+    /// The kernel has dropped the pages that [`Operations::hidden`] named.
+    fn pages_dropped(&self, _handle: Handle) {}
 
     /// Files whose bytes were changed, since this was asked last, through others that show the same dataset: open ones.
     fn changed_elsewhere(&self) -> Vec<Ino> {

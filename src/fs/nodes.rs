@@ -15,6 +15,7 @@ mod renew;
 #[cfg(test)]
 mod tests;
 
+use super::page_guard::Writes;
 use super::types::{Ino, ROOT};
 use crate::connector::ObjectId;
 use foldhash::{HashMap, HashMapExt, HashSet};
@@ -145,6 +146,8 @@ pub struct Node {
     opens: AtomicU64,
     /// One more than where the file ended when a page was filled up behind it, or 0.
     padded: AtomicU64,
+    /// Writes to it.
+    pub(super) writes: Writes,
     /// State of the container in which it was found.
     pub state: u64,
     /// State of the container in which it was opened last.
@@ -160,8 +163,20 @@ impl Node {
     }
 
     fn at(ino: Ino, kind: NodeKind, place: Place, greatest: u64, state: u64) -> Node {
-        let (refs, gone, opens, padded) = Default::default();
-        Node { ino, kind, place: RwLock::new(place), greatest, refs, gone, opens, padded, state, opened_in: AtomicU64::new(u64::MAX) }
+        let (refs, gone, opens, padded, writes) = Default::default();
+        Node {
+            ino,
+            kind,
+            place: RwLock::new(place),
+            greatest,
+            refs,
+            gone,
+            opens,
+            padded,
+            writes,
+            state,
+            opened_in: AtomicU64::new(u64::MAX),
+        }
     }
 
     /// It is opened in `state`; returns whether it was opened in that state before.

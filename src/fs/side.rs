@@ -78,15 +78,20 @@ impl ContainerFs {
     }
 
     /// Takes what is written, if the file is one of those.
-    pub(super) fn side_write(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Option<FsResult<usize>> {
+    pub(super) fn side_write(&self, file: &OpenFile, offset: u64, data: &[u8], append: bool) -> Option<FsResult<usize>> {
         let owner = file.owner.as_ref()?;
         let side = self.side_file(&owner.node)?;
-        let offset = if owner.append.is_some() { self.side_len(&owner.node).unwrap_or(offset) } else { offset };
+        let offset = if append { self.side_len(&owner.node).unwrap_or(offset) } else { offset };
         let gone = owner.node.is_gone();
         Some(match side {
             // Nobody sees what is written to an attribute that was removed.
             SideFile::Attribute(..) if gone => Ok(data.len()),
-            SideFile::Attribute(id, name) => self.attribute_write(id, name, offset, data),
+            SideFile::Attribute(id, name) => {
+                if owner.node.opens() > 1 {
+                    self.elsewhere.lock().push(owner.node.ino);
+                }
+                self.attribute_write(id, name, offset, data)
+            }
             SideFile::Npy(id) => self.npy_write(id, offset, data),
         })
     }

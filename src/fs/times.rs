@@ -1,7 +1,7 @@
 //! Times of what is changed.
 
 use super::FsResult;
-use super::container::{ContainerFs, Stamps};
+use super::container::ContainerFs;
 use super::nodes::{Node, NodeKind};
 use super::types::Changes;
 use crate::base::Error;
@@ -10,6 +10,17 @@ use crate::connector::edit::Edit;
 
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Times that this mount knows of an object.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stamps {
+    /// Its content or its names were changed, or the time was set.
+    pub mtime: Option<SystemTime>,
+    /// Set.
+    pub atime: Option<SystemTime>,
+    /// Anything of it was changed, its own names too.
+    pub ctime: SystemTime,
+}
 
 impl ContainerFs {
     /// Something was changed in these objects.

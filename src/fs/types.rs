@@ -107,6 +107,8 @@ pub struct OpenMode {
     pub sync: bool,
     /// What is created is empty, also if it was there.
     pub truncate: bool,
+    /// Of a write: pages are written back, which a mapping changed.
+    pub written_back: bool,
 }
 
 /// An opened file.

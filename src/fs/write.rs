@@ -9,6 +9,7 @@ use super::errno::errno;
 use super::file::OpenFile;
 use super::name::NAME_MAX;
 use super::nodes::{Node, NodeKind, Place, View};
+use super::page_guard::Call;
 use super::symlink;
 use super::types::{Attr, Changes, Entry, Errno, Handle, Ino, OpenMode, Opened};
 use super::view::{CONTROL, Child};
@@ -115,28 +116,23 @@ impl ContainerFs {
         self.connector.content(id, Form::Main).and_then(|c| c.size()).ok()
     }
 
-    pub(super) fn write_file(&self, file: &OpenFile, offset: u64, data: &[u8], append: bool) -> FsResult<usize> {
+    pub(super) fn write_file(&self, file: &OpenFile, offset: u64, data: &[u8], now: OpenMode) -> FsResult<usize> {
         let edit = self.editor()?;
         let owner = file.owner.as_ref().ok_or(Errno(libc::EBADF))?;
-        if let Some(done) = self.side_write(file, offset, data) {
+        if let Some(done) = self.side_write(file, offset, data, now.append) {
             return done;
         }
         let id = self.dataset(&owner.node)?;
         let form = form_of(&owner.node);
-        let write = |at| match edit.write_as(id, form, at, data) {
+        let write = |at, data: &[u8]| match edit.write_as(id, form, at, data) {
             Err(_) if form == Form::Main && self.became_datatype(id) => self.datatype_takes(id, at, data),
             done => done.map_err(|e| self.refused(Some(id), &e)),
         };
-        if let Some(append) = owner.append.as_ref().filter(|_| append) {
-            let mut last = append.lock();
-            let size = self.size(id, form)?;
-            // A row that the last bytes did not fill was completed: they go on there, not behind it.
-            let at = last.filter(|(_, then)| *then == size).map_or(size, |(end, _)| end);
-            write(at)?;
-            *last = Some((at.saturating_add(data.len() as u64), self.size(id, form)?));
-        } else {
-            write(offset)?;
-            owner.append.iter().for_each(|last| *last.lock() = None);
+        let (node, call) = (&owner.node, Call { offset, len: data.len() as u64, bypasses: owner.bypasses });
+        match now {
+            OpenMode { written_back: true, .. } => node.write_back(offset, data, write)?,
+            OpenMode { append: true, .. } => node.append(call, || self.size(id, form), |at| write(at, data))?,
+            _ => node.overwrite(call, |at| write(at, data))?,
         }
         self.touched(&[id]);
         Ok(data.len())
@@ -156,6 +152,7 @@ impl ContainerFs {
             return Err(Errno(libc::EPERM));
         }
         if let Some(size) = changes.size {
+            self.view_writers.check(node)?;
             if node.kind.is_directory() {
                 return Err(Errno(libc::EISDIR));
             }
@@ -395,6 +392,9 @@ impl ContainerFs {
             return Err(Errno(libc::EPERM));
         }
         let end = self.end_before(node, name);
+        if end.is_some() {
+            self.view_writers.check(node)?;
+        }
         let target = Target { connector: &*self.connector, edit, cut: &self.cut_names, node };
         f(&target).map_err(|e| match &e {
             // What was asked for is another thing each time, and so is the reason.
@@ -488,10 +488,15 @@ impl ContainerFs {
     /// What was written of a dataset that is only written as a whole becomes its elements; see [`Edit::finish`].
     pub(super) fn finish(&self, id: Option<ObjectId>, last: bool) -> FsResult<()> {
         let (Ok(edit), Some(id)) = (self.editor(), id.filter(|id| id.file == 0)) else { return Ok(()) };
-        edit.finish(id, last).map_err(|e| {
+        let rewritten = edit.finish(id, last).map_err(|e| {
             tracing::warn!("{}: object at {}: {e}", escaped(&self.spec.file), id.address);
             errno(&e)
-        })
+        })?;
+        if rewritten {
+            // What is read of strings and sequences now may not be what was written.
+            self.elsewhere.lock().extend(self.nodes.open_on(id));
+        }
+        Ok(())
     }
 
     /// The same when a descriptor of `handle` is closed.
@@ -501,10 +506,7 @@ impl ContainerFs {
             if owner.writes {
                 self.side_finish(&owner.node)?;
             }
-            self.finish(owner.id, false)?;
-            // Strings and sequences are the dataset's from now on.
-            owner.id.filter(|_| owner.writes).into_iter().for_each(|id| self.note_elsewhere(id));
-            Ok(())
+            self.finish(owner.id, false)
         })
     }
 

@@ -35,7 +35,9 @@ const SMALL_WRITE: usize = 128 << 10;
 const BACKGROUND_REQUESTS: u16 = 64;
 
 /// Features asked for when the kernel has them.
-const CAPABILITIES: [InitFlags; 5] = [
+const CAPABILITIES: [InitFlags; 6] = [
+    // No file has set-user-ID, set-group-ID or capabilities: without this the kernel asks for them before each write.
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     InitFlags::FUSE_ASYNC_READ,
     InitFlags::FUSE_ASYNC_DIO,
     InitFlags::FUSE_PARALLEL_DIROPS,
@@ -114,7 +116,7 @@ impl Adapter {
         let access = flags.acc_mode();
         let (append, truncate) = (flags.0 & libc::O_APPEND != 0, flags.0 & libc::O_TRUNC != 0);
         let write = access != OpenAccMode::O_RDONLY || append || truncate;
-        OpenMode { read: access != OpenAccMode::O_WRONLY, write, append, sync: flags.0 & libc::O_DSYNC != 0, truncate: false }
+        OpenMode { read: access != OpenAccMode::O_WRONLY, write, append, sync: flags.0 & libc::O_DSYNC != 0, ..OpenMode::default() }
     }
 
     /// How long the kernel remembers a name.
@@ -368,7 +370,8 @@ impl Filesystem for Adapter {
         if !self.writable {
             return reply.error(fuser::Errno::ENOSYS);
         }
-        reply_empty(guard("fsync", ino(n), || self.operations.fsync(ino(n))), reply);
+        let done = guard("fsync", ino(n), || self.operations.fsync(ino(n)));
+        self.stale.dropped(self.operations.changed_elsewhere(), move || reply_empty(done, reply));
     }
 
     fn fsyncdir(&self, _req: &Request, n: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
@@ -503,15 +506,19 @@ impl Filesystem for Adapter {
     ) {
         let _turn = self.turn(if data.len() <= SMALL_WRITE { Kind::Change } else { Kind::Long });
         // fcntl(2) may have taken O_APPEND off the descriptor, and pwritev2(2) may ask for what O_DSYNC is.
-        let now = Self::open_mode(flags);
+        let now = OpenMode { written_back: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE), ..Self::open_mode(flags) };
         match self.change("write", n, |o| o.write(ino(n), Handle(fh.0), offset, data, now)) {
             Ok(written) => {
                 let count = u32::try_from(written).unwrap_or(u32::MAX);
                 self.drop_skipped(n, fh);
-                // What is written back is what the pages have.
-                let written_back = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-                match self.operations.changed_past_others(Handle(fh.0), offset, written as u64).filter(|_| !written_back) {
-                    Some(changed) => self.stale.wrote(n, changed, move || reply.written(count)),
+                match self.operations.hidden(Handle(fh.0)).filter(|_| !now.written_back) {
+                    Some(hidden) => {
+                        let operations = self.operations.clone();
+                        self.stale.wrote(n, hidden, move || {
+                            operations.pages_dropped(Handle(fh.0));
+                            reply.written(count);
+                        });
+                    }
                     None => reply.written(count),
                 }
             }

@@ -1,16 +1,12 @@
-//! Pages that other descriptors have of a file, after bytes were written past them.
+//! Drops pages of the kernel that do not hold what the file holds.
 //!
-//! A descriptor that only writes bypasses the page cache. The kernel drops the pages of what it writes before it hands the
-//! bytes on; a reader may bring one back in between, with the old bytes. So where a file is open more than once, its pages
-//! are dropped again when the bytes are in their place, and only then the write is answered. (Linux 6.18 drops them itself,
-//! behind the answer: what it knows of the size would still be the old then, if somebody just asks for it.)
+//! A dataset may be open under more than one inode: in the main tree and below `.h5dir`. After a change through one inode the pages of
+//! the others are dropped, soon after a write, and before the answer when a descriptor is closed.
 //!
-//! A dataset may also be open under more than one inode: in the main tree and below `.h5dir`. What is changed through one is dropped from
-//! the pages of the others, soon after a write, and before the answer when a descriptor is closed.
-//!
-//! The kernel waits for reads of those pages, and for dirty ones to be written; both wait for event loops: a thread of its
-//! own asks for it. No answer that it owes is waited for: while pages are written they are locked, and such writes are answered at once;
-//! those that bypass the page cache lock none, nor does a close.
+//! To drop a page the kernel waits for reads of it, and writes it back if it is dirty; both need an event loop, so a thread of its own
+//! asks for it. A write that is not answered may lock the last of its pages, unless that was up to date or the write bypasses the page
+//! cache. So no write waits for the pages of another inode, and an append that the kernel has in the wrong pages (`fs::page_guard`) waits
+//! for its last page a limited time only: a page that is locked so long holds nothing that a reader could see.
 //!
 //! The page of a file's old end is dropped before a change is answered that left bytes out behind it. A write through pages
 //! holds the page that it writes to until it is answered, but only where that was not read: there is nothing old in it, and it
@@ -19,6 +15,7 @@
 use super::kernel::Kernel;
 use crate::base::waiting::may_wait;
 use crate::fs::Ino;
+use crate::fs::page_guard::Hidden;
 use fuser::INodeNo;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -28,6 +25,10 @@ use std::time::Duration;
 
 /// How long is waited for a page to be dropped that a write may hold.
 const HELD: Duration = Duration::from_millis(100);
+/// How long an append waits for pages that no write of its own holds.
+const NOT_HELD: Duration = Duration::from_secs(5);
+/// Pages are no larger than this, bytes.
+const PAGE_MAX: u64 = 64 << 10;
 
 /// All pages of a file.
 const ALL: Range<u64> = 0..i64::MAX as u64;
@@ -73,9 +74,14 @@ impl Stale {
         Stale { kernel, shared: Arc::default() }
     }
 
-    /// These bytes of `ino` were written: `answer` says so once no page has the old ones.
-    pub fn wrote(&self, ino: INodeNo, range: Range<u64>, answer: impl FnOnce() + Send + 'static) {
-        self.wait(Waiting { pages: vec![(ino, range)], answer: Box::new(answer) });
+    /// Bytes of `ino` were written that its pages do not have, or have in the wrong place: `answer` once those are dropped.
+    pub fn wrote(&self, ino: INodeNo, write: Hidden, answer: impl FnOnce() + Send + 'static) {
+        let Some(wrong) = write.pages else {
+            return self.wait(Waiting { pages: vec![(ino, write.file)], answer: Box::new(answer) });
+        };
+        let kernel = self.kernel.clone();
+        let drop = move || drop_misplaced(&kernel, ino, [write.file, wrong], answer);
+        self.wait(Waiting { pages: Vec::new(), answer: Box::new(drop) });
     }
 
     /// The bytes of these files were changed through others that show the same dataset: their pages are dropped soon.
@@ -155,6 +161,30 @@ fn tell(kernel: &Kernel, shared: &Shared) {
         }
         waiting.into_iter().for_each(|w| (w.answer)());
     }
+}
+
+/// Drops the pages of an append before `answer`: those of its place in the file, and those that the kernel put it in, of which the last
+/// one may be locked until then.
+fn drop_misplaced(kernel: &Kernel, ino: INodeNo, [file, pages]: [Range<u64>; 2], answer: impl FnOnce()) {
+    let last = pages.end.saturating_sub(1) / PAGE_MAX * PAGE_MAX;
+    let (kernel, (dropped, wait)) = (kernel.clone(), mpsc::channel());
+    let drop = move || {
+        for range in [&file, &pages] {
+            let before = range.start..range.end.min(last);
+            let after = range.start.max(last.saturating_add(PAGE_MAX))..range.end;
+            [before, after].into_iter().filter(|r| !r.is_empty()).for_each(|r| forget(&kernel, ino, r));
+        }
+        let _ = dropped.send(());
+        let start = file.start.min(pages.start).max(last);
+        forget(&kernel, ino, start..last.saturating_add(PAGE_MAX));
+        let _ = dropped.send(());
+    };
+    match std::thread::Builder::new().name("h5dir-page".into()).spawn(drop) {
+        Ok(_) if wait.recv_timeout(NOT_HELD).is_ok() && wait.recv_timeout(HELD).is_ok() => {}
+        Ok(_) => tracing::debug!("the last page of an append to inode {ino} is held by it"),
+        Err(e) => tracing::debug!("the kernel keeps pages of inode {ino}: {e}"),
+    }
+    answer();
 }
 
 /// Has the kernel drop pages; returns when it did.

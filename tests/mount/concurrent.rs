@@ -112,8 +112,8 @@ fn one_file_can_be_mounted_twice() {
     }
 }
 
-/// A descriptor that only writes bypasses the page cache: all others see its bytes as soon as it has written them, also those
-/// that have pages of the file, and while they bring in new ones.
+/// Other descriptors see the bytes as soon as they are written, also those that have pages of the file, and while they bring in new
+/// ones.
 #[test]
 fn readers_and_maps_see_what_a_writer_wrote_past_their_pages() {
     let place = Place::new();

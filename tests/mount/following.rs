@@ -287,3 +287,42 @@ fn commits_of_a_mount_for_writing_are_seen() {
     assert_eq!(reader.text("d7/5"), "5\n");
     assert!(!reader.log().contains("panic"), "{}", reader.log());
 }
+
+/// What the mount knows of `d` leads to space that the writer has freed.
+#[test]
+fn a_dataset_whose_space_was_used_again_does_not_show_the_bytes_of_another() {
+    const ROUNDS: usize = 4;
+    let make = "import numpy as np
+    for i in range(4): f.create_dataset('d%d' % i, data=np.full((8, 20000), 1, 'u1'), chunks=(1, 20000), maxshape=(None, 20000))";
+    let replace = "import numpy as np
+    n = sum(k.startswith('new') for k in f); del f['d%d' % n]; f.create_dataset('new%d' % n, data=np.full((8, 20000), 9, 'u1'), chunks=(1, 20000))
+    f.create_dataset('more%d' % n, data=np.full((8, 20000), 9, 'u1'), chunks=(1, 20000))";
+    for by_mount in [true, false] {
+        let (place, file) = made(make);
+        let reader = Mount::start(place, &file, &["--check-interval=3600"]);
+        let writer = by_mount.then(|| Mount::start(Place::new(), &file, &["--read-write", "--commit-interval=0"]));
+        for i in 0..ROUNDS {
+            let open = File::open(reader.path(&format!("d{i}"))).unwrap();
+            // SAFETY: the descriptor is open.
+            let advice = unsafe { libc::posix_fadvise(std::os::fd::AsRawFd::as_raw_fd(&open), 0, 0, libc::POSIX_FADV_RANDOM) };
+            assert_eq!(advice, 0);
+            let mut row = [0; 1000];
+            // The chunk index is known now; the other chunks are not.
+            open.read_exact_at(&mut row, 0).unwrap();
+            assert_eq!(row, [1; 1000]);
+            match &writer {
+                Some(writer) => drop(shell(
+                    &writer.place.mnt(),
+                    &format!(
+                        "rm d{i}; sync .; for n in 1 2 3 4; do head -c 160000 /dev/zero | tr '\\0' '\\11' >new{i}-$n; sync new{i}-$n; done"
+                    ),
+                )),
+                None => drop(h5py(&file, "r+", replace)),
+            }
+            match open.read_exact_at(&mut row, 100_000) {
+                Ok(()) => assert_eq!(row, [1; 1000], "round {i}, by a mount: {by_mount}"),
+                Err(e) => assert!([libc::EIO, libc::ESTALE].contains(&e.raw_os_error().unwrap_or(0)), "{e}"),
+            }
+        }
+    }
+}

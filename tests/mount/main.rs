@@ -19,6 +19,7 @@ mod helper;
 mod interrupted;
 mod links;
 mod listing;
+mod mappings;
 mod mounted;
 mod names;
 mod others;

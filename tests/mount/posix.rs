@@ -1,7 +1,7 @@
 //! What pjdfstest found: times of objects and directories, as POSIX wants them.
 
 use super::mounted::Mount;
-use super::support::{Place, h5dir, run};
+use super::support::{Place, eventually, h5dir, run};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -197,4 +197,39 @@ fn a_mount_with_few_descriptors_is_refused() {
     }
     let mount = limited("ulimit -Sn 12", place, &file);
     assert_eq!(script(&mount, "echo a > a; cat a"), "a\n");
+}
+
+#[test]
+fn a_mount_with_little_address_space_is_refused_and_none_aborts() {
+    let place = Place::new();
+    let file = place.dir().join("new.h5");
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+    for kib in [60_000, 200_000, 300_000, 400_000, 500_000] {
+        let mut command = std::process::Command::new("timeout");
+        command.args(["20", "sh", "-c", &format!("ulimit -v {kib}; exec \"$@\""), "sh"]);
+        command.arg(h5dir(&[]).get_program()).args(["mount", "--read-write"]).arg(&file).arg(place.mnt());
+        let (code, told) = run(&mut command);
+        assert!(code == 1 && told.contains("ulimit -v"), "{kib}: {code}, {told}");
+    }
+    let mount = limited("ulimit -v 700000", place, &file);
+    assert_eq!(script(&mount, "head -c 50000000 /dev/zero > a; sync a; cat a | wc -c"), "50000000\n");
+}
+
+#[test]
+fn signals_that_ask_for_nothing_do_not_end_the_daemon() {
+    use nix::sys::signal::{Signal, kill};
+    let place = Place::new();
+    let file = place.dir().join("new.h5");
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+    let mut mount = Mount::start(place, &file, &["--read-write"]);
+    let pid = nix::unistd::Pid::from_raw(mount.daemon().id() as i32);
+    for signal in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGPIPE, Signal::SIGALRM, Signal::SIGIO, Signal::SIGPROF, Signal::SIGVTALRM] {
+        kill(pid, signal).unwrap();
+        assert_eq!(script(&mount, &format!("echo {signal} > a; cat a")), format!("{signal}\n"));
+    }
+    // SAFETY: no memory is involved; the process is this test's child.
+    assert_eq!(unsafe { libc::kill(pid.as_raw(), libc::SIGRTMIN() + 3) }, 0);
+    assert_eq!(script(&mount, "cat a"), "SIGVTALRM\n");
+    kill(pid, Signal::SIGQUIT).unwrap();
+    eventually("the daemon ends", || mount.daemon().try_wait().unwrap().is_some_and(|status| status.code() == Some(0)));
 }

@@ -266,25 +266,31 @@ import mmap
 def raw(name): return np.frombuffer(open(name, 'rb').read(), '<f8').sum()
 os.chdir(P)
 np.save('.h5dir/npy/a.npy', np.zeros(1000))
-fd = os.open('a', os.O_RDWR)
-mapped = mmap.mmap(fd, 8000)
+fd = os.open('a', os.O_RDONLY)
+mapped = mmap.mmap(fd, 8000, mmap.MAP_SHARED, mmap.PROT_READ)
 assert mapped[0] == 0
 for i in range(1, 20):
     np.save('.h5dir/npy/a.npy', np.full(1000, float(i)))
     assert np.frombuffer(os.pread(fd, 8000, 0), '<f8').sum() == 1000 * i, i
     assert np.frombuffer(mapped[:], '<f8').sum() == 1000 * i, i
-mapped[:8] = np.array([5.]).tobytes()
-mapped.flush()
+changing = os.open('a', os.O_RDWR)
+stored = mmap.mmap(changing, 8000)
+stored[:8] = np.array([5.]).tobytes()
+stored.flush()
 assert np.load('.h5dir/npy/a.npy').sum() == 999 * 19 + 5 == raw('a')
+stored.close()
+os.close(changing)
 # The other way round.
-array = np.load('.h5dir/npy/a.npy', mmap_mode='r+')
+array = np.load('.h5dir/npy/a.npy', mmap_mode='r')
 assert array.sum() == 999 * 19 + 5
 for i in range(1, 20):
     with open('a', 'r+b') as f: f.write(np.full(1000, float(i)).tobytes())
     assert array.sum() == 1000 * i, i
-array[0] = 7
-array.flush()
+changing = np.load('.h5dir/npy/a.npy', mmap_mode='r+')
+changing[0] = 7
+changing.flush()
 assert raw('a') == 999 * 19 + 7
+del changing
 os.close(fd)
 # Strings have two forms.
 open('s', 'w').write('one\\ntwo\\n')

@@ -1,6 +1,6 @@
 //! What the kernel and programs see through the adapter.
 
-use crate::support::{HeldUp, Hooked, InProcess, config, eventually, is_mounted};
+use crate::support::{Hooked, InProcess, config, eventually, is_mounted};
 use h5dir::fs::memory::MemoryFs;
 use h5dir::fs::types::ROOT;
 use h5dir::fuse::{MountError, Mounted, UnmountError};
@@ -12,8 +12,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 fn errno<T>(result: io::Result<T>) -> Option<i32> {
@@ -375,33 +375,4 @@ fn readahead_of_the_mount_is_set() {
     let device = mount.mounted.as_ref().unwrap().device();
     let text = fs::read_to_string(format!("/sys/class/bdi/{device}/read_ahead_kb")).unwrap();
     assert_eq!(text.trim(), "2048");
-}
-
-/// The kernel drops the pages of what a descriptor writes past them before it hands the bytes on. A reader may bring them back
-/// before the bytes are there: they go once more.
-#[test]
-fn pages_read_while_bytes_are_written_past_them_do_not_stay() {
-    let (begun, has_begun) = mpsc::sync_channel(0);
-    let (let_go, go) = mpsc::channel();
-    let held = HeldUp { bytes: Mutex::new(vec![1; 8192]), begun, go: Mutex::new(go) };
-    let hooked = Hooked { held_up: Some(Arc::new(held)), ..Hooked::new(MemoryFs::with_data_file(8192).unwrap()) };
-    let mount = InProcess::with(hooked, |c| c.read_only = false);
-    let reader = File::open(mount.path("data")).unwrap();
-    let page = || {
-        let mut page = [0; 4096];
-        reader.read_exact_at(&mut page, 0).unwrap();
-        page
-    };
-    assert_eq!(page(), [1; 4096]);
-    std::thread::scope(|s| {
-        let writer = s.spawn(|| {
-            let file = std::fs::OpenOptions::new().write(true).open(mount.path("data")).unwrap();
-            file.write_all_at(&[2; 4096], 0).unwrap();
-        });
-        has_begun.recv_timeout(Duration::from_secs(20)).unwrap();
-        assert_eq!(page(), [1; 4096], "not written yet");
-        let_go.send(()).unwrap();
-        writer.join().unwrap();
-    });
-    assert_eq!(page(), [2; 4096], "write has returned");
 }

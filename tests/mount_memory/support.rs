@@ -7,8 +7,8 @@ use h5dir::fuse::{Access, CacheTimes, Mounted, SessionConfig, daemon_liveness, m
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 #[path = "../support/mod.rs"]
@@ -104,17 +104,7 @@ pub struct Hooked {
     pub panic_in: Option<&'static str>,
     /// Fails listings of the root after so many entries.
     pub break_listing_after: Option<usize>,
-    /// Lets its file be written to, and holds each write up.
-    pub held_up: Option<Arc<HeldUp>>,
     pub calls: Arc<Calls>,
-}
-
-/// The bytes of a file whose writes begin, wait until they are let go, and are made then. Descriptors that only write bypass the
-/// page cache.
-pub struct HeldUp {
-    pub bytes: Mutex<Vec<u8>>,
-    pub begun: mpsc::SyncSender<()>,
-    pub go: Mutex<mpsc::Receiver<()>>,
 }
 
 #[derive(Default)]
@@ -127,7 +117,7 @@ pub struct Calls {
 
 impl Hooked {
     pub fn new(inner: MemoryFs) -> Self {
-        Hooked { inner, panic_in: None, break_listing_after: None, held_up: None, calls: Arc::default() }
+        Hooked { inner, panic_in: None, break_listing_after: None, calls: Arc::default() }
     }
 
     fn hook(&self, operation: &'static str, ino: Ino) {
@@ -156,35 +146,11 @@ impl Operations for Hooked {
 
     fn open(&self, ino: Ino, mode: OpenMode) -> FsResult<Opened> {
         self.hook("open", ino);
-        let direct_io = self.held_up.is_some() && !mode.read;
-        self.inner.open(ino, mode).map(|opened| Opened { direct_io, ..opened })
-    }
-
-    fn is_writable(&self) -> bool {
-        self.held_up.is_some()
-    }
-
-    fn changed_past_others(&self, _handle: Handle, offset: u64, len: u64) -> Option<std::ops::Range<u64>> {
-        self.held_up.as_ref().map(|_| offset..offset + len)
-    }
-
-    fn write(&self, _ino: Ino, _handle: Handle, offset: u64, data: &[u8], _now: OpenMode) -> FsResult<usize> {
-        let held = self.held_up.as_ref().ok_or(Errno(libc::EROFS))?;
-        held.begun.send(()).unwrap();
-        held.go.lock().unwrap().recv_timeout(Duration::from_secs(20)).map_err(|_| Errno(libc::EIO))?;
-        held.bytes.lock().unwrap()[offset as usize..][..data.len()].copy_from_slice(data);
-        Ok(data.len())
+        self.inner.open(ino, mode)
     }
 
     fn read(&self, ino: Ino, handle: Handle, offset: u64, buf: &mut [u8]) -> FsResult<usize> {
         self.hook("read", ino);
-        if let Some(held) = &self.held_up {
-            let bytes = held.bytes.lock().unwrap();
-            let there = &bytes[(offset as usize).min(bytes.len())..];
-            let n = there.len().min(buf.len());
-            buf[..n].copy_from_slice(&there[..n]);
-            return Ok(n);
-        }
         self.inner.read(ino, handle, offset, buf)
     }
 

@@ -5,7 +5,8 @@
 //! the end. A file that cannot be opened just then (its writer is half way, or replaced it by something else) changes nothing:
 //! the one shown stays, and it is tried again at each look.
 //!
-//! Nothing is locked, and nobody is waited for.
+//! No bytes are locked, and no writer is waited for. What was read counts if the file is unchanged after that (`is_intact`); see
+//! `docs/DESIGN-following.md`.
 
 use super::external::Neighbours;
 use super::recover::{committed, open_for_reading};
@@ -16,7 +17,8 @@ use crate::connector::{AttributeNames, Chunks, Connector, Content, Follow, Form,
 use crate::dataset::environment::Environment;
 use crate::dataset::virtual_::MissingPolicy;
 use crate::file::host_file::HostFile;
-use crate::file::{Stamp, Status};
+use crate::file::space::REST;
+use crate::file::{FileDriver, Stamp, Status};
 use parking_lot::{Mutex, RwLock};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -28,6 +30,10 @@ use std::time::{Duration, Instant, SystemTime};
 const TICK: Duration = Duration::from_millis(20);
 /// A file changed this recently may be half way between two states.
 const RECENT: Duration = Duration::from_secs(2);
+/// A read begins no later than this after the file was last seen unchanged, so that it ends before [`REST`].
+const UNCHANGED_FOR: Duration = REST.saturating_sub(Duration::from_secs(2));
+/// Superblock flag: the writer lets others read (`H5F_ACC_SWMR_WRITE`), and frees no space.
+const SWMR_WRITE: u32 = 4;
 /// States that follow each other because of failures are this far apart at least.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -36,6 +42,16 @@ struct Shown {
     connector: Arc<NativeConnector>,
     root: ObjectId,
     status: Status,
+    /// The file had not been changed within a tick before.
+    settled: bool,
+    /// When the file was last seen unchanged.
+    unchanged: Mutex<Instant>,
+}
+
+impl Shown {
+    fn new((connector, root): (Arc<NativeConnector>, ObjectId), status: Status, asked: Instant) -> Shown {
+        Shown { connector, root, status, settled: !within(status.mtime, TICK), unchanged: Mutex::new(asked) }
+    }
 }
 
 /// What looking leads to.
@@ -80,6 +96,8 @@ fn mounted_group(connector: &NativeConnector, group: Option<&[u8]>) -> Result<Ob
 impl Following {
     /// Opens `host`, whose directory is `directory`; `group` becomes the root, and must be there.
     pub fn open(host: HostFile, directory: PathBuf, group: Option<Vec<u8>>, options: Options) -> Result<Arc<Following>> {
+        host.reader().map_err(|e| Error::io("open", Address(0), &e))?.announce_follower();
+        let asked = Instant::now();
         let driver = open_for_reading(&host)?;
         let status = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
         let (neighbours, missing) = (options.neighbours.clone(), options.missing);
@@ -88,7 +106,7 @@ impl Following {
         let root = mounted_group(&connector, group.as_deref()).unwrap_or(connector.root());
         let (stamp, unsettled) = (status.stamp(), within(status.mtime, TICK));
         let looks = Looks { stamp, since: Instant::now(), unsettled, failing: false, previous: None };
-        let shown = RwLock::new(Shown { connector, root, status });
+        let shown = RwLock::new(Shown::new((connector, root), status, asked));
         let (state, looks) = (AtomicU64::new(0), Mutex::new(looks));
         Ok(Arc::new(Following { host, directory, group, neighbours, missing, shown, state, looks }))
     }
@@ -110,6 +128,7 @@ impl Following {
         let old = self.now();
         let driver = if named {
             let file = self.host.open_successor().map_err(|e| Error::io("open", Address(0), &e))?;
+            file.announce_follower();
             committed(file, &self.host)?
         } else {
             old.file(0)?.store.driver().clone()
@@ -121,8 +140,8 @@ impl Following {
         Ok((connector, root))
     }
 
-    fn show(&self, looks: &mut Looks, (connector, root): (Arc<NativeConnector>, ObjectId), status: Status) {
-        let old = std::mem::replace(&mut *self.shown.write(), Shown { connector, root, status });
+    fn show(&self, looks: &mut Looks, shown: (Arc<NativeConnector>, ObjectId), status: Status, asked: Instant) {
+        let old = std::mem::replace(&mut *self.shown.write(), Shown::new(shown, status, asked));
         self.state.fetch_add(1, Ordering::SeqCst);
         // What is read of it from now on is not worth keeping.
         old.connector.environment().cache.clear();
@@ -146,6 +165,7 @@ impl Follow for Following {
             // Somebody else met the failure too.
             return true;
         }
+        let asked = Instant::now();
         let Some((status, named)) = self.status_now() else { return false };
         let changed = status.stamp() != looks.stamp || looks.unsettled || looks.failing || self.now().neighbours_changed();
         let hasty = failed && within(status.mtime, RECENT);
@@ -160,7 +180,7 @@ impl Follow for Following {
         match self.reopen(named) {
             Ok(new) => {
                 looks.failing = false;
-                self.show(&mut looks, new, status);
+                self.show(&mut looks, new, status, asked);
                 true
             }
             Err(e) => {
@@ -170,6 +190,21 @@ impl Follow for Following {
                 false
             }
         }
+    }
+
+    fn is_intact(&self) -> bool {
+        let shown = self.shown.read();
+        let Ok(file) = shown.connector.file(0) else { return false };
+        let (driver, asked) = (file.store.driver(), Instant::now());
+        let Ok(now) = driver.status() else { return false };
+        let mut unchanged = shown.unchanged.lock();
+        // The name and what it leads to may change, which changes the ctime.
+        if shown.settled && (now.len, now.mtime) == (shown.status.len, shown.status.mtime) {
+            *unchanged = asked;
+            return true;
+        }
+        let spared = unchanged.elapsed() < UNCHANGED_FOR && driver.is_changed_by_mount();
+        spared || file.store.superblock().flags & SWMR_WRITE != 0
     }
 
     fn mounted(&self) -> (ObjectId, Status) {

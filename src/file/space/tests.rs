@@ -8,7 +8,7 @@ fn space_is_used_again_only_after_the_commit_that_freed_it() {
     let mut s = Space::new(1000);
     s.free(100..200, Pool::Metadata);
     assert_eq!(s.allocate(100, 1, Pool::Metadata), Some(1000));
-    s.committed();
+    s.committed(false);
     assert_eq!(s.allocate(50, 1, Pool::Metadata), Some(100));
     assert_eq!(s.allocate(50, 64, Pool::Metadata), Some(1152), "150 is no multiple of 64, nor is 1100");
     // Fresh space is free again at once.
@@ -36,11 +36,11 @@ fn what_reaches_beyond_the_file_is_not_given_back() {
     let mut s = Space::new(1000);
     assert_eq!(s.allocate(100, 1, Pool::Metadata), Some(1000));
     s.free(900..5000, Pool::Raw);
-    s.committed();
+    s.committed(false);
     assert_eq!((s.free_bytes(), s.trim()), (100, 1100));
     // A block that was put across the old end goes as a whole.
     s.free(1000..1100, Pool::Metadata);
-    s.committed();
+    s.committed(false);
     assert_eq!(s.allocate(300, 1, Pool::Metadata), Some(900));
     s.free(900..1200, Pool::Metadata);
     assert_eq!(s.trim(), 900);
@@ -50,7 +50,7 @@ fn what_reaches_beyond_the_file_is_not_given_back() {
 fn the_tail_is_given_back_and_extended() {
     let mut s = Space::new(1000);
     s.free(900..1000, Pool::Metadata);
-    s.committed();
+    s.committed(false);
     assert_eq!(s.allocate(300, 1, Pool::Metadata), Some(900), "a free tail is extended");
     assert_eq!(s.end(), 1200);
     s.free(900..1200, Pool::Metadata);
@@ -62,18 +62,18 @@ fn the_tail_is_given_back_and_extended() {
 fn what_is_given_back_twice_is_given_out_once() {
     let mut s = Space::new(1000);
     s.free(100..200, Pool::Raw);
-    s.committed();
+    s.committed(false);
     s.free(150..250, Pool::Raw);
-    s.committed();
+    s.committed(false);
     let at: Vec<_> = [100, 50, 150].into_iter().filter_map(|len| s.allocate(len, 1, Pool::Raw)).collect();
     assert_eq!(at, [100, 200, 1000], "150 bytes were free from 100 on");
     // Given back while it is free, and somebody's by the commit.
-    s.committed();
+    s.committed(false);
     s.free(300..400, Pool::Raw);
-    s.committed();
+    s.committed(false);
     s.free(300..400, Pool::Raw);
     assert_eq!(s.allocate(100, 1, Pool::Raw), Some(300));
-    s.committed();
+    s.committed(false);
     assert_eq!(s.allocate(100, 1, Pool::Raw), Some(1150));
 }
 
@@ -82,7 +82,7 @@ fn parts_of_pages_that_come_back_with_the_commit_are_told() {
     let mut s = Space::new(1512);
     s.set_pages(PAGES);
     let at = s.allocate(100, 8, Pool::Metadata).unwrap();
-    s.committed();
+    s.committed(false);
     s.free(at..at + 100, Pool::Metadata);
     assert!(s.gives_back());
 }
@@ -99,14 +99,14 @@ fn pages_hold_blocks_of_one_kind() {
     let d = s.allocate(900, 8, Pool::Metadata).unwrap();
     assert_eq!((a, b, c, d, s.end()), (1536, 2512, 3512, 6512, 7512));
     assert_eq!(s.allocate(100, 8, Pool::Metadata), Some(1640));
-    s.committed();
+    s.committed(false);
     // All of its last page goes with a long block.
     s.free(c..c + 2500, Pool::Raw);
-    s.committed();
+    s.committed(false);
     assert_eq!(s.allocate(3000, 8, Pool::Metadata), Some(c));
     // A page that is free as a whole is anybody's.
     s.free(d..d + 900, Pool::Metadata);
-    s.committed();
+    s.committed(false);
     assert_eq!(s.trim(), 6512);
 }
 
@@ -144,14 +144,14 @@ proptest! {
                     s.free(range, pool);
                 }
                 _ => {
-                    s.committed();
+                    s.committed(false);
                     durable = held.clone();
                 }
             }
         }
-        s.committed();
+        s.committed(false);
         held.iter().for_each(|(r, pool)| s.free(r.clone(), *pool));
-        s.committed();
+        s.committed(false);
         prop_assert_eq!(s.trim(), pages.origin + 1000, "all of it is given back");
     }
 
@@ -176,7 +176,7 @@ proptest! {
                     s.free(range, Pool::Metadata);
                 }
                 _ => {
-                    s.committed();
+                    s.committed(false);
                     durable = held.clone();
                 }
             }
@@ -185,5 +185,31 @@ proptest! {
             let all: u64 = held.iter().map(|r| r.end - r.start).sum();
             prop_assert!(all + s.free_bytes() <= s.end());
         }
+    }
+}
+
+#[test]
+fn what_a_follower_may_read_is_not_used_again_until_it_has_rested() {
+    for pages in [None, Some(Pages { size: 4096, origin: 0 })] {
+        let mut s = Space::new(1 << 20);
+        pages.into_iter().for_each(|p| s.set_pages(p));
+        let used = s.allocate(8192, 1, Pool::Raw).unwrap();
+        s.committed(true);
+        s.free(used..used + 8192, Pool::Raw);
+        s.committed(true);
+        // A damaged file may free it twice.
+        s.free(used..used + 8192, Pool::Raw);
+        s.committed(true);
+        assert!(s.gives_back() && s.free_bytes() == 0);
+        let other = s.allocate(8192, 1, Pool::Raw).unwrap();
+        assert_ne!(other, used);
+        s.wake(Some(Instant::now() - REST));
+        assert_eq!(s.free_bytes(), 0, "not yet");
+        s.wake(Some(Instant::now()));
+        assert_eq!((s.free_bytes(), s.allocate(8192, 1, Pool::Raw)), (8192, Some(used)));
+        s.committed(true);
+        s.free(used..used + 8192, Pool::Raw);
+        s.committed(false);
+        assert_eq!(s.free_bytes(), 8192, "nobody follows");
     }
 }

@@ -401,16 +401,16 @@ impl Edit for NativeConnector {
         self.operate_flushed(id, |c| c.set_npy(id, header, emptied))
     }
 
-    fn finish(&self, id: ObjectId, last: bool) -> Result<()> {
-        let Some(e) = &self.editing else { return Ok(()) };
+    fn finish(&self, id: ObjectId, last: bool) -> Result<bool> {
+        let Some(e) = &self.editing else { return Ok(false) };
         if !last {
             e.refused.check(id)?;
         }
         // A file that was only truncated is going to be written: shells close a copy of the descriptor before.
         if e.rewrites.lock().get(&id).is_none_or(|r| !r.written && !last) {
-            return Ok(());
+            return Ok(false);
         }
-        let done = self.operate_flushed(id, |c| c.finish_form(id));
+        let done = self.operate_flushed(id, |c| c.finish_form(id)).map(|()| true);
         // Whoever else has it open may write what is missing.
         if last && e.held.lock().get(&id).is_none_or(|n| *n <= 1) {
             e.rewrites.lock().remove(&id);
@@ -427,7 +427,7 @@ impl Edit for NativeConnector {
         self.operate(&[id], |c| c.set_size(id, form, size))?;
         // Nobody has it open, so nobody closes it.
         let held = self.editing.as_ref().is_some_and(|e| e.held.lock().contains_key(&id));
-        if held { Ok(()) } else { self.finish(id, true) }
+        if held { Ok(()) } else { self.finish(id, true).map(|_| ()) }
     }
 
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
