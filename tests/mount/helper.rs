@@ -69,7 +69,7 @@ fn only_rw_as_a_whole_option_is_left_out() {
     let mut random = Random(7);
     let known =
         ["a\\\\,rw", "a\\,rw", "rw,rw,ro,rw", "rw", "", ",", "rw,", "a\nrw,rw\n,x", "rw\n", "\n", "r\\w,x", "rw=1,xrw", "*,?,[a],rw"];
-    let parts = ["rw", "\\", "\\\\", ",", "r", "w", "\n", "=", "ro", "'", "\"", "$x", "*", "é", " "];
+    let parts = ["rw", "\\", "\\\\", ",", "r", "w", "\n", "=", "ro", "'", "\"", "$x", "*", "\u{e9}", " "];
     let odd = (0..250).map(|_| (0..random.below(12)).map(|_| random.pick(&parts)).collect::<String>());
     for list in known.map(str::to_owned).into_iter().chain(odd) {
         let kept = String::from_utf8(helper.options(&[b"-o", list.as_bytes()])).unwrap();
