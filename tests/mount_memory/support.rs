@@ -75,7 +75,14 @@ impl Foreground {
         eventually("the mount answers", || this.place.mnt().join("data").exists());
         let mount = mounts::top_at(&this.place.mnt()).unwrap().unwrap();
         eventually("the daemon can be waited for", || !daemon_liveness::find(&mount).is_empty());
+        // It asks its own mount once: stopped or killed before that is answered, it would keep the mount busy, or never end.
+        eventually("the mount has answered its daemon", || this.has_thread("h5dir-end"));
         this
+    }
+
+    fn has_thread(&self, name: &str) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        threads.flatten().any(|t| std::fs::read_to_string(t.path().join("comm")).is_ok_and(|comm| comm.trim() == name))
     }
 
     pub fn signal(&self, signal: i32) {
