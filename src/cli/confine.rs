@@ -109,6 +109,14 @@ impl Rights {
     }
 }
 
+/// Confines a command that parses a container and has started no thread. A command does not live long: where it cannot be
+/// confined, it goes on.
+pub fn confine_command(directories: &[UsedDirectory], written: bool) {
+    if let Err(e) = Rights::new(directories, written, false).and_then(Rights::confine_thread) {
+        tracing::debug!("the command keeps its rights: {e}");
+    }
+}
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A confined thread that starts the daemon's other threads; without rights to give up, work is done by the caller.

@@ -1,5 +1,6 @@
 //! `h5dir ls`: what a mount would list.
 
+use super::confine::confine_command;
 use super::failure::{Exit, Failure, errno_text, reason};
 use super::{text, tree};
 use crate::base::escape::{self, escaped};
@@ -7,7 +8,7 @@ use crate::config::LogPlan;
 use crate::config::args::LsArgs;
 use crate::config::resolve;
 use crate::config::value::{Level, LogFormat};
-use crate::fs::{Attr, Errno, FileKind, Ino, MountSpec, Operations};
+use crate::fs::{Attr, Errno, FileKind, Ino, MountSpec, Operations, open};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufWriter, Write};
@@ -17,7 +18,7 @@ use tree::Named;
 /// `h5dir ls`.
 pub fn ls(args: &LsArgs) -> Result<(), Failure> {
     let (spec, path) = resolve::view(&args.view)?;
-    let operations = open(&spec, "list")?;
+    let (operations, owners) = open_view(&spec, "list")?;
     let style = if args.view.json {
         Style::Json
     } else if args.long {
@@ -26,14 +27,20 @@ pub fn ls(args: &LsArgs) -> Result<(), Failure> {
         Style::Short
     };
     let mut out = BufWriter::new(io::stdout().lock());
-    let result = list(&*operations, &path, style, args.recursive, &mut out).and_then(|()| Ok(out.flush()?));
+    let result = list(&*operations, &path, style, args.recursive, (owners, &mut out)).and_then(|()| Ok(out.flush()?));
     result.or_else(|e| e.into_result(&spec, &path))
 }
 
-/// Opens the file system of `spec` in order to `verb` it.
-pub(super) fn open(spec: &MountSpec, verb: &str) -> Result<Arc<dyn Operations>, Failure> {
+/// Opens the file system of `spec` in order to `verb` it, after the names of its owners were looked up and the process confined.
+pub(super) fn open_view(spec: &MountSpec, verb: &str) -> Result<(Arc<dyn Operations>, Owners), Failure> {
     super::logging::start(&LogPlan { level: Level::Error, file: None, format: LogFormat::Text }, false)?;
-    crate::fs::open(spec).map_err(|e| Failure::open(verb, &e))
+    let failed = |e| Failure::open(verb, &e);
+    let located = open::locate(spec).map_err(failed)?;
+    let mut owners = Owners::default();
+    owners.user(spec.uid);
+    owners.group(spec.gid);
+    confine_command(&located.directories().map_err(failed)?, false);
+    Ok((open::open_located(spec, located).map_err(failed)?, owners))
 }
 
 /// Why a view could not be printed.
@@ -86,14 +93,20 @@ struct Printer<'a> {
     out: &'a mut dyn Write,
 }
 
-fn list(operations: &dyn Operations, path: &[u8], style: Style, recursive: bool, out: &mut dyn Write) -> Result<(), ViewError> {
+fn list(
+    operations: &dyn Operations,
+    path: &[u8],
+    style: Style,
+    recursive: bool,
+    (owners, out): (Owners, &mut dyn Write),
+) -> Result<(), ViewError> {
     let failed = |path: &[u8]| {
         let path = path.to_vec();
         move |e| ViewError::Path(path, e)
     };
     let path = tree::absolute(path);
     let attr = tree::resolve(operations, &path).map_err(failed(&path))?;
-    let mut printer = Printer { operations, style, owners: Owners::default(), first: true, out };
+    let mut printer = Printer { operations, style, owners, first: true, out };
     printer.begin()?;
     if attr.kind != FileKind::Directory {
         printer.rows(&[], &[Named { name: path, attr }])?;
@@ -215,7 +228,7 @@ mod tests {
 
     fn printed(path: &str, style: Style, recursive: bool) -> Result<String, ViewError> {
         let mut out = Vec::new();
-        list(&sample(), path.as_bytes(), style, recursive, &mut out)?;
+        list(&sample(), path.as_bytes(), style, recursive, (Owners::default(), &mut out))?;
         Ok(String::from_utf8(out).unwrap())
     }
 
@@ -244,7 +257,7 @@ mod tests {
         let mut fs = crate::fs::memory::MemoryFs::new();
         fs.add_dir(crate::fs::types::ROOT, b"empty").unwrap();
         let mut out = Vec::new();
-        list(&fs, b"/empty", Style::Json, false, &mut out).unwrap();
+        list(&fs, b"/empty", Style::Json, false, (Owners::default(), &mut out)).unwrap();
         assert_eq!(out, b"[]\n");
     }
 

@@ -1,6 +1,6 @@
 //! `h5dir stat`: all that a mount would tell about one object.
 
-use super::ls::{Owners, ViewError, open};
+use super::ls::{Owners, ViewError, open_view};
 use super::{Failure, text, tree};
 use crate::base::escape;
 use crate::config::args::StatArgs;
@@ -17,13 +17,13 @@ const USER: &[u8] = b"user.";
 /// `h5dir stat`.
 pub fn stat(args: &StatArgs) -> Result<(), Failure> {
     let (spec, path) = resolve::view(&args.view)?;
-    let operations = open(&spec, "read")?;
+    let (operations, mut owners) = open_view(&spec, "read")?;
     let mut out = BufWriter::new(io::stdout().lock());
     let result = Report::gather(&*operations, &path).and_then(|report| {
         if args.view.json {
             writeln!(out, "{}", escape::json(&format!("{:#}", report.json(&spec))))?
         } else {
-            report.print(&spec, &mut out)?
+            report.print(&spec, &mut owners, &mut out)?
         }
         Ok(out.flush()?)
     });
@@ -57,9 +57,8 @@ impl Report {
         Ok(report)
     }
 
-    fn print(&self, spec: &MountSpec, out: &mut dyn Write) -> io::Result<()> {
+    fn print(&self, spec: &MountSpec, owners: &mut Owners, out: &mut dyn Write) -> io::Result<()> {
         let a = &self.attr;
-        let mut owners = Owners::default();
         let mut line = |key: &str, value: String| writeln!(out, "{key:>9}: {value}");
         line("File", text::name(spec.file.as_os_str().as_encoded_bytes()))?;
         line("Path", text::name(&self.path))?;
@@ -126,7 +125,7 @@ mod tests {
     fn facts_and_attributes_are_apart() {
         let report = Report::gather(&sample(), b"/up/d").unwrap();
         let mut out = Vec::new();
-        report.print(&MountSpec::new("/f.h5"), &mut out).unwrap();
+        report.print(&MountSpec::new("/f.h5"), &mut Owners::default(), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         for part in [
             "Kind: file\n",

@@ -46,18 +46,19 @@ pub struct UsedDirectory {
 impl Located {
     /// All directories that are used from now on: the container's, that of other files, that of temporary files.
     pub fn directories(&self) -> Result<Vec<UsedDirectory>, OpenError> {
-        let io = |source| OpenError::Open { path: self.host.path(), source };
-        let used =
-            |directory: &Directory, written| Ok(UsedDirectory { directory: directory.as_fd().try_clone_to_owned().map_err(io)?, written });
-        let mut all = vec![used(self.host.directory(), self.writable.is_some())?];
-        if let Some(external) = &self.external {
-            all.push(used(external.directory(), self.external_written)?);
-        }
-        if let Ok(temporary) = Directory::open(&temporary::directory()) {
-            all.push(used(&temporary, true)?);
-        }
-        Ok(all)
+        let external = self.external.as_ref().map(|dir| (dir.directory(), self.external_written));
+        directories(&self.host, self.writable.is_some(), external)
     }
+}
+
+fn directories(host: &HostFile, written: bool, external: Option<(&Directory, bool)>) -> Result<Vec<UsedDirectory>, OpenError> {
+    let io = |source| OpenError::Open { path: host.path(), source };
+    let temporary = Directory::open(&temporary::directory()).ok();
+    let all = [Some((host.directory(), written)), external, temporary.as_ref().map(|dir| (dir, true))];
+    let used = |(directory, written): (&Directory, bool)| {
+        Ok(UsedDirectory { directory: directory.as_fd().try_clone_to_owned().map_err(io)?, written })
+    };
+    all.into_iter().flatten().map(used).collect()
 }
 
 /// Resolves the paths of `spec` and opens the file. Nothing is resolved again afterwards.
@@ -119,10 +120,14 @@ pub fn create(path: &Path, earliest: bool) -> Result<(), OpenError> {
     native::create(path, earliest).map_err(|source| engine_error(path, source))
 }
 
-/// Makes good what an interrupted writer of the container at `path` left behind; says what that was.
-pub fn recover(path: &Path) -> Result<String, OpenError> {
+/// Repairs what an interrupted writer of the container at `path` left behind, and says what that was. `confine` is called with the
+/// directories that are used, before anything of the file is read.
+pub fn recover(path: &Path, confine: impl FnOnce(&[UsedDirectory])) -> Result<String, OpenError> {
+    let engine = |source| engine_error(path, source);
     let host = HostFile::open(path).map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
-    let found = native::recover(&host).map_err(|source| engine_error(path, source))?;
+    let file = native::open_to_recover(&host).map_err(engine)?;
+    confine(&directories(&host, true, None)?);
+    let found = native::recover(&host, file).map_err(engine)?;
     let mut what = match (found.finished, found.unmarked, found.removed) {
         (true, ..) => "an interrupted commit was finished from its journal",
         (_, true, _) => "the mark of a writer that is gone was taken off; what it wrote last may be missing",

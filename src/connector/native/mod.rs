@@ -27,7 +27,7 @@ pub mod virtual_;
 
 pub use create::create;
 pub use edit::{check_fact, check_new_file};
-pub use recover::{Recovered, open_for_reading, open_to_change, recover};
+pub use recover::{Recovered, open_for_reading, open_to_change, open_to_recover, recover};
 
 use super::{AttributeNames, Chunks, Connector, Content, Form, Link, LinkTarget, ObjectId, ObjectInfo, ObjectKind, Result};
 use crate::base::{Address, Error, limits};

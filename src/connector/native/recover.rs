@@ -43,7 +43,7 @@ fn lock(file: &PosixFile) -> Result<()> {
 /// `HDF5_USE_FILE_LOCKING` says that they are none.
 pub fn open_to_change(host: &HostFile) -> Result<PosixFile> {
     if locking().is_some() {
-        return open_unused(host);
+        return open_to_recover(host);
     }
     host.open_writable().map_err(|e| Error::io("open", Address(0), &e))
 }
@@ -66,7 +66,7 @@ fn locked(rule: &str, outcome: io::Result<()>) -> Result<()> {
 
 /// Opens `host` for reading and writing, and locks it, if no other process writes it. A lock alone does not show that: libhdf5
 /// gives its own up when SWMR writing starts.
-fn open_unused(host: &HostFile) -> Result<PosixFile> {
+pub fn open_to_recover(host: &HostFile) -> Result<PosixFile> {
     let failed = |e: io::Error| Error::io("open", Address(0), &e);
     let reader = host.reader().map_err(failed)?;
     let stamp = reader.status().map_err(failed)?.stamp();
@@ -99,10 +99,10 @@ fn forget_space(file: &Arc<PosixFile>, place: JournalPath, extension: Address) -
     Ok(some)
 }
 
-/// Finishes what an interrupted writer of `host` began.
-pub fn recover(host: &HostFile) -> Result<Recovered> {
+/// Finishes what an interrupted writer of `host` began; `file` is that of [`open_to_recover`].
+pub fn recover(host: &HostFile, file: PosixFile) -> Result<Recovered> {
     let failed = |operation| move |e: io::Error| Error::io(operation, Address(0), &e);
-    let file = Arc::new(open_unused(host)?);
+    let file = Arc::new(file);
     let place = JournalPath::new(host).map_err(failed("open"))?;
     let driver: Arc<dyn WriteDriver> = file.clone();
     let finished = recovery::finish(&driver, &place, OldJournals::Used)?;
@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn recover(path: &Path) -> Result<Recovered> {
-        super::recover(&host(path))
+        super::recover(&host(path), open_to_recover(&host(path))?)
     }
 
     fn read(path: &Path) -> Result<Vec<u8>> {
