@@ -120,7 +120,7 @@ fn what_is_refused() {
     let (store, _) = empty();
     let table = create(&store, 4, 16, 88).unwrap();
     let hard = LinkTarget::Hard(Address(5));
-    for name in [&b""[..], b"a\0b", &vec![b'n'; 1 << 17]] {
+    for name in [&b""[..], b"a\0b", &vec![b'n'; limits::HEAP_NAME_MAX + 1]] {
         assert!(insert(&store, &table, name, &hard).is_err());
     }
     let external = LinkTarget::External { file: vec![], object: vec![] };
