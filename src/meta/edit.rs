@@ -19,6 +19,7 @@ const RAW_ALIGNED: u64 = 4096;
 const RAW_ALIGN: u64 = 4096;
 /// Metadata that fits in a sector does not cross into another: it can be published by one write.
 const SECTOR: u64 = 512;
+
 /// What allocated space is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpaceKind {
