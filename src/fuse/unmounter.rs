@@ -43,6 +43,8 @@ impl Unmounter {
         match unsafe { fork() }? {
             ForkResult::Parent { .. } => Ok(Unmounter(Mutex::new(ours))),
             ForkResult::Child => {
+                // What ps shows of it.
+                let _ = nix::sys::prctl::set_name(c"h5dir-unmount");
                 close_all_but(&theirs);
                 ignore_signals();
                 confine();
