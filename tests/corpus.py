@@ -11,6 +11,8 @@ import os
 import sys
 
 XATTR_SIZE_MAX = 65536
+# Names compare.py for the processes that look at mounts.
+COMPARE = "H5DIR_COMPARE"
 # A text has at most so many bytes for a byte of the value, as compare.py has it.
 TEXT_PER_BYTE = 8
 
@@ -33,8 +35,8 @@ def is_too_long(path, name, attribute):
         return e.errno == errno.E2BIG and name not in map(os.fsencode, os.listxattr(path))
 
 
-def main():
-    compare = load(sys.argv[1])
+def adapt(compare):
+    """Has `compare` judge attributes by that convention."""
     judge = compare.attrs
 
     def attrs(path, entry, tally, counts, options):
@@ -48,8 +50,16 @@ def main():
         judge(path, {**entry, "attrs": kept}, tally, counts, options)
 
     compare.attrs = attrs
-    sys.argv = sys.argv[1:]
-    return compare.main()
+    # It starts itself to look at a mount: that is this script then.
+    compare.__file__ = os.path.abspath(__file__)
+    return compare
+
+
+def main():
+    if sys.argv[1:2] == ["--walk"]:
+        return adapt(load(os.environ[COMPARE])).walker()
+    os.environ[COMPARE] = os.path.abspath(sys.argv.pop(1))
+    return adapt(load(os.environ[COMPARE])).main()
 
 
 sys.exit(main())
