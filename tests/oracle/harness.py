@@ -66,7 +66,9 @@ def mounted(binary, file, *options):
         try:
             yield point
         finally:
-            subprocess.run([binary, "umount", "--lazy", point], check=True, stdin=subprocess.DEVNULL, timeout=60)
+            # A lazy unmount does not wait until the file is written and unlocked.
+            if subprocess.run([binary, "umount", point], stdin=subprocess.DEVNULL, timeout=60).returncode != 0:
+                subprocess.run([binary, "umount", "--lazy", point], check=True, stdin=subprocess.DEVNULL, timeout=60)
 
 
 def read(path):
