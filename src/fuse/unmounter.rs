@@ -8,8 +8,10 @@ use super::unmount::{self, UnmountError};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::{ForkResult, fork, setsid};
 use parking_lot::Mutex;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -43,8 +45,8 @@ impl Unmounter {
         match unsafe { fork() }? {
             ForkResult::Parent { .. } => Ok(Unmounter(Mutex::new(ours))),
             ForkResult::Child => {
-                // What ps shows of it.
                 let _ = nix::sys::prctl::set_name(c"h5dir-unmount");
+                set_command_line(b"h5dir-unmount");
                 close_all_but(&theirs);
                 ignore_signals();
                 confine();
@@ -81,6 +83,18 @@ impl Unmounter {
             _ => Err(UnmountError::System(errno)),
         })
     }
+}
+
+/// Has ps and pgrep show `title`, and not the command line of the daemon: whoever looks for that finds one process.
+fn set_command_line(title: &[u8]) -> Option<()> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // arg_start and arg_end are fields 48 and 49 of proc_pid_stat(5); field 3 follows the name in parentheses.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(45).map(str::parse::<u64>);
+    let (start, end) = (fields.next()?.ok()?, fields.next()?.ok()?);
+    let len = usize::try_from(end.checked_sub(start)?).ok()?;
+    let mut line: Vec<u8> = title.iter().copied().take(len.checked_sub(1)?).collect();
+    line.resize(len, 0);
+    File::options().write(true).open("/proc/self/mem").ok()?.write_all_at(&line, start).ok()
 }
 
 /// The other ends of pipes would not notice the end of the daemon.

@@ -100,6 +100,10 @@ fn the_daemon_drops_capabilities() {
             tasks.into_iter().all(|t| capabilities(status(t.unwrap())))
         };
         super::support::eventually("all threads are confined", confined);
+        // Programs that look for the daemon by its command line find it, and not the process that unmounts.
+        let command_lines = std::fs::read_dir("/proc").unwrap().filter_map(|e| std::fs::read(e.unwrap().path().join("cmdline")).ok());
+        let mnt = arena.mnt().into_os_string().into_encoded_bytes();
+        assert_eq!(command_lines.filter(|line| line.windows(mnt.len()).any(|w| w == mnt)).count(), 1);
         assert_eq!(run(h5dir(&["umount"]).arg(arena.mnt())), (0, String::new()));
         assert!(daemon.wait().unwrap().success());
     }
