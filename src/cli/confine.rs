@@ -20,7 +20,9 @@ use std::thread;
 /// Access rights that are handled: those of Linux 6.10.
 const HANDLED: ABI = ABI::V5;
 const READ: [AccessFs; 2] = [AccessFs::ReadFile, AccessFs::ReadDir];
-const WRITE: [AccessFs; 5] = [AccessFs::ReadFile, AccessFs::WriteFile, AccessFs::Truncate, AccessFs::MakeReg, AccessFs::RemoveFile];
+// Directories are opened to make new names durable.
+const WRITE: [AccessFs; 6] =
+    [AccessFs::ReadFile, AccessFs::ReadDir, AccessFs::WriteFile, AccessFs::Truncate, AccessFs::MakeReg, AccessFs::RemoveFile];
 const DEVICE: [AccessFs; 3] = [AccessFs::ReadFile, AccessFs::WriteFile, AccessFs::IoctlDev];
 
 /// What threads may do after they are confined.
@@ -170,8 +172,8 @@ mod tests {
         Starter::confined(&Rights::new(&directories, written, false).unwrap()).unwrap()
     }
 
-    /// What a confined thread can do with files: read the container, create a file beside it, read another file, create a
-    /// temporary file.
+    /// What a confined thread can do with files: read the container, make names in its directory durable, create a file beside
+    /// it, read another file, create a temporary file.
     #[test]
     fn a_confined_thread_has_the_files_that_it_needs() {
         for written in [false, true] {
@@ -180,9 +182,10 @@ mod tests {
             let can = move || {
                 let temporary = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open("/var/tmp").is_ok();
                 let beside = std::fs::write(path.with_extension("new"), "x").is_ok();
-                [std::fs::File::open(&path).is_ok(), beside, std::fs::File::open("/etc/passwd").is_ok(), temporary]
+                let durable = std::fs::File::open(path.parent().unwrap()).and_then(|d| d.sync_all()).is_ok();
+                [std::fs::File::open(&path).is_ok(), durable, beside, std::fs::File::open("/etc/passwd").is_ok(), temporary]
             };
-            assert_eq!(starter(&dir.path().join("f.h5"), written).run(can).unwrap(), [true, written, false, true]);
+            assert_eq!(starter(&dir.path().join("f.h5"), written).run(can).unwrap(), [true, true, written, false, true]);
         }
     }
 

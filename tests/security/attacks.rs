@@ -79,6 +79,28 @@ fn the_journal_is_never_a_strangers_file() {
     assert!(!planted.exists());
 }
 
+/// Regression: a confined process could not make the name of a journal durable, and so not recover or commit.
+#[test]
+fn confined_processes_recover_and_commit() {
+    let arena = Arena::new();
+    let (file, journal) = (arena.dir().join("f.h5"), arena.dir().join("f.h5.h5dir-journal"));
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+    let whole = std::fs::read(&file).unwrap();
+    let (waiting, stored) = interrupted(&whole);
+    std::fs::write(&file, waiting).unwrap();
+    std::fs::write(&journal, stored).unwrap();
+    std::fs::set_permissions(&journal, PermissionsExt::from_mode(0o600)).unwrap();
+    assert_eq!(run(h5dir(&["recover"]).arg(&file)), (0, String::new()));
+    assert!(std::fs::read(&file).unwrap()[512..].starts_with(b"PWNED!!!") && !journal.exists());
+
+    std::fs::write(&file, whole).unwrap();
+    assert_eq!(run(h5dir(&["mount", "--read-write", "--external=off"]).arg(&file).arg(arena.mnt())), (0, String::new()));
+    let script = "mkdir g; for i in 1 2 3 4 5 6 7 8 9; do echo $i > g/$i; done; sync g && for i in 1 2 3; do rm g/$i; done && sync g";
+    assert!(Command::new("sh").args(["-c", script]).current_dir(arena.mnt()).status().unwrap().success());
+    assert!(journal.exists());
+    assert_eq!(run(h5dir(&["umount"]).arg(arena.mnt())), (0, String::new()));
+}
+
 /// A confined daemon has only the capabilities that it needs, in every thread.
 #[test]
 fn the_daemon_drops_capabilities() {
