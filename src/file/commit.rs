@@ -191,17 +191,25 @@ impl Transaction {
         Ok(())
     }
 
+    /// Ends a session without a commit: unless a commit failed that the journal will finish, the file is cut to the recorded end,
+    /// and the journal removed. The file is in the state of the last commit then, and bytes past that state would be taken for
+    /// another writer's.
+    pub fn abandon(&self) {
+        if self.torn.load(Ordering::Acquire) {
+            return;
+        }
+        let _landed = self.flight.landed();
+        if !self.has_failed() {
+            let _ = self.driver.set_len(self.state.read().told);
+        }
+        self.journal.lock().take();
+        let _ = self.place.remove();
+    }
+
     /// Ends a session: after a commit, gives the unused end of the file back and removes the journal.
     pub fn close(&self, root: EncodeRoot<'_>) -> io::Result<()> {
         if let Err(e) = self.commit(root) {
-            if !self.torn.load(Ordering::Acquire) {
-                // The file is whole without it, and what lies behind the end that is told would be taken for somebody's.
-                if !self.has_failed() {
-                    let _ = self.driver.set_len(self.state.read().told);
-                }
-                self.journal.lock().take();
-                let _ = self.place.remove();
-            }
+            self.abandon();
             return Err(e);
         }
         let (end, told) = {

@@ -130,7 +130,7 @@ pub struct Transaction {
     pub(super) driver: Arc<dyn WriteDriver>,
     pub(super) place: Box<dyn JournalPlace>,
     pub(super) state: Arc<RwLock<State>>,
-    flight: Flight,
+    pub(super) flight: Flight,
     pub(super) journal: Mutex<Option<Arc<dyn WriteDriver>>>,
     tail: tail::Tail,
     /// Nothing was done yet.
@@ -469,19 +469,15 @@ fn reserve_some(file: &dyn WriteDriver) {
     let Ok(len) = file.status().map(|s| s.len) else { return };
     let mut wanted = RESERVED;
     while wanted >= RESERVED_MIN {
-        match file.reserve(wanted) {
-            Ok(()) if wanted == RESERVED => return,
-            // The same again must be left: it is needed by what is to be committed.
-            Ok(()) if file.reserve(wanted.saturating_mul(2)).is_ok() => {
-                let _ = file.set_len(wanted);
-                return;
-            }
-            reserved => {
-                // A part of it may have been taken.
-                let _ = file.set_len(len);
-                tracing::debug!("{wanted} bytes are not reserved for the journal: {reserved:?}");
-            }
+        // As much again must be left: what is to be committed needs it.
+        let reserved = file.reserve(wanted.saturating_mul(2));
+        if reserved.is_ok() {
+            let _ = file.set_len(wanted);
+            return;
         }
+        // A part of it may have been taken.
+        let _ = file.set_len(len);
+        tracing::debug!("{wanted} bytes are not reserved for the journal: {reserved:?}");
         wanted /= 4;
     }
 }

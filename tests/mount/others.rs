@@ -145,6 +145,38 @@ impl Drop for Tmpfs<'_> {
     }
 }
 
+/// Regression: on a disk that was full when the file was mounted nothing could be removed, and an unmount that failed left the journal.
+#[test]
+fn files_are_removed_on_a_disk_that_is_full_when_it_is_mounted() {
+    let place = Place::new();
+    let media = place.dir().join("media");
+    let _tmpfs = Tmpfs::new(&media);
+    assert!(Command::new("mount").args(["-o", "remount,size=2M"]).arg(&media).status().unwrap().success());
+    let (file, journal) = (media.join("f.h5"), media.join("f.h5.h5dir-journal"));
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
+    let mount = Mount::start(place, &file, &["--read-write"]);
+    let fill = "for i in $(seq 60); do head -c 50000 /dev/urandom >r$i 2>/dev/null || break; done";
+    shell(&mount.place.mnt(), &format!("echo hello >new; sync new; {fill}"));
+    // The last bytes did not fit.
+    let _ = run(h5dir(&["umount"]).arg(mount.place.mnt()));
+    eventually("it is unmounted", || !is_mounted(&mount.place.mnt()));
+    eventually("the daemon has removed its journal", || !journal.exists());
+    let mnt = mount.place.mnt();
+    for (free, removed) in [(None, 1), (Some("64k"), 2), (Some("16k"), 3)] {
+        let full = media.join("full");
+        if let Some(free) = free {
+            // All but so much.
+            shell(&media, &format!("head -c {free} /dev/zero >keep; cat /dev/zero >full 2>/dev/null || true; rm keep"));
+        }
+        assert_eq!(run(h5dir(&["mount", "--read-write"]).arg(&file).arg(&mnt)), (0, String::new()));
+        shell(&mnt, &format!("rm r{removed}; sync new; cat new"));
+        assert_eq!(run(h5dir(&["umount"]).arg(&mnt)), (0, String::new()), "{free:?}");
+        assert!(!journal.exists());
+        let _ = std::fs::remove_file(full);
+    }
+    assert_eq!(h5py(&file, "r", "print([n in f for n in ('new', 'r1', 'r2', 'r3', 'r4')])"), "[True, False, False, False, True]\n");
+}
+
 #[test]
 fn a_file_on_read_only_media_is_shown_also_after_an_interrupted_commit() {
     let place = Place::new();

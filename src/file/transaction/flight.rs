@@ -13,7 +13,7 @@ use std::thread::{Builder, JoinHandle};
 
 /// What is on its way, if anything. Taken before the transaction's state.
 #[derive(Default)]
-pub(super) struct Flight(RwLock<Option<JoinHandle<()>>>);
+pub(in crate::file) struct Flight(RwLock<Option<JoinHandle<()>>>);
 
 impl Flight {
     /// Waits for what is on its way; nothing is as long as what is returned lives.

@@ -241,7 +241,7 @@ impl WriteDriver for NearlyFull {
 #[test]
 fn the_journal_leaves_room_on_a_nearly_full_disk() {
     for (room, reserved) in
-        [(0, 56), (4 << 10, 56), (8 << 10, 4 << 10), (100 << 10, 16 << 10), (130 << 10, 64 << 10), (256 << 10, 256 << 10)]
+        [(0, 56), (4 << 10, 56), (8 << 10, 4 << 10), (100 << 10, 16 << 10), (256 << 10, 64 << 10), (512 << 10, 256 << 10)]
     {
         let disk = NearlyFull { file: GrowingFile::new(vec![0; 56]), room };
         super::reserve_some(&disk);

@@ -310,6 +310,9 @@ impl NativeConnector {
             if store.transaction()?.has_failed() {
                 editing.first.failed(&store);
             }
+            if close {
+                store.transaction()?.abandon();
+            }
             self.forget_all();
         }
         done
