@@ -15,8 +15,8 @@ import data
 import h5py
 import numpy as np
 
-# h5py gives no durability when a file is closed: these mounts do not either.
-LATER = ("--commit-on-close=off",)
+# Options of a mount that makes files durable when they are closed.
+DURABLE = ("--commit-on-close=on",)
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def sequential(bench, name, label, target):
                 empty(path, a)
                 c.back_memory(a.nbytes + (1 << 30))
                 c.warm(plain)
-                with mount(path, *(() if durable else LATER)) as m:
+                with mount(path, *(DURABLE if durable else ())) as m:
                     before = m.cpu()
                     ours.append(c.writer("seq", plain, m.point / "data", 1 << 20))
                     cpu[0].append(m.cpu() - before)
@@ -136,7 +136,7 @@ def overwrites(bench):
     for _ in range(min(bench.reps, 3)):
         with scratch("ours") as path:
             shutil.copy(a.path, path)
-            with mount(path, *LATER) as m:
+            with mount(path) as m:
                 seconds = c.writer("random", plain, m.point / "data", 4096, count)
                 start = time.perf_counter()
             # What waits in memory is encoded when the mount ends.
@@ -190,7 +190,7 @@ def create_many(bench, durable, number, programs):
     for _ in range(min(bench.reps, 3)):
         with scratch("ours") as path:
             c.timed([c.H5DIR, "create", str(path)])
-            with mount(path, *(() if durable else LATER)) as m:
+            with mount(path, *(DURABLE if durable else ())) as m:
                 ours.append(files(source, m.point, n, programs))
         if not durable and shutil.which("bindfs"):
             with bindfs() as point:
@@ -238,7 +238,7 @@ def tree(bench):
     for _ in range(bench.reps):
         with scratch("ours") as path:
             c.timed([c.H5DIR, "create", str(path)])
-            with mount(path, *LATER) as m:
+            with mount(path) as m:
                 ours.append(c.timed(["cp", "-a", str(root), str(m.point / "tree")]))
         with scratch("theirs") as path:
             theirs.append(c.program(COPY, root, path))

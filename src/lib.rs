@@ -1,16 +1,16 @@
 //! h5dir: an HDF5 engine in safe Rust and the file system that shows it.
 //!
-//! Layers import downwards only (`tests/tidy.rs` checks it):
+//! Layers import downwards only (`tests/tidy` checks it):
 //!
 //! ```text
-//! cli, config > fuse > fs > connector > dataset > {container, filter} > meta > {format | file} > base
+//! cli, config > fuse > fs > present > connector
+//!     > dataset > {structures, filter} > meta > {format | file} > base
 //! ```
 
 pub mod base;
 pub mod cli;
 pub mod config;
 pub mod connector;
-pub mod container;
 pub mod dataset;
 pub mod file;
 pub mod filter;
@@ -18,6 +18,8 @@ pub mod format;
 pub mod fs;
 pub mod fuse;
 pub mod meta;
+pub mod present;
+pub mod structures;
 
 /// The Python of the tests that let libhdf5 work.
 #[cfg(test)]

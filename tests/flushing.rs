@@ -7,10 +7,11 @@ use h5dir::connector::native::external::Neighbours;
 use h5dir::connector::native::{NativeConnector, Options, create};
 use h5dir::connector::{Connector, Form, ObjectId};
 use h5dir::dataset::environment::Environment;
-use h5dir::dataset::virtual_::MissingPolicy;
+use h5dir::dataset::layout::virtual_::MissingPolicy;
 use h5dir::file::fault::{Fault, FaultyFile, LENGTH, Plan, WRITE};
 use h5dir::file::memory::{GrowingFile, MemoryJournal};
 use h5dir::file::{JournalPlace, WriteDriver};
+use h5dir::present::Editor;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,7 +46,7 @@ fn dataset(c: &NativeConnector, name: &str, filters: &str) -> ObjectId {
     let id = edit.create_file(c.root(), name.as_bytes()).unwrap();
     let bytes = BLOCKS * BLOCK as u64;
     let spec = format!(r#"{{"dtype":"|u1","shape":[{bytes}],"maxshape":[null],"chunks":[65536],"filters":{filters}}}"#);
-    edit.set_fact(id, "dataset", spec.as_bytes()).unwrap();
+    Editor { connector: c, edit }.set_fact(id, "dataset", spec.as_bytes()).unwrap();
     id
 }
 

@@ -10,15 +10,15 @@
 
 use h5dir::base::checksum::lookup3;
 use h5dir::base::{Address, Error, Result};
-use h5dir::container::btree2::BTree2;
-use h5dir::container::fractal_heap::{Decode, FractalHeap};
-use h5dir::container::global_heap;
-use h5dir::container::local_heap::LocalHeap;
-use h5dir::container::shared_messages::SharedMessages;
 use h5dir::file::memory::MemoryFile;
 use h5dir::format::Reader;
 use h5dir::format::shared_message::{IndexHeader, Place, Record, decode_list, encode_list, list_size};
 use h5dir::meta::Store;
+use h5dir::structures::btree2::BTree2;
+use h5dir::structures::fractal_heap::{Decode, FractalHeap};
+use h5dir::structures::global_heap;
+use h5dir::structures::local_heap::LocalHeap;
+use h5dir::structures::shared_messages::SharedMessages;
 use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::Path;

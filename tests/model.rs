@@ -168,10 +168,10 @@ proptest! {
 
 #[test]
 fn attributes_and_the_control_directory() {
-    let attributes = BTreeMap::from([(b"units".to_vec(), b"K".to_vec()), (b"h5dir.kind".to_vec(), b"mine".to_vec())]);
+    let attributes = BTreeMap::from([(b"units".to_vec(), b"K".to_vec().into()), (b"h5dir.kind".to_vec(), b"mine".to_vec().into())]);
     let root = MemoryObject { links: Some(BTreeMap::new()), attributes, ..MemoryObject::default() };
     let fs = file_system(Arc::new(MemoryConnector::new(vec![root]).unwrap()));
-    assert_eq!(fs.listxattr(ROOT).unwrap(), b"user.h5dir.kind\0user.%685dir.kind\0user.units\0");
+    assert_eq!(fs.listxattr(ROOT).unwrap(), b"user.h5dir.attributes\0user.%685dir.kind\0user.units\0");
     assert_eq!(fs.getxattr(ROOT, b"user.units").unwrap(), b"K");
     assert_eq!(fs.getxattr(ROOT, b"user.%685dir.kind").unwrap(), b"mine");
     assert_eq!(fs.getxattr(ROOT, b"user.h5dir.kind").unwrap(), b"group");
@@ -180,5 +180,5 @@ fn attributes_and_the_control_directory() {
     assert!(names(&fs, ROOT, 100).is_empty(), ".h5dir is not listed");
     let control = fs.lookup(ROOT, b".h5dir").unwrap().attr.ino;
     let shown: Vec<_> = names(&fs, control, 2).into_iter().map(|(n, ..)| n).collect();
-    assert_eq!(shown, [&b"attrs"[..], b"chunks", b"exact", b"npy", b"status"]);
+    assert_eq!(shown, [&b"attrs"[..], b"chunks", b"exact", b"json", b"npy", b"status"]);
 }

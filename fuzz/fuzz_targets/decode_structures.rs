@@ -13,7 +13,7 @@ use h5dir::format::object_header::Prefix;
 use h5dir::format::selection::{RegionReference, SerializedSelection};
 use h5dir::format::superblock::Superblock;
 use h5dir::format::virtual_mapping::VirtualMappings;
-use h5dir::format::{Context, Reader, btree2, cache_image, earray, farray, fractal_heap, global_heap, group_node, local_heap, shared_message, symbol_table};
+use h5dir::format::{Context, Reader, btree1, btree2, cache_image, earray, farray, fractal_heap, global_heap, local_heap, shared_message, symbol_table};
 use libfuzzer_sys::fuzz_target;
 
 const AT: Address = Address(0);
@@ -36,8 +36,8 @@ fn message(kind: u8, b: &[u8], ctx: &Context) {
             if let Ok(t) = datatype::decode(&mut r()) {
                 let again = datatype::decode(&mut Reader::new(&t.to_bytes(), "encoded", AT));
                 assert!(again.is_ok_and(|again| again == t));
-                drop(h5dir::dataset::types::text(&t));
-                drop(h5dir::dataset::types::numpy_dtype(&t));
+                drop(h5dir::present::text(&t));
+                drop(h5dir::present::numpy_dtype(&t));
             }
         }
         5 => drop(ExternalFiles::decode(b, ctx, AT)),
@@ -78,7 +78,7 @@ fn block(kind: u8, b: &[u8], ctx: &Context) {
         35 => drop(farray::header::Header::decode(b, ctx, AT).map(|h| farray::data_block::DataBlock::decode(b, ctx, AT, &h, AT).is_ok())),
         36 => drop(fractal_heap::Header::decode(b, AT, ctx).map(|h| fractal_heap::Geometry::new(&h, AT, ctx).is_ok())),
         37 => drop(global_heap::Directory::of(b, AT, ctx)),
-        38 => drop(group_node::GroupNode::decode(b, ctx, AT)),
+        38 => drop(btree1::Node::decode(b, btree1::Kind::Group, ctx, AT)),
         39 => drop(local_heap::Header::decode(b, AT, ctx)),
         40 => drop(symbol_table::SymbolTableNode::decode(b, ctx, AT)),
         _ => drop(shared_message::decode_table(b, AT, 2, ctx)),

@@ -1,8 +1,8 @@
 //! One decoder: its number, client data and expected size from the first bytes, the rest is its input.
 #![no_main]
 
-use h5dir::filter::Params;
-use h5dir::filter::pipeline::{FilterSpec, Pipeline};
+use h5dir::filter::{FilterSpec, Params};
+use h5dir::filter::pipeline::Pipeline;
 use h5dir::filter::registry::decoder;
 use libfuzzer_sys::fuzz_target;
 

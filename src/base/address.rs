@@ -1,4 +1,4 @@
-//! A file address: bytes from the container's base address, or undefined (all bits set).
+//! A file address: bytes from the superblock's base address, or undefined (all bits set).
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ impl Address {
     /// The undefined address ("U" in the specification).
     pub const UNDEF: Address = Address(u64::MAX);
 
-    /// True when the address points somewhere.
+    /// True when the address is defined.
     pub fn is_defined(self) -> bool {
         self != Self::UNDEF
     }
 
-    /// The number if defined.
+    /// The address as a number, or `None` if undefined.
     pub fn defined(self) -> Option<u64> {
         self.is_defined().then_some(self.0)
     }

@@ -1,9 +1,9 @@
-//! A bound on work that hostile bytes can ask for: so many steps, then [`Error::Limit`].
+//! A step budget that bounds the work a hostile file can cause; exceeding it is [`Error::Limit`].
 
 use super::{Address, Error, Result};
 use std::cell::Cell;
 
-/// Steps that are left for one job of one thread; nested parts of the job share it.
+/// Remaining steps of one job on one thread; nested parts of the job share the budget.
 #[derive(Debug)]
 pub struct Budget {
     left: Cell<u64>,
@@ -11,12 +11,12 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// `steps` for work on `structure` (named in the error).
+    /// A budget of `steps` for work on `structure` (named in the error).
     pub fn new(steps: u64, structure: &'static str) -> Self {
         Budget { left: Cell::new(steps), structure }
     }
 
-    /// Takes `steps` away; an error once fewer are left.
+    /// Subtracts `steps`; [`Error::Limit`] when fewer remain.
     pub fn spend(&self, steps: u64) -> Result<()> {
         match self.left.get().checked_sub(steps) {
             Some(left) => {

@@ -1,7 +1,8 @@
 //! Checksums of the file format: Jenkins lookup3 for metadata.
 //!
-//! Fletcher-32 of raw data lives with its filter. Source of lookup3: Bob Jenkins' public-domain
-//! `hashlittle`, which the specification names ("Jenkins' lookup3", H5.format.4.0, "Checksums").
+//! The Fletcher-32 checksum of raw data is in its filter. Source of lookup3: Bob Jenkins'
+//! public-domain `hashlittle`, which the specification names ("Jenkins' lookup3", H5.format.4.0,
+//! "Checksums").
 
 fn mix(a: &mut u32, b: &mut u32, c: &mut u32) {
     *a = a.wrapping_sub(*c) ^ c.rotate_left(4);
@@ -32,31 +33,31 @@ fn word(bytes: &[u8]) -> u32 {
     bytes.iter().take(4).rev().fold(0, |w, &b| w << 8 | u32::from(b))
 }
 
-/// lookup3 of `data` with initial value `init` (0 everywhere in HDF5).
+/// Computes the lookup3 checksum of `data` with initial value `init` (0 everywhere in HDF5).
 pub fn lookup3(data: &[u8], init: u32) -> u32 {
     let mut sum = Lookup3::new(data.len() as u64, init);
     sum.add(data);
     sum.finish()
 }
 
-/// lookup3 of bytes that arrive in pieces.
+/// An incremental lookup3 checksum.
 #[derive(Debug, Clone)]
 pub struct Lookup3 {
     state: (u32, u32, u32),
-    /// Bytes not mixed yet: the last 1 to 12 are mixed another way.
+    /// Bytes not yet mixed: `finish` mixes the last 1 to 12 bytes differently.
     rest: [u8; 12],
     kept: usize,
 }
 
 impl Lookup3 {
-    /// Of `len` bytes in all, with initial value `init`.
+    /// Starts a checksum of `len` bytes in total, with initial value `init`.
     pub fn new(len: u64, init: u32) -> Self {
         // The algorithm counts modulo 2^32.
         let start = 0xdead_beef_u32.wrapping_add(len as u32).wrapping_add(init);
         Lookup3 { state: (start, start, start), rest: [0; 12], kept: 0 }
     }
 
-    /// Adds the next bytes.
+    /// Adds the next bytes of the data.
     pub fn add(&mut self, mut data: &[u8]) {
         if self.kept > 0 {
             let free = self.rest.get_mut(self.kept..).unwrap_or_default();
@@ -89,7 +90,7 @@ impl Lookup3 {
         mix(a, b, c);
     }
 
-    /// The checksum.
+    /// Returns the checksum.
     pub fn finish(self) -> u32 {
         let (mut a, mut b, mut c) = self.state;
         let rest = self.rest.get(..self.kept).unwrap_or_default();
@@ -114,7 +115,8 @@ mod tests {
         assert_eq!(lookup3(b"", 0), 0xdead_beef);
         assert_eq!(lookup3(b"Four score and seven years ago", 0), 0x1777_0551);
         assert_eq!(lookup3(b"Four score and seven years ago", 1), 0xcd62_8161);
-        // Of lookup3 written again in Python, which gives those above, too: whole blocks, and what is left of one.
+        // From an independent lookup3 in Python that reproduces the answers above: whole and
+        // partial blocks.
         let bytes: Vec<u8> = (0..36).collect();
         let answers = [
             (1, 0x8ba9_414b),

@@ -1,8 +1,8 @@
 //! The engine's error: what is wrong, in which structure, at which address.
 //!
-//! Cloneable, because one failed chunk decode answers every thread that waits for it.
-//! Corrupt (the bytes break the specification), unsupported (they may be right but are not
-//! understood), limit (right, but beyond a stated bound) and I/O are kept apart.
+//! Cloneable, because one failed chunk decode is the result of every thread that waits for it. Four
+//! classes are kept apart: corrupt (the bytes break the specification), unsupported (a feature this
+//! engine does not implement), limit (beyond a stated bound) and I/O.
 
 use super::Address;
 use std::borrow::Cow;
@@ -33,7 +33,7 @@ pub enum Error {
         /// What is not supported.
         detail: Cow<'static, str>,
     },
-    /// Valid perhaps, but beyond a bound of `base::limits`.
+    /// Possibly valid, but beyond a bound of `base::limits`.
     #[error("limit exceeded in {structure} at {address}: {detail}")]
     Limit {
         /// Standard name of the structure.
@@ -43,30 +43,30 @@ pub enum Error {
         /// Which bound.
         detail: Cow<'static, str>,
     },
-    /// The operating system refused a read of the backing file.
+    /// A system call on the backing file failed.
     #[error("cannot {operation} at {address}: {}", std::io::Error::from_raw_os_error(*errno))]
     Io {
-        /// What was tried.
+        /// The operation that failed, e.g. `"read"`.
         operation: &'static str,
         /// File offset.
         address: Address,
         /// errno of the system call.
         errno: i32,
     },
-    /// A file that another one names (external link, raw file, virtual source) cannot be had.
+    /// A file referenced by name (external link, raw data file, virtual source) is not available.
     #[error("{what} {name:?} is missing: {reason}")]
     Missing {
-        /// Role of the file.
+        /// Role of the missing file.
         what: &'static str,
-        /// Its name as stored.
+        /// Its name as stored in the referencing file.
         name: String,
-        /// Why it cannot be had.
+        /// Why it is not available.
         reason: Cow<'static, str>,
     },
-    /// A change that the container, or what the caller said, does not allow.
+    /// A modification that the file or the request's arguments do not allow.
     #[error("{reason}")]
     Refused {
-        /// What the caller gets.
+        /// errno of the refused request.
         errno: i32,
         /// Why.
         reason: Cow<'static, str>,
@@ -74,27 +74,27 @@ pub enum Error {
 }
 
 impl Error {
-    /// A corrupt structure.
+    /// Builds an [`Error::Corrupt`].
     pub fn corrupt(structure: &'static str, address: Address, detail: impl Into<Cow<'static, str>>) -> Self {
         Error::Corrupt { structure, address, detail: detail.into() }
     }
 
-    /// An unsupported structure.
+    /// Builds an [`Error::Unsupported`].
     pub fn unsupported(structure: &'static str, address: Address, detail: impl Into<Cow<'static, str>>) -> Self {
         Error::Unsupported { structure, address, detail: detail.into() }
     }
 
-    /// A bound that was exceeded.
+    /// Builds an [`Error::Limit`].
     pub fn limit(structure: &'static str, address: Address, detail: impl Into<Cow<'static, str>>) -> Self {
         Error::Limit { structure, address, detail: detail.into() }
     }
 
-    /// A change that is not allowed.
+    /// Builds an [`Error::Refused`].
     pub fn refused(errno: i32, reason: impl Into<Cow<'static, str>>) -> Self {
         Error::Refused { errno, reason: reason.into() }
     }
 
-    /// A failed system call.
+    /// Builds an [`Error::Io`]; errno is EIO if `error` has none.
     pub fn io(operation: &'static str, address: Address, error: &std::io::Error) -> Self {
         Error::Io { operation, address, errno: error.raw_os_error().unwrap_or(5) }
     }

@@ -1,24 +1,27 @@
-//! Escapes text from outside, such as paths and names, for terminals and logs.
+//! Escapes untrusted text, such as paths and names, for terminals and logs.
 //!
-//! Escaped are control characters (C0, DEL, C1), the characters that change the direction of text, and the line and paragraph
-//! separators: a terminal acts upon them, a log reader takes them for the end of a line, or they reorder what a person reads.
+//! Escaped are control characters (C0, DEL, C1), bidirectional controls, and the line and paragraph
+//! separators: a terminal acts on them, a log reader takes them for the end of a line, or they
+//! reorder the displayed text.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt::{self, Display, Formatter, Write};
 use std::os::unix::ffi::OsStrExt;
 
-/// Whether `c` is never sent to a terminal or a log.
+/// True for characters that must not reach a terminal or a log unescaped.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control() || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Displays a name or path: unsafe characters and bytes that are not UTF-8 as `\xNN` of their bytes, or `\n`, `\t`; a backslash as
-/// `\\`, so that each text stands for one name only.
+/// Displays a name or path with unsafe characters and invalid UTF-8 bytes escaped.
+///
+/// They appear as `\xNN` per byte, or `\n`, `\t`; a backslash as `\\`, so that distinct names stay
+/// distinct.
 #[derive(Debug, Clone, Copy)]
 pub struct Escaped<'a>(&'a [u8]);
 
-/// Displays a path or another string of the system, escaped.
+/// Displays a path or another OS string, escaped.
 pub fn escaped<S: AsRef<OsStr> + ?Sized>(text: &S) -> Escaped<'_> {
     Escaped(text.as_ref().as_bytes())
 }
@@ -64,17 +67,19 @@ fn replaced(text: &str, replace: impl Fn(char) -> bool, write: impl Fn(&mut Stri
     Cow::Owned(out)
 }
 
-/// A message on one line: unsafe characters as in [`Escaped`], backslashes as they are.
+/// Escapes a message for one line: unsafe characters as in [`Escaped`], backslashes unchanged.
 pub fn line(message: &str) -> Cow<'_, str> {
     replaced(message, is_unsafe, write_char)
 }
 
-/// [`line()`] for each line of `message`.
+/// Escapes each line of `message` as [`line()`] does; line feeds are kept.
 pub fn lines(message: &str) -> Cow<'_, str> {
     replaced(message, |c| c != '\n' && is_unsafe(c), write_char)
 }
 
-/// A JSON document with its unsafe characters as `\uNNNN`, which stands for the same value. Newlines are between values and stay.
+/// Escapes unsafe characters of a JSON document as `\uNNNN`, which JSON defines as equal.
+///
+/// Newlines are kept: valid JSON has them only between values.
 pub fn json(document: &str) -> Cow<'_, str> {
     replaced(document, |c| c != '\n' && is_unsafe(c), |out, c| write!(out, "\\u{:04x}", u32::from(c)))
 }
@@ -83,7 +88,7 @@ pub fn json(document: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    /// Every character that must not get through.
+    /// Every unsafe character.
     fn all_unsafe() -> Vec<char> {
         let ranges = [0..=0x1f, 0x7f..=0x9f, 0x61c..=0x61c, 0x200e..=0x200f, 0x2028..=0x202e, 0x2066..=0x2069];
         ranges.into_iter().flatten().map(|c| char::from_u32(c).unwrap()).collect()

@@ -1,4 +1,4 @@
-//! A regular hyperslab, one dimension at a time: `count` blocks of `block` coordinates every `stride`.
+//! A regular hyperslab in one dimension: `count` blocks of `block` coordinates every `stride`.
 //!
 //! ```text
 //!         start      stride
@@ -6,21 +6,22 @@
 //! . . . . . B B B . . . B B B . . . B B      count 3, block 3, the last one cut off ("tail" 2)
 //! ```
 //!
-//! Source: H5Shyper.c (normalisation of `H5S_select_hyperslab`, clipping of `H5S_hyper_clip_unlim`).
+//! Source: H5Shyper.c (normalisation of `H5S_select_hyperslab`, clipping of
+//! `H5S_hyper_clip_unlim`).
 
 use super::{Address, Error, Result};
 
-/// A `count` or `block` that follows the extent.
+/// Value of `count` or `block` when it extends to the end of the extent.
 pub const UNLIMITED: u64 = u64::MAX;
 
 const STRUCTURE: &str = "hyperslab selection";
 
-/// What a regular hyperslab says of one dimension. Unit: coordinates, `count` blocks.
+/// One dimension of a regular hyperslab. Unit: coordinates; `count`: blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HyperslabDim {
     /// First coordinate of the first block.
     pub start: u64,
-    /// Distance of block starts.
+    /// Distance between block starts.
     pub stride: u64,
     /// Number of blocks, or [`UNLIMITED`].
     pub count: u64,
@@ -34,7 +35,7 @@ impl HyperslabDim {
         HyperslabDim { start, stride: 1, count: 1, block: len }
     }
 
-    /// True when the number of blocks or the block itself follows the extent.
+    /// True when the number of blocks or the block length is unlimited.
     pub fn is_unlimited(&self) -> bool {
         self.count == UNLIMITED || self.block == UNLIMITED
     }
@@ -44,7 +45,8 @@ impl HyperslabDim {
         self.count == 0 || self.block == 0
     }
 
-    /// Refuses overlapping blocks, a doubly unlimited dimension and coordinates past 2^64 - 2.
+    /// Rejects overlapping blocks, `count` and `block` both unlimited, and coordinates past 2^64 -
+    /// 2.
     pub fn check(&self) -> Result<()> {
         let bad = |detail| Err(Error::corrupt(STRUCTURE, Address::UNDEF, detail));
         if self.is_empty() {
@@ -65,7 +67,7 @@ impl HyperslabDim {
         }
     }
 
-    /// The coordinates below `size` if unlimited, else all of them whatever `size` is.
+    /// Selected coordinates in an extent of `size`; clipped to `size` only if unlimited.
     pub fn over(&self, size: u64) -> Progression {
         if !self.is_unlimited() {
             return Progression::new(self.start, self.stride, self.count, self.block, self.block);
@@ -81,7 +83,8 @@ impl HyperslabDim {
         Progression::new(self.start, self.stride, count, self.block, room.saturating_sub(last).min(self.block))
     }
 
-    /// The first `n` coordinates; fewer only if a limited dimension has fewer. `None` past 2^64.
+    /// The first `n` selected coordinates; fewer only if a limited dimension has fewer. `None` past
+    /// 2^64.
     pub fn first(&self, n: u64) -> Option<Progression> {
         if n == 0 || self.is_empty() {
             return Some(Progression::EMPTY);
@@ -100,7 +103,7 @@ impl HyperslabDim {
         (end < u64::MAX).then(|| Progression::new(self.start, self.stride, whole, self.block, tail))
     }
 
-    /// Number of the first block that ends after `coordinate` (`count` may be smaller).
+    /// Index of the first block that ends after `coordinate`; may be `count` or more.
     pub fn block_from(&self, coordinate: u64) -> u64 {
         match coordinate.checked_sub(self.start) {
             Some(d) if self.count > 1 => {
@@ -112,7 +115,7 @@ impl HyperslabDim {
         }
     }
 
-    /// The `k`-th block alone. `None` past 2^64.
+    /// The `k`-th block as a selection of its own. `None` past 2^64.
     pub fn nth_block(&self, k: u64) -> Option<HyperslabDim> {
         let start = k.checked_mul(self.stride)?.checked_add(self.start)?;
         start.checked_add(self.block).filter(|&e| e < u64::MAX)?;
@@ -120,7 +123,7 @@ impl HyperslabDim {
     }
 }
 
-/// Coordinates in one dimension, resolved: all blocks are whole but the last, which has `tail`.
+/// Selected coordinates of one dimension: `count` blocks, the last one cut to `tail` coordinates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progression {
     start: u64,
@@ -134,7 +137,7 @@ impl Progression {
     /// No coordinates.
     pub const EMPTY: Progression = Progression { start: 0, stride: 1, count: 0, block: 0, tail: 0 };
 
-    /// Touching blocks become one.
+    /// Builds a progression; adjacent blocks are merged into one.
     fn new(start: u64, stride: u64, count: u64, block: u64, tail: u64) -> Self {
         if count == 0 || block == 0 || tail == 0 {
             return Self::EMPTY;
@@ -154,7 +157,7 @@ impl Progression {
         self.count.saturating_sub(1).saturating_mul(self.block).saturating_add(self.tail)
     }
 
-    /// True when there are none.
+    /// True when there are no coordinates.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -182,7 +185,7 @@ impl Progression {
         Some((low, if k == last { self.tail } else { self.block }, k.saturating_mul(self.block)))
     }
 
-    /// The first block that ends after coordinate `c`.
+    /// Index of the first block that ends after coordinate `c`.
     pub fn find_coordinate(&self, c: u64) -> u64 {
         let k = c.saturating_sub(self.start).checked_div(self.stride).unwrap_or(0).min(self.count.saturating_sub(1));
         match self.span(k) {
@@ -191,7 +194,7 @@ impl Progression {
         }
     }
 
-    /// The block that holds the `n`-th coordinate.
+    /// Index of the block that holds the `n`-th coordinate.
     pub fn find_ordinal(&self, n: u64) -> u64 {
         n.checked_div(self.block).unwrap_or(0)
     }

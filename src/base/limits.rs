@@ -1,10 +1,10 @@
-//! Every bound on what a file may ask of this process, in one place.
+//! Upper bounds on the resources that a file's contents can claim.
 
-/// Largest single metadata block read at once, bytes (a fractal heap's direct block may be this large).
+/// Largest single metadata block read, bytes (a fractal heap's direct block may be this large).
 pub const METADATA_BLOCK_MAX: u64 = 64 << 20;
 /// Largest object header chunk, bytes.
 pub const OBJECT_HEADER_CHUNK_MAX: u64 = 16 << 20;
-/// All chunks of one object header, bytes.
+/// Total size of all chunks of one object header, bytes.
 pub const OBJECT_HEADER_BYTES_MAX: u64 = 64 << 20;
 /// Continuation blocks followed for one object header.
 pub const OBJECT_HEADER_CHUNKS_MAX: usize = 4096;
@@ -20,17 +20,19 @@ pub const RANK_MAX: usize = 32;
 pub const FILTERS_MAX: usize = 32;
 /// Depth of any on-disk tree.
 pub const TREE_DEPTH_MAX: usize = 64;
-/// Decoded chunk, bytes; a larger one is refused.
+/// Largest decoded chunk, bytes; larger ones are refused.
 pub const CHUNK_BYTES_MAX: u64 = 4 << 30;
-/// Hops of soft or external links when one name is resolved.
+/// Soft and external links followed when one name is resolved.
 pub const LINK_HOPS_MAX: usize = 16;
-/// Depth of virtual datasets that are sources of virtual datasets.
+/// Nesting depth of virtual datasets whose sources are virtual datasets.
 pub const VIRTUAL_DEPTH_MAX: usize = 16;
 /// Longest name or soft link path read from an old-style group's local heap, bytes.
 pub const HEAP_NAME_MAX: usize = 256 << 10;
-/// Mappings of one virtual dataset.
+/// Mappings in one virtual dataset.
 pub const VIRTUAL_MAPPINGS_MAX: u64 = 1 << 19;
 /// Source datasets probed to find the end of one mapping with `%b` in its names.
 pub const VIRTUAL_BLOCKS_MAX: u64 = 1 << 16;
-/// One element where elements are handled one by one (virtual and variable-length data), bytes.
+/// Largest element where elements are handled one by one (virtual and variable-length data), bytes.
 pub const ELEMENT_BYTES_MAX: u64 = 16 << 20;
+/// Bytes read, written or filled at a time when raw data is copied.
+pub const IO_PIECE_BYTES: usize = 1 << 20;

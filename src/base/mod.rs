@@ -1,20 +1,30 @@
 //! Vocabulary of every layer: addresses, errors, limits, checksums, selections. Imports nothing.
 
-pub mod address;
-pub mod budget;
-pub mod buffers;
+pub(crate) mod address;
+pub(crate) mod budget;
+pub(crate) mod buffers;
 pub mod checksum;
-pub mod error;
+pub mod datatype;
+pub(crate) mod error;
 pub mod escape;
-pub mod hyperslab;
-pub mod limits;
-pub mod points;
-pub mod selection;
+pub mod fill;
+pub mod filter_spec;
+pub(crate) mod hyperslab;
+pub(crate) mod limits;
+pub(crate) mod lock_order;
+pub mod newlines;
+pub mod parts;
+pub(crate) mod points;
+pub(crate) mod selection;
 #[cfg(test)]
 mod selection_tests;
-pub mod span_tree;
-pub mod view;
-pub mod waiting;
+pub mod shape;
+pub(crate) mod span_tree;
+pub mod value;
+pub(crate) mod variable_form;
+pub(crate) mod view;
+pub(crate) mod waiting;
+pub(crate) mod zeros;
 
 pub use address::Address;
 pub use error::{Error, Result};

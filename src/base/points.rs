@@ -1,21 +1,21 @@
-//! A selection of single elements in the order of their list; an element may occur twice.
+//! A point selection: single elements in list order; an element may occur twice.
 
 use super::{Address, Error, Result, limits};
 
 const STRUCTURE: &str = "point selection";
 
-/// Elements by coordinate.
+/// A list of element coordinates, with an index sorted by coordinates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Points {
     rank: usize,
-    /// Coordinates, point after point.
+    /// Coordinates of all points, `rank` numbers each.
     coordinates: Vec<u64>,
-    /// Positions in the list, by ascending coordinates, then position.
+    /// List positions, sorted by coordinates, then by position.
     sorted: Vec<u32>,
 }
 
 impl Points {
-    /// The points whose coordinates follow one another in `coordinates`.
+    /// Builds a selection from `coordinates`, which holds `rank` numbers per point.
     pub fn new(rank: usize, coordinates: Vec<u64>) -> Result<Self> {
         let corrupt = |detail| Error::corrupt(STRUCTURE, Address::UNDEF, detail);
         if rank == 0 || rank > limits::RANK_MAX || !coordinates.len().is_multiple_of(rank) {
@@ -40,25 +40,21 @@ impl Points {
         self.sorted.len() as u64
     }
 
-    /// True without points.
-    pub fn is_empty(&self) -> bool {
-        self.sorted.is_empty()
-    }
-
     /// Coordinates of the `i`-th point.
     pub fn point(&self, i: u64) -> Option<&[u64]> {
         let from = usize::try_from(i).ok()?.checked_mul(self.rank)?;
         self.coordinates.get(from..from.checked_add(self.rank)?)
     }
 
-    /// Positions of the points from `first` to `last` (coordinates, inclusive), by ascending coordinates.
+    /// List positions of the points from `first` to `last` (coordinates, inclusive), by ascending
+    /// coordinates.
     pub fn between<'a>(&'a self, first: &[u64], last: &'a [u64]) -> impl Iterator<Item = u64> + 'a {
         let from = self.sorted.partition_point(|&i| self.point(u64::from(i)).is_some_and(|p| p < first));
         let rest = self.sorted.get(from..).unwrap_or_default();
         rest.iter().map(|&i| u64::from(i)).take_while(move |&i| self.point(i).is_some_and(|p| p <= last))
     }
 
-    /// Lowest and highest coordinate per dimension; `None` without points.
+    /// Lowest and highest coordinate per dimension; `None` when there are no points.
     pub fn bounds(&self) -> Option<(Vec<u64>, Vec<u64>)> {
         let mut points = self.coordinates.chunks_exact(self.rank);
         let first = points.next()?.to_vec();
@@ -79,7 +75,7 @@ mod tests {
     #[test]
     fn lookup_by_coordinates() {
         let p = Points::new(2, vec![3, 1, 0, 5, 3, 0, 0, 5]).unwrap();
-        assert_eq!((p.len(), p.is_empty(), p.rank()), (4, false, 2));
+        assert_eq!((p.len(), p.rank()), (4, 2));
         assert_eq!(p.between(&[0, 0], &[9, 9]).collect::<Vec<_>>(), [1, 3, 2, 0]);
         assert_eq!(p.between(&[0, 6], &[3, 0]).collect::<Vec<_>>(), [2]);
         assert_eq!(p.bounds(), Some((vec![0, 0], vec![3, 5])));

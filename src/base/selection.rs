@@ -1,9 +1,9 @@
 //! Selections of elements in a dataspace extent, and their two orders.
 //!
-//! An element has a *linear* number, its row-major position in the extent, and if selected an
-//! *ordinal*, its position in the selection's own order (H5S iteration order): row-major for
-//! everything but points, whose order is that of their list. [`View`] translates between the two
-//! in runs, at a cost that follows the answer and not the extent.
+//! Every element has a *linear* number: its row-major position in the extent. A selected element
+//! also has an *ordinal*: its position in the selection's order (H5S iteration order), which is
+//! row-major except for points, whose order is that of their list. [`View`] translates between the
+//! two in runs; the cost depends on the number of runs visited, not on the extent.
 //!
 //! Source: H5Sselect.c, H5Shyper.c, H5Spoint.c, H5Sall.c, H5Snone.c.
 
@@ -12,9 +12,6 @@ use super::points::Points;
 use super::span_tree::SpanTree;
 use super::view::{Lists, View};
 use super::{Address, Error, Result, limits};
-use std::ops::Range;
-
-pub use super::view::Run;
 
 const STRUCTURE: &str = "dataspace selection";
 
@@ -36,8 +33,8 @@ pub enum Selection {
 /// A regular hyperslab; at most one dimension is unlimited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Regular {
-    dims: Vec<HyperslabDim>,
-    /// Coordinates to take of the unlimited dimension, instead of all in the extent.
+    pub(super) dims: Vec<HyperslabDim>,
+    /// If set, selects this many coordinates of the unlimited dimension, whatever the extent.
     slices: Option<u64>,
 }
 
@@ -53,17 +50,12 @@ pub enum Bounds {
 }
 
 impl Regular {
-    /// The dimensions as given.
-    pub fn dims(&self) -> &[HyperslabDim] {
-        &self.dims
-    }
-
     /// Index of the unlimited dimension.
     pub fn unlimited_dim(&self) -> Option<usize> {
         self.dims.iter().position(HyperslabDim::is_unlimited)
     }
 
-    /// Coordinates in dimension `d`, which has `size`.
+    /// Selected coordinates of dimension `d` in an extent of `size`.
     fn progression(&self, d: usize, size: u64) -> Progression {
         let Some(dim) = self.dims.get(d) else { return Progression::EMPTY };
         match self.slices {
@@ -91,7 +83,7 @@ impl Selection {
         Ok(Selection::Regular(Regular { dims, slices: None }))
     }
 
-    /// Rank of the extent it needs; `None` if any will do.
+    /// Rank of the extents it applies to; `None` if it applies to any rank.
     pub fn rank(&self) -> Option<usize> {
         match self {
             Selection::None | Selection::All => None,
@@ -109,7 +101,8 @@ impl Selection {
         }
     }
 
-    /// The same with only the first `n` coordinates of the unlimited dimension, whatever the extent.
+    /// Limits the selection to the first `n` coordinates of its unlimited dimension, whatever the
+    /// extent.
     pub fn first_slices(&self, n: u64) -> Self {
         match self {
             Selection::Regular(r) if r.unlimited_dim().is_some() => Selection::Regular(Regular { dims: r.dims.clone(), slices: Some(n) }),
@@ -117,7 +110,8 @@ impl Selection {
         }
     }
 
-    /// The `k`-th block of the unlimited dimension alone; `None` past 2^64 or if nothing is unlimited.
+    /// Selects only the `k`-th block of the unlimited dimension; `None` past 2^64 or without such a
+    /// dimension.
     pub fn unlimited_block(&self, k: u64) -> Option<Self> {
         let Selection::Regular(r) = self else { return None };
         let (d, dim) = self.unlimited()?;
@@ -126,7 +120,7 @@ impl Selection {
         Some(Selection::Regular(Regular { dims, slices: None }))
     }
 
-    /// Box around the selected elements, in or out of any extent.
+    /// Bounding box of the selection, not clipped to an extent.
     pub fn bounds(&self) -> Bounds {
         match self {
             Selection::None => Bounds::Empty,
@@ -144,8 +138,10 @@ impl Selection {
         }
     }
 
-    /// The selection in an extent of `shape` (empty: a scalar), ready for searches. Corrupt if the
-    /// ranks differ, `Limit` if the extent or the selection has 2^64 elements or more.
+    /// Applies the selection to an extent of `shape` (empty: a scalar).
+    ///
+    /// Errors: `Corrupt` if the ranks differ, `Limit` if the extent or the selection has 2^64
+    /// elements or more.
     pub fn over<'a>(&'a self, shape: &[u64]) -> Result<View<'a>> {
         if self.rank().is_some_and(|rank| rank != shape.len()) {
             let detail = format!("rank {:?} in an extent of rank {}", self.rank(), shape.len());
@@ -158,21 +154,5 @@ impl Selection {
             Selection::All => View::regular(shape, |_, size| HyperslabDim::contiguous(0, size).over(size)),
             Selection::Regular(r) => View::regular(shape, |d, size| r.progression(d, size)),
         }
-    }
-
-    /// Number of elements selected in an extent of `shape`; those of a limited selection count
-    /// even where they lie outside.
-    pub fn count(&self, shape: &[u64]) -> Result<u64> {
-        Ok(self.over(shape)?.count())
-    }
-
-    /// See [`View::runs`].
-    pub fn runs(&self, shape: &[u64], linear: Range<u64>, visit: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
-        self.over(shape)?.runs(linear, visit)
-    }
-
-    /// See [`View::by_ordinal`].
-    pub fn by_ordinal(&self, shape: &[u64], ordinals: Range<u64>, visit: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
-        self.over(shape)?.by_ordinal(ordinals, visit)
     }
 }

@@ -1,11 +1,45 @@
 //! Property tests: both searches of [`View`](super::view::View) against a list of all elements.
 
+use super::Result;
 use super::budget::Budget;
 use super::hyperslab::{HyperslabDim, UNLIMITED};
 use super::points::Points;
-use super::selection::{Bounds, Run, Selection};
+use super::selection::{Bounds, Selection};
 use super::span_tree::SpanTree;
+use super::view::{Run, View};
 use proptest::prelude::*;
+use std::ops::Range;
+
+const SEARCH_STEPS: u64 = 1 << 26;
+
+impl View<'_> {
+    /// [`View::runs_within`] with a budget of its own.
+    pub(crate) fn runs(&self, linear: Range<u64>, visit: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
+        self.runs_within(linear, &Budget::new(SEARCH_STEPS, "test"), visit)
+    }
+
+    /// [`View::by_ordinal_within`] with a budget of its own.
+    pub(crate) fn by_ordinal(&self, ordinals: Range<u64>, visit: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
+        self.by_ordinal_within(ordinals, &Budget::new(SEARCH_STEPS, "test"), visit)
+    }
+}
+
+impl Selection {
+    /// Number of elements selected in an extent of `shape`.
+    pub(crate) fn count(&self, shape: &[u64]) -> Result<u64> {
+        Ok(self.over(shape)?.count())
+    }
+
+    /// Visits the selected elements by linear number.
+    pub(crate) fn runs(&self, shape: &[u64], linear: Range<u64>, visit: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
+        self.over(shape)?.runs(linear, visit)
+    }
+
+    /// Visits the selected elements by ordinal.
+    pub(crate) fn by_ordinal(&self, shape: &[u64], ordinals: Range<u64>, visit: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
+        self.over(shape)?.by_ordinal(ordinals, visit)
+    }
+}
 
 /// Coordinates in selection order, in or out of the extent.
 fn brute(selection: &Selection, shape: &[u64], blocks: &[Vec<(u64, u64)>]) -> Vec<Vec<u64>> {
@@ -16,7 +50,7 @@ fn brute(selection: &Selection, shape: &[u64], blocks: &[Vec<(u64, u64)>]) -> Ve
     let selected = |p: &[u64]| match selection {
         Selection::None => false,
         Selection::All => p.iter().zip(shape).all(|(c, n)| c < n),
-        Selection::Regular(r) => p.iter().zip(r.dims()).zip(shape).all(|((&c, d), &n)| in_dim(d, c) && (!d.is_unlimited() || c < n)),
+        Selection::Regular(r) => p.iter().zip(&r.dims).zip(shape).all(|((&c, d), &n)| in_dim(d, c) && (!d.is_unlimited() || c < n)),
         Selection::Blocks(_) => blocks.iter().any(|b| b.iter().zip(p).all(|(&(low, high), &c)| low <= c && c <= high)),
         Selection::Points(_) => unreachable!(),
     };

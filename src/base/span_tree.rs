@@ -1,7 +1,8 @@
 //! The union of many blocks as a tree of coordinate spans, one level per dimension.
 //!
 //! ```text
-//! list (dimension 0):  [low, len | before | down] [low, len | before | down] ...   ascending, disjoint
+//! list (dimension 0):  [low, len | before | down] [low, len | before | down] ... ascending,
+//! disjoint
 //!                                           |
 //! list (dimension 1):  [low, len | before | -] ...      no `down` in the last dimension
 //! ```
@@ -16,17 +17,18 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
 const STRUCTURE: &str = "hyperslab selection";
-/// Steps a span costs beyond its sweep, so that the budget bounds memory too.
+/// Budget steps charged per stored span in addition to the sweep, so that the budget bounds memory
+/// too.
 const SPAN_STEPS: u64 = 16;
 
-/// A range of coordinates that all select the same in the dimensions below.
+/// A range of coordinates that all share one list in the next dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
     /// First coordinate.
     pub low: u64,
     /// Number of coordinates.
     pub len: u64,
-    /// Elements that earlier spans of the list select.
+    /// Elements selected by earlier spans of the same list.
     pub before: u64,
     /// List of the next dimension; `None` in the last one.
     pub down: Option<u32>,
@@ -51,7 +53,7 @@ pub struct SpanTree {
 }
 
 impl SpanTree {
-    /// The union of blocks: `corners` holds first[rank], last[rank] (inclusive) per block.
+    /// Builds the union of blocks: `corners` holds `first[rank], last[rank]` (inclusive) per block.
     pub fn new(rank: usize, corners: &[u64], budget: &Budget) -> Result<Self> {
         let corrupt = |detail| Error::corrupt(STRUCTURE, Address::UNDEF, detail);
         let width = rank.checked_mul(2).filter(|_| rank > 0 && rank <= limits::RANK_MAX).ok_or_else(|| corrupt("its rank"))?;
@@ -98,7 +100,7 @@ impl SpanTree {
         self.root
     }
 
-    /// Elements below a list.
+    /// Elements selected by `list` and the lists below it.
     pub fn elements(&self, list: u32) -> u64 {
         self.list(list).map_or(0, |l| l.elements)
     }
@@ -117,12 +119,12 @@ impl SpanTree {
         self.spans(list).get(usize::try_from(k).ok()?).copied()
     }
 
-    /// The first span of a list that ends after coordinate `c`.
+    /// Index of the first span of a list that ends after coordinate `c`.
     pub fn find_coordinate(&self, list: u32, c: u64) -> u64 {
         self.spans(list).partition_point(|s| s.low.saturating_add(s.len) <= c) as u64
     }
 
-    /// The span of a list that holds its `n`-th element.
+    /// Index of the span of a list that holds its `n`-th element.
     pub fn find_ordinal(&self, list: u32, n: u64) -> u64 {
         (self.spans(list).partition_point(|s| s.before <= n) as u64).saturating_sub(1)
     }
@@ -134,7 +136,7 @@ struct Builder<'a> {
     budget: &'a Budget,
     spans: Vec<Span>,
     lists: Vec<List>,
-    /// Hash of a list's spans to the list.
+    /// Hash of a list's spans -> number of that list.
     known: HashMap<u64, u32>,
     hasher: RandomState,
 }
@@ -147,7 +149,8 @@ impl Builder<'_> {
         (coordinate(at), coordinate(at.saturating_add(self.rank)))
     }
 
-    /// The list of `blocks` from dimension `level` on. Recursion ends at the rank (at most 32).
+    /// Builds the list of `blocks` for dimension `level` and below; recursion depth is the rank (at
+    /// most 32).
     fn list(&mut self, level: usize, blocks: &[u32]) -> Result<u32> {
         let mut out = Vec::new();
         let mut elements = 0u64;
@@ -182,7 +185,7 @@ impl Builder<'_> {
         self.intern(&out, elements)
     }
 
-    /// Appends the coordinates `from..to`, less what the last span covers, or lets the last span grow.
+    /// Appends the coordinates `from..to` not covered by the last span, or extends that span.
     fn push(&mut self, out: &mut Vec<Span>, elements: &mut u64, from: u64, to: u64, down: Option<u32>) -> Result<()> {
         let overflow = || Error::limit(STRUCTURE, Address::UNDEF, "it selects 2^64 elements");
         let unit = down.map_or(1, |d| self.lists.get(d as usize).map_or(0, |l| l.elements));
@@ -200,7 +203,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The number of a list of these spans: an old one if an equal list exists.
+    /// Returns the number of a list with these spans: an existing one if equal, else a new one.
     fn intern(&mut self, spans: &[Span], elements: u64) -> Result<u32> {
         let hash = self.hasher.hash_one(spans);
         if let Some(&old) = self.known.get(&hash)
@@ -228,12 +231,12 @@ mod tests {
 
     #[test]
     fn overlaps_count_once_and_equal_rows_merge() {
-        // Rows 0..=3 x columns 1..=2, and rows 2..=5 x columns 2..=4, and the first again.
+        // Rows 0..=3 x columns 1..=2, rows 2..=5 x columns 2..=4, and the first block again.
         let t = tree(2, &[0, 1, 3, 2, 2, 2, 5, 4, 0, 1, 3, 2]).unwrap();
         assert_eq!(t.elements(t.root()), 2 * 2 + 2 * 4 + 2 * 3);
         assert_eq!(t.spans(t.root()).len(), 3);
         assert_eq!((t.low(), t.high()), (&[0, 1][..], &[5, 4][..]));
-        // Touching blocks are one.
+        // Adjacent blocks are merged.
         let t = tree(2, &[0, 0, 1, 1, 2, 0, 2, 1, 0, 2, 2, 3]).unwrap();
         assert_eq!((t.spans(t.root()).len(), t.lists.len(), t.elements(t.root())), (1, 2, 12));
     }

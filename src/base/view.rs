@@ -1,8 +1,8 @@
-//! A selection placed in an extent: searches by linear number and by ordinal.
+//! A selection applied to an extent: searches by linear number and by ordinal.
 //!
 //! Hyperslabs of both kinds are lists of spans, one list per dimension and row: a regular one
-//! computes them, an irregular one stores them. Both searches walk down these lists from the first
-//! span concerned to the last. A span below which every row is selected whole is one run.
+//! computes them, an irregular one stores them. Both searches descend these lists from the first
+//! matching span to the last. A span whose rows are all selected whole is one run.
 
 use super::budget::Budget;
 use super::hyperslab::Progression;
@@ -12,25 +12,24 @@ use super::{Address, Error, Result};
 use std::ops::Range;
 
 const STRUCTURE: &str = "dataspace selection";
-/// Spans and rows that one search may look at.
-const SEARCH_STEPS: u64 = 1 << 26;
 
-/// Elements that are neighbours both in the extent and in the selection's order.
+/// Elements contiguous both in the extent and in the selection's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// Position of the first in the selection's order.
+    /// Ordinal of the first element.
     pub ordinal: u64,
-    /// Row-major number of the first in the extent.
+    /// Linear number of the first element.
     pub linear: u64,
     /// Number of elements.
     pub len: u64,
 }
 
-/// Where the spans of a hyperslab come from. A list is a level (regular) or a number (tree).
+/// Spans of a hyperslab. A list is identified by its level (regular) or its number (tree).
 pub(super) enum Lists<'a> {
-    /// Per dimension its coordinates and the elements that each of them selects below.
+    /// Per dimension: its coordinates, and the elements each of them selects in the dimensions
+    /// below.
     Regular(Vec<(Progression, u64)>),
-    /// Stored.
+    /// An irregular hyperslab.
     Tree(&'a SpanTree),
 }
 
@@ -51,7 +50,7 @@ impl Lists<'_> {
         }
     }
 
-    /// Elements selected by each coordinate of `span`, which is in `list`.
+    /// Elements selected by each coordinate of `span`.
     fn unit(&self, span: &Span) -> u64 {
         match (self, span.down) {
             (_, None) => 1,
@@ -83,10 +82,10 @@ enum Kind<'a> {
     Lists(Lists<'a>),
 }
 
-/// A selection in an extent.
+/// A selection applied to an extent.
 pub struct View<'a> {
     shape: Vec<u64>,
-    /// Elements per step of a coordinate, by dimension.
+    /// Elements per coordinate step, by dimension.
     sizes: Vec<u64>,
     elements: u64,
     count: u64,
@@ -124,7 +123,7 @@ impl<'a> View<'a> {
         Self::new(shape, count, Kind::Lists(lists))
     }
 
-    /// A regular hyperslab: `dim(d, size)` tells the coordinates in dimension `d`.
+    /// A regular hyperslab; `dim(d, size)` returns the selected coordinates of dimension `d`.
     pub(super) fn regular(shape: &[u64], dim: impl Fn(usize, u64) -> Progression) -> Result<Self> {
         if shape.is_empty() {
             return Self::new(shape, 1, Kind::Scalar);
@@ -139,7 +138,8 @@ impl<'a> View<'a> {
         match unit {
             _ if empty => Self::empty(shape),
             None => Err(Error::limit(STRUCTURE, Address::UNDEF, "it selects 2^64 elements or more")),
-            // Nothing to visit if a dimension begins outside, but the elements count.
+            // A dimension that starts outside the extent leaves nothing to visit, but the elements
+            // count.
             Some(count) if levels.iter().zip(shape).any(|((p, _), &size)| p.low() >= size) => Self::new(shape, count, Kind::Empty),
             Some(_) => Self::lists(shape, Lists::Regular(levels)),
         }
@@ -150,7 +150,7 @@ impl<'a> View<'a> {
         self.elements
     }
 
-    /// Elements selected, those outside the extent included.
+    /// Elements selected, including those outside the extent.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -160,12 +160,9 @@ impl<'a> View<'a> {
         &self.shape
     }
 
-    /// Visits the selected elements whose linear number is in `linear`, by ascending linear number.
-    pub fn runs(&self, linear: Range<u64>, visit: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
-        self.runs_within(linear, &Budget::new(SEARCH_STEPS, STRUCTURE), visit)
-    }
-
-    /// The same with a budget: a step per span and row looked at.
+    /// Visits the selected elements with linear numbers in `linear`, by ascending linear number.
+    ///
+    /// Charges `budget` one step per span and row visited.
     pub fn runs_within(&self, linear: Range<u64>, budget: &Budget, visit: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
         let (low, high) = (linear.start, linear.end.min(self.elements));
         if low >= high {
@@ -189,13 +186,10 @@ impl<'a> View<'a> {
         out.flush()
     }
 
-    /// Visits the elements at positions `ordinals` of the selection's order, in that order. Those
-    /// outside the extent are left out.
-    pub fn by_ordinal(&self, ordinals: Range<u64>, visit: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
-        self.by_ordinal_within(ordinals, &Budget::new(SEARCH_STEPS, STRUCTURE), visit)
-    }
-
-    /// The same with a budget: a step per span and row looked at.
+    /// Visits the selected elements with ordinals in `ordinals`, in that order, without those
+    /// outside the extent.
+    ///
+    /// Charges `budget` one step per span and row visited.
     pub fn by_ordinal_within(&self, ordinals: Range<u64>, budget: &Budget, visit: &mut dyn FnMut(Run) -> Result<()>) -> Result<()> {
         let (low, high) = (ordinals.start, ordinals.end.min(self.count));
         if low >= high || self.elements == 0 {
@@ -218,7 +212,7 @@ impl<'a> View<'a> {
         out.flush()
     }
 
-    /// Coordinates of a linear number.
+    /// Coordinates of the element with number `linear`.
     pub fn coordinates(&self, linear: u64) -> Vec<u64> {
         let mut rest = linear;
         let step = |&size: &u64| {
@@ -229,7 +223,7 @@ impl<'a> View<'a> {
         self.sizes.iter().map(step).collect()
     }
 
-    /// Linear number of coordinates; `None` outside the extent.
+    /// Linear number of the element at `point`; `None` outside the extent.
     fn linear(&self, point: &[u64]) -> Option<u64> {
         let mut linear = 0u64;
         for ((&c, &size), &n) in point.iter().zip(&self.sizes).zip(&self.shape) {
@@ -255,7 +249,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Elements of `range` (relative to the row) in a row of `list`; `base` is the row's (linear, ordinal).
+    /// Emits the elements of `range` (relative to the row) in a row of `list`; `base` is the row's
+    /// (linear, ordinal).
     fn walk_linear(&self, lists: &Lists, list: u32, level: usize, base: (u64, u64), range: (u64, u64), out: &mut Output) -> Result<()> {
         let (n, size) = self.dim(level);
         let (low, high) = range;
@@ -287,7 +282,7 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// Elements at positions `range` (relative to the row) in a row of `list`.
+    /// Emits the elements with ordinals in `range` (relative to the row) in a row of `list`.
     fn walk_ordinal(&self, lists: &Lists, list: u32, level: usize, base: (u64, u64), range: (u64, u64), out: &mut Output) -> Result<()> {
         let (n, size) = self.dim(level);
         let (low, high) = range;
@@ -320,7 +315,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Joins runs that continue one another before they are visited.
+/// Merges contiguous runs before they are passed to the visitor.
 struct Output<'v> {
     visit: &'v mut dyn FnMut(Run) -> Result<()>,
     pending: Option<Run>,

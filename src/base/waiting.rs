@@ -1,53 +1,56 @@
-//! A thread that serves others tells before it may have to wait: for a device, a lock, another thread.
+//! Announces operations that may block, so that an event loop's other threads can take over its
+//! requests.
 //!
-//! Whoever runs the thread can have another one serve meanwhile. What waits calls [`may_wait`] first; in a thread that nobody
-//! watches it does nothing.
+//! A thread registers a hook and arms it per request. Code that may block on a device, a lock or
+//! another thread calls [`may_wait`] first, which runs an armed hook once; on other threads it does
+//! nothing.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What is done when a watched thread may have to wait.
-pub type Told = Arc<dyn Fn() + Send + Sync>;
+/// Called on an armed thread before it may block.
+pub type WaitHook = Arc<dyn Fn() + Send + Sync>;
 
 thread_local! {
-    static TOLD: RefCell<Option<Told>> = const { RefCell::new(None) };
-    static WATCHED: Cell<bool> = const { Cell::new(false) };
+    static HOOK: RefCell<Option<WaitHook>> = const { RefCell::new(None) };
+    static ARMED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whom this thread tells; `None`: nobody any more.
-pub fn tell(told: Option<Told>) {
-    WATCHED.set(false);
-    TOLD.replace(told);
+/// Sets this thread's hook, not armed; `None` removes it.
+pub fn set_hook(hook: Option<WaitHook>) {
+    ARMED.set(false);
+    HOOK.replace(hook);
 }
 
-/// Has this thread tell the next time that it may have to wait, once.
-pub fn watch(on: bool) {
-    WATCHED.set(on);
+/// Arms or disarms this thread's hook: the next [`may_wait`] runs it once.
+pub fn arm(on: bool) {
+    ARMED.set(on);
 }
 
-/// True while this thread would tell.
-pub fn is_watched() -> bool {
-    WATCHED.get()
+/// True while this thread's hook is armed.
+pub fn is_armed() -> bool {
+    ARMED.get()
 }
 
-/// To be called before what may take long.
+/// Runs this thread's hook if it is armed. Call before an operation that may block.
 pub fn may_wait() {
-    if WATCHED.replace(false) {
-        TOLD.with_borrow(|told| told.iter().for_each(|told| told()));
+    if ARMED.replace(false) {
+        HOOK.with_borrow(|hook| hook.iter().for_each(|hook| hook()));
     }
 }
 
-/// How long is tried what most often succeeds soon.
-const SOON: Duration = Duration::from_micros(40);
+/// How long [`spin`] retries.
+const SPIN_TIME: Duration = Duration::from_micros(40);
 
-/// Tries again and again for a short while: to sleep, and to be awakened, takes longer than most changes.
-pub fn soon<T>(mut f: impl FnMut() -> Option<T>) -> Option<T> {
+/// Retries `f` for a short time: to park and wake a thread takes longer than most operations
+/// awaited.
+fn spin<T>(mut f: impl FnMut() -> Option<T>) -> Option<T> {
     if let Some(done) = f() {
         return Some(done);
     }
     let start = Instant::now();
-    while start.elapsed() < SOON {
+    while start.elapsed() < SPIN_TIME {
         (0..50).for_each(|_| std::hint::spin_loop());
         if let Some(done) = f() {
             return Some(done);
@@ -56,9 +59,9 @@ pub fn soon<T>(mut f: impl FnMut() -> Option<T>) -> Option<T> {
     None
 }
 
-/// Takes a lock: soon by `now`, or by `wait`, which may sleep.
+/// Acquires a lock: retries `now` for a short time, then calls `wait`, which may block.
 pub fn take<T>(now: impl FnMut() -> Option<T>, wait: impl FnOnce() -> T) -> T {
-    soon(now).unwrap_or_else(|| {
+    spin(now).unwrap_or_else(|| {
         may_wait();
         wait()
     })
@@ -70,23 +73,23 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn a_watched_thread_tells_once() {
+    fn an_armed_hook_runs_once() {
         let count = Arc::new(AtomicU32::new(0));
         let counter = count.clone();
         may_wait();
-        tell(Some(Arc::new(move || {
+        set_hook(Some(Arc::new(move || {
             counter.fetch_add(1, Ordering::Relaxed);
         })));
         may_wait();
-        assert_eq!((count.load(Ordering::Relaxed), is_watched()), (0, false));
-        watch(true);
-        assert!(is_watched());
+        assert_eq!((count.load(Ordering::Relaxed), is_armed()), (0, false));
+        arm(true);
+        assert!(is_armed());
         may_wait();
         may_wait();
         std::thread::spawn(may_wait).join().unwrap();
-        assert_eq!((count.load(Ordering::Relaxed), is_watched()), (1, false));
-        watch(true);
-        tell(None);
+        assert_eq!((count.load(Ordering::Relaxed), is_armed()), (1, false));
+        arm(true);
+        set_hook(None);
         may_wait();
         assert_eq!(count.load(Ordering::Relaxed), 1);
     }

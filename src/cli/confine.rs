@@ -1,8 +1,9 @@
-//! What the daemon gives up once it has opened its files: capabilities, and access to files that it does not need.
+//! Confinement of the daemon: drops capabilities and file access after its files are opened.
 //!
-//! Both are properties of a thread, which its later threads inherit. So all threads of the daemon are started by a [`Starter`],
-//! a thread that is confined before it reads the first byte of the container. The main thread makes the mount, which needs the
-//! rights, and confines itself after that. Unmounting is done by another process (`fuse::unmounter`).
+//! Both are properties of a thread, and threads that it starts inherit them. A [`Starter`] is a
+//! thread that is confined before it reads the first byte of the container; it starts all other
+//! threads of the daemon. The main thread mounts, which needs the rights, and is confined after
+//! that. Another process unmounts (`fuse::unmounter`).
 
 use crate::fs::open::UsedDirectory;
 use caps::errors::CapsError;
@@ -17,17 +18,17 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-/// Access rights that are handled: those of Linux 6.10.
-const HANDLED: ABI = ABI::V5;
-const READ: [AccessFs; 2] = [AccessFs::ReadFile, AccessFs::ReadDir];
-// Directories are opened to make new names durable.
-const WRITE: [AccessFs; 6] =
+/// Landlock access rights that the rules restrict: those of Linux 6.10.
+const LANDLOCK_ABI: ABI = ABI::V5;
+const READ_RIGHTS: [AccessFs; 2] = [AccessFs::ReadFile, AccessFs::ReadDir];
+// ReadDir: fsync of a directory needs it open.
+const WRITE_RIGHTS: [AccessFs; 6] =
     [AccessFs::ReadFile, AccessFs::ReadDir, AccessFs::WriteFile, AccessFs::Truncate, AccessFs::MakeReg, AccessFs::RemoveFile];
-const DEVICE: [AccessFs; 3] = [AccessFs::ReadFile, AccessFs::WriteFile, AccessFs::IoctlDev];
+const DEVICE_RIGHTS: [AccessFs; 3] = [AccessFs::ReadFile, AccessFs::WriteFile, AccessFs::IoctlDev];
 
-/// What threads may do after they are confined.
+/// Rights that a confined thread keeps.
 #[derive(Debug)]
-pub struct Rights {
+pub(crate) struct Rights {
     files: Option<RulesetCreated>,
     capabilities: CapsHashSet,
 }
@@ -36,7 +37,7 @@ fn rights(of: &[AccessFs]) -> BitFlags<AccessFs> {
     of.iter().copied().collect()
 }
 
-fn other(e: impl std::fmt::Display) -> io::Error {
+fn io_error(e: impl std::fmt::Display) -> io::Error {
     io::Error::other(e.to_string())
 }
 
@@ -47,30 +48,30 @@ fn allow(rules: RulesetCreated, target: impl AsFd, access: &[AccessFs]) -> Resul
 fn allow_path(rules: RulesetCreated, path: &Path, access: &[AccessFs]) -> Result<RulesetCreated, RulesetError> {
     match PathFd::new(path) {
         Ok(target) => allow(rules, target, access),
-        // What is not there needs no rule.
+        // A path that does not exist needs no rule.
         Err(_) => Ok(rules),
     }
 }
 
 fn file_rules(directories: &[UsedDirectory], stay_awake: bool) -> Result<RulesetCreated, RulesetError> {
-    let handled = AccessFs::from_all(HANDLED);
+    let handled = AccessFs::from_all(LANDLOCK_ABI);
     let mut rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(handled)?.create()?;
     for used in directories {
-        rules = allow(rules, &used.directory, if used.written { &WRITE } else { &READ })?;
+        rules = allow(rules, &used.directory, if used.written { &WRITE_RIGHTS } else { &READ_RIGHTS })?;
     }
-    // Event loops open it once each.
-    rules = allow_path(rules, Path::new("/dev/fuse"), &DEVICE)?;
+    // Each event loop opens it.
+    rules = allow_path(rules, Path::new("/dev/fuse"), &DEVICE_RIGHTS)?;
     if stay_awake {
         rules = allow_path(rules, Path::new("/dev/cpu_dma_latency"), &[AccessFs::WriteFile])?;
     }
     Ok(rules)
 }
 
-/// Capabilities that reading, or changing, files of all users needs, as far as this thread has them.
+/// Capabilities for reading or changing files of all users, as far as this thread has them.
 fn needed_capabilities(written: bool) -> Result<CapsHashSet, CapsError> {
     let mut wanted = CapsHashSet::from([Capability::CAP_DAC_READ_SEARCH]);
     if written {
-        // The journal is created, given to the owner of the HDF5 file, and removed, also in directories of others.
+        // For the journal: create, chown to the owner of the HDF5 file, unlink, in any directory.
         wanted.extend([Capability::CAP_DAC_OVERRIDE, Capability::CAP_CHOWN, Capability::CAP_FOWNER]);
     }
     let permitted = caps::read(None, CapSet::Permitted)?;
@@ -78,15 +79,17 @@ fn needed_capabilities(written: bool) -> Result<CapsHashSet, CapsError> {
 }
 
 impl Rights {
-    /// Those of a mount that uses `directories`; `written`: the container is changed; `stay_awake`: /dev/cpu_dma_latency is used.
-    pub fn new(directories: &[UsedDirectory], written: bool, stay_awake: bool) -> io::Result<Rights> {
-        let files = file_rules(directories, stay_awake).map_err(other)?;
-        Ok(Rights { files: Some(files), capabilities: needed_capabilities(written).map_err(other)? })
+    /// Rights of a mount that uses `directories`.
+    ///
+    /// `written`: the mount changes the container. `stay_awake`: it writes /dev/cpu_dma_latency.
+    pub(crate) fn new(directories: &[UsedDirectory], written: bool, stay_awake: bool) -> io::Result<Rights> {
+        let files = file_rules(directories, stay_awake).map_err(io_error)?;
+        Ok(Rights { files: Some(files), capabilities: needed_capabilities(written).map_err(io_error)? })
     }
 
-    /// Those of the process that unmounts: all files, as fusermount3 may be needed, and CAP_SYS_ADMIN.
-    pub fn to_unmount() -> io::Result<Rights> {
-        let permitted = caps::read(None, CapSet::Permitted).map_err(other)?;
+    /// Rights of the process that unmounts: all files, for fusermount3, and CAP_SYS_ADMIN.
+    pub(crate) fn to_unmount() -> io::Result<Rights> {
+        let permitted = caps::read(None, CapSet::Permitted).map_err(io_error)?;
         let capabilities = permitted.into_iter().filter(|c| *c == Capability::CAP_SYS_ADMIN).collect();
         Ok(Rights { files: None, capabilities })
     }
@@ -96,38 +99,39 @@ impl Rights {
         Ok(Rights { files, capabilities: self.capabilities.clone() })
     }
 
-    /// Confines the calling thread, and those that it starts later, for ever.
-    pub fn confine_thread(self) -> io::Result<()> {
+    /// Confines the calling thread, and threads that it starts later, permanently.
+    pub(crate) fn confine_thread(self) -> io::Result<()> {
         if let Some(rules) = self.files {
-            let status = rules.restrict_self().map_err(other)?;
+            let status = rules.restrict_self().map_err(io_error)?;
             if status.ruleset == RulesetStatus::NotEnforced {
-                tracing::info!("this kernel has no Landlock: the daemon can open all files that its user can");
+                tracing::info!("this kernel has no Landlock: the daemon keeps the file access of its user");
             }
         }
-        // Dropping from the bounding set needs a capability itself; without exec it makes no difference.
-        caps::clear(None, CapSet::Inheritable).map_err(other)?;
-        caps::set(None, CapSet::Effective, &self.capabilities).map_err(other)?;
-        caps::set(None, CapSet::Permitted, &self.capabilities).map_err(other)
+        // Shrinking the bounding set needs a capability; without exec the set has no effect.
+        caps::clear(None, CapSet::Inheritable).map_err(io_error)?;
+        caps::set(None, CapSet::Effective, &self.capabilities).map_err(io_error)?;
+        caps::set(None, CapSet::Permitted, &self.capabilities).map_err(io_error)
     }
 }
 
-/// Confines a command that parses a container and has started no thread. A command does not live long: where it cannot be
-/// confined, it goes on.
-pub fn confine_command(directories: &[UsedDirectory], written: bool) {
+/// Confines a command that parses a container and has started no thread.
+///
+/// Errors are logged only: a command is short-lived.
+pub(crate) fn confine_command(directories: &[UsedDirectory], written: bool) {
     if let Err(e) = Rights::new(directories, written, false).and_then(Rights::confine_thread) {
-        tracing::debug!("the command keeps its rights: {e}");
+        tracing::debug!("cannot confine the command: {e}");
     }
 }
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A confined thread that starts the daemon's other threads; without rights to give up, work is done by the caller.
+/// A confined thread that starts the daemon's other threads, or the calling thread (`None`).
 #[derive(Debug)]
-pub struct Starter(Option<Sender<Job>>);
+pub(crate) struct Starter(Option<Sender<Job>>);
 
 impl Starter {
-    /// One whose thread keeps only `rights`.
-    pub fn confined(rights: &Rights) -> io::Result<Starter> {
+    /// Starts a thread that keeps only `rights`.
+    pub(crate) fn confined(rights: &Rights) -> io::Result<Starter> {
         let rights = rights.try_clone()?;
         let (jobs, receiver): (Sender<Job>, Receiver<Job>) = mpsc::channel();
         let (confined, outcome) = mpsc::channel();
@@ -143,18 +147,18 @@ impl Starter {
         Ok(Starter(Some(jobs)))
     }
 
-    /// One that works in the caller's thread.
-    pub fn unconfined() -> Starter {
+    /// Runs work in the calling thread.
+    pub(crate) fn unconfined() -> Starter {
         Starter(None)
     }
 
-    /// Does `work` there and returns its result. Error: it panicked.
-    pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    /// Runs `work` in the thread and returns its result. Error: `work` panicked.
+    pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
         let Some(jobs) = &self.0 else { return Ok(work()) };
         let (sender, result) = mpsc::channel();
         let job = Box::new(move || drop(sender.send(work())));
-        jobs.send(job).map_err(|_| io::Error::other("the thread that starts others ended"))?;
-        result.recv().map_err(|_| io::Error::other("the thread that starts others panicked"))
+        jobs.send(job).map_err(|_| io::Error::other("the starter thread ended"))?;
+        result.recv().map_err(|_| io::Error::other("the starter thread panicked"))
     }
 }
 
@@ -172,8 +176,8 @@ mod tests {
         Starter::confined(&Rights::new(&directories, written, false).unwrap()).unwrap()
     }
 
-    /// What a confined thread can do with files: read the container, make names in its directory durable, create a file beside
-    /// it, read another file, create a temporary file.
+    /// File access of a confined thread: read the container, fsync its directory, create a file
+    /// beside it, read another file, create a temporary file.
     #[test]
     fn a_confined_thread_has_the_files_that_it_needs() {
         for written in [false, true] {

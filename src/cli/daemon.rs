@@ -1,8 +1,8 @@
-//! The process behind a mount: into the background, "it answers", signals, the end.
+//! The daemon process of a mount: start in the background, readiness, signals, end.
 //!
 //! ```text
 //! h5dir mount ---fork--> child: setsid, fork -> daemon: open, mount, wait for the first answer
-//!      |  <-------------------------- pipe: 1 byte exit code, sentence ---------|
+//!      |  <-------------------------- pipe: 1 byte exit code, message ---------|
 //!    exit                                                     until unmounted or a signal
 //! ```
 
@@ -27,46 +27,46 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// After a signal, how long processes may go on with files they have open.
-const LINGER: Duration = Duration::from_secs(1);
-/// Looking for changes takes at most one part in so many of the time.
-const BUSY: u32 = 10;
+/// Time after a signal in which open files can still be read.
+const OPEN_FILES_GRACE: Duration = Duration::from_secs(1);
+/// Checks for changes of the file take at most the inverse of this share of the time.
+const CHECK_TIME_DIVISOR: u32 = 10;
 /// Longest wait for an event.
-const LONG: Duration = Duration::from_secs(3600);
+const EVENT_WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// Tells whoever started the daemon how that went. Once; later calls do nothing.
+/// Reports the outcome of the start to the parent process, once; later calls do nothing.
 #[derive(Debug)]
-pub struct Ready(Option<PipeWriter>);
+pub(crate) struct Ready(Option<PipeWriter>);
 
 impl Ready {
-    /// Nobody waits.
-    pub fn foreground() -> Self {
+    /// A daemon in the foreground: no parent waits.
+    pub(crate) fn foreground() -> Self {
         Ready(None)
     }
 
-    fn tell(&mut self, code: u8, message: &str) {
+    fn report(&mut self, code: u8, message: &str) {
         if let Some(mut pipe) = self.0.take() {
-            // The other end may have been killed: not the daemon's concern.
+            // The parent may have been killed: the mount works without it.
             let _ = pipe.write_all(&[&[code], message.as_bytes()].concat());
         }
     }
 
-    /// The mount answers.
-    pub fn done(&mut self) {
-        self.tell(0, "");
+    /// Reports that the mount answers requests.
+    pub(crate) fn succeeded(&mut self) {
+        self.report(0, "");
     }
 
-    /// It failed.
-    pub fn failed(&mut self, failure: &Failure) {
-        self.tell(failure.exit as u8, &failure.message);
+    /// Reports why mounting failed.
+    pub(crate) fn failed(&mut self, failure: &Failure) {
+        self.report(failure.exit as u8, &failure.message);
     }
 }
 
-/// Runs `daemon` in the background and returns once it told how it went. In the daemon itself this
-/// returns when the daemon is done.
+/// Runs `daemon` in the background. Returns in the parent when the daemon reported its start, in
+/// the daemon when `daemon` returns.
 ///
-/// No thread may run yet.
-pub fn background(daemon: impl FnOnce(&mut Ready) -> Result<(), Failure>) -> Result<(), Failure> {
+/// The process must have one thread.
+pub(crate) fn background(daemon: impl FnOnce(&mut Ready) -> Result<(), Failure>) -> Result<(), Failure> {
     let general = |e: &dyn std::fmt::Display| Failure::new(Exit::General, format!("cannot go into the background: {e}; use --foreground"));
     let (reader, writer) = io::pipe().map_err(|e| general(&e))?;
     let daemonize = Daemonize::new().working_directory("/").umask(0o077);
@@ -74,9 +74,9 @@ pub fn background(daemon: impl FnOnce(&mut Ready) -> Result<(), Failure>) -> Res
     let outcome = unsafe { daemonize.execute() };
     match outcome {
         Outcome::Parent(Ok(_)) => {
-            // The daemon holds the only other end now, so that its death ends the reading.
+            // The daemon has the only write end then: its death is EOF for the reader.
             drop(writer);
-            report(reader)
+            read_outcome(reader)
         }
         Outcome::Parent(Err(e)) => Err(general(&e)),
         Outcome::Child(result) => {
@@ -92,11 +92,11 @@ pub fn background(daemon: impl FnOnce(&mut Ready) -> Result<(), Failure>) -> Res
     }
 }
 
-fn report(mut pipe: PipeReader) -> Result<(), Failure> {
-    let mut told = Vec::new();
-    // An error here leaves `told` as it is; empty means the daemon died.
-    let _ = pipe.read_to_end(&mut told);
-    match told.split_first() {
+fn read_outcome(mut pipe: PipeReader) -> Result<(), Failure> {
+    let mut received = Vec::new();
+    // Errors are ignored: nothing received means that the daemon died.
+    let _ = pipe.read_to_end(&mut received);
+    match received.split_first() {
         Some((0, _)) => Ok(()),
         Some((code, message)) => Err(Failure::new(Exit::from_code(*code), String::from_utf8_lossy(message))),
         None => Err(Failure::new(Exit::General, "the daemon ended before the mount answered; use --foreground to see why")),
@@ -108,15 +108,15 @@ enum Event {
     Ended(io::Result<()>),
 }
 
-/// A container that was found, and how it is opened.
-pub struct Opening {
+/// A container that was located but not opened.
+pub(crate) struct Opening {
     /// The directories that the mount uses.
-    pub directories: Vec<UsedDirectory>,
-    /// Opens it. Runs with no more rights than the mount needs.
-    pub open: Box<dyn FnOnce() -> Result<Arc<dyn Operations>, Failure> + Send>,
+    pub(crate) directories: Vec<UsedDirectory>,
+    /// Opens the container; runs in a confined thread.
+    pub(crate) open: Box<dyn FnOnce() -> Result<Arc<dyn Operations>, Failure> + Send>,
 }
 
-/// How the daemon gives up rights.
+/// Confinement of the daemon: rights of the main thread, and the thread that starts others.
 struct Sandbox {
     rights: Option<Rights>,
     starter: Starter,
@@ -131,35 +131,37 @@ impl Sandbox {
         Ok(Sandbox { starter: Starter::confined(&rights)?, rights: Some(rights) })
     }
 
-    /// Confines the calling thread. All others are confined already.
+    /// Confines the calling thread. All other threads are confined already.
     fn enter(&mut self) -> io::Result<()> {
         self.rights.take().map_or(Ok(()), Rights::confine_thread)
     }
 }
 
-fn confined(e: &io::Error) -> Failure {
-    Failure::new(Exit::General, format!("the daemon cannot be confined: {}; --no-sandbox mounts without that", reason(e)))
+fn confinement_failed(e: &io::Error) -> Failure {
+    Failure::new(Exit::General, format!("cannot confine the daemon: {}; --no-sandbox mounts without confinement", reason(e)))
 }
 
-/// The process that unmounts for a confined daemon. No thread may run yet.
-fn unmounter(plan: &MountPlan) -> io::Result<Option<Unmounter>> {
+/// Starts the process that unmounts for a confined daemon. The process must have one thread.
+fn start_unmounter(plan: &MountPlan) -> io::Result<Option<Unmounter>> {
     let confine = || {
         if let Err(e) = Rights::to_unmount().and_then(Rights::confine_thread) {
-            tracing::warn!("the process that unmounts keeps its rights: {e}");
+            tracing::warn!("cannot confine the process that unmounts: {e}");
         }
     };
     // SAFETY: the caller started no thread.
     plan.sandbox.then(|| unsafe { Unmounter::start(&plan.session.mountpoint, confine) }).transpose()
 }
 
-/// Opens and mounts what `locate` finds, reports when the mount answers, and serves until it is unmounted or a signal comes. The
-/// container is closed at the end in any case. No thread may run yet.
-pub fn serve(locate: impl FnOnce() -> Result<Opening, Failure>, plan: &MountPlan, ready: &mut Ready) -> Result<(), Failure> {
-    let unmounter = unmounter(plan).map_err(|e| confined(&e))?;
+/// Opens and mounts what `locate` finds, reports readiness, and serves until unmounted or
+/// signalled.
+///
+/// Closes the container in any case. The process must have one thread.
+pub(crate) fn serve(locate: impl FnOnce() -> Result<Opening, Failure>, plan: &MountPlan, ready: &mut Ready) -> Result<(), Failure> {
+    let unmounter = start_unmounter(plan).map_err(|e| confinement_failed(&e))?;
     let Opening { directories, open } = locate()?;
-    let mut sandbox = Sandbox::new(plan, &directories).map_err(|e| confined(&e))?;
+    let mut sandbox = Sandbox::new(plan, &directories).map_err(|e| confinement_failed(&e))?;
     drop(directories);
-    let operations = sandbox.starter.run(open).map_err(|e| confined(&e))??;
+    let operations = sandbox.starter.run(open).map_err(|e| confinement_failed(&e))??;
     let mut announced = None;
     let result = serve_open(&operations, plan, ready, &mut announced, &mut sandbox, unmounter);
     let closed = match guard("shutdown", ROOT, || Ok(operations.shutdown())) {
@@ -185,25 +187,28 @@ fn serve_open(
     let config = &plan.session;
     let (sender, events) = mpsc::channel();
     let thread = |e: &io::Error| Failure::new(Exit::General, format!("cannot start a thread: {}", reason(e)));
-    // Before the mount, so that no signal can leave it behind.
+    // Before the mount: a signal without a handler would leave a dead mount.
     let watched = sender.clone();
     let watching = sandbox.starter.run(move || watch_signals(watched)).flatten();
     watching.map_err(|e| Failure::new(Exit::General, format!("cannot handle signals: {}", reason(&e))))?;
     let mut mounted = mount(operations, config, announced, sandbox, unmounter)?;
-    sandbox.enter().map_err(|e| confined(&e))?;
-    // These end with this function. A failed commit is in the log, and reported to the next fsync.
+    sandbox.enter().map_err(|e| confinement_failed(&e))?;
+    // The threads end with this function. A failed commit is logged, and the next fsync returns it.
     let commit = |o: &dyn Operations| o.commit().unwrap_or_default();
-    let _committing =
+    let _commit_thread =
         plan.commit_interval.map(|every| repeat("commit", every, 0, operations.clone(), commit)).transpose().map_err(|e| thread(&e))?;
     let memory = mounted.memory();
     let look = move |o: &dyn Operations| o.look(&*memory);
-    let _looking =
-        plan.check_interval.map(|every| repeat("look", every, BUSY, operations.clone(), look)).transpose().map_err(|e| thread(&e))?;
+    let _check_thread = plan
+        .check_interval
+        .map(|every| repeat("look", every, CHECK_TIME_DIVISOR, operations.clone(), look))
+        .transpose()
+        .map_err(|e| thread(&e))?;
     let at = mounted.mountpoint().to_owned();
     mounted.on_end(move |result| drop(sender.send(Event::Ended(result)))).map_err(|e| thread(&e))?;
     tracing::info!("mounted {} at {}", escaped(&config.source), escaped(&at));
     notify(&[NotifyState::Ready, NotifyState::Status(&format!("serving {}", escaped(&config.source)))]);
-    ready.done();
+    ready.succeeded();
     let result = wait(&mounted, &events);
     tracing::info!("unmounted {}", escaped(&at));
     result
@@ -219,18 +224,19 @@ fn mount(
     let run = |work: Box<dyn FnOnce() + Send>| sandbox.starter.run(work);
     let announce = |device| match daemon_liveness::announce(device, &run) {
         Ok(socket) => *announced = Some(socket),
-        Err(e) => tracing::debug!("h5dir umount will not wait for this daemon: {e}"),
+        Err(e) => tracing::debug!("cannot create the socket by which h5dir umount waits: {e}"),
     };
     let confinement = Confinement { unmounter, run: &run };
     Mounted::announced(operations.clone(), config, announce, confinement).map_err(|e| Failure::mount(&config.source, &e))
 }
 
-/// Does `f` `every` so often, less often if that would be more than one part in `busy` of the time, until what is returned is
-/// dropped.
+/// Calls `f` at intervals of `every` in a new thread, until the returned sender is dropped.
+///
+/// The interval grows to `divisor` times the duration of the last call.
 fn repeat(
     what: &'static str,
     every: Duration,
-    busy: u32,
+    divisor: u32,
     operations: Arc<dyn Operations>,
     f: impl Fn(&dyn Operations) + Send + 'static,
 ) -> io::Result<Sender<()>> {
@@ -243,7 +249,7 @@ fn repeat(
                 f(&*operations);
                 Ok(())
             });
-            pause = every.max(start.elapsed().saturating_mul(busy));
+            pause = every.max(start.elapsed().saturating_mul(divisor));
         }
     })?;
     Ok(sender)
@@ -261,34 +267,36 @@ fn watch_signals(sender: Sender<Event>) -> io::Result<()> {
     Ok(())
 }
 
-/// Until the session has ended. A signal unmounts; with files still open the mount is detached and the
-/// session given up after a while; a second signal ends it at once.
+/// Waits for the end of the session.
+///
+/// A signal unmounts. If files are open, the mount is detached, and the session ends after
+/// [`OPEN_FILES_GRACE`] or a second signal.
 fn wait(mounted: &Mounted, events: &Receiver<Event>) -> Result<(), Failure> {
     let watchdog = sd_notify::watchdog_enabled().map(|limit| limit / 2);
-    let mut give_up: Option<Instant> = None;
+    let mut deadline: Option<Instant> = None;
     loop {
-        let left = give_up.map(|at| at.saturating_duration_since(Instant::now()));
-        match events.recv_timeout(left.or(watchdog).unwrap_or(LONG)) {
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        match events.recv_timeout(left.or(watchdog).unwrap_or(EVENT_WAIT_MAX)) {
             Ok(Event::Ended(Ok(()))) => return Ok(()),
-            Ok(Event::Ended(Err(e))) => return Err(Failure::new(Exit::Mount, format!("the session broke off: {}", reason(&e)))),
-            Ok(Event::Signal(_)) if give_up.is_some() => return Ok(()),
+            Ok(Event::Ended(Err(e))) => return Err(Failure::new(Exit::Mount, format!("the FUSE session failed: {}", reason(&e)))),
+            Ok(Event::Signal(_)) if deadline.is_some() => return Ok(()),
             Ok(Event::Signal(signal)) => {
                 tracing::info!("signal {signal}: unmounting");
                 notify(&[NotifyState::Stopping]);
-                stop(mounted)?;
-                give_up = Some(Instant::now() + LINGER);
+                unmount_or_detach(mounted)?;
+                deadline = Some(Instant::now() + OPEN_FILES_GRACE);
             }
-            Err(RecvTimeoutError::Timeout) if give_up.is_some() => {
-                tracing::warn!("files on {} are still open; they fail from now on", escaped(mounted.mountpoint()));
+            Err(RecvTimeoutError::Timeout) if deadline.is_some() => {
+                tracing::warn!("files on {} are still open; requests to them fail now", escaped(mounted.mountpoint()));
                 return Ok(());
             }
-            Err(RecvTimeoutError::Timeout) => feed_watchdog(mounted, watchdog.is_some()),
+            Err(RecvTimeoutError::Timeout) => ping_watchdog(mounted, watchdog.is_some()),
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
     }
 }
 
-fn stop(mounted: &Mounted) -> Result<(), Failure> {
+fn unmount_or_detach(mounted: &Mounted) -> Result<(), Failure> {
     let result = match mounted.unmount(false) {
         Err(UnmountError::Busy) => {
             tracing::warn!("{} is in use: detaching it", escaped(mounted.mountpoint()));
@@ -302,8 +310,8 @@ fn stop(mounted: &Mounted) -> Result<(), Failure> {
     }
 }
 
-/// The watchdog of systemd is fed only while the mount answers.
-fn feed_watchdog(mounted: &Mounted, wanted: bool) {
+/// Pings the watchdog of systemd, if the mount answers.
+fn ping_watchdog(mounted: &Mounted, wanted: bool) {
     if wanted && nix::sys::statvfs::statvfs(mounted.mountpoint()).is_ok() {
         notify(&[NotifyState::Watchdog]);
     }
@@ -320,15 +328,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn report_is_what_the_daemon_told() {
-        let told = |f: &dyn Fn(&mut Ready)| {
+    fn the_parent_gets_the_outcome_of_the_daemon() {
+        let outcome = |f: &dyn Fn(&mut Ready)| {
             let (reader, writer) = io::pipe().unwrap();
             f(&mut Ready(Some(writer)));
-            report(reader)
+            read_outcome(reader)
         };
-        assert_eq!(told(&|ready| ready.done()), Ok(()));
+        assert_eq!(outcome(&|ready| ready.succeeded()), Ok(()));
         let failure = Failure::new(Exit::File, "cannot mount x: reason");
-        assert_eq!(told(&|ready| ready.failed(&failure)), Err(failure.clone()));
-        assert_eq!(told(&|_| {}).unwrap_err().exit, Exit::General);
+        assert_eq!(outcome(&|ready| ready.failed(&failure)), Err(failure.clone()));
+        assert_eq!(outcome(&|_| {}).unwrap_err().exit, Exit::General);
     }
 }

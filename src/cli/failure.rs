@@ -1,4 +1,4 @@
-//! Why a command failed: one sentence (what, where, what to do) and the exit code.
+//! Failure of a command: exit code and one sentence (what failed, where, what to do).
 
 use crate::base;
 use crate::base::escape::{escaped, escaped_bytes};
@@ -8,10 +8,10 @@ use crate::fuse::{MountError, UnmountError};
 use std::io;
 use std::path::Path;
 
-/// Exit codes.
+/// Exit code of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Exit {
+pub(crate) enum Exit {
     /// Any other failure.
     General = 1,
     /// Wrong option, value or configuration file.
@@ -25,40 +25,38 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The exit code with this number.
-    pub fn from_code(code: u8) -> Exit {
+    /// Converts a number; unknown ones are [`Exit::General`].
+    pub(crate) fn from_code(code: u8) -> Exit {
         [Exit::Usage, Exit::File, Exit::Mount, Exit::Path].into_iter().find(|e| *e as u8 == code).unwrap_or(Exit::General)
     }
 }
 
-/// A failed command.
+/// Failure of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// Exit code.
-    pub exit: Exit,
-    /// The sentence.
-    pub message: String,
+    pub(crate) exit: Exit,
+    /// What failed, where, and what to do.
+    pub(crate) message: String,
 }
 
 impl Failure {
-    /// A failure.
-    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+    /// Makes a failure.
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Failure { exit, message: message.into() }
     }
 
-    /// A container could not be opened in order to `verb` it.
-    pub fn open(verb: &str, error: &OpenError) -> Self {
+    /// Failure to open a container in order to `verb` it.
+    pub(crate) fn open(verb: &str, error: &OpenError) -> Self {
         match error {
             OpenError::Open { path, source } => {
                 let hint = match source.kind() {
                     _ if source.raw_os_error() == Some(libc::ELOOP) => {
-                        "a symbolic link of another user is followed only to files of that user; name the file itself"
+                        "a symbolic link of another user is followed only to files of that user; give the path of the file"
                     }
-                    io::ErrorKind::PermissionDenied => "permission to read is needed, and to write where it is changed",
+                    io::ErrorKind::PermissionDenied => "read permission is needed, and write permission to change it",
                     io::ErrorKind::AlreadyExists => "remove it first, or choose another name",
-                    io::ErrorKind::ReadOnlyFilesystem => {
-                        "nothing can be changed there, but 'h5dir mount' without --read-write shows what is"
-                    }
+                    io::ErrorKind::ReadOnlyFilesystem => "'h5dir mount' without --read-write can show it",
                     io::ErrorKind::InvalidInput => "only regular files and block devices can be opened",
                     _ => "check the path",
                 };
@@ -71,7 +69,7 @@ impl Failure {
             OpenError::Engine { path, source } => {
                 let hint = match source {
                     base::Error::Corrupt { .. } => "; the file is damaged",
-                    base::Error::Unsupported { .. } | base::Error::Limit { .. } => "; h5dir does not read such files",
+                    base::Error::Unsupported { .. } | base::Error::Limit { .. } => "; h5dir does not support such files",
                     base::Error::Io { .. } => "; check the storage",
                     base::Error::Missing { .. } | base::Error::Refused { .. } => "",
                 };
@@ -80,13 +78,13 @@ impl Failure {
             OpenError::NoSuchGroup { path, group } => {
                 let group = escaped_bytes(group);
                 let file = escaped(path);
-                Self::new(Exit::Path, format!("cannot {verb} {file}: it has no group {group}; 'h5dir ls -R {file}' lists what it has"))
+                Self::new(Exit::Path, format!("cannot {verb} {file}: it has no group {group}; 'h5dir ls -R {file}' lists its groups"))
             }
         }
     }
 
-    /// `source` could not be mounted.
-    pub fn mount(source: &str, error: &MountError) -> Self {
+    /// Failure to mount `source`.
+    pub(crate) fn mount(source: &str, error: &MountError) -> Self {
         let hint = match error {
             MountError::Mountpoint { source, .. } if source.kind() == io::ErrorKind::NotFound => "; create it with mkdir",
             MountError::NotDirectory { .. } => "; give an existing directory",
@@ -103,13 +101,13 @@ impl Failure {
         Self::new(Exit::Mount, format!("cannot mount {}: {text}{hint}", escaped(source)))
     }
 
-    /// `mountpoint` could not be unmounted.
-    pub fn unmount(mountpoint: &Path, error: &UnmountError) -> Self {
+    /// Failure to unmount `mountpoint`.
+    pub(crate) fn unmount(mountpoint: &Path, error: &UnmountError) -> Self {
         let at = escaped(mountpoint);
         let message = match error {
             UnmountError::NotMounted => format!("cannot unmount {at}: nothing is mounted there; 'findmnt -t fuse.h5dir' lists the mounts"),
             UnmountError::Busy => {
-                format!("cannot unmount {at}: it is in use; 'fuser -vm {at}' shows by whom, 'h5dir umount --lazy {at}' detaches it anyway")
+                format!("cannot unmount {at}: it is in use; 'fuser -vm {at}' lists the processes, 'h5dir umount --lazy {at}' detaches it")
             }
             UnmountError::System(e) => format!("cannot unmount {at}: {}", reason(e)),
             other => format!("cannot unmount {at}: {other}"),
@@ -124,13 +122,13 @@ impl From<UsageError> for Failure {
     }
 }
 
-/// The system's words, without the number.
-pub fn reason(error: &io::Error) -> String {
+/// Text of an I/O error, without the errno number.
+pub(crate) fn reason(error: &io::Error) -> String {
     error.raw_os_error().map_or_else(|| error.to_string(), errno_text)
 }
 
-/// The words for an errno.
-pub fn errno_text(errno: i32) -> String {
+/// Text of an errno.
+pub(crate) fn errno_text(errno: i32) -> String {
     nix::errno::Errno::from_raw(errno).desc().to_owned()
 }
 
@@ -139,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentences_say_what_where_and_what_to_do() {
+    fn messages_name_the_object_and_a_remedy() {
         let f = Failure::open("mount", &OpenError::NotHdf5 { path: "/x/y.h5".into() });
         assert_eq!(f.message, "cannot mount /x/y.h5: it is not an HDF5 file (no HDF5 signature at 0, 512, 1024, ...); check the path");
         let f = Failure::open("list", &OpenError::Open { path: "/x".into(), source: io::Error::from_raw_os_error(libc::ENOENT) });

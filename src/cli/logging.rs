@@ -1,4 +1,4 @@
-//! Where log lines go: standard error, a file, or syslog when the daemon is in the background.
+//! Log output: standard error, a file, or syslog for a daemon in the background.
 //!
 //! The environment variable `H5DIR_LOG` is a filter in the form of `RUST_LOG`.
 
@@ -30,8 +30,8 @@ const LOG_FILE_MODE: u32 = 0o640;
 /// Facility "daemon" of syslog(3), shifted.
 const SYSLOG_DAEMON: u8 = 3 << 3;
 
-/// Starts logging; call it before threads are started, once.
-pub fn start(plan: &LogPlan, background: bool) -> Result<(), Failure> {
+/// Starts logging. Must be called once, before any thread is started.
+pub(crate) fn start(plan: &LogPlan, background: bool) -> Result<(), Failure> {
     let filter = filter(plan.level)?;
     let (writer, colour, time) = match &plan.file {
         Some(path) => {
@@ -40,11 +40,11 @@ pub fn start(plan: &LogPlan, background: bool) -> Result<(), Failure> {
             (BoxMakeWriter::new(Mutex::new(file)), false, true)
         }
         None if background => (BoxMakeWriter::new(Syslog), false, false),
-        // The journal adds the time itself.
+        // systemd's journal adds the time.
         None => (BoxMakeWriter::new(io::stderr), io::stderr().is_terminal(), std::env::var_os("JOURNAL_STREAM").is_none()),
     };
     let builder = tracing_subscriber::fmt().fmt_fields(EscapedFields).with_env_filter(filter).with_writer(writer).with_ansi(colour);
-    // Fails when a subscriber is set already (tests): that one serves.
+    // Fails if a test has set a subscriber; that one is used.
     let _ = match (plan.format, time) {
         (LogFormat::Json, _) => builder.event_format(JsonLines).try_init(),
         (LogFormat::Text, true) => builder.try_init(),
@@ -54,9 +54,9 @@ pub fn start(plan: &LogPlan, background: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens a log file: a regular file, made if absent. Errors: the reason, and what to do.
+/// Opens a log file, a regular file, and creates it if absent. Errors: reason and remedy.
 fn open_file(path: &Path) -> Result<File, String> {
-    const ALTERNATIVE: &str = "name a regular file, or leave --log-file out: with --foreground the log goes to standard error";
+    const ALTERNATIVE: &str = "name a regular file, or omit --log-file: with --foreground the log goes to standard error";
     let mut options = File::options();
     options.append(true).create(true).mode(LOG_FILE_MODE).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     let file = options.open(path).map_err(|e| match e.raw_os_error() {
@@ -79,7 +79,7 @@ fn filter(level: Level) -> Result<EnvFilter, Failure> {
     }
 }
 
-/// One datagram a line to the socket of syslog; lost when nobody listens.
+/// Sends each line to syslog as one datagram; drops it if syslog does not run.
 struct Syslog;
 
 struct SyslogLine(u8);
@@ -117,7 +117,7 @@ impl Write for SyslogLine {
     }
 }
 
-/// Writes message and fields of a text line, escaped: the rest of a line comes from the program.
+/// Formats message and fields of a text line, escaped. The rest of a line needs no escaping.
 struct EscapedFields;
 
 impl<'writer> FormatFields<'writer> for EscapedFields {
@@ -128,7 +128,7 @@ impl<'writer> FormatFields<'writer> for EscapedFields {
     }
 }
 
-/// `{"time":...,"level":...,"target":...,"message":...,fields...}`
+/// Formats a line as `{"time":...,"level":...,"target":...,"message":...,fields...}`.
 struct JsonLines;
 
 impl<S, N> FormatEvent<S, N> for JsonLines
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// What `log` writes, with the formatters of text and of JSON.
+    /// Lines that `log` writes, as text and as JSON.
     fn logged(log: impl Fn()) -> [String; 2] {
         let (text, json) = (Sink::default(), Sink::default());
         let make = |sink: &Sink| {
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!((&line["message"], &line["ino"], &line["name"]), (&"odd thing".into(), &7.into(), &"a\"b".into()));
     }
 
-    /// Regression: a file name with control characters reached the terminal of whoever read the log, or made a line of its own.
+    /// Regression: control characters of a file name reached the terminal, or started a new line.
     #[test]
     fn log_lines_are_escaped() {
         let odd = "a\nERROR b\x1b[2J\u{9b}\u{202e}\u{2028}\\";

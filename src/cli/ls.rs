@@ -1,4 +1,4 @@
-//! `h5dir ls`: what a mount would list.
+//! `h5dir ls`: lists the view of a mount without mounting.
 
 use super::confine::confine_command;
 use super::failure::{Exit, Failure, errno_text, reason};
@@ -15,8 +15,8 @@ use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 use tree::Named;
 
-/// `h5dir ls`.
-pub fn ls(args: &LsArgs) -> Result<(), Failure> {
+/// Runs `h5dir ls`.
+pub(crate) fn ls(args: &LsArgs) -> Result<(), Failure> {
     let (spec, path) = resolve::view(&args.view)?;
     let (operations, owners) = open_view(&spec, "list")?;
     let style = if args.view.json {
@@ -31,7 +31,9 @@ pub fn ls(args: &LsArgs) -> Result<(), Failure> {
     result.or_else(|e| e.into_result(&spec, &path))
 }
 
-/// Opens the file system of `spec` in order to `verb` it, after the names of its owners were looked up and the process confined.
+/// Opens the file system of `spec` in order to `verb` it.
+///
+/// First looks up the names of its owners, then confines the process.
 pub(super) fn open_view(spec: &MountSpec, verb: &str) -> Result<(Arc<dyn Operations>, Owners), Failure> {
     super::logging::start(&LogPlan { level: Level::Error, file: None, format: LogFormat::Text }, false)?;
     let failed = |e| Failure::open(verb, &e);
@@ -57,7 +59,7 @@ impl From<io::Error> for ViewError {
 }
 
 impl ViewError {
-    /// A reader that went away (`| head`) is no failure.
+    /// Makes a failure of it. A closed pipe (`| head`) is none.
     pub(super) fn into_result(self, spec: &MountSpec, asked: &[u8]) -> Result<(), Failure> {
         match self {
             ViewError::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -67,8 +69,7 @@ impl ViewError {
                 let (path, file) = (text::name(path), escaped(&spec.file));
                 Err(match errno {
                     libc::ENOENT | libc::ENOTDIR | libc::ELOOP => {
-                        let message =
-                            format!("cannot find {path} in {file}: {}; 'h5dir ls -R {file}' lists what it has", errno_text(errno));
+                        let message = format!("cannot find {path} in {file}: {}; 'h5dir ls -R {file}' lists its paths", errno_text(errno));
                         Failure::new(Exit::Path, message)
                     }
                     _ => Failure::new(Exit::General, format!("cannot read {path} in {file}: {}", errno_text(errno))),
@@ -112,7 +113,7 @@ fn list(
         printer.rows(&[], &[Named { name: path, attr }])?;
         return Ok(printer.end()?);
     }
-    // A hard link can make a directory appear below itself: each is listed once.
+    // A hard link can place a directory beneath itself: each is listed once.
     let mut seen: HashSet<Ino> = HashSet::from([attr.ino]);
     let mut pending = vec![(path, attr.ino)];
     while let Some((path, ino)) = pending.pop() {
@@ -200,7 +201,7 @@ impl Printer<'_> {
     }
 }
 
-/// Names of users and groups, asked for once.
+/// Cached names of users and groups.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     users: HashMap<u32, String>,

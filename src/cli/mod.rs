@@ -1,25 +1,25 @@
-//! The commands: what each prints, in which order things happen, and the exit code.
+//! The commands: their output, order of steps and exit codes.
 //!
 //! ```text
 //! mount, umount   daemon: background, readiness, signals     logging, confine
-//! create, recover container: files that are not mounted
+//! create, recover file_commands: files that are not mounted
 //! ls, stat        tree: paths inside a container             text: modes, times, names
 //! ```
 
-pub mod confine;
-pub mod container;
-pub mod daemon;
-pub mod failure;
-pub mod logging;
-pub mod ls;
-pub mod mount;
-pub mod process;
-pub mod stat;
-pub mod text;
-pub mod tree;
-pub mod umount;
+pub(crate) mod confine;
+pub(crate) mod daemon;
+pub(crate) mod failure;
+pub(crate) mod file_commands;
+pub(crate) mod logging;
+pub(crate) mod ls;
+pub(crate) mod mount;
+pub(crate) mod process;
+pub(crate) mod stat;
+pub(crate) mod text;
+pub(crate) mod tree;
+pub(crate) mod umount;
 
-pub use failure::{Exit, Failure};
+pub(crate) use failure::{Exit, Failure};
 
 use crate::base::escape;
 use crate::config::args::{Cli, Command};
@@ -28,13 +28,13 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Carries out a command line.
+/// Runs a command line.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    process::ignore_stray_signals();
+    process::ignore_signals();
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {
-            // Help is printed as it is; an error shows arguments.
+            // An error quotes arguments, which are escaped; help is not.
             if e.use_stderr() {
                 let _ = write!(io::stderr(), "{}", escape::lines(&e.render().to_string()));
             } else {
@@ -47,22 +47,22 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Mount(args) => mount::mount(args),
         Command::BenchMemoryFs(args) => mount::bench_memory_fs(args),
         Command::Umount(args) => umount::umount(&args),
-        Command::Create(args) => container::create(&args),
-        Command::Recover(args) => container::recover(&args),
+        Command::Create(args) => file_commands::create(&args),
+        Command::Recover(args) => file_commands::recover(&args),
         Command::Ls(args) => ls::ls(&args),
         Command::Stat(args) => stat::stat(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            say(&failure.message);
+            print_error(&failure.message);
             ExitCode::from(failure.exit as u8)
         }
     }
 }
 
 /// Prints a message to standard error, on one line.
-fn say(message: &str) {
-    // Nobody may read it.
+fn print_error(message: &str) {
+    // A closed standard error is ignored.
     let _ = writeln!(io::stderr(), "h5dir: {}", escape::line(message));
 }

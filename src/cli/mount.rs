@@ -1,4 +1,4 @@
-//! `h5dir mount` and the baseline of the benchmarks.
+//! `h5dir mount`, and `h5dir bench-memory-fs`, the baseline of the benchmarks.
 
 use super::daemon::{self, Opening, Ready};
 use super::failure::{Exit, Failure, errno_text};
@@ -11,8 +11,8 @@ use crate::fs::{Operations, open};
 use crate::fuse::{MountError, mountpoint};
 use std::sync::Arc;
 
-/// `h5dir mount`.
-pub fn mount(args: MountArgs) -> Result<(), Failure> {
+/// Runs `h5dir mount`.
+pub(crate) fn mount(args: MountArgs) -> Result<(), Failure> {
     let (spec, plan) = resolve::mount(args)?;
     let failed = |e| Failure::open("mount", &e);
     run(plan, move || {
@@ -22,22 +22,22 @@ pub fn mount(args: MountArgs) -> Result<(), Failure> {
     })
 }
 
-/// `h5dir bench-memory-fs`.
-pub fn bench_memory_fs(args: BenchMemoryArgs) -> Result<(), Failure> {
+/// Runs `h5dir bench-memory-fs`.
+pub(crate) fn bench_memory_fs(args: BenchMemoryArgs) -> Result<(), Failure> {
     let plan = resolve::memory_mount(args.common, args.mountpoint)?;
     let size = usize::try_from(args.size.0).unwrap_or(usize::MAX);
     let open = move || match MemoryFs::with_data_file(size) {
         Ok(fs) => Ok(Arc::new(fs) as Arc<dyn Operations>),
-        Err(e) => Err(Failure::new(Exit::General, format!("cannot hold {size} bytes: {}", errno_text(e.0)))),
+        Err(e) => Err(Failure::new(Exit::General, format!("cannot allocate the file of {size} bytes: {}", errno_text(e.0)))),
     };
     run(plan, move || Ok(Opening { directories: Vec::new(), open: Box::new(open) }))
 }
 
-/// Mounts what `locate` finds, here or in the background.
+/// Mounts what `locate` finds, in the foreground or in the background.
 fn run(mut plan: MountPlan, locate: impl FnOnce() -> Result<Opening, Failure>) -> Result<(), Failure> {
-    process::take_files()?;
+    process::raise_file_limit()?;
     process::check_address_space()?;
-    // A daemon's working directory is the root.
+    // The working directory of a daemon is /.
     let path = plan.session.mountpoint;
     let absolute = mountpoint::resolve(&path);
     plan.session.mountpoint = absolute.map_err(|source| Failure::mount(&plan.session.source, &MountError::Mountpoint { path, source }))?;

@@ -1,21 +1,22 @@
-//! `h5dir stat`: all that a mount would tell about one object.
+//! `h5dir stat`: shows all metadata of one object without mounting.
 
 use super::ls::{Owners, ViewError, open_view};
 use super::{Failure, text, tree};
 use crate::base::escape;
 use crate::config::args::StatArgs;
 use crate::config::resolve;
-use crate::fs::{Attr, FileKind, MountSpec, Operations};
+use crate::fs::{Attr, Errno, FACT_NAMES, FileKind, MountSpec, Operations};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 
-/// Extended attributes that h5dir computes, rather than copies from the file.
-const FACTS: &[u8] = b"user.h5dir.";
-/// Name space of all extended attributes shown.
-const USER: &[u8] = b"user.";
+/// Prefix of extended attributes that h5dir derives.
+const FACT_PREFIX: &[u8] = b"user.h5dir.";
+/// Namespace of all extended attributes of a mount.
+const USER_PREFIX: &[u8] = b"user.";
 
-/// `h5dir stat`.
-pub fn stat(args: &StatArgs) -> Result<(), Failure> {
+/// Runs `h5dir stat`.
+pub(crate) fn stat(args: &StatArgs) -> Result<(), Failure> {
     let (spec, path) = resolve::view(&args.view)?;
     let (operations, mut owners) = open_view(&spec, "read")?;
     let mut out = BufWriter::new(io::stdout().lock());
@@ -46,9 +47,15 @@ impl Report {
         let target = if attr.kind == FileKind::Symlink { Some(operations.readlink(attr.ino).map_err(failed)?) } else { None };
         let mut report = Report { path: path.clone(), attr, target, facts: Vec::new(), attributes: Vec::new() };
         let names = operations.listxattr(attr.ino).map_err(failed)?;
-        for name in names.split(|b| *b == 0).filter(|name| !name.is_empty()) {
-            let value = operations.getxattr(attr.ino, name).map_err(failed)?;
-            match (name.strip_prefix(FACTS), name.strip_prefix(USER)) {
+        let listed = names.split(|b| *b == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec);
+        let facts = FACT_NAMES.into_iter().chain(["name"]).map(|fact| [FACT_PREFIX, fact.as_bytes()].concat());
+        for name in facts.chain(listed).collect::<BTreeSet<_>>() {
+            let value = match operations.getxattr(attr.ino, &name) {
+                // The object has no such fact, or it is too long to be shown.
+                Err(Errno(libc::ENODATA | libc::E2BIG)) => continue,
+                value => value.map_err(failed)?,
+            };
+            match (name.strip_prefix(FACT_PREFIX), name.strip_prefix(USER_PREFIX)) {
                 (Some(fact), _) => report.facts.push((fact.to_vec(), value)),
                 (None, Some(attribute)) => report.attributes.push((attribute.to_vec(), value)),
                 (None, None) => report.attributes.push((name.to_vec(), value)),

@@ -1,15 +1,15 @@
-//! Text for people: modes, times (UTC), names with odd characters, bytes.
+//! Text output: modes, times (UTC), escaped names, values.
 
 use crate::base::escape;
 use crate::fs::FileKind;
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes of a value shown in hexadecimal before it is cut.
+/// Bytes of a value shown in hexadecimal; the rest is cut.
 const HEX_BYTES_MAX: usize = 64;
 
-/// `drwxr-xr-x`.
-pub fn mode(kind: FileKind, perm: u16) -> String {
+/// Formats a mode as `drwxr-xr-x`.
+pub(crate) fn mode(kind: FileKind, perm: u16) -> String {
     let mut text = String::with_capacity(10);
     text.push(match kind {
         FileKind::Directory => 'd',
@@ -22,8 +22,8 @@ pub fn mode(kind: FileKind, perm: u16) -> String {
     text
 }
 
-/// Name of a kind.
-pub fn kind(kind: FileKind) -> &'static str {
+/// Name of a kind of file.
+pub(crate) fn kind(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Directory => "directory",
         FileKind::Regular => "file",
@@ -31,7 +31,7 @@ pub fn kind(kind: FileKind) -> &'static str {
     }
 }
 
-/// Year, month, day, hour, minute, second, nanosecond.
+/// Splits a time into year, month, day, hour, minute, second, nanosecond.
 fn civil(time: SystemTime) -> (i64, u32, u32, u32, u32, u32, u32) {
     let (seconds, nanos) = match time.duration_since(UNIX_EPOCH) {
         Ok(after) => (i64::try_from(after.as_secs()).unwrap_or(i64::MAX / 2), after.subsec_nanos()),
@@ -42,7 +42,7 @@ fn civil(time: SystemTime) -> (i64, u32, u32, u32, u32, u32, u32) {
         }
     };
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400) as u32);
-    // Days are counted from 1 March of year 0, so that the leap day is the last one of a year, in eras
+    // Counts days from 1 March of year 0, so that the leap day is the last day of a year, in eras
     // of 400 years.
     let shifted = days.saturating_add(719_468);
     let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
@@ -55,26 +55,26 @@ fn civil(time: SystemTime) -> (i64, u32, u32, u32, u32, u32, u32) {
     (year, month as u32, day as u32, rest / 3600, rest / 60 % 60, rest % 60, nanos)
 }
 
-/// `2024-01-31 12:05`.
-pub fn short_time(time: SystemTime) -> String {
+/// Formats a time as `2024-01-31 12:05`.
+pub(crate) fn short_time(time: SystemTime) -> String {
     let (y, m, d, hour, minute, ..) = civil(time);
     format!("{y:04}-{m:02}-{d:02} {hour:02}:{minute:02}")
 }
 
-/// `2024-01-31T12:05:09.000000001Z`; the fraction only when there is one.
-pub fn timestamp(time: SystemTime) -> String {
+/// Formats a time as `2024-01-31T12:05:09.000000001Z`; without a fraction if it is zero.
+pub(crate) fn timestamp(time: SystemTime) -> String {
     let (y, m, d, hour, minute, second, nanos) = civil(time);
     let fraction = if nanos == 0 { String::new() } else { format!(".{nanos:09}") };
     format!("{y:04}-{m:02}-{d:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z")
 }
 
-/// A name on one line: unsafe characters and bytes that are not UTF-8 are `\xNN`.
-pub fn name(bytes: &[u8]) -> String {
+/// Formats a name on one line: unsafe characters and bytes that are not UTF-8 are `\xNN`.
+pub(crate) fn name(bytes: &[u8]) -> String {
     escape::escaped_bytes(bytes).to_string()
 }
 
-/// A value on one line: as text when it is text, else in hexadecimal, cut.
-pub fn value(bytes: &[u8]) -> String {
+/// Formats a value on one line: as text if it is text, else in hexadecimal, cut.
+pub(crate) fn value(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t') => escape::line(text).into_owned(),
         _ => {
@@ -85,8 +85,8 @@ pub fn value(bytes: &[u8]) -> String {
     }
 }
 
-/// Hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
+/// Formats bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for b in bytes {
         // Writing to a String does not fail.
@@ -95,8 +95,8 @@ pub fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// JSON for bytes: a string when they are text, else `{"hex": "..."}`.
-pub fn json(bytes: &[u8]) -> serde_json::Value {
+/// Makes JSON of bytes: a string if they are text, else `{"hex": "..."}`.
+pub(crate) fn json(bytes: &[u8]) -> serde_json::Value {
     std::str::from_utf8(bytes).map_or_else(|_| serde_json::json!({ "hex": hex(bytes) }), Into::into)
 }
 

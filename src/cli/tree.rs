@@ -1,24 +1,24 @@
-//! Paths inside a file system that is not mounted.
+//! Path resolution in a file system that is not mounted.
 
 use crate::fs::types::ROOT;
 use crate::fs::{Attr, Errno, FileKind, FsResult, Ino, Operations};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-/// Symbolic links followed for one path, as the kernel does.
+/// Most symbolic links followed for one path, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// A name with what it stands for.
+/// A directory entry with its attributes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Named {
+pub(crate) struct Named {
     /// File name.
-    pub name: Vec<u8>,
-    /// Attributes.
-    pub attr: Attr,
+    pub(crate) name: Vec<u8>,
+    /// Attributes of the file.
+    pub(crate) attr: Attr,
 }
 
-/// Finds `path` from the root as the kernel would; a link at its end is not followed.
-pub fn resolve(operations: &dyn Operations, path: &[u8]) -> FsResult<Attr> {
+/// Resolves `path` from the root like the kernel does; does not follow a link at its end.
+pub(crate) fn resolve(operations: &dyn Operations, path: &[u8]) -> FsResult<Attr> {
     let mut pending: VecDeque<Vec<u8>> = components(path);
     let mut above = vec![ROOT];
     let mut here = operations.getattr(ROOT)?;
@@ -43,7 +43,7 @@ pub fn resolve(operations: &dyn Operations, path: &[u8]) -> FsResult<Attr> {
         if found.kind == FileKind::Symlink && !pending.is_empty() {
             links += 1;
             let target = operations.readlink(found.ino)?;
-            // An absolute target leaves the file.
+            // An absolute target leaves the mount.
             if links > LINKS_MAX || target.starts_with(b"/") {
                 return Err(Errno(if links > LINKS_MAX { libc::ELOOP } else { libc::ENOENT }));
             }
@@ -64,8 +64,9 @@ fn components(path: &[u8]) -> VecDeque<Vec<u8>> {
     path.split(|b| *b == b'/').filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
-/// Entries of a directory, by name, without `.` and `..`. Each counts as looked up once: [`forget`] it.
-pub fn list(operations: &dyn Operations, directory: Ino) -> FsResult<Vec<Named>> {
+/// Lists a directory by name, without `.` and `..`. Adds a lookup reference to each: see
+/// [`forget`].
+pub(crate) fn list(operations: &dyn Operations, directory: Ino) -> FsResult<Vec<Named>> {
     let mut names = Vec::new();
     let handle = operations.opendir(directory)?;
     let result = operations.readdirplus(directory, handle, 0, &mut |e| {
@@ -80,21 +81,21 @@ pub fn list(operations: &dyn Operations, directory: Ino) -> FsResult<Vec<Named>>
     Ok(names)
 }
 
-/// Drops the references that a listing took.
-pub fn forget(operations: &dyn Operations, names: &[Named]) {
+/// Drops the lookup references of a listing.
+pub(crate) fn forget(operations: &dyn Operations, names: &[Named]) {
     names.iter().for_each(|n| operations.forget(n.attr.ino, 1));
 }
 
-/// `directory` and a name in it.
-pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+/// Appends a name to the path of a directory.
+pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = directory.strip_suffix(b"/").unwrap_or(directory).to_vec();
     path.push(b'/');
     path.extend_from_slice(name);
     path
 }
 
-/// A path in its shortest absolute spelling, as far as that needs no look at the tree.
-pub fn absolute(path: &[u8]) -> Vec<u8> {
+/// Makes a path absolute and drops empty components, without looking at the tree.
+pub(crate) fn absolute(path: &[u8]) -> Vec<u8> {
     components(path).iter().fold(b"/".to_vec(), |at, name| join(&at, name))
 }
 
@@ -103,8 +104,9 @@ pub(super) mod tests {
     use super::*;
     use crate::fs::memory::MemoryFs;
 
-    /// `/g/d` (bytes, attributes), `/g/again` -> `.`, `/up` -> `g/../g`, `/loop` -> `loop/x`, `/host` -> `/etc`.
-    pub fn sample() -> MemoryFs {
+    /// `/g/d` (bytes, attributes), `/g/again` -> `.`, `/up` -> `g/../g`, `/loop` -> `loop/x`,
+    /// `/host` -> `/etc`.
+    pub(crate) fn sample() -> MemoryFs {
         let mut fs = MemoryFs::new();
         let g = fs.add_dir(ROOT, b"g").unwrap();
         let d = fs.add_file(g, b"d", b"12345".to_vec()).unwrap();

@@ -1,4 +1,4 @@
-//! The command line as typed.
+//! The command line, parsed by clap.
 
 use super::options::MountOptions;
 use clap::{ArgAction, Args, Parser, Subcommand};
@@ -10,174 +10,174 @@ Exit codes:
   0  done
   1  general failure
   2  usage: wrong option, value or configuration file
-  3  the file cannot be opened or is not HDF5; for writing also: it is in use, flagged or of a kind that is not written
+  3  the file cannot be opened or is not HDF5; for writing: it is in use, flagged or not supported
   4  mounting or unmounting failed
   5  no such path inside the file
 
 Environment:
-  H5DIR_LOG  log filter, e.g. \"debug\" or \"warn,h5dir::fuse=trace\"; overrides --log-level
+  H5DIR_LOG  log filter, for example \"debug\" or \"warn,h5dir::fuse=trace\"; overrides --log-level
   HDF5_USE_FILE_LOCKING  as in libhdf5: FALSE or BEST_EFFORT for file systems without locks";
 
-/// Shows HDF5 files as directories.
+/// The command line of `h5dir`.
 #[derive(Debug, Parser)]
-#[command(name = "h5dir", version, about = "Shows HDF5 files as directories", after_help = EXIT_CODES)]
-pub struct Cli {
-    /// What to do.
+#[command(name = "h5dir", version, about = "Mounts HDF5 files as directories", after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    /// The subcommand.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Mount an HDF5 file on a directory
     #[command(after_help = EXIT_CODES)]
     Mount(MountArgs),
-    /// Unmount, and wait until the mount and its daemon are gone
+    /// Unmount, and wait until the daemon has ended
     #[command(visible_alias = "unmount", after_help = EXIT_CODES)]
     Umount(UmountArgs),
-    /// List what a mount would show, without mounting
+    /// List a group without mounting
     #[command(after_help = EXIT_CODES)]
     Ls(LsArgs),
-    /// Show all about one object, without mounting
+    /// Show one object without mounting
     #[command(after_help = EXIT_CODES)]
     Stat(StatArgs),
-    /// Make a new, empty HDF5 file
+    /// Create an empty HDF5 file
     #[command(after_help = EXIT_CODES)]
     Create(CreateArgs),
-    /// Make good what an interrupted writer left behind; mounting for writing does it too
+    /// Recover a file whose writer was killed; a read-write mount does it too
     #[command(after_help = EXIT_CODES)]
     Recover(RecoverArgs),
-    /// Mount one file of bytes in memory: the baseline of the benchmarks
+    /// Mount a file in memory: the baseline of the benchmarks
     #[command(hide = true)]
     BenchMemoryFs(BenchMemoryArgs),
 }
 
 /// Options that mounting commands share.
 #[derive(Debug, Args)]
-pub struct CommonMountArgs {
+pub(crate) struct CommonMountArgs {
     #[command(flatten)]
     /// The long options.
-    pub options: MountOptions,
+    pub(crate) options: MountOptions,
 
-    /// Any long option as KEY=VALUE, several separated by commas (a comma in a value: \,)
+    /// Long options as KEY=VALUE, separated by commas (a comma in a value: \,)
     #[arg(short = 'o', value_name = "KEY=VALUE[,...]", action = ArgAction::Append)]
-    pub fstab: Vec<String>,
+    pub(crate) fstab: Vec<String>,
 
-    /// Read options (`mount:`) and what new files become by their names (`create:`) from a YAML file
+    /// Read options (`mount:`) and rules for new files (`create:`) from a YAML file
     #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
 
     /// Log more (-v: info, -vv: debug, -vvv: trace)
     #[arg(short, long, action = ArgAction::Count)]
-    pub verbose: u8,
+    pub(crate) verbose: u8,
 
-    /// Log debugging output and stay in the foreground
+    /// Log debug messages and stay in the foreground
     #[arg(short, long)]
-    pub debug: bool,
+    pub(crate) debug: bool,
 }
 
-/// `h5dir mount`.
+/// Arguments of `h5dir mount`.
 #[derive(Debug, Args)]
-pub struct MountArgs {
+pub(crate) struct MountArgs {
     #[command(flatten)]
     /// The options.
-    pub common: CommonMountArgs,
+    pub(crate) common: CommonMountArgs,
 
-    /// The HDF5 file; with :/GROUP, that group becomes the root
+    /// The HDF5 file; with :/GROUP, that group is the root
     #[arg(value_name = "FILE[:/GROUP]")]
-    pub target: OsString,
+    pub(crate) target: OsString,
 
     /// An existing directory
-    pub mountpoint: PathBuf,
+    pub(crate) mountpoint: PathBuf,
 }
 
-/// `h5dir umount`.
+/// Arguments of `h5dir umount`.
 #[derive(Debug, Args)]
-pub struct UmountArgs {
-    /// Detach now, even when files on it are open; it ends when they are closed
+pub(crate) struct UmountArgs {
+    /// Detach a mount in use; the daemon ends when its files are closed
     #[arg(short, long)]
-    pub lazy: bool,
+    pub(crate) lazy: bool,
 
-    /// Where it is mounted
-    pub mountpoint: PathBuf,
+    /// The mountpoint
+    pub(crate) mountpoint: PathBuf,
 }
 
-/// What `ls` and `stat` look at.
+/// Arguments that `ls` and `stat` share.
 #[derive(Debug, Args)]
-pub struct ViewArgs {
+pub(crate) struct ViewArgs {
     /// The HDF5 file and a path in it
     #[arg(value_name = "FILE[:/PATH]")]
-    pub target: OsString,
+    pub(crate) target: OsString,
 
     /// Print JSON
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
 
-    /// Read other files that the HDF5 file names, beneath its directory or --external-root
+    /// Read files that the HDF5 file names, beneath its directory or --external-root
     #[arg(long, value_name = "on|off", default_value = "on", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
-    pub external: super::value::Switch,
+    pub(crate) external: super::value::Switch,
 
-    /// Directory beneath which such files may be read
+    /// Read only files beneath this directory
     #[arg(long, value_name = "DIR")]
-    pub external_root: Option<PathBuf>,
+    pub(crate) external_root: Option<PathBuf>,
 }
 
-/// `h5dir ls`.
+/// Arguments of `h5dir ls`.
 #[derive(Debug, Args)]
-pub struct LsArgs {
+pub(crate) struct LsArgs {
     #[command(flatten)]
-    /// What to list.
-    pub view: ViewArgs,
+    /// Arguments that `ls` and `stat` share.
+    pub(crate) view: ViewArgs,
 
     /// Long form: mode, links, owner, group, size, time (UTC), name
     #[arg(short)]
-    pub long: bool,
+    pub(crate) long: bool,
 
-    /// Directories below too
+    /// List subdirectories too
     #[arg(short = 'R', long)]
-    pub recursive: bool,
+    pub(crate) recursive: bool,
 }
 
-/// `h5dir stat`.
+/// Arguments of `h5dir stat`.
 #[derive(Debug, Args)]
-pub struct StatArgs {
+pub(crate) struct StatArgs {
     #[command(flatten)]
-    /// What to show.
-    pub view: ViewArgs,
+    /// Arguments that `ls` and `stat` share.
+    pub(crate) view: ViewArgs,
 }
 
-/// `h5dir create`.
+/// Arguments of `h5dir create`.
 #[derive(Debug, Args)]
-pub struct CreateArgs {
-    /// Which libhdf5 must be able to use the file: earliest (1.8 and before) or v110 (1.10)
+pub(crate) struct CreateArgs {
+    /// Oldest libhdf5 that can use the file: earliest (1.8 and before) or v110 (1.10)
     #[arg(long, value_name = "earliest|v110", default_value = "v110")]
-    pub libver: super::value::LibVer,
+    pub(crate) libver: super::value::LibVer,
 
     /// The new file
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
 }
 
-/// `h5dir recover`.
+/// Arguments of `h5dir recover`.
 #[derive(Debug, Args)]
-pub struct RecoverArgs {
+pub(crate) struct RecoverArgs {
     /// The HDF5 file
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
 }
 
-/// `h5dir bench-memory-fs`.
+/// Arguments of `h5dir bench-memory-fs`.
 #[derive(Debug, Args)]
-pub struct BenchMemoryArgs {
+pub(crate) struct BenchMemoryArgs {
     #[command(flatten)]
     /// The options.
-    pub common: CommonMountArgs,
+    pub(crate) common: CommonMountArgs,
 
     /// Size of the file `data`
     #[arg(long)]
-    pub size: super::value::Size,
+    pub(crate) size: super::value::Size,
 
     /// An existing directory
-    pub mountpoint: PathBuf,
+    pub(crate) mountpoint: PathBuf,
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The rules `create:` of the configuration file: what new files become by their names.
+//! The section `create:` of the configuration file: rules that make new files datasets.
 //!
 //! ```text
 //! create:
@@ -6,8 +6,9 @@
 //!     dtype: '<f8'
 //!     shape: [null, 100]
 //! ```
-//! Each key but `pattern` has a value as in `user.h5dir.dataset`. Errors are raised while the reader is at what is wrong, so
-//! that it adds line and column: those of the key or value, of the rule's first key when its keys contradict each other.
+//! Each key except `pattern` has a value as in `user.h5dir.dataset`. Values are checked while the
+//! YAML reader is at them, so that it adds their line and column to the error. Contradicting keys
+//! are reported at the first key of the rule.
 
 use crate::fs::create_rules::{self, CreateRule, NamePattern};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -16,9 +17,9 @@ use std::fmt;
 
 const KEYS: [&str; 8] = ["pattern", "dtype", "shape", "maxshape", "chunks", "filters", "fillvalue", "layout"];
 
-/// A rule as the file has it.
+/// A rule, deserialized and checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule(pub CreateRule);
+pub(crate) struct Rule(pub(crate) CreateRule);
 
 impl<'de> serde::Deserialize<'de> for Rule {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -37,11 +38,11 @@ impl<'de> Visitor<'de> for RuleVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Rule, A::Error> {
         let (mut pattern, mut description) = (None, Map::new());
-        while let Some(key) = map.next_key_seed(Key { pattern: pattern.is_some(), description: &description })? {
+        while let Some(key) = map.next_key_seed(KeySeed { pattern: pattern.is_some(), description: &description })? {
             if key == "pattern" {
                 pattern = Some(map.next_value_seed(PatternSeed)?);
             } else {
-                description.insert(key.to_owned(), map.next_value_seed(Fact(key))?);
+                description.insert(key.to_owned(), map.next_value_seed(ValueSeed(key))?);
             }
         }
         let pattern = pattern.ok_or_else(|| A::Error::missing_field("pattern"))?;
@@ -51,13 +52,13 @@ impl<'de> Visitor<'de> for RuleVisitor {
     }
 }
 
-/// A key that is known and was not there before.
-struct Key<'a> {
+/// Deserializes a key; fails if it is unknown or repeated.
+struct KeySeed<'a> {
     pattern: bool,
     description: &'a Map<String, Value>,
 }
 
-impl<'de> DeserializeSeed<'de> for Key<'_> {
+impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
     type Value = &'static str;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<&'static str, D::Error> {
@@ -65,7 +66,7 @@ impl<'de> DeserializeSeed<'de> for Key<'_> {
     }
 }
 
-impl Visitor<'_> for Key<'_> {
+impl Visitor<'_> for KeySeed<'_> {
     type Value = &'static str;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -79,6 +80,7 @@ impl Visitor<'_> for Key<'_> {
     }
 }
 
+/// Deserializes the value of `pattern`.
 struct PatternSeed;
 
 impl<'de> DeserializeSeed<'de> for PatternSeed {
@@ -101,12 +103,12 @@ impl Visitor<'_> for PatternSeed {
     }
 }
 
-/// The value of the key with this name.
-struct Fact(&'static str);
+/// Deserializes and checks the value of the key with this name.
+struct ValueSeed(&'static str);
 
-impl Fact {
+impl ValueSeed {
     fn checked<E: Error>(&self, mut value: Value) -> Result<Value, E> {
-        // No rows yet, and as many as will come.
+        // `null`: no rows now, unlimited later.
         if let ("shape", Value::Array(dims)) = (self.0, &mut value)
             && let Some(first) = dims.first_mut().filter(|d| d.is_null())
         {
@@ -118,7 +120,7 @@ impl Fact {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Fact {
+impl<'de> DeserializeSeed<'de> for ValueSeed {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -126,7 +128,7 @@ impl<'de> DeserializeSeed<'de> for Fact {
     }
 }
 
-impl<'de> Visitor<'de> for Fact {
+impl<'de> Visitor<'de> for ValueSeed {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,7 +148,7 @@ impl<'de> Visitor<'de> for Fact {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        // JSON has no number for these.
+        // JSON has no NaN and no infinities.
         self.checked(if value.is_finite() { value.into() } else { format!("{value}").to_lowercase().into() })
     }
 

@@ -4,7 +4,7 @@
 //! mount:                # the long options of `h5dir mount`, without --
 //!   cache-size: 512M
 //!   allow-other: true
-//! create:               # what new files become, see `create`
+//! create:               # rules for new files, see `create`
 //!   - pattern: '*.f8'
 //!     dtype: '<f8'
 //! ```
@@ -18,7 +18,7 @@ use crate::fs::create_rules::CreateRule;
 use serde::Deserialize;
 use std::path::Path;
 
-/// Largest file read, bytes.
+/// Largest configuration file, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Debug, Default, Deserialize)]
@@ -28,23 +28,23 @@ struct File {
     create: Option<Vec<Rule>>,
 }
 
-/// Reads the options and rules in the file at `path`.
-pub fn read(path: &Path) -> Result<(MountOptions, Vec<CreateRule>), UsageError> {
+/// Reads options and rules from the file at `path`.
+pub(crate) fn read(path: &Path) -> Result<(MountOptions, Vec<CreateRule>), UsageError> {
     let failed = |e: &dyn std::fmt::Display| UsageError(format!("cannot read the configuration file {}: {e}", escaped(path)));
-    let unread = |e: std::io::Error| {
+    let unreadable = |e: std::io::Error| {
         let reason = e.raw_os_error().map_or_else(|| e.to_string(), |errno| nix::errno::Errno::from_raw(errno).desc().to_owned());
         failed(&format!("{reason}; check the path"))
     };
-    let size = std::fs::metadata(path).map_err(unread)?.len();
+    let size = std::fs::metadata(path).map_err(unreadable)?.len();
     if size > FILE_BYTES_MAX {
         return Err(failed(&"it is larger than 1 MiB"));
     }
-    let text = std::fs::read_to_string(path).map_err(unread)?;
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
     parse(&text).map_err(|e| UsageError(format!("configuration file {}: {e}", escaped(path))))
 }
 
 fn parse(text: &str) -> Result<(MountOptions, Vec<CreateRule>), String> {
-    // An empty file, or one of comments, is no document.
+    // A file without a YAML document (empty, or comments only) has no options.
     match serde_yaml::from_str::<Option<File>>(text) {
         Ok(file) => {
             let file = file.unwrap_or_default();
@@ -52,7 +52,7 @@ fn parse(text: &str) -> Result<(MountOptions, Vec<CreateRule>), String> {
         }
         Err(e) => {
             let text = e.to_string();
-            // The reader leaves out the very first position.
+            // The YAML reader omits the position if it is the first one.
             Err(if text.contains(" at line ") { text } else { format!("{text} at line 1 column 1") })
         }
     }

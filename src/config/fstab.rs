@@ -1,14 +1,14 @@
 //! Mount options in the form of fstab(5): `-o key=value[,...]`.
 //!
-//! Each long option has its key; `_` may stand for `-`. A backslash takes the next character as it is.
-//! Keys for mount(8) and systemd are ignored; of `ro` and `rw` the last counts.
+//! A key is the name of a long option, with `-` or `_`. A backslash escapes the next character.
+//! Keys of mount(8) and systemd are ignored. Of `ro` and `rw` the last is used.
 
 use super::UsageError;
 use super::options::MountOptions;
 use clap::{CommandFactory, Parser};
 
-/// Keys that speak to others, or state what holds anyway.
-const IGNORED: [&str; 24] = [
+/// Keys of mount(8) and systemd, and keys that are always in effect.
+const IGNORED_KEYS: [&str; 24] = [
     "_netdev",
     "nofail",
     "auto",
@@ -34,24 +34,25 @@ const IGNORED: [&str; 24] = [
     "default-permissions",
     "noiversion",
 ];
-/// Beginnings of such keys.
+/// Prefixes of keys of mount(8) and systemd.
 const IGNORED_PREFIXES: [&str; 4] = ["x-", "X-", "comment=", "helper="];
 
+/// Parses options that were converted to their long form.
 #[derive(Parser)]
 #[command(no_binary_name = true, disable_help_flag = true)]
-struct AsLong {
+struct LongOptions {
     #[command(flatten)]
     options: MountOptions,
 }
 
-/// The options in `lists`; of one key given twice the last counts.
-pub fn parse(lists: &[String]) -> Result<MountOptions, UsageError> {
-    let command = AsLong::command();
+/// Parses lists of options. If a key is repeated, the last value is used.
+pub(crate) fn parse(lists: &[String]) -> Result<MountOptions, UsageError> {
+    let command = LongOptions::command();
     let mut given: Vec<(String, String)> = Vec::new();
     for item in lists.iter().flat_map(|list| split(list)) {
         let (raw, value) = item.split_once('=').map_or((item.as_str(), None), |(key, value)| (key, Some(value)));
         let key = raw.replace('_', "-");
-        let ignored = IGNORED.contains(&raw) || IGNORED.contains(&key.as_str());
+        let ignored = IGNORED_KEYS.contains(&raw) || IGNORED_KEYS.contains(&key.as_str());
         if item.is_empty() || ignored || IGNORED_PREFIXES.iter().any(|p| item.starts_with(p)) {
             continue;
         }
@@ -63,7 +64,7 @@ pub fn parse(lists: &[String]) -> Result<MountOptions, UsageError> {
                 continue;
             }
             "suid" | "dev" => {
-                return Err(UsageError(format!("the mount option '{raw}' is not possible: h5dir mounts are nosuid and nodev")));
+                return Err(UsageError(format!("the mount option '{raw}' is not supported: h5dir mounts are nosuid and nodev")));
             }
             _ => {}
         }
@@ -74,14 +75,14 @@ pub fn parse(lists: &[String]) -> Result<MountOptions, UsageError> {
         given.retain(|(other, _)| *other != key);
         given.push((key, long));
     }
-    AsLong::try_parse_from(given.into_iter().map(|(_, long)| long)).map(|parsed| parsed.options).map_err(|e| {
+    LongOptions::try_parse_from(given.into_iter().map(|(_, long)| long)).map(|parsed| parsed.options).map_err(|e| {
         let text = e.to_string();
         let first = text.lines().next().unwrap_or_default();
         UsageError(format!("{} in -o", first.strip_prefix("error: ").unwrap_or(first)))
     })
 }
 
-/// The options in `list`, without their backslashes. `mount-scripts/mount.h5dir` splits in the same way.
+/// Splits a list at commas and removes backslashes, like `mount-scripts/mount.h5dir`.
 pub fn split(list: &str) -> Vec<String> {
     let mut items = vec![String::new()];
     let mut chars = list.chars();
@@ -136,7 +137,7 @@ mod tests {
             "invalid value 'big' for '--cache-size <SIZE>': expected a number of bytes such as 64K, 512M or 1.5G in -o"
         );
         assert!(text("cache-size").contains("cache-size"));
-        // No way from the value of one option into another.
+        // A value cannot inject another option.
         assert!(text("help").contains("'help'"));
     }
 }

@@ -1,27 +1,27 @@
-//! The default size of the caches: an eighth of the memory this process may use, from 64 MiB to 1 GiB.
+//! Default of `--cache-size`: an eighth of the available memory, from 64 MiB to 1 GiB.
 //!
-//! The memory is that of the machine, or the smallest limit of the control groups around this process (cgroup v2
-//! `memory.max`, v1 `memory.limit_in_bytes`) and of its address space (`ulimit -v`).
+//! Available is the least of: memory of the machine, limits of the control groups of this process
+//! (cgroup v2 `memory.max`, v1 `memory.limit_in_bytes`), its address space (`ulimit -v`).
 
 use nix::sys::resource::{Resource, getrlimit};
 use std::fs;
 use std::path::Path;
 
 /// Smallest default, bytes.
-const LEAST: u64 = 64 << 20;
+const CACHE_BYTES_MIN: u64 = 64 << 20;
 /// Largest default, bytes.
-const MOST: u64 = 1 << 30;
+const CACHE_BYTES_MAX: u64 = 1 << 30;
 
-/// Default size of the caches, bytes.
-pub fn default_cache_bytes() -> u64 {
+/// Default of `--cache-size`, bytes.
+pub(crate) fn default_cache_bytes() -> u64 {
     share(available())
 }
 
 fn share(available: Option<u64>) -> u64 {
-    (available.unwrap_or(0) / 8).clamp(LEAST, MOST)
+    (available.unwrap_or(0) / 8).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX)
 }
 
-/// Memory of the machine, the control groups or the address space, bytes.
+/// Available memory, bytes; `None` if unknown.
 fn available() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -35,7 +35,7 @@ fn total(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Limits of one hierarchy, `id:controllers:path`: its group and those around it.
+/// Limits of a group and its ancestors, for one line `id:controllers:path` of /proc/self/cgroup.
 fn limits(line: &str, root: &Path) -> Vec<u64> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { return Vec::new() };
@@ -47,7 +47,7 @@ fn limits(line: &str, root: &Path) -> Vec<u64> {
         return Vec::new();
     };
     let group = Path::new(group.trim_start_matches('/'));
-    // "max" is no number, thus no limit.
+    // "max" does not parse: no limit.
     group.ancestors().filter_map(|g| fs::read_to_string(base.join(g).join(name)).ok()?.trim().parse().ok()).collect()
 }
 
@@ -57,15 +57,15 @@ mod tests {
 
     #[test]
     fn share_is_bounded() {
-        assert_eq!(share(None), LEAST);
+        assert_eq!(share(None), CACHE_BYTES_MIN);
         assert_eq!(share(Some(4 << 30)), 512 << 20);
-        assert_eq!(share(Some(1 << 40)), MOST);
-        assert!((LEAST..=MOST).contains(&default_cache_bytes()));
+        assert_eq!(share(Some(1 << 40)), CACHE_BYTES_MAX);
+        assert!((CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(&default_cache_bytes()));
         assert!(available().is_some_and(|bytes| bytes > 1 << 20));
     }
 
     #[test]
-    fn smallest_group_around_counts() {
+    fn the_smallest_limit_of_all_groups_is_used() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("a/b")).unwrap();
         fs::write(dir.path().join("a/memory.max"), "1048576\n").unwrap();

@@ -1,27 +1,27 @@
-//! What the user asks for: command line, `-o` list and configuration file become one checked plan.
+//! Options: command line, `-o` list and configuration file are merged into one checked plan.
 //!
 //! ```text
-//! args      the command line as typed            fstab    -o key=value[,...]
+//! args      the command line                     fstab    -o key=value[,...]
 //! options   the mount options, each optional     file     the YAML file
 //! value     sizes, modes, switches, users        target   FILE[:/group]
 //! memory    the default cache size               create   the rules for new files
-//! resolve   all of it, with defaults, checked
+//! resolve   merges, applies defaults, checks
 //! ```
 //! Precedence: long option, then `-o`, then the file, then the default.
 
-pub mod args;
-pub mod create;
-pub mod file;
+pub(crate) mod args;
+pub(crate) mod create;
+pub(crate) mod file;
 pub mod fstab;
-pub mod memory;
-pub mod options;
-pub mod resolve;
-pub mod target;
-pub mod value;
+pub(crate) mod memory;
+pub(crate) mod options;
+pub(crate) mod resolve;
+pub(crate) mod target;
+pub(crate) mod value;
 
-pub use resolve::{LogPlan, MountPlan};
+pub(crate) use resolve::{LogPlan, MountPlan};
 
-/// A request that cannot be followed: one sentence.
+/// A wrong option, value or configuration file: one sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct UsageError(pub String);
+pub(crate) struct UsageError(pub(crate) String);

@@ -1,140 +1,145 @@
-//! The mount options. One structure serves the command line, `-o` and the configuration file, so that
-//! each option has the same name and the same values everywhere.
+//! The mount options: one structure for the command line, `-o` and the configuration file.
 
 use super::value::{Group, Level, LogFormat, Mode, Seconds, Size, Switch, Threads, User, VdsMissing};
+use crate::fs::spec::Modes;
 use clap::Args;
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// Options of a mount; `None` was not asked for.
+/// Options of a mount; `None` if not given.
 #[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case", expecting = "options and their values")]
-pub struct MountOptions {
+pub(crate) struct MountOptions {
     /// Stay in the foreground and log to standard error
     #[arg(short, long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off", hide_possible_values = true)]
-    pub foreground: Option<Switch>,
+    pub(crate) foreground: Option<Switch>,
 
-    /// Mount read-only, which is the default
+    /// Mount read-only (the default)
     #[arg(short, long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
-    pub read_only: Option<Switch>,
+    pub(crate) read_only: Option<Switch>,
 
-    /// Let the file be changed through the mount; the default modes are 0644 and 0755 then
+    /// Allow changes of the file; the default modes are 0644 and 0755 then
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
-    pub read_write: Option<Switch>,
+    pub(crate) read_write: Option<Switch>,
 
-    /// How often changes are made durable, beside fsync, closing and unmounting; 0: only then [default: 5]
+    /// Time between commits; 0: only by fsync, close and unmounting [default: 5]
     #[arg(long, value_name = "SECONDS")]
-    pub commit_interval: Option<Seconds>,
+    pub(crate) commit_interval: Option<Seconds>,
 
-    /// How often the file is looked at for changes by others, in a read-only mount; 0: it never changes [default: 1]
+    /// Time between checks for changes of the file, if read-only; 0: no checks [default: 1]
     #[arg(long, value_name = "SECONDS")]
-    pub check_interval: Option<Seconds>,
+    pub(crate) check_interval: Option<Seconds>,
 
-    /// Make what was written durable when it is closed; off: only by fsync, the interval and unmounting,
-    /// as for files on a disk [default: on]
+    /// Commit when a written file is closed, not only by fsync, every interval and on unmounting
+    /// [default: off]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
-    pub commit_on_close: Option<Switch>,
+    pub(crate) commit_on_close: Option<Switch>,
 
-    /// Keep processors from sleeping while many small changes come, as root on a machine with up to 8 of them [default: on]
+    /// Poll for the next of many small requests, which keeps a processor busy; as root, up to 8
+    /// processors do not sleep deeply [default: off]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
-    pub stay_awake: Option<Switch>,
+    pub(crate) stay_awake: Option<Switch>,
 
-    /// Let the daemon keep the capabilities and the access to files that it was started with [default: off]
+    /// Keep capabilities and file access of the daemon [default: off]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
-    pub no_sandbox: Option<Switch>,
+    pub(crate) no_sandbox: Option<Switch>,
 
     /// Memory for caches, in bytes or with K, M, G [default: 1/8 of the memory, 64M to 1G]
     #[arg(long, value_name = "SIZE")]
-    pub cache_size: Option<Size>,
+    pub(crate) cache_size: Option<Size>,
 
-    /// Read other files that the HDF5 file names: external links, raw files, sources of virtual
-    /// datasets [default: on, but off with --allow-other]
+    /// Read files that the HDF5 file names: external links, raw files, sources of virtual datasets
+    /// [default: on, but off with --allow-other]
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
-    pub external: Option<Switch>,
+    pub(crate) external: Option<Switch>,
 
-    /// Directory beneath which such files are read; implies --external [default: the directory of FILE]
+    /// Read only files beneath this directory; implies --external [default: directory of FILE]
     #[arg(long, value_name = "DIR")]
-    pub external_root: Option<PathBuf>,
+    pub(crate) external_root: Option<PathBuf>,
 
-    /// Let raw files beneath --external-root be written through datasets whose elements lie in them; needs --read-write [default: off]
+    /// Write raw files beneath --external-root; needs --read-write [default: off]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
-    pub external_write: Option<Switch>,
+    pub(crate) external_write: Option<Switch>,
 
-    /// What a missing source of a virtual dataset reads as [default: error]
+    /// Result of reading a missing source of a virtual dataset [default: error]
     #[arg(long, value_name = "error|fill")]
-    pub vds_missing: Option<VdsMissing>,
+    pub(crate) vds_missing: Option<VdsMissing>,
 
-    /// Let all users use the mount, as far as the modes allow
+    /// Allow all users, as far as the modes do
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
-    pub allow_other: Option<Switch>,
+    pub(crate) allow_other: Option<Switch>,
 
-    /// Let root use the mount too; the default modes are 0400 and 0500 then
+    /// Allow root too; the default modes are 0600 and 0700 then
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
-    pub allow_root: Option<Switch>,
+    pub(crate) allow_root: Option<Switch>,
 
     /// Owner shown, by number or name [default: the caller]
     #[arg(long, value_name = "USER")]
-    pub uid: Option<User>,
+    pub(crate) uid: Option<User>,
 
     /// Group shown, by number or name [default: the caller's]
     #[arg(long, value_name = "GROUP")]
-    pub gid: Option<Group>,
+    pub(crate) gid: Option<Group>,
 
-    /// Mode of files, octal [default: 0444, with --read-write 0644]
+    /// Mode of files, octal [default: 0644]
     #[arg(long, value_name = "MODE")]
-    pub file_mode: Option<Mode>,
+    pub(crate) file_mode: Option<Mode>,
 
-    /// Mode of directories, octal [default: 0555, with --read-write 0755]
+    /// Mode of directories, octal [default: 0755]
     #[arg(long, value_name = "MODE")]
-    pub dir_mode: Option<Mode>,
+    pub(crate) dir_mode: Option<Mode>,
 
-    /// Bits removed from the default modes, octal
+    /// Owners and modes of files: stored in the container, or fixed [default: stored]
+    #[arg(long, value_name = "stored|fixed")]
+    pub(crate) modes: Option<Modes>,
+
+    /// Bits removed from all modes, octal
     #[arg(long, value_name = "MODE")]
-    pub umask: Option<Mode>,
+    pub(crate) umask: Option<Mode>,
 
     /// Forbid running programs on the mount
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
-    pub noexec: Option<Switch>,
+    pub(crate) noexec: Option<Switch>,
 
     /// Threads that serve requests [default: twice the processors, 4 to 16]
     #[arg(long, value_name = "N")]
-    pub threads: Option<Threads>,
+    pub(crate) threads: Option<Threads>,
 
-    /// How far the kernel reads ahead in a file; above 128K only as root [default: 1M]
+    /// Read-ahead of the kernel; above 128K only as root [default: 1M]
     #[arg(long, value_name = "SIZE")]
-    pub readahead: Option<Size>,
+    pub(crate) readahead: Option<Size>,
 
-    /// How long the kernel may remember attributes [default: 86400, with --read-write 1]
+    /// How long the kernel caches attributes [default: 86400, with --read-write 1]
     #[arg(long, value_name = "SECONDS")]
-    pub attr_timeout: Option<Seconds>,
+    pub(crate) attr_timeout: Option<Seconds>,
 
-    /// How long the kernel may remember names and listings [default: 86400, with --read-write 1]
+    /// How long the kernel caches names and listings [default: 86400, with --read-write 1]
     #[arg(long, value_name = "SECONDS")]
-    pub entry_timeout: Option<Seconds>,
+    pub(crate) entry_timeout: Option<Seconds>,
 
-    /// How much is logged: off, error, warn, info, debug, trace [default: warn]
+    /// Log level: off, error, warn, info, debug, trace [default: warn]
     #[arg(long, value_name = "LEVEL")]
-    pub log_level: Option<Level>,
+    pub(crate) log_level: Option<Level>,
 
     /// Log to this file [default: standard error in the foreground, else syslog]
     #[arg(long, value_name = "FILE")]
-    pub log_file: Option<PathBuf>,
+    pub(crate) log_file: Option<PathBuf>,
 
-    /// Form of the log lines: text, json [default: text]
+    /// Format of log lines: text, json [default: text]
     #[arg(long, value_name = "FORMAT")]
-    pub log_format: Option<LogFormat>,
+    pub(crate) log_format: Option<LogFormat>,
 }
 
 impl MountOptions {
-    /// These options, and where one was not asked for, the other's.
+    /// Merges two sets: options of `self` take precedence.
     #[must_use]
-    pub fn or(self, other: MountOptions) -> MountOptions {
+    pub(crate) fn or(self, other: MountOptions) -> MountOptions {
         macro_rules! pick {
             ($($field:ident)*) => { MountOptions { $($field: self.$field.or(other.$field)),* } };
         }
         pick! {
             foreground read_only read_write commit_interval commit_on_close stay_awake no_sandbox check_interval cache_size external external_root external_write
-            vds_missing allow_other allow_root uid gid file_mode dir_mode umask noexec threads readahead attr_timeout entry_timeout log_level
+            vds_missing allow_other allow_root uid gid file_mode dir_mode modes umask noexec threads readahead attr_timeout entry_timeout log_level
             log_file log_format
         }
     }

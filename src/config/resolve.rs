@@ -1,4 +1,4 @@
-//! All sources of options, merged, with defaults, checked: a plan that can be carried out.
+//! Merges the sources of options, applies defaults, and makes the plan of a mount.
 
 use super::args::{CommonMountArgs, MountArgs, ViewArgs};
 use super::options::MountOptions;
@@ -7,82 +7,82 @@ use super::value::{Level, LogFormat, Switch, VdsMissing};
 use super::{UsageError, file, fstab, memory};
 use crate::base::escape::escaped;
 use crate::fs::create_rules::CreateRule;
-use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, WRITABLE_DIR_MODE, WRITABLE_FILE_MODE};
+use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, Modes};
 use crate::fs::{ExternalPolicy, MountSpec};
 use crate::fuse::{Access, CacheTimes, SessionConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the kernel remembers names and attributes of what does not change.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(86_400);
-/// The same of what does.
-const WRITABLE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often changes are made durable.
+/// How long the kernel caches names and attributes of a read-only mount.
+const READ_ONLY_TIMEOUT: Duration = Duration::from_secs(86_400);
+/// How long the kernel caches names and attributes of a read-write mount.
+const READ_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Default time between commits.
 const DEFAULT_COMMIT_INTERVAL: Duration = Duration::from_secs(5);
-/// How often a file is looked at for changes by others.
+/// Default time between checks for changes of the file.
 const DEFAULT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How far the kernel reads ahead, bytes.
-const DEFAULT_READAHEAD: u64 = 1 << 20;
+/// Default read-ahead of the kernel, bytes.
+const DEFAULT_READAHEAD_BYTES: u64 = 1 << 20;
 
-/// Where and how to log.
+/// Destination, level and format of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogPlan {
-    /// How much.
-    pub level: Level,
-    /// In which file.
-    pub file: Option<PathBuf>,
-    /// In which form.
-    pub format: LogFormat,
+pub(crate) struct LogPlan {
+    /// Least severe level that is logged.
+    pub(crate) level: Level,
+    /// Log file; `None`: standard error or syslog.
+    pub(crate) file: Option<PathBuf>,
+    /// Format of a line.
+    pub(crate) format: LogFormat,
 }
 
-/// A mount to be made.
+/// Plan of a mount: every option with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MountPlan {
-    /// Not in the background.
-    pub foreground: bool,
+pub(crate) struct MountPlan {
+    /// Stay in the foreground.
+    pub(crate) foreground: bool,
     /// Logging.
-    pub log: LogPlan,
-    /// Mounting.
-    pub session: SessionConfig,
-    /// How often changes are made durable; `None` = not by itself.
-    pub commit_interval: Option<Duration>,
-    /// How often changes by others are looked for; `None` = never.
-    pub check_interval: Option<Duration>,
-    /// The daemon gives up the rights that it does not need.
-    pub sandbox: bool,
+    pub(crate) log: LogPlan,
+    /// Options of the FUSE session.
+    pub(crate) session: SessionConfig,
+    /// Time between commits; `None`: no timed commits.
+    pub(crate) commit_interval: Option<Duration>,
+    /// Time between checks for changes of the file; `None`: no checks.
+    pub(crate) check_interval: Option<Duration>,
+    /// Confine the daemon.
+    pub(crate) sandbox: bool,
 }
 
-/// Options of all sources.
-struct Asked {
+/// Options merged from all sources.
+struct GivenOptions {
     options: MountOptions,
     create: Vec<CreateRule>,
     verbose: u8,
     debug: bool,
 }
 
-fn gather(args: CommonMountArgs) -> Result<Asked, UsageError> {
+fn merge_sources(args: CommonMountArgs) -> Result<GivenOptions, UsageError> {
     let (from_file, create) = args.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
     let options = args.options.or(fstab::parse(&args.fstab)?).or(from_file);
-    Ok(Asked { options, create, verbose: args.verbose, debug: args.debug })
+    Ok(GivenOptions { options, create, verbose: args.verbose, debug: args.debug })
 }
 
-/// The plan of `h5dir mount`: what to open, and how to mount it.
-pub fn mount(args: MountArgs) -> Result<(MountSpec, MountPlan), UsageError> {
-    let asked = gather(args.common)?;
+/// Makes the plan of `h5dir mount`: the container to open and the mount.
+pub(crate) fn mount(args: MountArgs) -> Result<(MountSpec, MountPlan), UsageError> {
+    let given = merge_sources(args.common)?;
     let target = Target::parse(&args.target);
-    let spec = MountSpec { create: asked.create.clone().into(), ..spec(&asked.options, target)? };
+    let spec = MountSpec { create: given.create.clone().into(), ..spec(&given.options, target)? };
     let source = source(&spec);
-    Ok((spec, plan(&asked, source, args.mountpoint)?))
+    Ok((spec, plan(&given, source, args.mountpoint)?))
 }
 
-/// The plan of `h5dir bench-memory-fs`.
-pub fn memory_mount(args: CommonMountArgs, mountpoint: PathBuf) -> Result<MountPlan, UsageError> {
-    plan(&gather(args)?, "h5dir-memory".into(), mountpoint)
+/// Makes the plan of `h5dir bench-memory-fs`.
+pub(crate) fn memory_mount(args: CommonMountArgs, mountpoint: PathBuf) -> Result<MountPlan, UsageError> {
+    plan(&merge_sources(args)?, "h5dir-memory".into(), mountpoint)
 }
 
-/// What `h5dir ls` and `h5dir stat` open, and the path in it.
-pub fn view(args: &ViewArgs) -> Result<(MountSpec, Vec<u8>), UsageError> {
+/// Resolves the target of `h5dir ls` and `h5dir stat`: the container to open and the path in it.
+pub(crate) fn view(args: &ViewArgs) -> Result<(MountSpec, Vec<u8>), UsageError> {
     let target = Target::parse(&args.target);
     let inner = target.inner.unwrap_or_else(|| b"/".to_vec());
     let options = MountOptions {
@@ -98,7 +98,7 @@ fn on(switch: Option<Switch>) -> bool {
     switch.is_some_and(|s| s.0)
 }
 
-/// Whether the file may be changed.
+/// Whether the mount is read-write.
 fn writable(options: &MountOptions) -> Result<bool, UsageError> {
     match (options.read_only.map(|s| s.0), options.read_write.map(|s| s.0)) {
         (Some(a), Some(b)) if a == b => Err(UsageError("--read-only and --read-write exclude each other; give one of them".into())),
@@ -106,7 +106,7 @@ fn writable(options: &MountOptions) -> Result<bool, UsageError> {
     }
 }
 
-/// How often changes by others are looked for.
+/// Time between checks for changes of the file; `None`: no checks.
 fn check_interval(options: &MountOptions, writable: bool) -> Option<Duration> {
     let interval = options.check_interval.map_or(DEFAULT_CHECK_INTERVAL, |s| s.0);
     (!writable && !interval.is_zero()).then_some(interval)
@@ -114,15 +114,14 @@ fn check_interval(options: &MountOptions, writable: bool) -> Option<Duration> {
 
 fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError> {
     let writable = writable(options)?;
-    let (file_mode, dir_mode) = if writable { (WRITABLE_FILE_MODE, WRITABLE_DIR_MODE) } else { (DEFAULT_FILE_MODE, DEFAULT_DIR_MODE) };
     let modes_given = options.file_mode.is_some() || options.dir_mode.is_some();
     if options.umask.is_some() && modes_given {
-        return Err(UsageError("--umask cannot be used together with --file-mode or --dir-mode".into()));
+        return Err(UsageError("--umask and --file-mode or --dir-mode exclude each other; give one of them".into()));
     }
-    // To the kernel "root too" is "everyone": the modes keep the others out of what it remembers.
+    // The kernel has no "owner and root", only "all users": the modes exclude the other users.
     let owner_only = on(options.allow_root) && !modes_given && options.uid.is_none();
     let umask = options.umask.map_or(if owner_only { 0o077 } else { 0 }, |m| m.0);
-    // The daemon changes its directory; a path that does not exist fails when it is opened.
+    // The daemon changes its working directory. A missing file fails at open.
     let file = std::path::absolute(&target.file).unwrap_or(target.file);
     Ok(MountSpec {
         file,
@@ -132,12 +131,14 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         vds_missing_fill: options.vds_missing == Some(VdsMissing::Fill),
         uid: options.uid.map_or_else(|| nix::unistd::geteuid().as_raw(), |u| u.0),
         gid: options.gid.map_or_else(|| nix::unistd::getegid().as_raw(), |g| g.0),
-        file_mode: options.file_mode.map_or(file_mode, |m| m.0) & !umask,
-        dir_mode: options.dir_mode.map_or(dir_mode, |m| m.0) & !umask,
+        file_mode: options.file_mode.map_or(DEFAULT_FILE_MODE, |m| m.0) & !umask,
+        dir_mode: options.dir_mode.map_or(DEFAULT_DIR_MODE, |m| m.0) & !umask,
+        umask,
+        modes: options.modes.unwrap_or(Modes::Stored),
         threads: threads(options),
         writable,
         follow: check_interval(options, writable).is_some(),
-        commit_on_close: options.commit_on_close.is_none_or(|s| s.0),
+        commit_on_close: on(options.commit_on_close),
         create: Arc::default(),
     })
 }
@@ -150,7 +151,7 @@ fn external(options: &MountOptions, writable: bool) -> Result<ExternalPolicy, Us
     let default = options.external_root.is_some() || !on(options.allow_other);
     if !options.external.map_or(default, |s| s.0) {
         return match options.external_root {
-            Some(_) => Err(UsageError("--external-root has no meaning with --external=off".into())),
+            Some(_) => Err(UsageError("--external-root and --external=off exclude each other; give one of them".into())),
             None => Ok(ExternalPolicy::Off),
         };
     }
@@ -163,22 +164,22 @@ fn external(options: &MountOptions, writable: bool) -> Result<ExternalPolicy, Us
     }
 }
 
-fn plan(asked: &Asked, source: String, mountpoint: PathBuf) -> Result<MountPlan, UsageError> {
-    let options = &asked.options;
+fn plan(given: &GivenOptions, source: String, mountpoint: PathBuf) -> Result<MountPlan, UsageError> {
+    let options = &given.options;
     let writable = writable(options)?;
-    let timeout = if writable { WRITABLE_TIMEOUT } else { DEFAULT_TIMEOUT };
+    let timeout = if writable { READ_WRITE_TIMEOUT } else { READ_ONLY_TIMEOUT };
     let check_interval = check_interval(options, writable);
     let entry = options.entry_timeout.map_or(timeout, |s| s.0);
     let interval = options.commit_interval.map_or(DEFAULT_COMMIT_INTERVAL, |s| s.0);
     let access = match (on(options.allow_other), on(options.allow_root)) {
-        (true, true) => return Err(UsageError("--allow-other and --allow-root exclude each other".into())),
+        (true, true) => return Err(UsageError("--allow-other and --allow-root exclude each other; give one of them".into())),
         (true, false) => Access::Everyone,
         (false, true) => Access::OwnerAndRoot,
         (false, false) => Access::Owner,
     };
     Ok(MountPlan {
-        foreground: on(options.foreground) || asked.debug,
-        log: log(asked),
+        foreground: on(options.foreground) || given.debug,
+        log: log(given),
         session: SessionConfig {
             mountpoint,
             source,
@@ -188,12 +189,12 @@ fn plan(asked: &Asked, source: String, mountpoint: PathBuf) -> Result<MountPlan,
             threads: threads(options),
             times: CacheTimes {
                 entry,
-                // A name that is not there cannot be told of.
+                // The daemon cannot invalidate absent names.
                 absent: check_interval.map_or(entry, |every| entry.min(every)),
                 attr: options.attr_timeout.map_or(timeout, |s| s.0),
             },
-            readahead: options.readahead.map_or(DEFAULT_READAHEAD, |s| s.0),
-            stay_awake: options.stay_awake.is_none_or(|s| s.0),
+            readahead: options.readahead.map_or(DEFAULT_READAHEAD_BYTES, |s| s.0),
+            stay_awake: on(options.stay_awake),
         },
         commit_interval: (writable && !interval.is_zero()).then_some(interval),
         check_interval,
@@ -201,10 +202,10 @@ fn plan(asked: &Asked, source: String, mountpoint: PathBuf) -> Result<MountPlan,
     })
 }
 
-fn log(asked: &Asked) -> LogPlan {
-    let options = &asked.options;
-    let more = match asked.verbose {
-        _ if asked.debug => Level::Debug,
+fn log(given: &GivenOptions) -> LogPlan {
+    let options = &given.options;
+    let more = match given.verbose {
+        _ if given.debug => Level::Debug,
         0 => Level::Off,
         1 => Level::Info,
         2 => Level::Debug,
@@ -222,7 +223,7 @@ fn threads(options: &MountOptions) -> usize {
     options.threads.map_or_else(|| (2 * processors()).clamp(4, 16), |t| t.0)
 }
 
-/// The source shown in the mount table.
+/// Source of the mount as shown in the mount table.
 fn source(spec: &MountSpec) -> String {
     let file: &Path = &spec.file;
     let group = spec.group.as_deref().filter(|g| *g != b"/").map(|g| format!(":{}", String::from_utf8_lossy(g)));
@@ -244,13 +245,13 @@ mod tests {
     #[test]
     fn defaults() {
         let (spec, plan) = resolve(&[]).unwrap();
-        assert_eq!((spec.file_mode, spec.dir_mode, spec.group.as_deref()), (0o444, 0o555, Some(&b"/g"[..])));
+        assert_eq!((spec.file_mode, spec.dir_mode, spec.group.as_deref()), (0o644, 0o755, Some(&b"/g"[..])));
         assert_eq!(spec.external, ExternalPolicy::Beneath(None));
         assert!(!spec.vds_missing_fill && !plan.foreground && plan.session.read_only);
-        assert_eq!(plan.session.times, CacheTimes { entry: DEFAULT_TIMEOUT, absent: DEFAULT_CHECK_INTERVAL, attr: DEFAULT_TIMEOUT });
+        assert_eq!(plan.session.times, CacheTimes { entry: READ_ONLY_TIMEOUT, absent: DEFAULT_CHECK_INTERVAL, attr: READ_ONLY_TIMEOUT });
         assert!(spec.follow && plan.check_interval == Some(DEFAULT_CHECK_INTERVAL));
         let (spec, plan) = resolve(&["--check-interval=0"]).unwrap();
-        assert!(!spec.follow && plan.check_interval.is_none() && plan.session.times.absent == DEFAULT_TIMEOUT);
+        assert!(!spec.follow && plan.check_interval.is_none() && plan.session.times.absent == READ_ONLY_TIMEOUT);
         let (spec, plan) = resolve(&[]).unwrap();
         assert_eq!((plan.session.source.as_str(), plan.session.readahead), ("/dev/null:/g", 1 << 20));
         assert_eq!((plan.session.access, plan.log.level), (Access::Owner, Level::Warn));
@@ -284,10 +285,10 @@ mod tests {
     #[test]
     fn modes_and_levels() {
         let (spec, plan) = resolve(&["--umask=0077", "-vv", "--noexec"]).unwrap();
-        assert_eq!((spec.file_mode, spec.dir_mode), (0o400, 0o500));
+        assert_eq!((spec.file_mode, spec.dir_mode), (0o600, 0o700));
         assert_eq!((plan.log.level, plan.session.noexec), (Level::Debug, true));
         let (spec, plan) = resolve(&["--allow-root"]).unwrap();
-        assert_eq!((spec.file_mode, spec.dir_mode, plan.session.access), (0o400, 0o500, Access::OwnerAndRoot));
+        assert_eq!((spec.file_mode, spec.dir_mode, plan.session.access), (0o600, 0o700, Access::OwnerAndRoot));
         assert!(resolve(&["-d"]).unwrap().1.foreground);
         assert_eq!(resolve(&["--log-level=off"]).unwrap().1.log.level, Level::Off);
         for wrong in [&["--umask=022", "--file-mode=444"][..], &["--allow-other", "--allow-root"], &["--read-only", "-o", "rw"]] {
@@ -296,12 +297,12 @@ mod tests {
     }
 
     #[test]
-    fn writing_is_asked_for() {
+    fn read_write_has_several_spellings() {
         for args in [&["--read-write"][..], &["-o", "rw"], &["--read-only=off"], &["-o", "ro,rw"], &["--read-only=off", "--read-write"]] {
             let (spec, plan) = resolve(args).unwrap();
             assert!(spec.writable && !plan.session.read_only, "{args:?}");
             assert_eq!((spec.file_mode, spec.dir_mode, plan.commit_interval), (0o644, 0o755, Some(DEFAULT_COMMIT_INTERVAL)));
-            assert_eq!(plan.session.times, CacheTimes { entry: WRITABLE_TIMEOUT, absent: WRITABLE_TIMEOUT, attr: WRITABLE_TIMEOUT });
+            assert_eq!(plan.session.times, CacheTimes { entry: READ_WRITE_TIMEOUT, absent: READ_WRITE_TIMEOUT, attr: READ_WRITE_TIMEOUT });
         }
         for args in [&["--read-only"][..], &["-o", "rw,ro"], &["--read-write=off"], &["--read-only", "--read-write=off"]] {
             let (spec, plan) = resolve(args).unwrap();

@@ -1,21 +1,21 @@
-//! `FILE` or `FILE:/path/in/it`.
+//! The argument `FILE` or `FILE:/PATH`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// A file and perhaps a path in it (absolute, with its leading slash).
+/// A file and an optional path in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    /// The file.
-    pub file: PathBuf,
-    /// The path.
-    pub inner: Option<Vec<u8>>,
+pub(crate) struct Target {
+    /// The HDF5 file.
+    pub(crate) file: PathBuf,
+    /// Absolute path in the file, with its leading slash.
+    pub(crate) inner: Option<Vec<u8>>,
 }
 
 impl Target {
-    /// If all of `text` names an existing file, it is the file; else the last `:/` divides it.
-    pub fn parse(text: &OsStr) -> Self {
+    /// Splits `text` at the last `:/`, unless all of it names an existing file.
+    pub(crate) fn parse(text: &OsStr) -> Self {
         Self::split(text, |path| path.symlink_metadata().is_ok())
     }
 

@@ -1,5 +1,6 @@
-//! Values of options: each is read from the same text on the command line, in `-o` and in YAML.
+//! Types of option values, parsed from the same text on the command line, in `-o` and in YAML.
 
+use crate::fs::spec::Modes;
 use serde::{Deserialize, Deserializer, de};
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,70 +10,70 @@ const TIMEOUT_SECONDS_MAX: f64 = 10.0 * 365.0 * 86_400.0;
 
 /// A number of bytes: `4096`, `64K`, `512M`, `1.5G`; the units are powers of 1024.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size(pub u64);
+pub(crate) struct Size(pub(crate) u64);
 
 /// `on` or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Switch(pub bool);
+pub(crate) struct Switch(pub(crate) bool);
 
-/// A time in seconds, fractions allowed.
+/// A duration, in seconds with an optional fraction.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Seconds(pub Duration);
+pub(crate) struct Seconds(pub(crate) Duration);
 
 /// Permission bits, octal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mode(pub u16);
+pub(crate) struct Mode(pub(crate) u16);
 
 /// A user, by number or name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct User(pub u32);
+pub(crate) struct User(pub(crate) u32);
 
 /// A group, by number or name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Group(pub u32);
+pub(crate) struct Group(pub(crate) u32);
 
-/// Number of threads.
+/// A number of threads, 1 to 256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Threads(pub usize);
+pub(crate) struct Threads(pub(crate) usize);
 
-/// What a missing source of a virtual dataset reads as.
+/// Result of reading a missing source of a virtual dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VdsMissing {
-    /// An error.
+pub(crate) enum VdsMissing {
+    /// `EIO`.
     Error,
-    /// Fill value.
+    /// The fill value.
     Fill,
 }
 
-/// How much is logged.
+/// Log level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub(crate) enum Level {
     /// Nothing.
     Off,
     /// Failures.
     Error,
-    /// Failures and oddities.
+    /// Failures and unexpected states.
     Warn,
-    /// Mounting and unmounting.
+    /// Also mounting and unmounting.
     Info,
-    /// Decisions.
+    /// Also decisions.
     Debug,
-    /// Every request.
+    /// Also every request.
     Trace,
 }
 
-/// Oldest libhdf5 that must be able to use a new file.
+/// Oldest libhdf5 that can use a new file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LibVer {
-    /// Any.
+pub(crate) enum LibVer {
+    /// Every release.
     Earliest,
-    /// 1.10.
+    /// Release 1.10.
     V110,
 }
 
 impl Level {
-    /// Its name.
-    pub fn name(self) -> &'static str {
+    /// Name of the level as an option value.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Level::Off => "off",
             Level::Error => "error",
@@ -84,12 +85,12 @@ impl Level {
     }
 }
 
-/// How a log line looks.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people.
+pub(crate) enum LogFormat {
+    /// Plain text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -112,7 +113,7 @@ impl FromStr for Size {
         if let Ok(whole) = number.parse::<u64>() {
             return whole.checked_mul(1 << shift).map(Size).ok_or_else(|| "too large".to_owned());
         }
-        // A fraction is exact up to 2^53 bytes, far above any size in use.
+        // f64 is exact up to 2^53 bytes, more than any size in use.
         let bytes = number.parse::<f64>().map_err(|_| bad())? * f64::from(1u32 << (shift / 2)) * f64::from(1u32 << (shift / 2));
         if (0.0..9e15).contains(&bytes) { Ok(Size(bytes.round() as u64)) } else { Err("too large".to_owned()) }
     }
@@ -207,6 +208,18 @@ impl FromStr for VdsMissing {
     }
 }
 
+impl FromStr for Modes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "stored" => Ok(Modes::Stored),
+            "fixed" => Ok(Modes::Fixed),
+            _ => Err("expected stored or fixed".into()),
+        }
+    }
+}
+
 impl FromStr for Level {
     type Err = String;
 
@@ -229,7 +242,7 @@ impl FromStr for LogFormat {
     }
 }
 
-/// YAML gives the text of the scalar as written (`0444` stays octal, `512M` needs no quotes).
+/// Deserializes from the text of a YAML scalar: `0444` stays octal, `512M` needs no quotes.
 macro_rules! from_yaml_scalar {
     ($($name:ident)*) => {$(
         impl<'de> Deserialize<'de> for $name {
@@ -241,7 +254,7 @@ macro_rules! from_yaml_scalar {
     )*};
 }
 
-from_yaml_scalar! { Size Switch Seconds Mode User Group Threads VdsMissing Level LogFormat }
+from_yaml_scalar! { Size Switch Seconds Mode User Group Threads VdsMissing Modes Level LogFormat }
 
 #[cfg(test)]
 mod tests {

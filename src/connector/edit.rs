@@ -1,85 +1,107 @@
-//! Changing a container: what the file system asks of a connector that was opened for reading and writing.
+//! Changes of a container that was opened for reading and writing.
 //!
-//! Each call is one operation: it is seen by all readers when it returns, and is in the next commit as a
-//! whole or not at all. Calls may come from several threads.
+//! Each call is one operation. All readers see it when it returns, and the next commit contains it
+//! as a whole or not at all. Calls may come from several threads.
 
-use super::{Form, ObjectId, Result};
+use super::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership, Result, Target};
 use crate::base::Error;
 
-pub use crate::dataset::types::parse::NpyHeader;
-
-/// What a name that is taken means for a rename.
+/// What a rename does if the new name exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// What has it loses it.
+    /// Replaces it.
     Replace,
-    /// The rename fails.
+    /// Fails.
     Refuse,
-    /// Both change places.
+    /// Exchanges both.
     Exchange,
 }
 
-/// Whether an attribute may or must be there when it is set.
+/// What a change of a dataset does with its elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Existing {
-    /// Either way.
-    Any,
-    /// It must not be there (`XATTR_CREATE`).
-    Create,
-    /// It must be there (`XATTR_REPLACE`).
-    Replace,
+pub enum Elements {
+    /// Keeps their bytes, in the new type and shape.
+    Kept,
+    /// Drops them: others are written next.
+    Dropped,
 }
 
-/// The changes a container takes. Errors that are the caller's doing are [`crate::base::Error::Refused`], which carries the errno.
+/// A reference to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NewReference {
+    /// It names nothing.
+    Nil,
+    /// It names this.
+    To(Target),
+    /// What it names is not known: it becomes nil.
+    Unknown,
+}
+
+/// The operations of a writable container. An error caused by the caller is
+/// [`crate::base::Error::Refused`], which has the errno.
 pub trait Edit: Send + Sync {
-    /// Writes bytes of a dataset, which grows if they reach beyond its end and it may.
+    /// Writes bytes of a dataset. Extends it if they end past it and its maximum shape allows.
     fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// The same through one of its forms.
+    /// [`Edit::write`] through one of the forms of the dataset.
     fn write_as(&self, id: ObjectId, _form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write(id, offset, bytes)
     }
 
-    /// [`Edit::set_size`] through one of its forms.
+    /// [`Edit::set_size`] through one of the forms of the dataset.
     fn set_size_as(&self, id: ObjectId, _form: Form, size: u64) -> Result<()> {
         self.set_size(id, size)
     }
 
-    /// Makes a dataset what the header of a `.npy` file says. Its elements stay where only the number of rows becomes another,
-    /// unless they are to be `emptied`; else they are gone.
-    fn set_npy(&self, id: ObjectId, header: &NpyHeader, emptied: bool) -> Result<()>;
+    /// Makes a dataset what `spec` states; what it does not state stays as far as it fits.
+    fn change_dataset(&self, id: ObjectId, spec: DatasetSpec, elements: Elements) -> Result<()>;
 
-    /// What was written of a dataset that is only written as a whole (variable-length elements) becomes its elements. `last`:
-    /// nobody writes more; what makes no elements is forgotten then. Returns whether there was anything.
+    /// The caller knows what the dataset is to be: from now on its layout is not adapted to the
+    /// bytes written.
+    fn keep_layout(&self, _id: ObjectId) {}
+
+    /// Remembers that the description of a new file was refused with `error`, or that it was
+    /// accepted. Writing to a refused one and closing it fail with the same error.
+    fn note_description(&self, _id: ObjectId, _error: Option<&Error>) {}
+
+    /// Makes a new file a named datatype. A file that holds bytes must hold `shown`, those that the
+    /// datatype's file shows.
+    fn become_datatype(&self, id: ObjectId, datatype: &Datatype, shown: &[u8]) -> Result<()>;
+
+    /// Sets references of a dataset's elements, from number `first` on, by what they name. One that
+    /// names an object that is not there yet is nil until the object is there.
+    fn set_references(&self, id: ObjectId, first: u64, references: Vec<NewReference>) -> Result<()>;
+
+    /// Stores the written form of variable-length elements, which are replaced as a whole. `last`:
+    /// the last writer closes; a form that cannot be stored is dropped. Returns whether there was a
+    /// form.
     fn finish(&self, _id: ObjectId, _last: bool) -> Result<bool> {
         Ok(false)
     }
 
-    /// Makes a dataset's bytes `size` long, or as long as whole rows of its first dimension allow. Rows that
-    /// are added hold the fill value.
+    /// Sets the size of a dataset, bytes, rounded up to whole rows of the first dimension. New rows
+    /// have the fill value.
     fn set_size(&self, id: ObjectId, size: u64) -> Result<()>;
 
-    /// Zeroes a range of a dataset's bytes within its size (`FALLOC_FL_PUNCH_HOLE`, `FALLOC_FL_ZERO_RANGE`); chunks that
-    /// become wholly zero are given back where the fill value is zero.
+    /// Zeroes a range of a dataset's bytes within its size (`FALLOC_FL_PUNCH_HOLE`,
+    /// `FALLOC_FL_ZERO_RANGE`). Frees chunks that become zero if the fill value is zero.
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()>;
 
-    /// Allocates storage for a range of a dataset's bytes within its size, where it has places of its own that are not allocated.
-    fn allocate(&self, _id: ObjectId, _offset: u64, _len: u64) -> Result<()> {
-        Ok(())
+    /// Allocation of storage; `None`: the container cannot reserve any.
+    fn allocate(&self) -> Option<&dyn Allocate> {
+        None
     }
 
-    /// Copies bytes of one dataset to another one, or to another range of the same, which grows if they reach beyond its end and
-    /// it may. Returns how many were copied, fewer than `len` only at the end of the source or because it is much. Errors:
-    /// `EOPNOTSUPP` where reading and writing does as well.
-    fn copy_range(&self, _from: (ObjectId, u64), _to: (ObjectId, u64), _len: u64) -> Result<u64> {
-        Err(Error::refused(libc::EOPNOTSUPP, "the container copies nothing by itself"))
+    /// Copies within the container; `None`: reading and writing does as well.
+    fn copy_range(&self) -> Option<&dyn CopyRange> {
+        None
     }
 
     /// A new empty dataset for a stream of bytes.
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId>;
 
-    /// A new dataset that is what `description`, in the form of `user.h5dir.dataset`, makes of a new file.
-    fn create_dataset(&self, group: ObjectId, name: &[u8], description: &[u8]) -> Result<ObjectId>;
+    /// A new dataset: what `spec` makes of a new empty one for a stream of bytes.
+    fn create_dataset(&self, group: ObjectId, name: &[u8], spec: &DatasetSpec) -> Result<ObjectId>;
 
     /// A new empty group.
     fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId>;
@@ -95,52 +117,77 @@ pub trait Edit: Send + Sync {
         Err(Error::refused(libc::EPERM, "the container has no links to other files"))
     }
 
-    /// Removes a name. `directory`: it must be an empty group (`rmdir`), or must not be a group's only name (`unlink`). An
-    /// object without names goes when nobody holds it. Returns the object that lost its last name.
+    /// Removes a name. `directory`: it must be an empty group (`rmdir`), or must not be a group's
+    /// only name (`unlink`). An object without names is deleted when it is not held. Returns the
+    /// object that lost its last name.
     fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>>;
 
     /// Moves a name. Returns the object that lost its last name to it.
     fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), taken: Taken) -> Result<Option<ObjectId>>;
 
-    /// Sets an attribute: an existing one keeps its type and takes the text, a new one becomes a UTF-8 string.
-    fn set_attribute(&self, id: ObjectId, name: &[u8], text: &[u8], existing: Existing) -> Result<()>;
+    /// Sets an attribute. References must name objects that are there.
+    fn set_attribute(&self, id: ObjectId, name: &[u8], value: &NewValue) -> Result<()>;
 
-    /// Sets an attribute's raw bytes (variable-length parts in exact form): an existing one keeps its type and shape, but a list
-    /// of bytes takes any length; a new one becomes a list of bytes.
+    /// Sets attributes, all or none; those not named stay. A reference may name an object that is
+    /// not there yet: it is nil until the object is there.
+    fn set_attributes(&self, id: ObjectId, attributes: &mut dyn Iterator<Item = Result<NewAttribute>>) -> Result<()>;
+
+    /// Sets an attribute's raw bytes (variable-length parts in exact form): an existing one keeps
+    /// its type and shape, but a list of bytes takes any length; a new one becomes a list of bytes.
     fn set_attribute_bytes(&self, id: ObjectId, name: &[u8], bytes: &[u8]) -> Result<()>;
 
-    /// Gives an attribute another name; one that has it already is replaced, or the rename fails with `EEXIST`.
+    /// Gives an attribute another name; one that has it already is replaced, or the rename fails
+    /// with `EEXIST`.
     fn rename_attribute(&self, id: ObjectId, from: &[u8], to: &[u8], replace: bool) -> Result<()>;
-
-    /// Sets a derived fact (`shape`, `dtype`, ..., `dataset`, `attributes`) from its text.
-    fn set_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<()>;
 
     /// Removes an attribute; `ENODATA` when there is none.
     fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()>;
 
-    /// Sets the modification time, seconds since 1970, where the object's header records times; `false` where not.
+    /// Sets the modification time, seconds since 1970, where the object's header records times;
+    /// `false` where not.
     fn set_mtime(&self, id: ObjectId, seconds: u32) -> Result<bool>;
 
-    /// Sets the access time in the same way.
+    /// Sets the access time, seconds since 1970, where the object's header records times; `false`
+    /// where not.
     fn set_atime(&self, _id: ObjectId, _seconds: u32) -> Result<bool> {
         Ok(false)
     }
 
+    /// Sets owner, group and mode of an object. What is `None` becomes the mount's default.
+    fn set_ownership(&self, id: ObjectId, ownership: &Ownership) -> Result<()>;
+
     /// Keeps an object without names until [`Edit::release`] was called as often.
     fn hold(&self, id: ObjectId);
 
-    /// See [`Edit::hold`].
+    /// Ends one [`Edit::hold`] of the object. The last one deletes an object without names.
     fn release(&self, id: ObjectId);
 
-    /// Bytes that were written to a dataset and could not be stored, as it is damaged: an error as long as somebody has it open, and
-    /// until it was told. [`Edit::commit`] makes the others durable.
-    fn lost(&self, _id: ObjectId) -> Result<()> {
+    /// The write error of a dataset: bytes were accepted and could not be stored, because it is
+    /// damaged. Stays until it was returned once and the object is not held any more.
+    /// [`Edit::commit`] makes the other datasets durable.
+    fn write_error(&self, _id: ObjectId) -> Result<()> {
         Ok(())
     }
 
     /// Makes all changes so far durable. After an error nothing more can be written.
     fn commit(&self) -> Result<()>;
 
-    /// Commits and ends the session: the file is closed as libhdf5 would leave it. Errors: also losses that nobody was told of.
+    /// Commits and ends the session: the file is closed as libhdf5 would leave it. Errors: also
+    /// write errors that no call returned.
     fn close(&self) -> Result<()>;
+}
+
+/// Allocation of storage before it is written.
+pub trait Allocate {
+    /// Allocates storage for a range of a dataset's bytes within its size.
+    fn allocate(&self, id: ObjectId, offset: u64, len: u64) -> Result<()>;
+}
+
+/// Copies between datasets without the bytes passing through the caller.
+pub trait CopyRange {
+    /// Copies `len` bytes from a position of one dataset to one of another, or of the same. The
+    /// target grows if it may. Returns the number of bytes copied, fewer than `len` only at the end
+    /// of the source or at the connector's limit of one call. Errors: `EOPNOTSUPP` where these two
+    /// datasets must be read and written.
+    fn copy_range(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64>;
 }

@@ -1,13 +1,16 @@
 //! A container in memory: the reference model that the file system is tested against.
 //!
-//! It does directly what [`Connector`] and [`super::edit::Edit`] say, with maps and vectors, so that a
-//! difference between it and the native connector is a fault of one of them.
+//! It does directly what [`Connector`] and [`super::edit::Edit`] say, with maps and vectors, so
+//! that a difference between it and the native connector is a fault of one of them.
 
 use super::edit::Edit;
-use super::{AttributeNames, Chunks, Connector, Content, Form, Link, LinkTarget, ObjectId, ObjectInfo, ObjectKind, Result};
+use super::memory_value::{Kept, MemoryValue};
+use super::{
+    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Fill, Form, Link, LinkTarget, ObjectId, ObjectInfo,
+    ObjectKind, Ownership, Result, Shape, TargetVisitor, Value,
+};
 use crate::base::{Address, Error, limits};
-use crate::dataset::environment::Environment;
-use crate::dataset::storage::Seek;
+use crate::dataset::layout::Seek;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -24,10 +27,56 @@ pub struct MemoryObject {
     pub rows: Option<Rows>,
     /// One element that rows hold when they are added; none = zeros.
     pub fill: Vec<u8>,
-    /// Attributes: name to text.
-    pub attributes: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Type of the elements, which has no parts outside them; none = bytes.
+    pub datatype: Option<Datatype>,
+    /// Attributes by name.
+    pub attributes: BTreeMap<Vec<u8>, MemoryValue>,
     /// Modification time, if the object records one.
     pub mtime: Option<u32>,
+    /// Owner, group and mode.
+    pub ownership: Ownership,
+}
+
+impl MemoryObject {
+    /// Type of the elements.
+    pub(super) fn element_type(&self) -> Datatype {
+        self.datatype.clone().unwrap_or_else(Datatype::byte)
+    }
+
+    /// What the dataset is, if it is one.
+    fn info(&self) -> Option<DatasetInfo> {
+        let len = self.bytes.as_ref()?.len() as u64;
+        let datatype = self.element_type();
+        let elements = |bytes: u64| bytes.checked_div(datatype.element_size()).unwrap_or(0);
+        let shape = match self.rows {
+            None => Shape::Simple { dims: vec![elements(len)], max: None },
+            Some(Rows { bytes, max }) => {
+                // Rows of one element have one dimension.
+                let row = Some(elements(bytes)).filter(|n| *n > 1);
+                let dims = |first: u64| [Some(first), row].into_iter().flatten().collect();
+                Shape::Simple { dims: dims(len.checked_div(bytes).unwrap_or(0)), max: Some(dims(max.unwrap_or(u64::MAX))) }
+            }
+        };
+        Some(DatasetInfo {
+            fill: if self.fill.is_empty() { Fill::Default } else { Fill::Value(self.fill.clone()) },
+            allocation_time: 2,
+            fill_time: 2,
+            layout: "contiguous",
+            copy_layout: None,
+            chunks: None,
+            index: None,
+            filters: Vec::new(),
+            offset: None,
+            external: None,
+            resizes: self.rows.is_some(),
+            is_bytes_file: self.datatype.is_none() && self.fill.is_empty() && matches!(self.rows, Some(Rows { bytes: 1, max: None })),
+            lines: false,
+            references: None,
+            parts: Arc::new(Kept::default()),
+            datatype,
+            shape,
+        })
+    }
 }
 
 /// The first dimension of a dataset.
@@ -56,14 +105,13 @@ pub(super) struct State {
 pub struct MemoryConnector {
     pub(super) state: RwLock<State>,
     writable: bool,
-    environment: Arc<Environment>,
 }
 
 impl MemoryConnector {
     /// A container of `objects` that cannot be changed; the first must be a group.
     pub fn new(objects: Vec<MemoryObject>) -> Result<Self> {
         let state = State { objects: (0..).zip(objects).collect(), ..State::default() };
-        Ok(MemoryConnector { state: RwLock::new(state), writable: false, environment: Arc::new(Environment::new(1 << 20, 0, 1)?) })
+        Ok(MemoryConnector { state: RwLock::new(state), writable: false })
     }
 
     /// The same, but it can be changed.
@@ -75,7 +123,7 @@ impl MemoryConnector {
     #[must_use]
     pub fn reopened(&self) -> Self {
         let state = State { objects: self.state.read().objects.clone(), ..State::default() };
-        MemoryConnector { state: RwLock::new(state), writable: self.writable, environment: self.environment.clone() }
+        MemoryConnector { state: RwLock::new(state), writable: self.writable }
     }
 
     /// The identity of object `number`.
@@ -179,10 +227,6 @@ impl Connector for MemoryConnector {
         Self::id(0)
     }
 
-    fn environment(&self) -> Arc<Environment> {
-        self.environment.clone()
-    }
-
     fn info(&self, id: ObjectId) -> Result<ObjectInfo> {
         let state = self.state.read();
         let object = state.object(id)?;
@@ -192,7 +236,7 @@ impl Connector for MemoryConnector {
             (None, None) => ObjectKind::Unknown,
         };
         let links = u32::try_from(state.names_of(id)).unwrap_or(u32::MAX);
-        Ok(ObjectInfo { kind, links, times: [None, object.mtime, None, None] })
+        Ok(ObjectInfo { kind, links, times: [None, object.mtime, None, None], ownership: object.ownership })
     }
 
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {
@@ -210,7 +254,7 @@ impl Connector for MemoryConnector {
         Ok(())
     }
 
-    fn external(&self, _from: u32, _file: &[u8], _object: &[u8]) -> Result<Option<ObjectId>> {
+    fn external(&self, _from: ObjectId, _file: &[u8], _object: &[u8]) -> Result<Option<ObjectId>> {
         Ok(None)
     }
 
@@ -223,15 +267,25 @@ impl Connector for MemoryConnector {
         Ok(Arc::new(MemoryContent(bytes.ok_or_else(|| Error::corrupt("object", id.address, "it is not a dataset"))?)))
     }
 
-    fn npy_header(&self, _id: ObjectId) -> Result<Option<Vec<u8>>> {
-        Ok(None)
+    fn dataset(&self, id: ObjectId) -> Result<DatasetInfo> {
+        self.with(id, |o| o.info())?.ok_or_else(|| Error::corrupt("object", id.address, "it is not a dataset"))
+    }
+
+    fn elements(&self, id: ObjectId) -> Result<Value> {
+        let info = self.dataset(id)?;
+        let bytes = self.with(id, |o| o.bytes.clone().unwrap_or_default())?;
+        Ok(Value { datatype: info.datatype, committed: false, shape: info.shape, bytes, parts: info.parts })
+    }
+
+    fn references(&self, _id: ObjectId, _first: u64, _budget: &mut Budget, _f: &mut TargetVisitor<'_>) -> Result<()> {
+        Ok(())
     }
 
     fn chunks(&self, _id: ObjectId) -> Result<Option<Arc<dyn Chunks>>> {
         Ok(None)
     }
 
-    fn datatype_text(&self, id: ObjectId) -> Result<Vec<u8>> {
+    fn datatype(&self, id: ObjectId) -> Result<Datatype> {
         Err(Error::corrupt("object", id.address, "it is not a datatype"))
     }
 
@@ -239,21 +293,8 @@ impl Connector for MemoryConnector {
         self.with(id, |o| o.attributes.keys().cloned().collect())
     }
 
-    fn attribute_text(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.with(id, |o| o.attributes.get(name).cloned())
-    }
-
-    fn attribute_raw(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.attribute_text(id, name)
-    }
-
-    fn fact_names(&self, _id: ObjectId) -> Result<Vec<std::borrow::Cow<'static, str>>> {
-        Ok(vec!["kind".into()])
-    }
-
-    fn fact(&self, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
-        let kind = if self.info(id)?.kind == ObjectKind::Group { "group" } else { "dataset" };
-        Ok((name == "kind").then(|| kind.into()))
+    fn attribute(&self, id: ObjectId, name: &[u8]) -> Result<Option<Value>> {
+        self.with(id, |o| o.attributes.get(name).map(MemoryValue::value))
     }
 
     fn edit(&self) -> Option<&dyn Edit> {

@@ -1,8 +1,9 @@
 //! Changes of the in-memory model: what [`Edit`] says, as plainly as it can be done.
 
-use super::edit::{Edit, Existing, NpyHeader, Taken};
+use super::edit::{Allocate, Edit, Elements, NewReference, Taken};
 use super::memory::{MemoryConnector, MemoryObject, Rows, State};
-use super::{LinkTarget, ObjectId, Result};
+use super::memory_value::MemoryValue;
+use super::{DatasetSpec, Datatype, FillSpec, LinkTarget, NewAttribute, NewValue, ObjectId, Ownership, Result};
 use crate::base::Error;
 use std::collections::BTreeMap;
 
@@ -36,6 +37,40 @@ fn resize(object: &mut MemoryObject, len: usize) {
     bytes.truncate(len);
     let more = fill.into_iter().cycle().skip(bytes.len().checked_rem(object.fill.len()).unwrap_or(0));
     bytes.extend(more.take(len.saturating_sub(bytes.len())));
+}
+
+/// Makes a dataset what `spec` states: type, shape, whether it grows, and fill value.
+fn describe(object: &mut MemoryObject, spec: &DatasetSpec, elements: Elements) -> Result<()> {
+    let len = object.bytes.as_ref().ok_or_else(|| no(libc::EINVAL, "it is not a dataset"))?.len() as u64;
+    let datatype = spec.dtype.clone().unwrap_or_else(|| object.element_type());
+    if datatype.contains_vlen() || datatype.contains_reference() {
+        return Err(no(libc::EOPNOTSUPP, "the model's datasets have elements of fixed size"));
+    }
+    let size = datatype.element_size();
+    let wrong = || no(libc::EINVAL, "the bytes do not fit the shape");
+    let dims = spec.shape.clone().unwrap_or_else(|| vec![len.checked_div(size).unwrap_or(0)]);
+    let row = dims.iter().skip(1).try_fold(size, |n, d| n.checked_mul(*d)).ok_or_else(wrong)?;
+    let bytes = dims.iter().take(1).try_fold(row, |n, d| n.checked_mul(*d)).ok_or_else(wrong)?;
+    if elements == Elements::Kept && len != 0 && bytes != len {
+        return Err(wrong());
+    }
+    let max = match (&spec.maxshape, object.rows) {
+        (Some(max), _) => max.first().copied(),
+        (None, rows) => rows.map(|rows| rows.max),
+    };
+    object.rows = max.filter(|_| row > 0 && !dims.is_empty()).map(|max| Rows { bytes: row, max });
+    match &spec.fillvalue {
+        Some(FillSpec::Value(value)) => object.fill = value.form.clone(),
+        Some(FillSpec::Default | FillSpec::Undefined) => object.fill.clear(),
+        None if object.fill.len() as u64 != size => object.fill.clear(),
+        None => {}
+    }
+    object.datatype = Some(datatype);
+    if elements == Elements::Dropped {
+        object.bytes = Some(Vec::new());
+    }
+    resize(object, usize::try_from(bytes).map_err(|_| wrong())?);
+    Ok(())
 }
 
 impl State {
@@ -126,7 +161,18 @@ impl MemoryConnector {
     }
 }
 
+/// All bytes within the size are in memory.
+impl Allocate for MemoryConnector {
+    fn allocate(&self, id: ObjectId, _offset: u64, _len: u64) -> Result<()> {
+        self.change(|s| s.object_mut(id).map(|_| ()))
+    }
+}
+
 impl Edit for MemoryConnector {
+    fn allocate(&self) -> Option<&dyn Allocate> {
+        Some(self)
+    }
+
     fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
         self.change(|s| {
             let object = s.object_mut(id)?;
@@ -171,8 +217,10 @@ impl Edit for MemoryConnector {
         self.change(|s| s.create(group, name, file))
     }
 
-    fn create_dataset(&self, _group: ObjectId, _name: &[u8], _description: &[u8]) -> Result<ObjectId> {
-        Err(no(libc::EOPNOTSUPP, "the model has no types"))
+    fn create_dataset(&self, group: ObjectId, name: &[u8], spec: &DatasetSpec) -> Result<ObjectId> {
+        let mut file = MemoryObject { bytes: Some(Vec::new()), rows: Some(STREAM), ..MemoryObject::default() };
+        describe(&mut file, spec, Elements::Dropped)?;
+        self.change(|s| s.create(group, name, file))
     }
 
     fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
@@ -222,25 +270,41 @@ impl Edit for MemoryConnector {
         })
     }
 
-    fn set_attribute(&self, id: ObjectId, name: &[u8], text: &[u8], existing: Existing) -> Result<()> {
+    fn set_attribute(&self, id: ObjectId, name: &[u8], value: &NewValue) -> Result<()> {
+        let value = MemoryValue::of(value)?;
         self.change(|s| {
-            let attributes = &mut s.object_mut(id)?.attributes;
-            match (existing, attributes.contains_key(name)) {
-                (Existing::Create, true) => return Err(no(libc::EEXIST, "the attribute exists")),
-                (Existing::Replace, false) => return Err(no(libc::ENODATA, "no such attribute")),
-                _ => {}
-            }
-            attributes.insert(name.to_vec(), text.to_vec());
+            s.object_mut(id)?.attributes.insert(name.to_vec(), value);
             Ok(())
         })
     }
 
-    fn set_npy(&self, _id: ObjectId, _header: &NpyHeader, _emptied: bool) -> Result<()> {
-        Err(no(libc::EOPNOTSUPP, "the model has no types"))
+    fn set_attributes(&self, id: ObjectId, attributes: &mut dyn Iterator<Item = Result<NewAttribute>>) -> Result<()> {
+        let all = attributes.map(|a| a.and_then(|a| Ok((a.name, MemoryValue::of(&a.value)?))));
+        let all = all.collect::<Result<Vec<_>>>()?;
+        self.change(|s| {
+            s.object_mut(id)?.attributes.extend(all);
+            Ok(())
+        })
+    }
+
+    fn change_dataset(&self, id: ObjectId, spec: DatasetSpec, elements: Elements) -> Result<()> {
+        self.change(|s| describe(s.object_mut(id)?, &spec, elements))
+    }
+
+    fn become_datatype(&self, _id: ObjectId, _datatype: &Datatype, _shown: &[u8]) -> Result<()> {
+        Err(no(libc::EOPNOTSUPP, "the model has no named datatypes"))
+    }
+
+    fn set_references(&self, _id: ObjectId, _first: u64, _references: Vec<NewReference>) -> Result<()> {
+        Err(no(libc::EOPNOTSUPP, "the model has no references in datasets"))
     }
 
     fn set_attribute_bytes(&self, id: ObjectId, name: &[u8], bytes: &[u8]) -> Result<()> {
-        self.set_attribute(id, name, bytes, Existing::Any)
+        let value = MemoryValue::of_bytes(bytes);
+        self.change(|s| {
+            s.object_mut(id)?.attributes.insert(name.to_vec(), value);
+            Ok(())
+        })
     }
 
     fn rename_attribute(&self, id: ObjectId, from: &[u8], to: &[u8], replace: bool) -> Result<()> {
@@ -255,22 +319,6 @@ impl Edit for MemoryConnector {
         })
     }
 
-    fn set_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<()> {
-        self.change(|s| {
-            let object = s.object_mut(id)?;
-            let rows = std::str::from_utf8(text).ok().and_then(|t| t.trim().parse::<u64>().ok());
-            match (name, rows) {
-                // The one that the model has: bytes per row.
-                ("row", Some(bytes)) if bytes > 0 && object.bytes.is_some() => {
-                    object.rows = Some(Rows { bytes, max: object.rows.and_then(|r| r.max) });
-                    Ok(())
-                }
-                ("row", _) => Err(no(libc::EINVAL, "not a number of bytes")),
-                _ => Err(no(libc::EPERM, "this fact cannot be set")),
-            }
-        })
-    }
-
     fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
         self.change(|s| s.object_mut(id)?.attributes.remove(name).map(drop).ok_or_else(|| no(libc::ENODATA, "no such attribute")))
     }
@@ -279,6 +327,13 @@ impl Edit for MemoryConnector {
         self.change(|s| {
             let mtime = &mut s.object_mut(id)?.mtime;
             Ok(mtime.as_mut().map(|m| *m = seconds).is_some())
+        })
+    }
+
+    fn set_ownership(&self, id: ObjectId, ownership: &Ownership) -> Result<()> {
+        self.change(|s| {
+            s.object_mut(id)?.ownership = *ownership;
+            Ok(())
         })
     }
 
@@ -344,7 +399,9 @@ mod tests {
         let f = c.create_file(root, b"f").unwrap();
         c.write(f, 3, b"abc").unwrap();
         assert_eq!(size(&c, f), 6);
-        c.set_fact(f, "row", b"4").unwrap();
+        let spec = DatasetSpec { shape: Some(vec![2, 4]), ..DatasetSpec::default() };
+        c.set_size(f, 8).unwrap();
+        c.change_dataset(f, spec, Elements::Kept).unwrap();
         c.write(f, 6, b"z").unwrap();
         assert_eq!(size(&c, f), 8);
         c.set_size(f, 1).unwrap();

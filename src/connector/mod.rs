@@ -4,29 +4,42 @@
 //! attributes. [`native`] implements it for HDF5 files, [`memory`] for tests.
 
 pub mod edit;
+mod id;
+mod info;
+pub mod kinds;
 pub mod memory;
 mod memory_edit;
+mod memory_value;
 pub mod native;
+pub mod open;
+mod ownership;
+mod spec;
 
-use crate::base::{Address, Error};
-use crate::dataset::environment::Environment;
-use crate::dataset::storage::Seek;
-pub use crate::file::Status;
-use std::borrow::Cow;
+pub use crate::base::datatype::Datatype;
+pub use crate::base::fill::Fill;
+pub use crate::base::filter_spec::FilterSpec;
+pub use crate::base::newlines::Newlines;
+pub use crate::base::parts::{Budget, Limited, Part, Parts, Region, Target};
+pub use crate::base::shape::Shape;
+pub use crate::base::value::{Elements, NewAttribute, NewValue, Value};
+pub use id::ObjectId;
+pub use info::{DatasetInfo, ExternalSegment};
+pub use memory_value::MemoryValue;
+pub use ownership::Ownership;
+pub use spec::{ChunksSpec, DatasetSpec, FillSpec, LayoutSpec};
+
+use crate::base::Error;
+pub use crate::dataset::layout::Seek;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+/// Registered filters.
+pub mod filters {
+    pub use crate::filter::registry::{DEFLATE, FLETCHER32, name_of};
+}
+
 /// Result of a connector operation.
 pub type Result<T> = crate::base::Result<T, Error>;
-
-/// An object of a container: file number (0 = the mounted one) and object header address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectId {
-    /// Number of the file within the connector.
-    pub file: u32,
-    /// Address of the object header.
-    pub address: Address,
-}
 
 /// Kinds of object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +63,8 @@ pub struct ObjectInfo {
     pub links: u32,
     /// Seconds since 1970: access, modification, change, birth; `None` = not recorded.
     pub times: [Option<u32>; 4],
+    /// Owner, group and mode.
+    pub ownership: Ownership,
 }
 
 /// Where a link leads.
@@ -88,13 +103,6 @@ pub enum Form {
     Exact,
 }
 
-/// Shape and storage facts of a dataset or attribute, ready to be shown.
-#[derive(Debug, Clone, Default)]
-pub struct Facts {
-    /// Name (without `user.h5dir.`) and text.
-    pub items: Vec<(&'static str, Vec<u8>)>,
-}
-
 /// Names of an object's attributes, any bytes, ascending.
 pub type AttributeNames = Arc<[Vec<u8>]>;
 
@@ -104,7 +112,8 @@ pub trait Content: Send + Sync {
     fn size(&self) -> Result<u64>;
     /// Fills the front of `buf`; fewer bytes only at the end.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
-    /// Fills `buf` with what bytes from `offset` on, behind the end, would be if the content grew. False when they would be zeros.
+    /// Fills `buf` with what bytes from `offset` on, past the end, would be if the content grew.
+    /// False when they would be zeros.
     fn beyond(&self, _offset: u64, _buf: &mut [u8]) -> bool {
         false
     }
@@ -114,8 +123,8 @@ pub trait Content: Send + Sync {
     fn block_size(&self) -> u32;
     /// Next data or hole at or after `offset`; `None` = no more data.
     fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>>;
-    /// Hints that a sequential reader is at byte `at`; up to byte `from` this was acted on before. Returns up
-    /// to where it is now.
+    /// Hints that a sequential reader is at byte `at`; up to byte `from` this was acted on before.
+    /// Returns up to where it is now.
     fn read_ahead(&self, at: u64, from: u64) -> u64;
 }
 
@@ -127,74 +136,80 @@ pub trait Chunks: Send + Sync {
     fn stored_len(&self, scaled: &[u64]) -> Result<Option<u64>>;
     /// Fills the front of `buf` with stored bytes.
     fn read(&self, scaled: &[u64], offset: u64, buf: &mut [u8]) -> Result<usize>;
-    /// Allocated chunks from position `start` (0 = first): coordinates, stored bytes, next position.
+    /// Allocated chunks from position `start` (0 = first): coordinates, stored bytes, next
+    /// position.
     fn list(&self, start: u64, f: &mut dyn FnMut(&[u64], u64, u64) -> ControlFlow<()>) -> Result<()>;
 }
 
-/// A container that others may change while it is read. What was obtained of it (content, chunks) stays that of the state it was
-/// obtained in; whoever keeps such things obtains them again when the state is another.
+/// A container that others may change while it is read. What was obtained of it (content, chunks)
+/// stays that of the state it was obtained in; holders of such objects obtain them again when
+/// the state is another.
 pub trait Follow: Send + Sync {
     /// Number of the state that is shown.
     fn state(&self) -> u64;
-    /// Looks whether the container was changed and, if it was and can be read, shows its new state; returns whether it does.
-    /// `failed`: something could not be read, and so a change that was under way just now counts as well.
+    /// Looks whether the container was changed and, if it was and can be read, shows its new state;
+    /// returns whether it does. `failed`: something could not be read, and so a change that was
+    /// under way just now counts as well.
     fn look(&self, failed: bool) -> bool;
-    /// True if what was just read of the state shown belongs to it: its file was not changed since, or by a writer that leaves alone
-    /// what the state refers to.
+    /// True if what was just read of the state shown belongs to it: its file was not changed since,
+    /// or by a writer that leaves alone what the state refers to.
     fn is_intact(&self) -> bool;
-    /// The group that is mounted, and what the backing file was like when the state was read.
-    fn mounted(&self) -> (ObjectId, Status);
+    /// The group that is mounted, and the backing file when the state was read.
+    fn mounted(&self) -> (ObjectId, open::Backing);
 }
+
+/// Called with what each reference of a dataset names; `None` = it is nil.
+pub type TargetVisitor<'a> = dyn FnMut(Option<Target>) -> Result<ControlFlow<()>> + 'a;
 
 /// Read access to a container.
 pub trait Connector: Send + Sync {
     /// The root group.
     fn root(&self) -> ObjectId;
-    /// What all datasets share.
-    fn environment(&self) -> Arc<Environment>;
+    /// Counters of what the container did, by name.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
     /// Kind, links and times of an object.
     fn info(&self, id: ObjectId) -> Result<ObjectInfo>;
     /// The link `name` of a group.
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>>;
     /// Links of a group from position `start` (0 = first), each with the position after it.
     fn list(&self, group: ObjectId, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()>;
-    /// What an external link of file `from` leads to; `None` = nothing that may be shown.
-    fn external(&self, from: u32, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>>;
+    /// What an external link of the group `from` leads to; `None` = nothing that may be shown.
+    fn external(&self, from: ObjectId, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>>;
     /// The object at `path` from `start`, soft and external links followed.
     fn resolve(&self, start: ObjectId, path: &[u8]) -> Result<Option<ObjectId>>;
     /// A dataset's bytes.
     fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>>;
-    /// A dataset's bytes for one look at their size: not kept open where opening it again costs little.
+    /// A dataset's bytes for one look at their size: not kept open where opening it again costs
+    /// little.
     fn glance(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
         self.content(id, form)
     }
-    /// A dataset's `.npy` header; `None` = no numpy notation.
-    fn npy_header(&self, id: ObjectId) -> Result<Option<Vec<u8>>>;
+    /// What a dataset is.
+    fn dataset(&self, id: ObjectId) -> Result<DatasetInfo>;
+    /// Newlines inside the strings of a dataset that is shown as lines; `None` = they are more than
+    /// are described, or there are no lines. May cost a pass over the elements the first time.
+    fn newlines(&self, _id: ObjectId) -> Result<Option<Newlines>> {
+        Ok(None)
+    }
+    /// All elements of a dataset, in memory: the caller looks at their size before.
+    fn elements(&self, id: ObjectId) -> Result<Value>;
+    /// What the references of a dataset name, from number `first` on, until `f` breaks; see
+    /// [`DatasetInfo::references`].
+    fn references(&self, id: ObjectId, first: u64, budget: &mut Budget, f: &mut TargetVisitor<'_>) -> Result<()>;
     /// A dataset's stored chunks; `None` = not chunked.
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>>;
-    /// Description of a named datatype.
-    fn datatype_text(&self, id: ObjectId) -> Result<Vec<u8>>;
+    /// A named datatype.
+    fn datatype(&self, id: ObjectId) -> Result<Datatype>;
+    /// Bytes by which elements refer to objects and to variable-length parts: 8 but in old files.
+    fn reference_bytes(&self) -> u8 {
+        8
+    }
     /// Names of an object's attributes.
     fn attributes(&self, id: ObjectId) -> Result<AttributeNames>;
-    /// Text value of an attribute; `None` = no such attribute.
-    fn attribute_text(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>>;
-    /// Raw bytes of an attribute's value (variable-length parts in exact form).
-    fn attribute_raw(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>>;
-    /// Names of the derived facts an object has.
-    fn fact_names(&self, id: ObjectId) -> Result<Vec<Cow<'static, str>>>;
-    /// Text of a derived fact.
-    fn fact(&self, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>>;
-    /// True when the fact is there and has at most `most` bytes. May cost less than its text.
-    fn fact_fits(&self, id: ObjectId, name: &str, most: usize) -> Result<bool> {
-        Ok(self.fact(id, name)?.is_some_and(|text| text.len() <= most))
-    }
-    /// True when the text of an attribute has at most `most` bytes. May cost less than the text.
-    fn attribute_fits(&self, id: ObjectId, name: &[u8], most: usize) -> Result<bool> {
-        match self.attribute_text(id, name) {
-            Err(Error::Limit { .. }) => Ok(false),
-            text => Ok(text?.is_none_or(|text| text.len() <= most)),
-        }
-    }
+    /// An attribute; `None` = no such attribute.
+    fn attribute(&self, id: ObjectId, name: &[u8]) -> Result<Option<Value>>;
     /// How changes by others are followed; `None` = they are not.
     fn follow(&self) -> Option<&dyn Follow> {
         None

@@ -1,110 +1,133 @@
-//! Header messages of a new dataset, in the versions that every libhdf5 reads which could read the file
-//! before.
+//! Header messages of a new dataset, in versions chosen by the file's superblock.
+//!
+//! Every libhdf5 release that can read the file can read the new messages:
 //!
 //! ```text
 //! superblock   header  dataspace  datatype  fill value  pipeline  layout
-//! 0, 1         1       1          1 (2)     2           1         3     with modification time
+//! 0, 1         1       1          1 (2)     2           1         3     and a modification time
 //! 2            2       2          3         3           2         3
 //! 3            2       2          3         3           2         4 when chunked, else 3
 //! ```
 //!
-//! Nothing is allocated: a contiguous dataset gets its space late, chunks come one by one, the data of a
-//! compact dataset are in the layout message.
+//! No raw data is allocated: that happens at the first write. Compact data is in the layout
+//! message.
 
 use super::index;
 use super::parameters::Subject;
+use crate::base::datatype::Datatype;
+use crate::base::fill::Fill;
+use crate::base::filter_spec::FilterSpec;
+use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result, limits};
-use crate::container::references;
-use crate::filter::FilterSpec;
 use crate::format::Context;
 use crate::format::message::data_layout::{DataLayout, Layout as LayoutClass};
-use crate::format::message::dataspace::{Dataspace, Extent};
-use crate::format::message::datatype::Datatype;
-use crate::format::message::fill_value::{Fill, FillValue};
+use crate::format::message::dataspace::Dataspace;
+use crate::format::message::fill_value::FillValue;
 use crate::format::message::filter_pipeline::{FilterDescription, FilterPipeline};
 use crate::format::message::times;
 use crate::format::object_header::{SharedMessage, flag, kind};
 use crate::meta::Store;
 use crate::meta::header_edit::HeaderEdit;
+use crate::structures::link_count as references;
 
 const NAME: &str = "new dataset";
-/// Longest body of a header message, bytes; a multiple of 8, as version 1 headers want.
-const MESSAGE_MAX: usize = 65_528;
-/// When fill values are written.
+/// Longest body of a header message, bytes; a multiple of 8, as version 1 headers require.
+const MESSAGE_MAX_BYTES: usize = 65_528;
+/// Fill value write time: on allocation, if the user set a fill value.
 const FILL_IF_SET: u8 = 2;
+/// Fill value write time: on allocation.
 const FILL_ON_ALLOCATION: u8 = 0;
 
-/// Where the elements of a new dataset go.
+/// Storage layout of a new dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Layout {
-    /// Into the object header, at most 64 KiB.
+    /// In the object header, at most 64 KiB.
     Compact,
-    /// In one run.
+    /// In one block.
     Contiguous,
     /// In chunks of these dimensions, elements.
     Chunked(Vec<u64>),
 }
 
-/// What a new dataset shall be.
+impl Layout {
+    /// Name in `user.h5dir.layout`.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Layout::Compact => "compact",
+            Layout::Contiguous => "contiguous",
+            Layout::Chunked(_) => "chunked",
+        }
+    }
+}
+
+/// Properties of a new dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Creation {
-    /// Type of the elements; its message versions do not matter.
-    pub datatype: Datatype,
-    /// Header of a committed datatype that says the same: the dataset refers to it.
-    pub committed: Option<Address>,
+pub(crate) struct Creation {
+    /// Type of the elements. Its message version is ignored.
+    pub(crate) datatype: Datatype,
+    /// Header of the equal committed datatype that the dataset refers to.
+    pub(crate) committed: Option<Address>,
     /// Kind of extent.
-    pub extent: Extent,
+    pub(crate) extent: Extent,
     /// Dimensions, elements, slowest first; empty unless the extent is simple.
-    pub dims: Vec<u64>,
-    /// Maximum dimensions, `None` inside = unlimited; `None`: the dimensions.
-    pub max_dims: Option<Vec<Option<u64>>>,
-    /// Where the elements go.
-    pub layout: Layout,
-    /// Filters in the order of writing. The values that the user chose are enough.
-    pub filters: Vec<FilterSpec>,
-    /// Fill value, an element in the dataset's own type.
-    pub fill: Fill,
-    /// When fill values are written: 0 on allocation, 1 never, 2 if set. `None`: as libhdf5 does.
-    pub fill_time: Option<u8>,
-    /// Time of modification, seconds since 1970, if it shall be recorded: a message of version 1 headers,
-    /// which [`create_dataset`] puts into the prefix of the others.
-    pub modified: Option<u32>,
+    pub(crate) dims: Vec<u64>,
+    /// Maximum dimensions, `None` inside = unlimited; `None`: equal to `dims`.
+    pub(crate) max_dims: Option<Vec<Option<u64>>>,
+    /// Storage layout.
+    pub(crate) layout: Layout,
+    /// Filters in the order of encoding. Only the user's values are needed.
+    pub(crate) filters: Vec<FilterSpec>,
+    /// Fill value, one element of type `datatype`.
+    pub(crate) fill: Fill,
+    /// When fill values are written: 0 on allocation, 1 never, 2 if set. `None`: libhdf5's default.
+    pub(crate) fill_time: Option<u8>,
+    /// Modification time, seconds since 1970; `None`: not recorded. A message in version 1 headers,
+    /// a field of the prefix in version 2.
+    pub(crate) modified: Option<u32>,
 }
 
 /// Header messages in order: type, flags, body.
-pub type Messages = Vec<(u16, u8, Vec<u8>)>;
+pub(crate) type Messages = Vec<(u16, u8, Vec<u8>)>;
 
 fn refuse<T>(detail: impl Into<std::borrow::Cow<'static, str>>) -> Result<T> {
     Err(Error::unsupported(NAME, Address::UNDEF, detail))
 }
 
 /// Version of object headers in a file with this superblock.
-pub fn header_version(superblock_version: u8) -> u8 {
+pub(crate) fn header_version(superblock_version: u8) -> u8 {
     if superblock_version < 2 { 1 } else { 2 }
 }
 
-/// Datatype messages in such a file have this version at least.
+/// Lowest version of datatype messages in a file with this superblock.
 fn datatype_version(superblock_version: u8) -> u8 {
     if superblock_version < 2 { 1 } else { 3 }
 }
 
-/// The body of a datatype message in a file with this superblock, for datasets, attributes and committed
-/// datatypes. Errors: it would be longer than a message may be.
-pub fn datatype_message(superblock_version: u8, datatype: &Datatype) -> Result<Vec<u8>> {
+/// Encodes a datatype message of a dataset, an attribute or a committed datatype.
+///
+/// Errors: a body longer than a message may be.
+pub(crate) fn datatype_message(superblock_version: u8, datatype: &Datatype) -> Result<Vec<u8>> {
     let body = datatype.for_file(datatype_version(superblock_version)).to_bytes();
-    if body.len() > MESSAGE_MAX { refuse("a datatype of more than 64 KiB") } else { Ok(body) }
+    if body.len() > MESSAGE_MAX_BYTES { refuse("a datatype of more than 64 KiB") } else { Ok(body) }
 }
 
-/// The body of a dataspace message in a file with this superblock.
-pub fn dataspace_message(ctx: &Context, superblock_version: u8, extent: Extent, dims: &[u64], max_dims: Option<&[Option<u64>]>) -> Vec<u8> {
-    // Version 1 cannot say null.
+/// Encodes a dataspace message for a file with this superblock.
+pub(crate) fn dataspace_message(
+    ctx: &Context,
+    superblock_version: u8,
+    extent: Extent,
+    dims: &[u64],
+    max_dims: Option<&[Option<u64>]>,
+) -> Vec<u8> {
+    // Version 1 has no null extent.
     let version = if superblock_version < 2 && extent != Extent::Null { 1 } else { 2 };
     Dataspace { version, extent, dims: dims.to_vec(), max_dims: max_dims.map(<[_]>::to_vec) }.encode(ctx)
 }
 
-/// The messages of the dataset's header, for a file with this superblock version. Errors: what is wanted
-/// contradicts itself, or no version of the messages can say it.
-pub fn dataset_messages(ctx: &Context, superblock_version: u8, creation: &Creation) -> Result<Messages> {
+/// Encodes the header messages of a dataset for a file with this superblock version.
+///
+/// Errors: contradicting properties, or ones that no message version can encode.
+pub(crate) fn dataset_messages(ctx: &Context, superblock_version: u8, creation: &Creation) -> Result<Messages> {
     creation.check(ctx)?;
     let old = superblock_version < 2;
     let mut messages = Messages::new();
@@ -122,16 +145,17 @@ pub fn dataset_messages(ctx: &Context, superblock_version: u8, creation: &Creati
     if let Some(seconds) = creation.modified.filter(|_| old) {
         messages.push((kind::MTIME, 0, times::encode(seconds)));
     }
-    match messages.iter().find(|m| m.2.len() > MESSAGE_MAX) {
+    match messages.iter().find(|m| m.2.len() > MESSAGE_MAX_BYTES) {
         Some((kind, ..)) => refuse(format!("message {kind:#04x} would be longer than 64 KiB")),
         None => Ok(messages),
     }
 }
 
-/// Writes the header of a new dataset with one reference, and no link to it yet. A committed datatype gets
-/// a reference more. `attribute_order`: creation order of attributes tracked, indexed (headers of version 2
-/// only).
-pub fn create_dataset(store: &Store, creation: &Creation, attribute_order: (bool, bool)) -> Result<Address> {
+/// Writes the object header of a new dataset, with reference count 1 and no link to it yet.
+///
+/// Increments the reference count of a committed datatype. `attribute_order`: whether the creation
+/// order of attributes is tracked and indexed (version 2 headers only).
+pub(crate) fn create_dataset(store: &Store, creation: &Creation, attribute_order: (bool, bool)) -> Result<Address> {
     let superblock_version = store.superblock().version;
     let messages = dataset_messages(store.ctx(), superblock_version, creation)?;
     let version = header_version(superblock_version);
@@ -145,16 +169,6 @@ pub fn create_dataset(store: &Store, creation: &Creation, attribute_order: (bool
     edit.create(store)
 }
 
-/// Writes the header of a committed datatype with one reference, and no link to it yet. `times`: seconds
-/// since 1970, if they shall be recorded; `attribute_order` as for datasets.
-pub fn create_datatype(store: &Store, datatype: &Datatype, times: Option<u32>, attribute_order: (bool, bool)) -> Result<Address> {
-    let superblock_version = store.superblock().version;
-    let body = datatype_message(superblock_version, datatype)?;
-    let mut edit = HeaderEdit::new(header_version(superblock_version), times, attribute_order);
-    edit.add(kind::DATATYPE, flag::CONSTANT | flag::DONT_SHARE, body);
-    edit.create(store)
-}
-
 impl Creation {
     fn elements(&self) -> Option<u64> {
         match self.extent {
@@ -165,8 +179,8 @@ impl Creation {
         }
     }
 
-    /// Bytes of its elements.
-    pub fn bytes(&self) -> Option<u64> {
+    /// Bytes of all elements; `None` for 2^64 or more.
+    pub(crate) fn bytes(&self) -> Option<u64> {
         self.elements()?.checked_mul(self.datatype.element_size())
     }
 
@@ -185,12 +199,12 @@ impl Creation {
             return refuse("a dimension exceeds its maximum");
         }
         if !self.bytes().is_some_and(|n| ctx.holds(n)) || self.dims.iter().chain(max.iter().flatten()).any(|&n| !ctx.holds(n)) {
-            return refuse("more bytes than the file can count");
+            return refuse("the file's size fields are too narrow for the dataset");
         }
         if let Fill::Value(value) = &self.fill
             && value.len() as u64 != self.datatype.element_size()
         {
-            return refuse(format!("a fill value of {} bytes, an element has {}", value.len(), self.datatype.size));
+            return refuse(format!("the fill value has {} bytes, an element {}", value.len(), self.datatype.size));
         }
         if self.fill_time.is_some_and(|t| t > 2) {
             return refuse("an unknown fill time");
@@ -200,7 +214,7 @@ impl Creation {
             Layout::Chunked(chunk) => self.check_chunk(chunk, &max),
             _ if !fixed => refuse("only chunked datasets can grow"),
             _ if !self.filters.is_empty() => refuse("only chunked datasets have filters"),
-            Layout::Compact if self.bytes().is_none_or(|n| n > MESSAGE_MAX as u64 - 8) => refuse("compact data of 64 KiB"),
+            Layout::Compact if self.bytes().is_none_or(|n| n > MESSAGE_MAX_BYTES as u64 - 8) => refuse("compact data of 64 KiB"),
             _ => Ok(()),
         }
     }
@@ -212,7 +226,7 @@ impl Creation {
         if chunk.contains(&0) {
             return refuse("a chunk dimension is 0");
         }
-        // libhdf5 refuses such datasets, but for those that are empty.
+        // libhdf5 refuses such datasets unless they are empty.
         if chunk.iter().zip(self.dims.iter().zip(max)).any(|(&c, (&d, m))| d > 0 && m.is_some_and(|m| m < c)) {
             return refuse("a chunk dimension exceeds the maximum dimension");
         }
@@ -229,13 +243,13 @@ impl Creation {
             Layout::Contiguous => 2,
             Layout::Chunked(_) => 3,
         };
-        // What is no sequence must not be read as one.
+        // Unwritten storage must not be decoded as variable-length descriptors.
         let default = if self.datatype.contains_vlen() { FILL_ON_ALLOCATION } else { FILL_IF_SET };
         let write_time = self.fill_time.unwrap_or(default);
         let message = FillValue { version: if old { 2 } else { 3 }, allocation_time, write_time, fill: self.fill.clone() };
         messages.push((kind::FILL_VALUE, flag::CONSTANT, message.encode()));
         if old && matches!(self.fill, Fill::Value(_)) {
-            // libhdf5 before 1.6 knows only this one.
+            // libhdf5 before 1.6 reads only this message.
             messages.push((kind::FILL_VALUE_OLD, flag::CONSTANT, FillValue { version: 0, ..message }.encode()));
         }
     }
@@ -257,7 +271,7 @@ impl Creation {
         let class = match &self.layout {
             Layout::Compact => {
                 let element = usize::try_from(self.datatype.element_size()).unwrap_or(usize::MAX);
-                let len = self.bytes().and_then(|n| usize::try_from(n).ok()).filter(|&n| n <= MESSAGE_MAX);
+                let len = self.bytes().and_then(|n| usize::try_from(n).ok()).filter(|&n| n <= MESSAGE_MAX_BYTES);
                 let Some(len) = len else { return refuse("compact data of 64 KiB") };
                 let mut data = vec![0; len];
                 if let Fill::Value(value) = &self.fill {
@@ -267,7 +281,8 @@ impl Creation {
             }
             Layout::Contiguous => LayoutClass::Contiguous { address: Address::UNDEF, size: self.bytes(), dims: Vec::new() },
             Layout::Chunked(chunk) => {
-                // libhdf5 reads an unlimited dimension of fewer than 8 bytes as a limited one, and then not the indexes of version 4.
+                // With lengths of fewer than 8 bytes libhdf5 decodes an unlimited dimension as a
+                // limited one, and then rejects the indexes of version 4.
                 let version = if superblock_version < 3 || ctx.sizeof_size < 8 { 3 } else { 4 };
                 let filtered = !self.filters.is_empty();
                 let layout = index::write::plan(version, &self.dims, &self.max(), chunk, self.datatype.element_size(), filtered)?;

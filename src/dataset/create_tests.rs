@@ -1,12 +1,12 @@
-//! Messages of new datasets against those that libhdf5 wrote for the same ones
-//! (`tests/fixtures/create/make_create.py`), in files of each generation.
+//! Compares messages of new datasets with those of libhdf5
+//! (`tests/fixtures/create/make_create.py`), for each superblock version.
 
 use super::*;
-use crate::container::group_edit::insert_link;
 use crate::format::Reader;
 use crate::format::message::datatype;
 use crate::format::message::link::{Link, LinkTarget};
 use crate::meta::edit::testing::writable;
+use crate::structures::group::edit::insert_link;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -18,14 +18,14 @@ fn unhex(s: &str) -> Vec<u8> {
     (0..s.len()).step_by(2).map(|i| u8::from_str_radix(&s[i..i + 2], 16).unwrap()).collect()
 }
 
-/// What libhdf5 wrote: case, superblock version, messages.
+/// Messages that libhdf5 wrote, by case and superblock version.
 fn cases() -> BTreeMap<String, BTreeMap<u8, Messages>> {
     let all: BTreeMap<String, BTreeMap<String, Vec<(u16, u8, String)>>> = serde_json::from_str(CASES).unwrap();
     let messages = |v: Vec<(u16, u8, String)>| v.into_iter().map(|(k, f, b)| (k, f, unhex(&b))).collect();
     all.into_iter().map(|(name, c)| (name, c.into_iter().map(|(v, m)| (v.parse().unwrap(), messages(m))).collect())).collect()
 }
 
-/// The values of a filter that a user gives.
+/// The user's values of a filter.
 fn users(f: &FilterDescription) -> Vec<u32> {
     let v = &f.cd_values;
     match f.id {
@@ -37,7 +37,7 @@ fn users(f: &FilterDescription) -> Vec<u32> {
     }
 }
 
-/// The description that these messages answer to.
+/// The properties of a dataset with these messages.
 fn description(messages: &Messages, full: bool) -> Creation {
     let at = Address(0);
     let find = |kind: u16| messages.iter().find(|m| m.0 == kind).map(|m| m.2.as_slice());
@@ -70,6 +70,14 @@ fn description(messages: &Messages, full: bool) -> Creation {
     }
 }
 
+fn commit_datatype(store: &Store, datatype: &Datatype, times: Option<u32>) -> Result<Address> {
+    let superblock_version = store.superblock().version;
+    let body = datatype_message(superblock_version, datatype)?;
+    let mut edit = HeaderEdit::new(header_version(superblock_version), times, (false, false));
+    edit.add(kind::DATATYPE, flag::CONSTANT | flag::DONT_SHARE, body);
+    edit.create(store)
+}
+
 #[test]
 fn messages_are_those_libhdf5_writes() {
     let mut compared = 0;
@@ -77,7 +85,7 @@ fn messages_are_those_libhdf5_writes() {
         for from in generations.keys() {
             for (&version, want) in &generations {
                 for full in [true, false] {
-                    // Names of the library's own filters are stored in old files only.
+                    // libhdf5 stores names of its own filters only in old files.
                     let mut creation = description(&generations[from], full && *from == 0);
                     creation.modified = description(want, true).modified;
                     let mut got = dataset_messages(&CTX, version, &creation).unwrap();
@@ -154,7 +162,7 @@ fn libhdf5_reads_and_writes_new_datasets() {
         }
         let link = |name: &str, at| Link { name: name.into(), utf8: false, creation_order: None, target: LinkTarget::Hard(at) };
         let mut typed = description(&cases["compound"][&3], false);
-        let datatype = create_datatype(&store, &typed.datatype, Some(7).filter(|_| version == 2), (false, false)).unwrap();
+        let datatype = commit_datatype(&store, &typed.datatype, Some(7).filter(|_| version == 2)).unwrap();
         insert_link(&store, root, &link("type", datatype)).unwrap();
         typed.committed = Some(datatype);
         for name in ["typed 1", "typed 2"] {

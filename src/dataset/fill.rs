@@ -1,20 +1,20 @@
-//! The fill value: what elements that were never written read as.
+//! The fill value: the value of elements that were never written.
 
-/// One element's bytes, repeated over the dataset.
+/// The bytes of the fill value, repeated over the dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FillPattern {
-    /// Empty when every byte is zero.
+    /// The bytes of one element; empty when every byte is zero.
     element: Vec<u8>,
 }
 
 impl FillPattern {
-    /// Zero bytes.
-    pub fn zero() -> Self {
+    /// A fill value of zero bytes.
+    pub(crate) fn zero() -> Self {
         FillPattern { element: Vec::new() }
     }
 
-    /// `element` repeated; a pattern of another length than the element size is zero bytes.
-    pub fn new(element: &[u8], element_size: u64) -> Self {
+    /// Repeats `element`; one of another length than the element size counts as zero bytes.
+    pub(crate) fn new(element: &[u8], element_size: u64) -> Self {
         if element.len() as u64 != element_size || element.iter().all(|&b| b == 0) {
             Self::zero()
         } else {
@@ -22,13 +22,13 @@ impl FillPattern {
         }
     }
 
-    /// True when holes read as zero bytes, as POSIX demands of holes.
-    pub fn is_zero(&self) -> bool {
+    /// True when unwritten elements read as zero bytes, as POSIX holes must.
+    pub(crate) fn is_zero(&self) -> bool {
         self.element.is_empty()
     }
 
     /// The element's bytes; empty for zero.
-    pub fn element(&self) -> &[u8] {
+    pub(crate) fn element(&self) -> &[u8] {
         &self.element
     }
 
@@ -41,7 +41,7 @@ impl FillPattern {
         }
         let skip = (offset % n as u64) as usize;
         let mut bytes = self.element.iter().cycle().skip(skip);
-        // One pattern by bytes, then by doubling copies.
+        // Copies one element byte by byte, then doubles the filled part.
         let first = n.min(buf.len());
         for b in buf.iter_mut().take(first) {
             *b = bytes.next().copied().unwrap_or(0);

@@ -1,21 +1,13 @@
-//! Dataset storage (H5D): layouts, chunk grid, chunk cache, chunk indexes.
+//! Dataset storage (libhdf5's H5D): layouts, chunk caches, chunk formats, chunk indexes.
 
-pub mod bounds;
-pub mod chunk;
-pub mod chunked;
-pub mod create;
+pub(crate) mod allocation_map;
+pub(crate) mod chunk;
+pub(crate) mod create;
 pub mod environment;
-pub mod external;
-pub mod fill;
-mod holes;
-pub mod index;
-pub mod newlines;
-pub mod parameters;
-pub mod ranges;
-pub mod storage;
-mod streamed;
-
-pub mod types;
-pub mod virtual_;
-pub mod vl;
-pub mod write;
+pub(crate) mod fill;
+pub(crate) mod heap;
+pub(crate) mod index;
+pub mod layout;
+pub(crate) mod parameters;
+pub(crate) mod parts;
+pub(crate) mod reference;

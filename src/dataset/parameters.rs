@@ -1,36 +1,38 @@
-//! Client data values that a filter gets when a dataset is created: what libhdf5's filters work out from
-//! datatype, chunk and fill value ("set local") and store beside the values that the user chose.
+//! Client data values of the filters of a new dataset.
+//!
+//! libhdf5's filters derive some values from datatype, chunk and fill value ("set local") and
+//! store them beside the values that the user chose:
 //!
 //! ```text
 //! shuffle      element size
 //! szip         options | pixels per block | bits per pixel | pixels per scanline
-//! nbit         number of values | nothing to do | elements | type description
-//! scaleoffset  scale type | factor | elements | class | size | sign | order | fill defined | fill value ..20
+//! nbit         number of values | 1 if no bits can be saved | elements | type description
+//! scaleoffset  scale type | factor | elements | class | size | sign | order | fill set | fill ..20
 //! lzf          revision 4 | LZF version | chunk bytes
 //! blosc        2 | 2 | type size | chunk bytes | level | shuffle | compressor
-//! blosc2       1 | 0 | type size | chunk bytes | level | shuffle | compressor | rank | chunk dimensions
+//! blosc2       1 | 0 | type size | chunk bytes | level | shuffle | compressor | rank | chunk dims
 //! bitshuffle   0 | 4 | element size | block size | compressor ..
 //! ```
 //!
-//! Values that are complete already (a pipeline copied from another dataset) are computed anew: what the
-//! user chose is found at the same places. H5Zshuffle.c, H5Zszip.c, H5Znbit.c, H5Zscaleoffset.c; the
-//! others as their registered plugins do.
+//! Complete values (a pipeline copied from another dataset) are computed again from the user's
+//! values, which have the same positions. Sources: H5Zshuffle.c, H5Zszip.c, H5Znbit.c,
+//! H5Zscaleoffset.c; for other filters, their registered plugins.
 
+use crate::base::datatype::{ByteOrder, Class, Datatype};
+use crate::base::filter_spec::FilterSpec;
 use crate::base::{Address, Error, Result};
-use crate::filter::FilterSpec;
-use crate::format::message::datatype::{ByteOrder, Class, Datatype};
 
 const STRUCTURE: &str = "filter pipeline message";
 
-/// What a filter may look at.
+/// Properties of a new dataset from which filters derive values.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
+pub(crate) struct Subject<'a> {
     /// Type of the elements.
-    pub datatype: &'a Datatype,
+    pub(crate) datatype: &'a Datatype,
     /// Dimensions of a chunk, elements.
-    pub chunk: &'a [u64],
+    pub(crate) chunk: &'a [u64],
     /// Fill value: `None` when it is undefined, empty for zero bytes.
-    pub fill: Option<&'a [u8]>,
+    pub(crate) fill: Option<&'a [u8]>,
 }
 
 fn refuse<T>(filter: &str, detail: &str) -> Result<T> {
@@ -38,7 +40,7 @@ fn refuse<T>(filter: &str, detail: &str) -> Result<T> {
 }
 
 impl Subject<'_> {
-    /// Elements of a chunk; saturates.
+    /// Number of elements of a chunk; saturates.
     fn elements(&self) -> u64 {
         self.chunk.iter().fold(1, |n, &d| n.saturating_mul(d))
     }
@@ -47,9 +49,8 @@ impl Subject<'_> {
         self.elements().saturating_mul(self.datatype.element_size())
     }
 
-    /// The filter as it is stored: id, flags and name kept, the values completed. A name is added
-    /// where libhdf5 stores one.
-    pub fn complete(&self, filter: &FilterSpec) -> Result<FilterSpec> {
+    /// Completes a filter's values for the pipeline message. Adds a name where libhdf5 stores one.
+    pub(crate) fn complete(&self, filter: &FilterSpec) -> Result<FilterSpec> {
         let given = &filter.cd_values;
         let user = |i: usize, default: u32| given.get(i).copied().unwrap_or(default);
         let cd_values = match filter.id {
@@ -109,12 +110,12 @@ impl Subject<'_> {
 
     fn nbit(&self) -> Result<Vec<u32>> {
         let mut values = vec![0, 0, narrow("nbit", self.elements())?];
-        let mut idle = true;
+        let mut no_padding = true;
         if matches!(self.datatype.class, Class::FixedPoint(_) | Class::FloatingPoint(_) | Class::Array(_) | Class::Compound(_)) {
-            nbit_type(self.datatype, &mut values, &mut idle)?;
+            nbit_type(self.datatype, &mut values, &mut no_padding)?;
         }
         let count = narrow("nbit", values.len() as u64)?;
-        for (value, known) in values.iter_mut().zip([count, u32::from(idle)]) {
+        for (value, known) in values.iter_mut().zip([count, u32::from(no_padding)]) {
             *value = known;
         }
         Ok(values)
@@ -128,9 +129,9 @@ impl Subject<'_> {
         };
         let fits = if class == 0 { matches!(self.datatype.size, 1 | 2 | 4 | 8) } else { matches!(self.datatype.size, 4 | 8) };
         match (class, scale_type) {
-            _ if !fits => return refuse("scaleoffset", "an element size that no C type has"),
+            _ if !fits => return refuse("scaleoffset", "no C type has this element size"),
             (0, 2) | (1, 0) => {}
-            _ => return refuse("scaleoffset", "the scale type does not go with the datatype's class"),
+            _ => return refuse("scaleoffset", "the scale type does not match the datatype's class"),
         }
         let mut values = vec![scale_type, factor, narrow("scaleoffset", self.elements())?, class, self.datatype.size];
         values.extend([u32::from(signed), u32::from(big), u32::from(self.fill.is_some())]);
@@ -145,7 +146,7 @@ impl Subject<'_> {
         Ok(values)
     }
 
-    /// Element size as blosc takes it: of an array that of its parts, 1 when too large.
+    /// Type size for blosc: of an array its base type's, 1 if above 255 bytes.
     fn type_size(&self) -> u32 {
         let size = if let Class::Array(a) = &self.datatype.class { a.base.size } else { self.datatype.size };
         if size > 255 { 1 } else { size }
@@ -159,7 +160,7 @@ impl Subject<'_> {
 
     fn blosc2(&self, given: &[u32]) -> Result<Vec<u32>> {
         let mut values = self.blosc("blosc2", [1, 0], given.get(..7.min(given.len())).unwrap_or_default())?;
-        // The plugin stores the shape only behind all three of the user's values, for ranks 2 to 8.
+        // The plugin stores the shape only after all three user values, for ranks 2 to 8.
         if values.len() == 7 && (2..=8).contains(&self.chunk.len()) {
             values.push(narrow("blosc2", self.chunk.len() as u64)?);
             for &d in self.chunk {
@@ -170,8 +171,8 @@ impl Subject<'_> {
     }
 
     fn bitshuffle(&self, given: &[u32]) -> Vec<u32> {
-        // The user's values (block size, compressor, level) are moved behind three others: these are
-        // there already when the filter's version is.
+        // The plugin stores three values before the user's (block size, compressor, level). The
+        // version and element size show that they are already present.
         let complete = given.len() >= 3 && matches!(given, [0, 2..=4, size, ..] if *size == self.datatype.size);
         let complete = complete && !matches!(given, [0, 2 | 3, _]);
         let mut values = vec![0, 4, self.datatype.size];
@@ -184,7 +185,7 @@ fn narrow(filter: &str, n: u64) -> Result<u32> {
     u32::try_from(n).or_else(|_| refuse(filter, "a chunk of 2^32 bytes or more"))
 }
 
-/// The name that libhdf5 stores when it knows the filter.
+/// The filter name that libhdf5 stores; empty for filters it does not know.
 fn stored_name(id: u16) -> &'static str {
     match id {
         4 | 307 | 1..=3 | 5 | 6 | 32000 | 32001 | 32026 => crate::filter::name_of(id),
@@ -195,7 +196,7 @@ fn stored_name(id: u16) -> &'static str {
     }
 }
 
-/// Where the bits of a number lie.
+/// Size, byte order and bit position of a number type.
 struct Numeric {
     size: u32,
     precision: u16,
@@ -204,7 +205,7 @@ struct Numeric {
 }
 
 impl Numeric {
-    /// `None` for everything that is no number, and for VAX order.
+    /// The number type of `datatype`; `None` for other classes and for VAX order.
     fn of(datatype: &Datatype) -> Option<Numeric> {
         let (order, precision, offset) = match &datatype.class {
             Class::FixedPoint(c) => (c.order, c.precision, c.offset),
@@ -219,8 +220,10 @@ impl Numeric {
     }
 }
 
-/// Appends nbit's description of `datatype`. Depth: that of the datatype, which its decoder bounds.
-fn nbit_type(datatype: &Datatype, values: &mut Vec<u32>, idle: &mut bool) -> Result<()> {
+/// Appends nbit's description of `datatype`; clears `no_padding` if a number has unused bits.
+///
+/// The datatype's decoder bounds the recursion.
+fn nbit_type(datatype: &Datatype, values: &mut Vec<u32>, no_padding: &mut bool) -> Result<()> {
     const ATOMIC: u32 = 1;
     const ARRAY: u32 = 2;
     const COMPOUND: u32 = 3;
@@ -229,20 +232,20 @@ fn nbit_type(datatype: &Datatype, values: &mut Vec<u32>, idle: &mut bool) -> Res
         Class::FixedPoint(_) | Class::FloatingPoint(_) => {
             let Some(n) = Numeric::of(datatype) else { return refuse("nbit", "VAX byte order") };
             values.extend([ATOMIC, n.size, u32::from(n.big), n.precision.into(), n.offset.into()]);
-            *idle &= n.offset == 0 && u64::from(n.precision) == u64::from(n.size).saturating_mul(8);
+            *no_padding &= n.offset == 0 && u64::from(n.precision) == u64::from(n.size).saturating_mul(8);
         }
         Class::Array(a) => {
             if matches!(a.base.class, Class::VariableLength(_)) {
                 return refuse("nbit", "arrays of variable-length elements");
             }
             values.extend([ARRAY, datatype.size]);
-            nbit_type(&a.base, values, idle)?;
+            nbit_type(&a.base, values, no_padding)?;
         }
         Class::Compound(c) => {
             values.extend([COMPOUND, datatype.size, narrow("nbit", c.members.len() as u64)?]);
             for m in &c.members {
                 values.push(m.offset);
-                nbit_type(&m.datatype, values, idle)?;
+                nbit_type(&m.datatype, values, no_padding)?;
             }
         }
         _ => values.extend([OTHER, datatype.size]),

@@ -1,35 +1,35 @@
-//! Making the changes of a [`Transaction`] durable: the steps of a commit, and of the end of a session.
+//! Commit of a [`Transaction`], and the end of a session.
 
 use super::journal::{self, BYTES_MAX, Journal};
 use super::overlay::{Bytes, SECTOR};
-use super::transaction::{RESERVED, TOGETHER, Transaction};
+use super::transaction::{BATCH_BYTES, JOURNAL_RESERVED, Transaction};
 use super::{WriteDriver, read_all};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Encodes the superblock for an end of file and the nonce of a commit.
+/// Encodes the superblock for an EOF and the nonce of a commit.
 pub type EncodeRoot<'a> = &'a dyn Fn(u64, u64) -> io::Result<Root>;
 
 /// Encoded superblocks for one commit, all of one length and within one sector.
 #[derive(Debug, Clone, Default)]
 pub struct Root {
-    /// Where the superblock lies, absolute: a multiple of the sector size.
+    /// Absolute offset of the superblock, a multiple of the sector size.
     pub offset: u64,
-    /// The durable one with the file's new end.
+    /// The durable superblock with the new EOF.
     pub extended: Vec<u8>,
-    /// One that no reader accepts. It carries the nonce.
+    /// A superblock that no reader accepts, with the nonce.
     pub marked: Vec<u8>,
-    /// The one after the commit.
+    /// The superblock after the commit.
     pub settled: Vec<u8>,
 }
 
-/// How far a commit came when it failed.
+/// Failure of a commit.
 struct Failed {
     error: io::Error,
-    /// Nothing may be tried again.
+    /// The commit must not be retried.
     fatal: bool,
-    /// The journal is what counts: its state is what readers shall see.
+    /// The file is marked: the journal has the state that readers must see.
     marked: bool,
 }
 
@@ -41,14 +41,14 @@ fn fatal(error: io::Error) -> Failed {
     Failed { error, fatal: true, marked: false }
 }
 
-fn torn(error: io::Error) -> Failed {
+fn after_mark(error: io::Error) -> Failed {
     Failed { error, fatal: true, marked: true }
 }
 
 impl Transaction {
-    /// Makes all changes durable. The caller prevents changes meanwhile. After an error that is not `EROFS` nothing of it is
-    /// durable; if [`Transaction::has_failed`] then, nothing more can be written. Error: `ESTALE` when there are changes and the
-    /// file was deleted or replaced.
+    /// Makes all changes durable. The caller prevents concurrent changes. After an error other than
+    /// `EROFS` none of the changes is durable; if [`Transaction::has_failed`], no further write is
+    /// possible. Error: `ESTALE` if there are changes and the file was deleted or replaced.
     pub fn commit(&self, root: EncodeRoot<'_>) -> io::Result<()> {
         self.usable()?;
         if self.is_dirty() {
@@ -59,15 +59,15 @@ impl Transaction {
             Ok(()) => {
                 let mut state = self.state.write();
                 state.overlay.clear();
-                state.look_at = TOGETHER;
-                state.space.committed(self.driver.is_followed() && !self.starved.load(Ordering::Acquire));
-                self.starved.store(false, Ordering::Release);
+                state.batch_limit = BATCH_BYTES;
+                state.space.committed(self.driver.is_followed() && !self.out_of_space.load(Ordering::Acquire));
+                self.out_of_space.store(false, Ordering::Release);
                 Ok(())
             }
             Err(failed) => {
                 if failed.fatal {
                     self.failed.store(true, Ordering::Release);
-                    self.torn.store(failed.marked, Ordering::Release);
+                    self.interrupted.store(failed.marked, Ordering::Release);
                     if !failed.marked {
                         self.state.write().overlay.clear();
                     }
@@ -77,29 +77,29 @@ impl Transaction {
         }
     }
 
-    /// Refuses to commit to a file that nothing leads to: the changes would be gone when it is closed.
+    /// Errors: the file has no name, so that the changes would be lost when it is closed.
     fn check_name(&self) -> io::Result<()> {
         let named = self.place.check_name();
-        if named.is_err() && !self.nameless.swap(true, Ordering::AcqRel) {
-            tracing::error!("the HDF5 file was deleted or replaced: changes to it cannot be kept");
+        if named.is_err() && !self.unlinked_logged.swap(true, Ordering::AcqRel) {
+            tracing::error!("cannot commit changes: the HDF5 file was deleted or replaced");
         }
         named
     }
 
     fn steps(&self, journal: &mut Option<Arc<dyn WriteDriver>>, root: EncodeRoot<'_>) -> Result<(), Failed> {
         self.complete().map_err(before)?;
-        self.write_fresh().map_err(before)?;
-        // What could not be put back where it was waits with no room made certain.
-        self.state.write().secure_changed(&*self.driver).map_err(before)?;
-        let (end, told, len, unsynced) = {
+        self.write_fresh_sectors().map_err(before)?;
+        // Storage of bytes that a rollback could not write back is not allocated yet.
+        self.state.write().ensure_dirty_storage(&*self.driver).map_err(before)?;
+        let (end, recorded_eof, len, unsynced) = {
             let s = self.state.read();
-            (s.space.end(), s.told, s.len, s.unsynced)
+            (s.space.end(), s.recorded_eof, s.len, s.unsynced)
         };
         if unsynced {
             self.driver.sync().map_err(fatal)?;
             self.state.write().unsynced = false;
         }
-        let eof = if end > told { len } else { told };
+        let eof = if end > recorded_eof { len } else { recorded_eof };
         let nonce = random().map_err(before)?;
         let root = root(eof, nonce).map_err(before)?;
         if root.settled != root.extended {
@@ -107,16 +107,16 @@ impl Transaction {
         }
         let sectors = self.state.read().overlay.sectors();
         if !matches!(sectors.as_slice(), [] | [_]) || sectors.iter().any(|(_, bytes)| bytes.len() as u64 != SECTOR) {
-            // The marked and the settled superblock tell the new end.
+            // The marked and the settled superblock record the new EOF.
             self.journaled(journal, &root, nonce, sectors)?;
-            self.state.write().told = eof;
+            self.state.write().recorded_eof = eof;
             return Ok(());
         }
-        if eof != told {
+        if eof != recorded_eof {
             self.publish(&root.extended, root.offset)?;
             let mut s = self.state.write();
-            s.overlay.follow(root.offset, &root.extended);
-            s.told = eof;
+            s.overlay.update_kept(root.offset, &root.extended);
+            s.recorded_eof = eof;
         }
         match self.state.read().overlay.sectors().first() {
             Some((offset, bytes)) => self.publish(bytes, *offset),
@@ -124,7 +124,7 @@ impl Transaction {
         }
     }
 
-    /// Completes the last page of a file that is changed: a cache image may end within one.
+    /// Extends a changed file to the end of its last page: a cache image may end within a page.
     fn complete(&self) -> io::Result<()> {
         let mut s = self.state.write();
         let end = s.space.end();
@@ -135,7 +135,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Writes within one sector and makes it durable. If the write fails, perhaps half done, the old bytes are put back.
+    /// Writes within one sector and syncs. Restores the old bytes if the write fails, perhaps half
+    /// done.
     fn publish(&self, bytes: &[u8], offset: u64) -> Result<(), Failed> {
         let mut old = vec![0u8; bytes.len()];
         read_all(&*self.driver, &mut old, offset).map_err(before)?;
@@ -178,53 +179,54 @@ impl Transaction {
             Some(file) if self.place.is_kept() => file.clone(),
             _ => journal.insert(self.place.create().map_err(before)?).clone(),
         };
-        // Bytes of a longer one before it are not read.
+        // Overwrites a longer journal; readers ignore the bytes after this one.
         file.write_at(&encoded, 0).map_err(before)?;
         file.sync().map_err(fatal)?;
-        self.publish(&changes.marked, changes.root).map_err(|f| if f.fatal { torn(f.error) } else { f })?;
-        changes.apply(&*self.driver).map_err(torn)?;
-        // It no longer counts: its state says so, too, and its space is kept for the next one. An error here changes nothing.
+        self.publish(&changes.marked, changes.root).map_err(|f| if f.fatal { after_mark(f.error) } else { f })?;
+        changes.apply(&*self.driver).map_err(after_mark)?;
+        // Marks the journal void and keeps its space for the next commit. An error is harmless: the
+        // superblock no longer matches it.
         let _ = journal::make_void(&*file);
-        if encoded.len() as u64 > RESERVED {
-            let _ = file.set_len(RESERVED);
+        if encoded.len() as u64 > JOURNAL_RESERVED {
+            let _ = file.set_len(JOURNAL_RESERVED);
         }
         Ok(())
     }
 
-    /// Ends a session without a commit: unless a commit failed that the journal will finish, the file is cut to the recorded end,
-    /// and the journal removed. The file is in the state of the last commit then, and bytes past that state would be taken for
-    /// another writer's.
+    /// Ends a session without a commit. Unless recovery must finish an interrupted commit,
+    /// truncates the file to the recorded EOF and removes the journal. The file is in the state of
+    /// the last commit then; bytes past its EOF would be taken for those of another writer.
     pub fn abandon(&self) {
-        if self.torn.load(Ordering::Acquire) {
+        if self.interrupted.load(Ordering::Acquire) {
             return;
         }
-        let _landed = self.flight.landed();
+        let _idle = self.background.wait();
         if !self.has_failed() {
-            let _ = self.driver.set_len(self.state.read().told);
+            let _ = self.driver.set_len(self.state.read().recorded_eof);
         }
         self.journal.lock().take();
         let _ = self.place.remove();
     }
 
-    /// Ends a session: after a commit, gives the unused end of the file back and removes the journal.
+    /// Ends a session: commits, truncates the unused end of the file and removes the journal.
     pub fn close(&self, root: EncodeRoot<'_>) -> io::Result<()> {
         if let Err(e) = self.commit(root) {
             self.abandon();
             return Err(e);
         }
-        let (end, told) = {
+        let (end, recorded_eof) = {
             let mut s = self.state.write();
             s.space.end_rest();
-            (s.space.trim(), s.told)
+            (s.space.trim(), s.recorded_eof)
         };
-        if end < told {
+        if end < recorded_eof {
             let root = root(end, 0)?;
             if let Err(failed) = self.publish(&root.settled, root.offset) {
-                // What the superblock tells is not known then: nothing may lie behind it.
+                // The recorded EOF is unknown after a fatal error.
                 self.failed.fetch_or(failed.fatal, Ordering::AcqRel);
                 return Err(failed.error);
             }
-            self.state.write().told = end;
+            self.state.write().recorded_eof = end;
         }
         if self.driver.status()?.len > end {
             self.driver.set_len(end)?;
@@ -236,12 +238,12 @@ impl Transaction {
     }
 }
 
-/// A random number.
+/// Returns a random number.
 fn random() -> io::Result<u64> {
     getrandom::u64().map_err(|e| io::Error::from_raw_os_error(e.raw_os_error().unwrap_or(libc::EIO)))
 }
 
-/// `runs` without the sector at `offset`.
+/// Removes the sector at `offset` from `runs`.
 fn without_sector(runs: Vec<(u64, Vec<u8>)>, offset: u64) -> Vec<(u64, Vec<u8>)> {
     let mut out = Vec::new();
     for (start, mut bytes) in runs {

@@ -1,14 +1,14 @@
-//! Opening of files that a container names: only beneath one directory, no symbolic or magic link.
+//! Opens files that a container names: only beneath one directory, without symbolic or magic links.
 
 use super::directory::Directory;
-use super::posix::{after_leases, uninterrupted};
+use super::syscall::{after_leases, uninterrupted};
 use crate::base::waiting;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Component, Path, PathBuf};
 
-/// A directory beneath which named files may be opened, read-only.
+/// A directory beneath which files may be opened by relative path.
 #[derive(Debug)]
 pub struct ConfinedDir {
     directory: Directory,
@@ -21,7 +21,7 @@ impl ConfinedDir {
         Self::new(Directory::open(path)?)
     }
 
-    /// `directory` as the root of confinement.
+    /// Uses `directory` as the root of confinement.
     pub fn new(directory: Directory) -> io::Result<Self> {
         Ok(ConfinedDir { path: directory.path()?, directory })
     }
@@ -36,9 +36,9 @@ impl ConfinedDir {
         &self.path
     }
 
-    /// `name` as seen from `from` (a directory below this one), relative to this directory.
-    /// `None` when it lies outside. A `..` behind a name stays: whether `missing/../file` exists, the
-    /// system must say.
+    /// Path of `name`, relative to `from` (a directory below this one), from this directory. `None`
+    /// if it is outside. Keeps a `..` after a name: the system must check that `missing/../file`
+    /// exists.
     pub fn resolve(&self, from: &Path, name: &Path) -> Option<PathBuf> {
         let mut clean = if name.is_absolute() { PathBuf::new() } else { from.to_path_buf() };
         let mut named = false;
@@ -66,7 +66,7 @@ impl ConfinedDir {
         self.open_with(relative, nix::fcntl::OFlag::O_RDONLY)
     }
 
-    /// Opens `relative` beneath this directory for reading and writing; `create`: makes it if it is not there.
+    /// Opens `relative` beneath this directory for reading and writing; creates it with `create`.
     pub fn open_for_writing(&self, relative: &Path, create: bool) -> io::Result<File> {
         use nix::fcntl::OFlag;
         self.open_with(relative, if create { OFlag::O_RDWR | OFlag::O_CREAT } else { OFlag::O_RDWR })
@@ -75,7 +75,7 @@ impl ConfinedDir {
     fn open_with(&self, relative: &Path, flags: nix::fcntl::OFlag) -> io::Result<File> {
         use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
         use nix::sys::stat::Mode;
-        // A mode without creation is an error.
+        // openat2 refuses a mode without creation.
         let mode = if flags.contains(OFlag::O_CREAT) { Mode::from_bits_truncate(0o666) } else { Mode::empty() };
         let how = OpenHow::new()
             .flags(flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
@@ -91,7 +91,8 @@ impl ConfinedDir {
 mod tests {
     use super::*;
 
-    /// Regression: `0/../file`, `1/../file`, ... all were `file`, a virtual dataset of endless sources.
+    /// Regression: `0/../file`, `1/../file`, ... all resolved to `file`, a virtual dataset of
+    /// endless sources.
     #[test]
     fn only_what_lies_beneath_and_is_there() {
         let outer = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! A directory of the host by descriptor: names in it are used one component at a time, and never resolved as paths.
+//! A host directory by descriptor; names in it are single components, never resolved as paths.
 
 use super::Status;
-use super::posix::{self, after_leases, uninterrupted};
+use super::syscall::{self, after_leases, uninterrupted};
 use crate::base::waiting;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
@@ -17,14 +17,14 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Directory(Arc<OwnedFd>);
 
-/// What a name in a directory refers to; a symbolic link is not followed.
+/// The file that a name in a directory refers to; symbolic links are not followed.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
     /// Identity, length and times.
     pub status: Status,
     /// Type and permission bits.
     pub mode: u32,
-    /// Number of names.
+    /// Number of hard links.
     pub links: u64,
     /// Owner.
     pub uid: u32,
@@ -33,12 +33,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// From the result of a `stat` call.
+    /// Converts the result of a `stat` call.
     pub fn from_stat(stat: &FileStat) -> Entry {
         // The field's width differs between platforms.
         #[allow(clippy::unnecessary_cast)]
         let links = stat.st_nlink as u64;
-        Entry { status: posix::status(stat), mode: stat.st_mode, links, uid: stat.st_uid, gid: stat.st_gid }
+        Entry { status: syscall::status(stat), mode: stat.st_mode, links, uid: stat.st_uid, gid: stat.st_gid }
     }
 
     fn kind(&self) -> SFlag {
@@ -55,7 +55,7 @@ impl Entry {
         self.kind() == SFlag::S_IFDIR
     }
 
-    /// True for what can hold a container: a regular file or a block device.
+    /// True for a regular file or a block device, which can hold a container.
     pub fn is_openable(&self) -> bool {
         matches!(self.kind(), SFlag::S_IFREG | SFlag::S_IFBLK)
     }
@@ -99,12 +99,12 @@ impl Directory {
         Err(io::Error::from_raw_os_error(if entry.is_symlink() { libc::ELOOP } else { libc::ENOTDIR }))
     }
 
-    /// The path that it has now: for messages, and to compare directories by their paths.
+    /// Present path, for messages and to compare directories.
     pub fn path(&self) -> io::Result<PathBuf> {
         std::fs::read_link(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
 
-    /// What `name` refers to, if anything.
+    /// The file that `name` refers to, if any.
     pub fn entry(&self, name: &OsStr) -> io::Result<Option<Entry>> {
         waiting::may_wait();
         match fstatat(self.0.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW) {
@@ -119,8 +119,8 @@ impl Directory {
         Ok(readlinkat(self.0.as_fd(), name)?)
     }
 
-    /// Opens `name` with `flags` and, where it is created, `mode`. A symbolic link is refused (`ELOOP`). Never waits for the
-    /// other end of a FIFO; waits up to 3 s for the lease of another process.
+    /// Opens `name` with `flags`, and with `mode` if it is created. Refuses symbolic links
+    /// (`ELOOP`). Does not block on a FIFO; waits up to 3 s for the lease of another process.
     pub fn open_file(&self, name: &OsStr, flags: OFlag, mode: Mode) -> io::Result<File> {
         waiting::may_wait();
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;

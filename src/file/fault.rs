@@ -1,25 +1,25 @@
-//! A driver that fails on purpose: what I/O fault tests use.
+//! A driver that fails as planned, for I/O fault tests.
 
 use super::{FileDriver, JournalPlace, Status, WriteDriver};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-/// What goes wrong.
+/// Kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The operation fails with this errno and does nothing.
     Errno(i32),
-    /// A write does its first half, then fails with `ENOSPC`; a read gives half of what was asked for, as it may.
+    /// A write of the first half, then `ENOSPC`; a short read of half the bytes.
     Short,
 }
 
-/// Which operations count, and when one of them fails; shared by a file and its journal.
+/// Operations to count and the ones that fail; shared by a file and its journal.
 #[derive(Debug)]
 pub struct Plan {
-    /// Operations until the first that fails.
+    /// Operations before the first failure.
     left: AtomicI64,
-    /// Operations that fail from then on; the others succeed again.
+    /// Number of consecutive failures.
     times: i64,
     fault: Fault,
     kinds: u8,
@@ -34,13 +34,13 @@ pub const WRITE: u8 = 2;
 pub const SYNC: u8 = 4;
 /// Length changes.
 pub const LENGTH: u8 = 8;
-/// Making and removing the journal.
+/// Creating and removing the journal.
 pub const NAME: u8 = 16;
-/// Not an operation: room on the disk cannot be taken before it is written to, and nobody knows where there is some.
+/// Not an operation: the file system can neither allocate storage on request nor report it.
 pub const UNSURE: u8 = 32;
 
 impl Plan {
-    /// Of the operations of `kinds`, number `n` (from 0) and the `times - 1` after it fail.
+    /// Fails operation `n` (from 0) of `kinds` and the `times - 1` operations after it.
     pub fn new(kinds: u8, n: u64, times: u32, fault: Fault) -> Arc<Plan> {
         Arc::new(Plan {
             left: AtomicI64::new(i64::try_from(n).unwrap_or(i64::MAX)),
@@ -51,17 +51,17 @@ impl Plan {
         })
     }
 
-    /// While it is paused nothing counts and nothing fails.
+    /// Pauses or resumes the plan; while it is paused, no operation counts or fails.
     pub fn pause(&self, paused: bool) {
         self.paused.store(paused, Ordering::SeqCst);
     }
 
-    /// The fault happens again, after `n` operations.
+    /// Repeats the fault after `n` operations.
     pub fn arm(&self, n: i64) {
         self.left.store(n, Ordering::SeqCst);
     }
 
-    /// True when the fault has happened.
+    /// True after the fault.
     pub fn has_struck(&self) -> bool {
         self.left.load(Ordering::SeqCst) < 0
     }
@@ -83,16 +83,16 @@ impl Plan {
     }
 }
 
-/// Passes on what the plan lets through.
+/// A driver that forwards operations unless the plan fails them.
 pub struct FaultyFile {
     inner: Arc<dyn WriteDriver>,
     plan: Arc<Plan>,
-    /// Its length at first: what lies behind may be holes.
+    /// Initial length; bytes past it may be holes.
     first: u64,
 }
 
 impl FaultyFile {
-    /// `inner` with the faults of `plan`.
+    /// Wraps `inner` with the faults of `plan`.
     pub fn new(inner: Arc<dyn WriteDriver>, plan: Arc<Plan>) -> Self {
         let first = inner.extent().map_or(0, |(len, _)| len);
         FaultyFile { inner, plan, first }
@@ -137,12 +137,12 @@ impl WriteDriver for FaultyFile {
         self.inner.reserve(len)
     }
 
-    fn provide(&self, offset: u64, len: u64) -> io::Result<bool> {
+    fn allocate_storage(&self, offset: u64, len: u64) -> io::Result<bool> {
         self.plan.check(LENGTH)?;
-        Ok(self.inner.provide(offset, len)? && self.plan.kinds & UNSURE == 0)
+        Ok(self.inner.allocate_storage(offset, len)? && self.plan.kinds & UNSURE == 0)
     }
 
-    fn stored_to(&self, offset: u64) -> Option<u64> {
+    fn storage_end(&self, offset: u64) -> Option<u64> {
         (self.plan.kinds & UNSURE == 0 && offset < self.first).then_some(self.first)
     }
 
@@ -152,14 +152,14 @@ impl WriteDriver for FaultyFile {
     }
 }
 
-/// The same for the journal's place.
+/// A journal place that fails as planned.
 pub struct FaultyPlace<P> {
     inner: P,
     plan: Arc<Plan>,
 }
 
 impl<P: JournalPlace> FaultyPlace<P> {
-    /// `inner` with the faults of `plan`.
+    /// Wraps `inner` with the faults of `plan`.
     pub fn new(inner: P, plan: Arc<Plan>) -> Self {
         FaultyPlace { inner, plan }
     }

@@ -1,16 +1,17 @@
-//! Locks by which mounts of one file know of each other: those that follow it, and one that changes it.
+//! Locks by which mounts of one file detect each other: following mounts and one writing mount.
 //!
-//! They are open file description locks on two bytes that no file has, so that they meet neither libhdf5's `flock` nor bytes of the
-//! file. A mount that follows holds a shared lock on the one, a mount for writing an exclusive lock on the other. Where the file
-//! system has no such locks, neither sees the other.
+//! They are open file description locks on two bytes past any EOF, so that they conflict neither
+//! with libhdf5's `flock` nor with bytes of the file. A following mount holds a shared lock on one
+//! byte, a writing mount an exclusive lock on the other. On file systems without such locks the
+//! mounts do not detect each other.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Byte that mounts lock which follow the file.
-const FOLLOWER: i64 = i64::MAX - 2;
-/// Byte that a mount for writing locks.
-const WRITER: i64 = i64::MAX - 1;
+/// Offset of the byte that following mounts lock.
+const FOLLOWER_BYTE: i64 = i64::MAX - 2;
+/// Offset of the byte that a writing mount locks.
+const WRITER_BYTE: i64 = i64::MAX - 1;
 
 fn lock(kind: i32, byte: i64) -> libc::flock {
     // An open file description lock names no process.
@@ -21,36 +22,37 @@ fn set(file: BorrowedFd<'_>, kind: i32, byte: i64) {
     let lock = lock(kind, byte);
     // SAFETY: the command reads one `flock`, which lives here, and the descriptor is open.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } == -1 {
-        tracing::debug!("mounts of this file do not know of each other: {}", io::Error::last_os_error());
+        tracing::debug!("cannot lock the file for other mounts: {}", io::Error::last_os_error());
     }
 }
 
-/// True if a lock of `kind` on `byte` would meet one of another open file.
+/// True if a lock of `kind` on `byte` would conflict with a lock of another open file.
 fn meets(file: BorrowedFd<'_>, kind: i32, byte: i64) -> bool {
     let mut lock = lock(kind, byte);
-    // SAFETY: the command reads and writes one `flock`, which lives here, and the descriptor is open.
+    // SAFETY: the command reads and writes one `flock`, which lives here, and the descriptor is
+    // open.
     let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
     asked != -1 && i32::from(lock.l_type) != libc::F_UNLCK
 }
 
-/// Shows that `file` is followed, until its open file is closed.
+/// Announces a follower of `file`, until its open file description is closed.
 pub fn announce_follower(file: BorrowedFd<'_>) {
-    set(file, libc::F_RDLCK, FOLLOWER);
+    set(file, libc::F_RDLCK, FOLLOWER_BYTE);
 }
 
 /// True while a mount of this machine follows `file`.
 pub fn is_followed(file: BorrowedFd<'_>) -> bool {
-    meets(file, libc::F_WRLCK, FOLLOWER)
+    meets(file, libc::F_WRLCK, FOLLOWER_BYTE)
 }
 
-/// Shows that a mount changes `file`, which must be open for writing.
+/// Announces a writer of `file`, which must be open for writing.
 pub fn announce_writer(file: BorrowedFd<'_>) {
-    set(file, libc::F_WRLCK, WRITER);
+    set(file, libc::F_WRLCK, WRITER_BYTE);
 }
 
 /// True while a mount changes `file`.
 pub fn is_changed(file: BorrowedFd<'_>) -> bool {
-    meets(file, libc::F_RDLCK, WRITER)
+    meets(file, libc::F_RDLCK, WRITER_BYTE)
 }
 
 #[cfg(test)]

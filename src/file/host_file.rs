@@ -1,5 +1,5 @@
-//! A container file of the host. Its path is resolved once; from then on the descriptors of the file and of its directory are
-//! used, so that renaming or replacing names on the way changes nothing.
+//! A container file of the host. Its path is resolved once; later operations use the descriptors of
+//! the file and its directory, so that renamed or replaced path components have no effect.
 
 use super::directory::{Directory, Entry};
 use super::posix::PosixFile;
@@ -16,7 +16,7 @@ const SYMLINKS_MAX: usize = 40;
 /// Attempts to open a file that is replaced by a rename at the same time.
 const ATTEMPTS_MAX: usize = 16;
 
-/// See the module's description.
+/// A container file with its directory.
 #[derive(Debug)]
 pub struct HostFile {
     directory: Directory,
@@ -47,18 +47,18 @@ fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
 /// A path that is resolved one component at a time.
 struct Walk {
     directory: Directory,
-    /// Components to come, the next one last.
+    /// Remaining components, the next one last.
     rest: Vec<OsString>,
     links: usize,
-    /// Owners of symbolic links that neither root nor the caller made.
-    strangers: Vec<u32>,
+    /// Owners of followed symbolic links, except root and the caller.
+    link_owners: Vec<u32>,
 }
 
 impl Walk {
-    /// From the root or the working directory.
+    /// Starts at the root or the working directory.
     fn new(path: &Path) -> io::Result<Walk> {
         let directory = Directory::open(Path::new(if path.is_absolute() { "/" } else { "." }))?;
-        let mut walk = Walk { directory, rest: Vec::new(), links: 0, strangers: Vec::new() };
+        let mut walk = Walk { directory, rest: Vec::new(), links: 0, link_owners: Vec::new() };
         walk.push(path);
         Ok(walk)
     }
@@ -75,9 +75,9 @@ impl Walk {
             return Err(errno(libc::ELOOP));
         }
         if entry.uid != 0 && entry.uid != nix::unistd::geteuid().as_raw() {
-            self.strangers.push(entry.uid);
+            self.link_owners.push(entry.uid);
         }
-        // The text of a magic link is followed, not the link itself.
+        // Follows the text of a magic link, not the link itself.
         let target = PathBuf::from(self.directory.read_link(name)?);
         if target.is_absolute() {
             self.directory = Directory::open(Path::new("/"))?;
@@ -86,7 +86,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Goes to the directory of the file that the path leads to; its name there, and what has that name.
+    /// Walks to the directory of the file; returns the file's name there and its entry.
     fn find_file(&mut self) -> io::Result<(OsString, Entry)> {
         let mut attempts = 0;
         while let Some(name) = self.rest.pop() {
@@ -102,7 +102,7 @@ impl Walk {
             } else {
                 match self.directory.enter(&name) {
                     Ok(directory) => self.directory = directory,
-                    // Replaced since it was looked at.
+                    // The entry was replaced meanwhile.
                     Err(e) if matches!(e.raw_os_error(), Some(libc::ELOOP)) && attempts < ATTEMPTS_MAX => {
                         attempts += 1;
                         self.rest.push(name);
@@ -114,16 +114,18 @@ impl Walk {
         Err(errno(libc::EISDIR))
     }
 
-    /// A stranger's symbolic link may lead to the stranger's own files only: else it would choose the file that the caller opens.
+    /// Errors: a symbolic link of another user leads to a file that is not that user's. Such a link
+    /// would choose the file that the caller opens.
     fn check_links(&self, file: &Entry) -> io::Result<()> {
-        if self.strangers.iter().all(|owner| *owner == file.uid) { Ok(()) } else { Err(errno(libc::ELOOP)) }
+        if self.link_owners.iter().all(|owner| *owner == file.uid) { Ok(()) } else { Err(errno(libc::ELOOP)) }
     }
 }
 
 impl HostFile {
-    /// Resolves `path` and opens the file for reading. Errors: `ELOOP` where another user's symbolic link leads to a file that is
-    /// not that user's, `EISDIR` and `EINVAL` for what is not a regular file or a block device, `EWOULDBLOCK` when another
-    /// process keeps a lease for more than 3 s.
+    /// Resolves `path` and opens the file for reading. Errors: `ELOOP` if another user's symbolic
+    /// link leads to a file that is not that user's, `EISDIR` and `EINVAL` for anything but a
+    /// regular file or a block device, `EWOULDBLOCK` if another process keeps a lease for more than
+    /// 3 s.
     pub fn open(path: &Path) -> io::Result<HostFile> {
         split(path)?;
         let mut attempts = 0;
@@ -136,14 +138,15 @@ impl HostFile {
             }
             match Self::open_in(&walk.directory, &name) {
                 Ok(file) => return walk.check_links(&file.file.entry()?).map(|()| file),
-                // Replaced since it was looked at.
+                // The entry was replaced meanwhile.
                 Err(e) if matches!(e.raw_os_error(), Some(libc::ELOOP | libc::ENOENT)) && attempts < ATTEMPTS_MAX => attempts += 1,
                 Err(e) => return Err(e),
             }
         }
     }
 
-    /// Makes the file `path`, which must not exist, with the content `bytes`, and makes it durable.
+    /// Creates the file `path`, which must not exist, with the content `bytes`, and makes it
+    /// durable.
     pub fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let (parent, name) = split(path)?;
         let directory = Directory::open(parent)?;
@@ -151,7 +154,7 @@ impl HostFile {
         let file = PosixFile::from_file(directory.open_file(name, flags, Mode::from_bits_truncate(0o666))?)?;
         let written = file.write_at(bytes, 0).and_then(|()| file.sync()).and_then(|()| directory.sync());
         if written.is_err() && directory.entry(name)?.is_some_and(|e| file.status().is_ok_and(|s| s.identity == e.status.identity)) {
-            // Half a file is of no use.
+            // Removes an incomplete file.
             let _ = directory.remove(name);
         }
         written
@@ -163,32 +166,32 @@ impl HostFile {
         Ok(HostFile { directory: directory.clone(), name: name.to_owned(), file, identity })
     }
 
-    /// The file, open for reading.
+    /// Duplicates the descriptor of the file, open for reading.
     pub fn reader(&self) -> io::Result<PosixFile> {
         self.file.again()
     }
 
-    /// Opens the same file for reading and writing, whatever has its name now.
+    /// Opens the same file for reading and writing, even if another file has its name now.
     pub fn open_writable(&self) -> io::Result<PosixFile> {
         self.file.reopen_writable()
     }
 
-    /// Opens what has the file's name now, for reading.
+    /// Opens the file that has the name now, for reading.
     pub fn open_successor(&self) -> io::Result<PosixFile> {
         Self::open_in(&self.directory, &self.name).map(|found| found.file)
     }
 
-    /// The state of what has the file's name now; `None` when that is not a file that can be opened.
+    /// Status of the file that has the name now; `None` if it cannot be opened as a container.
     pub fn status_now(&self) -> Option<Status> {
         self.directory.entry(&self.name).ok().flatten().filter(Entry::is_openable).map(|e| e.status)
     }
 
-    /// True while the file has the name that it was opened by.
+    /// True while the file has the name by which it was opened.
     pub fn is_in_place(&self) -> bool {
         self.directory.entry(&self.name).is_ok_and(|found| found.is_some_and(|e| e.status.identity == self.identity))
     }
 
-    /// Which file it is.
+    /// Identity of the file.
     pub fn identity(&self) -> Identity {
         self.identity
     }

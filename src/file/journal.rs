@@ -1,15 +1,18 @@
-//! The journal: the changes of one commit, written beside the file before the file itself is changed.
+//! The journal: the changes of one commit, written beside the file before the file itself is
+//! changed.
 //!
 //! ```text
-//! "h5dirjnl" | state u32: 0 void, 2 armed | records u32 | offset of the root sector u64 | bytes of the records u64 |
+//! "h5dirjnl" | state u32: 0 void, 2 armed | records u32 | offset of the root sector u64 |
+//! bytes of the records u64 |
 //! nonce u64 | device u64, inode u64 of the file |
-//! root sector while the changes are made (512) | root sector after them (512) |
+//! marked root sector, during the changes (512) | settled root sector, after them (512) |
 //! records: offset u64 | length u32 | bytes | ... checksum of all before, 2 x u32
 //! ```
 //!
-//! Little-endian. State 1 is the format before: no nonce, device and inode. The journal counts only while the file's root sector
-//! (the one with the superblock) is exactly the one that it stores as marked; the superblock in it carries the nonce. Whether a
-//! journal may be applied to a file is decided in `meta::recovery`.
+//! Little-endian. State 1 is the earlier format, without nonce, device and inode. The journal is
+//! valid only while the file's root sector (the sector with the superblock) equals its marked root
+//! sector; the superblock in it carries the nonce. `meta::recovery` decides whether a journal is
+//! applied to a file.
 
 use super::overlay::SECTOR;
 use super::{FileDriver, Identity, Status, WriteDriver, read_all};
@@ -17,23 +20,23 @@ use crate::base::checksum::{Lookup3, lookup3};
 use std::io;
 use std::sync::Arc;
 
-/// The first bytes of every journal.
+/// First bytes of every journal.
 pub const MAGIC: &[u8; 8] = b"h5dirjnl";
 const VOID: u32 = 0;
-const OLD: u32 = 1;
+const ARMED_WITHOUT_NONCE: u32 = 1;
 const ARMED: u32 = 2;
 /// Offset of the state.
 const STATE_AT: u64 = 8;
 /// Offset of the nonce.
 const NONCE_AT: u64 = 32;
 const HEAD_LEN: usize = 56;
-const OLD_HEAD_LEN: usize = 32;
+const HEAD_LEN_WITHOUT_NONCE: usize = 32;
 const RECORD_HEAD_LEN: usize = 12;
 const CHECKSUM_LEN: usize = 8;
 const CHECKSUM_SEEDS: [u32; 2] = [0, 0x6835_6469];
-/// Largest journal that is read, bytes.
+/// Largest journal that readers accept, bytes.
 pub const BYTES_MAX: u64 = 1 << 30;
-/// Journals of up to this many bytes are kept in memory by their readers.
+/// Largest journal that a reader loads into memory, bytes.
 const LOADED_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of a journal read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -41,15 +44,15 @@ const READ_BYTES: usize = 1 << 20;
 /// The changes of one commit. All offsets are absolute and multiples of the sector size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
-    /// The file that the changes are for.
+    /// File to change.
     pub owner: Identity,
-    /// Random number of this commit; the marked superblock carries it.
+    /// Random number of the commit, also in the marked superblock.
     pub nonce: u64,
     /// Offset of the root sector.
     pub root: u64,
-    /// The root sector while the changes are made: no reader accepts the file.
+    /// Root sector during the changes, which no reader accepts.
     pub marked: Vec<u8>,
-    /// The root sector after them.
+    /// Root sector after the changes.
     pub settled: Vec<u8>,
     /// All other changes, in ascending order.
     pub records: Vec<(u64, Vec<u8>)>,
@@ -79,13 +82,13 @@ pub fn void_head(owner: Identity) -> Vec<u8> {
     out
 }
 
-/// Declares that the journal in `file` holds no commit.
+/// Overwrites the state of the journal in `file`: it holds no commit.
 pub fn make_void(file: &dyn WriteDriver) -> io::Result<()> {
     file.write_at(&VOID.to_le_bytes(), STATE_AT)
 }
 
 impl Journal {
-    /// The bytes of the journal file.
+    /// Encodes the journal file.
     pub fn encode(&self) -> Vec<u8> {
         let payload: usize = self.records.iter().map(|(_, b)| b.len() + RECORD_HEAD_LEN).sum();
         let mut out = Vec::with_capacity(HEAD_LEN + 2 * SECTOR as usize + payload + CHECKSUM_LEN);
@@ -107,7 +110,7 @@ impl Journal {
         out
     }
 
-    /// Makes the changes: the step between the two root sectors.
+    /// Applies the changes to `file`, then writes the settled root sector.
     pub fn apply(&self, file: &dyn WriteDriver) -> io::Result<()> {
         for (offset, bytes) in &self.records {
             file.write_at(bytes, *offset)?;
@@ -120,25 +123,27 @@ impl Journal {
 fn settle(file: &dyn WriteDriver, root: u64, marked: &[u8], settled: &[u8]) -> io::Result<()> {
     file.sync()?;
     if let Err(e) = file.write_at(settled, root) {
-        // It may be half written; marked, the journal still counts.
+        // The sector may be half written; the marked one keeps the journal valid.
         let _ = file.write_at(marked, root);
         return Err(e);
     }
     file.sync()
 }
 
-/// What the first bytes of a file at a journal's name say.
+/// Kind of a file with a journal's name, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A journal that holds no commit.
     Void,
-    /// A journal that may hold a commit of this file; `None` in the format before, which does not say whose it is.
+    /// A journal that may hold a commit of this file; `None` in the earlier format, which has no
+    /// owner.
     Armed(Option<Identity>),
     /// Not a journal.
     Other,
 }
 
-/// Reads what `source` is. An empty file and a file of zeros are journals whose first write did not reach the disk.
+/// Reads the kind of `source`. An empty file and a file of zeros are journals whose first write did
+/// not reach the disk.
 pub fn kind(source: &dyn FileDriver) -> io::Result<Kind> {
     let mut bytes = [0; HEAD_LEN];
     let n = read_all(source, &mut bytes, 0)?;
@@ -154,10 +159,10 @@ pub fn kind(source: &dyn FileDriver) -> io::Result<Kind> {
     Ok(if is_zero(source)? { Kind::Void } else { Kind::Other })
 }
 
-/// True when the file is empty, or holds nothing but zeros in the space that a new journal reserves.
+/// True if the file is empty, or has only zeros in the space that a new journal reserves.
 fn is_zero(source: &dyn FileDriver) -> io::Result<bool> {
     let len = source.status()?.len;
-    if len > super::transaction::RESERVED {
+    if len > super::transaction::JOURNAL_RESERVED {
         return Ok(false);
     }
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
@@ -176,7 +181,7 @@ struct Head {
 }
 
 impl Head {
-    /// `None` when it holds no commit.
+    /// Decodes the head; `None` if the journal holds no commit.
     fn decode(bytes: &[u8]) -> Option<Head> {
         let mut rest = bytes;
         if take(&mut rest, MAGIC.len())? != MAGIC {
@@ -185,7 +190,7 @@ impl Head {
         let (state, records, root, payload) = (u32_of(&mut rest)?, u32_of(&mut rest)?, u64_of(&mut rest)?, u64_of(&mut rest)?);
         let mut head = Head { state, records, root, payload, nonce: 0, owner: Identity { device: 0, inode: 0 } };
         match state {
-            OLD => {}
+            ARMED_WITHOUT_NONCE => {}
             ARMED => {
                 head.nonce = u64_of(&mut rest)?;
                 head.owner = Identity { device: u64_of(&mut rest)?, inode: u64_of(&mut rest)? };
@@ -196,7 +201,7 @@ impl Head {
     }
 
     fn len(&self) -> u64 {
-        (if self.state == OLD { OLD_HEAD_LEN } else { HEAD_LEN }) as u64
+        (if self.state == ARMED_WITHOUT_NONCE { HEAD_LEN_WITHOUT_NONCE } else { HEAD_LEN }) as u64
     }
 
     /// Bytes before the checksum.
@@ -208,14 +213,14 @@ impl Head {
 /// One change in a stored journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Record {
-    /// Where it goes in the file.
+    /// Offset in the HDF5 file.
     offset: u64,
     len: u64,
-    /// Where its bytes are in the journal.
+    /// Offset of its bytes in the journal.
     at: u64,
 }
 
-/// A journal on disk. The records of a long one are read when they are needed, a piece at a time.
+/// A journal on disk. Records of a long journal are read when they are needed, piece by piece.
 pub struct StoredJournal {
     source: Arc<dyn FileDriver>,
     head: Head,
@@ -224,15 +229,15 @@ pub struct StoredJournal {
     /// The root sector after them.
     pub settled: Vec<u8>,
     records: Vec<Record>,
-    /// The bytes before the checksum of a short one.
+    /// All bytes before the checksum; `None` for a long journal.
     loaded: Option<Vec<u8>>,
 }
 
-/// Why a journal is not used.
+/// Why a journal is ignored.
 pub type Reason = &'static str;
 
 impl StoredJournal {
-    /// Reads the head and the root sectors of `source`, nothing else. `Ok(Err)`: it holds no commit.
+    /// Reads the head and the root sectors of `source`. `Ok(Err)`: it holds no commit.
     pub fn open(source: Arc<dyn FileDriver>) -> io::Result<Result<StoredJournal, Reason>> {
         let mut bytes = [0; HEAD_LEN];
         let n = read_all(&*source, &mut bytes, 0)?;
@@ -253,13 +258,13 @@ impl StoredJournal {
         self.head.root
     }
 
-    /// The nonce; `None` in the format before.
+    /// The nonce; `None` in the earlier format.
     pub fn nonce(&self) -> Option<u64> {
         (self.head.state == ARMED).then_some(self.head.nonce)
     }
 
-    /// Reads all of it: the checksum must match, and each record lie within the first `end` bytes of the file, on sector
-    /// boundaries, behind the one before, and not over the root sector.
+    /// Reads the whole journal and checks it: the checksum must match, and records must be
+    /// ascending whole sectors within the first `end` bytes of the file, except the root sector.
     pub fn verify(&mut self, end: u64) -> io::Result<Result<(), Reason>> {
         let Some(body) = self.head.body() else { return Ok(Err("it is not whole")) };
         let mut sums = CHECKSUM_SEEDS.map(|seed| Lookup3::new(body, seed));
@@ -291,7 +296,7 @@ impl StoredJournal {
         Ok(index.finish(self.head.records).map(|records| self.records = records))
     }
 
-    /// Makes the changes in `file`, which must have passed [`StoredJournal::verify`].
+    /// Applies the changes to `file`; the journal must have passed [`StoredJournal::verify`].
     pub fn apply(&self, file: &dyn WriteDriver) -> io::Result<()> {
         let mut piece = vec![0; READ_BYTES];
         for record in &self.records {
@@ -320,7 +325,8 @@ impl StoredJournal {
         Ok(())
     }
 
-    /// Puts the changes over `buf`, which was read from the file at `offset`. Returns the end of the last changed byte in it.
+    /// Overlays the changes on `buf`, read from the file at `offset`; returns the end of the last
+    /// changed byte in it.
     fn patch(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         let end = offset.saturating_add(buf.len() as u64);
         let mut reach = 0;
@@ -345,7 +351,7 @@ impl StoredJournal {
         Ok(reach)
     }
 
-    /// A live writer reuses its journal: what was read of another commit's must not be used.
+    /// Errors: a live writer reused the journal for another commit after it was opened.
     fn check_nonce(&self) -> io::Result<()> {
         if self.loaded.is_some() {
             return Ok(());
@@ -362,9 +368,9 @@ fn range_mut(buf: &mut [u8], from: u64, to: u64) -> Option<&mut [u8]> {
 
 /// Collects records while the journal is read in pieces.
 struct RecordIndex {
-    /// Where the next record's head begins, from the start of the journal.
+    /// Offset of the next record's head in the journal.
     next: u64,
-    /// Bytes of that head that the piece before held.
+    /// Bytes of that head that the previous piece held.
     partial: Vec<u8>,
     records: Vec<Record>,
     body: u64,
@@ -379,7 +385,7 @@ impl RecordIndex {
         RecordIndex { next, partial: Vec::new(), records: Vec::new(), body, root: head.root, end }
     }
 
-    /// Takes the heads of records from `piece`, which lies at `at` in the journal.
+    /// Adds the records whose heads are in `piece`, at offset `at` of the journal.
     fn add(&mut self, at: u64, piece: &[u8]) -> Result<(), Reason> {
         let stop = at.saturating_add(piece.len() as u64);
         loop {
@@ -428,14 +434,14 @@ impl RecordIndex {
     }
 }
 
-/// A file as it is after its interrupted commit. Nothing is written.
+/// A file with its interrupted commit applied in memory, without any write.
 pub struct CommittedFile {
     file: Arc<dyn FileDriver>,
     journal: StoredJournal,
 }
 
 impl CommittedFile {
-    /// `file` with the changes of `journal`, which must have passed [`StoredJournal::verify`].
+    /// Overlays `journal` on `file`; the journal must have passed [`StoredJournal::verify`].
     pub fn new(file: Arc<dyn FileDriver>, journal: StoredJournal) -> Self {
         CommittedFile { file, journal }
     }
@@ -472,7 +478,7 @@ mod tests {
         Journal { owner: OWNER, nonce: 77, root: 512, marked: vec![1; 512], settled: vec![2; 512], records }
     }
 
-    /// The journal in `bytes` for a file of `end` bytes, or why it is none.
+    /// The journal in `bytes` for a file of `end` bytes, or why it is ignored.
     fn verified(bytes: Vec<u8>, end: u64) -> Result<StoredJournal, Reason> {
         let mut found = StoredJournal::open(Arc::new(GrowingFile::new(bytes))).unwrap()?;
         found.verify(end).unwrap()?;
@@ -491,7 +497,7 @@ mod tests {
             bad[i] ^= 0x10;
             assert!(verified(bad, 2048).is_err(), "byte {i}");
         }
-        // Bytes of a longer journal behind it do no harm.
+        // Bytes of a longer journal after it are ignored.
         let mut longer = bytes.clone();
         longer.extend([9; 100]);
         assert!(verified(longer, 2048).is_ok());
@@ -517,7 +523,7 @@ mod tests {
         }
     }
 
-    /// Record heads that the pieces of reading cut.
+    /// Record heads that span two pieces.
     #[test]
     fn a_long_journal_is_read_in_pieces() {
         let records: Vec<_> = (0..9000u64).map(|i| (1024 + i * 1024, vec![i as u8; 512])).collect();

@@ -1,11 +1,12 @@
-//! Where the journal of a file of the host lies: `NAME.h5dir-journal` in its directory.
+//! Path of a host file's journal: `NAME.h5dir-journal` in the file's directory.
 //!
-//! While the file is open for writing its name may change. The journal moves with it, because recovery looks for a journal beside
-//! the name that the file has then.
+//! The file may be renamed while it is open for writing. The journal is renamed with it, because
+//! recovery looks for a journal beside the file's present name.
 //!
-//! Other users may be able to create files in the directory. A journal is used only if it is a regular file with one name that
-//! belongs to the owner of the HDF5 file or to the caller, and that nobody may write who may not write the HDF5 file. Everything
-//! else of that name is left alone.
+//! Other users may be able to create files in the directory. A journal is used only if it is a
+//! regular file with one hard link, owned by the owner of the HDF5 file or by the caller, and
+//! writable only by users who may write the HDF5 file. Any other file with that name is left
+//! untouched.
 
 use super::directory::{Directory, Entry};
 use super::host_file::HostFile;
@@ -20,9 +21,9 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::Arc;
 
-/// What is appended to the file's name.
+/// Suffix appended to the file's name.
 pub const SUFFIX: &str = ".h5dir-journal";
-/// Permission bits that let others write.
+/// Permission bits that allow group and others to write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// A journal that this process created or opened.
@@ -31,12 +32,12 @@ struct Known {
     directory: Directory,
     name: OsString,
     identity: Identity,
-    /// Open for writing; only of one that was created.
+    /// Descriptor for writing, if this process created the journal.
     file: Option<Arc<PosixFile>>,
 }
 
 impl Known {
-    /// Removes it, if the name still refers to it.
+    /// Removes the journal, if the name still refers to it.
     fn remove(&self) -> io::Result<()> {
         if !refers_to(&self.directory, &self.name, self.identity) {
             return Ok(());
@@ -48,25 +49,25 @@ impl Known {
     }
 }
 
-/// See the module's description.
+/// Journal place beside a host file.
 #[derive(Debug)]
 pub struct JournalPath {
     file: PosixFile,
     identity: Identity,
-    /// Directory and name of the file when they were last looked at.
+    /// Last known directory and name of the file.
     place: Mutex<(Directory, OsString)>,
     known: Mutex<Option<Known>>,
 }
 
-/// What has the journal's name.
+/// The file with the journal's name.
 enum Found {
     Nothing,
     Journal(PosixFile, Known),
-    /// Something that cannot be the file's journal, and why.
+    /// A file that cannot be the journal, and why.
     Obstacle(&'static str),
 }
 
-/// True when `name` in `directory` is the file `identity`.
+/// True if `name` in `directory` is the file `identity`.
 fn refers_to(directory: &Directory, name: &OsStr, identity: Identity) -> bool {
     directory.entry(name).is_ok_and(|found| found.is_some_and(|e| e.status.identity == identity))
 }
@@ -78,7 +79,7 @@ fn journal_name(name: &OsStr) -> OsString {
 }
 
 /// Why the file `journal` cannot be the journal of `file`.
-fn mistrust(journal: &Entry, file: &Entry) -> Option<&'static str> {
+fn rejection(journal: &Entry, file: &Entry) -> Option<&'static str> {
     let caller = nix::unistd::geteuid().as_raw();
     if !journal.is_regular() {
         return Some(journal.kind_name());
@@ -107,7 +108,7 @@ impl JournalPath {
         Ok(JournalPath { file: file.again()?, identity: file.status()?.identity, place, known: Mutex::default() })
     }
 
-    /// Directory and name of the file now. Error: `ESTALE` when it has no name any more.
+    /// Present directory and name of the file. Error: `ESTALE` if it has no name any more.
     fn place(&self) -> io::Result<(Directory, OsString)> {
         let mut place = self.place.lock();
         if refers_to(&place.0, &place.1, self.identity) {
@@ -116,7 +117,7 @@ impl JournalPath {
         let stale = || io::Error::from_raw_os_error(libc::ESTALE);
         let path = self.file.path_now()?;
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(stale()) };
-        // The directory is the right one if it holds the file under that name.
+        // Checks that the directory holds the file under that name.
         let directory = Directory::open(parent).map_err(|_| stale())?;
         if !refers_to(&directory, name, self.identity) {
             return Err(stale());
@@ -134,8 +135,8 @@ impl JournalPath {
         };
         let Some(entry) = directory.entry(&name)? else { return Ok(Found::Nothing) };
         let file = self.file.entry()?;
-        // Before it is opened: opening may wait, or have effects.
-        if let Some(reason) = mistrust(&entry, &file) {
+        // Checked before the open, which may block or have effects.
+        if let Some(reason) = rejection(&entry, &file) {
             return Ok(Found::Obstacle(reason));
         }
         let journal = match directory.open_file(&name, OFlag::O_RDONLY, Mode::empty()).and_then(PosixFile::from_file) {
@@ -144,7 +145,7 @@ impl JournalPath {
             Err(e) => return Err(e),
         };
         let entry = journal.entry()?;
-        if let Some(reason) = mistrust(&entry, &file) {
+        if let Some(reason) = rejection(&entry, &file) {
             return Ok(Found::Obstacle(reason));
         }
         if journal::kind(&journal)? == Kind::Other {
@@ -153,7 +154,7 @@ impl JournalPath {
         Ok(Found::Journal(journal, Known { directory, name, identity: entry.status.identity, file: None }))
     }
 
-    /// Creates the file `name` with the owner and, at most, the permissions of the HDF5 file.
+    /// Creates the file `name` with the owner and at most the permissions of the HDF5 file.
     fn create_in(&self, directory: &Directory, name: &OsStr) -> io::Result<PosixFile> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
         let journal = PosixFile::from_file(directory.open_file(name, flags, Mode::from_bits_truncate(0o600))?)?;
@@ -161,7 +162,7 @@ impl JournalPath {
             let made = journal.entry()?;
             let foreign = (made.uid, made.gid) != (file.uid, file.gid);
             let given = !foreign || nix::unistd::geteuid().is_root() && journal.set_owner(file.uid, file.gid).is_ok();
-            // Members of another group must not get the bits of the file's group.
+            // Without the file's group, the group bits would apply to another group.
             journal.set_mode(file.mode & if given { 0o666 } else { 0o600 })?;
             journal.write_at(&journal::void_head(self.identity), 0)?;
             directory.sync()
@@ -199,7 +200,7 @@ impl JournalPlace for JournalPath {
                 *known = Some(old);
                 return Ok(file);
             }
-            // The file was renamed: the journal beside its old name goes.
+            // The file was renamed: removes the journal beside its old name.
             old.remove()?;
         }
         let journal = match self.create_in(&directory, &name) {
@@ -272,7 +273,7 @@ mod tests {
         assert!(!place.is_kept());
         place.create().unwrap();
         assert!(place.is_kept() && !journal.exists() && dir.path().join("sub/a.h5dir-journal").exists());
-        // Deleted by the user.
+        // The user deletes the journal.
         std::fs::remove_file(dir.path().join("sub/a.h5dir-journal")).unwrap();
         assert!(!place.is_kept());
         place.create().unwrap();
@@ -280,7 +281,7 @@ mod tests {
         assert!(!dir.path().join("sub/a.h5dir-journal").exists());
     }
 
-    /// Regression: the journal of the file that took the name was truncated and removed.
+    /// Regression: the journal of another file with the same name was truncated and removed.
     #[test]
     fn the_journal_of_another_file_of_the_same_name_is_kept() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Driver over bytes in memory: tests, fuzzing and the reference model.
+//! Drivers over bytes in memory, for tests, fuzzing and the reference model.
 
 use super::{FileDriver, Identity, JournalPlace, Status, WriteDriver};
 use parking_lot::{Mutex, RwLock};
@@ -17,7 +17,7 @@ pub struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// A file that holds `bytes`.
+    /// A file with the content `bytes`.
     pub fn new(bytes: impl Into<Arc<[u8]>>) -> Self {
         MemoryFile { bytes: bytes.into(), id: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
@@ -47,20 +47,20 @@ fn read(bytes: &[u8], buf: &mut [u8], offset: u64) -> usize {
     n
 }
 
-/// A file in memory that can be changed. All have one identity: each stands for the only file of its container, also after a
-/// restart.
+/// A writable file in memory. All have one identity: each stands for the only file of its
+/// container, even after a simulated restart.
 #[derive(Debug)]
 pub struct GrowingFile {
     bytes: RwLock<Vec<u8>>,
 }
 
 impl GrowingFile {
-    /// A file that holds `bytes`.
+    /// A file with the content `bytes`.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         GrowingFile { bytes: RwLock::new(bytes.into()) }
     }
 
-    /// Its bytes now.
+    /// Present content.
     pub fn bytes(&self) -> Vec<u8> {
         self.bytes.read().clone()
     }
@@ -107,12 +107,12 @@ impl WriteDriver for GrowingFile {
 pub struct MemoryJournal(Mutex<Option<Arc<GrowingFile>>>);
 
 impl MemoryJournal {
-    /// One that holds `bytes`, or none.
+    /// A journal with the content `bytes`, or no journal.
     pub fn new(bytes: Option<Vec<u8>>) -> Self {
         MemoryJournal(Mutex::new(bytes.map(|b| Arc::new(GrowingFile::new(b)))))
     }
 
-    /// Its bytes, if there is one.
+    /// Content of the journal, if it exists.
     pub fn bytes(&self) -> Option<Vec<u8>> {
         self.0.lock().as_ref().map(|f| f.bytes())
     }

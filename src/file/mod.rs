@@ -1,4 +1,4 @@
-//! Bytes at offsets, with no HDF5 meaning: the driver trait and its implementations.
+//! Drivers: bytes at offsets of a file, without HDF5 meaning; transactions and journals over them.
 
 pub mod commit;
 pub mod confined;
@@ -13,12 +13,13 @@ pub mod overlay;
 pub mod posix;
 pub mod recorder;
 pub mod space;
+mod syscall;
 pub mod transaction;
 
 use std::io;
 use std::time::SystemTime;
 
-/// Which file this is, whatever name it was opened by.
+/// Identity of a file, independent of its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Device number.
@@ -27,14 +28,14 @@ pub struct Identity {
     pub inode: u64,
 }
 
-/// What is known of the backing file beside its bytes.
+/// Properties of the backing file.
 #[derive(Debug, Clone, Copy)]
 pub struct Status {
-    /// Which file it is.
+    /// Identity of the file.
     pub identity: Identity,
     /// Length in bytes.
     pub len: u64,
-    /// Bytes of storage it takes: fewer than its length where it has holes.
+    /// Bytes of allocated storage: fewer than the length if the file has holes.
     pub allocated: u64,
     /// Last access.
     pub atime: SystemTime,
@@ -44,11 +45,11 @@ pub struct Status {
     pub ctime: SystemTime,
 }
 
-/// What tells one state of a file from another: it changes with every change of the file, except for one that comes so soon
-/// after another that the system's clock did not tick.
+/// Identifies one state of a file. Changes with every change of the file, except for two changes
+/// within one tick of the system's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// Which file it is.
+    /// Identity of the file.
     pub identity: Identity,
     /// Length in bytes.
     pub len: u64,
@@ -59,43 +60,46 @@ pub struct Stamp {
 }
 
 impl Status {
-    /// The state that this describes.
+    /// The stamp of this status.
     pub fn stamp(&self) -> Stamp {
         Stamp { identity: self.identity, len: self.len, mtime: self.mtime, ctime: self.ctime }
     }
 }
 
-/// A file as the engine sees it. Offsets are absolute bytes.
+/// Read access to a file. Offsets are absolute bytes.
 pub trait FileDriver: Send + Sync {
-    /// Identity, length and times now.
+    /// Present identity, length and times.
     fn status(&self) -> io::Result<Status>;
 
-    /// Length, and bytes of storage, as [`FileDriver::status`] tells them.
+    /// Length and bytes of allocated storage.
     fn extent(&self) -> io::Result<(u64, u64)> {
         self.status().map(|s| (s.len, s.allocated))
     }
 
-    /// Fills the front of `buf` from `offset`; returns the bytes read, less than asked only at end of file.
+    /// Fills the front of `buf` from `offset`; returns the bytes read, fewer than requested only at
+    /// EOF.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// If `offset` lies in a hole, which takes no storage and reads as zeros, where the hole ends.
+    /// End of the hole at `offset`, which has no storage and reads as zeros; `None` if it is no
+    /// hole.
     fn hole_end(&self, _offset: u64) -> Option<u64> {
         None
     }
 
-    /// Tells the system that `len` bytes from `offset` will be read soon.
+    /// Starts read-ahead of `len` bytes from `offset`.
     fn advise(&self, _offset: u64, _len: u64) {}
 
-    /// Shows mounts that change the file that it is followed, as long as it is open.
+    /// Announces to writing mounts that a mount follows the file, until the file is closed.
     fn announce_follower(&self) {}
 
-    /// True while a mount changes the file, which leaves space alone for [`space::REST`] that a follower may still read.
+    /// True while a mount changes the file. That mount does not reuse freed space that a follower
+    /// may read for [`space::REST`].
     fn is_changed_by_mount(&self) -> bool {
         false
     }
 }
 
-/// As [`FileDriver::read_at`], but less than asked is nothing else than the end of the file, whatever the driver.
+/// Fills the front of `buf` from `offset`, repeating short reads; returns fewer bytes only at EOF.
 pub fn read_all(driver: &dyn FileDriver, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0usize;
     while let Some(rest) = buf.get_mut(done..).filter(|r| !r.is_empty()) {
@@ -107,37 +111,40 @@ pub fn read_all(driver: &dyn FileDriver, buf: &mut [u8], offset: u64) -> io::Res
     Ok(done)
 }
 
-/// A file that can be changed. No method returns before the whole of what it was asked is done, or failed.
+/// Write access to a file. Every method completes its operation or fails.
 pub trait WriteDriver: FileDriver {
-    /// Writes all of `bytes` from `offset` on; beyond the end the file grows.
+    /// Writes all of `bytes` at `offset`; extends the file past EOF.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Makes the file `len` bytes long: cut, or followed by zeros.
+    /// Sets the length to `len` bytes: truncates the file, or extends it with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// Takes room on the disk for the first `len` bytes, if the file system can, so that writing there needs none.
+    /// Allocates storage for the first `len` bytes, if the file system can, so that writes there
+    /// cannot fail with ENOSPC.
     fn reserve(&self, _len: u64) -> io::Result<()> {
         Ok(())
     }
 
-    /// Takes room on the disk for `len` bytes from `offset` on, whose content stays what it is, so that writing there needs
-    /// none. False: the file system cannot do that.
-    fn provide(&self, _offset: u64, _len: u64) -> io::Result<bool> {
+    /// Allocates storage for `len` bytes from `offset` without changing them, so that writes there
+    /// cannot fail with ENOSPC. False if the file system cannot do that.
+    fn allocate_storage(&self, _offset: u64, _len: u64) -> io::Result<bool> {
         Ok(true)
     }
 
-    /// If `offset` has storage, so that writing there needs none, where that ends at least. `None` where that is not known.
-    fn stored_to(&self, _offset: u64) -> Option<u64> {
+    /// End of the allocated storage at `offset`, at least; `None` if it has none or that is
+    /// unknown.
+    fn storage_end(&self, _offset: u64) -> Option<u64> {
         Some(u64::MAX)
     }
 
-    /// Has the system begin to write `len` bytes from `offset` to the disk, so that less is left for [`WriteDriver::sync`].
+    /// Starts writeback of `len` bytes from `offset`, so that [`WriteDriver::sync`] has less to
+    /// write.
     fn begin_writeback(&self, _offset: u64, _len: u64) {}
 
-    /// Makes all that was written and the length durable.
+    /// Makes all writes and the length durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Shows mounts that follow the file that a mount changes it, as long as it is open.
+    /// Announces to following mounts that a mount changes the file, until the file is closed.
     fn announce_writer(&self) {}
 
     /// True while a mount follows the file.
@@ -146,30 +153,30 @@ pub trait WriteDriver: FileDriver {
     }
 }
 
-/// Where the journal of a file lies: beside it.
+/// Place of a file's journal, beside the file.
 pub trait JournalPlace: Send + Sync {
-    /// The journal, if there is one that may be this file's.
+    /// Opens the journal, if one exists that may be this file's.
     fn open(&self) -> io::Result<Option<std::sync::Arc<dyn WriteDriver>>>;
 
-    /// Creates the journal; its name is durable when this returns. Errors: `EEXIST` when something else has the name, `ESTALE`
-    /// when the file has no name any more.
+    /// Creates the journal with a durable name. Errors: `EEXIST` if another file has the name,
+    /// `ESTALE` if the HDF5 file has no name any more.
     fn create(&self) -> io::Result<std::sync::Arc<dyn WriteDriver>>;
 
-    /// True while the journal that `create` made has the name that recovery looks for.
+    /// True while the created journal has the name that recovery looks for.
     fn is_kept(&self) -> bool {
         true
     }
 
-    /// Checks that the file still has a name. Error: `ESTALE` when it was deleted or replaced.
+    /// Checks that the file still has a name. Error: `ESTALE` if it was deleted or replaced.
     fn check_name(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// What has the journal's name and cannot be the journal: a sentence.
+    /// Describes a file with the journal's name that cannot be the journal.
     fn obstacle(&self) -> Option<String> {
         None
     }
 
-    /// Removes the journal that `create` made or `open` found, if it still has the name.
+    /// Removes the journal that was created or opened, if it still has the name.
     fn remove(&self) -> io::Result<()>;
 }

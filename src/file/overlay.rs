@@ -1,8 +1,9 @@
-//! Changes that are not in the file yet, as blocks of 4,096 bytes with their changed sectors.
+//! Dirty blocks of 4,096 bytes: changes that are not in the file yet, with a bit per changed
+//! sector.
 //!
-//! A sector waits for the commit if live bytes in it were changed. One that holds only fresh bytes, to which nothing
-//! durable points, may be written at any time: it waits so that what is made of many small structures costs few writes,
-//! and so that they are read from memory meanwhile.
+//! A sector with changed live bytes is written by the commit. A sector with only fresh bytes, to
+//! which nothing durable points, may be written at any time; it stays in memory until several small
+//! structures can be written together.
 
 use super::{FileDriver, read_all};
 use foldhash::HashSet;
@@ -10,82 +11,84 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 
-/// What a disk writes as a whole.
+/// Bytes that a disk writes atomically.
 pub const SECTOR: u64 = 512;
+/// Bytes of a block.
 const BLOCK: usize = 4096;
-/// An operation that writes more than this keeps whole blocks, each once, to take it back; bytes.
-const PIECES_MAX: usize = 256 << 10;
-/// Longest run of sectors that is put together, bytes.
-const RUN_MAX: usize = 1 << 20;
-const PER_BLOCK: usize = BLOCK / SECTOR as usize;
+/// Undo bytes of an operation above which its undo log keeps whole blocks, each once.
+const UNDO_PIECES_MAX: usize = 256 << 10;
+/// Longest run of sectors written at once, bytes.
+const RUN_BYTES_MAX: usize = 1 << 20;
+/// Sectors of a block.
+const SECTORS_PER_BLOCK: usize = BLOCK / SECTOR as usize;
 
-/// What the bytes that are changed are.
+/// Kind of changed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bytes {
-    /// Something durable points to them.
+    /// The durable state references them.
     Live,
-    /// Nothing durable does.
+    /// The durable state does not reference them.
     Fresh,
 }
 
-/// All bytes are known, not only those of changed sectors.
+/// A block, with all its bytes.
 struct Block {
     bytes: Box<[u8; BLOCK]>,
-    /// Bit per sector: live bytes of it were changed.
+    /// Bit per sector: it has changed live bytes.
     changed: u8,
-    /// Bit per sector: fresh bytes of it were written.
+    /// Bit per sector: it has unwritten fresh bytes.
     fresh: u8,
-    /// Bit per sector: it is on its way to the file as it is here.
-    flying: u8,
+    /// Bit per sector: a background write of its present bytes is in flight.
+    in_flight: u8,
 }
 
 impl Block {
-    /// Sectors that are not in the file as they are here.
+    /// Dirty sectors.
     fn differing(&self) -> u8 {
         self.changed | self.fresh
     }
 
-    /// Sectors that may be written at any time.
+    /// Dirty sectors that may be written at any time.
     fn only_fresh(&self) -> u8 {
         self.fresh & !self.changed
     }
 }
 
-/// See the module's description. Offsets are absolute.
+/// Dirty blocks by number. Offsets are absolute.
 #[derive(Default)]
 pub struct Overlay {
     blocks: BTreeMap<u64, Block>,
-    /// From here on the file holds zeros, if anything; `None`: that is not known.
+    /// Offset from which on the file has no bytes but zeros; `None` if unknown.
     zeros: Option<u64>,
-    /// While an operation is under way: what takes it back.
+    /// Undo log of the operation under way.
     undo: Option<Undo>,
 }
 
-/// What was written, and what was there before.
+/// Undo log: the blocks before each write.
 #[derive(Default)]
 struct Undo {
     steps: Vec<Step>,
-    /// The bytes of all steps, one after another.
+    /// Old bytes of all steps, concatenated.
     bytes: Vec<u8>,
-    /// Blocks that were not there, or are kept whole: what follows in them needs no step.
+    /// Blocks that were absent, or are logged as a whole: later writes to them need no step.
     whole: HashSet<u64>,
 }
 
 struct Step {
     number: u64,
-    /// `None`: the block was not there.
+    /// `None` if the block was absent.
     before: Option<Before>,
 }
 
 struct Before {
-    /// First byte within the block; the bytes that were there, in `Undo::bytes`.
+    /// First byte within the block; range of the old bytes in `Undo::bytes`.
     within: usize,
     bytes: Range<usize>,
     changed: u8,
     fresh: u8,
 }
 
-/// Parts of `offset..offset + len` by block: number, first byte within it, length.
+/// Splits `offset..offset + len` by block: number, first byte within the block, length.
 fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize)> {
     let end = offset.saturating_add(len as u64);
     let mut at = offset;
@@ -99,12 +102,12 @@ fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize)> {
 }
 
 impl Undo {
-    /// `n` bytes from `within` on of a block are about to be written.
-    fn note(&mut self, number: u64, block: Option<&Block>, within: usize, n: usize) {
+    /// Logs the bytes of a block before a write of `n` bytes from `within`.
+    fn log(&mut self, number: u64, block: Option<&Block>, within: usize, n: usize) {
         if self.whole.contains(&number) {
             return;
         }
-        let many = self.bytes.len() > PIECES_MAX;
+        let many = self.bytes.len() > UNDO_PIECES_MAX;
         let (within, n) = if many { (0, BLOCK) } else { (within, n) };
         if many || block.is_none() {
             self.whole.insert(number);
@@ -117,7 +120,8 @@ impl Undo {
         self.steps.push(Step { number, before });
     }
 
-    /// `piece` from `within` on of a block is not taken back: so it is in what was kept of the block as a whole.
+    /// Adds `piece`, written from `within` of a block, to the block if it is logged as a whole: a
+    /// rollback keeps this write.
     fn keep(&mut self, number: u64, within: usize, piece: &[u8]) {
         if !self.whole.contains(&number) {
             return;
@@ -133,49 +137,49 @@ impl Undo {
 }
 
 impl Overlay {
-    /// True when nothing is changed.
+    /// True if no block is dirty.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// The file was written up to `end`, perhaps, and nowhere behind.
+    /// Records that the file may have been written up to `end`, and nowhere after it.
     pub fn written(&mut self, end: u64) {
         self.zeros = Some(self.zeros.map_or(end, |zeros| zeros.max(end)));
     }
 
-    /// First byte at or behind `offset` of which something is known here.
+    /// First byte of a dirty block at or after `offset`.
     pub fn next(&self, offset: u64) -> Option<u64> {
         let (number, _) = self.blocks.range(offset / BLOCK as u64..).next()?;
         Some(number.saturating_mul(BLOCK as u64).max(offset))
     }
 
-    /// Bytes of memory, about.
+    /// Approximate bytes of memory.
     pub fn bytes(&self) -> u64 {
         (self.blocks.len() as u64).saturating_mul(BLOCK as u64 + 64)
     }
 
-    /// Changes bytes; what else lies in their blocks is read from `below`.
+    /// Writes bytes; reads the rest of their blocks from the driver `below`.
     pub fn write(&mut self, below: &dyn FileDriver, offset: u64, bytes: &[u8], what: Bytes) -> io::Result<()> {
         let mut rest = bytes;
         for (number, within, n) in parts(offset, bytes.len()) {
             let (piece, tail) = rest.split_at(n.min(rest.len()));
             rest = tail;
             if let Some(undo) = &mut self.undo {
-                undo.note(number, self.blocks.get(&number), within, n);
+                undo.log(number, self.blocks.get(&number), within, n);
             }
             let block = match self.blocks.entry(number) {
                 std::collections::btree_map::Entry::Occupied(e) => e.into_mut(),
                 std::collections::btree_map::Entry::Vacant(e) => {
                     let mut b = Box::new([0u8; BLOCK]);
-                    // A hole would be read as pages of zeros, which the system then keeps.
+                    // Reading a hole would fill the page cache with zeros.
                     if n < BLOCK && self.zeros.is_none_or(|zeros| number.saturating_mul(BLOCK as u64) < zeros) {
                         read_all(below, &mut b[..], number.saturating_mul(BLOCK as u64))?;
                     }
-                    e.insert(Block { bytes: b, changed: 0, fresh: 0, flying: 0 })
+                    e.insert(Block { bytes: b, changed: 0, fresh: 0, in_flight: 0 })
                 }
             };
             if what == Bytes::Live && self.zeros.is_some() {
-                // The commit writes there.
+                // The commit writes these bytes.
                 let end = number.saturating_add(1).saturating_mul(BLOCK as u64);
                 self.zeros = self.zeros.max(Some(end));
             }
@@ -183,8 +187,8 @@ impl Overlay {
                 target.copy_from_slice(piece);
             }
             for sector in within / SECTOR as usize..=(within + n - 1) / SECTOR as usize {
-                let bit = 1 << (sector % PER_BLOCK);
-                block.flying &= !bit;
+                let bit = 1 << (sector % SECTORS_PER_BLOCK);
+                block.in_flight &= !bit;
                 match what {
                     Bytes::Live => block.changed |= bit,
                     Bytes::Fresh => block.fresh |= bit,
@@ -194,18 +198,20 @@ impl Overlay {
         Ok(())
     }
 
-    /// Follows a write that went to the file directly, and stays there when the operation is undone.
-    pub fn follow(&mut self, offset: u64, bytes: &[u8]) {
-        self.each_known(offset, bytes, |undo, number, _, within, piece| undo.keep(number, within, piece));
+    /// Updates dirty blocks after a direct write to the file, which a rollback keeps.
+    pub fn update_kept(&mut self, offset: u64, bytes: &[u8]) {
+        self.update_existing(offset, bytes, |undo, number, _, within, piece| undo.keep(number, within, piece));
     }
 
-    /// The same for one that is undone with the operation, by whoever made it.
-    pub fn write_below(&mut self, offset: u64, bytes: &[u8]) {
-        self.each_known(offset, bytes, |undo, number, block, within, piece| undo.note(number, Some(block), within, piece.len()));
+    /// Updates dirty blocks after a direct write to the file, which the caller undoes in a
+    /// rollback.
+    pub fn update_undone(&mut self, offset: u64, bytes: &[u8]) {
+        self.update_existing(offset, bytes, |undo, number, block, within, piece| undo.log(number, Some(block), within, piece.len()));
     }
 
-    /// Changes the blocks that are there; before, what takes the operation under way back is told: number, block, first byte within it, bytes.
-    fn each_known(&mut self, offset: u64, bytes: &[u8], tell: impl Fn(&mut Undo, u64, &Block, usize, &[u8])) {
+    /// Updates existing blocks; before each, calls `log` with the undo log, the block's number, the
+    /// block, the first byte within it and the new bytes.
+    fn update_existing(&mut self, offset: u64, bytes: &[u8], log: impl Fn(&mut Undo, u64, &Block, usize, &[u8])) {
         if self.blocks.is_empty() {
             return;
         }
@@ -215,7 +221,7 @@ impl Overlay {
             rest = tail;
             let Some(block) = self.blocks.get_mut(&number) else { continue };
             if let Some(undo) = &mut self.undo {
-                tell(undo, number, block, within, piece);
+                log(undo, number, block, within, piece);
             }
             if let Some(target) = block.bytes.get_mut(within..within.saturating_add(n)) {
                 target.copy_from_slice(piece);
@@ -223,7 +229,7 @@ impl Overlay {
         }
     }
 
-    /// Fills `buf` from `offset` if all of it is known here.
+    /// Fills `buf` from `offset` if dirty blocks cover all of it.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> bool {
         if self.blocks.is_empty() {
             return false;
@@ -238,8 +244,8 @@ impl Overlay {
         true
     }
 
-    /// Puts the changed sectors over `buf`, which was read from `offset`; only `buf`'s length counts.
-    /// Returns the end, within `buf`, of the last byte that is known here.
+    /// Overlays dirty sectors on `buf`, read from `offset` and perhaps past EOF. Returns the end,
+    /// within `buf`, of the last overlaid byte.
     pub fn patch(&self, offset: u64, buf: &mut [u8]) -> usize {
         if self.blocks.is_empty() || buf.is_empty() {
             return 0;
@@ -248,7 +254,7 @@ impl Overlay {
         let mut known = 0;
         for (&number, block) in self.blocks.range(offset / BLOCK as u64..=end.saturating_sub(1) / BLOCK as u64) {
             let base = number.saturating_mul(BLOCK as u64);
-            for sector in (0..PER_BLOCK).filter(|s| block.differing() >> s & 1 == 1) {
+            for sector in (0..SECTORS_PER_BLOCK).filter(|s| block.differing() >> s & 1 == 1) {
                 let start = base.saturating_add(sector as u64 * SECTOR);
                 let (from, to) = (start.max(offset), start.saturating_add(SECTOR).min(end));
                 if from >= to {
@@ -275,7 +281,7 @@ impl Overlay {
                 }
                 let at = number.saturating_mul(BLOCK as u64).saturating_add(sector as u64 * SECTOR);
                 match out.last_mut() {
-                    Some((start, run)) if start.saturating_add(run.len() as u64) == at && run.len() < RUN_MAX => {
+                    Some((start, run)) if start.saturating_add(run.len() as u64) == at && run.len() < RUN_BYTES_MAX => {
                         run.extend_from_slice(bytes)
                     }
                     _ => out.push((at, bytes.to_vec())),
@@ -285,7 +291,7 @@ impl Overlay {
         out
     }
 
-    /// Where the sectors with changed live bytes are, those of a block together.
+    /// Ranges of sectors with changed live bytes, one range a block.
     pub fn changed(&self) -> Vec<Range<u64>> {
         let of_block = |(number, block): (&u64, &Block)| {
             let at = |sector: u32| number.saturating_mul(BLOCK as u64).saturating_add(u64::from(sector) * SECTOR);
@@ -294,32 +300,34 @@ impl Overlay {
         self.blocks.iter().filter(|(_, block)| block.changed != 0).map(of_block).collect()
     }
 
-    /// The sectors with changed live bytes, neighbours together: offset and bytes.
+    /// Runs of sectors with changed live bytes: offset and bytes.
     pub fn sectors(&self) -> Vec<(u64, Vec<u8>)> {
         self.runs(|b| b.changed)
     }
 
-    /// The sectors of which only fresh bytes were written, neighbours together: offset and bytes. They are on their way to the file.
-    pub fn take_off(&mut self) -> Vec<(u64, Vec<u8>)> {
-        self.blocks.values_mut().for_each(|b| b.flying = b.only_fresh());
+    /// Starts a background write: marks sectors with only fresh bytes as in flight; returns their
+    /// runs.
+    pub fn begin_background_write(&mut self) -> Vec<(u64, Vec<u8>)> {
+        self.blocks.values_mut().for_each(|b| b.in_flight = b.only_fresh());
         self.runs(Block::only_fresh)
     }
 
-    /// What was on its way is in the file, if all went `well`. Only blocks that wait for the commit stay, and those that were changed meanwhile.
-    pub fn landed(&mut self, well: bool) {
+    /// Ends a background write. If it `succeeded`, drops its sectors unless they were changed
+    /// meanwhile.
+    pub fn end_background_write(&mut self, succeeded: bool) {
         self.blocks.retain(|_, b| {
-            let there = std::mem::take(&mut b.flying);
-            b.fresh &= if well { !there } else { u8::MAX };
+            let there = std::mem::take(&mut b.in_flight);
+            b.fresh &= if succeeded { !there } else { u8::MAX };
             b.differing() != 0
         });
     }
 
-    /// Begins an operation that can be undone.
+    /// Starts the undo log of an operation.
     pub fn begin(&mut self) {
         self.undo = Some(Undo::default());
     }
 
-    /// Ends the operation; `undo` takes back what it changed.
+    /// Ends the operation; rolls its changes back with `undo`.
     pub fn end(&mut self, undo: bool) {
         let Some(all) = self.undo.take().filter(|_| undo) else { return };
         for Step { number, before } in all.steps.into_iter().rev() {
@@ -336,13 +344,13 @@ impl Overlay {
         }
     }
 
-    /// Bytes kept to take the operation under way back.
+    /// Bytes of the undo log.
     #[cfg(test)]
     pub fn undo_bytes(&self) -> usize {
         self.undo.as_ref().map_or(0, |undo| undo.bytes.len())
     }
 
-    /// Forgets all changes.
+    /// Drops all changes.
     pub fn clear(&mut self) {
         self.blocks.clear();
     }

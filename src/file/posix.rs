@@ -1,43 +1,40 @@
 //! Driver over an open file descriptor, read with `pread`.
 
 use super::directory::Entry;
-use super::{FileDriver, Identity, Status, WriteDriver, follower_locks};
+use super::syscall::{after_leases, status, uninterrupted};
+use super::{FileDriver, Status, WriteDriver, follower_locks};
 use crate::base::waiting;
-use nix::sys::stat::{FileStat, fstat};
+use nix::sys::stat::fstat;
 use std::fs::{File, FileType, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 
 /// A regular file (or block device) of the host.
 #[derive(Debug)]
 pub struct PosixFile {
     file: File,
-    /// How many more hints are passed on before reads must prove slow again.
+    /// Read-ahead hints to pass on before a read must be slow again.
     hints: AtomicU32,
 }
 
-/// Reads of at least this many bytes are timed.
-const TIMED: usize = 64 << 10;
-/// A read slower than this came from a device, not from memory: nanoseconds per KiB.
-const SLOW: u128 = 1_000;
-/// Hints passed on after a slow read. A hint walks the page cache, which costs 1/20 of reading it.
-const HINTS: u32 = 64;
-/// How long the lease of another process may delay an `open`. The kernel would wait 45 s.
-const LEASE_WAIT: Duration = Duration::from_secs(3);
-/// How often such an `open` is tried.
-const LEASE_RETRY_INTERVAL: Duration = Duration::from_millis(2);
+/// Smallest read that is timed, bytes.
+const TIMED_READ_BYTES: usize = 64 << 10;
+/// Speed above which a read came from the page cache, nanoseconds per KiB.
+const SLOW_NANOS_PER_KIB: u128 = 1_000;
+/// Hints passed on after a slow read. A hint walks the page cache, at 1/20 of the cost of a read.
+const HINTS_AFTER_SLOW_READ: u32 = 64;
 
-/// File systems whose answer about a lease is that of a server, which gives none to whom it has not promised to tell of others.
-const REMOTE: [u32; 4] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42];
-/// `fcntl`: which signal tells that another program waits for a lease.
+/// Magic numbers of network file systems, whose servers grant leases by rules of their own.
+const NETWORK_FILE_SYSTEMS: [u32; 4] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42];
+/// `fcntl` command: sets the signal sent when another process waits for a lease.
 const F_SETSIG: libc::c_int = 10;
 
 impl PosixFile {
-    /// Opens the same file once more, for reading and writing, whatever names it has now.
+    /// Opens the same file again for reading and writing, independent of its names.
     pub fn reopen_writable(&self) -> io::Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
         waiting::may_wait();
@@ -47,7 +44,8 @@ impl PosixFile {
         Self::from_file(after_leases(|| options.open(&link))?)
     }
 
-    /// Takes libhdf5's lock: an exclusive `flock`. An error of `EWOULDBLOCK`: somebody holds one.
+    /// Takes libhdf5's lock, an exclusive `flock`. Error: `EWOULDBLOCK` if another process holds a
+    /// lock.
     pub fn lock_exclusive(&self) -> io::Result<()> {
         match self.file.try_lock() {
             Ok(()) => Ok(()),
@@ -56,10 +54,12 @@ impl PosixFile {
         }
     }
 
-    /// True when any program of this machine, this one included, has the file open for writing, with or without a lock. `self`
-    /// must be open for reading only. False where the system does not tell: on network file systems, of the files of others.
+    /// True if any process of this machine, including this one, has the file open for writing, with
+    /// or without a lock. `self` must be open for reading only. False if the system cannot answer:
+    /// on network file systems, for files of other users.
     pub fn is_written(&self) -> bool {
-        let remote = nix::sys::statfs::fstatfs(self.file.as_fd()).is_ok_and(|s| REMOTE.contains(&(s.filesystem_type().0 as u32)));
+        let remote =
+            nix::sys::statfs::fstatfs(self.file.as_fd()).is_ok_and(|s| NETWORK_FILE_SYSTEMS.contains(&(s.filesystem_type().0 as u32)));
         if remote {
             return false;
         }
@@ -70,11 +70,11 @@ impl PosixFile {
                 _ => Ok(()),
             }
         };
-        // Whoever opens the file for writing just now has the system send a signal: not SIGIO, which would end this program, but
-        // one that does nothing.
+        // A process that opens the file for writing now triggers a signal: SIGURG, which is
+        // ignored, instead of SIGIO, which would end this program.
         match set(F_SETSIG, libc::SIGURG).and_then(|()| set(libc::F_SETLEASE, libc::F_RDLCK)) {
             Ok(()) => {
-                // They wait until it is given back.
+                // Processes that wait for the lease continue.
                 let _ = set(libc::F_SETLEASE, libc::F_UNLCK);
                 false
             }
@@ -82,7 +82,7 @@ impl PosixFile {
         }
     }
 
-    /// The path that the file has now, if any. The caller checks that it leads to this file.
+    /// Present path of the file, if any. The caller checks that it leads to this file.
     pub fn path_now(&self) -> io::Result<PathBuf> {
         std::fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
@@ -92,7 +92,7 @@ impl PosixFile {
         Ok(Entry::from_stat(&fstat(self.file.as_fd())?))
     }
 
-    /// Gives the file to `uid` and `gid`.
+    /// Sets owner and group of the file.
     pub fn set_owner(&self, uid: u32, gid: u32) -> io::Result<()> {
         std::os::unix::fs::fchown(&self.file, Some(uid), Some(gid))
     }
@@ -102,19 +102,19 @@ impl PosixFile {
         self.file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode))
     }
 
-    /// Total and available space of the file system that it lies on: (length of the file, bytes available).
+    /// Length of the file and available bytes of its file system.
     pub fn free_space(&self) -> Option<(u64, u64)> {
         let free = nix::sys::statvfs::fstatvfs(self.file.as_fd()).ok()?;
         let free = free.blocks_available().saturating_mul(free.fragment_size());
         Some((self.status().ok()?.len, free))
     }
 
-    /// The same open file again: a lock on it lasts until both are closed.
+    /// Duplicates the descriptor; a lock lasts until both are closed.
     pub fn again(&self) -> io::Result<Self> {
         Self::from_file(self.file.try_clone()?)
     }
 
-    /// Wraps an open descriptor; a directory, pipe or socket is refused.
+    /// Wraps an open descriptor. Errors: a directory, pipe or socket.
     pub fn from_file(file: File) -> io::Result<Self> {
         let kind = file.metadata()?.file_type();
         if kind.is_dir() {
@@ -123,12 +123,12 @@ impl PosixFile {
         if !can_be_opened(&kind) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        // It was opened without waiting, but what is read is waited for.
+        // It was opened with O_NONBLOCK; reads may block.
         let _ = nix::fcntl::fcntl(file.as_fd(), nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty()));
         Ok(PosixFile { file, hints: AtomicU32::new(0) })
     }
 
-    /// As `read_at`, for a thread that tells before it waits: for a device, not for bytes that are in memory.
+    /// Reads like `read_at`, but reports to `base::waiting` before it waits for a device.
     fn read_watched(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let done = self.read_in_memory(buf, offset);
         let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) else { return Ok(done) };
@@ -136,59 +136,20 @@ impl PosixFile {
         Ok(done.saturating_add(self.read_at(rest, offset.saturating_add(done as u64))?))
     }
 
-    /// The first hole at or behind `offset`, which the end of the file counts as.
+    /// Start of the first hole at or after `offset`; EOF counts as a hole.
     fn hole_from(&self, offset: u64) -> Option<u64> {
         use nix::unistd::{Whence, lseek};
         lseek(self.file.as_fd(), i64::try_from(offset).ok()?, Whence::SeekHole).ok().and_then(|end| u64::try_from(end).ok())
     }
 
-    /// Reads what the page cache has; how many bytes.
+    /// Reads from the page cache only; returns the bytes read.
     fn read_in_memory(&self, buf: &mut [u8], offset: u64) -> usize {
         let Ok(offset) = libc::off_t::try_from(offset) else { return 0 };
         let part = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
-        // SAFETY: one part, which is `buf`, borrowed for the call; the descriptor lives as long as `self`.
+        // SAFETY: one part, which is `buf`, borrowed for the call; the descriptor lives as long as
+        // `self`.
         let n = unsafe { libc::preadv2(self.file.as_raw_fd(), &part, 1, offset, libc::RWF_NOWAIT) };
         usize::try_from(n).unwrap_or(0).min(buf.len())
-    }
-}
-
-fn time(sec: i64, nsec: i64) -> SystemTime {
-    let nanos = Duration::from_nanos(u64::try_from(nsec).unwrap_or(0));
-    let whole = Duration::from_secs(sec.unsigned_abs());
-    let base = if sec >= 0 { SystemTime::UNIX_EPOCH.checked_add(whole) } else { SystemTime::UNIX_EPOCH.checked_sub(whole) };
-    base.and_then(|t| t.checked_add(nanos)).unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-/// The status that a `stat` call returned.
-pub fn status(stat: &FileStat) -> Status {
-    Status {
-        identity: Identity { device: stat.st_dev, inode: stat.st_ino },
-        len: u64::try_from(stat.st_size).unwrap_or(0),
-        allocated: u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512),
-        atime: time(stat.st_atime, stat.st_atime_nsec),
-        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
-        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
-    }
-}
-
-/// Repeats a system call that a signal interrupted. The standard library does so by itself.
-pub fn uninterrupted<T>(call: impl Fn() -> nix::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(nix::errno::Errno::EINTR) => {}
-            done => return done.map_err(io::Error::from),
-        }
-    }
-}
-
-/// Retries an `open` that fails because another process holds a lease, for `LEASE_WAIT`. The open must be non-blocking.
-pub fn after_leases<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
-    let start = Instant::now();
-    loop {
-        match open() {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock && start.elapsed() < LEASE_WAIT => std::thread::sleep(LEASE_RETRY_INTERVAL),
-            done => return done,
-        }
     }
 }
 
@@ -209,10 +170,10 @@ impl FileDriver for PosixFile {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        if waiting::is_watched() {
+        if waiting::is_armed() {
             return self.read_watched(buf, offset);
         }
-        let start = (buf.len() >= TIMED).then(Instant::now);
+        let start = (buf.len() >= TIMED_READ_BYTES).then(Instant::now);
         let mut done = 0;
         while let Some(rest) = buf.get_mut(done..).filter(|r| !r.is_empty()) {
             match self.file.read_at(rest, offset.saturating_add(done as u64)) {
@@ -222,15 +183,15 @@ impl FileDriver for PosixFile {
                 Err(e) => return Err(e),
             }
         }
-        if start.is_some_and(|s| s.elapsed().as_nanos() > SLOW.saturating_mul((done / 1024) as u128)) {
-            self.hints.store(HINTS, Ordering::Relaxed);
+        if start.is_some_and(|s| s.elapsed().as_nanos() > SLOW_NANOS_PER_KIB.saturating_mul((done / 1024) as u128)) {
+            self.hints.store(HINTS_AFTER_SLOW_READ, Ordering::Relaxed);
         }
         Ok(done)
     }
 
     fn hole_end(&self, offset: u64) -> Option<u64> {
         use nix::unistd::{Whence, lseek};
-        // The descriptor's own position is used by nothing else.
+        // No other code uses the descriptor's position.
         let at = i64::try_from(offset).ok()?;
         let end = match lseek(self.file.as_fd(), at, Whence::SeekData) {
             Ok(data) => u64::try_from(data).ok()?,
@@ -245,7 +206,7 @@ impl FileDriver for PosixFile {
             return;
         }
         let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
-        // A hint: its failure changes nothing.
+        // A hint: a failure is harmless.
         let _ = nix::fcntl::posix_fadvise(self.file.as_fd(), offset, len, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_WILLNEED);
     }
 
@@ -278,7 +239,7 @@ impl WriteDriver for PosixFile {
         }
     }
 
-    fn provide(&self, offset: u64, len: u64) -> io::Result<bool> {
+    fn allocate_storage(&self, offset: u64, len: u64) -> io::Result<bool> {
         waiting::may_wait();
         let large = |_| io::Error::from_raw_os_error(libc::EFBIG);
         let (offset, len) = (i64::try_from(offset).map_err(large)?, i64::try_from(len).map_err(large)?);
@@ -289,24 +250,25 @@ impl WriteDriver for PosixFile {
         }
     }
 
-    fn stored_to(&self, offset: u64) -> Option<u64> {
+    fn storage_end(&self, offset: u64) -> Option<u64> {
         waiting::may_wait();
         let end = self.hole_from(offset).filter(|end| *end > offset)?;
         let now = self.status().ok()?;
-        // A file system that knows of no holes tells none, and that all is data up to the end.
+        // A file system without hole detection reports data up to EOF.
         let unlike = end >= now.len && now.allocated < now.len && self.hole_from(0).is_none_or(|first| first >= now.len);
         (!unlike).then_some(end)
     }
 
     fn begin_writeback(&self, offset: u64, len: u64) {
         let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
-        // SAFETY: the call takes numbers only, and the descriptor lives as long as `self`. A hint: a failure changes nothing.
+        // SAFETY: the call takes numbers only, and the descriptor lives as long as `self`. A hint:
+        // a failure is harmless.
         unsafe { libc::sync_file_range(self.file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE) };
     }
 
     fn sync(&self) -> io::Result<()> {
         waiting::may_wait();
-        // The length counts as data that reading needs.
+        // fdatasync includes the length.
         self.file.sync_data()
     }
 
@@ -339,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_opens_a_file_while_it_is_asked_who_writes_it_disturbs_nobody() {
+    fn an_open_during_the_check_for_writers_does_not_fail() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, "file").unwrap();

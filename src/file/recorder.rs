@@ -1,11 +1,11 @@
-//! A driver that keeps a log of what is done to a file and its journal: what crash tests replay.
+//! A driver that logs operations on a file and its journal; crash tests replay the log.
 
 use super::{FileDriver, JournalPlace, Status, WriteDriver};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 
-/// Which of the two files.
+/// File of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Target {
     /// The container.
@@ -14,7 +14,7 @@ pub enum Target {
     Journal,
 }
 
-/// One step.
+/// One logged operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Bytes written at an offset.
@@ -25,31 +25,31 @@ pub enum Step {
     Sync(Target),
     /// The journal's name is durable.
     Create,
-    /// The journal is removed; not durable before anything else makes it so.
+    /// The journal is removed, not yet durably.
     Remove,
-    /// The caller was told that all so far is durable: put in by tests.
+    /// All steps so far were acknowledged as durable; logged by tests.
     Acknowledged(u64),
 }
 
-/// The steps in their order.
+/// Steps in order.
 pub type Log = Arc<Mutex<Vec<Step>>>;
 
-/// Passes everything on and keeps the log.
+/// A driver that forwards operations and logs them.
 pub struct Recorder {
     inner: Arc<dyn WriteDriver>,
     target: Target,
     log: Log,
-    /// It cannot take room before it is written to: nothing is put together before it is written.
+    /// True if the file system cannot allocate storage on request, so that nothing is batched.
     unsure: bool,
 }
 
 impl Recorder {
-    /// Records what is done to the container `inner`.
+    /// Logs operations on the container `inner`.
     pub fn new(inner: Arc<dyn WriteDriver>, log: Log) -> Self {
         Recorder { inner, target: Target::File, log, unsure: false }
     }
 
-    /// As on a file system that cannot take room on request.
+    /// Simulates a file system that cannot allocate storage on request.
     pub fn unsure(self) -> Self {
         Recorder { unsure: true, ..self }
     }
@@ -76,12 +76,12 @@ impl WriteDriver for Recorder {
         self.inner.set_len(len)
     }
 
-    fn provide(&self, _offset: u64, _len: u64) -> io::Result<bool> {
+    fn allocate_storage(&self, _offset: u64, _len: u64) -> io::Result<bool> {
         Ok(!self.unsure)
     }
 
-    fn stored_to(&self, offset: u64) -> Option<u64> {
-        self.inner.stored_to(offset).filter(|_| !self.unsure)
+    fn storage_end(&self, offset: u64) -> Option<u64> {
+        self.inner.storage_end(offset).filter(|_| !self.unsure)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -90,14 +90,14 @@ impl WriteDriver for Recorder {
     }
 }
 
-/// The same for the journal.
+/// A journal place that logs operations.
 pub struct RecordedPlace<P> {
     inner: P,
     log: Log,
 }
 
 impl<P: JournalPlace> RecordedPlace<P> {
-    /// Records what is done to the journal at `inner`.
+    /// Logs operations on the journal at `inner`.
     pub fn new(inner: P, log: Log) -> Self {
         RecordedPlace { inner, log }
     }

@@ -1,30 +1,32 @@
-//! Which bytes of the file are in use, by which time they may be used again.
+//! Allocator of a file's space.
 //!
-//! Three kinds of space: *fresh* was allocated since the last commit, so nothing durable points there and
-//! it may be written in place; *free* is pointed to by nothing, neither now nor in the durable state;
-//! *freed* is still pointed to by the durable state and becomes free with the next commit.
+//! Three kinds of space: *fresh* space was allocated since the last commit, so that the durable
+//! state does not reference it and it may be written in place; *free* space is referenced neither
+//! by the present nor by the durable state; *freed* space is still referenced by the durable state
+//! and becomes free with the next commit.
 //!
-//! While a mount follows the file, space that a commit would make free is *resting* first: the follower may still read
-//! the state before that commit, and finds nothing else there.
+//! While a mount follows the file, space that a commit makes free *rests* first: the follower may
+//! still read the state before that commit.
 //!
-//! Files with paged file space keep apart what libhdf5's page buffer reads a page at a time (H5MF.c): blocks shorter
-//! than a page lie within one that holds only blocks of their kind, longer ones begin a page and have all of their last one.
+//! Files with paged file space follow libhdf5's rules for its page buffer (H5MF.c): a block shorter
+//! than a page is in one page with blocks of its kind only; a longer one starts a page and owns its
+//! last page.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Bound, Range};
 use std::time::{Duration, Instant};
 
-/// How long space that a commit freed stays as it is while a mount follows the file.
+/// Time that freed space rests while a mount follows the file.
 pub const REST: Duration = Duration::from_secs(5);
-/// Space freed within this time is kept as one.
-const REST_STEP: Duration = Duration::from_millis(250);
+/// Commits within this time share one entry of resting space.
+const REST_BATCH_WINDOW: Duration = Duration::from_millis(250);
 
-/// Disjoint ranges, neighbours joined.
+/// Set of bytes, as disjoint ranges; adjacent ranges are joined.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
-    /// Adds a range, which may overlap others.
+    /// Adds a range, which may overlap existing ones.
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -45,7 +47,7 @@ impl Ranges {
         self.0.insert(start, end);
     }
 
-    /// Takes out what lies in `range`; returns what was there.
+    /// Removes `range`; returns the removed parts.
     pub fn remove(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut out = Vec::new();
         if range.is_empty() {
@@ -97,28 +99,28 @@ impl Ranges {
         self.0.iter().map(|(&s, &e)| s..e)
     }
 
-    /// How many ranges there are.
+    /// Number of ranges.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Bytes in all.
+    /// Sum of all bytes.
     pub fn len(&self) -> u64 {
         self.iter().map(|r| r.end.saturating_sub(r.start)).sum()
     }
 
-    /// True when there is nothing in it.
+    /// True if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Removes everything.
+    /// Removes all ranges.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-/// Free ranges that can be found by their sizes.
+/// Free ranges, indexed by size.
 #[derive(Debug, Default)]
 struct FreeList {
     ranges: Ranges,
@@ -130,12 +132,12 @@ impl FreeList {
         if range.is_empty() {
             return;
         }
-        // What a damaged file gives back twice would be given out twice.
+        // A damaged file may free bytes twice; they must not be allocated twice.
         for (part, _) in self.ranges.split(range.clone()).into_iter().filter(|(_, free)| *free) {
             self.remove(part);
         }
         self.ranges.insert(range.clone());
-        // The joined range that now holds it replaces its neighbours.
+        // The joined range replaces the adjacent ones.
         let Some((&s, &e)) = self.ranges.0.range(..=range.start).next_back() else { return };
         for edge in [s..range.start, range.end..e] {
             if !edge.is_empty() {
@@ -167,7 +169,7 @@ impl FreeList {
     }
 }
 
-/// What space is for, which counts only in files with pages.
+/// Use of space; relevant only in files with pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pool {
     /// Metadata.
@@ -179,32 +181,32 @@ pub enum Pool {
 /// Pages of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pages {
-    /// Bytes of one.
+    /// Bytes of a page.
     pub size: u64,
-    /// Where the first begins.
+    /// Offset of the first page.
     pub origin: u64,
 }
 
 impl Pages {
-    /// Where the page of `at` begins.
+    /// Start of the page that holds `at`.
     fn down(&self, at: u64) -> u64 {
         let within = at.saturating_sub(self.origin) % self.size.max(1);
         at.saturating_sub(within)
     }
 
-    /// `at`, or where the next page begins.
+    /// `at`, rounded up to the start of a page.
     pub fn up(&self, at: u64) -> Option<u64> {
         let start = self.down(at);
         if start == at { Some(at) } else { start.checked_add(self.size) }
     }
 
-    /// The whole pages within `range`.
+    /// The part of `range` that consists of whole pages.
     fn whole(&self, range: Range<u64>) -> Range<u64> {
         let start = self.up(range.start).unwrap_or(u64::MAX);
         start..self.down(range.end).max(start)
     }
 
-    /// A place for `len` bytes in `range` at a multiple of `align` that lies within one page.
+    /// A place for `len` bytes in `range`, at a multiple of `align` and within one page.
     fn fit(&self, range: Range<u64>, len: u64, align: u64) -> Option<Range<u64>> {
         let mut at = range.start.checked_next_multiple_of(align)?;
         loop {
@@ -218,34 +220,34 @@ impl Pages {
     }
 }
 
-/// Space that commits freed and that nothing may use yet.
+/// Freed space that must not be reused yet.
 #[derive(Debug)]
 struct Resting {
-    /// When the first and the last of it were freed.
+    /// Times of the first and the last commit that freed it.
     times: Range<Instant>,
     space: Ranges,
     parts: [Ranges; 2],
 }
 
-/// See the module's description. Offsets are absolute.
+/// Allocator of one file. Offsets are absolute.
 #[derive(Debug, Default)]
 pub struct Space {
-    /// In files with pages: whole ones.
+    /// Free space; in files with pages, whole pages.
     free: FreeList,
-    /// Parts of pages with metadata, and of those with elements.
+    /// Free parts of pages, by pool: metadata, raw.
     parts: [FreeList; 2],
     fresh: Ranges,
     freed: Ranges,
-    /// As `parts`.
+    /// Freed parts of pages, by pool.
     freed_parts: [Ranges; 2],
-    /// Oldest first.
+    /// Resting space, oldest first.
     resting: VecDeque<Resting>,
-    /// End of what was ever allocated.
+    /// End of allocated space.
     end: u64,
-    /// Its end at first.
-    first: u64,
-    /// What was allocated across that.
-    across: Ranges,
+    /// Initial end.
+    initial_end: u64,
+    /// Allocations that span the initial end.
+    spanning: Ranges,
     pages: Option<Pages>,
 }
 
@@ -258,12 +260,12 @@ fn of<T>(both: &mut [T; 2], pool: Pool) -> &mut T {
 }
 
 impl Space {
-    /// All bytes up to `end` are in use.
+    /// An allocator with all bytes up to `end` in use.
     pub fn new(end: u64) -> Self {
-        Space { end, first: end, ..Space::default() }
+        Space { end, initial_end: end, ..Space::default() }
     }
 
-    /// The file has pages, and ends with one. Called before anything is allocated.
+    /// Sets the file's pages and rounds the end up to a page. Called before the first allocation.
     pub fn set_pages(&mut self, pages: Pages) {
         self.pages = Some(pages).filter(|p| p.size > 0);
         self.end = pages.up(self.end).unwrap_or(self.end);
@@ -274,19 +276,19 @@ impl Space {
         self.pages
     }
 
-    /// End of what is allocated.
+    /// End of allocated space.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Takes `len` bytes at a multiple of `align`; `None` when the file would pass 2^63 bytes. In a file with pages
-    /// what is longer than one begins one, whatever `align` is.
+    /// Allocates `len` bytes at a multiple of `align`; `None` if the file would exceed 2^63 bytes.
+    /// In a file with pages a block of a page or more starts a page, whatever `align` is.
     pub fn allocate(&mut self, len: u64, align: u64, pool: Pool) -> Option<u64> {
         let align = align.max(1);
         if !self.resting.is_empty()
             && let Some(then) = Instant::now().checked_sub(REST)
         {
-            self.wake(Some(then));
+            self.end_rest_since(Some(then));
         }
         let Some(pages) = self.pages else { return self.take(len, align) };
         if len >= pages.size {
@@ -300,7 +302,7 @@ impl Space {
         let page = page..page.saturating_add(pages.size);
         self.fresh.remove(page.clone());
         of(&mut self.parts, pool).insert(page);
-        // A multiple of `align` that leaves enough of a page is no must.
+        // Ignores `align` if the aligned block does not fit into a page.
         self.take_part(pages, len, align, pool).or_else(|| self.take_part(pages, len, 1, pool))
     }
 
@@ -319,7 +321,7 @@ impl Space {
             self.fresh.insert(range.clone());
             return Some(range.start);
         }
-        // Free space at the end is the front of what is needed.
+        // The allocation starts in free space at the end, if any.
         let mut start = self.end;
         if let Some((&s, &e)) = self.free.ranges.0.iter().next_back()
             && e == self.end
@@ -337,32 +339,38 @@ impl Space {
         if at > start && self.pages.is_none() {
             self.free.insert(start..at);
         }
-        // Not every range is looked at, so that one at the end may be larger than what is needed.
+        // The search is limited, so that the range at the end may be larger than needed.
         if end < self.end {
             self.free.insert(end..self.end);
         }
         self.fresh.insert(at..end);
-        if at < self.first && end > self.first {
-            self.across.insert(at..end);
+        if at < self.initial_end && end > self.initial_end {
+            self.spanning.insert(at..end);
         }
         self.end = end.max(self.end);
         Some(at)
     }
 
-    /// Gives bytes back: at once if nothing durable points there, else with the next commit. Where the file has
-    /// pages, whole blocks are given back: the last page of a long one goes with it.
+    /// Frees bytes: at once if the durable state does not reference them, else with the next
+    /// commit. In a file with pages `range` is a whole block; the last page of a long one is freed
+    /// with it.
     pub fn free(&mut self, range: Range<u64>, pool: Pool) {
-        let Some((mut range, pool)) = self.sorted(range, pool) else { return };
-        // What a damaged file says lies behind its end is somebody else's by now.
-        if range.start < self.first && range.end > self.first && self.across.split(range.clone()).iter().any(|(_, inside)| !inside) {
-            range.end = self.first;
+        let Some((mut range, pool)) = self.reusable(range, pool) else { return };
+        // A damaged file may free a block that spans its EOF; bytes past it belong to later
+        // allocations.
+        if range.start < self.initial_end
+            && range.end > self.initial_end
+            && self.spanning.split(range.clone()).iter().any(|(_, inside)| !inside)
+        {
+            range.end = self.initial_end;
         }
         for (part, fresh) in self.fresh.split(range) {
             if fresh {
                 self.fresh.remove(part.clone());
-                self.give(part, pool);
+                self.release(part, pool);
             } else {
-                // In a damaged file two objects may have the same bytes: free already, they may be somebody's by the commit.
+                // A damaged file may free bytes twice; those that are free already may be allocated
+                // before the commit.
                 let known = match pool {
                     None => &self.free,
                     Some(pool) => of(&mut self.parts, pool),
@@ -382,11 +390,11 @@ impl Space {
         }
     }
 
-    /// The part of `range` that can be used again, and as a part of which pages.
-    fn sorted(&self, range: Range<u64>, pool: Pool) -> Option<(Range<u64>, Option<Pool>)> {
+    /// The part of `range` that can be reused, and the pool of its page; `None` for whole pages.
+    fn reusable(&self, range: Range<u64>, pool: Pool) -> Option<(Range<u64>, Option<Pool>)> {
         let Some(pages) = self.pages else { return Some((range, None)) };
         if range.end.saturating_sub(range.start) < pages.size {
-            // What crosses a page's end was not allocated by this rule.
+            // A short block that spans pages was not allocated by these rules: it is lost.
             let within = range.end > range.start && pages.down(range.start) == pages.down(range.end.saturating_sub(1));
             return within.then_some((range, Some(pool)));
         }
@@ -397,8 +405,8 @@ impl Space {
         Some((pages.whole(range.start..end), None))
     }
 
-    /// Makes bytes free; pages that are free as a whole become anybody's.
-    fn give(&mut self, range: Range<u64>, pool: Option<Pool>) {
+    /// Adds bytes to free space; pages that become free as a whole leave their pool.
+    fn release(&mut self, range: Range<u64>, pool: Option<Pool>) {
         let (Some(pool), Some(pages)) = (pool, self.pages) else { return self.free.insert(range) };
         let list = of(&mut self.parts, pool);
         list.insert(range.clone());
@@ -410,14 +418,14 @@ impl Space {
         }
     }
 
-    /// Declares bytes free that no durable structure points to.
+    /// Adds bytes to free space that no durable structure references.
     pub fn add_free(&mut self, range: Range<u64>) {
         self.free.insert(range);
     }
 
-    /// Makes free what rests: the file ends, or its disk is full.
+    /// Frees all resting space, at the end of the session or when the disk is full.
     pub fn end_rest(&mut self) {
-        self.wake(None);
+        self.end_rest_since(None);
     }
 
     /// The parts of `range` that may be written in place (true).
@@ -425,27 +433,27 @@ impl Space {
         self.fresh.split(range)
     }
 
-    /// True when something is free after the next commit that is not now.
-    pub fn gives_back(&self) -> bool {
+    /// True if the next commit makes space free.
+    pub fn has_freed(&self) -> bool {
         !self.freed.is_empty() || self.freed_parts.iter().any(|r| !r.is_empty()) || !self.resting.is_empty()
     }
 
-    /// What was allocated is in use now, what was freed is free, or if it is to `rest` will be after [`REST`].
+    /// Ends a commit: fresh space is in use, freed space is free, with `rest` only after [`REST`].
     pub fn committed(&mut self, rest: bool) {
         self.fresh.clear();
         let (space, parts) = (std::mem::take(&mut self.freed), std::mem::take(&mut self.freed_parts));
-        self.put_to_rest(space, parts);
+        self.start_rest(space, parts);
         if !rest {
-            self.wake(None);
+            self.end_rest_since(None);
         }
     }
 
-    fn put_to_rest(&mut self, space: Ranges, parts: [Ranges; 2]) {
+    fn start_rest(&mut self, space: Ranges, parts: [Ranges; 2]) {
         if space.is_empty() && parts.iter().all(Ranges::is_empty) {
             return;
         }
         let now = Instant::now();
-        match self.resting.back_mut().filter(|last| now.duration_since(last.times.start) < REST_STEP) {
+        match self.resting.back_mut().filter(|last| now.duration_since(last.times.start) < REST_BATCH_WINDOW) {
             Some(last) => {
                 last.times.end = now;
                 space.iter().for_each(|r| last.space.insert(r));
@@ -457,17 +465,17 @@ impl Space {
         }
     }
 
-    /// Makes free what rests since `then` or longer; `None`: all.
-    fn wake(&mut self, then: Option<Instant>) {
+    /// Frees space that has rested since `then`; all resting space for `None`.
+    fn end_rest_since(&mut self, then: Option<Instant>) {
         while self.resting.front().is_some_and(|r| then.is_none_or(|then| r.times.end <= then)) {
             let Some(Resting { space, parts: [metadata, raw], .. }) = self.resting.pop_front() else { return };
-            space.iter().for_each(|r| self.give(r, None));
-            metadata.iter().for_each(|r| self.give(r, Some(Pool::Metadata)));
-            raw.iter().for_each(|r| self.give(r, Some(Pool::Raw)));
+            space.iter().for_each(|r| self.release(r, None));
+            metadata.iter().for_each(|r| self.release(r, Some(Pool::Metadata)));
+            raw.iter().for_each(|r| self.release(r, Some(Pool::Raw)));
         }
     }
 
-    /// Cuts free space off the end; returns the new end.
+    /// Removes free space at the end; returns the new end.
     pub fn trim(&mut self) -> u64 {
         if let Some((&s, &e)) = self.free.ranges.0.iter().next_back()
             && e == self.end
@@ -478,13 +486,13 @@ impl Space {
         self.end
     }
 
-    /// Bytes that can be used again now.
+    /// Free bytes.
     pub fn free_bytes(&self) -> u64 {
         let parts: u64 = self.parts.iter().map(|l| l.ranges.len()).sum();
         self.free.ranges.len().saturating_add(parts)
     }
 
-    /// Free ranges, ascending; in a file with pages the whole pages.
+    /// Free ranges, ascending; in a file with pages only whole pages.
     pub fn free_ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.free.ranges.iter()
     }

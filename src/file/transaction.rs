@@ -1,15 +1,16 @@
 //! Changes to a file that become durable together or not at all.
 //!
-//! New bytes go to space that nothing durable points to: elements straight into the file, small structures when
-//! some megabytes of them are together (see `flight`), or with the commit. Changes of live bytes wait in memory. A commit
+//! New bytes go to fresh space, which the durable state does not reference: elements directly to
+//! the file, small structures in batches of some megabytes (see `background_write`) or with the
+//! commit. Changes of live bytes wait in memory. A commit
 //!
 //! 1. makes the new bytes and the file's length durable;
-//! 2. if the file grew and there is no journal to come, tells so in the superblock, one sector: the old state with room behind it;
-//! 3. publishes the changes of live bytes. All in one sector: written, and that is it. Else they go to the
-//!    journal; the superblock is marked so that no reader accepts the file; the changes are made; the
-//!    superblock is settled. Each step is durable before the next.
+//! 2. if the file grew and no journal is needed, records the new EOF in the superblock, one sector;
+//! 3. publishes the changes of live bytes. Changes within one sector are written in place. Else
+//!    they go to the journal, the superblock is marked so that no reader accepts the file, the
+//!    changes are applied, and the superblock is settled; each step is durable before the next.
 //!
-//! Whatever step the machine stops at, the file is in the old or the new state, or marked with the journal
+//! After a crash at any step the file is in the old or the new state, or marked with the journal
 //! beside it. See docs/DESIGN-crash.md.
 
 use super::overlay::{Bytes, Overlay};
@@ -21,66 +22,69 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-mod flight;
-mod room;
-mod tail;
+mod background_write;
+mod eof_extension;
+mod reserve;
 
-use flight::Flight;
+use background_write::BackgroundWrite;
 
-/// The file's length grows by at least this much, so that few commits have to tell a new one; bytes.
-const GROWTH_MIN: u64 = 64 << 10;
-const GROWTH_MAX: u64 = 64 << 20;
+/// Least and largest growth of the file's length, so that few commits record a new EOF, bytes.
+const GROWTH_BYTES_MIN: u64 = 64 << 10;
+const GROWTH_BYTES_MAX: u64 = 64 << 20;
+/// Unit of lengths and of tracked ranges, bytes.
 const GRANULE: u64 = 4096;
-/// Ranges behind the file's first end that are known to have been written.
-const WRITTEN_MAX: usize = 1 << 14;
-/// So much written in one run to new space goes to the disk while more comes; bytes.
-const WRITEBACK: u64 = 8 << 20;
+/// Largest number of tracked ranges of written or allocated bytes.
+const TRACKED_RANGES_MAX: usize = 1 << 14;
+/// Length of a sequential run after which its writeback is started, bytes.
+const WRITEBACK_BYTES: u64 = 8 << 20;
 
-/// Longer structures go straight to the file; bytes.
-const KEPT_MAX: usize = 64 << 10;
-/// So much of small new structures is written together; bytes.
-pub(super) const TOGETHER: u64 = 4 << 20;
+/// Longest structure kept in memory; longer ones are written to the file at once, bytes.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+/// Dirty bytes between background writes of fresh sectors.
+pub(super) const BATCH_BYTES: u64 = 4 << 20;
 
-/// Room that the journal has from the first operation on, so that what is removed on a full disk can be committed; bytes.
-pub(super) const RESERVED: u64 = 256 << 10;
-/// The least that is reserved; bytes.
-const RESERVED_MIN: u64 = 4 << 10;
+/// Space reserved for the journal at the first operation, so that removals can be committed on a
+/// full disk, bytes.
+pub(super) const JOURNAL_RESERVED: u64 = 256 << 10;
+/// Smallest reservation for the journal, bytes.
+const JOURNAL_RESERVED_MIN: u64 = 4 << 10;
 
 pub(super) struct State {
     pub(super) overlay: Overlay,
     pub(super) space: Space,
     /// Length of the file.
     pub(super) len: u64,
-    /// End of file that the durable superblock tells.
-    pub(super) told: u64,
-    /// Bytes were written to fresh space since the last sync.
+    /// EOF in the durable superblock.
+    pub(super) recorded_eof: u64,
+    /// True if fresh space was written since the last sync.
     pub(super) unsynced: bool,
-    /// The last run written to new space, as far as the disk has not been told to write it.
+    /// Last sequential run written to fresh space, without the part whose writeback was started.
     run: Range<u64>,
-    /// From here on there were no bytes when the file was opened: zeros, but for what was written since.
-    virgin: u64,
+    /// Length at open, or the recorded EOF if that is larger. Bytes past it are zeros, except for
+    /// `written`.
+    initial_len: u64,
     written: Ranges,
-    /// Where the disk has room for what is written later, as far as that was asked.
-    provided: Ranges,
-    /// The file system cannot tell that it has.
-    unsure: bool,
-    /// The disk had less room than was asked for.
-    tight: bool,
-    /// Bytes that wait when it is time to look whether some can be written.
-    pub(super) look_at: u64,
-    /// What the file takes on the disk beside its length, as it was when it was opened: (allocated, length).
+    /// Ranges known to have storage.
+    stored: Ranges,
+    /// True if the file system cannot allocate storage on request.
+    cannot_allocate: bool,
+    /// True after an allocation of storage failed: only small pieces are requested.
+    low_space: bool,
+    /// Dirty bytes at which the next background write starts.
+    pub(super) batch_limit: u64,
+    /// Allocated storage and length when the file was opened.
     allocated: (u64, u64),
     /// The operation under way.
     operation: Option<Operation>,
 }
 
 impl State {
-    /// `part` was written: the run that has become long enough for the disk.
-    fn ran(&mut self, part: &Range<u64>) -> Option<Range<u64>> {
-        // Data may be aligned: a small gap does not end a run.
+    /// Adds `part` to the sequential run; returns the run when it is long enough for writeback.
+    fn extend_run(&mut self, part: &Range<u64>) -> Option<Range<u64>> {
+        // A small gap, from alignment, does not end a run.
         let follows = part.start >= self.run.end && part.start.saturating_sub(self.run.end) < GRANULE;
         self.run = if follows { self.run.start..part.end } else { part.clone() };
-        if self.run.end.saturating_sub(self.run.start) < WRITEBACK {
+        if self.run.end.saturating_sub(self.run.start) < WRITEBACK_BYTES {
             return None;
         }
         let run = self.run.clone();
@@ -88,60 +92,60 @@ impl State {
         Some(run)
     }
 
-    /// Bytes are written behind what the file had when it was opened.
+    /// Records a write past the length at open.
     fn note_written(&mut self, range: Range<u64>) {
-        if range.end <= self.virgin {
+        if range.end <= self.initial_len {
             return;
         }
-        // Whole sectors, and what lies between two writes that are close: few ranges.
-        let start = range.start.saturating_sub(range.start % GRANULE).max(self.virgin);
+        // Rounded to granules, so that close writes share a range.
+        let start = range.start.saturating_sub(range.start % GRANULE).max(self.initial_len);
         self.written.insert(start..range.end.checked_next_multiple_of(GRANULE).unwrap_or(range.end));
-        if self.written.count() > WRITTEN_MAX {
+        if self.written.count() > TRACKED_RANGES_MAX {
             let end = self.written.iter().last().map_or(range.end, |last| last.end);
-            self.written.insert(self.virgin..end);
+            self.written.insert(self.initial_len..end);
         }
     }
 
-    /// The parts of `range` that may hold something else than zeros.
+    /// The parts of `range` that may hold other bytes than zeros.
     fn written_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
-        let old = range.start..range.end.min(self.virgin);
-        let new = self.written.split(range.start.max(self.virgin)..range.end.max(self.virgin));
+        let old = range.start..range.end.min(self.initial_len);
+        let new = self.written.split(range.start.max(self.initial_len)..range.end.max(self.initial_len));
         let new = new.into_iter().filter(|(_, written)| *written).map(|(part, _)| part);
         Some(old).into_iter().chain(new).filter(|part| !part.is_empty()).collect()
     }
 }
 
-/// What taking an operation back needs to know.
+/// Rollback data of the operation under way.
 #[derive(Default)]
 struct Operation {
-    /// What it allocated, together and one by one.
+    /// Allocated bytes, as a set and one by one.
     allocated: Ranges,
-    taken: Vec<(Range<u64>, Pool)>,
-    /// What it gave back: taken note of when it ends.
+    blocks: Vec<(Range<u64>, Pool)>,
+    /// Blocks to free when the operation ends.
     freed: Vec<(Range<u64>, Pool)>,
-    /// What it overwrote in the file itself of bytes that are older than it, as they were there.
+    /// Older bytes of the file that the operation overwrote directly.
     overwritten: Vec<(u64, Vec<u8>)>,
-    /// Where that was: each byte is kept once.
+    /// Ranges of `overwritten`; each byte is kept once.
     kept: Ranges,
 }
 
-/// See the module's description.
+/// Changes to one file.
 pub struct Transaction {
     pub(super) driver: Arc<dyn WriteDriver>,
     pub(super) place: Box<dyn JournalPlace>,
     pub(super) state: Arc<RwLock<State>>,
-    pub(super) flight: Flight,
+    pub(super) background: BackgroundWrite,
     pub(super) journal: Mutex<Option<Arc<dyn WriteDriver>>>,
-    tail: tail::Tail,
-    /// Nothing was done yet.
-    idle: AtomicBool,
-    /// There was no room for something since the last commit.
-    pub(super) starved: AtomicBool,
+    scheduled_eof: eof_extension::ScheduledEof,
+    /// True before the first operation.
+    unused: AtomicBool,
+    /// True if a change failed with ENOSPC since the last commit.
+    pub(super) out_of_space: AtomicBool,
     pub(super) failed: AtomicBool,
-    /// A commit failed that the journal will finish.
-    pub(super) torn: AtomicBool,
-    /// The file has no name any more, and the log says so.
-    pub(super) nameless: AtomicBool,
+    /// True if recovery must finish an interrupted commit.
+    pub(super) interrupted: AtomicBool,
+    /// True after the log has the error that the file has no name.
+    pub(super) unlinked_logged: AtomicBool,
 }
 
 fn read_only() -> io::Error {
@@ -149,26 +153,26 @@ fn read_only() -> io::Error {
 }
 
 impl Transaction {
-    /// Changes to `driver`, whose superblock tells `told` as its end (absolute). All bytes below that are taken
-    /// to be in use, and those behind it to be nobody's.
-    pub fn new(driver: Arc<dyn WriteDriver>, place: Box<dyn JournalPlace>, told: u64) -> io::Result<Self> {
+    /// A transaction over `driver`, whose superblock has the absolute EOF `recorded_eof`. Bytes
+    /// before it are in use, bytes past it are not.
+    pub fn new(driver: Arc<dyn WriteDriver>, place: Box<dyn JournalPlace>, recorded_eof: u64) -> io::Result<Self> {
         let (len, allocated) = driver.extent()?;
         driver.announce_writer();
         let mut overlay = Overlay::default();
-        overlay.written(len.max(told));
+        overlay.written(len.max(recorded_eof));
         let state = State {
             overlay,
-            space: Space::new(told),
+            space: Space::new(recorded_eof),
             len,
-            told,
+            recorded_eof,
             unsynced: false,
             run: 0..0,
-            virgin: len.max(told),
+            initial_len: len.max(recorded_eof),
             written: Ranges::default(),
-            provided: Ranges::default(),
-            unsure: false,
-            tight: false,
-            look_at: TOGETHER,
+            stored: Ranges::default(),
+            cannot_allocate: false,
+            low_space: false,
+            batch_limit: BATCH_BYTES,
             allocated: (allocated, len),
             operation: None,
         };
@@ -176,21 +180,21 @@ impl Transaction {
             driver,
             place,
             state: Arc::new(RwLock::new(state)),
-            flight: Flight::default(),
+            background: BackgroundWrite::default(),
             journal: Mutex::new(None),
-            tail: tail::Tail::default(),
-            idle: AtomicBool::new(true),
-            starved: AtomicBool::new(false),
+            scheduled_eof: eof_extension::ScheduledEof::default(),
+            unused: AtomicBool::new(true),
+            out_of_space: AtomicBool::new(false),
             failed: AtomicBool::new(false),
-            torn: AtomicBool::new(false),
-            nameless: AtomicBool::new(false),
+            interrupted: AtomicBool::new(false),
+            unlinked_logged: AtomicBool::new(false),
         })
     }
 
-    /// Begins an operation: a group of changes that is made as a whole or not at all.
+    /// Starts an operation: a group of changes that is applied as a whole or not at all.
     pub fn begin(&self) {
-        // What fails here is met again by the change itself.
-        if self.tell_tail().is_ok() && self.idle.swap(false, Ordering::AcqRel) {
+        // The change itself repeats and reports a failure.
+        if self.write_scheduled_eof().is_ok() && self.unused.swap(false, Ordering::AcqRel) {
             self.reserve();
         }
         let mut state = self.state.write();
@@ -198,21 +202,21 @@ impl Transaction {
         state.operation = Some(Operation::default());
     }
 
-    /// Creates the journal and reserves space for it. A failure here is met again, and reported, by the commit that needs it.
+    /// Creates the journal and reserves space for it. The commit repeats and reports a failure.
     fn reserve(&self) {
         let mut journal = self.journal.lock();
         if journal.is_none()
             && let Ok(file) = self.place.create()
         {
-            reserve_some(&*file);
+            reserve_journal(&*file);
             *journal = Some(file);
         }
     }
 
-    /// Ends the operation. If it was `done` its changes stay; else they are taken back, except what
-    /// [`Transaction::write_data`] wrote. An error while that is done ends all writing.
+    /// Ends the operation: keeps its changes if it is `done`, else rolls them back, except for
+    /// bytes of [`Transaction::write_data`]. An error of the rollback makes the transaction fail.
     pub fn finish(&self, done: bool) {
-        let _landed = (!done).then(|| self.flight.landed());
+        let _idle = (!done).then(|| self.background.wait());
         let mut state = self.state.write();
         state.overlay.end(!done);
         let Some(operation) = state.operation.take() else { return };
@@ -221,24 +225,25 @@ impl Transaction {
                 state.space.free(range, pool);
             }
             let waiting = state.overlay.bytes();
-            if waiting >= state.look_at {
-                state.look_at = waiting.saturating_add(TOGETHER);
+            if waiting >= state.batch_limit {
+                state.batch_limit = waiting.saturating_add(BATCH_BYTES);
                 drop(state);
-                self.send_fresh();
+                self.start_background_write();
             }
             return;
         }
-        self.put_back(&mut state, operation.overwritten);
-        for (range, pool) in operation.taken {
+        self.restore(&mut state, operation.overwritten);
+        for (range, pool) in operation.blocks {
             state.space.free(range, pool);
         }
-        // On a full disk there may be no room behind the length, where there is some in what was given back elsewhere.
+        // On a full disk later allocations need the freed space instead of space past the length.
         state.space.trim();
     }
 
-    /// Writes what an operation overwrote in the file where it was. What cannot be written waits for the commit, as it was with
-    /// what waited within it; what lies beside that is read from the file, so all else is written before.
-    fn put_back(&self, state: &mut State, overwritten: Vec<(u64, Vec<u8>)>) {
+    /// Restores the bytes that an operation overwrote in the file. Bytes that cannot be written
+    /// become dirty live bytes. They are added last, because the rest of their blocks is read from
+    /// the file.
+    fn restore(&self, state: &mut State, overwritten: Vec<(u64, Vec<u8>)>) {
         let mut waits = Vec::new();
         for (offset, mut bytes) in overwritten {
             if self.driver.write_at(&bytes, offset).is_err() {
@@ -248,36 +253,38 @@ impl Transaction {
         }
         for (offset, bytes) in waits {
             if state.overlay.write(&*self.driver, offset, &bytes, Bytes::Live).is_err() {
-                // Nothing durable leads there, but this session can't go on.
+                // The durable state does not reference these bytes, but this session cannot
+                // continue.
                 self.failed.store(true, Ordering::Release);
             }
         }
     }
 
-    /// Writes a structure: in place where nothing durable points, now or later, else with the next commit. The caller knows that
-    /// it ends before [`Transaction::end`].
+    /// Writes a structure: fresh bytes at once or in a batch, live bytes with the next commit. The
+    /// caller checks that it ends before [`Transaction::end`].
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.changing()?;
-        if bytes.len() <= KEPT_MAX && self.keep(offset, bytes)? {
+        if bytes.len() <= KEPT_BYTES_MAX && self.keep_in_memory(offset, bytes)? {
             return Ok(());
         }
-        let _landed = self.flight.landed();
-        self.remember(offset, bytes.len())?;
-        self.write_through(offset, bytes, Overlay::write_below)
+        let _idle = self.background.wait();
+        self.save_overwritten(offset, bytes.len())?;
+        self.write_through(offset, bytes, Overlay::update_undone)
     }
 
-    /// Keeps bytes in memory until the commit, or until there are more of them. False where what is new has no certain room.
-    fn keep(&self, offset: u64, bytes: &[u8]) -> io::Result<bool> {
+    /// Keeps bytes in memory until the commit or the next background write. False if fresh bytes
+    /// have no allocated storage, so that a later write could fail.
+    fn keep_in_memory(&self, offset: u64, bytes: &[u8]) -> io::Result<bool> {
         let mut state = self.state.write();
         let state = &mut *state;
         state.note_written(offset..offset.saturating_add(bytes.len() as u64));
         let parts = state.space.split_fresh(offset..offset.saturating_add(bytes.len() as u64));
         for (part, _) in parts.iter().filter(|(_, fresh)| *fresh) {
-            if !state.provide(&*self.driver, part)? {
+            if !state.allocate_storage(&*self.driver, part)? {
                 return Ok(false);
             }
         }
-        state.secure_live(&*self.driver, &parts)?;
+        state.ensure_live_storage(&*self.driver, &parts)?;
         let mut rest = bytes;
         for (part, fresh) in parts {
             let n = usize::try_from(part.end.saturating_sub(part.start)).unwrap_or(usize::MAX).min(rest.len());
@@ -293,8 +300,9 @@ impl Transaction {
         Ok(true)
     }
 
-    /// Keeps what lies in the file's fresh space that is older than the operation under way. Nothing is on its way.
-    fn remember(&self, offset: u64, len: usize) -> io::Result<()> {
+    /// Saves fresh bytes older than the operation under way for a rollback. No background write is
+    /// in flight.
+    fn save_overwritten(&self, offset: u64, len: usize) -> io::Result<()> {
         let mut state = self.state.write();
         let State { space, operation: Some(operation), .. } = &mut *state else { return Ok(()) };
         let older = |ranges: &Ranges, part| ranges.split(part).into_iter().filter(|(_, there)| !there).map(|(part, _)| part);
@@ -310,21 +318,22 @@ impl Transaction {
         Ok(())
     }
 
-    /// The same for bytes that stay when the operation under way is taken back: elements.
+    /// Writes elements, which a rollback of the operation under way keeps.
     pub fn write_data(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.changing()?;
-        let _landed = self.flight.landed();
-        self.write_through(offset, bytes, Overlay::follow)
+        let _idle = self.background.wait();
+        self.write_through(offset, bytes, Overlay::update_kept)
     }
 
-    /// Writes to the file itself where nothing durable points. `tell`: has the overlay follow. Nothing is on its way.
-    fn write_through(&self, offset: u64, bytes: &[u8], tell: fn(&mut Overlay, u64, &[u8])) -> io::Result<()> {
+    /// Writes fresh bytes to the file at once, and live bytes to the overlay. `update` updates the
+    /// overlay's dirty blocks. No background write is in flight.
+    fn write_through(&self, offset: u64, bytes: &[u8], update: fn(&mut Overlay, u64, &[u8])) -> io::Result<()> {
         let end = offset.saturating_add(bytes.len() as u64);
         let parts = {
             let mut state = self.state.write();
             state.note_written(offset..end);
             let parts = state.space.split_fresh(offset..end);
-            state.secure_live(&*self.driver, &parts)?;
+            state.ensure_live_storage(&*self.driver, &parts)?;
             parts
         };
         for (part, fresh) in parts {
@@ -338,10 +347,10 @@ impl Transaction {
                 self.driver.write_at(piece, part.start)?;
                 let mut state = self.state.write();
                 state.overlay.written(part.end);
-                tell(&mut state.overlay, part.start, piece);
+                update(&mut state.overlay, part.start, piece);
                 state.unsynced = true;
                 state.len = state.len.max(part.end);
-                if let Some(run) = state.ran(&part) {
+                if let Some(run) = state.extend_run(&part) {
                     drop(state);
                     self.driver.begin_writeback(run.start, run.end.saturating_sub(run.start));
                 }
@@ -352,7 +361,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The file has pages of `size` bytes from `origin` on.
+    /// Sets the file's pages.
     pub fn set_pages(&self, pages: Pages) {
         self.state.write().space.set_pages(pages);
     }
@@ -362,8 +371,8 @@ impl Transaction {
         self.state.read().space.pages()
     }
 
-    /// Takes `len` bytes at a multiple of `align`. Returns whether they are zeros; else what they hold is not
-    /// defined.
+    /// Allocates `len` bytes at a multiple of `align`; returns the offset, and true if the bytes
+    /// are zeros. Else their content is undefined.
     pub fn allocate(&self, len: u64, align: u64, pool: Pool) -> io::Result<(u64, bool)> {
         self.changing()?;
         let mut state = self.state.write();
@@ -371,9 +380,9 @@ impl Transaction {
         let range = at..at.saturating_add(len);
         let end = state.space.end();
         if end > state.len {
-            let room = (end / 8).clamp(GROWTH_MIN, GROWTH_MAX);
+            let room = (end / 8).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
             let longer = end.saturating_add(room).checked_next_multiple_of(GRANULE).unwrap_or(end);
-            // An end of file that the superblock may tell.
+            // The superblock may record this EOF: a whole page.
             let longer = state.space.pages().and_then(|p| p.up(longer)).unwrap_or(longer);
             if let Err(e) = self.driver.set_len(longer) {
                 state.space.free(range, pool);
@@ -385,20 +394,20 @@ impl Transaction {
         let zeros = state.written_in(range.clone()).is_empty();
         if let Some(operation) = &mut state.operation {
             operation.allocated.insert(range.clone());
-            operation.taken.push((range, pool));
+            operation.blocks.push((range, pool));
         }
         Ok((at, zeros))
     }
 
-    /// The parts of `range` that may hold something else than zeros.
+    /// The parts of `range` that may hold other bytes than zeros.
     pub fn written_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
         self.state.read().written_in(range)
     }
 
-    /// Gives `range` back; it is used again when nothing durable points there.
+    /// Frees `range`, which is reused once the durable state does not reference it.
     pub fn free(&self, range: Range<u64>, pool: Pool) {
         let mut state = self.state.write();
-        // What a damaged file says was taken beyond the end never was.
+        // A damaged file may free bytes past the end, which were never allocated.
         let range = range.start..range.end.min(state.space.end());
         if range.is_empty() {
             return;
@@ -409,53 +418,53 @@ impl Transaction {
         }
     }
 
-    /// Cuts what is free off the end; returns the end. The file gets shorter when it is closed.
+    /// Removes free space at the end; returns the new end. The file is truncated when it is closed.
     pub fn trim(&self) -> u64 {
         let mut state = self.state.write();
         state.space.end_rest();
         state.space.trim()
     }
 
-    /// Declares that nothing durable points to `range`.
+    /// Adds `range`, which the durable state does not reference, to free space.
     pub fn add_free(&self, range: Range<u64>) {
         self.state.write().space.add_free(range);
     }
 
-    /// There was no room for a change.
+    /// Records that a change failed with ENOSPC.
     pub fn note_starved(&self) {
-        self.starved.store(true, Ordering::Release);
+        self.out_of_space.store(true, Ordering::Release);
     }
 
-    /// True when there was no room for something, and a commit makes some in the file.
+    /// True if a change failed with ENOSPC and a commit makes space in the file free.
     pub fn is_relieved(&self) -> bool {
-        self.starved.load(Ordering::Acquire) && self.state.read().space.gives_back()
+        self.out_of_space.load(Ordering::Acquire) && self.state.read().space.has_freed()
     }
 
-    /// Memory that waits for the next commit, bytes.
+    /// Bytes of memory for dirty blocks.
     pub fn waiting(&self) -> u64 {
         self.state.read().overlay.bytes()
     }
 
-    /// End of what is allocated, absolute.
+    /// Absolute end of allocated space.
     pub fn end(&self) -> u64 {
         self.state.read().space.end()
     }
 
-    /// True when a commit would have something to do.
+    /// True if a commit has something to write or sync.
     pub fn is_dirty(&self) -> bool {
         let state = self.state.read();
         state.unsynced || !state.overlay.is_empty()
     }
 
-    /// True after a failure that leaves only reading.
+    /// True after a failure that forbids further writes.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Before a change.
+    /// Called before every change. Errors: the transaction has failed; the EOF cannot be extended.
     fn changing(&self) -> io::Result<()> {
         self.usable()?;
-        self.tell_tail()
+        self.write_scheduled_eof()
     }
 
     pub(super) fn usable(&self) -> io::Result<()> {
@@ -463,21 +472,20 @@ impl Transaction {
     }
 }
 
-/// Reserves space for the journal `file`: all of [`RESERVED`], or on a disk that is nearly full a part that leaves some to the
-/// HDF5 file.
-fn reserve_some(file: &dyn WriteDriver) {
+/// Reserves [`JOURNAL_RESERVED`] bytes for the journal `file`, or less on a nearly full disk.
+fn reserve_journal(file: &dyn WriteDriver) {
     let Ok(len) = file.status().map(|s| s.len) else { return };
-    let mut wanted = RESERVED;
-    while wanted >= RESERVED_MIN {
-        // As much again must be left: what is to be committed needs it.
+    let mut wanted = JOURNAL_RESERVED;
+    while wanted >= JOURNAL_RESERVED_MIN {
+        // The same amount must remain for the changes to commit.
         let reserved = file.reserve(wanted.saturating_mul(2));
         if reserved.is_ok() {
             let _ = file.set_len(wanted);
             return;
         }
-        // A part of it may have been taken.
+        // Frees storage that was partly allocated.
         let _ = file.set_len(len);
-        tracing::debug!("{wanted} bytes are not reserved for the journal: {reserved:?}");
+        tracing::debug!("cannot reserve {wanted} bytes for the journal: {reserved:?}");
         wanted /= 4;
     }
 }
@@ -518,11 +526,11 @@ impl FileDriver for Transaction {
 }
 
 #[cfg(test)]
-mod flight_tests;
+mod background_write_tests;
 #[cfg(test)]
 mod random_tests;
 #[cfg(test)]
-mod room_tests;
+mod reserve_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

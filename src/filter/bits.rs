@@ -1,4 +1,4 @@
-//! Bit stream of n-bit and scale-offset: most significant bit of each byte first.
+//! Bit streams of n-bit, scale-offset and szip: most significant bit of each byte first.
 
 /// Cursor over a bit stream.
 #[derive(Debug, Clone)]
@@ -6,7 +6,7 @@ pub(super) struct Bits<'a> {
     buf: &'a [u8],
     /// Bits consumed.
     pos: usize,
-    /// Bits in all.
+    /// Length of the stream, bits.
     end: usize,
 }
 
@@ -16,7 +16,7 @@ impl<'a> Bits<'a> {
         Bits { buf, pos: 0, end: buf.len().saturating_mul(8) }
     }
 
-    /// The next `n` bits (at most 64) as an unsigned number; `None` when fewer are left.
+    /// Reads the next `n` bits (at most 64) as an unsigned number; `None` when fewer remain.
     #[inline]
     pub(super) fn take(&mut self, n: u32) -> Option<u64> {
         let end = self.pos.checked_add(usize::try_from(n).ok()?).filter(|&e| e <= self.end)?;
@@ -37,7 +37,7 @@ impl<'a> Bits<'a> {
         Some(value >> 64u32.saturating_sub(n))
     }
 
-    /// The next `out.len()` bytes of the stream.
+    /// Reads the next `out.len()` bytes, at any bit position.
     pub(super) fn bytes(&mut self, out: &mut [u8]) -> Option<()> {
         if self.pos.is_multiple_of(8) {
             let from = self.pos / 8;
@@ -53,18 +53,18 @@ impl<'a> Bits<'a> {
     }
 }
 
-/// Maker of a bit stream.
+/// Writer of a bit stream.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BitWriter {
     out: Vec<u8>,
-    /// Bits not yet in `out`, at the top.
+    /// Bits not yet in `out`, in the upper bits.
     word: u64,
-    /// How many those are, at most 63.
+    /// Number of bits in `word`, at most 63.
     held: u32,
 }
 
 impl BitWriter {
-    /// A writer behind the whole bytes `out`.
+    /// A writer that appends to `out`.
     pub(super) fn new(out: Vec<u8>) -> Self {
         BitWriter { out, word: 0, held: 0 }
     }
@@ -80,7 +80,7 @@ impl BitWriter {
         let held = self.held.saturating_add(n);
         if held >= 64 {
             self.out.extend_from_slice(&self.word.to_be_bytes());
-            // What did not fit: all but the first 64 - held bits.
+            // The bits of `value` that did not fit: all but the first 64 - held bits.
             self.word = top.checked_shl(64u32.saturating_sub(self.held)).unwrap_or(0);
             self.held = held.saturating_sub(64);
         } else {
@@ -88,7 +88,7 @@ impl BitWriter {
         }
     }
 
-    /// Appends `n` zero bits and a one.
+    /// Appends `n` zero bits and a one bit.
     #[inline]
     pub(super) fn unary(&mut self, n: u32) {
         let mut left = n;
@@ -106,12 +106,12 @@ impl BitWriter {
         rest.iter().for_each(|b| self.put(u64::from(*b), 8));
     }
 
-    /// Bits appended so far, those of the bytes before included.
+    /// Length in bits, including the bytes passed to `new`.
     pub(super) fn len(&self) -> usize {
         self.out.len().saturating_mul(8).saturating_add(self.held as usize)
     }
 
-    /// The stream, its last byte filled with zero bits.
+    /// Returns the stream, its last byte padded with zero bits.
     pub(super) fn finish(self) -> Vec<u8> {
         let mut out = self.out;
         let bytes = self.held.div_ceil(8) as usize;
@@ -124,7 +124,7 @@ impl BitWriter {
 mod tests {
     use super::{BitWriter, Bits};
 
-    /// What is written is read, every width at many phases.
+    /// The reader returns what the writer wrote, for every width at many bit positions.
     #[test]
     fn writer_and_reader_agree() {
         let value = |i: u32| u64::from(i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -154,7 +154,7 @@ mod tests {
         (0..19).for_each(|_| assert_eq!(r.take(8), Some(0x12)));
     }
 
-    /// Every width at every phase equals the bit-by-bit answer, to the very end of the stream.
+    /// Every width at every bit position equals the bit-by-bit answer, up to the end of the stream.
     #[test]
     fn equals_bit_by_bit() {
         let buf: Vec<u8> = (0..40u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();

@@ -1,21 +1,21 @@
-//! Output buffers whose size the input cannot dictate.
+//! Output buffers with a size limit that hostile input cannot exceed.
 //!
-//! A filter starts with the expected size and grows towards `Params::limit` only while it
-//! really produces bytes. Memory is asked for fallibly: a refusal is an error, not an abort.
+//! A filter starts with the expected size and grows towards `Params::limit` only while it produces
+//! bytes. A failed allocation is an error, not an abort.
 
 use super::FilterError;
 use crate::base::buffers;
 
-/// Up to this size zero bytes come untouched from the system; a larger buffer may be refused, and is asked
-/// for in a way that can fail.
-const UNTOUCHED: usize = 16 << 20;
-/// Least capacity after growing, bytes (the limit permitting).
+/// Larger buffers are allocated fallibly; up to this size, bytes, `calloc` supplies zero pages
+/// untouched.
+const CALLOC_BYTES_MAX: usize = 16 << 20;
+/// Smallest capacity after growth, bytes (if the limit permits).
 const GROWTH_MIN: usize = 4096;
 
-/// An empty buffer with room for `wanted` bytes, at most `limit`.
+/// Returns an empty buffer with capacity for `wanted` bytes, at most `limit`.
 pub(super) fn buffer(filter: &'static str, wanted: usize, limit: usize) -> Result<Vec<u8>, FilterError> {
     let wanted = wanted.min(limit);
-    // A decoded chunk is charged by its length: its buffer must not be much larger.
+    // Caches charge a decoded chunk by its length: its buffer must not be much larger.
     if let Some(mut spare) = buffers::take(wanted, wanted.saturating_add(wanted / 16)) {
         spare.clear();
         return Ok(spare);
@@ -25,12 +25,12 @@ pub(super) fn buffer(filter: &'static str, wanted: usize, limit: usize) -> Resul
     Ok(out)
 }
 
-/// A buffer of exactly `len` zero bytes; more than `limit` is refused.
+/// Returns a buffer of exactly `len` zero bytes; an error if `len` exceeds `limit`.
 pub(super) fn zeroed(filter: &'static str, len: usize, limit: usize) -> Result<Vec<u8>, FilterError> {
     if len > limit {
         return Err(FilterError::TooLarge { filter, limit });
     }
-    if len <= UNTOUCHED {
+    if len <= CALLOC_BYTES_MAX {
         return Ok(vec![0; len]);
     }
     let mut out = buffer(filter, len, limit)?;
@@ -38,7 +38,8 @@ pub(super) fn zeroed(filter: &'static str, len: usize, limit: usize) -> Result<V
     Ok(out)
 }
 
-/// A buffer of `len` bytes of any content, at most `limit`, to be overwritten.
+/// Returns a buffer of `len` bytes, at most `limit`, of arbitrary content for the caller to
+/// overwrite.
 pub(super) fn any(filter: &'static str, len: usize, limit: usize) -> Result<Vec<u8>, FilterError> {
     let len = len.min(limit);
     match buffers::take(len, len.saturating_add(len / 16)) {
@@ -50,7 +51,7 @@ pub(super) fn any(filter: &'static str, len: usize, limit: usize) -> Result<Vec<
     }
 }
 
-/// Makes room for `additional` more bytes, doubling but never beyond `limit` bytes in all.
+/// Reserves capacity for `additional` bytes by doubling, up to `limit` bytes in total.
 pub(super) fn reserve(filter: &'static str, out: &mut Vec<u8>, additional: usize, limit: usize) -> Result<(), FilterError> {
     let too_large = || FilterError::TooLarge { filter, limit };
     let need = out.len().checked_add(additional).filter(|&n| n <= limit).ok_or_else(too_large)?;
@@ -61,7 +62,7 @@ pub(super) fn reserve(filter: &'static str, out: &mut Vec<u8>, additional: usize
     out.try_reserve_exact(capacity.saturating_sub(out.len())).map_err(|_| too_large())
 }
 
-/// The encoded `out` in no more memory than about its length: buffers are made for the worst case.
+/// Shrinks `out` to about its length: buffers are allocated for the worst case.
 pub(super) fn fitted(mut out: Vec<u8>) -> Vec<u8> {
     if out.capacity() / 8 > out.len() / 7 {
         out.shrink_to_fit();
@@ -69,7 +70,7 @@ pub(super) fn fitted(mut out: Vec<u8>) -> Vec<u8> {
     out
 }
 
-/// A copy of `input`, for filters that leave the bytes as they are.
+/// Copies `input`, for filters that leave the bytes unchanged.
 pub(super) fn copy(filter: &'static str, input: &[u8], limit: usize) -> Result<Vec<u8>, FilterError> {
     if input.len() > limit {
         return Err(FilterError::TooLarge { filter, limit });

@@ -1,12 +1,12 @@
-//! Filter 307, bzip2 (PyTables): one bzip2 stream. Client data: the block size, in 100 kB, 1 to 9, for the
-//! encoder.
+//! Filter 307, bzip2 (PyTables): one bzip2 stream. Client data: the encoder's block size, 1 to 9,
+//! in 100 kB.
 
 use super::{FilterError, Params, bounded};
 use bzip2::{Action, Compress, Compression, Decompress, Status};
 
 const NAME: &str = "bzip2";
 
-/// Decompresses the stream; what follows it is ignored, as H5Zbzip2.c does.
+/// Decompresses the stream; ignores bytes after it, as H5Zbzip2.c does.
 pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     let mut out = bounded::buffer(NAME, p.expected, p.limit)?;
     let mut stream = Decompress::new(false);
@@ -24,7 +24,7 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
         if idle && out.len() < out.capacity() {
             return Err(FilterError::corrupt(NAME, "the stream ends early"));
         }
-        // The end of a stream is noticed only by a call with room left, although nothing may come.
+        // bzip2 reports the end of the stream only to a call with free output space.
         if out.len() == out.capacity() {
             bounded::reserve(NAME, &mut out, 1, p.limit)?;
         }
@@ -34,13 +34,13 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
 /// Compresses into one stream; never declines.
 ///
 /// # Errors
-/// [`FilterError::Corrupt`] if the client data tell a block size not of 1 to 9.
+/// [`FilterError::Corrupt`] if the client data state a block size outside 1 to 9.
 pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
     let level = p.cd_values.first().copied().unwrap_or(9);
     if !(1..=9).contains(&level) {
         return Err(FilterError::corrupt(NAME, format!("block size {level}")));
     }
-    // The bound of bzip2's documentation.
+    // Bound from bzip2's documentation.
     let bound = input.len().saturating_add(input.len() / 100).saturating_add(600);
     let mut out = bounded::buffer(NAME, bound, bound)?;
     let mut stream = Compress::new(Compression::new(level), 0);

@@ -4,7 +4,7 @@
 use super::registry::{self, name_of};
 use super::{FilterError, FilterSpec, Params, Pipeline};
 
-/// One chunk and what libhdf5 reads from it (`None`: it refuses).
+/// One chunk and what libhdf5 decodes it to (`None`: libhdf5 refuses it).
 struct Case {
     name: String,
     pipeline: Pipeline,
@@ -82,10 +82,12 @@ fn equal_to_libhdf5() {
     assert!(count > 300, "{count} cases");
 }
 
-/// Filters that store the same bytes as libhdf5: those that leave no choice, and LZF, whose choices are taken over.
+/// Filters whose encoder must produce libhdf5's bytes: no choice of encoding, and LZF, which copies
+/// LibLZF's choices.
 const SAME_BYTES: [u16; 5] = [2, 3, 5, 6, 32000];
 
-/// What is encoded decodes to the same; where libhdf5's bytes are the only ones, they and the mask are the same.
+/// Checks that an encoded chunk decodes to the original, and for `SAME_BYTES` equals libhdf5's
+/// bytes and mask.
 fn check_encoding(case: &Case) -> usize {
     let Case { name, pipeline, mask, decoded, stored } = case;
     let Some(decoded) = decoded else { return 0 };
@@ -110,7 +112,7 @@ fn encoded_like_libhdf5() {
     assert!(same > 150, "{same} cases with the same bytes");
 }
 
-/// Many more and larger chunks, which libhdf5 makes now.
+/// Checks many more and larger chunks, written by libhdf5 during the test.
 #[test]
 fn large_chunks_equal_to_libhdf5() {
     let dir = tempfile::tempdir().unwrap();
@@ -131,7 +133,7 @@ fn large_chunks_equal_to_libhdf5() {
     assert!(count > 6000, "{count} cases");
 }
 
-/// The first filter to undo, alone, with the tightest bounds: neither limit nor hint need slack.
+/// Decodes the outermost filter with exact bounds: neither limit nor size hint need slack.
 #[test]
 fn exact_bounds_suffice() {
     for case in FILES.into_iter().flat_map(cases) {
@@ -151,7 +153,7 @@ fn exact_bounds_suffice() {
     }
 }
 
-/// Damaged bytes give an error or other bytes, but never a panic nor more than the limit.
+/// Damaged bytes cause an error or other output, but never a panic or more output than the limit.
 #[test]
 fn damaged_chunks() {
     let mut errors = 0u32;
@@ -179,7 +181,7 @@ fn damaged_chunks() {
     assert!(errors > 1000);
 }
 
-/// Damaged client data: likewise.
+/// Damaged client data cause an error or other output, but no panic or more output than the limit.
 #[test]
 fn damaged_client_data() {
     for case in FILES.into_iter().flat_map(cases) {
@@ -199,7 +201,7 @@ fn damaged_client_data() {
     }
 }
 
-/// Client data of files are hostile to encoders too: an error or an encoding, but no panic.
+/// Encoders return an error or an encoding for damaged client data, but do not panic.
 #[test]
 fn encoding_with_damaged_client_data() {
     for case in FILES.into_iter().flat_map(cases) {

@@ -1,12 +1,14 @@
-//! Filter 1, deflate: one zlib stream (RFC 1950). Client data: the compression level, 0 to 9, for the encoder.
+//! Filter 1, deflate: one zlib stream (RFC 1950). Client data: the compression level, 0 to 9, for
+//! the encoder.
 //!
-//! Bytes behind the stream are ignored, a truncated stream is corrupt: as H5Zdeflate.c does.
+//! Bytes after the stream are ignored, a truncated stream is corrupt, as in H5Zdeflate.c.
 //!
-//! A chunk of the expected size is inflated by libdeflate, a fifth faster on such data than
-//! zlib-rs, which does the rest: streams that are longer than expected, corrupt or in pieces.
+//! Decoding: libdeflate inflates chunks that have the expected size, a fifth faster than zlib-rs.
+//! zlib-rs inflates other streams: longer than expected, corrupt, or in pieces.
 //!
-//! Whole chunks are deflated by libdeflate. A level stands for a size: it is the least of libdeflate's with which scientific
-//! data become, in the mean, no larger than with zlib's level, which is what other programs that write the dataset use.
+//! Encoding: libdeflate deflates whole chunks. Each zlib level maps to the lowest libdeflate level
+//! whose output for scientific data is on average no larger than zlib's, which other programs that
+//! write the dataset use.
 
 use super::{FilterError, Params, bounded};
 use flate2::{Decompress, FlushDecompress, Status};
@@ -16,18 +18,19 @@ use std::cell::RefCell;
 const NAME: &str = "deflate";
 
 thread_local! {
-    /// Inflate state (tables and window), reused by every chunk of a thread.
+    /// zlib-rs inflate state (tables and window), reused by every chunk of a thread.
     static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(true));
-    /// The same for whole streams.
-    static WHOLE: RefCell<Decompressor> = RefCell::new(Decompressor::new());
-    /// The last used level with its tables, reused by every chunk of a thread.
+    /// libdeflate inflate state, reused by every chunk of a thread.
+    static INFLATE_WHOLE: RefCell<Decompressor> = RefCell::new(Decompressor::new());
+    /// libdeflate state and its zlib level, reused by every chunk of a thread with that level.
     static DEFLATE: RefCell<Option<(u32, Compressor)>> = const { RefCell::new(None) };
 }
 
-/// Deflates `input`; never declines: what does not shrink is stored a little longer, as H5Zdeflate.c does.
+/// Deflates `input`; never declines: incompressible data are stored slightly longer, as in
+/// H5Zdeflate.c.
 ///
 /// # Errors
-/// [`FilterError::Corrupt`] if the client data are not one level of 0 to 9.
+/// [`FilterError::Corrupt`] if the client data are not one level from 0 to 9.
 pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
     let &[level @ 0..=9] = p.cd_values else {
         return Err(FilterError::corrupt(NAME, "client data must be one level of 0 to 9"));
@@ -49,9 +52,9 @@ pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
 
 /// Inflates `input`.
 pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
-    // Initialised bytes: flate2 clears the others first, at each call.
+    // An initialised buffer: flate2 would zero an uninitialised one on every call.
     let mut out = bounded::any(NAME, p.expected, p.limit)?;
-    if let Ok(len) = WHOLE.with_borrow_mut(|d| d.zlib_decompress(input, &mut out)) {
+    if let Ok(len) = INFLATE_WHOLE.with_borrow_mut(|d| d.zlib_decompress(input, &mut out)) {
         out.truncate(len);
         return Ok(out);
     }
@@ -63,7 +66,7 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     Ok(out)
 }
 
-/// Bytes inflated into the front of `out`, which grows when it must.
+/// Inflates to the start of `out`, which grows as needed; returns the number of bytes.
 fn inflate(z: &mut Decompress, input: &[u8], out: &mut Vec<u8>, limit: usize) -> Result<usize, FilterError> {
     let position = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     loop {
@@ -86,27 +89,27 @@ fn inflate(z: &mut Decompress, input: &[u8], out: &mut Vec<u8>, limit: usize) ->
     }
 }
 
-/// A stream inflated in pieces, for chunks that do not go into memory.
+/// Incremental inflation, for chunks that are not held in memory.
 pub struct Stream(Decompress);
 
-/// What one step did.
+/// Result of one [`Stream::step`].
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
     /// Input bytes used.
     pub consumed: usize,
     /// Output bytes written.
     pub produced: usize,
-    /// The stream is at its end.
+    /// True at the end of the stream.
     pub ended: bool,
 }
 
 impl Stream {
-    /// At the beginning of a zlib stream.
+    /// Starts at the beginning of a zlib stream.
     pub fn new() -> Self {
         Stream(Decompress::new(true))
     }
 
-    /// Inflates from `input` to the front of `output` as far as either goes.
+    /// Inflates from `input` to `output` until either is exhausted.
     pub fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<Step, FilterError> {
         let (before_in, before_out) = (self.0.total_in(), self.0.total_out());
         let status = self

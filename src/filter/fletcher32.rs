@@ -1,32 +1,32 @@
-//! Filter 3, fletcher32: a checksum behind the data.
+//! Filter 3, fletcher32: a checksum after the data.
 //!
 //! ```text
 //! data ... | checksum u32 little-endian
 //! ```
 //!
-//! The sum runs over big-endian 16-bit words (an odd last byte is the upper half of a word).
-//! Each half is folded as `(s & 0xffff) + (s >> 16)`, after every 360 words and once at the end,
-//! which is not the same as modulo 65535: a half may be 0xffff. (H5checksum.c)
+//! The sum is over big-endian 16-bit words (an odd last byte is the upper half of a word). Each
+//! half is folded as `(s & 0xffff) + (s >> 16)`, after every 360 words and once at the end, which
+//! differs from modulo 65535: a half may be 0xffff. (H5checksum.c)
 //!
-//! Before release 1.6.3 the bytes of each half were swapped on little-endian machines;
-//! H5Zfletcher32.c still accepts that form, so does this.
+//! Before release 1.6.3 the bytes of each half were swapped on little-endian machines; like
+//! H5Zfletcher32.c, this decoder still accepts that form.
 
 use super::{FilterError, Params, bounded};
 
 const NAME: &str = "fletcher32";
-/// Words between two folds; within so many, 32 bits do not overflow.
+/// Words between two folds: few enough that 32 bits do not overflow.
 const WORDS_PER_FOLD: usize = 360;
 
 fn fold(sum: u32) -> u32 {
     (sum & 0xffff).wrapping_add(sum >> 16)
 }
 
-/// The two halves while data still come.
+/// Running sums: the two halves of the checksum.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums(u32, u32);
 
 impl Sums {
-    /// Adds words; each `data` but the last must be whole blocks between two folds.
+    /// Adds words; each `data` except the last must be a multiple of `WORDS_PER_FOLD` words.
     fn add(&mut self, data: &[[u8; 2]]) {
         for block in data.chunks(WORDS_PER_FOLD) {
             for word in block {
@@ -37,7 +37,7 @@ impl Sums {
         }
     }
 
-    /// The checksum after the last `data`.
+    /// Adds the last bytes and returns the checksum.
     fn finish(mut self, data: &[u8]) -> u32 {
         let (words, odd) = data.as_chunks::<2>();
         self.add(words);
@@ -50,25 +50,25 @@ impl Sums {
     }
 }
 
-/// libhdf5's Fletcher-32 of `data`.
+/// Computes libhdf5's Fletcher-32 of `data`.
 pub fn checksum(data: &[u8]) -> u32 {
     Sums::default().finish(data)
 }
 
-/// Data that come in pieces and end in their checksum.
+/// Incremental verification of data that end with their checksum.
 #[derive(Debug, Default)]
 pub struct Trailing {
     sums: Sums,
-    /// Not yet summed: less than a block and a checksum.
+    /// Bytes not yet summed: less than a block plus a checksum.
     rest: Vec<u8>,
     len: u64,
 }
 
 impl Trailing {
-    /// Bytes of the checksum.
+    /// Size of the checksum, bytes.
     pub const LEN: usize = 4;
 
-    /// The next bytes.
+    /// Adds the next bytes.
     pub fn add(&mut self, bytes: &[u8]) {
         const BLOCK: usize = WORDS_PER_FOLD * 2;
         self.len = self.len.saturating_add(bytes.len() as u64);
@@ -78,12 +78,12 @@ impl Trailing {
         self.rest.drain(..ready);
     }
 
-    /// The checksum of all that was added, where none ends it.
+    /// Returns the checksum of all bytes added, for data without a trailing checksum.
     pub fn sum(self) -> u32 {
         self.sums.finish(&self.rest)
     }
 
-    /// Checks the checksum; gives the number of data bytes before it.
+    /// Verifies the trailing checksum; returns the number of data bytes before it.
     pub fn finish(self) -> Result<u64, FilterError> {
         let (data, stored) = split(&self.rest)?;
         matches(stored, self.sums.finish(data))?;
@@ -105,7 +105,7 @@ fn matches(stored: u32, want: u32) -> Result<(), FilterError> {
     }
 }
 
-/// Checks the trailing checksum of `input`; gives the number of data bytes before it.
+/// Verifies the trailing checksum of `input`; returns the number of data bytes before it.
 pub fn verify(input: &[u8]) -> Result<usize, FilterError> {
     let (data, stored) = split(input)?;
     matches(stored, checksum(data))?;
@@ -118,7 +118,7 @@ pub fn append(data: &mut Vec<u8>) {
     data.extend_from_slice(&sum.to_le_bytes());
 }
 
-/// The data with their checksum behind them.
+/// Copies `data` and appends its checksum; never declines.
 pub fn encode(input: &[u8], _: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
     let len = input.len().saturating_add(Trailing::LEN);
     let mut out = bounded::buffer(NAME, len, len)?;
@@ -127,7 +127,7 @@ pub fn encode(input: &[u8], _: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
     Ok(Some(out))
 }
 
-/// Checks and removes the checksum.
+/// Verifies and removes the checksum.
 pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     let len = verify(input)?;
     bounded::copy(NAME, input.get(..len).unwrap_or_default(), p.limit)
@@ -137,7 +137,7 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
 mod tests {
     use super::*;
 
-    /// The straightforward reading of H5_checksum_fletcher32, kept apart from the fast one.
+    /// A direct implementation of H5_checksum_fletcher32, independent of the fast one.
     fn slow(data: &[u8]) -> u32 {
         let (mut s1, mut s2, mut left) = (0u64, 0u64, 0);
         for pair in data.chunks(2) {

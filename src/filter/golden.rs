@@ -1,4 +1,5 @@
-//! Test support: packs of chunks written by libhdf5 (tests/fixtures/codecs/make_codecs.py says how they are laid out).
+//! Test support: packs of chunks written by libhdf5; tests/fixtures/codecs/make_codecs.py defines
+//! the format.
 
 use super::{FilterError, Params};
 
@@ -7,7 +8,7 @@ pub(super) type Decoder = fn(&[u8], &Params<'_>) -> Result<Vec<u8>, FilterError>
 
 /// One stored chunk and what libhdf5 decodes it to.
 pub(super) struct Record<'a> {
-    /// What was written.
+    /// Description of the chunk.
     pub(super) label: &'a str,
     /// Filter identifier.
     pub(super) filter: u16,
@@ -21,12 +22,12 @@ pub(super) struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// Parameters as the pipeline would give them.
+    /// Parameters as the pipeline sets them.
     pub(super) fn params(&self) -> Params<'_> {
         Params { cd_values: &self.cd_values, expected: self.length, limit: self.length }
     }
 
-    /// Panics unless `got` is what libhdf5 decodes.
+    /// Panics unless `got` equals libhdf5's output.
     pub(super) fn compare(&self, got: &Result<Vec<u8>, FilterError>) -> bool {
         match got {
             Ok(b) if b.len() == self.length && fnv1a(b) == self.hash => true,
@@ -82,7 +83,8 @@ fn decoder(filter: u16) -> Decoder {
     }
 }
 
-/// Every record decodes to what libhdf5 decodes, within exactly its length, and one byte less is refused.
+/// Checks that every record decodes to libhdf5's output within exactly its length, and not with a
+/// limit one byte lower.
 pub(super) fn check(pack: &[u8]) {
     let all = records(pack);
     assert!(!all.is_empty());
@@ -97,14 +99,14 @@ pub(super) fn check(pack: &[u8]) {
     }
 }
 
-/// What is encoded decodes to the same.
+/// Checks that encoded chunks decode to the original.
 fn check_encoding(r: &Record<'_>) {
     let Some(encode) = super::registry::encoder(r.filter) else { return };
     let data = decoder(r.filter)(r.stored, &r.params()).unwrap();
     match encode(&data, &r.params()) {
         Ok(Some(stored)) => {
             let back = decoder(r.filter)(&stored, &r.params());
-            // ZFP loses some bits each time.
+            // ZFP is lossy.
             assert!(r.filter == 32013 || back.as_ref() == Ok(&data), "{} {:?}: {:?}", r.label, r.cd_values, back.map(|b| b.len()));
             assert!(stored.len() <= 100 + r.stored.len() * 3, "{}: {} bytes, libhdf5 {}", r.label, stored.len(), r.stored.len());
         }
@@ -113,7 +115,8 @@ fn check_encoding(r: &Record<'_>) {
     }
 }
 
-/// Truncations and flips of some records (all positions of small ones) neither panic nor exceed the limit.
+/// Checks that truncated and bit-flipped records (small ones: at all positions) neither panic nor
+/// exceed the limit.
 pub(super) fn damage(pack: &[u8], few: usize) {
     let all = records(pack);
     let step = all.len().div_ceil(few).max(1);
@@ -134,7 +137,7 @@ pub(super) fn damage(pack: &[u8], few: usize) {
                 assert!(out.len() <= p.limit);
             }
         }
-        // A header full of ones, or of zeros.
+        // A header of all ones, or of zeros.
         for n in 1..r.stored.len().min(48) {
             for fill in [0, 0xff, 0x7f] {
                 let mut bad = r.stored.to_vec();
@@ -162,7 +165,8 @@ fn golden_compound() {
     check(include_bytes!("../../tests/fixtures/codecs/compound.pack"));
 }
 
-/// Mutates the packs of H5DIR_CODEC_SWEEP at random for H5DIR_CODEC_FUZZ seconds: no panic, no decode beyond its limit or slow.
+/// Mutates the packs of H5DIR_CODEC_SWEEP at random for H5DIR_CODEC_FUZZ seconds: no panic, no
+/// output beyond the limit, no slow decode.
 #[test]
 fn fuzz() {
     let (Some(dir), Some(seconds)) = (std::env::var_os("H5DIR_CODEC_SWEEP"), std::env::var("H5DIR_CODEC_FUZZ").ok()) else { return };
@@ -216,7 +220,7 @@ fn fuzz() {
     println!("{count} mutations, {fine} still decode, slowest {slowest:?}");
 }
 
-/// Compares against a directory of packs made with `make_codecs.py --sweep DIR`, if H5DIR_CODEC_SWEEP names one.
+/// Checks a directory of packs from `make_codecs.py --sweep DIR`, if H5DIR_CODEC_SWEEP names one.
 #[test]
 fn sweep() {
     let Some(dir) = std::env::var_os("H5DIR_CODEC_SWEEP") else { return };

@@ -1,12 +1,12 @@
-//! Filter 32004, LZ4: blocks behind a big-endian header (not the LZ4 frame format).
+//! Filter 32004, LZ4: blocks after a big-endian header (not the LZ4 frame format).
 //!
 //! ```text
 //! decoded size u64 BE | block size u32 BE | { stored size u32 BE | LZ4 block } ...
 //! ```
 //!
-//! A block whose stored size equals its decoded size is stored uncompressed. The last block may be
-//! shorter than the block size. Client data, for the encoder: the block size if not 0. (LZ4_HDF5_format.md of
-//! hdf5_plugins)
+//! A block whose stored size equals its decoded size is uncompressed. The last block may be shorter
+//! than the block size. Client data, for the encoder: the block size, 0 for the default.
+//! (LZ4_HDF5_format.md of hdf5_plugins)
 
 use super::{FilterError, Params, bounded};
 use crate::base::buffers;
@@ -41,15 +41,15 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     Ok(out)
 }
 
-/// Block size when the client data tell none, bytes.
+/// Block size when the client data state none, bytes.
 const DEFAULT_BLOCK: usize = 1 << 30;
-/// Largest block LZ4 takes, bytes (LZ4_MAX_INPUT_SIZE).
+/// Largest input block of LZ4, bytes (LZ4_MAX_INPUT_SIZE).
 const BLOCK_MAX: usize = 0x7e00_0000;
 
-/// Compresses block by block; never declines: blocks that do not shrink are stored as they are.
+/// Compresses block by block; never declines: incompressible blocks are stored unchanged.
 ///
 /// # Errors
-/// [`FilterError::Corrupt`] if the client data tell a block size beyond LZ4's.
+/// [`FilterError::Corrupt`] if the client data state a block size above LZ4's maximum.
 pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
     let wanted = match p.cd_values.first() {
         Some(&size) if size > 0 => usize::try_from(size).unwrap_or(usize::MAX),

@@ -6,7 +6,7 @@
 //! 111ooooo LLLLLLLL oooooooo   copy L + 9 bytes from o + 1 bytes back
 //! ```
 //!
-//! Client data: filter revision, LZF version, chunk size; none is needed here.
+//! Client data: filter revision, LZF version, chunk size; the decoder needs none of them.
 
 use super::{FilterError, Params, bounded};
 
@@ -33,7 +33,7 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     Ok(out)
 }
 
-/// A back reference; gives what follows it.
+/// Decodes a back reference after its control byte; returns the input after it.
 fn copy<'a>(control: u8, tail: &'a [u8], out: &mut Vec<u8>, limit: usize) -> Result<&'a [u8], FilterError> {
     let (length, tail) = match control >> 5 {
         7 => tail.split_first().map(|(&more, tail)| (usize::from(more).saturating_add(9), tail)).ok_or_else(short)?,
@@ -57,35 +57,35 @@ fn copy<'a>(control: u8, tail: &'a [u8], out: &mut Vec<u8>, limit: usize) -> Res
     Ok(tail)
 }
 
-/// Farthest back reference, bytes.
-const FAR: usize = 1 << 13;
-/// Longest literal run.
-const LITERALS: usize = 32;
-/// Longest match, less the 2 bytes that need not be told.
-const LONGEST: usize = (1 << 8) + (1 << 3);
-/// log2 of the slots of the table of places.
+/// Longest distance of a back reference, bytes.
+const DISTANCE_MAX: usize = 1 << 13;
+/// Longest run of literals, bytes.
+const LITERAL_RUN_MAX: usize = 32;
+/// Longest match, bytes, less the 2 bytes that the length code does not count.
+const MATCH_CODE_MAX: usize = (1 << 8) + (1 << 3);
+/// log2 of the number of hash table slots.
 const SLOT_BITS: u32 = 17;
 
-/// A byte of the input; what is asked for is always inside.
+/// The byte of `input` at `at`; 0 past the end, which callers never request.
 fn byte(input: &[u8], at: usize) -> u32 {
     input.get(at).copied().map_or(0, u32::from)
 }
 
-/// The slot of the three bytes last shifted into `hash`.
+/// Hash table slot of the last three bytes shifted into `hash`.
 fn slot(hash: u32) -> usize {
     ((hash >> (24 - SLOT_BITS)).wrapping_sub(hash) & ((1 << SLOT_BITS) - 1)) as usize
 }
 
-/// The block under construction: literals gather behind a place kept for their count.
+/// The block being written: a literal run is preceded by a placeholder for its length.
 struct Block {
     out: Vec<u8>,
     literals: usize,
-    /// Most bytes the block may have.
+    /// Most bytes of the block.
     room: usize,
 }
 
 impl Block {
-    /// Puts the number of literals before them, and leaves no place for it when there are none.
+    /// Ends the literal run: stores its length, or removes the placeholder of an empty run.
     fn close_run(&mut self) {
         let count = self.out.len().wrapping_sub(self.literals).wrapping_sub(1);
         match self.literals.checked_sub(1) {
@@ -101,38 +101,38 @@ impl Block {
         self.literals = 0;
     }
 
-    /// Appends a literal; runs that are full are closed.
+    /// Appends a literal; starts a new run when the run is full.
     fn literal(&mut self, byte: u32) {
         self.out.push(byte as u8);
         self.literals = self.literals.saturating_add(1);
-        if self.literals == LITERALS {
+        if self.literals == LITERAL_RUN_MAX {
             self.close_run();
             self.out.push(0);
         }
     }
 
-    /// Appends a copy of `length` bytes from `back` + 1 bytes before; false when there is no room.
+    /// Appends a copy of `length` bytes at distance `back` + 1; false when the block is full.
     fn copy(&mut self, back: usize, length: usize) -> bool {
         let empty = usize::from(self.literals == 0);
         if self.out.len().saturating_sub(empty).saturating_add(4) >= self.room {
             return false;
         }
         self.close_run();
-        let told = length.saturating_sub(2);
-        if told < 7 {
-            self.out.push((back >> 8 | told << 5) as u8);
+        let code = length.saturating_sub(2);
+        if code < 7 {
+            self.out.push((back >> 8 | code << 5) as u8);
         } else {
-            self.out.extend_from_slice(&[(back >> 8 | 7 << 5) as u8, told.saturating_sub(7) as u8]);
+            self.out.extend_from_slice(&[(back >> 8 | 7 << 5) as u8, code.saturating_sub(7) as u8]);
         }
         self.out.extend_from_slice(&[back as u8, 0]);
         true
     }
 }
 
-/// How many bytes at `at` equal those at `from`, at least 3, which are known to.
+/// Length of the match at `from` and `at`, whose first 3 bytes are known to be equal.
 fn match_length(input: &[u8], from: usize, at: usize) -> usize {
-    let bound = input.len().saturating_sub(at).saturating_sub(2).min(LONGEST);
-    // LibLZF looks at 16 bytes without asking for the bound where that is farther, and else asks only after
+    let bound = input.len().saturating_sub(at).saturating_sub(2).min(MATCH_CODE_MAX);
+    // LibLZF compares 16 bytes without checking a longer bound, and otherwise checks it only after
     // the third byte.
     let bound = if (17..=18).contains(&bound) { 19 } else { bound.max(3) };
     let (a, b) = (input.get(from..).unwrap_or_default(), input.get(at..).unwrap_or_default());
@@ -140,14 +140,15 @@ fn match_length(input: &[u8], from: usize, at: usize) -> usize {
     same.saturating_add(3)
 }
 
-/// Compresses into one block; declines when it would not be shorter than `input`. The choices are those of LibLZF, so
-/// that the block is the same byte by byte.
+/// Compresses into one block; declines if it would not be shorter than `input`.
+///
+/// Matches are chosen as by LibLZF, so that the output is identical byte for byte.
 pub fn encode(input: &[u8], _: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
     if input.is_empty() {
         return Ok(None);
     }
-    // Places, of which 0 stands for none: LibLZF never refers to the first byte.
-    let mut places = vec![0u32; 1 << SLOT_BITS];
+    // Positions by hash; 0 means none: LibLZF never refers to the first byte.
+    let mut positions = vec![0u32; 1 << SLOT_BITS];
     if u32::try_from(input.len()).is_err() {
         return Ok(None);
     }
@@ -159,10 +160,10 @@ pub fn encode(input: &[u8], _: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
     let mut hash = byte(input, 0) << 8 | byte(input, 1);
     while at < last {
         hash = hash << 8 | byte(input, at + 2);
-        let Some(place) = places.get_mut(slot(hash)) else { return Ok(None) };
+        let Some(place) = positions.get_mut(slot(hash)) else { return Ok(None) };
         let from = std::mem::replace(place, at as u32) as usize;
         let back = at.wrapping_sub(from).wrapping_sub(1);
-        if back < FAR
+        if back < DISTANCE_MAX
             && from > 0
             && at.saturating_add(4) < input.len()
             && input.get(from..from.saturating_add(3)) == input.get(at..at.saturating_add(3))
@@ -175,10 +176,10 @@ pub fn encode(input: &[u8], _: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
             if at >= last {
                 break;
             }
-            // Of the places within the match the last is remembered.
+            // Of the positions within the match, only the last enters the table.
             let within = at.saturating_sub(1);
             hash = byte(input, within) << 16 | byte(input, at) << 8 | byte(input, at + 1);
-            if let Some(place) = places.get_mut(slot(hash)) {
+            if let Some(place) = positions.get_mut(slot(hash)) {
                 *place = within as u32;
             }
         } else {
@@ -206,7 +207,7 @@ mod tests {
     #[test]
     fn copies_may_overlap() {
         let p = Params { cd_values: &[], expected: 0, limit: 100 };
-        // "ab", 5 bytes from 2 back, 10 bytes from 1 back
+        // "ab", 5 bytes at distance 2, 10 bytes at distance 1
         assert_eq!(decode(&[1, b'a', b'b', 0x60, 1, 0xe0, 1, 0], &p).unwrap(), b"abababaaaaaaaaaaa");
         assert_eq!(decode(&[], &p).unwrap(), b"");
     }

@@ -10,8 +10,9 @@
 //!           other     4, size                                     (whole bytes)
 //! ```
 //!
-//! Stored bits run from the most significant bit of each value down; padding bits come back as 0,
-//! as do bytes between members. Other types at the top level are always "stored as is". (H5Znbit.c)
+//! Each value's significant bits are stored most significant bit first; decoded padding bits, and
+//! bytes between members, are 0. Other types at the top level are always "stored as is".
+//! (H5Znbit.c)
 
 use super::bits::{BitWriter, Bits};
 use super::{FilterError, Params, bounded};
@@ -19,7 +20,7 @@ use crate::base::limits;
 
 const NAME: &str = "nbit";
 
-/// Classes of types in the client data.
+/// Type classes in the client data.
 const ATOMIC: u32 = 1;
 const ARRAY: u32 = 2;
 const COMPOUND: u32 = 3;
@@ -33,7 +34,7 @@ fn short() -> FilterError {
     corrupt("the stored bits end early")
 }
 
-/// What the client data say of one (part of an) element. Sizes are bytes.
+/// Type of an element or a part of one, from the client data. Sizes are bytes.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
     Atomic(Atomic),
@@ -41,8 +42,8 @@ enum Kind {
     Compound(Vec<(usize, Type)>),
     /// Whole bytes.
     Other,
-    /// An array without room for one base element.
-    Nothing,
+    /// An array too small for one base element.
+    Empty,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -61,7 +62,8 @@ struct Atomic {
 /// Cursor over the client data.
 struct Parser<'a> {
     values: std::slice::Iter<'a, u32>,
-    /// Types that may still be parsed: the oddity of arrays lets a few values describe very many.
+    /// Types that may still be parsed: the array quirk (see `array`) lets few values describe many
+    /// types.
     budget: usize,
 }
 
@@ -77,7 +79,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A type whose class was read already.
+    /// Parses a type whose class has been read.
     fn parse(&mut self, class: u32, depth: usize) -> Result<Type, FilterError> {
         self.budget = self.budget.checked_sub(1).ok_or_else(|| FilterError::unsupported(NAME, "types of too many parts"))?;
         if depth > limits::DATATYPE_DEPTH_MAX {
@@ -108,15 +110,16 @@ impl Parser<'_> {
         Ok(Kind::Atomic(Atomic { big_endian, precision, offset }))
     }
 
-    /// An oddity of H5Znbit.c, in encoder and decoder alike: behind an array of arrays or compounds, reading
-    /// goes on at the base type's size, not behind the base type. Members that follow such an array are
-    /// taken for something else and lose bits, but this is what is stored.
+    /// Parses an array type, with a quirk of encoder and decoder in H5Znbit.c.
+    ///
+    /// After an array of arrays or compounds, parsing continues at the base type's size instead of
+    /// after the base type. Later members are misread and lose bits, but that is the stored format.
     fn array(&mut self, size: usize, depth: usize) -> Result<Kind, FilterError> {
         let class = self.next()?;
         let begin = self.values.clone();
         if matches!(class, ARRAY | COMPOUND) && self.size()? > size {
             self.values = begin;
-            return Ok(Kind::Nothing);
+            return Ok(Kind::Empty);
         }
         self.values = begin.clone();
         let base = self.parse(class, depth.saturating_add(1))?;
@@ -145,12 +148,12 @@ impl Parser<'_> {
 }
 
 impl Atomic {
-    /// Fills `out`, a row of elements of `size` bytes.
+    /// Unpacks a row of elements of `size` bytes into `out`.
     fn unpack(&self, bits: &mut Bits<'_>, size: usize, out: &mut [u8]) -> Result<(), FilterError> {
         if size > 8 {
             return out.chunks_exact_mut(size).try_for_each(|e| self.unpack_wide(bits, e)).map_err(|()| short());
         }
-        // Only bytes with significant bits are written.
+        // Write only the bytes with significant bits.
         let bytes = usize::from(self.offset as u8 / 8)..usize::from((self.offset.saturating_add(self.precision) as u8).div_ceil(8));
         let place = if self.big_endian { size.saturating_sub(bytes.end)..size.saturating_sub(bytes.start) } else { bytes.clone() };
         for element in out.chunks_exact_mut(size) {
@@ -164,7 +167,7 @@ impl Atomic {
         Ok(())
     }
 
-    /// One element of more than 8 bytes: byte by byte from the most significant one.
+    /// Unpacks one element of more than 8 bytes, byte by byte from the most significant one.
     fn unpack_wide(&self, bits: &mut Bits<'_>, element: &mut [u8]) -> Result<(), ()> {
         let top = self.offset.saturating_add(self.precision);
         for byte in (self.offset / 8..top.div_ceil(8)).rev() {
@@ -181,7 +184,7 @@ impl Atomic {
 }
 
 impl Atomic {
-    /// Appends the significant bits of the elements of `size` bytes in `row`.
+    /// Packs the significant bits of `row`, elements of `size` bytes.
     fn pack(&self, bits: &mut BitWriter, size: usize, row: &[u8]) {
         if size > 8 {
             row.chunks_exact(size).for_each(|e| self.pack_wide(bits, e));
@@ -197,7 +200,7 @@ impl Atomic {
         }
     }
 
-    /// One element of more than 8 bytes: byte by byte from the most significant one.
+    /// Packs one element of more than 8 bytes, byte by byte from the most significant one.
     fn pack_wide(&self, bits: &mut BitWriter, element: &[u8]) {
         let top = self.offset.saturating_add(self.precision);
         for byte in (self.offset / 8..top.div_ceil(8)).rev() {
@@ -213,12 +216,13 @@ impl Atomic {
 }
 
 impl Type {
-    /// Appends the significant bits of `row`, whole elements of this type. Bounds are those of [`Type::unpack`].
+    /// Packs `row`, whole elements of this type. Recursion and work are bounded as in
+    /// [`Type::unpack`].
     fn pack(&self, bits: &mut BitWriter, row: &[u8]) {
         match &self.kind {
             Kind::Atomic(atomic) => atomic.pack(bits, self.size, row),
             Kind::Other => bits.bytes(row),
-            Kind::Nothing => {}
+            Kind::Empty => {}
             Kind::Array(base) => {
                 let used = self.used(base);
                 row.chunks_exact(self.size).for_each(|element| base.pack(bits, element.get(..used).unwrap_or_default()));
@@ -234,24 +238,24 @@ impl Type {
         }
     }
 
-    /// Bytes of an array of `base` that are elements.
+    /// Bytes of an array that its whole base elements occupy.
     fn used(&self, base: &Type) -> usize {
         match base.kind {
-            // One run of bytes, whatever the base's size.
+            // One run of bytes, whatever the base type's size.
             Kind::Other => self.size,
             _ => self.size.saturating_sub(self.size.checked_rem(base.size).unwrap_or(0)),
         }
     }
 
-    /// Fills `out`, a row of whole elements of this type, which is zero on entry.
+    /// Unpacks a row of whole elements of this type into `out`, which is zero on entry.
     ///
-    /// The depth of recursion is that of the parsed type. Work is bounded: an array's or compound's parts
-    /// together are no larger than itself.
+    /// Recursion is as deep as the parsed type. Work is bounded: the parts of an array or compound
+    /// are together no larger than itself.
     fn unpack(&self, bits: &mut Bits<'_>, out: &mut [u8]) -> Result<(), FilterError> {
         match &self.kind {
             Kind::Atomic(atomic) => atomic.unpack(bits, self.size, out),
             Kind::Other => bits.bytes(out).ok_or_else(short),
-            Kind::Nothing => Ok(()),
+            Kind::Empty => Ok(()),
             Kind::Array(base) => {
                 let used = self.used(base);
                 if used == self.size {
@@ -269,7 +273,7 @@ impl Type {
     }
 }
 
-/// The number of elements and their type; `None`: stored as is.
+/// Parses the client data: number of elements and their type; `None` if stored as is.
 fn layout(cd_values: &[u32]) -> Result<Option<(usize, Type)>, FilterError> {
     let [count, as_is, rest @ ..] = cd_values else {
         return Err(corrupt("client data end early"));
@@ -284,7 +288,7 @@ fn layout(cd_values: &[u32]) -> Result<Option<(usize, Type)>, FilterError> {
     let (elements, class) = (parser.next()?, parser.next()?);
     let element = parser.parse(class, 1)?;
     if element.kind == Kind::Other {
-        return Err(corrupt("a type without bits to pack is not stored as is"));
+        return Err(corrupt("a type without bits to pack must be stored as is"));
     }
     Ok(Some((usize::try_from(elements).unwrap_or(usize::MAX), element)))
 }
@@ -303,17 +307,17 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
 /// Packs a chunk; never declines.
 ///
 /// # Errors
-/// [`FilterError::Corrupt`] if the client data are broken or tell of another chunk size.
+/// [`FilterError::Corrupt`] if the client data are invalid or state another chunk size.
 pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
     let Some((elements, element)) = layout(p.cd_values)? else {
         return bounded::copy(NAME, input, input.len()).map(Some);
     };
     if elements.checked_mul(element.size) != Some(input.len()) {
-        return Err(corrupt("the chunk has another size than the client data tell"));
+        return Err(corrupt("the chunk's size differs from the client data's"));
     }
     let mut bits = BitWriter::new(bounded::buffer(NAME, input.len(), input.len())?);
     element.pack(&mut bits, input);
-    // libhdf5 counts the byte that the next bit would go to.
+    // libhdf5's length includes the byte that the next bit would go to.
     let len = (bits.len() / 8).saturating_add(1);
     let mut out = bits.finish();
     out.resize(len, 0);

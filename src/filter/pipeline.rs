@@ -1,51 +1,33 @@
-//! A dataset's filter pipeline: applied in order on writing, undone in reverse on reading.
+//! A dataset's filter pipeline: applied in order on writing, reversed on reading.
 
 use super::registry::{self, FLETCHER32, SHUFFLE};
 use super::{FilterError, Params, bounded, fletcher32, shuffle};
 use crate::base::buffers;
+use crate::base::filter_spec::FilterSpec;
 use crate::format::message::filter_pipeline::FilterPipeline;
 use std::borrow::Cow;
 
 pub use super::registry::name_of;
 
-/// Bytes a decoded stage may have beyond twice the chunk: checksums, headers of inner filters.
-const SLACK: usize = 64 << 10;
+/// Bytes that a decoded stage may exceed twice the chunk size by: checksums, headers of inner
+/// filters.
+const STAGE_SLACK_BYTES: usize = 64 << 10;
 
-/// Flag of a filter that may be left out of a chunk.
-const OPTIONAL: u16 = 1;
-/// Filters the mask of a chunk can tell of.
+/// Filters that a chunk's filter mask can represent.
 const MASK_BITS: usize = 32;
 
-/// One filter of a pipeline.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FilterSpec {
-    /// Registered filter identifier.
-    pub id: u16,
-    /// Flags; bit 0: optional.
-    pub flags: u16,
-    /// Name stored in the file, may be empty.
-    pub name: Vec<u8>,
-    /// Client data values.
-    pub cd_values: Vec<u32>,
-}
-
 impl FilterSpec {
-    /// The name stored in the file or else the registered one.
+    /// The name stored in the file, or the registered one if that is empty.
     pub fn display_name(&self) -> Cow<'_, str> {
         if self.name.is_empty() { name_of(self.id).into() } else { String::from_utf8_lossy(&self.name) }
     }
 
-    /// True when chunks through this filter can be decoded (a variant of it may still be refused).
+    /// True if a decoder exists; it may still reject variants of the filter.
     pub fn is_known(&self) -> bool {
         registry::decoder(self.id).is_some()
     }
 
-    /// True when a chunk may be stored without this filter.
-    pub fn is_optional(&self) -> bool {
-        self.flags & OPTIONAL != 0
-    }
-
-    /// What is stored for `data`; no bytes at all count as failure, as in libhdf5.
+    /// Encodes `data`; an empty result is a failure, as in libhdf5.
     fn encode(&self, data: &[u8]) -> Result<Vec<u8>, FilterError> {
         let name = || self.display_name().into_owned();
         let encode = registry::encoder(self.id).ok_or_else(|| FilterError::Unknown { id: self.id, name: name() })?;
@@ -55,10 +37,10 @@ impl FilterSpec {
     }
 }
 
-/// The filters in the order of writing.
+/// A sequence of filters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pipeline {
-    /// First applied on writing, last on reading.
+    /// In the order of writing; reading applies them in reverse.
     pub filters: Vec<FilterSpec>,
 }
 
@@ -75,18 +57,20 @@ impl From<&FilterPipeline> for Pipeline {
 }
 
 impl Pipeline {
-    /// True when chunks are stored as they are.
+    /// True when chunks are stored unfiltered.
     pub fn is_empty(&self) -> bool {
         self.filters.is_empty()
     }
 
-    /// True when chunks can be written: every filter that may not be left out has an encoder.
+    /// True when chunks can be written: every mandatory filter has an encoder.
     pub fn can_encode(&self) -> bool {
         self.filters.len() <= MASK_BITS && self.filters.iter().all(|f| f.is_optional() || registry::encoder(f.id).is_some())
     }
 
-    /// Applies the filters to `chunk`. Gives the bytes to store and the filter mask: bit `i` is set when filter `i`
-    /// is optional and was not applied, because it has no encoder here, failed, or declined (H5Z_pipeline).
+    /// Applies the filters to `chunk`; returns the bytes to store and the filter mask.
+    ///
+    /// Mask bit `i` is set when filter `i` is optional and was not applied: it has no encoder here,
+    /// failed, or declined (H5Z_pipeline).
     ///
     /// # Errors
     /// A mandatory filter that has no encoder, fails or declines.
@@ -112,14 +96,16 @@ impl Pipeline {
         Ok((data, mask))
     }
 
-    /// Undoes the filters on `stored`, the bytes of one chunk. Bit `i` of `filter_mask` says that filter `i`
-    /// was not applied to this chunk. The result has exactly `chunk_bytes` bytes.
+    /// Reverses the filters on `stored`, the bytes of one chunk; the result has exactly
+    /// `chunk_bytes` bytes.
+    ///
+    /// Bit `i` of `filter_mask` means that filter `i` was not applied to this chunk.
     pub fn decode(&self, stored: &[u8], filter_mask: u32, chunk_bytes: usize) -> Result<Vec<u8>, FilterError> {
-        let limit = chunk_bytes.saturating_mul(2).saturating_add(SLACK);
+        let limit = chunk_bytes.saturating_mul(2).saturating_add(STAGE_SLACK_BYTES);
         let applied = |i: usize| u32::try_from(i).ok().and_then(|i| filter_mask.checked_shr(i)).unwrap_or(0) & 1 == 0;
-        // A checksum below a compressor makes that one's output longer.
+        // The decompressor's output includes a checksum that was appended before compression.
         let mut checksums = self.filters.iter().enumerate().filter(|(i, f)| f.id == FLETCHER32 && applied(*i)).count();
-        // What the filters so far made of the stored bytes, and how many of those bytes count.
+        // Output of the last stage (none: `stored`) and its length without a verified checksum.
         let (mut made, mut len): (Option<Vec<u8>>, _) = (None, stored.len());
         for (_, filter) in self.filters.iter().enumerate().rev().filter(|(i, _)| applied(*i)) {
             let data = made.as_deref().unwrap_or(stored).get(..len).unwrap_or_default();
@@ -210,7 +196,7 @@ mod tests {
         assert!(!filter.is_known() && spec(1, &[6]).is_known());
     }
 
-    /// A small stream that inflates without end stops at the limit of a small chunk.
+    /// A small stream that inflates endlessly stops at the limit of a small chunk.
     #[test]
     fn bombs_are_stopped() {
         use std::io::Write;
@@ -218,6 +204,6 @@ mod tests {
         bomb.write_all(&vec![0; 4 << 20]).unwrap();
         let pipeline = Pipeline { filters: vec![spec(1, &[9])] };
         let result = pipeline.decode(&bomb.finish().unwrap(), 0, 1000);
-        assert_eq!(result, Err(FilterError::TooLarge { filter: "deflate", limit: 2000 + SLACK }));
+        assert_eq!(result, Err(FilterError::TooLarge { filter: "deflate", limit: 2000 + STAGE_SLACK_BYTES }));
     }
 }

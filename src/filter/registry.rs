@@ -1,4 +1,4 @@
-//! Which filters exist and which of them are decoded and encoded here.
+//! Filter identifiers, names, decoders and encoders.
 
 use super::{
     FilterError, Params, bitshuffle, blosc, blosc2, bzip2, deflate, fletcher32, lz4, lzf, nbit, scaleoffset, shuffle, snappy, szip, zfp,
@@ -8,10 +8,11 @@ use super::{
 /// A filter's decoder: stored bytes in, bytes before the filter out.
 pub type Decoder = fn(&[u8], &Params<'_>) -> Result<Vec<u8>, FilterError>;
 
-/// A filter's encoder: bytes before the filter in, stored bytes out. Of [`Params`] it uses the client data alone.
+/// A filter's encoder: bytes before the filter in, stored bytes out. Uses only the client data of
+/// [`Params`].
 ///
-/// `None`: the filter declines these bytes (they do not shrink), which for an optional filter means that the chunk
-/// is stored without it.
+/// `None`: the filter declines (the bytes do not shrink); a chunk is then stored without it if it
+/// is optional.
 pub type Encoder = fn(&[u8], &Params<'_>) -> Result<Option<Vec<u8>>, FilterError>;
 
 /// Identifier of the deflate filter.
@@ -21,7 +22,7 @@ pub const SHUFFLE: u16 = 2;
 /// Identifier of the fletcher32 filter.
 pub const FLETCHER32: u16 = 3;
 
-/// The decoder of filter `id`, if there is one.
+/// Returns the decoder of filter `id`, if implemented.
 pub fn decoder(id: u16) -> Option<Decoder> {
     Some(match id {
         DEFLATE => deflate::decode,
@@ -43,7 +44,7 @@ pub fn decoder(id: u16) -> Option<Decoder> {
     })
 }
 
-/// The encoder of filter `id`, if there is one.
+/// Returns the encoder of filter `id`, if implemented.
 pub fn encoder(id: u16) -> Option<Encoder> {
     Some(match id {
         DEFLATE => deflate::encode,
@@ -65,7 +66,8 @@ pub fn encoder(id: u16) -> Option<Encoder> {
     })
 }
 
-/// Name of filter `id` as libhdf5 and The HDF Group's registry know it (RegisteredFilterPlugins.md).
+/// Returns the name of filter `id` in libhdf5 and The HDF Group's registry
+/// (RegisteredFilterPlugins.md).
 pub fn name_of(id: u16) -> &'static str {
     match id {
         1 => "deflate",

@@ -1,26 +1,28 @@
 //! Filter 6, scale-offset: each value minus the chunk's minimum, in as few bits as the range needs.
 //!
 //! ```text
-//! minbits u32 | size of minval u8 (8) | minval u64 | 8 bytes unused | values, minbits each, from the top bit down
+//! minbits u32 | size of minval u8 (8) | minval u64 | 8 bytes unused |
+//! values, minbits each, most significant bit first
 //! ```
 //!
 //! Client data (20 values): scale type (0 D-scale, 1 E-scale, 2 integer), scale factor, elements,
 //! class (0 integer, 1 float), size, sign, byte order (0 LE, 1 BE), fill value defined, fill value
 //! (32 bits each, least significant first).
 //!
-//! All bits set stands for the fill value when one is defined. `minbits` equal to the type's width
-//! means: values stored as they are, in little-endian order on the machines that wrote nearly every
-//! file. Floats are `value / 10^factor + minimum` with the minimum's bit pattern in `minval`.
-//! E-scale was never implemented by libhdf5 and is refused. (H5Zscaleoffset.c)
+//! A stored value with all bits set is the fill value, if one is defined. `minbits` equal to the
+//! type's width means that values are stored unchanged, in the writer's byte order; little-endian
+//! is assumed, as on the machines that wrote nearly every file. Floats are `value / 10^factor +
+//! minimum`, with the minimum's bit pattern in `minval`. E-scale was never implemented by libhdf5
+//! and is refused. (H5Zscaleoffset.c)
 
 use super::bits::{BitWriter, Bits};
 use super::{FilterError, Params, bounded};
 
 const NAME: &str = "scaleoffset";
-/// Client data values.
-const VALUES: usize = 20;
+/// Number of client data values.
+const CLIENT_VALUES: usize = 20;
 /// Bytes before the packed values.
-const HEADER: usize = 21;
+const HEADER_BYTES: usize = 21;
 
 fn corrupt(detail: &'static str) -> FilterError {
     FilterError::corrupt(NAME, detail)
@@ -30,16 +32,16 @@ fn short() -> FilterError {
     corrupt("the stored bits end early")
 }
 
-/// How the values were scaled.
+/// Scale type and factor of the client data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scale {
-    /// Integers; the factor is the number of bits (0: as few as needed).
+    /// Integers of this many bits (0: the fewest that suffice).
     Integer(u32),
-    /// Floats times 10 to the power of this.
+    /// Floats multiplied by 10 to this power.
     Decimal(i32),
 }
 
-/// The client data.
+/// Decoded client data.
 #[derive(Debug, Clone, Copy)]
 struct Settings {
     scale: Scale,
@@ -51,7 +53,7 @@ struct Settings {
     fill: Option<u64>,
 }
 
-/// The chunk's own header.
+/// Header of a stored chunk.
 #[derive(Debug, Clone, Copy)]
 struct Header {
     minbits: u32,
@@ -60,7 +62,7 @@ struct Header {
 
 impl Settings {
     fn new(cd_values: &[u32]) -> Result<Self, FilterError> {
-        let values: &[u32; VALUES] = cd_values.try_into().map_err(|_| corrupt("client data must be 20 values"))?;
+        let values: &[u32; CLIENT_VALUES] = cd_values.try_into().map_err(|_| corrupt("client data must be 20 values"))?;
         let [scale_type, factor, elements, class, size, _sign, order, fill, fill_low, fill_high, ..] = *values;
         let scale = match (class, scale_type) {
             (0, 2..) => Scale::Integer(if factor > i32::MAX as u32 { 0 } else { factor }),
@@ -116,7 +118,7 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
         return Err(corrupt("the number of bits exceeds the element's"));
     }
     let len = settings.elements.saturating_mul(settings.size);
-    let values = input.get(HEADER..).unwrap_or_default();
+    let values = input.get(HEADER_BYTES..).unwrap_or_default();
     let mut out = bounded::zeroed(NAME, len, p.limit)?;
     if header.minbits == settings.width() {
         out.copy_from_slice(values.get(..len).ok_or_else(short)?);
@@ -129,7 +131,7 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     Ok(out)
 }
 
-/// Fills `out`, whole elements; `None` when the stored bits end early.
+/// Unpacks `values` into `out`, whole elements; `None` when the stored bits end early.
 fn unpack(s: &Settings, h: Header, values: &[u8], out: &mut [u8]) -> Option<()> {
     let minval = h.minval;
     match (s.scale, s.size) {
@@ -148,13 +150,14 @@ fn unpack(s: &Settings, h: Header, values: &[u8], out: &mut [u8]) -> Option<()> 
     }
 }
 
-/// 10, hidden from the optimiser, which would turn `pow(10, x)` into `exp10(x)`; libhdf5 calls `pow`,
-/// and the two may differ in the last bit.
+/// Returns 10, opaque to the optimiser, which would turn `pow(10, x)` into `exp10(x)`.
+///
+/// libhdf5 calls `pow`; the results may differ in the last bit.
 fn ten() -> f32 {
     std::hint::black_box(10.0)
 }
 
-/// Unpacks elements of `N` bytes; `value` turns the stored number into the element's bits.
+/// Unpacks elements of `N` bytes; `value` converts a stored number to the element's bits.
 fn elements<const N: usize>(s: &Settings, h: Header, values: &[u8], out: &mut [u8], value: impl Fn(u64) -> u64) -> Option<()> {
     let mut bits = Bits::new(values);
     let fill_mark = 1u64.checked_shl(h.minbits).unwrap_or(0).wrapping_sub(1);
@@ -174,22 +177,22 @@ fn elements<const N: usize>(s: &Settings, h: Header, values: &[u8], out: &mut [u
     Some(())
 }
 
-/// What the values of a chunk are stored as.
+/// A chunk's values, scaled for storage.
 struct Packed {
     header: Header,
-    /// The numbers to store, of which `minbits` count; unused when values are stored as they are.
+    /// Numbers to store, `minbits` each; unused when values are stored unchanged.
     stored: Vec<u64>,
 }
 
 /// Packs a chunk; never declines.
 ///
 /// # Errors
-/// [`FilterError::Corrupt`] if the client data are broken or tell of another chunk size, [`FilterError::Unsupported`]
-/// for E-scale and elements of other sizes.
+/// [`FilterError::Corrupt`] if the client data are invalid or state another chunk size,
+/// [`FilterError::Unsupported`] for E-scale and other element sizes.
 pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
     let s = Settings::new(p.cd_values)?;
     if s.elements.checked_mul(s.size) != Some(input.len()) {
-        return Err(corrupt("the chunk has another size than the client data tell"));
+        return Err(corrupt("the chunk's size differs from the client data's"));
     }
     if let Scale::Integer(bits) = s.scale {
         if bits > s.width() {
@@ -213,21 +216,21 @@ pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
     };
     let Header { minbits, minval } = packed.header;
     let as_is = minbits >= s.width();
-    let mut out = bounded::buffer(NAME, input.len().saturating_add(HEADER), usize::MAX)?;
+    let mut out = bounded::buffer(NAME, input.len().saturating_add(HEADER_BYTES), usize::MAX)?;
     out.extend_from_slice(&minbits.min(s.width()).to_le_bytes());
     out.push(8);
     out.extend_from_slice(&minval.to_le_bytes());
-    out.resize(HEADER, 0);
+    out.resize(HEADER_BYTES, 0);
     if as_is {
         out.extend_from_slice(input);
         if s.big_endian {
-            out.get_mut(HEADER..).unwrap_or_default().chunks_exact_mut(s.size).for_each(<[u8]>::reverse);
+            out.get_mut(HEADER_BYTES..).unwrap_or_default().chunks_exact_mut(s.size).for_each(<[u8]>::reverse);
         }
         return Ok(Some(out));
     }
     let mut bits = BitWriter::new(out);
     packed.stored.iter().for_each(|&v| bits.put(v, minbits));
-    // libhdf5 counts the byte that the next bit would go to.
+    // libhdf5's length includes the byte that the next bit would go to.
     let len = (bits.len() / 8).saturating_add(1);
     let mut out = bits.finish();
     out.resize(len, 0);
@@ -241,7 +244,7 @@ fn values(s: &Settings, input: &[u8]) -> Vec<u64> {
     input.chunks_exact(s.size).map(one).collect()
 }
 
-/// log2, rounded up; that of 0 is 1, as H5Z__scaleoffset_log2 has it.
+/// log2, rounded up; 1 for 0, as in H5Z__scaleoffset_log2.
 fn log2(n: u64) -> u32 {
     match n.checked_ilog2() {
         Some(v) if n.is_power_of_two() => v,
@@ -250,10 +253,11 @@ fn log2(n: u64) -> u32 {
     }
 }
 
-/// Integers less their minimum. With `bits` 0 the width is found, else it is given, and numbers beyond it are cut.
+/// Subtracts the minimum from integers. `bits` 0: as few bits as needed; else numbers are cut to
+/// `bits` bits.
 fn integers(s: &Settings, bits: u32, signed: bool, mut stored: Vec<u64>) -> Packed {
     let all = u64::MAX >> 64u32.saturating_sub(s.width());
-    // Signed numbers in the order of unsigned ones.
+    // XOR with `flip` maps signed order to unsigned order.
     let flip = if signed { all ^ all >> 1 } else { 0 };
     let fill = s.fill.map(|f| f & all);
     let range = stored.iter().filter(|&&v| Some(v) != fill).map(|v| v ^ flip).fold(None, |range, v| match range {
@@ -267,11 +271,12 @@ fn integers(s: &Settings, bits: u32, signed: bool, mut stored: Vec<u64>) -> Pack
     let mut minbits = bits;
     if bits == 0 {
         if span > all.saturating_sub(2) {
-            // One signed byte is another path in libhdf5, which keeps the minimum, though nothing reads it.
+            // For one signed byte libhdf5 takes another path and stores the minimum, though
+            // decoders ignore it.
             let kept = if signed && s.size == 1 && fill.is_none() { minval } else { 0 };
             return Packed { header: Header { minbits: s.width(), minval: kept }, stored };
         }
-        // One more number for the fill value.
+        // The fill value takes one more code.
         minbits = log2(span.saturating_add(1).saturating_add(u64::from(fill.is_some())));
     }
     let mark = 1u64.checked_shl(minbits).unwrap_or(0).wrapping_sub(1);
@@ -281,10 +286,10 @@ fn integers(s: &Settings, bits: u32, signed: bool, mut stored: Vec<u64>) -> Pack
     Packed { header: Header { minbits, minval }, stored }
 }
 
-/// The nearest integer as C's `lround` gives it on x86-64: what has no place becomes the least.
+/// Nearest integer as C's `lround` returns it on x86-64: values out of range become `i64::MIN`.
 fn lround(x: f64) -> i64 {
     let rounded = x.round();
-    // The range of i64; its end is not in it.
+    // The range of i64, its end excluded.
     if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&rounded) { rounded as i64 } else { i64::MIN }
 }
 
@@ -295,7 +300,8 @@ macro_rules! decimal {
             let number = |v: u64| <$float>::from_bits(v as $bits);
             let (power, inverse) = (<$float>::from(ten()).powf(factor as $float), <$float>::from(ten()).powf(-(factor as $float)));
             let fill = s.fill.map(number);
-            // Which values count for the range is decided in double precision, which are marked in their own.
+            // As in libhdf5: the range excludes fill values by a double-precision test, marking
+            // them uses the type's own precision.
             let near = f64::from(ten()).powf(-f64::from(factor));
             let (mut min, mut max) = (0.0, 0.0);
             let counted = stored.iter().map(|&v| number(v)).filter(|v| !fill.is_some_and(|f| f64::from(*v - f).abs() < near));
@@ -314,7 +320,8 @@ macro_rules! decimal {
             let minbits = log2(span.wrapping_add(u64::from(fill.is_some())));
             let header = Header { minbits, minval: u64::from(min.to_bits()) };
             if minbits >= s.width() {
-                // Beyond the width, which is when the minimum is not a number, libhdf5 writes what nothing can read.
+                // More bits than the width, when the minimum is NaN: libhdf5 writes an undecodable
+                // chunk.
                 return Packed { header, stored };
             }
             let mark = 1u64.checked_shl(minbits).unwrap_or(0).wrapping_sub(1);
@@ -328,15 +335,15 @@ macro_rules! decimal {
     };
 }
 
-decimal!(decimal_32, f32, u32, "Floats of 4 bytes times a power of 10, less their minimum.");
-decimal!(decimal_64, f64, u64, "Floats of 8 bytes times a power of 10, less their minimum.");
+decimal!(decimal_32, f32, u32, "Multiplies 4-byte floats by a power of 10 and subtracts their minimum.");
+decimal!(decimal_64, f64, u64, "Multiplies 8-byte floats by a power of 10 and subtracts their minimum.");
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn settings(scale_type: u32, factor: u32, elements: u32, class: u32, size: u32) -> [u32; VALUES] {
-        let mut cd = [0; VALUES];
+    fn settings(scale_type: u32, factor: u32, elements: u32, class: u32, size: u32) -> [u32; CLIENT_VALUES] {
+        let mut cd = [0; CLIENT_VALUES];
         cd[..5].copy_from_slice(&[scale_type, factor, elements, class, size]);
         cd
     }
@@ -345,13 +352,13 @@ mod tests {
         decode(input, &Params { cd_values: cd, expected: 64, limit: 64 })
     }
 
-    /// Where libhdf5 writes what it cannot read, values are stored as they are.
+    /// Values are stored unchanged where libhdf5 writes a chunk that it cannot read.
     #[test]
     fn a_minimum_that_is_no_number() {
         let data: Vec<u8> = [f32::NAN, 1.0, 2.0, f32::INFINITY].iter().flat_map(|f| f.to_le_bytes()).collect();
         let p = Params { cd_values: &settings(0, 2, 4, 1, 4), expected: 16, limit: 64 };
         let stored = encode(&data, &p).unwrap().unwrap();
-        assert_eq!((stored.len(), stored.first()), (HEADER + 16, Some(&32)));
+        assert_eq!((stored.len(), stored.first()), (HEADER_BYTES + 16, Some(&32)));
         assert_eq!(decode(&stored, &p).unwrap(), data);
         assert!(encode(&data[..12], &p).is_err(), "another size");
     }
@@ -370,10 +377,10 @@ mod tests {
         assert!(run(&settings(2, 0, u32::MAX, 0, 8), &chunk).is_err(), "too many elements");
         assert!(run(&settings(2, 0, 2, 0, 4)[..19], &chunk).is_err(), "client data");
         assert!(run(&settings(2, 0, 2, 0, 4), &[33, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0]).is_err(), "too many bits");
-        for len in 0..HEADER + 1 {
+        for len in 0..HEADER_BYTES + 1 {
             assert!(run(&settings(2, 0, 2, 0, 4), &chunk[..len]).is_err(), "{len} bytes");
         }
-        // The factor may say that nothing was done, and a negative one means 0.
+        // A factor of the full width means unchanged storage, a negative one means 0.
         assert_eq!(run(&settings(2, 32, 2, 0, 4), &chunk).unwrap(), chunk);
         assert_eq!(run(&settings(2, -1i32 as u32, 1, 0, 4), &chunk).unwrap(), [10, 0, 0, 0]);
     }

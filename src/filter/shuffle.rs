@@ -5,16 +5,16 @@
 //! stored:        a0 b0 c0  a1 b1 c1  a2 b2 c2  a3 b3 c3 | t
 //! ```
 //!
-//! Client data: the element's size. Bytes behind the last whole element (`t`) stay where they
-//! are; one element or fewer is not shuffled at all (H5Zshuffle.c).
+//! Client data: the element's size. Bytes after the last whole element (`t`) stay in place; chunks
+//! of one element or less are not shuffled (H5Zshuffle.c).
 
 use super::{FilterError, Params, bounded};
 
 const NAME: &str = "shuffle";
-/// Elements moved at once where planes are many: the tile stays in the first cache level.
-const TILE: usize = 128;
+/// Elements per tile where an element has many planes: a tile fits in the L1 cache.
+const TILE_ELEMENTS: usize = 128;
 
-/// The element's size, bytes.
+/// Element size from the client data, bytes.
 fn element_size(cd_values: &[u32]) -> Result<usize, FilterError> {
     match cd_values {
         [size] if *size > 0 => usize::try_from(*size).map_err(|_| FilterError::corrupt(NAME, "the element size is too large")),
@@ -22,12 +22,13 @@ fn element_size(cd_values: &[u32]) -> Result<usize, FilterError> {
     }
 }
 
-/// True when `len` bytes pass through unchanged: single-byte elements, or no two of them.
+/// True when shuffling `len` bytes changes nothing: elements of one byte, or fewer than two
+/// elements.
 pub fn is_identity(cd_values: &[u32], len: usize) -> bool {
     element_size(cd_values).is_ok_and(|size| size == 1 || len / size < 2)
 }
 
-/// Puts the bytes of each element together again.
+/// Reassembles the elements from their byte planes.
 pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     let size = element_size(p.cd_values)?;
     if is_identity(p.cd_values, input.len()) {
@@ -50,7 +51,7 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     Ok(out)
 }
 
-/// Takes the bytes of each element apart; never declines.
+/// Separates the elements into byte planes; never declines.
 pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
     let size = element_size(p.cd_values)?;
     if is_identity(p.cd_values, input.len()) {
@@ -61,8 +62,8 @@ pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
     Ok(Some(out))
 }
 
-/// Shuffles `input`, elements of `size` bytes, into all of `out`, which is as long. What is behind the last whole
-/// element stays.
+/// Shuffles `input`, elements of `size` bytes, into `out`, which has the same length; bytes after
+/// the last whole element are copied.
 pub(super) fn shuffle(input: &[u8], size: usize, out: &mut [u8]) {
     let count = input.len().checked_div(size).unwrap_or(0);
     let whole = count.saturating_mul(size);
@@ -80,7 +81,7 @@ pub(super) fn shuffle(input: &[u8], size: usize, out: &mut [u8]) {
     }
 }
 
-/// The planes of elements of 2, 4, 8 or 16 bytes.
+/// Fills `planes` from elements of `N` bytes: 2, 4, 8 or 16.
 fn planes_of<const N: usize>(elements: &[u8], planes: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     let done = sse2::shuffle::<N>(elements, planes);
@@ -95,13 +96,13 @@ fn planes_of<const N: usize>(elements: &[u8], planes: &mut [u8]) {
     }
 }
 
-/// Any element size, tile by tile.
+/// Fills `planes` from elements of any size, tile by tile.
 fn planes_of_any(elements: &[u8], size: usize, count: usize, planes: &mut [u8]) {
     if count == 0 {
         return;
     }
-    for (number, tile) in elements.chunks(TILE.saturating_mul(size)).enumerate() {
-        let first = number.saturating_mul(TILE);
+    for (number, tile) in elements.chunks(TILE_ELEMENTS.saturating_mul(size)).enumerate() {
+        let first = number.saturating_mul(TILE_ELEMENTS);
         for (j, plane) in planes.chunks_exact_mut(count).enumerate() {
             let to = plane.get_mut(first..).unwrap_or_default();
             for (to, byte) in to.iter_mut().zip(tile.iter().skip(j).step_by(size)) {
@@ -111,12 +112,13 @@ fn planes_of_any(elements: &[u8], size: usize, count: usize, planes: &mut [u8]) 
     }
 }
 
-/// Any element size: within a tile of elements eight planes at a time, then the rest one by one.
+/// Reassembles elements of any size: per tile, eight planes at a time, then the remaining planes
+/// singly.
 fn tiles(planes: &[u8], size: usize, count: usize, out: &mut Vec<u8>) {
     out.resize(planes.len(), 0);
-    let mut buffers = (Vec::with_capacity(TILE * 8), Vec::with_capacity(TILE * 8));
-    for (number, tile) in out.chunks_mut(TILE.saturating_mul(size)).enumerate() {
-        let first = number.saturating_mul(TILE);
+    let mut buffers = (Vec::with_capacity(TILE_ELEMENTS * 8), Vec::with_capacity(TILE_ELEMENTS * 8));
+    for (number, tile) in out.chunks_mut(TILE_ELEMENTS.saturating_mul(size)).enumerate() {
+        let first = number.saturating_mul(TILE_ELEMENTS);
         let elements = first..first.saturating_add(tile.len() / size);
         let mut plane = planes.chunks_exact(count).map(|plane| plane.get(elements.clone()).unwrap_or_default());
         for at in (0..size - size % 8).step_by(8) {
@@ -132,7 +134,7 @@ fn tiles(planes: &[u8], size: usize, count: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Interleaves eight planes of a tile and puts the words at `at` of each element.
+/// Interleaves eight planes of a tile and stores the words at offset `at` of each element.
 fn eight_planes<'a>(
     planes: impl Iterator<Item = &'a [u8]>,
     (gathered, words_of): &mut (Vec<u8>, Vec<u8>),
@@ -150,7 +152,8 @@ fn eight_planes<'a>(
     }
 }
 
-/// Elements of 2, 4, 8 or 16 bytes; appends `planes.len()` bytes to the empty `out`.
+/// Reassembles elements of `N` bytes (2, 4, 8 or 16); appends `planes.len()` bytes to the empty
+/// `out`.
 fn words<const N: usize>(planes: &[u8], out: &mut Vec<u8>) {
     #[cfg(target_arch = "x86_64")]
     let done = sse2::unshuffle::<N>(planes, out);
@@ -172,8 +175,8 @@ fn words<const N: usize>(planes: &[u8], out: &mut Vec<u8>) {
 mod sse2 {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_setzero_si128, _mm_storeu_si128, _mm_unpackhi_epi8, _mm_unpacklo_epi8};
 
-    /// Interleaves the `N` planes of `planes` (N a power of 2, at most 16) into the empty `out`, 16 elements
-    /// at a time; gives the number of elements done, which are all but the last 15 at most.
+    /// Interleaves the `N` planes of `planes` (N a power of 2, at most 16) into the empty `out`, 16
+    /// elements at a time; returns the number of elements done: all but the last 15 at most.
     pub(super) fn unshuffle<const N: usize>(planes: &[u8], out: &mut Vec<u8>) -> usize {
         const { assert!(N.is_power_of_two() && N >= 2 && N <= 16) };
         let count = planes.len() / N;
@@ -184,13 +187,14 @@ mod sse2 {
         let mut register = [zero(); N];
         for block in 0..blocks {
             for (j, r) in register.iter_mut().enumerate() {
-                // SAFETY: j < N and block < count / 16, so j * count + block * 16 + 16 <= N * count <= planes.len().
+                // SAFETY: j < N and block < count / 16, so j * count + block * 16 + 16 <= N * count
+                // <= planes.len().
                 *r = unsafe { _mm_loadu_si128(planes.as_ptr().add(j * count + block * 16).cast()) };
             }
             interleave(&mut register);
             for (j, r) in register.iter().enumerate() {
-                // SAFETY: (block * N + j) * 16 + 16 <= blocks * N * 16 = bytes, which `reserve` made room for
-                // in the empty vector.
+                // SAFETY: (block * N + j) * 16 + 16 <= blocks * N * 16 = bytes, which `reserve`
+                // made room for in the empty vector.
                 unsafe { _mm_storeu_si128(out.as_mut_ptr().add((block * N + j) * 16).cast(), *r) };
             }
         }
@@ -199,8 +203,8 @@ mod sse2 {
         blocks * 16
     }
 
-    /// The reverse, 16 elements at a time, into `planes`, which is as long as `elements`; gives the number of
-    /// elements done.
+    /// Splits `elements` of `N` bytes into `planes` of the same total length, 16 elements at a
+    /// time; returns the number of elements done.
     pub(super) fn shuffle<const N: usize>(elements: &[u8], planes: &mut [u8]) -> usize {
         const { assert!(N.is_power_of_two() && N >= 2 && N <= 16) };
         assert!(planes.len() == elements.len());
@@ -209,16 +213,18 @@ mod sse2 {
         let mut register = [zero(); N];
         for block in 0..blocks {
             for (j, r) in register.iter_mut().enumerate() {
-                // SAFETY: j < N and block < count / 16, so (block * N + j) * 16 + 16 <= count * N <= elements.len().
+                // SAFETY: j < N and block < count / 16, so (block * N + j) * 16 + 16 <= count * N
+                // <= elements.len().
                 *r = unsafe { _mm_loadu_si128(elements.as_ptr().add((block * N + j) * 16).cast()) };
             }
-            // log2(16) perfect shuffles turn the position's bits, of which the plane number's are the lowest,
-            // into the registers' number; log2(N) more would be the way round.
+            // log2(16) perfect shuffles move the bits of the position, whose lowest ones are the
+            // plane number, to the register number; log2(N) more would reverse that.
             for _ in 0..4 {
                 perfect_shuffle(&mut register);
             }
             for (j, r) in register.iter().enumerate() {
-                // SAFETY: as for the loads of `unshuffle`: j * count + block * 16 + 16 <= N * count <= planes.len().
+                // SAFETY: as in `unshuffle`: j * count + block * 16 + 16 <= N * count <=
+                // planes.len().
                 unsafe { _mm_storeu_si128(planes.as_mut_ptr().add(j * count + block * 16).cast(), *r) };
             }
         }
@@ -230,14 +236,15 @@ mod sse2 {
         unsafe { _mm_setzero_si128() }
     }
 
-    /// log2(N) perfect shuffles: each turns a bit of the plane number into one of the position.
+    /// log2(N) perfect shuffles: each turns one bit of the plane number into one of the position.
     fn interleave<const N: usize>(register: &mut [__m128i; N]) {
         for _ in 0..N.trailing_zeros() {
             perfect_shuffle(register);
         }
     }
 
-    /// Merges the first half of the registers, seen as one row of 16 * N bytes, with the second, byte by byte.
+    /// Interleaves bytes of the first half of the registers, taken as one row of 16 * N bytes, with
+    /// the second half.
     fn perfect_shuffle<const N: usize>(register: &mut [__m128i; N]) {
         let old = *register;
         let (low, high) = old.split_at(N / 2);

@@ -1,11 +1,11 @@
-//! Filter 32003, Snappy. Two plug-ins share the identifier:
+//! Filter 32003, Snappy. Two plug-ins use the identifier, with different formats:
 //!
 //! ```text
 //! plain (hdf5lib of R)        one raw Snappy block: size varint | elements
-//! snappy-cuda (registered)    size varint | block size varint | { stored size u32 LE | elements } ...
+//! snappy-cuda (registered)    size varint | block size varint | { size u32 LE | elements } ...
 //! ```
 //!
-//! Neither has a signature. A plain block must decode to exactly the size it states, which bytes of
+//! Neither has a signature. A plain block must decode to exactly its stated size, which bytes of
 //! the other form practically never do, so plain is tried first.
 
 use super::{FilterError, Params, bounded};
@@ -27,7 +27,7 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     }
 }
 
-/// Compresses to the plain form; never declines.
+/// Compresses to the plain form, one raw Snappy block; never declines.
 pub fn encode(input: &[u8], _: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
     let bound = snap::raw::max_compress_len(input.len());
     let mut out = bounded::any(NAME, bound, bound)?;
@@ -36,7 +36,7 @@ pub fn encode(input: &[u8], _: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
     Ok(Some(bounded::fitted(out)))
 }
 
-/// A little-endian base-128 number of at most 32 bits, and what follows it.
+/// Decodes a little-endian base-128 number of at most 32 bits; also returns the input after it.
 fn varint(input: &[u8]) -> Option<(usize, &[u8])> {
     let mut value = 0u64;
     for (i, &byte) in input.iter().take(5).enumerate() {
@@ -49,7 +49,7 @@ fn varint(input: &[u8]) -> Option<(usize, &[u8])> {
     None
 }
 
-/// The blocks of snappy-cuda, each independent of the others.
+/// Decodes the independent blocks of snappy-cuda into `out`.
 fn blocks(input: &[u8], out: &mut [u8]) -> Option<()> {
     let (block_size, mut rest) = varint(input)?;
     if block_size == 0 {
@@ -61,7 +61,7 @@ fn blocks(input: &[u8], out: &mut [u8]) -> Option<()> {
         let (stored, tail) = rest.split_first_chunk::<4>()?;
         let (elements, tail) = tail.split_at_checked(usize::try_from(u32::from_le_bytes(*stored)).ok()?)?;
         rest = tail;
-        // Made a plain block by the size before it.
+        // Prepend the decoded size, which makes it a plain block.
         plain.clear();
         let mut size = block.len();
         while size >= 0x80 {

@@ -1,13 +1,13 @@
 //! Filter 32013: zfp, by the crate zfp-rs.
 //!
 //! ```text
-//! client data: u32 versions | zfp header as u32s in the writer's byte order: magic 32 bits, field type and dimensions 52 bits,
-//!              mode 12 or 64 bits
+//! client data: u32 versions | zfp header as u32s in the writer's byte order: magic 32 bits,
+//!              field type and dimensions 52 bits, mode 12 or 64 bits
 //! stored:      the zfp stream without header, whole 64-bit words
 //! ```
 //!
-//! A writer of the other byte order left swapped client data; its stream is the same, and decodes to numbers that are put back
-//! to that order, as the dataset's datatype says.
+//! Client data of a writer with the other byte order are byte-swapped. Its stream is the same;
+//! decoded numbers are swapped back to that order, as the dataset's datatype states.
 //! Source: H5Z-ZFP's documentation "endian issues" and "cd_values".
 
 use super::{FilterError, Params, bounded};
@@ -15,22 +15,23 @@ use zfp_rs::{ZfpBitStream, ZfpConfig, ZfpField, ZfpFieldMetadata, ZfpFieldMut, Z
 
 /// Name in errors.
 const NAME: &str = "zfp";
-/// Most client data values a header takes.
-const CD_MAX: usize = 10;
+/// Most client data values: versions and a full header.
+const CLIENT_VALUES_MAX: usize = 10;
 
 /// Decodes one stored chunk, in host byte order unless the writer's differed.
 ///
 /// # Errors
-/// [`FilterError::Corrupt`] for a broken header or truncated stream, [`FilterError::Unsupported`] for another codec version,
-/// [`FilterError::TooLarge`] if the field is larger than `p.limit` bytes.
+/// [`FilterError::Corrupt`] for an invalid header or truncated stream, [`FilterError::Unsupported`]
+/// for another codec version, [`FilterError::TooLarge`] if the field is larger than `p.limit`
+/// bytes.
 pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     let (field, config, swapped) = client_data(p.cd_values)?;
     let item = field.scalar_type.size();
     let Some(length) = length_of(&field).filter(|&n| n <= p.limit) else {
         return Err(FilterError::TooLarge { filter: NAME, limit: p.limit });
     };
-    // The crate promises not to panic, but a panic here would take the whole daemon's thread (and a lock it holds) with it
-    // for the sake of one corrupt chunk. Nothing outside the closure is changed by it, so unwinding leaves no broken state.
+    // The crate should not panic; if it does, only this chunk fails, not a thread of the daemon
+    // with its locks. The closure changes no outside state, so unwinding is safe.
     let decoded = std::panic::catch_unwind(|| match field.scalar_type {
         ZfpScalarType::I32 => decompress(input, &config, &field, vec![0i32; length / item]),
         ZfpScalarType::I64 => decompress(input, &config, &field, vec![0i64; length / item]),
@@ -47,18 +48,18 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
 /// Encodes one chunk; never declines.
 ///
 /// # Errors
-/// As [`decode`], and [`FilterError::Corrupt`] if the chunk has another size than the field.
+/// Those of [`decode`], and [`FilterError::Corrupt`] if the chunk's size differs from the field's.
 pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
     let (field, config, swapped) = client_data(p.cd_values)?;
     let item = field.scalar_type.size();
     if length_of(&field) != Some(input.len()) {
-        return Err(FilterError::corrupt(NAME, "the chunk has another size than the client data tell"));
+        return Err(FilterError::corrupt(NAME, "the chunk's size differs from the client data's"));
     }
     let mut numbers = bounded::copy(NAME, input, input.len())?;
     if swapped {
         numbers.chunks_exact_mut(item).for_each(<[u8]>::reverse);
     }
-    // A panic must not take the caller along; see `decode`.
+    // A panic of the crate fails only this chunk, as in `decode`.
     let encoded = std::panic::catch_unwind(|| match field.scalar_type {
         ZfpScalarType::I32 => compress(numbers.as_chunks().0, i32::from_ne_bytes, &config, &field),
         ZfpScalarType::I64 => compress(numbers.as_chunks().0, i64::from_ne_bytes, &config, &field),
@@ -68,10 +69,10 @@ pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
     encoded.map_err(|_| FilterError::corrupt(NAME, "the encoder failed"))?.map(Some)
 }
 
-/// The field and mode that the client data tell, and whether they are of the other byte order.
+/// Parses the client data: field, mode, and whether they are byte-swapped.
 fn client_data(cd_values: &[u32]) -> Result<(ZfpFieldMetadata, ZfpConfig, bool), FilterError> {
     let words = match cd_values {
-        [_, words @ ..] if !words.is_empty() && words.len() < CD_MAX => words,
+        [_, words @ ..] if !words.is_empty() && words.len() < CLIENT_VALUES_MAX => words,
         _ => return Err(FilterError::corrupt(NAME, format!("{} client data values", cd_values.len()))),
     };
     match header(words, false) {
@@ -83,12 +84,12 @@ fn client_data(cd_values: &[u32]) -> Result<(ZfpFieldMetadata, ZfpConfig, bool),
     }
 }
 
-/// Bytes of the field; dimensions that are not used are 0.
+/// Size of the field, bytes; unused dimensions are 0.
 fn length_of(field: &ZfpFieldMetadata) -> Option<usize> {
     field.dims.iter().filter(|&&d| d > 0).try_fold(field.scalar_type.size(), |n, &d| n.checked_mul(d))
 }
 
-/// The field and mode that the header tells.
+/// Parses the zfp header in `words`: field and mode.
 fn header(words: &[u32], swap: bool) -> Result<(ZfpFieldMetadata, ZfpConfig), FilterError> {
     let bytes: Vec<u8> = words.iter().flat_map(|w| if swap { w.to_be_bytes() } else { w.to_le_bytes() }).collect();
     let mut stream = ZfpBitStream::from_bytes(&bytes).map_err(|e| FilterError::corrupt(NAME, e.to_string()))?;
@@ -147,7 +148,7 @@ mod tests {
         golden::damage(include_bytes!("../../tests/fixtures/codecs/zfp.pack"), 10);
     }
 
-    /// Swapped client data give the same numbers in the other byte order.
+    /// Swapped client data decode to the same numbers in the other byte order.
     #[test]
     fn other_byte_order() {
         for r in golden::records(include_bytes!("../../tests/fixtures/codecs/zfp.pack")).iter().take(4) {

@@ -1,4 +1,5 @@
-//! Filter 32015, Zstandard: one or more zstd frames (RFC 8878). Client data: the level, for the encoder.
+//! Filter 32015, Zstandard: one or more zstd frames (RFC 8878). Client data: the level, for the
+//! encoder.
 
 use super::{FilterError, Params, bounded};
 use std::cell::RefCell;
@@ -8,20 +9,20 @@ const NAME: &str = "zstd";
 
 thread_local! {
     /// Decompression context, reused by every chunk of a thread.
-    static CONTEXT: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
-    /// The same for compression.
+    static DECOMPRESSION: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
+    /// Compression context, reused by every chunk of a thread.
     static COMPRESSION: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
 }
 
-/// The level when the client data tell none.
+/// Level when the client data state none.
 const DEFAULT_LEVEL: i32 = 3;
 
-/// The level that client data mean: as the plug-in, what is out of range becomes the nearest level.
+/// Level from the client data; like the plug-in, clamps values out of range.
 pub(super) fn level(value: Option<u32>) -> i32 {
     value.map_or(DEFAULT_LEVEL, |v| i32::try_from(v).unwrap_or(1).clamp(1, zstd_safe::max_c_level()))
 }
 
-/// Compresses `input` to `out`, which has room for the worst; gives the length.
+/// Compresses `input` into `out`, which must have space for the worst case; returns the length.
 pub(super) fn compress_into(input: &[u8], out: &mut [u8], level: i32) -> Result<usize, FilterError> {
     COMPRESSION.with_borrow_mut(|context| {
         if context.is_none() {
@@ -41,7 +42,7 @@ pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
     Ok(Some(bounded::fitted(out)))
 }
 
-/// Bytes all frames say they hold; `None` when one does not say.
+/// Sum of the content sizes of all frames; `None` when a frame does not state its size.
 fn content_size(mut input: &[u8]) -> Result<Option<u64>, FilterError> {
     let mut sum = 0u64;
     while !input.is_empty() {
@@ -57,6 +58,7 @@ fn content_size(mut input: &[u8]) -> Result<Option<u64>, FilterError> {
     Ok(Some(sum))
 }
 
+/// Converts a zstd error code.
 fn named(code: usize) -> FilterError {
     FilterError::corrupt(NAME, zstd_safe::get_error_name(code))
 }
@@ -68,7 +70,7 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
         return Err(FilterError::TooLarge { filter: NAME, limit: p.limit });
     }
     // One call decodes everything: unlike the streaming calls it needs no window, whose size the
-    // frame dictates. A frame that does not tell its size gets the expected room, then all there may be.
+    // frame dictates. Without a stated size, try the expected size first, then the limit.
     let first = known.and_then(|size| usize::try_from(size).ok()).unwrap_or(p.expected).min(p.limit);
     match attempt(input, first, p.limit) {
         Err(_) if known.is_none() && first < p.limit => attempt(input, p.limit, p.limit),
@@ -76,9 +78,10 @@ pub fn decode(input: &[u8], p: &Params<'_>) -> Result<Vec<u8>, FilterError> {
     }
 }
 
+/// Decompresses into a buffer of `room` bytes.
 fn attempt(input: &[u8], room: usize, limit: usize) -> Result<Vec<u8>, FilterError> {
     let mut out = bounded::buffer(NAME, room, limit)?;
-    CONTEXT.with_borrow_mut(|context| {
+    DECOMPRESSION.with_borrow_mut(|context| {
         if context.is_none() {
             *context = DCtx::try_create();
         }

@@ -2,11 +2,12 @@
 //! (H5.format.4.0, "Version 2 B-trees", record types 8 and 9).
 //!
 //! ```text
-//! type 8, by name:           heap id 8 | message flags u8 | creation order u32 | lookup3 of the name u32
+//! type 8, by name:           heap id 8 | message flags u8 | creation order u32 | name lookup3 u32
 //! type 9, by creation order: heap id 8 | message flags u8 | creation order u32
 //! ```
 //!
-//! Message flag 0x02 (shared): the heap id is one of the file's shared message heap, not of the object's heap.
+//! Message flag 0x02 (shared): the heap id refers to the file's shared message heap, not to the
+//! object's heap.
 
 use crate::base::{Address, Result};
 use crate::format::{Reader, Writer};
@@ -15,13 +16,13 @@ use crate::format::{Reader, Writer};
 pub const TYPE_NAME: u8 = 8;
 /// B-tree type of the creation order index.
 pub const TYPE_CREATION_ORDER: u8 = 9;
-/// Bytes of an attribute's heap ID.
+/// Size of an attribute's heap ID, bytes.
 pub const HEAP_ID_SIZE: usize = 8;
 /// Message flag: the attribute is in the shared message heap.
 pub const FLAG_SHARED: u8 = 0x02;
 const STRUCTURE: &str = "attribute index record";
 
-/// A record of the creation order index, and the front of one of the name index.
+/// A record of the creation order index; also the first part of a name index record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreationOrderRecord {
     /// Fractal heap ID of the attribute message.
@@ -35,7 +36,7 @@ pub struct CreationOrderRecord {
 /// A record of the name index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NameRecord {
-    /// Everything but the hash.
+    /// All fields except the hash.
     pub attribute: CreationOrderRecord,
     /// lookup3 of the name.
     pub hash: u32,
@@ -54,7 +55,7 @@ impl CreationOrderRecord {
         Self::read(&mut Reader::new(record, STRUCTURE, address))
     }
 
-    /// The bytes `decode` read.
+    /// Encodes the bytes that `decode` reads.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
         w.bytes(&self.id).u8(self.flags).u32(self.creation_order);
@@ -72,7 +73,7 @@ impl NameRecord {
         Ok(NameRecord { attribute: CreationOrderRecord::read(&mut r)?, hash: r.u32()? })
     }
 
-    /// The bytes `decode` read.
+    /// Encodes the bytes that `decode` reads.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
         w.bytes(&self.attribute.encode()).u32(self.hash);

@@ -1,14 +1,15 @@
 //! Version 1 B-tree node, of groups and of chunks (H5.format.4.0, "Version 1 B-trees").
 //!
 //! ```text
-//! "TREE" | type | level | n u16 | left sibling O | right sibling O | key 0 | child 0 O | ... | child n-1 O | key n
+//! "TREE" | type | level | n u16 | left sibling O | right sibling O |
+//! key 0 | child 0 O | ... | child n-1 O | key n
 //! group key (type 0): offset L of a name in the group's local heap
 //! chunk key (type 1): stored bytes u32 | filter mask u32 | (rank + 1) x offset u64, in elements
 //! ```
 //!
-//! A node without children has no key. Keys enclose their child: a chunk's own key is the one on its
-//! left; a group's symbol table node holds names above its left and up to its right key. There is no
-//! checksum. The space behind the last key is not decoded.
+//! A node without children has no key. Keys enclose their child: a chunk's own key is the left one;
+//! a group's symbol table node has names above its left key and up to its right key. There is no
+//! checksum. Bytes after the last key are not decoded.
 
 use super::{Context, Reader, Writer};
 use crate::base::{Address, Error, Result, limits};
@@ -16,20 +17,20 @@ use crate::base::{Address, Error, Result, limits};
 /// Standard name, used in errors.
 pub const NAME: &str = "B-tree node";
 
-/// What a tree's keys are.
+/// Type of a tree and its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Type 0: symbol table nodes of a group.
     Group,
     /// Type 1: chunks of a dataset.
     Chunk {
-        /// Dimensions of a key: the rank and one more for the element size.
+        /// Dimensions of a key: the dataset's rank plus one for the element size.
         dims: u8,
     },
 }
 
 impl Kind {
-    /// The type byte.
+    /// Type byte of a node.
     pub fn code(self) -> u8 {
         match self {
             Kind::Group => 0,
@@ -37,7 +38,7 @@ impl Kind {
         }
     }
 
-    /// Bytes of a key.
+    /// Size of a key, bytes.
     pub fn key_size(self, ctx: &Context) -> usize {
         match self {
             Kind::Group => usize::from(ctx.sizeof_size),
@@ -49,15 +50,15 @@ impl Kind {
 /// A decoded node; its keys stay encoded, so that a search decodes only those it compares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// What its keys are.
+    /// Type of the tree.
     pub kind: Kind,
-    /// 0 for a leaf.
+    /// Levels above the leaves; 0 for a leaf.
     pub level: u8,
     /// Left sibling.
     pub left: Address,
     /// Right sibling.
     pub right: Address,
-    /// Nodes below, or in a leaf the chunks or symbol table nodes.
+    /// Child nodes; in a leaf, chunks or symbol table nodes.
     pub children: Vec<Address>,
     key_size: usize,
     keys: Vec<u8>,
@@ -69,16 +70,25 @@ impl Node {
         8u64.saturating_add(u64::from(ctx.sizeof_addr).saturating_mul(2))
     }
 
-    /// Bytes that a node uses, given its first bytes (at least eight).
+    /// Size of the used part of a node that starts with `prefix` (at least eight bytes), bytes.
     pub fn used_size(prefix: &[u8], kind: Kind, ctx: &Context, address: Address) -> Result<u64> {
         let mut r = Reader::new(prefix, NAME, address);
         r.signature(b"TREE")?;
         r.skip(2)?;
-        let n = u64::from(r.u16()?);
+        Ok(Self::size_with(u64::from(r.u16()?), kind, ctx))
+    }
+
+    /// Bytes that the node uses.
+    pub fn used(&self, ctx: &Context) -> u64 {
+        Self::size_with(self.children.len() as u64, self.kind, ctx)
+    }
+
+    /// Bytes of a node of `n` children.
+    fn size_with(n: u64, kind: Kind, ctx: &Context) -> u64 {
         let key = kind.key_size(ctx) as u64;
         let pairs = n.saturating_mul(key.saturating_add(u64::from(ctx.sizeof_addr)));
         let last = if n == 0 { 0 } else { key };
-        Ok(Self::prefix_size(ctx).saturating_add(pairs).saturating_add(last))
+        Self::prefix_size(ctx).saturating_add(pairs).saturating_add(last)
     }
 
     /// Decodes the node in `buf`, which may be longer than the node.
@@ -107,7 +117,7 @@ impl Node {
         Ok(Node { kind, level, left, right, children, key_size, keys })
     }
 
-    /// The node in `size` bytes (what is allocated for it), zero-filled. Errors: it does not fit.
+    /// Encodes the node in `size` bytes, its allocated size, zero-filled. Errors: it does not fit.
     pub fn encode(&self, ctx: &Context, size: usize) -> Result<Vec<u8>> {
         let unfit = || Error::limit(NAME, Address::UNDEF, "the node exceeds its space");
         let mut w = Writer::new();
@@ -122,7 +132,7 @@ impl Node {
         Ok(w.into_bytes())
     }
 
-    /// Encoded key `i`: `i` from 0 to the number of children.
+    /// Returns encoded key `i`, which ranges from 0 to the number of children.
     pub fn key(&self, i: usize) -> Option<&[u8]> {
         let from = i.checked_mul(self.key_size)?;
         self.keys.get(from..from.checked_add(self.key_size)?)
@@ -134,14 +144,14 @@ impl Node {
         Node { kind, level, left, right, children: Vec::new(), key_size: kind.key_size(ctx), keys: Vec::new() }
     }
 
-    /// Bytes allocated for a node of a tree whose nodes have up to 2 x `k` children.
+    /// Allocated size of a node, bytes, in a tree with up to 2 x `k` children per node.
     pub fn allocated_size(kind: Kind, k: u16, ctx: &Context) -> u64 {
         let key = kind.key_size(ctx) as u64;
         let pairs = u64::from(k).saturating_mul(2).saturating_mul(key.saturating_add(u64::from(ctx.sizeof_addr)));
         Self::prefix_size(ctx).saturating_add(pairs).saturating_add(key)
     }
 
-    /// Replaces encoded key `i`. Errors: no such key, or of another length.
+    /// Replaces encoded key `i`. Errors: no such key, or different lengths.
     pub fn set_key(&mut self, i: usize, key: &[u8]) -> Result<()> {
         let from = i.checked_mul(self.key_size);
         let old = from.and_then(|f| self.keys.get_mut(f..f.checked_add(self.key_size)?)).filter(|old| old.len() == key.len());
@@ -149,7 +159,7 @@ impl Node {
         Ok(())
     }
 
-    /// Puts a key before encoded key `i`, or behind the last one.
+    /// Inserts a key before encoded key `i`, or after the last one.
     pub fn insert_key(&mut self, i: usize, key: &[u8]) -> Result<()> {
         match i.checked_mul(self.key_size).filter(|&at| at <= self.keys.len() && key.len() == self.key_size) {
             Some(at) => {
@@ -160,7 +170,7 @@ impl Node {
         }
     }
 
-    /// Takes encoded key `i` out.
+    /// Removes encoded key `i`.
     pub fn remove_key(&mut self, i: usize) -> Result<()> {
         if self.key(i).is_none() {
             return Err(Error::corrupt(NAME, Address::UNDEF, format!("it has no key {i}")));
@@ -170,7 +180,8 @@ impl Node {
         Ok(())
     }
 
-    /// Cuts off the children from `n` on; returns them as a node of the same level. The key between is in both.
+    /// Splits off the children from `n` on as a node of the same level. The key at the split is in
+    /// both.
     pub fn split_off(&mut self, n: usize) -> Self {
         let at = n.saturating_mul(self.key_size).min(self.keys.len());
         let keys = self.keys.get(at..).unwrap_or_default().to_vec();
@@ -179,20 +190,20 @@ impl Node {
         Node { children, keys, ..*self }
     }
 
-    /// Bytes held in memory.
+    /// Size of children and keys in memory, bytes.
     pub fn byte_len(&self) -> usize {
         self.keys.len().saturating_add(self.children.len().saturating_mul(8))
     }
 }
 
-/// Key of a chunk tree.
+/// Key of a chunk B-tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkKey {
-    /// Stored bytes of the chunk on the right of the key; 0 in a node's last key.
+    /// Stored bytes of the chunk to the right of the key; 0 in a node's last key.
     pub size: u32,
     /// Filters skipped for the chunk.
     pub filter_mask: u32,
-    /// Where the chunk begins, in elements, and as last dimension 0 (an element's byte).
+    /// First element of the chunk; the last number is 0 (offset within an element).
     pub offsets: Vec<u64>,
 }
 
@@ -208,7 +219,7 @@ impl ChunkKey {
         Ok(ChunkKey { size, filter_mask, offsets })
     }
 
-    /// The bytes `decode` read.
+    /// Encodes the bytes that `decode` reads.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
         w.u32(self.size).u32(self.filter_mask);
@@ -218,13 +229,13 @@ impl ChunkKey {
         w.into_bytes()
     }
 
-    /// Offsets of an encoded key, without a copy.
+    /// Offsets of an encoded key, decoded lazily.
     pub fn offsets_of(key: &[u8]) -> impl Iterator<Item = u64> + '_ {
         key.get(8..).unwrap_or_default().as_chunks().0.iter().map(|b| u64::from_le_bytes(*b))
     }
 }
 
-/// Key of a group tree: offset of a name in the local heap.
+/// Decodes the key of a group B-tree: offset of a name in the local heap.
 pub fn group_key(key: &[u8], ctx: &Context, address: Address) -> Result<u64> {
     Reader::new(key, NAME, address).length(ctx)
 }
@@ -291,6 +302,46 @@ mod tests {
         assert_eq!((n.level, group_key(n.key(1).unwrap(), ctx, Address(0)).unwrap()), (1, 16));
         assert_eq!(n.encode(ctx, b.len()).unwrap(), b);
         assert!(Node::decode(&b, KIND, ctx, Address(0)).is_err());
+    }
+
+    /// Written by libhdf5 2.0.0 with leaf K 1 and internal K 2
+    /// (tests/fixtures/groups/make_groups.py).
+    const GROUPS: &[u8] = include_bytes!("../../tests/fixtures/groups/old_deep.h5");
+
+    /// Every group node of the file: address and bytes.
+    fn group_nodes() -> impl Iterator<Item = (Address, &'static [u8])> {
+        let size = Node::allocated_size(Kind::Group, 2, &Context::DEFAULT) as usize;
+        let at = (0..GROUPS.len()).filter(|&i| GROUPS[i..].starts_with(b"TREE"));
+        at.map(move |i| (Address(i as u64), &GROUPS[i..i + size]))
+    }
+
+    #[test]
+    fn group_nodes_of_libhdf5() {
+        let ctx = &Context::DEFAULT;
+        let mut deepest = 0;
+        for (at, bytes) in group_nodes() {
+            let node = Node::decode(bytes, Kind::Group, ctx, at).unwrap();
+            assert_eq!(node.encode(ctx, bytes.len()).unwrap(), bytes, "node at {at}");
+            assert_eq!(node.used(ctx), Node::used_size(bytes, Kind::Group, ctx, at).unwrap());
+            deepest = deepest.max(node.level);
+        }
+        assert_eq!(deepest, 3);
+        // The root group's only node: one symbol table node, keys "" and "o" (its last entry).
+        let (at, bytes) = group_nodes().next().unwrap();
+        let node = Node::decode(bytes, Kind::Group, ctx, at).unwrap();
+        assert_eq!((at, node.level, node.left, node.right), (Address(136), 0, Address::UNDEF, Address::UNDEF));
+        let keys = [0, 1].map(|i| group_key(node.key(i).unwrap(), ctx, at).unwrap());
+        assert_eq!((keys, node.key(2), &node.children[..]), ([0, 0x10], None, &[Address(0x260)][..]));
+        let used = node.used(ctx) as usize;
+        for i in 0..used {
+            assert!(Node::decode(&bytes[..i], Kind::Group, ctx, at).is_err(), "cut at {i}");
+            let mut b = bytes[..used].to_vec();
+            b[i] ^= 0x81;
+            match Node::decode(&b, Kind::Group, ctx, at) {
+                Ok(node) => assert_eq!(node.encode(ctx, used).unwrap(), b, "byte {i}"),
+                Err(_) => assert!(i < 8),
+            }
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! ```text
 //! message: version 0 | address O | length L
 //! block:   "MDCI" | version 0 | flags | data length L | entries u32 | entries | checksum
-//! entry:   type | flags | ring | age | flush-dependency children u16 | dirty children u16 | parents u16 |
-//!          LRU rank i32 | address O | size L | parents x O | image bytes
+//! entry:   type | flags | ring | age | flush-dependency children u16 | dirty children u16 |
+//!          parents u16 | LRU rank i32 | address O | size L | parents x O | image bytes
 //! ```
 
 use super::{Context, Reader};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 const NAME: &str = "metadata cache image";
 
-/// Where the image lies; `None` when there is none.
+/// Decodes the message: address and length of the image, `None` when there is none.
 pub fn decode_message(body: &[u8], ctx: &Context, address: Address) -> Result<Option<(Address, u64)>> {
     let mut r = Reader::new(body, "metadata cache image message", address);
     r.version(0..=0)?;
@@ -22,7 +22,7 @@ pub fn decode_message(body: &[u8], ctx: &Context, address: Address) -> Result<Op
     Ok((at.is_defined() && len > 0).then_some((at, len)))
 }
 
-/// Entries of the image: home address to bytes.
+/// Decodes the image: entries by home address.
 pub fn decode(block: &[u8], ctx: &Context, address: Address) -> Result<BTreeMap<u64, Arc<[u8]>>> {
     let mut r = Reader::new(block, NAME, address);
     r.signature(b"MDCI")?;

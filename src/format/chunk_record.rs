@@ -1,46 +1,48 @@
 //! Chunk records of the fixed array, the extensible array and the version 2 B-tree (H5.format.4.0,
-//! "Fixed Array Data Block", "Extensible Array Data Block", "Version 2 B-tree, Record Type 10 / 11").
+//! "Fixed Array Data Block", "Extensible Array Data Block", "Version 2 B-tree, Record Type 10 /
+//! 11").
 //!
 //! ```text
-//! array element, client 0:    address O                                     undefined: not allocated
-//! array element, client 1:    address O | stored bytes S | filter mask u32
-//! B-tree record, type 10:     address O |                                   rank x scaled offset u64
-//! B-tree record, type 11:     address O | stored bytes S | filter mask u32 | rank x scaled offset u64
+//! array element, client 0: address O                                     (undefined: not
+//! allocated)
+//! array element, client 1: address O | stored bytes S | filter mask u32
+//! B-tree record, type 10:  address O |                                   rank x scaled offset u64
+//! B-tree record, type 11:  address O | stored bytes S | filter mask u32 | rank x scaled offset u64
 //! ```
 //!
-//! S, the width of a size, follows from the chunk's size in layout version 4 and is L in version 5.
+//! S is the width of a size: derived from the chunk's size in layout version 4, L in version 5.
 
 use super::{Context, Reader, Writer};
 use crate::base::{Address, Result};
 
-/// Where a chunk lies in the file.
+/// Location of a chunk in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkRecord {
-    /// First stored byte.
+    /// Address of the first stored byte.
     pub address: Address,
-    /// Stored bytes.
+    /// Stored size, bytes.
     pub size: u64,
     /// Bit i set: filter i of the pipeline was not applied.
     pub filter_mask: u32,
 }
 
-/// How the chunk records of one dataset are encoded.
+/// Encoding of the chunk records of one dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordFormat {
-    /// Without filters: only addresses.
+    /// Without filters: the address only.
     Plain {
-        /// Bytes of every chunk.
+        /// Size of every chunk, bytes.
         chunk_bytes: u64,
     },
     /// With filters.
     Filtered {
-        /// Bytes of a stored size.
+        /// Width of a stored size, bytes.
         size_width: u8,
     },
 }
 
 impl RecordFormat {
-    /// The format that a layout message of `version` implies.
+    /// The format implied by a layout message of `version`.
     pub fn new(version: u8, chunk_bytes: u64, filtered: bool, ctx: &Context) -> Self {
         match (filtered, version) {
             (false, _) => RecordFormat::Plain { chunk_bytes },
@@ -49,14 +51,15 @@ impl RecordFormat {
         }
     }
 
-    /// Bytes of a size in layout version 4: one more than the chunk's own size needs, at most 8.
+    /// Width of a size in layout version 4, bytes: one more than the chunk's own size needs, at
+    /// most 8.
     pub fn size_width_v4(chunk_bytes: u64) -> u8 {
         let log2 = chunk_bytes.checked_ilog2().unwrap_or(0);
         // log2 is at most 63, the quotient at most 8.
         u8::try_from(log2.saturating_add(8) / 8).map_or(8, |n| n.saturating_add(1).min(8))
     }
 
-    /// Client of an array that holds such records: 0 or 1. The B-tree's record type is 10 more.
+    /// Client of an array of such records: 0 or 1. The B-tree's record type is 10 more.
     pub fn client(self) -> u8 {
         match self {
             RecordFormat::Plain { .. } => 0,
@@ -64,7 +67,7 @@ impl RecordFormat {
         }
     }
 
-    /// Bytes of an array element.
+    /// Size of an array element, bytes.
     pub fn element_size(self, ctx: &Context) -> usize {
         let address = usize::from(ctx.sizeof_addr);
         match self {
@@ -73,7 +76,7 @@ impl RecordFormat {
         }
     }
 
-    /// Bytes of a B-tree record.
+    /// Size of a B-tree record, bytes.
     pub fn btree2_size(self, rank: usize, ctx: &Context) -> usize {
         self.element_size(ctx).saturating_add(rank.saturating_mul(8))
     }
@@ -92,7 +95,7 @@ impl RecordFormat {
         self.fields(&mut Reader::new(element, structure, address), ctx)
     }
 
-    /// Encodes an array element; `None` is a chunk not allocated.
+    /// Encodes an array element; `None` is an unallocated chunk.
     pub fn encode_element(self, record: Option<ChunkRecord>, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         self.write(&mut w, record, ctx);
@@ -125,7 +128,7 @@ impl RecordFormat {
         w.into_bytes()
     }
 
-    /// Scaled offsets of an encoded B-tree record, without a copy.
+    /// Scaled offsets of an encoded B-tree record, decoded lazily.
     pub fn btree2_scaled<'a>(self, record: &'a [u8], ctx: &Context) -> impl Iterator<Item = u64> + 'a {
         let tail = record.get(self.element_size(ctx)..).unwrap_or_default();
         tail.as_chunks().0.iter().map(|b| u64::from_le_bytes(*b))

@@ -1,4 +1,4 @@
-//! Bounded little-endian cursors and the widths that travel with a file.
+//! Bounded little-endian reader and writer, and the field widths of a file.
 
 use crate::base::{Address, Error, Result, checksum::lookup3};
 
@@ -15,14 +15,14 @@ impl Context {
     /// The widths libhdf5 writes by default.
     pub const DEFAULT: Context = Context { sizeof_addr: 8, sizeof_size: 8 };
 
-    /// True when a length can be `n`; all bits set are none.
+    /// True when a length field can store `n`; all bits set is reserved.
     pub fn holds(&self, n: u64) -> bool {
         let most = u64::MAX.checked_shr(64u32.saturating_sub(u32::from(self.sizeof_size).saturating_mul(8))).unwrap_or(u64::MAX);
         n < most
     }
 }
 
-/// Cursor over the bytes of one structure. Every failure names the structure and its address.
+/// Cursor over the bytes of one structure. Errors name the structure and its address.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     buf: &'a [u8],
@@ -32,7 +32,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A cursor at the start of `buf`, which holds `structure` from `address` on.
+    /// A cursor at the start of `buf`, the bytes of `structure` at `address`.
     pub fn new(buf: &'a [u8], structure: &'static str, address: Address) -> Self {
         Reader { buf, pos: 0, structure, address }
     }
@@ -52,32 +52,32 @@ impl<'a> Reader<'a> {
         self.pos
     }
 
-    /// Bytes left.
+    /// Bytes not yet consumed.
     pub fn remaining(&self) -> usize {
         self.buf.len().saturating_sub(self.pos)
     }
 
-    /// The bytes not yet consumed.
+    /// Returns the bytes not yet consumed, without consuming them.
     pub fn rest(&self) -> &'a [u8] {
         self.buf.get(self.pos..).unwrap_or_default()
     }
 
-    /// The bytes consumed since `from` (an earlier `position`).
+    /// Returns the bytes consumed since `from`, an earlier `position`.
     pub fn since(&self, from: usize) -> &'a [u8] {
         self.buf.get(from..self.pos).unwrap_or_default()
     }
 
-    /// An error that says this structure is corrupt.
+    /// Builds the error that this structure is corrupt.
     pub fn corrupt(&self, detail: impl Into<std::borrow::Cow<'static, str>>) -> Error {
         Error::corrupt(self.structure, self.address, detail)
     }
 
-    /// An error that says this structure is of a kind not supported.
+    /// Builds the error that this structure is of an unsupported kind.
     pub fn unsupported(&self, detail: impl Into<std::borrow::Cow<'static, str>>) -> Error {
         Error::unsupported(self.structure, self.address, detail)
     }
 
-    /// The next `n` bytes.
+    /// Consumes the next `n` bytes.
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8]> {
         let end = self.pos.checked_add(n);
         match end.and_then(|end| self.buf.get(self.pos..end)) {
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next `N` bytes as an array.
+    /// Consumes the next `N` bytes as an array.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut a = [0; N];
         a.copy_from_slice(self.bytes(N)?);
@@ -101,27 +101,27 @@ impl<'a> Reader<'a> {
         self.bytes(n).map(drop)
     }
 
-    /// One byte.
+    /// Consumes one byte.
     pub fn u8(&mut self) -> Result<u8> {
         Ok(u8::from_le_bytes(self.array()?))
     }
 
-    /// A 16-bit number.
+    /// Consumes a 16-bit number.
     pub fn u16(&mut self) -> Result<u16> {
         Ok(u16::from_le_bytes(self.array()?))
     }
 
-    /// A 32-bit number.
+    /// Consumes a 32-bit number.
     pub fn u32(&mut self) -> Result<u32> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    /// A 64-bit number.
+    /// Consumes a 64-bit number.
     pub fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// An unsigned number of `width` bytes. Wider than 8: the upper bytes must be zero.
+    /// Consumes an unsigned number of `width` bytes; bytes after the eighth must be zero.
     pub fn uint(&mut self, width: usize) -> Result<u64> {
         let b = self.bytes(width)?;
         if let Ok(all) = <[u8; 8]>::try_from(b) {
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
         Ok(low.iter().rev().fold(0u64, |n, &x| n << 8 | u64::from(x)))
     }
 
-    /// An address: all bits set is undefined, at any width.
+    /// Consumes an address; all bits set is undefined, at any width.
     pub fn addr(&mut self, ctx: &Context) -> Result<Address> {
         let width = usize::from(ctx.sizeof_addr);
         let b = self.bytes(width)?;
@@ -149,7 +149,8 @@ impl<'a> Reader<'a> {
         self.uint(width).map(Address)
     }
 
-    /// A length. All bits set stays all bits set of 64 (an "unlimited" or "undefined" length).
+    /// Consumes a length; all bits set ("unlimited" or "undefined") becomes `u64::MAX` at any
+    /// width.
     pub fn length(&mut self, ctx: &Context) -> Result<u64> {
         let width = usize::from(ctx.sizeof_size);
         let b = self.bytes(width)?;
@@ -160,13 +161,13 @@ impl<'a> Reader<'a> {
         self.uint(width)
     }
 
-    /// A length as an in-memory size; fails beyond what this process could address.
+    /// Consumes a length as an in-memory size; an error if it exceeds the address space.
     pub fn size(&mut self, ctx: &Context) -> Result<usize> {
         let n = self.length(ctx)?;
         usize::try_from(n).map_err(|_| self.corrupt("a length exceeds the address space"))
     }
 
-    /// Bytes up to and without the next NUL, which is consumed.
+    /// Consumes bytes up to and including the next NUL; returns them without the NUL.
     pub fn cstr(&mut self) -> Result<&'a [u8]> {
         let rest = self.rest();
         match rest.iter().position(|&b| b == 0) {
@@ -179,7 +180,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Checks a signature.
+    /// Consumes and checks a signature.
     pub fn signature(&mut self, want: &[u8]) -> Result<()> {
         let got = self.bytes(want.len())?;
         if got == want {
@@ -189,20 +190,20 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Checks a one-byte version against the range supported.
+    /// Consumes a one-byte version; an error if it is not in `range`.
     pub fn version(&mut self, range: std::ops::RangeInclusive<u8>) -> Result<u8> {
         let v = self.u8()?;
         if range.contains(&v) { Ok(v) } else { Err(self.unsupported(format!("version {v}"))) }
     }
 
-    /// Reads a 4-byte checksum and compares it with lookup3 of everything consumed before.
+    /// Consumes a 4-byte checksum and compares it with lookup3 of all bytes consumed before.
     pub fn checksum(&mut self) -> Result<()> {
         let want = lookup3(self.since(0), 0);
         let got = self.u32()?;
         if got == want || cfg!(fuzzing) { Ok(()) } else { Err(self.corrupt(format!("checksum is {got:#010x}, must be {want:#010x}"))) }
     }
 
-    /// A cursor over the next `n` bytes, which are consumed here.
+    /// Consumes the next `n` bytes as a cursor of their own.
     pub fn sub(&mut self, n: usize) -> Result<Reader<'a>> {
         Ok(Reader { buf: self.bytes(n)?, pos: 0, structure: self.structure, address: self.address })
     }
@@ -214,12 +215,12 @@ pub struct Writer {
     buf: Vec<u8>,
 }
 
-/// Room that a new buffer has, bytes: most structures fit.
-const ROOM: usize = 256;
+/// Initial capacity of a buffer, bytes: enough for most structures.
+const CAPACITY_BYTES: usize = 256;
 
 impl Default for Writer {
     fn default() -> Self {
-        Writer { buf: Vec::with_capacity(ROOM) }
+        Writer { buf: Vec::with_capacity(CAPACITY_BYTES) }
     }
 }
 
@@ -229,12 +230,12 @@ impl Writer {
         Self::default()
     }
 
-    /// Goes on behind `bytes`.
+    /// A buffer that appends to `bytes`.
     pub fn after(bytes: Vec<u8>) -> Self {
         Writer { buf: bytes }
     }
 
-    /// What was written.
+    /// Returns the bytes written.
     pub fn into_bytes(self) -> Vec<u8> {
         self.buf
     }
@@ -244,39 +245,39 @@ impl Writer {
         self.buf.len()
     }
 
-    /// Raw bytes.
+    /// Appends raw bytes.
     pub fn bytes(&mut self, b: &[u8]) -> &mut Self {
         self.buf.extend_from_slice(b);
         self
     }
 
-    /// `n` zero bytes.
+    /// Appends `n` zero bytes.
     pub fn zeros(&mut self, n: usize) -> &mut Self {
         self.buf.resize(self.buf.len().saturating_add(n), 0);
         self
     }
 
-    /// One byte.
+    /// Appends one byte.
     pub fn u8(&mut self, v: u8) -> &mut Self {
         self.bytes(&[v])
     }
 
-    /// A 16-bit number.
+    /// Appends a 16-bit number.
     pub fn u16(&mut self, v: u16) -> &mut Self {
         self.bytes(&v.to_le_bytes())
     }
 
-    /// A 32-bit number.
+    /// Appends a 32-bit number.
     pub fn u32(&mut self, v: u32) -> &mut Self {
         self.bytes(&v.to_le_bytes())
     }
 
-    /// A 64-bit number.
+    /// Appends a 64-bit number.
     pub fn u64(&mut self, v: u64) -> &mut Self {
         self.bytes(&v.to_le_bytes())
     }
 
-    /// The low `width` bytes of `v`; bytes beyond the eighth are 0.
+    /// Appends the low `width` bytes of `v`; bytes after the eighth are 0.
     pub fn uint(&mut self, v: u64, width: usize) -> &mut Self {
         let bytes = v.to_le_bytes();
         match bytes.get(..width) {
@@ -285,7 +286,7 @@ impl Writer {
         }
     }
 
-    /// An address; undefined is all bits set at any width.
+    /// Appends an address; undefined is all bits set, at any width.
     pub fn addr(&mut self, v: Address, ctx: &Context) -> &mut Self {
         let width = usize::from(ctx.sizeof_addr);
         match v.defined() {
@@ -294,7 +295,7 @@ impl Writer {
         }
     }
 
-    /// A length; `u64::MAX` is all bits set at any width.
+    /// Appends a length; `u64::MAX` is all bits set, at any width.
     pub fn length(&mut self, v: u64, ctx: &Context) -> &mut Self {
         let width = usize::from(ctx.sizeof_size);
         if v == u64::MAX { self.ones(width) } else { self.uint(v, width) }
@@ -305,7 +306,7 @@ impl Writer {
         self
     }
 
-    /// lookup3 of everything written.
+    /// Appends lookup3 of all bytes written so far.
     pub fn checksum(&mut self) -> &mut Self {
         let c = lookup3(&self.buf, 0);
         self.u32(c)

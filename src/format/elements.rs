@@ -1,16 +1,16 @@
-//! A run of equally long array elements with a checksum: a page of a fixed or extensible array.
+//! Array elements of equal size with a checksum: a page of a fixed or extensible array.
 //!
 //! ```text
 //! n x element | checksum
 //! ```
 //!
-//! Elements are opaque here: the array's client says what they hold (H5.format.4.0, "Fixed Array
+//! Elements are opaque here: the array's client defines their content (H5.format.4.0, "Fixed Array
 //! Data Block Page", "Extensible Array Data Block Page").
 
 use super::{Context, Reader, Writer};
 use crate::base::{Address, Error, Result, limits};
 
-/// Bytes of a checksum.
+/// Size of a checksum, bytes.
 pub const CHECKSUM: usize = 4;
 
 /// Encoded elements of one block or page.
@@ -21,14 +21,15 @@ pub struct Elements {
 }
 
 impl Elements {
-    /// The next `count` elements of `element_size` bytes from `r`.
+    /// Reads `count` elements of `element_size` bytes from `r`.
     pub fn decode(r: &mut Reader<'_>, count: usize, element_size: u8) -> Result<Self> {
         let n = count.checked_mul(usize::from(element_size)).ok_or_else(|| r.corrupt(format!("{count} elements")))?;
         Ok(Elements { element_size, bytes: r.bytes(n)?.to_vec() })
     }
 
-    /// `count` elements that hold no chunk: an undefined address, everything behind it 0. Errors: elements too
-    /// short for an address, more bytes than one block of metadata may have.
+    /// Returns `count` elements without a chunk: an undefined address, then zeros.
+    ///
+    /// Errors: elements shorter than an address; more bytes than one metadata block may have.
     pub fn blank(count: u64, element_size: u8, ctx: &Context, structure: &'static str, address: Address) -> Result<Self> {
         let width = usize::from(ctx.sizeof_addr);
         let Some(rest) = usize::from(element_size).checked_sub(width) else {
@@ -42,12 +43,12 @@ impl Elements {
         Ok(Elements { element_size, bytes: element.repeat(n) })
     }
 
-    /// Writes the elements.
+    /// Appends the elements to `w`.
     pub fn encode(&self, w: &mut Writer) {
         w.bytes(&self.bytes);
     }
 
-    /// Decodes a page: `count` elements and their checksum, all of `buf`.
+    /// Decodes a page: `count` elements and their checksum, in all of `buf`.
     pub fn decode_page(buf: &[u8], structure: &'static str, address: Address, count: usize, element_size: u8) -> Result<Self> {
         let mut r = Reader::new(buf, structure, address);
         let page = Self::decode(&mut r, count, element_size)?;
@@ -55,7 +56,7 @@ impl Elements {
         Ok(page)
     }
 
-    /// The page `decode_page` read.
+    /// Encodes a page with its checksum.
     pub fn encode_page(&self) -> Vec<u8> {
         let mut w = Writer::new();
         self.encode(&mut w);
@@ -68,29 +69,24 @@ impl Elements {
         self.bytes.len().checked_div(usize::from(self.element_size)).unwrap_or(0)
     }
 
-    /// True without elements.
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
-    /// Bytes of one element.
+    /// Size of one element, bytes.
     pub fn element_size(&self) -> u8 {
         self.element_size
     }
 
-    /// Bytes of all elements.
+    /// Size of all elements, bytes.
     pub fn byte_len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Encoded element `i`.
+    /// Returns encoded element `i`.
     pub fn get(&self, i: usize) -> Option<&[u8]> {
         let size = usize::from(self.element_size);
         let from = i.checked_mul(size)?;
         self.bytes.get(from..from.checked_add(size)?)
     }
 
-    /// Replaces element `i`; false when there is no such element or `element` has another size.
+    /// Replaces element `i`; false when there is no such element or its size differs.
     pub fn set(&mut self, i: usize, element: &[u8]) -> bool {
         let size = usize::from(self.element_size);
         let range = i.checked_mul(size).and_then(|from| Some(from..from.checked_add(size)?));
@@ -104,19 +100,20 @@ impl Elements {
     }
 }
 
-/// Bit `i` of a page initialisation bitmap: the first bit is the highest of the first byte.
+/// Bit `i` of a page initialisation bitmap, counted from the most significant bit of the first
+/// byte.
 pub fn page_bit(bitmap: &[u8], i: u64) -> bool {
     let byte = usize::try_from(i / 8).ok().and_then(|b| bitmap.get(b));
     byte.is_some_and(|b| b & (0x80 >> (i % 8)) != 0)
 }
 
-/// Sets bit `i` of such a bitmap; false when it has no such bit.
+/// Sets bit `i` of a page initialisation bitmap; false when it is out of range.
 pub fn set_page_bit(bitmap: &mut [u8], i: u64) -> bool {
     let byte = usize::try_from(i / 8).ok().and_then(|b| bitmap.get_mut(b));
     byte.map(|b| *b |= 0x80 >> (i % 8)).is_some()
 }
 
-/// Bytes that hold a bitmap of `pages` bits.
+/// Size of a bitmap of `pages` bits, bytes.
 pub fn bitmap_size(pages: u64) -> u64 {
     pages.div_ceil(8)
 }

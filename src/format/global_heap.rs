@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! "GCOL" | version 1 | 0 0 0 | collection size L | padding to 8
-//! objects: { index u16 | reference count u16 | 0 u32 | size L | padding to 8 | data | padding to 8 }
-//! free space: an object with index 0 whose size counts its own header; absent when fewer bytes
-//!             than an object header are left
+//! objects: { index u16 | reference count u16 | 0 u32 | size L | padding to 8 |
+//!            data | padding to 8 }
+//! free space: an object with index 0 whose size includes its own header; absent when fewer bytes
+//!             than an object header remain
 //! ```
 //!
-//! The collection size counts everything from "GCOL" on. H5.format.4.0, "Global Heap".
+//! The collection size includes the header. H5.format.4.0, "Global Heap".
 
 use crate::base::{Address, Result};
 use crate::format::{Context, Reader, Writer};
@@ -15,17 +16,17 @@ use crate::format::{Context, Reader, Writer};
 /// Name of the structure in errors.
 pub const NAME: &str = "global heap collection";
 const SIGNATURE: &[u8; 4] = b"GCOL";
-/// Object headers looked at in one collection: every index once, and some free space between.
+/// Most object headers examined in one collection: every index once, plus free space in between.
 const OBJECTS_MAX: usize = (1 << 16) + 4096;
-/// Bytes of the collection that libhdf5 allocates when nothing larger is needed.
+/// Size of the smallest collection that libhdf5 allocates, bytes.
 pub const SIZE_MIN: u64 = 4096;
 
-/// Bytes of a collection's and of an object's header (they are equal), padding included.
+/// Size of a collection's and of an object's header (both are equal), bytes, with padding.
 pub fn header_size(ctx: &Context) -> usize {
     usize::from(ctx.sizeof_size).saturating_add(8).next_multiple_of(8)
 }
 
-/// Decodes a collection's header; returns the collection's size in bytes.
+/// Decodes a collection's header; returns the collection's size, bytes.
 pub fn decode_header(buf: &[u8], address: Address, ctx: &Context) -> Result<u64> {
     let mut r = Reader::new(buf, NAME, address);
     r.signature(SIGNATURE)?;
@@ -38,7 +39,7 @@ pub fn decode_header(buf: &[u8], address: Address, ctx: &Context) -> Result<u64>
     Ok(size)
 }
 
-/// The header of a collection of `size` bytes in all, padding included.
+/// Encodes the header of a collection of `size` bytes, with padding.
 pub fn encode_header(size: u64, ctx: &Context) -> Vec<u8> {
     let mut w = Writer::new();
     w.bytes(SIGNATURE).u8(1).zeros(3).length(size, ctx);
@@ -46,14 +47,14 @@ pub fn encode_header(size: u64, ctx: &Context) -> Vec<u8> {
     w.into_bytes()
 }
 
-/// Header of one object.
+/// Header of one object in a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectHeader {
     /// 1 to 65,535; 0 for free space.
     pub index: u16,
     /// References to the object; libhdf5 writes 0 for variable-length data.
     pub reference_count: u16,
-    /// Bytes of data without padding; for free space, bytes with this header.
+    /// Size of the data without padding, bytes; for free space, including this header.
     pub size: u64,
 }
 
@@ -66,7 +67,7 @@ impl ObjectHeader {
         Ok(ObjectHeader { index, reference_count, size: r.length(ctx)? })
     }
 
-    /// The header's bytes, padding included.
+    /// Encodes the header, with padding.
     pub fn to_bytes(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         self.encode(&mut w, ctx);
@@ -80,32 +81,33 @@ impl ObjectHeader {
     }
 }
 
-/// Where an object's data lies in its collection.
+/// Location of an object's data in its collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     /// 1 to 65,535.
     pub index: u16,
     /// References to the object.
     pub reference_count: u16,
-    /// First byte of the data, from the start of the collection.
+    /// Offset of the data from the start of the collection, bytes.
     pub start: u64,
-    /// Bytes of data.
+    /// Size of the data, bytes.
     pub size: u64,
 }
 
 /// The objects of a collection, by index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Directory {
-    /// Ascending by index, no index twice (the last object of an index counts, as in libhdf5).
+    /// Sorted by index, each index once (the last object with an index counts, as in libhdf5).
     pub positions: Vec<Position>,
-    /// Offset in the collection of the first object header that makes no sense, if there is one:
-    /// objects before it are good, the rest is lost.
+    /// Offset in the collection of the first invalid object header, if any: objects before it are
+    /// valid, later ones are lost.
     pub damage: Option<u64>,
 }
 
 impl Directory {
-    /// Walks the object headers of a collection of `size` bytes. `header_at` gives the object
-    /// header at an offset, or `None` where the file ends.
+    /// Walks the object headers of a collection of `size` bytes.
+    ///
+    /// `header_at` returns the object header at an offset, or `None` past the end of the file.
     pub fn walk(size: u64, ctx: &Context, header_at: &mut dyn FnMut(u64) -> Result<Option<ObjectHeader>>) -> Result<Self> {
         let header = header_size(ctx) as u64;
         let mut positions: Vec<Position> = Vec::new();
@@ -119,7 +121,7 @@ impl Directory {
                 break;
             };
             if object.index == 0 {
-                // Free space normally reaches the end; a size of 0 would never get there.
+                // Free space normally extends to the end; size 0 would loop forever.
                 if object.size == 0 {
                     break;
                 }
@@ -137,7 +139,7 @@ impl Directory {
         Ok(Directory { positions, damage })
     }
 
-    /// The directory of a collection that is wholly in memory (or as much of it as the file holds).
+    /// Builds the directory of a collection in memory (or of the part of it that the file has).
     pub fn of(buf: &[u8], address: Address, ctx: &Context) -> Result<Self> {
         let size = decode_header(buf, address, ctx)?;
         Self::walk(size, ctx, &mut |offset| {
@@ -146,33 +148,36 @@ impl Directory {
         })
     }
 
-    /// The object with `index`.
+    /// Returns the position of the object with `index`.
     pub fn get(&self, index: u16) -> Option<&Position> {
         let i = self.positions.binary_search_by_key(&index, |p| p.index).ok()?;
         self.positions.get(i)
     }
 }
 
-/// One object, for writing.
+/// One object of a [`Collection`].
+#[cfg(test)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
     /// 1 to 65,535.
     pub index: u16,
     /// References to the object.
     pub reference_count: u16,
-    /// Its data.
+    /// The data, without padding.
     pub data: Vec<u8>,
 }
 
-/// A whole collection, for writing.
+/// A whole collection, in the order stored.
+#[cfg(test)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collection {
-    /// Bytes of the whole collection.
+    /// Size of the whole collection, bytes.
     pub size: u64,
-    /// Objects in the order stored.
+    /// Objects in stored order.
     pub objects: Vec<Object>,
 }
 
+#[cfg(test)]
 impl Collection {
     /// Decodes a whole collection. Errors: damaged object headers, data past the end.
     pub fn decode(buf: &[u8], address: Address, ctx: &Context) -> Result<Self> {
@@ -192,7 +197,7 @@ impl Collection {
         Ok(Collection { size, objects: objects.ok_or_else(|| r.corrupt("an object lies past the end"))? })
     }
 
-    /// The whole collection; free space is zeros. Errors: the objects do not fit.
+    /// Encodes the whole collection; free space is zeros. Errors: the objects do not fit.
     pub fn encode(&self, ctx: &Context) -> Result<Vec<u8>> {
         let header = header_size(ctx);
         let mut w = Writer::new();
@@ -289,7 +294,7 @@ mod tests {
         let mut endless = collection().to_vec();
         endless[16..].fill(0);
         assert_eq!(Directory::of(&endless, Address(0), CTX).unwrap(), Directory::default());
-        // Free space of one byte again and again.
+        // Free space of one byte repeatedly.
         let d = Directory::walk(u64::MAX, CTX, &mut |_| Ok(Some(ObjectHeader { index: 0, reference_count: 0, size: 1 }))).unwrap();
         assert!(d.damage.is_some());
     }

@@ -13,7 +13,7 @@ use crate::format::{Reader, Writer};
 pub const TYPE_NAME: u8 = 5;
 /// B-tree type of the creation order index.
 pub const TYPE_CREATION_ORDER: u8 = 6;
-/// Bytes of a link's heap ID.
+/// Size of a link's heap ID, bytes.
 pub const HEAP_ID_SIZE: usize = 7;
 const STRUCTURE: &str = "link index record";
 
@@ -45,7 +45,7 @@ impl NameRecord {
         Ok(NameRecord { hash: r.u32()?, id: r.array()? })
     }
 
-    /// The bytes `decode` read.
+    /// Encodes the bytes that `decode` reads.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
         w.u32(self.hash).bytes(&self.id);
@@ -63,7 +63,7 @@ impl CreationOrderRecord {
         Ok(CreationOrderRecord { creation_order: i64::from_le_bytes(r.array()?), id: r.array()? })
     }
 
-    /// The bytes `decode` read.
+    /// Encodes the bytes that `decode` reads.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
         w.bytes(&self.creation_order.to_le_bytes()).bytes(&self.id);

@@ -1,4 +1,4 @@
-//! Local heap: the names of an old-style group, and of external raw data files.
+//! Local heap: the names in an old-style group, or of external raw data files.
 //!
 //! ```text
 //! "HEAP" | version 0 | 0 0 0 | data segment size L | offset of the free list L | data segment O
@@ -19,16 +19,16 @@ pub const FREE_NULL: u64 = 1;
 /// A decoded local heap header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes of the data segment.
+    /// Size of the data segment, bytes.
     pub segment_size: u64,
     /// Offset of the first free block in the data segment, or [`FREE_NULL`].
     pub free_list: u64,
-    /// The data segment.
+    /// Address of the data segment.
     pub segment: Address,
 }
 
 impl Header {
-    /// Bytes of an encoded header.
+    /// Size of an encoded header, bytes.
     pub fn size(ctx: &Context) -> usize {
         8usize.saturating_add(usize::from(ctx.sizeof_size).saturating_mul(2)).saturating_add(usize::from(ctx.sizeof_addr))
     }
@@ -42,7 +42,7 @@ impl Header {
         Ok(Header { segment_size: r.length(ctx)?, free_list: r.length(ctx)?, segment: r.addr(ctx)? })
     }
 
-    /// The exact bytes `decode` read.
+    /// Encodes the exact bytes that `decode` reads.
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.bytes(SIGNATURE).zeros(4).length(self.segment_size, ctx).length(self.free_list, ctx).addr(self.segment, ctx);
@@ -55,7 +55,7 @@ impl Header {
 pub struct FreeBlock {
     /// Offset of the next free block, or [`FREE_NULL`].
     pub next: u64,
-    /// Bytes of this block, these fields included.
+    /// Size of this block, bytes, including these fields.
     pub size: u64,
 }
 
@@ -66,7 +66,7 @@ impl FreeBlock {
         Ok(FreeBlock { next: r.length(ctx)?, size: r.length(ctx)? })
     }
 
-    /// The exact bytes `decode` read.
+    /// Encodes the exact bytes that `decode` reads.
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.length(self.next, ctx).length(self.size, ctx);

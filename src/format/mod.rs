@@ -1,21 +1,21 @@
-//! The file format as a pure codec: bytes to structs and back, lossless, no I/O.
+//! The file format as a pure codec: bytes to structs and back, lossless, without I/O.
 //!
-//! One structure, one file: its layout in the doc comment, its decoder and its encoder.
+//! Each file has one structure: its layout in the doc comment, its decoder and its encoder.
+//! Encoders that the daemon does not need exist in test builds only.
 
-pub mod attribute_index;
+pub(crate) mod attribute_index;
 pub mod btree1;
 pub mod btree2;
 pub mod cache_image;
-pub mod chunk_record;
-pub mod codec;
+pub(crate) mod chunk_record;
+mod codec;
 pub mod earray;
-pub mod elements;
+pub(crate) mod elements;
 pub mod farray;
-pub mod file_space_manager;
 pub mod fractal_heap;
+pub mod free_space;
 pub mod global_heap;
-pub mod group_node;
-pub mod link_index;
+pub(crate) mod link_index;
 pub mod local_heap;
 pub mod message;
 pub mod object_header;

@@ -3,7 +3,8 @@
 //! ```text
 //! v1 prefix:  version 1 | 0 | messages u16 | reference count u32 | chunk 0 size u32 | pad 4
 //! v1 message: type u16 | size u16 | flags u8 | 0 0 0 | body (size is a multiple of 8)
-//! v2 prefix:  "OHDR" | version 2 | flags u8 | [times 4 x u32] | [max compact u16, min dense u16] | chunk 0 size 1|2|4|8
+//! v2 prefix:  "OHDR" | version 2 | flags u8 | [times 4 x u32] |
+//!             [max compact u16, min dense u16] | chunk 0 size 1|2|4|8
 //! v2 message: type u8 | size u16 | flags u8 | [creation index u16] | body
 //! v2 chunk:   messages | gap (shorter than a message header, zero) | checksum
 //! v2 later chunk: "OCHK" | messages | gap | checksum
@@ -43,72 +44,72 @@ pub mod kind {
     pub const REFERENCE_COUNT: u16 = 0x16;
     pub const FILE_SPACE_INFO: u16 = 0x17;
     pub const CACHE_IMAGE: u16 = 0x18;
-    /// First type nobody defined.
+    /// First undefined type.
     pub const END: u16 = 0x19;
 }
 
 /// Message flags.
 pub mod flag {
-    /// The message must not change.
+    /// The message must not be changed.
     pub const CONSTANT: u8 = 0x01;
-    /// The body is a reference to the message elsewhere.
+    /// The body is a reference to a shared message.
     pub const SHARED: u8 = 0x02;
-    /// The message must not be put into the shared-message heap.
+    /// The message must not be moved to the shared message heap.
     pub const DONT_SHARE: u8 = 0x04;
-    /// Who does not know the type must not change the object.
+    /// A writer that does not know the type must not modify the object.
     pub const FAIL_IF_UNKNOWN_AND_WRITING: u8 = 0x08;
-    /// Who does not know the type and changes the object must set `WAS_UNKNOWN`.
+    /// A writer that does not know the type and modifies the object must set `WAS_UNKNOWN`.
     pub const MARK_IF_UNKNOWN: u8 = 0x10;
-    /// The object was changed by someone who did not know the type.
+    /// A writer that did not know the type has modified the object.
     pub const WAS_UNKNOWN: u8 = 0x20;
-    /// The shared-message index refers to the message in this header.
+    /// The shared message index has a record of this message, which is in this header.
     pub const SHAREABLE: u8 = 0x40;
     /// A reader that does not know the type must refuse the object.
     pub const FAIL_IF_UNKNOWN: u8 = 0x80;
 }
 
-/// Flags of a version 2 header; bits 0 and 1 are the width of chunk 0's size: 1, 2, 4 or 8 bytes.
+/// Flags of a version 2 header; bits 0 and 1 are the width of chunk 0's size (1, 2, 4 or 8 bytes).
 pub mod header_flag {
-    /// Creation order of attributes is tracked: each message has a creation index.
+    /// Creation order of attributes is tracked: every message has a creation index.
     pub const CREATION_TRACKED: u8 = 0x04;
     /// Creation order of attributes is indexed.
     pub const CREATION_INDEXED: u8 = 0x08;
-    /// The header tells when attributes become dense and compact again.
+    /// The header has the thresholds at which attribute storage becomes dense or compact.
     pub const PHASE_CHANGE: u8 = 0x10;
     /// The header has the four times.
     pub const TIMES: u8 = 0x20;
 }
 use header_flag::{CREATION_TRACKED, PHASE_CHANGE, TIMES};
 
-/// What precedes the messages of chunk 0.
+/// Header prefix: the fields before the messages of chunk 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prefix {
     /// 1 or 2.
     pub version: u8,
     /// Version 2 flags; 0 in version 1.
     pub flags: u8,
-    /// Version 1: hard links to the object. Version 2 keeps it in a message.
+    /// Version 1: number of hard links to the object. Version 2 stores it in a message.
     pub reference_count: u32,
-    /// Version 1: messages in all chunks.
+    /// Version 1: number of messages in all chunks.
     pub message_count: u16,
     /// Access, modification, change, birth: seconds since 1970.
     pub times: Option<[u32; 4]>,
-    /// Most compact, least dense attributes.
+    /// Most attributes in compact storage, fewest in dense storage.
     pub phase_change: Option<(u16, u16)>,
-    /// Bytes of messages in chunk 0 (without prefix and checksum).
+    /// Size of the messages in chunk 0, bytes (without prefix and checksum).
     pub chunk0_size: u64,
-    /// Bytes of the prefix itself.
+    /// Size of the prefix, bytes.
     pub len: usize,
 }
 
-/// One header message, body as stored.
+/// One header message, its body not decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// Message type, see [`kind`].
     pub kind: u16,
     /// Message flags, see [`flag`].
     pub flags: u8,
-    /// Creation index, where tracked.
+    /// Creation index, if tracked.
     pub creation_index: Option<u16>,
     /// The body.
     pub body: Vec<u8>,
@@ -117,9 +118,9 @@ pub struct Message {
 /// The messages of one chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Chunk {
-    /// Messages in order, NIL ones included.
+    /// Messages in order, including NIL messages.
     pub messages: Vec<Message>,
-    /// Bytes after the last message, too few for another.
+    /// Bytes after the last message, too few for a message header.
     pub gap: Vec<u8>,
 }
 
@@ -180,13 +181,13 @@ impl Prefix {
         w.into_bytes()
     }
 
-    /// Bytes of the whole first chunk: prefix, messages, checksum.
+    /// Size of chunk 0, bytes: prefix, messages, checksum.
     pub fn chunk0_len(&self) -> u64 {
         let checksum = if self.version == 1 { 0 } else { 4 };
         self.chunk0_size.saturating_add(self.len as u64).saturating_add(checksum)
     }
 
-    /// Bytes of one message header.
+    /// Size of a message header, bytes.
     pub fn message_header_len(&self) -> usize {
         match self.version {
             1 => 8,
@@ -195,14 +196,14 @@ impl Prefix {
         }
     }
 
-    /// Decodes chunk 0, whose bytes (prefix included) are `buf`.
+    /// Decodes chunk 0 from `buf`, which includes the prefix.
     pub fn decode_chunk0(&self, buf: &[u8], address: Address) -> Result<Chunk> {
         let mut r = Reader::new(buf, NAME, address);
         r.skip(self.len)?;
         self.decode_messages(&mut r, self.chunk0_size)
     }
 
-    /// Decodes a continuation chunk, whose bytes are `buf`.
+    /// Decodes a continuation chunk from `buf`.
     pub fn decode_continuation(&self, buf: &[u8], address: Address) -> Result<Chunk> {
         let mut r = Reader::new(buf, "object header continuation", address);
         if self.version == 1 {
@@ -267,28 +268,28 @@ impl Prefix {
     }
 }
 
-/// Body of a continuation message: where the next chunk lies and how long it is.
+/// Decodes the body of a continuation message: address and length of the next chunk.
 pub fn decode_continuation_message(body: &[u8], ctx: &Context, address: Address) -> Result<(Address, u64)> {
     let mut r = Reader::new(body, "object header continuation message", address);
     Ok((r.addr(ctx)?, r.length(ctx)?))
 }
 
-/// Body of a message whose SHARED flag is set.
+/// Body of a message with the SHARED flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SharedMessage {
-    /// In the shared-message heap of the file.
+    /// ID in the file's shared message heap.
     Heap([u8; 8]),
-    /// The message of the same type in another object's header (a committed datatype).
+    /// Address of another object's header with a message of the same type (a committed datatype).
     Object(Address),
 }
 
 impl SharedMessage {
-    /// Decodes versions 1 to 3.
+    /// Decodes the body, versions 1 to 3.
     pub fn decode(r: &mut Reader<'_>, ctx: &Context) -> Result<SharedMessage> {
         let version = r.version(1..=3)?;
         let kind = r.u8()?;
         if version == 1 {
-            // Reserved bytes, then a symbol table entry's name offset that means nothing here.
+            // Reserved bytes, then the name offset of a symbol table entry, unused here.
             r.skip(6)?;
             r.length(ctx)?;
         }
@@ -298,7 +299,8 @@ impl SharedMessage {
         Ok(SharedMessage::Object(r.addr(ctx)?))
     }
 
-    /// The body of a message that refers to the one of the same type in the header at `object`: version 2.
+    /// Encodes a version 2 body that refers to the message of the same type in the header at
+    /// `object`.
     pub fn encode_object(object: Address, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.u8(2).u8(2).addr(object, ctx);

@@ -8,12 +8,13 @@
 //!   hyperslab v1         reserved u32, length u32, rank u32, count u32, blocks u32
 //!   hyperslab v2         flags u8, length u32, rank u32, body of width 8
 //!   hyperslab v3         flags u8, width u8, rank u32, body
-//! body                   flags bit 0 set: start, stride, count, block per dimension; else count, blocks
+//! body                   flags bit 0 set: start, stride, count, block per dimension;
+//!                        else count, blocks
 //! block                  first[rank], last[rank], inclusive
 //! ```
 //!
-//! Numbers of a body have the width (2, 4 or 8 bytes); a `count` or `block` with all bits set is
-//! unlimited. "Length" counts the bytes after it; libhdf5 ignores it and so does this decoder.
+//! Numbers of a body have the stated width (2, 4 or 8 bytes); a `count` or `block` with all bits
+//! set is unlimited. "Length" counts the bytes after it; libhdf5 and this decoder ignore it.
 //! Source: H5.format.4.0 "Dataspace selection", H5Shyper.c, H5Spoint.c, H5S.c (`H5S_encode`).
 
 use super::codec::{Context, Reader, Writer};
@@ -24,29 +25,29 @@ use crate::base::selection::Selection;
 use crate::base::span_tree::SpanTree;
 use crate::base::{Address, Result, limits};
 
-/// Numbers (coordinates) that one decoded selection may hold.
+/// Most numbers (coordinates) in one decoded selection.
 const NUMBERS_MAX: u64 = 1 << 24;
 /// Flag of a regular hyperslab.
 const REGULAR: u8 = 1;
 
-/// How a selection is written, beyond what it selects.
+/// Version and widths of an encoded selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// Version 1: two numbers that no reader looks at, 4-byte coordinates.
+    /// Version 1: two fields that readers ignore, then 4-byte coordinates.
     V1 {
         /// Reserved, 0.
         reserved: u32,
-        /// Bytes after this field, as stored.
+        /// Size of the rest, bytes, as stored.
         length: u32,
     },
     /// Version 2 of a hyperslab: 8-byte coordinates.
     HyperslabV2 {
-        /// Bytes after this field, as stored.
+        /// Size of the rest, bytes, as stored.
         length: u32,
     },
     /// Version 2 of points, version 3 of a hyperslab.
     Compact {
-        /// Bytes of a number: 2, 4 or 8.
+        /// Width of a number, bytes: 2, 4 or 8.
         width: u8,
     },
 }
@@ -64,7 +65,7 @@ pub enum SerializedSelection {
         form: Form,
         /// Number of dimensions.
         rank: usize,
-        /// Coordinates, point after point.
+        /// Coordinates of all points, `rank` numbers each.
         coordinates: Vec<u64>,
     },
     /// An irregular hyperslab.
@@ -73,7 +74,7 @@ pub enum SerializedSelection {
         form: Form,
         /// Number of dimensions.
         rank: usize,
-        /// First and last coordinates (inclusive), block after block.
+        /// First and last coordinates (inclusive) of all blocks, `2 * rank` numbers each.
         corners: Vec<u64>,
     },
     /// A regular hyperslab.
@@ -112,7 +113,7 @@ fn rank(r: &mut Reader) -> Result<usize> {
     fits.ok_or_else(|| r.corrupt(format!("rank {rank} of a selection")))
 }
 
-/// `count` numbers, as many as the count that precedes them says, times `each`.
+/// Reads a count, then `each` numbers per counted item.
 fn numbers(r: &mut Reader, width: usize, each: usize) -> Result<Vec<u64>> {
     let count = r.uint(width)?;
     let n = count.checked_mul(each as u64).filter(|&n| n.checked_mul(width as u64).is_some_and(|b| b <= r.remaining() as u64));
@@ -123,7 +124,7 @@ fn numbers(r: &mut Reader, width: usize, each: usize) -> Result<Vec<u64>> {
     (0..n).map(|_| r.uint(width)).collect()
 }
 
-/// A count or block: all bits set at any width is unlimited.
+/// Reads a count or block; all bits set, at any width, is unlimited.
 fn extensible(r: &mut Reader, width: usize) -> Result<u64> {
     let all = r.rest().get(..width).is_some_and(|b| b.iter().all(|&x| x == 0xff));
     let n = r.uint(width)?;
@@ -131,7 +132,7 @@ fn extensible(r: &mut Reader, width: usize) -> Result<u64> {
 }
 
 impl SerializedSelection {
-    /// Decodes one selection; the cursor is left behind it.
+    /// Decodes one selection and moves the cursor past it.
     pub fn decode(r: &mut Reader) -> Result<Self> {
         let kind = r.u32()?;
         let version = r.u32()?;
@@ -171,7 +172,7 @@ impl SerializedSelection {
         Ok(SerializedSelection::Regular { form, dims })
     }
 
-    /// Appends the bytes.
+    /// Appends the encoded selection to `w`.
     pub fn encode(&self, w: &mut Writer) {
         match self {
             SerializedSelection::None(form) => encode_head(w, 0, None, *form),
@@ -196,7 +197,7 @@ impl SerializedSelection {
         }
     }
 
-    /// What it selects. `budget` bounds the work on irregular hyperslabs.
+    /// Converts it to a [`Selection`]. `budget` bounds the work on irregular hyperslabs.
     pub fn to_selection(&self, budget: &Budget) -> Result<Selection> {
         Ok(match self {
             SerializedSelection::None(_) => Selection::None,
@@ -205,8 +206,8 @@ impl SerializedSelection {
                 budget.spend(coordinates.len() as u64)?;
                 Selection::Points(Points::new(*rank, coordinates.clone())?)
             }
-            // libhdf5 leaves the initial selection of its new dataspace, which is everything, but
-            // never writes this: no block means that nothing was selected.
+            // libhdf5 never writes a hyperslab without blocks. Its decoder would keep the new
+            // dataspace's initial selection (everything); here it selects nothing.
             SerializedSelection::Blocks { corners, .. } if corners.is_empty() => Selection::None,
             SerializedSelection::Blocks { rank, corners, .. } => Selection::Blocks(SpanTree::new(*rank, corners, budget)?),
             SerializedSelection::Regular { dims, .. } => Selection::regular(dims.clone())?,
@@ -240,23 +241,26 @@ fn encode_numbers(w: &mut Writer, form: Form, rank: usize, each: usize, numbers:
     }
 }
 
-/// A dataspace with its selection as `H5Sencode` writes them.
+/// A dataspace and its selection in the encoding of `H5Sencode`.
 ///
 /// ```text
-/// message id u8 = 1, version u8 = 0, size of lengths u8, extent size u32, extent message, selection
+/// message id u8 = 1, version u8 = 0, size of lengths u8, extent size u32, extent message,
+/// selection
 /// ```
+#[cfg(test)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodedDataspace {
-    /// Bytes of a length in the extent message.
+    /// Width of a length in the extent message, bytes.
     pub sizeof_size: u8,
-    /// The extent as a dataspace message (its bytes).
+    /// The extent as an encoded dataspace message.
     pub extent: Vec<u8>,
-    /// What is selected in it.
+    /// Elements selected in the extent.
     pub selection: SerializedSelection,
 }
 
+#[cfg(test)]
 impl EncodedDataspace {
-    /// Decodes one; the cursor is left behind it.
+    /// Decodes one dataspace and moves the cursor past it.
     pub fn decode(r: &mut Reader) -> Result<Self> {
         let message = r.u8()?;
         if message != 1 {
@@ -272,29 +276,29 @@ impl EncodedDataspace {
         Ok(EncodedDataspace { sizeof_size, extent, selection: SerializedSelection::decode(r)? })
     }
 
-    /// Appends the bytes.
+    /// Appends the encoded dataspace to `w`.
     pub fn encode(&self, w: &mut Writer) {
         w.u8(1).u8(0).u8(self.sizeof_size).u32(self.extent.len() as u32).bytes(&self.extent);
         self.selection.encode(w);
     }
 }
 
-/// The heap object of a dataset region reference (`H5R_DATASET_REGION1`): object address, selection.
+/// Heap object of a dataset region reference (`H5R_DATASET_REGION1`): object address, selection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionReference {
     /// Object header of the dataset.
     pub object: Address,
-    /// What is selected in it.
+    /// Elements selected in the dataset.
     pub selection: SerializedSelection,
 }
 
 impl RegionReference {
-    /// Decodes one; the cursor is left behind it.
+    /// Decodes one reference and moves the cursor past it.
     pub fn decode(r: &mut Reader, ctx: &Context) -> Result<Self> {
         Ok(RegionReference { object: r.addr(ctx)?, selection: SerializedSelection::decode(r)? })
     }
 
-    /// Appends the bytes.
+    /// Appends the encoded reference to `w`.
     pub fn encode(&self, w: &mut Writer, ctx: &Context) {
         w.addr(self.object, ctx);
         self.selection.encode(w);
@@ -330,7 +334,7 @@ mod tests {
         Budget::new(1 << 20, "test")
     }
 
-    /// Decodes every truncation and every single-byte change: no panic, and what decodes is usable.
+    /// Checks all truncations and single-byte changes: no panic, and decoded selections are usable.
     fn damage(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<SerializedSelection>) {
         for n in 0..bytes.len() {
             assert!(decode(&bytes[..n]).is_err(), "truncated to {n}");
@@ -347,7 +351,7 @@ mod tests {
         }
     }
 
-    /// Order of elements: H5Sencode'd selections and what H5Dread delivered for them.
+    /// Checks the order of elements: selections from H5Sencode against the data from H5Dread.
     #[test]
     fn libhdf5_order() {
         let cases: Value = serde_json::from_str(include_str!("../../tests/fixtures/selection/orders.json")).unwrap();
@@ -378,7 +382,7 @@ mod tests {
         }
     }
 
-    /// Region references: the same selections written by four generations of the format.
+    /// Checks region references: the same selections in four generations of the format.
     #[test]
     fn libhdf5_versions() {
         let cases: Value = serde_json::from_str(include_str!("../../tests/fixtures/selection/regions.json")).unwrap();

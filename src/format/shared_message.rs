@@ -1,17 +1,18 @@
-//! Shared object header messages: the table of indexes and the records that an index holds.
+//! Shared object header messages: the table of indexes, and the records of an index.
 //!
 //! ```text
 //! table: "SMTB" | n times { version 0 | index type u8 (0 list, 1 B-tree) | message types u16 |
 //!        minimum message size u32 | list cutoff u16 | B-tree cutoff u16 | messages u16 |
 //!        index O | heap O } | checksum
-//! list:  "SMLI" | messages times record | checksum | room up to the list cutoff
+//! list:  "SMLI" | messages times record | checksum | allocated up to the list cutoff
 //! record (also version 2 B-tree type 7):
-//!        location u8 | hash u32 | location 0: { reference count u32 | heap ID 8 }
-//!                                 location 1: { 0 u8 | message type u8 | creation index u16 | object header O }
+//!        location u8 | hash u32 |
+//!        location 0: { reference count u32 | heap ID 8 }
+//!        location 1: { 0 u8 | message type u8 | creation index u16 | object header O }
 //! ```
 //!
-//! A record is as long as the longer of the two forms. The number of indexes is held by the
-//! superblock extension's message. H5.format.4.0, "Shared Object Header Message Table".
+//! A record is as long as the longer of the two forms. The superblock extension's message states
+//! the number of indexes. H5.format.4.0, "Shared Object Header Message Table".
 
 use crate::base::{Address, Result};
 use crate::format::{Context, Reader, Writer};
@@ -25,14 +26,14 @@ const LIST_SIGNATURE: &[u8; 4] = b"SMLI";
 /// Most indexes in a table.
 pub const INDEXES_MAX: u8 = 8;
 
-/// One index: which messages it shares, and where they are.
+/// Header of one index: the types of messages it shares, and its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexHeader {
     /// 0 list, 1 version 2 B-tree.
     pub index_type: u8,
     /// Bit n set: messages of type n are shared here.
     pub message_types: u16,
-    /// Smaller messages are not shared, bytes.
+    /// Size of the smallest message that is shared, bytes.
     pub min_message_size: u32,
     /// Most messages in a list.
     pub list_max: u16,
@@ -40,13 +41,13 @@ pub struct IndexHeader {
     pub btree_min: u16,
     /// Messages in the index.
     pub messages: u16,
-    /// The list or B-tree.
+    /// Address of the list or B-tree.
     pub index: Address,
-    /// Fractal heap of the messages.
+    /// Address of the fractal heap with the messages.
     pub heap: Address,
 }
 
-/// Bytes of a table with `indexes` indexes.
+/// Size of a table of `indexes` indexes, bytes.
 pub fn table_size(indexes: u8, ctx: &Context) -> usize {
     let one = 14usize.saturating_add(usize::from(ctx.sizeof_addr).saturating_mul(2));
     one.saturating_mul(usize::from(indexes)).saturating_add(8)
@@ -77,7 +78,7 @@ pub fn decode_table(buf: &[u8], address: Address, indexes: u8, ctx: &Context) ->
     Ok(all)
 }
 
-/// The exact bytes `decode_table` read.
+/// Encodes the exact bytes that `decode_table` reads.
 pub fn encode_table(indexes: &[IndexHeader], ctx: &Context) -> Vec<u8> {
     let mut w = Writer::new();
     w.bytes(SIGNATURE);
@@ -89,17 +90,17 @@ pub fn encode_table(indexes: &[IndexHeader], ctx: &Context) -> Vec<u8> {
     w.into_bytes()
 }
 
-/// Where one shared message is.
+/// Location of one shared message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// In the index's fractal heap.
     Heap {
-        /// Messages that refer to it.
+        /// Number of messages that refer to it.
         reference_count: u32,
         /// Heap ID.
         id: [u8; 8],
     },
-    /// In an object header, not yet shared by a second one.
+    /// In an object header, not yet referenced by a second one.
     Header {
         /// Its message type.
         message_type: u8,
@@ -115,12 +116,12 @@ pub enum Place {
 pub struct Record {
     /// lookup3 of the message.
     pub hash: u32,
-    /// Where the message is.
+    /// Location of the message.
     pub place: Place,
 }
 
 impl Record {
-    /// Bytes of a record.
+    /// Size of a record, bytes.
     pub fn size(ctx: &Context) -> usize {
         5usize.saturating_add(usize::from(ctx.sizeof_addr).saturating_add(4).max(12))
     }
@@ -140,7 +141,7 @@ impl Record {
         Ok(Record { hash, place })
     }
 
-    /// The bytes `decode` read.
+    /// Encodes the bytes that `decode` reads.
     pub fn encode(&self, w: &mut Writer, ctx: &Context) {
         let start = w.position();
         match &self.place {
@@ -153,7 +154,7 @@ impl Record {
     }
 }
 
-/// Bytes of a list with room for `records` records.
+/// Size of a list with capacity for `records` records, bytes.
 pub fn list_size(records: u16, ctx: &Context) -> usize {
     Record::size(ctx).saturating_mul(usize::from(records)).saturating_add(8)
 }
@@ -170,7 +171,7 @@ pub fn decode_list(buf: &[u8], address: Address, index: &IndexHeader, ctx: &Cont
     Ok(records)
 }
 
-/// The whole list, padded with zeros to room for `list_max` records.
+/// Encodes the whole list, zero-padded to capacity for `list_max` records.
 pub fn encode_list(records: &[Record], list_max: u16, ctx: &Context) -> Vec<u8> {
     let mut w = Writer::new();
     w.bytes(LIST_SIGNATURE);
@@ -238,7 +239,7 @@ mod tests {
         assert!(Record::decode(&mut Reader::new(&bytes, "record", Address(0)), CTX).is_err());
     }
 
-    /// The message in the superblock extension, found by the table's address in it.
+    /// The message in the superblock extension, found by searching for the table's address.
     #[test]
     fn table_message() {
         let mut body = vec![0];

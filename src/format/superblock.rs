@@ -1,26 +1,28 @@
 //! Superblock, versions 0 to 3 (H5.format.4.0, "Disk Format: Level 0A").
 //!
 //! ```text
-//! v0, v1: signature 8 | version | free-space version | root group version | 0 | shared header version |
-//!         O | L | 0 | leaf K u16 | internal K u16 | flags u32 | v1: chunk K u16, 0 u16 |
-//!         base O | free-space info O | EOF O | driver info O | root symbol table entry 2xO + 24
-//! v2, v3: signature 8 | version | O | L | flags u8 | base O | extension O | EOF O | root header O | checksum
+//! v0, v1: signature 8 | version | free-space version | root group version | 0 |
+//!         shared header version | O | L | 0 | leaf K u16 | internal K u16 | flags u32 |
+//!         v1: chunk K u16, 0 u16 | base O | free-space info O | EOF O | driver info O |
+//!         root symbol table entry 2xO + 24
+//! v2, v3: signature 8 | version | O | L | flags u8 | base O | extension O | EOF O |
+//!         root header O | checksum
 //! ```
 
 use super::{Context, Reader, Writer};
 use crate::base::{Address, Error, Result};
 
-/// The eight bytes every HDF5 file has at 0, 512, 1024, 2048, ...
+/// Signature of every HDF5 file, at offset 0, 512, 1024, 2048, ...
 pub const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
-/// Bytes that hold any superblock at widths up to 8.
+/// Size of the largest superblock with widths up to 8, bytes.
 pub const SIZE_MAX: usize = 112;
-/// Consistency flags from version 3 on: somebody writes, or readers may read meanwhile.
+/// Consistency flags from version 3 on: the file is open for writing (0x01) or SWMR writing (0x04).
 pub const IN_USE: u32 = 0x01 | 0x04;
 /// Consistency flag: the file is open for writing.
 const WRITE_ACCESS: u32 = 0x01;
 const NAME: &str = "superblock";
 
-/// The bit of the end of file that marks a superblock with addresses of `width` bytes: no file is that long.
+/// The EOF bit that marks a superblock with addresses of `width` bytes: no file is that long.
 pub fn mark_bit(width: u8) -> u64 {
     match width {
         8.. => 1 << 62,
@@ -43,7 +45,7 @@ pub struct RootEntry {
     pub scratch: [u8; 16],
 }
 
-/// Fields only versions 0 and 1 have.
+/// Fields that only versions 0 and 1 have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Legacy {
     /// Version of the global free-space storage.
@@ -58,7 +60,7 @@ pub struct Legacy {
     pub group_internal_k: u16,
     /// Internal node K of chunk B-trees (version 1 only, else 32).
     pub chunk_internal_k: u16,
-    /// Address of the global free-space index (undefined: not persisted).
+    /// Address of the global free-space index (undefined: not persistent).
     pub free_space: Address,
     /// Driver information block.
     pub driver_info: Address,
@@ -88,7 +90,7 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// Decodes the superblock at the start of `buf`; `address` is where it lies in the file.
+    /// Decodes the superblock at the start of `buf`; `address` is its file offset, for errors.
     pub fn decode(buf: &[u8], address: Address) -> Result<Self> {
         let mut r = Reader::new(buf, NAME, address);
         r.signature(&SIGNATURE)?;
@@ -98,40 +100,47 @@ impl Superblock {
         }
     }
 
-    /// True when a writer has the file open, or died with it. Before version 3 the flags tell nothing.
+    /// True when a writer has the file open or crashed with it. False before version 3: the flags
+    /// are unused there.
     pub fn is_in_use(&self) -> bool {
         self.version >= 3 && self.flags & IN_USE != 0
     }
 
-    /// True when the last writer may not have closed the file. Version 2 has the flags, too, though releases before 1.10 left what
-    /// they would there: enough to doubt what only closing makes true, not to refuse the file.
+    /// True when the last writer may not have closed the file.
+    ///
+    /// Version 2 has the flags too, but releases before 1.10 left arbitrary bits there. That is
+    /// reason to distrust state that only a close writes, not to refuse the file.
     pub fn is_unclosed(&self) -> bool {
         self.version >= 2 && self.flags & IN_USE != 0
     }
 
-    /// This superblock while a commit is under way: every reader refuses a file that is shorter than its recorded end. With
-    /// addresses of 8 bytes the bits of the end of file below the mark carry `nonce`; narrower ones have no room for it.
+    /// This superblock marked for a commit in progress: every reader refuses a file shorter than
+    /// its recorded EOF.
+    ///
+    /// With 8-byte addresses the EOF bits below the mark carry `nonce`; narrower addresses have no
+    /// space for it.
     pub fn marked(&self, nonce: u64) -> Superblock {
         let mark = mark_bit(self.ctx.sizeof_addr);
         match self.ctx.sizeof_addr {
             8.. => self.with_mark(mark | nonce & (mark - 1)),
-            // The largest address; all ones would be the undefined one.
+            // The largest address; all ones would be the undefined address.
             _ => self.with_mark((mark - 1) << 2 | 2),
         }
     }
 
-    /// The marked superblock that belongs to a journal of format 1, which has no nonce.
+    /// The marked superblock of a journal of format 1, which has no nonce.
     pub fn marked_without_nonce(&self) -> Superblock {
         self.with_mark(self.eof.0 | mark_bit(self.ctx.sizeof_addr))
     }
 
     fn with_mark(&self, eof: u64) -> Superblock {
-        // Before version 3 the flag means nothing.
+        // Before version 3 the flags are unused.
         let flags = if self.version >= 3 { self.flags | WRITE_ACCESS } else { self.flags };
         Superblock { eof: Address(eof), flags, ..self.clone() }
     }
 
-    /// True when the address space is that of several files, of which this is one.
+    /// True when the file is a member of a multi-file address space (it has a driver information
+    /// block).
     pub fn is_of_several(&self) -> bool {
         self.legacy.as_ref().is_some_and(|l| l.driver_info.is_defined())
     }
@@ -215,7 +224,7 @@ impl Superblock {
         Ok(Superblock { version, ctx, flags, base, eof, extension, root, legacy: None })
     }
 
-    /// Bytes it takes.
+    /// Size of the encoded superblock, bytes.
     pub fn size(&self) -> u64 {
         let (addr, length) = (u64::from(self.ctx.sizeof_addr), u64::from(self.ctx.sizeof_size));
         match self.version {
@@ -225,7 +234,7 @@ impl Superblock {
         }
     }
 
-    /// The exact bytes `decode` read.
+    /// Encodes the exact bytes that `decode` reads.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let ctx = &self.ctx;
         let mut w = Writer::new();

@@ -3,10 +3,12 @@
 //! ```text
 //! "SNOD" | version 1 | 0 | number of symbols u16 | entries, room for 2 x group leaf K
 //! entry: link name offset L | object header O | cache type u32 | reserved u32 | scratch pad 16
-//! scratch pad by cache type: 0 nothing | 1 B-tree O, local heap O (a group) | 2 link value offset u32 (soft link)
+//! scratch pad by cache type: 0 nothing | 1 B-tree O, local heap O (a group) |
+//!                            2 link value offset u32 (soft link)
 //! ```
 //!
-//! Names and link values are offsets into the group's local heap. Entries are in `strcmp` order of their names.
+//! Names and link values are offsets into the group's local heap. Entries are sorted by name in
+//! `strcmp` order.
 
 use crate::base::{Address, Error, Result};
 use crate::format::{Context, Reader, Writer};
@@ -19,19 +21,19 @@ const VERSION: u8 = 1;
 pub const HEADER_SIZE: usize = 8;
 const SCRATCH: usize = 16;
 
-/// What an entry's scratch pad caches.
+/// Decoded content of an entry's scratch pad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryCache {
     /// Nothing.
     Nothing,
-    /// The object is an old-style group: its symbol table message.
+    /// Addresses of the symbol table message: the object is an old-style group.
     SymbolTable {
         /// Version 1 B-tree.
         btree: Address,
         /// Local heap.
         heap: Address,
     },
-    /// The entry is a soft link whose path is at this offset of the group's local heap.
+    /// The entry is a soft link; its path is at this offset in the group's local heap.
     SoftLink {
         /// Offset in the local heap's data segment, bytes.
         value_offset: u32,
@@ -54,7 +56,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Bytes of an entry.
+    /// Size of an entry, bytes.
     pub fn size(ctx: &Context) -> usize {
         usize::from(ctx.sizeof_size).saturating_add(usize::from(ctx.sizeof_addr)).saturating_add(8 + SCRATCH)
     }
@@ -67,7 +69,7 @@ impl Entry {
         w.length(self.name_offset, ctx).addr(self.header, ctx).u32(self.cache_type).u32(self.reserved).bytes(&self.scratch);
     }
 
-    /// The scratch pad, understood. `address` is that of the node, for errors.
+    /// Decodes the scratch pad. `address` is the node's, for errors.
     pub fn cache(&self, ctx: &Context, address: Address) -> Result<EntryCache> {
         let mut r = Reader::new(&self.scratch, NAME, address);
         match self.cache_type {
@@ -87,12 +89,13 @@ pub struct SymbolTableNode {
 }
 
 impl SymbolTableNode {
-    /// Bytes of a node with room for `room` entries (2 x group leaf K when allocated, fewer when only read).
+    /// Size of a node with capacity for `room` entries, bytes (2 x group leaf K when allocated,
+    /// fewer when only read).
     pub fn size(ctx: &Context, room: usize) -> usize {
         room.saturating_mul(Entry::size(ctx)).saturating_add(HEADER_SIZE)
     }
 
-    /// The number of entries that a node beginning with `head` (at least `HEADER_SIZE` bytes) holds.
+    /// Number of entries in the node that starts with `head` (at least `HEADER_SIZE` bytes).
     pub fn count(head: &[u8], address: Address) -> Result<u16> {
         Self::header(&mut Reader::new(head, NAME, address))
     }
@@ -104,7 +107,7 @@ impl SymbolTableNode {
         r.u16()
     }
 
-    /// Decodes the node at the start of `buf`; unused room behind its entries is ignored.
+    /// Decodes the node at the start of `buf`; bytes after its entries are ignored.
     pub fn decode(buf: &[u8], ctx: &Context, address: Address) -> Result<Self> {
         let mut r = Reader::new(buf, NAME, address);
         let n = usize::from(Self::header(&mut r)?);
@@ -115,7 +118,8 @@ impl SymbolTableNode {
         Ok(SymbolTableNode { entries })
     }
 
-    /// The node with room for `room` entries, unused ones zero as libhdf5 leaves them.
+    /// Encodes the node with capacity for `room` entries; unused ones are zero, as libhdf5 writes
+    /// them.
     pub fn encode(&self, ctx: &Context, room: usize) -> Result<Vec<u8>> {
         let bad = |detail| Error::corrupt(NAME, Address::UNDEF, detail);
         let n = u16::try_from(self.entries.len()).map_err(|_| bad("more than 65535 entries"))?;
@@ -135,7 +139,8 @@ mod tests {
     use super::*;
 
     const CTX: Context = Context::DEFAULT;
-    /// Written by libhdf5 2.0.0 with leaf K 1 and internal K 2 (tests/fixtures/groups/make_groups.py).
+    /// Written by libhdf5 2.0.0 with leaf K 1 and internal K 2
+    /// (tests/fixtures/groups/make_groups.py).
     const FILE: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/groups/old_deep.h5"));
 
     /// Every node of the file: address and bytes.
@@ -162,7 +167,7 @@ mod tests {
         let mut soft = 0;
         for (at, bytes) in nodes() {
             let node = SymbolTableNode::decode(bytes, &CTX, Address(at as u64)).unwrap();
-            // libhdf5 leaves removed entries in the unused room: only the used part is promised.
+            // libhdf5 leaves removed entries in unused slots: compare only the used part.
             let used = SymbolTableNode::size(&CTX, node.entries.len());
             assert_eq!(node.encode(&CTX, 2).unwrap()[..used], bytes[..used]);
             assert_eq!(node.encode(&CTX, 2).unwrap().len(), bytes.len());

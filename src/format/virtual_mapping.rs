@@ -1,4 +1,4 @@
-//! The mappings of a virtual dataset: the global heap object that its layout message names.
+//! Mappings of a virtual dataset: the global heap object that its layout message points to.
 //!
 //! ```text
 //! version u8, number of mappings L, then per mapping
@@ -9,9 +9,12 @@
 //! checksum u32             lookup3 of everything before
 //! ```
 //!
-//! Source: H5.format.4.0 "Global heap block for virtual datasets", H5Dvirtual.c (`H5D__virtual_load_layout`).
+//! Source: H5.format.4.0 "Global heap block for virtual datasets", H5Dvirtual.c
+//! (`H5D__virtual_load_layout`).
 
-use super::codec::{Context, Reader, Writer};
+#[cfg(test)]
+use super::codec::Writer;
+use super::codec::{Context, Reader};
 use super::selection::SerializedSelection;
 use crate::base::{Address, Error, Result, limits};
 use std::sync::Arc;
@@ -21,17 +24,17 @@ const FILE_SHARED: u8 = 1;
 const DATASET_SHARED: u8 = 2;
 const SAME_FILE: u8 = 4;
 
-/// A name, and how it is stored.
+/// A source name and its stored form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceName {
-    /// The name, without NUL; a file name of `.` is the file of the virtual dataset. Equal stored
-    /// once are one allocation here.
+    /// The name, without NUL; the file name `.` is the virtual dataset's own file. A name stored
+    /// once for several mappings is one allocation.
     pub bytes: Arc<[u8]>,
-    /// Index of the earlier mapping that stores it (version 1).
+    /// Index of the earlier mapping that stores the name (version 1).
     pub shared_with: Option<u64>,
 }
 
-/// One mapping: a selection of a source dataset that shows as a selection of the virtual one.
+/// One mapping: a selection of a source dataset that appears as a selection of the virtual one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MappingEntry {
     /// Flags of version 1; 0 in version 0.
@@ -49,9 +52,9 @@ pub struct MappingEntry {
 /// The mappings of one virtual dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VirtualMappings {
-    /// 0, or 1 (HDF5 2.0: names shared).
+    /// 0, or 1 (HDF5 2.0: shared names).
     pub version: u8,
-    /// In stored order: of two that overlap the later one shows.
+    /// In stored order; where mappings overlap, the later one takes precedence.
     pub entries: Vec<MappingEntry>,
 }
 
@@ -61,7 +64,7 @@ impl VirtualMappings {
         let mut r = Reader::new(bytes, STRUCTURE, address);
         let version = r.version(0..=1)?;
         let n = r.length(ctx)?;
-        // The least a mapping takes: two empty names and two selections of 15 bytes.
+        // Smallest mapping: two empty names and two selections of 15 bytes.
         if n > r.remaining() as u64 / 32 {
             return Err(r.corrupt(format!("{n} mappings in {} bytes", bytes.len())));
         }
@@ -90,7 +93,8 @@ impl VirtualMappings {
         }
     }
 
-    /// The bytes of the heap object.
+    /// Encodes the heap object.
+    #[cfg(test)]
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.u8(self.version).length(self.entries.len() as u64, ctx);
@@ -110,6 +114,7 @@ impl VirtualMappings {
     }
 }
 
+/// Reads a name; `earlier(i)` returns the corresponding name of mapping `i`.
 fn name<'e>(r: &mut Reader, ctx: &Context, shared: bool, earlier: impl Fn(usize) -> Option<&'e SourceName>) -> Result<SourceName> {
     if !shared {
         return Ok(SourceName { bytes: Arc::from(r.cstr()?), shared_with: None });
@@ -120,6 +125,7 @@ fn name<'e>(r: &mut Reader, ctx: &Context, shared: bool, earlier: impl Fn(usize)
     Ok(SourceName { bytes, shared_with: Some(index) })
 }
 
+#[cfg(test)]
 fn encode_name(w: &mut Writer, ctx: &Context, name: &SourceName) {
     match name.shared_with {
         Some(index) => w.length(index, ctx),
@@ -183,7 +189,7 @@ mod tests {
                 let mut bad = bytes.clone();
                 bad[n] ^= 0xff;
                 assert!(decode(&bad).is_err() || cfg!(fuzzing), "{name} changed at {n}");
-                // The same with a right checksum: whatever it says, no panic.
+                // Damaged bytes with a valid checksum must not cause a panic.
                 let body = bad.len() - 4;
                 let sum = lookup3(&bad[..body], 0);
                 bad[body..].copy_from_slice(&sum.to_le_bytes());

@@ -1,454 +1,255 @@
-//! The file system of a container: [`Operations`] over a [`Connector`].
+//! The file system of a container: [`Operations`] over a [`Connector`], composed of its parts.
 
-use super::cut_names::CutNames;
-use super::errno::errno;
-use super::file::OpenFile;
-use super::listing::Listings;
-use super::nodes::{Node, NodeKind, NodeTable, View};
-use super::page_guard::Hidden;
-use super::side::{Side, attribute_name};
+use super::changes::ChangeLog;
+use super::done::{Done, Invalidate};
+use super::edit::{ByteEditor, NameEditor, XattrEditor};
+use super::mounted::Mounted;
+use super::name::NAME_MAX;
+use super::namespace::{Namespace, Node};
+use super::open_files::OpenFiles;
+use super::operations::{KernelMemory, Operations};
+use super::ownership;
+use super::reload::Reload;
+use super::retry::{ATTEMPTS, consistent, readable};
 use super::spec::MountSpec;
-use super::times::Stamps;
-use super::types::{Attr, Changes, DirEntry, DirEntryPlus, Entry, Errno, FileKind, Handle, Ino, OpenMode, Opened, Statfs, Whence};
-use super::view::{Child, Failures, Tree};
-use super::view_writers::ViewWriters;
-use super::{FsResult, KernelMemory, Operations, xattr};
-use crate::base::{escape::escaped, waiting};
-use crate::connector::{Connector, Form, ObjectId};
-use crate::dataset::storage::Seek;
-use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
-use lru::LruCache;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use std::num::NonZeroUsize;
+use super::stat::Stat;
+use super::times::Times;
+use super::types::{
+    Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, Statfs,
+    Whence,
+};
+use super::views::{Class, Host};
+use super::xattr;
+pub use crate::connector::open::Backing;
+use crate::connector::open::OpenContainer;
+use crate::connector::{Connector, ObjectId, Seek};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::{Duration, SystemTime};
-
-/// Units of `st_blocks`.
-const BLOCK: u64 = 512;
-/// Objects whose failure was logged once.
-const LOGGED_MAX: usize = 10_000;
-/// Objects without a recorded time whose last change is remembered while they are mounted.
-const CHANGED_MAX: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
-
-/// Times and length of the backing file, shown where the container records none.
-#[derive(Debug, Clone, Copy)]
-pub struct Backing {
-    /// Last access.
-    pub atime: SystemTime,
-    /// Last change of content.
-    pub mtime: SystemTime,
-    /// Last change of status.
-    pub ctime: SystemTime,
-    /// Length, bytes.
-    pub len: u64,
-}
-
-/// Tells length and free room of the backing file's file system, bytes.
-pub type Room = Box<dyn Fn() -> Option<(u64, u64)> + Send + Sync>;
 
 /// See the module's description.
 pub struct ContainerFs {
-    pub(super) connector: Arc<dyn Connector>,
-    pub(super) nodes: NodeTable,
-    pub(super) handles: RwLock<HashMap<u64, Arc<OpenFile>>>,
-    pub(super) next_handle: AtomicU64,
-    /// Directories that are open.
-    pub(super) listings: Listings,
-    pub(super) spec: MountSpec,
-    pub(super) prefix: Vec<Vec<u8>>,
-    pub(super) backing: Backing,
-    room: Option<Room>,
-    pub(super) logged: Mutex<HashSet<ObjectId>>,
-    pub(super) cut_names: CutNames,
-    /// The container can be changed.
-    pub(super) changing: bool,
-    /// Held to look names up, and alone to change them: between a look at a name and one at its object
-    /// neither becomes another.
-    pub(super) names: RwLock<()>,
-    /// When objects were changed: finer than what is recorded, and also where nothing is.
-    pub(super) changed: Mutex<LruCache<ObjectId, Stamps>>,
-    /// Something waits for a commit.
-    pub(super) dirty: AtomicBool,
-    /// No more changes.
-    pub(super) ended: AtomicBool,
-    /// The state of the container that the kernel was told of last.
-    pub(super) told: AtomicU64,
-    /// The state in which no node was outdated any more.
-    pub(super) found: AtomicU64,
-    /// What is being written below `.h5dir`.
-    pub(super) side: Side,
-    pub(super) view_writers: ViewWriters,
-    /// Files open below `.h5dir`.
-    pub(super) open_views: AtomicU64,
-    /// Open files of datasets whose bytes may have been changed through another.
-    pub(super) elsewhere: Mutex<Vec<Ino>>,
-    /// What was replaced or removed and the kernel has not forgotten yet.
-    pub(super) replaced: Mutex<HashMap<Ino, Arc<Node>>>,
+    mounted: Arc<Mounted>,
+    namespace: Arc<Namespace>,
+    stat: Arc<Stat>,
+    changes: Arc<ChangeLog>,
+    files: Arc<OpenFiles>,
+    bytes: ByteEditor,
+    names: NameEditor,
+    xattrs: XattrEditor,
+    reload: Reload,
 }
 
 impl ContainerFs {
-    /// The file system that shows the group `root` of `connector`, which lies at `prefix` in its file.
+    /// The file system that shows the group `root` of `connector`, which is at `prefix` in its
+    /// file.
     pub fn new(connector: Arc<dyn Connector>, root: ObjectId, prefix: Vec<Vec<u8>>, backing: Backing, spec: MountSpec) -> Self {
-        let (changing, followed) = (connector.edit().is_some(), connector.follow().is_some());
+        Self::of_container(OpenContainer { connector, backing, free_space: None }, root, prefix, spec)
+    }
+
+    /// The file system that shows the group `root` of `container`.
+    pub fn of_container(container: OpenContainer, root: ObjectId, prefix: Vec<Vec<u8>>, spec: MountSpec) -> Self {
+        let mounted = Arc::new(Mounted::new(container, prefix, spec));
+        let namespace = Arc::new(Namespace::new(mounted.clone(), root));
+        let times = Arc::new(Times::default());
+        let stat = Arc::new(Stat::new(mounted.clone(), namespace.clone(), times.clone()));
+        let changes = Arc::new(ChangeLog::new(mounted.clone(), namespace.clone(), times));
+        let files = Arc::new(OpenFiles::new(mounted.clone(), namespace.clone(), changes.clone()));
         ContainerFs {
-            connector,
-            nodes: NodeTable::new(NodeKind::Group(View::Main, root), changing, followed),
-            handles: RwLock::new(HashMap::new()),
-            next_handle: AtomicU64::new(1),
-            view_writers: ViewWriters::default(),
-            open_views: AtomicU64::new(0),
-            elsewhere: Mutex::default(),
-            replaced: Mutex::default(),
-            listings: Listings::default(),
-            spec,
-            prefix,
-            backing,
-            room: None,
-            logged: Mutex::new(HashSet::new()),
-            cut_names: CutNames::new(),
-            changing,
-            names: RwLock::new(()),
-            changed: Mutex::new(LruCache::new(CHANGED_MAX)),
-            dirty: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
-            told: AtomicU64::new(0),
-            found: AtomicU64::new(0),
-            side: Side::default(),
+            bytes: ByteEditor::new(mounted.clone(), changes.clone(), files.clone()),
+            names: NameEditor::new(mounted.clone(), namespace.clone(), changes.clone(), stat.clone()),
+            xattrs: XattrEditor::new(mounted.clone(), changes.clone(), files.clone()),
+            reload: Reload::new(mounted.clone(), namespace.clone(), files.clone()),
+            mounted,
+            namespace,
+            stat,
+            changes,
+            files,
         }
     }
 
-    /// The same, with totals that follow the backing file.
-    #[must_use]
-    pub fn with_room(self, room: Room) -> Self {
-        ContainerFs { room: Some(room), ..self }
+    fn failed(&self, node: &Node) -> impl Fn(&crate::base::Error) -> Errno + '_ {
+        let id = node.item.object();
+        move |e| self.mounted.failed(id, e)
     }
 
-    /// Names stay as they are while this is held.
-    pub(super) fn steady(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.changing.then(|| waiting::take(|| self.names.try_read(), || self.names.read()))
-    }
-
-    pub(super) fn tree(&self) -> Tree<'_> {
-        Tree { connector: &*self.connector, prefix: &self.prefix, root: self.root_group(), cut_names: &self.cut_names, failures: self }
-    }
-
-    pub(super) fn node(&self, ino: Ino) -> FsResult<Arc<Node>> {
-        let node = self.nodes.get(ino).ok_or(Errno(libc::ESTALE))?;
-        match self.connector.follow() {
-            Some(f) if f.state() != node.state => self.renewed(node, f),
-            _ => Ok(node),
-        }
-    }
-
-    /// The node of `ino` while it stands for something.
-    pub(super) fn living(&self, ino: Ino) -> FsResult<Arc<Node>> {
-        let node = self.node(ino)?;
-        if node.is_gone() && node.opens() == 0 { Err(Errno(libc::ESTALE)) } else { Ok(node) }
-    }
-
-    pub(super) fn directory(&self, ino: Ino) -> FsResult<Arc<Node>> {
-        let node = self.node(ino)?;
-        match node.kind.is_directory() {
-            true if node.is_gone() => Err(Errno(libc::ENOENT)),
-            true => Ok(node),
-            false => Err(Errno(libc::ENOTDIR)),
-        }
-    }
-
-    /// One log line per object that fails.
-    pub(super) fn complain(&self, id: Option<ObjectId>, e: &crate::base::Error) {
-        if let Some(id) = id {
-            let mut logged = self.logged.lock();
-            if logged.len() >= LOGGED_MAX || !logged.insert(id) {
-                return;
+    /// Entries with attributes, `.` and `..` first.
+    fn list_entries(&self, ino: Ino, handle: Handle, offset: u64, f: &mut dyn FnMut(DirEntryPlus<'_>) -> ControlFlow<()>) -> FsResult<()> {
+        let dir = self.namespace.directory(ino)?;
+        for (name, node, next) in Namespace::dots(&dir, offset) {
+            if f(DirEntryPlus { name, entry: self.stat.entry(&node), next }).is_break() {
+                return Ok(());
             }
         }
-        let at = id.map(|id| format!(" (object at {} of file {})", id.address, id.file)).unwrap_or_default();
-        match e {
-            crate::base::Error::Refused { .. } => tracing::warn!("{}: {e}{at}", escaped(&self.spec.file)),
-            _ => tracing::error!("{}: {e}{at}", escaped(&self.spec.file)),
-        }
-    }
-
-    pub(super) fn failed(&self, id: Option<ObjectId>, e: &crate::base::Error) -> Errno {
-        self.complain(id, e);
-        errno(e)
-    }
-
-    /// Attributes of a node. An object whose size cannot be told is shown as a broken one.
-    pub(super) fn attr(&self, node: &Node) -> Attr {
-        let kind = kind_of(&node.kind);
-        let perm = match kind {
-            FileKind::Directory => self.spec.dir_mode,
-            FileKind::Symlink => 0o777,
-            FileKind::Regular => self.spec.file_mode,
-        };
-        let fixed = self.changing && kind != FileKind::Symlink && !node.kind.takes_changes();
-        let perm = if fixed { perm & !0o222 } else { perm };
-        let b = self.backing();
-        let mut attr = Attr {
-            ino: node.ino,
-            kind,
-            perm,
-            nlink: 1,
-            size: 0,
-            blocks: 0,
-            blksize: 4096,
-            atime: b.atime,
-            mtime: b.mtime,
-            ctime: b.ctime,
-            btime: b.mtime,
-            uid: self.spec.uid,
-            gid: self.spec.gid,
-        };
-        if node.is_gone() {
-            attr.nlink = 0;
-            if node.opens() == 0 {
-                return attr;
+        self.namespace.list_open(handle, &dir, offset, &mut |child, next| {
+            let (name, node) = Node::of_child(&dir, child);
+            let node = self.namespace.enter(node);
+            let flow = f(DirEntryPlus { name: &name, entry: self.stat.entry(&node), next });
+            if flow.is_break() {
+                self.namespace.nodes.forget(node.ino, 1);
             }
-        }
-        self.times(node, &mut attr);
-        if let Err(e) = self.sizes(node, &mut attr) {
-            // It may be readable in a moment, and is then looked at again.
-            self.look_again();
-            self.complain(node.kind.object(), &e);
-            (attr.perm, attr.size, attr.blocks) = (0, 0, 0);
-        }
-        attr
+            flow
+        })
     }
 
-    fn times(&self, node: &Node, attr: &mut Attr) {
-        let Some(info) = node.kind.object().and_then(|id| self.connector.info(id).ok()) else { return };
-        let [atime, mtime, ctime, btime] = info.times.map(|t| t.map(|s| SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(s))));
-        // A header may record some only: the change time stands for a missing modification time.
-        attr.mtime = mtime.or(ctime).unwrap_or(attr.mtime);
-        attr.ctime = ctime.or(mtime).unwrap_or(attr.ctime);
-        attr.atime = atime.or(mtime).unwrap_or(attr.atime);
-        attr.btime = btime.or(mtime).unwrap_or(attr.btime);
-        if let Some(stamps) = node.kind.object().filter(|_| self.changing).and_then(|id| self.changed.lock().peek(&id).copied()) {
-            attr.mtime = stamps.mtime.unwrap_or(attr.mtime);
-            attr.atime = stamps.atime.unwrap_or(attr.atime);
-            attr.ctime = stamps.ctime;
+    fn set_attributes(&self, node: &Node, changes: &Changes, invalidate: &mut Invalidate) -> FsResult<Attr> {
+        let edit = self.mounted.editor()?;
+        if changes.mode.is_some() || changes.uid.is_some() || changes.gid.is_some() {
+            ownership::set(&self.mounted, &self.changes, node, &self.stat.attr(node), changes, invalidate)?;
         }
-        if attr.kind == FileKind::Regular && !node.is_gone() {
-            attr.nlink = info.links.max(1);
+        if let Some(size) = changes.size {
+            self.bytes.resize(node, size, invalidate)?;
         }
-    }
-
-    fn sizes(&self, node: &Node, attr: &mut Attr) -> crate::base::Result<()> {
-        if let Some(len) = self.side_len(node) {
-            attr.size = len;
-            return Ok(());
-        }
-        match &node.kind {
-            NodeKind::Dataset(View::Main, id) if self.became_datatype(*id) => attr.size = self.connector.datatype_text(*id)?.len() as u64,
-            NodeKind::Dataset(view, id) => {
-                let content = self.connector.glance(*id, form(*view))?;
-                attr.size = content.size()?;
-                // A damaged chunk index: what it still leads to can be read.
-                attr.blocks = match content.allocated() {
-                    Ok(bytes) => bytes.div_ceil(BLOCK),
-                    Err(e) => {
-                        self.complain(Some(*id), &e);
-                        0
-                    }
-                };
-                attr.blksize = content.block_size();
-                if *view == View::Npy {
-                    let header = self.connector.npy_header(*id)?.map_or(0, |h| h.len() as u64);
-                    attr.size = attr.size.saturating_add(header);
-                }
-            }
-            NodeKind::Datatype(id) => attr.size = self.connector.datatype_text(*id)?.len() as u64,
-            NodeKind::ChunkFile(id, scaled) => {
-                let chunks = self.connector.chunks(*id)?;
-                attr.size = chunks.map(|c| c.stored_len(scaled)).transpose()?.flatten().unwrap_or(0);
-                attr.blocks = attr.size.div_ceil(BLOCK);
-            }
-            NodeKind::AttrFile(id, _) => {
-                attr.size = self.connector.attribute_raw(*id, &attribute_name(node))?.map_or(0, |v| v.len() as u64)
-            }
-            NodeKind::Symlink(_) => attr.size = self.target(node)?.len() as u64,
-            NodeKind::Broken(_) => attr.perm = 0,
-            NodeKind::Group(..)
-            | NodeKind::Unknown(_)
-            | NodeKind::Control
-            | NodeKind::Status
-            | NodeKind::ChunkDir(_)
-            | NodeKind::AttrDir(_) => {}
-        }
-        Ok(())
-    }
-
-    /// Where the symbolic link `node` leads. In a container that is changed that depends on where it is now.
-    fn target(&self, node: &Node) -> crate::base::Result<Vec<u8>> {
-        let NodeKind::Symlink(target) = &node.kind else { return Ok(Vec::new()) };
-        let place = node.place();
-        if let Some(parent) = place.parent.filter(|_| self.changing && !node.is_gone())
-            && let Some(Child { kind: NodeKind::Symlink(now), .. }) = self.tree().lookup(&parent, &place.name)?
+        if (changes.mtime.is_some() || changes.atime.is_some())
+            && let Some(id) = node.item.object().filter(|_| node.item.writable().is_some())
         {
-            return Ok(now.to_vec());
+            self.changes.set_times(edit, id, changes)?;
         }
-        Ok(target.to_vec())
+        Ok(self.stat.attr(node))
     }
 
-    /// The entry `name` of `dir`, with one reference more.
-    pub(super) fn entry_in(&self, dir: &Arc<Node>, name: &[u8]) -> FsResult<Entry> {
-        let child = self.tree().lookup(dir, name).map_err(|e| self.failed(dir.kind.object(), &e))?;
-        let (_, node) = child.ok_or(Errno(libc::ENOENT))?.node(dir);
-        let node = self.enter(node);
-        Ok(self.entry(&node))
+    fn open_created(&self, entry: Entry, mode: OpenMode, invalidate: &mut Invalidate) -> FsResult<(Entry, Opened)> {
+        let node = self.namespace.node(entry.attr.ino)?;
+        // The kernel took the name to be absent: it does not truncate a file that is there.
+        let truncate = Changes { size: Some(0), ..Changes::default() };
+        let truncated = mode.truncate && entry.attr.size > 0;
+        let attr = if truncated { self.set_attributes(&node, &truncate, invalidate)? } else { entry.attr };
+        let opened = self.files.open(&node, mode)?;
+        Ok((Entry { attr, ..entry }, opened))
     }
 
-    pub(super) fn entry(&self, node: &Node) -> Entry {
-        Entry { attr: self.attr(node), generation: 0, volatile: self.changing && node.kind.is_view() }
-    }
-
-    /// Children from `offset` on, after `.` and `..`.
-    pub(super) fn list(&self, dir: &Arc<Node>, offset: u64, f: &mut dyn FnMut(Child, u64) -> ControlFlow<()>) -> FsResult<()> {
-        let start = offset.saturating_sub(FIRST);
-        let all = self.tree().list(dir, start, &mut |child, next| f(child, next.saturating_add(FIRST)));
-        all.map_err(|e| self.failed(dir.kind.object(), &e))
-    }
-}
-
-impl Failures for ContainerFs {
-    fn note(&self, id: ObjectId, error: &crate::base::Error) {
-        self.complain(Some(id), error);
-    }
-}
-
-/// Offsets 1 and 2 follow `.` and `..`.
-const FIRST: u64 = 2;
-
-/// The form of a dataset that `view` shows.
-pub(super) fn form(view: View) -> Form {
-    match view {
-        View::Exact | View::Npy => Form::Exact,
-        View::Main | View::Chunks | View::Attrs => Form::Main,
-    }
-}
-
-fn kind_of(kind: &NodeKind) -> FileKind {
-    match kind {
-        k if k.is_directory() => FileKind::Directory,
-        NodeKind::Symlink(_) => FileKind::Symlink,
-        _ => FileKind::Regular,
+    fn sync(&self, node: Option<&Node>, invalidate: &mut Invalidate) -> FsResult<()> {
+        node.map_or(Ok(()), |n| self.files.finish(n, invalidate))?;
+        self.files.finish_elements(node.and_then(|n| n.item.object()), false, invalidate)?;
+        self.mounted.commit(true)?;
+        node.map_or(Ok(()), |n| self.bytes.write_error(n))
     }
 }
 
 impl Operations for ContainerFs {
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        if name.len() > super::name::NAME_MAX {
+        if name.len() > NAME_MAX {
             return Err(Errno(libc::ENAMETOOLONG));
         }
-        let _steady = self.steady();
-        self.whole(|| self.entry_in(&self.directory(parent)?, name), |e| self.forget(e.attr.ino, 1))
+        let _names = self.namespace.lock_shared();
+        let lookup = || Ok(self.stat.entry(&*self.namespace.lookup(&self.namespace.directory(parent)?, name)?));
+        consistent(&self.mounted, lookup, |e| self.forget(e.attr.ino, 1))
     }
 
     fn forget(&self, ino: Ino, count: u64) {
-        if self.nodes.forget(ino, count) {
-            self.forget_replaced(ino);
-        }
+        self.namespace.forget(ino, count);
     }
 
     fn getattr(&self, ino: Ino) -> FsResult<Attr> {
-        let _steady = self.steady();
+        let _names = self.namespace.lock_shared();
         let attr = || {
-            // What others removed has no attributes any more; what was removed here is still open.
-            let node = if self.changing { self.node(ino) } else { self.living(ino) }?;
-            Ok(self.attr(&node))
+            // A file removed by another process has no attributes. One removed through this mount
+            // may be open.
+            let node = if self.mounted.changing { self.namespace.node(ino) } else { self.namespace.living(ino) }?;
+            Ok(self.stat.attr(&node))
         };
-        self.whole(attr, |_| ())
+        consistent(&self.mounted, attr, |_| ())
     }
 
     fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        let _steady = self.steady();
+        let _names = self.namespace.lock_shared();
         let read = || {
-            let node = self.living(ino)?;
-            match &node.kind {
-                NodeKind::Symlink(_) => self.target(&node).map_err(|e| self.failed(None, &e)),
+            let node = self.namespace.living(ino)?;
+            match node.item.class {
+                Class::Symlink => self.namespace.target(&node).map_err(|e| self.mounted.failed(None, &e)),
                 _ => Err(Errno(libc::EINVAL)),
             }
         };
-        self.whole(read, |_| ())
+        consistent(&self.mounted, read, |_| ())
     }
 
     fn open(&self, ino: Ino, mode: OpenMode) -> FsResult<Opened> {
-        let _steady = self.steady();
-        self.whole(|| self.open_node(&self.living(ino)?, mode), |opened| self.release(ino, opened.handle))
+        let open = || {
+            let _names = self.namespace.lock_shared();
+            let open = || self.files.open(&self.namespace.living(ino)?, mode);
+            consistent(&self.mounted, open, |opened| drop(self.release(ino, opened.handle)))
+        };
+        self.files.view_writers.retry_busy(open)
     }
 
     fn read(&self, ino: Ino, handle: Handle, offset: u64, buf: &mut [u8]) -> FsResult<usize> {
-        self.readable(|| {
-            let file = self.file_of(ino, handle)?;
-            if let Some(read) = self.side_read(&file, offset, buf) {
-                return read;
-            }
-            file.read(offset, buf).map_err(|e| self.failed(self.nodes.get(ino).and_then(|n| n.kind.object()), &e))
+        readable(&self.mounted, || {
+            let file = self.files.current(ino, handle)?;
+            let object = || self.namespace.nodes.get(ino).and_then(|n| n.item.object());
+            file.bytes.read(offset, buf).map_err(|e| self.mounted.failed(object(), &e))
         })
     }
 
     fn pad(&self, handle: Handle, offset: u64, buf: &mut [u8]) -> bool {
-        let file = self.handles.read().get(&handle.0).cloned();
-        file.is_some_and(|file| file.pad(offset, buf))
+        self.files.get(handle).is_ok_and(|file| file.pad(offset, buf))
     }
 
-    fn release(&self, _ino: Ino, handle: Handle) {
-        let file = self.handles.write().remove(&handle.0);
-        if let Some(file) = file {
-            self.release_file(&file);
-        }
+    fn release(&self, _ino: Ino, handle: Handle) -> Invalidate {
+        let mut invalidate = Invalidate::default();
+        self.files.release(handle, &mut invalidate);
+        invalidate
     }
 
     fn opendir(&self, ino: Ino) -> FsResult<Handle> {
-        let _steady = self.steady();
-        self.open_directory(ino)
+        let _names = self.namespace.lock_shared();
+        self.namespace.open_directory(ino)
     }
 
     fn readdir(&self, ino: Ino, handle: Handle, offset: u64, f: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> FsResult<()> {
-        let _steady = self.steady();
-        let dir = self.directory(ino)?;
-        for (name, at, ino) in [(&b"."[..], 0, dir.ino), (b"..", 1, dir.parent().map_or(dir.ino, |p| p.ino))] {
-            if offset <= at && f(DirEntry { ino, kind: FileKind::Directory, name, next: at.saturating_add(1) }).is_break() {
+        let _names = self.namespace.lock_shared();
+        let dir = self.namespace.directory(ino)?;
+        for (name, node, next) in Namespace::dots(&dir, offset) {
+            if f(DirEntry { ino: node.ino, kind: FileKind::Directory, name, next }).is_break() {
                 return Ok(());
             }
         }
-        self.list_open(handle, &dir, offset, &mut |child, next| {
-            let kind = kind_of(&child.kind);
-            let (name, node) = child.node(&dir);
-            self.find_outdated(&node);
-            f(DirEntry { ino: self.nodes.number_of(&node), kind, name: &name, next })
+        self.namespace.list_open(handle, &dir, offset, &mut |child, next| {
+            let (name, ino, kind) = self.namespace.number(&dir, child);
+            f(DirEntry { ino, kind, name: &name, next })
         })
     }
 
+    /// The entries of one answer are of one state of the container.
     fn readdirplus(&self, ino: Ino, handle: Handle, offset: u64, f: &mut dyn FnMut(DirEntryPlus<'_>) -> ControlFlow<()>) -> FsResult<()> {
-        let _steady = self.steady();
-        self.list_whole(ino, handle, offset, f)
+        let _names = self.namespace.lock_shared();
+        let mut result = Ok(());
+        for _ in 0..ATTEMPTS {
+            let (state, mut count, mut changed) = (self.mounted.state(), 0u64, false);
+            result = self.list_entries(ino, handle, offset, &mut |entry| {
+                changed = self.mounted.state() != state;
+                let flow = if changed { ControlFlow::Break(()) } else { f(entry) };
+                count = count.saturating_add(1);
+                flow
+            });
+            match result {
+                // Nothing was accepted yet: an empty answer would end the listing.
+                Ok(()) if changed && count == 1 => {}
+                Err(Errno(libc::EIO)) if count == 0 && self.mounted.check_again() => {}
+                _ => return result,
+            }
+        }
+        result
     }
 
     fn releasedir(&self, _ino: Ino, handle: Handle) {
-        self.close_directory(handle);
+        self.namespace.close_directory(handle);
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        let _steady = self.steady();
+        let _names = self.namespace.lock_shared();
         let get = || {
-            let node = self.living(ino)?;
-            xattr::get(&*self.connector, &self.cut_names, &node, name, &|e| self.failed(node.kind.object(), e))
+            let node = self.namespace.living(ino)?;
+            xattr::get(&*self.mounted.connector, &self.mounted.cut_names, &node, name, &self.failed(&node))
         };
-        self.whole(get, |_| ())
+        consistent(&self.mounted, get, |_| ())
     }
 
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        let _steady = self.steady();
+        let _names = self.namespace.lock_shared();
         let list = || {
-            let node = self.living(ino)?;
-            xattr::list(&*self.connector, &node, &|e| self.failed(node.kind.object(), e))
+            let node = self.namespace.living(ino)?;
+            xattr::list(&*self.mounted.connector, &node, &self.failed(&node))
         };
-        self.whole(list, |_| ())
+        consistent(&self.mounted, list, |_| ())
     }
 
     fn lseek(&self, ino: Ino, handle: Handle, offset: u64, whence: Whence) -> FsResult<u64> {
@@ -456,142 +257,150 @@ impl Operations for ContainerFs {
             Whence::Data => Seek::Data,
             Whence::Hole => Seek::Hole,
         };
-        let found = self.readable(|| self.file_of(ino, handle)?.seek(offset, what).map_err(|e| self.failed(None, &e)))?;
-        found.ok_or(Errno(libc::ENXIO))
+        let seek = || self.files.current(ino, handle)?.bytes.seek(offset, what).map_err(|e| self.mounted.failed(None, &e));
+        readable(&self.mounted, seek)?.ok_or(Errno(libc::ENXIO))
     }
 
     fn statfs(&self) -> FsResult<Statfs> {
-        let (len, free) = self.room.as_ref().and_then(|r| r()).unwrap_or_else(|| (self.backing().len, 0));
-        // Only what can be used counts as free.
-        let free = if self.changing { free.div_ceil(BLOCK) } else { 0 };
-        let blocks = len.div_ceil(BLOCK).saturating_add(free);
-        Ok(Statfs { block_size: BLOCK as u32, blocks, free, files: 0, name_max: super::name::NAME_MAX as u32 })
-    }
-
-    fn is_writable(&self) -> bool {
-        self.changing
+        Ok(self.mounted.statfs())
     }
 
     fn look(&self, kernel: &dyn KernelMemory) {
-        self.tell_changes(kernel);
+        self.reload.look(kernel);
     }
 
-    fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8], now: OpenMode) -> FsResult<usize> {
-        let file = self.handles.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))?;
-        let end = self.padded_end(&file);
-        let written = self.write_file(&file, offset, data, now)?;
-        self.note_skipped(&file, end, offset);
-        file.note_written();
-        self.sync_written(ino, &file, now)?;
-        Ok(written)
+    fn is_writable(&self) -> bool {
+        self.mounted.changing
     }
 
-    fn changed_elsewhere(&self) -> Vec<Ino> {
-        std::mem::take(&mut *self.elsewhere.lock())
+    fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: OpenMode) -> Done<usize> {
+        Done::of(|invalidate| {
+            let file = self.files.get(handle)?;
+            self.bytes.write(&file, offset, data, mode, invalidate)?;
+            // The kernel does not sync a file whose pages are bypassed.
+            if mode.sync && file.holder.as_ref().is_some_and(|holder| holder.bypasses) {
+                self.sync(self.namespace.nodes.get(ino).as_deref(), invalidate)?;
+            }
+            Ok(data.len())
+        })
     }
 
-    fn hidden(&self, handle: Handle) -> Option<Hidden> {
-        self.hidden_by(handle)
+    fn setattr(&self, ino: Ino, changes: &Changes) -> Done<Attr> {
+        let set = |invalidate: &mut Invalidate| {
+            let _names = self.namespace.lock_shared();
+            self.set_attributes(&*self.namespace.living(ino)?, changes, invalidate)
+        };
+        Done::of(|invalidate| self.files.view_writers.retry_busy(|| set(invalidate)))
     }
 
-    fn pages_dropped(&self, handle: Handle) {
-        self.note_dropped(handle)
+    fn create(&self, parent: Ino, name: &[u8], creator: Creator, mode: OpenMode, exclusive: bool) -> Done<(Entry, Opened)> {
+        let create = |invalidate: &mut Invalidate| {
+            let _names = self.namespace.lock_alone(&[parent]);
+            let entry = self.names.file(parent, name, creator, (mode, exclusive), invalidate)?;
+            let opened = self.open_created(entry, mode, invalidate);
+            opened.inspect_err(|_| self.forget(entry.attr.ino, 1))
+        };
+        Done::of(|invalidate| self.files.view_writers.retry_busy(|| create(invalidate)))
     }
 
-    fn skipped(&self, handle: Handle) -> Option<u64> {
-        self.take_skipped(handle)
+    fn mknod(&self, parent: Ino, name: &[u8], creator: Creator) -> Done<Entry> {
+        let _names = self.namespace.lock_alone(&[parent]);
+        Done::of(|invalidate| self.names.make_file(parent, name, creator, invalidate))
     }
 
-    fn setattr(&self, ino: Ino, changes: &Changes) -> FsResult<Attr> {
-        let _steady = self.steady();
-        self.change_attributes(&*self.living(ino)?, changes)
+    fn mkdir(&self, parent: Ino, name: &[u8], creator: Creator) -> Done<Entry> {
+        let _names = self.namespace.lock_alone(&[parent]);
+        Done::of(|invalidate| self.names.make_directory(parent, name, creator, invalidate))
     }
 
-    fn create(&self, parent: Ino, name: &[u8], mode: OpenMode, exclusive: bool) -> FsResult<(Entry, Opened)> {
-        let _alone = self.alone(&[parent]);
-        self.create_open(parent, name, mode, exclusive)
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Done<()> {
+        let _names = self.namespace.lock_alone(&[parent]);
+        Done::of(|invalidate| self.names.remove(parent, name, false, invalidate))
     }
 
-    fn mknod(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        let _alone = self.alone(&[parent]);
-        self.make_file(parent, &self.spot(parent, name)?).map(|(entry, _)| entry)
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Done<()> {
+        let _names = self.namespace.lock_alone(&[parent]);
+        Done::of(|invalidate| self.names.remove(parent, name, true, invalidate))
     }
 
-    fn mkdir(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        let _alone = self.alone(&[parent]);
-        self.make(parent, name, |edit, group, name| edit.create_group(group, name).map(|id| Some(NodeKind::Group(View::Main, id))))
+    fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Done<()> {
+        let _names = self.namespace.lock_alone(&[from.0, to.0]);
+        Done::of(|invalidate| self.names.rename(from, to, flags, invalidate))
     }
 
-    fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        let _alone = self.alone(&[parent]);
-        self.remove(parent, name, false)
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Done<Entry> {
+        let _names = self.namespace.lock_alone(&[parent]);
+        Done::of(|invalidate| self.names.link(ino, parent, name, invalidate))
     }
 
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        let _alone = self.alone(&[parent]);
-        self.remove(parent, name, true)
+    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8]) -> Done<Entry> {
+        let _names = self.namespace.lock_alone(&[parent]);
+        Done::of(|invalidate| self.names.make_symlink(parent, name, target, invalidate))
     }
 
-    fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> FsResult<()> {
-        let _alone = self.alone(&[from.0, to.0]);
-        self.move_name(from, to, flags)
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Done<()> {
+        let set = |invalidate: &mut Invalidate| {
+            xattr::check_namespace(name)?;
+            let _names = self.namespace.lock_alone(&[ino]);
+            self.xattrs.set(&*self.namespace.living(ino)?, name, value, flags, invalidate)
+        };
+        Done::of(|invalidate| self.files.view_writers.retry_busy(|| set(invalidate)))
     }
 
-    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        let _alone = self.alone(&[parent]);
-        self.add_name(ino, parent, name)
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Done<()> {
+        Done::of(|invalidate| {
+            xattr::check_namespace(name)?;
+            let _names = self.namespace.lock_alone(&[ino]);
+            self.xattrs.remove(&*self.namespace.living(ino)?, name, invalidate)
+        })
     }
 
-    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Entry> {
-        let _alone = self.alone(&[parent]);
-        self.make_symlink(parent, name, target)
+    fn fallocate(&self, _ino: Ino, handle: Handle, offset: u64, len: u64, mode: i32) -> Done<()> {
+        Done::of(|invalidate| self.bytes.allocate(handle, offset, len, mode, invalidate))
     }
 
-    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> FsResult<()> {
-        xattr::ours(name)?;
-        let _alone = self.alone(&[ino]);
-        self.change_xattr(&*self.living(ino)?, name, |target| target.set(name, value, flags))
-    }
-
-    fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
-        xattr::ours(name)?;
-        let _alone = self.alone(&[ino]);
-        let node = self.living(ino)?;
-        self.change_xattr(&node, name, |target| target.remove(name))?;
-        node.kind.object().into_iter().for_each(|id| self.attribute_removed(id));
-        Ok(())
-    }
-
-    fn fallocate(&self, _ino: Ino, handle: Handle, offset: u64, len: u64, mode: i32) -> FsResult<()> {
-        self.allocate(handle, offset, len, mode)
-    }
-
-    fn copy_range(&self, from: (Handle, u64), to: (Handle, u64), len: u64) -> FsResult<u64> {
-        self.copy_between(from, to, len)
+    fn copy_range(&self, from: (Handle, u64), to: (Handle, u64), len: u64) -> Done<u64> {
+        Done::of(|invalidate| self.bytes.copy(from, to, len, invalidate))
     }
 
     fn commit(&self) -> FsResult<()> {
-        self.commit_changes(false)
+        self.mounted.commit(false)
     }
 
-    fn flush(&self, ino: Ino, handle: Handle) -> FsResult<()> {
-        self.finish_of(handle)?;
-        let wrote = self.handles.read().get(&handle.0).is_some_and(|file| file.take_written());
-        if wrote && self.spec.commit_on_close {
-            self.commit_changes(true)?;
+    fn flush(&self, ino: Ino, handle: Handle) -> Done<()> {
+        Done::of(|invalidate| {
+            let file = self.files.get(handle)?;
+            if let Some(holder) = &file.holder {
+                if holder.writes {
+                    self.files.finish(&holder.node, invalidate)?;
+                }
+                self.files.finish_elements(holder.id, false, invalidate)?;
+            }
+            if !file.take_written() {
+                return Ok(());
+            }
+            if self.mounted.spec.commit_on_close {
+                self.mounted.commit(true)?;
+            }
+            self.namespace.nodes.get(ino).map_or(Ok(()), |node| self.bytes.write_error(&node))
+        })
+    }
+
+    fn fsync(&self, ino: Ino) -> Done<()> {
+        Done::of(|invalidate| self.sync(self.namespace.nodes.get(ino).as_deref(), invalidate))
+    }
+
+    fn shutdown(&self) -> Result<(), CloseError> {
+        if !self.mounted.changing {
+            return Ok(());
         }
-        if wrote { self.tell_lost(self.nodes.get(ino)) } else { Ok(()) }
-    }
-
-    fn fsync(&self, ino: Ino) -> FsResult<()> {
-        let node = self.nodes.get(ino);
-        node.as_ref().map_or(Ok(()), |n| self.side_finish(n))?;
-        self.finish(node.as_ref().and_then(|n| n.kind.object()), false)?;
-        self.commit_changes(true)?;
-        self.tell_lost(node)
-    }
-
-    fn shutdown(&self) -> Result<(), super::CloseError> {
-        self.end()
+        let _names = self.namespace.lock_alone(&[]);
+        if !self.mounted.end() {
+            return Ok(());
+        }
+        // The kernel is not asked to drop pages of a file system that ends.
+        self.files.close_all(&mut Invalidate::default());
+        self.namespace.release_all_unlinked();
+        self.mounted.close()
     }
 }

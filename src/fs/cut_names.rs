@@ -1,7 +1,8 @@
-//! Names too long for a file: shown cut, with a hash at the end, and found again by that hash.
+//! Names too long for a file: cut, with a hash at the end, and found again by that hash.
 //!
 //! The container finds names, not hashes of names: a search goes through all names of the group. So
-//! that a listing of thousands of them does not search thousands of times, what a search saw is kept.
+//! that a listing of thousands of them does not search thousands of times, what a search saw is
+//! kept.
 
 use super::name::{CUT_HASH, cut_hash, hash};
 use crate::base::Result;
@@ -13,12 +14,12 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Groups and objects whose long names are kept.
-const KEPT: NonZeroUsize = NonZeroUsize::new(4).unwrap();
-/// Bytes of the names kept of one.
-const BYTES_MAX: usize = 8 << 20;
-/// Shorter names are never cut.
-const LONG: usize = 64;
+/// Groups and objects whose long names are cached.
+const CACHED_OBJECTS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
+/// Most bytes of cached names of one object.
+const NAME_BYTES_MAX: usize = 8 << 20;
+/// Names of fewer bytes are never cut.
+const CUT_NAME_BYTES_MIN: usize = 64;
 
 /// Which names: links or attributes of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,29 +35,29 @@ type ByHash = HashMap<u64, Box<[u8]>>;
 /// Long names by their hashes.
 pub struct CutNames {
     kept: Mutex<LruCache<Names, Arc<ByHash>>>,
-    /// Raised when all that was seen may be out of date.
+    /// Rises when all cached names may be outdated.
     cleared: AtomicU64,
 }
 
 impl CutNames {
-    /// Knows no names yet.
+    /// An empty cache.
     pub fn new() -> Self {
-        CutNames { kept: Mutex::new(LruCache::new(KEPT)), cleared: AtomicU64::new(0) }
+        CutNames { kept: Mutex::new(LruCache::new(CACHED_OBJECTS)), cleared: AtomicU64::new(0) }
     }
 
-    /// The names may be others from now on.
+    /// Drops cached names of one object: they may have changed.
     pub fn forget(&self, names: Names) {
         self.kept.lock().pop(&names);
     }
 
-    /// All names may be others from now on.
+    /// Drops all cached names: they may have changed.
     pub fn clear(&self) {
         self.cleared.fetch_add(1, Ordering::AcqRel);
         self.kept.lock().clear();
     }
 
-    /// The name that is cut to `shown`: `show` cuts names, `visit` gives all names there are until told to
-    /// stop. Of names with one hash (there are none by chance) only one is found.
+    /// The name that is cut to `shown`. `show` cuts names; `visit` passes all names until its
+    /// callback returns false. Of names with the same hash only one is found.
     pub fn find(
         &self,
         names: Names,
@@ -72,21 +73,21 @@ impl CutNames {
         let cleared = self.cleared.load(Ordering::Acquire);
         let (mut seen, mut bytes, mut found) = (ByHash::new(), 0usize, None);
         visit(&mut |name| {
-            if name.len() < LONG {
+            if name.len() < CUT_NAME_BYTES_MIN {
                 return true;
             }
             let h = hash(name);
             if h == wanted && show(name) == shown {
                 found = Some(name.to_vec());
             }
-            if bytes <= BYTES_MAX {
-                bytes = bytes.saturating_add(name.len()).saturating_add(LONG);
+            if bytes <= NAME_BYTES_MAX {
+                bytes = bytes.saturating_add(name.len()).saturating_add(CUT_NAME_BYTES_MIN);
                 seen.insert(h, name.into());
             }
-            bytes <= BYTES_MAX || found.is_none()
+            bytes <= NAME_BYTES_MAX || found.is_none()
         })?;
         let mut kept = self.kept.lock();
-        if bytes <= BYTES_MAX && cleared == self.cleared.load(Ordering::Acquire) {
+        if bytes <= NAME_BYTES_MAX && cleared == self.cleared.load(Ordering::Acquire) {
             kept.put(names, Arc::new(seen));
         }
         Ok(found)
@@ -97,14 +98,14 @@ impl CutNames {
 mod tests {
     use super::super::name::file_name;
     use super::*;
-    use crate::base::Address;
+    use crate::connector::memory::MemoryConnector;
 
     /// Regression: each look-up of a cut name went through all names of the group.
     #[test]
     fn one_search_serves_many_look_ups() {
         let names: Vec<Vec<u8>> = (0..1000).map(|i| format!("{}{i}", "x".repeat(300)).into_bytes()).collect();
         let cut = CutNames::new();
-        let id = Names::Links(ObjectId { file: 0, address: Address(48) });
+        let id = Names::Links(MemoryConnector::id(48));
         let mut visits = 0;
         let show = |n: &[u8]| file_name(n).into_owned();
         let mut find = |shown: &[u8]| {

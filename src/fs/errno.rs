@@ -1,15 +1,15 @@
-//! Engine errors to errno, decided once.
+//! The errno of each engine error.
 
 use super::types::Errno;
 use crate::base::Error;
 
-/// The errno a caller gets for `e`. The log line says the rest.
+/// The errno for `e`. The log line has the details.
 pub fn errno(e: &Error) -> Errno {
     match e {
         Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Limit { .. } | Error::Missing { .. } => Errno(libc::EIO),
         Error::Refused { errno, .. } => Errno(*errno),
-        // Whatever the backing file said, to the reader of the mount it is an I/O error, except where it may
-        // try again, or where a change found no room or is not taken.
+        // Whatever the backing file said, to the reader of the mount it is an I/O error, except
+        // where it may try again, or where a change found no room or is not taken.
         Error::Io { errno, .. } => match *errno {
             libc::ENOMEM | libc::EAGAIN | libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EROFS => Errno(*errno),
             _ => Errno(libc::EIO),

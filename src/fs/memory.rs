@@ -1,15 +1,16 @@
-//! A file system of bytes in memory: the fixture of the mount tests and the baseline of the benchmarks
-//! (what the FUSE adapter costs when the file system itself costs nothing). No HDF5.
+//! A file system of bytes in memory: the fixture of the mount tests and the baseline of the
+//! benchmarks (what the FUSE adapter costs when the file system itself costs nothing). No HDF5.
 //!
 //! The tree is built first and is immutable afterwards, so no operation takes a lock.
 
-use super::types::ROOT;
-use super::{Attr, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, Operations, Statfs, Whence};
+use super::done::Invalidate;
+use super::operations::Operations;
+use super::types::{Attr, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, ROOT, Statfs, Whence};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// All times shown (2024-01-01 00:00 UTC): the tree is the same at each run.
+/// All times shown, 2024-01-01 00:00 UTC: each run shows the same tree.
 const EPOCH_SECONDS: u64 = 1_704_067_200;
 
 type Name = (Vec<u8>, Ino);
@@ -211,7 +212,9 @@ impl Operations for MemoryFs {
         Ok(n)
     }
 
-    fn release(&self, _ino: Ino, _handle: Handle) {}
+    fn release(&self, _ino: Ino, _handle: Handle) -> Invalidate {
+        Invalidate::default()
+    }
 
     fn opendir(&self, ino: Ino) -> FsResult<Handle> {
         self.names(ino)?;

@@ -3,15 +3,18 @@
 //! A name that can be a file name is itself. One that cannot (empty, `.`, `..`, holding `/` or NUL,
 //! longer than 255 bytes), and one that could be mistaken for an escaped name, is escaped:
 //!
-//! - the bytes `%`, `/`, NUL, and the dots of `.` and `..`, become `%` and two upper-case hex digits;
+//! - the bytes `%`, `/`, NUL, and the dots of `.` and `..`, become `%` and two upper-case hex
+//!   digits;
 //! - the empty name becomes `%EMPTY`;
 //! - if the result exceeds the limit, it is cut and ends in `%~` and 16 hex digits of a hash of the
-//!   whole name (`user.h5dir.name` tells it).
+//!   whole name (`user.h5dir.name` is that name).
 //!
 //! So a file name holds `%` and two hex digits, `%~` or `%EMPTY` only if it is an escaped one.
 
 use std::borrow::Cow;
 
+/// Name of the control directory in the root of the mount; not listed.
+pub const CONTROL: &[u8] = b".h5dir";
 /// Longest file name, bytes.
 pub const NAME_MAX: usize = 255;
 /// Longest attribute name after `user.`, bytes.
@@ -40,8 +43,8 @@ pub fn hash(name: &[u8]) -> u64 {
     name.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// `whole` is what the hash is of.
-fn escape<'a>(name: &'a [u8], whole: &[u8], limit: usize, must: bool, forbidden: impl Fn(u8) -> bool) -> Cow<'a, [u8]> {
+/// Escapes `name`; the hash of a cut name is that of `hashed`.
+fn escape<'a>(name: &'a [u8], hashed: &[u8], limit: usize, must: bool, forbidden: impl Fn(u8) -> bool) -> Cow<'a, [u8]> {
     if !must && name.len() <= limit && !looks_escaped(name) {
         return Cow::Borrowed(name);
     }
@@ -55,7 +58,7 @@ fn escape<'a>(name: &'a [u8], whole: &[u8], limit: usize, must: bool, forbidden:
         } else {
             out.push(b);
         }
-        // The rest of a name too long is in the hash.
+        // The rest of a name that is too long only counts in the hash.
         if out.len() > limit {
             break;
         }
@@ -67,7 +70,7 @@ fn escape<'a>(name: &'a [u8], whole: &[u8], limit: usize, must: bool, forbidden:
             out.truncate(at);
         }
         out.extend_from_slice(CUT);
-        out.extend_from_slice(format!("{:016X}", hash(whole)).as_bytes());
+        out.extend_from_slice(format!("{:016X}", hash(hashed)).as_bytes());
     }
     Cow::Owned(out)
 }
@@ -90,9 +93,9 @@ pub fn file_name_within(name: &[u8], limit: usize) -> Cow<'_, [u8]> {
     escape(name, name, limit, must, |b| matches!(b, b'/' | 0) || (dots && b == b'.'))
 }
 
-/// File name of `name` in a form more escaped than it need be: the second name of an attribute that
-/// shares its name with a link. All bytes up to the first one that `file_name` leaves alone are escaped;
-/// where there is none such, it is the same as `file_name`'s.
+/// Second file name of `name`, with more bytes escaped: for an attribute with the name of a link.
+/// All bytes up to the first one that `file_name` does not escape are escaped. If there is no such
+/// byte, the result is that of `file_name`.
 pub fn file_name_escaped(name: &[u8]) -> Vec<u8> {
     if name.is_empty() {
         return EMPTY.to_vec();

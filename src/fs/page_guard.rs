@@ -1,155 +1,230 @@
-//! Writes whose bytes the kernel's pages of the file do not have: what keeps writeback from undoing them.
+//! Guards writes that bypass the page cache against writeback of stale pages.
 //!
-//! A descriptor that is only written to bypasses the page cache (FOPEN_DIRECT_IO), which spares a copy. Other descriptors may have pages
-//! with the old bytes, and a store through a mapping makes the kernel write such a page back as a whole. So:
+//! A descriptor that is only written to bypasses the page cache (FOPEN_DIRECT_IO), which saves a
+//! copy. Other descriptors may have pages with the old bytes, and a store through a mapping makes
+//! the kernel write such a page back as a whole. So:
 //!
-//! 1. the range of the write is guarded: of pages written back, the bytes within it are left out;
+//! 1. the range of the write is guarded: writeback leaves out the bytes within it;
 //! 2. the bytes are written;
 //! 3. if the file is open more than once, its pages of that range are dropped;
 //! 4. the guard ends, and the write is answered. Pages read after step 2 hold the new bytes.
 //!
-//! With `O_APPEND` bytes go where the dataset ends. The kernel takes it to end elsewhere after a row that an append left
-//! unfilled (a dataset's size counts whole rows), and after a fact changed the shape. A descriptor with pages (`O_RDWR`) has put the
-//! bytes into the wrong ones then: both ranges are guarded, and the pages of both dropped.
+//! Steps 1 and 2 are made here, which returns a [`PageGuard`]. Steps 3 and 4 are the caller's: it
+//! drops the pages, then the guard.
+//!
+//! With `O_APPEND` the bytes go to the end of the dataset. The kernel assumes another end after a
+//! row that an append left incomplete (the size of a dataset counts whole rows), and after a fact
+//! changed the shape. A descriptor with pages (`O_RDWR`) has put the bytes into the wrong pages
+//! then: both ranges are guarded, and the pages of both dropped. So are the bytes that it put into
+//! the right page if mappings store to the file: until the write is answered they are past the end
+//! of the file for the kernel, which zeroes them when it writes the page back.
 
-use super::FsResult;
-use super::container::ContainerFs;
-use super::nodes::Node;
-use super::types::Handle;
+use super::types::FsResult;
 use crate::base::waiting;
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A write that the page cache does not show.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hidden {
+pub struct HiddenWrite {
     /// Where its bytes are in the file.
     pub file: Range<u64>,
     /// Where the page cache has them.
     pub pages: Option<Range<u64>>,
 }
 
-/// What a node knows of its last writes.
+/// The last writes to a node.
 #[derive(Debug, Default)]
 pub struct Writes {
     /// Where the last appended bytes ended, and the size of the file then.
     tail: Mutex<Option<(u64, u64)>>,
-    /// The write that is guarded. Held while pages are written back. The kernel makes one write after the other to an inode.
-    guarded: Mutex<Option<Hidden>>,
+    /// Pages were written back that a mapping had dirtied.
+    mapped: AtomicBool,
+    /// The write that is guarded. Held during writeback. The kernel sends the writes to an inode
+    /// one at a time.
+    guarded: Mutex<Option<HiddenWrite>>,
 }
 
-/// A write, as the kernel sees it.
+/// A node whose writes are guarded.
+pub trait Guarded: Send + Sync {
+    /// Its writes.
+    fn writes(&self) -> &Writes;
+}
+
+/// Keeps writeback off the bytes of a write until it is dropped.
+pub struct PageGuard {
+    /// The write.
+    pub write: HiddenWrite,
+    node: Arc<dyn Guarded>,
+}
+
+impl PageGuard {
+    /// The guard of the write just made to `node`, if it was guarded. The caller must be that
+    /// write.
+    pub fn of(node: Arc<dyn Guarded>) -> Option<Self> {
+        let write = node.writes().guarded.lock().clone()?;
+        Some(PageGuard { write, node })
+    }
+}
+
+impl Drop for PageGuard {
+    fn drop(&mut self) {
+        self.node.writes().end_guard();
+    }
+}
+
+impl std::fmt::Debug for PageGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("PageGuard").field(&self.write).finish()
+    }
+}
+
+/// A write request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Call {
+pub struct WriteCall {
+    /// First byte, as the kernel sees the file.
     pub offset: u64,
+    /// Bytes.
     pub len: u64,
-    /// Through a descriptor that bypasses the page cache.
+    /// Its descriptor bypasses the page cache.
     pub bypasses: bool,
 }
 
-impl Call {
+impl WriteCall {
     fn at(&self, start: u64) -> Range<u64> {
         start..start.saturating_add(self.len)
     }
 }
 
-impl Node {
-    fn guarded(&self) -> MutexGuard<'_, Option<Hidden>> {
-        waiting::take(|| self.writes.guarded.try_lock(), || self.writes.guarded.lock())
+impl Writes {
+    fn guarded(&self) -> MutexGuard<'_, Option<HiddenWrite>> {
+        waiting::take(|| self.guarded.try_lock(), || self.guarded.lock())
     }
 
     /// Writes by `write` at the offset of `call`.
-    pub(super) fn overwrite(&self, call: Call, write: impl FnOnce(u64) -> FsResult<()>) -> FsResult<()> {
+    pub fn overwrite(&self, call: WriteCall, write: impl FnOnce(u64) -> FsResult<()>) -> FsResult<()> {
         if call.bypasses {
-            *self.guarded() = Some(Hidden { file: call.at(call.offset), pages: None });
+            *self.guarded() = Some(HiddenWrite { file: call.at(call.offset), pages: None });
         }
         write(call.offset).inspect_err(|_| self.end_guard())?;
         let end = call.at(call.offset).end;
-        let mut tail = self.writes.tail.lock();
+        let mut tail = self.tail.lock();
         *tail = tail.filter(|(appended, _)| end <= *appended);
         Ok(())
     }
 
-    /// Appends by `write`, which takes an offset, to a file whose length `size` tells.
-    pub(super) fn append(&self, call: Call, size: impl Fn() -> FsResult<u64>, write: impl FnOnce(u64) -> FsResult<()>) -> FsResult<()> {
-        let mut tail = self.writes.tail.lock();
+    /// Appends by `write`, which takes an offset, to a file of `size` bytes.
+    pub fn append(&self, call: WriteCall, size: impl Fn() -> FsResult<u64>, write: impl FnOnce(u64) -> FsResult<()>) -> FsResult<()> {
+        let mut tail = self.tail.lock();
         let before = size()?;
-        // The next bytes fill the row that the last ones left unfilled.
+        // These bytes fill the row that the last append left incomplete.
         let at = tail.filter(|(_, then)| *then == before).map_or(before, |(end, _)| end);
-        let pages = (!call.bypasses).then(|| call.at(call.offset));
-        if pages != Some(call.at(at)) {
-            *self.guarded() = Some(Hidden { file: call.at(at), pages });
+        let stale = call.offset != at || self.mapped.load(Ordering::Acquire);
+        let pages = (!call.bypasses && stale).then(|| call.at(call.offset));
+        if call.bypasses || pages.is_some() {
+            *self.guarded() = Some(HiddenWrite { file: call.at(at), pages });
         }
         let after = write(at).and_then(|()| size()).inspect_err(|_| self.end_guard())?;
         *tail = Some((call.at(at).end, after));
         Ok(())
     }
 
-    /// Writes back `data`, pages that mappings changed, by `write`: but for the bytes that are guarded.
-    pub(super) fn write_back(&self, offset: u64, data: &[u8], mut write: impl FnMut(u64, &[u8]) -> FsResult<()>) -> FsResult<()> {
+    /// Writes back `data`, pages that mappings dirtied, by `write`, except the guarded bytes.
+    pub fn write_back(&self, offset: u64, data: &[u8], mut write: impl FnMut(u64, &[u8]) -> FsResult<()>) -> FsResult<()> {
+        self.mapped.store(true, Ordering::Release);
         let guarded = self.guarded();
         let Some(hidden) = &*guarded else { return write(offset, data) };
-        let wrong = [Some(&hidden.file), hidden.pages.as_ref()];
-        let parts = wrong
+        let stale = [Some(&hidden.file), hidden.pages.as_ref()];
+        let parts = stale
             .into_iter()
             .flatten()
-            .fold(vec![(offset, data)], |parts, wrong| parts.into_iter().flat_map(|part| without(part, wrong)).collect());
+            .fold(vec![(offset, data)], |parts, stale| parts.into_iter().flat_map(|part| without(part, stale)).collect());
         parts.into_iter().try_for_each(|(at, part)| write(at, part))
     }
 
-    /// The next append goes to the end of the last row.
-    pub(super) fn end_tail(&self) {
-        *self.writes.tail.lock() = None;
+    /// The last writer closed the file: the next append goes to the end of the last row, and no
+    /// mapping stores to it.
+    pub fn end(&self) {
+        *self.tail.lock() = None;
+        self.mapped.store(false, Ordering::Release);
     }
 
     fn end_guard(&self) {
-        *self.writes.guarded.lock() = None;
+        *self.guarded.lock() = None;
     }
 }
 
-/// The bytes before and behind `wrong`.
-fn without<'a>((offset, data): (u64, &'a [u8]), wrong: &Range<u64>) -> impl Iterator<Item = (u64, &'a [u8])> {
+/// The bytes before and after `stale`.
+fn without<'a>((offset, data): (u64, &'a [u8]), stale: &Range<u64>) -> impl Iterator<Item = (u64, &'a [u8])> {
     let index = |at: u64| usize::try_from(at.saturating_sub(offset)).unwrap_or(usize::MAX).min(data.len());
-    let (start, end) = (index(wrong.start), index(wrong.end));
+    let (start, end) = (index(stale.start), index(stale.end));
     let parts = [(offset, data.get(..start).unwrap_or_default()), (offset.saturating_add(end as u64), data.get(end..).unwrap_or_default())];
     parts.into_iter().filter(|(_, part)| !part.is_empty())
-}
-
-impl ContainerFs {
-    /// The last write through `handle`, if pages of it must be dropped.
-    pub(super) fn hidden_by(&self, handle: Handle) -> Option<Hidden> {
-        let handles = self.handles.read();
-        let owner = handles.get(&handle.0)?.owner.as_ref()?;
-        let hidden = owner.node.writes.guarded.lock().clone()?;
-        // Nobody else has pages: whoever opens the file now reads what was written.
-        if hidden.pages.is_none() && owner.node.opens() <= 1 {
-            owner.node.end_guard();
-            return None;
-        }
-        Some(hidden)
-    }
-
-    /// The pages that [`ContainerFs::hidden_by`] named are dropped.
-    pub(super) fn note_dropped(&self, handle: Handle) {
-        if let Some(owner) = self.handles.read().get(&handle.0).and_then(|file| file.owner.as_ref()) {
-            owner.node.end_guard();
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fs::types::Errno;
 
     #[test]
-    fn guarded_ranges_are_left_out_of_what_is_written_back() {
+    fn guarded_ranges_are_left_out_of_writeback() {
         let data: Vec<u8> = (0..20).collect();
-        let left = |wrong: Range<u64>| without((100, &data), &wrong).map(|(at, p)| (at, p[0], p.len())).collect::<Vec<_>>();
+        let left = |stale: Range<u64>| without((100, &data), &stale).map(|(at, p)| (at, p[0], p.len())).collect::<Vec<_>>();
         assert_eq!(left(0..100), [(100, 0, 20)]);
         assert_eq!(left(120..130), [(100, 0, 20)]);
         assert_eq!(left(90..105), [(105, 5, 15)]);
         assert_eq!(left(110..112), [(100, 0, 10), (112, 12, 8)]);
         assert_eq!(left(115..200), [(100, 0, 15)]);
         assert_eq!(left(0..200), []);
+    }
+
+    struct Node(Writes);
+
+    impl Guarded for Node {
+        fn writes(&self) -> &Writes {
+            &self.0
+        }
+    }
+
+    fn written_back(node: &Node) -> Vec<(u64, usize)> {
+        let mut parts = Vec::new();
+        let write = |at, part: &[u8]| {
+            parts.push((at, part.len()));
+            Ok(())
+        };
+        node.0.write_back(0, &[0; 20], write).unwrap();
+        parts
+    }
+
+    #[test]
+    fn a_write_is_guarded_until_its_guard_is_dropped() {
+        let node = Arc::new(Node(Writes::default()));
+        let call = |bypasses| WriteCall { offset: 5, len: 5, bypasses };
+        node.0.overwrite(call(false), |_| Ok(())).unwrap();
+        assert!(PageGuard::of(node.clone()).is_none());
+        node.0.overwrite(call(true), |_| Ok(())).unwrap();
+        let guard = PageGuard::of(node.clone()).unwrap();
+        assert_eq!(guard.write, HiddenWrite { file: 5..10, pages: None });
+        assert_eq!(written_back(&node), [(0, 5), (10, 10)]);
+        drop(guard);
+        assert_eq!(written_back(&node), [(0, 20)]);
+        node.0.overwrite(call(true), |_| Err(Errno(libc::ENOSPC))).unwrap_err();
+        assert_eq!(written_back(&node), [(0, 20)], "a write that failed hides nothing");
+        // The kernel has put appended bytes where the file ended for it.
+        node.0.append(call(false), || Ok(12), |_| Ok(())).unwrap();
+        let guard = PageGuard::of(node.clone()).unwrap();
+        assert_eq!(guard.write, HiddenWrite { file: 12..17, pages: Some(5..10) });
+        assert_eq!(written_back(&node), [(0, 5), (10, 2), (17, 3)]);
+        drop(guard);
+        // It has put them into the right page, and zeroes them there when a mapping made it dirty.
+        let right = WriteCall { offset: 17, len: 3, bypasses: false };
+        node.0.append(right, || Ok(12), |_| Ok(())).unwrap();
+        assert_eq!(PageGuard::of(node).unwrap().write, HiddenWrite { file: 17..20, pages: Some(17..20) });
+        let unmapped = Arc::new(Node(Writes::default()));
+        unmapped.0.append(right, || Ok(17), |_| Ok(())).unwrap();
+        assert!(PageGuard::of(unmapped).is_none());
     }
 }

@@ -1,18 +1,23 @@
-//! What to show as a file system, and why it could not be shown.
+//! What to mount and how.
 
 use super::create_rules::CreateRules;
-use crate::base::escape::{escaped, escaped_bytes};
-use std::io;
+use crate::connector::open::OpenOptions;
+pub use crate::connector::open::{ExternalPolicy, OpenError};
 use std::path::PathBuf;
 
 /// Permission bits of files unless asked otherwise.
-pub const DEFAULT_FILE_MODE: u16 = 0o444;
+pub const DEFAULT_FILE_MODE: u16 = 0o644;
 /// Permission bits of directories unless asked otherwise.
-pub const DEFAULT_DIR_MODE: u16 = 0o555;
-/// The same of files that can be changed.
-pub const WRITABLE_FILE_MODE: u16 = 0o644;
-/// The same of directories that can be changed.
-pub const WRITABLE_DIR_MODE: u16 = 0o755;
+pub const DEFAULT_DIR_MODE: u16 = 0o755;
+
+/// What chmod(2) and chown(2) do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Modes {
+    /// Owners and modes are stored in the objects, and shown.
+    Stored,
+    /// All files have those of the mount. Setting others succeeds without effect.
+    Fixed,
+}
 
 /// One container and how it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +26,7 @@ pub struct MountSpec {
     pub file: PathBuf,
     /// Group that becomes the root, e.g. `/entry/data`; `None` is the root group.
     pub group: Option<Vec<u8>>,
-    /// Bound of the caches, bytes.
+    /// Most bytes of the caches.
     pub cache_bytes: u64,
     /// Which other files may be read.
     pub external: ExternalPolicy,
@@ -35,20 +40,24 @@ pub struct MountSpec {
     pub file_mode: u16,
     /// Permission bits of directories.
     pub dir_mode: u16,
+    /// Permission bits that no file has.
+    pub umask: u16,
+    /// Whether owners and modes are stored.
+    pub modes: Modes,
     /// Threads that may decode at the same time.
     pub threads: usize,
     /// The container may be changed.
     pub writable: bool,
-    /// Changes that others make are followed, where it may not.
+    /// Changes by other processes are followed, in a read-only mount.
     pub follow: bool,
-    /// Closing a descriptor through which bytes were written makes them durable.
+    /// Closing a descriptor after a write commits.
     pub commit_on_close: bool,
-    /// What new files become.
+    /// The datasets that new files become.
     pub create: CreateRules,
 }
 
 impl MountSpec {
-    /// `file` as it is, to be read: the root group, no other files, everything root's with the default modes, no room to cache data,
+    /// `file`, read-only: its root group, no other files, owner root, the default modes, no cache,
     /// one thread.
     pub fn new(file: impl Into<PathBuf>) -> Self {
         MountSpec {
@@ -61,62 +70,32 @@ impl MountSpec {
             gid: 0,
             file_mode: DEFAULT_FILE_MODE,
             dir_mode: DEFAULT_DIR_MODE,
+            umask: 0,
+            modes: Modes::Stored,
             threads: 1,
             writable: false,
             follow: false,
-            commit_on_close: true,
+            commit_on_close: false,
             create: CreateRules::default(),
         }
     }
 
-    /// The same to be changed.
+    /// `file`, writable.
     pub fn writable(file: impl Into<PathBuf>) -> Self {
-        MountSpec { file_mode: WRITABLE_FILE_MODE, dir_mode: WRITABLE_DIR_MODE, writable: true, ..MountSpec::new(file) }
+        MountSpec { writable: true, ..MountSpec::new(file) }
     }
-}
 
-/// Which files named by the container (external links, raw files, virtual sources) may be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ExternalPolicy {
-    /// None.
-    Off,
-    /// Those beneath this directory; `None` is the container's own directory.
-    Beneath(Option<PathBuf>),
-    /// Those beneath this directory; raw files may be written, too.
-    Written(PathBuf),
-}
-
-/// Why a container could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The operating system refused.
-    #[error("cannot open {}: {source}", escaped(path))]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// Its reason.
-        source: io::Error,
-    },
-    /// No superblock signature.
-    #[error("{} is not an HDF5 file (no HDF5 signature at 0, 512, 1024, ...)", escaped(path))]
-    NotHdf5 {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The engine refused.
-    #[error("cannot read {}: {source}", escaped(path))]
-    Engine {
-        /// The file.
-        path: PathBuf,
-        /// Its reason.
-        source: crate::base::Error,
-    },
-    /// The group to show is not there.
-    #[error("{} has no group {}", escaped(path), escaped_bytes(group))]
-    NoSuchGroup {
-        /// The file.
-        path: PathBuf,
-        /// The group asked for.
-        group: Vec<u8>,
-    },
+    /// How its container is opened.
+    pub fn open_options(&self) -> OpenOptions {
+        OpenOptions {
+            target: self.file.clone(),
+            group: self.group.clone(),
+            writable: self.writable,
+            follow: self.follow,
+            external: self.external.clone(),
+            missing_is_fill: self.vds_missing_fill,
+            cache_bytes: self.cache_bytes,
+            threads: self.threads,
+        }
+    }
 }

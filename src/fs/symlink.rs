@@ -1,13 +1,28 @@
-//! Targets of symbolic links: relative, and never out of the mount.
+//! Targets of symbolic links. Those of HDF5 links are relative and never outside the mount.
+//!
+//! A target that no path in the container stands for (an absolute one, one that leaves the mount)
+//! is stored as it is after [`VERBATIM`], a path in the control directory, which no object has.
 //!
 //! In HDF5 `..` is an ordinary name, so a target can only lead up by the `..` written here, exactly
 //! as many as the link lies deep. A target that cannot be reached is one name that no file has.
 
-use super::name::{file_name, file_name_escaped, unescape};
-use super::view::CONTROL;
+use super::name::{CONTROL, file_name, file_name_escaped, unescape};
 
 /// Longest target that the kernel takes, bytes.
 const TARGET_MAX: usize = 4095;
+
+/// Path of a soft link that holds a target as it is, before the target.
+const VERBATIM: &[u8] = b"/.h5dir/symlink/";
+
+/// Path of the soft link that holds `target` as it is.
+pub fn verbatim(target: &[u8]) -> Vec<u8> {
+    [VERBATIM, target].concat()
+}
+
+/// The target that the soft link `path` holds as it is.
+pub fn target_of_verbatim(path: &[u8]) -> Option<&[u8]> {
+    path.strip_prefix(VERBATIM).filter(|t| !t.is_empty() && t.len() <= TARGET_MAX && !t.contains(&0))
+}
 
 fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|b| *b == b'/').filter(|c| !c.is_empty() && *c != b".")
@@ -26,11 +41,11 @@ pub fn soft(path: &[u8], depth: usize, prefix: &[Vec<u8>]) -> Vec<u8> {
         names.drain(..prefix.len());
         parts.resize(depth, b"..".to_vec());
         if depth == 0 && !names.is_empty() {
-            // So it is told from a link that is stored relative, and a copy is stored as it was.
+            // Distinguishes it from a relative link, so that a copy is stored the same.
             parts.push(b".".to_vec());
         }
     }
-    // The root's own `.h5dir` is not the link of that name.
+    // In the root of the mount `.h5dir` is the control directory, not the link of that name.
     let from_root = path.first() == Some(&b'/') || depth == 0;
     if from_root && names.first() == Some(&CONTROL) {
         names.remove(0);
@@ -44,12 +59,12 @@ pub fn soft(path: &[u8], depth: usize, prefix: &[Vec<u8>]) -> Vec<u8> {
     if target.len() > TARGET_MAX { dangling(b"soft", path) } else { target }
 }
 
-/// The path that a soft link must hold so that it leads where `target` does, read in a directory `directory`
-/// (link names from the root of the mount): shown, it is `target` again, or a plainer spelling of it. `None`
-/// when a soft link cannot say it: an absolute target, one that leaves the mount, a name that no link has.
+/// Path of the soft link for the symbolic link `target` in `directory` (link names from the root of
+/// the mount). Shown again, it is `target` or a simpler spelling of it. `None` for a target that no
+/// path in the container stands for: see [`verbatim`].
 pub fn stored(target: &[u8], directory: &[Vec<u8>], prefix: &[Vec<u8>]) -> Option<Vec<u8>> {
     let depth = directory.len();
-    // What is shown of a link that leads nowhere says in itself where it leads.
+    // The target shown for a dangling link contains its path.
     if let Some(path) = unescape(target).as_deref().and_then(|t| t.strip_prefix(b" soft link to "))
         && soft(path, depth, prefix) == target
     {
@@ -76,7 +91,7 @@ pub fn stored(target: &[u8], directory: &[Vec<u8>], prefix: &[Vec<u8>]) -> Optio
         let control = i == 0 && at_root && name == CONTROL && **shown == *file_name_escaped(CONTROL);
         path.push(if control || *file_name(&name) == **shown { name } else { return None });
     }
-    // A name that is none within a path: it would divide it, or be skipped.
+    // Names that cannot be part of a path: they would divide it, or be skipped.
     if path.iter().any(|n| n.is_empty() || n == b"." || n.iter().any(|b| matches!(b, b'/' | 0))) {
         return None;
     }
@@ -88,7 +103,7 @@ pub fn stored(target: &[u8], directory: &[Vec<u8>], prefix: &[Vec<u8>]) -> Optio
     })
 }
 
-/// File and path of the external link that is shown as `target`, if one is. Where the file's name ends is not told: the last `:/` divides.
+/// File and path of the external link that is shown as `target`. The last `:/` separates them.
 pub fn external(target: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let text = unescape(target)?;
     let text = text.strip_prefix(b" external link to ")?;
@@ -99,14 +114,14 @@ pub fn external(target: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((text.get(..at)?.to_vec(), text.get(at.checked_add(1)?..)?.to_vec()))
 }
 
-/// Target that leads `up` directories up from the link's own directory (0 = to it).
+/// Target `up` directories above the directory of the link (0 = that directory).
 pub fn up(up: usize) -> Vec<u8> {
     if up == 0 { b".".to_vec() } else { vec![&b".."[..]; up].join(&b'/') }
 }
 
-/// A target that no file has: it begins with an escaped space, and no name is shown with one.
+/// A target that no file has: it begins with an escaped space, which no shown name does.
 pub fn dangling(what: &[u8], text: &[u8]) -> Vec<u8> {
-    // Escaped as one component: what is left of `/` and NUL cannot be resolved.
+    // Escaped as one component: without `/` and NUL it cannot be resolved.
     file_name_escaped(&[b" ", what, b" link to ", text].concat())
 }
 
@@ -134,13 +149,13 @@ mod tests {
         assert!(long.len() <= 255 && !long.contains(&b'/'));
         let target = dangling(b"external", b"../../etc/shadow:/");
         assert_eq!(target, b"%20external link to ..%2F..%2Fetc%2Fshadow:%2F");
-        // A link of that name, or of the name it stands for, is shown otherwise.
+        // A link with that name, escaped or not, is shown differently.
         assert_ne!(file_name(&target), target);
         assert_ne!(file_name(b" external link to ../../etc/shadow:/"), target);
     }
 
     #[test]
-    fn what_is_shown_of_an_external_link_says_where_it_leads() {
+    fn the_target_of_an_external_link_contains_file_and_path() {
         let pair = |file: &[u8], path: &[u8]| Some((file.to_vec(), path.to_vec()));
         assert_eq!(external(b"%20external link to ..%2Fother.h5:%2Fa%2Fb"), pair(b"../other.h5", b"/a/b"));
         assert_eq!(external(b"%20external link to C:%2Fx.h5:%2Fa"), pair(b"C:/x.h5", b"/a"));
@@ -165,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_shown_as_it_was_given() {
+    fn stored_targets_are_shown_as_they_were_given() {
         let dir = [b"a".to_vec(), b"b".to_vec()];
         let g = [b"g".to_vec()];
         let same: [(&[u8], &[u8]); 7] = [
@@ -186,7 +201,7 @@ mod tests {
             assert_eq!(stored(target, &[], &g).as_deref(), Some(path));
             assert_eq!(soft(path, 0, &g), target);
         }
-        // The same place in a plainer spelling.
+        // A simpler spelling of the same path.
         assert_eq!(stored(b"../x", &dir, &g).as_deref(), Some(&b"/g/a/x"[..]));
         assert_eq!(stored(b"x//y/", &dir, &g).as_deref(), Some(&b"x/y"[..]));
         for wrong in [&b"/etc/passwd"[..], b"../../../x", b"x/../y", b"../../.h5dir/status", b"%41", b"a%2Fb", b"%00", b"%EMPTY"] {

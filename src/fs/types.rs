@@ -2,6 +2,9 @@
 
 use std::time::SystemTime;
 
+/// Result of a file-system operation: the errno a POSIX caller expects.
+pub type FsResult<T> = Result<T, Errno>;
+
 /// An errno value, positive, e.g. `libc::ENOENT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
@@ -28,7 +31,7 @@ pub enum FileKind {
     Symlink,
 }
 
-/// What `stat` shows.
+/// Attributes of an inode, as stat(2) returns them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attr {
     /// Inode number.
@@ -66,7 +69,8 @@ pub struct Entry {
     pub attr: Attr,
     /// Generation of the inode number.
     pub generation: u64,
-    /// The name may lead elsewhere after a change that is made under another: it is not to be remembered.
+    /// A change made under another name may change where this one leads: the kernel must not cache
+    /// it.
     pub volatile: bool,
 }
 
@@ -105,10 +109,20 @@ pub struct OpenMode {
     pub append: bool,
     /// Each write is durable before it is answered.
     pub sync: bool,
-    /// What is created is empty, also if it was there.
+    /// A created file is empty, even if it existed.
     pub truncate: bool,
-    /// Of a write: pages are written back, which a mapping changed.
+    /// The write is writeback of pages that a mapping dirtied.
     pub written_back: bool,
+}
+
+/// Why the last changes are not in the file.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct CloseError {
+    /// The errno of the system, `EIO` for anything else.
+    pub errno: Errno,
+    /// One sentence.
+    pub message: String,
 }
 
 /// An opened file.
@@ -116,15 +130,15 @@ pub struct OpenMode {
 pub struct Opened {
     /// Its handle.
     pub handle: Handle,
-    /// The page cache of earlier opens is still right (FOPEN_KEEP_CACHE).
+    /// Pages cached by earlier opens are valid (FOPEN_KEEP_CACHE).
     pub keep_cache: bool,
-    /// Bypass the page cache (FOPEN_DIRECT_IO): content whose size is not known, or that is only written.
+    /// Bypass the page cache (FOPEN_DIRECT_IO): the size is unknown, or the file is only written.
     pub direct_io: bool,
-    /// Closing a descriptor has nothing to do or tell (FOPEN_NOFLUSH).
+    /// Closing a descriptor needs no FLUSH request (FOPEN_NOFLUSH).
     pub no_flush: bool,
 }
 
-/// What `setattr` changes; `None` = nothing.
+/// Attributes to set; `None` leaves one as it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Size, bytes.
@@ -141,7 +155,18 @@ pub struct Changes {
     pub gid: Option<u32>,
 }
 
-/// What `lseek` looks for.
+/// Owner, group and mode of a file to be created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Creator {
+    /// Owner: the user of the process.
+    pub uid: u32,
+    /// Group of the process. A directory with the set-group-ID bit overrides it.
+    pub gid: u32,
+    /// Mode, the umask applied; bits of the file type are ignored.
+    pub mode: u32,
+}
+
+/// Target of a seek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whence {
     /// SEEK_DATA.
@@ -150,7 +175,7 @@ pub enum Whence {
     Hole,
 }
 
-/// What `statfs` shows.
+/// Totals of the file system, as statfs(2) returns them.
 #[derive(Debug, Clone, Copy)]
 pub struct Statfs {
     /// Unit of the counts, bytes.

@@ -1,15 +1,15 @@
 //! Extended attributes: HDF5 attributes as `user.NAME`, derived facts as `user.h5dir.NAME`.
 
-use super::FsResult;
 use super::cut_names::{CutNames, Names};
 use super::name::{unescape, xattr_name};
-use super::nodes::{Node, NodeKind};
-use super::types::Errno;
+use super::namespace::Node;
+use super::types::{Errno, FsResult};
 use crate::base::Error;
-use crate::connector::edit::{Edit, Existing};
+use crate::connector::edit::Edit;
 use crate::connector::{Connector, ObjectId};
+use crate::present::{self, Editor, Existing};
 
-/// The namespace answered.
+/// The namespace of all extended attributes.
 const USER: &[u8] = b"user.";
 /// Derived facts.
 const FACTS: &[u8] = b"h5dir.";
@@ -17,29 +17,27 @@ const FACTS: &[u8] = b"h5dir.";
 pub const VALUE_MAX: usize = 64 << 10;
 /// Longest list of names the kernel passes on, bytes.
 pub const LIST_MAX: usize = 64 << 10;
-/// Facts that may be longer than an extended attribute can be.
-const VARIABLE_FACTS: [&str; 7] = ["attributes", "dataset", "datatype", "dtype", "external", "fillvalue", "filters"];
-/// Facts of references, which are numbered; each may be longer, too.
+/// Prefix of the numbered facts of references.
 const REFERENCES: &str = "references";
-/// Fact that is listed before all others: who copies them in this order makes a dataset by the first, whose others are what it
-/// has then.
-const FIRST: [&str; 2] = ["dataset", "datatype"];
-/// Facts that follow from others and cannot be set; a copy may have others.
+/// Facts that follow from others and cannot be set; those of a copy may differ.
 const DESCRIPTIVE: [&str; 4] = ["external", "index", "offset", "storage"];
-/// Facts that make an object what it is.
+/// Facts that define an object.
 const SETTABLE: [&str; 9] = ["chunks", "dataset", "datatype", "dtype", "fillvalue", "filters", "layout", "maxshape", "shape"];
-/// Fact that tells the link name of a file whose own name is an escaped one.
+/// Fact with the link name of a file whose own name is escaped.
 const NAME_FACT: &[u8] = b"name";
 
 fn object(node: &Node) -> Option<ObjectId> {
-    match &node.kind {
-        NodeKind::Broken(_) => None,
-        kind => kind.object(),
-    }
+    node.item.view.xattr_target(&node.item)
 }
 
-/// Only one namespace is there to be changed; to ask for another is nothing that needs a word in the log.
-pub fn ours(name: &[u8]) -> FsResult<()> {
+/// True for the name of a derived fact.
+pub fn is_fact(name: &[u8]) -> bool {
+    name.strip_prefix(USER).is_some_and(|name| name.starts_with(FACTS))
+}
+
+/// Checks the namespace of `name`: other ones cannot be changed, which is not worth a line in the
+/// log.
+pub fn check_namespace(name: &[u8]) -> FsResult<()> {
     if name.starts_with(USER) { Ok(()) } else { Err(Errno(libc::EOPNOTSUPP)) }
 }
 
@@ -58,14 +56,14 @@ pub fn get(connector: &dyn Connector, cut: &CutNames, node: &Node, name: &[u8], 
 fn value(connector: &dyn Connector, cut: &CutNames, node: &Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     if let Some(fact) = name.strip_prefix(FACTS) {
         if fact == NAME_FACT {
-            return Ok(node.link_name().map(|n| n.into_vec()));
+            return Ok(node.other_link_name().map(|n| n.into_vec()));
         }
         let (Some(id), Ok(fact)) = (object(node), std::str::from_utf8(fact)) else { return Ok(None) };
-        return connector.fact(id, fact);
+        return present::fact(connector, id, fact);
     }
     let Some(id) = object(node) else { return Ok(None) };
     match unescape(name) {
-        Some(plain) if xattr_name(&plain) == name => connector.attribute_text(id, &plain),
+        Some(plain) if xattr_name(&plain) == name => present::attribute_text(connector, id, &plain),
         Some(_) => Ok(None),
         None => {
             let mut visit = |f: &mut dyn FnMut(&[u8]) -> bool| {
@@ -73,15 +71,16 @@ fn value(connector: &dyn Connector, cut: &CutNames, node: &Node, name: &[u8]) ->
                 Ok(())
             };
             match cut.find(Names::Attributes(id), name, &|n| xattr_name(n).into_owned(), &mut visit)? {
-                Some(a) => connector.attribute_text(id, &a),
+                Some(a) => present::attribute_text(connector, id, &a),
                 None => Ok(None),
             }
         }
     }
 }
 
-/// Names of the extended attributes of `node`, each followed by NUL: facts first, then attributes
-/// as far as the list's limit goes. The rest is in `user.h5dir.attributes` and `.h5dir/attrs`.
+/// Names of the extended attributes of `node`, each followed by NUL: the facts that a copy needs,
+/// then attributes as far as the list's limit goes. All other facts can be read by name. The rest
+/// is in `user.h5dir.attributes` and `.h5dir/attrs`.
 pub fn list(connector: &dyn Connector, node: &Node, failed: &dyn Fn(&Error) -> Errno) -> FsResult<Vec<u8>> {
     let mut out = Vec::new();
     let mut add = |parts: &[&[u8]]| {
@@ -93,27 +92,22 @@ pub fn list(connector: &dyn Connector, node: &Node, failed: &dyn Fn(&Error) -> E
         out.push(0);
         true
     };
-    if node.link_name().is_some_and(|n| n.len() <= VALUE_MAX) {
-        add(&[USER, FACTS, NAME_FACT]);
-    }
     let Some(id) = object(node) else { return Ok(out) };
-    let mut facts = connector.fact_names(id).map_err(|e| failed(&e))?;
-    facts.sort_by_key(|f| !FIRST.contains(&f.as_ref()));
-    for fact in facts {
-        // Facts of ours never break `cp -a`: one that does not fit is not listed.
-        let variable = VARIABLE_FACTS.contains(&fact.as_ref()) || fact.starts_with(REFERENCES);
-        if !variable || connector.fact_fits(id, &fact, VALUE_MAX).unwrap_or(false) {
+    for fact in present::needed_facts(connector, id).map_err(|e| failed(&e))? {
+        // A fact that does not fit is not listed: it would make `cp -a` fail.
+        if present::fact_fits(connector, id, &fact, VALUE_MAX).unwrap_or(false) {
             add(&[USER, FACTS, fact.as_bytes()]);
         } else if fact.starts_with(REFERENCES) {
-            tracing::warn!("object at {}: {fact} is longer than {VALUE_MAX} bytes and not listed: copies hold null references", id.address);
+            tracing::warn!("object at {}: {fact} is longer than {VALUE_MAX} bytes and not listed: copies hold null references", id);
         }
     }
     for a in connector.attributes(id).map_err(|e| failed(&e))?.iter() {
-        // A name that getxattr refuses with E2BIG would have `rsync -X` skip the file. Other errors are for getxattr to return.
-        if !connector.attribute_fits(id, a, VALUE_MAX).unwrap_or(true) {
+        // `rsync -X` skips a file with a listed name that getxattr refuses with E2BIG. Other errors
+        // are returned by getxattr.
+        if !present::attribute_fits(connector, id, a, VALUE_MAX).unwrap_or(true) {
             tracing::info!(
                 "object at {}: attribute {:?} is longer than {VALUE_MAX} bytes and not listed; it is below .h5dir/attrs",
-                id.address,
+                id,
                 String::from_utf8_lossy(a)
             );
             continue;
@@ -126,17 +120,17 @@ pub fn list(connector: &dyn Connector, node: &Node, failed: &dyn Fn(&Error) -> E
     Ok(out)
 }
 
-/// What a name that is to be changed stands for.
-enum Meant<'a> {
+/// What the name of an extended attribute stands for.
+enum Meaning<'a> {
     /// A derived fact.
     Fact(&'a str),
-    /// An attribute, there or not.
+    /// An attribute, present or not.
     Attribute(Vec<u8>),
 }
 
-fn meant<'a>(connector: &dyn Connector, cut: &CutNames, id: ObjectId, name: &'a [u8]) -> Result<Option<Meant<'a>>, Error> {
+fn meaning<'a>(connector: &dyn Connector, cut: &CutNames, id: ObjectId, name: &'a [u8]) -> Result<Option<Meaning<'a>>, Error> {
     if let Some(fact) = name.strip_prefix(FACTS) {
-        return Ok(std::str::from_utf8(fact).ok().map(Meant::Fact));
+        return Ok(std::str::from_utf8(fact).ok().map(Meaning::Fact));
     }
     let found = match unescape(name) {
         Some(plain) => (xattr_name(&plain) == name && !plain.is_empty() && !plain.contains(&0)).then(|| plain.into_owned()),
@@ -148,7 +142,7 @@ fn meant<'a>(connector: &dyn Connector, cut: &CutNames, id: ObjectId, name: &'a 
             cut.find(Names::Attributes(id), name, &|n| xattr_name(n).into_owned(), &mut visit)?
         }
     };
-    Ok(found.map(Meant::Attribute))
+    Ok(found.map(Meaning::Attribute))
 }
 
 /// A derived fact before it is changed.
@@ -168,11 +162,11 @@ impl From<Option<Vec<u8>>> for Fact {
     }
 }
 
-/// Where the attributes of a node are changed.
+/// Changes the extended attributes of a node.
 pub struct Target<'a> {
     /// The container.
     pub connector: &'a dyn Connector,
-    /// How it is changed.
+    /// Changes the container.
     pub edit: &'a dyn Edit,
     /// Names that are shown cut.
     pub cut: &'a CutNames,
@@ -185,16 +179,21 @@ impl Target<'_> {
         object(self.node).ok_or_else(|| Error::refused(libc::EPERM, "there is no object that could have attributes"))
     }
 
+    fn editor(&self) -> Editor<'_> {
+        Editor { connector: self.connector, edit: self.edit }
+    }
+
     fn fact(&self, id: ObjectId, fact: &str) -> Result<Fact, Error> {
-        match self.connector.fact(id, fact) {
-            // `user.h5dir.attributes` of an object with more than 64 KiB of attributes can be set, not read.
+        match present::fact(self.connector, id, fact) {
+            // `user.h5dir.attributes` of an object with more than 64 KiB of attributes can be set,
+            // not read.
             Err(Error::Limit { .. }) => Ok(Fact::TooLong),
             text => text.map(Fact::from),
         }
     }
 
-    /// Sets the extended attribute `name`; `flags` are those of setxattr(2). A fact that is set to what it is
-    /// is taken: copying programs do that.
+    /// Sets the extended attribute `name`; `flags` are those of setxattr(2). Setting a fact to its
+    /// present value succeeds: programs that copy files do that.
     pub fn set(&self, name: &[u8], value: &[u8], flags: i32) -> Result<(), Error> {
         let name = name.strip_prefix(USER).ok_or_else(|| Error::refused(libc::EOPNOTSUPP, "only the namespace user. exists"))?;
         let existing = match flags {
@@ -204,23 +203,23 @@ impl Target<'_> {
             _ => return Err(Error::refused(libc::EINVAL, "unknown flags")),
         };
         let id = self.id()?;
-        match meant(self.connector, self.cut, id, name)? {
+        match meaning(self.connector, self.cut, id, name)? {
             None => Err(Error::refused(libc::EINVAL, "no attribute can have this name")),
-            Some(Meant::Attribute(name)) => match existing {
-                // What it is already it stays, whatever its text does not tell.
-                Existing::Any if self.connector.attribute_text(id, &name).ok().flatten().as_deref() == Some(value) => Ok(()),
-                _ => self.edit.set_attribute(id, &name, value, existing),
+            Some(Meaning::Attribute(name)) => match existing {
+                // The same text changes nothing: the text may not show the whole value.
+                Existing::Any if present::attribute_text(self.connector, id, &name).ok().flatten().as_deref() == Some(value) => Ok(()),
+                _ => self.editor().set_attribute(id, &name, value, existing),
             },
-            Some(Meant::Fact(fact)) => {
+            Some(Meaning::Fact(fact)) => {
                 let ours = fact.as_bytes() == NAME_FACT;
-                let now = if ours { self.node.link_name().map(|n| n.into_vec()).into() } else { self.fact(id, fact)? };
+                let now = if ours { self.node.other_link_name().map(|n| n.into_vec()).into() } else { self.fact(id, fact)? };
                 match (existing, &now) {
                     (Existing::Create, Fact::Text(_) | Fact::TooLong) => Err(Error::refused(libc::EEXIST, "the fact is there")),
                     (Existing::Replace, Fact::Absent) => Err(Error::refused(libc::ENODATA, "there is no such fact")),
                     (_, Fact::Text(text)) if text == value => Ok(()),
-                    // The copy of a file has this from its own name, when it gets it.
+                    // The name of a copy follows from its file name.
                     _ if ours => Ok(()),
-                    _ => self.edit.set_fact(id, fact, value),
+                    _ => self.editor().set_fact(id, fact, value),
                 }
             }
         }
@@ -231,12 +230,12 @@ impl Target<'_> {
         let name = name.strip_prefix(USER).ok_or_else(|| Error::refused(libc::EOPNOTSUPP, "only the namespace user. exists"))?;
         let id = self.id()?;
         let absent = || Error::refused(libc::ENODATA, "there is no such attribute");
-        match meant(self.connector, self.cut, id, name)? {
-            Some(Meant::Attribute(name)) => self.edit.remove_attribute(id, &name),
-            Some(Meant::Fact(fact)) if DESCRIPTIVE.contains(&fact) || fact.as_bytes() == NAME_FACT => Ok(()),
-            // Programs that make a copy like its model (`rsync -X`) take away what the model has not, and what it had
-            // when they looked. What a fact says goes on to hold.
-            Some(Meant::Fact(fact)) if SETTABLE.contains(&fact) || self.fact(id, fact)? != Fact::Absent => Ok(()),
+        match meaning(self.connector, self.cut, id, name)? {
+            Some(Meaning::Attribute(name)) => self.edit.remove_attribute(id, &name),
+            Some(Meaning::Fact(fact)) if DESCRIPTIVE.contains(&fact) || fact.as_bytes() == NAME_FACT => Ok(()),
+            // `rsync -X` removes attributes that the source does not have. Removing a fact succeeds
+            // and changes nothing.
+            Some(Meaning::Fact(fact)) if SETTABLE.contains(&fact) || self.fact(id, fact)? != Fact::Absent => Ok(()),
             _ => Err(absent()),
         }
     }

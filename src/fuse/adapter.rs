@@ -1,16 +1,17 @@
 //! `fuser::Filesystem` over [`Operations`]: each request is translated, guarded and answered.
 //!
-//! What only the kernel's protocol asks for is settled here and never reaches [`Operations`]: that a
-//! file system is read-only (EROFS), that only the `user.` namespace has extended attributes, and the
+//! Rules of the kernel's protocol are applied here and never reach [`Operations`]: EROFS of a
+//! read-only file system, the `user.` namespace as the only one with extended attributes, and the
 //! size protocol of extended attributes.
 
-use super::crew::{Crew, Kind, Turn};
-use super::guard::guard;
+use super::busy_poll::BusyPoll;
+use super::event_loops::{EventLoops, Kind, Turn};
+use super::guard::{guard, guard_done};
 use super::kernel::Kernel;
-use super::near::Near;
-use super::reply::{absent, errno, file_attr, file_type, ino, listed, may, open_flags, reply_empty, reply_xattr, time};
-use super::stale::Stale;
-use crate::fs::{Changes, Entry, Errno, FsResult, Handle, OpenMode, Operations, Whence};
+use super::page_invalidation::PageInvalidation;
+use super::reply::{absent, creator, errno, file_attr, file_type, ino, listed, may, open_flags, reply_empty, reply_xattr, time};
+use crate::fs::page_guard::PageGuard;
+use crate::fs::{Changes, Done, Entry, Errno, FsResult, Handle, Ino, Invalidate, OpenMode, Operations, Whence};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
     KernelConfig, LockOwner, OpenAccMode, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate,
@@ -25,18 +26,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// Largest request, bytes. The kernel's own bound is 256 pages unless `fs.fuse.max_pages_limit` is raised.
+/// Largest request, bytes. The kernel's own bound is 256 pages unless `fs.fuse.max_pages_limit` is
+/// raised.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Most that is copied by one request, bytes: the answer has 32 bits.
-const COPY_MAX: u64 = 1 << 30;
-/// Bytes of a write that is soon done.
-const SMALL_WRITE: usize = 128 << 10;
-/// Requests the kernel may have under way in the background (readahead, direct I/O).
+/// Most bytes copied by one request: the answer has 32 bits.
+const COPY_BYTES_MAX: u64 = 1 << 30;
+/// Most bytes of a write that counts as a change that takes little time.
+const SMALL_WRITE_BYTES: usize = 128 << 10;
+/// Background requests (readahead, direct I/O) that may be in flight.
 const BACKGROUND_REQUESTS: u16 = 64;
 
-/// Features asked for when the kernel has them.
+/// Features requested if the kernel has them.
 const CAPABILITIES: [InitFlags; 6] = [
-    // No file has set-user-ID, set-group-ID or capabilities: without this the kernel asks for them before each write.
+    // No file has set-user-ID, set-group-ID or capabilities: without this the kernel asks for them
+    // before each write.
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     InitFlags::FUSE_ASYNC_READ,
     InitFlags::FUSE_ASYNC_DIO,
@@ -50,7 +53,7 @@ thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How long the kernel may answer from its own memory.
+/// How long the kernel may cache answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheTimes {
     /// Names.
@@ -61,55 +64,60 @@ pub struct CacheTimes {
     pub attr: Duration,
 }
 
-/// The FUSE face of a file system.
+/// Serves a file system by FUSE.
 pub struct Adapter {
     operations: Arc<dyn Operations>,
     writable: bool,
     times: CacheTimes,
     readahead: u32,
     kernel: Kernel,
-    stale: Stale,
-    /// Where something can be changed.
-    crew: Option<Arc<Crew>>,
+    pages: PageInvalidation,
+    /// The event loops of a writable file system.
+    event_loops: Option<Arc<EventLoops>>,
 }
 
 impl Adapter {
-    /// Shows `operations`, served by so many event loops; `readahead` in bytes.
-    pub fn new(operations: Arc<dyn Operations>, times: CacheTimes, readahead: u32, loops: usize, near: Near) -> Self {
+    /// Serves `operations` by `loops` event loops; `readahead` in bytes.
+    pub fn new(operations: Arc<dyn Operations>, times: CacheTimes, readahead: u32, loops: usize, busy_poll: BusyPoll) -> Self {
         let writable = operations.is_writable();
         let kernel = Kernel::default();
-        let crew = (writable && loops > 1).then(|| Crew::new(loops, near));
-        Adapter { operations, writable, times, readahead, stale: Stale::new(kernel.clone()), kernel, crew }
+        let event_loops = (writable && loops > 1).then(|| EventLoops::new(loops, busy_poll));
+        Adapter { operations, writable, times, readahead, pages: PageInvalidation::new(kernel.clone()), kernel, event_loops }
     }
 
-    /// To be held until a request is answered.
+    /// Marks a request as being served until the result is dropped, after the answer.
     fn turn(&self, kind: Kind) -> Option<Turn<'_>> {
-        self.crew.as_ref().map(|crew| crew.turn(kind))
+        self.event_loops.as_ref().map(|event_loops| event_loops.turn(kind))
     }
 
-    /// The event loops, where something can be changed.
-    pub fn crew(&self) -> Option<Arc<Crew>> {
-        self.crew.clone()
+    /// The event loops of a writable file system.
+    pub fn event_loops(&self) -> Option<Arc<EventLoops>> {
+        self.event_loops.clone()
     }
 
-    /// Where the session's notifier is put.
+    /// Takes the notifier of the session.
     pub fn kernel(&self) -> Kernel {
         self.kernel.clone()
     }
 
-    /// The size of `n` may be another now: the kernel asks before it uses what it knows. Its pages stay: to drop them it may
-    /// have to wait for this daemon.
-    fn resized(&self, n: INodeNo) {
-        if let Some(Err(e)) = self.kernel.get().map(|k| k.inval_inode(n, -1, 0)) {
-            tracing::debug!("the kernel keeps what it knows of inode {n}: {e}");
+    /// Has the kernel drop `attributes`. It keeps the pages of the inodes: to drop them it may have
+    /// to wait for this daemon.
+    fn drop_attributes(&self, attributes: &[Ino]) {
+        let Some(kernel) = self.kernel.get() else { return };
+        for n in attributes {
+            if let Err(e) = kernel.inval_inode(INodeNo(n.0), -1, 0) {
+                tracing::debug!("the kernel keeps the attributes of inode {n:?}: {e}");
+            }
         }
     }
 
-    /// Has the kernel read the page of the old end anew, if a change left bytes out behind it.
-    fn drop_skipped(&self, n: INodeNo, fh: FileHandle) {
-        if let Some(at) = self.operations.skipped(Handle(fh.0)) {
-            self.stale.drop_page(n, at);
-        }
+    /// Has the kernel drop what a change made stale; returns the guard of a write, whose pages must
+    /// be dropped before the answer.
+    fn invalidate(&self, invalidate: Invalidate) -> Option<PageGuard> {
+        self.pages.drop_later(invalidate.pages);
+        invalidate.pages_before_answer.into_iter().for_each(|(n, range)| self.pages.drop_now(n, range));
+        self.drop_attributes(&invalidate.attributes);
+        invalidate.guard
     }
 
     fn open_mode(flags: OpenFlags) -> OpenMode {
@@ -119,7 +127,7 @@ impl Adapter {
         OpenMode { read: access != OpenAccMode::O_WRONLY, write, append, sync: flags.0 & libc::O_DSYNC != 0, ..OpenMode::default() }
     }
 
-    /// How long the kernel remembers a name.
+    /// How long the kernel may cache a name.
     fn entry_time(&self, entry: &Entry) -> Duration {
         if entry.volatile { Duration::ZERO } else { self.times.entry }
     }
@@ -131,26 +139,39 @@ impl Adapter {
         }
     }
 
-    /// Carries out a change by `f` where there can be one.
-    fn change<T>(&self, operation: &'static str, n: INodeNo, f: impl FnOnce(&dyn Operations) -> FsResult<T>) -> FsResult<T> {
+    /// Makes a change by `f` where changes are possible, and has the kernel drop what it made
+    /// stale.
+    fn change<T>(&self, operation: &'static str, n: INodeNo, f: impl FnOnce(&dyn Operations) -> Done<T>) -> FsResult<T> {
         if !self.writable {
             return Err(Errno(libc::EROFS));
         }
-        let done = guard(operation, ino(n), || f(&*self.operations));
-        self.stale.changed(self.operations.changed_elsewhere());
-        done
+        let done = guard_done(operation, ino(n), || f(&*self.operations));
+        self.invalidate(done.invalidate);
+        done.result
+    }
+
+    /// Answers a change made by `f` once all stale pages are dropped, also those of earlier
+    /// changes.
+    fn change_and_wait(&self, operation: &'static str, n: INodeNo, reply: ReplyEmpty, f: impl FnOnce(&dyn Operations) -> Done<()>) {
+        if !self.writable {
+            return reply.error(fuser::Errno::ENOSYS);
+        }
+        let mut done = guard_done(operation, ino(n), || f(&*self.operations));
+        let pages = std::mem::take(&mut done.invalidate.pages);
+        self.invalidate(done.invalidate);
+        self.pages.drop_then(pages, move || reply_empty(done.result, reply));
     }
 }
 
 impl Filesystem for Adapter {
-    // Nothing here may panic: the kernel would wait for the answer to INIT for ever (fuser issue 271).
+    // This must not panic: the kernel would wait forever for the answer to INIT (fuser issue 271).
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         for capability in CAPABILITIES {
-            // Refused when the kernel does not have it; none is needed.
+            // Ignored if the kernel does not have it: none is needed.
             let _ = config.add_capabilities(capability);
         }
         if !self.writable {
-            // Where a link leads depends on where it is, and that may change.
+            // In a writable mount the target of a link changes when the link is moved.
             let _ = config.add_capabilities(InitFlags::FUSE_CACHE_SYMLINKS);
         }
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
@@ -227,9 +248,10 @@ impl Filesystem for Adapter {
             let buffer = buffer.get_mut(..size).unwrap_or_default();
             match guard("read", ino(n), || self.operations.read(ino(n), Handle(fh.0), offset, buffer)) {
                 Ok(count) => {
-                    // Behind the end of a file pages keep what will be there when it grows: nobody tells them.
-                    let behind = buffer.get_mut(count..).filter(|rest| count > 0 && !rest.is_empty() && flags.0 & libc::O_DIRECT == 0);
-                    let padded = behind.is_some_and(|rest| self.operations.pad(Handle(fh.0), offset.saturating_add(count as u64), rest));
+                    // Past EOF the page caches what will be there when the file grows: growth does
+                    // not invalidate it.
+                    let past_eof = buffer.get_mut(count..).filter(|rest| count > 0 && !rest.is_empty() && flags.0 & libc::O_DIRECT == 0);
+                    let padded = past_eof.is_some_and(|rest| self.operations.pad(Handle(fh.0), offset.saturating_add(count as u64), rest));
                     reply.data(buffer.get(..count).filter(|_| !padded).unwrap_or(buffer));
                 }
                 Err(e) => reply.error(errno(e)),
@@ -248,17 +270,15 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let _turn = self.turn(Kind::Other);
-        let _ = guard("release", ino(n), || {
-            self.operations.release(ino(n), Handle(fh.0));
-            Ok(())
-        });
+        let closed = guard("release", ino(n), || Ok(self.operations.release(ino(n), Handle(fh.0))));
+        closed.into_iter().for_each(|invalidate| drop(self.invalidate(invalidate)));
         reply.ok();
     }
 
     fn opendir(&self, _req: &Request, n: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let _turn = self.turn(Kind::Other);
         let mut flags = FopenFlags::empty();
-        // The listing may be kept as long as the names in it; of names that change nothing is kept.
+        // A listing may be cached as long as the names in it, unless names change.
         flags.set(FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE, !self.writable && !self.times.entry.is_zero());
         match guard("opendir", ino(n), || self.operations.opendir(ino(n))) {
             Ok(handle) => reply.opened(FileHandle(handle.0), flags),
@@ -322,8 +342,8 @@ impl Filesystem for Adapter {
 
     fn getxattr(&self, _req: &Request, n: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let _turn = self.turn(Kind::Other);
-        // `ls -l` and `exec` ask for security.* and system.* of every file: "not here at all" is the
-        // answer that callers remember for the whole file system.
+        // `ls -l` and `exec` ask for security.* and system.* of every file. After EOPNOTSUPP they
+        // ask no more in this file system.
         if !name.as_bytes().starts_with(b"user.") {
             return reply.error(fuser::Errno::EOPNOTSUPP);
         }
@@ -354,35 +374,24 @@ impl Filesystem for Adapter {
         }
     }
 
-    // "Not implemented" is remembered by the kernel as "nothing to do" for these, for the whole mount.
+    // After ENOSYS the kernel sends none of these requests again, and they succeed.
 
     fn flush(&self, _req: &Request, n: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
         let _turn = self.turn(Kind::Long);
-        if !self.writable {
-            return reply.error(fuser::Errno::ENOSYS);
-        }
-        let done = guard("flush", ino(n), || self.operations.flush(ino(n), Handle(fh.0)));
-        self.stale.dropped(self.operations.changed_elsewhere(), move || reply_empty(done, reply));
+        self.change_and_wait("flush", n, reply, |o| o.flush(ino(n), Handle(fh.0)));
     }
 
     fn fsync(&self, _req: &Request, n: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         let _turn = self.turn(Kind::Long);
-        if !self.writable {
-            return reply.error(fuser::Errno::ENOSYS);
-        }
-        let done = guard("fsync", ino(n), || self.operations.fsync(ino(n)));
-        self.stale.dropped(self.operations.changed_elsewhere(), move || reply_empty(done, reply));
+        self.change_and_wait("fsync", n, reply, |o| o.fsync(ino(n)));
     }
 
     fn fsyncdir(&self, _req: &Request, n: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         let _turn = self.turn(Kind::Long);
-        if !self.writable {
-            return reply.error(fuser::Errno::ENOSYS);
-        }
-        reply_empty(guard("fsyncdir", ino(n), || self.operations.fsync(ino(n))), reply);
+        self.change_and_wait("fsyncdir", n, reply, |o| o.fsync(ino(n)));
     }
 
-    /// Asked only where the kernel does not look at modes: in a mount that nobody but root can use.
+    /// Sent only where the kernel does not check modes: in a mount that only root can use.
     fn access(&self, req: &Request, n: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
         let _turn = self.turn(Kind::Other);
         match guard("access", ino(n), || self.operations.getattr(ino(n))) {
@@ -424,7 +433,7 @@ impl Filesystem for Adapter {
         reply.error(fuser::Errno::ENOSYS);
     }
 
-    // Changes: EROFS where there can be none.
+    // Changes: EROFS in a read-only file system.
 
     fn setattr(
         &self,
@@ -452,17 +461,19 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn mknod(&self, _req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, _rdev: u32, reply: ReplyEntry) {
+    fn mknod(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, _rdev: u32, reply: ReplyEntry) {
         let _turn = self.turn(Kind::Change);
-        // Devices, pipes and sockets cannot be here.
+        // The file system has no devices, pipes or sockets.
         let regular = matches!(mode & libc::S_IFMT, 0 | libc::S_IFREG);
-        let made = |o: &dyn Operations| if regular { o.mknod(ino(parent), name.as_bytes()) } else { Err(Errno(libc::EPERM)) };
+        let made = |o: &dyn Operations| {
+            if regular { o.mknod(ino(parent), name.as_bytes(), creator(req, mode)) } else { Err(Errno(libc::EPERM)).into() }
+        };
         self.reply_entry(self.change("mknod", parent, made), reply);
     }
 
-    fn mkdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
         let _turn = self.turn(Kind::Change);
-        self.reply_entry(self.change("mkdir", parent, |o| o.mkdir(ino(parent), name.as_bytes())), reply);
+        self.reply_entry(self.change("mkdir", parent, |o| o.mkdir(ino(parent), name.as_bytes(), creator(req, mode))), reply);
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -504,35 +515,27 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let _turn = self.turn(if data.len() <= SMALL_WRITE { Kind::Change } else { Kind::Long });
-        // fcntl(2) may have taken O_APPEND off the descriptor, and pwritev2(2) may ask for what O_DSYNC is.
-        let now = OpenMode { written_back: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE), ..Self::open_mode(flags) };
-        match self.change("write", n, |o| o.write(ino(n), Handle(fh.0), offset, data, now)) {
-            Ok(written) => {
-                let count = u32::try_from(written).unwrap_or(u32::MAX);
-                self.drop_skipped(n, fh);
-                match self.operations.hidden(Handle(fh.0)).filter(|_| !now.written_back) {
-                    Some(hidden) => {
-                        let operations = self.operations.clone();
-                        self.stale.wrote(n, hidden, move || {
-                            operations.pages_dropped(Handle(fh.0));
-                            reply.written(count);
-                        });
-                    }
-                    None => reply.written(count),
-                }
-            }
+        let _turn = self.turn(if data.len() <= SMALL_WRITE_BYTES { Kind::Change } else { Kind::Long });
+        if !self.writable {
+            return reply.error(fuser::Errno::EROFS);
+        }
+        // fcntl(2) may have cleared O_APPEND, and pwritev2(2) may ask for O_DSYNC.
+        let mode = OpenMode { written_back: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE), ..Self::open_mode(flags) };
+        let done = guard_done("write", ino(n), || self.operations.write(ino(n), Handle(fh.0), offset, data, mode));
+        let guard = self.invalidate(done.invalidate);
+        let answer = move || match done.result {
+            Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
             Err(e) => reply.error(errno(e)),
+        };
+        match guard {
+            Some(guard) => self.pages.drop_hidden(n, guard, answer),
+            None => answer(),
         }
     }
 
     fn setxattr(&self, _req: &Request, n: INodeNo, name: &OsStr, value: &[u8], flags: i32, _position: u32, reply: ReplyEmpty) {
         let _turn = self.turn(Kind::Change);
-        let result = self.change("setxattr", n, |o| o.setxattr(ino(n), name.as_bytes(), value, flags));
-        if result.is_ok() && name.as_bytes().starts_with(b"user.h5dir.") {
-            self.resized(n);
-        }
-        reply_empty(result, reply);
+        reply_empty(self.change("setxattr", n, |o| o.setxattr(ino(n), name.as_bytes(), value, flags)), reply);
     }
 
     fn removexattr(&self, _req: &Request, n: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -540,13 +543,14 @@ impl Filesystem for Adapter {
         reply_empty(self.change("removexattr", n, |o| o.removexattr(ino(n), name.as_bytes())), reply);
     }
 
-    fn create(&self, _req: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
+    fn create(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
         let _turn = self.turn(Kind::Change);
+        let creator = creator(req, mode);
         let mode = OpenMode { truncate: flags & libc::O_TRUNC != 0, ..Self::open_mode(OpenFlags(flags)) };
         let exclusive = flags & libc::O_EXCL != 0;
-        match self.change("create", parent, |o| o.create(ino(parent), name.as_bytes(), mode, exclusive)) {
+        match self.change("create", parent, |o| o.create(ino(parent), name.as_bytes(), creator, mode, exclusive)) {
             Ok((e, opened)) => {
-                // One time for the name and the attributes.
+                // The reply has one timeout for the name and the attributes.
                 let ttl = self.entry_time(&e).min(self.times.attr);
                 reply.created(&ttl, &file_attr(&e.attr), Generation(e.generation), FileHandle(opened.handle.0), open_flags(&opened));
             }
@@ -556,9 +560,7 @@ impl Filesystem for Adapter {
 
     fn fallocate(&self, _req: &Request, n: INodeNo, fh: FileHandle, offset: u64, length: u64, mode: i32, reply: ReplyEmpty) {
         let _turn = self.turn(Kind::Long);
-        let done = self.change("fallocate", n, |o| o.fallocate(ino(n), Handle(fh.0), offset, length, mode));
-        self.drop_skipped(n, fh);
-        reply_empty(done, reply);
+        reply_empty(self.change("fallocate", n, |o| o.fallocate(ino(n), Handle(fh.0), offset, length, mode)), reply);
     }
 
     fn copy_file_range(
@@ -576,12 +578,9 @@ impl Filesystem for Adapter {
     ) {
         let _turn = self.turn(Kind::Long);
         let (from, to) = ((Handle(fh_in.0), offset_in), (Handle(fh_out.0), offset_out));
-        match self.change("copy_file_range", ino_out, |o| o.copy_range(from, to, len.min(COPY_MAX))) {
-            Ok(copied) => {
-                self.drop_skipped(ino_out, fh_out);
-                reply.written(u32::try_from(copied).unwrap_or(u32::MAX));
-            }
-            // The kernel reads and writes then.
+        match self.change("copy_file_range", ino_out, |o| o.copy_range(from, to, len.min(COPY_BYTES_MAX))) {
+            Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
+            // After EOPNOTSUPP the kernel reads and writes.
             Err(e) => reply.error(errno(e)),
         }
     }

@@ -1,14 +1,19 @@
-//! Lets `umount` wait for the end of the daemon of a mount: a socket named after the mount's device number.
+//! Lets `umount` wait for the end of the daemon of a mount: a socket named after the mount's device
+//! number.
 //!
-//! `umount` connects before it unmounts, and waits for end of file and for the end of the process at the other end. A daemon that
-//! fails at its end sends one frame of fixed size before: a kind and an errno. Nothing else is ever sent or read.
+//! `umount` connects before it unmounts, and waits for end of file and for the end of the process
+//! at the other end. A daemon that fails at its end sends one frame of fixed size before: a kind
+//! and an errno. Nothing else is ever sent or read.
 //!
-//! The sockets are in a private directory (`runtime_dir`). A daemon takes connections of its own user and of root; `umount` trusts a
-//! peer only if it runs as the owner of the directory. Nothing here waits without a limit for the other end.
+//! The sockets are in a private directory (`runtime_dir`). A daemon takes connections of its own
+//! user and of root; `umount` trusts a peer only if it runs as the owner of the directory. Nothing
+//! here waits without a limit for the other end.
 //!
-//! The kernel gives a device number to another mount as soon as the one that had it is gone, while its daemon still commits. So each
-//! daemon has a name of its own, `MAJOR:MINOR.PID.NANOSECONDS`, and a peer waits for all with its device number. The name of a daemon
-//! that was killed stays; whoever gets ECONNREFUSED from it removes it. Names are not used twice, so that removes no other socket.
+//! The kernel reuses a device number as soon as its mount is gone, while the daemon may still
+//! commit. So each daemon has a name of its own, `MAJOR:MINOR.PID.NANOSECONDS`,
+//! and a peer waits for all with its device number. The name of a daemon that was killed stays;
+//! a process that gets ECONNREFUSED removes it. Names are not reused, so no other socket is
+//! removed.
 
 use super::mounts::{Device, Mount};
 use super::runtime_dir::RuntimeDir;
@@ -26,12 +31,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Peers held at once; the oldest is let go beyond that.
+/// Most peers held at once; beyond that the oldest is dropped.
 const PEERS_MAX: usize = 64;
 /// Daemons of one device number that are waited for.
 const DAEMONS_MAX: usize = 32;
 /// How long all connects of one search may take.
-const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause before a connect is tried again that met a full backlog, which poll(2) does not report.
 const CONNECT_PAUSE: Duration = Duration::from_millis(10);
 /// Size of a frame, bytes.
@@ -59,7 +64,7 @@ impl EndFailure {
         [a, b, c, kind, e, f, g, h]
     }
 
-    /// What a frame says; `None` for anything else.
+    /// Decodes a frame; `None` for any other bytes.
     fn decode(frame: [u8; FRAME_SIZE]) -> Option<Self> {
         let [a, b, c, kind, e, f, g, h] = frame;
         match kind {
@@ -83,7 +88,7 @@ impl Peers {
         if !may_wait(&peer) || peer.set_nonblocking(true).is_err() {
             return;
         }
-        // A peer that only looked whether the daemon lives has hung up.
+        // A peer that only checked whether the daemon runs has hung up.
         self.streams.retain(|peer| poll_for(peer.as_fd(), PollFlags::empty(), PollTimeout::ZERO) == Ok(false));
         if self.streams.len() >= PEERS_MAX {
             self.streams.pop_front();
@@ -95,7 +100,7 @@ impl Peers {
     }
 }
 
-/// Sends a frame; a peer that does not read, or went away, is not waited for.
+/// Sends a frame, without waiting for a peer that does not read or has hung up.
 fn send(mut peer: &UnixStream, failure: EndFailure) {
     let _ = peer.write(&failure.encode());
 }
@@ -104,12 +109,12 @@ fn user_of(peer: &UnixStream) -> Option<u32> {
     getsockopt(peer, sockopt::PeerCredentials).ok().map(|c| c.uid())
 }
 
-/// Whether the peer runs as root or as the user of this process.
+/// True if the peer runs as root or as the user of this process.
 fn may_wait(peer: &UnixStream) -> bool {
     user_of(peer).is_some_and(|user| user == 0 || user == nix::unistd::geteuid().as_raw())
 }
 
-/// The socket of a running daemon; removed when this is dropped, if that is permitted by then.
+/// The socket of a running daemon; removed when this is dropped, if that is still permitted.
 #[derive(Debug)]
 pub struct Announcement {
     directory: RuntimeDir,
@@ -118,7 +123,7 @@ pub struct Announcement {
 }
 
 impl Announcement {
-    /// Sends the peers why this daemon failed.
+    /// Sends the reason of a failure to the peers.
     pub fn fail(&self, failure: EndFailure) {
         let mut peers = self.peers.lock();
         peers.failure = Some(failure);
@@ -141,7 +146,7 @@ fn announce_in(directory: RuntimeDir, device: Device, run: Run<'_>) -> io::Resul
     remove_stale(&directory);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let name = OsString::from(format!("{device}.{}.{}", std::process::id(), now.as_nanos()));
-    // A socket that does not listen yet refuses connections as one does that nobody has.
+    // A socket that does not listen yet refuses connections like a stale one.
     let hidden = OsString::from(format!(".{}", name.display()));
     let listener = UnixListener::bind(directory.path(&hidden))?;
     directory.rename(&hidden, &name).inspect_err(|_| directory.remove(&hidden))?;
@@ -155,7 +160,7 @@ fn accept(listener: &UnixListener, peers: &Mutex<Peers>) {
     for peer in listener.incoming() {
         match peer {
             Ok(peer) => peers.lock().add(peer),
-            // Out of descriptors, say: the next peer may come after a while.
+            // For example, out of descriptors: retry after a pause.
             Err(_) => thread::sleep(Duration::from_millis(100)),
         }
     }
@@ -184,11 +189,11 @@ fn connect_to(directory: &RuntimeDir, name: &OsStr, end: Instant) -> nix::Result
     }
 }
 
-/// A daemon that ran when this was made.
+/// A daemon that was running when it was found.
 #[derive(Debug)]
 struct Daemon {
     peer: UnixStream,
-    /// Its process, where that can be seen.
+    /// Its process, if it is visible here.
     process: Option<OwnedFd>,
     directory: Arc<RuntimeDir>,
     name: OsString,
@@ -202,7 +207,8 @@ pub struct Running {
     unreachable: usize,
 }
 
-/// Finds the daemon of `mount`, and those of mounts before with its device number that have not ended yet.
+/// Finds the daemon of `mount`, and those of mounts before with its device number that have not
+/// ended yet.
 pub fn find(mount: &Mount) -> Running {
     let mut running = Running::default();
     for directory in RuntimeDir::of_mount(mount.owner) {
@@ -213,7 +219,7 @@ pub fn find(mount: &Mount) -> Running {
 
 impl Running {
     fn add(&mut self, directory: RuntimeDir, device: Device) {
-        let end = Instant::now() + CONNECT_LIMIT;
+        let end = Instant::now() + CONNECT_TIMEOUT;
         let directory = Arc::new(directory);
         for name in directory.names(&format!("{device}.")) {
             if self.daemons.len() >= DAEMONS_MAX {
@@ -231,23 +237,24 @@ impl Running {
         }
     }
 
-    /// Whether no daemon can be waited for.
+    /// True if there is no daemon to wait for.
     pub fn is_empty(&self) -> bool {
         self.daemons.is_empty()
     }
 
-    /// Whether there is a daemon that cannot be waited for.
+    /// True if a daemon did not take the connection.
     pub fn is_incomplete(&self) -> bool {
         self.unreachable > 0
     }
 
-    /// Waits until all have ended: why they failed; `None` when one still runs after `limit`.
+    /// Waits until all have ended; returns their failures, or `None` if one still runs after
+    /// `limit`.
     pub fn wait(&self, limit: Duration) -> Option<Vec<EndFailure>> {
         let end = Instant::now() + limit;
         let mut failures = Vec::new();
         for daemon in &self.daemons {
             failures.extend(daemon.wait(end)?);
-            // The daemon may not be permitted to do so itself.
+            // The daemon may not be permitted to remove it.
             daemon.directory.remove(&daemon.name);
         }
         Some(failures)
@@ -263,7 +270,7 @@ fn process_of(peer: &UnixStream) -> Option<OwnedFd> {
     // SAFETY: the call takes numbers only.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    // SAFETY: the kernel just made the descriptor for this caller; nobody else has it.
+    // SAFETY: the kernel just made the descriptor for this caller, which is its only owner.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -284,7 +291,7 @@ fn happens(fd: BorrowedFd<'_>, events: PollFlags, end: Instant) -> bool {
 }
 
 impl Daemon {
-    /// Waits until it has ended: why it failed, if it did; `None` when it still runs at `end`.
+    /// Waits until it has ended; returns its failure, if any, or `None` if it still runs at `end`.
     fn wait(&self, end: Instant) -> Option<Option<EndFailure>> {
         let (mut frame, mut have) = ([0; FRAME_SIZE], 0);
         loop {
@@ -300,7 +307,8 @@ impl Daemon {
                 Ok(_) | Err(_) => break,
             }
         }
-        // A process closes its files one by one when it ends, and the HDF5 file, which it has locked, may be the last.
+        // A process closes its files one by one when it ends, and the HDF5 file, which it has
+        // locked, may be the last.
         let ended = self.process.as_ref().is_none_or(|process| happens(process.as_fd(), PollFlags::POLLIN, end));
         ended.then(|| if have == FRAME_SIZE { EndFailure::decode(frame) } else { None })
     }
@@ -332,7 +340,7 @@ mod tests {
         running
     }
 
-    /// The same as seen from another PID namespace: this process would never end.
+    /// The daemons as seen from another PID namespace, without processes.
     fn unseen(running: Running) -> Running {
         Running { daemons: running.daemons.into_iter().map(|d| Daemon { process: None, ..d }).collect(), ..running }
     }
@@ -370,7 +378,8 @@ mod tests {
         assert_eq!(dir(&place).names("").len(), 0);
     }
 
-    /// The kernel gives the number of a mount that is gone to the next, while the daemon of the first still writes.
+    /// The kernel gives the number of a mount that is gone to the next, while the daemon of the
+    /// first still writes.
     #[test]
     fn daemons_of_one_number_are_all_waited_for() {
         let (place, device) = place();
@@ -406,7 +415,7 @@ mod tests {
         drop(next);
     }
 
-    /// Regression: connecting to a socket whose backlog was full blocked for ever.
+    /// Regression: connecting to a socket whose backlog was full blocked forever.
     #[test]
     fn a_peer_that_takes_no_connection_is_not_waited_for() {
         let (place, device) = place();

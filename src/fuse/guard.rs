@@ -3,7 +3,7 @@
 //! Without the guard it would end an event loop of the session; with all loops gone, every process
 //! that touches the mount hangs.
 
-use crate::fs::{Errno, FsResult, Ino};
+use crate::fs::{Done, Errno, FsResult, Ino};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
@@ -17,7 +17,8 @@ thread_local! {
 /// Runs one operation; a panic in it is an `EIO`.
 pub fn guard<T>(operation: &'static str, ino: Ino, f: impl FnOnce() -> FsResult<T>) -> FsResult<T> {
     GUARDED.set(true);
-    // Unwind safety: `Operations` takes `&self`, and its locks are parking_lot's, which do not poison.
+    // Unwind safety: `Operations` takes `&self`, and its locks are parking_lot's, which do not
+    // poison.
     let result = catch_unwind(AssertUnwindSafe(f));
     GUARDED.set(false);
     result.unwrap_or_else(|payload| {
@@ -27,8 +28,13 @@ pub fn guard<T>(operation: &'static str, ino: Ino, f: impl FnOnce() -> FsResult<
     })
 }
 
-/// Makes panics log instead of write to standard error: a guarded one is logged by [`guard`],
-/// any other one at once.
+/// Runs one operation that changes something; a panic in it is an `EIO`.
+pub fn guard_done<T>(operation: &'static str, ino: Ino, f: impl FnOnce() -> Done<T>) -> Done<T> {
+    guard(operation, ino, || Ok(f())).unwrap_or_else(|e| Err(e).into())
+}
+
+/// Has panics logged instead of written to standard error: a guarded one by [`guard`], any other
+/// one immediately.
 pub fn install_panic_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| std::panic::set_hook(Box::new(report)));
@@ -52,8 +58,8 @@ fn text(payload: &(dyn Any + Send)) -> &str {
 mod tests {
     use super::*;
 
-    /// One test, because the log of one thread misses an event that another thread without a log was
-    /// the first to meet.
+    /// One test, because the log of one thread misses an event that another thread without a log
+    /// was the first to meet.
     #[test]
     fn panic_is_eio_with_one_line_in_the_log_and_the_thread_goes_on() {
         let path = tempfile::NamedTempFile::new().unwrap();

@@ -1,29 +1,37 @@
 //! The kernel's side: FUSE requests in, replies out. The only layer that names the `fuser` crate.
 //!
 //! ```text
-//! adapter   request -> Operations -> reply        session   mount, threads, readiness, end
-//! guard     a panic becomes EIO, not a dead mount mounts    /proc/self/mountinfo
-//! unmount   umount2 or fusermount3, stale mounts  daemon_liveness  the socket by which umount waits for the daemon
-//! reply     what requests bring and answers take  runtime_dir      the directory of these sockets
-//! unmounter a process that may still unmount      threads   by whom threads are started
-//! crew      how many event loops take requests    near      waiting for the next one without sleeping
-//! stale     pages of other descriptors, after bytes were written past them
+//! adapter            requests to Operations, results to replies
+//! reply              types of fuser to types of fs and back
+//! guard              a panic becomes EIO, not a dead mount
+//! kernel             notifications to the kernel
+//! page_invalidation  drops stale pages of the kernel
+//! event_loops        how many event loops take requests
+//! busy_poll          polls for the next request (--stay-awake)
+//! session            mount, threads, readiness, end
+//! threads            which thread starts threads
+//! mountpoint         the directory that is mounted on
+//! mounts             /proc/self/mountinfo
+//! unmount            umount2 or fusermount3, dead mounts
+//! unmounter          a process that keeps the right to unmount
+//! daemon_liveness    the socket by which umount waits for the daemon
+//! runtime_dir        the directory of these sockets
 //! ```
 //!
 //! Nothing here decides what a file is: that is `fs`.
 
 pub mod adapter;
-mod crew;
+mod busy_poll;
 pub mod daemon_liveness;
+mod event_loops;
 pub mod guard;
 mod kernel;
 pub mod mountpoint;
 pub mod mounts;
-mod near;
+mod page_invalidation;
 mod reply;
 mod runtime_dir;
 pub mod session;
-mod stale;
 pub mod threads;
 pub mod unmount;
 pub mod unmounter;

@@ -1,8 +1,10 @@
-//! The directory that a mount covers: resolved once, held by a descriptor, and mounted on by that descriptor.
+//! The directory that a mount covers: resolved once, held by a descriptor, and mounted on by that
+//! descriptor.
 //!
-//! A user who may write to the directory that a mountpoint is in can exchange the mountpoint for a symbolic link at any time. So a
-//! link at the end of the path is followed only if root or the caller owns it, and mount(2) gets the descriptor of the directory
-//! that was found. fusermount3 takes only a path: what it mounted on is checked afterwards.
+//! A user who may write to the directory that a mountpoint is in can exchange the mountpoint for a
+//! symbolic link at any time. So a link at the end of the path is followed only if root or the
+//! caller owns it, and mount(2) gets the descriptor of the directory that was found. fusermount3
+//! takes only a path: what it mounted on is checked afterwards.
 
 use super::mounts::{self, Mount};
 use nix::errno::Errno;
@@ -21,8 +23,9 @@ const LINKS_MAX: usize = 40;
 #[error("it is a symbolic link of the user {0}; name the directory itself")]
 struct ForeignLink(u32);
 
-/// Absolute path of a mountpoint without symbolic links. Does not ask the file system mounted there, which may be dead or hang.
-/// Errors: `PermissionDenied` for a link of another user at the end of the path.
+/// Absolute path of a mountpoint without symbolic links. Sends no request to the file system
+/// mounted there, which may be dead or hang. Errors: `PermissionDenied` for a link of another user
+/// at the end of the path.
 pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -45,7 +48,7 @@ fn link_at(directory: &OwnedFd, name: &OsStr) -> io::Result<Option<PathBuf>> {
         Err(Errno::ENOENT) => return Ok(None),
         Err(e) => return Err(e.into()),
     };
-    // By the descriptor: the name may be that of another link by now.
+    // By the descriptor: another link may have the name by now.
     let target = match readlinkat(&found, OsStr::new("")) {
         Ok(target) => target,
         Err(Errno::ENOENT | Errno::EINVAL) => return Ok(None),
@@ -67,13 +70,13 @@ pub struct Mountpoint {
 }
 
 impl Mountpoint {
-    /// Opens the directory at `path`, which is absolute and without symbolic links. Errors: `ENOTDIR` for anything but a directory,
-    /// `ELOOP` if a part of it has become a link.
+    /// Opens the directory at `path`, which is absolute and without symbolic links. Errors:
+    /// `ENOTDIR` for anything but a directory, `ELOOP` if a part of it has become a link.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
         let fd = match openat2(AT_FDCWD, path, how) {
-            // Before Linux 5.6, or forbidden by a filter of system calls that does not know it.
+            // Before Linux 5.6, or refused by a seccomp filter that does not know it.
             Err(Errno::ENOSYS | Errno::EPERM) => openat(AT_FDCWD, path, flags | OFlag::O_NOFOLLOW, Mode::empty())?,
             opened => opened?,
         };
@@ -85,7 +88,7 @@ impl Mountpoint {
         &self.path
     }
 
-    /// A path that leads to this directory, whatever its name is by now.
+    /// A path that leads to this directory, even after it was renamed.
     pub fn pinned(&self) -> PathBuf {
         Path::new("/proc/self/fd").join(self.fd.as_raw_fd().to_string())
     }
@@ -100,7 +103,7 @@ impl Mountpoint {
         std::fs::read_link(self.pinned())
     }
 
-    /// The mount of ours that covers this directory, if it is still at its path.
+    /// The h5dir mount that covers this directory, if it is still at its path.
     pub fn covered(&self) -> io::Result<Option<Mount>> {
         if self.now_at()? != self.path {
             return Ok(None);

@@ -42,11 +42,11 @@ impl std::fmt::Display for Device {
 pub struct Mount {
     /// Its number.
     pub id: u64,
-    /// Number of the mount it lies on.
+    /// Number of the mount that it covers a directory of.
     pub parent: u64,
     /// Device number of its file system.
     pub device: Device,
-    /// Where it is.
+    /// Its mountpoint.
     pub mountpoint: PathBuf,
     /// Type of the file system, with the subtype.
     pub fs_type: OsString,
@@ -57,18 +57,18 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Whether it is one of ours.
+    /// True for a mount of h5dir.
     pub fn is_ours(&self) -> bool {
         self.fs_type == FS_TYPE
     }
 
-    /// Whether a FUSE daemon is behind it.
+    /// True for a FUSE mount.
     pub fn is_fuse(&self) -> bool {
         self.fs_type.as_bytes().starts_with(b"fuse")
     }
 }
 
-/// The mount that is seen at `mountpoint` (an absolute path without links), if any.
+/// The upper mount at `mountpoint`, an absolute path without links.
 pub fn top_at(mountpoint: &Path) -> io::Result<Option<Mount>> {
     Ok(top(&parse(&std::fs::read("/proc/self/mountinfo")?), mountpoint))
 }
@@ -78,8 +78,8 @@ pub fn by_id(id: u64) -> io::Result<Option<Mount>> {
     Ok(parse(&std::fs::read("/proc/self/mountinfo")?).into_iter().find(|m| m.id == id))
 }
 
-/// Absolute path of the directory that holds the last part of `path`, and that part. The whole path and `None` where it ends in `..`
-/// or is the root.
+/// Absolute path of the directory that holds the last part of `path`, and that part. The whole path
+/// and `None` where it ends in `..` or is the root.
 pub fn split(path: &Path) -> io::Result<(PathBuf, Option<&OsStr>)> {
     let mut path = path;
     // "mnt/" and "mnt/." would ask the mounted file system.
@@ -103,7 +103,7 @@ fn strip_end(path: &Path) -> Option<&Path> {
 
 fn top(mounts: &[Mount], mountpoint: &Path) -> Option<Mount> {
     let here = || mounts.iter().filter(|m| m.mountpoint == mountpoint);
-    // Mounts may be stacked at one place: the one that no other lies on is seen.
+    // Mounts may be stacked at one place: the one that is not covered is visible.
     here().find(|m| !here().any(|upper| upper.parent == m.id)).cloned()
 }
 

@@ -1,10 +1,10 @@
-//! What requests bring and answers take, between the types of `fuser` and those of the file system.
+//! Converts between the types of `fuser` and those of the file system.
 
-use crate::fs::{Attr, Errno, FileKind, FsResult, Ino, Opened};
-use fuser::{FileAttr, FileType, FopenFlags, INodeNo, ReplyEmpty, ReplyXattr, TimeOrNow};
+use crate::fs::{Attr, Creator, Errno, FileKind, FsResult, Ino, Opened};
+use fuser::{FileAttr, FileType, FopenFlags, INodeNo, ReplyEmpty, ReplyXattr, Request, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Largest value or list of extended attributes the kernel hands on (XATTR_SIZE_MAX), bytes.
+/// Largest value or list of extended attributes (XATTR_SIZE_MAX), bytes.
 const XATTR_BYTES_MAX: usize = 65_536;
 
 pub(super) fn open_flags(opened: &Opened) -> FopenFlags {
@@ -29,10 +29,15 @@ pub(super) fn time(t: TimeOrNow) -> SystemTime {
     }
 }
 
-/// `fuser` takes the nanoseconds of a time before 1970 off it, which are to be added.
+/// Corrects a time before 1970: `fuser` subtracts its nanoseconds instead of adding them.
 fn with_nanoseconds(t: SystemTime) -> SystemTime {
     let nanoseconds = UNIX_EPOCH.duration_since(t).map_or(0, |before| u64::from(before.subsec_nanos()));
     t.checked_add(Duration::from_nanos(nanoseconds.saturating_mul(2))).unwrap_or(t)
+}
+
+/// The process that creates a file of `mode`.
+pub(super) fn creator(req: &Request, mode: u32) -> Creator {
+    Creator { uid: req.uid(), gid: req.gid(), mode }
 }
 
 pub(super) fn ino(n: INodeNo) -> Ino {
@@ -61,8 +66,7 @@ pub(super) fn file_attr(a: &Attr) -> FileAttr {
         ctime: a.ctime,
         crtime: a.btime,
         kind: file_type(a.kind),
-        // Never set-user-ID and the like, whatever a file says.
-        perm: a.perm & 0o777,
+        perm: a.perm & 0o7777,
         nlink: a.nlink,
         uid: a.uid,
         gid: a.gid,
@@ -72,11 +76,11 @@ pub(super) fn file_attr(a: &Attr) -> FileAttr {
     }
 }
 
-/// Whether a process may do what `mask` (R_OK, W_OK, X_OK) says.
+/// True if a process has the access of `mask` (R_OK, W_OK, X_OK).
 pub(super) fn may(attr: &Attr, uid: u32, gid: u32, mask: i32) -> bool {
     let mask = (mask & 7) as u16;
     if uid == 0 {
-        // As CAP_DAC_OVERRIDE has it.
+        // The rule of CAP_DAC_OVERRIDE.
         let runs = attr.kind == FileKind::Directory || attr.perm & 0o111 != 0;
         return mask & libc::X_OK as u16 == 0 || runs;
     }
@@ -90,7 +94,7 @@ pub(super) fn may(attr: &Attr, uid: u32, gid: u32, mask: i32) -> bool {
     class & mask == mask
 }
 
-/// Attributes of "no such name": inode 0 makes the kernel remember the absence.
+/// Attributes of a missing name: inode 0 makes the kernel cache its absence.
 pub(super) fn absent() -> FileAttr {
     file_attr(&attr_absent())
 }
@@ -124,8 +128,8 @@ pub(super) fn reply_xattr(result: FsResult<Vec<u8>>, size: u32, reply: ReplyXatt
     }
 }
 
-/// What a listing that `count` entries were taken of answers: an error after the first entry waits
-/// for the next request, because entries already taken count as looked up.
+/// The answer to a listing with `count` entries in the reply. An error after the first entry waits
+/// for the next request, because these entries count as looked up.
 pub(super) fn listed(result: FsResult<()>, count: usize) -> Result<(), fuser::Errno> {
     if count > 0 { Ok(()) } else { result.map_err(errno) }
 }
@@ -136,7 +140,7 @@ mod tests {
     use libc::{R_OK, W_OK, X_OK};
 
     #[test]
-    fn access_goes_by_modes_and_root_may_all_but_run_what_is_no_program() {
+    fn access_follows_modes_and_root_executes_programs_only() {
         let attr = |kind, perm| Attr { kind, perm, uid: 1, gid: 2, ..attr_absent() };
         let file = attr(FileKind::Regular, 0o640);
         assert!(may(&file, 0, 0, R_OK | W_OK) && !may(&file, 0, 0, X_OK));

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! root    /run/h5dir
-//! users   $XDG_RUNTIME_DIR/h5dir, or /run/user/UID/h5dir where that variable names no usable directory
+//! users   $XDG_RUNTIME_DIR/h5dir; /run/user/UID/h5dir where that is not usable
 //! ```
 //!
-//! A directory counts only if it and its parent belong to the expected user and nobody else may write to them. It is held by a
-//! descriptor, and its entries are reached through `/proc/self/fd`: a path is looked up once, and its length does not limit the
-//! address of a socket.
+//! A directory is used only if it and its parent belong to the expected user and no other user may
+//! write to them. It is held by a descriptor, and its entries are reached through `/proc/self/fd`:
+//! a path is looked up once, and its length does not limit the address of a socket.
 
 use crate::base::escape::escaped;
 use nix::fcntl::{OFlag, openat};
@@ -25,7 +25,7 @@ use super::mounts;
 const NAME: &str = "h5dir";
 /// Entries read of one directory.
 const ENTRIES_MAX: usize = 4096;
-/// Bits of a mode that let others than the owner write.
+/// Mode bits by which users other than the owner may write.
 const OTHERS_WRITE: u32 = 0o022;
 
 /// An open directory of sockets.
@@ -44,7 +44,7 @@ fn effective_user() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
-/// Where the directories of the sockets of `user` may be.
+/// Directories in which the sockets of `user` may be.
 fn parents(user: u32) -> Vec<PathBuf> {
     if user == 0 {
         return vec!["/run".into()];
@@ -56,7 +56,7 @@ fn parents(user: u32) -> Vec<PathBuf> {
 }
 
 impl RuntimeDir {
-    /// The directory of the caller, made if absent.
+    /// The directory of the caller, created if absent.
     pub fn create() -> io::Result<Self> {
         let user = effective_user();
         let mut result = Err(io::ErrorKind::NotFound.into());
@@ -86,7 +86,7 @@ impl RuntimeDir {
         all
     }
 
-    /// The directory in `parent`; `create`: made if absent.
+    /// The directory in `parent`; `create`: created if absent.
     pub(super) fn open(parent: &Path, owner: u32, create: bool) -> io::Result<Self> {
         let directory = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let above = nix::fcntl::open(parent, directory, Mode::empty())?;
@@ -124,7 +124,7 @@ impl RuntimeDir {
         names
     }
 
-    /// Gives the entry `from` the name `to`.
+    /// Renames the entry `from` to `to`.
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         Ok(nix::fcntl::renameat(&self.fd, from, &self.fd, to)?)
     }
@@ -137,9 +137,11 @@ impl RuntimeDir {
     }
 }
 
-/// Fails unless the directory belongs to `owner`, nobody else may write to it, and asking for its entries cannot block.
+/// Checks that the directory belongs to `owner`, that no other user may write to it, and that
+/// reading its entries cannot block.
 fn check(directory: &OwnedFd, owner: u32) -> io::Result<()> {
-    // Before any request: another user may serve the file system, or this process, which does not yet.
+    // Before any request: the file system may be served by another user, or by this process, whose
+    // event loops have not started.
     let foreign = owner != effective_user();
     if mount_of(directory)?.map_or(foreign, |m| m.is_ours() || (foreign && m.is_fuse())) {
         return Err(refused("a FUSE daemon serves its file system"));
@@ -154,7 +156,8 @@ fn check(directory: &OwnedFd, owner: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The mount that a file is on; `None` for one outside of the mount table: detached, or above a chroot. The descriptor keeps its mount, so the answer stays true.
+/// The mount that a file is on; `None` for one outside of the mount table: detached, or above a
+/// chroot. The descriptor keeps its mount, so the answer stays true.
 fn mount_of(fd: &OwnedFd) -> io::Result<Option<mounts::Mount>> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
     let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());

@@ -1,19 +1,20 @@
 //! One mount: made, served by several event loops, and taken down.
 //!
 //! ```text
-//! Mounted::new    clean a dead mount, mount, handshake, announce it, start the loops, wait for the first answer
-//! Mounted::wait, on_end   the file system was unmounted, by whomever
+//! Mounted::new    remove a dead mount, mount, handshake, announce it, start the loops,
+//!                 wait for the first answer
+//! Mounted::wait, on_end   the file system was unmounted by any process
 //! Mounted::unmount, drop
 //! ```
 //!
-//! Unmounting is done here and not by `fuser`: its handle unmounts *whatever* is at the mountpoint when
-//! it is dropped, also after someone else unmounted ours and mounted something new there.
+//! Unmounting is done here and not by `fuser`: its handle unmounts *whatever* is at the mountpoint
+//! when it is dropped, even after another process unmounted ours and mounted another file system.
 
 use super::adapter::{Adapter, CacheTimes};
+use super::busy_poll::BusyPoll;
 use super::kernel::{Kernel, Memory};
 use super::mountpoint::{self, Mountpoint};
 use super::mounts::{self, Device, FS_TYPE};
-use super::near::Near;
 use super::threads::{self, Run};
 use super::unmount::{self, UnmountError};
 use super::unmounter::Unmounter;
@@ -31,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-/// Why a new mount is not used.
+/// Reason why a new mount is not used.
 const NOT_THERE: &str = "the mountpoint was exchanged, unmounted, or mounted over meanwhile";
 
 /// Who may use the mount.
@@ -52,7 +53,8 @@ pub struct SessionConfig {
     pub mountpoint: PathBuf,
     /// Name shown as the source in the mount table.
     pub source: String,
-    /// Mounted read-only. Where it is off and nothing can be changed, write requests reach the adapter, which refuses them.
+    /// Mounted read-only. If false and the file system is not writable, the adapter refuses write
+    /// requests.
     pub read_only: bool,
     /// Programs on it cannot be run.
     pub noexec: bool,
@@ -60,11 +62,11 @@ pub struct SessionConfig {
     pub access: Access,
     /// Event loops.
     pub threads: usize,
-    /// What the kernel may remember.
+    /// How long the kernel may cache names and attributes.
     pub times: CacheTimes,
     /// How far the kernel reads ahead, bytes.
     pub readahead: u64,
-    /// Processors may be kept awake while many requests come.
+    /// Poll for requests, and keep processors out of deep sleep, while many come.
     pub stay_awake: bool,
 }
 
@@ -79,18 +81,18 @@ pub enum MountError {
         /// Its reason.
         source: io::Error,
     },
-    /// It is no directory.
+    /// The mountpoint is not a directory.
     #[error("the mountpoint {} is not a directory", escaped(path))]
     NotDirectory {
         /// The mountpoint.
         path: PathBuf,
     },
-    /// One of ours is there.
+    /// An h5dir mount is there.
     #[error("{} is already mounted at {}", escaped(source_name), escaped(path))]
     AlreadyMounted {
         /// The mountpoint.
         path: PathBuf,
-        /// What is mounted there.
+        /// Its source.
         source_name: String,
     },
     /// A dead mount is in the way.
@@ -112,7 +114,7 @@ pub enum MountError {
     Refused {
         /// The mountpoint.
         path: PathBuf,
-        /// What the kernel or fusermount3 says.
+        /// The reason given by the kernel or fusermount3.
         reason: String,
     },
     /// Mounted, but it does not answer.
@@ -120,12 +122,12 @@ pub enum MountError {
     NoAnswer {
         /// The mountpoint.
         path: PathBuf,
-        /// What the first request got.
+        /// The error of the first request.
         source: io::Error,
     },
 }
 
-/// A mounted file system. Dropped, it is unmounted.
+/// A mounted file system; unmounted when it is dropped.
 #[derive(Debug)]
 pub struct Mounted {
     mountpoint: PathBuf,
@@ -150,7 +152,8 @@ impl Mounted {
         Self::announced(operations, config, |_| (), Confinement { unmounter: None, run: &threads::here })
     }
 
-    /// Mounts `operations`, calls `announce` with the device number before the mount answers, and returns once it does.
+    /// Mounts `operations`, calls `announce` with the device number before the mount answers, and
+    /// returns once it does.
     pub fn announced(
         operations: Arc<dyn Operations>,
         config: &SessionConfig,
@@ -159,13 +162,13 @@ impl Mounted {
     ) -> Result<Self, MountError> {
         let mountpoint = prepare(&config.mountpoint)?;
         let fuse = File::options().read(true).write(true).open("/dev/fuse").map_err(MountError::Device)?;
-        let (readahead, near) = (u32::try_from(config.readahead).unwrap_or(u32::MAX), Near::new(config.stay_awake));
-        let adapter = Adapter::new(operations, config.times, readahead, config.threads, near);
-        let (kernel, crew) = (adapter.kernel(), adapter.crew());
+        let (readahead, busy_poll) = (u32::try_from(config.readahead).unwrap_or(u32::MAX), BusyPoll::new(config.stay_awake));
+        let adapter = Adapter::new(operations, config.times, readahead, config.threads, busy_poll);
+        let (kernel, event_loops) = (adapter.kernel(), adapter.event_loops());
         let session = mount(adapter, fuse, &mountpoint, config)?;
         let _ = kernel.set(session.notifier());
-        if let Some(crew) = crew {
-            crew.near().set_device(session.as_fd());
+        if let Some(event_loops) = event_loops {
+            event_loops.busy_poll().set_device(session.as_fd());
         }
         let covered = mountpoint.covered().and_then(|mount| mount.ok_or_else(|| io::Error::other(NOT_THERE)));
         let answered = covered.and_then(|mount| {
@@ -193,7 +196,7 @@ impl Mounted {
         self.device
     }
 
-    /// What the kernel remembers of it.
+    /// The caches of the kernel.
     pub fn memory(&self) -> Arc<dyn KernelMemory> {
         Arc::new(Memory(self.kernel.clone()))
     }
@@ -203,12 +206,12 @@ impl Mounted {
         &self.mountpoint
     }
 
-    /// Whether it is still the one seen at the mountpoint.
+    /// True if it is the upper mount at the mountpoint.
     pub fn is_present(&self) -> bool {
         mounts::top_at(&self.mountpoint).ok().flatten().is_some_and(|m| m.device == self.device)
     }
 
-    /// Unmounts it; nothing is done when it was unmounted already.
+    /// Unmounts it, unless it was unmounted before.
     pub fn unmount(&self, lazy: bool) -> Result<(), UnmountError> {
         match &self.unmounter {
             Some(unmounter) => unmounter.unmount(self.device, lazy),
@@ -217,7 +220,7 @@ impl Mounted {
         }
     }
 
-    /// Calls `f` with the session's result when it is unmounted, by whomever. Once.
+    /// Calls `f` once with the result of the session when it is unmounted by any process.
     pub fn on_end(&mut self, f: impl FnOnce(io::Result<()>) + Send + 'static) -> io::Result<()> {
         let Some(loops) = self.loops.take() else { return Ok(()) };
         let ended = Arc::clone(&self.ended);
@@ -240,8 +243,8 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if self.ended.load(Ordering::Acquire) {
-            // Unmounted, or the connection was aborted. The device number may belong to a new mount by
-            // now, so only a mount that does not answer is removed.
+            // It was unmounted, or the connection was aborted. A new mount may have the device
+            // number by now, so only a mount that does not answer is removed.
             let _ = match &self.unmounter {
                 Some(unmounter) => unmounter.clean_stale(),
                 None => unmount::clean_stale(&self.mountpoint).map(drop),
@@ -255,7 +258,8 @@ impl Drop for Mounted {
 /// Result of a thread; a panic in it is an error.
 fn join(loops: JoinHandle<io::Result<()>>) -> io::Result<()> {
     match loops.join().unwrap_or_else(|_| Err(io::Error::other("an event loop panicked"))) {
-        // A loop that took a request while the connection ended, such as the last close after a lazy unmount, is told this.
+        // The error of a loop that took a request while the connection ended, such as the last
+        // close after a lazy unmount.
         Err(e) if e.raw_os_error() == Some(libc::ECONNABORTED) => Ok(()),
         result => result,
     }
@@ -278,7 +282,8 @@ fn prepare(path: &Path) -> Result<Mountpoint, MountError> {
     })
 }
 
-/// Mounts on the directory that `prepare` found: by mount(2) where permitted, otherwise by its path with fusermount3.
+/// Mounts on the directory that `prepare` found: by mount(2) where permitted, otherwise by its path
+/// with fusermount3.
 fn mount(adapter: Adapter, fuse: File, at: &Mountpoint, config: &SessionConfig) -> Result<Session<Adapter>, MountError> {
     let options = fuser_config(config);
     let session = match mount_on(at, &fuse, config) {
@@ -305,7 +310,7 @@ fn mount_on(at: &Mountpoint, fuse: &File, config: &SessionConfig) -> nix::Result
     nix::mount::mount(Some(config.source.as_str()), &at.pinned(), Some("fuse"), flags, Some(data.as_str()))
 }
 
-/// Removes a mount that nobody serves from the directory, wherever that is now.
+/// Removes a mount without a daemon from the directory, wherever that is now.
 fn withdraw(at: &Mountpoint) {
     let path = at.now_at().unwrap_or_else(|_| at.path().to_owned());
     if mounts::top_at(&path).ok().flatten().is_some_and(|m| m.is_ours()) {
@@ -317,8 +322,8 @@ fn subtype() -> &'static str {
     FS_TYPE.trim_start_matches("fuse.")
 }
 
-/// Whether the kernel checks modes. They bind nobody in a mount that only root can use, and the kernel would ask for the attributes of
-/// a directory each time before another name is made in it.
+/// True if the kernel checks modes. In a mount that only root can use they restrict no access, and
+/// the kernel would ask for the attributes of a directory before each name created in it.
 fn default_permissions(config: &SessionConfig) -> bool {
     !nix::unistd::geteuid().is_root() || config.access != Access::Owner || config.read_only
 }
@@ -384,7 +389,8 @@ fn start(session: Session<Adapter>) -> io::Result<JoinHandle<io::Result<()>>> {
     Ok(loops)
 }
 
-/// Asks the new mount through the kernel: attributes of the root, then totals, which are never cached.
+/// Asks the new mount through the kernel: attributes of the root, then totals, which are never
+/// cached.
 fn first_answer(mountpoint: &Path, device: Device) -> io::Result<()> {
     let root = fs::metadata(mountpoint)?;
     nix::sys::statvfs::statvfs(mountpoint)?;
@@ -418,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_taken_while_the_connection_ended_is_no_failure() {
+    fn a_request_taken_while_the_connection_ended_is_no_failure() {
         let ended = |errno: i32| join(thread::spawn(move || Err(io::Error::from_raw_os_error(errno))));
         assert!(ended(libc::ECONNABORTED).is_ok() && ended(libc::EIO).is_err());
         assert!(join(thread::spawn(|| Ok(()))).is_ok());

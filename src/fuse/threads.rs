@@ -3,16 +3,16 @@
 use std::io;
 use std::sync::mpsc;
 
-/// Does what it is given in the thread that starts others.
+/// Runs a function in the thread that starts others.
 pub type Run<'a> = &'a dyn Fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
-/// Does it in the caller's thread.
+/// Runs a function in the thread of the caller.
 pub fn here(work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     work();
     Ok(())
 }
 
-/// Does `work` by `run`; its result.
+/// Calls `work` by `run`; returns its result.
 pub fn call<T: Send + 'static>(run: Run<'_>, work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     let (sender, result) = mpsc::channel();
     run(Box::new(move || drop(sender.send(work()))))?;

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Dead mounts stacked at one place that are cleaned.
+/// Most dead mounts stacked at one place that are removed.
 const STALE_MAX: usize = 16;
 /// The helper, by name or where it may be when PATH lacks it.
 const HELPERS: [&str; 5] = ["fusermount3", "/usr/bin/fusermount3", "/bin/fusermount3", "fusermount", "/bin/fusermount"];
@@ -62,13 +62,13 @@ fn by_helper(mountpoint: &Path, lazy: bool) -> Result<(), UnmountError> {
     Err(UnmountError::NoHelper)
 }
 
-/// Whether the daemon behind the mount at `mountpoint` is gone. Attributes of the root may come from
-/// the kernel's cache, so the question is one that always reaches the daemon.
+/// True if the daemon of the mount at `mountpoint` is gone. Attributes of the root may come
+/// from the kernel's cache, so the question is one that always reaches the daemon.
 pub fn is_dead(mountpoint: &Path) -> bool {
     matches!(nix::sys::statvfs::statvfs(mountpoint), Err(Errno::ENOTCONN | Errno::ECONNABORTED))
 }
 
-/// Removes mounts at `mountpoint` whose daemon is gone; returns what was removed.
+/// Removes mounts at `mountpoint` whose daemon has ended; returns them.
 pub fn clean_stale(mountpoint: &Path) -> Result<Vec<Mount>, UnmountError> {
     let mut cleaned = Vec::new();
     while cleaned.len() < STALE_MAX {

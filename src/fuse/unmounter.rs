@@ -1,7 +1,7 @@
-//! A process that unmounts for a daemon which has given up the right to do so.
+//! A process that unmounts for a daemon that has dropped the right to do so.
 //!
-//! It is forked before the daemon starts threads or opens the container, holds nothing but a socket to the daemon, and can only
-//! unmount one mountpoint. It ends when the daemon ends.
+//! It is forked before the daemon starts threads or opens the container, holds nothing but a socket
+//! to the daemon, and can only unmount one mountpoint. It ends when the daemon ends.
 
 use super::mounts::{self, Device};
 use super::unmount::{self, UnmountError};
@@ -15,12 +15,12 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// Device number to unmount, lazily or not: two u64, one byte. Zero for the major number and all ones for the minor number stand
-/// for mounts whose daemon is dead.
+/// Device number to unmount, lazily or not: two u64, one byte. Zero for the major number and all
+/// ones for the minor number stand for mounts whose daemon is dead.
 const REQUEST_LEN: usize = 17;
 /// Outcome, then an errno.
 const REPLY_LEN: usize = 5;
-/// The request to clean up.
+/// The request to remove dead mounts.
 const STALE: Device = Device { major: 0, minor: u64::MAX };
 
 const DONE: u8 = 0;
@@ -30,18 +30,20 @@ const NO_HELPER: u8 = 3;
 const REFUSED: u8 = 4;
 const SYSTEM: u8 = 5;
 
-/// The daemon's end of it.
+/// The daemon's end of the socket.
 #[derive(Debug)]
 pub struct Unmounter(Mutex<UnixStream>);
 
 impl Unmounter {
-    /// Forks the process for `mountpoint`. `confine` gives up what unmounting does not need.
+    /// Forks the process for `mountpoint`. `confine` drops the rights that unmounting does not
+    /// need.
     ///
     /// # Safety
     /// The calling process must have one thread only.
     pub unsafe fn start(mountpoint: &Path, confine: impl FnOnce()) -> io::Result<Unmounter> {
         let (ours, theirs) = UnixStream::pair()?;
-        // SAFETY: the caller guarantees that there are no other threads whose locks the child could meet.
+        // SAFETY: the caller guarantees that there are no other threads whose locks the child could
+        // meet.
         match unsafe { fork() }? {
             ForkResult::Parent { .. } => Ok(Unmounter(Mutex::new(ours))),
             ForkResult::Child => {
@@ -57,7 +59,7 @@ impl Unmounter {
         }
     }
 
-    /// Unmounts `device`, if it is what is mounted there.
+    /// Unmounts `device`, if it is mounted there.
     pub fn unmount(&self, device: Device, lazy: bool) -> Result<(), UnmountError> {
         self.ask(device, lazy).unwrap_or_else(|e| Err(UnmountError::System(e)))
     }
@@ -85,10 +87,12 @@ impl Unmounter {
     }
 }
 
-/// Has ps and pgrep show `title`, and not the command line of the daemon: whoever looks for that finds one process.
+/// Sets the command line that ps and pgrep show to `title`: a search for the command line of the
+/// daemon finds one process.
 fn set_command_line(title: &[u8]) -> Option<()> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // arg_start and arg_end are fields 48 and 49 of proc_pid_stat(5); field 3 follows the name in parentheses.
+    // arg_start and arg_end are fields 48 and 49 of proc_pid_stat(5); field 3 follows the name in
+    // parentheses.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(45).map(str::parse::<u64>);
     let (start, end) = (fields.next()?.ok()?, fields.next()?.ok()?);
     let len = usize::try_from(end.checked_sub(start)?).ok()?;
@@ -102,7 +106,8 @@ fn close_all_but(stream: &UnixStream) {
     let kept = stream.as_raw_fd().unsigned_abs();
     for (first, last) in [(3, kept.saturating_sub(1)), (kept.saturating_add(1), u32::MAX)] {
         if first <= last {
-            // SAFETY: this process has just been forked: no object of it uses these descriptors again.
+            // SAFETY: this process has just been forked: no object of it uses these descriptors
+            // again.
             unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
     }

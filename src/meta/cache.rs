@@ -1,15 +1,17 @@
-//! Bounded cache of decoded metadata (B-tree nodes, heap blocks, object headers), by address.
+//! Bounded LRU cache of decoded metadata (B-tree nodes, heap blocks, object headers), by address.
 //!
-//! Sharded so that threads rarely meet; no lock is held while an entry is loaded, so two threads
-//! may load the same entry at once: both results are the same, the later one is kept.
+//! Sharded to reduce lock contention. No lock is held while an entry is loaded, so two threads may
+//! load the same entry at once: both results are equal, the later one is kept.
 //!
-//! What a listing passes by once (the object headers of a hundred thousand datasets) would push out all
-//! else, and would be freed long after the processor's caches have forgotten it. Such entries first wait
-//! in a short queue, and move to the cache proper when they are asked for again and again.
+//! A listing reads many entries once (the object headers of a hundred thousand datasets). They
+//! would evict all other entries, and would be freed long after they have left the processor's
+//! caches. Such entries enter a short probation queue first, and are promoted to the LRU list only
+//! if they are hit often.
 //!
-//! Of a file that is changed, each entry is kept with the ranges of bytes it was made of.
+//! In a writable file, each entry records the byte ranges it was decoded from, so that a write
+//! invalidates it.
 
-use super::trace::{self, Index, Sources};
+use super::dependencies::{self, Index, Key, Sources};
 use crate::base::{Address, Result};
 use foldhash::fast::RandomState;
 use lru::LruCache;
@@ -22,32 +24,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const SHARDS: usize = 16;
-/// Entries on trial in each shard.
-const TRIALS: usize = 8;
-/// Entries of more bytes are not tried but kept: loading them costs more.
-const TRIAL_BYTES: usize = 8 << 10;
-/// Times that an entry on trial must be asked for to be kept. A listing asks two or three times.
-const PROVEN: u32 = 6;
-
-/// Of an entry: where it is, what it is.
-pub type Key = (Address, TypeId);
+/// Entries on probation in each shard.
+const PROBATION_ENTRIES: usize = 8;
+/// Larger entries, bytes, skip probation: loading them again costs more.
+const PROBATION_BYTES_MAX: usize = 8 << 10;
+/// Hits after which an entry on probation is promoted. A listing hits each entry two or three
+/// times.
+const PROMOTE_AFTER_HITS: u32 = 6;
 
 struct Entry {
     value: Arc<dyn Any + Send + Sync>,
     bytes: usize,
-    /// Of a file that is changed.
+    /// Byte ranges it was decoded from; `None` in a read-only file.
     sources: Option<Sources>,
 }
 
 struct Shard {
     map: LruCache<Key, Entry>,
     bytes: usize,
-    /// Entries on trial, oldest first, each with the times it was asked for.
-    trial: VecDeque<(Key, Entry, u32)>,
+    /// Entries on probation with their hits, oldest first.
+    probation: VecDeque<(Key, Entry, u32)>,
 }
 
 impl Shard {
-    /// Adds an entry; entries that fell out of the budget are returned, to be freed without the lock.
+    /// Inserts an entry; returns evicted entries, for the caller to free after unlocking.
     fn put(&mut self, key: Key, entry: Entry, budget: usize) -> Vec<Entry> {
         self.bytes = self.bytes.saturating_add(entry.bytes);
         let mut gone: Vec<Entry> = self.map.push(key, entry).map(|(_, old)| old).into_iter().collect();
@@ -64,15 +64,15 @@ impl Shard {
         if self.map.contains(key) {
             return self.map.get(key);
         }
-        let (_, entry, times) = self.trial.iter_mut().rev().find(|(k, _, _)| k == key)?;
+        let (_, entry, times) = self.probation.iter_mut().rev().find(|(k, _, _)| k == key)?;
         *times = times.saturating_add(1);
         Some(entry)
     }
 
-    /// Drops the entry; it is returned, to be freed without the lock.
+    /// Removes an entry; returns it, for the caller to free after unlocking.
     fn remove(&mut self, key: &Key) -> Option<Entry> {
-        if let Some(at) = self.trial.iter().position(|(k, _, _)| k == key) {
-            return self.trial.remove(at).map(|(_, entry, _)| entry);
+        if let Some(at) = self.probation.iter().position(|(k, _, _)| k == key) {
+            return self.probation.remove(at).map(|(_, entry, _)| entry);
         }
         let old = self.map.pop(key)?;
         self.bytes = self.bytes.saturating_sub(old.bytes);
@@ -80,41 +80,42 @@ impl Shard {
     }
 }
 
-/// Cache with a byte budget; the charge of an entry is what its loader states.
+/// Metadata cache with a byte budget; each loader states the bytes its entry is charged with.
 pub struct MetadataCache {
     shards: Vec<Mutex<Shard>>,
     budget: usize,
     hasher: RandomState,
-    /// Raised whenever what was read before may be out of date.
+    /// Incremented by an invalidation that loads under way may have missed.
     generation: AtomicU64,
-    /// Of a file that is changed: which entries go with which bytes.
+    /// Entries by the byte ranges they were decoded from; `None` in a read-only file.
     index: Option<Mutex<Index>>,
 }
 
 impl MetadataCache {
-    /// A cache of at most `bytes`.
+    /// A cache of at most `bytes` bytes.
     pub fn new(bytes: usize) -> Self {
-        let shards = (0..SHARDS).map(|_| Mutex::new(Shard { map: LruCache::unbounded(), bytes: 0, trial: VecDeque::new() })).collect();
+        let shards = (0..SHARDS).map(|_| Mutex::new(Shard { map: LruCache::unbounded(), bytes: 0, probation: VecDeque::new() })).collect();
         MetadataCache { shards, budget: bytes / SHARDS, hasher: RandomState::default(), generation: AtomicU64::new(0), index: None }
     }
 
-    /// From now on [`MetadataCache::touch`] knows what to forget.
-    pub fn trace(&mut self) {
+    /// Starts to record the sources of entries, so that [`MetadataCache::invalidate`] drops only
+    /// affected ones.
+    pub fn track_sources(&mut self) {
         self.clear();
         self.index = Some(Mutex::default());
     }
 
-    /// Loads an entry; what it was made of, if that matters.
+    /// Runs `load`; also returns the byte ranges it read if sources are tracked.
     fn load<T>(&self, load: impl FnOnce() -> Result<(T, usize)>) -> (Result<(T, usize)>, Option<Sources>) {
         if self.index.is_none() {
             return (load(), None);
         }
-        let (loaded, sources) = trace::traced(load);
+        let (loaded, sources) = dependencies::record_reads(load);
         (loaded, Some(sources))
     }
 
-    /// Notes what an entry that is about to be kept was made of.
-    fn note(&self, key: Key, sources: Option<&Sources>) {
+    /// Records the sources of an entry about to be inserted; clears the cache if the index is full.
+    fn index_sources(&self, key: Key, sources: Option<&Sources>) {
         if let (Some(index), Some(sources)) = (&self.index, sources)
             && !index.lock().insert(key, sources)
         {
@@ -122,13 +123,16 @@ impl MetadataCache {
         }
     }
 
-    /// Forgets what was made of the bytes of `range`, which have changed. `settled`: nobody can be reading them.
-    pub fn touch(&self, range: &Range<u64>, settled: bool) {
+    /// Drops the entries decoded from bytes of `range`, which were overwritten.
+    ///
+    /// `settled` promises that no load of these bytes is under way; otherwise such loads are not
+    /// cached.
+    pub fn invalidate(&self, range: &Range<u64>, settled: bool) {
         let Some(index) = &self.index else { return self.clear() };
         if !settled {
             self.generation.fetch_add(1, Ordering::AcqRel);
         }
-        let gone = index.lock().touched(range);
+        let gone = index.lock().invalidate(range);
         for key in gone {
             let entry = self.shard(&key).and_then(|shard| shard.lock().remove(&key));
             drop(entry);
@@ -143,12 +147,13 @@ impl MetadataCache {
     fn find<T: Send + Sync + 'static>(&self, key: &Key) -> Option<Arc<T>> {
         let (value, sources) = self.shard(key)?.lock().get(key).map(|e| (Arc::clone(&e.value), e.sources.clone()))?;
         if let Some(sources) = sources {
-            trace::note_all(&sources);
+            dependencies::record_sources(&sources);
         }
         value.downcast::<T>().ok()
     }
 
-    /// The entry of type `T` at `address`, loaded by `load` (value, bytes to charge) if absent.
+    /// Returns the entry of type `T` at `address`; loads it with `load` (value, bytes to charge) if
+    /// absent.
     pub fn get_or_load<T: Send + Sync + 'static>(&self, address: Address, load: impl FnOnce() -> Result<(T, usize)>) -> Result<Arc<T>> {
         let key = (address, TypeId::of::<T>());
         if let Some(value) = self.find(&key) {
@@ -159,7 +164,7 @@ impl MetadataCache {
         let (value, bytes) = loaded?;
         let value = Arc::new(value);
         if let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget) {
-            self.note(key, sources.as_ref());
+            self.index_sources(key, sources.as_ref());
             let mut shard = shard.lock();
             if self.generation.load(Ordering::Acquire) == generation {
                 let gone = shard.put(key, Entry { value: value.clone(), bytes, sources }, self.budget);
@@ -170,13 +175,13 @@ impl MetadataCache {
         Ok(value)
     }
 
-    /// Keeps an entry that is made of the bytes of `ranges`, just written by its maker: they need not be read again.
+    /// Inserts an entry decoded from `ranges`, which the caller has just written.
     pub fn keep<T: Send + Sync + 'static>(&self, address: Address, value: T, bytes: usize, ranges: &[Range<u64>]) {
         let key = (address, TypeId::of::<T>());
         let sources = self.index.is_some().then(|| Sources::from(ranges));
         let generation = self.generation.load(Ordering::Acquire);
         let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget) else { return };
-        self.note(key, sources.as_ref());
+        self.index_sources(key, sources.as_ref());
         let mut shard = shard.lock();
         if self.generation.load(Ordering::Acquire) == generation {
             let gone = shard.put(key, Entry { value: Arc::new(value), bytes, sources }, self.budget);
@@ -185,15 +190,20 @@ impl MetadataCache {
         }
     }
 
-    /// Takes out the entry of type `T` at `address`, if nobody else has it: to be changed, and kept again.
+    /// Removes and returns the entry of type `T` at `address`, if the cache holds the only
+    /// reference to it.
     pub fn take<T: Send + Sync + 'static>(&self, address: Address) -> Option<T> {
         let key = (address, TypeId::of::<T>());
         let entry = self.shard(&key)?.lock().remove(&key)?;
         Arc::try_unwrap(entry.value.downcast::<T>().ok()?).ok()
     }
 
-    /// As [`MetadataCache::get_or_load`], for entries most of which are wanted only for a moment: kept on trial first.
-    pub fn get_or_try<T: Send + Sync + 'static>(&self, address: Address, load: impl FnOnce() -> Result<(T, usize)>) -> Result<Arc<T>> {
+    /// Like [`MetadataCache::get_or_load`], but a loaded entry starts on probation.
+    pub fn get_or_load_on_probation<T: Send + Sync + 'static>(
+        &self,
+        address: Address,
+        load: impl FnOnce() -> Result<(T, usize)>,
+    ) -> Result<Arc<T>> {
         let key = (address, TypeId::of::<T>());
         if let Some(value) = self.find(&key) {
             return Ok(value);
@@ -203,19 +213,19 @@ impl MetadataCache {
         let (value, bytes) = loaded?;
         let value = Arc::new(value);
         let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget) else { return Ok(value) };
-        self.note(key, sources.as_ref());
+        self.index_sources(key, sources.as_ref());
         let entry = Entry { value: value.clone(), bytes, sources };
         let mut shard = shard.lock();
         if self.generation.load(Ordering::Acquire) != generation {
             return Ok(value);
         }
-        let gone = if bytes > TRIAL_BYTES {
+        let gone = if bytes > PROBATION_BYTES_MAX {
             shard.put(key, entry, self.budget)
         } else {
-            shard.trial.push_back((key, entry, 0));
-            let old = if shard.trial.len() > TRIALS { shard.trial.pop_front() } else { None };
+            shard.probation.push_back((key, entry, 0));
+            let old = if shard.probation.len() > PROBATION_ENTRIES { shard.probation.pop_front() } else { None };
             match old {
-                Some((key, entry, times)) if times >= PROVEN => shard.put(key, entry, self.budget),
+                Some((key, entry, times)) if times >= PROMOTE_AFTER_HITS => shard.put(key, entry, self.budget),
                 Some((_, entry, _)) => vec![entry],
                 None => Vec::new(),
             }
@@ -225,7 +235,7 @@ impl MetadataCache {
         Ok(value)
     }
 
-    /// Forgets everything, also what is being loaded now.
+    /// Drops all entries; loads under way are not cached.
     pub fn clear(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         if let Some(index) = &self.index {
@@ -234,7 +244,7 @@ impl MetadataCache {
         for shard in &self.shards {
             let mut shard = shard.lock();
             shard.map.clear();
-            shard.trial.clear();
+            shard.probation.clear();
             shard.bytes = 0;
         }
     }
@@ -245,23 +255,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_on_trial_go_or_are_kept() {
+    fn entries_on_probation_are_evicted_or_promoted() {
         let cache = MetadataCache::new(1 << 20);
-        let get = |a: u64| cache.get_or_try(Address(a), || Ok((a, 100))).unwrap();
+        let get = |a: u64| cache.get_or_load_on_probation(Address(a), || Ok((a, 100))).unwrap();
         let loaded = |a: u64| {
             let mut loaded = false;
-            cache.get_or_try(Address(a), || (loaded = true, Ok((a, 100))).1).map(|v| assert_eq!(*v, a)).unwrap();
+            cache.get_or_load_on_probation(Address(a), || (loaded = true, Ok((a, 100))).1).map(|v| assert_eq!(*v, a)).unwrap();
             loaded
         };
-        for _ in 0..=PROVEN {
+        for _ in 0..=PROMOTE_AFTER_HITS {
             get(1);
         }
         get(2);
         assert!(!loaded(2));
         (1000..2000).for_each(|a| drop(get(a)));
         assert!(loaded(2) && !loaded(1));
-        // Large ones are kept at once.
-        cache.get_or_try(Address(3), || Ok((3u64, TRIAL_BYTES + 1))).unwrap();
+        // Large entries skip probation.
+        cache.get_or_load_on_probation(Address(3), || Ok((3u64, PROBATION_BYTES_MAX + 1))).unwrap();
         (1000..2000).for_each(|a| drop(get(a)));
         assert!(!loaded(3));
         cache.clear();
@@ -269,16 +279,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_goes_with_its_bytes() {
+    fn kept_entries_are_invalidated_by_writes() {
         let mut cache = MetadataCache::new(1 << 20);
-        cache.trace();
+        cache.track_sources();
         let is = |cache: &MetadataCache, n: u64| *cache.get_or_load(Address(8), || Ok((0u64, 8))).unwrap() == n;
         cache.keep(Address(8), 1u64, 8, std::slice::from_ref(&(8..520)));
-        cache.touch(&(0..8), false);
+        cache.invalidate(&(0..8), false);
         assert!(is(&cache, 1));
         cache.keep(Address(8), 2u64, 8, &[1000..1008, 8..520]);
         assert!(is(&cache, 2), "the last one counts");
-        cache.touch(&(519..600), false);
+        cache.invalidate(&(519..600), false);
         assert!(is(&cache, 0));
     }
 

@@ -1,8 +1,8 @@
-//! Changing a container's bytes by address: what everything that writes is built on.
+//! Writes, allocates and frees bytes of a container by address; every writer of structures uses it.
 //!
-//! A change is seen by all readers at once and becomes durable with [`Store::commit`], together with all
-//! others before it. Several calls that belong to one operation must not be interleaved with those of
-//! another one, nor with a commit: the connector holds its lock around them.
+//! All readers see a change at once. [`Store::commit`] makes it durable together with all earlier
+//! changes. The calls of one operation must not be interleaved with those of another one or with a
+//! commit: the connector holds its lock around them.
 
 use super::Store;
 use crate::base::{Address, Error, Result};
@@ -14,20 +14,22 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Raw data of at least this many bytes begins at a multiple of `RAW_ALIGN`.
+/// Raw data of at least this many bytes starts at a multiple of `RAW_ALIGN`, unless the file has
+/// pages.
 const RAW_ALIGNED: u64 = 4096;
 const RAW_ALIGN: u64 = 4096;
-/// Metadata that fits in a sector does not cross into another: it can be published by one write.
-const SECTOR: u64 = 512;
+/// Bytes that a disk writes atomically. Metadata of up to this size does not cross a sector
+/// boundary, so that one sector write publishes it.
+pub(super) const SECTOR_BYTES: u64 = 512;
 
-/// What allocated space is for.
+/// Purpose of allocated space; selects the free list of a paged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpaceKind {
-    /// Headers, nodes, heaps.
+    /// Object headers, B-tree nodes, heaps.
     Metadata,
-    /// Elements.
+    /// Raw data of datasets.
     Raw,
-    /// Global heap collections: metadata that files with pages keep with the elements.
+    /// Global heap collections: metadata that paged files keep in raw data pages.
     GlobalHeap,
 }
 
@@ -40,14 +42,14 @@ impl SpaceKind {
     }
 }
 
-/// An operation, which ends with this: by a panic too, that costs one request only.
-struct Attempt<'a> {
+/// Scope guard of one operation: rolls it back on drop unless `done`, also when it panics.
+struct OperationGuard<'a> {
     store: &'a Store,
     transaction: &'a Transaction,
     done: bool,
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for OperationGuard<'_> {
     fn drop(&mut self) {
         self.transaction.finish(self.done);
         if !self.done {
@@ -61,30 +63,30 @@ pub(super) fn failed(operation: &'static str, address: Address) -> impl Fn(io::E
 }
 
 impl Store {
-    /// True when the file may be changed.
+    /// True when the file is open for writing and its transaction has not failed.
     pub fn is_writable(&self) -> bool {
         self.transaction.as_ref().is_some_and(|t| !t.has_failed())
     }
 
-    /// The changes under way. Errors: `EROFS` when the file was opened for reading only.
+    /// The file's transaction. Errors: `EROFS` when the file was opened read-only.
     pub fn transaction(&self) -> Result<&Arc<Transaction>> {
         let read_only = || Error::Io { operation: "write", address: Address::UNDEF, errno: libc::EROFS };
         self.transaction.as_ref().ok_or_else(read_only)
     }
 
-    /// Takes `len` bytes; what they hold is not defined.
+    /// Allocates `len` bytes with undefined content.
     pub fn allocate(&self, len: u64, kind: SpaceKind) -> Result<Address> {
         self.allocate_known(len, kind).map(|(address, _)| address)
     }
 
-    /// Takes `len` bytes, and tells whether they are zeros.
+    /// Allocates `len` bytes; the flag is true when they read as zeros.
     pub fn allocate_known(&self, len: u64, kind: SpaceKind) -> Result<(Address, bool)> {
         let transaction = self.transaction()?;
         let align = match kind {
             SpaceKind::Raw if len >= RAW_ALIGNED && transaction.pages().is_none() => RAW_ALIGN,
             SpaceKind::Raw => 8,
-            // The next power of two: what is smaller than a sector never crosses one.
-            _ if len <= SECTOR => len.next_power_of_two().max(8),
+            // The next power of two: a block of up to a sector never crosses a sector boundary.
+            _ if len <= SECTOR_BYTES => len.next_power_of_two().max(8),
             _ => 8,
         };
         let (at, zeros) = transaction.allocate(len.max(1), align, kind.pool()).map_err(failed("allocate", Address::UNDEF))?;
@@ -97,37 +99,38 @@ impl Store {
         Ok((Address(address), zeros))
     }
 
-    /// The parts of `len` bytes from `address` on that may hold something else than zeros, as ranges from there.
+    /// Parts of the `len` bytes at `address` that may be nonzero, as ranges relative to `address`.
     pub fn written_in(&self, address: Address, len: u64) -> Result<Vec<Range<u64>>> {
         let start = address.0.saturating_add(self.base);
         let parts = self.transaction()?.written_in(start..start.saturating_add(len));
         Ok(parts.into_iter().map(|r| r.start.saturating_sub(start)..r.end.saturating_sub(start)).collect())
     }
 
-    /// Whatever a damaged file says lies where the superblock is, to write there would be the end of the file.
-    fn spare_superblock(&self, start: u64, address: Address) -> Result<()> {
+    /// Rejects a change to the superblock's bytes, as a pointer in a damaged file may request.
+    fn reject_superblock(&self, start: u64, address: Address) -> Result<()> {
         if start < self.base.saturating_add(self.superblock.size()) {
             return Err(Error::corrupt("address", address, "lies within the superblock"));
         }
         Ok(())
     }
 
-    /// Only what a damaged file says lies where nothing was ever allocated; the end of a commit would be too late to find out.
-    fn within(&self, start: u64, len: usize, address: Address) -> Result<()> {
+    /// Rejects a write past the allocated end, as a damaged file may request: the commit would
+    /// fail.
+    fn reject_unallocated(&self, start: u64, len: usize, address: Address) -> Result<()> {
         let end = start.checked_add(len as u64).filter(|end| self.transaction.as_ref().is_none_or(|t| *end <= t.end()));
-        end.map(drop).ok_or_else(|| Error::corrupt("address", address, "lies beyond the end of the file"))
+        end.map(drop).ok_or_else(|| Error::corrupt("address", address, "lies past the end of the file"))
     }
 
-    /// Gives a block of metadata back: `len` bytes at `address`.
+    /// Frees a metadata block of `len` bytes at `address`.
     pub fn free(&self, address: Address, len: u64) -> Result<()> {
         self.free_kind(address, len, SpaceKind::Metadata)
     }
 
-    /// Gives back a block that was allocated as `kind`.
+    /// Frees a block that was allocated as `kind`.
     pub fn free_kind(&self, address: Address, len: u64, kind: SpaceKind) -> Result<()> {
         let start = self.offset(address, "free space")?;
         let end = start.checked_add(len.max(1)).ok_or_else(|| Error::corrupt("free space", address, "ends beyond 2^64"))?;
-        self.spare_superblock(start, address)?;
+        self.reject_superblock(start, address)?;
         let root = self.superblock.root;
         if root.is_defined() && (address.0..address.0.saturating_add(len)).contains(&root.0) {
             return Err(Error::corrupt("free space", address, "holds the root group's header"));
@@ -136,57 +139,58 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a block of metadata shorter: of `old` bytes at `address` the first `new` stay.
+    /// Shrinks a metadata block at `address` from `old` to `new` bytes and frees the rest.
     pub fn free_tail(&self, address: Address, old: u64, new: u64) -> Result<()> {
         let mut from = new;
         if let Some(pages) = self.transaction()?.pages()
             && old >= pages.size
         {
-            // Its last page stays its own.
+            // A block of a page or more occupies whole pages: only pages after its last one are
+            // free.
             from = new.checked_next_multiple_of(pages.size).unwrap_or(old);
         }
         let tail = address.checked_add(from).ok_or_else(|| Error::corrupt("free space", address, "ends beyond 2^64"))?;
         if from < old { self.free(tail, old.saturating_sub(from)) } else { Ok(()) }
     }
 
-    /// Declares that the file's space is managed in pages of `size` bytes. Called before anything is allocated.
+    /// Sets the page size of a file with paged allocation, bytes. Call before the first allocation.
     pub fn set_pages(&self, size: u64) -> Result<()> {
         self.transaction()?.set_pages(Pages { size, origin: self.base });
         Ok(())
     }
 
-    /// Writes metadata. What was decoded from these bytes is read again when asked for.
+    /// Writes metadata and invalidates the cache entries decoded from these bytes.
     pub fn write(&self, address: Address, bytes: &[u8]) -> Result<()> {
         let offset = self.offset(address, "write")?;
         let transaction = self.transaction()?;
-        self.spare_superblock(offset, address)?;
-        self.within(offset, bytes.len(), address)?;
+        self.reject_superblock(offset, address)?;
+        self.reject_unallocated(offset, bytes.len(), address)?;
         let written = transaction.write(offset, bytes).map_err(failed("write", address));
-        self.cache.touch(&(address.0..address.0.saturating_add(bytes.len() as u64)), false);
+        self.cache.invalidate(&(address.0..address.0.saturating_add(bytes.len() as u64)), false);
         written
     }
 
-    /// Makes the changes of `f` as a whole or, when it fails, not at all.
+    /// Runs `f` as one operation: rolls all its changes back if it fails.
     pub fn atomically<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        let mut attempt = Attempt { store: self, transaction: self.transaction()?, done: false };
+        let mut attempt = OperationGuard { store: self, transaction: self.transaction()?, done: false };
         attempt.transaction.begin();
         let result = f();
         attempt.done = result.is_ok();
         result
     }
 
-    /// Writes raw data; it stays when the operation is taken back.
+    /// Writes raw data; a rollback does not undo it.
     pub fn write_raw(&self, address: Address, bytes: &[u8]) -> Result<()> {
         let offset = self.offset(address, "write")?;
         let transaction = self.transaction()?;
-        self.spare_superblock(offset, address)?;
-        self.within(offset, bytes.len(), address)?;
+        self.reject_superblock(offset, address)?;
+        self.reject_unallocated(offset, bytes.len(), address)?;
         let written = transaction.write_data(offset, bytes).map_err(failed("write", address));
-        self.cache.touch(&(address.0..address.0.saturating_add(bytes.len() as u64)), true);
+        self.cache.invalidate(&(address.0..address.0.saturating_add(bytes.len() as u64)), true);
         written
     }
 
-    /// Allocates room for `bytes` and writes them there.
+    /// Allocates space for `bytes` and writes them to it.
     pub fn put(&self, bytes: &[u8], kind: SpaceKind) -> Result<Address> {
         let address = self.allocate(bytes.len() as u64, kind)?;
         match kind {
@@ -196,11 +200,14 @@ impl Store {
         Ok(address)
     }
 
+    /// Encodes the superblock for a commit with end of file `eof`: marked with `nonce`, and
+    /// settled.
     fn root(&self, eof: u64, nonce: u64) -> io::Result<Root> {
         let encode = |s: Superblock| s.encode().map_err(|e| io::Error::other(e.to_string()));
         let mut settled = Superblock { eof: Address(eof), ..self.superblock.clone() };
         if settled.version == 2 {
-            // A writer that did not close the file left them; the first change repaired what only closing makes true.
+            // Left by a writer that did not close the file; `before_first_write` has repaired the
+            // file since.
             settled.flags &= !IN_USE;
         }
         let marked = encode(settled.marked(nonce))?;
@@ -208,7 +215,7 @@ impl Store {
         Ok(Root { offset: self.base, extended: settled.clone(), marked, settled })
     }
 
-    /// Makes everything durable that was changed so far.
+    /// Makes all changes so far durable.
     pub fn commit(&self) -> Result<()> {
         let result = self.transaction()?.commit(&|eof, nonce| self.root(eof, nonce)).map_err(failed("commit", Address(self.base)));
         if result.is_err() {
@@ -217,13 +224,13 @@ impl Store {
         result
     }
 
-    /// Commits; returns the end that the file will have when it is closed now.
+    /// Commits; returns the end of file that closing the file now would record.
     pub fn commit_end(&self) -> Result<Address> {
         self.commit()?;
         Ok(Address(self.transaction()?.trim().saturating_sub(self.base)))
     }
 
-    /// Commits, and gives back what the file does not need.
+    /// Commits, then truncates unused space at the end of the file and removes the journal.
     pub fn close(&self) -> Result<()> {
         self.transaction()?.close(&|eof, nonce| self.root(eof, nonce)).map_err(failed("close", Address(self.base)))
     }
@@ -231,12 +238,12 @@ impl Store {
 
 #[cfg(test)]
 pub mod testing {
-    //! For tests of what changes structures: a container in memory.
+    //! In-memory containers for tests of code that changes structures.
 
     use super::*;
     use crate::file::memory::{GrowingFile, MemoryJournal};
 
-    /// The container `bytes`, to be changed, and its file.
+    /// A writable container with content `bytes`, and its file.
     pub fn writable(bytes: impl Into<Vec<u8>>) -> (Arc<Store>, Arc<GrowingFile>) {
         let file = Arc::new(GrowingFile::new(bytes));
         let store = Store::open_writable(file.clone(), Box::new(MemoryJournal::default())).unwrap();
@@ -280,16 +287,16 @@ mod tests {
         assert_eq!(file.bytes()[at..at + 100], [8; 100]);
         store.free(a, 100).unwrap();
         store.close().unwrap();
-        assert_eq!(file.bytes().len(), 48, "the tail is given back");
+        assert_eq!(file.bytes().len(), 48, "the tail is truncated");
         assert_eq!(Store::open(file).unwrap().superblock().eof, Address(48));
     }
 
     #[test]
-    fn what_a_damaged_file_leads_to_is_not_written_or_given_away() {
+    fn writes_and_frees_of_invalid_ranges_are_rejected() {
         let (store, file) = empty();
         let a = store.put(&[7; 100], SpaceKind::Metadata).unwrap();
         store.commit().unwrap();
-        // Beyond what was ever allocated: the commit would fail, and everything with it.
+        // Past the allocated end: the commit would fail, and with it all other changes.
         let beyond = store.write_raw(Address(1 << 40), &[1; 10]);
         assert!(matches!(beyond, Err(Error::Corrupt { address: Address(0x100_0000_0000), .. })), "{beyond:?}");
         assert!(store.write(Address(a.0 + 95), &[1; 1000]).is_err());
@@ -297,7 +304,7 @@ mod tests {
             assert!(store.write(Address(address), &[1]).is_err() && store.write_raw(Address(address), &[1]).is_err());
             assert!(store.free(Address(address), 1000).is_err());
         }
-        // More than there is: what follows is not lost by it.
+        // Longer than the file: blocks that follow must survive.
         store.free(a, 1 << 50).unwrap();
         store.commit().unwrap();
         let b = store.put(&[9; 100], SpaceKind::Metadata).unwrap();
@@ -328,9 +335,9 @@ mod tests {
         }
     }
 
-    /// Regression: a writer that died had told the end of the file before it wrote on, and what it had written was given away.
+    /// Regression: bytes that a killed writer had appended past the recorded EOF were freed.
     #[test]
-    fn what_lies_behind_the_end_that_is_told_is_kept_unless_it_is_ours() {
+    fn bytes_past_the_recorded_eof_are_kept_unless_ours() {
         let (store, file) = super::testing::empty();
         store.close().unwrap();
         let mut bytes = file.bytes();
@@ -352,8 +359,8 @@ mod tests {
             let store = Store::open_writable(file.clone(), Box::new(MemoryJournal::new(journal))).unwrap();
             assert!(file.bytes() == bytes, "not before it is changed");
             let a = store.put(&[9; 100], SpaceKind::Metadata).unwrap();
-            let told = Store::open(file.clone()).unwrap().superblock().eof;
-            assert_eq!(told, Address(if ours { 48 } else { 5000 }), "durable with the first change");
+            let recorded = Store::open(file.clone()).unwrap().superblock().eof;
+            assert_eq!(recorded, Address(if ours { 48 } else { 5000 }), "durable with the first change");
             assert_eq!(a.0 < 5000, ours);
             store.commit().unwrap();
             store.free(a, 100).unwrap();
@@ -365,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_file_in_use_or_of_several_is_not_ours_to_tell() {
+    fn the_recorded_eof_is_not_extended_in_files_in_use_or_multi_file() {
         let plain = empty().0.superblock().clone();
         let root = RootEntry { name_offset: 0, header: Address(100), cache_type: 0, reserved: 0, scratch: [0; 16] };
         let legacy = |driver_info| Legacy {
@@ -394,15 +401,15 @@ mod tests {
             (Superblock { flags: 5, ..old(Address::UNDEF) }, true),
             (narrow, false),
         ];
-        for (superblock, told) in cases {
+        for (superblock, extended) in cases {
             let mut bytes = superblock.encode().unwrap();
             bytes.resize(20_000, 0);
             let file = Arc::new(GrowingFile::new(bytes.clone()));
             let store = Store::open_writable(file.clone(), Box::new(MemoryJournal::default())).unwrap();
             assert!(file.bytes() == bytes);
             store.atomically(|| Ok(())).unwrap();
-            assert_eq!(file.bytes() != bytes, told, "{superblock:?}");
-            let eof = if told { Address(20_000) } else { superblock.eof };
+            assert_eq!(file.bytes() != bytes, extended, "{superblock:?}");
+            let eof = if extended { Address(20_000) } else { superblock.eof };
             assert_eq!(Store::open(file).unwrap().superblock(), &Superblock { eof, ..superblock });
         }
     }

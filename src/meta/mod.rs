@@ -1,12 +1,13 @@
-//! Metadata access: format codecs over a file driver.
+//! Metadata access: applies the format codecs to a file driver.
 
-pub mod cache;
-pub mod edit;
-pub mod header_edit;
-pub mod object_header;
-pub mod recovery;
-pub mod store;
-mod trace;
+mod cache;
+mod dependencies;
+pub(crate) mod edit;
+pub(crate) mod header_edit;
+mod link_count;
+pub(crate) mod object_header;
+pub(crate) mod recovery;
+pub(crate) mod store;
 
 pub use object_header::ObjectHeader;
 pub use store::Store;

@@ -1,32 +1,33 @@
-//! Loading of whole object headers: all chunks, in the order libhdf5 reads them.
+//! Loads whole object headers: all chunks, in the order libhdf5 reads them.
 
 use super::Store;
+use super::link_count::link_count;
 use crate::base::{Address, Error, Result, limits};
 use crate::format::object_header::{Message, NAME, Prefix, decode_continuation_message, flag, kind};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-/// Bytes read at first: most headers fit, so that opening an object costs one read.
-const FIRST_READ: u64 = 512;
+/// Bytes of the first read: most headers fit, so that opening an object takes one read.
+const FIRST_READ_BYTES: u64 = 512;
 
-/// An object's header with the messages of all its chunks.
+/// An object header with the messages of all its chunks.
 #[derive(Debug, Clone)]
 pub struct ObjectHeader {
-    /// Where it lies.
+    /// Address of the header.
     pub address: Address,
-    /// Its prefix.
+    /// The decoded prefix.
     pub prefix: Prefix,
-    /// All messages but NIL and continuation ones.
+    /// All messages except NIL and continuation messages.
     pub messages: Vec<Message>,
 }
 
-/// A header or why there is none, as cached.
+/// Cache entry: a header, or the error of loading it.
 struct Loaded(Result<Arc<ObjectHeader>>);
 
 impl ObjectHeader {
-    /// Loads the header at `address`.
+    /// Loads the header at `address` without the cache.
     pub fn load(store: &Store, address: Address) -> Result<ObjectHeader> {
-        let mut head = store.read_upto(address, FIRST_READ, NAME)?;
+        let mut head = store.read_upto(address, FIRST_READ_BYTES, NAME)?;
         let prefix = Prefix::decode(&head, address)?;
         let len = prefix.chunk0_len();
         if len > head.len() as u64 {
@@ -37,7 +38,7 @@ impl ObjectHeader {
         let mut queue = VecDeque::new();
         header.absorb(store, chunk.messages, &mut queue)?;
         let mut seen = HashSet::new();
-        // Chunks of an honest header do not overlap.
+        // Chunks of a valid header do not overlap, so together they fit in the file.
         let room = if queue.is_empty() { 0 } else { store.room()? };
         let mut left = room.min(limits::OBJECT_HEADER_BYTES_MAX).saturating_sub(len);
         while let Some((at, len)) = queue.pop_front() {
@@ -55,20 +56,22 @@ impl ObjectHeader {
         Ok(header)
     }
 
-    /// The header at `address` from the metadata cache.
+    /// Returns the header at `address` from the metadata cache, loading it if absent.
     pub fn cached(store: &Store, address: Address) -> Result<Arc<ObjectHeader>> {
-        let loaded = store.tried(address, || match ObjectHeader::load(store, address) {
+        let loaded = store.cached_on_probation(address, || match ObjectHeader::load(store, address) {
             Ok(h) => {
                 let bytes = h.messages.iter().fold(256usize, |n, m| n.saturating_add(m.body.len()).saturating_add(64));
                 Ok((Loaded(Ok(Arc::new(h))), bytes))
             }
             Err(e @ Error::Io { .. }) => Err(e),
-            // A damaged header may be costly to look at and is asked for as often as a good one.
+            // Cache the error: a damaged header is requested as often as a valid one, and may cost
+            // more to load.
             Err(e) => Ok((Loaded(Err(e)), 512)),
         })?;
         loaded.0.clone()
     }
 
+    /// Appends `messages`, except NIL ones; adds the targets of continuation messages to `queue`.
     fn absorb(&mut self, store: &Store, messages: Vec<Message>, queue: &mut VecDeque<(Address, u64)>) -> Result<()> {
         for m in messages {
             match m.kind {
@@ -84,6 +87,11 @@ impl ObjectHeader {
             }
         }
         Ok(())
+    }
+
+    /// Link count of the object.
+    pub fn links(&self) -> u32 {
+        link_count(&self.prefix, self.find(kind::REFERENCE_COUNT).map(|m| m.body.as_slice()))
     }
 
     /// The first message of type `kind`.

@@ -1,11 +1,15 @@
-//! Opening a container after its last writer: interrupted commits, leftover journals, bytes past the recorded end of file.
+//! Opens a container after its last writer: interrupted commits, leftover journals, bytes past EOF.
 //!
-//! A commit that was interrupted leaves a marked superblock, which no reader accepts, and a journal. The journal is used only if
-//! the superblock on disk is marked and carries its nonce, the settled superblock is that one without the mark, the root sector
-//! is where the superblock lies, and all records lie within the file. See docs/DESIGN-crash.md.
+//! An interrupted commit leaves a journal and a marked superblock, which no reader accepts. The
+//! journal is used only if all of this holds (see docs/DESIGN-crash.md):
+//!
+//! - The superblock on disk is marked and carries the journal's nonce.
+//! - The journal's settled superblock is the marked one without the mark.
+//! - The journal's root sector is where the superblock is.
+//! - All its records are within the file.
 
 use super::Store;
-use super::edit::failed;
+use super::edit::{SECTOR_BYTES, failed};
 use crate::base::{Address, Error, Result};
 use crate::file::journal::{self, CommittedFile, Kind, Reason, StoredJournal};
 use crate::file::transaction::Transaction;
@@ -13,33 +17,33 @@ use crate::file::{FileDriver, Identity, JournalPlace, WriteDriver, read_all};
 use crate::format::superblock::{Superblock, mark_bit};
 use std::sync::Arc;
 
-/// A disk writes that many bytes as a whole.
-const SECTOR: u64 = 512;
-/// Pieces of a file between holes that are searched for the last; with more of them the file's length counts.
-const PIECES_MAX: usize = 1 << 12;
-/// Bytes that even the shortest file has from the root group's header, or from its beginning, on.
-const LEAST: u64 = 16;
+/// Most data extents examined to find the last; with more of them the file's length is its end.
+const EXTENTS_MAX: usize = 1 << 12;
+/// Fewest bytes of a valid file after the start of the root group's header, or after the
+/// superblock's start if undefined.
+const AFTER_ROOT_BYTES_MIN: u64 = 16;
 
-/// Attempts to read the state of a file that is committed to at the same time.
+/// Attempts to read a consistent state of a file that another process commits to.
 const ATTEMPTS_MAX: usize = 64;
 
-/// Whether journals of format 1 are used. They carry no nonce.
+/// Whether to accept journals of format 1, which carry no nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OldJournals {
-    /// They are refused.
+    /// Refuse them.
     Refused,
-    /// They are used: only `recover` does that.
+    /// Accept them: only `recover` does.
     Used,
 }
 
-/// The end of what was written to `file`, of `len` bytes, behind `recorded`: a hole follows.
+/// End of the last data extent of `file` past `recorded`, before a trailing hole; `len` is the
+/// file's length.
 fn written_end(file: &dyn WriteDriver, recorded: u64, len: u64) -> u64 {
     let (mut at, mut end) = (recorded, recorded);
-    for _ in 0..PIECES_MAX {
+    for _ in 0..EXTENTS_MAX {
         if at >= len {
             return end;
         }
-        match (file.hole_end(at), file.stored_to(at)) {
+        match (file.hole_end(at), file.storage_end(at)) {
             (Some(next), _) => at = next,
             (None, Some(next)) if next > at => (at, end) = (next, next.min(len)),
             _ => return len,
@@ -48,7 +52,8 @@ fn written_end(file: &dyn WriteDriver, recorded: u64, len: u64) -> u64 {
     len
 }
 
-/// `file` as it is after an interrupted commit; `None` if it has none. Writes nothing.
+/// Returns a view of `file` with its interrupted commit applied; `None` if there is none. Writes
+/// nothing.
 pub fn committed(file: Arc<dyn FileDriver>, place: &dyn JournalPlace) -> Result<Option<Arc<dyn FileDriver>>> {
     let mut attempts = 0;
     loop {
@@ -56,14 +61,15 @@ pub fn committed(file: Arc<dyn FileDriver>, place: &dyn JournalPlace) -> Result<
         match interrupted(&store, place, OldJournals::Refused) {
             Ok(Some(journal)) => return Ok(Some(Arc::new(CommittedFile::new(file, journal)))),
             Ok(None) => return Ok(None),
-            // A live writer went on with its next commit.
+            // A live writer started its next commit in between.
             Err(_) if attempts < ATTEMPTS_MAX && Store::open(file.clone())?.superblock() != store.superblock() => attempts += 1,
             Err(e) => return Err(e),
         }
     }
 }
 
-/// Finishes the commit of `file` that was interrupted, and removes its journal. Returns whether there was one.
+/// Completes an interrupted commit of `file` and removes its journal. Returns whether there was
+/// one.
 pub fn finish(file: &Arc<dyn WriteDriver>, place: &dyn JournalPlace, old: OldJournals) -> Result<bool> {
     let Some(journal) = interrupted(&Store::open(file.clone())?, place, old)? else { return Ok(false) };
     let io = failed("recover", Address(0));
@@ -72,8 +78,9 @@ pub fn finish(file: &Arc<dyn WriteDriver>, place: &dyn JournalPlace, old: OldJou
     Ok(true)
 }
 
-/// Removes the journal of a file that does not wait for one. Returns whether there was one. Error: `EEXIST` when it may hold a
-/// commit of another file, `owner` being this one.
+/// Removes a journal that the file does not need. Returns whether there was one.
+///
+/// Error: `EEXIST` when it may hold a commit of a file other than `owner`, the file being opened.
 pub fn clear_leftover(place: &dyn JournalPlace, owner: Identity) -> Result<bool> {
     let io = failed("recover", Address(0));
     let Some(found) = place.open().map_err(&io)? else { return Ok(false) };
@@ -86,13 +93,14 @@ pub fn clear_leftover(place: &dyn JournalPlace, owner: Identity) -> Result<bool>
         );
         return Err(Error::refused(libc::EEXIST, reason));
     }
-    tracing::info!("removing a journal that the file does not wait for");
+    tracing::info!("removing a leftover journal: the file has no interrupted commit");
     place.remove().map_err(&io)?;
     Ok(true)
 }
 
-/// The journal that `store`'s file waits for; `None` when it waits for none. Errors: the file waits, and there is no journal that
-/// may be used.
+/// Returns the journal of the file's interrupted commit; `None` when its superblock is not marked.
+///
+/// Error: the superblock is marked, and there is no journal that may be used.
 fn interrupted(store: &Store, place: &dyn JournalPlace, old: OldJournals) -> Result<Option<StoredJournal>> {
     if !store.is_marked() {
         return Ok(None);
@@ -121,12 +129,13 @@ fn interrupted(store: &Store, place: &dyn JournalPlace, old: OldJournals) -> Res
     }
 }
 
-/// Checks that `journal` was made for the marked superblock of `store`. Returns the end of what its records may change.
+/// Checks that `journal` belongs to the marked superblock of `store`; returns the end of file that
+/// bounds its records.
 fn bound_end(store: &Store, journal: &StoredJournal) -> Result<std::result::Result<u64, Reason>> {
     if journal.root() != store.base {
         return Ok(Err("its root sector is not where the superblock is"));
     }
-    let mut sector = vec![0; SECTOR as usize];
+    let mut sector = vec![0; SECTOR_BYTES as usize];
     let n = read_all(&*store.driver, &mut sector, store.base).map_err(failed("read", Address(store.base)))?;
     if n < sector.len() || sector != journal.marked {
         return Ok(Err("it was made for another state of the file"));
@@ -139,53 +148,57 @@ fn bound_end(store: &Store, journal: &StoredJournal) -> Result<std::result::Resu
         return Ok(Err("its superblocks do not belong together"));
     }
     let len = store.driver.status().map_err(failed("stat", Address(0)))?.len;
-    let end = settled.eof.0.checked_next_multiple_of(SECTOR);
+    let end = settled.eof.0.checked_next_multiple_of(SECTOR_BYTES);
     Ok(end.filter(|_| settled.eof.0 <= len).ok_or("it needs a longer file than this one"))
 }
 
 impl Store {
-    /// Opens `driver` for changes, after the commit that was interrupted is finished.
+    /// Opens `driver` for writing, after completing an interrupted commit.
     pub fn open_writable(driver: Arc<dyn WriteDriver>, place: Box<dyn JournalPlace>) -> Result<Store> {
         let finished = finish(&driver, &*place, OldJournals::Refused)?;
         let mut store = Store::open(driver.clone())?;
         let status = driver.status().map_err(failed("stat", Address(0)))?;
         let Some(recorded) = store.recorded_end(status.len) else { return Err(store.wrong_length(status.len)) };
-        // Bytes past the recorded end are an unfinished session's of ours if its journal is there.
+        // Bytes past the recorded EOF are discarded if our journal shows an unfinished session.
         let ours = finished || clear_leftover(&*place, status.identity)? && !store.superblock.is_unclosed();
-        // A file in use, or of a writer that died, is not opened but recovered.
+        // The EOF of a file in use, also by a crashed writer, is not extended: `recover` handles
+        // it.
         let longer = store.with_tail(&*driver, status.len).filter(|s| !ours && !s.is_in_use());
         let recorded = longer.as_ref().map_or(recorded, |s| s.eof.0);
-        // Reported now, not when the first commit fails.
+        // Checked here, so that the error comes before the first commit.
         if let Some(obstacle) = place.obstacle() {
             return Err(Error::refused(libc::EEXIST, format!("{obstacle}, and the journal needs that name; remove it or rename it")));
         }
         let transaction = Transaction::new(driver, place, recorded).map_err(failed("open", Address(0)))?;
         if let Some(longer) = longer {
-            transaction.tell_first(store.base, longer.encode()?);
+            transaction.schedule_eof(store.base, longer.encode()?);
             store.superblock = longer;
         }
         let transaction = Arc::new(transaction);
         store.driver = transaction.clone();
-        store.cache.trace();
+        store.cache.track_sources();
         store.transaction = Some(transaction);
         Ok(store)
     }
 
-    /// The recorded end of file, absolute, if a file of `len` bytes may have it.
+    /// The recorded end of file, absolute, if it is plausible for a file of `len` bytes.
     pub fn recorded_end(&self, len: u64) -> Option<u64> {
         let root = self.superblock.root.defined().unwrap_or(0);
-        let least = self.base.saturating_add(root).saturating_add(LEAST);
+        let least = self.base.saturating_add(root).saturating_add(AFTER_ROOT_BYTES_MIN);
         self.superblock.eof.defined().filter(|&e| (least.min(len)..=len).contains(&e))
     }
 
-    /// The error for a file whose length of `len` bytes contradicts its superblock.
+    /// The error for a file of `len` bytes whose length contradicts its superblock.
     pub fn wrong_length(&self, len: u64) -> Error {
         let detail = format!("the file has {len} bytes, its superblock records {}: it was cut, or is damaged", self.superblock.eof);
         Error::corrupt("superblock", Address(self.base), detail)
     }
 
-    /// The superblock that records all that was written to `file`, of `len` bytes, if it records less now. Such bytes are
-    /// libhdf5's: `H5Dflush` references them without updating the end of file. A trailing hole does not count.
+    /// The superblock with its EOF extended over data past the recorded EOF; `None` if there is
+    /// none.
+    ///
+    /// libhdf5 writes such bytes: `H5Dflush` references them without updating the EOF. A trailing
+    /// hole does not count. `len` is the length of `file`.
     pub fn with_tail(&self, file: &dyn WriteDriver, len: u64) -> Option<Superblock> {
         let recorded = self.superblock.eof.defined().filter(|&eof| eof < len && !self.superblock.is_of_several())?;
         let end = written_end(file, recorded, len);
@@ -193,7 +206,7 @@ impl Store {
         counted.then(|| Superblock { eof: Address(end), ..self.superblock.clone() })
     }
 
-    /// Writes `superblock` in place of the one on disk, at once.
+    /// Overwrites the superblock on disk and makes it durable, outside of a transaction.
     pub fn replace_superblock(&mut self, file: &dyn WriteDriver, superblock: Superblock) -> Result<()> {
         let bytes = superblock.encode()?;
         let old = self.superblock.encode()?;
@@ -205,7 +218,7 @@ impl Store {
         Ok(())
     }
 
-    /// True when the superblock is that of a commit under way.
+    /// True when the superblock is marked: a commit is under way or was interrupted.
     pub fn is_marked(&self) -> bool {
         let mark = mark_bit(self.ctx().sizeof_addr);
         self.superblock.eof.defined().is_some_and(|eof| eof & mark != 0 && self.driver.extent().is_ok_and(|(len, _)| eof > len))

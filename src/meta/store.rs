@@ -1,12 +1,12 @@
-//! A container's bytes by address: base address, end of file, cache image overlay, decoded-entry cache.
+//! Reads a container by address: base address, end of file, cache image overlay, metadata cache.
 //!
-//! Every read is bounded by the file's real length before anything is allocated, so that a
-//! length taken from a hostile file costs nothing.
+//! Every read is bounded by the file's real length before memory is allocated, so that a hostile
+//! length field costs nothing.
 
 use super::cache::MetadataCache;
-use super::trace;
+use super::dependencies;
 use crate::base::{Address, Error, Result, limits};
-use crate::file::{FileDriver, memory::MemoryFile, transaction::Transaction};
+use crate::file::{FileDriver, transaction::Transaction};
 use crate::format::{
     Context,
     superblock::{SIGNATURE, SIZE_MAX, Superblock},
@@ -18,34 +18,34 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Budget of the decoded metadata cache, bytes.
 const METADATA_CACHE_BYTES: usize = 16 << 20;
 
-/// Bytes that any file may be taken to hold beyond what it does.
-const ROOM_MIN: u64 = 4 << 20;
+/// Added to the bytes a file holds by [`Store::room`].
+const ROOM_EXTRA_BYTES: u64 = 4 << 20;
 
-/// Undoes a filter pipeline: (encoded pipeline message, stored bytes, filter mask, bytes expected
-/// and at most allowed) to unfiltered bytes.
+/// Reverses a filter pipeline: (encoded pipeline message, stored bytes, filter mask, expected and
+/// maximum length) to unfiltered bytes.
 pub type Unfilter = dyn Fn(&[u8], Vec<u8>, u32, usize) -> Result<Vec<u8>> + Send + Sync;
 
-/// Read access to one HDF5 file by address.
+/// One HDF5 file, read by address; writable ones have a transaction.
 pub struct Store {
     pub(super) driver: Arc<dyn FileDriver>,
     pub(super) superblock: Superblock,
-    /// Absolute offset of address 0: where the superblock was found.
+    /// Absolute offset of address 0, where the superblock was found.
     pub(super) base: u64,
-    /// Entries of a metadata cache image: newer than the bytes at their home addresses.
+    /// Metadata cache image entries by address: newer than the bytes in the file.
     overlay: BTreeMap<u64, Arc<[u8]>>,
-    /// Longest entry of the overlay, bytes.
+    /// Longest overlay entry, bytes.
     overlay_longest: u64,
-    /// The overlay counts: not any more when it was written to the addresses.
-    overlay_counts: AtomicBool,
+    /// True while the overlay is used; false once its entries are written to the file.
+    overlay_in_use: AtomicBool,
     pub(super) cache: MetadataCache,
-    /// For heaps with I/O filters; the filters lie in a layer above.
+    /// Decodes filtered heap blocks; supplied by a higher layer, which has the filters.
     unfilter: Option<Arc<Unfilter>>,
-    /// Only of a file that may be changed; it is the driver then.
+    /// Present only if the file is writable; it is also the driver then.
     pub(super) transaction: Option<Arc<Transaction>>,
 }
 
 impl Store {
-    /// Finds and decodes the superblock of `driver`.
+    /// Opens a file read-only: finds and decodes the superblock of `driver`.
     pub fn open(driver: Arc<dyn FileDriver>) -> Result<Self> {
         let len = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?.len;
         let mut offset = 0u64;
@@ -79,7 +79,7 @@ impl Store {
             base,
             overlay: BTreeMap::new(),
             overlay_longest: 0,
-            overlay_counts: AtomicBool::new(true),
+            overlay_in_use: AtomicBool::new(true),
             cache: MetadataCache::new(METADATA_CACHE_BYTES),
             unfilter: None,
             transaction: None,
@@ -87,6 +87,7 @@ impl Store {
     }
 
     /// A store over `bytes` with 8-byte widths and no superblock: for tests of single structures.
+    #[cfg(test)]
     pub fn over_bytes(bytes: impl Into<Arc<[u8]>>) -> Self {
         let superblock = Superblock {
             version: 3,
@@ -99,19 +100,19 @@ impl Store {
             legacy: None,
         };
         Store {
-            driver: Arc::new(MemoryFile::new(bytes)),
+            driver: Arc::new(crate::file::memory::MemoryFile::new(bytes)),
             superblock,
             base: 0,
             overlay: BTreeMap::new(),
             overlay_longest: 0,
-            overlay_counts: AtomicBool::new(true),
+            overlay_in_use: AtomicBool::new(true),
             cache: MetadataCache::new(METADATA_CACHE_BYTES),
             unfilter: None,
             transaction: None,
         }
     }
 
-    /// Adds metadata cache image entries (address to bytes).
+    /// Sets the metadata cache image entries (address to bytes).
     pub fn set_overlay(&mut self, overlay: BTreeMap<u64, Arc<[u8]>>) {
         self.overlay_longest = overlay.values().map(|b| b.len() as u64).max().unwrap_or(0);
         self.overlay = overlay;
@@ -123,28 +124,28 @@ impl Store {
         self.overlay.iter().map(|(at, bytes)| (*at, bytes))
     }
 
-    /// Whether the entries of the metadata cache image count, or the bytes at their addresses.
-    pub fn set_image(&self, counts: bool) {
-        self.overlay_counts.store(counts, Ordering::Release);
+    /// Enables or disables the metadata cache image; disabled, reads see the bytes in the file.
+    pub fn set_image(&self, enabled: bool) {
+        self.overlay_in_use.store(enabled, Ordering::Release);
         self.cache.clear();
     }
 
-    /// Tells how filtered metadata is decoded.
+    /// Sets the decoder of filtered metadata.
     pub fn set_unfilter(&mut self, unfilter: Arc<Unfilter>) {
         self.unfilter = Some(unfilter);
     }
 
-    /// How filtered metadata is decoded, if that is known.
+    /// The decoder of filtered metadata, if set.
     pub fn unfilter(&self) -> Option<&Arc<Unfilter>> {
         self.unfilter.as_ref()
     }
 
-    /// Field widths.
+    /// Sizes of addresses and lengths.
     pub fn ctx(&self) -> &Context {
         &self.superblock.ctx
     }
 
-    /// The superblock as found.
+    /// The superblock as decoded, or as extended over bytes past the recorded EOF.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
@@ -165,27 +166,29 @@ impl Store {
         Ok(len.saturating_sub(self.base))
     }
 
-    /// Bytes of structures that the file can hold: as `held`, and a few MiB. Bounds the work of walks.
+    /// Upper bound on the bytes of structures in the file: [`Store::held`] plus 4 MiB. Bounds tree
+    /// walks.
     pub fn room(&self) -> Result<u64> {
-        Ok(self.held()?.saturating_add(ROOM_MIN).min(self.file_len()?))
+        Ok(self.held()?.saturating_add(ROOM_EXTRA_BYTES).min(self.file_len()?))
     }
 
-    /// Bytes that the file holds: its length, but not that of its holes (whatever compresses files may
-    /// make it look smaller than it is).
+    /// Bytes that the file holds: its length, or 16 times its allocated size if that is less.
+    ///
+    /// Holes do not count; the factor allows for file systems that compress.
     pub fn held(&self) -> Result<u64> {
         let (len, allocated) = self.driver.extent().map_err(|e| Error::io("stat", Address(0), &e))?;
-        // Where a file system does not tell what a file takes, its length has to do.
+        // Some file systems report no allocated size: use the length.
         let allocated = if allocated == 0 { len } else { allocated };
         Ok(len.min(allocated.saturating_mul(16)))
     }
 
-    /// Absolute offset of `address`.
+    /// Absolute file offset of `address`.
     pub fn offset(&self, address: Address, structure: &'static str) -> Result<u64> {
         let a = address.defined().and_then(|a| a.checked_add(self.base));
         a.ok_or_else(|| Error::corrupt(structure, address, "the address is undefined or beyond 2^64"))
     }
 
-    /// Exactly `len` bytes of metadata at `address`.
+    /// Reads exactly `len` bytes of metadata at `address`.
     pub fn read(&self, address: Address, len: u64, structure: &'static str) -> Result<Vec<u8>> {
         let b = self.read_upto(address, len, structure)?;
         if b.len() as u64 == len {
@@ -195,32 +198,32 @@ impl Store {
         }
     }
 
-    /// Up to `len` bytes of metadata at `address`; fewer only where the file ends.
+    /// Reads up to `len` bytes of metadata at `address`; fewer only at the end of the file.
     pub fn read_upto(&self, address: Address, len: u64, structure: &'static str) -> Result<Vec<u8>> {
         let offset = self.offset(address, structure)?;
         if self.transaction.is_some() {
-            trace::note(address.0..address.0.saturating_add(len));
+            dependencies::record_read(address.0..address.0.saturating_add(len));
         }
         if len > limits::METADATA_BLOCK_MAX {
             return Err(Error::limit(structure, address, format!("{len} bytes of metadata in one block")));
         }
-        // Small reads trust `pread` to say where the file ends; large ones ask first, so that a
+        // Small reads rely on `pread` to report EOF; large ones check the length first, so that a
         // hostile length allocates nothing.
         let len = if len > 1 << 16 { len.min(self.file_len()?.saturating_sub(address.0)) } else { len };
         let mut buf = vec![0u8; usize::try_from(len).map_err(|_| Error::limit(structure, address, "block size"))?];
         let mut n = self.driver.read_at(&mut buf, offset).map_err(|e| Error::io("read", address, &e))?;
-        if !self.overlay.is_empty() && self.overlay_counts.load(Ordering::Acquire) {
+        if !self.overlay.is_empty() && self.overlay_in_use.load(Ordering::Acquire) {
             n = n.max(self.patch(address.0, &mut buf));
         }
         buf.truncate(n);
         Ok(buf)
     }
 
-    /// Copies cache image entries over `buf`; returns the end of the last byte written.
+    /// Copies cache image entries over `buf`; returns the offset after the last byte copied.
     fn patch(&self, address: u64, buf: &mut [u8]) -> usize {
         let end = address.saturating_add(buf.len() as u64);
         let mut reach = 0;
-        // Entries do not overlap, but those of a hostile image may: all that can reach here are looked at.
+        // Entries of a hostile image may overlap: check every entry long enough to reach `address`.
         let first = address.saturating_sub(self.overlay_longest);
         for (&at, bytes) in self.overlay.range(first..end.max(first)).rev() {
             let stop = at.saturating_add(bytes.len() as u64);
@@ -239,11 +242,11 @@ impl Store {
         reach
     }
 
-    /// Fills `buf` with raw data at `address`; bytes past the end of the file are an error.
+    /// Fills `buf` with raw data at `address`; a read past EOF is an error.
     pub fn read_raw(&self, address: Address, buf: &mut [u8]) -> Result<()> {
         let offset = self.offset(address, "raw data")?;
         if self.transaction.is_some() {
-            trace::note(address.0..address.0.saturating_add(buf.len() as u64));
+            dependencies::record_read(address.0..address.0.saturating_add(buf.len() as u64));
         }
         let n = self.driver.read_at(buf, offset).map_err(|e| Error::io("read", address, &e))?;
         if n == buf.len() {
@@ -253,25 +256,33 @@ impl Store {
         }
     }
 
-    /// The decoded entry of type `T` at `address`: from the cache, or loaded (value, bytes to charge).
+    /// Returns the decoded entry of type `T` at `address`; loads it (value, bytes to charge) if not
+    /// cached.
     pub fn cached<T: Send + Sync + 'static>(&self, address: Address, load: impl FnOnce() -> Result<(T, usize)>) -> Result<Arc<T>> {
         self.cache.get_or_load(address, load)
     }
 
-    /// Keeps the decoded entry of type `T` at `address`, made of `extents` (address, bytes) that were written in this moment.
+    /// Caches an entry of type `T` decoded from `extents` (address, bytes), which the caller has
+    /// just written.
     pub fn keep<T: Send + Sync + 'static>(&self, address: Address, value: T, charge: usize, extents: &[(Address, u64)]) {
         let ranges: Vec<_> = extents.iter().map(|(at, len)| at.0..at.0.saturating_add(*len)).collect();
         self.cache.keep(address, value, charge, &ranges);
     }
 
-    /// Takes the decoded entry of type `T` at `address` out of the cache, if it is there: to be changed, and kept again.
+    /// Removes and returns the cached entry of type `T` at `address`, if the cache holds the only
+    /// reference.
     pub fn take<T: Send + Sync + 'static>(&self, address: Address) -> Option<T> {
         self.cache.take(address)
     }
 
-    /// As [`Store::cached`], for entries most of which are wanted only for a moment.
-    pub fn tried<T: Send + Sync + 'static>(&self, address: Address, load: impl FnOnce() -> Result<(T, usize)>) -> Result<Arc<T>> {
-        self.cache.get_or_try(address, load)
+    /// Like [`Store::cached`], but the entry starts on probation: for entries most of which are
+    /// used once.
+    pub fn cached_on_probation<T: Send + Sync + 'static>(
+        &self,
+        address: Address,
+        load: impl FnOnce() -> Result<(T, usize)>,
+    ) -> Result<Arc<T>> {
+        self.cache.get_or_load_on_probation(address, load)
     }
 
     /// Drops every cached entry.

@@ -7,11 +7,12 @@ use super::sessions::{self, Session};
 use super::{VARIANTS, wrong};
 use h5dir::base::Error;
 use h5dir::connector::Connector;
-use h5dir::connector::edit::{Existing, Taken};
+use h5dir::connector::edit::Taken;
 use h5dir::connector::native::NativeConnector;
 use h5dir::connector::{Form, ObjectId};
 use h5dir::file::memory::{GrowingFile, MemoryJournal};
 use h5dir::file::recorder::{Log, RecordedPlace, Recorder, Step};
+use h5dir::present::{Editor, Existing};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -93,7 +94,7 @@ fn act(c: &NativeConnector, letter: Letter, n: u8) -> Result<(), Error> {
         Mkdir => edit.create_group(root, &[b'd', b'0' + n]).map(drop),
         RenameOver => edit.rename((root, b"a"), (root, b"b"), Taken::Replace).map(drop),
         Unlink => edit.unlink(root, b"a", false).map(drop),
-        SetAttribute => edit.set_attribute(a, b"y", &vec![b'0' + n; 30 + usize::from(n) * 100], Existing::Any),
+        SetAttribute => Editor { connector: c, edit }.set_attribute(a, b"y", &vec![b'0' + n; 30 + usize::from(n) * 100], Existing::Any),
         RemoveAttribute => edit.remove_attribute(a, b"x"),
         Commit => edit.commit(),
     }

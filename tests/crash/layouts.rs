@@ -2,6 +2,7 @@
 
 use super::sessions::{Operations, Recording, objects};
 use h5dir::connector::{Connector, Form, ObjectId, ObjectKind};
+use h5dir::present;
 
 /// Structures and what is done to them.
 pub const SESSIONS: [(&str, &str, Operations); 12] = [
@@ -32,11 +33,11 @@ fn datasets(r: &Recording) -> Vec<(ObjectId, u64)> {
 fn lines(r: &mut Recording) {
     let root = r.connector.root();
     let Some(id) = r.get(|e| e.create_file(root, b"zz lines")) else { return };
-    r.get(|e| e.set_fact(id, "dataset", br#"{"dtype": "str", "shape": [3]}"#));
+    r.edited(|e| e.set_fact(id, "dataset", br#"{"dtype": "str", "shape": [3]}"#));
     r.commit();
     let strings: Vec<_> = datasets(r).into_iter().map(|(id, _)| id).chain([id]).collect();
     for id in strings {
-        let dtype = r.connector.fact(id, "dtype").ok().flatten().unwrap_or_default();
+        let dtype = present::fact(&*r.connector, id, "dtype").ok().flatten().unwrap_or_default();
         if !dtype.starts_with(br#"{"class":"H5T_STRING""#) {
             continue;
         }
@@ -62,7 +63,7 @@ fn facts(r: &mut Recording) {
             ("layout", "contiguous"),
             ("chunks", "[5]"),
         ] {
-            if r.done(|e| e.set_fact(id, name, text.as_bytes())) {
+            if r.edited(|e| e.set_fact(id, name, text.as_bytes())) {
                 r.commit();
             }
         }
@@ -75,7 +76,7 @@ fn punch(r: &mut Recording) {
         if r.done(|e| e.zero(id, size / 4, size / 2)) {
             r.commit();
         }
-        if r.done(|e| e.zero(id, 0, size)) && r.done(|e| e.allocate(id, size / 2, size / 2)) {
+        if r.done(|e| e.zero(id, 0, size)) && r.done(|e| e.allocate().unwrap().allocate(id, size / 2, size / 2)) {
             r.commit();
         }
         if r.done(|e| e.write(id, size / 3, &[0xa5; 2])) {
@@ -89,11 +90,11 @@ fn copy(r: &mut Recording) {
     let all = datasets(r);
     for ((from, size), (to, _)) in all.iter().zip(all.iter().cycle().skip(1)) {
         r.done(|e| e.write(*from, 5, &[0xee; 20]));
-        if r.done(|e| e.copy_range((*from, 0), (*to, 0), *size)) {
+        if r.done(|e| e.copy_range().unwrap().copy_range((*from, 0), (*to, 0), *size)) {
             r.commit();
         }
         // Two rows of chunks on, where a dataset may grow.
-        if r.done(|e| e.copy_range((*from, 0), (*from, size / 5 * 8), size / 5 * 2)) {
+        if r.done(|e| e.copy_range().unwrap().copy_range((*from, 0), (*from, size / 5 * 8), size / 5 * 2)) {
             r.commit();
         }
     }

@@ -79,7 +79,7 @@ impl Samples {
     /// What stock libhdf5 says of them.
     fn check(&self) {
         let status = std::process::Command::new(python::with_h5py())
-            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/crash/check.py"))
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/crash_check.py"))
             .arg(self.folder.path())
             .status()
             .unwrap();

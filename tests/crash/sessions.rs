@@ -2,16 +2,17 @@
 
 use super::images::Image;
 use h5dir::base::{Error, Result};
-use h5dir::connector::edit::{Edit, Existing, Taken};
+use h5dir::connector::edit::{Edit, Taken};
 use h5dir::connector::native::external::Neighbours;
 use h5dir::connector::native::{NativeConnector, Options};
 use h5dir::connector::{Connector, Form, LinkTarget, ObjectId, ObjectKind};
 use h5dir::dataset::environment::Environment;
-use h5dir::dataset::virtual_::MissingPolicy;
+use h5dir::dataset::layout::virtual_::MissingPolicy;
 use h5dir::file::fault::Plan;
 use h5dir::file::memory::{GrowingFile, MemoryFile, MemoryJournal};
 use h5dir::file::recorder::{Log, RecordedPlace, Recorder, Step, Target};
 use h5dir::meta::Store;
+use h5dir::present::{self, Editor, Existing};
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -80,7 +81,7 @@ fn object(c: &dyn Connector, id: ObjectId, path: &str, seen: &mut HashSet<Object
     match c.attributes(id) {
         Ok(names) => {
             for name in names.iter() {
-                let value = c.attribute_text(id, name);
+                let value = present::attribute_text(c, id, name);
                 let _ = write!(out, " @{}={:x?}", String::from_utf8_lossy(name), value);
             }
         }
@@ -91,7 +92,8 @@ fn object(c: &dyn Connector, id: ObjectId, path: &str, seen: &mut HashSet<Object
     match info.kind {
         ObjectKind::Dataset => {
             for fact in ["shape", "dtype", "maxshape", "chunks"] {
-                let _ = write!(out, " {fact}={:?}", c.fact(id, fact).map(|v| v.map(|v| String::from_utf8_lossy(&v).into_owned())));
+                let _ =
+                    write!(out, " {fact}={:?}", present::fact(c, id, fact).map(|v| v.map(|v| String::from_utf8_lossy(&v).into_owned())));
             }
             let _ = writeln!(out, " {}", content(c, id));
         }
@@ -234,6 +236,12 @@ impl Recording {
         self.log.lock().push(Step::Acknowledged(self.states.len() as u64 - 1));
     }
 
+    /// [`Recording::done`] of a change from text.
+    pub fn edited<T>(&mut self, operation: impl FnOnce(Editor<'_>) -> Result<T>) -> bool {
+        let connector = self.connector.clone();
+        self.done(|edit| operation(Editor { connector: &*connector, edit }))
+    }
+
     /// Refusals are for other tests; here they only mean that nothing was done.
     pub fn done<T>(&mut self, operation: impl FnOnce(&dyn Edit) -> Result<T>) -> bool {
         match operation(self.edit()) {
@@ -337,10 +345,10 @@ fn every_object(r: &Recording) -> Vec<ObjectId> {
 fn attributes(r: &mut Recording) {
     for id in every_object(r) {
         for i in 0..3u8 {
-            r.done(|e| e.set_attribute(id, &[b'n', b'0' + i], &vec![b'x'; 40 * usize::from(i)], Existing::Any));
+            r.edited(|e| e.set_attribute(id, &[b'n', b'0' + i], &vec![b'x'; 40 * usize::from(i)], Existing::Any));
             r.commit();
         }
-        r.done(|e| e.set_attribute(id, b"n1", b"another and longer value", Existing::Replace));
+        r.edited(|e| e.set_attribute(id, b"n1", b"another and longer value", Existing::Replace));
         r.commit();
     }
 }
@@ -353,7 +361,7 @@ fn remove_attributes(r: &mut Recording) {
                 r.commit();
             }
         }
-        r.done(|e| e.set_attribute(id, b"new", b"value", Existing::Create));
+        r.edited(|e| e.set_attribute(id, b"new", b"value", Existing::Create));
         r.commit();
     }
 }

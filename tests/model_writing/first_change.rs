@@ -3,13 +3,14 @@
 use super::side::{Kept, connect};
 use super::start;
 use h5dir::base::{Address, Error};
-use h5dir::connector::edit::{Edit, Existing};
+use h5dir::connector::edit::Edit;
 use h5dir::connector::native::NativeConnector;
-use h5dir::connector::{Connector, ObjectId};
+use h5dir::connector::{Connector, Datatype, NewValue, ObjectId, Shape};
 use h5dir::file::memory::{GrowingFile, MemoryFile};
 use h5dir::format::message::file_space_info::FileSpaceInfo;
 use h5dir::format::object_header::kind;
 use h5dir::meta::{ObjectHeader, Store};
+use h5dir::present::{Editor, Existing};
 use std::sync::Arc;
 
 const FILES: [&str; 10] = [
@@ -90,14 +91,21 @@ fn the_first_change_makes_the_extension_right() {
             assert!(info.pages().is_none_or(|page| end.0 % page == 0), "{name}: {end}");
         };
         let after = session(before, |native, edit, file| {
-            edit.set_attribute(native.root(), b"new", b"value", Existing::Any).unwrap();
+            Editor { connector: native, edit }.set_attribute(native.root(), b"new", b"value", Existing::Any).unwrap();
             edit.commit().unwrap();
             check(&file.bytes(), false);
         });
         check(&after, true);
-        let again = session(after, |native, edit, _| edit.set_attribute(native.root(), b"new", b"other", Existing::Any).unwrap());
+        let again = session(after, |native, edit, _| {
+            Editor { connector: native, edit }.set_attribute(native.root(), b"new", b"other", Existing::Any).unwrap()
+        });
         check(&again, true);
     }
+}
+
+/// A string of fixed length: variable-length ones take a heap collection.
+fn fixed(text: &[u8]) -> NewValue {
+    NewValue::plain(Datatype::utf8(text.len() as u32), Shape::Scalar, text.to_vec())
 }
 
 /// What the managers said is free is used, from the second commit on.
@@ -109,10 +117,10 @@ fn remembered_free_space_is_used() {
         let length = before.len().next_multiple_of(512);
         let after = session(before, |native, edit, _| {
             let root = native.root();
-            edit.set_attribute(root, b"new", b"value", Existing::Any).unwrap();
+            edit.set_attribute(root, b"new", &fixed(b"value")).unwrap();
             edit.commit().unwrap();
             let id: ObjectId = edit.create_file(root, b"fresh").unwrap();
-            edit.set_attribute(id, b"user.x", &[b'y'; 300], Existing::Any).unwrap();
+            edit.set_attribute(id, b"user.x", &fixed(&[b'y'; 300])).unwrap();
         });
         assert!(after.len() <= length + slack, "{name}: {length} bytes, then {}", after.len());
     }
@@ -132,7 +140,7 @@ fn damaged_files_are_no_danger() {
                 let opened = NativeConnector::writable_over(file, place, "/".into(), start::options());
                 let Ok(native) = opened else { continue };
                 let edit = Connector::edit(&*native).unwrap();
-                let _ = edit.set_attribute(native.root(), b"new", b"value", Existing::Any);
+                let _ = Editor { connector: &*native, edit }.set_attribute(native.root(), b"new", b"value", Existing::Any);
                 let _ = edit.unlink(native.root(), b"d", false);
                 let _ = edit.unlink(native.root(), b"d0", false);
                 let _ = edit.close();

@@ -1,7 +1,7 @@
 //! Files that netCDF made, and what may be done to them so that netCDF still takes them.
 //!
 //! It refuses a file whose dimensions are gone or lie elsewhere, and one with a link that leads nowhere, whoever made it so:
-//! sequences leave these out. `netcdf.py` says what netCDF must find at the end.
+//! sequences leave these out. `tests/oracle/netcdf_check.py` says what netCDF must find at the end.
 
 use super::operations::Op;
 

@@ -35,7 +35,7 @@ impl Oracle {
 
     /// Lets h5py and h5dump read them all.
     pub fn check(&self) {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model_writing/check.py");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/model_check.py");
         let output = std::process::Command::new(super::python::with_h5py()).arg(script).arg(self.folder.path()).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         println!("{text}");

@@ -10,7 +10,7 @@ use h5dir::file::memory::{GrowingFile, MemoryJournal};
 use h5dir::file::{JournalPlace, WriteDriver};
 use h5dir::fs::container::{Backing, ContainerFs};
 use h5dir::fs::types::{Handle, Ino, ROOT};
-use h5dir::fs::{Changes, Errno, FileKind, MountSpec, OpenMode, Operations};
+use h5dir::fs::{Changes, Creator, Errno, FileKind, MountSpec, OpenMode, Operations};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -34,6 +34,11 @@ pub type Answer = Result<Told, i32>;
 /// A journal that outlives the connector which uses it.
 #[derive(Clone, Default)]
 pub struct Kept(Arc<MemoryJournal>);
+
+/// The process that creates files.
+fn creator(mode: u32) -> Creator {
+    Creator { uid: 0, gid: 0, mode }
+}
 
 impl JournalPlace for Kept {
     fn open(&self) -> std::io::Result<Option<Arc<dyn WriteDriver>>> {
@@ -214,7 +219,7 @@ impl Side {
             Op::Write(at, offset, len, seed) => self.file(at, |ino, handle| {
                 let mut r = Random(*seed);
                 let bytes: Vec<u8> = (0..*len).map(|_| if *seed == 0 { 0 } else { r.next() as u8 }).collect();
-                self.fs.write(ino, handle, *offset, &bytes, OpenMode::default()).map(|n| Told::Number(n as u64))
+                self.fs.write(ino, handle, *offset, &bytes, OpenMode::default()).result.map(|n| Told::Number(n as u64))
             }),
             Op::Read(at, offset, len) => self.file(at, |ino, handle| {
                 let mut bytes = vec![0x55; *len];
@@ -224,14 +229,14 @@ impl Side {
             }),
             Op::Truncate(at, size) => {
                 let truncate =
-                    |ino| self.fs.setattr(ino, &Changes { size: Some(*size), ..Changes::default() }).map(|a| Told::Number(a.size));
+                    |ino| self.fs.setattr(ino, &Changes { size: Some(*size), ..Changes::default() }).result.map(|a| Told::Number(a.size));
                 match at {
                     At::Path(path) => self.with(path, truncate),
                     At::Slot(_) => self.file(at, |ino, _| truncate(ino)),
                 }
             }
             Op::Allocate(at, offset, len, mode) => self.file(at, |ino, handle| {
-                self.fs.fallocate(ino, handle, *offset, *len, *mode)?;
+                self.fs.fallocate(ino, handle, *offset, *len, *mode).result?;
                 Ok(Told::Number(self.fs.getattr(ino)?.size))
             }),
             _ => Ok(Told::Nothing),
@@ -243,28 +248,28 @@ impl Side {
         match op {
             Op::Create { path, exclusive, slot } => {
                 let mode = OpenMode { read: true, write: true, ..OpenMode::default() };
-                let (entry, opened) = self.within(path, |dir, name| self.fs.create(dir, name, mode, *exclusive))?;
+                let (entry, opened) = self.within(path, |dir, name| self.fs.create(dir, name, creator(0o644), mode, *exclusive).result)?;
                 self.opened(slot.unwrap_or(u8::MAX), entry.attr.ino, opened.handle);
                 if slot.is_none() {
                     self.close(u8::MAX);
                 }
                 Ok(Told::Number(entry.attr.size))
             }
-            Op::Mknod(path) => self.made(path, |dir, name| self.fs.mknod(dir, name)),
-            Op::Mkdir(path) => self.made(path, |dir, name| self.fs.mkdir(dir, name)),
-            Op::Symlink(path, target) => self.made(path, |dir, name| self.fs.symlink(dir, name, target.as_bytes())),
+            Op::Mknod(path) => self.made(path, |dir, name| self.fs.mknod(dir, name, creator(0o644)).result),
+            Op::Mkdir(path) => self.made(path, |dir, name| self.fs.mkdir(dir, name, creator(0o755)).result),
+            Op::Symlink(path, target) => self.made(path, |dir, name| self.fs.symlink(dir, name, target.as_bytes()).result),
             Op::Link(from, to) => {
                 let ino = self.find(from)?;
-                let made = self.made(to, |dir, name| self.fs.link(ino, dir, name));
+                let made = self.made(to, |dir, name| self.fs.link(ino, dir, name).result);
                 self.fs.forget(ino, 1);
                 made
             }
-            Op::Unlink(path) => done(self.within(path, |dir, name| self.fs.unlink(dir, name))),
-            Op::Rmdir(path) => done(self.within(path, |dir, name| self.fs.rmdir(dir, name))),
+            Op::Unlink(path) => done(self.within(path, |dir, name| self.fs.unlink(dir, name).result)),
+            Op::Rmdir(path) => done(self.within(path, |dir, name| self.fs.rmdir(dir, name).result)),
             Op::Rename(from, to, flags) => {
                 let (dir, name) = from.rsplit_once('/').unwrap_or(("", from));
                 let from = self.find(dir)?;
-                let moved = self.within(to, |dir, to| self.fs.rename((from, name.as_bytes()), (dir, to), *flags));
+                let moved = self.within(to, |dir, to| self.fs.rename((from, name.as_bytes()), (dir, to), *flags).result);
                 self.fs.forget(from, 1);
                 done(moved)
             }
@@ -294,11 +299,11 @@ impl Side {
             Op::Unpin(slot) => self.unpin(*slot),
             Op::Stat(slot) => return self.pins.get(slot).map_or(Ok(Told::Nothing), |ino| self.stat(*ino)),
             Op::SetXattr(path, name, value, flags) => {
-                self.with(path, |ino| self.fs.setxattr(ino, name.as_bytes(), value.as_bytes(), *flags))?;
+                self.with(path, |ino| self.fs.setxattr(ino, name.as_bytes(), value.as_bytes(), *flags).result)?;
             }
-            Op::RemoveXattr(path, name) => self.with(path, |ino| self.fs.removexattr(ino, name.as_bytes()))?,
+            Op::RemoveXattr(path, name) => self.with(path, |ino| self.fs.removexattr(ino, name.as_bytes()).result)?,
             Op::Fsync(path) => {
-                self.with(path, |ino| self.fs.fsync(ino))?;
+                self.with(path, |ino| self.fs.fsync(ino).result)?;
                 self.committed();
             }
             Op::Commit => {
@@ -322,13 +327,13 @@ impl Side {
                 for i in 0..*n {
                     let name = format!("m{i}");
                     let path = if dir.is_empty() { name } else { format!("{dir}/{name}") };
-                    done += u64::from(self.made(&path, |dir, name| self.fs.mknod(dir, name)).is_ok());
+                    done += u64::from(self.made(&path, |dir, name| self.fs.mknod(dir, name, creator(0o644)).result).is_ok());
                 }
             }
             Op::ManyXattrs(path, n) => {
                 for i in 0..*n {
                     let value = "v".repeat(usize::from(i) * 3);
-                    let set = |ino| self.fs.setxattr(ino, format!("user.x{i}").as_bytes(), value.as_bytes(), 0);
+                    let set = |ino| self.fs.setxattr(ino, format!("user.x{i}").as_bytes(), value.as_bytes(), 0).result;
                     done += u64::from(self.with(path, set).is_ok());
                 }
             }
@@ -336,7 +341,7 @@ impl Side {
                 let ino = self.find(path)?;
                 let Told::Names(names) = self.stat(ino)? else { return Ok(Told::Nothing) };
                 for name in names.iter().step_by(2) {
-                    done += u64::from(self.fs.unlink(ino, name).or_else(|_| self.fs.rmdir(ino, name)).is_ok());
+                    done += u64::from(self.fs.unlink(ino, name).result.or_else(|_| self.fs.rmdir(ino, name).result).is_ok());
                 }
                 self.fs.forget(ino, 1);
             }

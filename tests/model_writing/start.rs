@@ -6,8 +6,9 @@ use h5dir::connector::native::external::Neighbours;
 use h5dir::connector::native::{NativeConnector, Options, create};
 use h5dir::connector::{Connector, Form, LinkTarget, ObjectId, ObjectKind};
 use h5dir::dataset::environment::Environment;
-use h5dir::dataset::virtual_::MissingPolicy;
+use h5dir::dataset::layout::virtual_::MissingPolicy;
 use h5dir::file::memory::GrowingFile;
+use h5dir::present;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
@@ -119,7 +120,7 @@ fn copy(native: &NativeConnector) -> MemoryConnector {
 
 fn object(native: &NativeConnector, id: ObjectId) -> MemoryObject {
     let info = native.info(id).unwrap();
-    let text = |name: &Vec<u8>| native.attribute_text(id, name).unwrap().unwrap();
+    let text = |name: &Vec<u8>| present::attribute_text(native, id, name).unwrap().unwrap().into();
     let attributes = native.attributes(id).unwrap().iter().map(|n| (n.clone(), text(n))).collect();
     let mut object = MemoryObject { attributes, mtime: info.times[1], ..MemoryObject::default() };
     if info.kind == ObjectKind::Dataset {
@@ -129,7 +130,7 @@ fn object(native: &NativeConnector, id: ObjectId) -> MemoryObject {
         object.bytes = Some(bytes);
         let d = native.dataset_at(id, 0).unwrap().dataset.clone();
         let row = d.space.dims.iter().skip(1).product::<u64>() * d.element_size;
-        if d.chunked().is_some() {
+        if d.layout().resizes() {
             object.rows = Some(Rows { bytes: row, max: d.space.max()[0] });
         }
         object.fill = vec![0; d.element_size as usize];

@@ -2,7 +2,10 @@
 
 use super::expected::{self, bytes, entries};
 use super::mounted::{Mount, getxattr, getxattr_sized, listxattr, listxattr_sized, shell};
+use super::support::{Place, h5dir, run};
+use super::writing::h5py;
 use serde_json::Value;
+use std::process::Command;
 
 fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
     result.unwrap_err().raw_os_error().unwrap()
@@ -124,4 +127,66 @@ fn raw_bytes_are_files() {
         assert_eq!(mount.names(".h5dir/attrs").iter().filter(|n| *n == "data" || *n == "group").count(), 2);
         assert_eq!(mount.read(".h5dir/attrs/u8"), u64::MAX.to_le_bytes(), "of the root group");
     }
+}
+
+#[test]
+fn only_facts_that_a_copy_needs_are_listed() {
+    let place = Place::new();
+    let file = place.dir().join("new.h5");
+    assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])), (0, String::new()));
+    let mount = Mount::start(place, &file, &["--read-write"]);
+    let script = "mkdir g; echo text >plain; head -c 100000 /dev/zero >larger; echo typed >typed; setfattr -n user.note -v hello plain
+        setfattr -n user.h5dir.dtype -v '>u2' typed
+        setfattr -n user.h5dir.attributes -v '[{\"name\":\"n\",\"type\":\"<i4\",\"shape\":[],\"value\":5}]' g";
+    let list = "for f in g plain larger typed; do echo $f; getfattr -m - $f | sed 1d; done";
+    let want = "g\nuser.h5dir.attributes\nuser.n\n\nplain\nuser.note\n\nlarger\ntyped\nuser.h5dir.dataset\n\n";
+    assert_eq!(shell(&mount.place.mnt(), &format!("{script}; {list}")), want);
+    for (fact, value) in [("kind", "dataset"), ("dtype", "|u1"), ("shape", "[5]"), ("attributes", "[\n{\"name\":\"note\"")] {
+        assert!(mount.xattr("plain", &format!("h5dir.{fact}")).starts_with(value), "{fact}");
+    }
+}
+
+/// ext4 has 4 KiB for the extended attributes of a file.
+#[test]
+fn types_and_texts_travel_over_a_disk_with_4_kib_of_attributes() {
+    let place = Place::new();
+    let (file, copy) = (place.dir().join("a.h5"), place.dir().join("b.h5"));
+    let texts: Vec<String> = (0..12).map(|i| format!("d.attrs['text{i}'] = 'an ordinary text of some length, number {i}'")).collect();
+    let make = format!(
+        "import numpy as np; d = f.create_dataset('d', data=np.arange(6, dtype='>i2').reshape(2, 3), maxshape=(None, 3), compression=4); {}",
+        texts.join("; ")
+    );
+    h5py(&file, "w", &make);
+    assert_eq!(run(&mut h5dir(&["create", copy.to_str().unwrap()])), (0, String::new()));
+    let (source, target) = (Mount::start(Place::new(), &file, &[]), Mount::start(Place::new(), &copy, &["--read-write"]));
+    let path = source.path("d");
+    let stored = |name: &String| name.len() + getxattr(&path, name).unwrap().len() + 20;
+    assert!(listxattr(&path).iter().map(stored).sum::<usize>() < 4096);
+    let script = "cd $1; mkdir disk; rsync -aX $2/ disk/; rsync -aX disk/d $3/";
+    let output =
+        Command::new("bash").args(["-euc", script, "sh"]).arg(place.dir()).arg(source.place.mnt()).arg(target.place.mnt()).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    drop(target);
+    let check = "import numpy as np; d = f['d']; assert d.dtype == '>i2' and d.maxshape == (None, 3) and d.compression == 'gzip' and (d[:] == np.arange(6).reshape(2, 3)).all(); assert len(d.attrs) == 12 and all(d.attrs[f'text{i}'] == f'an ordinary text of some length, number {i}' for i in range(12))";
+    h5py(&copy, "r", check);
+}
+
+#[test]
+fn new_attributes_are_variable_length_strings_but_not_in_the_classic_model() {
+    let place = Place::new();
+    let file = place.dir().join("a.h5");
+    h5py(&file, "w", "f.create_group('g')");
+    let mount = Mount::start(Place::new(), &file, &["--read-write"]);
+    shell(&mount.place.mnt(), "setfattr -n user.by -v 'A. Writer' g");
+    drop(mount);
+    h5py(
+        &file,
+        "r+",
+        "assert f['g'].attrs['by'] == 'A. Writer' and h5py.check_string_dtype(f['g'].attrs.get_id('by').dtype).length is None; import numpy as np; f.attrs['_nc3_strict'] = np.int32(1)",
+    );
+    let mount = Mount::start(Place::new(), &file, &["--read-write"]);
+    shell(&mount.place.mnt(), "setfattr -n user.also -v 'B. Writer' g");
+    drop(mount);
+    h5py(&file, "r", "assert h5py.check_string_dtype(f['g'].attrs.get_id('also').dtype).length == 9");
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[test]
 fn many_readers_see_the_same_and_each_chunk_is_decoded_once() {
@@ -92,10 +92,8 @@ fn a_signal_unmounts_though_files_are_open() {
     let mut mount = Mount::fixture("layouts_new");
     let file = File::open(mount.path("deflated")).unwrap();
     let pid = nix::unistd::Pid::from_raw(mount.daemon().id() as i32);
-    let began = Instant::now();
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
     eventually("the daemon ends", || mount.daemon().try_wait().unwrap().is_some());
-    assert!(began.elapsed() < Duration::from_secs(5));
     assert!(!is_mounted(&mount.place.mnt()));
     assert!(file.read_at(&mut [0; 8], 0).is_err());
 }
@@ -119,7 +117,7 @@ fn readers_and_maps_see_what_a_writer_wrote_past_their_pages() {
     let place = Place::new();
     let file = place.dir().join("new.h5");
     assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
-    let mount = Mount::start(place, &file, &["--read-write", "--commit-on-close=off"]);
+    let mount = Mount::start(place, &file, &["--read-write"]);
     let program = "
 import mmap, os, sys, threading
 path, n = sys.argv[1], 1 << 18
@@ -158,7 +156,7 @@ fn a_file_that_is_replaced_again_and_again_is_always_there_and_whole() {
     let place = Place::new();
     let file = place.dir().join("new.h5");
     assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
-    let mount = Mount::start(place, &file, &["--read-write", "--commit-on-close=off"]);
+    let mount = Mount::start(place, &file, &["--read-write"]);
     let (name, other) = (mount.path("name"), mount.path("other"));
     std::fs::write(&name, [1; LEN]).unwrap();
     let ended = AtomicBool::new(false);

@@ -8,7 +8,7 @@ fn created() -> (Mount, std::path::PathBuf) {
     let place = Place::new();
     let file = place.dir().join("new.h5");
     assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
-    (Mount::start(place, &file, &["--read-write", "--commit-on-close=off", "--threads=4"]), file)
+    (Mount::start(place, &file, &["--read-write", "--threads=4"]), file)
 }
 
 /// Four programs make 300 files each, which three others read meanwhile; the last of all is a change.

@@ -16,7 +16,7 @@ fn many(libver: &str) -> Mount {
     let place = Place::new();
     let file = place.dir().join("new.h5");
     assert_eq!(run(&mut h5dir(&["create", "--libver", libver, file.to_str().unwrap()])).0, 0);
-    let mount = Mount::start(place, &file, &["--read-write", "--commit-on-close=off"]);
+    let mount = Mount::start(place, &file, &["--read-write"]);
     fs::create_dir(mount.path("g")).unwrap();
     (0..MANY).for_each(|i| drop(File::create(mount.path(&format!("g/f{i}"))).unwrap()));
     mount

@@ -9,7 +9,7 @@ fn created() -> Mount {
     let place = Place::new();
     let file = place.dir().join("new.h5");
     assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
-    Mount::start(place, &file, &["--read-write", "--commit-on-close=off"])
+    Mount::start(place, &file, &["--read-write"])
 }
 
 fn script(mount: &Mount, program: &str) -> String {

@@ -154,7 +154,7 @@ fn files_are_removed_on_a_disk_that_is_full_when_it_is_mounted() {
     assert!(Command::new("mount").args(["-o", "remount,size=2M"]).arg(&media).status().unwrap().success());
     let (file, journal) = (media.join("f.h5"), media.join("f.h5.h5dir-journal"));
     assert_eq!(run(&mut h5dir(&["create", file.to_str().unwrap()])).0, 0);
-    let mount = Mount::start(place, &file, &["--read-write"]);
+    let mount = Mount::start(place, &file, &["--read-write", "--commit-on-close"]);
     let fill = "for i in $(seq 60); do head -c 50000 /dev/urandom >r$i 2>/dev/null || break; done";
     shell(&mount.place.mnt(), &format!("echo hello >new; sync new; {fill}"));
     // The last bytes did not fit.
@@ -294,7 +294,7 @@ fn a_pipe_in_the_place_of_a_file_or_of_its_journal_keeps_nobody_waiting() {
 
     // It comes there later: what needs a journal fails, and unmounting lets it be.
     std::fs::remove_file(&journal).unwrap();
-    let mount = Mount::start(place, &file, &["--read-write", "--commit-interval=3600", "--commit-on-close=off"]);
+    let mount = Mount::start(place, &file, &["--read-write", "--commit-interval=3600"]);
     nix::unistd::mkfifo(&journal, nix::sys::stat::Mode::S_IRWXU).unwrap();
     shell(&mount.place.mnt(), "mkdir made; for i in 1 2 3 4 5 6 7 8 9; do echo $i >made/$i; done; ! sync made");
     assert!(mount.log().contains("links.h5.h5dir-journal is a FIFO"), "{}", mount.log());

@@ -211,7 +211,7 @@ fn a_mount_with_little_address_space_is_refused_and_none_aborts() {
         let (code, told) = run(&mut command);
         assert!(code == 1 && told.contains("ulimit -v"), "{kib}: {code}, {told}");
     }
-    let mount = limited("ulimit -v 700000", place, &file);
+    let mount = limited("ulimit -v 800000", place, &file);
     assert_eq!(script(&mount, "head -c 50000000 /dev/zero > a; sync a; cat a | wc -c"), "50000000\n");
 }
 

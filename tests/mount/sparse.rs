@@ -4,6 +4,7 @@ use super::expected::{self, entries};
 use super::mounted::{Mount, shell};
 use super::python;
 use super::support::{Place, h5dir, run};
+use super::writing::h5py;
 use nix::unistd::{Whence, lseek};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -161,4 +162,28 @@ for i in range(3):
     let done = command.output().unwrap();
     assert!(done.status.success(), "{} {}", String::from_utf8_lossy(&done.stderr), mount.log());
     assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())), (0, String::new()));
+}
+
+#[test]
+fn zeros_written_to_unwritten_chunks_are_not_stored() {
+    let place = Place::new();
+    let file = place.dir().join("zeros.h5");
+    let make = "import numpy as np; f.create_dataset('plain', (1 << 24,), 'u1', chunks=(1 << 16,)); \
+        f.create_dataset('packed', (1 << 24,), 'u1', chunks=(1 << 16,), compression=1); \
+        f.create_dataset('seven', (1 << 20,), 'u1', chunks=(1 << 16,), fillvalue=7); \
+        f.create_dataset('written', data=np.ones(1 << 20, 'u1'), chunks=(1 << 16,))";
+    h5py(&file, "w", make);
+    let mount = Mount::start(Place::new(), &file, &["--read-write"]);
+    let script = "cat /dev/zero | head -c 16M >new; for f in plain packed; do head -c 16M /dev/zero | dd of=$f bs=100k conv=notrunc status=none; done
+        for f in seven written; do head -c 1M /dev/zero | dd of=$f bs=1M conv=notrunc status=none; done
+        printf x | dd of=plain bs=1 seek=70000 conv=notrunc status=none; for f in *; do cmp -n $(stat -c %s $f) $f /dev/zero && echo same; done; true";
+    let output = Command::new("bash").args(["-euc", script]).current_dir(mount.place.mnt()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "same\nsame\nplain /dev/zero differ: byte 70001, line 1\nsame\nsame\n");
+    let rsync = "rsync -aX $1/plain $2/copy; du -k --apparent-size $2/copy | cut -f1; du -k $2/copy | cut -f1";
+    let output = Command::new("bash").args(["-euc", rsync, "sh"]).arg(mount.place.mnt()).arg(mount.place.mnt()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "16384\n64\n");
+    drop(mount);
+    let check = "n = {k: f[k].id.get_num_chunks() for k in f}; assert n == {'copy': 1, 'new': 0, 'packed': 0, 'plain': 1, 'seven': 16, 'written': 16}, n; \
+        assert f['plain'][70000] == 120 and f['plain'][:].sum() == 120 and not f['seven'][:].any() and not f['written'][:].any() and f['new'].shape == (1 << 24,)";
+    h5py(&file, "r", check);
 }

@@ -69,10 +69,10 @@ fn hard_links_share_the_inode_and_are_counted() {
 }
 
 #[test]
-fn files_belong_to_the_caller_and_are_read_only() {
+fn files_belong_to_the_caller_and_have_the_default_modes() {
     let mount = Mount::fixture("links");
     let me = std::fs::metadata(mount.place.dir()).unwrap();
-    for (path, mode) in [("data", 0o100444), ("group", 0o040555), ("", 0o040555), ("named", 0o100444)] {
+    for (path, mode) in [("data", 0o100644), ("group", 0o040755), ("", 0o040755), ("named", 0o100644)] {
         let meta = mount.path(path).metadata().unwrap();
         assert_eq!((meta.mode(), meta.uid(), meta.gid()), (mode, me.uid(), me.gid()), "{path}");
     }

@@ -102,7 +102,7 @@ loud.close()
     until grep -q up up; do sleep 0.01; done
     in_time ./h5dir umount mnt 2>said
     taken=
-    grep -q 'cannot be seen from here' said
+    grep -q 'cannot find its daemon' said
     [ "$(wc -l <said)" = 1 ]
     [ -z "$(tr -d '\040-\176\n' <said)" ]
     [ -z "$(grep 'run: me' said)" ]
@@ -114,7 +114,7 @@ loud.close()
     $as_user mkdir -m 700 $sockets
     $as_user ./h5dir mount f.h5 $sockets 2>said
     in_time ./h5dir umount mnt 2>said
-    grep -q 'cannot be seen from here' said
+    grep -q 'cannot find its daemon' said
 "#;
 
 #[test]

@@ -65,7 +65,7 @@ wait $daemon
 fails is_mounted
 
 # A daemon that was killed leaves a dead mount, over which the next one mounts; what was closed is there.
-mount_here --read-write
+mount_here --read-write --commit-on-close
 echo more >mnt/z
 kill -9 $daemon
 wait $daemon 2>said || [ $? = 137 ]

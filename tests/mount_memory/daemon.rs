@@ -4,7 +4,7 @@ use crate::support::{Foreground, Place, eventually, h5dir, is_mounted, run};
 use std::fs::{self, File};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -215,10 +215,8 @@ fn systemd_is_told() {
     assert!(first.starts_with("READY=1\n"), "{first}");
     assert!(receive().starts_with("WATCHDOG=1"));
     daemon.signal(libc::SIGTERM);
-    let start = Instant::now();
-    while receive().trim() != "STOPPING=1" {
-        assert!(start.elapsed() < Duration::from_secs(10));
-    }
+    // Pings of the watchdog that were sent before the signal come first.
+    assert!((0..100).any(|_| receive().trim() == "STOPPING=1"));
     assert_eq!(daemon.wait(), Some(0));
 }
 

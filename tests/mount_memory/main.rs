@@ -8,4 +8,5 @@
 mod adapter;
 mod daemon;
 mod support;
+mod views;
 mod writing;

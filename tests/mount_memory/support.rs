@@ -2,7 +2,9 @@
 
 use h5dir::fs::memory::MemoryFs;
 use h5dir::fs::types::ROOT;
-use h5dir::fs::{Attr, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, Operations, Statfs, Whence};
+use h5dir::fs::{
+    Attr, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, Invalidate, OpenMode, Opened, Operations, Statfs, Whence,
+};
 use h5dir::fuse::{Access, CacheTimes, Mounted, SessionConfig, daemon_liveness, mounts};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -161,7 +163,7 @@ impl Operations for Hooked {
         self.inner.read(ino, handle, offset, buf)
     }
 
-    fn release(&self, ino: Ino, handle: Handle) {
+    fn release(&self, ino: Ino, handle: Handle) -> Invalidate {
         self.hook("release", ino);
         self.inner.release(ino, handle)
     }

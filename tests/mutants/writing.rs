@@ -4,14 +4,15 @@
 use super::random::Random;
 use super::walker::Seen;
 use h5dir::base::Error;
-use h5dir::connector::edit::{Edit, Existing, Taken};
+use h5dir::connector::edit::{Edit, Taken};
 use h5dir::connector::native::external::Neighbours;
 use h5dir::connector::native::{NativeConnector, Options};
 use h5dir::connector::{Connector, Form, LinkTarget, ObjectId, ObjectKind};
 use h5dir::dataset::environment::Environment;
-use h5dir::dataset::virtual_::MissingPolicy;
+use h5dir::dataset::layout::virtual_::MissingPolicy;
 use h5dir::file::memory::{GrowingFile, MemoryJournal};
 use h5dir::file::{FileDriver, Status, WriteDriver};
+use h5dir::present::{Editor, Existing};
 use std::collections::HashSet;
 use std::io;
 use std::ops::ControlFlow;
@@ -86,7 +87,7 @@ fn on_dataset(c: &NativeConnector, id: ObjectId, r: &mut Random) -> Result<(), E
         4 => edit.zero(id, at, 1 + r.next() % 5000),
         _ => {
             let (fact, text) = FACTS[r.index(FACTS.len())];
-            edit.set_fact(id, fact, text.as_bytes())
+            Editor { connector: c, edit }.set_fact(id, fact, text.as_bytes())
         }
     }
 }
@@ -120,8 +121,8 @@ fn on_attributes(c: &NativeConnector, id: ObjectId, r: &mut Random) -> Result<()
     let names = c.attributes(id).map(|n| n.iter().take(40).map(|n| n.to_vec()).collect::<Vec<_>>()).unwrap_or_default();
     let old = any(&names, r).unwrap_or_else(|| b"none".to_vec());
     match r.index(4) {
-        0 => edit.set_attribute(id, b"zz new", &vec![b'x'; r.index(300)], Existing::Any),
-        1 => edit.set_attribute(id, &old, b"12", Existing::Replace),
+        0 => Editor { connector: c, edit }.set_attribute(id, b"zz new", &vec![b'x'; r.index(300)], Existing::Any),
+        1 => Editor { connector: c, edit }.set_attribute(id, &old, b"12", Existing::Replace),
         2 => edit.remove_attribute(id, &old),
         _ => edit.set_mtime(id, 12).map(drop),
     }

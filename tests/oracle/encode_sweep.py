@@ -12,7 +12,9 @@ env = dict(os.environ, PYTHON=sys.executable, H5DIR_ENCODE_SCALE="10", H5DIR_SEE
 if args.keep:
     os.makedirs(args.keep, exist_ok=True)
     env["H5DIR_ENCODE_KEEP"] = os.path.abspath(args.keep)
-command = ["cargo", "test", "--test", "encode", "--", "--nocapture"]
+# tests/run has built the tests in the profile that it names.
+profile = os.environ.get("H5DIR_CARGO_PROFILE", "--profile=testing").split()
+command = ["cargo", "test", *profile, "--test", "encode", "--", "--nocapture"]
 output = subprocess.run(command, cwd=harness.TOP, env=env, capture_output=True, text=True, check=False)
 print(output.stdout)
 counts = re.search(r"(\d+) cases, (\d+) failed", output.stdout)

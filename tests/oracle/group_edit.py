@@ -1,4 +1,4 @@
-"""libhdf5's side of the tests of changed groups (src/container/group_edit_tests.rs).
+"""libhdf5's side of the tests of changed groups (src/structures/group/edit_tests.rs).
 
   group_edit.py make FOLDER     writes NAME.h5 with groups /g and /many, objects /objects/0 .. 9
   group_edit.py check FOLDER    every NAME.json tells what must be in NAME.out; then h5py goes on changing it

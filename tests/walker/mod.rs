@@ -1,10 +1,12 @@
 //! Walks a file system through `fs::Operations` as a curious user would, within bounds: every view,
 //! every attribute, some bytes of every file. Shared by tests/mutants and fuzz/.
 
+use h5dir::connector::native::kind::over;
 use h5dir::dataset::environment::Environment;
 use h5dir::file::memory::MemoryFile;
+use h5dir::fs::open::show;
 use h5dir::fs::types::ROOT;
-use h5dir::fs::{Errno, FileKind, FsResult, Ino, OpenMode, Operations, Whence};
+use h5dir::fs::{Errno, FileKind, FsResult, Ino, MountSpec, OpenMode, Operations, Whence};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -44,7 +46,9 @@ pub struct Seen {
 
 /// Opens `bytes` as a file and walks it; `None` when it cannot be opened.
 pub fn open_and_walk(bytes: &[u8], environment: Arc<Environment>, bounds: Bounds) -> Option<Seen> {
-    let fs = h5dir::fs::open::over(Arc::new(MemoryFile::new(bytes)), environment).ok()?;
+    let container = over(Arc::new(MemoryFile::new(bytes)), environment).ok()?;
+    let spec = MountSpec { vds_missing_fill: true, ..MountSpec::new("memory") };
+    let fs = show(container, spec).ok()?;
     Some(walk(&*fs, bounds))
 }
 
@@ -60,7 +64,7 @@ struct Walk<'a> {
 pub fn walk(fs: &dyn Operations, bounds: Bounds) -> Seen {
     let mut w = Walk { fs, bounds, seen: Seen::default(), todo: vec![(ROOT, 0)], buffer: vec![0; bounds.read] };
     if let Ok(control) = fs.lookup(ROOT, b".h5dir") {
-        for view in ["attrs", "chunks", "exact", "npy", "status"] {
+        for view in ["attrs", "chunks", "exact", "json", "npy", "status"] {
             match fs.lookup(control.attr.ino, view.as_bytes()) {
                 Ok(e) if e.attr.kind == FileKind::Directory => w.todo.insert(0, (e.attr.ino, 0)),
                 Ok(e) => w.file(e.attr.ino, e.attr.size),

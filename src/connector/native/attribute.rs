@@ -1,15 +1,16 @@
 //! Attributes of an object: compact and dense, shared ones followed.
 
 use super::object::Object;
+use crate::base::datatype::Datatype;
+use crate::base::shape::Shape;
 use crate::base::{Address, Error, Result};
-use crate::container::dense_attributes;
-use crate::dataset::types::{Elements, Shape};
 use crate::format::Reader;
-use crate::format::message::attribute::Attribute;
+use crate::format::message::attribute::{Attribute, name_of};
 use crate::format::message::attribute_info::AttributeInfo;
-use crate::format::message::dataspace::{Dataspace, Extent};
-use crate::format::message::datatype::{self, Datatype};
+use crate::format::message::dataspace::Dataspace;
+use crate::format::message::datatype;
 use crate::format::object_header::{flag, kind};
+use crate::structures::attributes::dense as dense_attributes;
 use std::ops::ControlFlow;
 
 /// An attribute with its datatype and dataspace decoded; an error in them stays with it.
@@ -30,25 +31,6 @@ pub struct Value {
     pub bytes: Vec<u8>,
 }
 
-impl Value {
-    /// As the value renderer wants it.
-    pub fn elements(&self) -> Elements<'_> {
-        Elements { datatype: &self.datatype, shape: &self.shape, bytes: &self.bytes }
-    }
-}
-
-/// Shape of a dataspace as the renderer wants it.
-pub fn shape(space: &Dataspace) -> Shape {
-    match space.extent {
-        Extent::Null => Shape::Null,
-        Extent::Scalar => Shape::Scalar,
-        Extent::Simple => Shape::Simple {
-            dims: space.dims.clone(),
-            max: space.max_dims.as_ref().map(|m| m.iter().map(|d| d.unwrap_or(u64::MAX)).collect()),
-        },
-    }
-}
-
 /// Names of all attributes of `object`, ascending, each once; no value is kept. An attribute that
 /// cannot be decoded at all is logged and left out.
 pub fn names(object: &Object) -> Result<Vec<Vec<u8>>> {
@@ -59,7 +41,8 @@ pub fn names(object: &Object) -> Result<Vec<Vec<u8>>> {
     Ok(out)
 }
 
-/// Calls `f` with every attribute of `object` as it is stored. One that cannot be decoded at all is logged and left out.
+/// Calls `f` with every attribute of `object` as it is stored. One that cannot be decoded at all is
+/// logged and left out.
 pub fn each(object: &Object, f: &mut dyn FnMut(Attribute)) -> Result<()> {
     let mut keep = |body: Result<std::borrow::Cow<'_, [u8]>>| match body.and_then(|b| Attribute::decode(&b, object.header.address)) {
         Ok(a) => f(a),
@@ -86,8 +69,9 @@ pub fn find(object: &Object, name: &[u8]) -> Result<Option<AttributeValue>> {
 pub fn stored(object: &Object, name: &[u8]) -> Result<Option<Attribute>> {
     for m in object.header.all(kind::ATTRIBUTE) {
         let Ok(body) = object.body(m) else { continue };
-        if let Ok(a) = Attribute::decode(&body, object.header.address)
-            && a.name == name
+        // Only the one that is wanted is copied.
+        if name_of(&body, object.header.address).is_ok_and(|found| found == name)
+            && let Ok(a) = Attribute::decode(&body, object.header.address)
         {
             return Ok(Some(a));
         }
@@ -132,5 +116,5 @@ pub fn typed(object: &Object, a: &Attribute) -> Result<Value> {
     let len = space.elements().and_then(|n| n.checked_mul(datatype.element_size())).and_then(|n| usize::try_from(n).ok());
     let bytes = len.and_then(|n| a.data.get(..n));
     let bytes = bytes.ok_or_else(|| Error::corrupt("attribute message", at, format!("{} bytes of data are too few", a.data.len())))?;
-    Ok(Value { shape: shape(&space), bytes: bytes.to_vec(), datatype })
+    Ok(Value { shape: space.shape(), bytes: bytes.to_vec(), datatype })
 }

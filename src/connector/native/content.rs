@@ -4,7 +4,7 @@ use super::dataset::Dataset;
 use crate::base::Result;
 use crate::connector::Content;
 use crate::dataset::environment::Environment;
-use crate::dataset::storage::Seek;
+use crate::dataset::layout::Seek;
 use std::sync::Arc;
 
 /// Smallest and largest preferred I/O size, bytes.
@@ -20,8 +20,7 @@ pub struct FixedContent {
 
 /// Preferred I/O size of a dataset: its chunk, within reason.
 pub fn block_size(dataset: &Dataset) -> u32 {
-    let chunk = dataset.chunked().map_or(128 << 10, |c| c.grid.chunk_bytes());
-    let size = chunk.clamp(BLOCK_SIZES.0, BLOCK_SIZES.1).next_power_of_two();
+    let size = dataset.layout().io_bytes().clamp(BLOCK_SIZES.0, BLOCK_SIZES.1).next_power_of_two();
     u32::try_from(size).unwrap_or(4096)
 }
 
@@ -31,7 +30,9 @@ impl Content for FixedContent {
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.dataset.bytes.read(&self.environment, offset, buf)
+        let bytes = &self.dataset.bytes;
+        let Some(buf) = bytes.clip(offset, buf) else { return Ok(0) };
+        bytes.layout.read(bytes, &self.environment, offset, buf).map(|()| buf.len())
     }
 
     fn beyond(&self, offset: u64, buf: &mut [u8]) -> bool {
@@ -43,7 +44,7 @@ impl Content for FixedContent {
     }
 
     fn allocated(&self) -> Result<u64> {
-        self.dataset.bytes.allocated(&self.environment)
+        self.dataset.layout().allocated(&self.dataset.bytes, &self.environment)
     }
 
     fn block_size(&self) -> u32 {
@@ -51,16 +52,10 @@ impl Content for FixedContent {
     }
 
     fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
-        if let Some(c) = self.dataset.chunked()
-            && self.dataset.bytes.fill.is_zero()
-            && self.environment.dirty.has(c.number)
-        {
-            return c.seek_changed(&self.environment, &self.dataset.bytes.store, offset, what);
-        }
-        self.dataset.bytes.seek(offset, what)
+        self.dataset.bytes.seek(&self.environment, offset, what)
     }
 
     fn read_ahead(&self, at: u64, from: u64) -> u64 {
-        self.dataset.bytes.read_ahead(&self.environment, at, from)
+        self.dataset.layout().read_ahead(&self.dataset.bytes, &self.environment, at, from)
     }
 }

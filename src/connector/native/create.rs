@@ -1,9 +1,11 @@
 //! A new, empty file: a superblock and a root group without links.
 //!
 //! ```text
-//! superblock 3 (48 bytes) | object header 2: link info, group info, room for links        every libhdf5 from 1.10 on
-//! superblock 0 (96 bytes) | object header 1: symbol table | group B-tree node | local heap  every libhdf5
+//! superblock 3 (48 bytes) | object header 2: link info, group info, reserve for links
+//! superblock 0 (96 bytes) | object header 1: symbol table | group B-tree node | local heap
 //! ```
+//!
+//! libhdf5 1.10 and newer read the first form, every libhdf5 the second.
 
 use crate::base::{Address, Error, Result};
 use crate::file::host_file::HostFile;

@@ -1,5 +1,6 @@
-//! Other files that a container names: opened only beneath one directory, read-only. Raw files may be written where that was
-//! asked for; they are beside the transaction: bytes go there at once, and are made durable before the container's own.
+//! Other files that a container names: opened only beneath one directory, read-only. Raw files may
+//! be written where that was asked for; they are beside the transaction: bytes go there at once,
+//! and are made durable before the container's own.
 
 use super::file::HdfFile;
 use crate::base::{Address, Error, Result};
@@ -59,7 +60,8 @@ impl Neighbours {
         results.into_iter().collect::<std::io::Result<()>>().map_err(|e| Error::io("sync an external raw file", Address(0), &e))
     }
 
-    /// Opens the raw file `name` for writing, where libhdf5 would look for it; makes it there if it is nowhere.
+    /// Opens the raw file `name` for writing, where libhdf5 would look for it; makes it there if it
+    /// is nowhere.
     fn open_for_writing(&self, from: &Path, name: &[u8]) -> Result<Arc<PosixFile>> {
         let refuse = |reason: String| Err(Error::refused(libc::EPERM, reason));
         let Some(root) = self.root.as_ref().filter(|_| self.written) else {
@@ -106,7 +108,8 @@ impl Neighbours {
         Error::Missing { what, name: String::from_utf8_lossy(name).into_owned(), reason: reason.into() }
     }
 
-    /// Opens the file `name` that a file in directory `from` names, and tells the directory it lies in.
+    /// Opens the file `name` that a file in directory `from` names, and returns the directory it
+    /// lies in.
     ///
     /// Places, as libhdf5 has them: an absolute name as it is and then its last component beside
     /// `from`; a relative name beside `from`. Each only beneath the root.
@@ -152,6 +155,6 @@ impl RawFiles for RawNeighbours {
 }
 
 /// The surroundings of `file`.
-pub fn raw_files(neighbours: &Arc<Neighbours>, file: &HdfFile) -> Arc<dyn RawFiles> {
+pub(crate) fn raw_files(neighbours: &Arc<Neighbours>, file: &HdfFile) -> Arc<dyn RawFiles> {
     Arc::new(RawNeighbours { neighbours: neighbours.clone(), directory: file.directory.clone() })
 }

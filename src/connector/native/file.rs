@@ -1,7 +1,6 @@
 //! One HDF5 file of a container: its store, its superblock extension, its place in the host.
 
 use crate::base::{Address, Error, Result};
-use crate::container::shared_messages::SharedMessages;
 use crate::file::{FileDriver, Identity, Stamp, Status};
 use crate::filter::pipeline::Pipeline;
 use crate::format::cache_image;
@@ -9,6 +8,7 @@ use crate::format::message::filter_pipeline::FilterPipeline;
 use crate::format::message::shared_message_table::SharedMessageTable;
 use crate::format::object_header::kind;
 use crate::meta::{ObjectHeader, Store};
+use crate::structures::shared_messages::SharedMessages;
 use std::path::PathBuf;
 use std::sync::Arc;
 

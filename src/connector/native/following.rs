@@ -1,21 +1,25 @@
 //! A container that is read while others change its file.
 //!
-//! What others did is noticed by the file's stamp: which file has the name, its length and its times. Then the file is opened
-//! anew, with nothing of what was decoded before, and takes the place of the one shown; what was obtained of that one can be read to
-//! the end. A file that cannot be opened just then (its writer is half way, or replaced it by something else) changes nothing:
+//! What others did is noticed by the file's stamp: which file has the name, its length and its
+//! times. Then the file is opened anew, with nothing of what was decoded before, and takes the
+//! place of the one shown; what was obtained of that one can be read to the end. A file that cannot
+//! be opened just then (its writer is half way, or replaced it by something else) changes nothing:
 //! the one shown stays, and it is tried again at each look.
 //!
-//! No bytes are locked, and no writer is waited for. What was read counts if the file is unchanged after that (`is_intact`); see
-//! `docs/DESIGN-following.md`.
+//! No bytes are locked, and no writer is waited for. What was read counts if the file is unchanged
+//! after that (`is_intact`); see `docs/DESIGN-following.md`.
 
 use super::external::Neighbours;
 use super::recover::{committed, open_for_reading};
 use super::{NativeConnector, Options};
 use crate::base::escape::escaped;
 use crate::base::{Address, Error, Result};
-use crate::connector::{AttributeNames, Chunks, Connector, Content, Follow, Form, Link, ObjectId, ObjectInfo, ObjectKind};
-use crate::dataset::environment::Environment;
-use crate::dataset::virtual_::MissingPolicy;
+use crate::connector::open::Backing;
+use crate::connector::{
+    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Follow, Form, Link, Newlines, ObjectId, ObjectInfo,
+    ObjectKind, TargetVisitor, Value,
+};
+use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::host_file::HostFile;
 use crate::file::space::REST;
 use crate::file::{FileDriver, Stamp, Status};
@@ -26,11 +30,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A change this soon after another may leave the stamp as it is: the clock of a file system ticks every 10 ms at most.
+/// A change this soon after another may leave the stamp as it is: the clock of a file system ticks
+/// every 10 ms at most.
 const TICK: Duration = Duration::from_millis(20);
 /// A file changed this recently may be half way between two states.
 const RECENT: Duration = Duration::from_secs(2);
-/// A read begins no later than this after the file was last seen unchanged, so that it ends before [`REST`].
+/// A read begins no later than this after the file was last seen unchanged, so that it ends before
+/// [`REST`].
 const UNCHANGED_FOR: Duration = REST.saturating_sub(Duration::from_secs(2));
 /// Superblock flag: the writer lets others read (`H5F_ACC_SWMR_WRITE`), and frees no space.
 const SWMR_WRITE: u32 = 4;
@@ -133,7 +139,7 @@ impl Following {
         } else {
             old.file(0)?.store.driver().clone()
         };
-        let environment = Arc::new(old.environment().renewed());
+        let environment = Arc::new(old.environment().with_empty_caches());
         let options = Options { environment, neighbours: self.neighbours.clone(), missing: self.missing };
         let connector = NativeConnector::open(driver, self.directory.clone(), options)?;
         let root = mounted_group(&connector, self.group.as_deref())?;
@@ -162,7 +168,7 @@ impl Follow for Following {
         let before = self.state();
         let mut looks = self.looks.lock();
         if failed && self.state() != before {
-            // Somebody else met the failure too.
+            // Another thread met the failure, too.
             return true;
         }
         let asked = Instant::now();
@@ -207,9 +213,9 @@ impl Follow for Following {
         spared || file.store.superblock().flags & SWMR_WRITE != 0
     }
 
-    fn mounted(&self) -> (ObjectId, Status) {
+    fn mounted(&self) -> (ObjectId, Backing) {
         let shown = self.shown.read();
-        (shown.root, shown.status)
+        (shown.root, shown.status.into())
     }
 }
 
@@ -218,8 +224,8 @@ impl Connector for Following {
         self.now().root()
     }
 
-    fn environment(&self) -> Arc<Environment> {
-        self.now().environment()
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.now().counters()
     }
 
     fn info(&self, id: ObjectId) -> Result<ObjectInfo> {
@@ -234,7 +240,7 @@ impl Connector for Following {
         self.now().list(group, start, f)
     }
 
-    fn external(&self, from: u32, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>> {
+    fn external(&self, from: ObjectId, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>> {
         self.now().external(from, file, object)
     }
 
@@ -250,44 +256,40 @@ impl Connector for Following {
         self.now().glance(id, form)
     }
 
-    fn npy_header(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
-        self.now().npy_header(id)
+    fn dataset(&self, id: ObjectId) -> Result<DatasetInfo> {
+        Connector::dataset(&*self.now(), id)
+    }
+
+    fn newlines(&self, id: ObjectId) -> Result<Option<Newlines>> {
+        self.now().newlines(id)
+    }
+
+    fn elements(&self, id: ObjectId) -> Result<Value> {
+        self.now().elements(id)
+    }
+
+    fn references(&self, id: ObjectId, first: u64, budget: &mut Budget, f: &mut TargetVisitor<'_>) -> Result<()> {
+        self.now().references(id, first, budget, f)
     }
 
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>> {
         self.now().chunks(id)
     }
 
-    fn datatype_text(&self, id: ObjectId) -> Result<Vec<u8>> {
-        self.now().datatype_text(id)
+    fn datatype(&self, id: ObjectId) -> Result<Datatype> {
+        self.now().datatype(id)
+    }
+
+    fn reference_bytes(&self) -> u8 {
+        self.now().reference_bytes()
     }
 
     fn attributes(&self, id: ObjectId) -> Result<AttributeNames> {
         self.now().attributes(id)
     }
 
-    fn attribute_text(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.now().attribute_text(id, name)
-    }
-
-    fn attribute_raw(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.now().attribute_raw(id, name)
-    }
-
-    fn fact_names(&self, id: ObjectId) -> Result<Vec<std::borrow::Cow<'static, str>>> {
-        self.now().fact_names(id)
-    }
-
-    fn fact(&self, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
-        self.now().fact(id, name)
-    }
-
-    fn fact_fits(&self, id: ObjectId, name: &str, most: usize) -> Result<bool> {
-        self.now().fact_fits(id, name, most)
-    }
-
-    fn attribute_fits(&self, id: ObjectId, name: &[u8], most: usize) -> Result<bool> {
-        self.now().attribute_fits(id, name, most)
+    fn attribute(&self, id: ObjectId, name: &[u8]) -> Result<Option<Value>> {
+        self.now().attribute(id, name)
     }
 
     fn follow(&self) -> Option<&dyn Follow> {

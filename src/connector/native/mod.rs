@@ -7,48 +7,46 @@ pub mod create;
 pub mod dataset;
 pub mod edit;
 pub mod external;
-pub mod facts;
 pub mod file;
 pub mod following;
-pub mod npy;
+pub mod info;
+pub mod kind;
 pub mod object;
+mod ownership;
+mod parts;
 pub mod paths;
 pub mod recover;
 pub mod references;
-pub mod region;
 #[cfg(test)]
-mod tests;
-#[cfg(test)]
-mod text_tests;
+pub mod tests;
 pub mod traverse;
-pub mod values;
 pub mod variable;
 pub mod virtual_;
 
 pub use create::create;
-pub use edit::{check_fact, check_new_file};
 pub use recover::{Recovered, open_for_reading, open_to_change, open_to_recover, recover};
 
-use super::{AttributeNames, Chunks, Connector, Content, Form, Link, LinkTarget, ObjectId, ObjectInfo, ObjectKind, Result};
+use super::{
+    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Form, Link, LinkTarget, Newlines, ObjectId, ObjectInfo,
+    Result, TargetVisitor, Value,
+};
 use crate::base::{Address, Error, limits};
-use crate::container::group;
 use crate::dataset::environment::Environment;
-use crate::dataset::storage::Storage;
-use crate::dataset::types;
-use crate::dataset::virtual_::MissingPolicy;
+use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::FileDriver;
 use crate::file::posix::PosixFile;
 use crate::format::message::link;
+use crate::structures::group;
 use dataset::Dataset;
 use external::Neighbours;
 use file::HdfFile;
 use lru::LruCache;
 use object::Object;
 use parking_lot::{Mutex, RwLock};
-use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Open datasets kept.
@@ -97,7 +95,7 @@ pub struct OpenDataset {
 
 impl OpenDataset {
     fn is_virtual(&self) -> bool {
-        matches!(self.dataset.bytes.storage, Storage::Virtual(_))
+        self.dataset.layout().mapped().is_some()
     }
 }
 
@@ -121,6 +119,11 @@ impl NativeConnector {
             options,
             editing,
         })
+    }
+
+    /// What all datasets share.
+    pub fn environment(&self) -> Arc<Environment> {
+        self.options.environment.clone()
     }
 
     /// File number `index`.
@@ -169,7 +172,8 @@ impl NativeConnector {
         Ok(file)
     }
 
-    /// The dataset `id`, from the ones kept open or opened; `depth` counts virtual datasets on the way.
+    /// The dataset `id`, from the ones kept open or opened; `depth` counts virtual datasets on the
+    /// way.
     pub fn dataset_at(&self, id: ObjectId, depth: usize) -> Result<Arc<OpenDataset>> {
         if depth > limits::VIRTUAL_DEPTH_MAX {
             return Err(Error::limit("virtual dataset", id.address, "virtual datasets nested too deep"));
@@ -185,10 +189,14 @@ impl NativeConnector {
         !d.is_virtual() || d.generation == self.generation()
     }
 
+    /// Opens the dataset of `object`; `depth`: virtual datasets on the way to it.
+    fn open_dataset(&self, object: Object, id: ObjectId, depth: usize) -> Result<Dataset> {
+        Dataset::open(object, id, |object| virtual_::NativeSurroundings { connector: self, object: object.clone(), depth })
+    }
+
     fn opened(&self, id: ObjectId, depth: usize) -> Result<Arc<OpenDataset>> {
         let generation = self.generation();
-        let surroundings = virtual_::NativeSurroundings { connector: self };
-        let dataset = Arc::new(Dataset::open(self.object(id)?, id, &surroundings, depth)?);
+        let dataset = Arc::new(self.open_dataset(self.object(id)?, id, depth)?);
         let env = &self.options.environment;
         let mut lines = None;
         let (main, exact): (Arc<dyn Content>, Arc<dyn Content>) = if dataset.datatype.contains_vlen() {
@@ -251,13 +259,28 @@ impl Connector for NativeConnector {
         ObjectId { file: 0, address }
     }
 
-    fn environment(&self) -> Arc<Environment> {
-        self.options.environment.clone()
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let env = &self.options.environment;
+        let c = &env.cache.counters;
+        let n = |a: &AtomicU64| a.load(Ordering::Relaxed);
+        vec![
+            ("cache_budget_bytes", env.cache.budget()),
+            ("cache_bytes", env.cache.bytes()),
+            ("cache_hits", n(&c.hits)),
+            ("cache_waits", n(&c.waits)),
+            ("cache_evictions", n(&c.evictions)),
+            ("chunks_decoded", n(&c.decodes)),
+            ("chunks_copied", n(&env.copied)),
+            ("chunks_not_kept", n(&c.unkept)),
+            ("spill_bytes", env.cache.disk_cache().bytes()),
+            ("spill_hits", n(&c.disk_cache_hits)),
+        ]
     }
 
     fn info(&self, id: ObjectId) -> Result<ObjectInfo> {
         let _shared = self.shared();
-        Ok(self.object(id)?.info())
+        let object = self.object(id)?;
+        Ok(ObjectInfo { ownership: ownership::of(&object), ..object.info() })
     }
 
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {
@@ -273,9 +296,9 @@ impl Connector for NativeConnector {
         group::list(&object.file.store, &object.group_storage()?, start, &mut |l, next| Ok(f(Self::link(group.file, l), next)))
     }
 
-    fn external(&self, from: u32, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>> {
+    fn external(&self, from: ObjectId, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>> {
         let _shared = self.shared();
-        traverse::external(self, from, file, object, &mut 0)
+        traverse::external(self, from.file, file, object, &mut 0)
     }
 
     fn resolve(&self, start: ObjectId, path: &[u8]) -> Result<Option<ObjectId>> {
@@ -285,10 +308,10 @@ impl Connector for NativeConnector {
 
     fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
         let _shared = self.shared();
-        // It must be there when it is opened; what it is is looked up at each call. A virtual one of another file may have its
-        // sources in this one.
+        // It must be there when it is opened; what it is is looked up at each call. A virtual one
+        // of another file may have its sources in this one.
         if self.editing.is_some() && (self.dataset(id)?.is_virtual() || id.file == 0) {
-            return Ok(Arc::new(edit::LiveContent { connector: self.this.clone(), id, form }));
+            return Ok(Arc::new(edit::CurrentContent { connector: self.this.clone(), id, form }));
         }
         self.form_of(id, form)
     }
@@ -300,25 +323,48 @@ impl Connector for NativeConnector {
         }
         let d = self.opened(id, 0)?;
         // Chunks must be counted and variable-length data measured: what was found is kept.
-        let cheap = matches!(d.dataset.bytes.storage, Storage::Compact(_) | Storage::Contiguous(_)) && !d.dataset.datatype.contains_vlen();
+        let cheap = d.dataset.layout().is_in_file() && d.dataset.layout().stored_chunks().is_none() && !d.dataset.datatype.contains_vlen();
         let d = if cheap { d } else { self.keep(id, d) };
         Ok(if form == Form::Main { d.main.clone() } else { d.exact.clone() })
     }
 
-    fn npy_header(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
+    fn dataset(&self, id: ObjectId) -> Result<DatasetInfo> {
         let _shared = self.shared();
-        Ok(npy::header(&self.dataset(id)?.dataset))
+        info::dataset(self, id)
+    }
+
+    fn newlines(&self, id: ObjectId) -> Result<Option<Newlines>> {
+        let _shared = self.shared();
+        Ok(self.dataset(id)?.lines.as_ref().and_then(|lines| lines.newlines()))
+    }
+
+    fn elements(&self, id: ObjectId) -> Result<Value> {
+        let _shared = self.shared();
+        info::elements(self, id)
+    }
+
+    fn references(&self, id: ObjectId, first: u64, budget: &mut Budget, f: &mut TargetVisitor<'_>) -> Result<()> {
+        let _shared = self.shared();
+        info::references(self, id, first, budget, f)
     }
 
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>> {
         let _shared = self.shared();
         let dataset = self.dataset(id)?.dataset.clone();
-        Ok(dataset.chunked().is_some().then(|| Arc::new(chunks::StoredChunks { dataset: dataset.clone() }) as Arc<dyn Chunks>))
+        Ok(dataset
+            .layout()
+            .stored_chunks()
+            .is_some()
+            .then(|| Arc::new(chunks::StoredChunks { dataset: dataset.clone() }) as Arc<dyn Chunks>))
     }
 
-    fn datatype_text(&self, id: ObjectId) -> Result<Vec<u8>> {
+    fn datatype(&self, id: ObjectId) -> Result<Datatype> {
         let _shared = self.shared();
-        Ok(types::text(&self.object(id)?.datatype()?).into_bytes())
+        self.object(id)?.datatype()
+    }
+
+    fn reference_bytes(&self) -> u8 {
+        self.file(0).map_or(8, |file| file.store.ctx().sizeof_addr)
     }
 
     fn attributes(&self, id: ObjectId) -> Result<AttributeNames> {
@@ -326,7 +372,9 @@ impl Connector for NativeConnector {
         if let Some(names) = self.attribute_names.lock().get(&id) {
             return Ok(names.clone());
         }
-        let names: AttributeNames = attribute::names(&self.object(id)?)?.into();
+        let mut names = attribute::names(&self.object(id)?)?;
+        names.retain(|name| name != ownership::NAME);
+        let names: AttributeNames = names.into();
         // Short lists are made again as fast as they are found.
         if (ATTRIBUTES_FEW..ATTRIBUTES_MANY).contains(&names.len()) {
             self.attribute_names.lock().put(id, names.clone());
@@ -334,45 +382,12 @@ impl Connector for NativeConnector {
         Ok(names)
     }
 
-    fn attribute_text(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let _shared = self.shared();
-        values::attribute_text(self, id, name)
-    }
-
-    fn attribute_raw(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let _shared = self.shared();
-        values::attribute_raw(self, id, name)
-    }
-
-    fn fact_names(&self, id: ObjectId) -> Result<Vec<Cow<'static, str>>> {
-        let _shared = self.shared();
-        let mut names: Vec<Cow<'static, str>> = facts::COMMON.map(Cow::Borrowed).to_vec();
-        match self.info(id)?.kind {
-            ObjectKind::Dataset => {
-                let d = self.dataset(id)?;
-                names.extend(facts::names(&d.dataset).into_iter().map(Cow::Borrowed));
-                names.extend(references::names(&d.dataset));
-            }
-            ObjectKind::Datatype => names.extend(["datatype", "dtype"].map(Cow::Borrowed)),
-            ObjectKind::Group | ObjectKind::Unknown => {}
+    fn attribute(&self, id: ObjectId, name: &[u8]) -> Result<Option<Value>> {
+        if name == ownership::NAME {
+            return Ok(None);
         }
-        names.sort_unstable();
-        Ok(names)
-    }
-
-    fn fact(&self, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
         let _shared = self.shared();
-        values::fact(self, id, name)
-    }
-
-    fn fact_fits(&self, id: ObjectId, name: &str, most: usize) -> Result<bool> {
-        let _shared = self.shared();
-        values::fact_fits(self, id, name, most)
-    }
-
-    fn attribute_fits(&self, id: ObjectId, name: &[u8], most: usize) -> Result<bool> {
-        let _shared = self.shared();
-        values::attribute_fits(self, id, name, most)
+        info::attribute(self, id, name)
     }
 
     fn edit(&self) -> Option<&dyn super::edit::Edit> {

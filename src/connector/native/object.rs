@@ -1,11 +1,11 @@
 //! An object of a file: its header's messages with shared ones followed, and what they say.
 
 use super::file::HdfFile;
+use crate::base::datatype::Datatype;
 use crate::base::{Address, Error, Result};
-use crate::connector::{ObjectInfo, ObjectKind};
-use crate::container::group::GroupStorage;
+use crate::connector::{ObjectInfo, ObjectKind, Ownership};
 use crate::format::message::dataspace::Dataspace;
-use crate::format::message::datatype::{self, Datatype};
+use crate::format::message::datatype;
 use crate::format::message::link::{Link, LinkMessage};
 use crate::format::message::link_info::LinkInfo;
 use crate::format::message::symbol_table::SymbolTable;
@@ -13,6 +13,7 @@ use crate::format::message::times;
 use crate::format::object_header::{SharedMessage, flag, kind};
 use crate::format::{Reader, object_header::Message};
 use crate::meta::ObjectHeader;
+use crate::structures::group::GroupStorage;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -47,16 +48,7 @@ impl Object {
         } else {
             ObjectKind::Unknown
         };
-        ObjectInfo { kind, links: self.links(), times: self.times() }
-    }
-
-    fn links(&self) -> u32 {
-        if self.header.prefix.version == 1 {
-            return self.header.prefix.reference_count;
-        }
-        let body = self.header.find(kind::REFERENCE_COUNT).map(|m| m.body.as_slice());
-        let count = body.and_then(|b| b.get(1..5)).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
-        count.unwrap_or(1)
+        ObjectInfo { kind, links: self.header.links(), times: self.times(), ownership: Ownership::default() }
     }
 
     fn times(&self) -> [Option<u32>; 4] {

@@ -2,7 +2,6 @@
 
 use crate::base::escape::escaped;
 use crate::base::{Address, Error, Result};
-use crate::container::first_change::FirstChange;
 use crate::file::host_file::HostFile;
 use crate::file::journal_path::JournalPath;
 use crate::file::posix::PosixFile;
@@ -10,6 +9,7 @@ use crate::file::{FileDriver, JournalPlace, WriteDriver};
 use crate::format::superblock::{IN_USE, Superblock};
 use crate::meta::Store;
 use crate::meta::recovery::{self, OldJournals};
+use crate::structures::before_first_write::BeforeFirstWrite;
 use std::io;
 use std::sync::Arc;
 
@@ -22,9 +22,11 @@ pub struct Recovered {
     pub removed: bool,
     /// The mark of a writer that is gone was taken off.
     pub unmarked: bool,
-    /// Bytes behind the end of the file that the superblock told: it tells them now, as a writer that is gone may have put data there.
+    /// Bytes past the recorded EOF: the EOF includes them now, as a writer
+    /// that is gone may have put data there.
     pub kept: u64,
-    /// The file remembered free space, which a writer that is gone may have taken: it remembers none now.
+    /// The file remembered free space, which a writer that is gone may have taken: it remembers
+    /// none now.
     pub forgotten: bool,
 }
 
@@ -39,8 +41,8 @@ fn lock(file: &PosixFile) -> Result<()> {
     locking().map_or(Ok(()), |rule| locked(&rule, file.lock_exclusive()))
 }
 
-/// Opens `host` for changes. Other processes that write it, with a lock or without, are an obstacle unless
-/// `HDF5_USE_FILE_LOCKING` says that they are none.
+/// Opens `host` for changes. Other processes that write it, with a lock or without, are an obstacle
+/// unless `HDF5_USE_FILE_LOCKING` says that they are none.
 pub fn open_to_change(host: &HostFile) -> Result<PosixFile> {
     if locking().is_some() {
         return open_to_recover(host);
@@ -64,8 +66,8 @@ fn locked(rule: &str, outcome: io::Result<()>) -> Result<()> {
     }
 }
 
-/// Opens `host` for reading and writing, and locks it, if no other process writes it. A lock alone does not show that: libhdf5
-/// gives its own up when SWMR writing starts.
+/// Opens `host` for reading and writing, and locks it, if no other process writes it. A lock alone
+/// does not show that: libhdf5 gives its own up when SWMR writing starts.
 pub fn open_to_recover(host: &HostFile) -> Result<PosixFile> {
     let failed = |e: io::Error| Error::io("open", Address(0), &e);
     let reader = host.reader().map_err(failed)?;
@@ -86,13 +88,14 @@ pub fn open_to_recover(host: &HostFile) -> Result<PosixFile> {
     Ok(file)
 }
 
-/// Makes the file forget the free space that its superblock `extension` records: it may be in use. Returns whether it recorded some.
+/// Makes the file forget the free space that its superblock `extension` records: it may be in use.
+/// Returns whether it recorded some.
 fn forget_space(file: &Arc<PosixFile>, place: JournalPath, extension: Address) -> Result<bool> {
     if !extension.is_defined() {
         return Ok(false);
     }
     let store = Store::open_writable(file.clone(), Box::new(place))?;
-    let some = FirstChange::forget_space(&store, extension)?;
+    let some = BeforeFirstWrite::forget_space(&store, extension)?;
     if some {
         store.close()?;
     }
@@ -114,7 +117,8 @@ pub fn recover(host: &HostFile, file: PosixFile) -> Result<Recovered> {
     // No session of ours leaves a file flagged.
     let ours = !before.is_unclosed() && (finished || place.open().map_err(failed("recover"))?.is_some());
     if ours && !finished && recorded < status.len {
-        // Never committed. The journal goes after it: without one these bytes would be taken for another writer's.
+        // Never committed. The journal goes after it: without one these bytes would be taken for
+        // another writer's.
         file.set_len(recorded).and_then(|()| file.sync()).map_err(failed("recover"))?;
     }
     let removed = !finished && recovery::clear_leftover(&place, status.identity)?;
@@ -133,8 +137,8 @@ pub fn recover(host: &HostFile, file: PosixFile) -> Result<Recovered> {
     Ok(Recovered { finished, removed, unmarked, kept, forgotten })
 }
 
-/// `file`, which was opened as `host` or has its name now, as it is after an interrupted commit; so is a commit under way. Nothing
-/// is written.
+/// `file`, which was opened as `host` or has its name now, as it is after an interrupted commit; so
+/// is a commit under way. Nothing is written.
 pub fn committed(file: PosixFile, host: &HostFile) -> Result<Arc<dyn FileDriver>> {
     let place = JournalPath::of(&file, host).map_err(|e| Error::io("open", Address(0), &e))?;
     let file: Arc<dyn FileDriver> = Arc::new(file);
@@ -162,7 +166,7 @@ mod tests {
     use crate::connector::native::external::Neighbours;
     use crate::connector::native::{NativeConnector, Options};
     use crate::dataset::environment::Environment;
-    use crate::dataset::virtual_::MissingPolicy;
+    use crate::dataset::layout::virtual_::MissingPolicy;
     use crate::file::journal::Journal;
     use crate::file::memory::MemoryFile;
     use crate::file::{Identity, read_all};
@@ -232,7 +236,8 @@ mod tests {
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     }
 
-    /// Regression: opening the file for writing removed the file at the journal's name, then refused the HDF5 file.
+    /// Regression: opening the file for writing removed the file at the journal's name, then
+    /// refused the HDF5 file.
     #[test]
     fn a_file_that_waits_keeps_a_journal_that_does_not_count() {
         let (_dir, path, place, whole) = new_file();
@@ -373,15 +378,16 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), whole);
     }
 
-    /// Regression: the mark was taken off, and the next mount that wrote gave away what the superblock had not told of.
+    /// Regression: the mark was taken off, and the next mount that wrote gave away what the
+    /// superblock did not include.
     #[test]
-    fn what_a_writer_had_not_told_the_end_of_is_kept() {
+    fn data_past_the_eof_of_a_killed_writer_is_kept() {
         let (_dir, path, place, whole) = new_file();
         let superblock = superblock(&whole);
         // (flags, a journal of ours lies beside it, what is kept)
         for (flags, journal, kept) in [(5, false, 1000), (5, true, 1000), (1, false, 1000), (0, false, 1000), (0, true, 0)] {
-            let told = Superblock { flags, ..superblock.clone() };
-            let long = [told.encode().unwrap(), whole[48..].to_vec(), vec![7; 1000]].concat();
+            let claimed = Superblock { flags, ..superblock.clone() };
+            let long = [claimed.encode().unwrap(), whole[48..].to_vec(), vec![7; 1000]].concat();
             std::fs::write(&path, &long).unwrap();
             if journal {
                 write_private(&place, b"");
@@ -393,7 +399,7 @@ mod tests {
             assert!(std::fs::read(&path).unwrap()[48..] == long[48..end], "what was never committed is cut off");
             assert_eq!(recover(&path), Ok(Recovered::default()));
         }
-        // A terabyte that nobody wrote.
+        // A terabyte of hole.
         std::fs::write(&path, [&whole[..], &[7; 10_000]].concat()).unwrap();
         std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
         let kept = recover(&path).unwrap().kept;

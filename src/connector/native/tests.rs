@@ -5,8 +5,9 @@ use super::{NativeConnector, Options};
 use crate::base::Result;
 use crate::connector::Connector;
 use crate::dataset::environment::Environment;
-use crate::dataset::virtual_::MissingPolicy;
+use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::memory::MemoryFile;
+use crate::present::Editor;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,10 +15,17 @@ use std::sync::Arc;
 /// Links h5py finds in the group.
 const LINKS: usize = 13;
 
+/// Opens a file in memory for reading.
 pub fn open(bytes: &[u8]) -> Arc<NativeConnector> {
     try_open(bytes).unwrap()
 }
 
+/// How text changes a container that can be changed.
+pub fn editor(c: &NativeConnector) -> Editor<'_> {
+    Editor { connector: c, edit: c }
+}
+
+/// Opens a file in memory for reading, if it can be.
 pub fn try_open(bytes: &[u8]) -> Result<Arc<NativeConnector>> {
     let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
     let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error };

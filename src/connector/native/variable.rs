@@ -13,17 +13,21 @@
 use super::content::block_size;
 use super::dataset::Dataset;
 use crate::base::budget::Budget;
+use crate::base::newlines::Newlines;
+use crate::base::parts::{self, Limited};
+use crate::base::variable_form::VariableForm;
 use crate::base::{Address, Error, Result, limits};
 use crate::connector::Content;
-use crate::container::global_heap;
-use crate::dataset::chunk::cache::{ChunkKey, Found};
+use crate::dataset::chunk::cache::Found;
+use crate::dataset::chunk::image::DenseImage;
+use crate::dataset::chunk::key::CacheKey;
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
-use crate::dataset::newlines::Newlines;
-use crate::dataset::storage::{Seek, Storage};
-use crate::dataset::types::resolver::{self, Descriptor, Resolver};
-use crate::dataset::vl::VariableForm;
+use crate::dataset::heap::{Descriptor, Heap};
+use crate::dataset::layout::Seek;
+use crate::format::Context;
 use crate::meta::Store;
+use crate::structures::global_heap;
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -51,14 +55,20 @@ const SAMPLE_END: usize = 4096;
 const SAMPLES: u64 = 64;
 
 /// Global heap of a file.
-struct HeapResolver<'a> {
+struct WorkingHeap<'a> {
     store: &'a Store,
     work: &'a Budget,
 }
 
-impl Resolver for HeapResolver<'_> {
-    fn vlen(&self, collection: Address, index: u32) -> Result<Vec<u8>> {
-        self.work.spend(global_heap::locate(self.store, collection, index)?.1.saturating_add(OBJECT))?;
+impl Heap for WorkingHeap<'_> {
+    fn ctx(&self) -> &Context {
+        self.store.ctx()
+    }
+
+    fn object(&self, collection: Address, index: u32, budget: &mut parts::Budget) -> Result<Vec<u8>> {
+        let len = global_heap::locate(self.store, collection, index)?.1;
+        self.work.spend(len.saturating_add(OBJECT))?;
+        budget.read(len)?;
         global_heap::object(self.store, collection, index).map(|o| o.to_vec())
     }
 }
@@ -106,7 +116,8 @@ enum Part<'a> {
     Alike(Range<u64>, &'a [u8]),
 }
 
-/// Elements as stored, and for each the file whose heap it leads to where that is not the dataset's.
+/// Elements as stored, and for each the file whose heap it leads to where that is not the
+/// dataset's.
 struct Batch {
     raw: Vec<u8>,
     owners: Vec<Option<Arc<Store>>>,
@@ -145,8 +156,8 @@ impl VariableContent {
         Error::limit("dataset", self.dataset.object.header.address, detail)
     }
 
-    /// Calls `f` with each element from `first` on, and the file whose heap it leads to, or with runs of
-    /// elements alike (never written, or nil), until it returns false.
+    /// Calls `f` with each element from `first` on, and the file whose heap it leads to, or with
+    /// runs of elements alike (never written, or nil), until it returns false.
     fn elements(&self, first: u64, work: &Budget, f: &mut dyn FnMut(Part<'_>) -> Result<bool>) -> Result<()> {
         let size = self.dataset.element_size.max(1);
         let total = self.dataset.elements();
@@ -158,7 +169,7 @@ impl VariableContent {
             let at = next.saturating_mul(size);
             let alike = match self.dataset.bytes.unwritten(at)? {
                 Some(end) => Some((end, &fill)),
-                None => self.dataset.bytes.zeros(at).map(|end| (end, &nil)),
+                None => self.dataset.layout().file_hole_end(&self.dataset.bytes, at).map(|end| (end, &nil)),
             };
             if let Some((end, element)) = alike.map(|(end, e)| ((end / size).min(total), e)).filter(|(end, _)| *end > next) {
                 if !f(Part::Alike(next..end, element))? {
@@ -170,7 +181,8 @@ impl VariableContent {
             let n = per_batch.min(total.saturating_sub(next));
             let batch = self.batch(next, n)?;
             if batch.owners.is_empty() && batch.raw.iter().all(|b| *b == 0) {
-                // Long runs of nil elements, in a hole of the file say, cost little more than reading them.
+                // Long runs of nil elements, in a hole of the file say, cost little more than
+                // reading them.
                 work.spend(n.saturating_mul(size) / NIL_FACTOR)?;
                 let one = batch.raw.get(..usize::try_from(size).unwrap_or(0)).unwrap_or_default();
                 let end = next.saturating_add(n);
@@ -198,7 +210,7 @@ impl VariableContent {
             return Err(self.limit("elements too large for variable-length data"));
         }
         let mut batch = Batch { raw: vec![0; usize::try_from(n.saturating_mul(size)).unwrap_or(0)], owners: Vec::new() };
-        let Storage::Virtual(mapped) = &self.dataset.bytes.storage else {
+        let Some(mapped) = self.dataset.layout().mapped() else {
             self.dataset.bytes.read(&self.environment, first.saturating_mul(size), &mut batch.raw)?;
             return Ok(batch);
         };
@@ -247,7 +259,7 @@ impl VariableContent {
     /// A string's stored bytes.
     fn string(&self, element: &[u8], store: &Store, work: &Budget) -> Result<Vec<u8>> {
         let d = self.descriptor(element, store)?;
-        d.payload(1, &HeapResolver { store, work }, &mut resolver::Budget::new(ELEMENT_MAX))
+        d.payload(1, &WorkingHeap { store, work }, &mut parts::Budget::new(ELEMENT_MAX))
     }
 
     /// Fills `buf` from byte `from` of the payload that `d` names, elements of `size` bytes.
@@ -260,8 +272,8 @@ impl VariableContent {
         store.read_raw(at.checked_add(from).unwrap_or(Address::UNDEF), buf)
     }
 
-    /// Newlines inside the strings, at most those of [`NEWLINES_MAX`] strings; `None`: there are more, or a string cannot be read.
-    /// Reads all strings the first time.
+    /// Newlines inside the strings, at most those of [`NEWLINES_MAX`] strings; `None`: there are
+    /// more, or a string cannot be read. Reads all strings the first time.
     pub fn newlines(&self) -> Option<Newlines> {
         let found = || {
             self.find_newlines().unwrap_or_else(|e| {
@@ -352,8 +364,8 @@ impl VariableContent {
                 if let Some((d, size)) = self.plain(element, store)? {
                     return Ok(d.payload_len(size).saturating_add(COUNT));
                 }
-                let heap = HeapResolver { store, work };
-                self.form.exact_len(element, &resolver::Environment { ctx: *store.ctx(), resolver: &heap, limit: ELEMENT_MAX })
+                let heap = WorkingHeap { store, work };
+                self.form.exact_len(element, &Limited { parts: &heap, limit: ELEMENT_MAX })
             }
             Encoding::LineToNul => {
                 let s = self.string(element, store, work)?;
@@ -364,12 +376,12 @@ impl VariableContent {
 
     /// The form of an element.
     fn form(&self, encoding: Encoding, element: &[u8], store: &Store, work: &Budget) -> Result<Vec<u8>> {
-        let heap = HeapResolver { store, work };
-        let environment = resolver::Environment { ctx: *store.ctx(), resolver: &heap, limit: ELEMENT_MAX };
+        let heap = WorkingHeap { store, work };
+        let limited = Limited { parts: &heap, limit: ELEMENT_MAX };
         let mut out = Vec::new();
         match encoding {
-            Encoding::Exact => self.form.exact(element, &environment, &mut out)?,
-            Encoding::LineToNul => self.form.line(element, &environment, &mut out)?,
+            Encoding::Exact => self.form.exact(element, &limited, &mut out)?,
+            Encoding::LineToNul => self.form.line(element, &limited, &mut out)?,
             Encoding::LineAsStored => {
                 out.extend_from_slice(&self.string(element, store, work)?);
                 out.push(b'\n');
@@ -397,16 +409,15 @@ impl VariableContent {
         if len <= LONG {
             return copy(&self.form(encoding, element, store, work)?, buf);
         }
-        // Number of the dataset's forms in the cache: its chunks have that number without these bits.
-        let forms = super::dataset::number(self.dataset.id) | 1 << 63 | u64::from(encoding != Encoding::Exact) << 62;
-        let key = ChunkKey { dataset: forms, chunk: number };
-        match self.environment.cache.get(key, len, || self.form(encoding, element, store, work))? {
+        let dataset = super::dataset::key(self.dataset.id);
+        let key = CacheKey::Element { dataset, element: number, exact: encoding == Encoding::Exact };
+        match self.environment.cache.get(key, len, || self.form(encoding, element, store, work).map(DenseImage::boxed))? {
             Found::Chunk(form) => {
-                self.environment.cache.note_served(key, &form, buf.len() as u64);
-                copy(form.bytes(), buf)
+                self.environment.cache.record_read(key, &form, buf.len() as u64);
+                copy(form.image().dense().unwrap_or_default(), buf)
             }
             // The entry may be overwritten while it is read; then the form is made again.
-            Found::Spilled(_) => copy(&self.form(encoding, element, store, work)?, buf),
+            Found::OnDisk(_) => copy(&self.form(encoding, element, store, work)?, buf),
         }
     }
 
@@ -473,7 +484,7 @@ impl Content for VariableContent {
     }
 
     fn allocated(&self) -> Result<u64> {
-        self.dataset.bytes.allocated(&self.environment)
+        self.dataset.layout().allocated(&self.dataset.bytes, &self.environment)
     }
 
     fn block_size(&self) -> u32 {

@@ -1,76 +1,68 @@
 //! The chunk cache: decoded chunks of every dataset, one byte budget, one decode per chunk.
 //!
-//! A thread that misses reserves the chunk's bytes (evicting the least recently used ones), then
-//! decodes with no lock held; others that want the same chunk wait for it. Chunks above the budget
-//! are handed out without being kept. Bytes being decoded count against the budget, so the total
-//! in memory stays within it however many threads decode.
+//! A thread that misses reserves the chunk's bytes (evicting the least recently used chunks), then
+//! decodes with no lock held. Other readers of the chunk wait for the decode. Chunks above the
+//! budget are returned but not cached. Bytes being decoded count against the budget, so memory use
+//! stays within it however many threads decode.
 //!
-//! A chunk that was read to its end is in the kernel's page cache and rarely asked for again: of
-//! those only [`CONSUMED_BYTES`] are kept, so that sequential reading uses the same memory again
-//! (which the processor's caches still hold) instead of filling the budget with fresh pages.
+//! A consumed chunk (all bytes read) is in the kernel's page cache and rarely read again. The cache
+//! keeps only [`CONSUMED_MAX_BYTES`] of them: sequential reads then reuse memory that is still in
+//! the processor's caches, instead of filling the budget with fresh pages.
 
-use super::spill::Spill;
-use crate::base::{Address, Error, Result, buffers, waiting};
+use super::disk_cache::DiskCache;
+use super::image::{ChunkImage, Image};
+use super::key::{CacheKey, ChunkKey, DatasetKey};
+use crate::base::{Address, Error, Result, waiting};
 use lru::LruCache;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Chunks that were read to their ends are kept up to this many bytes, and to a quarter of the budget.
-const CONSUMED_BYTES: u64 = 16 << 20;
+/// Most bytes of consumed chunks kept; at most a quarter of the budget.
+const CONSUMED_MAX_BYTES: u64 = 16 << 20;
 
-/// What an entry takes beside its bytes: many tiny chunks are mostly that.
-const ENTRY: u64 = 256;
+/// Memory of an entry besides the chunk's bytes; most of the memory of tiny chunks.
+const ENTRY_OVERHEAD_BYTES: u64 = 256;
 
-fn charge(len: u64) -> u64 {
-    len.saturating_add(ENTRY)
+fn charged_bytes(len: u64) -> u64 {
+    len.saturating_add(ENTRY_OVERHEAD_BYTES)
 }
 
-/// Which chunk: dataset number (unique in the process), linear chunk number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ChunkKey {
-    /// Unique number of the open dataset.
-    pub dataset: u64,
-    /// Row-major number of the chunk.
-    pub chunk: u64,
-}
-
-/// A decoded chunk and how much of it was read since it was decoded.
+/// A decoded chunk and the count of its bytes read since.
 #[derive(Debug)]
-pub struct Chunk {
-    bytes: Vec<u8>,
-    served: AtomicU64,
-    /// Whether it is among the consumed ones; changed under the cache's lock only.
-    counted: AtomicBool,
-    /// Bytes of chunks that nobody has read yet, of the whole cache.
+pub(crate) struct Chunk {
+    image: Image,
+    bytes_read: AtomicU64,
+    /// True if the chunk is in `State::consumed`. Changed only under the cache's lock.
+    is_consumed_listed: AtomicBool,
+    /// Bytes of all unread chunks of the cache.
     unread: Arc<AtomicU64>,
 }
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        if self.served.load(Ordering::Relaxed) == 0 {
-            self.unread.fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
+        if self.bytes_read.load(Ordering::Relaxed) == 0 {
+            self.unread.fetch_sub(self.image.element_bytes(), Ordering::Relaxed);
         }
-        buffers::give(std::mem::take(&mut self.bytes));
     }
 }
 
 impl Chunk {
-    /// Decoded bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// The decoded chunk.
+    pub(crate) fn image(&self) -> &dyn ChunkImage {
+        &*self.image
     }
 
-    fn new(bytes: Vec<u8>, unread: &Arc<AtomicU64>) -> Self {
-        unread.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        Chunk { bytes, served: AtomicU64::new(0), counted: AtomicBool::new(false), unread: unread.clone() }
+    fn new(image: Image, unread: &Arc<AtomicU64>) -> Self {
+        unread.fetch_add(image.element_bytes(), Ordering::Relaxed);
+        Chunk { image, bytes_read: AtomicU64::new(0), is_consumed_listed: AtomicBool::new(false), unread: unread.clone() }
     }
 
-    /// Notes that `n` of its bytes were copied to a reader; true when these were the last ones.
-    fn note_served(&self, n: u64) -> bool {
-        let size = self.bytes.len() as u64;
-        let before = self.served.fetch_add(n, Ordering::Relaxed);
+    /// Counts `n` bytes copied to a reader; true when they make the chunk consumed.
+    fn record_read(&self, n: u64) -> bool {
+        let size = self.image.element_bytes();
+        let before = self.bytes_read.fetch_add(n, Ordering::Relaxed);
         if before == 0 && n > 0 {
             self.unread.fetch_sub(size, Ordering::Relaxed);
         }
@@ -78,17 +70,17 @@ impl Chunk {
     }
 
     fn is_consumed(&self) -> bool {
-        self.served.load(Ordering::Relaxed) >= self.bytes.len() as u64
+        self.bytes_read.load(Ordering::Relaxed) >= self.image.element_bytes()
     }
 }
 
-/// What a caller gets: the chunk in memory, or its place in the spill file.
+/// A cached chunk: in memory, or its offset in the disk cache.
 #[derive(Debug, Clone)]
-pub enum Found {
+pub(crate) enum Found {
     /// In memory.
     Chunk(Arc<Chunk>),
-    /// Decoded earlier, now at this offset of the spill file.
-    Spilled(u64),
+    /// Decoded earlier and evicted to this offset of the disk cache.
+    OnDisk(u64),
 }
 
 #[derive(Default)]
@@ -103,82 +95,83 @@ enum Slot {
 }
 
 struct State {
-    slots: LruCache<ChunkKey, Slot>,
-    /// Chunks read to their ends, in that order; some may be gone.
-    consumed: VecDeque<ChunkKey>,
+    slots: LruCache<CacheKey, Slot>,
+    /// Keys of consumed chunks, oldest first; some may have been evicted.
+    consumed: VecDeque<CacheKey>,
     consumed_bytes: u64,
     /// Bytes of ready chunks and reservations of loading ones.
     bytes: u64,
 }
 
 impl State {
-    fn note_consumed(&mut self, key: ChunkKey, chunk: &Chunk) {
-        if chunk.counted.swap(true, Ordering::Relaxed) {
+    fn mark_consumed(&mut self, key: CacheKey, chunk: &Chunk) {
+        if chunk.is_consumed_listed.swap(true, Ordering::Relaxed) {
             return;
         }
-        // Keys of chunks that were evicted otherwise stay behind.
+        // Drops keys of chunks evicted by other paths.
         if self.consumed.len() > self.slots.len().saturating_mul(2).saturating_add(64) {
             let slots = &self.slots;
             self.consumed.retain(|k| slots.contains(k));
         }
         self.consumed.push_back(key);
-        self.consumed_bytes = self.consumed_bytes.saturating_add(chunk.bytes.len() as u64);
+        self.consumed_bytes = self.consumed_bytes.saturating_add(chunk.image.memory());
     }
 
-    /// Takes out the chunk that was read to its end first.
-    fn pop_consumed(&mut self) -> Option<(ChunkKey, Arc<Chunk>)> {
+    /// Removes the chunk that was consumed first.
+    fn pop_consumed(&mut self) -> Option<(CacheKey, Arc<Chunk>)> {
         while let Some(key) = self.consumed.pop_front() {
-            if matches!(self.slots.peek(&key), Some(Slot::Ready(c)) if c.counted.load(Ordering::Relaxed))
+            if matches!(self.slots.peek(&key), Some(Slot::Ready(c)) if c.is_consumed_listed.load(Ordering::Relaxed))
                 && let Some(Slot::Ready(chunk)) = self.slots.pop(&key)
             {
-                self.gone(&chunk);
+                self.subtract(&chunk);
                 return Some((key, chunk));
             }
         }
         None
     }
 
-    /// Settles the sums for a chunk taken out of `slots`.
-    fn gone(&mut self, chunk: &Chunk) {
-        let size = chunk.bytes.len() as u64;
-        self.bytes = self.bytes.saturating_sub(charge(size));
-        if chunk.counted.load(Ordering::Relaxed) {
+    /// Subtracts a chunk removed from `slots` from the sums.
+    fn subtract(&mut self, chunk: &Chunk) {
+        let size = chunk.image.memory();
+        self.bytes = self.bytes.saturating_sub(charged_bytes(size));
+        if chunk.is_consumed_listed.load(Ordering::Relaxed) {
             self.consumed_bytes = self.consumed_bytes.saturating_sub(size);
         }
     }
 }
 
-/// Counters, for `.h5dir/status`.
+/// Counters shown in `.h5dir/status`.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub(crate) struct Counters {
     /// Requests answered from memory.
-    pub hits: AtomicU64,
+    pub(crate) hits: AtomicU64,
     /// Chunks decoded.
-    pub decodes: AtomicU64,
+    pub(crate) decodes: AtomicU64,
     /// Requests that waited for another thread's decode.
-    pub waits: AtomicU64,
+    pub(crate) waits: AtomicU64,
     /// Chunks evicted.
-    pub evictions: AtomicU64,
-    /// Chunks handed out without being kept.
-    pub unkept: AtomicU64,
-    /// Requests answered from the spill file.
-    pub spill_hits: AtomicU64,
+    pub(crate) evictions: AtomicU64,
+    /// Chunks above the budget, returned without being cached.
+    pub(crate) unkept: AtomicU64,
+    /// Requests answered from the disk cache.
+    pub(crate) disk_cache_hits: AtomicU64,
 }
 
-/// See the module's description.
-pub struct ChunkCache {
+/// Cache of decoded chunks within a byte budget.
+pub(crate) struct ChunkCache {
     state: Mutex<State>,
     budget: u64,
-    spill: Spill,
+    disk_cache: DiskCache,
     unread: Arc<AtomicU64>,
-    /// What happened so far.
-    pub counters: Arc<Counters>,
+    /// Counts of hits, decodes, waits and evictions.
+    pub(crate) counters: Arc<Counters>,
 }
 
-/// Removes a reservation if the loader fails or panics, and wakes whoever waits.
+/// Budget reserved for a decode. Dropped unfinished, it is released and waiting readers get an
+/// error.
 struct Reservation<'a> {
     cache: &'a ChunkCache,
-    key: ChunkKey,
+    key: CacheKey,
     charge: u64,
     pending: Arc<Pending>,
     finished: bool,
@@ -209,13 +202,13 @@ impl Reservation<'_> {
         self.finished = true;
         {
             let mut state = self.cache.state.lock();
-            let size = charge(chunk.bytes.len() as u64);
-            let mine = matches!(state.slots.peek(&self.key), Some(Slot::Loading(p)) if Arc::ptr_eq(p, &self.pending));
+            let size = charged_bytes(chunk.image.memory());
+            let is_ours = matches!(state.slots.peek(&self.key), Some(Slot::Loading(p)) if Arc::ptr_eq(p, &self.pending));
             state.bytes = state.bytes.saturating_sub(self.charge);
-            if mine && keep {
+            if is_ours && keep {
                 state.slots.put(self.key, Slot::Ready(chunk.clone()));
                 state.bytes = state.bytes.saturating_add(size);
-            } else if mine {
+            } else if is_ours {
                 state.slots.pop(&self.key);
             }
         }
@@ -229,95 +222,99 @@ impl Reservation<'_> {
 }
 
 impl ChunkCache {
-    /// A cache of `budget` bytes, spilling to at most `spill_bytes` of temporary file.
-    pub fn new(budget: u64, spill_bytes: u64) -> Self {
-        Self::counting(budget, spill_bytes, Arc::default())
+    /// Creates a cache of `budget` bytes that evicts to a temporary file of at most
+    /// `disk_cache_bytes`.
+    pub(crate) fn new(budget: u64, disk_cache_bytes: u64) -> Self {
+        Self::with_counters(budget, disk_cache_bytes, Arc::default())
     }
 
-    /// The same, which goes on counting with `counters`.
-    pub fn counting(budget: u64, spill_bytes: u64, counters: Arc<Counters>) -> Self {
+    /// Creates a cache of `budget` bytes that continues `counters`.
+    pub(crate) fn with_counters(budget: u64, disk_cache_bytes: u64, counters: Arc<Counters>) -> Self {
         ChunkCache {
             state: Mutex::new(State { slots: LruCache::unbounded(), consumed: VecDeque::new(), consumed_bytes: 0, bytes: 0 }),
             budget,
-            spill: Spill::new(spill_bytes),
+            disk_cache: DiskCache::new(disk_cache_bytes),
             unread: Arc::default(),
             counters,
         }
     }
 
     /// The budget, bytes.
-    pub fn budget(&self) -> u64 {
+    pub(crate) fn budget(&self) -> u64 {
         self.budget
     }
 
-    /// Bytes held or reserved now.
-    pub fn bytes(&self) -> u64 {
+    /// Bytes of cached chunks and of reservations.
+    pub(crate) fn bytes(&self) -> u64 {
         self.state.lock().bytes
     }
 
-    /// Bytes of chunks in memory that nobody has read yet: the ones decoded ahead of a reader.
-    pub fn unread_bytes(&self) -> u64 {
+    /// Bytes of cached chunks that have not been read: those decoded by read-ahead.
+    pub(crate) fn unread_bytes(&self) -> u64 {
         self.unread.load(Ordering::Relaxed)
     }
 
-    /// Notes that `n` bytes of `chunk` were copied to a reader.
-    pub fn note_served(&self, key: ChunkKey, chunk: &Arc<Chunk>, n: u64) {
-        if !chunk.note_served(n) {
+    /// Counts `n` bytes of `chunk` copied to a reader; evicts surplus consumed chunks.
+    pub(crate) fn record_read(&self, key: impl Into<CacheKey>, chunk: &Arc<Chunk>, n: u64) {
+        let key = key.into();
+        if !chunk.record_read(n) {
             return;
         }
-        let limit = CONSUMED_BYTES.min(self.budget / 4);
-        let mut gone = Vec::new();
+        let limit = CONSUMED_MAX_BYTES.min(self.budget / 4);
+        let mut evicted = Vec::new();
         let mut state = self.state.lock();
         if !matches!(state.slots.peek(&key), Some(Slot::Ready(c)) if Arc::ptr_eq(c, chunk)) {
             return;
         }
-        state.note_consumed(key, chunk);
+        state.mark_consumed(key, chunk);
         while state.consumed_bytes > limit {
             let Some(chunk) = state.pop_consumed() else { break };
-            gone.push(chunk);
+            evicted.push(chunk);
         }
         drop(state);
         // Freed without the lock.
-        drop(gone);
+        drop(evicted);
     }
 
-    /// Forgets the chunk `key`: its stored bytes are out of date.
-    pub fn remove(&self, key: ChunkKey) {
+    /// Drops the chunk `key`, which is stale.
+    pub(crate) fn remove(&self, key: impl Into<CacheKey>) {
+        let key = key.into();
         let mut state = self.state.lock();
-        let gone = match state.slots.pop(&key) {
+        let removed = match state.slots.pop(&key) {
             Some(Slot::Ready(chunk)) => {
-                state.gone(&chunk);
+                state.subtract(&chunk);
                 Some(chunk)
             }
-            // Whoever decodes it finds that it is not wanted any more.
+            // The decoding thread finds its slot gone and does not cache the chunk.
             _ => None,
         };
         drop(state);
-        drop(gone);
-        self.spill.remove(key);
+        drop(removed);
+        self.disk_cache.remove(key);
     }
 
-    /// Forgets every chunk: what they were decoded from may be out of date.
-    pub fn clear(&self) {
-        let datasets: std::collections::HashSet<u64> = self.state.lock().slots.iter().map(|(k, _)| k.dataset).collect();
+    /// Drops every chunk: any may be stale.
+    pub(crate) fn clear(&self) {
+        let datasets: std::collections::HashSet<DatasetKey> = self.state.lock().slots.iter().map(|(k, _)| k.dataset()).collect();
         datasets.into_iter().for_each(|dataset| self.forget(dataset));
     }
 
-    /// The spill file.
-    pub fn spill(&self) -> &Spill {
-        &self.spill
+    /// The disk cache, which holds evicted chunks.
+    pub(crate) fn disk_cache(&self) -> &DiskCache {
+        &self.disk_cache
     }
 
-    /// True when the chunk is in memory, being decoded, or spilled.
-    pub fn contains(&self, key: ChunkKey) -> bool {
-        self.state.lock().slots.contains(&key) || self.spill.find(key).is_some()
+    /// True when the chunk is in memory, being decoded, or in the disk cache.
+    pub(crate) fn contains(&self, key: impl Into<CacheKey>) -> bool {
+        let key = key.into();
+        self.state.lock().slots.contains(&key) || self.disk_cache.find(key).is_some()
     }
 
-    /// The chunks of `keys` that are in memory, in one step; `None` for the others.
-    pub fn ready(&self, keys: impl Iterator<Item = ChunkKey>) -> Vec<Option<Arc<Chunk>>> {
+    /// Looks up several chunks under one lock; `None` for those not in memory.
+    pub(crate) fn ready(&self, keys: impl Iterator<Item = ChunkKey>) -> Vec<Option<Arc<Chunk>>> {
         let mut state = self.state.lock();
         let found: Vec<_> = keys
-            .map(|key| match state.slots.get(&key) {
+            .map(|key| match state.slots.get(&CacheKey::Chunk(key)) {
                 Some(Slot::Ready(chunk)) => Some(chunk.clone()),
                 _ => None,
             })
@@ -327,13 +324,17 @@ impl ChunkCache {
         found
     }
 
-    /// True when the chunk is being decoded or in the spill file.
-    pub fn is_under_way(&self, key: ChunkKey) -> bool {
-        matches!(self.state.lock().slots.peek(&key), Some(Slot::Loading(_))) || self.spill.find(key).is_some()
+    /// True when the chunk is being decoded or in the disk cache.
+    pub(crate) fn is_loading_or_on_disk(&self, key: impl Into<CacheKey>) -> bool {
+        let key = key.into();
+        matches!(self.state.lock().slots.peek(&key), Some(Slot::Loading(_))) || self.disk_cache.find(key).is_some()
     }
 
-    /// The chunk `key` of `size` decoded bytes; `load` decodes it if nobody has or does.
-    pub fn get(&self, key: ChunkKey, size: u64, load: impl FnOnce() -> Result<Vec<u8>>) -> Result<Found> {
+    /// Returns the chunk `key` of `size` decoded bytes; calls `load` to decode it on a miss.
+    ///
+    /// Waits if another thread is decoding the chunk.
+    pub(crate) fn get(&self, key: impl Into<CacheKey>, size: u64, load: impl FnOnce() -> Result<Image>) -> Result<Found> {
+        let key = key.into();
         let pending = {
             let mut state = self.state.lock();
             match state.slots.get(&key) {
@@ -348,9 +349,9 @@ impl ChunkCache {
         if let Some(pending) = pending {
             return self.wait(&pending);
         }
-        if let Some(offset) = self.spill.find(key) {
-            self.counters.spill_hits.fetch_add(1, Ordering::Relaxed);
-            return Ok(Found::Spilled(offset));
+        if let Some(offset) = self.disk_cache.find(key) {
+            self.counters.disk_cache_hits.fetch_add(1, Ordering::Relaxed);
+            return Ok(Found::OnDisk(offset));
         }
         self.load(key, size, load)
     }
@@ -367,15 +368,15 @@ impl ChunkCache {
         }
     }
 
-    fn load(&self, key: ChunkKey, size: u64, load: impl FnOnce() -> Result<Vec<u8>>) -> Result<Found> {
+    fn load(&self, key: CacheKey, size: u64, load: impl FnOnce() -> Result<Image>) -> Result<Found> {
         waiting::may_wait();
         let pending = Arc::new(Pending::default());
-        let size = charge(size);
+        let size = charged_bytes(size);
         let keep = size <= self.budget;
         let victims = {
             let mut state = self.state.lock();
             match state.slots.get(&key) {
-                // Another thread came first between the two locks.
+                // Another thread loaded it between the two locks.
                 Some(Slot::Ready(chunk)) => return Ok(Found::Chunk(chunk.clone())),
                 Some(Slot::Loading(p)) => {
                     let p = p.clone();
@@ -390,14 +391,14 @@ impl ChunkCache {
             victims
         };
         let mut reservation = Reservation { cache: self, key, charge: size, pending, finished: false };
-        self.spill_unfinished(victims);
+        self.save_unfinished(victims);
         self.counters.decodes.fetch_add(1, Ordering::Relaxed);
         if !keep {
             self.counters.unkept.fetch_add(1, Ordering::Relaxed);
         }
         match load() {
-            Ok(bytes) => {
-                let chunk = Arc::new(Chunk::new(bytes, &self.unread));
+            Ok(image) => {
+                let chunk = Arc::new(Chunk::new(image, &self.unread));
                 reservation.succeed(&chunk, keep);
                 Ok(Found::Chunk(chunk))
             }
@@ -408,8 +409,9 @@ impl ChunkCache {
         }
     }
 
-    /// Evicts ready chunks until `size` more bytes fit: consumed ones, then the least recently used.
-    fn make_room(&self, state: &mut State, size: u64) -> Vec<(ChunkKey, Arc<Chunk>)> {
+    /// Evicts ready chunks until `size` more bytes fit: consumed ones, then the least recently
+    /// used.
+    fn make_room(&self, state: &mut State, size: u64) -> Vec<(CacheKey, Arc<Chunk>)> {
         let mut victims = Vec::new();
         let mut loading = Vec::new();
         while state.bytes.saturating_add(size) > self.budget {
@@ -420,7 +422,7 @@ impl ChunkCache {
             }
             match state.slots.pop_lru() {
                 Some((key, Slot::Ready(chunk))) => {
-                    state.gone(&chunk);
+                    state.subtract(&chunk);
                     self.counters.evictions.fetch_add(1, Ordering::Relaxed);
                     victims.push((key, chunk));
                 }
@@ -434,43 +436,47 @@ impl ChunkCache {
         victims
     }
 
-    /// Keeps what was decoded but not read to the end: it will be asked for again.
-    fn spill_unfinished(&self, victims: Vec<(ChunkKey, Arc<Chunk>)>) {
+    /// Writes evicted chunks that were read in part to the disk cache: they will be read again.
+    fn save_unfinished(&self, victims: Vec<(CacheKey, Arc<Chunk>)>) {
         for (key, chunk) in victims {
-            if !chunk.is_consumed() && chunk.served.load(Ordering::Relaxed) > 0 {
-                self.spill.put(key, &chunk.bytes);
+            if !chunk.is_consumed()
+                && chunk.bytes_read.load(Ordering::Relaxed) > 0
+                && let Some(bytes) = chunk.image.dense()
+            {
+                self.disk_cache.put(key, bytes);
             }
         }
     }
 
-    /// Forgets every chunk of `dataset`.
-    pub fn forget(&self, dataset: u64) {
+    /// Drops every chunk of `dataset`.
+    pub(crate) fn forget(&self, dataset: DatasetKey) {
         let mut state = self.state.lock();
-        let keys: Vec<_> = state.slots.iter().filter(|(k, _)| k.dataset == dataset).map(|(k, _)| *k).collect();
+        let keys: Vec<_> = state.slots.iter().filter(|(k, _)| k.dataset() == dataset).map(|(k, _)| *k).collect();
         for key in keys {
             // A chunk being decoded keeps its reservation until its loader ends.
             if let Some(Slot::Ready(chunk)) = state.slots.pop(&key) {
-                state.gone(&chunk);
+                state.subtract(&chunk);
             }
         }
         drop(state);
-        self.spill.forget(dataset);
+        self.disk_cache.forget(dataset);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dataset::chunk::image::DenseImage;
     use std::sync::Barrier;
 
     fn key(chunk: u64) -> ChunkKey {
-        ChunkKey { dataset: 1, chunk }
+        ChunkKey { dataset: 1.into(), chunk }
     }
 
     fn bytes(f: Found) -> Vec<u8> {
         match f {
-            Found::Chunk(c) => c.bytes().to_vec(),
-            Found::Spilled(_) => panic!("in the spill file"),
+            Found::Chunk(c) => c.image().dense().unwrap().to_vec(),
+            Found::OnDisk(_) => panic!("on disk"),
         }
     }
 
@@ -484,7 +490,7 @@ mod tests {
                     barrier.wait();
                     let c = cache.get(key(7), 100, || {
                         std::thread::sleep(std::time::Duration::from_millis(20));
-                        Ok(vec![9; 100])
+                        Ok(DenseImage::boxed(vec![9; 100]))
                     });
                     assert_eq!(bytes(c.unwrap()), [9; 100]);
                 });
@@ -495,10 +501,10 @@ mod tests {
 
     #[test]
     fn the_budget_holds_and_the_oldest_goes() {
-        let budget = 10 * charge(100);
+        let budget = 10 * charged_bytes(100);
         let cache = ChunkCache::new(budget, 0);
         for i in 0..30 {
-            cache.get(key(i), 100, || Ok(vec![i as u8; 100])).unwrap();
+            cache.get(key(i), 100, || Ok(DenseImage::boxed(vec![i as u8; 100]))).unwrap();
             assert!(cache.bytes() <= budget);
         }
         assert!(!cache.contains(key(19)) && cache.contains(key(20)) && cache.contains(key(29)));
@@ -509,7 +515,7 @@ mod tests {
     fn tiny_chunks_count_for_what_they_take() {
         let cache = ChunkCache::new(100_000, 0);
         for i in 0..2000 {
-            cache.get(key(i), 1, || Ok(vec![1])).unwrap();
+            cache.get(key(i), 1, || Ok(DenseImage::boxed(vec![1]))).unwrap();
         }
         assert!(cache.state.lock().slots.len() < 500);
     }
@@ -518,30 +524,32 @@ mod tests {
     fn chunks_read_to_their_ends_go_first() {
         let cache = ChunkCache::new(1_010_000, 0);
         for i in 0..6 {
-            let Found::Chunk(c) = cache.get(key(i), 100_000, || Ok(vec![1; 100_000])).unwrap() else { panic!("spilled") };
+            let Found::Chunk(c) = cache.get(key(i), 100_000, || Ok(DenseImage::boxed(vec![1; 100_000]))).unwrap() else {
+                panic!("on disk")
+            };
             assert_eq!(cache.unread_bytes(), if i == 0 { 100_000 } else { 200_000 });
             if i > 0 {
-                cache.note_served(key(i), &c, 60_000);
-                cache.note_served(key(i), &c, 40_000);
-                cache.note_served(key(i), &c, 40_000);
+                cache.record_read(key(i), &c, 60_000);
+                cache.record_read(key(i), &c, 40_000);
+                cache.record_read(key(i), &c, 40_000);
             } else {
-                cache.note_served(key(i), &c, 60_000);
-                let unread = cache.get(key(99), 100_000, || Ok(vec![1; 100_000]));
+                cache.record_read(key(i), &c, 60_000);
+                let unread = cache.get(key(99), 100_000, || Ok(DenseImage::boxed(vec![1; 100_000])));
                 drop(unread);
             }
         }
         // A quarter of the budget: two of them.
         let held: Vec<u64> = (0..6).filter(|i| cache.contains(key(*i))).collect();
-        assert_eq!((held, cache.bytes()), (vec![0, 4, 5], 4 * charge(100_000)));
-        cache.get(key(7), 700_000, || Ok(vec![1; 700_000])).unwrap();
+        assert_eq!((held, cache.bytes()), (vec![0, 4, 5], 4 * charged_bytes(100_000)));
+        cache.get(key(7), 700_000, || Ok(DenseImage::boxed(vec![1; 700_000]))).unwrap();
         let held: Vec<u64> = (0..8).filter(|i| cache.contains(key(*i))).collect();
-        assert_eq!((held, cache.bytes()), (vec![0, 5, 7], 3 * charge(100_000) + charge(700_000)));
+        assert_eq!((held, cache.bytes()), (vec![0, 5, 7], 3 * charged_bytes(100_000) + charged_bytes(700_000)));
     }
 
     #[test]
     fn too_large_is_served_and_not_kept() {
         let cache = ChunkCache::new(50, 0);
-        assert_eq!(bytes(cache.get(key(1), 100, || Ok(vec![1; 100])).unwrap()).len(), 100);
+        assert_eq!(bytes(cache.get(key(1), 100, || Ok(DenseImage::boxed(vec![1; 100]))).unwrap()).len(), 100);
         assert!(!cache.contains(key(1)) && cache.bytes() == 0);
     }
 
@@ -551,7 +559,7 @@ mod tests {
         let e = Error::corrupt("chunk", Address(5), "bad");
         assert_eq!(cache.get(key(1), 10, || Err(e.clone())).err(), Some(e));
         assert_eq!(cache.bytes(), 0);
-        assert_eq!(bytes(cache.get(key(1), 10, || Ok(vec![3; 10])).unwrap()), [3; 10]);
+        assert_eq!(bytes(cache.get(key(1), 10, || Ok(DenseImage::boxed(vec![3; 10]))).unwrap()), [3; 10]);
     }
 
     #[test]
@@ -562,14 +570,14 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_read_in_part_goes_to_the_spill_file() {
+    fn a_chunk_read_in_part_goes_to_the_disk_cache() {
         let cache = ChunkCache::new(10_000, 1 << 20);
-        let Found::Chunk(c) = cache.get(key(1), 9000, || Ok(vec![5; 9000])).unwrap() else { panic!("spilled") };
-        cache.note_served(key(1), &c, 10);
-        cache.get(key(2), 9000, || Ok(vec![6; 9000])).unwrap();
-        let Found::Spilled(at) = cache.get(key(1), 9000, || panic!("decoded again")).unwrap() else { panic!("in memory") };
+        let Found::Chunk(c) = cache.get(key(1), 9000, || Ok(DenseImage::boxed(vec![5; 9000]))).unwrap() else { panic!("on disk") };
+        cache.record_read(key(1), &c, 10);
+        cache.get(key(2), 9000, || Ok(DenseImage::boxed(vec![6; 9000]))).unwrap();
+        let Found::OnDisk(at) = cache.get(key(1), 9000, || panic!("decoded again")).unwrap() else { panic!("in memory") };
         let mut b = [0; 4];
-        cache.spill().read(at, 100, &mut b).unwrap();
+        cache.disk_cache().read(at, 100, &mut b).unwrap();
         assert_eq!(b, [5; 4]);
     }
 }

@@ -1,32 +1,33 @@
-//! Bounds the memory of all decodes that run at the same time.
+//! Bounds the memory of concurrent decodes.
 
 use crate::base::waiting;
 use parking_lot::{Condvar, Mutex};
 
-/// Bytes that may be in use, and who waits for them.
+/// Semaphore that counts bytes.
 #[derive(Debug)]
-pub struct Gate {
+pub(crate) struct Gate {
     free: Mutex<u64>,
     freed: Condvar,
     capacity: u64,
 }
 
-/// Bytes taken; given back when dropped.
+/// Bytes acquired from a gate; released when dropped.
 #[derive(Debug)]
-pub struct Permit<'a> {
+pub(crate) struct Permit<'a> {
     gate: &'a Gate,
     bytes: u64,
 }
 
 impl Gate {
-    /// Lets through `capacity` bytes at a time.
-    pub fn new(capacity: u64) -> Self {
+    /// A gate of `capacity` bytes.
+    pub(crate) fn new(capacity: u64) -> Self {
         Gate { free: Mutex::new(capacity), freed: Condvar::new(), capacity }
     }
 
-    /// Waits until `bytes` (or all there are) can be taken. Whoever holds a permit must not wait for
-    /// somebody who needs another one.
-    pub fn enter(&self, bytes: u64) -> Permit<'_> {
+    /// Waits for `bytes` (at most the capacity) and acquires them.
+    ///
+    /// To avoid deadlock, a thread that holds a permit must not wait for a thread that needs one.
+    pub(crate) fn enter(&self, bytes: u64) -> Permit<'_> {
         let bytes = bytes.min(self.capacity);
         let mut free = self.free.lock();
         if *free < bytes {

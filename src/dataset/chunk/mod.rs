@@ -1,16 +1,18 @@
-//! Chunked storage: grid, cache, spill file, pieces of a request.
+//! Chunks: geometry, caches, dirty chunks, and their formats.
 
-pub mod cache;
-pub mod dirty;
-pub mod gate;
-pub mod map;
-pub mod pieces;
-pub mod plain;
-pub mod spill;
-pub mod spool;
-pub mod tally;
+pub(crate) mod cache;
+pub(crate) mod chunk_files;
+pub(crate) mod dirty;
+pub(crate) mod dirty_file;
+pub(crate) mod disk_cache;
+pub(crate) mod encoded;
+pub(crate) mod format;
+pub(crate) mod gate;
+pub(crate) mod grid;
+pub(crate) mod image;
+pub(crate) mod key;
+pub(crate) mod pieces;
+pub(crate) mod stored_size;
+pub(crate) mod temporary;
 
-pub mod grid;
-
-pub use grid::{ChunkGrid, ChunkRange, Overlap};
-pub mod temporary;
+pub(crate) use grid::ChunkGrid;

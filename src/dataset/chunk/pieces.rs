@@ -1,66 +1,67 @@
-//! From a range of a dataset's bytes to pieces of its chunks.
+//! Maps ranges of a dataset's bytes to pieces of its chunks.
 //!
-//! The dataset is seen as a row-major byte array: the last dimension is counted in bytes, and
-//! trailing dimensions that a chunk covers wholly are merged, so that narrow arrays have long rows.
+//! The dataset is a row-major byte array: the last dimension is counted in bytes, and trailing
+//! dimensions that a chunk covers whole are merged, so that narrow arrays have long rows.
 
 use std::ops::Range;
 
-/// Chunks that are written at once whatever their size.
-const FEW: u64 = 2;
+/// Chunks that a prefix of a range may intersect whatever their size.
+const PREFIX_CHUNKS_MIN: u64 = 2;
 
-/// Equally spaced stretches of bytes, each contiguous in the dataset and in one chunk: the part of
-/// consecutive rows that lies in that chunk. See [`ByteGrid::rows`] for their places.
+/// Equally spaced runs of bytes, each contiguous in the dataset and in one chunk: the part of
+/// consecutive rows that lies in that chunk. [`ByteGrid::rows`] has their offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
-    /// Offset of the first stretch in the decoded chunk.
-    pub in_chunk: u64,
-    /// Offset of the first stretch in the caller's buffer.
-    pub in_buffer: usize,
-    /// Length of each stretch, bytes.
-    pub len: usize,
-    /// Number of stretches, one per row.
-    pub rows: usize,
+pub(crate) struct Piece {
+    /// Offset of the first run in the decoded chunk.
+    pub(crate) in_chunk: u64,
+    /// Offset of the first run in the caller's buffer.
+    pub(crate) in_buffer: usize,
+    /// Length of each run, bytes.
+    pub(crate) len: usize,
+    /// Number of runs, one per row.
+    pub(crate) rows: usize,
 }
 
-/// One chunk that a request touches.
+/// The part of a request that lies in one chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Touched {
+pub(crate) struct ChunkPieces {
     /// Row-major number of the chunk.
-    pub chunk: u64,
-    /// Its pieces, ascending in the buffer.
-    pub pieces: Vec<Piece>,
+    pub(crate) chunk: u64,
+    /// Pieces of the chunk, ascending in the buffer.
+    pub(crate) pieces: Vec<Piece>,
 }
 
-impl Touched {
+impl ChunkPieces {
     /// Bytes of all pieces.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.pieces.iter().map(|p| (p.len as u64).saturating_mul(p.rows as u64)).sum()
     }
 
-    /// Stretches of all pieces.
-    pub fn stretches(&self) -> usize {
+    /// Number of contiguous runs of all pieces.
+    pub(crate) fn runs(&self) -> usize {
         self.pieces.iter().map(|p| p.rows).sum()
     }
 }
 
-/// Geometry of a chunked dataset in bytes. All numbers were checked to fit when it was made.
+/// Geometry of a chunked dataset in bytes. [`ByteGrid::new`] checks that no product overflows.
 #[derive(Debug, Clone)]
-pub struct ByteGrid {
+pub(crate) struct ByteGrid {
     /// Dimensions; the last one in bytes.
     dims: Vec<u64>,
     /// Chunk dimensions; the last one in bytes.
     chunk: Vec<u64>,
     /// Chunks along each dimension.
     counts: Vec<u64>,
-    /// Trailing dimensions merged away.
+    /// Number of trailing dimensions merged away.
     merged: usize,
     total: u64,
     chunk_bytes: u64,
 }
 
 impl ByteGrid {
-    /// `shape` and `chunk` in elements of `element_size` bytes; `None` when a product exceeds 2^63.
-    pub fn new(shape: &[u64], chunk: &[u64], element_size: u64) -> Option<ByteGrid> {
+    /// Takes `shape` and `chunk` in elements of `element_size` bytes; `None` if a product exceeds
+    /// 2^63.
+    pub(crate) fn new(shape: &[u64], chunk: &[u64], element_size: u64) -> Option<ByteGrid> {
         let (mut dims, mut chunk) = (shape.to_vec(), chunk.to_vec());
         if dims.is_empty() || dims.len() != chunk.len() || chunk.contains(&0) || element_size == 0 {
             return None;
@@ -87,32 +88,32 @@ impl ByteGrid {
     }
 
     /// Bytes of the dataset.
-    pub fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.total
     }
 
     /// Bytes of a decoded chunk.
-    pub fn chunk_bytes(&self) -> u64 {
+    pub(crate) fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes
     }
 
     /// Bytes of a chunk that are contiguous in the dataset.
-    pub fn row_bytes(&self) -> u64 {
+    pub(crate) fn row_bytes(&self) -> u64 {
         self.chunk.last().copied().unwrap_or(1)
     }
 
-    /// Chunks in all.
-    pub fn chunks(&self) -> u64 {
+    /// Number of chunks.
+    pub(crate) fn chunks(&self) -> u64 {
         self.counts.iter().product()
     }
 
     /// Chunks along each dimension that was not merged away.
-    pub fn counts(&self) -> &[u64] {
+    pub(crate) fn counts(&self) -> &[u64] {
         &self.counts
     }
 
     /// Scaled coordinates (chunk units, original rank) of chunk number `linear`.
-    pub fn scaled(&self, linear: u64) -> Vec<u64> {
+    pub(crate) fn scaled(&self, linear: u64) -> Vec<u64> {
         let mut rest = linear;
         let mut scaled: Vec<u64> = self
             .counts
@@ -130,31 +131,32 @@ impl ByteGrid {
     }
 
     /// Number of the chunk with scaled coordinates `scaled`; `None` outside the grid.
-    pub fn linear(&self, scaled: &[u64]) -> Option<u64> {
+    pub(crate) fn linear(&self, scaled: &[u64]) -> Option<u64> {
         if scaled.len() != self.counts.len().checked_add(self.merged)? || scaled.get(self.counts.len()..)?.iter().any(|s| *s != 0) {
             return None;
         }
         scaled.iter().zip(&self.counts).try_fold(0u64, |n, (s, c)| if s < c { n.checked_mul(*c)?.checked_add(*s) } else { None })
     }
 
-    /// True when part of the chunk lies outside the dataset.
-    pub fn is_edge(&self, scaled: &[u64]) -> bool {
+    /// True when the chunk extends past the dataset.
+    pub(crate) fn is_edge(&self, scaled: &[u64]) -> bool {
         scaled.iter().zip(&self.chunk).zip(&self.dims).any(|((s, c), d)| s.saturating_add(1).saturating_mul(*c) > *d)
     }
 
-    /// Chunks touched by bytes `offset .. offset + len`, in order of first touch.
-    pub fn touched(&self, offset: u64, len: usize) -> Vec<Touched> {
+    /// Splits bytes `offset .. offset + len` by chunk, in order of each chunk's first byte in the
+    /// range.
+    pub(crate) fn pieces(&self, offset: u64, len: usize) -> Vec<ChunkPieces> {
         let mut out = Collector::default();
         let end = offset.saturating_add(len as u64).min(self.total);
-        let (Some(&row_bytes), Some(&chunk_row)) = (self.dims.last(), self.chunk.last()) else { return out.touched };
+        let (Some(&row_bytes), Some(&chunk_row)) = (self.dims.last(), self.chunk.last()) else { return out.chunks };
         if offset >= end || row_bytes == 0 {
-            return out.touched;
+            return out.chunks;
         }
         let mut position = offset;
         while position < end {
             let (row, column) = (position / row_bytes, position % row_bytes);
             let (base_chunk, base_offset) = self.row(row);
-            let rows = if column == 0 { self.rows_alike(row, (end - position) / row_bytes) } else { 1 };
+            let rows = if column == 0 { self.rows_in_same_chunks(row, (end - position) / row_bytes) } else { 1 };
             let row_end = (position - column).saturating_add(row_bytes).min(end) - (position - column);
             let mut column = column;
             let start = position;
@@ -175,11 +177,13 @@ impl ByteGrid {
                 position = start.saturating_add(rows.saturating_mul(row_bytes));
             }
         }
-        out.touched
+        out.chunks
     }
 
-    /// So many of `len` bytes from `offset` on that the chunks with them take at most `most` bytes, or are few.
-    pub fn portion(&self, offset: u64, len: usize, most: u64) -> usize {
+    /// Length of a prefix of `len` bytes from `offset` whose chunks take at most `most` bytes.
+    ///
+    /// Up to two chunks may take more. The prefix may be shorter than necessary.
+    pub(crate) fn prefix_len(&self, offset: u64, len: usize, most: u64) -> usize {
         let per = |unit: Option<&u64>| (len as u64).checked_div(unit.copied().unwrap_or(1)).unwrap_or(0);
         let chunks = per(self.chunk.last()).saturating_add(per(self.dims.last())).saturating_add(3);
         let mut n = len;
@@ -187,8 +191,8 @@ impl ByteGrid {
             return n;
         }
         while n > 1 {
-            let chunks = self.touched(offset, n).len() as u64;
-            if chunks <= FEW || chunks.saturating_mul(self.chunk_bytes) <= most {
+            let chunks = self.pieces(offset, n).len() as u64;
+            if chunks <= PREFIX_CHUNKS_MIN || chunks.saturating_mul(self.chunk_bytes) <= most {
                 break;
             }
             n /= 2;
@@ -196,8 +200,8 @@ impl ByteGrid {
         n
     }
 
-    /// How many of the `whole` rows from `row` on cross the same chunks; at least 1.
-    fn rows_alike(&self, row: u64, whole: u64) -> u64 {
+    /// Number of the `whole` rows from `row` that cross the same chunks; at least 1.
+    fn rows_in_same_chunks(&self, row: u64, whole: u64) -> u64 {
         let Some(outer) = self.dims.len().checked_sub(2) else { return 1 };
         let (Some(&d), Some(&c)) = (self.dims.get(outer), self.chunk.get(outer)) else { return 1 };
         let at = row.checked_rem(d).unwrap_or(0);
@@ -205,8 +209,8 @@ impl ByteGrid {
         left.min(whole).max(1)
     }
 
-    /// Offsets of a piece's stretches: in the chunk and in the buffer.
-    pub fn rows(&self, piece: &Piece) -> impl Iterator<Item = (u64, usize)> + use<> {
+    /// Offsets of a piece's runs: in the chunk and in the buffer.
+    pub(crate) fn rows(&self, piece: &Piece) -> impl Iterator<Item = (u64, usize)> + use<> {
         let (in_chunk, in_buffer) = (piece.in_chunk, piece.in_buffer);
         let chunk_row = self.chunk.last().copied().unwrap_or(0);
         let row_bytes = self.dims.last().copied().and_then(|d| usize::try_from(d).ok()).unwrap_or(0);
@@ -215,34 +219,34 @@ impl ByteGrid {
         })
     }
 
-    /// The first byte of chunk `linear` in the dataset, and the end of its last one.
-    pub fn span(&self, linear: u64) -> Range<u64> {
+    /// Range of the dataset from the first byte of chunk `linear` to the end of its last.
+    pub(crate) fn span(&self, linear: u64) -> Range<u64> {
         let (mut first, mut last) = (0u64, 0u64);
-        for ((start, end), d) in self.boxes(linear).into_iter().zip(&self.dims) {
+        for ((start, end), d) in self.bounds(linear).into_iter().zip(&self.dims) {
             first = first.saturating_mul(*d).saturating_add(start);
             last = last.saturating_mul(*d).saturating_add(end.saturating_sub(1));
         }
         first..last.saturating_add(1)
     }
 
-    /// Calls `f` for each stretch of chunk `linear` that is contiguous in the dataset: where it begins in the dataset and in
-    /// the chunk, and its length.
-    pub fn stretches(&self, linear: u64, f: &mut dyn FnMut(u64, u64, u64)) {
-        let boxes = self.boxes(linear);
-        let mut at: Vec<u64> = boxes.iter().map(|(start, _)| *start).collect();
-        let len = boxes.last().map_or(0, |(start, end)| end.saturating_sub(*start));
-        if boxes.iter().any(|(start, end)| start >= end) {
+    /// Calls `f` for each run of chunk `linear` that is contiguous in the dataset: offset in the
+    /// dataset, offset in the chunk, length.
+    pub(crate) fn for_each_run(&self, linear: u64, f: &mut dyn FnMut(u64, u64, u64)) {
+        let bounds = self.bounds(linear);
+        let mut at: Vec<u64> = bounds.iter().map(|(start, _)| *start).collect();
+        let len = bounds.last().map_or(0, |(start, end)| end.saturating_sub(*start));
+        if bounds.iter().any(|(start, end)| start >= end) {
             return;
         }
         loop {
-            let place = |dims: &[u64], from: &dyn Fn(usize) -> u64| {
+            let offset_in = |dims: &[u64], from: &dyn Fn(usize) -> u64| {
                 at.iter().zip(dims).enumerate().fold(0u64, |n, (i, (x, d))| n.saturating_mul(*d).saturating_add(x.saturating_sub(from(i))))
             };
-            f(place(&self.dims, &|_| 0), place(&self.chunk, &|i| boxes.get(i).map_or(0, |b| b.0)), len);
-            // The next row, the last dimension but one fastest.
+            f(offset_in(&self.dims, &|_| 0), offset_in(&self.chunk, &|i| bounds.get(i).map_or(0, |b| b.0)), len);
+            // Advances to the next row; the last dimension but one varies fastest.
             let outer = at.len().saturating_sub(1);
             let mut carried = true;
-            for (x, (start, end)) in at.iter_mut().zip(&boxes).take(outer).rev() {
+            for (x, (start, end)) in at.iter_mut().zip(&bounds).take(outer).rev() {
                 *x = x.saturating_add(1);
                 carried = *x >= *end;
                 if !carried {
@@ -256,8 +260,9 @@ impl ByteGrid {
         }
     }
 
-    /// First and last chunk, the latter exclusive, of the slabs of chunks that hold the bytes `range`.
-    pub fn slabs(&self, range: &Range<u64>) -> Range<u64> {
+    /// Numbers of the chunks in the slabs (chunks of one first coordinate) that contain bytes of
+    /// `range`.
+    pub(crate) fn slabs(&self, range: &Range<u64>) -> Range<u64> {
         let end = range.end.min(self.total);
         if range.start >= end {
             return 0..0;
@@ -269,21 +274,22 @@ impl ByteGrid {
         of(range.start)..of(end.saturating_sub(1)).saturating_add(slab)
     }
 
-    /// Where chunk `linear` begins and ends in each dimension.
-    fn boxes(&self, linear: u64) -> Vec<(u64, u64)> {
+    /// Start and end of chunk `linear` in each dimension.
+    fn bounds(&self, linear: u64) -> Vec<(u64, u64)> {
         let edges = |((s, c), d): ((&u64, &u64), &u64)| (s.saturating_mul(*c), s.saturating_add(1).saturating_mul(*c).min(*d));
         self.scaled(linear).iter().zip(&self.chunk).zip(&self.dims).map(edges).collect()
     }
 
-    /// The range of the chunk's bytes that covers all pieces.
-    pub fn covering(&self, t: &Touched) -> Range<u64> {
+    /// The smallest range of the chunk's bytes that contains all pieces.
+    pub(crate) fn covering_range(&self, t: &ChunkPieces) -> Range<u64> {
         let first = t.pieces.iter().map(|p| p.in_chunk).min().unwrap_or(0);
         let end = |p: &Piece| self.rows(p).last().map_or(0, |(at, _)| at.saturating_add(p.len as u64));
         first..t.pieces.iter().map(end).max().unwrap_or(first)
     }
 
-    /// Copies the pieces from `source`, the chunk's bytes from `from` on. `None` when it is too short.
-    pub fn scatter(&self, t: &Touched, source: &[u8], from: u64, buf: &mut [u8]) -> Option<()> {
+    /// Copies the pieces to `buf` from `source`, the chunk's bytes from `from`. `None`: a piece is
+    /// out of range.
+    pub(crate) fn scatter(&self, t: &ChunkPieces, source: &[u8], from: u64, buf: &mut [u8]) -> Option<()> {
         for p in &t.pieces {
             for (at, to) in self.rows(p) {
                 let at = usize::try_from(at.checked_sub(from)?).ok()?;
@@ -294,8 +300,8 @@ impl ByteGrid {
         Some(())
     }
 
-    /// Copies the pieces from `buf` into `chunk`, the chunk's bytes. `None` when it is too short.
-    pub fn gather(&self, t: &Touched, buf: &[u8], chunk: &mut [u8]) -> Option<()> {
+    /// Copies the pieces from `buf` to `chunk`, the chunk's bytes. `None`: a piece is out of range.
+    pub(crate) fn gather(&self, t: &ChunkPieces, buf: &[u8], chunk: &mut [u8]) -> Option<()> {
         for p in &t.pieces {
             for (at, from) in self.rows(p) {
                 let at = usize::try_from(at).ok()?;
@@ -306,9 +312,9 @@ impl ByteGrid {
         Some(())
     }
 
-    /// Number of the first chunk, in row-major order, whose first byte lies at or after `offset`.
-    /// Row-major order is also the order of the chunks' first bytes.
-    pub fn first_chunk_from(&self, offset: u64) -> u64 {
+    /// Number of the first chunk whose first byte lies at or after `offset`.
+    /// Chunk numbers ascend with the chunks' first bytes.
+    pub(crate) fn first_chunk_from(&self, offset: u64) -> u64 {
         if offset >= self.total {
             return self.chunks();
         }
@@ -322,17 +328,17 @@ impl ByteGrid {
             rest %= stride;
             number = number.saturating_add((at / c).saturating_mul(after));
             if at % c != 0 {
-                // Chunks of this coordinate begin before `offset`: the next coordinate's first one.
+                // Chunks of this coordinate begin before `offset`: take the first of the next one.
                 return number.saturating_add(after).min(self.chunks());
             }
         }
         number
     }
 
-    /// Bytes that must be read to get from the first byte of a chunk to its last: what a sequential
-    /// reader passes before chunks met once are done.
-    pub fn slab_bytes(&self) -> u64 {
-        // The first dimension that a chunk does not cover by a single row decides.
+    /// Bytes of the dataset from the first byte of a chunk to its last: after that many, a
+    /// sequential reader is done with a chunk.
+    pub(crate) fn slab_bytes(&self) -> u64 {
+        // The first dimension in which a chunk has more than one row decides.
         let level = self.chunk.iter().zip(&self.dims).position(|(c, d)| *c > 1 && *d > 1);
         let Some(level) = level else { return self.chunk.last().copied().unwrap_or(0) };
         let inner = self.dims.iter().skip(level.saturating_add(1)).fold(1u64, |n, d| n.saturating_mul(*d));
@@ -340,7 +346,7 @@ impl ByteGrid {
         c.min(d).saturating_mul(inner)
     }
 
-    /// Number of the first chunk that row `row` crosses, and the row's offset inside such a chunk.
+    /// Number of the first chunk that row `row` crosses, and the row's offset within its chunks.
     fn row(&self, row: u64) -> (u64, u64) {
         let outer = self.dims.len().saturating_sub(1);
         let mut rest = row;
@@ -359,8 +365,8 @@ impl ByteGrid {
     }
 
     /// First byte of the dataset at or after `offset` that lies in chunk `linear`.
-    pub fn first_byte_in(&self, linear: u64, offset: u64) -> Option<u64> {
-        // Coordinates of `offset`, then the smallest coordinates >= them inside the chunk's box.
+    pub(crate) fn first_byte_in(&self, linear: u64, offset: u64) -> Option<u64> {
+        // Coordinates of `offset`, then the smallest coordinates >= them within the chunk's bounds.
         let mut at = Vec::with_capacity(self.dims.len());
         let mut rest = offset;
         for &d in self.dims.iter().rev() {
@@ -371,13 +377,13 @@ impl ByteGrid {
             return None;
         }
         at.reverse();
-        let found = smallest_at_or_after(&at, &self.boxes(linear))?;
+        let found = smallest_at_or_after(&at, &self.bounds(linear))?;
         found.iter().zip(&self.dims).try_fold(0u64, |n, (x, d)| n.checked_mul(*d)?.checked_add(*x))
     }
 
-    /// End of the run of bytes around `offset` that is contiguous in the dataset and whose chunks
-    /// share their first `level` scaled coordinates.
-    pub fn block_end(&self, level: usize, offset: u64) -> u64 {
+    /// End of the contiguous run of bytes around `offset` whose chunks share their first `level`
+    /// scaled coordinates.
+    pub(crate) fn block_end(&self, level: usize, offset: u64) -> u64 {
         let Some(outer) = level.checked_sub(1) else { return self.total };
         let (Some(&dim), Some(&chunk)) = (self.dims.get(outer), self.chunk.get(outer)) else { return self.total };
         let step = self.dims.iter().skip(level).product::<u64>().max(1);
@@ -387,8 +393,9 @@ impl ByteGrid {
         (index - coordinate).saturating_add(stop).saturating_mul(step).min(self.total)
     }
 
-    /// Number of the chunk that holds byte `offset`, and where the run of bytes inside it ends.
-    pub fn chunk_at(&self, offset: u64) -> Option<(u64, u64)> {
+    /// Number of the chunk that contains byte `offset`, and the end of the contiguous run within
+    /// it.
+    pub(crate) fn chunk_at(&self, offset: u64) -> Option<(u64, u64)> {
         let (&row_bytes, &chunk_row) = (self.dims.last()?, self.chunk.last()?);
         if offset >= self.total {
             return None;
@@ -401,22 +408,22 @@ impl ByteGrid {
     }
 }
 
-/// Smallest coordinates, in row-major order, that are >= `at` and inside `boxes` (start, end).
-fn smallest_at_or_after(at: &[u64], boxes: &[(u64, u64)]) -> Option<Vec<u64>> {
+/// Smallest coordinates, in row-major order, that are >= `at` and inside `bounds` (start, end).
+fn smallest_at_or_after(at: &[u64], bounds: &[(u64, u64)]) -> Option<Vec<u64>> {
     let mut out: Vec<u64> = Vec::with_capacity(at.len());
-    for (i, (&a, &(start, end))) in at.iter().zip(boxes).enumerate() {
+    for (i, (&a, &(start, end))) in at.iter().zip(bounds).enumerate() {
         if a < start {
-            out.extend(boxes.get(i..)?.iter().map(|b| b.0));
+            out.extend(bounds.get(i..)?.iter().map(|b| b.0));
             return Some(out);
         }
         if a >= end {
-            // Carry: an earlier coordinate must grow.
+            // Carry into an earlier coordinate.
             while let Some(last) = out.pop() {
-                let &(_, end) = boxes.get(out.len())?;
+                let &(_, end) = bounds.get(out.len())?;
                 if last + 1 < end {
                     out.push(last + 1);
                     let n = out.len();
-                    out.extend(boxes.get(n..)?.iter().map(|b| b.0));
+                    out.extend(bounds.get(n..)?.iter().map(|b| b.0));
                     return Some(out);
                 }
             }
@@ -429,26 +436,26 @@ fn smallest_at_or_after(at: &[u64], boxes: &[(u64, u64)]) -> Option<Vec<u64>> {
 
 #[derive(Default)]
 struct Collector {
-    touched: Vec<Touched>,
+    chunks: Vec<ChunkPieces>,
     index: std::collections::HashMap<u64, usize>,
     last: usize,
 }
 
 impl Collector {
     fn add(&mut self, chunk: u64, piece: Piece) {
-        // Rows cross the same chunks in the same order: the next one is usually the right one.
+        // Rows cross the same chunks in the same order: usually the next chunk matches.
         for guess in [self.last, self.last.saturating_add(1)] {
-            if let Some(t) = self.touched.get_mut(guess).filter(|t| t.chunk == chunk) {
+            if let Some(t) = self.chunks.get_mut(guess).filter(|t| t.chunk == chunk) {
                 t.pieces.push(piece);
                 self.last = guess;
                 return;
             }
         }
-        let at = *self.index.entry(chunk).or_insert(self.touched.len());
-        if at == self.touched.len() {
-            self.touched.push(Touched { chunk, pieces: Vec::new() });
+        let at = *self.index.entry(chunk).or_insert(self.chunks.len());
+        if at == self.chunks.len() {
+            self.chunks.push(ChunkPieces { chunk, pieces: Vec::new() });
         }
-        if let Some(t) = self.touched.get_mut(at) {
+        if let Some(t) = self.chunks.get_mut(at) {
             t.pieces.push(piece);
         }
         self.last = at;
@@ -460,7 +467,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Element `i` of the array lies in which chunk and where: the definition, computed directly.
+    /// Chunk of a byte and offset within it, computed from the definition.
     fn by_definition(shape: &[u64], chunk: &[u64], es: u64, byte: u64) -> (u64, u64) {
         let (mut e, mut coords) = (byte / es, vec![0; shape.len()]);
         for i in (0..shape.len()).rev() {
@@ -484,13 +491,13 @@ mod tests {
             let grid = ByteGrid::new(&shape, &chunk, es).unwrap();
             let offset = a % (grid.total() + 1);
             let mut covered = 0;
-            for t in grid.touched(offset, n) {
+            for t in grid.pieces(offset, n) {
                 prop_assert_eq!(grid.linear(&grid.scaled(t.chunk)), Some(t.chunk));
                 prop_assert_eq!(t.bytes(), t.pieces.iter().map(|p| p.len as u64 * grid.rows(p).count() as u64).sum::<u64>());
                 for p in &t.pieces {
                     for (in_chunk, in_buffer) in grid.rows(p) {
                         covered += p.len as u64;
-                        let range = grid.covering(&t);
+                        let range = grid.covering_range(&t);
                         prop_assert!(range.start <= in_chunk && in_chunk + p.len as u64 <= range.end && range.end <= grid.chunk_bytes());
                         for i in 0..p.len as u64 {
                             let want = by_definition(&shape, &chunk, es, offset + in_buffer as u64 + i);
@@ -525,7 +532,7 @@ mod tests {
             prop_assert!(longest.max().unwrap() <= grid.slab_bytes());
 
             let mut seen = Vec::new();
-            grid.stretches(wanted, &mut |at, within, len| seen.extend((0..len).map(|i| (at + i, within + i))));
+            grid.for_each_run(wanted, &mut |at, within, len| seen.extend((0..len).map(|i| (at + i, within + i))));
             let own: Vec<_> = (0..grid.total()).map(|b| (b, by_definition(&shape, &chunk, es, b))).filter(|(_, (n, _))| *n == wanted).collect();
             prop_assert_eq!(&seen, &own.iter().map(|(b, (_, within))| (*b, *within)).collect::<Vec<_>>());
             prop_assert_eq!(grid.span(wanted), own[0].0..own[own.len() - 1].0 + 1);
@@ -540,7 +547,7 @@ mod tests {
         let grid = ByteGrid::new(&[4, 10], &[3, 4], 1).unwrap();
         let all: Vec<u8> = (0..40).collect();
         let mut buf = vec![0u8; 27];
-        for t in grid.touched(5, 27) {
+        for t in grid.pieces(5, 27) {
             let mut chunk = vec![99u8; grid.chunk_bytes() as usize];
             for (i, b) in all.iter().enumerate() {
                 let (n, at) = by_definition(&[4, 10], &[3, 4], 1, i as u64);
@@ -548,11 +555,11 @@ mod tests {
                     chunk[at as usize] = *b;
                 }
             }
-            let r = grid.covering(&t);
+            let r = grid.covering_range(&t);
             let part = &chunk[r.start as usize..r.end as usize];
             grid.scatter(&t, part, r.start, &mut buf).unwrap();
             assert!(grid.scatter(&t, &part[1..], r.start, &mut buf.clone()).is_none());
-            assert!(t.stretches() <= 4);
+            assert!(t.runs() <= 4);
         }
         assert_eq!(buf, all[5..32]);
     }
@@ -562,6 +569,6 @@ mod tests {
         assert!(ByteGrid::new(&[1 << 40, 1 << 40], &[1, 1], 1).is_none());
         assert!(ByteGrid::new(&[4], &[0], 1).is_none());
         let huge = ByteGrid::new(&[1 << 62], &[4096], 1).unwrap();
-        assert_eq!(huge.touched((1 << 62) - 10, 100).len(), 1);
+        assert_eq!(huge.pieces((1 << 62) - 10, 100).len(), 1);
     }
 }

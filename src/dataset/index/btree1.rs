@@ -1,11 +1,13 @@
 //! Version 1 B-tree index: keys are the chunks' offsets in elements, sizes and filter masks.
 
-use super::{ChunkIndex, ChunkRecord, Records, Visit};
+use super::records::Records;
+use super::traits::{ChunkIndex, Visit};
 use crate::base::{Address, Error, Result};
-use crate::container::btree1;
-use crate::dataset::chunk::ChunkGrid;
+use crate::dataset::chunk::grid::ChunkGrid;
 use crate::format::btree1::{ChunkKey, Kind, NAME, Node};
+use crate::format::chunk_record::ChunkRecord;
 use crate::meta::Store;
+use crate::structures::btree1;
 use std::cmp::Ordering;
 use std::iter::once;
 use std::ops::ControlFlow;
@@ -35,7 +37,7 @@ impl Index {
         scaled.clear();
         for (&offset, &c) in key.offsets.iter().zip(&self.grid.chunk_dims) {
             if offset.checked_rem(c) != Some(0) {
-                return Err(Error::corrupt(NAME, self.root, format!("offset {offset} is no multiple of the chunk dimension {c}")));
+                return Err(Error::corrupt(NAME, self.root, format!("offset {offset} is not a multiple of the chunk dimension {c}")));
             }
             scaled.push(offset / c.max(1));
         }
@@ -51,12 +53,16 @@ fn record(node: &Node, i: usize) -> Result<Option<(ChunkKey, ChunkRecord)>> {
 }
 
 impl ChunkIndex for Index {
+    fn name(&self) -> &'static str {
+        "v1 B-tree"
+    }
+
     fn lookup(&self, store: &Store, scaled: &[u64]) -> Result<Option<ChunkRecord>> {
         if !self.root.is_defined() || !self.grid.contains(scaled) {
             return Ok(None);
         }
         let Some(origin) = self.grid.origin(scaled) else { return Ok(None) };
-        // The last child whose left key is not above the chunk.
+        // Finds the last child whose left key is not above the chunk.
         let mut pick = |node: &Node| {
             let (mut low, mut high) = (0, node.children.len());
             while low < high {

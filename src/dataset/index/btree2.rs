@@ -1,17 +1,19 @@
-//! Version 2 B-tree index: records of type 10 (unfiltered) and 11 (filtered), ordered by scaled offsets.
+//! Version 2 B-tree index: records of type 10 (unfiltered) and 11 (filtered), ordered by scaled
+//! offsets.
 
-use super::{ChunkIndex, ChunkRecord, Records, Visit};
+use super::records::Records;
+use super::traits::{ChunkIndex, Visit};
 use crate::base::{Address, Error, Result};
-use crate::container::btree2::BTree2;
-use crate::dataset::chunk::ChunkGrid;
+use crate::dataset::chunk::grid::ChunkGrid;
 use crate::format::btree2::header::NAME;
-use crate::format::chunk_record::RecordFormat;
+use crate::format::chunk_record::{ChunkRecord, RecordFormat};
 use crate::meta::Store;
+use crate::structures::btree2::BTree2;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Record type of unfiltered chunks; filtered ones have the next.
-const RECORD_TYPE: u8 = 10;
+/// Record type of unfiltered chunks; filtered ones have the next number.
+pub(super) const UNFILTERED_RECORD_TYPE: u8 = 10;
 
 pub(super) struct Index {
     address: Address,
@@ -30,7 +32,7 @@ impl Index {
         }
         let tree = BTree2::open(store, self.address)?;
         let format = self.records.format(store.ctx());
-        let (kind, size) = (RECORD_TYPE.saturating_add(format.client()), format.btree2_size(self.grid.rank(), store.ctx()));
+        let (kind, size) = (UNFILTERED_RECORD_TYPE.saturating_add(format.client()), format.btree2_size(self.grid.rank(), store.ctx()));
         if tree.record_type() == kind && usize::from(tree.record_size()) == size {
             return Ok(Some((tree, format)));
         }
@@ -40,6 +42,10 @@ impl Index {
 }
 
 impl ChunkIndex for Index {
+    fn name(&self) -> &'static str {
+        "v2 B-tree"
+    }
+
     fn lookup(&self, store: &Store, scaled: &[u64]) -> Result<Option<ChunkRecord>> {
         if !self.grid.contains(scaled) {
             return Ok(None);

@@ -1,17 +1,19 @@
-//! Extensible array index: element i of the array is chunk number i, the unlimited dimension slowest.
+//! Extensible array index: element i of the array is chunk number i, the unlimited dimension
+//! slowest.
 //!
-//! Development versions before libhdf5 1.10 numbered chunks over the current extent when the unlimited
-//! dimension was not the first (h5fc_ext*.h5 of libhdf5's own tests). libhdf5 reads most chunks of such
-//! files as not allocated, and so does this index.
+//! Development versions before libhdf5 1.10 numbered chunks over the current extent when the
+//! unlimited dimension was not the first (h5fc_ext*.h5 of libhdf5's own tests). Like libhdf5, this
+//! index reads most chunks of such files as not allocated.
 
 use super::linear::Linear;
-use super::{ChunkIndex, ChunkRecord, Records, Visit};
+use super::records::Records;
+use super::traits::{ChunkIndex, Visit};
 use crate::base::{Address, Result};
-use crate::container::earray::ExtensibleArray;
-use crate::dataset::chunk::ChunkGrid;
-use crate::format::chunk_record::RecordFormat;
+use crate::dataset::chunk::grid::ChunkGrid;
+use crate::format::chunk_record::{ChunkRecord, RecordFormat};
 use crate::format::earray::{data_block, header};
 use crate::meta::Store;
+use crate::structures::earray::ExtensibleArray;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -38,6 +40,10 @@ impl Index {
 }
 
 impl ChunkIndex for Index {
+    fn name(&self) -> &'static str {
+        "extensible array"
+    }
+
     fn lookup(&self, store: &Store, scaled: &[u64]) -> Result<Option<ChunkRecord>> {
         let Some(number) = self.linear.index(scaled) else { return Ok(None) };
         let Some((array, format)) = self.open(store)? else { return Ok(None) };

@@ -1,13 +1,14 @@
-//! Fixed array index: element i of the array is chunk number i of the greatest extent.
+//! Fixed array index: element i of the array is chunk number i of the maximum extent.
 
 use super::linear::Linear;
-use super::{ChunkIndex, ChunkRecord, Records, Visit};
+use super::records::Records;
+use super::traits::{ChunkIndex, Visit};
 use crate::base::{Address, Result};
-use crate::container::farray::FixedArray;
-use crate::dataset::chunk::ChunkGrid;
-use crate::format::chunk_record::RecordFormat;
+use crate::dataset::chunk::grid::ChunkGrid;
+use crate::format::chunk_record::{ChunkRecord, RecordFormat};
 use crate::format::farray::{data_block, header};
 use crate::meta::Store;
+use crate::structures::farray::FixedArray;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -34,6 +35,10 @@ impl Index {
 }
 
 impl ChunkIndex for Index {
+    fn name(&self) -> &'static str {
+        "fixed array"
+    }
+
     fn lookup(&self, store: &Store, scaled: &[u64]) -> Result<Option<ChunkRecord>> {
         let Some(number) = self.linear.index(scaled) else { return Ok(None) };
         let Some((array, format)) = self.open(store)? else { return Ok(None) };

@@ -1,10 +1,12 @@
-//! Implicit index: all chunks of the greatest extent lie side by side, unfiltered and allocated from
-//! the beginning, so a chunk's number is its place.
+//! Implicit index: all chunks of the maximum extent are unfiltered, in one block allocated when the
+//! dataset was created. A chunk's number determines its address.
 
 use super::linear::Linear;
-use super::{ChunkIndex, ChunkRecord, Records, Visit};
+use super::records::Records;
+use super::traits::{ChunkIndex, Visit};
 use crate::base::{Address, Error, Result};
-use crate::dataset::chunk::{ChunkGrid, ChunkRange};
+use crate::dataset::chunk::grid::{ChunkGrid, ChunkRange};
+use crate::format::chunk_record::ChunkRecord;
 use crate::meta::Store;
 
 const NAME: &str = "implicit chunk index";
@@ -19,7 +21,7 @@ pub(super) struct Index {
 impl Index {
     pub(super) fn new(address: Address, grid: ChunkGrid, records: Records) -> Result<Self> {
         if records.filtered {
-            return Err(Error::corrupt(NAME, address, "the dataset has filters, such an index no room for sizes"));
+            return Err(Error::corrupt(NAME, address, "the dataset has filters, but the index stores no chunk sizes"));
         }
         let linear = Linear::new(&grid, 0, NAME, address)?;
         Ok(Index { address, linear, grid, chunk_bytes: records.chunk_bytes })
@@ -27,10 +29,14 @@ impl Index {
 }
 
 impl ChunkIndex for Index {
+    fn name(&self) -> &'static str {
+        "implicit"
+    }
+
     fn lookup(&self, _: &Store, scaled: &[u64]) -> Result<Option<ChunkRecord>> {
         let (Some(number), true) = (self.linear.index(scaled), self.address.is_defined()) else { return Ok(None) };
         let address = number.checked_mul(self.chunk_bytes).and_then(|n| self.address.checked_add(n));
-        let address = address.ok_or_else(|| Error::corrupt(NAME, self.address, "a chunk lies beyond 2^64"))?;
+        let address = address.ok_or_else(|| Error::corrupt(NAME, self.address, "a chunk lies past 2^64"))?;
         Ok(Some(ChunkRecord { address, size: self.chunk_bytes, filter_mask: 0 }))
     }
 
@@ -48,7 +54,7 @@ impl ChunkIndex for Index {
         let Some(record) = self.lookup(store, &last)? else { return Ok(false) };
         let len = store.file_len()?;
         let inside = record.address.checked_add(record.size).is_some_and(|end| end.0 <= len);
-        if inside { Ok(true) } else { Err(Error::corrupt(NAME, self.address, format!("chunk {last:?} ends behind the file"))) }
+        if inside { Ok(true) } else { Err(Error::corrupt(NAME, self.address, format!("chunk {last:?} ends past the end of the file"))) }
     }
 }
 
@@ -57,10 +63,10 @@ impl Index {
         let len = store.file_len()?;
         for scaled in range.iter() {
             let record = self.lookup(store, &scaled)?;
-            // Addresses rise, so the file's end also ends a walk over an absurd extent.
+            // Addresses ascend, so the end of the file bounds the walk over a hostile extent.
             let inside = |r: &ChunkRecord| r.address.checked_add(r.size).is_some_and(|end| end.0 <= len);
             let Some(record) = record.filter(inside) else {
-                return Err(Error::corrupt(NAME, self.address, format!("chunk {scaled:?} ends behind the file")));
+                return Err(Error::corrupt(NAME, self.address, format!("chunk {scaled:?} ends past the end of the file")));
             };
             if f(&scaled, record)?.is_break() {
                 break;

@@ -1,9 +1,11 @@
-//! Numbering of chunks in the indexes that are arrays: row-major over the *greatest* extent, so
-//! that a chunk keeps its number when the dataset grows. With one unlimited dimension, that one
-//! varies slowest whatever its position, the others keep their order.
+//! Chunk numbers in array indexes: row-major over the *maximum* extent, so that a chunk keeps its
+//! number when the dataset grows.
+//!
+//! A single unlimited dimension varies slowest whatever its position; the other dimensions keep
+//! their order.
 
 use crate::base::{Address, Error, Result};
-use crate::dataset::chunk::ChunkGrid;
+use crate::dataset::chunk::grid::ChunkGrid;
 
 /// Chunk numbers of one dataset.
 #[derive(Debug, Clone)]
@@ -19,9 +21,9 @@ struct Dimension {
     at: usize,
     /// Chunks in the current extent.
     count: u64,
-    /// Chunks in the greatest extent, `None` if unlimited.
+    /// Chunks in the maximum extent, `None` if unlimited.
     max: Option<u64>,
-    /// Numbers from one chunk to the next along this dimension.
+    /// Difference of the numbers of neighboring chunks along this dimension.
     stride: u64,
 }
 
@@ -30,7 +32,7 @@ impl Linear {
     pub(super) fn new(grid: &ChunkGrid, unlimited: usize, structure: &'static str, address: Address) -> Result<Self> {
         let max = grid.max_counts();
         if max.iter().filter(|m| m.is_none()).count() != unlimited {
-            let detail = format!("greatest extent {:?}: such an index goes with {unlimited} unlimited dimensions", grid.max_shape);
+            let detail = format!("maximum extent {:?}: the index needs {unlimited} unlimited dimensions", grid.max_shape);
             return Err(Error::corrupt(structure, address, detail));
         }
         let mut order: Vec<Dimension> =
@@ -55,12 +57,13 @@ impl Linear {
         })
     }
 
-    /// Scaled offsets of chunk number `index` into `scaled`; false outside the current extent.
+    /// Writes the scaled offsets of chunk number `index` to `scaled`; false outside the current
+    /// extent.
     pub(super) fn scaled(&self, index: u64, scaled: &mut Vec<u64>) -> bool {
         scaled.resize(self.rank, 0);
         let mut rest = index;
         for d in &self.order {
-            // A stride of 0 means that some dimension has no chunk at all.
+            // A stride of 0 means that some dimension has no chunks.
             let (Some(s), Some(left)) = (rest.checked_div(d.stride), rest.checked_rem(d.stride)) else { return false };
             let Some(slot) = scaled.get_mut(d.at).filter(|_| s < d.count) else { return false };
             (*slot, rest) = (s, left);
@@ -79,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn row_major_over_the_greatest_extent() {
+    fn row_major_over_the_maximum_extent() {
         let l = linear(&[3, 5], &[Some(10), Some(12)], 0).unwrap();
         assert_eq!((l.index(&[1, 2]), l.index(&[2, 0]), l.index(&[0])), (Some(8), None, None));
         let mut s = Vec::new();

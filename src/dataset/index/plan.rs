@@ -1,24 +1,24 @@
-//! Which index libhdf5 gives a new chunked dataset (H5D__chunk_construct in H5Dchunk.c).
+//! Chooses the index of a new chunked dataset as libhdf5 does (H5D__chunk_construct in H5Dchunk.c).
 //!
 //! ```text
 //! layout version 1 to 3:                  version 1 B-tree
-//! 4 and 5: two or more unlimited dims     version 2 B-tree, nodes of 2048 bytes, split 100 %, merge 40 %
+//! 4 and 5: two or more unlimited dims     version 2 B-tree: 2048 bytes, split 100 %, merge 40 %
 //!          one                            extensible array: 32, 4, 4, 16, 10
-//!          none, extent = greatest = chunk  single chunk
+//!          none, extent = maximum = chunk   single chunk
 //!          none                           fixed array, pages of 2^10
 //! ```
 //!
-//! The implicit index, which libhdf5 takes for storage allocated early, is never chosen.
+//! The implicit index, which libhdf5 uses for storage allocated early, is never chosen.
 
-use super::NAME;
 use crate::base::{Address, Error, Result, limits};
-use crate::dataset::chunk::ChunkGrid;
-use crate::format::message::data_layout::{ChunkedLayout, IndexInfo, SINGLE_INDEX_WITH_FILTER};
+use crate::dataset::chunk::grid::ChunkGrid;
+use crate::format::message::data_layout::{ChunkedLayout, IndexInfo, NAME, SINGLE_INDEX_WITH_FILTER};
 
-/// The layout of a new dataset with chunks of `chunk_dims` elements of `element_size` bytes, without an index yet;
-/// `maxdims`: `None` is unlimited. Errors: what libhdf5 would not create either, sizes that a message of
-/// `layout_version` cannot hold.
-pub fn plan(
+/// The layout of a new dataset with chunks of `chunk_dims` elements of `element_size` bytes.
+///
+/// The index has no address yet. `maxdims`: `None` is unlimited. Errors: shapes that libhdf5
+/// rejects, sizes that a message of `layout_version` cannot encode.
+pub(crate) fn plan(
     layout_version: u8,
     dims: &[u64],
     maxdims: &[Option<u64>],
@@ -40,7 +40,7 @@ pub fn plan(
     }
     let wider = |((&n, &max), &c): ((&u64, &Option<u64>), &u64)| n > 0 && max.is_some_and(|max| max < c);
     if dims.iter().zip(maxdims).zip(chunk_dims).any(wider) {
-        return Err(bad(format!("chunks of {chunk_dims:?} elements exceed the greatest extent {maxdims:?}")));
+        return Err(bad(format!("chunks of {chunk_dims:?} elements exceed the maximum extent {maxdims:?}")));
     }
     let chunked = |flags, dim_width, index| ChunkedLayout { flags, chunk_dims: chunk_dims.to_vec(), element_size, dim_width, index };
     if layout_version < 4 {
@@ -71,7 +71,7 @@ fn choose(grid: &ChunkGrid, filtered: bool) -> Result<IndexInfo> {
     })
 }
 
-/// Bytes that the widest chunk dimension or the element size needs.
+/// Bytes needed to encode the largest chunk dimension or the element size.
 fn dim_width(grid: &ChunkGrid) -> u8 {
     let widest = grid.chunk_dims.iter().copied().fold(grid.element_size, u64::max);
     let bytes = widest.checked_ilog2().unwrap_or(0).saturating_add(8) / 8;

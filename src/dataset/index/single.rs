@@ -1,8 +1,10 @@
-//! Single chunk index: the data layout message itself says where the one chunk is.
+//! Single chunk index: the record of the only chunk is in the data layout message.
 
-use super::{ChunkIndex, ChunkRecord, Records, Visit};
+use super::records::Records;
+use super::traits::{ChunkIndex, Visit};
 use crate::base::{Address, Result};
-use crate::dataset::chunk::ChunkGrid;
+use crate::dataset::chunk::grid::ChunkGrid;
+use crate::format::chunk_record::ChunkRecord;
 use crate::meta::Store;
 
 pub(super) struct Index {
@@ -14,12 +16,16 @@ impl Index {
     pub(super) fn new(address: Address, filtered: Option<(u64, u32)>, grid: ChunkGrid, records: Records) -> Self {
         let scaled = vec![0; grid.rank()];
         let (size, filter_mask) = filtered.unwrap_or((records.chunk_bytes, 0));
-        let there = address.is_defined() && grid.contains(&scaled);
-        Index { record: there.then_some(ChunkRecord { address, size, filter_mask }), scaled }
+        let allocated = address.is_defined() && grid.contains(&scaled);
+        Index { record: allocated.then_some(ChunkRecord { address, size, filter_mask }), scaled }
     }
 }
 
 impl ChunkIndex for Index {
+    fn name(&self) -> &'static str {
+        "single chunk"
+    }
+
     fn lookup(&self, _: &Store, scaled: &[u64]) -> Result<Option<ChunkRecord>> {
         Ok(self.record.filter(|_| scaled == self.scaled))
     }

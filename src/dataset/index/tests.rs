@@ -1,11 +1,16 @@
-//! Tests of chunk indexes against files of libhdf5 (`tests/fixtures/chunk_index`) and their damage.
+//! Tests of chunk indexes with files of libhdf5 (`tests/fixtures/chunk_index`), intact and damaged.
 
 use super::*;
-use crate::base::{checksum::lookup3, limits};
+use crate::base::{Address, Error, Result, checksum::lookup3, limits};
+use crate::dataset::chunk::grid::ChunkGrid;
+use crate::dataset::chunk::pieces::ByteGrid;
+use crate::format::message::data_layout::{ChunkedLayout, DataLayout, IndexInfo, Layout, NAME};
 use crate::meta::ObjectHeader;
+use crate::meta::Store;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 const LAYOUT: u16 = 8;
@@ -33,6 +38,11 @@ pub(super) const FIXTURES: [(&str, &[u8], &[u8]); 12] = fixtures![
     "narrow_btree1"
 ];
 
+/// The grid in bytes, which converts between chunk numbers and scaled offsets.
+pub(super) fn byte_grid(grid: &ChunkGrid) -> ByteGrid {
+    ByteGrid::new(&grid.shape, &grid.chunk_dims, grid.element_size).unwrap()
+}
+
 pub(super) fn inflate(packed: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     flate2::read::ZlibDecoder::new(packed).read_to_end(&mut bytes).unwrap();
@@ -47,7 +57,7 @@ fn numbers(v: &Value) -> Vec<u64> {
     v.as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect()
 }
 
-/// What libhdf5 says of one dataset.
+/// The chunks of one dataset according to libhdf5.
 pub(super) struct Expected {
     name: String,
     header: Address,
@@ -105,11 +115,11 @@ fn kind(layout: &DataLayout) -> &'static str {
     }
 }
 
-/// All chunks by `iterate`; each may come once only.
+/// Collects all chunks by `iterate`; asserts that each is visited once.
 fn walk(index: &dyn ChunkIndex, store: &Store) -> Result<BTreeMap<Vec<u64>, ChunkRecord>> {
     let mut seen = BTreeMap::new();
     index.iterate(store, &mut |scaled, record| {
-        assert!(seen.insert(scaled.to_vec(), record).is_none(), "chunk {scaled:?} comes twice");
+        assert!(seen.insert(scaled.to_vec(), record).is_none(), "chunk {scaled:?} was visited twice");
         Ok(ControlFlow::Continue(()))
     })?;
     Ok(seen)
@@ -128,16 +138,16 @@ fn check(file: &str, bytes: Vec<u8>, json: &[u8]) {
         assert!(walk(&*index, &store).unwrap() == e.chunks, "{at}: iterate");
         let total = e.grid.total().unwrap();
         for i in 0..total.min(200_000) {
-            let scaled = e.grid.scaled(i).unwrap();
+            let scaled = byte_grid(&e.grid).scaled(i);
             assert_eq!(index.lookup(&store, &scaled).unwrap().as_ref(), e.chunks.get(&scaled), "{at}: {scaled:?}");
         }
         for (scaled, record) in &e.chunks {
             assert_eq!(index.lookup(&store, scaled).unwrap(), Some(*record), "{at}: {scaled:?}");
         }
-        // Outside the extent and of another rank.
+        // Scaled offsets outside the extent, and of another rank.
         assert_eq!(index.lookup(&store, &e.grid.counts()).unwrap(), None);
         assert_eq!(index.lookup(&store, &[]).unwrap(), None);
-        // A walk can be ended.
+        // Break ends a walk.
         let mut n = 0;
         let mut stop = |_: &[u64], _| {
             n += 1;
@@ -155,7 +165,8 @@ fn every_chunk_is_where_libhdf5_says() {
     }
 }
 
-/// Opens every dataset of `bytes`, looks chunks up, walks: anything but a panic or endless work is right.
+/// Opens, looks up and walks every dataset of `bytes`; errors are fine, panics and endless work are
+/// not.
 fn survive(bytes: Vec<u8>, sets: &[Expected]) {
     let Ok(store) = open_store(bytes) else { return };
     for e in sets {
@@ -191,7 +202,7 @@ fn damaged_files_neither_panic_nor_hang() {
     }
 }
 
-/// Where the structures with a checksum lie: (start, bytes before the checksum).
+/// Structures with a checksum: (start, bytes before the checksum).
 pub(super) fn checked_structures(file: &[u8]) -> Vec<(usize, usize)> {
     let signatures: [&[u8]; 9] = [b"FAHD", b"FADB", b"EAHD", b"EAIB", b"EASB", b"EADB", b"BTHD", b"BTLF", b"BTIN"];
     let len = |at: usize| {
@@ -211,7 +222,7 @@ fn forged_structures_with_right_checksums_neither_panic_nor_hang() {
         let structures = checked_structures(&good);
         assert!(structures.is_empty() == (name == "narrow_btree1"), "{name}");
         for (at, len) in structures {
-            // Every byte of the fields in front, then a few of each block.
+            // Every byte of the leading fields, then a few of each block.
             for i in (5..len).filter(|&i| i < 80 || i % 61 == 0) {
                 let mut bad = good.clone();
                 bad[at + i] = [0x00, 0x01, 0x7f, 0xff, bad[at + i] ^ 0x08][i % 5];
@@ -231,7 +242,7 @@ fn layouts_that_do_not_fit() {
     let sets: Vec<Expected> = json.as_array().unwrap().iter().map(Expected::parse).collect();
     let fa = sets.iter().find(|e| e.name == "fa").unwrap();
     let layout = fa.layout(&store).unwrap();
-    // A pipeline that the array does not know of.
+    // The array has no filtered elements.
     let index = open(&layout, &fa.grid, true).unwrap();
     assert!(index.lookup(&store, &[0, 0]).is_err());
     // Other chunk dimensions, or an unlimited dimension.
@@ -257,7 +268,7 @@ fn absurd_extents_end_early() {
     let index = open(&layout(IndexInfo::Implicit { address: Address(96) }), &grid, false).unwrap();
     assert!(index.iterate(&store, &mut count).is_err());
     assert_eq!(n, 4000);
-    // Zeros are no array, no tree; an undefined address is no chunk at all.
+    // Zeros are neither an array nor a tree; an undefined address means no chunks.
     for address in [Address(96), Address(1 << 40), Address::UNDEF] {
         for info in [
             IndexInfo::FixedArray { address, page_bits: 10 },

@@ -1,40 +1,41 @@
-//! Changing chunk indexes: a chunk's record is put in, replaced or taken out; the index is created with the
-//! first record and given back with the last dataset.
+//! Changes chunk indexes: inserts, replaces and removes records of chunks.
 //!
-//! The caller stores the chunks themselves, frees those no longer referenced, and writes the layout message
-//! again when told so. The grid is that of an extent that holds the chunk: a dataset that shrinks loses its
-//! chunks before its extent changes.
+//! The first record creates the index; [`delete`] frees it. The caller stores and frees the chunks
+//! themselves, and writes the layout message again if [`Changed::layout`] is set. The grid's extent
+//! must contain the chunk: a dataset that shrinks removes its chunks before its extent changes.
 
+use super::btree2::UNFILTERED_RECORD_TYPE;
 use super::linear::Linear;
-use super::{ChunkRecord, NAME, Records, open};
+use super::records::Records;
+use super::registry::open;
 use crate::base::{Address, Error, Result};
-use crate::container::btree1_edit::{self, ChunkTree};
-use crate::container::{btree2_edit, earray_edit, farray_edit};
-use crate::dataset::chunk::ChunkGrid;
+use crate::dataset::chunk::grid::ChunkGrid;
 use crate::format::btree1::ChunkKey;
-use crate::format::chunk_record::RecordFormat;
-use crate::format::message::data_layout::{ChunkedLayout, DataLayout, IndexInfo, Layout, SINGLE_INDEX_WITH_FILTER};
+use crate::format::chunk_record::{ChunkRecord, RecordFormat};
+use crate::format::message::data_layout::{ChunkedLayout, DataLayout, IndexInfo, Layout, NAME, SINGLE_INDEX_WITH_FILTER};
 use crate::meta::Store;
+use crate::structures::btree1::edit::{self as btree1_edit, ChunkTree};
+use crate::structures::btree2::edit as btree2_edit;
+use crate::structures::earray::edit as earray_edit;
+use crate::structures::farray::edit as farray_edit;
 use std::cmp::Ordering;
 
-pub use super::plan::plan;
+pub(crate) use super::plan::plan;
 
-/// Record type of unfiltered chunks in a version 2 B-tree; filtered ones have the next.
-const RECORD_TYPE: u8 = 10;
-
-/// What a change of the index did.
+/// Result of a change of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Changed {
+pub(crate) struct Changed {
     /// The layout message must be written again.
-    pub layout: bool,
-    /// The record that was there before.
-    pub old: Option<ChunkRecord>,
+    pub(crate) layout: bool,
+    /// The chunk's record before the change.
+    pub(crate) old: Option<ChunkRecord>,
 }
 
-/// Makes `record` the place of the chunk `scaled`. `k` is the superblock's K of chunk B-trees. Errors, before
-/// anything is changed: a chunk outside the extent, a record that the index cannot hold; `Unsupported` for an
-/// implicit index that is not allocated, or whose chunk has another place.
-pub fn insert(
+/// Sets the record of the chunk `scaled`. `k`: the superblock's K of chunk B-trees.
+///
+/// Errors, before any change: a chunk outside the extent, or a record that the index cannot encode.
+/// `Unsupported` for an implicit index, unless the chunk already has this record.
+pub(crate) fn insert(
     store: &Store,
     layout: &mut DataLayout,
     grid: &ChunkGrid,
@@ -76,44 +77,44 @@ pub fn insert(
     Ok(Changed { layout: (chunked.index, chunked.flags) != before, old })
 }
 
-/// Refuses a chunk that the index cannot hold, however large the extent may be: an extensible array has a greatest number of elements.
-pub fn holds(layout: &DataLayout, grid: &ChunkGrid, scaled: &[u64]) -> Result<()> {
+/// Refuses a chunk past the index's capacity: an extensible array has a maximum number of elements.
+pub(crate) fn check_capacity(layout: &DataLayout, grid: &ChunkGrid, scaled: &[u64]) -> Result<()> {
     let Layout::Chunked(ChunkedLayout { index: IndexInfo::ExtensibleArray { max_bits, address, .. }, .. }) = &layout.class else {
         return Ok(());
     };
     let number = Linear::new(grid, 1, NAME, *address)?.index(scaled);
     if number.is_some_and(|n| u32::from(*max_bits) < u64::BITS && n >> *max_bits != 0) {
-        return Err(Error::refused(libc::EFBIG, format!("the index of the dataset holds 2^{max_bits} chunks: larger ones would do")));
+        return Err(Error::refused(libc::EFBIG, format!("the dataset's chunk index is full with 2^{max_bits} chunks: use larger chunks")));
     }
     Ok(())
 }
 
-/// Takes the chunk `scaled` out of the index; nothing happens when it is not there. A chunk of an implicit
-/// index stays where it is: nothing is changed and `old` is `None`.
-pub fn remove(store: &Store, layout: &mut DataLayout, grid: &ChunkGrid, filtered: bool, k: u16, scaled: &[u64]) -> Result<Changed> {
+/// Removes the record of the chunk `scaled`, if there is one. An implicit index does not change,
+/// and `old` is `None`.
+pub(crate) fn remove(store: &Store, layout: &mut DataLayout, grid: &ChunkGrid, filtered: bool, k: u16, scaled: &[u64]) -> Result<Changed> {
     let edit = Edit::new(store, layout, grid, filtered, k, scaled)?;
     let chunked = chunked(layout)?;
     let implicit = matches!(chunked.index, IndexInfo::Implicit { .. });
     let Some(old) = edit.old.filter(|_| !implicit) else { return Ok(Changed { layout: false, old: None }) };
     let single = matches!(chunked.index, IndexInfo::Single { .. });
     if single {
-        chunked.index = without(chunked.index);
+        chunked.index = reset(chunked.index);
     } else {
         edit.take(&chunked.index)?;
     }
     Ok(Changed { layout: single, old: Some(old) })
 }
 
-/// Frees the index's own structures (not the chunks) and leaves the layout without an index.
-pub fn delete(store: &Store, layout: &mut DataLayout, grid: &ChunkGrid, filtered: bool, k: u16) -> Result<()> {
+/// Frees the index's own structures, not the chunks, and resets the index address in the layout.
+pub(crate) fn delete(store: &Store, layout: &mut DataLayout, grid: &ChunkGrid, filtered: bool, k: u16) -> Result<()> {
     open(layout, grid, filtered)?;
-    let edit = Edit::with(store, layout, grid, filtered, k)?;
+    let edit = Edit::without_chunk(store, layout, grid, filtered, k)?;
     let chunked = chunked(layout)?;
     let address = chunked.index.address();
     if address.is_defined() {
         edit.destroy(&chunked.index, address)?;
     }
-    chunked.index = without(chunked.index);
+    chunked.index = reset(chunked.index);
     Ok(())
 }
 
@@ -135,8 +136,8 @@ fn set_address(index: &mut IndexInfo, to: Address) {
     }
 }
 
-/// The same index as it is before the first chunk is stored.
-fn without(mut index: IndexInfo) -> IndexInfo {
+/// Resets an index to its state before the first chunk is stored.
+fn reset(mut index: IndexInfo) -> IndexInfo {
     set_address(&mut index, Address::UNDEF);
     if let IndexInfo::Single { filtered: Some(stored), .. } = &mut index {
         *stored = (0, 0);
@@ -144,7 +145,7 @@ fn without(mut index: IndexInfo) -> IndexInfo {
     index
 }
 
-/// One change of one dataset's index.
+/// One change of a dataset's index.
 struct Edit<'a> {
     store: &'a Store,
     grid: &'a ChunkGrid,
@@ -152,34 +153,34 @@ struct Edit<'a> {
     format: RecordFormat,
     k: u16,
     scaled: &'a [u64],
-    /// The chunk's record.
+    /// The chunk's record before the change.
     old: Option<ChunkRecord>,
 }
 
 impl<'a> Edit<'a> {
-    fn with(store: &'a Store, layout: &DataLayout, grid: &'a ChunkGrid, filtered: bool, k: u16) -> Result<Self> {
+    fn without_chunk(store: &'a Store, layout: &DataLayout, grid: &'a ChunkGrid, filtered: bool, k: u16) -> Result<Self> {
         let records = Records { version: layout.version, chunk_bytes: grid.chunk_bytes()?, filtered };
         Ok(Edit { store, grid, records, format: records.format(store.ctx()), k, scaled: &[], old: None })
     }
 
     fn new(store: &'a Store, layout: &DataLayout, grid: &'a ChunkGrid, filtered: bool, k: u16, scaled: &'a [u64]) -> Result<Self> {
-        // This also finds out whether index, layout and grid fit each other.
+        // Also checks that index, layout and grid agree.
         let index = open(layout, grid, filtered)?;
         if !grid.contains(scaled) {
             return Err(Error::unsupported(NAME, Address::UNDEF, format!("chunk {scaled:?} lies outside the extent {:?}", grid.shape)));
         }
         let old = index.lookup(store, scaled)?;
-        Ok(Edit { scaled, old, ..Self::with(store, layout, grid, filtered, k)? })
+        Ok(Edit { scaled, old, ..Self::without_chunk(store, layout, grid, filtered, k)? })
     }
 
-    /// Can the index hold `record`?
+    /// Checks that the index can encode `record`.
     fn check(&self, layout: &DataLayout, record: &ChunkRecord) -> Result<()> {
         let bad = |detail: String| Err(Error::unsupported(NAME, record.address, detail));
         let ChunkRecord { address, size, filter_mask } = *record;
         let end = address.checked_add(size);
         let widest = u32::from(self.store.ctx().sizeof_addr).saturating_mul(8);
         if end.is_none_or(|end| end.0.checked_shr(widest).unwrap_or(0) != 0) || size == 0 {
-            return bad(format!("a chunk of {size} bytes there"));
+            return bad(format!("a chunk of {size} bytes, which is empty or ends past the address space"));
         }
         if !self.records.filtered {
             let whole = size == self.records.chunk_bytes && filter_mask == 0;
@@ -188,12 +189,12 @@ impl<'a> Edit<'a> {
         let single = matches!(&layout.class, Layout::Chunked(c) if matches!(c.index, IndexInfo::Single { .. }));
         let width = match self.format {
             RecordFormat::Filtered { size_width } if layout.version == 4 && !single => size_width.min(4),
-            // libhdf5 has 32 bits for a size before version 5, whatever the field holds.
+            // Before version 5 libhdf5 keeps sizes in 32 bits, whatever the width of the field.
             _ if layout.version < 5 => 4,
             _ => self.store.ctx().sizeof_size,
         };
         if size.checked_shr(u32::from(width).saturating_mul(8)).unwrap_or(0) != 0 {
-            return bad(format!("a chunk of {size} bytes, sizes have {width}"));
+            return bad(format!("a chunk of {size} bytes, its size is stored in {width} bytes"));
         }
         Ok(())
     }
@@ -216,13 +217,15 @@ impl<'a> Edit<'a> {
             IndexInfo::BTree1 { .. } => btree1_edit::create_chunk_tree(store, self.grid.rank(), self.k),
             IndexInfo::BTree2 { node_size, split, merge, .. } => {
                 let size = u16::try_from(format.btree2_size(self.grid.rank(), ctx)).unwrap_or(u16::MAX);
-                btree2_edit::create(store, RECORD_TYPE.saturating_add(client), size, node_size, split, merge)
+                btree2_edit::create(store, UNFILTERED_RECORD_TYPE.saturating_add(client), size, node_size, split, merge)
             }
-            IndexInfo::Single { .. } | IndexInfo::Implicit { .. } => Err(Error::unsupported(NAME, Address::UNDEF, "it has no structures")),
+            IndexInfo::Single { .. } | IndexInfo::Implicit { .. } => {
+                Err(Error::unsupported(NAME, Address::UNDEF, "the index has no structures"))
+            }
         }
     }
 
-    /// Puts the record into the index at `address`.
+    /// Inserts or replaces the record in the index at `address`.
     fn put(&self, index: &IndexInfo, address: Address, record: ChunkRecord) -> Result<()> {
         match index {
             IndexInfo::FixedArray { .. } | IndexInfo::ExtensibleArray { .. } => self.set(index, address, Some(record)),
@@ -232,7 +235,7 @@ impl<'a> Edit<'a> {
                     return btree2_edit::insert(self.store, address, &encoded, &mut |r| self.compare(r));
                 }
                 let found = btree2_edit::replace(self.store, address, &mut |r| self.compare(r), &encoded)?;
-                if found { Ok(()) } else { Err(self.lost(address)) }
+                if found { Ok(()) } else { Err(self.inconsistent(address)) }
             }
             IndexInfo::BTree1 { .. } => {
                 let size = u32::try_from(record.size).map_err(|_| Error::limit(NAME, address, "a chunk of 4 GiB"))?;
@@ -248,28 +251,28 @@ impl<'a> Edit<'a> {
         Ok(self.format.btree2_scaled(record, self.store.ctx()).cmp(self.scaled.iter().copied()))
     }
 
-    fn lost(&self, address: Address) -> Error {
-        Error::corrupt(NAME, address, format!("chunk {:?} is in the index and is not", self.scaled))
+    fn inconsistent(&self, address: Address) -> Error {
+        Error::corrupt(NAME, address, format!("chunk {:?} was found by a lookup, but not by the change of its record", self.scaled))
     }
 
-    /// Takes the record, which is there, out of the index.
+    /// Removes the record, which exists, from the index.
     fn take(&self, index: &IndexInfo) -> Result<()> {
         let address = index.address();
         match index {
             IndexInfo::FixedArray { .. } | IndexInfo::ExtensibleArray { .. } => self.set(index, address, None),
             IndexInfo::BTree2 { .. } => match btree2_edit::remove(self.store, address, &mut |r| self.compare(r))? {
                 Some(_) => Ok(()),
-                None => Err(self.lost(address)),
+                None => Err(self.inconsistent(address)),
             },
             IndexInfo::BTree1 { .. } => match btree1_edit::remove_chunk(self.store, &self.tree(address, &self.dims()), &self.offsets()?)? {
                 Some(_) => Ok(()),
-                None => Err(self.lost(address)),
+                None => Err(self.inconsistent(address)),
             },
             IndexInfo::Single { .. } | IndexInfo::Implicit { .. } => Ok(()),
         }
     }
 
-    /// Sets an array's element.
+    /// Sets an element of an array index.
     fn set(&self, index: &IndexInfo, address: Address, record: Option<ChunkRecord>) -> Result<()> {
         let element = self.format.encode_element(record, self.store.ctx());
         let unlimited = usize::from(matches!(index, IndexInfo::ExtensibleArray { .. }));
@@ -296,14 +299,14 @@ impl<'a> Edit<'a> {
         ChunkTree { root, k: self.k, dims }
     }
 
-    /// Chunk dimensions of a version 1 B-tree: the element size is the last.
+    /// Chunk dimensions of a version 1 B-tree, followed by the element size.
     fn dims(&self) -> Vec<u64> {
         self.grid.chunk_dims.iter().copied().chain([self.grid.element_size]).collect()
     }
 
-    /// Offsets of a version 1 B-tree's key.
+    /// Offsets of the chunk's key in a version 1 B-tree.
     fn offsets(&self) -> Result<Vec<u64>> {
-        let mut offsets = self.grid.origin(self.scaled).ok_or_else(|| Error::limit(NAME, Address::UNDEF, "a chunk beyond 2^64"))?;
+        let mut offsets = self.grid.origin(self.scaled).ok_or_else(|| Error::limit(NAME, Address::UNDEF, "a chunk past 2^64"))?;
         offsets.push(0);
         Ok(offsets)
     }

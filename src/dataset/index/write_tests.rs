@@ -1,23 +1,29 @@
-//! Tests of changed chunk indexes: libhdf5 writes a file with every kind of index, chunks are put in and taken out
-//! here, then libhdf5 reads all values, goes on changing the datasets and deletes them.
+//! Tests of changed chunk indexes. libhdf5 writes a file with every kind of index; the test inserts
+//! and removes chunks; then libhdf5 reads all values, changes the datasets further and deletes
+//! them.
 
-use super::tests::{Expected, FIXTURES, checked_structures, inflate};
+use super::tests::{Expected, FIXTURES, byte_grid, checked_structures, inflate};
 use super::write::{delete, insert, plan, remove};
 use super::*;
 use crate::base::checksum::lookup3;
+use crate::base::{Address, Error};
+use crate::dataset::chunk::grid::ChunkGrid;
 use crate::file::memory::{GrowingFile, MemoryJournal};
+use crate::format::message::data_layout::{ChunkedLayout, DataLayout, IndexInfo, Layout};
+use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
 use crate::meta::edit::testing::{empty, writable};
 use crate::meta::header_edit::HeaderEdit;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
+use std::ops::ControlFlow;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 const LAYOUT: u16 = 8;
 
-/// What `tests/oracle/chunk_index_write.py` answers; a failure there is one here.
+/// Output of `tests/oracle/chunk_index_write.py`; panics if it fails.
 fn oracle(arguments: &[&str], input: &str) -> String {
     let local = concat!(env!("CARGO_MANIFEST_DIR"), "/.venv/bin/python");
     let known = [local, "/opt/venv/bin/python"].into_iter().find(|p| std::path::Path::new(p).exists()).unwrap_or("python3");
@@ -31,7 +37,7 @@ fn oracle(arguments: &[&str], input: &str) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// Small numbers that look random.
+/// Small pseudo-random numbers.
 struct Random(u64);
 
 impl Random {
@@ -45,7 +51,7 @@ fn numbers(v: &Value) -> Vec<u64> {
     v.as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect()
 }
 
-/// One dataset that is changed, and what its chunks should hold.
+/// A dataset under test, and the expected values of its chunks.
 struct Dataset<'a> {
     store: &'a Store,
     name: String,
@@ -95,7 +101,7 @@ impl<'a> Dataset<'a> {
     }
 
     fn insert(&mut self, number: u64, value: u16) {
-        let scaled = self.grid.scaled(number).unwrap();
+        let scaled = byte_grid(&self.grid).scaled(number);
         let raw = value.to_le_bytes().repeat(self.grid.chunk_elements().unwrap() as usize);
         let (bytes, filter_mask) = match value % 3 {
             _ if !self.filtered => (raw, 0),
@@ -123,7 +129,7 @@ impl<'a> Dataset<'a> {
     }
 
     fn remove(&mut self, number: u64) {
-        let scaled = self.grid.scaled(number).unwrap();
+        let scaled = byte_grid(&self.grid).scaled(number);
         let changed = remove(self.store, &mut self.layout, &self.grid, self.filtered, self.k, &scaled).unwrap();
         if matches!(self.index(), IndexInfo::Implicit { .. }) {
             assert_eq!(changed, write::Changed { layout: false, old: None });
@@ -148,21 +154,21 @@ impl<'a> Dataset<'a> {
         let mut all = BTreeMap::new();
         let index = open(&self.layout, &self.grid, self.filtered).unwrap();
         let mut add = |scaled: &[u64], record| {
-            assert!(all.insert(self.grid.linear(scaled).unwrap(), record).is_none());
+            assert!(all.insert(byte_grid(&self.grid).linear(scaled).unwrap(), record).is_none());
             Ok(ControlFlow::Continue(()))
         };
         index.iterate(self.store, &mut add).unwrap();
         all
     }
 
-    /// Everything that the readers see is the model.
+    /// Asserts that lookups and walks agree with the model.
     fn check(&self) {
         let index = open(&self.layout, &self.grid, self.filtered).unwrap();
         let all = self.chunks();
         assert!(all.keys().eq(self.model.keys()), "{}", self.name);
         let step = (self.grid.total().unwrap() as usize / 3000).max(1);
         for i in (0..self.grid.total().unwrap()).step_by(step) {
-            let record = index.lookup(self.store, &self.grid.scaled(i).unwrap()).unwrap();
+            let record = index.lookup(self.store, &byte_grid(&self.grid).scaled(i)).unwrap();
             assert_eq!(record.as_ref(), all.get(&i), "{}", self.name);
         }
         for (i, record) in all {
@@ -174,17 +180,17 @@ impl<'a> Dataset<'a> {
                 bytes = raw;
             }
             assert_eq!(bytes.len() as u64, self.grid.chunk_bytes().unwrap());
-            // Edge chunks of libhdf5 hold fill values behind the extent.
+            // Edge chunks written by libhdf5 contain fill values past the extent.
             assert_eq!(bytes[..2], self.model[&i].to_le_bytes(), "{}: chunk {i}", self.name);
         }
     }
 }
 
-/// Puts chunks in and takes them out at random.
+/// Inserts and removes chunks at random.
 fn change(d: &mut Dataset<'_>, random: &mut Random) {
     let total = d.grid.total().unwrap();
     let steps = (total * 3 / 2).min(1500);
-    // What is planned for such a dataset is what libhdf5 has chosen.
+    // The planned index is the one that libhdf5 chose.
     let planned = plan(d.layout.version, &d.grid.shape, &d.grid.max_shape, &d.grid.chunk_dims, 2, d.filtered).unwrap();
     if !matches!(d.index(), IndexInfo::Implicit { .. }) {
         let Layout::Chunked(c) = &mut d.layout.class.clone() else { panic!("not chunked") };
@@ -204,7 +210,7 @@ fn change(d: &mut Dataset<'_>, random: &mut Random) {
     }
     for step in 0..steps {
         let number = if step % 4 == 0 { random.below(60) % total } else { random.below(total) };
-        // First more is put in than taken out, then the other way round.
+        // First more inserts than removals, then more removals.
         let share = if step < steps * 2 / 3 { 7 } else { 4 };
         if random.below(10) < share || step == 0 {
             d.insert(number, random.below(60000) as u16 + 1)
@@ -272,11 +278,11 @@ fn what_no_index_holds_is_refused() {
     assert!(!put(&mut layout, false, &[0, 0], record(4)), "rank");
     assert!(!put(&mut layout, false, &[0], record(3)) && !put(&mut layout, false, &[0], ChunkRecord { filter_mask: 1, ..record(4) }));
     assert!(!put(&mut layout, false, &[0], ChunkRecord { address: Address::UNDEF, ..record(4) }));
-    // A chunk of 4 bytes: sizes have 2.
+    // The size of the chunk needs more bits than the field has.
     assert!(!put(&mut layout, true, &[0], record(1 << 16)) && !put(&mut layout, true, &[0], record(0)));
     assert_eq!((layout.clone(), store.transaction().unwrap().end()), before, "nothing was written");
     assert!(put(&mut layout, true, &[0], record((1 << 16) - 1)));
-    // The array is one of filtered chunks now.
+    // The array has elements for filtered chunks.
     assert!(!put(&mut layout, false, &[1], record(4)));
     let implicit =
         ChunkedLayout { index: IndexInfo::Implicit { address: Address::UNDEF }, ..plan(4, &[6], &[Some(8)], &[2], 2, false).unwrap() };
@@ -287,7 +293,7 @@ fn what_no_index_holds_is_refused() {
     assert!(delete(&store, &mut contiguous, &grid, false, 32).is_err());
 }
 
-/// Changes the datasets of a damaged file: anything but a panic or endless work is right.
+/// Changes the datasets of a damaged file; errors are fine, panics and endless work are not.
 fn survive(bytes: Vec<u8>, sets: &[Expected]) {
     let Ok(store) = Store::open_writable(Arc::new(GrowingFile::new(bytes)), Box::new(MemoryJournal::default())) else { return };
     for e in sets {
@@ -317,7 +323,7 @@ fn damaged_indexes_neither_panic_nor_hang() {
             bad[i] ^= 1 << (i % 8);
             survive(bad, &sets);
         }
-        // With checksums made right again.
+        // With corrected checksums.
         for (at, len) in checked_structures(&good) {
             for i in (5..len).filter(|&i| if i < 60 { i % 2 == 0 } else { i % 301 == 0 }) {
                 let mut bad = good.clone();

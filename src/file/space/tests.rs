@@ -1,27 +1,27 @@
-//! Tests of space.
+//! Tests of the allocator.
 
 use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn space_is_used_again_only_after_the_commit_that_freed_it() {
+fn freed_space_is_reused_after_the_commit_only() {
     let mut s = Space::new(1000);
     s.free(100..200, Pool::Metadata);
     assert_eq!(s.allocate(100, 1, Pool::Metadata), Some(1000));
     s.committed(false);
     assert_eq!(s.allocate(50, 1, Pool::Metadata), Some(100));
     assert_eq!(s.allocate(50, 64, Pool::Metadata), Some(1152), "150 is no multiple of 64, nor is 1100");
-    // Fresh space is free again at once.
+    // Fresh space is freed at once.
     s.free(100..150, Pool::Metadata);
     assert_eq!(s.allocate(100, 1, Pool::Metadata), Some(100));
     assert_eq!(s.split_fresh(90..210), [(90..100, false), (100..200, true), (200..210, false)]);
 }
 
 #[test]
-fn what_is_left_of_a_free_tail_stays_free() {
+fn the_rest_of_a_free_tail_stays_free() {
     let mut space = Space::new(0);
     let all = space.allocate(1 << 20, 1, Pool::Metadata).unwrap();
-    // More holes that no aligned block fits in than are looked at, and a long free tail.
+    // More unsuitable holes than the search considers, and a long free tail.
     for i in 0..100 {
         let hole = all + i * 256 + 65;
         space.free(hole..hole + 100, Pool::Metadata);
@@ -32,13 +32,13 @@ fn what_is_left_of_a_free_tail_stays_free() {
 }
 
 #[test]
-fn what_reaches_beyond_the_file_is_not_given_back() {
+fn blocks_past_the_initial_end_are_not_freed() {
     let mut s = Space::new(1000);
     assert_eq!(s.allocate(100, 1, Pool::Metadata), Some(1000));
     s.free(900..5000, Pool::Raw);
     s.committed(false);
     assert_eq!((s.free_bytes(), s.trim()), (100, 1100));
-    // A block that was put across the old end goes as a whole.
+    // A block allocated across the initial end is freed as a whole.
     s.free(1000..1100, Pool::Metadata);
     s.committed(false);
     assert_eq!(s.allocate(300, 1, Pool::Metadata), Some(900));
@@ -47,7 +47,7 @@ fn what_reaches_beyond_the_file_is_not_given_back() {
 }
 
 #[test]
-fn the_tail_is_given_back_and_extended() {
+fn the_tail_is_freed_and_extended() {
     let mut s = Space::new(1000);
     s.free(900..1000, Pool::Metadata);
     s.committed(false);
@@ -59,7 +59,7 @@ fn the_tail_is_given_back_and_extended() {
 }
 
 #[test]
-fn what_is_given_back_twice_is_given_out_once() {
+fn bytes_freed_twice_are_allocated_once() {
     let mut s = Space::new(1000);
     s.free(100..200, Pool::Raw);
     s.committed(false);
@@ -67,7 +67,7 @@ fn what_is_given_back_twice_is_given_out_once() {
     s.committed(false);
     let at: Vec<_> = [100, 50, 150].into_iter().filter_map(|len| s.allocate(len, 1, Pool::Raw)).collect();
     assert_eq!(at, [100, 200, 1000], "150 bytes were free from 100 on");
-    // Given back while it is free, and somebody's by the commit.
+    // Freed while it is free, and allocated before the commit.
     s.committed(false);
     s.free(300..400, Pool::Raw);
     s.committed(false);
@@ -78,13 +78,13 @@ fn what_is_given_back_twice_is_given_out_once() {
 }
 
 #[test]
-fn parts_of_pages_that_come_back_with_the_commit_are_told() {
+fn freed_parts_of_pages_are_reported() {
     let mut s = Space::new(1512);
     s.set_pages(PAGES);
     let at = s.allocate(100, 8, Pool::Metadata).unwrap();
     s.committed(false);
     s.free(at..at + 100, Pool::Metadata);
-    assert!(s.gives_back());
+    assert!(s.has_freed());
 }
 
 const PAGES: Pages = Pages { size: 1000, origin: 512 };
@@ -100,18 +100,18 @@ fn pages_hold_blocks_of_one_kind() {
     assert_eq!((a, b, c, d, s.end()), (1536, 2512, 3512, 6512, 7512));
     assert_eq!(s.allocate(100, 8, Pool::Metadata), Some(1640));
     s.committed(false);
-    // All of its last page goes with a long block.
+    // A long block is freed with all of its last page.
     s.free(c..c + 2500, Pool::Raw);
     s.committed(false);
     assert_eq!(s.allocate(3000, 8, Pool::Metadata), Some(c));
-    // A page that is free as a whole is anybody's.
+    // A page that is free as a whole leaves its pool.
     s.free(d..d + 900, Pool::Metadata);
     s.committed(false);
     assert_eq!(s.trim(), 6512);
 }
 
 proptest! {
-    /// Nothing crosses a page's end, nor shares a page with another kind or a long block.
+    /// No short block crosses a page's end, or shares a page with another kind or a long block.
     #[test]
     fn pages_are_kept_apart(ops in proptest::collection::vec((0u8..5, 1u64..2600, 0usize..50), 1..120), user in 0u64..2) {
         let pages = Pages { size: 1000, origin: user * 512 };
@@ -152,10 +152,11 @@ proptest! {
         s.committed(false);
         held.iter().for_each(|(r, pool)| s.free(r.clone(), *pool));
         s.committed(false);
-        prop_assert_eq!(s.trim(), pages.origin + 1000, "all of it is given back");
+        prop_assert_eq!(s.trim(), pages.origin + 1000, "all of it is freed");
     }
 
-    /// Against a byte map: no two allocations overlap, nothing freed is given out before its commit.
+    /// Against a byte map: no two allocations overlap, no freed byte is allocated before the
+    /// commit.
     #[test]
     fn allocations_never_overlap(ops in proptest::collection::vec((0u8..4, 1u64..60, 0usize..50), 1..120)) {
         let mut s = Space::new(64);
@@ -189,7 +190,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_follower_may_read_is_not_used_again_until_it_has_rested() {
+fn space_that_a_follower_may_read_rests_before_reuse() {
     for pages in [None, Some(Pages { size: 4096, origin: 0 })] {
         let mut s = Space::new(1 << 20);
         pages.into_iter().for_each(|p| s.set_pages(p));
@@ -200,16 +201,16 @@ fn what_a_follower_may_read_is_not_used_again_until_it_has_rested() {
         // A damaged file may free it twice.
         s.free(used..used + 8192, Pool::Raw);
         s.committed(true);
-        assert!(s.gives_back() && s.free_bytes() == 0);
+        assert!(s.has_freed() && s.free_bytes() == 0);
         let other = s.allocate(8192, 1, Pool::Raw).unwrap();
         assert_ne!(other, used);
-        s.wake(Some(Instant::now() - REST));
+        s.end_rest_since(Some(Instant::now() - REST));
         assert_eq!(s.free_bytes(), 0, "not yet");
-        s.wake(Some(Instant::now()));
+        s.end_rest_since(Some(Instant::now()));
         assert_eq!((s.free_bytes(), s.allocate(8192, 1, Pool::Raw)), (8192, Some(used)));
         s.committed(true);
         s.free(used..used + 8192, Pool::Raw);
         s.committed(false);
-        assert_eq!(s.free_bytes(), 8192, "nobody follows");
+        assert_eq!(s.free_bytes(), 8192, "without a follower");
     }
 }

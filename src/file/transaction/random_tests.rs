@@ -1,5 +1,5 @@
-//! Random operations on structures and elements, of which some fail: what is read is what a model says, and what is durable does
-//! not change in the file before the next commit.
+//! Random operations on structures and elements, some of which fail: reads agree with a model, and
+//! durable bytes do not change in the file before the next commit.
 
 use super::tests::bytes;
 use super::*;
@@ -22,7 +22,7 @@ impl Random {
     }
 }
 
-/// What is allocated, and what is to be read there: `None` is not known.
+/// An allocation and its expected bytes; `None` is unknown.
 #[derive(Clone)]
 struct Extent {
     at: u64,
@@ -49,10 +49,10 @@ fn on_disk(file: &GrowingFile, durable: &[Extent], what: &str) {
     durable.iter().for_each(|e| e.check(&bytes[e.at as usize..], what));
 }
 
-/// Elements that an operation wrote: of which extent, where in it, what, and whether that went well.
+/// Elements that an operation wrote: extent, offset in it, bytes, and whether the write succeeded.
 type Written = (u64, usize, Vec<u8>, bool);
 
-/// One operation's changes; false where one of them failed.
+/// Makes the changes of one operation; false if one of them failed.
 fn changes(t: &Transaction, r: &mut Random, all: &mut Vec<Extent>, elements: &mut Vec<Written>) -> bool {
     for _ in 0..r.below(20) {
         let kind = r.below(8);
@@ -90,7 +90,8 @@ fn changes(t: &Transaction, r: &mut Random, all: &mut Vec<Extent>, elements: &mu
     true
 }
 
-/// Elements stay when their operation is taken back; those over live ones wait with it and are not looked at.
+/// Keeps elements of a rolled back operation, except for those over live bytes, whose content is
+/// unknown.
 fn keep_elements(all: &mut [Extent], elements: Vec<Written>) {
     for (at, from, data, done) in elements {
         if let Some(e) = all.iter_mut().find(|e| e.at == at && e.pool == Pool::Raw && from + data.len() <= e.bytes.len()) {
@@ -102,7 +103,7 @@ fn keep_elements(all: &mut [Extent], elements: Vec<Written>) {
 fn session(seed: u64) {
     let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let fault = r.of(&[Fault::Short, Fault::Errno(libc::ENOSPC), Fault::Errno(libc::EIO)]);
-    // A short read is none that failed.
+    // A short read is not a failure.
     let kinds = r.of(&[WRITE, LENGTH, WRITE | LENGTH, READ | WRITE | LENGTH]) & if fault == Fault::Short { !READ } else { u8::MAX };
     let plan = Plan::new(kinds | r.of(&[0, 0, 0, UNSURE]), 0, r.of(&[1, 2, 3, 1000]), fault);
     plan.pause(true);
@@ -155,7 +156,7 @@ fn session(seed: u64) {
 }
 
 #[test]
-fn operations_that_fail_leave_what_was_there() {
+fn failed_operations_change_nothing() {
     let sessions = if std::env::var_os("H5DIR_LONG").is_some() { 2000 } else { 40 };
     (1..=sessions).for_each(session);
 }

@@ -1,11 +1,11 @@
-//! What waits in memory, what is written when, and what is taken back.
+//! Bytes in memory, the order of writes, and rollback.
 
 use super::*;
 use crate::file::commit::Root;
 use crate::file::fault::{Fault, FaultyFile, Plan, UNSURE, WRITE};
 use crate::file::memory::{GrowingFile, MemoryJournal};
 
-/// A file of 4,096 bytes, all in use, behind the faults of `plan`.
+/// A file of 4,096 bytes, all in use, with the faults of `plan`.
 fn begun(plan: &Arc<Plan>) -> (Transaction, Arc<GrowingFile>) {
     let file = Arc::new(GrowingFile::new(vec![0x11; 4096]));
     (begun_with(Arc::new(FaultyFile::new(file.clone(), plan.clone()))), file)
@@ -34,14 +34,14 @@ fn none() -> Arc<Plan> {
 }
 
 #[test]
-fn small_new_structures_wait_and_are_read_from_memory() {
+fn small_new_structures_are_read_from_memory() {
     let (t, file) = begun(&none());
     let (at, _) = t.allocate(100, 8, Pool::Metadata).unwrap();
     t.write(at, &[7; 100]).unwrap();
     assert_eq!(bytes(&t, at, 100), [7; 100]);
     let on_disk = |at: u64, len: usize| file.bytes().get(at as usize..at as usize + len).map(<[u8]>::to_vec);
     assert_eq!(on_disk(at, 100), Some(vec![0; 100]), "not before it has to be");
-    // Elements written straight to the file beside it are neither hidden nor overwritten by it.
+    // It neither hides nor overwrites adjacent elements written directly to the file.
     let (raw, _) = t.allocate(64, 8, Pool::Raw).unwrap();
     t.write_data(raw, &[9; 64]).unwrap();
     assert_eq!(bytes(&t, raw, 64), [9; 64]);
@@ -52,7 +52,7 @@ fn small_new_structures_wait_and_are_read_from_memory() {
 }
 
 #[test]
-fn a_sector_with_live_and_new_bytes_waits_for_the_commit() {
+fn a_sector_with_live_and_fresh_bytes_waits_for_the_commit() {
     let (t, file) = begun(&none());
     t.free(1000..1100, Pool::Metadata);
     t.finish(true);
@@ -63,7 +63,7 @@ fn a_sector_with_live_and_new_bytes_waits_for_the_commit() {
     t.write(at, &[5; 64]).unwrap();
     t.write(900, &[6; 10]).unwrap();
     t.finish(true);
-    t.write_fresh().unwrap();
+    t.write_fresh_sectors().unwrap();
     assert_eq!(file.bytes()[900..910], [0x11; 10]);
     assert_eq!((bytes(&t, 900, 10), bytes(&t, at, 64)), (vec![6; 10], vec![5; 64]));
     commit(&t);
@@ -71,12 +71,12 @@ fn a_sector_with_live_and_new_bytes_waits_for_the_commit() {
 }
 
 #[test]
-fn what_a_commit_published_is_not_taken_for_zeros() {
+fn published_bytes_are_not_taken_for_zeros() {
     let (t, _) = begun(&none());
     let (at, _) = t.allocate(20_000, 8, Pool::Metadata).unwrap();
     t.finish(true);
     commit(&t);
-    // Never written so far, but live: by the journal, then beside it.
+    // Live, but never written: by the journal, then beside it.
     for (i, value) in [(0, 3u8), (1, 4), (2, 5)] {
         t.begin();
         t.write(at + 9000 + i * 100, &[value; 100]).unwrap();
@@ -87,7 +87,7 @@ fn what_a_commit_published_is_not_taken_for_zeros() {
 }
 
 #[test]
-fn what_waits_is_bounded_and_what_is_taken_back_is_gone() {
+fn dirty_bytes_are_bounded_and_dropped_by_a_rollback() {
     let (t, file) = begun(&none());
     t.finish(true);
     let mut last = 0;
@@ -98,8 +98,8 @@ fn what_waits_is_bounded_and_what_is_taken_back_is_gone() {
         t.finish(true);
         last = at;
     }
-    // And as much on its way to the file.
-    assert!(t.waiting() < 3 * TOGETHER, "{}", t.waiting());
+    // And the same amount in a background write.
+    assert!(t.waiting() < 3 * BATCH_BYTES, "{}", t.waiting());
     assert_eq!(bytes(&t, last, 4096), [2999u64 as u8; 4096]);
     t.begin();
     t.write(last, &[1; 10]).unwrap();
@@ -113,7 +113,7 @@ fn what_waits_is_bounded_and_what_is_taken_back_is_gone() {
 }
 
 #[test]
-fn an_operation_that_writes_the_same_bytes_again_and_again_is_taken_back_from_little_memory() {
+fn an_operation_that_rewrites_the_same_bytes_needs_a_small_undo_log() {
     let (t, _) = begun(&none());
     let (at, _) = t.allocate(8192, 8, Pool::Metadata).unwrap();
     t.write(at, &[1; 8192]).unwrap();
@@ -129,20 +129,20 @@ fn an_operation_that_writes_the_same_bytes_again_and_again_is_taken_back_from_li
 }
 
 #[test]
-fn room_is_taken_first_where_that_can_be_and_else_it_is_written_at_once() {
-    let unsure = Plan::new(UNSURE, 0, 0, Fault::Errno(0));
-    let (t, file) = begun(&unsure);
+fn storage_is_allocated_before_batching() {
+    let cannot_allocate = Plan::new(UNSURE, 0, 0, Fault::Errno(0));
+    let (t, file) = begun(&cannot_allocate);
     let (at, _) = t.allocate(100, 8, Pool::Metadata).unwrap();
     t.write(at, &[7; 100]).unwrap();
     assert_eq!(file.bytes()[at as usize..at as usize + 100], [7; 100]);
-    // The first length change makes room to allocate from, the second is that of the disk, twice.
+    // The first length change extends the file, the second allocates storage, twice.
     let full = Plan::new(crate::file::fault::LENGTH, 1, 100, Fault::Errno(libc::ENOSPC));
     let (t, _) = begun(&full);
     let (at, _) = t.allocate(100, 8, Pool::Metadata).unwrap();
     assert_eq!(t.write(at, &[7; 100]).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
 }
 
-/// Without that a dataset in a hole of a terabyte is read, zero by zero.
+/// Else readers would read a hole of a terabyte, zero by zero.
 #[test]
 fn holes_are_known_while_a_file_is_changed() {
     const MIB: u64 = 1 << 20;
@@ -152,7 +152,7 @@ fn holes_are_known_while_a_file_is_changed() {
     let t = Transaction::new(driver, Box::new(MemoryJournal::default()), 8 * MIB).unwrap();
     t.begin();
     assert_eq!(t.hole_end(0), Some(8 * MIB));
-    // What waits is no hole, nor is what was written to the file itself.
+    // Dirty bytes and bytes of the file are no hole.
     t.write(4 * MIB, &[1; 100]).unwrap();
     assert_eq!((t.hole_end(5), t.hole_end(4 * MIB), t.hole_end(5 * MIB)), (Some(4 * MIB), None, Some(8 * MIB)));
     let (fresh, _) = t.allocate(MIB, 8, Pool::Raw).unwrap();
@@ -164,7 +164,7 @@ fn holes_are_known_while_a_file_is_changed() {
 }
 
 #[test]
-fn what_was_taken_and_not_written_is_known_to_be_zeros() {
+fn allocated_bytes_without_writes_are_zeros() {
     let (t, _) = begun(&none());
     const LEN: u64 = 1 << 28;
     let (at, zeros) = t.allocate(LEN, 4096, Pool::Raw).unwrap();
@@ -185,9 +185,9 @@ fn what_was_taken_and_not_written_is_known_to_be_zeros() {
     assert!(parts.len() < 1 << 14 && parts[0].start == at && parts.last().unwrap().end > at + 600_000 + 19_999 * 12_288);
 }
 
-/// What is left behind the end that is told, without a journal, is somebody's when the file is opened again.
+/// Bytes past the recorded EOF, without a journal, would be kept at the next open.
 #[test]
-fn a_session_that_cannot_commit_at_its_end_leaves_nothing_behind_the_end_that_is_told() {
+fn a_session_without_a_final_commit_leaves_no_bytes_past_the_recorded_eof() {
     let plan = Plan::new(WRITE, 0, 1, Fault::Errno(libc::ENOSPC));
     plan.pause(true);
     let (transaction, file) = begun(&plan);
@@ -201,7 +201,7 @@ fn a_session_that_cannot_commit_at_its_end_leaves_nothing_behind_the_end_that_is
     assert!(file.bytes() == [0x11; 4096]);
 }
 
-/// A file on a disk with little room: `reserve` takes what there is before it fails, as ext4 does.
+/// A file on a nearly full disk: `reserve` allocates all free space before it fails, as ext4 does.
 struct NearlyFull {
     file: GrowingFile,
     room: u64,
@@ -237,14 +237,14 @@ impl WriteDriver for NearlyFull {
     }
 }
 
-/// Regression: the journal's reservation took all that was left of a nearly full disk, and nothing could be removed.
+/// Regression: the journal's reservation filled a nearly full disk, so that removals failed.
 #[test]
 fn the_journal_leaves_room_on_a_nearly_full_disk() {
     for (room, reserved) in
         [(0, 56), (4 << 10, 56), (8 << 10, 4 << 10), (100 << 10, 16 << 10), (256 << 10, 64 << 10), (512 << 10, 256 << 10)]
     {
         let disk = NearlyFull { file: GrowingFile::new(vec![0; 56]), room };
-        super::reserve_some(&disk);
+        super::reserve_journal(&disk);
         assert_eq!(disk.file.bytes().len(), reserved, "{room}");
     }
 }

@@ -1,15 +1,16 @@
-//! An operation that wrote to the file itself is taken back.
+//! Rollback of operations that wrote to the file directly.
 
 use super::tests::{begun_with, bytes, commit};
 use super::*;
 use crate::file::fault::{Fault, FaultyFile, Plan, UNSURE, WRITE};
 use crate::file::memory::GrowingFile;
 
-/// Also where the disk takes the one write that puts bytes back and not the other.
+/// Also if one of the two restoring writes fails.
 #[test]
-fn what_is_put_back_is_not_hidden_by_what_could_not_be() {
-    let len = 2 * KEPT_MAX;
-    // Writes: the structure (0), twice anew (1, 2), its restoring: the newer (3), which fails, the older (4).
+fn restored_bytes_are_not_hidden_by_failed_restores() {
+    let len = 2 * KEPT_BYTES_MAX;
+    // Writes: the structure (0), two changes (1, 2), restores: the newer (3), which fails, the
+    // older (4).
     let plan = Plan::new(WRITE, 3, 1, Fault::Errno(libc::ENOSPC));
     let file = Arc::new(GrowingFile::new(vec![0x11; 4096]));
     let t = begun_with(Arc::new(FaultyFile::new(file.clone(), plan.clone())));
@@ -26,10 +27,11 @@ fn what_is_put_back_is_not_hidden_by_what_could_not_be() {
     assert_eq!((seen, file.bytes()[at as usize..at as usize + 10].to_vec()), (vec![3; 10], vec![3; 10]));
 }
 
-/// The same of two structures in one sector, on a file system that cannot take room: small ones are written at once. Where both
-/// fail, what is known of the second must not be patched from what stands in for the first.
+/// Two structures in one sector, on a file system that cannot allocate storage, so that small ones
+/// are written at once. If both restores fail, the dirty bytes of the first must not enter the
+/// second.
 #[test]
-fn neighbours_that_could_not_be_put_back_are_right() {
+fn failed_restores_of_adjacent_structures_keep_the_bytes() {
     for failing in [1, 2] {
         let plan = Plan::new(WRITE | UNSURE, 3, failing, Fault::Errno(libc::ENOSPC));
         let file = Arc::new(GrowingFile::new(vec![0x11; 4096]));
@@ -49,10 +51,10 @@ fn neighbours_that_could_not_be_put_back_are_right() {
     }
 }
 
-/// An operation keeps what it overwrites once.
+/// An operation saves each overwritten byte once.
 #[test]
-fn a_long_structure_written_again_and_again_is_kept_once() {
-    let len = 2 * KEPT_MAX;
+fn a_long_structure_overwritten_often_is_saved_once() {
+    let len = 2 * KEPT_BYTES_MAX;
     let t = begun_with(Arc::new(GrowingFile::new(vec![0x11; 4096])));
     let (at, _) = t.allocate(len as u64, 4096, Pool::Metadata).unwrap();
     t.write(at, &vec![3; len]).unwrap();
@@ -66,31 +68,31 @@ fn a_long_structure_written_again_and_again_is_kept_once() {
     assert!(kept <= len, "{kept} bytes are kept of {len}");
 }
 
-/// One is written to the file itself, of which a part waits in memory.
+/// A direct write over bytes that are partly dirty in memory.
 #[test]
-fn a_long_structure_that_is_taken_back_leaves_what_waited_within_it() {
+fn a_rolled_back_long_structure_keeps_older_dirty_bytes() {
     let file = Arc::new(GrowingFile::new(vec![0x11; 4096]));
     let t = begun_with(file.clone());
-    let (at, _) = t.allocate(2 * KEPT_MAX as u64, 4096, Pool::Metadata).unwrap();
+    let (at, _) = t.allocate(2 * KEPT_BYTES_MAX as u64, 4096, Pool::Metadata).unwrap();
     t.write(at + 1000, &[3; 10]).unwrap();
     t.finish(true);
-    let before = bytes(&t, at, 2 * KEPT_MAX);
+    let before = bytes(&t, at, 2 * KEPT_BYTES_MAX);
     assert_eq!((before[999], before[1000]), (0, 3));
     t.begin();
     t.write(at + 2000, &[4; 10]).unwrap();
-    t.write(at, &[5; 2 * KEPT_MAX]).unwrap();
+    t.write(at, &[5; 2 * KEPT_BYTES_MAX]).unwrap();
     t.write(at + 3000, &[6; 10]).unwrap();
     assert_eq!(bytes(&t, at + 2999, 2), [5, 6]);
     t.finish(false);
-    assert!(bytes(&t, at, 2 * KEPT_MAX) == before);
+    assert!(bytes(&t, at, 2 * KEPT_BYTES_MAX) == before);
     commit(&t);
-    assert!(bytes(&t, at, 2 * KEPT_MAX) == before);
-    assert!(file.bytes()[at as usize..at as usize + 2 * KEPT_MAX] == before);
+    assert!(bytes(&t, at, 2 * KEPT_BYTES_MAX) == before);
+    assert!(file.bytes()[at as usize..at as usize + 2 * KEPT_BYTES_MAX] == before);
 }
 
-/// An operation that changes much keeps whole blocks to take them back.
+/// The undo log of a large operation keeps whole blocks.
 #[test]
-fn elements_stay_when_structures_beside_them_are_taken_back() {
+fn elements_survive_a_rollback_of_adjacent_structures() {
     let file = Arc::new(GrowingFile::new(vec![0x11; 4096]));
     let t = begun_with(file.clone());
     let (at, _) = t.allocate(4096, 4096, Pool::Metadata).unwrap();

@@ -1,46 +1,51 @@
-//! The chunk of Blosc and Blosc2: a header, then blocks that are filtered and compressed on their own.
+//! The chunk of Blosc and Blosc2: a header, then independently filtered and compressed blocks.
 //!
 //! ```text
-//!  0 u8 version | 1 u8 codec version | 2 u8 flags | 3 u8 item size | 4 u32 bytes | 8 u32 bytes per block | 12 u32 stored bytes
-//!    flags: 1 shuffled, 2 stored as is, 4 bit-shuffled, 16 blocks not split, upper 3 bits codec; 1 and 4 both: Blosc2, and then
-//! 16 6 x u8 filters | 22 u8 codec of a plug-in, 23 u8 its setting | 24 6 x u8 settings of filters | 30 u8 flags | 31 u8 flags
-//!    byte 31: 1 dictionary, 2 big-endian, 8 lazy, bits 4-6 all items alike (1 zero, 2 NaN, 3 the value that follows, 4 any)
+//!  0 u8 version | 1 u8 codec version | 2 u8 flags | 3 u8 item size | 4 u32 bytes |
+//!  8 u32 bytes per block | 12 u32 stored bytes
+//!    flags: 1 shuffled, 2 uncompressed, 4 bit-shuffled, 16 blocks not split, upper 3 bits codec;
+//!           1 and 4 both: Blosc2, and then
+//! 16 6 x u8 filters | 22 u8 plug-in codec, 23 u8 its parameter | 24 6 x u8 filter parameters |
+//! 30 u8 flags | 31 u8 flags
+//!    byte 31: 1 dictionary, 2 big-endian, 8 lazy,
+//!             bits 4-6 all items equal (1 zero, 2 NaN, 3 the value that follows, 4 any)
 //! header | u32 start of each block in the chunk | [u32 size, dictionary] | streams
-//! stream: i32 size (0: zeros; negative: one byte token, then if token & 1 the byte -size repeated) | coded bytes
-//!         (as they are if the size is that of the result)
+//! stream: i32 size (0: zeros; negative: one byte token, then if token & 1 the byte -size
+//!         repeated) | coded bytes (uncompressed if the size equals the decoded size)
 //! ```
 //!
-//! A block that is split has one stream per byte of the item. The last block, if shorter, is not split.
+//! A block that is split has one stream per byte of the item. The last block, if shorter, is not
+//! split.
 //! Source: README_CHUNK_FORMAT.rst of c-blosc2.
 
 use super::codec::{Codec, Streams};
 use super::unshuffle;
 use crate::filter::FilterError;
 
-/// Bytes of the header of Blosc 1.
+/// Size of the Blosc 1 header, bytes.
 pub(super) const HEADER: usize = 16;
-/// Bytes of the header of Blosc2.
+/// Size of the Blosc2 header, bytes.
 const HEADER2: usize = 32;
-/// Blosc 1 splits blocks only up to this item size ...
+/// Largest item size, bytes, at which Blosc 1 splits blocks.
 pub(super) const SPLIT_ITEM_MAX: usize = 16;
-/// ... and from this many items per block.
+/// Fewest items per block at which Blosc 1 splits blocks.
 pub(super) const SPLIT_ITEMS_MIN: usize = 128;
 /// Largest dictionary, bytes.
 const DICTIONARY_MAX: usize = 32 << 10;
 
-/// Chunks whose items are all alike.
+/// The value of a chunk whose items are all equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::filter) enum Fill<'a> {
-    /// All bytes zero (also what was never initialized).
+    /// All bytes zero (also: never initialized).
     Zero,
     /// Quiet NaNs of the item's size, 4 or 8 bytes.
     Nan(usize),
-    /// This value again and again.
+    /// This value repeated.
     Value(&'a [u8]),
 }
 
 impl Fill<'_> {
-    /// Fills `to`, which begins at an item.
+    /// Fills `to`, which starts at an item boundary.
     pub(in crate::filter) fn fill(self, name: &'static str, to: &mut [u8]) -> Result<(), FilterError> {
         match self {
             Fill::Zero => to.fill(0),
@@ -59,7 +64,7 @@ fn repeat(value: &[u8], to: &mut [u8]) {
     }
 }
 
-/// One step backward through the filters.
+/// An inner filter to reverse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Shuffle(usize),
@@ -69,13 +74,13 @@ enum Step {
 }
 
 impl Step {
-    /// Whether the step needs a second buffer.
+    /// True if the step needs a second buffer.
     fn moves(self) -> bool {
         matches!(self, Step::Shuffle(_) | Step::Bits)
     }
 }
 
-/// How the chunk is stored.
+/// Stored form of the chunk.
 #[derive(Debug, Clone)]
 enum Body<'a> {
     Fill(Fill<'a>),
@@ -89,7 +94,7 @@ enum Body<'a> {
     },
 }
 
-/// A chunk whose header has been checked.
+/// A chunk with a valid header.
 #[derive(Debug, Clone)]
 pub(in crate::filter) struct Chunk<'a> {
     name: &'static str,
@@ -103,7 +108,7 @@ pub(in crate::filter) struct Chunk<'a> {
     body: Body<'a>,
 }
 
-/// A little-endian number of 32 bits at `at`, as a size. Beyond `bytes` or the signed range it is corrupt.
+/// Reads a little-endian 32-bit size at `at`; corrupt if past the end of `bytes` or negative.
 fn size_at(name: &'static str, bytes: &[u8], at: usize) -> Result<usize, FilterError> {
     let word = bytes.get(at..).and_then(<[u8]>::first_chunk::<4>);
     let n = word.map(|w| i32::from_le_bytes(*w)).ok_or_else(|| FilterError::corrupt(name, "the chunk ends early"))?;
@@ -111,7 +116,8 @@ fn size_at(name: &'static str, bytes: &[u8], at: usize) -> Result<usize, FilterE
 }
 
 impl<'a> Chunk<'a> {
-    /// Checks the header of the chunk at the start of `bytes`, which may go on behind it. Nothing is allocated by its sizes.
+    /// Parses the header of the chunk at the start of `bytes`, which may be longer. Allocates
+    /// nothing by its sizes.
     pub(in crate::filter) fn parse(name: &'static str, bytes: &'a [u8]) -> Result<Self, FilterError> {
         let corrupt = |what: &'static str| FilterError::corrupt(name, what);
         let Some(&[version, codec_version, flags, item, ..]) = bytes.first_chunk::<HEADER>() else {
@@ -146,12 +152,13 @@ impl<'a> Chunk<'a> {
         Ok(chunk)
     }
 
-    /// The byte at `at` of the extended header.
+    /// Byte `at` of the extended header.
     fn byte(&self, at: usize) -> u8 {
         self.bytes.get(at).copied().unwrap_or(0)
     }
 
-    /// The value that all items have, from the extended header, which must be there.
+    /// The value of all items from the extended header, if it states one. Call only if the chunk
+    /// has that header.
     fn fill_of_header(&self) -> Result<Option<Fill<'a>>, FilterError> {
         let flags = self.byte(31);
         if flags & 0x8a != 0 || self.byte(30) != 0 {
@@ -170,6 +177,7 @@ impl<'a> Chunk<'a> {
         }
     }
 
+    /// Parses codec, block starts, dictionary and inner filters of a compressed chunk.
     fn blocks(&self, flags: u8, codec_version: u8, header: usize) -> Result<Body<'a>, FilterError> {
         let codec = match flags >> 5 {
             0 => Codec::BloscLz,
@@ -195,7 +203,7 @@ impl<'a> Chunk<'a> {
         Ok(Body::Blocks { codec, starts, dictionary, steps: self.steps(flags)? })
     }
 
-    /// The filters to undo, last applied first.
+    /// The inner filters to reverse, last applied first.
     fn steps(&self, flags: u8) -> Result<Vec<Step>, FilterError> {
         let mut steps = Vec::new();
         if !self.extended {
@@ -209,12 +217,12 @@ impl<'a> Chunk<'a> {
             }
             return Ok(steps);
         }
-        // Version 3 (alpha) left the sixth slot uninitialized.
+        // Version 3 (alpha) left the sixth filter slot uninitialized.
         let slots = if self.version == 3 { 5 } else { 6 };
         for slot in (0..slots).rev() {
             let meta = usize::from(self.byte(24 + slot));
             match self.byte(16 + slot) {
-                // Truncated precision (4 floats, 36 integers) stays truncated.
+                // Truncated precision (4 floats, 36 integers) is lossy: nothing to reverse.
                 0 | 4 | 36 => {}
                 1 => steps.push(Step::Shuffle(if meta == 0 { self.item } else { meta })),
                 2 => steps.push(Step::Bits),
@@ -232,17 +240,17 @@ impl<'a> Chunk<'a> {
         Ok(steps)
     }
 
-    /// Bytes the chunk decodes to.
+    /// Decoded size, bytes.
     pub(in crate::filter) fn len(&self) -> usize {
         self.length
     }
 
-    /// Bytes per block (the last may be shorter).
+    /// Block size, bytes (the last block may be shorter).
     pub(in crate::filter) fn block_len(&self) -> usize {
         self.block
     }
 
-    /// The value that all items have, if so.
+    /// The value of all items, if they are equal.
     pub(in crate::filter) fn fill(&self) -> Option<Fill<'a>> {
         match self.body {
             Body::Fill(fill) => Some(fill),
@@ -254,7 +262,7 @@ impl<'a> Chunk<'a> {
         if self.block == 0 { 0 } else { self.length.div_ceil(self.block) }
     }
 
-    /// All of the chunk.
+    /// Decodes the whole chunk.
     pub(in crate::filter) fn decode(&self, limit: usize) -> Result<Vec<u8>, FilterError> {
         if self.length > limit {
             return Err(FilterError::TooLarge { filter: self.name, limit });
@@ -271,7 +279,7 @@ impl<'a> Chunk<'a> {
         Ok(out)
     }
 
-    /// A decoder of single blocks.
+    /// Returns a decoder of single blocks.
     pub(in crate::filter) fn reader(&self) -> Blocks<'_, 'a> {
         let streams = match &self.body {
             Body::Blocks { codec, dictionary, .. } => Some(Streams::new(*codec, *dictionary)),
@@ -293,17 +301,17 @@ fn plugin_codec(id: u8) -> String {
     format!("plug-in codec {id}{name}")
 }
 
-/// Decoder of single blocks of a chunk, with buffers and codec state kept between them.
+/// Decoder of single blocks of a chunk; reuses buffers and codec state between them.
 pub(in crate::filter) struct Blocks<'c, 'a> {
     chunk: &'c Chunk<'a>,
     streams: Option<Streams<'a>>,
     scratch: [Vec<u8>; 2],
-    /// The first block, if the delta filter refers to it.
+    /// The decoded first block, if the delta filter needs it.
     first: Option<Vec<u8>>,
 }
 
 impl Blocks<'_, '_> {
-    /// Decodes block `i` into `to`, which has that block's length.
+    /// Decodes block `i` into `to`, which has the block's length.
     pub(in crate::filter) fn block(&mut self, i: usize, to: &mut [u8]) -> Result<(), FilterError> {
         let chunk = self.chunk;
         let short = || FilterError::corrupt(chunk.name, "the chunk ends early");
@@ -332,7 +340,8 @@ impl Blocks<'_, '_> {
         }
     }
 
-    /// The block with all filters undone but delta, which is always the last to undo.
+    /// Decodes block `i` and reverses all inner filters except delta, which is always the last to
+    /// reverse.
     fn filtered(&mut self, starts: &[u8], steps: &[Step], i: usize, to: &mut [u8]) -> Result<(), FilterError> {
         let (chunk, n) = (self.chunk, to.len());
         let [mut from, mut spare] = std::mem::take(&mut self.scratch);
@@ -369,7 +378,8 @@ impl Blocks<'_, '_> {
         let mut rest =
             chunk.bytes.get(start..).filter(|_| start > 0).ok_or_else(|| FilterError::corrupt(name, "a block starts outside"))?;
         let whole = to.len() == chunk.block && chunk.split;
-        // Before the flag existed only these blocks were split; a version 2 chunk may be of that time.
+        // Writers older than the split flag split only such blocks; a version 2 chunk may be that
+        // old.
         let old = chunk.item <= SPLIT_ITEM_MAX && chunk.block / chunk.item >= SPLIT_ITEMS_MIN;
         let count = if whole && (chunk.extended || old) { chunk.item } else { 1 };
         let size = to.len() / count;
@@ -382,6 +392,7 @@ impl Blocks<'_, '_> {
         Ok(())
     }
 
+    /// Decompresses the next stream of `rest` into `to`.
     fn stream(&mut self, rest: &mut &[u8], to: &mut [u8]) -> Result<(), FilterError> {
         let name = self.chunk.name;
         let short = || FilterError::corrupt(name, "a stream ends early");

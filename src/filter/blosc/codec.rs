@@ -1,4 +1,4 @@
-//! The general-purpose codecs that container filters (Blosc, Blosc2, bitshuffle) call for each of their streams.
+//! The general-purpose codecs of the streams inside Blosc, Blosc2 and bitshuffle chunks.
 
 use super::lz;
 use crate::filter::{FilterError, Params, deflate, zstd as zstd_filter};
@@ -19,7 +19,7 @@ pub(in crate::filter) enum Codec {
 }
 
 impl Codec {
-    /// Codes one stream. `level` is the codec's own; only zlib and Zstandard have any here.
+    /// Compresses one stream. `level` is the codec's own; only zlib and Zstandard use it.
     pub(in crate::filter) fn compress(self, input: &[u8], level: i32) -> Result<Vec<u8>, FilterError> {
         match self {
             Codec::BloscLz => Ok(lz::compress(input)),
@@ -40,7 +40,7 @@ impl Codec {
     }
 }
 
-/// Decoder states kept from stream to stream.
+/// Decoder of streams of one codec; reuses its state.
 pub(in crate::filter) struct Streams<'a> {
     codec: Codec,
     dictionary: Option<&'a [u8]>,
@@ -48,12 +48,12 @@ pub(in crate::filter) struct Streams<'a> {
 }
 
 impl<'a> Streams<'a> {
-    /// Streams of `codec`, none of which has been decoded.
+    /// A decoder of streams of `codec`.
     pub(in crate::filter) fn new(codec: Codec, dictionary: Option<&'a [u8]>) -> Self {
         Streams { codec, dictionary, zstd: None }
     }
 
-    /// Decodes one stream into all of `out`; false if it is broken or decodes to another length.
+    /// Decompresses one stream into all of `out`; false if it is invalid or has another length.
     pub(in crate::filter) fn decompress(&mut self, input: &[u8], out: &mut [u8]) -> bool {
         let length = out.len();
         let got = match self.codec {

@@ -1,27 +1,29 @@
-//! Encoder of Blosc (version 1): one chunk as [`super::chunk`] describes, format version 2.
+//! Encoder of Blosc (version 1): one chunk in the format of [`super::chunk`], format version 2.
 //!
 //! ```text
-//! client data: filter revision, format version, item size, chunk bytes, level (0 to 9), shuffle (0 none, 1 bytes, 2 bits),
+//! client data: filter revision, format version, item size, chunk bytes, level (0 to 9),
+//!              shuffle (0 none, 1 bytes, 2 bits),
 //!              codec (0 BloscLZ, 1 LZ4, 2 LZ4HC, 3 Snappy, 4 zlib, 5 Zstandard)
 //! ```
 //!
 //! Source: blosc_filter.c of hdf5-blosc, README_CHUNK_FORMAT.rst of c-blosc.
 
-use super::NAME;
 use super::chunk::{HEADER, SPLIT_ITEM_MAX, SPLIT_ITEMS_MIN};
 use super::codec::Codec;
-use crate::filter::{FilterError, Params, bitshuffle, bounded, shuffle};
+use crate::filter::{FilterError, Params, bit_transpose, bounded, shuffle};
 
-/// Smaller chunks are not compressed, bytes.
-const SMALLEST: usize = 128;
-/// Bytes per block of the fast codecs, and of the others.
-const BLOCK: (usize, usize) = (64 << 10, 256 << 10);
-/// Larger items count as bytes.
+/// Name in errors.
+const NAME: &str = "blosc";
+/// Smallest chunk that is compressed, bytes.
+const CHUNK_BYTES_MIN: usize = 128;
+/// Block size of the fast codecs, and of the thorough ones, bytes.
+const BLOCK_BYTES: (usize, usize) = (64 << 10, 256 << 10);
+/// Largest item size, bytes; larger items are treated as single bytes.
 const ITEM_MAX: usize = 255;
-/// Level when the client data tell none.
+/// Level when the client data state none.
 const DEFAULT_LEVEL: u32 = 5;
 
-/// What is done to the bytes of a block before compression.
+/// Inner filter applied to a block before compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::filter) enum Shuffle {
     None,
@@ -29,7 +31,7 @@ pub(in crate::filter) enum Shuffle {
     Bits,
 }
 
-/// What the client data tell.
+/// Decoded client data.
 pub(in crate::filter) struct Settings {
     pub item: usize,
     pub level: u32,
@@ -61,7 +63,7 @@ impl Settings {
         Ok(Settings { item, level: cd_values.get(4).copied().unwrap_or(DEFAULT_LEVEL).min(9), shuffle, codec })
     }
 
-    /// Number of the codec in the chunk's flags.
+    /// Identifier of the codec in the chunk's flags.
     pub(in crate::filter) fn code(&self) -> u8 {
         match self.codec {
             Codec::BloscLz => 0,
@@ -72,7 +74,7 @@ impl Settings {
         }
     }
 
-    /// The codec's own level.
+    /// Compression level on the codec's own scale.
     fn codec_level(&self) -> i32 {
         let level = i32::try_from(self.level).unwrap_or(9);
         match self.codec {
@@ -81,14 +83,15 @@ impl Settings {
         }
     }
 
-    /// The slow codecs find more in blocks that are whole.
+    /// True for the slow codecs: they get larger blocks, which are not split.
     fn thorough(&self) -> bool {
         matches!(self.codec, Codec::Zlib | Codec::Zstd)
     }
 
-    /// Bytes per block of a chunk of `length` bytes: whole items, 8 of them if so many.
+    /// Block size of a chunk of `length` bytes: a multiple of 8 items in larger chunks, else whole
+    /// items.
     pub(in crate::filter) fn block(&self, length: usize) -> usize {
-        let target = if self.thorough() { BLOCK.1 } else { BLOCK.0 };
+        let target = if self.thorough() { BLOCK_BYTES.1 } else { BLOCK_BYTES.0 };
         if length > target {
             let eight = self.item.saturating_mul(8);
             return target - target.checked_rem(eight).unwrap_or(0);
@@ -97,7 +100,7 @@ impl Settings {
         if length > self.item { length.saturating_sub(rest) } else { length }
     }
 
-    /// `block` shuffled, in one of the buffers if that changes anything.
+    /// Shuffles `block` into one of the buffers; returns `block` itself if that changes nothing.
     fn shuffled<'a>(&self, block: &'a [u8], buffers: &'a mut [Vec<u8>; 2]) -> &'a [u8] {
         let [planes, rows] = buffers;
         let (Some(planes), Some(to)) = (planes.get_mut(..block.len()), rows.get_mut(..block.len())) else { return block };
@@ -108,9 +111,9 @@ impl Settings {
                 to
             }
             Shuffle::Bits if items > 0 && items.is_multiple_of(8) => {
-                // What is behind the last whole item stays.
+                // Bytes after the last whole item are unchanged.
                 to.copy_from_slice(block);
-                bitshuffle::transpose_block(block, planes, to, self.item);
+                bit_transpose::transpose_block(block, planes, to, self.item);
                 to
             }
             _ => block,
@@ -118,13 +121,13 @@ impl Settings {
     }
 }
 
-/// Whether blocks of this length are cut in one stream per byte of the item.
+/// True if blocks of this length are split into one stream per byte of the item.
 pub(in crate::filter) fn is_split(s: &Settings, block: usize) -> bool {
     !s.thorough() && s.item <= SPLIT_ITEM_MAX && block / s.item.max(1) >= SPLIT_ITEMS_MIN
 }
 
-/// Appends where each block starts, and the blocks, to `out`, which holds the chunk's header. False when that makes it longer
-/// than `most` bytes.
+/// Appends the block starts and the blocks to `out`, which holds the chunk's header; false if it
+/// then exceeds `most` bytes.
 pub(in crate::filter) fn put_blocks(s: &Settings, input: &[u8], block: usize, most: usize, out: &mut Vec<u8>) -> Result<bool, FilterError> {
     let (starts, split) = (out.len(), is_split(s, block));
     out.resize(starts.saturating_add(input.len().div_ceil(block.max(1)).saturating_mul(4)), 0);
@@ -150,16 +153,16 @@ pub(in crate::filter) fn put_blocks(s: &Settings, input: &[u8], block: usize, mo
     Ok(true)
 }
 
-/// Compresses one chunk; declines when the result would be longer than `input`, as it would be with level 0 and
-/// for very small chunks.
+/// Compresses one chunk; declines if the result would be longer than `input`, at level 0, and for
+/// very small chunks.
 ///
 /// # Errors
-/// [`FilterError::Corrupt`] if the client data lack an item size, [`FilterError::Unsupported`] for an unknown codec or
-/// shuffle.
+/// [`FilterError::Corrupt`] if the client data lack an item size, [`FilterError::Unsupported`] for
+/// an unknown codec or shuffle.
 pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
     let s = Settings::new(p.cd_values)?;
     let length = i32::try_from(input.len()).ok();
-    let Some(length) = length.filter(|_| s.level > 0 && input.len() >= SMALLEST) else { return Ok(None) };
+    let Some(length) = length.filter(|_| s.level > 0 && input.len() >= CHUNK_BYTES_MIN) else { return Ok(None) };
     let block = s.block(input.len());
     let mut flags = s.code() << 5 | if is_split(&s, block) { 0 } else { 16 };
     flags |= match s.shuffle {

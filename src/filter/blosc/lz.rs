@@ -1,20 +1,22 @@
 //! BloscLZ, the LZ77 coder of the Blosc libraries (a FastLZ relative).
 //!
 //! ```text
-//! control < 32            literal run of control + 1 bytes (the first control's upper 3 bits mean nothing)
-//! control = lllddddd      match: length l + 2 (l = 7: plus following bytes until one is not 255), then one distance byte;
-//!                         distance = d * 256 + byte + 1, or if all those bits are set, 8192 + u16 BE that follows
+//! control < 32        literal run of control + 1 bytes (the first control's upper 3 bits are
+//! unused)
+//! control = lllddddd  match: length l + 2 (l = 7: plus following bytes until one is not 255),
+//!                     then one distance byte; distance = d * 256 + byte + 1,
+//!                     or if all those bits are set, 8192 + u16 BE that follows
 //! ```
 
-/// Distances from here on have two further bytes.
-const FAR: usize = 8191;
+/// Distances less one from this value on take two more bytes.
+const FAR_DISTANCE: usize = 8191;
 
-/// Decodes `input` into all of `out`. False if the input is broken or gives another length.
+/// Decompresses `input` into all of `out`; false if it is invalid or has another length.
 pub(super) fn decompress(input: &[u8], out: &mut [u8]) -> bool {
     run(input, out).is_some_and(|n| n == out.len())
 }
 
-/// The bytes written, if the input is sound.
+/// Decompresses `input`; returns the bytes written, `None` if it is invalid.
 fn run(mut input: &[u8], out: &mut [u8]) -> Option<usize> {
     let mut next = || {
         let (&b, rest) = input.split_first()?;
@@ -43,8 +45,8 @@ fn run(mut input: &[u8], out: &mut [u8]) -> Option<usize> {
             let high = usize::from(control & 31) << 8;
             let low = usize::from(next()?);
             let mut distance = high + low + 1;
-            if distance == FAR + 1 {
-                distance = FAR + 1 + (usize::from(next()?) << 8 | usize::from(next()?));
+            if distance == FAR_DISTANCE + 1 {
+                distance = FAR_DISTANCE + 1 + (usize::from(next()?) << 8 | usize::from(next()?));
             }
             at = copy_match(out, at, distance, length)?;
         }
@@ -55,14 +57,14 @@ fn run(mut input: &[u8], out: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// Repeats what stands `distance` before `at`; the source may overlap what it makes.
+/// Copies `length` bytes from `distance` before `at` to `at`; the ranges may overlap.
 fn copy_match(out: &mut [u8], at: usize, distance: usize, length: usize) -> Option<usize> {
     let from = at.checked_sub(distance)?;
     let end = at.checked_add(length)?;
     let (made, _) = out.split_at_mut_checked(end)?;
     let mut to = at;
     while to < end {
-        // What is there repeats with period `distance`, so the copy may double each time.
+        // The output repeats with period `distance`, so each copy may double in size.
         let n = (to - from).min(end - to);
         made.copy_within(from..from + n, to);
         to += n;
@@ -70,30 +72,31 @@ fn copy_match(out: &mut [u8], at: usize, distance: usize, length: usize) -> Opti
     Some(end)
 }
 
-/// log2 of the slots of the table of places.
+/// log2 of the number of hash table slots.
 const SLOT_BITS: u32 = 14;
-/// Matches begin at least this far from the end, and the end is literals: c-blosc's coder ends so.
-const END: usize = 12;
-/// Farthest match, bytes.
-const FARTHEST: usize = FAR + 1 + 0xffff;
+/// Bytes at the end in which no match starts; half of them are always literals, as in c-blosc's
+/// encoder.
+const TAIL_BYTES: usize = 12;
+/// Longest distance of a match, bytes.
+const DISTANCE_MAX: usize = FAR_DISTANCE + 1 + 0xffff;
 
-/// Codes `input`; what does not shrink becomes a little longer.
+/// Compresses `input`; incompressible data become slightly longer.
 pub(super) fn compress(input: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(input.len() / 2);
-    let mut places = vec![0u32; 1 << SLOT_BITS];
+    let mut positions = vec![0u32; 1 << SLOT_BITS];
     let (mut at, mut literals) = (1usize, 0usize);
-    while let Some(four) = input.get(at..).filter(|rest| rest.len() > END).and_then(<[u8]>::first_chunk::<4>) {
+    while let Some(four) = input.get(at..).filter(|rest| rest.len() > TAIL_BYTES).and_then(<[u8]>::first_chunk::<4>) {
         let slot = (u32::from_le_bytes(*four).wrapping_mul(2_654_435_761) >> (32 - SLOT_BITS)) as usize;
-        let Some(place) = places.get_mut(slot) else { break };
-        // Position 0 is never in the table, a match there not worth an exception.
+        let Some(place) = positions.get_mut(slot) else { break };
+        // 0 means an empty slot: position 0 is never a match.
         let from = std::mem::replace(place, u32::try_from(at).unwrap_or(0)) as usize;
         let distance = at.saturating_sub(from);
-        if from == 0 || distance > FARTHEST || input.get(from..from.saturating_add(4)) != Some(four) {
-            // Faster where nothing matches.
+        if from == 0 || distance > DISTANCE_MAX || input.get(from..from.saturating_add(4)) != Some(four) {
+            // Skip faster through data without matches.
             at = at.saturating_add(1).saturating_add(at.saturating_sub(literals) >> 6);
             continue;
         }
-        let rest = input.get(at..input.len().saturating_sub(END / 2)).unwrap_or_default();
+        let rest = input.get(at..input.len().saturating_sub(TAIL_BYTES / 2)).unwrap_or_default();
         let earlier = input.get(from..).unwrap_or_default();
         let length = rest.iter().zip(earlier).take_while(|(a, b)| a == b).count();
         put_literals(input.get(literals..at).unwrap_or_default(), &mut out);
@@ -112,23 +115,23 @@ fn put_literals(literals: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a match of `length` (at least 3) bytes `distance` before.
+/// Appends a match of `length` (at least 3) bytes at `distance`.
 fn put_match(length: usize, distance: usize, out: &mut Vec<u8>) {
-    let (told, back) = (length.saturating_sub(2), distance.saturating_sub(1));
-    let high = if back < FAR { back >> 8 } else { 31 };
-    out.push((told.min(7) << 5 | high) as u8);
-    if let Some(mut more) = told.checked_sub(7) {
+    let (code, back) = (length.saturating_sub(2), distance.saturating_sub(1));
+    let high = if back < FAR_DISTANCE { back >> 8 } else { 31 };
+    out.push((code.min(7) << 5 | high) as u8);
+    if let Some(mut more) = code.checked_sub(7) {
         while more >= 255 {
             out.push(255);
             more = more.saturating_sub(255);
         }
         out.push(more as u8);
     }
-    if back < FAR {
+    if back < FAR_DISTANCE {
         out.push(back as u8);
     } else {
         out.push(255);
-        out.extend_from_slice(&(back.saturating_sub(FAR) as u16).to_be_bytes());
+        out.extend_from_slice(&(back.saturating_sub(FAR_DISTANCE) as u16).to_be_bytes());
     }
 }
 

@@ -1,8 +1,9 @@
-//! Undoing the reversible filters of a Blosc block: shuffle, bitshuffle, delta, bytedelta.
+//! Reverses the inner filters of a Blosc block: shuffle, bitshuffle, delta, bytedelta.
 
-use crate::filter::bitshuffle;
+use crate::filter::bit_transpose;
 
-/// Undoes the byte shuffle: the first bytes of all items, then the second bytes and so on; what is no whole item is as it was.
+/// Reverses the byte shuffle: first bytes of all items, then second bytes, and so on; a partial
+/// item is copied.
 pub(super) fn shuffle(item: usize, from: &[u8], to: &mut [u8]) {
     match item {
         2 => planes::<2>(from, to),
@@ -37,14 +38,17 @@ fn planes<const N: usize>(from: &[u8], to: &mut [u8]) {
     copy(from.get(items.saturating_mul(N)..).unwrap_or_default(), whole.into_remainder());
 }
 
-/// Copies as much as both hold.
+/// Copies as many bytes as fit.
 fn copy(from: &[u8], to: &mut [u8]) {
     for (t, f) in to.iter_mut().zip(from) {
         *t = *f;
     }
 }
 
-/// Undoes the bit shuffle. Items beyond a multiple of 8 are as they were; in format version 2 such a block is not shuffled at all.
+/// Reverses the bit shuffle.
+///
+/// Items beyond a multiple of 8 are copied; in format version 2 such a block is not shuffled at
+/// all.
 pub(super) fn bits(item: usize, version: u8, from: &[u8], to: &mut [u8]) {
     let items = to.len().checked_div(item).unwrap_or(0);
     let eights = match version {
@@ -54,12 +58,14 @@ pub(super) fn bits(item: usize, version: u8, from: &[u8], to: &mut [u8]) {
     let whole = eights.saturating_mul(item);
     let (body, tail) = from.split_at_checked(whole).unwrap_or((from, &[]));
     let (to_body, to_tail) = to.split_at_mut_checked(whole).unwrap_or_default();
-    bitshuffle::untranspose(body, to_body, item);
+    bit_transpose::untranspose(body, to_body, item);
     copy(tail, to_tail);
 }
 
-/// Undoes the delta filter in place. It XORs the block with the chunk's first block, and the first block with itself one item
-/// later. Items are 1, 2, 4 or 8 bytes; other sizes count as 8 if a multiple of 8, else as 1.
+/// Reverses the delta filter in place: blocks are XORed with the chunk's first block.
+///
+/// Without a `reference`, `block` is the first block itself: each item is XORed with the previous
+/// one. Items are 1, 2, 4 or 8 bytes; other sizes are treated as 8 if a multiple of 8, else as 1.
 pub(super) fn delta(item: usize, reference: Option<&[u8]>, block: &mut [u8]) {
     let item = match item {
         1 | 2 | 4 | 8 => item,
@@ -85,7 +91,8 @@ pub(super) fn delta(item: usize, reference: Option<&[u8]>, block: &mut [u8]) {
     }
 }
 
-/// Undoes the bytedelta filter in place: `streams` equal runs of bytes, each the difference to the byte before.
+/// Reverses the bytedelta filter in place: `streams` runs of equal length, each byte a difference
+/// to the previous one.
 pub(super) fn bytedelta(streams: usize, block: &mut [u8]) {
     let run = block.len().checked_div(streams).unwrap_or(0);
     if run == 0 {

@@ -1,33 +1,35 @@
 //! Multi-dimensional arrays in a Blosc2 frame.
 //!
 //! ```text
-//! metalayer: msgpack array | version | rank n | n of i64 shape | n of i32 chunk shape | n of i32 block shape | item type
+//! metalayer: msgpack array | version | rank n | n of i64 shape | n of i32 chunk shape |
+//!            n of i32 block shape | item type
 //! ```
 //!
-//! The array is cut in chunks, each chunk in blocks, all in C order and padded to whole ones; what is beyond the shape is
-//! dropped. Decoding goes block by block, so the padding is never held.
+//! The array is divided into chunks, each chunk into blocks, all in C order and padded to whole
+//! chunks and blocks; items outside the shape are dropped. Decoding goes block by block, so the
+//! padding is never all in memory.
 
-use super::frame::{Content, Frame};
-use super::{FilterError, NAME};
+use super::frame::{Content, Frame, NAME};
 use crate::base::limits::RANK_MAX;
-use crate::filter::{Params, blosc::chunk::Blocks};
+use crate::filter::{FilterError, Params, blosc::chunk::Blocks};
 
-/// Bytes decoded with padding may be this many times the limit (a block may be nearly twice its content in each dimension).
+/// Most bytes decoded, with padding, as a multiple of the limit (blocks may be nearly twice their
+/// content per dimension).
 const PADDING_MAX: usize = 256;
 
 /// One dimension of the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Dimension {
-    /// Items of the array.
+    /// Size of the array, items.
     shape: usize,
-    /// Items of a chunk, at least 1.
+    /// Size of a chunk, items, at least 1.
     chunk: usize,
-    /// Items of a block, 1 to `chunk`.
+    /// Size of a block, items, 1 to `chunk`.
     block: usize,
 }
 
 impl Dimension {
-    /// Items decoded along this dimension, padding included, in all chunks and their blocks that touch the array.
+    /// Items decoded along this dimension, with padding: all blocks that overlap the array.
     fn decoded(&self) -> usize {
         if self.shape == 0 {
             return 0;
@@ -37,19 +39,19 @@ impl Dimension {
     }
 }
 
-/// Shape and partition of an array whose decoded size is within the limit.
+/// Shape and partition of an array, with a decoded size within the limit.
 #[derive(Debug)]
 pub(super) struct Array {
     dims: Vec<Dimension>,
-    /// Bytes of an item.
+    /// Item size, bytes.
     item: usize,
-    /// Bytes of the array.
+    /// Array size, bytes.
     length: usize,
-    /// Bytes of a block.
+    /// Block size, bytes.
     block: usize,
 }
 
-/// Reader of the few msgpack forms of the metalayer.
+/// Reader of the msgpack subset that the metalayer uses.
 struct Msgpack<'a>(&'a [u8]);
 
 impl Msgpack<'_> {
@@ -59,13 +61,13 @@ impl Msgpack<'_> {
         Some(b)
     }
 
-    /// Elements of an array of fewer than 16.
+    /// Reads the header of an array of fewer than 16 elements; returns their number.
     fn array(&mut self) -> Option<usize> {
         let b = self.byte()?;
         (b & 0xf0 == 0x90).then_some(usize::from(b & 15))
     }
 
-    /// A number that is not negative.
+    /// Reads a non-negative number.
     fn size(&mut self) -> Option<usize> {
         let width = match self.byte()? {
             b @ 0..=0x7f => return Some(usize::from(b)),
@@ -88,17 +90,19 @@ impl Msgpack<'_> {
 }
 
 impl Array {
-    /// Reads the metalayer `meta` and checks it against the chunk shape in the client data, if that is there.
+    /// Parses the metalayer `meta` and compares it with the chunk shape in the client data, if
+    /// present.
     pub(super) fn parse(meta: &[u8], frame: &Frame<'_>, p: &Params<'_>) -> Result<Self, FilterError> {
         let dims = dimensions(meta).ok_or_else(|| FilterError::corrupt(NAME, "the array metalayer"))?;
         if let [_, _, _, _, _, _, _, rank, shape @ ..] = p.cd_values {
             let shape = usize::try_from(*rank).ok().and_then(|r| shape.get(..r));
             let same = shape.is_some_and(|s| s.iter().map(|&n| usize::try_from(n).ok()).eq(dims.iter().map(|d| Some(d.shape))));
             if !same {
-                return Err(FilterError::corrupt(NAME, "the array has another shape than the client data tell"));
+                return Err(FilterError::corrupt(NAME, "the array's shape differs from the client data's"));
             }
         }
-        // c-blosc2 writes items over 255 bytes as bytes, but cuts blocks of true items (and its plug-in then fails to read them).
+        // c-blosc2 records items over 255 bytes as bytes, but divides blocks by true items (its
+        // plug-in then fails to read them).
         let item = match p.cd_values.get(2).map(|&n| usize::try_from(n).unwrap_or(usize::MAX)) {
             Some(n) if frame.item() == 1 && n > usize::from(u8::MAX) => n,
             _ => frame.item(),
@@ -107,7 +111,7 @@ impl Array {
         let too_large = || FilterError::TooLarge { filter: NAME, limit: p.limit };
         let length = product(|d| d.shape).filter(|&n| n <= p.limit).ok_or_else(too_large)?;
         let block = product(|d| d.block).filter(|&n| n <= p.limit).ok_or_else(too_large)?;
-        // Padding may be most of what is decoded, but not without bound.
+        // Bound the work: padding may exceed the content, but not without limit.
         let padded = product(Dimension::decoded).unwrap_or(usize::MAX);
         if length > 0 && padded / PADDING_MAX > p.limit {
             return Err(FilterError::unsupported(NAME, format!("an array of {length} bytes padded to {padded}")));
@@ -115,7 +119,7 @@ impl Array {
         Ok(Array { dims, item, length, block })
     }
 
-    /// The whole array in C order.
+    /// Decodes the whole array in C order.
     pub(super) fn decode(&self, frame: &Frame<'_>, limit: usize) -> Result<Vec<u8>, FilterError> {
         let mut out = vec![0; self.length];
         if self.length == 0 {
@@ -136,7 +140,7 @@ impl Array {
         Ok(out)
     }
 
-    /// Decodes chunk `i` of the frame, which begins at `start` in the array.
+    /// Decodes chunk `i` of the frame, whose first item is at `start` in the array.
     fn chunk(&self, frame: &Frame<'_>, i: usize, start: &[usize], scratch: &mut [u8], out: &mut [u8]) -> Result<(), FilterError> {
         let content = frame.chunk(i)?;
         let chunk = match &content {
@@ -160,7 +164,7 @@ impl Array {
             fill.fill(NAME, scratch)?;
         }
         let mut blocks: Option<Blocks<'_, '_>> = chunk.filter(|_| fill.is_none()).map(|c| c.reader());
-        // Only blocks that touch the array.
+        // Only blocks that overlap the array.
         let counts: Vec<usize> =
             self.dims.iter().zip(start).map(|(d, &s)| d.chunk.min(d.shape.saturating_sub(s)).div_ceil(d.block)).collect();
         let mut odometer = Odometer::new(&counts);
@@ -180,7 +184,8 @@ impl Array {
         }
     }
 
-    /// Copies the rows of the block at `block` (in blocks) of the chunk at `start` (in items) to the array.
+    /// Copies the rows of a block from `from` to the array: block number `block` of the chunk at
+    /// item `start`.
     fn place(&self, start: &[usize], block: &[usize], from: &[u8], out: &mut [u8]) {
         let extent = |d: &Dimension, s: usize, b: usize| {
             let first = s.saturating_add(b.saturating_mul(d.block));
@@ -211,14 +216,14 @@ impl Array {
     }
 }
 
-/// Copies the whole of `from`, if it fits.
+/// Copies all of `from`, if it fits.
 fn copy(from: &[u8], to: &mut [u8]) {
     if let Some(to) = to.get_mut(..from.len()) {
         to.copy_from_slice(from);
     }
 }
 
-/// Rank, shapes and partitions of the metalayer, each checked to be sensible.
+/// Parses rank, shapes and partitions of the metalayer; `None` if invalid.
 fn dimensions(meta: &[u8]) -> Option<Vec<Dimension>> {
     let mut m = Msgpack(meta);
     m.array()?;
@@ -233,7 +238,7 @@ fn dimensions(meta: &[u8]) -> Option<Vec<Dimension>> {
     .collect()
 }
 
-/// Counts through a grid in C order.
+/// Iterates over a grid in C order.
 struct Odometer<'a> {
     counts: &'a [usize],
     at: Vec<usize>,
@@ -244,7 +249,7 @@ impl<'a> Odometer<'a> {
         Odometer { counts, at: vec![0; counts.len()] }
     }
 
-    /// To the next place; false after the last.
+    /// Advances to the next position; false after the last.
     fn step(&mut self) -> bool {
         for (at, &count) in self.at.iter_mut().zip(self.counts).rev() {
             *at = at.saturating_add(1);

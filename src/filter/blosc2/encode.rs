@@ -1,34 +1,37 @@
-//! Encoder of Blosc2: a frame with one plain chunk, which the plug-in reads for datasets of any number of dimensions.
+//! Encoder of Blosc2: a frame with one plain chunk, which the plug-in reads for datasets of any
+//! number of dimensions.
 //!
 //! ```text
-//! client data: as of Blosc; then, for an array, its rank and the chunk's shape
-//!              shuffle: 0 none, 1 bytes, 2 bits, and others; codec: as of Blosc, and others
+//! client data: as for Blosc; then, for an array, its rank and the chunk's shape
+//!              shuffle: 0 none, 1 bytes, 2 bits, and others; codec: as for Blosc, and others
 //! ```
 //!
-//! What a stored chunk was made with is told in it, so of other inner filters and codecs those are taken that lose nothing:
-//! no shuffle, LZ4. [`super::frame`] and [`crate::filter::blosc::chunk`] tell the layout.
+//! A stored chunk records its own inner filters and codec, so unimplemented ones are replaced by
+//! lossless substitutes: no shuffle, LZ4. [`super::frame`] and [`crate::filter::blosc::chunk`]
+//! describe the layout.
 
-use super::NAME;
+use super::frame::NAME;
 use crate::filter::blosc::encode::{Settings, Shuffle, is_split, put_blocks};
 use crate::filter::{FilterError, Params, bounded};
 
-/// Where shuffle and codec are among the client data.
+/// Index of shuffle and codec in the client data.
 const SHUFFLE: usize = 5;
 const CODEC: usize = 6;
 const LZ4: u32 = 1;
-/// Bytes of the header of a chunk.
+/// Size of a chunk header, bytes.
 const CHUNK_HEADER: usize = 32;
-/// Bytes of the header of a frame without metalayers.
+/// Size of the header of a frame without metalayers, bytes.
 const HEADER: u32 = 97;
-/// What says so in the header and, with another length of its own, in the trailer.
+/// An empty metalayer map, in the header and, with another length field, in the trailer.
 const NO_METALAYERS: [u8; 10] = [0x93, 0xcd, 0, 7, 0xde, 0, 0, 0xdc, 0, 0];
-/// The index: a chunk that holds the offset of the only chunk, 0, as it is.
+/// The index: an uncompressed chunk that holds offset 0 of the only chunk.
 const INDEX: [u8; 40] =
     [5, 1, 7, 8, 8, 0, 0, 0, 8, 0, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-/// Version, no variable-length metalayers, own length, no fingerprint.
+/// Trailer: version, no variable-length metalayers, its own length, no fingerprint.
 const TRAILER: [u8; 19] = [0x94, 1, 0x93, 0xcd, 0, 6, 0xde, 0, 0, 0xdc, 0, 0, 0xce, 0, 0, 0, 35, 0xd8, 0];
 const FINGERPRINT: usize = 16;
 
+/// Replaces unsupported shuffles and codecs; returns the settings and the compressor's identifier.
 fn settings(p: &Params<'_>) -> Result<(Settings, u8), FilterError> {
     let mut values = p.cd_values.to_vec();
     if let Some(shuffle) = values.get_mut(SHUFFLE).filter(|s| **s > 2) {
@@ -45,7 +48,7 @@ fn settings(p: &Params<'_>) -> Result<(Settings, u8), FilterError> {
     Ok((settings, compressor))
 }
 
-/// Number of the inner filter.
+/// Identifier of the inner filter.
 fn filter_of(s: &Settings) -> u8 {
     match s.shuffle {
         Shuffle::None => 0,
@@ -54,7 +57,7 @@ fn filter_of(s: &Settings) -> u8 {
     }
 }
 
-/// One chunk, as it is where compressing wins nothing.
+/// Encodes one chunk; stores it uncompressed if compression does not shrink it.
 fn chunk(input: &[u8], s: &Settings, compressor: u8) -> Result<Vec<u8>, FilterError> {
     let too_large = || FilterError::unsupported(NAME, format!("a chunk of {} bytes", input.len()));
     let length = i32::try_from(input.len()).map_err(|_| too_large())?;
@@ -82,13 +85,15 @@ fn chunk(input: &[u8], s: &Settings, compressor: u8) -> Result<Vec<u8>, FilterEr
     Ok(out)
 }
 
-/// Compresses one chunk. Nothing is declined: what cannot be made smaller is stored in a frame as it is, as the plug-in does.
+/// Compresses one chunk; never declines: an incompressible one is stored uncompressed in a frame,
+/// as by the plug-in.
 ///
 /// # Errors
-/// [`FilterError::Corrupt`] if the client data lack an item size, [`FilterError::Unsupported`] for more than 2 GiB.
+/// [`FilterError::Corrupt`] if the client data lack an item size, [`FilterError::Unsupported`] for
+/// more than 2 GiB.
 pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
     let (mut s, compressor) = settings(p)?;
-    // Releases differ in what they do with items beyond a multiple of 8.
+    // Releases differ in how they handle items beyond a multiple of 8.
     if s.shuffle == Shuffle::Bits && !input.len().is_multiple_of(s.item.saturating_mul(8)) {
         s.shuffle = if s.item > 1 { Shuffle::Bytes } else { Shuffle::None };
     }
@@ -107,14 +112,15 @@ pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
     out.extend_from_slice(b"\x9e\xa8b2frame\0");
     number(&mut out, HEADER as usize);
     long(&mut out, 0xcf, size);
-    // Version 2 with offsets of 64 bits; contiguous; codec and level; blocks are split as the codec has it.
+    // Version 2 with offsets of 64 bits; contiguous; codec and level; split mode 3 (split by
+    // codec).
     out.extend_from_slice(&[0xa4, 0x12, 0, compressor | (s.level as u8) << 4, 3]);
     long(&mut out, 0xd3, input.len());
     long(&mut out, 0xd3, chunk.len());
     number(&mut out, s.item);
     number(&mut out, s.block(input.len()));
     number(&mut out, input.len());
-    // Threads, of which the reader has its own; no variable-length metalayers; filters.
+    // Number of threads (the reader uses its own); no variable-length metalayers; inner filters.
     out.extend_from_slice(&[0xd1, 0, 0, 0xd1, 0, 1, 0xc2, 0xd8, 6, 0, 0, 0, 0, 0, filter, compressor, 0]);
     out.extend_from_slice(&[0; 8]);
     out.extend_from_slice(&NO_METALAYERS);

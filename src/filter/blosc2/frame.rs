@@ -1,40 +1,48 @@
 //! The contiguous frame of Blosc2.
 //!
 //! ```text
-//!  0 msgpack array | 2 "b2frame\0" | 11 i32 header bytes | 16 u64 frame bytes | 25 u8 version (low 4 bits) | 26 u8 0: contiguous
-//! 30 i64 decoded bytes | 39 i64 stored bytes | 48 i32 item size | 53 i32 block bytes | 58 i32 chunk bytes
-//! 87 metalayers: 93 cd u16 | de u16 count, per metalayer: fixstr name, d2 i32 offset of its content (c6 u32 length, bytes)
-//! header | chunks | index: one chunk of i64 LE offsets behind the header (negative: byte 7 tells a value all items have) | trailer
+//!  0 msgpack array | 2 "b2frame\0" | 11 i32 header bytes | 16 u64 frame bytes |
+//! 25 u8 version (low 4 bits) | 26 u8 0: contiguous
+//! 30 i64 decoded bytes | 39 i64 stored bytes | 48 i32 item size | 53 i32 block bytes |
+//! 58 i32 chunk bytes
+//! 87 metalayers: 93 cd u16 | de u16 count, per metalayer: fixstr name, d2 i32 offset of its
+//!    content (c6 u32 length, bytes)
+//! header | chunks | index: one chunk of i64 LE offsets after the header (negative: byte 7 is the
+//! value of all items) | trailer
+//! value of all items) | trailer
 //! ```
 //!
 //! Numbers of the header are big-endian.
 
-use super::{Chunk, FilterError, NAME};
-use crate::filter::blosc::chunk::Fill;
+use crate::filter::FilterError;
+use crate::filter::blosc::chunk::{Chunk, Fill};
 
-/// Where the metalayers begin, the shortest header.
+/// Name in errors.
+pub(super) const NAME: &str = "blosc2";
+
+/// Offset of the metalayers; size of the shortest header, bytes.
 const HEADER_MIN: usize = 87;
-/// Metalayers looked at.
+/// Most metalayers searched.
 const METALAYERS_MAX: u16 = 64;
-/// An index may be this large even if the limit is smaller, bytes.
+/// Largest index accepted when the limit is smaller, bytes.
 const INDEX_MIN: usize = 4096;
 
 /// A chunk of a frame.
 pub(super) enum Content<'a> {
     /// A stored chunk.
     Chunk(Chunk<'a>),
-    /// A chunk of this many bytes that the index alone tells.
+    /// A chunk of this many bytes of one value; exists only in the index.
     Fill(Fill<'a>, usize),
 }
 
-/// A frame whose header has been checked and whose index is decoded.
+/// A frame with a valid header and its decoded index.
 pub(super) struct Frame<'a> {
     bytes: &'a [u8],
     header: usize,
     item: usize,
     length: usize,
     chunk: usize,
-    /// Offsets, 8 bytes each.
+    /// Chunk offsets, 8 bytes each.
     index: Vec<u8>,
 }
 
@@ -42,17 +50,17 @@ fn corrupt(what: &'static str) -> FilterError {
     FilterError::corrupt(NAME, what)
 }
 
-/// A big-endian signed number of `N` (4 or 8) bytes at `at`, as a size.
+/// Reads a big-endian signed number of `N` (4 or 8) bytes at `at` as a size.
 fn size_at<const N: usize>(bytes: &[u8], at: usize) -> Option<usize> {
     let raw = bytes.get(at..)?.first_chunk::<N>()?;
     let n = raw.iter().fold(0u64, |n, &b| n << 8 | u64::from(b));
-    // The sign bit of the narrower number.
+    // The sign bit of the N-byte number.
     let sign = 1u64.checked_shl(u32::try_from(N).ok()?.checked_mul(8)? - 1)?;
     if n & sign != 0 { None } else { usize::try_from(n).ok() }
 }
 
 impl<'a> Frame<'a> {
-    /// Checks the header and decodes the index of chunks. The frame may decode to at most `limit` bytes.
+    /// Parses the header and decodes the chunk index; `limit` bounds the index, bytes.
     pub(super) fn parse(input: &'a [u8], limit: usize) -> Result<Self, FilterError> {
         if input.get(2..10) != Some(b"b2frame\0") {
             return Err(corrupt("no frame signature"));
@@ -87,17 +95,17 @@ impl<'a> Frame<'a> {
         Ok(frame)
     }
 
-    /// Bytes of an item.
+    /// Item size, bytes.
     pub(super) fn item(&self) -> usize {
         self.item
     }
 
-    /// Chunks in the frame.
+    /// Number of chunks in the frame.
     pub(super) fn chunk_count(&self) -> usize {
         if self.chunk == 0 { 0 } else { self.length.div_ceil(self.chunk) }
     }
 
-    /// Chunk `i`.
+    /// Returns chunk `i`.
     pub(super) fn chunk(&self, i: usize) -> Result<Content<'a>, FilterError> {
         let raw = i.checked_mul(8).and_then(|at| self.index.get(at..)).and_then(<[u8]>::first_chunk::<8>);
         let offset = i64::from_le_bytes(*raw.ok_or_else(|| corrupt("no such chunk"))?);
@@ -115,7 +123,7 @@ impl<'a> Frame<'a> {
         Chunk::parse(NAME, bytes.ok_or_else(|| corrupt("a chunk is outside"))?).map(Content::Chunk)
     }
 
-    /// Content of the metalayer that makes the frame a multi-dimensional array, if there is one.
+    /// Content of the metalayer of a multi-dimensional array, if the frame has one.
     pub(super) fn array_metalayer(&self) -> Result<Option<&'a [u8]>, FilterError> {
         let broken = || corrupt("metalayers");
         let header = self.bytes.get(..self.header).unwrap_or_default();
@@ -131,7 +139,7 @@ impl<'a> Frame<'a> {
             let (name, behind) = behind.split_at_checked(usize::from(key & 31)).ok_or_else(broken)?;
             let (value, behind) = behind.split_first_chunk::<5>().ok_or_else(broken)?;
             rest = behind;
-            // "caterva" is the former name of the same.
+            // "caterva" is the former name of "b2nd".
             if name == b"b2nd" || name == b"caterva" {
                 let at = size_at::<4>(value, 1).filter(|_| value.first() == Some(&0xd2)).ok_or_else(broken)?;
                 let content = header.get(at..).filter(|c| c.first() == Some(&0xc6)).ok_or_else(broken)?;

@@ -1,19 +1,22 @@
 //! Reader of a big-endian bit stream (most significant bit of each byte first).
 
-/// The stream ended inside a code, or a unary code is longer than any encoder writes.
+/// Why a read failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BitError {
-    /// No more input.
+    /// The stream ended within a code.
     End,
     /// A unary code beyond [`UNARY_MAX`].
     Unary,
 }
 
-/// Zeros in one unary code before it is called corrupt. A block that needed more would have been stored uncompressed.
+/// Zeros after which a unary code is corrupt. An encoder would have stored such a block
+/// uncompressed.
 const UNARY_MAX: u32 = 1 << 20;
 
-/// Bits not yet consumed: the upper `have` bits of `acc`, then `bytes`. Bits of `acc` below `have` are either zero or equal to
-/// the bits that the next refill puts there, so refills may simply OR.
+/// Reader state: unconsumed bits are the upper `have` bits of `acc`, then `bytes`.
+///
+/// Bits of `acc` below `have` are either zero or equal to the bits that the next refill adds, so
+/// refills may simply OR.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BitReader<'a> {
     bytes: &'a [u8],
@@ -27,7 +30,7 @@ impl<'a> BitReader<'a> {
         BitReader { bytes, acc: 0, have: 0 }
     }
 
-    /// Fills `acc` to at least 56 bits, or with all that is left.
+    /// Fills `acc` to at least 56 bits, or with all remaining bits.
     #[inline]
     fn refill(&mut self) {
         if let Some(word) = self.bytes.first_chunk::<8>() {
@@ -46,7 +49,7 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// The next `n` bits as a number, `n` at most 32.
+    /// Reads the next `n` bits, at most 32, as a number.
     #[inline]
     pub(super) fn get(&mut self, n: u32) -> Result<u32, BitError> {
         if self.have < n {
@@ -64,7 +67,7 @@ impl<'a> BitReader<'a> {
         Ok(value)
     }
 
-    /// A fundamental sequence: the number of zeros before the next one, which is consumed too.
+    /// Reads a fundamental sequence: counts the zeros before the next one bit and consumes both.
     #[inline]
     pub(super) fn unary(&mut self) -> Result<u32, BitError> {
         let run = self.acc.leading_zeros();
@@ -76,7 +79,7 @@ impl<'a> BitReader<'a> {
         self.unary_across()
     }
 
-    /// As [`Self::unary`], when the one is not among the bits at hand.
+    /// Reads a fundamental sequence whose one bit is not in `acc`.
     fn unary_across(&mut self) -> Result<u32, BitError> {
         let mut zeros = 0u32;
         loop {
@@ -104,7 +107,7 @@ impl<'a> BitReader<'a> {
 mod tests {
     use super::*;
 
-    /// Every split of a known stream into widths gives the same bits as a shift register.
+    /// Splits of a known stream into widths return the same bits as a shift register.
     #[test]
     fn widths_agree_with_a_shift_register() {
         let bytes: Vec<u8> = (0..61u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();

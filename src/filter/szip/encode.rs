@@ -1,25 +1,26 @@
-//! Encoder of szip: adaptive entropy coding of reference sample intervals (CCSDS 121.0-B, sections 3 to 5).
+//! Encoder of szip: adaptive entropy coding of reference sample intervals (CCSDS 121.0-B, sections
+//! 3 to 5).
 //!
-//! The stream is that of [`super::rice`]; of the options a block could be coded with, the shortest is taken.
+//! The stream is that of [`super::rice`]; each block uses the shortest of its possible options.
 
-use super::{Geometry, NAME};
+use super::geometry::{Geometry, NAME};
 use crate::filter::bits::BitWriter;
 use crate::filter::{FilterError, Params, bounded, shuffle};
 
-/// Bytes of the length before the stream.
-const PREFIX: usize = 4;
-/// Longest run of zero blocks that is told by its number less one.
-const SHORT_RUN: usize = 4;
+/// Size of the length prefix of the stream, bytes.
+const PREFIX_BYTES: usize = 4;
+/// Longest run of zero blocks coded as its length less one.
+const SHORT_RUN_BLOCKS: usize = 4;
 /// Blocks of one segment.
-const SEGMENT: usize = 64;
-/// Largest sum of two samples with a code of the second extension.
+const SEGMENT_BLOCKS: usize = 64;
+/// Largest sum of two samples that has a second-extension code.
 const SUM_MAX: u64 = 12;
 
 /// Encodes one chunk; declines when the stream would be longer than `input`.
 ///
 /// # Errors
-/// [`FilterError::Corrupt`] if the client data are broken, the chunk is not whole pixels, or a pixel has bits beyond
-/// its width.
+/// [`FilterError::Corrupt`] if the client data are invalid, the chunk is not whole pixels, or a
+/// pixel has bits beyond its width.
 pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterError> {
     let geometry = Geometry::new(p.cd_values)?;
     let Ok(length) = u32::try_from(input.len()) else { return Ok(None) };
@@ -34,7 +35,7 @@ pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
     } else {
         input
     };
-    let mut out = bounded::buffer(NAME, input.len().saturating_add(PREFIX), usize::MAX)?;
+    let mut out = bounded::buffer(NAME, input.len().saturating_add(PREFIX_BYTES), usize::MAX)?;
     out.extend_from_slice(&length.to_le_bytes());
     let blocks = geometry.scanline.div_ceil(geometry.block);
     let mut coder = Coder { bits: BitWriter::new(out), width: geometry.width, block: geometry.block, blocks };
@@ -46,21 +47,21 @@ pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
         if samples.iter().fold(0, |all, s| all | s) > coder.max() {
             return Err(FilterError::corrupt(NAME, "a pixel has bits beyond its width"));
         }
-        // What fills up the last block of a line: pixels that cost least.
+        // Padding of a line's last block: the samples that are cheapest to code.
         let fill = if geometry.preprocess { samples.last().copied().unwrap_or(0) } else { 0 };
         samples.resize(padded, fill);
         let reference = geometry.preprocess.then(|| predict(&mut samples, coder.max()));
         coder.interval(&samples, reference);
-        if coder.bits.len() / 8 > input.len().saturating_add(PREFIX) {
+        if coder.bits.len() / 8 > input.len().saturating_add(PREFIX_BYTES) {
             return Ok(None);
         }
     }
     let out = coder.bits.finish();
-    Ok(Some(out).filter(|out| out.len() <= input.len().saturating_add(PREFIX)).map(bounded::fitted))
+    Ok(Some(out).filter(|out| out.len() <= input.len().saturating_add(PREFIX_BYTES)).map(bounded::fitted))
 }
 
 impl Geometry {
-    /// The samples of `line`, whole samples as they are in memory.
+    /// Reads the samples of `line`, whole samples in memory order.
     fn load(&self, line: &[u8], samples: &mut Vec<u32>) {
         let fold = |v: u32, b: &u8| v << 8 | u32::from(*b);
         match self.sample {
@@ -71,8 +72,10 @@ impl Geometry {
     }
 }
 
-/// Replaces samples by mapped differences to the one before, and the first, which it gives, by 0. All must be at
-/// most `max`, which is a power of two less one.
+/// Replaces samples by mapped differences to the previous sample; returns the first one, replaced
+/// by 0.
+///
+/// All samples must be at most `max`, a power of two less one.
 fn predict(samples: &mut [u32], max: u32) -> u32 {
     let Some((first, rest)) = samples.split_first_mut() else { return 0 };
     let reference = std::mem::take(first);
@@ -82,7 +85,7 @@ fn predict(samples: &mut [u32], max: u32) -> u32 {
         let room = before.min(max.saturating_sub(before));
         let distance = x.abs_diff(before);
         *s = if distance > room {
-            // Beyond the room on the nearer side all differences have one sign.
+            // Past the nearer limit of the range, differences have only one sign.
             room.saturating_add(distance)
         } else if x >= before {
             distance.saturating_mul(2)
@@ -94,16 +97,16 @@ fn predict(samples: &mut [u32], max: u32) -> u32 {
     reference
 }
 
-/// How a block is coded.
+/// Coding option of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Choice {
     Plain,
     SecondExtension,
-    /// So many low bits as they are.
+    /// Split samples with this many low bits stored uncoded.
     Split(u32),
 }
 
-/// Maker of one stream.
+/// Encoder of one stream.
 struct Coder {
     bits: BitWriter,
     /// Bits per sample, 1 to 31.
@@ -120,7 +123,7 @@ impl Coder {
         u32::MAX >> 32u32.saturating_sub(self.width)
     }
 
-    /// Bits of an option's number.
+    /// Width of an option identifier, bits.
     fn id_bits(&self) -> u32 {
         match self.width {
             0..=8 => 3,
@@ -129,7 +132,7 @@ impl Coder {
         }
     }
 
-    /// Codes the whole blocks of an interval; with a reference the first sample is 0.
+    /// Codes the blocks of an interval; with a reference, its first sample must be 0.
     fn interval(&mut self, samples: &[u32], reference: Option<u32>) {
         let mut zeros = 0usize;
         let mut zeros_reference = None;
@@ -139,7 +142,7 @@ impl Coder {
             if block.iter().all(|&s| s == 0) {
                 zeros_reference = zeros_reference.or(reference);
                 zeros = zeros.saturating_add(1);
-                if next.is_multiple_of(SEGMENT) || next == self.blocks {
+                if next.is_multiple_of(SEGMENT_BLOCKS) || next == self.blocks {
                     self.zero_blocks(zeros, zeros_reference.take(), true);
                     zeros = 0;
                 }
@@ -153,19 +156,20 @@ impl Coder {
         }
     }
 
-    /// The reference sample, if there is one.
+    /// Writes the reference sample, if any.
     fn reference(&mut self, reference: Option<u32>) {
         if let Some(r) = reference {
             self.bits.put(u64::from(r), self.width);
         }
     }
 
+    /// Codes a run of `count` zero blocks; `to_end`: it reaches the end of the segment.
     fn zero_blocks(&mut self, count: usize, reference: Option<u32>, to_end: bool) {
         self.bits.put(0, self.id_bits().saturating_add(1));
         self.reference(reference);
         let code = match count {
-            0..=SHORT_RUN => count.saturating_sub(1),
-            _ if to_end => SHORT_RUN,
+            0..=SHORT_RUN_BLOCKS => count.saturating_sub(1),
+            _ if to_end => SHORT_RUN_BLOCKS,
             _ => count,
         };
         self.bits.unary(u32::try_from(code).unwrap_or(u32::MAX));
@@ -196,7 +200,8 @@ impl Coder {
         }
     }
 
-    /// The shortest choice. `samples` are the block, `coded` those that are not the reference.
+    /// Chooses the shortest option. `samples` is the block, `coded` the block without the
+    /// reference.
     fn choose(&self, samples: &[u32], coded: &[u32]) -> Choice {
         let count = coded.len() as u64;
         let mut best = (count.saturating_mul(u64::from(self.width)), Choice::Plain);
@@ -219,7 +224,7 @@ impl Coder {
     }
 }
 
-/// The number of a pair in the second extension.
+/// Second-extension code of a pair of samples.
 fn pair_code([a, b]: [u32; 2]) -> u64 {
     let sum = u64::from(a).saturating_add(u64::from(b));
     (sum.saturating_mul(sum.saturating_add(1)) / 2).saturating_add(u64::from(b))

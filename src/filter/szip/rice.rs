@@ -1,22 +1,25 @@
-//! Adaptive entropy decoding of reference sample intervals (CCSDS 121.0-B, sections 3 to 5).
+//! Decoder of szip: adaptive entropy decoding of reference sample intervals (CCSDS 121.0-B,
+//! sections 3 to 5).
 //!
 //! ```text
 //! interval = blocks;  block = option id (3, 4 or 5 bits), then
-//!   id 0, bit 0   [reference] unary n        run of all-zero blocks (n+1; 5 = rest of the segment of 64; above, n)
+//!   id 0, bit 0   [reference] unary n        run of all-zero blocks (n+1; n = 4: rest of the
+//! segment
+//!                                            of 64; n > 4: n)
 //!   id 0, bit 1   [reference] unary each     second extension: one code for two samples
 //!   id 1 ..       [reference] unary each, then id-1 low bits each      split samples
 //!   id all ones   samples as they are
 //! ```
 //!
-//! The reference (first sample of an interval, as it is) is there only with preprocessing; the others are then
-//! differences to the sample before, mapped to non-negative numbers.
+//! The reference (the uncoded first sample of an interval) exists only with preprocessing. The
+//! other samples are then differences to the previous sample, mapped to non-negative numbers.
 
 use super::bits::{BitError, BitReader};
 
 /// Why an interval could not be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RiceError {
-    /// The stream itself.
+    /// The bit stream ended or has an overlong code.
     Bits(BitError),
     /// A sample does not fit its width.
     Sample,
@@ -32,11 +35,11 @@ impl From<BitError> for RiceError {
     }
 }
 
-/// Code of the zero-block run that means "to the end of the segment".
+/// Zero-block run code for "to the end of the segment".
 const REST_OF_SEGMENT: u32 = 5;
 /// Blocks of one segment.
-const SEGMENT: usize = 64;
-/// Largest second-extension code: sums 0 to 12.
+const SEGMENT_BLOCKS: usize = 64;
+/// Largest second-extension code: pairs with sums 0 to 12.
 const SECOND_EXTENSION_MAX: u32 = 90;
 
 /// Decoder of one stream.
@@ -63,7 +66,8 @@ impl<'a> Rice<'a> {
         u32::MAX >> (32 - self.width)
     }
 
-    /// Decodes the next interval into `out` (its old contents are dropped), stopping early once `wanted` samples are there.
+    /// Decodes the next interval into `out`, replacing its content; stops early after `wanted`
+    /// samples.
     pub(super) fn interval(&mut self, out: &mut Vec<u32>, wanted: usize) -> Result<(), RiceError> {
         out.clear();
         let size = self.block.saturating_mul(self.blocks);
@@ -86,7 +90,7 @@ impl<'a> Rice<'a> {
                 id => self.split_samples(out, reference, id - 1)?,
             }
         }
-        // Second extensions are not bound to the width; beyond it, prediction would leave the range.
+        // Second-extension sums may exceed the width; prediction would then leave the range.
         if out.iter().fold(0, |all, s| all | s) > self.max() {
             return Err(RiceError::Sample);
         }
@@ -96,6 +100,7 @@ impl<'a> Rice<'a> {
         Ok(())
     }
 
+    /// Decodes a run of zero blocks; `size` is the interval's length in samples.
     fn zero_blocks(&mut self, out: &mut Vec<u32>, reference: bool, size: usize) -> Result<(), RiceError> {
         if reference {
             out.push(self.bits.get(self.width)?);
@@ -103,7 +108,7 @@ impl<'a> Rice<'a> {
         let code = self.bits.unary()?.saturating_add(1);
         let done = out.len() / self.block;
         let run = match code {
-            REST_OF_SEGMENT => self.blocks.saturating_sub(done).min(SEGMENT - done % SEGMENT),
+            REST_OF_SEGMENT => self.blocks.saturating_sub(done).min(SEGMENT_BLOCKS - done % SEGMENT_BLOCKS),
             _ if code > REST_OF_SEGMENT => code as usize - 1,
             _ => code as usize,
         };
@@ -115,6 +120,7 @@ impl<'a> Rice<'a> {
         Ok(())
     }
 
+    /// Decodes a block of second-extension codes.
     fn second_extension(&mut self, out: &mut Vec<u32>, reference: bool) -> Result<(), RiceError> {
         if reference {
             out.push(self.bits.get(self.width)?);
@@ -132,7 +138,7 @@ impl<'a> Rice<'a> {
                 sum += 1;
             }
             let second = code - below;
-            // The reference stands in the place of the first of the first pair.
+            // The reference replaces the first sample of the first pair.
             if pair > 0 || !reference {
                 out.push(sum - second);
             }
@@ -141,6 +147,7 @@ impl<'a> Rice<'a> {
         Ok(())
     }
 
+    /// Decodes a block of split samples with `k` low bits each.
     fn split_samples(&mut self, out: &mut Vec<u32>, reference: bool, k: u32) -> Result<(), RiceError> {
         if reference {
             out.push(self.bits.get(self.width)?);
@@ -149,7 +156,7 @@ impl<'a> Rice<'a> {
         out.resize(start.saturating_add(self.block - usize::from(reference)), 0);
         let samples = out.get_mut(start..).unwrap_or_default();
         let limit = self.max() >> k;
-        // A copy stays in registers for the two loops, which are most of the work.
+        // A local copy stays in registers during the two loops, which take most of the time.
         let mut bits = self.bits;
         let mut over = false;
         for s in &mut *samples {
@@ -170,15 +177,18 @@ impl<'a> Rice<'a> {
     }
 }
 
-/// Undoes the unit-delay predictor with its mapping of differences; the first sample is the reference. All must be at most `max`,
-/// which is a power of two less one.
+/// Reverses the unit-delay predictor and its mapping of differences; the first sample is the
+/// reference.
+///
+/// All samples must be at most `max`, a power of two less one.
 fn unpredict(samples: &mut [u32], max: u32) {
     let Some((&mut first, rest)) = samples.split_first_mut() else { return };
     let half = max / 2;
     let mut x = first;
     for d in rest {
-        // Room on the nearer side; differences up to it alternate in sign, larger ones have only one. No branches: signs are
-        // as good as random. XOR with `max` is `max` minus, since all bits below are set.
+        // Differences up to the distance to the nearer limit alternate in sign, larger ones have
+        // one sign. Branch-free, since signs are unpredictable. XOR with `max` is subtraction from
+        // `max`: all its bits are set.
         let mirror = if x > half { max } else { 0 };
         let near = x.wrapping_add((*d >> 1) ^ (*d & 1).wrapping_neg());
         let step = (*d >> 1) + (*d & 1);
@@ -191,7 +201,7 @@ fn unpredict(samples: &mut [u32], max: u32) {
 mod tests {
     use super::*;
 
-    /// The mapping of CCSDS 121.0-B 4.4, written from the standard, is what `unpredict` undoes.
+    /// `unpredict` reverses the mapping of CCSDS 121.0-B 4.4, implemented here from the standard.
     #[test]
     fn mapping_round_trips() {
         let max = 31u32;
@@ -210,7 +220,7 @@ mod tests {
         }
     }
 
-    /// A second extension of 4-bit sums in samples of 1 bit.
+    /// A second-extension sum of 4 bits in samples of 1 bit.
     #[test]
     fn samples_beyond_the_width_are_refused() {
         // id 000, bit 1, reference 0, eight zeros and a one: sum 3.
@@ -223,7 +233,8 @@ mod tests {
     fn second_extension_codes_are_all_pairs() {
         let mut pairs = std::collections::BTreeSet::new();
         for code in 0..=SECOND_EXTENSION_MAX {
-            // id 000, bit 1, then `code` zeros and a one, for a block of 2 samples of 8 bits without reference.
+            // id 000, bit 1, then `code` zeros and a one, for a block of 2 samples of 8 bits
+            // without reference.
             let mut bits = vec![0u8, 0, 0, 1];
             bits.extend(std::iter::repeat_n(0, code as usize));
             bits.push(1);

@@ -1,12 +1,12 @@
-//! Node geometry of a version 2 B-tree: how many records fit in a node of each depth, and how wide
-//! the stored counts are. Nothing of it is stored; all follows from the header.
+//! Node geometry of a version 2 B-tree: records per node at each depth, and widths of the stored
+//! counts. None of it is stored; all is derived from the header.
 //!
 //! ```text
 //! leaf:      max(0) = (node size - 10) / record size                           cum(0) = max(0)
 //! pointer(d) = size of offsets + width(max(0)) + (d > 1 ? width(cum(d-1)) : 0)
 //! internal:  max(d) = (node size - 10 - pointer(d)) / (record size + pointer(d))
 //!            cum(d) = (max(d) + 1) * cum(d-1) + max(d)
-//! width(n) = bytes that hold n
+//! width(n) = bytes needed to store n
 //! ```
 
 use super::NODE_OVERHEAD;
@@ -20,18 +20,19 @@ const NAME: &str = "version 2 B-tree header";
 pub struct Level {
     /// Most records in one node.
     pub max_records: u64,
-    /// Most records in one node and all below it.
+    /// Most records in one node and all nodes below it.
     pub cumulative: u64,
-    /// Bytes of a pointer held by a node of this depth (0 for leaves).
+    /// Size of a child pointer in a node of this depth, bytes (0 for leaves).
     pub pointer_size: usize,
-    /// Bytes of the "total records" field in such a pointer: 0 where the children are leaves.
+    /// Width of the "total records" field in such a pointer, bytes: 0 where the children are
+    /// leaves.
     pub total_width: usize,
 }
 
 /// Geometry of every depth of one tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Geometry {
-    /// Bytes of the "number of records" field in a pointer.
+    /// Width of the "number of records" field in a pointer, bytes.
     pub count_width: usize,
     levels: Vec<Level>,
 }
@@ -42,7 +43,8 @@ pub fn width(n: u64) -> usize {
 }
 
 impl Geometry {
-    /// Geometry of a tree of `depth` levels of internal nodes; `address` (the header's) is for errors.
+    /// Derives the geometry of a tree with `depth` levels of internal nodes; `address` is the
+    /// header's, for errors.
     pub fn new(node_size: u32, record_size: u16, depth: u16, ctx: &Context, address: Address) -> Result<Self> {
         if usize::from(depth) >= limits::TREE_DEPTH_MAX {
             return Err(Error::limit(NAME, address, format!("depth {depth}")));
@@ -70,7 +72,7 @@ impl Geometry {
         Ok(Geometry { count_width, levels })
     }
 
-    /// The level `depth` steps above the leaves.
+    /// Capacity of the nodes `depth` levels above the leaves.
     pub fn level(&self, depth: u16) -> Option<&Level> {
         self.levels.get(usize::from(depth))
     }

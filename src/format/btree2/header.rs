@@ -1,8 +1,8 @@
 //! Version 2 B-tree header.
 //!
 //! ```text
-//! "BTHD" | version 0 | type u8 | node size u32 | record size u16 | depth u16 | split % u8 | merge % u8 |
-//! root node address O | records in root u16 | records in tree L | checksum
+//! "BTHD" | version 0 | type u8 | node size u32 | record size u16 | depth u16 | split % u8 |
+//! merge % u8 | root node address O | records in root u16 | records in tree L | checksum
 //! ```
 //!
 //! H5.format.4.0, "Version 2 B-trees", "Version 2 B-tree Header".
@@ -18,11 +18,12 @@ const SIGNATURE: &[u8; 4] = b"BTHD";
 /// A decoded version 2 B-tree header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// What the records are: 1 to 4 huge heap objects, 5 and 6 links, 7 shared messages, 8 and 9 attributes, 10 and 11 chunks.
+    /// Type of the records: 1 to 4 huge heap objects, 5 and 6 links, 7 shared messages, 8 and 9
+    /// attributes, 10 and 11 chunks.
     pub record_type: u8,
-    /// Bytes of every node.
+    /// Size of every node, bytes.
     pub node_size: u32,
-    /// Bytes of every record.
+    /// Size of every record, bytes.
     pub record_size: u16,
     /// Levels of internal nodes above the leaves; 0 when the root is a leaf.
     pub depth: u16,
@@ -35,12 +36,13 @@ pub struct Header {
 }
 
 impl Header {
-    /// Bytes of an encoded header.
+    /// Size of an encoded header, bytes.
     pub fn size(ctx: &Context) -> usize {
         22usize.saturating_add(usize::from(ctx.sizeof_addr)).saturating_add(usize::from(ctx.sizeof_size))
     }
 
-    /// Decodes the header at the start of `buf`. Errors: wrong signature, version or checksum, truncation.
+    /// Decodes the header at the start of `buf`. Errors: wrong signature, version or checksum,
+    /// truncation.
     pub fn decode(buf: &[u8], address: Address, ctx: &Context) -> Result<Self> {
         let mut r = Reader::new(buf, NAME, address);
         r.signature(SIGNATURE)?;
@@ -58,7 +60,7 @@ impl Header {
         Ok(Header { record_type, node_size, record_size, depth, split_percent, merge_percent, root })
     }
 
-    /// The exact bytes `decode` read.
+    /// Encodes the exact bytes that `decode` reads.
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.bytes(SIGNATURE).u8(0).u8(self.record_type).u32(self.node_size).u16(self.record_size).u16(self.depth);
@@ -67,7 +69,7 @@ impl Header {
         w.into_bytes()
     }
 
-    /// Geometry of this tree's nodes; `address` (the header's) is for errors.
+    /// Derives the geometry of this tree's nodes; `address` is the header's, for errors.
     pub fn geometry(&self, ctx: &Context, address: Address) -> Result<Geometry> {
         let g = Geometry::new(self.node_size, self.record_size, self.depth, ctx, address)?;
         match g.level(self.depth) {

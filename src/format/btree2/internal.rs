@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! "BTIN" | version 0 | type u8 | record 0 | ... | record n-1 |
-//! n+1 pointers: { child address O | records in the child | total records in and below the child } |
+//! n+1 pointers: { child address O | records in the child | total records in and below the child }
 //! checksum | zeros up to the node size
 //! ```
 //!
-//! The widths of the two counts are those of [`Geometry`]; the total is absent where the children
-//! are leaves. Record i lies between child i and child i+1. H5.format.4.0, "Version 2 B-tree Internal Node".
+//! [`Geometry`] defines the widths of the two counts; the total is absent where the children are
+//! leaves. Record i is between child i and child i+1. H5.format.4.0, "Version 2 B-tree Internal
+//! Node".
 
 use super::{Geometry, Header, NODE_OVERHEAD, NodePointer, geometry::Level};
 use crate::base::{Address, Error, Result};
@@ -22,9 +23,9 @@ const SIGNATURE: &[u8; 4] = b"BTIN";
 pub struct Internal {
     /// Type of the tree it belongs to.
     pub record_type: u8,
-    /// Steps above the leaves, at least 1. Not stored in the node.
+    /// Levels above the leaves, at least 1. Not stored in the node.
     pub depth: u16,
-    /// The records, one after the other, `Header::record_size` bytes each.
+    /// All records, `Header::record_size` bytes each.
     pub records: Vec<u8>,
     /// One pointer more than records.
     pub children: Vec<NodePointer>,
@@ -36,7 +37,7 @@ impl Internal {
         level.ok_or_else(|| Error::corrupt(NAME, address, format!("depth {depth} is not in the tree")))
     }
 
-    /// Bytes that a node of `depth` with `records` records uses.
+    /// Size of the used part of a node of `depth` with `records` records, bytes.
     pub fn used(header: &Header, geometry: &Geometry, depth: u16, records: u16) -> usize {
         let pointer = geometry.level(depth).map_or(0, |l| l.pointer_size);
         let n = usize::from(records);
@@ -44,7 +45,8 @@ impl Internal {
         usize::from(header.record_size).saturating_mul(n).saturating_add(pointers).saturating_add(NODE_OVERHEAD)
     }
 
-    /// Decodes the node of `depth` with `records` records at the start of `buf`, which need not hold the unused rest.
+    /// Decodes the node of `depth` with `records` records at the start of `buf`; the unused part of
+    /// the node may be missing.
     pub fn decode(
         buf: &[u8],
         address: Address,
@@ -82,7 +84,8 @@ impl Internal {
         Ok(NodePointer { address, records, total })
     }
 
-    /// The whole node, padded with zeros to the node size. Errors: more than fits, or a depth the tree does not have.
+    /// Encodes the node, zero-padded to the node size. Errors: more than fits, or a depth that the
+    /// tree does not have.
     pub fn encode(&self, header: &Header, geometry: &Geometry, ctx: &Context) -> Result<Vec<u8>> {
         let level = Self::level(geometry, self.depth, Address::UNDEF)?;
         let mut w = Writer::new();

@@ -1,11 +1,11 @@
 //! Version 2 B-tree leaf node.
 //!
 //! ```text
-//! "BTLF" | version 0 | type u8 | record 0 | ... | record n-1 | checksum | zeros up to the node size
+//! "BTLF" | version 0 | type u8 | record 0 | ... | record n-1 | checksum | zeros to the node size
 //! ```
 //!
-//! The number of records is held by the pointer to the node, not by the node. The checksum follows
-//! the last record. H5.format.4.0, "Version 2 B-tree Leaf Node".
+//! The pointer to the node has the number of records, not the node itself. The checksum follows the
+//! last record. H5.format.4.0, "Version 2 B-tree Leaf Node".
 
 use super::{Header, NODE_OVERHEAD};
 use crate::base::{Address, Error, Result};
@@ -20,17 +20,18 @@ const SIGNATURE: &[u8; 4] = b"BTLF";
 pub struct Leaf {
     /// Type of the tree it belongs to.
     pub record_type: u8,
-    /// The records, one after the other, `Header::record_size` bytes each.
+    /// All records, `Header::record_size` bytes each.
     pub records: Vec<u8>,
 }
 
 impl Leaf {
-    /// Bytes that a leaf with `records` records uses of its node.
+    /// Size of the used part of a leaf with `records` records, bytes.
     pub fn used(header: &Header, records: u16) -> usize {
         usize::from(header.record_size).saturating_mul(usize::from(records)).saturating_add(NODE_OVERHEAD)
     }
 
-    /// Decodes the leaf with `records` records at the start of `buf`, which need not hold the unused rest of the node.
+    /// Decodes the leaf with `records` records at the start of `buf`; the unused part of the node
+    /// may be missing.
     pub fn decode(buf: &[u8], address: Address, header: &Header, records: u16) -> Result<Self> {
         let mut r = Reader::new(buf, NAME, address);
         let body = Self::used(header, records);
@@ -48,7 +49,7 @@ impl Leaf {
         Ok(Leaf { record_type, records: bytes })
     }
 
-    /// The whole node, padded with zeros to the node size. Errors: more records than fit.
+    /// Encodes the node, zero-padded to the node size. Errors: more records than fit.
     pub fn encode(&self, header: &Header) -> Result<Vec<u8>> {
         let mut w = Writer::new();
         w.bytes(SIGNATURE).u8(0).u8(self.record_type).bytes(&self.records).checksum();

@@ -1,6 +1,6 @@
 //! Version 2 B-trees (H5.format.4.0, "Version 2 B-trees"): header, internal and leaf nodes.
 //!
-//! Records are opaque bytes here: what they hold depends on the tree's type and belongs to its user.
+//! Records are opaque bytes here; the user of the tree decodes them by its type.
 
 pub mod geometry;
 pub mod header;
@@ -14,18 +14,18 @@ pub use leaf::Leaf;
 
 use crate::base::Address;
 
-/// What a header or an internal node says of a node below it.
+/// Pointer to a node, in a header or an internal node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodePointer {
-    /// Where the node lies; undefined for the root of an empty tree.
+    /// Address of the node; undefined for the root of an empty tree.
     pub address: Address,
-    /// Records in that node itself.
+    /// Number of records in the node itself.
     pub records: u16,
-    /// Records in that node and in all nodes below it.
+    /// Number of records in the node and all nodes below it.
     pub total: u64,
 }
 
-/// Signature, version, type and checksum: the bytes of a node that hold neither records nor pointers.
+/// Size of a node's signature, version, type and checksum, bytes.
 pub const NODE_OVERHEAD: usize = 10;
 
 #[cfg(test)]

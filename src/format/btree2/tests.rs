@@ -1,5 +1,5 @@
-//! Known answers from libhdf5 (`tests/fixtures/heaps/links60.h5`: 60 links, creation order indexed),
-//! round trips and damage.
+//! Known answers from libhdf5 (`tests/fixtures/heaps/links60.h5`: 60 links, creation order
+//! indexed), round trips and damage.
 
 use super::*;
 use crate::format::Context;
@@ -16,7 +16,7 @@ fn at(a: Address, n: usize) -> &'static [u8] {
     &FILE[a.0 as usize..a.0 as usize + n]
 }
 
-/// Every damaged byte and every shorter length must be refused.
+/// Checks that every damaged byte and every truncation is refused.
 fn refuses(good: &[u8], decode: impl Fn(&[u8]) -> bool) {
     assert!(decode(good));
     for i in 0..good.len() {

@@ -21,17 +21,19 @@ pub struct DataBlock {
     pub client: u8,
     /// Address of the array's header.
     pub header: Address,
-    /// Index of its first element as libhdf5 writes it: below the index block it counts the data
-    /// blocks of earlier super blocks twice, and nothing reads it.
+    /// Index of the first element as libhdf5 writes it; no reader uses it.
+    ///
+    /// In data blocks that the index block points to it is wrong: it counts the data blocks of
+    /// earlier super blocks twice.
     pub block_offset: u64,
-    /// The elements; none when they are in pages.
+    /// The elements; empty when they are in pages.
     pub elements: Elements,
-    /// Bytes of `block_offset`.
+    /// Width of `block_offset`, bytes.
     pub offset_size: u8,
 }
 
 impl DataBlock {
-    /// Decodes the block in `buf`, a data block of `info` of the array whose `header` lies at `owner`.
+    /// Decodes the data block of super block `info` in `buf`; `owner` is the address of `header`.
     pub fn decode(
         buf: &[u8],
         ctx: &Context,
@@ -58,7 +60,7 @@ impl DataBlock {
         Ok(DataBlock { client, header: back, block_offset, elements, offset_size })
     }
 
-    /// The bytes `decode` read.
+    /// Encodes the bytes that `decode` reads.
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.bytes(b"EADB").u8(0).u8(self.client).addr(self.header, ctx).uint(self.block_offset, usize::from(self.offset_size));

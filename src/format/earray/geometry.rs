@@ -1,6 +1,6 @@
-//! Which block of an extensible array holds an element, and how large each block is.
+//! Geometry of an extensible array: the block of each element, and the size of each block.
 //!
-//! Facts from H5.format.4.0, "Extensible Array Index", and libhdf5's H5EAhdr.c, H5EAdblock.c.
+//! Source: H5.format.4.0, "Extensible Array Index", and libhdf5's H5EAhdr.c, H5EAdblock.c.
 
 use super::Header;
 use super::header::NAME;
@@ -8,39 +8,39 @@ use crate::base::{Address, Error, Result};
 use crate::format::Context;
 use crate::format::elements::{CHECKSUM, bitmap_size};
 
-/// Bytes of signature, version, client and checksum.
-const PREFIX: u64 = 10;
+/// Size of signature, version, client and checksum, bytes.
+const PREFIX_BYTES: u64 = 10;
 
-/// One super block: real, or (the first few) merely a rule for the index block's data blocks.
+/// One super block. The first few do not exist on disk and only size the index block's data blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SuperBlockInfo {
-    /// Data blocks.
+    /// Number of data blocks.
     pub data_blocks: u64,
-    /// Elements of each data block.
+    /// Number of elements in each data block.
     pub data_block_elements: u64,
-    /// Index of its first element, not counting those in the index block.
+    /// Index of its first element, not counting elements in the index block.
     pub start_element: u64,
-    /// Data blocks of all super blocks before it.
+    /// Number of data blocks in all earlier super blocks.
     pub start_data_block: u64,
-    /// Pages of each data block; 0 when not paged.
+    /// Number of pages of each data block; 0 when not paged.
     pub pages: u64,
 }
 
 impl SuperBlockInfo {
-    /// Bytes of each data block's page bitmap.
+    /// Size of each data block's page bitmap, bytes.
     pub fn bitmap_size(&self) -> u64 {
         bitmap_size(self.pages)
     }
 }
 
-/// Where an element lies.
+/// Location of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// In the index block, at this position.
     IndexBlock(usize),
     /// In a data block.
     DataBlock {
-        /// Super block that the data block counts to.
+        /// Super block that the data block belongs to.
         super_block: usize,
         /// Data block within the super block.
         data_block: u64,
@@ -54,11 +54,11 @@ pub enum Place {
 pub struct Geometry {
     /// Every super block, by index.
     pub super_blocks: Vec<SuperBlockInfo>,
-    /// Leading super blocks whose data block addresses lie in the index block.
+    /// Number of leading super blocks that exist only as data block addresses in the index block.
     pub virtual_super_blocks: usize,
-    /// Data block addresses in the index block.
+    /// Number of data block addresses in the index block.
     pub index_data_blocks: usize,
-    /// Bytes of a block offset.
+    /// Width of a block offset, bytes.
     pub offset_size: u8,
     index_elements: u64,
     min_elements: u64,
@@ -68,7 +68,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Derives the geometry; parameters that libhdf5 could not have written are corrupt.
+    /// Derives the geometry; parameters that libhdf5 cannot write are corrupt.
     pub fn new(h: &Header, ctx: &Context, address: Address) -> Result<Self> {
         let bad = || {
             Error::corrupt(
@@ -114,7 +114,7 @@ impl Geometry {
             let data_block_elements = power(u.div_ceil(2)).saturating_mul(min_elements);
             let pages = if data_block_elements > page_elements { data_block_elements / page_elements.max(1) } else { 0 };
             let info = SuperBlockInfo { data_blocks, data_block_elements, start_element, start_data_block, pages };
-            // Only the sums behind the last super block can saturate; they are not used.
+            // Only the sums after the last super block can saturate; they are not used.
             start_element = start_element.saturating_add(data_blocks.saturating_mul(data_block_elements));
             start_data_block = start_data_block.saturating_add(data_blocks);
             info
@@ -122,12 +122,12 @@ impl Geometry {
         (0..count).map(row).collect()
     }
 
-    /// Elements of a full page.
+    /// Number of elements in a full page.
     pub fn page_elements(&self) -> u64 {
         self.page_elements
     }
 
-    /// Super block addresses in the index block.
+    /// Number of super block addresses in the index block.
     pub fn index_super_blocks(&self) -> usize {
         self.super_blocks.len().saturating_sub(self.virtual_super_blocks)
     }
@@ -137,7 +137,7 @@ impl Geometry {
         s.start_element.saturating_add(self.index_elements)
     }
 
-    /// Where element `index` lies; `None` beyond what the array can hold.
+    /// Location of element `index`; `None` past the largest index of the array.
     pub fn place(&self, index: u64) -> Option<Place> {
         let Some(beyond) = index.checked_sub(self.index_elements) else {
             return usize::try_from(index).ok().map(Place::IndexBlock);
@@ -150,43 +150,43 @@ impl Geometry {
         Some(Place::DataBlock { super_block, data_block, element })
     }
 
-    /// Bytes of the index block.
+    /// Size of the index block, bytes.
     pub fn index_block_size(&self) -> u64 {
         let addresses = self.index_data_blocks.saturating_add(self.index_super_blocks()) as u64;
         let elements = self.index_elements.saturating_mul(self.element_size);
-        PREFIX.saturating_add(self.sizeof_addr).saturating_add(elements).saturating_add(addresses.saturating_mul(self.sizeof_addr))
+        PREFIX_BYTES.saturating_add(self.sizeof_addr).saturating_add(elements).saturating_add(addresses.saturating_mul(self.sizeof_addr))
     }
 
-    /// Bytes of super block `s`.
+    /// Size of super block `s`, bytes.
     pub fn super_block_size(&self, s: &SuperBlockInfo) -> u64 {
         let each = s.bitmap_size().saturating_add(self.sizeof_addr);
         self.block_prefix().saturating_add(s.data_blocks.saturating_mul(each))
     }
 
-    /// Bytes of a data block of `s`, without its pages.
+    /// Size of a data block of `s` without its pages, bytes.
     pub fn data_block_size(&self, s: &SuperBlockInfo) -> u64 {
         let elements = if s.pages > 0 { 0 } else { s.data_block_elements.saturating_mul(self.element_size) };
         self.block_prefix().saturating_add(elements)
     }
 
-    /// Bytes of a data block of `s` and all its pages, as allocated.
+    /// Allocated size of a data block of `s` with all its pages, bytes.
     pub fn allocated_size(&self, s: &SuperBlockInfo) -> u64 {
         self.data_block_size(s).saturating_add(s.pages.saturating_mul(self.page_size()))
     }
 
-    /// Bytes of a page.
+    /// Size of a page, bytes.
     pub fn page_size(&self) -> u64 {
         self.page_elements.saturating_mul(self.element_size).saturating_add(CHECKSUM as u64)
     }
 
-    /// Where page `page` of the data block at `block` begins.
+    /// Address of page `page` of the data block at `block`.
     pub fn page_address(&self, block: Address, page: u64) -> Option<Address> {
         block.checked_add(self.block_prefix())?.checked_add(page.checked_mul(self.page_size())?)
     }
 
-    /// Bytes of signature, version, client, header address, block offset and checksum.
+    /// Size of signature, version, client, header address, block offset and checksum, bytes.
     fn block_prefix(&self) -> u64 {
-        PREFIX.saturating_add(self.sizeof_addr).saturating_add(u64::from(self.offset_size))
+        PREFIX_BYTES.saturating_add(self.sizeof_addr).saturating_add(u64::from(self.offset_size))
     }
 }
 
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(g.place(4), Some(Place::DataBlock { super_block: 0, data_block: 0, element: 0 }));
         assert_eq!(g.place(4 + 16 + 32 + 63), Some(Place::DataBlock { super_block: 2, data_block: 1, element: 31 }));
         assert_eq!(g.place(u64::MAX), None);
-        // Every element has one place, in order.
+        // Elements map to distinct locations, in order.
         let mut expected = 4u64;
         for (u, s) in g.super_blocks.iter().enumerate().take(10) {
             assert_eq!(g.first_element(s), expected);

@@ -1,9 +1,9 @@
 //! Extensible array header (H5.format.4.0, "Extensible Array Header").
 //!
 //! ```text
-//! "EAHD" | 0 | client | element size | max bits | index elements | min elements | min super pointers | page bits |
-//! super blocks L | bytes of them L | data blocks L | bytes of them L | max index set L | elements L |
-//! index block O | checksum
+//! "EAHD" | 0 | client | element size | max bits | index elements | min elements |
+//! min super pointers | page bits | super blocks L | bytes of them L | data blocks L |
+//! bytes of them L | max index set L | elements L | index block O | checksum
 //! ```
 //!
 //! The data layout message stores "min super pointers" before "min elements".
@@ -17,45 +17,45 @@ pub const NAME: &str = "extensible array header";
 /// A decoded header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// What the elements are: 0 chunks, 1 filtered chunks.
+    /// Type of the elements: 0 chunks, 1 filtered chunks.
     pub client: u8,
-    /// Bytes of an element; not 0.
+    /// Size of an element, bytes; not 0.
     pub element_size: u8,
-    /// log2 of the most elements the array may have.
+    /// log2 of the largest number of elements.
     pub max_bits: u8,
-    /// Elements kept in the index block.
+    /// Number of elements in the index block.
     pub index_elements: u8,
-    /// Least number of elements of a data block, a power of 2.
+    /// Fewest elements in a data block, a power of 2.
     pub min_elements: u8,
-    /// Least number of data block pointers of a super block, a power of 2.
+    /// Fewest data block pointers in a super block, a power of 2.
     pub min_super_pointers: u8,
-    /// log2 of the elements of a data block page.
+    /// log2 of the number of elements in a data block page.
     pub page_bits: u8,
-    /// Counts kept for reports; readers do not need them.
+    /// Counts for reports; readers do not need them.
     pub statistics: Statistics,
-    /// One more than the highest index ever set: elements from here on are not set.
+    /// One more than the highest index ever set.
     pub max_index_set: u64,
-    /// Elements for which space is allocated.
+    /// Number of elements with allocated space.
     pub realised: u64,
     /// The index block; undefined until an element is set.
     pub index_block: Address,
 }
 
-/// Counts of blocks allocated and their bytes.
+/// Numbers and sizes of allocated blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
-    /// Super blocks.
+    /// Number of super blocks.
     pub super_blocks: u64,
-    /// Bytes of all super blocks.
+    /// Size of all super blocks, bytes.
     pub super_block_bytes: u64,
-    /// Data blocks.
+    /// Number of data blocks.
     pub data_blocks: u64,
-    /// Bytes of all data blocks.
+    /// Size of all data blocks, bytes.
     pub data_block_bytes: u64,
 }
 
 impl Header {
-    /// Encoded bytes.
+    /// Size of an encoded header, bytes.
     pub fn size(ctx: &Context) -> u64 {
         let lengths = u64::from(ctx.sizeof_size).saturating_mul(6);
         16u64.saturating_add(lengths).saturating_add(u64::from(ctx.sizeof_addr))
@@ -97,7 +97,7 @@ impl Header {
         })
     }
 
-    /// The bytes `decode` read.
+    /// Encodes the bytes that `decode` reads.
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.bytes(b"EAHD").u8(0).u8(self.client).u8(self.element_size).u8(self.max_bits).u8(self.index_elements);

@@ -1,7 +1,8 @@
 //! Extensible array index block (H5.format.4.0, "Extensible Array Index Block").
 //!
 //! ```text
-//! "EAIB" | 0 | client | header O | elements | data block addresses O | super block addresses O | checksum
+//! "EAIB" | 0 | client | header O | elements | data block addresses O | super block addresses O |
+//! checksum
 //! ```
 
 use super::{Geometry, Header};
@@ -21,14 +22,14 @@ pub struct IndexBlock {
     pub header: Address,
     /// The first elements of the array.
     pub elements: Elements,
-    /// Data blocks of the super blocks that do not exist on disk.
+    /// Addresses of the data blocks of super blocks that do not exist on disk.
     pub data_blocks: Vec<Address>,
-    /// The super blocks that may.
+    /// Addresses of the other super blocks; undefined if not allocated.
     pub super_blocks: Vec<Address>,
 }
 
 impl IndexBlock {
-    /// Decodes the block in `buf`; `header` lies at `owner`.
+    /// Decodes the block in `buf`; `owner` is the address of `header`.
     pub fn decode(buf: &[u8], ctx: &Context, address: Address, header: &Header, geometry: &Geometry, owner: Address) -> Result<Self> {
         let mut r = Reader::new(buf, NAME, address);
         r.signature(b"EAIB")?;
@@ -45,7 +46,7 @@ impl IndexBlock {
         Ok(IndexBlock { client, header: back, elements, data_blocks, super_blocks })
     }
 
-    /// The bytes `decode` read.
+    /// Encodes the bytes that `decode` reads.
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.bytes(b"EAIB").u8(0).u8(self.client).addr(self.header, ctx);

@@ -7,10 +7,10 @@
 //!                        super block addresses       -> super blocks -> data blocks (-> pages)
 //! ```
 //!
-//! Super block `u` stands for `2^(u/2)` data blocks of `min * 2^((u+1)/2)` elements each. The first
-//! `2 * log2(min super pointers)` super blocks do not exist on disk: the index block holds their data
-//! block addresses. Data blocks of more elements than a page are paged; the bitmap of the pages ever
-//! written lies in the super block.
+//! Super block `u` has `2^(u/2)` data blocks of `min * 2^((u+1)/2)` elements each. The first `2 *
+//! log2(min super pointers)` super blocks do not exist on disk: the index block has their data
+//! block addresses. Data blocks of more elements than a page are paged; the bitmap of the pages
+//! ever written is in the super block.
 
 pub mod data_block;
 pub mod geometry;

@@ -19,18 +19,18 @@ pub struct SuperBlock {
     pub client: u8,
     /// Address of the array's header.
     pub header: Address,
-    /// Index of the block's first element, not counting those in the index block.
+    /// Index of the block's first element, not counting elements in the index block.
     pub block_offset: u64,
-    /// Bitmap of the pages ever written, of all data blocks; empty when they are not paged.
+    /// Bitmaps of the pages ever written, for all data blocks; empty when they are not paged.
     pub page_bitmaps: Vec<u8>,
-    /// The data blocks.
+    /// Addresses of the data blocks.
     pub data_blocks: Vec<Address>,
-    /// Bytes of `block_offset`.
+    /// Width of `block_offset`, bytes.
     pub offset_size: u8,
 }
 
 impl SuperBlock {
-    /// Decodes the block in `buf`, which is `info` of the array whose `header` lies at `owner`.
+    /// Decodes super block `info` in `buf`; `owner` is the address of `header`.
     pub fn decode(
         buf: &[u8],
         ctx: &Context,
@@ -49,7 +49,7 @@ impl SuperBlock {
         let block_offset = r.uint(usize::from(offset_size))?;
         let bitmap = info.data_blocks.checked_mul(info.bitmap_size()).and_then(|n| usize::try_from(n).ok());
         let page_bitmaps = r.bytes(bitmap.ok_or_else(|| r.corrupt("page bitmaps"))?)?.to_vec();
-        // Nothing is reserved: the addresses end where the block ends.
+        // No capacity is reserved by the stated count: the loop ends with the block's bytes.
         let data_blocks = (0..info.data_blocks).map(|_| r.addr(ctx)).collect::<Result<_>>()?;
         r.checksum()?;
         if client != header.client || back != owner {
@@ -58,7 +58,7 @@ impl SuperBlock {
         Ok(SuperBlock { client, header: back, block_offset, page_bitmaps, data_blocks, offset_size })
     }
 
-    /// The bytes `decode` read.
+    /// Encodes the bytes that `decode` reads.
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.bytes(b"EASB").u8(0).u8(self.client).addr(self.header, ctx).uint(self.block_offset, usize::from(self.offset_size));
@@ -70,13 +70,15 @@ impl SuperBlock {
         w.into_bytes()
     }
 
-    /// Was page `page` of data block `data_block` ever written? The bits of all data blocks follow
-    /// each other without gaps, although space is reserved for whole bytes per data block.
+    /// True if page `page` of data block `data_block` was ever written.
+    ///
+    /// The bits of all data blocks are contiguous, although whole bytes are allocated per data
+    /// block.
     pub fn page_written(&self, info: &SuperBlockInfo, data_block: u64, page: u64) -> bool {
         Self::bit(info, data_block, page).is_some_and(|bit| page_bit(&self.page_bitmaps, bit))
     }
 
-    /// Says that the page is written now; false when there is no such page.
+    /// Marks the page as written; false when there is no such page.
     pub fn set_page_written(&mut self, info: &SuperBlockInfo, data_block: u64, page: u64) -> bool {
         Self::bit(info, data_block, page).is_some_and(|bit| set_page_bit(&mut self.page_bitmaps, bit))
     }

@@ -30,12 +30,12 @@ pub struct DataBlock {
 pub enum Body {
     /// All elements.
     Elements(Elements),
-    /// One bit for each page that follows: was it ever written?
+    /// Bitmap with one bit for each following page: set if the page was ever written.
     PageBitmap(Vec<u8>),
 }
 
 impl DataBlock {
-    /// Decodes the block in `buf`; `header` lies at `owner`.
+    /// Decodes the block in `buf`; `owner` is the address of `header`.
     pub fn decode(buf: &[u8], ctx: &Context, address: Address, header: &Header, owner: Address) -> Result<Self> {
         let mut r = Reader::new(buf, NAME, address);
         r.signature(b"FADB")?;
@@ -58,7 +58,7 @@ impl DataBlock {
         Ok(DataBlock { client, header: back, body })
     }
 
-    /// The bytes `decode` read.
+    /// Encodes the bytes that `decode` reads.
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.bytes(b"FADB").u8(0).u8(self.client).addr(self.header, ctx);
@@ -72,7 +72,7 @@ impl DataBlock {
         w.into_bytes()
     }
 
-    /// Bytes held in memory.
+    /// Size of the content in memory, bytes.
     pub fn byte_len(&self) -> usize {
         match &self.body {
             Body::Elements(e) => e.byte_len(),

@@ -14,20 +14,20 @@ pub const NAME: &str = "fixed array header";
 /// A decoded header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// What the elements are: 0 chunks, 1 filtered chunks.
+    /// Type of the elements: 0 chunks, 1 filtered chunks.
     pub client: u8,
-    /// Bytes of an element; not 0.
+    /// Size of an element, bytes; not 0.
     pub element_size: u8,
-    /// log2 of the elements of a data block page.
+    /// log2 of the number of elements in a data block page.
     pub page_bits: u8,
-    /// Elements of the array.
+    /// Number of elements in the array.
     pub elements: u64,
     /// The data block; undefined until an element is set.
     pub data_block: Address,
 }
 
 impl Header {
-    /// Encoded bytes.
+    /// Size of an encoded header, bytes.
     pub fn size(ctx: &Context) -> u64 {
         12u64.saturating_add(u64::from(ctx.sizeof_size)).saturating_add(u64::from(ctx.sizeof_addr))
     }
@@ -49,7 +49,7 @@ impl Header {
         Ok(header)
     }
 
-    /// The bytes `decode` read.
+    /// Encodes the bytes that `decode` reads.
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.bytes(b"FAHD").u8(0).u8(self.client).u8(self.element_size).u8(self.page_bits);
@@ -57,22 +57,22 @@ impl Header {
         w.into_bytes()
     }
 
-    /// Elements of a full page.
+    /// Number of elements in a full page.
     pub fn page_elements(&self) -> u64 {
         1u64.checked_shl(u32::from(self.page_bits)).unwrap_or(u64::MAX)
     }
 
-    /// Pages of the data block; 0 when its elements lie in the block itself.
+    /// Number of pages of the data block; 0 when its elements are in the block itself.
     pub fn pages(&self) -> u64 {
         if self.elements > self.page_elements() { self.elements.div_ceil(self.page_elements()) } else { 0 }
     }
 
-    /// Elements of page `page`: the last one may be short.
+    /// Number of elements in page `page`: fewer in the last one.
     pub fn elements_of_page(&self, page: u64) -> u64 {
         self.elements.saturating_sub(page.saturating_mul(self.page_elements())).min(self.page_elements())
     }
 
-    /// Bytes of the data block without its pages.
+    /// Size of the data block without its pages, bytes.
     pub fn data_block_size(&self, ctx: &Context) -> u64 {
         let fixed = 10u64.saturating_add(u64::from(ctx.sizeof_addr));
         let pages = self.pages();
@@ -80,7 +80,7 @@ impl Header {
         fixed.saturating_add(body)
     }
 
-    /// Bytes of the data block and all its pages, as allocated; `None` for 2^64 or more.
+    /// Allocated size of the data block with all its pages, bytes; `None` for 2^64 or more.
     pub fn allocated_size(&self, ctx: &Context) -> Option<u64> {
         match self.pages() {
             0 => Some(self.data_block_size(ctx)),
@@ -92,12 +92,12 @@ impl Header {
         }
     }
 
-    /// Bytes of a page of `elements`.
+    /// Size of a page of `elements` elements, bytes.
     pub fn page_size(&self, elements: u64) -> u64 {
         elements.saturating_mul(u64::from(self.element_size)).saturating_add(CHECKSUM as u64)
     }
 
-    /// Where page `page` begins.
+    /// Address of page `page`.
     pub fn page_address(&self, page: u64, ctx: &Context) -> Option<Address> {
         let skip = page.checked_mul(self.page_size(self.page_elements()))?;
         self.data_block.checked_add(self.data_block_size(ctx))?.checked_add(skip)

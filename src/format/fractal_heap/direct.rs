@@ -1,11 +1,12 @@
-//! Direct block of a fractal heap: where managed objects lie.
+//! Direct block of a fractal heap: holds managed objects.
 //!
 //! ```text
-//! "FHDB" | version 0 | heap header O | offset of the block in the heap | checksum, if the header says so | objects
+//! "FHDB" | version 0 | heap header O | offset of the block in the heap | [checksum] | objects
 //! ```
 //!
-//! The checksum covers the whole block, its own field taken as 0. In a heap with filters the whole
-//! block, prefix included, is stored filtered. H5.format.4.0, "Fractal Heap Direct Block".
+//! A header flag enables the checksum. It covers the whole block, with its own field as 0. In a
+//! heap with filters the whole block, prefix included, is stored filtered. H5.format.4.0, "Fractal
+//! Heap Direct Block".
 
 use super::Geometry;
 use crate::base::{Address, Result, checksum::lookup3};
@@ -27,12 +28,16 @@ pub struct DirectBlock {
 }
 
 impl DirectBlock {
-    /// Decodes the whole (unfiltered) block `bytes` found at `address`. Errors: signature, version, checksum.
+    /// Decodes the whole (unfiltered) block `bytes` from `address`. Errors: signature, version,
+    /// checksum.
     pub fn decode(bytes: Vec<u8>, address: Address, g: &Geometry) -> Result<Self> {
         Self::checked(bytes, address, g, true)
     }
 
-    /// The same of a block whose checksum is known to be right: that of a large one takes longer than all else.
+    /// Decodes a block without verifying its checksum, which takes most of the time for large
+    /// blocks.
+    ///
+    /// For blocks whose checksum has been verified before.
     pub fn decode_sound(bytes: Vec<u8>, address: Address, g: &Geometry) -> Result<Self> {
         Self::checked(bytes, address, g, false)
     }
@@ -62,14 +67,16 @@ impl DirectBlock {
         Ok(DirectBlock { heap, offset, bytes })
     }
 
-    /// The object of `length` bytes at `offset` of the heap; `None` if it is not wholly in this block's object area.
+    /// Returns the object of `length` bytes at heap offset `offset`; `None` if it is not within the
+    /// block's object area.
     pub fn object(&self, offset: u64, length: u64, g: &Geometry) -> Option<&[u8]> {
         let start = usize::try_from(offset.checked_sub(self.offset)?).ok()?;
         let end = start.checked_add(usize::try_from(length).ok()?)?;
         self.bytes.get(start..end).filter(|_| start >= g.direct_overhead())
     }
 
-    /// Puts `object` at `offset` of the heap and sets the checksum. `None` if it is not wholly in the object area.
+    /// Stores `object` at heap offset `offset` and updates the checksum; `None` if it is not within
+    /// the object area.
     pub fn put(&mut self, offset: u64, object: &[u8], g: &Geometry) -> Option<()> {
         let start = usize::try_from(offset.checked_sub(self.offset)?).ok()?;
         let target = self.bytes.get_mut(start..start.checked_add(object.len())?);
@@ -84,7 +91,8 @@ impl DirectBlock {
         Some(())
     }
 
-    /// A whole block of `size` bytes whose object area begins with `objects`. `None` if they do not fit.
+    /// Encodes a whole block of `size` bytes whose object area starts with `objects`; `None` if
+    /// they do not fit.
     pub fn encode(heap: Address, offset: u64, objects: &[u8], size: usize, g: &Geometry) -> Option<Vec<u8>> {
         let mut w = Writer::new();
         w.bytes(SIGNATURE).u8(0).addr(heap, g.ctx()).uint(offset, g.offset_size);

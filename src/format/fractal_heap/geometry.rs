@@ -1,11 +1,11 @@
-//! The doubling table of a fractal heap: which block holds an offset, and how large blocks are.
+//! The doubling table of a fractal heap: the block of each offset, and the size of each block.
 //!
 //! ```text
 //! row 0: width blocks of S bytes      (S = starting block size)
 //! row 1: width blocks of S bytes
-//! row r: width blocks of S << (r-1) bytes; row r begins at offset (S * width) << (r-1)
-//! rows whose blocks would exceed the maximum direct block size hold indirect blocks,
-//! each again a table of the first rows
+//! row r: width blocks of S << (r-1) bytes; row r starts at offset (S * width) << (r-1)
+//! rows whose blocks would exceed the maximum direct block size have indirect blocks,
+//! each with a table of the first rows
 //! ```
 //!
 //! H5.format.4.0, "Fractal Heap", "The doubling table".
@@ -14,24 +14,24 @@ use super::header::{Header, NAME};
 use crate::base::{Address, Error, Result, limits};
 use crate::format::{Context, btree2::geometry::width};
 
-/// Derived measures of one heap. All sizes are bytes.
+/// Derived parameters of one heap. All sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Geometry {
-    /// Blocks in a row, a power of two.
+    /// Number of blocks in a row, a power of two.
     pub width: u64,
     /// Size of a block of rows 0 and 1, a power of two.
     pub start_block_size: u64,
-    /// log2 of the bytes of row 0.
+    /// log2 of the size of row 0.
     pub first_row_bits: u32,
     /// Most rows of the root indirect block.
     pub max_rows: u32,
-    /// First row that holds indirect blocks.
+    /// First row of indirect blocks.
     pub max_direct_rows: u32,
-    /// Bytes of a heap offset, in blocks and IDs.
+    /// Width of a heap offset in blocks and IDs.
     pub offset_size: usize,
-    /// Bytes of an object's length in an ID.
+    /// Width of an object's length in an ID.
     pub length_size: usize,
-    /// True when entries of direct blocks carry stored size and filter mask.
+    /// True when entries of direct blocks have a stored size and filter mask.
     pub filtered: bool,
     /// True when direct blocks have a checksum.
     pub checksummed: bool,
@@ -39,7 +39,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Derives the geometry of the heap whose header lies at `address` (used in errors).
+    /// Derives the geometry of the heap with header `h` at `address` (for errors).
     pub fn new(h: &Header, address: Address, ctx: &Context) -> Result<Self> {
         let t = &h.table;
         let corrupt = |detail: String| Error::corrupt(NAME, address, detail);
@@ -99,25 +99,25 @@ impl Geometry {
         start.checked_add(column.checked_mul(self.block_size(row)?)?)
     }
 
-    /// Rows of the indirect block that stands in `row`.
+    /// Number of rows of an indirect block in `row`.
     pub fn child_rows(&self, row: u32) -> Option<u32> {
         self.block_size(row)?.checked_ilog2()?.checked_sub(self.first_row_bits)?.checked_add(1)
     }
 
-    /// Bytes of a direct block before its first object.
+    /// Size of a direct block's prefix, before its first object.
     pub fn direct_overhead(&self) -> usize {
         let checksum = if self.checksummed { 4 } else { 0 };
         5usize.saturating_add(usize::from(self.ctx.sizeof_addr)).saturating_add(self.offset_size).saturating_add(checksum)
     }
 
-    /// Entries for direct and for indirect blocks in an indirect block of `rows`.
+    /// Number of entries for direct and for indirect blocks in an indirect block of `rows` rows.
     pub fn entries(&self, rows: u32) -> (u64, u64) {
         let direct = rows.min(self.max_direct_rows);
         let indirect = rows.saturating_sub(direct);
         (self.width.saturating_mul(u64::from(direct)), self.width.saturating_mul(u64::from(indirect)))
     }
 
-    /// Bytes of an indirect block of `rows`.
+    /// Size of an indirect block of `rows` rows.
     pub fn indirect_size(&self, rows: u32) -> u64 {
         let (direct, indirect) = self.entries(rows);
         let address = u64::from(self.ctx.sizeof_addr);
@@ -126,7 +126,7 @@ impl Geometry {
         direct.saturating_mul(entry).saturating_add(indirect.saturating_mul(address)).saturating_add(fixed)
     }
 
-    /// Field widths of the file.
+    /// Sizes of addresses and lengths.
     pub fn ctx(&self) -> &Context {
         &self.ctx
     }

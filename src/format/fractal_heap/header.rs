@@ -1,14 +1,14 @@
 //! Fractal heap header.
 //!
 //! ```text
-//! "FRHP" | version 0 | heap ID length u16 | filter length u16 | flags u8 | max managed object size u32 |
-//! next huge ID L | huge object B-tree O | free space L | free space manager O |
-//! managed space L | allocated managed space L | allocation iterator L | managed objects L |
-//! huge space L | huge objects L | tiny space L | tiny objects L |
+//! "FRHP" | version 0 | heap ID length u16 | filter length u16 | flags u8 |
+//! max managed object size u32 | next huge ID L | huge object B-tree O | free space L |
+//! free space manager O | managed space L | allocated managed space L | allocation iterator L |
+//! managed objects L | huge space L | huge objects L | tiny space L | tiny objects L |
 //! table width u16 | starting block size L | max direct block size L | max heap size (bits) u16 |
 //! starting root rows u16 | root block O | root rows u16 |
-//! filter length > 0: { filtered root block size L | filter mask u32 | filter pipeline message } | checksum
-//! ```
+//! filter length > 0: { filtered root block size L | filter mask u32 | filter pipeline message } |
+//! checksum
 //!
 //! Flags: bit 0 huge IDs have wrapped, bit 1 direct blocks have a checksum.
 //! H5.format.4.0, "Fractal Heap", "Fractal Heap Header".
@@ -22,61 +22,61 @@ const SIGNATURE: &[u8; 4] = b"FRHP";
 /// Flag: direct blocks have a checksum.
 pub const FLAG_CHECKSUM: u8 = 0x02;
 
-/// Creation parameters and root of the doubling table.
+/// Parameters and root of the doubling table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DoublingTable {
-    /// Blocks in each row.
+    /// Number of blocks in each row.
     pub width: u16,
-    /// Bytes of a block of the first two rows.
+    /// Size of a block in the first two rows, bytes.
     pub start_block_size: u64,
-    /// Bytes of the largest direct block; larger rows hold indirect blocks.
+    /// Size of the largest direct block, bytes; later rows have indirect blocks.
     pub max_direct_size: u64,
-    /// Bits of an offset into the heap's address space.
+    /// Width of an offset in the heap's address space, bits.
     pub max_heap_bits: u16,
-    /// Rows a writer gives a new root indirect block.
+    /// Number of rows of a new root indirect block.
     pub start_root_rows: u16,
-    /// Root block; undefined while the heap holds no managed object.
+    /// Root block; undefined while the heap has no managed object.
     pub root: Address,
     /// Rows of the root indirect block; 0 when the root is a direct block.
     pub root_rows: u16,
 }
 
-/// What only a heap with I/O filters has.
+/// Additional fields of a heap with I/O filters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filters {
-    /// Stored bytes of a root direct block.
+    /// Stored size of a root direct block, bytes.
     pub root_size: u64,
-    /// Filters that were skipped for a root direct block.
+    /// Filters skipped for a root direct block.
     pub root_mask: u32,
     /// Filter pipeline message, encoded.
     pub pipeline: Vec<u8>,
 }
 
-/// Space and number of the objects in a heap, as stored.
+/// Sizes and numbers of the objects in a heap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Bytes of the heap's address space covered by blocks.
+    /// Size of the heap's address space covered by blocks, bytes.
     pub managed_size: u64,
-    /// Bytes of it that blocks are allocated for.
+    /// Size of the part of it with allocated blocks, bytes.
     pub allocated_size: u64,
     /// Offset of the next block to allocate.
     pub iterator: u64,
-    /// Managed objects.
+    /// Number of managed objects.
     pub managed_objects: u64,
-    /// Bytes of huge objects.
+    /// Size of all huge objects, bytes.
     pub huge_size: u64,
-    /// Huge objects.
+    /// Number of huge objects.
     pub huge_objects: u64,
-    /// Bytes of tiny objects.
+    /// Size of all tiny objects, bytes.
     pub tiny_size: u64,
-    /// Tiny objects.
+    /// Number of tiny objects.
     pub tiny_objects: u64,
 }
 
 /// A decoded fractal heap header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes of a heap ID.
+    /// Size of a heap ID, bytes.
     pub id_length: u16,
     /// Status flags ([`FLAG_CHECKSUM`]).
     pub flags: u8,
@@ -90,7 +90,7 @@ pub struct Header {
     pub free_space: u64,
     /// Free space manager.
     pub free_space_manager: Address,
-    /// Counts.
+    /// Sizes and numbers of objects.
     pub statistics: Statistics,
     /// Doubling table.
     pub table: DoublingTable,
@@ -99,13 +99,13 @@ pub struct Header {
 }
 
 impl Header {
-    /// Bytes of a header without filters; with them, more follow ([`Header::encoded_size`]).
+    /// Size of a header without filters, bytes; [`Header::encoded_size`] includes them.
     pub fn size(ctx: &Context) -> usize {
         let (o, l) = (usize::from(ctx.sizeof_addr), usize::from(ctx.sizeof_size));
         26usize.saturating_add(o.saturating_mul(3)).saturating_add(l.saturating_mul(12))
     }
 
-    /// Bytes of the header that begins with `prefix` (9 bytes suffice).
+    /// Size of the header that starts with `prefix` (at least 9 bytes), bytes.
     pub fn encoded_size(prefix: &[u8], address: Address, ctx: &Context) -> Result<usize> {
         let mut r = Reader::new(prefix, NAME, address);
         r.signature(SIGNATURE)?;
@@ -176,7 +176,8 @@ impl Header {
         })
     }
 
-    /// The exact bytes `decode` read. Errors: a pipeline message longer than its length field can say.
+    /// Encodes the exact bytes that `decode` reads. Errors: the pipeline message exceeds its length
+    /// field.
     pub fn encode(&self, ctx: &Context) -> Result<Vec<u8>> {
         let filter_length = self.filters.as_ref().map_or(0, |f| f.pipeline.len());
         let filter_length = u16::try_from(filter_length).map_err(|_| Error::corrupt(NAME, Address::UNDEF, "filter pipeline too long"))?;

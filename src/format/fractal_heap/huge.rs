@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! type 1, indirect:           address O | length L | key L
-//! type 2, indirect, filtered: address O | stored length L | filter mask u32 | unfiltered length L | key L
+//! type 2, indirect, filtered: address O | stored length L | filter mask u32 |
+//!                             unfiltered length L | key L
 //! type 3, direct:             address O | length L
 //! type 4, direct, filtered:   address O | stored length L | filter mask u32 | unfiltered length L
 //! ```
@@ -15,23 +16,23 @@ use crate::format::{Context, Reader, Writer};
 /// Name of the structure in errors.
 pub const NAME: &str = "huge object record";
 
-/// Where one huge object is.
+/// Location of one huge object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HugeRecord {
-    /// Where its stored bytes are.
+    /// Address of its stored bytes.
     pub address: Address,
-    /// Stored bytes.
+    /// Stored size, bytes.
     pub length: u64,
     /// Filters skipped; 0 in types 1 and 3.
     pub mask: u32,
-    /// Bytes after filtering is undone; equals `length` in types 1 and 3.
+    /// Unfiltered size, bytes; equals `length` in types 1 and 3.
     pub size: u64,
-    /// Key by which an ID names the object; 0 in types 3 and 4.
+    /// Key of the object in heap IDs; 0 in types 3 and 4.
     pub key: u64,
 }
 
 impl HugeRecord {
-    /// Decodes a record of a tree of `record_type` that lies at `tree` (used in errors).
+    /// Decodes a record of the tree of `record_type` at `tree` (for errors).
     pub fn decode(record: &[u8], record_type: u8, tree: Address, ctx: &Context) -> Result<Self> {
         let mut r = Reader::new(record, NAME, tree);
         if !matches!(record_type, 1..=4) {
@@ -44,7 +45,7 @@ impl HugeRecord {
         Ok(HugeRecord { address, length, mask, size, key })
     }
 
-    /// The bytes `decode` read.
+    /// Encodes the bytes that `decode` reads.
     pub fn encode(&self, record_type: u8, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.addr(self.address, ctx).length(self.length, ctx);

@@ -1,14 +1,15 @@
-//! Heap ID: how a link or attribute index names an object of a fractal heap.
+//! Heap ID: identifies an object of a fractal heap in a link or attribute index.
 //!
 //! ```text
-//! byte 0: bits 6-7 version 0, bits 4-5 type (0 managed, 1 huge, 2 tiny), bits 0-3 of a tiny ID: length
+//! byte 0:  bits 6-7 version 0, bits 4-5 type (0 managed, 1 huge, 2 tiny)
 //! managed: offset in the heap | length
 //! huge:    direct:   address O | length L | heap has filters: filter mask u32, unfiltered length L
 //!          indirect: key of the object in the huge object B-tree
-//! tiny:    normal:   length - 1 in bits 0-3;  extended: length - 1 in bits 0-3 (high) and byte 1; then the object
+//! tiny:    normal:   length - 1 in bits 0-3 of byte 0; then the object
+//!          extended: length - 1 in bits 0-3 of byte 0 (high) and byte 1; then the object
 //! ```
 //!
-//! Which forms a heap uses follows from the length of its IDs. H5.format.4.0, "Fractal Heap Object ID".
+//! The ID length of a heap determines the forms it uses. H5.format.4.0, "Fractal Heap Object ID".
 
 use super::{Geometry, Header};
 use crate::base::{Address, Result};
@@ -16,10 +17,10 @@ use crate::format::{Context, Reader, Writer};
 
 /// Name of the structure in errors.
 pub const NAME: &str = "fractal heap ID";
-/// Longest object of a normal tiny ID; an ID with room for more uses the extended form.
-const TINY_SHORT: usize = 16;
+/// Longest object of a normal tiny ID, bytes; longer IDs use the extended form.
+const TINY_NORMAL_BYTES_MAX: usize = 16;
 
-/// How the IDs of one heap are laid out.
+/// Layout of the IDs of one heap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdFormat {
     length: usize,
@@ -35,35 +36,35 @@ pub struct IdFormat {
 /// A decoded heap ID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeapId {
-    /// In a direct block.
+    /// An object in a direct block.
     Managed {
         /// Offset in the heap's address space.
         offset: u64,
-        /// Bytes.
+        /// Size, bytes.
         length: u64,
     },
-    /// By itself in the file, at a place the ID tells.
+    /// An object outside of the heap's blocks, at an address in the ID.
     HugeDirect {
-        /// Where its stored bytes are.
+        /// Address of its stored bytes.
         address: Address,
-        /// Stored bytes.
+        /// Stored size, bytes.
         length: u64,
         /// Filters skipped; 0 without filters.
         mask: u32,
-        /// Bytes after filtering is undone; equals `length` without filters.
+        /// Unfiltered size, bytes; equals `length` without filters.
         size: u64,
     },
-    /// By itself in the file, at a place the huge object B-tree tells.
+    /// An object outside of the heap's blocks, at an address in the huge object B-tree.
     HugeIndirect {
         /// Key in the B-tree.
         key: u64,
     },
-    /// In the ID itself.
+    /// An object stored in the ID itself.
     Tiny(Vec<u8>),
 }
 
 impl IdFormat {
-    /// Layout of the IDs of the heap with header `h` at `heap` (used in errors).
+    /// The ID layout of the heap with header `h` at `heap` (for errors).
     pub fn new(h: &Header, g: &Geometry, heap: Address) -> Self {
         let ctx = *g.ctx();
         let room = usize::from(h.id_length).saturating_sub(1);
@@ -75,7 +76,7 @@ impl IdFormat {
             length_size: g.length_size,
             filtered: g.filtered,
             huge_direct: direct <= room,
-            tiny_extended: room > TINY_SHORT.saturating_add(1),
+            tiny_extended: room > TINY_NORMAL_BYTES_MAX.saturating_add(1),
             heap,
             ctx,
         }
@@ -110,7 +111,7 @@ impl IdFormat {
         }
     }
 
-    /// The ID `decode` read, padded with zeros to the heap's ID length. Errors: it does not fit.
+    /// Encodes `id`, zero-padded to the heap's ID length. Errors: it does not fit.
     pub fn encode(&self, id: &HeapId) -> Result<Vec<u8>> {
         let mut w = Writer::new();
         match id {

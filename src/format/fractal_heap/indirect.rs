@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! "FHIB" | version 0 | heap header O | offset of the block in the heap |
-//! direct rows:   width entries each: { address O | heap has filters: stored size L, filter mask u32 }
-//! indirect rows: width entries each: { address O } | checksum
+//! direct rows:   width entries: { address O | heap has filters: stored size L, filter mask u32 }
+//! indirect rows: width entries: { address O } | checksum
 //! ```
 //!
 //! H5.format.4.0, "Fractal Heap Indirect Block".
@@ -16,12 +16,12 @@ use crate::format::{Reader, Writer};
 pub const NAME: &str = "fractal heap indirect block";
 const SIGNATURE: &[u8; 4] = b"FHIB";
 
-/// Where a child block is.
+/// Pointer to a child block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Address; undefined when the block is not allocated.
+    /// Address of the block; undefined when it is not allocated.
     pub address: Address,
-    /// Stored bytes of a filtered direct block, else 0.
+    /// Stored size of a filtered direct block, bytes, else 0.
     pub size: u64,
     /// Filters skipped for a filtered direct block, else 0.
     pub mask: u32,
@@ -34,7 +34,7 @@ pub struct IndirectBlock {
     pub heap: Address,
     /// Offset of the block's first byte in the heap's address space.
     pub offset: u64,
-    /// Number of rows; held by the parent, not by the block.
+    /// Number of rows; known from the parent, not stored in the block.
     pub rows: u32,
     /// Row by row, `Geometry::width` entries each.
     pub entries: Vec<Entry>,
@@ -68,7 +68,7 @@ impl IndirectBlock {
         self.entries.get(usize::try_from(i).ok()?).filter(|_| column < g.width)
     }
 
-    /// The exact bytes `decode` read.
+    /// Encodes the exact bytes that `decode` reads.
     pub fn encode(&self, g: &Geometry) -> Vec<u8> {
         let (direct, _) = g.entries(self.rows);
         let mut w = Writer::new();

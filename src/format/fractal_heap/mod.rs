@@ -1,11 +1,10 @@
-//! Fractal heaps (H5.format.4.0, "Fractal Heap"): the store of dense links, dense attributes and
+//! Fractal heaps (H5.format.4.0, "Fractal Heap"): storage of dense links, dense attributes and
 //! shared object header messages.
 //!
-//! Managed objects lie in direct blocks of a doubling table, huge ones by themselves in the file,
-//! tiny ones inside the heap ID.
+//! Managed objects are in direct blocks of a doubling table, huge ones separately in the file, tiny
+//! ones inside the heap ID.
 
 pub mod direct;
-pub mod free_space;
 pub mod geometry;
 pub mod header;
 pub mod huge;
@@ -13,7 +12,6 @@ pub mod id;
 pub mod indirect;
 
 pub use direct::DirectBlock;
-pub use free_space::{FreeSpaceHeader, Section};
 pub use geometry::Geometry;
 pub use header::Header;
 pub use huge::HugeRecord;

@@ -104,7 +104,7 @@ fn doubling_table() {
         assert!(g.block_offset(at.0, at.1).unwrap() <= offset);
     }
     assert_eq!(g.block_size(8), Some(65_536));
-    // Row 9 holds the first indirect blocks: 128 KiB each, 7 rows of their own.
+    // Row 9 has the first indirect blocks: 128 KiB each, with 7 rows.
     assert_eq!(g.child_rows(9), Some(7));
     assert_eq!(g.indirect_size(10), 4 + 1 + 8 + 4 + 40 * 8 + 4);
     assert_eq!(g.block_size(80), None);

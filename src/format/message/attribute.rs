@@ -1,7 +1,8 @@
 //! Attribute message 0x000C, versions 1 to 3.
 //!
 //! ```text
-//! v1: version 1 | 0 | name size u16 | datatype size u16 | dataspace size u16 | name | datatype | dataspace | data
+//! v1: version 1 | 0 | name size u16 | datatype size u16 | dataspace size u16 |
+//!     name | datatype | dataspace | data
 //!     (name, datatype and dataspace each padded to a multiple of 8; sizes are unpadded)
 //! v2: as v1 with flags (bit 0 datatype shared, bit 1 dataspace shared) in place of 0, no padding
 //! v3: as v2 with a character-set byte after the sizes
@@ -12,20 +13,20 @@ use crate::format::{Reader, Writer};
 
 const NAME: &str = "attribute message";
 
-/// An attribute message; datatype and dataspace as stored (they may be shared-message references).
+/// A decoded attribute message; datatype and dataspace stay encoded (they may be references).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attribute {
     /// 1 to 3.
     pub version: u8,
-    /// The datatype bytes are a shared-message reference.
+    /// True if `datatype` is a shared-message reference.
     pub datatype_shared: bool,
-    /// The dataspace bytes are a shared-message reference.
+    /// True if `dataspace` is a shared-message reference.
     pub dataspace_shared: bool,
     /// Character set of the name: 0 ASCII, 1 UTF-8.
     pub charset: u8,
     /// Name without its NUL.
     pub name: Vec<u8>,
-    /// Name bytes after the first NUL, kept for encoding.
+    /// Name bytes from the first NUL on, kept for encoding.
     pub name_tail: Vec<u8>,
     /// Encoded datatype.
     pub datatype: Vec<u8>,
@@ -54,7 +55,7 @@ impl Attribute {
         let [name, datatype, dataspace] = sizes;
         let mut part = |n: usize| -> Result<&[u8]> {
             let b = r.bytes(n)?;
-            // The last part's padding may be cut off in a message without data.
+            // The padding of the last part may be missing in a message without data.
             r.skip(padding(version, n).min(r.remaining()))?;
             Ok(b)
         };
@@ -94,10 +95,12 @@ impl Attribute {
     }
 }
 
-/// Encodes an attribute message for an object header of version `header_version`: version 3 in version 2
-/// headers and for names that are not ASCII (then UTF-8); else version 2 with a shared (committed) datatype, and
-/// version 1. `datatype` is an encoded datatype, or if `datatype_shared` an encoded reference to one; `dataspace`
-/// an encoded dataspace; `value` the raw elements. Errors: a part is larger than 65535 bytes.
+/// Encodes an attribute message for an object header of version `header_version`.
+///
+/// Version 3 is used in version 2 headers and for names that are not ASCII (then UTF-8); otherwise
+/// version 2 with a shared (committed) datatype, else version 1. `datatype` is an encoded datatype
+/// or, if `datatype_shared`, an encoded reference to one; `dataspace` is an encoded dataspace;
+/// `value` is the raw elements. Errors: a part is larger than 65535 bytes.
 pub fn encode_attribute(
     header_version: u8,
     name: &[u8],
@@ -132,7 +135,7 @@ pub fn encode_attribute(
     Ok(attribute.encode())
 }
 
-/// The name in an attribute message of any version, whatever its datatype.
+/// Returns the name in an attribute message of any version, without decoding the rest.
 pub fn name_of(body: &[u8], address: Address) -> Result<&[u8]> {
     let mut r = Reader::new(body, NAME, address);
     let version = r.version(1..=3)?;

@@ -1,9 +1,11 @@
-//! Attribute info message, type 0x0015, version 0: how a version 2 object header stores its attributes
+//! Attribute info message, type 0x0015, version 0: attribute storage of a version 2 object header
 //! (H5.format.4.0, "The Attribute Info Message").
 //!
 //! ```text
-//! version 0 | flags u8 | [maximum creation order u16] | fractal heap O | name index O | [creation order index O]
-//! flags: 0x01 creation order tracked (maximum present) | 0x02 creation order indexed (its B-tree present)
+//! version 0 | flags u8 | [maximum creation order u16] | fractal heap O | name index O |
+//! [creation order index O]
+//! flags: 0x01 creation order tracked (maximum present) |
+//!        0x02 creation order indexed (its B-tree present)
 //! ```
 //!
 //! An undefined heap address means that the attributes are messages of the object header.
@@ -30,7 +32,7 @@ pub struct AttributeInfo {
 }
 
 impl AttributeInfo {
-    /// Decodes the message at the start of `body`; padding behind it is ignored.
+    /// Decodes the message at the start of `body`; ignores padding after it.
     pub fn decode(body: &[u8], ctx: &Context, address: Address) -> Result<Self> {
         let mut r = Reader::new(body, NAME, address);
         r.version(VERSION..=VERSION)?;
@@ -45,7 +47,7 @@ impl AttributeInfo {
         Ok(AttributeInfo { max_creation_order, fractal_heap, name_index, creation_index })
     }
 
-    /// The exact bytes `decode` read, without padding.
+    /// Encodes the exact bytes that `decode` reads, without padding.
     pub fn encode(&self, ctx: &Context) -> Result<Vec<u8>> {
         let tracked = if self.max_creation_order.is_some() { TRACKED } else { 0 };
         let indexed = if self.creation_index.is_some() { INDEXED } else { 0 };

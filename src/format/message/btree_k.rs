@@ -1,17 +1,19 @@
-//! B-tree K values message, type 0x0013, of the superblock extension: what superblocks of version 0 and 1
-//! say themselves (H5.format.4.0, "The B-tree 'K' Values Message").
+//! B-tree K values message, type 0x0013, of the superblock extension. It replaces the K fields of
+//! version 0 and 1 superblocks (H5.format.4.0, "The B-tree 'K' Values Message").
 //!
 //! ```text
 //! version 0 | chunk internal K u16 | group internal K u16 | group leaf K u16
 //! ```
 
 use crate::base::{Address, Result};
-use crate::format::{Context, Reader, Writer};
+#[cfg(test)]
+use crate::format::Writer;
+use crate::format::{Context, Reader};
 
 const NAME: &str = "B-tree K values message";
 const VERSION: u8 = 0;
 
-/// Half of the most entries of version 1 B-tree nodes and symbol table nodes.
+/// Half of the largest number of entries in version 1 B-tree nodes and symbol table nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BTreeK {
     /// Nodes that index chunks.
@@ -23,14 +25,14 @@ pub struct BTreeK {
 }
 
 impl Default for BTreeK {
-    /// What a file without the message has.
+    /// The values of a file without the message.
     fn default() -> Self {
         BTreeK { chunk_internal: 32, group_internal: 16, group_leaf: 4 }
     }
 }
 
 impl BTreeK {
-    /// Decodes the message at the start of `body`; padding behind it is ignored. No value is 0.
+    /// Decodes the message at the start of `body`; ignores padding after it. Errors: a value is 0.
     pub fn decode(body: &[u8], _ctx: &Context, address: Address) -> Result<Self> {
         let mut r = Reader::new(body, NAME, address);
         r.version(VERSION..=VERSION)?;
@@ -38,7 +40,8 @@ impl BTreeK {
         if [k.chunk_internal, k.group_internal, k.group_leaf].contains(&0) { Err(r.corrupt("a K value is 0")) } else { Ok(k) }
     }
 
-    /// The exact bytes `decode` read, without padding.
+    /// Encodes the exact bytes that `decode` reads, without padding.
+    #[cfg(test)]
     pub fn encode(&self, _ctx: &Context) -> Result<Vec<u8>> {
         let mut w = Writer::new();
         w.u8(VERSION).u16(self.chunk_internal).u16(self.group_internal).u16(self.group_leaf);

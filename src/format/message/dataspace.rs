@@ -1,27 +1,19 @@
 //! Dataspace message 0x0001, versions 1 and 2.
 //!
 //! ```text
-//! v1: version 1 | rank | flags | 0 | 0 0 0 0 | dims rank x L | [max dims rank x L] | [permutations]
-//! v2: version 2 | rank | flags | type 0 scalar, 1 simple, 2 null | dims rank x L | [max dims rank x L]
+//! v1: version 1 | rank | flags | 0 | 0 0 0 0 | dims rank x L | [max dims rank x L] |
+//!     [permutations]
+//! v2: version 2 | rank | flags | type 0 scalar, 1 simple, 2 null | dims rank x L |
+//!     [max dims rank x L]
 //! ```
 
+use crate::base::shape::{Extent, Shape};
 use crate::base::{Address, Result, limits};
 use crate::format::{Context, Reader, Writer};
 
 const NAME: &str = "dataspace message";
 const MAX_PRESENT: u8 = 1;
 const PERMUTATION_PRESENT: u8 = 2;
-
-/// Kind of extent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
-    /// One element.
-    Scalar,
-    /// An array.
-    Simple,
-    /// No element.
-    Null,
-}
 
 /// Shape of a dataset or attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +22,7 @@ pub struct Dataspace {
     pub version: u8,
     /// Kind of extent.
     pub extent: Extent,
-    /// Current dimensions, elements, slowest first; empty unless simple.
+    /// Current dimensions in elements, slowest first; empty unless simple.
     pub dims: Vec<u64>,
     /// Maximum dimensions if stored; `None` inside = unlimited.
     pub max_dims: Option<Vec<Option<u64>>>,
@@ -43,7 +35,7 @@ impl Dataspace {
         Self::read(&mut r, ctx)
     }
 
-    /// Decodes at a cursor.
+    /// Decodes a message body at the cursor.
     pub fn read(r: &mut Reader<'_>, ctx: &Context) -> Result<Self> {
         let version = r.version(1..=2)?;
         let rank = usize::from(r.u8()?);
@@ -103,7 +95,29 @@ impl Dataspace {
         w.into_bytes()
     }
 
-    /// Elements in all; `None` beyond 2^64.
+    /// The message of this version for `shape`; a null dataspace needs version 2.
+    pub fn of(shape: &Shape, version: u8) -> Self {
+        let (extent, dims, max_dims) = match shape {
+            Shape::Null => (Extent::Null, Vec::new(), None),
+            Shape::Scalar => (Extent::Scalar, Vec::new(), None),
+            Shape::Simple { dims, max } => (Extent::Simple, dims.clone(), max.as_ref().map(|_| shape.max())),
+        };
+        Dataspace { version: if extent == Extent::Null { 2 } else { version }, extent, dims, max_dims }
+    }
+
+    /// The shape, without the version of the message.
+    pub fn shape(&self) -> Shape {
+        match self.extent {
+            Extent::Null => Shape::Null,
+            Extent::Scalar => Shape::Scalar,
+            Extent::Simple => Shape::Simple {
+                dims: self.dims.clone(),
+                max: self.max_dims.as_ref().map(|m| m.iter().map(|d| d.unwrap_or(u64::MAX)).collect()),
+            },
+        }
+    }
+
+    /// Number of elements; `None` if it exceeds 64 bits.
     pub fn elements(&self) -> Option<u64> {
         if self.extent == Extent::Null {
             return Some(0);
@@ -114,7 +128,7 @@ impl Dataspace {
         self.dims.iter().try_fold(1u64, |n, d| n.checked_mul(*d))
     }
 
-    /// Maximum dimensions: the stored ones, else the current ones.
+    /// Maximum dimensions: the stored ones, or else the current ones.
     pub fn max(&self) -> Vec<Option<u64>> {
         self.max_dims.clone().unwrap_or_else(|| self.dims.iter().map(|d| Some(*d)).collect())
     }
@@ -124,7 +138,8 @@ impl Dataspace {
 mod tests {
     use super::*;
 
-    /// v2 message of `create_dataset('d', shape=(3, 5), maxshape=(None, 5), chunks=(2, 2))` by libhdf5 2.0.
+    /// v2 message of `create_dataset('d', shape=(3, 5), maxshape=(None, 5), chunks=(2, 2))` by
+    /// libhdf5 2.0.
     const GOLDEN: [u8; 36] =
         [2, 2, 1, 1, 3, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 5, 0, 0, 0, 0, 0, 0, 0];
 

@@ -1,27 +1,30 @@
 //! External data files message 0x0007.
 //!
 //! ```text
-//! version 1 | 0 0 0 | allocated slots u16 | used slots u16 | local heap O | slots: name offset L | file offset L | size L
+//! version 1 | 0 0 0 | allocated slots u16 | used slots u16 | local heap O |
+//! slots: name offset L | file offset L | size L
 //! ```
 
 use crate::base::{Address, Result};
-use crate::format::{Context, Reader, Writer};
+#[cfg(test)]
+use crate::format::Writer;
+use crate::format::{Context, Reader};
 
 /// One external file segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
     /// Offset of the file's name in the local heap.
     pub name_offset: u64,
-    /// Byte in the file where the segment begins.
+    /// Offset in the file at which the segment starts, bytes.
     pub file_offset: u64,
-    /// Bytes in the segment; `None` = to the end of the dataset.
+    /// Size of the segment, bytes; `None`: to the end of the dataset.
     pub size: Option<u64>,
 }
 
-/// Where a contiguous dataset's bytes lie in other files.
+/// Location of a contiguous dataset's bytes in external files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalFiles {
-    /// Slots allocated (only used ones are stored).
+    /// Number of allocated slots (only used ones are stored).
     pub allocated: u16,
     /// Local heap with the names.
     pub heap: Address,
@@ -50,6 +53,7 @@ impl ExternalFiles {
     }
 
     /// Encodes the body.
+    #[cfg(test)]
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.u8(1).zeros(3).u16(self.allocated).uint(self.slots.len() as u64, 2).addr(self.heap, ctx);

@@ -1,51 +1,54 @@
-//! File Space Info message (type 0x17) of the superblock extension: how libhdf5 manages the file's space, and what it
-//! remembers of free space.
+//! File Space Info message (type 0x17) of the superblock extension: libhdf5's file space strategy
+//! and persistent free space.
 //!
 //! ```text
-//! version 1: 1 | strategy u8 (0 FSM_AGGR, 1 PAGE, 2 AGGR, 3 NONE) | persist u8 | threshold L | page size L |
-//!            page end metadata threshold u16 | end of file when the managers were stored O | persist: 12 managers O
-//! version 0: 0 | strategy u8 (1 ALL_PERSIST, 2 ALL, 3 AGGR_VFD, 4 VFD) | threshold L | strategy 1: 6 managers O
+//! version 1: 1 | strategy u8 (0 FSM_AGGR, 1 PAGE, 2 AGGR, 3 NONE) | persist u8 | threshold L |
+//!            page size L | page end metadata threshold u16 |
+//!            end of file when the managers were stored O | persist: 12 managers O
+//! version 0: 0 | strategy u8 (1 ALL_PERSIST, 2 ALL, 3 AGGR_VFD, 4 VFD) | threshold L |
+//!            strategy 1: 6 managers O
 //! ```
 //!
-//! Managers 0 to 5 are those of superblock, B-tree, elements, global heap, local heap, object header; 6 to 11, of the
-//! same kinds, hold blocks of a page or more. H5.format.4.0, "The File Space Info Message".
+//! Managers 0 to 5 list free space of superblock, B-tree, elements, global heap, local heap, object
+//! header; managers 6 to 11 list blocks of a page or more for the same types. H5.format.4.0, "The
+//! File Space Info Message".
 
 use crate::base::{Address, Result};
 use crate::format::{Context, Reader, Writer};
 
 /// Name of the structure in errors.
 pub const NAME: &str = "file space info message";
-/// Managers of small blocks.
+/// Number of managers of small blocks.
 pub const SMALL: usize = 6;
 const MANAGERS: usize = 12;
 const PAGE: u8 = 1;
 const ALL_PERSIST: u8 = 1;
-/// Sizes of pages that libhdf5 takes.
+/// Page sizes that libhdf5 accepts, bytes.
 const PAGE_SIZES: std::ops::RangeInclusive<u64> = 512..=1 << 30;
 
-/// How the file's space is managed.
+/// A decoded File Space Info message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSpaceInfo {
     /// 0 or 1.
     pub version: u8,
-    /// See the module's description.
+    /// Strategy number: see the module documentation.
     pub strategy: u8,
-    /// Free space is remembered.
+    /// True if free space is persistent.
     pub persist: bool,
-    /// Smaller free sections are forgotten.
+    /// Smallest free section that is tracked, bytes.
     pub threshold: u64,
-    /// Bytes of a page.
+    /// Size of a page, bytes.
     pub page_size: u64,
-    /// Free ends of pages of up to this many bytes are forgotten.
+    /// Largest free end of a page that is not tracked, bytes.
     pub page_end: u16,
     /// End of file when the managers were stored.
     pub eoa: Address,
-    /// Free-space managers, if free space is remembered.
+    /// Free-space managers, if free space is persistent.
     pub managers: Vec<Address>,
 }
 
 impl FileSpaceInfo {
-    /// Decodes the message body `buf`; `address` is the object header's.
+    /// Decodes the message body `buf`; `address` is the object header's, for errors.
     pub fn decode(buf: &[u8], address: Address, ctx: &Context) -> Result<Self> {
         let mut r = Reader::new(buf, NAME, address);
         let version = r.version(0..=1)?;
@@ -83,7 +86,7 @@ impl FileSpaceInfo {
         Ok(info)
     }
 
-    /// The exact bytes `decode` read.
+    /// Encodes the exact bytes that `decode` reads.
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.u8(self.version).u8(self.strategy);
@@ -100,7 +103,7 @@ impl FileSpaceInfo {
         w.into_bytes()
     }
 
-    /// Size of the file's pages, if its space is managed in pages.
+    /// Page size of the file, bytes, if its space is managed in pages.
     pub fn pages(&self) -> Option<u64> {
         (self.version == 1 && self.strategy == PAGE).then_some(self.page_size)
     }

@@ -4,9 +4,11 @@
 //! old:  size u32 | bytes
 //! v1:   version 1 | allocation time | write time | defined | size u32 | bytes
 //! v2:   version 2 | allocation time | write time | defined | [size u32 | bytes] if defined
-//! v3:   version 3 | flags: bits 0-1 allocation, 2-3 write, 4 undefined, 5 defined | [size u32 | bytes] if bit 5
+//! v3:   version 3 | flags: bits 0-1 allocation, 2-3 write, 4 undefined, 5 defined |
+//!       [size u32 | bytes] if bit 5
 //! ```
 
+use crate::base::fill::Fill;
 use crate::base::{Address, Result};
 use crate::format::{Reader, Writer};
 
@@ -14,25 +16,14 @@ const NAME: &str = "fill value message";
 const UNDEFINED: u8 = 0x10;
 const DEFINED: u8 = 0x20;
 
-/// What unwritten elements read as.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fill {
-    /// Zero bytes (the library's default).
-    Default,
-    /// Not determined; read as zero bytes here.
-    Undefined,
-    /// One element's bytes in the dataset's own type.
-    Value(Vec<u8>),
-}
-
 /// A decoded fill value message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FillValue {
-    /// 1 to 3; 0 for the old message.
+    /// Message version, 1 to 3; 0 for the old message.
     pub version: u8,
-    /// 1 early, 2 late, 3 incremental.
+    /// Space allocation: 1 early, 2 late, 3 incremental.
     pub allocation_time: u8,
-    /// 0 on allocation, 1 never, 2 if set.
+    /// Writing of the value: 0 on allocation, 1 never, 2 if set.
     pub write_time: u8,
     /// The value.
     pub fill: Fill,
@@ -119,7 +110,8 @@ impl FillValue {
 mod tests {
     use super::*;
 
-    /// Bodies written by libhdf5 2.0: default chunked v3, user fill int32 7 v3, v2 default, v2 user fill.
+    /// Bodies written by libhdf5 2.0: default chunked v3, user fill int32 7 v3, v2 default, v2 user
+    /// fill.
     const GOLDEN: [&[u8]; 4] =
         [&[3, 0x0b], &[3, 0x2b, 4, 0, 0, 0, 7, 0, 0, 0], &[2, 3, 2, 1, 0, 0, 0, 0], &[2, 3, 2, 1, 4, 0, 0, 0, 7, 0, 0, 0]];
 

@@ -1,4 +1,4 @@
-//! Filter Pipeline message, type 0x000B: the filters every chunk of a dataset went through.
+//! Filter Pipeline message, type 0x000B: the filters applied to every chunk of a dataset.
 //!
 //! ```text
 //! version 1:  1 | count u8 | 0 x 6 | filters         everything in multiples of 8 bytes
@@ -6,18 +6,20 @@
 //! version 3:  3 | count u8 | filters                 (libhdf5 2.3 / 3.0)
 //!
 //! filter:     id u16 | name length u16 | flags u16 | value count u16 | name | values u32 ...
-//!   version 1    name NUL-terminated and padded to a multiple of 8 (the length counts the padding);
+//!   version 1    name NUL-terminated and padded to a multiple of 8 (included in the length);
 //!                an odd number of values is followed by 4 zero bytes
-//!   version 2, 3 name length and name are left out when id < 256; name NUL-terminated, not padded
-//!   version 3    config length u16 | config string (no NUL) behind the values; a draft, see `decode`
+//!   version 2, 3 no name length and name when id < 256; name NUL-terminated, not padded
+//!   version 3    config length u16 | config string (no NUL) after the values; a draft, see
+//! `decode`
 //! ```
 //!
-//! H5.format.4.0, "The Data Storage - Filter Pipeline Message"; version 3: H5Opline.c of the 2.3 branch.
+//! H5.format.4.0, "The Data Storage - Filter Pipeline Message"; version 3: H5Opline.c of the 2.3
+//! branch.
 
 use crate::base::{Address, Result, limits};
 use crate::format::{Reader, Writer};
 
-/// Filters below this identifier are the library's own: their names are not stored from version 2 on.
+/// Identifiers below this are libhdf5's own: their names are not stored from version 2 on.
 const FILTER_RESERVED: u16 = 256;
 
 /// A decoded Filter Pipeline message.
@@ -36,16 +38,17 @@ pub struct FilterDescription {
     pub id: u16,
     /// Flags; bit 0: optional.
     pub flags: u16,
-    /// Name without NUL and padding; empty when none is stored.
+    /// Name without NUL and padding; empty if none is stored.
     pub name: Vec<u8>,
     /// Client data values.
     pub cd_values: Vec<u32>,
-    /// Configuration string of version 3 (`None` in the others).
+    /// Configuration string of version 3; `None` in other versions.
     pub config: Option<Vec<u8>>,
 }
 
 impl FilterPipeline {
-    /// Decodes a message body, which may have padding behind it. `address`: of the message, for errors.
+    /// Decodes a message body, which may be followed by padding. `address` is the message's, for
+    /// errors.
     pub fn decode(body: &[u8], address: Address) -> Result<FilterPipeline> {
         let mut r = Reader::new(body, "filter pipeline message", address);
         let version = r.version(1..=3)?;
@@ -57,16 +60,18 @@ impl FilterPipeline {
             r.skip(6)?;
         }
         let filters = (0..count).map(|_| FilterDescription::decode(&mut r, version)).collect::<Result<_>>()?;
-        // Version 3 is not released and drafts of it differ behind the values. What does not end where the
-        // message does is another draft, which may have settings the filters need.
+        // Version 3 is unreleased, and its drafts differ after the values. Nonzero bytes after the
+        // last filter mean another draft, possibly with settings that the filters need.
         if version == 3 && r.rest().iter().any(|&b| b != 0) {
             return Err(r.unsupported("draft of version 3"));
         }
         Ok(FilterPipeline { version, filters })
     }
 
-    /// Encodes the message body as libhdf5 does. Lossless for what libhdf5 writes; a name stored with an
-    /// uncommon amount of padding is stored with the common one.
+    /// Encodes the message body as libhdf5 does.
+    ///
+    /// Lossless for messages that libhdf5 writes; unusual padding of a name is replaced by the
+    /// usual one.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
         w.u8(self.version).u8(u8::try_from(self.filters.len()).unwrap_or(u8::MAX));
@@ -133,7 +138,7 @@ impl FilterDescription {
     }
 }
 
-/// A count in its 16-bit field; decoded messages always fit.
+/// Converts a count to its 16-bit field, saturating; counts of decoded messages always fit.
 fn saturated(n: usize) -> u16 {
     u16::try_from(n).unwrap_or(u16::MAX)
 }
@@ -143,7 +148,7 @@ mod tests {
     use super::*;
     use crate::base::Error;
 
-    /// Bodies libhdf5 2.0 wrote; `tests/fixtures/filters/make_filters.py` says how.
+    /// Bodies written by libhdf5 2.0 with `tests/fixtures/filters/make_filters.py`.
     fn golden() -> Vec<(String, Vec<u8>)> {
         let mut rest = include_bytes!("../../../tests/fixtures/filters/messages.bin").as_slice();
         let mut string = || {
@@ -196,7 +201,7 @@ mod tests {
         }
     }
 
-    /// No library writes version 3 yet: bytes by hand, after the 2.3 branch's encoder.
+    /// No release writes version 3 yet: bytes made by hand after the 2.3 branch's encoder.
     #[test]
     fn version_3() {
         let mut body = vec![3, 2];

@@ -1,8 +1,9 @@
-//! Group info message, type 0x000A, version 0: constants of a new-style group
-//! (H5.format.4.0, "The Group Info Message").
+//! Group info message, type 0x000A, version 0: parameters of a new-style group (H5.format.4.0, "The
+//! Group Info Message").
 //!
 //! ```text
-//! version 0 | flags u8 | [maximum compact u16 | minimum dense u16] | [estimated entries u16 | estimated name length u16]
+//! version 0 | flags u8 | [maximum compact u16 | minimum dense u16] |
+//! [estimated entries u16 | estimated name length u16]
 //! flags: 0x01 first pair present | 0x02 second pair present
 //! ```
 
@@ -17,14 +18,14 @@ const ESTIMATES: u8 = 0x02;
 /// A decoded group info message. An absent pair means libhdf5's defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupInfo {
-    /// Most links stored compactly, fewest stored densely; 8 and 6 when absent.
+    /// Most links in compact storage, fewest in dense storage; 8 and 6 when absent.
     pub phase_change: Option<(u16, u16)>,
-    /// Estimated number of links and length of their names; 4 and 8 when absent.
+    /// Estimated number of links and length of their names, bytes; 4 and 8 when absent.
     pub estimates: Option<(u16, u16)>,
 }
 
 impl GroupInfo {
-    /// Decodes the message at the start of `body`; padding behind it is ignored.
+    /// Decodes the message at the start of `body`; ignores padding after it.
     pub fn decode(body: &[u8], _ctx: &Context, address: Address) -> Result<Self> {
         let mut r = Reader::new(body, NAME, address);
         r.version(VERSION..=VERSION)?;
@@ -36,7 +37,7 @@ impl GroupInfo {
         Ok(GroupInfo { phase_change: pair(PHASE_CHANGE)?, estimates: pair(ESTIMATES)? })
     }
 
-    /// The exact bytes `decode` read, without padding.
+    /// Encodes the exact bytes that `decode` reads, without padding.
     pub fn encode(&self, _ctx: &Context) -> Result<Vec<u8>> {
         let flag = |on: bool, bit: u8| if on { bit } else { 0 };
         let mut w = Writer::new();
@@ -47,12 +48,12 @@ impl GroupInfo {
         Ok(w.into_bytes())
     }
 
-    /// Most links a group stores compactly before it turns dense.
+    /// Most links in compact storage; one more converts the group to dense storage.
     pub fn max_compact(&self) -> u16 {
         self.phase_change.map_or(8, |p| p.0)
     }
 
-    /// Fewest links a dense group keeps before it turns compact.
+    /// Fewest links in dense storage; one less converts the group to compact storage.
     pub fn min_dense(&self) -> u16 {
         self.phase_change.map_or(6, |p| p.1)
     }
@@ -64,7 +65,8 @@ mod tests {
 
     #[test]
     fn known_answers_round_trip() {
-        // The first three by libhdf5 2.0.0: `compact.h5` and `dense.h5` (tests/fixtures/groups/make_groups.py).
+        // The first three by libhdf5 2.0.0: `compact.h5` and `dense.h5`
+        // (tests/fixtures/groups/make_groups.py).
         let goldens: [(&[u8], GroupInfo); 4] = [
             (b"\0\0", GroupInfo::default()),
             (b"\0\x02d\0\x14\0", GroupInfo { phase_change: None, estimates: Some((100, 20)) }),

@@ -1,14 +1,17 @@
-//! Link message, type 0x0006, version 1: one link of a compact group, and the object that a dense
-//! group's fractal heap holds per link (H5.format.4.0, "The Link Message").
+//! Link message, type 0x0006, version 1: one link of a compact group; also the object per link in a
+//! dense group's fractal heap (H5.format.4.0, "The Link Message").
 //!
 //! ```text
-//! version 1 | flags u8 | [type u8] | [creation order i64] | [charset u8] | name length 1/2/4/8 | name | value
-//! flags: 0x03 width of the name length (1 << n bytes) | 0x04 creation order | 0x08 type | 0x10 charset
-//! value: hard (type 0, or no type): address | soft (1): length u16, path | 64..255: length u16, data
+//! version 1 | flags u8 | [type u8] | [creation order i64] | [charset u8] |
+//! name length 1/2/4/8 | name | value
+//! flags: 0x03 width of the name length (1 << n bytes) | 0x04 creation order | 0x08 type |
+//!        0x10 charset
+//! value: hard (type 0, or no type): address | soft (1): length u16, path |
+//!        64..255: length u16, data
 //! external (64) data: version << 4 | flags, 1 byte | file name NUL | object name NUL
 //! ```
 //!
-//! [`LinkMessage`] is the message as stored, every flag kept; [`Link`] is what it says.
+//! [`LinkMessage`] is the message as stored, with every flag; [`Link`] is its interpretation.
 
 use crate::base::{Address, Error, Result};
 use crate::format::{Context, Reader, Writer};
@@ -26,12 +29,12 @@ const TYPE_SOFT: u8 = 1;
 pub const TYPE_EXTERNAL: u8 = 64;
 const CHARSET_UTF8: u8 = 1;
 
-/// Where a link leads.
+/// Target of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkTarget {
     /// Object header of an object in the same file.
     Hard(Address),
-    /// Path, resolved from the group that holds the link (or from the root when it begins with `/`).
+    /// Path, relative to the group of the link (or to the root group if it starts with `/`).
     Soft(Vec<u8>),
     /// An object of another file.
     External {
@@ -40,7 +43,7 @@ pub enum LinkTarget {
         /// Path of the object in that file.
         object: Vec<u8>,
     },
-    /// A link class only the program that registered it understands.
+    /// A user-defined link class: only the application that registered it interprets the value.
     UserDefined {
         /// Class number, 64 to 255; 64 only for an external link whose value cannot be parsed.
         class: u8,
@@ -52,13 +55,13 @@ pub enum LinkTarget {
 /// A named link of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Name, bytes up to the first NUL; not empty. Nothing else is promised (it may hold `/`).
+    /// Name, bytes up to the first NUL; not empty, otherwise arbitrary (it may contain `/`).
     pub name: Vec<u8>,
-    /// True when the file says that the name is UTF-8, false for ASCII (often any 8-bit encoding).
+    /// True if the file declares the name as UTF-8, false for ASCII (often any 8-bit encoding).
     pub utf8: bool,
     /// Creation order within the group, if tracked.
     pub creation_order: Option<i64>,
-    /// Where it leads.
+    /// Target of the link.
     pub target: LinkTarget,
 }
 
@@ -67,20 +70,20 @@ pub struct Link {
 pub enum LinkValue {
     /// Hard link: address of an object header.
     Address(Address),
-    /// Any other link: its bytes, at most 65535.
+    /// Any other link: its value, at most 65535 bytes.
     Data(Vec<u8>),
 }
 
-/// A link message as stored. [`Link`] is its meaning.
+/// A link message as stored; [`Link`] is its interpretation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkMessage {
-    /// Bytes of the name length field: 1, 2, 4 or 8.
+    /// Width of the name length field, bytes: 1, 2, 4 or 8.
     pub name_width: u8,
-    /// Link type, where stored; a hard link usually leaves it out.
+    /// Link type, if stored; hard links usually omit it.
     pub link_type: Option<u8>,
-    /// Creation order, where stored.
+    /// Creation order, if stored.
     pub creation_order: Option<i64>,
-    /// Character set of the name, where stored: 0 ASCII, 1 UTF-8.
+    /// Character set of the name, if stored: 0 ASCII, 1 UTF-8.
     pub charset: Option<u8>,
     /// Name as stored.
     pub name: Vec<u8>,
@@ -89,7 +92,7 @@ pub struct LinkMessage {
 }
 
 impl LinkMessage {
-    /// Decodes the message at the start of `body`; padding behind it is ignored.
+    /// Decodes the message at the start of `body`; ignores padding after it.
     pub fn decode(body: &[u8], ctx: &Context, address: Address) -> Result<Self> {
         let mut r = Reader::new(body, NAME, address);
         r.version(VERSION..=VERSION)?;
@@ -121,7 +124,7 @@ impl LinkMessage {
         Ok(LinkMessage { name_width, link_type, creation_order, charset, name, value })
     }
 
-    /// The exact bytes `decode` read, without padding.
+    /// Encodes the exact bytes that `decode` reads, without padding.
     pub fn encode(&self, ctx: &Context) -> Result<Vec<u8>> {
         let bad = |detail: &'static str| Error::corrupt(NAME, Address::UNDEF, detail);
         let width_code = match self.name_width {
@@ -138,7 +141,7 @@ impl LinkMessage {
             | flag(self.charset.is_some(), HAS_CHARSET);
         let len = u64::try_from(self.name.len()).map_err(|_| bad("the name is too long"))?;
         if len == 0 || width_for(len) > self.name_width {
-            return Err(bad("the name is empty or longer than its length field can say"));
+            return Err(bad("the name is empty or too long for its length field"));
         }
         let mut w = Writer::new();
         w.u8(VERSION).u8(flags).bytes(self.link_type.as_slice());
@@ -151,17 +154,17 @@ impl LinkMessage {
             (LinkValue::Data(d), TYPE_SOFT | TYPE_EXTERNAL..=u8::MAX) => {
                 w.u16(u16::try_from(d.len()).map_err(|_| bad("the value is longer than 65535 bytes"))?).bytes(d)
             }
-            _ => return Err(bad("type and value of the link do not agree")),
+            _ => return Err(bad("type and value of the link do not match")),
         };
         Ok(w.into_bytes())
     }
 
-    /// What the message says. `address` is that of the message, for errors.
+    /// Interprets the message. `address` is the message's, for errors.
     pub fn into_link(self, address: Address) -> Result<Link> {
         let corrupt = |detail: &'static str| Error::corrupt(NAME, address, detail);
         let name = until_nul(self.name);
         if name.is_empty() {
-            return Err(corrupt("the name begins with NUL"));
+            return Err(corrupt("the name starts with NUL"));
         }
         let target = match (self.value, self.link_type.unwrap_or(TYPE_HARD)) {
             (LinkValue::Address(a), _) => LinkTarget::Hard(a),
@@ -177,12 +180,12 @@ impl LinkMessage {
 }
 
 impl Link {
-    /// Decodes the message at the start of `body`; padding behind it is ignored.
+    /// Decodes the message at the start of `body`; ignores padding after it.
     pub fn decode(body: &[u8], ctx: &Context, address: Address) -> Result<Self> {
         LinkMessage::decode(body, ctx, address)?.into_link(address)
     }
 
-    /// The message as libhdf5 writes it: nothing stored that is the default, shortest name length.
+    /// Encodes the message as libhdf5 does: no default fields, shortest name length field.
     pub fn encode(&self, ctx: &Context) -> Result<Vec<u8>> {
         let (link_type, value) = match &self.target {
             LinkTarget::Hard(a) => (None, LinkValue::Address(*a)),
@@ -196,6 +199,7 @@ impl Link {
     }
 }
 
+/// Width of the shortest field for a name length of `len`, bytes.
 fn width_for(len: u64) -> u8 {
     match len {
         0..=0xff => 1,
@@ -205,7 +209,7 @@ fn width_for(len: u64) -> u8 {
     }
 }
 
-/// libhdf5 treats names and paths as C strings.
+/// Truncates at the first NUL: libhdf5 treats names and paths as C strings.
 fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
     if let Some(n) = bytes.iter().position(|&b| b == 0) {
         bytes.truncate(n);
@@ -213,10 +217,10 @@ fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// The target of an external link's value; `None` when the class or the value is another.
+/// Parses the value of an external link; `None` for another class or an invalid value.
 fn external(class: u8, data: &[u8]) -> Option<LinkTarget> {
     let (&head, rest) = data.split_first()?;
-    // Version (upper four bits) and flags (lower four) are both 0 in every external link so far.
+    // Version (upper four bits) and flags (lower four) are both 0 in all external links so far.
     if class != TYPE_EXTERNAL || head != 0 {
         return None;
     }
@@ -226,7 +230,7 @@ fn external(class: u8, data: &[u8]) -> Option<LinkTarget> {
     Some(LinkTarget::External { file: file.to_vec(), object: object.to_vec() })
 }
 
-/// The value of an external link, the reverse of what a reader does with it.
+/// Encodes the value of an external link, the inverse of [`external`].
 fn external_value(file: &[u8], object: &[u8]) -> Vec<u8> {
     let mut w = Writer::new();
     w.u8(0).bytes(file).u8(0).bytes(object).u8(0);
@@ -243,7 +247,7 @@ mod tests {
         Link::decode(b, &CTX, Address(0))
     }
 
-    /// Bodies libhdf5 2.0.0 wrote, from `compact.h5` (tests/fixtures/groups/make_groups.py).
+    /// Bodies written by libhdf5 2.0.0, from `compact.h5` (tests/fixtures/groups/make_groups.py).
     const HARD: &[u8] = b"\x01\x00\x05na\xefve\xc3\x00\x00\x00\x00\x00\x00\x00";
     const UTF8: &[u8] = b"\x01\x14\x03\x00\x00\x00\x00\x00\x00\x00\x01\tsm\xc3\xb6rg\xc3\xa5s\xc3\x00\x00\x00\x00\x00\x00\x00";
     const SOFT: &[u8] = b"\x01\x0c\x01\x05\x00\x00\x00\x00\x00\x00\x00\x04soft\n\x00/some/path";

@@ -1,12 +1,15 @@
-//! Link info message, type 0x0002, version 0: how a new-style group stores its links
-//! (H5.format.4.0, "The Link Info Message").
+//! Link info message, type 0x0002, version 0: link storage of a new-style group (H5.format.4.0,
+//! "The Link Info Message").
 //!
 //! ```text
-//! version 0 | flags u8 | [maximum creation order i64] | fractal heap O | name index O | [creation order index O]
-//! flags: 0x01 creation order tracked (maximum present) | 0x02 creation order indexed (its B-tree present)
+//! version 0 | flags u8 | [maximum creation order i64] | fractal heap O | name index O |
+//! [creation order index O]
+//! flags: 0x01 creation order tracked (maximum present) |
+//!        0x02 creation order indexed (its B-tree present)
 //! ```
 //!
-//! An undefined heap address means compact storage: the links are messages of the same object header.
+//! An undefined heap address means compact storage: the links are messages of the same object
+//! header.
 
 use crate::base::{Address, Error, Result};
 use crate::format::{Context, Reader, Writer};
@@ -30,7 +33,7 @@ pub struct LinkInfo {
 }
 
 impl LinkInfo {
-    /// Decodes the message at the start of `body`; padding behind it is ignored.
+    /// Decodes the message at the start of `body`; ignores padding after it.
     pub fn decode(body: &[u8], ctx: &Context, address: Address) -> Result<Self> {
         let mut r = Reader::new(body, NAME, address);
         r.version(VERSION..=VERSION)?;
@@ -48,7 +51,7 @@ impl LinkInfo {
         Ok(LinkInfo { max_creation_order, fractal_heap, name_index, creation_index })
     }
 
-    /// The exact bytes `decode` read, without padding.
+    /// Encodes the exact bytes that `decode` reads, without padding.
     pub fn encode(&self, ctx: &Context) -> Result<Vec<u8>> {
         if self.max_creation_order.is_some_and(|n| n < 0) {
             return Err(Error::corrupt(NAME, Address::UNDEF, "the maximum creation order is negative"));
@@ -67,7 +70,8 @@ impl LinkInfo {
         Ok(w.into_bytes())
     }
 
-    /// True when the links are in the fractal heap, false when they are messages of the header.
+    /// True when the links are in the fractal heap, false when they are messages of the object
+    /// header.
     pub fn is_dense(&self) -> bool {
         self.fractal_heap.is_defined()
     }
@@ -79,7 +83,8 @@ mod tests {
 
     const CTX: Context = Context::DEFAULT;
 
-    /// From `compact.h5` and `dense.h5` (tests/fixtures/groups/make_groups.py), written by libhdf5 2.0.0.
+    /// From `compact.h5` and `dense.h5` (tests/fixtures/groups/make_groups.py), written by libhdf5
+    /// 2.0.0.
     const COMPACT: &[u8] = b"\0\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff";
     const DENSE: &[u8] = b"\0\x03\x15\0\0\0\0\0\0\0\xe6\x04\0\0\0\0\0\0\x78\x05\0\0\0\0\0\0\x9e\x05\0\0\0\0\0\0";
 

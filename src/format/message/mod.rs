@@ -2,7 +2,7 @@
 
 pub mod attribute;
 pub mod attribute_info;
-pub mod btree_k;
+pub(crate) mod btree_k;
 pub mod data_layout;
 pub mod dataspace;
 pub mod datatype;

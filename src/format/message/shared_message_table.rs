@@ -7,31 +7,32 @@
 //! H5.format.4.0, "The Shared Message Table Message".
 
 use crate::base::{Address, Result};
-use crate::format::{Context, Reader, Writer};
+#[cfg(test)]
+use crate::format::Writer;
+use crate::format::{Context, Reader};
 
 /// Name of the structure in errors.
 pub const NAME: &str = "shared message table message";
-/// Message type.
-pub const TYPE: u16 = 0x000f;
 
-/// Where the file's table of shared message indexes is.
+/// Location of the file's table of shared message indexes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedMessageTable {
-    /// The table ("SMTB").
+    /// Address of the table ("SMTB").
     pub table: Address,
-    /// Indexes in the table, 1 to 8.
+    /// Number of indexes in the table, 1 to 8.
     pub indexes: u8,
 }
 
 impl SharedMessageTable {
-    /// Decodes the message body `buf`; `address` is the object header's.
+    /// Decodes the message body `buf`; `address` is the object header's, for errors.
     pub fn decode(buf: &[u8], address: Address, ctx: &Context) -> Result<Self> {
         let mut r = Reader::new(buf, NAME, address);
         r.version(0..=0)?;
         Ok(SharedMessageTable { table: r.addr(ctx)?, indexes: r.u8()? })
     }
 
-    /// The exact bytes `decode` read.
+    /// Encodes the exact bytes that `decode` reads.
+    #[cfg(test)]
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
         w.u8(0).addr(self.table, ctx).u8(self.indexes);

@@ -1,4 +1,5 @@
-//! Symbol table message, type 0x0011: marks an old-style group (H5.format.4.0, "The Symbol Table Message").
+//! Symbol table message, type 0x0011: marks an old-style group (H5.format.4.0, "The Symbol Table
+//! Message").
 //!
 //! ```text
 //! version 1 B-tree O | local heap O
@@ -19,13 +20,13 @@ pub struct SymbolTable {
 }
 
 impl SymbolTable {
-    /// Decodes the message at the start of `body`; padding behind it is ignored.
+    /// Decodes the message at the start of `body`; ignores padding after it.
     pub fn decode(body: &[u8], ctx: &Context, address: Address) -> Result<Self> {
         let mut r = Reader::new(body, NAME, address);
         Ok(SymbolTable { btree: r.addr(ctx)?, heap: r.addr(ctx)? })
     }
 
-    /// The exact bytes `decode` read, without padding.
+    /// Encodes the exact bytes that `decode` reads, without padding.
     pub fn encode(&self, ctx: &Context) -> Result<Vec<u8>> {
         let mut w = Writer::new();
         w.addr(self.btree, ctx).addr(self.heap, ctx);
@@ -39,7 +40,8 @@ mod tests {
 
     #[test]
     fn known_answer_round_trip_and_truncation() {
-        // Group /g of `old_one.h5` (tests/fixtures/groups/make_groups.py), written by libhdf5 2.0.0.
+        // Group /g of `old_one.h5` (tests/fixtures/groups/make_groups.py), written by libhdf5
+        // 2.0.0.
         let b = b"H\x03\0\0\0\0\0\0h\x05\0\0\0\0\0\0";
         let m = SymbolTable::decode(b, &Context::DEFAULT, Address(0)).unwrap();
         assert_eq!(m, SymbolTable { btree: Address(0x348), heap: Address(0x568) });

@@ -1,9 +1,10 @@
-//! Modification time messages: 0x0012 (seconds since 1970) and the old 0x000E (14 ASCII digits, UTC).
+//! Modification time messages: 0x0012 (seconds since 1970) and the old 0x000E (14 ASCII digits,
+//! UTC).
 
 use crate::base::{Address, Result};
 use crate::format::{Reader, Writer};
 
-/// Seconds since 1970 of message 0x0012: `version 1 | 0 0 0 | seconds u32`.
+/// Decodes message 0x0012, `version 1 | 0 0 0 | seconds u32`, to seconds since 1970.
 pub fn decode(body: &[u8], address: Address) -> Result<u32> {
     let mut r = Reader::new(body, "modification time message", address);
     r.version(1..=1)?;
@@ -11,14 +12,14 @@ pub fn decode(body: &[u8], address: Address) -> Result<u32> {
     r.u32()
 }
 
-/// Encodes message 0x0012.
+/// Encodes message 0x0012 for `seconds` since 1970.
 pub fn encode(seconds: u32) -> Vec<u8> {
     let mut w = Writer::new();
     w.u8(1).zeros(3).u32(seconds);
     w.into_bytes()
 }
 
-/// Seconds since 1970 of the old message 0x000E: `YYYYMMDDhhmmss`, 2 bytes reserved.
+/// Decodes the old message 0x000E, `YYYYMMDDhhmmss`, 2 bytes reserved, to seconds since 1970.
 pub fn decode_old(body: &[u8], address: Address) -> Result<u32> {
     let mut r = Reader::new(body, "old modification time message", address);
     let mut number = |n: usize| -> Result<i64> {
@@ -36,10 +37,10 @@ pub fn decode_old(body: &[u8], address: Address) -> Result<u32> {
     u32::try_from(((days * 24 + h) * 60 + mi) * 60 + s).map_err(|_| r.corrupt("the date is outside 1970..2106"))
 }
 
-/// Encodes the old message 0x000E.
+/// Encodes the old message 0x000E for `seconds` since 1970.
 pub fn encode_old(seconds: u32) -> Vec<u8> {
     let (days, rest) = (u64::from(seconds / 86_400), seconds % 86_400);
-    // Civil from days, March-based years, 400-year eras; all is positive from 1970 on.
+    // Civil from days, March-based years, 400-year eras; all numbers are positive from 1970 on.
     let z = days.saturating_add(719_468);
     let (era, day) = (z / 146_097, z % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

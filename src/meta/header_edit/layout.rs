@@ -1,65 +1,65 @@
-//! Where the messages of a header lie: chunks as lists of parts, and how changed sizes are made to fit.
+//! Arranges the messages of a header: chunks as lists of parts, and how messages of new sizes are
+//! fitted in.
 //!
 //! ```text
 //! chunk: part | part | ... | part     part: a message, a continuation message, or free bytes
 //! ```
 //!
-//! What still fits stays where it is. The rest takes free bytes, best fit first; then those of a chunk whose
-//! parts are moved together; then those of a new chunk. Free bytes become NIL messages; fewer than a message
-//! header of version 2 can only be a gap at the end of a chunk that has no NIL message.
+//! Messages that still fit stay in place. The others take free bytes, best fit first; then the free
+//! bytes of a chunk after compaction; then a new chunk. Free bytes become NIL messages; fewer than
+//! a message header of version 2 can only be a gap at the end of a chunk without a NIL message.
 
+use super::SECTOR_BYTES;
 use crate::base::{Address, Error, Result, limits};
 use crate::format::object_header::NAME;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most bytes of a message's body.
+/// Longest message body, bytes.
 pub(super) const BODY_MAX: usize = 65_535;
-/// Spare bytes of a new continuation chunk, at most.
-const SPARE_MAX: usize = 32 << 10;
-/// Bytes of the smallest new continuation chunk.
-const CHUNK_MIN: usize = 128;
-/// What is this small lies in one sector.
-const SECTOR: usize = 512;
+/// Most free bytes of a new continuation chunk.
+const CHUNK_FREE_BYTES_MAX: usize = 32 << 10;
+/// Size of the smallest new continuation chunk, bytes.
+const CHUNK_BYTES_MIN: usize = 128;
 
 /// What a part of a chunk holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Item {
-    /// The message of this number.
+    /// The message with this identifier.
     Message(u64),
-    /// The continuation message that leads to the chunk of this index.
+    /// The continuation message that points to the chunk with this index.
     Continuation(usize),
-    /// Nothing; with the bytes that are there if they need not be written.
+    /// Free bytes; `Some` holds their current content if they need not be rewritten.
     Free(Option<Vec<u8>>),
 }
 
-/// Bytes of a chunk.
+/// A range of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
-    /// Message header included.
+    /// Length in bytes, with the message header.
     pub len: usize,
     pub item: Item,
 }
 
-/// One chunk.
+/// One chunk of an object header.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Chunk {
-    /// None: not yet allocated.
+    /// `None` until it is allocated.
     pub address: Option<Address>,
-    /// The chunk as it is in the file, prefix, signature and checksum included; empty if it is not.
+    /// Current content in the file, with prefix, signature and checksum; empty for a new chunk.
     pub image: Vec<u8>,
     pub parts: Vec<Part>,
-    /// Nothing leads to it any more.
+    /// True when no continuation message points to it: to be freed.
     pub gone: bool,
 }
 
-/// All chunks.
+/// All chunks of one object header.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     /// Bytes of a message header.
     pub header: usize,
     /// Bytes of a continuation message.
     pub continuation: usize,
-    /// Bytes of a continuation chunk that are no messages.
+    /// Bytes of a continuation chunk around its messages.
     pub overhead: usize,
     pub version: u8,
     pub address: Address,
@@ -68,7 +68,7 @@ pub(super) struct Layout {
 }
 
 impl Chunk {
-    /// Bytes of all parts.
+    /// Length of all parts, bytes.
     pub fn len(&self) -> usize {
         self.parts.iter().map(|p| p.len).sum()
     }
@@ -77,7 +77,7 @@ impl Chunk {
         self.parts.iter().filter(|p| p.is_free()).map(|p| p.len).sum()
     }
 
-    /// Joins free parts that touch, unless both are as the file has them.
+    /// Merges adjacent free parts, unless both are unchanged.
     fn join(&mut self) {
         let mut out: Vec<Part> = Vec::with_capacity(self.parts.len());
         for part in std::mem::take(&mut self.parts) {
@@ -92,7 +92,7 @@ impl Chunk {
         self.parts = out;
     }
 
-    /// Moves all free bytes to the end.
+    /// Moves all free bytes to the end of the chunk.
     fn compact(&mut self) {
         let free = self.free();
         self.parts.retain(|p| !p.is_free());
@@ -113,13 +113,13 @@ impl Part {
 }
 
 impl Layout {
-    /// Longest message of the version, header included.
+    /// Longest message of this version, bytes with header.
     fn longest(&self) -> usize {
         let body = if self.version == 1 { BODY_MAX & !7 } else { BODY_MAX };
         body.saturating_add(self.header)
     }
 
-    /// Makes room for exactly the messages `wanted` (number, bytes with header).
+    /// Lays out exactly the messages `wanted` (identifier, bytes with header).
     pub fn arrange(&mut self, wanted: &[(u64, usize)]) -> Result<()> {
         let mut missing = self.keep(wanted);
         missing.retain(|&(id, len)| !self.place(Item::Message(id), len));
@@ -137,7 +137,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Leaves what fits where it is; returns what does not.
+    /// Keeps messages that still fit in place; returns the others.
     fn keep(&mut self, wanted: &[(u64, usize)]) -> Vec<(u64, usize)> {
         let sizes: BTreeMap<u64, usize> = wanted.iter().copied().collect();
         let mut kept = BTreeSet::new();
@@ -165,7 +165,7 @@ impl Layout {
         wanted.iter().copied().filter(|(id, _)| !kept.contains(id)).collect()
     }
 
-    /// Puts `item` of `len` bytes into free bytes. False: there are not enough in any chunk.
+    /// Puts `item` of `len` bytes into free bytes of a chunk. False if no chunk has enough.
     fn place(&mut self, item: Item, len: usize) -> bool {
         let mut best: Option<(usize, usize, usize)> = None;
         for (c, chunk) in self.chunks.iter().enumerate().filter(|(_, c)| !c.gone) {
@@ -183,6 +183,7 @@ impl Layout {
         self.take_compacted(c, item, len)
     }
 
+    /// Compacts chunk `c`, then puts `item` into its free bytes.
     fn take_compacted(&mut self, c: usize, item: Item, len: usize) -> bool {
         let Some(chunk) = self.chunks.get_mut(c) else { return false };
         chunk.compact();
@@ -190,7 +191,7 @@ impl Layout {
         self.take(c, last, item, len)
     }
 
-    /// Makes part `p` of chunk `c`, free bytes, `item` and what is left of them.
+    /// Puts `item` into free part `p` of chunk `c`; the rest of the part stays free.
     fn take(&mut self, c: usize, p: usize, item: Item, len: usize) -> bool {
         let Some(chunk) = self.chunks.get_mut(c) else { return false };
         let Some(part) = chunk.parts.get_mut(p).filter(|part| part.is_free() && part.len >= len) else { return false };
@@ -202,7 +203,8 @@ impl Layout {
         true
     }
 
-    /// Adds a chunk with `messages`, and with those that have to leave to make room for its continuation message.
+    /// Adds a chunk with `messages`, and with any that must move to make room for its continuation
+    /// message.
     fn grow(&mut self, mut messages: Vec<(u64, usize)>) -> Result<()> {
         let new = self.chunks.len();
         if new > limits::OBJECT_HEADER_CHUNKS_MAX {
@@ -216,10 +218,11 @@ impl Layout {
         }
         let needed = messages.iter().fold(0usize, |n, m| n.saturating_add(m.1));
         let all = self.chunks.iter().fold(0usize, |n, c| n.saturating_add(c.len()));
-        // In proportion to what is there: the number of chunks grows with the logarithm of the header's size.
-        let spare = (all / 2).clamp(self.continuation, SPARE_MAX);
-        let whole = needed.saturating_add(spare).saturating_add(self.overhead).max(CHUNK_MIN);
-        let whole = if whole <= SECTOR { whole.next_power_of_two() } else { whole.next_multiple_of(8) };
+        // Proportional to the header's size, so that the number of chunks grows only
+        // logarithmically.
+        let spare = (all / 2).clamp(self.continuation, CHUNK_FREE_BYTES_MAX);
+        let whole = needed.saturating_add(spare).saturating_add(self.overhead).max(CHUNK_BYTES_MIN);
+        let whole = if whole <= SECTOR_BYTES { whole.next_power_of_two() } else { whole.next_multiple_of(8) };
         let taken = all.saturating_add(whole) as u64;
         if whole as u64 > limits::OBJECT_HEADER_CHUNK_MAX || taken > limits::OBJECT_HEADER_BYTES_MAX {
             return Err(Error::limit(NAME, self.address, "bytes of messages"));
@@ -231,7 +234,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Takes messages out of a chunk, as few bytes as possible, until it has room for a continuation message.
+    /// Moves messages, as few bytes as possible, from a chunk to `out` until a continuation message
+    /// fits.
     fn evict(&mut self, out: &mut Vec<(u64, usize)>) -> Result<usize> {
         let need = self.continuation;
         let mut best: Option<(usize, usize, usize)> = None;
@@ -252,7 +256,8 @@ impl Layout {
             out.push((id, len));
             return Ok(c);
         }
-        // Only small messages: as many of the last ones of a chunk as it takes.
+        // All messages are too small: move the last ones of a chunk until the continuation message
+        // fits.
         for (c, chunk) in self.chunks.iter_mut().enumerate().filter(|(_, c)| !c.gone) {
             let movable = chunk.parts.iter().filter(|p| !matches!(p.item, Item::Continuation(_))).map(|p| p.len).sum::<usize>();
             if movable < need {
@@ -273,9 +278,9 @@ impl Layout {
         Err(Error::limit(NAME, self.address, "no room for a continuation message"))
     }
 
-    /// Lets go of continuation chunks that are empty.
+    /// Marks empty continuation chunks as gone and frees the messages that point to them.
     fn release(&mut self) {
-        // One chunk or more goes with each round.
+        // A round can empty the chunk with the continuation message: repeat.
         for _ in 0..self.chunks.len() {
             let empty = |(i, c): &(usize, &Chunk)| *i > 0 && !c.gone && c.parts.iter().all(Part::is_free);
             let gone: BTreeSet<usize> = self.chunks.iter().enumerate().filter(empty).map(|(i, _)| i).collect();
@@ -293,7 +298,7 @@ impl Layout {
         }
     }
 
-    /// Makes every free part of chunk `i` one that can be written: a NIL message or the gap at the end.
+    /// Turns the free parts of chunk `i` into valid ones: NIL messages, or the gap at the end.
     fn tidy(&mut self, i: usize, longest: usize) {
         let header = self.header;
         let shortest = self.continuation.next_multiple_of(8);
@@ -313,7 +318,7 @@ impl Layout {
             }
         }
         if chunk.parts.iter().any(|p| p.is_free() && p.len > longest) {
-            // More than a NIL message can be: the chunk becomes shorter.
+            // Longer than the longest NIL message: shorten the chunk.
             chunk.compact();
             if let Some(last) = chunk.parts.last_mut() {
                 last.len = (last.len % 8).saturating_add(shortest);

@@ -1,8 +1,8 @@
-//! Object headers that are changed: messages added, replaced and removed, in place as far as they fit.
+//! Edits object headers: adds, replaces and removes messages, in place as far as they fit.
 //!
-//! The layout of versions 1 and 2 is that of [`crate::format::object_header`] (H5.format.4.0, "Data Object
-//! Headers"). A header's address and chunk 0's place never change; messages that no longer fit go to
-//! continuation chunks:
+//! The layout of versions 1 and 2 is that of [`crate::format::object_header`] (H5.format.4.0, "Data
+//! Object Headers"). The addresses of a header and of its chunk 0 never change; messages that no
+//! longer fit move to continuation chunks:
 //!
 //! ```text
 //! chunk 0: prefix | message | continuation ----> chunk 1: message | NIL
@@ -17,6 +17,7 @@ mod tests;
 
 use super::Store;
 use super::edit::SpaceKind;
+use super::link_count::link_count;
 use crate::base::{Address, Error, Result, limits};
 use crate::format::message::times;
 use crate::format::object_header::header_flag::{CREATION_INDEXED, CREATION_TRACKED, TIMES};
@@ -25,39 +26,40 @@ use crate::format::{Context, Writer};
 use layout::{BODY_MAX, Chunk, Item, Layout, Part};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Bytes read at first: most headers fit.
-const FIRST_READ: u64 = 512;
-/// A new header is at least this long, bytes, so that some attributes or links can follow.
-const NEW_MIN: usize = 256;
-/// Free bytes of a new header, at least.
-const NEW_SPARE: usize = 48;
-/// What is this small lies in one sector.
-const SECTOR: usize = 512;
-/// Differences this close are written at once, bytes.
-const JOIN: usize = 32;
+/// Bytes of the first read: most headers fit.
+const FIRST_READ_BYTES: u64 = 512;
+/// Size of the smallest new header, bytes: leaves space for some attributes or links.
+const NEW_HEADER_BYTES_MIN: usize = 256;
+/// Fewest free bytes of a new header.
+const NEW_HEADER_FREE_BYTES_MIN: usize = 48;
+/// A new chunk of up to a sector, bytes, is allocated within one sector.
+const SECTOR_BYTES: usize = super::edit::SECTOR_BYTES as usize;
+/// Differing bytes at most this far apart are merged into one write.
+const MERGE_GAP_BYTES: usize = 32;
 
-/// A message and its number, which stays while indexes change.
+/// A message and its identifier, which stays the same while indexes change.
 #[derive(Debug, Clone)]
 struct Entry {
     id: u64,
     message: Message,
 }
 
-/// An object header being changed, versions 1 and 2. Nothing is written before [`HeaderEdit::write`].
-/// Messages have indexes from 0 in the order of the header, NIL and continuation messages not counted.
+/// An object header being edited, version 1 or 2. Nothing is written before [`HeaderEdit::write`].
+///
+/// Messages have indexes from 0 in header order; NIL and continuation messages do not count.
 #[derive(Debug, Clone)]
 pub struct HeaderEdit {
-    /// Undefined: not yet created.
+    /// Undefined until the header is created.
     address: Address,
     prefix: Prefix,
     entries: Vec<Entry>,
     next: u64,
     chunks: Vec<Chunk>,
-    /// Something was changed, so that messages that ask for it are marked.
+    /// True after a change: unknown messages with the "mark if modified" flag must be marked.
     changed: bool,
 }
 
-/// Bytes of a chunk around its messages: before, after.
+/// Bytes of a chunk before and after its messages (prefix, signature, checksum).
 fn frame(prefix: &Prefix, chunk: usize) -> (usize, usize) {
     match (prefix.version, chunk) {
         (1, 0) => (prefix.len, 0),
@@ -72,9 +74,9 @@ fn is_known(kind: u16) -> bool {
 }
 
 impl HeaderEdit {
-    /// Reads the header at `address`.
+    /// Loads the header at `address`.
     pub fn load(store: &Store, address: Address) -> Result<Self> {
-        let mut head = store.read_upto(address, FIRST_READ, NAME)?;
+        let mut head = store.read_upto(address, FIRST_READ_BYTES, NAME)?;
         let prefix = Prefix::decode(&head, address)?;
         let len = prefix.chunk0_len();
         if len > head.len() as u64 {
@@ -92,7 +94,7 @@ impl HeaderEdit {
                 return Err(Error::limit(NAME, address, "continuation blocks"));
             }
             left = left.checked_sub(len).ok_or_else(|| Error::limit(NAME, address, "bytes of all continuation blocks"))?;
-            // What lies in two chunks cannot be changed in one.
+            // Reject overlapping chunks: an edit of one would corrupt the other.
             let end = at.0.saturating_add(len);
             let before = taken.range(..end).next_back();
             if before.is_some_and(|(&a, &n)| a.saturating_add(n) > at.0) || taken.insert(at.0, len).is_some() {
@@ -104,7 +106,7 @@ impl HeaderEdit {
         Ok(edit)
     }
 
-    /// Adds the chunk `image` at `at`.
+    /// Appends the chunk with content `image` at address `at`.
     fn absorb(
         &mut self,
         ctx: &Context,
@@ -159,8 +161,10 @@ impl HeaderEdit {
         id
     }
 
-    /// A new header of `version` 1 or 2. `times`: seconds since 1970; version 2 stores the four times, version 1
-    /// gets a modification time message. `attribute_order` (version 2): creation order tracked, indexed.
+    /// A new, empty header of `version` 1 or 2.
+    ///
+    /// `times`: seconds since 1970; version 2 stores all four times, version 1 gets a modification
+    /// time message. `attribute_order` (version 2): creation order tracked, indexed.
     pub fn new(version: u8, times: Option<u32>, attribute_order: (bool, bool)) -> Self {
         let version = if version == 1 { 1 } else { 2 };
         let mut flags = 0;
@@ -192,17 +196,17 @@ impl HeaderEdit {
         self.address
     }
 
-    /// What precedes the messages.
+    /// The decoded header prefix.
     pub fn prefix(&self) -> &Prefix {
         &self.prefix
     }
 
-    /// 1 or 2.
+    /// Format version, 1 or 2.
     pub fn version(&self) -> u8 {
         self.prefix.version
     }
 
-    /// Whether creation order of attributes is tracked, and indexed.
+    /// True, true if the creation order of attributes is tracked, indexed.
     pub fn attribute_order(&self) -> (bool, bool) {
         (self.prefix.flags & CREATION_TRACKED != 0, self.prefix.flags & CREATION_INDEXED != 0)
     }
@@ -212,7 +216,7 @@ impl HeaderEdit {
         self.entries.iter().position(|e| e.message.kind == kind)
     }
 
-    /// Body of message `i` (version 1: with padding); empty if there is none.
+    /// Body of message `i` (version 1: with padding); empty if there is no such message.
     pub fn body(&self, i: usize) -> &[u8] {
         self.message(i).map_or(&[], |m| &m.body)
     }
@@ -222,17 +226,19 @@ impl HeaderEdit {
         self.entries.get(i).map(|e| &e.message)
     }
 
-    /// All messages in order: the index of each is its position.
+    /// All messages in index order.
     pub fn messages(&self) -> impl DoubleEndedIterator<Item = &Message> + ExactSizeIterator {
         self.entries.iter().map(|e| &e.message)
     }
 
     /// Number of messages.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// True if there are no messages.
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -277,8 +283,10 @@ impl HeaderEdit {
         }
     }
 
-    /// Adds a message and returns its index. Where the header tracks creation order, an attribute gets the next
-    /// index after those in use; what the attribute info message tells is for the caller to raise.
+    /// Adds a message and returns its index.
+    ///
+    /// Where the header tracks creation order, an attribute gets the next index after those in use;
+    /// the caller updates the maximum in the attribute info message.
     pub fn add(&mut self, kind: u16, flags: u8, body: Vec<u8>) -> usize {
         let body = self.padded(body);
         let attributes = self.messages().filter(|m| m.kind == kind::ATTRIBUTE);
@@ -290,7 +298,7 @@ impl HeaderEdit {
         self.entries.len().saturating_sub(1)
     }
 
-    /// Removes message `i`; those behind it move down by one index.
+    /// Removes message `i`; the indexes of later messages decrease by one.
     pub fn remove(&mut self, i: usize) {
         if i < self.entries.len() {
             self.entries.remove(i);
@@ -298,17 +306,20 @@ impl HeaderEdit {
         }
     }
 
-    /// Hard links to the object.
+    /// Link count of the object.
     pub fn links(&self) -> u32 {
-        if self.prefix.version == 1 {
-            return self.prefix.reference_count;
-        }
-        let body = self.find(kind::REFERENCE_COUNT).map(|i| self.body(i));
-        let count = body.and_then(|b| b.get(1..5)).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
-        count.unwrap_or(1)
+        link_count(&self.prefix, self.find(kind::REFERENCE_COUNT).map(|i| self.body(i)))
     }
 
-    /// Sets the number of hard links to the object.
+    /// Adds `change` to the link count; returns the new count. Errors: no such count can exist.
+    pub fn add_links(&mut self, change: i32) -> Result<u32> {
+        let count = self.links().checked_add_signed(change);
+        let count = count.ok_or_else(|| Error::corrupt(NAME, self.address(), "the link count is wrong"))?;
+        self.set_links(count);
+        Ok(count)
+    }
+
+    /// Sets the link count of the object.
     pub fn set_links(&mut self, n: u32) {
         if self.prefix.version == 1 {
             self.prefix.reference_count = n;
@@ -324,7 +335,7 @@ impl HeaderEdit {
         }
     }
 
-    /// Sets the times of modification and change, where the header records them, to `seconds` since 1970.
+    /// Sets the modification and change times to `seconds` since 1970, where the header has them.
     pub fn touch(&mut self, seconds: u32) {
         if let Some([_, modified, changed, _]) = &mut self.prefix.times {
             (*modified, *changed) = (seconds, seconds);
@@ -339,7 +350,8 @@ impl HeaderEdit {
         }
     }
 
-    /// Sets the time of change, where the header records one: what changed is beside the object's data.
+    /// Sets only the change time, where the header has one: for changes of metadata, not of raw
+    /// data.
     pub fn note_change(&mut self, seconds: u32) {
         if let Some([_, _, changed, _]) = &mut self.prefix.times {
             *changed = seconds;
@@ -347,7 +359,7 @@ impl HeaderEdit {
         }
     }
 
-    /// Sets the access time, seconds since 1970; `false` where the header has none.
+    /// Sets the access time to `seconds` since 1970; returns `false` where the header has none.
     pub fn set_accessed(&mut self, seconds: u32) -> bool {
         let Some([accessed, ..]) = &mut self.prefix.times else { return false };
         *accessed = seconds;
@@ -355,8 +367,9 @@ impl HeaderEdit {
         true
     }
 
-    /// Every message with its bytes, header included. Errors: one is too long.
-    fn wanted(&self) -> Result<Vec<(u64, usize)>> {
+    /// Identifier and size of every message, bytes with header. Errors: a message is too long, or
+    /// too many.
+    fn message_sizes(&self) -> Result<Vec<(u64, usize)>> {
         let header = self.prefix.message_header_len();
         let longest = self.body_max();
         if self.entries.iter().any(|e| e.message.body.len() > longest) {
@@ -368,6 +381,7 @@ impl HeaderEdit {
         Ok(self.entries.iter().map(|e| (e.id, e.message.body.len().saturating_add(header))).collect())
     }
 
+    /// Moves the chunks into a [`Layout`].
     fn layout(&mut self, ctx: &Context) -> Layout {
         let header = self.prefix.message_header_len();
         let pointer = usize::from(ctx.sizeof_addr).saturating_add(usize::from(ctx.sizeof_size));
@@ -383,8 +397,8 @@ impl HeaderEdit {
         }
     }
 
-    /// Marks messages of types not known that ask for it.
-    fn mark(&mut self) {
+    /// Sets the "was unknown" flag of messages of unknown type that request it.
+    fn mark_unknown(&mut self) {
         for e in self.entries.iter_mut().filter(|e| !is_known(e.message.kind)) {
             if e.message.flags & flag::MARK_IF_UNKNOWN != 0 {
                 e.message.flags |= flag::WAS_UNKNOWN;
@@ -392,18 +406,18 @@ impl HeaderEdit {
         }
     }
 
-    /// Writes what was changed, to the same address. Errors before the first write: a message or the header is
-    /// too large, no space.
+    /// Writes the changes to the header's address. Errors before the first write: a message or the
+    /// header is too large, no space.
     pub fn write(mut self, store: &Store) -> Result<()> {
         if !self.changed {
             return Ok(());
         }
-        self.mark();
-        let wanted = self.wanted()?;
+        self.mark_unknown();
+        let wanted = self.message_sizes()?;
         let mut layout = self.layout(store.ctx());
         layout.arrange(&wanted)?;
         self.chunks = layout.chunks;
-        self.count()?;
+        self.update_prefix()?;
         self.allocate(store)?;
         for (i, chunk) in self.chunks.iter().enumerate() {
             let (Some(at), false) = (chunk.address, chunk.gone) else { continue };
@@ -422,33 +436,33 @@ impl HeaderEdit {
         Ok(())
     }
 
-    /// Writes a new header: returns its address.
+    /// Writes a new header and returns its address.
     pub fn create(mut self, store: &Store) -> Result<Address> {
-        let wanted = self.wanted()?;
+        let wanted = self.message_sizes()?;
         let needed = wanted.iter().fold(0usize, |n, m| n.saturating_add(m.1));
         if needed as u64 > limits::OBJECT_HEADER_CHUNK_MAX / 2 {
             return Err(Error::limit(NAME, self.address, "bytes of messages"));
         }
-        // The width of chunk 0's size: 2 bytes, or 4.
+        // Flag bits 0-1: size of the chunk 0 size field, 2 or 4 bytes.
         if self.prefix.version == 2 {
             self.prefix.flags = self.prefix.flags & !3 | if needed > 32_000 { 2 } else { 1 };
         }
         self.prefix.len = self.prefix.encode().len();
         let (before, after) = frame(&self.prefix, 0);
         let framed = needed.saturating_add(before).saturating_add(after);
-        let whole = framed.saturating_add(NEW_SPARE).max(NEW_MIN);
-        let whole = if whole <= SECTOR { whole.next_power_of_two() } else { whole.next_multiple_of(8) };
+        let whole = framed.saturating_add(NEW_HEADER_FREE_BYTES_MIN).max(NEW_HEADER_BYTES_MIN);
+        let whole = if whole <= SECTOR_BYTES { whole.next_power_of_two() } else { whole.next_multiple_of(8) };
         let mut parts: Vec<Part> = wanted.iter().map(|&(id, len)| Part { len, item: Item::Message(id) }).collect();
         parts.push(Part { len: whole.saturating_sub(framed), item: Item::Free(None) });
         self.chunks = vec![Chunk { parts, ..Chunk::default() }];
-        self.count()?;
+        self.update_prefix()?;
         self.allocate(store)?;
         let at = self.chunks.first().and_then(|c| c.address).unwrap_or(Address::UNDEF);
         store.write(at, &self.encode(0, store.ctx())?)?;
         Ok(at)
     }
 
-    /// Gives back the space of all chunks of the header at `address`.
+    /// Frees all chunks of the header at `address`.
     pub fn delete(store: &Store, address: Address) -> Result<()> {
         for chunk in &Self::load(store, address)?.chunks {
             if let Some(at) = chunk.address {
@@ -458,14 +472,14 @@ impl HeaderEdit {
         Ok(())
     }
 
-    /// Whole bytes of chunk `i`.
+    /// Size of chunk `i`, bytes, with prefix, signature and checksum.
     fn chunk_len(&self, i: usize) -> usize {
         let (before, after) = frame(&self.prefix, i);
         self.chunks.get(i).map_or(0, |c| c.len().saturating_add(before).saturating_add(after))
     }
 
-    /// Brings the sizes and counts of the prefix up to date.
-    fn count(&mut self) -> Result<()> {
+    /// Updates the sizes and counts in the prefix.
+    fn update_prefix(&mut self) -> Result<()> {
         let parts: usize = self.chunks.iter().filter(|c| !c.gone).map(|c| c.parts.len()).sum();
         if self.prefix.version == 1 {
             self.prefix.message_count =
@@ -475,7 +489,7 @@ impl HeaderEdit {
         Ok(())
     }
 
-    /// Finds space for new chunks: for all or for none.
+    /// Allocates new chunks; frees those already allocated on an error.
     fn allocate(&mut self, store: &Store) -> Result<()> {
         let mut taken: Vec<(Address, u64)> = Vec::new();
         for i in 0..self.chunks.len() {
@@ -497,7 +511,7 @@ impl HeaderEdit {
         Ok(())
     }
 
-    /// The bytes of chunk `i`.
+    /// Encodes chunk `i`.
     fn encode(&self, i: usize, ctx: &Context) -> Result<Vec<u8>> {
         let mut w = Writer::new();
         if i == 0 {
@@ -549,7 +563,7 @@ impl HeaderEdit {
     }
 }
 
-/// Writes the bytes of `new` that differ from `old`, which the file has at `at`.
+/// Writes the bytes of `new` that differ from `old`, the current content at `at`.
 fn write_differences(store: &Store, at: Address, old: &[u8], new: &[u8]) -> Result<()> {
     let mut from: Option<usize> = None;
     let mut end = 0usize;
@@ -559,7 +573,7 @@ fn write_differences(store: &Store, at: Address, old: &[u8], new: &[u8]) -> Resu
     };
     let mut i = 0usize;
     while i < new.len() {
-        // Most are the same, and many are passed at once.
+        // Skip 32 equal bytes at a time: most bytes are equal.
         let piece = i..i.saturating_add(32);
         if let (Some(a), Some(b)) = (new.get(piece.clone()), old.get(piece))
             && a == b
@@ -572,7 +586,7 @@ fn write_differences(store: &Store, at: Address, old: &[u8], new: &[u8]) -> Resu
             continue;
         }
         if let Some(start) = from
-            && i.saturating_sub(end) > JOIN
+            && i.saturating_sub(end) > MERGE_GAP_BYTES
         {
             flush(start, end)?;
             from = None;

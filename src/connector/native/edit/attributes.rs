@@ -1,63 +1,70 @@
 //! Setting and removing attributes.
 
 use super::super::attribute::{self, Value};
-use super::super::traverse;
+use super::super::{info, ownership, traverse};
+use super::errors::{refused, too_large};
 use super::{Change, now};
+use crate::base::shape::Shape;
+use crate::base::variable_form::VariableForm;
 use crate::base::{Address, Error, Result};
-use crate::connector::edit::Existing;
-use crate::connector::{Connector, ObjectId};
-use crate::container::attributes_edit;
-use crate::container::global_heap_edit;
-use crate::dataset::types::Shape;
-use crate::dataset::types::parse::{AttributeSpec, Store as ValueStore, parse_value_into};
-use crate::dataset::vl::VariableForm;
+use crate::connector::{NewValue, ObjectId, Ownership};
+use crate::dataset::create::{dataspace_message, datatype_message};
+use crate::dataset::heap::HeapStore;
+use crate::dataset::parts::store_elements;
 use crate::format::Writer;
 use crate::format::message::attribute::{Attribute, encode_attribute};
-use crate::format::message::dataspace::{Dataspace, Extent};
-use crate::format::message::datatype::{CharacterSet, Class, Datatype, StringPadding, StringType};
+use crate::format::message::dataspace::Dataspace;
 use crate::meta::Store;
 use crate::meta::header_edit::HeaderEdit;
+use crate::structures::attributes::edit as attributes_edit;
+use crate::structures::global_heap::edit as global_heap_edit;
 use std::cell::Cell;
 
 /// Largest name, bytes: what libhdf5's message takes, with its NUL.
 const NAME_MAX: usize = 65_534;
 
 impl Change<'_> {
-    /// Sets an attribute from its text.
-    pub(super) fn set_attribute(&self, id: ObjectId, name: &[u8], text: &[u8], existing: Existing) -> Result<()> {
+    /// Sets an attribute.
+    pub(super) fn set_attribute(&self, id: ObjectId, name: &[u8], value: &NewValue) -> Result<()> {
         if name.is_empty() || name.contains(&0) || name.len() > NAME_MAX {
             return Err(Error::refused(libc::EINVAL, "an attribute has a name without NUL"));
         }
         let object = self.connector.object(id)?;
         let found = attribute::stored(&object, name)?;
-        match (existing, found.is_some()) {
-            (Existing::Create, true) => return Err(Error::refused(libc::EEXIST, "the attribute is there")),
-            (Existing::Replace, false) => return Err(Error::refused(libc::ENODATA, "there is no such attribute")),
-            _ => {}
-        }
         if self.is_pending(id, name) {
             // A copying program says again what it said with types.
             return Ok(());
         }
         let store = self.store()?;
         let held = self.held_by(id, name)?;
-        let body = match found {
-            Some(old) => {
-                let Value { datatype, shape, .. } = attribute::typed(&object, &old)?;
-                let (datatype, old) = with_room(datatype, old, &shape, text)?;
-                let data = parse_value_into(&datatype, &shape, text, &mut Values::new(self, &store))?;
-                Attribute { data, ..old }.encode()
+        let data = store_elements(value, &mut Values::new(self, &store))?;
+        let old = found.map(|old| attribute::typed(&object, &old).map(|typed| (old, typed))).transpose()?;
+        let body = match old {
+            Some((old, typed)) if typed.shape == value.shape && typed.datatype == value.datatype => Attribute { data, ..old }.encode(),
+            Some((old, typed)) if typed.shape == value.shape => {
+                Attribute { data, datatype: value.datatype.to_bytes(), datatype_shared: false, ..old }.encode()
             }
-            None => {
-                let version = HeaderEdit::load(&store, id.address)?.version();
-                let (datatype, space, bytes) = string(text, version)?;
-                encode_attribute(version, name, &datatype.to_bytes(), false, &space.encode(store.ctx()), &bytes)?
+            _ => {
+                let header = HeaderEdit::load(&store, id.address)?.version();
+                let space = Dataspace::of(&value.shape, if header == 1 { 1 } else { 2 }).encode(store.ctx());
+                let datatype = datatype_message(store.superblock().version, &value.datatype)?;
+                encode_attribute(header, name, &datatype, false, &space, &data)?
             }
         };
         attributes_edit::set(&store, id.address, name, &body, now())?;
         self.free_held(&held)?;
         self.changed(id);
         Ok(())
+    }
+
+    /// Sets owner, group and mode: an attribute that is hidden from the others.
+    pub(super) fn set_ownership(&self, id: ObjectId, to: &Ownership) -> Result<()> {
+        let stored = attribute::stored(&self.connector.object(id)?, ownership::NAME)?;
+        match ownership::value(to) {
+            Some(value) => self.set_attribute(id, ownership::NAME, &value),
+            None if stored.is_some() => self.remove_attribute(id, ownership::NAME),
+            None => Ok(()),
+        }
     }
 
     /// Sets an attribute's raw bytes, its variable-length parts in exact form.
@@ -73,7 +80,7 @@ impl Change<'_> {
         self.not_pending(id, name);
         match old {
             Some((_, value)) if value.datatype.contains_reference() => {
-                if self.connector.attribute_raw(id, name)?.as_deref() != Some(bytes) {
+                if info::exact(self.connector, id, name)?.as_deref() != Some(bytes) {
                     let reason = "bytes of references are addresses in one file: user.h5dir.attributes sets them by paths";
                     return Err(Error::refused(libc::EPERM, reason));
                 }
@@ -84,10 +91,10 @@ impl Change<'_> {
                 attributes_edit::set(&store, id.address, name, &body, now()).map_err(too_large)?;
             }
             _ => {
-                let datatype = super::names::stream().datatype;
+                let datatype = super::bytes_file::bytes_file().datatype;
                 let shape = Shape::Simple { dims: vec![bytes.len() as u64], max: None };
-                let spec = AttributeSpec { name: name.to_vec(), datatype, shape, bytes: bytes.to_vec() };
-                super::typed::put(&store, id, version, &spec)?;
+                let value = Value { datatype, shape, bytes: bytes.to_vec() };
+                put(&store, id, version, name, &value)?;
             }
         }
         self.free_held(&held)?;
@@ -129,17 +136,9 @@ impl Change<'_> {
     }
 }
 
-/// More than a header or its heap takes.
-pub(super) fn too_large(e: Error) -> Error {
-    match e {
-        Error::Limit { .. } => Error::refused(libc::E2BIG, e.to_string()),
-        other => other,
-    }
-}
-
 /// A list of bytes, as a new file among attributes becomes one.
 fn is_bytes(value: &Value) -> bool {
-    matches!(&value.shape, Shape::Simple { dims, .. } if dims.len() == 1) && value.datatype == super::names::stream().datatype
+    matches!(&value.shape, Shape::Simple { dims, .. } if dims.len() == 1) && value.datatype == super::bytes_file::bytes_file().datatype
 }
 
 /// The elements whose raw bytes, variable-length parts in exact form, are `bytes`.
@@ -164,43 +163,13 @@ fn raw(value: &Value, bytes: &[u8], values: &mut Values<'_>) -> Result<Vec<u8>> 
     whole.then_some(out).ok_or_else(|| wrong(format!("the bytes are not the exact form of {count} elements of the attribute's type")))
 }
 
-/// One string of fixed length takes a longer text: of what it is only the length changes. A named datatype, which others
-/// may have too, stays as it is.
-fn with_room(datatype: Datatype, old: Attribute, shape: &Shape, text: &[u8]) -> Result<(Datatype, Attribute)> {
-    let room = usize::try_from(datatype.size).unwrap_or(usize::MAX);
-    let Class::String(string) = &datatype.class else { return Ok((datatype, old)) };
-    if *shape != Shape::Scalar || old.datatype_shared || text.len() <= room {
-        return Ok((datatype, old));
-    }
-    let end = usize::from(string.padding == StringPadding::NullTerminated);
-    let size = u32::try_from(text.len().saturating_add(end)).map_err(|_| Error::refused(libc::E2BIG, "too long"))?;
-    let datatype = Datatype { size, ..datatype };
-    let old = Attribute { datatype: datatype.to_bytes(), ..old };
-    Ok((datatype, old))
-}
-
-/// A new attribute: one UTF-8 string of fixed length.
-fn string(text: &[u8], header_version: u8) -> Result<(Datatype, Dataspace, Vec<u8>)> {
-    if text.contains(&0) {
-        return Err(Error::refused(libc::EINVAL, "a string attribute holds no NUL"));
-    }
-    let size = u32::try_from(text.len().max(1)).map_err(|_| Error::refused(libc::E2BIG, "too long"))?;
-    let class = Class::String(StringType { padding: StringPadding::NullPadded, charset: CharacterSet::Utf8 });
-    let datatype = Datatype { version: 1, reserved: 0, size, class };
-    let version = if header_version == 1 { 1 } else { 2 };
-    let space = Dataspace { version, extent: Extent::Scalar, dims: Vec::new(), max_dims: None };
-    let mut bytes = text.to_vec();
-    bytes.resize(size as usize, 0);
-    Ok((datatype, space, bytes))
-}
-
 /// Where parts of a value go that do not lie in it.
 pub(super) struct Values<'a> {
     /// The operation.
     pub(super) change: &'a Change<'a>,
     /// The file.
     pub(super) store: &'a Store,
-    /// References may lead to what is not there, to nothing then; this tells that one did.
+    /// Set when a reference names an object that does not exist, and so is null.
     pub(super) nowhere: Option<&'a Cell<bool>>,
 }
 
@@ -211,7 +180,7 @@ impl<'a> Values<'a> {
     }
 }
 
-impl ValueStore for Values<'_> {
+impl HeapStore for Values<'_> {
     fn sequence(&mut self, count: u32, payload: &[u8]) -> Result<Vec<u8>> {
         let ctx = self.store.ctx();
         let mut w = Writer::new();
@@ -241,4 +210,14 @@ impl ValueStore for Values<'_> {
         }
         found.ok_or_else(|| Error::refused(libc::EINVAL, "a reference leads to an object of the file"))
     }
+}
+
+/// Writes an attribute.
+pub(super) fn put(store: &Store, id: ObjectId, version: u8, name: &[u8], value: &Value) -> Result<()> {
+    let superblock = store.superblock().version;
+    let Dataspace { extent, dims, max_dims, .. } = Dataspace::of(&value.shape, 1);
+    let space = dataspace_message(store.ctx(), superblock, extent, &dims, max_dims.as_deref());
+    let datatype = datatype_message(superblock, &value.datatype).map_err(refused)?;
+    let body = encode_attribute(version, name, &datatype, false, &space, &value.bytes)?;
+    attributes_edit::set(store, id.address, name, &body, now()).map_err(too_large)
 }

@@ -1,55 +1,26 @@
-//! Writing and resizing datasets.
+//! Writes and resizes datasets; stores dirty chunks and times.
 
-use super::super::dataset::{Dataset, number};
+use super::super::dataset::{Dataset, key};
 use super::{Change, now};
-use crate::base::{Address, Error, Result};
+use crate::base::shape::Extent;
+use crate::base::{Error, Result};
 use crate::connector::{Form, ObjectId};
-use crate::container::shared_messages_edit;
-use crate::dataset::chunk::ChunkGrid;
-use crate::dataset::chunk::cache::ChunkKey;
 use crate::dataset::chunk::dirty::DirtyChunk;
-use crate::dataset::storage::Storage;
-use crate::dataset::write::{ChunkWriter, Encoded};
-use crate::format::message::data_layout::{DataLayout, Layout};
-use crate::format::message::dataspace::{Dataspace, Extent};
+use crate::dataset::chunk::encoded::Encoded;
+use crate::dataset::chunk::key::ChunkKey;
+use crate::dataset::layout::{DirtyList, Operation};
+use crate::format::message::data_layout::DataLayout;
+use crate::format::message::dataspace::Dataspace;
 use crate::format::object_header::{flag, kind};
-use crate::meta::edit::SpaceKind;
 use crate::meta::header_edit::HeaderEdit;
+use crate::structures::shared_messages::edit as shared_messages_edit;
 use std::sync::Arc;
 
-/// Fill values are written in pieces of this many bytes.
-pub(super) const PIECE: usize = 1 << 20;
-
-/// What a dataset's chunks are written through.
-pub(super) struct Chunks {
-    dataset: Arc<Dataset>,
-    grid: ChunkGrid,
-}
-
-impl Chunks {
-    pub(super) fn grid(&self) -> &ChunkGrid {
-        &self.grid
-    }
-
-    pub(super) fn writer<'a>(&'a self, change: &'a Change<'_>) -> Result<ChunkWriter<'a>> {
-        let d = &*self.dataset;
-        let chunked = d.chunked().ok_or_else(|| Error::corrupt("dataset", d.id.address, "it has no chunks"))?;
-        Ok(ChunkWriter {
-            env: &change.connector.options.environment,
-            store: &d.bytes.store,
-            chunked,
-            grid: &self.grid,
-            fill: &d.bytes.fill,
-            btree_k: change.editing.btree_k,
-        })
-    }
-}
-
-/// Puts `body` in the place of the message of type `kind`.
+/// Replaces the body of the message of type `kind`.
 pub(super) fn replace_message(header: &mut HeaderEdit, kind: u16, body: Vec<u8>) -> Result<()> {
     let i = header.find(kind).ok_or_else(|| Error::refused(libc::EIO, "the object's header lacks a message"))?;
     header.set_body(i, body);
-    // It is no longer what others share.
+    // The new body is not the shared one.
     if let Some(flags) = header.message(i).map(|m| m.flags).filter(|f| f & flag::SHARED != 0) {
         header.set_flags(i, flags & !flag::SHARED);
     }
@@ -57,7 +28,7 @@ pub(super) fn replace_message(header: &mut HeaderEdit, kind: u16, body: Vec<u8>)
 }
 
 impl Change<'_> {
-    /// Writes `bytes` at `offset`; the dataset grows when they reach beyond its end.
+    /// Writes `bytes` at `offset`. Extends the dataset if they end past it.
     pub(super) fn write(&self, id: ObjectId, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -67,18 +38,19 @@ impl Change<'_> {
             return self.write_form(&d, form, offset, bytes);
         }
         match self.keep_references(&d, offset, bytes)? {
-            Some(bytes) => self.write_elements(id, offset, &bytes),
-            None => self.write_elements(id, offset, bytes),
+            Some(bytes) => self.put_elements(id, offset, &bytes)?,
+            None => self.put_elements(id, offset, bytes)?,
         }
+        self.touch(id)
     }
 
-    /// The same for elements of any type, as they are stored.
+    /// Writes elements in their stored form, and the modification time.
     pub(super) fn write_elements(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
         self.put_elements(id, offset, bytes)?;
         self.touch(id)
     }
 
-    /// Writes elements as they are stored, and leaves the dataset's times.
+    /// Writes elements in their stored form. Does not change times.
     pub(super) fn put_elements(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
         let d = self.dataset(id)?;
         let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| Error::refused(libc::EFBIG, "beyond 2^64 bytes"))?;
@@ -86,40 +58,18 @@ impl Change<'_> {
             return Ok(());
         }
         let grown = end > d.bytes.size;
-        let d = if grown {
+        if grown {
             self.resize(&d, end)?;
-            self.dataset(id)?
-        } else {
-            d
-        };
-        match &d.bytes.storage {
-            Storage::Compact(_) => self.write_compact(&d, offset, bytes)?,
-            Storage::Contiguous(address) => {
-                let address =
-                    if address.is_defined() { *address } else { self.allocate_contiguous(&d, (offset, bytes.len() as u64), false)? };
-                let at =
-                    address.checked_add(offset).ok_or_else(|| Error::corrupt("contiguous data layout", address, "ends beyond 2^64"))?;
-                d.bytes.store.write_raw(at, bytes)?;
-            }
-            Storage::Chunked(_) => self.write_chunks(id, offset, bytes, grown)?,
-            Storage::External(e) => e.write(offset, bytes)?,
-            Storage::Virtual(_) => return Err(Error::refused(libc::EPERM, "a virtual dataset is written through its sources")),
         }
-        Ok(())
-    }
-
-    /// Writes elements of a chunked dataset. Where chunks are high and narrow a few bytes may lie in more of them than fit in memory.
-    fn write_chunks(&self, id: ObjectId, mut at: u64, bytes: &[u8], grown: bool) -> Result<()> {
-        let mut rest = bytes;
+        drop(d);
+        let (mut at, mut rest) = (offset, bytes);
         while !rest.is_empty() {
             let d = self.dataset(id)?;
-            let n = d.chunked().map_or(rest.len(), |c| c.grid.portion(at, rest.len(), self.connector.dirty_budget()));
-            let (part, tail) = rest.split_at(n.clamp(1, rest.len()));
-            let mut layout = d.layout.clone();
-            if self.chunks(&d).writer(self)?.write(&mut layout, at, part, grown)? {
-                self.set_layout(&d, &layout)?;
+            let written = d.layout().write(&self.operation(&d, &d.space), at, rest, grown)?;
+            if let Some(layout) = &written.layout {
+                self.set_layout(&d, layout)?;
             }
-            (at, rest) = (at.saturating_add(part.len() as u64), tail);
+            (at, rest) = (at.saturating_add(written.len as u64), rest.get(written.len..).unwrap_or_default());
             if !rest.is_empty() {
                 self.flush_if_many(id)?;
             }
@@ -127,50 +77,41 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Keeps what an operation writes to one dataset within bounds.
+    /// Stores dirty chunks of a dataset if they exceed their memory.
     pub(super) fn flush_if_many(&self, id: ObjectId) -> Result<()> {
         let env = &self.connector.options.environment;
         let many = env.dirty.bytes() > self.connector.dirty_budget() || env.files_are_full();
         if many { self.flush_within(id) } else { Ok(()) }
     }
 
-    /// A dataset that can be written.
+    /// The dataset `id`. Errors: it cannot be written.
     pub(super) fn writable_dataset(&self, id: ObjectId) -> Result<Arc<Dataset>> {
         let d = self.dataset(id)?;
         if !d.pipeline.can_encode() {
             return Err(Error::refused(libc::EOPNOTSUPP, "the dataset has a filter that is not encoded"));
         }
-        self.vet(&d)?;
+        self.check_bounds(&d)?;
         Ok(d)
     }
 
-    pub(super) fn chunks(&self, d: &Arc<Dataset>) -> Chunks {
-        self.chunks_of(d, &d.space)
-    }
-
-    /// The same when the dataset has another extent.
-    pub(super) fn chunks_of(&self, d: &Arc<Dataset>, space: &Dataspace) -> Chunks {
-        let chunk_dims = d.chunked_layout().map(|c| c.chunk_dims.clone()).unwrap_or_default();
-        let grid = ChunkGrid { shape: space.dims.clone(), max_shape: space.max(), chunk_dims, element_size: d.element_size };
-        Chunks { dataset: d.clone(), grid }
+    /// This operation for the layout of `d`. `space`: the extent, or the new one.
+    pub(super) fn operation<'a>(&'a self, d: &'a Dataset, space: &'a Dataspace) -> Operation<'a> {
+        Operation {
+            env: &self.connector.options.environment,
+            data: &d.bytes,
+            message: &d.message,
+            space,
+            dirty_budget: self.connector.dirty_budget(),
+            btree_k: self.editing.btree_k,
+            header: d.id.address,
+        }
     }
 
     pub(super) fn header(&self, id: ObjectId) -> Result<HeaderEdit> {
         HeaderEdit::load(&*self.store()?, id.address)
     }
 
-    fn write_compact(&self, d: &Dataset, offset: u64, bytes: &[u8]) -> Result<()> {
-        let Storage::Compact(old) = &d.bytes.storage else { return Ok(()) };
-        let mut data = old.clone();
-        let from = usize::try_from(offset).unwrap_or(usize::MAX);
-        let target = from.checked_add(bytes.len()).and_then(|end| data.get_mut(from..end));
-        target.ok_or_else(|| Error::corrupt("compact data layout", d.id.address, "holds less than the dataset"))?.copy_from_slice(bytes);
-        let Layout::Compact { dims, .. } = &d.layout.class else { return Ok(()) };
-        let layout = DataLayout { version: d.layout.version, class: Layout::Compact { data, dims: dims.clone() } };
-        self.set_layout(d, &layout)
-    }
-
-    /// Puts a new layout message into the header.
+    /// Stores a new data layout message in the object header.
     pub(super) fn set_layout(&self, d: &Dataset, layout: &DataLayout) -> Result<()> {
         shared_messages_edit::forget(&*self.store()?, d.id.address)?;
         let mut header = self.header(d.id)?;
@@ -180,35 +121,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Room for the elements of a contiguous dataset, filled except where `len` bytes from `offset` are written next. `really`:
-    /// zeros too are written, so that the backing file has the room.
-    pub(super) fn allocate_contiguous(&self, d: &Dataset, (offset, len): (u64, u64), really: bool) -> Result<Address> {
-        let store = &d.bytes.store;
-        let address = store.allocate(d.bytes.size, SpaceKind::Raw)?;
-        let fill = |mut at: u64, end: u64| -> Result<()> {
-            let mut piece = vec![0u8; PIECE];
-            while at < end {
-                let n = usize::try_from(end.saturating_sub(at)).unwrap_or(PIECE).min(PIECE);
-                let part = piece.get_mut(..n).unwrap_or_default();
-                d.bytes.fill.fill(at, part);
-                store.write_raw(address.checked_add(at).unwrap_or(Address::UNDEF), part)?;
-                at = at.saturating_add(n as u64);
-            }
-            Ok(())
-        };
-        let all = std::iter::once(0..d.bytes.size).collect();
-        let parts = if d.bytes.fill.is_zero() && !really { store.written_in(address, d.bytes.size)? } else { all };
-        for part in parts {
-            fill(part.start, part.end.min(offset))?;
-            fill(part.start.max(offset.saturating_add(len)), part.end)?;
-        }
-        let Layout::Contiguous { size, dims, .. } = &d.layout.class else { return Ok(address) };
-        let class = Layout::Contiguous { address, size: *size, dims: dims.clone() };
-        self.set_layout(d, &DataLayout { version: d.layout.version, class })?;
-        Ok(address)
-    }
-
-    /// Makes the dataset's bytes `size` long, or what whole rows come nearest above.
+    /// Sets the size of the dataset to `size` bytes, rounded up to whole rows.
     pub(super) fn set_size(&self, id: ObjectId, form: Form, size: u64) -> Result<()> {
         let d = self.writable_dataset(id)?;
         if d.datatype.contains_vlen() {
@@ -228,7 +141,7 @@ impl Change<'_> {
         if d.space.extent != Extent::Simple || d.space.dims.is_empty() {
             return refuse("a dataset without dimensions has one size");
         }
-        if d.chunked().is_none() {
+        if !d.layout().resizes() {
             return refuse("only chunked datasets change their size");
         }
         let row = d.space.dims.iter().skip(1).try_fold(d.element_size, |n, d| n.checked_mul(*d));
@@ -248,11 +161,7 @@ impl Change<'_> {
         if d.space.max_dims.is_none() && rows > old {
             return refuse("the dataset has no maximum shape beyond its own");
         }
-        let chunks = self.chunks(d);
-        let writer = chunks.writer(self)?;
-        let mut layout = d.layout.clone();
-        let changed = if rows < old { writer.prune(&mut layout, rows)? } else { false };
-        writer.refilter_edges(rows)?;
+        let layout = d.layout().resize(&self.operation(d, &d.space), rows)?;
         let mut dims = d.space.dims.clone();
         if let Some(first) = dims.first_mut() {
             *first = rows;
@@ -262,17 +171,18 @@ impl Change<'_> {
         shared_messages_edit::forget(&*self.store()?, d.id.address)?;
         let mut header = self.header(d.id)?;
         replace_message(&mut header, kind::DATASPACE, space.encode(store.ctx()))?;
-        if changed {
+        if let Some(layout) = layout {
             replace_message(&mut header, kind::DATA_LAYOUT, layout.encode(store.ctx())?)?;
         }
         header.write(store)?;
         self.changed(d.id);
-        self.chunks(&self.dataset(d.id)?).writer(self)?.renew(old)
+        let d = self.dataset(d.id)?;
+        d.layout().resized(&self.operation(&d, &d.space), old)
     }
 
-    /// Writes the changed chunks of one dataset to the file.
+    /// Stores the dirty chunks of one dataset, as an operation of its own.
     pub(super) fn flush_dataset(&self, id: ObjectId) -> Result<()> {
-        let chunks = self.connector.options.environment.dirty.of(number(id));
+        let chunks = self.connector.options.environment.dirty.of(key(id));
         self.flush_chunks(id, &chunks)
     }
 
@@ -281,78 +191,75 @@ impl Change<'_> {
             return Ok(());
         }
         let d = self.dataset(id)?;
-        let parts = self.chunks(&d);
-        // A failed operation may have left chunks beyond the extent, which it has no more.
-        let within = |key: &ChunkKey| d.chunked().is_some_and(|c| parts.grid.contains(&c.grid.scaled(key.chunk)));
+        // A failed operation may have left dirty chunks outside the extent.
+        let op = self.operation(&d, &d.space);
+        let within = |key: &ChunkKey| d.layout().write_back().is_some_and(|w| w.contains(&op, *key));
         let (chunks, gone): (Vec<_>, Vec<_>) = chunks.iter().cloned().partition(|(key, _)| within(key));
         gone.iter().for_each(|(key, _)| self.connector.options.environment.dirty.remove(*key));
-        let chunks = chunks.as_slice();
-        self.atomically(|| self.place_chunks(&d, &parts, chunks))?;
-        // Until the index leads to them they are nowhere else.
-        parts.writer(self)?.flushed(chunks.iter().map(|(key, _)| *key));
+        self.atomically(|| self.place_chunks(&d, &chunks))?;
+        // They stay dirty until the index refers to them.
+        self.connector.options.environment.flushed(chunks.iter().map(|(key, _)| *key));
         self.changed(id);
         Ok(())
     }
 
-    fn place_chunks(&self, d: &Dataset, parts: &Chunks, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) -> Result<()> {
-        let mut layout = d.layout.clone();
-        if parts.writer(self)?.flush(&mut layout, chunks)? {
-            self.set_layout(d, &layout)?;
+    fn place_chunks(&self, d: &Dataset, chunks: &DirtyList) -> Result<()> {
+        let Some(write_back) = d.layout().write_back() else { return Ok(()) };
+        match write_back.flush(&self.operation(d, &d.space), chunks)? {
+            Some(layout) => self.set_layout(d, &layout),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// Writes the changed chunks of one dataset to the file, as a part of an operation.
+    /// Stores the dirty chunks of one dataset, as a part of an operation.
     pub(super) fn flush_within(&self, id: ObjectId) -> Result<()> {
-        let chunks = self.connector.options.environment.dirty.of(number(id));
+        let chunks = self.connector.options.environment.dirty.of(key(id));
         if chunks.is_empty() {
             return Ok(());
         }
         let d = self.dataset(id)?;
-        let parts = self.chunks(&d);
-        self.place_chunks(&d, &parts, &chunks)?;
-        parts.writer(self)?.flushed(chunks.iter().map(|(key, _)| *key));
+        self.place_chunks(&d, &chunks)?;
+        self.connector.options.environment.flushed(chunks.iter().map(|(key, _)| *key));
         self.changed(id);
         Ok(())
     }
 
-    /// Enters chunks that were encoded without the lock, as far as they are still what would be written. Returns how many.
+    /// Stores chunks that were encoded without the lock, if they are still current. Returns their
+    /// number.
     pub(super) fn enter_encoded(&self, id: ObjectId, mut encoded: Vec<Encoded>) -> Result<usize> {
         if !encoded.iter().any(|e| self.connector.options.environment.dirty.is_current(e.key, &e.chunk, e.version)) {
             return Ok(0);
         }
         let d = self.dataset(id)?;
-        let parts = self.chunks(&d);
-        let writer = parts.writer(self)?;
-        encoded.retain(|e| writer.is_current(e));
+        let (op, Some(write_back)) = (self.operation(&d, &d.space), d.layout().write_back()) else { return Ok(0) };
+        encoded.retain(|e| write_back.is_current(&op, e));
         if encoded.is_empty() {
             return Ok(0);
         }
-        self.atomically(|| {
-            let mut layout = d.layout.clone();
-            if writer.enter(&mut layout, &encoded)? { self.set_layout(&d, &layout) } else { Ok(()) }
+        self.atomically(|| match write_back.enter(&op, &encoded)? {
+            Some(layout) => self.set_layout(&d, &layout),
+            None => Ok(()),
         })?;
-        writer.flushed(encoded.iter().map(|e| e.key));
+        self.connector.options.environment.flushed(encoded.iter().map(|e| e.key));
         self.changed(id);
         Ok(encoded.len())
     }
 
-    /// Gives back the chunks and the index of a dataset.
-    pub(super) fn delete_chunks(&self, d: &Arc<Dataset>) -> Result<()> {
-        let parts = self.chunks(d);
-        parts.writer(self)?.delete(&mut d.layout.clone())
+    /// Frees the storage of the elements of `d`.
+    pub(super) fn delete_storage(&self, d: &Dataset) -> Result<()> {
+        d.layout().delete(&self.operation(d, &d.space))
     }
 
     /// Sets the modification time, at most once a second.
     pub(super) fn touch(&self, id: ObjectId) -> Result<()> {
         let seconds = now();
-        if self.editing.touched.lock().insert(id, seconds) == Some(seconds) {
+        if self.editing.objects.note_times(id, seconds) {
             return Ok(());
         }
         self.set_mtime(id, seconds).map(|_| ())
     }
 
-    /// Sets the modification time where the header records one.
+    /// Sets the modification time, if the header records one. Returns whether it does.
     pub(super) fn set_mtime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
         let mut header = self.header(id)?;
         if header.prefix().times.is_none() && header.find(kind::MTIME).or(header.find(kind::MTIME_OLD)).is_none() {
@@ -363,20 +270,20 @@ impl Change<'_> {
         Ok(true)
     }
 
-    /// Sets the time of change only, where the header records one: the bytes are what they were.
+    /// Sets only the change time, if the header records one.
     pub(super) fn note_change(&self, id: ObjectId) -> Result<()> {
         let mut header = self.header(id)?;
         header.note_change(now());
         header.write(&*self.store()?)
     }
 
-    /// The same as somebody wishes: what is written after that sets the time again.
+    /// Sets the modification time for utimensat(2). A later write sets it again.
     pub(super) fn wish_mtime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
-        self.editing.touched.lock().remove(&id);
+        self.editing.objects.forget_times(id);
         self.set_mtime(id, seconds)
     }
 
-    /// Sets the access time where the header records one.
+    /// Sets the access time, if the header records one. Returns whether it does.
     pub(super) fn set_atime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
         let mut header = self.header(id)?;
         let done = header.set_accessed(seconds);

@@ -1,18 +1,19 @@
-//! Operations that fail half way: elements that were acknowledged before stay, and nothing of the failed one is left where it
-//! could be seen later.
+//! I/O errors at each step of an operation: elements acknowledged before it stay, and no part of
+//! the failed operation becomes visible later.
 
 use super::super::external::Neighbours;
 use super::super::{NativeConnector, Options, create};
 use crate::connector::edit::Edit;
+use crate::connector::native::tests::editor;
 use crate::connector::{Connector, Form, ObjectId};
 use crate::dataset::environment::Environment;
-use crate::dataset::virtual_::MissingPolicy;
+use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::fault::{Fault, FaultyFile, FaultyPlace, LENGTH, Plan, READ, UNSURE, WRITE};
 use crate::file::memory::{GrowingFile, MemoryJournal};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A new file whose I/O fails as `plan` says, once that is not paused.
+/// A new file whose I/O fails by `plan` unless the plan is paused.
 pub fn writable(plan: &Arc<Plan>) -> Arc<NativeConnector> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f.h5");
@@ -28,7 +29,7 @@ pub fn writable(plan: &Arc<Plan>) -> Arc<NativeConnector> {
 /// A dataset as `fact` describes it.
 pub fn dataset(c: &NativeConnector, fact: &str) -> ObjectId {
     let id = c.create_file(c.root(), b"d").unwrap();
-    c.set_fact(id, "dataset", fact.as_bytes()).unwrap();
+    editor(c).set_fact(id, "dataset", fact.as_bytes()).unwrap();
     id
 }
 
@@ -46,7 +47,8 @@ const DATASETS: [&str; 3] = [
     r#"{"dtype": "<i4", "shape": [40, 3], "maxshape": [128, 3], "chunks": [16, 3]}"#,
 ];
 
-/// Does `operation` with the n-th fault, for every n; `check` sees the dataset after each failure, with what it held before.
+/// Does `operation` with the n-th fault, for every n; `check` sees the dataset after each failure,
+/// with what it held before.
 fn each_fault(
     committed: bool,
     operation: &dyn Fn(&NativeConnector, ObjectId) -> crate::base::Result<()>,
@@ -93,7 +95,7 @@ fn a_failed_shrink_loses_nothing() {
         each_fault(committed, &|c, id| c.set_size(id, 20 * 12), &|c, id, before| {
             assert_eq!(bytes(c, id), before);
             c.commit().unwrap();
-            c.environment().forget(id.address.0);
+            c.environment().forget(super::key(id));
             assert_eq!(bytes(c, id), before);
             c.set_size(id, 20 * 12).unwrap();
             c.commit().unwrap();
@@ -103,7 +105,7 @@ fn a_failed_shrink_loses_nothing() {
 }
 
 #[test]
-fn a_failed_growing_write_leaves_nothing_behind_the_end() {
+fn a_failed_write_past_the_end_leaves_no_elements_past_the_extent() {
     for committed in [false, true] {
         for len in [7, 12, 400] {
             each_fault(committed, &|c, id| c.write(id, 43 * 12 + 3, &vec![0xab; len]), &|c, id, before| {
@@ -124,7 +126,7 @@ fn a_failed_unlink_loses_nothing() {
         each_fault(committed, &|c, _| c.unlink(c.root(), b"d", false).map(drop), &|c, id, before| {
             assert_eq!(bytes(c, id), before);
             c.commit().unwrap();
-            c.environment().forget(id.address.0);
+            c.environment().forget(super::key(id));
             assert_eq!(bytes(c, id), before);
         });
     }

@@ -1,55 +1,50 @@
-//! Writing changed chunks to the file while operations go on.
+//! Write-back of dirty chunks while operations continue.
 //!
-//! Chunks are encoded without any lock; only entering them into the index is an operation. What was changed in between
-//! stays, and is encoded again later. A thread of its own does that as soon as half of what may wait does, so that
-//! whoever writes goes on meanwhile; who writes faster than it waits for it.
+//! Chunks are encoded without a lock; storing them is an operation. A chunk that changes meanwhile
+//! stays dirty and is encoded again later. A thread starts as soon as dirty chunks use half of
+//! their memory. Writers that are faster than the thread wait for it.
 //!
-//! What a damaged dataset does not take keeps nobody else from it: see `lost`.
+//! Dirty chunks that a damaged dataset does not accept are dropped (`write_errors`).
 
-use super::lost::is_of_object;
+use super::super::dataset::id_of;
+use super::errors::is_of_object;
 use super::{DIRTY_MIN, DIRTY_PART, Editing, NativeConnector, is_full};
-use crate::base::{Address, Result, waiting};
-use crate::connector::ObjectId;
-use crate::dataset::chunk::cache::ChunkKey;
+use crate::base::{Result, waiting};
 use crate::dataset::chunk::dirty::DirtyChunk;
-use crate::dataset::write::{batch_len, encode};
+use crate::dataset::chunk::key::{ChunkKey, DatasetKey};
+use crate::dataset::layout::batch_len;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Below this much to encode a thread is not worth it, bytes.
-const THREAD_MIN: u64 = 4 << 20;
-/// Fewer waiting bytes are not written before a commit: that takes them along.
-const EARLY_MIN: u64 = 64 << 10;
-/// Bytes of chunks taken at a time.
-const STEP: u64 = 64 << 20;
-/// Rounds of a commit before it encodes what is left while it keeps everybody out.
-const ROUNDS: usize = 3;
+/// Least memory for dirty chunks at which a thread is started, bytes.
+const THREAD_MIN_BYTES: u64 = 4 << 20;
+/// Fewer dirty bytes are left to the commit, bytes.
+const EARLY_MIN_BYTES: u64 = 64 << 10;
+/// Dirty chunks stored at a time, bytes.
+const STEP_BYTES: u64 = 64 << 20;
+/// Rounds without the exclusive lock before a commit encodes the rest with it.
+const COMMIT_ROUNDS: usize = 3;
 
-/// Whether a thread writes chunks out.
+/// State of the write-back thread.
 #[derive(Default)]
 pub(super) struct Flusher {
     state: Mutex<State>,
-    /// Some chunks were written, or the thread ended.
+    /// Signals that some chunks were stored, or that the thread ended.
     progress: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     running: bool,
-    /// It shall end.
+    /// The thread must end, and none starts again.
     stopped: bool,
 }
 
 type Chosen = Vec<(ChunkKey, Arc<DirtyChunk>)>;
 
-/// The dataset whose chunks have the number `n`.
-pub(super) fn id_of(n: u64) -> ObjectId {
-    ObjectId { file: 0, address: Address(n & ((1 << 52) - 1)) }
-}
-
-fn by_dataset(chunks: Chosen) -> BTreeMap<u64, Chosen> {
-    let mut all: BTreeMap<u64, Chosen> = BTreeMap::new();
+fn by_dataset(chunks: Chosen) -> BTreeMap<DatasetKey, Chosen> {
+    let mut all: BTreeMap<DatasetKey, Chosen> = BTreeMap::new();
     for (key, chunk) in chunks {
         all.entry(key.dataset).or_default().push((key, chunk));
     }
@@ -58,12 +53,12 @@ fn by_dataset(chunks: Chosen) -> BTreeMap<u64, Chosen> {
 }
 
 impl NativeConnector {
-    /// Changed chunks that may wait in memory, bytes.
+    /// Memory for dirty chunks, bytes.
     pub(super) fn dirty_budget(&self) -> u64 {
         (self.options.environment.cache.budget() / DIRTY_PART).max(DIRTY_MIN)
     }
 
-    /// Keeps what waits within its bounds; the caller holds no lock.
+    /// Keeps dirty chunks within their memory. The caller holds no lock.
     pub(super) fn bound_dirty(&self) -> Result<()> {
         let dirty = &self.options.environment.dirty;
         let budget = self.dirty_budget();
@@ -74,7 +69,7 @@ impl NativeConnector {
             return Ok(());
         }
         let editing = self.editing()?;
-        if budget >= THREAD_MIN {
+        if budget >= THREAD_MIN_BYTES {
             self.start_flusher(editing);
         }
         while dirty.bytes() > budget {
@@ -85,10 +80,10 @@ impl NativeConnector {
                 continue;
             }
             drop(state);
-            // It ended: by an error, which is met again here.
-            let chosen = dirty.choose((budget / 2).min(STEP));
-            match self.write_out(chosen.clone()) {
-                Ok(0) => self.write_out_alone(chosen)?,
+            // The thread ended with an error, which occurs again here.
+            let chosen = dirty.choose((budget / 2).min(STEP_BYTES));
+            match self.store(chosen.clone()) {
+                Ok(0) => self.store_exclusively(chosen)?,
                 Ok(_) => {}
                 Err(e) if is_full(&e) && self.file(0)?.store.transaction()?.is_relieved() => self.commit_all(false)?,
                 Err(e) => return Err(e),
@@ -97,13 +92,13 @@ impl NativeConnector {
         Ok(())
     }
 
-    /// The same for chunks in temporary files.
+    /// Keeps dirty chunks in temporary files within their bounds.
     fn bound_files(&self) -> Result<()> {
         let env = &self.options.environment;
         while env.files_are_full() {
             let chosen = env.dirty.choose_files(1);
-            match self.write_out(chosen.clone()) {
-                Ok(0) => self.write_out_alone(chosen)?,
+            match self.store(chosen.clone()) {
+                Ok(0) => self.store_exclusively(chosen)?,
                 Ok(_) => {}
                 Err(e) => return Err(e),
             }
@@ -111,19 +106,20 @@ impl NativeConnector {
         Ok(())
     }
 
-    /// Where what waits cannot be written out, on a full disk, no more is taken: it would fill the memory.
-    pub(super) fn room_for_more(&self) -> Result<()> {
+    /// Errors: dirty chunks exceed their memory and cannot be stored, as on a full disk.
+    pub(super) fn admit_write(&self) -> Result<()> {
         let many = self.options.environment.dirty.bytes() > self.dirty_budget() || self.options.environment.files_are_full();
         if many { self.bound_dirty() } else { Ok(()) }
     }
 
-    /// Writes chunks while everybody is kept out: those that others change all the time, or whose dataset is broken.
-    fn write_out_alone(&self, chunks: Chosen) -> Result<()> {
+    /// Stores chunks with the exclusive lock: chunks that change all the time, or of a damaged
+    /// dataset.
+    fn store_exclusively(&self, chunks: Chosen) -> Result<()> {
         let change = self.change(&[])?;
         for (n, chunks) in by_dataset(chunks) {
             let dirty = &self.options.environment.dirty;
-            let there: Chosen = chunks.into_iter().filter(|(key, chunk)| dirty.is_there(*key, chunk)).collect();
-            change.flush_or_lose(id_of(n), &there)?;
+            let there: Chosen = chunks.into_iter().filter(|(key, chunk)| dirty.contains(*key, chunk)).collect();
+            change.flush_or_drop(id_of(n), &there)?;
         }
         Ok(())
     }
@@ -135,8 +131,8 @@ impl NativeConnector {
         let thread = std::thread::Builder::new().name("h5dir-flush".into()).spawn(move || {
             let _ended = this.editing.as_ref().map(|e| Ended(&e.flusher));
             if let Err(e) = this.flush_while_needed() {
-                // Whoever writes on, or the next commit, meets it too and tells the caller.
-                tracing::debug!("changed chunks could not be written: {e}");
+                // The next write or commit gets the error, too, and returns it.
+                tracing::debug!("dirty chunks cannot be stored: {e}");
             }
         });
         state.running = thread.is_ok();
@@ -147,7 +143,7 @@ impl NativeConnector {
         let dirty = &self.options.environment.dirty;
         let editing = self.editing()?;
         while dirty.bytes() > budget / 4 && !editing.flusher.state.lock().stopped {
-            if self.write_out(dirty.choose((budget / 4).min(STEP)))? == 0 {
+            if self.store(dirty.choose((budget / 4).min(STEP_BYTES)))? == 0 {
                 break;
             }
             editing.flusher.progress.notify_all();
@@ -155,26 +151,26 @@ impl NativeConnector {
         Ok(())
     }
 
-    /// Encodes chunks without a lock and enters them. Returns how many were entered.
-    fn write_out(&self, chunks: Chosen) -> Result<usize> {
+    /// Encodes chunks without a lock, then stores them. Returns the number of stored chunks.
+    fn store(&self, chunks: Chosen) -> Result<usize> {
         let env = &self.options.environment;
         let mut entered = 0usize;
         for (n, chunks) in by_dataset(chunks) {
             let id = id_of(n);
             for batch in chunks.chunks(batch_len(env)) {
-                // Of another dataset, if this one was deleted and its address used again, they are no chunks.
+                // The dataset may have been deleted, and its address reused.
                 let (dataset, batch) = {
                     let _shared = self.shared();
-                    let there: Chosen = batch.iter().filter(|(key, chunk)| env.dirty.is_there(*key, chunk)).cloned().collect();
+                    let there: Chosen = batch.iter().filter(|(key, chunk)| env.dirty.contains(*key, chunk)).cloned().collect();
                     (self.dataset(id), there)
                 };
-                // Deleted meanwhile, with its chunks; or broken, which is met again when they are written alone.
+                // A damaged dataset fails again in `store_exclusively`.
                 let Ok(d) = &dataset else { continue };
-                let encoded = d.dataset.chunked().map_or_else(|| Ok(Vec::new()), |c| encode(env, c, &batch));
+                let encoded = d.dataset.layout().write_back().map_or_else(|| Ok(Vec::new()), |w| w.encode(env, &batch));
                 match encoded.and_then(|encoded| self.change(&[id])?.enter_encoded(id, encoded)) {
                     Ok(n) => entered = entered.saturating_add(n),
                     Err(e) if is_of_object(&e) => {
-                        self.write_out_alone(batch)?;
+                        self.store_exclusively(batch)?;
                         entered = entered.saturating_add(1);
                     }
                     Err(e) => return Err(e),
@@ -184,20 +180,20 @@ impl NativeConnector {
         Ok(entered)
     }
 
-    /// Before a commit: most of what waits is encoded while others go on.
-    pub(super) fn write_out_early(&self) -> Result<()> {
+    /// Encodes most dirty chunks before a commit, while other operations continue.
+    pub(super) fn store_before_commit(&self) -> Result<()> {
         let dirty = &self.options.environment.dirty;
-        // Once: one that is being written would be encoded for nothing.
-        self.write_out(dirty.choose_files(u64::MAX))?;
-        for _ in 0..ROUNDS {
-            if dirty.bytes() < EARLY_MIN || self.write_out(dirty.choose(u64::MAX))? == 0 {
+        // Only one round: a file that changes again would be encoded for nothing.
+        self.store(dirty.choose_files(u64::MAX))?;
+        for _ in 0..COMMIT_ROUNDS {
+            if dirty.bytes() < EARLY_MIN_BYTES || self.store(dirty.choose(u64::MAX))? == 0 {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Waits until the thread ended; it starts no more.
+    /// Stops the thread for good, and waits for its end.
     pub(super) fn stop_flusher(&self) {
         let Some(editing) = &self.editing else { return };
         let mut state = editing.flusher.state.lock();
@@ -208,7 +204,7 @@ impl NativeConnector {
     }
 }
 
-/// Tells that the thread ended, however it does.
+/// Records the end of the thread, also by a panic.
 struct Ended<'a>(&'a Flusher);
 
 impl Drop for Ended<'_> {

@@ -1,14 +1,15 @@
-//! Filtered chunks that are too large for memory: changed in temporary files, and encoded once when they are written out.
+//! Filtered chunks that are too large for memory: changed in temporary files, and encoded once when
+//! they are written out.
 
 use super::super::external::Neighbours;
 use super::super::{NativeConnector, Options};
 use super::fault_tests::{bytes, dataset};
-use super::lost_tests::{empty, find};
+use super::write_errors_tests::{empty, find};
 use crate::base::Error;
-use crate::connector::edit::Edit;
-use crate::connector::{Connector, Form, ObjectId};
+use crate::connector::edit::{Allocate, Edit};
+use crate::connector::{Form, ObjectId};
 use crate::dataset::environment::Environment;
-use crate::dataset::virtual_::MissingPolicy;
+use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::memory::{GrowingFile, MemoryJournal};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -61,7 +62,7 @@ fn what_is_written_in_order_is_encoded_once() {
     assert!(bytes(&c, id) == data, "before it is in the file");
     c.commit().unwrap();
     assert_eq!((streamed(&c), c.environment().dirty.in_files()), (5, (0, 0)));
-    let most = c.environment().dirty.most();
+    let most = c.environment().dirty.peak_bytes();
     assert!(most < 10_000, "{most} bytes in memory");
     assert!(bytes(&c, id) == data);
     // A few bytes of one that is there.
@@ -120,7 +121,7 @@ fn any_change_agrees_with_plain_bytes() {
                     c.zero(id, at as u64, (end - at) as u64).unwrap();
                     model[at..end].fill(0);
                 }
-                6 => c.allocate(id, at as u64, 1).unwrap(),
+                6 => Allocate::allocate(&*c, id, at as u64, 1).unwrap(),
                 _ => {
                     c.commit().unwrap();
                     c.forget_all();
@@ -131,12 +132,12 @@ fn any_change_agrees_with_plain_bytes() {
         c.close().unwrap();
         let c = open(&file);
         assert!(bytes(&c, find(&c, b"d")) == model, "{filters}");
-        assert!(streamed(&c) == 0 && c.environment().dirty.most() == 0);
+        assert!(streamed(&c) == 0 && c.environment().dirty.peak_bytes() == 0);
     }
 }
 
 #[test]
-fn an_operation_that_fails_is_taken_back() {
+fn an_operation_that_fails_is_rolled_back() {
     let (_, c, id) = made(60_000, ALL, 5);
     let data = noise(720_000, 9);
     c.write(id, 0, &data).unwrap();

@@ -1,27 +1,31 @@
-//! Changes of an HDF5 file: operations of the container model to changes of its structures.
+//! Operations of the container model on an HDF5 file.
 //!
-//! Two locks order them. `writers` is held by one operation, or one commit, at a time. `lock` is held
-//! shared by everything that reads structures and exclusively while an operation changes them, so that
-//! nobody sees half of it; a commit writes to the disk without it.
+//! Two locks order them. One operation or one commit at a time holds `writers`. Readers of
+//! structures hold `lock` shared. An operation holds it exclusively while it changes structures, so
+//! that no reader sees a part of it. A commit syncs without it.
 
 mod attributes;
+mod bounds_check;
+#[cfg(test)]
+mod bounds_check_tests;
 #[cfg(test)]
 mod bounds_tests;
+pub(super) mod bytes_file;
+mod change;
+mod current_content;
 mod data;
-mod facts;
+mod errors;
+mod fast_write;
 #[cfg(test)]
 mod fault_tests;
 mod flush;
-mod in_place;
 #[cfg(test)]
 mod large_tests;
-mod live;
-mod lost;
-#[cfg(test)]
-mod lost_tests;
 mod names;
-mod npy;
+mod new_file;
+mod object_state;
 mod open;
+mod pending;
 mod plan;
 mod ranges;
 #[cfg(test)]
@@ -35,105 +39,82 @@ mod sequences;
 mod sequences_tests;
 #[cfg(test)]
 mod small_tests;
-mod stream;
 #[cfg(test)]
 mod times_tests;
-mod typed;
-mod vet;
+mod write_errors;
 #[cfg(test)]
-mod vet_tests;
+mod write_errors_tests;
 
-pub use live::LiveContent;
-pub use plan::{check_fact, check_new_file};
+pub use current_content::CurrentContent;
+pub use plan::{check_filters, check_new_dataset};
 
-use super::NativeConnector;
-use super::dataset::{Dataset, number};
+use crate::connector::edit::{Allocate, CopyRange, Edit, Elements, NewReference, Taken};
+use crate::connector::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership};
+use object_state::{Objects, Pending};
+
+use super::dataset::{Dataset, key};
+use super::{NativeConnector, ownership};
+use crate::base::lock_order::{Locked, Rank};
 use crate::base::{Error, Result, waiting};
-use crate::connector::edit::{Edit, Existing, NpyHeader, Taken};
-use crate::connector::{Form, ObjectId};
-use crate::container::first_change::FirstChange;
-use crate::container::global_heap_edit::FreeSpace;
-use crate::dataset::newlines::Newlines;
-use crate::dataset::types::parse::DatasetSpec;
 use crate::meta::Store;
-use foldhash::{HashMap, HashSet};
+use crate::structures::before_first_write::BeforeFirstWrite;
+use crate::structures::global_heap::edit::FreeSpace;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Changed chunks kept in memory, as a part of the chunk cache's budget; bytes at least.
+/// Memory for dirty chunks: divisor of the chunk cache's budget, and least bytes.
 const DIRTY_PART: u64 = 4;
 const DIRTY_MIN: u64 = 64 << 10;
-/// Changes of live bytes kept in memory before a commit, bytes.
+/// Replacements of committed bytes in memory at which a commit is made, bytes.
 const WAITING_MAX: u64 = 64 << 20;
 
-/// What a connector that may change its file keeps for it.
+/// State of a connector that may change its file.
 #[derive(Default)]
 pub struct Editing {
     writers: Mutex<()>,
     lock: RwLock<()>,
-    /// Objects in use, with how often.
-    held: Mutex<HashMap<ObjectId, u32>>,
-    /// Objects without a name that are still in use.
-    nameless: Mutex<HashSet<ObjectId>>,
-    /// When the times of objects were last set, seconds since 1970.
-    touched: Mutex<HashMap<ObjectId, u32>>,
-    /// Rises with whatever is more than elements in their places: what virtual datasets found out of their sources is outdated then.
+    /// State of single objects.
+    objects: Objects,
+    /// Raised by every change except of elements in place. Virtual datasets then resolve their
+    /// sources again.
     generation: AtomicU64,
-    /// What was said of new files that cannot be true before more is said.
-    wishes: Mutex<HashMap<ObjectId, DatasetSpec>>,
-    /// Newlines inside strings whose lines are written next.
-    newlines: Mutex<HashMap<ObjectId, Newlines>>,
-    /// New files that were refused their `user.h5dir.dataset` while they were open.
-    refused: refused::Refused,
-    /// References in elements of datasets that were made by this mount.
-    references: references::References,
-    /// Attributes with references to what is not there yet.
-    pending: Mutex<HashMap<ObjectId, typed::Pending>>,
-    /// Forms of variable-length elements that are being written.
-    rewrites: Mutex<HashMap<ObjectId, rewrite::Rewrite>>,
-    /// Files made through this mount, about which nothing more was said.
-    streams: Mutex<HashSet<ObjectId>>,
-    /// Writes changed chunks out.
+    /// Write-back of dirty chunks.
     flusher: flush::Flusher,
-    /// Datasets that were looked at before they were changed, with what is wrong with them.
-    vetted: Mutex<HashMap<ObjectId, Option<Error>>>,
-    /// Chunks that could not be.
-    losses: lost::Losses,
     /// Free space of global heap collections.
     heaps: Mutex<FreeSpace>,
     /// K of version 1 chunk B-trees.
     pub(super) btree_k: u16,
-    /// What the first change has to begin with, and whether it was made.
-    first: FirstChange,
+    /// What precedes the first change, and whether that was made.
+    first: BeforeFirstWrite,
     begun: AtomicBool,
 }
 
 thread_local! {
-    /// This thread holds a lock exclusively: what it reads meanwhile must not ask for it.
+    /// This thread holds the exclusive lock, so that its reads must not acquire it.
     static EXCLUSIVE: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Editing {
-    /// Objects may be others now than they were, or elsewhere.
+    /// Invalidates what virtual datasets resolved.
     fn new_generation(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Waits until no other operation changes anything.
-    fn writer(&self) -> MutexGuard<'_, ()> {
-        waiting::take(|| self.writers.try_lock(), || self.writers.lock())
+    /// Waits for the operation or commit under way.
+    fn writer(&self) -> Locked<MutexGuard<'_, ()>> {
+        Locked::acquire(Rank::Writers, || waiting::take(|| self.writers.try_lock(), || self.writers.lock()))
     }
 }
 
 /// The exclusive lock.
-struct Exclusive<'a>(#[allow(dead_code)] RwLockWriteGuard<'a, ()>);
+struct Exclusive<'a>(#[allow(dead_code)] Locked<RwLockWriteGuard<'a, ()>>);
 
 impl<'a> Exclusive<'a> {
     fn take(lock: &'a RwLock<()>) -> Self {
-        let guard = waiting::take(|| lock.try_write(), || lock.write());
+        let guard = Locked::acquire(Rank::Structures, || waiting::take(|| lock.try_write(), || lock.write()));
         EXCLUSIVE.set(true);
         Exclusive(guard)
     }
@@ -150,32 +131,54 @@ struct Change<'a> {
     connector: &'a NativeConnector,
     editing: &'a Editing,
     _exclusive: Exclusive<'a>,
-    _writer: MutexGuard<'a, ()>,
+    _writer: Locked<MutexGuard<'a, ()>>,
 }
 
-/// There was no room for something.
+/// True for ENOSPC and EDQUOT.
 fn is_full(e: &Error) -> bool {
     matches!(e, Error::Io { errno: libc::ENOSPC | libc::EDQUOT, .. })
 }
 
-/// Changes that are made as a whole: when this goes they are done or taken back, also after a panic.
-struct Attempt<'a> {
+/// The rollback scope of an operation: the undo of the transaction, of the dirty chunks and of the
+/// caches. Dropped before `run` succeeded, also by a panic, it drops all that was decoded of the
+/// changed state.
+struct Rollback<'a> {
     change: &'a Change<'a>,
     store: &'a Store,
-    /// The file's first change was made before.
+    /// The first change of the file was made before.
     begun: bool,
-    done: bool,
+    kept: bool,
 }
 
-impl Drop for Attempt<'_> {
+impl<'a> Rollback<'a> {
+    fn begin(change: &'a Change<'a>, store: &'a Store) -> Self {
+        change.connector.options.environment.dirty.begin();
+        Rollback { change, store, begun: change.editing.begun.load(Ordering::Acquire), kept: false }
+    }
+
+    /// Runs `f`, after the first change of the file if that was not made yet. Keeps its changes if
+    /// it succeeds.
+    fn run<T>(mut self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        let result = self.store.atomically(|| {
+            if !self.begun {
+                self.change.editing.first.apply(self.store)?;
+            }
+            f()
+        });
+        self.kept = result.is_ok();
+        result
+    }
+}
+
+impl Drop for Rollback<'_> {
     fn drop(&mut self) {
-        self.change.connector.options.environment.dirty.end(self.done);
-        if !self.done {
-            // It was taken back, too.
+        self.change.connector.options.environment.dirty.end(self.kept);
+        if !self.kept {
+            // The first change of the file was rolled back, too.
             self.store.set_image(!self.begun);
             self.change.connector.forget_all();
         }
-        self.change.editing.begun.store(self.begun || self.done, Ordering::Release);
+        self.change.editing.begun.store(self.begun || self.kept, Ordering::Release);
     }
 }
 
@@ -185,15 +188,14 @@ fn now() -> u32 {
 }
 
 impl NativeConnector {
-    /// Held by whoever reads structures. The same thread may hold it more than once.
-    pub(super) fn shared(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.editing
-            .as_ref()
-            .filter(|_| !EXCLUSIVE.get())
-            .map(|e| waiting::take(|| e.lock.try_read_recursive(), || e.lock.read_recursive()))
+    /// The lock of readers of structures. A thread may acquire it more than once.
+    pub(super) fn shared(&self) -> Option<Locked<RwLockReadGuard<'_, ()>>> {
+        let editing = self.editing.as_ref().filter(|_| !EXCLUSIVE.get())?;
+        let lock = || waiting::take(|| editing.lock.try_read_recursive(), || editing.lock.read_recursive());
+        Some(Locked::acquire(Rank::Structures, lock))
     }
 
-    /// Which state of its objects the file is in; see `Editing`.
+    /// The generation of `Editing`.
     pub(super) fn generation(&self) -> u64 {
         self.editing.as_ref().map_or(0, |e| e.generation.load(Ordering::Acquire))
     }
@@ -217,24 +219,21 @@ impl NativeConnector {
         Ok(change)
     }
 
-    /// One operation: made as a whole or not at all.
-    fn operate<T>(&self, objects: &[ObjectId], f: impl FnOnce(&Change<'_>) -> Result<T>) -> Result<T> {
-        let change = self.change(objects)?;
-        let result = change.atomically(|| f(&change))?;
+    /// Runs an operation as a whole or not at all. On ENOSPC, commits to release freed space, then
+    /// retries once.
+    fn operate<T>(&self, objects: &[ObjectId], f: impl Fn(&Change<'_>) -> Result<T>) -> Result<T> {
+        let mut change = self.change(objects)?;
+        let mut result = change.atomically(|| f(&change));
+        if result.as_ref().is_err_and(is_full) && self.is_relieved() {
+            drop(change);
+            self.commit_all(false)?;
+            change = self.change(objects)?;
+            result = change.atomically(|| f(&change));
+        }
+        let result = result?;
         change.settle()?;
         self.relieve();
         Ok(result)
-    }
-
-    /// The same, once more when there is no room and what was removed makes some, which it does only when that is durable.
-    fn operate_with_room<T>(&self, objects: &[ObjectId], f: &dyn Fn(&Change<'_>) -> Result<T>) -> Result<T> {
-        match self.operate(objects, f) {
-            Err(e) if is_full(&e) && self.is_relieved() => {
-                self.commit_all(false)?;
-                self.operate(objects, f)
-            }
-            done => done,
-        }
     }
 
     fn holds_references(&self, id: ObjectId) -> Result<bool> {
@@ -246,17 +245,18 @@ impl NativeConnector {
         self.file(0).is_ok_and(|f| f.store.transaction().is_ok_and(|t| t.is_relieved()))
     }
 
-    /// On a full disk: what was removed makes room only when that is durable.
+    /// Commits on a full disk, because freed space is usable only after a commit.
     fn relieve(&self) {
         if self.is_relieved()
             && let Err(e) = self.commit_all(false)
         {
-            // Whoever writes on, or the next commit, is told.
+            // The next write or commit returns the error.
             tracing::debug!("no room is made on the disk: {e}");
         }
     }
 
-    /// Operations on a dataset, each of which tells where the next one begins: the changes of one operation are in memory at once.
+    /// Runs operations on a dataset, each of which returns where the next one begins. This bounds
+    /// the changes of one operation, which are in memory at once.
     fn in_steps(&self, id: ObjectId, step: &dyn Fn(&Change<'_>, u64) -> Result<Option<u64>>) -> Result<()> {
         let mut next = Some(0);
         while let Some(at) = next {
@@ -265,46 +265,46 @@ impl NativeConnector {
         Ok(())
     }
 
-    /// As `operate`, on a dataset that may be made anew: its changed chunks are in the file before, since those that `f`
-    /// leaves are forgotten when it fails.
+    /// Runs an operation that may replace a dataset. Stores its dirty chunks first, because those
+    /// that `f` leaves are dropped when it fails.
     fn operate_flushed<T>(&self, id: ObjectId, f: impl FnOnce(&Change<'_>) -> Result<T>) -> Result<T> {
         let change = self.change(&[id])?;
         change.flush_dataset(id)?;
         let result = change.atomically(|| f(&change));
         if result.is_err() {
-            self.options.environment.forget(number(id));
+            self.options.environment.forget(key(id));
         }
         let result = result?;
         change.settle()?;
         Ok(result)
     }
 
-    /// Writes all changed chunks to the file, then makes everything durable.
+    /// Stores all dirty chunks, then commits.
     fn commit_all(&self, close: bool) -> Result<()> {
         let editing = self.editing()?;
         waiting::may_wait();
         if close {
             self.stop_flusher();
         }
-        // What fails here is met again below.
-        let _ = self.write_out_early();
+        // An error occurs again below.
+        let _ = self.store_before_commit();
         let change = self.change(&[])?;
         change.lead_references(close);
         change.lead_elements(close);
         let store = change.store()?;
         let mut flushed = change.flush_all();
         if flushed.as_ref().is_err_and(is_full) && store.transaction()?.is_relieved() {
-            // What was removed first; in its room what waits for room.
+            // Commits removals first, then stores the chunks in the freed space.
             flushed = self.options.neighbours.sync().and_then(|()| store.commit()).and_then(|()| change.flush_all());
         }
         let Change { _exclusive, _writer, .. } = change;
-        // Readers go on while the disk works.
+        // Readers continue during the sync.
         drop(_exclusive);
         let begun = editing.begun.load(Ordering::Acquire);
-        // Bytes in other files before what tells of them.
+        // Bytes in other files before the structures that refer to them.
         let flushed = flushed.and_then(|()| self.options.neighbours.sync());
-        let told = flushed.and_then(|()| if close && begun { editing.first.close(&store) } else { Ok(()) });
-        let done = told.and_then(|()| if close { store.close() } else { store.commit() });
+        let closed = flushed.and_then(|()| if close && begun { editing.first.close(&store) } else { Ok(()) });
+        let done = closed.and_then(|()| if close { store.close() } else { store.commit() });
         if done.is_err() {
             let _readers = Exclusive::take(&editing.lock);
             if store.transaction()?.has_failed() {
@@ -318,16 +318,16 @@ impl NativeConnector {
         done
     }
 
-    /// Drops whatever was decoded.
+    /// Drops all decoded entries.
     fn forget_all(&self) {
         self.datasets.lock().clear();
         self.attribute_names.lock().clear();
         self.options.environment.cache.clear();
-        self.options.environment.spools.clear();
+        self.options.environment.chunk_files.clear();
         self.options.environment.stored.clear();
         if let Some(e) = &self.editing {
             e.new_generation();
-            e.touched.lock().clear();
+            e.objects.forget_all_times();
             *e.heaps.lock() = FreeSpace::default();
         }
         if let Ok(file) = self.file(0) {
@@ -341,22 +341,13 @@ impl Change<'_> {
         Ok(self.connector.file(0)?.store.clone())
     }
 
-    /// Makes the changes of `f` as a whole or, when it fails, not at all.
+    /// Makes the changes of `f`, or none if it fails.
     fn atomically<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
         let store = self.store()?;
-        let begun = self.editing.begun.load(Ordering::Acquire);
-        let mut attempt = Attempt { change: self, store: &store, begun, done: false };
-        self.connector.options.environment.dirty.begin();
-        let result = store.atomically(|| {
-            if !begun {
-                self.editing.first.apply(&store)?;
-            }
-            f()
-        });
+        let result = Rollback::begin(self, &store).run(f);
         if result.as_ref().is_err_and(is_full) {
             store.transaction()?.note_starved();
         }
-        attempt.done = result.is_ok();
         result
     }
 
@@ -365,14 +356,14 @@ impl Change<'_> {
         Ok(self.connector.dataset(id)?.dataset.clone())
     }
 
-    /// What was kept of an object is out of date.
+    /// Drops the decoded entries of an object that changed.
     fn changed(&self, id: ObjectId) {
         self.editing.new_generation();
         self.connector.datasets.lock().pop(&id);
         self.connector.attribute_names.lock().pop(&id);
     }
 
-    /// Keeps what waits in memory within its bounds.
+    /// Bounds dirty chunks and uncommitted bytes in memory after the operation.
     fn settle(self) -> Result<()> {
         let waiting = self.store()?.transaction()?.waiting();
         let connector = self.connector;
@@ -388,35 +379,55 @@ impl Edit for NativeConnector {
     }
 
     fn write_as(&self, id: ObjectId, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
-        // Whoever goes on after a loss would only lose more.
-        self.lost(id)?;
-        self.editing()?.refused.check(id)?;
+        // A writer that continues after a write error would lose more.
+        self.write_error(id)?;
+        self.editing()?.check_refused(id)?;
         if self.write_in_place(id, offset, bytes)? {
             return Ok(());
         }
-        self.room_for_more()?;
+        self.admit_write()?;
         self.suit_chunks(id, offset, bytes.len() as u64)?;
-        self.operate_with_room(&[id], &|c| c.write(id, form, offset, bytes))
+        self.operate(&[id], |c| c.write(id, form, offset, bytes))
     }
 
-    fn set_npy(&self, id: ObjectId, header: &NpyHeader, emptied: bool) -> Result<()> {
-        self.said_more(id);
-        self.operate_flushed(id, |c| c.set_npy(id, header, emptied))
+    fn change_dataset(&self, id: ObjectId, spec: DatasetSpec, elements: Elements) -> Result<()> {
+        self.operate_flushed(id, |c| match elements {
+            Elements::Kept => c.change_dataset(id, spec),
+            Elements::Dropped => c.replace_dataset(id, &spec),
+        })
+    }
+
+    fn keep_layout(&self, id: ObjectId) {
+        self.note_declared(id);
+    }
+
+    fn note_description(&self, id: ObjectId, error: Option<&Error>) {
+        self.note_refused(id, error);
+    }
+
+    fn become_datatype(&self, id: ObjectId, datatype: &Datatype, shown: &[u8]) -> Result<()> {
+        self.operate_flushed(id, |c| c.commit_datatype(id, datatype, shown))
+    }
+
+    fn set_references(&self, id: ObjectId, first: u64, references: Vec<NewReference>) -> Result<()> {
+        self.operate_flushed(id, |c| c.set_references(id, first, references))
     }
 
     fn finish(&self, id: ObjectId, last: bool) -> Result<bool> {
         let Some(e) = &self.editing else { return Ok(false) };
         if !last {
-            e.refused.check(id)?;
+            e.check_refused(id)?;
         }
-        // A file that was only truncated is going to be written: shells close a copy of the descriptor before.
-        if e.rewrites.lock().get(&id).is_none_or(|r| !r.written && !last) {
+        // A file that was only truncated is written next: shells close a copy of the descriptor
+        // first.
+        let is_written = |p: &Pending| p.rewrite.as_ref().is_some_and(|r| r.written || last);
+        if e.objects.pending(id, is_written) != Some(true) {
             return Ok(false);
         }
         let done = self.operate_flushed(id, |c| c.finish_form(id)).map(|()| true);
-        // Whoever else has it open may write what is missing.
-        if last && e.held.lock().get(&id).is_none_or(|n| *n <= 1) {
-            e.rewrites.lock().remove(&id);
+        // Another open file may write the rest.
+        if last && e.objects.usage(id).holds <= 1 {
+            e.objects.change_pending(id, |p| p.rewrite = None);
         }
         done
     }
@@ -428,8 +439,8 @@ impl Edit for NativeConnector {
     fn set_size_as(&self, id: ObjectId, form: Form, size: u64) -> Result<()> {
         self.suit_size(id, size);
         self.operate(&[id], |c| c.set_size(id, form, size))?;
-        // Nobody has it open, so nobody closes it.
-        let held = self.editing.as_ref().is_some_and(|e| e.held.lock().contains_key(&id));
+        // No close follows if no file is open.
+        let held = self.editing.as_ref().is_some_and(|e| e.objects.is_held(id));
         if held { Ok(()) } else { self.finish(id, true).map(|_| ()) }
     }
 
@@ -437,29 +448,24 @@ impl Edit for NativeConnector {
         self.in_steps(id, &|c, at| c.zero(id, offset..offset.saturating_add(len), at))
     }
 
-    fn allocate(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
-        self.suit_size(id, offset.saturating_add(len));
-        self.in_steps(id, &|c, at| c.allocate(id, offset..offset.saturating_add(len), at))
+    fn allocate(&self) -> Option<&dyn Allocate> {
+        Some(self)
     }
 
-    fn copy_range(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64> {
-        if self.holds_references(to.0)? {
-            return Err(Error::refused(libc::EOPNOTSUPP, "elements with references are written one by one"));
-        }
-        self.suit_copy(from, to, len);
-        self.copy_steps(from, to, len)
+    fn copy_range(&self) -> Option<&dyn CopyRange> {
+        Some(self)
     }
 
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
-        self.operate_with_room(&[group], &|c| c.create_file(group, name))
+        self.operate(&[group], |c| c.create_file(group, name))
     }
 
-    fn create_dataset(&self, group: ObjectId, name: &[u8], description: &[u8]) -> Result<ObjectId> {
-        self.operate(&[group], |c| c.create_described(group, name, description))
+    fn create_dataset(&self, group: ObjectId, name: &[u8], spec: &DatasetSpec) -> Result<ObjectId> {
+        self.operate(&[group], |c| c.create_described(group, name, spec))
     }
 
     fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
-        self.operate_with_room(&[group], &|c| c.create_group(group, name))
+        self.operate(&[group], |c| c.create_group(group, name))
     }
 
     fn link(&self, group: ObjectId, name: &[u8], target: ObjectId) -> Result<()> {
@@ -476,40 +482,39 @@ impl Edit for NativeConnector {
 
     fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
         let gone = self.operate(&[group], |c| c.unlink(group, name, directory))?;
-        self.lost_with(gone);
+        self.forget_write_error(gone);
         Ok(gone)
     }
 
     fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), taken: Taken) -> Result<Option<ObjectId>> {
         let gone = self.operate(&[from.0, to.0], |c| c.rename(from, to, taken))?;
-        self.lost_with(gone);
+        self.forget_write_error(gone);
         Ok(gone)
     }
 
-    fn set_attribute(&self, id: ObjectId, name: &[u8], text: &[u8], existing: Existing) -> Result<()> {
-        self.operate(&[id], |c| c.set_attribute(id, name, text, existing))
+    fn set_attribute(&self, id: ObjectId, name: &[u8], value: &NewValue) -> Result<()> {
+        ownership::check_name(name)?;
+        self.operate(&[id], |c| c.set_attribute(id, name, value))
+    }
+
+    fn set_attributes(&self, id: ObjectId, attributes: &mut dyn Iterator<Item = Result<NewAttribute>>) -> Result<()> {
+        let checked = |a: NewAttribute| ownership::check_name(&a.name).map(|()| a);
+        let mut attributes = attributes.map(|a| a.and_then(checked));
+        self.operate_flushed(id, |c| c.set_attributes(id, &mut attributes))
     }
 
     fn set_attribute_bytes(&self, id: ObjectId, name: &[u8], bytes: &[u8]) -> Result<()> {
+        ownership::check_name(name)?;
         self.operate(&[id], |c| c.set_attribute_bytes(id, name, bytes))
     }
 
     fn rename_attribute(&self, id: ObjectId, from: &[u8], to: &[u8], replace: bool) -> Result<()> {
+        ownership::check_name(from).and_then(|()| ownership::check_name(to))?;
         self.operate(&[id], |c| c.rename_attribute(id, from, to, replace))
     }
 
-    fn set_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<()> {
-        if name != "attributes" {
-            self.said_more(id);
-        }
-        let done = self.operate_flushed(id, |c| c.set_fact(id, name, text));
-        if name == "dataset" {
-            self.note_refused(id, done.as_ref().err());
-        }
-        done
-    }
-
     fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
+        ownership::check_name(name)?;
         self.operate(&[id], |c| c.remove_attribute(id, name))
     }
 
@@ -521,40 +526,42 @@ impl Edit for NativeConnector {
         self.operate(&[id], |c| c.set_atime(id, seconds))
     }
 
+    fn set_ownership(&self, id: ObjectId, ownership: &Ownership) -> Result<()> {
+        self.operate(&[id], |c| c.set_ownership(id, ownership))
+    }
+
     fn hold(&self, id: ObjectId) {
         if let Some(e) = &self.editing {
-            let mut held = e.held.lock();
-            let count = held.entry(id).or_insert(0);
-            *count = count.saturating_add(1);
+            e.objects.use_object(id, |usage| usage.holds = usage.holds.saturating_add(1));
         }
     }
 
     fn release(&self, id: ObjectId) {
         let Some(e) = &self.editing else { return };
-        {
-            let mut held = e.held.lock();
-            match held.get_mut(&id) {
-                Some(n) if *n > 1 => {
-                    *n = n.saturating_sub(1);
-                    return;
-                }
-                _ => held.remove(&id),
-            };
+        let usage = e.objects.use_object(id, |usage| {
+            usage.holds = usage.holds.saturating_sub(1);
+            *usage
+        });
+        if usage.holds > 0 {
+            return;
         }
-        e.losses.closed(id);
-        e.refused.forget(id);
-        e.references.closed(id);
-        e.newlines.lock().remove(&id);
-        if e.nameless.lock().contains(&id) {
-            e.losses.forget(id);
-            if let Err(error) = self.operate(&[id], |c| c.delete_nameless(id)) {
-                tracing::warn!("the space of a deleted object is not given back: {error}");
+        e.objects.change_pending(id, |p| {
+            p.refused = None;
+            p.newlines = None;
+            p.write_error.take_if(|error| error.is_reported || usage.is_nameless);
+            if let Some(references) = &mut p.references {
+                references.writing = false;
             }
+        });
+        if usage.is_nameless
+            && let Err(error) = self.operate(&[id], |c| c.delete_nameless(id))
+        {
+            tracing::warn!("object at {}: the space of the deleted object is not freed: {error}", id.address);
         }
     }
 
-    fn lost(&self, id: ObjectId) -> Result<()> {
-        self.editing.as_ref().map_or(Ok(()), |e| e.losses.tell(id))
+    fn write_error(&self, id: ObjectId) -> Result<()> {
+        self.editing.as_ref().map_or(Ok(()), |e| e.report_write_error(id))
     }
 
     fn commit(&self) -> Result<()> {
@@ -570,6 +577,6 @@ impl Edit for NativeConnector {
 
     fn close(&self) -> Result<()> {
         self.commit_all(true)?;
-        self.editing()?.losses.untold()
+        self.editing()?.unreported_write_error()
     }
 }

@@ -1,31 +1,27 @@
 //! Creating objects, and giving, moving and taking away names.
 
 use super::attributes::Values;
-use super::facts::refused;
-use super::lost::is_of_object;
+use super::bytes_file::bytes_file;
+use super::errors::is_of_object;
+use super::errors::refused;
 use super::plan::new_dataset;
 use super::{Change, now};
 use crate::base::{Address, Error, Result};
 use crate::connector::edit::Taken;
-use crate::connector::{ObjectId, ObjectKind};
-use crate::container::dense_attributes_edit;
-use crate::container::dense_links_edit::DenseStorage;
-use crate::container::group;
-use crate::container::group_edit::{self, GroupCreation};
-use crate::container::shared_messages_edit;
+use crate::connector::{DatasetSpec, ObjectId, ObjectKind};
 use crate::dataset::create::{self, Creation};
-use crate::dataset::storage::Storage;
 use crate::format::Reader;
 use crate::format::message::attribute_info::AttributeInfo;
-use crate::format::message::dataspace::Extent;
-use crate::format::message::datatype::{ByteOrder, Class, Datatype, FixedPoint};
-use crate::format::message::fill_value::Fill;
 use crate::format::message::link::{Link, LinkTarget};
 use crate::format::message::link_info::LinkInfo;
 use crate::format::object_header::{SharedMessage, flag, kind};
 use crate::meta::Store;
-use crate::meta::edit::SpaceKind;
 use crate::meta::header_edit::HeaderEdit;
+use crate::structures::attributes::dense_edit as dense_attributes_edit;
+use crate::structures::group;
+use crate::structures::group::dense_edit::DenseStorage;
+use crate::structures::group::edit::{self as group_edit, GroupCreation};
+use crate::structures::shared_messages::edit as shared_messages_edit;
 
 /// Groups on the way from a group to the root, at most: deeper ones are not moved.
 const DEPTH_MAX: usize = 4096;
@@ -72,9 +68,9 @@ impl Change<'_> {
 
     fn created(&self, group: ObjectId, name: &[u8], address: Address) -> Result<ObjectId> {
         let id = ObjectId { file: group.file, address };
-        self.connector.options.environment.forget(super::number(id));
+        self.connector.options.environment.forget(super::key(id));
         self.changed(id);
-        self.vouch(id)?;
+        self.mark_created(id)?;
         self.put_link(group, name, LinkTarget::Hard(address))?;
         Ok(id)
     }
@@ -82,21 +78,18 @@ impl Change<'_> {
     /// A new empty dataset of bytes that grows.
     pub(super) fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
         let seconds = now();
-        let address = self.new_dataset(&stream(), seconds)?;
+        let address = self.new_dataset(&bytes_file(), seconds)?;
         let id = self.created(group, name, address)?;
-        self.editing.touched.lock().insert(id, seconds);
-        let mut streams = self.editing.streams.lock();
-        if streams.len() < super::stream::REMEMBERED {
-            streams.insert(id);
-        }
+        self.editing.objects.note_times(id, seconds);
+        self.editing.objects.use_object(id, |usage| usage.is_new_file = true);
         Ok(id)
     }
 
-    /// A new dataset that is what `description`, in the form of `user.h5dir.dataset`, makes of a new file.
-    pub(super) fn create_described(&self, group: ObjectId, name: &[u8], description: &[u8]) -> Result<ObjectId> {
+    /// A new dataset: what `spec` makes of a new file.
+    pub(super) fn create_described(&self, group: ObjectId, name: &[u8], spec: &DatasetSpec) -> Result<ObjectId> {
         self.free_name(group, name)?;
         let store = self.store()?;
-        let creation = new_dataset(description, store.ctx().sizeof_addr, &mut Values::new(self, &store))?;
+        let creation = new_dataset(spec, &mut Values::new(self, &store))?;
         let address = self.new_dataset(&creation, now()).map_err(refused)?;
         self.created(group, name, address)
     }
@@ -106,8 +99,8 @@ impl Change<'_> {
         create::create_dataset(&*self.store()?, &Creation { modified: Some(seconds), ..creation.clone() }, (false, false))
     }
 
-    /// Which creation orders a group keeps. What is made in it keeps the same: netCDF writes to no file with a group that keeps
-    /// none for its links.
+    /// Which creation orders a group keeps. What is made in it keeps the same: netCDF writes to no
+    /// file with a group that keeps none for its links.
     fn orders_of(&self, group: ObjectId) -> Result<GroupCreation> {
         let store = self.store()?;
         let header = HeaderEdit::load(&store, group.address)?;
@@ -137,7 +130,7 @@ impl Change<'_> {
         self.free_name(group, name)?;
         self.put_link(group, name, LinkTarget::Hard(target.address))?;
         self.count(target, 1)?;
-        self.editing.nameless.lock().remove(&target);
+        self.editing.objects.use_object(target, |usage| usage.is_nameless = false);
         Ok(())
     }
 
@@ -199,7 +192,8 @@ impl Change<'_> {
         }
     }
 
-    /// Where a group's name leads to a group around it, it is shown as a symbolic link, and goes like one.
+    /// Where a group's name leads to a group around it, it is shown as a symbolic link, and goes
+    /// like one.
     fn has_other_names(&self, group: Option<ObjectId>) -> Result<bool> {
         group.map_or(Ok(false), |id| Ok(self.connector.object(id)?.info().links > 1))
     }
@@ -208,13 +202,14 @@ impl Change<'_> {
         group.map_or(Ok(true), |id| group_edit::is_empty(&*self.store()?, id.address))
     }
 
-    /// One name fewer; without any the object goes, or is remembered until nobody holds it.
+    /// Removes one name from the count. Deletes an object without names, or records it until it is
+    /// not held.
     fn lost_a_name(&self, id: ObjectId) -> Result<Option<ObjectId>> {
         if self.count(id, -1)? > 0 {
             return Ok(None);
         }
-        if self.editing.held.lock().contains_key(&id) {
-            self.editing.nameless.lock().insert(id);
+        if self.editing.objects.is_held(id) {
+            self.editing.objects.use_object(id, |usage| usage.is_nameless = true);
         } else {
             self.delete(id)?;
         }
@@ -223,13 +218,14 @@ impl Change<'_> {
 
     /// Deletes an object that lost its last name while it was in use.
     pub(super) fn delete_nameless(&self, id: ObjectId) -> Result<()> {
-        if self.editing.held.lock().contains_key(&id) || !self.editing.nameless.lock().remove(&id) {
+        let usage = self.editing.objects.usage(id);
+        if usage.holds > 0 || !usage.is_nameless {
             return Ok(());
         }
         self.delete(id)
     }
 
-    /// Gives back all that an object takes, and the committed datatypes that nothing uses then.
+    /// Frees all storage of an object, and of committed datatypes that are unused then.
     fn delete(&self, id: ObjectId) -> Result<()> {
         let mut pending = vec![id];
         while let Some(id) = pending.pop() {
@@ -238,7 +234,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Gives back all that an object takes; returns the committed datatypes that nothing uses any more.
+    /// Frees all storage of an object; returns the committed datatypes that nothing uses any
+    /// more.
     fn delete_one(&self, id: ObjectId) -> Result<Vec<ObjectId>> {
         let store = self.store()?;
         shared_messages_edit::forget(&store, id.address)?;
@@ -255,15 +252,8 @@ impl Change<'_> {
         self.delete_attributes(&store, id)?;
         HeaderEdit::delete(&store, id.address)?;
         self.changed(id);
-        self.editing.touched.lock().remove(&id);
-        self.editing.wishes.lock().remove(&id);
-        self.editing.streams.lock().remove(&id);
-        self.editing.pending.lock().remove(&id);
-        self.editing.rewrites.lock().remove(&id);
-        self.editing.newlines.lock().remove(&id);
-        self.editing.refused.forget(id);
-        self.editing.references.forget(id);
-        self.connector.options.environment.forget(super::number(id));
+        self.editing.objects.remove(id);
+        self.connector.options.environment.forget(super::key(id));
         let mut unused = Vec::new();
         for address in datatypes.into_iter().filter(|a| *a != id.address) {
             let datatype = ObjectId { address, ..id };
@@ -282,9 +272,9 @@ impl Change<'_> {
         if !counted || self.kind(id).ok() != Some(ObjectKind::Datatype) || self.count(id, -1)? > 0 {
             return Ok(false);
         }
-        let held = self.editing.held.lock().contains_key(&id);
+        let held = self.editing.objects.is_held(id);
         if held {
-            self.editing.nameless.lock().insert(id);
+            self.editing.objects.use_object(id, |usage| usage.is_nameless = true);
         }
         Ok(!held)
     }
@@ -294,7 +284,7 @@ impl Change<'_> {
         if self.uses_less(id)? { self.delete(id) } else { Ok(()) }
     }
 
-    /// Gives back what attributes take outside of the header.
+    /// Frees storage of attributes outside of the header.
     fn delete_attributes(&self, store: &Store, id: ObjectId) -> Result<()> {
         let header = HeaderEdit::load(store, id.address)?;
         let Some(i) = header.find(kind::ATTRIBUTE_INFO) else { return Ok(()) };
@@ -320,19 +310,14 @@ impl Change<'_> {
         }
     }
 
-    /// Gives back a dataset's elements. What cannot be told is left: space that is lost, nothing else.
+    /// Frees a dataset's elements. Space that cannot be determined leaks, nothing
+    /// else.
     fn delete_data(&self, id: ObjectId) -> Result<()> {
         let Ok(d) = self.dataset(id) else { return Ok(()) };
-        let done = self.vet(&d).and_then(|()| self.free_sequences(&d)).and_then(|()| match &d.bytes.storage {
-            Storage::Contiguous(address) if address.is_defined() && d.bytes.size > 0 => {
-                d.bytes.store.free_kind(*address, d.bytes.size, SpaceKind::Raw)
-            }
-            Storage::Chunked(_) => self.delete_chunks(&d),
-            _ => Ok(()),
-        });
+        let done = self.check_bounds(&d).and_then(|()| self.free_sequences(&d)).and_then(|()| self.delete_storage(&d));
         match done {
             Err(e) if is_of_object(&e) => {
-                tracing::warn!("object at {}: it is deleted, and the space of its elements not given back: {e}", id.address);
+                tracing::warn!("object at {}: it is deleted, and the space of its elements is not freed: {e}", id.address);
                 Ok(())
             }
             done => done,
@@ -390,7 +375,8 @@ impl Change<'_> {
         }
     }
 
-    /// A group must not be moved beneath itself, where nothing would lead to it any more. Another of its names may.
+    /// A group must not be moved beneath itself, where nothing would lead to it any more. Another
+    /// of its names may.
     fn not_into_itself(&self, link: &Link, from: ObjectId, to: ObjectId) -> Result<()> {
         let Some(moved) = self.hard(from, link) else { return Ok(()) };
         if from == to || self.kind(moved)? != ObjectKind::Group || !self.leads_to(moved, to, None)? {
@@ -431,23 +417,5 @@ impl Change<'_> {
             })?;
         }
         Ok(false)
-    }
-}
-
-/// What a new file is: bytes, in one chunk small enough for small files, that can always grow.
-pub(super) fn stream() -> Creation {
-    let byte =
-        FixedPoint { order: ByteOrder::LittleEndian, low_padding: false, high_padding: false, signed: false, offset: 0, precision: 8 };
-    Creation {
-        datatype: Datatype { version: 1, reserved: 0, size: 1, class: Class::FixedPoint(byte) },
-        extent: Extent::Simple,
-        dims: vec![0],
-        max_dims: Some(vec![None]),
-        layout: create::Layout::Chunked(vec![super::stream::SMALL]),
-        filters: Vec::new(),
-        fill: Fill::Default,
-        fill_time: None,
-        modified: None,
-        committed: None,
     }
 }

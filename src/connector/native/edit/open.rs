@@ -5,13 +5,13 @@ use super::super::object::Object;
 use super::super::{NativeConnector, Options};
 use super::Editing;
 use crate::base::{Address, Error, Result};
-use crate::container::first_change::FirstChange;
 use crate::file::host_file::HostFile;
 use crate::file::journal_path::JournalPath;
 use crate::file::posix::PosixFile;
 use crate::file::{JournalPlace, WriteDriver};
 use crate::format::object_header::kind;
 use crate::meta::{ObjectHeader, Store};
+use crate::structures::before_first_write::BeforeFirstWrite;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ use std::sync::Arc;
 const CHUNK_K: u16 = 32;
 
 impl NativeConnector {
-    /// Opens `file`, which [`open_to_change`](super::super::open_to_change) opened as `host`, for reading and writing.
+    /// Opens `file`, which [`open_to_change`](super::super::open_to_change) opened as `host`, for
+    /// reading and writing.
     pub fn open_writable(host: &HostFile, file: PosixFile, directory: PathBuf, options: Options) -> Result<Arc<NativeConnector>> {
         let place = JournalPath::new(host).map_err(|e| Error::io("open", Address(0), &e))?;
         Self::writable_over(Arc::new(file), Box::new(place), directory, options)
@@ -42,14 +43,14 @@ impl NativeConnector {
         if superblock.is_of_several() {
             return Err(Error::unsupported("superblock", Address(store.base()), "files of the family and multi drivers are not written"));
         }
-        let mut first = FirstChange::default();
+        let mut first = BeforeFirstWrite::default();
         let mut chunk_k = superblock.legacy.as_ref().map_or(CHUNK_K, |l| l.chunk_internal_k);
         if superblock.extension.is_defined() {
             let extension = ObjectHeader::load(&store, superblock.extension)?;
             if let Some(k) = extension.find(kind::BTREE_K).and_then(|m| m.body.get(1..3)).and_then(|b| b.try_into().ok()) {
                 chunk_k = u16::from_le_bytes(k);
             }
-            first = FirstChange::plan(&store, &extension)?;
+            first = BeforeFirstWrite::plan(&store, &extension)?;
         }
         let file = Arc::new(HdfFile::over(store, 0, directory, &status)?);
         first.check_image(&file.store)?;

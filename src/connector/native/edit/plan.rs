@@ -1,28 +1,32 @@
-//! What a dataset shall be, from what is said and what it is now, or what a new file is.
+//! Plans a dataset from a request and its present state, or the state of a new file.
 //!
-//! | not said | is then |
-//! |---|---|
-//! | shape | the same; with elements of another size the last dimension takes as many as fit the bytes |
-//! | maxshape | the same if only the type changes; after a new shape the first dimension stays unlimited if it was |
-//! | chunks | the same while the element size and the number of dimensions are and maxshape has room for one, except those of a file of bytes with another shape; else of a size that is chosen |
-//! | filters | the same |
-//! | fillvalue | the same bytes if the elements have as many, else the default |
-//! | layout | the same, or chunks where the others need them |
+//! What a request leaves out:
+//!
+//! - shape: unchanged; if the element size changes, the last dimension takes as many elements as
+//!   fit the bytes.
+//! - maxshape: unchanged if only the type changes; after a new shape the first dimension stays
+//!   unlimited if it was.
+//! - chunks: unchanged if element size and rank are, and a chunk fits into maxshape; else, and for
+//!   a file of bytes that gets a shape, of a size that is chosen.
+//! - filters: unchanged.
+//! - fillvalue: the same bytes if the elements have as many, else the default.
+//! - layout: unchanged, or chunked where the other properties need chunks.
 
 use super::super::dataset::Dataset;
-use super::facts::{invalid, is_blank, refused};
-use super::names::stream;
-use super::stream::kept;
+use super::bytes_file::bytes_file;
+use super::errors::{invalid, refused};
+use super::new_file::kept;
+use crate::base::datatype::Datatype;
+use crate::base::fill::Fill;
+use crate::base::filter_spec::FilterSpec;
+use crate::base::shape::Extent;
 use crate::base::{Error, Result};
+use crate::connector::{ChunksSpec, DatasetSpec, FillSpec, LayoutSpec};
 use crate::dataset::create::{Creation, Layout, dataset_messages};
-use crate::dataset::storage::Storage;
-use crate::dataset::types::parse::{ChunksSpec, DatasetSpec, FillSpec, LayoutSpec, Store, parse_dataset_json};
-use crate::filter::FilterSpec;
+use crate::dataset::heap::HeapStore;
+use crate::dataset::parts::store_elements;
 use crate::filter::pipeline::Pipeline;
 use crate::format::Context;
-use crate::format::message::dataspace::Extent;
-use crate::format::message::datatype::Datatype;
-use crate::format::message::fill_value::Fill;
 
 /// Bytes of a chunk whose size is chosen, at most; small datasets get smaller ones.
 const CHUNK_BYTES: (u64, u64) = (16 << 10, 1 << 20);
@@ -62,17 +66,17 @@ impl Now {
             fill: d.fill.fill.clone(),
             fill_time: d.fill.write_time,
             filters: d.pipeline.filters.clone(),
-            chunks: d.chunked_layout().map(|c| c.chunk_dims.clone()),
-            compact: matches!(d.bytes.storage, Storage::Compact(_)),
-            elsewhere: matches!(d.bytes.storage, Storage::External(_) | Storage::Virtual(_)),
+            chunks: d.chunk_dims(),
+            compact: d.layout().for_copy() == Layout::Compact,
+            elsewhere: !d.layout().is_in_file(),
             size: d.bytes.size,
-            blank: is_blank(d)?,
+            blank: d.bytes.is_blank()?,
         })
     }
 
     /// What a new file is.
     pub(super) fn new_file() -> Now {
-        let new = stream();
+        let new = bytes_file();
         let chunks = if let Layout::Chunked(dims) = new.layout { Some(dims) } else { None };
         Now {
             datatype: new.datatype,
@@ -104,13 +108,13 @@ impl Now {
     }
 
     /// A file of bytes as it is made.
-    fn is_stream(&self) -> bool {
-        self.datatype == stream().datatype && self.max() == [None] && self.filters.is_empty()
+    fn is_untyped(&self) -> bool {
+        self.datatype == bytes_file().datatype && self.max() == [None] && self.filters.is_empty()
     }
 }
 
 /// What the dataset `d` shall be.
-pub(super) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn Store) -> Result<Creation> {
+pub(super) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn HeapStore) -> Result<Creation> {
     if d.elsewhere {
         return Err(Error::refused(libc::EOPNOTSUPP, "a dataset whose elements lie elsewhere cannot be changed"));
     }
@@ -121,9 +125,12 @@ pub(super) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn Store) -> Resul
     let fixed = dims.iter().zip(&max_dims).all(|(d, m)| *m == Some(*d));
     let fill = match &spec.fillvalue {
         None if datatype.element_size() == d.element_size() => d.fill.clone(),
-        None => Fill::Default,
+        None | Some(FillSpec::Default) => Fill::Default,
         Some(FillSpec::Undefined) => Fill::Undefined,
-        Some(fill) => match fill.element(&datatype, values).or_else(|e| without_reference(&datatype, e))? {
+        Some(FillSpec::Value(fill)) if fill.datatype != datatype => {
+            return Err(invalid("the fill value has another type than the elements"));
+        }
+        Some(FillSpec::Value(fill)) => match store_elements(fill, values).map(Some).or_else(|e| without_reference(&datatype, e))? {
             // An empty sequence is nothing but zeros.
             Some(value) if datatype.contains_vlen() && value.iter().all(|b| *b == 0) => Fill::Default,
             Some(value) => Fill::Value(value),
@@ -153,8 +160,8 @@ pub(super) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn Store) -> Resul
             _ => Layout::Contiguous,
         },
         (Some(ChunksSpec::Dims(chunks)), _) => Layout::Chunked(chunks.clone()),
-        (None, Some(old)) if size == d.element_size() && (same || !d.is_stream() && fit(old, &max_dims)) => {
-            Layout::Chunked(if d.is_stream() { kept(old) } else { old.clone() })
+        (None, Some(old)) if size == d.element_size() && (same || !d.is_untyped() && fit(old, &max_dims)) => {
+            Layout::Chunked(if d.is_untyped() { kept(old) } else { old.clone() })
         }
         _ => Layout::Chunked(choose_chunks(&dims, &max_dims, size)),
     };
@@ -234,7 +241,8 @@ fn compact_if_small(dims: &[u64], size: u64) -> Layout {
     if bytes.is_some_and(|n| n < 64_000) { Layout::Compact } else { Layout::Contiguous }
 }
 
-/// Whether chunks are of as many dimensions, and not longer than one that is limited (H5D__chunk_construct).
+/// Whether chunks are of as many dimensions, and not longer than one that is limited
+/// (H5D__chunk_construct).
 fn fit(chunks: &[u64], max: &[Option<u64>]) -> bool {
     chunks.len() == max.len() && chunks.iter().zip(max).all(|(chunk, max)| max.is_none_or(|max| *chunk <= max))
 }
@@ -261,16 +269,16 @@ fn choose_chunks(dims: &[u64], max: &[Option<u64>], size: u64) -> Vec<u64> {
     chunk
 }
 
-/// The new dataset that `text`, in the form of `user.h5dir.dataset`, makes of a new file.
-pub(super) fn new_dataset(text: &[u8], sizeof_addr: u8, values: &mut dyn Store) -> Result<Creation> {
-    plan(&Now::new_file(), &parse_dataset_json(text, sizeof_addr)?, values)
+/// The new dataset that `spec` makes of a new file.
+pub(super) fn new_dataset(spec: &DatasetSpec, values: &mut dyn HeapStore) -> Result<Creation> {
+    plan(&Now::new_file(), spec, values)
 }
 
-/// Whether a new file can be what `text`, in the form of `user.h5dir.dataset`, says.
-pub fn check_new_file(text: &[u8]) -> Result<()> {
+/// Whether a new file can be what `spec` states.
+pub fn check_new_dataset(spec: &DatasetSpec) -> Result<()> {
     /// Keeps nothing.
     struct Nowhere;
-    impl Store for Nowhere {
+    impl HeapStore for Nowhere {
         fn sequence(&mut self, _count: u32, _payload: &[u8]) -> Result<Vec<u8>> {
             Ok(vec![1; usize::from(Context::DEFAULT.sizeof_addr).saturating_add(8)])
         }
@@ -279,14 +287,13 @@ pub fn check_new_file(text: &[u8]) -> Result<()> {
             Ok(crate::base::Address(0))
         }
     }
-    let creation = new_dataset(text, Context::DEFAULT.sizeof_addr, &mut Nowhere)?;
+    let creation = new_dataset(spec, &mut Nowhere)?;
     dataset_messages(&Context::DEFAULT, 3, &creation).map(drop).map_err(refused)
 }
 
-/// Whether `text`, in the form of `user.h5dir.dataset` with one key, says something that can be done by itself.
-pub fn check_fact(text: &[u8]) -> Result<()> {
-    let filters = parse_dataset_json(text, Context::DEFAULT.sizeof_addr)?.filters.unwrap_or_default();
-    if (Pipeline { filters }).can_encode() {
+/// Whether `filters` can be encoded.
+pub fn check_filters(filters: &[FilterSpec]) -> Result<()> {
+    if (Pipeline { filters: filters.to_vec() }).can_encode() {
         Ok(())
     } else {
         Err(invalid("one of the filters is not encoded here, or not with these values"))

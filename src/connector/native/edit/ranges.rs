@@ -1,43 +1,44 @@
-//! Ranges of datasets: zeroing, allocating, copying.
+//! Zeroes, allocates and copies ranges of datasets.
 
 use super::super::NativeConnector;
 use super::super::dataset::Dataset;
 use super::Change;
-use super::data::PIECE;
+use crate::base::limits::IO_PIECE_BYTES as PIECE;
 use crate::base::{Error, Result};
-use crate::connector::{Form, ObjectId};
-use crate::dataset::ranges::Progress;
-use crate::dataset::storage::Storage;
-use crate::format::message::data_layout::DataLayout;
+use crate::connector::{Form, ObjectId, edit};
+use crate::dataset::layout::{CopyUnit, Progress};
 use std::ops::Range;
-use std::sync::Arc;
 
-/// Bytes zeroed by writing in one operation.
-const STEP: u64 = 16 << 20;
-/// Chunks copied as they are stored by one operation, and bytes copied by one call.
-const CHUNKS_MAX: u64 = 4096;
-const COPY_MAX: u64 = 1 << 30;
+/// Zeros written by one operation, bytes.
+const STEP_BYTES: u64 = 16 << 20;
+/// Stored chunks copied by one operation.
+const COPY_CHUNKS_MAX: u64 = 4096;
+/// Bytes copied by one call.
+const COPY_BYTES_MAX: u64 = 1 << 30;
 
 impl Change<'_> {
-    /// Zeroes bytes within the dataset's size, from a place on that an earlier call told; returns the next one.
+    /// Zeroes `range` of the dataset from byte `from` on. Returns where the next step begins, if
+    /// any is left.
     pub(super) fn zero(&self, id: ObjectId, range: Range<u64>, from: u64) -> Result<Option<u64>> {
         let d = self.writable_dataset(id)?;
         if d.datatype.contains_vlen() {
-            return Err(Error::refused(libc::EOPNOTSUPP, "there is nothing to be zeroed in lines"));
+            return Err(Error::refused(libc::EOPNOTSUPP, "variable-length elements cannot be zeroed as bytes"));
         }
         let range = range.start..range.end.min(d.bytes.size);
         if range.is_empty() {
             return Ok(None);
         }
-        if d.chunked().is_some() && d.bytes.fill.is_zero() {
-            return self.in_chunks(&d, |layout, d| self.chunks(d).writer(self)?.zero(layout, &range, from));
+        if d.bytes.fill.is_zero()
+            && let Some(progress) = d.layout().zero(&self.operation(&d, &d.space), &range, from)?
+        {
+            return self.progressed(&d, progress);
         }
         let zeros = vec![0u8; PIECE];
         let (mut at, end) = (range.start.max(from), range.end);
-        let stop = end.min(at.saturating_add(STEP));
+        let stop = end.min(at.saturating_add(STEP_BYTES));
         while at < stop {
             let d = self.dataset(id)?;
-            // What was never written and reads as zeros stays so.
+            // Unwritten bytes are zeros and stay unwritten.
             if let (true, Some(hole)) = (d.bytes.fill.is_zero(), d.bytes.unwritten(at)?) {
                 at = hole.max(at.saturating_add(1));
                 continue;
@@ -49,69 +50,33 @@ impl Change<'_> {
         Ok((at < end).then_some(at))
     }
 
-    /// Allocates storage for bytes within the dataset's size, from a place on that an earlier call told; returns the next one.
+    /// Allocates storage for `range` of the dataset from byte `from` on. Returns where the next
+    /// step begins, if any is left.
     pub(super) fn allocate(&self, id: ObjectId, range: Range<u64>, from: u64) -> Result<Option<u64>> {
         let d = self.writable_dataset(id)?;
         let range = range.start..range.end.min(d.bytes.size);
         if range.is_empty() || d.datatype.contains_vlen() {
             return Ok(None);
         }
-        match &d.bytes.storage {
-            Storage::Contiguous(address) if !address.is_defined() => {
-                self.allocate_contiguous(&d, (0, 0), true)?;
-                self.touch(id)?;
-                Ok(None)
-            }
-            Storage::Chunked(_) => self.in_chunks(&d, |layout, d| self.chunks(d).writer(self)?.allocate(layout, &range, from)),
-            Storage::Compact(_) | Storage::Contiguous(_) => Ok(None),
-            Storage::External(_) | Storage::Virtual(_) => {
-                Err(Error::refused(libc::EOPNOTSUPP, "the dataset's elements lie elsewhere: nothing is allocated for them"))
-            }
-        }
+        let progress = d.layout().allocate(&self.operation(&d, &d.space), &range, from)?;
+        self.progressed(&d, progress)
     }
 
-    /// Changes which chunks a dataset has.
-    fn in_chunks(&self, d: &Arc<Dataset>, f: impl FnOnce(&mut DataLayout, &Arc<Dataset>) -> Result<Progress>) -> Result<Option<u64>> {
-        let mut layout = d.layout.clone();
-        let progress = f(&mut layout, d)?;
-        if progress.layout {
-            self.set_layout(d, &layout)?;
+    /// Stores the result of one step over a range. Returns where the next step begins.
+    fn progressed(&self, d: &Dataset, progress: Progress) -> Result<Option<u64>> {
+        if let Some(layout) = &progress.layout {
+            self.set_layout(d, layout)?;
         }
-        self.changed(d.id);
-        self.touch(d.id)?;
+        if progress.changed {
+            self.changed(d.id);
+            self.touch(d.id)?;
+        }
         Ok(progress.next)
     }
 }
 
-/// How the bytes of two datasets correspond whose chunks can be copied as they are stored.
-struct Alike {
-    /// Bytes of the rows that one row of chunks covers, and the chunks in it.
-    slab: u64,
-    chunks: u64,
-}
-
-/// True where a chunk of one dataset can be one of the other.
-fn alike(s: &Dataset, d: &Dataset) -> Option<Alike> {
-    let (a, b) = (s.chunked()?, d.chunked()?);
-    let (la, lb) = (s.chunked_layout()?, d.chunked_layout()?);
-    let filters = |d: &Dataset| d.pipeline.filters.iter().map(|f| (f.id, f.cd_values.clone())).collect::<Vec<_>>();
-    let inner = |d: &Dataset| d.space.dims.get(1..).map(<[u64]>::to_vec);
-    let same = s.element_size == d.element_size
-        && la.chunk_dims == lb.chunk_dims
-        && inner(s) == inner(d)
-        && filters(s) == filters(d)
-        && a.raw_edges == b.raw_edges
-        && s.bytes.fill == d.bytes.fill
-        && !a.is_implicit
-        && !b.is_implicit;
-    let row = inner(d)?.iter().try_fold(d.element_size, |n, d| n.checked_mul(*d))?;
-    let slab = row.checked_mul(*lb.chunk_dims.first()?)?;
-    let chunks = b.grid.counts().iter().skip(1).product::<u64>();
-    (same && slab > 0 && chunks > 0).then_some(Alike { slab, chunks })
-}
-
 impl Change<'_> {
-    /// Copies the first bytes of a range; returns how many, none at the end of the source.
+    /// Copies the first bytes of a range. Returns their number; 0 at the end of the source.
     fn copy(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64> {
         let (s, d) = (self.dataset(from.0)?, self.writable_dataset(to.0)?);
         if s.datatype.contains_vlen() || d.datatype.contains_vlen() {
@@ -121,7 +86,8 @@ impl Change<'_> {
         if len == 0 {
             return Ok(0);
         }
-        let Some(Alike { slab, chunks }) = alike(&s, &d).filter(|a| from.1 % a.slab == to.1 % a.slab) else {
+        let unit = d.layout().copy_unit(&d.bytes, &s.bytes).filter(|unit| from.1 % unit.bytes == to.1 % unit.bytes);
+        let Some(CopyUnit { bytes: slab, chunks }) = unit else {
             return self.copy_bytes(&s, from.1, to, len);
         };
         let head = from.1 % slab;
@@ -130,10 +96,10 @@ impl Change<'_> {
         }
         let (end, grown) = (to.1.saturating_add(len), d.bytes.size.max(to.1.saturating_add(len)));
         let whole = match len / slab {
-            // Both end with these rows.
+            // Both datasets end with these rows.
             0 if len == s.bytes.size.saturating_sub(from.1) && grown == end => 1,
             0 => return self.copy_bytes(&s, from.1, to, len),
-            n => n.min((CHUNKS_MAX / chunks).max(1)),
+            n => n.min((COPY_CHUNKS_MAX / chunks).max(1)),
         };
         let n = whole.saturating_mul(slab).min(len);
         let end = to.1.saturating_add(n);
@@ -141,11 +107,7 @@ impl Change<'_> {
             self.resize(&d, end)?;
         }
         let (s, d) = (self.dataset(from.0)?, self.dataset(to.0)?);
-        let source = s.chunked().ok_or_else(|| s.object.lacks("chunked layout"))?;
-        let first = (from.1 / slab).saturating_mul(chunks);
-        let numbers = first..first.saturating_add(whole.saturating_mul(chunks));
-        let mut layout = d.layout.clone();
-        if self.chunks(&d).writer(self)?.adopt(&mut layout, source, numbers, (to.1 / slab).saturating_mul(chunks))? {
+        if let Some(layout) = d.layout().copy_stored(&self.operation(&d, &d.space), &s.bytes, from.1 / slab, to.1 / slab, whole)? {
             self.set_layout(&d, &layout)?;
         }
         self.changed(d.id);
@@ -162,9 +124,9 @@ impl Change<'_> {
 }
 
 impl NativeConnector {
-    /// Copies a range; see [`crate::connector::edit::Edit::copy_range`].
+    /// Copies a range of bytes, a part of it in each operation.
     pub(super) fn copy_steps(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64> {
-        let len = len.min(COPY_MAX);
+        let len = len.min(COPY_BYTES_MAX);
         if from.0 == to.0 && from.1 < to.1.saturating_add(len) && to.1 < from.1.saturating_add(len) {
             return Err(Error::refused(libc::EINVAL, "the ranges overlap"));
         }
@@ -172,7 +134,7 @@ impl NativeConnector {
         while done < len {
             let on = |(id, at): (ObjectId, u64)| (id, at.saturating_add(done));
             let step = self.change(&[from.0, to.0]).and_then(|change| {
-                // What is copied as it is stored must be stored.
+                // Copies of stored chunks do not contain dirty ones.
                 change.flush_dataset(from.0)?;
                 let n = change.atomically(|| change.copy(on(from), on(to), len.saturating_sub(done)))?;
                 change.settle().map(|()| n)
@@ -185,5 +147,22 @@ impl NativeConnector {
             }
         }
         Ok(done)
+    }
+}
+
+impl edit::Allocate for NativeConnector {
+    fn allocate(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
+        self.suit_size(id, offset.saturating_add(len));
+        self.in_steps(id, &|c, at| c.allocate(id, offset..offset.saturating_add(len), at))
+    }
+}
+
+impl edit::CopyRange for NativeConnector {
+    fn copy_range(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64> {
+        if self.holds_references(to.0)? {
+            return Err(Error::refused(libc::EOPNOTSUPP, "elements with references are written one by one"));
+        }
+        self.suit_copy(from, to, len);
+        self.copy_steps(from, to, len)
     }
 }

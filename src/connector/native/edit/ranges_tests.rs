@@ -2,9 +2,10 @@
 
 use super::super::NativeConnector;
 use super::fault_tests::{bytes, writable};
-use crate::connector::edit::Edit;
+use crate::connector::edit::{Allocate, CopyRange, Edit};
+use crate::connector::native::tests::editor;
 use crate::connector::{Connector, Form, ObjectId};
-use crate::dataset::storage::Seek;
+use crate::dataset::layout::Seek;
 use crate::file::fault::{Fault, Plan};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ fn container() -> Arc<NativeConnector> {
 
 fn dataset(c: &NativeConnector, name: &str, fact: &str) -> ObjectId {
     let id = c.create_file(c.root(), name.as_bytes()).unwrap();
-    c.set_fact(id, "dataset", fact.as_bytes()).unwrap();
+    editor(c).set_fact(id, "dataset", fact.as_bytes()).unwrap();
     id
 }
 
@@ -23,7 +24,7 @@ fn allocated(c: &NativeConnector, id: ObjectId) -> u64 {
     c.content(id, Form::Main).unwrap().allocated().unwrap()
 }
 
-/// Stretches of data, as SEEK_DATA and SEEK_HOLE tell them.
+/// Ranges of data that SEEK_DATA and SEEK_HOLE find.
 fn data(c: &NativeConnector, id: ObjectId) -> Vec<(u64, u64)> {
     let content = c.content(id, Form::Main).unwrap();
     let (mut out, mut at, size) = (Vec::new(), 0, content.size().unwrap());
@@ -53,7 +54,7 @@ const CHUNKED: [&str; 8] = [
 ];
 
 #[test]
-fn chunks_that_become_zero_are_given_back() {
+fn chunks_that_become_zero_are_freed() {
     for fact in CHUNKED {
         for committed in [false, true] {
             let c = container();
@@ -126,7 +127,7 @@ fn chunks_are_allocated_with_fill_values() {
         let id = dataset(&c, "d", &fact);
         assert_eq!(allocated(&c, id), 0);
         c.write(id, 100, b"abc").unwrap();
-        c.allocate(id, 0, 4000).unwrap();
+        Allocate::allocate(&*c, id, 0, 4000).unwrap();
         c.commit().unwrap();
         let mut want = vec![fill; 4000];
         want[100..103].copy_from_slice(b"abc");
@@ -134,13 +135,13 @@ fn chunks_are_allocated_with_fill_values() {
         assert!(fill != 0 || data(&c, id) == [(0, 4000)], "{fact}");
         let all = allocated(&c, id);
         assert!(all >= 4000 || fact.contains("deflate"), "{fact}: {all}");
-        c.allocate(id, 0, 4000).unwrap();
+        Allocate::allocate(&*c, id, 0, 4000).unwrap();
         assert_eq!(allocated(&c, id), all, "what is there is not allocated twice");
     }
     let c = container();
     let id = dataset(&c, "c", r#"{"dtype": "u1", "shape": [100], "layout": "contiguous", "fillvalue": 3}"#);
     assert_eq!(allocated(&c, id), 0);
-    c.allocate(id, 5, 1).unwrap();
+    Allocate::allocate(&*c, id, 5, 1).unwrap();
     assert_eq!((allocated(&c, id), bytes(&c, id)), (100, vec![3; 100]));
 }
 
@@ -164,11 +165,11 @@ proptest! {
                     c.zero(id, at, len).unwrap();
                     model[range].fill(0);
                 }
-                3 => c.allocate(id, at, len).unwrap(),
+                3 => Allocate::allocate(&*c, id, at, len).unwrap(),
                 _ => c.commit().unwrap(),
             }
             prop_assert_eq!(&bytes(&c, id), &model);
-            // What is told to be a hole is zero.
+            // Holes read as zeros.
             let mut rest = model.clone();
             data(&c, id).iter().for_each(|(a, b)| rest[*a as usize..*b as usize].fill(0));
             prop_assert!(rest.iter().all(|b| *b == 0));
@@ -188,7 +189,7 @@ fn decoded(c: &NativeConnector) -> u64 {
 fn copy(c: &NativeConnector, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> u64 {
     let mut done = 0;
     while done < len {
-        match c.copy_range((from.0, from.1 + done), (to.0, to.1 + done), len - done).unwrap() {
+        match CopyRange::copy_range(c, (from.0, from.1 + done), (to.0, to.1 + done), len - done).unwrap() {
             0 => break,
             n => done += n,
         }
@@ -215,7 +216,7 @@ fn whole_chunks_are_copied_without_decoding() {
 }
 
 #[test]
-fn a_copy_makes_its_target_longer_and_leaves_no_rest_behind_the_end() {
+fn a_copy_makes_its_target_longer_and_leaves_no_elements_past_the_extent() {
     let c = container();
     let fact = r#"{"dtype": "u1", "shape": [250], "maxshape": [null], "chunks": [100], "filters": ["deflate 1"]}"#;
     let (a, b) = (dataset(&c, "a", fact), dataset(&c, "b", fact));
@@ -233,11 +234,11 @@ fn a_copy_makes_its_target_longer_and_leaves_no_rest_behind_the_end() {
     c.set_size(b, 300).unwrap();
     assert_eq!(bytes(&c, b), [pattern(250), vec![0; 50]].concat());
     let errno = |r: crate::base::Result<u64>| matches!(r, Err(crate::base::Error::Refused { errno: libc::EINVAL, .. }));
-    assert!(errno(c.copy_range((a, 0), (a, 100), 101)) && c.copy_range((a, 0), (a, 100), 100).is_ok());
+    assert!(errno(CopyRange::copy_range(&*c, (a, 0), (a, 100), 101)) && CopyRange::copy_range(&*c, (a, 0), (a, 100), 100).is_ok());
     let fixed = dataset(&c, "f", r#"{"dtype": "u1", "shape": [100], "layout": "contiguous"}"#);
     assert_eq!(copy(&c, (a, 50), (fixed, 0), 100), 100);
     assert_eq!(bytes(&c, fixed), bytes(&c, a)[50..150]);
-    assert!(c.copy_range((a, 0), (fixed, 50), 100).is_err());
+    assert!(CopyRange::copy_range(&*c, (a, 0), (fixed, 50), 100).is_err());
 }
 
 proptest! {

@@ -1,26 +1,26 @@
 //! References in the elements of datasets that are written.
 //!
-//! Bytes of references are addresses of one file. Those that a program copies from another file mean nothing here, and a program
-//! cannot know addresses. So they are never taken: a dataset that becomes one of references holds null in place of whatever
-//! bytes it had, and gets its references by `user.h5dir.references` (see [`super::super::references`]). While a copying
-//! program writes the elements after that, the references stay as they are; any other write that would change them, but to null,
-//! is `EPERM`.
+//! Bytes of references are addresses of one file. Those that a program copies from another file
+//! mean nothing here, and a program cannot know addresses. So they are never taken: a dataset that
+//! becomes one of references holds null in place of whatever bytes it had, and gets its references
+//! by what they name (`user.h5dir.references`). While a copying program writes the elements after
+//! that, the references stay as they are; any other write that would change them, but to null, is
+//! `EPERM`.
 //!
-//! A reference to an object that is not there yet is null, and is tried again before each commit, at the end for the last time.
+//! A reference to an object that is not there yet is null, and is tried again before each commit,
+//! at the end for the last time.
 
 use super::super::dataset::Dataset;
-use super::super::references::{PER_FACT, number, table};
+use super::super::references::ReferenceTable;
 use super::attributes::Values;
-use super::facts::invalid;
-use super::{Change, HashMap};
+use super::errors::invalid;
+use super::{Change, Editing};
+use crate::base::datatype::{Class, Datatype, References as Places};
 use crate::base::{Error, Result, limits};
-use crate::connector::ObjectId;
-use crate::dataset::types::Shape;
-use crate::dataset::types::parse::{parse_references, parse_value_into};
-use crate::dataset::types::references::References as Places;
-use crate::format::message::datatype::Datatype;
+use crate::connector::edit::NewReference;
+use crate::connector::{ObjectId, Part};
+use crate::dataset::reference;
 use crate::meta::Store;
-use parking_lot::Mutex;
 use std::cell::Cell;
 
 /// References that are tried again before a commit that is not the last one.
@@ -30,44 +30,31 @@ const WAITING_MAX: usize = 64 << 20;
 
 /// What is known of the references of a dataset that became one of references.
 #[derive(Debug, Default)]
-struct Copied {
+pub(super) struct Copied {
     /// Its elements are being written by the program that made it: references are left out of that.
-    writing: bool,
+    pub(super) writing: bool,
     /// References that were not null in bytes that were not taken.
     dropped: u64,
-    /// Some of them lie in sequences, which no fact tells.
+    /// Some of them are in sequences, which no fact names.
     in_sequences: bool,
-    /// References that were told.
-    told: u64,
-    /// Those of them that lead nowhere yet: number and text.
-    waiting: Vec<(u64, Vec<u8>)>,
+    /// References that were set by path.
+    named: u64,
+    /// Those of them that lead nowhere yet, by number.
+    waiting: Vec<(u64, NewReference)>,
 }
 
-/// Datasets that became ones of references.
-#[derive(Default)]
-pub(super) struct References(Mutex<HashMap<ObjectId, Copied>>);
-
-impl References {
-    /// All have closed `id`: what is written from now on is no copy.
-    pub(super) fn closed(&self, id: ObjectId) {
-        if let Some(c) = self.0.lock().get_mut(&id) {
-            c.writing = false;
-        }
+impl Editing {
+    fn is_copied(&self, id: ObjectId) -> bool {
+        self.objects.pending(id, |p| p.references.as_ref().is_some_and(|c| c.writing)) == Some(true)
     }
 
-    /// `id` is gone.
-    pub(super) fn forget(&self, id: ObjectId) {
-        self.0.lock().remove(&id);
-    }
-
-    fn is_written(&self, id: ObjectId) -> bool {
-        self.0.lock().get(&id).is_some_and(|c| c.writing)
+    /// Changes what is known of the references of `id`, if its type was set by this mount.
+    fn change_references(&self, id: ObjectId, f: impl FnOnce(&mut Copied)) {
+        self.objects.change_pending(id, |p| p.references.as_mut().map(f));
     }
 
     fn note_dropped(&self, id: ObjectId, n: u64) {
-        if let Some(c) = self.0.lock().get_mut(&id) {
-            c.dropped = c.dropped.saturating_add(n);
-        }
+        self.change_references(id, |c| c.dropped = c.dropped.saturating_add(n));
     }
 }
 
@@ -79,31 +66,30 @@ impl Change<'_> {
     /// The dataset `id` is about to become one of references. `filled`: it has bytes.
     pub(super) fn begin_references(&self, id: ObjectId, filled: bool) {
         // Programs that set attributes of a closed file with bytes (`rsync`) write no more.
-        let writing = !filled || self.editing.held.lock().contains_key(&id);
-        self.editing.references.0.lock().insert(id, Copied { writing, ..Copied::default() });
+        let writing = !filled || self.editing.objects.is_held(id);
+        self.editing.objects.change_pending(id, |p| p.references = Some(Copied { writing, ..Copied::default() }));
     }
 
-    /// Sets references in `elements`, which are whole and were made of bytes of another type, to null.
+    /// Sets references in `elements`, which are whole and were made of bytes of another type, to
+    /// null.
     pub(super) fn clear_references(&self, d: &Dataset, places: &Places, elements: &mut [u8]) {
         let n = places.clear(elements, usize::try_from(d.element_size).unwrap_or(usize::MAX));
-        self.editing.references.note_dropped(d.id, n);
+        self.editing.note_dropped(d.id, n);
     }
 
     /// Elements with references in sequences were made of their exact form.
     pub(super) fn note_sequences(&self, id: ObjectId) {
-        if let Some(c) = self.editing.references.0.lock().get_mut(&id) {
-            c.in_sequences = true;
-        }
+        self.editing.change_references(id, |c| c.in_sequences = true);
     }
 
     /// Errors: the dataset's form cannot be written, as it holds references.
     pub(super) fn check_form(&self, d: &Dataset) -> Result<()> {
-        let fine = !d.datatype.contains_reference() || self.editing.references.is_written(d.id);
+        let fine = !d.datatype.contains_reference() || self.editing.is_copied(d.id);
         if fine { Ok(()) } else { Err(not_taken()) }
     }
 
-    /// `bytes`, to be written at `offset`, with the references that the dataset has; `None`: it has none. Errors: they would be
-    /// other ones.
+    /// `bytes`, to be written at `offset`, with the references that the dataset has; `None`: it has
+    /// none. Errors: they would be other ones.
     pub(super) fn keep_references(&self, d: &Dataset, offset: u64, bytes: &[u8]) -> Result<Option<Vec<u8>>> {
         let Some(places) = Places::of(&d.datatype) else { return Ok(None) };
         let size = d.element_size.max(1);
@@ -120,7 +106,7 @@ impl Change<'_> {
         if let Some(part) = new.get_mut(range.clone()) {
             part.copy_from_slice(bytes);
         }
-        let (writing, ends) = (self.editing.references.is_written(d.id), range.clone());
+        let (writing, ends) = (self.editing.is_copied(d.id), range.clone());
         let (mut dropped, size) = (0u64, usize::try_from(size).unwrap_or(usize::MAX));
         for (n, (old, new)) in old.chunks_exact(size).zip(new.chunks_exact_mut(size)).enumerate() {
             places.each(&mut |at, t| {
@@ -134,63 +120,58 @@ impl Change<'_> {
                 if !writing {
                     return Err(not_taken());
                 }
-                // One that two requests write is counted once; one that is there already is not lost.
+                // One that two requests write is counted once; one that is there already is not
+                // lost.
                 let lost = !null && ends.contains(&last) && old.iter().all(|b| *b == 0);
                 dropped = dropped.saturating_add(lost.into());
                 new.copy_from_slice(old);
                 Ok(())
             })?;
         }
-        self.editing.references.note_dropped(d.id, dropped);
+        self.editing.note_dropped(d.id, dropped);
         Ok(new.get(range).map(<[u8]>::to_vec))
     }
 
-    /// Sets references by their paths: the fact `name`.
-    pub(super) fn set_references(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<()> {
+    /// Sets references from number `first` on.
+    pub(super) fn set_references(&self, id: ObjectId, first: u64, entries: Vec<NewReference>) -> Result<()> {
         let d = self.dataset(id)?;
-        let first = number(name).and_then(|n| n.checked_mul(PER_FACT)).ok_or_else(|| invalid("a dataset has no such references"))?;
-        let entries = parse_references(text)?;
         let end = first.saturating_add(entries.len() as u64);
-        if !table(&d).is_some_and(|t| end <= t.total && first < t.total) || entries.len() as u64 > PER_FACT {
+        if !ReferenceTable::of(&d).is_some_and(|t| end <= t.total && first < t.total) {
             return Err(invalid(format!("the dataset has no {} references from number {first} on", entries.len())));
         }
-        // A null one takes away what was told before.
+        // A null reference replaces an earlier one.
         let all: Vec<_> = (first..).zip(entries).collect();
         let left = self.put_references(&d, &all)?;
-        let mut copied = self.editing.references.0.lock();
-        let c = copied.entry(id).or_default();
-        c.waiting.retain(|(n, _)| !(first..end).contains(n));
-        c.told = c.told.saturating_add(all.iter().filter(|(_, text)| text.is_some()).count() as u64);
-        // Elements that are written as a whole later begin with null ones.
-        let again = d.datatype.contains_vlen() && c.writing;
-        c.waiting.extend(if again { all.into_iter().filter_map(|(n, text)| Some((n, text?))).collect() } else { left });
-        let bytes = |c: &Copied| c.waiting.iter().map(|(_, text)| text.len().saturating_add(32)).sum::<usize>();
-        if copied.values().map(bytes).sum::<usize>() > WAITING_MAX {
-            copied.remove(&id);
+        let mut pending = self.editing.objects.all_pending();
+        pending.change(id, |p| {
+            let c = p.references.get_or_insert_default();
+            c.waiting.retain(|(n, _)| !(first..end).contains(n));
+            c.named = c.named.saturating_add(all.iter().filter(|(_, entry)| *entry != NewReference::Nil).count() as u64);
+            // Elements that are written as a whole later begin with null ones.
+            let again = d.datatype.contains_vlen() && c.writing;
+            c.waiting.extend(if again { all.into_iter().filter(|(_, entry)| *entry != NewReference::Nil).collect() } else { left });
+        });
+        let bytes = |c: &Copied| c.waiting.iter().map(|(_, entry)| len(entry).saturating_add(32)).sum::<usize>();
+        if pending.iter().filter_map(|(_, p)| p.references.as_ref()).map(bytes).sum::<usize>() > WAITING_MAX {
+            pending.change(id, |p| p.references = None);
             return Err(invalid("too many references lead to objects that are not there"));
         }
-        drop(copied);
+        drop(pending);
         self.changed(id);
         self.note_change(id)
     }
 
     /// Writes references; returns those that lead nowhere, which are null.
-    fn put_references(&self, d: &Dataset, all: &[(u64, Option<Vec<u8>>)]) -> Result<Vec<(u64, Vec<u8>)>> {
+    fn put_references(&self, d: &Dataset, all: &[(u64, NewReference)]) -> Result<Vec<(u64, NewReference)>> {
         let (store, mut left) = (self.store()?, Vec::new());
-        let Some(table) = table(d) else { return Ok(left) };
-        for (n, text) in all {
+        let Some(table) = ReferenceTable::of(d) else { return Ok(left) };
+        for (n, entry) in all {
             // It may have become shorter.
             let Some((at, t)) = table.place(*n) else { continue };
-            let bytes = match text {
-                None => None,
-                Some(text) => {
-                    let found = self.reference(&store, t, text)?;
-                    if found.is_none() {
-                        left.push((*n, text.clone()));
-                    }
-                    found
-                }
-            };
+            let bytes = self.reference(&store, t, entry)?;
+            if bytes.is_none() && *entry != NewReference::Nil {
+                left.push((*n, entry.clone()));
+            }
             let bytes = bytes.unwrap_or_else(|| vec![0; t.size as usize]);
             let mut there = vec![0; bytes.len()];
             d.bytes.read(&self.connector.options.environment, at, &mut there)?;
@@ -202,41 +183,50 @@ impl Change<'_> {
         Ok(left)
     }
 
-    /// The bytes of the reference of type `t` with this text; `None` if it leads nowhere.
-    fn reference(&self, store: &Store, t: &Datatype, text: &[u8]) -> Result<Option<Vec<u8>>> {
+    /// The bytes of the reference of type `t`; `None` if it is nil or names no object.
+    fn reference(&self, store: &Store, t: &Datatype, entry: &NewReference) -> Result<Option<Vec<u8>>> {
+        let (NewReference::To(target), Class::Reference(r)) = (entry, &t.class) else { return Ok(None) };
+        // A type of references to regions names no object as a whole, the others of that age
+        // nothing else.
+        let fits = match &target.part {
+            Part::Object => r.is_standard() || !r.is_region(),
+            Part::Region(_) => r.is_standard() || r.is_region(),
+            Part::Attribute(_) => r.is_standard(),
+        };
         let nowhere = Cell::new(false);
         let mut values = Values { nowhere: Some(&nowhere), ..Values::new(self, store) };
-        match parse_value_into(t, &Shape::Scalar, text, &mut values) {
-            Ok(bytes) => Ok((!nowhere.get()).then_some(bytes)),
-            // A selection that was shown without all it says.
+        match fits.then(|| reference::encode(r, t.size as usize, target, &mut values)).transpose() {
+            Ok(bytes) => Ok(bytes.filter(|_| !nowhere.get())),
             Err(Error::Refused { .. }) => Ok(None),
             Err(e) => Err(e),
         }
     }
 
-    /// Tries again to lead references to their objects. `last`: says of which datasets some are null.
+    /// Tries again to lead references to their objects. `last`: says of which datasets some are
+    /// null.
     pub(super) fn lead_elements(&self, last: bool) {
-        let mut all = std::mem::take(&mut *self.editing.references.0.lock());
-        let waiting: usize = all.values().map(|c| c.waiting.len()).sum();
+        let mut all = self.editing.objects.all_pending().take(|p| p.references.take());
+        let waiting: usize = all.iter().map(|(_, c)| c.waiting.len()).sum();
         for (id, c) in &mut all {
             if !c.waiting.is_empty() && (last || waiting <= RETRIED_MAX) {
                 self.lead_one(*id, c);
             }
-            let lost = c.dropped.saturating_sub(c.told).saturating_add(if last { c.waiting.len() as u64 } else { 0 });
+            let lost = c.dropped.saturating_sub(c.named).saturating_add(if last { c.waiting.len() as u64 } else { 0 });
             if last && c.in_sequences {
-                tracing::warn!("object at {}: references in sequences are null, as no fact tells them", id.address);
+                tracing::warn!("object at {}: references in sequences are null: no fact names them", id.address);
             }
             if last && lost > 0 {
-                tracing::warn!("object at {}: {lost} references are null, as what they lead to was not copied or not told", id.address);
+                tracing::warn!("object at {}: {lost} references are null: their targets were not copied or not named", id.address);
             }
         }
         if !last {
-            *self.editing.references.0.lock() = all;
+            let mut pending = self.editing.objects.all_pending();
+            all.into_iter().for_each(|(id, c)| pending.change(id, |p| p.references = Some(c)));
         }
     }
 
     fn lead_one(&self, id: ObjectId, c: &mut Copied) {
-        let waiting: Vec<_> = c.waiting.iter().map(|(n, text)| (*n, Some(text.clone()))).collect();
+        let waiting = c.waiting.clone();
         let done = self.atomically(|| {
             let d = self.dataset(id)?;
             let left = self.put_references(&d, &waiting)?;
@@ -248,5 +238,13 @@ impl Change<'_> {
             Err(e) => tracing::warn!("object at {}: references stay null: {e}", id.address),
         }
         self.changed(id);
+    }
+}
+
+/// Bytes of what `entry` names.
+fn len(entry: &NewReference) -> usize {
+    match entry {
+        NewReference::To(target) => target.object.len(),
+        NewReference::Nil | NewReference::Unknown => 0,
     }
 }

@@ -1,26 +1,23 @@
 //! Making a dataset anew at its place: other header messages, the same bytes.
 //!
-//! The object header stays where it is, with attributes, links and times. The old elements are read through
-//! a second view of the old header while the new ones are written; the old storage is given back at the end.
-//! Variable-length elements come from the form in which the file shows them: lines of strings, or the exact form.
+//! The object header stays where it is, with attributes, links and times. The old elements are read
+//! through a second view of the old header while the new ones are written; the old storage is given
+//! back at the end. Variable-length elements come from the form in which the file shows them: lines
+//! of strings, or the exact form.
 
 use super::attributes::Values;
-use super::facts::{is_blank, refused};
-use super::{Change, Dataset, number};
+use super::errors::refused;
+use super::{Change, Dataset, key};
+use crate::base::datatype::{Datatype, References};
+use crate::base::newlines::Newlines;
+use crate::base::variable_form::VariableForm;
 use crate::base::{Error, Result, limits};
 use crate::connector::ObjectId;
-use crate::connector::native::virtual_::NativeSurroundings;
-use crate::container::shared_messages_edit;
 use crate::dataset::create::{Creation, Messages, dataset_messages, datatype_message};
-use crate::dataset::newlines::Newlines;
-use crate::dataset::storage::Storage;
-use crate::dataset::types::parse::Store as _;
-use crate::dataset::types::references::References;
-use crate::dataset::vl::VariableForm;
-use crate::format::message::datatype::Datatype;
+use crate::dataset::heap::HeapStore as _;
 use crate::format::object_header::{flag, kind};
-use crate::meta::edit::SpaceKind;
 use crate::meta::header_edit::HeaderEdit;
+use crate::structures::shared_messages::edit as shared_messages_edit;
 use std::sync::Arc;
 
 /// So many bytes are copied whatever the file takes on the disk.
@@ -29,7 +26,8 @@ const COPIED_ALWAYS: u64 = 1 << 30;
 const PACKED_MOST: u64 = 1032;
 /// Bytes read at once.
 const PIECE: usize = 1 << 20;
-/// Bytes never written that may become written for another fill value, however few others there are.
+/// Bytes never written that may become written for another fill value, however few others there
+/// are.
 const HOLES_MAX: u64 = 1 << 30;
 /// Longest form of one variable-length element, bytes.
 const ELEMENT_MAX: usize = 64 << 20;
@@ -59,12 +57,12 @@ pub(super) enum Elements<'a> {
 impl Change<'_> {
     /// Makes the dataset `d` what `creation` says. `retyped`: its datatype too.
     pub(super) fn relayout(&self, d: &Arc<Dataset>, creation: &Creation, retyped: bool, elements: Elements<'_>) -> Result<()> {
-        self.vet(d)?;
+        self.check_bounds(d)?;
         let store = self.store()?;
         let id = d.id;
         let messages = dataset_messages(store.ctx(), store.superblock().version, creation)?;
         let parsed = creation.datatype.contains_vlen() && !d.datatype.contains_vlen();
-        let blank = is_blank(d)?;
+        let blank = d.bytes.is_blank()?;
         if matches!(elements, Elements::Kept { .. })
             && !parsed
             && !blank
@@ -77,17 +75,16 @@ impl Change<'_> {
         if matches!(elements, Elements::Kept { .. }) && !blank {
             bound_copy(d)?;
         }
-        let surroundings = NativeSurroundings { connector: self.connector };
-        let old = Arc::new(Dataset::open(d.object.clone(), ObjectId { file: OLD, ..id }, &surroundings, 0)?);
+        let old = Arc::new(self.connector.open_dataset(d.object.clone(), ObjectId { file: OLD, ..id }, 0)?);
         let env = &self.connector.options.environment;
-        env.forget(number(old.id));
+        env.forget(key(old.id));
         self.set_messages(id, messages, retyped)?;
-        env.forget(number(id));
+        env.forget(key(id));
         self.changed(id);
         if retyped && creation.datatype != old.datatype {
             match creation.datatype.contains_reference() {
                 true => self.begin_references(id, old.bytes.size > 0),
-                false => self.editing.references.forget(id),
+                false => self.editing.objects.change_pending(id, |p| p.references = None),
             }
         }
         match elements {
@@ -108,7 +105,7 @@ impl Change<'_> {
         // What is in memory only would be lost if something fails after this.
         self.flush_within(id)?;
         self.delete_storage(&old)?;
-        env.forget(number(old.id));
+        env.forget(key(old.id));
         Ok(())
     }
 
@@ -116,23 +113,12 @@ impl Change<'_> {
     pub(super) fn become_datatype(&self, d: &Arc<Dataset>, datatype: &Datatype) -> Result<()> {
         let store = self.store()?;
         let body = datatype_message(store.superblock().version, datatype).map_err(refused)?;
-        self.vet(d)?;
+        self.check_bounds(d)?;
         self.delete_storage(d)?;
         self.set_messages(d.id, vec![(kind::DATATYPE, flag::CONSTANT | flag::DONT_SHARE, body)], true)?;
-        self.connector.options.environment.forget(number(d.id));
+        self.connector.options.environment.forget(key(d.id));
         self.changed(d.id);
         Ok(())
-    }
-
-    /// Gives back where the elements of `d` lie.
-    fn delete_storage(&self, d: &Arc<Dataset>) -> Result<()> {
-        match &d.bytes.storage {
-            Storage::Contiguous(address) if address.is_defined() && d.bytes.size > 0 => {
-                d.bytes.store.free_kind(*address, d.bytes.size, SpaceKind::Raw)
-            }
-            Storage::Chunked(_) => self.delete_chunks(d),
-            _ => Ok(()),
-        }
     }
 
     /// Puts the messages of a dataset in the place of those it has.
@@ -191,7 +177,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Writes the bytes of `old` to the dataset `id`, whose type holds references: these become null.
+    /// Writes the bytes of `old` to the dataset `id`, whose type holds references: these become
+    /// null.
     fn copy_without_references(&self, old: &Dataset, id: ObjectId, places: &References) -> Result<()> {
         let env = &self.connector.options.environment;
         let new = self.dataset(id)?;
@@ -213,7 +200,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Makes the variable-length elements of the dataset `id` from the bytes of `old`, which are their form.
+    /// Makes the variable-length elements of the dataset `id` from the bytes of `old`, which are
+    /// their form.
     fn parse_elements(&self, old: &Dataset, id: ObjectId, newlines: Newlines) -> Result<()> {
         let env = &self.connector.options.environment;
         let new = self.dataset(id)?;
@@ -240,7 +228,8 @@ impl Change<'_> {
         parser.finish(new.elements())
     }
 
-    /// Writes the elements that `bytes`, the next part of the form, completes. `last`: nothing follows.
+    /// Writes the elements that `bytes`, the next part of the form, completes. `last`: nothing
+    /// follows.
     fn parse_piece(&self, parser: &mut Parser, bytes: &[u8], id: ObjectId, last: bool) -> Result<()> {
         let store = self.store()?;
         if parser.references_lost {
@@ -262,18 +251,11 @@ impl Change<'_> {
     }
 }
 
-/// All elements that are there are copied within one operation. Refuses that where they are far more than the file can hold: a
-/// damaged file, or one with holes of terabytes.
+/// All elements that are there are copied within one operation. Refuses that where they are far
+/// more than the file can hold: a damaged file, or one with holes of terabytes.
 fn bound_copy(old: &Dataset) -> Result<()> {
-    let (there, packed) = match &old.bytes.storage {
-        Storage::Contiguous(address) if address.is_defined() => (old.bytes.size, 1),
-        Storage::Chunked(c) if c.is_implicit => (old.bytes.size, 1),
-        Storage::Chunked(c) => {
-            let there = c.chunks_there(&old.bytes.store).map_or(old.bytes.size, |n| n.saturating_mul(c.grid.chunk_bytes()));
-            (there, if old.pipeline.filters.is_empty() { 1 } else { PACKED_MOST })
-        }
-        _ => return Ok(()),
-    };
+    let Ok(volume) = old.layout().stored_volume(&old.bytes) else { return Ok(()) };
+    let (there, packed) = (volume.bytes, if volume.packed { PACKED_MOST } else { 1 });
     let status = old.bytes.store.driver().status().map_err(|e| Error::io("stat", old.id.address, &e))?;
     if there > COPIED_ALWAYS.max(status.allocated.saturating_mul(packed).saturating_mul(2)) {
         let reason = format!("{there} bytes would be copied, of a file that takes {} on the disk", status.allocated);
@@ -282,11 +264,13 @@ fn bound_copy(old: &Dataset) -> Result<()> {
     Ok(())
 }
 
-/// Elements that were never written keep what they read as when the fill value becomes another: they are written. Refuses to do
-/// that where they are nearly all.
+/// Elements that were never written keep what they read as when the fill value becomes another:
+/// they are written. Refuses to do that where they are nearly all.
 fn bound_holes(old: &Dataset) -> Result<()> {
-    let Storage::Chunked(c) = &old.bytes.storage else { return Ok(()) };
-    let there = c.chunks_there(&old.bytes.store)?.saturating_mul(c.grid.chunk_bytes());
+    if !old.layout().resizes() {
+        return Ok(());
+    }
+    let there = old.layout().stored_volume(&old.bytes)?.bytes;
     let holes = old.bytes.size.saturating_sub(there);
     if holes > HOLES_MAX.max(there.saturating_mul(4)) {
         let reason = format!("{holes} bytes were never written and would be, to read as before with another fill value");
@@ -368,7 +352,8 @@ impl Parser {
     }
 }
 
-/// Where the string ends that `form` begins with and that holds `newlines`; else how many of them are missing.
+/// Where the string ends that `form` begins with and that holds `newlines`; else how many of them
+/// are missing.
 fn string_end(form: &[u8], newlines: u64) -> std::result::Result<usize, u64> {
     let mut left = newlines;
     for (at, _) in form.iter().enumerate().filter(|(_, b)| **b == b'\n') {

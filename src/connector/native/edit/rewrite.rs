@@ -1,18 +1,19 @@
-//! Writing datasets with variable-length parts: as a whole, through the form in which the file shows them.
+//! Writing datasets with variable-length parts: as a whole, through the form in which the file
+//! shows them.
 //!
-//! What is written goes to a copy of the form in memory, which whoever reads the file sees too. When a descriptor is
-//! closed, or the file is synced, the elements are made from it; until then the dataset is as it was. There must be as
-//! many elements as the dataset has, or as many as whole rows of a first dimension that may change.
+//! Written bytes go to a copy of the form in memory, which readers of the file see, too.
+//! When a descriptor is closed, or the file is synced, the elements are made from it; until then
+//! the dataset is as it was. There must be as many elements as the dataset has, or as many as whole
+//! rows of a first dimension that may change.
 
-use super::facts::invalid;
+use super::errors::invalid;
 use super::relayout::Elements;
 use super::{Change, Dataset};
+use crate::base::newlines::Newlines;
+use crate::base::variable_form::VariableForm;
 use crate::base::{Error, Result};
 use crate::connector::{Form, ObjectId};
-use crate::dataset::create::{Creation, Layout};
-use crate::dataset::newlines::Newlines;
-use crate::dataset::storage::Storage;
-use crate::dataset::vl::VariableForm;
+use crate::dataset::create::Creation;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -85,7 +86,7 @@ impl Change<'_> {
             if rewrite.fixed && from < rewrite.form.len() {
                 return Err(invalid("strings of the dataset hold newlines: its lines are appended to or replaced as a whole"));
             }
-            // What is written over may be cut off later, what is behind the end is an element more.
+            // Overwritten bytes may be cut off later; bytes past the end add an element.
             if let Some(most) = most(d).filter(|_| to > rewrite.form.len()) {
                 let more = match rewrite.lines {
                     true => rewrite.strings_with(from, bytes) > most,
@@ -103,48 +104,56 @@ impl Change<'_> {
 
     /// Makes the form `size` bytes long.
     pub(super) fn resize_form(&self, d: &Dataset, form: Form, size: u64) -> Result<()> {
+        let awaited = self.awaited_newlines(d.id);
         self.change_form(d, form, size, |rewrite| {
             if rewrite.fixed && size > 0 && size != rewrite.len() {
                 return Err(invalid("strings of the dataset hold newlines: its lines are appended to or replaced as a whole"));
             }
             rewrite.resize(usize::try_from(size).unwrap_or(0));
             if size == 0 {
-                (rewrite.newlines, rewrite.whole, rewrite.fixed) = (self.awaited_newlines(d.id), false, false);
+                (rewrite.newlines, rewrite.whole, rewrite.fixed) = (awaited, false, false);
             }
             Ok(())
         })?;
-        if let Some(r) = self.editing.rewrites.lock().get_mut(&d.id) {
-            r.written = size > 0;
-        }
+        self.editing.objects.change_pending(d.id, |p| p.rewrite.as_mut().map(|r| r.written = size > 0));
         Ok(())
     }
 
-    /// Newlines inside strings that `user.h5dir.dataset` told of lines to be written.
+    /// Newlines inside strings that `user.h5dir.dataset` listed for lines written next.
     fn awaited_newlines(&self, id: ObjectId) -> Newlines {
-        self.editing.newlines.lock().get(&id).cloned().unwrap_or_default()
+        self.editing.objects.pending(id, |p| p.newlines.clone()).flatten().unwrap_or_default()
     }
 
     fn change_form(&self, d: &Dataset, form: Form, end: u64, f: impl FnOnce(&mut Rewrite) -> Result<()>) -> Result<()> {
-        if !matches!(d.bytes.storage, Storage::Compact(_) | Storage::Contiguous(_) | Storage::Chunked(_)) {
+        if !d.layout().is_in_file() {
             return Err(Error::refused(libc::EPERM, "a dataset whose elements lie elsewhere is not written"));
         }
-        let mut rewrites = self.editing.rewrites.lock();
-        let others: u64 = rewrites.iter().filter(|(id, _)| **id != d.id).map(|(_, r)| r.len()).sum();
-        if end > FORM_MAX || others.saturating_add(end) > FORMS_MAX {
-            return Err(large());
+        let objects = &self.editing.objects;
+        let is_begun = {
+            let pending = objects.all_pending();
+            let others = pending.iter().filter(|(id, _)| *id != d.id).filter_map(|(_, p)| p.rewrite.as_ref());
+            if end > FORM_MAX || others.map(Rewrite::len).sum::<u64>().saturating_add(end) > FORMS_MAX {
+                return Err(large());
+            }
+            let begun = pending.iter().find(|(id, _)| *id == d.id).and_then(|(_, p)| p.rewrite.as_ref());
+            if begun.is_some_and(|r| !r.is(form) && r.written) {
+                return Err(Error::refused(libc::EBUSY, "the dataset is being written in its other form"));
+            }
+            begun.is_some_and(|r| r.is(form))
+        };
+        if !is_begun {
+            let rewrite = self.begin_rewrite(d, form, end)?;
+            objects.change_pending(d.id, |p| p.rewrite = Some(rewrite));
         }
-        if rewrites.get(&d.id).is_some_and(|r| !r.is(form) && r.written) {
-            return Err(Error::refused(libc::EBUSY, "the dataset is being written in its other form"));
-        }
-        if let Some(rewrite) = rewrites.get_mut(&d.id).filter(|r| r.is(form)) {
-            f(rewrite)?;
-            rewrite.written = true;
-            return Ok(());
-        }
-        let mut rewrite = self.begin_rewrite(d, form, end)?;
-        f(&mut rewrite)?;
-        rewrites.insert(d.id, rewrite);
-        Ok(())
+        objects.change_pending(d.id, |p| {
+            let Some(rewrite) = &mut p.rewrite else { return Ok(()) };
+            let done = f(rewrite);
+            rewrite.written |= done.is_ok();
+            if done.is_err() && !is_begun {
+                p.rewrite = None;
+            }
+            done
+        })
     }
 
     /// The form before its first change.
@@ -189,13 +198,14 @@ impl Change<'_> {
 
     /// Makes the elements of the dataset those of the form that was written.
     pub(super) fn finish_form(&self, id: ObjectId) -> Result<()> {
-        let Some(rewrite) = self.editing.rewrites.lock().remove(&id) else { return Ok(()) };
+        let objects = &self.editing.objects;
+        let Some(rewrite) = objects.change_pending(id, |p| p.rewrite.take()) else { return Ok(()) };
         let done = self.dataset(id).and_then(|d| self.replace_elements(&d, &rewrite));
         if done.is_err() {
             // It may be written on.
-            self.editing.rewrites.lock().insert(id, rewrite);
+            objects.change_pending(id, |p| p.rewrite = Some(rewrite));
         } else {
-            self.editing.newlines.lock().remove(&id);
+            objects.change_pending(id, |p| p.newlines = None);
         }
         done
     }
@@ -203,18 +213,13 @@ impl Change<'_> {
     fn replace_elements(&self, d: &Arc<Dataset>, rewrite: &Rewrite) -> Result<()> {
         let form = rewrite.form.as_slice();
         let dims = dims_for(d, count(d, rewrite)?)?;
-        let layout = match &d.bytes.storage {
-            Storage::Compact(_) => Layout::Compact,
-            Storage::Chunked(_) => Layout::Chunked(d.chunked_layout().map(|c| c.chunk_dims.clone()).unwrap_or_default()),
-            _ => Layout::Contiguous,
-        };
         let creation = Creation {
             datatype: d.datatype.clone(),
             committed: None,
             extent: d.space.extent,
             dims,
             max_dims: d.space.max_dims.clone(),
-            layout,
+            layout: d.layout().for_copy(),
             filters: d.pipeline.filters.clone(),
             fill: d.fill.fill.clone(),
             fill_time: Some(d.fill.write_time).filter(|t| *t <= 2),
@@ -237,7 +242,7 @@ fn ends(bytes: &[u8]) -> u64 {
 
 /// The most elements that the dataset may have; `None`: any number.
 fn most(d: &Dataset) -> Option<u64> {
-    if d.chunked().is_none() {
+    if !d.layout().resizes() {
         return Some(d.elements());
     }
     let max = d.space.max();
@@ -276,7 +281,7 @@ fn dims_for(d: &Dataset, n: u64) -> Result<Vec<u64>> {
     let fixed = || invalid(format!("{n} elements were written, and the dataset has {total} and cannot change that"));
     let row = dims.iter().skip(1).try_fold(1u64, |n, d| n.checked_mul(*d)).filter(|n| *n > 0).ok_or_else(fixed)?;
     let most = d.space.max().first().copied().ok_or_else(fixed)?;
-    if d.chunked().is_none() || !n.is_multiple_of(row) || most.is_some_and(|m| n / row > m) {
+    if !d.layout().resizes() || !n.is_multiple_of(row) || most.is_some_and(|m| n / row > m) {
         return Err(fixed());
     }
     *dims.first_mut().ok_or_else(fixed)? = n / row;

@@ -1,38 +1,46 @@
-//! Space of variable-length elements in the global heap, which is given back when they are replaced or deleted.
+//! Space of variable-length elements in the global heap, which is freed when they are replaced
+//! or deleted.
 //!
-//! Each element has heap objects of its own, as libhdf5 writes them. What cannot be told is left: space that is lost, nothing else.
+//! Each element has heap objects of its own, as libhdf5 writes them. Space that cannot be
+//! determined leaks: space that is lost, nothing else.
 
 use super::super::attribute::{self, Value};
 use super::super::dataset::Dataset;
 use super::super::object::Object;
 use super::Change;
-use super::facts::is_blank;
+use crate::base::parts::{Budget, Limited};
+use crate::base::variable_form::VariableForm;
 use crate::base::{Address, Error, Result};
 use crate::connector::ObjectId;
-use crate::container::global_heap;
-use crate::container::global_heap_edit::{self, Removed};
-use crate::dataset::storage::Storage;
-use crate::dataset::types::resolver::{Environment, Resolver};
-use crate::dataset::vl::VariableForm;
-use crate::format::Reader;
+use crate::dataset::heap::{Descriptor, Heap};
 use crate::format::message::attribute::Attribute;
 use crate::format::object_header::SharedMessage;
+use crate::format::{Context, Reader};
 use crate::meta::Store;
+use crate::structures::global_heap;
+use crate::structures::global_heap::edit::{self as global_heap_edit, Removed};
 use std::collections::HashSet;
 
 /// Bytes of elements looked at at once.
 const PIECE: u64 = 1 << 20;
 /// Longest payload of one element with sequences in sequences, bytes.
 const ELEMENT_MAX: u64 = 64 << 20;
-/// Changes of live bytes that wait in memory: beyond it no collection is packed that has other objects too.
+/// Changes of live bytes that wait in memory: beyond it no collection is packed that has other
+/// objects too.
 const WAITING_MAX: u64 = 32 << 20;
 
 /// Global heap of the mounted file.
-struct Heap<'a>(&'a Store);
+struct FileHeap<'a>(&'a Store);
 
-impl Resolver for Heap<'_> {
-    fn vlen(&self, collection: Address, index: u32) -> Result<Vec<u8>> {
-        global_heap::object(self.0, collection, index).map(|o| o.to_vec())
+impl Heap for FileHeap<'_> {
+    fn ctx(&self) -> &Context {
+        self.0.ctx()
+    }
+
+    fn object(&self, collection: Address, index: u32, budget: &mut Budget) -> Result<Vec<u8>> {
+        let object = global_heap::object(self.0, collection, index)?;
+        budget.read(object.len() as u64)?;
+        Ok(object.to_vec())
     }
 }
 
@@ -53,10 +61,10 @@ struct Objects {
 }
 
 impl Change<'_> {
-    /// Gives back what the elements of `d` take in the global heap.
+    /// Frees the global heap objects of the elements of `d`.
     pub(super) fn free_sequences(&self, d: &Dataset) -> Result<()> {
         let form = VariableForm::of(&d.datatype);
-        if form.is_verbatim() || matches!(d.bytes.storage, Storage::Virtual(_) | Storage::External(_)) || is_blank(d).unwrap_or(true) {
+        if form.is_verbatim() || !d.layout().is_in_file() || d.bytes.is_blank().unwrap_or(true) {
             return Ok(());
         }
         let env = &self.connector.options.environment;
@@ -65,7 +73,7 @@ impl Change<'_> {
         let mut objects = Objects::default();
         let mut at = 0u64;
         while at < d.bytes.size {
-            if let Some(end) = d.bytes.unwritten(at).ok().flatten().filter(|_| !env.dirty.has(super::number(d.id))) {
+            if let Some(end) = d.bytes.unwritten(at).ok().flatten().filter(|_| !env.dirty.has(super::key(d.id))) {
                 // Chunks end between elements, but need not end with one of a piece.
                 at = (end / size).saturating_mul(size).max(at.saturating_add(size));
                 continue;
@@ -86,9 +94,9 @@ impl Change<'_> {
 
     fn find_objects(&self, form: &VariableForm, element: &[u8], objects: &mut Objects) -> Result<()> {
         let store = self.store()?;
-        let heap = Heap(&store);
-        let environment = Environment { ctx: *store.ctx(), resolver: &heap, limit: ELEMENT_MAX };
-        form.sequences(element, &environment, &mut |d| objects.found.push((d.collection, d.index)));
+        form.sequences(element, &Limited { parts: &FileHeap(&store), limit: ELEMENT_MAX }, &mut |element| {
+            objects.found.extend(Descriptor::decode(element, store.ctx()).map(|d| (d.collection, d.index)));
+        });
         Ok(())
     }
 
@@ -131,7 +139,7 @@ impl Change<'_> {
         Held { value, datatype }
     }
 
-    /// Gives back the heap objects of an attribute that is gone.
+    /// Frees the heap objects of a removed attribute.
     pub(super) fn free_held(&self, held: &Held) -> Result<()> {
         let Some(value) = &held.value else { return Ok(()) };
         let form = VariableForm::of(&value.datatype);
@@ -142,7 +150,8 @@ impl Change<'_> {
         self.free_objects(&mut objects)
     }
 
-    /// Gives back the heap objects of all attributes of an object that goes; returns their committed datatypes.
+    /// Frees the heap objects of all attributes of a deleted object; returns their
+    /// committed datatypes.
     pub(super) fn free_all_held(&self, id: ObjectId) -> Result<Vec<Address>> {
         let object = self.connector.object(id)?;
         let mut all = Vec::new();

@@ -1,10 +1,13 @@
-//! Variable-length values that are written again and again, and objects that are deleted: their space is used again.
+//! Reuse of the space of variable-length values that were overwritten and of objects that were
+//! deleted.
 
 use super::super::NativeConnector;
 use super::fault_tests::writable;
-use crate::connector::edit::{Edit, Existing};
+use crate::connector::edit::Edit;
+use crate::connector::native::tests::editor;
 use crate::connector::{Connector, ObjectId};
 use crate::file::fault::{Fault, Plan};
+use crate::present::Existing;
 use std::sync::Arc;
 
 fn container() -> Arc<NativeConnector> {
@@ -17,7 +20,7 @@ fn end(c: &NativeConnector) -> u64 {
 
 fn lines(c: &NativeConnector, name: &[u8]) -> ObjectId {
     let id = c.create_file(c.root(), name).unwrap();
-    c.set_fact(id, "dataset", br#"{"dtype": "str", "shape": [50]}"#).unwrap();
+    editor(c).set_fact(id, "dataset", br#"{"dtype": "str", "shape": [50]}"#).unwrap();
     id
 }
 
@@ -51,7 +54,7 @@ fn strings_rewritten_a_thousand_times_take_no_more_room() {
 #[test]
 fn what_is_deleted_leaves_nothing_in_the_global_heap() {
     let c = container();
-    c.set_attribute(c.root(), b"a", b"first", Existing::Any).unwrap();
+    editor(&c).set_attribute(c.root(), b"a", b"first", Existing::Any).unwrap();
     c.commit().unwrap();
     let before = end(&c);
     for _ in 0..3 {

@@ -3,6 +3,7 @@
 use super::super::NativeConnector;
 use super::fault_tests::{bytes, writable};
 use crate::connector::edit::Edit;
+use crate::connector::native::tests::editor;
 use crate::connector::{Connector, Form, ObjectId};
 use crate::file::fault::{Fault, LENGTH, Plan, UNSURE, WRITE};
 use std::sync::Arc;
@@ -33,7 +34,7 @@ fn the_first_bytes_do_not_wait_as_a_changed_chunk() {
         want.resize(offset as usize + len, 7);
         assert_eq!((waits(&c), bytes(&c, id), allocated(&c, id)), (false, want.clone(), 480));
         c.commit().unwrap();
-        c.environment().forget(id.address.0);
+        c.environment().forget(super::key(id));
         assert_eq!(bytes(&c, id), want);
     }
     let c = container();
@@ -52,13 +53,13 @@ fn what_comes_after_the_first_bytes() {
     assert_eq!(bytes(&c, id), b"aXcde");
     c.set_size(id, 0).unwrap();
     assert_eq!((bytes(&c, id), allocated(&c, id)), (Vec::new(), 0));
-    // Nothing of the longer file is found again.
+    // No bytes of the longer file are read.
     c.write(id, 5, b"z").unwrap();
     assert_eq!(bytes(&c, id), b"\0\0\0\0\0z");
     c.write(id, 6, &[1; 1000]).unwrap();
     c.commit().unwrap();
     assert_eq!(bytes(&c, id), [&b"\0\0\0\0\0z"[..], &[1; 1000]].concat());
-    c.set_fact(id, "dtype", b"<u2").unwrap();
+    editor(&c).set_fact(id, "dtype", b"<u2").unwrap();
     assert_eq!(bytes(&c, id).len(), 1006);
 }
 
@@ -70,7 +71,7 @@ fn first_bytes_that_find_no_room_leave_an_empty_file() {
             let plan = Plan::new(kinds, n, 1, Fault::Errno(libc::ENOSPC));
             let c = writable(&plan);
             let id = file(&c);
-            // So much that the next structure is behind the file's length.
+            // The next structure is past the end of the file.
             (0..100).for_each(|i| assert!(c.create_file(c.root(), format!("x{i}").as_bytes()).is_ok()));
             plan.pause(false);
             let done = c.write(id, 0, b"first");

@@ -1,6 +1,6 @@
 //! Which times a file keeps.
 
-use super::lost_tests::{empty, find, open};
+use super::write_errors_tests::{empty, find, open};
 use crate::connector::edit::Edit;
 use crate::connector::{Connector, Form};
 

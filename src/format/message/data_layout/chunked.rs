@@ -6,20 +6,21 @@
 //!         type 1 single chunk:     flags bit 1: size L, filter mask u32
 //!              2 implicit:         -
 //!              3 fixed array:      page bits
-//!              4 extensible array: max bits | index elements | min super pointers | min elements | page bits
+//!              4 extensible array: max bits | index elements | min super pointers |
+//!                                  min elements | page bits
 //!              5 version 2 B-tree: node size u32 | split % | merge %
 //! ```
 //!
 //! n is the rank plus one: the last dimension is the element size in bytes. The extensible array's
-//! own header stores the fourth and third parameter in the opposite order.
+//! own header stores the third and fourth parameter in the opposite order.
 
 use super::{DIMS_MAX, unencodable};
 use crate::base::{Address, Result};
 use crate::format::{Context, Reader, Writer};
 
-/// Flag: chunks that reach beyond the dataset's extent are stored unfiltered.
+/// Flag: chunks that extend past the dataset's extent are stored unfiltered.
 pub const DONT_FILTER_PARTIAL_EDGE_CHUNKS: u8 = 0x01;
-/// Flag: the single chunk's size and filter mask are stored in the message.
+/// Flag: the message has the single chunk's size and filter mask.
 pub const SINGLE_INDEX_WITH_FILTER: u8 = 0x02;
 
 /// Chunk shape and index of a chunked dataset.
@@ -29,11 +30,11 @@ pub struct ChunkedLayout {
     pub flags: u8,
     /// Chunk dimensions in elements, one for each dimension of the dataspace; none is 0.
     pub chunk_dims: Vec<u64>,
-    /// Bytes of an element.
+    /// Size of an element, bytes.
     pub element_size: u64,
-    /// Bytes that encode one dimension (version 4 and later; 4 before).
+    /// Width of a stored dimension, bytes (version 4 and later; 4 before).
     pub dim_width: u8,
-    /// How a chunk is found.
+    /// The chunk index.
     pub index: IndexInfo,
 }
 
@@ -42,58 +43,58 @@ pub struct ChunkedLayout {
 pub enum IndexInfo {
     /// Version 1 B-tree (layout versions 1 to 3).
     BTree1 {
-        /// Root node.
+        /// Address of the root node.
         address: Address,
     },
     /// One chunk, no index.
     Single {
-        /// The chunk itself.
+        /// Address of the chunk.
         address: Address,
-        /// Stored bytes and filter mask, if the dataset has filters.
+        /// Stored size in bytes and filter mask, if the dataset has filters.
         filtered: Option<(u64, u32)>,
     },
-    /// All chunks side by side.
+    /// All chunks contiguous, without an index.
     Implicit {
-        /// First chunk.
+        /// Address of the first chunk.
         address: Address,
     },
     /// Fixed array.
     FixedArray {
-        /// Header.
+        /// Address of the header.
         address: Address,
-        /// log2 of the elements of a data block page.
+        /// log2 of the number of elements in a data block page.
         page_bits: u8,
     },
     /// Extensible array.
     ExtensibleArray {
-        /// Header.
+        /// Address of the header.
         address: Address,
-        /// log2 of the most elements the array may have.
+        /// log2 of the largest number of elements.
         max_bits: u8,
-        /// Elements kept in the index block.
+        /// Number of elements in the index block.
         index_elements: u8,
-        /// Least number of data block pointers of a super block.
+        /// Fewest data block pointers in a super block.
         min_super_pointers: u8,
-        /// Least number of elements of a data block.
+        /// Fewest elements in a data block.
         min_elements: u8,
-        /// log2 of the elements of a data block page.
+        /// log2 of the number of elements in a data block page.
         page_bits: u8,
     },
     /// Version 2 B-tree, record types 10 and 11.
     BTree2 {
-        /// Header.
+        /// Address of the header.
         address: Address,
-        /// Bytes of a node.
+        /// Size of a node, bytes.
         node_size: u32,
-        /// Percentage of a node's records above which it splits.
+        /// Percentage of a node's records above which it is split.
         split: u8,
-        /// Percentage below which it merges.
+        /// Percentage below which nodes are merged.
         merge: u8,
     },
 }
 
 impl IndexInfo {
-    /// Address of the index, or of the chunks when there is none.
+    /// Address of the index, or of the chunks when there is no index.
     pub fn address(&self) -> Address {
         match *self {
             IndexInfo::BTree1 { address }
@@ -175,7 +176,8 @@ impl IndexInfo {
 }
 
 impl ChunkedLayout {
-    /// Bytes of a whole chunk before filters. `decode` has made sure that they fit.
+    /// Size of a chunk before filters, bytes; `decode` rejects sizes past 2^64.
+    #[cfg(test)]
     pub fn chunk_bytes(&self) -> u64 {
         self.chunk_dims.iter().fold(self.element_size, |n, &d| n.saturating_mul(d))
     }
@@ -224,7 +226,7 @@ impl ChunkedLayout {
         Self::new(r, flags, dims, dim_width, index)
     }
 
-    /// The chunk dimensions and the element size, as version 1 to 3 messages store them.
+    /// Chunk dimensions and element size as in version 1 to 3 messages.
     pub(super) fn dims_u32(&self) -> Result<Vec<u32>> {
         let all = self.chunk_dims.iter().chain([&self.element_size]);
         all.map(|&d| u32::try_from(d).map_err(|_| unencodable("a chunk dimension exceeds 32 bits"))).collect()

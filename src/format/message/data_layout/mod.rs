@@ -1,8 +1,9 @@
 //! Data layout message, 0x0008, versions 1 to 5 (H5.format.4.0, "The Data Layout Message").
 //!
 //! ```text
-//! v1, v2: version | n | class | 0 x5 | address O (not compact) | n x dimension u32 | compact: size u32, data
-//!         n counts the element size as last dimension when chunked
+//! v1, v2: version | n | class | 0 x5 | address O (not compact) | n x dimension u32 |
+//!         compact: size u32, data
+//!         (chunked: the last dimension is the element size)
 //! v3..v5: version | class |
 //!         compact:    size u16, data
 //!         contiguous: address O, size L
@@ -22,7 +23,7 @@ use crate::format::{Context, Reader, Writer};
 /// Standard name, used in errors.
 pub const NAME: &str = "data layout message";
 
-/// Dimensions a message may state: the rank and the element size.
+/// Most dimensions in a message: the rank and the element size.
 const DIMS_MAX: usize = limits::RANK_MAX + 1;
 
 /// A decoded data layout message.
@@ -30,7 +31,7 @@ const DIMS_MAX: usize = limits::RANK_MAX + 1;
 pub struct DataLayout {
     /// 1 to 5.
     pub version: u8,
-    /// Where and how the raw data lie.
+    /// Storage class and location of the raw data.
     pub class: Layout,
 }
 
@@ -41,31 +42,33 @@ pub enum Layout {
     Compact {
         /// The elements, row-major.
         data: Vec<u8>,
-        /// Dimension sizes of a version 1 or 2 message (they may be truncated: the dataspace rules). Else empty.
+        /// Dimensions of a version 1 or 2 message, possibly truncated (the dataspace is
+        /// authoritative); else empty.
         dims: Vec<u32>,
     },
-    /// In one run of the file, or in external files.
+    /// Contiguous in the file, or in external files.
     Contiguous {
-        /// First byte; undefined when nothing is allocated.
+        /// Address of the first byte; undefined when no space is allocated.
         address: Address,
-        /// Bytes. `None` in versions 1 and 2: the dataspace and the datatype say.
+        /// Size in bytes. `None` in versions 1 and 2: dataspace and datatype determine it.
         size: Option<u64>,
-        /// Dimension sizes of a version 1 or 2 message. Else empty.
+        /// Dimensions of a version 1 or 2 message, else empty.
         dims: Vec<u32>,
     },
-    /// In chunks found by an index.
+    /// In chunks located by an index.
     Chunked(ChunkedLayout),
     /// In other datasets.
     Virtual {
-        /// Global heap collection that holds the mapping; undefined when there is none.
+        /// Address of the global heap collection with the mappings; undefined when there is none.
         heap: Address,
-        /// Object in the collection.
+        /// Index of the object in the collection.
         index: u32,
     },
 }
 
 impl DataLayout {
-    /// Decodes a message body; `address` is where it lies. Bytes after the fields are padding.
+    /// Decodes a message body; `address` is its address, for errors. Bytes after the fields are
+    /// padding.
     pub fn decode(body: &[u8], ctx: &Context, address: Address) -> Result<Self> {
         let mut r = Reader::new(body, NAME, address);
         let version = r.version(1..=5)?;
@@ -109,7 +112,8 @@ impl DataLayout {
         }
     }
 
-    /// The bytes `decode` read, without padding. Errors: a field that its version has no room for.
+    /// Encodes the bytes that `decode` reads, without padding. Errors: a field does not exist or
+    /// fit in the version.
     pub fn encode(&self, ctx: &Context) -> Result<Vec<u8>> {
         let mut w = Writer::new();
         w.u8(self.version);
@@ -164,7 +168,7 @@ impl DataLayout {
     }
 }
 
-/// A value that no message can hold: the caller's mistake, not the file's.
+/// The error for a value that no message can store: an error of the caller, not of the file.
 fn unencodable(detail: &'static str) -> crate::base::Error {
     crate::base::Error::unsupported(NAME, Address::UNDEF, detail)
 }

@@ -1,11 +1,11 @@
-//! Tests of the data layout message. Messages of version 3 and later were written by libhdf5 2.0.0
-//! (h5py 3.16), those of versions 1 and 2 follow the specification: no current library writes them.
+//! Tests of the data layout message. libhdf5 2.0.0 (h5py 3.16) wrote the messages of version 3 and
+//! later; those of versions 1 and 2 follow the specification, since no current library writes them.
 
 use super::*;
 
 const CTX: &Context = &Context::DEFAULT;
 
-/// One of each kind.
+/// One message of each layout.
 const GOLDEN: [&str; 15] = [
     "03 00 0300 070809",
     "03 01 0008000000000000 1000000000000000",

@@ -4,52 +4,18 @@
 //! bits 0-15: number of members; then for each member
 //!   name         NUL-terminated; versions 1 and 2: padded to a multiple of 8
 //!   byte offset  versions 1 and 2: u32; from 3: as many bytes as the compound's size needs
-//!   version 1    u8 dimensionality (0-4), 3 reserved, u32 permutation, 4 reserved, 4 x u32 dimension
+//!   version 1    u8 dimensionality (0-4), 3 reserved, u32 permutation, 4 reserved,
+//!                4 x u32 dimension
 //!   datatype     a datatype message
 //! ```
 //!
-//! A version 1 member with dimensions is an array; [`Member::datatype`] is that array already.
-//! The specification's section is IV.A.2.d, class 6.
+//! A version 1 member with dimensions is an array; [`Member::datatype`] is that array. Source:
+//! section IV.A.2.d of the specification, class 6.
 
-use super::{Array, Class, Datatype, Header, Name, decode_at};
+use super::{Array, Class, Compound, Datatype, Header, Member, MemberArray, Name, decode_at};
 use crate::base::Result;
 use crate::format::{Reader, Writer};
 use std::collections::HashSet;
-
-/// Records.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compound {
-    /// Members in stored order, which need not be that of their offsets. At most 65535.
-    pub members: Vec<Member>,
-}
-
-/// One member of a compound datatype.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
-    /// Name.
-    pub name: Name,
-    /// Byte offset in the element.
-    pub offset: u32,
-    /// Datatype; for a version 1 member with dimensions the array of them.
-    pub datatype: Datatype,
-    /// The dimension fields of a version 1 message; `None` from version 2 on.
-    pub array: Option<MemberArray>,
-}
-
-/// Dimension fields of a version 1 member as stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MemberArray {
-    /// Number of dimensions, 0 to 4.
-    pub dimensionality: u8,
-    /// Reserved.
-    pub reserved: [u8; 3],
-    /// Permutation of the dimensions, never used.
-    pub permutation: u32,
-    /// Reserved.
-    pub reserved2: [u8; 4],
-    /// Dimensions, slowest first; those beyond the dimensionality have no meaning.
-    pub dims: [u32; 4],
-}
 
 impl MemberArray {
     fn decode(r: &mut Reader<'_>) -> Result<Self> {
@@ -73,7 +39,7 @@ impl MemberArray {
         }
     }
 
-    /// The array of these dimensions, or `base` itself when there are none.
+    /// Returns the array of these dimensions, or `base` itself when there are none.
     fn array_of(&self, r: &Reader<'_>, base: Datatype) -> Result<Datatype> {
         let dims: Vec<u32> = self.dims.iter().copied().take(self.dimensionality.into()).collect();
         if dims.is_empty() {
@@ -85,7 +51,7 @@ impl MemberArray {
     }
 }
 
-/// Bytes of a member offset from version 3 on.
+/// Width of a member offset from version 3 on, bytes.
 fn offset_width(size: u32) -> usize {
     match size {
         0..=0xff => 1,
@@ -127,11 +93,6 @@ impl Member {
         }
         stored.encode(w);
     }
-
-    /// Byte after the member in the element.
-    pub fn end(&self) -> u64 {
-        u64::from(self.offset).saturating_add(self.datatype.element_size())
-    }
 }
 
 impl Compound {
@@ -140,7 +101,7 @@ impl Compound {
         if count == 0 {
             return Err(r.corrupt("a compound datatype has no members"));
         }
-        // A member takes at least 10 bytes of the message.
+        // A member occupies at least 10 bytes of the message.
         let mut members = Vec::with_capacity(count.min(r.remaining() / 10));
         for _ in 0..count {
             members.push(Member::decode(r, h)?);
@@ -150,7 +111,7 @@ impl Compound {
         Ok(compound)
     }
 
-    /// Members have different names, lie in the element and do not overlap.
+    /// Checks that members have distinct names, are within the element and do not overlap.
     fn check(&self, r: &Reader<'_>, h: &Header) -> Result<()> {
         let mut names = HashSet::with_capacity(self.members.len());
         for m in &self.members {
@@ -169,13 +130,6 @@ impl Compound {
             end = m.end();
         }
         Ok(())
-    }
-
-    /// Members in the order of their offsets.
-    pub fn by_offset(&self) -> Vec<&Member> {
-        let mut members: Vec<&Member> = self.members.iter().collect();
-        members.sort_by_key(|m| m.offset);
-        members
     }
 
     pub(super) fn bits(&self) -> u32 {

@@ -1,4 +1,4 @@
-//! Classes built of one other datatype: variable-length, array, complex.
+//! Datatype classes with a base type: variable-length, array, complex.
 //!
 //! ```text
 //! variable-length  bits 0-3: 0 sequence, 1 string; strings: 4-7 padding, 8-11 character set
@@ -8,34 +8,11 @@
 //! complex          bit 0 homogeneous (1), 1-2 form (0 rectangular); base, a floating-point message
 //! ```
 //!
-//! The specification's section is IV.A.2.d, classes 9, 10 and 11.
+//! Source: section IV.A.2.d of the specification, classes 9, 10 and 11.
 
-use super::{CharacterSet, Class, Datatype, Header, StringPadding, decode_at};
+use super::{Array, CharacterSet, Class, Complex, Header, StringPadding, VariableLength, VariableLengthKind, decode_at};
 use crate::base::{Result, limits};
 use crate::format::{Reader, Writer};
-
-/// What a variable-length element is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VariableLengthKind {
-    /// A one-dimensional array.
-    Sequence,
-    /// A string.
-    String,
-}
-
-/// Sequences and strings in the global heap. An element on disk is
-/// `u32 length (in base elements) | address of the heap collection | u32 object index`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VariableLength {
-    /// Sequence or string.
-    pub kind: VariableLengthKind,
-    /// Padding of a string; null-terminated for sequences.
-    pub padding: StringPadding,
-    /// Character set of a string; ASCII for sequences.
-    pub charset: CharacterSet,
-    /// Type of the parts; one byte for strings.
-    pub base: Box<Datatype>,
-}
 
 impl VariableLength {
     pub(super) fn decode(r: &mut Reader<'_>, h: &Header) -> Result<Self> {
@@ -64,30 +41,7 @@ impl VariableLength {
     }
 }
 
-/// Arrays of fixed dimensions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Array {
-    /// Dimensions, slowest first; at most 32.
-    pub dims: Vec<u32>,
-    /// Type of the parts.
-    pub base: Box<Datatype>,
-    /// Reserved bytes of version 2.
-    reserved: [u8; 3],
-    /// Permutation of version 2 if it is not 0, 1, 2, ...
-    permutation: Vec<u32>,
-}
-
 impl Array {
-    /// An array of `base`. The datatype's size must be that of `base` times the dimensions.
-    pub fn new(dims: Vec<u32>, base: Datatype) -> Self {
-        Array { dims, base: Box::new(base), reserved: [0; 3], permutation: Vec::new() }
-    }
-
-    /// Parts of one array.
-    pub fn count(&self) -> u64 {
-        self.dims.iter().fold(1u64, |n, &d| n.saturating_mul(d.into()))
-    }
-
     pub(super) fn decode(r: &mut Reader<'_>, h: &Header) -> Result<Self> {
         let rank = usize::from(r.u8()?);
         if rank > limits::RANK_MAX {
@@ -132,13 +86,6 @@ impl Array {
     }
 }
 
-/// Complex numbers: two floating-point numbers, the real part first.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Complex {
-    /// Type of both parts.
-    pub base: Box<Datatype>,
-}
-
 impl Complex {
     pub(super) fn decode(r: &mut Reader<'_>, h: &Header) -> Result<Self> {
         if h.bits & 1 == 0 {
@@ -152,7 +99,7 @@ impl Complex {
         }
         let base = decode_at(r, h.depth.saturating_add(1))?;
         if !matches!(base.class, Class::FloatingPoint(_)) {
-            return Err(r.corrupt("the base of a complex datatype is no floating-point number"));
+            return Err(r.corrupt("the base of a complex datatype is not a floating-point number"));
         }
         if base.size.checked_mul(2) != Some(h.size) {
             return Err(r.corrupt(format!("a complex datatype has size {}, its base {}", h.size, base.size)));

@@ -7,25 +7,14 @@
 //! time                     u16 precision
 //! ```
 //!
-//! Bit 0 of the class bit field is the byte order; 1 and 2 the padding below and above the value;
-//! fixed-point: 3 signed. Floating-point: 3 padding inside, 4-5 normalization, 6 VAX order (with
-//! bit 0, from version 3), 8-15 location of the sign. Locations count bits from the lowest of the
-//! whole element. The specification's section is IV.A.2.d, classes 0, 1, 2 and 4.
+//! Class bit field: bit 0 is the byte order, 1 and 2 the padding below and above the value.
+//! Fixed-point: 3 signed. Floating-point: 3 padding inside, 4-5 normalization, 6 VAX order (with
+//! bit 0, from version 3), 8-15 location of the sign. Locations are bit numbers, counted from the
+//! lowest bit of the element. Source: section IV.A.2.d of the specification, classes 0, 1, 2 and 4.
 
-use super::Header;
+use super::{Bitfield, ByteOrder, FixedPoint, FloatingPoint, Header, Normalization, Time};
 use crate::base::Result;
 use crate::format::{Reader, Writer};
-
-/// Order of an element's bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ByteOrder {
-    /// Lowest byte first.
-    LittleEndian,
-    /// Highest byte first.
-    BigEndian,
-    /// 16-bit words highest first, each lowest byte first.
-    Vax,
-}
 
 impl ByteOrder {
     fn of_bit(bits: u32) -> ByteOrder {
@@ -45,7 +34,7 @@ fn field(on: bool, n: u32) -> u32 {
     u32::from(on) << n
 }
 
-/// Checks that `len` bits from `location` lie in an element.
+/// Checks that `len` bits from `location` are within an element.
 fn check_bits(r: &Reader<'_>, h: &Header, what: &'static str, location: u64, len: u64) -> Result<()> {
     if len == 0 {
         return Err(r.corrupt(format!("the {what} has no bits")));
@@ -58,23 +47,6 @@ fn check_bits(r: &Reader<'_>, h: &Header, what: &'static str, location: u64, len
         )));
     }
     Ok(())
-}
-
-/// Integers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FixedPoint {
-    /// Byte order; never VAX.
-    pub order: ByteOrder,
-    /// Padding bit below the value.
-    pub low_padding: bool,
-    /// Padding bit above the value.
-    pub high_padding: bool,
-    /// Two's complement.
-    pub signed: bool,
-    /// Bits below the value.
-    pub offset: u16,
-    /// Bits of the value.
-    pub precision: u16,
 }
 
 impl FixedPoint {
@@ -98,48 +70,6 @@ impl FixedPoint {
     pub(super) fn encode(&self, w: &mut Writer) {
         w.u16(self.offset).u16(self.precision);
     }
-}
-
-/// How the highest bit of a mantissa is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Normalization {
-    /// No rule: the mantissa is as stored.
-    None,
-    /// Stored and always 1, except for zero.
-    MsbSet,
-    /// Not stored.
-    Implied,
-}
-
-/// Floating-point numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FloatingPoint {
-    /// Byte order.
-    pub order: ByteOrder,
-    /// Padding bit below the value.
-    pub low_padding: bool,
-    /// Padding bit above the value.
-    pub high_padding: bool,
-    /// Padding bit between sign, exponent and mantissa.
-    pub inner_padding: bool,
-    /// Highest bit of the mantissa.
-    pub normalization: Normalization,
-    /// Location of the sign bit.
-    pub sign_location: u8,
-    /// Bits below the value (informative: the locations count from bit 0 of the element).
-    pub offset: u16,
-    /// Bits of the value.
-    pub precision: u16,
-    /// Lowest bit of the exponent.
-    pub exponent_location: u8,
-    /// Bits of the exponent.
-    pub exponent_size: u8,
-    /// Lowest bit of the mantissa.
-    pub mantissa_location: u8,
-    /// Bits of the mantissa.
-    pub mantissa_size: u8,
-    /// Bias of the exponent.
-    pub exponent_bias: u32,
 }
 
 impl FloatingPoint {
@@ -212,15 +142,6 @@ impl FloatingPoint {
     }
 }
 
-/// UNIX times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Time {
-    /// Byte order; never VAX.
-    pub order: ByteOrder,
-    /// Bits of the value.
-    pub precision: u16,
-}
-
 impl Time {
     pub(super) fn decode(r: &mut Reader<'_>, h: &Header) -> Result<Self> {
         let t = Time { order: ByteOrder::of_bit(h.bits), precision: r.u16()? };
@@ -235,21 +156,6 @@ impl Time {
     pub(super) fn encode(&self, w: &mut Writer) {
         w.u16(self.precision);
     }
-}
-
-/// Bit fields.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bitfield {
-    /// Byte order; never VAX.
-    pub order: ByteOrder,
-    /// Padding bit below the value.
-    pub low_padding: bool,
-    /// Padding bit above the value.
-    pub high_padding: bool,
-    /// Bits below the value.
-    pub offset: u16,
-    /// Bits of the value.
-    pub precision: u16,
 }
 
 impl Bitfield {

@@ -1,4 +1,4 @@
-//! Classes with few or no properties: string, opaque, reference.
+//! Datatype classes with few or no properties: string, opaque, reference.
 //!
 //! ```text
 //! string      bits 0-3 padding, 4-7 character set; no properties
@@ -6,24 +6,11 @@
 //! reference   bits 0-3 kind, 4-7 encoding version of kinds 2 to 4; no properties
 //! ```
 //!
-//! The specification's section is IV.A.2.d, classes 3, 5 and 7.
+//! Source: section IV.A.2.d of the specification, classes 3, 5 and 7.
 
-use super::Header;
+use super::{CharacterSet, Header, Opaque, Reference, ReferenceKind, StringPadding, StringType};
 use crate::base::Result;
 use crate::format::{Reader, Writer};
-
-/// What fills a fixed-length string, or ends it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StringPadding {
-    /// Ends at the first NUL.
-    NullTerminated,
-    /// Filled up with NULs.
-    NullPadded,
-    /// Filled up with spaces.
-    SpacePadded,
-    /// A number without meaning, 3 to 15.
-    Reserved(u8),
-}
 
 impl StringPadding {
     pub(super) fn of(bits: u32) -> Self {
@@ -45,17 +32,6 @@ impl StringPadding {
     }
 }
 
-/// Character set of a string.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CharacterSet {
-    /// US-ASCII.
-    Ascii,
-    /// UTF-8.
-    Utf8,
-    /// A number without meaning, 2 to 15.
-    Reserved(u8),
-}
-
 impl CharacterSet {
     pub(super) fn of(bits: u32) -> Self {
         match bits & 0xf {
@@ -74,15 +50,6 @@ impl CharacterSet {
     }
 }
 
-/// Strings of fixed length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StringType {
-    /// Filling.
-    pub padding: StringPadding,
-    /// Character set.
-    pub charset: CharacterSet,
-}
-
 impl StringType {
     pub(super) fn decode(h: &Header) -> Self {
         StringType { padding: StringPadding::of(h.bits), charset: CharacterSet::of(h.bits >> 4) }
@@ -93,30 +60,11 @@ impl StringType {
     }
 }
 
-/// Bytes without further meaning.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Opaque {
-    /// Tag with its NUL padding: a multiple of 8 bytes, 248 at most.
-    stored: Vec<u8>,
-}
-
 impl Opaque {
-    /// An opaque type with the tag `tag`, cut after 248 bytes.
-    pub fn new(tag: &[u8]) -> Self {
-        let mut stored: Vec<u8> = tag.iter().copied().take(248).collect();
-        stored.resize(stored.len().next_multiple_of(8), 0);
-        Opaque { stored }
-    }
-
-    /// The tag, without its padding.
-    pub fn tag(&self) -> &[u8] {
-        self.stored.split(|&b| b == 0).next().unwrap_or_default()
-    }
-
     pub(super) fn decode(r: &mut Reader<'_>, h: &Header) -> Result<Self> {
         let len = (h.bits & 0xff) as usize;
         if !len.is_multiple_of(8) {
-            return Err(r.corrupt(format!("the tag of an opaque datatype has {len} bytes, no multiple of 8")));
+            return Err(r.corrupt(format!("the tag of an opaque datatype has {len} bytes, not a multiple of 8")));
         }
         Ok(Opaque { stored: r.bytes(len)?.to_vec() })
     }
@@ -130,36 +78,7 @@ impl Opaque {
     }
 }
 
-/// What a reference names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReferenceKind {
-    /// An object, by its address (`hobj_ref_t`).
-    Object1,
-    /// A region of a dataset, by a global heap object (`hdset_reg_ref_t`).
-    DatasetRegion1,
-    /// An object (`H5R_ref_t`).
-    Object2,
-    /// A region of a dataset (`H5R_ref_t`).
-    DatasetRegion2,
-    /// An attribute (`H5R_ref_t`).
-    Attribute,
-}
-
-/// References. All `H5R_ref_t` elements say themselves what they name, whatever the datatype's kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reference {
-    /// What is named.
-    pub kind: ReferenceKind,
-    /// Encoding version of `H5R_ref_t`: 1; 0 for the older kinds.
-    pub encoding: u8,
-}
-
 impl Reference {
-    /// True for `H5R_ref_t`.
-    pub fn is_standard(&self) -> bool {
-        !matches!(self.kind, ReferenceKind::Object1 | ReferenceKind::DatasetRegion1)
-    }
-
     pub(super) fn decode(r: &Reader<'_>, h: &Header) -> Result<Self> {
         let kind = match h.bits & 0xf {
             0 => ReferenceKind::Object1,

@@ -99,7 +99,8 @@ fn questions_about_contents() {
     assert_eq!((v.padding, v.charset), (StringPadding::SpacePadded, CharacterSet::Utf8));
 }
 
-/// Version 1 with a 2 x 3 array of integers as member "a" and a pad byte that is not 0, as libhdf5 before 1.4 could write it.
+/// A version 1 message: member "a" is a 2 x 3 array of integers, with a nonzero pad byte, as
+/// libhdf5 before 1.4 could write it.
 fn version_1_array_member() -> Vec<u8> {
     let mut w = Writer::new();
     w.bytes(&[0x16, 1, 0, 0]).u32(24).bytes(b"a\0\0\0\0\0\0x").u32(0);
@@ -115,7 +116,7 @@ fn version_1_members_with_dimensions_are_arrays() {
     assert_eq!(t.to_bytes(), bytes);
     let Class::Array(a) = &t.members()[0].datatype.class else { panic!() };
     assert_eq!((a.dims.as_slice(), a.count(), t.members()[0].end()), (&[2, 3][..], 6, 24));
-    // The array must fit: libhdf5 reads beyond the element here.
+    // The array must fit: libhdf5 reads past the element here.
     let mut large = bytes;
     large[20 + 12] = 3;
     assert!(matches!(decode_all(&large), Err(Error::Corrupt { .. })));

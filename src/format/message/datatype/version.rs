@@ -1,18 +1,19 @@
-//! Message versions of a datatype: the oldest that can say it, as libhdf5 chooses them.
+//! Message versions of a datatype: the oldest that can encode it, as libhdf5 chooses them.
 //!
 //! ```text
-//! 1  everything but what follows          4  references of HDF5 1.12
+//! 1  all other datatypes                  4  references of HDF5 1.12
 //! 2  arrays                               5  complex numbers
 //! 3  VAX byte order
 //! ```
 //!
-//! A datatype has no lesser version than its parts. Compounds, arrays and enumerations shrink from
-//! version 3 on: files that may have it get it. Other classes keep the least that they need.
+//! A datatype's version is at least that of its parts. Compounds, arrays and enumerations are
+//! shorter from version 3 on and use it in files that allow it. Other classes use the oldest
+//! possible version.
 
 use super::{Array, ByteOrder, Class, Complex, Compound, Datatype, EnumMember, Enumeration, Member, MemberArray, Name, VariableLength};
 
 impl Datatype {
-    /// The least message version that can say this datatype.
+    /// The oldest message version that can encode this datatype.
     pub fn version_needed(&self) -> u8 {
         let own = match &self.class {
             Class::FloatingPoint(f) if f.order == ByteOrder::Vax => 3,
@@ -25,8 +26,10 @@ impl Datatype {
         self.members().iter().map(|m| m.datatype.version_needed()).fold(own.max(base), u8::max)
     }
 
-    /// The same datatype in the message versions for a file whose datatypes have version `least` at least
-    /// (1: readable by every libhdf5; 3: from 1.8 on). Padding and reserved bits are cleared.
+    /// Converts the datatype to the message versions of a file whose datatypes have at least
+    /// version `least`.
+    ///
+    /// `least` 1: readable by every libhdf5; 3: from 1.8 on. Padding and reserved bits are cleared.
     pub fn for_file(&self, least: u8) -> Datatype {
         let needed = self.version_needed();
         let derived = needed.max(least);
@@ -54,7 +57,7 @@ impl Compound {
             name: Name::new(m.name.bytes.clone()),
             offset: m.offset,
             datatype: m.datatype.for_file(least),
-            // Only version 1 has the fields; arrays need version 2, so they are never used.
+            // Only version 1 has the fields. They stay unused: arrays require version 2.
             array: (version == 1).then(MemberArray::default),
         };
         Compound { members: self.members.iter().map(member).collect() }
@@ -75,7 +78,7 @@ mod tests {
         decode(&mut Reader::new(&bytes(hex), "t", Address(0))).unwrap()
     }
 
-    /// What libhdf5 2.0.0 writes for the same type with libver earliest and v110.
+    /// Messages that libhdf5 2.0.0 writes for the same type with libver earliest and v110.
     const PAIRS: [(&str, &str); 6] = [
         ("11201f000400000000002000170800177f000000", "11201f000400000000002000170800177f000000"),
         ("2a00000008000000010000000200000000000000100800000400000000002000", "3a000000080000000102000000100800000400000000002000"),
@@ -103,7 +106,7 @@ mod tests {
             for from in [old, new] {
                 let hex = |d: Datatype| d.to_bytes().iter().map(|b| format!("{b:02x}")).collect::<String>();
                 assert_eq!(hex(parse(from).for_file(3)), new);
-                // libhdf5 pads a message to a multiple of 8 in old headers; the datatype itself does not end there.
+                // In old headers libhdf5 pads the message, not the datatype, to a multiple of 8.
                 let got = hex(parse(from).for_file(1));
                 assert_eq!(got, old[..got.len()]);
                 assert!(old[got.len()..].bytes().all(|b| b == b'0'));

@@ -1,0 +1,158 @@
+//! Datatypes: what the elements of a dataset or attribute are. Encoded by
+//! `format::message::datatype`.
+
+mod compound;
+mod derived;
+mod enumeration;
+mod numeric;
+mod references;
+mod simple;
+
+pub use compound::{Compound, Member, MemberArray};
+pub use derived::{Array, Complex, VariableLength, VariableLengthKind};
+pub use enumeration::{EnumMember, Enumeration};
+pub use numeric::{Bitfield, ByteOrder, FixedPoint, FloatingPoint, Normalization, Time};
+pub use references::References;
+pub use simple::{CharacterSet, Opaque, Reference, ReferenceKind, StringPadding, StringType};
+
+/// A decoded datatype message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Datatype {
+    /// Version of the message, 1 to 5.
+    pub version: u8,
+    /// Bits of the class bit field without a meaning in [`Datatype::class`]; 0 in canonical
+    /// messages.
+    pub reserved: u32,
+    /// Size of one element on disk, bytes; never 0.
+    pub size: u32,
+    /// Class and its properties.
+    pub class: Class,
+}
+
+/// The datatype classes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Class {
+    /// Class 0: integers.
+    FixedPoint(FixedPoint),
+    /// Class 1: floating-point numbers of any layout.
+    FloatingPoint(FloatingPoint),
+    /// Class 2: UNIX times.
+    Time(Time),
+    /// Class 3: strings of fixed length.
+    String(StringType),
+    /// Class 4: bit fields.
+    Bitfield(Bitfield),
+    /// Class 5: tagged bytes.
+    Opaque(Opaque),
+    /// Class 6: records.
+    Compound(Compound),
+    /// Class 7: references to objects, regions and attributes.
+    Reference(Reference),
+    /// Class 8: named integers.
+    Enumeration(Enumeration),
+    /// Class 9: sequences and strings in the global heap.
+    VariableLength(VariableLength),
+    /// Class 10: arrays of fixed dimensions.
+    Array(Array),
+    /// Class 11: complex numbers.
+    Complex(Complex),
+}
+
+impl Datatype {
+    /// The type of bytes: unsigned integers of 8 bits.
+    pub fn byte() -> Self {
+        let order = ByteOrder::LittleEndian;
+        let byte = FixedPoint { order, low_padding: false, high_padding: false, signed: false, offset: 0, precision: 8 };
+        Datatype::new(1, 1, Class::FixedPoint(byte))
+    }
+
+    /// A string of `size` bytes, padded with NULs, in UTF-8.
+    pub fn utf8(size: u32) -> Self {
+        let string = StringType { padding: StringPadding::NullPadded, charset: CharacterSet::Utf8 };
+        Datatype::new(1, size, Class::String(string))
+    }
+
+    /// A datatype without reserved bits.
+    pub fn new(version: u8, size: u32, class: Class) -> Self {
+        Datatype { version, reserved: 0, size, class }
+    }
+
+    /// Number of the class, 0 to 11.
+    pub fn class_number(&self) -> u8 {
+        match &self.class {
+            Class::FixedPoint(_) => 0,
+            Class::FloatingPoint(_) => 1,
+            Class::Time(_) => 2,
+            Class::String(_) => 3,
+            Class::Bitfield(_) => 4,
+            Class::Opaque(_) => 5,
+            Class::Compound(_) => 6,
+            Class::Reference(_) => 7,
+            Class::Enumeration(_) => 8,
+            Class::VariableLength(_) => 9,
+            Class::Array(_) => 10,
+            Class::Complex(_) => 11,
+        }
+    }
+
+    /// Size of one element on disk, bytes.
+    pub fn element_size(&self) -> u64 {
+        u64::from(self.size)
+    }
+
+    /// Members of a compound datatype; empty for every other class.
+    pub fn members(&self) -> &[Member] {
+        match &self.class {
+            Class::Compound(c) => &c.members,
+            _ => &[],
+        }
+    }
+
+    /// The base type of an array, sequence, enumeration or complex number.
+    pub fn base(&self) -> Option<&Datatype> {
+        match &self.class {
+            Class::Enumeration(c) => Some(&c.base),
+            Class::VariableLength(c) => Some(&c.base),
+            Class::Array(c) => Some(&c.base),
+            Class::Complex(c) => Some(&c.base),
+            _ => None,
+        }
+    }
+
+    /// True when `test` holds for this datatype or any datatype inside it.
+    pub fn any(&self, test: &dyn Fn(&Datatype) -> bool) -> bool {
+        // Recursion is bounded by the nesting depth, which the decoder limits.
+        test(self) || self.base().is_some_and(|b| b.any(test)) || self.members().iter().any(|m| m.datatype.any(test))
+    }
+
+    /// True when elements contain global heap IDs of sequences or strings.
+    pub fn contains_vlen(&self) -> bool {
+        self.any(&|t| matches!(t.class, Class::VariableLength(_)))
+    }
+
+    /// True when elements contain references.
+    pub fn contains_reference(&self) -> bool {
+        self.any(&|t| matches!(t.class, Class::Reference(_)))
+    }
+
+    /// True for a variable-length string itself, not for types that contain one.
+    pub fn is_vlen_string(&self) -> bool {
+        matches!(&self.class, Class::VariableLength(v) if v.kind == VariableLengthKind::String)
+    }
+}
+
+/// Name of a member as stored: NUL-terminated; up to version 2 padded to a multiple of 8.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Name {
+    /// The name without its NUL; usually UTF-8.
+    pub bytes: Vec<u8>,
+    /// Padding after the NUL if it is nonzero; canonical messages have none.
+    pub(crate) padding: Vec<u8>,
+}
+
+impl Name {
+    /// A name with canonical padding.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
+        Name { bytes: bytes.into(), padding: Vec::new() }
+    }
+}

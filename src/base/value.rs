@@ -1,0 +1,93 @@
+//! Values: elements with their type and shape, as they are read and as they are to be written.
+
+use super::datatype::Datatype;
+use super::parts::{Budget, Limited, Parts, Target};
+use super::shape::Shape;
+use super::variable_form::VariableForm;
+use super::{Address, Error, Result};
+use std::sync::Arc;
+
+/// Most bytes of a value in exact form.
+pub const EXACT_BYTES_MAX: u64 = 64 << 20;
+
+/// Elements in their stored form.
+#[derive(Debug, Clone, Copy)]
+pub struct Elements<'a> {
+    /// Their datatype.
+    pub datatype: &'a Datatype,
+    /// Their extent.
+    pub shape: &'a Shape,
+    /// Their bytes, elements one after another, last dimension fastest.
+    pub bytes: &'a [u8],
+}
+
+/// The value of an attribute.
+#[derive(Clone)]
+pub struct Value {
+    /// Type of its elements.
+    pub datatype: Datatype,
+    /// True when the type is a named one, which other objects may have too.
+    pub committed: bool,
+    /// Its shape.
+    pub shape: Shape,
+    /// Its elements as stored.
+    pub bytes: Vec<u8>,
+    /// Reads what lies outside the elements.
+    pub parts: Arc<dyn Parts + Send + Sync>,
+}
+
+impl Value {
+    /// The elements.
+    pub fn elements(&self) -> Elements<'_> {
+        Elements { datatype: &self.datatype, shape: &self.shape, bytes: &self.bytes }
+    }
+
+    /// The elements in exact form, at most [`EXACT_BYTES_MAX`] bytes.
+    pub fn exact(self) -> Result<Vec<u8>> {
+        if !self.datatype.contains_vlen() {
+            return Ok(self.bytes);
+        }
+        let form = VariableForm::of(&self.datatype);
+        let mut out = Vec::new();
+        let size = usize::try_from(self.datatype.element_size()).unwrap_or(usize::MAX).max(1);
+        let limited = Limited { parts: &*self.parts, limit: EXACT_BYTES_MAX };
+        let mut budget = Budget::tight(EXACT_BYTES_MAX);
+        for element in self.bytes.chunks_exact(size) {
+            form.exact_within(element, limited.parts, &mut budget, &mut out)?;
+            if out.len() as u64 > limited.limit {
+                return Err(Error::limit("attribute", Address::UNDEF, format!("more than {EXACT_BYTES_MAX} bytes in exact form")));
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// A value to be written. No container is needed to make one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewValue {
+    /// Type of its elements.
+    pub datatype: Datatype,
+    /// Its shape.
+    pub shape: Shape,
+    /// The elements in exact form, with the number of its target (u32, lowest byte first, from 1
+    /// on; 0: nil) in place of each reference.
+    pub form: Vec<u8>,
+    /// What the references name.
+    pub targets: Vec<Target>,
+}
+
+impl NewValue {
+    /// Elements without parts outside their bytes.
+    pub fn plain(datatype: Datatype, shape: Shape, bytes: Vec<u8>) -> NewValue {
+        NewValue { datatype, shape, form: bytes, targets: Vec::new() }
+    }
+}
+
+/// An attribute to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewAttribute {
+    /// Its name, not empty and without NUL.
+    pub name: Vec<u8>,
+    /// Its value.
+    pub value: NewValue,
+}

@@ -1,0 +1,16 @@
+//! Registry of the kinds of containers.
+
+use super::native::kind::Hdf5File;
+use super::open::Kind;
+use std::path::Path;
+
+/// The first that claims a target opens it.
+const KINDS: [&dyn Kind; 1] = [DEFAULT];
+
+/// Checks descriptions of datasets where no container is open, and opens what no kind claims.
+pub const DEFAULT: &dyn Kind = &Hdf5File;
+
+/// The kind of the container at `target`, which need not exist yet.
+pub fn of(target: &Path) -> &'static dyn Kind {
+    KINDS.into_iter().find(|kind| kind.claims(target)).unwrap_or(DEFAULT)
+}

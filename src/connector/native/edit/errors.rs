@@ -1,0 +1,35 @@
+//! Errors of changes: their errno, and whether they concern one object only.
+
+use crate::base::Error;
+use std::borrow::Cow;
+
+/// `EINVAL` with a reason.
+pub(super) fn invalid(reason: impl Into<Cow<'static, str>>) -> Error {
+    Error::refused(libc::EINVAL, reason)
+}
+
+/// Maps errors of an impossible dataset or attribute to `EINVAL`.
+pub(super) fn refused(e: Error) -> Error {
+    match e {
+        Error::Unsupported { detail, .. } => invalid(detail),
+        Error::Limit { detail, .. } => invalid(detail),
+        other => other,
+    }
+}
+
+/// Maps the error of an attribute too large for a header or its heap to `E2BIG`.
+pub(super) fn too_large(e: Error) -> Error {
+    match e {
+        Error::Limit { .. } => Error::refused(libc::E2BIG, e.to_string()),
+        other => other,
+    }
+}
+
+/// True if the error concerns one object, so that changes of other objects may succeed.
+pub(super) fn is_of_object(e: &Error) -> bool {
+    match e {
+        Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Limit { .. } | Error::Missing { .. } => true,
+        Error::Refused { errno, .. } => *errno != libc::EROFS,
+        Error::Io { .. } => false,
+    }
+}

@@ -1,0 +1,181 @@
+//! New files with no declared type. Their chunks become larger as they grow.
+
+use super::super::dataset::Dataset;
+use super::bytes_file::{CHUNK_BYTES, SMALL_CHUNK_BYTES, bytes_file};
+use super::data::replace_message;
+use super::relayout::Elements;
+use super::{Change, NativeConnector};
+use crate::base::Result;
+use crate::base::newlines::Newlines;
+use crate::connector::ObjectId;
+use crate::dataset::create::{Creation, Layout};
+use crate::format::message::dataspace::Dataspace;
+use crate::format::object_header::kind;
+use crate::structures::shared_messages::edit as shared_messages_edit;
+use std::sync::Arc;
+
+/// Largest chunk size chosen by the first write, bytes.
+const FIRST_CHUNK_BYTES_MAX: u64 = 256 << 10;
+/// Chunks that the first write fills.
+const FIRST_CHUNKS: u64 = 4;
+/// Number of chunks at which they are enlarged.
+const ENLARGE_AT_CHUNKS: u64 = 256;
+/// Factor by which chunks are enlarged.
+const ENLARGE_FACTOR: u64 = 16;
+/// New files that are remembered.
+pub(super) const NEW_FILES_MAX: usize = 1 << 20;
+
+/// Chunk size for a file with chunks of `chunk` bytes that grows from `size` to `end` bytes by a
+/// write of `len`.
+fn wanted(size: u64, end: u64, len: u64, chunk: u64) -> u64 {
+    if end <= chunk {
+        return chunk;
+    }
+    if size == 0 && len > 0 {
+        let part = len / FIRST_CHUNKS;
+        let power = part.checked_ilog2().map_or(0, |n| 1 << n);
+        return power.clamp(CHUNK_BYTES.0, FIRST_CHUNK_BYTES_MAX).max(chunk);
+    }
+    let chunk = chunk.max(CHUNK_BYTES.0);
+    let larger = chunk.saturating_mul(ENLARGE_FACTOR).min(CHUNK_BYTES.1).max(chunk);
+    if end / ENLARGE_AT_CHUNKS >= chunk { larger } else { chunk }
+}
+
+impl NativeConnector {
+    /// Records that a type was declared for the file.
+    pub(super) fn note_declared(&self, id: ObjectId) {
+        if let Some(editing) = &self.editing {
+            editing.objects.use_object(id, |usage| usage.is_new_file = false);
+        }
+    }
+
+    /// Chooses a chunk size before a new file becomes `size` bytes long.
+    pub(super) fn suit_size(&self, id: ObjectId, size: u64) {
+        if let Err(e) = self.suit(id, &|d| larger(d, size, 0)) {
+            tracing::debug!("the chunk size of a new file is not changed: {e}");
+        }
+    }
+
+    /// Chooses a chunk size before `len` bytes are written at `offset` to a new file.
+    pub(super) fn suit_chunks(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
+        self.suit(id, &|d| larger(d, offset, len))
+    }
+
+    /// Chooses the chunk size of the source before bytes are copied to a new file, so that stored
+    /// chunks can be copied.
+    pub(super) fn suit_copy(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) {
+        let suited = self.suit(to.0, &|d| {
+            let (source, chunk) = (self.dataset(from.0).ok()?, chunk_of(d)?);
+            let len = len.min(source.dataset.bytes.size.saturating_sub(from.1));
+            let same = chunk_of(&source.dataset).filter(|c| (chunk..=CHUNK_BYTES.1).contains(c));
+            match same.filter(|_| d.bytes.size == 0 && source.dataset.element_size == 1) {
+                Some(same) => (same > chunk && len > chunk).then_some(same),
+                None => larger(d, to.1, len),
+            }
+        });
+        if let Err(e) = suited {
+            tracing::debug!("the chunk size of a new file is not changed: {e}");
+        }
+    }
+
+    fn suit(&self, id: ObjectId, wanted: &dyn Fn(&Dataset) -> Option<u64>) -> Result<()> {
+        let editing = self.editing()?;
+        let adapts = |d: &Dataset| is_small(d) || editing.objects.usage(id).is_new_file;
+        let suits = {
+            let _shared = self.shared();
+            self.dataset(id).map_or(true, |d| !adapts(&d.dataset) || wanted(&d.dataset).is_none())
+        };
+        if suits {
+            return Ok(());
+        }
+        self.operate_flushed(id, |c| {
+            let d = c.dataset(id)?;
+            // The file may have changed since.
+            match wanted(&d).filter(|_| adapts(&d)) {
+                Some(chunk) => c.enlarge_chunks(&d, chunk),
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+/// True for a small file, also one of an earlier mount.
+fn is_small(d: &Dataset) -> bool {
+    chunk_of(d) == Some(SMALL_CHUNK_BYTES)
+        && d.bytes.size <= SMALL_CHUNK_BYTES
+        && d.space.max() == [None]
+        && d.pipeline.filters.is_empty()
+        && d.datatype == bytes_file().datatype
+}
+
+/// Chunk dimensions that a dataset keeps when its type changes: not those of a small file.
+pub(super) fn kept(chunks: &[u64]) -> Vec<u64> {
+    if chunks == [SMALL_CHUNK_BYTES] { vec![CHUNK_BYTES.0] } else { chunks.to_vec() }
+}
+
+fn chunk_of(d: &Dataset) -> Option<u64> {
+    match d.chunk_dims()?.as_slice() {
+        [chunk] => Some(*chunk),
+        _ => None,
+    }
+}
+
+fn larger(d: &Dataset, offset: u64, len: u64) -> Option<u64> {
+    let chunk = chunk_of(d)?;
+    let end = offset.checked_add(len).filter(|end| *end > d.bytes.size)?;
+    let wanted = wanted(d.bytes.size, end, len, chunk);
+    (wanted > chunk).then_some(wanted)
+}
+
+impl Change<'_> {
+    /// Writes the first bytes of a small file: the chunk, the index, and size and layout by one
+    /// change of the header. A dirty chunk stored later would cost as much as creating the file.
+    /// False: `d` is not an empty small file, or does not remain small.
+    pub(super) fn write_small(&self, d: &Arc<Dataset>, offset: u64, bytes: &[u8]) -> Result<bool> {
+        let end = offset.saturating_add(bytes.len() as u64);
+        if d.bytes.size != 0 || end > SMALL_CHUNK_BYTES || !is_small(d) {
+            return Ok(false);
+        }
+        let space = Dataspace { dims: vec![end], ..d.space.clone() };
+        let Some(layout) = d.layout().write_first(&self.operation(d, &space), offset, bytes)? else { return Ok(false) };
+        let store = &d.bytes.store;
+        shared_messages_edit::forget(store, d.id.address)?;
+        let mut header = self.header(d.id)?;
+        replace_message(&mut header, kind::DATASPACE, space.encode(store.ctx()))?;
+        replace_message(&mut header, kind::DATA_LAYOUT, layout.encode(store.ctx())?)?;
+        header.write(store)?;
+        self.changed(d.id);
+        Ok(true)
+    }
+
+    fn enlarge_chunks(&self, d: &Arc<Dataset>, chunk: u64) -> Result<()> {
+        let creation = Creation { dims: d.space.dims.clone(), layout: Layout::Chunked(vec![chunk]), ..bytes_file() };
+        self.relayout(d, &creation, false, Elements::Kept { newlines: Newlines::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_follow_the_size() {
+        assert_eq!(wanted(0, 480, 480, SMALL_CHUNK_BYTES), SMALL_CHUNK_BYTES);
+        assert_eq!(wanted(0, 481, 481, SMALL_CHUNK_BYTES), 4096);
+        assert_eq!(wanted(470, 480, 10, SMALL_CHUNK_BYTES), SMALL_CHUNK_BYTES);
+        assert_eq!(wanted(470, 481, 11, SMALL_CHUNK_BYTES), 4096);
+        assert_eq!(wanted(0, 1 << 20, 1, SMALL_CHUNK_BYTES), 4096);
+        assert_eq!(wanted(500, 1 << 40, 1, SMALL_CHUNK_BYTES), 65_536);
+        assert_eq!(
+            (wanted(0, 480, 0, SMALL_CHUNK_BYTES), wanted(0, 1 << 19, 0, SMALL_CHUNK_BYTES), wanted(0, 1 << 20, 0, SMALL_CHUNK_BYTES)),
+            (SMALL_CHUNK_BYTES, 4096, 65_536)
+        );
+        assert_eq!(wanted(0, 100, 100, 4096), 4096);
+        assert_eq!(wanted(0, 65_536, 65_536, 4096), 16_384);
+        assert_eq!(wanted(0, 1 << 20, 1 << 20, 4096), 256 << 10);
+        assert_eq!(wanted(4096, 8192, 4096, 4096), 4096);
+        assert_eq!(wanted((1 << 20) - 1, 1 << 20, 1, 4096), 65_536);
+        assert_eq!(wanted(1 << 30, 1 << 31, 1 << 20, 65_536), 1 << 20);
+        assert_eq!(wanted(1 << 30, 1 << 31, 1 << 20, 1 << 20), 1 << 20);
+    }
+}

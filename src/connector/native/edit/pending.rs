@@ -1,0 +1,99 @@
+//! Attributes whose references name objects that are not there yet, as when a tree is copied.
+//!
+//! Until the object is there the attribute holds a nil reference. Before each commit it is tried
+//! again. What names no object when the file is closed stays nil.
+
+use super::super::attribute::Value;
+use super::Change;
+use super::attributes::{Values, put};
+use crate::base::{Error, Result};
+use crate::connector::{NewAttribute, NewValue, ObjectId};
+use crate::dataset::parts::store_elements;
+use crate::meta::header_edit::HeaderEdit;
+use std::cell::Cell;
+use std::collections::HashMap;
+
+/// Bytes of all values with references that name no object yet.
+const PENDING_MAX: usize = 16 << 20;
+
+/// Attributes with references to what is not there yet.
+#[derive(Debug, Clone, Default)]
+pub(super) struct UnresolvedAttributes(HashMap<Vec<u8>, NewValue>);
+
+impl UnresolvedAttributes {
+    /// Bytes that are kept.
+    fn len(&self) -> usize {
+        let of = |(name, value): (&Vec<u8>, &NewValue)| {
+            let paths = value.targets.iter().map(|t| t.object.len()).sum::<usize>();
+            name.len().saturating_add(value.form.len()).saturating_add(paths)
+        };
+        self.0.iter().map(of).fold(0, usize::saturating_add)
+    }
+}
+
+impl Change<'_> {
+    /// Sets attributes with their types and shapes; those not named stay.
+    pub(super) fn set_attributes(&self, id: ObjectId, attributes: &mut dyn Iterator<Item = Result<NewAttribute>>) -> Result<()> {
+        let left = self.put_attributes(id, attributes)?;
+        let mut pending = self.editing.objects.all_pending();
+        pending.change(id, |p| p.attributes = None);
+        if !left.0.is_empty() {
+            let kept = pending.iter().filter_map(|(_, p)| p.attributes.as_ref()).map(UnresolvedAttributes::len);
+            if kept.fold(left.len(), usize::saturating_add) > PENDING_MAX {
+                return Err(Error::refused(libc::EINVAL, "too many references lead to objects that are not there"));
+            }
+            pending.change(id, |p| p.attributes = Some(left));
+        }
+        Ok(())
+    }
+
+    /// Sets attributes; returns those with references that name no object.
+    fn put_attributes(&self, id: ObjectId, attributes: &mut dyn Iterator<Item = Result<NewAttribute>>) -> Result<UnresolvedAttributes> {
+        let store = self.store()?;
+        let version = HeaderEdit::load(&store, id.address)?.version();
+        let nowhere = Cell::new(false);
+        let mut values = Values { nowhere: Some(&nowhere), ..Values::new(self, &store) };
+        let mut left = UnresolvedAttributes::default();
+        for attribute in attributes {
+            let NewAttribute { name, value } = attribute?;
+            let bytes = store_elements(&value, &mut values)?;
+            let held = self.held_by(id, &name)?;
+            let stored = Value { datatype: value.datatype.clone(), shape: value.shape.clone(), bytes };
+            put(&store, id, version, &name, &stored)?;
+            self.free_held(&held)?;
+            if nowhere.replace(false) {
+                left.0.insert(name, value);
+            }
+        }
+        self.changed(id);
+        Ok(left)
+    }
+
+    /// True if the attribute gets its value later.
+    pub(super) fn is_pending(&self, id: ObjectId, name: &[u8]) -> bool {
+        self.editing.objects.pending(id, |p| p.attributes.as_ref().is_some_and(|a| a.0.contains_key(name))) == Some(true)
+    }
+
+    /// The attribute is another one now.
+    pub(super) fn not_pending(&self, id: ObjectId, name: &[u8]) {
+        self.editing.objects.change_pending(id, |p| p.attributes.as_mut().map(|a| a.0.remove(name)));
+    }
+
+    /// Tries again to lead references to their objects. `last`: says which lead nowhere.
+    pub(super) fn lead_references(&self, last: bool) {
+        let all = self.editing.objects.all_pending().take(|p| p.attributes.take());
+        for (id, p) in all {
+            // Those that still lead nowhere are written as they were.
+            let again = p.0.iter().map(|(name, value)| Ok(NewAttribute { name: name.clone(), value: value.clone() }));
+            match self.atomically(|| self.put_attributes(id, &mut { again })) {
+                Ok(left) if left.0.is_empty() => {}
+                Ok(left) if last => {
+                    let names: Vec<_> = left.0.keys().map(|n| String::from_utf8_lossy(n)).collect();
+                    tracing::warn!("object at {}: references in {} lead to no object of the file", id.address, names.join(", "));
+                }
+                Ok(left) => self.editing.objects.change_pending(id, |p| p.attributes = Some(left)),
+                Err(error) => tracing::warn!("object at {}: its references lead nowhere: {error}", id.address),
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Datasets and attributes in the types of the container model.
+
+use super::edit::bytes_file::is_as_made;
+use super::references::{self, ReferenceTable};
+use super::{NativeConnector, attribute};
+use crate::base::datatype::Class;
+use crate::base::{Error, Result};
+use crate::connector::{Budget, DatasetInfo, ExternalSegment, ObjectId, TargetVisitor, Value};
+use crate::dataset::layout::Segment;
+
+/// What the dataset `id` is.
+pub fn dataset(connector: &NativeConnector, id: ObjectId) -> Result<DatasetInfo> {
+    let open = connector.dataset(id)?;
+    let d = &open.dataset;
+    let layout = d.layout();
+    let description = layout.describe(&d.bytes);
+    // A dataset with its elements elsewhere and no fixed shape takes the layout that suits the
+    // copy.
+    let copied = layout.is_in_file() || !d.space.max().contains(&None);
+    let segment = |s: Segment| ExternalSegment { name: s.name, offset: s.offset, size: s.size };
+    Ok(DatasetInfo {
+        datatype: d.datatype.clone(),
+        shape: d.space.shape(),
+        fill: d.fill.fill.clone(),
+        allocation_time: d.fill.allocation_time,
+        fill_time: d.fill.write_time,
+        layout: layout.name(),
+        copy_layout: copied.then(|| layout.for_copy().name()),
+        chunks: description.chunk_dims,
+        index: description.index,
+        filters: d.pipeline.filters.clone(),
+        offset: description.address.and_then(|a| a.checked_add(d.bytes.store.base())).map(|a| a.0),
+        external: description.external.map(|all| all.into_iter().map(segment).collect()),
+        resizes: layout.resizes(),
+        is_bytes_file: is_as_made(d),
+        lines: open.lines.is_some(),
+        references: references::total(d),
+        parts: connector.parts(id.file)?,
+    })
+}
+
+/// The elements of the dataset `id`, as stored.
+pub fn elements(connector: &NativeConnector, id: ObjectId) -> Result<Value> {
+    let d = &connector.dataset(id)?.dataset;
+    // Addresses in elements of other files are those of these files.
+    if d.layout().mapped().is_some() && (d.datatype.contains_vlen() || d.datatype.contains_reference()) {
+        return Err(Error::unsupported("value", id.address, "variable-length elements of a virtual dataset as JSON"));
+    }
+    let too_large = |_| Error::limit("dataset", id.address, "larger than the memory");
+    let mut bytes = vec![0; usize::try_from(d.bytes.size).map_err(too_large)?];
+    d.bytes.read(&connector.options.environment, 0, &mut bytes)?;
+    Ok(Value { datatype: d.datatype.clone(), committed: false, shape: d.space.shape(), bytes, parts: connector.parts(id.file)? })
+}
+
+/// Calls `f` with what the references of the dataset `id` name, from number `first` on.
+pub fn references(connector: &NativeConnector, id: ObjectId, first: u64, budget: &mut Budget, f: &mut TargetVisitor<'_>) -> Result<()> {
+    let open = connector.dataset(id)?;
+    let Some(table) = ReferenceTable::of(&open.dataset) else { return Ok(()) };
+    let parts = connector.parts(id.file)?;
+    for n in first..table.total {
+        let Some((at, t)) = table.place(n) else { break };
+        let Class::Reference(r) = &t.class else { break };
+        let mut bytes = vec![0; t.size as usize];
+        open.dataset.bytes.read(&connector.options.environment, at, &mut bytes)?;
+        if f(parts.reference(r, &bytes, budget)?)?.is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The attribute `name` of the object `id`.
+pub fn attribute(connector: &NativeConnector, id: ObjectId, name: &[u8]) -> Result<Option<Value>> {
+    let object = connector.object(id)?;
+    let Some(stored) = attribute::stored(&object, name)? else { return Ok(None) };
+    let attribute::Value { datatype, shape, bytes } = attribute::typed(&object, &stored)?;
+    Ok(Some(Value { datatype, committed: stored.datatype_shared, shape, bytes, parts: connector.parts(id.file)? }))
+}
+
+/// An attribute's bytes in exact form.
+pub fn exact(connector: &NativeConnector, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    attribute(connector, id, name)?.map(Value::exact).transpose()
+}

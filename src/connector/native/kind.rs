@@ -1,0 +1,170 @@
+//! The kind of container that is an HDF5 file.
+
+use super::edit::{check_filters, check_new_dataset};
+use super::external::Neighbours;
+use super::following::Following;
+use super::{NativeConnector, Options, Recovered, open_for_reading, open_to_change, open_to_recover};
+use crate::base::{Address, Error, Result};
+use crate::connector::open::{Backing, ExternalPolicy, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, UsedDirectory};
+use crate::connector::{Connector, DatasetSpec, FilterSpec};
+use crate::dataset::chunk::temporary;
+use crate::dataset::environment::Environment;
+use crate::dataset::layout::virtual_::MissingPolicy;
+use crate::file::confined::ConfinedDir;
+use crate::file::directory::Directory;
+use crate::file::host_file::HostFile;
+use crate::file::posix::PosixFile;
+use crate::file::{FileDriver, Status};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Size of the disk cache, in multiples of the chunk cache.
+const DISK_CACHE_FACTOR: u64 = 16;
+
+/// See the module's description.
+pub struct Hdf5File;
+
+/// An HDF5 file, opened.
+struct LocatedFile {
+    host: HostFile,
+    /// Open for writing, and locked, for a writable container.
+    writable: Option<PosixFile>,
+    /// The directory of other files that may be read.
+    external: Option<ConfinedDir>,
+    external_written: bool,
+}
+
+impl From<Status> for Backing {
+    fn from(s: Status) -> Self {
+        Backing { atime: s.atime, mtime: s.mtime, ctime: s.ctime, len: s.len }
+    }
+}
+
+impl Kind for Hdf5File {
+    fn claims(&self, _target: &Path) -> bool {
+        true
+    }
+
+    fn locate(&self, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError> {
+        let path = &options.target;
+        let io = |source| OpenError::Open { path: path.clone(), source };
+        let host = HostFile::open(path).map_err(io)?;
+        let external = match &options.external {
+            ExternalPolicy::Off => None,
+            ExternalPolicy::Beneath(None) => Some(ConfinedDir::new(host.directory().clone()).map_err(io)?),
+            ExternalPolicy::Beneath(Some(dir)) | ExternalPolicy::Written(dir) => {
+                Some(ConfinedDir::open(dir).map_err(|source| OpenError::Open { path: dir.clone(), source })?)
+            }
+        };
+        let writable = options.writable.then(|| open_to_change(&host)).transpose();
+        let writable = writable.map_err(|source| open_error(path, source))?;
+        let external_written = matches!(options.external, ExternalPolicy::Written(_)) && options.writable;
+        Ok(Box::new(LocatedFile { host, writable, external, external_written }))
+    }
+
+    fn create(&self, path: &Path, earliest: bool) -> Result<(), OpenError> {
+        super::create(path, earliest).map_err(|source| open_error(path, source))
+    }
+
+    fn recover(&self, path: &Path, confine: &mut dyn FnMut(&[UsedDirectory])) -> Result<String, OpenError> {
+        let engine = |source| open_error(path, source);
+        let host = HostFile::open(path).map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
+        let file = open_to_recover(&host).map_err(engine)?;
+        confine(&directories(&host, true, None)?);
+        let found = super::recover(&host, file).map_err(engine)?;
+        Ok(format!("{}: {}", path.display(), sentence(&found)))
+    }
+
+    fn check_new_dataset(&self, spec: &DatasetSpec) -> Result<()> {
+        check_new_dataset(spec)
+    }
+
+    fn check_filters(&self, filters: &[FilterSpec]) -> Result<()> {
+        check_filters(filters)
+    }
+}
+
+impl Located for LocatedFile {
+    /// Those of the file, of other files and of temporary files.
+    fn directories(&self) -> Result<Vec<UsedDirectory>, OpenError> {
+        let external = self.external.as_ref().map(|dir| (dir.directory(), self.external_written));
+        directories(&self.host, self.writable.is_some(), external)
+    }
+
+    fn open(self: Box<Self>, options: &OpenOptions) -> Result<OpenContainer, OpenError> {
+        let path = &options.target;
+        let io = |source| OpenError::Open { path: path.clone(), source };
+        let engine = |source| open_error(path, source);
+        let LocatedFile { host, writable, external, external_written } = *self;
+        let reader = host.reader().map_err(io)?;
+        let backing = reader.status().map_err(io)?.into();
+        let directory = host.directory().path().map_err(io)?;
+        let native = native_options(options, Neighbours::new(external).written(external_written)).map_err(engine)?;
+        let connector: Arc<dyn Connector> = if let Some(file) = writable {
+            NativeConnector::open_writable(&host, file, directory, native).map_err(engine)?
+        } else if options.follow {
+            Following::open(host, directory, options.group.clone(), native).map_err(engine)?
+        } else {
+            NativeConnector::open(open_for_reading(&host).map_err(engine)?, directory, native).map_err(engine)?
+        };
+        let free_space = options.writable.then(|| Box::new(move || reader.free_space()) as FreeSpace);
+        Ok(OpenContainer { connector, backing, free_space })
+    }
+}
+
+/// The container that `driver` holds, without other files, read-only. For tests and fuzzing.
+pub fn over(driver: Arc<dyn FileDriver>, environment: Arc<Environment>) -> Result<OpenContainer> {
+    let backing = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?.into();
+    let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Fill };
+    let connector = NativeConnector::open(driver, PathBuf::from("/"), options)?;
+    Ok(OpenContainer { connector, backing, free_space: None })
+}
+
+fn native_options(options: &OpenOptions, neighbours: Neighbours) -> Result<Options> {
+    let disk_bytes = options.cache_bytes.saturating_mul(DISK_CACHE_FACTOR);
+    let environment = Arc::new(Environment::new(options.cache_bytes, disk_bytes, options.threads)?);
+    let missing = if options.missing_is_fill { MissingPolicy::Fill } else { MissingPolicy::Error };
+    Ok(Options { environment, neighbours: Arc::new(neighbours), missing })
+}
+
+fn directories(host: &HostFile, written: bool, external: Option<(&Directory, bool)>) -> Result<Vec<UsedDirectory>, OpenError> {
+    let io = |source| OpenError::Open { path: host.path(), source };
+    let temporary = Directory::open(&temporary::directory()).ok();
+    let all = [Some((host.directory(), written)), external, temporary.as_ref().map(|dir| (dir, true))];
+    let used = |(directory, written): (&Directory, bool)| {
+        Ok(UsedDirectory { directory: directory.as_fd().try_clone_to_owned().map_err(io)?, written })
+    };
+    all.into_iter().flatten().map(used).collect()
+}
+
+/// What `h5dir recover` prints of its result.
+fn sentence(found: &Recovered) -> String {
+    let mut what = match (found.finished, found.unmarked, found.removed) {
+        (true, ..) => "an interrupted commit was finished from its journal",
+        (_, true, _) => "the mark of a writer that is gone was taken off; what it wrote last may be missing",
+        (_, _, true) => "a stale journal was removed; the file was complete",
+        _ if found.kept > 0 || found.forgotten => "a writer that is gone did not close the file",
+        _ => "there was nothing to do",
+    }
+    .to_string();
+    if found.kept > 0 {
+        what.push_str(&format!("; {} bytes past the EOF of the superblock are kept", found.kept));
+    }
+    if found.forgotten {
+        what.push_str("; the free space that the file remembers may be in use, and is forgotten");
+    }
+    what
+}
+
+fn open_error(path: &Path, source: Error) -> OpenError {
+    match source {
+        Error::Corrupt { structure: "superblock", ref detail, .. } if detail.contains("no HDF5 signature") => {
+            OpenError::NotHdf5 { path: path.to_owned() }
+        }
+        Error::Io { operation: "open" | "create", errno, .. } => {
+            OpenError::Open { path: path.to_owned(), source: std::io::Error::from_raw_os_error(errno) }
+        }
+        source => OpenError::Engine { path: path.to_owned(), source },
+    }
+}

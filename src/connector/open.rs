@@ -1,0 +1,144 @@
+//! Opening a container: what to open and how, and the trait of a kind of container.
+
+use super::{Connector, DatasetSpec, FilterSpec};
+use crate::base::escape::{escaped, escaped_bytes};
+use crate::base::{Error, Result};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// A container and how it is opened.
+#[derive(Debug, Clone)]
+pub struct OpenOptions {
+    /// Where it is.
+    pub target: PathBuf,
+    /// Group to show, found again in each state of a followed container.
+    pub group: Option<Vec<u8>>,
+    /// Open it for reading and writing.
+    pub writable: bool,
+    /// Follow changes by other processes.
+    pub follow: bool,
+    /// Which other files may be read.
+    pub external: ExternalPolicy,
+    /// A missing source of a virtual dataset reads as the fill value instead of failing.
+    pub missing_is_fill: bool,
+    /// Most bytes of the caches.
+    pub cache_bytes: u64,
+    /// Threads that may decode at the same time.
+    pub threads: usize,
+}
+
+/// Which files named by the container (external links, raw files, virtual sources) may be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExternalPolicy {
+    /// None.
+    Off,
+    /// Those beneath this directory; `None` is the container's own directory.
+    Beneath(Option<PathBuf>),
+    /// Those beneath this directory; raw files may be written, too.
+    Written(PathBuf),
+}
+
+/// Why a container could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// An error of the operating system.
+    #[error("cannot open {}: {source}", escaped(path))]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// No superblock signature.
+    #[error("{} is not an HDF5 file (no HDF5 signature at 0, 512, 1024, ...)", escaped(path))]
+    NotHdf5 {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An error of the engine.
+    #[error("cannot read {}: {source}", escaped(path))]
+    Engine {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: Error,
+    },
+    /// The group to mount is missing.
+    #[error("{} has no group {}", escaped(path), escaped_bytes(group))]
+    NoSuchGroup {
+        /// The file.
+        path: PathBuf,
+        /// The group asked for.
+        group: Vec<u8>,
+    },
+}
+
+/// Times and length of the backing file, shown where the container records none.
+#[derive(Debug, Clone, Copy)]
+pub struct Backing {
+    /// Last access.
+    pub atime: SystemTime,
+    /// Last change of content.
+    pub mtime: SystemTime,
+    /// Last change of status.
+    pub ctime: SystemTime,
+    /// Length, bytes.
+    pub len: u64,
+}
+
+/// Returns the length of the backing file and the free space of its file system, bytes.
+pub type FreeSpace = Box<dyn Fn() -> Option<(u64, u64)> + Send + Sync>;
+
+/// An open container.
+pub struct OpenContainer {
+    /// Access to it.
+    pub connector: Arc<dyn Connector>,
+    /// Its backing file when it was opened.
+    pub backing: Backing,
+    /// Where new data goes, for a writable container.
+    pub free_space: Option<FreeSpace>,
+}
+
+/// A directory that an open container uses.
+#[derive(Debug)]
+pub struct UsedDirectory {
+    /// Its descriptor, opened with `O_PATH`.
+    pub directory: OwnedFd,
+    /// Files in it are created, written and removed.
+    pub written: bool,
+}
+
+/// A kind of container: HDF5 files, say.
+pub trait Kind: Sync {
+    /// True if a container of this kind may be at `target`, which need not exist yet.
+    fn claims(&self, target: &Path) -> bool;
+
+    /// Resolves the paths of `options` and opens what is there; reads nothing of it. Nothing is
+    /// resolved again afterwards.
+    fn locate(&self, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError>;
+
+    /// Creates an empty container at `path`. `earliest`: in the oldest format.
+    fn create(&self, path: &Path, earliest: bool) -> Result<(), OpenError>;
+
+    /// Recovers the container at `path` after an interrupted writer; returns a sentence. Calls
+    /// `confine` with the directories that it uses before it reads the container.
+    fn recover(&self, path: &Path, confine: &mut dyn FnMut(&[UsedDirectory])) -> Result<String, OpenError>;
+
+    /// Checks that a new dataset can be what `spec` states.
+    fn check_new_dataset(&self, spec: &DatasetSpec) -> Result<()>;
+
+    /// Checks that chunks can be written through `filters`.
+    fn check_filters(&self, filters: &[FilterSpec]) -> Result<()>;
+}
+
+/// A container that was located, and not read yet.
+pub trait Located: Send {
+    /// All directories that the open container will use.
+    fn directories(&self) -> Result<Vec<UsedDirectory>, OpenError>;
+
+    /// Opens it, by the options that it was located with. Starts threads: call it after a fork.
+    fn open(self: Box<Self>, options: &OpenOptions) -> Result<OpenContainer, OpenError>;
+}

@@ -1,0 +1,99 @@
+//! What a dataset shall be: the description that creates or changes one.
+
+use super::{Datatype, FilterSpec, NewValue, Newlines, Result};
+use crate::base::Error;
+
+/// How a dataset is cut into chunks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChunksSpec {
+    /// Into chunks of a size that is chosen for it.
+    Auto,
+    /// Not at all.
+    None,
+    /// Into chunks of these dimensions, none of them 0.
+    Dims(Vec<u64>),
+}
+
+/// What elements hold that were never written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FillSpec {
+    /// Zero bytes, as without a word about it.
+    Default,
+    /// Anything.
+    Undefined,
+    /// This element.
+    Value(NewValue),
+}
+
+/// Where the elements lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayoutSpec {
+    /// In the object header.
+    Compact,
+    /// In one piece.
+    Contiguous,
+    /// In chunks.
+    Chunked,
+}
+
+/// Requested properties of a dataset; `None` where none was requested.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DatasetSpec {
+    /// Type of the elements.
+    pub dtype: Option<Datatype>,
+    /// Dimensions, slowest first; none is a scalar.
+    pub shape: Option<Vec<u64>>,
+    /// A null dataspace is wanted; then there is neither shape nor maxshape.
+    pub null_space: bool,
+    /// Largest dimensions; `None` inside is unlimited. As many as the shape has, none smaller, if
+    /// both are given.
+    pub maxshape: Option<Vec<Option<u64>>>,
+    /// Chunks.
+    pub chunks: Option<ChunksSpec>,
+    /// Filters in the order of writing. Values they work out from the datatype are not filled in.
+    pub filters: Option<Vec<FilterSpec>>,
+    /// Fill value.
+    pub fillvalue: Option<FillSpec>,
+    /// Layout.
+    pub layout: Option<LayoutSpec>,
+    /// Newlines inside the strings that the file's lines are.
+    pub newlines: Option<Newlines>,
+}
+
+fn invalid(reason: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::refused(libc::EINVAL, reason)
+}
+
+impl DatasetSpec {
+    /// Errors: properties that contradict each other.
+    pub fn check(&self) -> Result<()> {
+        if self.null_space && (self.shape.is_some() || self.maxshape.is_some()) {
+            return Err(invalid("a dataset without elements (null) has neither shape nor maxshape"));
+        }
+        if let (Some(shape), Some(max)) = (&self.shape, &self.maxshape) {
+            if shape.len() != max.len() {
+                return Err(invalid(format!("shape has {} dimensions, maxshape {}", shape.len(), max.len())));
+            }
+            if shape.iter().zip(max).any(|(d, max)| max.is_some_and(|max| max < *d)) {
+                return Err(invalid("shape is larger than maxshape"));
+            }
+        }
+        let rank = self.shape.as_ref().map(Vec::len).or(self.maxshape.as_ref().map(Vec::len));
+        if let (Some(ChunksSpec::Dims(chunks)), Some(rank)) = (&self.chunks, rank)
+            && chunks.len() != rank
+        {
+            return Err(invalid(format!("chunks have {} dimensions, the dataset {rank}", chunks.len())));
+        }
+        let in_chunks = matches!(self.chunks, Some(ChunksSpec::Dims(_) | ChunksSpec::Auto));
+        let whole = self.chunks == Some(ChunksSpec::None) || matches!(self.layout, Some(LayoutSpec::Compact | LayoutSpec::Contiguous));
+        let filtered = self.filters.as_ref().is_some_and(|f| !f.is_empty());
+        let scalar = self.null_space || rank == Some(0);
+        if whole && (in_chunks || filtered || self.layout == Some(LayoutSpec::Chunked)) {
+            return Err(invalid("only a dataset in chunks has chunks and filters"));
+        }
+        if scalar && (in_chunks || filtered || self.layout == Some(LayoutSpec::Chunked)) {
+            return Err(invalid("a dataset without dimensions cannot be in chunks"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,15 @@
+//! Chunk formats: the form of one chunk in memory and in the file. One file per format, opened by
+//! [`open`].
+
+mod dense;
+mod filtered;
+mod filtered_chunk;
+mod parts;
+mod registry;
+mod streamed;
+mod traits;
+
+pub(crate) use parts::Parts;
+pub(crate) use registry::open;
+pub(in crate::dataset) use traits::check_stored;
+pub(crate) use traits::{ChunkFormat, Large, LargeReader, READ_AHEAD_CHUNK_MAX_BYTES};

@@ -1,0 +1,17 @@
+//! Opens the chunk format of a dataset.
+
+use super::parts::Parts;
+use super::traits::ChunkFormat;
+use super::{dense, filtered};
+use std::sync::Arc;
+
+/// Opens a format if it fits the dataset.
+type Opener = fn(&Parts<'_>) -> Option<Arc<dyn ChunkFormat>>;
+
+/// Formats of certain datasets. The first one that fits is used; filtered chunks fit all others.
+const FORMATS: [Opener; 1] = [dense::open];
+
+/// Opens the chunk format that fits `parts`.
+pub(crate) fn open(parts: &Parts<'_>) -> Arc<dyn ChunkFormat> {
+    FORMATS.iter().find_map(|open| open(parts)).unwrap_or_else(|| filtered::open(parts))
+}

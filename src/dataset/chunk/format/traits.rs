@@ -1,0 +1,144 @@
+//! The chunk format trait, and helpers for formats.
+
+use crate::base::{Address, Error, Result, buffers, limits};
+use crate::dataset::chunk::chunk_files::ChunkFile;
+use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
+use crate::dataset::chunk::image::{DenseImage, Image};
+use crate::dataset::chunk::key::ChunkKey;
+use crate::dataset::environment::Environment;
+use crate::dataset::fill::FillPattern;
+use crate::filter::FilterError;
+use crate::format::chunk_record::ChunkRecord;
+use crate::meta::Store;
+use std::any::Any;
+use std::sync::Arc;
+
+/// Largest chunk that read-ahead decodes, bytes.
+pub(crate) const READ_AHEAD_CHUNK_MAX_BYTES: u64 = 64 << 20;
+/// Stored bytes allowed for a chunk beyond twice its decoded bytes.
+const STORED_SLACK_BYTES: u64 = 1 << 20;
+
+/// A chunk that is too large to be decoded in memory.
+#[derive(Debug)]
+pub(crate) enum Large {
+    /// The elements are unfiltered in the container file.
+    Direct(ChunkRecord),
+    /// The elements are decoded in a temporary file.
+    File(Arc<ChunkFile>),
+}
+
+/// Arguments for reading a chunk that may be too large for memory.
+#[derive(Clone, Copy)]
+pub(crate) struct LargeReader<'a> {
+    /// Caches and temporary files.
+    pub(crate) env: &'a Environment,
+    /// The container file.
+    pub(crate) store: &'a Store,
+    /// The chunk.
+    pub(crate) key: ChunkKey,
+    /// The chunk's record in the index.
+    pub(crate) record: ChunkRecord,
+    /// The chunk extends past the extent of the dataset.
+    pub(crate) is_edge: bool,
+}
+
+/// The form of one chunk in memory and in the file, for all chunks of a dataset.
+pub(crate) trait ChunkFormat: Any + Send + Sync {
+    /// True if stored chunks differ in size, so that the index records each size.
+    fn has_variable_size(&self) -> bool;
+
+    /// True if the stored bytes of a chunk are its elements: parts can be read and changed in the
+    /// file.
+    fn is_plain(&self, is_edge: bool) -> bool;
+
+    /// True if chunks that extend past the extent are stored in another form.
+    fn stores_edges_differently(&self) -> bool;
+
+    /// True if stored chunks of format `other` are valid in this format, byte for byte.
+    fn is_stored_like(&self, other: &dyn ChunkFormat) -> bool;
+
+    /// Bytes that a chunk occupies in the file.
+    fn stored_size(&self, record: ChunkRecord) -> u64;
+
+    /// A chunk of fill values. `None`: the caller overwrites all elements.
+    fn blank(&self, fill: Option<&FillPattern>) -> Result<Image>;
+
+    /// Reads and decodes a chunk.
+    fn decode(&self, store: &Store, record: ChunkRecord, is_edge: bool) -> Result<Image>;
+
+    /// Encodes a chunk; returns its stored bytes and filter mask.
+    fn encode(&self, image: Image, is_edge: bool) -> Result<(Vec<u8>, u32)>;
+
+    /// Opens a chunk that is too large to be decoded in memory. `None`: it is small enough.
+    fn open_large(&self, reader: LargeReader<'_>) -> Result<Option<Large>>;
+
+    /// True if chunks too large for memory can be changed in temporary files.
+    fn changes_in_files(&self, env: &Environment) -> bool;
+
+    /// Decodes a stored chunk into a new temporary file, to be changed there.
+    fn to_file(&self, reader: LargeReader<'_>) -> Result<DirtyFile>;
+
+    /// Encodes a chunk from a temporary file.
+    fn encode_file(&self, env: &Environment, file: &DirtyFile) -> Result<Stored>;
+}
+
+/// Checks that `len` stored bytes lie in the file and are at most about twice the chunk's decoded
+/// bytes.
+pub(in crate::dataset) fn check_stored(store: &Store, chunk_bytes: u64, record: ChunkRecord, len: u64) -> Result<()> {
+    if record.address.0.checked_add(len).is_none_or(|end| store.file_len().is_ok_and(|l| end > l)) {
+        return Err(Error::corrupt("chunk", record.address, format!("{len} stored bytes reach past the end of the file")));
+    }
+    let most = chunk_bytes.saturating_mul(2).saturating_add(STORED_SLACK_BYTES);
+    if len > limits::CHUNK_BYTES_MAX || len > most {
+        return Err(Error::limit("chunk", record.address, format!("{len} stored bytes for {chunk_bytes} of a chunk")));
+    }
+    Ok(())
+}
+
+/// Converts `chunk_bytes` to `usize`. Errors: above the limit for chunks.
+pub(super) fn memory_len(chunk_bytes: u64, address: Address) -> Result<usize> {
+    if chunk_bytes > limits::CHUNK_BYTES_MAX {
+        return Err(Error::limit("chunk", address, format!("{chunk_bytes} bytes in one chunk")));
+    }
+    usize::try_from(chunk_bytes).map_err(|_| Error::limit("chunk", address, "size"))
+}
+
+/// A dense chunk of fill values, or of zeros.
+pub(super) fn blank_dense(chunk_bytes: u64, fill: Option<&FillPattern>) -> Result<Image> {
+    let mut bytes = vec![0; memory_len(chunk_bytes, Address::UNDEF)?];
+    if let Some(fill) = fill.filter(|f| !f.is_zero()) {
+        fill.fill(0, &mut bytes);
+    }
+    Ok(DenseImage::boxed(bytes))
+}
+
+/// Reads a chunk whose stored bytes are its elements.
+pub(super) fn read_plain(store: &Store, chunk_bytes: u64, record: ChunkRecord) -> Result<Image> {
+    let len = memory_len(chunk_bytes, record.address)?;
+    check_stored(store, chunk_bytes, record, chunk_bytes)?;
+    let mut bytes = buffers::take(len, len.saturating_add(len / 16)).unwrap_or_else(|| vec![0; len]);
+    bytes.resize(len, 0);
+    store.read_raw(record.address, &mut bytes)?;
+    Ok(DenseImage::boxed(bytes))
+}
+
+/// Copies a chunk whose stored bytes are its elements into a temporary file.
+pub(super) fn plain_to_file(reader: LargeReader<'_>, chunk_bytes: u64) -> Result<DirtyFile> {
+    let LargeReader { env, store, record, .. } = reader;
+    env.share_temporary_space(chunk_bytes);
+    check_stored(store, chunk_bytes, record, chunk_bytes)?;
+    DirtyFile::filled(chunk_bytes, &FillPattern::zero(), chunk_bytes, &mut |at, buf| {
+        store.read_raw(record.address.checked_add(at).unwrap_or(Address::UNDEF), buf)
+    })
+}
+
+/// Maps a filter's encoding error.
+pub(in crate::dataset) fn refuse(e: &FilterError) -> Error {
+    match e {
+        // Transient: a retry may find enough memory.
+        FilterError::TooLarge { .. } => {
+            Error::Io { operation: "find memory to encode a chunk", address: Address::UNDEF, errno: libc::ENOMEM }
+        }
+        _ => Error::refused(libc::EOPNOTSUPP, format!("a chunk cannot be encoded: {e}")),
+    }
+}

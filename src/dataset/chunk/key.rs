@@ -1,0 +1,60 @@
+//! Keys of the chunk caches.
+
+use crate::base::Address;
+
+/// Identifies a dataset: number of its file within the container, and address of its object header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct DatasetKey {
+    /// Number of the file.
+    pub(crate) file: u32,
+    /// Address of the object header.
+    pub(crate) address: Address,
+}
+
+/// Identifies a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ChunkKey {
+    /// The dataset.
+    pub(crate) dataset: DatasetKey,
+    /// Row-major number of the chunk.
+    pub(crate) chunk: u64,
+}
+
+/// Key of an entry of the chunk cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum CacheKey {
+    /// A decoded chunk.
+    Chunk(ChunkKey),
+    /// The byte form of a variable-length element.
+    Element {
+        /// The dataset.
+        dataset: DatasetKey,
+        /// Row-major number of the element.
+        element: u64,
+        /// Exact form; otherwise lines form.
+        exact: bool,
+    },
+}
+
+impl CacheKey {
+    /// The entry's dataset.
+    pub(crate) fn dataset(&self) -> DatasetKey {
+        match self {
+            CacheKey::Chunk(key) => key.dataset,
+            CacheKey::Element { dataset, .. } => *dataset,
+        }
+    }
+}
+
+impl From<ChunkKey> for CacheKey {
+    fn from(key: ChunkKey) -> Self {
+        CacheKey::Chunk(key)
+    }
+}
+
+#[cfg(test)]
+impl From<u64> for DatasetKey {
+    fn from(address: u64) -> Self {
+        DatasetKey { file: 0, address: Address(address) }
+    }
+}

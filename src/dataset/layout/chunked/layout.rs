@@ -1,0 +1,261 @@
+//! Implements [`Layout`] for chunked datasets.
+
+use super::read::Chunked;
+use super::write::ChunkWriter;
+use super::{bounds, copy, read_ahead, write};
+use crate::base::shape::Extent;
+use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::ChunkGrid;
+use crate::dataset::chunk::encoded::Encoded;
+use crate::dataset::chunk::format;
+use crate::dataset::chunk::key::ChunkKey;
+use crate::dataset::chunk::pieces::ByteGrid;
+use crate::dataset::create::Layout as NewLayout;
+use crate::dataset::environment::Environment;
+use crate::dataset::index;
+use crate::dataset::layout::parts::Parts;
+use crate::dataset::layout::traits::{
+    CopyUnit, DatasetBytes, Description, DirtyList, Layout, Operation, Progress, Seek, StoredChunks, StoredVolume, WriteBack, Written,
+};
+use crate::format::message::data_layout::{DONT_FILTER_PARTIAL_EDGE_CHUNKS, DataLayout, IndexInfo, Layout as Class};
+use std::any::Any;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+/// Structure named by errors.
+const STRUCTURE: &str = "data layout message";
+
+/// Opens the layout if the message is of this class.
+pub(in crate::dataset::layout) fn open(parts: &mut Parts<'_>) -> Result<Option<Box<dyn Layout>>> {
+    let Class::Chunked(c) = &parts.message.class else { return Ok(None) };
+    let (at, space, pipeline) = (parts.header, &*parts.space, parts.pipeline);
+    if space.extent != Extent::Simple || space.dims.len() != c.chunk_dims.len() {
+        let detail = format!("chunks of rank {}, a dataspace of rank {}", c.chunk_dims.len(), space.dims.len());
+        return Err(Error::corrupt(STRUCTURE, at, detail));
+    }
+    let element_size = parts.datatype.element_size();
+    if c.element_size != element_size {
+        let detail = format!("elements of {} bytes, a datatype of {element_size}", c.element_size);
+        return Err(Error::corrupt(STRUCTURE, at, detail));
+    }
+    let chunks = ChunkGrid { shape: space.dims.clone(), max_shape: space.max(), chunk_dims: c.chunk_dims.clone(), element_size };
+    let grid = ByteGrid::new(&space.dims, &c.chunk_dims, element_size);
+    let grid = grid.ok_or_else(|| Error::limit("dataset", at, "dimensions past 2^63 bytes"))?;
+    let raw_edges = c.flags & DONT_FILTER_PARTIAL_EDGE_CHUNKS != 0;
+    let format = format::open(&format::Parts { chunk_bytes: grid.chunk_bytes(), pipeline, raw_edges });
+    let index = index::open(parts.message, &chunks, format.has_variable_size())?;
+    Ok(Some(Box::new(Chunked {
+        number: parts.number,
+        grid,
+        chunks,
+        index,
+        is_implicit: matches!(c.index, IndexInfo::Implicit { .. }),
+        format,
+        map: OnceLock::new(),
+        maps: parts.surroundings.maps(),
+        map_lock: parking_lot::Mutex::new(()),
+    })))
+}
+
+/// Changes a copy of the layout message; returns it if it changed.
+fn update_message(op: &Operation<'_>, f: impl FnOnce(&mut DataLayout) -> Result<bool>) -> Result<Option<DataLayout>> {
+    let mut message = op.message.clone();
+    Ok(f(&mut message)?.then_some(message))
+}
+
+impl Chunked {
+    /// Downcasts `layout`.
+    pub(super) fn of(layout: &dyn Layout) -> Option<&Chunked> {
+        (layout as &dyn Any).downcast_ref()
+    }
+
+    /// The grid with the extent of the operation.
+    fn extent(&self, op: &Operation<'_>) -> ChunkGrid {
+        ChunkGrid { shape: op.space.dims.clone(), max_shape: op.space.max(), ..self.chunks.clone() }
+    }
+
+    fn writer<'a>(&'a self, op: &'a Operation<'_>, grid: &'a ChunkGrid) -> ChunkWriter<'a> {
+        ChunkWriter { env: op.env, store: &op.data.store, chunked: self, grid, fill: &op.data.fill, btree_k: op.btree_k }
+    }
+}
+
+impl Layout for Chunked {
+    fn name(&self) -> &'static str {
+        "chunked"
+    }
+
+    fn describe(&self, _data: &DatasetBytes) -> Description {
+        let (chunk_dims, index) = (Some(self.chunks.chunk_dims.clone()), Some(self.index.name()));
+        Description { chunk_dims, index, ..Description::default() }
+    }
+
+    fn for_copy(&self) -> NewLayout {
+        NewLayout::Chunked(self.chunks.chunk_dims.clone())
+    }
+
+    fn read(&self, data: &DatasetBytes, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let (mut at, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            // The map does not contain dirty chunks.
+            let holes = if env.dirty.has(self.number) { 0 } else { self.hole_at(at).min(rest.len()) };
+            if holes > 0 {
+                let (hole, tail) = rest.split_at_mut(holes);
+                data.fill.fill(at, hole);
+                (at, rest) = (at.saturating_add(holes as u64), tail);
+                continue;
+            }
+            let (slice, tail) = rest.split_at_mut(self.slice_bytes().min(rest.len()));
+            self.read_slice(env, &data.store, &data.fill, at, slice)?;
+            (at, rest) = (at.saturating_add(slice.len() as u64), tail);
+        }
+        Ok(())
+    }
+
+    fn seek_stored(&self, data: &DatasetBytes, offset: u64, what: Seek) -> Result<Option<u64>> {
+        self.seek_in_file(&data.store, offset, what)
+    }
+
+    fn seek(&self, data: &DatasetBytes, env: &Environment, offset: u64, what: Seek) -> Result<Option<u64>> {
+        if env.dirty.has(self.number) {
+            return self.seek_with_dirty(env, &data.store, offset, what);
+        }
+        self.seek_in_file(&data.store, offset, what)
+    }
+
+    fn allocated(&self, data: &DatasetBytes, env: &Environment) -> Result<u64> {
+        self.stored_bytes(env, &data.store)
+    }
+
+    fn stored_volume(&self, data: &DatasetBytes) -> Result<StoredVolume> {
+        let packed = self.format.has_variable_size();
+        let bytes = match self.is_implicit {
+            true => data.size,
+            false => self.stored_chunk_count(&data.store)?.saturating_mul(self.grid.chunk_bytes()),
+        };
+        Ok(StoredVolume { bytes, packed })
+    }
+
+    fn io_bytes(&self) -> u64 {
+        self.grid.chunk_bytes()
+    }
+
+    fn read_ahead(&self, data: &Arc<DatasetBytes>, env: &Arc<Environment>, at: u64, from: u64) -> u64 {
+        read_ahead::read_ahead(self, data, env, at, from)
+    }
+
+    fn stored_chunks(&self) -> Option<&dyn StoredChunks> {
+        Some(self)
+    }
+
+    fn write_back(&self) -> Option<&dyn WriteBack> {
+        Some(self)
+    }
+
+    fn resizes(&self) -> bool {
+        true
+    }
+
+    fn past(&self, op: &Operation<'_>, limit: Address) -> Result<Option<Address>> {
+        bounds::past(self, &op.data.store, op.message, limit)
+    }
+
+    fn write(&self, op: &Operation<'_>, offset: u64, bytes: &[u8], grown: bool) -> Result<Written> {
+        // With tall narrow chunks, a few bytes may cross more chunks than fit in memory.
+        let len = self.grid.prefix_len(offset, bytes.len(), op.dirty_budget).clamp(1, bytes.len().max(1));
+        let part = bytes.get(..len).unwrap_or(bytes);
+        let layout = update_message(op, |message| self.writer(op, &self.extent(op)).write(message, offset, part, grown))?;
+        Ok(Written { len: part.len(), layout })
+    }
+
+    fn overwrite(&self, _data: &DatasetBytes, env: &Environment, offset: u64, bytes: &[u8]) -> Result<bool> {
+        let pieces = self.grid.pieces(offset, bytes.len());
+        let dirty = pieces.iter().map(|t| env.dirty.get(self.key(t.chunk))).collect::<Option<Vec<_>>>();
+        let Some(dirty) = dirty else { return Ok(false) };
+        for (t, chunk) in pieces.iter().zip(dirty) {
+            chunk.gather(&self.grid, t, bytes)?;
+        }
+        Ok(true)
+    }
+
+    fn write_first(&self, op: &Operation<'_>, offset: u64, bytes: &[u8]) -> Result<Option<DataLayout>> {
+        if !matches!(&op.message.class, Class::Chunked(c) if !c.index.address().is_defined()) {
+            return Ok(None);
+        }
+        // A failed operation may have left dirty chunks.
+        op.env.dirty.of(self.number).iter().for_each(|(key, _)| op.env.dirty.remove(*key));
+        update_message(op, |message| self.writer(op, &self.extent(op)).store_first(message, offset, bytes).map(|()| true))
+    }
+
+    fn resize(&self, op: &Operation<'_>, rows: u64) -> Result<Option<DataLayout>> {
+        let grid = self.extent(op);
+        let writer = self.writer(op, &grid);
+        let shrinks = grid.shape.first().is_some_and(|old| rows < *old);
+        let layout = update_message(op, |message| if shrinks { writer.prune(message, rows) } else { Ok(false) })?;
+        writer.refilter_edges(rows)?;
+        Ok(layout)
+    }
+
+    fn resized(&self, op: &Operation<'_>, old_rows: u64) -> Result<()> {
+        self.writer(op, &self.extent(op)).fill_added_chunks(old_rows)
+    }
+
+    fn zero(&self, op: &Operation<'_>, range: &Range<u64>, from: u64) -> Result<Option<Progress>> {
+        let mut next = None;
+        let layout = update_message(op, |message| {
+            let step = self.writer(op, &self.extent(op)).zero(message, range, from)?;
+            next = step.next;
+            Ok(step.layout)
+        })?;
+        Ok(Some(Progress { layout, next, changed: true }))
+    }
+
+    fn allocate(&self, op: &Operation<'_>, range: &Range<u64>, from: u64) -> Result<Progress> {
+        let mut next = None;
+        let layout = update_message(op, |message| {
+            let step = self.writer(op, &self.extent(op)).allocate(message, range, from)?;
+            next = step.next;
+            Ok(step.layout)
+        })?;
+        Ok(Progress { layout, next, changed: true })
+    }
+
+    fn delete(&self, op: &Operation<'_>) -> Result<()> {
+        self.writer(op, &self.extent(op)).delete(&mut op.message.clone())
+    }
+
+    fn copy_unit(&self, data: &DatasetBytes, source: &DatasetBytes) -> Option<CopyUnit> {
+        copy::unit((Chunked::of(&*source.layout)?, &source.fill), (self, &data.fill))
+    }
+
+    fn copy_stored(&self, op: &Operation<'_>, source: &DatasetBytes, from: u64, to: u64, units: u64) -> Result<Option<DataLayout>> {
+        let alike = self.copy_unit(op.data, source).zip(Chunked::of(&*source.layout));
+        let (unit, source) = alike.ok_or_else(|| Error::refused(libc::EOPNOTSUPP, "the datasets have different chunks"))?;
+        let first = from.saturating_mul(unit.chunks);
+        let numbers = first..first.saturating_add(units.saturating_mul(unit.chunks));
+        update_message(op, |message| {
+            self.writer(op, &self.extent(op)).copy_chunks(message, source, numbers, to.saturating_mul(unit.chunks))
+        })
+    }
+}
+
+impl WriteBack for Chunked {
+    fn encode(&self, env: &Environment, chunks: &DirtyList) -> Result<Vec<Encoded>> {
+        write::encode(env, self, chunks)
+    }
+
+    fn flush(&self, op: &Operation<'_>, chunks: &DirtyList) -> Result<Option<DataLayout>> {
+        update_message(op, |message| self.writer(op, &self.extent(op)).flush(message, chunks))
+    }
+
+    fn enter(&self, op: &Operation<'_>, chunks: &[Encoded]) -> Result<Option<DataLayout>> {
+        update_message(op, |message| self.writer(op, &self.extent(op)).enter(message, chunks))
+    }
+
+    fn is_current(&self, op: &Operation<'_>, encoded: &Encoded) -> bool {
+        self.writer(op, &self.extent(op)).is_current(encoded)
+    }
+
+    fn contains(&self, op: &Operation<'_>, key: ChunkKey) -> bool {
+        self.extent(op).contains(&self.grid.scaled(key.chunk))
+    }
+}

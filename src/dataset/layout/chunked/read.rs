@@ -1,0 +1,366 @@
+//! Reads chunked datasets: splits requests by chunk, and finds and decodes the chunks.
+
+use crate::base::{Address, Error, Result, buffers};
+use crate::dataset::allocation_map::{AllocationMap, MapBudget};
+use crate::dataset::chunk::ChunkGrid;
+use crate::dataset::chunk::cache::{Chunk, Found};
+use crate::dataset::chunk::chunk_files::ChunkFile;
+use crate::dataset::chunk::dirty::DirtyChunk;
+use crate::dataset::chunk::format::{ChunkFormat, Large, LargeReader};
+use crate::dataset::chunk::key::{ChunkKey, DatasetKey};
+use crate::dataset::chunk::pieces::{ByteGrid, ChunkPieces, Piece};
+use crate::dataset::environment::Environment;
+use crate::dataset::fill::FillPattern;
+use crate::dataset::index::{ChunkIndex, ChunkRecord};
+use crate::meta::Store;
+use parking_lot::Mutex;
+use rayon::prelude::*;
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+/// Bytes of a request handled at a time, to bound the number of pieces.
+const SLICE_BYTES: usize = 1 << 20;
+/// Most runs of an unfiltered chunk that are read one by one from the file, without the cache.
+const DIRECT_RUNS_MAX: usize = 4;
+/// A range of a chunk on disk is read whole if it is at most this many times the requested bytes.
+const COVERING_FACTOR: u64 = 2;
+/// Ranges up to this length are read into a thread-local buffer, bytes.
+const SCRATCH_MAX_BYTES: usize = 64 << 10;
+
+thread_local! {
+    /// Buffer for a short range of a stored chunk, at most [`SCRATCH_MAX_BYTES`].
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Rows of chunks in one slice of a request, to bound the number of pieces of tiny chunks.
+const SLICE_ROWS: u64 = 8192;
+/// Smallest chunk whose decode needs a permit of the decoding gate, bytes.
+const GATED_CHUNK_MIN_BYTES: u64 = 4 << 20;
+
+/// Storage of a chunked dataset.
+pub(super) struct Chunked {
+    /// Key of the dataset in the chunk caches.
+    pub(crate) number: DatasetKey,
+    /// Geometry in bytes.
+    pub(crate) grid: ByteGrid,
+    /// Geometry in elements.
+    pub(crate) chunks: ChunkGrid,
+    /// The chunk index.
+    pub(crate) index: Box<dyn ChunkIndex>,
+    /// Form of a chunk in memory and in the file.
+    pub(crate) format: Arc<dyn ChunkFormat>,
+    /// The index is implicit: every chunk is allocated at a fixed address.
+    pub(crate) is_implicit: bool,
+    /// Allocation map, built on first use.
+    pub(crate) map: OnceLock<Result<AllocationMap>>,
+    /// Memory budget of the map.
+    pub(crate) maps: Arc<MapBudget>,
+    /// Held while the map is built, so that it is built once.
+    pub(crate) map_lock: Mutex<()>,
+}
+
+/// Where the bytes of a chunk are.
+pub(super) enum Source {
+    Fill,
+    Memory(Arc<Chunk>),
+    Dirty(Arc<DirtyChunk>),
+    OnDisk(u64),
+    ChunkFile(Arc<ChunkFile>),
+    Direct(ChunkRecord),
+}
+
+/// A pending read from the file to the request's buffer. Joins adjacent reads, to save system
+/// calls.
+struct DirectRun {
+    at: Address,
+    from: usize,
+    len: usize,
+}
+
+impl Default for DirectRun {
+    fn default() -> Self {
+        DirectRun { at: Address::UNDEF, from: 0, len: 0 }
+    }
+}
+
+impl DirectRun {
+    fn add(&mut self, store: &Store, at: Address, p: &Piece, buf: &mut [u8]) -> Result<()> {
+        let follows =
+            self.len > 0 && self.from.checked_add(self.len) == Some(p.in_buffer) && self.at.checked_add(self.len as u64) == Some(at);
+        if follows {
+            self.len = self.len.saturating_add(p.len);
+            return Ok(());
+        }
+        self.flush(store, buf)?;
+        *self = DirectRun { at, from: p.in_buffer, len: p.len };
+        Ok(())
+    }
+
+    fn flush(&mut self, store: &Store, buf: &mut [u8]) -> Result<()> {
+        let run = std::mem::take(self);
+        match buf.get_mut(run.from..run.from.saturating_add(run.len)) {
+            Some(part) if run.len > 0 => store.read_raw(run.at, part),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Chunked {
+    /// Length of the hole at `offset` in the allocation map; 0 if the map is not built.
+    pub(super) fn hole_at(&self, offset: u64) -> usize {
+        let Some(Ok(map)) = self.map.get() else { return 0 };
+        let next = map.next_data(&self.grid, offset).unwrap_or(u64::MAX);
+        usize::try_from(next.saturating_sub(offset)).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes of a request handled at a time.
+    pub(super) fn slice_bytes(&self) -> usize {
+        let rows = self.grid.row_bytes().saturating_mul(SLICE_ROWS);
+        usize::try_from(rows).unwrap_or(usize::MAX).clamp(1, SLICE_BYTES)
+    }
+
+    /// Reads at most [`Chunked::slice_bytes`] from byte `offset`.
+    pub(super) fn read_slice(&self, env: &Environment, store: &Store, fill: &FillPattern, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let pieces = self.grid.pieces(offset, buf.len());
+        // Chunks held at once stay within a quarter of the cache.
+        let per_batch = (env.cache.budget() / 4 / self.grid.chunk_bytes().max(1)).clamp(1, 1 << 16) as usize;
+        let mut direct = DirectRun::default();
+        for batch in pieces.chunks(per_batch) {
+            if env.dirty.has(self.number) && batch.iter().any(|t| env.dirty.get(self.key(t.chunk)).is_some()) {
+                self.read_dirty_batch(env, store, fill, offset, batch, buf, &mut direct)?;
+                continue;
+            }
+            let mut ready = match !self.format.has_variable_size() && batch.iter().all(|t| self.is_dense(t)) {
+                // Dense reads of unfiltered chunks bypass the cache.
+                true => vec![None; batch.len()],
+                false => env.cache.ready(batch.iter().map(|t| self.key(t.chunk))),
+            };
+            self.decode_missing(env, store, batch, &mut ready)?;
+            for (t, chunk) in batch.iter().zip(ready) {
+                let source = match chunk {
+                    Some(chunk) => Source::Memory(chunk),
+                    None => self.source(env, store, t)?,
+                };
+                self.copy(env, store, fill, offset, t, source, buf, &mut direct)?;
+            }
+        }
+        direct.flush(store, buf)
+    }
+
+    /// Reads a batch with dirty chunks.
+    #[allow(clippy::too_many_arguments)]
+    fn read_dirty_batch(
+        &self,
+        env: &Environment,
+        store: &Store,
+        fill: &FillPattern,
+        offset: u64,
+        batch: &[ChunkPieces],
+        buf: &mut [u8],
+        direct: &mut DirectRun,
+    ) -> Result<()> {
+        for t in batch {
+            let source = match env.dirty.get(self.key(t.chunk)) {
+                Some(chunk) => Source::Dirty(chunk),
+                None => self.source(env, store, t)?,
+            };
+            self.copy(env, store, fill, offset, t, source, buf, direct)?;
+        }
+        Ok(())
+    }
+
+    /// Decodes in parallel the chunks of a batch that are neither cached nor being decoded.
+    fn decode_missing(&self, env: &Environment, store: &Store, batch: &[ChunkPieces], ready: &mut [Option<Arc<Chunk>>]) -> Result<()> {
+        if !self.format.has_variable_size() {
+            return Ok(());
+        }
+        let missing: Vec<_> =
+            batch.iter().zip(ready).filter(|(t, r)| r.is_none() && !env.cache.is_loading_or_on_disk(self.key(t.chunk))).collect();
+        if missing.len() < 2 {
+            return Ok(());
+        }
+        let decode = |(t, slot): (&ChunkPieces, &mut Option<Arc<Chunk>>)| {
+            if let Source::Memory(chunk) = self.source(env, store, t)? {
+                *slot = Some(chunk);
+            }
+            Ok(())
+        };
+        env.pool.install(|| missing.into_par_iter().map(decode).collect())
+    }
+
+    /// The chunk's key in the caches.
+    pub(crate) fn key(&self, chunk: u64) -> ChunkKey {
+        ChunkKey { dataset: self.number, chunk }
+    }
+
+    /// True if the stored bytes of the chunk are its elements.
+    pub(crate) fn is_plain(&self, scaled: &[u64]) -> bool {
+        self.format.is_plain(self.grid.is_edge(scaled))
+    }
+
+    /// True if a stored chunk can be changed in place.
+    pub(crate) fn is_in_place(&self, scaled: &[u64], record: ChunkRecord) -> bool {
+        self.is_plain(scaled) && self.format.stored_size(record) == self.grid.chunk_bytes()
+    }
+
+    /// Finds the bytes of a request's chunk; decodes it if necessary.
+    pub(super) fn source(&self, env: &Environment, store: &Store, t: &ChunkPieces) -> Result<Source> {
+        let key = self.key(t.chunk);
+        let mut record = None;
+        if !self.format.has_variable_size() && self.is_dense(t) {
+            let found = self.index.lookup(store, &self.grid.scaled(t.chunk))?;
+            return Ok(found.map_or(Source::Fill, Source::Direct));
+        }
+        if !env.cache.contains(key) {
+            let scaled = self.grid.scaled(t.chunk);
+            let Some(found) = self.index.lookup(store, &scaled)? else { return Ok(Source::Fill) };
+            let is_edge = self.grid.is_edge(&scaled);
+            let plain = self.format.is_plain(is_edge);
+            if plain && (t.runs() <= DIRECT_RUNS_MAX || self.is_dense(t) || self.grid.chunk_bytes() > env.cache.budget() / 4) {
+                return Ok(Source::Direct(found));
+            }
+            if !plain && let Some(large) = self.format.open_large(LargeReader { env, store, key, record: found, is_edge })? {
+                return Ok(match large {
+                    Large::Direct(record) => Source::Direct(record),
+                    Large::File(file) => Source::ChunkFile(file),
+                });
+            }
+            record = Some((found, is_edge));
+        }
+        let found = env.cache.get(key, self.grid.chunk_bytes(), || {
+            let (found, is_edge) = match record {
+                Some(r) => r,
+                None => {
+                    // The chunk was evicted after `contains`.
+                    let scaled = self.grid.scaled(t.chunk);
+                    let lost = || Error::corrupt("chunk index", Address::UNDEF, "a cached chunk has no record");
+                    (self.index.lookup(store, &scaled)?.ok_or_else(lost)?, self.grid.is_edge(&scaled))
+                }
+            };
+            let bytes = self.grid.chunk_bytes();
+            let weight = bytes.saturating_mul(2).saturating_add(found.size);
+            let _permit = (bytes >= GATED_CHUNK_MIN_BYTES).then(|| env.decoding.enter(weight));
+            self.format.decode(store, found, is_edge)
+        })?;
+        Ok(match found {
+            Found::Chunk(c) => Source::Memory(c),
+            Found::OnDisk(at) => Source::OnDisk(at),
+        })
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn copy(
+        &self,
+        env: &Environment,
+        store: &Store,
+        fill: &FillPattern,
+        offset: u64,
+        t: &ChunkPieces,
+        source: Source,
+        buf: &mut [u8],
+        direct: &mut DirectRun,
+    ) -> Result<()> {
+        match source {
+            Source::Fill => {
+                for p in &t.pieces {
+                    for (_, at) in self.grid.rows(p) {
+                        if let Some(part) = buf.get_mut(at..at.saturating_add(p.len)) {
+                            fill.fill(offset.saturating_add(at as u64), part);
+                        }
+                    }
+                }
+            }
+            Source::Memory(chunk) => {
+                let out_of_range = || Error::corrupt("chunk", Address::UNDEF, "shorter than its dimensions say");
+                chunk.image().scatter(&self.grid, t, buf).ok_or_else(out_of_range)?;
+                env.cache.record_read(self.key(t.chunk), &chunk, t.bytes());
+            }
+            Source::Dirty(chunk) if chunk.file().is_some() => self.copy_stored(t, buf, &|at, part| chunk.get(at, part))?,
+            Source::Dirty(chunk) => {
+                let out_of_range = || Error::corrupt("chunk", Address::UNDEF, "shorter than its dimensions say");
+                chunk.image().scatter(&self.grid, t, buf).ok_or_else(out_of_range)?;
+            }
+            Source::ChunkFile(chunk) => {
+                for p in &t.pieces {
+                    for (at, to) in self.grid.rows(p) {
+                        if let Some(part) = buf.get_mut(to..to.saturating_add(p.len)) {
+                            chunk.read(at, part)?;
+                        }
+                    }
+                }
+            }
+            Source::Direct(record) => {
+                // A single run may continue the pending read.
+                if let [p] = t.pieces.as_slice()
+                    && p.rows == 1
+                {
+                    return direct.add(store, record.address.checked_add(p.in_chunk).unwrap_or(Address::UNDEF), p, buf);
+                }
+                let read = |at: u64, part: &mut [u8]| store.read_raw(record.address.checked_add(at).unwrap_or(Address::UNDEF), part);
+                self.copy_stored(t, buf, &read)?;
+            }
+            Source::OnDisk(at) => {
+                let read = self.copy_stored(t, buf, &|within, part| env.cache.disk_cache().read(at, within, part));
+                if let Err(e) = &read {
+                    tracing::warn!("{e}; decoding the chunk again");
+                    env.cache.disk_cache().remove(self.key(t.chunk).into());
+                }
+                // The ring may have overwritten the entry during the read.
+                if read.is_err() || env.cache.disk_cache().find(self.key(t.chunk).into()) != Some(at) {
+                    let source = self.source(env, store, t)?;
+                    return self.copy(env, store, fill, offset, t, source, buf, direct);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// True when the pieces make up a large part of the range that covers them.
+    fn is_dense(&self, t: &ChunkPieces) -> bool {
+        let range = self.grid.covering_range(t);
+        range.end.saturating_sub(range.start) <= t.bytes().saturating_mul(COVERING_FACTOR)
+    }
+
+    /// Copies the pieces of a chunk on disk; `read` fills a buffer from an offset in the chunk.
+    fn copy_stored(&self, t: &ChunkPieces, buf: &mut [u8], read: &dyn Fn(u64, &mut [u8]) -> Result<()>) -> Result<()> {
+        let range = self.grid.covering_range(t);
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        if t.runs() > 1 && self.is_dense(t) {
+            let read_whole = |scratch: &mut Vec<u8>, buf: &mut [u8]| {
+                scratch.resize(scratch.len().max(len), 0);
+                let part = scratch.get_mut(..len).unwrap_or_default();
+                read(range.start, part)?;
+                self.grid.scatter(t, part, range.start, buf).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "pieces past its end"))
+            };
+            if len <= SCRATCH_MAX_BYTES {
+                return SCRATCH.with_borrow_mut(|scratch| read_whole(scratch, buf));
+            }
+            let mut scratch = buffers::take(len, len.saturating_mul(4)).unwrap_or_else(|| vec![0; len]);
+            let result = read_whole(&mut scratch, buf);
+            buffers::give(scratch);
+            return result;
+        }
+        for p in &t.pieces {
+            for (at, to) in self.grid.rows(p) {
+                if let Some(part) = buf.get_mut(to..to.saturating_add(p.len)) {
+                    read(at, part)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The allocation map; builds it on first use.
+    pub(crate) fn map(&self, store: &Store) -> Result<&AllocationMap> {
+        if self.map.get().is_none() {
+            let _once = self.map_lock.lock();
+            self.map.get_or_init(|| AllocationMap::build(&*self.index, store, &self.grid, &self.maps));
+        }
+        match self.map.get() {
+            Some(Ok(m)) => Ok(m),
+            Some(Err(e)) => Err(e.clone()),
+            None => Err(Error::corrupt("chunk index", Address::UNDEF, "no allocation map")),
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! Writes chunked datasets: into dirty chunks in memory, and from there to the file.
+//!
+//! Writeback stores a dirty chunk in new space and frees the old space, so that after a crash the
+//! index refers to a whole chunk. Only small changes of unfiltered chunks are made in place,
+//! through the transaction. See docs/DESIGN-crash.md.
+
+use super::read::Chunked;
+use crate::base::limits::{self, IO_PIECE_BYTES};
+use crate::base::zeros::is_zero;
+use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::dirty::DirtyChunk;
+use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
+use crate::dataset::chunk::encoded::{Encoded, StoredBytes};
+use crate::dataset::chunk::format::LargeReader;
+use crate::dataset::chunk::image::Image;
+use crate::dataset::chunk::key::ChunkKey;
+use crate::dataset::chunk::pieces::ChunkPieces;
+use crate::dataset::chunk::{ChunkGrid, cache::Found};
+use crate::dataset::environment::Environment;
+use crate::dataset::fill::FillPattern;
+use crate::dataset::index::write::{self, Changed};
+use crate::dataset::index::{ChunkRecord, Visit};
+use crate::dataset::layout::traits::batch_len;
+use crate::format::message::data_layout::DataLayout;
+use crate::meta::Store;
+use crate::meta::edit::SpaceKind;
+use rayon::prelude::*;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Most chunks of a dataset with an implicit index that can shrink: every chunk is visited.
+const PRUNED_IMPLICIT_CHUNKS_MAX: u64 = 1 << 24;
+
+/// Most chunks looked up one by one; for more, the index is walked.
+pub(super) const LOOKUP_CHUNKS_MAX: u64 = 1024;
+
+/// Changes one chunked dataset.
+pub(crate) struct ChunkWriter<'a> {
+    /// Caches, dirty chunks, threads.
+    pub(crate) env: &'a Environment,
+    /// The container.
+    pub(crate) store: &'a Store,
+    /// The dataset's chunks.
+    pub(crate) chunked: &'a Chunked,
+    /// The grid with the extent of the operation.
+    pub(crate) grid: &'a ChunkGrid,
+    /// Value of unwritten elements.
+    pub(crate) fill: &'a FillPattern,
+    /// K of version 1 chunk B-trees.
+    pub(crate) btree_k: u16,
+}
+
+/// Encodes dirty chunks of one dataset in parallel. Needs no lock.
+pub(super) fn encode(env: &Environment, c: &Chunked, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) -> Result<Vec<Encoded>> {
+    let one = |(key, chunk): &(ChunkKey, Arc<DirtyChunk>)| {
+        let is_edge = c.grid.is_edge(&c.grid.scaled(key.chunk));
+        let (version, format) = (chunk.version(), c.format.clone());
+        let unencoded = Encoded { key: *key, chunk: chunk.clone(), version, format, is_edge, stored: StoredBytes::Unencoded };
+        if c.format.is_plain(is_edge) {
+            return Ok(unencoded);
+        }
+        if let Some(file) = chunk.file() {
+            return Ok(Encoded { stored: StoredBytes::File(c.format.encode_file(env, file)?), ..unencoded });
+        }
+        let (image, version) = chunk.snapshot();
+        let (bytes, mask) = c.format.encode(image, is_edge)?;
+        Ok(Encoded { version, stored: StoredBytes::Memory(bytes, mask), ..unencoded })
+    };
+    if !c.format.has_variable_size() || chunks.len() < 2 {
+        return chunks.iter().map(one).collect();
+    }
+    env.pool.install(|| chunks.par_iter().map(one).collect())
+}
+
+impl ChunkWriter<'_> {
+    /// Writes `bytes` at `offset`; the range lies within the dataset. Returns whether the layout
+    /// message changed.
+    ///
+    /// `grown`: the operation extended the dataset for them, and a rollback must also undo the
+    /// bytes.
+    pub(crate) fn write(&self, layout: &mut DataLayout, offset: u64, bytes: &[u8], grown: bool) -> Result<bool> {
+        let mut changed = false;
+        for t in self.chunked.grid.pieces(offset, bytes.len()) {
+            changed |= self.write_chunk(layout, &t, bytes, grown)?;
+        }
+        Ok(changed)
+    }
+
+    fn write_chunk(&self, layout: &mut DataLayout, t: &ChunkPieces, bytes: &[u8], grown: bool) -> Result<bool> {
+        let (c, key) = (self.chunked, self.chunked.key(t.chunk));
+        if let Some(chunk) = self.env.dirty.get(key) {
+            if grown {
+                for (at, p) in t.pieces.iter().flat_map(|p| c.grid.rows(p).map(move |(at, _)| (at, p))) {
+                    self.env.dirty.log_bytes(key, &chunk, usize::try_from(at).unwrap_or(usize::MAX), p.len)?;
+                }
+            }
+            return chunk.gather(&c.grid, t, bytes).map(|()| false);
+        }
+        let scaled = c.grid.scaled(t.chunk);
+        let record = c.index.lookup(self.store, &scaled)?;
+        let too_large = c.grid.chunk_bytes() > self.env.changed_chunk_max();
+        if let Some(record) = record
+            && c.is_in_place(&scaled, record)
+            && (self.is_implicit() || too_large || t.bytes().saturating_mul(2) < c.grid.chunk_bytes())
+        {
+            self.write_in_place(t, bytes, record, grown)?;
+            self.drop_decoded(key);
+            return Ok(false);
+        }
+        if record.is_none() {
+            if self.is_implicit() {
+                return Err(not_allocated());
+            }
+            write::check_capacity(layout, self.grid, &scaled)?;
+            // They read the same without being stored.
+            if self.fill.is_zero() && self.are_zeros(t, bytes) {
+                return Ok(false);
+            }
+        }
+        if too_large && c.is_plain(&scaled) && c.grid.chunk_bytes() <= limits::CHUNK_BYTES_MAX {
+            let (record, changed) = self.store_blank(layout, &scaled)?;
+            self.write_in_place(t, bytes, record, grown)?;
+            return Ok(changed);
+        }
+        if too_large && c.format.changes_in_files(self.env) {
+            let chunk = self.make_dirty(t.chunk)?;
+            return chunk.gather(&c.grid, t, bytes).map(|()| false);
+        }
+        let mut chunk = if t.bytes() == c.grid.chunk_bytes() { self.blank(false)? } else { self.load(t.chunk, record)? };
+        chunk.gather(&c.grid, t, bytes).ok_or_else(out_of_range)?;
+        self.env.dirty.insert(key, chunk, t.bytes(), record.is_none());
+        self.drop_decoded(key);
+        Ok(false)
+    }
+
+    /// True if a request's pieces of a chunk are zeros.
+    fn are_zeros(&self, t: &ChunkPieces, bytes: &[u8]) -> bool {
+        t.pieces.iter().all(|p| self.chunked.grid.rows(p).all(|(_, from)| bytes.get(from..from.saturating_add(p.len)).is_some_and(is_zero)))
+    }
+
+    /// Writes a chunk of fill values to `address`, unfiltered. Bytes that are zeros already are not
+    /// written.
+    pub(super) fn write_fill(&self, address: Address) -> Result<()> {
+        let size = self.chunked.grid.chunk_bytes();
+        let parts = if self.fill.is_zero() { self.store.written_in(address, size)? } else { std::iter::once(0..size).collect() };
+        let mut piece = vec![0u8; IO_PIECE_BYTES.min(usize::try_from(size).unwrap_or(IO_PIECE_BYTES))];
+        for part in parts {
+            let mut at = part.start;
+            while at < part.end {
+                let n = usize::try_from(part.end.saturating_sub(at)).unwrap_or(IO_PIECE_BYTES).min(piece.len());
+                let bytes = piece.get_mut(..n).unwrap_or_default();
+                self.fill.fill(at, bytes);
+                self.store.write_raw(address.checked_add(at).unwrap_or(Address::UNDEF), bytes)?;
+                at = at.saturating_add(n as u64);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores an unfiltered chunk of fill values, for chunks too large for memory. Returns its
+    /// record, and whether the layout message changed.
+    pub(super) fn store_blank(&self, layout: &mut DataLayout, scaled: &[u64]) -> Result<(ChunkRecord, bool)> {
+        let size = self.chunked.grid.chunk_bytes();
+        let (address, zeros) = self.store.allocate_known(size, SpaceKind::Raw)?;
+        if !(zeros && self.fill.is_zero()) {
+            self.write_fill(address)?;
+        }
+        let record = ChunkRecord { address, size, filter_mask: 0 };
+        let filtered = self.chunked.format.has_variable_size();
+        let done = write::insert(self.store, layout, self.grid, filtered, self.btree_k, scaled, record)?;
+        self.env.stored.change(self.chunked.number, size, 0);
+        Ok((record, done.layout))
+    }
+
+    /// Writes a request's pieces of an unfiltered chunk in place. `grown`: so that a rollback
+    /// undoes them.
+    pub(super) fn write_in_place(&self, t: &ChunkPieces, bytes: &[u8], record: ChunkRecord, grown: bool) -> Result<()> {
+        for p in &t.pieces {
+            for (at, from) in self.chunked.grid.rows(p) {
+                let part = bytes.get(from..from.saturating_add(p.len)).ok_or_else(out_of_range)?;
+                let at = record.address.checked_add(at).unwrap_or(Address::UNDEF);
+                if grown { self.store.write(at, part)? } else { self.store.write_raw(at, part)? }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_implicit(&self) -> bool {
+        self.chunked.is_implicit
+    }
+
+    /// Drops decoded copies of the chunk, which are stale.
+    pub(super) fn drop_decoded(&self, key: ChunkKey) {
+        self.env.cache.remove(key);
+        self.env.chunk_files.remove(key);
+    }
+
+    /// Refuses to change chunks too large for memory.
+    ///
+    /// Each change would need several times the chunk's size of memory and, as the chunk could not
+    /// stay there, would decode and encode all of it.
+    fn check_memory(&self) -> Result<()> {
+        let size = self.chunked.grid.chunk_bytes();
+        if size > self.env.changed_chunk_max() {
+            return Err(Error::refused(
+                libc::EFBIG,
+                format!("its filters need all {size} bytes of a chunk in memory: use a --cache-size of four times as much"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// A chunk of fill values (`filled`), or one whose bytes the caller overwrites.
+    pub(super) fn blank(&self, filled: bool) -> Result<Image> {
+        self.check_memory()?;
+        self.chunked.format.blank(filled.then_some(self.fill))
+    }
+
+    /// Decodes a stored chunk, or makes one of fill values if there is none.
+    pub(super) fn load(&self, chunk: u64, record: Option<ChunkRecord>) -> Result<Image> {
+        self.check_memory()?;
+        let Some(record) = record else { return self.blank(true) };
+        let (c, key) = (self.chunked, self.chunked.key(chunk));
+        let is_edge = c.grid.is_edge(&c.grid.scaled(chunk));
+        let decode = || c.format.decode(self.store, record, is_edge);
+        if !c.format.is_plain(is_edge)
+            && self.env.cache.contains(key)
+            && let Found::Chunk(chunk) = self.env.cache.get(key, c.grid.chunk_bytes(), decode)?
+        {
+            return Ok(chunk.image().duplicate());
+        }
+        decode()
+    }
+
+    /// A chunk of fill values in a temporary file.
+    pub(super) fn blank_file(&self) -> Result<DirtyFile> {
+        DirtyFile::filled(self.chunked.grid.chunk_bytes(), self.fill, 0, &mut |_, _| Ok(()))
+    }
+
+    /// Returns the dirty chunk; loads it, or makes one of fill values, if it is not dirty yet.
+    pub(super) fn make_dirty(&self, chunk: u64) -> Result<Arc<DirtyChunk>> {
+        let key = self.chunked.key(chunk);
+        if let Some(chunk) = self.env.dirty.get(key) {
+            return Ok(chunk);
+        }
+        let record = self.chunked.index.lookup(self.store, &self.chunked.grid.scaled(chunk))?;
+        let large = self.chunked.grid.chunk_bytes() > self.env.changed_chunk_max();
+        if large && self.chunked.format.changes_in_files(self.env) {
+            if self.env.files_are_too_many() {
+                return Err(Error::refused(libc::EFBIG, "the operation changes too many chunks that are too large for memory"));
+            }
+            let file = match record {
+                Some(record) => {
+                    let is_edge = self.chunked.grid.is_edge(&self.chunked.grid.scaled(chunk));
+                    self.chunked.format.to_file(LargeReader { env: self.env, store: self.store, key, record, is_edge })?
+                }
+                None => self.blank_file()?,
+            };
+            self.env.dirty.insert_file(key, file, 0, record.is_none());
+        } else {
+            self.env.dirty.insert(key, self.load(chunk, record)?, 0, record.is_none());
+        }
+        self.drop_decoded(key);
+        self.env.dirty.get(key).ok_or_else(out_of_range)
+    }
+
+    /// Encodes and stores dirty chunks. Returns whether the layout message changed.
+    pub(crate) fn flush(&self, layout: &mut DataLayout, chunks: &[(ChunkKey, Arc<DirtyChunk>)]) -> Result<bool> {
+        let mut changed = false;
+        for batch in chunks.chunks(batch_len(self.env)) {
+            changed |= self.enter(layout, &encode(self.env, self.chunked, batch)?)?;
+        }
+        Ok(changed)
+    }
+
+    /// Stores encoded chunks. Returns whether the layout message changed.
+    pub(crate) fn enter(&self, layout: &mut DataLayout, chunks: &[Encoded]) -> Result<bool> {
+        let mut changed = false;
+        for e in chunks {
+            let scaled = self.chunked.grid.scaled(e.key.chunk);
+            changed |= match &e.stored {
+                StoredBytes::Memory(stored, mask) => self.store_chunk(layout, &scaled, stored, *mask)?,
+                StoredBytes::File(stored) => self.store_file(layout, &scaled, stored)?,
+                StoredBytes::Unencoded => match e.chunk.file() {
+                    Some(file) => self.store_from(layout, &scaled, (file.len(), 0), &|at, buf| file.read(at, buf))?,
+                    None => self.store_chunk(layout, &scaled, e.chunk.image().dense().ok_or_else(out_of_range)?, 0)?,
+                },
+            };
+        }
+        Ok(changed)
+    }
+
+    /// True when an encoded chunk is not stale: chunk, format and extent did not change since.
+    pub(crate) fn is_current(&self, e: &Encoded) -> bool {
+        let scaled = self.chunked.grid.scaled(e.key.chunk);
+        let same_form = e.is_edge == self.chunked.grid.is_edge(&scaled) && e.format.is_stored_like(&*self.chunked.format);
+        same_form && self.grid.contains(&scaled) && self.env.dirty.is_current(e.key, &e.chunk, e.version)
+    }
+
+    /// Stores a chunk's encoded bytes in new space. Returns whether the layout message changed.
+    pub(super) fn store_chunk(&self, layout: &mut DataLayout, scaled: &[u64], stored: &[u8], filter_mask: u32) -> Result<bool> {
+        if self.is_implicit() {
+            let record = self.chunked.index.lookup(self.store, scaled)?.ok_or_else(not_allocated)?;
+            return self.store.write_raw(record.address, stored).map(|()| false);
+        }
+        let address = self.store.put(stored, SpaceKind::Raw)?;
+        self.update_index(layout, scaled, ChunkRecord { address, size: stored.len() as u64, filter_mask })
+    }
+
+    /// Writes the first bytes of a dataset of one small unfiltered chunk through the transaction.
+    ///
+    /// They are rolled back with the operation, and written together with the structures around
+    /// them.
+    pub(crate) fn store_first(&self, layout: &mut DataLayout, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut chunk = self.blank(true)?;
+        chunk.write(offset, bytes).ok_or_else(out_of_range)?;
+        let (stored, filter_mask) = self.chunked.format.encode(chunk, true)?;
+        let (address, size) = (self.store.allocate(stored.len() as u64, SpaceKind::Raw)?, stored.len() as u64);
+        self.store.write(address, &stored)?;
+        self.update_index(layout, &[0], ChunkRecord { address, size, filter_mask })?;
+        self.drop_decoded(self.chunked.key(0));
+        Ok(())
+    }
+
+    /// Stores a chunk encoded in a temporary file in new space. Returns whether the layout message
+    /// changed.
+    pub(super) fn store_file(&self, layout: &mut DataLayout, scaled: &[u64], stored: &Stored) -> Result<bool> {
+        self.store_from(layout, scaled, (stored.len(), stored.filter_mask()), &|at, buf| stored.read(at, buf))
+    }
+
+    /// Stores `size` encoded bytes from `read` in new space. Returns whether the layout message
+    /// changed.
+    fn store_from(
+        &self,
+        layout: &mut DataLayout,
+        scaled: &[u64],
+        (size, filter_mask): (u64, u32),
+        read: &dyn Fn(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<bool> {
+        let address = self.store.allocate(size, SpaceKind::Raw)?;
+        let mut piece = vec![0u8; IO_PIECE_BYTES];
+        let mut at = 0u64;
+        while at < size {
+            let n = usize::try_from(size.saturating_sub(at)).unwrap_or(IO_PIECE_BYTES).min(IO_PIECE_BYTES);
+            let part = piece.get_mut(..n).unwrap_or_default();
+            read(at, part)?;
+            self.store.write_raw(address.checked_add(at).unwrap_or(Address::UNDEF), part)?;
+            at = at.saturating_add(n as u64);
+        }
+        self.update_index(layout, scaled, ChunkRecord { address, size, filter_mask })
+    }
+
+    /// Sets a chunk's record in the index and frees its old space; on error frees the new space.
+    /// Returns whether the layout message changed.
+    fn update_index(&self, layout: &mut DataLayout, scaled: &[u64], record: ChunkRecord) -> Result<bool> {
+        let filtered = self.chunked.format.has_variable_size();
+        let done = write::insert(self.store, layout, self.grid, filtered, self.btree_k, scaled, record);
+        let Changed { layout: changed, old } = match done {
+            Ok(changed) => changed,
+            Err(e) => {
+                self.store.free_kind(record.address, record.size, SpaceKind::Raw)?;
+                return Err(e);
+            }
+        };
+        let before = old.map_or(0, |old| self.chunked.format.stored_size(old));
+        self.env.stored.change(self.chunked.number, record.size, before);
+        if let Some(old) = old {
+            self.store.free_kind(old.address, self.chunked.format.stored_size(old), SpaceKind::Raw)?;
+        }
+        Ok(changed)
+    }
+
+    /// Prepares to shrink the first dimension to `rows`. Returns whether the layout message
+    /// changed.
+    ///
+    /// Frees chunks past it, and overwrites elements past it in partial chunks with the fill value,
+    /// as libhdf5 does (H5D__chunk_prune_by_extent).
+    pub(crate) fn prune(&self, layout: &mut DataLayout, rows: u64) -> Result<bool> {
+        let chunk_rows = self.grid.chunk_dims.first().copied().unwrap_or(1).max(1);
+        let (mut outside, mut partial) = (Vec::new(), Vec::new());
+        if self.is_implicit() && self.grid.total().is_none_or(|n| n > PRUNED_IMPLICIT_CHUNKS_MAX) {
+            return Err(Error::refused(
+                libc::EPERM,
+                format!("a dataset with an implicit index and more than {PRUNED_IMPLICIT_CHUNKS_MAX} chunks cannot shrink"),
+            ));
+        }
+        let mut visit = |scaled: &[u64], record: ChunkRecord| {
+            let first = scaled.first().copied().unwrap_or(0).saturating_mul(chunk_rows);
+            if first >= rows {
+                // Chunks of an implicit index stay allocated.
+                outside.extend((!self.is_implicit()).then(|| (scaled.to_vec(), record)));
+            } else if first.saturating_add(chunk_rows) > rows {
+                partial.push(scaled.to_vec());
+            }
+            Ok(ControlFlow::Continue(()))
+        };
+        self.chunked.index.iterate(self.store, &mut visit as &mut Visit<'_>)?;
+        let mut changed = false;
+        for (scaled, record) in outside {
+            let filtered = self.chunked.format.has_variable_size();
+            changed |= write::remove(self.store, layout, self.grid, filtered, self.btree_k, &scaled)?.layout;
+            self.store.free_kind(record.address, self.chunked.format.stored_size(record), SpaceKind::Raw)?;
+            self.env.stored.change(self.chunked.number, 0, self.chunked.format.stored_size(record));
+            if let Some(number) = self.chunked.grid.linear(&scaled) {
+                self.drop_decoded(self.chunked.key(number));
+            }
+        }
+        for (key, chunk) in self.env.dirty.of(self.chunked.number) {
+            let scaled = self.chunked.grid.scaled(key.chunk);
+            let first = scaled.first().copied().unwrap_or(0).saturating_mul(chunk_rows);
+            if first >= rows {
+                self.env.dirty.remove(key);
+            } else if first.saturating_add(chunk_rows) > rows {
+                self.refill_rows(key, &chunk, rows.saturating_sub(first), chunk_rows)?;
+            }
+            self.drop_decoded(key);
+        }
+        for scaled in partial {
+            if let Some(number) = self.chunked.grid.linear(&scaled) {
+                let first = scaled.first().copied().unwrap_or(0).saturating_mul(chunk_rows);
+                self.refill_rows(self.chunked.key(number), &self.make_dirty(number)?, rows.saturating_sub(first), chunk_rows)?;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Overwrites a dirty chunk of `of` rows from row `keep` with the fill value.
+    fn refill_rows(&self, key: ChunkKey, chunk: &Arc<DirtyChunk>, keep: u64, of: u64) -> Result<()> {
+        let row = chunk.len().checked_div(of).unwrap_or(0);
+        if let Some(file) = chunk.file() {
+            // A new file replaces the old one, which a rollback restores.
+            let refilled = DirtyFile::filled(file.len(), self.fill, keep.saturating_mul(row), &mut |at, buf| file.read(at, buf))?;
+            self.env.dirty.insert_file(key, refilled, 0, chunk.is_added());
+            return Ok(());
+        }
+        let from = keep.saturating_mul(row);
+        let len = chunk.len().saturating_sub(from);
+        let whole = |n: u64| usize::try_from(n).map_err(|_| out_of_range());
+        self.env.dirty.log_bytes(key, chunk, whole(from)?, whole(len)?)?;
+        chunk.change(0, |image| image.fill_from(from, self.fill));
+        Ok(())
+    }
+
+    /// Overwrites chunks of an implicit index that were added past `old` rows with the fill value.
+    ///
+    /// They were allocated all along and contain stale bytes from before the dataset shrank.
+    pub(crate) fn fill_added_chunks(&self, old: u64) -> Result<()> {
+        let chunk_rows = self.grid.chunk_dims.first().copied().unwrap_or(1).max(1);
+        let start = old.div_ceil(chunk_rows).saturating_mul(chunk_rows);
+        let rows = self.grid.shape.first().copied().unwrap_or(0);
+        if !self.is_implicit() || start >= rows {
+            return Ok(());
+        }
+        let (mut from, mut count) = (vec![0; self.grid.rank()], self.grid.shape.clone());
+        if let (Some(from), Some(count)) = (from.first_mut(), count.first_mut()) {
+            (*from, *count) = (start, rows.saturating_sub(start));
+        }
+        for scaled in self.grid.range(&from, &count)?.iter().flat_map(|r| r.iter()) {
+            let record = self.chunked.index.lookup(self.store, &scaled)?.ok_or_else(not_allocated)?;
+            self.write_fill(record.address)?;
+        }
+        Ok(())
+    }
+
+    /// Makes dirty the chunks that become, or stop being, partial edge chunks when the first
+    /// dimension changes to `rows`, if the format stores edge chunks unfiltered.
+    pub(crate) fn refilter_edges(&self, rows: u64) -> Result<()> {
+        if !self.chunked.format.stores_edges_differently() {
+            return Ok(());
+        }
+        let chunk_rows = self.grid.chunk_dims.first().copied().unwrap_or(1).max(1);
+        let (old, new) = (self.grid.shape.first().copied().unwrap_or(0), rows);
+        // At most one row of chunks begins within both extents and ends past exactly one of them.
+        let row = old.min(new) / chunk_rows;
+        let (begin, end) = (row.saturating_mul(chunk_rows), row.saturating_add(1).saturating_mul(chunk_rows));
+        if begin >= old.min(new) || (end > old) == (end > new) {
+            return Ok(());
+        }
+        let mut edges = Vec::new();
+        let (mut from, mut count) = (vec![0; self.grid.rank()], self.grid.shape.clone());
+        if let (Some(from), Some(count)) = (from.first_mut(), count.first_mut()) {
+            (*from, *count) = (begin, 1);
+        }
+        let wide = self.chunked.grid.counts().iter().skip(1).product::<u64>() > LOOKUP_CHUNKS_MAX;
+        if wide {
+            let mut visit = |scaled: &[u64], _: ChunkRecord| {
+                if scaled.first() == Some(&row) {
+                    edges.push(scaled.to_vec());
+                }
+                Ok(ControlFlow::Continue(()))
+            };
+            self.chunked.index.iterate(self.store, &mut visit as &mut Visit<'_>)?;
+        } else {
+            for scaled in self.grid.range(&from, &count)?.iter().flat_map(|r| r.iter()) {
+                if self.chunked.index.lookup(self.store, &scaled)?.is_some() {
+                    edges.push(scaled);
+                }
+            }
+        }
+        for scaled in edges {
+            if let Some(number) = self.chunked.grid.linear(&scaled) {
+                self.make_dirty(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees all chunks and the index, and resets the index address in the layout.
+    pub(crate) fn delete(&self, layout: &mut DataLayout) -> Result<()> {
+        self.env.dirty.forget(self.chunked.number);
+        let mut blocks = Vec::new();
+        if self.is_implicit() {
+            // One block holds all chunks of the maximum extent, more than could be listed in
+            // memory.
+            let first = self.chunked.index.lookup(self.store, &vec![0; self.grid.rank()])?;
+            let bytes = self.grid.max_total().and_then(|n| n.checked_mul(self.chunked.grid.chunk_bytes()));
+            blocks.extend(first.zip(bytes).map(|(r, n)| (r.address, n)));
+            return self.free_all(layout, &blocks);
+        }
+        self.chunked.index.iterate(self.store, &mut |_, record| {
+            blocks.push((record.address, self.chunked.format.stored_size(record)));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        self.free_all(layout, &blocks)
+    }
+
+    fn free_all(&self, layout: &mut DataLayout, blocks: &[(Address, u64)]) -> Result<()> {
+        write::delete(self.store, layout, self.grid, self.chunked.format.has_variable_size(), self.btree_k)?;
+        for (address, size) in blocks {
+            self.store.free_kind(*address, *size, SpaceKind::Raw)?;
+        }
+        self.env.forget(self.chunked.number);
+        Ok(())
+    }
+}
+
+pub(super) fn not_allocated() -> Error {
+    Error::refused(libc::EOPNOTSUPP, "the dataset's layout requires storage allocated early, but the file has none")
+}
+
+fn out_of_range() -> Error {
+    Error::corrupt("chunk", Address::UNDEF, "shorter than its dimensions say")
+}

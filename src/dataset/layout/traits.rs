@@ -1,0 +1,338 @@
+//! The layout trait, and a dataset's bytes through its layout.
+//!
+//! A layout corresponds to libhdf5's `H5D_layout_ops_t`.
+
+use super::super::environment::Environment;
+use super::super::fill::FillPattern;
+use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::dirty::DirtyChunk;
+use crate::dataset::chunk::encoded::Encoded;
+use crate::dataset::chunk::key::ChunkKey;
+use crate::dataset::create::Layout as NewLayout;
+use crate::format::message::data_layout::DataLayout;
+use crate::format::message::dataspace::Dataspace;
+use crate::meta::Store;
+use std::any::Any;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+/// Preferred I/O size of a layout without chunks, bytes.
+const IO_BYTES: u64 = 128 << 10;
+
+/// Target of a seek: `SEEK_DATA` or `SEEK_HOLE`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seek {
+    /// Allocated bytes.
+    Data,
+    /// Bytes that read as zero and take no storage.
+    Hole,
+}
+
+/// The bytes of one dataset: its elements row-major in the file's own type.
+pub struct DatasetBytes {
+    /// Size, bytes.
+    pub(crate) size: u64,
+    /// Value of elements that were never written.
+    pub fill: FillPattern,
+    /// How the bytes are stored.
+    pub(crate) layout: Box<dyn Layout>,
+    /// The file.
+    pub(crate) store: Arc<Store>,
+}
+
+/// Storage of one dataset's elements. Offsets and lengths are bytes of the dataset.
+///
+/// Methods that change the dataset return the new data layout message if it changed; the caller
+/// stores it in the object header and opens the dataset again.
+pub trait Layout: Any + Send + Sync {
+    /// Name in `user.h5dir.layout`.
+    fn name(&self) -> &'static str;
+
+    /// Facts for `user.h5dir.*`.
+    fn describe(&self, data: &DatasetBytes) -> Description;
+
+    /// The layout of a new dataset that receives a copy of the elements.
+    fn for_copy(&self) -> NewLayout;
+
+    /// Fills `buf` with the bytes from `offset`; the range lies within the dataset.
+    fn read(&self, data: &DatasetBytes, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Next byte at or after `offset` that is in the file ([`Seek::Data`]) or is not
+    /// ([`Seek::Hole`]).
+    fn seek_stored(&self, data: &DatasetBytes, offset: u64, what: Seek) -> Result<Option<u64>> {
+        Ok(Some(if what == Seek::Data { offset } else { data.size }))
+    }
+
+    /// Next data or hole at or after `offset`; dirty bytes count as data.
+    fn seek(&self, data: &DatasetBytes, _env: &Environment, offset: u64, what: Seek) -> Result<Option<u64>> {
+        self.seek_stored(data, offset, what)
+    }
+
+    /// End of the zeros at `offset`, if they lie in a hole of the container file.
+    fn file_hole_end(&self, _data: &DatasetBytes, _offset: u64) -> Option<u64> {
+        None
+    }
+
+    /// Bytes of storage in the file, including those that dirty chunks will need.
+    fn allocated(&self, data: &DatasetBytes, env: &Environment) -> Result<u64>;
+
+    /// Bytes that a copy of all stored elements reads, and whether filters may have packed them.
+    fn stored_volume(&self, _data: &DatasetBytes) -> Result<StoredVolume> {
+        Ok(StoredVolume { bytes: 0, packed: false })
+    }
+
+    /// Preferred I/O size, bytes.
+    fn io_bytes(&self) -> u64 {
+        IO_BYTES
+    }
+
+    /// Starts read-ahead for a sequential reader at `at`. Earlier calls covered bytes up to `from`.
+    /// Returns the end of the covered bytes.
+    fn read_ahead(&self, _data: &Arc<DatasetBytes>, _env: &Arc<Environment>, _at: u64, from: u64) -> u64 {
+        from
+    }
+
+    /// Access to elements that lie in other datasets, if the layout maps any.
+    fn mapped(&self) -> Option<&dyn Mapped> {
+        None
+    }
+
+    /// Access to the stored form of chunks, if the layout has chunks.
+    fn stored_chunks(&self) -> Option<&dyn StoredChunks> {
+        None
+    }
+
+    /// Writeback of dirty chunks, if the layout has chunks.
+    fn write_back(&self) -> Option<&dyn WriteBack> {
+        None
+    }
+
+    /// True if the elements are in the container file.
+    fn is_in_file(&self) -> bool {
+        true
+    }
+
+    /// True if the first dimension can change.
+    fn resizes(&self) -> bool {
+        false
+    }
+
+    /// Address of a block of the dataset's raw data that ends past `limit`, if there is one.
+    fn past(&self, _op: &Operation<'_>, _limit: Address) -> Result<Option<Address>> {
+        Ok(None)
+    }
+
+    /// Writes a prefix of `bytes` at `offset`; the range lies within the dataset. `grown`: the
+    /// operation extended the dataset for them.
+    fn write(&self, op: &Operation<'_>, offset: u64, bytes: &[u8], grown: bool) -> Result<Written>;
+
+    /// Overwrites bytes if no structure has to change; otherwise does nothing and returns false.
+    fn overwrite(&self, _data: &DatasetBytes, _env: &Environment, _offset: u64, _bytes: &[u8]) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Writes the first bytes of an empty dataset, to be committed with the structures around them.
+    /// `op` has the new extent. `None`: nothing was written.
+    fn write_first(&self, _op: &Operation<'_>, _offset: u64, _bytes: &[u8]) -> Result<Option<DataLayout>> {
+        Ok(None)
+    }
+
+    /// Prepares a change of the first dimension to `rows`; the caller then stores the extent.
+    fn resize(&self, _op: &Operation<'_>, _rows: u64) -> Result<Option<DataLayout>> {
+        Err(Error::refused(libc::EPERM, "only chunked datasets can change their size"))
+    }
+
+    /// Completes a resize: `op` has the new extent, `old_rows` is the old first dimension.
+    fn resized(&self, _op: &Operation<'_>, _old_rows: u64) -> Result<()> {
+        Ok(())
+    }
+
+    /// Zeroes `range` from position `from`, for a fill value of zero, and frees chunks that become
+    /// zero. `None`: not supported, the caller writes zeros.
+    fn zero(&self, _op: &Operation<'_>, _range: &Range<u64>, _from: u64) -> Result<Option<Progress>> {
+        Ok(None)
+    }
+
+    /// Allocates storage for `range` from position `from`.
+    fn allocate(&self, op: &Operation<'_>, range: &Range<u64>, from: u64) -> Result<Progress>;
+
+    /// Frees the storage.
+    fn delete(&self, _op: &Operation<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Units in which `source` can be copied to this dataset in stored form. `None`: it cannot.
+    fn copy_unit(&self, _data: &DatasetBytes, _source: &DatasetBytes) -> Option<CopyUnit> {
+        None
+    }
+
+    /// Copies `units` units of `source` from unit `from` to unit `to`, in stored form.
+    fn copy_stored(&self, _op: &Operation<'_>, _source: &DatasetBytes, _from: u64, _to: u64, _units: u64) -> Result<Option<DataLayout>> {
+        Err(Error::refused(libc::EOPNOTSUPP, "the layout cannot copy stored chunks"))
+    }
+}
+
+/// Arguments of an operation that changes a dataset.
+pub struct Operation<'a> {
+    /// Caches, dirty chunks, threads.
+    pub(crate) env: &'a Environment,
+    /// The dataset.
+    pub(crate) data: &'a DatasetBytes,
+    /// The dataset's data layout message.
+    pub(crate) message: &'a DataLayout,
+    /// The dataset's extent; methods say where it is the new one.
+    pub(crate) space: &'a Dataspace,
+    /// Most bytes of dirty chunks in memory.
+    pub(crate) dirty_budget: u64,
+    /// K of version 1 chunk B-trees.
+    pub(crate) btree_k: u16,
+    /// The object header.
+    pub(crate) header: Address,
+}
+
+/// Result of [`Layout::write`].
+#[derive(Debug)]
+pub struct Written {
+    /// Bytes written, at least one.
+    pub(crate) len: usize,
+    /// The data layout message, if it changed.
+    pub(crate) layout: Option<DataLayout>,
+}
+
+/// Result of one step over a range.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// The data layout message, if it changed.
+    pub(crate) layout: Option<DataLayout>,
+    /// Position at which the next step starts; `None`: the range is done.
+    pub(crate) next: Option<u64>,
+    /// The step changed the dataset.
+    pub(crate) changed: bool,
+}
+
+/// Facts about a layout for `user.h5dir.*`.
+#[derive(Debug, Default)]
+pub struct Description {
+    /// Dimensions of a chunk, elements.
+    pub(crate) chunk_dims: Option<Vec<u64>>,
+    /// Kind of chunk index.
+    pub(crate) index: Option<&'static str>,
+    /// Address of the bytes, if they are in one block.
+    pub(crate) address: Option<Address>,
+    /// Segments of other files that contain the bytes.
+    pub(crate) external: Option<Vec<Segment>>,
+}
+
+/// A part of an external raw file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// File name as stored.
+    pub(crate) name: Vec<u8>,
+    /// First byte in that file.
+    pub(crate) offset: u64,
+    /// Length, bytes; `None`: to the end of the dataset.
+    pub(crate) size: Option<u64>,
+}
+
+/// Cost of reading all stored elements of a dataset.
+#[derive(Debug, Clone, Copy)]
+pub struct StoredVolume {
+    /// Bytes of the stored elements.
+    pub(crate) bytes: u64,
+    /// The elements may be compressed.
+    pub(crate) packed: bool,
+}
+
+/// Unit in which datasets are copied in stored form: a row of chunks.
+#[derive(Debug, Clone, Copy)]
+pub struct CopyUnit {
+    /// Bytes of the dataset in one unit.
+    pub(crate) bytes: u64,
+    /// Chunks in one unit.
+    pub(crate) chunks: u64,
+}
+
+/// Access to variable-length elements that lie in other datasets.
+pub trait Mapped: Send + Sync {
+    /// Visits the mapped elements of `elements`: number, stored bytes, and the file whose global
+    /// heap they refer to. Unmapped elements have the fill value.
+    fn variable(&self, elements: Range<u64>, visit: &mut dyn FnMut(u64, &[u8], &Arc<Store>) -> Result<()>) -> Result<()>;
+}
+
+/// Access to the stored (filtered) form of chunks.
+pub trait StoredChunks {
+    /// Stored bytes of the chunk; `None` if it is not allocated.
+    fn stored_len(&self, data: &DatasetBytes, scaled: &[u64]) -> Result<Option<u64>>;
+    /// Fills the front of `buf` with stored bytes from `offset`; returns their number.
+    fn read(&self, data: &DatasetBytes, scaled: &[u64], offset: u64, buf: &mut [u8]) -> Result<usize>;
+    /// Visits allocated chunks from position `start` (0 = first): scaled offsets, stored bytes (0 =
+    /// unknown), next position.
+    fn list(&self, data: &DatasetBytes, start: u64, f: &mut dyn FnMut(&[u64], u64, u64) -> ControlFlow<()>) -> Result<()>;
+}
+
+/// Dirty chunks with their keys.
+pub type DirtyList = [(ChunkKey, Arc<DirtyChunk>)];
+
+/// Writeback of the dirty chunks of one dataset.
+pub trait WriteBack {
+    /// Encodes chunks in parallel. Needs no lock.
+    fn encode(&self, env: &Environment, chunks: &DirtyList) -> Result<Vec<Encoded>>;
+    /// Encodes chunks and stores them.
+    fn flush(&self, op: &Operation<'_>, chunks: &DirtyList) -> Result<Option<DataLayout>>;
+    /// Stores encoded chunks.
+    fn enter(&self, op: &Operation<'_>, chunks: &[Encoded]) -> Result<Option<DataLayout>>;
+    /// True if an encoded chunk is not stale.
+    fn is_current(&self, op: &Operation<'_>, encoded: &Encoded) -> bool;
+    /// True if the chunk lies within the extent.
+    fn contains(&self, op: &Operation<'_>, key: ChunkKey) -> bool;
+}
+
+impl DatasetBytes {
+    /// Fills the front of `buf` from byte `offset`; returns the bytes read, fewer than asked only
+    /// at the end of the dataset.
+    pub(crate) fn read(&self, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let Some(buf) = self.clip(offset, buf) else { return Ok(0) };
+        self.layout.read(self, env, offset, buf).map(|()| buf.len())
+    }
+
+    /// The front of `buf` that lies within the dataset when it begins at byte `offset`; `None` if
+    /// empty.
+    pub(crate) fn clip<'b>(&self, offset: u64, buf: &'b mut [u8]) -> Option<&'b mut [u8]> {
+        let n = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len());
+        buf.get_mut(..n).filter(|b| !b.is_empty())
+    }
+
+    /// End of the unwritten bytes at `offset`; `None` if the byte at `offset` was written.
+    pub(crate) fn unwritten(&self, offset: u64) -> Result<Option<u64>> {
+        if offset >= self.size {
+            return Ok(None);
+        }
+        let data = self.layout.seek_stored(self, offset, Seek::Data)?.unwrap_or(self.size).min(self.size);
+        Ok((data > offset).then_some(data))
+    }
+
+    /// End of the written bytes at `offset`, which was written.
+    pub(crate) fn written(&self, offset: u64) -> Result<u64> {
+        let hole = self.layout.seek_stored(self, offset, Seek::Hole)?.filter(|end| *end > offset);
+        Ok(hole.unwrap_or(self.size).min(self.size))
+    }
+
+    /// Next data or hole at or after `offset` (< size). Only datasets with a zero fill value have
+    /// holes; the end of the dataset is a hole.
+    pub(crate) fn seek(&self, env: &Environment, offset: u64, what: Seek) -> Result<Option<u64>> {
+        if !self.fill.is_zero() {
+            return Ok(Some(if what == Seek::Data { offset } else { self.size }));
+        }
+        self.layout.seek(self, env, offset, what)
+    }
+
+    /// True if nothing was ever written.
+    pub(crate) fn is_blank(&self) -> Result<bool> {
+        Ok(self.size == 0 || self.unwritten(0)?.is_some_and(|end| end >= self.size))
+    }
+}
+
+/// Number of chunks encoded before they are stored: four per thread, to bound memory.
+pub(crate) fn batch_len(env: &Environment) -> usize {
+    env.pool.current_num_threads().max(1).saturating_mul(4)
+}

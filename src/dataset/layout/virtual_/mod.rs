@@ -1,0 +1,21 @@
+//! Virtual datasets: elements of other datasets, combined by mappings between selections.
+//!
+//! A [`SourceOpener`] opens the source files, with the confinement of the mount. The extent is that
+//! of libhdf5's default view (`H5D_VDS_LAST_AVAILABLE`, printf gap 0).
+//!
+//! Source: H5Dvirtual.c.
+
+mod convert;
+mod dataset;
+mod extent;
+mod index;
+mod mapping;
+mod read;
+mod storage;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use dataset::{Source, SourceOpener};
+pub use read::MissingPolicy;
+pub(super) use storage::open;
+pub(crate) use storage::spend;

@@ -1,0 +1,149 @@
+//! Virtual layout: the elements are in other datasets.
+
+use super::dataset::{Description as Stored, SourceOpener, VirtualDataset};
+use super::read::MissingPolicy;
+use crate::base::{Address, Error, Result, limits};
+use crate::dataset::create::Layout as NewLayout;
+use crate::dataset::environment::Environment;
+use crate::dataset::layout::parts::Parts;
+use crate::dataset::layout::traits::{DatasetBytes, Description, Layout, Mapped, Operation, Progress, Written};
+use crate::format::message::data_layout::Layout as Class;
+use crate::format::virtual_mapping::VirtualMappings;
+use crate::meta::Store;
+use crate::structures::global_heap;
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Most source bytes that one read may read, as a multiple of its own bytes.
+const NESTED_FACTOR: u64 = 64;
+/// Source bytes that one read may read in addition.
+const NESTED_SLACK_BYTES: u64 = 16 << 20;
+
+/// A virtual dataset with the opener of its sources.
+struct Virtual {
+    header: Address,
+    dataset: VirtualDataset,
+    shape: Vec<u64>,
+    sources: Box<dyn SourceOpener + Send + Sync>,
+    missing: MissingPolicy,
+}
+
+/// Opens the layout if the message is of this class. Sets unlimited dimensions from the sources.
+pub(in crate::dataset::layout) fn open(parts: &mut Parts<'_>) -> Result<Option<Box<dyn Layout>>> {
+    let Class::Virtual { heap, index } = parts.message.class else { return Ok(None) };
+    let store = parts.store;
+    let mappings = if heap.is_defined() {
+        VirtualMappings::decode(&global_heap::object(store, heap, index)?, heap, store.ctx())?
+    } else {
+        VirtualMappings { version: 0, entries: Vec::new() }
+    };
+    let description = Stored {
+        dims: parts.space.dims.clone(),
+        max_dims: parts.space.max().iter().map(|m| m.unwrap_or(u64::MAX)).collect(),
+        datatype: parts.datatype.to_bytes(),
+        element_size: parts.datatype.element_size(),
+        fill: parts.fill.element().to_vec(),
+    };
+    let dataset = VirtualDataset::new(&mappings, description)?;
+    let sources = parts.surroundings.sources();
+    let shape = dataset.extent(&*sources)?;
+    parts.space.dims.clone_from(&shape);
+    Ok(Some(Box::new(Virtual { header: parts.header, dataset, shape, sources, missing: parts.surroundings.missing() })))
+}
+
+thread_local! {
+    /// Depth of nested virtual datasets that this thread is reading, and source bytes left.
+    static READING: Cell<(usize, u64)> = const { Cell::new((0, 0)) };
+}
+
+/// A running read of a virtual dataset; counts the nesting depth.
+///
+/// A hostile file can make a dataset its own source, or map one source many times.
+struct Reading;
+
+impl Reading {
+    fn enter(bytes: u64) -> Result<Reading> {
+        let (depth, left) = READING.get();
+        if depth >= limits::VIRTUAL_DEPTH_MAX {
+            return Err(Error::limit("virtual dataset", Address::UNDEF, "virtual datasets nested too deep"));
+        }
+        let left = if depth == 0 { bytes.saturating_mul(NESTED_FACTOR).saturating_add(NESTED_SLACK_BYTES) } else { left };
+        READING.set((depth.saturating_add(1), left));
+        Ok(Reading)
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let (depth, left) = READING.get();
+        READING.set((depth.saturating_sub(1), left));
+    }
+}
+
+/// Charges `bytes` read from a source to the running read of a virtual dataset.
+pub(crate) fn spend(bytes: u64) -> Result<()> {
+    let (depth, left) = READING.get();
+    if depth > 0 {
+        let too_much = || Error::limit("virtual dataset", Address::UNDEF, "one read needs too many bytes of its sources");
+        READING.set((depth, left.checked_sub(bytes).ok_or_else(too_much)?));
+    }
+    Ok(())
+}
+
+impl Layout for Virtual {
+    fn name(&self) -> &'static str {
+        "virtual"
+    }
+
+    fn describe(&self, _data: &DatasetBytes) -> Description {
+        Description::default()
+    }
+
+    fn for_copy(&self) -> NewLayout {
+        NewLayout::Contiguous
+    }
+
+    fn read(&self, _data: &DatasetBytes, _env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let _reading = Reading::enter(buf.len() as u64)?;
+        self.dataset.read(&*self.sources, &self.shape, offset, buf, self.missing)
+    }
+
+    fn allocated(&self, _data: &DatasetBytes, _env: &Environment) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn mapped(&self) -> Option<&dyn Mapped> {
+        Some(self)
+    }
+
+    fn is_in_file(&self) -> bool {
+        false
+    }
+
+    fn write(&self, _op: &Operation<'_>, _offset: u64, _bytes: &[u8], _grown: bool) -> Result<Written> {
+        Err(Error::refused(libc::EPERM, "a virtual dataset is written through its sources"))
+    }
+
+    fn allocate(&self, _op: &Operation<'_>, _range: &Range<u64>, _from: u64) -> Result<Progress> {
+        Err(Error::refused(libc::EOPNOTSUPP, "the dataset's elements are in other datasets: no space can be allocated"))
+    }
+}
+
+impl Mapped for Virtual {
+    fn variable(&self, elements: Range<u64>, visit: &mut dyn FnMut(u64, &[u8], &Arc<Store>) -> Result<()>) -> Result<()> {
+        let size = self.dataset.element_size();
+        let len = usize::try_from(size).unwrap_or(usize::MAX);
+        self.dataset.segments(&*self.sources, &self.shape, elements, self.missing, &mut |source, segment| {
+            let heap = source.heap().filter(|_| source.element_size() == size);
+            let reason = "variable-length elements of a virtual source or of another type";
+            let heap = heap.ok_or_else(|| Error::unsupported("virtual dataset", self.header, reason))?;
+            for i in 0..segment.len {
+                let mut element = vec![0; len];
+                source.read(segment.source_element.saturating_add(i).saturating_mul(size), &mut element)?;
+                visit(segment.virtual_element.saturating_add(i), &element, &heap)?;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,48 @@
+//! What an operation returns beside its answer: what the kernel has cached and must drop.
+
+use super::page_guard::PageGuard;
+use super::types::{FsResult, Ino};
+use std::ops::Range;
+
+/// All pages of a file.
+pub const ALL_PAGES: Range<u64> = 0..i64::MAX as u64;
+
+/// What the kernel must drop after a change, because its copy is stale.
+#[derive(Debug, Default)]
+pub struct Invalidate {
+    /// Pages to drop soon: of other inodes that show the same dataset. FLUSH and FSYNC are answered
+    /// after they are dropped.
+    pub pages: Vec<(Ino, Range<u64>)>,
+    /// Pages to drop before the answer.
+    pub pages_before_answer: Vec<(Ino, Range<u64>)>,
+    /// Attributes to drop before the answer.
+    pub attributes: Vec<Ino>,
+    /// A write that bypassed the page cache. Its pages are dropped first, then the guard, then the
+    /// write is answered.
+    pub guard: Option<PageGuard>,
+}
+
+/// The result of an operation that changes something. The kernel must drop pages even after an
+/// error: a part may have been done.
+#[derive(Debug)]
+pub struct Done<T> {
+    /// The answer.
+    pub result: FsResult<T>,
+    /// Stale copies in the kernel.
+    pub invalidate: Invalidate,
+}
+
+impl<T> Done<T> {
+    /// Runs `f`, which notes stale copies.
+    pub fn of(f: impl FnOnce(&mut Invalidate) -> FsResult<T>) -> Self {
+        let mut invalidate = Invalidate::default();
+        let result = f(&mut invalidate);
+        Done { result, invalidate }
+    }
+}
+
+impl<T> From<FsResult<T>> for Done<T> {
+    fn from(result: FsResult<T>) -> Self {
+        Done { result, invalidate: Invalidate::default() }
+    }
+}

@@ -1,0 +1,175 @@
+//! Changes of the bytes of files: write, truncate, allocate, zero, copy.
+
+use crate::base::Error;
+use crate::connector::ObjectId;
+use crate::connector::edit::Edit;
+use crate::fs::changes::ChangeLog;
+use crate::fs::done::{ALL_PAGES, Invalidate};
+use crate::fs::mounted::Mounted;
+use crate::fs::namespace::Node;
+use crate::fs::open_files::{OpenFile, OpenFiles, check_writable, note_gap, padded_end};
+use crate::fs::page_guard::{PageGuard, WriteCall};
+use crate::fs::types::{Errno, FsResult, Handle, OpenMode};
+use crate::fs::views::{Class, EditView, Effects, Host};
+use std::sync::Arc;
+
+/// See the module's description. Callers hold the lock of names where a node must stay what it is.
+pub struct ByteEditor {
+    mounted: Arc<Mounted>,
+    changes: Arc<ChangeLog>,
+    files: Arc<OpenFiles>,
+}
+
+impl ByteEditor {
+    /// Changes the bytes of `files`.
+    pub fn new(mounted: Arc<Mounted>, changes: Arc<ChangeLog>, files: Arc<OpenFiles>) -> Self {
+        ByteEditor { mounted, changes, files }
+    }
+
+    fn padded_end(&self, file: &OpenFile) -> Option<u64> {
+        padded_end(file, || self.changes.size(file.holder.as_ref()?.id?))
+    }
+
+    /// Writes `data` to `file` at `offset`, or at EOF with `O_APPEND`.
+    pub fn write(&self, file: &OpenFile, offset: u64, data: &[u8], mode: OpenMode, invalidate: &mut Invalidate) -> FsResult<()> {
+        let end = self.padded_end(file);
+        self.mounted.editor()?;
+        let holder = file.holder.as_ref().ok_or(Errno(libc::EBADF))?;
+        let node = &holder.node;
+        let view = node.item.writable().filter(|view| self.mounted.changing && view.is_buffered());
+        let effects = match view {
+            Some(view) => {
+                if holder.bypasses && node.opens() > 1 {
+                    invalidate.pages.push((node.ino, ALL_PAGES));
+                }
+                self.write_buffered(view, node, offset, data, mode)?
+            }
+            None => self.write_guarded(node, WriteCall { offset, len: data.len() as u64, bypasses: holder.bypasses }, data, mode)?,
+        };
+        if view.is_none() && !mode.written_back {
+            let guard = PageGuard::of(node.clone());
+            // Only this file is open: no pages hold the old bytes, and a later open reads the new
+            // ones.
+            invalidate.guard = guard.filter(|guard| guard.write.pages.is_some() || node.opens() > 1);
+        }
+        self.changes.record(effects, invalidate);
+        note_gap(file, end, offset, invalidate);
+        file.note_written();
+        Ok(())
+    }
+
+    fn write_buffered(&self, view: &dyn EditView, node: &Node, offset: u64, data: &[u8], mode: OpenMode) -> FsResult<Effects> {
+        let cx = self.mounted.context();
+        let offset = if mode.append { view.size(&cx, node)? } else { offset };
+        view.write(&cx, node, offset, data)
+    }
+
+    fn write_guarded(&self, node: &Node, call: WriteCall, data: &[u8], mode: OpenMode) -> FsResult<Effects> {
+        check_writable(&self.mounted, node)?;
+        let view = node.item.editable().ok_or(Errno(libc::EACCES))?;
+        let cx = self.mounted.context();
+        let mut effects = Effects::default();
+        let mut write = |at: u64, data: &[u8]| {
+            effects = view.write(&cx, node, at, data)?;
+            Ok(())
+        };
+        match mode {
+            OpenMode { written_back: true, .. } => node.writes.write_back(call.offset, data, write)?,
+            OpenMode { append: true, .. } => node.writes.append(call, || view.size(&cx, node), |at| write(at, data))?,
+            _ => node.writes.overwrite(call, |at| write(at, data))?,
+        }
+        Ok(effects)
+    }
+
+    /// Sets the size of `node`.
+    pub fn resize(&self, node: &Node, size: u64, invalidate: &mut Invalidate) -> FsResult<()> {
+        self.files.view_writers.check(node)?;
+        if node.item.is_directory() {
+            return Err(Errno(libc::EISDIR));
+        }
+        check_writable(&self.mounted, node)?;
+        let view = node.item.editable().ok_or(Errno(libc::EACCES))?;
+        let effects = view.resize(&self.mounted.context(), node, size)?;
+        self.changes.record(effects, invalidate);
+        Ok(())
+    }
+
+    /// The dataset whose bytes are those of `node` one by one.
+    fn mapped_dataset(&self, node: &Node) -> FsResult<ObjectId> {
+        let maps = node.item.class == Class::Dataset && node.item.view.edit().is_some_and(|view| view.maps_ranges());
+        let id = node.item.dataset().filter(|_| maps).ok_or(Errno(libc::EOPNOTSUPP))?;
+        check_writable(&self.mounted, node).map(|()| id)
+    }
+
+    /// Allocates, zeroes or punches a range, as fallocate(2) does with `mode`.
+    pub fn allocate(&self, handle: Handle, offset: u64, len: u64, mode: i32, invalidate: &mut Invalidate) -> FsResult<()> {
+        let (edit, file) = (self.mounted.editor()?, self.files.get(handle)?);
+        let node = &file.holder.as_ref().ok_or(Errno(libc::EBADF))?.node;
+        let id = self.mapped_dataset(node)?;
+        let end = offset.checked_add(len).filter(|_| len > 0).ok_or(Errno(if len == 0 { libc::EINVAL } else { libc::EFBIG }))?;
+        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let zeroes = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => false,
+            libc::FALLOC_FL_ZERO_RANGE => true,
+            libc::FALLOC_FL_PUNCH_HOLE if keep_size => true,
+            _ => return Err(Errno(libc::EOPNOTSUPP)),
+        };
+        let storage = match zeroes {
+            true => None,
+            false => Some(edit.allocate().ok_or(Errno(libc::EOPNOTSUPP))?),
+        };
+        let view = node.item.editable().ok_or(Errno(libc::EACCES))?;
+        let size = || view.size(&self.mounted.context(), &**node);
+        let (before, padded) = (size()?, self.padded_end(&file));
+        let failed = |e: Error| self.mounted.refused(Some(id), &e);
+        let within = |size: u64| end.min(size).saturating_sub(offset);
+        if zeroes {
+            // A range that cannot be zeroed must not extend the file either.
+            edit.zero(id, offset, 0).map_err(failed)?;
+        }
+        let mut grown = before;
+        if end > before && !keep_size {
+            // First: where the size is refused nothing is done.
+            edit.set_size(id, end).map_err(failed)?;
+            grown = size()?;
+            note_gap(&file, padded, grown, invalidate);
+        }
+        if zeroes && within(grown) > 0 {
+            // The new part holds the fill value.
+            edit.zero(id, offset, within(grown)).map_err(failed)?;
+        }
+        if let Some(storage) = storage {
+            // The container cannot reserve storage past EOF.
+            if offset >= grown {
+                return Err(Errno(libc::EOPNOTSUPP));
+            }
+            storage.allocate(id, offset, within(grown)).map_err(failed)?;
+        }
+        self.changes.changed(&[id], invalidate);
+        Ok(())
+    }
+
+    /// Copies bytes between datasets of the mounted file; returns how many.
+    pub fn copy(&self, from: (Handle, u64), to: (Handle, u64), len: u64, invalidate: &mut Invalidate) -> FsResult<u64> {
+        let unsupported = Errno(libc::EOPNOTSUPP);
+        let (edit, source, file) = (self.mounted.editor()?, self.files.get(from.0)?, self.files.get(to.0)?);
+        let source = &source.holder.as_ref().ok_or(unsupported)?.node;
+        let source = source.item.writable().filter(|view| view.maps_ranges()).and_then(|_| source.item.dataset()).ok_or(unsupported)?;
+        let id = self.mapped_dataset(&file.holder.as_ref().ok_or(unsupported)?.node)?;
+        let end = self.padded_end(&file);
+        let n = edit.copy_range().ok_or(unsupported)?.copy_range((source, from.1), (id, to.1), len).map_err(|e| match &e {
+            Error::Refused { errno: libc::EOPNOTSUPP, .. } => unsupported,
+            _ => self.mounted.refused(Some(id), &e),
+        })?;
+        note_gap(&file, end, to.1, invalidate);
+        file.note_written();
+        self.changes.changed(&[id], invalidate);
+        Ok(n)
+    }
+
+    /// Bytes of `node` that were written and could not be stored.
+    pub fn write_error(&self, node: &Node) -> FsResult<()> {
+        let (Ok(edit), Some(id)): (FsResult<&dyn Edit>, _) = (self.mounted.editor(), node.item.object()) else { return Ok(()) };
+        edit.write_error(id).map_err(|e| crate::fs::errno::errno(&e))
+    }
+}

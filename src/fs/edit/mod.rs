@@ -1,0 +1,9 @@
+//! Changes of the container: bytes of files, names, and extended attributes.
+
+mod bytes;
+mod names;
+mod xattrs;
+
+pub use bytes::ByteEditor;
+pub use names::NameEditor;
+pub use xattrs::XattrEditor;

@@ -1,0 +1,80 @@
+//! Changes of extended attributes.
+
+use crate::base::Error;
+use crate::base::escape::escaped;
+use crate::fs::changes::ChangeLog;
+use crate::fs::done::Invalidate;
+use crate::fs::errno::errno;
+use crate::fs::mounted::Mounted;
+use crate::fs::namespace::Node;
+use crate::fs::open_files::OpenFiles;
+use crate::fs::types::{Errno, FsResult};
+use crate::fs::views::{ALL, Class, Host};
+use crate::fs::xattr::{self, Target};
+use std::sync::Arc;
+
+/// See the module's description. Callers hold the lock of names alone.
+pub struct XattrEditor {
+    mounted: Arc<Mounted>,
+    changes: Arc<ChangeLog>,
+    files: Arc<OpenFiles>,
+}
+
+impl XattrEditor {
+    /// Changes the attributes of the objects of `files`.
+    pub fn new(mounted: Arc<Mounted>, changes: Arc<ChangeLog>, files: Arc<OpenFiles>) -> Self {
+        XattrEditor { mounted, changes, files }
+    }
+
+    /// Sets the extended attribute `name` of `node`; `flags` are those of setxattr(2).
+    pub fn set(&self, node: &Node, name: &[u8], value: &[u8], flags: i32, invalidate: &mut Invalidate) -> FsResult<()> {
+        self.change(node, name, |target| target.set(name, value, flags), invalidate)?;
+        if xattr::is_fact(name) {
+            invalidate.attributes.push(node.ino);
+        }
+        Ok(())
+    }
+
+    /// Removes the extended attribute `name` of `node`.
+    pub fn remove(&self, node: &Node, name: &[u8], invalidate: &mut Invalidate) -> FsResult<()> {
+        self.change(node, name, |target| target.remove(name), invalidate)?;
+        let Some(id) = node.item.object() else { return Ok(()) };
+        ALL.iter().filter_map(|view| view.edit()).for_each(|view| view.attribute_removed(&self.mounted.context(), id));
+        Ok(())
+    }
+
+    fn change(
+        &self,
+        node: &Node,
+        name: &[u8],
+        f: impl FnOnce(&Target<'_>) -> Result<(), Error>,
+        invalidate: &mut Invalidate,
+    ) -> FsResult<()> {
+        let edit = self.mounted.editor()?;
+        let id = node.item.object();
+        if id.is_some_and(|id| !id.is_own()) {
+            return Err(Errno(libc::EROFS));
+        }
+        // The views below `.h5dir` show the attributes of the main tree, where they are changed.
+        let object = matches!(node.item.class, Class::Group | Class::Dataset | Class::File) && id.is_some();
+        if !object || !node.item.view.edit().is_some_and(|view| view.edits_links()) {
+            return Err(Errno(libc::EPERM));
+        }
+        let before = self.changes.size_before(node, name);
+        if before.is_some() {
+            self.files.view_writers.check(node)?;
+        }
+        let target = Target { connector: &*self.mounted.connector, edit, cut: &self.mounted.cut_names, node };
+        f(&target).map_err(|e| match &e {
+            // Logged each time: the request and the reason may be others.
+            Error::Refused { errno: libc::EINVAL | libc::ERANGE | libc::EOPNOTSUPP | libc::E2BIG, .. } => {
+                let path = String::from_utf8_lossy(&node.place().name).into_owned();
+                tracing::warn!("{}: {path}: {e}", escaped(&self.mounted.spec.file));
+                errno(&e)
+            }
+            _ => self.mounted.refused(id, &e),
+        })?;
+        id.into_iter().for_each(|id| self.changes.attribute_changed(id, before, invalidate));
+        Ok(())
+    }
+}

@@ -1,0 +1,205 @@
+//! The mounted container: what all parts of the file system share.
+
+use super::cut_names::{CutNames, Names};
+use super::errno::errno;
+use super::name::NAME_MAX;
+use super::spec::{ExternalPolicy, MountSpec};
+use super::types::{CloseError, Errno, FsResult, Statfs};
+use super::views::{Buffers, Context, Host};
+use crate::base::Error;
+use crate::base::escape::escaped;
+use crate::connector::edit::Edit;
+use crate::connector::open::{Backing, FreeSpace, OpenContainer};
+use crate::connector::{Connector, Follow, ObjectId};
+use foldhash::{HashSet, HashSetExt};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Units of `st_blocks`, bytes.
+pub const BLOCK_BYTES: u64 = 512;
+/// Objects whose failure was logged once.
+const LOGGED_OBJECTS_MAX: usize = 10_000;
+
+/// See the module's description.
+pub struct Mounted {
+    /// The container.
+    pub connector: Arc<dyn Connector>,
+    /// How it is shown.
+    pub spec: MountSpec,
+    /// Path of the mounted group in its file, as link names.
+    pub prefix: Vec<Vec<u8>>,
+    /// The container can be changed.
+    pub changing: bool,
+    /// Names that are shown cut.
+    pub cut_names: CutNames,
+    /// Nodes that the kernel knows.
+    pub inodes: AtomicU64,
+    /// Files that are open.
+    pub open_files: AtomicU64,
+    buffers: Buffers,
+    backing: Backing,
+    free_space: Option<FreeSpace>,
+    logged: Mutex<HashSet<ObjectId>>,
+    /// Changes wait for a commit.
+    uncommitted: AtomicBool,
+    /// The session has ended: no more changes.
+    ended: AtomicBool,
+}
+
+impl Mounted {
+    /// Shows the group at `prefix` of `container`.
+    pub fn new(container: OpenContainer, prefix: Vec<Vec<u8>>, spec: MountSpec) -> Self {
+        let OpenContainer { connector, backing, free_space } = container;
+        let (cut_names, inodes, open_files, buffers, uncommitted, ended) =
+            (CutNames::new(), AtomicU64::new(0), AtomicU64::new(0), Buffers::default(), AtomicBool::new(false), AtomicBool::new(false));
+        let (changing, logged) = (connector.edit().is_some(), Mutex::new(HashSet::new()));
+        Mounted {
+            connector,
+            spec,
+            prefix,
+            changing,
+            cut_names,
+            inodes,
+            open_files,
+            buffers,
+            backing,
+            free_space,
+            logged,
+            uncommitted,
+            ended,
+        }
+    }
+
+    /// What views may use.
+    pub fn context(&self) -> Context<'_> {
+        Context {
+            connector: &self.connector,
+            prefix: &self.prefix,
+            cut_names: &self.cut_names,
+            file: &self.spec.file,
+            changing: self.changing,
+            outside_links: self.changing || self.spec.external != ExternalPolicy::Off,
+            buffers: &self.buffers,
+            host: self,
+        }
+    }
+
+    /// Number of the container's state.
+    pub fn state(&self) -> u64 {
+        self.connector.follow().map_or(0, Follow::state)
+    }
+
+    /// Times and length of the backing file.
+    pub fn backing(&self) -> Backing {
+        self.connector.follow().map_or(self.backing, |follow| follow.mounted().1)
+    }
+
+    /// Totals of the file system. Only space that can be used counts as free.
+    pub fn statfs(&self) -> Statfs {
+        let (len, free) = self.free_space.as_ref().and_then(|f| f()).unwrap_or_else(|| (self.backing().len, 0));
+        let free = if self.changing { free.div_ceil(BLOCK_BYTES) } else { 0 };
+        let blocks = len.div_ceil(BLOCK_BYTES).saturating_add(free);
+        Statfs { block_size: BLOCK_BYTES as u32, blocks, free, files: 0, name_max: NAME_MAX as u32 }
+    }
+
+    /// Checks for a change of the container by another process; returns whether it is in another
+    /// state. `failed`: something could not be read.
+    pub fn check_changed(&self, follow: &dyn Follow, failed: bool) -> bool {
+        let changed = follow.look(failed);
+        if changed {
+            self.cut_names.clear();
+        }
+        changed
+    }
+
+    /// After a failed read: true when the container is in another state, and the read may succeed.
+    pub fn check_again(&self) -> bool {
+        self.connector.follow().is_some_and(|f| self.check_changed(f, true))
+    }
+
+    /// How the container is changed. Errors: `EROFS` if it is not, or not any more.
+    pub fn editor(&self) -> FsResult<&dyn Edit> {
+        let edit = self.connector.edit().ok_or(Errno(libc::EROFS))?;
+        if self.ended.load(Ordering::Acquire) { Err(Errno(libc::EROFS)) } else { Ok(edit) }
+    }
+
+    /// Logs a failure, once per object.
+    pub fn log_failure(&self, id: Option<ObjectId>, e: &Error) {
+        if let Some(id) = id {
+            let mut logged = self.logged.lock();
+            if logged.len() >= LOGGED_OBJECTS_MAX || !logged.insert(id) {
+                return;
+            }
+        }
+        let at = id.map(|id| format!(" (object at {id:#})")).unwrap_or_default();
+        match e {
+            Error::Refused { .. } => tracing::warn!("{}: {e}{at}", escaped(&self.spec.file)),
+            _ => tracing::error!("{}: {e}{at}", escaped(&self.spec.file)),
+        }
+    }
+
+    /// Forgets the object `id`: its address may be used for another one.
+    pub fn forget_object(&self, id: ObjectId) {
+        self.logged.lock().remove(&id);
+        self.cut_names.forget(Names::Links(id));
+        self.cut_names.forget(Names::Attributes(id));
+    }
+
+    /// Notes a change that waits for a commit.
+    pub fn note_uncommitted(&self) {
+        self.uncommitted.store(true, Ordering::Release);
+    }
+
+    /// Makes changes durable. Without `always`: only if there are any.
+    pub fn commit(&self, always: bool) -> FsResult<()> {
+        let Ok(edit) = self.editor() else { return Ok(()) };
+        if !self.uncommitted.swap(false, Ordering::AcqRel) && !always {
+            return Ok(());
+        }
+        edit.commit().map_err(|e| {
+            // EROFS: the container takes no more changes, so there is nothing to retry.
+            let errno = errno(&e);
+            self.uncommitted.store(errno != Errno(libc::EROFS), Ordering::Release);
+            tracing::error!("{}: the last changes could not be made durable: {e}", escaped(&self.spec.file));
+            errno
+        })
+    }
+
+    /// Ends the session: no more changes. False: it had ended.
+    pub fn end(&self) -> bool {
+        !self.ended.swap(true, Ordering::AcqRel)
+    }
+
+    /// Commits and closes the container.
+    pub fn close(&self) -> Result<(), CloseError> {
+        let Some(edit) = self.connector.edit() else { return Ok(()) };
+        edit.close().map_err(|e| CloseError {
+            errno: if let Error::Io { errno, .. } = &e { Errno(*errno) } else { errno(&e) },
+            message: format!("the last changes of {} could not be written: {e}", escaped(&self.spec.file)),
+        })
+    }
+}
+
+impl Host for Mounted {
+    fn failed(&self, id: Option<ObjectId>, e: &Error) -> Errno {
+        self.log_failure(id, e);
+        errno(e)
+    }
+
+    /// A change that is impossible because of what the object is says why.
+    fn refused(&self, id: Option<ObjectId>, e: &Error) -> Errno {
+        match e {
+            Error::Refused { errno, .. } if !matches!(*errno, libc::EPERM | libc::EFBIG | libc::EINVAL | libc::EOPNOTSUPP) => {}
+            _ => self.log_failure(id, e),
+        }
+        errno(e)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let n = |a: &AtomicU64| a.load(Ordering::Relaxed);
+        let mut all = self.connector.counters();
+        all.extend([("changes_noticed", self.state()), ("inodes", n(&self.inodes)), ("open_files", n(&self.open_files))]);
+        all
+    }
+}

@@ -1,0 +1,59 @@
+//! An open file.
+
+use crate::connector::ObjectId;
+use crate::fs::namespace::Node;
+use crate::fs::views::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What an open file holds in a container that is changed.
+pub struct Holder {
+    /// The node it was opened by.
+    pub node: Arc<Node>,
+    /// The object that is held.
+    pub id: Option<ObjectId>,
+    /// Opened for writing.
+    pub writes: bool,
+    /// Bypasses the page cache (FOPEN_DIRECT_IO).
+    pub bypasses: bool,
+}
+
+/// An open file.
+pub struct OpenFile {
+    /// Its bytes.
+    pub bytes: Box<dyn Bytes>,
+    /// State of the container that it shows.
+    pub state: u64,
+    /// What it holds, in a container that is changed.
+    pub holder: Option<Holder>,
+    /// Bytes were written since it was last flushed.
+    written: AtomicBool,
+}
+
+impl OpenFile {
+    /// A file of `bytes` in `state` of the container.
+    pub fn new(bytes: Box<dyn Bytes>, state: u64, holder: Option<Holder>) -> Self {
+        OpenFile { bytes, state, holder, written: AtomicBool::new(false) }
+    }
+
+    /// Notes that bytes were written.
+    pub fn note_written(&self) {
+        self.written.store(true, Ordering::Release);
+    }
+
+    /// True if bytes were written since the last call.
+    pub fn take_written(&self) -> bool {
+        self.written.swap(false, Ordering::AcqRel)
+    }
+
+    /// Fills `buf` with what bytes from `offset` on, past EOF, will be when the file grows. False:
+    /// they will be zeros, or no page caches them.
+    pub fn pad(&self, offset: u64, buf: &mut [u8]) -> bool {
+        let Some(holder) = &self.holder else { return false };
+        let padded = !holder.bypasses && self.bytes.pad(offset, buf);
+        if padded {
+            holder.node.set_padded(Some(offset));
+        }
+        padded
+    }
+}

@@ -1,0 +1,121 @@
+//! Owners and modes of files: stored in their objects where they differ from those of the mount.
+
+use super::changes::ChangeLog;
+use super::done::Invalidate;
+use super::mounted::Mounted;
+use super::namespace::Node;
+use super::spec::Modes;
+use super::types::{Attr, Changes, Creator, Errno, FileKind, FsResult};
+use super::views::{Class, Host};
+use crate::base::Error;
+use crate::connector::edit::Edit;
+use crate::connector::{ObjectId, Ownership};
+
+/// Permission bits to read.
+const READ_BITS: u16 = 0o444;
+/// Permission bits to write.
+pub const WRITE_BITS: u16 = 0o222;
+/// Permission bits to read and write.
+const DATA_BITS: u16 = READ_BITS | WRITE_BITS;
+/// Permission bits of a mode.
+const MODE_BITS: u16 = 0o7777;
+/// A new file in such a directory gets the group of the directory.
+const SET_GROUP_ID: u16 = libc::S_ISGID as u16;
+
+fn mode_bits(mode: u32) -> u16 {
+    u16::try_from(mode & u32::from(MODE_BITS)).unwrap_or(0)
+}
+
+/// Puts what is stored in the object of `node` into `attr`, which holds the mount's defaults.
+pub fn show(mounted: &Mounted, node: &Node, stored: &Ownership, attr: &mut Attr) {
+    if mounted.spec.modes == Modes::Fixed || attr.kind == FileKind::Symlink {
+        return;
+    }
+    attr.uid = stored.uid.unwrap_or(attr.uid);
+    attr.gid = stored.gid.unwrap_or(attr.gid);
+    if let Some(mode) = stored.mode {
+        let perm = match (attr.kind, node.item.class) {
+            // The directory of a dataset can be searched by those who may read the dataset.
+            (FileKind::Directory, Class::Directory) => (mode & DATA_BITS) | ((mode & READ_BITS) >> 2),
+            _ if is_main(node) => mode,
+            (FileKind::Directory, _) => mode,
+            _ => mode & DATA_BITS,
+        };
+        attr.perm = perm & !mounted.spec.umask;
+    }
+}
+
+/// True if `node` is an object's file or directory in the main tree.
+fn is_main(node: &Node) -> bool {
+    node.item.view.edit().is_some_and(|view| view.edits_links())
+}
+
+/// True if the object of `node` stores owner and mode, and `node` shows them as they are.
+pub fn is_stored(node: &Node) -> bool {
+    is_main(node) && node.item.object().is_some_and(|id| id.is_own())
+}
+
+/// The object whose owner and mode `node` shows.
+pub fn object(node: &Node) -> Option<ObjectId> {
+    node.item.object().or(node.item.owner)
+}
+
+/// Owner and mode of the mount for files of `kind`.
+fn defaults(mounted: &Mounted, kind: FileKind) -> (u16, u32, u32) {
+    let spec = &mounted.spec;
+    (if kind == FileKind::Directory { spec.dir_mode } else { spec.file_mode }, spec.uid, spec.gid)
+}
+
+/// What of owner and mode differs from those of the mount, for files of `kind`.
+fn deviation(mounted: &Mounted, kind: FileKind, (mode, uid, gid): (u16, u32, u32)) -> Ownership {
+    let (default_mode, default_uid, default_gid) = defaults(mounted, kind);
+    Ownership {
+        mode: (mode & !mounted.spec.umask != default_mode).then_some(mode),
+        uid: (uid != default_uid).then_some(uid),
+        gid: (gid != default_gid).then_some(gid),
+    }
+}
+
+/// Sets owner and mode of `node`, whose attributes are `now`. Errors: `EPERM` where no object of
+/// the main tree can store them.
+pub fn set(mounted: &Mounted, log: &ChangeLog, node: &Node, now: &Attr, changes: &Changes, invalidate: &mut Invalidate) -> FsResult<()> {
+    if mounted.spec.modes == Modes::Fixed {
+        return Ok(());
+    }
+    let mode = changes.mode.map_or(now.perm, mode_bits);
+    let (uid, gid) = (changes.uid.unwrap_or(now.uid), changes.gid.unwrap_or(now.gid));
+    let same = mode & !mounted.spec.umask == now.perm && (uid, gid) == (now.uid, now.gid);
+    if !is_main(node) {
+        // What cannot be written has no write permission, whatever a copying program sets.
+        let fewer = mode & !WRITE_BITS == now.perm & !WRITE_BITS && (uid, gid) == (now.uid, now.gid);
+        return if same || fewer { Ok(()) } else { Err(Errno(libc::EPERM)) };
+    }
+    if same {
+        return Ok(());
+    }
+    let Some(id) = node.item.object().filter(|id| id.is_own()) else { return Err(Errno(libc::EOPNOTSUPP)) };
+    let ownership = deviation(mounted, now.kind, (mode, uid, gid));
+    mounted.editor()?.set_ownership(id, &ownership).map_err(|e| mounted.refused(Some(id), &e))?;
+    log.attribute_changed(id, None, invalidate);
+    Ok(())
+}
+
+/// Sets owner and mode of the new object `id` of `kind`, created by `creator` in the group
+/// `parent`.
+pub fn created(
+    mounted: &Mounted,
+    edit: &dyn Edit,
+    (id, kind): (ObjectId, FileKind),
+    creator: Creator,
+    parent: ObjectId,
+) -> Result<(), Error> {
+    if mounted.spec.modes == Modes::Fixed {
+        return Ok(());
+    }
+    let parent = mounted.connector.info(parent)?.ownership;
+    let inherits = parent.mode.unwrap_or(mounted.spec.dir_mode) & SET_GROUP_ID != 0;
+    let gid = if inherits { parent.gid.unwrap_or(mounted.spec.gid) } else { creator.gid };
+    let inherited = if inherits && kind == FileKind::Directory { SET_GROUP_ID } else { 0 };
+    let ownership = deviation(mounted, kind, (mode_bits(creator.mode) | inherited, creator.uid, gid));
+    if ownership == Ownership::default() { Ok(()) } else { edit.set_ownership(id, &ownership) }
+}

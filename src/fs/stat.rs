@@ -1,0 +1,114 @@
+//! Attributes of nodes, as stat(2) returns them.
+
+use super::mounted::{BLOCK_BYTES, Mounted};
+use super::namespace::{Namespace, Node};
+use super::ownership::{self, WRITE_BITS};
+use super::times::Times;
+use super::types::{Attr, Entry, FileKind};
+use super::views::{Class, Inode};
+use crate::base::Result;
+use crate::connector::ObjectInfo;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// See the module's description.
+pub struct Stat {
+    mounted: Arc<Mounted>,
+    namespace: Arc<Namespace>,
+    times: Arc<Times>,
+}
+
+impl Stat {
+    /// Attributes of the nodes of `namespace`.
+    pub fn new(mounted: Arc<Mounted>, namespace: Arc<Namespace>, times: Arc<Times>) -> Self {
+        Stat { mounted, namespace, times }
+    }
+
+    /// The answer to a look-up of `node`.
+    pub fn entry(&self, node: &Node) -> Entry {
+        Entry { attr: self.attr(node), generation: 0, volatile: self.mounted.changing && node.item.view.follows_names() }
+    }
+
+    /// Attributes of `node`. An object whose size cannot be read is shown like a broken one.
+    pub fn attr(&self, node: &Node) -> Attr {
+        let mut attr = self.defaults(node);
+        if node.is_gone() {
+            attr.nlink = 0;
+            if node.opens() == 0 {
+                return attr;
+            }
+        }
+        let id = ownership::object(node);
+        if let Some(info) = id.and_then(|id| self.mounted.connector.info(id).ok()) {
+            if id.is_some_and(|id| id.is_own()) {
+                ownership::show(&self.mounted, node, &info.ownership, &mut attr);
+            }
+            self.set_times(node, &info, &mut attr);
+        }
+        if attr.kind != FileKind::Symlink && !ownership::is_stored(node) && node.item.writable().is_none() {
+            attr.perm &= !WRITE_BITS;
+        }
+        if let Err(e) = self.set_size(node, &mut attr) {
+            self.mounted.check_again();
+            self.mounted.log_failure(node.item.object(), &e);
+            (attr.perm, attr.size, attr.blocks) = (0, 0, 0);
+        }
+        attr
+    }
+
+    fn defaults(&self, node: &Node) -> Attr {
+        let (kind, spec, backing) = (node.item.file_kind(), &self.mounted.spec, self.mounted.backing());
+        let perm = match kind {
+            FileKind::Directory => spec.dir_mode,
+            FileKind::Symlink => 0o777,
+            FileKind::Regular => spec.file_mode,
+        };
+        Attr {
+            ino: node.ino,
+            kind,
+            perm,
+            nlink: 1,
+            size: 0,
+            blocks: 0,
+            blksize: 4096,
+            atime: backing.atime,
+            mtime: backing.mtime,
+            ctime: backing.ctime,
+            btime: backing.mtime,
+            uid: spec.uid,
+            gid: spec.gid,
+        }
+    }
+
+    fn set_times(&self, node: &Node, info: &ObjectInfo, attr: &mut Attr) {
+        let Some(id) = node.item.object() else { return };
+        let [atime, mtime, ctime, btime] = info.times.map(|t| t.map(|s| SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(s))));
+        // A header may record some times only: the change time replaces a missing modification
+        // time.
+        attr.mtime = mtime.or(ctime).unwrap_or(attr.mtime);
+        attr.ctime = ctime.or(mtime).unwrap_or(attr.ctime);
+        attr.atime = atime.or(mtime).unwrap_or(attr.atime);
+        attr.btime = btime.or(mtime).unwrap_or(attr.btime);
+        if let Some(times) = self.times.get(id).filter(|_| self.mounted.changing) {
+            attr.mtime = times.mtime.unwrap_or(attr.mtime);
+            attr.atime = times.atime.unwrap_or(attr.atime);
+            attr.ctime = times.ctime;
+        }
+        if attr.kind == FileKind::Regular && !node.is_gone() {
+            attr.nlink = info.links.max(1);
+        }
+    }
+
+    fn set_size(&self, node: &Node, attr: &mut Attr) -> Result<()> {
+        match node.item.class {
+            Class::Group | Class::Directory => {}
+            Class::Broken => attr.perm = 0,
+            Class::Symlink => attr.size = self.namespace.target(node)?.len() as u64,
+            Class::Dataset | Class::File => {
+                let extent = node.item.view.extent(&self.mounted.context(), node)?;
+                (attr.size, attr.blocks, attr.blksize) = (extent.size, extent.allocated.div_ceil(BLOCK_BYTES), extent.block_size);
+            }
+        }
+        Ok(())
+    }
+}

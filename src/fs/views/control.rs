@@ -1,0 +1,43 @@
+//! `.h5dir`: a directory of views.
+
+use super::context::Context;
+use super::view::{Child, Class, Inode, Item, View, Visit};
+use crate::base::Result;
+use crate::connector::ObjectId;
+
+/// A directory of views.
+pub struct Control(pub &'static [&'static dyn View]);
+
+impl Control {
+    fn children(&self, dir: &dyn Inode) -> impl Iterator<Item = Child> {
+        let group = dir.item().owner;
+        self.0.iter().filter_map(move |view| Some(Child { name: view.name().into(), item: view.root(group?), link_name: None }))
+    }
+}
+
+impl View for Control {
+    fn name(&self) -> &'static str {
+        ".h5dir"
+    }
+
+    fn root(&'static self, group: ObjectId) -> Item {
+        Item::part_of(self, Class::Directory, group, b"")
+    }
+
+    fn follows_names(&self) -> bool {
+        false
+    }
+
+    fn lookup(&self, _cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+        Ok(self.children(dir).find(|c| c.name == name))
+    }
+
+    fn list(&self, _cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+        for (next, child) in (1u64..).zip(self.children(dir)).filter(|(next, _)| *next > start) {
+            if f(child, next).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! `.h5dir/json`: objects as hdf5-json, `PATH.json`, with their values.
+//!
+//! A group is a directory, too. The directory of a group whose name ends in `.json` has an escaped
+//! name, and the file of the root group is `.json`. The text is rendered when a file is opened.
+//! Opening an object that takes more than 64 MiB of text is `EFBIG`.
+
+use super::bytes::{Bytes, Text};
+use super::context::Context;
+use super::links::LinkView;
+use super::view::{Child, Class, Inode, Item, View, Visit};
+use crate::base::Result;
+use crate::connector::{ObjectId, ObjectKind};
+use crate::fs::name::{NAME_MAX, file_name, file_name_escaped, file_name_within};
+use crate::present;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Suffix of the files.
+const SUFFIX: &[u8] = b".json";
+/// Most bytes of text of one object.
+const TEXT_BYTES_MAX: u64 = 64 << 20;
+/// Depth of the directory of the root group, `.h5dir/json`.
+const ROOT_DEPTH: usize = 2;
+/// Positions of directories begin here; those of files are smaller.
+const FIRST_DIRECTORY: u64 = 1 << 61;
+/// Position after the file of the root group, which comes last.
+const AFTER_ROOT: u64 = 1 << 62;
+
+/// See the module's description.
+pub struct Json;
+
+fn file(id: ObjectId) -> Item {
+    Item::object_of(&Json, Class::File, id)
+}
+
+/// File name of the object that the link `link_name` leads to.
+fn name_of_file(link_name: &[u8]) -> Vec<u8> {
+    [&file_name_within(link_name, NAME_MAX.saturating_sub(SUFFIX.len())), SUFFIX].concat()
+}
+
+/// Name of the directory of the group that the link `link_name` leads to.
+fn name_of_directory(link_name: &[u8]) -> Vec<u8> {
+    let name = file_name(link_name);
+    if name.ends_with(SUFFIX) { file_name_escaped(link_name) } else { name.into_owned() }
+}
+
+/// `child` under the name that `show` makes of its link name.
+fn named(child: Child, item: Item, show: fn(&[u8]) -> Vec<u8>) -> Child {
+    let link_name = child.link_name.unwrap_or_else(|| child.name.into());
+    let name = show(&link_name);
+    Child { item, link_name: Some(link_name), name }
+}
+
+/// The file of `child`. A symbolic link, to a group further up, has none.
+fn file_of(child: Child) -> Option<Child> {
+    let item = match child.item.class {
+        Class::Group => file(child.item.owner?),
+        Class::Symlink => return None,
+        _ => child.item.clone(),
+    };
+    Some(named(child, item, name_of_file))
+}
+
+/// The directory of `child`, if it is a group or a symbolic link to one.
+fn directory_of(child: Child) -> Option<Child> {
+    let item = Some(child.item.clone()).filter(|item| matches!(item.class, Class::Group | Class::Symlink))?;
+    Some(named(child, item, name_of_directory))
+}
+
+fn root_file(dir: &dyn Inode) -> Option<Child> {
+    let group = dir.item().group().filter(|_| dir.depth() == ROOT_DEPTH)?;
+    Some(Child { name: SUFFIX.to_vec(), item: file(group), link_name: None })
+}
+
+impl LinkView for Json {
+    fn object(&'static self, _cx: &Context<'_>, _kind: ObjectKind, id: ObjectId) -> Option<Item> {
+        Some(file(id))
+    }
+
+    fn group(&'static self, id: ObjectId) -> Item {
+        Item::object_of(self, Class::Group, id)
+    }
+}
+
+impl View for Json {
+    fn name(&self) -> &'static str {
+        "json"
+    }
+
+    fn root(&self, group: ObjectId) -> Item {
+        Json.group(group)
+    }
+
+    fn lookup(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+        let Some(group) = dir.item().group() else { return Ok(None) };
+        if name == SUFFIX
+            && let Some(child) = root_file(dir)
+        {
+            return Ok(Some(child));
+        }
+        if let Some(stem) = name.strip_suffix(SUFFIX) {
+            let limit = NAME_MAX.saturating_sub(SUFFIX.len());
+            let child = Json.lookup_link(cx, dir, group, stem, limit)?.and_then(file_of);
+            if child.is_some() {
+                return Ok(child);
+            }
+        }
+        Ok(Json.lookup_shown(cx, dir, group, name, &name_of_directory)?.and_then(directory_of))
+    }
+
+    fn list(&self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+        let Some(group) = dir.item().group() else { return Ok(()) };
+        let mut take = |child: Option<Child>, next| child.map_or(ControlFlow::Continue(()), |child| f(child, next));
+        if start < FIRST_DIRECTORY && !Json.list_links(cx, dir, group, start, &mut |child, next| take(file_of(child), next))? {
+            return Ok(());
+        }
+        if start >= AFTER_ROOT {
+            return Ok(());
+        }
+        let mut directory = |child, next: u64| take(directory_of(child), next.saturating_add(FIRST_DIRECTORY));
+        if Json.list_links(cx, dir, group, start.saturating_sub(FIRST_DIRECTORY), &mut directory)? {
+            let _ = take(root_file(dir), AFTER_ROOT);
+        }
+        Ok(())
+    }
+
+    /// The size of the text is unknown before it is rendered.
+    fn is_generated(&self) -> bool {
+        true
+    }
+
+    fn open(&self, cx: &Context<'_>, inode: Arc<dyn Inode>) -> Result<Option<Box<dyn Bytes>>> {
+        let item = inode.item();
+        let Some(id) = item.object().filter(|_| item.class == Class::File) else { return Ok(None) };
+        Ok(Some(Box::new(Text(present::hdf5_json(&**cx.connector, id, TEXT_BYTES_MAX)?))))
+    }
+
+    fn number_space(&self, item: &Item) -> Option<u64> {
+        (item.class == Class::File).then_some(3)
+    }
+}

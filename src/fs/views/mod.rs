@@ -1,0 +1,57 @@
+//! Views: the container as trees of files, one file per view.
+//!
+//! A new view is a file of this folder, its `mod` line, and a line of [`ALL`].
+
+mod attrs;
+mod bytes;
+mod chunks;
+pub(super) mod context;
+mod control;
+mod elements;
+mod exact;
+mod json;
+mod links;
+mod main;
+mod npy;
+mod object;
+mod status;
+mod view;
+
+pub use bytes::{Bytes, Text};
+pub use context::{Buffers, Context, Effects, Host};
+pub use links::new_link_name;
+pub use view::{Child, Class, EditView, Inode, Item};
+
+use crate::base::Result;
+use crate::connector::ObjectId;
+use crate::fs::name;
+use view::View;
+
+/// The views below `.h5dir`, in the order of their names: one line each.
+#[rustfmt::skip]
+pub static ALL: &[&dyn View] = &[
+    &attrs::Attrs,
+    &chunks::Chunks,
+    &exact::Exact,
+    &json::Json,
+    &npy::Npy,
+    &status::Status,
+];
+
+/// The view of the root of a mount.
+static MAIN: main::Main = main::Main;
+/// `.h5dir`.
+static CONTROL: control::Control = control::Control(ALL);
+
+/// The root of a mount that shows `group`.
+pub fn root(group: ObjectId) -> Item {
+    MAIN.root(group)
+}
+
+/// The child `name` of directory `dir`. The root of the mount has `.h5dir`, which is not listed.
+pub fn lookup(cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+    match dir.item().group().filter(|_| dir.is_root() && name == name::CONTROL) {
+        Some(group) => Ok(Some(Child { name: name.to_vec(), item: CONTROL.root(group), link_name: None })),
+        None => dir.item().view.lookup(cx, dir, name),
+    }
+}

@@ -1,0 +1,247 @@
+//! Derived facts of an object: the names and texts of `user.h5dir.*`.
+
+use super::attributes::AttributesJson;
+use super::json::write_string;
+use super::parse::variable_string;
+use super::value::value_text;
+use super::{numpy_dtype, references, text, type_json};
+use crate::base::Result;
+use crate::connector::filters::name_of;
+use crate::connector::{
+    Connector, DatasetInfo, Datatype, Elements, ExternalSegment, Fill, FilterSpec, Form, Limited, Newlines, ObjectId, ObjectKind, Shape,
+};
+use serde_json::{Value, json};
+use std::borrow::Cow;
+
+/// Longest fact, bytes: an extended attribute.
+const FACT_MAX: usize = 64 << 10;
+/// Most bytes of a text: a little more than an extended attribute may have, so that one too long is
+/// known to be.
+pub(super) const TEXT_MAX: u64 = (64 << 10) + 1;
+/// Key of the newlines inside strings.
+const NEWLINES_KEY: &[u8] = b",\"newlines\":";
+
+/// All facts but the numbered ones of references.
+pub const FACT_NAMES: [&str; 15] = [
+    "attributes",
+    "chunks",
+    "dataset",
+    "datatype",
+    "dtype",
+    "external",
+    "fillvalue",
+    "filters",
+    "index",
+    "kind",
+    "layout",
+    "maxshape",
+    "offset",
+    "shape",
+    "storage",
+];
+
+/// Names of the facts that a copy of the object `id` needs, in the order in which it sets them:
+/// those that say more than its bytes and the texts of its attributes.
+pub fn needed_facts(connector: &dyn Connector, id: ObjectId) -> Result<Vec<Cow<'static, str>>> {
+    let mut names = Vec::new();
+    match connector.info(id)?.kind {
+        ObjectKind::Dataset => {
+            let d = connector.dataset(id)?;
+            if !d.is_bytes_file {
+                names.push("dataset".into());
+            }
+            names.extend(references::names(&d));
+        }
+        ObjectKind::Datatype => names.push("datatype".into()),
+        ObjectKind::Group | ObjectKind::Unknown => {}
+    }
+    if !are_texts(connector, id)? {
+        names.push("attributes".into());
+    }
+    Ok(names)
+}
+
+/// True if all attributes of the object `id` are such as their texts alone make.
+fn are_texts(connector: &dyn Connector, id: ObjectId) -> Result<bool> {
+    let text = variable_string(connector.reference_bytes())?;
+    for name in connector.attributes(id)?.iter() {
+        // An attribute that cannot be read is part of no description either.
+        let Ok(Some(value)) = connector.attribute(id, name) else { continue };
+        if value.datatype != text || value.shape != Shape::Scalar || value.committed {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Text of the fact `name` of the object `id`; `None` if it has no such fact.
+pub fn fact(connector: &dyn Connector, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
+    let kind = connector.info(id)?.kind;
+    let text = match (name, kind) {
+        ("attributes", _) => return attributes(connector, id, TEXT_MAX).map(Some),
+        ("kind", ObjectKind::Group) => "group",
+        ("kind", ObjectKind::Dataset) => "dataset",
+        ("kind", ObjectKind::Datatype) => "datatype",
+        ("kind", ObjectKind::Unknown) => "unknown",
+        ("datatype", ObjectKind::Datatype) => {
+            let mut out = Vec::new();
+            type_json(&connector.datatype(id)?).write(&mut out);
+            return Ok(Some(out));
+        }
+        ("dtype", ObjectKind::Datatype) => return Ok(Some(dtype(&connector.datatype(id)?))),
+        (_, ObjectKind::Dataset) => return dataset_fact(connector, id, name),
+        _ => return Ok(None),
+    };
+    Ok(Some(text.into()))
+}
+
+/// True when the object `id` has the fact `name`, with a text of at most `most` bytes.
+pub fn fact_fits(connector: &dyn Connector, id: ObjectId, name: &str, most: usize) -> Result<bool> {
+    if name == "dataset" && connector.info(id)?.kind == ObjectKind::Dataset {
+        // Newlines that would make it too long are left out: the strings need not be read.
+        let d = connector.dataset(id)?;
+        return Ok(whole(&d, d.lines.then_some(None))?.len() <= most);
+    }
+    Ok(fact(connector, id, name)?.is_some_and(|text| text.len() <= most))
+}
+
+/// Description of the named datatype `id`, as its file shows it.
+pub fn datatype_text(connector: &dyn Connector, id: ObjectId) -> Result<Vec<u8>> {
+    Ok(text(&connector.datatype(id)?).into_bytes())
+}
+
+/// All attributes of the object `id` as JSON, lossless, in at most `limit` bytes.
+pub fn attributes(connector: &dyn Connector, id: ObjectId, limit: u64) -> Result<Vec<u8>> {
+    // One value at a time is in memory, and none behind the one that is too much.
+    let mut json = AttributesJson::new(limit);
+    for name in connector.attributes(id)?.iter() {
+        match connector.attribute(id, name) {
+            Ok(Some(value)) => json.add(name, &value.elements(), &*value.parts)?,
+            Ok(None) => {}
+            Err(error) => json.add_unreadable(name, &error)?,
+        }
+    }
+    Ok(json.finish())
+}
+
+/// numpy's notation of a datatype, or else its JSON description.
+pub fn dtype(datatype: &Datatype) -> Vec<u8> {
+    match numpy_dtype(datatype) {
+        Some(d) => d.to_string().into_bytes(),
+        None => {
+            let mut out = Vec::new();
+            type_json(datatype).write(&mut out);
+            out
+        }
+    }
+}
+
+fn dataset_fact(connector: &dyn Connector, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
+    let d = connector.dataset(id)?;
+    if let Some(number) = references::number(name) {
+        return references::text(connector, id, &d, number, TEXT_MAX);
+    }
+    let text = |v: Value| Some(v.to_string().into_bytes());
+    Ok(match name {
+        "dataset" => {
+            let newlines = if d.lines { Some(connector.newlines(id)?) } else { None };
+            Some(whole(&d, newlines)?)
+        }
+        "dtype" => Some(dtype(&d.datatype)),
+        "shape" => text(shape(&d)),
+        "maxshape" => text(maxshape(&d)),
+        "layout" => Some(d.layout.into()),
+        "chunks" => d.chunks.as_ref().and_then(|dims| text(json!(dims))),
+        "index" => d.index.map(Into::into),
+        "filters" => d.chunks.as_ref().and_then(|_| text(filters(&d.filters))),
+        "fillvalue" => Some(fill(&d)?),
+        "storage" => Some(connector.content(id, Form::Main)?.allocated()?.to_string().into_bytes()),
+        "offset" => d.offset.map(|o| o.to_string().into_bytes()),
+        "external" => d.external.as_deref().and_then(|all| text(external(all))),
+        _ => None,
+    })
+}
+
+/// All that makes the dataset, in the form in which `user.h5dir.dataset` is set: a copy of it gets
+/// the same. Where its elements lie elsewhere the copy has its own. `newlines`: of a dataset shown
+/// as lines, those inside its strings if they are known.
+fn whole(d: &DatasetInfo, newlines: Option<Option<Newlines>>) -> Result<Vec<u8>> {
+    let mut out = b"{\"dtype\":".to_vec();
+    // numpy's notation does not tell all of every type.
+    type_json(&d.datatype).write(&mut out);
+    let mut add = |name: &str, text: &[u8]| {
+        out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+        out.extend_from_slice(text);
+    };
+    add("shape", shape(d).to_string().as_bytes());
+    add("maxshape", maxshape(d).to_string().as_bytes());
+    if let Some(dims) = &d.chunks {
+        add("chunks", json!(dims).to_string().as_bytes());
+        add("filters", filters(&d.filters).to_string().as_bytes());
+    }
+    let mut text = Vec::new();
+    match &d.fill {
+        Fill::Default => text.extend_from_slice(b"null"),
+        _ => write_string(&fill(d)?, &mut text),
+    }
+    add("fillvalue", &text);
+    if let Some(layout) = d.copy_layout {
+        add("layout", json!(layout).to_string().as_bytes());
+    }
+    match newlines {
+        None => {}
+        Some(Some(newlines)) if newlines.is_empty() => {}
+        Some(newlines) => {
+            let list = newlines.map(|n| json!(n.numbers().collect::<Vec<_>>()).to_string());
+            // The list as a whole, or none of it.
+            let room = FACT_MAX.saturating_sub(out.len()).saturating_sub(NEWLINES_KEY.len()).saturating_sub(1);
+            let list = list.filter(|list| list.len() <= room);
+            out.extend_from_slice(NEWLINES_KEY);
+            out.extend_from_slice(list.as_deref().unwrap_or("null").as_bytes());
+        }
+    }
+    out.push(b'}');
+    Ok(out)
+}
+
+fn shape(d: &DatasetInfo) -> Value {
+    dims(d, d.shape.dims().unwrap_or_default().iter().map(|n| json!(n)).collect())
+}
+
+fn maxshape(d: &DatasetInfo) -> Value {
+    dims(d, d.shape.max().iter().map(|n| n.map_or(Value::Null, |n| json!(n))).collect())
+}
+
+/// A list of dimensions; a null dataspace has none.
+fn dims(d: &DatasetInfo, dims: Vec<Value>) -> Value {
+    if d.shape == Shape::Null { Value::Null } else { Value::Array(dims) }
+}
+
+fn filters(filters: &[FilterSpec]) -> Value {
+    let one = |f: &FilterSpec| {
+        // The library's and registered names, else the one stored in the file, else the kind of
+        // number.
+        let known = !matches!(name_of(f.id), "testing" | "private" | "unregistered");
+        let name = if known || f.name.is_empty() { name_of(f.id).to_string() } else { f.display_name().into_owned() };
+        json!({"id": f.id, "name": name, "flags": f.flags, "values": f.cd_values, "known": f.is_known()})
+    };
+    Value::Array(filters.iter().map(one).collect())
+}
+
+fn fill(d: &DatasetInfo) -> Result<Vec<u8>> {
+    let size = d.datatype.element_size();
+    let bytes = match &d.fill {
+        Fill::Undefined => return Ok(b"undefined".to_vec()),
+        Fill::Value(v) if v.len() as u64 == size => v.clone(),
+        // The type has a size of at most 32 bits, and a default value is all zero.
+        _ if size > 1 << 20 => return Ok(b"0".to_vec()),
+        _ => vec![0; usize::try_from(size).unwrap_or(0)],
+    };
+    let elements = Elements { datatype: &d.datatype, shape: &Shape::Scalar, bytes: &bytes };
+    value_text(&elements, &Limited { parts: &*d.parts, limit: TEXT_MAX })
+}
+
+fn external(segments: &[ExternalSegment]) -> Value {
+    let one = |s: &ExternalSegment| json!({"file": String::from_utf8_lossy(&s.name), "offset": s.offset, "size": s.size});
+    Value::Array(segments.iter().map(one).collect())
+}

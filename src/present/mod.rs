@@ -1,0 +1,35 @@
+//! Typed values and text: numpy, JSON and plain text of datatypes, elements and facts, and back.
+//!
+//! Shared by every kind of container. Knows the container model, and no file system.
+
+pub(crate) mod attributes;
+mod ddl;
+mod decimal;
+mod describe;
+mod edit;
+mod facts;
+mod hdf5_json;
+pub(crate) mod json;
+mod names;
+mod npy;
+mod number;
+mod numpy;
+pub(crate) mod parse;
+mod references;
+mod region;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod text_tests;
+pub(crate) mod value;
+mod values;
+
+pub use ddl::text;
+pub use describe::{json_type, type_json};
+pub use edit::{Editor, Existing, check_fact, check_new_file};
+pub use facts::{FACT_NAMES, attributes as attributes_json, datatype_text, fact, fact_fits, needed_facts};
+pub use hdf5_json::hdf5_json;
+pub use npy::npy_header;
+pub use numpy::{NpyDescr, NumpyDtype, NumpyField, npy_descr, numpy_dtype};
+pub use parse::NpyHeader;
+pub use values::{attribute_fits, attribute_raw, attribute_text};

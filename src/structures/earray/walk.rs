@@ -1,0 +1,54 @@
+//! Walk over the super blocks and data blocks of an extensible array, in the order of elements.
+
+use super::load::{DataBlockRef, ExtensibleArray, defined};
+use crate::base::{Address, Result};
+use crate::format::earray::{IndexBlock, SuperBlockInfo};
+use crate::meta::Store;
+use crate::structures::budget::Budget;
+use std::ops::ControlFlow;
+
+/// A block reached by the walk.
+pub(super) enum Block<'a> {
+    Super(Address, &'a SuperBlockInfo),
+    /// Not loaded yet.
+    Data(DataBlockRef<'a>),
+}
+
+/// Called with each block and the bytes that the walk may still visit.
+pub(super) type Visit<'a> = dyn FnMut(Block<'_>, &mut Budget) -> Result<ControlFlow<()>> + 'a;
+
+impl ExtensibleArray {
+    /// Visits every allocated super block and data block below `index`, up to element `end`. The
+    /// walk loads super blocks, not data blocks.
+    pub(super) fn walk(&self, store: &Store, index: &IndexBlock, end: u64, budget: &mut Budget, f: &mut Visit<'_>) -> Result<()> {
+        for (u, info) in self.geometry.super_blocks.iter().enumerate() {
+            if self.geometry.first_element(info) >= end {
+                break;
+            }
+            let super_block;
+            let (owner, addresses) = match u.checked_sub(self.geometry.virtual_super_blocks) {
+                None => {
+                    let from = usize::try_from(info.start_data_block).unwrap_or(usize::MAX);
+                    let count = usize::try_from(info.data_blocks).unwrap_or(usize::MAX);
+                    (None, index.data_blocks.get(from..from.saturating_add(count)).unwrap_or_default())
+                }
+                Some(i) => {
+                    let Some(at) = defined(&index.super_blocks, i as u64) else { continue };
+                    budget.spend(self.geometry.super_block_size(info))?;
+                    super_block = self.super_block(store, at, info)?;
+                    if f(Block::Super(at, info), budget)?.is_break() {
+                        return Ok(());
+                    }
+                    (Some(&*super_block), super_block.data_blocks.as_slice())
+                }
+            };
+            for (number, &address) in (0u64..).zip(addresses).filter(|(_, a)| a.is_defined()) {
+                budget.spend(self.geometry.data_block_size(info))?;
+                if f(Block::Data(DataBlockRef { address, info, number, super_block: owner }), budget)?.is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,52 @@
+//! Extents: objects that lie by themselves in the file. Bounded reads, and freeing of several.
+
+use crate::base::{Address, Error, Result};
+use crate::meta::Store;
+
+/// Largest heap object read into memory, bytes.
+pub(crate) const OBJECT_BYTES_MAX: u64 = 64 << 20;
+/// Bytes per read.
+const READ_BYTES: u64 = 16 << 20;
+
+/// Reads `len` bytes at `address`. Allocates only after `len` is known to lie in the file and below
+/// [`OBJECT_BYTES_MAX`]. Errors: corrupt (past EOF), limit, I/O.
+pub(crate) fn read(store: &Store, address: Address, len: u64, structure: &'static str) -> Result<Vec<u8>> {
+    store.offset(address, structure)?;
+    if len > OBJECT_BYTES_MAX {
+        return Err(Error::limit(structure, address, format!("{len} bytes in one object")));
+    }
+    if len <= READ_BYTES {
+        return store.read(address, len, structure);
+    }
+    let present = store.file_len()?.saturating_sub(address.0);
+    if len > present {
+        return Err(Error::corrupt(structure, address, format!("{len} bytes are needed, the file ends after {present}")));
+    }
+    let mut all = Vec::with_capacity(usize::try_from(len).map_err(|_| Error::limit(structure, address, "object size"))?);
+    let mut done = 0u64;
+    while done < len {
+        let piece = len.saturating_sub(done).min(READ_BYTES);
+        let at = address.checked_add(done).unwrap_or(Address::UNDEF);
+        all.extend_from_slice(&store.read(at, piece, structure)?);
+        done = done.saturating_add(piece);
+    }
+    Ok(all)
+}
+
+/// Frees metadata blocks (address, bytes), all or none. Errors: a block overlaps another, or ends
+/// past EOF.
+pub(crate) fn free_all(store: &Store, mut blocks: Vec<(Address, u64)>, structure: &'static str) -> Result<()> {
+    blocks.sort_unstable();
+    let eof = store.transaction()?.end();
+    let mut last = 0;
+    for &(at, len) in &blocks {
+        let start = store.offset(at, structure)?;
+        let stop = start.checked_add(len).filter(|&stop| start >= last && stop <= eof);
+        last = stop.ok_or_else(|| Error::corrupt(structure, at, format!("{len} bytes overlap another block or end past EOF")))?;
+    }
+    for (at, len) in blocks {
+        store.free(at, len)?;
+    }
+    store.forget();
+    Ok(())
+}

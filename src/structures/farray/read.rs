@@ -1,0 +1,104 @@
+//! Lookup by index and ordered walk of a fixed array. Elements are opaque bytes.
+
+use crate::base::{Address, Error, Result};
+use crate::format::elements::{Elements, page_bit};
+use crate::format::farray::data_block::{self, Body, DataBlock};
+use crate::format::farray::header::{self, Header};
+use crate::meta::Store;
+use crate::structures::paged_elements::{Page, Visit, visit};
+use std::mem::size_of;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// An open fixed array.
+#[derive(Debug)]
+pub struct FixedArray {
+    pub(super) address: Address,
+    pub(super) header: Header,
+}
+
+impl FixedArray {
+    /// Opens the array whose header is at `address`; cheap when it is cached.
+    pub fn open(store: &Store, address: Address) -> Result<Arc<FixedArray>> {
+        store.cached(address, || Ok((Self::load(store, address)?, size_of::<FixedArray>())))
+    }
+
+    /// Reads the header at `address`, past the cache.
+    pub(super) fn load(store: &Store, address: Address) -> Result<FixedArray> {
+        let bytes = store.read(address, Header::size(store.ctx()), header::NAME)?;
+        Ok(FixedArray { address, header: Header::decode(&bytes, store.ctx(), address)? })
+    }
+
+    /// The header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Element `index`, decoded by `decode`; `None` past the last element and where none was set.
+    pub fn get<T>(&self, store: &Store, index: u64, decode: impl FnOnce(&[u8]) -> Result<T>) -> Result<Option<T>> {
+        if index >= self.header.elements || !self.header.data_block.is_defined() {
+            return Ok(None);
+        }
+        let block = self.data_block(store)?;
+        let per_page = self.header.page_elements().max(1);
+        let page;
+        let (elements, at) = match &block.body {
+            Body::Elements(elements) => (elements, index),
+            Body::PageBitmap(bitmap) if !page_bit(bitmap, index / per_page) => return Ok(None),
+            Body::PageBitmap(_) => {
+                page = self.page(store, index / per_page)?.cached(store)?;
+                (&*page, index % per_page)
+            }
+        };
+        usize::try_from(at).ok().and_then(|i| elements.get(i)).map(decode).transpose()
+    }
+
+    /// Visits the elements of the data block and of every written page in order.
+    pub fn iterate(&self, store: &Store, f: &mut Visit<'_>) -> Result<()> {
+        if !self.header.data_block.is_defined() {
+            return Ok(());
+        }
+        let block = self.data_block(store)?;
+        let bitmap = match &block.body {
+            Body::Elements(elements) => return visit(elements, 0, f).map(drop),
+            Body::PageBitmap(bitmap) => bitmap,
+        };
+        // The bitmap was read from the file: its length bounds this loop.
+        for page in (0..self.header.pages()).filter(|&p| page_bit(bitmap, p)) {
+            let elements: Arc<Elements> = self.page(store, page)?.cached(store)?;
+            let first = page.saturating_mul(self.header.page_elements());
+            if visit(&elements, first, f)? == ControlFlow::Break(()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn data_block(&self, store: &Store) -> Result<Arc<DataBlock>> {
+        let at = self.header.data_block;
+        let block = store.cached(at, || {
+            let block = self.load_data_block(store)?;
+            let charge = size_of::<DataBlock>().saturating_add(block.byte_len());
+            Ok((block, charge))
+        })?;
+        if block.header == self.address { Ok(block) } else { Err(Error::corrupt(data_block::NAME, at, "two arrays share the block")) }
+    }
+
+    /// Reads the data block (of a paged one its front), past the cache.
+    pub(super) fn load_data_block(&self, store: &Store) -> Result<DataBlock> {
+        let (at, ctx) = (self.header.data_block, store.ctx());
+        let bytes = store.read(at, self.header.data_block_size(ctx), data_block::NAME)?;
+        DataBlock::decode(&bytes, ctx, at, &self.header, self.address)
+    }
+
+    /// Place and shape of page `page`.
+    pub(super) fn page(&self, store: &Store, page: u64) -> Result<Page> {
+        let beyond = || Error::corrupt(data_block::PAGE_NAME, self.header.data_block, format!("page {page} exceeds 2^64 bytes"));
+        Ok(Page {
+            address: self.header.page_address(page, store.ctx()).ok_or_else(beyond)?,
+            structure: data_block::PAGE_NAME,
+            count: self.header.elements_of_page(page),
+            element_size: self.header.element_size,
+        })
+    }
+}

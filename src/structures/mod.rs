@@ -1,0 +1,33 @@
+//! On-disk structures that hold metadata: B-trees, arrays, heaps, groups and attribute storage.
+//!
+//! One folder each: `load` reads blocks, `read` looks up and `walk` visits entries, `edit` changes
+//! the structure in place by address, tests beside them. Several structures share `budget` (bounded
+//! walks), `dense_storage` (links and attributes in a heap), `extent` (reads and frees of blocks),
+//! `paged_elements` (arrays) and `window` (buffered small reads).
+
+pub(crate) mod attributes;
+pub(crate) mod before_first_write;
+pub(crate) mod btree1;
+pub mod btree2;
+mod budget;
+mod dense_storage;
+pub(crate) mod earray;
+pub(crate) mod extent;
+pub(crate) mod farray;
+pub mod fractal_heap;
+pub mod global_heap;
+pub(crate) mod group;
+pub(crate) mod link_count;
+pub mod local_heap;
+mod paged_elements;
+pub mod shared_messages;
+mod window;
+
+#[cfg(test)]
+mod array_tests;
+#[cfg(test)]
+mod edit_oracle;
+#[cfg(test)]
+mod oracle;
+#[cfg(test)]
+mod tests;
