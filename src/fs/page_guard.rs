@@ -10,7 +10,8 @@
 //! 4. the guard ends, and the write is answered. Pages read after step 2 hold the new bytes.
 //!
 //! Steps 1 and 2 are made here, which returns a [`PageGuard`]. Steps 3 and 4 are the caller's: it
-//! drops the pages, then the guard.
+//! drops the pages, then the guard. It may answer earlier when the kernel is slow to drop a page: the
+//! guard of one write may outlive the next one.
 //!
 //! With `O_APPEND` the bytes go to the end of the dataset. The kernel assumes another end after a
 //! row that an append left incomplete (the size of a dataset counts whole rows), and after a fact
@@ -42,13 +43,40 @@ pub struct Writes {
     tail: Mutex<Option<(u64, u64)>>,
     /// Pages were written back that a mapping had dirtied.
     mapped: AtomicBool,
-    /// The write that is guarded. Held during writeback. The kernel sends the writes to an inode
-    /// one at a time.
-    guarded: Mutex<Option<HiddenWrite>>,
+    /// Held during writeback.
+    guarded: Mutex<Guarded>,
+}
+
+/// The writes that are guarded. The kernel sends the writes to an inode one at a time.
+#[derive(Debug, Default)]
+struct Guarded {
+    writes: Vec<(u64, HiddenWrite)>,
+    /// The write in progress, if it is one of them.
+    current: Option<u64>,
+    /// Numbers them.
+    count: u64,
+}
+
+impl Guarded {
+    fn begin(&mut self, write: HiddenWrite) {
+        self.count = self.count.wrapping_add(1);
+        self.writes.push((self.count, write));
+        self.current = Some(self.count);
+    }
+
+    fn end(&mut self, number: u64) {
+        self.writes.retain(|(n, _)| *n != number);
+    }
+
+    /// Splits data that starts at `offset` around the guarded bytes.
+    fn split<'a>(&self, offset: u64, data: &'a [u8]) -> Vec<(u64, &'a [u8])> {
+        let stale = self.writes.iter().flat_map(|(_, w)| [Some(&w.file), w.pages.as_ref()]).flatten();
+        stale.fold(vec![(offset, data)], |parts, stale| parts.into_iter().flat_map(|part| without(part, stale)).collect())
+    }
 }
 
 /// A node whose writes are guarded.
-pub trait Guarded: Send + Sync {
+pub trait GuardedNode: Send + Sync {
     /// Its writes.
     fn writes(&self) -> &Writes;
 }
@@ -57,21 +85,25 @@ pub trait Guarded: Send + Sync {
 pub struct PageGuard {
     /// The write.
     pub write: HiddenWrite,
-    node: Arc<dyn Guarded>,
+    number: u64,
+    node: Arc<dyn GuardedNode>,
 }
 
 impl PageGuard {
     /// The guard of the write just made to `node`, if it was guarded. The caller must be that
     /// write.
-    pub fn of(node: Arc<dyn Guarded>) -> Option<Self> {
-        let write = node.writes().guarded.lock().clone()?;
-        Some(PageGuard { write, node })
+    pub fn of(node: Arc<dyn GuardedNode>) -> Option<Self> {
+        let mut guarded = node.writes().guarded.lock();
+        let number = guarded.current.take()?;
+        let (_, write) = guarded.writes.last()?.clone();
+        drop(guarded);
+        Some(PageGuard { write, number, node })
     }
 }
 
 impl Drop for PageGuard {
     fn drop(&mut self) {
-        self.node.writes().end_guard();
+        self.node.writes().guarded.lock().end(self.number);
     }
 }
 
@@ -99,16 +131,24 @@ impl WriteCall {
 }
 
 impl Writes {
-    fn guarded(&self) -> MutexGuard<'_, Option<HiddenWrite>> {
+    fn guarded(&self) -> MutexGuard<'_, Guarded> {
         waiting::take(|| self.guarded.try_lock(), || self.guarded.lock())
+    }
+
+    /// A write that failed hides nothing.
+    fn end_current(&self) {
+        let mut guarded = self.guarded.lock();
+        if let Some(number) = guarded.current.take() {
+            guarded.end(number);
+        }
     }
 
     /// Writes by `write` at the offset of `call`.
     pub fn overwrite(&self, call: WriteCall, write: impl FnOnce(u64) -> FsResult<()>) -> FsResult<()> {
         if call.bypasses {
-            *self.guarded() = Some(HiddenWrite { file: call.at(call.offset), pages: None });
+            self.guarded().begin(HiddenWrite { file: call.at(call.offset), pages: None });
         }
-        write(call.offset).inspect_err(|_| self.end_guard())?;
+        write(call.offset).inspect_err(|_| self.end_current())?;
         let end = call.at(call.offset).end;
         let mut tail = self.tail.lock();
         *tail = tail.filter(|(appended, _)| end <= *appended);
@@ -121,12 +161,16 @@ impl Writes {
         let before = size()?;
         // These bytes fill the row that the last append left incomplete.
         let at = tail.filter(|(_, then)| *then == before).map_or(before, |(end, _)| end);
-        let stale = call.offset != at || self.mapped.load(Ordering::Acquire);
-        let pages = (!call.bypasses && stale).then(|| call.at(call.offset));
-        if call.bypasses || pages.is_some() {
-            *self.guarded() = Some(HiddenWrite { file: call.at(at), pages });
+        let stale = || call.offset != at || self.mapped.load(Ordering::Acquire);
+        let hidden = |stale| HiddenWrite { file: call.at(at), pages: (!call.bypasses && stale).then(|| call.at(call.offset)) };
+        let guarded = call.bypasses || stale();
+        if guarded {
+            self.guarded().begin(hidden(stale()));
         }
-        let after = write(at).and_then(|()| size()).inspect_err(|_| self.end_guard())?;
+        let after = write(at).and_then(|()| size()).inspect_err(|_| self.end_current())?;
+        if !guarded && stale() {
+            self.guarded().begin(hidden(true));
+        }
         *tail = Some((call.at(at).end, after));
         Ok(())
     }
@@ -135,13 +179,7 @@ impl Writes {
     pub fn write_back(&self, offset: u64, data: &[u8], mut write: impl FnMut(u64, &[u8]) -> FsResult<()>) -> FsResult<()> {
         self.mapped.store(true, Ordering::Release);
         let guarded = self.guarded();
-        let Some(hidden) = &*guarded else { return write(offset, data) };
-        let stale = [Some(&hidden.file), hidden.pages.as_ref()];
-        let parts = stale
-            .into_iter()
-            .flatten()
-            .fold(vec![(offset, data)], |parts, stale| parts.into_iter().flat_map(|part| without(part, stale)).collect());
-        parts.into_iter().try_for_each(|(at, part)| write(at, part))
+        guarded.split(offset, data).into_iter().try_for_each(|(at, part)| write(at, part))
     }
 
     /// The last writer closed the file: the next append goes to the end of the last row, and no
@@ -149,10 +187,6 @@ impl Writes {
     pub fn end(&self) {
         *self.tail.lock() = None;
         self.mapped.store(false, Ordering::Release);
-    }
-
-    fn end_guard(&self) {
-        *self.guarded.lock() = None;
     }
 }
 
@@ -183,7 +217,7 @@ mod tests {
 
     struct Node(Writes);
 
-    impl Guarded for Node {
+    impl GuardedNode for Node {
         fn writes(&self) -> &Writes {
             &self.0
         }
@@ -222,7 +256,19 @@ mod tests {
         // It has put them into the right page, and zeroes them there when a mapping made it dirty.
         let right = WriteCall { offset: 17, len: 3, bypasses: false };
         node.0.append(right, || Ok(12), |_| Ok(())).unwrap();
-        assert_eq!(PageGuard::of(node).unwrap().write, HiddenWrite { file: 17..20, pages: Some(17..20) });
+        let first = PageGuard::of(node.clone()).unwrap();
+        assert_eq!(first.write, HiddenWrite { file: 17..20, pages: Some(17..20) });
+        // The kernel may be slow to drop the page: the next write begins.
+        node.0.overwrite(WriteCall { offset: 2, len: 3, bypasses: false }, |_| Ok(())).unwrap();
+        assert!(PageGuard::of(node.clone()).is_none());
+        assert_eq!(written_back(&node), [(0, 17)]);
+        node.0.overwrite(call(true), |_| Ok(())).unwrap();
+        let second = PageGuard::of(node.clone()).unwrap();
+        assert_eq!(written_back(&node), [(0, 5), (10, 7)]);
+        drop(first);
+        assert_eq!(written_back(&node), [(0, 5), (10, 10)]);
+        drop(second);
+        assert_eq!(written_back(&node), [(0, 20)]);
         let unmapped = Arc::new(Node(Writes::default()));
         unmapped.0.append(right, || Ok(17), |_| Ok(())).unwrap();
         assert!(PageGuard::of(unmapped).is_none());

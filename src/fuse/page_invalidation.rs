@@ -78,15 +78,15 @@ impl PageInvalidation {
     /// place. Then the guard ends, and `answer` is called.
     pub fn drop_hidden(&self, ino: INodeNo, guard: PageGuard, answer: impl FnOnce() + Send + 'static) {
         let (file, pages) = (guard.write.file.clone(), guard.write.pages.clone());
-        let answer = move || {
-            drop(guard);
-            answer();
-        };
         let Some(pages) = pages else {
+            let answer = move || {
+                drop(guard);
+                answer();
+            };
             return self.wait(Waiting { pages: vec![(Ino(ino.0), file)], answer: Box::new(answer) });
         };
         let kernel = self.kernel.clone();
-        let drop = move || drop_misplaced(&kernel, ino, [file, pages], answer);
+        let drop = move || drop_misplaced(&kernel, ino, [file, pages], guard, answer);
         self.wait(Waiting { pages: Vec::new(), answer: Box::new(drop) });
     }
 
@@ -171,8 +171,9 @@ fn run(kernel: &Kernel, shared: &Shared) {
 }
 
 /// Drops the pages of an append, then calls `answer`: the pages of its place in the file, and those
-/// that the kernel put it in. The last one of these may be locked until the answer.
-fn drop_misplaced(kernel: &Kernel, ino: INodeNo, [file, pages]: [Range<u64>; 2], answer: impl FnOnce()) {
+/// that the kernel put it in. The last one of these may be locked until the answer; the guard ends
+/// when it is dropped.
+fn drop_misplaced(kernel: &Kernel, ino: INodeNo, [file, pages]: [Range<u64>; 2], guard: PageGuard, answer: impl FnOnce()) {
     let last = pages.end.saturating_sub(1) / PAGE_BYTES_MAX * PAGE_BYTES_MAX;
     let (kernel, (dropped, wait)) = (kernel.clone(), mpsc::channel());
     let drop = move || {
@@ -184,6 +185,7 @@ fn drop_misplaced(kernel: &Kernel, ino: INodeNo, [file, pages]: [Range<u64>; 2],
         let _ = dropped.send(());
         let start = file.start.min(pages.start).max(last);
         drop_pages(&kernel, ino, start..last.saturating_add(PAGE_BYTES_MAX));
+        std::mem::drop(guard);
         let _ = dropped.send(());
     };
     match std::thread::Builder::new().name("h5dir-page".into()).spawn(drop) {

@@ -6,7 +6,7 @@
 //! do not depend on the order of look-ups.
 
 use crate::connector::ObjectId;
-use crate::fs::page_guard::{Guarded, Writes};
+use crate::fs::page_guard::{GuardedNode, Writes};
 use crate::fs::types::Ino;
 use crate::fs::views::{Child, Inode, Item};
 use parking_lot::RwLock;
@@ -194,7 +194,7 @@ impl Inode for Node {
     }
 }
 
-impl Guarded for Node {
+impl GuardedNode for Node {
     fn writes(&self) -> &Writes {
         &self.writes
     }
