@@ -26,7 +26,7 @@ pub use id::ObjectId;
 pub use info::{DatasetInfo, ExternalSegment};
 pub use memory_value::MemoryValue;
 pub use ownership::Ownership;
-pub use spec::{ChunksSpec, DatasetSpec, FillSpec, LayoutSpec};
+pub use spec::{ChunksSpec, DatasetSpec, FillSpec};
 
 use crate::base::Error;
 pub use crate::dataset::layout::Seek;

@@ -1,6 +1,6 @@
 //! Opening a container: what to open and how, and the trait of a kind of container.
 
-use super::{Connector, DatasetSpec, FilterSpec};
+use super::{Connector, DatasetSpec};
 use crate::base::escape::{escaped, escaped_bytes};
 use crate::base::{Error, Result};
 use std::io;
@@ -130,8 +130,8 @@ pub trait Kind: Sync {
     /// Checks that a new dataset can be what `spec` states.
     fn check_new_dataset(&self, spec: &DatasetSpec) -> Result<()>;
 
-    /// Checks that chunks can be written through `filters`.
-    fn check_filters(&self, filters: &[FilterSpec]) -> Result<()>;
+    /// Checks the filters and the layout of `spec`, each by itself.
+    fn check_part(&self, spec: &DatasetSpec) -> Result<()>;
 }
 
 /// A container that was located, and not read yet.

@@ -25,17 +25,6 @@ pub enum FillSpec {
     Value(NewValue),
 }
 
-/// Where the elements lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LayoutSpec {
-    /// In the object header.
-    Compact,
-    /// In one piece.
-    Contiguous,
-    /// In chunks.
-    Chunked,
-}
-
 /// Requested properties of a dataset; `None` where none was requested.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DatasetSpec {
@@ -54,8 +43,8 @@ pub struct DatasetSpec {
     pub filters: Option<Vec<FilterSpec>>,
     /// Fill value.
     pub fillvalue: Option<FillSpec>,
-    /// Layout.
-    pub layout: Option<LayoutSpec>,
+    /// Name of the layout.
+    pub layout: Option<String>,
     /// Newlines inside the strings that the file's lines are.
     pub newlines: Option<Newlines>,
 }
@@ -85,13 +74,11 @@ impl DatasetSpec {
             return Err(invalid(format!("chunks have {} dimensions, the dataset {rank}", chunks.len())));
         }
         let in_chunks = matches!(self.chunks, Some(ChunksSpec::Dims(_) | ChunksSpec::Auto));
-        let whole = self.chunks == Some(ChunksSpec::None) || matches!(self.layout, Some(LayoutSpec::Compact | LayoutSpec::Contiguous));
         let filtered = self.filters.as_ref().is_some_and(|f| !f.is_empty());
-        let scalar = self.null_space || rank == Some(0);
-        if whole && (in_chunks || filtered || self.layout == Some(LayoutSpec::Chunked)) {
-            return Err(invalid("only a dataset in chunks has chunks and filters"));
+        if self.chunks == Some(ChunksSpec::None) && filtered {
+            return Err(invalid("only a dataset in chunks has filters"));
         }
-        if scalar && (in_chunks || filtered || self.layout == Some(LayoutSpec::Chunked)) {
+        if (self.null_space || rank == Some(0)) && (in_chunks || filtered) {
             return Err(invalid("a dataset without dimensions cannot be in chunks"));
         }
         Ok(())

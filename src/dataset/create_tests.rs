@@ -2,7 +2,9 @@
 //! (`tests/fixtures/create/make_create.py`), for each superblock version.
 
 use super::*;
+use crate::dataset::layout::{new_chunked, new_compact, new_contiguous};
 use crate::format::Reader;
+use crate::format::message::data_layout::{DataLayout, Layout as LayoutClass};
 use crate::format::message::datatype;
 use crate::format::message::link::{Link, LinkTarget};
 use crate::meta::edit::testing::writable;
@@ -44,9 +46,9 @@ fn description(messages: &Messages, full: bool) -> Creation {
     let space = Dataspace::decode(find(kind::DATASPACE).unwrap(), &CTX, at).unwrap();
     let fill = FillValue::decode(find(kind::FILL_VALUE).unwrap(), at).unwrap();
     let layout = match DataLayout::decode(find(kind::DATA_LAYOUT).unwrap(), &CTX, at).unwrap().class {
-        LayoutClass::Compact { .. } => Layout::Compact,
-        LayoutClass::Contiguous { .. } => Layout::Contiguous,
-        LayoutClass::Chunked(c) => Layout::Chunked(c.chunk_dims),
+        LayoutClass::Compact { .. } => new_compact(),
+        LayoutClass::Contiguous { .. } => new_contiguous(),
+        LayoutClass::Chunked(c) => new_chunked(c.chunk_dims),
         other => panic!("{other:?}"),
     };
     let filters = find(kind::FILTER_PIPELINE).map_or(Vec::new(), |b| FilterPipeline::decode(b, at).unwrap().filters);
@@ -119,12 +121,12 @@ fn contradictions_are_refused() {
     assert!(with(&flat, &|c| c.dims = Vec::new()));
     assert!(with(&flat, &|c| c.fill = Fill::Value(vec![1, 2])));
     assert!(with(&flat, &|c| {
-        c.layout = Layout::Compact;
+        c.layout = new_compact();
         c.dims = vec![1 << 14, 1];
         c.max_dims = None;
     }));
     for chunk in [vec![], vec![10], vec![0, 4], vec![10, 9], vec![1 << 31, 1 << 31]] {
-        assert!(with(&chunked, &|c| c.layout = Layout::Chunked(chunk.clone())), "{chunk:?}");
+        assert!(with(&chunked, &|c| c.layout = new_chunked(chunk.clone())), "{chunk:?}");
     }
     assert!(with(&chunked, &|c| c.filters.iter_mut().filter(|f| f.id == 1).for_each(|f| f.cd_values = vec![10])));
     assert!(with(&chunked, &|c| c.filters[0].id = 6));

@@ -10,8 +10,8 @@
 //! 4. the guard ends, and the write is answered. Pages read after step 2 hold the new bytes.
 //!
 //! Steps 1 and 2 are made here, which returns a [`PageGuard`]. Steps 3 and 4 are the caller's: it
-//! drops the pages, then the guard. It may answer earlier when the kernel is slow to drop a page: the
-//! guard of one write may outlive the next one.
+//! drops the pages, then the guard. It may answer earlier when the kernel is slow to drop a page:
+//! the guard of one write may outlive the next one.
 //!
 //! With `O_APPEND` the bytes go to the end of the dataset. The kernel assumes another end after a
 //! row that an append left incomplete (the size of a dataset counts whole rows), and after a fact

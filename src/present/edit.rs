@@ -194,7 +194,7 @@ pub fn check_new_file(description: &[u8]) -> Result<()> {
 /// be done by itself.
 pub fn check_fact(description: &[u8]) -> Result<()> {
     let spec = parse_dataset_json(description, REFERENCE_BYTES)?.without_fill();
-    kinds::DEFAULT.check_filters(&spec.filters.unwrap_or_default())
+    kinds::DEFAULT.check_part(&spec)
 }
 
 /// The type in which an attribute takes the text: of one string of fixed length that is too short

@@ -25,7 +25,7 @@ pub fn dataset(connector: &NativeConnector, id: ObjectId) -> Result<DatasetInfo>
         allocation_time: d.fill.allocation_time,
         fill_time: d.fill.write_time,
         layout: layout.name(),
-        copy_layout: copied.then(|| layout.for_copy().name()),
+        copy_layout: copied.then(|| layout.for_copy().kind.name()),
         chunks: description.chunk_dims,
         index: description.index,
         filters: d.pipeline.filters.clone(),

@@ -1,12 +1,12 @@
 //! The kind of container that is an HDF5 file.
 
-use super::edit::{check_filters, check_new_dataset};
+use super::edit::{check_new_dataset, check_part};
 use super::external::Neighbours;
 use super::following::Following;
 use super::{NativeConnector, Options, Recovered, open_for_reading, open_to_change, open_to_recover};
 use crate::base::{Address, Error, Result};
 use crate::connector::open::{Backing, ExternalPolicy, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, UsedDirectory};
-use crate::connector::{Connector, DatasetSpec, FilterSpec};
+use crate::connector::{Connector, DatasetSpec};
 use crate::dataset::chunk::temporary;
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::virtual_::MissingPolicy;
@@ -80,8 +80,8 @@ impl Kind for Hdf5File {
         check_new_dataset(spec)
     }
 
-    fn check_filters(&self, filters: &[FilterSpec]) -> Result<()> {
-        check_filters(filters)
+    fn check_part(&self, spec: &DatasetSpec) -> Result<()> {
+        check_part(spec)
     }
 }
 

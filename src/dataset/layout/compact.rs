@@ -2,10 +2,15 @@
 
 use super::parts::Parts;
 use super::traits::{DatasetBytes, Description, Layout, Operation, Progress, Written};
+use crate::base::fill::Fill;
 use crate::base::{Address, Error, Result};
-use crate::dataset::create::Layout as NewLayout;
+use crate::dataset::creation::{CreateLayout, Creation, MESSAGE_MAX_BYTES, NewLayout, refuse};
 use crate::dataset::environment::Environment;
+use crate::format::Context;
 use crate::format::message::data_layout::{DataLayout, Layout as Class};
+
+/// Name of the layout.
+pub(super) const NAME: &str = "compact";
 
 /// A dataset in its object header.
 struct Compact {
@@ -18,13 +23,42 @@ pub(super) fn open(parts: &mut Parts<'_>) -> Result<Option<Box<dyn Layout>>> {
     Ok(Some(Box::new(Compact { bytes: std::mem::take(data) })))
 }
 
+/// Creates compact datasets.
+pub(super) struct Create;
+
+impl CreateLayout for Create {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn allocation_time(&self) -> u8 {
+        1
+    }
+
+    fn check(&self, creation: &Creation) -> Result<()> {
+        // The message has a version, a class and a size besides.
+        if creation.bytes().is_none_or(|n| n > MESSAGE_MAX_BYTES as u64 - 8) { refuse("compact data of 64 KiB") } else { Ok(()) }
+    }
+
+    fn message(&self, _ctx: &Context, _superblock_version: u8, creation: &Creation) -> Result<DataLayout> {
+        let element = usize::try_from(creation.datatype.element_size()).unwrap_or(usize::MAX);
+        let len = creation.bytes().and_then(|n| usize::try_from(n).ok()).filter(|&n| n <= MESSAGE_MAX_BYTES);
+        let Some(len) = len else { return refuse("compact data of 64 KiB") };
+        let mut data = vec![0; len];
+        if let Fill::Value(value) = &creation.fill {
+            data.chunks_exact_mut(element).for_each(|e| e.copy_from_slice(value));
+        }
+        Ok(DataLayout { version: 3, class: Class::Compact { data, dims: Vec::new() } })
+    }
+}
+
 fn too_short(header: Address) -> Error {
     Error::corrupt("compact data layout", header, "shorter than the dataset")
 }
 
 impl Layout for Compact {
     fn name(&self) -> &'static str {
-        "compact"
+        NAME
     }
 
     fn describe(&self, _data: &DatasetBytes) -> Description {
@@ -32,7 +66,7 @@ impl Layout for Compact {
     }
 
     fn for_copy(&self) -> NewLayout {
-        NewLayout::Compact
+        NewLayout { kind: &Create, chunk: Vec::new() }
     }
 
     fn read(&self, _data: &DatasetBytes, _env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -4,8 +4,9 @@ use super::parts::Parts;
 use super::traits::{DatasetBytes, Description, Layout, Operation, Progress, Seek, StoredVolume, Written};
 use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::{Address, Error, Result};
-use crate::dataset::create::Layout as NewLayout;
+use crate::dataset::creation::{CreateLayout, Creation, NewLayout};
 use crate::dataset::environment::Environment;
+use crate::format::Context;
 use crate::format::message::data_layout::{DataLayout, Layout as Class};
 use crate::meta::edit::SpaceKind;
 use std::ops::Range;
@@ -13,6 +14,8 @@ use std::sync::Arc;
 
 /// Read-ahead window, bytes.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
+/// Name of the layout.
+pub(super) const NAME: &str = "contiguous";
 /// Structure named by errors.
 const STRUCTURE: &str = "contiguous data layout";
 
@@ -26,6 +29,28 @@ struct Contiguous {
 pub(super) fn open(parts: &mut Parts<'_>) -> Result<Option<Box<dyn Layout>>> {
     let Class::Contiguous { address, .. } = parts.message.class else { return Ok(None) };
     Ok(Some(Box::new(Contiguous { address })))
+}
+
+/// Creates contiguous datasets.
+pub(super) struct Create;
+
+impl CreateLayout for Create {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn allocation_time(&self) -> u8 {
+        2
+    }
+
+    fn message(&self, _ctx: &Context, _superblock_version: u8, creation: &Creation) -> Result<DataLayout> {
+        Ok(DataLayout { version: 3, class: Class::Contiguous { address: Address::UNDEF, size: creation.bytes(), dims: Vec::new() } })
+    }
+}
+
+/// The layout of a new contiguous dataset.
+pub(crate) fn new() -> NewLayout {
+    NewLayout { kind: &Create, chunk: Vec::new() }
 }
 
 impl Contiguous {
@@ -70,7 +95,7 @@ fn fill(op: &Operation<'_>, address: Address, range: Range<u64>) -> Result<()> {
 
 impl Layout for Contiguous {
     fn name(&self) -> &'static str {
-        "contiguous"
+        NAME
     }
 
     fn describe(&self, _data: &DatasetBytes) -> Description {
@@ -78,7 +103,7 @@ impl Layout for Contiguous {
     }
 
     fn for_copy(&self) -> NewLayout {
-        NewLayout::Contiguous
+        new()
     }
 
     fn read(&self, data: &DatasetBytes, _env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -1,9 +1,10 @@
 //! External layout: the elements are in segments of other files.
 
+use super::contiguous;
 use super::parts::Parts;
 use super::traits::{DatasetBytes, Description, Layout, Operation, Progress, Segment, Written};
 use crate::base::{Address, Error, Result};
-use crate::dataset::create::Layout as NewLayout;
+use crate::dataset::creation::NewLayout;
 use crate::dataset::environment::{Environment, RawFiles};
 use crate::file::FileDriver;
 use crate::format::message::data_layout::Layout as Class;
@@ -15,6 +16,8 @@ use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+/// Name of the layout.
+pub(super) const NAME: &str = "external";
 /// Files kept open for one dataset, to spare descriptors when there are thousands of segments.
 const OPEN_FILES_MAX: NonZeroUsize = NonZeroUsize::new(8).unwrap();
 
@@ -105,7 +108,7 @@ pub(super) fn open(parts: &mut Parts<'_>) -> Result<Option<Box<dyn Layout>>> {
 
 impl Layout for External {
     fn name(&self) -> &'static str {
-        "external"
+        NAME
     }
 
     fn describe(&self, _data: &DatasetBytes) -> Description {
@@ -113,7 +116,7 @@ impl Layout for External {
     }
 
     fn for_copy(&self) -> NewLayout {
-        NewLayout::Contiguous
+        contiguous::new()
     }
 
     fn read(&self, _data: &DatasetBytes, _env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {

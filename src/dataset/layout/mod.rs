@@ -1,4 +1,4 @@
-//! Storage layouts: one file or folder per layout, opened by [`open`] from the data layout message.
+//! Storage layouts: one file or folder per layout, registered in [`registry`].
 
 mod chunked;
 mod compact;
@@ -9,7 +9,9 @@ mod registry;
 mod traits;
 pub mod virtual_;
 
+pub(crate) use chunked::new as new_chunked;
+pub(crate) use contiguous::new as new_contiguous;
 pub(crate) use parts::{Parts, Surroundings};
-pub(crate) use registry::open;
+pub(crate) use registry::{named, new_compact, open};
 pub use traits::Seek;
 pub(crate) use traits::{CopyUnit, DatasetBytes, DirtyList, Layout, Operation, Progress, Segment, StoredChunks, batch_len};

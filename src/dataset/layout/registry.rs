@@ -1,23 +1,57 @@
-//! Opens the layout that a data layout message describes.
+//! All storage layouts: opens the one that a data layout message describes, and finds the one that
+//! creates datasets of a name.
 
 use super::parts::Parts;
 use super::traits::Layout;
 use super::{chunked, compact, contiguous, external, virtual_};
 use crate::base::{Error, Result};
+use crate::dataset::creation::{CreateLayout, NewLayout};
 
 /// Opens a layout; `None` for a message of another class.
 type Opener = fn(&mut Parts<'_>) -> Result<Option<Box<dyn Layout>>>;
 
+/// A storage layout.
+struct Kind {
+    /// Name in `user.h5dir.layout`.
+    name: &'static str,
+    open: Opener,
+    /// Creates its datasets; `None`: it has elements that are not in the file.
+    create: Option<&'static dyn CreateLayout>,
+}
+
 /// All layouts. The first one that fits the message is used.
-const LAYOUTS: [Opener; 5] = [compact::open, external::open, contiguous::open, chunked::open, virtual_::open];
+const LAYOUTS: [Kind; 5] = [
+    Kind { name: compact::NAME, open: compact::open, create: Some(&compact::Create) },
+    Kind { name: external::NAME, open: external::open, create: None },
+    Kind { name: contiguous::NAME, open: contiguous::open, create: Some(&contiguous::Create) },
+    Kind { name: chunked::NAME, open: chunked::open, create: Some(&chunked::Create) },
+    Kind { name: virtual_::NAME, open: virtual_::open, create: None },
+];
 
 /// Opens the layout of a dataset. Errors: a message of unknown class, or one that contradicts the
 /// dataset.
 pub(crate) fn open(mut parts: Parts<'_>) -> Result<Box<dyn Layout>> {
     for layout in LAYOUTS {
-        if let Some(opened) = layout(&mut parts)? {
+        if let Some(opened) = (layout.open)(&mut parts)? {
             return Ok(opened);
         }
     }
     Err(Error::unsupported("data layout message", parts.header, "an unknown class"))
+}
+
+/// How datasets of the layout `name` are created. Errors: none can be, or there is no such layout.
+pub(crate) fn named(name: &str) -> Result<&'static dyn CreateLayout> {
+    match LAYOUTS.iter().find(|l| l.name == name) {
+        Some(Kind { create: Some(create), .. }) => Ok(*create),
+        Some(_) => Err(Error::refused(libc::EOPNOTSUPP, "datasets of other files' bytes cannot be made here")),
+        None => {
+            let created: Vec<_> = LAYOUTS.iter().filter(|l| l.create.is_some()).map(|l| l.name).collect();
+            Err(Error::refused(libc::EINVAL, format!("layout cannot be {name}; it is one of {}", created.join(", "))))
+        }
+    }
+}
+
+/// The layout of a new dataset whose elements are in its object header.
+pub(crate) fn new_compact() -> NewLayout {
+    NewLayout { kind: &compact::Create, chunk: Vec::new() }
 }

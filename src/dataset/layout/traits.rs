@@ -8,7 +8,7 @@ use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::chunk::encoded::Encoded;
 use crate::dataset::chunk::key::ChunkKey;
-use crate::dataset::create::Layout as NewLayout;
+use crate::dataset::creation::NewLayout;
 use crate::format::message::data_layout::DataLayout;
 use crate::format::message::dataspace::Dataspace;
 use crate::meta::Store;

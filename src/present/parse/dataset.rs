@@ -13,13 +13,13 @@
 
 use super::elements::parse_value;
 use super::node::{Fields, Node};
-use super::{datatype, filters, invalid, not_supported, region, shown};
+use super::{datatype, filters, invalid, region, shown};
 use crate::base::datatype::Datatype;
 use crate::base::newlines::Newlines;
 use crate::base::shape::Shape;
 use crate::base::{Result, limits};
 use crate::connector::edit::NewReference;
-use crate::connector::{ChunksSpec, DatasetSpec, FillSpec, LayoutSpec, Part, Target};
+use crate::connector::{ChunksSpec, DatasetSpec, FillSpec, Part, Target};
 use crate::present::json::write_string;
 
 /// Longest element whose fill value is shown when it is zero bytes.
@@ -261,12 +261,6 @@ fn newlines(node: &Node) -> Result<Newlines> {
     Newlines::from_numbers(&numbers).ok_or_else(|| invalid("newlines are pairs: strings without one, newlines in the next string"))
 }
 
-fn layout(node: &Node) -> Result<LayoutSpec> {
-    match node.string("layout")? {
-        b"compact" => Ok(LayoutSpec::Compact),
-        b"contiguous" => Ok(LayoutSpec::Contiguous),
-        b"chunked" => Ok(LayoutSpec::Chunked),
-        b"external" | b"virtual" => Err(not_supported("datasets of other files' bytes cannot be made here")),
-        other => Err(invalid(format!("layout cannot be {}; it is compact, contiguous or chunked", shown(other)))),
-    }
+fn layout(node: &Node) -> Result<String> {
+    Ok(String::from_utf8_lossy(node.string("layout")?).into_owned())
 }

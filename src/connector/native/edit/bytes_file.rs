@@ -4,7 +4,8 @@ use super::super::dataset::Dataset;
 use crate::base::datatype::Datatype;
 use crate::base::fill::Fill;
 use crate::base::shape::Extent;
-use crate::dataset::create::{Creation, Layout};
+use crate::dataset::creation::Creation;
+use crate::dataset::layout::new_chunked;
 
 /// Chunk size of a small file, which has one chunk, bytes. No other writer chooses this size, so
 /// that a small file is recognized when it grows.
@@ -20,7 +21,7 @@ pub(super) fn bytes_file() -> Creation {
         extent: Extent::Simple,
         dims: vec![0],
         max_dims: Some(vec![None]),
-        layout: Layout::Chunked(vec![SMALL_CHUNK_BYTES]),
+        layout: new_chunked(vec![SMALL_CHUNK_BYTES]),
         filters: Vec::new(),
         fill: Fill::Default,
         fill_time: None,

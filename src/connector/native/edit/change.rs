@@ -4,13 +4,13 @@
 use super::attributes::Values;
 use super::bytes_file::is_bytes_file;
 use super::errors::{invalid, refused};
-use super::plan::{Now, plan};
+use super::plan::{Now, is_unchunked, plan};
 use super::relayout::Elements;
 use super::{Change, Dataset};
 use crate::base::Result;
 use crate::base::datatype::Datatype;
 use crate::base::newlines::Newlines;
-use crate::connector::{ChunksSpec, DatasetSpec, LayoutSpec, ObjectId};
+use crate::connector::{ChunksSpec, DatasetSpec, ObjectId};
 use crate::dataset::create::dataset_messages;
 use std::cell::Cell;
 
@@ -117,10 +117,10 @@ impl Change<'_> {
 
 /// Completes `spec` by the facts set earlier.
 fn with_wish(mut spec: DatasetSpec, wish: DatasetSpec) -> DatasetSpec {
-    let whole = matches!(spec.layout, Some(LayoutSpec::Compact | LayoutSpec::Contiguous)) || spec.null_space;
+    let unchunked = is_unchunked(&spec).unwrap_or_default() || spec.null_space;
     let rank = spec.shape.as_ref().map(Vec::len);
     let fits = |chunks: &ChunksSpec| !matches!((chunks, rank), (ChunksSpec::Dims(c), Some(rank)) if c.len() != rank);
-    if !whole && spec.chunks.is_none() {
+    if !unchunked && spec.chunks.is_none() {
         spec.chunks = wish.chunks.filter(fits);
     }
     spec

@@ -46,7 +46,7 @@ mod write_errors;
 mod write_errors_tests;
 
 pub use current_content::CurrentContent;
-pub use plan::{check_filters, check_new_dataset};
+pub use plan::{check_new_dataset, check_part};
 
 use crate::connector::edit::{Allocate, CopyRange, Edit, Elements, NewReference, Taken};
 use crate::connector::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership};

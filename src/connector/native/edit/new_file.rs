@@ -8,7 +8,8 @@ use super::{Change, NativeConnector};
 use crate::base::Result;
 use crate::base::newlines::Newlines;
 use crate::connector::ObjectId;
-use crate::dataset::create::{Creation, Layout};
+use crate::dataset::creation::Creation;
+use crate::dataset::layout::new_chunked;
 use crate::format::message::dataspace::Dataspace;
 use crate::format::object_header::kind;
 use crate::structures::shared_messages::edit as shared_messages_edit;
@@ -149,7 +150,7 @@ impl Change<'_> {
     }
 
     fn enlarge_chunks(&self, d: &Arc<Dataset>, chunk: u64) -> Result<()> {
-        let creation = Creation { dims: d.space.dims.clone(), layout: Layout::Chunked(vec![chunk]), ..bytes_file() };
+        let creation = Creation { dims: d.space.dims.clone(), layout: new_chunked(vec![chunk]), ..bytes_file() };
         self.relayout(d, &creation, false, Elements::Kept { newlines: Newlines::default() })
     }
 }

@@ -21,9 +21,11 @@ use crate::base::fill::Fill;
 use crate::base::filter_spec::FilterSpec;
 use crate::base::shape::Extent;
 use crate::base::{Error, Result};
-use crate::connector::{ChunksSpec, DatasetSpec, FillSpec, LayoutSpec};
-use crate::dataset::create::{Creation, Layout, dataset_messages};
+use crate::connector::{ChunksSpec, DatasetSpec, FillSpec};
+use crate::dataset::create::dataset_messages;
+use crate::dataset::creation::{CreateLayout, Creation, NewLayout};
 use crate::dataset::heap::HeapStore;
+use crate::dataset::layout::{self, new_chunked, new_compact, new_contiguous};
 use crate::dataset::parts::store_elements;
 use crate::filter::pipeline::Pipeline;
 use crate::format::Context;
@@ -44,9 +46,8 @@ pub(super) struct Now {
     fill: Fill,
     fill_time: u8,
     filters: Vec<FilterSpec>,
-    /// Dimensions of its chunks, if it has any.
-    chunks: Option<Vec<u64>>,
-    compact: bool,
+    /// Layout of a copy.
+    layout: NewLayout,
     /// Its elements lie in other files or datasets.
     elsewhere: bool,
     /// Bytes of its elements.
@@ -66,8 +67,7 @@ impl Now {
             fill: d.fill.fill.clone(),
             fill_time: d.fill.write_time,
             filters: d.pipeline.filters.clone(),
-            chunks: d.chunk_dims(),
-            compact: d.layout().for_copy() == Layout::Compact,
+            layout: d.layout().for_copy(),
             elsewhere: !d.layout().is_in_file(),
             size: d.bytes.size,
             blank: d.bytes.is_blank()?,
@@ -77,7 +77,6 @@ impl Now {
     /// What a new file is.
     pub(super) fn new_file() -> Now {
         let new = bytes_file();
-        let chunks = if let Layout::Chunked(dims) = new.layout { Some(dims) } else { None };
         Now {
             datatype: new.datatype,
             extent: new.extent,
@@ -86,8 +85,7 @@ impl Now {
             fill: new.fill,
             fill_time: new.fill_time.unwrap_or(2),
             filters: new.filters,
-            chunks,
-            compact: false,
+            layout: new.layout,
             elsewhere: false,
             size: 0,
             blank: true,
@@ -120,7 +118,6 @@ pub(super) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn HeapStore) -> R
     }
     let datatype = spec.dtype.clone().unwrap_or_else(|| d.datatype.clone());
     let (extent, dims) = shape(d, spec, &datatype)?;
-    let same_shape = extent == d.extent && dims == d.dims;
     let max_dims = maxshape(d, spec, &dims)?;
     let fixed = dims.iter().zip(&max_dims).all(|(d, m)| *m == Some(*d));
     let fill = match &spec.fillvalue {
@@ -137,38 +134,67 @@ pub(super) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn HeapStore) -> R
             None => Fill::Default,
         },
     };
-    let whole = matches!(spec.layout, Some(LayoutSpec::Compact | LayoutSpec::Contiguous)) || spec.chunks == Some(ChunksSpec::None);
-    let mut filters = spec.filters.clone().unwrap_or_else(|| d.filters.clone());
-    let wants_chunks = spec.layout == Some(LayoutSpec::Chunked)
-        || matches!(spec.chunks, Some(ChunksSpec::Dims(_) | ChunksSpec::Auto))
-        || spec.filters.as_ref().is_some_and(|f| !f.is_empty())
-        || !fixed;
-    let chunked = !whole && !dims.is_empty() && (wants_chunks || d.chunks.is_some());
-    if !chunked && spec.filters.is_none() {
-        filters.clear();
-    }
+    let filters = spec.filters.as_ref().unwrap_or(&d.filters);
+    let layout = layout(d, spec, &dims, &max_dims, datatype.element_size())?;
+    let dropped = !layout.kind.is_chunked() && spec.filters.is_none();
+    let filters = if dropped { Vec::new() } else { filters.clone() };
     if !(Pipeline { filters: filters.clone() }).can_encode() {
         return Err(invalid("one of the filters is not known here, or not with these values"));
     }
-    let size = datatype.element_size();
-    // Chunks of a file of bytes were chosen for what it held.
-    let same = same_shape && max_dims == d.max();
-    let layout = match (&spec.chunks, &d.chunks) {
-        _ if !chunked => match spec.layout {
-            Some(LayoutSpec::Compact) => Layout::Compact,
-            None if d.compact && spec.chunks.is_none() => compact_if_small(&dims, size),
-            _ => Layout::Contiguous,
-        },
-        (Some(ChunksSpec::Dims(chunks)), _) => Layout::Chunked(chunks.clone()),
-        (None, Some(old)) if size == d.element_size() && (same || !d.is_untyped() && fit(old, &max_dims)) => {
-            Layout::Chunked(if d.is_untyped() { kept(old) } else { old.clone() })
-        }
-        _ => Layout::Chunked(choose_chunks(&dims, &max_dims, size)),
-    };
     let same_kind = datatype.contains_vlen() == d.datatype.contains_vlen();
     let fill_time = (spec.fillvalue.is_none() && same_kind).then_some(d.fill_time).filter(|t| *t <= 2);
     let max_dims = (extent == Extent::Simple && d.max_dims.is_some() || !fixed).then_some(max_dims);
     Ok(Creation { datatype, committed: None, extent, dims, max_dims, layout, filters, fill, fill_time, modified: None })
+}
+
+/// The layout that is requested by name.
+fn requested(spec: &DatasetSpec) -> Result<Option<&'static dyn CreateLayout>> {
+    spec.layout.as_deref().map(layout::named).transpose()
+}
+
+/// Whether a layout without chunks is requested.
+pub(super) fn is_unchunked(spec: &DatasetSpec) -> Result<bool> {
+    Ok(spec.chunks == Some(ChunksSpec::None) || requested(spec)?.is_some_and(|l| !l.is_chunked()))
+}
+
+/// The layout for elements of `size` bytes.
+fn layout(d: &Now, spec: &DatasetSpec, dims: &[u64], max_dims: &[Option<u64>], size: u64) -> Result<NewLayout> {
+    let (requested, unchunked) = (requested(spec)?, is_unchunked(spec)?);
+    let chunked_by_name = requested.is_some_and(CreateLayout::is_chunked);
+    let needs_chunks = chunked_by_name
+        || matches!(spec.chunks, Some(ChunksSpec::Dims(_) | ChunksSpec::Auto))
+        || spec.filters.as_ref().is_some_and(|f| !f.is_empty());
+    if needs_chunks && unchunked {
+        return Err(invalid("only a dataset in chunks has chunks and filters"));
+    }
+    if chunked_by_name && dims.is_empty() {
+        return Err(invalid("a dataset without dimensions cannot be in chunks"));
+    }
+    let fixed = dims.iter().zip(max_dims).all(|(d, m)| *m == Some(*d));
+    let old = d.layout.chunk_dims();
+    if unchunked || dims.is_empty() || !needs_chunks && fixed && old.is_none() {
+        return Ok(match requested.filter(|l| !l.is_chunked()) {
+            Some(kind) => NewLayout { kind, chunk: Vec::new() },
+            None if d.layout == new_compact() && spec.chunks.is_none() => compact_if_small(dims, size),
+            None => new_contiguous(),
+        });
+    }
+    // Chunks of a file of bytes were chosen for what it held.
+    let same = dims == d.dims && max_dims == d.max();
+    let chunk = match (&spec.chunks, old) {
+        (Some(ChunksSpec::Dims(chunks)), _) => chunks.clone(),
+        (None, Some(old)) if size == d.element_size() && (same || !d.is_untyped() && fit(old, max_dims)) => {
+            if d.is_untyped() {
+                kept(old)
+            } else {
+                old.to_vec()
+            }
+        }
+        _ => choose_chunks(dims, max_dims, size),
+    };
+    let old_kind = old.is_some().then_some(d.layout.kind);
+    let kind = requested.or(old_kind);
+    Ok(kind.map_or_else(|| new_chunked(chunk.clone()), |kind| NewLayout { kind, chunk: chunk.clone() }))
 }
 
 /// A fill value whose reference cannot be made is null.
@@ -220,9 +246,8 @@ fn maxshape(d: &Now, spec: &DatasetSpec, dims: &[u64]) -> Result<Vec<Option<u64>
         return Ok(max.clone());
     }
     let fixed = || dims.iter().map(|d| Some(*d)).collect::<Vec<_>>();
-    let whole = matches!(spec.layout, Some(LayoutSpec::Compact | LayoutSpec::Contiguous)) || spec.chunks == Some(ChunksSpec::None);
     let old = d.max();
-    if whole || d.max_dims.is_none() {
+    if is_unchunked(spec)? || d.max_dims.is_none() {
         return Ok(fixed());
     }
     if spec.shape.is_none() && dims == d.dims {
@@ -236,9 +261,9 @@ fn maxshape(d: &Now, spec: &DatasetSpec, dims: &[u64]) -> Result<Vec<Option<u64>
 }
 
 /// Compact as long as the header holds it.
-fn compact_if_small(dims: &[u64], size: u64) -> Layout {
+fn compact_if_small(dims: &[u64], size: u64) -> NewLayout {
     let bytes = dims.iter().try_fold(size, |n, d| n.checked_mul(*d));
-    if bytes.is_some_and(|n| n < 64_000) { Layout::Compact } else { Layout::Contiguous }
+    if bytes.is_some_and(|n| n < 64_000) { new_compact() } else { new_contiguous() }
 }
 
 /// Whether chunks are of as many dimensions, and not longer than one that is limited
@@ -291,11 +316,16 @@ pub fn check_new_dataset(spec: &DatasetSpec) -> Result<()> {
     dataset_messages(&Context::DEFAULT, 3, &creation).map(drop).map_err(refused)
 }
 
-/// Whether `filters` can be encoded.
-pub fn check_filters(filters: &[FilterSpec]) -> Result<()> {
-    if (Pipeline { filters: filters.to_vec() }).can_encode() {
+/// Checks the filters and the layout of `spec`, each by itself.
+pub fn check_part(spec: &DatasetSpec) -> Result<()> {
+    requested(spec)?;
+    if (Pipeline { filters: spec.filters.clone().unwrap_or_default() }).can_encode() {
         Ok(())
     } else {
         Err(invalid("one of the filters is not encoded here, or not with these values"))
     }
 }
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -13,7 +13,7 @@ use crate::base::newlines::Newlines;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Error, Result};
 use crate::connector::{Form, ObjectId};
-use crate::dataset::create::Creation;
+use crate::dataset::creation::Creation;
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! Implements [`Layout`] for chunked datasets.
 
+use super::create;
 use super::read::Chunked;
 use super::write::ChunkWriter;
 use super::{bounds, copy, read_ahead, write};
@@ -10,7 +11,7 @@ use crate::dataset::chunk::encoded::Encoded;
 use crate::dataset::chunk::format;
 use crate::dataset::chunk::key::ChunkKey;
 use crate::dataset::chunk::pieces::ByteGrid;
-use crate::dataset::create::Layout as NewLayout;
+use crate::dataset::creation::NewLayout;
 use crate::dataset::environment::Environment;
 use crate::dataset::index;
 use crate::dataset::layout::parts::Parts;
@@ -81,7 +82,7 @@ impl Chunked {
 
 impl Layout for Chunked {
     fn name(&self) -> &'static str {
-        "chunked"
+        create::NAME
     }
 
     fn describe(&self, _data: &DatasetBytes) -> Description {
@@ -90,7 +91,7 @@ impl Layout for Chunked {
     }
 
     fn for_copy(&self) -> NewLayout {
-        NewLayout::Chunked(self.chunks.chunk_dims.clone())
+        create::new(self.chunks.chunk_dims.clone())
     }
 
     fn read(&self, data: &DatasetBytes, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod copy;
+mod create;
 mod holes;
 mod layout;
 mod ranges;
@@ -10,4 +11,6 @@ mod read_ahead;
 mod stored_chunks;
 mod write;
 
+pub(crate) use create::new;
+pub(super) use create::{Create, NAME};
 pub(super) use layout::open;

@@ -17,5 +17,5 @@ mod tests;
 
 pub(crate) use dataset::{Source, SourceOpener};
 pub use read::MissingPolicy;
-pub(super) use storage::open;
 pub(crate) use storage::spend;
+pub(super) use storage::{NAME, open};

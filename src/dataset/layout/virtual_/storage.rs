@@ -3,8 +3,9 @@
 use super::dataset::{Description as Stored, SourceOpener, VirtualDataset};
 use super::read::MissingPolicy;
 use crate::base::{Address, Error, Result, limits};
-use crate::dataset::create::Layout as NewLayout;
+use crate::dataset::creation::NewLayout;
 use crate::dataset::environment::Environment;
+use crate::dataset::layout::contiguous;
 use crate::dataset::layout::parts::Parts;
 use crate::dataset::layout::traits::{DatasetBytes, Description, Layout, Mapped, Operation, Progress, Written};
 use crate::format::message::data_layout::Layout as Class;
@@ -28,6 +29,9 @@ struct Virtual {
     sources: Box<dyn SourceOpener + Send + Sync>,
     missing: MissingPolicy,
 }
+
+/// Name of the layout.
+pub(in crate::dataset::layout) const NAME: &str = "virtual";
 
 /// Opens the layout if the message is of this class. Sets unlimited dimensions from the sources.
 pub(in crate::dataset::layout) fn open(parts: &mut Parts<'_>) -> Result<Option<Box<dyn Layout>>> {
@@ -93,7 +97,7 @@ pub(crate) fn spend(bytes: u64) -> Result<()> {
 
 impl Layout for Virtual {
     fn name(&self) -> &'static str {
-        "virtual"
+        NAME
     }
 
     fn describe(&self, _data: &DatasetBytes) -> Description {
@@ -101,7 +105,7 @@ impl Layout for Virtual {
     }
 
     fn for_copy(&self) -> NewLayout {
-        NewLayout::Contiguous
+        contiguous::new()
     }
 
     fn read(&self, _data: &DatasetBytes, _env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {
