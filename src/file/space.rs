@@ -418,9 +418,32 @@ impl Space {
         }
     }
 
-    /// Adds bytes to free space that no durable structure references.
-    pub fn add_free(&mut self, range: Range<u64>) {
-        self.free.insert(range);
+    /// Adds bytes to free space that no durable structure references: parts of pages of a pool, or
+    /// bytes for any use.
+    pub fn add_free(&mut self, range: Range<u64>, pool: Option<Pool>) {
+        self.release(range, pool);
+    }
+
+    /// Allocates `len` bytes, in a file with pages whole pages, past all that is in use; returns
+    /// their range. `None` if the file would exceed 2^63 bytes.
+    pub fn append(&mut self, len: u64) -> Option<Range<u64>> {
+        let at = self.trim();
+        let (at, end) = match self.pages {
+            Some(pages) => {
+                let at = pages.up(at)?;
+                (at, pages.up(at.checked_add(len)?)?)
+            }
+            None => (at, at.checked_add(len)?),
+        };
+        if i64::try_from(end).is_err() {
+            return None;
+        }
+        self.fresh.insert(at..end);
+        if at < self.initial_end && end > self.initial_end {
+            self.spanning.insert(at..end);
+        }
+        self.end = end;
+        Some(at..end)
     }
 
     /// Frees all resting space, at the end of the session or when the disk is full.
@@ -495,6 +518,11 @@ impl Space {
     /// Free ranges, ascending; in a file with pages only whole pages.
     pub fn free_ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.free.ranges.iter()
+    }
+
+    /// Free parts of pages, ascending: of metadata, of raw data.
+    pub fn free_parts(&self) -> [impl Iterator<Item = Range<u64>> + '_; 2] {
+        self.parts.each_ref().map(|list| list.ranges.iter())
     }
 }
 

@@ -378,25 +378,41 @@ impl Transaction {
         let mut state = self.state.write();
         let at = state.space.allocate(len, align, pool).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
         let range = at..at.saturating_add(len);
-        let end = state.space.end();
-        if end > state.len {
-            let room = (end / 8).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
-            let longer = end.saturating_add(room).checked_next_multiple_of(GRANULE).unwrap_or(end);
-            // The superblock may record this EOF: a whole page.
-            let longer = state.space.pages().and_then(|p| p.up(longer)).unwrap_or(longer);
-            if let Err(e) = self.driver.set_len(longer) {
-                state.space.free(range, pool);
-                return Err(e);
-            }
-            state.len = longer;
-            state.unsynced = true;
-        }
+        self.extend_file(&mut state).inspect_err(|_| state.space.free(range.clone(), pool))?;
         let zeros = state.written_in(range.clone()).is_empty();
         if let Some(operation) = &mut state.operation {
             operation.allocated.insert(range.clone());
             operation.blocks.push((range, pool));
         }
         Ok((at, zeros))
+    }
+
+    /// Allocates at least `len` bytes past all that is in use; returns their range.
+    pub fn append(&self, len: u64) -> io::Result<Range<u64>> {
+        self.changing()?;
+        let mut state = self.state.write();
+        let range = state.space.append(len).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
+        self.extend_file(&mut state).inspect_err(|_| state.space.free(range.clone(), Pool::Metadata))?;
+        if let Some(operation) = &mut state.operation {
+            operation.allocated.insert(range.clone());
+            operation.blocks.push((range.clone(), Pool::Metadata));
+        }
+        Ok(range)
+    }
+
+    /// Extends the file to the end of allocated space, and some bytes further.
+    fn extend_file(&self, state: &mut State) -> io::Result<()> {
+        let end = state.space.end();
+        if end > state.len {
+            let room = (end / 8).clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX);
+            let longer = end.saturating_add(room).checked_next_multiple_of(GRANULE).unwrap_or(end);
+            // The superblock may record this EOF: a whole page.
+            let longer = state.space.pages().and_then(|p| p.up(longer)).unwrap_or(longer);
+            self.driver.set_len(longer)?;
+            state.len = longer;
+            state.unsynced = true;
+        }
+        Ok(())
     }
 
     /// The parts of `range` that may hold other bytes than zeros.
@@ -425,9 +441,16 @@ impl Transaction {
         state.space.trim()
     }
 
-    /// Adds `range`, which the durable state does not reference, to free space.
-    pub fn add_free(&self, range: Range<u64>) {
-        self.state.write().space.add_free(range);
+    /// Adds `range`, which the durable state does not reference, to free space: as parts of pages
+    /// of a pool, or for any use.
+    pub fn add_free(&self, range: Range<u64>, pool: Option<Pool>) {
+        self.state.write().space.add_free(range, pool);
+    }
+
+    /// Free ranges for any use, and free parts of pages: of metadata, of raw data.
+    pub fn free_space(&self) -> (Vec<Range<u64>>, [Vec<Range<u64>>; 2]) {
+        let state = self.state.read();
+        (state.space.free_ranges().collect(), state.space.free_parts().map(Iterator::collect))
     }
 
     /// Records that a change failed with ENOSPC.

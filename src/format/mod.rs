@@ -13,6 +13,7 @@ pub mod earray;
 pub(crate) mod elements;
 pub mod farray;
 pub mod fractal_heap;
+pub mod free_list;
 pub mod free_space;
 pub mod global_heap;
 pub(crate) mod link_index;

@@ -9,6 +9,7 @@ use crate::base::{Address, Error, Result};
 use crate::file::commit::Root;
 use crate::file::space::{Pages, Pool};
 use crate::file::transaction::Transaction;
+use crate::format::free_list::FreeList;
 use crate::format::superblock::{IN_USE, Superblock};
 use std::io;
 use std::ops::Range;
@@ -137,6 +138,43 @@ impl Store {
         }
         self.transaction()?.free(start..end, kind.pool());
         Ok(())
+    }
+
+    /// Makes the space of `list` free. Parts of pages need a file with pages, else they are lost.
+    pub fn add_free(&self, list: &FreeList) -> Result<()> {
+        let transaction = self.transaction()?;
+        let add = |range: &Range<u64>, pool| {
+            let (start, end) = (self.offset(Address(range.start), "free space")?, self.offset(Address(range.end), "free space")?);
+            transaction.add_free(start..end, pool);
+            Ok(())
+        };
+        list.whole.iter().try_for_each(|range| add(range, None))?;
+        let [metadata, raw] = &list.parts;
+        if transaction.pages().is_none() {
+            return Ok(());
+        }
+        metadata.iter().try_for_each(|range| add(range, Some(Pool::Metadata)))?;
+        raw.iter().try_for_each(|range| add(range, Some(Pool::Raw)))
+    }
+
+    /// All space that is free now.
+    pub fn free_list(&self) -> Result<FreeList> {
+        let base = self.base;
+        let relative =
+            |ranges: Vec<Range<u64>>| ranges.into_iter().map(|r| r.start.saturating_sub(base)..r.end.saturating_sub(base)).collect();
+        let (whole, parts) = self.transaction()?.free_space();
+        Ok(FreeList { whole: relative(whole), parts: parts.map(relative) })
+    }
+
+    /// Allocates at least `len` bytes past all that is in use; returns their address and number.
+    pub fn append(&self, len: u64) -> Result<(Address, u64)> {
+        let range = self.transaction()?.append(len).map_err(failed("allocate", Address::UNDEF))?;
+        Ok((Address(range.start.saturating_sub(self.base)), range.end.saturating_sub(range.start)))
+    }
+
+    /// End of allocated space.
+    pub fn end(&self) -> Result<Address> {
+        Ok(Address(self.transaction()?.end().saturating_sub(self.base)))
     }
 
     /// Shrinks a metadata block at `address` from `old` to `new` bytes and frees the rest.

@@ -11,9 +11,10 @@
 //! After a writer was killed they may list space that datasets use: they are ignored then, and
 //! `h5dir recover` removes them.
 //!
-//! The next libhdf5 that changes the file writes managers of its own. h5dir records no free space
-//! when it closes a file, so that this space is lost, as in files that do not persist free space.
+//! The next libhdf5 that changes the file writes managers of its own. h5dir leaves its own list of
+//! free space when it closes a file ([`super::free_list`]).
 
+use super::free_list;
 use crate::base::{Address, Error, Result};
 use crate::file::space::Ranges;
 use crate::format::cache_image;
@@ -90,6 +91,7 @@ impl BeforeFirstWrite {
 
     /// Makes the changes, as a part of the file's first operation.
     pub fn apply(&self, store: &Store) -> Result<()> {
+        free_list::take(store)?;
         let Some(extension) = self.extension else { return Ok(()) };
         let mut blocks: Vec<Block> = Vec::new();
         if let Some((address, len)) = self.image {
@@ -132,14 +134,14 @@ impl BeforeFirstWrite {
         Ok(true)
     }
 
-    /// Records the EOF, after the last commit before the file is closed. Does nothing if the file
-    /// has no message for it.
+    /// Leaves a free list, and records the EOF if the file has a message for it. To be called after
+    /// the last change before the file is closed.
     pub fn close(&self, store: &Store) -> Result<()> {
+        let end = free_list::leave(store)?;
         let (Some(extension), Some(info)) = (self.extension, &self.space) else { return Ok(()) };
         if info.version == 0 {
             return Ok(());
         }
-        let end = store.commit_end()?;
         store.atomically(|| {
             let mut header = HeaderEdit::load(store, extension)?;
             clear_managers(&mut header, store, info, end);

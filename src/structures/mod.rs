@@ -15,6 +15,7 @@ pub(crate) mod earray;
 pub(crate) mod extent;
 pub(crate) mod farray;
 pub mod fractal_heap;
+pub(crate) mod free_list;
 pub mod global_heap;
 pub(crate) mod group;
 pub(crate) mod link_count;

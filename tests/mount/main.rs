@@ -33,6 +33,7 @@ mod random;
 mod ranges;
 mod readonly;
 mod side_views;
+mod space;
 mod sparse;
 mod stat;
 mod strangers;
