@@ -156,6 +156,12 @@ pub trait Edit: Send + Sync {
     /// Sets owner, group and mode of an object. What is `None` becomes the mount's default.
     fn set_ownership(&self, id: ObjectId, ownership: &Ownership) -> Result<()>;
 
+    /// Sets owner and group of the link `name` of `group`, which is not a hard link. They move with
+    /// the link, and end with it.
+    fn set_link_ownership(&self, _group: ObjectId, _name: &[u8], _ownership: &Ownership) -> Result<()> {
+        Err(Error::refused(libc::EOPNOTSUPP, "links have no owners in this container"))
+    }
+
     /// Keeps an object without names until [`Edit::release`] was called as often.
     fn hold(&self, id: ObjectId);
 

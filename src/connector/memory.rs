@@ -227,6 +227,10 @@ impl Connector for MemoryConnector {
         Self::id(0)
     }
 
+    fn link_ownership(&self, _group: ObjectId, _name: &[u8]) -> Result<Ownership> {
+        Ok(Ownership::default())
+    }
+
     fn info(&self, id: ObjectId) -> Result<ObjectInfo> {
         let state = self.state.read();
         let object = state.object(id)?;

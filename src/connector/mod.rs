@@ -171,6 +171,8 @@ pub trait Connector: Send + Sync {
     }
     /// Kind, links and times of an object.
     fn info(&self, id: ObjectId) -> Result<ObjectInfo>;
+    /// Owner and group of the link `name` of `group`, which is not a hard link; no mode.
+    fn link_ownership(&self, group: ObjectId, name: &[u8]) -> Result<Ownership>;
     /// The link `name` of a group.
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>>;
     /// Links of a group from position `start` (0 = first), each with the position after it.

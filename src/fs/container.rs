@@ -333,9 +333,9 @@ impl Operations for ContainerFs {
         Done::of(|invalidate| self.names.link(ino, parent, name, invalidate))
     }
 
-    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8]) -> Done<Entry> {
+    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], creator: Creator) -> Done<Entry> {
         let _names = self.namespace.lock_alone(&[parent]);
-        Done::of(|invalidate| self.names.make_symlink(parent, name, target, invalidate))
+        Done::of(|invalidate| self.names.make_symlink(parent, name, target, creator, invalidate))
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Done<()> {

@@ -128,7 +128,7 @@ pub trait Operations: Send + Sync + 'static {
     }
 
     /// Creates a symbolic link.
-    fn symlink(&self, _parent: Ino, _name: &[u8], _target: &[u8]) -> Done<Entry> {
+    fn symlink(&self, _parent: Ino, _name: &[u8], _target: &[u8], _creator: Creator) -> Done<Entry> {
         Err(Errno(libc::EROFS)).into()
     }
 

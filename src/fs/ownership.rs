@@ -6,7 +6,7 @@ use super::mounted::Mounted;
 use super::namespace::Node;
 use super::spec::Modes;
 use super::types::{Attr, Changes, Creator, Errno, FileKind, FsResult};
-use super::views::{Class, Host};
+use super::views::{Class, Host, Inode};
 use crate::base::Error;
 use crate::connector::edit::Edit;
 use crate::connector::{ObjectId, Ownership};
@@ -28,12 +28,12 @@ fn mode_bits(mode: u32) -> u16 {
 
 /// Puts what is stored in the object of `node` into `attr`, which holds the mount's defaults.
 pub fn show(mounted: &Mounted, node: &Node, stored: &Ownership, attr: &mut Attr) {
-    if mounted.spec.modes == Modes::Fixed || attr.kind == FileKind::Symlink {
+    if mounted.spec.modes == Modes::Fixed {
         return;
     }
     attr.uid = stored.uid.unwrap_or(attr.uid);
     attr.gid = stored.gid.unwrap_or(attr.gid);
-    if let Some(mode) = stored.mode {
+    if let Some(mode) = stored.mode.filter(|_| attr.kind != FileKind::Symlink) {
         let perm = match (attr.kind, node.item.class) {
             // The directory of a dataset can be searched by those who may read the dataset.
             (FileKind::Directory, Class::Directory) => (mode & DATA_BITS) | ((mode & READ_BITS) >> 2),
@@ -58,6 +58,13 @@ pub fn is_stored(node: &Node) -> bool {
 /// The object whose owner and mode `node` shows.
 pub fn object(node: &Node) -> Option<ObjectId> {
     node.item.object().or(node.item.owner)
+}
+
+/// The group and the name of the link that `node` shows, if it is a symbolic link of the main tree.
+pub fn link(node: &Node) -> Option<(ObjectId, Vec<u8>)> {
+    let parent = node.parent().filter(|_| node.item.class == Class::Symlink && is_main(node))?;
+    let group = parent.item.group().filter(|id| id.is_own())?;
+    Some((group, node.link_name()))
 }
 
 /// Owner and mode of the mount for files of `kind`.
@@ -93,11 +100,33 @@ pub fn set(mounted: &Mounted, log: &ChangeLog, node: &Node, now: &Attr, changes:
     if same {
         return Ok(());
     }
+    if let Some((group, name)) = link(node) {
+        let ownership = Ownership { mode: None, ..deviation(mounted, now.kind, (now.perm, uid, gid)) };
+        let stored = mounted.editor()?.set_link_ownership(group, &name, &ownership);
+        return stored.map_err(|e| mounted.refused(Some(group), &e));
+    }
     let Some(id) = node.item.object().filter(|id| id.is_own()) else { return Err(Errno(libc::EOPNOTSUPP)) };
     let ownership = deviation(mounted, now.kind, (mode, uid, gid));
     mounted.editor()?.set_ownership(id, &ownership).map_err(|e| mounted.refused(Some(id), &e))?;
     log.attribute_changed(id, None, invalidate);
     Ok(())
+}
+
+/// Sets owner and group of the new link `name` in the group `parent`, made by `creator`.
+pub fn link_created(mounted: &Mounted, edit: &dyn Edit, parent: ObjectId, name: &[u8], creator: Creator) -> Result<(), Error> {
+    if mounted.spec.modes == Modes::Fixed {
+        return Ok(());
+    }
+    let (gid, _) = inherited_group(mounted, parent, creator)?;
+    let ownership = Ownership { mode: None, ..deviation(mounted, FileKind::Symlink, (0, creator.uid, gid)) };
+    if ownership == Ownership::default() { Ok(()) } else { edit.set_link_ownership(parent, name, &ownership) }
+}
+
+/// The group of what `creator` makes in `parent`, and whether it is that of the directory.
+fn inherited_group(mounted: &Mounted, parent: ObjectId, creator: Creator) -> Result<(u32, bool), Error> {
+    let parent = mounted.connector.info(parent)?.ownership;
+    let inherits = parent.mode.unwrap_or(mounted.spec.dir_mode) & SET_GROUP_ID != 0;
+    Ok((if inherits { parent.gid.unwrap_or(mounted.spec.gid) } else { creator.gid }, inherits))
 }
 
 /// Sets owner and mode of the new object `id` of `kind`, created by `creator` in the group
@@ -112,9 +141,7 @@ pub fn created(
     if mounted.spec.modes == Modes::Fixed {
         return Ok(());
     }
-    let parent = mounted.connector.info(parent)?.ownership;
-    let inherits = parent.mode.unwrap_or(mounted.spec.dir_mode) & SET_GROUP_ID != 0;
-    let gid = if inherits { parent.gid.unwrap_or(mounted.spec.gid) } else { creator.gid };
+    let (gid, inherits) = inherited_group(mounted, parent, creator)?;
     let inherited = if inherits && kind == FileKind::Directory { SET_GROUP_ID } else { 0 };
     let ownership = deviation(mounted, kind, (mode_bits(creator.mode) | inherited, creator.uid, gid));
     if ownership == Ownership::default() { Ok(()) } else { edit.set_ownership(id, &ownership) }

@@ -45,6 +45,11 @@ impl Stat {
             }
             self.set_times(node, &info, &mut attr);
         }
+        if let Some((group, name)) = ownership::link(node)
+            && let Ok(stored) = self.mounted.connector.link_ownership(group, &name)
+        {
+            ownership::show(&self.mounted, node, &stored, &mut attr);
+        }
         if attr.kind != FileKind::Symlink && !ownership::is_stored(node) && node.item.writable().is_none() {
             attr.perm &= !WRITE_BITS;
         }

@@ -486,10 +486,11 @@ impl Filesystem for Adapter {
         reply_empty(self.change("rmdir", parent, |o| o.rmdir(ino(parent), name.as_bytes())), reply);
     }
 
-    fn symlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+    fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let _turn = self.turn(Kind::Change);
         let target = target.as_os_str().as_bytes();
-        self.reply_entry(self.change("symlink", parent, |o| o.symlink(ino(parent), name.as_bytes(), target)), reply);
+        let by = creator(req, 0o777);
+        self.reply_entry(self.change("symlink", parent, |o| o.symlink(ino(parent), name.as_bytes(), target, by)), reply);
     }
 
     fn rename(&self, _req: &Request, p: INodeNo, name: &OsStr, new: INodeNo, new_name: &OsStr, flags: RenameFlags, reply: ReplyEmpty) {

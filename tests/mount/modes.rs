@@ -168,3 +168,32 @@ fn allow_root_keeps_other_users_out_whatever_mode_is_stored() {
     let mount = Mount::start(Place::new(), &file, &["--allow-root"]);
     assert_eq!(shell(&mount, "stat -c %a mnt mnt/f"), "700\n700\n");
 }
+
+/// `cp -a`, `rsync -a` and `tar x` of another user's tree.
+#[test]
+fn owners_of_symbolic_links_are_stored_and_move_with_them() {
+    if !is_root() {
+        return;
+    }
+    for libver in ["v110", "earliest"] {
+        let (mount, file) = created(libver, &[]);
+        shell(
+            &mount,
+            "mkdir -p out/t; cd out/t; echo x >f; ln -s f a; ln -s /nowhere b; ln -s f c; chown -hR 1000:1001 .; cd ../..
+            cp -a out/t mnt/cp; rsync -a out/t/ mnt/rsync/; tar -C out -cf out.tar t; tar -C mnt -xf out.tar",
+        );
+        let list = r"find mnt -type l -printf '%P %U:%G %l\n' | sort";
+        let owned = |dir: &str| format!("{dir}/a 1000:1001 f\n{dir}/b 1000:1001 /nowhere\n{dir}/c 1000:1001 f\n");
+        assert_eq!(shell(&mount, list), ["cp", "rsync", "t"].map(owned).concat(), "{libver}");
+        let moves = "cd mnt; rm -r rsync; mv cp/a cp/z; mv t/b cp/; mv -T cp/c t/c; mv --exchange cp/z t/a 2>/dev/null || true
+            chown -h root t/c; chown -h root:root t/a; rm t/a; ln -s f t/a; getfattr -dm- t cp | grep -c posix || true";
+        assert_eq!(shell(&mount, moves), "0\n");
+        unmount(&mount);
+        let again = Mount::start(Place::new(), &file, &[]);
+        assert_eq!(shell(&again, list), "cp/b 1000:1001 /nowhere\ncp/z 1000:1001 f\nt/a 0:0 f\nt/c 0:1001 f\n", "{libver}");
+        unmount(&again);
+        let stored =
+            "    assert sorted(f['t'].attrs) == ['_h5dir_posix', '_h5dir_posix:c'] and f['t'].attrs['_h5dir_posix:c'] == b'gid=1001'";
+        h5py(&file, stored);
+    }
+}

@@ -64,7 +64,11 @@ fn rewritten_chunks_use_the_space_of_earlier_sessions() {
     let make = "h5py.File(path, 'w').create_dataset('d', data=np.arange(1000000) * 7 % 1001, chunks=(20000,), compression='gzip')";
     let rewrite = "head -c 8000000 /dev/urandom | dd of=d conv=notrunc bs=1M status=none";
     keeps_its_size(make, rewrite, rewrite);
-    keeps_its_size(make, "printf x | dd of=d conv=notrunc bs=1 seek=4000000 status=none", "printf y | dd of=d conv=notrunc bs=1 seek=7 status=none");
+    keeps_its_size(
+        make,
+        "printf x | dd of=d conv=notrunc bs=1 seek=4000000 status=none",
+        "printf y | dd of=d conv=notrunc bs=1 seek=7 status=none",
+    );
 }
 
 #[test]
@@ -77,8 +81,15 @@ fn files_removed_in_one_session_leave_their_space_to_the_next() {
 
 #[test]
 fn files_with_pages_and_with_free_space_managers_keep_their_size() {
-    for kind in ["fs_strategy='page', fs_page_size=4096", "fs_strategy='page', fs_persist=True", "fs_strategy='fsm', fs_persist=True", "userblock_size=1024"] {
-        let make = format!("h5py.File(path, 'w', libver='latest', {kind}).create_dataset('d', data=np.arange(9000), chunks=(300,), compression='gzip')");
+    for kind in [
+        "fs_strategy='page', fs_page_size=4096",
+        "fs_strategy='page', fs_persist=True",
+        "fs_strategy='fsm', fs_persist=True",
+        "userblock_size=1024",
+    ] {
+        let make = format!(
+            "h5py.File(path, 'w', libver='latest', {kind}).create_dataset('d', data=np.arange(9000), chunks=(300,), compression='gzip')"
+        );
         let odd = "for i in $(seq 40); do head -c $((i * 137)) /dev/urandom >f$i; done; head -c 72000 /dev/urandom >d";
         keeps_its_size(&make, odd, "rm f*; head -c 72000 /dev/zero >d");
     }
@@ -92,12 +103,17 @@ fn free_space_is_not_given_twice_after_other_writers() {
     for round in 0..4 {
         file.session("rm a; cp ../b c");
         // Within the file, past its end, and not at all.
-        let change = ["f['b'].attrs['note'] = 1", "f['x%d' % f.id.get_filesize()] = list(range(20000))", "pass", "del f['b']; f['b'] = f['c'][()]"][round];
+        let change =
+            ["f['b'].attrs['note'] = 1", "f['x%d' % f.id.get_filesize()] = list(range(20000))", "pass", "del f['b']; f['b'] = f['c'][()]"]
+                [round];
         h5py(&file.path, "r+", change);
         file.session("cp ../a a; rm c; mkdir -p g; cp ../b g/b");
         let same = |name: &str, want: &str| {
             let want = file.place.dir().join(want);
-            assert_eq!(h5py(&file.path, "r", &format!("print(f['{name}'][()].tobytes() == open('{}', 'rb').read())", want.display())), "True\n");
+            assert_eq!(
+                h5py(&file.path, "r", &format!("print(f['{name}'][()].tobytes() == open('{}', 'rb').read())", want.display())),
+                "True\n"
+            );
         };
         same("a", "a");
         same("b", "b");

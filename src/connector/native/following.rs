@@ -17,7 +17,7 @@ use crate::base::{Address, Error, Result};
 use crate::connector::open::Backing;
 use crate::connector::{
     AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Follow, Form, Link, Newlines, ObjectId, ObjectInfo,
-    ObjectKind, TargetVisitor, Value,
+    ObjectKind, Ownership, TargetVisitor, Value,
 };
 use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::host_file::HostFile;
@@ -230,6 +230,10 @@ impl Connector for Following {
 
     fn info(&self, id: ObjectId) -> Result<ObjectInfo> {
         self.now().info(id)
+    }
+
+    fn link_ownership(&self, group: ObjectId, name: &[u8]) -> Result<Ownership> {
+        self.now().link_ownership(group, name)
     }
 
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {

@@ -28,7 +28,7 @@ pub use recover::{Recovered, open_for_reading, open_to_change, open_to_recover, 
 
 use super::{
     AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Form, Link, LinkTarget, Newlines, ObjectId, ObjectInfo,
-    Result, TargetVisitor, Value,
+    Ownership, Result, TargetVisitor, Value,
 };
 use crate::base::{Address, Error, limits};
 use crate::dataset::environment::Environment;
@@ -283,6 +283,11 @@ impl Connector for NativeConnector {
         Ok(ObjectInfo { ownership: ownership::of(&object), ..object.info() })
     }
 
+    fn link_ownership(&self, group: ObjectId, name: &[u8]) -> Result<Ownership> {
+        let _shared = self.shared();
+        Ok(ownership::of_link(&self.object(group)?, name))
+    }
+
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {
         let _shared = self.shared();
         let object = self.object(group)?;
@@ -373,7 +378,7 @@ impl Connector for NativeConnector {
             return Ok(names.clone());
         }
         let mut names = attribute::names(&self.object(id)?)?;
-        names.retain(|name| name != ownership::NAME);
+        names.retain(|name| !ownership::is_hidden(name));
         let names: AttributeNames = names.into();
         // Short lists are made again as fast as they are found.
         if (ATTRIBUTES_FEW..ATTRIBUTES_MANY).contains(&names.len()) {
@@ -383,7 +388,7 @@ impl Connector for NativeConnector {
     }
 
     fn attribute(&self, id: ObjectId, name: &[u8]) -> Result<Option<Value>> {
-        if name == ownership::NAME {
+        if ownership::is_hidden(name) {
             return Ok(None);
         }
         let _shared = self.shared();

@@ -1,8 +1,9 @@
-//! Owner, group and mode of an object of an HDF5 file: one attribute.
+//! Owner, group and mode of an object or a link of an HDF5 file: one attribute.
 //!
 //! The attribute `_h5dir_posix` is a scalar string of fixed length, space-padded ASCII, with a word
-//! for each property that was set: `mode=0755 uid=1000 gid=1000`. Unknown words are ignored. The
-//! connector hides it from the other attributes.
+//! for each property that was set: `mode=0755 uid=1000 gid=1000`. Unknown words are ignored. That of
+//! a soft or external link is the attribute `_h5dir_posix:NAME` of its group. The connector hides
+//! both from the other attributes.
 
 use super::attribute;
 use super::object::Object;
@@ -13,6 +14,8 @@ use crate::connector::{NewValue, Ownership};
 
 /// Name of the attribute.
 pub const NAME: &[u8] = b"_h5dir_posix";
+/// What the names of attributes of links start with.
+const LINK_PREFIX: &[u8] = b"_h5dir_posix:";
 /// Permission bits.
 const MODE_MAX: u16 = 0o7777;
 /// Longest value that is read, bytes.
@@ -20,7 +23,26 @@ const TEXT_MAX: usize = 256;
 
 /// Owner, group and mode of `object`. An attribute that cannot be read sets nothing.
 pub fn of(object: &Object) -> Ownership {
-    let found = attribute::find(object, NAME).and_then(|a| a.map(|a| a.value).transpose());
+    read(object, NAME)
+}
+
+/// Owner and group of the link `name` of `group`.
+pub fn of_link(group: &Object, name: &[u8]) -> Ownership {
+    read(group, &link_attribute(name))
+}
+
+/// Name of the attribute for the link `name`.
+pub fn link_attribute(name: &[u8]) -> Vec<u8> {
+    [LINK_PREFIX, name].concat()
+}
+
+/// True if the attribute `name` is hidden from the others.
+pub fn is_hidden(name: &[u8]) -> bool {
+    name == NAME || name.starts_with(LINK_PREFIX)
+}
+
+fn read(object: &Object, attribute: &[u8]) -> Ownership {
+    let found = attribute::find(object, attribute).and_then(|a| a.map(|a| a.value).transpose());
     match found {
         Ok(Some(value)) if value.shape == Shape::Scalar => parse(value.bytes.get(..TEXT_MAX).unwrap_or(&value.bytes)),
         Ok(_) => Ownership::default(),
@@ -62,7 +84,7 @@ pub fn value(ownership: &Ownership) -> Option<NewValue> {
 /// Errors: `name` is that of the hidden attribute.
 pub fn check_name(name: &[u8]) -> Result<()> {
     let reserved = || Error::refused(libc::EPERM, "the attribute holds owner and mode: chmod and chown set it");
-    if name == NAME { Err(reserved()) } else { Ok(()) }
+    if is_hidden(name) { Err(reserved()) } else { Ok(()) }
 }
 
 #[cfg(test)]

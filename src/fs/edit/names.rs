@@ -184,15 +184,34 @@ impl NameEditor {
     }
 
     /// Creates a symbolic link to `target`.
-    pub fn make_symlink(&self, parent: Ino, name: &[u8], target: &[u8], invalidate: &mut Invalidate) -> FsResult<Entry> {
+    pub fn make_symlink(&self, parent: Ino, name: &[u8], target: &[u8], creator: Creator, invalidate: &mut Invalidate) -> FsResult<Entry> {
         let (dir, _) = self.group(parent)?;
         let slot = self.slot(parent, name)?;
         if let Some((file, object)) = symlink::external(target) {
-            let link = |edit: &dyn Edit, group, name: &[u8]| edit.external_link(group, name, &file, &object).map(|()| None);
-            return self.create_at(&slot, None, link, invalidate);
+            let link = |edit: &dyn Edit, group, name: &[u8]| edit.external_link(group, name, &file, &object);
+            return self.create_link(&slot, creator, link, invalidate);
         }
         let path = symlink::stored(target, &dir.path(), &self.mounted.prefix).unwrap_or_else(|| symlink::verbatim(target));
-        self.create_at(&slot, None, |edit, group, name| edit.symlink(group, name, &path).map(|()| None), invalidate)
+        self.create_link(&slot, creator, |edit, group, name| edit.symlink(group, name, &path), invalidate)
+    }
+
+    /// Creates a symbolic link by `f`, which belongs to `creator`.
+    fn create_link(
+        &self,
+        slot: &DirectorySlot,
+        creator: Creator,
+        f: impl FnOnce(&dyn Edit, ObjectId, &[u8]) -> Result<(), Error>,
+        invalidate: &mut Invalidate,
+    ) -> FsResult<Entry> {
+        let create = |edit: &dyn Edit, group, name: &[u8]| {
+            f(edit, group, name)?;
+            if let Err(e) = ownership::link_created(&self.mounted, edit, group, name, creator) {
+                let _ = edit.unlink(group, name, false);
+                return Err(e);
+            }
+            Ok(None)
+        };
+        self.create_at(slot, None, create, invalidate)
     }
 
     /// Creates another name of the file `ino`.

@@ -14,6 +14,7 @@ use crate::dataset::parts::store_elements;
 use crate::format::Writer;
 use crate::format::message::attribute::{Attribute, encode_attribute};
 use crate::format::message::dataspace::Dataspace;
+use crate::format::message::link::LinkTarget;
 use crate::meta::Store;
 use crate::meta::header_edit::HeaderEdit;
 use crate::structures::attributes::edit as attributes_edit;
@@ -59,10 +60,28 @@ impl Change<'_> {
 
     /// Sets owner, group and mode: an attribute that is hidden from the others.
     pub(super) fn set_ownership(&self, id: ObjectId, to: &Ownership) -> Result<()> {
-        let stored = attribute::stored(&self.connector.object(id)?, ownership::NAME)?;
+        self.store_ownership(id, ownership::NAME, to)
+    }
+
+    /// Sets owner and group of a link that is not a hard link.
+    pub(super) fn set_link_ownership(&self, group: ObjectId, name: &[u8], to: &Ownership) -> Result<()> {
+        self.store_ownership(group, &ownership::link_attribute(name), to)
+    }
+
+    /// Owner and group of the link `name`, which will be removed; removes what is stored of them.
+    pub(super) fn take_link_ownership(&self, group: ObjectId, name: &[u8], target: &LinkTarget) -> Result<Ownership> {
+        if matches!(target, LinkTarget::Hard(_)) {
+            return Ok(Ownership::default());
+        }
+        let found = ownership::of_link(&self.connector.object(group)?, name);
+        self.set_link_ownership(group, name, &Ownership::default())?;
+        Ok(found)
+    }
+
+    fn store_ownership(&self, id: ObjectId, name: &[u8], to: &Ownership) -> Result<()> {
         match ownership::value(to) {
-            Some(value) => self.set_attribute(id, ownership::NAME, &value),
-            None if stored.is_some() => self.remove_attribute(id, ownership::NAME),
+            Some(value) => self.set_attribute(id, name, &value),
+            None if attribute::stored(&self.connector.object(id)?, name)?.is_some() => self.remove_attribute(id, name),
             None => Ok(()),
         }
     }

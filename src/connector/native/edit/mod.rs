@@ -530,6 +530,10 @@ impl Edit for NativeConnector {
         self.operate(&[id], |c| c.set_ownership(id, ownership))
     }
 
+    fn set_link_ownership(&self, group: ObjectId, name: &[u8], ownership: &Ownership) -> Result<()> {
+        self.operate(&[group], |c| c.set_link_ownership(group, name, ownership))
+    }
+
     fn hold(&self, id: ObjectId) {
         if let Some(e) = &self.editing {
             e.objects.use_object(id, |usage| usage.holds = usage.holds.saturating_add(1));

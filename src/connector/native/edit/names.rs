@@ -179,6 +179,7 @@ impl Change<'_> {
             (true, true) if !self.is_empty(target)? => return Err(Error::refused(libc::ENOTEMPTY, "the group is not empty")),
             _ => {}
         }
+        self.take_link_ownership(group, name, &link.target)?;
         self.take_link(group, name)?;
         match target {
             Some(id) => self.lost_a_name(id),
@@ -340,10 +341,14 @@ impl Change<'_> {
             (None, Taken::Exchange) => return Err(missing()),
             (Some(other), Taken::Exchange) => {
                 self.not_into_itself(&other, to.0, from.0)?;
+                let owners =
+                    (self.take_link_ownership(from.0, from.1, &link.target)?, self.take_link_ownership(to.0, to.1, &other.target)?);
                 self.take_link(from.0, from.1)?;
                 self.take_link(to.0, to.1)?;
                 self.put_link(from.0, from.1, other.target)?;
                 self.put_link(to.0, to.1, link.target)?;
+                self.set_link_ownership(to.0, to.1, &owners.0)?;
+                self.set_link_ownership(from.0, from.1, &owners.1)?;
                 return Ok(None);
             }
             (Some(other), Taken::Replace) => {
@@ -353,13 +358,16 @@ impl Change<'_> {
                     return Ok(None);
                 }
                 self.replaceable(a, b)?;
+                self.take_link_ownership(to.0, to.1, &other.target)?;
                 self.take_link(to.0, to.1)?;
                 lost = b;
             }
             (None, _) => {}
         }
+        let owner = self.take_link_ownership(from.0, from.1, &link.target)?;
         self.take_link(from.0, from.1)?;
         self.put_link(to.0, to.1, link.target)?;
+        self.set_link_ownership(to.0, to.1, &owner)?;
         match lost {
             Some(id) => self.lost_a_name(id),
             None => Ok(None),
