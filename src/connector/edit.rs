@@ -53,6 +53,17 @@ pub trait Edit: Send + Sync {
         self.set_size(id, size)
     }
 
+    /// Does most of the work of [`Edit::change_dataset`] with [`Elements::Kept`] beforehand, while
+    /// other operations continue; false if there is none to do. The caller holds the object, and
+    /// calls [`Edit::end_preparation`] after the change. A change of the elements between the two
+    /// makes the preparation void. Errors: `EBUSY` if they change before it is done.
+    fn prepare_change(&self, _id: ObjectId, _spec: &DatasetSpec) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Ends what [`Edit::prepare_change`] began.
+    fn end_preparation(&self, _id: ObjectId) {}
+
     /// Makes a dataset what `spec` states; what it does not state stays as far as it fits.
     fn change_dataset(&self, id: ObjectId, spec: DatasetSpec, elements: Elements) -> Result<()>;
 

@@ -171,6 +171,10 @@ pub trait Connector: Send + Sync {
     }
     /// Kind, links and times of an object.
     fn info(&self, id: ObjectId) -> Result<ObjectInfo>;
+    /// Bytes laid out and to be laid out, while the layout of the dataset `id` changes.
+    fn layout_progress(&self, _id: ObjectId) -> Option<(u64, u64)> {
+        None
+    }
     /// Owner and group of the link `name` of `group`, which is not a hard link; no mode.
     fn link_ownership(&self, group: ObjectId, name: &[u8]) -> Result<Ownership>;
     /// The link `name` of a group.

@@ -16,6 +16,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Bound, Range};
 use std::time::{Duration, Instant};
 
+/// Free ranges considered for an allocation.
+const CANDIDATES: usize = 64;
+/// Length of the space for small metadata, bytes.
+const RESERVE_BYTES: u64 = 8 << 10;
 /// Time that freed space rests while a mount follows the file.
 pub const REST: Duration = Duration::from_secs(5);
 /// Commits within this time share one entry of resting space.
@@ -120,6 +124,19 @@ impl Ranges {
     }
 }
 
+/// Free and allocated space of a file without what is free at its end, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpaceUsage {
+    /// Free.
+    pub free: u64,
+    /// Free in one range, at most.
+    pub largest: u64,
+    /// Free after the next commit.
+    pub freed: u64,
+    /// End of allocated space.
+    pub end: u64,
+}
+
 /// Free ranges, indexed by size.
 #[derive(Debug, Default)]
 struct FreeList {
@@ -158,14 +175,15 @@ impl FreeList {
         }
     }
 
-    /// The smallest range with room for `len` bytes at a multiple of `align`.
+    /// Room for `len` bytes at a multiple of `align`: of the smallest ranges that have it the first
+    /// in the file, so that the end of the file becomes free.
     fn find(&self, len: u64, align: u64) -> Option<Range<u64>> {
         let fits = |&(size, start): &(u64, u64)| {
             let at = start.checked_next_multiple_of(align)?;
             let end = at.checked_add(len)?;
             (end <= start.saturating_add(size)).then_some(at..end)
         };
-        self.sizes.range((len, 0)..).take(64).find_map(fits)
+        self.sizes.range((len, 0)..).take(CANDIDATES).filter_map(fits).min_by_key(|range| range.start)
     }
 }
 
@@ -236,6 +254,9 @@ pub struct Space {
     free: FreeList,
     /// Free parts of pages, by pool: metadata, raw.
     parts: [FreeList; 2],
+    /// Space for small metadata, before raw data at the end of the file: metadata past raw data
+    /// would keep the file from being truncated when the raw data goes. Free space after a trim.
+    reserve: FreeList,
     fresh: Ranges,
     freed: Ranges,
     /// Freed parts of pages, by pool.
@@ -290,7 +311,7 @@ impl Space {
         {
             self.end_rest_since(Some(then));
         }
-        let Some(pages) = self.pages else { return self.take(len, align) };
+        let Some(pages) = self.pages else { return self.take_reserved(len, align, pool) };
         if len >= pages.size {
             let end = pages.origin.checked_add(len).and_then(|end| pages.up(end))?;
             return self.take(end.saturating_sub(pages.origin), 1);
@@ -308,11 +329,32 @@ impl Space {
 
     fn take_part(&mut self, pages: Pages, len: u64, align: u64, pool: Pool) -> Option<u64> {
         let list = of(&mut self.parts, pool);
-        let mut sizes = list.sizes.range((len, 0)..).take(64);
-        let range = sizes.find_map(|&(size, start)| pages.fit(start..start.saturating_add(size), len, align))?;
+        let sizes = list.sizes.range((len, 0)..).take(CANDIDATES);
+        let fits = sizes.filter_map(|&(size, start)| pages.fit(start..start.saturating_add(size), len, align));
+        let range = fits.min_by_key(|range| range.start)?;
         list.remove(range.clone());
         self.fresh.insert(range.clone());
         Some(range.start)
+    }
+
+    /// Takes small metadata from the reserve, which raw data that extends the file makes.
+    fn take_reserved(&mut self, len: u64, align: u64, pool: Pool) -> Option<u64> {
+        if pool == Pool::Metadata
+            && len <= RESERVE_BYTES / 4
+            && let Some(range) = self.reserve.find(len, align)
+        {
+            self.reserve.remove(range.clone());
+            self.fresh.insert(range.clone());
+            return Some(range.start);
+        }
+        let extends = pool == Pool::Raw && len >= RESERVE_BYTES && self.free.find(len, align).is_none();
+        if extends && self.reserve.ranges.len() < RESERVE_BYTES / 4 {
+            let start = self.trim();
+            let end = start.checked_add(RESERVE_BYTES)?;
+            self.end = end;
+            self.reserve.insert(start..end);
+        }
+        self.take(len, align)
     }
 
     fn take(&mut self, len: u64, align: u64) -> Option<u64> {
@@ -500,6 +542,9 @@ impl Space {
 
     /// Removes free space at the end; returns the new end.
     pub fn trim(&mut self) -> u64 {
+        for range in std::mem::take(&mut self.reserve).ranges.iter() {
+            self.free.insert(range);
+        }
         if let Some((&s, &e)) = self.free.ranges.0.iter().next_back()
             && e == self.end
         {
@@ -513,6 +558,16 @@ impl Space {
     pub fn free_bytes(&self) -> u64 {
         let parts: u64 = self.parts.iter().map(|l| l.ranges.len()).sum();
         self.free.ranges.len().saturating_add(parts)
+    }
+
+    /// Free and allocated space.
+    pub fn usage(&self) -> SpaceUsage {
+        let resting: u64 = self.resting.iter().map(|r| r.space.len()).sum();
+        let tail = self.free.ranges.0.iter().next_back().filter(|(_, e)| **e == self.end);
+        let end = tail.map_or(self.end, |(start, _)| *start);
+        let largest = self.free.sizes.iter().rev().find(|(_, start)| *start < end).map_or(0, |(size, _)| *size);
+        let free = self.free_bytes().saturating_sub(self.end.saturating_sub(end));
+        SpaceUsage { free, largest, freed: self.freed.len().saturating_add(resting), end }
     }
 
     /// Free ranges, ascending; in a file with pages only whole pages.

@@ -14,7 +14,7 @@
 //! beside it. See docs/DESIGN-crash.md.
 
 use super::overlay::{Bytes, Overlay};
-use super::space::{Pages, Pool, Ranges, Space};
+use super::space::{Pages, Pool, Ranges, Space, SpaceUsage};
 use super::{FileDriver, JournalPlace, Status, WriteDriver, read_all};
 use parking_lot::{Mutex, RwLock};
 use std::io;
@@ -445,6 +445,11 @@ impl Transaction {
     /// of a pool, or for any use.
     pub fn add_free(&self, range: Range<u64>, pool: Option<Pool>) {
         self.state.write().space.add_free(range, pool);
+    }
+
+    /// Free and allocated space.
+    pub fn space_usage(&self) -> SpaceUsage {
+        self.state.read().space.usage()
     }
 
     /// Free ranges for any use, and free parts of pages: of metadata, of raw data.

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     fn sample() -> FreeList {
-        FreeList { whole: vec![100..200, 300..1000], parts: [vec![], vec![2000..2001]] }
+        FreeList { whole: vec![100..200, 300..1000], parts: [vec![], vec![2000..2001, 2010..2020]] }
     }
 
     fn decoded(bytes: &[u8]) -> Option<FreeList> {
@@ -159,19 +159,19 @@ mod tests {
 
     #[test]
     fn damage_is_found() {
-        let bytes = sample().encode(Address(5000), 100);
+        let bytes = sample().encode(Address(5000), 200);
         for i in 0..bytes.len() {
             let mut bytes = bytes.clone();
             bytes[i] ^= 0x40;
             assert_eq!(decoded(&bytes), None, "byte {i}");
         }
-        for whole in [vec![40..100], vec![5000..5001], vec![60..60]] {
-            let list = FreeList { whole, parts: [vec![], vec![]] };
+        for range in [40..100, 5000..5001, 60..60] {
+            let list = FreeList { whole: vec![range, 70..80], parts: [vec![], vec![]] };
             assert_eq!(decoded(&list.encode(Address(5000), list.len())), None, "{list:?}");
         }
         let footer = &bytes[bytes.len() - FOOTER_BYTES as usize..];
-        assert_eq!(Footer::decode(footer, 5000 + 60), None, "more ranges than the file has room for");
-        assert_eq!(Footer::decode(&footer[1..], 5100), None);
+        assert_eq!(Footer::decode(footer, 5000 + 90), None, "more ranges than the file has room for");
+        assert_eq!(Footer::decode(&footer[1..], 5200), None);
     }
 
     #[test]

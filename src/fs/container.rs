@@ -341,8 +341,13 @@ impl Operations for ContainerFs {
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Done<()> {
         let set = |invalidate: &mut Invalidate| {
             xattr::check_namespace(name)?;
-            let _names = self.namespace.lock_alone(&[ino]);
-            self.xattrs.set(&*self.namespace.living(ino)?, name, value, flags, invalidate)
+            let node = self.namespace.living(ino)?;
+            let prepared = self.xattrs.prepare(&node, name, value)?;
+            let names = self.namespace.lock_alone(&[ino]);
+            let set = self.xattrs.set(&*self.namespace.living(ino)?, name, value, flags, invalidate);
+            drop(names);
+            drop(prepared);
+            set
         };
         Done::of(|invalidate| self.files.view_writers.retry_busy(|| set(invalidate)))
     }

@@ -7,7 +7,7 @@ use super::types::{Errno, FsResult};
 use crate::base::Error;
 use crate::connector::edit::Edit;
 use crate::connector::{Connector, ObjectId};
-use crate::present::{self, Editor, Existing};
+use crate::present::{self, Editor, Existing, Prepared};
 
 /// The namespace of all extended attributes.
 const USER: &[u8] = b"user.";
@@ -20,7 +20,7 @@ pub const LIST_MAX: usize = 64 << 10;
 /// Prefix of the numbered facts of references.
 const REFERENCES: &str = "references";
 /// Facts that follow from others and cannot be set; those of a copy may differ.
-const DESCRIPTIVE: [&str; 4] = ["external", "index", "offset", "storage"];
+const DESCRIPTIVE: [&str; 5] = ["external", "index", "offset", "progress", "storage"];
 /// Facts that define an object.
 const SETTABLE: [&str; 9] = ["chunks", "dataset", "datatype", "dtype", "fillvalue", "filters", "layout", "maxshape", "shape"];
 /// Fact with the link name of a file whose own name is escaped.
@@ -174,7 +174,7 @@ pub struct Target<'a> {
     pub node: &'a Node,
 }
 
-impl Target<'_> {
+impl<'a> Target<'a> {
     fn id(&self) -> Result<ObjectId, Error> {
         object(self.node).ok_or_else(|| Error::refused(libc::EPERM, "there is no object that could have attributes"))
     }
@@ -189,6 +189,18 @@ impl Target<'_> {
             // not read.
             Err(Error::Limit { .. }) => Ok(Fact::TooLong),
             text => text.map(Fact::from),
+        }
+    }
+
+    /// Prepares [`Target::set`] while other operations continue, if it takes long.
+    pub fn prepare(&self, name: &[u8], value: &[u8]) -> Result<Option<Prepared<'a>>, Error> {
+        let (Some(name), Some(id)) = (name.strip_prefix(USER), object(self.node)) else { return Ok(None) };
+        match meaning(self.connector, self.cut, id, name)? {
+            Some(Meaning::Fact(fact)) if SETTABLE.contains(&fact) => match self.fact(id, fact)? {
+                Fact::Text(now) if now == value => Ok(None),
+                _ => Editor { connector: self.connector, edit: self.edit }.prepare_fact(id, fact, value),
+            },
+            _ => Ok(None),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::connector::kinds;
 use crate::connector::{Connector, DatasetSpec, Datatype, Form, NewAttribute, ObjectId, ObjectKind, Shape, Value};
 
 /// Facts that say nothing that could be set.
-const DESCRIPTIVE: [&str; 5] = ["external", "index", "kind", "offset", "storage"];
+const DESCRIPTIVE: [&str; 6] = ["external", "index", "kind", "offset", "progress", "storage"];
 /// Attribute of the root group of a netCDF-4 file of the classic model.
 const NETCDF_CLASSIC: &[u8] = b"_nc3_strict";
 /// Bytes by which elements of new files refer to objects.
@@ -43,7 +43,7 @@ fn invalid(reason: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::refused(libc::EINVAL, reason)
 }
 
-impl Editor<'_> {
+impl<'a> Editor<'a> {
     /// Sets an attribute: an existing one keeps its type and takes the text, a new one becomes a
     /// UTF-8 string.
     pub fn set_attribute(&self, id: ObjectId, name: &[u8], text: &[u8], existing: Existing) -> Result<()> {
@@ -83,6 +83,15 @@ impl Editor<'_> {
             self.edit.note_description(id, done.as_ref().err());
         }
         done
+    }
+
+    /// Prepares [`Editor::set_fact`] while other operations continue. Errors that setting the fact
+    /// reports as well are left to it.
+    pub fn prepare_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<Option<Prepared<'a>>> {
+        let parsed = parse_fact(name, text, self.connector.reference_bytes());
+        let Ok(spec) = parsed.and_then(|p| p.spec(|| Ok(self.connector.dataset(id)?.datatype))) else { return Ok(None) };
+        let held = Held::new(self.edit, id);
+        Ok(self.edit.prepare_change(id, &spec)?.then(|| Prepared { held }))
     }
 
     fn set_dataset_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<()> {
@@ -182,6 +191,36 @@ impl Editor<'_> {
     pub fn create_dataset(&self, group: ObjectId, name: &[u8], description: &[u8]) -> Result<ObjectId> {
         let spec = parse_dataset_json(description, self.connector.reference_bytes())?.spec(|| Ok(Datatype::byte()))?;
         self.edit.create_dataset(group, name, &spec)
+    }
+}
+
+/// Keeps an object that loses its last name.
+struct Held<'a> {
+    edit: &'a dyn Edit,
+    id: ObjectId,
+}
+
+impl<'a> Held<'a> {
+    fn new(edit: &'a dyn Edit, id: ObjectId) -> Self {
+        edit.hold(id);
+        Held { edit, id }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.edit.release(self.id);
+    }
+}
+
+/// A prepared change of a dataset, which ends when it is dropped.
+pub struct Prepared<'a> {
+    held: Held<'a>,
+}
+
+impl Drop for Prepared<'_> {
+    fn drop(&mut self) {
+        self.held.edit.end_preparation(self.held.id);
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) const TEXT_MAX: u64 = (64 << 10) + 1;
 const NEWLINES_KEY: &[u8] = b",\"newlines\":";
 
 /// All facts but the numbered ones of references.
-pub const FACT_NAMES: [&str; 15] = [
+pub const FACT_NAMES: [&str; 16] = [
     "attributes",
     "chunks",
     "dataset",
@@ -36,6 +36,7 @@ pub const FACT_NAMES: [&str; 15] = [
     "layout",
     "maxshape",
     "offset",
+    "progress",
     "shape",
     "storage",
 ];
@@ -155,6 +156,7 @@ fn dataset_fact(connector: &dyn Connector, id: ObjectId, name: &str) -> Result<O
         "index" => d.index.map(Into::into),
         "filters" => d.chunks.as_ref().and_then(|_| text(filters(&d.filters))),
         "fillvalue" => Some(fill(&d)?),
+        "progress" => connector.layout_progress(id).map(|(done, total)| format!("{done}/{total}").into_bytes()),
         "storage" => Some(connector.content(id, Form::Main)?.allocated()?.to_string().into_bytes()),
         "offset" => d.offset.map(|o| o.to_string().into_bytes()),
         "external" => d.external.as_deref().and_then(|all| text(external(all))),

@@ -26,7 +26,7 @@ mod values;
 
 pub use ddl::text;
 pub use describe::{json_type, type_json};
-pub use edit::{Editor, Existing, check_fact, check_new_file};
+pub use edit::{Editor, Existing, Prepared, check_fact, check_new_file};
 pub use facts::{FACT_NAMES, attributes as attributes_json, datatype_text, fact, fact_fits, needed_facts};
 pub use hdf5_json::hdf5_json;
 pub use npy::npy_header;

@@ -230,3 +230,43 @@ fn references_are_set_by_their_fact() {
         "    assert [f[x].name if x else None for x in f['r'][:]] == ['/moved', '/r', None] == [f[x].name if x else None for x in f['same'][:]]",
     );
 }
+
+/// Copies of large datasets take no more of the file than what `tar x` leaves, which lays them out once.
+#[test]
+fn copies_are_laid_out_once() {
+    let packed = "(r.random(1500000) * 20).astype('i1').astype('f8'), chunks=(50000,), compression='gzip', compression_opts=1";
+    for make in [
+        format!("f.create_dataset('d', data={packed})"),
+        "f.create_dataset('d', data=r.random(1200000)); f['d'].attrs['unit'] = 'm'".into(),
+        "f.create_dataset('d', (100000000,), 'f8', chunks=(100000,))[5000:600000] = r.random(595000)".into(),
+        "[f.create_dataset(f'd{i}', data=(r.random(90000) * 9).astype('i2'), chunks=(5000,), compression='gzip') for i in range(20)]"
+            .into(),
+    ] {
+        let (place, file) = created("v110");
+        h5py(&file, &format!("    r = np.random.default_rng(1)\n    {make}"));
+        let source = Mount::start(place, &file, &[]);
+        let mut sizes = Vec::new();
+        let once = "tar --xattrs -C $S -cSf - . | tar --xattrs --xattrs-include=user.* -C $D -xSf -";
+        for command in [once, "cp -a $S/. $D/", "rsync -aXS $S/ $D/", "rsync -aX $S/ $D/"] {
+            if command.contains("-aX ") && make.contains("100000000") {
+                continue;
+            }
+            let (target, copy) = empty("v110");
+            let script = format!("S={} D={}; {command}", source.place.mnt().display(), target.place.mnt().display());
+            assert_eq!(shell(source.place.dir(), &script), (true, String::new()), "{command}: {}", target.log());
+            unmount(&target);
+            let compare = format!(
+                "    o = h5py.File('{}')
+    for n in o:
+        assert (f[n].chunks, f[n].dtype, f[n].compression) == (o[n].chunks, o[n].dtype, o[n].compression), n
+        assert np.array_equal(f[n][:2000000], o[n][:2000000]), n",
+                file.display()
+            );
+            h5py(&copy, &compare);
+            sizes.push((std::fs::metadata(&copy).unwrap().len(), command));
+        }
+        // Bytes that were stored before the type came are less than the memory of dirty chunks.
+        let most = sizes[0].0 * 11 / 10 + (2 << 20);
+        assert!(sizes.iter().all(|(size, _)| *size <= most), "{make}: {sizes:?}");
+    }
+}

@@ -239,3 +239,36 @@ fn attributes_are_set_beside_others_of_more_than_64_kib() {
     unmount(&mount);
     h5py(&file, "    assert f['a'].attrs['j'] == 5 and f['a'].attrs['j'].dtype == '<i4' and len(f['a'].attrs) == 4");
 }
+
+/// While a large dataset is laid out anew, other requests are served, and it tells how far it is.
+#[test]
+fn a_layout_is_changed_beside_other_requests() {
+    let (mount, file) = empty("v110");
+    let program = "
+import os, threading, numpy as np
+np.random.default_rng(1).integers(0, 9, 8_000_000).astype('f8').tofile('big')
+open('other', 'wb').write(b'x' * 1000)
+done, served, progress = [], 0, set()
+def change():
+    os.setxattr('big', 'user.h5dir.dataset', b'{\"dtype\":\"<f8\",\"shape\":[2000,4000],\"chunks\":[20,500],\"filters\":[\"deflate 6\"]}')
+    done.append(1)
+thread = threading.Thread(target=change)
+thread.start()
+while not done:
+    os.mkdir(f'd{served}'); open(f'd{served}/f', 'w').write('new'); assert open('other', 'rb').read() == b'x' * 1000
+    try: progress.add(int(os.getxattr('big', 'user.h5dir.progress').split(b'/')[0]))
+    except OSError: pass
+    served += 1
+thread.join()
+print(served > 3, max(progress) > 0, np.fromfile('big').sum() == np.random.default_rng(1).integers(0, 9, 8_000_000).sum())
+try: os.getxattr('big', 'user.h5dir.progress')
+except OSError as e: print(e.errno)";
+    let output = Command::new(python::with_h5py()).args(["-c", program]).current_dir(mount.place.mnt()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert_eq!(text, "True True True\n61\n", "{}", mount.log());
+    unmount(&mount);
+    h5py(
+        &file,
+        "    assert f['big'].chunks == (20, 500) and f['big'][()].sum() == np.random.default_rng(1).integers(0, 9, 8_000_000).sum()",
+    );
+}

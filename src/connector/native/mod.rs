@@ -263,7 +263,10 @@ impl Connector for NativeConnector {
         let env = &self.options.environment;
         let c = &env.cache.counters;
         let n = |a: &AtomicU64| a.load(Ordering::Relaxed);
+        let (done, total) = self.editing.as_ref().and_then(|e| e.preparations.progress(None)).unwrap_or_default();
         vec![
+            ("layout_bytes_done", done),
+            ("layout_bytes_total", total),
             ("cache_budget_bytes", env.cache.budget()),
             ("cache_bytes", env.cache.bytes()),
             ("cache_hits", n(&c.hits)),
@@ -275,6 +278,10 @@ impl Connector for NativeConnector {
             ("spill_bytes", env.cache.disk_cache().bytes()),
             ("spill_hits", n(&c.disk_cache_hits)),
         ]
+    }
+
+    fn layout_progress(&self, id: ObjectId) -> Option<(u64, u64)> {
+        self.editing.as_ref()?.preparations.progress(Some(id))
     }
 
     fn info(&self, id: ObjectId) -> Result<ObjectInfo> {

@@ -1,9 +1,9 @@
 //! Owner, group and mode of an object or a link of an HDF5 file: one attribute.
 //!
 //! The attribute `_h5dir_posix` is a scalar string of fixed length, space-padded ASCII, with a word
-//! for each property that was set: `mode=0755 uid=1000 gid=1000`. Unknown words are ignored. That of
-//! a soft or external link is the attribute `_h5dir_posix:NAME` of its group. The connector hides
-//! both from the other attributes.
+//! for each property that was set: `mode=0755 uid=1000 gid=1000`. Unknown words are ignored. That
+//! of a soft or external link is the attribute `_h5dir_posix:NAME` of its group. The connector
+//! hides both from the other attributes.
 
 use super::attribute;
 use super::object::Object;

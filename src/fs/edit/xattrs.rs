@@ -11,9 +11,10 @@ use crate::fs::open_files::OpenFiles;
 use crate::fs::types::{Errno, FsResult};
 use crate::fs::views::{ALL, Class, Host};
 use crate::fs::xattr::{self, Target};
+use crate::present::Prepared;
 use std::sync::Arc;
 
-/// See the module's description. Callers hold the lock of names alone.
+/// See the module's description. Callers that change something hold the lock of names alone.
 pub struct XattrEditor {
     mounted: Arc<Mounted>,
     changes: Arc<ChangeLog>,
@@ -24,6 +25,18 @@ impl XattrEditor {
     /// Changes the attributes of the objects of `files`.
     pub fn new(mounted: Arc<Mounted>, changes: Arc<ChangeLog>, files: Arc<OpenFiles>) -> Self {
         XattrEditor { mounted, changes, files }
+    }
+
+    /// Prepares [`XattrEditor::set`] while other requests are served, if it takes long. Needs no
+    /// lock of names.
+    pub fn prepare<'a>(&'a self, node: &'a Node, name: &[u8], value: &[u8]) -> FsResult<Option<Prepared<'a>>> {
+        if !xattr::is_fact(name) || node.item.object().is_none_or(|id| !id.is_own()) {
+            return Ok(None);
+        }
+        self.files.view_writers.check(node)?;
+        let edit = self.mounted.editor()?;
+        let target = Target { connector: &*self.mounted.connector, edit, cut: &self.mounted.cut_names, node };
+        target.prepare(name, value).map_err(|e| self.mounted.refused(node.item.object(), &e))
     }
 
     /// Sets the extended attribute `name` of `node`; `flags` are those of setxattr(2).

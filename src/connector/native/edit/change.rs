@@ -21,11 +21,7 @@ impl Change<'_> {
     /// Makes a dataset what `spec` states, with the elements it has.
     pub(super) fn change_dataset(&self, id: ObjectId, spec: DatasetSpec) -> Result<()> {
         let (store, d) = (self.store()?, self.dataset(id)?);
-        let wish = self.editing.objects.pending(id, |p| p.spec.clone()).flatten();
-        let mut spec = match wish {
-            Some(wish) => with_wish(spec, wish),
-            None => spec,
-        };
+        let mut spec = self.completed(id, spec);
         if self.is_wish(&d, &spec) {
             tracing::info!("chunks of a new file is kept until its shape is set");
             self.editing.objects.change_pending(id, |p| p.spec = Some(spec));
@@ -92,6 +88,14 @@ impl Change<'_> {
         self.note_change(d.id)
     }
 
+    /// `spec` with the facts that were set earlier.
+    pub(super) fn completed(&self, id: ObjectId, spec: DatasetSpec) -> DatasetSpec {
+        match self.editing.objects.pending(id, |p| p.spec.clone()).flatten() {
+            Some(wish) => with_wish(spec, wish),
+            None => spec,
+        }
+    }
+
     /// Lines of a file, the last one with or without its end.
     fn lines(&self, d: &Dataset) -> Result<u64> {
         let (mut at, mut lines, mut open) = (0u64, 0u64, false);
@@ -108,7 +112,7 @@ impl Change<'_> {
 
     /// Chunks of a new file that have no sense before it has another shape: programs that copy
     /// extended attributes may set them first.
-    fn is_wish(&self, d: &Dataset, spec: &DatasetSpec) -> bool {
+    pub(super) fn is_wish(&self, d: &Dataset, spec: &DatasetSpec) -> bool {
         let Some(ChunksSpec::Dims(chunks)) = &spec.chunks else { return false };
         let only_chunks = *spec == DatasetSpec { chunks: spec.chunks.clone(), ..DatasetSpec::default() };
         only_chunks && chunks.len() != 1 && is_bytes_file(d)

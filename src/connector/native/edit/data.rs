@@ -52,6 +52,7 @@ impl Change<'_> {
 
     /// Writes elements in their stored form. Does not change times.
     pub(super) fn put_elements(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.editing.preparations.cancel(id);
         let d = self.dataset(id)?;
         let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| Error::refused(libc::EFBIG, "beyond 2^64 bytes"))?;
         if self.write_small(&d, offset, bytes)? {
@@ -135,6 +136,7 @@ impl Change<'_> {
     }
 
     pub(super) fn resize(&self, d: &Arc<Dataset>, size: u64) -> Result<()> {
+        self.editing.preparations.cancel(d.id);
         let grows = size > d.bytes.size;
         let errno = if grows { libc::EFBIG } else { libc::EPERM };
         let refuse = |reason: &'static str| Err(Error::refused(errno, reason));

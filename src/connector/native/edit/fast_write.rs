@@ -24,6 +24,7 @@ impl NativeConnector {
         if !store.is_writable() || !editing.has_checked_bounds(id, &store) {
             return Ok(false);
         }
+        editing.preparations.cancel(id);
         let put = self.put(&self.dataset(id)?.dataset, offset, bytes);
         if put.as_ref().is_err_and(is_full) {
             store.transaction()?.note_starved();

@@ -180,6 +180,17 @@ impl NativeConnector {
         Ok(entered)
     }
 
+    /// Stores the dirty chunks of one dataset while other operations continue.
+    pub(super) fn store_dataset(&self, dataset: DatasetKey, rounds: usize) -> Result<()> {
+        for _ in 0..rounds {
+            let chunks = self.options.environment.dirty.of(dataset);
+            if chunks.is_empty() || self.store(chunks)? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Encodes most dirty chunks before a commit, while other operations continue.
     pub(super) fn store_before_commit(&self) -> Result<()> {
         let dirty = &self.options.environment.dirty;

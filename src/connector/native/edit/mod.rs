@@ -27,6 +27,9 @@ mod object_state;
 mod open;
 mod pending;
 mod plan;
+mod prepare;
+#[cfg(test)]
+mod prepare_tests;
 mod ranges;
 #[cfg(test)]
 mod ranges_tests;
@@ -81,6 +84,8 @@ pub struct Editing {
     /// Raised by every change except of elements in place. Virtual datasets then resolve their
     /// sources again.
     generation: AtomicU64,
+    /// Layouts that are prepared.
+    pub(super) preparations: prepare::Preparations,
     /// Write-back of dirty chunks.
     flusher: flush::Flusher,
     /// Free space of global heap collections.
@@ -390,11 +395,16 @@ impl Edit for NativeConnector {
         self.operate(&[id], |c| c.write(id, form, offset, bytes))
     }
 
+    fn prepare_change(&self, id: ObjectId, spec: &DatasetSpec) -> Result<bool> {
+        self.prepare(id, spec)
+    }
+
+    fn end_preparation(&self, id: ObjectId) {
+        self.end_prepared(id);
+    }
+
     fn change_dataset(&self, id: ObjectId, spec: DatasetSpec, elements: Elements) -> Result<()> {
-        self.operate_flushed(id, |c| match elements {
-            Elements::Kept => c.change_dataset(id, spec),
-            Elements::Dropped => c.replace_dataset(id, &spec),
-        })
+        self.change_layout(id, spec, elements)
     }
 
     fn keep_layout(&self, id: ObjectId) {

@@ -35,7 +35,7 @@ const ELEMENT_MAX: usize = 64 << 20;
 /// File number under which the old state of a dataset is cached while it is read; no file has it.
 const OLD: u32 = 0x7ff;
 /// Messages that make a dataset, but for its datatype.
-const KINDS: [u16; 5] = [kind::DATASPACE, kind::FILL_VALUE, kind::FILL_VALUE_OLD, kind::FILTER_PIPELINE, kind::DATA_LAYOUT];
+pub(super) const KINDS: [u16; 5] = [kind::DATASPACE, kind::FILL_VALUE, kind::FILL_VALUE_OLD, kind::FILTER_PIPELINE, kind::DATA_LAYOUT];
 
 /// What a dataset that is made anew holds.
 pub(super) enum Elements<'a> {
@@ -79,6 +79,10 @@ impl Change<'_> {
         let old = Arc::new(self.connector.open_dataset(d.object.clone(), ObjectId { file: OLD, ..id }, 0)?);
         let env = &self.connector.options.environment;
         env.forget(key(old.id));
+        if matches!(elements, Elements::Kept { .. }) && self.adopt(id, &old, creation, retyped)? {
+            return Ok(());
+        }
+        self.editing.preparations.cancel(id);
         self.set_messages(id, messages, retyped)?;
         env.forget(key(id));
         self.changed(id);
@@ -123,7 +127,7 @@ impl Change<'_> {
     }
 
     /// Puts the messages of a dataset in the place of those it has.
-    fn set_messages(&self, id: ObjectId, messages: Messages, retyped: bool) -> Result<()> {
+    pub(super) fn set_messages(&self, id: ObjectId, messages: Messages, retyped: bool) -> Result<()> {
         let store = self.store()?;
         if retyped && let Some(datatype) = self.committed_datatype(&store, id)? {
             self.drop_datatype(ObjectId { address: datatype, ..id })?;
@@ -254,7 +258,7 @@ impl Change<'_> {
 
 /// All elements that are there are copied within one operation. Refuses that where they are far
 /// more than the file can hold: a damaged file, or one with holes of terabytes.
-fn bound_copy(old: &Dataset) -> Result<()> {
+pub(super) fn bound_copy(old: &Dataset) -> Result<()> {
     let Ok(volume) = old.layout().stored_volume(&old.bytes) else { return Ok(()) };
     let (there, packed) = (volume.bytes, if volume.packed { PACKED_MOST } else { 1 });
     let status = old.bytes.store.driver().status().map_err(|e| Error::io("stat", old.id.address, &e))?;
@@ -267,7 +271,7 @@ fn bound_copy(old: &Dataset) -> Result<()> {
 
 /// Elements that were never written keep what they read as when the fill value becomes another:
 /// they are written. Refuses to do that where they are nearly all.
-fn bound_holes(old: &Dataset) -> Result<()> {
+pub(super) fn bound_holes(old: &Dataset) -> Result<()> {
     if !old.layout().resizes() {
         return Ok(());
     }

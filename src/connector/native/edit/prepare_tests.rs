@@ -1,0 +1,91 @@
+//! Layouts that are prepared while other operations continue.
+
+use super::super::NativeConnector;
+use super::fault_tests::{bytes, writable};
+use crate::connector::edit::{Edit, Elements};
+use crate::connector::{ChunksSpec, Connector, DatasetSpec, ObjectId};
+use crate::file::fault::{Fault, Plan};
+use std::sync::Arc;
+
+const LEN: usize = 300_000;
+
+fn content() -> Vec<u8> {
+    (0..LEN).map(|i| (i / 100 % 251) as u8).collect()
+}
+
+fn container() -> (Arc<NativeConnector>, ObjectId) {
+    let c = writable(&Plan::new(0, 0, 0, Fault::Short));
+    let id = c.create_file(c.root(), b"f").unwrap();
+    c.write(id, 0, &content()).unwrap();
+    (c, id)
+}
+
+fn spec() -> DatasetSpec {
+    let shape = Some(vec![3, LEN as u64 / 3]);
+    DatasetSpec { shape, chunks: Some(ChunksSpec::Dims(vec![1, 50_000])), ..DatasetSpec::default() }
+}
+
+/// Free bytes of the container after a commit.
+fn free(c: &NativeConnector) -> u64 {
+    c.commit().unwrap();
+    c.file(0).unwrap().store.transaction().unwrap().space_usage().free
+}
+
+#[test]
+fn a_prepared_layout_is_taken_over() {
+    let (c, id) = container();
+    assert!(c.prepare_change(id, &spec()).unwrap());
+    assert_eq!(c.layout_progress(id), Some((LEN as u64, LEN as u64)));
+    assert_eq!(bytes(&c, id), content());
+    let before = c.environment().dirty.of(super::key(id)).len();
+    c.change_dataset(id, spec(), Elements::Kept).unwrap();
+    c.end_preparation(id);
+    assert!(before > 0, "its bytes were not stored in the old layout");
+    assert_eq!((bytes(&c, id), c.layout_progress(id)), (content(), None));
+    assert_eq!(Connector::dataset(&*c, id).unwrap().chunks, Some(vec![1, 50_000]));
+    assert!(free(&c) < LEN as u64 + 20_000, "{}", free(&c));
+    // The address of the copy is that of another object.
+    let other = c.create_file(c.root(), b"g").unwrap();
+    c.hold(other);
+    c.release(other);
+    assert_eq!((bytes(&c, other), c.info(other).unwrap().links), (Vec::new(), 1));
+}
+
+#[test]
+fn a_change_of_the_elements_makes_the_preparation_void() {
+    for longer in [false, true] {
+        let (c, id) = container();
+        assert!(c.prepare_change(id, &spec()).unwrap());
+        let mut want = content();
+        match longer {
+            true => c.set_size(id, 2 * LEN as u64).unwrap(),
+            false => c.write(id, 5, b"changed").unwrap(),
+        }
+        match longer {
+            true => want.resize(2 * LEN, 0),
+            false => want[5..12].copy_from_slice(b"changed"),
+        }
+        let spec = if longer { DatasetSpec { shape: Some(vec![6, LEN as u64 / 3]), ..spec() } } else { spec() };
+        c.change_dataset(id, spec, Elements::Kept).unwrap();
+        c.end_preparation(id);
+        assert_eq!(bytes(&c, id), want);
+    }
+}
+
+#[test]
+fn a_preparation_that_is_not_used_leaves_nothing() {
+    let (c, id) = container();
+    c.commit().unwrap();
+    let before = free(&c);
+    assert!(c.prepare_change(id, &spec()).unwrap());
+    // The file goes meanwhile.
+    c.hold(id);
+    c.end_preparation(id);
+    assert_eq!(bytes(&c, id), content());
+    c.release(id);
+    assert!(free(&c) <= before + 10_000, "{before} {}", free(&c));
+    // The change itself reports why it fails.
+    let wrong = DatasetSpec { shape: Some(vec![7]), ..DatasetSpec::default() };
+    assert!(!c.prepare_change(id, &wrong).unwrap());
+    assert!(c.change_dataset(id, wrong, Elements::Kept).is_err());
+}
