@@ -5,7 +5,9 @@ use crate::base::escape::{escaped, escaped_bytes};
 use crate::config::UsageError;
 use crate::fs::OpenError;
 use crate::fuse::{MountError, UnmountError};
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Exit code of a command.
@@ -58,6 +60,7 @@ impl Failure {
                     io::ErrorKind::AlreadyExists => "remove it first, or choose another name",
                     io::ErrorKind::ReadOnlyFilesystem => "'h5dir mount' without --read-write can show it",
                     io::ErrorKind::InvalidInput => "only regular files and block devices can be opened",
+                    io::ErrorKind::NotFound if names_group(path) => "a path in a file starts with a slash: FILE:/PATH",
                     _ => "check the path",
                 };
                 Self::new(Exit::File, format!("cannot {verb} {}: {}; {hint}", escaped(path), reason(source)))
@@ -130,6 +133,13 @@ pub(crate) fn reason(error: &io::Error) -> String {
 /// Text of an errno.
 pub(crate) fn errno_text(errno: i32) -> String {
     nix::errno::Errno::from_raw(errno).desc().to_owned()
+}
+
+/// True if `path` is that of a file, a colon, and something that could be a path in it.
+fn names_group(path: &Path) -> bool {
+    let text = path.as_os_str().as_bytes();
+    let colons = text.iter().enumerate().filter(|(_, b)| **b == b':').map(|(at, _)| at);
+    colons.filter_map(|at| text.get(..at)).any(|file| Path::new(OsStr::from_bytes(file)).is_file())
 }
 
 #[cfg(test)]

@@ -117,9 +117,18 @@ impl Report {
             "mtime": text::timestamp(a.mtime),
             "ctime": text::timestamp(a.ctime),
             "btime": text::timestamp(a.btime),
-            "facts": pairs(&self.facts),
+            "facts": self.facts.iter().map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), fact_json(value))).collect::<Map<_, _>>(),
             "attributes": pairs(&self.attributes),
         })
+    }
+}
+
+/// A fact as JSON: lists, objects and whole numbers as such, anything else as its text.
+fn fact_json(value: &[u8]) -> Value {
+    match serde_json::from_slice(value) {
+        Ok(nested @ (Value::Array(_) | Value::Object(_))) => nested,
+        Ok(Value::Number(n)) if n.is_u64() => Value::Number(n),
+        _ => text::json(value),
     }
 }
 
@@ -148,6 +157,8 @@ mod tests {
         let json = report.json(&MountSpec::new("/f.h5"));
         assert_eq!((&json["facts"]["dtype"], &json["attributes"]["units"]), (&"<i4".into(), &"m\u{b2}".into()));
         assert_eq!(json["attributes"]["raw"], json!("\u{0}\u{1}"));
+        assert_eq!(fact_json(b"[1, null]"), json!([1, null]));
+        assert_eq!((fact_json(b"17"), fact_json(b"0.5"), fact_json(b"<f8")), (json!(17), json!("0.5"), json!("<f8")));
         assert_eq!(Report::gather(&sample(), b"/up").unwrap().json(&MountSpec::new("/f.h5"))["target"], "g/../g");
         assert!(Report::gather(&sample(), b"/none").is_err());
     }

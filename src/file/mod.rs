@@ -8,6 +8,7 @@ pub mod follower_locks;
 pub mod host_file;
 pub mod journal;
 pub mod journal_path;
+pub mod lock_holder;
 pub mod memory;
 pub mod overlay;
 pub mod posix;

@@ -4,6 +4,7 @@ use crate::base::escape::escaped;
 use crate::base::{Address, Error, Result};
 use crate::file::host_file::HostFile;
 use crate::file::journal_path::JournalPath;
+use crate::file::lock_holder;
 use crate::file::posix::PosixFile;
 use crate::file::{FileDriver, JournalPlace, WriteDriver};
 use crate::format::superblock::{IN_USE, Superblock};
@@ -38,7 +39,7 @@ fn locking() -> Option<String> {
 
 /// Takes libhdf5's lock on `file`, as `HDF5_USE_FILE_LOCKING` has it. Held until `file` is closed.
 fn lock(file: &PosixFile) -> Result<()> {
-    locking().map_or(Ok(()), |rule| locked(&rule, file.lock_exclusive()))
+    locking().map_or(Ok(()), |rule| locked(&rule, file.lock_exclusive(), || in_use(file)))
 }
 
 /// Opens `host` for changes. Other processes that write it, with a lock or without, are an obstacle
@@ -50,13 +51,15 @@ pub fn open_to_change(host: &HostFile) -> Result<PosixFile> {
     host.open_writable().map_err(|e| Error::io("open", Address(0), &e))
 }
 
-fn in_use() -> Error {
-    let reason = "another program has it open; end that program first, or unmount the file ('findmnt -t fuse.h5dir' lists mounts)";
-    Error::refused(libc::EWOULDBLOCK, reason)
+fn in_use(file: &PosixFile) -> Error {
+    let holder = file.status().ok().and_then(|status| lock_holder::of(status.identity));
+    let holder = holder.map_or_else(String::new, |process| format!(", {process}"));
+    let remedy = "end that program first, or unmount the file ('findmnt -t fuse.h5dir' lists mounts)";
+    Error::refused(libc::EWOULDBLOCK, format!("another program has it open{holder}; {remedy}"))
 }
 
-/// What the outcome of locking means under `rule`.
-fn locked(rule: &str, outcome: io::Result<()>) -> Result<()> {
+/// What the outcome of locking means under `rule`; `in_use` is the error if it is locked.
+fn locked(rule: &str, outcome: io::Result<()>, in_use: impl FnOnce() -> Error) -> Result<()> {
     match outcome {
         Ok(()) => Ok(()),
         Err(e) if e.raw_os_error() == Some(libc::EWOULDBLOCK) => Err(in_use()),
@@ -73,13 +76,13 @@ pub fn open_to_recover(host: &HostFile) -> Result<PosixFile> {
     let reader = host.reader().map_err(failed)?;
     let stamp = reader.status().map_err(failed)?.stamp();
     if reader.is_written() {
-        return Err(in_use());
+        return Err(in_use(&reader));
     }
     let file = host.open_writable().map_err(failed)?;
     lock(&file)?;
     // A process that began to write between the two has flagged the file.
     if file.status().map_err(failed)?.stamp() != stamp {
-        return Err(in_use());
+        return Err(in_use(&file));
     }
     // Waiting for a lease or a lock may have taken long.
     if !host.is_in_place() {
@@ -174,6 +177,7 @@ mod tests {
 
     #[test]
     fn a_file_system_without_locks_is_no_obstacle_to_best_effort() {
+        let locked = |rule, outcome| locked(rule, outcome, || Error::refused(libc::EWOULDBLOCK, "in use"));
         let outcome = |errno| Err(io::Error::from_raw_os_error(errno));
         for rule in ["", "TRUE", "1", "BEST_EFFORT"] {
             assert_eq!(locked(rule, outcome(libc::ENOSYS)).is_ok(), rule == "BEST_EFFORT");
