@@ -33,7 +33,9 @@ impl XattrEditor {
         if !xattr::is_fact(name) || node.item.object().is_none_or(|id| !id.is_own()) {
             return Ok(None);
         }
-        self.files.view_writers.check(node)?;
+        if self.changes.size_before(node, name).is_some() {
+            self.files.view_writers.check(node)?;
+        }
         let edit = self.mounted.editor()?;
         let target = Target { connector: &*self.mounted.connector, edit, cut: &self.mounted.cut_names, node };
         target.prepare(name, value).map_err(|e| self.mounted.refused(node.item.object(), &e))

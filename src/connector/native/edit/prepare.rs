@@ -259,7 +259,12 @@ impl NativeConnector {
     fn change_prepared(&self, id: ObjectId, spec: &DatasetSpec) -> Result<Option<()>> {
         let change = self.change(&[id])?;
         let Some(p) = change.editing.preparations.get(id).filter(|p| p.is_usable()) else { return Ok(None) };
-        change.atomically(|| change.change_dataset(id, spec.clone()))?;
+        // Another layout is made from the stored elements.
+        if change.preparable(id, spec)?.is_none_or(|(_, creation)| creation != p.creation) {
+            return Ok(None);
+        }
+        let changed = change.atomically(|| change.change_dataset(id, spec.clone()));
+        changed.inspect_err(|_| p.adopted.store(false, Ordering::Release))?;
         if p.adopted.load(Ordering::Acquire) {
             // Dirty chunks of the old layout.
             self.options.environment.forget(key(id));

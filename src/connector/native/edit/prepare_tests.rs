@@ -89,3 +89,14 @@ fn a_preparation_that_is_not_used_leaves_nothing() {
     assert!(!c.prepare_change(id, &wrong).unwrap());
     assert!(c.change_dataset(id, wrong, Elements::Kept).is_err());
 }
+
+/// Regression: bytes that were only in memory would have been lost.
+#[test]
+fn another_layout_than_the_prepared_one_is_made() {
+    let (c, id) = container();
+    assert!(c.prepare_change(id, &spec()).unwrap());
+    let other = DatasetSpec { chunks: Some(ChunksSpec::Dims(vec![3, 7_000])), ..spec() };
+    c.change_dataset(id, other, Elements::Kept).unwrap();
+    c.end_preparation(id);
+    assert_eq!((bytes(&c, id), Connector::dataset(&*c, id).unwrap().chunks), (content(), Some(vec![3, 7_000])));
+}
