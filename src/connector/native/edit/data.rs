@@ -52,7 +52,6 @@ impl Change<'_> {
 
     /// Writes elements in their stored form. Does not change times.
     pub(super) fn put_elements(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.editing.preparations.cancel(id);
         let d = self.dataset(id)?;
         let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| Error::refused(libc::EFBIG, "beyond 2^64 bytes"))?;
         if self.write_small(&d, offset, bytes)? {
@@ -85,8 +84,9 @@ impl Change<'_> {
         if many { self.flush_within(id) } else { Ok(()) }
     }
 
-    /// The dataset `id`. Errors: it cannot be written.
+    /// The dataset `id`, whose elements change now. Errors: it cannot be written.
     pub(super) fn writable_dataset(&self, id: ObjectId) -> Result<Arc<Dataset>> {
+        self.editing.preparations.cancel(id);
         let d = self.dataset(id)?;
         if !d.pipeline.can_encode() {
             return Err(Error::refused(libc::EOPNOTSUPP, "the dataset has a filter that is not encoded"));
@@ -136,7 +136,6 @@ impl Change<'_> {
     }
 
     pub(super) fn resize(&self, d: &Arc<Dataset>, size: u64) -> Result<()> {
-        self.editing.preparations.cancel(d.id);
         let grows = size > d.bytes.size;
         let errno = if grows { libc::EFBIG } else { libc::EPERM };
         let refuse = |reason: &'static str| Err(Error::refused(errno, reason));

@@ -116,16 +116,17 @@ impl Change<'_> {
     /// Creates the copy.
     fn begin_preparation(&self, id: ObjectId, d: &Dataset, creation: Creation) -> Result<Arc<Preparation>> {
         let of_new_file = self.editing.objects.usage(id).is_new_file && d.datatype == bytes_file().datatype;
-        let spacer = if of_new_file { self.spacer(d, &creation)? } else { None };
-        let copy = self.atomically(|| self.new_dataset(&creation, now()))?;
-        let copy = ObjectId { address: copy, ..id };
-        self.connector.options.environment.forget(key(copy));
-        self.changed(copy);
+        let (spacer, copy) = self.atomically(|| {
+            let spacer = if of_new_file { self.spacer(d, &creation)? } else { None };
+            let copy = ObjectId { address: self.new_dataset(&creation, now())?, ..id };
+            self.connector.options.environment.forget(key(copy));
+            self.changed(copy);
+            if self.dataset(copy)?.bytes.fill != d.bytes.fill {
+                bound_holes(d)?;
+            }
+            Ok((spacer, copy))
+        })?;
         self.editing.objects.use_object(copy, |usage| usage.is_nameless = true);
-        let new = self.dataset(copy)?;
-        if new.bytes.fill != d.bytes.fill {
-            bound_holes(d)?;
-        }
         let preparation = Arc::new(Preparation {
             copy,
             creation,
@@ -150,7 +151,7 @@ impl Change<'_> {
             return Ok(None);
         }
         let len = d.bytes.size.saturating_sub(stored).saturating_add(ROOM_BYTES.saturating_mul(4));
-        self.atomically(|| store.append(len)).map(Some)
+        store.append(len).map(Some)
     }
 
     fn free_spacer(&self, p: &Preparation) -> Result<()> {

@@ -51,21 +51,36 @@ fn a_prepared_layout_is_taken_over() {
     assert_eq!((bytes(&c, other), c.info(other).unwrap().links), (Vec::new(), 1));
 }
 
+/// Regression: punched holes and copied ranges came back with the prepared layout.
 #[test]
 fn a_change_of_the_elements_makes_the_preparation_void() {
-    for longer in [false, true] {
+    type Change = fn(&NativeConnector, ObjectId, &mut Vec<u8>);
+    let changes: [Change; 4] = [
+        |c, id, want| {
+            c.write(id, 5, b"changed").unwrap();
+            want[5..12].copy_from_slice(b"changed");
+        },
+        |c, id, want| {
+            c.set_size(id, 2 * LEN as u64).unwrap();
+            want.resize(2 * LEN, 0);
+        },
+        |c, id, want| {
+            c.zero(id, 1000, 150_000).unwrap();
+            want[1000..151_000].fill(0);
+        },
+        |c, id, want| {
+            let copied = c.copy_range().unwrap().copy_range((id, 0), (id, 200_000), 1000).unwrap();
+            assert!(copied > 0);
+            want.copy_within(..copied as usize, 200_000);
+        },
+    ];
+    for change in changes {
         let (c, id) = container();
         assert!(c.prepare_change(id, &spec()).unwrap());
         let mut want = content();
-        match longer {
-            true => c.set_size(id, 2 * LEN as u64).unwrap(),
-            false => c.write(id, 5, b"changed").unwrap(),
-        }
-        match longer {
-            true => want.resize(2 * LEN, 0),
-            false => want[5..12].copy_from_slice(b"changed"),
-        }
-        let spec = if longer { DatasetSpec { shape: Some(vec![6, LEN as u64 / 3]), ..spec() } } else { spec() };
+        change(&c, id, &mut want);
+        let rows = want.len() as u64 * 3 / LEN as u64;
+        let spec = DatasetSpec { shape: Some(vec![rows, LEN as u64 / 3]), ..spec() };
         c.change_dataset(id, spec, Elements::Kept).unwrap();
         c.end_preparation(id);
         assert_eq!(bytes(&c, id), want);
