@@ -117,19 +117,20 @@ impl Report {
             "mtime": text::timestamp(a.mtime),
             "ctime": text::timestamp(a.ctime),
             "btime": text::timestamp(a.btime),
-            "facts": self.facts.iter().map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), fact_json(value))).collect::<Map<_, _>>(),
+            "facts": self.facts.iter().map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), fact_json(name, value))).collect::<Map<_, _>>(),
             "attributes": pairs(&self.attributes),
         })
     }
 }
 
-/// A fact as JSON: lists, objects and whole numbers as such, anything else as its text.
-fn fact_json(value: &[u8]) -> Value {
-    match serde_json::from_slice(value) {
-        Ok(nested @ (Value::Array(_) | Value::Object(_))) => nested,
-        Ok(Value::Number(n)) if n.is_u64() => Value::Number(n),
-        _ => text::json(value),
-    }
+/// Facts whose text is never JSON, though it may look like it.
+const TEXT_FACTS: [&str; 4] = ["fillvalue", "index", "layout", "name"];
+
+/// A fact as JSON: nested if its text is JSON.
+fn fact_json(name: &[u8], value: &[u8]) -> Value {
+    let is_text = TEXT_FACTS.iter().any(|text| text.as_bytes() == name);
+    let nested = serde_json::from_slice(value).ok().filter(|_| !is_text);
+    nested.unwrap_or_else(|| text::json(value))
 }
 
 #[cfg(test)]
@@ -157,8 +158,8 @@ mod tests {
         let json = report.json(&MountSpec::new("/f.h5"));
         assert_eq!((&json["facts"]["dtype"], &json["attributes"]["units"]), (&"<i4".into(), &"m\u{b2}".into()));
         assert_eq!(json["attributes"]["raw"], json!("\u{0}\u{1}"));
-        assert_eq!(fact_json(b"[1, null]"), json!([1, null]));
-        assert_eq!((fact_json(b"17"), fact_json(b"0.5"), fact_json(b"<f8")), (json!(17), json!("0.5"), json!("<f8")));
+        assert_eq!((fact_json(b"maxshape", b"[1, null]"), fact_json(b"storage", b"17")), (json!([1, null]), json!(17)));
+        assert_eq!((fact_json(b"dtype", b"<f8"), fact_json(b"fillvalue", b"17")), (json!("<f8"), json!("17")));
         assert_eq!(Report::gather(&sample(), b"/up").unwrap().json(&MountSpec::new("/f.h5"))["target"], "g/../g");
         assert!(Report::gather(&sample(), b"/none").is_err());
     }
