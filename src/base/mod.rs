@@ -5,6 +5,9 @@ pub(crate) mod budget;
 pub(crate) mod buffers;
 pub mod checksum;
 pub mod datatype;
+pub mod element_set;
+#[cfg(test)]
+mod element_set_tests;
 pub(crate) mod error;
 pub mod escape;
 pub mod fill;
@@ -15,6 +18,7 @@ pub(crate) mod lock_order;
 pub mod newlines;
 pub mod parts;
 pub(crate) mod points;
+pub mod recent_log;
 pub(crate) mod selection;
 #[cfg(test)]
 mod selection_tests;

@@ -4,10 +4,11 @@
 
 use super::failure::{Exit, Failure, reason};
 use crate::base::escape::{self, escaped};
+use crate::base::recent_log;
 use crate::config::LogPlan;
 use crate::config::value::{Level, LogFormat};
 use serde_json::{Map, Value};
-use std::fmt::{self, Debug};
+use std::fmt::{Debug, Display, Result as FmtResult};
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,12 +17,15 @@ use std::path::Path;
 use std::sync::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, fmt};
 
 const ENVIRONMENT: &str = "H5DIR_LOG";
 const SYSLOG_SOCKET: &str = "/dev/log";
@@ -43,13 +47,17 @@ pub(crate) fn start(plan: &LogPlan, background: bool) -> Result<(), Failure> {
         // systemd's journal adds the time.
         None => (BoxMakeWriter::new(io::stderr), io::stderr().is_terminal(), std::env::var_os("JOURNAL_STREAM").is_none()),
     };
-    let builder = tracing_subscriber::fmt().fmt_fields(EscapedFields).with_env_filter(filter).with_writer(writer).with_ansi(colour);
-    // Fails if a test has set a subscriber; that one is used.
-    let _ = match (plan.format, time) {
-        (LogFormat::Json, _) => builder.event_format(JsonLines).try_init(),
-        (LogFormat::Text, true) => builder.try_init(),
-        (LogFormat::Text, false) => builder.without_time().try_init(),
+    let lines = fmt::layer().fmt_fields(EscapedFields).with_writer(writer).with_ansi(colour);
+    let lines = match (plan.format, time) {
+        (LogFormat::Json, _) => lines.event_format(JsonLines).boxed(),
+        (LogFormat::Text, true) => lines.boxed(),
+        (LogFormat::Text, false) => lines.without_time().boxed(),
     };
+    // Refusals and damage are in `.h5dir/log` whatever the log level is.
+    let recent = fmt::layer().fmt_fields(EscapedFields).with_writer(|| RecentLine).with_ansi(false).with_target(false);
+    let layers = tracing_subscriber::registry().with(lines.with_filter(filter)).with(recent.with_filter(LevelFilter::WARN));
+    // Fails if a test has set a subscriber; that one is used.
+    let _ = layers.try_init();
     crate::fuse::guard::install_panic_hook();
     Ok(())
 }
@@ -69,13 +77,27 @@ fn open_file(path: &Path) -> Result<File, String> {
 }
 
 fn filter(level: Level) -> Result<EnvFilter, Failure> {
-    let wrong = |e: &dyn fmt::Display| Failure::new(Exit::Usage, format!("{ENVIRONMENT} is not a log filter: {e}; use e.g. 'debug'"));
+    let wrong = |e: &dyn Display| Failure::new(Exit::Usage, format!("{ENVIRONMENT} is not a log filter: {e}; use e.g. 'debug'"));
     match std::env::var(ENVIRONMENT) {
         Ok(text) if !text.is_empty() => EnvFilter::builder().parse(text).map_err(|e| wrong(&e)),
         Err(std::env::VarError::NotUnicode(_)) => Err(wrong(&"it is not text")),
         // fuser reports each reply to an interrupted request as an error.
         _ if level < Level::Debug => Ok(EnvFilter::new(format!("{},fuser=off", level.name()))),
         _ => Ok(EnvFilter::new(level.name())),
+    }
+}
+
+/// Keeps each line for `.h5dir/log`.
+struct RecentLine;
+
+impl Write for RecentLine {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        recent_log::add(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -121,7 +143,7 @@ impl Write for SyslogLine {
 struct EscapedFields;
 
 impl<'writer> FormatFields<'writer> for EscapedFields {
-    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
+    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> FmtResult {
         let mut text = String::new();
         DefaultFields::new().format_fields(Writer::new(&mut text), fields)?;
         writer.write_str(&escape::line(&text))
@@ -136,7 +158,7 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, _ctx: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(&self, _ctx: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> FmtResult {
         let mut line = Map::new();
         line.insert("time".into(), super::text::timestamp(std::time::SystemTime::now()).into());
         line.insert("level".into(), event.metadata().level().as_str().to_ascii_lowercase().into());

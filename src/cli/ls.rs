@@ -18,7 +18,7 @@ use tree::Named;
 /// Runs `h5dir ls`.
 pub(crate) fn ls(args: &LsArgs) -> Result<(), Failure> {
     let (spec, path) = resolve::view(&args.view)?;
-    let (operations, owners) = open_view(&spec, "list")?;
+    let (operations, owners) = open_view(&spec, "list", Level::Error)?;
     let style = if args.view.json {
         Style::Json
     } else if args.long {
@@ -31,17 +31,17 @@ pub(crate) fn ls(args: &LsArgs) -> Result<(), Failure> {
     result.or_else(|e| e.into_result(&spec, &path))
 }
 
-/// Opens the file system of `spec` in order to `verb` it.
+/// Opens the file system of `spec` in order to `verb` it; logs from `level` on.
 ///
 /// First looks up the names of its owners, then confines the process.
-pub(super) fn open_view(spec: &MountSpec, verb: &str) -> Result<(Arc<dyn Operations>, Owners), Failure> {
-    super::logging::start(&LogPlan { level: Level::Error, file: None, format: LogFormat::Text }, false)?;
+pub(super) fn open_view(spec: &MountSpec, verb: &str, level: Level) -> Result<(Arc<dyn Operations>, Owners), Failure> {
+    super::logging::start(&LogPlan { level, file: None, format: LogFormat::Text }, false)?;
     let failed = |e| Failure::open(verb, &e);
     let located = open::locate(spec).map_err(failed)?;
     let mut owners = Owners::default();
     owners.user(spec.uid);
     owners.group(spec.gid);
-    confine_command(&located.directories().map_err(failed)?, false);
+    confine_command(&located.directories().map_err(failed)?, spec.writable);
     Ok((open::open_located(spec, located).map_err(failed)?, owners))
 }
 

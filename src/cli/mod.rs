@@ -4,10 +4,12 @@
 //! mount, umount   daemon: background, readiness, signals     logging, confine
 //! create, recover file_commands: files that are not mounted
 //! ls, stat        tree: paths inside a container             text: modes, times, names
+//! defined, erase  the same, of the elements of a dataset
 //! ```
 
 pub(crate) mod confine;
 pub(crate) mod daemon;
+pub(crate) mod defined;
 pub(crate) mod failure;
 pub(crate) mod file_commands;
 pub(crate) mod logging;
@@ -51,6 +53,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Recover(args) => file_commands::recover(&args),
         Command::Ls(args) => ls::ls(&args),
         Command::Stat(args) => stat::stat(&args),
+        Command::Defined(args) => defined::defined(&args),
+        Command::Erase(args) => defined::erase(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

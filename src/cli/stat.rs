@@ -5,6 +5,7 @@ use super::{Failure, text, tree};
 use crate::base::escape;
 use crate::config::args::StatArgs;
 use crate::config::resolve;
+use crate::config::value::Level;
 use crate::fs::{Attr, Errno, FACT_NAMES, FileKind, MountSpec, Operations};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -18,7 +19,7 @@ const USER_PREFIX: &[u8] = b"user.";
 /// Runs `h5dir stat`.
 pub(crate) fn stat(args: &StatArgs) -> Result<(), Failure> {
     let (spec, path) = resolve::view(&args.view)?;
-    let (operations, mut owners) = open_view(&spec, "read")?;
+    let (operations, mut owners) = open_view(&spec, "read", Level::Error)?;
     let mut out = BufWriter::new(io::stdout().lock());
     let result = Report::gather(&*operations, &path).and_then(|report| {
         if args.view.json {

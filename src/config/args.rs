@@ -42,6 +42,12 @@ pub(crate) enum Command {
     /// Show one object without mounting
     #[command(after_help = EXIT_CODES)]
     Stat(StatArgs),
+    /// Show which elements of a dataset were written
+    #[command(after_help = EXIT_CODES)]
+    Defined(DefinedArgs),
+    /// Make elements of a dataset undefined
+    #[command(after_help = EXIT_CODES)]
+    Erase(EraseArgs),
     /// Create an empty HDF5 file
     #[command(after_help = EXIT_CODES)]
     Create(CreateArgs),
@@ -145,6 +151,38 @@ pub(crate) struct StatArgs {
     #[command(flatten)]
     /// Arguments that `ls` and `stat` share.
     pub(crate) view: ViewArgs,
+}
+
+/// Arguments of `h5dir defined`.
+#[derive(Debug, Args)]
+pub(crate) struct DefinedArgs {
+    #[command(flatten)]
+    /// Arguments that `ls` and `stat` share.
+    pub(crate) view: ViewArgs,
+
+    /// Only elements of this block, as in numpy: 2:7,0,:
+    #[arg(long, value_name = "I:J,K:L", allow_hyphen_values = true)]
+    pub(crate) select: Option<String>,
+
+    /// Print their number
+    #[arg(long, conflicts_with_all = ["json", "mask"])]
+    pub(crate) count: bool,
+
+    /// Write a numpy file of booleans with the shape of the dataset
+    #[arg(long, value_name = "OUT.npy", conflicts_with = "json")]
+    pub(crate) mask: Option<PathBuf>,
+}
+
+/// Arguments of `h5dir erase`.
+#[derive(Debug, Args)]
+pub(crate) struct EraseArgs {
+    #[command(flatten)]
+    /// Arguments that `ls` and `stat` share.
+    pub(crate) view: ViewArgs,
+
+    /// The block, as in numpy: 2:7,0,:
+    #[arg(long, value_name = "I:J,K:L", allow_hyphen_values = true)]
+    pub(crate) select: String,
 }
 
 /// Arguments of `h5dir create`.

@@ -94,9 +94,14 @@ pub trait Edit: Send + Sync {
     /// have the fill value.
     fn set_size(&self, id: ObjectId, size: u64) -> Result<()>;
 
-    /// Zeroes a range of a dataset's bytes within its size (`FALLOC_FL_PUNCH_HOLE`,
-    /// `FALLOC_FL_ZERO_RANGE`). Frees chunks that become zero if the fill value is zero.
+    /// Zeroes a range of a dataset's bytes within its size (`FALLOC_FL_ZERO_RANGE`). Frees chunks
+    /// that become zero if the fill value is zero.
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()>;
+
+    /// Making elements undefined; `None`: punching is zeroing.
+    fn erase(&self) -> Option<&dyn Erase> {
+        None
+    }
 
     /// Allocation of storage; `None`: the container cannot reserve any.
     fn allocate(&self) -> Option<&dyn Allocate> {
@@ -207,4 +212,15 @@ pub trait CopyRange {
     /// of the source or at the connector's limit of one call. Errors: `EOPNOTSUPP` where these two
     /// datasets must be read and written.
     fn copy_range(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64>;
+}
+
+/// Makes elements undefined.
+pub trait Erase {
+    /// Makes the elements in a range of a dataset's bytes undefined, and zeroes those that it holds
+    /// a part of (`FALLOC_FL_PUNCH_HOLE`). Zeroes the range where the dataset does not know which
+    /// elements are defined.
+    fn punch(&self, id: ObjectId, offset: u64, len: u64) -> Result<()>;
+
+    /// Makes the elements of the block `first .. end` per dimension undefined, or punches them.
+    fn erase(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<()>;
 }

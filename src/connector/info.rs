@@ -21,6 +21,8 @@ pub struct DatasetInfo {
     pub layout: &'static str,
     /// Name of the layout that a copy of it gets, if one suits whatever its shape.
     pub copy_layout: Option<&'static str>,
+    /// Name of the way in which the layout stores elements, if it has several.
+    pub profile: Option<&'static str>,
     /// Dimensions of a chunk, elements, if the layout has chunks.
     pub chunks: Option<Vec<u64>>,
     /// Name of the index of its chunks.

@@ -63,6 +63,7 @@ impl MemoryObject {
             fill_time: 2,
             layout: "contiguous",
             copy_layout: None,
+            profile: None,
             chunks: None,
             index: None,
             filters: Vec::new(),

@@ -16,6 +16,7 @@ mod ownership;
 mod spec;
 
 pub use crate::base::datatype::Datatype;
+pub use crate::base::element_set::ElementSet;
 pub use crate::base::fill::Fill;
 pub use crate::base::filter_spec::FilterSpec;
 pub use crate::base::newlines::Newlines;
@@ -204,6 +205,11 @@ pub trait Connector: Send + Sync {
     /// What the references of a dataset name, from number `first` on, until `f` breaks; see
     /// [`DatasetInfo::references`].
     fn references(&self, id: ObjectId, first: u64, budget: &mut Budget, f: &mut TargetVisitor<'_>) -> Result<()>;
+    /// The written elements of a dataset in the block `first .. end` per dimension, in its
+    /// coordinates; `None` = it does not know which of its elements were written.
+    fn defined(&self, _id: ObjectId, _first: &[u64], _end: &[u64]) -> Result<Option<ElementSet>> {
+        Ok(None)
+    }
     /// A dataset's stored chunks; `None` = not chunked.
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>>;
     /// A named datatype.

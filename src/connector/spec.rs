@@ -45,6 +45,10 @@ pub struct DatasetSpec {
     pub fillvalue: Option<FillSpec>,
     /// Name of the layout.
     pub layout: Option<String>,
+    /// Name of the way in which the layout stores elements.
+    pub profile: Option<String>,
+    /// Elements with the fill value become undefined, where the layout has undefined elements.
+    pub undefine_fill: bool,
     /// Newlines inside the strings that the file's lines are.
     pub newlines: Option<Newlines>,
 }
@@ -72,6 +76,9 @@ impl DatasetSpec {
             && chunks.len() != rank
         {
             return Err(invalid(format!("chunks have {} dimensions, the dataset {rank}", chunks.len())));
+        }
+        if self.profile.is_some() && self.layout.is_none() {
+            return Err(invalid("a profile is that of a layout, which is named with it"));
         }
         let in_chunks = matches!(self.chunks, Some(ChunksSpec::Dims(_) | ChunksSpec::Auto));
         let filtered = self.filters.as_ref().is_some_and(|f| !f.is_empty());

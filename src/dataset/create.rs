@@ -73,6 +73,7 @@ pub(crate) fn dataspace_message(
 /// Errors: contradicting properties, or ones that no message version can encode.
 pub(crate) fn dataset_messages(ctx: &Context, superblock_version: u8, creation: &Creation) -> Result<Messages> {
     creation.check(ctx)?;
+    let creation = &Creation { filters: creation.layout.kind.stored_filters(creation)?, ..creation.clone() };
     let old = superblock_version < 2;
     let mut messages = Messages::new();
     let space = dataspace_message(ctx, superblock_version, creation.extent, &creation.dims, creation.max_dims.as_deref());

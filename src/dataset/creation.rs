@@ -21,6 +21,27 @@ pub trait CreateLayout: Send + Sync {
     /// Name in `user.h5dir.layout`.
     fn name(&self) -> &'static str;
 
+    /// Name of the way in which elements are stored, if the layout has several.
+    fn profile(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The same layout, with elements stored in the way of this name.
+    fn with_profile(&'static self, _name: &str) -> Option<&'static dyn CreateLayout> {
+        None
+    }
+
+    /// The filters in the file, for the user's filters of `creation`. Errors: filters that the
+    /// layout cannot have.
+    fn stored_filters(&self, creation: &Creation) -> Result<Vec<FilterSpec>> {
+        Ok(creation.filters.clone())
+    }
+
+    /// The user's filters of a dataset with these in the file.
+    fn user_filters(&self, filters: &[FilterSpec]) -> Vec<FilterSpec> {
+        filters.to_vec()
+    }
+
     /// True if the elements are in chunks. Only then has the dataset chunk dimensions and filters,
     /// and can its dimensions grow.
     fn is_chunked(&self) -> bool {
@@ -50,7 +71,7 @@ pub struct NewLayout {
 
 impl PartialEq for NewLayout {
     fn eq(&self, other: &Self) -> bool {
-        self.kind.name() == other.kind.name() && self.chunk == other.chunk
+        (self.kind.name(), self.kind.profile()) == (other.kind.name(), other.kind.profile()) && self.chunk == other.chunk
     }
 }
 
@@ -90,6 +111,8 @@ pub struct Creation {
     pub(crate) fill: Fill,
     /// When fill values are written: 0 on allocation, 1 never, 2 if set. `None`: libhdf5's default.
     pub(crate) fill_time: Option<u8>,
+    /// Elements with the fill value become undefined, if the layout has undefined elements.
+    pub(crate) undefine_fill: bool,
     /// Modification time, seconds since 1970; `None`: not recorded. A message in version 1 headers,
     /// a field of the prefix in version 2.
     pub(crate) modified: Option<u32>,

@@ -102,6 +102,26 @@ impl Pipeline {
     /// Bit `i` of `filter_mask` means that filter `i` was not applied to this chunk.
     pub fn decode(&self, stored: &[u8], filter_mask: u32, chunk_bytes: usize) -> Result<Vec<u8>, FilterError> {
         let limit = chunk_bytes.saturating_mul(2).saturating_add(STAGE_SLACK_BYTES);
+        let data = self.reverse(stored, filter_mask, chunk_bytes, limit)?;
+        if data.len() == chunk_bytes {
+            return Ok(data);
+        }
+        Err(FilterError::corrupt("pipeline", format!("{} bytes decoded, the chunk has {chunk_bytes}", data.len())))
+    }
+
+    /// Reverses the filters on `stored`; the result has at most `limit` bytes.
+    pub fn decode_upto(&self, stored: &[u8], filter_mask: u32, limit: usize) -> Result<Vec<u8>, FilterError> {
+        self.reverse(stored, filter_mask, stored.len().saturating_mul(4).min(limit), limit)
+    }
+
+    /// True if chunks of the other pipeline are stored alike.
+    pub fn is_like(&self, other: &Pipeline) -> bool {
+        let alike = |(a, b): (&FilterSpec, &FilterSpec)| a.id == b.id && a.cd_values == b.cd_values;
+        self.filters.len() == other.filters.len() && self.filters.iter().zip(&other.filters).all(alike)
+    }
+
+    /// Reverses the filters; about `chunk_bytes` bytes are expected.
+    fn reverse(&self, stored: &[u8], filter_mask: u32, chunk_bytes: usize, limit: usize) -> Result<Vec<u8>, FilterError> {
         let applied = |i: usize| u32::try_from(i).ok().and_then(|i| filter_mask.checked_shr(i)).unwrap_or(0) & 1 == 0;
         // The decompressor's output includes a checksum that was appended before compression.
         let mut checksums = self.filters.iter().enumerate().filter(|(i, f)| f.id == FLETCHER32 && applied(*i)).count();
@@ -126,9 +146,6 @@ impl Pipeline {
             if let Some(old) = made.replace(decoded) {
                 buffers::give(old);
             }
-        }
-        if len != chunk_bytes {
-            return Err(FilterError::corrupt("pipeline", format!("{len} bytes decoded, the chunk has {chunk_bytes}")));
         }
         match made {
             Some(mut data) => {

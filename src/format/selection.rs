@@ -247,7 +247,6 @@ fn encode_numbers(w: &mut Writer, form: Form, rank: usize, each: usize, numbers:
 /// message id u8 = 1, version u8 = 0, size of lengths u8, extent size u32, extent message,
 /// selection
 /// ```
-#[cfg(test)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodedDataspace {
     /// Width of a length in the extent message, bytes.
@@ -258,7 +257,6 @@ pub struct EncodedDataspace {
     pub selection: SerializedSelection,
 }
 
-#[cfg(test)]
 impl EncodedDataspace {
     /// Decodes one dataspace and moves the cursor past it.
     pub fn decode(r: &mut Reader) -> Result<Self> {

@@ -18,6 +18,9 @@ pub struct Stat {
     times: Arc<Times>,
 }
 
+/// Permission bits of the owner.
+const OWNER_BITS: u16 = 0o700;
+
 impl Stat {
     /// Attributes of the nodes of `namespace`.
     pub fn new(mounted: Arc<Mounted>, namespace: Arc<Namespace>, times: Arc<Times>) -> Self {
@@ -52,6 +55,9 @@ impl Stat {
         }
         if attr.kind != FileKind::Symlink && !ownership::is_stored(node) && node.item.writable().is_none() {
             attr.perm &= !WRITE_BITS;
+        }
+        if node.item.view.is_private() {
+            attr.perm &= OWNER_BITS;
         }
         if let Err(e) = self.set_size(node, &mut attr) {
             self.mounted.check_again();

@@ -100,6 +100,9 @@ impl<'a> Editor<'a> {
         {
             return self.set_references(id, number, text);
         }
+        if name == "erase" {
+            return super::defined::erase(self.connector, self.edit, id, &String::from_utf8_lossy(text));
+        }
         let elsewhere = name == "layout" && matches!(text.trim_ascii(), b"external" | b"virtual");
         if elsewhere || DESCRIPTIVE.contains(&name) {
             tracing::debug!("user.h5dir.{name} describes an object and cannot be set");

@@ -152,6 +152,7 @@ fn dataset_fact(connector: &dyn Connector, id: ObjectId, name: &str) -> Result<O
         "shape" => text(shape(&d)),
         "maxshape" => text(maxshape(&d)),
         "layout" => Some(d.layout.into()),
+        "profile" => d.profile.map(Into::into),
         "chunks" => d.chunks.as_ref().and_then(|dims| text(json!(dims))),
         "index" => d.index.map(Into::into),
         "filters" => d.chunks.as_ref().and_then(|_| text(filters(&d.filters))),
@@ -189,6 +190,9 @@ fn whole(d: &DatasetInfo, newlines: Option<Option<Newlines>>) -> Result<Vec<u8>>
     add("fillvalue", &text);
     if let Some(layout) = d.copy_layout {
         add("layout", json!(layout).to_string().as_bytes());
+        if let Some(profile) = d.profile {
+            add("profile", json!(profile).to_string().as_bytes());
+        }
     }
     match newlines {
         None => {}

@@ -5,6 +5,7 @@
 pub(crate) mod attributes;
 mod ddl;
 mod decimal;
+mod defined;
 mod describe;
 mod edit;
 mod facts;
@@ -25,6 +26,7 @@ pub(crate) mod value;
 mod values;
 
 pub use ddl::text;
+pub use defined::defined_json;
 pub use describe::{json_type, type_json};
 pub use edit::{Editor, Existing, Prepared, check_fact, check_new_file};
 pub use facts::{FACT_NAMES, attributes as attributes_json, datatype_text, fact, fact_fits, needed_facts};

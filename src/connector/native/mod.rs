@@ -27,8 +27,8 @@ pub use create::create;
 pub use recover::{Recovered, open_for_reading, open_to_change, open_to_recover, recover};
 
 use super::{
-    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Form, Link, LinkTarget, Newlines, ObjectId, ObjectInfo,
-    Ownership, Result, TargetVisitor, Value,
+    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, ElementSet, Form, Link, LinkTarget, Newlines, ObjectId,
+    ObjectInfo, Ownership, Result, TargetVisitor, Value,
 };
 use crate::base::{Address, Error, limits};
 use crate::dataset::environment::Environment;
@@ -358,6 +358,13 @@ impl Connector for NativeConnector {
     fn references(&self, id: ObjectId, first: u64, budget: &mut Budget, f: &mut TargetVisitor<'_>) -> Result<()> {
         let _shared = self.shared();
         info::references(self, id, first, budget, f)
+    }
+
+    fn defined(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<Option<ElementSet>> {
+        let _shared = self.shared();
+        let d = &self.dataset(id)?.dataset;
+        let defined = d.layout().definition().map(|known| known.defined(&d.bytes, &self.options.environment, first, end));
+        defined.transpose()
     }
 
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>> {

@@ -34,6 +34,10 @@ pub struct DirtyChunk {
     written: AtomicU64,
     /// The chunk index had no record of the chunk at insertion.
     added: bool,
+    /// Memory of all chunks, bytes.
+    total: Arc<AtomicU64>,
+    /// Memory that `total` counts for this chunk; `None`: it was removed.
+    charged: Mutex<Option<u64>>,
 }
 
 /// Memory of an entry besides the chunk's bytes; most of the memory of one-element chunks.
@@ -70,8 +74,16 @@ impl Entries {
 struct UndoLog {
     /// Entries before the operation inserted, replaced or removed them.
     chunks: HashMap<ChunkKey, Option<Arc<DirtyChunk>>>,
-    /// Overwritten bytes of older chunks, in order of change: chunk, offset, old bytes.
-    bytes: Vec<(Arc<DirtyChunk>, usize, Vec<u8>)>,
+    /// What older chunks were, in order of change.
+    changes: Vec<(Arc<DirtyChunk>, Old)>,
+}
+
+/// What a chunk was before a change.
+enum Old {
+    /// Bytes at an offset.
+    Bytes(usize, Vec<u8>),
+    /// All of it.
+    Image(Image),
 }
 
 /// All dirty chunks of a mount.
@@ -79,7 +91,7 @@ struct UndoLog {
 pub(crate) struct DirtyChunks {
     entries: Mutex<Entries>,
     /// Memory of all chunks, bytes.
-    bytes: AtomicU64,
+    bytes: Arc<AtomicU64>,
     /// Decoded bytes of chunks in temporary files.
     in_files: AtomicU64,
     /// Number of chunks in temporary files.
@@ -143,8 +155,15 @@ impl DirtyChunks {
         if done {
             return;
         }
-        for (chunk, at, old) in undo.bytes.into_iter().rev() {
-            if let Err(e) = chunk.write(at, &old, 0) {
+        for (chunk, old) in undo.changes.into_iter().rev() {
+            let restored = match old {
+                Old::Bytes(at, bytes) => chunk.write(at, &bytes, 0),
+                Old::Image(image) => {
+                    chunk.replace(image);
+                    Ok(())
+                }
+            };
+            if let Err(e) = restored {
                 tracing::error!("cannot roll back a failed change of a chunk: {e}");
             }
         }
@@ -162,14 +181,20 @@ impl DirtyChunks {
         }
     }
 
-    /// Records `len` bytes of a chunk from `at` in the undo log, before the operation changes them.
+    /// Records `len` bytes of a chunk from `at` in the undo log, before the operation changes them;
+    /// all of a chunk whose bytes do not say all of it.
     pub(crate) fn log_bytes(&self, key: ChunkKey, chunk: &Arc<DirtyChunk>, at: usize, len: usize) -> Result<()> {
         if let Some(undo) = &mut *self.undo.lock()
             && !undo.chunks.contains_key(&key)
         {
+            if chunk.file.is_none() && chunk.image().dense().is_none() {
+                let image = chunk.image().duplicate();
+                undo.changes.push((chunk.clone(), Old::Image(image)));
+                return Ok(());
+            }
             let mut old = vec![0; len.min(usize::try_from(chunk.len()).unwrap_or(usize::MAX).saturating_sub(at))];
             chunk.get(at as u64, &mut old)?;
-            undo.bytes.push((chunk.clone(), at, old));
+            undo.changes.push((chunk.clone(), Old::Bytes(at, old)));
         }
         Ok(())
     }
@@ -177,17 +202,18 @@ impl DirtyChunks {
     /// Adds a chunk, of which `written` bytes are new. `added`: the chunk index has no record of
     /// it.
     pub(crate) fn insert(&self, key: ChunkKey, image: Image, written: u64, added: bool) {
-        self.insert_chunk(
-            key,
-            DirtyChunk { image: RwLock::new(image), file: None, version: AtomicU64::new(0), written: written.into(), added },
-        );
+        self.insert_chunk(key, self.chunk(image, None, written, added));
     }
 
     /// Adds a chunk in a temporary file, of which `written` bytes are new. `added`: the chunk index
     /// has no record of it.
     pub(crate) fn insert_file(&self, key: ChunkKey, file: DirtyFile, written: u64, added: bool) {
-        let image = RwLock::new(DenseImage::boxed(Vec::new()));
-        self.insert_chunk(key, DirtyChunk { image, file: Some(file), version: AtomicU64::new(0), written: written.into(), added });
+        self.insert_chunk(key, self.chunk(DenseImage::boxed(Vec::new()), Some(file), written, added));
+    }
+
+    fn chunk(&self, image: Image, file: Option<DirtyFile>, written: u64, added: bool) -> DirtyChunk {
+        let (image, version, total) = (RwLock::new(image), AtomicU64::new(0), self.bytes.clone());
+        DirtyChunk { image, file, version, written: written.into(), added, total, charged: Mutex::new(None) }
     }
 
     fn insert_chunk(&self, key: ChunkKey, chunk: DirtyChunk) {
@@ -214,13 +240,13 @@ impl DirtyChunks {
     fn replace_chunk(&self, key: ChunkKey, chunk: Arc<DirtyChunk>) -> Option<Arc<DirtyChunk>> {
         let added = chunk.added_bytes();
         let mut entries = self.entries.lock();
-        self.bytes.fetch_add(chunk.memory(), Ordering::AcqRel);
+        chunk.charge();
         #[cfg(test)]
         self.peak_bytes.fetch_max(self.bytes(), Ordering::Relaxed);
         self.count_file(&chunk, true);
         let old = entries.chunks.put(key, chunk);
         if let Some(old) = &old {
-            self.bytes.fetch_sub(old.memory(), Ordering::AcqRel);
+            old.release();
             self.count_file(old, false);
         }
         let of_dataset = entries.datasets.entry(key.dataset).or_default();
@@ -239,7 +265,7 @@ impl DirtyChunks {
     fn remove_chunk(&self, key: ChunkKey) -> Option<Arc<DirtyChunk>> {
         let mut entries = self.entries.lock();
         let old = entries.chunks.pop(&key)?;
-        self.bytes.fetch_sub(old.memory(), Ordering::AcqRel);
+        old.release();
         self.count_file(&old, false);
         if let Some(of_dataset) = entries.datasets.get_mut(&key.dataset) {
             of_dataset.numbers.remove(&key.chunk);
@@ -335,6 +361,40 @@ impl DirtyChunk {
         self.image.read().memory().saturating_add(ENTRY_OVERHEAD_BYTES)
     }
 
+    /// Counts the memory of the chunk, which is added.
+    fn charge(&self) {
+        let memory = self.memory();
+        let old = self.charged.lock().replace(memory);
+        self.total.fetch_add(memory.saturating_sub(old.unwrap_or(0)), Ordering::AcqRel);
+    }
+
+    /// Counts the memory of the chunk no more, which is removed.
+    fn release(&self) {
+        let old = self.charged.lock().take();
+        self.total.fetch_sub(old.unwrap_or(0), Ordering::AcqRel);
+    }
+
+    /// Counts the memory that the chunk takes after a change.
+    fn recharge(&self, memory: u64) {
+        let mut charged = self.charged.lock();
+        let Some(old) = charged.as_mut() else { return };
+        self.total.fetch_add(memory.saturating_sub(*old), Ordering::AcqRel);
+        self.total.fetch_sub(old.saturating_sub(memory), Ordering::AcqRel);
+        *old = memory;
+    }
+
+    /// Replaces the decoded chunk.
+    fn replace(&self, image: Image) {
+        self.bump_version();
+        let memory = image.memory().saturating_add(ENTRY_OVERHEAD_BYTES);
+        *self.image.write() = image;
+        self.recharge(memory);
+    }
+
+    fn bump_version(&self) {
+        self.version.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Version of the bytes, raised by each change.
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
@@ -377,8 +437,8 @@ impl DirtyChunk {
         })
     }
 
-    /// True when all `parts`, offsets and lengths, are zero bytes.
-    pub(crate) fn is_zero(&self, parts: &[(usize, usize)]) -> Result<bool> {
+    /// True when nothing is lost when all `parts`, offsets and lengths, are cleared.
+    pub(crate) fn is_blank(&self, parts: &[(usize, usize)]) -> Result<bool> {
         if let Some(file) = &self.file {
             for (at, len) in parts {
                 if !file.is_zero(*at as u64, *len as u64)? {
@@ -387,10 +447,10 @@ impl DirtyChunk {
             }
             return Ok(true);
         }
-        Ok(self.image.read().is_zero(parts))
+        Ok(self.image.read().is_blank(parts))
     }
 
-    /// Zeroes `parts`, offsets and lengths.
+    /// Zeroes `parts`, offsets and lengths, or makes their elements undefined.
     pub(crate) fn clear(&self, parts: &[(usize, usize)]) -> Result<()> {
         if let Some(file) = &self.file {
             return self.bump_version_around(0, || parts.iter().try_for_each(|(at, len)| file.clear(*at as u64, *len as u64)));
@@ -413,9 +473,14 @@ impl DirtyChunk {
     /// Changes a chunk in memory by `f`; counts `written` bytes as written.
     pub(crate) fn change<T>(&self, written: u64, f: impl FnOnce(&mut dyn ChunkImage) -> T) -> T {
         let mut image = self.image.write();
-        self.version.fetch_add(1, Ordering::AcqRel);
+        self.bump_version();
         self.written.fetch_add(written, Ordering::Relaxed);
-        f(&mut **image)
+        let done = f(&mut **image);
+        // Dense chunks keep their size.
+        if image.dense().is_none() {
+            self.recharge(image.memory().saturating_add(ENTRY_OVERHEAD_BYTES));
+        }
+        done
     }
 
     /// True when at least as many bytes were written as the chunk has.

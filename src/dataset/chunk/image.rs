@@ -2,14 +2,16 @@
 
 use super::pieces::{ByteGrid, ChunkPieces};
 use crate::base::buffers;
+use crate::base::element_set::ElementSet;
 use crate::dataset::fill::FillPattern;
+use std::any::Any;
 use std::fmt::Debug;
 
 /// A decoded chunk of any format.
 pub(crate) type Image = Box<dyn ChunkImage>;
 
 /// A decoded chunk. Offsets are bytes of the chunk's elements, row-major.
-pub(crate) trait ChunkImage: Debug + Send + Sync {
+pub(crate) trait ChunkImage: Any + Debug + Send + Sync {
     /// Bytes of the chunk's elements.
     fn element_bytes(&self) -> u64;
 
@@ -29,14 +31,20 @@ pub(crate) trait ChunkImage: Debug + Send + Sync {
     /// Writes `bytes` at `at`. `None`: out of range.
     fn write(&mut self, at: u64, bytes: &[u8]) -> Option<()>;
 
-    /// True if all `parts`, offsets and lengths, are zero bytes.
-    fn is_zero(&self, parts: &[(usize, usize)]) -> bool;
+    /// True if nothing is lost when all `parts`, offsets and lengths, are cleared: they are zero
+    /// bytes, or undefined where the image knows that.
+    fn is_blank(&self, parts: &[(usize, usize)]) -> bool;
 
-    /// Zeroes `parts`, offsets and lengths.
+    /// Zeroes `parts`, offsets and lengths, or makes their elements undefined.
     fn clear(&mut self, parts: &[(usize, usize)]);
 
-    /// Stores the fill value from `at` to the end.
+    /// Stores the fill value from `at` to the end, or makes the elements undefined.
     fn fill_from(&mut self, at: u64, fill: &FillPattern);
+
+    /// The elements that were written, if the image knows them.
+    fn defined(&self) -> Option<&ElementSet> {
+        None
+    }
 
     /// An independent copy.
     fn duplicate(&self) -> Image;
@@ -97,7 +105,7 @@ impl ChunkImage for DenseImage {
         Some(())
     }
 
-    fn is_zero(&self, parts: &[(usize, usize)]) -> bool {
+    fn is_blank(&self, parts: &[(usize, usize)]) -> bool {
         parts.iter().all(|(at, len)| self.0.get(*at..at.saturating_add(*len)).is_some_and(|b| b.iter().all(|b| *b == 0)))
     }
 

@@ -381,6 +381,30 @@ impl ByteGrid {
         found.iter().zip(&self.dims).try_fold(0u64, |n, (x, d)| n.checked_mul(*d)?.checked_add(*x))
     }
 
+    /// Number of the chunk that contains byte `offset`, and the byte's offset in it.
+    pub(crate) fn in_chunk(&self, offset: u64) -> Option<(u64, u64)> {
+        let (&row_bytes, &chunk_row) = (self.dims.last()?, self.chunk.last()?);
+        if offset >= self.total {
+            return None;
+        }
+        let (row, column) = (offset.checked_div(row_bytes)?, offset.checked_rem(row_bytes)?);
+        let (base, within) = self.row(row);
+        Some((base.checked_add(column.checked_div(chunk_row)?)?, within.checked_add(column.checked_rem(chunk_row)?)?))
+    }
+
+    /// Byte of the dataset at offset `within` of chunk `linear`; `None` past the extent.
+    pub(crate) fn byte_at(&self, linear: u64, within: u64) -> Option<u64> {
+        let mut rest = within;
+        let mut coordinates = Vec::with_capacity(self.dims.len());
+        for (&c, &(start, end)) in self.chunk.iter().zip(&self.bounds(linear)).rev() {
+            let at = start.checked_add(rest.checked_rem(c)?).filter(|at| *at < end)?;
+            coordinates.push(at);
+            rest = rest.checked_div(c)?;
+        }
+        let inside = coordinates.iter().rev().zip(&self.dims).try_fold(0u64, |n, (x, d)| n.checked_mul(*d)?.checked_add(*x))?;
+        (rest == 0).then_some(inside)
+    }
+
     /// End of the contiguous run of bytes around `offset` whose chunks share their first `level`
     /// scaled coordinates.
     pub(crate) fn block_end(&self, level: usize, offset: u64) -> u64 {
@@ -463,112 +487,5 @@ impl Collector {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// Chunk of a byte and offset within it, computed from the definition.
-    fn by_definition(shape: &[u64], chunk: &[u64], es: u64, byte: u64) -> (u64, u64) {
-        let (mut e, mut coords) = (byte / es, vec![0; shape.len()]);
-        for i in (0..shape.len()).rev() {
-            coords[i] = e % shape[i];
-            e /= shape[i];
-        }
-        let (mut linear, mut inside) = (0, 0);
-        for i in 0..shape.len() {
-            linear = linear * shape[i].div_ceil(chunk[i]) + coords[i] / chunk[i];
-            inside = inside * chunk[i] + coords[i] % chunk[i];
-        }
-        (linear, inside * es + byte % es)
-    }
-
-    proptest! {
-        #[test]
-        fn every_byte_is_where_the_definition_says(
-            dims in prop::collection::vec((1u64..7, 1u64..7), 1..5), es in 1u64..5, a in 0u64..10_000, n in 0usize..3000,
-        ) {
-            let (shape, chunk): (Vec<_>, Vec<_>) = dims.into_iter().unzip();
-            let grid = ByteGrid::new(&shape, &chunk, es).unwrap();
-            let offset = a % (grid.total() + 1);
-            let mut covered = 0;
-            for t in grid.pieces(offset, n) {
-                prop_assert_eq!(grid.linear(&grid.scaled(t.chunk)), Some(t.chunk));
-                prop_assert_eq!(t.bytes(), t.pieces.iter().map(|p| p.len as u64 * grid.rows(p).count() as u64).sum::<u64>());
-                for p in &t.pieces {
-                    for (in_chunk, in_buffer) in grid.rows(p) {
-                        covered += p.len as u64;
-                        let range = grid.covering_range(&t);
-                        prop_assert!(range.start <= in_chunk && in_chunk + p.len as u64 <= range.end && range.end <= grid.chunk_bytes());
-                        for i in 0..p.len as u64 {
-                            let want = by_definition(&shape, &chunk, es, offset + in_buffer as u64 + i);
-                            prop_assert_eq!((t.chunk, in_chunk + i), want);
-                        }
-                    }
-                }
-            }
-            prop_assert_eq!(covered, (grid.total() - offset).min(n as u64));
-        }
-
-        #[test]
-        fn first_byte_and_chunk_at_agree_with_brute_force(
-            dims in prop::collection::vec((1u64..6, 1u64..6), 1..4), es in 1u64..4, a in 0u64..10_000, c in 0u64..1000,
-        ) {
-            let (shape, chunk): (Vec<_>, Vec<_>) = dims.into_iter().unzip();
-            let grid = ByteGrid::new(&shape, &chunk, es).unwrap();
-            let offset = a % grid.total();
-            let wanted = c % grid.chunks();
-            let brute = (offset..grid.total()).find(|b| by_definition(&shape, &chunk, es, *b).0 == wanted);
-            prop_assert_eq!(grid.first_byte_in(wanted, offset), brute);
-            let (at, end) = grid.chunk_at(offset).unwrap();
-            prop_assert_eq!(at, by_definition(&shape, &chunk, es, offset).0);
-            prop_assert!((offset..end).all(|b| by_definition(&shape, &chunk, es, b).0 == at));
-            let begins: Vec<u64> = (0..grid.chunks()).map(|n| grid.first_byte_in(n, 0).unwrap()).collect();
-            prop_assert_eq!(grid.first_chunk_from(offset), begins.iter().filter(|b| **b < offset).count() as u64);
-            prop_assert_eq!(grid.first_chunk_from(grid.total()), grid.chunks());
-            let longest = (0..grid.chunks()).map(|n| {
-                let last = (0..grid.total()).rev().find(|b| by_definition(&shape, &chunk, es, *b).0 == n).unwrap();
-                last + 1 - begins[n as usize]
-            });
-            prop_assert!(longest.max().unwrap() <= grid.slab_bytes());
-
-            let mut seen = Vec::new();
-            grid.for_each_run(wanted, &mut |at, within, len| seen.extend((0..len).map(|i| (at + i, within + i))));
-            let own: Vec<_> = (0..grid.total()).map(|b| (b, by_definition(&shape, &chunk, es, b))).filter(|(_, (n, _))| *n == wanted).collect();
-            prop_assert_eq!(&seen, &own.iter().map(|(b, (_, within))| (*b, *within)).collect::<Vec<_>>());
-            prop_assert_eq!(grid.span(wanted), own[0].0..own[own.len() - 1].0 + 1);
-            prop_assert!(grid.slabs(&grid.span(wanted)).contains(&wanted));
-            let slabs = grid.slabs(&(offset..offset + 5));
-            prop_assert!((offset..(offset + 5).min(grid.total())).all(|b| slabs.contains(&by_definition(&shape, &chunk, es, b).0)));
-        }
-    }
-
-    #[test]
-    fn pieces_are_copied_row_by_row() {
-        let grid = ByteGrid::new(&[4, 10], &[3, 4], 1).unwrap();
-        let all: Vec<u8> = (0..40).collect();
-        let mut buf = vec![0u8; 27];
-        for t in grid.pieces(5, 27) {
-            let mut chunk = vec![99u8; grid.chunk_bytes() as usize];
-            for (i, b) in all.iter().enumerate() {
-                let (n, at) = by_definition(&[4, 10], &[3, 4], 1, i as u64);
-                if n == t.chunk {
-                    chunk[at as usize] = *b;
-                }
-            }
-            let r = grid.covering_range(&t);
-            let part = &chunk[r.start as usize..r.end as usize];
-            grid.scatter(&t, part, r.start, &mut buf).unwrap();
-            assert!(grid.scatter(&t, &part[1..], r.start, &mut buf.clone()).is_none());
-            assert!(t.runs() <= 4);
-        }
-        assert_eq!(buf, all[5..32]);
-    }
-
-    #[test]
-    fn hostile_sizes_are_refused() {
-        assert!(ByteGrid::new(&[1 << 40, 1 << 40], &[1, 1], 1).is_none());
-        assert!(ByteGrid::new(&[4], &[0], 1).is_none());
-        let huge = ByteGrid::new(&[1 << 62], &[4096], 1).unwrap();
-        assert_eq!(huge.pieces((1 << 62) - 10, 100).len(), 1);
-    }
-}
+#[path = "pieces_tests.rs"]
+mod tests;

@@ -20,11 +20,13 @@ struct Kind {
 }
 
 /// All layouts. The first one that fits the message is used.
-const LAYOUTS: [Kind; 5] = [
+const LAYOUTS: [Kind; 6] = [
     Kind { name: compact::NAME, open: compact::open, create: Some(&compact::Create) },
     Kind { name: external::NAME, open: external::open, create: None },
     Kind { name: contiguous::NAME, open: contiguous::open, create: Some(&contiguous::Create) },
     Kind { name: chunked::NAME, open: chunked::open, create: Some(&chunked::Create) },
+    // Opened as chunked: the chunk format makes the difference.
+    Kind { name: chunked::SPARSE, open: |_| Ok(None), create: Some(chunked::DEFAULT_SPARSE) },
     Kind { name: virtual_::NAME, open: virtual_::open, create: None },
 ];
 
@@ -39,10 +41,15 @@ pub(crate) fn open(mut parts: Parts<'_>) -> Result<Box<dyn Layout>> {
     Err(Error::unsupported("data layout message", parts.header, "an unknown class"))
 }
 
-/// How datasets of the layout `name` are created. Errors: none can be, or there is no such layout.
-pub(crate) fn named(name: &str) -> Result<&'static dyn CreateLayout> {
+/// How datasets of the layout `name` are created, in one of its ways if `profile` names it. Errors:
+/// none can be, or there is no such layout or profile.
+pub(crate) fn named(name: &str, profile: Option<&str>) -> Result<&'static dyn CreateLayout> {
+    let no_profile = |p: &str| Error::refused(libc::EINVAL, format!("layout {name} has no profile {p}"));
     match LAYOUTS.iter().find(|l| l.name == name) {
-        Some(Kind { create: Some(create), .. }) => Ok(*create),
+        Some(Kind { create: Some(create), .. }) => match profile {
+            Some(profile) => create.with_profile(profile).ok_or_else(|| no_profile(profile)),
+            None => Ok(*create),
+        },
         Some(_) => Err(Error::refused(libc::EOPNOTSUPP, "datasets of other files' bytes cannot be made here")),
         None => {
             let created: Vec<_> = LAYOUTS.iter().filter(|l| l.create.is_some()).map(|l| l.name).collect();

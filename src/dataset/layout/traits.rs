@@ -4,6 +4,7 @@
 
 use super::super::environment::Environment;
 use super::super::fill::FillPattern;
+use crate::base::element_set::ElementSet;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::chunk::encoded::Encoded;
@@ -32,6 +33,8 @@ pub enum Seek {
 pub struct DatasetBytes {
     /// Size, bytes.
     pub(crate) size: u64,
+    /// Bytes of an element.
+    pub(crate) element_size: u64,
     /// Value of elements that were never written.
     pub fill: FillPattern,
     /// How the bytes are stored.
@@ -102,6 +105,11 @@ pub trait Layout: Any + Send + Sync {
         None
     }
 
+    /// Which elements were written, if the layout knows that of each.
+    fn definition(&self) -> Option<&dyn Definition> {
+        None
+    }
+
     /// Writeback of dirty chunks, if the layout has chunks.
     fn write_back(&self) -> Option<&dyn WriteBack> {
         None
@@ -148,7 +156,8 @@ pub trait Layout: Any + Send + Sync {
     }
 
     /// Zeroes `range` from position `from`, for a fill value of zero, and frees chunks that become
-    /// zero. `None`: not supported, the caller writes zeros.
+    /// zero; makes elements undefined where the layout has a [`Definition`]. `None`: not supported,
+    /// the caller writes zeros.
     fn zero(&self, _op: &Operation<'_>, _range: &Range<u64>, _from: u64) -> Result<Option<Progress>> {
         Ok(None)
     }
@@ -270,6 +279,15 @@ pub trait StoredChunks {
     fn list(&self, data: &DatasetBytes, start: u64, f: &mut dyn FnMut(&[u64], u64, u64) -> ControlFlow<()>) -> Result<()>;
 }
 
+/// Which elements of a dataset were written. Blocks are `first .. end` per dimension, within the
+/// extent.
+pub trait Definition {
+    /// The defined elements in a block.
+    fn defined(&self, data: &DatasetBytes, env: &Environment, first: &[u64], end: &[u64]) -> Result<ElementSet>;
+    /// Makes the elements of a block undefined, from position `from` (0 = first) on.
+    fn erase(&self, op: &Operation<'_>, first: &[u64], end: &[u64], from: u64) -> Result<Progress>;
+}
+
 /// Dirty chunks with their keys.
 pub type DirtyList = [(ChunkKey, Arc<DirtyChunk>)];
 
@@ -302,6 +320,41 @@ impl DatasetBytes {
         buf.get_mut(..n).filter(|b| !b.is_empty())
     }
 
+    /// The largest length up to `len` bytes that ends with an element, if there is one.
+    pub(crate) fn whole_elements(&self, len: usize) -> usize {
+        let rest = usize::try_from(self.element_size).ok().and_then(|size| len.checked_rem(size)).unwrap_or(0);
+        len.checked_sub(rest).filter(|n| *n > 0).unwrap_or(len)
+    }
+
+    /// The ranges of `bytes`, which are those from `offset`, that are to be written: all, or those
+    /// whose elements have not the fill value.
+    pub(crate) fn kept(&self, bytes: &[u8], offset: u64, undefine_fill: bool) -> Vec<Range<usize>> {
+        let size = usize::try_from(self.element_size).unwrap_or(usize::MAX).max(1);
+        if !undefine_fill {
+            return std::iter::once(0..bytes.len()).collect();
+        }
+        let mut fill = vec![0; size.min(bytes.len())];
+        self.fill.fill(0, &mut fill);
+        let mut kept: Vec<Range<usize>> = Vec::new();
+        // A piece may begin or end within an element: such a part is kept.
+        let skipped = usize::try_from(offset.checked_rem(self.element_size.max(1)).unwrap_or(0)).unwrap_or(0);
+        let head = size.saturating_sub(skipped).checked_rem(size).unwrap_or(0).min(bytes.len());
+        let (first, rest) = bytes.split_at_checked(head).unwrap_or((bytes, &[]));
+        kept.extend((!first.is_empty()).then_some(0..head));
+        for (i, element) in rest.chunks(size).enumerate() {
+            if element == fill.as_slice() {
+                continue;
+            }
+            let start = head.saturating_add(i.saturating_mul(size));
+            let end = start.saturating_add(element.len());
+            match kept.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => kept.push(start..end),
+            }
+        }
+        kept
+    }
+
     /// End of the unwritten bytes at `offset`; `None` if the byte at `offset` was written.
     pub(crate) fn unwritten(&self, offset: u64) -> Result<Option<u64>> {
         if offset >= self.size {
@@ -309,12 +362,6 @@ impl DatasetBytes {
         }
         let data = self.layout.seek_stored(self, offset, Seek::Data)?.unwrap_or(self.size).min(self.size);
         Ok((data > offset).then_some(data))
-    }
-
-    /// End of the written bytes at `offset`, which was written.
-    pub(crate) fn written(&self, offset: u64) -> Result<u64> {
-        let hole = self.layout.seek_stored(self, offset, Seek::Hole)?.filter(|end| *end > offset);
-        Ok(hole.unwrap_or(self.size).min(self.size))
     }
 
     /// Next data or hole at or after `offset` (< size). Only datasets with a zero fill value have

@@ -136,7 +136,11 @@ impl ByteEditor {
         }
         if zeroes && within(grown) > 0 {
             // The new part holds the fill value.
-            edit.zero(id, offset, within(grown)).map_err(failed)?;
+            let zeroed = match edit.erase().filter(|_| mode & libc::FALLOC_FL_PUNCH_HOLE != 0) {
+                Some(erase) => erase.punch(id, offset, within(grown)),
+                None => edit.zero(id, offset, within(grown)),
+            };
+            zeroed.map_err(failed)?;
         }
         if let Some(storage) = storage {
             // The container cannot reserve storage past EOF.

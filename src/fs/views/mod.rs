@@ -7,10 +7,12 @@ mod bytes;
 mod chunks;
 pub(super) mod context;
 mod control;
+mod defined;
 mod elements;
 mod exact;
 mod json;
 mod links;
+mod log;
 mod main;
 mod npy;
 mod object;
@@ -32,8 +34,10 @@ use view::View;
 pub static ALL: &[&dyn View] = &[
     &attrs::Attrs,
     &chunks::Chunks,
+    &defined::Defined,
     &exact::Exact,
     &json::Json,
+    &log::Log,
     &npy::Npy,
     &status::Status,
 ];

@@ -210,6 +210,11 @@ pub trait View: Send + Sync {
         false
     }
 
+    /// True when only the owner of the mount may read the files.
+    fn is_private(&self) -> bool {
+        false
+    }
+
     /// Space of inode numbers (0 to 3) in which the object's address is the number of `item`: names
     /// of one object share it. `None`: the number is made of the path.
     fn number_space(&self, _item: &Item) -> Option<u64> {

@@ -8,7 +8,9 @@
 //! | `chunks` | list; one number; `"auto"`, `true`; `"none"`, `null`, `false` | JSON, or a word |
 //! | `filters` | see `filters` | JSON, or `shuffle, deflate 6` |
 //! | `fillvalue` | value, or its text; `"undefined"`; `null`: the default | text |
-//! | `layout` | `"compact"`, `"contiguous"`, `"chunked"` | without quotes |
+//! | `layout` | `"compact"`, `"contiguous"`, `"chunked"`, `"sparse"` | without quotes |
+//! | `profile` | `"map"`, `"filter"`: how a sparse dataset is stored | without quotes |
+//! | `undefine` | `"fill"`: elements with the fill value become undefined in a sparse dataset | |
 //! | `newlines` | see `dataset::newlines`; `null`: more than the fact can hold | |
 
 use super::elements::parse_value;
@@ -67,9 +69,10 @@ fn fill_element(datatype: &Datatype, text: &[u8]) -> Result<FillSpec> {
     }
 }
 
-const KEYS: [&str; 8] = ["dtype", "shape", "maxshape", "chunks", "filters", "fillvalue", "layout", NEWLINES];
-/// The key that is no fact of its own.
+const KEYS: [&str; 10] = ["dtype", "shape", "maxshape", "chunks", "filters", "fillvalue", "layout", "profile", UNDEFINE, NEWLINES];
+/// The keys that are no facts of their own.
 const NEWLINES: &str = "newlines";
+const UNDEFINE: &str = "undefine";
 
 /// Reads `user.h5dir.dataset`, for a file with addresses of `sizeof_addr` bytes. Every key may be
 /// left out; one that is not known is an error that names it. What contradicts itself is refused.
@@ -92,14 +95,14 @@ pub fn parse_fact(name: &str, text: &[u8], sizeof_addr: u8) -> Result<ParsedData
     if name == "dataset" {
         return parse_dataset_json(text, sizeof_addr);
     }
-    if !KEYS.contains(&name) || name == NEWLINES {
+    if !KEYS.contains(&name) || matches!(name, NEWLINES | UNDEFINE) {
         let facts = KEYS.iter().filter(|k| **k != NEWLINES).copied().collect::<Vec<_>>().join(", ");
         return Err(crate::base::Error::refused(libc::EPERM, format!("{name:?} cannot be set; what can is {facts}")));
     }
     let trimmed = text.trim_ascii();
     let is_json = match name {
         "fillvalue" => false,
-        "dtype" | "layout" => trimmed.starts_with(b"\""),
+        "dtype" | "layout" | "profile" => trimmed.starts_with(b"\""),
         "chunks" | "filters" => trimmed.starts_with(b"[") || matches!(trimmed, b"null" | b"true" | b"false") || number(trimmed),
         _ => true,
     };
@@ -143,7 +146,12 @@ impl ParsedDataset {
             "chunks" => self.spec.chunks = Some(chunks(value)?),
             "filters" => self.spec.filters = Some(filters::parse(value)?),
             "fillvalue" => (self.spec.fillvalue, self.fill) = fill(value),
-            "layout" => self.spec.layout = Some(layout(value)?),
+            "layout" => self.spec.layout = Some(word(value, "layout")?),
+            "profile" => self.spec.profile = Some(word(value, "profile")?),
+            UNDEFINE => match word(value, UNDEFINE)?.as_str() {
+                "fill" => self.spec.undefine_fill = true,
+                other => return Err(invalid(format!("undefine is \"fill\", not {other:?}"))),
+            },
             NEWLINES => self.spec.newlines = Some(newlines(value)?),
             other => return Err(invalid(format!("a dataset has no {other:?}"))),
         }
@@ -261,6 +269,6 @@ fn newlines(node: &Node) -> Result<Newlines> {
     Newlines::from_numbers(&numbers).ok_or_else(|| invalid("newlines are pairs: strings without one, newlines in the next string"))
 }
 
-fn layout(node: &Node) -> Result<String> {
-    Ok(String::from_utf8_lossy(node.string("layout")?).into_owned())
+fn word(node: &Node, what: &str) -> Result<String> {
+    Ok(String::from_utf8_lossy(node.string(what)?).into_owned())
 }

@@ -38,6 +38,8 @@ fn a_whole_dataset() {
         filters: Some(vec![filter(2, 1, "", &[]), filter(1, 1, "", &[6])]),
         fillvalue: Some(FillSpec::Value(parse_value(&parse_datatype("f4").unwrap(), &Shape::Scalar, b"1.5").unwrap())),
         layout: Some("chunked".to_owned()),
+        profile: None,
+        undefine_fill: false,
         newlines: None,
     };
     assert_eq!(got.spec(|| panic!("the type is stated")).unwrap(), want);

@@ -25,6 +25,7 @@ pub(super) fn bytes_file() -> Creation {
         filters: Vec::new(),
         fill: Fill::Default,
         fill_time: None,
+        undefine_fill: false,
         modified: None,
         committed: None,
     }

@@ -14,6 +14,7 @@ pub(super) mod bytes_file;
 mod change;
 mod current_content;
 mod data;
+mod defined;
 mod errors;
 mod fast_write;
 #[cfg(test)]
@@ -51,7 +52,7 @@ mod write_errors_tests;
 pub use current_content::CurrentContent;
 pub use plan::{check_new_dataset, check_part};
 
-use crate::connector::edit::{Allocate, CopyRange, Edit, Elements, NewReference, Taken};
+use crate::connector::edit::{Allocate, CopyRange, Edit, Elements, Erase, NewReference, Taken};
 use crate::connector::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership};
 use object_state::{Objects, Pending};
 
@@ -260,16 +261,6 @@ impl NativeConnector {
         }
     }
 
-    /// Runs operations on a dataset, each of which returns where the next one begins. This bounds
-    /// the changes of one operation, which are in memory at once.
-    fn in_steps(&self, id: ObjectId, step: &dyn Fn(&Change<'_>, u64) -> Result<Option<u64>>) -> Result<()> {
-        let mut next = Some(0);
-        while let Some(at) = next {
-            next = self.operate(&[id], |c| step(c, at))?;
-        }
-        Ok(())
-    }
-
     /// Runs an operation that may replace a dataset. Stores its dirty chunks first, because those
     /// that `f` leaves are dropped when it fails.
     fn operate_flushed<T>(&self, id: ObjectId, f: impl FnOnce(&Change<'_>) -> Result<T>) -> Result<T> {
@@ -455,7 +446,11 @@ impl Edit for NativeConnector {
     }
 
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
-        self.in_steps(id, &|c, at| c.zero(id, offset..offset.saturating_add(len), at))
+        self.in_steps(id, &|c, at| c.zero(id, offset..offset.saturating_add(len), at, false))
+    }
+
+    fn erase(&self) -> Option<&dyn Erase> {
+        Some(self)
     }
 
     fn allocate(&self) -> Option<&dyn Allocate> {

@@ -66,7 +66,7 @@ impl Now {
             max_dims: d.space.max_dims.clone(),
             fill: d.fill.fill.clone(),
             fill_time: d.fill.write_time,
-            filters: d.pipeline.filters.clone(),
+            filters: d.layout().for_copy().kind.user_filters(&d.pipeline.filters),
             layout: d.layout().for_copy(),
             elsewhere: !d.layout().is_in_file(),
             size: d.bytes.size,
@@ -144,12 +144,13 @@ pub(super) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn HeapStore) -> R
     let same_kind = datatype.contains_vlen() == d.datatype.contains_vlen();
     let fill_time = (spec.fillvalue.is_none() && same_kind).then_some(d.fill_time).filter(|t| *t <= 2);
     let max_dims = (extent == Extent::Simple && d.max_dims.is_some() || !fixed).then_some(max_dims);
-    Ok(Creation { datatype, committed: None, extent, dims, max_dims, layout, filters, fill, fill_time, modified: None })
+    let undefine_fill = spec.undefine_fill && layout.kind.profile().is_some();
+    Ok(Creation { datatype, committed: None, extent, dims, max_dims, layout, filters, fill, fill_time, undefine_fill, modified: None })
 }
 
 /// The layout that is requested by name.
 fn requested(spec: &DatasetSpec) -> Result<Option<&'static dyn CreateLayout>> {
-    spec.layout.as_deref().map(layout::named).transpose()
+    spec.layout.as_deref().map(|name| layout::named(name, spec.profile.as_deref())).transpose()
 }
 
 /// Whether a layout without chunks is requested.

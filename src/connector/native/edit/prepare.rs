@@ -15,7 +15,7 @@ use super::super::dataset::{Dataset, key};
 use super::attributes::Values;
 use super::bytes_file::bytes_file;
 use super::plan::{Now, plan};
-use super::relayout::{KINDS, bound_copy, bound_holes};
+use super::relayout::{KINDS, bound_copy, bound_holes, skips_holes};
 use super::{Change, NativeConnector, now};
 use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::{Address, Error, Result, waiting};
@@ -217,7 +217,11 @@ impl NativeConnector {
             if n > 0 {
                 self.admit_write()?;
                 let bytes = piece.get(..n).unwrap_or_default();
-                self.operate(&[p.copy], |c| c.put_elements(p.copy, from, bytes))?;
+                let fill = self.dataset(id)?.dataset.bytes.clone();
+                for part in fill.kept(bytes, from, p.creation.undefine_fill) {
+                    let (at, bytes) = (from.saturating_add(part.start as u64), bytes.get(part).unwrap_or_default());
+                    self.operate(&[p.copy], |c| c.put_elements(p.copy, at, bytes))?;
+                }
             }
             at = from.saturating_add(n as u64);
         }
@@ -232,7 +236,7 @@ impl NativeConnector {
         let d = &self.dataset(id)?.dataset;
         let (mut from, mut end) = (at, p.total);
         // What was never written reads the same without being written.
-        if self.dataset(p.copy)?.dataset.bytes.fill == d.bytes.fill {
+        if skips_holes(d, &self.dataset(p.copy)?.dataset) {
             let seek = |at, what| Ok::<_, Error>(d.layout().seek(&d.bytes, env, at, what)?.unwrap_or(p.total).min(p.total));
             from = seek(at, Seek::Data)?;
             if from >= p.total {
@@ -241,6 +245,7 @@ impl NativeConnector {
             end = seek(from, Seek::Hole)?;
         }
         let len = usize::try_from(end.saturating_sub(from)).unwrap_or(IO_PIECE_BYTES).clamp(1, IO_PIECE_BYTES);
+        let len = d.bytes.whole_elements(len);
         let n = d.bytes.read(env, from, piece.get_mut(..len).unwrap_or_default())?;
         if n == 0 { Err(d.object.lacks("whole data layout")) } else { Ok((from, n)) }
     }

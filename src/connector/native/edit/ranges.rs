@@ -16,10 +16,22 @@ const COPY_CHUNKS_MAX: u64 = 4096;
 /// Bytes copied by one call.
 const COPY_BYTES_MAX: u64 = 1 << 30;
 
+impl NativeConnector {
+    /// Runs operations on a dataset, each of which returns where the next one begins. This bounds
+    /// the changes of one operation, which are in memory at once.
+    pub(super) fn in_steps(&self, id: ObjectId, step: &dyn Fn(&Change<'_>, u64) -> Result<Option<u64>>) -> Result<()> {
+        let mut next = Some(0);
+        while let Some(at) = next {
+            next = self.operate(&[id], |c| step(c, at))?;
+        }
+        Ok(())
+    }
+}
+
 impl Change<'_> {
-    /// Zeroes `range` of the dataset from byte `from` on. Returns where the next step begins, if
-    /// any is left.
-    pub(super) fn zero(&self, id: ObjectId, range: Range<u64>, from: u64) -> Result<Option<u64>> {
+    /// Zeroes `range` of the dataset from byte `from` on; `punch`: makes elements undefined where
+    /// the dataset knows which are defined. Returns where the next step begins, if any is left.
+    pub(super) fn zero(&self, id: ObjectId, range: Range<u64>, from: u64, punch: bool) -> Result<Option<u64>> {
         let d = self.writable_dataset(id)?;
         if d.datatype.contains_vlen() {
             return Err(Error::refused(libc::EOPNOTSUPP, "variable-length elements cannot be zeroed as bytes"));
@@ -28,7 +40,8 @@ impl Change<'_> {
         if range.is_empty() {
             return Ok(None);
         }
-        if d.bytes.fill.is_zero()
+        let knows = d.layout().definition().is_some();
+        if (if knows { punch } else { d.bytes.fill.is_zero() })
             && let Some(progress) = d.layout().zero(&self.operation(&d, &d.space), &range, from)?
         {
             return self.progressed(&d, progress);
@@ -39,7 +52,7 @@ impl Change<'_> {
         while at < stop {
             let d = self.dataset(id)?;
             // Unwritten bytes are zeros and stay unwritten.
-            if let (true, Some(hole)) = (d.bytes.fill.is_zero(), d.bytes.unwritten(at)?) {
+            if let (true, Some(hole)) = (d.bytes.fill.is_zero() && !knows, d.bytes.unwritten(at)?) {
                 at = hole.max(at.saturating_add(1));
                 continue;
             }
@@ -63,7 +76,7 @@ impl Change<'_> {
     }
 
     /// Stores the result of one step over a range. Returns where the next step begins.
-    fn progressed(&self, d: &Dataset, progress: Progress) -> Result<Option<u64>> {
+    pub(super) fn progressed(&self, d: &Dataset, progress: Progress) -> Result<Option<u64>> {
         if let Some(layout) = &progress.layout {
             self.set_layout(d, layout)?;
         }

@@ -16,6 +16,7 @@ use crate::connector::ObjectId;
 use crate::dataset::create::{Messages, dataset_messages, datatype_message};
 use crate::dataset::creation::Creation;
 use crate::dataset::heap::HeapStore as _;
+use crate::dataset::layout::Seek;
 use crate::format::object_header::{flag, kind};
 use crate::meta::header_edit::HeaderEdit;
 use crate::structures::shared_messages::edit as shared_messages_edit;
@@ -104,7 +105,7 @@ impl Change<'_> {
             Elements::Kept { .. } if blank => {}
             Elements::Kept { .. } => match References::of(&creation.datatype).filter(|_| retyped && creation.datatype != old.datatype) {
                 Some(places) => self.copy_without_references(&old, id, &places)?,
-                None => self.copy_elements(&old, id)?,
+                None => self.copy_elements(&old, id, creation.undefine_fill)?,
             },
         }
         // What is in memory only would be lost if something fails after this.
@@ -156,26 +157,33 @@ impl Change<'_> {
     }
 
     /// Writes the bytes of `old` to the dataset `id`.
-    fn copy_elements(&self, old: &Dataset, id: ObjectId) -> Result<()> {
+    fn copy_elements(&self, old: &Dataset, id: ObjectId, undefine_fill: bool) -> Result<()> {
         let env = &self.connector.options.environment;
-        let same_fill = self.dataset(id)?.bytes.fill == old.bytes.fill;
-        if !same_fill {
+        let skips = skips_holes(old, &*self.dataset(id)?);
+        if !skips {
             bound_holes(old)?;
         }
         let mut piece = vec![0u8; PIECE];
         let mut at = 0u64;
         while at < old.bytes.size {
             // What was never written reads the same without being written.
-            if let Some(end) = old.bytes.unwritten(at)?.filter(|end| same_fill && *end > at) {
-                at = end;
-                continue;
+            let seek =
+                |at, what| Ok::<_, Error>(old.layout().seek(&old.bytes, env, at, what)?.unwrap_or(old.bytes.size).min(old.bytes.size));
+            if skips {
+                at = seek(at, Seek::Data)?;
             }
             // Of a dataset of which little was ever written no more becomes written.
-            let end = if same_fill { old.bytes.written(at)? } else { old.bytes.size };
+            let end = if skips { seek(at, Seek::Hole)? } else { old.bytes.size };
+            if at >= end {
+                break;
+            }
             let len = usize::try_from(end.saturating_sub(at)).unwrap_or(PIECE).clamp(1, PIECE);
+            let len = old.bytes.whole_elements(len);
             let n = old.bytes.read(env, at, piece.get_mut(..len).unwrap_or_default())?;
             let bytes = piece.get(..n).filter(|b| !b.is_empty()).ok_or_else(|| old.object.lacks("whole data layout"))?;
-            self.write_elements(id, at, bytes)?;
+            for part in old.bytes.kept(bytes, at, undefine_fill) {
+                self.write_elements(id, at.saturating_add(part.start as u64), bytes.get(part).unwrap_or_default())?;
+            }
             at = at.saturating_add(n as u64);
             self.flush_if_many(id)?;
         }
@@ -254,6 +262,13 @@ impl Change<'_> {
         }
         Ok(())
     }
+}
+
+/// True if elements that were never written need not be written: they read the same, or are
+/// undefined in both datasets.
+pub(super) fn skips_holes(old: &Dataset, new: &Dataset) -> bool {
+    let both_know = old.layout().definition().is_some() && new.layout().definition().is_some();
+    both_know || old.bytes.fill == new.bytes.fill
 }
 
 /// All elements that are there are copied within one operation. Refuses that where they are far

@@ -220,9 +220,10 @@ impl Change<'_> {
             dims,
             max_dims: d.space.max_dims.clone(),
             layout: d.layout().for_copy(),
-            filters: d.pipeline.filters.clone(),
+            filters: d.layout().for_copy().kind.user_filters(&d.pipeline.filters),
             fill: d.fill.fill.clone(),
             fill_time: Some(d.fill.write_time).filter(|t| *t <= 2),
+            undefine_fill: false,
             modified: None,
         };
         let lines = rewrite.lines.then(|| rewrite.newlines.clone());

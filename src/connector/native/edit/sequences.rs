@@ -63,6 +63,11 @@ struct Objects {
 impl Change<'_> {
     /// Frees the global heap objects of the elements of `d`.
     pub(super) fn free_sequences(&self, d: &Dataset) -> Result<()> {
+        self.free_sequences_in(d, 0..d.bytes.size)
+    }
+
+    /// Frees the parts of variable-length elements in `range`, bytes.
+    pub(super) fn free_sequences_in(&self, d: &Dataset, range: std::ops::Range<u64>) -> Result<()> {
         let form = VariableForm::of(&d.datatype);
         if form.is_verbatim() || !d.layout().is_in_file() || d.bytes.is_blank().unwrap_or(true) {
             return Ok(());
@@ -71,15 +76,16 @@ impl Change<'_> {
         let size = d.element_size.max(1);
         let mut piece = vec![0u8; usize::try_from((PIECE / size).max(1).saturating_mul(size)).unwrap_or(0)];
         let mut objects = Objects::default();
-        let mut at = 0u64;
-        while at < d.bytes.size {
+        let (mut at, stop) = (range.start, range.end.min(d.bytes.size));
+        while at < stop {
             if let Some(end) = d.bytes.unwritten(at).ok().flatten().filter(|_| !env.dirty.has(super::key(d.id))) {
                 // Chunks end between elements, but need not end with one of a piece.
                 at = (end / size).saturating_mul(size).max(at.saturating_add(size));
                 continue;
             }
             // What cannot be read is lost space, and no reason to keep the rest.
-            let Ok(n) = d.bytes.read(env, at, &mut piece) else { return Ok(()) };
+            let most = usize::try_from(stop.saturating_sub(at)).unwrap_or(usize::MAX).min(piece.len());
+            let Ok(n) = d.bytes.read(env, at, piece.get_mut(..most).unwrap_or_default()) else { return Ok(()) };
             for element in piece.get(..n).unwrap_or_default().chunks_exact(usize::try_from(size).unwrap_or(usize::MAX)) {
                 // Those that were never written show the fill value, which is the dataset's own.
                 if element != d.bytes.fill.element() {

@@ -36,9 +36,8 @@ impl ChunkFormat for Filtered {
     }
 
     fn is_stored_like(&self, other: &dyn ChunkFormat) -> bool {
-        let filters = |f: &Filtered| f.pipeline.filters.iter().map(|f| (f.id, f.cd_values.clone())).collect::<Vec<_>>();
         let Some(other) = (other as &dyn Any).downcast_ref::<Filtered>() else { return false };
-        (self.chunk_bytes, self.raw_edges) == (other.chunk_bytes, other.raw_edges) && filters(self) == filters(other)
+        (self.chunk_bytes, self.raw_edges) == (other.chunk_bytes, other.raw_edges) && self.pipeline.is_like(&other.pipeline)
     }
 
     fn stored_size(&self, record: ChunkRecord) -> u64 {

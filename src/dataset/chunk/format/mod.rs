@@ -6,10 +6,11 @@ mod filtered;
 mod filtered_chunk;
 mod parts;
 mod registry;
+pub(crate) mod sparse;
 mod streamed;
 mod traits;
 
 pub(crate) use parts::Parts;
 pub(crate) use registry::open;
 pub(in crate::dataset) use traits::check_stored;
-pub(crate) use traits::{ChunkFormat, Large, LargeReader, READ_AHEAD_CHUNK_MAX_BYTES};
+pub(crate) use traits::{ChunkFormat, DENSE, Large, LargeReader, READ_AHEAD_CHUNK_MAX_BYTES, SPARSE};

@@ -2,14 +2,14 @@
 
 use super::parts::Parts;
 use super::traits::ChunkFormat;
-use super::{dense, filtered};
+use super::{dense, filtered, sparse};
 use std::sync::Arc;
 
 /// Opens a format if it fits the dataset.
 type Opener = fn(&Parts<'_>) -> Option<Arc<dyn ChunkFormat>>;
 
 /// Formats of certain datasets. The first one that fits is used; filtered chunks fit all others.
-const FORMATS: [Opener; 1] = [dense::open];
+const FORMATS: [Opener; 3] = [dense::open, sparse::open_packed, sparse::open_mapped];
 
 /// Opens the chunk format that fits `parts`.
 pub(crate) fn open(parts: &Parts<'_>) -> Arc<dyn ChunkFormat> {

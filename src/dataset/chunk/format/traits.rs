@@ -1,5 +1,7 @@
 //! The chunk format trait, and helpers for formats.
 
+use super::sparse::SparseProfile;
+use crate::base::element_set::ElementSet;
 use crate::base::{Address, Error, Result, buffers, limits};
 use crate::dataset::chunk::chunk_files::ChunkFile;
 use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
@@ -13,6 +15,10 @@ use crate::meta::Store;
 use std::any::Any;
 use std::sync::Arc;
 
+/// Name of the layout of datasets in dense chunks.
+pub(crate) const DENSE: &str = "chunked";
+/// Name of the layout of datasets in sparse chunks.
+pub(crate) const SPARSE: &str = "sparse";
 /// Largest chunk that read-ahead decodes, bytes.
 pub(crate) const READ_AHEAD_CHUNK_MAX_BYTES: u64 = 64 << 20;
 /// Stored bytes allowed for a chunk beyond twice its decoded bytes.
@@ -44,6 +50,27 @@ pub(crate) struct LargeReader<'a> {
 
 /// The form of one chunk in memory and in the file, for all chunks of a dataset.
 pub(crate) trait ChunkFormat: Any + Send + Sync {
+    /// Name of the layout of datasets in such chunks.
+    fn layout_name(&self) -> &'static str {
+        DENSE
+    }
+
+    /// The way in which sparse chunks are stored.
+    fn profile(&self) -> Option<&'static dyn SparseProfile> {
+        None
+    }
+
+    /// True if chunks know which of their elements were written.
+    fn knows_defined(&self) -> bool {
+        false
+    }
+
+    /// The written elements of a stored chunk, without decoding their values where that is
+    /// possible. `None`: all.
+    fn defined(&self, _store: &Store, _record: ChunkRecord, _is_edge: bool) -> Result<Option<ElementSet>> {
+        Ok(None)
+    }
+
     /// True if stored chunks differ in size, so that the index records each size.
     fn has_variable_size(&self) -> bool;
 

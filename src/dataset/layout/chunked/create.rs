@@ -1,16 +1,42 @@
-//! Creates chunked datasets.
+//! Creates chunked datasets: in dense chunks, and in sparse ones of each profile.
 
-use crate::base::Result;
+use crate::base::fill::Fill;
+use crate::base::{Error, Result};
+use crate::dataset::chunk::format::sparse::{NewChunks, PROFILES, SparseProfile};
+use crate::dataset::chunk::format::{self, ChunkFormat};
 use crate::dataset::creation::{CreateLayout, Creation, NewLayout};
+use crate::dataset::fill::FillPattern;
 use crate::dataset::index;
+use crate::filter::FilterSpec;
 use crate::format::Context;
 use crate::format::message::data_layout::{DataLayout, Layout as Class};
 
-/// Name of the layout.
-pub(in crate::dataset::layout) const NAME: &str = "chunked";
+/// Name of the layout of dense chunks.
+pub(in crate::dataset::layout) const NAME: &str = format::DENSE;
+/// Name of the layout of sparse chunks.
+pub(in crate::dataset::layout) const SPARSE: &str = format::SPARSE;
 
 /// Creates chunked datasets.
 pub(in crate::dataset::layout) struct Create;
+
+/// Creates datasets in sparse chunks of a profile.
+pub(in crate::dataset::layout) struct CreateSparse(&'static dyn SparseProfile);
+
+/// One for each profile, the default first.
+static CREATE_SPARSE: [CreateSparse; PROFILES.len()] = [CreateSparse(PROFILES[0]), CreateSparse(PROFILES[1])];
+
+/// Data layout message of a new dataset in chunks.
+fn message(ctx: &Context, superblock_version: u8, creation: &Creation) -> Result<DataLayout> {
+    // With lengths of fewer than 8 bytes libhdf5 decodes an unlimited dimension as a limited one,
+    // and then rejects the indexes of version 4.
+    let version = if superblock_version < 3 || ctx.sizeof_size < 8 { 3 } else { 4 };
+    let (size, filtered) = (creation.datatype.element_size(), !creation.filters.is_empty());
+    let layout = index::write::plan(version, &creation.dims, &creation.max(), &creation.layout.chunk, size, filtered)?;
+    Ok(DataLayout { version, class: Class::Chunked(layout) })
+}
+
+/// Space allocation time of chunked datasets: incremental.
+const ALLOCATION_TIME: u8 = 3;
 
 impl CreateLayout for Create {
     fn name(&self) -> &'static str {
@@ -22,20 +48,80 @@ impl CreateLayout for Create {
     }
 
     fn allocation_time(&self) -> u8 {
-        3
+        ALLOCATION_TIME
     }
 
     fn message(&self, ctx: &Context, superblock_version: u8, creation: &Creation) -> Result<DataLayout> {
-        // With lengths of fewer than 8 bytes libhdf5 decodes an unlimited dimension as a limited
-        // one, and then rejects the indexes of version 4.
-        let version = if superblock_version < 3 || ctx.sizeof_size < 8 { 3 } else { 4 };
-        let (size, filtered) = (creation.datatype.element_size(), !creation.filters.is_empty());
-        let layout = index::write::plan(version, &creation.dims, &creation.max(), &creation.layout.chunk, size, filtered)?;
-        Ok(DataLayout { version, class: Class::Chunked(layout) })
+        message(ctx, superblock_version, creation)
     }
 }
 
-/// The layout of a new dataset in chunks of these dimensions, elements.
+impl CreateLayout for CreateSparse {
+    fn name(&self) -> &'static str {
+        SPARSE
+    }
+
+    fn profile(&self) -> Option<&'static str> {
+        Some(self.0.name())
+    }
+
+    fn with_profile(&'static self, name: &str) -> Option<&'static dyn CreateLayout> {
+        CREATE_SPARSE.iter().find(|c| c.0.name() == name).map(|c| c as &dyn CreateLayout)
+    }
+
+    fn is_chunked(&self) -> bool {
+        true
+    }
+
+    fn allocation_time(&self) -> u8 {
+        ALLOCATION_TIME
+    }
+
+    fn stored_filters(&self, creation: &Creation) -> Result<Vec<FilterSpec>> {
+        let element_size = creation.datatype.element_size();
+        let fill = match &creation.fill {
+            Fill::Value(value) => FillPattern::new(value, element_size),
+            Fill::Default | Fill::Undefined => FillPattern::zero(),
+        };
+        let chunks = NewChunks { dims: &creation.layout.chunk, element_size, fill };
+        self.0.stored_filters(&chunks, &creation.filters)
+    }
+
+    fn user_filters(&self, filters: &[FilterSpec]) -> Vec<FilterSpec> {
+        self.0.user_filters(filters)
+    }
+
+    /// Errors: chunks past the limits of the design (section 4.1), each with its reason.
+    fn check(&self, creation: &Creation) -> Result<()> {
+        let invalid = |detail: String| Err(Error::refused(libc::EINVAL, detail));
+        let chunk = &creation.layout.chunk;
+        if let Some(i) = chunk.iter().zip(creation.max()).position(|(c, max)| max.is_some_and(|max| max < *c)) {
+            return invalid(format!("dimension {i} of a sparse chunk is larger than that of the dataset, which cannot grow"));
+        }
+        match chunk.iter().try_fold(1u64, |n, d| n.checked_mul(*d)).filter(|n| *n <= u64::from(u32::MAX)) {
+            None => invalid("a sparse chunk has at most 4294967295 elements".into()),
+            Some(n) if n.checked_mul(creation.datatype.element_size()).is_none_or(|n| n > u64::from(u32::MAX)) => {
+                invalid("a sparse chunk has less than 4 GiB".into())
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn message(&self, ctx: &Context, superblock_version: u8, creation: &Creation) -> Result<DataLayout> {
+        message(ctx, superblock_version, creation)
+    }
+}
+
+/// How sparse datasets of the default profile are created.
+pub(in crate::dataset::layout) const DEFAULT_SPARSE: &dyn CreateLayout = &CREATE_SPARSE[0];
+
+/// The layout of a new dataset in dense chunks of these dimensions, elements.
 pub(crate) fn new(chunk: Vec<u64>) -> NewLayout {
     NewLayout { kind: &Create, chunk }
+}
+
+/// The layout of a new dataset in chunks of this format and these dimensions, elements.
+pub(super) fn like(format: &dyn ChunkFormat, chunk: Vec<u64>) -> NewLayout {
+    let profile = format.profile().and_then(|p| DEFAULT_SPARSE.with_profile(p.name()));
+    NewLayout { kind: profile.unwrap_or(&Create), chunk }
 }

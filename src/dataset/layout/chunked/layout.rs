@@ -4,6 +4,7 @@ use super::create;
 use super::read::Chunked;
 use super::write::ChunkWriter;
 use super::{bounds, copy, read_ahead, write};
+use crate::base::element_set::ElementSet;
 use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::ChunkGrid;
@@ -16,7 +17,8 @@ use crate::dataset::environment::Environment;
 use crate::dataset::index;
 use crate::dataset::layout::parts::Parts;
 use crate::dataset::layout::traits::{
-    CopyUnit, DatasetBytes, Description, DirtyList, Layout, Operation, Progress, Seek, StoredChunks, StoredVolume, WriteBack, Written,
+    CopyUnit, DatasetBytes, Definition, Description, DirtyList, Layout, Operation, Progress, Seek, StoredChunks, StoredVolume, WriteBack,
+    Written,
 };
 use crate::format::message::data_layout::{DONT_FILTER_PARTIAL_EDGE_CHUNKS, DataLayout, IndexInfo, Layout as Class};
 use std::any::Any;
@@ -43,7 +45,8 @@ pub(in crate::dataset::layout) fn open(parts: &mut Parts<'_>) -> Result<Option<B
     let grid = ByteGrid::new(&space.dims, &c.chunk_dims, element_size);
     let grid = grid.ok_or_else(|| Error::limit("dataset", at, "dimensions past 2^63 bytes"))?;
     let raw_edges = c.flags & DONT_FILTER_PARTIAL_EDGE_CHUNKS != 0;
-    let format = format::open(&format::Parts { chunk_bytes: grid.chunk_bytes(), pipeline, raw_edges });
+    let (chunk_dims, fill) = (c.chunk_dims.as_slice(), parts.fill);
+    let format = format::open(&format::Parts { chunk_bytes: grid.chunk_bytes(), chunk_dims, element_size, fill, pipeline, raw_edges });
     let index = index::open(parts.message, &chunks, format.has_variable_size())?;
     Ok(Some(Box::new(Chunked {
         number: parts.number,
@@ -82,7 +85,7 @@ impl Chunked {
 
 impl Layout for Chunked {
     fn name(&self) -> &'static str {
-        create::NAME
+        self.format.layout_name()
     }
 
     fn describe(&self, _data: &DatasetBytes) -> Description {
@@ -91,7 +94,7 @@ impl Layout for Chunked {
     }
 
     fn for_copy(&self) -> NewLayout {
-        create::new(self.chunks.chunk_dims.clone())
+        create::like(&*self.format, self.chunks.chunk_dims.clone())
     }
 
     fn read(&self, data: &DatasetBytes, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -117,6 +120,9 @@ impl Layout for Chunked {
     }
 
     fn seek(&self, data: &DatasetBytes, env: &Environment, offset: u64, what: Seek) -> Result<Option<u64>> {
+        if self.knows_defined() {
+            return self.seek_defined(env, &data.store, offset, what);
+        }
         if env.dirty.has(self.number) {
             return self.seek_with_dirty(env, &data.store, offset, what);
         }
@@ -146,6 +152,10 @@ impl Layout for Chunked {
 
     fn stored_chunks(&self) -> Option<&dyn StoredChunks> {
         Some(self)
+    }
+
+    fn definition(&self) -> Option<&dyn Definition> {
+        self.knows_defined().then_some(self as &dyn Definition)
     }
 
     fn write_back(&self) -> Option<&dyn WriteBack> {
@@ -236,6 +246,22 @@ impl Layout for Chunked {
         update_message(op, |message| {
             self.writer(op, &self.extent(op)).copy_chunks(message, source, numbers, to.saturating_mul(unit.chunks))
         })
+    }
+}
+
+impl Definition for Chunked {
+    fn defined(&self, data: &DatasetBytes, env: &Environment, first: &[u64], end: &[u64]) -> Result<ElementSet> {
+        self.defined_elements(env, &data.store, first, end)
+    }
+
+    fn erase(&self, op: &Operation<'_>, first: &[u64], end: &[u64], from: u64) -> Result<Progress> {
+        let mut next = None;
+        let layout = update_message(op, |message| {
+            let (changed, rest) = self.writer(op, &self.extent(op)).erase(message, first, end, from)?;
+            next = rest;
+            Ok(changed)
+        })?;
+        Ok(Progress { layout, next, changed: true })
     }
 }
 

@@ -3,6 +3,7 @@
 mod bounds;
 mod copy;
 mod create;
+mod defined;
 mod holes;
 mod layout;
 mod ranges;
@@ -12,5 +13,5 @@ mod stored_chunks;
 mod write;
 
 pub(crate) use create::new;
-pub(super) use create::{Create, NAME};
+pub(super) use create::{Create, DEFAULT_SPARSE, NAME, SPARSE};
 pub(super) use layout::open;

@@ -196,10 +196,10 @@ impl ChunkWriter<'_> {
         }
         if !in_place || size <= ZERO_CHECK_MAX_BYTES {
             let mut image = self.load(number, Some(record))?;
-            if image.is_zero(&parts.outside) && !self.is_implicit() {
+            if image.is_blank(&parts.outside) && !self.is_implicit() {
                 return self.free_chunk(layout, number, Some(record)).map(|changed| (changed, size));
             }
-            if image.is_zero(&parts.inside) {
+            if image.is_blank(&parts.inside) {
                 return Ok((false, size));
             }
             if !in_place {
@@ -229,7 +229,7 @@ impl ChunkWriter<'_> {
         chunk: &DirtyChunk,
         parts: &Parts,
     ) -> Result<bool> {
-        if chunk.is_zero(&parts.outside)? { self.free_chunk(layout, number, record) } else { chunk.clear(&parts.inside).map(|()| false) }
+        if chunk.is_blank(&parts.outside)? { self.free_chunk(layout, number, record) } else { chunk.clear(&parts.inside).map(|()| false) }
     }
 
     fn parts(&self, number: u64, range: &Range<u64>) -> Parts {

@@ -113,7 +113,7 @@ impl ChunkWriter<'_> {
             }
             write::check_capacity(layout, self.grid, &scaled)?;
             // They read the same without being stored.
-            if self.fill.is_zero() && self.are_zeros(t, bytes) {
+            if self.fill.is_zero() && !c.format.knows_defined() && self.are_zeros(t, bytes) {
                 return Ok(false);
             }
         }

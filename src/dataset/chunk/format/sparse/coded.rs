@@ -1,0 +1,87 @@
+//! Sets of defined elements, as bytes: a selection or a bitmap, whichever is shorter.
+
+use super::image::Geometry;
+use crate::base::element_set::ElementSet;
+use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::format::traits::check_stored;
+use crate::format::chunk_record::ChunkRecord;
+use crate::format::selection::SerializedSelection;
+use crate::format::set_selection::Versions;
+use crate::meta::Store;
+use std::ops::Range;
+
+/// Bytes of a selection besides its coordinates, about.
+const SELECTION_BYTES: u64 = 24;
+
+/// The bits of `set`, row-major, low bit first.
+pub(super) fn bitmap(set: &ElementSet, geometry: &Geometry) -> Result<Vec<u8>> {
+    let mut bits = vec![0u8; usize::try_from(geometry.elements().div_ceil(8)).unwrap_or(0)];
+    set.for_each_run(&geometry.dims, &mut |run| {
+        for n in run {
+            let byte = usize::try_from(n / 8).ok().and_then(|at| bits.get_mut(at));
+            let byte = byte.ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "a defined element past its end"))?;
+            *byte |= 1 << (n % 8);
+        }
+        Ok(())
+    })?;
+    Ok(bits)
+}
+
+/// The set with these bits. Errors: another length, or more spans than are worked on.
+pub(super) fn of_bitmap(bits: &[u8], geometry: &Geometry) -> Result<ElementSet> {
+    if bits.len() as u64 != geometry.elements().div_ceil(8) {
+        return Err(Error::corrupt("chunk", Address::UNDEF, "a bitmap of another length"));
+    }
+    let bit = |n: u64| usize::try_from(n / 8).ok().and_then(|at| bits.get(at)).is_some_and(|b| b >> (n % 8) & 1 != 0);
+    of_predicate(geometry, bit)
+}
+
+/// The elements of `dense` that differ from the fill value: what a program that knows no sparse
+/// datasets may have written.
+pub(super) fn differing(dense: &[u8], geometry: &Geometry) -> Result<ElementSet> {
+    let size = usize::try_from(geometry.element_size).unwrap_or(usize::MAX).max(1);
+    let mut fill = vec![0; size.min(dense.len())];
+    geometry.fill.fill(0, &mut fill);
+    let mut elements = dense.chunks(size);
+    let mut next = 0u64;
+    of_predicate(geometry, |n| {
+        // Asked for each element in turn.
+        debug_assert_eq!(n, next);
+        next = next.saturating_add(1);
+        elements.next().is_some_and(|e| e != fill.as_slice())
+    })
+}
+
+/// The elements for which `is_in` holds; it is asked for each in turn.
+fn of_predicate(geometry: &Geometry, mut is_in: impl FnMut(u64) -> bool) -> Result<ElementSet> {
+    let end = geometry.elements();
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for n in 0..end {
+        if is_in(n) {
+            match runs.last_mut() {
+                Some(run) if run.end == n => run.end = n.saturating_add(1),
+                _ => runs.push(n..n.saturating_add(1)),
+            }
+        }
+    }
+    ElementSet::of_runs(&geometry.dims, runs.into_iter())
+}
+
+/// The selection of `set`; `None` if a bitmap is shorter.
+pub(super) fn selection(set: &ElementSet, geometry: &Geometry) -> Option<SerializedSelection> {
+    // Two bytes a coordinate is the least: half a block is a point.
+    let least = set.blocks().saturating_mul(geometry.dims.len() as u64).saturating_mul(2);
+    if least > (geometry.elements() / 8).saturating_add(SELECTION_BYTES) {
+        return None;
+    }
+    Some(SerializedSelection::of_set(set, &geometry.dims, Versions::Compact))
+}
+
+/// The stored bytes of a chunk.
+pub(super) fn read(store: &Store, geometry: &Geometry, record: ChunkRecord) -> Result<Vec<u8>> {
+    check_stored(store, geometry.bytes(), record, record.size)?;
+    let len = usize::try_from(record.size).map_err(|_| Error::limit("chunk", record.address, "stored size"))?;
+    let mut stored = vec![0; len];
+    store.read_raw(record.address, &mut stored)?;
+    Ok(stored)
+}

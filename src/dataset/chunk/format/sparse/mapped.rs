@@ -1,0 +1,229 @@
+//! Profile "map": a chunk is stored dense and deflated, as every libhdf5 reads it, with a map of
+//! its defined elements behind the compressed stream ([`crate::format::defined_map`]).
+//!
+//! A program that knows no maps and changes a chunk writes it without one: then every element that
+//! differs from the fill value counts as defined. Maps go with chunks that are copied as they are
+//! stored, as H5Ocopy does. A flag of the deflate filter marks the dataset: libhdf5 keeps it when
+//! it copies the filters, and gives it no meaning.
+
+use super::coded;
+use super::image::{Geometry, SparseImage};
+use super::profile::{NewChunks, OPTIONAL, SparseProfile};
+use crate::base::element_set::ElementSet;
+use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
+use crate::dataset::chunk::format::parts::Parts;
+use crate::dataset::chunk::format::traits::{ChunkFormat, Large, LargeReader, SPARSE, memory_len, refuse};
+use crate::dataset::chunk::image::Image;
+use crate::dataset::environment::Environment;
+use crate::dataset::fill::FillPattern;
+use crate::filter::registry::{DEFLATE, FLETCHER32};
+use crate::filter::{FilterError, FilterSpec, Params, Pipeline, deflate, fletcher32};
+use crate::format::chunk_record::ChunkRecord;
+use crate::format::defined_map::{DefinedMap, MapForm};
+use crate::format::selection::SerializedSelection;
+use crate::format::{Reader, Writer};
+use crate::meta::Store;
+use std::any::Any;
+use std::sync::Arc;
+
+/// Flag of the deflate filter of a dataset of this profile: one of those without a meaning in
+/// libhdf5 (H5Z_FLAG_DEFMASK).
+const MARK: u16 = 0x80;
+/// Name of the profile.
+const PROFILE: &str = "map";
+/// Compression level of chunks whose filters are not said.
+const DEFAULT_LEVEL: u32 = 4;
+/// Compression level of maps.
+const MAP_LEVEL: u32 = 6;
+/// Bytes of a map besides its bits or coordinates, at most.
+const MAP_SLACK_BYTES: u64 = 64;
+
+struct Mapped {
+    geometry: Arc<Geometry>,
+    /// All filters.
+    pipeline: Pipeline,
+    /// Position of the deflate filter whose stream the map follows.
+    deflate: usize,
+}
+
+/// The last filter but for checksums, if it is deflate.
+fn stream_filter(filters: &[FilterSpec]) -> Option<usize> {
+    let last = filters.iter().rposition(|f| f.id != FLETCHER32)?;
+    filters.get(last).filter(|f| f.id == DEFLATE).map(|_| last)
+}
+
+/// Creates datasets of this profile.
+pub(crate) struct Map;
+
+impl SparseProfile for Map {
+    fn name(&self) -> &'static str {
+        PROFILE
+    }
+
+    fn stored_filters(&self, _geometry: &NewChunks<'_>, filters: &[FilterSpec]) -> Result<Vec<FilterSpec>> {
+        let mut filters = filters.to_vec();
+        if filters.is_empty() {
+            filters.push(FilterSpec { id: DEFLATE, flags: OPTIONAL, name: Vec::new(), cd_values: vec![DEFAULT_LEVEL] });
+        }
+        let deflate = stream_filter(&filters).and_then(|i| filters.get_mut(i));
+        let lacking = || Error::refused(libc::EINVAL, "the last filter of a sparse dataset is deflate, unless its profile is \"filter\"");
+        deflate.ok_or_else(lacking)?.flags |= MARK;
+        Ok(filters)
+    }
+
+    fn user_filters(&self, filters: &[FilterSpec]) -> Vec<FilterSpec> {
+        filters.iter().map(|f| FilterSpec { flags: f.flags & !MARK, ..f.clone() }).collect()
+    }
+}
+
+/// Opens the format if the dataset is marked.
+pub(in crate::dataset::chunk::format) fn open(parts: &Parts<'_>) -> Option<Arc<dyn ChunkFormat>> {
+    let deflate = stream_filter(&parts.pipeline.filters).filter(|_| !parts.raw_edges)?;
+    parts.pipeline.filters.get(deflate).filter(|f| f.flags & MARK != 0)?;
+    Some(Arc::new(Mapped { geometry: Arc::new(Geometry::of(parts)), pipeline: parts.pipeline.clone(), deflate }))
+}
+
+impl Mapped {
+    /// The stored map of a chunk; `None`: it has none, or a damaged one.
+    fn map(&self, stored: &[u8], mask: u32) -> Option<ElementSet> {
+        let applied = |i: usize| u32::try_from(i).ok().and_then(|i| mask.checked_shr(i)).unwrap_or(0) & 1 == 0;
+        if !applied(self.deflate) {
+            return None;
+        }
+        let behind = self.deflate.checked_add(1)?..self.pipeline.filters.len();
+        let checksums = behind.filter(|i| applied(*i)).count();
+        let data = stored.get(..stored.len().checked_sub(checksums.checked_mul(fletcher32::Trailing::LEN)?)?)?;
+        let map = DefinedMap::decode(data)?;
+        let most = (self.geometry.elements() / 8).saturating_add(MAP_SLACK_BYTES);
+        let inflated = match map.inflated {
+            None => None,
+            Some(len) => {
+                let (len, limit) = (usize::try_from(len.min(most)).ok()?, usize::try_from(most).ok()?);
+                Some(deflate::decode(map.body, &Params { cd_values: &[], expected: len, limit }).ok()?)
+            }
+        };
+        let body = inflated.as_deref().unwrap_or(map.body);
+        match map.form {
+            MapForm::Bitmap => coded::of_bitmap(body, &self.geometry).ok(),
+            MapForm::Selection => {
+                SerializedSelection::decode(&mut Reader::new(body, "chunk", Address::UNDEF)).ok()?.to_set(&self.geometry.dims).ok()
+            }
+        }
+    }
+
+    fn inflate(&self, stored: &[u8], record: ChunkRecord) -> Result<Vec<u8>> {
+        let size = memory_len(self.geometry.bytes(), record.address)?;
+        self.pipeline.decode(stored, record.filter_mask, size).map_err(|e| match e {
+            FilterError::Unknown { .. } | FilterError::Unsupported { .. } => Error::unsupported("chunk", record.address, e.to_string()),
+            _ => Error::corrupt("chunk", record.address, e.to_string()),
+        })
+    }
+
+    /// `stream` with the map of `set`.
+    fn with_map(&self, stream: &[u8], set: &ElementSet) -> Result<Vec<u8>> {
+        let (form, body) = match coded::selection(set, &self.geometry) {
+            Some(selection) => {
+                let mut w = Writer::new();
+                selection.encode(&mut w);
+                (MapForm::Selection, w.into_bytes())
+            }
+            None => (MapForm::Bitmap, coded::bitmap(set, &self.geometry)?),
+        };
+        let params = Params { cd_values: &[MAP_LEVEL], expected: body.len(), limit: usize::MAX };
+        let deflated = deflate::encode(&body, &params).map_err(|e| refuse(&e))?.filter(|d| d.len() < body.len());
+        let inflated = deflated.is_some().then_some(body.len() as u64);
+        Ok(DefinedMap { stream, form, inflated, body: deflated.as_deref().unwrap_or(&body) }.encode())
+    }
+}
+
+impl ChunkFormat for Mapped {
+    fn layout_name(&self) -> &'static str {
+        SPARSE
+    }
+
+    fn profile(&self) -> Option<&'static dyn SparseProfile> {
+        Some(&Map)
+    }
+
+    fn knows_defined(&self) -> bool {
+        true
+    }
+
+    fn has_variable_size(&self) -> bool {
+        true
+    }
+
+    fn is_plain(&self, _is_edge: bool) -> bool {
+        false
+    }
+
+    fn stores_edges_differently(&self) -> bool {
+        false
+    }
+
+    fn is_stored_like(&self, other: &dyn ChunkFormat) -> bool {
+        let Some(other) = (other as &dyn Any).downcast_ref::<Mapped>() else { return false };
+        self.geometry == other.geometry && self.pipeline.is_like(&other.pipeline)
+    }
+
+    fn stored_size(&self, record: ChunkRecord) -> u64 {
+        record.size
+    }
+
+    fn blank(&self, _fill: Option<&FillPattern>) -> Result<Image> {
+        Ok(Box::new(SparseImage::blank(&self.geometry)))
+    }
+
+    fn decode(&self, store: &Store, record: ChunkRecord, _is_edge: bool) -> Result<Image> {
+        let stored = coded::read(store, &self.geometry, record)?;
+        let dense = self.inflate(&stored, record)?;
+        let defined = match self.map(&stored, record.filter_mask) {
+            Some(defined) => defined,
+            None => coded::differing(&dense, &self.geometry)?,
+        };
+        Ok(Box::new(SparseImage::of_dense(&self.geometry, defined, &dense)))
+    }
+
+    fn defined(&self, store: &Store, record: ChunkRecord, _is_edge: bool) -> Result<Option<ElementSet>> {
+        let stored = coded::read(store, &self.geometry, record)?;
+        match self.map(&stored, record.filter_mask) {
+            Some(defined) => Ok(Some(defined)),
+            None => coded::differing(&self.inflate(&stored, record)?, &self.geometry).map(Some),
+        }
+    }
+
+    fn encode(&self, image: Image, _is_edge: bool) -> Result<(Vec<u8>, u32)> {
+        let image = SparseImage::of(image)?;
+        let (before, behind) = self.pipeline.filters.split_at_checked(self.deflate.saturating_add(1)).unwrap_or_default();
+        let (stream, mask) = Pipeline { filters: before.to_vec() }.encode(image.to_dense()?).map_err(|e| refuse(&e))?;
+        let is_deflated = u32::try_from(self.deflate).ok().and_then(|i| mask.checked_shr(i)).unwrap_or(0) & 1 == 0;
+        if !is_deflated {
+            return Err(Error::refused(libc::EOPNOTSUPP, "a sparse chunk could not be deflated"));
+        }
+        let mapped = self.with_map(&stream, image.set())?;
+        let (stored, _) = Pipeline { filters: behind.to_vec() }.encode(mapped).map_err(|e| refuse(&e))?;
+        Ok((stored, mask))
+    }
+
+    fn open_large(&self, reader: LargeReader<'_>) -> Result<Option<Large>> {
+        let bytes = self.geometry.bytes();
+        if bytes > reader.env.whole_chunk_max() {
+            let detail = format!("sparse chunks of {bytes} bytes need a larger --cache-size");
+            return Err(Error::limit("chunk", reader.record.address, detail));
+        }
+        Ok(None)
+    }
+
+    fn changes_in_files(&self, _env: &Environment) -> bool {
+        false
+    }
+
+    fn to_file(&self, _reader: LargeReader<'_>) -> Result<DirtyFile> {
+        Err(refuse(&FilterError::unsupported("pipeline", "sparse chunks are changed in memory")))
+    }
+
+    fn encode_file(&self, _env: &Environment, _file: &DirtyFile) -> Result<Stored> {
+        Err(refuse(&FilterError::unsupported("pipeline", "sparse chunks are changed in memory")))
+    }
+}

@@ -1,0 +1,12 @@
+//! Sparse chunks: a chunk knows which of its elements were written. One file per profile, the way
+//! they are stored; docs/DESIGN-sparse.md has the reasons.
+
+mod coded;
+mod image;
+mod mapped;
+mod packed;
+mod profile;
+
+pub(crate) use profile::{NewChunks, PROFILES, SparseProfile};
+use {mapped::Map, packed::Filter};
+pub(super) use {mapped::open as open_mapped, packed::open as open_packed};

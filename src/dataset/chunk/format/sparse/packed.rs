@@ -1,0 +1,249 @@
+//! Profile "filter": a chunk is stored as a selection and the values of its defined elements
+//! ([`crate::format::sparse_chunk`]), behind a private filter that libhdf5 applies as a plugin.
+//!
+//! The filter is the first of the pipeline; the others compress its output. A chunk whose bit of
+//! the filter is set in the filter mask is stored dense, as a writer without the plugin does.
+
+use super::coded;
+use super::image::{Geometry, SparseImage};
+use super::profile::{NewChunks, OPTIONAL, SparseProfile};
+use crate::base::element_set::ElementSet;
+use crate::base::{Error, Result};
+use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
+use crate::dataset::chunk::format::parts::Parts;
+use crate::dataset::chunk::format::traits::{ChunkFormat, Large, LargeReader, SPARSE, memory_len, refuse};
+use crate::dataset::chunk::image::Image;
+use crate::dataset::environment::Environment;
+use crate::dataset::fill::FillPattern;
+use crate::filter::registry::{DEFLATE, FLETCHER32, SHUFFLE};
+use crate::filter::{FilterError, FilterSpec, Pipeline};
+use crate::format::chunk_record::ChunkRecord;
+use crate::format::selection::SerializedSelection;
+use crate::format::sparse_chunk::SparseChunk;
+use crate::meta::Store;
+use std::any::Any;
+use std::sync::Arc;
+
+/// Identifier of the filter, of the range for private use.
+const FILTER_ID: u16 = 32800;
+/// Name of the filter in the file.
+const FILTER_NAME: &[u8] = b"h5dir sparse chunk";
+/// First client data value: "h5ds", and the version of the format.
+const MAGIC: u32 = u32::from_le_bytes(*b"h5ds");
+const VERSION: u32 = 1;
+/// Name of the profile.
+const PROFILE: &str = "filter";
+/// Filters that work on data of any length.
+const FILTERS: [u16; 4] = [DEFLATE, SHUFFLE, FLETCHER32, ZSTD];
+const ZSTD: u16 = 32015;
+/// Bytes of an image beyond twice those of the chunk's elements.
+const IMAGE_SLACK_BYTES: u64 = 1 << 20;
+
+struct Packed {
+    geometry: Arc<Geometry>,
+    /// The filters behind the private one.
+    rest: Pipeline,
+}
+
+/// The private filter of a dataset. Client data: magic, version, element size, rank, chunk
+/// dimensions, length of the fill value in bytes (0: zeros), its bytes, four a value.
+fn filter(dims: &[u64], element_size: u64, fill: &[u8]) -> Option<FilterSpec> {
+    let number = |n: u64| u32::try_from(n).ok();
+    let mut cd_values = vec![MAGIC, VERSION, number(element_size)?, number(dims.len() as u64)?];
+    for dim in dims {
+        cd_values.push(number(*dim)?);
+    }
+    cd_values.push(number(fill.len() as u64)?);
+    for part in fill.chunks(4) {
+        let mut bytes = [0; 4];
+        bytes.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
+        cd_values.push(u32::from_le_bytes(bytes));
+    }
+    Some(FilterSpec { id: FILTER_ID, flags: OPTIONAL, name: FILTER_NAME.to_vec(), cd_values })
+}
+
+/// Creates datasets of this profile.
+pub(crate) struct Filter;
+
+impl SparseProfile for Filter {
+    fn name(&self) -> &'static str {
+        PROFILE
+    }
+
+    fn stored_filters(&self, chunks: &NewChunks<'_>, filters: &[FilterSpec]) -> Result<Vec<FilterSpec>> {
+        if let Some(f) = filters.iter().find(|f| !FILTERS.contains(&f.id)) {
+            let name = f.display_name();
+            let detail = format!("filter {name} does not compress chunks of this profile: deflate, zstd, shuffle and fletcher32 do");
+            return Err(Error::refused(libc::EINVAL, detail));
+        }
+        let first = filter(chunks.dims, chunks.element_size, chunks.fill.element());
+        let first = first.ok_or_else(|| Error::refused(libc::EINVAL, "the chunks are too large for a sparse dataset"))?;
+        Ok(std::iter::once(first).chain(filters.iter().cloned()).collect())
+    }
+
+    fn user_filters(&self, filters: &[FilterSpec]) -> Vec<FilterSpec> {
+        filters.iter().filter(|f| f.id != FILTER_ID).cloned().collect()
+    }
+}
+
+/// Opens the format if the private filter is the first.
+pub(in crate::dataset::chunk::format) fn open(parts: &Parts<'_>) -> Option<Arc<dyn ChunkFormat>> {
+    let (first, rest) = parts.pipeline.filters.split_first()?;
+    let geometry = Geometry::of(parts);
+    let is_ours = first.id == FILTER_ID && first.cd_values.starts_with(&[MAGIC, VERSION]);
+    // The client data decide what a plugin makes of the chunks; a dataset that they contradict is
+    // not ours.
+    let same = filter(&geometry.dims, geometry.element_size, geometry.fill.element()).is_some_and(|f| f.cd_values == first.cd_values);
+    let open = is_ours && same && !parts.raw_edges;
+    open.then(|| Arc::new(Packed { geometry: Arc::new(geometry), rest: Pipeline { filters: rest.to_vec() } }) as Arc<dyn ChunkFormat>)
+}
+
+impl Packed {
+    /// The chunk's image, after the other filters.
+    fn image(&self, stored: &[u8], record: ChunkRecord) -> Result<Vec<u8>> {
+        let most = self.geometry.bytes().saturating_mul(2).saturating_add(IMAGE_SLACK_BYTES);
+        let limit = memory_len(most.min(crate::base::limits::CHUNK_BYTES_MAX), record.address)?;
+        self.rest.decode_upto(stored, record.filter_mask >> 1, limit).map_err(|e| corrupt(record, e.to_string()))
+    }
+
+    /// A chunk that is stored dense.
+    fn decode_dense(&self, stored: &[u8], record: ChunkRecord) -> Result<SparseImage> {
+        let size = memory_len(self.geometry.bytes(), record.address)?;
+        let dense = self.rest.decode(stored, record.filter_mask >> 1, size).map_err(|e| corrupt(record, e.to_string()))?;
+        let defined = coded::differing(&dense, &self.geometry)?;
+        Ok(SparseImage::of_dense(&self.geometry, defined, &dense))
+    }
+
+    /// The chunk of `defined` elements, whose `values` are in the order of `selection`, or
+    /// row-major.
+    fn unpack(
+        &self,
+        defined: ElementSet,
+        selection: Option<&SerializedSelection>,
+        values: &[u8],
+        record: ChunkRecord,
+    ) -> Result<SparseImage> {
+        let count = selection.map_or(defined.elements(), |s| s.values(&defined));
+        let bytes = count.checked_mul(self.geometry.element_size);
+        if bytes != Some(values.len() as u64) {
+            return Err(corrupt(record, format!("{} bytes of values, {bytes:?} in its selection", values.len())));
+        }
+        let mut image = SparseImage::blank(&self.geometry);
+        let mut rest = values;
+        let mut put = |run: std::ops::Range<u64>| {
+            let own = self.geometry.bytes_of(&run);
+            let len = usize::try_from(own.end.saturating_sub(own.start)).unwrap_or(usize::MAX);
+            let (head, tail) = rest.split_at_checked(len).ok_or_else(|| corrupt(record, "values past its end"))?;
+            rest = tail;
+            image.put(own.start, head).ok_or_else(|| corrupt(record, "elements past its end"))
+        };
+        match selection {
+            Some(selection) => selection.for_each_run(&defined, &self.geometry.dims, &mut put)?,
+            None => defined.for_each_run(&self.geometry.dims, &mut put)?,
+        }
+        image.define(defined);
+        Ok(image)
+    }
+}
+
+fn corrupt(record: ChunkRecord, detail: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::corrupt("sparse chunk", record.address, detail)
+}
+
+impl ChunkFormat for Packed {
+    fn layout_name(&self) -> &'static str {
+        SPARSE
+    }
+
+    fn profile(&self) -> Option<&'static dyn SparseProfile> {
+        Some(&Filter)
+    }
+
+    fn knows_defined(&self) -> bool {
+        true
+    }
+
+    fn has_variable_size(&self) -> bool {
+        true
+    }
+
+    fn is_plain(&self, _is_edge: bool) -> bool {
+        false
+    }
+
+    fn stores_edges_differently(&self) -> bool {
+        false
+    }
+
+    fn is_stored_like(&self, other: &dyn ChunkFormat) -> bool {
+        let Some(other) = (other as &dyn Any).downcast_ref::<Packed>() else { return false };
+        self.geometry == other.geometry && self.rest.is_like(&other.rest)
+    }
+
+    fn stored_size(&self, record: ChunkRecord) -> u64 {
+        record.size
+    }
+
+    fn blank(&self, _fill: Option<&FillPattern>) -> Result<Image> {
+        Ok(Box::new(SparseImage::blank(&self.geometry)))
+    }
+
+    fn decode(&self, store: &Store, record: ChunkRecord, _is_edge: bool) -> Result<Image> {
+        let stored = coded::read(store, &self.geometry, record)?;
+        if record.filter_mask & 1 != 0 {
+            return Ok(Box::new(self.decode_dense(&stored, record)?));
+        }
+        let image = self.image(&stored, record)?;
+        Ok(Box::new(match SparseChunk::decode(&image, self.geometry.elements(), record.address)? {
+            SparseChunk::Selected { selection, values } => {
+                self.unpack(selection.to_set(&self.geometry.dims)?, Some(&selection), values, record)?
+            }
+            SparseChunk::Bitmap { bitmap, values } => self.unpack(coded::of_bitmap(bitmap, &self.geometry)?, None, values, record)?,
+        }))
+    }
+
+    fn defined(&self, store: &Store, record: ChunkRecord, _is_edge: bool) -> Result<Option<ElementSet>> {
+        let stored = coded::read(store, &self.geometry, record)?;
+        if record.filter_mask & 1 != 0 {
+            return Ok(Some(self.decode_dense(&stored, record)?.set().clone()));
+        }
+        match SparseChunk::decode(&self.image(&stored, record)?, self.geometry.elements(), record.address)? {
+            SparseChunk::Selected { selection, .. } => selection.to_set(&self.geometry.dims).map(Some),
+            SparseChunk::Bitmap { bitmap, .. } => coded::of_bitmap(bitmap, &self.geometry).map(Some),
+        }
+    }
+
+    fn encode(&self, image: Image, _is_edge: bool) -> Result<(Vec<u8>, u32)> {
+        let image = SparseImage::of(image)?;
+        let mut values = Vec::new();
+        image.set().for_each_run(&self.geometry.dims, &mut |run| {
+            image.append(self.geometry.bytes_of(&run), &mut values);
+            Ok(())
+        })?;
+        let encoded = match coded::selection(image.set(), &self.geometry) {
+            Some(selection) => SparseChunk::Selected { selection, values: &values }.encode(&self.geometry.dims),
+            None => {
+                let bitmap = coded::bitmap(image.set(), &self.geometry)?;
+                SparseChunk::Bitmap { bitmap: &bitmap, values: &values }.encode(&self.geometry.dims)
+            }
+        };
+        let (stored, mask) = self.rest.encode(encoded).map_err(|e| refuse(&e))?;
+        Ok((stored, mask << 1))
+    }
+
+    fn open_large(&self, _reader: LargeReader<'_>) -> Result<Option<Large>> {
+        Ok(None)
+    }
+
+    fn changes_in_files(&self, _env: &Environment) -> bool {
+        false
+    }
+
+    fn to_file(&self, _reader: LargeReader<'_>) -> Result<DirtyFile> {
+        Err(refuse(&FilterError::unsupported("pipeline", "sparse chunks are changed in memory")))
+    }
+
+    fn encode_file(&self, _env: &Environment, _file: &DirtyFile) -> Result<Stored> {
+        Err(refuse(&FilterError::unsupported("pipeline", "sparse chunks are changed in memory")))
+    }
+}

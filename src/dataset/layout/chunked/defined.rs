@@ -1,0 +1,229 @@
+//! Defined elements of datasets in sparse chunks: data and holes exact to the element, sets of
+//! defined elements, and erasing.
+
+use super::read::Chunked;
+use super::write::ChunkWriter;
+use crate::base::element_set::ElementSet;
+use crate::base::{Address, Error, Result};
+use crate::dataset::allocation_map::Numbers;
+use crate::dataset::chunk::cache::Found;
+use crate::dataset::environment::Environment;
+use crate::dataset::layout::traits::Seek;
+use crate::format::message::data_layout::DataLayout;
+use crate::meta::Store;
+use rayon::prelude::*;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Most bytes of chunks that one call of [`ChunkWriter::erase`] decodes, about.
+const STEP_BYTES: u64 = 64 << 20;
+
+/// Sets of the chunks that one call looks at; `None`: the chunk is not stored.
+type Sets = HashMap<u64, Option<ElementSet>>;
+
+impl Chunked {
+    /// True if chunks know which of their elements were written.
+    pub(super) fn knows_defined(&self) -> bool {
+        self.format.knows_defined()
+    }
+
+    /// The defined elements of a chunk, in its own coordinates; `None` if it is not stored.
+    /// `decode`: also keeps its decoded values in the cache, for a reader who comes next.
+    fn defined_in(&self, env: &Environment, store: &Store, number: u64, decode: bool) -> Result<Option<ElementSet>> {
+        let (key, scaled) = (self.key(number), self.grid.scaled(number));
+        let set = match env.dirty.get(key) {
+            Some(chunk) => chunk.image().defined().cloned(),
+            None if decode || env.cache.contains(key) => self.decoded_set(env, store, number)?,
+            None => match self.index.lookup(store, &scaled)? {
+                Some(record) => self.format.defined(store, record, self.grid.is_edge(&scaled))?,
+                None => None,
+            },
+        };
+        let Some(set) = set else { return Ok(None) };
+        if !self.grid.is_edge(&scaled) {
+            return Ok(Some(set));
+        }
+        // Nothing past the extent is there.
+        let origin = self.chunks.origin(&scaled).unwrap_or_default();
+        let end: Vec<u64> = self.chunks.shape.iter().zip(&origin).map(|(n, at)| n.saturating_sub(*at)).collect();
+        set.intersection(&ElementSet::block(&vec![0; end.len()], &end)).map(Some)
+    }
+
+    fn decoded_set(&self, env: &Environment, store: &Store, number: u64) -> Result<Option<ElementSet>> {
+        let scaled = self.grid.scaled(number);
+        let Some(record) = self.index.lookup(store, &scaled)? else { return Ok(None) };
+        let load = || self.format.decode(store, record, self.grid.is_edge(&scaled));
+        match env.cache.get(self.key(number), self.grid.chunk_bytes(), load)? {
+            Found::Chunk(chunk) => Ok(chunk.image().defined().cloned()),
+            Found::OnDisk(_) => Err(Error::corrupt("chunk", record.address, "a sparse chunk in the disk cache")),
+        }
+    }
+
+    /// Stored and dirty chunks with numbers in `range`, ascending; all of them if the dataset has
+    /// too many to list.
+    fn present(&self, env: &Environment, store: &Store, range: Range<u64>) -> Result<Vec<u64>> {
+        let mut present: Vec<u64> = match self.map(store)?.numbers() {
+            Numbers::Listed(all) => {
+                let at = |n: u64| all.partition_point(|c| *c < n);
+                all.get(at(range.start)..at(range.end)).unwrap_or_default().to_vec()
+            }
+            Numbers::All | Numbers::NotListed => range.clone().collect(),
+        };
+        let dirty = env.dirty.of(self.number).into_iter().map(|(key, _)| key.chunk);
+        present.extend(dirty.filter(|n| range.contains(n)));
+        present.sort_unstable();
+        present.dedup();
+        Ok(present)
+    }
+
+    /// The first stored or dirty chunk from number `from`.
+    fn first_present(&self, env: &Environment, store: &Store, from: u64) -> Result<Option<u64>> {
+        let stored = match self.map(store)?.numbers() {
+            Numbers::Listed(all) => all.get(all.partition_point(|c| *c < from)).copied(),
+            Numbers::All | Numbers::NotListed => Some(from),
+        };
+        let dirty = env.dirty.of(self.number).into_iter().map(|(key, _)| key.chunk).find(|n| *n >= from);
+        Ok(stored.into_iter().chain(dirty).min().filter(|n| *n < self.grid.chunks()))
+    }
+
+    /// Next defined ([`Seek::Data`]) or undefined byte at or after `offset`.
+    pub(super) fn seek_defined(&self, env: &Environment, store: &Store, offset: u64, what: Seek) -> Result<Option<u64>> {
+        let mut sets = Sets::new();
+        let mut set_of = |number: u64| -> Result<Option<ElementSet>> {
+            if let Some(set) = sets.get(&number) {
+                return Ok(set.clone());
+            }
+            let set = self.defined_in(env, store, number, true)?;
+            sets.insert(number, set.clone());
+            Ok(set)
+        };
+        match what {
+            Seek::Data => self.next_data(env, store, offset, &mut set_of),
+            Seek::Hole => self.next_hole(offset, &mut set_of).map(Some),
+        }
+    }
+
+    fn next_data(
+        &self,
+        env: &Environment,
+        store: &Store,
+        offset: u64,
+        set_of: &mut dyn FnMut(u64) -> Result<Option<ElementSet>>,
+    ) -> Result<Option<u64>> {
+        let Some((chunk, _)) = self.grid.chunk_at(offset) else { return Ok(None) };
+        // Slabs, the chunks of one first coordinate, follow one another in the dataset.
+        let slab = self.grid.counts().iter().skip(1).product::<u64>().max(1);
+        let mut first = (chunk / slab).saturating_mul(slab);
+        while let Some(found) = self.first_present(env, store, first)? {
+            first = (found / slab).saturating_mul(slab);
+            let numbers = self.present(env, store, first..first.saturating_add(slab))?;
+            let mut candidates: Vec<(u64, u64)> =
+                numbers.into_iter().filter_map(|n| self.grid.first_byte_in(n, offset).map(|at| (at, n))).collect();
+            candidates.sort_unstable();
+            let mut best: Option<u64> = None;
+            for (at, number) in candidates {
+                if best.is_some_and(|best| best <= at) {
+                    break;
+                }
+                let Some(set) = set_of(number)? else { continue };
+                best = best.into_iter().chain(self.next_defined(number, &set, at)).min();
+            }
+            if best.is_some() {
+                return Ok(best);
+            }
+            first = first.saturating_add(slab);
+        }
+        Ok(None)
+    }
+
+    /// First defined byte of a chunk at or after byte `at` of the dataset, which lies in it.
+    fn next_defined(&self, number: u64, set: &ElementSet, at: u64) -> Option<u64> {
+        let (_, within) = self.grid.in_chunk(at)?;
+        let size = self.chunks.element_size.max(1);
+        let element = within / size;
+        let next = set.next_element(&self.chunks.chunk_dims, element)?;
+        if next == element { Some(at) } else { self.grid.byte_at(number, next.checked_mul(size)?) }
+    }
+
+    fn next_hole(&self, offset: u64, set_of: &mut dyn FnMut(u64) -> Result<Option<ElementSet>>) -> Result<u64> {
+        let size = self.chunks.element_size.max(1);
+        let mut at = offset;
+        while let Some((number, end)) = self.grid.chunk_at(at)
+            && let Some((_, within)) = self.grid.in_chunk(at)
+        {
+            let Some(set) = set_of(number)? else { return Ok(at) };
+            let gap = set.next_gap(&self.chunks.chunk_dims, within / size).saturating_mul(size).max(within);
+            let hole = at.saturating_add(gap.saturating_sub(within));
+            if hole < end {
+                return Ok(hole);
+            }
+            at = end;
+        }
+        Ok(self.grid.total())
+    }
+
+    /// The defined elements in the block `first .. end` of the dataset.
+    pub(super) fn defined_elements(&self, env: &Environment, store: &Store, first: &[u64], end: &[u64]) -> Result<ElementSet> {
+        let count: Vec<u64> = end.iter().zip(first).map(|(e, f)| e.saturating_sub(*f)).collect();
+        let Some(range) = self.chunks.range(first, &count)? else { return Ok(ElementSet::default()) };
+        let number = |scaled: &[u64]| self.grid.linear(scaled).ok_or_else(|| Error::limit("chunk grid", Address::UNDEF, "chunk numbers"));
+        let (low, high) = (number(&range.first)?, number(&range.last)?);
+        let inside = |n: &u64| {
+            let scaled = self.grid.scaled(*n);
+            scaled.iter().zip(range.first.iter().zip(&range.last)).all(|(s, (low, high))| low <= s && s <= high)
+        };
+        let numbers: Vec<u64> = self.present(env, store, low..high.saturating_add(1))?.into_iter().filter(inside).collect();
+        let one = |n: &u64| -> Result<ElementSet> {
+            let set = self.defined_in(env, store, *n, false)?.unwrap_or_default();
+            let origin = self.chunks.origin(&self.grid.scaled(*n)).and_then(|origin| set.moved(&origin));
+            origin.ok_or_else(|| Error::limit("chunk grid", Address::UNDEF, "elements past 2^64"))
+        };
+        let sets = env.pool.install(|| numbers.par_iter().map(one).collect::<Result<Vec<_>>>())?;
+        ElementSet::union_of(sets)?.intersection(&ElementSet::block(first, end))
+    }
+}
+
+impl ChunkWriter<'_> {
+    /// Makes the elements of the block `first .. end` undefined, from chunk number `from` on; frees
+    /// chunks in which none is left. Returns whether the layout message changed, and the number of
+    /// the chunk at which the next call begins.
+    pub(crate) fn erase(&self, layout: &mut DataLayout, first: &[u64], end: &[u64], from: u64) -> Result<(bool, Option<u64>)> {
+        let c = self.chunked;
+        let count: Vec<u64> = end.iter().zip(first).map(|(e, f)| e.saturating_sub(*f)).collect();
+        let Some(range) = self.grid.range(first, &count)? else { return Ok((false, None)) };
+        let ends = c.grid.linear(&range.first).zip(c.grid.linear(&range.last));
+        let (low, high) = ends.ok_or_else(|| Error::limit("chunk grid", Address::UNDEF, "chunk numbers"))?;
+        let (mut changed, mut decoded) = (false, 0u64);
+        for number in c.present(self.env, self.store, low.max(from)..high.saturating_add(1))? {
+            if decoded > STEP_BYTES {
+                return Ok((changed, Some(number)));
+            }
+            let scaled = c.grid.scaled(number);
+            let origin = self.grid.origin(&scaled).unwrap_or_default();
+            let local = |at: &[u64]| -> Vec<u64> {
+                at.iter().zip(&origin).zip(&self.grid.chunk_dims).map(|((x, o), n)| x.saturating_sub(*o).min(*n)).collect()
+            };
+            let block = ElementSet::block(&local(first), &local(end));
+            let Some(set) = c.defined_in(self.env, self.store, number, false)? else { continue };
+            if set.intersection(&block)?.is_empty() {
+                continue;
+            }
+            decoded = decoded.saturating_add(c.grid.chunk_bytes());
+            if set.difference(&block)?.is_empty() {
+                let record = c.index.lookup(self.store, &scaled)?;
+                changed |= self.free_chunk(layout, number, record)?;
+                continue;
+            }
+            let mut parts = Vec::new();
+            let size = self.grid.element_size;
+            block.for_each_run(&self.grid.chunk_dims, &mut |run| {
+                let bytes = |n: u64| n.checked_mul(size).and_then(|n| usize::try_from(n).ok());
+                let part = bytes(run.start).zip(bytes(run.end.saturating_sub(run.start)));
+                parts.push(part.ok_or_else(|| Error::limit("chunk", Address::UNDEF, "size"))?);
+                Ok(())
+            })?;
+            self.make_dirty(number)?.clear(&parts)?;
+        }
+        Ok((changed, None))
+    }
+}

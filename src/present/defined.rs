@@ -1,0 +1,113 @@
+//! Which elements of a dataset were written, as text; and selections as text.
+
+use crate::base::{Error, Result};
+use crate::connector::edit::Edit;
+use crate::connector::{Connector, ElementSet, ObjectId};
+use std::fmt::Write as _;
+use std::ops::{ControlFlow, Range};
+
+fn invalid(reason: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::refused(libc::EINVAL, reason)
+}
+
+/// A block of an extent of `dims` from `i:j,k:l`: a range or a single coordinate per dimension, as
+/// in numpy's basic indexing. Dimensions left out at the end, and an empty text, are taken whole.
+pub fn parse_selection(text: &str, dims: &[u64]) -> Result<Vec<Range<u64>>> {
+    let text = text.trim();
+    let parts: Vec<&str> = if text.is_empty() { Vec::new() } else { text.split(',').map(str::trim).collect() };
+    if parts.len() > dims.len() {
+        return Err(invalid(format!("a selection of {} dimensions in a dataset of {}", parts.len(), dims.len())));
+    }
+    let part = |(i, size): (usize, &u64)| parts.get(i).map_or(Ok(0..*size), |part| parse_range(part, *size));
+    dims.iter().enumerate().map(part).collect()
+}
+
+fn parse_range(text: &str, size: u64) -> Result<Range<u64>> {
+    let wrong = || invalid(format!("{text:?} is no range of coordinates such as 2:7, 2: or 5"));
+    // Negative coordinates count from the end.
+    let coordinate = |text: &str| -> Result<u64> {
+        match text.trim().strip_prefix('-') {
+            Some(n) => n.parse::<u64>().map(|n| size.saturating_sub(n)).map_err(|_| wrong()),
+            None => text.trim().parse().map_err(|_| wrong()),
+        }
+    };
+    match text.split_once(':') {
+        Some((from, to)) => {
+            let from = if from.trim().is_empty() { 0 } else { coordinate(from)? };
+            let to = if to.trim().is_empty() { size } else { coordinate(to)? };
+            Ok(from.min(size)..to.min(size).max(from.min(size)))
+        }
+        None => {
+            let at = coordinate(text)?;
+            let outside = || invalid(format!("coordinate {text} of a dimension of {size}"));
+            if at < size { Ok(at..at.saturating_add(1)) } else { Err(outside()) }
+        }
+    }
+}
+
+/// Dimensions of the dataset `id`. Errors: it has none.
+fn dims(connector: &dyn Connector, id: ObjectId) -> Result<Vec<u64>> {
+    let dataset = connector.dataset(id)?;
+    let none = || Error::refused(libc::EOPNOTSUPP, "a dataset without dimensions has no selections");
+    dataset.shape.dims().filter(|d| !d.is_empty()).map(<[u64]>::to_vec).ok_or_else(none)
+}
+
+/// The defined elements of the dataset `id` in a selection: a set in its coordinates, and its
+/// dimensions. Of a dataset that does not know them all count as defined.
+pub fn defined(connector: &dyn Connector, id: ObjectId, selection: &str) -> Result<(ElementSet, Vec<u64>)> {
+    let dims = dims(connector, id)?;
+    let block = parse_selection(selection, &dims)?;
+    let (first, end): (Vec<u64>, Vec<u64>) = block.into_iter().map(|r| (r.start, r.end)).unzip();
+    let set = connector.defined(id, &first, &end)?;
+    Ok((set.unwrap_or_else(|| ElementSet::block(&first, &end)), dims))
+}
+
+/// The defined elements in a selection as JSON, in at most `limit` bytes:
+/// `{"shape": [..], "count": N, "blocks": [{"start": [..], "stop": [..]}, ...]}`.
+pub fn defined_json(connector: &dyn Connector, id: ObjectId, selection: &str, limit: u64) -> Result<Vec<u8>> {
+    let (set, dims) = defined(connector, id, selection)?;
+    let mut out = format!("{{\"shape\":{},\"count\":{},\"blocks\":[", list(&dims), set.elements());
+    let mut separator = "\n";
+    let flow = set.for_each_block(&mut |first, end| {
+        let _ = write!(out, "{separator}{{\"start\":{},\"stop\":{}}}", list(first), list(end));
+        separator = ",\n";
+        if out.len() as u64 > limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    if flow.is_break() {
+        let detail = format!("{} blocks are more than {limit} bytes of text: ask for a selection", set.blocks());
+        return Err(Error::refused(libc::EFBIG, detail));
+    }
+    out.push_str("]}\n");
+    Ok(out.into_bytes())
+}
+
+fn list(numbers: &[u64]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+    format!("[{}]", numbers.join(","))
+}
+
+/// Makes the elements of a selection undefined.
+pub fn erase(connector: &dyn Connector, edit: &dyn Edit, id: ObjectId, selection: &str) -> Result<()> {
+    let block = parse_selection(selection, &dims(connector, id)?)?;
+    let (first, end): (Vec<u64>, Vec<u64>) = block.into_iter().map(|r| (r.start, r.end)).unzip();
+    let none = || Error::refused(libc::EOPNOTSUPP, "the container has no undefined elements");
+    edit.erase().ok_or_else(none)?.erase(id, &first, &end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selections_are_those_of_numpy() {
+        let parse = |text: &str| parse_selection(text, &[10, 20]);
+        assert_eq!(parse("").unwrap(), [0..10, 0..20]);
+        assert_eq!(parse(":, 3:").unwrap(), [0..10, 3..20]);
+        assert_eq!(parse("4").unwrap(), [4..5, 0..20]);
+        assert_eq!(parse("-2:,:-5").unwrap(), [8..10, 0..15]);
+        assert_eq!(parse("5:3,2:99").unwrap(), [5..5, 2..20]);
+        for wrong in ["10", "1,2,3", "a", "1:b", "--1", "1;2", "99999999999999999999"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}
