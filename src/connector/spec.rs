@@ -77,9 +77,6 @@ impl DatasetSpec {
         {
             return Err(invalid(format!("chunks have {} dimensions, the dataset {rank}", chunks.len())));
         }
-        if self.profile.is_some() && self.layout.is_none() {
-            return Err(invalid("a profile is that of a layout, which is named with it"));
-        }
         let in_chunks = matches!(self.chunks, Some(ChunksSpec::Dims(_) | ChunksSpec::Auto));
         let filtered = self.filters.as_ref().is_some_and(|f| !f.is_empty());
         if self.chunks == Some(ChunksSpec::None) && filtered {

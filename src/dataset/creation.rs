@@ -181,7 +181,7 @@ impl Creation {
         }
         let bytes = chunk.iter().try_fold(self.datatype.element_size(), |n, &d| n.checked_mul(d));
         if bytes.is_none_or(|n| n > u64::from(u32::MAX)) {
-            return refuse("a chunk of 4 GiB");
+            return refuse("a chunk of 4 GiB or more");
         }
         if self.filters.len() > limits::FILTERS_MAX { refuse("more than 32 filters") } else { Ok(()) }
     }

@@ -50,14 +50,18 @@ impl SerializedSelection {
             }
         };
         let mut numbers = Vec::with_capacity(usize::try_from(count).unwrap_or(0).saturating_mul(each));
-        let _ = set.for_each_block(&mut |first, end| {
-            if points {
-                for_each_point(first, end, &mut |point| numbers.extend_from_slice(point));
-            } else {
+        if points {
+            // In the order of their numbers, as the values are; blocks may overlap in rows.
+            let _ = set.for_each_run(dims, &mut |run| {
+                run.for_each(|number| numbers.extend(coordinates(number, dims)));
+                Ok(())
+            });
+        } else {
+            let _ = set.for_each_block(&mut |first, end| {
                 numbers.extend(first.iter().copied().chain(end.iter().map(|e| e.saturating_sub(1))));
-            }
-            ControlFlow::Continue(())
-        });
+                ControlFlow::Continue(())
+            });
+        }
         match points {
             true => SerializedSelection::Points { form, rank, coordinates: numbers },
             false => SerializedSelection::Blocks { form, rank, corners: numbers },
@@ -134,22 +138,53 @@ fn regular_spans(slab: &HyperslabDim, size: u64) -> Result<Vec<Range<u64>>> {
     Ok(spans)
 }
 
-/// Visits the points of a block, row-major.
-fn for_each_point(first: &[u64], end: &[u64], f: &mut dyn FnMut(&[u64])) {
-    let mut at = first.to_vec();
-    loop {
-        f(&at);
-        let mut carried = true;
-        for ((x, first), end) in at.iter_mut().zip(first).zip(end).rev() {
-            *x = x.saturating_add(1);
-            carried = *x >= *end;
-            if !carried {
-                break;
-            }
-            *x = *first;
-        }
-        if carried {
-            return;
+/// Coordinates of the element `number` of an extent of `dims`.
+fn coordinates(number: u64, dims: &[u64]) -> Vec<u64> {
+    let mut rest = number;
+    let mut at: Vec<u64> = dims
+        .iter()
+        .rev()
+        .map(|d| {
+            let c = rest.checked_rem(*d).unwrap_or(0);
+            rest = rest.checked_div(*d).unwrap_or(0);
+            c
+        })
+        .collect();
+    at.reverse();
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{Reader, Writer};
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The order of the selection is that of the numbers, whatever the form.
+        #[test]
+        fn selections_have_the_elements_of_the_set_in_order(
+            dims in prop::collection::vec(1u64..9, 1..4), bits in prop::collection::vec(any::<bool>(), 0..600), oldest in any::<bool>(),
+        ) {
+            let total = dims.iter().product::<u64>();
+            let wanted: Vec<u64> = (0..total).filter(|n| bits.get(*n as usize).is_some_and(|b| *b)).collect();
+            let set = ElementSet::of_runs(&dims, wanted.iter().map(|n| *n..n + 1)).unwrap();
+            let selection = SerializedSelection::of_set(&set, &dims, if oldest { Versions::Oldest } else { Versions::Compact });
+            let mut w = Writer::new();
+            selection.encode(&mut w);
+            let bytes = w.into_bytes();
+            let read = SerializedSelection::decode(&mut Reader::new(&bytes, "test", Address(0))).unwrap();
+            prop_assert_eq!(&read, &selection);
+            let again = read.to_set(&dims).unwrap();
+            let mut order = Vec::new();
+            read.for_each_run(&again, &dims, &mut |run| {
+                order.extend(run);
+                Ok(())
+            })
+            .unwrap();
+            prop_assert_eq!(read.values(&again), wanted.len() as u64);
+            prop_assert_eq!(order, wanted);
+            prop_assert_eq!(again, set);
         }
     }
 }

@@ -11,6 +11,7 @@ mod concurrent;
 mod copies;
 mod crew;
 mod datasets;
+mod defined;
 mod expected;
 mod external;
 mod facts;

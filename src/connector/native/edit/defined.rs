@@ -2,6 +2,7 @@
 
 use super::super::NativeConnector;
 use super::Change;
+use super::holes::Touched;
 use crate::base::element_set::ElementSet;
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
@@ -9,7 +10,9 @@ use crate::connector::edit::Erase;
 
 impl Erase for NativeConnector {
     fn punch(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
-        self.in_steps(id, &|c, at| c.zero(id, offset..offset.saturating_add(len), at, true))
+        let range = offset..offset.saturating_add(len);
+        self.note_holes(id, Touched::Punched(range.clone()))?;
+        self.in_steps(id, &|c, at| c.zero(id, range.clone(), at, true))
     }
 
     fn erase(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<()> {

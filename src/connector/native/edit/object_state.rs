@@ -9,6 +9,7 @@ use super::references::Copied;
 use super::rewrite::Rewrite;
 use super::write_errors::WriteError;
 use crate::base::Error;
+use crate::base::element_set::ElementSet;
 use crate::base::newlines::Newlines;
 use crate::connector::DatasetSpec;
 use crate::connector::ObjectId;
@@ -45,6 +46,8 @@ pub(super) struct Pending {
     pub attributes: Option<UnresolvedAttributes>,
     /// The form of variable-length elements that is being written.
     pub rewrite: Option<Rewrite>,
+    /// Bytes of a new file that were never written, though the file has others after them.
+    pub holes: ElementSet,
     /// Why its raw data must not be changed.
     pub bounds_error: Option<Error>,
     /// Why written bytes could not be stored.
@@ -59,6 +62,7 @@ impl Pending {
             && self.references.is_none()
             && self.attributes.is_none()
             && self.rewrite.is_none()
+            && self.holes.is_empty()
             && self.bounds_error.is_none()
             && self.write_error.is_none()
     }

@@ -193,7 +193,13 @@ fn layout(d: &Now, spec: &DatasetSpec, dims: &[u64], max_dims: &[Option<u64>], s
         }
         _ => choose_chunks(dims, max_dims, size),
     };
-    let old_kind = old.is_some().then_some(d.layout.kind);
+    let old_kind = match (spec.profile.as_ref().filter(|_| requested.is_none()), old) {
+        (Some(profile), Some(_)) => {
+            let none = || invalid(format!("layout {} has no profile {profile}", d.layout.kind.name()));
+            Some(d.layout.kind.with_profile(profile).ok_or_else(none)?)
+        }
+        (_, old) => old.map(|_| d.layout.kind),
+    };
     let kind = requested.or(old_kind);
     Ok(kind.map_or_else(|| new_chunked(chunk.clone()), |kind| NewLayout { kind, chunk: chunk.clone() }))
 }

@@ -14,15 +14,16 @@
 use super::super::dataset::{Dataset, key};
 use super::attributes::Values;
 use super::bytes_file::bytes_file;
+use super::holes::Written;
 use super::plan::{Now, plan};
 use super::relayout::{KINDS, bound_copy, bound_holes, skips_holes};
 use super::{Change, NativeConnector, now};
+use crate::base::element_set::ElementSet;
 use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::{Address, Error, Result, waiting};
 use crate::connector::edit::Elements;
 use crate::connector::{Connector, DatasetSpec, Form, ObjectId};
 use crate::dataset::creation::Creation;
-use crate::dataset::layout::Seek;
 use crate::file::space::SpaceUsage;
 use crate::format::object_header::kind;
 use crate::meta::header_edit::HeaderEdit;
@@ -217,8 +218,8 @@ impl NativeConnector {
             if n > 0 {
                 self.admit_write()?;
                 let bytes = piece.get(..n).unwrap_or_default();
-                let fill = self.dataset(id)?.dataset.bytes.clone();
-                for part in fill.kept(bytes, from, p.creation.undefine_fill) {
+                let copy = self.dataset(p.copy)?.dataset.bytes.clone();
+                for part in copy.kept(bytes, from, p.creation.undefine_fill) {
                     let (at, bytes) = (from.saturating_add(part.start as u64), bytes.get(part).unwrap_or_default());
                     self.operate(&[p.copy], |c| c.put_elements(p.copy, at, bytes))?;
                 }
@@ -233,19 +234,12 @@ impl NativeConnector {
     fn read_piece(&self, id: ObjectId, p: &Preparation, at: u64, piece: &mut [u8]) -> Result<(u64, usize)> {
         let env = &self.options.environment;
         let _shared = self.shared();
-        let d = &self.dataset(id)?.dataset;
-        let (mut from, mut end) = (at, p.total);
-        // What was never written reads the same without being written.
-        if skips_holes(d, &self.dataset(p.copy)?.dataset) {
-            let seek = |at, what| Ok::<_, Error>(d.layout().seek(&d.bytes, env, at, what)?.unwrap_or(p.total).min(p.total));
-            from = seek(at, Seek::Data)?;
-            if from >= p.total {
-                return Ok((p.total, 0));
-            }
-            end = seek(from, Seek::Hole)?;
-        }
-        let len = usize::try_from(end.saturating_sub(from)).unwrap_or(IO_PIECE_BYTES).clamp(1, IO_PIECE_BYTES);
-        let len = d.bytes.whole_elements(len);
+        let (d, copy) = (&self.dataset(id)?.dataset, &self.dataset(p.copy)?.dataset);
+        let holes = if copy.layout().definition().is_some() { self.holes(id) } else { ElementSet::default() };
+        let Some(next) = (Written { env, skips: skips_holes(d, copy), holes }).next(d, at)? else { return Ok((p.total, 0)) };
+        let from = next.start;
+        let len = usize::try_from(next.end.saturating_sub(from)).unwrap_or(IO_PIECE_BYTES).clamp(1, IO_PIECE_BYTES);
+        let len = copy.bytes.whole_elements(len);
         let n = d.bytes.read(env, from, piece.get_mut(..len).unwrap_or_default())?;
         if n == 0 { Err(d.object.lacks("whole data layout")) } else { Ok((from, n)) }
     }

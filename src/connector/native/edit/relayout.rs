@@ -7,8 +7,10 @@
 
 use super::attributes::Values;
 use super::errors::refused;
+use super::holes::Written;
 use super::{Change, Dataset, key};
 use crate::base::datatype::{Datatype, References};
+use crate::base::element_set::ElementSet;
 use crate::base::newlines::Newlines;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Error, Result, limits};
@@ -16,7 +18,6 @@ use crate::connector::ObjectId;
 use crate::dataset::create::{Messages, dataset_messages, datatype_message};
 use crate::dataset::creation::Creation;
 use crate::dataset::heap::HeapStore as _;
-use crate::dataset::layout::Seek;
 use crate::format::object_header::{flag, kind};
 use crate::meta::header_edit::HeaderEdit;
 use crate::structures::shared_messages::edit as shared_messages_edit;
@@ -159,35 +160,32 @@ impl Change<'_> {
     /// Writes the bytes of `old` to the dataset `id`.
     fn copy_elements(&self, old: &Dataset, id: ObjectId, undefine_fill: bool) -> Result<()> {
         let env = &self.connector.options.environment;
-        let skips = skips_holes(old, &*self.dataset(id)?);
-        if !skips {
-            bound_holes(old)?;
-        }
+        let new = self.dataset(id)?;
+        let written = self.written(id, old, &new)?;
         let mut piece = vec![0u8; PIECE];
         let mut at = 0u64;
-        while at < old.bytes.size {
-            // What was never written reads the same without being written.
-            let seek =
-                |at, what| Ok::<_, Error>(old.layout().seek(&old.bytes, env, at, what)?.unwrap_or(old.bytes.size).min(old.bytes.size));
-            if skips {
-                at = seek(at, Seek::Data)?;
-            }
-            // Of a dataset of which little was ever written no more becomes written.
-            let end = if skips { seek(at, Seek::Hole)? } else { old.bytes.size };
-            if at >= end {
-                break;
-            }
-            let len = usize::try_from(end.saturating_sub(at)).unwrap_or(PIECE).clamp(1, PIECE);
-            let len = old.bytes.whole_elements(len);
-            let n = old.bytes.read(env, at, piece.get_mut(..len).unwrap_or_default())?;
+        while let Some(next) = written.next(old, at)? {
+            let len = usize::try_from(next.end.saturating_sub(next.start)).unwrap_or(PIECE).clamp(1, PIECE);
+            let len = new.bytes.whole_elements(len);
+            let n = old.bytes.read(env, next.start, piece.get_mut(..len).unwrap_or_default())?;
             let bytes = piece.get(..n).filter(|b| !b.is_empty()).ok_or_else(|| old.object.lacks("whole data layout"))?;
-            for part in old.bytes.kept(bytes, at, undefine_fill) {
-                self.write_elements(id, at.saturating_add(part.start as u64), bytes.get(part).unwrap_or_default())?;
+            for part in new.bytes.kept(bytes, next.start, undefine_fill) {
+                self.write_elements(id, next.start.saturating_add(part.start as u64), bytes.get(part).unwrap_or_default())?;
             }
-            at = at.saturating_add(n as u64);
+            at = next.start.saturating_add(n as u64);
             self.flush_if_many(id)?;
         }
         Ok(())
+    }
+
+    /// Finds the elements of `old`, the dataset `id` as it was, that are written to `new`.
+    fn written(&self, id: ObjectId, old: &Dataset, new: &Dataset) -> Result<Written<'_>> {
+        let skips = skips_holes(old, new);
+        if !skips {
+            bound_holes(old)?;
+        }
+        let holes = if new.layout().definition().is_some() { self.connector.holes(id) } else { ElementSet::default() };
+        Ok(Written { env: &self.connector.options.environment, skips, holes })
     }
 
     /// Writes the bytes of `old` to the dataset `id`, whose type holds references: these become

@@ -1,7 +1,7 @@
 //! Creates chunked datasets: in dense chunks, and in sparse ones of each profile.
 
+use crate::base::Result;
 use crate::base::fill::Fill;
-use crate::base::{Error, Result};
 use crate::dataset::chunk::format::sparse::{NewChunks, PROFILES, SparseProfile};
 use crate::dataset::chunk::format::{self, ChunkFormat};
 use crate::dataset::creation::{CreateLayout, Creation, NewLayout};
@@ -89,22 +89,6 @@ impl CreateLayout for CreateSparse {
 
     fn user_filters(&self, filters: &[FilterSpec]) -> Vec<FilterSpec> {
         self.0.user_filters(filters)
-    }
-
-    /// Errors: chunks past the limits of the design (section 4.1), each with its reason.
-    fn check(&self, creation: &Creation) -> Result<()> {
-        let invalid = |detail: String| Err(Error::refused(libc::EINVAL, detail));
-        let chunk = &creation.layout.chunk;
-        if let Some(i) = chunk.iter().zip(creation.max()).position(|(c, max)| max.is_some_and(|max| max < *c)) {
-            return invalid(format!("dimension {i} of a sparse chunk is larger than that of the dataset, which cannot grow"));
-        }
-        match chunk.iter().try_fold(1u64, |n, d| n.checked_mul(*d)).filter(|n| *n <= u64::from(u32::MAX)) {
-            None => invalid("a sparse chunk has at most 4294967295 elements".into()),
-            Some(n) if n.checked_mul(creation.datatype.element_size()).is_none_or(|n| n > u64::from(u32::MAX)) => {
-                invalid("a sparse chunk has less than 4 GiB".into())
-            }
-            Some(_) => Ok(()),
-        }
     }
 
     fn message(&self, ctx: &Context, superblock_version: u8, creation: &Creation) -> Result<DataLayout> {

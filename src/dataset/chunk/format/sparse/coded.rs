@@ -4,14 +4,20 @@ use super::image::Geometry;
 use crate::base::element_set::ElementSet;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::format::traits::check_stored;
+use crate::format::Writer;
 use crate::format::chunk_record::ChunkRecord;
 use crate::format::selection::SerializedSelection;
 use crate::format::set_selection::Versions;
 use crate::meta::Store;
 use std::ops::Range;
 
-/// Bytes of a selection besides its coordinates, about.
-const SELECTION_BYTES: u64 = 24;
+/// Bytes by which a selection may exceed a bitmap.
+const SELECTION_SLACK_BYTES: u64 = 256;
+
+/// Most bytes of a set.
+pub(super) fn bytes_max(geometry: &Geometry) -> u64 {
+    (geometry.elements() / 8).saturating_add(SELECTION_SLACK_BYTES)
+}
 
 /// The bits of `set`, row-major, low bit first.
 pub(super) fn bitmap(set: &ElementSet, geometry: &Geometry) -> Result<Vec<u8>> {
@@ -67,14 +73,22 @@ fn of_predicate(geometry: &Geometry, mut is_in: impl FnMut(u64) -> bool) -> Resu
     ElementSet::of_runs(&geometry.dims, runs.into_iter())
 }
 
-/// The selection of `set`; `None` if a bitmap is shorter.
+/// The selection of `set`; `None` if a bitmap is much shorter.
 pub(super) fn selection(set: &ElementSet, geometry: &Geometry) -> Option<SerializedSelection> {
-    // Two bytes a coordinate is the least: half a block is a point.
+    // Two bytes a coordinate is the least.
     let least = set.blocks().saturating_mul(geometry.dims.len() as u64).saturating_mul(2);
-    if least > (geometry.elements() / 8).saturating_add(SELECTION_BYTES) {
+    if least > bytes_max(geometry) {
         return None;
     }
-    Some(SerializedSelection::of_set(set, &geometry.dims, Versions::Compact))
+    let selection = SerializedSelection::of_set(set, &geometry.dims, Versions::Compact);
+    (encoded(&selection).len() as u64 <= bytes_max(geometry)).then_some(selection)
+}
+
+/// The bytes of a selection.
+pub(super) fn encoded(selection: &SerializedSelection) -> Vec<u8> {
+    let mut w = Writer::new();
+    selection.encode(&mut w);
+    w.into_bytes()
 }
 
 /// The stored bytes of a chunk.

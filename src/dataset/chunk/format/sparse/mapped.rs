@@ -10,7 +10,7 @@ use super::coded;
 use super::image::{Geometry, SparseImage};
 use super::profile::{NewChunks, OPTIONAL, SparseProfile};
 use crate::base::element_set::ElementSet;
-use crate::base::{Address, Error, Result};
+use crate::base::{Error, Result};
 use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
 use crate::dataset::chunk::format::parts::Parts;
 use crate::dataset::chunk::format::traits::{ChunkFormat, Large, LargeReader, SPARSE, memory_len, refuse};
@@ -19,10 +19,10 @@ use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::filter::registry::{DEFLATE, FLETCHER32};
 use crate::filter::{FilterError, FilterSpec, Params, Pipeline, deflate, fletcher32};
+use crate::format::Reader;
 use crate::format::chunk_record::ChunkRecord;
 use crate::format::defined_map::{DefinedMap, MapForm};
 use crate::format::selection::SerializedSelection;
-use crate::format::{Reader, Writer};
 use crate::meta::Store;
 use std::any::Any;
 use std::sync::Arc;
@@ -36,8 +36,6 @@ const PROFILE: &str = "map";
 const DEFAULT_LEVEL: u32 = 4;
 /// Compression level of maps.
 const MAP_LEVEL: u32 = 6;
-/// Bytes of a map besides its bits or coordinates, at most.
-const MAP_SLACK_BYTES: u64 = 64;
 
 struct Mapped {
     geometry: Arc<Geometry>,
@@ -85,8 +83,8 @@ pub(in crate::dataset::chunk::format) fn open(parts: &Parts<'_>) -> Option<Arc<d
 }
 
 impl Mapped {
-    /// The stored map of a chunk; `None`: it has none, or a damaged one.
-    fn map(&self, stored: &[u8], mask: u32) -> Option<ElementSet> {
+    /// The stored map of a chunk, as bytes; `None`: it has none, or one that is of another chunk.
+    fn find_map<'a>(&self, stored: &'a [u8], mask: u32) -> Option<DefinedMap<'a>> {
         let applied = |i: usize| u32::try_from(i).ok().and_then(|i| mask.checked_shr(i)).unwrap_or(0) & 1 == 0;
         if !applied(self.deflate) {
             return None;
@@ -94,22 +92,31 @@ impl Mapped {
         let behind = self.deflate.checked_add(1)?..self.pipeline.filters.len();
         let checksums = behind.filter(|i| applied(*i)).count();
         let data = stored.get(..stored.len().checked_sub(checksums.checked_mul(fletcher32::Trailing::LEN)?)?)?;
-        let map = DefinedMap::decode(data)?;
-        let most = (self.geometry.elements() / 8).saturating_add(MAP_SLACK_BYTES);
+        DefinedMap::decode(data)
+    }
+
+    /// The stored map of a chunk; `None`: it has none.
+    fn map(&self, stored: &[u8], record: ChunkRecord) -> Result<Option<ElementSet>> {
+        let Some(map) = self.find_map(stored, record.filter_mask) else { return Ok(None) };
+        let most = coded::bytes_max(&self.geometry);
         let inflated = match map.inflated {
             None => None,
             Some(len) => {
-                let (len, limit) = (usize::try_from(len.min(most)).ok()?, usize::try_from(most).ok()?);
-                Some(deflate::decode(map.body, &Params { cd_values: &[], expected: len, limit }).ok()?)
+                let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+                let params = Params { cd_values: &[], expected: bytes(len.min(most)), limit: bytes(most) };
+                let inflated = deflate::decode(map.body, &params);
+                Some(inflated.map_err(|e| Error::corrupt("map of defined elements", record.address, e.to_string()))?)
             }
         };
         let body = inflated.as_deref().unwrap_or(map.body);
-        match map.form {
-            MapForm::Bitmap => coded::of_bitmap(body, &self.geometry).ok(),
+        let set = match map.form {
+            MapForm::Bitmap => coded::of_bitmap(body, &self.geometry)?,
             MapForm::Selection => {
-                SerializedSelection::decode(&mut Reader::new(body, "chunk", Address::UNDEF)).ok()?.to_set(&self.geometry.dims).ok()
+                let mut r = Reader::new(body, "map of defined elements", record.address);
+                SerializedSelection::decode(&mut r)?.to_set(&self.geometry.dims)?
             }
-        }
+        };
+        Ok(Some(set))
     }
 
     fn inflate(&self, stored: &[u8], record: ChunkRecord) -> Result<Vec<u8>> {
@@ -123,11 +130,7 @@ impl Mapped {
     /// `stream` with the map of `set`.
     fn with_map(&self, stream: &[u8], set: &ElementSet) -> Result<Vec<u8>> {
         let (form, body) = match coded::selection(set, &self.geometry) {
-            Some(selection) => {
-                let mut w = Writer::new();
-                selection.encode(&mut w);
-                (MapForm::Selection, w.into_bytes())
-            }
+            Some(selection) => (MapForm::Selection, coded::encoded(&selection)),
             None => (MapForm::Bitmap, coded::bitmap(set, &self.geometry)?),
         };
         let params = Params { cd_values: &[MAP_LEVEL], expected: body.len(), limit: usize::MAX };
@@ -178,7 +181,7 @@ impl ChunkFormat for Mapped {
     fn decode(&self, store: &Store, record: ChunkRecord, _is_edge: bool) -> Result<Image> {
         let stored = coded::read(store, &self.geometry, record)?;
         let dense = self.inflate(&stored, record)?;
-        let defined = match self.map(&stored, record.filter_mask) {
+        let defined = match self.map(&stored, record)? {
             Some(defined) => defined,
             None => coded::differing(&dense, &self.geometry)?,
         };
@@ -187,7 +190,7 @@ impl ChunkFormat for Mapped {
 
     fn defined(&self, store: &Store, record: ChunkRecord, _is_edge: bool) -> Result<Option<ElementSet>> {
         let stored = coded::read(store, &self.geometry, record)?;
-        match self.map(&stored, record.filter_mask) {
+        match self.map(&stored, record)? {
             Some(defined) => Ok(Some(defined)),
             None => coded::differing(&self.inflate(&stored, record)?, &self.geometry).map(Some),
         }

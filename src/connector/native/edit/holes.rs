@@ -1,0 +1,125 @@
+//! Holes of new files: bytes that were never written, exact to the byte.
+//!
+//! A copying program writes the bytes of a file before it says what the dataset is. A layout that
+//! knows which elements were written then learns it from the holes that the program left. Only
+//! files with holes have an entry.
+
+use super::super::NativeConnector;
+use super::super::dataset::Dataset;
+use crate::base::Result;
+use crate::base::element_set::ElementSet;
+use crate::connector::ObjectId;
+use crate::dataset::environment::Environment;
+use crate::dataset::layout::Seek;
+use std::ops::Range;
+
+/// Most holes of one file; what else is not written counts as written.
+const HOLES_MAX: u64 = 1 << 16;
+/// Bytes of the longest file, as dimensions of a set of bytes.
+const BYTES: [u64; 1] = [1 << 63];
+
+/// A change of the bytes of a new file.
+#[derive(Debug, Clone)]
+pub(super) enum Touched {
+    /// They are written.
+    Written(Range<u64>),
+    /// They are punched.
+    Punched(Range<u64>),
+    /// The size is set.
+    Resized(u64),
+}
+
+impl NativeConnector {
+    /// Notes a change of the bytes of `id`, if it is a new file, before it is made.
+    pub(super) fn note_holes(&self, id: ObjectId, touched: Touched) -> Result<()> {
+        let Some(editing) = &self.editing else { return Ok(()) };
+        if !editing.objects.usage(id).is_new_file {
+            return Ok(());
+        }
+        let size = {
+            let _shared = self.shared();
+            self.dataset(id)?.dataset.bytes.size
+        };
+        let grows =
+            matches!(&touched, Touched::Written(r) if r.start > size) || matches!(touched, Touched::Resized(_) | Touched::Punched(_));
+        if !grows && editing.objects.pending(id, |p| p.holes.is_empty()) != Some(false) {
+            return Ok(());
+        }
+        editing.objects.change_pending(id, |p| p.holes.touch(size, touched))
+    }
+
+    /// The holes of a new file.
+    pub(super) fn holes(&self, id: ObjectId) -> ElementSet {
+        self.editing.as_ref().and_then(|e| e.objects.pending(id, |p| p.holes.clone())).unwrap_or_default()
+    }
+}
+
+impl ElementSet {
+    /// Notes a change of the bytes of a file of `size` bytes, whose holes this set has.
+    fn touch(&mut self, size: u64, touched: Touched) -> Result<()> {
+        let (written, unwritten) = match touched {
+            Touched::Written(r) => (r.clone(), size..r.start),
+            Touched::Punched(r) => (0..0, r.start..r.end.min(size)),
+            Touched::Resized(to) => (to..size, size..to),
+        };
+        self.remove_run(&BYTES, &written)?;
+        if unwritten.start < unwritten.end && self.blocks() < HOLES_MAX {
+            self.insert_run(&BYTES, &unwritten)?;
+        }
+        Ok(())
+    }
+}
+
+/// Finds the elements that are copied when a dataset gets another layout.
+pub(super) struct Written<'a> {
+    pub(super) env: &'a Environment,
+    /// What was never written is not copied.
+    pub(super) skips: bool,
+    /// Bytes that are not copied either.
+    pub(super) holes: ElementSet,
+}
+
+impl Written<'_> {
+    /// The first bytes at or after `at` that are copied; `None`: there are no more.
+    pub(super) fn next(&self, d: &Dataset, at: u64) -> Result<Option<Range<u64>>> {
+        let size = d.bytes.size;
+        let seek = |at, what| Ok::<_, crate::base::Error>(d.layout().seek(&d.bytes, self.env, at, what)?.unwrap_or(size).min(size));
+        let mut at = at;
+        while at < size {
+            let data = if self.skips { seek(at, Seek::Data)? } else { at };
+            if data >= size {
+                break;
+            }
+            let hole = self.holes.next_element(&BYTES, data).unwrap_or(size);
+            if hole > data {
+                let end = if self.skips { seek(data, Seek::Hole)? } else { size };
+                return Ok(Some(data..end.min(hole)));
+            }
+            at = self.holes.next_gap(&BYTES, data);
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_are_what_no_write_touched() {
+        let mut holes = ElementSet::default();
+        holes.touch(0, Touched::Written(100..110)).unwrap();
+        holes.touch(110, Touched::Written(20..25)).unwrap();
+        holes.touch(110, Touched::Resized(200)).unwrap();
+        holes.touch(200, Touched::Punched(105..1000)).unwrap();
+        holes.touch(200, Touched::Resized(150)).unwrap();
+        let mut found = Vec::new();
+        holes
+            .for_each_run(&BYTES, &mut |run| {
+                found.push(run);
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(found, [0..20, 25..100, 105..150]);
+    }
+}

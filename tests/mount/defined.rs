@@ -1,0 +1,75 @@
+//! Sparse datasets: which elements are defined, through mounts and programs.
+
+use super::python;
+use super::support::{Place, h5dir, is_mounted, run};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Unmounts what a failed script left.
+struct Left(PathBuf);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        if is_mounted(&self.0) {
+            let _ = run(h5dir(&["umount", "--lazy"]).arg(&self.0));
+        }
+    }
+}
+
+/// Runs a case of `tests/oracle/defined.py`.
+#[track_caller]
+fn case(name: &str) {
+    let place = Place::new();
+    let at = place.mnt();
+    let dir = at.parent().unwrap().to_path_buf();
+    let _left = [Left(at), Left(dir.join("mnt2"))];
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle/defined.py");
+    let binary = env!("CARGO_BIN_EXE_h5dir");
+    let done = Command::new(python::with_h5py()).arg(script).arg(binary).arg(dir).arg(name).output().unwrap();
+    assert!(done.status.success(), "{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn random_changes_of_sparse_datasets_agree_with_numpy() {
+    case("random_changes");
+}
+
+#[test]
+fn chunks_that_h5py_wrote_have_no_map() {
+    case("stock_writer");
+}
+
+#[test]
+fn holes_of_copies_stay_undefined() {
+    case("tools");
+}
+
+#[test]
+fn defined_and_erase_are_commands() {
+    case("command_line");
+}
+
+#[test]
+fn impossible_sparse_datasets_are_refused_with_reasons() {
+    case("limits");
+}
+
+#[test]
+fn datasets_become_sparse_and_dense() {
+    case("conversion");
+}
+
+#[test]
+fn sparse_elements_are_of_any_type() {
+    case("types");
+}
+
+#[test]
+fn rows_that_are_added_to_a_sparse_dataset_are_undefined() {
+    case("resizing");
+}
+
+#[test]
+fn rules_make_new_files_sparse() {
+    case("create_rules");
+}
