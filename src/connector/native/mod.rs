@@ -305,7 +305,8 @@ impl Connector for NativeConnector {
     fn list(&self, group: ObjectId, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()> {
         let _shared = self.shared();
         let object = self.object(group)?;
-        group::list(&object.file.store, &object.group_storage()?, start, &mut |l, next| Ok(f(Self::link(group.file, l), next)))
+        let storage = object.group_storage()?;
+        group::list(&object.file.store, &storage, start, &mut |l, next| Ok(f(Self::link(group.file, l), next))).map(drop)
     }
 
     fn external(&self, from: ObjectId, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>> {
