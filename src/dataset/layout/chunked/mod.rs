@@ -3,6 +3,7 @@
 mod bounds;
 mod copy;
 mod create;
+mod extents;
 mod holes;
 mod layout;
 mod ranges;
