@@ -4,6 +4,7 @@
 //! mount, umount   daemon: background, readiness, signals     logging, confine
 //! create, recover file_commands: files that are not mounted
 //! ls, stat        tree: paths inside a container             text: modes, times, names
+//! stat --space    space: bytes of a file
 //! ```
 
 pub(crate) mod confine;
@@ -14,6 +15,7 @@ pub(crate) mod logging;
 pub(crate) mod ls;
 pub(crate) mod mount;
 pub(crate) mod process;
+pub(crate) mod space;
 pub(crate) mod stat;
 pub(crate) mod text;
 pub(crate) mod tree;
@@ -50,6 +52,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Create(args) => file_commands::create(&args),
         Command::Recover(args) => file_commands::recover(&args),
         Command::Ls(args) => ls::ls(&args),
+        Command::Stat(args) if args.space => space::space(&args),
         Command::Stat(args) => stat::stat(&args),
     };
     match result {

@@ -2,12 +2,14 @@
 
 pub mod attribute;
 pub mod chunks;
+mod claims;
 pub mod content;
 pub mod create;
 pub mod dataset;
 pub mod edit;
 pub mod external;
 pub mod file;
+mod file_heap;
 pub mod following;
 pub mod info;
 pub mod kind;
@@ -17,6 +19,7 @@ mod parts;
 pub mod paths;
 pub mod recover;
 pub mod references;
+mod space;
 #[cfg(test)]
 pub mod tests;
 pub mod traverse;
@@ -401,6 +404,11 @@ impl Connector for NativeConnector {
         }
         let _shared = self.shared();
         info::attribute(self, id, name)
+    }
+
+    fn space(&self) -> Option<&dyn super::space::Space> {
+        // Dirty chunks have no extent yet.
+        self.editing.is_none().then_some(self)
     }
 
     fn edit(&self) -> Option<&dyn super::edit::Edit> {
