@@ -7,7 +7,7 @@
 //!
 //! *Lines form*, for strings: the bytes up to the first NUL, and a newline.
 
-use super::datatype::{Class, Datatype, Member, Reference};
+use super::datatype::{Class, Datatype, Member, Reference, ReferenceKind};
 use super::parts::{Budget, Limited, Parts};
 use super::{Address, Error, Result};
 
@@ -39,6 +39,19 @@ enum AsForm {
     Bytes,
     Zeros,
     Numbers,
+    /// Numbers, if a part of the reference may be outside of the element.
+    NumbersOfHeld,
+}
+
+/// A descriptor in an element, of a part that is stored outside of the element.
+#[derive(Debug)]
+pub(crate) enum Held<'a> {
+    /// A sequence that is not nil.
+    Sequence(&'a [u8]),
+    /// A reference of a kind that may have such a part.
+    Reference(&'a Reference, &'a [u8]),
+    /// A sequence that cannot be read; nested descriptors are missing.
+    Unreadable(Error),
 }
 
 impl Plan {
@@ -59,6 +72,9 @@ impl Plan {
             },
             Class::Reference(_) if references == AsForm::Zeros => Plan::Zeroed,
             Class::Reference(r) if references == AsForm::Numbers => Plan::Numbered(*r, t.size as usize),
+            Class::Reference(r) if references == AsForm::NumbersOfHeld && r.kind != ReferenceKind::Object1 => {
+                Plan::Numbered(*r, t.size as usize)
+            }
             _ => Plan::Verbatim,
         }
     }
@@ -78,6 +94,11 @@ impl VariableForm {
     /// The forms of elements in a [`crate::base::value::NewValue`]: numbers in place of references.
     pub fn numbered(t: &Datatype) -> Self {
         VariableForm { plan: Plan::of(t, AsForm::Numbers) }
+    }
+
+    /// Plan for [`VariableForm::held`], which visits references too.
+    pub fn holding(t: &Datatype) -> Self {
+        VariableForm { plan: Plan::of(t, AsForm::NumbersOfHeld) }
     }
 
     /// Size of the base elements, if an element is one sequence of verbatim base elements.
@@ -134,33 +155,49 @@ impl VariableForm {
     /// Calls `f` with the bytes of each variable-length descriptor in `element` that is not nil,
     /// nested ones first. Skips unreadable sequences.
     pub fn sequences(&self, element: &[u8], limited: &Limited<'_>, f: &mut dyn FnMut(&[u8])) {
-        self.plan.sequences(element, limited.parts, &mut Budget::new(limited.limit), f);
+        self.held(element, limited, &mut |held| {
+            if let Held::Sequence(descriptor) = held {
+                f(descriptor);
+            }
+        });
+    }
+
+    /// Calls `f` with each descriptor in `element` of a part that is stored elsewhere, nested ones
+    /// first.
+    pub fn held(&self, element: &[u8], limited: &Limited<'_>, f: &mut dyn FnMut(Held<'_>)) {
+        self.plan.held(element, limited.parts, &mut Budget::new(limited.limit), f);
     }
 }
 
 impl Plan {
-    fn sequences(&self, element: &[u8], parts: &dyn Parts, budget: &mut Budget, f: &mut dyn FnMut(&[u8])) {
+    fn held(&self, element: &[u8], parts: &dyn Parts, budget: &mut Budget, f: &mut dyn FnMut(Held<'_>)) {
         match self {
-            Plan::Verbatim | Plan::Zeroed | Plan::Numbered(..) => {}
+            Plan::Verbatim | Plan::Zeroed => {}
+            Plan::Numbered(t, _) => f(Held::Reference(t, element)),
             Plan::Variable { base_size, base } => {
-                if !parts.count(element).is_ok_and(|n| n > 0) {
-                    return;
+                match parts.count(element) {
+                    Ok(0) => return,
+                    Ok(_) => {}
+                    Err(e) => return f(Held::Unreadable(e)),
                 }
-                if **base != Plan::Verbatim
-                    && let Ok(payload) = parts.sequence(element, *base_size, budget)
-                {
-                    let inner = payload.chunks_exact((*base_size).max(1) as usize);
-                    inner.for_each(|part| base.sequences(part, parts, budget, f));
+                if **base != Plan::Verbatim {
+                    match parts.sequence(element, *base_size, budget) {
+                        Ok(payload) => {
+                            let inner = payload.chunks_exact((*base_size).max(1) as usize);
+                            inner.for_each(|part| base.held(part, parts, budget, f));
+                        }
+                        Err(e) => f(Held::Unreadable(e)),
+                    }
                 }
-                f(element);
+                f(Held::Sequence(element));
             }
             Plan::Compound(members) => {
                 for (start, end, plan) in members {
-                    plan.sequences(element.get(*start..*end).unwrap_or_default(), parts, budget, f);
+                    plan.held(element.get(*start..*end).unwrap_or_default(), parts, budget, f);
                 }
             }
             Plan::Array(size, base) => {
-                element.chunks_exact((*size).max(1)).for_each(|part| base.sequences(part, parts, budget, f));
+                element.chunks_exact((*size).max(1)).for_each(|part| base.held(part, parts, budget, f));
             }
         }
     }

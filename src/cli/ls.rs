@@ -8,6 +8,7 @@ use crate::config::LogPlan;
 use crate::config::args::LsArgs;
 use crate::config::resolve;
 use crate::config::value::{Level, LogFormat};
+use crate::fs::open::LocatedContainer;
 use crate::fs::{Attr, Errno, FileKind, Ino, MountSpec, Operations, open};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
@@ -35,6 +36,12 @@ pub(crate) fn ls(args: &LsArgs) -> Result<(), Failure> {
 ///
 /// First looks up the names of its owners, then confines the process.
 pub(super) fn open_view(spec: &MountSpec, verb: &str, level: Level) -> Result<(Arc<dyn Operations>, Owners), Failure> {
+    let (located, owners) = locate_confined(spec, verb, level)?;
+    Ok((open::open_located(spec, located).map_err(|e| Failure::open(verb, &e))?, owners))
+}
+
+/// Locates the container of `spec` in order to `verb` it, and confines the process.
+pub(super) fn locate_confined(spec: &MountSpec, verb: &str, level: Level) -> Result<(LocatedContainer, Owners), Failure> {
     super::logging::start(&LogPlan { level, file: None, format: LogFormat::Text }, false)?;
     let failed = |e| Failure::open(verb, &e);
     let located = open::locate(spec).map_err(failed)?;
@@ -42,7 +49,7 @@ pub(super) fn open_view(spec: &MountSpec, verb: &str, level: Level) -> Result<(A
     owners.user(spec.uid);
     owners.group(spec.gid);
     confine_command(&located.directories().map_err(failed)?, spec.writable);
-    Ok((open::open_located(spec, located).map_err(failed)?, owners))
+    Ok((located, owners))
 }
 
 /// Why a view could not be printed.

@@ -5,6 +5,7 @@
 //! create, recover file_commands: files that are not mounted
 //! ls, stat        tree: paths inside a container             text: modes, times, names
 //! defined, erase  the same, of the elements of a dataset
+//! stat --space    space: bytes of a file
 //! ```
 
 pub(crate) mod confine;
@@ -16,6 +17,7 @@ pub(crate) mod logging;
 pub(crate) mod ls;
 pub(crate) mod mount;
 pub(crate) mod process;
+pub(crate) mod space;
 pub(crate) mod stat;
 pub(crate) mod text;
 pub(crate) mod tree;
@@ -52,6 +54,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Create(args) => file_commands::create(&args),
         Command::Recover(args) => file_commands::recover(&args),
         Command::Ls(args) => ls::ls(&args),
+        Command::Stat(args) if args.space => space::space(&args),
         Command::Stat(args) => stat::stat(&args),
         Command::Defined(args) => defined::defined(&args),
         Command::Erase(args) => defined::erase(&args),

@@ -151,6 +151,10 @@ pub(crate) struct StatArgs {
     #[command(flatten)]
     /// Arguments that `ls` and `stat` share.
     pub(crate) view: ViewArgs,
+
+    /// Show live, free and dead bytes of the whole file
+    #[arg(long)]
+    pub(crate) space: bool,
 }
 
 /// Arguments of `h5dir defined`.

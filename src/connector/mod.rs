@@ -13,6 +13,7 @@ mod memory_value;
 pub mod native;
 pub mod open;
 mod ownership;
+pub mod space;
 mod spec;
 
 pub use crate::base::datatype::Datatype;
@@ -224,6 +225,10 @@ pub trait Connector: Send + Sync {
     fn attribute(&self, id: ObjectId, name: &[u8]) -> Result<Option<Value>>;
     /// How changes by others are followed; `None` = they are not.
     fn follow(&self) -> Option<&dyn Follow> {
+        None
+    }
+    /// Accounting of the file's bytes; `None` = they cannot be counted.
+    fn space(&self) -> Option<&dyn space::Space> {
         None
     }
     /// How the container is changed; `None` = it was opened for reading only.

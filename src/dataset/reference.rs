@@ -19,7 +19,7 @@ use crate::base::datatype::{Reference, ReferenceKind};
 use crate::base::parts::{self, Budget, Region, Target};
 use crate::base::{Address, Error, Result};
 use crate::format::selection::{Form, SerializedSelection};
-use crate::format::{Reader, Writer};
+use crate::format::{Context, Reader, Writer};
 
 /// What a stored reference names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,9 +71,34 @@ pub fn decode<H: Heap + ?Sized>(t: &Reference, element: &[u8], heap: &H, budget:
     }
 }
 
+/// The global heap collection with a part of the reference `element`; `None` if it has none.
+pub fn collection(t: &Reference, element: &[u8], ctx: &Context) -> Result<Option<Address>> {
+    if element.iter().all(|&b| b == 0) {
+        return Ok(None);
+    }
+    let mut r = Reader::new(element, STRUCTURE, Address::UNDEF);
+    match t.kind {
+        ReferenceKind::Object1 => Ok(None),
+        ReferenceKind::DatasetRegion1 => Ok(Some(r.addr(ctx)?).filter(|at| at.is_defined() && *at != Address(0))),
+        _ => {
+            let (kind, flags) = (r.u8()?, r.u8()?);
+            if is_inline(kind, flags) {
+                return Ok(None);
+            }
+            let d = Descriptor::decode(r.rest(), ctx)?;
+            Ok((d.count > 0).then_some(d.collection))
+        }
+    }
+}
+
+/// True if an `H5R_ref_t` of this kind with these flags has no part in the global heap.
+fn is_inline(kind: u8, flags: u8) -> bool {
+    kind == 2 && flags & 1 == 0
+}
+
 fn standard<H: Heap + ?Sized>(r: &mut Reader<'_>, heap: &H, budget: &mut Budget) -> Result<Option<Stored>> {
     let (kind, flags) = (r.u8()?, r.u8()?);
-    if kind == 2 && flags & 1 == 0 {
+    if is_inline(kind, flags) {
         let object = token(r)?;
         return Ok(Some(Stored { file: None, object, part: Part::Object }));
     }

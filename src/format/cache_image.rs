@@ -12,7 +12,8 @@ use crate::base::{Address, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const NAME: &str = "metadata cache image";
+/// Name of the block.
+pub const NAME: &str = "metadata cache image";
 
 /// Decodes the message: address and length of the image, `None` when there is none.
 pub fn decode_message(body: &[u8], ctx: &Context, address: Address) -> Result<Option<(Address, u64)>> {

@@ -12,6 +12,8 @@ use crate::format::{Context, Reader, Writer};
 
 /// Name of the structure in errors.
 pub const NAME: &str = "local heap";
+/// Name of the data segment.
+pub const SEGMENT_NAME: &str = "local heap data segment";
 const SIGNATURE: &[u8; 4] = b"HEAP";
 /// Offset that ends the free list.
 pub const FREE_NULL: u64 = 1;

@@ -20,7 +20,10 @@ pub const SIZE_MAX: usize = 112;
 pub const IN_USE: u32 = 0x01 | 0x04;
 /// Consistency flag: the file is open for writing.
 const WRITE_ACCESS: u32 = 0x01;
-const NAME: &str = "superblock";
+/// Name of the superblock.
+pub const NAME: &str = "superblock";
+/// Name of the driver information block.
+pub const DRIVER_NAME: &str = "driver information block";
 
 /// The EOF bit that marks a superblock with addresses of `width` bytes: no file is that long.
 pub fn mark_bit(width: u8) -> u64 {
@@ -28,6 +31,17 @@ pub fn mark_bit(width: u8) -> u64 {
         8.. => 1 << 62,
         n => 1 << (u32::from(n) * 8 - 2),
     }
+}
+
+/// Length in bytes of the driver information block that starts with `prefix` (16 bytes), at
+/// `address`.
+///
+/// `version 0 | 0 u24 | bytes of driver information u32 | driver 8 | driver information`
+pub fn driver_block_len(prefix: &[u8], address: Address) -> Result<u64> {
+    let mut r = Reader::new(prefix, DRIVER_NAME, address);
+    r.version(0..=0)?;
+    r.skip(3)?;
+    Ok(u64::from(r.u32()?).saturating_add(16))
 }
 
 /// Root group entry of a version 0 or 1 superblock (a symbol table entry).
@@ -314,6 +328,14 @@ mod tests {
                 assert_eq!(s.size(), s.encode().unwrap().len() as u64, "{version}, {addr}, {length}");
             }
         }
+    }
+
+    #[test]
+    fn driver_blocks_have_a_prefix() {
+        let block = [&[0, 0, 0, 0, 40, 0, 0, 0][..], b"NCSAmult"].concat();
+        assert_eq!(driver_block_len(&block, Address(96)), Ok(56));
+        assert!(driver_block_len(&block[..7], Address(96)).is_err());
+        assert!(driver_block_len(&[1; 16], Address(96)).is_err());
     }
 
     #[test]

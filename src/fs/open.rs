@@ -3,8 +3,10 @@
 use super::container::ContainerFs;
 use super::operations::Operations;
 use super::spec::{MountSpec, OpenError};
+use crate::base::Error;
 pub use crate::connector::open::UsedDirectory;
 use crate::connector::open::{Located, OpenContainer, OpenOptions};
+pub use crate::connector::space::SpaceUse;
 use crate::connector::{Connector, ObjectId, ObjectKind, kinds};
 use std::path::Path;
 use std::sync::Arc;
@@ -37,6 +39,16 @@ pub fn open(spec: &MountSpec) -> Result<Arc<dyn Operations>, OpenError> {
 pub fn open_located(spec: &MountSpec, located: LocatedContainer) -> Result<Arc<dyn Operations>, OpenError> {
     let LocatedContainer { located, options } = located;
     show(located.open(&options)?, spec.clone())
+}
+
+/// Sums the use of the bytes of the container, which was `located`. Calls `damaged` with each
+/// object or structure that cannot be read.
+pub fn space(located: LocatedContainer, damaged: &mut dyn FnMut(&Error)) -> Result<SpaceUse, OpenError> {
+    let LocatedContainer { located, options } = located;
+    let connector = located.open(&options)?.connector;
+    let unknown = || Error::refused(libc::EOPNOTSUPP, "its space cannot be counted");
+    let used = connector.space().ok_or_else(unknown).and_then(|space| space.space(damaged));
+    used.map_err(|source| OpenError::Engine { path: options.target, source })
 }
 
 /// The file system that shows `container` as `spec` states.

@@ -3,6 +3,7 @@
 mod cache;
 mod dependencies;
 pub(crate) mod edit;
+pub(crate) mod extent;
 pub(crate) mod header_edit;
 mod link_count;
 pub(crate) mod object_header;

@@ -1,6 +1,7 @@
 //! Loads whole object headers: all chunks, in the order libhdf5 reads them.
 
 use super::Store;
+use super::extent::{Extent, Visit};
 use super::link_count::link_count;
 use crate::base::{Address, Error, Result, limits};
 use crate::format::object_header::{Message, NAME, Prefix, decode_continuation_message, flag, kind};
@@ -19,6 +20,8 @@ pub struct ObjectHeader {
     pub prefix: Prefix,
     /// All messages except NIL and continuation messages.
     pub messages: Vec<Message>,
+    /// Address and bytes of every chunk, chunk 0 first.
+    chunks: Vec<(Address, u64)>,
 }
 
 /// Cache entry: a header, or the error of loading it.
@@ -33,7 +36,7 @@ impl ObjectHeader {
         if len > head.len() as u64 {
             head = store.read(address, len, NAME)?;
         }
-        let mut header = ObjectHeader { address, prefix, messages: Vec::new() };
+        let mut header = ObjectHeader { address, prefix, messages: Vec::new(), chunks: vec![(address, len)] };
         let chunk = header.prefix.decode_chunk0(&head, address)?;
         let mut queue = VecDeque::new();
         header.absorb(store, chunk.messages, &mut queue)?;
@@ -52,8 +55,14 @@ impl ObjectHeader {
             let bytes = store.read(at, len, "object header continuation")?;
             let chunk = header.prefix.decode_continuation(&bytes, at)?;
             header.absorb(store, chunk.messages, &mut queue)?;
+            header.chunks.push((at, len));
         }
         Ok(header)
+    }
+
+    /// Visits the chunks of the header.
+    pub fn extents(&self, visit: &mut Visit<'_>) -> Result<()> {
+        self.chunks.iter().try_for_each(|&(at, len)| visit(Extent::metadata(at, len, NAME)))
     }
 
     /// Returns the header at `address` from the metadata cache, loading it if absent.

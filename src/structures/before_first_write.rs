@@ -14,14 +14,16 @@
 //! The next libhdf5 that changes the file writes managers of its own. h5dir leaves its own list of
 //! free space when it closes a file ([`super::free_list`]).
 
-use super::free_list;
+use super::free_space::Manager;
+use super::{file_space, free_list};
 use crate::base::{Address, Error, Result};
 use crate::file::space::Ranges;
 use crate::format::cache_image;
-use crate::format::free_space::{self, Client};
+use crate::format::free_space::Client;
 use crate::format::message::file_space_info::{FileSpaceInfo, SMALL};
 use crate::format::object_header::{flag, kind};
 use crate::meta::edit::SpaceKind;
+use crate::meta::extent::collect;
 use crate::meta::header_edit::HeaderEdit;
 use crate::meta::{ObjectHeader, Store};
 
@@ -54,10 +56,7 @@ impl BeforeFirstWrite {
             first.image = cache_image::decode_message(&m.body, store.ctx(), extension.address)?;
             first.extension = Some(extension.address);
         }
-        // Stale if marked by a writer that does not know its type; libhdf5 ignores it too
-        // (H5F__super_read).
-        if let Some(m) = extension.find(kind::FILE_SPACE_INFO).filter(|m| m.flags & flag::WAS_UNKNOWN == 0) {
-            let info = FileSpaceInfo::decode(&m.body, extension.address, store.ctx())?;
+        if let Some(info) = file_space::info(store, extension)? {
             if let Some(size) = info.pages() {
                 store.set_pages(size)?;
             }
@@ -205,18 +204,9 @@ fn recorded_free_space(store: &Store, info: &FileSpaceInfo) -> Vec<Block> {
 
 /// The manager at `address` and its sections of at least `least` bytes.
 fn sections(store: &Store, address: Address, kind: SpaceKind, least: u64) -> Result<Vec<Block>> {
-    let ctx = store.ctx();
-    let size = free_space::Header::size(ctx);
-    let bytes = store.read(address, size, free_space::NAME)?;
-    let manager = free_space::Header::decode(&bytes, address, ctx, Client::File)?;
-    let mut blocks = vec![Block { address, len: size, kind: SpaceKind::Metadata }];
-    if !manager.list.is_defined() || manager.list_size == 0 {
-        return Ok(blocks);
-    }
-    let list = store.read(manager.list, manager.list_size, free_space::LIST_NAME)?;
-    let found = manager.decode_list(&list, address, ctx)?;
-    blocks.push(Block { address: manager.list, len: manager.list_allocated, kind: SpaceKind::Metadata });
-    let large = found.into_iter().filter(|s| s.size >= least);
-    blocks.extend(large.map(|s| Block { address: Address(s.offset), len: s.size, kind }));
-    Ok(blocks)
+    let manager = Manager::load(store, address, Client::File)?;
+    let own = collect(|visit| manager.extents(store, visit))?;
+    let large = manager.sections.iter().filter(|s| s.size >= least);
+    let large = large.map(|s| Block { address: Address(s.offset), len: s.size, kind });
+    Ok(own.iter().map(|e| Block { address: e.address, len: e.len, kind: e.kind }).chain(large).collect())
 }

@@ -10,9 +10,10 @@
 
 use crate::base::{Address, Error, Result};
 use crate::meta::Store;
+use crate::meta::extent::Visit;
 use crate::structures::btree2::{self, BTree2};
-use crate::structures::fractal_heap::FractalHeap;
 use crate::structures::fractal_heap::edit::{self as heap_edit, HeapParams};
+use crate::structures::fractal_heap::{self, FractalHeap};
 use std::sync::Arc;
 
 /// Parameters of the indexes as libhdf5 creates them.
@@ -29,6 +30,16 @@ pub struct DenseStorage {
     pub name_index: Address,
     /// B-tree by creation order, if that is indexed.
     pub creation_index: Option<Address>,
+}
+
+impl DenseStorage {
+    /// Visits the heap and the indexes.
+    pub fn extents(&self, store: &Store, visit: &mut Visit<'_>) -> Result<()> {
+        for index in [Some(self.name_index), self.creation_index].into_iter().flatten().filter(|at| at.is_defined()) {
+            BTree2::open(store, index)?.extents(store, visit)?;
+        }
+        fractal_heap::extents(store, self.heap, visit)
+    }
 }
 
 /// Records of an index.

@@ -2,6 +2,7 @@
 
 use crate::base::{Address, Error, Result};
 use crate::meta::Store;
+use crate::meta::extent::{Extent, Visit, collect};
 
 /// Largest heap object read into memory, bytes.
 pub(crate) const OBJECT_BYTES_MAX: u64 = 64 << 20;
@@ -33,20 +34,18 @@ pub(crate) fn read(store: &Store, address: Address, len: u64, structure: &'stati
     Ok(all)
 }
 
-/// Frees metadata blocks (address, bytes), all or none. Errors: a block overlaps another, or ends
-/// past EOF.
-pub(crate) fn free_all(store: &Store, mut blocks: Vec<(Address, u64)>, structure: &'static str) -> Result<()> {
-    blocks.sort_unstable();
+/// Frees the extents that `walk` visits, all or none. Errors: those of `walk`; an extent overlaps
+/// another, or ends past EOF.
+pub(crate) fn free_all(store: &Store, walk: impl FnOnce(&mut Visit<'_>) -> Result<()>) -> Result<()> {
+    let mut extents = collect(walk)?;
+    extents.retain(|e| e.len > 0);
+    extents.sort_unstable_by_key(|e| e.address);
     let eof = store.transaction()?.end();
     let mut last = 0;
-    for &(at, len) in &blocks {
-        let start = store.offset(at, structure)?;
+    for &Extent { address, len, structure, .. } in &extents {
+        let start = store.offset(address, structure)?;
         let stop = start.checked_add(len).filter(|&stop| start >= last && stop <= eof);
-        last = stop.ok_or_else(|| Error::corrupt(structure, at, format!("{len} bytes overlap another block or end past EOF")))?;
+        last = stop.ok_or_else(|| Error::corrupt(structure, address, format!("{len} bytes overlap another block or end past EOF")))?;
     }
-    for (at, len) in blocks {
-        store.free(at, len)?;
-    }
-    store.forget();
-    Ok(())
+    extents.iter().try_for_each(|e| store.free_kind(e.address, e.len, e.kind))
 }

@@ -15,7 +15,9 @@ use crate::meta::edit::SpaceKind;
 pub(crate) fn find(store: &Store) -> Result<Option<(Address, FreeList)>> {
     let superblock = store.superblock();
     let eof = superblock.eof.0.saturating_sub(store.base());
-    let Some(start) = eof.checked_sub(FOOTER_BYTES).filter(|start| *start >= superblock.size()) else { return Ok(None) };
+    let start = eof.checked_sub(FOOTER_BYTES).filter(|start| *start >= superblock.size());
+    // A truncated file has no list.
+    let Some(start) = start.filter(|_| store.file_len().is_ok_and(|len| eof <= len)) else { return Ok(None) };
     let Some(footer) = Footer::decode(&store.read(Address(start), FOOTER_BYTES, NAME)?, eof) else { return Ok(None) };
     let bytes = store.read(footer.address, eof.saturating_sub(footer.address.0), NAME)?;
     let list = match FreeList::decode(&bytes, &footer, superblock.size()) {

@@ -3,7 +3,7 @@
 use super::object::Object;
 use crate::base::datatype::Datatype;
 use crate::base::shape::Shape;
-use crate::base::{Address, Error, Result};
+use crate::base::{Error, Result};
 use crate::format::Reader;
 use crate::format::message::attribute::{Attribute, name_of};
 use crate::format::message::attribute_info::AttributeInfo;
@@ -11,6 +11,7 @@ use crate::format::message::dataspace::Dataspace;
 use crate::format::message::datatype;
 use crate::format::object_header::{flag, kind};
 use crate::structures::attributes::dense as dense_attributes;
+use crate::structures::group::dense_edit::DenseStorage;
 use std::ops::ControlFlow;
 
 /// An attribute with its datatype and dataspace decoded; an error in them stays with it.
@@ -42,22 +43,27 @@ pub fn names(object: &Object) -> Result<Vec<Vec<u8>>> {
 }
 
 /// Calls `f` with every attribute of `object` as it is stored. One that cannot be decoded at all is
-/// logged and left out.
-pub fn each(object: &Object, f: &mut dyn FnMut(Attribute)) -> Result<()> {
+/// logged and left out. Returns the first damage.
+pub fn each(object: &Object, f: &mut dyn FnMut(Attribute)) -> Result<Option<Error>> {
+    let mut damage = None;
     let mut keep = |body: Result<std::borrow::Cow<'_, [u8]>>| match body.and_then(|b| Attribute::decode(&b, object.header.address)) {
         Ok(a) => f(a),
-        Err(e) => tracing::warn!("{e}"),
+        Err(e) => {
+            tracing::warn!("{e}");
+            damage.get_or_insert(e);
+        }
     };
     for m in object.header.all(kind::ATTRIBUTE) {
         keep(object.body(m));
     }
-    if let Some((heap, index)) = dense(object)? {
-        dense_attributes::list(&object.file.store, heap, index, &mut |d| {
+    let mut skipped = None;
+    if let Some(at) = dense(object)? {
+        skipped = dense_attributes::list(&object.file.store, at.heap, at.name_index, &mut |d| {
             keep(body_of(object, d).map(Into::into));
             Ok(ControlFlow::Continue(()))
         })?;
     }
-    Ok(())
+    Ok(damage.or(skipped))
 }
 
 /// The attribute `name` of `object`.
@@ -76,8 +82,8 @@ pub fn stored(object: &Object, name: &[u8]) -> Result<Option<Attribute>> {
             return Ok(Some(a));
         }
     }
-    let Some((heap, index)) = dense(object)? else { return Ok(None) };
-    for d in dense_attributes::find(&object.file.store, heap, index, name)? {
+    let Some(at) = dense(object)? else { return Ok(None) };
+    for d in dense_attributes::find(&object.file.store, at.heap, at.name_index, name)? {
         let a = body_of(object, d).and_then(|body| Attribute::decode(&body, object.header.address))?;
         if a.name == name {
             return Ok(Some(a));
@@ -86,11 +92,15 @@ pub fn stored(object: &Object, name: &[u8]) -> Result<Option<Attribute>> {
     Ok(None)
 }
 
-/// Heap and name index of densely stored attributes.
-fn dense(object: &Object) -> Result<Option<(Address, Address)>> {
+/// Dense storage of the attributes, if they are in it.
+pub fn dense(object: &Object) -> Result<Option<DenseStorage>> {
     let Some(body) = object.message(kind::ATTRIBUTE_INFO)? else { return Ok(None) };
     let info = AttributeInfo::decode(&body, object.file.store.ctx(), object.header.address)?;
-    Ok(info.is_dense().then_some((info.fractal_heap, info.name_index)))
+    Ok(info.is_dense().then_some(DenseStorage {
+        heap: info.fractal_heap,
+        name_index: info.name_index,
+        creation_index: info.creation_index.filter(|at| at.is_defined()),
+    }))
 }
 
 fn body_of(object: &Object, d: dense_attributes::DenseAttribute) -> Result<Vec<u8>> {

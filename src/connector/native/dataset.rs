@@ -3,9 +3,10 @@
 use super::object::Object;
 use crate::base::datatype::Datatype;
 use crate::base::fill::Fill;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, limits};
 use crate::connector::ObjectId;
 use crate::dataset::chunk::key::DatasetKey;
+use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::dataset::layout::{self, DatasetBytes, Layout, Parts, Surroundings};
 use crate::filter::pipeline::Pipeline;
@@ -14,10 +15,18 @@ use crate::format::message::dataspace::Dataspace;
 use crate::format::message::fill_value::FillValue;
 use crate::format::message::filter_pipeline::FilterPipeline;
 use crate::format::object_header::kind;
+use std::ops::ControlFlow;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Largest size shown: files cannot be larger.
 const SIZE_MAX: u64 = i64::MAX as u64;
+
+/// Bytes of elements that are read at once.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Called with whole elements, or with the error of reading some.
+pub type VisitElements<'a> = dyn FnMut(Result<&[u8]>) -> Result<ControlFlow<()>> + 'a;
 
 /// An open dataset.
 pub struct Dataset {
@@ -80,6 +89,35 @@ impl Dataset {
     /// Elements in all.
     pub fn elements(&self) -> u64 {
         self.bytes.size.checked_div(self.element_size).unwrap_or(0)
+    }
+
+    /// Calls `f` with the elements in `range`, bytes, that were written, a piece of whole elements
+    /// at a time, or with the error of reading a piece, which ends the walk. Dirty elements are
+    /// included.
+    pub fn written_elements(&self, env: &Environment, range: Range<u64>, f: &mut VisitElements<'_>) -> Result<()> {
+        let size = self.element_size.max(1);
+        if size > limits::ELEMENT_BYTES_MAX {
+            return f(Err(Error::limit("dataset", self.object.header.address, format!("elements of {size} bytes")))).map(drop);
+        }
+        let mut piece = vec![0u8; usize::try_from((PIECE_BYTES / size).max(1).saturating_mul(size)).unwrap_or(0)];
+        let (mut at, stop) = (range.start, range.end.min(self.bytes.size));
+        while at < stop {
+            if let Some(end) = self.bytes.unwritten(at).ok().flatten().filter(|_| !env.dirty.has(key(self.id))) {
+                // Chunks end between elements, but need not end with one of a piece.
+                at = (end / size).saturating_mul(size).max(at.saturating_add(size));
+                continue;
+            }
+            let most = usize::try_from(stop.saturating_sub(at)).unwrap_or(usize::MAX).min(piece.len());
+            let n = match self.bytes.read(env, at, piece.get_mut(..most).unwrap_or_default()) {
+                Ok(n) => n,
+                Err(e) => return f(Err(e)).map(drop),
+            };
+            if f(Ok(piece.get(..n).unwrap_or_default()))?.is_break() {
+                return Ok(());
+            }
+            at = at.saturating_add((n as u64).max(1));
+        }
+        Ok(())
     }
 
     /// How the elements are stored.

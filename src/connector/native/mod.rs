@@ -2,12 +2,14 @@
 
 pub mod attribute;
 pub mod chunks;
+mod claims;
 pub mod content;
 pub mod create;
 pub mod dataset;
 pub mod edit;
 pub mod external;
 pub mod file;
+mod file_heap;
 pub mod following;
 pub mod info;
 pub mod kind;
@@ -17,6 +19,7 @@ mod parts;
 pub mod paths;
 pub mod recover;
 pub mod references;
+mod space;
 #[cfg(test)]
 pub mod tests;
 pub mod traverse;
@@ -305,7 +308,8 @@ impl Connector for NativeConnector {
     fn list(&self, group: ObjectId, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()> {
         let _shared = self.shared();
         let object = self.object(group)?;
-        group::list(&object.file.store, &object.group_storage()?, start, &mut |l, next| Ok(f(Self::link(group.file, l), next)))
+        let storage = object.group_storage()?;
+        group::list(&object.file.store, &storage, start, &mut |l, next| Ok(f(Self::link(group.file, l), next))).map(drop)
     }
 
     fn external(&self, from: ObjectId, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>> {
@@ -407,6 +411,11 @@ impl Connector for NativeConnector {
         }
         let _shared = self.shared();
         info::attribute(self, id, name)
+    }
+
+    fn space(&self) -> Option<&dyn super::space::Space> {
+        // Dirty chunks have no extent yet.
+        self.editing.is_none().then_some(self)
     }
 
     fn edit(&self) -> Option<&dyn super::edit::Edit> {

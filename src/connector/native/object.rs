@@ -145,9 +145,7 @@ impl Object {
 
     /// Link messages of a compact group; a damaged one is skipped with a log line.
     fn compact_links(&self) -> Vec<Link> {
-        let at = self.address();
-        let decode = |m: &Message| LinkMessage::decode(&self.body(m)?, self.file.store.ctx(), at)?.into_link(at);
-        let links = self.header.all(kind::LINK).filter_map(|m| match decode(m) {
+        let links = self.link_messages().filter_map(|link| match link {
             Ok(link) => Some(link),
             Err(e) => {
                 tracing::warn!("{e}");
@@ -155,5 +153,12 @@ impl Object {
             }
         });
         links.collect()
+    }
+
+    /// Links of the header's link messages.
+    pub fn link_messages(&self) -> impl Iterator<Item = Result<Link>> {
+        let at = self.address();
+        let decode = move |m: &Message| LinkMessage::decode(&self.body(m)?, self.file.store.ctx(), at)?.into_link(at);
+        self.header.all(kind::LINK).map(decode)
     }
 }

@@ -6,8 +6,9 @@ use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::grid::ChunkGrid;
 use crate::format::btree1::{ChunkKey, Kind, NAME, Node};
 use crate::format::chunk_record::ChunkRecord;
-use crate::meta::Store;
+use crate::meta::{Store, extent};
 use crate::structures::btree1;
+use crate::structures::btree1::edit::ChunkTree;
 use std::cmp::Ordering;
 use std::iter::once;
 use std::ops::ControlFlow;
@@ -88,5 +89,11 @@ impl ChunkIndex for Index {
             self.scale(&key, &mut scaled)?;
             if self.grid.contains(&scaled) { f(&scaled, record) } else { Ok(ControlFlow::Continue(())) }
         })
+    }
+
+    fn extents(&self, store: &Store, k: u16, visit: &mut extent::Visit<'_>) -> Result<()> {
+        let dims: Vec<u64> = self.grid.chunk_dims.iter().copied().chain([self.grid.element_size]).collect();
+        let tree = ChunkTree { root: self.root, k, dims: &dims };
+        if self.root.is_defined() { btree1::edit::extents(store, &tree, visit) } else { Ok(()) }
     }
 }

@@ -7,7 +7,7 @@ use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::grid::ChunkGrid;
 use crate::format::btree2::header::NAME;
 use crate::format::chunk_record::{ChunkRecord, RecordFormat};
-use crate::meta::Store;
+use crate::meta::{Store, extent};
 use crate::structures::btree2::BTree2;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -63,5 +63,9 @@ impl ChunkIndex for Index {
             (Some(chunk), scaled) if self.grid.contains(&scaled) => f(&scaled, chunk),
             _ => Ok(ControlFlow::Continue(())),
         })
+    }
+
+    fn extents(&self, store: &Store, _k: u16, visit: &mut extent::Visit<'_>) -> Result<()> {
+        self.open(store)?.map_or(Ok(()), |(tree, _)| tree.extents(store, visit))
     }
 }

@@ -12,7 +12,7 @@ use crate::base::{Address, Result};
 use crate::dataset::chunk::grid::ChunkGrid;
 use crate::format::chunk_record::{ChunkRecord, RecordFormat};
 use crate::format::earray::{data_block, header};
-use crate::meta::Store;
+use crate::meta::{Store, extent};
 use crate::structures::earray::ExtensibleArray;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -58,5 +58,9 @@ impl ChunkIndex for Index {
             Some(record) if self.linear.scaled(i, &mut scaled) => f(&scaled, record),
             _ => Ok(ControlFlow::Continue(())),
         })
+    }
+
+    fn extents(&self, store: &Store, _k: u16, visit: &mut extent::Visit<'_>) -> Result<()> {
+        if self.address.is_defined() { ExtensibleArray::extents(store, self.address, visit) } else { Ok(()) }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::base::Result;
 use crate::format::chunk_record::ChunkRecord;
-use crate::meta::Store;
+use crate::meta::{Store, extent};
 use std::ops::ControlFlow;
 
 /// Called with each allocated chunk: scaled offsets, record. `Break` ends the walk.
@@ -19,6 +19,11 @@ pub(crate) trait ChunkIndex: Send + Sync {
     /// Visits every allocated chunk of the current extent, in any order. The cost is bounded by the
     /// size of the file, not by the number of chunks in the extent.
     fn iterate(&self, store: &Store, f: &mut Visit<'_>) -> Result<()>;
+
+    /// Visits the structures of the index, not the chunks. `k`: K of version 1 chunk B-trees.
+    fn extents(&self, _store: &Store, _k: u16, _visit: &mut extent::Visit<'_>) -> Result<()> {
+        Ok(())
+    }
 
     /// True when every chunk of the current extent is known to be allocated, without visiting them.
     fn is_complete(&self, _store: &Store) -> Result<bool> {

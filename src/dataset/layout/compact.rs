@@ -8,6 +8,7 @@ use crate::dataset::creation::{CreateLayout, Creation, MESSAGE_MAX_BYTES, NewLay
 use crate::dataset::environment::Environment;
 use crate::format::Context;
 use crate::format::message::data_layout::{DataLayout, Layout as Class};
+use crate::meta::extent;
 
 /// Name of the layout.
 pub(super) const NAME: &str = "compact";
@@ -88,6 +89,10 @@ impl Layout for Compact {
         let Class::Compact { dims, .. } = &op.message.class else { return Err(too_short(op.header)) };
         let class = Class::Compact { data, dims: dims.clone() };
         Ok(Written { len: bytes.len(), layout: Some(DataLayout { version: op.message.version, class }) })
+    }
+
+    fn extents(&self, _op: &Operation<'_>, _visit: &mut extent::Visit<'_>) -> Result<()> {
+        Ok(())
     }
 
     fn allocate(&self, _op: &Operation<'_>, _range: &std::ops::Range<u64>, _from: u64) -> Result<Progress> {

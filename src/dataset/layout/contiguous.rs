@@ -9,6 +9,7 @@ use crate::dataset::environment::Environment;
 use crate::format::Context;
 use crate::format::message::data_layout::{DataLayout, Layout as Class};
 use crate::meta::edit::SpaceKind;
+use crate::meta::extent::{self, Extent};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -179,10 +180,14 @@ impl Layout for Contiguous {
         Ok(Progress { layout: Some(layout), next: None, changed: true })
     }
 
-    fn delete(&self, op: &Operation<'_>) -> Result<()> {
+    fn extents(&self, op: &Operation<'_>, visit: &mut extent::Visit<'_>) -> Result<()> {
         if !self.address.is_defined() || op.data.size == 0 {
             return Ok(());
         }
-        op.data.store.free_kind(self.address, op.data.size, SpaceKind::Raw)
+        visit(Extent::raw(self.address, op.data.size, STRUCTURE))
+    }
+
+    fn delete(&self, op: &Operation<'_>) -> Result<()> {
+        self.extents(op, &mut |block| op.data.store.free_kind(block.address, block.len, block.kind))
     }
 }

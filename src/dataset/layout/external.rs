@@ -10,7 +10,8 @@ use crate::file::FileDriver;
 use crate::format::message::data_layout::Layout as Class;
 use crate::format::message::external_files::{ExternalFiles, Slot};
 use crate::format::object_header::kind;
-use crate::structures::local_heap::LocalHeap;
+use crate::meta::extent;
+use crate::structures::local_heap::{self, LocalHeap};
 use lru::LruCache;
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
@@ -23,15 +24,17 @@ const OPEN_FILES_MAX: NonZeroUsize = NonZeroUsize::new(8).unwrap();
 
 /// A dataset in external files, which are opened at the first read.
 struct External {
+    /// Local heap of the file names.
+    names: Address,
     segments: Vec<Segment>,
     opened: Mutex<LruCache<Vec<u8>, Arc<dyn FileDriver>>>,
     files: Arc<dyn RawFiles>,
 }
 
 impl External {
-    /// A dataset in `segments`, opened through `files`.
-    fn new(segments: Vec<Segment>, files: Arc<dyn RawFiles>) -> Self {
-        External { segments, opened: Mutex::new(LruCache::new(OPEN_FILES_MAX)), files }
+    /// A dataset in `segments`, opened through `files`. The local heap at `names` has their names.
+    fn new(names: Address, segments: Vec<Segment>, files: Arc<dyn RawFiles>) -> Self {
+        External { names, segments, opened: Mutex::new(LruCache::new(OPEN_FILES_MAX)), files }
     }
 
     /// Reads bytes from `offset`. Bytes past a file's EOF read as zeros, as in libhdf5.
@@ -103,7 +106,7 @@ pub(super) fn open(parts: &mut Parts<'_>) -> Result<Option<Box<dyn Layout>>> {
     let segment =
         |s: &Slot| -> Result<Segment> { Ok(Segment { name: heap.name(s.name_offset)?.to_vec(), offset: s.file_offset, size: s.size }) };
     let segments = message.slots.iter().map(segment).collect::<Result<Vec<_>>>()?;
-    Ok(Some(Box::new(External::new(segments, parts.surroundings.raw_files()))))
+    Ok(Some(Box::new(External::new(message.heap, segments, parts.surroundings.raw_files()))))
 }
 
 impl Layout for External {
@@ -136,6 +139,10 @@ impl Layout for External {
         Ok(Written { len: bytes.len(), layout: None })
     }
 
+    fn extents(&self, op: &Operation<'_>, visit: &mut extent::Visit<'_>) -> Result<()> {
+        local_heap::extents(&op.data.store, self.names, visit)
+    }
+
     fn allocate(&self, _op: &Operation<'_>, _range: &std::ops::Range<u64>, _from: u64) -> Result<Progress> {
         Err(Error::refused(libc::EOPNOTSUPP, "the dataset's elements are in other files: no space can be allocated"))
     }
@@ -163,7 +170,7 @@ mod tests {
 
     #[test]
     fn segments_in_order_and_short_files_read_zero() {
-        let e = External::new(vec![segment(b"a", 2, Some(3)), segment(b"b", 0, Some(4))], Arc::new(Two));
+        let e = External::new(Address::UNDEF, vec![segment(b"a", 2, Some(3)), segment(b"b", 0, Some(4))], Arc::new(Two));
         let mut b = [9; 7];
         e.read_segments(0, &mut b).unwrap();
         assert_eq!(&b, b"abcDE\0\0");
@@ -176,14 +183,18 @@ mod tests {
     /// Regression: every one of thousands of segments kept its own descriptor.
     #[test]
     fn few_files_are_kept_open() {
-        let e = External::new((0..100).map(|i| segment(if i % 2 == 0 { b"a" } else { b"b" }, 0, Some(1))).collect(), Arc::new(Two));
+        let e = External::new(
+            Address::UNDEF,
+            (0..100).map(|i| segment(if i % 2 == 0 { b"a" } else { b"b" }, 0, Some(1))).collect(),
+            Arc::new(Two),
+        );
         e.read_segments(0, &mut [0; 100]).unwrap();
         assert_eq!(e.opened.lock().len(), 2);
     }
 
     #[test]
     fn a_missing_file_fails_only_what_it_supplies() {
-        let e = External::new(vec![segment(b"a", 2, Some(3)), segment(b"gone", 0, None)], Arc::new(Two));
+        let e = External::new(Address::UNDEF, vec![segment(b"a", 2, Some(3)), segment(b"gone", 0, None)], Arc::new(Two));
         let mut b = [0; 3];
         assert!(e.read_segments(0, &mut b).is_ok());
         assert!(matches!(e.read_segments(1, &mut b), Err(Error::Missing { .. })));

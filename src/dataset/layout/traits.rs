@@ -12,7 +12,7 @@ use crate::dataset::chunk::key::ChunkKey;
 use crate::dataset::creation::NewLayout;
 use crate::format::message::data_layout::DataLayout;
 use crate::format::message::dataspace::Dataspace;
-use crate::meta::Store;
+use crate::meta::{Store, extent};
 use std::any::Any;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -164,6 +164,9 @@ pub trait Layout: Any + Send + Sync {
 
     /// Allocates storage for `range` from position `from`.
     fn allocate(&self, op: &Operation<'_>, range: &Range<u64>, from: u64) -> Result<Progress>;
+
+    /// Visits the storage: all ranges of the file that the dataset has outside of its header.
+    fn extents(&self, op: &Operation<'_>, visit: &mut extent::Visit<'_>) -> Result<()>;
 
     /// Frees the storage.
     fn delete(&self, _op: &Operation<'_>) -> Result<()> {

@@ -116,6 +116,12 @@ impl Header {
         Ok(Self::size(ctx).saturating_add(extra))
     }
 
+    /// Size of this header, bytes.
+    pub fn encoded_len(&self, ctx: &Context) -> u64 {
+        let filters = self.filters.as_ref().map_or(0, |f| f.pipeline.len().saturating_add(4).saturating_add(usize::from(ctx.sizeof_size)));
+        Self::size(ctx).saturating_add(filters) as u64
+    }
+
     /// True when direct blocks have a checksum.
     pub fn checksummed(&self) -> bool {
         self.flags & FLAG_CHECKSUM != 0

@@ -15,6 +15,8 @@ use crate::format::{Context, Reader, Writer};
 
 /// Name of the structure in errors.
 pub const NAME: &str = "huge object record";
+/// Name of the object that a record locates.
+pub const OBJECT_NAME: &str = "huge object";
 
 /// Location of one huge object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -82,6 +82,16 @@ impl IdFormat {
         }
     }
 
+    /// Type of the records in the B-tree of huge objects.
+    pub fn huge_record_type(&self) -> u8 {
+        match (self.huge_direct, self.filtered) {
+            (false, false) => 1,
+            (false, true) => 2,
+            (true, false) => 3,
+            (true, true) => 4,
+        }
+    }
+
     fn key_size(&self) -> usize {
         self.length.saturating_sub(1).min(8)
     }

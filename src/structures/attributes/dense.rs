@@ -47,15 +47,22 @@ pub struct DenseAttribute {
 /// Called with each attribute; `Break` ends the listing.
 pub type Visit<'a> = dyn FnMut(DenseAttribute) -> Result<ControlFlow<()>> + 'a;
 
-/// Calls `f` with each attribute in the order of the name index. Logs and skips damaged attributes.
-/// Errors: those of `f`; the first damage, if no attribute could be listed.
-pub fn list(store: &Store, heap: Address, name_index: Address, f: &mut Visit<'_>) -> Result<()> {
+/// Calls `f` with each attribute in the order of the name index. Logs and skips damaged attributes,
+/// and returns the first damage. Errors: those of `f`; the first damage, if no attribute could be
+/// listed.
+pub fn list(store: &Store, heap: Address, name_index: Address, f: &mut Visit<'_>) -> Result<Option<Error>> {
     list_by(store, heap, name_index, &ATTRIBUTES.by_name, f)
 }
 
 /// Calls `f` with each attribute in the order of the index at `index`, which holds `records`.
-/// Errors as those of [`list`].
-pub(in crate::structures) fn list_by(store: &Store, heap: Address, index: Address, records: &Records, f: &mut Visit<'_>) -> Result<()> {
+/// Result and errors as those of [`list`].
+pub(in crate::structures) fn list_by(
+    store: &Store,
+    heap: Address,
+    index: Address,
+    records: &Records,
+    f: &mut Visit<'_>,
+) -> Result<Option<Error>> {
     let tree = ATTRIBUTES.open_index(store, index, records)?;
     let heap = FractalHeap::open(store, heap)?;
     let mut delivered = false;
@@ -76,7 +83,7 @@ pub(in crate::structures) fn list_by(store: &Store, heap: Address, index: Addres
     })?;
     match damage.or(bad) {
         Some(e) if !delivered => Err(e),
-        _ => Ok(()),
+        skipped => Ok(skipped),
     }
 }
 

@@ -38,10 +38,11 @@ fn read(store: &Store, object: Address) -> (Model, bool) {
                 all.push((d.creation_order, d.body));
                 Ok(ControlFlow::Continue(()))
             };
-            match info.creation_index {
-                Some(index) => dense::list_by(store, info.fractal_heap, index, &dense::ATTRIBUTES.by_creation, &mut add).unwrap(),
-                None => dense::list(store, info.fractal_heap, info.name_index, &mut add).unwrap(),
-            }
+            let skipped = match info.creation_index {
+                Some(index) => dense::list_by(store, info.fractal_heap, index, &dense::ATTRIBUTES.by_creation, &mut add),
+                None => dense::list(store, info.fractal_heap, info.name_index, &mut add),
+            };
+            assert_eq!(skipped, Ok(None));
         }
         assert!(!all.is_empty(), "attribute info without attributes");
         let max = info.max_creation_order.map_or(u32::MAX, u32::from);

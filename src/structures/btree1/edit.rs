@@ -12,7 +12,9 @@
 use crate::base::{Address, Error, Result};
 use crate::format::btree1::{ChunkKey, Kind, NAME, Node};
 use crate::meta::Store;
+use crate::meta::extent;
 use crate::structures::btree1::node_edit::{self, Edit, Step};
+use crate::structures::extent::free_all;
 use std::cmp::Ordering;
 
 /// Chunk B-tree to change.
@@ -53,10 +55,15 @@ pub fn create_chunk_tree(store: &Store, rank: usize, k: u16) -> Result<Address> 
     node_edit::create(store, kind(rank.saturating_add(1))?, k)
 }
 
+/// Visits the nodes of the tree, not the chunks. Errors: a node cannot be read.
+pub fn extents(store: &Store, tree: &ChunkTree<'_>, visit: &mut extent::Visit<'_>) -> Result<()> {
+    node_edit::extents(store, tree.root, kind(tree.dims.len())?, tree.k, &mut |_| Ok(()), visit)
+}
+
 /// Frees the nodes of the tree, not the chunks. Errors, before anything is freed: a node cannot be
 /// read or is reached twice.
 pub fn delete_tree(store: &Store, tree: &ChunkTree<'_>) -> Result<()> {
-    node_edit::delete(store, tree.root, kind(tree.dims.len())?, tree.k, &mut |_| Ok(()))
+    free_all(store, |visit| extents(store, tree, visit))
 }
 
 /// Inserts the chunk `key` at `child`; returns the chunk that it replaces at the same offsets.

@@ -17,6 +17,7 @@ use crate::base::{Address, Error, Result, limits};
 use crate::format::btree1::{Kind, NAME, Node};
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
+use crate::meta::extent::{self, Extent};
 use crate::structures::btree1::read::{check_level, walk};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -59,29 +60,26 @@ pub(in crate::structures) fn create(store: &Store, kind: Kind, k: u16) -> Result
     store.put(&Node::empty(kind, 0, store.ctx()).encode(store.ctx(), size)?, SpaceKind::Metadata)
 }
 
-/// Frees the nodes of the tree at `root`, after `entry` was called with every child of the leaves.
-/// Errors, before anything is freed: those of `entry`, a node that cannot be read or is reached
-/// twice.
-pub(in crate::structures) fn delete(
+/// Visits the nodes of the tree at `root`, and calls `entry` with every child of the leaves.
+/// Errors: those of both, a node that cannot be read.
+pub(in crate::structures) fn extents(
     store: &Store,
     root: Address,
     kind: Kind,
     k: u16,
     entry: &mut dyn FnMut(Address) -> Result<()>,
+    visit: &mut extent::Visit<'_>,
 ) -> Result<()> {
     let edit = Edit::new(store, kind, k)?;
-    let mut all = BTreeSet::new();
     let mut load = |address, level| {
-        if !all.insert(address) {
-            return Err(corrupt(address, "two parents share the node"));
-        }
-        edit.read(address, level).map(Arc::new)
+        let node = edit.read(address, level)?;
+        visit(Extent::metadata(address, edit.size, NAME))?;
+        Ok(Arc::new(node))
     };
     walk(store, root, &mut load, &mut |leaf, i| {
         leaf.children.get(i).map_or(Ok(()), |&child| entry(child))?;
         Ok(ControlFlow::Continue(()))
-    })?;
-    all.into_iter().try_for_each(|address| store.free(address, edit.size))
+    })
 }
 
 /// Applies `change` to a tree and writes the changed nodes. Errors: those of `change`, before

@@ -19,6 +19,7 @@ use crate::base::{Address, Error, Result};
 use crate::format::btree2::{Geometry, Header, Internal, Leaf, NodePointer, header};
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
+use crate::structures::extent::free_all;
 use std::cmp::Ordering;
 
 /// A node during a change.
@@ -113,10 +114,7 @@ pub fn replace(store: &Store, header: Address, compare: &mut Compare<'_>, new: &
 /// Frees all nodes and the header, not what the records refer to.
 pub fn delete_tree(store: &Store, header: Address) -> Result<()> {
     let edit = Edit::open(store, header)?;
-    for node in edit.tree.node_addresses(store)? {
-        store.free(node, u64::from(edit.tree.header.node_size))?;
-    }
-    store.free(header, Header::size(store.ctx()) as u64)
+    free_all(store, |visit| edit.tree.extents(store, visit))
 }
 
 /// Smallest and largest number of records of a node of `depth` other than the root.

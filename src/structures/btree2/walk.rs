@@ -6,11 +6,11 @@
 
 use super::load::BTree2;
 use super::read::Compare;
-use crate::base::{Address, Error, Result, limits};
-use crate::format::btree2::{NodePointer, header, leaf};
+use crate::base::{Error, Result, limits};
+use crate::format::btree2::{Header, NodePointer, header, internal, leaf};
 use crate::meta::Store;
+use crate::meta::extent::{self, Extent};
 use std::cmp::Ordering;
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 /// Called with each record; `Break` ends the walk.
@@ -105,25 +105,35 @@ impl BTree2 {
         left.checked_sub(1).ok_or_else(|| Error::corrupt(header::NAME, self.address, format!("more {what} than its header states")))
     }
 
-    /// Addresses of all nodes. Reads internal nodes only. Errors: damage, a node reached twice.
-    pub(super) fn node_addresses(&self, store: &Store) -> Result<HashSet<Address>> {
-        let mut nodes = HashSet::new();
-        if self.header.root.address.is_defined() {
-            self.collect_nodes(store, &self.header.root, self.header.depth, &mut nodes)?;
-        }
-        Ok(nodes)
+    /// Visits the header and all nodes. Reads internal nodes only. Errors: damage, more nodes than
+    /// the records need.
+    pub fn extents(&self, store: &Store, visit: &mut extent::Visit<'_>) -> Result<()> {
+        visit(Extent::metadata(self.address, Header::size(store.ctx()) as u64, header::NAME))?;
+        let (root, depth) = (&self.header.root, self.header.depth);
+        let mut nodes_left = self.nodes_max();
+        if root.address.is_defined() { self.node_extents(store, root, depth, &mut nodes_left, visit) } else { Ok(()) }
     }
 
-    fn collect_nodes(&self, store: &Store, pointer: &NodePointer, depth: u16, nodes: &mut HashSet<Address>) -> Result<()> {
-        if nodes.len() as u64 >= self.nodes_max() || usize::from(depth) > limits::TREE_DEPTH_MAX || !nodes.insert(pointer.address) {
-            return Err(Error::corrupt(header::NAME, self.address, "a node is reached twice, or there are more than the records need"));
+    fn node_extents(
+        &self,
+        store: &Store,
+        pointer: &NodePointer,
+        depth: u16,
+        nodes_left: &mut u64,
+        visit: &mut extent::Visit<'_>,
+    ) -> Result<()> {
+        *nodes_left = self.spend(*nodes_left, "nodes")?;
+        if usize::from(depth) > limits::TREE_DEPTH_MAX {
+            return Err(Error::corrupt(header::NAME, self.address, "too deep"));
         }
+        let len = u64::from(self.header.node_size);
         match depth.checked_sub(1) {
             Some(below) => {
                 let node = self.node(store, pointer, depth)?;
-                node.children.iter().try_for_each(|child| self.collect_nodes(store, child, below, nodes))
+                visit(Extent::metadata(pointer.address, len, internal::NAME))?;
+                node.children.iter().try_for_each(|child| self.node_extents(store, child, below, nodes_left, visit))
             }
-            None => store.offset(pointer.address, leaf::NAME).map(drop),
+            None => visit(Extent::metadata(pointer.address, len, leaf::NAME)),
         }
     }
 }

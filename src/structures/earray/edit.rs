@@ -7,7 +7,6 @@
 //! Follows libhdf5's H5EA.c, H5EAiblock.c, H5EAsblock.c, H5EAdblock.c, H5EAdblkpage.c.
 
 use super::load::ExtensibleArray;
-use super::walk::Block;
 use crate::base::{Address, Error, Result, limits};
 use crate::format::earray::header::Statistics;
 use crate::format::earray::{
@@ -16,10 +15,8 @@ use crate::format::earray::{
 use crate::format::elements::Elements;
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
-use crate::structures::budget::Budget;
-use crate::structures::extent;
+use crate::structures::extent::free_all;
 use crate::structures::paged_elements::set_element;
-use std::ops::ControlFlow;
 
 /// Parameters of a new array; see [`Header`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,25 +79,9 @@ pub fn set(store: &Store, address: Address, index: u64, element: &[u8]) -> Resul
 
 /// Frees the array whose header is at `address`. Reads every block before the first one is freed.
 pub fn delete(store: &Store, address: Address) -> Result<()> {
-    let array = ExtensibleArray::load(store, address)?;
-    let mut blocks = vec![(address, Header::size(store.ctx()))];
-    if array.header.index_block.is_defined() {
-        let index_block = array.load_index_block(store)?;
-        blocks.push((array.header.index_block, array.geometry.index_block_size()));
-        let mut budget = Budget::new(store, header::NAME, address)?;
-        array.walk(store, &index_block, u64::MAX, &mut budget, &mut |block, _| {
-            blocks.push(match block {
-                Block::Super(at, info) => (at, array.geometry.super_block_size(info)),
-                Block::Data(block) => {
-                    // Checks that the block belongs to this array.
-                    array.load_data_block(store, block.address, block.info)?;
-                    (block.address, array.geometry.allocated_size(block.info))
-                }
-            });
-            Ok(ControlFlow::Continue(()))
-        })?;
-    }
-    extent::free_all(store, blocks, header::NAME)
+    free_all(store, |visit| ExtensibleArray::extents(store, address, visit))?;
+    store.forget();
+    Ok(())
 }
 
 /// One change of an array.

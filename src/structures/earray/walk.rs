@@ -2,8 +2,9 @@
 
 use super::load::{DataBlockRef, ExtensibleArray, defined};
 use crate::base::{Address, Result};
-use crate::format::earray::{IndexBlock, SuperBlockInfo};
+use crate::format::earray::{Header, IndexBlock, SuperBlockInfo, data_block, header, index_block, super_block};
 use crate::meta::Store;
+use crate::meta::extent::{self, Extent};
 use crate::structures::budget::Budget;
 use std::ops::ControlFlow;
 
@@ -18,6 +19,30 @@ pub(super) enum Block<'a> {
 pub(super) type Visit<'a> = dyn FnMut(Block<'_>, &mut Budget) -> Result<ControlFlow<()>> + 'a;
 
 impl ExtensibleArray {
+    /// Visits the header and the blocks of the array whose header is at `address`. Errors: damage,
+    /// a block of another array.
+    pub fn extents(store: &Store, address: Address, visit: &mut extent::Visit<'_>) -> Result<()> {
+        let array = ExtensibleArray::load(store, address)?;
+        visit(Extent::metadata(address, Header::size(store.ctx()), header::NAME))?;
+        if !array.header.index_block.is_defined() {
+            return Ok(());
+        }
+        let index_block = array.load_index_block(store)?;
+        visit(Extent::metadata(array.header.index_block, array.geometry.index_block_size(), index_block::NAME))?;
+        let mut budget = Budget::new(store, header::NAME, address)?;
+        array.walk(store, &index_block, u64::MAX, &mut budget, &mut |block, _| {
+            visit(match block {
+                Block::Super(at, info) => Extent::metadata(at, array.geometry.super_block_size(info), super_block::NAME),
+                Block::Data(block) => {
+                    // Checks that the block belongs to this array.
+                    array.load_data_block(store, block.address, block.info)?;
+                    Extent::metadata(block.address, array.geometry.allocated_size(block.info), data_block::NAME)
+                }
+            })?;
+            Ok(ControlFlow::Continue(()))
+        })
+    }
+
     /// Visits every allocated super block and data block below `index`, up to element `end`. The
     /// walk loads super blocks, not data blocks.
     pub(super) fn walk(&self, store: &Store, index: &IndexBlock, end: u64, budget: &mut Budget, f: &mut Visit<'_>) -> Result<()> {

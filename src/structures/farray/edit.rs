@@ -12,7 +12,7 @@ use crate::format::farray::data_block::{self, Body, DataBlock};
 use crate::format::farray::header::{self, Header};
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
-use crate::structures::extent;
+use crate::structures::extent::free_all;
 use crate::structures::paged_elements::set_element;
 
 /// Creates an array of `elements` unset elements of `element_size` bytes; returns its header's
@@ -40,7 +40,7 @@ pub fn set(store: &Store, address: Address, index: u64, element: &[u8]) -> Resul
     let fresh = !h.data_block.is_defined();
     let mut block = if fresh { blank(store, &array)? } else { array.load_data_block(store)? };
     if fresh {
-        array.header.data_block = store.allocate(allocated_size(store, &array)?, SpaceKind::Metadata)?;
+        array.header.data_block = store.allocate(array.allocated_size(store)?, SpaceKind::Metadata)?;
     }
     let at = array.header.data_block;
     match &mut block.body {
@@ -53,7 +53,7 @@ pub fn set(store: &Store, address: Address, index: u64, element: &[u8]) -> Resul
             let written = page_bit(bitmap, page);
             set_in_page(store, &array, index, written, element)?;
             if !written && !set_page_bit(bitmap, page) {
-                return Err(too_large(address));
+                return Err(array.too_large());
             }
             if fresh || !written {
                 store.write(at, &block.encode(store.ctx()))?;
@@ -65,22 +65,9 @@ pub fn set(store: &Store, address: Address, index: u64, element: &[u8]) -> Resul
 
 /// Frees the array whose header is at `address`. Errors: the data block belongs to another array.
 pub fn delete(store: &Store, address: Address) -> Result<()> {
-    let array = FixedArray::load(store, address)?;
-    let mut blocks = vec![(address, Header::size(store.ctx()))];
-    if array.header.data_block.is_defined() {
-        array.load_data_block(store)?;
-        blocks.push((array.header.data_block, allocated_size(store, &array)?));
-    }
-    extent::free_all(store, blocks, header::NAME)
-}
-
-fn too_large(address: Address) -> Error {
-    Error::corrupt(header::NAME, address, "the array is larger than any file")
-}
-
-/// Bytes of the data block with all its pages.
-fn allocated_size(store: &Store, array: &FixedArray) -> Result<u64> {
-    array.header.allocated_size(store.ctx()).ok_or_else(|| too_large(array.address))
+    free_all(store, |visit| FixedArray::extents(store, address, visit))?;
+    store.forget();
+    Ok(())
 }
 
 /// Makes a data block with no element set.

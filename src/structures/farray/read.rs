@@ -5,6 +5,7 @@ use crate::format::elements::{Elements, page_bit};
 use crate::format::farray::data_block::{self, Body, DataBlock};
 use crate::format::farray::header::{self, Header};
 use crate::meta::Store;
+use crate::meta::extent::{self, Extent};
 use crate::structures::paged_elements::{Page, Visit, visit};
 use std::mem::size_of;
 use std::ops::ControlFlow;
@@ -27,6 +28,27 @@ impl FixedArray {
     pub(super) fn load(store: &Store, address: Address) -> Result<FixedArray> {
         let bytes = store.read(address, Header::size(store.ctx()), header::NAME)?;
         Ok(FixedArray { address, header: Header::decode(&bytes, store.ctx(), address)? })
+    }
+
+    /// Visits the header and the data block of the array whose header is at `address`. Errors:
+    /// damage, a data block of another array.
+    pub fn extents(store: &Store, address: Address, visit: &mut extent::Visit<'_>) -> Result<()> {
+        let array = FixedArray::load(store, address)?;
+        visit(Extent::metadata(address, Header::size(store.ctx()), header::NAME))?;
+        if !array.header.data_block.is_defined() {
+            return Ok(());
+        }
+        array.load_data_block(store)?;
+        visit(Extent::metadata(array.header.data_block, array.allocated_size(store)?, data_block::NAME))
+    }
+
+    /// Bytes of the data block with all its pages.
+    pub(super) fn allocated_size(&self, store: &Store) -> Result<u64> {
+        self.header.allocated_size(store.ctx()).ok_or_else(|| self.too_large())
+    }
+
+    pub(super) fn too_large(&self) -> Error {
+        Error::corrupt(header::NAME, self.address, "the array is larger than any file")
     }
 
     /// The header.

@@ -4,10 +4,14 @@ use crate::base::{Address, Error, Result};
 use crate::format::fractal_heap::indirect::Entry;
 use crate::format::fractal_heap::{Geometry, Header, IdFormat, IndirectBlock, header, huge, id, indirect};
 use crate::meta::Store;
+use crate::meta::edit::SpaceKind;
 use crate::structures::btree2::BTree2;
 use std::borrow::Cow;
 use std::mem::size_of;
 use std::sync::Arc;
+
+/// Files with pages keep huge objects with the elements (H5FDdevelop.h: H5FD_MEM_FHEAP_HUGE_OBJ).
+pub(super) const HUGE_KIND: SpaceKind = SpaceKind::GlobalHeap;
 
 /// Header of a heap and what follows from it.
 #[derive(Debug)]

@@ -8,10 +8,13 @@
 //! ```
 //!
 //! `load` reads the header and indirect blocks and locates direct blocks; `read` reads objects;
-//! `edit` creates a heap, inserts, removes and replaces objects. H5.format.4.0, "Fractal Heap".
+//! `extents` visits all blocks and huge objects; `edit` creates a heap, inserts, removes and
+//! replaces objects. H5.format.4.0, "Fractal Heap".
 
 pub(crate) mod edit;
+mod extents;
 mod load;
 mod read;
 
+pub(crate) use extents::extents;
 pub use read::{Decode, FractalHeap};

@@ -11,4 +11,5 @@ pub(crate) mod edit;
 mod load;
 mod read;
 
+pub(crate) use load::extent;
 pub use read::{GlobalObject, WHOLE_MAX, locate, object};

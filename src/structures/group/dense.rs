@@ -129,9 +129,9 @@ impl DenseLinks {
     }
 
     /// Calls `f` with each link from position `start`: 0, or a position (rank in the index) that
-    /// `f` got from an earlier call. Errors: those of `f`; the first damage, if no link could be
-    /// listed.
-    pub fn list(&self, store: &Store, start: u64, f: &mut Visit<'_>) -> Result<()> {
+    /// `f` got from an earlier call. Returns the first damage that it skipped. Errors: those of
+    /// `f`; the first damage, if no link could be listed.
+    pub fn list(&self, store: &Store, start: u64, f: &mut Visit<'_>) -> Result<Option<Error>> {
         let mut delivered = false;
         let mut bad: Option<Error> = None;
         let mut run = Run::default();
@@ -156,7 +156,7 @@ impl DenseLinks {
         })?;
         match damage.or(bad) {
             Some(e) if !delivered && start == 0 => Err(e),
-            _ => Ok(()),
+            skipped => Ok(skipped),
         }
     }
 }

@@ -90,7 +90,8 @@ pub fn k_values(store: &Store) -> Result<BTreeK> {
     }
 }
 
-fn table(store: &Store, message: SymbolTable) -> Result<symbol_table_edit::SymbolTable> {
+/// The group whose symbol table message is `message`, with the K values of the file.
+pub(super) fn table(store: &Store, message: SymbolTable) -> Result<symbol_table_edit::SymbolTable> {
     let k = k_values(store)?;
     Ok(symbol_table_edit::SymbolTable { btree: message.btree, heap: message.heap, leaf_k: k.group_leaf, internal_k: k.group_internal })
 }

@@ -7,16 +7,19 @@
 //! ```
 //!
 //! `read` looks links up and lists them, whichever storage holds them; `edit` creates groups,
-//! inserts and removes links. Below them: `symbol_table`, `symbol_table_list` and
-//! `symbol_table_edit` for old-style groups, `dense` and `dense_edit` for dense ones.
+//! inserts and removes links; `extents` visits the storage. Below them: `symbol_table`,
+//! `symbol_table_list` and `symbol_table_edit` for old-style groups, `dense` and `dense_edit` for
+//! dense ones.
 
 pub(crate) mod dense;
 pub(crate) mod dense_edit;
 pub(crate) mod edit;
+mod extents;
 mod read;
 mod symbol_table;
 mod symbol_table_edit;
 mod symbol_table_list;
 mod visit;
 
+pub(crate) use extents::extents;
 pub(crate) use read::{GroupStorage, list, lookup};

@@ -92,9 +92,9 @@ pub fn len(store: &Store, storage: &GroupStorage) -> Result<Option<u64>> {
 /// Calls `f` with each link and the position after it, from position `start`: 0, or a position that
 /// `f` got from an earlier call. Resuming costs O(depth). Positions are below 2^63.
 ///
-/// Logs and skips links and nodes that cannot be read. Errors: those of `f`; the first damage, if
-/// no link could be listed.
-pub fn list(store: &Store, storage: &GroupStorage, start: u64, f: &mut Visit<'_>) -> Result<()> {
+/// Logs and skips links and nodes that cannot be read, and returns the first damage. Errors: those
+/// of `f`; the first damage, if no link could be listed.
+pub fn list(store: &Store, storage: &GroupStorage, start: u64, f: &mut Visit<'_>) -> Result<Option<Error>> {
     match storage {
         GroupStorage::SymbolTable { btree, heap } => SymbolTable::open(store, *btree, *heap)?.list(store, start, f),
         GroupStorage::Compact(links) => {
@@ -104,7 +104,7 @@ pub fn list(store: &Store, storage: &GroupStorage, start: u64, f: &mut Visit<'_>
                     break;
                 }
             }
-            Ok(())
+            Ok(None)
         }
         GroupStorage::Dense { fractal_heap, name_index, creation_index } => {
             DenseLinks::open(store, *fractal_heap, *name_index, *creation_index)?.list(store, start, f)

@@ -17,10 +17,11 @@ use crate::format::symbol_table::{Entry, EntryCache, NAME, SymbolTableNode};
 use crate::format::{Context, Writer};
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
+use crate::meta::extent::{self, Extent};
 use crate::structures::btree1::node_edit::{self, Edit, Step};
+use crate::structures::extent::free_all;
 use crate::structures::local_heap::{self, HeapNames};
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 
 /// Old-style group to change: the addresses of its symbol table message and the superblock's K
 /// values.
@@ -46,17 +47,23 @@ pub fn create(store: &Store, leaf_k: u16, internal_k: u16, heap_size: u64) -> Re
     Ok(SymbolTable { btree, heap, leaf_k, internal_k })
 }
 
+/// Visits the B-tree, the symbol table nodes and the heap. Errors: a node cannot be read.
+pub fn extents(store: &Store, table: &SymbolTable, visit: &mut extent::Visit<'_>) -> Result<()> {
+    let size = node_size(store, table)?;
+    let mut nodes = Vec::new();
+    let entry = &mut |address| {
+        nodes.push(address);
+        read(store, table, address).map(drop)
+    };
+    node_edit::extents(store, table.btree, Kind::Group, table.internal_k, entry, visit)?;
+    nodes.into_iter().try_for_each(|address| visit(Extent::metadata(address, size, NAME)))?;
+    local_heap::extents(store, table.heap, visit)
+}
+
 /// Frees the B-tree, the symbol table nodes and the heap, not the objects of the links. Errors,
 /// before anything is freed: a node cannot be read or is reached twice.
 pub fn delete(store: &Store, table: &SymbolTable) -> Result<()> {
-    let size = node_size(store, table)?;
-    let mut nodes = BTreeSet::new();
-    node_edit::delete(store, table.btree, Kind::Group, table.internal_k, &mut |address| {
-        read(store, table, address)?;
-        if nodes.insert(address) { Ok(()) } else { Err(Error::corrupt(NAME, address, "two parents share the node")) }
-    })?;
-    nodes.into_iter().try_for_each(|address| store.free(address, size))?;
-    local_heap::edit::delete(store, table.heap)
+    free_all(store, |visit| extents(store, table, visit))
 }
 
 /// Inserts the hard or soft link `name` to `target`. Errors, with the links unchanged: `EEXIST`; a

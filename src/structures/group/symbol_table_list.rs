@@ -78,8 +78,9 @@ struct Walk<'a, 'f> {
 
 impl SymbolTable {
     /// Calls `f` with each link from position `start`: 0, or a position that `f` got from an
-    /// earlier call. Errors: those of `f`; the first damage, if no link could be listed.
-    pub fn list(&self, store: &Store, start: u64, f: &mut Visit<'_>) -> Result<()> {
+    /// earlier call. Returns the first damage that it skipped. Errors: those of `f`; the first
+    /// damage, if no link could be listed.
+    pub fn list(&self, store: &Store, start: u64, f: &mut Visit<'_>) -> Result<Option<Error>> {
         let node_min = Node::prefix_size(store.ctx()).max(1);
         let budget = (store.room()? / node_min).saturating_add(1);
         let mut walk = Walk {
@@ -98,7 +99,7 @@ impl SymbolTable {
         let _ = walk.node(self.btree, None, &Range::default())?;
         match walk.first_error {
             Some(e) if !walk.delivered && start == 0 => Err(e),
-            _ => Ok(()),
+            skipped => Ok(skipped),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Creation and deletion of a local heap, insertion and removal of strings.
+//! Creation of a local heap, insertion and removal of strings.
 //!
 //! ```text
 //! header:       first free block | bytes and address of the data segment
@@ -10,7 +10,7 @@
 //! would be too small for a free block; a full segment moves to one twice as large; adjacent free
 //! blocks are joined; a segment with more than half of its bytes free at the end is shortened.
 
-use super::load::load_header;
+use super::load::{ALIGN_BYTES, header_size, load_checked};
 use super::names::HeapNames;
 use crate::base::{Address, Error, Result, limits};
 use crate::format::Context;
@@ -20,8 +20,6 @@ use crate::meta::edit::SpaceKind;
 use crate::structures::window::Window;
 use std::collections::BTreeMap;
 
-/// Alignment of strings and free blocks in a data segment, bytes.
-const ALIGN_BYTES: u64 = 8;
 /// Shortest length that a segment is shortened to, bytes.
 const SEGMENT_BYTES_MIN: u64 = 128;
 /// Free blocks considered in one operation; later ones in the list stay as they are.
@@ -32,11 +30,6 @@ const COPY_BYTES: u64 = 1 << 20;
 /// Bytes of the smallest free block.
 fn free_min(ctx: &Context) -> u64 {
     u64::from(ctx.sizeof_size).saturating_mul(2).next_multiple_of(ALIGN_BYTES)
-}
-
-/// Bytes that libhdf5 allocates for a header.
-fn header_size(ctx: &Context) -> u64 {
-    (Header::size(ctx) as u64).next_multiple_of(ALIGN_BYTES)
 }
 
 /// Bytes allocated for a string of `len` bytes and its NUL.
@@ -58,15 +51,6 @@ pub fn create(store: &Store, min_size: u64) -> Result<Address> {
     bytes.resize(usize::try_from(total).unwrap_or(bytes.len()), 0);
     store.write(address, &bytes)?;
     Ok(address)
-}
-
-/// Frees the heap at `heap`.
-pub fn delete(store: &Store, heap: Address) -> Result<()> {
-    let header = open(store, heap)?;
-    if header.segment_size > 0 {
-        store.free(header.segment, header.segment_size)?;
-    }
-    store.free(heap, header_size(store.ctx()))
 }
 
 /// Inserts `string` and a NUL; returns its offset in the data segment. Errors, before anything is
@@ -108,16 +92,6 @@ pub fn remove(store: &Store, heap: Address, offset: u64) -> Result<()> {
     Ok(())
 }
 
-/// Reads the header at `heap`. Errors: damage; the data segment ends past EOF.
-fn open(store: &Store, heap: Address) -> Result<Header> {
-    let header = load_header(store, heap)?;
-    let end = header.segment.checked_add(header.segment_size).map(|a| a.0);
-    if header.segment_size > 0 && end.is_none_or(|e| e > store.file_len().unwrap_or(0)) {
-        return Err(Error::corrupt(NAME, heap, "the data segment ends past EOF"));
-    }
-    Ok(header)
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Free {
     offset: u64,
@@ -139,7 +113,7 @@ struct Edit<'s> {
 
 impl<'s> Edit<'s> {
     fn new(store: &'s Store, address: Address) -> Result<Self> {
-        let header = open(store, address)?;
+        let header = load_checked(store, address)?;
         let stored = header.clone();
         let mut edit = Edit { store, address, header, stored, free: Vec::new(), rest: FREE_NULL, stored_blocks: BTreeMap::new() };
         edit.load_free_list()?;

@@ -4,14 +4,16 @@ use super::*;
 use crate::format::superblock::Superblock;
 use crate::meta::edit::testing::{empty, writable};
 use crate::structures::edit_oracle::Random;
+use crate::structures::extent::free_all;
 use crate::structures::local_heap::HeapNames;
 use crate::structures::local_heap::LocalHeap;
+use crate::structures::local_heap::extents;
 
 /// Checks the list of free blocks like libhdf5 when it loads the heap, and that no free block holds
 /// a string.
 fn check(store: &Store, heap: Address, strings: &BTreeMap<u64, Vec<u8>>) {
     let ctx = store.ctx();
-    let header = open(store, heap).unwrap();
+    let header = load_checked(store, heap).unwrap();
     let mut ranges: Vec<(u64, u64)> = strings.iter().map(|(&o, s)| (o, string_size(s.len()))).collect();
     let mut next = header.free_list;
     while next != FREE_NULL {
@@ -56,8 +58,8 @@ fn against_model(store: &Store, rounds: usize, shortest: usize, longest: usize) 
         remove(store, heap, offset).unwrap();
     }
     // Bytes too few for a free block are lost unless adjacent bytes are free.
-    assert!(shortest < 8 || open(store, heap).unwrap().segment_size <= 256, "the segment is shortened");
-    delete(store, heap).unwrap();
+    assert!(shortest < 8 || load_checked(store, heap).unwrap().segment_size <= 256, "the segment is shortened");
+    free_all(store, |visit| extents(store, heap, visit)).unwrap();
 }
 
 #[test]
@@ -114,7 +116,7 @@ fn changes_of_damaged_heaps_end() {
             let _ = insert(&store, heap, b"another string");
             offsets.iter().skip(22).for_each(|&o| drop(remove(&store, heap, o)));
             let _ = insert(&store, heap, &[b'x'; 3000]);
-            let _ = delete(&store, heap);
+            let _ = free_all(&store, |visit| extents(&store, heap, visit));
         }
     }
 }

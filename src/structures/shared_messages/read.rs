@@ -3,9 +3,11 @@
 use crate::base::{Address, Error, Result};
 use crate::format::message::shared_message_table::SharedMessageTable;
 use crate::format::object_header::kind;
-use crate::format::shared_message::{IndexHeader, NAME, decode_table, table_size};
+use crate::format::shared_message::{IndexHeader, LIST_NAME, NAME, decode_table, list_size, table_size};
+use crate::meta::extent::{Extent, Visit};
 use crate::meta::{ObjectHeader, Store};
-use crate::structures::fractal_heap::FractalHeap;
+use crate::structures::btree2::BTree2;
+use crate::structures::fractal_heap::{self, FractalHeap};
 use std::mem::size_of;
 use std::sync::Arc;
 
@@ -50,6 +52,24 @@ impl SharedMessages {
         let table = Self::of(store)?;
         let table = table.ok_or_else(|| Error::corrupt(NAME, Address::UNDEF, "the file has no such table"))?;
         table.message(store, kind::ATTRIBUTE, heap_id)
+    }
+
+    /// Visits the table, and the indexes with their heaps.
+    pub fn extents(&self, store: &Store, visit: &mut Visit<'_>) -> Result<()> {
+        let ctx = store.ctx();
+        let indexes = u8::try_from(self.indexes.len()).unwrap_or(u8::MAX);
+        visit(Extent::metadata(self.table, table_size(indexes, ctx) as u64, NAME))?;
+        for i in &self.indexes {
+            match i.index_type {
+                _ if !i.index.is_defined() => {}
+                0 => visit(Extent::metadata(i.index, list_size(i.list_max, ctx) as u64, LIST_NAME))?,
+                _ => BTree2::open(store, i.index)?.extents(store, visit)?,
+            }
+            if i.heap.is_defined() {
+                fractal_heap::extents(store, i.heap, visit)?;
+            }
+        }
+        Ok(())
     }
 
     /// Address of the table.

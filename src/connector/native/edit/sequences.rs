@@ -6,43 +6,24 @@
 
 use super::super::attribute::{self, Value};
 use super::super::dataset::Dataset;
+use super::super::file_heap::{ELEMENT_BYTES_MAX, FileHeap};
 use super::super::object::Object;
 use super::Change;
-use crate::base::parts::{Budget, Limited};
+use crate::base::parts::Limited;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Address, Error, Result};
 use crate::connector::ObjectId;
-use crate::dataset::heap::{Descriptor, Heap};
+use crate::dataset::heap::Descriptor;
+use crate::format::Reader;
 use crate::format::message::attribute::Attribute;
 use crate::format::object_header::SharedMessage;
-use crate::format::{Context, Reader};
-use crate::meta::Store;
-use crate::structures::global_heap;
 use crate::structures::global_heap::edit::{self as global_heap_edit, Removed};
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 
-/// Bytes of elements looked at at once.
-const PIECE: u64 = 1 << 20;
-/// Longest payload of one element with sequences in sequences, bytes.
-const ELEMENT_MAX: u64 = 64 << 20;
 /// Changes of live bytes that wait in memory: beyond it no collection is packed that has other
 /// objects too.
 const WAITING_MAX: u64 = 32 << 20;
-
-/// Global heap of the mounted file.
-struct FileHeap<'a>(&'a Store);
-
-impl Heap for FileHeap<'_> {
-    fn ctx(&self) -> &Context {
-        self.0.ctx()
-    }
-
-    fn object(&self, collection: Address, index: u32, budget: &mut Budget) -> Result<Vec<u8>> {
-        let object = global_heap::object(self.0, collection, index)?;
-        budget.read(object.len() as u64)?;
-        Ok(object.to_vec())
-    }
-}
 
 /// What an attribute holds elsewhere.
 #[derive(Default)]
@@ -73,34 +54,25 @@ impl Change<'_> {
             return Ok(());
         }
         let env = &self.connector.options.environment;
-        let size = d.element_size.max(1);
-        let mut piece = vec![0u8; usize::try_from((PIECE / size).max(1).saturating_mul(size)).unwrap_or(0)];
+        let size = usize::try_from(d.element_size).unwrap_or(usize::MAX).max(1);
         let mut objects = Objects::default();
-        let (mut at, stop) = (range.start, range.end.min(d.bytes.size));
-        while at < stop {
-            if let Some(end) = d.bytes.unwritten(at).ok().flatten().filter(|_| !env.dirty.has(super::key(d.id))) {
-                // Chunks end between elements, but need not end with one of a piece.
-                at = (end / size).saturating_mul(size).max(at.saturating_add(size));
-                continue;
-            }
+        d.written_elements(env, range, &mut |elements| {
             // What cannot be read is lost space, and no reason to keep the rest.
-            let most = usize::try_from(stop.saturating_sub(at)).unwrap_or(usize::MAX).min(piece.len());
-            let Ok(n) = d.bytes.read(env, at, piece.get_mut(..most).unwrap_or_default()) else { return Ok(()) };
-            for element in piece.get(..n).unwrap_or_default().chunks_exact(usize::try_from(size).unwrap_or(usize::MAX)) {
+            let Ok(elements) = elements else { return Ok(ControlFlow::Break(())) };
+            for element in elements.chunks_exact(size) {
                 // Those that were never written show the fill value, which is the dataset's own.
                 if element != d.bytes.fill.element() {
                     self.find_objects(&form, element, &mut objects)?;
                 }
             }
             self.free_objects(&mut objects)?;
-            at = at.saturating_add((n as u64).max(1));
-        }
-        Ok(())
+            Ok(ControlFlow::Continue(()))
+        })
     }
 
     fn find_objects(&self, form: &VariableForm, element: &[u8], objects: &mut Objects) -> Result<()> {
         let store = self.store()?;
-        form.sequences(element, &Limited { parts: &FileHeap(&store), limit: ELEMENT_MAX }, &mut |element| {
+        form.sequences(element, &Limited { parts: &FileHeap(&store), limit: ELEMENT_BYTES_MAX }, &mut |element| {
             objects.found.extend(Descriptor::decode(element, store.ctx()).map(|d| (d.collection, d.index)));
         });
         Ok(())

@@ -5,8 +5,7 @@
 
 use super::read::Chunked;
 use crate::base::{Address, Result};
-use crate::dataset::chunk::ChunkGrid;
-use crate::dataset::index::{self, ChunkRecord, Visit};
+use crate::dataset::index::{ChunkRecord, Visit};
 use crate::format::message::data_layout::DataLayout;
 use crate::meta::Store;
 use std::ops::ControlFlow;
@@ -21,13 +20,11 @@ pub(super) fn past(c: &Chunked, store: &Store, message: &DataLayout, limit: Addr
         let len = grid.max_total().and_then(|n| n.checked_mul(c.grid.chunk_bytes())).unwrap_or(u64::MAX);
         return Ok(Some(first.address).filter(|at| ends_past(*at, len)));
     }
-    let shape = grid.max_shape.iter().map(|n| n.unwrap_or(u64::MAX)).collect();
-    let index = index::open(message, &ChunkGrid { shape, ..grid.clone() }, c.format.has_variable_size())?;
     let mut found = None;
     let mut visit = |_: &[u64], record: ChunkRecord| {
         found = Some(record.address).filter(|at| ends_past(*at, c.format.stored_size(record)));
         Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     };
-    index.iterate(store, &mut visit as &mut Visit<'_>)?;
+    c.whole_index(message)?.iterate(store, &mut visit as &mut Visit<'_>)?;
     Ok(found)
 }

@@ -21,6 +21,7 @@ use crate::dataset::layout::traits::{
     Written,
 };
 use crate::format::message::data_layout::{DONT_FILTER_PARTIAL_EDGE_CHUNKS, DataLayout, IndexInfo, Layout as Class};
+use crate::meta::extent;
 use std::any::Any;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -228,6 +229,10 @@ impl Layout for Chunked {
             Ok(step.layout)
         })?;
         Ok(Progress { layout, next, changed: true })
+    }
+
+    fn extents(&self, op: &Operation<'_>, visit: &mut extent::Visit<'_>) -> Result<()> {
+        Chunked::extents(self, op, visit)
     }
 
     fn delete(&self, op: &Operation<'_>) -> Result<()> {

@@ -4,6 +4,7 @@ mod bounds;
 mod copy;
 mod create;
 mod defined;
+mod extents;
 mod holes;
 mod layout;
 mod ranges;

@@ -517,9 +517,9 @@ impl ChunkWriter<'_> {
             blocks.extend(first.zip(bytes).map(|(r, n)| (r.address, n)));
             return self.free_all(layout, &blocks);
         }
-        self.chunked.index.iterate(self.store, &mut |_, record| {
-            blocks.push((record.address, self.chunked.format.stored_size(record)));
-            Ok(ControlFlow::Continue(()))
+        self.chunked.chunk_extents(self.store, &*self.chunked.index, &mut |chunk| {
+            blocks.push((chunk.address, chunk.len));
+            Ok(())
         })?;
         self.free_all(layout, &blocks)
     }

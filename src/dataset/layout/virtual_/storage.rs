@@ -10,7 +10,7 @@ use crate::dataset::layout::parts::Parts;
 use crate::dataset::layout::traits::{DatasetBytes, Description, Layout, Mapped, Operation, Progress, Written};
 use crate::format::message::data_layout::Layout as Class;
 use crate::format::virtual_mapping::VirtualMappings;
-use crate::meta::Store;
+use crate::meta::{Store, extent};
 use crate::structures::global_heap;
 use std::cell::Cell;
 use std::ops::Range;
@@ -127,6 +127,13 @@ impl Layout for Virtual {
 
     fn write(&self, _op: &Operation<'_>, _offset: u64, _bytes: &[u8], _grown: bool) -> Result<Written> {
         Err(Error::refused(libc::EPERM, "a virtual dataset is written through its sources"))
+    }
+
+    fn extents(&self, op: &Operation<'_>, visit: &mut extent::Visit<'_>) -> Result<()> {
+        match op.message.class {
+            Class::Virtual { heap, .. } if heap.is_defined() => visit(global_heap::extent(&op.data.store, heap)?),
+            _ => Ok(()),
+        }
     }
 
     fn allocate(&self, _op: &Operation<'_>, _range: &Range<u64>, _from: u64) -> Result<Progress> {

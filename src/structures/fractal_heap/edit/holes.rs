@@ -4,6 +4,7 @@ use crate::base::{Address, Error, Result};
 use crate::format::fractal_heap::Header;
 use crate::format::free_space::{self, Class, Client, Section};
 use crate::meta::Store;
+use crate::structures::free_space::Manager;
 
 /// Sections of one heap.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl Cached {
 impl Holes {
     /// The manager of `heap` from the store's cache, or read; an empty one if the heap has none.
     pub fn read(store: &Store, heap: &Header) -> Result<Self> {
-        let (address, ctx) = (heap.free_space_manager, store.ctx());
+        let address = heap.free_space_manager;
         if !address.is_defined() {
             let header = free_space::Header::of_heap(heap.table.max_direct_size, heap.table.max_heap_bits);
             return Ok(Self::of(address, header, Vec::new(), Vec::new()));
@@ -48,12 +49,7 @@ impl Holes {
         if let Some(Cached { header, sections, list }) = store.take(address) {
             return Ok(Self::of(address, header, sections, list));
         }
-        let bytes = store.read(address, free_space::Header::size(ctx), free_space::NAME)?;
-        let header = free_space::Header::decode(&bytes, address, ctx, Client::FractalHeap)?;
-        let mut sections = match header.list.is_defined() {
-            true => header.decode_list(&store.read(header.list, header.list_size, free_space::LIST_NAME)?, address, ctx)?,
-            false => Vec::new(),
-        };
+        let Manager { header, mut sections, .. } = Manager::load(store, address, Client::FractalHeap)?;
         // Lists that libhdf5 or h5dir wrote are sorted.
         sections.sort();
         Ok(Self::of(address, header, sections, Vec::new()))

@@ -1,13 +1,12 @@
 //! Huge objects of a fractal heap: each by itself in the file, found through a version 2 B-tree.
 
-use super::state::{Edit, HUGE_KIND};
+use super::state::Edit;
 use crate::base::{Address, Error, Result};
 use crate::format::fractal_heap::{HeapId, HugeRecord, huge};
 use crate::structures::btree2::{self, BTree2};
 use crate::structures::extent::OBJECT_BYTES_MAX;
-use crate::structures::fractal_heap::load::huge_tree;
+use crate::structures::fractal_heap::load::{HUGE_KIND, huge_tree};
 use std::cmp::Ordering;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Parameters of the B-tree as libhdf5 creates it.
@@ -18,15 +17,8 @@ const MERGE_PERCENT: u8 = 40;
 const FLAG_WRAPPED: u8 = 0x01;
 
 impl Edit<'_> {
-    /// True if heap IDs hold the address of a huge object.
-    fn direct_ids(&self) -> bool {
-        let ctx = self.store.ctx();
-        let id = usize::from(ctx.sizeof_addr).saturating_add(usize::from(ctx.sizeof_size));
-        id < usize::from(self.heap.header.id_length)
-    }
-
     fn record_type(&self) -> u8 {
-        if self.direct_ids() { 3 } else { 1 }
+        self.heap.ids.huge_record_type()
     }
 
     /// Order of a stored record relative to `wanted`.
@@ -118,20 +110,5 @@ impl Edit<'_> {
             self.heap.header.flags &= !FLAG_WRAPPED;
         }
         Ok(())
-    }
-
-    /// Address and stored bytes of every huge object.
-    pub(super) fn huge_extents(&self) -> Result<Vec<(Address, u64)>> {
-        let tree = self.heap.header.huge_btree;
-        if !tree.is_defined() {
-            return Ok(Vec::new());
-        }
-        let mut extents = Vec::new();
-        self.tree()?.iterate(self.store, &mut |record| {
-            let r = HugeRecord::decode(record, self.record_type(), tree, self.store.ctx())?;
-            extents.push((r.address, r.length));
-            Ok(ControlFlow::Continue(()))
-        })?;
-        Ok(extents)
     }
 }

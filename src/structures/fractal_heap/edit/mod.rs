@@ -20,13 +20,15 @@ mod huge;
 mod state;
 mod table;
 
-use state::{Edit, HUGE_KIND, Place};
+use state::{Edit, Place};
 
 use crate::base::{Address, Error, Result};
 use crate::format::fractal_heap::header::{DoublingTable, FLAG_CHECKSUM, NAME, Statistics};
 use crate::format::fractal_heap::{Geometry, Header, HeapId};
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
+use crate::structures::extent::free_all;
+use crate::structures::fractal_heap::extents::extents;
 
 /// Longest object of a normal tiny ID, bytes.
 const TINY_BYTES_MAX: usize = 16;
@@ -142,18 +144,10 @@ pub fn replace_same_size(store: &Store, heap: Address, id: &[u8], object: &[u8])
     }
 }
 
-/// Frees the heap with all its objects.
+/// Frees the heap with all its objects. Errors: a heap with filters, damage.
 pub fn delete_heap(store: &Store, heap: Address) -> Result<()> {
-    let mut edit = Edit::open(store, heap)?;
-    let mut extents = edit.block_extents()?;
-    let huge = edit.huge_extents()?;
-    extents.extend(edit.holes()?.extents(store));
-    extents.push((heap, edit.header_size()));
-    if edit.heap.header.huge_btree.is_defined() {
-        crate::structures::btree2::edit::delete_tree(store, edit.heap.header.huge_btree)?;
-    }
-    huge.into_iter().try_for_each(|(address, len)| store.free_kind(address, len, HUGE_KIND))?;
-    extents.into_iter().try_for_each(|(address, len)| store.free(address, len))
+    Edit::open(store, heap)?;
+    free_all(store, |visit| extents(store, heap, visit))
 }
 
 impl Edit<'_> {

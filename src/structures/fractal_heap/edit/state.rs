@@ -3,16 +3,13 @@
 use super::holes::Holes;
 use crate::base::{Address, Error, Result};
 use crate::format::fractal_heap::header::NAME;
-use crate::format::fractal_heap::{DirectBlock, Header, IndirectBlock, direct};
+use crate::format::fractal_heap::{DirectBlock, IndirectBlock, direct};
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
-use crate::structures::fractal_heap::load::{Heap, IndirectRef};
+use crate::structures::fractal_heap::load::{HUGE_KIND, Heap, IndirectRef};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Range;
-
-/// Files with pages keep huge objects with the elements (H5FDdevelop.h: H5FD_MEM_FHEAP_HUGE_OBJ).
-pub(super) const HUGE_KIND: SpaceKind = SpaceKind::GlobalHeap;
 
 /// Place of a direct block.
 #[derive(Debug, Clone, Copy)]
@@ -86,11 +83,6 @@ impl<'s> Edit<'s> {
             huge_allocated: Vec::new(),
             huge_freed: Vec::new(),
         })
-    }
-
-    /// Bytes of the header.
-    pub fn header_size(&self) -> u64 {
-        Header::size(self.store.ctx()) as u64
     }
 
     /// Allocates `len` bytes of metadata; an error of the change frees them.

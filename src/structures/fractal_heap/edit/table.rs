@@ -9,9 +9,8 @@ use super::state::{Edit, Place};
 use crate::base::{Address, Error, Result, limits};
 use crate::format::fractal_heap::header::NAME;
 use crate::format::fractal_heap::indirect::{self, Entry, IndirectBlock};
-use crate::structures::budget::Budget;
+use crate::meta::extent::collect;
 use crate::structures::fractal_heap::load::IndirectRef;
-use std::collections::HashSet;
 
 const NO_BLOCK: Entry = Entry { address: Address::UNDEF, size: 0, mask: 0 };
 /// Steps of the iterator to one block: it passes each row of each of at most 64 levels once.
@@ -210,40 +209,8 @@ impl Edit<'_> {
 
     /// Address and size of every direct and indirect block.
     pub(super) fn block_extents(&mut self) -> Result<Vec<(Address, u64)>> {
-        let t = &self.heap.header.table;
-        let (root, rows) = (t.root, u32::from(t.root_rows));
-        if !root.is_defined() {
-            return Ok(Vec::new());
-        }
-        if rows == 0 {
-            return Ok(vec![(root, t.start_block_size)]);
-        }
-        let mut budget = Budget::new(self.store, NAME, self.heap.address)?;
-        let mut seen = HashSet::new();
-        let mut extents = Vec::new();
-        let mut open = vec![IndirectRef { address: root, rows, offset: 0 }];
-        while let Some(block) = open.pop() {
-            let g = self.heap.geometry.clone();
-            let size = g.indirect_size(block.rows);
-            budget.spend(size)?;
-            extents.push((block.address, size));
-            let entries = self.indirect.get(self.store, &self.heap, block)?.0.entries.clone();
-            for (i, entry) in (0u64..).zip(entries).filter(|(_, e)| e.address.is_defined()) {
-                let row = u32::try_from(i.checked_div(g.width).unwrap_or(0)).unwrap_or(u32::MAX);
-                let column = i.checked_rem(g.width).unwrap_or(0);
-                let at = g.block_offset(row, column).and_then(|o| o.checked_add(block.offset));
-                let (Some(size), Some(at), true) = (g.block_size(row), at, seen.insert(entry.address)) else {
-                    return Err(self.heap.corrupt("a block is reached twice, or exceeds the heap"));
-                };
-                if row < g.max_direct_rows {
-                    budget.spend(size)?;
-                    extents.push((entry.address, size));
-                } else {
-                    let below = g.child_rows(row).filter(|&n| n < block.rows).ok_or_else(|| self.heap.corrupt("too many rows"))?;
-                    open.push(IndirectRef { address: entry.address, rows: below, offset: at });
-                }
-            }
-        }
-        Ok(extents)
+        let (store, heap, indirect) = (self.store, &self.heap, &mut self.indirect);
+        let blocks = collect(|visit| heap.block_extents(store, &mut |at| Ok(indirect.get(store, heap, at)?.0.entries.clone()), visit))?;
+        Ok(blocks.into_iter().map(|e| (e.address, e.len)).collect())
     }
 }

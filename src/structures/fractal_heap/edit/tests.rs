@@ -3,6 +3,7 @@
 use super::*;
 use crate::format::free_space::{self, Client};
 use crate::meta::edit::testing::{empty, writable};
+use crate::meta::extent::collect;
 use crate::structures::fractal_heap::FractalHeap;
 use std::collections::BTreeMap as Map;
 
@@ -269,9 +270,10 @@ fn huge_objects_have_pages_of_their_kind() {
     let heap = create(&store, &SMALL).unwrap();
     let id = insert(&store, heap, &[7; 1000]).unwrap();
     let raw = store.put(&[1; 100], SpaceKind::Raw).unwrap();
-    let found = Edit::open(&store, heap).unwrap().huge_extents().unwrap();
+    let found = collect(|visit| extents(&store, heap, visit)).unwrap();
+    let found: Vec<_> = found.iter().filter(|e| e.kind == SpaceKind::GlobalHeap).collect();
     let page = |a: Address| a.0 / 4096;
-    assert_eq!((found.len(), page(found[0].0)), (1, page(raw)));
+    assert_eq!((found.len(), page(found[0].address)), (1, page(raw)));
     assert_ne!(page(heap), page(raw));
     store.commit().unwrap();
     remove(&store, heap, &id).unwrap();

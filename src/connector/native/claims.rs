@@ -1,0 +1,283 @@
+//! Walk over all structures of a file: its own, and those of each object that hard links reach.
+//!
+//! Each object is visited once, from a list of pending addresses. Memory: the addresses of all
+//! objects and of all global heap collections.
+
+use super::attribute;
+use super::dataset::Dataset;
+use super::file::HdfFile;
+use super::file_heap::{ELEMENT_BYTES_MAX, FileHeap};
+use super::object::Object;
+use super::{NativeConnector, ObjectId};
+use crate::base::datatype::Datatype;
+use crate::base::parts::Limited;
+use crate::base::variable_form::{Held, VariableForm};
+use crate::base::{Address, Error, Result};
+use crate::connector::ObjectKind;
+use crate::dataset::heap::Descriptor;
+use crate::dataset::layout::Operation;
+use crate::dataset::reference;
+use crate::format::Reader;
+use crate::format::message::attribute::Attribute;
+use crate::format::message::link::LinkTarget;
+use crate::format::object_header::{SharedMessage, flag};
+use crate::meta::Store;
+use crate::meta::edit::SpaceKind;
+use crate::meta::extent::Extent;
+use crate::structures::{file_space, global_heap, group};
+use std::collections::HashSet;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+/// Structures of a valid file do not overlap. A walk that claims so many times the bytes of the
+/// file ends.
+const CLAIMED_FACTOR: u64 = 2;
+
+/// Receives what the walk finds.
+pub(super) trait Claims {
+    /// A range of the file that a structure of `object` owns; `None`: a structure of the file.
+    fn live(&mut self, object: Option<Address>, extent: Extent);
+    /// A range of addresses that the file names as free. All calls follow those of
+    /// [`Claims::live`].
+    fn free(&mut self, range: Range<u64>);
+    /// A structure of `object`, or of the file, cannot be read. Called in the order of objects.
+    fn damaged(&mut self, object: Option<Address>, error: &Error);
+}
+
+/// Finds all structures of `file`, and the space that it names as free.
+pub(super) fn claim_all(connector: &NativeConnector, file: &Arc<HdfFile>, claims: &mut dyn Claims) -> Result<()> {
+    let store = file.store.clone();
+    let mut walk = Walk {
+        connector,
+        file,
+        btree_k: 0,
+        seen: HashSet::new(),
+        pending: Vec::new(),
+        collections: HashSet::new(),
+        metadata_left: store.room()?.saturating_mul(CLAIMED_FACTOR),
+        raw_left: store.file_len()?.saturating_mul(CLAIMED_FACTOR),
+        end: store.file_len()?,
+        is_exhausted: false,
+        claims,
+        store,
+    };
+    walk.run();
+    Ok(())
+}
+
+/// One walk.
+struct Walk<'a> {
+    connector: &'a NativeConnector,
+    file: &'a Arc<HdfFile>,
+    store: Arc<Store>,
+    /// K of version 1 chunk B-trees.
+    btree_k: u16,
+    /// Object headers that were reached.
+    seen: HashSet<Address>,
+    /// Those that are still to be visited.
+    pending: Vec<Address>,
+    /// Global heap collections that were claimed.
+    collections: HashSet<Address>,
+    /// Bytes that may still be claimed.
+    metadata_left: u64,
+    raw_left: u64,
+    /// End of the file.
+    end: u64,
+    /// True when more bytes were claimed than a valid file can have.
+    is_exhausted: bool,
+    claims: &'a mut dyn Claims,
+}
+
+/// Visits one kind of structure of an object.
+type Part<'a> = fn(&mut Walk<'a>, &Object) -> Result<()>;
+
+impl<'a> Walk<'a> {
+    fn run(&mut self) {
+        let store = self.store.clone();
+        for part in file_space::PARTS {
+            let done = part(&store, &mut |extent| self.claim(None, extent));
+            self.note(None, done);
+        }
+        match group::edit::k_values(&store) {
+            Ok(k) => self.btree_k = k.chunk_internal,
+            Err(e) => self.note(None, Err(e)),
+        }
+        self.reach(self.file.root);
+        while let Some(address) = self.pending.pop().filter(|_| !self.is_exhausted) {
+            self.object(address);
+        }
+        let done = file_space::free(&store, &mut |range| self.claims.free(range));
+        self.note(None, done);
+    }
+
+    fn note(&mut self, object: Option<Address>, done: Result<()>) {
+        if let Err(e) = done {
+            self.claims.damaged(object, &e);
+        }
+    }
+
+    /// Adds the object at `address` to the pending ones when it is reached for the first time.
+    fn reach(&mut self, address: Address) {
+        if self.seen.insert(address) {
+            self.pending.push(address);
+        }
+    }
+
+    /// Adds the object that the reference `body` to a shared message means, if it means one.
+    fn reach_shared(&mut self, object: &Object, body: &[u8]) -> Result<()> {
+        let mut r = Reader::new(body, "shared message", object.header.address);
+        if let SharedMessage::Object(address) = SharedMessage::decode(&mut r, self.store.ctx())? {
+            self.reach(address);
+        }
+        Ok(())
+    }
+
+    fn claim(&mut self, object: Option<Address>, extent: Extent) -> Result<()> {
+        if extent.shared && !self.collections.insert(extent.address) {
+            return Ok(());
+        }
+        let in_file = self.end.saturating_sub(extent.address.0).min(extent.len).max(1);
+        let left = if extent.kind == SpaceKind::Raw { &mut self.raw_left } else { &mut self.metadata_left };
+        let Some(rest) = left.checked_sub(in_file) else {
+            self.is_exhausted = true;
+            return Err(Error::corrupt(extent.structure, extent.address, "structures overlap: together they are larger than the file"));
+        };
+        *left = rest;
+        self.claims.live(object, extent);
+        Ok(())
+    }
+
+    fn object(&mut self, address: Address) {
+        let object = match Object::open(self.file, address) {
+            Ok(object) => object,
+            Err(e) => return self.claims.damaged(Some(address), &e),
+        };
+        let mut parts: Vec<Part<'a>> = vec![Walk::header, Walk::shared_messages, Walk::attribute_storage, Walk::attributes];
+        match object.info().kind {
+            ObjectKind::Group => parts.extend([Walk::links as Part<'a>, Walk::group]),
+            ObjectKind::Dataset => parts.push(Walk::dataset),
+            ObjectKind::Datatype | ObjectKind::Unknown => {}
+        }
+        for part in parts {
+            let done = part(self, &object);
+            self.note(Some(address), done);
+        }
+    }
+
+    fn header(&mut self, object: &Object) -> Result<()> {
+        object.header.extents(&mut |extent| self.claim(Some(object.header.address), extent))
+    }
+
+    /// Committed datatypes that the object uses. No name may be left of them.
+    fn shared_messages(&mut self, object: &Object) -> Result<()> {
+        object.header.messages.iter().filter(|m| m.flags & flag::SHARED != 0).try_for_each(|m| self.reach_shared(object, &m.body))
+    }
+
+    fn links(&mut self, object: &Object) -> Result<()> {
+        let skipped = group::list(&self.store.clone(), &object.group_storage()?, 0, &mut |link, _| {
+            if let LinkTarget::Hard(address) = link.target {
+                self.reach(address);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        skipped.map_or(Ok(()), Err)?;
+        object.link_messages().try_for_each(|link| link.map(drop))
+    }
+
+    fn group(&mut self, object: &Object) -> Result<()> {
+        let storage = object.group_storage()?;
+        group::extents(&self.store.clone(), &storage, &mut |extent| self.claim(Some(object.header.address), extent))
+    }
+
+    fn attribute_storage(&mut self, object: &Object) -> Result<()> {
+        let Some(dense) = attribute::dense(object)? else { return Ok(()) };
+        dense.extents(&self.store.clone(), &mut |extent| self.claim(Some(object.header.address), extent))
+    }
+
+    fn attributes(&mut self, object: &Object) -> Result<()> {
+        let mut first = None;
+        let skipped = attribute::each(object, &mut |a| {
+            if let Err(e) = self.attribute(object, &a) {
+                first.get_or_insert(e);
+            }
+        })?;
+        first.or(skipped).map_or(Ok(()), Err)
+    }
+
+    fn attribute(&mut self, object: &Object, a: &Attribute) -> Result<()> {
+        if a.datatype_shared {
+            self.reach_shared(object, &a.datatype)?;
+        }
+        let value = attribute::typed(object, a)?;
+        let form = VariableForm::holding(&value.datatype);
+        if form.is_verbatim() { Ok(()) } else { self.held(object, &form, &value.datatype, &value.bytes) }
+    }
+
+    fn dataset(&mut self, object: &Object) -> Result<()> {
+        let (connector, at) = (self.connector, object.header.address);
+        let d = connector.open_dataset(object.clone(), ObjectId { file: self.file.index, address: at }, 0)?;
+        let op = Operation {
+            env: &connector.options.environment,
+            data: &d.bytes,
+            message: &d.message,
+            space: &d.space,
+            dirty_budget: 0,
+            btree_k: self.btree_k,
+            header: at,
+        };
+        let claimed = d.layout().extents(&op, &mut |extent| self.claim(Some(at), extent));
+        claimed.and(self.elements(object, &d))
+    }
+
+    /// Claims what the elements and the fill value of `d` hold outside of themselves.
+    fn elements(&mut self, object: &Object, d: &Dataset) -> Result<()> {
+        let form = VariableForm::holding(&d.datatype);
+        if form.is_verbatim() || !d.layout().is_in_file() {
+            return Ok(());
+        }
+        let connector = self.connector;
+        let mut first = self.held(object, &form, &d.datatype, d.bytes.fill.element()).err();
+        d.written_elements(&connector.options.environment, 0..d.bytes.size, &mut |elements| {
+            if let Err(e) = elements.and_then(|elements| self.held(object, &form, &d.datatype, elements)) {
+                first.get_or_insert(e);
+            }
+            Ok(if self.is_exhausted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        first.map_or(Ok(()), Err)
+    }
+
+    /// Claims the global heap collections with parts of `elements`. Errors: the first one, after
+    /// all elements.
+    fn held(&mut self, object: &Object, form: &VariableForm, datatype: &Datatype, elements: &[u8]) -> Result<()> {
+        let store = self.store.clone();
+        let (heap, mut first) = (FileHeap(&store), None);
+        let limited = Limited { parts: &heap, limit: ELEMENT_BYTES_MAX };
+        for element in elements.chunks_exact(usize::try_from(datatype.element_size()).unwrap_or(usize::MAX).max(1)) {
+            form.held(element, &limited, &mut |held| {
+                let collection = match held {
+                    Held::Sequence(descriptor) => Descriptor::decode(descriptor, store.ctx()).map(|d| Some(d.collection)),
+                    Held::Reference(t, reference) => reference::collection(t, reference, store.ctx()),
+                    Held::Unreadable(e) => Err(e),
+                };
+                if let Err(e) = collection.and_then(|at| at.map_or(Ok(()), |at| self.collection(object, at))) {
+                    first.get_or_insert(e);
+                }
+            });
+        }
+        first.map_or(Ok(()), Err)
+    }
+
+    /// Claims the global heap collection at `address` when it is reached for the first time.
+    fn collection(&mut self, object: &Object, address: Address) -> Result<()> {
+        if self.collections.contains(&address) {
+            return Ok(());
+        }
+        match global_heap::extent(&self.store, address) {
+            Ok(extent) => self.claim(Some(object.header.address), extent),
+            Err(e) => {
+                self.collections.insert(address);
+                Err(e)
+            }
+        }
+    }
+}

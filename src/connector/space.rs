@@ -1,0 +1,47 @@
+//! Accounting of the bytes of a container's file.
+
+use super::Result;
+use crate::base::Error;
+
+/// Use of the bytes of a container's file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SpaceUse {
+    /// Length of the file.
+    pub total: u64,
+    /// Live bytes of metadata.
+    pub metadata: u64,
+    /// Live bytes of raw data.
+    pub raw: u64,
+    /// Live bytes of collections of variable-length values and references, with their free parts.
+    pub heap: u64,
+    /// Bytes that the file names as free.
+    pub free: u64,
+    /// Live bytes that were claimed again: by another structure, or as free space.
+    pub claimed_twice: u64,
+    /// Bytes of structures past the end of the file.
+    pub past_end: u64,
+    /// Objects, and structures of the file itself, that could not be read: their bytes are not
+    /// live.
+    pub unreadable: u64,
+    /// False if there are too many separate extents to find all bytes that are claimed twice.
+    pub overlaps_checked: bool,
+}
+
+impl SpaceUse {
+    /// Bytes that objects and the file's own structures use.
+    pub fn live(&self) -> u64 {
+        self.metadata.saturating_add(self.raw).saturating_add(self.heap)
+    }
+
+    /// Bytes that are neither live nor free.
+    pub fn dead(&self) -> u64 {
+        self.total.saturating_sub(self.live()).saturating_sub(self.free)
+    }
+}
+
+/// Accounting of a container that was opened for reading only.
+pub trait Space: Send + Sync {
+    /// Sums the extents of all objects that hard links reach, and of the file's own structures.
+    /// Calls `damaged` once with each object or structure that cannot be read, and continues.
+    fn space(&self, damaged: &mut dyn FnMut(&Error)) -> Result<SpaceUse>;
+}
