@@ -454,6 +454,7 @@ const BASES: [&str; 27] = [
     "persist",
     "pages",
     "pages_image",
+    "sparse_v110",
 ];
 
 const KINDS: [(&str, Operations); 8] = [

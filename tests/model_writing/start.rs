@@ -46,6 +46,7 @@ pub const STARTS: [(&str, &[&str]); 31] = [
     ("none", &[]),
     ("netcdf3", &[]),
     ("netcdf4", &[]),
+    ("sparse_v110", &[]),
 ];
 
 /// Cache of few chunks.

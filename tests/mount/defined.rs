@@ -19,13 +19,21 @@ impl Drop for Left {
 /// Runs a case of `tests/oracle/defined.py`.
 #[track_caller]
 fn case(name: &str) {
+    case_with(name, Path::new(""));
+}
+
+/// Runs a case with plugins of libhdf5 in a folder.
+#[track_caller]
+fn case_with(name: &str, plugins: &Path) {
     let place = Place::new();
     let at = place.mnt();
     let dir = at.parent().unwrap().to_path_buf();
     let _left = [Left(at), Left(dir.join("mnt2"))];
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle/defined.py");
     let binary = env!("CARGO_BIN_EXE_h5dir");
-    let done = Command::new(python::with_h5py()).arg(script).arg(binary).arg(dir).arg(name).output().unwrap();
+    let mut command = Command::new(python::with_h5py());
+    command.arg(script).arg(binary).arg(dir).arg(name).env("HDF5_PLUGIN_PATH", plugins);
+    let done = command.output().unwrap();
     assert!(done.status.success(), "{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
 }
 
@@ -72,4 +80,17 @@ fn rows_that_are_added_to_a_sparse_dataset_are_undefined() {
 #[test]
 fn rules_make_new_files_sparse() {
     case("create_rules");
+}
+
+/// The folder with the plugin for the filter of sparse chunks, which is built.
+fn plugin() -> PathBuf {
+    let profile = std::env::var("H5DIR_CARGO_PROFILE").unwrap_or_default();
+    let built = Command::new("cargo").args(["build", "--quiet", "-p", "h5dir-filter"]).args(profile.split_whitespace()).status().unwrap();
+    assert!(built.success());
+    Path::new(env!("CARGO_BIN_EXE_h5dir")).parent().unwrap().to_path_buf()
+}
+
+#[test]
+fn libhdf5_reads_and_writes_sparse_chunks_with_the_plugin() {
+    case_with("plugin", &plugin());
 }

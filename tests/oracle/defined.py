@@ -403,6 +403,40 @@ def create_rules():
         assert os.getxattr(os.path.join(MNT, "a.sparse"), "user.h5dir.profile") == b"filter"
 
 
-CASES = [random_changes, stock_writer, tools, command_line, limits, conversion, types, resizing, create_rules]
+def plugin():
+    """h5py and h5dump with the filter's plugin, which HDF5_PLUGIN_PATH names."""
+    rng = np.random.default_rng(5)
+    create()
+    shape, fill = (6, 50, 40), -3
+    data, defined = np.full(shape, fill, "<i2"), np.zeros(shape, bool)
+    # Nothing, one region, spots, every other element, all.
+    defined[1, 5:20, 7:30] = True
+    defined[2] = rng.random((50, 40)) > 0.99
+    defined[3] = rng.random((50, 40)) > 0.5
+    defined[4] = True
+    data[defined] = rng.integers(-3, 100, defined.sum())
+    with Mounted():
+        path = describe("d", "filter", dtype="<i2", shape=shape, chunks=[1, 50, 40], fillvalue=fill, filters=["shuffle", {"deflate": 6}, "fletcher32"])
+        bare = describe("bare", "filter", dtype="<i2", shape=shape, chunks=[1, 50, 40], fillvalue=fill)
+        for name in [path, bare]:
+            with open(name, "r+b", buffering=0) as f:
+                for index in np.argwhere(defined):
+                    os.pwrite(f.fileno(), data[tuple(index)].tobytes(), int(np.ravel_multi_index(index, shape)) * 2)
+        assert (view_mask("d", shape) == defined).all()
+    with h5py.File(FILE, "r+") as f:
+        assert (f["d"][...] == data).all() and (f["bare"][...] == data).all()
+        f["d"][1, 0, 0] = 77
+        f["bare"][0, 3, 3:6] = [1, fill, 2]
+    dumped = run("h5dump", "-d", "/d", "-s", "1,0,0", "-c", "1,1,2", FILE)
+    assert "77, -3" in dumped, dumped
+    data[1, 0, 0] = 77
+    defined[1] = data[1] != fill
+    with Mounted():
+        assert (np.fromfile(os.path.join(MNT, "d"), "<i2").reshape(shape) == data).all()
+        assert (view_mask("d", shape) == defined).all(), "h5py defines what differs from the fill value, in the chunks that it writes"
+        assert view_mask("bare", shape)[0].sum() == 2
+
+
+CASES = [plugin, random_changes, stock_writer, tools, command_line, limits, conversion, types, resizing, create_rules]
 if __name__ == "__main__":
     next(case for case in CASES if case.__name__ == CASE)()

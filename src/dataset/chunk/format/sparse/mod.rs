@@ -7,6 +7,7 @@ mod mapped;
 mod packed;
 mod profile;
 
+pub(crate) use packed::{FILTER_ID, decode_image, encode_dense};
 pub(crate) use profile::{NewChunks, PROFILES, SparseProfile};
 use {mapped::Map, packed::Filter};
 pub(super) use {mapped::open as open_mapped, packed::open as open_packed};

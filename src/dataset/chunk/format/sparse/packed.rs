@@ -8,7 +8,7 @@ use super::coded;
 use super::image::{Geometry, SparseImage};
 use super::profile::{NewChunks, OPTIONAL, SparseProfile};
 use crate::base::element_set::ElementSet;
-use crate::base::{Error, Result};
+use crate::base::{Address, Error, Result, limits};
 use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
 use crate::dataset::chunk::format::parts::Parts;
 use crate::dataset::chunk::format::traits::{ChunkFormat, Large, LargeReader, SPARSE, memory_len, refuse};
@@ -25,7 +25,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 /// Identifier of the filter, of the range for private use.
-const FILTER_ID: u16 = 32800;
+pub(crate) const FILTER_ID: u16 = 32800;
 /// Name of the filter in the file.
 const FILTER_NAME: &[u8] = b"h5dir sparse chunk";
 /// First client data value: "h5ds", and the version of the format.
@@ -98,11 +98,50 @@ pub(in crate::dataset::chunk::format) fn open(parts: &Parts<'_>) -> Option<Arc<d
     open.then(|| Arc::new(Packed { geometry: Arc::new(geometry), rest: Pipeline { filters: rest.to_vec() } }) as Arc<dyn ChunkFormat>)
 }
 
+/// The dense elements of a chunk whose image, before the other filters, is `image`; for the plugin.
+/// `None`: the client data or the image are not valid.
+pub(crate) fn decode_image(cd_values: &[u32], image: &[u8]) -> Option<Vec<u8>> {
+    let record = ChunkRecord { address: Address::UNDEF, size: image.len() as u64, filter_mask: 0 };
+    let format = Packed { geometry: Arc::new(geometry(cd_values)?), rest: Pipeline::default() };
+    let decoded = format.decode_image(image, record).ok()?;
+    decoded.to_dense().ok()
+}
+
+/// The image of a chunk of `dense` elements, those with the fill value undefined; for the plugin.
+/// `None`: the client data are not valid, or those of another chunk.
+pub(crate) fn encode_dense(cd_values: &[u32], dense: &[u8]) -> Option<Vec<u8>> {
+    let geometry = Arc::new(geometry(cd_values)?);
+    if dense.len() as u64 != geometry.bytes() {
+        return None;
+    }
+    let image = SparseImage::of_dense(&geometry, coded::differing(dense, &geometry).ok()?, dense);
+    Packed { geometry, rest: Pipeline::default() }.encode_image(&image).ok()
+}
+
+/// The chunks that the client data of the private filter describe.
+fn geometry(cd_values: &[u32]) -> Option<Geometry> {
+    let mut values = cd_values.iter().copied();
+    let mut number = || values.next().map(u64::from);
+    if number()? != u64::from(MAGIC) || number()? != u64::from(VERSION) {
+        return None;
+    }
+    let (element_size, rank) = (number()?, number()?);
+    if element_size == 0 || rank == 0 || rank > limits::RANK_MAX as u64 {
+        return None;
+    }
+    let dims = (0..rank).map(|_| number()).collect::<Option<Vec<u64>>>()?;
+    let fill_len = usize::try_from(number()?).ok()?;
+    let mut fill: Vec<u8> = values.flat_map(u32::to_le_bytes).collect();
+    fill.truncate(fill_len);
+    let geometry = Geometry { fill: FillPattern::new(&fill, element_size), dims, element_size };
+    (geometry.bytes() <= limits::CHUNK_BYTES_MAX).then_some(geometry)
+}
+
 impl Packed {
     /// The chunk's image, after the other filters.
     fn image(&self, stored: &[u8], record: ChunkRecord) -> Result<Vec<u8>> {
         let most = self.geometry.bytes().saturating_mul(2).saturating_add(IMAGE_SLACK_BYTES);
-        let limit = memory_len(most.min(crate::base::limits::CHUNK_BYTES_MAX), record.address)?;
+        let limit = memory_len(most.min(limits::CHUNK_BYTES_MAX), record.address)?;
         self.rest.decode_upto(stored, record.filter_mask >> 1, limit).map_err(|e| corrupt(record, e.to_string()))
     }
 
@@ -112,6 +151,32 @@ impl Packed {
         let dense = self.rest.decode(stored, record.filter_mask >> 1, size).map_err(|e| corrupt(record, e.to_string()))?;
         let defined = coded::differing(&dense, &self.geometry)?;
         Ok(SparseImage::of_dense(&self.geometry, defined, &dense))
+    }
+
+    /// Decodes the chunk's image.
+    fn decode_image(&self, image: &[u8], record: ChunkRecord) -> Result<SparseImage> {
+        match SparseChunk::decode(image, self.geometry.elements(), record.address)? {
+            SparseChunk::Selected { selection, values } => {
+                self.unpack(selection.to_set(&self.geometry.dims)?, Some(&selection), values, record)
+            }
+            SparseChunk::Bitmap { bitmap, values } => self.unpack(coded::of_bitmap(bitmap, &self.geometry)?, None, values, record),
+        }
+    }
+
+    /// The image of a chunk.
+    fn encode_image(&self, image: &SparseImage) -> Result<Vec<u8>> {
+        let mut values = Vec::new();
+        image.set().for_each_run(&self.geometry.dims, &mut |run| {
+            image.append(self.geometry.bytes_of(&run), &mut values);
+            Ok(())
+        })?;
+        Ok(match coded::selection(image.set(), &self.geometry) {
+            Some(selection) => SparseChunk::Selected { selection, values: &values }.encode(&self.geometry.dims),
+            None => {
+                let bitmap = coded::bitmap(image.set(), &self.geometry)?;
+                SparseChunk::Bitmap { bitmap: &bitmap, values: &values }.encode(&self.geometry.dims)
+            }
+        })
     }
 
     /// The chunk of `defined` elements, whose `values` are in the order of `selection`, or
@@ -194,12 +259,7 @@ impl ChunkFormat for Packed {
             return Ok(Box::new(self.decode_dense(&stored, record)?));
         }
         let image = self.image(&stored, record)?;
-        Ok(Box::new(match SparseChunk::decode(&image, self.geometry.elements(), record.address)? {
-            SparseChunk::Selected { selection, values } => {
-                self.unpack(selection.to_set(&self.geometry.dims)?, Some(&selection), values, record)?
-            }
-            SparseChunk::Bitmap { bitmap, values } => self.unpack(coded::of_bitmap(bitmap, &self.geometry)?, None, values, record)?,
-        }))
+        Ok(Box::new(self.decode_image(&image, record)?))
     }
 
     fn defined(&self, store: &Store, record: ChunkRecord, _is_edge: bool) -> Result<Option<ElementSet>> {
@@ -214,19 +274,7 @@ impl ChunkFormat for Packed {
     }
 
     fn encode(&self, image: Image, _is_edge: bool) -> Result<(Vec<u8>, u32)> {
-        let image = SparseImage::of(image)?;
-        let mut values = Vec::new();
-        image.set().for_each_run(&self.geometry.dims, &mut |run| {
-            image.append(self.geometry.bytes_of(&run), &mut values);
-            Ok(())
-        })?;
-        let encoded = match coded::selection(image.set(), &self.geometry) {
-            Some(selection) => SparseChunk::Selected { selection, values: &values }.encode(&self.geometry.dims),
-            None => {
-                let bitmap = coded::bitmap(image.set(), &self.geometry)?;
-                SparseChunk::Bitmap { bitmap: &bitmap, values: &values }.encode(&self.geometry.dims)
-            }
-        };
+        let encoded = self.encode_image(&*SparseImage::of(image)?)?;
         let (stored, mask) = self.rest.encode(encoded).map_err(|e| refuse(&e))?;
         Ok((stored, mask << 1))
     }
