@@ -183,29 +183,26 @@ impl ElementSet {
     pub fn of_blocks(rank: usize, blocks: &[u64]) -> Result<Self> {
         let corrupt = || Error::corrupt(STRUCTURE, Address::UNDEF, "a block ends before it begins, or half a block");
         let width = rank.checked_mul(2).filter(|w| *w > 0 && blocks.len().is_multiple_of(*w)).ok_or_else(corrupt)?;
-        let mut sets = Vec::with_capacity(blocks.len().checked_div(width).unwrap_or(0));
-        for block in blocks.chunks_exact(width) {
-            let (first, last) = block.split_at(rank);
+        let block = |n: usize| {
+            let at = n.saturating_mul(width);
+            let (first, last) = blocks.get(at..at.saturating_add(width)).unwrap_or_default().split_at_checked(rank).ok_or_else(corrupt)?;
             let end: Option<Vec<u64>> = last.iter().zip(first).map(|(l, f)| l.checked_add(1).filter(|_| f <= l)).collect();
-            sets.push(ElementSet::block(first, &end.ok_or_else(corrupt)?));
-        }
-        Self::union_of(sets)
+            Ok(ElementSet::block(first, &end.ok_or_else(corrupt)?))
+        };
+        Self::union_of(0..blocks.len().checked_div(width).unwrap_or(0), &block)
     }
 
-    /// The union of `sets`, pairwise, so that each span is copied a logarithmic number of times.
-    pub fn union_of(mut sets: Vec<ElementSet>) -> Result<Self> {
-        while sets.len() > 1 {
-            let budget = Budget::new(SPANS_MAX, STRUCTURE);
-            let mut half = Vec::with_capacity(sets.len().div_ceil(2));
-            for pair in sets.chunks(2) {
-                half.push(match pair {
-                    [a, b] => a.apply(Op::Union, b, &budget)?,
-                    _ => pair.first().cloned().unwrap_or_default(),
-                });
-            }
-            sets = half;
+    /// The union of the sets that `set` makes of `numbers`, by halves: each span is copied a
+    /// logarithmic number of times, and few sets are in memory at once. The recursion is as deep as
+    /// the logarithm.
+    pub fn union_of(numbers: Range<usize>, set: &dyn Fn(usize) -> Result<ElementSet>) -> Result<Self> {
+        let count = numbers.end.saturating_sub(numbers.start);
+        let middle = numbers.start.saturating_add(count / 2);
+        match count {
+            0 => Ok(ElementSet::default()),
+            1 => set(numbers.start),
+            _ => Self::union_of(numbers.start..middle, set)?.union(&Self::union_of(middle..numbers.end, set)?),
         }
-        Ok(sets.pop().unwrap_or_default())
     }
 
     /// The elements of an extent of `dims` with numbers in `range`: at most two blocks a dimension.
@@ -215,7 +212,9 @@ impl ElementSet {
 
     /// The elements of an extent of `dims` with numbers in `runs`, ascending and disjoint.
     pub fn of_runs(dims: &[u64], runs: impl Iterator<Item = Range<u64>>) -> Result<Self> {
-        Self::union_of(runs.map(|r| Self::of_run(dims, &r)).collect())
+        let runs: Vec<Range<u64>> = runs.collect();
+        let run = |n: usize| Ok(runs.get(n).map(|run| Self::of_run(dims, run)).unwrap_or_default());
+        Self::union_of(0..runs.len(), &run)
     }
 
     /// True for the empty set.

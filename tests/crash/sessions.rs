@@ -426,7 +426,7 @@ fn rename(r: &mut Recording) {
     }
 }
 
-const BASES: [&str; 27] = [
+const BASES: [&str; 28] = [
     "attrs_earliest",
     "attrs_v108",
     "attrs_v110",

@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 /// Files to begin with, and what is removed from them first: what is lossy, too large, or not written.
-pub const STARTS: [(&str, &[&str]); 31] = [
+pub const STARTS: [(&str, &[&str]); 32] = [
     ("new", &[]),
     ("new earliest", &[]),
     ("attrs_earliest", &[]),

@@ -18,6 +18,11 @@ use std::ops::Range;
 /// Most bytes of chunks that one call of [`ChunkWriter::erase`] decodes, about.
 const STEP_BYTES: u64 = 64 << 20;
 
+/// Chunks whose sets are in memory at once.
+const STEP_CHUNKS: usize = 1024;
+/// Most blocks of one answer.
+const BLOCKS_MAX: u64 = 1 << 22;
+
 /// Sets of the chunks that one call looks at; `None`: the chunk is not stored.
 type Sets = HashMap<u64, Option<ElementSet>>;
 
@@ -178,8 +183,18 @@ impl Chunked {
             let origin = self.chunks.origin(&self.grid.scaled(*n)).and_then(|origin| set.moved(&origin));
             origin.ok_or_else(|| Error::limit("chunk grid", Address::UNDEF, "elements past 2^64"))
         };
-        let sets = env.pool.install(|| numbers.par_iter().map(one).collect::<Result<Vec<_>>>())?;
-        ElementSet::union_of(sets)?.intersection(&ElementSet::block(first, end))
+        let block = ElementSet::block(first, end);
+        let mut defined = ElementSet::default();
+        for numbers in numbers.chunks(STEP_CHUNKS) {
+            let sets = env.pool.install(|| numbers.par_iter().map(one).collect::<Result<Vec<_>>>())?;
+            let part = ElementSet::union_of(0..sets.len(), &|n| Ok(sets.get(n).cloned().unwrap_or_default()))?;
+            defined = defined.union(&part.intersection(&block)?)?;
+            if defined.blocks() > BLOCKS_MAX {
+                let reason = format!("more than {BLOCKS_MAX} blocks of defined elements: ask for a smaller selection");
+                return Err(Error::refused(libc::EFBIG, reason));
+            }
+        }
+        Ok(defined)
     }
 }
 

@@ -138,6 +138,8 @@ impl Layout for Chunked {
         let packed = self.format.has_variable_size();
         let bytes = match self.is_implicit {
             true => data.size,
+            // Only the defined elements of sparse chunks are copied.
+            false if self.knows_defined() => self.map(&data.store)?.stored_bytes,
             false => self.stored_chunk_count(&data.store)?.saturating_mul(self.grid.chunk_bytes()),
         };
         Ok(StoredVolume { bytes, packed })
