@@ -47,7 +47,7 @@ pub(crate) fn defined(args: &DefinedArgs) -> Result<(), Failure> {
     }
     let mut out = BufWriter::new(io::stdout().lock());
     let printed = if args.count {
-        writeln!(out, "{}", defined.set.elements())
+        writeln!(out, "{}", defined.count)
     } else if args.view.json {
         out.write_all(&text)
     } else {
@@ -96,6 +96,9 @@ fn text_of(operations: &dyn Operations, path: &[u8], selection: &str) -> FsResul
 /// The defined elements of a dataset.
 struct Defined {
     dims: Vec<u64>,
+    /// Number of defined elements.
+    count: u64,
+    /// The elements; empty for a dataset without dimensions.
     set: ElementSet,
 }
 
@@ -104,13 +107,17 @@ impl Defined {
         let json: Value = serde_json::from_slice(text).ok()?;
         let numbers = |v: &Value| v.as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>();
         let dims = numbers(json.get("shape")?)?;
+        let count = json.get("count")?.as_u64()?;
+        if dims.is_empty() {
+            return Some(Defined { dims, count, set: ElementSet::default() });
+        }
         let mut corners = Vec::new();
         for block in json.get("blocks")?.as_array()? {
             corners.extend(numbers(block.get("start")?)?);
             corners.extend(numbers(block.get("stop")?)?.into_iter().map(|n| n.saturating_sub(1)));
         }
         let set = ElementSet::of_blocks(dims.len(), &corners).ok()?;
-        Some(Defined { dims, set })
+        Some(Defined { dims, count, set })
     }
 
     /// One block a line, as a selection.

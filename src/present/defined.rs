@@ -65,6 +65,13 @@ pub fn defined(connector: &dyn Connector, id: ObjectId, selection: &str) -> Resu
 /// The defined elements in a selection as JSON, in at most `limit` bytes:
 /// `{"shape": [..], "count": N, "blocks": [{"start": [..], "stop": [..]}, ...]}`.
 pub fn defined_json(connector: &dyn Connector, id: ObjectId, selection: &str, limit: u64) -> Result<Vec<u8>> {
+    let shape = connector.dataset(id)?.shape;
+    if selection.trim().is_empty() && shape.dims().is_none_or(<[u64]>::is_empty) {
+        // The element of a scalar dataset is a block without coordinates.
+        let count = shape.count().unwrap_or(0);
+        let blocks = if count > 0 { "{\"start\":[],\"stop\":[]}" } else { "" };
+        return Ok(format!("{{\"shape\":[],\"count\":{count},\"blocks\":[{blocks}]}}\n").into_bytes());
+    }
     let (set, dims) = defined(connector, id, selection)?;
     let mut out = format!("{{\"shape\":{},\"count\":{},\"blocks\":[", list(&dims), set.elements());
     let mut separator = "\n";

@@ -78,6 +78,11 @@ fn rows_that_are_added_to_a_sparse_dataset_are_undefined() {
 }
 
 #[test]
+fn datasets_of_any_shape_show_what_is_defined() {
+    case("other_shapes");
+}
+
+#[test]
 fn rules_make_new_files_sparse() {
     case("create_rules");
 }

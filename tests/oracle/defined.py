@@ -367,6 +367,17 @@ def types():
                 assert f["pair"][41].tolist() == (1, 2.5) and f["text"][4] == b"five"
 
 
+def other_shapes():
+    """Datasets without dimensions, and without elements."""
+    with h5py.File(FILE, "w") as f:
+        f["scalar"], f["null"], f["none"] = 5, h5py.Empty("i4"), np.zeros((0, 3))
+    with Mounted():
+        text = {name: json.load(open(os.path.join(MNT, ".h5dir/defined", name))) for name in ["scalar", "null", "none"]}
+        assert text["scalar"] == {"shape": [], "count": 1, "blocks": [{"start": [], "stop": []}]}
+        assert text["null"] == {"shape": [], "count": 0, "blocks": []}
+        assert text["none"] == {"shape": [0, 3], "count": 0, "blocks": []}
+
+
 def resizing():
     for profile in PROFILES:
         create()
@@ -437,6 +448,6 @@ def plugin():
         assert view_mask("bare", shape)[0].sum() == 2
 
 
-CASES = [plugin, random_changes, stock_writer, tools, command_line, limits, conversion, types, resizing, create_rules]
+CASES = [plugin, other_shapes, random_changes, stock_writer, tools, command_line, limits, conversion, types, resizing, create_rules]
 if __name__ == "__main__":
     next(case for case in CASES if case.__name__ == CASE)()
