@@ -38,9 +38,10 @@ fn is_root() -> bool {
 }
 
 const TREE: &str = r"umask 022; cd mnt; echo a >f; chmod 755 f; mkdir -m 700 d; mkdir d/e; install -m 640 f d/g; (umask 002; echo b >h; mkdir i)
-    chmod u+s,g+s,o+t i; ln -s /usr/bin/env abs; ln -s ../../out rel; ln -s f in; ln -s .h5dir/status control; ln -s a/../b up";
+    chmod u+s,g+s,o+t i; ln -s /usr/bin/env abs; ln -s ../../out rel; ln -s f in; ln -s .h5dir/status control; ln -s a/../b up
+    ln -s .././f d/up; ln -s ../../f d/out";
 const LIST: &str = r"find mnt -mindepth 1 -printf '%P %y %m %l\n' | sort";
-const LISTED: &str = "abs l 777 /usr/bin/env\ncontrol l 777 .h5dir/status\nd d 700 \nd/e d 755 \nd/g f 640 \nf f 755 \nh f 664 \n\
+const LISTED: &str = "abs l 777 /usr/bin/env\ncontrol l 777 .h5dir/status\nd d 700 \nd/e d 755 \nd/g f 640 \nd/out l 777 ../../f\nd/up l 777 .././f\nf f 755 \nh f 664 \n\
     i d 7775 \nin l 777 f\nrel l 777 ../../out\nup l 777 a/../b\n";
 
 #[test]
@@ -71,6 +72,9 @@ fn modes_and_symbolic_links_are_stored_and_shown_in_later_mounts() {
         unmount(&reader);
         let confined = Mount::start(Place::new(), &file, &["--external=off"]);
         assert_eq!(shell(&confined, "readlink mnt/abs mnt/in"), "./%2Eh5dir/symlink/usr/bin/env\nf\n");
+        // Links that cannot leave the mount are shown as they are.
+        let outside = "./%2Eh5dir/symlink/%2E%2E/%2E%2E/out\n../%2Eh5dir/symlink/%2E%2E/%2E%2E/f\n";
+        assert_eq!(shell(&confined, "readlink mnt/rel mnt/d/out mnt/d/up; cat mnt/d/up"), format!("{outside}.././f\na\n"));
     }
 }
 
