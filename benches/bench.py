@@ -11,6 +11,7 @@ import time
 import contenders as c
 import data
 import h5py
+import space
 import writing
 
 MIB = 1 << 20
@@ -75,6 +76,10 @@ class Bench:
         """Rows of seconds; the ratio is theirs / ours: above 1, h5dir is faster."""
         ratios = [t / o for o, t in zip(ours, theirs)]
         self.add(Row(name, statistics.median(ours) * scale, statistics.median(theirs) * scale, ratios, unit, target, note=note))
+
+    def size(self, name, ours, theirs, ratios, unit, target, note):
+        """Rows of file sizes: below is better."""
+        self.add(Row(name, ours, theirs, ratios, unit, target, True, note))
 
     def array(self, name):
         a = self.arrays[name].make()
@@ -251,7 +256,10 @@ class Bench:
     def write(self):
         writing.rows(self)
 
-    ALL = ("contiguous", "deflate", "small", "random", "walk", "mount", "memory", "write")
+    def space(self):
+        space.rows(self)
+
+    ALL = ("contiguous", "deflate", "small", "random", "walk", "mount", "memory", "write", "space")
 
 
 def main():
@@ -268,7 +276,7 @@ def main():
     bench = Bench(args.quick, args.reps or (3 if args.quick else 5))
     print(f"h5dir {c.H5DIR}, h5py {h5py.__version__} (libhdf5 {h5py.version.hdf5_version}), Linux {platform.release()}, {os.cpu_count()} CPUs")
     print(f"median of {bench.reps} interleaved repetitions; all files in the page cache; a mount is new for each first read", flush=True)
-    print("ratio: speed of h5dir / speed of the reference, above 1 is faster; 'time /', 'peak' and 'decodes' rows: below is better\n")
+    print("ratio: speed of h5dir / speed of the reference, above 1 is faster; 'time /', 'peak', 'decodes' and 'size' rows: below is better\n")
     print(HEADER, flush=True)
     for name in args.only or Bench.ALL:
         getattr(bench, name)()

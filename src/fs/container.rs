@@ -6,7 +6,7 @@ use super::edit::{ByteEditor, NameEditor, XattrEditor};
 use super::mounted::Mounted;
 use super::name::NAME_MAX;
 use super::namespace::{Namespace, Node};
-use super::open_files::OpenFiles;
+use super::open_files::{OpenFile, OpenFiles};
 use super::operations::{KernelMemory, Operations};
 use super::ownership;
 use super::reload::Reload;
@@ -25,6 +25,7 @@ use crate::connector::open::OpenContainer;
 use crate::connector::{Connector, ObjectId, Seek};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// See the module's description.
 pub struct ContainerFs {
@@ -107,11 +108,35 @@ impl ContainerFs {
         Ok(self.stat.attr(node))
     }
 
+    /// Clears the set-ID bits of `node` before a process without `CAP_FSETID` changes its bytes. No
+    /// lock of names is held.
+    fn clear_set_id(&self, node: &Node, invalidate: &mut Invalidate) -> FsResult<()> {
+        if ownership::set_id(&self.mounted, node).is_none() {
+            return Ok(());
+        }
+        // Alone: a mode that is set at the same time must stay.
+        let _names = self.namespace.lock_alone(&[]);
+        ownership::clear_set_id(&self.mounted, &self.changes, node, invalidate)
+    }
+
+    /// Clears the set-ID bits of `file` before a process without `CAP_FSETID` writes to it. The
+    /// stored mode is read only if set-ID bits were set on some file since the last write.
+    fn clear_set_id_of_open(&self, file: &OpenFile, invalidate: &mut Invalidate) -> FsResult<()> {
+        let changes = self.mounted.set_id_changes.load(Ordering::Acquire);
+        let Some(holder) = file.holder.as_ref().filter(|_| !file.is_without_set_id(changes)) else { return Ok(()) };
+        self.clear_set_id(&holder.node, invalidate)?;
+        file.note_without_set_id(changes);
+        Ok(())
+    }
+
     fn open_created(&self, entry: Entry, mode: OpenMode, invalidate: &mut Invalidate) -> FsResult<(Entry, Opened)> {
         let node = self.namespace.node(entry.attr.ino)?;
         // The kernel took the name to be absent: it does not truncate a file that is there.
         let truncate = Changes { size: Some(0), ..Changes::default() };
         let truncated = mode.truncate && entry.attr.size > 0;
+        if truncated && mode.clears_set_id {
+            ownership::clear_set_id(&self.mounted, &self.changes, &node, invalidate)?;
+        }
         let attr = if truncated { self.set_attributes(&node, &truncate, invalidate)? } else { entry.attr };
         let opened = self.files.open(&node, mode)?;
         Ok((Entry { attr, ..entry }, opened))
@@ -276,6 +301,9 @@ impl Operations for ContainerFs {
     fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: OpenMode) -> Done<usize> {
         Done::of(|invalidate| {
             let file = self.files.get(handle)?;
+            if mode.clears_set_id {
+                self.clear_set_id_of_open(&file, invalidate)?;
+            }
             self.bytes.write(&file, offset, data, mode, invalidate)?;
             // The kernel does not sync a file whose pages are bypassed.
             if mode.sync && file.holder.as_ref().is_some_and(|holder| holder.bypasses) {
@@ -287,6 +315,9 @@ impl Operations for ContainerFs {
 
     fn setattr(&self, ino: Ino, changes: &Changes) -> Done<Attr> {
         let set = |invalidate: &mut Invalidate| {
+            if changes.clears_set_id {
+                self.clear_set_id(&*self.namespace.living(ino)?, invalidate)?;
+            }
             let _names = self.namespace.lock_shared();
             self.set_attributes(&*self.namespace.living(ino)?, changes, invalidate)
         };

@@ -33,6 +33,8 @@ pub struct Mounted {
     pub changing: bool,
     /// Names that are shown cut.
     pub cut_names: CutNames,
+    /// How often set-ID bits were set on a file.
+    pub set_id_changes: AtomicU64,
     /// Nodes that the kernel knows.
     pub inodes: AtomicU64,
     /// Files that are open.
@@ -55,6 +57,7 @@ impl Mounted {
             (CutNames::new(), AtomicU64::new(0), AtomicU64::new(0), Buffers::default(), AtomicBool::new(false), AtomicBool::new(false));
         let (changing, logged) = (connector.edit().is_some(), Mutex::new(HashSet::new()));
         Mounted {
+            set_id_changes: AtomicU64::new(0),
             connector,
             spec,
             prefix,

@@ -10,6 +10,7 @@ use super::views::{Class, Host, Inode};
 use crate::base::Error;
 use crate::connector::edit::Edit;
 use crate::connector::{ObjectId, Ownership};
+use std::sync::atomic::Ordering;
 
 /// Permission bits to read.
 const READ_BITS: u16 = 0o444;
@@ -19,11 +20,23 @@ pub const WRITE_BITS: u16 = 0o222;
 const DATA_BITS: u16 = READ_BITS | WRITE_BITS;
 /// Permission bits of a mode.
 const MODE_BITS: u16 = 0o7777;
-/// A new file in such a directory gets the group of the directory.
+/// A program with this bit runs as its owner.
+const SET_USER_ID: u16 = libc::S_ISUID as u16;
+/// A program with this bit runs as its group. A new file in such a directory gets the group of the
+/// directory.
 const SET_GROUP_ID: u16 = libc::S_ISGID as u16;
+/// The group may execute the file.
+const GROUP_EXECUTE: u16 = libc::S_IXGRP as u16;
 
 fn mode_bits(mode: u32) -> u16 {
     u16::try_from(mode & u32::from(MODE_BITS)).unwrap_or(0)
+}
+
+/// `mode` of a file after a change of its owner or group, or of its bytes by a process without
+/// `CAP_FSETID`. A set-group-ID bit without the execute bit of the group is no privilege and stays.
+fn without_set_id(mode: u16) -> u16 {
+    let group = if mode & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 };
+    mode & !(SET_USER_ID | group)
 }
 
 /// Puts what is stored in the object of `node` into `attr`, which holds the mount's defaults.
@@ -89,7 +102,8 @@ pub fn set(mounted: &Mounted, log: &ChangeLog, node: &Node, now: &Attr, changes:
     if mounted.spec.modes == Modes::Fixed {
         return Ok(());
     }
-    let mode = changes.mode.map_or(now.perm, mode_bits);
+    let chown = (changes.uid.is_some() || changes.gid.is_some()) && now.kind == FileKind::Regular;
+    let mode = changes.mode.map_or(if chown { without_set_id(now.perm) } else { now.perm }, mode_bits);
     let (uid, gid) = (changes.uid.unwrap_or(now.uid), changes.gid.unwrap_or(now.gid));
     let same = mode & !mounted.spec.umask == now.perm && (uid, gid) == (now.uid, now.gid);
     if !is_main(node) {
@@ -108,7 +122,31 @@ pub fn set(mounted: &Mounted, log: &ChangeLog, node: &Node, now: &Attr, changes:
     let Some(id) = node.item.object().filter(|id| id.is_own()) else { return Err(Errno(libc::EOPNOTSUPP)) };
     let ownership = deviation(mounted, now.kind, (mode, uid, gid));
     mounted.editor()?.set_ownership(id, &ownership).map_err(|e| mounted.refused(Some(id), &e))?;
+    if without_set_id(mode) != mode {
+        mounted.set_id_changes.fetch_add(1, Ordering::AcqRel);
+    }
     log.attribute_changed(id, None, invalidate);
+    Ok(())
+}
+
+/// The object of the file `node` and what it stores, if it has set-ID bits that a change of its
+/// bytes clears.
+pub fn set_id(mounted: &Mounted, node: &Node) -> Option<(ObjectId, Ownership)> {
+    let file = matches!(node.item.class, Class::Dataset | Class::File) && mounted.spec.modes != Modes::Fixed;
+    let id = object(node).filter(|id| file && id.is_own())?;
+    let stored = mounted.connector.info(id).ok()?.ownership;
+    stored.mode.is_some_and(|mode| without_set_id(mode) != mode).then_some((id, stored))
+}
+
+/// Clears the set-ID bits of the file `node`. The lock of names is held alone.
+pub fn clear_set_id(mounted: &Mounted, log: &ChangeLog, node: &Node, invalidate: &mut Invalidate) -> FsResult<()> {
+    let Some((id, stored)) = set_id(mounted, node) else { return Ok(()) };
+    let (mode, uid, gid) = defaults(mounted, FileKind::Regular);
+    let now = (without_set_id(stored.mode.unwrap_or(mode)), stored.uid.unwrap_or(uid), stored.gid.unwrap_or(gid));
+    let ownership = deviation(mounted, FileKind::Regular, now);
+    mounted.editor()?.set_ownership(id, &ownership).map_err(|e| mounted.refused(Some(id), &e))?;
+    log.attribute_changed(id, None, invalidate);
+    invalidate.attributes.push(node.ino);
     Ok(())
 }
 

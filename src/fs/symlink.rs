@@ -1,10 +1,14 @@
 //! Targets of symbolic links. Those of HDF5 links are relative and never outside the mount.
 //!
-//! A target that no path in the container stands for (an absolute one, one that leaves the mount)
-//! is stored as it is after [`VERBATIM`], a path in the control directory, which no object has.
+//! The text of a link that is created through the mount is shown again exactly as it was given,
+//! wherever the link or one of its directories is moved. So it is stored as a path that libhdf5
+//! follows only if that path is shown in the same way in every directory. Any other text (with
+//! `..`, `.` or empty components, or absolute) is stored after [`VERBATIM`], a path in the control
+//! directory, which no object has.
 //!
-//! In HDF5 `..` is an ordinary name, so a target can only lead up by the `..` written here, exactly
-//! as many as the link lies deep. A target that cannot be reached is one name that no file has.
+//! In HDF5 `..` is an ordinary name, so a soft link of another writer can only lead up by the `..`
+//! written here, exactly as many as the link lies deep. A target that cannot be reached is one name
+//! that no file has.
 
 use super::name::{CONTROL, file_name, file_name_escaped, unescape};
 
@@ -14,14 +18,16 @@ const TARGET_MAX: usize = 4095;
 /// Path of a soft link that holds a target as it is, before the target.
 const VERBATIM: &[u8] = b"/.h5dir/symlink/";
 
-/// Path of the soft link that holds `target` as it is.
-pub fn verbatim(target: &[u8]) -> Vec<u8> {
-    [VERBATIM, target].concat()
-}
-
 /// The target that the soft link `path` holds as it is.
 pub fn target_of_verbatim(path: &[u8]) -> Option<&[u8]> {
     path.strip_prefix(VERBATIM).filter(|t| !t.is_empty() && t.len() <= TARGET_MAX && !t.contains(&0))
+}
+
+/// True if the symbolic link `target`, in a directory `depth` levels below the root of the mount,
+/// cannot leave the mount: it leads up first, at most to the root, and then down.
+pub fn stays_inside(target: &[u8], depth: usize) -> bool {
+    let up = components(target).take_while(|c| *c == b"..").count();
+    target.first() != Some(&b'/') && up <= depth && components(target).skip(up).all(|c| c != b"..")
 }
 
 fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -41,7 +47,7 @@ pub fn soft(path: &[u8], depth: usize, prefix: &[Vec<u8>]) -> Vec<u8> {
         names.drain(..prefix.len());
         parts.resize(depth, b"..".to_vec());
         if depth == 0 && !names.is_empty() {
-            // Distinguishes it from a relative link, so that a copy is stored the same.
+            // Distinguishes it from a relative link.
             parts.push(b".".to_vec());
         }
     }
@@ -59,48 +65,35 @@ pub fn soft(path: &[u8], depth: usize, prefix: &[Vec<u8>]) -> Vec<u8> {
     if target.len() > TARGET_MAX { dangling(b"soft", path) } else { target }
 }
 
-/// Path of the soft link for the symbolic link `target` in `directory` (link names from the root of
-/// the mount). Shown again, it is `target` or a simpler spelling of it. `None` for a target that no
-/// path in the container stands for: see [`verbatim`].
-pub fn stored(target: &[u8], directory: &[Vec<u8>], prefix: &[Vec<u8>]) -> Option<Vec<u8>> {
-    let depth = directory.len();
-    // The target shown for a dangling link contains its path.
-    if let Some(path) = unescape(target).as_deref().and_then(|t| t.strip_prefix(b" soft link to "))
-        && soft(path, depth, prefix) == target
-    {
-        return Some(path.to_vec());
-    }
-    let names: Vec<&[u8]> = components(target).collect();
-    let up = names.iter().take_while(|n| **n == b"..").count();
-    let rest = names.get(up..)?;
-    if target.first() == Some(&b'/') || up > depth {
-        return None;
-    }
-    let at_root = up == depth;
-    if at_root && rest.first() == Some(&CONTROL) {
-        return None;
-    }
+/// Path of the soft link for the symbolic link `target` in a mount of the group `prefix`. It is
+/// shown as `target` in every directory.
+pub fn stored(target: &[u8], prefix: &[Vec<u8>]) -> Vec<u8> {
+    outside(target, prefix).or_else(|| followed(target)).unwrap_or_else(|| [VERBATIM, target].concat())
+}
+
+/// Path of a soft link that leads outside the mounted group, from the target shown for it.
+fn outside(target: &[u8], prefix: &[Vec<u8>]) -> Option<Vec<u8>> {
+    let shown = unescape(target)?;
+    let path = shown.strip_prefix(b" soft link to ")?;
+    (soft(path, 0, prefix) == target).then(|| path.to_vec())
+}
+
+/// Path that libhdf5 follows as a program follows `target`. `None`: no path is shown as `target` in
+/// every directory.
+fn followed(target: &[u8]) -> Option<Vec<u8>> {
     let mut path: Vec<Vec<u8>> = Vec::new();
-    let absolute = up > 0 || depth == 0 && target.starts_with(b"./");
-    if absolute {
-        path.extend(prefix.iter().cloned());
-        path.extend(directory.iter().take(depth.saturating_sub(up)).cloned());
-    }
-    for (i, shown) in rest.iter().enumerate() {
+    for shown in target.split(|b| *b == b'/') {
         let name = unescape(shown)?.into_owned();
-        let control = i == 0 && at_root && name == CONTROL && **shown == *file_name_escaped(CONTROL);
-        path.push(if control || *file_name(&name) == **shown { name } else { return None });
+        // Names that would be skipped or divide the path, and other spellings of names, as `..`.
+        let divides = matches!(name.as_slice(), b"" | b".") || name.iter().any(|b| matches!(b, b'/' | 0));
+        // In the root of the mount the name of the control directory is shown in another way.
+        let control = path.is_empty() && name == CONTROL;
+        if divides || control || *file_name(&name) != *shown {
+            return None;
+        }
+        path.push(name);
     }
-    // Names that cannot be part of a path: they would divide it, or be skipped.
-    if path.iter().any(|n| n.is_empty() || n == b"." || n.iter().any(|b| matches!(b, b'/' | 0))) {
-        return None;
-    }
-    let joined = path.join(&b'/');
-    Some(match absolute {
-        false if joined.is_empty() => b".".to_vec(),
-        false => joined,
-        true => [b"/", joined.as_slice()].concat(),
-    })
+    Some(path.join(&b'/'))
 }
 
 /// File and path of the external link that is shown as `target`. The last `:/` separates them.
@@ -179,33 +172,35 @@ mod tests {
         assert_eq!(up(2), b"../..");
     }
 
+    /// `../x` was shown as `../../a/x` in the directory `a/b`, `./x` as `x` and `x/` as `x`.
     #[test]
-    fn stored_targets_are_shown_as_they_were_given() {
-        let dir = [b"a".to_vec(), b"b".to_vec()];
+    fn every_stored_target_is_shown_in_every_directory_as_it_was_given() {
         let g = [b"g".to_vec()];
-        let same: [(&[u8], &[u8]); 7] = [
-            (b"x", b"x"),
-            (b"x/y", b"x/y"),
-            (b".", b"."),
-            (b"../../c/d", b"/g/c/d"),
-            (b"../..", b"/g"),
-            (b"%2E%2E/x", b"../x"),
-            (b"%20soft link to %2Fout%2Fx", b"/out/x"),
-        ];
-        for (target, path) in same {
-            assert_eq!(stored(target, &dir, &g).as_deref(), Some(path), "{}", String::from_utf8_lossy(target));
-            assert_eq!(soft(path, 2, &g), target);
+        let followed = "x x/y %2E%2E/x 100% a/.h5dir .hidden".split(' ').map(str::as_bytes);
+        let dots = ". .. ./x ../x ../../c/d x/../y x/./y x//y x/ / /etc/passwd /g/x .h5dir .h5dir/status";
+        let escapes = "%2Eh5dir/x ../%2Eh5dir %41 a%2Fb %00 %EMPTY";
+        let long = "n/".repeat(2047);
+        let verbatim = [dots, escapes, &long].into_iter().flat_map(|s| s.split(' ')).chain(["%20soft link to %2Fg%2Fx"]).map(str::as_bytes);
+        let outside = std::iter::once(&b"%20soft link to %2Fout%2Fx"[..]);
+        let shown = |path: &[u8], depth| target_of_verbatim(path).map_or_else(|| soft(path, depth, &g), <[u8]>::to_vec);
+        for (target, is_verbatim) in followed.chain(outside).map(|t| (t, false)).chain(verbatim.map(|t| (t, true))) {
+            let path = stored(target, &g);
+            assert_eq!(path.starts_with(VERBATIM), is_verbatim, "{}", path.escape_ascii());
+            for depth in 0..4 {
+                assert_eq!(shown(&path, depth), target, "{}", target.escape_ascii());
+            }
         }
-        assert_eq!(stored(b"%2Eh5dir/x", &[], &[]).as_deref(), Some(&b".h5dir/x"[..]));
-        for (target, path) in [(&b"./a"[..], &b"/g/a"[..]), (b"a", b"a"), (b"./%2Eh5dir/x", b"/g/.h5dir/x")] {
-            assert_eq!(stored(target, &[], &g).as_deref(), Some(path));
-            assert_eq!(soft(path, 0, &g), target);
-        }
-        // A simpler spelling of the same path.
-        assert_eq!(stored(b"../x", &dir, &g).as_deref(), Some(&b"/g/a/x"[..]));
-        assert_eq!(stored(b"x//y/", &dir, &g).as_deref(), Some(&b"x/y"[..]));
-        for wrong in [&b"/etc/passwd"[..], b"../../../x", b"x/../y", b"../../.h5dir/status", b"%41", b"a%2Fb", b"%00", b"%EMPTY"] {
-            assert_eq!(stored(wrong, &dir, &g), None, "{}", String::from_utf8_lossy(wrong));
-        }
+        assert_eq!(stored(b"%2E%2E/x", &g), b"../x");
+        assert_eq!(stored(b"%20soft link to %2Fout%2Fx", &g), b"/out/x");
+        assert_eq!(stored(b"../x", &g), b"/.h5dir/symlink/../x");
+    }
+
+    #[test]
+    fn targets_that_stay_inside_lead_up_first_and_at_most_to_the_root() {
+        let inside: [(&[u8], usize); 6] =
+            [(b"x", 0), (b"./x//y/", 0), (b"../x", 1), (b".././../x/y", 2), (b"..", 3), (b"%2E%2E/..x/...", 0)];
+        inside.iter().for_each(|(target, depth)| assert!(stays_inside(target, *depth), "{}", target.escape_ascii()));
+        let outside: [(&[u8], usize); 6] = [(b"..", 0), (b"../../x", 1), (b"/", 9), (b"/x", 9), (b"x/../y", 9), (b"../x/./..", 9)];
+        outside.iter().for_each(|(target, depth)| assert!(!stays_inside(target, *depth), "{}", target.escape_ascii()));
     }
 }

@@ -113,6 +113,9 @@ pub struct OpenMode {
     pub truncate: bool,
     /// The write is writeback of pages that a mapping dirtied.
     pub written_back: bool,
+    /// A write, or the truncation of a file that is there, clears the set-ID bits of the file: the
+    /// process has no `CAP_FSETID`.
+    pub clears_set_id: bool,
 }
 
 /// Why the last changes are not in the file.
@@ -153,6 +156,8 @@ pub struct Changes {
     pub uid: Option<u32>,
     /// Group owner.
     pub gid: Option<u32>,
+    /// The set-ID bits are cleared: a process without `CAP_FSETID` changes the bytes.
+    pub clears_set_id: bool,
 }
 
 /// Owner, group and mode of a file to be created.

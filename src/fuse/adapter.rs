@@ -9,7 +9,9 @@ use super::event_loops::{EventLoops, Kind, Turn};
 use super::guard::{guard, guard_done};
 use super::kernel::Kernel;
 use super::page_invalidation::PageInvalidation;
-use super::reply::{absent, creator, errno, file_attr, file_type, ino, listed, may, open_flags, reply_empty, reply_xattr, time};
+use super::reply::{
+    absent, clears_set_id, creator, errno, file_attr, file_type, ino, listed, may, open_flags, reply_empty, reply_xattr, time,
+};
 use crate::fs::page_guard::PageGuard;
 use crate::fs::{Changes, Done, Entry, Errno, FsResult, Handle, Ino, Invalidate, OpenMode, Operations, Whence};
 use fuser::{
@@ -38,8 +40,7 @@ const BACKGROUND_REQUESTS: u16 = 64;
 
 /// Features requested if the kernel has them.
 const CAPABILITIES: [InitFlags; 6] = [
-    // No file has set-user-ID, set-group-ID or capabilities: without this the kernel asks for them
-    // before each write.
+    // The file system clears set-ID bits: else the kernel asks for capabilities before each write.
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     InitFlags::FUSE_ASYNC_READ,
     InitFlags::FUSE_ASYNC_DIO,
@@ -437,7 +438,7 @@ impl Filesystem for Adapter {
 
     fn setattr(
         &self,
-        _req: &Request,
+        req: &Request,
         n: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -454,7 +455,8 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let _turn = self.turn(Kind::Change);
-        let changes = Changes { size, mtime: mtime.map(time), atime: atime.map(time), mode, uid, gid };
+        let clears_set_id = size.is_some() && clears_set_id(req);
+        let changes = Changes { size, mtime: mtime.map(time), atime: atime.map(time), mode, uid, gid, clears_set_id };
         match self.change("setattr", n, |o| o.setattr(ino(n), &changes)) {
             Ok(attr) => reply.attr(&self.times.attr, &file_attr(&attr)),
             Err(e) => reply.error(errno(e)),
@@ -521,7 +523,9 @@ impl Filesystem for Adapter {
             return reply.error(fuser::Errno::EROFS);
         }
         // fcntl(2) may have cleared O_APPEND, and pwritev2(2) may ask for O_DSYNC.
-        let mode = OpenMode { written_back: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE), ..Self::open_mode(flags) };
+        let written_back = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let clears_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let mode = OpenMode { written_back, clears_set_id, ..Self::open_mode(flags) };
         let done = guard_done("write", ino(n), || self.operations.write(ino(n), Handle(fh.0), offset, data, mode));
         let guard = self.invalidate(done.invalidate);
         let answer = move || match done.result {
@@ -547,7 +551,8 @@ impl Filesystem for Adapter {
     fn create(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
         let _turn = self.turn(Kind::Change);
         let creator = creator(req, mode);
-        let mode = OpenMode { truncate: flags & libc::O_TRUNC != 0, ..Self::open_mode(OpenFlags(flags)) };
+        let clears_set_id = clears_set_id(req);
+        let mode = OpenMode { truncate: flags & libc::O_TRUNC != 0, clears_set_id, ..Self::open_mode(OpenFlags(flags)) };
         let exclusive = flags & libc::O_EXCL != 0;
         match self.change("create", parent, |o| o.create(ino(parent), name.as_bytes(), creator, mode, exclusive)) {
             Ok((e, opened)) => {

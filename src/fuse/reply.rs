@@ -40,6 +40,12 @@ pub(super) fn creator(req: &Request, mode: u32) -> Creator {
     Creator { uid: req.uid(), gid: req.gid(), mode }
 }
 
+/// True if a change of bytes by the process clears set-ID bits. `fuser` does not pass on the
+/// kernel's answer (`FATTR_KILL_SUIDGID`), except for writes.
+pub(super) fn clears_set_id(req: &Request) -> bool {
+    req.uid() != 0
+}
+
 pub(super) fn ino(n: INodeNo) -> Ino {
     Ino(n.0)
 }

@@ -257,7 +257,13 @@ impl Side {
             }
             Op::Mknod(path) => self.made(path, |dir, name| self.fs.mknod(dir, name, creator(0o644)).result),
             Op::Mkdir(path) => self.made(path, |dir, name| self.fs.mkdir(dir, name, creator(0o755)).result),
-            Op::Symlink(path, target) => self.made(path, |dir, name| self.fs.symlink(dir, name, target.as_bytes(), creator(0o777)).result),
+            Op::Symlink(path, target) => {
+                let made = self.made(path, |dir, name| self.fs.symlink(dir, name, target.as_bytes(), creator(0o777)).result)?;
+                let ino = self.find(path)?;
+                assert_eq!(self.fs.readlink(ino).unwrap(), target.as_bytes(), "the text of {path}");
+                self.fs.forget(ino, 1);
+                Ok(made)
+            }
             Op::Link(from, to) => {
                 let ino = self.find(from)?;
                 let made = self.made(to, |dir, name| self.fs.link(ino, dir, name).result);

@@ -38,9 +38,10 @@ fn is_root() -> bool {
 }
 
 const TREE: &str = r"umask 022; cd mnt; echo a >f; chmod 755 f; mkdir -m 700 d; mkdir d/e; install -m 640 f d/g; (umask 002; echo b >h; mkdir i)
-    chmod u+s,g+s,o+t i; ln -s /usr/bin/env abs; ln -s ../../out rel; ln -s f in; ln -s .h5dir/status control; ln -s a/../b up";
+    chmod u+s,g+s,o+t i; ln -s /usr/bin/env abs; ln -s ../../out rel; ln -s f in; ln -s .h5dir/status control; ln -s a/../b up
+    ln -s .././f d/up; ln -s ../../f d/out";
 const LIST: &str = r"find mnt -mindepth 1 -printf '%P %y %m %l\n' | sort";
-const LISTED: &str = "abs l 777 /usr/bin/env\ncontrol l 777 .h5dir/status\nd d 700 \nd/e d 755 \nd/g f 640 \nf f 755 \nh f 664 \n\
+const LISTED: &str = "abs l 777 /usr/bin/env\ncontrol l 777 .h5dir/status\nd d 700 \nd/e d 755 \nd/g f 640 \nd/out l 777 ../../f\nd/up l 777 .././f\nf f 755 \nh f 664 \n\
     i d 7775 \nin l 777 f\nrel l 777 ../../out\nup l 777 a/../b\n";
 
 #[test]
@@ -71,6 +72,9 @@ fn modes_and_symbolic_links_are_stored_and_shown_in_later_mounts() {
         unmount(&reader);
         let confined = Mount::start(Place::new(), &file, &["--external=off"]);
         assert_eq!(shell(&confined, "readlink mnt/abs mnt/in"), "./%2Eh5dir/symlink/usr/bin/env\nf\n");
+        // Links that cannot leave the mount are shown as they are.
+        let outside = "./%2Eh5dir/symlink/%2E%2E/%2E%2E/out\n../%2Eh5dir/symlink/%2E%2E/%2E%2E/f\n";
+        assert_eq!(shell(&confined, "readlink mnt/rel mnt/d/out mnt/d/up; cat mnt/d/up"), format!("{outside}.././f\na\n"));
     }
 }
 
@@ -158,6 +162,32 @@ fn owners_are_stored_and_modes_enforced() {
     assert!(said.ends_with(end) && said.matches("Operation not permitted").count() == 2, "{said}");
     unmount(&mount);
     h5py(&file, "    assert f['shared/new'].attrs['_h5dir_posix'] == b'uid=9 gid=8' and '_h5dir_posix' not in f['theirs'].attrs");
+}
+
+/// The bits stayed after `chown` and after writing by another user.
+#[test]
+fn set_id_bits_are_cleared_by_chown_and_by_unprivileged_changes() {
+    let allow_other: &[&str] = if is_root() { &["--allow-other"] } else { &[] };
+    let (mount, file) = created("v110", allow_other);
+    assert_eq!(Command::new("chmod").args(["-R", "a+rX"]).arg(mount.place.dir()).status().unwrap().code(), Some(0));
+    let script = r#"umask 022; cd mnt; chmod 777 .
+        as() { if [ $UID -eq 0 ]; then setpriv --reuid=9 --regid=9 --clear-groups sh -c "$1"; else sh -c "$1"; fi; }
+        for f in append open truncate change view; do echo text >$f; chmod 6777 $f; done
+        for f in group-only read chown; do echo text >$f; chmod 6745 $f; done; mkdir dir; chmod 6777 dir
+        as 'echo x >>append; : >open; truncate -s 2 truncate; exec 3<>change; printf y >&3; stat -c "%n %a" append open truncate change'
+        as 'exec 3>own; echo a >&3; chmod 6777 own; stat -c "%n %a" own; echo b >&3; stat -c "%n %a" own'
+        as 'echo x >>.h5dir/exact/view; cat read >/dev/null; echo x >dir/file'
+        chmod 6755 chown; chgrp $(id -g) chown group-only dir; stat -c '%n %a' chown group-only dir; cat change"#;
+    let changed = "append 777\nopen 777\ntruncate 777\nchange 777\nown 6777\nown 777\n";
+    assert_eq!(shell(&mount, script), format!("{changed}chown 755\ngroup-only 2745\ndir 6777\nyext\n"));
+    if is_root() {
+        assert_eq!(shell(&mount, "cd mnt; chmod 6777 open; echo root >>open; : >open; truncate -s 9 open; stat -c %a open"), "6777\n");
+    }
+    unmount(&mount);
+    let again = Mount::start(Place::new(), &file, &[]);
+    let list = "cd mnt; stat -c '%n %a' append truncate change view group-only read chown";
+    let read = "append 777\ntruncate 777\nchange 777\nview 777\ngroup-only 2745\nread 6745\nchown 755\n";
+    assert_eq!(shell(&again, list), read);
 }
 
 #[test]

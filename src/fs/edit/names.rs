@@ -185,13 +185,12 @@ impl NameEditor {
 
     /// Creates a symbolic link to `target`.
     pub fn make_symlink(&self, parent: Ino, name: &[u8], target: &[u8], creator: Creator, invalidate: &mut Invalidate) -> FsResult<Entry> {
-        let (dir, _) = self.group(parent)?;
         let slot = self.slot(parent, name)?;
         if let Some((file, object)) = symlink::external(target) {
             let link = |edit: &dyn Edit, group, name: &[u8]| edit.external_link(group, name, &file, &object);
             return self.create_link(&slot, creator, link, invalidate);
         }
-        let path = symlink::stored(target, &dir.path(), &self.mounted.prefix).unwrap_or_else(|| symlink::verbatim(target));
+        let path = symlink::stored(target, &self.mounted.prefix);
         self.create_link(&slot, creator, |edit, group, name| edit.symlink(group, name, &path), invalidate)
     }
 

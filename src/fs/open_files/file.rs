@@ -4,7 +4,7 @@ use crate::connector::ObjectId;
 use crate::fs::namespace::Node;
 use crate::fs::views::Bytes;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What an open file holds in a container that is changed.
 pub struct Holder {
@@ -28,12 +28,14 @@ pub struct OpenFile {
     pub holder: Option<Holder>,
     /// Bytes were written since it was last flushed.
     written: AtomicBool,
+    /// `Mounted::set_id_changes` when the file was found without set-ID bits.
+    without_set_id: AtomicU64,
 }
 
 impl OpenFile {
     /// A file of `bytes` in `state` of the container.
     pub fn new(bytes: Box<dyn Bytes>, state: u64, holder: Option<Holder>) -> Self {
-        OpenFile { bytes, state, holder, written: AtomicBool::new(false) }
+        OpenFile { bytes, state, holder, written: AtomicBool::new(false), without_set_id: AtomicU64::new(u64::MAX) }
     }
 
     /// Notes that bytes were written.
@@ -44,6 +46,16 @@ impl OpenFile {
     /// True if bytes were written since the last call.
     pub fn take_written(&self) -> bool {
         self.written.swap(false, Ordering::AcqRel)
+    }
+
+    /// True if the file has had no set-ID bits since the change `changes` of such bits.
+    pub fn is_without_set_id(&self, changes: u64) -> bool {
+        self.without_set_id.load(Ordering::Acquire) == changes
+    }
+
+    /// Notes that the file had no set-ID bits after the change `changes` of such bits.
+    pub fn note_without_set_id(&self, changes: u64) {
+        self.without_set_id.store(changes, Ordering::Release);
     }
 
     /// Fills `buf` with what bytes from `offset` on, past EOF, will be when the file grows. False:

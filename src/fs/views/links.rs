@@ -100,7 +100,7 @@ pub trait LinkView: View {
         let item = match &link.target {
             LinkTarget::Hard(id) => self.found(cx, dir, *id)?,
             LinkTarget::Soft(path) if self.shows_soft_links() && group.is_own() => {
-                let verbatim = symlink::target_of_verbatim(path).filter(|_| cx.outside_links);
+                let verbatim = symlink::target_of_verbatim(path).filter(|t| cx.outside_links || symlink::stays_inside(t, dir.depth()));
                 object::symlink(verbatim.map_or_else(|| symlink::soft(path, dir.depth(), cx.prefix), <[u8]>::to_vec))
             }
             LinkTarget::Soft(path) => match cx.connector.resolve(group, path) {
