@@ -12,6 +12,7 @@ import contenders as c
 import data
 import h5py
 import space
+import sparse
 import writing
 
 MIB = 1 << 20
@@ -259,7 +260,10 @@ class Bench:
     def space(self):
         space.rows(self)
 
-    ALL = ("contiguous", "deflate", "small", "random", "walk", "mount", "memory", "write", "space")
+    def sparse(self):
+        sparse.rows(self)
+
+    ALL = ("contiguous", "deflate", "small", "random", "walk", "mount", "memory", "write", "space", "sparse")
 
 
 def main():
