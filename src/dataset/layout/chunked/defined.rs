@@ -13,7 +13,7 @@ use crate::format::message::data_layout::DataLayout;
 use crate::meta::Store;
 use rayon::prelude::*;
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 /// Most bytes of chunks that one call of [`ChunkWriter::erase`] decodes, about.
 const STEP_BYTES: u64 = 64 << 20;
@@ -64,15 +64,24 @@ impl Chunked {
         }
     }
 
-    /// Stored and dirty chunks with numbers in `range`, ascending; all of them if the dataset has
-    /// too many to list.
+    /// Stored chunks with numbers in `range` of a dataset that has too many to list, in any order.
+    fn walk_present(&self, store: &Store, range: &Range<u64>) -> Result<Vec<u64>> {
+        let mut found = Vec::new();
+        self.index.iterate(store, &mut |scaled, _| {
+            found.extend(self.grid.linear(scaled).filter(|n| range.contains(n)));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(found)
+    }
+
+    /// Stored and dirty chunks with numbers in `range`, ascending.
     fn present(&self, env: &Environment, store: &Store, range: Range<u64>) -> Result<Vec<u64>> {
         let mut present: Vec<u64> = match self.map(store)?.numbers() {
             Numbers::Listed(all) => {
                 let at = |n: u64| all.partition_point(|c| *c < n);
                 all.get(at(range.start)..at(range.end)).unwrap_or_default().to_vec()
             }
-            Numbers::All | Numbers::NotListed => range.clone().collect(),
+            Numbers::All | Numbers::NotListed => self.walk_present(store, &range)?,
         };
         let dirty = env.dirty.of(self.number).into_iter().map(|(key, _)| key.chunk);
         present.extend(dirty.filter(|n| range.contains(n)));
@@ -85,7 +94,7 @@ impl Chunked {
     fn first_present(&self, env: &Environment, store: &Store, from: u64) -> Result<Option<u64>> {
         let stored = match self.map(store)?.numbers() {
             Numbers::Listed(all) => all.get(all.partition_point(|c| *c < from)).copied(),
-            Numbers::All | Numbers::NotListed => Some(from),
+            Numbers::All | Numbers::NotListed => self.walk_present(store, &(from..u64::MAX))?.into_iter().min(),
         };
         let dirty = env.dirty.of(self.number).into_iter().map(|(key, _)| key.chunk).find(|n| *n >= from);
         Ok(stored.into_iter().chain(dirty).min().filter(|n| *n < self.grid.chunks()))
