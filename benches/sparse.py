@@ -65,19 +65,12 @@ class Ours:
         self.mount = c.Mount(["mount", "-f", str(self.path)], self.mnt)
 
     def defined(self, frames):
-        """Finds and reads the stored elements: rows of a block by one read."""
+        """Finds and reads the stored elements."""
         begin = time.perf_counter()
-        f = os.open(self.mnt / "d", os.O_RDONLY)
         for i in range(frames):
             with open(self.mnt / f".h5dir/defined/d@{i}") as text:
-                blocks = json.load(text)["blocks"]
-            for block in blocks:
-                (_, y, x), (_, end, stop) = block["start"], block["stop"]
-                first = (i * FRAME + y * SIDE + x) * SIZE
-                last = (i * FRAME + (end - 1) * SIDE + stop) * SIZE
-                rows = np.frombuffer(os.pread(f, last - first, first), "<u2")
-                np.lib.stride_tricks.as_strided(rows, (end - y, stop - x), (SIDE * SIZE, SIZE)).copy()
-        os.close(f)
+                json.load(text)
+            np.fromfile(self.mnt / f".h5dir/defined/d@{i}.values", "<u2")
         return (time.perf_counter() - begin) / frames
 
     def whole(self, frames):

@@ -211,10 +211,8 @@ impl ElementSet {
     }
 
     /// The elements of an extent of `dims` with numbers in `runs`, ascending and disjoint.
-    pub fn of_runs(dims: &[u64], runs: impl Iterator<Item = Range<u64>>) -> Result<Self> {
-        let runs: Vec<Range<u64>> = runs.collect();
-        let run = |n: usize| Ok(runs.get(n).map(|run| Self::of_run(dims, run)).unwrap_or_default());
-        Self::union_of(0..runs.len(), &run)
+    pub fn of_runs(dims: &[u64], runs: &[Range<u64>]) -> Result<Self> {
+        Ok(ElementSet { root: List::of(sorted_spans(dims, runs, &Budget::new(SPANS_MAX, STRUCTURE))?) })
     }
 
     /// True for the empty set.
@@ -466,4 +464,50 @@ fn run_spans(dims: &[u64], start: u64, end: u64) -> Vec<Span> {
         spans.push(part(last, 0, end % unit));
     }
     spans
+}
+
+/// The elements of an extent of `dims` with numbers in `runs`, ascending and disjoint, as spans of
+/// dimension 0. The recursion is as deep as the rank.
+fn sorted_spans(dims: &[u64], runs: &[Range<u64>], budget: &Budget) -> Result<Vec<Span>> {
+    let mut out = Vec::new();
+    let rest = dims.get(1..).unwrap_or_default();
+    if rest.is_empty() {
+        for run in runs.iter().filter(|run| run.start < run.end) {
+            push(&mut out, run.start, run.end, None, budget)?;
+        }
+        return Ok(out);
+    }
+    let unit = rest.iter().fold(1u64, |n, d| n.saturating_mul(*d)).max(1);
+    let full = List::of(run_spans(rest, 0, unit));
+    // The row that is collected, and its parts.
+    let (mut row, mut parts): (u64, Vec<Range<u64>>) = (0, Vec::new());
+    let finish = |row: u64, parts: &mut Vec<Range<u64>>, out: &mut Vec<Span>| -> Result<()> {
+        if let Some(down) = List::of(sorted_spans(rest, parts, budget)?) {
+            push(out, row, row.saturating_add(1), Some(down), budget)?;
+        }
+        parts.clear();
+        Ok(())
+    };
+    for run in runs {
+        let mut at = run.start;
+        while at < run.end {
+            let here = at / unit;
+            let begin = here.saturating_mul(unit);
+            if here != row {
+                finish(row, &mut parts, &mut out)?;
+                row = here;
+            }
+            if at == begin && run.end.saturating_sub(begin) >= unit {
+                let end = run.end / unit;
+                push(&mut out, here, end, full.clone(), budget)?;
+                at = end.saturating_mul(unit);
+            } else {
+                let stop = run.end.min(begin.saturating_add(unit));
+                parts.push(at.saturating_sub(begin)..stop.saturating_sub(begin));
+                at = stop;
+            }
+        }
+    }
+    finish(row, &mut parts, &mut out)?;
+    Ok(out)
 }

@@ -96,8 +96,14 @@ proptest! {
             let want = if insert { kept.union(&same) } else { kept.difference(&same) };
             prop_assert_eq!(want.unwrap(), changed.set.clone());
         }
-        let ascending = (0..size(&dims)).filter(|n| a.bits[*n as usize]).map(|n| n..n + 1);
-        prop_assert_eq!(ElementSet::of_runs(&dims, ascending).unwrap(), a.set);
+        let ascending: Vec<Range<u64>> = (0..size(&dims)).filter(|n| a.bits[*n as usize]).map(|n| n..n + 1).collect();
+        prop_assert_eq!(&ElementSet::of_runs(&dims, &ascending).unwrap(), &a.set);
+        let mut runs = Vec::new();
+        a.set.for_each_run(&dims, &mut |run| {
+            runs.push(run);
+            Ok(())
+        }).unwrap();
+        prop_assert_eq!(ElementSet::of_runs(&dims, &runs).unwrap(), a.set);
     }
 }
 

@@ -8,11 +8,12 @@ use crate::base::element_set::ElementSet;
 use crate::config::args::{DefinedArgs, EraseArgs};
 use crate::config::resolve;
 use crate::config::value::Level;
-use crate::fs::{FsResult, OpenMode, Operations};
+use crate::fs::{Errno, FsResult, OpenMode, Operations};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
 
 /// The fact that erases a selection.
 const ERASE: &[u8] = b"user.h5dir.erase";
@@ -30,10 +31,16 @@ pub(crate) fn defined(args: &DefinedArgs) -> Result<(), Failure> {
     let mask = match &args.mask {
         Some(mask) => {
             let failed = |e: io::Error| Failure::new(Exit::General, format!("cannot write {}: {}", mask.display(), reason(&e)));
-            Some((File::create(mask).map_err(failed)?, failed))
+            // What is there is replaced when there is something to write.
+            Some((File::options().write(true).create(true).truncate(false).open(mask).map_err(failed)?, failed))
         }
         None => None,
     };
+    if let (Some((file, _)), Ok(container)) = (&mask, std::fs::metadata(&spec.file))
+        && file.metadata().is_ok_and(|m| (m.dev(), m.ino()) == (container.dev(), container.ino()))
+    {
+        return Err(Failure::new(Exit::Usage, "the mask would replace the HDF5 file; name another file"));
+    }
     let (operations, _) = open_view(&spec, "read", Level::Warn)?;
     let asked = tree::absolute(&path);
     let text = match text_of(&*operations, &asked, args.select.as_deref().unwrap_or("")) {
@@ -42,6 +49,7 @@ pub(crate) fn defined(args: &DefinedArgs) -> Result<(), Failure> {
     };
     let defined = Defined::parse(&text).ok_or_else(|| Failure::new(Exit::General, "the view has no list of blocks"))?;
     if let Some((file, failed)) = mask {
+        file.set_len(0).map_err(&failed)?;
         let mut out = BufWriter::new(file);
         return defined.write_mask(&mut out).and_then(|()| out.flush()).map_err(failed);
     }
@@ -75,8 +83,13 @@ pub(crate) fn erase(args: &EraseArgs) -> Result<(), Failure> {
 fn text_of(operations: &dyn Operations, path: &[u8], selection: &str) -> FsResult<Vec<u8>> {
     let mut file = [VIEW, path].concat();
     if !selection.is_empty() {
-        file.push(b'@');
-        file.extend_from_slice(selection.as_bytes());
+        let suffix = [b"@", selection.as_bytes()].concat();
+        file.extend_from_slice(&suffix);
+        // Its name would be taken for a selection of this one.
+        if tree::resolve(operations, &[path, &suffix].concat()).is_ok() {
+            tracing::warn!("another dataset has the name of this selection");
+            return Err(Errno(libc::EINVAL));
+        }
     }
     let ino = tree::resolve(operations, &file)?.ino;
     let opened = operations.open(ino, OpenMode { read: true, ..OpenMode::default() })?;

@@ -168,7 +168,7 @@ mod tests {
         ) {
             let total = dims.iter().product::<u64>();
             let wanted: Vec<u64> = (0..total).filter(|n| bits.get(*n as usize).is_some_and(|b| *b)).collect();
-            let set = ElementSet::of_runs(&dims, wanted.iter().map(|n| *n..n + 1)).unwrap();
+            let set = ElementSet::of_runs(&dims, &wanted.iter().map(|n| *n..n + 1).collect::<Vec<_>>()).unwrap();
             let selection = SerializedSelection::of_set(&set, &dims, if oldest { Versions::Oldest } else { Versions::Compact });
             let mut w = Writer::new();
             selection.encode(&mut w);

@@ -149,6 +149,11 @@ impl Mounted {
         self.cut_names.forget(Names::Attributes(id));
     }
 
+    /// True if the dataset `id` can have undefined elements.
+    pub fn has_undefined_elements(&self, id: ObjectId) -> bool {
+        self.connector.dataset(id).is_ok_and(|d| d.profile.is_some())
+    }
+
     /// Notes a change that waits for a commit.
     pub fn note_uncommitted(&self) {
         self.uncommitted.store(true, Ordering::Release);

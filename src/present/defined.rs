@@ -2,7 +2,7 @@
 
 use crate::base::{Error, Result};
 use crate::connector::edit::Edit;
-use crate::connector::{Connector, ElementSet, ObjectId};
+use crate::connector::{Connector, ElementSet, Form, ObjectId};
 use std::fmt::Write as _;
 use std::ops::{ControlFlow, Range};
 
@@ -86,6 +86,41 @@ pub fn defined_json(connector: &dyn Connector, id: ObjectId, selection: &str, li
     }
     out.push_str("]}\n");
     Ok(out.into_bytes())
+}
+
+/// Length of [`defined_values`], bytes.
+pub fn defined_len(connector: &dyn Connector, id: ObjectId, selection: &str) -> Result<u64> {
+    let (set, _) = defined(connector, id, selection)?;
+    Ok(set.elements().saturating_mul(connector.dataset(id)?.datatype.element_size()))
+}
+
+/// The bytes of the defined elements in a selection, row-major, at most `limit` bytes.
+pub fn defined_values(connector: &dyn Connector, id: ObjectId, selection: &str, limit: u64) -> Result<Vec<u8>> {
+    let (set, dims) = defined(connector, id, selection)?;
+    let datatype = connector.dataset(id)?.datatype;
+    if datatype.contains_vlen() {
+        return Err(Error::refused(libc::EOPNOTSUPP, "elements of variable length have no values of one size"));
+    }
+    let size = datatype.element_size();
+    let bytes = set.elements().checked_mul(size).filter(|n| *n <= limit);
+    let too_many = || Error::refused(libc::EFBIG, format!("more than {limit} bytes of values: ask for a selection"));
+    let mut out = Vec::with_capacity(usize::try_from(bytes.ok_or_else(too_many)?).unwrap_or(0));
+    let content = connector.content(id, Form::Main)?;
+    set.for_each_run(&dims, &mut |run| {
+        let (mut at, end) = (run.start.saturating_mul(size), run.end.saturating_mul(size));
+        while at < end {
+            let from = out.len();
+            out.resize(from.saturating_add(usize::try_from(end.saturating_sub(at)).unwrap_or(0)), 0);
+            let n = content.read(at, out.get_mut(from..).unwrap_or_default())?;
+            out.truncate(from.saturating_add(n));
+            if n == 0 {
+                return Err(Error::refused(libc::ESTALE, "the dataset became shorter"));
+            }
+            at = at.saturating_add(n as u64);
+        }
+        Ok(())
+    })?;
+    Ok(out)
 }
 
 fn list(numbers: &[u64]) -> String {

@@ -26,7 +26,7 @@ pub(crate) mod value;
 mod values;
 
 pub use ddl::text;
-pub use defined::defined_json;
+pub use defined::{defined_json, defined_len, defined_values};
 pub use describe::{json_type, type_json};
 pub use edit::{Editor, Existing, Prepared, check_fact, check_new_file};
 pub use facts::{FACT_NAMES, attributes as attributes_json, datatype_text, fact, fact_fits, needed_facts};

@@ -83,6 +83,11 @@ fn datasets_of_any_shape_show_what_is_defined() {
 }
 
 #[test]
+fn what_was_written_before_the_description_stays_defined() {
+    case("after_the_fact");
+}
+
+#[test]
 fn rules_make_new_files_sparse() {
     case("create_rules");
 }

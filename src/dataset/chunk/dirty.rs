@@ -316,7 +316,7 @@ impl DirtyChunks {
         let mut sum = 0u64;
         all.retain(|(_, c)| {
             let take = sum < wanted;
-            sum = sum.saturating_add(c.len().max(c.memory()));
+            sum = sum.saturating_add(if c.file.is_some() { c.len() } else { c.memory() });
             take
         });
         all
@@ -385,9 +385,10 @@ impl DirtyChunk {
 
     /// Replaces the decoded chunk.
     fn replace(&self, image: Image) {
-        self.bump_version();
         let memory = image.memory().saturating_add(ENTRY_OVERHEAD_BYTES);
-        *self.image.write() = image;
+        let mut place = self.image.write();
+        self.bump_version();
+        *place = image;
         self.recharge(memory);
     }
 

@@ -141,6 +141,10 @@ impl ByteEditor {
                 None => edit.zero(id, offset, within(grown)),
             };
             zeroed.map_err(failed)?;
+            // The kernel zeroes parts of pages, but punched elements have the fill value.
+            if self.mounted.has_undefined_elements(id) {
+                invalidate.pages_before_answer.push((node.ino, offset..end));
+            }
         }
         if let Some(storage) = storage {
             // The container cannot reserve storage past EOF.

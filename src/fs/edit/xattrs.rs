@@ -3,7 +3,7 @@
 use crate::base::Error;
 use crate::base::escape::escaped;
 use crate::fs::changes::ChangeLog;
-use crate::fs::done::Invalidate;
+use crate::fs::done::{ALL_PAGES, Invalidate};
 use crate::fs::errno::errno;
 use crate::fs::mounted::Mounted;
 use crate::fs::namespace::Node;
@@ -46,6 +46,10 @@ impl XattrEditor {
         self.change(node, name, |target| target.set(name, value, flags), invalidate)?;
         if xattr::is_fact(name) {
             invalidate.attributes.push(node.ino);
+            // Elements that became undefined, or their fill value, read otherwise.
+            if node.item.dataset().is_some_and(|id| self.mounted.has_undefined_elements(id)) {
+                invalidate.pages_before_answer.push((node.ino, ALL_PAGES));
+            }
         }
         Ok(())
     }

@@ -1,19 +1,22 @@
 //! `.h5dir/defined`: which elements of datasets were written, as JSON.
 //!
-//! The file of a dataset has all of them; `NAME@i:j,k:l`, which is not listed, those of a
-//! selection. The text is rendered when a file is opened. More than 64 MiB of text is `EFBIG`.
+//! The file of a dataset has all of them; `NAME@i:j,k:l` those of a selection, and
+//! `NAME@i:j,k:l.values` their bytes, row-major. The latter two are not listed. A file is rendered
+//! when it is opened. More than 64 MiB is `EFBIG`.
 
 use super::bytes::{Bytes, Text};
 use super::context::Context;
 use super::links::LinkView;
-use super::view::{Child, Class, Inode, Item, View, Visit};
+use super::view::{Child, Class, Extent, Inode, Item, View, Visit};
 use crate::base::Result;
 use crate::connector::{ObjectId, ObjectKind};
 use crate::present;
 use std::sync::Arc;
 
-/// Most bytes of text of one file.
-const TEXT_BYTES_MAX: u64 = 64 << 20;
+/// Most bytes of one file.
+const BYTES_MAX: u64 = 64 << 20;
+/// Suffix of a selection whose values are shown.
+const VALUES: &str = ".values";
 /// What is between the name of a dataset and a selection.
 const SEPARATOR: u8 = b'@';
 
@@ -58,7 +61,16 @@ impl View for Defined {
         dir.item().group().map_or(Ok(()), |group| Defined.list_links(cx, dir, group, start, f).map(drop))
     }
 
-    /// The size of the text is unknown before it is rendered.
+    fn extent(&self, cx: &Context<'_>, inode: &dyn Inode) -> Result<Extent> {
+        let item = inode.item();
+        let selection = String::from_utf8_lossy(item.key());
+        match (item.owner.filter(|_| item.class == Class::File), selection.strip_suffix(VALUES)) {
+            (Some(id), Some(selection)) => present::defined_len(&**cx.connector, id, selection).map(Extent::of),
+            _ => Ok(Extent::of(0)),
+        }
+    }
+
+    /// The size of text is unknown before it is rendered.
     fn is_generated(&self) -> bool {
         true
     }
@@ -67,6 +79,10 @@ impl View for Defined {
         let item = inode.item();
         let Some(id) = item.owner.filter(|_| item.class == Class::File) else { return Ok(None) };
         let selection = String::from_utf8_lossy(item.key());
-        Ok(Some(Box::new(Text(present::defined_json(&**cx.connector, id, &selection, TEXT_BYTES_MAX)?))))
+        let bytes = match selection.strip_suffix(VALUES) {
+            Some(selection) => present::defined_values(&**cx.connector, id, selection, BYTES_MAX)?,
+            None => present::defined_json(&**cx.connector, id, &selection, BYTES_MAX)?,
+        };
+        Ok(Some(Box::new(Text(bytes))))
     }
 }

@@ -47,6 +47,7 @@ impl Change<'_> {
             self.await_newlines(id, newlines)?;
         }
         self.editing.objects.change_pending(id, |p| p.spec = None);
+        self.connector.forget_holes(id);
         // The same bytes are no change of them: who copies a file sets its times first.
         if strings || creation.bytes() == Some(d.bytes.size) { self.note_change(id) } else { self.touch(id) }
     }

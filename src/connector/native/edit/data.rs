@@ -1,6 +1,7 @@
 //! Writes and resizes datasets; stores dirty chunks and times.
 
 use super::super::dataset::{Dataset, key};
+use super::holes::Touched;
 use super::{Change, now};
 use crate::base::shape::Extent;
 use crate::base::{Error, Result};
@@ -37,6 +38,7 @@ impl Change<'_> {
         if d.datatype.contains_vlen() {
             return self.write_form(&d, form, offset, bytes);
         }
+        self.connector.note_holes(id, d.bytes.size, Touched::Written(offset..offset.saturating_add(bytes.len() as u64)))?;
         match self.keep_references(&d, offset, bytes)? {
             Some(bytes) => self.put_elements(id, offset, &bytes)?,
             None => self.put_elements(id, offset, bytes)?,
@@ -131,6 +133,7 @@ impl Change<'_> {
         if size == d.bytes.size {
             return Ok(());
         }
+        self.connector.note_holes(id, d.bytes.size, Touched::Resized(size))?;
         self.resize(&d, size)?;
         self.touch(id)
     }

@@ -2,16 +2,18 @@
 
 use super::super::NativeConnector;
 use super::Change;
-use super::holes::Touched;
 use crate::base::element_set::ElementSet;
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::connector::edit::Erase;
+use std::ops::Range;
+
+/// Elements of variable length that one operation erases.
+const ERASED_ELEMENTS: usize = 1 << 14;
 
 impl Erase for NativeConnector {
     fn punch(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
         let range = offset..offset.saturating_add(len);
-        self.note_holes(id, Touched::Punched(range.clone()))?;
         self.in_steps(id, &|c, at| c.zero(id, range.clone(), at, true))
     }
 
@@ -20,15 +22,23 @@ impl Erase for NativeConnector {
             let _shared = self.shared();
             self.dataset(id)?.dataset.layout().definition().is_some()
         };
-        if knows {
-            return self.in_steps(id, &|c, at| c.erase(id, first, end, at));
-        }
-        // Erasing elsewhere is punching.
-        let (dims, size) = {
+        let (dims, size, has_parts) = {
             let _shared = self.shared();
             let d = &self.dataset(id)?.dataset;
-            (d.space.dims.clone(), d.element_size)
+            (d.space.dims.clone(), d.element_size.max(1), d.datatype.contains_vlen())
         };
+        if knows && !has_parts {
+            return self.in_steps(id, &|c, at| c.erase(id, first, end, at));
+        }
+        if knows {
+            return ElementSet::block(first, end).for_each_run(&dims, &mut |run| {
+                (run.start..run.end).step_by(ERASED_ELEMENTS).try_for_each(|from| {
+                    let part = from..from.saturating_add(ERASED_ELEMENTS as u64).min(run.end);
+                    self.operate(&[id], |c| c.erase_variable(id, part.start.saturating_mul(size)..part.end.saturating_mul(size)))
+                })
+            });
+        }
+        // Erasing elsewhere is punching.
         ElementSet::block(first, end).for_each_run(&dims, &mut |run| {
             let bytes = |n: u64| n.checked_mul(size).ok_or_else(|| Error::refused(libc::EFBIG, "elements past 2^64 bytes"));
             self.punch(id, bytes(run.start)?, bytes(run.end.saturating_sub(run.start))?)
@@ -45,12 +55,22 @@ impl Change<'_> {
         let first: Vec<u64> = first.iter().zip(&end).map(|(f, e)| *f.min(e)).collect();
         let none = || Error::refused(libc::EOPNOTSUPP, "the dataset does not know which of its elements are defined");
         let definition = d.layout().definition().ok_or_else(none)?;
-        if from == 0 && d.datatype.contains_vlen() {
-            ElementSet::block(&first, &end).for_each_run(&d.space.dims, &mut |run| {
-                self.free_sequences_in(&d, run.start.saturating_mul(d.element_size)..run.end.saturating_mul(d.element_size))
-            })?;
-        }
         let progress = definition.erase(&self.operation(&d, &d.space), &first, &end, from)?;
         self.progressed(&d, progress)
+    }
+
+    /// Makes elements of variable length in `range`, bytes, undefined, and frees their parts: both
+    /// or neither.
+    fn erase_variable(&self, id: ObjectId, range: Range<u64>) -> Result<()> {
+        let d = self.writable_dataset(id)?;
+        self.free_sequences_in(&d, range.clone())?;
+        let mut next = Some(0);
+        while let Some(from) = next {
+            let d = self.dataset(id)?;
+            let none = || Error::refused(libc::EOPNOTSUPP, "the layout cannot erase elements");
+            let progress = d.layout().zero(&self.operation(&d, &d.space), &range, from)?.ok_or_else(none)?;
+            next = self.progressed(&d, progress)?;
+        }
+        Ok(())
     }
 }

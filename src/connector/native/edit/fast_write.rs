@@ -2,6 +2,7 @@
 //! not exclude readers.
 
 use super::super::dataset::Dataset;
+use super::holes::Touched;
 use super::{NativeConnector, WAITING_MAX, is_full, now};
 use crate::base::Result;
 use crate::connector::ObjectId;
@@ -25,7 +26,10 @@ impl NativeConnector {
             return Ok(false);
         }
         editing.preparations.cancel(id);
-        let put = self.put(&self.dataset(id)?.dataset, offset, bytes);
+        let open = self.dataset(id)?;
+        let written = offset..offset.saturating_add(bytes.len() as u64);
+        self.note_holes(id, open.dataset.bytes.size, Touched::Written(written))?;
+        let put = self.put(&open.dataset, offset, bytes);
         if put.as_ref().is_err_and(is_full) {
             store.transaction()?.note_starved();
         }
@@ -35,6 +39,10 @@ impl NativeConnector {
         let waiting = store.transaction()?.waiting();
         drop(shared);
         drop(writer);
+        // Sparse chunks grow by writes.
+        if self.options.environment.dirty.bytes() > self.dirty_budget() {
+            self.bound_dirty()?;
+        }
         if waiting > WAITING_MAX {
             self.commit_all(false)?
         }

@@ -6,6 +6,7 @@
 
 use super::super::NativeConnector;
 use super::super::dataset::Dataset;
+use super::relayout::{bound_holes, skips_holes};
 use crate::base::Result;
 use crate::base::element_set::ElementSet;
 use crate::connector::ObjectId;
@@ -30,16 +31,14 @@ pub(super) enum Touched {
 }
 
 impl NativeConnector {
-    /// Notes a change of the bytes of `id`, if it is a new file, before it is made.
-    pub(super) fn note_holes(&self, id: ObjectId, touched: Touched) -> Result<()> {
+    /// Notes a change of the bytes of `id`, which has `size` bytes, if it is a new file. The caller
+    /// makes the change in the same operation: writes and sizes are noted before, because a byte
+    /// that counts as written does no harm, punches afterwards.
+    pub(super) fn note_holes(&self, id: ObjectId, size: u64, touched: Touched) -> Result<()> {
         let Some(editing) = &self.editing else { return Ok(()) };
         if !editing.objects.usage(id).is_new_file {
             return Ok(());
         }
-        let size = {
-            let _shared = self.shared();
-            self.dataset(id)?.dataset.bytes.size
-        };
         let grows =
             matches!(&touched, Touched::Written(r) if r.start > size) || matches!(touched, Touched::Resized(_) | Touched::Punched(_));
         if !grows && editing.objects.pending(id, |p| p.holes.is_empty()) != Some(false) {
@@ -48,9 +47,35 @@ impl NativeConnector {
         editing.objects.change_pending(id, |p| p.holes.touch(size, touched))
     }
 
-    /// The holes of a new file.
-    pub(super) fn holes(&self, id: ObjectId) -> ElementSet {
-        self.editing.as_ref().and_then(|e| e.objects.pending(id, |p| p.holes.clone())).unwrap_or_default()
+    /// Finds the elements of `old`, the dataset `id` as it was, that are written to `new`.
+    pub(super) fn written<'a>(&'a self, id: ObjectId, old: &Dataset, new: &Dataset) -> Result<Written<'a>> {
+        let env = &self.options.environment;
+        let objects = self.editing.as_ref().map(|e| &e.objects).filter(|o| o.usage(id).has_exact_holes || o.usage(id).is_new_file);
+        if let Some(objects) = objects.filter(|_| new.layout().definition().is_some()) {
+            // Zeros that were written are defined, though they are not stored.
+            let holes = objects.pending(id, |p| p.holes.clone()).unwrap_or_default();
+            return Ok(Written { env, skips: false, holes });
+        }
+        let skips = skips_holes(old, new);
+        if !skips {
+            bound_holes(old)?;
+        }
+        Ok(Written { env, skips, holes: ElementSet::default() })
+    }
+
+    /// True if `id` is a new file of `size` bytes of which some were written, be it zeros.
+    pub(super) fn has_written(&self, id: ObjectId, size: u64) -> bool {
+        let Some(objects) = self.editing.as_ref().map(|e| &e.objects) else { return false };
+        let usage = objects.usage(id);
+        (usage.has_exact_holes || usage.is_new_file) && objects.pending(id, |p| p.holes.elements()).unwrap_or(0) < size
+    }
+
+    /// The description of `id` was set: its layout knows what is defined.
+    pub(super) fn forget_holes(&self, id: ObjectId) {
+        if let Some(editing) = &self.editing {
+            editing.objects.use_object(id, |usage| usage.has_exact_holes = false);
+            editing.objects.change_pending(id, |p| p.holes = ElementSet::default());
+        }
     }
 }
 
@@ -72,11 +97,11 @@ impl ElementSet {
 
 /// Finds the elements that are copied when a dataset gets another layout.
 pub(super) struct Written<'a> {
-    pub(super) env: &'a Environment,
+    env: &'a Environment,
     /// What was never written is not copied.
-    pub(super) skips: bool,
+    skips: bool,
     /// Bytes that are not copied either.
-    pub(super) holes: ElementSet,
+    holes: ElementSet,
 }
 
 impl Written<'_> {

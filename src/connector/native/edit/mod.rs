@@ -55,7 +55,6 @@ pub use plan::{check_new_dataset, check_part};
 
 use crate::connector::edit::{Allocate, CopyRange, Edit, Elements, Erase, NewReference, Taken};
 use crate::connector::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership};
-use holes::Touched;
 use object_state::{Objects, Pending};
 
 use super::dataset::{Dataset, key};
@@ -380,7 +379,6 @@ impl Edit for NativeConnector {
         // A writer that continues after a write error would lose more.
         self.write_error(id)?;
         self.editing()?.check_refused(id)?;
-        self.note_holes(id, Touched::Written(offset..offset.saturating_add(bytes.len() as u64)))?;
         if self.write_in_place(id, offset, bytes)? {
             return Ok(());
         }
@@ -442,7 +440,6 @@ impl Edit for NativeConnector {
 
     fn set_size_as(&self, id: ObjectId, form: Form, size: u64) -> Result<()> {
         self.suit_size(id, size);
-        self.note_holes(id, Touched::Resized(size))?;
         self.operate(&[id], |c| c.set_size(id, form, size))?;
         // No close follows if no file is open.
         let held = self.editing.as_ref().is_some_and(|e| e.objects.is_held(id));

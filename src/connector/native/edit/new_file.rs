@@ -46,7 +46,10 @@ impl NativeConnector {
     /// Records that a type was declared for the file.
     pub(super) fn note_declared(&self, id: ObjectId) {
         if let Some(editing) = &self.editing {
-            editing.objects.use_object(id, |usage| usage.is_new_file = false);
+            editing.objects.use_object(id, |usage| {
+                usage.has_exact_holes |= usage.is_new_file;
+                usage.is_new_file = false;
+            });
         }
     }
 

@@ -25,6 +25,8 @@ pub(super) struct Usage {
     pub is_nameless: bool,
     /// It was created by this mount as a file of bytes, and no type was set since.
     pub is_new_file: bool,
+    /// It was such a file until its description was set, and `Pending::holes` has all its holes.
+    pub has_exact_holes: bool,
     /// Its raw data was found to end before the EOF at open.
     pub has_sound_bounds: bool,
     /// Round and seconds since 1970 in which its times were last stored.

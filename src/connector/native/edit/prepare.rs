@@ -14,11 +14,9 @@
 use super::super::dataset::{Dataset, key};
 use super::attributes::Values;
 use super::bytes_file::bytes_file;
-use super::holes::Written;
 use super::plan::{Now, plan};
-use super::relayout::{KINDS, bound_copy, bound_holes, skips_holes};
+use super::relayout::{KINDS, bound_copy, bound_holes};
 use super::{Change, NativeConnector, now};
-use crate::base::element_set::ElementSet;
 use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::{Address, Error, Result, waiting};
 use crate::connector::edit::Elements;
@@ -235,8 +233,7 @@ impl NativeConnector {
         let env = &self.options.environment;
         let _shared = self.shared();
         let (d, copy) = (&self.dataset(id)?.dataset, &self.dataset(p.copy)?.dataset);
-        let holes = if copy.layout().definition().is_some() { self.holes(id) } else { ElementSet::default() };
-        let Some(next) = (Written { env, skips: skips_holes(d, copy), holes }).next(d, at)? else { return Ok((p.total, 0)) };
+        let Some(next) = self.written(id, d, copy)?.next(d, at)? else { return Ok((p.total, 0)) };
         let from = next.start;
         let len = usize::try_from(next.end.saturating_sub(from)).unwrap_or(IO_PIECE_BYTES).clamp(1, IO_PIECE_BYTES);
         let len = copy.bytes.whole_elements(len);

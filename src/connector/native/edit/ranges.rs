@@ -3,6 +3,7 @@
 use super::super::NativeConnector;
 use super::super::dataset::Dataset;
 use super::Change;
+use super::holes::Touched;
 use crate::base::limits::IO_PIECE_BYTES as PIECE;
 use crate::base::{Error, Result};
 use crate::connector::{Form, ObjectId, edit};
@@ -41,10 +42,17 @@ impl Change<'_> {
             return Ok(None);
         }
         let knows = d.layout().definition().is_some();
+        if !punch {
+            self.connector.note_holes(id, d.bytes.size, Touched::Written(range.clone()))?;
+        }
         if (if knows { punch } else { d.bytes.fill.is_zero() })
             && let Some(progress) = d.layout().zero(&self.operation(&d, &d.space), &range, from)?
         {
-            return self.progressed(&d, progress);
+            let next = self.progressed(&d, progress)?;
+            if punch && next.is_none() {
+                self.connector.note_holes(id, d.bytes.size, Touched::Punched(range))?;
+            }
+            return Ok(next);
         }
         let zeros = vec![0u8; PIECE];
         let (mut at, end) = (range.start.max(from), range.end);
@@ -99,6 +107,7 @@ impl Change<'_> {
         if len == 0 {
             return Ok(0);
         }
+        self.connector.note_holes(to.0, d.bytes.size, Touched::Written(to.1..to.1.saturating_add(len)))?;
         let unit = d.layout().copy_unit(&d.bytes, &s.bytes).filter(|unit| from.1 % unit.bytes == to.1 % unit.bytes);
         let Some(CopyUnit { bytes: slab, chunks }) = unit else {
             return self.copy_bytes(&s, from.1, to, len);

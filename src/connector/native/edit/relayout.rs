@@ -7,10 +7,8 @@
 
 use super::attributes::Values;
 use super::errors::refused;
-use super::holes::Written;
 use super::{Change, Dataset, key};
 use crate::base::datatype::{Datatype, References};
-use crate::base::element_set::ElementSet;
 use crate::base::newlines::Newlines;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Error, Result, limits};
@@ -65,7 +63,8 @@ impl Change<'_> {
         let id = d.id;
         let messages = dataset_messages(store.ctx(), store.superblock().version, creation)?;
         let parsed = creation.datatype.contains_vlen() && !d.datatype.contains_vlen();
-        let blank = d.bytes.is_blank()?;
+        let zeros_count = creation.layout.kind.profile().is_some() && self.connector.has_written(id, d.bytes.size);
+        let blank = d.bytes.is_blank()? && !zeros_count;
         if matches!(elements, Elements::Kept { .. })
             && !parsed
             && !blank
@@ -161,7 +160,7 @@ impl Change<'_> {
     fn copy_elements(&self, old: &Dataset, id: ObjectId, undefine_fill: bool) -> Result<()> {
         let env = &self.connector.options.environment;
         let new = self.dataset(id)?;
-        let written = self.written(id, old, &new)?;
+        let written = self.connector.written(id, old, &new)?;
         let mut piece = vec![0u8; PIECE];
         let mut at = 0u64;
         while let Some(next) = written.next(old, at)? {
@@ -176,16 +175,6 @@ impl Change<'_> {
             self.flush_if_many(id)?;
         }
         Ok(())
-    }
-
-    /// Finds the elements of `old`, the dataset `id` as it was, that are written to `new`.
-    fn written(&self, id: ObjectId, old: &Dataset, new: &Dataset) -> Result<Written<'_>> {
-        let skips = skips_holes(old, new);
-        if !skips {
-            bound_holes(old)?;
-        }
-        let holes = if new.layout().definition().is_some() { self.connector.holes(id) } else { ElementSet::default() };
-        Ok(Written { env: &self.connector.options.environment, skips, holes })
     }
 
     /// Writes the bytes of `old` to the dataset `id`, whose type holds references: these become

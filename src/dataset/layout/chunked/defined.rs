@@ -14,6 +14,7 @@ use crate::meta::Store;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most bytes of chunks that one call of [`ChunkWriter::erase`] decodes, about.
 const STEP_BYTES: u64 = 64 << 20;
@@ -26,6 +27,14 @@ const BLOCKS_MAX: u64 = 1 << 22;
 /// Sets of the chunks that one call looks at; `None`: the chunk is not stored.
 type Sets = HashMap<u64, Option<ElementSet>>;
 
+/// The part of the block `first .. end` of the dataset that lies in the chunk at `origin`, in the
+/// chunk's coordinates.
+fn local_block(origin: &[u64], chunk_dims: &[u64], first: &[u64], end: &[u64]) -> ElementSet {
+    let local =
+        |at: &[u64]| -> Vec<u64> { at.iter().zip(origin).zip(chunk_dims).map(|((x, o), n)| x.saturating_sub(*o).min(*n)).collect() };
+    ElementSet::block(&local(first), &local(end))
+}
+
 impl Chunked {
     /// True if chunks know which of their elements were written.
     pub(super) fn knows_defined(&self) -> bool {
@@ -36,6 +45,9 @@ impl Chunked {
     /// `decode`: also keeps its decoded values in the cache, for a reader who comes next.
     fn defined_in(&self, env: &Environment, store: &Store, number: u64, decode: bool) -> Result<Option<ElementSet>> {
         let (key, scaled) = (self.key(number), self.grid.scaled(number));
+        if self.grid.chunk_bytes() > env.whole_chunk_max() {
+            return Err(Error::limit("chunk", Address::UNDEF, "sparse chunks of this size need a larger --cache-size"));
+        }
         let set = match env.dirty.get(key) {
             Some(chunk) => chunk.image().defined().cloned(),
             None if decode || env.cache.contains(key) => self.decoded_set(env, store, number)?,
@@ -81,7 +93,8 @@ impl Chunked {
                 let at = |n: u64| all.partition_point(|c| *c < n);
                 all.get(at(range.start)..at(range.end)).unwrap_or_default().to_vec()
             }
-            Numbers::All | Numbers::NotListed => self.walk_present(store, &range)?,
+            Numbers::All => range.clone().collect(),
+            Numbers::NotListed => self.walk_present(store, &range)?,
         };
         let dirty = env.dirty.of(self.number).into_iter().map(|(key, _)| key.chunk);
         present.extend(dirty.filter(|n| range.contains(n)));
@@ -94,7 +107,8 @@ impl Chunked {
     fn first_present(&self, env: &Environment, store: &Store, from: u64) -> Result<Option<u64>> {
         let stored = match self.map(store)?.numbers() {
             Numbers::Listed(all) => all.get(all.partition_point(|c| *c < from)).copied(),
-            Numbers::All | Numbers::NotListed => self.walk_present(store, &(from..u64::MAX))?.into_iter().min(),
+            Numbers::All => Some(from),
+            Numbers::NotListed => self.walk_present(store, &(from..u64::MAX))?.into_iter().min(),
         };
         let dirty = env.dirty.of(self.number).into_iter().map(|(key, _)| key.chunk).find(|n| *n >= from);
         Ok(stored.into_iter().chain(dirty).min().filter(|n| *n < self.grid.chunks()))
@@ -187,21 +201,23 @@ impl Chunked {
             scaled.iter().zip(range.first.iter().zip(&range.last)).all(|(s, (low, high))| low <= s && s <= high)
         };
         let numbers: Vec<u64> = self.present(env, store, low..high.saturating_add(1))?.into_iter().filter(inside).collect();
+        let blocks = AtomicU64::new(0);
         let one = |n: &u64| -> Result<ElementSet> {
-            let set = self.defined_in(env, store, *n, false)?.unwrap_or_default();
-            let origin = self.chunks.origin(&self.grid.scaled(*n)).and_then(|origin| set.moved(&origin));
-            origin.ok_or_else(|| Error::limit("chunk grid", Address::UNDEF, "elements past 2^64"))
+            let past = || Error::limit("chunk grid", Address::UNDEF, "elements past 2^64");
+            let origin = self.chunks.origin(&self.grid.scaled(*n)).ok_or_else(past)?;
+            let wanted = local_block(&origin, &self.chunks.chunk_dims, first, end);
+            let set = self.defined_in(env, store, *n, false)?.unwrap_or_default().intersection(&wanted)?;
+            if blocks.fetch_add(set.blocks(), Ordering::Relaxed).saturating_add(set.blocks()) > BLOCKS_MAX {
+                let reason = format!("more than {BLOCKS_MAX} blocks of defined elements: ask for a smaller selection");
+                return Err(Error::refused(libc::EFBIG, reason));
+            }
+            set.moved(&origin).ok_or_else(past)
         };
-        let block = ElementSet::block(first, end);
         let mut defined = ElementSet::default();
         for numbers in numbers.chunks(STEP_CHUNKS) {
             let sets = env.pool.install(|| numbers.par_iter().map(one).collect::<Result<Vec<_>>>())?;
             let part = ElementSet::union_of(0..sets.len(), &|n| Ok(sets.get(n).cloned().unwrap_or_default()))?;
-            defined = defined.union(&part.intersection(&block)?)?;
-            if defined.blocks() > BLOCKS_MAX {
-                let reason = format!("more than {BLOCKS_MAX} blocks of defined elements: ask for a smaller selection");
-                return Err(Error::refused(libc::EFBIG, reason));
-            }
+            defined = defined.union(&part)?;
         }
         Ok(defined)
     }
@@ -224,15 +240,15 @@ impl ChunkWriter<'_> {
             }
             let scaled = c.grid.scaled(number);
             let origin = self.grid.origin(&scaled).unwrap_or_default();
-            let local = |at: &[u64]| -> Vec<u64> {
-                at.iter().zip(&origin).zip(&self.grid.chunk_dims).map(|((x, o), n)| x.saturating_sub(*o).min(*n)).collect()
-            };
-            let block = ElementSet::block(&local(first), &local(end));
+            let block = local_block(&origin, &self.grid.chunk_dims, first, end);
+            if block.is_empty() {
+                continue;
+            }
+            decoded = decoded.saturating_add(c.grid.chunk_bytes());
             let Some(set) = c.defined_in(self.env, self.store, number, false)? else { continue };
             if set.intersection(&block)?.is_empty() {
                 continue;
             }
-            decoded = decoded.saturating_add(c.grid.chunk_bytes());
             if set.difference(&block)?.is_empty() {
                 let record = c.index.lookup(self.store, &scaled)?;
                 changed |= self.free_chunk(layout, number, record)?;

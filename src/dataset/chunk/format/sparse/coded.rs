@@ -3,7 +3,7 @@
 use super::image::Geometry;
 use crate::base::element_set::ElementSet;
 use crate::base::{Address, Error, Result};
-use crate::dataset::chunk::format::traits::check_stored;
+use crate::dataset::chunk::format::traits::{Large, LargeReader, check_stored};
 use crate::format::Writer;
 use crate::format::chunk_record::ChunkRecord;
 use crate::format::selection::SerializedSelection;
@@ -13,6 +13,15 @@ use std::ops::Range;
 
 /// Bytes by which a selection may exceed a bitmap.
 const SELECTION_SLACK_BYTES: u64 = 256;
+
+/// Most runs and blocks of a chunk's set.
+const RUNS_MAX: usize = 1 << 23;
+
+/// Errors: a set that could not be read again.
+pub(super) fn check_set(set: &ElementSet) -> Result<()> {
+    let reason = "a sparse chunk has too many separate defined elements: use smaller chunks";
+    if set.blocks() > RUNS_MAX as u64 { Err(Error::refused(libc::EFBIG, reason)) } else { Ok(()) }
+}
 
 /// Most bytes of a set.
 pub(super) fn bytes_max(geometry: &Geometry) -> u64 {
@@ -64,13 +73,16 @@ fn of_predicate(geometry: &Geometry, mut is_in: impl FnMut(u64) -> bool) -> Resu
     let mut runs: Vec<Range<u64>> = Vec::new();
     for n in 0..end {
         if is_in(n) {
+            if runs.len() >= RUNS_MAX {
+                return Err(Error::limit("chunk", Address::UNDEF, "runs of defined elements"));
+            }
             match runs.last_mut() {
                 Some(run) if run.end == n => run.end = n.saturating_add(1),
                 _ => runs.push(n..n.saturating_add(1)),
             }
         }
     }
-    ElementSet::of_runs(&geometry.dims, runs.into_iter())
+    ElementSet::of_runs(&geometry.dims, &runs)
 }
 
 /// The selection of `set`; `None` if a bitmap is much shorter.
@@ -89,6 +101,16 @@ pub(super) fn encoded(selection: &SerializedSelection) -> Vec<u8> {
     let mut w = Writer::new();
     selection.encode(&mut w);
     w.into_bytes()
+}
+
+/// Errors: chunks that are too large for memory.
+pub(super) fn check_large(geometry: &Geometry, reader: &LargeReader<'_>) -> Result<Option<Large>> {
+    let bytes = geometry.bytes();
+    if bytes > reader.env.whole_chunk_max() {
+        let detail = format!("sparse chunks of {bytes} bytes need a larger --cache-size");
+        return Err(Error::limit("chunk", reader.record.address, detail));
+    }
+    Ok(None)
 }
 
 /// The stored bytes of a chunk.

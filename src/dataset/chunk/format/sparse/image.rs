@@ -172,7 +172,8 @@ impl SparseImage {
         let bytes = self.geometry.bytes();
         let len = usize::try_from(bytes).ok().filter(|_| bytes <= limits::CHUNK_BYTES_MAX);
         let len = len.ok_or_else(|| Error::limit("chunk", Address::UNDEF, format!("{bytes} bytes in one chunk")))?;
-        let mut out = Vec::with_capacity(len);
+        let mut out = Vec::new();
+        out.try_reserve_exact(len).map_err(|_| Error::limit("chunk", Address::UNDEF, "no memory for its elements"))?;
         self.append(0..bytes, &mut out);
         Ok(out)
     }

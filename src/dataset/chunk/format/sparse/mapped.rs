@@ -198,6 +198,7 @@ impl ChunkFormat for Mapped {
 
     fn encode(&self, image: Image, _is_edge: bool) -> Result<(Vec<u8>, u32)> {
         let image = SparseImage::of(image)?;
+        coded::check_set(image.set())?;
         let (before, behind) = self.pipeline.filters.split_at_checked(self.deflate.saturating_add(1)).unwrap_or_default();
         let (stream, mask) = Pipeline { filters: before.to_vec() }.encode(image.to_dense()?).map_err(|e| refuse(&e))?;
         let is_deflated = u32::try_from(self.deflate).ok().and_then(|i| mask.checked_shr(i)).unwrap_or(0) & 1 == 0;
@@ -210,12 +211,7 @@ impl ChunkFormat for Mapped {
     }
 
     fn open_large(&self, reader: LargeReader<'_>) -> Result<Option<Large>> {
-        let bytes = self.geometry.bytes();
-        if bytes > reader.env.whole_chunk_max() {
-            let detail = format!("sparse chunks of {bytes} bytes need a larger --cache-size");
-            return Err(Error::limit("chunk", reader.record.address, detail));
-        }
-        Ok(None)
+        coded::check_large(&self.geometry, &reader)
     }
 
     fn changes_in_files(&self, _env: &Environment) -> bool {

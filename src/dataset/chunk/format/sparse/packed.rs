@@ -33,6 +33,8 @@ const MAGIC: u32 = u32::from_le_bytes(*b"h5ds");
 const VERSION: u32 = 1;
 /// Name of the profile.
 const PROFILE: &str = "filter";
+/// Longest fill value in the client data, bytes.
+const FILL_BYTES_MAX: usize = 4096;
 /// Filters that work on data of any length.
 const FILTERS: [u16; 4] = [DEFLATE, SHUFFLE, FLETCHER32, ZSTD];
 const ZSTD: u16 = 32015;
@@ -49,6 +51,9 @@ struct Packed {
 /// dimensions, length of the fill value in bytes (0: zeros), its bytes, four a value.
 fn filter(dims: &[u64], element_size: u64, fill: &[u8]) -> Option<FilterSpec> {
     let number = |n: u64| u32::try_from(n).ok();
+    if fill.len() > FILL_BYTES_MAX {
+        return None;
+    }
     let mut cd_values = vec![MAGIC, VERSION, number(element_size)?, number(dims.len() as u64)?];
     for dim in dims {
         cd_values.push(number(*dim)?);
@@ -77,7 +82,7 @@ impl SparseProfile for Filter {
             return Err(Error::refused(libc::EINVAL, detail));
         }
         let first = filter(chunks.dims, chunks.element_size, chunks.fill.element());
-        let first = first.ok_or_else(|| Error::refused(libc::EINVAL, "the chunks are too large for a sparse dataset"))?;
+        let first = first.ok_or_else(|| Error::refused(libc::EINVAL, "the chunks or the fill value are too large for this profile"))?;
         Ok(std::iter::once(first).chain(filters.iter().cloned()).collect())
     }
 
@@ -141,7 +146,7 @@ impl Packed {
     /// The chunk's image, after the other filters.
     fn image(&self, stored: &[u8], record: ChunkRecord) -> Result<Vec<u8>> {
         let most = self.geometry.bytes().saturating_mul(2).saturating_add(IMAGE_SLACK_BYTES);
-        let limit = memory_len(most.min(limits::CHUNK_BYTES_MAX), record.address)?;
+        let limit = usize::try_from(most).map_err(|_| Error::limit("chunk", record.address, "size"))?;
         self.rest.decode_upto(stored, record.filter_mask >> 1, limit).map_err(|e| corrupt(record, e.to_string()))
     }
 
@@ -165,6 +170,7 @@ impl Packed {
 
     /// The image of a chunk.
     fn encode_image(&self, image: &SparseImage) -> Result<Vec<u8>> {
+        coded::check_set(image.set())?;
         let mut values = Vec::new();
         image.set().for_each_run(&self.geometry.dims, &mut |run| {
             image.append(self.geometry.bytes_of(&run), &mut values);
@@ -279,8 +285,8 @@ impl ChunkFormat for Packed {
         Ok((stored, mask << 1))
     }
 
-    fn open_large(&self, _reader: LargeReader<'_>) -> Result<Option<Large>> {
-        Ok(None)
+    fn open_large(&self, reader: LargeReader<'_>) -> Result<Option<Large>> {
+        coded::check_large(&self.geometry, &reader)
     }
 
     fn changes_in_files(&self, _env: &Environment) -> bool {
