@@ -8,7 +8,7 @@ use crate::base::element_set::ElementSet;
 use crate::config::args::{DefinedArgs, EraseArgs};
 use crate::config::resolve;
 use crate::config::value::Level;
-use crate::fs::{Errno, FsResult, OpenMode, Operations};
+use crate::fs::{Errno, FsResult, OpenMode, Operations, build_npy_header};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -21,8 +21,6 @@ const ERASE: &[u8] = b"user.h5dir.erase";
 const VIEW: &[u8] = b"/.h5dir/defined";
 /// Bytes read at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// Header of a .npy file of version 1.0: its length is a multiple of this.
-const NPY_ALIGNMENT: usize = 64;
 
 /// Runs `h5dir defined`.
 pub(crate) fn defined(args: &DefinedArgs) -> Result<(), Failure> {
@@ -146,15 +144,7 @@ impl Defined {
 
     /// A .npy file of booleans, of the shape of the dataset.
     fn write_mask(&self, out: &mut dyn Write) -> io::Result<()> {
-        let dims: Vec<String> = self.dims.iter().map(|d| format!("{d},")).collect();
-        let mut header = format!("{{'descr': '|b1', 'fortran_order': False, 'shape': ({}), }}", dims.join(" "));
-        // Ten bytes precede the header, a newline ends it.
-        let len = header.len().saturating_add(11).next_multiple_of(NPY_ALIGNMENT).saturating_sub(11);
-        header.extend(std::iter::repeat_n(' ', len.saturating_sub(header.len())));
-        header.push('\n');
-        out.write_all(b"\x93NUMPY\x01\x00")?;
-        out.write_all(&u16::try_from(header.len()).unwrap_or(u16::MAX).to_le_bytes())?;
-        out.write_all(header.as_bytes())?;
+        out.write_all(&build_npy_header("'|b1'", &self.dims))?;
         let total = self.dims.iter().fold(1u64, |n, d| n.saturating_mul(*d));
         let mut at = 0u64;
         while at < total {

@@ -28,7 +28,7 @@ pub mod types;
 mod views;
 mod xattr;
 
-pub use crate::present::FACT_NAMES;
+pub use crate::present::{FACT_NAMES, build_npy_header};
 pub use done::{Done, Invalidate};
 pub use open::open;
 pub use operations::{KernelMemory, Operations};

@@ -22,7 +22,7 @@ const REFERENCES: &str = "references";
 /// Facts that follow from others and cannot be set; those of a copy may differ.
 const DESCRIPTIVE: [&str; 5] = ["external", "index", "offset", "progress", "storage"];
 /// Facts that define an object.
-const SETTABLE: [&str; 9] = ["chunks", "dataset", "datatype", "dtype", "fillvalue", "filters", "layout", "maxshape", "shape"];
+const SETTABLE: [&str; 10] = ["chunks", "dataset", "datatype", "dtype", "fillvalue", "filters", "layout", "maxshape", "profile", "shape"];
 /// Fact with the link name of a file whose own name is escaped.
 const NAME_FACT: &[u8] = b"name";
 

@@ -22,7 +22,7 @@ pub(super) const TEXT_MAX: u64 = (64 << 10) + 1;
 const NEWLINES_KEY: &[u8] = b",\"newlines\":";
 
 /// All facts but the numbered ones of references.
-pub const FACT_NAMES: [&str; 16] = [
+pub const FACT_NAMES: [&str; 17] = [
     "attributes",
     "chunks",
     "dataset",
@@ -36,6 +36,7 @@ pub const FACT_NAMES: [&str; 16] = [
     "layout",
     "maxshape",
     "offset",
+    "profile",
     "progress",
     "shape",
     "storage",

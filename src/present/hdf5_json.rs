@@ -123,8 +123,8 @@ fn value(connector: &dyn Connector, id: ObjectId, dataset: &DatasetInfo, most: u
 
 fn creation_properties(dataset: &DatasetInfo, limited: &Limited<'_>, out: &mut Vec<u8>) {
     let class = match dataset.layout {
+        _ if dataset.chunks.is_some() => "H5D_CHUNKED",
         "compact" => "H5D_COMPACT",
-        "chunked" | "sparse" => "H5D_CHUNKED",
         "virtual" => "H5D_VIRTUAL",
         _ => "H5D_CONTIGUOUS",
     };

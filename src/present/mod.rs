@@ -31,7 +31,7 @@ pub use describe::{json_type, type_json};
 pub use edit::{Editor, Existing, Prepared, check_fact, check_new_file};
 pub use facts::{FACT_NAMES, attributes as attributes_json, datatype_text, fact, fact_fits, needed_facts};
 pub use hdf5_json::hdf5_json;
-pub use npy::npy_header;
+pub use npy::{build as build_npy_header, npy_header};
 pub use numpy::{NpyDescr, NumpyDtype, NumpyField, npy_descr, numpy_dtype};
 pub use parse::NpyHeader;
 pub use values::{attribute_fits, attribute_raw, attribute_text};

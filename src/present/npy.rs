@@ -34,7 +34,8 @@ pub(super) fn notation(dataset: &DatasetInfo) -> Option<(String, Vec<u64>)> {
     Some((descr.descr, dims.collect()))
 }
 
-fn build(descr: &str, dims: &[u64]) -> Vec<u8> {
+/// The `.npy` header of an array of `dims` whose elements numpy notes as `descr`.
+pub fn build(descr: &str, dims: &[u64]) -> Vec<u8> {
     let shape: Vec<String> = dims.iter().map(u64::to_string).collect();
     // A tuple of one needs its comma.
     let comma = if dims.len() == 1 { "," } else { "" };

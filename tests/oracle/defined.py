@@ -170,8 +170,10 @@ def stock_writer():
         with open(path, "r+b", buffering=0) as f:
             for row in range(4):
                 os.pwrite(f.fileno(), np.array([5, 0, 6], "<i4").tobytes(), (row * 100 + 10) * 4)
+    assert "5, 0, 6" in run("ncdump", "-v", "d", FILE), "netCDF reads it as any other dataset"
+    assert "_h5dir" not in run("ncdump", FILE)
     with h5py.File(FILE, "r+") as f:
-        assert f["d"].compression == "gzip" and list(f["d"][1, 10:13]) == [5, 0, 6]
+        assert list(f) == ["d"] and f["d"].compression == "gzip" and list(f["d"][1, 10:13]) == [5, 0, 6]
         f["d"][1, 50] = 9
         f["copy"] = f["d"][...]
         f.copy("d", "d2")
@@ -268,7 +270,9 @@ def command_line():
             # A part of an element is zeroed.
             punch(path, 4 * 8 + 1, 2)
             assert view_mask("d", (10, 20))[0, 8]
+            assert os.stat(os.path.join(MNT, ".h5dir/log")).st_mode & 0o777 == 0o400
             assert "refused" not in open(os.path.join(MNT, ".h5dir/log")).read()
+        assert f"profile: {profile}" in run(H5DIR, "stat", f"{FILE}:/d")
         assert run(H5DIR, "defined", f"{FILE}:/d", "--count") == "28\n"
         assert run(H5DIR, "defined", f"{FILE}:/d", "--select", "0,3:7") == "0:1,3:5\n"
         run(H5DIR, "erase", f"{FILE}:/d", "--select", "0,:5")

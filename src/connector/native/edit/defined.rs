@@ -18,14 +18,10 @@ impl Erase for NativeConnector {
     }
 
     fn erase(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<()> {
-        let knows = {
-            let _shared = self.shared();
-            self.dataset(id)?.dataset.layout().definition().is_some()
-        };
-        let (dims, size, has_parts) = {
+        let (dims, size, knows, has_parts) = {
             let _shared = self.shared();
             let d = &self.dataset(id)?.dataset;
-            (d.space.dims.clone(), d.element_size.max(1), d.datatype.contains_vlen())
+            (d.space.dims.clone(), d.element_size.max(1), d.layout().definition().is_some(), d.datatype.contains_vlen())
         };
         if knows && !has_parts {
             return self.in_steps(id, &|c, at| c.erase(id, first, end, at));
@@ -63,8 +59,9 @@ impl Change<'_> {
     /// or neither.
     fn erase_variable(&self, id: ObjectId, range: Range<u64>) -> Result<()> {
         let d = self.writable_dataset(id)?;
+        let range = range.start..range.end.min(d.bytes.size);
         self.free_sequences_in(&d, range.clone())?;
-        let mut next = Some(0);
+        let mut next = (!range.is_empty()).then_some(0);
         while let Some(from) = next {
             let d = self.dataset(id)?;
             let none = || Error::refused(libc::EOPNOTSUPP, "the layout cannot erase elements");

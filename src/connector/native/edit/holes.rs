@@ -7,8 +7,8 @@
 use super::super::NativeConnector;
 use super::super::dataset::Dataset;
 use super::relayout::{bound_holes, skips_holes};
-use crate::base::Result;
 use crate::base::element_set::ElementSet;
+use crate::base::{Error, Result};
 use crate::connector::ObjectId;
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::Seek;
@@ -44,16 +44,14 @@ impl NativeConnector {
         if !grows && editing.objects.pending(id, |p| p.holes.is_empty()) != Some(false) {
             return Ok(());
         }
-        editing.objects.change_pending(id, |p| p.holes.touch(size, touched))
+        editing.objects.change_pending(id, |p| touch(&mut p.holes, size, touched))
     }
 
     /// Finds the elements of `old`, the dataset `id` as it was, that are written to `new`.
     pub(super) fn written<'a>(&'a self, id: ObjectId, old: &Dataset, new: &Dataset) -> Result<Written<'a>> {
         let env = &self.options.environment;
-        let objects = self.editing.as_ref().map(|e| &e.objects).filter(|o| o.usage(id).has_exact_holes || o.usage(id).is_new_file);
-        if let Some(objects) = objects.filter(|_| new.layout().definition().is_some()) {
+        if let Some(holes) = self.exact_holes(id).filter(|_| new.layout().definition().is_some()) {
             // Zeros that were written are defined, though they are not stored.
-            let holes = objects.pending(id, |p| p.holes.clone()).unwrap_or_default();
             return Ok(Written { env, skips: false, holes });
         }
         let skips = skips_holes(old, new);
@@ -65,9 +63,15 @@ impl NativeConnector {
 
     /// True if `id` is a new file of `size` bytes of which some were written, be it zeros.
     pub(super) fn has_written(&self, id: ObjectId, size: u64) -> bool {
-        let Some(objects) = self.editing.as_ref().map(|e| &e.objects) else { return false };
+        self.exact_holes(id).is_some_and(|holes| holes.elements() < size)
+    }
+
+    /// All holes of `id`; `None` unless it is a new file.
+    fn exact_holes(&self, id: ObjectId) -> Option<ElementSet> {
+        let objects = &self.editing.as_ref()?.objects;
         let usage = objects.usage(id);
-        (usage.has_exact_holes || usage.is_new_file) && objects.pending(id, |p| p.holes.elements()).unwrap_or(0) < size
+        let known = usage.has_exact_holes || usage.is_new_file;
+        known.then(|| objects.pending(id, |p| p.holes.clone()).unwrap_or_default())
     }
 
     /// The description of `id` was set: its layout knows what is defined.
@@ -79,20 +83,18 @@ impl NativeConnector {
     }
 }
 
-impl ElementSet {
-    /// Notes a change of the bytes of a file of `size` bytes, whose holes this set has.
-    fn touch(&mut self, size: u64, touched: Touched) -> Result<()> {
-        let (written, unwritten) = match touched {
-            Touched::Written(r) => (r.clone(), size..r.start),
-            Touched::Punched(r) => (0..0, r.start..r.end.min(size)),
-            Touched::Resized(to) => (to..size, size..to),
-        };
-        self.remove_run(&BYTES, &written)?;
-        if unwritten.start < unwritten.end && self.blocks() < HOLES_MAX {
-            self.insert_run(&BYTES, &unwritten)?;
-        }
-        Ok(())
+/// Notes a change of the bytes of a file of `size` bytes with these holes.
+fn touch(holes: &mut ElementSet, size: u64, touched: Touched) -> Result<()> {
+    let (written, unwritten) = match touched {
+        Touched::Written(r) => (r.clone(), size..r.start),
+        Touched::Punched(r) => (0..0, r.start..r.end.min(size)),
+        Touched::Resized(to) => (to..size, size..to),
+    };
+    holes.remove_run(&BYTES, &written)?;
+    if unwritten.start < unwritten.end && holes.blocks() < HOLES_MAX {
+        holes.insert_run(&BYTES, &unwritten)?;
     }
+    Ok(())
 }
 
 /// Finds the elements that are copied when a dataset gets another layout.
@@ -108,7 +110,7 @@ impl Written<'_> {
     /// The first bytes at or after `at` that are copied; `None`: there are no more.
     pub(super) fn next(&self, d: &Dataset, at: u64) -> Result<Option<Range<u64>>> {
         let size = d.bytes.size;
-        let seek = |at, what| Ok::<_, crate::base::Error>(d.layout().seek(&d.bytes, self.env, at, what)?.unwrap_or(size).min(size));
+        let seek = |at, what| Ok::<_, Error>(d.layout().seek(&d.bytes, self.env, at, what)?.unwrap_or(size).min(size));
         let mut at = at;
         while at < size {
             let data = if self.skips { seek(at, Seek::Data)? } else { at };
@@ -133,11 +135,11 @@ mod tests {
     #[test]
     fn holes_are_what_no_write_touched() {
         let mut holes = ElementSet::default();
-        holes.touch(0, Touched::Written(100..110)).unwrap();
-        holes.touch(110, Touched::Written(20..25)).unwrap();
-        holes.touch(110, Touched::Resized(200)).unwrap();
-        holes.touch(200, Touched::Punched(105..1000)).unwrap();
-        holes.touch(200, Touched::Resized(150)).unwrap();
+        touch(&mut holes, 0, Touched::Written(100..110)).unwrap();
+        touch(&mut holes, 110, Touched::Written(20..25)).unwrap();
+        touch(&mut holes, 110, Touched::Resized(200)).unwrap();
+        touch(&mut holes, 200, Touched::Punched(105..1000)).unwrap();
+        touch(&mut holes, 200, Touched::Resized(150)).unwrap();
         let mut found = Vec::new();
         holes
             .for_each_run(&BYTES, &mut |run| {

@@ -1,13 +1,12 @@
 //! Dense chunks without filters: the stored bytes are the elements, row-major.
 
 use super::parts::Parts;
-use super::traits::{ChunkFormat, Large, LargeReader, blank_dense, plain_to_file, read_plain, refuse};
+use super::traits::{ChunkFormat, Large, LargeReader, blank_dense, plain_to_file, read_plain};
 use crate::base::{Address, Error, Result, limits};
-use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
+use crate::dataset::chunk::dirty_file::DirtyFile;
 use crate::dataset::chunk::image::Image;
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
-use crate::filter::FilterError;
 use crate::format::chunk_record::ChunkRecord;
 use crate::meta::Store;
 use std::any::Any;
@@ -30,10 +29,6 @@ impl ChunkFormat for Dense {
 
     fn is_plain(&self, _is_edge: bool) -> bool {
         true
-    }
-
-    fn stores_edges_differently(&self) -> bool {
-        false
     }
 
     fn is_stored_like(&self, other: &dyn ChunkFormat) -> bool {
@@ -67,9 +62,5 @@ impl ChunkFormat for Dense {
 
     fn to_file(&self, reader: LargeReader<'_>) -> Result<DirtyFile> {
         plain_to_file(reader, self.chunk_bytes)
-    }
-
-    fn encode_file(&self, _env: &Environment, _file: &DirtyFile) -> Result<Stored> {
-        Err(refuse(&FilterError::unsupported("pipeline", "chunks without filters are not encoded")))
     }
 }

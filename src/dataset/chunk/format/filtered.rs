@@ -40,10 +40,6 @@ impl ChunkFormat for Filtered {
         (self.chunk_bytes, self.raw_edges) == (other.chunk_bytes, other.raw_edges) && self.pipeline.is_like(&other.pipeline)
     }
 
-    fn stored_size(&self, record: ChunkRecord) -> u64 {
-        record.size
-    }
-
     fn blank(&self, fill: Option<&FillPattern>) -> Result<Image> {
         blank_dense(self.chunk_bytes, fill)
     }

@@ -79,13 +79,17 @@ pub(crate) trait ChunkFormat: Any + Send + Sync {
     fn is_plain(&self, is_edge: bool) -> bool;
 
     /// True if chunks that extend past the extent are stored in another form.
-    fn stores_edges_differently(&self) -> bool;
+    fn stores_edges_differently(&self) -> bool {
+        false
+    }
 
     /// True if stored chunks of format `other` are valid in this format, byte for byte.
     fn is_stored_like(&self, other: &dyn ChunkFormat) -> bool;
 
     /// Bytes that a chunk occupies in the file.
-    fn stored_size(&self, record: ChunkRecord) -> u64;
+    fn stored_size(&self, record: ChunkRecord) -> u64 {
+        record.size
+    }
 
     /// A chunk of fill values. `None`: the caller overwrites all elements.
     fn blank(&self, fill: Option<&FillPattern>) -> Result<Image>;
@@ -100,13 +104,19 @@ pub(crate) trait ChunkFormat: Any + Send + Sync {
     fn open_large(&self, reader: LargeReader<'_>) -> Result<Option<Large>>;
 
     /// True if chunks too large for memory can be changed in temporary files.
-    fn changes_in_files(&self, env: &Environment) -> bool;
+    fn changes_in_files(&self, _env: &Environment) -> bool {
+        false
+    }
 
     /// Decodes a stored chunk into a new temporary file, to be changed there.
-    fn to_file(&self, reader: LargeReader<'_>) -> Result<DirtyFile>;
+    fn to_file(&self, _reader: LargeReader<'_>) -> Result<DirtyFile> {
+        Err(refuse(&FilterError::unsupported("pipeline", "these chunks are changed in memory")))
+    }
 
     /// Encodes a chunk from a temporary file.
-    fn encode_file(&self, env: &Environment, file: &DirtyFile) -> Result<Stored>;
+    fn encode_file(&self, _env: &Environment, _file: &DirtyFile) -> Result<Stored> {
+        Err(refuse(&FilterError::unsupported("pipeline", "these chunks are not encoded from files")))
+    }
 }
 
 /// Checks that `len` stored bytes lie in the file and are at most about twice the chunk's decoded

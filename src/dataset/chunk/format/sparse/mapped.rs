@@ -11,11 +11,9 @@ use super::image::{Geometry, SparseImage};
 use super::profile::{NewChunks, OPTIONAL, SparseProfile};
 use crate::base::element_set::ElementSet;
 use crate::base::{Error, Result};
-use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
 use crate::dataset::chunk::format::parts::Parts;
 use crate::dataset::chunk::format::traits::{ChunkFormat, Large, LargeReader, SPARSE, memory_len, refuse};
 use crate::dataset::chunk::image::Image;
-use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::filter::registry::{DEFLATE, FLETCHER32};
 use crate::filter::{FilterError, FilterSpec, Params, Pipeline, deflate, fletcher32};
@@ -161,17 +159,9 @@ impl ChunkFormat for Mapped {
         false
     }
 
-    fn stores_edges_differently(&self) -> bool {
-        false
-    }
-
     fn is_stored_like(&self, other: &dyn ChunkFormat) -> bool {
         let Some(other) = (other as &dyn Any).downcast_ref::<Mapped>() else { return false };
         self.geometry == other.geometry && self.pipeline.is_like(&other.pipeline)
-    }
-
-    fn stored_size(&self, record: ChunkRecord) -> u64 {
-        record.size
     }
 
     fn blank(&self, _fill: Option<&FillPattern>) -> Result<Image> {
@@ -212,17 +202,5 @@ impl ChunkFormat for Mapped {
 
     fn open_large(&self, reader: LargeReader<'_>) -> Result<Option<Large>> {
         coded::check_large(&self.geometry, &reader)
-    }
-
-    fn changes_in_files(&self, _env: &Environment) -> bool {
-        false
-    }
-
-    fn to_file(&self, _reader: LargeReader<'_>) -> Result<DirtyFile> {
-        Err(refuse(&FilterError::unsupported("pipeline", "sparse chunks are changed in memory")))
-    }
-
-    fn encode_file(&self, _env: &Environment, _file: &DirtyFile) -> Result<Stored> {
-        Err(refuse(&FilterError::unsupported("pipeline", "sparse chunks are changed in memory")))
     }
 }

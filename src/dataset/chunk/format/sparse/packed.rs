@@ -9,14 +9,12 @@ use super::image::{Geometry, SparseImage};
 use super::profile::{NewChunks, OPTIONAL, SparseProfile};
 use crate::base::element_set::ElementSet;
 use crate::base::{Address, Error, Result, limits};
-use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
 use crate::dataset::chunk::format::parts::Parts;
 use crate::dataset::chunk::format::traits::{ChunkFormat, Large, LargeReader, SPARSE, memory_len, refuse};
 use crate::dataset::chunk::image::Image;
-use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::filter::registry::{DEFLATE, FLETCHER32, SHUFFLE};
-use crate::filter::{FilterError, FilterSpec, Pipeline};
+use crate::filter::{FilterSpec, Pipeline};
 use crate::format::chunk_record::ChunkRecord;
 use crate::format::selection::SerializedSelection;
 use crate::format::sparse_chunk::SparseChunk;
@@ -242,17 +240,9 @@ impl ChunkFormat for Packed {
         false
     }
 
-    fn stores_edges_differently(&self) -> bool {
-        false
-    }
-
     fn is_stored_like(&self, other: &dyn ChunkFormat) -> bool {
         let Some(other) = (other as &dyn Any).downcast_ref::<Packed>() else { return false };
         self.geometry == other.geometry && self.rest.is_like(&other.rest)
-    }
-
-    fn stored_size(&self, record: ChunkRecord) -> u64 {
-        record.size
     }
 
     fn blank(&self, _fill: Option<&FillPattern>) -> Result<Image> {
@@ -287,17 +277,5 @@ impl ChunkFormat for Packed {
 
     fn open_large(&self, reader: LargeReader<'_>) -> Result<Option<Large>> {
         coded::check_large(&self.geometry, &reader)
-    }
-
-    fn changes_in_files(&self, _env: &Environment) -> bool {
-        false
-    }
-
-    fn to_file(&self, _reader: LargeReader<'_>) -> Result<DirtyFile> {
-        Err(refuse(&FilterError::unsupported("pipeline", "sparse chunks are changed in memory")))
-    }
-
-    fn encode_file(&self, _env: &Environment, _file: &DirtyFile) -> Result<Stored> {
-        Err(refuse(&FilterError::unsupported("pipeline", "sparse chunks are changed in memory")))
     }
 }
