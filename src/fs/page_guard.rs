@@ -20,7 +20,7 @@
 //! the right page if mappings store to the file: until the write is answered they are past the end
 //! of the file for the kernel, which zeroes them when it writes the page back.
 
-use super::types::FsResult;
+use super::types::{FsResult, Handle};
 use crate::base::waiting;
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
@@ -39,12 +39,22 @@ pub struct HiddenWrite {
 /// The last writes to a node.
 #[derive(Debug, Default)]
 pub struct Writes {
-    /// Where the last appended bytes ended, and the size of the file then.
-    tail: Mutex<Option<(u64, u64)>>,
+    tail: Mutex<Option<Tail>>,
     /// Pages were written back that a mapping had dirtied.
     mapped: AtomicBool,
     /// Held during writeback.
     guarded: Mutex<Guarded>,
+}
+
+/// The last append.
+#[derive(Debug, Clone, Copy)]
+struct Tail {
+    /// The open file it came through.
+    file: Handle,
+    /// Where its bytes end.
+    end: u64,
+    /// Size of the file after it, which has whole rows.
+    size: u64,
 }
 
 /// The writes that are guarded. The kernel sends the writes to an inode one at a time.
@@ -116,6 +126,8 @@ impl std::fmt::Debug for PageGuard {
 /// A write request.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteCall {
+    /// The open file.
+    pub file: Handle,
     /// First byte, as the kernel sees the file.
     pub offset: u64,
     /// Bytes.
@@ -151,7 +163,7 @@ impl Writes {
         write(call.offset).inspect_err(|_| self.end_current())?;
         let end = call.at(call.offset).end;
         let mut tail = self.tail.lock();
-        *tail = tail.filter(|(appended, _)| end <= *appended);
+        *tail = tail.filter(|appended| end <= appended.end);
         Ok(())
     }
 
@@ -159,8 +171,9 @@ impl Writes {
     pub fn append(&self, call: WriteCall, size: impl Fn() -> FsResult<u64>, write: impl FnOnce(u64) -> FsResult<()>) -> FsResult<()> {
         let mut tail = self.tail.lock();
         let before = size()?;
-        // These bytes fill the row that the last append left incomplete.
-        let at = tail.filter(|(_, then)| *then == before).map_or(before, |(end, _)| end);
+        // These bytes fill the row that the last append left incomplete. Another open file begins a
+        // new row: FUSE_RELEASE of this one may come later.
+        let at = tail.filter(|last| last.file == call.file && last.size == before).map_or(before, |last| last.end);
         let stale = || call.offset != at || self.mapped.load(Ordering::Acquire);
         let hidden = |stale| HiddenWrite { file: call.at(at), pages: (!call.bypasses && stale).then(|| call.at(call.offset)) };
         let guarded = call.bypasses || stale();
@@ -171,7 +184,7 @@ impl Writes {
         if !guarded && stale() {
             self.guarded().begin(hidden(true));
         }
-        *tail = Some((call.at(at).end, after));
+        *tail = Some(Tail { file: call.file, end: call.at(at).end, size: after });
         Ok(())
     }
 
@@ -182,10 +195,8 @@ impl Writes {
         guarded.split(offset, data).into_iter().try_for_each(|(at, part)| write(at, part))
     }
 
-    /// The last writer closed the file: the next append goes to the end of the last row, and no
-    /// mapping stores to it.
+    /// The last writer closed the file: no mapping stores to it.
     pub fn end(&self) {
-        *self.tail.lock() = None;
         self.mapped.store(false, Ordering::Release);
     }
 }
@@ -236,7 +247,7 @@ mod tests {
     #[test]
     fn a_write_is_guarded_until_its_guard_is_dropped() {
         let node = Arc::new(Node(Writes::default()));
-        let call = |bypasses| WriteCall { offset: 5, len: 5, bypasses };
+        let call = |bypasses| WriteCall { file: Handle(1), offset: 5, len: 5, bypasses };
         node.0.overwrite(call(false), |_| Ok(())).unwrap();
         assert!(PageGuard::of(node.clone()).is_none());
         node.0.overwrite(call(true), |_| Ok(())).unwrap();
@@ -254,12 +265,12 @@ mod tests {
         assert_eq!(written_back(&node), [(0, 5), (10, 2), (17, 3)]);
         drop(guard);
         // It has put them into the right page, and zeroes them there when a mapping made it dirty.
-        let right = WriteCall { offset: 17, len: 3, bypasses: false };
+        let right = WriteCall { file: Handle(1), offset: 17, len: 3, bypasses: false };
         node.0.append(right, || Ok(12), |_| Ok(())).unwrap();
         let first = PageGuard::of(node.clone()).unwrap();
         assert_eq!(first.write, HiddenWrite { file: 17..20, pages: Some(17..20) });
         // The kernel may be slow to drop the page: the next write begins.
-        node.0.overwrite(WriteCall { offset: 2, len: 3, bypasses: false }, |_| Ok(())).unwrap();
+        node.0.overwrite(WriteCall { file: Handle(1), offset: 2, len: 3, bypasses: false }, |_| Ok(())).unwrap();
         assert!(PageGuard::of(node.clone()).is_none());
         assert_eq!(written_back(&node), [(0, 17)]);
         node.0.overwrite(call(true), |_| Ok(())).unwrap();

@@ -385,8 +385,8 @@ def other_shapes():
 
 
 def after_the_fact():
-    """Regression: bytes of new files that were copied or zeroed in the kernel's way became undefined; an open file
-    showed erased elements; --mask emptied a file that was not read."""
+    """Regression: bytes of new files that were copied, zeroed, or written after a first fact became undefined; an open
+    file showed erased elements; --mask emptied a file that was not read."""
     create()
     with Mounted():
         source = os.path.join(MNT, "source")
@@ -402,6 +402,13 @@ def after_the_fact():
                 else:
                     run("fallocate", "--zero-range", "-o", "0", "-l", "200", path)
             describe(name, dtype="u1", shape=[4, 100], chunks=[1, 100])
+        late = os.path.join(MNT, "late")
+        with open(late, "w+b", buffering=0) as f:
+            os.ftruncate(f.fileno(), 400)
+            os.setxattr(late, "user.h5dir.chunks", b"[1,100]")
+            os.pwrite(f.fileno(), b"later", 120)
+        describe("late", dtype="u1", shape=[4, 100])
+        assert open(late, "rb").read()[120:125] == b"later" and view_mask("late", (4, 100)).sum() == 5
         assert open(os.path.join(MNT, "copied"), "rb").read() == bytes(range(200)) * 2
         assert view_mask("copied", (4, 100)).sum() == 400 and view_mask("zeroed", (4, 100)).sum() == 200
         path = describe("open", dtype="<f4", shape=[10], chunks=[10], fillvalue=1.5)

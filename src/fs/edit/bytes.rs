@@ -44,7 +44,12 @@ impl ByteEditor {
                 }
                 self.write_buffered(view, node, offset, data, mode)?
             }
-            None => self.write_guarded(node, WriteCall { offset, len: data.len() as u64, bypasses: holder.bypasses }, data, mode)?,
+            None => self.write_guarded(
+                node,
+                WriteCall { file: holder.handle, offset, len: data.len() as u64, bypasses: holder.bypasses },
+                data,
+                mode,
+            )?,
         };
         if view.is_none() && !mode.written_back {
             let guard = PageGuard::of(node.clone());

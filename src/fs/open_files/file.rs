@@ -2,12 +2,15 @@
 
 use crate::connector::ObjectId;
 use crate::fs::namespace::Node;
+use crate::fs::types::Handle;
 use crate::fs::views::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What an open file holds in a container that is changed.
 pub struct Holder {
+    /// The handle of the file.
+    pub handle: Handle,
     /// The node it was opened by.
     pub node: Arc<Node>,
     /// The object that is held.

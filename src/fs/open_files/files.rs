@@ -68,6 +68,7 @@ impl OpenFiles {
         let direct_io = node.item.view.is_generated() || bypasses;
         let state = self.mounted.state();
         let bytes = self.bytes(node)?;
+        let handle = Handle(self.next_handle.fetch_add(1, Ordering::Relaxed));
         let mut holder = None;
         if let Some(edit) = self.mounted.connector.edit() {
             if let Some(view) = editable {
@@ -77,14 +78,13 @@ impl OpenFiles {
             let id = node.item.owner.filter(|id| id.is_own());
             id.into_iter().for_each(|id| edit.hold(id));
             self.namespace.opened(node);
-            holder = Some(Holder { node: node.clone(), id, writes: mode.write, bypasses });
+            holder = Some(Holder { handle, node: node.clone(), id, writes: mode.write, bypasses });
         }
-        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        self.files.write().insert(handle, Arc::new(OpenFile::new(bytes, state, holder)));
+        self.files.write().insert(handle.0, Arc::new(OpenFile::new(bytes, state, holder)));
         // Pages of another state are dropped, should they have come after the kernel was notified
         // of the change.
         let same = self.mounted.connector.follow().is_none() || node.note_opened(state);
-        Ok(Opened { handle: Handle(handle), keep_cache: !direct_io && !self.mounted.changing && same, direct_io, no_flush: !mode.write })
+        Ok(Opened { handle, keep_cache: !direct_io && !self.mounted.changing && same, direct_io, no_flush: !mode.write })
     }
 
     /// The open file `handle`.

@@ -36,7 +36,8 @@ impl NativeConnector {
     /// that counts as written does no harm, punches afterwards.
     pub(super) fn note_holes(&self, id: ObjectId, size: u64, touched: Touched) -> Result<()> {
         let Some(editing) = &self.editing else { return Ok(()) };
-        if !editing.objects.usage(id).is_new_file {
+        let usage = editing.objects.usage(id);
+        if !(usage.is_new_file || usage.has_exact_holes) {
             return Ok(());
         }
         let grows =
