@@ -194,6 +194,12 @@ pub trait Edit: Send + Sync {
     /// Makes all changes so far durable. After an error nothing more can be written.
     fn commit(&self) -> Result<()>;
 
+    /// True while bytes that are only in memory are of a new file that may still be described: a
+    /// commit would store them twice.
+    fn awaits_descriptions(&self) -> bool {
+        false
+    }
+
     /// Commits and ends the session: the file is closed as libhdf5 would leave it. Errors: also
     /// write errors that no call returned.
     fn close(&self) -> Result<()>;

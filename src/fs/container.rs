@@ -400,7 +400,7 @@ impl Operations for ContainerFs {
     }
 
     fn commit(&self) -> FsResult<()> {
-        self.mounted.commit(false)
+        self.mounted.commit_timed()
     }
 
     fn flush(&self, ino: Ino, handle: Handle) -> Done<()> {

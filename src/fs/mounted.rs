@@ -14,10 +14,12 @@ use crate::connector::{Connector, Follow, ObjectId};
 use foldhash::{HashSet, HashSetExt};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Units of `st_blocks`, bytes.
 pub const BLOCK_BYTES: u64 = 512;
+/// Most commits postponed in succession.
+const POSTPONED_INTERVALS_MAX: u32 = 5;
 /// Objects whose failure was logged once.
 const LOGGED_OBJECTS_MAX: usize = 10_000;
 
@@ -45,6 +47,8 @@ pub struct Mounted {
     logged: Mutex<HashSet<ObjectId>>,
     /// Changes wait for a commit.
     uncommitted: AtomicBool,
+    /// Commits postponed in succession.
+    postponed: AtomicU32,
     /// The session has ended: no more changes.
     ended: AtomicBool,
 }
@@ -70,6 +74,7 @@ impl Mounted {
             free_space,
             logged,
             uncommitted,
+            postponed: AtomicU32::new(0),
             ended,
         }
     }
@@ -172,6 +177,17 @@ impl Mounted {
             tracing::error!("{}: the last changes could not be made durable: {e}", escaped(&self.spec.file));
             errno
         })
+    }
+
+    /// A commit at the end of an interval. Is postponed for a new file that is being written, which
+    /// may be described next.
+    pub fn commit_timed(&self) -> FsResult<()> {
+        let waits = self.uncommitted.load(Ordering::Acquire) && self.editor().is_ok_and(|edit| edit.awaits_descriptions());
+        if waits && self.postponed.fetch_add(1, Ordering::AcqRel) < POSTPONED_INTERVALS_MAX {
+            return Ok(());
+        }
+        self.postponed.store(0, Ordering::Release);
+        self.commit(false)
     }
 
     /// Ends the session: no more changes. False: it had ended.

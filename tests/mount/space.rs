@@ -4,8 +4,10 @@ use super::mounted::{Mount, shell};
 use super::python;
 use super::support::{Place, h5dir, is_mounted, run};
 use super::writing::h5py;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// A file whose sessions follow one another.
 struct File {
@@ -157,4 +159,50 @@ fn a_session_without_changes_leaves_the_file_as_it_is() {
     assert!(end.windows(8).any(|w| w == b"H5dirFre"));
     file.session("cat b >/dev/null; ls -l");
     assert_eq!((file.size(), tail(&file.path)), (size, end));
+}
+
+/// A new file of 12 MB of text, open. Calls `written` after each piece.
+fn written_in_pieces(path: &Path, mut written: impl FnMut()) -> std::fs::File {
+    let mut f = std::fs::File::create_new(path).unwrap();
+    for piece in 0..48 {
+        f.write_all(format!("{piece:7}\n").repeat(1 << 15).as_bytes()).unwrap();
+        written();
+    }
+    f
+}
+
+/// Regression: the bytes of a new file were stored when its chunks were enlarged and by timed commits, and again when
+/// its type was set.
+#[test]
+fn a_file_that_is_described_is_stored_once() {
+    let place = Place::new();
+    let path = place.dir().join("f.h5");
+    h5py(&path, "w", "pass");
+    let mount = Mount::start(place, &path, &["--read-write", "--commit-interval=1"]);
+    let size = || std::fs::metadata(&path).unwrap().len();
+    let file = written_in_pieces(&mount.place.mnt().join("d"), || assert!(size() < 1_000_000, "{}", size()));
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(size() < 1_000_000, "{}", size());
+    shell(
+        &mount.place.mnt(),
+        r#"setfattr -n user.h5dir.dataset -v '{"dtype":"S8","shape":[1572864],"chunks":[100000],"filters":["deflate 1"]}' d"#,
+    );
+    drop(file);
+    shell(&mount.place.mnt(), "sync d");
+    assert!(size() < 1_000_000, "{}", size());
+    // A file without a type is made durable, be it open or not.
+    let file = written_in_pieces(&mount.place.mnt().join("open"), || ());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while size() < 12_000_000 {
+        assert!(Instant::now() < deadline, "{} bytes are stored", size());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    drop(file);
+    drop(mount);
+    assert!(size() < 13_500_000, "{}", size());
+    h5py(
+        &path,
+        "r",
+        "assert f['d'].shape == (48 << 15,) and f['open'].shape == (48 << 18,) and f['open'][:].tobytes() == f['d'][:].tobytes()",
+    );
 }

@@ -585,6 +585,10 @@ impl Edit for NativeConnector {
         self.commit_all(false)
     }
 
+    fn awaits_descriptions(&self) -> bool {
+        self.has_unstored_new_file()
+    }
+
     fn close(&self) -> Result<()> {
         self.commit_all(true)?;
         self.editing()?.unreported_write_error()

@@ -1,6 +1,6 @@
 //! New files with no declared type. Their chunks become larger as they grow.
 
-use super::super::dataset::Dataset;
+use super::super::dataset::{Dataset, id_of, key};
 use super::bytes_file::{CHUNK_BYTES, SMALL_CHUNK_BYTES, bytes_file};
 use super::data::replace_message;
 use super::relayout::Elements;
@@ -8,8 +8,9 @@ use super::{Change, NativeConnector};
 use crate::base::Result;
 use crate::base::newlines::Newlines;
 use crate::connector::ObjectId;
+use crate::dataset::create::dataset_messages;
 use crate::dataset::creation::Creation;
-use crate::dataset::layout::new_chunked;
+use crate::dataset::layout::{Seek, new_chunked};
 use crate::format::message::dataspace::Dataspace;
 use crate::format::object_header::kind;
 use crate::structures::shared_messages::edit as shared_messages_edit;
@@ -53,6 +54,17 @@ impl NativeConnector {
         }
     }
 
+    /// True while a new file whose bytes are all in memory is open.
+    pub(super) fn has_unstored_new_file(&self) -> bool {
+        let Some(editing) = &self.editing else { return false };
+        let _shared = self.shared();
+        self.options.environment.dirty.datasets().into_iter().map(id_of).any(|id| {
+            let usage = editing.objects.usage(id);
+            let stored = |d: &Dataset| d.layout().seek_stored(&d.bytes, 0, Seek::Data);
+            usage.is_new_file && usage.holds > 0 && self.dataset(id).and_then(|d| stored(&d.dataset)).is_ok_and(|at| at.is_none())
+        })
+    }
+
     /// Chooses a chunk size before a new file becomes `size` bytes long.
     pub(super) fn suit_size(&self, id: ObjectId, size: u64) {
         if let Err(e) = self.suit(id, &|d| larger(d, size, 0)) {
@@ -92,13 +104,18 @@ impl NativeConnector {
         if suits {
             return Ok(());
         }
+        // The file may have changed since.
+        let next = |d: &Dataset| wanted(d).filter(|_| adapts(d));
+        let is_done = self.operate(&[id], |c| {
+            let d = c.dataset(id)?;
+            next(&d).map_or(Ok(true), |chunk| c.enlarge_dirty_chunks(&d, chunk))
+        })?;
+        if is_done {
+            return Ok(());
+        }
         self.operate_flushed(id, |c| {
             let d = c.dataset(id)?;
-            // The file may have changed since.
-            match wanted(&d).filter(|_| adapts(&d)) {
-                Some(chunk) => c.enlarge_chunks(&d, chunk),
-                None => Ok(()),
-            }
+            next(&d).map_or(Ok(()), |chunk| c.enlarge_chunks(&d, chunk))
         })
     }
 }
@@ -122,6 +139,11 @@ fn chunk_of(d: &Dataset) -> Option<u64> {
         [chunk] => Some(*chunk),
         _ => None,
     }
+}
+
+/// The file of bytes `d` in chunks of `chunk` bytes.
+fn in_chunks(d: &Dataset, chunk: u64) -> Creation {
+    Creation { dims: d.space.dims.clone(), layout: new_chunked(vec![chunk]), ..bytes_file() }
 }
 
 fn larger(d: &Dataset, offset: u64, len: u64) -> Option<u64> {
@@ -153,8 +175,31 @@ impl Change<'_> {
     }
 
     fn enlarge_chunks(&self, d: &Arc<Dataset>, chunk: u64) -> Result<()> {
-        let creation = Creation { dims: d.space.dims.clone(), layout: new_chunked(vec![chunk]), ..bytes_file() };
-        self.relayout(d, &creation, false, Elements::Kept { newlines: Newlines::default() })
+        self.relayout(d, &in_chunks(d, chunk), false, Elements::Kept { newlines: Newlines::default() })
+    }
+
+    /// Enlarges the chunks of a file of which none is stored; none is stored for it. False: some
+    /// are stored.
+    fn enlarge_dirty_chunks(&self, d: &Arc<Dataset>, chunk: u64) -> Result<bool> {
+        if d.layout().seek_stored(&d.bytes, 0, Seek::Data)?.is_some() {
+            return Ok(false);
+        }
+        self.check_bounds(d)?;
+        let (store, env) = (self.store()?, &self.connector.options.environment);
+        let (messages, old_chunk) =
+            (dataset_messages(store.ctx(), store.superblock().version, &in_chunks(d, chunk))?, chunk_of(d).unwrap_or(1));
+        let dirty = env.dirty.of(key(d.id));
+        self.set_messages(d.id, messages, false)?;
+        env.forget(key(d.id));
+        self.changed(d.id);
+        self.delete_storage(d)?;
+        for (number, part) in dirty {
+            let start = number.chunk.saturating_mul(old_chunk);
+            let mut bytes = vec![0u8; usize::try_from(part.len().min(d.bytes.size.saturating_sub(start))).unwrap_or(0)];
+            part.get(0, &mut bytes)?;
+            self.write_elements(d.id, start, &bytes)?;
+        }
+        Ok(true)
     }
 }
 
