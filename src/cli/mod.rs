@@ -6,8 +6,10 @@
 //! ls, stat        tree: paths inside a container             text: modes, times, names
 //! defined, erase  the same, of the elements of a dataset
 //! stat --space    space: bytes of a file
+//! check           check: problems of a file                progress: a line on the terminal
 //! ```
 
+pub(crate) mod check;
 pub(crate) mod confine;
 pub(crate) mod daemon;
 pub(crate) mod defined;
@@ -17,6 +19,7 @@ pub(crate) mod logging;
 pub(crate) mod ls;
 pub(crate) mod mount;
 pub(crate) mod process;
+pub(crate) mod progress;
 pub(crate) mod space;
 pub(crate) mod stat;
 pub(crate) mod text;
@@ -56,6 +59,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Ls(args) => ls::ls(&args),
         Command::Stat(args) if args.space => space::space(&args),
         Command::Stat(args) => stat::stat(&args),
+        Command::Check(args) => check::check(&args),
         Command::Defined(args) => defined::defined(&args),
         Command::Erase(args) => defined::erase(&args),
     };

@@ -18,6 +18,13 @@ Environment:
   H5DIR_LOG  log filter, for example \"debug\" or \"warn,h5dir::fuse=trace\"; overrides --log-level
   HDF5_USE_FILE_LOCKING  as in libhdf5: FALSE or BEST_EFFORT for file systems without locks";
 
+const CHECK_EXIT_CODES: &str = "\
+Exit codes:
+  0  no problem was found
+  1  problems were found, or the check failed
+  2  usage: wrong option or value
+  3  the file cannot be opened or is not HDF5";
+
 /// The command line of `h5dir`.
 #[derive(Debug, Parser)]
 #[command(name = "h5dir", version, about = "Mounts HDF5 files as directories", after_help = EXIT_CODES)]
@@ -42,6 +49,9 @@ pub(crate) enum Command {
     /// Show one object without mounting
     #[command(after_help = EXIT_CODES)]
     Stat(StatArgs),
+    /// Look for damage in a file
+    #[command(after_help = CHECK_EXIT_CODES)]
+    Check(CheckArgs),
     /// Show which elements of a dataset were written
     #[command(after_help = EXIT_CODES)]
     Defined(DefinedArgs),
@@ -155,6 +165,22 @@ pub(crate) struct StatArgs {
     /// Show live, free and dead bytes of the whole file
     #[arg(long)]
     pub(crate) space: bool,
+}
+
+/// Arguments of `h5dir check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Decode all elements of all datasets, too
+    #[arg(long)]
+    pub(crate) data: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Arguments of `h5dir defined`.

@@ -3,6 +3,7 @@
 //! A container holds objects (groups, datasets, named datatypes); groups hold links; objects hold
 //! attributes. [`native`] implements it for HDF5 files, [`memory`] for tests.
 
+pub mod check;
 pub mod edit;
 mod id;
 mod info;
@@ -229,6 +230,10 @@ pub trait Connector: Send + Sync {
     }
     /// Accounting of the file's bytes; `None` = they cannot be counted.
     fn space(&self) -> Option<&dyn space::Space> {
+        None
+    }
+    /// Checks of the container; `None` = it cannot be checked.
+    fn check(&self) -> Option<&dyn check::Check> {
         None
     }
     /// How the container is changed; `None` = it was opened for reading only.

@@ -4,6 +4,7 @@ use super::container::ContainerFs;
 use super::operations::Operations;
 use super::spec::{MountSpec, OpenError};
 use crate::base::Error;
+pub use crate::connector::check::{Checked, Finding, Problem, Progress};
 pub use crate::connector::open::UsedDirectory;
 use crate::connector::open::{Located, OpenContainer, OpenOptions};
 pub use crate::connector::space::SpaceUse;
@@ -49,6 +50,15 @@ pub fn space(located: LocatedContainer, damaged: &mut dyn FnMut(&Error)) -> Resu
     let unknown = || Error::refused(libc::EOPNOTSUPP, "its space cannot be counted");
     let used = connector.space().ok_or_else(unknown).and_then(|space| space.space(damaged));
     used.map_err(|source| OpenError::Engine { path: options.target, source })
+}
+
+/// Checks the container, which was `located`; with `data`, all elements, too.
+pub fn check(located: LocatedContainer, data: bool, progress: &mut dyn FnMut(Progress)) -> Result<Checked, OpenError> {
+    let LocatedContainer { located, options } = located;
+    let connector = located.open(&options)?.connector;
+    let unknown = || Error::refused(libc::EOPNOTSUPP, "it cannot be checked");
+    let checked = connector.check().ok_or_else(unknown).and_then(|check| check.check(data, progress));
+    checked.map_err(|source| OpenError::Engine { path: options.target, source })
 }
 
 /// The file system that shows `container` as `spec` states.

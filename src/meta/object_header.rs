@@ -20,6 +20,8 @@ pub struct ObjectHeader {
     pub prefix: Prefix,
     /// All messages except NIL and continuation messages.
     pub messages: Vec<Message>,
+    /// Messages of all types.
+    pub stored_messages: usize,
     /// Address and bytes of every chunk, chunk 0 first.
     chunks: Vec<(Address, u64)>,
 }
@@ -36,7 +38,7 @@ impl ObjectHeader {
         if len > head.len() as u64 {
             head = store.read(address, len, NAME)?;
         }
-        let mut header = ObjectHeader { address, prefix, messages: Vec::new(), chunks: vec![(address, len)] };
+        let mut header = ObjectHeader { address, prefix, messages: Vec::new(), stored_messages: 0, chunks: vec![(address, len)] };
         let chunk = header.prefix.decode_chunk0(&head, address)?;
         let mut queue = VecDeque::new();
         header.absorb(store, chunk.messages, &mut queue)?;
@@ -82,6 +84,7 @@ impl ObjectHeader {
 
     /// Appends `messages`, except NIL ones; adds the targets of continuation messages to `queue`.
     fn absorb(&mut self, store: &Store, messages: Vec<Message>, queue: &mut VecDeque<(Address, u64)>) -> Result<()> {
+        self.stored_messages = self.stored_messages.saturating_add(messages.len());
         for m in messages {
             match m.kind {
                 kind::NIL => {}

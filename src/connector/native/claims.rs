@@ -19,7 +19,7 @@ use crate::dataset::layout::Operation;
 use crate::dataset::reference;
 use crate::format::Reader;
 use crate::format::message::attribute::Attribute;
-use crate::format::message::link::LinkTarget;
+use crate::format::message::link::{Link, LinkTarget};
 use crate::format::object_header::{SharedMessage, flag};
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
@@ -33,6 +33,11 @@ use std::sync::Arc;
 /// file ends.
 const CLAIMED_FACTOR: u64 = 2;
 
+/// Bytes decoded at a time: least and most.
+const DECODED_BYTES: (u64, u64) = (8 << 20, 64 << 20);
+/// Pieces of one dataset that cannot be decoded, after which the others are not tried.
+const FAILURES_MAX: usize = 1000;
+
 /// Receives what the walk finds.
 pub(super) trait Claims {
     /// A range of the file that a structure of `object` owns; `None`: a structure of the file.
@@ -42,14 +47,32 @@ pub(super) trait Claims {
     fn free(&mut self, range: Range<u64>);
     /// A structure of `object`, or of the file, cannot be read. Called in the order of objects.
     fn damaged(&mut self, object: Option<Address>, error: &Error);
+    /// An object was opened; its structures are visited next.
+    fn opened(&mut self, _object: &Object) {}
+    /// A group has a link.
+    fn link(&mut self, _group: Address, _link: &Link) {}
+    /// All structures of an object were visited.
+    fn visited(&mut self, _object: Address) {}
+    /// Bytes of elements were decoded.
+    fn decoded(&mut self, _bytes: u64) {}
+}
+
+/// What a walk reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Depth {
+    /// Structures.
+    Structures,
+    /// Structures and all elements.
+    Elements,
 }
 
 /// Finds all structures of `file`, and the space that it names as free.
-pub(super) fn claim_all(connector: &NativeConnector, file: &Arc<HdfFile>, claims: &mut dyn Claims) -> Result<()> {
+pub(super) fn claim_all(connector: &NativeConnector, file: &Arc<HdfFile>, depth: Depth, claims: &mut dyn Claims) -> Result<()> {
     let store = file.store.clone();
     let mut walk = Walk {
         connector,
         file,
+        depth,
         btree_k: 0,
         seen: HashSet::new(),
         pending: Vec::new(),
@@ -70,6 +93,7 @@ struct Walk<'a> {
     connector: &'a NativeConnector,
     file: &'a Arc<HdfFile>,
     store: Arc<Store>,
+    depth: Depth,
     /// K of version 1 chunk B-trees.
     btree_k: u16,
     /// Object headers that were reached.
@@ -152,6 +176,7 @@ impl<'a> Walk<'a> {
             Ok(object) => object,
             Err(e) => return self.claims.damaged(Some(address), &e),
         };
+        self.claims.opened(&object);
         let mut parts: Vec<Part<'a>> = vec![Walk::header, Walk::shared_messages, Walk::attribute_storage, Walk::attributes];
         match object.info().kind {
             ObjectKind::Group => parts.extend([Walk::links as Part<'a>, Walk::group]),
@@ -162,6 +187,7 @@ impl<'a> Walk<'a> {
             let done = part(self, &object);
             self.note(Some(address), done);
         }
+        self.claims.visited(address);
     }
 
     fn header(&mut self, object: &Object) -> Result<()> {
@@ -175,6 +201,7 @@ impl<'a> Walk<'a> {
 
     fn links(&mut self, object: &Object) -> Result<()> {
         let skipped = group::list(&self.store.clone(), &object.group_storage()?, 0, &mut |link, _| {
+            self.claims.link(object.header.address, &link);
             if let LinkTarget::Hard(address) = link.target {
                 self.reach(address);
             }
@@ -232,8 +259,11 @@ impl<'a> Walk<'a> {
     /// Claims what the elements and the fill value of `d` hold outside of themselves.
     fn elements(&mut self, object: &Object, d: &Dataset) -> Result<()> {
         let form = VariableForm::holding(&d.datatype);
-        if form.is_verbatim() || !d.layout().is_in_file() {
+        if !d.layout().is_in_file() && self.depth == Depth::Structures {
             return Ok(());
+        }
+        if form.is_verbatim() || !d.layout().is_in_file() {
+            return if self.depth == Depth::Elements { self.decode(object, d) } else { Ok(()) };
         }
         let connector = self.connector;
         let mut first = self.held(object, &form, &d.datatype, d.bytes.fill.element()).err();
@@ -246,13 +276,44 @@ impl<'a> Walk<'a> {
         first.map_or(Ok(()), Err)
     }
 
+    /// Decodes all stored elements of `d`. Notes each piece that cannot be decoded.
+    fn decode(&mut self, object: &Object, d: &Dataset) -> Result<()> {
+        let (env, at) = (&self.connector.options.environment, Some(object.header.address));
+        let piece = usize::try_from(d.layout().io_bytes().clamp(DECODED_BYTES.0, DECODED_BYTES.1)).unwrap_or(0);
+        let mut piece = vec![0u8; piece.min(usize::try_from(d.bytes.size).unwrap_or(usize::MAX))];
+        let (mut at_byte, mut last, mut failures) = (0u64, None, 0usize);
+        while at_byte < d.bytes.size && failures < FAILURES_MAX {
+            if let Some(end) = d.bytes.unwritten(at_byte)? {
+                at_byte = end.max(at_byte.saturating_add(1));
+                continue;
+            }
+            let left = usize::try_from(d.bytes.size.saturating_sub(at_byte)).unwrap_or(usize::MAX).min(piece.len());
+            let done = d.bytes.read(env, at_byte, piece.get_mut(..left).unwrap_or_default());
+            if let Err(e) = done {
+                failures = failures.saturating_add(1);
+                // Pieces of one chunk fail in the same way.
+                if last.as_ref() != Some(&e) {
+                    self.claims.damaged(at, &e);
+                }
+                last = Some(e);
+            }
+            at_byte = at_byte.saturating_add(left as u64);
+            self.claims.decoded(left as u64);
+        }
+        Ok(())
+    }
+
     /// Claims the global heap collections with parts of `elements`. Errors: the first one, after
     /// all elements.
     fn held(&mut self, object: &Object, form: &VariableForm, datatype: &Datatype, elements: &[u8]) -> Result<()> {
         let store = self.store.clone();
         let (heap, mut first) = (FileHeap(&store), None);
         let limited = Limited { parts: &heap, limit: ELEMENT_BYTES_MAX };
+        let whole = (self.depth == Depth::Elements).then(|| VariableForm::of(datatype));
         for element in elements.chunks_exact(usize::try_from(datatype.element_size()).unwrap_or(usize::MAX).max(1)) {
+            if let Some(Err(e)) = whole.as_ref().map(|whole| whole.exact(element, &limited, &mut Vec::new())) {
+                first.get_or_insert(e);
+            }
             form.held(element, &limited, &mut |held| {
                 let collection = match held {
                     Held::Sequence(descriptor) => Descriptor::decode(descriptor, store.ctx()).map(|d| Some(d.collection)),

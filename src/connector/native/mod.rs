@@ -1,7 +1,8 @@
 //! The connector for HDF5 files: this engine.
 
 pub mod attribute;
-pub mod chunks;
+pub mod check;
+mod chunks;
 mod claims;
 pub mod content;
 pub mod create;
@@ -415,6 +416,10 @@ impl Connector for NativeConnector {
 
     fn space(&self) -> Option<&dyn super::space::Space> {
         // Dirty chunks have no extent yet.
+        self.editing.is_none().then_some(self)
+    }
+
+    fn check(&self) -> Option<&dyn super::check::Check> {
         self.editing.is_none().then_some(self)
     }
 

@@ -143,6 +143,15 @@ impl Header {
             return Err(r.corrupt("it belongs to another free-space manager"));
         }
         let widths = self.widths(self.stored);
+        // Earlier releases of libhdf5 wrote the size of a largest section of 256^n in n bytes.
+        let narrow = Widths { size: widths.size.saturating_sub(1), ..widths };
+        let is_power = self.largest.is_power_of_two() && self.largest.ilog2().is_multiple_of(8) && narrow.size > 0;
+        let start = r.clone();
+        self.decode_sections(r, body, &widths)
+            .or_else(|e| if is_power { self.decode_sections(start, body, &narrow).map_err(|_| e) } else { Err(e) })
+    }
+
+    fn decode_sections(&self, mut r: Reader<'_>, body: usize, widths: &Widths) -> Result<Vec<Section>> {
         let mut sections = Vec::new();
         while (sections.len() as u64) < self.stored {
             let (count, size) = (r.uint(widths.count)?, r.uint(widths.size)?);
@@ -152,7 +161,7 @@ impl Header {
             }
             for _ in 0..count {
                 let offset = r.uint(widths.offset)?;
-                sections.push(Section { size, offset, class: Class::decode(&mut r, self.client, &widths)? });
+                sections.push(Section { size, offset, class: Class::decode(&mut r, self.client, widths)? });
             }
         }
         if r.position() > body {

@@ -21,5 +21,5 @@ mod symbol_table_edit;
 mod symbol_table_list;
 mod visit;
 
-pub(crate) use extents::extents;
+pub(crate) use extents::{check_free_names, extents};
 pub(crate) use read::{GroupStorage, list, lookup};

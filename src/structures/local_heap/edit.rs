@@ -98,6 +98,11 @@ struct Free {
     size: u64,
 }
 
+/// Errors: the list of free blocks of `heap` is damaged.
+pub fn check_free_list(store: &Store, heap: Address) -> Result<()> {
+    Edit::new(store, heap).map(drop)
+}
+
 /// One change of a heap: its header and the first entries of its free list.
 struct Edit<'s> {
     store: &'s Store,

@@ -1,0 +1,225 @@
+//! Checks a file: walks all structures and reports what does not decode or contradicts itself.
+
+use super::NativeConnector;
+use super::claims::{Claims, Depth, claim_all};
+use super::file::HdfFile;
+use super::object::Object;
+use super::space::{Problem as SpaceProblem, Sum};
+use crate::base::{Address, Error, Result};
+use crate::connector::ObjectKind;
+use crate::connector::check::{Check, Checked, FINDINGS_MAX, Finding, Problem, Progress};
+use crate::format::message::link::{Link, LinkTarget, TYPE_EXTERNAL};
+use crate::format::object_header::{self, flag, kind};
+use crate::meta::extent::Extent;
+use crate::structures::group;
+use std::collections::{HashMap, HashSet};
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+/// The finding for an engine error at `object`.
+fn of_error(object: Option<Address>, error: &Error) -> Finding {
+    let (problem, structure, address) = match error {
+        // No file that is known to be sound reaches a limit of metadata.
+        Error::Corrupt { structure, address, .. } | Error::Limit { structure, address, .. } => {
+            (Problem::Damaged, Some(*structure), Some(*address))
+        }
+        Error::Unsupported { structure, address, .. } => (Problem::NotChecked, Some(*structure), Some(*address)),
+        Error::Missing { .. } => (Problem::MissingFile, None, None),
+        Error::Io { address, .. } => (Problem::Damaged, None, Some(*address)),
+        Error::Refused { .. } => (Problem::NotChecked, None, None),
+    };
+    let detail = error.to_string();
+    Finding { problem, object: object.map(|a| a.0), path: None, structure, address: address.map(|a| a.0), detail }
+}
+
+fn of_extent(problem: Problem, object: Option<Address>, extent: Extent, detail: String) -> Finding {
+    let (structure, address) = (Some(extent.structure), Some(extent.address.0));
+    Finding { problem, object: object.map(|a| a.0), path: None, structure, address, detail }
+}
+
+fn of_problem(object: Option<Address>, problem: SpaceProblem<'_>) -> Finding {
+    let name = |extent: &Extent| format!("{} of {} bytes at {}", extent.structure, extent.len, extent.address);
+    match problem {
+        SpaceProblem::Unreadable { error, .. } => of_error(object, error),
+        SpaceProblem::ClaimedTwice(extent, bytes) => {
+            let detail = format!("{bytes} bytes of the {} belong to another structure, too", name(&extent));
+            of_extent(Problem::ClaimedTwice, object, extent, detail)
+        }
+        SpaceProblem::PastEnd(extent, bytes) => {
+            let detail = format!("{bytes} bytes of the {} are past the end of the file", name(&extent));
+            of_extent(Problem::PastEnd, object, extent, detail)
+        }
+        SpaceProblem::FreeInUse(Range { start, end }) => {
+            let (bytes, address) = (end.saturating_sub(start), Address(start));
+            let detail = format!("{bytes} bytes at {address} are listed as free, but a structure has them");
+            Finding { problem: Problem::FreeInUse, object: None, path: None, structure: None, address: Some(start), detail }
+        }
+    }
+}
+
+/// Problems found so far.
+#[derive(Default)]
+struct Findings {
+    listed: Vec<Finding>,
+    count: u64,
+    not_checked: u64,
+}
+
+impl Findings {
+    fn add(&mut self, finding: Finding) {
+        // A structure that several walks reach fails in each.
+        if self.listed.last() == Some(&finding) {
+            return;
+        }
+        let sum = if finding.problem == Problem::NotChecked { &mut self.not_checked } else { &mut self.count };
+        *sum = sum.saturating_add(1);
+        if self.listed.len() < FINDINGS_MAX {
+            self.listed.push(finding);
+        }
+    }
+}
+
+/// The walk of a check: sums the extents, and counts what was visited.
+struct Checker<'a> {
+    sum: Sum<'a>,
+    objects: u64,
+    decoded: u64,
+    claimed: u64,
+    progress: &'a mut dyn FnMut(Progress),
+}
+
+impl Checker<'_> {
+    fn tell(&mut self) {
+        (self.progress)(Progress { objects: self.objects, bytes: self.claimed.max(self.decoded), total: self.sum.used.total });
+    }
+}
+
+impl Claims for Checker<'_> {
+    fn live(&mut self, object: Option<Address>, extent: Extent) {
+        self.claimed = self.claimed.saturating_add(extent.len);
+        self.sum.live(object, extent);
+    }
+
+    fn free(&mut self, range: Range<u64>) {
+        self.sum.free(range);
+    }
+
+    fn damaged(&mut self, object: Option<Address>, error: &Error) {
+        self.sum.damaged(object, error);
+    }
+
+    fn opened(&mut self, object: &Object) {
+        for check in [message_count, message_flags, free_names] {
+            if let Err(e) = check(object) {
+                self.sum.damaged(Some(object.header.address), &e);
+            }
+        }
+    }
+
+    fn link(&mut self, group: Address, link: &Link) {
+        if matches!(link.target, LinkTarget::UserDefined { class: TYPE_EXTERNAL, .. }) {
+            let name = String::from_utf8_lossy(&link.name);
+            let error = Error::corrupt("link message", group, format!("the external link {name:?} names no file and object"));
+            self.sum.damaged(Some(group), &error);
+        }
+    }
+
+    fn visited(&mut self, _object: Address) {
+        self.objects = self.objects.saturating_add(1);
+        self.tell();
+    }
+
+    fn decoded(&mut self, bytes: u64) {
+        self.decoded = self.decoded.saturating_add(bytes);
+        self.tell();
+    }
+}
+
+impl Check for NativeConnector {
+    fn check(&self, data: bool, progress: &mut dyn FnMut(Progress)) -> Result<Checked> {
+        let _shared = self.shared();
+        let file = self.file(0)?;
+        let mut findings = Findings::default();
+        if let Err(e) = file_end(&file) {
+            findings.add(of_error(None, &e));
+        }
+        let mut report = |object: Option<Address>, problem: SpaceProblem<'_>| findings.add(of_problem(object, problem));
+        let mut checker = Checker { sum: Sum::of(&file, &mut report)?, objects: 0, decoded: 0, claimed: 0, progress };
+        claim_all(self, &file, if data { Depth::Elements } else { Depth::Structures }, &mut checker)?;
+        let (objects, decoded, space, dead) = (checker.objects, checker.decoded, checker.sum.used, checker.sum.dead(FINDINGS_MAX));
+        let Findings { listed: mut found, count, not_checked } = findings;
+        add_paths(&file, &mut found);
+        Ok(Checked { findings: found, count, not_checked, objects, decoded, space, dead })
+    }
+}
+
+/// Errors: a version 1 header has another number of messages than it states.
+fn message_count(object: &Object) -> Result<()> {
+    let header = &object.header;
+    let (stated, found) = (usize::from(header.prefix.message_count), header.stored_messages);
+    if header.prefix.version > 1 || stated == found {
+        return Ok(());
+    }
+    Err(Error::corrupt(object_header::NAME, header.address, format!("it states {stated} messages and has {found}")))
+}
+
+/// Types of messages that may be shared.
+const SHAREABLE: [u16; 6] =
+    [kind::DATASPACE, kind::DATATYPE, kind::FILL_VALUE_OLD, kind::FILL_VALUE, kind::FILTER_PIPELINE, kind::ATTRIBUTE];
+
+/// Errors: flags of a message contradict its type or one another.
+fn message_flags(object: &Object) -> Result<()> {
+    let header = &object.header;
+    for m in header.messages.iter().filter(|m| m.kind < kind::END) {
+        let shared = m.flags & (flag::SHARED | flag::SHAREABLE) != 0;
+        if shared && !SHAREABLE.contains(&m.kind) || m.flags & flag::SHARED != 0 && m.flags & flag::DONT_SHARE != 0 {
+            let detail = format!("a message of type {:#x} has the flags {:#04x}", m.kind, m.flags);
+            return Err(Error::corrupt(object_header::NAME, header.address, detail));
+        }
+    }
+    Ok(())
+}
+
+/// Errors: the list of free blocks among the names of an old-style group is damaged.
+fn free_names(object: &Object) -> Result<()> {
+    if object.info().kind != ObjectKind::Group {
+        return Ok(());
+    }
+    group::check_free_names(&object.file.store, &object.group_storage()?)
+}
+
+/// Errors: the file is shorter than its superblock states.
+fn file_end(file: &HdfFile) -> Result<()> {
+    let (stated, len) = (file.store.superblock().eof.0, file.store.file_len()?.saturating_add(file.store.base()));
+    if stated <= len {
+        return Ok(());
+    }
+    Err(Error::corrupt("superblock", Address(0), format!("it states an end of the file of {stated}, the file ends at {len}: it was cut")))
+}
+
+/// Finds a path for each object with a problem.
+fn add_paths(file: &Arc<HdfFile>, found: &mut [Finding]) {
+    let wanted: HashSet<u64> = found.iter().filter_map(|f| f.object).collect();
+    let (mut paths, mut seen, mut pending) = (HashMap::new(), HashSet::new(), vec![(file.root, Vec::new())]);
+    paths.insert(file.root.0, b"/".to_vec());
+    while let Some((address, path)) = pending.pop().filter(|_| paths.len() <= wanted.len()) {
+        let Ok(object) = Object::open(file, address) else { continue };
+        let Some(storage) = (object.info().kind == ObjectKind::Group).then(|| object.group_storage().ok()).flatten() else { continue };
+        // What cannot be listed is among the findings.
+        let _ = group::list(&file.store, &storage, 0, &mut |link, _| {
+            if let LinkTarget::Hard(target) = link.target {
+                let child = [path.as_slice(), b"/", &link.name].concat();
+                if wanted.contains(&target.0) {
+                    paths.entry(target.0).or_insert_with(|| child.clone());
+                }
+                if seen.insert(target) {
+                    pending.push((target, child));
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        });
+    }
+    for finding in found {
+        finding.path = finding.object.and_then(|object| paths.get(&object).cloned());
+    }
+}
