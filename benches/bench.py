@@ -263,7 +263,10 @@ class Bench:
     def sparse(self):
         sparse.rows(self)
 
-    ALL = ("contiguous", "deflate", "small", "random", "walk", "mount", "memory", "write", "space", "sparse")
+    def frames(self):
+        sparse.run(self)
+
+    ALL = ("contiguous", "deflate", "small", "random", "walk", "mount", "memory", "write", "space", "sparse", "frames")
 
 
 def main():

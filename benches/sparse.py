@@ -48,14 +48,14 @@ class Ours:
         text |= {"layout": "sparse", "profile": profile, "filters": ["deflate 1"]}
         os.setxattr(self.mnt / "d", "user.h5dir.dataset", json.dumps(text).encode())
 
-    def write(self, kind, frames, pixels):
+    def write(self, kind, frames, pixels, first=0):
         begin = time.perf_counter()
         f = os.open(self.mnt / "d", os.O_RDWR)
-        for i in range(frames):
+        for i in range(first, first + frames):
             for y, end, x, stop in regions(kind, i):
                 for row in range(y, end):
                     os.pwrite(f, pixels[row, x:stop].tobytes(), (i * FRAME + row * SIDE + x) * SIZE)
-        os.ftruncate(f, frames * FRAME * SIZE)
+        os.ftruncate(f, (first + frames) * FRAME * SIZE)
         os.fsync(f)
         os.close(f)
         return (time.perf_counter() - begin) / frames
@@ -64,10 +64,10 @@ class Ours:
         self.mount.close()
         self.mount = c.Mount(["mount", "-f", str(self.path)], self.mnt)
 
-    def defined(self, frames):
+    def defined(self, frames, first=0):
         """Finds and reads the stored elements."""
         begin = time.perf_counter()
-        for i in range(frames):
+        for i in range(first, first + frames):
             with open(self.mnt / f".h5dir/defined/d@{i}") as text:
                 json.load(text)
             np.fromfile(self.mnt / f".h5dir/defined/d@{i}.values", "<u2")
@@ -155,3 +155,24 @@ def compare(bench, name, kind, profile, frames, pixels, folder):
     bench.times(f"{name}: write a frame / h5py dense", *times["write"], 2, 1e3, "ms")
     bench.times(f"{name}: find and read / h5py nonzero", *times["defined"], 10, 1e3, "ms")
     bench.times(f"{name}: read a frame / h5py", *times["whole"], 0.83, 1e3, "ms")
+
+
+def run(bench):
+    """Many frames of spots in one dataset: the cost of the last tenth of them, against the first tenth."""
+    frames = 5_000 if bench.quick else 100_000
+    tenth = frames // 10
+    pixels = np.random.default_rng(0).poisson(20, (SIDE, SIDE)).astype("<u2") + 1
+    with tempfile.TemporaryDirectory(dir=os.environ.get("H5DIR_BENCH_CACHE")) as folder:
+        ours, costs = Ours(Path(folder), "filter"), []
+        try:
+            for part in range(10):
+                costs.append(ours.write("spots", tenth, pixels, part * tenth))
+            memory = ours.mount.peak_memory() / 1e6
+            ours.remount()
+            read = [ours.defined(40, at) for at in (0, frames - 40)]
+        finally:
+            ours.mount.close()
+        size = ours.path.stat().st_size / 1e6
+    note = f"peak memory {memory:.0f} MB, file {size:.0f} MB; parts: {' '.join(f'{1e3 * t:.2f}' for t in costs)} ms"
+    bench.size(f"{frames} frames of spots: write, last tenth / first", 1e3 * costs[-1], 1e3 * costs[0], [costs[-1] / costs[0]], "ms", 1.2, note)
+    bench.size(f"{frames} frames of spots: find and read, last / first", 1e3 * read[1], 1e3 * read[0], [read[1] / read[0]], "ms", 1.2, "")

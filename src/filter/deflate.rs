@@ -8,9 +8,9 @@
 //!
 //! Encoding: libdeflate deflates whole chunks. Each zlib level maps to the lowest libdeflate level
 //! whose output for scientific data is on average no larger than zlib's, which other programs that
-//! write the dataset use.
+//! write the dataset use. Chunks of which most is zero are deflated by `deflate_zeros`.
 
-use super::{FilterError, Params, bounded};
+use super::{FilterError, Params, bounded, deflate_zeros};
 use flate2::{Decompress, FlushDecompress, Status};
 use libdeflater::{CompressionLvl, Compressor, Decompressor};
 use std::cell::RefCell;
@@ -35,6 +35,9 @@ pub fn encode(input: &[u8], p: &Params<'_>) -> Result<Option<Vec<u8>>, FilterErr
     let &[level @ 0..=9] = p.cd_values else {
         return Err(FilterError::corrupt(NAME, "client data must be one level of 0 to 9"));
     };
+    if let Some(stream) = deflate_zeros::encode(input, level) {
+        return Ok(Some(stream));
+    }
     DEFLATE.with_borrow_mut(|kept| {
         if kept.as_ref().is_none_or(|(of, _)| *of != level) {
             let own = if (4..=7).contains(&level) { level.saturating_sub(1) } else { level };
