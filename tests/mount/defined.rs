@@ -104,3 +104,8 @@ fn plugin() -> PathBuf {
 fn libhdf5_reads_and_writes_sparse_chunks_with_the_plugin() {
     case_with("plugin", &plugin());
 }
+
+#[test]
+fn structured_chunks_are_those_of_the_proposal() {
+    case("structured");
+}

@@ -164,8 +164,8 @@ impl ChunkWriter<'_> {
             return Ok(false);
         }
         let scaled = self.chunked.grid.scaled(number);
-        let filtered = self.chunked.format.has_variable_size();
-        let changed = write::remove(self.store, layout, self.grid, filtered, self.btree_k, &scaled)?;
+        let shape = self.chunked.format.record_shape();
+        let changed = write::remove(self.store, layout, self.grid, shape, self.btree_k, &scaled)?;
         self.store.free_kind(record.address, self.chunked.format.stored_size(record), SpaceKind::Raw)?;
         self.env.stored.change(self.chunked.number, 0, self.chunked.format.stored_size(record));
         Ok(changed.layout)
