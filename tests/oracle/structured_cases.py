@@ -118,15 +118,19 @@ def damage():
     """A dataset of another draft, or with a damaged chunk, is EIO with a log line; the others stay usable."""
     with h5py.File(FILE, "w") as f:
         f["other"] = np.arange(5)
-    names = ["bare", "packed"]
+    names = ["bare", "packed", "one"]
     with Mounted():
-        for name in names:
+        for name in names[:2]:
             path = describe(name, "structured", dtype="<i4", shape=[40], maxshape=[None], chunks=[10], filters=["deflate"] if name == "packed" else [])
             with open(path, "r+b", buffering=0) as f:
                 os.pwrite(f.fileno(), np.arange(20, dtype="<i4").tobytes(), 40)
+        path = describe("one", "structured", dtype="<i4", shape=[10], maxshape=[10], chunks=[10])
+        with open(path, "r+b", buffering=0) as f:
+            os.pwrite(f.fileno(), b"abcd", 8)
     whole = open(FILE, "rb").read()
     # The first layout message in the file is that of "bare"; headers of version 1 have no checksums.
     layout = whole.index(bytes([5, 4, 0, 0, 0, 0, 2, 1, 10, 4, 8, 2, 1, 0, 4]))
+    single = whole.index(bytes([5, 4, 0, 0, 0, 0, 2, 1, 10, 4, 8, 2, 1, 0, 1]))
     filters = whole.index(bytes([1, 2, 0, 1, 10, 0, 1, 0]))
     section = whole.index(bytes([1, 0, 8, 24, 0, 0, 0]))
     three = bytes([3, 3, 0, 1, 2, 3])
@@ -135,6 +139,7 @@ def damage():
         (layout + 11, three, "bare", "variable length"),
         (layout + 13, bytes([1]), "bare", "checksummed"),
         (layout + 14, bytes([2]), "bare", "index"),
+        (single + 5, bytes([2]), "one", "data layout message"),
         (filters, bytes([3]), "packed", "section filters message"),
         (filters + 2, bytes([1]), "packed", "section filters message"),
         (section + 40, bytes([7]), "bare", "sparse chunk"),
