@@ -199,7 +199,7 @@ fn bad_parameters_are_refused_before_anything_is_written() {
     let standard =
         Creation { client: 0, element_size: 8, max_bits: 32, index_elements: 4, min_elements: 16, min_super_pointers: 4, page_bits: 10 };
     for bad in [
-        Creation { client: 2, ..standard },
+        Creation { client: 4, ..standard },
         Creation { element_size: 4, ..standard },
         Creation { max_bits: 0, ..standard },
         Creation { min_elements: 3, ..standard },
