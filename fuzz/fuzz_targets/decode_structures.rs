@@ -7,7 +7,7 @@ use h5dir::format::btree1::{Kind, Node};
 use h5dir::format::message::{
     attribute::Attribute, attribute_info::AttributeInfo, data_layout::DataLayout, dataspace::Dataspace, datatype, external_files::ExternalFiles,
     fill_value::FillValue, filter_pipeline::FilterPipeline, group_info::GroupInfo, link::LinkMessage, link_info::LinkInfo,
-    shared_message_table::SharedMessageTable, symbol_table::SymbolTable, times,
+    section_filters::SectionFilters, shared_message_table::SharedMessageTable, symbol_table::SymbolTable, times,
 };
 use h5dir::format::object_header::Prefix;
 use h5dir::format::selection::{RegionReference, SerializedSelection};
@@ -30,7 +30,13 @@ fn message(kind: u8, b: &[u8], ctx: &Context) {
     match kind {
         0 => drop(Attribute::decode(b, AT)),
         1 => drop(AttributeInfo::decode(b, ctx, AT)),
-        2 => drop(DataLayout::decode(b, ctx, AT)),
+        2 => {
+            if let Ok(layout) = DataLayout::decode(b, ctx, AT)
+                && let Ok(again) = layout.encode(ctx)
+            {
+                assert!(DataLayout::decode(&again, ctx, AT).is_ok_and(|again| again == layout));
+            }
+        }
         3 => drop(Dataspace::decode(b, ctx, AT)),
         4 => {
             if let Ok(t) = datatype::decode(&mut r()) {
@@ -51,6 +57,7 @@ fn message(kind: u8, b: &[u8], ctx: &Context) {
         13 => drop((times::decode(b, AT), times::decode_old(b, AT))),
         14 => drop(SerializedSelection::decode(&mut r())),
         15 => drop(RegionReference::decode(&mut r(), ctx)),
+        16 => drop(SectionFilters::decode(b, AT)),
         _ => drop(VirtualMappings::decode(b, AT, ctx)),
     }
 }

@@ -22,7 +22,7 @@ use crate::base::{Address, Result};
 use crate::format::Context;
 use crate::format::message::dataspace::Dataspace;
 use crate::format::message::fill_value::FillValue;
-use crate::format::message::filter_pipeline::{FilterDescription, FilterPipeline};
+use crate::format::message::filter_pipeline::FilterDescription;
 use crate::format::message::times;
 use crate::format::object_header::{SharedMessage, flag, kind};
 use crate::meta::Store;
@@ -84,7 +84,8 @@ pub(crate) fn dataset_messages(ctx: &Context, superblock_version: u8, creation: 
     });
     creation.fill_messages(old, &mut messages);
     if !creation.filters.is_empty() {
-        messages.push((kind::FILTER_PIPELINE, flag::CONSTANT, creation.pipeline(old)?));
+        let (kind, body) = creation.layout.kind.filter_message(creation.filter_descriptions()?, superblock_version)?;
+        messages.push((kind, flag::CONSTANT, body));
     }
     messages.push((kind::DATA_LAYOUT, 0, creation.layout.kind.message(ctx, superblock_version, creation)?.encode(ctx)?));
     if let Some(seconds) = creation.modified.filter(|_| old) {
@@ -128,7 +129,8 @@ impl Creation {
         }
     }
 
-    fn pipeline(&self, old: bool) -> Result<Vec<u8>> {
+    /// The filters with their client data completed.
+    fn filter_descriptions(&self) -> Result<Vec<FilterDescription>> {
         let Some(chunk) = self.layout.chunk_dims() else { return refuse("only chunked datasets have filters") };
         let fill = match &self.fill {
             Fill::Undefined => None,
@@ -137,8 +139,7 @@ impl Creation {
         };
         let subject = Subject { datatype: &self.datatype, chunk, fill };
         let describe = |f: FilterSpec| FilterDescription { id: f.id, flags: f.flags, name: f.name, cd_values: f.cd_values, config: None };
-        let filters = self.filters.iter().map(|f| subject.complete(f).map(describe)).collect::<Result<_>>()?;
-        Ok(FilterPipeline { version: if old { 1 } else { 2 }, filters }.encode())
+        self.filters.iter().map(|f| subject.complete(f).map(describe)).collect()
     }
 }
 

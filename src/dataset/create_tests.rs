@@ -6,6 +6,7 @@ use crate::dataset::layout::{new_chunked, new_compact, new_contiguous};
 use crate::format::Reader;
 use crate::format::message::data_layout::{DataLayout, Layout as LayoutClass};
 use crate::format::message::datatype;
+use crate::format::message::filter_pipeline::FilterPipeline;
 use crate::format::message::link::{Link, LinkTarget};
 use crate::meta::edit::testing::writable;
 use crate::structures::group::edit::insert_link;

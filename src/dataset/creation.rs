@@ -7,6 +7,8 @@ use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result, limits};
 use crate::format::Context;
 use crate::format::message::data_layout::DataLayout;
+use crate::format::message::filter_pipeline::{FilterDescription, FilterPipeline};
+use crate::format::object_header::kind;
 
 const NAME: &str = "new dataset";
 /// Longest body of a header message, bytes; a multiple of 8, as version 1 headers require.
@@ -14,6 +16,11 @@ pub(crate) const MESSAGE_MAX_BYTES: usize = 65_528;
 
 pub(crate) fn refuse<T>(detail: impl Into<std::borrow::Cow<'static, str>>) -> Result<T> {
     Err(Error::unsupported(NAME, Address::UNDEF, detail))
+}
+
+/// Body of the filter pipeline message of a new dataset in a file with this superblock version.
+pub(crate) fn pipeline_message(filters: Vec<FilterDescription>, superblock_version: u8) -> Vec<u8> {
+    FilterPipeline { version: if superblock_version < 2 { 1 } else { 2 }, filters }.encode()
 }
 
 /// How datasets of one layout are created.
@@ -40,6 +47,16 @@ pub trait CreateLayout: Send + Sync {
     /// The user's filters of a dataset with these in the file.
     fn user_filters(&self, filters: &[FilterSpec]) -> Vec<FilterSpec> {
         filters.to_vec()
+    }
+
+    /// Type and body of the header message with `filters`, those in the file.
+    fn filter_message(&self, filters: Vec<FilterDescription>, superblock_version: u8) -> Result<(u16, Vec<u8>)> {
+        Ok((kind::FILTER_PIPELINE, pipeline_message(filters, superblock_version)))
+    }
+
+    /// What users of new datasets of this layout have to know; for the log.
+    fn warning(&self) -> Option<&'static str> {
+        None
     }
 
     /// True if the elements are in chunks. Only then has the dataset chunk dimensions and filters,

@@ -44,8 +44,10 @@ pub mod kind {
     pub const REFERENCE_COUNT: u16 = 0x16;
     pub const FILE_SPACE_INFO: u16 = 0x17;
     pub const CACHE_IMAGE: u16 = 0x18;
+    /// Of HDF5's sparse data branch; no release has it.
+    pub const SECTION_FILTERS: u16 = 0x19;
     /// First undefined type.
-    pub const END: u16 = 0x19;
+    pub const END: u16 = 0x1a;
 }
 
 /// Message flags.

@@ -52,8 +52,7 @@ impl<'a> SparseChunk<'a> {
             r.checksum()?;
             return Ok(SparseChunk::Bitmap { bitmap, values: r.rest() });
         }
-        let selection = EncodedDataspace::decode(&mut r)?.selection;
-        r.checksum()?;
+        let selection = decode_selection(&mut r)?;
         Ok(SparseChunk::Selected { selection, values: r.rest() })
     }
 
@@ -62,9 +61,8 @@ impl<'a> SparseChunk<'a> {
         let mut w = Writer::new();
         match self {
             SparseChunk::Selected { selection, values } => {
-                let space = EncodedDataspace { sizeof_size: LENGTH_BYTES, extent: extent(dims), selection: selection.clone() };
-                space.encode(&mut w);
-                w.checksum().bytes(values);
+                encode_selection(&mut w, selection.clone(), dims);
+                w.bytes(values);
             }
             SparseChunk::Bitmap { bitmap, values } => {
                 w.u8(BITMAP).zeros(3).bytes(bitmap).checksum().bytes(values);
@@ -72,6 +70,20 @@ impl<'a> SparseChunk<'a> {
         }
         w.into_bytes()
     }
+}
+
+/// Decodes an encoded dataspace and its checksum, which begin where `r` begins.
+pub fn decode_selection(r: &mut Reader<'_>) -> Result<SerializedSelection> {
+    let selection = EncodedDataspace::decode(r)?.selection;
+    r.checksum()?;
+    Ok(selection)
+}
+
+/// Appends the encoded dataspace of a chunk of `dims` with this selection, and the checksum of all
+/// that `w` has.
+pub fn encode_selection(w: &mut Writer, selection: SerializedSelection, dims: &[u64]) {
+    EncodedDataspace { sizeof_size: LENGTH_BYTES, extent: extent(dims), selection }.encode(w);
+    w.checksum();
 }
 
 /// A dataspace message, version 1, of a fixed extent.

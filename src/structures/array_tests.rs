@@ -199,7 +199,7 @@ fn bad_parameters_are_refused_before_anything_is_written() {
     let standard =
         Creation { client: 0, element_size: 8, max_bits: 32, index_elements: 4, min_elements: 16, min_super_pointers: 4, page_bits: 10 };
     for bad in [
-        Creation { client: 2, ..standard },
+        Creation { client: 4, ..standard },
         Creation { element_size: 4, ..standard },
         Creation { max_bits: 0, ..standard },
         Creation { min_elements: 3, ..standard },
@@ -232,6 +232,23 @@ fn exercise(bytes: Vec<u8>, fixed: bool, at: Address) {
     }
     let _ = if fixed { farray_edit::delete(&store, at) } else { earray_edit::delete(&store, at) };
     let _ = store.close();
+}
+
+/// The draft of structured chunks gave the fixed array version 1, and the extensible array none.
+#[test]
+fn versions_of_structured_chunks() {
+    for client in 0..4 {
+        let (store, file) = empty();
+        let at = farray_edit::create(&store, client, 34, 10, 3).unwrap();
+        farray_edit::set(&store, at, 1, &[6; 34]).unwrap();
+        let block = FixedArray::open(&store, at).unwrap().header().data_block;
+        store.close().unwrap();
+        let (bytes, version) = (file.bytes(), u8::from(client >= 2));
+        let head = |at: Address| bytes[at.0 as usize..][..6].to_vec();
+        assert_eq!(head(at), [&b"FAHD"[..], &[version, client]].concat());
+        assert_eq!(head(block), [&b"FADB"[..], &[version, client]].concat());
+        assert!(farray_edit::create(&Store::over_bytes(vec![0; 64]), 4, 34, 10, 3).is_err());
+    }
 }
 
 #[test]

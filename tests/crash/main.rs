@@ -61,6 +61,9 @@ const EVERY: [u64; 2] = [37, 401];
 
 impl Samples {
     fn keep(&self, session: &Session, number: u64, index: usize, image: &Image) {
+        if session.name.contains(sessions::UNREADABLE) {
+            return;
+        }
         let direct = sessions::opens_directly(image);
         let kind = usize::from(direct);
         if !self.seen[kind].fetch_add(1, Ordering::Relaxed).is_multiple_of(EVERY[kind]) {

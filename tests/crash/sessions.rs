@@ -426,7 +426,7 @@ fn rename(r: &mut Recording) {
     }
 }
 
-const BASES: [&str; 28] = [
+const BASES: [&str; 29] = [
     "attrs_earliest",
     "attrs_v108",
     "attrs_v110",
@@ -455,7 +455,11 @@ const BASES: [&str; 28] = [
     "pages",
     "pages_image",
     "sparse_v110",
+    UNREADABLE,
 ];
+
+/// Holds structured chunks, which no released libhdf5 opens.
+pub const UNREADABLE: &str = "structured_v110";
 
 const KINDS: [(&str, Operations); 8] = [
     ("write", write),

@@ -19,17 +19,23 @@ impl Drop for Left {
 /// Runs a case of `tests/oracle/defined.py`.
 #[track_caller]
 fn case(name: &str) {
-    case_with(name, Path::new(""));
+    case_with("defined.py", name, Path::new(""));
 }
 
-/// Runs a case with plugins of libhdf5 in a folder.
+/// Runs a case of `tests/oracle/structured_cases.py`.
 #[track_caller]
-fn case_with(name: &str, plugins: &Path) {
+fn structured(name: &str) {
+    case_with("structured_cases.py", name, Path::new(""));
+}
+
+/// Runs a case of a script with plugins of libhdf5 in a folder.
+#[track_caller]
+fn case_with(script: &str, name: &str, plugins: &Path) {
     let place = Place::new();
     let at = place.mnt();
     let dir = at.parent().unwrap().to_path_buf();
     let _left = [Left(at), Left(dir.join("mnt2"))];
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle/defined.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle").join(script);
     let binary = env!("CARGO_BIN_EXE_h5dir");
     let mut command = Command::new(python::with_h5py());
     command.arg(script).arg(binary).arg(dir).arg(name).env("HDF5_PLUGIN_PATH", plugins);
@@ -102,5 +108,20 @@ fn plugin() -> PathBuf {
 
 #[test]
 fn libhdf5_reads_and_writes_sparse_chunks_with_the_plugin() {
-    case_with("plugin", &plugin());
+    case_with("defined.py", "plugin", &plugin());
+}
+
+#[test]
+fn structured_chunks_are_those_of_the_proposal() {
+    structured("each_index");
+}
+
+#[test]
+fn indexes_of_many_structured_chunks_are_those_of_the_proposal() {
+    structured("many_chunks");
+}
+
+#[test]
+fn damaged_structured_datasets_leave_the_others_usable() {
+    structured("damage");
 }

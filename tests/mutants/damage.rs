@@ -37,9 +37,26 @@ pub struct Fixture {
     pub sealed: Vec<Sealed>,
 }
 
-const SIGNATURES: [&[u8]; 18] = [
-    b"OHDR", b"OCHK", b"BTHD", b"BTIN", b"BTLF", b"FRHP", b"FHIB", b"FAHD", b"FADB", b"EAHD", b"EAIB", b"EASB", b"EADB", b"SMTB", b"SMLI",
-    b"FSHD", b"MDCI", b"\x89HDF",
+const SIGNATURES: [&[u8]; 19] = [
+    b"OHDR",
+    b"OCHK",
+    b"BTHD",
+    b"BTIN",
+    b"BTLF",
+    b"FRHP",
+    b"FHIB",
+    b"FAHD",
+    b"FADB",
+    b"EAHD",
+    b"EAIB",
+    b"EASB",
+    b"EADB",
+    b"SMTB",
+    b"SMLI",
+    b"FSHD",
+    b"MDCI",
+    b"\x89HDF", // encoded dataspaces: selections of structured chunks
+    b"\x01\0\x08",
 ];
 
 /// Finds the checksummed structures by their signatures, and their ends by trying.

@@ -80,6 +80,7 @@ impl Dataset {
             pipeline: &pipeline,
             surroundings: &surroundings(&object),
         })?;
+        let pipeline = storage.filters().cloned().unwrap_or(pipeline);
         let size = space.elements().and_then(|n| n.checked_mul(element_size)).filter(|n| *n <= SIZE_MAX);
         let size = size.ok_or_else(|| Error::limit("dataset", at, "larger than a file can be (2^63 bytes)"))?;
         let bytes = DatasetBytes { size, element_size, fill: pattern, layout: storage, store: object.file.store.clone() };

@@ -10,6 +10,7 @@ use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::{Address, Error, Result};
 use crate::dataset::fill::FillPattern;
 use crate::filter::fletcher32::Trailing;
+use crate::format::chunk_record::StoredForm;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use parking_lot::RwLock;
@@ -32,7 +33,7 @@ pub(crate) struct DirtyFile {
 pub(crate) struct Stored {
     file: File,
     len: u64,
-    filter_mask: u32,
+    form: StoredForm,
 }
 
 fn io_error(operation: &'static str) -> impl Fn(io::Error) -> Error {
@@ -153,20 +154,21 @@ impl DirtyFile {
         }
         sink.flush().map_err(&io)?;
         let len = sink.at;
-        Ok(Stored { file: out, len, filter_mask: 0 })
+        Ok(Stored { file: out, len, form: StoredForm::WHOLE })
     }
 
-    /// Encodes the chunk in memory by `encode`, which returns the stored bytes and the filter mask.
-    pub(crate) fn encode_whole(&self, encode: impl FnOnce(Vec<u8>) -> Result<(Vec<u8>, u32)>) -> Result<Stored> {
+    /// Encodes the chunk in memory by `encode`, which returns the stored bytes and how they are
+    /// decoded.
+    pub(crate) fn encode_whole(&self, encode: impl FnOnce(Vec<u8>) -> Result<(Vec<u8>, StoredForm)>) -> Result<Stored> {
         let no_memory = Error::Io { operation: "find memory to encode a chunk", address: Address::UNDEF, errno: libc::ENOMEM };
         let mut bytes = Vec::new();
         let len = usize::try_from(self.len).ok().filter(|len| bytes.try_reserve_exact(*len).is_ok()).ok_or(no_memory)?;
         bytes.resize(len, 0);
         self.read(0, &mut bytes)?;
-        let (bytes, filter_mask) = encode(bytes)?;
+        let (bytes, form) = encode(bytes)?;
         let file = temporary::file().map_err(io_error("make a temporary file"))?;
         file.write_all_at(&bytes, 0).map_err(io_error("write a temporary file"))?;
-        Ok(Stored { file, len: bytes.len() as u64, filter_mask })
+        Ok(Stored { file, len: bytes.len() as u64, form })
     }
 
     /// Shuffles elements of `size` bytes into byte planes in a new file, as the shuffle filter
@@ -208,9 +210,9 @@ impl Stored {
         self.len
     }
 
-    /// Filter mask: a bit for each filter that was skipped.
-    pub(crate) fn filter_mask(&self) -> u32 {
-        self.filter_mask
+    /// How the encoded bytes are decoded.
+    pub(crate) fn form(&self) -> StoredForm {
+        self.form
     }
 
     /// Fills `buf` with the encoded bytes from `at`.

@@ -4,6 +4,7 @@ use super::dirty::DirtyChunk;
 use super::dirty_file::Stored;
 use super::format::ChunkFormat;
 use super::key::ChunkKey;
+use crate::format::chunk_record::StoredForm;
 use std::sync::Arc;
 
 /// A chunk that was encoded without a lock, and the state it was encoded from.
@@ -26,8 +27,8 @@ pub struct Encoded {
 pub(crate) enum StoredBytes {
     /// The bytes of the dirty chunk itself, which needs no encoding.
     Unencoded,
-    /// Encoded bytes and their filter mask.
-    Memory(Vec<u8>, u32),
+    /// Encoded bytes and how they are decoded.
+    Memory(Vec<u8>, StoredForm),
     /// Encoded bytes in a temporary file.
     File(Stored),
 }

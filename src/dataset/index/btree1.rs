@@ -5,7 +5,7 @@ use super::traits::{ChunkIndex, Visit};
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::grid::ChunkGrid;
 use crate::format::btree1::{ChunkKey, Kind, NAME, Node};
-use crate::format::chunk_record::ChunkRecord;
+use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use crate::meta::{Store, extent};
 use crate::structures::btree1;
 use crate::structures::btree1::edit::ChunkTree;
@@ -49,7 +49,7 @@ impl Index {
 fn record(node: &Node, i: usize) -> Result<Option<(ChunkKey, ChunkRecord)>> {
     let (Some(key), Some(&address)) = (node.key(i), node.children.get(i)) else { return Ok(None) };
     let key = ChunkKey::decode(key, address)?;
-    let record = ChunkRecord { address, size: u64::from(key.size), filter_mask: key.filter_mask };
+    let record = ChunkRecord { address, size: u64::from(key.size), form: StoredForm::Whole { filter_mask: key.filter_mask } };
     Ok(address.is_defined().then_some((key, record)))
 }
 

@@ -1,5 +1,5 @@
-//! Version 2 B-tree index: records of type 10 (unfiltered) and 11 (filtered), ordered by scaled
-//! offsets.
+//! Version 2 B-tree index: records of type 10 (unfiltered), 11 (filtered), 12 and 13 (structured
+//! chunks), ordered by scaled offsets.
 
 use super::records::Records;
 use super::traits::{ChunkIndex, Visit};
@@ -12,7 +12,7 @@ use crate::structures::btree2::BTree2;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Record type of unfiltered chunks; filtered ones have the next number.
+/// Record type of unfiltered chunks; the others have the numbers after it.
 pub(super) const UNFILTERED_RECORD_TYPE: u8 = 10;
 
 pub(super) struct Index {

@@ -6,7 +6,7 @@ use super::records::Records;
 use super::traits::{ChunkIndex, Visit};
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::grid::{ChunkGrid, ChunkRange};
-use crate::format::chunk_record::ChunkRecord;
+use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use crate::meta::Store;
 
 const NAME: &str = "implicit chunk index";
@@ -20,7 +20,7 @@ pub(super) struct Index {
 
 impl Index {
     pub(super) fn new(address: Address, grid: ChunkGrid, records: Records) -> Result<Self> {
-        if records.filtered {
+        if records.shape.has_sizes() {
             return Err(Error::corrupt(NAME, address, "the dataset has filters, but the index stores no chunk sizes"));
         }
         let linear = Linear::new(&grid, 0, NAME, address)?;
@@ -37,7 +37,7 @@ impl ChunkIndex for Index {
         let (Some(number), true) = (self.linear.index(scaled), self.address.is_defined()) else { return Ok(None) };
         let address = number.checked_mul(self.chunk_bytes).and_then(|n| self.address.checked_add(n));
         let address = address.ok_or_else(|| Error::corrupt(NAME, self.address, "a chunk lies past 2^64"))?;
-        Ok(Some(ChunkRecord { address, size: self.chunk_bytes, filter_mask: 0 }))
+        Ok(Some(ChunkRecord { address, size: self.chunk_bytes, form: StoredForm::WHOLE }))
     }
 
     fn iterate(&self, store: &Store, f: &mut Visit<'_>) -> Result<()> {

@@ -12,6 +12,7 @@
 
 use crate::base::{Address, Error, Result, limits};
 use crate::dataset::chunk::grid::ChunkGrid;
+use crate::format::chunk_record::RecordShape;
 use crate::format::message::data_layout::{ChunkedLayout, IndexInfo, NAME, SINGLE_INDEX_WITH_FILTER};
 
 /// The layout of a new dataset with chunks of `chunk_dims` elements of `element_size` bytes.
@@ -24,7 +25,7 @@ pub(crate) fn plan(
     maxdims: &[Option<u64>],
     chunk_dims: &[u64],
     element_size: u64,
-    filtered: bool,
+    shape: RecordShape,
 ) -> Result<ChunkedLayout> {
     let bad = |detail: String| Error::unsupported(NAME, Address::UNDEF, detail);
     let grid = ChunkGrid::new(dims.to_vec(), maxdims.to_vec(), chunk_dims.to_vec(), element_size)?;
@@ -42,22 +43,27 @@ pub(crate) fn plan(
     if dims.iter().zip(maxdims).zip(chunk_dims).any(wider) {
         return Err(bad(format!("chunks of {chunk_dims:?} elements exceed the maximum extent {maxdims:?}")));
     }
-    let chunked = |flags, dim_width, index| ChunkedLayout { flags, chunk_dims: chunk_dims.to_vec(), element_size, dim_width, index };
+    let sections = shape.sections();
+    if sections.is_some() && layout_version < 5 {
+        return Err(bad(format!("structured chunks in a message of version {layout_version}")));
+    }
+    let chunk_dims = chunk_dims.to_vec();
+    let chunked = |flags, dim_width, index| ChunkedLayout { flags, chunk_dims, element_size, dim_width, index, sections };
     if layout_version < 4 {
         return Ok(chunked(0, 4, IndexInfo::BTree1 { address: Address::UNDEF }));
     }
-    let index = choose(&grid, filtered)?;
-    let flags = if matches!(index, IndexInfo::Single { filtered: Some(_), .. }) { SINGLE_INDEX_WITH_FILTER } else { 0 };
+    let index = choose(&grid, shape)?;
+    let flags = if shape.is_filtered() && matches!(index, IndexInfo::Single { .. }) { SINGLE_INDEX_WITH_FILTER } else { 0 };
     Ok(chunked(flags, dim_width(&grid), index))
 }
 
-fn choose(grid: &ChunkGrid, filtered: bool) -> Result<IndexInfo> {
+fn choose(grid: &ChunkGrid, shape: RecordShape) -> Result<IndexInfo> {
     let address = Address::UNDEF;
     Ok(match grid.max_shape.iter().filter(|m| m.is_none()).count() {
         0 => {
             let same = |((&n, &max), &c): ((&u64, &Option<u64>), &u64)| max == Some(n) && n == c;
             if grid.shape.iter().zip(&grid.max_shape).zip(&grid.chunk_dims).all(same) {
-                return Ok(IndexInfo::Single { address, filtered: filtered.then_some((0, 0)) });
+                return Ok(IndexInfo::Single { address, stored: shape.has_sizes().then(|| (0, shape.absent())) });
             }
             if grid.max_total().is_none() {
                 return Err(Error::unsupported(NAME, address, "2^64 chunks or more"));
@@ -81,11 +87,12 @@ fn dim_width(grid: &ChunkGrid) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::chunk_record::StoredForm;
 
     const U: Option<u64> = None;
 
     fn of(version: u8, dims: &[u64], max: &[Option<u64>], chunk: &[u64], size: u64, filtered: bool) -> ChunkedLayout {
-        plan(version, dims, max, chunk, size, filtered).unwrap()
+        plan(version, dims, max, chunk, size, RecordShape::of_pipeline(filtered)).unwrap()
     }
 
     #[test]
@@ -93,9 +100,9 @@ mod tests {
         let fixed = [Some(7), Some(3)];
         assert!(matches!(of(3, &[7, 3], &fixed, &[7, 3], 8, true).index, IndexInfo::BTree1 { .. }));
         let single = of(4, &[7, 3], &fixed, &[7, 3], 8, true);
-        assert_eq!((single.flags, single.index), (2, IndexInfo::Single { address: Address::UNDEF, filtered: Some((0, 0)) }));
+        assert_eq!((single.flags, single.index), (2, IndexInfo::Single { address: Address::UNDEF, stored: Some((0, StoredForm::WHOLE)) }));
         let single = of(5, &[7, 3], &fixed, &[7, 3], 8, false);
-        assert_eq!((single.flags, single.index), (0, IndexInfo::Single { address: Address::UNDEF, filtered: None }));
+        assert_eq!((single.flags, single.index), (0, IndexInfo::Single { address: Address::UNDEF, stored: None }));
         for (dims, chunk) in [([7, 3], [7, 2]), ([6, 3], [7, 3])] {
             assert_eq!(of(4, &dims, &fixed, &chunk, 8, true).index, IndexInfo::FixedArray { address: Address::UNDEF, page_bits: 10 });
         }
@@ -104,14 +111,30 @@ mod tests {
     }
 
     #[test]
+    fn structured_chunks() {
+        let of = |max, filtered| plan(5, &[7], &[max], &[7], 8, RecordShape::Sections { count: 2, filtered }).unwrap();
+        let stored = Some((0, RecordShape::Sections { count: 2, filtered: false }.absent()));
+        let single = of(Some(7), false);
+        assert_eq!((single.flags, single.sections, single.index), (0, Some(2), IndexInfo::Single { address: Address::UNDEF, stored }));
+        assert_eq!((of(Some(7), true).flags, of(U, true).flags), (2, 0));
+        assert!(plan(4, &[7], &[U], &[7], 8, RecordShape::Sections { count: 2, filtered: true }).is_err());
+    }
+
+    #[test]
     fn widths_and_refusals() {
         for (chunk, size, width) in [(255, 8, 1), (256, 8, 2), (3, 300, 2), (65_536, 1, 3)] {
             assert_eq!(of(4, &[1], &[U], &[chunk], size, false).dim_width, width);
         }
-        assert!(plan(6, &[1], &[U], &[1], 1, false).is_err() && plan(4, &[1], &[U], &[0], 1, false).is_err());
-        assert!(plan(4, &[1], &[U], &[1 << 29], 8, false).is_err(), "4 GiB in version 4");
-        assert!(plan(5, &[1], &[U], &[1 << 29], 8, false).is_ok() && plan(5, &[1], &[U], &[1 << 40], 8, false).is_err());
-        assert!(plan(4, &[1], &[Some(9)], &[10], 8, false).is_err() && plan(4, &[0], &[Some(9)], &[10], 8, false).is_ok());
-        assert!(plan(4, &[1; 3], &[Some(u64::MAX); 3], &[1; 3], 8, false).is_err());
+        assert!(plan(6, &[1], &[U], &[1], 1, RecordShape::Plain).is_err() && plan(4, &[1], &[U], &[0], 1, RecordShape::Plain).is_err());
+        assert!(plan(4, &[1], &[U], &[1 << 29], 8, RecordShape::Plain).is_err(), "4 GiB in version 4");
+        assert!(
+            plan(5, &[1], &[U], &[1 << 29], 8, RecordShape::Plain).is_ok()
+                && plan(5, &[1], &[U], &[1 << 40], 8, RecordShape::Plain).is_err()
+        );
+        assert!(
+            plan(4, &[1], &[Some(9)], &[10], 8, RecordShape::Plain).is_err()
+                && plan(4, &[0], &[Some(9)], &[10], 8, RecordShape::Plain).is_ok()
+        );
+        assert!(plan(4, &[1; 3], &[Some(u64::MAX); 3], &[1; 3], 8, RecordShape::Plain).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::base::{Address, Error, Result};
 use crate::format::Context;
-use crate::format::chunk_record::RecordFormat;
+use crate::format::chunk_record::{RecordFormat, RecordShape};
 
 /// Properties of a dataset that determine the encoding of its chunk records.
 #[derive(Debug, Clone, Copy)]
@@ -11,14 +11,14 @@ pub(super) struct Records {
     pub(super) version: u8,
     /// Bytes of a chunk's elements.
     pub(super) chunk_bytes: u64,
-    /// The dataset has a filter pipeline.
-    pub(super) filtered: bool,
+    /// Fields of a record.
+    pub(super) shape: RecordShape,
 }
 
 impl Records {
     /// The record format.
     pub(super) fn format(&self, ctx: &Context) -> RecordFormat {
-        RecordFormat::new(self.version, self.chunk_bytes, self.filtered, ctx)
+        RecordFormat::new(self.version, self.chunk_bytes, self.shape, ctx)
     }
 
     /// The record format. Errors: the header of an array index contradicts it.

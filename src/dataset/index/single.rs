@@ -4,7 +4,7 @@ use super::records::Records;
 use super::traits::{ChunkIndex, Visit};
 use crate::base::{Address, Result};
 use crate::dataset::chunk::grid::ChunkGrid;
-use crate::format::chunk_record::ChunkRecord;
+use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use crate::meta::Store;
 
 pub(super) struct Index {
@@ -13,11 +13,11 @@ pub(super) struct Index {
 }
 
 impl Index {
-    pub(super) fn new(address: Address, filtered: Option<(u64, u32)>, grid: ChunkGrid, records: Records) -> Self {
+    pub(super) fn new(address: Address, stored: Option<(u64, StoredForm)>, grid: ChunkGrid, records: Records) -> Self {
         let scaled = vec![0; grid.rank()];
-        let (size, filter_mask) = filtered.unwrap_or((records.chunk_bytes, 0));
+        let (size, form) = stored.unwrap_or((records.chunk_bytes, StoredForm::WHOLE));
         let allocated = address.is_defined() && grid.contains(&scaled);
-        Index { record: allocated.then_some(ChunkRecord { address, size, filter_mask }), scaled }
+        Index { record: allocated.then_some(ChunkRecord { address, size, form }), scaled }
     }
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::base::{Address, Error, Result, checksum::lookup3, limits};
 use crate::dataset::chunk::grid::ChunkGrid;
 use crate::dataset::chunk::pieces::ByteGrid;
+use crate::format::chunk_record::{RecordShape, StoredForm};
 use crate::format::message::data_layout::{ChunkedLayout, DataLayout, IndexInfo, Layout, NAME};
 use crate::meta::ObjectHeader;
 use crate::meta::Store;
@@ -74,7 +75,11 @@ impl Expected {
         let grid = ChunkGrid::new(numbers(&v["shape"]), max, numbers(&v["chunk"]), v["itemsize"].as_u64().unwrap()).unwrap();
         let chunk = |row: &Value| {
             let (scaled, rest) = (numbers(row), grid.rank());
-            let record = ChunkRecord { address: Address(scaled[rest]), size: scaled[rest + 1], filter_mask: scaled[rest + 2] as u32 };
+            let record = ChunkRecord {
+                address: Address(scaled[rest]),
+                size: scaled[rest + 1],
+                form: StoredForm::Whole { filter_mask: scaled[rest + 2] as u32 },
+            };
             (scaled[..rest].to_vec(), record)
         };
         let chunks = v["chunks"].as_array().unwrap().iter().map(chunk).collect();
@@ -98,8 +103,13 @@ impl Expected {
         Ok(layout)
     }
 
+    /// Fields of the index's records.
+    pub(super) fn records(&self) -> RecordShape {
+        RecordShape::of_pipeline(self.filtered)
+    }
+
     fn open(&self, store: &Store) -> Result<Box<dyn ChunkIndex>> {
-        open(&self.layout(store)?, &self.grid, self.filtered)
+        open(&self.layout(store)?, &self.grid, self.records())
     }
 }
 
@@ -134,7 +144,7 @@ fn check(file: &str, bytes: Vec<u8>, json: &[u8]) {
         if e.index != "?" {
             assert_eq!((kind(&layout), u64::from(layout.version)), (e.index.as_str(), e.version), "{at}");
         }
-        let index = open(&layout, &e.grid, e.filtered).unwrap();
+        let index = open(&layout, &e.grid, e.records()).unwrap();
         assert!(walk(&*index, &store).unwrap() == e.chunks, "{at}: iterate");
         let total = e.grid.total().unwrap();
         for i in 0..total.min(200_000) {
@@ -243,29 +253,29 @@ fn layouts_that_do_not_fit() {
     let fa = sets.iter().find(|e| e.name == "fa").unwrap();
     let layout = fa.layout(&store).unwrap();
     // The array has no filtered elements.
-    let index = open(&layout, &fa.grid, true).unwrap();
+    let index = open(&layout, &fa.grid, RecordShape::Filtered).unwrap();
     assert!(index.lookup(&store, &[0, 0]).is_err());
     // Other chunk dimensions, or an unlimited dimension.
     let grid = ChunkGrid { chunk_dims: vec![3, 2], ..fa.grid.clone() };
-    assert!(open(&layout, &grid, false).is_err());
+    assert!(open(&layout, &grid, RecordShape::Plain).is_err());
     let grid = ChunkGrid { max_shape: vec![None, Some(20)], ..fa.grid.clone() };
-    assert!(open(&layout, &grid, false).is_err());
+    assert!(open(&layout, &grid, RecordShape::Plain).is_err());
     let contiguous = Layout::Contiguous { address: Address(0), size: Some(1), dims: vec![] };
-    assert!(open(&DataLayout { version: 3, class: contiguous }, &fa.grid, false).is_err());
+    assert!(open(&DataLayout { version: 3, class: contiguous }, &fa.grid, RecordShape::Plain).is_err());
 }
 
 #[test]
 fn absurd_extents_end_early() {
     let store = Store::over_bytes(vec![0u8; 4096]);
     let grid = ChunkGrid::new(vec![1 << 60], vec![Some(1 << 60)], vec![1], 1).unwrap();
-    let chunked = |index| ChunkedLayout { flags: 0, chunk_dims: vec![1], element_size: 1, dim_width: 1, index };
+    let chunked = |index| ChunkedLayout { flags: 0, chunk_dims: vec![1], element_size: 1, dim_width: 1, index, sections: None };
     let layout = |index| DataLayout { version: 4, class: Layout::Chunked(chunked(index)) };
     let mut n = 0;
     let mut count = |_: &[u64], _| {
         n += 1;
         Ok(ControlFlow::Continue(()))
     };
-    let index = open(&layout(IndexInfo::Implicit { address: Address(96) }), &grid, false).unwrap();
+    let index = open(&layout(IndexInfo::Implicit { address: Address(96) }), &grid, RecordShape::Plain).unwrap();
     assert!(index.iterate(&store, &mut count).is_err());
     assert_eq!(n, 4000);
     // Zeros are neither an array nor a tree; an undefined address means no chunks.
@@ -275,7 +285,7 @@ fn absurd_extents_end_early() {
             IndexInfo::BTree2 { address, node_size: 2048, split: 100, merge: 40 },
             IndexInfo::BTree1 { address },
         ] {
-            let index = open(&layout(info), &grid, false).unwrap();
+            let index = open(&layout(info), &grid, RecordShape::Plain).unwrap();
             assert_eq!(index.lookup(&store, &[7]).is_ok(), !address.is_defined());
             let walk = index.iterate(&store, &mut |_, _| Ok(ControlFlow::Continue(())));
             assert_eq!(walk.is_ok(), !address.is_defined());

@@ -11,7 +11,7 @@ use super::registry::open;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::grid::ChunkGrid;
 use crate::format::btree1::ChunkKey;
-use crate::format::chunk_record::{ChunkRecord, RecordFormat};
+use crate::format::chunk_record::{ChunkRecord, RecordFormat, RecordShape, Sections, StoredForm};
 use crate::format::message::data_layout::{ChunkedLayout, DataLayout, IndexInfo, Layout, NAME, SINGLE_INDEX_WITH_FILTER};
 use crate::meta::Store;
 use crate::structures::btree1::edit::{self as btree1_edit, ChunkTree};
@@ -39,20 +39,20 @@ pub(crate) fn insert(
     store: &Store,
     layout: &mut DataLayout,
     grid: &ChunkGrid,
-    filtered: bool,
+    shape: RecordShape,
     k: u16,
     scaled: &[u64],
     record: ChunkRecord,
 ) -> Result<Changed> {
-    let edit = Edit::new(store, layout, grid, filtered, k, scaled)?;
+    let edit = Edit::new(store, layout, grid, shape, k, scaled)?;
     edit.check(layout, &record)?;
     let old = edit.old;
     let chunked = chunked(layout)?;
     let before = (chunked.index, chunked.flags);
     match &mut chunked.index {
-        IndexInfo::Single { address, filtered: stored } => {
-            (*address, *stored) = (record.address, filtered.then_some((record.size, record.filter_mask)));
-            if filtered {
+        IndexInfo::Single { address, stored } => {
+            (*address, *stored) = (record.address, shape.has_sizes().then_some((record.size, record.form)));
+            if shape.is_filtered() {
                 chunked.flags |= SINGLE_INDEX_WITH_FILTER;
             }
         }
@@ -91,8 +91,15 @@ pub(crate) fn check_capacity(layout: &DataLayout, grid: &ChunkGrid, scaled: &[u6
 
 /// Removes the record of the chunk `scaled`, if there is one. An implicit index does not change,
 /// and `old` is `None`.
-pub(crate) fn remove(store: &Store, layout: &mut DataLayout, grid: &ChunkGrid, filtered: bool, k: u16, scaled: &[u64]) -> Result<Changed> {
-    let edit = Edit::new(store, layout, grid, filtered, k, scaled)?;
+pub(crate) fn remove(
+    store: &Store,
+    layout: &mut DataLayout,
+    grid: &ChunkGrid,
+    shape: RecordShape,
+    k: u16,
+    scaled: &[u64],
+) -> Result<Changed> {
+    let edit = Edit::new(store, layout, grid, shape, k, scaled)?;
     let chunked = chunked(layout)?;
     let implicit = matches!(chunked.index, IndexInfo::Implicit { .. });
     let Some(old) = edit.old.filter(|_| !implicit) else { return Ok(Changed { layout: false, old: None }) };
@@ -106,9 +113,9 @@ pub(crate) fn remove(store: &Store, layout: &mut DataLayout, grid: &ChunkGrid, f
 }
 
 /// Frees the index's own structures, not the chunks, and resets the index address in the layout.
-pub(crate) fn delete(store: &Store, layout: &mut DataLayout, grid: &ChunkGrid, filtered: bool, k: u16) -> Result<()> {
-    open(layout, grid, filtered)?;
-    let edit = Edit::without_chunk(store, layout, grid, filtered, k)?;
+pub(crate) fn delete(store: &Store, layout: &mut DataLayout, grid: &ChunkGrid, shape: RecordShape, k: u16) -> Result<()> {
+    open(layout, grid, shape)?;
+    let edit = Edit::without_chunk(store, layout, grid, shape, k)?;
     let chunked = chunked(layout)?;
     let address = chunked.index.address();
     if address.is_defined() {
@@ -139,8 +146,9 @@ fn set_address(index: &mut IndexInfo, to: Address) {
 /// Resets an index to its state before the first chunk is stored.
 fn reset(mut index: IndexInfo) -> IndexInfo {
     set_address(&mut index, Address::UNDEF);
-    if let IndexInfo::Single { filtered: Some(stored), .. } = &mut index {
-        *stored = (0, 0);
+    if let IndexInfo::Single { stored: Some((size, form)), .. } = &mut index {
+        let absent = if let StoredForm::Sections(_) = form { StoredForm::Sections(Sections::default()) } else { StoredForm::WHOLE };
+        (*size, *form) = (0, absent);
     }
     index
 }
@@ -158,36 +166,40 @@ struct Edit<'a> {
 }
 
 impl<'a> Edit<'a> {
-    fn without_chunk(store: &'a Store, layout: &DataLayout, grid: &'a ChunkGrid, filtered: bool, k: u16) -> Result<Self> {
-        let records = Records { version: layout.version, chunk_bytes: grid.chunk_bytes()?, filtered };
+    fn without_chunk(store: &'a Store, layout: &DataLayout, grid: &'a ChunkGrid, shape: RecordShape, k: u16) -> Result<Self> {
+        let records = Records { version: layout.version, chunk_bytes: grid.chunk_bytes()?, shape };
         Ok(Edit { store, grid, records, format: records.format(store.ctx()), k, scaled: &[], old: None })
     }
 
-    fn new(store: &'a Store, layout: &DataLayout, grid: &'a ChunkGrid, filtered: bool, k: u16, scaled: &'a [u64]) -> Result<Self> {
+    fn new(store: &'a Store, layout: &DataLayout, grid: &'a ChunkGrid, shape: RecordShape, k: u16, scaled: &'a [u64]) -> Result<Self> {
         // Also checks that index, layout and grid agree.
-        let index = open(layout, grid, filtered)?;
+        let index = open(layout, grid, shape)?;
         if !grid.contains(scaled) {
             return Err(Error::unsupported(NAME, Address::UNDEF, format!("chunk {scaled:?} lies outside the extent {:?}", grid.shape)));
         }
         let old = index.lookup(store, scaled)?;
-        Ok(Edit { scaled, old, ..Self::without_chunk(store, layout, grid, filtered, k)? })
+        Ok(Edit { scaled, old, ..Self::without_chunk(store, layout, grid, shape, k)? })
     }
 
     /// Checks that the index can encode `record`.
     fn check(&self, layout: &DataLayout, record: &ChunkRecord) -> Result<()> {
         let bad = |detail: String| Err(Error::unsupported(NAME, record.address, detail));
-        let ChunkRecord { address, size, filter_mask } = *record;
+        let ChunkRecord { address, size, form } = *record;
         let end = address.checked_add(size);
         let widest = u32::from(self.store.ctx().sizeof_addr).saturating_mul(8);
         if end.is_none_or(|end| end.0.checked_shr(widest).unwrap_or(0) != 0) || size == 0 {
             return bad(format!("a chunk of {size} bytes, which is empty or ends past the address space"));
         }
-        if !self.records.filtered {
-            let whole = size == self.records.chunk_bytes && filter_mask == 0;
-            return if whole { Ok(()) } else { bad(format!("{size} bytes, mask {filter_mask:#x} of a chunk without filters")) };
+        if !self.records.shape.has_sizes() {
+            let whole = size == self.records.chunk_bytes && form == StoredForm::WHOLE;
+            return if whole { Ok(()) } else { bad(format!("{size} bytes, {form:?} of a chunk without filters")) };
+        }
+        if matches!(form, StoredForm::Sections(_)) != self.records.shape.sections().is_some() {
+            return bad(format!("{form:?} in an index of {:?}", self.records.shape));
         }
         let single = matches!(&layout.class, Layout::Chunked(c) if matches!(c.index, IndexInfo::Single { .. }));
         let width = match self.format {
+            RecordFormat::Sections { size_width, .. } => size_width,
             RecordFormat::Filtered { size_width } if layout.version == 4 && !single => size_width.min(4),
             // Before version 5 libhdf5 keeps sizes in 32 bits, whatever the width of the field.
             _ if layout.version < 5 => 4,
@@ -239,7 +251,7 @@ impl<'a> Edit<'a> {
             }
             IndexInfo::BTree1 { .. } => {
                 let size = u32::try_from(record.size).map_err(|_| Error::limit(NAME, address, "a chunk of 4 GiB"))?;
-                let key = ChunkKey { size, filter_mask: record.filter_mask, offsets: self.offsets()? };
+                let key = ChunkKey { size, filter_mask: record.filter_mask(), offsets: self.offsets()? };
                 btree1_edit::insert_chunk(self.store, &self.tree(address, &self.dims()), &key, record.address).map(drop)
             }
             IndexInfo::Single { .. } | IndexInfo::Implicit { .. } => Ok(()),

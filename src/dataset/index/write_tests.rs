@@ -9,6 +9,7 @@ use crate::base::checksum::lookup3;
 use crate::base::{Address, Error};
 use crate::dataset::chunk::grid::ChunkGrid;
 use crate::file::memory::{GrowingFile, MemoryJournal};
+use crate::format::chunk_record::{RecordShape, StoredForm};
 use crate::format::message::data_layout::{ChunkedLayout, DataLayout, IndexInfo, Layout};
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
@@ -79,6 +80,10 @@ impl<'a> Dataset<'a> {
         Dataset { store, name, header, grid, filtered, k, layout, model, written: step > 0 }
     }
 
+    fn records(&self) -> RecordShape {
+        RecordShape::of_pipeline(self.filtered)
+    }
+
     fn index(&self) -> IndexInfo {
         let Layout::Chunked(c) = &self.layout.class else { panic!("not chunked") };
         c.index
@@ -115,14 +120,16 @@ impl<'a> Dataset<'a> {
         let size = bytes.len() as u64;
         let address = match self.index() {
             IndexInfo::Implicit { .. } => {
-                let place = open(&self.layout, &self.grid, false).unwrap().lookup(self.store, &scaled).unwrap().unwrap().address;
+                let place =
+                    open(&self.layout, &self.grid, RecordShape::Plain).unwrap().lookup(self.store, &scaled).unwrap().unwrap().address;
                 self.store.write_raw(place, &bytes).unwrap();
                 place
             }
             _ => self.store.put(&bytes, SpaceKind::Raw).unwrap(),
         };
-        let record = ChunkRecord { address, size, filter_mask };
-        let changed = insert(self.store, &mut self.layout, &self.grid, self.filtered, self.k, &scaled, record).unwrap();
+        let record = ChunkRecord { address, size, form: StoredForm::Whole { filter_mask } };
+        let changed =
+            insert(self.store, &mut self.layout, &self.grid, RecordShape::of_pipeline(self.filtered), self.k, &scaled, record).unwrap();
         assert_eq!(changed.old.is_some(), self.model.contains_key(&number), "{}: {scaled:?}", self.name);
         self.apply(changed, Some(record));
         self.model.insert(number, value);
@@ -130,7 +137,7 @@ impl<'a> Dataset<'a> {
 
     fn remove(&mut self, number: u64) {
         let scaled = byte_grid(&self.grid).scaled(number);
-        let changed = remove(self.store, &mut self.layout, &self.grid, self.filtered, self.k, &scaled).unwrap();
+        let changed = remove(self.store, &mut self.layout, &self.grid, RecordShape::of_pipeline(self.filtered), self.k, &scaled).unwrap();
         if matches!(self.index(), IndexInfo::Implicit { .. }) {
             assert_eq!(changed, write::Changed { layout: false, old: None });
             return;
@@ -143,7 +150,7 @@ impl<'a> Dataset<'a> {
         for record in self.chunks().into_values() {
             self.store.free(record.address, record.size).unwrap();
         }
-        delete(self.store, &mut self.layout, &self.grid, self.filtered, self.k).unwrap();
+        delete(self.store, &mut self.layout, &self.grid, RecordShape::of_pipeline(self.filtered), self.k).unwrap();
         assert!(!self.index().address().is_defined());
         self.save_layout();
         self.model.clear();
@@ -152,7 +159,7 @@ impl<'a> Dataset<'a> {
 
     fn chunks(&self) -> BTreeMap<u64, ChunkRecord> {
         let mut all = BTreeMap::new();
-        let index = open(&self.layout, &self.grid, self.filtered).unwrap();
+        let index = open(&self.layout, &self.grid, self.records()).unwrap();
         let mut add = |scaled: &[u64], record| {
             assert!(all.insert(byte_grid(&self.grid).linear(scaled).unwrap(), record).is_none());
             Ok(ControlFlow::Continue(()))
@@ -163,7 +170,7 @@ impl<'a> Dataset<'a> {
 
     /// Asserts that lookups and walks agree with the model.
     fn check(&self) {
-        let index = open(&self.layout, &self.grid, self.filtered).unwrap();
+        let index = open(&self.layout, &self.grid, self.records()).unwrap();
         let all = self.chunks();
         assert!(all.keys().eq(self.model.keys()), "{}", self.name);
         let step = (self.grid.total().unwrap() as usize / 3000).max(1);
@@ -174,7 +181,7 @@ impl<'a> Dataset<'a> {
         for (i, record) in all {
             let mut bytes = vec![0; record.size as usize];
             self.store.read_raw(record.address, &mut bytes).unwrap();
-            if self.filtered && record.filter_mask == 0 {
+            if self.filtered && record.filter_mask() == 0 {
                 let mut raw = Vec::new();
                 flate2::read::ZlibDecoder::new(&bytes[..]).read_to_end(&mut raw).unwrap();
                 bytes = raw;
@@ -191,11 +198,13 @@ fn change(d: &mut Dataset<'_>, random: &mut Random) {
     let total = d.grid.total().unwrap();
     let steps = (total * 3 / 2).min(1500);
     // The planned index is the one that libhdf5 chose.
-    let planned = plan(d.layout.version, &d.grid.shape, &d.grid.max_shape, &d.grid.chunk_dims, 2, d.filtered).unwrap();
+    let planned = plan(d.layout.version, &d.grid.shape, &d.grid.max_shape, &d.grid.chunk_dims, 2, d.records()).unwrap();
     if !matches!(d.index(), IndexInfo::Implicit { .. }) {
         let Layout::Chunked(c) = &mut d.layout.class.clone() else { panic!("not chunked") };
         c.index = match c.index {
-            IndexInfo::Single { filtered, .. } => IndexInfo::Single { address: Address::UNDEF, filtered: filtered.map(|_| (0, 0)) },
+            IndexInfo::Single { stored, .. } => {
+                IndexInfo::Single { address: Address::UNDEF, stored: stored.map(|_| (0, StoredForm::WHOLE)) }
+            }
             IndexInfo::BTree1 { .. } => IndexInfo::BTree1 { address: Address::UNDEF },
             IndexInfo::FixedArray { page_bits, .. } => IndexInfo::FixedArray { address: Address::UNDEF, page_bits },
             IndexInfo::BTree2 { node_size, split, merge, .. } => IndexInfo::BTree2 { address: Address::UNDEF, node_size, split, merge },
@@ -270,13 +279,18 @@ fn indexes_of_small_nodes_and_narrow_addresses() {
 fn what_no_index_holds_is_refused() {
     let (store, _) = empty();
     let grid = ChunkGrid::new(vec![6], vec![None], vec![2], 2).unwrap();
-    let mut layout = DataLayout { version: 4, class: Layout::Chunked(plan(4, &[6], &[None], &[2], 2, false).unwrap()) };
+    let mut layout = DataLayout { version: 4, class: Layout::Chunked(plan(4, &[6], &[None], &[2], 2, RecordShape::Plain).unwrap()) };
     let before = (layout.clone(), store.transaction().unwrap().end());
-    let record = |size| ChunkRecord { address: Address(48), size, filter_mask: 0 };
-    let put = |layout: &mut _, filtered, scaled: &[u64], record| insert(&store, layout, &grid, filtered, 32, scaled, record).is_ok();
+    let record = |size| ChunkRecord { address: Address(48), size, form: StoredForm::WHOLE };
+    let put = |layout: &mut _, filtered, scaled: &[u64], record| {
+        insert(&store, layout, &grid, RecordShape::of_pipeline(filtered), 32, scaled, record).is_ok()
+    };
     assert!(!put(&mut layout, false, &[3], record(4)), "outside");
     assert!(!put(&mut layout, false, &[0, 0], record(4)), "rank");
-    assert!(!put(&mut layout, false, &[0], record(3)) && !put(&mut layout, false, &[0], ChunkRecord { filter_mask: 1, ..record(4) }));
+    assert!(
+        !put(&mut layout, false, &[0], record(3))
+            && !put(&mut layout, false, &[0], ChunkRecord { form: StoredForm::Whole { filter_mask: 1 }, ..record(4) })
+    );
     assert!(!put(&mut layout, false, &[0], ChunkRecord { address: Address::UNDEF, ..record(4) }));
     // The size of the chunk needs more bits than the field has.
     assert!(!put(&mut layout, true, &[0], record(1 << 16)) && !put(&mut layout, true, &[0], record(0)));
@@ -284,13 +298,15 @@ fn what_no_index_holds_is_refused() {
     assert!(put(&mut layout, true, &[0], record((1 << 16) - 1)));
     // The array has elements for filtered chunks.
     assert!(!put(&mut layout, false, &[1], record(4)));
-    let implicit =
-        ChunkedLayout { index: IndexInfo::Implicit { address: Address::UNDEF }, ..plan(4, &[6], &[Some(8)], &[2], 2, false).unwrap() };
+    let implicit = ChunkedLayout {
+        index: IndexInfo::Implicit { address: Address::UNDEF },
+        ..plan(4, &[6], &[Some(8)], &[2], 2, RecordShape::Plain).unwrap()
+    };
     let grid = ChunkGrid { max_shape: vec![Some(8)], ..grid.clone() };
     let mut layout = DataLayout { version: 4, class: Layout::Chunked(implicit) };
-    assert!(matches!(insert(&store, &mut layout, &grid, false, 32, &[0], record(4)), Err(Error::Unsupported { .. })));
+    assert!(matches!(insert(&store, &mut layout, &grid, RecordShape::Plain, 32, &[0], record(4)), Err(Error::Unsupported { .. })));
     let mut contiguous = DataLayout { version: 4, class: Layout::Contiguous { address: Address(0), size: Some(1), dims: vec![] } };
-    assert!(delete(&store, &mut contiguous, &grid, false, 32).is_err());
+    assert!(delete(&store, &mut contiguous, &grid, RecordShape::Plain, 32).is_err());
 }
 
 /// Changes the datasets of a damaged file; errors are fine, panics and endless work are not.
@@ -300,13 +316,13 @@ fn survive(bytes: Vec<u8>, sets: &[Expected]) {
         let Ok(mut layout) = e.layout(&store) else { continue };
         let last: Vec<u64> = e.grid.counts().iter().map(|n| n.saturating_sub(1)).collect();
         for (i, scaled) in e.chunks.keys().take(1).chain([&vec![0; e.grid.rank()], &last]).enumerate() {
-            let record = ChunkRecord { address: Address(64), size: e.grid.chunk_bytes().unwrap(), filter_mask: 0 };
-            let _ = insert(&store, &mut layout, &e.grid, e.filtered, 32, scaled, record);
+            let record = ChunkRecord { address: Address(64), size: e.grid.chunk_bytes().unwrap(), form: StoredForm::WHOLE };
+            let _ = insert(&store, &mut layout, &e.grid, e.records(), 32, scaled, record);
             if i % 2 == 0 {
-                let _ = remove(&store, &mut layout, &e.grid, e.filtered, 32, scaled);
+                let _ = remove(&store, &mut layout, &e.grid, e.records(), 32, scaled);
             }
         }
-        let _ = delete(&store, &mut layout, &e.grid, e.filtered, 32);
+        let _ = delete(&store, &mut layout, &e.grid, e.records(), 32);
     }
     let _ = store.close();
 }

@@ -10,6 +10,7 @@ use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::chunk::encoded::Encoded;
 use crate::dataset::chunk::key::ChunkKey;
 use crate::dataset::creation::NewLayout;
+use crate::filter::Pipeline;
 use crate::format::message::data_layout::DataLayout;
 use crate::format::message::dataspace::Dataspace;
 use crate::meta::{Store, extent};
@@ -103,6 +104,16 @@ pub trait Layout: Any + Send + Sync {
     /// Access to the stored form of chunks, if the layout has chunks.
     fn stored_chunks(&self) -> Option<&dyn StoredChunks> {
         None
+    }
+
+    /// The filters of the elements, where they are not those of the filter pipeline message.
+    fn filters(&self) -> Option<&Pipeline> {
+        None
+    }
+
+    /// True if elements can be written, as far as the filter pipeline message does not decide it.
+    fn can_encode(&self) -> bool {
+        true
     }
 
     /// Which elements were written, if the layout knows that of each.

@@ -19,7 +19,7 @@ const SIGNATURE: &[u8; 4] = b"BTHD";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// Type of the records: 1 to 4 huge heap objects, 5 and 6 links, 7 shared messages, 8 and 9
-    /// attributes, 10 and 11 chunks.
+    /// attributes, 10 and 11 chunks, 12 and 13 structured chunks.
     pub record_type: u8,
     /// Size of every node, bytes.
     pub node_size: u32,

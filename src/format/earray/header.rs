@@ -13,11 +13,13 @@ use crate::format::{Context, Reader, Writer};
 
 /// Standard name, used in errors.
 pub const NAME: &str = "extensible array header";
+/// Highest client.
+const CLIENT_MAX: u8 = 3;
 
 /// A decoded header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// Type of the elements: 0 chunks, 1 filtered chunks.
+    /// Type of the elements: 0 chunks, 1 filtered chunks, 2 structured chunks, 3 filtered ones.
     pub client: u8,
     /// Size of an element, bytes; not 0.
     pub element_size: u8,
@@ -76,7 +78,7 @@ impl Header {
         let (max_index_set, realised) = (r.length(ctx)?, r.length(ctx)?);
         let index_block = r.addr(ctx)?;
         r.checksum()?;
-        if client > 1 {
+        if client > CLIENT_MAX {
             return Err(r.unsupported(format!("client {client}")));
         }
         if element_size == 0 {

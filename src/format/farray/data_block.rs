@@ -1,10 +1,12 @@
 //! Fixed array data block (H5.format.4.0, "Fixed Array Data Block").
 //!
 //! ```text
-//! "FADB" | 0 | client | header O | paged: page bitmap, else: elements | checksum | paged: pages
+//! "FADB" | version | client | header O | paged: page bitmap, else: elements | checksum |
+//! paged: pages
 //! ```
 
 use super::Header;
+use super::header::VERSION_MAX;
 use crate::base::{Address, Result};
 use crate::format::elements::{Elements, bitmap_size};
 use crate::format::{Context, Reader, Writer};
@@ -17,6 +19,8 @@ pub const PAGE_NAME: &str = "fixed array data block page";
 /// A decoded data block, without its pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataBlock {
+    /// 0, or 1 of structured chunks.
+    pub version: u8,
     /// Client of the array.
     pub client: u8,
     /// Address of the array's header.
@@ -39,7 +43,7 @@ impl DataBlock {
     pub fn decode(buf: &[u8], ctx: &Context, address: Address, header: &Header, owner: Address) -> Result<Self> {
         let mut r = Reader::new(buf, NAME, address);
         r.signature(b"FADB")?;
-        r.version(0..=0)?;
+        let version = r.version(0..=VERSION_MAX)?;
         let client = r.u8()?;
         let back = r.addr(ctx)?;
         let too_large = || r.corrupt(format!("{} elements", header.elements));
@@ -55,13 +59,13 @@ impl DataBlock {
         if client != header.client || back != owner {
             return Err(r.corrupt(format!("belongs to client {client} and the header at {back}, not to {owner}")));
         }
-        Ok(DataBlock { client, header: back, body })
+        Ok(DataBlock { version, client, header: back, body })
     }
 
     /// Encodes the bytes that `decode` reads.
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
-        w.bytes(b"FADB").u8(0).u8(self.client).addr(self.header, ctx);
+        w.bytes(b"FADB").u8(self.version).u8(self.client).addr(self.header, ctx);
         match &self.body {
             Body::Elements(e) => e.encode(&mut w),
             Body::PageBitmap(b) => {
@@ -90,7 +94,7 @@ mod tests {
         let ctx = &Context::DEFAULT;
         for elements in [3u64, 5] {
             // Page bits 2: 4 elements fit the block, 5 need two pages.
-            let header = Header { client: 0, element_size: 8, page_bits: 2, elements, data_block: Address(64) };
+            let header = Header { version: 0, client: 0, element_size: 8, page_bits: 2, elements, data_block: Address(64) };
             let mut w = Writer::new();
             w.bytes(b"FADB").u8(0).u8(0).u64(40);
             if elements == 3 {

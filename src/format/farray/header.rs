@@ -1,8 +1,10 @@
 //! Fixed array header (H5.format.4.0, "Fixed Array Header").
 //!
 //! ```text
-//! "FAHD" | 0 | client | element size | page bits | elements L | data block O | checksum
+//! "FAHD" | version | client | element size | page bits | elements L | data block O | checksum
 //! ```
+//!
+//! Version 1, of the same form, has structured chunks (H5FAcache.c of HDF5's sparse data branch).
 
 use crate::base::{Address, Result};
 use crate::format::elements::{CHECKSUM, bitmap_size};
@@ -10,11 +12,17 @@ use crate::format::{Context, Reader, Writer};
 
 /// Standard name, used in errors.
 pub const NAME: &str = "fixed array header";
+/// Highest version of a header or data block.
+pub(super) const VERSION_MAX: u8 = 1;
+/// Highest client.
+pub const CLIENT_MAX: u8 = 3;
 
 /// A decoded header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// Type of the elements: 0 chunks, 1 filtered chunks.
+    /// 0, or 1 of structured chunks.
+    pub version: u8,
+    /// Type of the elements: 0 chunks, 1 filtered chunks, 2 structured chunks, 3 filtered ones.
     pub client: u8,
     /// Size of an element, bytes; not 0.
     pub element_size: u8,
@@ -36,11 +44,11 @@ impl Header {
     pub fn decode(buf: &[u8], ctx: &Context, address: Address) -> Result<Self> {
         let mut r = Reader::new(buf, NAME, address);
         r.signature(b"FAHD")?;
-        r.version(0..=0)?;
+        let version = r.version(0..=VERSION_MAX)?;
         let [client, element_size, page_bits] = r.array()?;
-        let header = Header { client, element_size, page_bits, elements: r.length(ctx)?, data_block: r.addr(ctx)? };
+        let header = Header { version, client, element_size, page_bits, elements: r.length(ctx)?, data_block: r.addr(ctx)? };
         r.checksum()?;
-        if client > 1 {
+        if client > CLIENT_MAX {
             return Err(r.unsupported(format!("client {client}")));
         }
         if element_size == 0 || page_bits == 0 || page_bits > 63 {
@@ -52,7 +60,7 @@ impl Header {
     /// Encodes the bytes that `decode` reads.
     pub fn encode(&self, ctx: &Context) -> Vec<u8> {
         let mut w = Writer::new();
-        w.bytes(b"FAHD").u8(0).u8(self.client).u8(self.element_size).u8(self.page_bits);
+        w.bytes(b"FAHD").u8(self.version).u8(self.client).u8(self.element_size).u8(self.page_bits);
         w.length(self.elements, ctx).addr(self.data_block, ctx).checksum();
         w.into_bytes()
     }
@@ -109,7 +117,7 @@ mod tests {
     use super::*;
 
     fn header() -> Header {
-        Header { client: 1, element_size: 14, page_bits: 10, elements: 2500, data_block: Address(0x1000) }
+        Header { version: 0, client: 1, element_size: 14, page_bits: 10, elements: 2500, data_block: Address(0x1000) }
     }
 
     #[test]
@@ -123,6 +131,10 @@ mod tests {
             bad[i] ^= 0x40;
             assert!(Header::decode(&bad, ctx, Address(1)).is_err());
             assert!(Header::decode(&b[..i], ctx, Address(1)).is_err());
+        }
+        for (version, client, valid) in [(1, 3, true), (1, 2, true), (0, 2, true), (2, 2, false), (1, 4, false)] {
+            let h = Header { version, client, ..header() };
+            assert_eq!(Header::decode(&h.encode(ctx), ctx, Address(1)).ok(), valid.then_some(h));
         }
     }
 

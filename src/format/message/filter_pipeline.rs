@@ -86,7 +86,8 @@ impl FilterPipeline {
 }
 
 impl FilterDescription {
-    fn decode(r: &mut Reader<'_>, version: u8) -> Result<FilterDescription> {
+    /// Decodes a description as in a message of `version`.
+    pub(super) fn decode(r: &mut Reader<'_>, version: u8) -> Result<FilterDescription> {
         let id = r.u16()?;
         let name_length = if version == 1 || id >= FILTER_RESERVED { usize::from(r.u16()?) } else { 0 };
         if version == 1 && name_length % 8 != 0 {
@@ -110,7 +111,8 @@ impl FilterDescription {
         Ok(FilterDescription { id, flags, name, cd_values, config })
     }
 
-    fn encode(&self, w: &mut Writer, version: u8) {
+    /// Encodes a description as in a message of `version`.
+    pub(super) fn encode(&self, w: &mut Writer, version: u8) {
         let terminated = if self.name.is_empty() { 0 } else { self.name.len().saturating_add(1) };
         let name_length = match version {
             1 => terminated.next_multiple_of(8),

@@ -13,6 +13,7 @@ pub mod filter_pipeline;
 pub mod group_info;
 pub mod link;
 pub mod link_info;
+pub mod section_filters;
 pub mod shared_message_table;
 pub mod symbol_table;
 pub mod times;

@@ -9,7 +9,7 @@
 //! | `filters` | see `filters` | JSON, or `shuffle, deflate 6` |
 //! | `fillvalue` | value, or its text; `"undefined"`; `null`: the default | text |
 //! | `layout` | `"compact"`, `"contiguous"`, `"chunked"`, `"sparse"` | without quotes |
-//! | `profile` | `"map"`, `"filter"`: how a sparse dataset is stored | without quotes |
+//! | `profile` | `"map"`, `"filter"`, `"structured"`, of sparse datasets | without quotes |
 //! | `undefine` | `"fill"`: elements with the fill value become undefined in a sparse dataset | |
 //! | `newlines` | see `dataset::newlines`; `null`: more than the fact can hold | |
 

@@ -15,10 +15,15 @@ use crate::meta::edit::SpaceKind;
 use crate::structures::extent::free_all;
 use crate::structures::paged_elements::set_element;
 
+/// Lowest client of structured chunks.
+const STRUCTURED_CLIENT: u8 = 2;
+
 /// Creates an array of `elements` unset elements of `element_size` bytes; returns its header's
 /// address. Errors: parameters that no array can have.
 pub fn create(store: &Store, client: u8, element_size: u8, page_bits: u8, elements: u64) -> Result<Address> {
-    let header = Header { client, element_size, page_bits, elements, data_block: Address::UNDEF };
+    // The first draft of structured chunks has version 1.
+    let version = u8::from(client >= STRUCTURED_CLIENT);
+    let header = Header { version, client, element_size, page_bits, elements, data_block: Address::UNDEF };
     let bytes = header.encode(store.ctx());
     Header::decode(&bytes, store.ctx(), Address::UNDEF)?;
     if elements == 0 || element_size < store.ctx().sizeof_addr || header.allocated_size(store.ctx()).is_none() {
@@ -82,7 +87,7 @@ fn blank(store: &Store, array: &FixedArray) -> Result<DataBlock> {
             Body::PageBitmap(vec![0; n])
         }
     };
-    Ok(DataBlock { client: header.client, header: address, body })
+    Ok(DataBlock { version: header.version, client: header.client, header: address, body })
 }
 
 /// Sets element `index` in its page; creates the page if it was not `written` before.

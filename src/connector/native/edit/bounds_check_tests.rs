@@ -13,6 +13,7 @@ use crate::dataset::chunk::ChunkGrid;
 use crate::dataset::chunk::pieces::ByteGrid;
 use crate::dataset::index::{ChunkRecord, write};
 use crate::file::memory::GrowingFile;
+use crate::format::chunk_record::{RecordShape, StoredForm};
 use crate::format::message::data_layout::{DataLayout, Layout};
 use std::sync::Arc;
 
@@ -43,11 +44,11 @@ fn damage(c: &NativeConnector, id: ObjectId, end: u64) {
             _ => {
                 let (shape, max_shape, chunk_dims) = (d.space.dims.clone(), d.space.max(), d.chunk_dims().unwrap());
                 let grid = ChunkGrid { shape, max_shape, chunk_dims, element_size: d.element_size };
-                let (store, filtered) = (change.store()?, !d.pipeline.filters.is_empty());
+                let (store, shape) = (change.store()?, RecordShape::of_pipeline(!d.pipeline.filters.is_empty()));
                 let last = grid.total().unwrap() - 1;
                 let scaled = ByteGrid::new(&grid.shape, &grid.chunk_dims, grid.element_size).unwrap().scaled(last);
-                let record = ChunkRecord { address, size: LEN, filter_mask: 0 };
-                write::insert(&store, &mut layout, &grid, filtered, change.editing.btree_k, &scaled, record)?.layout
+                let record = ChunkRecord { address, size: LEN, form: StoredForm::WHOLE };
+                write::insert(&store, &mut layout, &grid, shape, change.editing.btree_k, &scaled, record)?.layout
             }
         };
         if changed { change.set_layout(&d, &DataLayout { ..layout }) } else { Ok(()) }

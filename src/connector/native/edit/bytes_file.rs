@@ -34,7 +34,11 @@ pub(super) fn bytes_file() -> Creation {
 /// A file that is as it was created, but for its bytes.
 pub(super) fn is_bytes_file(d: &Dataset) -> bool {
     let new = bytes_file();
-    d.datatype.element_size() == 1 && d.space.max() == [None] && d.pipeline.filters.is_empty() && d.fill.fill == new.fill
+    d.datatype.element_size() == 1
+        && d.space.max() == [None]
+        && d.pipeline.filters.is_empty()
+        && d.fill.fill == new.fill
+        && d.layout().definition().is_none()
 }
 
 /// A dataset that a new file of the same bytes becomes.

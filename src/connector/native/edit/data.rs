@@ -90,7 +90,7 @@ impl Change<'_> {
     pub(super) fn writable_dataset(&self, id: ObjectId) -> Result<Arc<Dataset>> {
         self.editing.preparations.cancel(id);
         let d = self.dataset(id)?;
-        if !d.pipeline.can_encode() {
+        if !d.pipeline.can_encode() || !d.layout().can_encode() {
             return Err(Error::refused(libc::EOPNOTSUPP, "the dataset has a filter that is not encoded"));
         }
         self.check_bounds(&d)?;

@@ -41,12 +41,13 @@ pub fn bytes(c: &NativeConnector, id: ObjectId) -> Vec<u8> {
     bytes
 }
 
-const DATASETS: [&str; 5] = [
+const DATASETS: [&str; 6] = [
     r#"{"dtype": "<i4", "shape": [40, 3], "maxshape": [null, 3], "chunks": [8, 2], "fillvalue": 1}"#,
     r#"{"dtype": "<i4", "shape": [40, 3], "maxshape": [null, 3], "chunks": [8, 2], "filters": ["deflate 1"]}"#,
     r#"{"dtype": "<i4", "shape": [40, 3], "maxshape": [128, 3], "chunks": [16, 3]}"#,
     r#"{"dtype": "<i4", "shape": [40, 3], "maxshape": [null, 3], "chunks": [8, 2], "layout": "sparse"}"#,
     r#"{"dtype": "<i4", "shape": [40, 3], "maxshape": [null, 3], "chunks": [8, 2], "layout": "sparse", "profile": "filter"}"#,
+    r#"{"dtype": "<i4", "shape": [40, 3], "maxshape": [null, 3], "chunks": [8, 2], "layout": "sparse", "profile": "structured", "filters": ["deflate 1"]}"#,
 ];
 
 /// Does `operation` with the n-th fault, for every n; `check` sees the dataset after each failure,

@@ -92,6 +92,9 @@ impl Change<'_> {
         let store = self.store()?;
         let creation = new_dataset(spec, &mut Values::new(self, &store))?;
         let address = self.new_dataset(&creation, now()).map_err(refused)?;
+        if let Some(warning) = creation.layout.kind.warning() {
+            tracing::warn!("object at {address}: {warning}");
+        }
         self.created(group, name, address)
     }
 

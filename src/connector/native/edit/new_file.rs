@@ -127,6 +127,7 @@ fn is_small(d: &Dataset) -> bool {
         && d.space.max() == [None]
         && d.pipeline.filters.is_empty()
         && d.datatype == bytes_file().datatype
+        && d.layout().definition().is_none()
 }
 
 /// Chunk dimensions that a dataset keeps when its type changes: not those of a small file.

@@ -35,7 +35,8 @@ const ELEMENT_MAX: usize = 64 << 20;
 /// File number under which the old state of a dataset is cached while it is read; no file has it.
 const OLD: u32 = 0x7ff;
 /// Messages that make a dataset, but for its datatype.
-pub(super) const KINDS: [u16; 5] = [kind::DATASPACE, kind::FILL_VALUE, kind::FILL_VALUE_OLD, kind::FILTER_PIPELINE, kind::DATA_LAYOUT];
+pub(super) const KINDS: [u16; 6] =
+    [kind::DATASPACE, kind::FILL_VALUE, kind::FILL_VALUE_OLD, kind::FILTER_PIPELINE, kind::SECTION_FILTERS, kind::DATA_LAYOUT];
 
 /// What a dataset that is made anew holds.
 pub(super) enum Elements<'a> {
@@ -61,6 +62,11 @@ impl Change<'_> {
         self.check_bounds(d)?;
         let store = self.store()?;
         let id = d.id;
+        if let Some(warning) = creation.layout.kind.warning()
+            && d.layout().for_copy() != creation.layout
+        {
+            tracing::warn!("object at {}: {warning}", id.address);
+        }
         let messages = dataset_messages(store.ctx(), store.superblock().version, creation)?;
         let parsed = creation.datatype.contains_vlen() && !d.datatype.contains_vlen();
         let zeros_count = creation.layout.kind.profile().is_some() && self.connector.has_written(id, d.bytes.size);

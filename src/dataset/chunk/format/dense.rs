@@ -7,7 +7,7 @@ use crate::dataset::chunk::dirty_file::DirtyFile;
 use crate::dataset::chunk::image::Image;
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
-use crate::format::chunk_record::ChunkRecord;
+use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use crate::meta::Store;
 use std::any::Any;
 use std::sync::Arc;
@@ -47,9 +47,9 @@ impl ChunkFormat for Dense {
         read_plain(store, self.chunk_bytes, record)
     }
 
-    fn encode(&self, image: Image, _is_edge: bool) -> Result<(Vec<u8>, u32)> {
+    fn encode(&self, image: Image, _is_edge: bool) -> Result<(Vec<u8>, StoredForm)> {
         let bytes = image.into_dense();
-        Ok((bytes.ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "the decoded chunk is not dense"))?, 0))
+        Ok((bytes.ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "the decoded chunk is not dense"))?, StoredForm::WHOLE))
     }
 
     fn open_large(&self, reader: LargeReader<'_>) -> Result<Option<Large>> {

@@ -6,13 +6,13 @@
 use super::filtered_chunk::Filtered;
 use super::parts::Parts;
 use super::streamed;
-use super::traits::{ChunkFormat, Large, LargeReader, blank_dense, plain_to_file, read_plain, refuse};
+use super::traits::{ChunkFormat, Large, LargeReader, blank_dense, encode_whole, plain_to_file, read_plain};
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
 use crate::dataset::chunk::image::Image;
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
-use crate::format::chunk_record::ChunkRecord;
+use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use crate::meta::Store;
 use std::any::Any;
 use std::sync::Arc;
@@ -48,12 +48,12 @@ impl ChunkFormat for Filtered {
         if self.is_plain(is_edge) { read_plain(store, self.chunk_bytes, record) } else { self.decode_filtered(store, record) }
     }
 
-    fn encode(&self, image: Image, is_edge: bool) -> Result<(Vec<u8>, u32)> {
+    fn encode(&self, image: Image, is_edge: bool) -> Result<(Vec<u8>, StoredForm)> {
         let bytes = image.into_dense().ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "the decoded chunk is not dense"))?;
         if self.is_plain(is_edge) {
-            return Ok((bytes, 0));
+            return Ok((bytes, StoredForm::WHOLE));
         }
-        self.pipeline.encode(bytes).map_err(|e| refuse(&e))
+        encode_whole(&self.pipeline, bytes)
     }
 
     fn open_large(&self, reader: LargeReader<'_>) -> Result<Option<Large>> {

@@ -33,7 +33,7 @@ impl Filtered {
         stored.resize(stored.len().max(len), 0);
         let read = stored.get_mut(..len).unwrap_or_default();
         let result = store.read_raw(record.address, read).and_then(|()| {
-            self.pipeline.decode(read, record.filter_mask, size).map_err(|e| match e {
+            self.pipeline.decode(read, record.filter_mask(), size).map_err(|e| match e {
                 FilterError::Unknown { .. } | FilterError::Unsupported { .. } => Error::unsupported("chunk", record.address, e.to_string()),
                 _ => Error::corrupt("chunk", record.address, e.to_string()),
             })

@@ -10,7 +10,7 @@ pub(crate) mod sparse;
 mod streamed;
 mod traits;
 
-pub(crate) use parts::Parts;
+pub(crate) use parts::{Parts, SectionParts};
 pub(crate) use registry::open;
 pub(in crate::dataset) use traits::check_stored;
 pub(crate) use traits::{ChunkFormat, DENSE, Large, LargeReader, READ_AHEAD_CHUNK_MAX_BYTES, SPARSE};

@@ -2,6 +2,7 @@
 
 use crate::dataset::fill::FillPattern;
 use crate::filter::pipeline::Pipeline;
+use crate::format::message::section_filters::SectionFilters;
 
 /// Properties of a dataset that determine the format of its chunks.
 pub(crate) struct Parts<'a> {
@@ -15,6 +16,17 @@ pub(crate) struct Parts<'a> {
     pub(crate) fill: &'a FillPattern,
     /// Filters.
     pub(crate) pipeline: &'a Pipeline,
+    /// Sections of structured chunks; `None`: the chunks are not structured.
+    pub(crate) sections: Option<SectionParts<'a>>,
     /// Chunks that extend past the extent are stored without filters.
     pub(crate) raw_edges: bool,
+}
+
+/// Sections of the structured chunks of a dataset.
+#[derive(Clone, Copy)]
+pub(crate) struct SectionParts<'a> {
+    /// Number of sections.
+    pub(crate) count: u8,
+    /// Their filters.
+    pub(crate) filters: &'a SectionFilters,
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 type Opener = fn(&Parts<'_>) -> Option<Arc<dyn ChunkFormat>>;
 
 /// Formats of certain datasets. The first one that fits is used; filtered chunks fit all others.
-const FORMATS: [Opener; 3] = [dense::open, sparse::open_packed, sparse::open_mapped];
+const FORMATS: [Opener; 4] = [sparse::open_structured, dense::open, sparse::open_packed, sparse::open_mapped];
 
 /// Opens the chunk format that fits `parts`.
 pub(crate) fn open(parts: &Parts<'_>) -> Arc<dyn ChunkFormat> {

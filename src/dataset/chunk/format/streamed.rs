@@ -4,7 +4,7 @@
 //! memory.
 
 use super::filtered_chunk::Filtered;
-use super::traits::{Large, LargeReader, READ_AHEAD_CHUNK_MAX_BYTES, check_stored, refuse};
+use super::traits::{Large, LargeReader, READ_AHEAD_CHUNK_MAX_BYTES, check_stored, encode_whole, refuse};
 use crate::base::{Address, Error, Result, limits};
 use crate::dataset::chunk::chunk_files::{ChunkFile, StreamPlan};
 use crate::dataset::chunk::dirty_file::{DirtyFile, Stored};
@@ -53,7 +53,7 @@ pub(super) fn encode(format: &Filtered, env: &Environment, file: &DirtyFile) -> 
         Encoding::Whole => {
             // Memory for the chunk and for its encoded form.
             let _permit = env.decoding.enter(format.chunk_bytes.saturating_mul(2));
-            file.encode_whole(|bytes| format.pipeline.encode(bytes).map_err(|e| refuse(&e)))
+            file.encode_whole(|bytes| encode_whole(&format.pipeline, bytes))
         }
     }
 }
@@ -69,7 +69,7 @@ pub(super) fn open(format: &Filtered, reader: LargeReader<'_>) -> Result<Option<
     if bytes <= WHOLE_CHUNK_MIN_BYTES.max(budget / part) {
         return Ok(None);
     }
-    let skipped = |i: usize| u32::try_from(i).ok().and_then(|i| record.filter_mask.checked_shr(i)).unwrap_or(0) & 1 != 0;
+    let skipped = |i: usize| u32::try_from(i).ok().and_then(|i| record.filter_mask().checked_shr(i)).unwrap_or(0) & 1 != 0;
     if record.size == bytes && (0..format.pipeline.filters.len()).all(skipped) {
         return Ok(Some(Large::Direct(record)));
     }
@@ -77,7 +77,7 @@ pub(super) fn open(format: &Filtered, reader: LargeReader<'_>) -> Result<Option<
         let detail = format!("chunks of {bytes} bytes are too large for the caches: use a --cache-size of {need}");
         Err(Error::limit("chunk", record.address, detail))
     };
-    let Some(plan) = StreamPlan::of(&format.pipeline, record.filter_mask, bytes) else {
+    let Some(plan) = StreamPlan::of(&format.pipeline, record.filter_mask(), bytes) else {
         let (most, times) = if part == 2 { (INDIVISIBLE_CHUNK_MAX_BYTES, 2) } else { (env.whole_chunk_max(), 4) };
         if bytes > most {
             return refused(bytes.saturating_mul(times));
@@ -123,7 +123,7 @@ pub(super) fn to_file(format: &Filtered, reader: LargeReader<'_>) -> Result<Dirt
     let LargeReader { env, store, record, .. } = reader;
     let len = format.chunk_bytes;
     env.share_temporary_space(len);
-    let large = match StreamPlan::of(&format.pipeline, record.filter_mask, len) {
+    let large = match StreamPlan::of(&format.pipeline, record.filter_mask(), len) {
         Some(plan) => Some(Large::File(inflate(format, reader, plan)?)),
         None => open(format, reader)?,
     };

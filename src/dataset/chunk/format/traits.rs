@@ -9,8 +9,8 @@ use crate::dataset::chunk::image::{DenseImage, Image};
 use crate::dataset::chunk::key::ChunkKey;
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
-use crate::filter::FilterError;
-use crate::format::chunk_record::ChunkRecord;
+use crate::filter::{FilterError, Pipeline};
+use crate::format::chunk_record::{ChunkRecord, RecordShape, StoredForm};
 use crate::meta::Store;
 use std::any::Any;
 use std::sync::Arc;
@@ -74,6 +74,21 @@ pub(crate) trait ChunkFormat: Any + Send + Sync {
     /// True if stored chunks differ in size, so that the index records each size.
     fn has_variable_size(&self) -> bool;
 
+    /// Fields of the chunk records in the index.
+    fn record_shape(&self) -> RecordShape {
+        RecordShape::of_pipeline(self.has_variable_size())
+    }
+
+    /// The filters of the elements, where they are not those of the filter pipeline message.
+    fn filters(&self) -> Option<&Pipeline> {
+        None
+    }
+
+    /// True if chunks can be written, as far as it is not the filter pipeline message that decides.
+    fn can_encode(&self) -> bool {
+        true
+    }
+
     /// True if the stored bytes of a chunk are its elements: parts can be read and changed in the
     /// file.
     fn is_plain(&self, is_edge: bool) -> bool;
@@ -97,8 +112,8 @@ pub(crate) trait ChunkFormat: Any + Send + Sync {
     /// Reads and decodes a chunk.
     fn decode(&self, store: &Store, record: ChunkRecord, is_edge: bool) -> Result<Image>;
 
-    /// Encodes a chunk; returns its stored bytes and filter mask.
-    fn encode(&self, image: Image, is_edge: bool) -> Result<(Vec<u8>, u32)>;
+    /// Encodes a chunk; returns its stored bytes and how they are decoded.
+    fn encode(&self, image: Image, is_edge: bool) -> Result<(Vec<u8>, StoredForm)>;
 
     /// Opens a chunk that is too large to be decoded in memory. `None`: it is small enough.
     fn open_large(&self, reader: LargeReader<'_>) -> Result<Option<Large>>;
@@ -167,6 +182,12 @@ pub(super) fn plain_to_file(reader: LargeReader<'_>, chunk_bytes: u64) -> Result
     DirtyFile::filled(chunk_bytes, &FillPattern::zero(), chunk_bytes, &mut |at, buf| {
         store.read_raw(record.address.checked_add(at).unwrap_or(Address::UNDEF), buf)
     })
+}
+
+/// Applies a pipeline to a whole chunk.
+pub(super) fn encode_whole(pipeline: &Pipeline, bytes: Vec<u8>) -> Result<(Vec<u8>, StoredForm)> {
+    let (stored, filter_mask) = pipeline.encode(bytes).map_err(|e| refuse(&e))?;
+    Ok((stored, StoredForm::Whole { filter_mask }))
 }
 
 /// Maps a filter's encoding error.

@@ -47,7 +47,7 @@ impl ChunkWriter<'_> {
             check_stored(self.store, source.grid.chunk_bytes(), record, size)?;
             let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
             self.store.read_raw(record.address, &mut bytes)?;
-            changed |= self.store_chunk(layout, &scaled, &bytes, record.filter_mask)?;
+            changed |= self.store_chunk(layout, &scaled, &bytes, record.form)?;
             self.env.dirty.remove(c.key(target));
             self.drop_decoded(c.key(target));
             self.env.copied.fetch_add(1, Ordering::Relaxed);

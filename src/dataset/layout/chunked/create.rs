@@ -1,15 +1,18 @@
 //! Creates chunked datasets: in dense chunks, and in sparse ones of each profile.
 
-use crate::base::Result;
 use crate::base::fill::Fill;
+use crate::base::{Error, Result};
 use crate::dataset::chunk::format::sparse::{NewChunks, PROFILES, SparseProfile};
 use crate::dataset::chunk::format::{self, ChunkFormat};
-use crate::dataset::creation::{CreateLayout, Creation, NewLayout};
+use crate::dataset::creation::{CreateLayout, Creation, NewLayout, pipeline_message};
 use crate::dataset::fill::FillPattern;
 use crate::dataset::index;
 use crate::filter::FilterSpec;
 use crate::format::Context;
+use crate::format::chunk_record::RecordShape;
 use crate::format::message::data_layout::{DataLayout, Layout as Class};
+use crate::format::message::filter_pipeline::FilterDescription;
+use crate::format::object_header::kind;
 
 /// Name of the layout of dense chunks.
 pub(in crate::dataset::layout) const NAME: &str = format::DENSE;
@@ -23,15 +26,22 @@ pub(in crate::dataset::layout) struct Create;
 pub(in crate::dataset::layout) struct CreateSparse(&'static dyn SparseProfile);
 
 /// One for each profile, the default first.
-static CREATE_SPARSE: [CreateSparse; PROFILES.len()] = [CreateSparse(PROFILES[0]), CreateSparse(PROFILES[1])];
+static CREATE_SPARSE: [CreateSparse; PROFILES.len()] = [CreateSparse(PROFILES[0]), CreateSparse(PROFILES[1]), CreateSparse(PROFILES[2])];
 
-/// Data layout message of a new dataset in chunks.
-fn message(ctx: &Context, superblock_version: u8, creation: &Creation) -> Result<DataLayout> {
+/// Data layout message of a new dataset in chunks. `sections`: number of sections of structured
+/// chunks.
+fn message(ctx: &Context, superblock_version: u8, creation: &Creation, sections: Option<u8>) -> Result<DataLayout> {
     // With lengths of fewer than 8 bytes libhdf5 decodes an unlimited dimension as a limited one,
     // and then rejects the indexes of version 4.
-    let version = if superblock_version < 3 || ctx.sizeof_size < 8 { 3 } else { 4 };
-    let (size, filtered) = (creation.datatype.element_size(), !creation.filters.is_empty());
-    let layout = index::write::plan(version, &creation.dims, &creation.max(), &creation.layout.chunk, size, filtered)?;
+    let narrow = ctx.sizeof_size < 8;
+    let filtered = !creation.filters.is_empty();
+    let (version, shape) = match sections {
+        Some(_) if narrow => return Err(Error::refused(libc::EOPNOTSUPP, "structured chunks need a file with lengths of 8 bytes")),
+        Some(count) => (5, RecordShape::Sections { count, filtered }),
+        None => (if superblock_version < 3 || narrow { 3 } else { 4 }, RecordShape::of_pipeline(filtered)),
+    };
+    let size = creation.datatype.element_size();
+    let layout = index::write::plan(version, &creation.dims, &creation.max(), &creation.layout.chunk, size, shape)?;
     Ok(DataLayout { version, class: Class::Chunked(layout) })
 }
 
@@ -52,7 +62,7 @@ impl CreateLayout for Create {
     }
 
     fn message(&self, ctx: &Context, superblock_version: u8, creation: &Creation) -> Result<DataLayout> {
-        message(ctx, superblock_version, creation)
+        message(ctx, superblock_version, creation, None)
     }
 }
 
@@ -92,7 +102,22 @@ impl CreateLayout for CreateSparse {
     }
 
     fn message(&self, ctx: &Context, superblock_version: u8, creation: &Creation) -> Result<DataLayout> {
-        message(ctx, superblock_version, creation)
+        message(ctx, superblock_version, creation, self.0.sections())
+    }
+
+    fn check(&self, creation: &Creation) -> Result<()> {
+        self.0.check_type(&creation.datatype)
+    }
+
+    fn filter_message(&self, filters: Vec<FilterDescription>, superblock_version: u8) -> Result<(u16, Vec<u8>)> {
+        match self.0.section_filters(&filters) {
+            Some(sections) => Ok((kind::SECTION_FILTERS, sections.encode()?)),
+            None => Ok((kind::FILTER_PIPELINE, pipeline_message(filters, superblock_version))),
+        }
+    }
+
+    fn warning(&self) -> Option<&'static str> {
+        self.0.warning()
     }
 }
 

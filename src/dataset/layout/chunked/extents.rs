@@ -17,7 +17,7 @@ impl Chunked {
     /// The index over the maximum extent, to which the dataset may grow.
     pub(super) fn whole_index(&self, message: &DataLayout) -> Result<Box<dyn ChunkIndex>> {
         let shape = self.chunks.max_shape.iter().map(|n| n.unwrap_or(u64::MAX)).collect();
-        index::open(message, &ChunkGrid { shape, ..self.chunks.clone() }, self.format.has_variable_size())
+        index::open(message, &ChunkGrid { shape, ..self.chunks.clone() }, self.format.record_shape())
     }
 
     /// Visits the chunks of `index`, which is not implicit.

@@ -3,7 +3,7 @@
 use super::create;
 use super::read::Chunked;
 use super::write::ChunkWriter;
-use super::{bounds, copy, read_ahead, write};
+use super::{bounds, copy, read_ahead, sections, write};
 use crate::base::element_set::ElementSet;
 use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result};
@@ -20,6 +20,7 @@ use crate::dataset::layout::traits::{
     CopyUnit, DatasetBytes, Definition, Description, DirtyList, Layout, Operation, Progress, Seek, StoredChunks, StoredVolume, WriteBack,
     Written,
 };
+use crate::filter::Pipeline;
 use crate::format::message::data_layout::{DONT_FILTER_PARTIAL_EDGE_CHUNKS, DataLayout, IndexInfo, Layout as Class};
 use crate::meta::extent;
 use std::any::Any;
@@ -47,8 +48,11 @@ pub(in crate::dataset::layout) fn open(parts: &mut Parts<'_>) -> Result<Option<B
     let grid = grid.ok_or_else(|| Error::limit("dataset", at, "dimensions past 2^63 bytes"))?;
     let raw_edges = c.flags & DONT_FILTER_PARTIAL_EDGE_CHUNKS != 0;
     let (chunk_dims, fill) = (c.chunk_dims.as_slice(), parts.fill);
-    let format = format::open(&format::Parts { chunk_bytes: grid.chunk_bytes(), chunk_dims, element_size, fill, pipeline, raw_edges });
-    let index = index::open(parts.message, &chunks, format.has_variable_size())?;
+    let section_filters = sections::filters(parts, c)?;
+    let sections = c.sections.map(|count| format::SectionParts { count, filters: &section_filters });
+    let format =
+        format::open(&format::Parts { chunk_bytes: grid.chunk_bytes(), chunk_dims, element_size, fill, pipeline, sections, raw_edges });
+    let index = index::open(parts.message, &chunks, format.record_shape())?;
     Ok(Some(Box::new(Chunked {
         number: parts.number,
         grid,
@@ -155,6 +159,14 @@ impl Layout for Chunked {
 
     fn stored_chunks(&self) -> Option<&dyn StoredChunks> {
         Some(self)
+    }
+
+    fn filters(&self) -> Option<&Pipeline> {
+        self.format.filters()
+    }
+
+    fn can_encode(&self) -> bool {
+        self.format.can_encode()
     }
 
     fn definition(&self) -> Option<&dyn Definition> {

@@ -10,6 +10,7 @@ mod layout;
 mod ranges;
 mod read;
 mod read_ahead;
+mod sections;
 mod stored_chunks;
 mod write;
 

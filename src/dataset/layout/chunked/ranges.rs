@@ -164,8 +164,8 @@ impl ChunkWriter<'_> {
             return Ok(false);
         }
         let scaled = self.chunked.grid.scaled(number);
-        let filtered = self.chunked.format.has_variable_size();
-        let changed = write::remove(self.store, layout, self.grid, filtered, self.btree_k, &scaled)?;
+        let shape = self.chunked.format.record_shape();
+        let changed = write::remove(self.store, layout, self.grid, shape, self.btree_k, &scaled)?;
         self.store.free_kind(record.address, self.chunked.format.stored_size(record), SpaceKind::Raw)?;
         self.env.stored.change(self.chunked.number, 0, self.chunked.format.stored_size(record));
         Ok(changed.layout)
@@ -260,7 +260,7 @@ impl ChunkWriter<'_> {
         }
         let (mut stored, mut at) = (0u64, range.start.max(from));
         let too_large = c.grid.chunk_bytes() > self.env.changed_chunk_max();
-        let (mut plain, mut encoded, mut streamed) = (None, None, None);
+        let (mut edge, mut encoded, mut streamed) = (None, None, None);
         while at < range.end {
             let end = at.saturating_add(SHORT_RANGE_BYTES).min(range.end);
             for number in self.chunks_of(&(at..end)) {
@@ -286,15 +286,15 @@ impl ChunkWriter<'_> {
                 }
                 let is_edge = c.grid.is_edge(&scaled);
                 // Chunks of fill values have the same stored bytes, except edge chunks.
-                let blank = if c.format.is_plain(is_edge) { &mut plain } else { &mut encoded };
-                let (bytes, mask) = match blank {
-                    Some((bytes, mask)) => (&*bytes, *mask),
+                let blank = if c.format.stores_edges_differently() && is_edge { &mut edge } else { &mut encoded };
+                let (bytes, form) = match blank {
+                    Some((bytes, form)) => (&*bytes, *form),
                     None => {
-                        let (bytes, mask) = blank.insert(c.format.encode(self.blank(true)?, is_edge)?);
-                        (&*bytes, *mask)
+                        let (bytes, form) = blank.insert(c.format.encode(self.blank(true)?, is_edge)?);
+                        (&*bytes, *form)
                     }
                 };
-                progress.layout |= self.store_chunk(layout, &scaled, bytes, mask)?;
+                progress.layout |= self.store_chunk(layout, &scaled, bytes, form)?;
                 self.drop_decoded(c.key(number));
                 stored = stored.saturating_add(bytes.len() as u64);
             }

@@ -21,6 +21,7 @@ use crate::dataset::fill::FillPattern;
 use crate::dataset::index::write::{self, Changed};
 use crate::dataset::index::{ChunkRecord, Visit};
 use crate::dataset::layout::traits::batch_len;
+use crate::format::chunk_record::StoredForm;
 use crate::format::message::data_layout::DataLayout;
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
@@ -63,8 +64,8 @@ pub(super) fn encode(env: &Environment, c: &Chunked, chunks: &[(ChunkKey, Arc<Di
             return Ok(Encoded { stored: StoredBytes::File(c.format.encode_file(env, file)?), ..unencoded });
         }
         let (image, version) = chunk.snapshot();
-        let (bytes, mask) = c.format.encode(image, is_edge)?;
-        Ok(Encoded { version, stored: StoredBytes::Memory(bytes, mask), ..unencoded })
+        let (bytes, form) = c.format.encode(image, is_edge)?;
+        Ok(Encoded { version, stored: StoredBytes::Memory(bytes, form), ..unencoded })
     };
     if !c.format.has_variable_size() || chunks.len() < 2 {
         return chunks.iter().map(one).collect();
@@ -165,9 +166,9 @@ impl ChunkWriter<'_> {
         if !(zeros && self.fill.is_zero()) {
             self.write_fill(address)?;
         }
-        let record = ChunkRecord { address, size, filter_mask: 0 };
-        let filtered = self.chunked.format.has_variable_size();
-        let done = write::insert(self.store, layout, self.grid, filtered, self.btree_k, scaled, record)?;
+        let record = ChunkRecord { address, size, form: StoredForm::WHOLE };
+        let shape = self.chunked.format.record_shape();
+        let done = write::insert(self.store, layout, self.grid, shape, self.btree_k, scaled, record)?;
         self.env.stored.change(self.chunked.number, size, 0);
         Ok((record, done.layout))
     }
@@ -279,11 +280,11 @@ impl ChunkWriter<'_> {
         for e in chunks {
             let scaled = self.chunked.grid.scaled(e.key.chunk);
             changed |= match &e.stored {
-                StoredBytes::Memory(stored, mask) => self.store_chunk(layout, &scaled, stored, *mask)?,
+                StoredBytes::Memory(stored, form) => self.store_chunk(layout, &scaled, stored, *form)?,
                 StoredBytes::File(stored) => self.store_file(layout, &scaled, stored)?,
                 StoredBytes::Unencoded => match e.chunk.file() {
-                    Some(file) => self.store_from(layout, &scaled, (file.len(), 0), &|at, buf| file.read(at, buf))?,
-                    None => self.store_chunk(layout, &scaled, e.chunk.image().dense().ok_or_else(out_of_range)?, 0)?,
+                    Some(file) => self.store_from(layout, &scaled, (file.len(), StoredForm::WHOLE), &|at, buf| file.read(at, buf))?,
+                    None => self.store_chunk(layout, &scaled, e.chunk.image().dense().ok_or_else(out_of_range)?, StoredForm::WHOLE)?,
                 },
             };
         }
@@ -298,13 +299,13 @@ impl ChunkWriter<'_> {
     }
 
     /// Stores a chunk's encoded bytes in new space. Returns whether the layout message changed.
-    pub(super) fn store_chunk(&self, layout: &mut DataLayout, scaled: &[u64], stored: &[u8], filter_mask: u32) -> Result<bool> {
+    pub(super) fn store_chunk(&self, layout: &mut DataLayout, scaled: &[u64], stored: &[u8], form: StoredForm) -> Result<bool> {
         if self.is_implicit() {
             let record = self.chunked.index.lookup(self.store, scaled)?.ok_or_else(not_allocated)?;
             return self.store.write_raw(record.address, stored).map(|()| false);
         }
         let address = self.store.put(stored, SpaceKind::Raw)?;
-        self.update_index(layout, scaled, ChunkRecord { address, size: stored.len() as u64, filter_mask })
+        self.update_index(layout, scaled, ChunkRecord { address, size: stored.len() as u64, form })
     }
 
     /// Writes the first bytes of a dataset of one small unfiltered chunk through the transaction.
@@ -314,10 +315,10 @@ impl ChunkWriter<'_> {
     pub(crate) fn store_first(&self, layout: &mut DataLayout, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut chunk = self.blank(true)?;
         chunk.write(offset, bytes).ok_or_else(out_of_range)?;
-        let (stored, filter_mask) = self.chunked.format.encode(chunk, true)?;
+        let (stored, form) = self.chunked.format.encode(chunk, true)?;
         let (address, size) = (self.store.allocate(stored.len() as u64, SpaceKind::Raw)?, stored.len() as u64);
         self.store.write(address, &stored)?;
-        self.update_index(layout, &[0], ChunkRecord { address, size, filter_mask })?;
+        self.update_index(layout, &[0], ChunkRecord { address, size, form })?;
         self.drop_decoded(self.chunked.key(0));
         Ok(())
     }
@@ -325,7 +326,7 @@ impl ChunkWriter<'_> {
     /// Stores a chunk encoded in a temporary file in new space. Returns whether the layout message
     /// changed.
     pub(super) fn store_file(&self, layout: &mut DataLayout, scaled: &[u64], stored: &Stored) -> Result<bool> {
-        self.store_from(layout, scaled, (stored.len(), stored.filter_mask()), &|at, buf| stored.read(at, buf))
+        self.store_from(layout, scaled, (stored.len(), stored.form()), &|at, buf| stored.read(at, buf))
     }
 
     /// Stores `size` encoded bytes from `read` in new space. Returns whether the layout message
@@ -334,7 +335,7 @@ impl ChunkWriter<'_> {
         &self,
         layout: &mut DataLayout,
         scaled: &[u64],
-        (size, filter_mask): (u64, u32),
+        (size, form): (u64, StoredForm),
         read: &dyn Fn(u64, &mut [u8]) -> Result<()>,
     ) -> Result<bool> {
         let address = self.store.allocate(size, SpaceKind::Raw)?;
@@ -347,14 +348,14 @@ impl ChunkWriter<'_> {
             self.store.write_raw(address.checked_add(at).unwrap_or(Address::UNDEF), part)?;
             at = at.saturating_add(n as u64);
         }
-        self.update_index(layout, scaled, ChunkRecord { address, size, filter_mask })
+        self.update_index(layout, scaled, ChunkRecord { address, size, form })
     }
 
     /// Sets a chunk's record in the index and frees its old space; on error frees the new space.
     /// Returns whether the layout message changed.
     fn update_index(&self, layout: &mut DataLayout, scaled: &[u64], record: ChunkRecord) -> Result<bool> {
-        let filtered = self.chunked.format.has_variable_size();
-        let done = write::insert(self.store, layout, self.grid, filtered, self.btree_k, scaled, record);
+        let shape = self.chunked.format.record_shape();
+        let done = write::insert(self.store, layout, self.grid, shape, self.btree_k, scaled, record);
         let Changed { layout: changed, old } = match done {
             Ok(changed) => changed,
             Err(e) => {
@@ -397,8 +398,8 @@ impl ChunkWriter<'_> {
         self.chunked.index.iterate(self.store, &mut visit as &mut Visit<'_>)?;
         let mut changed = false;
         for (scaled, record) in outside {
-            let filtered = self.chunked.format.has_variable_size();
-            changed |= write::remove(self.store, layout, self.grid, filtered, self.btree_k, &scaled)?.layout;
+            let shape = self.chunked.format.record_shape();
+            changed |= write::remove(self.store, layout, self.grid, shape, self.btree_k, &scaled)?.layout;
             self.store.free_kind(record.address, self.chunked.format.stored_size(record), SpaceKind::Raw)?;
             self.env.stored.change(self.chunked.number, 0, self.chunked.format.stored_size(record));
             if let Some(number) = self.chunked.grid.linear(&scaled) {
@@ -525,7 +526,7 @@ impl ChunkWriter<'_> {
     }
 
     fn free_all(&self, layout: &mut DataLayout, blocks: &[(Address, u64)]) -> Result<()> {
-        write::delete(self.store, layout, self.grid, self.chunked.format.has_variable_size(), self.btree_k)?;
+        write::delete(self.store, layout, self.grid, self.chunked.format.record_shape(), self.btree_k)?;
         for (address, size) in blocks {
             self.store.free_kind(*address, *size, SpaceKind::Raw)?;
         }

@@ -9,6 +9,7 @@
 //!              4 extensible array: max bits | index elements | min super pointers |
 //!                                  min elements | page bits
 //!              5 version 2 B-tree: node size u32 | split % | merge %
+//! v5, class 4: see `structured`
 //! ```
 //!
 //! n is the rank plus one: the last dimension is the element size in bytes. The extensible array's
@@ -16,6 +17,7 @@
 
 use super::{DIMS_MAX, unencodable};
 use crate::base::{Address, Result};
+use crate::format::chunk_record::StoredForm;
 use crate::format::{Context, Reader, Writer};
 
 /// Flag: chunks that extend past the dataset's extent are stored unfiltered.
@@ -36,6 +38,8 @@ pub struct ChunkedLayout {
     pub dim_width: u8,
     /// The chunk index.
     pub index: IndexInfo,
+    /// Number of sections of structured chunks (class 4); `None`: ordinary chunks (class 2).
+    pub sections: Option<u8>,
 }
 
 /// A chunk index: its kind, parameters and address (undefined: no chunk is allocated).
@@ -50,8 +54,9 @@ pub enum IndexInfo {
     Single {
         /// Address of the chunk.
         address: Address,
-        /// Stored size in bytes and filter mask, if the dataset has filters.
-        filtered: Option<(u64, u32)>,
+        /// Stored size in bytes and how the bytes are decoded, if the chunk has filters or
+        /// sections.
+        stored: Option<(u64, StoredForm)>,
     },
     /// All chunks contiguous, without an index.
     Implicit {
@@ -80,7 +85,7 @@ pub enum IndexInfo {
         /// log2 of the number of elements in a data block page.
         page_bits: u8,
     },
-    /// Version 2 B-tree, record types 10 and 11.
+    /// Version 2 B-tree, record types 10 to 13.
     BTree2 {
         /// Address of the header.
         address: Address,
@@ -117,13 +122,18 @@ impl IndexInfo {
         }
     }
 
-    fn decode(r: &mut Reader<'_>, ctx: &Context, flags: u8) -> Result<Self> {
+    /// Decodes an index. `single`: decodes the properties of a single chunk.
+    pub(super) fn decode(
+        r: &mut Reader<'_>,
+        ctx: &Context,
+        single: &mut dyn FnMut(&mut Reader<'_>) -> Result<Option<(u64, StoredForm)>>,
+    ) -> Result<Self> {
         let code = r.u8()?;
         // The address comes last, so each arm reads its parameters first.
         Ok(match code {
             1 => {
-                let filtered = if flags & SINGLE_INDEX_WITH_FILTER != 0 { Some((r.length(ctx)?, r.u32()?)) } else { None };
-                IndexInfo::Single { address: r.addr(ctx)?, filtered }
+                let stored = single(r)?;
+                IndexInfo::Single { address: r.addr(ctx)?, stored }
             }
             2 => IndexInfo::Implicit { address: r.addr(ctx)? },
             3 => {
@@ -152,13 +162,14 @@ impl IndexInfo {
         if p.contains(&0) { Err(r.corrupt("a chunk index parameter is 0")) } else { Ok(p) }
     }
 
-    fn encode(&self, w: &mut Writer, ctx: &Context) {
+    /// Encodes the index. `single`: encodes the properties of a single chunk.
+    pub(super) fn encode(&self, w: &mut Writer, ctx: &Context, single: &dyn Fn(&mut Writer, u64, StoredForm)) {
         w.u8(self.code());
         match *self {
             IndexInfo::BTree1 { .. } | IndexInfo::Implicit { .. } => {}
-            IndexInfo::Single { filtered, .. } => {
-                if let Some((size, mask)) = filtered {
-                    w.length(size, ctx).u32(mask);
+            IndexInfo::Single { stored, .. } => {
+                if let Some((size, form)) = stored {
+                    single(w, size, form);
                 }
             }
             IndexInfo::FixedArray { page_bits, .. } => {
@@ -182,7 +193,7 @@ impl ChunkedLayout {
         self.chunk_dims.iter().fold(self.element_size, |n, &d| n.saturating_mul(d))
     }
 
-    fn new(r: &Reader<'_>, flags: u8, mut dims: Vec<u64>, dim_width: u8, index: IndexInfo) -> Result<Self> {
+    pub(super) fn new(r: &Reader<'_>, flags: u8, mut dims: Vec<u64>, dim_width: u8, index: IndexInfo) -> Result<Self> {
         if dims.contains(&0) {
             return Err(r.corrupt("a chunk dimension is 0"));
         }
@@ -190,7 +201,9 @@ impl ChunkedLayout {
             return Err(r.corrupt("a chunk exceeds 2^64 bytes"));
         }
         match dims.pop() {
-            Some(element_size) if !dims.is_empty() => Ok(ChunkedLayout { flags, chunk_dims: dims, element_size, dim_width, index }),
+            Some(element_size) if !dims.is_empty() => {
+                Ok(ChunkedLayout { flags, chunk_dims: dims, element_size, dim_width, index, sections: None })
+            }
             _ => Err(r.corrupt("chunked storage of rank 0")),
         }
     }
@@ -211,7 +224,8 @@ impl ChunkedLayout {
         Self::from_btree1(r, &dims, address)
     }
 
-    pub(super) fn decode_v4(r: &mut Reader<'_>, ctx: &Context) -> Result<Self> {
+    /// Flags, and chunk dimensions with the element size and their width.
+    pub(super) fn decode_dims(r: &mut Reader<'_>) -> Result<(u8, Vec<u64>, u8)> {
         let flags = r.u8()?;
         if flags & !(DONT_FILTER_PARTIAL_EDGE_CHUNKS | SINGLE_INDEX_WITH_FILTER) != 0 {
             return Err(r.unsupported(format!("chunked layout flags {flags:#04x}")));
@@ -222,7 +236,17 @@ impl ChunkedLayout {
             return Err(r.corrupt(format!("chunk dimensions of {dim_width} bytes")));
         }
         let dims = (0..n).map(|_| r.uint(usize::from(dim_width))).collect::<Result<Vec<u64>>>()?;
-        let index = IndexInfo::decode(r, ctx, flags)?;
+        Ok((flags, dims, dim_width))
+    }
+
+    pub(super) fn decode_v4(r: &mut Reader<'_>, ctx: &Context) -> Result<Self> {
+        let (flags, dims, dim_width) = Self::decode_dims(r)?;
+        let has_mask = flags & SINGLE_INDEX_WITH_FILTER != 0;
+        let mut single = |r: &mut Reader<'_>| {
+            let stored = |size, filter_mask| (size, StoredForm::Whole { filter_mask });
+            if has_mask { Ok(Some(stored(r.length(ctx)?, r.u32()?))) } else { Ok(None) }
+        };
+        let index = IndexInfo::decode(r, ctx, &mut single)?;
         Self::new(r, flags, dims, dim_width, index)
     }
 
@@ -244,10 +268,20 @@ impl ChunkedLayout {
             }
             return Ok(());
         }
-        let filtered = matches!(self.index, IndexInfo::Single { filtered: Some(_), .. });
-        if filtered && self.flags & SINGLE_INDEX_WITH_FILTER == 0 {
+        if matches!(self.index, IndexInfo::Single { stored: Some(_), .. }) && self.flags & SINGLE_INDEX_WITH_FILTER == 0 {
             return Err(unencodable("a filtered single chunk without its flag"));
         }
+        self.encode_dims(w)?;
+        self.index.encode(w, ctx, &|w, size, form| {
+            let filter_mask = if let StoredForm::Whole { filter_mask } = form { filter_mask } else { 0 };
+            w.length(size, ctx).u32(filter_mask);
+        });
+        Ok(())
+    }
+
+    /// Encodes flags, chunk dimensions and element size.
+    pub(super) fn encode_dims(&self, w: &mut Writer) -> Result<()> {
+        let n = u8::try_from(self.chunk_dims.len().saturating_add(1)).map_err(|_| unencodable("more than 254 dimensions"))?;
         w.u8(self.flags).u8(n).u8(self.dim_width);
         for &d in self.chunk_dims.iter().chain([&self.element_size]) {
             let bits = u32::from(self.dim_width).saturating_mul(8);
@@ -256,7 +290,6 @@ impl ChunkedLayout {
             }
             w.uint(d, usize::from(self.dim_width));
         }
-        self.index.encode(w, ctx);
         Ok(())
     }
 }

@@ -9,9 +9,11 @@
 //!         contiguous: address O, size L
 //!         chunked:    see `chunked`
 //!         virtual:    global heap collection O, object index u32 (v4 and later)
+//! v5:     structured: see `structured`
 //! ```
 
 mod chunked;
+mod structured;
 #[cfg(test)]
 mod tests;
 
@@ -107,7 +109,8 @@ impl DataLayout {
             2 => ChunkedLayout::decode_v4(r, ctx).map(Layout::Chunked),
             3 if version == 3 => Err(r.corrupt("virtual layout in a version 3 message")),
             3 => Ok(Layout::Virtual { heap: r.addr(ctx)?, index: r.u32()? }),
-            4 => Err(r.unsupported("layout class 4 (sparse chunks)")),
+            4 if version == 5 => structured::decode(r, ctx).map(Layout::Chunked),
+            4 => Err(r.corrupt(format!("structured chunks in a version {version} message"))),
             class => Err(r.corrupt(format!("layout class {class}"))),
         }
     }
@@ -156,10 +159,11 @@ impl DataLayout {
                 let size = size.ok_or_else(|| unencodable("contiguous layout without a size"))?;
                 w.u8(1).addr(*address, ctx).length(size, ctx);
             }
-            Layout::Chunked(c) => {
-                w.u8(2);
-                c.encode(w, ctx, self.version)?;
-            }
+            Layout::Chunked(c) => match c.sections {
+                None => c.encode(w.u8(2), ctx, self.version)?,
+                Some(_) if self.version != 5 => return Err(unencodable("structured chunks before version 5")),
+                Some(sections) => structured::encode(c, sections, w.u8(4), ctx)?,
+            },
             Layout::Virtual { heap, index } => {
                 w.u8(3).addr(*heap, ctx).u32(*index);
             }

@@ -2,6 +2,7 @@
 //! later; those of versions 1 and 2 follow the specification, since no current library writes them.
 
 use super::*;
+use crate::format::chunk_record::StoredForm;
 
 const CTX: &Context = &Context::DEFAULT;
 
@@ -51,8 +52,8 @@ fn known_answers() {
     let c = chunked(GOLDEN[2]);
     assert_eq!((&c.chunk_dims[..], c.element_size, c.index), (&[5, 4, 2][..], 2, IndexInfo::BTree1 { address: Address(0x1010) }));
     assert_eq!(c.chunk_bytes(), 80);
-    assert_eq!(chunked(GOLDEN[4]).index, IndexInfo::Single { address: Address(0xac3), filtered: None });
-    assert_eq!(chunked(GOLDEN[5]).index, IndexInfo::Single { address: Address(0xb6b), filtered: Some((12, 0)) });
+    assert_eq!(chunked(GOLDEN[4]).index, IndexInfo::Single { address: Address(0xac3), stored: None });
+    assert_eq!(chunked(GOLDEN[5]).index, IndexInfo::Single { address: Address(0xb6b), stored: Some((12, StoredForm::WHOLE)) });
     assert_eq!(chunked(GOLDEN[7]).index, IndexInfo::Implicit { address: Address(2048) });
     assert_eq!(chunked(GOLDEN[8]).index, IndexInfo::FixedArray { address: Address(0x7d8), page_bits: 10 });
     let array = IndexInfo::ExtensibleArray {
@@ -105,7 +106,8 @@ fn short_and_flipped_bytes() {
 #[test]
 fn what_is_refused() {
     let err = |s: &str| decode(s).unwrap_err();
-    assert!(matches!(err("05 04 00 000000"), crate::base::Error::Unsupported { .. }), "sparse chunks");
+    assert!(matches!(err("05 04 01 000000"), crate::base::Error::Unsupported { .. }), "another draft of structured chunks");
+    assert!(matches!(err("05 04 00 010000"), crate::base::Error::Unsupported { .. }), "structured chunks that are not sparse");
     assert!(matches!(err("06 01"), crate::base::Error::Unsupported { .. }));
     for s in [
         "03 03 1008000000000000 01000000",                                      // virtual before version 4

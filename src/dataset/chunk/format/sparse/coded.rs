@@ -1,6 +1,6 @@
 //! Sets of defined elements, as bytes: a selection or a bitmap, whichever is shorter.
 
-use super::image::Geometry;
+use super::image::{Geometry, SparseImage};
 use crate::base::element_set::ElementSet;
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::format::traits::{Large, LargeReader, check_stored};
@@ -9,7 +9,9 @@ use crate::format::chunk_record::ChunkRecord;
 use crate::format::selection::SerializedSelection;
 use crate::format::set_selection::Versions;
 use crate::meta::Store;
+use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes by which a selection may exceed a bitmap.
 const SELECTION_SLACK_BYTES: u64 = 256;
@@ -101,6 +103,51 @@ pub(super) fn encoded(selection: &SerializedSelection) -> Vec<u8> {
     let mut w = Writer::new();
     selection.encode(&mut w);
     w.into_bytes()
+}
+
+/// The values of the defined elements, row-major.
+pub(super) fn values(image: &SparseImage, geometry: &Geometry) -> Result<Vec<u8>> {
+    let mut values = Vec::new();
+    image.set().for_each_run(&geometry.dims, &mut |run| {
+        image.append(geometry.bytes_of(&run), &mut values);
+        Ok(())
+    })?;
+    Ok(values)
+}
+
+/// The chunk of `defined` elements, whose `values` are in the order of `selection`, or row-major.
+pub(super) fn unpack(
+    geometry: &Arc<Geometry>,
+    defined: ElementSet,
+    selection: Option<&SerializedSelection>,
+    values: &[u8],
+    record: ChunkRecord,
+) -> Result<SparseImage> {
+    let count = selection.map_or(defined.elements(), |s| s.values(&defined));
+    let bytes = count.checked_mul(geometry.element_size);
+    if bytes != Some(values.len() as u64) {
+        return Err(corrupt(record, format!("{} bytes of values, {bytes:?} in its selection", values.len())));
+    }
+    let mut image = SparseImage::blank(geometry);
+    let mut rest = values;
+    let mut put = |run: Range<u64>| {
+        let own = geometry.bytes_of(&run);
+        let len = usize::try_from(own.end.saturating_sub(own.start)).unwrap_or(usize::MAX);
+        let (head, tail) = rest.split_at_checked(len).ok_or_else(|| corrupt(record, "values past its end"))?;
+        rest = tail;
+        image.put(own.start, head).ok_or_else(|| corrupt(record, "elements past its end"))
+    };
+    match selection {
+        Some(selection) => selection.for_each_run(&defined, &geometry.dims, &mut put)?,
+        None => defined.for_each_run(&geometry.dims, &mut put)?,
+    }
+    image.define(defined);
+    Ok(image)
+}
+
+/// The error of a damaged chunk.
+pub(super) fn corrupt(record: ChunkRecord, detail: impl Into<Cow<'static, str>>) -> Error {
+    Error::corrupt("sparse chunk", record.address, detail)
 }
 
 /// Errors: chunks that are too large for memory.

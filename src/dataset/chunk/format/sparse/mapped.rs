@@ -18,7 +18,7 @@ use crate::dataset::fill::FillPattern;
 use crate::filter::registry::{DEFLATE, FLETCHER32};
 use crate::filter::{FilterError, FilterSpec, Params, Pipeline, deflate, fletcher32};
 use crate::format::Reader;
-use crate::format::chunk_record::ChunkRecord;
+use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use crate::format::defined_map::{DefinedMap, MapForm};
 use crate::format::selection::SerializedSelection;
 use crate::meta::Store;
@@ -95,7 +95,7 @@ impl Mapped {
 
     /// The stored map of a chunk; `None`: it has none.
     fn map(&self, stored: &[u8], record: ChunkRecord) -> Result<Option<ElementSet>> {
-        let Some(map) = self.find_map(stored, record.filter_mask) else { return Ok(None) };
+        let Some(map) = self.find_map(stored, record.filter_mask()) else { return Ok(None) };
         let most = coded::bytes_max(&self.geometry);
         let inflated = match map.inflated {
             None => None,
@@ -119,7 +119,7 @@ impl Mapped {
 
     fn inflate(&self, stored: &[u8], record: ChunkRecord) -> Result<Vec<u8>> {
         let size = memory_len(self.geometry.bytes(), record.address)?;
-        self.pipeline.decode(stored, record.filter_mask, size).map_err(|e| match e {
+        self.pipeline.decode(stored, record.filter_mask(), size).map_err(|e| match e {
             FilterError::Unknown { .. } | FilterError::Unsupported { .. } => Error::unsupported("chunk", record.address, e.to_string()),
             _ => Error::corrupt("chunk", record.address, e.to_string()),
         })
@@ -186,7 +186,7 @@ impl ChunkFormat for Mapped {
         }
     }
 
-    fn encode(&self, image: Image, _is_edge: bool) -> Result<(Vec<u8>, u32)> {
+    fn encode(&self, image: Image, _is_edge: bool) -> Result<(Vec<u8>, StoredForm)> {
         let image = SparseImage::of(image)?;
         coded::check_set(image.set())?;
         let (before, behind) = self.pipeline.filters.split_at_checked(self.deflate.saturating_add(1)).unwrap_or_default();
@@ -197,7 +197,7 @@ impl ChunkFormat for Mapped {
         }
         let mapped = self.with_map(&stream, image.set())?;
         let (stored, _) = Pipeline { filters: behind.to_vec() }.encode(mapped).map_err(|e| refuse(&e))?;
-        Ok((stored, mask))
+        Ok((stored, StoredForm::Whole { filter_mask: mask }))
     }
 
     fn open_large(&self, reader: LargeReader<'_>) -> Result<Option<Large>> {

@@ -6,8 +6,9 @@ mod image;
 mod mapped;
 mod packed;
 mod profile;
+mod structured;
 
 pub(crate) use packed::{FILTER_ID, decode_image, encode_dense};
 pub(crate) use profile::{NewChunks, PROFILES, SparseProfile};
-use {mapped::Map, packed::Filter};
-pub(super) use {mapped::open as open_mapped, packed::open as open_packed};
+use {mapped::Map, packed::Filter, structured::Structured};
+pub(super) use {mapped::open as open_mapped, packed::open as open_packed, structured::open as open_structured};

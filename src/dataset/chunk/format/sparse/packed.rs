@@ -6,17 +6,15 @@
 
 use super::coded;
 use super::image::{Geometry, SparseImage};
-use super::profile::{NewChunks, OPTIONAL, SparseProfile};
+use super::profile::{NewChunks, OPTIONAL, SparseProfile, check_filters};
 use crate::base::element_set::ElementSet;
 use crate::base::{Address, Error, Result, limits};
 use crate::dataset::chunk::format::parts::Parts;
 use crate::dataset::chunk::format::traits::{ChunkFormat, Large, LargeReader, SPARSE, memory_len, refuse};
 use crate::dataset::chunk::image::Image;
 use crate::dataset::fill::FillPattern;
-use crate::filter::registry::{DEFLATE, FLETCHER32, SHUFFLE};
 use crate::filter::{FilterSpec, Pipeline};
-use crate::format::chunk_record::ChunkRecord;
-use crate::format::selection::SerializedSelection;
+use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use crate::format::sparse_chunk::SparseChunk;
 use crate::meta::Store;
 use std::any::Any;
@@ -33,9 +31,6 @@ const VERSION: u32 = 1;
 const PROFILE: &str = "filter";
 /// Longest fill value in the client data, bytes.
 const FILL_BYTES_MAX: usize = 4096;
-/// Filters that work on data of any length.
-const FILTERS: [u16; 4] = [DEFLATE, SHUFFLE, FLETCHER32, ZSTD];
-const ZSTD: u16 = 32015;
 /// Bytes of an image beyond twice those of the chunk's elements.
 const IMAGE_SLACK_BYTES: u64 = 1 << 20;
 
@@ -74,11 +69,7 @@ impl SparseProfile for Filter {
     }
 
     fn stored_filters(&self, chunks: &NewChunks<'_>, filters: &[FilterSpec]) -> Result<Vec<FilterSpec>> {
-        if let Some(f) = filters.iter().find(|f| !FILTERS.contains(&f.id)) {
-            let name = f.display_name();
-            let detail = format!("filter {name} does not compress chunks of this profile: deflate, zstd, shuffle and fletcher32 do");
-            return Err(Error::refused(libc::EINVAL, detail));
-        }
+        check_filters(filters)?;
         let first = filter(chunks.dims, chunks.element_size, chunks.fill.element());
         let first = first.ok_or_else(|| Error::refused(libc::EINVAL, "the chunks or the fill value are too large for this profile"))?;
         Ok(std::iter::once(first).chain(filters.iter().cloned()).collect())
@@ -104,7 +95,7 @@ pub(in crate::dataset::chunk::format) fn open(parts: &Parts<'_>) -> Option<Arc<d
 /// The dense elements of a chunk whose image, before the other filters, is `image`; for the plugin.
 /// `None`: the client data or the image are not valid.
 pub(crate) fn decode_image(cd_values: &[u32], image: &[u8]) -> Option<Vec<u8>> {
-    let record = ChunkRecord { address: Address::UNDEF, size: image.len() as u64, filter_mask: 0 };
+    let record = ChunkRecord { address: Address::UNDEF, size: image.len() as u64, form: StoredForm::WHOLE };
     let format = Packed { geometry: Arc::new(geometry(cd_values)?), rest: Pipeline::default() };
     let decoded = format.decode_image(image, record).ok()?;
     decoded.to_dense().ok()
@@ -145,13 +136,13 @@ impl Packed {
     fn image(&self, stored: &[u8], record: ChunkRecord) -> Result<Vec<u8>> {
         let most = self.geometry.bytes().saturating_mul(2).saturating_add(IMAGE_SLACK_BYTES);
         let limit = usize::try_from(most).map_err(|_| Error::limit("chunk", record.address, "size"))?;
-        self.rest.decode_upto(stored, record.filter_mask >> 1, limit).map_err(|e| corrupt(record, e.to_string()))
+        self.rest.decode_upto(stored, record.filter_mask() >> 1, limit).map_err(|e| coded::corrupt(record, e.to_string()))
     }
 
     /// A chunk that is stored dense.
     fn decode_dense(&self, stored: &[u8], record: ChunkRecord) -> Result<SparseImage> {
         let size = memory_len(self.geometry.bytes(), record.address)?;
-        let dense = self.rest.decode(stored, record.filter_mask >> 1, size).map_err(|e| corrupt(record, e.to_string()))?;
+        let dense = self.rest.decode(stored, record.filter_mask() >> 1, size).map_err(|e| coded::corrupt(record, e.to_string()))?;
         let defined = coded::differing(&dense, &self.geometry)?;
         Ok(SparseImage::of_dense(&self.geometry, defined, &dense))
     }
@@ -160,20 +151,18 @@ impl Packed {
     fn decode_image(&self, image: &[u8], record: ChunkRecord) -> Result<SparseImage> {
         match SparseChunk::decode(image, self.geometry.elements(), record.address)? {
             SparseChunk::Selected { selection, values } => {
-                self.unpack(selection.to_set(&self.geometry.dims)?, Some(&selection), values, record)
+                coded::unpack(&self.geometry, selection.to_set(&self.geometry.dims)?, Some(&selection), values, record)
             }
-            SparseChunk::Bitmap { bitmap, values } => self.unpack(coded::of_bitmap(bitmap, &self.geometry)?, None, values, record),
+            SparseChunk::Bitmap { bitmap, values } => {
+                coded::unpack(&self.geometry, coded::of_bitmap(bitmap, &self.geometry)?, None, values, record)
+            }
         }
     }
 
     /// The image of a chunk.
     fn encode_image(&self, image: &SparseImage) -> Result<Vec<u8>> {
         coded::check_set(image.set())?;
-        let mut values = Vec::new();
-        image.set().for_each_run(&self.geometry.dims, &mut |run| {
-            image.append(self.geometry.bytes_of(&run), &mut values);
-            Ok(())
-        })?;
+        let values = coded::values(image, &self.geometry)?;
         Ok(match coded::selection(image.set(), &self.geometry) {
             Some(selection) => SparseChunk::Selected { selection, values: &values }.encode(&self.geometry.dims),
             None => {
@@ -182,41 +171,6 @@ impl Packed {
             }
         })
     }
-
-    /// The chunk of `defined` elements, whose `values` are in the order of `selection`, or
-    /// row-major.
-    fn unpack(
-        &self,
-        defined: ElementSet,
-        selection: Option<&SerializedSelection>,
-        values: &[u8],
-        record: ChunkRecord,
-    ) -> Result<SparseImage> {
-        let count = selection.map_or(defined.elements(), |s| s.values(&defined));
-        let bytes = count.checked_mul(self.geometry.element_size);
-        if bytes != Some(values.len() as u64) {
-            return Err(corrupt(record, format!("{} bytes of values, {bytes:?} in its selection", values.len())));
-        }
-        let mut image = SparseImage::blank(&self.geometry);
-        let mut rest = values;
-        let mut put = |run: std::ops::Range<u64>| {
-            let own = self.geometry.bytes_of(&run);
-            let len = usize::try_from(own.end.saturating_sub(own.start)).unwrap_or(usize::MAX);
-            let (head, tail) = rest.split_at_checked(len).ok_or_else(|| corrupt(record, "values past its end"))?;
-            rest = tail;
-            image.put(own.start, head).ok_or_else(|| corrupt(record, "elements past its end"))
-        };
-        match selection {
-            Some(selection) => selection.for_each_run(&defined, &self.geometry.dims, &mut put)?,
-            None => defined.for_each_run(&self.geometry.dims, &mut put)?,
-        }
-        image.define(defined);
-        Ok(image)
-    }
-}
-
-fn corrupt(record: ChunkRecord, detail: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::corrupt("sparse chunk", record.address, detail)
 }
 
 impl ChunkFormat for Packed {
@@ -251,7 +205,7 @@ impl ChunkFormat for Packed {
 
     fn decode(&self, store: &Store, record: ChunkRecord, _is_edge: bool) -> Result<Image> {
         let stored = coded::read(store, &self.geometry, record)?;
-        if record.filter_mask & 1 != 0 {
+        if record.filter_mask() & 1 != 0 {
             return Ok(Box::new(self.decode_dense(&stored, record)?));
         }
         let image = self.image(&stored, record)?;
@@ -260,7 +214,7 @@ impl ChunkFormat for Packed {
 
     fn defined(&self, store: &Store, record: ChunkRecord, _is_edge: bool) -> Result<Option<ElementSet>> {
         let stored = coded::read(store, &self.geometry, record)?;
-        if record.filter_mask & 1 != 0 {
+        if record.filter_mask() & 1 != 0 {
             return Ok(Some(self.decode_dense(&stored, record)?.set().clone()));
         }
         match SparseChunk::decode(&self.image(&stored, record)?, self.geometry.elements(), record.address)? {
@@ -269,10 +223,10 @@ impl ChunkFormat for Packed {
         }
     }
 
-    fn encode(&self, image: Image, _is_edge: bool) -> Result<(Vec<u8>, u32)> {
+    fn encode(&self, image: Image, _is_edge: bool) -> Result<(Vec<u8>, StoredForm)> {
         let encoded = self.encode_image(&*SparseImage::of(image)?)?;
         let (stored, mask) = self.rest.encode(encoded).map_err(|e| refuse(&e))?;
-        Ok((stored, mask << 1))
+        Ok((stored, StoredForm::Whole { filter_mask: mask << 1 }))
     }
 
     fn open_large(&self, reader: LargeReader<'_>) -> Result<Option<Large>> {

@@ -1,8 +1,17 @@
 //! How new datasets of a profile are made: by their filters.
 
-use crate::base::Result;
+use crate::base::datatype::Datatype;
+use crate::base::{Error, Result};
 use crate::dataset::fill::FillPattern;
 use crate::filter::FilterSpec;
+use crate::filter::registry::{DEFLATE, FLETCHER32, SHUFFLE};
+use crate::format::message::filter_pipeline::FilterDescription;
+use crate::format::message::section_filters::SectionFilters;
+
+/// Filters that work on data of any length.
+const FILTERS: [u16; 4] = [DEFLATE, SHUFFLE, FLETCHER32, ZSTD];
+/// Identifier of the zstd filter.
+pub(super) const ZSTD: u16 = 32015;
 
 /// Filter flag: chunks may be stored without the filter.
 pub(super) const OPTIONAL: u16 = 1;
@@ -28,7 +37,35 @@ pub(crate) trait SparseProfile: Send + Sync {
 
     /// The user's filters of a dataset with these in the file.
     fn user_filters(&self, filters: &[FilterSpec]) -> Vec<FilterSpec>;
+
+    /// Number of sections of its chunks; `None`: the chunks are not structured.
+    fn sections(&self) -> Option<u8> {
+        None
+    }
+
+    /// The message that has `filters` in the place of the filter pipeline message.
+    fn section_filters(&self, _filters: &[FilterDescription]) -> Option<SectionFilters> {
+        None
+    }
+
+    /// Errors: a type whose elements the profile cannot store.
+    fn check_type(&self, _datatype: &Datatype) -> Result<()> {
+        Ok(())
+    }
+
+    /// What users of new datasets have to know; for the log.
+    fn warning(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+/// Errors: filters that do not work on data of any length.
+pub(super) fn check_filters(filters: &[FilterSpec]) -> Result<()> {
+    let Some(f) = filters.iter().find(|f| !FILTERS.contains(&f.id)) else { return Ok(()) };
+    let name = f.display_name();
+    let detail = format!("filter {name} does not compress chunks of this profile: deflate, zstd, shuffle and fletcher32 do");
+    Err(Error::refused(libc::EINVAL, detail))
 }
 
 /// All profiles, the default first.
-pub(crate) const PROFILES: [&dyn SparseProfile; 2] = [&super::Map, &super::Filter];
+pub(crate) const PROFILES: [&dyn SparseProfile; 3] = [&super::Map, &super::Filter, &super::Structured];
