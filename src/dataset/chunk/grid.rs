@@ -121,7 +121,13 @@ impl ChunkGrid {
 impl ChunkRange {
     /// The scaled offsets of every chunk of the box in row-major order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Vec<u64>> + '_ {
-        let mut next = Some(self.first.clone());
+        self.iter_from(&self.first)
+    }
+
+    /// The scaled offsets of the chunks of the box in row-major order, from the chunk `from` on,
+    /// which lies in it.
+    pub(crate) fn iter_from(&self, from: &[u64]) -> impl Iterator<Item = Vec<u64>> + '_ {
+        let mut next = Some(from.to_vec());
         std::iter::from_fn(move || {
             let current = next.take()?;
             next = self.successor(&current);

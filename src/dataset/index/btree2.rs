@@ -2,13 +2,15 @@
 //! offsets.
 
 use super::records::Records;
-use super::traits::{ChunkIndex, Visit};
+use super::traits::{ChunkIndex, Place, Visit};
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::grid::ChunkGrid;
 use crate::format::btree2::header::NAME;
 use crate::format::chunk_record::{ChunkRecord, RecordFormat};
 use crate::meta::{Store, extent};
 use crate::structures::btree2::BTree2;
+use crate::structures::estimate::Estimate;
+use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -63,6 +65,26 @@ impl ChunkIndex for Index {
             (Some(chunk), scaled) if self.grid.contains(&scaled) => f(&scaled, chunk),
             _ => Ok(ControlFlow::Continue(())),
         })
+    }
+
+    fn iterate_from(&self, store: &Store, from: &[u64], f: &mut Place<'_>) -> Result<()> {
+        let Some((tree, format)) = self.open(store)? else { return Ok(()) };
+        let ctx = store.ctx();
+        let mut compare = |record: &[u8]| {
+            let before = format.btree2_scaled(record, ctx).lt(from.iter().copied());
+            Ok(if before { Ordering::Less } else { Ordering::Equal })
+        };
+        let mut scaled = Vec::with_capacity(from.len());
+        tree.find_range(store, &mut compare, &mut |record| {
+            scaled.clear();
+            scaled.extend(format.btree2_scaled(record, ctx));
+            let is_there = self.grid.contains(&scaled) && format.is_allocated(record, ctx, self.address)?;
+            if is_there { f(&scaled) } else { Ok(ControlFlow::Continue(())) }
+        })
+    }
+
+    fn estimate(&self, store: &Store) -> Result<Estimate> {
+        Ok(Estimate::dense(self.open(store)?.map_or(0, |(tree, _)| tree.len())))
     }
 
     fn extents(&self, store: &Store, _k: u16, visit: &mut extent::Visit<'_>) -> Result<()> {

@@ -57,6 +57,12 @@ impl Linear {
         })
     }
 
+    /// True if chunk numbers ascend in row-major order of the dataset's chunks.
+    pub(super) fn is_row_major(&self) -> bool {
+        // A dimension of one chunk does not matter where it is.
+        self.order.iter().filter(|d| d.count > 1).is_sorted_by_key(|d| d.at)
+    }
+
     /// Writes the scaled offsets of chunk number `index` to `scaled`; false outside the current
     /// extent.
     pub(super) fn scaled(&self, index: u64, scaled: &mut Vec<u64>) -> bool {
