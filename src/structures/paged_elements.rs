@@ -10,6 +10,7 @@
 use crate::base::{Address, Error, Result};
 use crate::format::elements::Elements;
 use crate::meta::Store;
+use crate::structures::estimate::sample_place;
 use std::mem::size_of;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ pub type Visit<'a> = dyn FnMut(u64, &[u8]) -> Result<ControlFlow<()>> + 'a;
 pub(in crate::structures) type IterateFrom<'a> = dyn FnMut(u64, &mut Visit<'_>) -> Result<()> + 'a;
 
 /// Samples of one estimate, and the elements of each.
-const SAMPLES: (u64, u64) = (16, 256);
+const SAMPLES: (u64, u64) = (16, 1024);
 /// Bytes of a page's checksum.
 const CHECKSUM_BYTES: u64 = 4;
 
@@ -103,7 +104,7 @@ pub(in crate::structures) fn estimate(
     let (mut seen, mut set) = (0u64, 0u64);
     for i in 0..samples {
         let mut left = elements;
-        iterate_from((end / samples).saturating_mul(i), &mut |_, element| {
+        iterate_from(sample_place(i, end), &mut |_, element| {
             seen = seen.saturating_add(1);
             set = set.saturating_add(u64::from(is_set(element)?));
             left = left.saturating_sub(1);

@@ -83,6 +83,24 @@ impl ChunkIndex for Index {
         })
     }
 
+    fn stored_run(&self, store: &Store, from: &[u64], most: u64) -> Result<u64> {
+        let (Some((tree, format)), Some(first)) = (self.open(store)?, self.grid.number(from)) else { return Ok(0) };
+        let ctx = store.ctx();
+        let rank = |number: u64| {
+            let scaled = self.grid.scaled(number);
+            tree.rank(store, &mut |record| Ok(format.btree2_scaled(record, ctx).cmp(scaled.iter().copied())))
+        };
+        // The chunks before chunk n are stored without a gap if as many records are.
+        let before = rank(first)?;
+        let (mut low, mut high) = (0, most);
+        while low < high {
+            let middle = high.saturating_sub(high.saturating_sub(low) / 2);
+            let records = rank(first.saturating_add(middle))?.saturating_sub(before);
+            if records >= middle { low = middle } else { high = middle.saturating_sub(1) }
+        }
+        Ok(low)
+    }
+
     fn estimate(&self, store: &Store) -> Result<Estimate> {
         Ok(Estimate::dense(self.open(store)?.map_or(0, |(tree, _)| tree.len())))
     }

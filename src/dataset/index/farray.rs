@@ -65,6 +65,12 @@ impl ChunkIndex for Index {
         })
     }
 
+    fn stored_run(&self, store: &Store, from: &[u64], most: u64) -> Result<u64> {
+        let Some((array, format)) = self.open(store)? else { return Ok(0) };
+        let is_set = |e: &[u8]| format.is_allocated(e, store.ctx(), self.address);
+        self.linear.stored_run(from, most, &is_set, &mut |start, f| array.iterate_from(store, start, f))
+    }
+
     fn estimate(&self, store: &Store) -> Result<Estimate> {
         let Some((array, format)) = self.open(store)? else { return Ok(Estimate::default()) };
         array.estimate(store, &mut |e| format.is_allocated(e, store.ctx(), self.address))

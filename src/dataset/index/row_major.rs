@@ -23,8 +23,7 @@ struct Window {
 
 /// Allocated chunks of one dataset in row-major order.
 pub(super) struct RowMajor {
-    /// Chunks in each dimension.
-    counts: Vec<u64>,
+    grid: ChunkGrid,
     kept_max: usize,
     window: Mutex<Option<Arc<Window>>>,
 }
@@ -32,35 +31,17 @@ pub(super) struct RowMajor {
 impl RowMajor {
     /// The order of the chunks of `grid`. Reads nothing.
     pub(super) fn new(grid: &ChunkGrid) -> Self {
-        RowMajor { counts: grid.counts(), kept_max: KEPT_CHUNKS_MAX, window: Mutex::default() }
-    }
-
-    fn number(&self, scaled: &[u64]) -> Option<u64> {
-        scaled.iter().zip(&self.counts).try_fold(0u64, |n, (s, count)| n.checked_mul(*count)?.checked_add(*s))
-    }
-
-    fn scaled(&self, number: u64, scaled: &mut Vec<u64>) {
-        let mut rest = number;
-        scaled.resize(self.counts.len(), 0);
-        for (s, &count) in scaled.iter_mut().zip(&self.counts).rev() {
-            *s = rest.checked_rem(count).unwrap_or(0);
-            rest = rest.checked_div(count).unwrap_or(0);
-        }
+        RowMajor { grid: grid.clone(), kept_max: KEPT_CHUNKS_MAX, window: Mutex::default() }
     }
 
     /// [`ChunkIndex::iterate_from`] of `index`.
     pub(super) fn iterate_from(&self, index: &dyn ChunkIndex, store: &Store, from: &[u64], f: &mut Place<'_>) -> Result<()> {
-        let total = self.counts.iter().try_fold(1u64, |n, count| n.checked_mul(*count));
         let past = || Error::limit("extensible array header", Address::UNDEF, "2^64 chunks or more");
-        let (mut at, total) = self.number(from).zip(total).ok_or_else(past)?;
-        let mut scaled = Vec::new();
+        let (mut at, total) = self.grid.number(from).zip(self.grid.total()).ok_or_else(past)?;
         while at < total {
             let window = self.window(index, store, at, total)?;
             let end = window.range.end.min(total);
-            let mut visit = |number: u64| {
-                self.scaled(number, &mut scaled);
-                f(&scaled)
-            };
+            let mut visit = |number: u64| f(&self.grid.scaled(number));
             match &window.numbers {
                 None => {
                     for number in at..end {
@@ -99,7 +80,7 @@ impl RowMajor {
         };
         index.iterate(store, &mut |scaled, _| {
             count = count.saturating_add(1);
-            if let Some(n) = self.number(scaled).filter(|n| (at..end).contains(n)) {
+            if let Some(n) = self.grid.number(scaled).filter(|n| (at..end).contains(n)) {
                 numbers.push(n);
                 if numbers.len() >= self.kept_max.saturating_mul(2) {
                     shorten(&mut numbers, &mut end);

@@ -147,6 +147,16 @@ fn walks_in_order(index: &dyn ChunkIndex, store: &Store, e: &Expected, at: &str)
         let got = walk_from(index, store, &from, 40).unwrap();
         assert!(got.iter().eq(expected.iter().take(40).copied()), "{at}: from {from:?}");
     }
+    for number in (0..total).step_by((total / 100).max(1) as usize) {
+        let grid = byte_grid(&e.grid);
+        let gap = (number..total).find(|n| !e.chunks.contains_key(&grid.scaled(*n))).unwrap_or(total);
+        for most in [1, 7, total - number] {
+            let run = index.stored_run(store, &grid.scaled(number), most).unwrap();
+            assert!(run <= most.min(gap - number), "{at}: {run} from {number}");
+            let is_shown = index.name() == "v2 B-tree" || (index.name() == "fixed array" && e.grid.max_total() == Some(total));
+            assert!(!is_shown || run == most.min(gap - number), "{at}: {run} from {number}");
+        }
+    }
     let (estimate, count) = (index.estimate(store).unwrap(), all.len() as u64);
     assert_eq!((estimate.entries > 0, estimate.walked > 0), (count > 0, count > 0), "{at}");
     let is_close = estimate.entries <= count * 3 && estimate.entries >= count / 3;
@@ -210,6 +220,7 @@ fn survive(bytes: Vec<u8>, sets: &[Expected]) {
             Ok(ControlFlow::Continue(()))
         });
         for scaled in e.chunks.keys().take(2).chain([&vec![0; e.grid.rank()]]) {
+            let _ = index.stored_run(&store, scaled, 1 << 40);
             assert!(walk_from(&*index, &store, scaled, 100_000).map_or(0, |seen| seen.len()) < 100_000);
         }
         let _ = index.estimate(&store);

@@ -24,10 +24,16 @@ pub(crate) trait ChunkIndex: Send + Sync {
     /// size of the file, not by the number of chunks in the extent.
     fn iterate(&self, store: &Store, f: &mut Visit<'_>) -> Result<()>;
 
-    /// Visits the allocated chunks of the current extent in row-major order, from the first one at or
-    /// after `from` on. Reads the structures on the way to that chunk and those that it visits.
+    /// Visits the allocated chunks of the current extent in row-major order, from the first one at
+    /// or after `from` on. Reads the structures on the way to that chunk and those it visits.
     /// Chunks of a damaged B-tree may be out of order.
     fn iterate_from(&self, store: &Store, from: &[u64], f: &mut Place<'_>) -> Result<()>;
+
+    /// How many chunks from `from` on, in row-major order, have no gap; at most `most`,
+    /// and fewer if [`ChunkIndex::iterate_from`] is as fast to find that.
+    fn stored_run(&self, _store: &Store, _from: &[u64], _most: u64) -> Result<u64> {
+        Ok(0)
+    }
 
     /// True if the first chunk of [`ChunkIndex::iterate_from`] costs no walk over all chunks.
     fn is_ordered(&self) -> bool {

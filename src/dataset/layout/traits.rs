@@ -80,8 +80,8 @@ pub trait Layout: Any + Send + Sync {
     /// An estimate if the exact number would take long and is not known.
     fn allocated(&self, data: &DatasetBytes, env: &Environment) -> Result<u64>;
 
-    /// Bytes of storage in the file, including those that dirty chunks will need; exact, whatever it
-    /// takes.
+    /// Bytes of storage in the file, including those that dirty chunks will need; exact, whatever
+    /// it takes.
     fn allocated_exactly(&self, data: &DatasetBytes, env: &Environment) -> Result<u64> {
         self.allocated(data, env)
     }

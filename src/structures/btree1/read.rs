@@ -4,6 +4,7 @@ use crate::base::{Address, Error, Result};
 use crate::format::btree1::{Kind, NAME, Node};
 use crate::meta::Store;
 use crate::structures::budget::Budget;
+use crate::structures::estimate::sample_place;
 use std::mem::size_of;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -97,7 +98,8 @@ pub fn estimate(store: &Store, root: Address, kind: Kind) -> Result<u64> {
         // Levels fall by one at each step, so this ends.
         while let Some(below) = node.level.checked_sub(1) {
             leaves = leaves.saturating_mul(fanout(&node));
-            let i = usize::try_from(path.saturating_mul(fanout(&node)) / SAMPLED_PATHS).unwrap_or(usize::MAX);
+            let sample = path.saturating_add(u64::from(below).saturating_mul(SAMPLED_PATHS));
+            let i = usize::try_from(sample_place(sample, fanout(&node))).unwrap_or(usize::MAX);
             let Some(&child) = node.children.get(i) else { break };
             node = load(store, child, kind, Some(below))?;
         }

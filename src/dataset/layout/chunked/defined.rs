@@ -254,8 +254,8 @@ impl ChunkWriter<'_> {
         Ok((changed, None))
     }
 
-    /// Makes the elements of `block` in a chunk undefined, given in the chunk's coordinates. Returns
-    /// whether the layout message changed.
+    /// Makes the elements of `block` in a chunk undefined, given in the chunk's coordinates.
+    /// Returns whether the layout message changed.
     fn erase_in(&self, layout: &mut DataLayout, number: u64, block: &ElementSet) -> Result<bool> {
         let c = self.chunked;
         let Some(set) = c.defined_in(self.env, self.store, number, false)? else { return Ok(false) };

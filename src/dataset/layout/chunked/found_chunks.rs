@@ -16,8 +16,8 @@ pub(crate) struct FoundChunks {
 }
 
 impl FoundChunks {
-    /// The first stored chunk in `range`. `next_stored` finds the first one from a number on, or the
-    /// end of the dataset.
+    /// The first stored chunk in `range`. `next_stored` finds the first one from a number on, or
+    /// the end of the dataset.
     pub(super) fn first_stored(&self, range: Range<u64>, next_stored: &mut dyn FnMut(u64) -> Result<u64>) -> Result<Option<u64>> {
         let absent = self.absent.lock().clone();
         let found = if self.stored.lock().contains(&range.start) {
@@ -32,8 +32,8 @@ impl FoundChunks {
         Ok(Some(found).filter(|n| *n < range.end))
     }
 
-    /// The first chunk in `range` that is not stored. `run_end` finds the end of the stored chunks at
-    /// the start of a range, at most the range's end.
+    /// The first chunk in `range` that is not stored. `run_end` finds the end of the stored chunks
+    /// at the start of a range, at most the range's end.
     pub(super) fn first_absent(&self, range: Range<u64>, run_end: &mut dyn FnMut(Range<u64>) -> Result<u64>) -> Result<Option<u64>> {
         let mut at = range.start;
         while at < range.end {

@@ -6,6 +6,7 @@ use crate::dataset::chunk::stored_size::StoredSize;
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::traits::Seek;
 use crate::meta::Store;
+use crate::structures::estimate::sample_place;
 use std::ops::{ControlFlow, Range};
 
 /// Chunks that are counted one by one at the first `stat`; of more, the stored bytes are estimated.
@@ -88,7 +89,7 @@ impl Chunked {
         if self.index.is_ordered() {
             for i in 0..samples {
                 let mut left = most;
-                self.for_each_stored(store, (self.grid.chunks() / samples).saturating_mul(i), &mut |number| {
+                self.for_each_stored(store, sample_place(i, self.grid.chunks()), &mut |number| {
                     if let Some(record) = self.index.lookup(store, &self.grid.scaled(number))? {
                         add(record.size);
                     }
@@ -108,7 +109,7 @@ impl Chunked {
         Ok(u64::try_from(bytes.unwrap_or(0)).unwrap_or(u64::MAX))
     }
 
-    /// Visits the numbers of the stored chunks from number `from` on, ascending. Errors: damage, and
+    /// Visits the numbers of the stored chunks from number `from` on, ascending. Errors: damage,
     /// chunks out of order.
     pub(super) fn for_each_stored(&self, store: &Store, from: u64, f: &mut dyn FnMut(u64) -> Result<ControlFlow<()>>) -> Result<()> {
         if from >= self.grid.chunks() {
@@ -146,7 +147,12 @@ impl Chunked {
             return Ok(None);
         }
         self.found.first_absent(range, &mut |run| {
-            let mut next = run.start;
+            let most = run.end.saturating_sub(run.start);
+            let shown = self.index.stored_run(store, &self.grid.scaled(run.start), most)?;
+            let mut next = run.start.saturating_add(shown.min(most));
+            if next >= run.end {
+                return Ok(run.end);
+            }
             self.for_each_stored(store, next, &mut |number| {
                 next = if number == next { next.saturating_add(1) } else { return Ok(ControlFlow::Break(())) };
                 Ok(if next < run.end { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
