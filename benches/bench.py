@@ -229,6 +229,16 @@ class Bench:
                 self.times(f"ls -lR, {n} datasets in {label} / h5ls -r", ours, tool, 1.0, note=f"CPU {statistics.median(cpu):.2f} s")
                 self.times(f"ls -lR again, {n} datasets in {label} / h5ls -r", again, tool, 1.0)
             self.times(f"ls -lR, {n} datasets in {label} / h5py visititems", ours, library, 1.0)
+        n = 1_000_000 if self.quick else 10_000_000
+        path = data.chunks(n, "chunks")
+        ours, theirs = [], []
+        for _ in range(self.reps):
+            with c.mount_file(path) as m:
+                start = time.perf_counter()
+                os.stat(m.point / "data")
+                ours.append(time.perf_counter() - start)
+            theirs.append(c.h5py_storage_size(path))
+        self.times(f"first stat, {n} chunks / h5py get_storage_size", ours, theirs, 1.0, 1e3, "ms")
 
     def mount(self):
         big, small = data.objects(1_000_000, "objects"), data.objects(10, "objects")

@@ -230,6 +230,15 @@ def h5py_spread_rows(array, count):
     return time.perf_counter() - start
 
 
+def h5py_storage_size(path):
+    """Stored bytes of the dataset "data"."""
+    warm(path)
+    start = time.perf_counter()
+    with h5py.File(path) as f:
+        f["data"].id.get_storage_size()
+    return time.perf_counter() - start
+
+
 def h5py_walk(path):
     """visititems with what `ls -l` shows: each object opened, the size of each dataset."""
     total = 0

@@ -102,6 +102,21 @@ def tree(groups, datasets, name):
     return path
 
 
+def chunks(count, name):
+    """A dataset of `count` stored chunks of one byte, in an extensible array."""
+    path = CACHE / f"{name}-{count}-{GENERATION}.h5"
+    if path.exists():
+        return path
+    print(f"writing {path} ...", flush=True)
+    part = path.with_suffix(".part")
+    with h5py.File(part, "w", libver="latest") as f:
+        d = f.create_dataset("data", (count,), "u1", maxshape=(None,), chunks=(1,))
+        for at in range(0, count, 1_000_000):
+            d[at:at + 1_000_000] = 1
+    part.rename(path)
+    return path
+
+
 def objects(count, name):
     """A file of `count` objects: datasets with no elements, in groups of a thousand and the rest in the root."""
     path = CACHE / f"{name}-{count}-{GENERATION}.h5"

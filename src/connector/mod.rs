@@ -120,8 +120,12 @@ pub trait Content: Send + Sync {
     fn beyond(&self, _offset: u64, _buf: &mut [u8]) -> bool {
         false
     }
-    /// Bytes of storage allocated.
+    /// Bytes of storage allocated; an estimate if the exact number would take long.
     fn allocated(&self) -> Result<u64>;
+    /// Bytes of storage allocated, exact.
+    fn allocated_exactly(&self) -> Result<u64> {
+        self.allocated()
+    }
     /// Preferred I/O size, bytes.
     fn block_size(&self) -> u32;
     /// Next data or hole at or after `offset`; `None` = no more data.

@@ -1,6 +1,5 @@
 //! State shared by all datasets of a mount: chunk caches, dirty chunks, decode threads.
 
-use super::allocation_map::MapBudget;
 use super::chunk::cache::ChunkCache;
 use super::chunk::chunk_files::ChunkFiles;
 use super::chunk::dirty::DirtyChunks;
@@ -15,8 +14,6 @@ use std::sync::atomic::AtomicU64;
 
 /// Least budget of concurrent decodes, bytes.
 const DECODING_MIN_BYTES: u64 = 128 << 20;
-/// Memory of all allocation maps, bytes.
-const MAPS_BYTES: u64 = 48 << 20;
 /// Chunks up to this size are changed in memory whatever the cache size, bytes.
 const DIRTY_CHUNK_MIN_BYTES: u64 = 64 << 20;
 /// Chunks up to this size may be decoded whole whatever the cache size, bytes.
@@ -38,8 +35,6 @@ pub struct Environment {
     pub(crate) stored: StoredSizes,
     /// Bounds the memory of concurrent decodes.
     pub(crate) decoding: Gate,
-    /// Memory of all allocation maps.
-    pub(crate) maps: Arc<MapBudget>,
     /// Threads that decode chunks of one request in parallel and read ahead.
     pub pool: Arc<rayon::ThreadPool>,
     /// Decoded bytes of the chunks in queued or running read-ahead tasks.
@@ -84,7 +79,6 @@ impl Environment {
             stored: StoredSizes::default(),
             chunk_files: ChunkFiles::new(temporary_bytes),
             decoding: Gate::new((cache_bytes / 8).max(DECODING_MIN_BYTES)),
-            maps: Arc::new(MapBudget::new(MAPS_BYTES)),
             pool,
             read_ahead_bytes: AtomicU64::new(0),
             copied: AtomicU64::new(0),
@@ -100,7 +94,6 @@ impl Environment {
         let (budget, temporary_bytes) = (self.cache.budget(), self.cache.disk_cache().capacity());
         Environment {
             cache: ChunkCache::with_counters(budget, temporary_bytes, self.cache.counters.clone()),
-            maps: self.maps.clone(),
             ..Self::with_pool(budget, temporary_bytes, self.pool.clone())
         }
     }

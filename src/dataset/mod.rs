@@ -1,6 +1,5 @@
 //! Dataset storage (libhdf5's H5D): layouts, chunk caches, chunk formats, chunk indexes.
 
-pub(crate) mod allocation_map;
 pub(crate) mod chunk;
 pub(crate) mod create;
 pub(crate) mod creation;

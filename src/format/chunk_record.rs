@@ -256,6 +256,11 @@ impl RecordFormat {
         self.element_size(ctx).saturating_add(rank.saturating_mul(8))
     }
 
+    /// True if the chunk of a B-tree record or array element is allocated.
+    pub fn is_allocated(self, record: &[u8], ctx: &Context, address: Address) -> Result<bool> {
+        Ok(Reader::new(record, "chunk record", address).addr(ctx)?.is_defined())
+    }
+
     fn read_head(self, r: &mut Reader<'_>, ctx: &Context) -> Result<ChunkRecord> {
         let address = r.addr(ctx)?;
         let (size, filter_mask) = match self {

@@ -107,6 +107,34 @@ pub fn page_bit(bitmap: &[u8], i: u64) -> bool {
     byte.is_some_and(|b| b & (0x80 >> (i % 8)) != 0)
 }
 
+/// The first set bit in `from..end` of a page initialisation bitmap.
+pub fn next_page_bit(bitmap: &[u8], from: u64, end: u64) -> Option<u64> {
+    let mut at = from;
+    while at < end {
+        let byte = *bitmap.get(usize::try_from(at / 8).ok()?)?;
+        let rest = byte & (0xff >> (at % 8));
+        if rest != 0 {
+            let found = (at / 8).saturating_mul(8).saturating_add(u64::from(rest.leading_zeros()));
+            return (found < end).then_some(found);
+        }
+        at = (at / 8).saturating_add(1).saturating_mul(8);
+    }
+    None
+}
+
+/// Number of set bits in `from..end` of a page initialisation bitmap.
+pub fn count_page_bits(bitmap: &[u8], from: u64, end: u64) -> u64 {
+    let first = from / 8;
+    let of = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).min(bitmap.len());
+    let bytes = bitmap.get(of(first)..of(end.div_ceil(8))).unwrap_or_default();
+    let count = |(at, byte): (u64, &u8)| {
+        let after = 0xffu16 >> from.saturating_sub(at.saturating_mul(8)).min(8);
+        let before = 0xff00u16 >> end.saturating_sub(at.saturating_mul(8)).min(8);
+        u64::from((u16::from(*byte) & after & before).count_ones())
+    };
+    (first..).zip(bytes).map(count).sum()
+}
+
 /// Sets bit `i` of a page initialisation bitmap; false when it is out of range.
 pub fn set_page_bit(bitmap: &mut [u8], i: u64) -> bool {
     let byte = usize::try_from(i / 8).ok().and_then(|b| bitmap.get_mut(b));
@@ -156,5 +184,19 @@ mod tests {
             assert!(Elements::decode_page(&bad, "page", Address(0), 3, 2).is_err());
             assert!(Elements::decode_page(&b[..i], "page", Address(0), 3, 2).is_err());
         }
+    }
+
+    #[test]
+    fn bits_are_found_and_counted() {
+        let bitmap = [0x00, 0x41, 0x00, 0x00, 0x80, 0xff];
+        let set: Vec<u64> = (0..48).filter(|&i| page_bit(&bitmap, i)).collect();
+        for from in 0..50 {
+            for end in 0..50 {
+                let mut inside = set.iter().copied().filter(|i| (from..end).contains(i));
+                assert_eq!(count_page_bits(&bitmap, from, end), inside.clone().count() as u64, "{from}..{end}");
+                assert_eq!(next_page_bit(&bitmap, from, end), inside.next(), "{from}..{end}");
+            }
+        }
+        assert_eq!((next_page_bit(&bitmap, u64::MAX - 1, u64::MAX), count_page_bits(&bitmap, 44, u64::MAX)), (None, 4));
     }
 }

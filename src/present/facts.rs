@@ -159,7 +159,7 @@ fn dataset_fact(connector: &dyn Connector, id: ObjectId, name: &str) -> Result<O
         "filters" => d.chunks.as_ref().and_then(|_| text(filters(&d.filters))),
         "fillvalue" => Some(fill(&d)?),
         "progress" => connector.layout_progress(id).map(|(done, total)| format!("{done}/{total}").into_bytes()),
-        "storage" => Some(connector.content(id, Form::Main)?.allocated()?.to_string().into_bytes()),
+        "storage" => Some(connector.content(id, Form::Main)?.allocated_exactly()?.to_string().into_bytes()),
         "offset" => d.offset.map(|o| o.to_string().into_bytes()),
         "external" => d.external.as_deref().and_then(|all| text(external(all))),
         _ => None,

@@ -65,13 +65,13 @@ fn fixed_arrays_equal_those_of_libhdf5() {
             let theirs = FixedArray::open(&store, Address(at as u64)).unwrap();
             let h = theirs.header().clone();
             let mine = farray_edit::create(&store, h.client, h.element_size, h.page_bits, h.elements).unwrap();
-            let elements = collect(|f| theirs.iterate(&store, f));
+            let elements = collect(|f| theirs.iterate_from(&store, 0, f));
             for (&i, e) in elements.iter().rev() {
                 farray_edit::set(&store, mine, i, e).unwrap();
             }
             let again = FixedArray::open(&store, mine).unwrap();
             assert_eq!(farray::Header { data_block: h.data_block, ..again.header().clone() }, h);
-            assert_eq!(collect(|f| again.iterate(&store, f)), elements);
+            assert_eq!(collect(|f| again.iterate_from(&store, 0, f)), elements);
             arrays += 1;
         }
     }
@@ -99,13 +99,13 @@ fn extensible_arrays_equal_those_of_libhdf5() {
             let earray::Header { client, element_size, max_bits, index_elements, min_elements, min_super_pointers, page_bits, .. } = h;
             let creation = Creation { client, element_size, max_bits, index_elements, min_elements, min_super_pointers, page_bits };
             let mine = earray_edit::create(&store, &creation).unwrap();
-            let elements = collect(|f| theirs.iterate(&store, f));
+            let elements = collect(|f| theirs.iterate_from(&store, 0, f));
             for (&i, e) in elements.iter().rev() {
                 earray_edit::set(&store, mine, i, e).unwrap();
             }
             let again = ExtensibleArray::open(&store, mine).unwrap();
             assert_eq!(earray::Header { index_block: h.index_block, ..again.header().clone() }, h);
-            assert_eq!(collect(|f| again.iterate(&store, f)), elements);
+            assert_eq!(collect(|f| again.iterate_from(&store, 0, f)), elements);
             store.commit().unwrap();
             for signature in [b"EASB", b"EADB"] {
                 let [a, b] = [at, mine].map(|owner| offsets(&file.bytes(), signature, owner, store.ctx()));
@@ -160,7 +160,7 @@ proptest! {
         let sets: Vec<_> = sets.into_iter().map(|(i, v)| (i % elements, v)).collect();
         let read = |s: &Store, a| {
             let array = FixedArray::open(s, a).unwrap();
-            let mut all = collect(|f| array.iterate(s, f));
+            let mut all = collect(|f| array.iterate_from(s, 0, f));
             all.retain(|_, e| is_set(e));
             all
         };
@@ -181,8 +181,8 @@ proptest! {
         let sets: Vec<_> = sets.into_iter().map(|(i, v, bits)| (i % (1 << bits), v)).collect();
         let read = |s: &Store, a| {
             let array = ExtensibleArray::open(s, a).unwrap();
-            assert_eq!(array.header().max_index_set, collect(|f| array.iterate(s, f)).iter().rev().find(|(_, e)| is_set(e)).unwrap().0 + 1);
-            let mut all = collect(|f| array.iterate(s, f));
+            assert_eq!(array.header().max_index_set, collect(|f| array.iterate_from(s, 0, f)).iter().rev().find(|(_, e)| is_set(e)).unwrap().0 + 1);
+            let mut all = collect(|f| array.iterate_from(s, 0, f));
             all.retain(|_, e| is_set(e));
             all
         };

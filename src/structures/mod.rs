@@ -2,8 +2,9 @@
 //!
 //! One folder each: `load` reads blocks, `read` looks up and `walk` visits entries, `edit` changes
 //! the structure in place by address, tests beside them. Several structures share `budget` (bounded
-//! walks), `dense_storage` (links and attributes in a heap), `extent` (reads and frees of blocks),
-//! `paged_elements` (arrays) and `window` (buffered small reads).
+//! walks), `dense_storage` (links and attributes in a heap), `estimate` (sizes without a walk),
+//! `extent` (reads and frees of blocks), `paged_elements` (arrays) and `window` (buffered small
+//! reads).
 
 pub(crate) mod attributes;
 pub(crate) mod before_first_write;
@@ -12,7 +13,8 @@ pub mod btree2;
 mod budget;
 mod dense_storage;
 pub(crate) mod earray;
-pub(crate) mod extent;
+pub(crate) mod estimate;
+mod extent;
 pub(crate) mod farray;
 pub(crate) mod file_space;
 pub mod fractal_heap;

@@ -10,6 +10,7 @@
 use crate::base::{Address, Error, Result};
 use crate::format::elements::Elements;
 use crate::meta::Store;
+use crate::structures::estimate::sample_place;
 use std::mem::size_of;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -17,6 +18,11 @@ use std::sync::Arc;
 /// Called with each element: index, encoded element. `Break` ends the walk.
 pub type Visit<'a> = dyn FnMut(u64, &[u8]) -> Result<ControlFlow<()>> + 'a;
 
+/// Visits elements from an index on.
+pub(in crate::structures) type IterateFrom<'a> = dyn FnMut(u64, &mut Visit<'_>) -> Result<()> + 'a;
+
+/// Samples of one estimate, and the elements of each.
+const SAMPLES: (u64, u64) = (16, 1024);
 /// Bytes of a page's checksum.
 const CHECKSUM_BYTES: u64 = 4;
 
@@ -73,9 +79,10 @@ pub(in crate::structures) fn set_element(elements: &mut Elements, i: u64, elemen
     }
 }
 
-/// Visits `elements`; the first one has index `first`.
-pub(in crate::structures) fn visit(elements: &Elements, first: u64, f: &mut Visit<'_>) -> Result<ControlFlow<()>> {
-    for (i, index) in (0..elements.len()).zip(first..) {
+/// Visits `elements` from index `start` on; the first one has index `first`.
+pub(in crate::structures) fn visit(elements: &Elements, first: u64, start: u64, f: &mut Visit<'_>) -> Result<ControlFlow<()>> {
+    let skipped = usize::try_from(start.saturating_sub(first)).unwrap_or(usize::MAX);
+    for (i, index) in (skipped..elements.len()).zip(first.max(start)..) {
         if let Some(e) = elements.get(i)
             && f(index, e)?.is_break()
         {
@@ -83,4 +90,28 @@ pub(in crate::structures) fn visit(elements: &Elements, first: u64, f: &mut Visi
         }
     }
     Ok(ControlFlow::Continue(()))
+}
+
+/// Estimates how many elements of an array are set: the share that `is_set` among samples, of the
+/// elements of its `written` blocks and pages. `end`: one more than the highest index.
+pub(in crate::structures) fn estimate(
+    end: u64,
+    written: u64,
+    iterate_from: &mut IterateFrom<'_>,
+    is_set: &mut dyn FnMut(&[u8]) -> Result<bool>,
+) -> Result<u64> {
+    let (samples, elements) = SAMPLES;
+    let (mut seen, mut set) = (0u64, 0u64);
+    for i in 0..samples {
+        let mut left = elements;
+        iterate_from(sample_place(i, end), &mut |_, element| {
+            seen = seen.saturating_add(1);
+            set = set.saturating_add(u64::from(is_set(element)?));
+            left = left.saturating_sub(1);
+            Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+    }
+    // Blocks are written for elements that are set.
+    let share = u128::from(written).saturating_mul(u128::from(set.max(1))).checked_div(u128::from(seen));
+    Ok(u64::try_from(share.unwrap_or(0)).unwrap_or(u64::MAX))
 }

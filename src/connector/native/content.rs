@@ -47,6 +47,10 @@ impl Content for FixedContent {
         self.dataset.layout().allocated(&self.dataset.bytes, &self.environment)
     }
 
+    fn allocated_exactly(&self) -> Result<u64> {
+        self.dataset.layout().allocated_exactly(&self.dataset.bytes, &self.environment)
+    }
+
     fn block_size(&self) -> u32 {
         block_size(&self.dataset)
     }

@@ -9,7 +9,6 @@ use super::traverse;
 use super::{NativeConnector, OpenDataset};
 use crate::base::{Error, Result};
 use crate::connector::{Connector, ObjectId, ObjectKind};
-use crate::dataset::allocation_map::MapBudget;
 use crate::dataset::environment::RawFiles;
 use crate::dataset::layout::Surroundings;
 use crate::dataset::layout::virtual_::{MissingPolicy, Source, SourceOpener, spend};
@@ -42,10 +41,6 @@ impl Surroundings for NativeSurroundings<'_> {
 
     fn raw_files(&self) -> Arc<dyn RawFiles> {
         external::raw_files(&self.connector.options.neighbours, &self.object.file)
-    }
-
-    fn maps(&self) -> Arc<MapBudget> {
-        self.connector.options.environment.maps.clone()
     }
 
     fn sources(&self) -> Box<dyn SourceOpener + Send + Sync> {

@@ -93,6 +93,25 @@ impl ChunkGrid {
         scaled.len() == self.rank() && scaled.iter().zip(&self.shape).zip(&self.chunk_dims).all(inside)
     }
 
+    /// Row-major number of a chunk of the current extent; `None` past 2^64.
+    pub(crate) fn number(&self, scaled: &[u64]) -> Option<u64> {
+        let counts = self.shape.iter().zip(&self.chunk_dims).map(|(n, c)| n.div_ceil((*c).max(1)));
+        scaled.iter().zip(counts).try_fold(0u64, |n, (s, count)| n.checked_mul(count)?.checked_add(*s))
+    }
+
+    /// Scaled offsets of chunk `number`. The first one is past the extent if the number is.
+    pub(crate) fn scaled(&self, number: u64) -> Vec<u64> {
+        let counts = self.shape.iter().zip(&self.chunk_dims).map(|(n, c)| n.div_ceil((*c).max(1)));
+        let mut scaled = vec![0; self.rank()];
+        let mut rest = number;
+        for (s, count) in scaled.iter_mut().zip(counts).skip(1).rev() {
+            *s = rest.checked_rem(count).unwrap_or(0);
+            rest = rest.checked_div(count).unwrap_or(0);
+        }
+        scaled.first_mut().into_iter().for_each(|s| *s = rest);
+        scaled
+    }
+
     /// First element of a chunk.
     pub(crate) fn origin(&self, scaled: &[u64]) -> Option<Vec<u64>> {
         scaled.iter().zip(&self.chunk_dims).map(|(&s, &c)| s.checked_mul(c)).collect()
@@ -121,7 +140,13 @@ impl ChunkGrid {
 impl ChunkRange {
     /// The scaled offsets of every chunk of the box in row-major order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Vec<u64>> + '_ {
-        let mut next = Some(self.first.clone());
+        self.iter_from(&self.first)
+    }
+
+    /// The scaled offsets of the chunks of the box in row-major order, from the chunk `from` on,
+    /// which lies in it.
+    pub(crate) fn iter_from(&self, from: &[u64]) -> impl Iterator<Item = Vec<u64>> + '_ {
+        let mut next = Some(from.to_vec());
         std::iter::from_fn(move || {
             let current = next.take()?;
             next = self.successor(&current);
@@ -174,6 +199,16 @@ mod tests {
         assert!(!g.contains(&[u64::MAX, 0]));
         let empty = ChunkGrid { shape: vec![10, 0], ..g };
         assert_eq!((empty.total(), empty.contains(&[0, 0])), (Some(0), false));
+    }
+
+    #[test]
+    fn numbers_are_row_major() {
+        let g = grid();
+        let all = g.range(&[0, 0], &g.shape).unwrap().unwrap();
+        for (n, scaled) in (0..).zip(all.iter()) {
+            assert_eq!((g.number(&scaled), g.scaled(n)), (Some(n), scaled));
+        }
+        assert_eq!((g.scaled(9), g.number(&[u64::MAX, 0])), (vec![3, 0], None));
     }
 
     #[test]

@@ -3,7 +3,11 @@
 //! The dataset is a row-major byte array: the last dimension is counted in bytes, and trailing
 //! dimensions that a chunk covers whole are merged, so that narrow arrays have long rows.
 
+use crate::base::Result;
 use std::ops::Range;
+
+/// Returns the first chunk of interest in a range of chunk numbers.
+pub(crate) type FirstChunk<'a> = dyn FnMut(Range<u64>) -> Result<Option<u64>> + 'a;
 
 /// Chunks that a prefix of a range may intersect whatever their size.
 const PREFIX_CHUNKS_MIN: u64 = 2;
@@ -367,16 +371,7 @@ impl ByteGrid {
     /// First byte of the dataset at or after `offset` that lies in chunk `linear`.
     pub(crate) fn first_byte_in(&self, linear: u64, offset: u64) -> Option<u64> {
         // Coordinates of `offset`, then the smallest coordinates >= them within the chunk's bounds.
-        let mut at = Vec::with_capacity(self.dims.len());
-        let mut rest = offset;
-        for &d in self.dims.iter().rev() {
-            at.push(rest.checked_rem(d)?);
-            rest = rest.checked_div(d)?;
-        }
-        if rest != 0 {
-            return None;
-        }
-        at.reverse();
+        let at = self.coordinates(offset)?;
         let found = smallest_at_or_after(&at, &self.bounds(linear))?;
         found.iter().zip(&self.dims).try_fold(0u64, |n, (x, d)| n.checked_mul(*d)?.checked_add(*x))
     }
@@ -405,16 +400,62 @@ impl ByteGrid {
         (rest == 0).then_some(inside)
     }
 
-    /// End of the contiguous run of bytes around `offset` whose chunks share their first `level`
-    /// scaled coordinates.
-    pub(crate) fn block_end(&self, level: usize, offset: u64) -> u64 {
-        let Some(outer) = level.checked_sub(1) else { return self.total };
-        let (Some(&dim), Some(&chunk)) = (self.dims.get(outer), self.chunk.get(outer)) else { return self.total };
-        let step = self.dims.iter().skip(level).product::<u64>().max(1);
-        let index = offset / step;
-        let coordinate = index.checked_rem(dim).unwrap_or(0);
-        let stop = (coordinate / chunk).saturating_add(1).saturating_mul(chunk).min(dim);
-        (index - coordinate).saturating_add(stop).saturating_mul(step).min(self.total)
+    /// First byte at or after `offset` whose chunk is one of those that `first` looks for: it
+    /// returns the first of them in a range of chunk numbers.
+    ///
+    /// A byte comes before another one that shares fewer leading coordinates with `offset`. Of the
+    /// bytes that share as many, the chunks that can have the first one have consecutive numbers.
+    pub(crate) fn next_byte(&self, offset: u64, first: &mut FirstChunk<'_>) -> Result<Option<u64>> {
+        let (Some((number, _)), Some(at)) = (self.chunk_at(offset), self.coordinates(offset)) else { return Ok(None) };
+        let last = at.len().saturating_sub(1);
+        // Chunks that share one coordinate more than those of the level.
+        let mut inner = 1u64;
+        for level in (0..=last).rev() {
+            let (&x, &d, &c, &n) = match (at.get(level), self.dims.get(level), self.chunk.get(level), self.counts.get(level)) {
+                (Some(x), Some(d), Some(c), Some(n)) => (x, d, c, n),
+                _ => return Ok(None),
+            };
+            let block = (number / inner.max(1)).saturating_mul(inner);
+            let next = block.saturating_add(inner);
+            let outer = inner.saturating_mul(n);
+            let end = (number / outer.max(1)).saturating_mul(outer).saturating_add(outer);
+            if level == last && first(number..next)?.is_some() {
+                return Ok(Some(offset));
+            }
+            // The next coordinate along this dimension may be in the same chunks.
+            let follows = level < last && x.saturating_add(1) < (x / c).saturating_add(1).saturating_mul(c).min(d);
+            if follows && let Some(found) = first(block..next)? {
+                return Ok(self.byte_of(at.get(..level), Some(x.saturating_add(1)), found));
+            }
+            if next < end
+                && let Some(found) = first(next..end)?
+            {
+                return Ok(self.byte_of(at.get(..level), None, found));
+            }
+            inner = outer;
+        }
+        Ok(None)
+    }
+
+    /// Byte at the coordinates `leading`, then `next`, then those of the first byte of chunk
+    /// `linear`.
+    fn byte_of(&self, leading: Option<&[u64]>, next: Option<u64>, linear: u64) -> Option<u64> {
+        let leading: Vec<u64> = leading?.iter().copied().chain(next).collect();
+        let rest = self.bounds(linear).into_iter().map(|(start, _)| start).skip(leading.len());
+        let at = leading.iter().copied().chain(rest);
+        at.zip(&self.dims).try_fold(0u64, |n, (x, d)| n.checked_mul(*d)?.checked_add(x))
+    }
+
+    /// Coordinates of byte `offset`; `None` past the extent.
+    fn coordinates(&self, offset: u64) -> Option<Vec<u64>> {
+        let mut at = Vec::with_capacity(self.dims.len());
+        let mut rest = offset;
+        for &d in self.dims.iter().rev() {
+            at.push(rest.checked_rem(d)?);
+            rest = rest.checked_div(d)?;
+        }
+        at.reverse();
+        (rest == 0).then_some(at)
     }
 
     /// Number of the chunk that contains byte `offset`, and the end of the contiguous run within

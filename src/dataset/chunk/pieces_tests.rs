@@ -112,3 +112,37 @@ fn hostile_sizes_are_refused() {
     let huge = ByteGrid::new(&[1 << 62], &[4096], 1).unwrap();
     assert_eq!(huge.pieces((1 << 62) - 10, 100).len(), 1);
 }
+
+proptest! {
+    #[test]
+    fn next_bytes_agree_with_brute_force(
+        dims in prop::collection::vec((1u64..6, 1u64..4), 1..4), es in 1u64..4, mask in any::<u64>(), full in any::<bool>(),
+    ) {
+        let (shape, chunk): (Vec<_>, Vec<_>) = dims.into_iter().unzip();
+        let grid = ByteGrid::new(&shape, &chunk, es).unwrap();
+        let is_there = |c: u64| (full && c % 7 != 3) || mask >> (c % 64) & 1 == 1;
+        let data: Vec<bool> = (0..grid.total()).map(|b| is_there(grid.chunk_at(b).unwrap().0)).collect();
+        for wanted in [true, false] {
+            let mut first = |mut range: Range<u64>| {
+                assert!(range.start < range.end && range.end <= grid.chunks(), "{range:?}");
+                Ok(range.find(|c| is_there(*c) == wanted))
+            };
+            for at in 0..grid.total() {
+                let next = (at..grid.total()).find(|b| data[*b as usize] == wanted);
+                prop_assert_eq!(grid.next_byte(at, &mut first).unwrap(), next);
+            }
+        }
+        prop_assert_eq!(grid.next_byte(grid.total(), &mut |range| Ok(Some(range.start))).unwrap(), None);
+    }
+}
+
+#[test]
+fn next_bytes_of_a_vast_dataset() {
+    let grid = ByteGrid::new(&[1 << 62], &[4096], 1).unwrap();
+    assert_eq!(grid.next_byte(5, &mut |_| Ok(None)).unwrap(), None);
+    let stored = 1u64 << 40;
+    assert_eq!(grid.next_byte(5, &mut |range| Ok(range.contains(&stored).then_some(stored))).unwrap(), Some(1 << 52));
+    let absent = |range: Range<u64>| if range.start == stored { stored + 1 } else { range.start };
+    let mut first = |range: Range<u64>| Ok(Some(absent(range.clone())).filter(|n| *n < range.end));
+    assert_eq!(grid.next_byte(1 << 52, &mut first).unwrap(), Some((1 << 52) + 4096));
+}

@@ -1,6 +1,7 @@
-//! Stored bytes of changed datasets, for `st_blocks`.
+//! Stored bytes of datasets, for `st_blocks`.
 //!
-//! They are counted once and then updated by each change: `stat` of a growing file walks no index.
+//! They are counted or estimated once and then updated by each change: `stat` of a growing file
+//! walks no index.
 
 use super::key::DatasetKey;
 use lru::LruCache;
@@ -10,9 +11,18 @@ use std::num::NonZeroUsize;
 /// Most datasets in the cache.
 const DATASETS_MAX: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
 
+/// Stored bytes of one dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StoredSize {
+    /// All stored chunks, bytes.
+    pub(crate) bytes: u64,
+    /// The chunks were counted. Otherwise an estimate, to which exact changes were added.
+    pub(crate) is_exact: bool,
+}
+
 /// Stored bytes of datasets, an LRU cache.
 #[derive(Debug)]
-pub(crate) struct StoredSizes(Mutex<LruCache<DatasetKey, u64>>);
+pub(crate) struct StoredSizes(Mutex<LruCache<DatasetKey, StoredSize>>);
 
 impl Default for StoredSizes {
     fn default() -> Self {
@@ -22,29 +32,32 @@ impl Default for StoredSizes {
 
 impl StoredSizes {
     /// Stored bytes of `dataset`, if known.
-    pub(crate) fn get(&self, dataset: DatasetKey) -> Option<u64> {
+    pub(crate) fn get(&self, dataset: DatasetKey) -> Option<StoredSize> {
         self.0.lock().get(&dataset).copied()
     }
 
-    /// Sets the stored bytes of `dataset` to a new count.
-    pub(crate) fn set(&self, dataset: DatasetKey, bytes: u64) {
-        self.0.lock().put(dataset, bytes);
-    }
-
-    /// Updates a known count: a chunk of `old` stored bytes was replaced by one of `new`; 0: no
-    /// chunk.
-    pub(crate) fn change(&self, dataset: DatasetKey, new: u64, old: u64) {
-        if let Some(bytes) = self.0.lock().get_mut(&dataset) {
-            *bytes = bytes.saturating_add(new).saturating_sub(old);
+    /// Sets the stored bytes of `dataset`. An estimate replaces no exact number.
+    pub(crate) fn set(&self, dataset: DatasetKey, size: StoredSize) {
+        let mut sizes = self.0.lock();
+        if size.is_exact || sizes.get(&dataset).is_none_or(|known| !known.is_exact) {
+            sizes.put(dataset, size);
         }
     }
 
-    /// Drops the count of `dataset`.
+    /// Updates a known number: a chunk of `old` stored bytes was replaced by one of `new`; 0: no
+    /// chunk.
+    pub(crate) fn change(&self, dataset: DatasetKey, new: u64, old: u64) {
+        if let Some(size) = self.0.lock().get_mut(&dataset) {
+            size.bytes = size.bytes.saturating_add(new).saturating_sub(old);
+        }
+    }
+
+    /// Drops the number of `dataset`.
     pub(crate) fn forget(&self, dataset: DatasetKey) {
         self.0.lock().pop(&dataset);
     }
 
-    /// Drops all counts.
+    /// Drops all numbers.
     pub(crate) fn clear(&self) {
         self.0.lock().clear();
     }

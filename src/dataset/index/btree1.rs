@@ -1,7 +1,7 @@
 //! Version 1 B-tree index: keys are the chunks' offsets in elements, sizes and filter masks.
 
 use super::records::Records;
-use super::traits::{ChunkIndex, Visit};
+use super::traits::{ChunkIndex, Place, Visit};
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::grid::ChunkGrid;
 use crate::format::btree1::{ChunkKey, Kind, NAME, Node};
@@ -9,6 +9,7 @@ use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use crate::meta::{Store, extent};
 use crate::structures::btree1;
 use crate::structures::btree1::edit::ChunkTree;
+use crate::structures::estimate::Estimate;
 use std::cmp::Ordering;
 use std::iter::once;
 use std::ops::ControlFlow;
@@ -34,9 +35,19 @@ impl Index {
         key.cmp(origin.iter().copied().chain(once(0)))
     }
 
-    fn scale(&self, key: &ChunkKey, scaled: &mut Vec<u64>) -> Result<()> {
+    /// The last child whose left key is not above the chunk that begins at `origin`.
+    fn pick(node: &Node, origin: &[u64]) -> Option<usize> {
+        let (mut low, mut high) = (0, node.children.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if Self::compare(node, middle, origin) == Ordering::Greater { high = middle } else { low = middle.saturating_add(1) }
+        }
+        low.checked_sub(1)
+    }
+
+    fn scale(&self, offsets: impl Iterator<Item = u64>, scaled: &mut Vec<u64>) -> Result<()> {
         scaled.clear();
-        for (&offset, &c) in key.offsets.iter().zip(&self.grid.chunk_dims) {
+        for (offset, &c) in offsets.zip(&self.grid.chunk_dims) {
             if offset.checked_rem(c) != Some(0) {
                 return Err(Error::corrupt(NAME, self.root, format!("offset {offset} is not a multiple of the chunk dimension {c}")));
             }
@@ -63,15 +74,7 @@ impl ChunkIndex for Index {
             return Ok(None);
         }
         let Some(origin) = self.grid.origin(scaled) else { return Ok(None) };
-        // Finds the last child whose left key is not above the chunk.
-        let mut pick = |node: &Node| {
-            let (mut low, mut high) = (0, node.children.len());
-            while low < high {
-                let middle = low.midpoint(high);
-                if Self::compare(node, middle, &origin) == Ordering::Greater { high = middle } else { low = middle.saturating_add(1) }
-            }
-            Ok(low.checked_sub(1))
-        };
+        let mut pick = |node: &Node| Ok(Self::pick(node, &origin));
         let Some((leaf, i)) = btree1::find(store, self.root, self.kind, &mut pick)? else { return Ok(None) };
         if Self::compare(&leaf, i, &origin) != Ordering::Equal {
             return Ok(None);
@@ -86,9 +89,26 @@ impl ChunkIndex for Index {
         let mut scaled = Vec::new();
         btree1::iterate(store, self.root, self.kind, &mut |node, i| {
             let Some((key, record)) = record(node, i)? else { return Ok(ControlFlow::Continue(())) };
-            self.scale(&key, &mut scaled)?;
+            self.scale(key.offsets.iter().copied(), &mut scaled)?;
             if self.grid.contains(&scaled) { f(&scaled, record) } else { Ok(ControlFlow::Continue(())) }
         })
+    }
+
+    fn iterate_from(&self, store: &Store, from: &[u64], f: &mut Place<'_>) -> Result<()> {
+        let Some(origin) = self.grid.origin(from).filter(|_| self.root.is_defined()) else { return Ok(()) };
+        let mut scaled = Vec::new();
+        let mut pick = |node: &Node| Self::pick(node, &origin).unwrap_or(0);
+        btree1::iterate_from(store, self.root, self.kind, &mut pick, &mut |node, i| {
+            let (Some(key), true) = (node.key(i), node.children.get(i).is_some_and(|a| a.is_defined())) else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            self.scale(ChunkKey::offsets_of(key), &mut scaled)?;
+            if scaled.as_slice() >= from && self.grid.contains(&scaled) { f(&scaled) } else { Ok(ControlFlow::Continue(())) }
+        })
+    }
+
+    fn estimate(&self, store: &Store) -> Result<Estimate> {
+        if self.root.is_defined() { btree1::estimate(store, self.root, self.kind).map(Estimate::dense) } else { Ok(Estimate::default()) }
     }
 
     fn extents(&self, store: &Store, k: u16, visit: &mut extent::Visit<'_>) -> Result<()> {

@@ -2,13 +2,15 @@
 //! chunks), ordered by scaled offsets.
 
 use super::records::Records;
-use super::traits::{ChunkIndex, Visit};
+use super::traits::{ChunkIndex, Place, Visit};
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::grid::ChunkGrid;
 use crate::format::btree2::header::NAME;
 use crate::format::chunk_record::{ChunkRecord, RecordFormat};
 use crate::meta::{Store, extent};
 use crate::structures::btree2::BTree2;
+use crate::structures::estimate::Estimate;
+use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -63,6 +65,44 @@ impl ChunkIndex for Index {
             (Some(chunk), scaled) if self.grid.contains(&scaled) => f(&scaled, chunk),
             _ => Ok(ControlFlow::Continue(())),
         })
+    }
+
+    fn iterate_from(&self, store: &Store, from: &[u64], f: &mut Place<'_>) -> Result<()> {
+        let Some((tree, format)) = self.open(store)? else { return Ok(()) };
+        let ctx = store.ctx();
+        let mut compare = |record: &[u8]| {
+            let before = format.btree2_scaled(record, ctx).lt(from.iter().copied());
+            Ok(if before { Ordering::Less } else { Ordering::Equal })
+        };
+        let mut scaled = Vec::with_capacity(from.len());
+        tree.find_range(store, &mut compare, &mut |record| {
+            scaled.clear();
+            scaled.extend(format.btree2_scaled(record, ctx));
+            let is_there = self.grid.contains(&scaled) && format.is_allocated(record, ctx, self.address)?;
+            if is_there { f(&scaled) } else { Ok(ControlFlow::Continue(())) }
+        })
+    }
+
+    fn stored_run(&self, store: &Store, from: &[u64], most: u64) -> Result<u64> {
+        let (Some((tree, format)), Some(first)) = (self.open(store)?, self.grid.number(from)) else { return Ok(0) };
+        let ctx = store.ctx();
+        let rank = |number: u64| {
+            let scaled = self.grid.scaled(number);
+            tree.rank(store, &mut |record| Ok(format.btree2_scaled(record, ctx).cmp(scaled.iter().copied())))
+        };
+        // The chunks before chunk n are stored without a gap if as many records are.
+        let before = rank(first)?;
+        let (mut low, mut high) = (0, most);
+        while low < high {
+            let middle = high.saturating_sub(high.saturating_sub(low) / 2);
+            let records = rank(first.saturating_add(middle))?.saturating_sub(before);
+            if records >= middle { low = middle } else { high = middle.saturating_sub(1) }
+        }
+        Ok(low)
+    }
+
+    fn estimate(&self, store: &Store) -> Result<Estimate> {
+        Ok(Estimate::dense(self.open(store)?.map_or(0, |(tree, _)| tree.len())))
     }
 
     fn extents(&self, store: &Store, _k: u16, visit: &mut extent::Visit<'_>) -> Result<()> {

@@ -2,12 +2,13 @@
 
 use super::linear::Linear;
 use super::records::Records;
-use super::traits::{ChunkIndex, Visit};
+use super::traits::{ChunkIndex, Place, Visit};
 use crate::base::{Address, Result};
 use crate::dataset::chunk::grid::ChunkGrid;
 use crate::format::chunk_record::{ChunkRecord, RecordFormat};
 use crate::format::farray::{data_block, header};
 use crate::meta::{Store, extent};
+use crate::structures::estimate::Estimate;
 use crate::structures::farray::FixedArray;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -49,10 +50,30 @@ impl ChunkIndex for Index {
     fn iterate(&self, store: &Store, f: &mut Visit<'_>) -> Result<()> {
         let Some((array, format)) = self.open(store)? else { return Ok(()) };
         let mut scaled = Vec::new();
-        array.iterate(store, &mut |i, e| match format.decode_element(e, store.ctx(), data_block::NAME, self.address)? {
+        array.iterate_from(store, 0, &mut |i, e| match format.decode_element(e, store.ctx(), data_block::NAME, self.address)? {
             Some(record) if self.linear.scaled(i, &mut scaled) => f(&scaled, record),
             _ => Ok(ControlFlow::Continue(())),
         })
+    }
+
+    fn iterate_from(&self, store: &Store, from: &[u64], f: &mut Place<'_>) -> Result<()> {
+        let (Some(start), Some((array, format))) = (self.linear.index(from), self.open(store)?) else { return Ok(()) };
+        let mut scaled = Vec::new();
+        array.iterate_from(store, start, &mut |i, e| {
+            let is_there = format.is_allocated(e, store.ctx(), self.address)? && self.linear.scaled(i, &mut scaled);
+            if is_there { f(&scaled) } else { Ok(ControlFlow::Continue(())) }
+        })
+    }
+
+    fn stored_run(&self, store: &Store, from: &[u64], most: u64) -> Result<u64> {
+        let Some((array, format)) = self.open(store)? else { return Ok(0) };
+        let is_set = |e: &[u8]| format.is_allocated(e, store.ctx(), self.address);
+        self.linear.stored_run(from, most, &is_set, &mut |start, f| array.iterate_from(store, start, f))
+    }
+
+    fn estimate(&self, store: &Store) -> Result<Estimate> {
+        let Some((array, format)) = self.open(store)? else { return Ok(Estimate::default()) };
+        array.estimate(store, &mut |e| format.is_allocated(e, store.ctx(), self.address))
     }
 
     fn extents(&self, store: &Store, _k: u16, visit: &mut extent::Visit<'_>) -> Result<()> {

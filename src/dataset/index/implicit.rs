@@ -3,11 +3,12 @@
 
 use super::linear::Linear;
 use super::records::Records;
-use super::traits::{ChunkIndex, Visit};
+use super::traits::{ChunkIndex, Place, Visit};
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::grid::{ChunkGrid, ChunkRange};
 use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use crate::meta::Store;
+use crate::structures::estimate::Estimate;
 
 const NAME: &str = "implicit chunk index";
 
@@ -43,7 +44,17 @@ impl ChunkIndex for Index {
     fn iterate(&self, store: &Store, f: &mut Visit<'_>) -> Result<()> {
         let all = self.grid.range(&vec![0; self.grid.rank()], &self.grid.shape)?;
         let Some(range) = all.filter(|_| self.address.is_defined()) else { return Ok(()) };
-        self.walk(store, &range, f)
+        self.walk(store, &range, &range.first, f)
+    }
+
+    fn iterate_from(&self, store: &Store, from: &[u64], f: &mut Place<'_>) -> Result<()> {
+        let all = self.grid.range(&vec![0; self.grid.rank()], &self.grid.shape)?;
+        let Some(range) = all.filter(|_| self.address.is_defined() && self.grid.contains(from)) else { return Ok(()) };
+        self.walk(store, &range, from, &mut |scaled, _| f(scaled))
+    }
+
+    fn estimate(&self, _: &Store) -> Result<Estimate> {
+        Ok(Estimate::dense(if self.address.is_defined() { self.grid.total().unwrap_or(u64::MAX) } else { 0 }))
     }
 
     fn is_complete(&self, store: &Store) -> Result<bool> {
@@ -59,9 +70,10 @@ impl ChunkIndex for Index {
 }
 
 impl Index {
-    fn walk(&self, store: &Store, range: &ChunkRange, f: &mut Visit<'_>) -> Result<()> {
+    /// Visits the chunks of `range` from the chunk `from` on.
+    fn walk(&self, store: &Store, range: &ChunkRange, from: &[u64], f: &mut Visit<'_>) -> Result<()> {
         let len = store.file_len()?;
-        for scaled in range.iter() {
+        for scaled in range.iter_from(from) {
             let record = self.lookup(store, &scaled)?;
             // Addresses ascend, so the end of the file bounds the walk over a hostile extent.
             let inside = |r: &ChunkRecord| r.address.checked_add(r.size).is_some_and(|end| end.0 <= len);

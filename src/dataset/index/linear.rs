@@ -6,6 +6,10 @@
 
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::grid::ChunkGrid;
+use std::ops::ControlFlow;
+
+/// Called with each element of an array: index, encoded element.
+pub(super) type Elements<'a> = dyn FnMut(u64, &[u8]) -> Result<ControlFlow<()>> + 'a;
 
 /// Chunk numbers of one dataset.
 #[derive(Debug, Clone)]
@@ -55,6 +59,38 @@ impl Linear {
             let s = scaled.get(d.at).copied().filter(|&s| s < d.count)?;
             n.checked_add(s.checked_mul(d.stride)?)
         })
+    }
+
+    /// True if chunk numbers ascend in row-major order of the dataset's chunks.
+    pub(super) fn is_row_major(&self) -> bool {
+        // A dimension of one chunk does not matter where it is.
+        self.order.iter().filter(|d| d.count > 1).is_sorted_by_key(|d| d.at)
+    }
+
+    /// True if the numbers are the row-major numbers of the current extent.
+    pub(super) fn is_dense(&self) -> bool {
+        self.is_row_major() && self.order.iter().skip(1).all(|d| d.max == Some(d.count))
+    }
+
+    /// How many elements of an array from chunk `from` on are set, at most `most`; 0 if the numbers
+    /// are not row-major. `iterate_from` visits the array's elements.
+    pub(super) fn stored_run(
+        &self,
+        from: &[u64],
+        most: u64,
+        is_set: &dyn Fn(&[u8]) -> Result<bool>,
+        iterate_from: &mut dyn FnMut(u64, &mut Elements<'_>) -> Result<()>,
+    ) -> Result<u64> {
+        let Some(first) = self.index(from).filter(|_| self.is_dense()) else { return Ok(0) };
+        let (mut next, end) = (first, first.saturating_add(most));
+        iterate_from(first, &mut |i, element| {
+            if i != next || next >= end || !is_set(element)? {
+                return Ok(ControlFlow::Break(()));
+            }
+            next = next.saturating_add(1);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(next.saturating_sub(first))
     }
 
     /// Writes the scaled offsets of chunk number `index` to `scaled`; false outside the current

@@ -13,6 +13,7 @@ mod linear;
 mod plan;
 mod records;
 mod registry;
+mod row_major;
 mod single;
 #[cfg(test)]
 mod tests;

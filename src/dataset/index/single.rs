@@ -1,11 +1,12 @@
 //! Single chunk index: the record of the only chunk is in the data layout message.
 
 use super::records::Records;
-use super::traits::{ChunkIndex, Visit};
+use super::traits::{ChunkIndex, Place, Visit};
 use crate::base::{Address, Result};
 use crate::dataset::chunk::grid::ChunkGrid;
 use crate::format::chunk_record::{ChunkRecord, StoredForm};
 use crate::meta::Store;
+use crate::structures::estimate::Estimate;
 
 pub(super) struct Index {
     record: Option<ChunkRecord>,
@@ -35,5 +36,13 @@ impl ChunkIndex for Index {
             Some(record) => f(&self.scaled, record).map(drop),
             None => Ok(()),
         }
+    }
+
+    fn iterate_from(&self, _: &Store, from: &[u64], f: &mut Place<'_>) -> Result<()> {
+        if self.record.is_some() && self.scaled.as_slice() >= from { f(&self.scaled).map(drop) } else { Ok(()) }
+    }
+
+    fn estimate(&self, _: &Store) -> Result<Estimate> {
+        Ok(Estimate::dense(u64::from(self.record.is_some())))
     }
 }

@@ -135,6 +135,44 @@ fn walk(index: &dyn ChunkIndex, store: &Store) -> Result<BTreeMap<Vec<u64>, Chun
     Ok(seen)
 }
 
+/// Up to `most` chunks that `iterate_from` visits.
+fn walk_from(index: &dyn ChunkIndex, store: &Store, from: &[u64], most: usize) -> Result<Vec<Vec<u64>>> {
+    let mut seen = Vec::new();
+    index.iterate_from(store, from, &mut |scaled| {
+        seen.push(scaled.to_vec());
+        Ok(if seen.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(seen)
+}
+
+/// Checks ordered walks from many chunks, and the estimate of their number.
+fn walks_in_order(index: &dyn ChunkIndex, store: &Store, e: &Expected, at: &str) {
+    let all: Vec<&Vec<u64>> = e.chunks.keys().collect();
+    let first = vec![0; e.grid.rank()];
+    assert!(walk_from(index, store, &first, usize::MAX).unwrap().iter().eq(all.iter().copied()), "{at}: all");
+    let total = e.grid.total().unwrap();
+    let starts = (0..total).step_by((total / 300).max(1) as usize).map(|i| byte_grid(&e.grid).scaled(i));
+    for from in starts.chain(all.iter().step_by((all.len() / 100).max(1)).map(|s| s.to_vec())) {
+        let expected = all.get(all.partition_point(|s| **s < from)..).unwrap();
+        let got = walk_from(index, store, &from, 40).unwrap();
+        assert!(got.iter().eq(expected.iter().take(40).copied()), "{at}: from {from:?}");
+    }
+    for number in (0..total).step_by((total / 100).max(1) as usize) {
+        let grid = byte_grid(&e.grid);
+        let gap = (number..total).find(|n| !e.chunks.contains_key(&grid.scaled(*n))).unwrap_or(total);
+        for most in [1, 7, total - number] {
+            let run = index.stored_run(store, &grid.scaled(number), most).unwrap();
+            assert!(run <= most.min(gap - number), "{at}: {run} from {number}");
+            let is_shown = index.name() == "v2 B-tree" || (index.name() == "fixed array" && e.grid.max_total() == Some(total));
+            assert!(!is_shown || run == most.min(gap - number), "{at}: {run} from {number}");
+        }
+    }
+    let (estimate, count) = (index.estimate(store).unwrap(), all.len() as u64);
+    assert_eq!((estimate.entries > 0, estimate.walked > 0), (count > 0, count > 0), "{at}");
+    let is_close = estimate.entries <= count * 3 && estimate.entries >= count / 3;
+    assert!(is_close || estimate.walked <= 1 << 16, "{at}: {estimate:?} for {count}");
+}
+
 fn check(file: &str, bytes: Vec<u8>, json: &[u8]) {
     let store = open_store(bytes).unwrap();
     let json: Value = serde_json::from_slice(json).unwrap();
@@ -154,6 +192,7 @@ fn check(file: &str, bytes: Vec<u8>, json: &[u8]) {
         for (scaled, record) in &e.chunks {
             assert_eq!(index.lookup(&store, scaled).unwrap(), Some(*record), "{at}: {scaled:?}");
         }
+        walks_in_order(&*index, &store, &e, &at);
         // Scaled offsets outside the extent, and of another rank.
         assert_eq!(index.lookup(&store, &e.grid.counts()).unwrap(), None);
         assert_eq!(index.lookup(&store, &[]).unwrap(), None);
@@ -190,6 +229,11 @@ fn survive(bytes: Vec<u8>, sets: &[Expected]) {
             assert!(n < 100_000);
             Ok(ControlFlow::Continue(()))
         });
+        for scaled in e.chunks.keys().take(2).chain([&vec![0; e.grid.rank()]]) {
+            let _ = index.stored_run(&store, scaled, 1 << 40);
+            assert!(walk_from(&*index, &store, scaled, 100_000).map_or(0, |seen| seen.len()) < 100_000);
+        }
+        let _ = index.estimate(&store);
     }
 }
 

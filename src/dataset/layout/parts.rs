@@ -3,7 +3,6 @@
 use super::virtual_::{MissingPolicy, SourceOpener};
 use crate::base::datatype::Datatype;
 use crate::base::{Address, Result};
-use crate::dataset::allocation_map::MapBudget;
 use crate::dataset::chunk::key::DatasetKey;
 use crate::dataset::environment::RawFiles;
 use crate::dataset::fill::FillPattern;
@@ -41,8 +40,6 @@ pub(crate) trait Surroundings {
     fn message(&self, kind: u16) -> Result<Option<Vec<u8>>>;
     /// Opener of external raw files.
     fn raw_files(&self) -> Arc<dyn RawFiles>;
-    /// Memory budget of allocation maps.
-    fn maps(&self) -> Arc<MapBudget>;
     /// Opener of the sources of a virtual dataset.
     fn sources(&self) -> Box<dyn SourceOpener + Send + Sync>;
     /// Handling of a missing source of a virtual dataset.

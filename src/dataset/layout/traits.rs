@@ -78,7 +78,14 @@ pub trait Layout: Any + Send + Sync {
     }
 
     /// Bytes of storage in the file, including those that dirty chunks will need.
+    /// An estimate if the exact number would take long and is not known.
     fn allocated(&self, data: &DatasetBytes, env: &Environment) -> Result<u64>;
+
+    /// Bytes of storage in the file, including those that dirty chunks will need; exact, whatever
+    /// it takes.
+    fn allocated_exactly(&self, data: &DatasetBytes, env: &Environment) -> Result<u64> {
+        self.allocated(data, env)
+    }
 
     /// Bytes that a copy of all stored elements reads, and whether filters may have packed them.
     fn stored_volume(&self, _data: &DatasetBytes) -> Result<StoredVolume> {

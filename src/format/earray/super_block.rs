@@ -6,7 +6,7 @@
 
 use super::{Geometry, Header, SuperBlockInfo};
 use crate::base::{Address, Result};
-use crate::format::elements::{page_bit, set_page_bit};
+use crate::format::elements::{count_page_bits, next_page_bit, page_bit, set_page_bit};
 use crate::format::{Context, Reader, Writer};
 
 /// Standard name, used in errors.
@@ -76,6 +76,18 @@ impl SuperBlock {
     /// block.
     pub fn page_written(&self, info: &SuperBlockInfo, data_block: u64, page: u64) -> bool {
         Self::bit(info, data_block, page).is_some_and(|bit| page_bit(&self.page_bitmaps, bit))
+    }
+
+    /// The first page of data block `data_block` at or after page `from` that was ever written.
+    pub fn next_page_written(&self, info: &SuperBlockInfo, data_block: u64, from: u64) -> Option<u64> {
+        let (first, end) = (Self::bit(info, data_block, 0)?, Self::bit(info, data_block, info.pages)?);
+        next_page_bit(&self.page_bitmaps, first.checked_add(from)?, end).and_then(|bit| bit.checked_sub(first))
+    }
+
+    /// Number of pages of data block `data_block` that were ever written.
+    pub fn pages_written(&self, info: &SuperBlockInfo, data_block: u64) -> u64 {
+        let bits = Self::bit(info, data_block, 0).zip(Self::bit(info, data_block, info.pages));
+        bits.map_or(0, |(first, end)| count_page_bits(&self.page_bitmaps, first, end))
     }
 
     /// Marks the page as written; false when there is no such page.

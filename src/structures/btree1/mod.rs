@@ -14,4 +14,4 @@ pub(in crate::structures) mod node_edit;
 mod read;
 
 pub(in crate::structures) use read::load;
-pub use read::{find, iterate};
+pub use read::{estimate, find, iterate, iterate_from};

@@ -4,12 +4,16 @@ use crate::base::{Address, Error, Result};
 use crate::format::btree1::{Kind, NAME, Node};
 use crate::meta::Store;
 use crate::structures::budget::Budget;
+use crate::structures::estimate::sample_place;
 use std::mem::size_of;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Bytes read at first: most nodes fit, so that loading one costs one read.
 const FIRST_READ_BYTES: u64 = 4096;
+
+/// Paths from the root to a leaf that one estimate follows.
+const SAMPLED_PATHS: u64 = 16;
 
 /// Called with the address of a node and the level that its parent implies; returns the node.
 pub(super) type Load<'a> = dyn FnMut(Address, Option<u8>) -> Result<Arc<Node>> + 'a;
@@ -71,15 +75,64 @@ pub fn iterate(store: &Store, root: Address, kind: Kind, f: &mut dyn FnMut(&Node
     walk(store, root, &mut |at, level| load(store, at, kind, level), f)
 }
 
+/// Visits the children of leaves in order, from the first that may have the key that `pick` looks
+/// for: it returns the child of a node that does.
+pub fn iterate_from(
+    store: &Store,
+    root: Address,
+    kind: Kind,
+    pick: &mut dyn FnMut(&Node) -> usize,
+    f: &mut dyn FnMut(&Node, usize) -> Result<ControlFlow<()>>,
+) -> Result<()> {
+    walk_from(store, root, &mut |at, level| load(store, at, kind, level), pick, f)
+}
+
+/// Estimates the number of children of all leaves, from the nodes on a few paths. Exact if the root
+/// is a leaf.
+pub fn estimate(store: &Store, root: Address, kind: Kind) -> Result<u64> {
+    let root = load(store, root, kind, None)?;
+    let fanout = |node: &Node| node.children.len() as u64;
+    let mut sum = 0u64;
+    for path in 0..SAMPLED_PATHS {
+        let (mut node, mut leaves) = (root.clone(), 1u64);
+        // Levels fall by one at each step, so this ends.
+        while let Some(below) = node.level.checked_sub(1) {
+            leaves = leaves.saturating_mul(fanout(&node));
+            let sample = path.saturating_add(u64::from(below).saturating_mul(SAMPLED_PATHS));
+            let i = usize::try_from(sample_place(sample, fanout(&node))).unwrap_or(usize::MAX);
+            let Some(&child) = node.children.get(i) else { break };
+            node = load(store, child, kind, Some(below))?;
+        }
+        sum = sum.saturating_add(leaves.saturating_mul(fanout(&node)));
+    }
+    Ok(sum / SAMPLED_PATHS)
+}
+
 /// Visits every child of every leaf in order; `load` loads each node when the walk reaches it.
 pub(super) fn walk(store: &Store, root: Address, load: &mut Load<'_>, f: &mut Visit<'_>) -> Result<()> {
+    walk_from(store, root, load, &mut |_| 0, f)
+}
+
+fn walk_from(store: &Store, root: Address, load: &mut Load<'_>, pick: &mut dyn FnMut(&Node) -> usize, f: &mut Visit<'_>) -> Result<()> {
     let mut budget = Budget::new(store, NAME, root)?;
     let mut enter = |at, level| {
         let node = load(at, level)?;
         budget.spend(node.used(store.ctx()))?;
         Ok(node)
     };
-    let mut stack = vec![(enter(root, None)?, 0usize)];
+    let first = enter(root, None)?;
+    let at = pick(&first);
+    let mut stack = vec![(first, at)];
+    // Descends to the first leaf; levels fall by one at each step.
+    while let Some((node, next)) = stack.last_mut()
+        && let Some(below) = node.level.checked_sub(1)
+        && let Some(&child) = node.children.get(*next)
+    {
+        *next = next.saturating_add(1);
+        let node = enter(child, Some(below))?;
+        let at = pick(&node);
+        stack.push((node, at));
+    }
     while let Some((node, next)) = stack.last_mut() {
         let i = *next;
         *next = next.saturating_add(1);

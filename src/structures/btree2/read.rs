@@ -24,6 +24,24 @@ impl Node {
 }
 
 impl BTree2 {
+    /// Number of records for which `compare` returns `Less`, from the counts in the nodes on one
+    /// path.
+    pub fn rank(&self, store: &Store, compare: &mut Compare<'_>) -> Result<u64> {
+        let (mut pointer, mut depth) = (self.header.root, self.header.depth);
+        let mut rank = 0u64;
+        if self.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            let node = self.node(store, &pointer, depth)?;
+            let at = node.partition(0, &mut |record| Ok(compare(record)? == Ordering::Less))?;
+            let below = node.children.get(..at).unwrap_or_default().iter().fold(at as u64, |n, child| n.saturating_add(child.total));
+            rank = rank.saturating_add(below);
+            let (Some(&child), Some(below)) = (node.children.get(at), depth.checked_sub(1)) else { return Ok(rank) };
+            (pointer, depth) = (child, below);
+        }
+    }
+
     /// A record for which `compare` returns `Equal`, if any.
     pub fn find(&self, store: &Store, compare: &mut Compare<'_>) -> Result<Option<Vec<u8>>> {
         let mut pointer = self.header.root;

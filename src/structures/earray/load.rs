@@ -32,6 +32,19 @@ impl DataBlockRef<'_> {
     pub fn page_written(&self, page: u64) -> bool {
         self.super_block.is_some_and(|s| s.page_written(self.info, self.number, page))
     }
+
+    /// The first page at or after page `from` that was ever written.
+    pub fn next_page(&self, from: u64) -> Option<u64> {
+        self.super_block.and_then(|s| s.next_page_written(self.info, self.number, from))
+    }
+
+    /// Number of elements in the block, or in its written pages of `page_elements`.
+    pub fn elements(&self, page_elements: u64) -> u64 {
+        match self.super_block.filter(|_| self.info.pages > 0) {
+            Some(s) => s.pages_written(self.info, self.number).saturating_mul(page_elements),
+            None => self.info.data_block_elements,
+        }
+    }
 }
 
 impl ExtensibleArray {

@@ -6,7 +6,8 @@ use crate::base::Result;
 use crate::format::earray::{Place, header};
 use crate::meta::Store;
 use crate::structures::budget::Budget;
-use crate::structures::paged_elements::{Visit, visit};
+use crate::structures::estimate::Estimate;
+use crate::structures::paged_elements::{self, Visit, visit};
 use std::ops::ControlFlow;
 
 impl ExtensibleArray {
@@ -44,8 +45,9 @@ impl ExtensibleArray {
         usize::try_from(element % per_page).ok().and_then(|i| elements.get(i)).map(decode).transpose()
     }
 
-    /// Visits the elements of all blocks and written pages in order, up to the largest index set.
-    pub fn iterate(&self, store: &Store, f: &mut Visit<'_>) -> Result<()> {
+    /// Visits the elements of all blocks and written pages in order, from index `start` up to the
+    /// largest index set.
+    pub fn iterate_from(&self, store: &Store, start: u64, f: &mut Visit<'_>) -> Result<()> {
         if !self.header.index_block.is_defined() {
             return Ok(());
         }
@@ -53,29 +55,57 @@ impl ExtensibleArray {
         let mut f = |i: u64, e: &[u8]| if i < end { f(i, e) } else { Ok(ControlFlow::Break(())) };
         let mut budget = Budget::new(store, header::NAME, self.address)?;
         let index_block = self.index_block(store)?;
-        if visit(&index_block.elements, 0, &mut f)?.is_break() {
+        if visit(&index_block.elements, 0, start, &mut f)?.is_break() {
             return Ok(());
         }
-        self.walk(store, &index_block, end, &mut budget, &mut |block, budget| match block {
+        self.walk(store, &index_block, start..end, &mut budget, &mut |block, budget| match block {
             Block::Super(..) => Ok(ControlFlow::Continue(())),
-            Block::Data(block) => self.visit_data_block(store, &block, budget, &mut f),
+            Block::Data(block) => self.visit_data_block(store, &block, start, budget, &mut f),
         })
     }
 
-    fn visit_data_block(&self, store: &Store, block: &DataBlockRef<'_>, budget: &mut Budget, f: &mut Visit<'_>) -> Result<ControlFlow<()>> {
+    /// Estimates how many elements satisfy `is_set`, from the page bitmaps and a few blocks.
+    pub fn estimate(&self, store: &Store, is_set: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<Estimate> {
+        if !self.header.index_block.is_defined() {
+            return Ok(Estimate::default());
+        }
+        let (end, index_block) = (self.header.max_index_set, self.index_block(store)?);
+        let mut written = index_block.elements.len() as u64;
+        let mut budget = Budget::new(store, header::NAME, self.address)?;
+        self.walk(store, &index_block, 0..end, &mut budget, &mut |block, _| {
+            if let Block::Data(block) = block {
+                written = written.saturating_add(block.elements(self.geometry.page_elements()));
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let written = written.min(end);
+        let set = paged_elements::estimate(end, written, &mut |start, f| self.iterate_from(store, start, f), is_set)?;
+        Ok(Estimate { entries: set, walked: written })
+    }
+
+    fn visit_data_block(
+        &self,
+        store: &Store,
+        block: &DataBlockRef<'_>,
+        start: u64,
+        budget: &mut Budget,
+        f: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>> {
         let info = block.info;
         let first = self.geometry.first_element(info).saturating_add(block.number.saturating_mul(info.data_block_elements));
         if info.pages == 0 {
-            return visit(&self.data_block(store, block.address, info)?.elements, first, f);
+            return visit(&self.data_block(store, block.address, info)?.elements, first, start, f);
         }
+        let mut next = start.saturating_sub(first) / self.geometry.page_elements().max(1);
         // The super block's bitmap was read from the file: its length bounds this loop.
-        for page in (0..info.pages).filter(|&p| block.page_written(p)) {
+        while let Some(page) = block.next_page(next) {
             budget.spend(self.geometry.page_size())?;
             let elements = self.page(block.address, page)?.cached(store)?;
             let first = first.saturating_add(page.saturating_mul(self.geometry.page_elements()));
-            if visit(&elements, first, f)?.is_break() {
+            if visit(&elements, first, start, f)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
+            next = page.saturating_add(1);
         }
         Ok(ControlFlow::Continue(()))
     }

@@ -6,7 +6,7 @@ use crate::format::earray::{Header, IndexBlock, SuperBlockInfo, data_block, head
 use crate::meta::Store;
 use crate::meta::extent::{self, Extent};
 use crate::structures::budget::Budget;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 /// A block reached by the walk.
 pub(super) enum Block<'a> {
@@ -30,7 +30,7 @@ impl ExtensibleArray {
         let index_block = array.load_index_block(store)?;
         visit(Extent::metadata(array.header.index_block, array.geometry.index_block_size(), index_block::NAME))?;
         let mut budget = Budget::new(store, header::NAME, address)?;
-        array.walk(store, &index_block, u64::MAX, &mut budget, &mut |block, _| {
+        array.walk(store, &index_block, 0..u64::MAX, &mut budget, &mut |block, _| {
             visit(match block {
                 Block::Super(at, info) => Extent::metadata(at, array.geometry.super_block_size(info), super_block::NAME),
                 Block::Data(block) => {
@@ -43,12 +43,18 @@ impl ExtensibleArray {
         })
     }
 
-    /// Visits every allocated super block and data block below `index`, up to element `end`. The
-    /// walk loads super blocks, not data blocks.
-    pub(super) fn walk(&self, store: &Store, index: &IndexBlock, end: u64, budget: &mut Budget, f: &mut Visit<'_>) -> Result<()> {
+    /// Visits the allocated super blocks and data blocks below `index` that hold elements of
+    /// `range`. The walk loads super blocks, not data blocks.
+    pub(super) fn walk(&self, store: &Store, index: &IndexBlock, range: Range<u64>, budget: &mut Budget, f: &mut Visit<'_>) -> Result<()> {
         for (u, info) in self.geometry.super_blocks.iter().enumerate() {
-            if self.geometry.first_element(info) >= end {
+            let first = self.geometry.first_element(info);
+            if first >= range.end {
                 break;
+            }
+            // Data blocks before the range.
+            let skipped = range.start.saturating_sub(first).checked_div(info.data_block_elements).unwrap_or(0);
+            if skipped >= info.data_blocks {
+                continue;
             }
             let super_block;
             let (owner, addresses) = match u.checked_sub(self.geometry.virtual_super_blocks) {
@@ -67,7 +73,12 @@ impl ExtensibleArray {
                     (Some(&*super_block), super_block.data_blocks.as_slice())
                 }
             };
-            for (number, &address) in (0u64..).zip(addresses).filter(|(_, a)| a.is_defined()) {
+            let from = usize::try_from(skipped).unwrap_or(usize::MAX);
+            for (number, &address) in (skipped..).zip(addresses.get(from..).unwrap_or_default()).filter(|(_, a)| a.is_defined()) {
+                let first = first.saturating_add(number.saturating_mul(info.data_block_elements));
+                if first >= range.end {
+                    return Ok(());
+                }
                 budget.spend(self.geometry.data_block_size(info))?;
                 if f(Block::Data(DataBlockRef { address, info, number, super_block: owner }), budget)?.is_break() {
                     return Ok(());

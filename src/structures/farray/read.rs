@@ -1,14 +1,14 @@
 //! Lookup by index and ordered walk of a fixed array. Elements are opaque bytes.
 
 use crate::base::{Address, Error, Result};
-use crate::format::elements::{Elements, page_bit};
+use crate::format::elements::{Elements, count_page_bits, next_page_bit, page_bit};
 use crate::format::farray::data_block::{self, Body, DataBlock};
 use crate::format::farray::header::{self, Header};
 use crate::meta::Store;
 use crate::meta::extent::{self, Extent};
-use crate::structures::paged_elements::{Page, Visit, visit};
+use crate::structures::estimate::Estimate;
+use crate::structures::paged_elements::{self, Page, Visit, visit};
 use std::mem::size_of;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// An open fixed array.
@@ -75,25 +75,43 @@ impl FixedArray {
         usize::try_from(at).ok().and_then(|i| elements.get(i)).map(decode).transpose()
     }
 
-    /// Visits the elements of the data block and of every written page in order.
-    pub fn iterate(&self, store: &Store, f: &mut Visit<'_>) -> Result<()> {
+    /// Visits the elements of the data block, or of every written page, in order from index `start`
+    /// on.
+    pub fn iterate_from(&self, store: &Store, start: u64, f: &mut Visit<'_>) -> Result<()> {
         if !self.header.data_block.is_defined() {
             return Ok(());
         }
         let block = self.data_block(store)?;
         let bitmap = match &block.body {
-            Body::Elements(elements) => return visit(elements, 0, f).map(drop),
+            Body::Elements(elements) => return visit(elements, 0, start, f).map(drop),
             Body::PageBitmap(bitmap) => bitmap,
         };
+        let mut next = start / self.header.page_elements().max(1);
         // The bitmap was read from the file: its length bounds this loop.
-        for page in (0..self.header.pages()).filter(|&p| page_bit(bitmap, p)) {
+        while let Some(page) = next_page_bit(bitmap, next, self.header.pages()) {
             let elements: Arc<Elements> = self.page(store, page)?.cached(store)?;
             let first = page.saturating_mul(self.header.page_elements());
-            if visit(&elements, first, f)? == ControlFlow::Break(()) {
+            if visit(&elements, first, start, f)?.is_break() {
                 break;
             }
+            next = page.saturating_add(1);
         }
         Ok(())
+    }
+
+    /// Estimates how many elements satisfy `is_set`, from the page bitmap and a few pages.
+    pub fn estimate(&self, store: &Store, is_set: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<Estimate> {
+        let (end, pages) = (self.header.elements, self.header.pages());
+        if !self.header.data_block.is_defined() {
+            return Ok(Estimate::default());
+        }
+        let written = match &self.data_block(store)?.body {
+            Body::Elements(_) => end,
+            Body::PageBitmap(bitmap) => count_page_bits(bitmap, 0, pages).saturating_mul(self.header.page_elements()),
+        };
+        let written = written.min(end);
+        let set = paged_elements::estimate(end, written, &mut |start, f| self.iterate_from(store, start, f), is_set)?;
+        Ok(Estimate { entries: set, walked: written })
     }
 
     fn data_block(&self, store: &Store) -> Result<Arc<DataBlock>> {

@@ -58,6 +58,10 @@ impl Content for CurrentContent {
         self.with(|c| c.allocated())
     }
 
+    fn allocated_exactly(&self) -> Result<u64> {
+        self.with(|c| c.allocated_exactly())
+    }
+
     fn block_size(&self) -> u32 {
         self.with(|c| Ok(c.block_size())).unwrap_or(4096)
     }

@@ -5,14 +5,13 @@ use super::read::Chunked;
 use super::write::ChunkWriter;
 use crate::base::element_set::ElementSet;
 use crate::base::{Address, Error, Result};
-use crate::dataset::allocation_map::Numbers;
 use crate::dataset::chunk::cache::Found;
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::traits::Seek;
 use crate::format::message::data_layout::DataLayout;
 use crate::meta::Store;
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -76,42 +75,39 @@ impl Chunked {
         }
     }
 
-    /// Stored chunks with numbers in `range` of a dataset that has too many to list, in any order.
-    fn walk_present(&self, store: &Store, range: &Range<u64>) -> Result<Vec<u64>> {
-        let mut found = Vec::new();
-        self.index.iterate(store, &mut |scaled, _| {
-            found.extend(self.grid.linear(scaled).filter(|n| range.contains(n)));
+    /// Numbers of dirty chunks, ascending.
+    fn dirty_numbers(&self, env: &Environment) -> Vec<u64> {
+        env.dirty.of(self.number).into_iter().map(|(key, _)| key.chunk).collect()
+    }
+
+    /// The first `STEP_CHUNKS` stored and dirty chunks with numbers in `range` for which `inside`
+    /// returns true, ascending, and the number at which the next call begins.
+    fn present(
+        &self,
+        env: &Environment,
+        store: &Store,
+        range: Range<u64>,
+        inside: &dyn Fn(u64) -> bool,
+    ) -> Result<(Vec<u64>, Option<u64>)> {
+        let mut dirty = self.dirty_numbers(env);
+        dirty.retain(|n| range.contains(n) && inside(*n));
+        dirty.truncate(STEP_CHUNKS);
+        let mut present = Vec::new();
+        self.for_each_stored(store, range.start, &mut |number| {
+            if number >= range.end || present.len() >= STEP_CHUNKS {
+                return Ok(ControlFlow::Break(()));
+            }
+            if inside(number) {
+                present.push(number);
+            }
             Ok(ControlFlow::Continue(()))
         })?;
-        Ok(found)
-    }
-
-    /// Stored and dirty chunks with numbers in `range`, ascending.
-    fn present(&self, env: &Environment, store: &Store, range: Range<u64>) -> Result<Vec<u64>> {
-        let mut present: Vec<u64> = match self.map(store)?.numbers() {
-            Numbers::Listed(all) => {
-                let at = |n: u64| all.partition_point(|c| *c < n);
-                all.get(at(range.start)..at(range.end)).unwrap_or_default().to_vec()
-            }
-            Numbers::All => range.clone().collect(),
-            Numbers::NotListed => self.walk_present(store, &range)?,
-        };
-        let dirty = env.dirty.of(self.number).into_iter().map(|(key, _)| key.chunk);
-        present.extend(dirty.filter(|n| range.contains(n)));
+        present.extend(dirty);
         present.sort_unstable();
         present.dedup();
-        Ok(present)
-    }
-
-    /// The first stored or dirty chunk from number `from`.
-    fn first_present(&self, env: &Environment, store: &Store, from: u64) -> Result<Option<u64>> {
-        let stored = match self.map(store)?.numbers() {
-            Numbers::Listed(all) => all.get(all.partition_point(|c| *c < from)).copied(),
-            Numbers::All => Some(from),
-            Numbers::NotListed => self.walk_present(store, &(from..u64::MAX))?.into_iter().min(),
-        };
-        let dirty = env.dirty.of(self.number).into_iter().map(|(key, _)| key.chunk).find(|n| *n >= from);
-        Ok(stored.into_iter().chain(dirty).min().filter(|n| *n < self.grid.chunks()))
+        present.truncate(STEP_CHUNKS);
+        let next = present.last().filter(|_| present.len() >= STEP_CHUNKS).map(|last| last.saturating_add(1));
+        Ok((present, next))
     }
 
     /// Next defined ([`Seek::Data`]) or undefined byte at or after `offset`.
@@ -138,28 +134,31 @@ impl Chunked {
         offset: u64,
         set_of: &mut dyn FnMut(u64) -> Result<Option<ElementSet>>,
     ) -> Result<Option<u64>> {
-        let Some((chunk, _)) = self.grid.chunk_at(offset) else { return Ok(None) };
-        // Slabs, the chunks of one first coordinate, follow one another in the dataset.
-        let slab = self.grid.counts().iter().skip(1).product::<u64>().max(1);
-        let mut first = (chunk / slab).saturating_mul(slab);
-        while let Some(found) = self.first_present(env, store, first)? {
-            first = (found / slab).saturating_mul(slab);
-            let numbers = self.present(env, store, first..first.saturating_add(slab))?;
-            let mut candidates: Vec<(u64, u64)> =
-                numbers.into_iter().filter_map(|n| self.grid.first_byte_in(n, offset).map(|at| (at, n))).collect();
-            candidates.sort_unstable();
-            let mut best: Option<u64> = None;
-            for (at, number) in candidates {
-                if best.is_some_and(|best| best <= at) {
-                    break;
-                }
-                let Some(set) = set_of(number)? else { continue };
-                best = best.into_iter().chain(self.next_defined(number, &set, at)).min();
+        let dirty = self.dirty_numbers(env);
+        let mut seen = HashSet::new();
+        let (mut at, mut best) = (offset, None);
+        // Chunks in the order of their first bytes from `offset` on.
+        while let Some(start) = self.grid.next_byte(at, &mut |range| self.first_unseen(store, &dirty, &seen, range))?
+            && best.is_none_or(|best| start < best)
+            && let Some((number, _)) = self.grid.chunk_at(start)
+        {
+            if let Some(set) = set_of(number)? {
+                best = best.into_iter().chain(self.next_defined(number, &set, start)).min();
             }
-            if best.is_some() {
-                return Ok(best);
+            seen.insert(number);
+            at = start;
+        }
+        Ok(best)
+    }
+
+    /// The first stored or dirty chunk in `range` that is not one of `seen`.
+    fn first_unseen(&self, store: &Store, dirty: &[u64], seen: &HashSet<u64>, range: Range<u64>) -> Result<Option<u64>> {
+        let mut from = range.start;
+        while let Some(number) = self.first_present(store, dirty, from..range.end)? {
+            if !seen.contains(&number) {
+                return Ok(Some(number));
             }
-            first = first.saturating_add(slab);
+            from = number.saturating_add(1);
         }
         Ok(None)
     }
@@ -196,11 +195,10 @@ impl Chunked {
         let Some(range) = self.chunks.range(first, &count)? else { return Ok(ElementSet::default()) };
         let number = |scaled: &[u64]| self.grid.linear(scaled).ok_or_else(|| Error::limit("chunk grid", Address::UNDEF, "chunk numbers"));
         let (low, high) = (number(&range.first)?, number(&range.last)?);
-        let inside = |n: &u64| {
-            let scaled = self.grid.scaled(*n);
+        let inside = |n: u64| {
+            let scaled = self.grid.scaled(n);
             scaled.iter().zip(range.first.iter().zip(&range.last)).all(|(s, (low, high))| low <= s && s <= high)
         };
-        let numbers: Vec<u64> = self.present(env, store, low..high.saturating_add(1))?.into_iter().filter(inside).collect();
         let blocks = AtomicU64::new(0);
         let one = |n: &u64| -> Result<ElementSet> {
             let past = || Error::limit("chunk grid", Address::UNDEF, "elements past 2^64");
@@ -214,7 +212,10 @@ impl Chunked {
             set.moved(&origin).ok_or_else(past)
         };
         let mut defined = ElementSet::default();
-        for numbers in numbers.chunks(STEP_CHUNKS) {
+        let mut next = Some(low);
+        while let Some(from) = next {
+            let numbers;
+            (numbers, next) = self.present(env, store, from..high.saturating_add(1), &inside)?;
             let sets = env.pool.install(|| numbers.par_iter().map(one).collect::<Result<Vec<_>>>())?;
             let part = ElementSet::union_of(0..sets.len(), &|n| Ok(sets.get(n).cloned().unwrap_or_default()))?;
             defined = defined.union(&part)?;
@@ -234,36 +235,46 @@ impl ChunkWriter<'_> {
         let ends = c.grid.linear(&range.first).zip(c.grid.linear(&range.last));
         let (low, high) = ends.ok_or_else(|| Error::limit("chunk grid", Address::UNDEF, "chunk numbers"))?;
         let (mut changed, mut decoded) = (false, 0u64);
-        for number in c.present(self.env, self.store, low.max(from)..high.saturating_add(1))? {
-            if decoded > STEP_BYTES {
-                return Ok((changed, Some(number)));
+        let mut next = Some(low.max(from));
+        while let Some(from) = next {
+            let numbers;
+            (numbers, next) = c.present(self.env, self.store, from..high.saturating_add(1), &|_| true)?;
+            for number in numbers {
+                if decoded > STEP_BYTES {
+                    return Ok((changed, Some(number)));
+                }
+                let origin = self.grid.origin(&c.grid.scaled(number)).unwrap_or_default();
+                let block = local_block(&origin, &self.grid.chunk_dims, first, end);
+                if !block.is_empty() {
+                    decoded = decoded.saturating_add(c.grid.chunk_bytes());
+                    changed |= self.erase_in(layout, number, &block)?;
+                }
             }
-            let scaled = c.grid.scaled(number);
-            let origin = self.grid.origin(&scaled).unwrap_or_default();
-            let block = local_block(&origin, &self.grid.chunk_dims, first, end);
-            if block.is_empty() {
-                continue;
-            }
-            decoded = decoded.saturating_add(c.grid.chunk_bytes());
-            let Some(set) = c.defined_in(self.env, self.store, number, false)? else { continue };
-            if set.intersection(&block)?.is_empty() {
-                continue;
-            }
-            if set.difference(&block)?.is_empty() {
-                let record = c.index.lookup(self.store, &scaled)?;
-                changed |= self.free_chunk(layout, number, record)?;
-                continue;
-            }
-            let mut parts = Vec::new();
-            let size = self.grid.element_size;
-            block.for_each_run(&self.grid.chunk_dims, &mut |run| {
-                let bytes = |n: u64| n.checked_mul(size).and_then(|n| usize::try_from(n).ok());
-                let part = bytes(run.start).zip(bytes(run.end.saturating_sub(run.start)));
-                parts.push(part.ok_or_else(|| Error::limit("chunk", Address::UNDEF, "size"))?);
-                Ok(())
-            })?;
-            self.make_dirty(number)?.clear(&parts)?;
         }
         Ok((changed, None))
+    }
+
+    /// Makes the elements of `block` in a chunk undefined, given in the chunk's coordinates.
+    /// Returns whether the layout message changed.
+    fn erase_in(&self, layout: &mut DataLayout, number: u64, block: &ElementSet) -> Result<bool> {
+        let c = self.chunked;
+        let Some(set) = c.defined_in(self.env, self.store, number, false)? else { return Ok(false) };
+        if set.intersection(block)?.is_empty() {
+            return Ok(false);
+        }
+        if set.difference(block)?.is_empty() {
+            let record = c.index.lookup(self.store, &c.grid.scaled(number))?;
+            return self.free_chunk(layout, number, record);
+        }
+        let mut parts = Vec::new();
+        let size = self.grid.element_size;
+        block.for_each_run(&self.grid.chunk_dims, &mut |run| {
+            let bytes = |n: u64| n.checked_mul(size).and_then(|n| usize::try_from(n).ok());
+            let part = bytes(run.start).zip(bytes(run.end.saturating_sub(run.start)));
+            parts.push(part.ok_or_else(|| Error::limit("chunk", Address::UNDEF, "size"))?);
+            Ok(())
+        })?;
+        self.make_dirty(number)?.clear(&parts)?;
+        Ok(false)
     }
 }

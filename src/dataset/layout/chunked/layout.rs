@@ -1,6 +1,8 @@
 //! Implements [`Layout`] for chunked datasets.
 
 use super::create;
+use super::found_chunks::FoundChunks;
+use super::holes::Accuracy;
 use super::read::Chunked;
 use super::write::ChunkWriter;
 use super::{bounds, copy, read_ahead, sections, write};
@@ -25,7 +27,7 @@ use crate::format::message::data_layout::{DONT_FILTER_PARTIAL_EDGE_CHUNKS, DataL
 use crate::meta::extent;
 use std::any::Any;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Structure named by errors.
 const STRUCTURE: &str = "data layout message";
@@ -60,9 +62,7 @@ pub(in crate::dataset::layout) fn open(parts: &mut Parts<'_>) -> Result<Option<B
         index,
         is_implicit: matches!(c.index, IndexInfo::Implicit { .. }),
         format,
-        map: OnceLock::new(),
-        maps: parts.surroundings.maps(),
-        map_lock: parking_lot::Mutex::new(()),
+        found: FoundChunks::default(),
     })))
 }
 
@@ -105,8 +105,9 @@ impl Layout for Chunked {
     fn read(&self, data: &DatasetBytes, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
-            // The map does not contain dirty chunks.
-            let holes = if env.dirty.has(self.number) { 0 } else { self.hole_at(at).min(rest.len()) };
+            // The index does not contain dirty chunks.
+            let is_dirty = env.dirty.has(self.number);
+            let holes = if is_dirty { 0 } else { self.hole_at(env, &data.store, at, rest.len()).min(rest.len()) };
             if holes > 0 {
                 let (hole, tail) = rest.split_at_mut(holes);
                 data.fill.fill(at, hole);
@@ -135,7 +136,11 @@ impl Layout for Chunked {
     }
 
     fn allocated(&self, data: &DatasetBytes, env: &Environment) -> Result<u64> {
-        self.stored_bytes(env, &data.store)
+        self.stored_bytes(env, &data.store, Accuracy::Quick)
+    }
+
+    fn allocated_exactly(&self, data: &DatasetBytes, env: &Environment) -> Result<u64> {
+        self.stored_bytes(env, &data.store, Accuracy::Exact)
     }
 
     fn stored_volume(&self, data: &DatasetBytes) -> Result<StoredVolume> {
@@ -143,8 +148,8 @@ impl Layout for Chunked {
         let bytes = match self.is_implicit {
             true => data.size,
             // Only the defined elements of sparse chunks are copied.
-            false if self.knows_defined() => self.map(&data.store)?.stored_bytes,
-            false => self.stored_chunk_count(&data.store)?.saturating_mul(self.grid.chunk_bytes()),
+            false if self.knows_defined() => self.totals(&data.store)?.bytes,
+            false => self.totals(&data.store)?.chunks.saturating_mul(self.grid.chunk_bytes()),
         };
         Ok(StoredVolume { bytes, packed })
     }

@@ -5,6 +5,7 @@ mod copy;
 mod create;
 mod defined;
 mod extents;
+mod found_chunks;
 mod holes;
 mod layout;
 mod ranges;

@@ -1,7 +1,7 @@
 //! Reads chunked datasets: splits requests by chunk, and finds and decodes the chunks.
 
+use super::found_chunks::FoundChunks;
 use crate::base::{Address, Error, Result, buffers};
-use crate::dataset::allocation_map::{AllocationMap, MapBudget};
 use crate::dataset::chunk::ChunkGrid;
 use crate::dataset::chunk::cache::{Chunk, Found};
 use crate::dataset::chunk::chunk_files::ChunkFile;
@@ -12,12 +12,11 @@ use crate::dataset::chunk::pieces::{ByteGrid, ChunkPieces, Piece};
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::dataset::index::{ChunkIndex, ChunkRecord};
+use crate::dataset::layout::traits::Seek;
 use crate::meta::Store;
-use parking_lot::Mutex;
 use rayon::prelude::*;
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::OnceLock;
 
 /// Bytes of a request handled at a time, to bound the number of pieces.
 const SLICE_BYTES: usize = 1 << 20;
@@ -52,12 +51,8 @@ pub(super) struct Chunked {
     pub(crate) format: Arc<dyn ChunkFormat>,
     /// The index is implicit: every chunk is allocated at a fixed address.
     pub(crate) is_implicit: bool,
-    /// Allocation map, built on first use.
-    pub(crate) map: OnceLock<Result<AllocationMap>>,
-    /// Memory budget of the map.
-    pub(crate) maps: Arc<MapBudget>,
-    /// Held while the map is built, so that it is built once.
-    pub(crate) map_lock: Mutex<()>,
+    /// What searches for stored chunks found.
+    pub(crate) found: FoundChunks,
 }
 
 /// Where the bytes of a chunk are.
@@ -107,11 +102,18 @@ impl DirectRun {
 }
 
 impl Chunked {
-    /// Length of the hole at `offset` in the allocation map; 0 if the map is not built.
-    pub(super) fn hole_at(&self, offset: u64) -> usize {
-        let Some(Ok(map)) = self.map.get() else { return 0 };
-        let next = map.next_data(&self.grid, offset).unwrap_or(u64::MAX);
-        usize::try_from(next.saturating_sub(offset)).unwrap_or(usize::MAX)
+    /// Length of the hole at `offset`; 0 if it is not known, or does not matter to a read of `len`
+    /// bytes.
+    pub(super) fn hole_at(&self, env: &Environment, store: &Store, offset: u64, len: usize) -> usize {
+        let Some((chunk, end)) = self.grid.chunk_at(offset) else { return 0 };
+        let is_short = end.saturating_sub(offset) >= len as u64;
+        if is_short || !self.index.is_ordered() || env.cache.contains(self.key(chunk)) {
+            return 0;
+        }
+        // Errors are reported by the read.
+        let Ok(None) = self.index.lookup(store, &self.grid.scaled(chunk)) else { return 0 };
+        let Ok(next) = self.seek_in_file(store, offset, Seek::Data) else { return 0 };
+        usize::try_from(next.unwrap_or(u64::MAX).saturating_sub(offset)).unwrap_or(usize::MAX)
     }
 
     /// Bytes of a request handled at a time.
@@ -349,18 +351,5 @@ impl Chunked {
             }
         }
         Ok(())
-    }
-
-    /// The allocation map; builds it on first use.
-    pub(crate) fn map(&self, store: &Store) -> Result<&AllocationMap> {
-        if self.map.get().is_none() {
-            let _once = self.map_lock.lock();
-            self.map.get_or_init(|| AllocationMap::build(&*self.index, store, &self.grid, &self.maps));
-        }
-        match self.map.get() {
-            Some(Ok(m)) => Ok(m),
-            Some(Err(e)) => Err(e.clone()),
-            None => Err(Error::corrupt("chunk index", Address::UNDEF, "no allocation map")),
-        }
     }
 }

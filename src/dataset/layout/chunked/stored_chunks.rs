@@ -2,7 +2,6 @@
 
 use super::read::Chunked;
 use crate::base::{Error, Result};
-use crate::dataset::allocation_map::Numbers;
 use crate::dataset::index::ChunkRecord;
 use crate::dataset::layout::traits::{DatasetBytes, StoredChunks};
 use std::ops::ControlFlow;
@@ -35,32 +34,14 @@ impl StoredChunks for Chunked {
 
     fn list(&self, data: &DatasetBytes, start: u64, f: &mut dyn FnMut(&[u64], u64, u64) -> ControlFlow<()>) -> Result<()> {
         let store = &data.store;
-        match self.map(store)?.numbers() {
-            Numbers::Listed(chunks) => {
-                for (next, &linear) in (1u64..).zip(chunks).skip(usize::try_from(start).unwrap_or(usize::MAX)) {
-                    if f(&self.grid.scaled(linear), 0, next).is_break() {
-                        break;
-                    }
-                }
-                return Ok(());
-            }
-            Numbers::All => {
-                // A sparse file may have more chunks than can be listed.
-                let most = (store.held()? / self.grid.chunk_bytes().max(1)).max(LISTED_CHUNKS_MIN);
-                for linear in start..self.grid.chunks().min(most) {
-                    if f(&self.grid.scaled(linear), 0, linear.saturating_add(1)).is_break() {
-                        break;
-                    }
-                }
-                return Ok(());
-            }
-            Numbers::NotListed => {}
+        let mut visit = |number: u64| f(&self.grid.scaled(number), 0, number.saturating_add(1));
+        if self.index.is_complete(store)? {
+            // A sparse file may have more chunks than can be listed.
+            let most = (store.held()? / self.grid.chunk_bytes().max(1)).max(LISTED_CHUNKS_MIN);
+            let _ = (start..self.grid.chunks().min(most)).try_for_each(visit);
+            return Ok(());
         }
-        // Too many chunks for the map: each call walks the index.
-        let mut position = 0u64;
-        self.index.iterate(store, &mut |scaled, record| {
-            position = position.saturating_add(1);
-            Ok(if position > start { f(scaled, record.size, position) } else { ControlFlow::Continue(()) })
-        })
+        // Positions are chunk numbers.
+        self.for_each_stored(store, start, &mut |number| Ok(visit(number)))
     }
 }
