@@ -1,7 +1,7 @@
 //! Deflate of data that are mostly long runs of zeros, such as frames with few defined pixels.
 //!
-//! A zlib stream is a sequence of blocks, of which some end at a byte (RFC 1951, 3.2). The blocks of
-//! a run of zeros are deflated once and then repeated, so that the cost follows the other data.
+//! A zlib stream is a sequence of blocks, of which some end at a byte (RFC 1951, 3.2). The blocks
+//! of a run of zeros are deflated once and then repeated, so that the cost follows the other data.
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 use std::cell::RefCell;
