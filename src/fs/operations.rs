@@ -164,8 +164,8 @@ pub trait Operations: Send + Sync + 'static {
         self.commit().into()
     }
 
-    /// Makes all changes so far durable, if there are any, at the end of an interval. May be left to
-    /// a later call.
+    /// Makes all changes so far durable, if there are any, at the end of an interval. May be left
+    /// to a later call.
     fn commit(&self) -> FsResult<()> {
         Ok(())
     }
