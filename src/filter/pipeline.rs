@@ -2,10 +2,11 @@
 
 use super::registry::{self, FLETCHER32, SHUFFLE};
 use super::{FilterError, Params, bounded, fletcher32, shuffle};
-use crate::base::buffers;
 use crate::base::filter_spec::FilterSpec;
+use crate::base::{buffers, metrics};
 use crate::format::message::filter_pipeline::FilterPipeline;
 use std::borrow::Cow;
+use std::time::Instant;
 
 pub use super::registry::name_of;
 
@@ -141,7 +142,9 @@ impl Pipeline {
                 return Err(FilterError::Unknown { id: filter.id, name: filter.display_name().into_owned() });
             };
             let expected = chunk_bytes.saturating_add(checksums.saturating_mul(4));
+            let begun = Instant::now();
             let decoded = decode(data, &Params { cd_values: &filter.cd_values, expected, limit })?;
+            metrics::DECODED.record(registry::name_of(filter.id), begun);
             len = decoded.len();
             if let Some(old) = made.replace(decoded) {
                 buffers::give(old);

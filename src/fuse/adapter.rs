@@ -12,6 +12,7 @@ use super::page_invalidation::PageInvalidation;
 use super::reply::{
     absent, clears_set_id, creator, errno, file_attr, file_type, ino, listed, may, open_flags, reply_empty, reply_xattr, time,
 };
+use crate::base::metrics;
 use crate::fs::page_guard::PageGuard;
 use crate::fs::{Changes, Done, Entry, Errno, FsResult, Handle, Ino, Invalidate, OpenMode, Operations, Whence};
 use fuser::{
@@ -26,6 +27,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 /// Largest request, bytes. The kernel's own bound is 256 pages unless `fs.fuse.max_pages_limit` is
@@ -249,6 +251,7 @@ impl Filesystem for Adapter {
             let buffer = buffer.get_mut(..size).unwrap_or_default();
             match guard("read", ino(n), || self.operations.read(ino(n), Handle(fh.0), offset, buffer)) {
                 Ok(count) => {
+                    metrics::READ_BYTES.fetch_add(count as u64, Ordering::Relaxed);
                     // Past EOF the page caches what will be there when the file grows: growth does
                     // not invalidate it.
                     let past_eof = buffer.get_mut(count..).filter(|rest| count > 0 && !rest.is_empty() && flags.0 & libc::O_DIRECT == 0);
@@ -529,7 +532,10 @@ impl Filesystem for Adapter {
         let done = guard_done("write", ino(n), || self.operations.write(ino(n), Handle(fh.0), offset, data, mode));
         let guard = self.invalidate(done.invalidate);
         let answer = move || match done.result {
-            Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
+            Ok(written) => {
+                metrics::WRITTEN_BYTES.fetch_add(written as u64, Ordering::Relaxed);
+                reply.written(u32::try_from(written).unwrap_or(u32::MAX));
+            }
             Err(e) => reply.error(errno(e)),
         };
         match guard {

@@ -3,11 +3,13 @@
 //! Without the guard it would end an event loop of the session; with all loops gone, every process
 //! that touches the mount hangs.
 
+use crate::base::metrics;
 use crate::fs::{Done, Errno, FsResult, Ino};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::Once;
+use std::time::Instant;
 
 thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
@@ -16,6 +18,21 @@ thread_local! {
 
 /// Runs one operation; a panic in it is an `EIO`.
 pub fn guard<T>(operation: &'static str, ino: Ino, f: impl FnOnce() -> FsResult<T>) -> FsResult<T> {
+    let begun = Instant::now();
+    let result = caught(operation, ino, f);
+    record(operation, begun, result.as_ref().err());
+    result
+}
+
+/// Records a request in the metrics.
+fn record(operation: &'static str, begun: Instant, error: Option<&Errno>) {
+    metrics::OPERATIONS.record(operation, begun);
+    if let Some(Errno(errno)) = error {
+        metrics::ERRORS.add(operation, *errno);
+    }
+}
+
+fn caught<T>(operation: &'static str, ino: Ino, f: impl FnOnce() -> FsResult<T>) -> FsResult<T> {
     GUARDED.set(true);
     // Unwind safety: `Operations` takes `&self`, and its locks are parking_lot's, which do not
     // poison.
@@ -30,7 +47,10 @@ pub fn guard<T>(operation: &'static str, ino: Ino, f: impl FnOnce() -> FsResult<
 
 /// Runs one operation that changes something; a panic in it is an `EIO`.
 pub fn guard_done<T>(operation: &'static str, ino: Ino, f: impl FnOnce() -> Done<T>) -> Done<T> {
-    guard(operation, ino, || Ok(f())).unwrap_or_else(|e| Err(e).into())
+    let begun = Instant::now();
+    let done = caught(operation, ino, || Ok(f())).unwrap_or_else(|e| Err(e).into());
+    record(operation, begun, done.result.as_ref().err());
+    done
 }
 
 /// Has panics logged instead of written to standard error: a guarded one by [`guard`], any other

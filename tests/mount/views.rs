@@ -2,13 +2,15 @@
 
 use super::expected::{self, bytes, entries};
 use super::mounted::{Mount, shell};
+use super::python;
 use std::io::Read;
+use std::process::Command;
 
 #[test]
 fn the_control_directory_is_not_listed_but_can_be_entered() {
     let mount = Mount::fixture("links");
     assert!(!mount.names("").contains(&".h5dir".to_owned()));
-    assert_eq!(mount.names(".h5dir"), ["attrs", "chunks", "defined", "exact", "json", "log", "npy", "status"]);
+    assert_eq!(mount.names(".h5dir"), ["attrs", "chunks", "defined", "exact", "json", "log", "metrics", "npy", "status"]);
     assert!(!mount.path("group/.h5dir").exists(), "only at the root");
     let found = shell(mount.place.dir(), "find mnt -name .h5dir | wc -l; cd mnt/.h5dir/exact/group && ls");
     assert_eq!(found, "0\nhard\nown\nsub\nto_cycle\n");
@@ -116,6 +118,31 @@ fn status_tells_counters_that_move() {
     super::support::eventually("files closed are released", || mount.counter("open_files") == 0);
     let _open = std::fs::File::open(mount.path("lzf")).unwrap();
     assert_eq!(mount.counter("open_files"), 1);
+}
+
+/// Prometheus's own parser reads the metrics, and they count what was done.
+#[test]
+fn metrics_are_in_the_format_of_prometheus() {
+    let mount = Mount::fixture("layouts_new");
+    mount.read("deflated");
+    assert!(std::fs::read(mount.path("gone")).is_err());
+    let program = r#"
+import sys
+from prometheus_client.parser import text_string_to_metric_families as parse
+with open(sys.argv[1], newline="") as f:
+    families = {f.name: f for f in parse(f.read())}
+value = lambda name, family, **labels: [s.value for s in families[family].samples if (s.name, s.labels) == (name, labels)][0]
+count = lambda family, **labels: value(family + "_count", family, **labels)
+reads, bound = count("h5dir_operation_seconds", operation="read"), {"operation": "read", "le": "+Inf"}
+assert reads > 0 and value("h5dir_operation_seconds_bucket", "h5dir_operation_seconds", **bound) == reads
+assert 0 < value("h5dir_operation_seconds_sum", "h5dir_operation_seconds", operation="read") < 1000
+assert value("h5dir_operation_errors_total", "h5dir_operation_errors", operation="lookup", error="ENOENT") > 0
+assert count("h5dir_decode_seconds", filter="deflate") >= 12
+assert value("h5dir_read_bytes_total", "h5dir_read_bytes") > 0 and families["h5dir_cache_bytes"].type == "gauge"
+assert value("h5dir_chunks_decoded_total", "h5dir_chunks_decoded") >= 12 and families["h5dir_build_info"].samples[0].labels["version"]
+"#;
+    let done = Command::new(python::with_h5py()).args(["-c", program]).arg(mount.path(".h5dir/metrics")).output().unwrap();
+    assert!(done.status.success(), "{}\n{}", String::from_utf8_lossy(&done.stderr), mount.text(".h5dir/metrics"));
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod json;
 mod links;
 mod log;
 mod main;
+mod metrics;
 mod npy;
 mod object;
 mod status;
@@ -38,6 +39,7 @@ pub static ALL: &[&dyn View] = &[
     &exact::Exact,
     &json::Json,
     &log::Log,
+    &metrics::Metrics,
     &npy::Npy,
     &status::Status,
 ];

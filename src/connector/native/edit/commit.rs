@@ -1,0 +1,73 @@
+//! Commits: all dirty chunks are stored, then the transaction becomes durable.
+
+use super::super::NativeConnector;
+use super::{Change, Exclusive, is_full};
+use crate::base::{Result, metrics, waiting};
+use crate::structures::global_heap::edit::FreeSpace;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+impl NativeConnector {
+    /// Stores all dirty chunks, then commits.
+    pub(super) fn commit_all(&self, close: bool) -> Result<()> {
+        let begun = Instant::now();
+        let done = self.commit_changes(close);
+        metrics::COMMITS.record(if done.is_ok() { "ok" } else { "error" }, begun);
+        done
+    }
+
+    fn commit_changes(&self, close: bool) -> Result<()> {
+        let editing = self.editing()?;
+        waiting::may_wait();
+        if close {
+            self.stop_flusher();
+        }
+        // An error occurs again below.
+        let _ = self.store_before_commit();
+        let change = self.change(&[])?;
+        change.lead_references(close);
+        change.lead_elements(close);
+        let store = change.store()?;
+        let mut flushed = change.flush_all();
+        if flushed.as_ref().is_err_and(is_full) && store.transaction()?.is_relieved() {
+            // Commits removals first, then stores the chunks in the freed space.
+            flushed = self.options.neighbours.sync().and_then(|()| store.commit()).and_then(|()| change.flush_all());
+        }
+        let Change { _exclusive, _writer, .. } = change;
+        // Readers continue during the sync.
+        drop(_exclusive);
+        let begun = editing.begun.load(Ordering::Acquire);
+        // Bytes in other files before the structures that refer to them.
+        let flushed = flushed.and_then(|()| self.options.neighbours.sync());
+        let closed = flushed.and_then(|()| if close && begun { editing.first.close(&store) } else { Ok(()) });
+        let done = closed.and_then(|()| if close { store.close() } else { store.commit() });
+        if done.is_err() {
+            let _readers = Exclusive::take(&editing.lock);
+            if store.transaction()?.has_failed() {
+                editing.first.failed(&store);
+            }
+            if close {
+                store.transaction()?.abandon();
+            }
+            self.forget_all();
+        }
+        done
+    }
+
+    /// Drops all decoded entries.
+    pub(super) fn forget_all(&self) {
+        self.datasets.lock().clear();
+        self.attribute_names.lock().clear();
+        self.options.environment.cache.clear();
+        self.options.environment.chunk_files.clear();
+        self.options.environment.stored.clear();
+        if let Some(e) = &self.editing {
+            e.new_generation();
+            e.objects.forget_all_times();
+            *e.heaps.lock() = FreeSpace::default();
+        }
+        if let Ok(file) = self.file(0) {
+            file.store.forget();
+        }
+    }
+}
