@@ -276,13 +276,15 @@ class Bench:
     def frames(self):
         sparse.run(self)
 
-    ALL = ("contiguous", "deflate", "small", "random", "walk", "mount", "memory", "write", "space", "sparse", "frames")
+    ALL = ("contiguous", "deflate", "small", "random", "walk", "mount", "memory", "write", "space", "sparse")
+    # Only on request: they take minutes.
+    LONG = ("frames",)
 
 
 def main():
     p = argparse.ArgumentParser(prog="benches/run", description="h5dir's mount against h5py and others; see docs/BENCHMARKING.md")
     p.add_argument("--quick", action="store_true", help="a quarter of the data, 3 repetitions")
-    p.add_argument("--only", metavar="NAME", action="append", choices=Bench.ALL, help="only these rows (repeatable): %(choices)s")
+    p.add_argument("--only", metavar="NAME", action="append", choices=Bench.ALL + Bench.LONG, help="only these rows (repeatable): %(choices)s")
     p.add_argument("--list", action="store_true", help="print the names of the rows")
     p.add_argument("--reps", type=int, metavar="N", help="repetitions [default: 5, with --quick 3]")
     p.add_argument("--json", metavar="FILE", help="write the rows as JSON too")

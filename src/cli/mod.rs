@@ -6,6 +6,7 @@
 //! ls, stat        tree: paths inside a container             text: modes, times, names
 //! defined, erase  the same, of the elements of a dataset
 //! stat --space    space: bytes of a file
+//! status          status: mounts of this machine, counters of one
 //! check           check: problems of a file                progress: a line on the terminal
 //! ```
 
@@ -22,6 +23,7 @@ pub(crate) mod process;
 pub(crate) mod progress;
 pub(crate) mod space;
 pub(crate) mod stat;
+pub(crate) mod status;
 pub(crate) mod text;
 pub(crate) mod tree;
 pub(crate) mod umount;
@@ -60,6 +62,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Stat(args) if args.space => space::space(&args),
         Command::Stat(args) => stat::stat(&args),
         Command::Check(args) => check::check(&args),
+        Command::Status(args) => status::status(&args),
         Command::Defined(args) => defined::defined(&args),
         Command::Erase(args) => defined::erase(&args),
     };

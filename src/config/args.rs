@@ -49,6 +49,9 @@ pub(crate) enum Command {
     /// Show one object without mounting
     #[command(after_help = EXIT_CODES)]
     Stat(StatArgs),
+    /// List the mounts of this machine, or show the counters of one
+    #[command(after_help = EXIT_CODES)]
+    Status(StatusArgs),
     /// Look for damage in a file
     #[command(after_help = CHECK_EXIT_CODES)]
     Check(CheckArgs),
@@ -165,6 +168,21 @@ pub(crate) struct StatArgs {
     /// Show live, free and dead bytes of the whole file
     #[arg(long)]
     pub(crate) space: bool,
+}
+
+/// Arguments of `h5dir status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// A mountpoint; without it, all mounts are listed
+    pub(crate) mountpoint: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Show the counters again every second
+    #[arg(long, requires = "mountpoint")]
+    pub(crate) watch: bool,
 }
 
 /// Arguments of `h5dir check`.

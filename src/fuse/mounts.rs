@@ -73,6 +73,11 @@ pub fn top_at(mountpoint: &Path) -> io::Result<Option<Mount>> {
     Ok(top(&parse(&std::fs::read("/proc/self/mountinfo")?), mountpoint))
 }
 
+/// All mounts of h5dir.
+pub fn ours() -> io::Result<Vec<Mount>> {
+    Ok(parse(&std::fs::read("/proc/self/mountinfo")?).into_iter().filter(Mount::is_ours).collect())
+}
+
 /// The mount with the number `id`, if the table has it.
 pub fn by_id(id: u64) -> io::Result<Option<Mount>> {
     Ok(parse(&std::fs::read("/proc/self/mountinfo")?).into_iter().find(|m| m.id == id))

@@ -313,7 +313,7 @@ impl Side {
                 self.committed();
             }
             Op::Commit => {
-                self.fs.commit().map_err(|e| e.0)?;
+                self.fs.fsync(ROOT).result.map_err(|e| e.0)?;
                 self.committed();
             }
             Op::Crash => self.restart(),

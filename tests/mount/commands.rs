@@ -150,3 +150,20 @@ fn a_second_mount_on_the_same_place_is_refused() {
     assert_eq!(code, 4, "{message}");
     assert_eq!(mount.read("data"), b"hello links\n", "the first one goes on");
 }
+
+#[test]
+fn status_lists_mounts_and_shows_the_counters_of_one() {
+    let mount = Mount::fixture("links");
+    let mnt = mount.place.mnt();
+    let mnt = mnt.to_str().unwrap();
+    let source =
+        json(&["status", "--json"]).as_array().unwrap().iter().find(|m| m["mountpoint"] == mnt).expect("it is listed")["source"].clone();
+    assert!(source.as_str().unwrap().ends_with("links.h5"), "{source}");
+    assert!(output(&["status"]).contains(&format!(" on {mnt}\n")));
+    let counters = json(&["status", "--json", mnt]);
+    assert_eq!(counters["version"], env!("CARGO_PKG_VERSION"));
+    assert!(counters["cache_budget_bytes"].as_u64().unwrap() > 0);
+    assert!(output(&["status", mnt]).lines().any(|line| line.starts_with("open_files ")));
+    let (code, text) = run(h5dir(&["status"]).arg(mount.place.dir()));
+    assert!(code == 4 && text.contains("no mountpoint of h5dir"), "{code} {text}");
+}

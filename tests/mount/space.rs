@@ -198,7 +198,7 @@ fn a_file_that_is_described_is_stored_once() {
         std::thread::sleep(Duration::from_millis(200));
     }
     drop(file);
-    drop(mount);
+    assert_eq!(run(h5dir(&["umount"]).arg(mount.place.mnt())).0, 0);
     assert!(size() < 13_500_000, "{}", size());
     h5py(
         &path,
