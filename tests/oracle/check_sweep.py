@@ -5,6 +5,7 @@ What libhdf5 wrote and reads has no problem. What it refuses to open or to read 
 """
 import json
 import os
+import resource
 import shutil
 import struct
 import subprocess
@@ -12,6 +13,7 @@ import subprocess
 import h5py
 import numpy as np
 
+import hostile_make
 import space_sweep
 from harness import TOP, Tally, arguments, folder, read
 
@@ -145,6 +147,23 @@ def damaged_free(tally, binary, place):
     tally.check(code == 0 and found["free"] > 3000, f"free space: {found}")
 
 
+def hostile(tally, binary, place):
+    """Files that would take for ever, or all memory."""
+    os.mkdir(place)
+    hostile_make.make(place)
+    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+    for name in sorted(os.listdir(place)):
+        path = os.path.join(place, name)
+        if not os.path.isfile(path) or not name.endswith(".h5"):
+            continue
+        command = [binary, "check", "--data", path]
+        try:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, preexec_fn=limit)
+            tally.check(done.returncode in (0, 1, 3) and b"panic" not in done.stderr, f"{name}: {done.returncode} {done.stderr[-200:]}")
+        except subprocess.TimeoutExpired:
+            tally.check(False, f"{name}: still running after 120 s")
+
+
 def refused(value):
     """Errors in libhdf5's reading of a file."""
     if isinstance(value, dict):
@@ -182,6 +201,7 @@ def main():
     with folder(given.keep) as place:
         written(tally, given.bin, place)
         samples(tally, given.bin, place)
+        hostile(tally, given.bin, os.path.join(place, "hostile"))
     corpus(tally, given.bin)
     tally.finish()
 

@@ -10,7 +10,7 @@ use super::file_heap::{ELEMENT_BYTES_MAX, FileHeap};
 use super::object::Object;
 use super::{NativeConnector, ObjectId};
 use crate::base::datatype::Datatype;
-use crate::base::parts::Limited;
+use crate::base::parts::{Budget, Limited};
 use crate::base::variable_form::{Held, VariableForm};
 use crate::base::{Address, Error, Result};
 use crate::connector::ObjectKind;
@@ -35,6 +35,13 @@ const CLAIMED_FACTOR: u64 = 2;
 
 /// Bytes decoded at a time: least and most.
 const DECODED_BYTES: (u64, u64) = (8 << 20, 64 << 20);
+/// So many bytes of a dataset are decoded whatever the file takes on the disk.
+const DECODED_ALWAYS_BYTES: u64 = 16 << 20;
+/// Times that filters make data smaller, at most (deflate: 1032).
+const PACKED_MOST: u64 = 1032;
+/// Bytes of variable-length values that are read in any file, and in a file of a size.
+const VALUES_ALWAYS_BYTES: u64 = 256 << 20;
+const VALUES_FACTOR: u64 = 4;
 /// Pieces of one dataset that cannot be decoded, after which the others are not tried.
 const FAILURES_MAX: usize = 1000;
 
@@ -80,6 +87,7 @@ pub(super) fn claim_all(connector: &NativeConnector, file: &Arc<HdfFile>, depth:
         metadata_left: store.room()?.saturating_mul(CLAIMED_FACTOR),
         raw_left: store.file_len()?.saturating_mul(CLAIMED_FACTOR),
         end: store.file_len()?,
+        values: Budget::tight(VALUES_ALWAYS_BYTES.saturating_add(store.held()?.saturating_mul(VALUES_FACTOR))),
         is_exhausted: false,
         claims,
         store,
@@ -107,6 +115,8 @@ struct Walk<'a> {
     raw_left: u64,
     /// End of the file.
     end: u64,
+    /// Bytes of variable-length values that may still be read.
+    values: Budget,
     /// True when more bytes were claimed than a valid file can have.
     is_exhausted: bool,
     claims: &'a mut dyn Claims,
@@ -282,11 +292,19 @@ impl<'a> Walk<'a> {
         let piece = usize::try_from(d.layout().io_bytes().clamp(DECODED_BYTES.0, DECODED_BYTES.1)).unwrap_or(0);
         let mut piece = vec![0u8; piece.min(usize::try_from(d.bytes.size).unwrap_or(usize::MAX))];
         let (mut at_byte, mut last, mut failures) = (0u64, None, 0usize);
-        while at_byte < d.bytes.size && failures < FAILURES_MAX {
-            if let Some(end) = d.bytes.unwritten(at_byte)? {
+        // Chunks at any place of a sparse file count as stored.
+        let packed = if d.pipeline.filters.is_empty() { 2 } else { PACKED_MOST };
+        let mut most = DECODED_ALWAYS_BYTES.saturating_add(self.store.held()?.saturating_mul(packed));
+        while at_byte < d.bytes.size && failures < FAILURES_MAX && !self.is_exhausted {
+            if let Some(end) = d.bytes.unwritten(at_byte)?.or_else(|| d.layout().file_hole_end(&d.bytes, at_byte)) {
                 at_byte = end.max(at_byte.saturating_add(1));
                 continue;
             }
+            if most == 0 {
+                let detail = format!("only {at_byte} of {} bytes were decoded: the file cannot hold so many", d.bytes.size);
+                return Err(Error::unsupported("dataset", object.header.address, detail));
+            }
+            most = most.saturating_sub(piece.len() as u64);
             let left = usize::try_from(d.bytes.size.saturating_sub(at_byte)).unwrap_or(usize::MAX).min(piece.len());
             let done = d.bytes.read(env, at_byte, piece.get_mut(..left).unwrap_or_default());
             if let Err(e) = done {
@@ -309,10 +327,19 @@ impl<'a> Walk<'a> {
         let store = self.store.clone();
         let (heap, mut first) = (FileHeap(&store), None);
         let limited = Limited { parts: &heap, limit: ELEMENT_BYTES_MAX };
-        let whole = (self.depth == Depth::Elements).then(|| VariableForm::of(datatype));
+        let mut whole = (self.depth == Depth::Elements).then(|| VariableForm::of(datatype));
         for element in elements.chunks_exact(usize::try_from(datatype.element_size()).unwrap_or(usize::MAX).max(1)) {
-            if let Some(Err(e)) = whole.as_ref().map(|whole| whole.exact(element, &limited, &mut Vec::new())) {
-                first.get_or_insert(e);
+            match whole.as_ref().map(|whole| whole.exact_within(element, &heap, &mut self.values, &mut Vec::new())) {
+                // The budget of the file: its values share their bytes.
+                Some(Err(Error::Limit { structure: "value", .. })) => {
+                    let detail = "the values are larger together than the file can hold: the rest is not read";
+                    first.get_or_insert(Error::unsupported("value", object.header.address, detail));
+                    whole = None;
+                }
+                Some(Err(e)) => {
+                    first.get_or_insert(e);
+                }
+                Some(Ok(())) | None => {}
             }
             form.held(element, &limited, &mut |held| {
                 let collection = match held {

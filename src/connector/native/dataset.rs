@@ -103,7 +103,9 @@ impl Dataset {
         let mut piece = vec![0u8; usize::try_from((PIECE_BYTES / size).max(1).saturating_mul(size)).unwrap_or(0)];
         let (mut at, stop) = (range.start, range.end.min(self.bytes.size));
         while at < stop {
-            if let Some(end) = self.bytes.unwritten(at).ok().flatten().filter(|_| !env.dirty.has(key(self.id))) {
+            let hole = || self.layout().file_hole_end(&self.bytes, at);
+            let unwritten = self.bytes.unwritten(at).ok().flatten().or_else(hole);
+            if let Some(end) = unwritten.filter(|_| !env.dirty.has(key(self.id))) {
                 // Chunks end between elements, but need not end with one of a piece.
                 at = (end / size).saturating_mul(size).max(at.saturating_add(size));
                 continue;
