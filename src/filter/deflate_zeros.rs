@@ -11,6 +11,9 @@ use std::ops::Range;
 const UNIT_BYTES: usize = 64 << 10;
 /// The level of the units of zeros.
 const LEVEL_MAX: u32 = 9;
+/// The least level of the other data: level 1 stores the zeros around a few bytes six times as
+/// large.
+const LEVEL_MIN: u32 = 2;
 /// Deflate with a window of 32 KiB, and the check of these two bytes (RFC 1950).
 const HEADER: [u8; 2] = [0x78, 0x01];
 /// An empty last block.
@@ -53,7 +56,7 @@ impl Encoder {
         let compress = |level| Compress::new(Compression::new(level), false);
         let mut zeros = Vec::new();
         blocks(&mut compress(LEVEL_MAX), &ZEROS, &mut zeros)?;
-        Some(Encoder { level, compress: compress(level), zeros })
+        Some(Encoder { level, compress: compress(level.max(LEVEL_MIN)), zeros })
     }
 
     fn encode(&mut self, input: &[u8]) -> Option<Vec<u8>> {
