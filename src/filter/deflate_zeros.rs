@@ -39,15 +39,16 @@ thread_local! {
 
 /// Deflates `input`. `None`: it has not enough zeros to gain from this.
 pub(super) fn encode(input: &[u8], level: u32) -> Option<Vec<u8>> {
-    let units = input.chunks_exact(UNIT_BYTES).filter(|unit| **unit == ZEROS).count();
-    if units.saturating_mul(UNIT_BYTES).saturating_mul(2) < input.len() || units == 0 {
+    let runs = runs(input);
+    let zeros: usize = runs.iter().filter(|(_, is_zero)| *is_zero).map(|(run, _)| run.len()).sum();
+    if zeros == 0 || zeros < input.len() / 2 {
         return None;
     }
     ENCODER.with_borrow_mut(|kept| {
         if kept.as_ref().is_none_or(|of| of.level != level) {
             *kept = Some(Encoder::new(level)?);
         }
-        kept.as_mut()?.encode(input)
+        kept.as_mut()?.encode(input, runs)
     })
 }
 
@@ -59,10 +60,10 @@ impl Encoder {
         Some(Encoder { level, compress: compress(level.max(LEVEL_MIN)), zeros })
     }
 
-    fn encode(&mut self, input: &[u8]) -> Option<Vec<u8>> {
+    fn encode(&mut self, input: &[u8], runs: Vec<(Range<usize>, bool)>) -> Option<Vec<u8>> {
         let mut out = HEADER.to_vec();
         let mut sum = Adler::default();
-        for (range, is_zero) in runs(input) {
+        for (range, is_zero) in runs {
             let part = input.get(range)?;
             if is_zero {
                 for _ in 0..part.len() / UNIT_BYTES {
