@@ -103,7 +103,8 @@ impl Dataset {
         let mut piece = vec![0u8; usize::try_from((PIECE_BYTES / size).max(1).saturating_mul(size)).unwrap_or(0)];
         let (mut at, stop) = (range.start, range.end.min(self.bytes.size));
         while at < stop {
-            let hole = || self.layout().file_hole_end(&self.bytes, at);
+            // A hole of the file may end within an element, which is then read.
+            let hole = || self.layout().file_hole_end(&self.bytes, at).filter(|end| end / size > at / size);
             let unwritten = self.bytes.unwritten(at).ok().flatten().or_else(hole);
             if let Some(end) = unwritten.filter(|_| !env.dirty.has(key(self.id))) {
                 // Chunks end between elements, but need not end with one of a piece.
