@@ -147,6 +147,20 @@ def damaged_free(tally, binary, place):
     tally.check(code == 0 and found["free"] > 3000, f"free space: {found}")
 
 
+def with_holes(tally, binary, place):
+    """Regression: elements in which a hole of the file ends were taken for holes, and what they refer to for dead."""
+    path = os.path.join(place, "holes.h5")
+    with h5py.File(path, "w") as f:
+        t = np.dtype([("before", "S8192"), ("text", h5py.string_dtype()), ("after", "S8192")])
+        f["d"] = np.array([(b"", "text " * (i + 1), b"") for i in range(500)], dtype=t)
+    _, dense, _ = check(binary, path, "--data")
+    subprocess.run(["fallocate", "--dig-holes", path], check=True)
+    tally.check(os.stat(path).st_blocks * 512 < os.path.getsize(path) / 2, "holes were made")
+    sound(tally, binary, path)
+    _, sparse, _ = check(binary, path, "--data")
+    tally.equal((sparse["live"], sparse["dead"]), (dense["live"], dense["dead"]), "a file with holes")
+
+
 def hostile(tally, binary, place):
     """Files that would take for ever, or all memory."""
     os.mkdir(place)
@@ -201,6 +215,7 @@ def main():
     with folder(given.keep) as place:
         written(tally, given.bin, place)
         samples(tally, given.bin, place)
+        with_holes(tally, given.bin, place)
         hostile(tally, given.bin, os.path.join(place, "hostile"))
     corpus(tally, given.bin)
     tally.finish()
