@@ -3,7 +3,7 @@
 //! Layers import downwards only (`tests/tidy` checks it):
 //!
 //! ```text
-//! cli, config > fuse > fs > present > connector
+//! cli, config > {fuse | mirror} > fs > present > connector
 //!     > dataset > {structures, filter} > meta > {format | file} > base
 //! ```
 
@@ -18,6 +18,7 @@ pub mod format;
 pub mod fs;
 pub mod fuse;
 pub mod meta;
+pub mod mirror;
 pub mod present;
 pub mod structures;
 

@@ -94,6 +94,11 @@ impl Error {
         Error::Refused { errno, reason: reason.into() }
     }
 
+    /// True if the bytes of the file are the reason, and not the system or a rule.
+    pub fn is_about_content(&self) -> bool {
+        matches!(self, Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Limit { .. })
+    }
+
     /// Builds an [`Error::Io`]; errno is EIO if `error` has none.
     pub fn io(operation: &'static str, address: Address, error: &std::io::Error) -> Self {
         Error::Io { operation, address, errno: error.raw_os_error().unwrap_or(5) }

@@ -24,6 +24,8 @@ const READ_RIGHTS: [AccessFs; 2] = [AccessFs::ReadFile, AccessFs::ReadDir];
 // ReadDir: fsync of a directory needs it open.
 const WRITE_RIGHTS: [AccessFs; 6] =
     [AccessFs::ReadFile, AccessFs::ReadDir, AccessFs::WriteFile, AccessFs::Truncate, AccessFs::MakeReg, AccessFs::RemoveFile];
+/// What a writable mirror needs beside [`WRITE_RIGHTS`].
+const TREE_RIGHTS: [AccessFs; 4] = [AccessFs::MakeDir, AccessFs::RemoveDir, AccessFs::MakeSym, AccessFs::Refer];
 const DEVICE_RIGHTS: [AccessFs; 3] = [AccessFs::ReadFile, AccessFs::WriteFile, AccessFs::IoctlDev];
 
 /// Rights that a confined thread keeps.
@@ -58,6 +60,9 @@ fn file_rules(directories: &[UsedDirectory], stay_awake: bool) -> Result<Ruleset
     let mut rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(handled)?.create()?;
     for used in directories {
         rules = allow(rules, &used.directory, if used.written { &WRITE_RIGHTS } else { &READ_RIGHTS })?;
+        if used.written && used.tree {
+            rules = allow(rules, &used.directory, &TREE_RIGHTS)?;
+        }
     }
     // Each event loop opens it.
     rules = allow_path(rules, Path::new("/dev/fuse"), &DEVICE_RIGHTS)?;

@@ -3,23 +3,53 @@
 use super::daemon::{self, Opening, Ready};
 use super::failure::{Exit, Failure, errno_text};
 use super::{logging, process};
+use crate::base::escape::escaped;
 use crate::config::MountPlan;
 use crate::config::args::{BenchMemoryArgs, MountArgs};
 use crate::config::resolve;
 use crate::fs::memory::MemoryFs;
 use crate::fs::{Operations, open};
 use crate::fuse::{MountError, mountpoint};
+use crate::mirror;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Runs `h5dir mount`.
 pub(crate) fn mount(args: MountArgs) -> Result<(), Failure> {
-    let (spec, plan) = resolve::mount(args)?;
+    // It counts the files that may be open.
+    process::raise_file_limit()?;
     let failed = |e| Failure::open("mount", &e);
+    if Path::new(&args.target).is_dir() {
+        return mount_mirror(args);
+    }
+    let (spec, plan) = resolve::mount(args)?;
     run(plan, move || {
         let located = open::locate(&spec).map_err(failed)?;
         let directories = located.directories().map_err(failed)?;
         Ok(Opening { directories, open: Box::new(move || open::open_located(&spec, located).map_err(failed)) })
     })
+}
+
+/// Mounts a directory.
+fn mount_mirror(args: MountArgs) -> Result<(), Failure> {
+    let failed = |e| Failure::open("mount", &e);
+    let (spec, plan) = resolve::mirror(args)?;
+    check_outside(&spec.root, &plan)?;
+    run(plan, move || {
+        let located = mirror::locate(&spec).map_err(failed)?;
+        let directories = located.directories().map_err(failed)?;
+        Ok(Opening { directories, open: Box::new(move || mirror::open(located).map_err(failed)) })
+    })
+}
+
+/// Checks that the mountpoint is not within the directory: the mount would show itself.
+fn check_outside(root: &Path, plan: &MountPlan) -> Result<(), Failure> {
+    let (Ok(root), Ok(at)) = (root.canonicalize(), mountpoint::resolve(&plan.session.mountpoint)) else { return Ok(()) };
+    if at == root || !at.starts_with(&root) {
+        return Ok(());
+    }
+    let message = format!("cannot mount {} at {}: the mountpoint is in the directory; choose one outside", escaped(&root), escaped(&at));
+    Err(Failure::new(Exit::Usage, message))
 }
 
 /// Runs `h5dir bench-memory-fs`.
@@ -35,7 +65,6 @@ pub(crate) fn bench_memory_fs(args: BenchMemoryArgs) -> Result<(), Failure> {
 
 /// Mounts what `locate` finds, in the foreground or in the background.
 fn run(mut plan: MountPlan, locate: impl FnOnce() -> Result<Opening, Failure>) -> Result<(), Failure> {
-    process::raise_file_limit()?;
     process::check_address_space()?;
     // The working directory of a daemon is /.
     let path = plan.session.mountpoint;

@@ -1,7 +1,8 @@
 //! The mount options: one structure for the command line, `-o` and the configuration file.
 
-use super::value::{Group, Level, LogFormat, Mode, Seconds, Size, Switch, Threads, User, VdsMissing};
+use super::value::{Containers, Group, Level, LogFormat, Mode, Patterns, Seconds, Size, Switch, Threads, User, VdsMissing};
 use crate::fs::spec::Modes;
+use crate::mirror::Naming;
 use clap::Args;
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -117,6 +118,29 @@ pub(crate) struct MountOptions {
     #[arg(long, value_name = "SECONDS")]
     pub(crate) entry_timeout: Option<Seconds>,
 
+    /// Show only files with these names, of a directory: patterns separated by commas, with a slash
+    /// of paths
+    #[arg(long, value_name = "PATTERNS")]
+    pub(crate) include: Option<Patterns>,
+
+    /// Hide files and directories with these names, of a directory
+    #[arg(long, value_name = "PATTERNS")]
+    pub(crate) exclude: Option<Patterns>,
+
+    /// Names of HDF5 files in a directory: x.h5/ in place of the file, x.h5.d/, or the file and
+    /// x.h5.d/ [default: replace]
+    #[arg(long, value_name = "replace|suffix|both")]
+    pub(crate) mirror_names: Option<Naming>,
+
+    /// HDF5 files of a directory that are open at a time [default: a quarter of the limit of open
+    /// files, at most 1024]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_open: Option<Containers>,
+
+    /// Close HDF5 files of a directory that were not used for so long [default: 10]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) idle_timeout: Option<Seconds>,
+
     /// Log level: off, error, warn, info, debug, trace [default: warn]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log_level: Option<Level>,
@@ -140,7 +164,7 @@ impl MountOptions {
         pick! {
             foreground read_only read_write commit_interval commit_on_close stay_awake no_sandbox check_interval cache_size external external_root external_write
             vds_missing allow_other allow_root uid gid file_mode dir_mode modes umask noexec threads readahead attr_timeout entry_timeout log_level
-            log_file log_format
+            log_file log_format include exclude mirror_names max_open idle_timeout
         }
     }
 }

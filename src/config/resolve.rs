@@ -3,13 +3,16 @@
 use super::args::{CommonMountArgs, MountArgs, ViewArgs};
 use super::options::MountOptions;
 use super::target::Target;
-use super::value::{Level, LogFormat, Switch, VdsMissing};
+use super::value::{Level, LogFormat, Patterns, Seconds, Switch, VdsMissing};
 use super::{UsageError, file, fstab, memory};
 use crate::base::escape::escaped;
 use crate::fs::create_rules::CreateRule;
 use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, Modes};
 use crate::fs::{ExternalPolicy, MountSpec};
 use crate::fuse::{Access, CacheTimes, SessionConfig};
+use crate::mirror::{MirrorSpec, Naming};
+use nix::sys::resource::{Resource, getrlimit};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +25,14 @@ const READ_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 const DEFAULT_COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 /// Default time between checks for changes of the file.
 const DEFAULT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the kernel caches names and attributes of a mirror.
+const MIRROR_TIMEOUT: Duration = Duration::from_secs(1);
+/// Least time between checks of a mirror.
+const MIRROR_INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// Default time after which a container of a mirror is closed.
+const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Most containers open at a time, by default.
+const OPEN_MAX: usize = 1024;
 /// Default read-ahead of the kernel, bytes.
 const DEFAULT_READAHEAD_BYTES: u64 = 1 << 20;
 
@@ -74,6 +85,46 @@ pub(crate) fn mount(args: MountArgs) -> Result<(MountSpec, MountPlan), UsageErro
     let spec = MountSpec { create: given.create.clone().into(), ..spec(&given.options, target)? };
     let source = source(&spec);
     Ok((spec, plan(&given, source, args.mountpoint)?))
+}
+
+/// Makes the plan of `h5dir mount` for a directory.
+pub(crate) fn mirror(args: MountArgs) -> Result<(MirrorSpec, MountPlan), UsageError> {
+    let given = merge_sources(args.common)?;
+    let spec = mirror_spec(&given, &args.target)?;
+    let source = spec.root.canonicalize().unwrap_or_else(|_| spec.root.clone()).display().to_string();
+    let plan = plan(&given, source, args.mountpoint)?;
+    let options = &given.options;
+    // Names of the tree change without a notice; containers are closed when idle.
+    let brief = |timeout: Option<Seconds>| timeout.map_or(MIRROR_TIMEOUT, |s| s.0);
+    let times = CacheTimes { entry: brief(options.entry_timeout), attr: brief(options.attr_timeout), absent: Duration::ZERO };
+    let check_interval = options.check_interval.map_or(DEFAULT_CHECK_INTERVAL, |s| s.0).max(MIRROR_INTERVAL_MIN);
+    Ok((spec, MountPlan { session: SessionConfig { times, ..plan.session }, check_interval: Some(check_interval), ..plan }))
+}
+
+fn mirror_spec(given: &GivenOptions, target: &OsStr) -> Result<MirrorSpec, UsageError> {
+    let options = &given.options;
+    let patterns = |given: &Option<Patterns>| given.as_ref().map_or_else(Vec::new, |p| p.0.clone());
+    let container = spec(options, Target { file: target.into(), inner: None })?;
+    let umask = container.umask;
+    Ok(MirrorSpec {
+        root: container.file.clone(),
+        naming: options.mirror_names.unwrap_or(Naming::Replace),
+        include: patterns(&options.include),
+        exclude: patterns(&options.exclude),
+        open_max: options.max_open.map_or_else(default_open_max, |n| n.0),
+        idle: options.idle_timeout.map_or(DEFAULT_IDLE_TIMEOUT, |s| s.0),
+        uid: options.uid.map(|u| u.0),
+        gid: options.gid.map(|g| g.0),
+        file_mode: options.file_mode.map(|m| m.0 & !umask),
+        dir_mode: options.dir_mode.map(|m| m.0 & !umask),
+        container: MountSpec { create: given.create.clone().into(), ..container },
+    })
+}
+
+/// A quarter of the limit of open files: an open container uses up to four.
+fn default_open_max() -> usize {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
+    usize::try_from(limit / 4).unwrap_or(OPEN_MAX).clamp(1, OPEN_MAX)
 }
 
 /// Makes the plan of `h5dir bench-memory-fs`.
@@ -280,6 +331,24 @@ mod tests {
         assert_eq!(policy(&["--external=off"]), Ok(ExternalPolicy::Off));
         assert!(policy(&["--external=off", "--external-root=/tmp"]).is_err());
         assert!(policy(&["--external-root=/nonexistent"]).is_err());
+    }
+
+    #[test]
+    fn options_of_a_directory() {
+        let resolve = |args: &[&str]| {
+            let cli = Cli::try_parse_from([&["h5dir", "mount"], args, &["/tmp", "/m"]].concat()).unwrap();
+            let Command::Mount(args) = cli.command else { panic!() };
+            mirror(args)
+        };
+        let (spec, plan) = resolve(&[]).unwrap();
+        assert_eq!((spec.root.as_path(), spec.naming, spec.uid, spec.file_mode), (Path::new("/tmp"), Naming::Replace, None, None));
+        assert!(spec.include.is_empty() && (1..=OPEN_MAX).contains(&spec.open_max) && spec.idle == DEFAULT_IDLE_TIMEOUT);
+        assert_eq!(plan.session.times, CacheTimes { entry: MIRROR_TIMEOUT, attr: MIRROR_TIMEOUT, absent: Duration::ZERO });
+        assert!(plan.check_interval.is_some() && plan.session.read_only);
+        let args = ["--read-write", "--include=*.h5,a/*", "-o", "mirror-names=both,max-open=3", "--uid=5", "--dir-mode=700"];
+        let (spec, plan) = resolve(&args).unwrap();
+        assert_eq!((spec.naming, spec.open_max, spec.include.len(), spec.uid, spec.dir_mode), (Naming::Both, 3, 2, Some(5), Some(0o700)));
+        assert!(plan.check_interval.is_some() && spec.container.writable && plan.commit_interval.is_some());
     }
 
     #[test]

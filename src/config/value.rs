@@ -1,6 +1,8 @@
 //! Types of option values, parsed from the same text on the command line, in `-o` and in YAML.
 
+use crate::fs::create_rules::NamePattern;
 use crate::fs::spec::Modes;
+use crate::mirror::Naming;
 use serde::{Deserialize, Deserializer, de};
 use std::str::FromStr;
 use std::time::Duration;
@@ -35,6 +37,14 @@ pub(crate) struct Group(pub(crate) u32);
 /// A number of threads, 1 to 256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Threads(pub(crate) usize);
+
+/// A number of containers, 1 to 1,000,000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Containers(pub(crate) usize);
+
+/// Patterns of names, separated by commas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Patterns(pub(crate) Vec<NamePattern>);
 
 /// Result of reading a missing source of a virtual dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,6 +206,36 @@ impl FromStr for Threads {
     }
 }
 
+impl FromStr for Containers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let n = text.parse().ok().filter(|n| (1..=1_000_000).contains(n));
+        n.map(Containers).ok_or_else(|| "expected a number from 1 to 1000000".to_owned())
+    }
+}
+
+impl FromStr for Patterns {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split(',').map(NamePattern::new).collect::<Result<_, _>>().map(Patterns)
+    }
+}
+
+impl FromStr for Naming {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "replace" => Ok(Naming::Replace),
+            "suffix" => Ok(Naming::Suffix),
+            "both" => Ok(Naming::Both),
+            _ => Err("expected replace, suffix or both".to_owned()),
+        }
+    }
+}
+
 impl FromStr for VdsMissing {
     type Err = String;
 
@@ -254,7 +294,7 @@ macro_rules! from_yaml_scalar {
     )*};
 }
 
-from_yaml_scalar! { Size Switch Seconds Mode User Group Threads VdsMissing Modes Level LogFormat }
+from_yaml_scalar! { Size Switch Seconds Mode User Group Threads Containers Patterns Naming VdsMissing Modes Level LogFormat }
 
 #[cfg(test)]
 mod tests {

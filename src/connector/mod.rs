@@ -14,6 +14,7 @@ mod memory_value;
 pub mod native;
 pub mod open;
 mod ownership;
+pub mod shared;
 pub mod space;
 mod spec;
 

@@ -1,8 +1,13 @@
 //! Opening a container: what to open and how, and the trait of a kind of container.
 
+use super::shared::Shared;
 use super::{Connector, DatasetSpec};
 use crate::base::escape::{escaped, escaped_bytes};
 use crate::base::{Error, Result};
+use crate::dataset::chunk::temporary;
+pub use crate::file::directory::{Directory, Entry};
+pub use crate::file::{Identity, Stamp};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -28,6 +33,8 @@ pub struct OpenOptions {
     pub cache_bytes: u64,
     /// Threads that may decode at the same time.
     pub threads: usize,
+    /// Shared with other containers: used instead of caches and threads of its own.
+    pub shared: Option<Shared>,
 }
 
 /// Which files named by the container (external links, raw files, virtual sources) may be read.
@@ -109,6 +116,24 @@ pub struct UsedDirectory {
     pub directory: OwnedFd,
     /// Files in it are created, written and removed.
     pub written: bool,
+    /// Its subdirectories are shown, too; if it is written, all kinds of names change.
+    pub tree: bool,
+}
+
+/// What the first bytes of a file show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recognized {
+    /// A container.
+    Container,
+    /// A container whose first bytes are damaged, or of an unknown version.
+    Damaged,
+    /// Something else.
+    Other,
+}
+
+/// The directory of temporary files of open containers.
+pub fn temporary_directory() -> Option<Directory> {
+    Directory::open(&temporary::directory()).ok()
 }
 
 /// A kind of container: HDF5 files, say.
@@ -119,6 +144,12 @@ pub trait Kind: Sync {
     /// Resolves the paths of `options` and opens what is there; reads nothing of it. Nothing is
     /// resolved again afterwards.
     fn locate(&self, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError>;
+
+    /// As `locate`, for the file `name` of `directory`; the path of `options` is only shown.
+    fn locate_in(&self, directory: &Directory, name: &OsStr, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError>;
+
+    /// Whether the file `name` of `directory` is a container of this kind.
+    fn recognize(&self, directory: &Directory, name: &OsStr) -> io::Result<Recognized>;
 
     /// Creates an empty container at `path`. `earliest`: in the oldest format.
     fn create(&self, path: &Path, earliest: bool) -> Result<(), OpenError>;

@@ -9,8 +9,9 @@ use super::chunk::stored_size::StoredSizes;
 use super::chunk::temporary;
 use crate::base::{Error, Result, buffers};
 use crate::file::{FileDriver, WriteDriver};
+use crate::meta::METADATA_CACHE_BYTES;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Least budget of concurrent decodes, bytes.
 const DECODING_MIN_BYTES: u64 = 128 << 20;
@@ -45,6 +46,8 @@ pub struct Environment {
     pub(crate) changed_chunk_min: u64,
     /// Chunks up to this size may be decoded whole whatever the cache size, bytes.
     pub(crate) whole_chunk_min: u64,
+    /// Most bytes of decoded metadata of one file.
+    pub(crate) metadata_bytes: usize,
     /// Count of chunks copied in stored form, without decoding.
     pub(crate) copied: AtomicU64,
 }
@@ -81,6 +84,7 @@ impl Environment {
             decoding: Gate::new((cache_bytes / 8).max(DECODING_MIN_BYTES)),
             pool,
             read_ahead_bytes: AtomicU64::new(0),
+            metadata_bytes: METADATA_CACHE_BYTES,
             copied: AtomicU64::new(0),
             streamed: AtomicU64::new(0),
             changed_chunk_min: DIRTY_CHUNK_MIN_BYTES,
@@ -93,9 +97,40 @@ impl Environment {
     pub(crate) fn with_empty_caches(&self) -> Environment {
         let (budget, temporary_bytes) = (self.cache.budget(), self.cache.disk_cache().capacity());
         Environment {
-            cache: ChunkCache::with_counters(budget, temporary_bytes, self.cache.counters.clone()),
+            cache: self.cache.sharing(temporary_bytes),
+            metadata_bytes: self.metadata_bytes,
             ..Self::with_pool(budget, temporary_bytes, self.pool.clone())
         }
+    }
+
+    /// An environment for another container that is mounted with those of this one: the same
+    /// threads, counters and memory for decoded chunks. `temporary_bytes`: its temporary files.
+    /// `metadata_bytes`: decoded metadata of each of its files.
+    pub fn sharing(&self, temporary_bytes: u64, metadata_bytes: usize) -> Environment {
+        let temporary_bytes = temporary_bytes.min(temporary::free_space() / 2);
+        Environment {
+            cache: self.cache.sharing(temporary_bytes),
+            metadata_bytes,
+            ..Self::with_pool(self.cache.budget(), temporary_bytes, self.pool.clone())
+        }
+    }
+
+    /// Counters, by name.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        let c = &self.cache.counters;
+        let n = |a: &AtomicU64| a.load(Ordering::Relaxed);
+        vec![
+            ("cache_budget_bytes", self.cache.budget()),
+            ("cache_bytes", self.cache.bytes()),
+            ("cache_hits", n(&c.hits)),
+            ("cache_waits", n(&c.waits)),
+            ("cache_evictions", n(&c.evictions)),
+            ("chunks_decoded", n(&c.decodes)),
+            ("chunks_copied", n(&self.copied)),
+            ("chunks_not_kept", n(&c.unkept)),
+            ("spill_bytes", self.cache.disk_cache().bytes()),
+            ("spill_hits", n(&c.disk_cache_hits)),
+        ]
     }
 
     /// Limits the disk cache to the space that other temporary files leave, including one of

@@ -41,6 +41,11 @@ impl Entry {
         Entry { status: syscall::status(stat), mode: stat.st_mode, links, uid: stat.st_uid, gid: stat.st_gid }
     }
 
+    /// The properties of an open file.
+    pub fn of(file: &impl AsFd) -> io::Result<Entry> {
+        Ok(Entry::from_stat(&fstat(file.as_fd())?))
+    }
+
     fn kind(&self) -> SFlag {
         SFlag::from_bits_truncate(self.mode) & SFlag::S_IFMT
     }
@@ -97,6 +102,18 @@ impl Directory {
             return Ok(Directory(Arc::new(fd)));
         }
         Err(io::Error::from_raw_os_error(if entry.is_symlink() { libc::ELOOP } else { libc::ENOTDIR }))
+    }
+
+    /// Opens the directory `relative` beneath it; symbolic links in the path are refused (`ELOOP`).
+    /// An empty path is the directory itself.
+    pub fn descend(&self, relative: &Path) -> io::Result<Directory> {
+        if relative.as_os_str().is_empty() {
+            return Ok(self.clone());
+        }
+        waiting::may_wait();
+        let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+        let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).resolve(resolve);
+        Ok(Directory(Arc::new(uninterrupted(|| openat2(self.0.as_fd(), relative, how))?)))
     }
 
     /// Present path, for messages and to compare directories.

@@ -160,7 +160,8 @@ impl HostFile {
         written
     }
 
-    fn open_in(directory: &Directory, name: &OsStr) -> io::Result<HostFile> {
+    /// Opens the file `name` of `directory` for reading. Errors: `ELOOP` for a symbolic link.
+    pub fn open_in(directory: &Directory, name: &OsStr) -> io::Result<HostFile> {
         let file = PosixFile::from_file(directory.open_file(name, OFlag::O_RDONLY, Mode::empty())?)?;
         let identity = file.status()?.identity;
         Ok(HostFile { directory: directory.clone(), name: name.to_owned(), file, identity })

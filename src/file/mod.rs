@@ -10,6 +10,7 @@ pub mod journal;
 pub mod journal_path;
 pub mod lock_holder;
 pub mod memory;
+pub mod names;
 pub mod overlay;
 pub mod posix;
 pub mod recorder;

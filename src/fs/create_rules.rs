@@ -30,7 +30,7 @@ impl NamePattern {
     }
 
     /// True if it matches the link `name` in the group at `path`.
-    fn matches(&self, path: &[Vec<u8>], name: &[u8]) -> bool {
+    pub fn matches(&self, path: &[Vec<u8>], name: &[u8]) -> bool {
         let name = String::from_utf8_lossy(name);
         if !self.matches_path {
             return self.glob.matches_with(&name, OPTIONS);

@@ -41,6 +41,13 @@ impl<T> Done<T> {
     }
 }
 
+impl<T> Done<T> {
+    /// What `f` did, or why it did nothing.
+    pub fn by(f: impl FnOnce() -> FsResult<Done<T>>) -> Self {
+        f().unwrap_or_else(|e| Err(e).into())
+    }
+}
+
 impl<T> From<FsResult<T>> for Done<T> {
     fn from(result: FsResult<T>) -> Self {
         Done { result, invalidate: Invalidate::default() }

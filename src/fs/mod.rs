@@ -37,3 +37,4 @@ pub use types::{
     Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, Statfs,
     Whence,
 };
+pub use views::{metrics_text, status_text};

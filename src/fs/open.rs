@@ -1,14 +1,18 @@
 //! Opens a container and builds its file system.
 
 use super::container::ContainerFs;
+pub use super::errno::errno;
 use super::operations::Operations;
-use super::spec::{MountSpec, OpenError};
+use super::spec::MountSpec;
+pub use super::spec::OpenError;
 use crate::base::Error;
 pub use crate::connector::check::{Checked, Finding, Problem, Progress};
-pub use crate::connector::open::UsedDirectory;
+pub use crate::connector::open::{Directory, Entry, Identity, Recognized, Stamp, UsedDirectory, temporary_directory};
 use crate::connector::open::{Located, OpenContainer, OpenOptions};
+pub use crate::connector::shared::Shared;
 pub use crate::connector::space::SpaceUse;
 use crate::connector::{Connector, ObjectId, ObjectKind, kinds};
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -59,6 +63,19 @@ pub fn check(located: LocatedContainer, data: bool, progress: &mut dyn FnMut(Pro
     let unknown = || Error::refused(libc::EOPNOTSUPP, "it cannot be checked");
     let checked = connector.check().ok_or_else(unknown).and_then(|check| check.check(data, progress));
     checked.map_err(|source| OpenError::Engine { path: options.target, source })
+}
+
+/// Opens the container that is the file `name` of `directory`, with the caches of `shared`. The
+/// path of `spec` is for messages.
+pub fn open_in(spec: &MountSpec, (directory, name): (&Directory, &OsStr), shared: &Shared) -> Result<Arc<dyn Operations>, OpenError> {
+    let options = OpenOptions { shared: Some(shared.clone()), ..spec.open_options() };
+    let located = kinds::of(&spec.file).locate_in(directory, name, &options)?;
+    open_located(spec, LocatedContainer { located, options })
+}
+
+/// Whether the file `name` of `directory` is a container.
+pub fn recognize(directory: &Directory, name: &OsStr) -> std::io::Result<Recognized> {
+    kinds::of(Path::new(name)).recognize(directory, name)
 }
 
 /// The file system that shows `container` as `spec` states.

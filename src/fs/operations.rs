@@ -80,6 +80,11 @@ pub trait Operations: Send + Sync + 'static {
         false
     }
 
+    /// True if names, listings and link targets may change without a notice to the kernel.
+    fn names_may_change(&self) -> bool {
+        self.is_writable()
+    }
+
     /// Writes `data` at byte `offset`, or at EOF with `O_APPEND`; returns the bytes written.
     /// `mode`: flags of the descriptor now, and of this write.
     fn write(&self, _ino: Ino, _handle: Handle, _offset: u64, _data: &[u8], _mode: OpenMode) -> Done<usize> {

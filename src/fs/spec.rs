@@ -96,6 +96,7 @@ impl MountSpec {
             missing_is_fill: self.vds_missing_fill,
             cache_bytes: self.cache_bytes,
             threads: self.threads,
+            shared: None,
         }
     }
 }

@@ -173,7 +173,7 @@ impl Filesystem for Adapter {
             // Ignored if the kernel does not have it: none is needed.
             let _ = config.add_capabilities(capability);
         }
-        if !self.writable {
+        if !self.operations.names_may_change() {
             // In a writable mount the target of a link changes when the link is moved.
             let _ = config.add_capabilities(InitFlags::FUSE_CACHE_SYMLINKS);
         }
@@ -283,7 +283,10 @@ impl Filesystem for Adapter {
         let _turn = self.turn(Kind::Other);
         let mut flags = FopenFlags::empty();
         // A listing may be cached as long as the names in it, unless names change.
-        flags.set(FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE, !self.writable && !self.times.entry.is_zero());
+        flags.set(
+            FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
+            !self.operations.names_may_change() && !self.times.entry.is_zero(),
+        );
         match guard("opendir", ino(n), || self.operations.opendir(ino(n))) {
             Ok(handle) => reply.opened(FileHandle(handle.0), flags),
             Err(e) => reply.error(errno(e)),

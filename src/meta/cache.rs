@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const SHARDS: usize = 16;
 /// Entries on probation in each shard.
@@ -83,7 +83,8 @@ impl Shard {
 /// Metadata cache with a byte budget; each loader states the bytes its entry is charged with.
 pub struct MetadataCache {
     shards: Vec<Mutex<Shard>>,
-    budget: usize,
+    /// Most bytes of one shard.
+    budget: AtomicUsize,
     hasher: RandomState,
     /// Incremented by an invalidation that loads under way may have missed.
     generation: AtomicU64,
@@ -95,7 +96,22 @@ impl MetadataCache {
     /// A cache of at most `bytes` bytes.
     pub fn new(bytes: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::new(Shard { map: LruCache::unbounded(), bytes: 0, probation: VecDeque::new() })).collect();
-        MetadataCache { shards, budget: bytes / SHARDS, hasher: RandomState::default(), generation: AtomicU64::new(0), index: None }
+        MetadataCache {
+            shards,
+            budget: AtomicUsize::new(bytes / SHARDS),
+            hasher: RandomState::default(),
+            generation: AtomicU64::new(0),
+            index: None,
+        }
+    }
+
+    /// Limits the cache to `bytes` bytes, from the next entry on.
+    pub fn limit(&self, bytes: usize) {
+        self.budget.store(bytes / SHARDS, Ordering::Relaxed);
+    }
+
+    fn budget(&self) -> usize {
+        self.budget.load(Ordering::Relaxed)
     }
 
     /// Starts to record the sources of entries, so that [`MetadataCache::invalidate`] drops only
@@ -163,11 +179,11 @@ impl MetadataCache {
         let (loaded, sources) = self.load(load);
         let (value, bytes) = loaded?;
         let value = Arc::new(value);
-        if let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget) {
+        if let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget()) {
             self.index_sources(key, sources.as_ref());
             let mut shard = shard.lock();
             if self.generation.load(Ordering::Acquire) == generation {
-                let gone = shard.put(key, Entry { value: value.clone(), bytes, sources }, self.budget);
+                let gone = shard.put(key, Entry { value: value.clone(), bytes, sources }, self.budget());
                 drop(shard);
                 drop(gone);
             }
@@ -180,11 +196,11 @@ impl MetadataCache {
         let key = (address, TypeId::of::<T>());
         let sources = self.index.is_some().then(|| Sources::from(ranges));
         let generation = self.generation.load(Ordering::Acquire);
-        let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget) else { return };
+        let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget()) else { return };
         self.index_sources(key, sources.as_ref());
         let mut shard = shard.lock();
         if self.generation.load(Ordering::Acquire) == generation {
-            let gone = shard.put(key, Entry { value: Arc::new(value), bytes, sources }, self.budget);
+            let gone = shard.put(key, Entry { value: Arc::new(value), bytes, sources }, self.budget());
             drop(shard);
             drop(gone);
         }
@@ -212,7 +228,7 @@ impl MetadataCache {
         let (loaded, sources) = self.load(load);
         let (value, bytes) = loaded?;
         let value = Arc::new(value);
-        let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget) else { return Ok(value) };
+        let Some(shard) = self.shard(&key).filter(|_| bytes <= self.budget()) else { return Ok(value) };
         self.index_sources(key, sources.as_ref());
         let entry = Entry { value: value.clone(), bytes, sources };
         let mut shard = shard.lock();
@@ -220,12 +236,12 @@ impl MetadataCache {
             return Ok(value);
         }
         let gone = if bytes > PROBATION_BYTES_MAX {
-            shard.put(key, entry, self.budget)
+            shard.put(key, entry, self.budget())
         } else {
             shard.probation.push_back((key, entry, 0));
             let old = if shard.probation.len() > PROBATION_ENTRIES { shard.probation.pop_front() } else { None };
             match old {
-                Some((key, entry, times)) if times >= PROMOTE_AFTER_HITS => shard.put(key, entry, self.budget),
+                Some((key, entry, times)) if times >= PROMOTE_AFTER_HITS => shard.put(key, entry, self.budget()),
                 Some((_, entry, _)) => vec![entry],
                 None => Vec::new(),
             }

@@ -11,4 +11,4 @@ pub(crate) mod recovery;
 pub(crate) mod store;
 
 pub use object_header::ObjectHeader;
-pub use store::Store;
+pub use store::{METADATA_CACHE_BYTES, Store, find_superblock};

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Budget of the decoded metadata cache, bytes.
-const METADATA_CACHE_BYTES: usize = 16 << 20;
+pub const METADATA_CACHE_BYTES: usize = 16 << 20;
 
 /// Added to the bytes a file holds by [`Store::room`].
 const ROOM_EXTRA_BYTES: u64 = 4 << 20;
@@ -24,6 +24,24 @@ const ROOM_EXTRA_BYTES: u64 = 4 << 20;
 /// Reverses a filter pipeline: (encoded pipeline message, stored bytes, filter mask, expected and
 /// maximum length) to unfiltered bytes.
 pub type Unfilter = dyn Fn(&[u8], Vec<u8>, u32, usize) -> Result<Vec<u8>> + Send + Sync;
+
+/// The superblock of `driver` and its offset; `None` = there is no signature at 0, 512, 1024, ...
+pub fn find_superblock(driver: &dyn FileDriver) -> Result<Option<(Superblock, u64)>> {
+    let len = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?.len;
+    let mut offset = 0u64;
+    loop {
+        let mut buf = [0u8; SIZE_MAX];
+        let n = driver.read_at(&mut buf, offset).map_err(|e| Error::io("read", Address(offset), &e))?;
+        let head = buf.get(..n).unwrap_or_default();
+        if head.starts_with(&SIGNATURE) {
+            return Ok(Some((Superblock::decode(head, Address(offset))?, offset)));
+        }
+        offset = if offset == 0 { 512 } else { offset.saturating_mul(2) };
+        if offset >= len {
+            return Ok(None);
+        }
+    }
+}
 
 /// One HDF5 file, read by address; writable ones have a transaction.
 pub struct Store {
@@ -47,21 +65,9 @@ pub struct Store {
 impl Store {
     /// Opens a file read-only: finds and decodes the superblock of `driver`.
     pub fn open(driver: Arc<dyn FileDriver>) -> Result<Self> {
-        let len = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?.len;
-        let mut offset = 0u64;
-        loop {
-            let mut buf = [0u8; SIZE_MAX];
-            let n = driver.read_at(&mut buf, offset).map_err(|e| Error::io("read", Address(offset), &e))?;
-            let head = buf.get(..n).unwrap_or_default();
-            if head.starts_with(&SIGNATURE) {
-                let superblock = Superblock::decode(head, Address(offset))?;
-                return Self::with_superblock(driver, superblock, offset);
-            }
-            offset = if offset == 0 { 512 } else { offset.saturating_mul(2) };
-            if offset >= len {
-                return Err(Error::corrupt("superblock", Address(0), "no HDF5 signature at 0, 512, 1024, ...: not an HDF5 file"));
-            }
-        }
+        let absent = || Error::corrupt("superblock", Address(0), "no HDF5 signature at 0, 512, 1024, ...: not an HDF5 file");
+        let (superblock, offset) = find_superblock(&*driver)?.ok_or_else(absent)?;
+        Self::with_superblock(driver, superblock, offset)
     }
 
     fn with_superblock(driver: Arc<dyn FileDriver>, superblock: Superblock, base: u64) -> Result<Self> {
@@ -110,6 +116,11 @@ impl Store {
             unfilter: None,
             transaction: None,
         }
+    }
+
+    /// Limits the cache of decoded metadata to `bytes` bytes.
+    pub fn limit_cache(&self, bytes: usize) {
+        self.cache.limit(bytes);
     }
 
     /// Sets the metadata cache image entries (address to bytes).

@@ -4,7 +4,7 @@ use crate::source::{Source, report, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What each layer may import, beside itself.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("base", &[]),
     ("format", &["base"]),
     ("file", &["base"]),
@@ -15,9 +15,10 @@ const LAYERS: [(&str, &[&str]); 14] = [
     ("connector", &["dataset", "structures", "filter", "meta", "format", "file", "base"]),
     ("present", &["connector", "base"]),
     ("fs", &["present", "connector", "base"]),
+    ("mirror", &["fs", "file", "base"]),
     ("fuse", &["fs", "base"]),
-    ("config", &["fuse", "fs", "base"]),
-    ("cli", &["config", "fuse", "fs", "base"]),
+    ("config", &["fuse", "mirror", "fs", "base"]),
+    ("cli", &["config", "fuse", "mirror", "fs", "base"]),
     // A crate of its own, which uses the public items of this one.
     ("plugin", &[]),
 ];

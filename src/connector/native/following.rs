@@ -16,8 +16,8 @@ use crate::base::escape::escaped;
 use crate::base::{Address, Error, Result};
 use crate::connector::open::Backing;
 use crate::connector::{
-    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Follow, Form, Link, Newlines, ObjectId, ObjectInfo,
-    ObjectKind, Ownership, TargetVisitor, Value,
+    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, ElementSet, Follow, Form, Link, Newlines, ObjectId,
+    ObjectInfo, ObjectKind, Ownership, TargetVisitor, Value,
 };
 use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::host_file::HostFile;
@@ -274,6 +274,10 @@ impl Connector for Following {
 
     fn references(&self, id: ObjectId, first: u64, budget: &mut Budget, f: &mut TargetVisitor<'_>) -> Result<()> {
         self.now().references(id, first, budget, f)
+    }
+
+    fn defined(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<Option<ElementSet>> {
+        self.now().defined(id, first, end)
     }
 
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>> {

@@ -4,10 +4,13 @@ use super::edit::{check_new_dataset, check_part};
 use super::external::Neighbours;
 use super::following::Following;
 use super::{NativeConnector, Options, Recovered, open_for_reading, open_to_change, open_to_recover};
+use crate::base::escape::escaped;
 use crate::base::{Address, Error, Result};
-use crate::connector::open::{Backing, ExternalPolicy, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, UsedDirectory};
+use crate::connector::open::{
+    Backing, ExternalPolicy, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, Recognized, UsedDirectory,
+    temporary_directory,
+};
 use crate::connector::{Connector, DatasetSpec};
-use crate::dataset::chunk::temporary;
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::confined::ConfinedDir;
@@ -15,6 +18,10 @@ use crate::file::directory::Directory;
 use crate::file::host_file::HostFile;
 use crate::file::posix::PosixFile;
 use crate::file::{FileDriver, Status};
+use crate::meta::find_superblock;
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,18 +56,25 @@ impl Kind for Hdf5File {
     fn locate(&self, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError> {
         let path = &options.target;
         let io = |source| OpenError::Open { path: path.clone(), source };
-        let host = HostFile::open(path).map_err(io)?;
-        let external = match &options.external {
-            ExternalPolicy::Off => None,
-            ExternalPolicy::Beneath(None) => Some(ConfinedDir::new(host.directory().clone()).map_err(io)?),
-            ExternalPolicy::Beneath(Some(dir)) | ExternalPolicy::Written(dir) => {
-                Some(ConfinedDir::open(dir).map_err(|source| OpenError::Open { path: dir.clone(), source })?)
+        located(HostFile::open(path).map_err(io)?, options)
+    }
+
+    fn locate_in(&self, directory: &Directory, name: &OsStr, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError> {
+        let io = |source| OpenError::Open { path: options.target.clone(), source };
+        located(HostFile::open_in(directory, name).map_err(io)?, options)
+    }
+
+    fn recognize(&self, directory: &Directory, name: &OsStr) -> std::io::Result<Recognized> {
+        let file = PosixFile::from_file(directory.open_file(name, OFlag::O_RDONLY, Mode::empty())?)?;
+        match find_superblock(&file) {
+            Ok(Some(_)) => Ok(Recognized::Container),
+            Ok(None) => Ok(Recognized::Other),
+            Err(Error::Io { errno, .. }) => Err(std::io::Error::from_raw_os_error(errno)),
+            Err(e) => {
+                tracing::warn!("{}: {e}", escaped(Path::new(name)));
+                Ok(Recognized::Damaged)
             }
-        };
-        let writable = options.writable.then(|| open_to_change(&host)).transpose();
-        let writable = writable.map_err(|source| open_error(path, source))?;
-        let external_written = matches!(options.external, ExternalPolicy::Written(_)) && options.writable;
-        Ok(Box::new(LocatedFile { host, writable, external, external_written }))
+        }
     }
 
     fn create(&self, path: &Path, earliest: bool) -> Result<(), OpenError> {
@@ -113,6 +127,23 @@ impl Located for LocatedFile {
     }
 }
 
+/// The container that is the file `host`; its path is not resolved again.
+fn located(host: HostFile, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError> {
+    let path = &options.target;
+    let io = |source| OpenError::Open { path: path.clone(), source };
+    let external = match &options.external {
+        ExternalPolicy::Off => None,
+        ExternalPolicy::Beneath(None) => Some(ConfinedDir::new(host.directory().clone()).map_err(io)?),
+        ExternalPolicy::Beneath(Some(dir)) | ExternalPolicy::Written(dir) => {
+            Some(ConfinedDir::open(dir).map_err(|source| OpenError::Open { path: dir.clone(), source })?)
+        }
+    };
+    let writable = options.writable.then(|| open_to_change(&host)).transpose();
+    let writable = writable.map_err(|source| open_error(path, source))?;
+    let external_written = matches!(options.external, ExternalPolicy::Written(_)) && options.writable;
+    Ok(Box::new(LocatedFile { host, writable, external, external_written }))
+}
+
 /// The container that `driver` holds, without other files, read-only. For tests and fuzzing.
 pub fn over(driver: Arc<dyn FileDriver>, environment: Arc<Environment>) -> Result<OpenContainer> {
     let backing = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?.into();
@@ -123,17 +154,20 @@ pub fn over(driver: Arc<dyn FileDriver>, environment: Arc<Environment>) -> Resul
 
 fn native_options(options: &OpenOptions, neighbours: Neighbours) -> Result<Options> {
     let disk_bytes = options.cache_bytes.saturating_mul(DISK_CACHE_FACTOR);
-    let environment = Arc::new(Environment::new(options.cache_bytes, disk_bytes, options.threads)?);
+    let environment = match &options.shared {
+        Some(shared) => shared.environment(),
+        None => Arc::new(Environment::new(options.cache_bytes, disk_bytes, options.threads)?),
+    };
     let missing = if options.missing_is_fill { MissingPolicy::Fill } else { MissingPolicy::Error };
     Ok(Options { environment, neighbours: Arc::new(neighbours), missing })
 }
 
 fn directories(host: &HostFile, written: bool, external: Option<(&Directory, bool)>) -> Result<Vec<UsedDirectory>, OpenError> {
     let io = |source| OpenError::Open { path: host.path(), source };
-    let temporary = Directory::open(&temporary::directory()).ok();
+    let temporary = temporary_directory();
     let all = [Some((host.directory(), written)), external, temporary.as_ref().map(|dir| (dir, true))];
     let used = |(directory, written): (&Directory, bool)| {
-        Ok(UsedDirectory { directory: directory.as_fd().try_clone_to_owned().map_err(io)?, written })
+        Ok(UsedDirectory { directory: directory.as_fd().try_clone_to_owned().map_err(io)?, written, tree: false })
     };
     all.into_iter().flatten().map(used).collect()
 }

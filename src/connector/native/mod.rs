@@ -50,7 +50,6 @@ use parking_lot::{Mutex, RwLock};
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Open datasets kept.
@@ -114,6 +113,7 @@ impl NativeConnector {
 
     fn assemble(file: Arc<HdfFile>, options: Options, editing: Option<edit::Editing>) -> Arc<NativeConnector> {
         options.neighbours.own(file.identity);
+        file.store.limit_cache(options.environment.metadata_bytes);
         Arc::new_cyclic(|this| NativeConnector {
             this: this.clone(),
             files: RwLock::new(vec![file]),
@@ -172,6 +172,7 @@ impl NativeConnector {
         let index = u32::try_from(files.len()).unwrap_or(u32::MAX);
         let file = Arc::new(HdfFile { index, ..opened });
         self.options.neighbours.own(file.identity);
+        file.store.limit_cache(self.options.environment.metadata_bytes);
         files.push(file.clone());
         Ok(file)
     }
@@ -264,24 +265,10 @@ impl Connector for NativeConnector {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let env = &self.options.environment;
-        let c = &env.cache.counters;
-        let n = |a: &AtomicU64| a.load(Ordering::Relaxed);
         let (done, total) = self.editing.as_ref().and_then(|e| e.preparations.progress(None)).unwrap_or_default();
-        vec![
-            ("layout_bytes_done", done),
-            ("layout_bytes_total", total),
-            ("cache_budget_bytes", env.cache.budget()),
-            ("cache_bytes", env.cache.bytes()),
-            ("cache_hits", n(&c.hits)),
-            ("cache_waits", n(&c.waits)),
-            ("cache_evictions", n(&c.evictions)),
-            ("chunks_decoded", n(&c.decodes)),
-            ("chunks_copied", n(&env.copied)),
-            ("chunks_not_kept", n(&c.unkept)),
-            ("spill_bytes", env.cache.disk_cache().bytes()),
-            ("spill_hits", n(&c.disk_cache_hits)),
-        ]
+        let mut all = vec![("layout_bytes_done", done), ("layout_bytes_total", total)];
+        all.extend(self.options.environment.counters());
+        all
     }
 
     fn layout_progress(&self, id: ObjectId) -> Option<(u64, u64)> {

@@ -8,6 +8,9 @@
 //! A consumed chunk (all bytes read) is in the kernel's page cache and rarely read again. The cache
 //! keeps only [`CONSUMED_MAX_BYTES`] of them: sequential reads then reuse memory that is still in
 //! the processor's caches, instead of filling the budget with fresh pages.
+//!
+//! Containers that are mounted together share one memory ([`ChunkCache::sharing`]): one budget, and
+//! the least recently used chunk of all goes first.
 
 use super::disk_cache::DiskCache;
 use super::image::{ChunkImage, Image};
@@ -17,7 +20,7 @@ use lru::LruCache;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Most bytes of consumed chunks kept; at most a quarter of the budget.
 const CONSUMED_MAX_BYTES: u64 = 16 << 20;
@@ -94,17 +97,20 @@ enum Slot {
     Loading(Arc<Pending>),
 }
 
+/// Number of a cache within its memory, and key in the cache.
+type Key = (u32, CacheKey);
+
 struct State {
-    slots: LruCache<CacheKey, Slot>,
+    slots: LruCache<Key, Slot>,
     /// Keys of consumed chunks, oldest first; some may have been evicted.
-    consumed: VecDeque<CacheKey>,
+    consumed: VecDeque<Key>,
     consumed_bytes: u64,
     /// Bytes of ready chunks and reservations of loading ones.
     bytes: u64,
 }
 
 impl State {
-    fn mark_consumed(&mut self, key: CacheKey, chunk: &Chunk) {
+    fn mark_consumed(&mut self, key: Key, chunk: &Chunk) {
         if chunk.is_consumed_listed.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -118,7 +124,7 @@ impl State {
     }
 
     /// Removes the chunk that was consumed first.
-    fn pop_consumed(&mut self) -> Option<(CacheKey, Arc<Chunk>)> {
+    fn pop_consumed(&mut self) -> Option<(Key, Arc<Chunk>)> {
         while let Some(key) = self.consumed.pop_front() {
             if matches!(self.slots.peek(&key), Some(Slot::Ready(c)) if c.is_consumed_listed.load(Ordering::Relaxed))
                 && let Some(Slot::Ready(chunk)) = self.slots.pop(&key)
@@ -157,21 +163,38 @@ pub(crate) struct Counters {
     pub(crate) disk_cache_hits: AtomicU64,
 }
 
-/// Cache of decoded chunks within a byte budget.
-pub(crate) struct ChunkCache {
+/// Memory of one or more caches.
+struct Memory {
     state: Mutex<State>,
     budget: u64,
-    disk_cache: DiskCache,
     unread: Arc<AtomicU64>,
+    /// Number of the next cache.
+    next: AtomicU32,
+}
+
+/// Cache of decoded chunks within a byte budget.
+pub(crate) struct ChunkCache {
+    memory: Arc<Memory>,
+    /// Number of this cache within the memory.
+    number: u32,
+    disk_cache: DiskCache,
     /// Counts of hits, decodes, waits and evictions.
     pub(crate) counters: Arc<Counters>,
+}
+
+impl Drop for ChunkCache {
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.memory) > 1 {
+            self.forget_all(|_| true);
+        }
+    }
 }
 
 /// Budget reserved for a decode. Dropped unfinished, it is released and waiting readers get an
 /// error.
 struct Reservation<'a> {
     cache: &'a ChunkCache,
-    key: CacheKey,
+    key: Key,
     charge: u64,
     pending: Arc<Pending>,
     finished: bool,
@@ -189,7 +212,7 @@ impl Reservation<'_> {
     fn fail(&mut self, error: Error) {
         self.finished = true;
         {
-            let mut state = self.cache.state.lock();
+            let mut state = self.cache.memory.state.lock();
             if matches!(state.slots.peek(&self.key), Some(Slot::Loading(p)) if Arc::ptr_eq(p, &self.pending)) {
                 state.slots.pop(&self.key);
             }
@@ -201,7 +224,7 @@ impl Reservation<'_> {
     fn succeed(&mut self, chunk: &Arc<Chunk>, keep: bool) {
         self.finished = true;
         {
-            let mut state = self.cache.state.lock();
+            let mut state = self.cache.memory.state.lock();
             let size = charged_bytes(chunk.image.memory());
             let is_ours = matches!(state.slots.peek(&self.key), Some(Slot::Loading(p)) if Arc::ptr_eq(p, &self.pending));
             state.bytes = state.bytes.saturating_sub(self.charge);
@@ -225,44 +248,45 @@ impl ChunkCache {
     /// Creates a cache of `budget` bytes that evicts to a temporary file of at most
     /// `disk_cache_bytes`.
     pub(crate) fn new(budget: u64, disk_cache_bytes: u64) -> Self {
-        Self::with_counters(budget, disk_cache_bytes, Arc::default())
+        let state = State { slots: LruCache::unbounded(), consumed: VecDeque::new(), consumed_bytes: 0, bytes: 0 };
+        let memory = Memory { state: Mutex::new(state), budget, unread: Arc::default(), next: AtomicU32::new(1) };
+        ChunkCache { memory: Arc::new(memory), number: 0, disk_cache: DiskCache::new(disk_cache_bytes), counters: Arc::default() }
     }
 
-    /// Creates a cache of `budget` bytes that continues `counters`.
-    pub(crate) fn with_counters(budget: u64, disk_cache_bytes: u64, counters: Arc<Counters>) -> Self {
-        ChunkCache {
-            state: Mutex::new(State { slots: LruCache::unbounded(), consumed: VecDeque::new(), consumed_bytes: 0, bytes: 0 }),
-            budget,
-            disk_cache: DiskCache::new(disk_cache_bytes),
-            unread: Arc::default(),
-            counters,
-        }
+    /// An empty cache in the same memory, with its own disk cache and the same counters.
+    pub(crate) fn sharing(&self, disk_cache_bytes: u64) -> Self {
+        let number = self.memory.next.fetch_add(1, Ordering::Relaxed);
+        ChunkCache { memory: self.memory.clone(), number, disk_cache: DiskCache::new(disk_cache_bytes), counters: self.counters.clone() }
+    }
+
+    fn key(&self, key: impl Into<CacheKey>) -> Key {
+        (self.number, key.into())
     }
 
     /// The budget, bytes.
     pub(crate) fn budget(&self) -> u64 {
-        self.budget
+        self.memory.budget
     }
 
     /// Bytes of cached chunks and of reservations.
     pub(crate) fn bytes(&self) -> u64 {
-        self.state.lock().bytes
+        self.memory.state.lock().bytes
     }
 
     /// Bytes of cached chunks that have not been read: those decoded by read-ahead.
     pub(crate) fn unread_bytes(&self) -> u64 {
-        self.unread.load(Ordering::Relaxed)
+        self.memory.unread.load(Ordering::Relaxed)
     }
 
     /// Counts `n` bytes of `chunk` copied to a reader; evicts surplus consumed chunks.
     pub(crate) fn record_read(&self, key: impl Into<CacheKey>, chunk: &Arc<Chunk>, n: u64) {
-        let key = key.into();
+        let key = self.key(key);
         if !chunk.record_read(n) {
             return;
         }
-        let limit = CONSUMED_MAX_BYTES.min(self.budget / 4);
+        let limit = CONSUMED_MAX_BYTES.min(self.memory.budget / 4);
         let mut evicted = Vec::new();
-        let mut state = self.state.lock();
+        let mut state = self.memory.state.lock();
         if !matches!(state.slots.peek(&key), Some(Slot::Ready(c)) if Arc::ptr_eq(c, chunk)) {
             return;
         }
@@ -278,8 +302,8 @@ impl ChunkCache {
 
     /// Drops the chunk `key`, which is stale.
     pub(crate) fn remove(&self, key: impl Into<CacheKey>) {
-        let key = key.into();
-        let mut state = self.state.lock();
+        let key = self.key(key);
+        let mut state = self.memory.state.lock();
         let removed = match state.slots.pop(&key) {
             Some(Slot::Ready(chunk)) => {
                 state.subtract(&chunk);
@@ -290,13 +314,12 @@ impl ChunkCache {
         };
         drop(state);
         drop(removed);
-        self.disk_cache.remove(key);
+        self.disk_cache.remove(key.1);
     }
 
     /// Drops every chunk: any may be stale.
     pub(crate) fn clear(&self) {
-        let datasets: std::collections::HashSet<DatasetKey> = self.state.lock().slots.iter().map(|(k, _)| k.dataset()).collect();
-        datasets.into_iter().for_each(|dataset| self.forget(dataset));
+        self.forget_all(|_| true);
     }
 
     /// The disk cache, which holds evicted chunks.
@@ -306,15 +329,15 @@ impl ChunkCache {
 
     /// True when the chunk is in memory, being decoded, or in the disk cache.
     pub(crate) fn contains(&self, key: impl Into<CacheKey>) -> bool {
-        let key = key.into();
-        self.state.lock().slots.contains(&key) || self.disk_cache.find(key).is_some()
+        let key = self.key(key);
+        self.memory.state.lock().slots.contains(&key) || self.disk_cache.find(key.1).is_some()
     }
 
     /// Looks up several chunks under one lock; `None` for those not in memory.
     pub(crate) fn ready(&self, keys: impl Iterator<Item = ChunkKey>) -> Vec<Option<Arc<Chunk>>> {
-        let mut state = self.state.lock();
+        let mut state = self.memory.state.lock();
         let found: Vec<_> = keys
-            .map(|key| match state.slots.get(&CacheKey::Chunk(key)) {
+            .map(|key| match state.slots.get(&self.key(key)) {
                 Some(Slot::Ready(chunk)) => Some(chunk.clone()),
                 _ => None,
             })
@@ -326,17 +349,17 @@ impl ChunkCache {
 
     /// True when the chunk is being decoded or in the disk cache.
     pub(crate) fn is_loading_or_on_disk(&self, key: impl Into<CacheKey>) -> bool {
-        let key = key.into();
-        matches!(self.state.lock().slots.peek(&key), Some(Slot::Loading(_))) || self.disk_cache.find(key).is_some()
+        let key = self.key(key);
+        matches!(self.memory.state.lock().slots.peek(&key), Some(Slot::Loading(_))) || self.disk_cache.find(key.1).is_some()
     }
 
     /// Returns the chunk `key` of `size` decoded bytes; calls `load` to decode it on a miss.
     ///
     /// Waits if another thread is decoding the chunk.
     pub(crate) fn get(&self, key: impl Into<CacheKey>, size: u64, load: impl FnOnce() -> Result<Image>) -> Result<Found> {
-        let key = key.into();
+        let key = self.key(key);
         let pending = {
-            let mut state = self.state.lock();
+            let mut state = self.memory.state.lock();
             match state.slots.get(&key) {
                 Some(Slot::Ready(chunk)) => {
                     self.counters.hits.fetch_add(1, Ordering::Relaxed);
@@ -349,7 +372,7 @@ impl ChunkCache {
         if let Some(pending) = pending {
             return self.wait(&pending);
         }
-        if let Some(offset) = self.disk_cache.find(key) {
+        if let Some(offset) = self.disk_cache.find(key.1) {
             self.counters.disk_cache_hits.fetch_add(1, Ordering::Relaxed);
             return Ok(Found::OnDisk(offset));
         }
@@ -368,13 +391,13 @@ impl ChunkCache {
         }
     }
 
-    fn load(&self, key: CacheKey, size: u64, load: impl FnOnce() -> Result<Image>) -> Result<Found> {
+    fn load(&self, key: Key, size: u64, load: impl FnOnce() -> Result<Image>) -> Result<Found> {
         waiting::may_wait();
         let pending = Arc::new(Pending::default());
         let size = charged_bytes(size);
-        let keep = size <= self.budget;
+        let keep = size <= self.memory.budget;
         let victims = {
-            let mut state = self.state.lock();
+            let mut state = self.memory.state.lock();
             match state.slots.get(&key) {
                 // Another thread loaded it between the two locks.
                 Some(Slot::Ready(chunk)) => return Ok(Found::Chunk(chunk.clone())),
@@ -398,7 +421,7 @@ impl ChunkCache {
         }
         match load() {
             Ok(image) => {
-                let chunk = Arc::new(Chunk::new(image, &self.unread));
+                let chunk = Arc::new(Chunk::new(image, &self.memory.unread));
                 reservation.succeed(&chunk, keep);
                 Ok(Found::Chunk(chunk))
             }
@@ -411,10 +434,10 @@ impl ChunkCache {
 
     /// Evicts ready chunks until `size` more bytes fit: consumed ones, then the least recently
     /// used.
-    fn make_room(&self, state: &mut State, size: u64) -> Vec<(CacheKey, Arc<Chunk>)> {
+    fn make_room(&self, state: &mut State, size: u64) -> Vec<(Key, Arc<Chunk>)> {
         let mut victims = Vec::new();
         let mut loading = Vec::new();
-        while state.bytes.saturating_add(size) > self.budget {
+        while state.bytes.saturating_add(size) > self.memory.budget {
             if let Some((key, chunk)) = state.pop_consumed() {
                 self.counters.evictions.fetch_add(1, Ordering::Relaxed);
                 victims.push((key, chunk));
@@ -436,9 +459,10 @@ impl ChunkCache {
         victims
     }
 
-    /// Writes evicted chunks that were read in part to the disk cache: they will be read again.
-    fn save_unfinished(&self, victims: Vec<(CacheKey, Arc<Chunk>)>) {
-        for (key, chunk) in victims {
+    /// Writes evicted chunks of this cache that were read in part to its disk cache: they will be
+    /// read again.
+    fn save_unfinished(&self, victims: Vec<(Key, Arc<Chunk>)>) {
+        for ((_, key), chunk) in victims.into_iter().filter(|((number, _), _)| *number == self.number) {
             if !chunk.is_consumed()
                 && chunk.bytes_read.load(Ordering::Relaxed) > 0
                 && let Some(bytes) = chunk.image.dense()
@@ -450,134 +474,28 @@ impl ChunkCache {
 
     /// Drops every chunk of `dataset`.
     pub(crate) fn forget(&self, dataset: DatasetKey) {
-        let mut state = self.state.lock();
-        let keys: Vec<_> = state.slots.iter().filter(|(k, _)| k.dataset() == dataset).map(|(k, _)| *k).collect();
+        self.forget_all(|key| key.dataset() == dataset);
+    }
+
+    /// Drops every chunk whose key `stale` accepts.
+    fn forget_all(&self, stale: impl Fn(&CacheKey) -> bool) {
+        let mut state = self.memory.state.lock();
+        let ours = |(number, key): &Key| *number == self.number && stale(key);
+        let keys: Vec<_> = state.slots.iter().filter(|(k, _)| ours(k)).map(|(k, _)| *k).collect();
+        let mut removed = Vec::with_capacity(keys.len());
         for key in keys {
             // A chunk being decoded keeps its reservation until its loader ends.
             if let Some(Slot::Ready(chunk)) = state.slots.pop(&key) {
                 state.subtract(&chunk);
+                removed.push(chunk);
             }
         }
         drop(state);
-        self.disk_cache.forget(dataset);
+        // Freed without the lock.
+        drop(removed);
+        self.disk_cache.forget_all(stale);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::dataset::chunk::image::DenseImage;
-    use std::sync::Barrier;
-
-    fn key(chunk: u64) -> ChunkKey {
-        ChunkKey { dataset: 1.into(), chunk }
-    }
-
-    fn bytes(f: Found) -> Vec<u8> {
-        match f {
-            Found::Chunk(c) => c.image().dense().unwrap().to_vec(),
-            Found::OnDisk(_) => panic!("on disk"),
-        }
-    }
-
-    #[test]
-    fn one_decode_however_many_wait() {
-        let cache = ChunkCache::new(1 << 20, 0);
-        let barrier = Barrier::new(8);
-        std::thread::scope(|s| {
-            for _ in 0..8 {
-                s.spawn(|| {
-                    barrier.wait();
-                    let c = cache.get(key(7), 100, || {
-                        std::thread::sleep(std::time::Duration::from_millis(20));
-                        Ok(DenseImage::boxed(vec![9; 100]))
-                    });
-                    assert_eq!(bytes(c.unwrap()), [9; 100]);
-                });
-            }
-        });
-        assert_eq!(cache.counters.decodes.load(Ordering::Relaxed), 1);
-    }
-
-    #[test]
-    fn the_budget_holds_and_the_oldest_goes() {
-        let budget = 10 * charged_bytes(100);
-        let cache = ChunkCache::new(budget, 0);
-        for i in 0..30 {
-            cache.get(key(i), 100, || Ok(DenseImage::boxed(vec![i as u8; 100]))).unwrap();
-            assert!(cache.bytes() <= budget);
-        }
-        assert!(!cache.contains(key(19)) && cache.contains(key(20)) && cache.contains(key(29)));
-    }
-
-    /// Regression: a cache of a gigabyte held hundreds of millions of one-byte chunks.
-    #[test]
-    fn tiny_chunks_count_for_what_they_take() {
-        let cache = ChunkCache::new(100_000, 0);
-        for i in 0..2000 {
-            cache.get(key(i), 1, || Ok(DenseImage::boxed(vec![1]))).unwrap();
-        }
-        assert!(cache.state.lock().slots.len() < 500);
-    }
-
-    #[test]
-    fn chunks_read_to_their_ends_go_first() {
-        let cache = ChunkCache::new(1_010_000, 0);
-        for i in 0..6 {
-            let Found::Chunk(c) = cache.get(key(i), 100_000, || Ok(DenseImage::boxed(vec![1; 100_000]))).unwrap() else {
-                panic!("on disk")
-            };
-            assert_eq!(cache.unread_bytes(), if i == 0 { 100_000 } else { 200_000 });
-            if i > 0 {
-                cache.record_read(key(i), &c, 60_000);
-                cache.record_read(key(i), &c, 40_000);
-                cache.record_read(key(i), &c, 40_000);
-            } else {
-                cache.record_read(key(i), &c, 60_000);
-                let unread = cache.get(key(99), 100_000, || Ok(DenseImage::boxed(vec![1; 100_000])));
-                drop(unread);
-            }
-        }
-        // A quarter of the budget: two of them.
-        let held: Vec<u64> = (0..6).filter(|i| cache.contains(key(*i))).collect();
-        assert_eq!((held, cache.bytes()), (vec![0, 4, 5], 4 * charged_bytes(100_000)));
-        cache.get(key(7), 700_000, || Ok(DenseImage::boxed(vec![1; 700_000]))).unwrap();
-        let held: Vec<u64> = (0..8).filter(|i| cache.contains(key(*i))).collect();
-        assert_eq!((held, cache.bytes()), (vec![0, 5, 7], 3 * charged_bytes(100_000) + charged_bytes(700_000)));
-    }
-
-    #[test]
-    fn too_large_is_served_and_not_kept() {
-        let cache = ChunkCache::new(50, 0);
-        assert_eq!(bytes(cache.get(key(1), 100, || Ok(DenseImage::boxed(vec![1; 100]))).unwrap()).len(), 100);
-        assert!(!cache.contains(key(1)) && cache.bytes() == 0);
-    }
-
-    #[test]
-    fn a_failure_reaches_everyone_and_is_tried_again() {
-        let cache = ChunkCache::new(1000, 0);
-        let e = Error::corrupt("chunk", Address(5), "bad");
-        assert_eq!(cache.get(key(1), 10, || Err(e.clone())).err(), Some(e));
-        assert_eq!(cache.bytes(), 0);
-        assert_eq!(bytes(cache.get(key(1), 10, || Ok(DenseImage::boxed(vec![3; 10]))).unwrap()), [3; 10]);
-    }
-
-    #[test]
-    fn a_panicking_decoder_leaves_no_reservation() {
-        let cache = ChunkCache::new(1000, 0);
-        let r = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cache.get(key(1), 10, || panic!("decoder"))));
-        assert!(r.is_err() && cache.bytes() == 0 && !cache.contains(key(1)));
-    }
-
-    #[test]
-    fn a_chunk_read_in_part_goes_to_the_disk_cache() {
-        let cache = ChunkCache::new(10_000, 1 << 20);
-        let Found::Chunk(c) = cache.get(key(1), 9000, || Ok(DenseImage::boxed(vec![5; 9000]))).unwrap() else { panic!("on disk") };
-        cache.record_read(key(1), &c, 10);
-        cache.get(key(2), 9000, || Ok(DenseImage::boxed(vec![6; 9000]))).unwrap();
-        let Found::OnDisk(at) = cache.get(key(1), 9000, || panic!("decoded again")).unwrap() else { panic!("in memory") };
-        let mut b = [0; 4];
-        cache.disk_cache().read(at, 100, &mut b).unwrap();
-        assert_eq!(b, [5; 4]);
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@
 //! The file is a ring: new entries overwrite the oldest ones. Without a temporary file, evicted
 //! chunks are decoded again.
 
-use super::key::{CacheKey, DatasetKey};
+use super::key::CacheKey;
 use super::temporary;
 use crate::base::{Address, Error, Result};
 use foldhash::HashMap;
@@ -154,9 +154,9 @@ impl DiskCache {
         self.state.lock().ring.iter().map(|(_, _, len)| *len).sum()
     }
 
-    /// Drops every chunk of `dataset`.
-    pub(crate) fn forget(&self, dataset: DatasetKey) {
-        self.state.lock().index.retain(|k, _| k.dataset() != dataset);
+    /// Drops every chunk whose key `stale` accepts.
+    pub(crate) fn forget_all(&self, stale: impl Fn(&CacheKey) -> bool) {
+        self.state.lock().index.retain(|k, _| !stale(k));
     }
 }
 
@@ -185,7 +185,7 @@ mod tests {
             }
             assert!(s.find(key(i)).is_some());
         }
-        s.forget(3.into());
+        s.forget_all(|k| k.dataset() == 3.into());
         assert!(s.find(key(99)).is_none());
     }
 

@@ -1,60 +1,42 @@
-//! `.h5dir/metrics`: measurements in the text format of Prometheus (version 0.0.4).
+//! The text of `.h5dir/metrics`: measurements in the text format of Prometheus (version 0.0.4).
 
-use super::bytes::{Bytes, Text};
-use super::context::Context;
-use super::view::{Class, Inode, Item, View};
-use crate::base::Result;
 use crate::base::metrics::{self, BOUNDS_NS, Sample};
-use crate::connector::ObjectId;
 use nix::errno::Errno;
 use std::fmt::Write;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Counters of `.h5dir/status` that can fall.
-const GAUGES: [&str; 7] =
-    ["cache_budget_bytes", "cache_bytes", "spill_bytes", "layout_bytes_done", "layout_bytes_total", "inodes", "open_files"];
+const GAUGES: [&str; 8] = [
+    "open_containers",
+    "cache_budget_bytes",
+    "cache_bytes",
+    "spill_bytes",
+    "layout_bytes_done",
+    "layout_bytes_total",
+    "inodes",
+    "open_files",
+];
 
-/// See the module's description.
-pub struct Metrics;
-
-impl View for Metrics {
-    fn name(&self) -> &'static str {
-        "metrics"
+/// The text; `counters` are those of the mount.
+pub fn metrics_text(counters: &[(&'static str, u64)]) -> String {
+    let mut out = Page::default();
+    out.single("build_info", "gauge", "Version of the program.", &format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1);
+    for (name, value) in counters {
+        let kind = if GAUGES.contains(name) { "gauge" } else { "counter" };
+        let name = if kind == "counter" { format!("{name}_total") } else { (*name).to_owned() };
+        out.single(&name, kind, "See .h5dir/status.", "", *value);
     }
-
-    fn root(&'static self, _group: ObjectId) -> Item {
-        Item { view: &Metrics, class: Class::File, owner: None, key: None }
+    out.single("read_bytes_total", "counter", "Bytes that reads returned.", "", metrics::READ_BYTES.load(Ordering::Relaxed));
+    out.single("written_bytes_total", "counter", "Bytes that writes took.", "", metrics::WRITTEN_BYTES.load(Ordering::Relaxed));
+    out.histograms("operation", "Requests of the kernel.", "operation", &metrics::OPERATIONS.samples());
+    out.histograms("decode", "Chunks decoded by each filter.", "filter", &metrics::DECODED.samples());
+    out.histograms("commit", "Commits.", "result", &metrics::COMMITS.samples());
+    out.head("operation_errors_total", "counter", "Requests of the kernel that failed.");
+    for (operation, errno, count) in metrics::ERRORS.values() {
+        let labels = format!("{{operation=\"{operation}\",error=\"{:?}\"}}", Errno::from_raw(errno));
+        out.line("operation_errors_total", &labels, &count.to_string());
     }
-
-    fn follows_names(&self) -> bool {
-        false
-    }
-
-    fn is_generated(&self) -> bool {
-        true
-    }
-
-    fn open(&self, cx: &Context<'_>, _inode: Arc<dyn Inode>) -> Result<Option<Box<dyn Bytes>>> {
-        let mut out = Page::default();
-        out.single("build_info", "gauge", "Version of the program.", &format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1);
-        for (name, value) in cx.host.counters() {
-            let kind = if GAUGES.contains(&name) { "gauge" } else { "counter" };
-            let name = if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
-            out.single(&name, kind, "See .h5dir/status.", "", value);
-        }
-        out.single("read_bytes_total", "counter", "Bytes that reads returned.", "", metrics::READ_BYTES.load(Ordering::Relaxed));
-        out.single("written_bytes_total", "counter", "Bytes that writes took.", "", metrics::WRITTEN_BYTES.load(Ordering::Relaxed));
-        out.histograms("operation", "Requests of the kernel.", "operation", &metrics::OPERATIONS.samples());
-        out.histograms("decode", "Chunks decoded by each filter.", "filter", &metrics::DECODED.samples());
-        out.histograms("commit", "Commits.", "result", &metrics::COMMITS.samples());
-        out.head("operation_errors_total", "counter", "Requests of the kernel that failed.");
-        for (operation, errno, count) in metrics::ERRORS.values() {
-            let labels = format!("{{operation=\"{operation}\",error=\"{:?}\"}}", Errno::from_raw(errno));
-            out.line("operation_errors_total", &labels, &count.to_string());
-        }
-        Ok(Some(Box::new(Text(out.0.into_bytes()))))
-    }
+    out.0
 }
 
 /// Text of metrics.

@@ -10,19 +10,20 @@ mod control;
 mod defined;
 mod elements;
 mod exact;
+mod generated;
 mod json;
 mod links;
-mod log;
 mod main;
 mod metrics;
 mod npy;
 mod object;
-mod status;
 mod view;
 
 pub use bytes::{Bytes, Text};
 pub use context::{Buffers, Context, Effects, Host};
+pub use generated::status_text;
 pub use links::new_link_name;
+pub use metrics::metrics_text;
 pub use view::{Child, Class, EditView, Inode, Item};
 
 use crate::base::Result;
@@ -38,10 +39,10 @@ pub static ALL: &[&dyn View] = &[
     &defined::Defined,
     &exact::Exact,
     &json::Json,
-    &log::Log,
-    &metrics::Metrics,
+    &generated::LOG,
+    &generated::METRICS,
     &npy::Npy,
-    &status::Status,
+    &generated::STATUS,
 ];
 
 /// The view of the root of a mount.

@@ -1,0 +1,324 @@
+//! The containers of a mirror: opened at first use, closed when they were idle for some time, or to
+//! open others.
+//!
+//! A container of a writable mirror is opened for reading. The first change opens it again, for
+//! writing, and takes its lock; once it is idle it is closed and unlocked. Each opening has a
+//! number, its generation: inode numbers and handles of an earlier one are not valid any more, and
+//! are found again by name (`inside`).
+
+use super::signatures::Signatures;
+use super::spec::MirrorSpec;
+use crate::base::waiting;
+use crate::fs::open::{self, Directory, Entry, Identity, OpenError, Shared};
+use crate::fs::types::{CloseError, Errno, FsResult};
+use crate::fs::{ExternalPolicy, MountSpec, Operations};
+use foldhash::{HashMap, HashMapExt};
+use parking_lot::Mutex;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// Part of the open containers that is closed at once to open another one: 1 / this.
+const CLOSED_PART: usize = 16;
+
+/// A container that is open.
+pub struct Open {
+    /// Its file system.
+    pub operations: Arc<dyn Operations>,
+    /// Number of this opening.
+    pub generation: u64,
+    /// Opened for writing.
+    pub writable: bool,
+    /// Requests that use it.
+    requests: AtomicUsize,
+    /// Files and directories of it that are open.
+    pub handles: AtomicUsize,
+}
+
+/// A container of the mirror, open or not.
+pub struct Container {
+    /// Number in the mirror.
+    pub number: u64,
+    /// Its file.
+    pub identity: Identity,
+    open: Mutex<Option<Arc<Open>>>,
+    /// Milliseconds since the mirror began.
+    used: AtomicU64,
+}
+
+impl std::fmt::Debug for Container {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Container").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// Where the file of a container is.
+pub struct Located {
+    /// Its directory.
+    pub directory: Directory,
+    /// Its properties.
+    pub entry: Entry,
+    /// Its path, for messages.
+    pub path: PathBuf,
+}
+
+/// A container in use by a request: it is not closed meanwhile.
+pub struct InUse<'a> {
+    containers: &'a Containers,
+    container: &'a Container,
+    /// The open container.
+    pub open: Arc<Open>,
+    /// The use keeps it from being idle.
+    counts: bool,
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        if self.counts {
+            self.container.used.store(self.containers.now(), Ordering::Relaxed);
+        }
+        self.open.requests.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// See the module's description.
+pub struct Containers {
+    spec: MirrorSpec,
+    /// Path of the root when the mirror began, for links between its files.
+    root: PathBuf,
+    shared: Shared,
+    /// What files are.
+    pub signatures: Signatures,
+    known: Mutex<HashMap<Identity, Arc<Container>>>,
+    /// Those that are open, by number.
+    open: Mutex<HashMap<u64, Arc<Container>>>,
+    numbers: AtomicU64,
+    generations: AtomicU64,
+    began: Instant,
+    ended: AtomicBool,
+}
+
+impl Containers {
+    /// No container is open yet.
+    pub fn new(spec: MirrorSpec, root: PathBuf, shared: Shared) -> Containers {
+        Containers {
+            spec,
+            root,
+            shared,
+            signatures: Signatures::default(),
+            known: Mutex::new(HashMap::new()),
+            open: Mutex::new(HashMap::new()),
+            numbers: AtomicU64::new(0),
+            generations: AtomicU64::new(0),
+            began: Instant::now(),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The container of the file `identity`.
+    pub fn of(&self, identity: Identity) -> Arc<Container> {
+        let new = || {
+            let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+            Arc::new(Container { number, identity, open: Mutex::new(None), used: AtomicU64::new(0) })
+        };
+        self.known.lock().entry(identity).or_insert_with(new).clone()
+    }
+
+    /// Forgets a container that the kernel does not know any more, unless it is open.
+    pub fn forget(&self, container: &Arc<Container>) {
+        let mut known = self.known.lock();
+        // One is in the map, one is the caller's.
+        if Arc::strong_count(container) <= 2 && container.open.lock().is_none() {
+            known.remove(&container.identity);
+        }
+    }
+
+    /// Counters of all containers.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut all = self.shared.counters();
+        all.push(("open_containers", self.open.lock().len() as u64));
+        all
+    }
+
+    /// Those that are open.
+    pub fn all_open(&self) -> Vec<Arc<Container>> {
+        self.open.lock().values().cloned().collect()
+    }
+
+    /// The container, if it is open in `generation`. Such a use does not keep it from being idle.
+    pub fn if_open<'a>(&'a self, container: &'a Container, generation: Option<u64>) -> Option<InUse<'a>> {
+        let state = container.open.lock();
+        let open = state.as_ref().filter(|open| generation.is_none_or(|g| g == open.generation))?.clone();
+        open.requests.fetch_add(1, Ordering::AcqRel);
+        Some(InUse { containers: self, container, open, counts: false })
+    }
+
+    /// The container, opened if it is not open, or not for `writing`. `locate` finds its file.
+    pub fn enter<'a>(
+        &'a self,
+        container: &'a Arc<Container>,
+        writing: bool,
+        locate: impl FnOnce() -> FsResult<Located>,
+    ) -> FsResult<InUse<'a>> {
+        let mut state = waiting::take(|| container.open.try_lock(), || container.open.lock());
+        if let Some(open) = state.as_ref().filter(|open| open.writable || !writing) {
+            open.requests.fetch_add(1, Ordering::AcqRel);
+            return Ok(InUse { containers: self, container, open: open.clone(), counts: true });
+        }
+        if self.ended.load(Ordering::Acquire) {
+            return Err(Errno(libc::ESHUTDOWN));
+        }
+        waiting::may_wait();
+        let located = locate()?;
+        if state.is_none() {
+            self.make_room(container)?;
+        }
+        let opened = self.opened(container, writing, &located)?;
+        opened.requests.fetch_add(1, Ordering::AcqRel);
+        if let Some(old) = state.replace(opened.clone()) {
+            // Requests that still use it hold it.
+            drop(old);
+        }
+        self.open.lock().insert(container.number, container.clone());
+        container.used.store(self.now(), Ordering::Relaxed);
+        Ok(InUse { containers: self, container, open: opened, counts: true })
+    }
+
+    fn opened(&self, container: &Container, writable: bool, located: &Located) -> FsResult<Arc<Open>> {
+        let Located { directory, entry, path } = located;
+        let name = path.file_name().unwrap_or_default();
+        if entry.status.identity != container.identity {
+            return Err(Errno(libc::ESTALE));
+        }
+        let opened = open::open_in(&self.mount_spec(path, entry, writable), (directory, name), &self.shared);
+        let operations = opened.map_err(|e| self.failed(entry, writable, &e))?;
+        let generation = self.generations.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let (requests, handles) = Default::default();
+        Ok(Arc::new(Open { operations, generation, writable, requests, handles }))
+    }
+
+    /// How the container at `path` is shown.
+    fn mount_spec(&self, path: &std::path::Path, entry: &Entry, writable: bool) -> MountSpec {
+        let template = &self.spec.container;
+        let mode = (entry.mode & 0o666) as u16 & !template.umask;
+        let external = match &template.external {
+            ExternalPolicy::Beneath(None) => ExternalPolicy::Beneath(Some(self.root.clone())),
+            given => given.clone(),
+        };
+        MountSpec {
+            file: path.to_owned(),
+            external,
+            uid: self.spec.uid.unwrap_or(entry.uid),
+            gid: self.spec.gid.unwrap_or(entry.gid),
+            file_mode: self.spec.file_mode.unwrap_or(mode),
+            dir_mode: self.spec.dir_mode.unwrap_or(with_search(mode)),
+            modes: template.modes,
+            writable,
+            follow: template.follow || self.spec.container.writable,
+            ..template.clone()
+        }
+    }
+
+    fn failed(&self, entry: &Entry, writable: bool, e: &OpenError) -> Errno {
+        let damaged = matches!(e, OpenError::Engine { source, .. } if source.is_about_content()) || matches!(e, OpenError::NotHdf5 { .. });
+        if damaged && !writable {
+            tracing::error!("{e}");
+            self.signatures.mark_unreadable(entry.status.identity, entry.status.stamp());
+            return Errno(libc::EIO);
+        }
+        tracing::warn!("{e}");
+        match e {
+            OpenError::Open { source, .. } => Errno(source.raw_os_error().unwrap_or(libc::EIO)),
+            OpenError::Engine { source, .. } => match open::errno(source) {
+                Errno(libc::EWOULDBLOCK) => Errno(libc::EBUSY),
+                errno => errno,
+            },
+            _ => Errno(libc::EIO),
+        }
+    }
+
+    /// Closes containers so that another one than `but` can be opened. Errors: `ENFILE` if all are
+    /// in use.
+    fn make_room(&self, but: &Container) -> FsResult<()> {
+        if self.open.lock().len() < self.spec.open_max {
+            return Ok(());
+        }
+        let mut all = self.all_open();
+        all.sort_by_key(|c| c.used.load(Ordering::Relaxed));
+        let wanted = (self.spec.open_max / CLOSED_PART).max(1);
+        let closed = all.iter().filter(|c| c.number != but.number && self.close(c, true)).take(wanted).count();
+        if closed > 0 {
+            return Ok(());
+        }
+        tracing::warn!("all of the {} containers that may be open are in use: --max-open allows more", self.spec.open_max);
+        Err(Errno(libc::ENFILE))
+    }
+
+    /// Closes the container unless it is in use; returns whether it did. `soon`: also if files of
+    /// it are open for reading, which are opened again when they are used.
+    fn close(&self, container: &Container, soon: bool) -> bool {
+        // One that is being opened is in use.
+        let Some(mut state) = container.open.try_lock() else { return false };
+        let Some(open) = state.as_ref() else { return false };
+        let held = open.handles.load(Ordering::Acquire) > 0 && (open.writable || !soon);
+        if held || open.requests.load(Ordering::Acquire) > 0 {
+            return false;
+        }
+        if let Err(e) = open.operations.shutdown() {
+            tracing::error!("{}", e.message);
+        }
+        *state = None;
+        drop(state);
+        self.open.lock().remove(&container.number);
+        true
+    }
+
+    /// Closes containers that were not used for some time.
+    pub fn close_idle(&self) {
+        let idle = u64::try_from(self.spec.idle.as_millis()).unwrap_or(u64::MAX);
+        let now = self.now();
+        for container in self.all_open() {
+            if now.saturating_sub(container.used.load(Ordering::Relaxed)) >= idle {
+                self.close(&container, false);
+            }
+        }
+    }
+
+    /// Closes the container to change its file: nothing may be open in it.
+    pub fn close_now(&self, container: &Container) -> FsResult<()> {
+        if container.open.lock().is_none() || self.close(container, false) { Ok(()) } else { Err(Errno(libc::EBUSY)) }
+    }
+
+    /// Makes all changes durable.
+    pub fn commit(&self) -> FsResult<()> {
+        let mut result = Ok(());
+        for container in self.all_open() {
+            if let Some(used) = self.if_open(&container, None).filter(|used| used.open.writable) {
+                result = result.and(used.open.operations.commit());
+            }
+        }
+        result
+    }
+
+    /// Makes all changes durable and closes all containers; none is opened any more.
+    pub fn shutdown(&self) -> Result<(), CloseError> {
+        self.ended.store(true, Ordering::Release);
+        let mut result = Ok(());
+        for container in self.all_open() {
+            let open = container.open.lock().take();
+            result = open.map_or(Ok(()), |open| open.operations.shutdown()).and(result);
+        }
+        self.open.lock().clear();
+        result
+    }
+}
+
+/// Permission bits of a directory whose files have `mode`: who may read it may search it.
+pub fn with_search(mode: u16) -> u16 {
+    mode | (mode & 0o444) >> 2
+}

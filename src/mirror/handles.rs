@@ -1,0 +1,75 @@
+//! Open files and directories.
+
+use super::node::Node;
+use crate::file::names::Listed;
+use crate::fs::types::{Errno, FsResult, Handle, OpenMode};
+use foldhash::{HashMap, HashMapExt};
+use parking_lot::{Mutex, RwLock};
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is open.
+pub enum What {
+    /// A file of the tree.
+    File(File),
+    /// A text.
+    Text(Vec<u8>),
+    /// A directory of the tree: its names, read at the first listing.
+    Directory(Mutex<Option<Arc<[Listed]>>>),
+    /// A file or directory in a container: generation and handle there.
+    Inside(Mutex<(u64, Handle)>),
+}
+
+/// An open file or directory.
+pub struct OpenHandle {
+    /// What it was opened by.
+    pub node: Arc<Node>,
+    /// How.
+    pub mode: OpenMode,
+    /// It is a directory.
+    pub directory: bool,
+    /// What is open.
+    pub what: What,
+}
+
+/// See the module's description.
+pub struct Handles {
+    open: RwLock<HashMap<u64, Arc<OpenHandle>>>,
+    next: AtomicU64,
+}
+
+impl Default for Handles {
+    fn default() -> Self {
+        Handles { open: RwLock::new(HashMap::new()), next: AtomicU64::new(1) }
+    }
+}
+
+impl Handles {
+    /// Enters an open file or directory.
+    pub fn enter(&self, open: OpenHandle) -> Handle {
+        let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed));
+        self.open.write().insert(handle.0, Arc::new(open));
+        handle
+    }
+
+    /// What is open as `handle`.
+    pub fn get(&self, handle: Handle) -> FsResult<Arc<OpenHandle>> {
+        self.open.read().get(&handle.0).cloned().ok_or(Errno(libc::EBADF))
+    }
+
+    /// Removes what is open as `handle`.
+    pub fn remove(&self, handle: Handle) -> Option<Arc<OpenHandle>> {
+        self.open.write().remove(&handle.0)
+    }
+
+    /// Open files of the tree.
+    pub fn files(&self) -> Vec<Arc<OpenHandle>> {
+        self.open.read().values().filter(|open| matches!(open.what, What::File(_))).cloned().collect()
+    }
+
+    /// Number of open files and directories.
+    pub fn len(&self) -> usize {
+        self.open.read().len()
+    }
+}

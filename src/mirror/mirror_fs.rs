@@ -1,0 +1,219 @@
+//! The file system of a mirror: which part serves an inode.
+
+use super::containers::Containers;
+use super::control::{self, FILES};
+use super::handles::{Handles, OpenHandle, What as OpenWhat};
+use super::node::{Key, Node, Place, Text, What};
+use super::spec::MirrorSpec;
+use super::table::{NodeTable, Wanted};
+use crate::base::recent_log;
+use crate::fs::open::{Directory, Entry, OpenError, Shared, UsedDirectory};
+use crate::fs::types::{Attr, Entry as Answer, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, ROOT};
+use crate::fs::{ExternalPolicy, Operations};
+use parking_lot::Mutex;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// The errno of a failed system call.
+pub fn errno(e: &std::io::Error) -> Errno {
+    Errno(e.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// See the module's description.
+pub struct MirrorFs {
+    pub(super) spec: MirrorSpec,
+    pub(super) root: Directory,
+    /// Path of the root when the mirror began, for messages.
+    pub(super) root_path: PathBuf,
+    pub(super) nodes: NodeTable,
+    pub(super) containers: Containers,
+    pub(super) handles: Handles,
+    pub(super) changing: bool,
+    /// Names whose files are shown as something else now: directory, and name in it.
+    pub(super) stale_names: Mutex<Vec<(Ino, Box<[u8]>)>>,
+    began: SystemTime,
+}
+
+/// A directory to be mirrored, open.
+pub struct LocatedMirror {
+    spec: MirrorSpec,
+    root: Directory,
+}
+
+/// Opens the directory of `spec`. It is not resolved again afterwards.
+pub fn locate(spec: &MirrorSpec) -> Result<LocatedMirror, OpenError> {
+    let root = Directory::open(&spec.root).map_err(|e| spec.failed(e))?;
+    Ok(LocatedMirror { spec: spec.clone(), root })
+}
+
+impl LocatedMirror {
+    /// The directories that the mirror uses.
+    pub fn directories(&self) -> Result<Vec<UsedDirectory>, OpenError> {
+        let own = |directory: &Directory| directory.as_fd().try_clone_to_owned().map_err(|e| self.spec.failed(e));
+        let written = self.spec.container.writable;
+        let mut all = vec![UsedDirectory { directory: own(&self.root)?, written, tree: true }];
+        if let ExternalPolicy::Beneath(Some(path)) | ExternalPolicy::Written(path) = &self.spec.container.external {
+            let directory = Directory::open(path).map_err(|source| OpenError::Open { path: path.clone(), source })?;
+            let written = matches!(self.spec.container.external, ExternalPolicy::Written(_));
+            all.push(UsedDirectory { directory: own(&directory)?, written, tree: false });
+        }
+        if let Some(temporary) = crate::fs::open::temporary_directory() {
+            all.push(UsedDirectory { directory: own(&temporary)?, written: true, tree: false });
+        }
+        Ok(all)
+    }
+}
+
+/// Builds the file system of a mirror. Starts threads: call it after a fork.
+pub fn open(located: LocatedMirror) -> Result<Arc<dyn Operations>, OpenError> {
+    let LocatedMirror { spec, root } = located;
+    let failed = |e| spec.failed(e);
+    let root_path = root.path().map_err(failed)?;
+    let entry = Entry::of(&root).map_err(failed)?;
+    let template = &spec.container;
+    let shared = Shared::new(template.cache_bytes, template.threads, spec.open_max);
+    let shared = shared.map_err(|source| OpenError::Engine { path: spec.root.clone(), source })?;
+    let key = Key::Host { identity: entry.status.identity, original: false, container: false };
+    let place = Place { parent: None, name: Box::default() };
+    let nodes = NodeTable::new(Arc::new(Node::new(ROOT, key, What::Directory, false, place)));
+    Ok(Arc::new(MirrorFs {
+        containers: Containers::new(spec.clone(), root_path.clone(), shared),
+        changing: template.writable,
+        spec,
+        root,
+        root_path,
+        nodes,
+        handles: Handles::default(),
+        stale_names: Mutex::default(),
+        began: SystemTime::now(),
+    }))
+}
+
+impl MirrorFs {
+    /// The node of `ino`.
+    pub(super) fn node(&self, ino: Ino) -> FsResult<Arc<Node>> {
+        self.nodes.get(ino).ok_or(Errno(libc::ESTALE))
+    }
+
+    /// Drops one reference that a look-up counted.
+    pub(super) fn forget_one(&self, ino: Ino) {
+        if let Some(node) = self.nodes.forget(ino, 1) {
+            self.forgotten(&node);
+        }
+    }
+
+    /// Checks that the container `what`, which is `name` in `parent`, has no links.
+    pub(super) fn check_empty(&self, parent: &Arc<Node>, name: &[u8], what: &What) -> FsResult<()> {
+        let What::Container(container) = what else { return Ok(()) };
+        let key = Key::Host { identity: container.identity, original: false, container: true };
+        let (node, _) = self.nodes.enter(Wanted { key, salt: container.identity, what: what.clone(), parent, name });
+        let mut names = 0usize;
+        let listed = self.enter(&node, false).and_then(|(used, ino)| {
+            let handle = used.open.operations.opendir(ino)?;
+            let listed = used.open.operations.readdir(ino, handle, 0, &mut |_| {
+                names = names.saturating_add(1);
+                if names > 2 { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
+            });
+            used.open.operations.releasedir(ino, handle);
+            listed
+        });
+        self.forget_one(node.ino);
+        listed?;
+        if names > 2 { Err(Errno(libc::ENOTEMPTY)) } else { Ok(()) }
+    }
+}
+
+/// `.h5dir`.
+impl MirrorFs {
+    /// Looks up `.h5dir` in the root.
+    pub(super) fn lookup_control_directory(&self, root: &Arc<Node>) -> Answer {
+        let wanted = Wanted { key: control::KEY, salt: ROOT_IDENTITY, what: What::Control, parent: root, name: control::NAME };
+        let (node, _) = self.nodes.enter(wanted);
+        Answer { attr: self.control_attr(&node), generation: 0, volatile: false }
+    }
+
+    /// Looks up `name` in `.h5dir`.
+    pub(super) fn lookup_control(&self, parent: &Arc<Node>, name: &[u8]) -> FsResult<Answer> {
+        if name == FILES {
+            let entry = Entry::of(&self.root).map_err(|e| errno(&e))?;
+            let key = Key::Host { identity: entry.status.identity, original: true, container: false };
+            let salt = entry.status.identity;
+            let (node, _) = self.nodes.enter(Wanted { key, salt, what: What::Directory, parent, name });
+            return Ok(Answer { attr: self.attr(node.ino, &What::Directory, &entry), generation: 0, volatile: false });
+        }
+        let (key, what) = control::text(name).ok_or(Errno(libc::ENOENT))?;
+        let (node, _) = self.nodes.enter(Wanted { key, salt: ROOT_IDENTITY, what, parent, name });
+        Ok(Answer { attr: self.control_attr(&node), generation: 0, volatile: false })
+    }
+
+    /// Attributes of `.h5dir` and of a text in it.
+    pub(super) fn control_attr(&self, node: &Node) -> Attr {
+        let (kind, perm) = match &node.what {
+            // Messages may name files that others may not see.
+            What::Text(Text::Log) => (FileKind::Regular, 0o400),
+            What::Text(_) => (FileKind::Regular, 0o444),
+            _ => (FileKind::Directory, 0o555),
+        };
+        let (time, uid, gid) = (self.began, nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+        Attr {
+            ino: node.ino,
+            kind,
+            perm,
+            nlink: 1,
+            size: 0,
+            blocks: 0,
+            blksize: 4096,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            uid,
+            gid,
+        }
+    }
+
+    /// Opens a text.
+    pub(super) fn open_text(&self, node: &Arc<Node>, text: Text, mode: OpenMode) -> FsResult<Opened> {
+        if mode.write {
+            return Err(Errno(libc::EACCES));
+        }
+        let bytes = match text {
+            Text::Log => recent_log::text(),
+            Text::Metrics => crate::fs::metrics_text(&self.counters()).into_bytes(),
+            Text::Status => crate::fs::status_text(&self.root_path, &self.counters()).into_bytes(),
+        };
+        let handle = self.handles.enter(OpenHandle { node: node.clone(), mode, directory: false, what: OpenWhat::Text(bytes) });
+        Ok(Opened { handle, keep_cache: false, direct_io: true, no_flush: true })
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut all = self.containers.counters();
+        all.extend([("inodes", self.nodes.len() as u64), ("open_files", self.handles.len() as u64)]);
+        all
+    }
+
+    /// Opens a directory.
+    pub(super) fn open_directory(&self, node: &Arc<Node>) -> FsResult<Handle> {
+        let what = match &node.what {
+            What::Directory => {
+                self.directory(node)?;
+                OpenWhat::Directory(Mutex::new(None))
+            }
+            What::Control => OpenWhat::Directory(Mutex::new(None)),
+            What::Container(_) | What::Inside(_, FileKind::Directory) => {
+                let (used, ino) = self.enter(node, false)?;
+                let handle = used.open.operations.opendir(ino)?;
+                used.open.handles.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+                OpenWhat::Inside(Mutex::new((used.open.generation, handle)))
+            }
+            _ => return Err(Errno(libc::ENOTDIR)),
+        };
+        let mode = OpenMode { read: true, ..OpenMode::default() };
+        Ok(self.handles.enter(OpenHandle { node: node.clone(), mode, directory: true, what }))
+    }
+}
+
+/// Stands for the identity of nodes that are no files.
+const ROOT_IDENTITY: crate::fs::open::Identity = crate::fs::open::Identity { device: 0, inode: 0 };

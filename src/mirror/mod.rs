@@ -1,0 +1,36 @@
+//! A directory tree of the host, with every container in it shown as a directory.
+//!
+//! ```text
+//! mirror_fs    fs::Operations: which part serves an inode
+//! operations   requests to files of the tree and to containers, by kind of node
+//! tree         files of the tree: names, attributes, changes
+//! host_io      reads and writes of open files of the tree
+//! listing      entries of a directory of the tree
+//! inside       files in containers: numbers and answers of the container's own file system
+//! containers   opens containers at first use, closes them when idle
+//! signatures   which files are containers
+//! handles      open files and directories
+//! node, table  what inode numbers stand for
+//! control      .h5dir of the mirror
+//! ```
+//!
+//! Files of the tree are reached by path from the descriptor of its root, without symbolic links,
+//! and compared with the file that the kernel looked up: a file that was replaced is `ESTALE`, and
+//! the kernel looks its name up again.
+
+mod containers;
+mod control;
+mod handles;
+mod host_io;
+mod inside;
+mod listing;
+mod mirror_fs;
+mod node;
+mod operations;
+mod signatures;
+pub mod spec;
+mod table;
+mod tree;
+
+pub use mirror_fs::{LocatedMirror, locate, open};
+pub use spec::{MirrorSpec, Naming};

@@ -1,0 +1,586 @@
+//! Requests: to files of the tree, to containers, or to `.h5dir`, by the kind of the node.
+
+use super::handles::{OpenHandle, What as OpenWhat};
+use super::host_io::{allocate, copy_files, read_full, seek, write_to};
+use super::mirror_fs::{MirrorFs, errno};
+use super::node::{Node, What};
+use crate::fs::done::Invalidate;
+use crate::fs::open::{Directory, Entry as HostEntry};
+use crate::fs::types::{
+    Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, ROOT, Statfs, Whence,
+};
+use crate::fs::{Done, KernelMemory, Operations};
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+use std::ffi::OsStr;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// True for a directory whose names are those of the tree.
+fn is_in_tree(node: &Node) -> bool {
+    matches!(node.what, What::Directory)
+}
+
+impl MirrorFs {
+    /// Opens the file `node` of a container.
+    fn open_inside(&self, node: &Arc<Node>, mode: OpenMode) -> FsResult<Opened> {
+        let (used, ino) = self.enter(node, mode.write)?;
+        let opened = used.open.operations.open(ino, mode)?;
+        // The pages of an earlier opening may be those of another object.
+        let same = node.opened.swap(used.open.generation, Ordering::AcqRel) == used.open.generation;
+        Ok(Opened { keep_cache: opened.keep_cache && same, ..self.opened_inside(node, &used.open, opened, mode) })
+    }
+
+    fn opened_inside(&self, node: &Arc<Node>, open: &super::containers::Open, opened: Opened, mode: OpenMode) -> Opened {
+        open.handles.fetch_add(1, Ordering::AcqRel);
+        let what = OpenWhat::Inside(parking_lot::Mutex::new((open.generation, opened.handle)));
+        let handle = self.handles.enter(OpenHandle { node: node.clone(), mode, directory: false, what });
+        Opened { handle, ..opened }
+    }
+
+    /// Creates the file `name` in the directory `parent` of the tree, or opens the one that is
+    /// there.
+    fn create_in_tree(
+        &self,
+        parent: &Arc<Node>,
+        name: &[u8],
+        creator: Creator,
+        mode: OpenMode,
+        exclusive: bool,
+    ) -> FsResult<(Entry, Opened)> {
+        let directory = self.directory(parent)?;
+        let os = self.new_name(parent, name, false)?;
+        let mut flags = if mode.read { OFlag::O_RDWR } else { OFlag::O_WRONLY };
+        flags.set(OFlag::O_APPEND, mode.append);
+        flags.set(OFlag::O_DSYNC, mode.sync);
+        let new = directory.open_file(os, flags | OFlag::O_CREAT | OFlag::O_EXCL, Mode::from_bits_truncate(0o600));
+        match new {
+            Ok(file) => {
+                let entry = self.created(parent, &directory, os, creator)?;
+                let node = self.node(entry.attr.ino)?;
+                let now = HostEntry::of(&file).map_err(|e| errno(&e))?;
+                Ok((entry, self.opened(&node, file, &now, mode)))
+            }
+            Err(e) if e.raw_os_error() == Some(libc::EEXIST) && !exclusive => {
+                let entry = self.lookup_in_tree(parent, name)?;
+                let opened = self.node(entry.attr.ino).and_then(|node| {
+                    if mode.truncate {
+                        self.set_in_tree(&node, &Changes { size: Some(0), ..Changes::default() })?;
+                    }
+                    self.open_in_tree(&node, mode)
+                });
+                opened.map(|opened| (entry, opened)).inspect_err(|_| self.forget_one(entry.attr.ino))
+            }
+            Err(e) => Err(errno(&e)),
+        }
+    }
+
+    /// Makes a directory, file or link in the directory `parent` of the tree by `make`.
+    fn make_in_tree(
+        &self,
+        parent: &Arc<Node>,
+        name: &[u8],
+        creator: Creator,
+        is_directory: bool,
+        make: impl FnOnce(&Directory, &OsStr) -> io::Result<()>,
+    ) -> FsResult<Entry> {
+        let directory = self.directory(parent)?;
+        let os = self.new_name(parent, name, is_directory)?;
+        make(&directory, os).map_err(|e| errno(&e))?;
+        self.created(parent, &directory, os, creator)
+    }
+
+    /// Makes a file in a container by `make`, which counts it as looked up there.
+    fn make_inside(&self, parent: &Arc<Node>, name: &[u8], make: impl FnOnce(&dyn Operations, Ino) -> Done<Entry>) -> Done<Entry> {
+        self.change_inside(parent, |open, ino| {
+            let Done { result, invalidate } = make(&*open.operations, ino);
+            Done { result: result.and_then(|entry| self.entry_outward(open, parent, name, entry)), invalidate }
+        })
+    }
+
+    /// Path of the file `node` of the tree for calls that take paths.
+    fn xattr<T>(&self, node: &Arc<Node>, f: impl FnOnce(&Path) -> io::Result<T>) -> FsResult<T> {
+        let pinned = self.pin(node)?;
+        f(&pinned.path()).map_err(|e| errno(&e))
+    }
+
+    fn has_xattrs_of_tree(node: &Node) -> bool {
+        matches!(node.what, What::Directory | What::File | What::Symlink)
+    }
+
+    /// The node of `ino`, whose attributes may be changed.
+    fn changeable(&self, ino: Ino) -> FsResult<Arc<Node>> {
+        let node = self.node(ino)?;
+        match node.what {
+            _ if node.original => Err(Errno(libc::EROFS)),
+            What::Control | What::Text(_) | What::Unreadable => Err(Errno(libc::EPERM)),
+            _ => Ok(node),
+        }
+    }
+
+    /// Removes the name `name` of `parent`, by `remove` in a container.
+    fn remove(&self, parent: Ino, name: &[u8], is_directory: bool, remove: impl FnOnce(&dyn Operations, Ino) -> Done<()>) -> Done<()> {
+        Done::by(|| {
+            let parent = self.node(parent)?;
+            Ok(match is_in_tree(&parent) {
+                true => self.remove_in_tree(&parent, name, is_directory).into(),
+                false => self.change_inside(&parent, |open, inner| remove(&*open.operations, inner)),
+            })
+        })
+    }
+
+    /// Makes the file or directory `node` of the tree durable.
+    fn sync_in_tree(&self, node: &Arc<Node>) -> FsResult<()> {
+        crate::base::waiting::may_wait();
+        let mut synced = Ok(());
+        for open in self.handles.files().iter().filter(|open| open.node.ino == node.ino) {
+            if let OpenWhat::File(file) = &open.what {
+                synced = synced.and(file.sync_all().map_err(|e| errno(&e)));
+            }
+        }
+        if is_in_tree(node) {
+            synced = synced.and(self.directory(node).and_then(|d| d.sync().map_err(|e| errno(&e))));
+        }
+        synced
+    }
+
+    fn rename_inside(&self, from: (&Arc<Node>, &[u8]), to: (&Arc<Node>, &[u8]), flags: u32) -> Done<()> {
+        let (Some(a), Some(b)) = (from.0.what.container(), to.0.what.container()) else { return Err(Errno(libc::EXDEV)).into() };
+        if !Arc::ptr_eq(a, b) {
+            return Err(Errno(libc::EXDEV)).into();
+        }
+        self.change_inside(from.0, |open, parent| {
+            // Opened for writing now: the numbers of both are of this opening.
+            let target = match self.enter(to.0, true) {
+                Ok((_, target)) => target,
+                Err(e) => return Err(e).into(),
+            };
+            let (moved, other) = (self.known_inside(open, from.0, parent, from.1), self.known_inside(open, to.0, target, to.1));
+            let done = open.operations.rename((parent, from.1), (target, to.1), flags);
+            if done.result.is_ok() {
+                moved.iter().for_each(|node| node.put(to.0, to.1));
+                other.iter().filter(|_| flags & libc::RENAME_EXCHANGE != 0).for_each(|node| node.put(from.0, from.1));
+            }
+            done
+        })
+    }
+}
+
+impl Operations for MirrorFs {
+    fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        let parent = self.node(parent)?;
+        match &parent.what {
+            What::Directory if parent.ino == ROOT && name == super::control::NAME => Ok(self.lookup_control_directory(&parent)),
+            What::Directory => self.lookup_in_tree(&parent, name),
+            What::Control => self.lookup_control(&parent, name),
+            What::Container(_) | What::Inside(..) => {
+                let (used, ino) = self.enter(&parent, false)?;
+                let entry = used.open.operations.lookup(ino, name)?;
+                self.entry_outward(&used.open, &parent, name, entry)
+            }
+            _ => Err(Errno(libc::ENOTDIR)),
+        }
+    }
+
+    fn forget(&self, ino: Ino, count: u64) {
+        if let Some(node) = self.nodes.forget(ino, count) {
+            self.forgotten(&node);
+        }
+    }
+
+    fn getattr(&self, ino: Ino) -> FsResult<Attr> {
+        let node = self.node(ino)?;
+        match &node.what {
+            What::Inside(..) => {
+                let (used, inner) = self.enter(&node, false)?;
+                Ok(Attr { ino, ..used.open.operations.getattr(inner)? })
+            }
+            What::Control | What::Text(_) => Ok(self.control_attr(&node)),
+            what => {
+                // A file that is open has attributes after it lost its name.
+                let entry = match self.stat_in(&node) {
+                    Err(Errno(libc::ESTALE)) => self.entry_of_open(ino).ok_or(Errno(libc::ESTALE))?,
+                    found => found?.1,
+                };
+                Ok(self.attr(ino, what, &entry))
+            }
+        }
+    }
+
+    fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
+        let node = self.node(ino)?;
+        match &node.what {
+            What::Inside(..) => {
+                let (used, inner) = self.enter(&node, false)?;
+                used.open.operations.readlink(inner)
+            }
+            What::Symlink => {
+                let (directory, _) = self.stat_in(&node)?;
+                let target = directory.read_link(&node.name()).map_err(|e| errno(&e))?;
+                Ok(target.as_bytes().to_vec())
+            }
+            _ => Err(Errno(libc::EINVAL)),
+        }
+    }
+
+    fn open(&self, ino: Ino, mode: OpenMode) -> FsResult<Opened> {
+        let node = self.node(ino)?;
+        match &node.what {
+            What::Inside(..) => self.open_inside(&node, mode),
+            What::Text(text) => self.open_text(&node, *text, mode),
+            _ if node.original && mode.write => Err(Errno(libc::EROFS)),
+            _ => self.open_in_tree(&node, mode),
+        }
+    }
+
+    fn read(&self, _ino: Ino, handle: Handle, offset: u64, buf: &mut [u8]) -> FsResult<usize> {
+        let open = self.handles.get(handle)?;
+        match &open.what {
+            OpenWhat::File(file) => read_full(file, buf, offset),
+            OpenWhat::Text(text) => {
+                let rest = usize::try_from(offset).ok().and_then(|at| text.get(at..)).unwrap_or_default();
+                let n = rest.len().min(buf.len());
+                buf.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+                Ok(n)
+            }
+            OpenWhat::Inside(_) => {
+                let (used, inner) = self.enter(&open.node, open.mode.write)?;
+                let handle = self.handle_in(&used.open, inner, &open)?;
+                used.open.operations.read(inner, handle, offset, buf)
+            }
+            OpenWhat::Directory(_) => Err(Errno(libc::EISDIR)),
+        }
+    }
+
+    fn pad(&self, handle: Handle, offset: u64, buf: &mut [u8]) -> bool {
+        let Ok(open) = self.handles.get(handle) else { return false };
+        if !matches!(open.what, OpenWhat::Inside(_)) {
+            return false;
+        }
+        let Ok((used, inner)) = self.enter(&open.node, open.mode.write) else { return false };
+        self.handle_in(&used.open, inner, &open).is_ok_and(|handle| used.open.operations.pad(handle, offset, buf))
+    }
+
+    fn release(&self, _ino: Ino, handle: Handle) -> Invalidate {
+        let Some(open) = self.handles.remove(handle) else { return Invalidate::default() };
+        if let OpenWhat::File(file) = &open.what
+            && open.mode.write
+            && let Ok(entry) = HostEntry::of(file)
+        {
+            self.containers.signatures.count_writer(entry.status.identity, false);
+            // It may be shown as a container now.
+            if let Some(parent) = open.node.parent() {
+                self.stale_names.lock().push((parent.ino, self.shown_name(&open.node)));
+            }
+        }
+        self.release_inside(&open)
+    }
+
+    fn opendir(&self, ino: Ino) -> FsResult<Handle> {
+        self.open_directory(&self.node(ino)?)
+    }
+
+    fn readdir(&self, _ino: Ino, handle: Handle, offset: u64, f: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> FsResult<()> {
+        let open = self.handles.get(handle)?;
+        match (&open.what, &open.node.what) {
+            (OpenWhat::Inside(_), _) => self.list_inside(&open, offset, f),
+            (_, What::Control) => self.list_control(&open, offset, f),
+            _ => self.list_tree(&open, offset, f),
+        }
+    }
+
+    fn readdirplus(&self, _ino: Ino, handle: Handle, offset: u64, f: &mut dyn FnMut(DirEntryPlus<'_>) -> ControlFlow<()>) -> FsResult<()> {
+        let open = self.handles.get(handle)?;
+        match (&open.what, &open.node.what) {
+            (OpenWhat::Inside(_), _) => self.list_plus_inside(&open, offset, f),
+            (_, What::Control) => self.list_control_plus(&open, offset, f),
+            _ => self.list_tree_plus(&open, offset, f),
+        }
+    }
+
+    fn releasedir(&self, _ino: Ino, handle: Handle) {
+        if let Some(open) = self.handles.remove(handle) {
+            self.release_inside(&open);
+        }
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
+        let node = self.node(ino)?;
+        if node.what.container().is_some() {
+            let (used, inner) = self.enter(&node, false)?;
+            return used.open.operations.getxattr(inner, name);
+        }
+        if !Self::has_xattrs_of_tree(&node) {
+            return Err(Errno(libc::ENODATA));
+        }
+        self.xattr(&node, |path| xattr::get_deref(path, OsStr::from_bytes(name)))?.ok_or(Errno(libc::ENODATA))
+    }
+
+    fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>> {
+        let node = self.node(ino)?;
+        if node.what.container().is_some() {
+            let (used, inner) = self.enter(&node, false)?;
+            return used.open.operations.listxattr(inner);
+        }
+        if !Self::has_xattrs_of_tree(&node) {
+            return Ok(Vec::new());
+        }
+        let names = self.xattr(&node, |path| Ok(xattr::list_deref(path)?.collect::<Vec<_>>()))?;
+        let user = names.iter().filter(|name| name.as_bytes().starts_with(b"user."));
+        Ok(user.flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect())
+    }
+
+    fn lseek(&self, _ino: Ino, handle: Handle, offset: u64, whence: Whence) -> FsResult<u64> {
+        let open = self.handles.get(handle)?;
+        match &open.what {
+            OpenWhat::File(file) => seek(file, offset, whence),
+            OpenWhat::Inside(_) => {
+                let (used, inner) = self.enter(&open.node, open.mode.write)?;
+                let handle = self.handle_in(&used.open, inner, &open)?;
+                used.open.operations.lseek(inner, handle, offset, whence)
+            }
+            _ => Err(Errno(libc::EINVAL)),
+        }
+    }
+
+    fn statfs(&self) -> FsResult<Statfs> {
+        let s = nix::sys::statvfs::fstatvfs(&self.root).map_err(|e| Errno(e as i32))?;
+        let (block_size, name_max) = (u32::try_from(s.fragment_size()).unwrap_or(4096), u32::try_from(s.name_max()).unwrap_or(255));
+        let free = if self.changing { s.blocks_available() } else { 0 };
+        Ok(Statfs { block_size, blocks: s.blocks(), free, files: s.files(), name_max })
+    }
+
+    fn look(&self, kernel: &dyn KernelMemory) {
+        for (parent, name) in std::mem::take(&mut *self.stale_names.lock()) {
+            kernel.forget_name(parent, &name);
+        }
+        self.look_at_files(|ino| kernel.forget_inode(ino));
+        self.look_inside(kernel);
+    }
+
+    fn is_writable(&self) -> bool {
+        self.changing
+    }
+
+    fn names_may_change(&self) -> bool {
+        true
+    }
+
+    fn write(&self, _ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: OpenMode) -> Done<usize> {
+        Done::by(|| {
+            let open = self.handles.get(handle)?;
+            Ok(match &open.what {
+                OpenWhat::File(file) => write_to(&open, file, offset, data, mode).into(),
+                _ => self.change_open(&open, |inner, ino, handle| inner.operations.write(ino, handle, offset, data, mode)),
+            })
+        })
+    }
+
+    fn setattr(&self, ino: Ino, changes: &Changes) -> Done<Attr> {
+        Done::by(|| {
+            let node = self.changeable(ino)?;
+            if !matches!(node.what, What::Inside(..)) {
+                return Ok(self.set_in_tree(&node, changes).into());
+            }
+            let done = self.change_inside(&node, |open, inner| open.operations.setattr(inner, changes));
+            Ok(Done { result: done.result.map(|attr| Attr { ino, ..attr }), invalidate: done.invalidate })
+        })
+    }
+
+    fn create(&self, parent: Ino, name: &[u8], creator: Creator, mode: OpenMode, exclusive: bool) -> Done<(Entry, Opened)> {
+        Done::by(|| {
+            let parent = self.node(parent)?;
+            if is_in_tree(&parent) {
+                return Ok(self.create_in_tree(&parent, name, creator, mode, exclusive).into());
+            }
+            Ok(self.change_inside(&parent, |open, inner| {
+                let Done { result, invalidate } = open.operations.create(inner, name, creator, mode, exclusive);
+                let result = result.and_then(|(entry, opened)| {
+                    let entry = self.entry_outward(open, &parent, name, entry)?;
+                    let node = self.node(entry.attr.ino)?;
+                    node.opened.store(open.generation, Ordering::Release);
+                    Ok((entry, self.opened_inside(&node, open, opened, mode)))
+                });
+                Done { result, invalidate }
+            }))
+        })
+    }
+
+    fn mknod(&self, parent: Ino, name: &[u8], creator: Creator) -> Done<Entry> {
+        Done::by(|| {
+            let parent = self.node(parent)?;
+            if !is_in_tree(&parent) {
+                return Ok(self.make_inside(&parent, name, |o, inner| o.mknod(inner, name, creator)));
+            }
+            let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+            let make = |d: &Directory, n: &OsStr| d.open_file(n, flags, Mode::from_bits_truncate(0o600)).map(drop);
+            Ok(self.make_in_tree(&parent, name, creator, false, make).into())
+        })
+    }
+
+    fn mkdir(&self, parent: Ino, name: &[u8], creator: Creator) -> Done<Entry> {
+        Done::by(|| {
+            let parent = self.node(parent)?;
+            if !is_in_tree(&parent) {
+                return Ok(self.make_inside(&parent, name, |o, inner| o.mkdir(inner, name, creator)));
+            }
+            let make = |d: &Directory, n: &OsStr| d.make_directory(n, Mode::from_bits_truncate(0o700));
+            Ok(self.make_in_tree(&parent, name, creator, true, make).into())
+        })
+    }
+
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Done<()> {
+        self.remove(parent, name, false, |o, inner| o.unlink(inner, name))
+    }
+
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Done<()> {
+        self.remove(parent, name, true, |o, inner| o.rmdir(inner, name))
+    }
+
+    fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Done<()> {
+        Done::by(|| {
+            let (source, target) = (self.node(from.0)?, self.node(to.0)?);
+            Ok(match (is_in_tree(&source), is_in_tree(&target)) {
+                (true, true) => self.rename_in_tree((&source, from.1), (&target, to.1), flags).into(),
+                (false, false) => self.rename_inside((&source, from.1), (&target, to.1), flags),
+                _ => Err(Errno(libc::EXDEV)).into(),
+            })
+        })
+    }
+
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Done<Entry> {
+        Done::by(|| {
+            let (node, parent) = (self.node(ino)?, self.node(parent)?);
+            match (matches!(node.what, What::Inside(..)), is_in_tree(&parent)) {
+                (false, true) => {
+                    let (directory, pinned) = (self.directory(&parent)?, self.pin(&node)?);
+                    directory.link(self.new_name(&parent, name, false)?, &pinned).map_err(|e| errno(&e))?;
+                    let entry = pinned.entry().map_err(|e| errno(&e))?;
+                    Ok(Ok(self.enter_in_tree(&parent, name, &entry, node.what.clone())).into())
+                }
+                (true, false) => Ok(self.make_inside(&parent, name, |o, inner| match self.enter(&node, true) {
+                    Ok((_, file)) if same_container(&node, &parent) => o.link(file, inner, name),
+                    Ok(_) => Err(Errno(libc::EXDEV)).into(),
+                    Err(e) => Err(e).into(),
+                })),
+                _ => Err(Errno(libc::EXDEV)),
+            }
+        })
+    }
+
+    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], creator: Creator) -> Done<Entry> {
+        Done::by(|| {
+            let parent = self.node(parent)?;
+            if !is_in_tree(&parent) {
+                return Ok(self.make_inside(&parent, name, |o, inner| o.symlink(inner, name, target, creator)));
+            }
+            let make = |d: &Directory, n: &OsStr| d.make_symlink(n, OsStr::from_bytes(target));
+            Ok(self.make_in_tree(&parent, name, creator, false, make).into())
+        })
+    }
+
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Done<()> {
+        Done::by(|| {
+            let node = self.changeable(ino)?;
+            if node.what.container().is_some() {
+                return Ok(self.change_inside(&node, |open, inner| open.operations.setxattr(inner, name, value, flags)));
+            }
+            let set = |path: &Path| {
+                let there = flags != 0 && xattr::get_deref(path, OsStr::from_bytes(name))?.is_some();
+                match flags {
+                    libc::XATTR_CREATE if there => Err(io::Error::from_raw_os_error(libc::EEXIST)),
+                    libc::XATTR_REPLACE if !there => Err(io::Error::from_raw_os_error(libc::ENODATA)),
+                    _ => xattr::set_deref(path, OsStr::from_bytes(name), value),
+                }
+            };
+            Ok(self.xattr(&node, set).into())
+        })
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Done<()> {
+        Done::by(|| {
+            let node = self.changeable(ino)?;
+            if node.what.container().is_some() {
+                return Ok(self.change_inside(&node, |open, inner| open.operations.removexattr(inner, name)));
+            }
+            Ok(self.xattr(&node, |path| xattr::remove_deref(path, OsStr::from_bytes(name))).into())
+        })
+    }
+
+    fn fallocate(&self, _ino: Ino, handle: Handle, offset: u64, len: u64, mode: i32) -> Done<()> {
+        Done::by(|| {
+            let open = self.handles.get(handle)?;
+            Ok(match &open.what {
+                OpenWhat::File(file) => allocate(file, offset, len, mode).into(),
+                _ => self.change_open(&open, |inner, ino, handle| inner.operations.fallocate(ino, handle, offset, len, mode)),
+            })
+        })
+    }
+
+    fn copy_range(&self, from: (Handle, u64), to: (Handle, u64), len: u64) -> Done<u64> {
+        Done::by(|| {
+            let (source, target) = (self.handles.get(from.0)?, self.handles.get(to.0)?);
+            match (&source.what, &target.what) {
+                (OpenWhat::File(a), OpenWhat::File(b)) => Ok(copy_files((a, from.1), (b, to.1), len).into()),
+                (OpenWhat::Inside(_), OpenWhat::Inside(_)) if same_container(&source.node, &target.node) => {
+                    Ok(self.change_open(&target, |inner, _, handle| {
+                        let source = self.enter(&source.node, true).and_then(|(used, ino)| self.handle_in(&used.open, ino, &source));
+                        match source {
+                            Ok(source) => inner.operations.copy_range((source, from.1), (handle, to.1), len),
+                            Err(e) => Err(e).into(),
+                        }
+                    }))
+                }
+                // The kernel reads and writes.
+                _ => Err(Errno(libc::EOPNOTSUPP)),
+            }
+        })
+    }
+
+    fn flush(&self, _ino: Ino, handle: Handle) -> Done<()> {
+        Done::by(|| {
+            let open = self.handles.get(handle)?;
+            if !open.mode.write || !matches!(open.what, OpenWhat::Inside(_)) {
+                return Ok(Ok(()).into());
+            }
+            Ok(self.change_open(&open, |inner, ino, handle| inner.operations.flush(ino, handle)))
+        })
+    }
+
+    fn fsync(&self, ino: Ino) -> Done<()> {
+        Done::by(|| {
+            let node = self.node(ino)?;
+            let Some(container) = node.what.container() else { return Ok(self.sync_in_tree(&node).into()) };
+            // What is not open for writing is durable.
+            let Some(used) = self.containers.if_open(container, None).filter(|used| used.open.writable) else { return Ok(Ok(()).into()) };
+            let (_, inner) = self.enter(&node, false)?;
+            let Done { result, invalidate } = used.open.operations.fsync(inner);
+            Ok(Done { result, invalidate: self.invalidate_outward(container, invalidate) })
+        })
+    }
+
+    fn commit(&self) -> FsResult<()> {
+        self.containers.commit()
+    }
+
+    fn shutdown(&self) -> Result<(), CloseError> {
+        self.containers.shutdown()
+    }
+}
+
+impl MirrorFs {
+    /// Properties of the open file `ino` of the tree.
+    fn entry_of_open(&self, ino: Ino) -> Option<HostEntry> {
+        let open = self.handles.files().into_iter().find(|open| open.node.ino == ino)?;
+        let OpenWhat::File(file) = &open.what else { return None };
+        HostEntry::of(file).ok()
+    }
+}
+
+fn same_container(a: &Node, b: &Node) -> bool {
+    matches!((a.what.container(), b.what.container()), (Some(a), Some(b)) if Arc::ptr_eq(a, b))
+}

@@ -1,0 +1,75 @@
+//! Which files of the tree are containers, by their first bytes. What was found is remembered for
+//! each file until its stamp changes, so that a listing opens no container.
+
+use crate::fs::open::{self, Directory, Entry, Identity, Recognized, Stamp};
+use foldhash::{HashMap, HashMapExt};
+use lru::LruCache;
+use parking_lot::Mutex;
+use std::ffi::OsStr;
+use std::num::NonZeroUsize;
+
+/// Files remembered.
+const FILES_MAX: NonZeroUsize = NonZeroUsize::new(1 << 18).unwrap();
+
+/// What a regular file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// A container.
+    Container,
+    /// A container that cannot be opened, or a file that cannot be read.
+    Unreadable,
+    /// Another file.
+    Other,
+}
+
+/// See the module's description.
+pub struct Signatures {
+    known: Mutex<LruCache<Identity, (Stamp, Class)>>,
+    /// Files that are written through the mount: they are files until they are closed.
+    written: Mutex<HashMap<Identity, usize>>,
+}
+
+impl Default for Signatures {
+    fn default() -> Self {
+        Signatures { known: Mutex::new(LruCache::new(FILES_MAX)), written: Mutex::new(HashMap::new()) }
+    }
+}
+
+impl Signatures {
+    /// What the regular file `name` of `directory` is.
+    pub fn class(&self, directory: &Directory, name: &OsStr, entry: &Entry) -> Class {
+        let (identity, stamp) = (entry.status.identity, entry.status.stamp());
+        if self.written.lock().contains_key(&identity) {
+            return Class::Other;
+        }
+        if let Some((_, class)) = self.known.lock().get(&identity).filter(|(seen, _)| *seen == stamp) {
+            return *class;
+        }
+        let class = match open::recognize(directory, name) {
+            Ok(Recognized::Container) => Class::Container,
+            Ok(Recognized::Other) => Class::Other,
+            Ok(Recognized::Damaged) => Class::Unreadable,
+            Err(e) => {
+                tracing::warn!("{}: {e}", crate::base::escape::escaped(std::path::Path::new(name)));
+                Class::Unreadable
+            }
+        };
+        self.known.lock().put(identity, (stamp, class));
+        class
+    }
+
+    /// The container in the file, which has `stamp`, cannot be opened.
+    pub fn mark_unreadable(&self, identity: Identity, stamp: Stamp) {
+        self.known.lock().put(identity, (stamp, Class::Unreadable));
+    }
+
+    /// A file is opened for writing (`more`), or closed.
+    pub fn count_writer(&self, identity: Identity, more: bool) {
+        let mut written = self.written.lock();
+        let count = written.entry(identity).or_default();
+        *count = if more { count.saturating_add(1) } else { count.saturating_sub(1) };
+        if *count == 0 {
+            written.remove(&identity);
+        }
+    }
+}

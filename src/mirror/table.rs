@@ -1,0 +1,185 @@
+//! The table of nodes that the kernel knows.
+
+use super::node::{Key, Node, Place, What};
+use crate::fs::open::Identity;
+use crate::fs::types::{Ino, ROOT};
+use foldhash::{HashMap, HashMapExt};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+#[derive(Default)]
+struct Maps {
+    by_ino: HashMap<Ino, Arc<Node>>,
+    by_key: HashMap<Key, Arc<Node>>,
+}
+
+/// See the module's description.
+pub struct NodeTable {
+    maps: Mutex<Maps>,
+}
+
+/// A node to look up or to enter.
+pub struct Wanted<'a> {
+    /// What identifies it.
+    pub key: Key,
+    /// The file of its container, or its own.
+    pub salt: Identity,
+    /// What it is.
+    pub what: What,
+    /// Its directory.
+    pub parent: &'a Arc<Node>,
+    /// Name of its file.
+    pub name: &'a [u8],
+}
+
+impl NodeTable {
+    /// A table with the root, which is never forgotten.
+    pub fn new(root: Arc<Node>) -> NodeTable {
+        let maps = Maps { by_ino: HashMap::from_iter([(ROOT, root)]), by_key: HashMap::new() };
+        NodeTable { maps: Mutex::new(maps) }
+    }
+
+    /// The node of `ino`.
+    pub fn get(&self, ino: Ino) -> Option<Arc<Node>> {
+        self.maps.lock().by_ino.get(&ino).cloned()
+    }
+
+    /// The node that `key` identifies.
+    pub fn find(&self, key: Key) -> Option<Arc<Node>> {
+        self.maps.lock().by_key.get(&key).cloned()
+    }
+
+    /// Nodes held.
+    pub fn len(&self) -> usize {
+        self.maps.lock().by_ino.len()
+    }
+
+    /// The number that a node with `key` has or would get.
+    pub fn number(&self, key: Key, salt: Identity) -> Ino {
+        self.find(key).map_or_else(|| key.number(salt), |node| node.ino)
+    }
+
+    /// Enters a node with one more reference of the kernel; returns it, and whether it is new.
+    pub fn enter(&self, wanted: Wanted<'_>) -> (Arc<Node>, bool) {
+        let Wanted { key, salt, what, parent, name } = wanted;
+        let mut maps = self.maps.lock();
+        if let Some(there) = maps.by_key.get(&key).filter(|there| same_kind(&there.what, &what)) {
+            there.refs.fetch_add(1, Ordering::Relaxed);
+            // Of several names the last one found is remembered.
+            let mut place = there.place.write();
+            if *place.name != *name || place.parent.as_ref().is_none_or(|p| p.ino != parent.ino) {
+                *place = Place { parent: Some(parent.clone()), name: name.into() };
+            }
+            drop(place);
+            return (there.clone(), false);
+        }
+        let mut ino = key.number(salt);
+        while maps.by_ino.contains_key(&ino) || ino == ROOT {
+            ino = Ino(ino.0.wrapping_add(1));
+        }
+        let original = parent.original || matches!(key, Key::Host { original: true, .. });
+        let node = Arc::new(Node::new(ino, key, what, original, Place { parent: Some(parent.clone()), name: name.into() }));
+        node.refs.store(1, Ordering::Relaxed);
+        maps.by_ino.insert(ino, node.clone());
+        maps.by_key.insert(key, node.clone());
+        (node, true)
+    }
+
+    /// The node has another key now.
+    pub fn rename_key(&self, node: &Arc<Node>, key: Key) {
+        let mut maps = self.maps.lock();
+        let old = std::mem::replace(&mut *node.key.lock(), key);
+        if maps.by_key.get(&old).is_some_and(|there| Arc::ptr_eq(there, node)) {
+            maps.by_key.remove(&old);
+        }
+        if maps.by_ino.contains_key(&node.ino) {
+            maps.by_key.insert(key, node.clone());
+        }
+    }
+
+    /// Drops `count` references of the kernel; returns the node if these were the last ones.
+    pub fn forget(&self, ino: Ino, count: u64) -> Option<Arc<Node>> {
+        if ino == ROOT {
+            return None;
+        }
+        let mut maps = self.maps.lock();
+        let node = maps.by_ino.get(&ino)?;
+        let left = node.refs.load(Ordering::Relaxed).saturating_sub(count);
+        node.refs.store(left, Ordering::Relaxed);
+        if left > 0 {
+            return None;
+        }
+        let node = maps.by_ino.remove(&ino)?;
+        let key = *node.key.lock();
+        if maps.by_key.get(&key).is_some_and(|there| Arc::ptr_eq(there, &node)) {
+            maps.by_key.remove(&key);
+        }
+        Some(node)
+    }
+}
+
+fn same_kind(a: &What, b: &What) -> bool {
+    match (a, b) {
+        (What::Inside(_, a), What::Inside(_, b)) => a == b,
+        _ => std::mem::discriminant(a) == std::mem::discriminant(b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(inode: u64) -> Identity {
+        Identity { device: 1, inode }
+    }
+
+    fn host(inode: u64) -> Key {
+        Key::Host { identity: identity(inode), original: false, container: false }
+    }
+
+    fn table() -> (NodeTable, Arc<Node>) {
+        let place = Place { parent: None, name: Box::default() };
+        let root = Arc::new(Node::new(ROOT, host(0), What::Directory, false, place));
+        (NodeTable::new(root.clone()), root)
+    }
+
+    fn enter(table: &NodeTable, root: &Arc<Node>, inode: u64, what: What, name: &[u8]) -> (Arc<Node>, bool) {
+        table.enter(Wanted { key: host(inode), salt: identity(inode), what, parent: root, name })
+    }
+
+    #[test]
+    fn a_node_is_there_until_its_last_reference_is_dropped() {
+        let (table, root) = table();
+        let (a, new) = enter(&table, &root, 7, What::File, b"a");
+        let (again, new_again) = enter(&table, &root, 7, What::File, b"b");
+        assert!(new && !new_again && Arc::ptr_eq(&a, &again) && *a.place().name == *b"b");
+        assert_eq!(table.number(host(7), identity(7)), a.ino);
+        assert!(table.forget(a.ino, 1).is_none() && table.get(a.ino).is_some());
+        assert!(table.forget(a.ino, 1).is_some() && table.get(a.ino).is_none() && table.find(host(7)).is_none());
+        assert!(table.forget(ROOT, 5).is_none() && table.len() == 1);
+    }
+
+    #[test]
+    fn a_number_is_used_once() {
+        let (table, root) = table();
+        let (file, _) = enter(&table, &root, 7, What::File, b"a");
+        // The inode is that of a directory now; the kernel still knows the file.
+        let (directory, new) = enter(&table, &root, 7, What::Directory, b"a");
+        assert!(new && file.ino != directory.ino);
+        table.forget(file.ino, 1);
+        assert!(Arc::ptr_eq(&table.find(host(7)).unwrap(), &directory));
+        table.rename_key(&directory, host(8));
+        assert!(table.find(host(7)).is_none() && table.find(host(8)).is_some());
+    }
+
+    #[test]
+    fn a_name_in_a_chain_of_directories_makes_a_path() {
+        let (table, root) = table();
+        let (a, _) = enter(&table, &root, 1, What::Directory, b"a");
+        let (b, _) = table.enter(Wanted { key: host(2), salt: identity(2), what: What::File, parent: &a, name: b"b" });
+        assert_eq!(b.path(), std::path::Path::new("a/b"));
+        a.put(&root, b"c");
+        assert_eq!((b.path(), root.path()), ("c/b".into(), "".into()));
+    }
+}

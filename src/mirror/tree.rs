@@ -1,0 +1,408 @@
+//! Files of the tree: what their names are, their attributes, and changes of them.
+
+use super::containers::with_search;
+use super::handles::{OpenHandle, What as OpenWhat};
+use super::mirror_fs::{MirrorFs, errno};
+use super::node::{Key, Node, What, host_key};
+use super::signatures::Class;
+use super::spec::{Naming, SUFFIX};
+use super::table::Wanted;
+use crate::file::names::Pinned;
+use crate::fs::open::{Directory, Entry, Stamp};
+use crate::fs::types::{Attr, Changes, Creator, Entry as Answer, Errno, FileKind, FsResult, Ino, OpenMode, Opened, ROOT};
+use nix::fcntl::{AT_FDCWD, OFlag};
+use nix::sys::stat::{Mode, UtimensatFlags};
+use nix::sys::time::TimeSpec;
+use std::ffi::OsStr;
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Units of `st_blocks`, bytes.
+const BLOCK_BYTES: u64 = 512;
+
+/// Number of a file's stamp, never 0.
+fn stamp_number(stamp: Stamp) -> u64 {
+    let nanos = |t: std::time::SystemTime| t.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    let parts = [stamp.identity.inode, stamp.len, nanos(stamp.mtime), nanos(stamp.ctime)];
+    parts.iter().fold(1u64, |h, part| (h ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)) | 1
+}
+
+/// Reading and looking up.
+impl MirrorFs {
+    /// The directory of the tree that `node` is.
+    pub(super) fn directory(&self, node: &Arc<Node>) -> FsResult<Directory> {
+        match node.what {
+            What::Directory => self.root.descend(&node.path()).map_err(|e| errno(&e)),
+            _ => Err(Errno(libc::ENOTDIR)),
+        }
+    }
+
+    /// The directory of `node`, which is in the tree, and its properties. Errors: `ESTALE` if its
+    /// name has another file now.
+    pub(super) fn stat_in(&self, node: &Arc<Node>) -> FsResult<(Directory, Entry)> {
+        let (directory, name) = match node.parent().filter(|parent| matches!(parent.what, What::Directory)) {
+            Some(parent) => (self.directory(&parent)?, node.name()),
+            None => (self.root.clone(), ".".into()),
+        };
+        let entry = directory.entry(&name).map_err(|e| errno(&e))?.ok_or(Errno(libc::ESTALE))?;
+        match *node.key.lock() {
+            Key::Host { identity, .. } if identity == entry.status.identity => Ok((directory, entry)),
+            _ => Err(Errno(libc::ESTALE)),
+        }
+    }
+
+    /// The path of a file of the tree, for messages.
+    pub(super) fn shown_path(&self, node: &Arc<Node>) -> PathBuf {
+        self.root_path.join(node.path())
+    }
+
+    /// The name under which `node` is shown.
+    pub(super) fn shown_name(&self, node: &Node) -> Box<[u8]> {
+        let name = node.place().name;
+        match (&node.what, self.spec.naming) {
+            (What::Container(_), Naming::Suffix | Naming::Both) => [&name, SUFFIX].concat().into(),
+            _ => name,
+        }
+    }
+
+    /// What the file `name` of `directory` is; `None` = it is not shown.
+    pub(super) fn what(&self, directory: &Directory, name: &OsStr, entry: &Entry, original: bool) -> Option<What> {
+        if entry.is_directory() {
+            return Some(What::Directory);
+        }
+        if entry.is_symlink() {
+            return Some(What::Symlink);
+        }
+        if !entry.is_regular() {
+            return None;
+        }
+        if original {
+            return Some(What::File);
+        }
+        match self.containers.signatures.class(directory, name, entry) {
+            Class::Container => Some(What::Container(self.containers.of(entry.status.identity))),
+            Class::Unreadable => Some(What::Unreadable),
+            Class::Other => Some(What::File),
+        }
+    }
+
+    /// The file that is shown as `name` in the directory `parent` of the tree: its name there, its
+    /// properties and what it is.
+    fn resolve(&self, parent: &Arc<Node>, directory: &Directory, name: &[u8]) -> FsResult<(Box<[u8]>, Entry, What)> {
+        let original = parent.original;
+        let find = |name: &[u8]| -> FsResult<Option<(Entry, What)>> {
+            let os = OsStr::from_bytes(name);
+            let Some(entry) = directory.entry(os).map_err(|e| errno(&e))? else { return Ok(None) };
+            if self.is_hidden(parent, name, entry.is_directory()) {
+                return Ok(None);
+            }
+            Ok(self.what(directory, os, &entry, original).map(|what| (entry, what)))
+        };
+        if self.spec.naming != Naming::Replace
+            && !original
+            && let Some(stem) = name.strip_suffix(SUFFIX).filter(|stem| !stem.is_empty())
+            && let Some((entry, what @ What::Container(_))) = find(stem)?
+        {
+            return Ok((stem.into(), entry, what));
+        }
+        match (find(name)?, self.spec.naming) {
+            (Some((_, What::Container(_))), Naming::Suffix) | (None, _) => Err(Errno(libc::ENOENT)),
+            (Some((entry, What::Container(_))), Naming::Both) => Ok((name.into(), entry, What::File)),
+            (Some((entry, what)), _) => Ok((name.into(), entry, what)),
+        }
+    }
+
+    /// Looks up `name` in the directory `parent` of the tree.
+    pub(super) fn lookup_in_tree(&self, parent: &Arc<Node>, name: &[u8]) -> FsResult<Answer> {
+        let directory = self.directory(parent)?;
+        let (name, entry, what) = self.resolve(parent, &directory, name)?;
+        Ok(self.enter_in_tree(parent, &name, &entry, what))
+    }
+
+    /// The answer to a look-up of the file `name` of the tree, which is `what`.
+    pub(super) fn enter_in_tree(&self, parent: &Arc<Node>, name: &[u8], entry: &Entry, what: What) -> Answer {
+        let key = host_key(entry, parent.original, &what);
+        let (node, _) = self.nodes.enter(Wanted { key, salt: entry.status.identity, what: what.clone(), parent, name });
+        Answer { attr: self.attr(node.ino, &what, entry), generation: 0, volatile: false }
+    }
+
+    /// Attributes of the file `entry` of the tree.
+    pub(super) fn attr(&self, ino: Ino, what: &What, entry: &Entry) -> Attr {
+        let status = &entry.status;
+        let mode = (entry.mode & 0o7777) as u16;
+        let (kind, perm) = match what {
+            What::Symlink => (FileKind::Symlink, 0o777),
+            What::Container(_) => {
+                (FileKind::Directory, self.spec.dir_mode.unwrap_or(with_search(mode & 0o666 & !self.spec.container.umask)))
+            }
+            What::Directory => (FileKind::Directory, mode),
+            What::Unreadable => (FileKind::Regular, 0),
+            _ => (FileKind::Regular, mode),
+        };
+        let directory = kind == FileKind::Directory;
+        let container = matches!(what, What::Container(_));
+        Attr {
+            ino,
+            kind,
+            perm,
+            // The number of subdirectories of a directory is not known: some are containers.
+            nlink: if directory { 1 } else { u32::try_from(entry.links).unwrap_or(u32::MAX) },
+            size: if directory { 0 } else { status.len },
+            blocks: if directory { 0 } else { status.allocated.div_ceil(BLOCK_BYTES) },
+            blksize: 4096,
+            atime: status.atime,
+            mtime: status.mtime,
+            ctime: status.ctime,
+            btime: status.mtime.min(status.ctime),
+            uid: self.spec.uid.filter(|_| container).unwrap_or(entry.uid),
+            gid: self.spec.gid.filter(|_| container).unwrap_or(entry.gid),
+        }
+    }
+
+    /// Opens a file of the tree.
+    pub(super) fn open_in_tree(&self, node: &Arc<Node>, mode: OpenMode) -> FsResult<Opened> {
+        let (directory, entry) = self.stat_in(node)?;
+        match node.what {
+            What::Directory | What::Container(_) => return Err(Errno(libc::EISDIR)),
+            What::Unreadable => return Err(Errno(libc::EACCES)),
+            _ => {}
+        }
+        if mode.write && self.containers.signatures.class(&directory, &node.name(), &entry) == Class::Container {
+            // Its bytes are changed by its container only, or not through this mount.
+            return Err(Errno(libc::EROFS));
+        }
+        let mut flags = match (mode.read, mode.write) {
+            (true, true) => OFlag::O_RDWR,
+            (false, true) => OFlag::O_WRONLY,
+            _ => OFlag::O_RDONLY,
+        };
+        flags.set(OFlag::O_APPEND, mode.append);
+        flags.set(OFlag::O_DSYNC, mode.sync);
+        let file = directory.open_file(&node.name(), flags, Mode::empty()).map_err(|e| errno(&e))?;
+        let now = Entry::of(&file).map_err(|e| errno(&e))?;
+        if now.status.identity != entry.status.identity {
+            return Err(Errno(libc::ESTALE));
+        }
+        Ok(self.opened(node, file, &now, mode))
+    }
+
+    /// Enters an open file of the tree.
+    pub(super) fn opened(&self, node: &Arc<Node>, file: File, entry: &Entry, mode: OpenMode) -> Opened {
+        if mode.write {
+            self.containers.signatures.count_writer(entry.status.identity, true);
+        }
+        let stamp = stamp_number(entry.status.stamp());
+        let same = node.opened.swap(stamp, Ordering::AcqRel) == stamp;
+        let handle = self.handles.enter(OpenHandle { node: node.clone(), mode, directory: false, what: OpenWhat::File(file) });
+        Opened { handle, keep_cache: same, direct_io: false, no_flush: !mode.write }
+    }
+
+    /// Notes that other programs may have changed open files of the tree; calls `changed` with
+    /// those that they did.
+    pub(super) fn look_at_files(&self, mut changed: impl FnMut(Ino)) {
+        for open in self.handles.files() {
+            let OpenWhat::File(file) = &open.what else { continue };
+            let Ok(entry) = Entry::of(file) else { continue };
+            let stamp = stamp_number(entry.status.stamp());
+            // Changes through the mount are in the kernel's pages.
+            if !open.mode.write && open.node.opened.swap(stamp, Ordering::AcqRel) != stamp {
+                changed(open.node.ino);
+            }
+        }
+    }
+}
+
+/// Changes.
+impl MirrorFs {
+    /// True if `name` of the directory `parent` is not shown, nor may be created.
+    pub(super) fn is_hidden(&self, parent: &Arc<Node>, name: &[u8], is_directory: bool) -> bool {
+        let control = parent.ino == ROOT && name == super::control::NAME;
+        control || name.ends_with(JOURNAL_SUFFIX.as_bytes()) || self.spec.hides(&parent.names(), name, is_directory)
+    }
+
+    /// The file `node` of the tree by descriptor.
+    pub(super) fn pin(&self, node: &Arc<Node>) -> FsResult<Pinned> {
+        let (directory, entry) = self.stat_in(node)?;
+        let name = if node.parent().is_some_and(|p| matches!(p.what, What::Directory)) { node.name() } else { ".".into() };
+        let pinned = directory.pin(&name).map_err(|e| errno(&e))?;
+        let now = pinned.entry().map_err(|e| errno(&e))?;
+        if now.status.identity == entry.status.identity { Ok(pinned) } else { Err(Errno(libc::ESTALE)) }
+    }
+
+    /// The name under which a new file `name` of `parent` is created. Errors: `EPERM` if it would
+    /// not be shown.
+    pub(super) fn new_name<'a>(&self, parent: &Arc<Node>, name: &'a [u8], is_directory: bool) -> FsResult<&'a OsStr> {
+        match () {
+            () if parent.original => Err(Errno(libc::EROFS)),
+            () if name.len() > NAME_MAX => Err(Errno(libc::ENAMETOOLONG)),
+            () if self.is_hidden(parent, name, is_directory) => Err(Errno(libc::EPERM)),
+            () => Ok(OsStr::from_bytes(name)),
+        }
+    }
+
+    /// The new file or directory `name` of `parent`, given to `creator`.
+    pub(super) fn created(&self, parent: &Arc<Node>, directory: &Directory, name: &OsStr, creator: Creator) -> FsResult<Answer> {
+        let failed = |e: io::Error| errno(&e);
+        let pinned = directory.pin(name).map_err(failed)?;
+        if nix::unistd::geteuid().is_root() {
+            let of_directory = directory.entry(OsStr::new(".")).map_err(failed)?.filter(|d| d.mode & libc::S_ISGID != 0);
+            let gid = of_directory.map_or(Some(creator.gid), |_| None);
+            std::os::unix::fs::lchown(pinned.path(), Some(creator.uid), gid).map_err(failed)?;
+        }
+        let mut entry = pinned.entry().map_err(failed)?;
+        if !entry.is_symlink() {
+            // The umask of the daemon is not that of the process.
+            let inherited = entry.mode & libc::S_ISGID;
+            std::fs::set_permissions(pinned.path(), Permissions::from_mode(creator.mode & 0o7777 | inherited)).map_err(failed)?;
+            entry = pinned.entry().map_err(failed)?;
+        }
+        let what = self.what(directory, name, &entry, false).ok_or(Errno(libc::EPERM))?;
+        Ok(self.enter_in_tree(parent, name.as_bytes(), &entry, what))
+    }
+
+    /// Sets attributes of the file `node` of the tree.
+    pub(super) fn set_in_tree(&self, node: &Arc<Node>, changes: &Changes) -> FsResult<Attr> {
+        let failed = |e: io::Error| errno(&e);
+        if node.original {
+            return Err(Errno(libc::EROFS));
+        }
+        let pinned = self.pin(node)?;
+        if let Some(size) = changes.size {
+            if !matches!(node.what, What::File) {
+                return Err(Errno(libc::EINVAL));
+            }
+            let file = std::fs::OpenOptions::new().write(true).open(pinned.path()).map_err(failed)?;
+            file.set_len(size).map_err(failed)?;
+        }
+        if changes.uid.is_some() || changes.gid.is_some() {
+            std::os::unix::fs::lchown(pinned.path(), changes.uid, changes.gid).map_err(failed)?;
+        }
+        if let Some(mode) = changes.mode {
+            // A container is a file: who may read it may search it.
+            let mode = if matches!(node.what, What::Container(_)) { mode & 0o666 } else { mode & 0o7777 };
+            std::fs::set_permissions(pinned.path(), Permissions::from_mode(mode)).map_err(failed)?;
+        }
+        if changes.atime.is_some() || changes.mtime.is_some() {
+            let [atime, mtime] = [changes.atime, changes.mtime].map(time);
+            nix::sys::stat::utimensat(AT_FDCWD, &pinned.path(), &atime, &mtime, UtimensatFlags::FollowSymlink)
+                .map_err(|e| Errno(e as i32))?;
+        }
+        let entry = pinned.entry().map_err(failed)?;
+        Ok(self.attr(node.ino, &node.what, &entry))
+    }
+
+    /// Removes the file `name` of the directory `parent`; `directory`: it must be one.
+    pub(super) fn remove_in_tree(&self, parent: &Arc<Node>, name: &[u8], is_directory: bool) -> FsResult<()> {
+        if parent.original {
+            return Err(Errno(libc::EROFS));
+        }
+        let directory = self.directory(parent)?;
+        let (name, _, what) = self.resolve(parent, &directory, name)?;
+        let name = OsStr::from_bytes(&name);
+        let failed = |e: io::Error| errno(&e);
+        match (&what, is_directory) {
+            (What::Directory, true) => directory.remove_directory(name).map_err(failed),
+            (What::Container(container), true) => {
+                self.check_empty(parent, name.as_bytes(), &what)?;
+                self.containers.close_now(container)?;
+                directory.remove(name).map_err(failed)
+            }
+            (What::Directory | What::Container(_), false) => Err(Errno(libc::EISDIR)),
+            (_, true) => Err(Errno(libc::ENOTDIR)),
+            (_, false) => directory.remove(name).map_err(failed),
+        }
+    }
+
+    /// Moves a file of the tree.
+    pub(super) fn rename_in_tree(&self, from: (&Arc<Node>, &[u8]), to: (&Arc<Node>, &[u8]), flags: u32) -> FsResult<()> {
+        let failed = |e: io::Error| errno(&e);
+        if from.0.original || to.0.original {
+            return Err(Errno(libc::EROFS));
+        }
+        let (source, target) = (self.directory(from.0)?, self.directory(to.0)?);
+        let (name, entry, what) = self.resolve(from.0, &source, from.1)?;
+        let new = match (&what, self.spec.naming) {
+            (What::Container(_), Naming::Suffix | Naming::Both) => to.1.strip_suffix(SUFFIX).ok_or(Errno(libc::EINVAL))?,
+            _ => to.1,
+        };
+        let new = self.new_name(to.0, new, entry.is_directory())?;
+        // Its journal is beside it: it moves closed.
+        let replaced = target.entry(new).map_err(failed)?.and_then(|e| Some((e, self.what(&target, new, &e, false)?)));
+        let kind = |w: &What| matches!(w, What::Directory | What::Container(_));
+        if flags & libc::RENAME_EXCHANGE == 0
+            && let Some((_, there)) = &replaced
+        {
+            match (kind(&what), kind(there)) {
+                (true, false) => return Err(Errno(libc::ENOTDIR)),
+                (false, true) => return Err(Errno(libc::EISDIR)),
+                _ => {}
+            }
+            if matches!(there, What::Container(_)) {
+                self.check_empty(to.0, new.as_bytes(), there)?;
+            }
+        }
+        for what in std::iter::once(&what).chain(replaced.as_ref().map(|(_, what)| what)) {
+            if let What::Container(container) = what {
+                self.containers.close_now(container)?;
+            }
+        }
+        source.rename(OsStr::from_bytes(&name), &target, new, flags).map_err(failed)?;
+        self.moved(&entry, &what, to.0, new.as_bytes());
+        if let Some((entry, what)) = replaced.filter(|_| flags & libc::RENAME_EXCHANGE != 0) {
+            self.moved(&entry, &what, from.0, &name);
+        }
+        Ok(())
+    }
+
+    /// The node of a file that was moved is at its new place.
+    fn moved(&self, entry: &Entry, what: &What, parent: &Arc<Node>, name: &[u8]) {
+        if let Some(node) = self.nodes.find(host_key(entry, false, what)) {
+            node.put(parent, name);
+        }
+    }
+}
+
+/// Longest name of a file, bytes.
+const NAME_MAX: usize = 255;
+/// Ending of the journals that writers of containers create beside them.
+const JOURNAL_SUFFIX: &str = crate::file::journal_path::SUFFIX;
+
+/// A time to set; `None` leaves it as it is.
+fn time(t: Option<SystemTime>) -> TimeSpec {
+    let Some(t) = t else { return TimeSpec::UTIME_OMIT };
+    match t.duration_since(UNIX_EPOCH) {
+        Ok(after) => TimeSpec::new(i64::try_from(after.as_secs()).unwrap_or(i64::MAX), i64::from(after.subsec_nanos())),
+        Err(e) => {
+            let before = e.duration();
+            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+            match before.subsec_nanos() {
+                0 => TimeSpec::new(seconds.saturating_neg(), 0),
+                n => TimeSpec::new(seconds.saturating_neg().saturating_sub(1), 1_000_000_000i64.saturating_sub(i64::from(n))),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn times_before_1970_are_set_to_the_nanosecond() {
+        let parts = |t| {
+            let t = time(Some(t));
+            (t.tv_sec(), t.tv_nsec())
+        };
+        assert_eq!(parts(UNIX_EPOCH + Duration::new(5, 6)), (5, 6));
+        assert_eq!(parts(UNIX_EPOCH - Duration::new(1, 500_000_000)), (-2, 500_000_000));
+        assert_eq!(parts(UNIX_EPOCH - Duration::new(3, 0)), (-3, 0));
+        assert_eq!(time(None).tv_nsec(), libc::UTIME_OMIT);
+    }
+}
