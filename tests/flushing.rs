@@ -26,6 +26,7 @@ fn options() -> Options {
         environment: Arc::new(Environment::new(CACHE, 0, 2).unwrap()),
         neighbours: Arc::new(Neighbours::new(None)),
         missing: MissingPolicy::Fill,
+        rescue: false,
     }
 }
 

@@ -15,7 +15,11 @@ pub(crate) fn create(args: &CreateArgs) -> Result<(), Failure> {
 
 /// Runs `h5dir recover`.
 pub(crate) fn recover(args: &RecoverArgs) -> Result<(), Failure> {
-    let found = open::recover(&args.file, |directories| confine_command(directories, true)).map_err(|e| Failure::open("recover", &e))?;
+    let found = match args.dry_run {
+        true => open::examine(&args.file, |directories| confine_command(directories, false)),
+        false => open::recover(&args.file, |directories| confine_command(directories, true)),
+    };
+    let found = found.map_err(|e| Failure::open("recover", &e))?;
     // A closed standard output is no failure: the file is recovered.
     let _ = writeln!(io::stdout(), "{}", escape::line(&found));
     Ok(())

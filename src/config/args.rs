@@ -247,6 +247,10 @@ pub(crate) struct CreateArgs {
 /// Arguments of `h5dir recover`.
 #[derive(Debug, Args)]
 pub(crate) struct RecoverArgs {
+    /// Say what would be done, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
     /// The HDF5 file
     pub(crate) file: PathBuf,
 }

@@ -23,6 +23,10 @@ pub(crate) struct MountOptions {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
     pub(crate) read_write: Option<Switch>,
 
+    /// Show what can be read of a damaged file; .h5dir/found has objects without names
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    pub(crate) rescue: Option<Switch>,
+
     /// Time between commits; 0: only by fsync, close and unmounting [default: 5]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) commit_interval: Option<Seconds>,
@@ -164,7 +168,7 @@ impl MountOptions {
         pick! {
             foreground read_only read_write commit_interval commit_on_close stay_awake no_sandbox check_interval cache_size external external_root external_write
             vds_missing allow_other allow_root uid gid file_mode dir_mode modes umask noexec threads readahead attr_timeout entry_timeout log_level
-            log_file log_format include exclude mirror_names max_open idle_timeout
+            log_file log_format include exclude mirror_names max_open idle_timeout rescue
         }
     }
 }

@@ -165,6 +165,10 @@ fn check_interval(options: &MountOptions, writable: bool) -> Option<Duration> {
 
 fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError> {
     let writable = writable(options)?;
+    let rescue = on(options.rescue);
+    if rescue && writable {
+        return Err(UsageError("--rescue and --read-write exclude each other: a damaged file is only read".into()));
+    }
     let modes_given = options.file_mode.is_some() || options.dir_mode.is_some();
     if options.umask.is_some() && modes_given {
         return Err(UsageError("--umask and --file-mode or --dir-mode exclude each other; give one of them".into()));
@@ -188,7 +192,8 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         modes: options.modes.unwrap_or(Modes::Stored),
         threads: threads(options),
         writable,
-        follow: check_interval(options, writable).is_some(),
+        follow: check_interval(options, writable).is_some() && !rescue,
+        rescue,
         commit_on_close: on(options.commit_on_close),
         create: Arc::default(),
     })

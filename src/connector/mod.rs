@@ -14,6 +14,7 @@ mod memory_value;
 pub mod native;
 pub mod open;
 mod ownership;
+pub mod salvage;
 pub mod shared;
 pub mod space;
 mod spec;
@@ -239,6 +240,10 @@ pub trait Connector: Send + Sync {
     }
     /// Checks of the container; `None` = it cannot be checked.
     fn check(&self) -> Option<&dyn check::Check> {
+        None
+    }
+    /// Objects found without names; `None` = the container was not opened to be rescued.
+    fn salvage(&self) -> Option<&dyn salvage::Salvage> {
         None
     }
     /// How the container is changed; `None` = it was opened for reading only.

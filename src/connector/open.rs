@@ -25,6 +25,9 @@ pub struct OpenOptions {
     pub writable: bool,
     /// Follow changes by other processes.
     pub follow: bool,
+    /// Open it although its superblock or its root group is damaged, and look for objects without
+    /// names. For reading only, not followed.
+    pub rescue: bool,
     /// Which other files may be read.
     pub external: ExternalPolicy,
     /// A missing source of a virtual dataset reads as the fill value instead of failing.
@@ -157,6 +160,9 @@ pub trait Kind: Sync {
     /// Recovers the container at `path` after an interrupted writer; returns a sentence. Calls
     /// `confine` with the directories that it uses before it reads the container.
     fn recover(&self, path: &Path, confine: &mut dyn FnMut(&[UsedDirectory])) -> Result<String, OpenError>;
+
+    /// What `recover` would do, as a sentence. Nothing is changed.
+    fn examine(&self, path: &Path, confine: &mut dyn FnMut(&[UsedDirectory])) -> Result<String, OpenError>;
 
     /// Checks that a new dataset can be what `spec` states.
     fn check_new_dataset(&self, spec: &DatasetSpec) -> Result<()>;

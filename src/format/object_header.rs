@@ -15,6 +15,8 @@ use crate::base::{Address, Result, limits};
 
 /// Name used in errors.
 pub const NAME: &str = "object header";
+/// Signature of version 2.
+pub const SIGNATURE: [u8; 4] = *b"OHDR";
 
 /// Header message types (specification order).
 pub mod kind {
@@ -130,7 +132,7 @@ impl Prefix {
     /// Decodes the prefix at the start of `buf`.
     pub fn decode(buf: &[u8], address: Address) -> Result<Prefix> {
         let mut r = Reader::new(buf, NAME, address);
-        if buf.starts_with(b"OHDR") { Self::decode_v2(&mut r) } else { Self::decode_v1(&mut r) }
+        if buf.starts_with(&SIGNATURE) { Self::decode_v2(&mut r) } else { Self::decode_v1(&mut r) }
     }
 
     fn decode_v1(r: &mut Reader<'_>) -> Result<Prefix> {
@@ -150,7 +152,7 @@ impl Prefix {
     }
 
     fn decode_v2(r: &mut Reader<'_>) -> Result<Prefix> {
-        r.signature(b"OHDR")?;
+        r.signature(&SIGNATURE)?;
         let version = r.version(2..=2)?;
         let flags = r.u8()?;
         if flags & !0x3f != 0 {
@@ -172,7 +174,7 @@ impl Prefix {
             w.u8(1).u8(0).u16(self.message_count).u32(self.reference_count).uint(self.chunk0_size, 4).u32(0);
             return w.into_bytes();
         }
-        w.bytes(b"OHDR").u8(2).u8(self.flags);
+        w.bytes(&SIGNATURE).u8(2).u8(self.flags);
         for t in self.times.iter().flatten() {
             w.u32(*t);
         }

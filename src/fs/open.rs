@@ -95,6 +95,11 @@ pub fn recover(path: &Path, mut confine: impl FnMut(&[UsedDirectory])) -> Result
     kinds::of(path).recover(path, &mut confine)
 }
 
+/// What [`recover`] would do, as a sentence. Nothing is changed.
+pub fn examine(path: &Path, mut confine: impl FnMut(&[UsedDirectory])) -> Result<String, OpenError> {
+    kinds::of(path).examine(path, &mut confine)
+}
+
 /// The group to mount and the link names that lead to it.
 fn subtree(connector: &dyn Connector, spec: &MountSpec) -> Result<(ObjectId, Vec<Vec<u8>>), OpenError> {
     let root = connector.root();

@@ -50,6 +50,8 @@ pub struct MountSpec {
     pub writable: bool,
     /// Changes by other processes are followed, in a read-only mount.
     pub follow: bool,
+    /// The container is damaged: it is read as far as possible.
+    pub rescue: bool,
     /// Closing a descriptor after a write commits.
     pub commit_on_close: bool,
     /// The datasets that new files become.
@@ -75,6 +77,7 @@ impl MountSpec {
             threads: 1,
             writable: false,
             follow: false,
+            rescue: false,
             commit_on_close: false,
             create: CreateRules::default(),
         }
@@ -91,7 +94,8 @@ impl MountSpec {
             target: self.file.clone(),
             group: self.group.clone(),
             writable: self.writable,
-            follow: self.follow,
+            follow: self.follow && !self.rescue,
+            rescue: self.rescue,
             external: self.external.clone(),
             missing_is_fill: self.vds_missing_fill,
             cache_bytes: self.cache_bytes,

@@ -283,10 +283,8 @@ impl Filesystem for Adapter {
         let _turn = self.turn(Kind::Other);
         let mut flags = FopenFlags::empty();
         // A listing may be cached as long as the names in it, unless names change.
-        flags.set(
-            FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
-            !self.operations.names_may_change() && !self.times.entry.is_zero(),
-        );
+        let kept = !self.operations.names_may_change() && !self.times.entry.is_zero();
+        flags.set(FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE, kept);
         match guard("opendir", ino(n), || self.operations.opendir(ino(n))) {
             Ok(handle) => reply.opened(FileHandle(handle.0), flags),
             Err(e) => reply.error(errno(e)),

@@ -70,7 +70,8 @@ impl Store {
         Self::with_superblock(driver, superblock, offset)
     }
 
-    fn with_superblock(driver: Arc<dyn FileDriver>, superblock: Superblock, base: u64) -> Result<Self> {
+    /// Reads `driver` by `superblock`, which is, or should be, at `base`.
+    pub fn with_superblock(driver: Arc<dyn FileDriver>, superblock: Superblock, base: u64) -> Result<Self> {
         let c = superblock.ctx;
         if c.sizeof_addr > 8 || c.sizeof_size > 8 {
             return Err(Error::unsupported(

@@ -47,6 +47,14 @@ struct Block {
     kind: SpaceKind,
 }
 
+/// What the superblock extension `header` says of managers of free space; `None`: there are none.
+fn remembered(header: &HeaderEdit, store: &Store, extension: Address) -> Result<Option<FileSpaceInfo>> {
+    let known = |i: &usize| header.message(*i).is_some_and(|m| m.flags & flag::WAS_UNKNOWN == 0);
+    let Some(i) = header.find(kind::FILE_SPACE_INFO).filter(known) else { return Ok(None) };
+    let info = FileSpaceInfo::decode(header.body(i), extension, store.ctx())?;
+    Ok(Some(info).filter(|info| info.managers.iter().any(|a| a.is_defined())))
+}
+
 impl BeforeFirstWrite {
     /// Plans the changes, and sets the store's page size. Errors: a damaged message of the
     /// extension.
@@ -120,17 +128,17 @@ impl BeforeFirstWrite {
     /// the file has none.
     pub fn forget_space(store: &Store, extension: Address) -> Result<bool> {
         let mut header = HeaderEdit::load(store, extension)?;
-        let known = |i: &usize| header.message(*i).is_some_and(|m| m.flags & flag::WAS_UNKNOWN == 0);
-        let Some(i) = header.find(kind::FILE_SPACE_INFO).filter(known) else { return Ok(false) };
-        let info = FileSpaceInfo::decode(header.body(i), extension, store.ctx())?;
-        if info.managers.iter().all(|a| !a.is_defined()) {
-            return Ok(false);
-        }
+        let Some(info) = remembered(&header, store, extension)? else { return Ok(false) };
         store.atomically(|| {
             clear_managers(&mut header, store, &info, Address::UNDEF);
             header.write(store)
         })?;
         Ok(true)
+    }
+
+    /// True if the superblock `extension` of the file refers to managers of free space.
+    pub fn remembers_space(store: &Store, extension: Address) -> Result<bool> {
+        Ok(extension.is_defined() && remembered(&HeaderEdit::load(store, extension)?, store, extension)?.is_some())
     }
 
     /// Leaves a free list, and records the EOF if the file has a message for it. To be called after

@@ -38,6 +38,7 @@ pub fn options() -> Options {
         environment: Arc::new(Environment::with_pool(1 << 20, 0, pool)),
         neighbours: Arc::new(Neighbours::new(None)),
         missing: MissingPolicy::Fill,
+        rescue: false,
     }
 }
 

@@ -44,6 +44,14 @@ impl HdfFile {
         Self::over(Store::open(driver)?, index, directory, &status)
     }
 
+    /// The file that `store` reads, whose superblock extension is not used.
+    pub fn without_extension(mut store: Store, directory: PathBuf, status: &Status) -> HdfFile {
+        store.set_unfilter(Arc::new(unfilter));
+        let root = store.superblock().root;
+        let (identity, stamp) = (status.identity, status.stamp());
+        HdfFile { index: 0, store: Arc::new(store), shared: None, root, identity, stamp, directory }
+    }
+
     /// The file that `store` reads.
     pub fn over(mut store: Store, index: u32, directory: PathBuf, status: &Status) -> Result<HdfFile> {
         store.set_unfilter(Arc::new(unfilter));

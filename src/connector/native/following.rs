@@ -140,7 +140,7 @@ impl Following {
             old.file(0)?.store.driver().clone()
         };
         let environment = Arc::new(old.environment().with_empty_caches());
-        let options = Options { environment, neighbours: self.neighbours.clone(), missing: self.missing };
+        let options = Options { environment, neighbours: self.neighbours.clone(), missing: self.missing, rescue: false };
         let connector = NativeConnector::open(driver, self.directory.clone(), options)?;
         let root = mounted_group(&connector, self.group.as_deref())?;
         Ok((connector, root))

@@ -3,7 +3,7 @@
 use super::edit::{check_new_dataset, check_part};
 use super::external::Neighbours;
 use super::following::Following;
-use super::{NativeConnector, Options, Recovered, open_for_reading, open_to_change, open_to_recover};
+use super::{NativeConnector, Options, Recovered, open_for_reading, open_to_change, open_to_recover, open_to_rescue};
 use crate::base::escape::escaped;
 use crate::base::{Address, Error, Result};
 use crate::connector::open::{
@@ -81,13 +81,21 @@ impl Kind for Hdf5File {
         super::create(path, earliest).map_err(|source| open_error(path, source))
     }
 
+    fn examine(&self, path: &Path, confine: &mut dyn FnMut(&[UsedDirectory])) -> Result<String, OpenError> {
+        let engine = |source| open_error(path, source);
+        let host = HostFile::open(path).map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
+        confine(&directories(&host, false, None)?);
+        let found = super::examine(&host).map_err(engine)?;
+        Ok(format!("{}: {}", path.display(), sentence(&found, "would be")))
+    }
+
     fn recover(&self, path: &Path, confine: &mut dyn FnMut(&[UsedDirectory])) -> Result<String, OpenError> {
         let engine = |source| open_error(path, source);
         let host = HostFile::open(path).map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
         let file = open_to_recover(&host).map_err(engine)?;
         confine(&directories(&host, true, None)?);
         let found = super::recover(&host, file).map_err(engine)?;
-        Ok(format!("{}: {}", path.display(), sentence(&found)))
+        Ok(format!("{}: {}", path.display(), sentence(&found, "was")))
     }
 
     fn check_new_dataset(&self, spec: &DatasetSpec) -> Result<()> {
@@ -115,7 +123,9 @@ impl Located for LocatedFile {
         let backing = reader.status().map_err(io)?.into();
         let directory = host.directory().path().map_err(io)?;
         let native = native_options(options, Neighbours::new(external).written(external_written)).map_err(engine)?;
-        let connector: Arc<dyn Connector> = if let Some(file) = writable {
+        let connector: Arc<dyn Connector> = if options.rescue {
+            NativeConnector::open_damaged(open_to_rescue(&host).map_err(engine)?, directory, native).map_err(engine)?
+        } else if let Some(file) = writable {
             NativeConnector::open_writable(&host, file, directory, native).map_err(engine)?
         } else if options.follow {
             Following::open(host, directory, options.group.clone(), native).map_err(engine)?
@@ -147,7 +157,7 @@ fn located(host: HostFile, options: &OpenOptions) -> Result<Box<dyn Located>, Op
 /// The container that `driver` holds, without other files, read-only. For tests and fuzzing.
 pub fn over(driver: Arc<dyn FileDriver>, environment: Arc<Environment>) -> Result<OpenContainer> {
     let backing = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?.into();
-    let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Fill };
+    let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Fill, rescue: false };
     let connector = NativeConnector::open(driver, PathBuf::from("/"), options)?;
     Ok(OpenContainer { connector, backing, free_space: None })
 }
@@ -159,7 +169,7 @@ fn native_options(options: &OpenOptions, neighbours: Neighbours) -> Result<Optio
         None => Arc::new(Environment::new(options.cache_bytes, disk_bytes, options.threads)?),
     };
     let missing = if options.missing_is_fill { MissingPolicy::Fill } else { MissingPolicy::Error };
-    Ok(Options { environment, neighbours: Arc::new(neighbours), missing })
+    Ok(Options { environment, neighbours: Arc::new(neighbours), missing, rescue: options.rescue })
 }
 
 fn directories(host: &HostFile, written: bool, external: Option<(&Directory, bool)>) -> Result<Vec<UsedDirectory>, OpenError> {
@@ -172,21 +182,20 @@ fn directories(host: &HostFile, written: bool, external: Option<(&Directory, boo
     all.into_iter().flatten().map(used).collect()
 }
 
-/// What `h5dir recover` prints of its result.
-fn sentence(found: &Recovered) -> String {
+/// What `h5dir recover` prints of its result; `done`: that something was done, or would be.
+fn sentence(found: &Recovered, done: &str) -> String {
     let mut what = match (found.finished, found.unmarked, found.removed) {
-        (true, ..) => "an interrupted commit was finished from its journal",
-        (_, true, _) => "the mark of a writer that is gone was taken off; what it wrote last may be missing",
-        (_, _, true) => "a stale journal was removed; the file was complete",
-        _ if found.kept > 0 || found.forgotten => "a writer that is gone did not close the file",
-        _ => "there was nothing to do",
-    }
-    .to_string();
+        (true, ..) => format!("an interrupted commit {done} finished from its journal"),
+        (_, true, _) => format!("the mark of a writer that is gone {done} taken off; what it wrote last may be missing"),
+        (_, _, true) => format!("a stale journal {done} removed; the file is complete"),
+        _ if found.kept > 0 || found.forgotten => "a writer that is gone did not close the file".into(),
+        _ => "there is nothing to do".into(),
+    };
     if found.kept > 0 {
-        what.push_str(&format!("; {} bytes past the EOF of the superblock are kept", found.kept));
+        what.push_str(&format!("; {} bytes past the EOF of the superblock {done} kept", found.kept));
     }
     if found.forgotten {
-        what.push_str("; the free space that the file remembers may be in use, and is forgotten");
+        what.push_str(&format!("; the free space that the file remembers may be in use, and {done} forgotten"));
     }
     what
 }

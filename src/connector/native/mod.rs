@@ -20,6 +20,7 @@ mod parts;
 pub mod paths;
 pub mod recover;
 pub mod references;
+mod salvage;
 mod space;
 #[cfg(test)]
 pub mod tests;
@@ -28,8 +29,9 @@ pub mod variable;
 pub mod virtual_;
 
 pub use create::create;
-pub use recover::{Recovered, open_for_reading, open_to_change, open_to_recover, recover};
+pub use recover::{Recovered, examine, open_for_reading, open_to_change, open_to_recover, open_to_rescue, recover};
 
+use super::salvage::Salvage;
 use super::{
     AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, ElementSet, Form, Link, LinkTarget, Newlines, ObjectId,
     ObjectInfo, Ownership, Result, TargetVisitor, Value,
@@ -69,6 +71,8 @@ pub struct Options {
     pub neighbours: Arc<Neighbours>,
     /// What a missing source of a virtual dataset is.
     pub missing: MissingPolicy,
+    /// The file may be damaged: objects are found without names.
+    pub rescue: bool,
 }
 
 /// A container that is an HDF5 file, with the files it leads to.
@@ -404,6 +408,10 @@ impl Connector for NativeConnector {
     fn space(&self) -> Option<&dyn super::space::Space> {
         // Dirty chunks have no extent yet.
         self.editing.is_none().then_some(self)
+    }
+
+    fn salvage(&self) -> Option<&dyn Salvage> {
+        self.options.rescue.then_some(self)
     }
 
     fn check(&self) -> Option<&dyn super::check::Check> {

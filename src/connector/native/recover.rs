@@ -140,6 +140,39 @@ pub fn recover(host: &HostFile, file: PosixFile) -> Result<Recovered> {
     Ok(Recovered { finished, removed, unmarked, kept, forgotten })
 }
 
+/// What [`recover`] would do to `host`. Nothing is written.
+pub fn examine(host: &HostFile) -> Result<Recovered> {
+    let failed = |operation| move |e: io::Error| Error::io(operation, Address(0), &e);
+    let reader = host.reader().map_err(failed("open"))?;
+    if reader.is_written() {
+        return Err(in_use(&reader));
+    }
+    let place = JournalPath::new(host).map_err(failed("open"))?;
+    let file = Arc::new(reader);
+    let status = file.status().map_err(failed("stat"))?;
+    let after = recovery::committed(file.clone(), &place)?;
+    let finished = after.is_some();
+    let store = Store::open(after.unwrap_or_else(|| file.clone()))?;
+    let superblock = store.superblock();
+    let journal = place.open().map_err(failed("recover"))?.is_some();
+    if !finished && store.recorded_end(status.len).is_none() {
+        return Err(store.wrong_length(status.len));
+    }
+    let unclosed = superblock.is_unclosed();
+    let longer = store.with_tail(&*file, status.len).filter(|_| unclosed || !journal);
+    let kept = longer.map_or(0, |s| s.eof.0.saturating_sub(superblock.eof.0));
+    let forgotten = unclosed && BeforeFirstWrite::remembers_space(&store, superblock.extension)?;
+    Ok(Recovered { finished, removed: journal && !finished, unmarked: superblock.is_in_use(), kept, forgotten })
+}
+
+/// The file `host` to be read although it is damaged.
+pub fn open_to_rescue(host: &HostFile) -> Result<Arc<dyn FileDriver>> {
+    match open_for_reading(host) {
+        Err(e) if e.is_about_content() => Ok(Arc::new(host.reader().map_err(|e| Error::io("open", Address(0), &e))?)),
+        opened => opened,
+    }
+}
+
 /// `file`, which was opened as `host` or has its name now, as it is after an interrupted commit; so
 /// is a commit under way. Nothing is written.
 pub fn committed(file: PosixFile, host: &HostFile) -> Result<Arc<dyn FileDriver>> {
@@ -220,7 +253,7 @@ mod tests {
 
     fn open_for_writing(path: &Path) -> Result<()> {
         let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
-        let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error };
+        let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error, rescue: false };
         NativeConnector::open_writable(&host(path), open_to_change(&host(path))?, PathBuf::from("/"), options).map(|_| ())
     }
 

@@ -9,9 +9,10 @@ use crate::connector::ObjectId;
 pub struct Control(pub &'static [&'static dyn View]);
 
 impl Control {
-    fn children(&self, dir: &dyn Inode) -> impl Iterator<Item = Child> {
+    fn children(&self, cx: &Context<'_>, dir: &dyn Inode) -> impl Iterator<Item = Child> {
         let group = dir.item().owner;
-        self.0.iter().filter_map(move |view| Some(Child { name: view.name().into(), item: view.root(group?), link_name: None }))
+        let shown = self.0.iter().filter(|view| view.is_shown(cx));
+        shown.filter_map(move |view| Some(Child { name: view.name().into(), item: view.root(group?), link_name: None }))
     }
 }
 
@@ -28,12 +29,12 @@ impl View for Control {
         false
     }
 
-    fn lookup(&self, _cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
-        Ok(self.children(dir).find(|c| c.name == name))
+    fn lookup(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+        Ok(self.children(cx, dir).find(|c| c.name == name))
     }
 
-    fn list(&self, _cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
-        for (next, child) in (1u64..).zip(self.children(dir)).filter(|(next, _)| *next > start) {
+    fn list(&self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+        for (next, child) in (1u64..).zip(self.children(cx, dir)).filter(|(next, _)| *next > start) {
             if f(child, next).is_break() {
                 break;
             }

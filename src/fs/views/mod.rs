@@ -10,6 +10,7 @@ mod control;
 mod defined;
 mod elements;
 mod exact;
+mod found;
 mod generated;
 mod json;
 mod links;
@@ -38,6 +39,7 @@ pub static ALL: &[&dyn View] = &[
     &chunks::Chunks,
     &defined::Defined,
     &exact::Exact,
+    &found::Found,
     &json::Json,
     &generated::LOG,
     &generated::METRICS,

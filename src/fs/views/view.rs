@@ -179,6 +179,11 @@ pub trait View: Send + Sync {
     /// What this view shows of the mounted group.
     fn root(&'static self, group: ObjectId) -> Item;
 
+    /// True if it has something to show.
+    fn is_shown(&self, _cx: &Context<'_>) -> bool {
+        true
+    }
+
     /// True when names follow those of the main tree, and so may change without a request that
     /// names them.
     fn follows_names(&self) -> bool {

@@ -26,8 +26,12 @@ fn open(file: &Arc<GrowingFile>) -> Arc<NativeConnector> {
 fn open_with(file: &Arc<GrowingFile>, whole: u64) -> Arc<NativeConnector> {
     let mut environment = Environment::new(256 << 10, 64 << 20, 2).unwrap();
     (environment.changed_chunk_min, environment.whole_chunk_min) = (64 << 10, whole);
-    let options =
-        Options { environment: Arc::new(environment), neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error };
+    let options = Options {
+        environment: Arc::new(environment),
+        neighbours: Arc::new(Neighbours::new(None)),
+        missing: MissingPolicy::Error,
+        rescue: false,
+    };
     NativeConnector::writable_over(file.clone(), Box::new(MemoryJournal::default()), PathBuf::from("/"), options).unwrap()
 }
 
