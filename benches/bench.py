@@ -254,6 +254,30 @@ class Bench:
             self.add(Row(f"mount, {label}: time / 20 ms", ms, 20, [t / 0.02 for t in times], "ms", 1.0, True))
         self.times("mount, 10 objects' time / 1,000,000 objects' time", many, few, None, 1e3, "ms")
 
+    def mirror(self):
+        files = 250 if self.quick else 1000
+        path = data.folder(files, 100, "folder")
+        ours, again, tool = [], [], []
+        for _ in range(self.reps):
+            with c.mounted("mount", "-f", str(path)) as m:
+                ours.append(c.ls(m.point))
+                again.append(c.ls(m.point))
+            tool.append(c.timed(["sh", "-c", 'for f in "$1"/*; do h5ls -r "$f"; done', "sh", str(path)]))
+        self.times(f"ls -lR, {files} files of 100 datasets / h5ls -r of each", ours, tool, 1.0)
+        self.times(f"ls -lR again, {files} files of 100 datasets / h5ls -r of each", again, tool, 1.0)
+        files = 25_000 if self.quick else 100_000
+        path = data.folder(files, 0, "folder")
+        first, again, host, opened = [], [], [], 0
+        for _ in range(self.reps):
+            with c.mounted("mount", "-f", str(path)) as m:
+                first.append(c.timed(["ls", "-l", str(m.point)]))
+                again.append(c.timed(["ls", "-l", str(m.point)]))
+                opened = max(opened, int(m.status()["open_containers"]))
+            host.append(c.timed(["ls", "-l", str(path)]))
+        note = f"{opened} opened"
+        self.times(f"ls -l, directory of {files} files / host", first, host, None, note=note)
+        self.times(f"ls -l again, directory of {files} files / host", again, host, None)
+
     def memory(self):
         for name in ("deflate3d", "small-deflate"):
             a = self.array(name)
@@ -276,7 +300,7 @@ class Bench:
     def frames(self):
         sparse.run(self)
 
-    ALL = ("contiguous", "deflate", "small", "random", "walk", "mount", "memory", "write", "space", "sparse")
+    ALL = ("contiguous", "deflate", "small", "random", "walk", "mirror", "mount", "memory", "write", "space", "sparse")
     # Only on request: they take minutes.
     LONG = ("frames",)
 

@@ -102,6 +102,26 @@ def tree(groups, datasets, name):
     return path
 
 
+def folder(files, datasets, name):
+    """A directory of `files` copies of a file of `datasets` small datasets in ten groups."""
+    path = CACHE / f"{name}-{files}x{datasets}-{GENERATION}"
+    if path.exists():
+        return path
+    one = tree(10, datasets // 10, "one") if datasets else None
+    print(f"writing {path} ...", flush=True)
+    part = path.with_suffix(".part")
+    part.mkdir()
+    if one is None:
+        with h5py.File(part / "00000000.h5", "w"):
+            pass
+        one = part / "00000000.h5"
+    image = one.read_bytes()
+    for i in range(files):
+        (part / f"{i:08}.h5").write_bytes(image)
+    part.rename(path)
+    return path
+
+
 def chunks(count, name):
     """A dataset of `count` stored chunks of one byte, in an extensible array."""
     path = CACHE / f"{name}-{count}-{GENERATION}.h5"

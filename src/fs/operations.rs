@@ -5,6 +5,7 @@ use super::types::{
     Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, Statfs, Whence,
 };
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 
 /// The kernel's caches of a mounted file system. Calls may wait for requests in flight: a thread
 /// that serves a request must not make them, nor one that holds a lock which a request may need.
@@ -34,6 +35,16 @@ pub trait Operations: Send + Sync + 'static {
 
     /// Fills `buf` from byte `offset`; returns the bytes read, less than asked only at end of file.
     fn read(&self, ino: Ino, handle: Handle, offset: u64, buf: &mut [u8]) -> FsResult<usize>;
+
+    /// True if some files are files of the host.
+    fn has_host_files(&self) -> bool {
+        false
+    }
+
+    /// The file of the host whose bytes are those of the open file `handle`.
+    fn host_file(&self, _handle: Handle) -> Option<OwnedFd> {
+        None
+    }
 
     /// Fills `buf` with what the bytes from `offset` on, past EOF, will be when the file grows.
     /// False: they will be zeros, as the kernel assumes. For pages of the kernel only: no program

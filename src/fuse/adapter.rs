@@ -7,19 +7,20 @@
 use super::busy_poll::BusyPoll;
 use super::event_loops::{EventLoops, Kind, Turn};
 use super::guard::{guard, guard_done};
-use super::kernel::Kernel;
+use super::kernel::{CacheTimes, Kernel};
 use super::page_invalidation::PageInvalidation;
+use super::passthrough::Passthrough;
 use super::reply::{
-    absent, clears_set_id, creator, errno, file_attr, file_type, ino, listed, may, open_flags, reply_empty, reply_xattr, time,
+    absent, clears_set_id, creator, errno, file_attr, file_type, ino, listed, may, open_flags, open_mode, reply_empty, reply_xattr, time,
 };
 use crate::base::metrics;
 use crate::fs::page_guard::PageGuard;
 use crate::fs::{Changes, Done, Entry, Errno, FsResult, Handle, Ino, Invalidate, OpenMode, Operations, Whence};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
-    KernelConfig, LockOwner, OpenAccMode, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyPoll,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -56,17 +57,6 @@ thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How long the kernel may cache answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CacheTimes {
-    /// Names.
-    pub entry: Duration,
-    /// Names that do not exist.
-    pub absent: Duration,
-    /// Attributes.
-    pub attr: Duration,
-}
-
 /// Serves a file system by FUSE.
 pub struct Adapter {
     operations: Arc<dyn Operations>,
@@ -75,6 +65,7 @@ pub struct Adapter {
     readahead: u32,
     kernel: Kernel,
     pages: PageInvalidation,
+    passthrough: Passthrough,
     /// The event loops of a writable file system.
     event_loops: Option<Arc<EventLoops>>,
 }
@@ -85,7 +76,8 @@ impl Adapter {
         let writable = operations.is_writable();
         let kernel = Kernel::default();
         let event_loops = (writable && loops > 1).then(|| EventLoops::new(loops, busy_poll));
-        Adapter { operations, writable, times, readahead, pages: PageInvalidation::new(kernel.clone()), kernel, event_loops }
+        let (pages, passthrough) = (PageInvalidation::new(kernel.clone()), Passthrough::default());
+        Adapter { operations, writable, times, readahead, pages, passthrough, kernel, event_loops }
     }
 
     /// Marks a request as being served until the result is dropped, after the answer.
@@ -121,13 +113,6 @@ impl Adapter {
         invalidate.pages_before_answer.into_iter().for_each(|(n, range)| self.pages.drop_now(n, range));
         self.drop_attributes(&invalidate.attributes);
         invalidate.guard
-    }
-
-    fn open_mode(flags: OpenFlags) -> OpenMode {
-        let access = flags.acc_mode();
-        let (append, truncate) = (flags.0 & libc::O_APPEND != 0, flags.0 & libc::O_TRUNC != 0);
-        let write = access != OpenAccMode::O_RDONLY || append || truncate;
-        OpenMode { read: access != OpenAccMode::O_WRONLY, write, append, sync: flags.0 & libc::O_DSYNC != 0, ..OpenMode::default() }
     }
 
     /// How long the kernel may cache a name.
@@ -177,6 +162,7 @@ impl Filesystem for Adapter {
             // In a writable mount the target of a link changes when the link is moved.
             let _ = config.add_capabilities(InitFlags::FUSE_CACHE_SYMLINKS);
         }
+        self.passthrough.request(&*self.operations, config);
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_REQUESTS);
         if let Err(most) = config.set_max_readahead(self.readahead.max(4096)) {
@@ -221,12 +207,18 @@ impl Filesystem for Adapter {
 
     fn open(&self, _req: &Request, n: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let _turn = self.turn(Kind::Other);
-        let mode = Self::open_mode(flags);
+        let mode = open_mode(flags);
         if mode.write && !self.writable {
             return reply.error(fuser::Errno::EROFS);
         }
         match guard("open", ino(n), || self.operations.open(ino(n), mode)) {
-            Ok(opened) => reply.opened(FileHandle(opened.handle.0), open_flags(&opened)),
+            Ok(opened) => {
+                let (handle, flags) = (FileHandle(opened.handle.0), open_flags(&opened));
+                match self.passthrough.backing(&*self.operations, n, opened.handle, |file| reply.open_backing(file)) {
+                    Some(backing) => reply.opened_passthrough(handle, flags - FopenFlags::FOPEN_KEEP_CACHE, &backing),
+                    None => reply.opened(handle, flags),
+                }
+            }
             Err(e) => reply.error(errno(e)),
         }
     }
@@ -276,6 +268,7 @@ impl Filesystem for Adapter {
         let _turn = self.turn(Kind::Other);
         let closed = guard("release", ino(n), || Ok(self.operations.release(ino(n), Handle(fh.0))));
         closed.into_iter().for_each(|invalidate| drop(self.invalidate(invalidate)));
+        self.passthrough.released(n);
         reply.ok();
     }
 
@@ -529,7 +522,7 @@ impl Filesystem for Adapter {
         // fcntl(2) may have cleared O_APPEND, and pwritev2(2) may ask for O_DSYNC.
         let written_back = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let clears_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let mode = OpenMode { written_back, clears_set_id, ..Self::open_mode(flags) };
+        let mode = OpenMode { written_back, clears_set_id, ..open_mode(flags) };
         let done = guard_done("write", ino(n), || self.operations.write(ino(n), Handle(fh.0), offset, data, mode));
         let guard = self.invalidate(done.invalidate);
         let answer = move || match done.result {
@@ -559,13 +552,21 @@ impl Filesystem for Adapter {
         let _turn = self.turn(Kind::Change);
         let creator = creator(req, mode);
         let clears_set_id = clears_set_id(req);
-        let mode = OpenMode { truncate: flags & libc::O_TRUNC != 0, clears_set_id, ..Self::open_mode(OpenFlags(flags)) };
+        let mode = OpenMode { truncate: flags & libc::O_TRUNC != 0, clears_set_id, ..open_mode(OpenFlags(flags)) };
         let exclusive = flags & libc::O_EXCL != 0;
         match self.change("create", parent, |o| o.create(ino(parent), name.as_bytes(), creator, mode, exclusive)) {
             Ok((e, opened)) => {
                 // The reply has one timeout for the name and the attributes.
                 let ttl = self.entry_time(&e).min(self.times.attr);
-                reply.created(&ttl, &file_attr(&e.attr), Generation(e.generation), FileHandle(opened.handle.0), open_flags(&opened));
+                let (attr, handle, flags) = (file_attr(&e.attr), FileHandle(opened.handle.0), open_flags(&opened));
+                let open = |file| reply.open_backing(file);
+                match self.passthrough.backing(&*self.operations, attr.ino, opened.handle, open) {
+                    Some(backing) => {
+                        let flags = flags - FopenFlags::FOPEN_KEEP_CACHE;
+                        reply.created_passthrough(&ttl, &attr, Generation(e.generation), handle, flags, &backing);
+                    }
+                    None => reply.created(&ttl, &attr, Generation(e.generation), handle, flags),
+                }
             }
             Err(e) => reply.error(errno(e)),
         }

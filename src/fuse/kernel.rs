@@ -1,4 +1,4 @@
-//! Notifications to the kernel: what to drop from its caches.
+//! The caches of the kernel: how long it keeps what, and notifications what to drop.
 
 use crate::base::waiting;
 use crate::fs::{Ino, KernelMemory};
@@ -6,9 +6,21 @@ use fuser::{INodeNo, Notifier};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Sends notifications to the kernel, once the session has a notifier.
 pub type Kernel = Arc<OnceLock<Notifier>>;
+
+/// How long the kernel may cache answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheTimes {
+    /// Names.
+    pub entry: Duration,
+    /// Names that do not exist.
+    pub absent: Duration,
+    /// Attributes.
+    pub attr: Duration,
+}
 
 /// The caches of the kernel.
 pub struct Memory(pub Kernel);

@@ -6,6 +6,7 @@
 //! guard              a panic becomes EIO, not a dead mount
 //! kernel             notifications to the kernel
 //! page_invalidation  drops stale pages of the kernel
+//! passthrough        files that the kernel serves by itself
 //! event_loops        how many event loops take requests
 //! busy_poll          polls for the next request (--stay-awake)
 //! session            mount, threads, readiness, end
@@ -29,6 +30,7 @@ mod kernel;
 pub mod mountpoint;
 pub mod mounts;
 mod page_invalidation;
+mod passthrough;
 mod reply;
 mod runtime_dir;
 pub mod session;
@@ -36,7 +38,8 @@ pub mod threads;
 pub mod unmount;
 pub mod unmounter;
 
-pub use adapter::{Adapter, CacheTimes};
+pub use adapter::Adapter;
+pub use kernel::CacheTimes;
 pub use session::{Access, MountError, Mounted, SessionConfig};
 pub use unmount::UnmountError;
 pub use unmounter::Unmounter;

@@ -1,7 +1,7 @@
 //! Converts between the types of `fuser` and those of the file system.
 
-use crate::fs::{Attr, Creator, Errno, FileKind, FsResult, Ino, Opened};
-use fuser::{FileAttr, FileType, FopenFlags, INodeNo, ReplyEmpty, ReplyXattr, Request, TimeOrNow};
+use crate::fs::{Attr, Creator, Errno, FileKind, FsResult, Ino, OpenMode, Opened};
+use fuser::{FileAttr, FileType, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyEmpty, ReplyXattr, Request, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Largest value or list of extended attributes (XATTR_SIZE_MAX), bytes.
@@ -13,6 +13,13 @@ pub(super) fn open_flags(opened: &Opened) -> FopenFlags {
     flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.direct_io);
     flags.set(FopenFlags::FOPEN_NOFLUSH, opened.no_flush);
     flags
+}
+
+pub(super) fn open_mode(flags: OpenFlags) -> OpenMode {
+    let access = flags.acc_mode();
+    let (append, truncate) = (flags.0 & libc::O_APPEND != 0, flags.0 & libc::O_TRUNC != 0);
+    let write = access != OpenAccMode::O_RDONLY || append || truncate;
+    OpenMode { read: access != OpenAccMode::O_WRONLY, write, append, sync: flags.0 & libc::O_DSYNC != 0, ..OpenMode::default() }
 }
 
 pub(super) fn reply_empty(result: FsResult<()>, reply: ReplyEmpty) {

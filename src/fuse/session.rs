@@ -10,9 +10,9 @@
 //! Unmounting is done here and not by `fuser`: its handle unmounts *whatever* is at the mountpoint
 //! when it is dropped, even after another process unmounted ours and mounted another file system.
 
-use super::adapter::{Adapter, CacheTimes};
+use super::adapter::Adapter;
 use super::busy_poll::BusyPoll;
-use super::kernel::{Kernel, Memory};
+use super::kernel::{CacheTimes, Kernel, Memory};
 use super::mountpoint::{self, Mountpoint};
 use super::mounts::{self, Device, FS_TYPE};
 use super::threads::{self, Run};

@@ -289,9 +289,11 @@ impl Containers {
         }
     }
 
-    /// Closes the container to change its file: nothing may be open in it.
-    pub fn close_now(&self, container: &Container) -> FsResult<()> {
-        if container.open.lock().is_none() || self.close(container, false) { Ok(()) } else { Err(Errno(libc::EBUSY)) }
+    /// Closes the container in the file `identity`, if it is one, because its name changes. Errors:
+    /// `EBUSY` if something in it is open.
+    pub fn close_file(&self, identity: Identity) -> FsResult<()> {
+        let Some(container) = self.known.lock().get(&identity).cloned() else { return Ok(()) };
+        if container.open.lock().is_none() || self.close(&container, false) { Ok(()) } else { Err(Errno(libc::EBUSY)) }
     }
 
     /// Makes all changes durable.

@@ -33,14 +33,14 @@ impl MirrorFs {
     pub(super) fn enter<'a>(&'a self, node: &'a Arc<Node>, writing: bool) -> FsResult<(InUse<'a>, Ino)> {
         let container = node.what.container().ok_or(Errno(libc::EINVAL))?;
         let entered = self.containers.enter(container, writing && self.changing, || self.locate(node));
-        let used = entered.inspect_err(|_| self.note_damaged(node))?;
+        let used = entered.inspect_err(|e| self.note_damaged(node, *e))?;
         let ino = self.inner(&used.open, node)?;
         Ok((used, ino))
     }
 
     /// A container that cannot be opened is shown as a file from now on.
-    fn note_damaged(&self, node: &Arc<Node>) {
-        let Ok(root) = root_of(node) else { return };
+    fn note_damaged(&self, node: &Arc<Node>, error: Errno) {
+        let Some(root) = root_of(node).ok().filter(|_| error == Errno(libc::EIO)) else { return };
         if let Some(parent) = root.parent() {
             self.stale_names.lock().push((parent.ino, self.shown_name(&root)));
         }

@@ -217,3 +217,66 @@ impl MirrorFs {
 
 /// Stands for the identity of nodes that are no files.
 const ROOT_IDENTITY: crate::fs::open::Identity = crate::fs::open::Identity { device: 0, inode: 0 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::{KernelMemory, MountSpec};
+    use crate::mirror::Naming;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    fn spec(root: &std::path::Path) -> MirrorSpec {
+        let (include, exclude, uid, gid, file_mode, dir_mode) = Default::default();
+        let (open_max, idle) = (4, Duration::from_secs(10));
+        let container = MountSpec::new(root);
+        MirrorSpec {
+            root: root.into(),
+            naming: Naming::Replace,
+            include,
+            exclude,
+            open_max,
+            idle,
+            uid,
+            gid,
+            file_mode,
+            dir_mode,
+            container,
+        }
+    }
+
+    /// A kernel that drops a name after a request, as one that holds the lock of a directory.
+    struct Kernel {
+        fs: Arc<dyn Operations>,
+        ino: Ino,
+        answered: Mutex<Vec<bool>>,
+    }
+
+    impl KernelMemory for Kernel {
+        fn forget_inode(&self, _ino: Ino) {}
+
+        fn forget_name(&self, _parent: Ino, _name: &[u8]) {
+            let (fs, ino, (sender, answer)) = (self.fs.clone(), self.ino, mpsc::channel());
+            std::thread::spawn(move || sender.send(fs.opendir(ino)));
+            self.answered.lock().push(answer.recv_timeout(Duration::from_secs(20)).is_ok());
+        }
+    }
+
+    /// Regression: the list of stale names was locked while the kernel dropped them.
+    #[test]
+    fn no_request_waits_for_a_notice_to_the_kernel() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.h5");
+        crate::fs::open::create(&path, false).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[48..64].fill(0xff);
+        std::fs::write(&path, bytes).unwrap();
+        let fs = open(locate(&spec(dir.path())).unwrap()).unwrap();
+        let ino = fs.lookup(ROOT, b"x.h5").unwrap().attr.ino;
+        assert_eq!(fs.opendir(ino), Err(Errno(libc::EIO)));
+        let kernel = Kernel { fs: fs.clone(), ino, answered: Mutex::default() };
+        fs.look(&kernel);
+        assert_eq!(*kernel.answered.lock(), [true]);
+        assert_eq!(fs.lookup(ROOT, b"x.h5").unwrap().attr.perm, 0);
+    }
+}

@@ -15,6 +15,7 @@ use nix::sys::stat::Mode;
 use std::ffi::OsStr;
 use std::io;
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -256,6 +257,17 @@ impl Operations for MirrorFs {
         }
     }
 
+    fn has_host_files(&self) -> bool {
+        true
+    }
+
+    fn host_file(&self, handle: Handle) -> Option<OwnedFd> {
+        match &self.handles.get(handle).ok()?.what {
+            OpenWhat::File(file) => Some(file.try_clone().ok()?.into()),
+            _ => None,
+        }
+    }
+
     fn pad(&self, handle: Handle, offset: u64, buf: &mut [u8]) -> bool {
         let Ok(open) = self.handles.get(handle) else { return false };
         if !matches!(open.what, OpenWhat::Inside(_)) {
@@ -355,7 +367,9 @@ impl Operations for MirrorFs {
     }
 
     fn look(&self, kernel: &dyn KernelMemory) {
-        for (parent, name) in std::mem::take(&mut *self.stale_names.lock()) {
+        // The kernel may wait for a request, and the request for the lock.
+        let stale = std::mem::take(&mut *self.stale_names.lock());
+        for (parent, name) in stale {
             kernel.forget_name(parent, &name);
         }
         self.look_at_files(|ino| kernel.forget_inode(ino));

@@ -173,9 +173,8 @@ impl MirrorFs {
             What::Unreadable => return Err(Errno(libc::EACCES)),
             _ => {}
         }
-        if mode.write && self.containers.signatures.class(&directory, &node.name(), &entry) == Class::Container {
-            // Its bytes are changed by its container only, or not through this mount.
-            return Err(Errno(libc::EROFS));
+        if mode.write {
+            self.check_not_container(node)?;
         }
         let mut flags = match (mode.read, mode.write) {
             (true, true) => OFlag::O_RDWR,
@@ -190,6 +189,13 @@ impl MirrorFs {
             return Err(Errno(libc::ESTALE));
         }
         Ok(self.opened(node, file, &now, mode))
+    }
+
+    /// Errors: `EROFS` if the file is a container, whose bytes are changed through it only.
+    fn check_not_container(&self, node: &Arc<Node>) -> FsResult<()> {
+        let (directory, entry) = self.stat_in(node)?;
+        let class = self.containers.signatures.class(&directory, &node.name(), &entry);
+        if class == Class::Container { Err(Errno(libc::EROFS)) } else { Ok(()) }
     }
 
     /// Enters an open file of the tree.
@@ -277,6 +283,7 @@ impl MirrorFs {
             if !matches!(node.what, What::File) {
                 return Err(Errno(libc::EINVAL));
             }
+            self.check_not_container(node)?;
             let file = std::fs::OpenOptions::new().write(true).open(pinned.path()).map_err(failed)?;
             file.set_len(size).map_err(failed)?;
         }
@@ -303,20 +310,17 @@ impl MirrorFs {
             return Err(Errno(libc::EROFS));
         }
         let directory = self.directory(parent)?;
-        let (name, _, what) = self.resolve(parent, &directory, name)?;
+        let (name, entry, what) = self.resolve(parent, &directory, name)?;
         let name = OsStr::from_bytes(&name);
-        let failed = |e: io::Error| errno(&e);
         match (&what, is_directory) {
-            (What::Directory, true) => directory.remove_directory(name).map_err(failed),
-            (What::Container(container), true) => {
-                self.check_empty(parent, name.as_bytes(), &what)?;
-                self.containers.close_now(container)?;
-                directory.remove(name).map_err(failed)
-            }
-            (What::Directory | What::Container(_), false) => Err(Errno(libc::EISDIR)),
-            (_, true) => Err(Errno(libc::ENOTDIR)),
-            (_, false) => directory.remove(name).map_err(failed),
+            (What::Directory, true) => return directory.remove_directory(name).map_err(|e| errno(&e)),
+            (What::Directory | What::Container(_), false) => return Err(Errno(libc::EISDIR)),
+            (What::Container(_), true) => self.check_empty(parent, name.as_bytes(), &what)?,
+            (_, true) => return Err(Errno(libc::ENOTDIR)),
+            (_, false) => {}
         }
+        self.containers.close_file(entry.status.identity)?;
+        directory.remove(name).map_err(|e| errno(&e))
     }
 
     /// Moves a file of the tree.
@@ -347,10 +351,8 @@ impl MirrorFs {
                 self.check_empty(to.0, new.as_bytes(), there)?;
             }
         }
-        for what in std::iter::once(&what).chain(replaced.as_ref().map(|(_, what)| what)) {
-            if let What::Container(container) = what {
-                self.containers.close_now(container)?;
-            }
+        for entry in std::iter::once(&entry).chain(replaced.as_ref().map(|(entry, _)| entry)) {
+            self.containers.close_file(entry.status.identity)?;
         }
         source.rename(OsStr::from_bytes(&name), &target, new, flags).map_err(failed)?;
         self.moved(&entry, &what, to.0, new.as_bytes());

@@ -5,6 +5,7 @@
 """
 import concurrent.futures
 import errno
+import mmap
 import os
 import re
 import shutil
@@ -148,6 +149,17 @@ def names_and_patterns(tally, binary, place):
         tally.equal(sorted(os.listdir(m)), ["note.txt", "sub", "x.h5", "x.h5.d", "x.h5.d.txt"], "both names")
         tally.check(read(os.path.join(m, "x.h5")) == read(os.path.join(top, "x.h5")), "the file of both")
         tally.equal(sorted(os.listdir(os.path.join(m, "sub", "y.nc.d"))), ["a", "group", "soft"], "the directory of both")
+    with mounted(binary, "--mirror-names=both", "--read-write", top) as m:
+        for change in [lambda: open(os.path.join(m, "x.h5"), "r+b"), lambda: os.truncate(os.path.join(m, "x.h5"), 0)]:
+            tally.equal(failure(change), errno.EROFS, "bytes of a file that is also a directory")
+        with open(os.path.join(m, "x.h5.d", "a"), "r+b") as f:
+            f.write(b"1")
+            f.flush()
+            tally.equal(failure(lambda: os.unlink(os.path.join(m, "x.h5"))), errno.EBUSY, "a file whose directory is in use")
+        os.rename(os.path.join(m, "x.h5.d"), os.path.join(m, "renamed.h5.d"))
+        tally.equal(read(os.path.join(m, "renamed.h5.d", "a"))[:1], b"1", "renamed by its directory")
+        os.rename(os.path.join(m, "renamed.h5"), os.path.join(m, "x.h5"))
+        tally.equal(read(os.path.join(m, "x.h5.d", "a"))[:1], b"1", "renamed as a file")
     with mounted(binary, "--include=*.h5,sub/*.nc", top) as m:
         tally.equal(sorted(os.listdir(m)) + os.listdir(os.path.join(m, "sub")), ["sub", "x.h5", "y.nc"], "included")
         tally.equal(failure(lambda: os.stat(os.path.join(m, "note.txt"))), errno.ENOENT, "not included")
@@ -418,6 +430,41 @@ def killed(tally, binary, place):
             tally.equal(bytes(f["kept"][:]), b"acknowledged", f"{n}.h5 after a kill")
 
 
+def passthrough(tally, binary, place):
+    """As root and without the sandbox, the kernel reads and writes other files itself."""
+    if os.geteuid() != 0:
+        return
+    top = os.path.join(place, "passthrough")
+    os.mkdir(top)
+    make(os.path.join(top, "x.h5"))
+    data = os.urandom(3 << 20)
+    with open(os.path.join(top, "data"), "wb") as f:
+        f.write(data)
+    requests = lambda m: int((re.search(rb'operation_seconds_count\{operation="read"\} (\d+)', read(os.path.join(m, ".h5dir", "metrics"))) or [0, 0])[1])
+    with mounted(binary, "--read-write", "--no-sandbox", top) as m:
+        path = os.path.join(m, "data")
+        before = requests(m)
+        tally.check(read(path) == data, "bytes")
+        # Reading the metrics is a request as well.
+        tally.check(requests(m) - before < 4, "reads do not reach the daemon")
+        with open(path, "r+b") as a, open(path, "rb") as b, mmap.mmap(b.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+            a.seek(100)
+            a.write(b"changed")
+            a.flush()
+            os.fsync(a.fileno())
+            tally.equal((mapped[100:107], b.read(107)[100:]), (b"changed", b"changed"), "a write seen by others")
+            tally.equal(read(os.path.join(top, "data"))[100:107], b"changed", "a write seen on the host")
+        with open(path, "ab") as f:
+            f.write(b"tail")
+        tally.equal(os.path.getsize(path), len(data) + 4, "size after an append")
+        with open(os.path.join(m, "new"), "wb") as f:
+            f.write(b"new file")
+        tally.equal((read(os.path.join(m, "new")), read(os.path.join(top, "new"))), (b"new file", b"new file"), "a new file")
+        tally.equal(len(read(os.path.join(m, "x.h5", "a"))), 80, "files in containers")
+        subprocess.run(["cp", "-a", path, os.path.join(m, "copy")], check=True)
+        tally.check(read(os.path.join(top, "copy"))[107:] == data[107:] + b"tail", "a copy")
+
+
 def refusals(tally, binary, place):
     top = os.path.join(place, "refusals")
     os.makedirs(os.path.join(top, "inside"))
@@ -435,7 +482,7 @@ def refusals(tally, binary, place):
         tally.equal(later(lambda: sorted(os.listdir(m)), ["inside", "out"]), ["inside", "out"], "a FIFO is hidden")
 
 
-CASES = [shows_all, names_and_patterns, links_between_files, damaged, changes_of_others, bounds, writes, locked_and_read_only, killed, refusals]
+CASES = [shows_all, names_and_patterns, links_between_files, damaged, changes_of_others, bounds, writes, locked_and_read_only, killed, passthrough, refusals]
 
 
 def main():

@@ -79,16 +79,39 @@ impl Findings {
     }
 }
 
+/// Links to an object: those that were found, and those that its header states.
+#[derive(Default)]
+struct Links {
+    found: u32,
+    /// `None`: it was not opened, or its links are not counted.
+    stated: Option<u32>,
+}
+
 /// The walk of a check: sums the extents, and counts what was visited.
 struct Checker<'a> {
     sum: Sum<'a>,
     objects: u64,
     decoded: u64,
     claimed: u64,
+    links: HashMap<Address, Links>,
     progress: &'a mut dyn FnMut(Progress),
 }
 
 impl Checker<'_> {
+    /// Reports objects that have more or fewer links than they state.
+    fn check_links(&mut self, root: Address) {
+        // The superblock refers to it.
+        let at_root = self.links.entry(root).or_default();
+        at_root.found = at_root.found.saturating_add(1);
+        let wrong = self.links.iter().filter_map(|(at, links)| Some((*at, links.found, links.stated.filter(|n| *n != links.found)?)));
+        let mut wrong: Vec<_> = wrong.collect();
+        wrong.sort_unstable();
+        for (address, found, stated) in wrong {
+            let error = Error::corrupt(object_header::NAME, address, format!("it states {stated} links, and {found} lead to it"));
+            self.sum.damaged(Some(address), &error);
+        }
+    }
+
     fn tell(&mut self) {
         (self.progress)(Progress { objects: self.objects, bytes: self.claimed.max(self.decoded), total: self.sum.used.total });
     }
@@ -109,6 +132,10 @@ impl Claims for Checker<'_> {
     }
 
     fn opened(&mut self, object: &Object) {
+        // Objects that use a named datatype count as links to it.
+        if object.info().kind != ObjectKind::Datatype {
+            self.links.entry(object.header.address).or_default().stated = Some(object.header.links());
+        }
         for check in [message_count, message_flags, free_names] {
             if let Err(e) = check(object) {
                 self.sum.damaged(Some(object.header.address), &e);
@@ -117,6 +144,10 @@ impl Claims for Checker<'_> {
     }
 
     fn link(&mut self, group: Address, link: &Link) {
+        if let LinkTarget::Hard(target) = link.target {
+            let links = self.links.entry(target).or_default();
+            links.found = links.found.saturating_add(1);
+        }
         if matches!(link.target, LinkTarget::UserDefined { class: TYPE_EXTERNAL, .. }) {
             let name = String::from_utf8_lossy(&link.name);
             let error = Error::corrupt("link message", group, format!("the external link {name:?} names no file and object"));
@@ -144,8 +175,10 @@ impl Check for NativeConnector {
             findings.add(of_error(None, &e));
         }
         let mut report = |object: Option<Address>, problem: SpaceProblem<'_>| findings.add(of_problem(object, problem));
-        let mut checker = Checker { sum: Sum::of(&file, &mut report)?, objects: 0, decoded: 0, claimed: 0, progress };
+        let mut checker =
+            Checker { sum: Sum::of(&file, &mut report)?, objects: 0, decoded: 0, claimed: 0, links: HashMap::new(), progress };
         claim_all(self, &file, if data { Depth::Elements } else { Depth::Structures }, &mut checker)?;
+        checker.check_links(file.root);
         let (objects, decoded, space, dead) = (checker.objects, checker.decoded, checker.sum.used, checker.sum.dead(FINDINGS_MAX));
         let Findings { listed: mut found, count, not_checked } = findings;
         add_paths(&file, &mut found);
