@@ -3,7 +3,7 @@
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-/// The text below the heading `## TITLE` of `document`, up to the next heading of that level.
+/// The text below the first heading `## TITLE...` of `document`, up to the next one of its level.
 pub(super) fn section<'a>(document: &'a str, title: &str) -> Option<&'a str> {
     let (mut start, mut fenced, mut at) = (None, false, 0usize);
     for line in document.split_inclusive('\n') {
@@ -11,7 +11,7 @@ pub(super) fn section<'a>(document: &'a str, title: &str) -> Option<&'a str> {
         fenced ^= line.starts_with("```");
         match (heading, start) {
             (Some(_), Some(start)) => return document.get(start..at),
-            (Some(found), None) if found.trim_end() == title => start = Some(at.saturating_add(line.len())),
+            (Some(found), None) if found.starts_with(title) => start = Some(at.saturating_add(line.len())),
             _ => {}
         }
         at = at.saturating_add(line.len());

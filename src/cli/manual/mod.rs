@@ -21,7 +21,7 @@ use std::path::Path;
 
 /// The document that describes the configuration.
 const CONFIGURATION: &str = include_str!("../../../docs/CONFIGURATION.md");
-/// Its section about the configuration file.
+/// Its section about configuration files; the beginning of the title.
 const FILE_SECTION: &str = "Configuration file";
 /// Its section about mount(8).
 const HELPER_SECTION: &str = "fstab";
@@ -30,12 +30,17 @@ const SOURCE: &str = concat!("h5dir ", env!("CARGO_PKG_VERSION"));
 
 /// A manual page.
 struct Page {
-    /// `mount` of h5dir-mount(1).
-    short: String,
     /// `h5dir-mount` of h5dir-mount(1).
     name: String,
     section: u8,
     text: Vec<u8>,
+}
+
+impl Page {
+    /// `mount` of h5dir-mount(1).
+    fn short(&self) -> &str {
+        self.name.strip_prefix("h5dir-").unwrap_or(&self.name)
+    }
 }
 
 /// Runs `h5dir man`.
@@ -44,10 +49,10 @@ pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
     if let Some(dir) = &args.dir {
         return write(dir, &pages);
     }
-    match pages.iter().find(|page| page.short == args.page || page.name == args.page) {
+    match pages.iter().find(|page| page.name == args.page || page.short() == args.page) {
         Some(page) => print(&page.text),
         None => {
-            let names: Vec<&str> = pages.iter().map(|page| page.short.as_str()).collect();
+            let names: Vec<&str> = pages.iter().map(Page::short).collect();
             let page = escape::line(&args.page);
             Err(Failure::new(Exit::Usage, format!("there is no manual page '{page}'; give one of {}", names.join(", "))))
         }
@@ -80,21 +85,33 @@ fn write(dir: &Path, pages: &[Page]) -> Result<(), Failure> {
 fn pages() -> io::Result<Vec<Page>> {
     let mut root = help::command().disable_help_subcommand(true);
     root.build();
-    let visible = |command: &&Command| command.get_name() == "man" || !command.is_hide_set();
-    let commands: Vec<&Command> = root.get_subcommands().filter(visible).collect();
-    let names: Vec<String> = commands.iter().map(|command| format!("h5dir-{}(1)", command.get_name())).collect();
+    let names: Vec<String> = subcommands(&root).map(|command| format!("{}(1)", name(command))).collect();
     let mut pages = vec![command_page(&root, &names)?];
-    for command in commands {
-        pages.push(command_page(command, &["h5dir(1)".into(), "h5dir.yaml(5)".into(), "mount.h5dir(8)".into()])?);
-    }
+    subcommands(&root).try_for_each(|command| add_pages(command, &mut pages))?;
     pages.push(file_page()?);
     pages.push(helper_page()?);
     Ok(pages)
 }
 
+/// Adds the page of `command` and those of its commands.
+fn add_pages(command: &Command, pages: &mut Vec<Page>) -> io::Result<()> {
+    pages.push(command_page(command, &["h5dir(1)".into(), "h5dir.yaml(5)".into(), "mount.h5dir(8)".into()])?);
+    subcommands(command).try_for_each(|command| add_pages(command, pages))
+}
+
+/// The commands of `command` that have a page.
+fn subcommands(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|c| c.get_name() != "help" && (c.get_name() == "man" || !c.is_hide_set()))
+}
+
+/// `h5dir-mount` of the command `h5dir mount`.
+fn name(command: &Command) -> &str {
+    command.get_display_name().unwrap_or(command.get_name())
+}
+
 /// The page of `h5dir` or of one of its commands.
 fn command_page(command: &Command, see_also: &[String]) -> io::Result<Page> {
-    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let name = name(command).to_owned();
     let man = Man::new(command.clone()).title(&name).source(SOURCE).manual("h5dir");
     let mut text = Vec::new();
     man.render_title(&mut text)?;
@@ -113,7 +130,7 @@ fn command_page(command: &Command, see_also: &[String]) -> io::Result<Page> {
     after_help(&command.get_after_help().map(ToString::to_string).unwrap_or_default(), &mut roff);
     list("SEE ALSO", see_also, &mut roff);
     roff.to_writer(&mut text)?;
-    Ok(Page { short: command.get_name().to_owned(), name, section: 1, text })
+    Ok(Page { name, section: 1, text })
 }
 
 /// Appends the text after the options: a line without indentation is a heading, `TERM  TEXT`
@@ -208,7 +225,7 @@ fn document_section(title: &str) -> io::Result<&'static str> {
 fn finish(name: &str, section: u8, roff: &Roff) -> io::Result<Page> {
     let mut text = Vec::new();
     roff.to_writer(&mut text)?;
-    Ok(Page { short: name.to_owned(), name: name.to_owned(), section, text })
+    Ok(Page { name: name.to_owned(), section, text })
 }
 
 #[cfg(test)]
@@ -217,7 +234,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn page(short: &str) -> String {
-        let page = pages().unwrap().into_iter().find(|page| page.short == short).unwrap();
+        let page = pages().unwrap().into_iter().find(|page| page.short() == short).unwrap();
         // Hyphens are escaped, so that they are copied as such.
         String::from_utf8(page.text).unwrap().replace("\\-", "-")
     }
@@ -248,19 +265,24 @@ mod tests {
         assert!(page("mount.h5dir").contains("fstab"));
     }
 
-    /// Options that only the command line has.
-    const COMMAND_LINE_ONLY: [&str; 5] = ["config", "debug", "verbose", "help", "version"];
+    #[test]
+    fn commands_of_commands_have_pages() {
+        let mut root = Command::new("h5dir").subcommand(Command::new("a").subcommand(Command::new("b")).subcommand(Command::new("c")));
+        root.build();
+        let a: Vec<&Command> = subcommands(&root).filter(|command| command.get_name() == "a").collect();
+        assert_eq!(subcommands(a[0]).map(name).collect::<Vec<_>>(), ["h5dir-a-b", "h5dir-a-c"]);
+    }
 
     #[test]
     fn the_configuration_document_lists_the_options_of_a_mount() {
         let text = markdown::section(CONFIGURATION, "Options of `h5dir mount`").unwrap();
         let first_cells = text.lines().filter(|line| line.starts_with("| `-")).filter_map(|line| line.split('|').nth(1));
-        let listed: BTreeSet<String> =
-            first_cells.flat_map(|cell| cell.split('`')).filter_map(|word| word.strip_prefix("--")).map(str::to_owned).collect();
-        let command = help::command();
+        let listed: BTreeSet<&str> = first_cells.flat_map(|cell| cell.split('`')).filter_map(|word| word.strip_prefix("--")).collect();
+        let (options, command) = (MountOptions::augment_args(Command::new("mount")), help::command());
         let mount = command.find_subcommand("mount").unwrap();
-        let defined = mount.get_arguments().filter_map(Arg::get_long).filter(|name| !COMMAND_LINE_ONLY.contains(name));
-        assert_eq!(listed, defined.map(str::to_owned).collect());
+        let missing: Vec<&str> = options.get_arguments().filter_map(Arg::get_long).filter(|name| !listed.contains(name)).collect();
+        let unknown: Vec<&&str> = listed.iter().filter(|name| !mount.get_arguments().any(|a| a.get_long() == Some(name))).collect();
+        assert!(missing.is_empty() && unknown.is_empty(), "not in docs/CONFIGURATION.md: {missing:?}, no options: {unknown:?}");
     }
 
     #[test]
