@@ -37,10 +37,10 @@ pub(crate) fn read(path: &Path) -> Result<(MountOptions, Vec<CreateRule>), Usage
     };
     let size = std::fs::metadata(path).map_err(unreadable)?.len();
     if size > FILE_BYTES_MAX {
-        return Err(failed(&"it is larger than 1 MiB; check the path"));
+        return Err(failed(&"it is larger than 1 MiB"));
     }
     let text = std::fs::read_to_string(path).map_err(unreadable)?;
-    parse(&text).map_err(|e| UsageError(format!("configuration file {}: {e}; h5dir.yaml(5) describes it", escaped(path))))
+    parse(&text).map_err(|e| UsageError(format!("configuration file {}: {e}", escaped(path))))
 }
 
 fn parse(text: &str) -> Result<(MountOptions, Vec<CreateRule>), String> {

@@ -120,8 +120,8 @@ fn usage_errors_name_the_next_step() {
         (&["-o", "cache-size=x"], "expected a number of bytes such as 64K"),
         (&["--cache-size=x"], "For more information, try '--help'"),
         (&["--config=/nonexistent"], "; check the path"),
-        (&[large.as_str()], "; check the path"),
-        (&[wrong.as_str()], "h5dir.yaml(5)"),
+        (&[large.as_str()], "larger than 1 MiB"),
+        (&[wrong.as_str()], "cache-size"),
     ] {
         let (code, message) = run(h5dir(&["mount"]).args(args).arg(&file).arg(&mnt));
         assert!(code == 2 && message.contains(step), "{args:?}: {code} {message}");
