@@ -56,11 +56,20 @@ const EXAMPLES: [(&str, &[&str]); 12] = [
 /// The command line with its whole help.
 pub(crate) fn command() -> Command {
     Cli::command().help_template(SCREEN).mut_subcommands(|command| {
-        let Some((_, lines)) = EXAMPLES.iter().find(|(name, _)| *name == command.get_name()) else { return command };
-        let codes = command.get_after_help().map(|text| format!("{text}\n\n")).unwrap_or_default();
-        let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
-        command.after_help(format!("{codes}Examples:{lines}"))
+        let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let lines = EXAMPLES.iter().find(|(name, _)| *name == command.get_name()).map(|(_, lines)| *lines);
+        command.after_help(ending_with_examples(&text, lines.unwrap_or_default()))
     })
+}
+
+/// The paragraphs of `text`, examples last; `lines` are further examples.
+fn ending_with_examples(text: &str, lines: &[&str]) -> String {
+    let mut paragraphs: Vec<String> = text.split("\n\n").filter(|p| !p.is_empty()).map(str::to_owned).collect();
+    if !lines.is_empty() {
+        paragraphs.push(format!("Examples:\n  {}", lines.join("\n  ")));
+    }
+    paragraphs.sort_by_key(|paragraph| paragraph.starts_with("Examples:"));
+    paragraphs.join("\n\n")
 }
 
 /// Parses a command line.
@@ -101,14 +110,24 @@ mod tests {
             let lines: Vec<&str> = examples.lines().collect();
             assert!((1..=3).contains(&lines.len()), "{name}: {lines:?}");
             for line in lines {
+                assert!(line.len() <= 80, "{line}");
+                // A comment follows after spaces.
+                let line = line.trim_start().split("  ").next().unwrap_or_default();
                 let words: Vec<&str> = line.split_whitespace().take_while(|word| !matches!(*word, "|" | ">")).collect();
-                assert!(words.starts_with(&["h5dir", name]) && line.len() <= 80, "{line}");
+                assert!(words.starts_with(&["h5dir", name]), "{line}");
                 parse(words.into_iter().map(OsString::from)).unwrap_or_else(|e| panic!("{line}: {e}"));
             }
         }
         for (name, _) in EXAMPLES {
             assert!(Cli::command().find_subcommand(name).is_some(), "there is no command '{name}'");
         }
+    }
+
+    #[test]
+    fn examples_of_a_command_come_last() {
+        assert_eq!(ending_with_examples("Examples:\n  a\n\nExit codes:\n  0  b", &[]), "Exit codes:\n  0  b\n\nExamples:\n  a");
+        assert_eq!(ending_with_examples("Exit codes:\n  0  b", &["c", "d"]), "Exit codes:\n  0  b\n\nExamples:\n  c\n  d");
+        assert_eq!(ending_with_examples("", &[]), "");
     }
 
     #[test]
