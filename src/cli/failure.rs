@@ -4,7 +4,7 @@ use crate::base;
 use crate::base::escape::{escaped, escaped_bytes};
 use crate::config::UsageError;
 use crate::fs::OpenError;
-use crate::fuse::{MountError, UnmountError};
+use crate::fuse::{DeviceDefect, MountError, UnmountError};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -92,12 +92,16 @@ impl Failure {
             MountError::Mountpoint { source, .. } if source.kind() == io::ErrorKind::NotFound => "; create it with mkdir",
             MountError::NotDirectory { .. } => "; give an existing directory",
             MountError::AlreadyMounted { .. } => "; unmount it first with 'h5dir umount'",
-            MountError::Device(e) if e.kind() == io::ErrorKind::NotFound => "; load the kernel module with 'modprobe fuse'",
+            MountError::Device { defect, .. } => device_hint(*defect),
             _ => "",
         };
         let text = match error {
             MountError::Mountpoint { path, source } => format!("the mountpoint {} cannot be used: {}", escaped(path), reason(source)),
-            MountError::Device(e) => format!("/dev/fuse cannot be opened: {}", reason(e)),
+            MountError::Device { defect: DeviceDefect::NoKernelSupport, source } => {
+                format!("the kernel has no FUSE (/dev/fuse: {})", reason(source))
+            }
+            MountError::Device { defect: DeviceDefect::NoFile, .. } => "/dev/fuse is missing, although the kernel has FUSE".into(),
+            MountError::Device { source, .. } => format!("/dev/fuse cannot be opened: {}", reason(source)),
             MountError::NoAnswer { path, source } => format!("the mount at {} does not answer: {}", escaped(path), reason(source)),
             other => other.to_string(),
         };
@@ -122,6 +126,19 @@ impl Failure {
 impl From<UsageError> for Failure {
     fn from(e: UsageError) -> Self {
         Failure::new(Exit::Usage, e.0)
+    }
+}
+
+/// What to do about /dev/fuse.
+fn device_hint(defect: DeviceDefect) -> &'static str {
+    match defect {
+        DeviceDefect::NoKernelSupport => "; load its module with 'modprobe fuse', or use a kernel with CONFIG_FUSE_FS",
+        DeviceDefect::NoFile => {
+            "; start a container with --device /dev/fuse --cap-add SYS_ADMIN, elsewhere run 'mknod -m 666 /dev/fuse c 10 229' as root"
+        }
+        DeviceDefect::Mode => "; run 'chmod 666 /dev/fuse' as root",
+        DeviceDefect::ControlGroup => "; start the container with --device /dev/fuse --cap-add SYS_ADMIN",
+        DeviceDefect::Other => "; 'ls -l /dev/fuse' should show the device 10, 229",
     }
 }
 

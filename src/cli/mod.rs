@@ -8,9 +8,11 @@
 //! stat --space    space: bytes of a file
 //! status          status: mounts of this machine, counters of one
 //! check           check: problems of a file                progress: a line on the terminal
+//! completions, man  from the definitions of the command line
 //! ```
 
 pub(crate) mod check;
+pub(crate) mod completions;
 pub(crate) mod confine;
 pub(crate) mod daemon;
 pub(crate) mod defined;
@@ -18,6 +20,7 @@ pub(crate) mod failure;
 pub(crate) mod file_commands;
 pub(crate) mod logging;
 pub(crate) mod ls;
+pub(crate) mod manual;
 pub(crate) mod mount;
 pub(crate) mod process;
 pub(crate) mod progress;
@@ -31,8 +34,8 @@ pub(crate) mod umount;
 pub(crate) use failure::{Exit, Failure};
 
 use crate::base::escape;
-use crate::config::args::{Cli, Command};
-use clap::Parser;
+use crate::config::args::Command;
+use crate::config::help;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -40,7 +43,7 @@ use std::process::ExitCode;
 /// Runs a command line.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     process::ignore_signals();
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match help::parse(args) {
         Ok(cli) => cli,
         Err(e) => {
             // An error quotes arguments, which are escaped; help is not.
@@ -65,6 +68,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Status(args) => status::status(&args),
         Command::Defined(args) => defined::defined(&args),
         Command::Erase(args) => defined::erase(&args),
+        Command::Completions(args) => completions::completions(&args),
+        Command::Man(args) => manual::man(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,7 +1,7 @@
 //! The command line, parsed by clap.
 
-use super::options::MountOptions;
-use clap::{ArgAction, Args, Parser, Subcommand};
+use super::options::{MountOptions, heading};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -17,6 +17,12 @@ Exit codes:
 Environment:
   H5DIR_LOG  log filter, for example \"debug\" or \"warn,h5dir::fuse=trace\"; overrides --log-level
   HDF5_USE_FILE_LOCKING  as in libhdf5: FALSE or BEST_EFFORT for file systems without locks";
+
+const OUTPUT_EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  general failure
+  2  usage: wrong option or value";
 
 const CHECK_EXIT_CODES: &str = "\
 Exit codes:
@@ -64,9 +70,15 @@ pub(crate) enum Command {
     /// Create an empty HDF5 file
     #[command(after_help = EXIT_CODES)]
     Create(CreateArgs),
-    /// Recover a file whose writer was killed; a read-write mount does it too
+    /// Recover a file whose writer was killed
     #[command(after_help = EXIT_CODES)]
     Recover(RecoverArgs),
+    /// Print the completions of a shell
+    #[command(after_help = OUTPUT_EXIT_CODES)]
+    Completions(CompletionsArgs),
+    /// Print or write the manual pages
+    #[command(hide = true, after_help = OUTPUT_EXIT_CODES)]
+    Man(ManArgs),
     /// Mount a file in memory: the baseline of the benchmarks
     #[command(hide = true)]
     BenchMemoryFs(BenchMemoryArgs),
@@ -88,11 +100,11 @@ pub(crate) struct CommonMountArgs {
     pub(crate) config: Option<PathBuf>,
 
     /// Log more (-v: info, -vv: debug, -vvv: trace)
-    #[arg(short, long, action = ArgAction::Count)]
+    #[arg(short, long, action = ArgAction::Count, help_heading = heading::LOG)]
     pub(crate) verbose: u8,
 
     /// Log debug messages and stay in the foreground
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = heading::LOG)]
     pub(crate) debug: bool,
 }
 
@@ -104,7 +116,7 @@ pub(crate) struct MountArgs {
     pub(crate) common: CommonMountArgs,
 
     /// The HDF5 file; with :/GROUP, that group is the root
-    #[arg(value_name = "FILE[:/GROUP]")]
+    #[arg(value_name = "FILE[:/GROUP]", value_hint = ValueHint::FilePath)]
     pub(crate) target: OsString,
 
     /// An existing directory
@@ -126,7 +138,7 @@ pub(crate) struct UmountArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ViewArgs {
     /// The HDF5 file and a path in it
-    #[arg(value_name = "FILE[:/PATH]")]
+    #[arg(value_name = "FILE[:/PATH]", value_hint = ValueHint::FilePath)]
     pub(crate) target: OsString,
 
     /// Print JSON
@@ -253,6 +265,25 @@ pub(crate) struct RecoverArgs {
 
     /// The HDF5 file
     pub(crate) file: PathBuf,
+}
+
+/// Arguments of `h5dir completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Arguments of `h5dir man`.
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// Write all pages to this directory, which is created if it is missing
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "page")]
+    pub(crate) dir: Option<PathBuf>,
+
+    /// Print this page: h5dir, a command, h5dir.yaml, mount.h5dir
+    #[arg(default_value = "h5dir")]
+    pub(crate) page: String,
 }
 
 /// Arguments of `h5dir bench-memory-fs`.

@@ -15,7 +15,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::{Map, Value};
 use std::fmt;
 
-const KEYS: [&str; 9] = ["pattern", "dtype", "shape", "maxshape", "chunks", "filters", "fillvalue", "layout", "profile"];
+/// Keys of a rule.
+pub(crate) const KEYS: [&str; 9] = ["pattern", "dtype", "shape", "maxshape", "chunks", "filters", "fillvalue", "layout", "profile"];
 
 /// A rule, deserialized and checked.
 #[derive(Debug, Clone, PartialEq, Eq)]

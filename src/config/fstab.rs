@@ -66,15 +66,17 @@ pub(crate) fn parse(lists: &[String]) -> Result<MountOptions, UsageError> {
             "remount" => return Err(UsageError("the options of a mount cannot be changed: unmount it and mount it again".into())),
             "fsname" | "subtype" => {
                 return Err(UsageError(format!(
-                    "the mount option '{raw}' is not supported: the source of a mount is its file, the type fuse.h5dir"
+                    "the mount option '{raw}' is not supported: the source of a mount is its file, the type fuse.h5dir; leave it out"
                 )));
             }
             "auto-unmount" => {
                 let reason = "h5dir unmounts when it ends, and 'h5dir umount' removes the mount of a daemon that was killed";
-                return Err(UsageError(format!("the mount option '{raw}' is not needed: {reason}")));
+                return Err(UsageError(format!("the mount option '{raw}' is not needed: {reason}; leave it out")));
             }
             "suid" | "dev" => {
-                return Err(UsageError(format!("the mount option '{raw}' is not supported: h5dir mounts are nosuid and nodev")));
+                return Err(UsageError(format!(
+                    "the mount option '{raw}' is not supported: h5dir mounts are nosuid and nodev; leave it out"
+                )));
             }
             _ => {}
         }

@@ -5,6 +5,7 @@
 //! options   the mount options, each optional     file     the YAML file
 //! value     sizes, modes, switches, users        target   FILE[:/group]
 //! memory    the default cache size               create   the rules for new files
+//! help      the screen of h5dir, examples
 //! resolve   merges, applies defaults, checks
 //! ```
 //! Precedence: long option, then `-o`, then the file, then the default.
@@ -13,6 +14,7 @@ pub(crate) mod args;
 pub(crate) mod create;
 pub(crate) mod file;
 pub mod fstab;
+pub(crate) mod help;
 pub(crate) mod memory;
 pub(crate) mod options;
 pub(crate) mod resolve;

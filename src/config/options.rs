@@ -7,20 +7,28 @@ use clap::Args;
 use serde::Deserialize;
 use std::path::PathBuf;
 
+/// Headings of the help, by topic.
+pub(crate) mod heading {
+    pub(crate) const CONTAINER: &str = "Container";
+    pub(crate) const ACCESS: &str = "Access";
+    pub(crate) const CACHING: &str = "Caching";
+    pub(crate) const WRITING: &str = "Writing";
+    pub(crate) const LOG: &str = "Log";
+    pub(crate) const DAEMON: &str = "Daemon";
+}
+
 /// Options of a mount; `None` if not given.
 #[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case", expecting = "options and their values")]
 pub(crate) struct MountOptions {
-    /// Stay in the foreground and log to standard error
-    #[arg(short, long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off", hide_possible_values = true)]
-    pub(crate) foreground: Option<Switch>,
-
     /// Mount read-only (the default)
     #[arg(short, long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    #[arg(help_heading = heading::CONTAINER)]
     pub(crate) read_only: Option<Switch>,
 
     /// Allow changes of the file; the default modes are 0644 and 0755 then
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    #[arg(help_heading = heading::CONTAINER)]
     pub(crate) read_write: Option<Switch>,
 
     /// Show what can be read of a damaged file; .h5dir/found has objects without names
@@ -29,97 +37,115 @@ pub(crate) struct MountOptions {
 
     /// Time between commits; 0: only by fsync, close and unmounting [default: 5]
     #[arg(long, value_name = "SECONDS")]
+    #[arg(help_heading = heading::WRITING)]
     pub(crate) commit_interval: Option<Seconds>,
 
     /// Time between checks for changes of the file, if read-only; 0: no checks [default: 1]
     #[arg(long, value_name = "SECONDS")]
+    #[arg(help_heading = heading::CACHING)]
     pub(crate) check_interval: Option<Seconds>,
 
     /// Commit when a written file is closed, not only by fsync, every interval and on unmounting
     /// [default: off]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    #[arg(help_heading = heading::WRITING)]
     pub(crate) commit_on_close: Option<Switch>,
 
     /// Poll for the next of many small requests, which keeps a processor busy; as root, up to 8
     /// processors do not sleep deeply [default: off]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    #[arg(help_heading = heading::WRITING)]
     pub(crate) stay_awake: Option<Switch>,
-
-    /// Keep capabilities and file access of the daemon [default: off]
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
-    pub(crate) no_sandbox: Option<Switch>,
 
     /// Memory for caches, in bytes or with K, M, G [default: 1/8 of the memory, 64M to 1G]
     #[arg(long, value_name = "SIZE")]
+    #[arg(help_heading = heading::CACHING)]
     pub(crate) cache_size: Option<Size>,
 
     /// Read files that the HDF5 file names: external links, raw files, sources of virtual datasets
     /// [default: on, but off with --allow-other]
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    #[arg(help_heading = heading::CONTAINER)]
     pub(crate) external: Option<Switch>,
 
     /// Read only files beneath this directory; implies --external [default: directory of FILE]
     #[arg(long, value_name = "DIR")]
+    #[arg(help_heading = heading::CONTAINER)]
     pub(crate) external_root: Option<PathBuf>,
 
     /// Write raw files beneath --external-root; needs --read-write [default: off]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    #[arg(help_heading = heading::CONTAINER)]
     pub(crate) external_write: Option<Switch>,
 
     /// Result of reading a missing source of a virtual dataset [default: error]
     #[arg(long, value_name = "error|fill")]
+    #[arg(help_heading = heading::CONTAINER)]
     pub(crate) vds_missing: Option<VdsMissing>,
 
     /// Allow all users, as far as the modes do
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    #[arg(help_heading = heading::ACCESS)]
     pub(crate) allow_other: Option<Switch>,
 
     /// Allow root too; the default modes are 0600 and 0700 then
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    #[arg(help_heading = heading::ACCESS)]
     pub(crate) allow_root: Option<Switch>,
 
     /// Owner shown, by number or name [default: the caller]
     #[arg(long, value_name = "USER")]
+    #[arg(help_heading = heading::ACCESS)]
     pub(crate) uid: Option<User>,
 
     /// Group shown, by number or name [default: the caller's]
     #[arg(long, value_name = "GROUP")]
+    #[arg(help_heading = heading::ACCESS)]
     pub(crate) gid: Option<Group>,
 
     /// Mode of files, octal [default: 0644]
     #[arg(long, value_name = "MODE")]
+    #[arg(help_heading = heading::ACCESS)]
     pub(crate) file_mode: Option<Mode>,
 
     /// Mode of directories, octal [default: 0755]
     #[arg(long, value_name = "MODE")]
+    #[arg(help_heading = heading::ACCESS)]
     pub(crate) dir_mode: Option<Mode>,
 
     /// Owners and modes of files: stored in the container, or fixed [default: stored]
     #[arg(long, value_name = "stored|fixed")]
+    #[arg(help_heading = heading::ACCESS)]
     pub(crate) modes: Option<Modes>,
 
     /// Bits removed from all modes, octal
     #[arg(long, value_name = "MODE")]
+    #[arg(help_heading = heading::ACCESS)]
     pub(crate) umask: Option<Mode>,
 
     /// Forbid running programs on the mount
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    #[arg(help_heading = heading::ACCESS)]
     pub(crate) noexec: Option<Switch>,
 
     /// Threads that serve requests [default: twice the processors, 4 to 16]
     #[arg(long, value_name = "N")]
+    #[arg(help_heading = heading::DAEMON)]
     pub(crate) threads: Option<Threads>,
 
     /// Read-ahead of the kernel; above 128K only as root [default: 1M]
     #[arg(long, value_name = "SIZE")]
+    #[arg(help_heading = heading::CACHING)]
     pub(crate) readahead: Option<Size>,
 
     /// How long the kernel caches attributes [default: 86400, with --read-write 1]
     #[arg(long, value_name = "SECONDS")]
+    #[arg(help_heading = heading::CACHING)]
     pub(crate) attr_timeout: Option<Seconds>,
 
     /// How long the kernel caches names and listings [default: 86400, with --read-write 1]
     #[arg(long, value_name = "SECONDS")]
+    #[arg(help_heading = heading::CACHING)]
     pub(crate) entry_timeout: Option<Seconds>,
 
     /// Show only files with these names, of a directory: patterns separated by commas, with a slash
@@ -147,15 +173,28 @@ pub(crate) struct MountOptions {
 
     /// Log level: off, error, warn, info, debug, trace [default: warn]
     #[arg(long, value_name = "LEVEL")]
+    #[arg(help_heading = heading::LOG)]
     pub(crate) log_level: Option<Level>,
 
     /// Log to this file [default: standard error in the foreground, else syslog]
     #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = heading::LOG)]
     pub(crate) log_file: Option<PathBuf>,
 
     /// Format of log lines: text, json [default: text]
     #[arg(long, value_name = "FORMAT")]
+    #[arg(help_heading = heading::LOG)]
     pub(crate) log_format: Option<LogFormat>,
+
+    /// Keep capabilities and file access of the daemon [default: off]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    #[arg(help_heading = heading::DAEMON)]
+    pub(crate) no_sandbox: Option<Switch>,
+
+    /// Stay in the foreground and log to standard error
+    #[arg(short, long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off", hide_possible_values = true)]
+    #[arg(help_heading = heading::DAEMON)]
+    pub(crate) foreground: Option<Switch>,
 }
 
 impl MountOptions {

@@ -202,7 +202,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
 fn external(options: &MountOptions, writable: bool) -> Result<ExternalPolicy, UsageError> {
     let written = on(options.external_write);
     if written && (!writable || options.external_root.is_none()) {
-        return Err(UsageError("--external-write needs --read-write and --external-root".into()));
+        return Err(UsageError("--external-write needs --read-write and --external-root; give both".into()));
     }
     let default = options.external_root.is_some() || !on(options.allow_other);
     if !options.external.map_or(default, |s| s.0) {
@@ -215,8 +215,8 @@ fn external(options: &MountOptions, writable: bool) -> Result<ExternalPolicy, Us
     match root.canonicalize() {
         Ok(root) if root.is_dir() && written => Ok(ExternalPolicy::Written(root)),
         Ok(root) if root.is_dir() => Ok(ExternalPolicy::Beneath(Some(root))),
-        Ok(_) => Err(UsageError(format!("--external-root {} is not a directory", escaped(root)))),
-        Err(e) => Err(UsageError(format!("--external-root {} cannot be used: {e}", escaped(root)))),
+        Ok(_) => Err(UsageError(format!("--external-root {} is not a directory; give a directory", escaped(root)))),
+        Err(e) => Err(UsageError(format!("--external-root {} cannot be used: {e}; check the path", escaped(root)))),
     }
 }
 

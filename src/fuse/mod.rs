@@ -10,6 +10,7 @@
 //! event_loops        how many event loops take requests
 //! busy_poll          polls for the next request (--stay-awake)
 //! session            mount, threads, readiness, end
+//! device_defect      why /dev/fuse cannot be opened
 //! threads            which thread starts threads
 //! mountpoint         the directory that is mounted on
 //! mounts             /proc/self/mountinfo
@@ -24,6 +25,7 @@
 pub mod adapter;
 mod busy_poll;
 pub mod daemon_liveness;
+mod device_defect;
 mod event_loops;
 pub mod guard;
 mod kernel;
@@ -39,6 +41,7 @@ pub mod unmount;
 pub mod unmounter;
 
 pub use adapter::Adapter;
+pub use device_defect::DeviceDefect;
 pub use kernel::CacheTimes;
 pub use session::{Access, MountError, Mounted, SessionConfig};
 pub use unmount::UnmountError;

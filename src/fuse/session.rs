@@ -12,6 +12,7 @@
 
 use super::adapter::Adapter;
 use super::busy_poll::BusyPoll;
+use super::device_defect::DeviceDefect;
 use super::kernel::{CacheTimes, Kernel, Memory};
 use super::mountpoint::{self, Mountpoint};
 use super::mounts::{self, Device, FS_TYPE};
@@ -104,8 +105,13 @@ pub enum MountError {
         source: UnmountError,
     },
     /// /dev/fuse cannot be opened.
-    #[error("/dev/fuse cannot be opened: {0}")]
-    Device(io::Error),
+    #[error("/dev/fuse cannot be opened: {source}")]
+    Device {
+        /// What keeps it from being opened.
+        defect: DeviceDefect,
+        /// The error of open(2).
+        source: io::Error,
+    },
     /// `allow_other` is not permitted to users.
     #[error("--allow-other and --allow-root need root or the line user_allow_other in /etc/fuse.conf")]
     AllowOther,
@@ -161,7 +167,8 @@ impl Mounted {
         confinement: Confinement<'_>,
     ) -> Result<Self, MountError> {
         let mountpoint = prepare(&config.mountpoint)?;
-        let fuse = File::options().read(true).write(true).open("/dev/fuse").map_err(MountError::Device)?;
+        let fuse = File::options().read(true).write(true).open("/dev/fuse");
+        let fuse = fuse.map_err(|source| MountError::Device { defect: DeviceDefect::of(&source), source })?;
         let (readahead, busy_poll) = (u32::try_from(config.readahead).unwrap_or(u32::MAX), BusyPoll::new(config.stay_awake));
         let adapter = Adapter::new(operations, config.times, readahead, config.threads, busy_poll);
         let (kernel, event_loops) = (adapter.kernel(), adapter.event_loops());
@@ -368,15 +375,19 @@ fn refused(mountpoint: &Path, error: &io::Error) -> MountError {
     if text.contains("user_allow_other") {
         return MountError::AllowOther;
     }
-    if error.kind() == io::ErrorKind::NotFound {
+    if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EACCES)) && !unmount::has_helper() {
         return MountError::Refused {
             path: mountpoint.to_owned(),
-            reason: "mount(2) is not permitted and the program fusermount3 is not installed (package fuse3)".into(),
+            reason: "mount(2) is permitted to root only, and the program fusermount3 is not installed; install the package fuse3".into(),
         };
     }
     // fuser puts all its arguments before the reason.
     let reason = if text.starts_with("Error calling mount()") { text.rsplit(": ").next().unwrap_or(&text) } else { text.trim() };
-    let hint = if reason.ends_with("Operation not permitted") { " (in a container, give it /dev/fuse and CAP_SYS_ADMIN)" } else { "" };
+    let hint = match (reason.ends_with("Operation not permitted"), nix::unistd::geteuid().is_root()) {
+        (true, true) => "; root needs CAP_SYS_ADMIN: start the container with --device /dev/fuse --cap-add SYS_ADMIN",
+        (true, false) => "; fusermount3 needs its set-user-ID bit, which no_new_privs disables, and in a container CAP_SYS_ADMIN",
+        (false, _) => "",
+    };
     MountError::Refused { path: mountpoint.to_owned(), reason: format!("{reason}{hint}") }
 }
 

@@ -45,12 +45,19 @@ pub fn unmount(mountpoint: &Path, lazy: bool) -> Result<(), UnmountError> {
     }
 }
 
+/// True if the set-user-ID helper is installed.
+pub(super) fn has_helper() -> bool {
+    let runs = |helper| Command::new(helper).arg("-V").stdin(Stdio::null()).output().is_ok();
+    HELPERS.into_iter().any(runs)
+}
+
 fn by_helper(mountpoint: &Path, lazy: bool) -> Result<(), UnmountError> {
     for helper in HELPERS {
         let mut command = Command::new(helper);
         command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(mountpoint).stdin(Stdio::null());
         match command.output() {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            // A directory of PATH that the user may not search is EACCES.
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => continue,
             Err(e) => return Err(UnmountError::System(e)),
             Ok(output) if output.status.success() => return Ok(()),
             Ok(output) => {

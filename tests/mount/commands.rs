@@ -97,6 +97,39 @@ fn exit_codes_and_sentences() {
 }
 
 #[test]
+fn usage_errors_name_the_next_step() {
+    let place = Place::new();
+    let (file, mnt) = (copy_fixture("links", place.dir()), place.mnt());
+    let (wrong, large) = (place.dir().join("wrong.yaml"), place.dir().join("large.yaml"));
+    std::fs::write(&wrong, "mount:\n  cache-sise: 5\n").unwrap();
+    std::fs::write(&large, vec![b'#'; 2 << 20]).unwrap();
+    let (wrong, large) = (format!("--config={}", wrong.display()), format!("--config={}", large.display()));
+    for (args, step) in [
+        (&["--read-only", "--read-write"][..], "; give one of them"),
+        (&["--umask=0", "--file-mode=444"], "; give one of them"),
+        (&["--allow-other", "--allow-root"], "; give one of them"),
+        (&["--external=off", "--external-root=/"], "; give one of them"),
+        (&["--external-write"], "; give both"),
+        (&["--external-root=/etc/passwd"], "; give a directory"),
+        (&["--external-root=/nonexistent"], "; check the path"),
+        (&["-o", "suid"], "; leave it out"),
+        (&["-o", "fsname=x"], "; leave it out"),
+        (&["-o", "auto_unmount"], "; leave it out"),
+        (&["-o", "remount"], "unmount it and mount it again"),
+        (&["-o", "colour"], "'h5dir mount --help' lists the options"),
+        (&["-o", "cache-size=x"], "expected a number of bytes such as 64K"),
+        (&["--cache-size=x"], "For more information, try '--help'"),
+        (&["--config=/nonexistent"], "; check the path"),
+        (&[large.as_str()], "larger than 1 MiB"),
+        (&[wrong.as_str()], "cache-size"),
+    ] {
+        let (code, message) = run(h5dir(&["mount"]).args(args).arg(&file).arg(&mnt));
+        assert!(code == 2 && message.contains(step), "{args:?}: {code} {message}");
+    }
+    assert!(!is_mounted(&mnt));
+}
+
+#[test]
 fn ls_shows_what_a_mount_shows() {
     let mount = Mount::fixture("links");
     let file = mount.place.dir().join("links.h5");

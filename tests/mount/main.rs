@@ -22,6 +22,7 @@ mod interrupted;
 mod json;
 mod links;
 mod listing;
+mod machine;
 mod mappings;
 mod modes;
 mod mounted;

@@ -1,0 +1,154 @@
+//! What the help adds to the command line: the screen of `h5dir`, and examples of each command.
+
+use super::args::Cli;
+use clap::{Command, CommandFactory, FromArgMatches};
+use std::ffi::OsString;
+
+/// Help of `h5dir`, which fits on a screen of 24 lines.
+const SCREEN: &str = "\
+{about-with-newline}
+{usage-heading} {usage}
+
+Commands:
+{subcommands}
+
+Options: -h, --help; -V, --version
+'h5dir COMMAND --help' shows options, exit codes and examples.
+";
+
+/// Up to three examples of each command.
+const EXAMPLES: [(&str, &[&str]); 12] = [
+    (
+        "mount",
+        &[
+            "h5dir mount data.h5 /mnt/data",
+            "h5dir mount --read-write data.h5:/run1 /mnt/run1",
+            "h5dir mount -o ro,allow_other,cache_size=1G data.h5 /mnt/data",
+        ],
+    ),
+    ("umount", &["h5dir umount /mnt/data", "h5dir umount --lazy /mnt/data"]),
+    ("ls", &["h5dir ls -l data.h5:/run1", "h5dir ls -R --json data.h5"]),
+    ("stat", &["h5dir stat data.h5:/run1/temperature", "h5dir stat --json data.h5:/run1", "h5dir stat --space data.h5"]),
+    ("status", &["h5dir status", "h5dir status --watch /mnt/data"]),
+    ("check", &["h5dir check data.h5", "h5dir check --data --json data.h5"]),
+    (
+        "defined",
+        &[
+            "h5dir defined --count sparse.h5:/run1/image",
+            "h5dir defined --select 0:10,: sparse.h5:/run1/image",
+            "h5dir defined --mask mask.npy sparse.h5:/run1/image",
+        ],
+    ),
+    ("erase", &["h5dir erase --select 0:10,: sparse.h5:/run1/image"]),
+    ("create", &["h5dir create new.h5", "h5dir create --libver earliest old.h5"]),
+    ("recover", &["h5dir recover data.h5"]),
+    (
+        "completions",
+        &[
+            "h5dir completions bash > ~/.local/share/bash-completion/completions/h5dir",
+            "h5dir completions zsh > ~/.zfunc/_h5dir",
+            "h5dir completions fish > ~/.config/fish/completions/h5dir.fish",
+        ],
+    ),
+    ("man", &["h5dir man mount | man -l -", "h5dir man --dir man"]),
+];
+
+/// The command line with its whole help.
+pub(crate) fn command() -> Command {
+    Cli::command().help_template(SCREEN).mut_subcommands(|command| {
+        let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let lines = EXAMPLES.iter().find(|(name, _)| *name == command.get_name()).map(|(_, lines)| *lines);
+        command.after_help(ending_with_examples(&text, lines.unwrap_or_default()))
+    })
+}
+
+/// The paragraphs of `text`, examples last; `lines` are further examples.
+fn ending_with_examples(text: &str, lines: &[&str]) -> String {
+    let mut paragraphs: Vec<String> = text.split("\n\n").filter(|p| !p.is_empty()).map(str::to_owned).collect();
+    if !lines.is_empty() {
+        paragraphs.push(format!("Examples:\n  {}", lines.join("\n  ")));
+    }
+    paragraphs.sort_by_key(|paragraph| paragraph.starts_with("Examples:"));
+    paragraphs.join("\n\n")
+}
+
+/// Parses a command line.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let matches = command().try_get_matches_from(args)?;
+    Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut command()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::options::MountOptions;
+    use clap::Args;
+
+    fn help(args: &[&str]) -> String {
+        let error = parse(args.iter().map(OsString::from)).unwrap_err();
+        assert!(!error.use_stderr(), "{error}");
+        error.render().to_string()
+    }
+
+    #[test]
+    fn the_commands_fit_on_one_screen() {
+        for text in [help(&["h5dir", "--help"]), help(&["h5dir", "help"]), help(&["h5dir", "-h"])] {
+            assert!(text.lines().count() <= 24, "{} lines:\n{text}", text.lines().count());
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+            for command in command().get_subcommands() {
+                assert_eq!(text.contains(&format!("\n  {} ", command.get_name())), !command.is_hide_set(), "{}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn the_help_of_each_command_ends_with_examples_that_parse() {
+        for command in command().get_subcommands().filter(|c| c.get_name() != "bench-memory-fs") {
+            let name = command.get_name();
+            let text = help(&["h5dir", name, "--help"]);
+            let Some((_, examples)) = text.split_once("\nExamples:\n") else { panic!("give '{name}' a line of EXAMPLES:\n{text}") };
+            let lines: Vec<&str> = examples.lines().collect();
+            assert!((1..=3).contains(&lines.len()), "{name}: {lines:?}");
+            for line in lines {
+                assert!(line.len() <= 80, "{line}");
+                // A comment follows after spaces.
+                let line = line.trim_start().split("  ").next().unwrap_or_default();
+                let words: Vec<&str> = line.split_whitespace().take_while(|word| !matches!(*word, "|" | ">")).collect();
+                assert!(words.starts_with(&["h5dir", name]), "{line}");
+                parse(words.into_iter().map(OsString::from)).unwrap_or_else(|e| panic!("{line}: {e}"));
+            }
+        }
+        for (name, _) in EXAMPLES {
+            assert!(Cli::command().find_subcommand(name).is_some(), "there is no command '{name}'");
+        }
+    }
+
+    #[test]
+    fn examples_of_a_command_come_last() {
+        assert_eq!(ending_with_examples("Examples:\n  a\n\nExit codes:\n  0  b", &[]), "Exit codes:\n  0  b\n\nExamples:\n  a");
+        assert_eq!(ending_with_examples("Exit codes:\n  0  b", &["c", "d"]), "Exit codes:\n  0  b\n\nExamples:\n  c\n  d");
+        assert_eq!(ending_with_examples("", &[]), "");
+    }
+
+    #[test]
+    fn the_options_of_a_mount_are_grouped_by_topic() {
+        for option in MountOptions::augment_args(Command::new("mount")).get_arguments() {
+            assert!(option.get_help_heading().is_some(), "give '{}' a help_heading, see `options::heading`", option.get_id());
+        }
+        let text = help(&["h5dir", "mount", "--help"]);
+        let headings = ["Arguments", "Options", "Container", "Writing", "Caching", "Access", "Daemon", "Log", "Exit codes", "Examples"];
+        let at: Vec<Option<usize>> = headings.iter().map(|h| text.find(&format!("\n{h}:\n"))).collect();
+        assert!(at.iter().all(Option::is_some) && at.is_sorted(), "{at:?}\n{text}");
+    }
+
+    #[test]
+    fn errors_of_the_command_line_name_the_next_step() {
+        for args in
+            [&["h5dir"][..], &["h5dir", "munt"], &["h5dir", "mount", "f.h5"], &["h5dir", "ls", "--al", "f"], &["h5dir", "man", "a", "b"]]
+        {
+            let error = parse(args.iter().map(OsString::from)).unwrap_err();
+            let text = error.render().to_string();
+            assert!(error.exit_code() == 2 && text.contains("--help"), "{args:?}: {text}");
+        }
+    }
+}
