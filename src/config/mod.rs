@@ -5,7 +5,7 @@
 //! options   the mount options, each optional     file     the YAML file
 //! value     sizes, modes, switches, users        target   FILE[:/group]
 //! memory    the default cache size               create   the rules for new files
-//! resolve   merges, applies defaults, checks
+//! resolve   merges, applies defaults, checks      side_args    arguments of cp, cat and diff
 //! ```
 //! Precedence: long option, then `-o`, then the file, then the default.
 
@@ -16,6 +16,7 @@ pub mod fstab;
 pub(crate) mod memory;
 pub(crate) mod options;
 pub(crate) mod resolve;
+pub(crate) mod side_args;
 pub(crate) mod target;
 pub(crate) mod value;
 
