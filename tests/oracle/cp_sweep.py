@@ -134,6 +134,11 @@ def out_of_files(t, options, place):
     t.check(b"shape" in os.getxattr(mine + "/layouts/grows", "user.h5dir.dataset"), "-a keeps the type")
     t.equal(os.getxattr(mine + "/types/t3", "user.units"), b"m", "-a keeps attributes")
     t.equal([n for n in os.listxattr(os.path.join(place, "mine-r/types/t3"))], [], "-r keeps no attributes")
+    for view in ("json", "npy", "chunks", "attrs"):
+        run(options, "cp", "-r", f"{source}:/.h5dir/{view}", place)
+        done = run(options, "diff", "-r", f"{source}:/.h5dir/{view}", os.path.join(place, view), code=None)
+        t.equal((done.returncode, done.stdout), (0, b""), f"the view {view}")
+        t.check(sum(len(files) for _, _, files in os.walk(os.path.join(place, view))) > 20, f"files of the view {view}")
     one = os.path.join(place, "one.npy")
     run(options, "cp", source + ":/.h5dir/npy/layouts/contiguous.npy", one)
     with h5py.File(source) as f:
@@ -239,6 +244,18 @@ def into_files(t, options, place, rng):
     run(options, "cp", local + "/x.npy", new + ":/.h5dir/npy/x.npy")
     with h5py.File(new) as f:
         t.check(np.array_equal(f["x"][:], data), "a numpy file")
+    np.save(local + "/x.npy", data + 1)
+    run(options, "cp", local + "/x.npy", new + ":/.h5dir/npy/x.npy")
+    run(options, "cp", os.path.join(place, "typed.h5") + ":/layouts/scalar", new + ":/.h5dir/attrs/x/blob")
+    run(options, "cp", "-r", os.path.join(place, "all.h5") + ":/text", new + ":/")
+    exact = run(options, "cat", new + ":/.h5dir/exact/text/newlines").stdout
+    with open(local + "/exact", "wb") as f:
+        f.write(exact.replace(b"one", b"ONE"))
+    run(options, "cp", local + "/exact", new + ":/.h5dir/exact/text/newlines")
+    with h5py.File(new) as f:
+        t.check(np.array_equal(f["x"][:], data + 1), "a numpy file over another")
+        t.equal(f["x"].attrs["blob"].tobytes(), np.float64(7.5).tobytes(), "bytes of an attribute")
+        t.equal(f["text/newlines"][1], b"ONE", "the exact form of strings")
     piped = subprocess.Popen(["printf", "from a pipe"], stdout=subprocess.PIPE)
     run(options, "cp", "-", new + ":/piped", stdin=piped.stdout)
     piped.wait()
@@ -261,6 +278,8 @@ def existing(t, options, place):
     t.check(b"-r copies" in run(options, "cp", source + ":/types", d, code=1).stderr, "a group needs -r")
     t.check(b"directory" in run(options, "cp", source + ":/types/t4", source + ":/types/t5", d + "/none", code=2).stderr, "two sources need a directory")
     t.check(b"cp(1)" in run(options, "cp", target, d + "/x", source + ":/x", d, code=2).stderr, "local to local")
+    run(options, "cp", "--create", source + ":/none", os.path.join(place, "unmade.h5") + ":/x", code=5)
+    t.check(not os.path.exists(os.path.join(place, "unmade.h5")), "no file without an object")
     t.equal(run(options, "cp", source + ":/none", d, code=5).returncode, 5, "no such path")
     t.equal(run(options, "cp", target, os.path.join(place, "absent.h5") + ":/x", code=3).returncode, 3, "no such file")
     # A dataset of another size is overwritten in place, keeps its type, or is replaced.
@@ -349,6 +368,41 @@ def halfway(t, options, place):
                 t.check(set(f) <= {"first", "large"}, f"no partial dataset: {list(f)}")
             t.equal(run(options, "check", "--data", target, code=None).returncode, 0, "the file is sound")
             t.check(not os.path.exists(target + ".h5dir-journal"), "no journal is left")
+
+
+def waiting(t, options, place):
+    """A signal ends a copy that waits for its input, and the file is as before."""
+    target = os.path.join(place, "existing.h5")
+    before = harness.read(target)
+    child = subprocess.Popen([options.bin, "cp", "-", target + ":/waits"], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    child.stdin.write(b"begun")
+    child.stdin.flush()
+    time.sleep(0.5)
+    child.send_signal(signal.SIGINT)
+    t.equal(child.wait(timeout=30), -signal.SIGINT, "ended by the signal while it waited")
+    with h5py.File(target) as f:
+        t.equal(sorted(f), ["fixed", "grows"], "nothing of it is in the file")
+    t.check(len(harness.read(target)) <= 2 * len(before) + 65536, "no space is lost")
+
+
+def unprivileged(t, options, place):
+    """A user without rights copies what is readable."""
+    if os.geteuid() != 0:
+        return
+    open_place = os.path.join(place, "open")
+    os.mkdir(open_place, 0o777)
+    os.chmod(open_place, 0o777)
+    shutil.copy(os.path.join(place, "plain.h5"), open_place)
+    os.chmod(place, 0o755)
+    shutil.copy(options.bin, open_place + "/h5dir")
+    user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    for source, target in ((":/types", "/out"), (":/layouts", "/new.h5:/")):
+        line = [*user, open_place + "/h5dir", "cp", "-a", "--create", open_place + "/plain.h5" + source, open_place + target]
+        if target == "/out":
+            line.remove("--create")
+        done = subprocess.run(line, stderr=subprocess.PIPE, timeout=60)
+        t.equal((done.returncode, done.stderr), (0, b""), f"as a user: {target}")
+    t.equal(len(os.listdir(open_place + "/out")), len(DTYPES), "as a user: files")
 
 
 def cat(t, options, place):
@@ -498,6 +552,8 @@ def main():
         existing(t, options, place)
         hostile(t, options, place)
         halfway(t, options, place)
+        waiting(t, options, place)
+        unprivileged(t, options, place)
         cat(t, options, place)
         diff(t, options, place)
         readme(t, options, place)

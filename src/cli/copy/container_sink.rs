@@ -82,18 +82,21 @@ impl GroupDirectory {
         ObjectFile { container, directory, path: self.path.clone(), name: name.to_vec(), held, state, open: None, exact: false }
     }
 
-    /// Opens an existing file, or a new one of a view, under its name.
+    /// Opens a file of a view under its name, emptied.
     fn open_form(&self, new: &NewFile<'_>) -> io::Result<Box<dyn SinkFile>> {
-        let mode = OpenMode { truncate: true, ..WRITE };
-        let made = self.container.operations.create(self.held.ino(), new.name, creator(new.meta), mode, false).result;
+        if new.exists {
+            let held = self.hold(self.container.operations.lookup(self.held.ino(), new.name))?;
+            let mut file = self.file(new.name, held, State::Done);
+            // The size of a .npy file changes only while it is open.
+            file.opened()?;
+            file.resize(0)?;
+            return Ok(Box::new(file));
+        }
+        let made = self.container.operations.create(self.held.ino(), new.name, creator(new.meta), WRITE, false).result;
         let (entry, opened) = made.map_err(error)?;
         let held = Arc::new(Held::new(&self.container, entry.attr.ino));
-        let state = if new.exists { State::Done } else { State::Named };
-        let mut file = self.file(new.name, held.clone(), state);
+        let mut file = self.file(new.name, held.clone(), State::Named);
         file.open = Some((held, opened.handle));
-        if new.exists && !new.name.ends_with(b".npy") {
-            file.resize(0)?;
-        }
         Ok(Box::new(file))
     }
 
@@ -196,8 +199,12 @@ impl SinkDirectory for GroupDirectory {
         set_meta(&self.container, self.held.ino(), meta, owner)
     }
 
+    fn takes_xattrs(&self) -> bool {
+        !self.is_form()
+    }
+
     fn as_object(&self) -> Option<(&Arc<Container>, &Arc<Held>)> {
-        Some((&self.container, &self.held))
+        (!self.is_form()).then_some((&self.container, &self.held))
     }
 }
 

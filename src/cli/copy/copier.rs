@@ -212,7 +212,7 @@ impl Copier {
         let typed_copy = object.filter(|_| to.as_object().is_some());
         let description = match typed_copy {
             Some(object) => describe::of_object(object)?,
-            None if self.manner.xattrs => describe::of_xattrs(source)?,
+            None if self.manner.xattrs && to.takes_xattrs() => describe::of_xattrs(source)?,
             None => Description::default(),
         };
         let typed = typed_copy.is_some() || to.as_object().is_some() && description.definition.is_some();
@@ -366,7 +366,7 @@ impl Copier {
         let object = source.as_object().filter(|object| !object.is_form()).filter(|_| to.as_object().is_some());
         let description = match object {
             Some(object) => describe::of_object(object)?,
-            None if self.manner.xattrs => describe::of_xattrs(source)?,
+            None if self.manner.xattrs && to.takes_xattrs() => describe::of_xattrs(source)?,
             None => Description::default(),
         };
         for (name, value) in description.definition.iter().chain(&description.others) {

@@ -71,7 +71,12 @@ pub(super) trait SinkDirectory {
     /// Sets mode and times of the directory, and with `owner` its owner.
     fn set_meta(&self, meta: &Meta, owner: bool) -> io::Result<()>;
 
-    /// The directory in a container.
+    /// False below `.h5dir`, where files are forms of objects.
+    fn takes_xattrs(&self) -> bool {
+        true
+    }
+
+    /// The directory in the main tree of a container.
     fn as_object(&self) -> Option<(&Arc<Container>, &Arc<Held>)> {
         None
     }

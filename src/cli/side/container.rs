@@ -231,6 +231,27 @@ impl Content for ObjectContent {
     }
 
     fn data(&mut self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        self.data_from(offset)
+    }
+
+    /// Also of a text that was made at open, whose file shows a size of 0.
+    fn size(&self) -> io::Result<u64> {
+        let mut size = self.container.meta_of(self.held.ino)?.size;
+        if size == 0 {
+            while let Some(range) = self.data_from(size)? {
+                size = range.end;
+            }
+        }
+        Ok(size)
+    }
+
+    fn as_object(&self) -> Option<&ObjectContent> {
+        Some(self)
+    }
+}
+
+impl ObjectContent {
+    fn data_from(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
         let seek = |at, whence| self.container.operations.lseek(self.held.ino, self.handle, at, whence);
         let start = match seek(offset, Whence::Data) {
             Ok(start) => start,
@@ -243,13 +264,5 @@ impl Content for ObjectContent {
             Err(e) => return Err(error(e)),
         };
         Ok((start < end).then_some(start..end))
-    }
-
-    fn size(&self) -> io::Result<u64> {
-        Ok(self.container.meta_of(self.held.ino)?.size)
-    }
-
-    fn as_object(&self) -> Option<&ObjectContent> {
-        Some(self)
     }
 }
