@@ -13,7 +13,7 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus,
 };
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -24,8 +24,20 @@ const READ_RIGHTS: [AccessFs; 2] = [AccessFs::ReadFile, AccessFs::ReadDir];
 // ReadDir: fsync of a directory needs it open.
 const WRITE_RIGHTS: [AccessFs; 6] =
     [AccessFs::ReadFile, AccessFs::ReadDir, AccessFs::WriteFile, AccessFs::Truncate, AccessFs::MakeReg, AccessFs::RemoveFile];
-/// What a writable mirror needs beside [`WRITE_RIGHTS`].
-const TREE_RIGHTS: [AccessFs; 4] = [AccessFs::MakeDir, AccessFs::RemoveDir, AccessFs::MakeSym, AccessFs::Refer];
+// A copy and a mounted directory also make directories and links, and link files of different
+// directories.
+const TREE_RIGHTS: [AccessFs; 10] = [
+    AccessFs::ReadFile,
+    AccessFs::ReadDir,
+    AccessFs::WriteFile,
+    AccessFs::Truncate,
+    AccessFs::MakeReg,
+    AccessFs::MakeDir,
+    AccessFs::MakeSym,
+    AccessFs::RemoveFile,
+    AccessFs::RemoveDir,
+    AccessFs::Refer,
+];
 const DEVICE_RIGHTS: [AccessFs; 3] = [AccessFs::ReadFile, AccessFs::WriteFile, AccessFs::IoctlDev];
 
 /// Rights that a confined thread keeps.
@@ -59,10 +71,12 @@ fn file_rules(directories: &[UsedDirectory], stay_awake: bool) -> Result<Ruleset
     let handled = AccessFs::from_all(LANDLOCK_ABI);
     let mut rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(handled)?.create()?;
     for used in directories {
-        rules = allow(rules, &used.directory, if used.written { &WRITE_RIGHTS } else { &READ_RIGHTS })?;
-        if used.written && used.tree {
-            rules = allow(rules, &used.directory, &TREE_RIGHTS)?;
-        }
+        let access: &[AccessFs] = match (used.written, used.tree) {
+            (false, _) => &READ_RIGHTS,
+            (true, false) => &WRITE_RIGHTS,
+            (true, true) => &TREE_RIGHTS,
+        };
+        rules = allow(rules, &used.directory, access)?;
     }
     // Each event loop opens it.
     rules = allow_path(rules, Path::new("/dev/fuse"), &DEVICE_RIGHTS)?;
@@ -124,6 +138,33 @@ impl Rights {
 /// Errors are logged only: a command is short-lived.
 pub(crate) fn confine_command(directories: &[UsedDirectory], written: bool) {
     if let Err(e) = Rights::new(directories, written, false).and_then(Rights::confine_thread) {
+        tracing::debug!("cannot confine the command: {e}");
+    }
+}
+
+/// A local directory or file that a command copies from or to, with all that is in it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tree<'a> {
+    /// The file or directory.
+    pub(crate) file: BorrowedFd<'a>,
+    /// Files in it are created, replaced and removed.
+    pub(crate) written: bool,
+}
+
+/// Confines a command that parses containers, copies `trees`, and has started no thread.
+///
+/// Errors are logged only: a command is short-lived.
+pub(crate) fn confine_copy(directories: &[UsedDirectory], trees: &[Tree<'_>]) {
+    let written = directories.iter().any(|d| d.written) || trees.iter().any(|t| t.written);
+    let confine = || {
+        let mut rights = Rights::new(directories, written, false)?;
+        for tree in trees {
+            let access: &[AccessFs] = if tree.written { &TREE_RIGHTS } else { &READ_RIGHTS };
+            rights.files = rights.files.map(|rules| allow(rules, tree.file, access)).transpose().map_err(io_error)?;
+        }
+        rights.confine_thread()
+    };
+    if let Err(e) = confine() {
         tracing::debug!("cannot confine the command: {e}");
     }
 }

@@ -9,13 +9,17 @@
 //! status          status: mounts of this machine, counters of one
 //! check           check: problems of a file                progress: a line on the terminal
 //! completions, man  from the definitions of the command line
+//! cp, cat, diff   copy, cat, diff: over what they read    side: objects and local files
 //! ```
 
+pub(crate) mod cat;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod confine;
+pub(crate) mod copy;
 pub(crate) mod daemon;
 pub(crate) mod defined;
+pub(crate) mod diff;
 pub(crate) mod failure;
 pub(crate) mod file_commands;
 pub(crate) mod logging;
@@ -24,6 +28,7 @@ pub(crate) mod manual;
 pub(crate) mod mount;
 pub(crate) mod process;
 pub(crate) mod progress;
+pub(crate) mod side;
 pub(crate) mod space;
 pub(crate) mod stat;
 pub(crate) mod status;
@@ -66,6 +71,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Stat(args) => stat::stat(&args),
         Command::Check(args) => check::check(&args),
         Command::Status(args) => status::status(&args),
+        Command::Cp(args) => copy::copy(&args),
+        Command::Cat(args) => cat::cat(&args),
+        Command::Diff(args) => return diff::diff(&args),
         Command::Defined(args) => defined::defined(&args),
         Command::Erase(args) => defined::erase(&args),
         Command::Completions(args) => completions::completions(&args),

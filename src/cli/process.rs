@@ -3,6 +3,9 @@
 use super::failure::{Exit, Failure};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Fewest open files of a mount: event loops, signals, the HDF5 file, its journal.
 const OPEN_FILES_MIN: u64 = 64;
@@ -38,6 +41,41 @@ pub(crate) fn ignore_signals() {
         // SAFETY: no handler is installed; the signal is ignored. `Signal` has no real-time
         // signals.
         unsafe { libc::signal(number, libc::SIG_IGN) };
+    }
+}
+
+/// Signals that end a command after it has removed what is incomplete.
+const ENDING_SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+/// Number of the ending signal that arrived last, or 0.
+static ENDING: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
+
+/// From now on ending signals are only recorded: see [`is_interrupted`].
+pub(crate) fn catch_ending_signals() -> io::Result<()> {
+    let arrived = ENDING.get_or_init(Arc::default);
+    for signal in ENDING_SIGNALS {
+        signal_hook::flag::register_usize(signal, arrived.clone(), usize::try_from(signal).unwrap_or(0))?;
+    }
+    Ok(())
+}
+
+fn ending_signal() -> i32 {
+    let number = ENDING.get().map_or(0, |arrived| arrived.load(Ordering::Acquire));
+    i32::try_from(number).unwrap_or(0)
+}
+
+/// True after an ending signal.
+pub(crate) fn is_interrupted() -> bool {
+    ending_signal() != 0
+}
+
+/// Ends the process by the ending signal that arrived, if one did.
+pub(crate) fn end_if_interrupted() {
+    let signal = ending_signal();
+    if signal != 0
+        && let Err(e) = signal_hook::low_level::emulate_default_handler(signal)
+    {
+        tracing::debug!("cannot end by signal {signal}: {e}");
     }
 }
 

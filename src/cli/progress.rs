@@ -30,13 +30,19 @@ impl ProgressLine {
         // A closed standard error is ignored.
         let _ = write!(io::stderr(), "\r{}\x1b[K", text());
     }
+
+    /// Removes the line, before a message.
+    pub(crate) fn clear(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            // A closed standard error is ignored.
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
 }
 
 impl Drop for ProgressLine {
     fn drop(&mut self) {
-        if self.shown {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
+        self.clear();
     }
 }
 

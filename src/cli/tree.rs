@@ -17,14 +17,29 @@ pub(crate) struct Named {
     pub(crate) attr: Attr,
 }
 
+/// Where a path leads.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Located {
+    /// The file.
+    pub(crate) attr: Attr,
+    /// Directory and name by which it was found; `None`: it is the root, or `..` led to it.
+    pub(crate) found: Option<(Ino, Vec<u8>)>,
+}
+
 /// Resolves `path` from the root like the kernel does; does not follow a link at its end.
 pub(crate) fn resolve(operations: &dyn Operations, path: &[u8]) -> FsResult<Attr> {
+    Ok(locate(operations, path, false)?.attr)
+}
+
+/// Resolves `path` from the root like the kernel does; `follow`: also a link at its end. Adds a
+/// lookup reference to each file on the way.
+pub(crate) fn locate(operations: &dyn Operations, path: &[u8], follow: bool) -> FsResult<Located> {
     let mut pending: VecDeque<Vec<u8>> = components(path);
     let mut above = vec![ROOT];
-    let mut here = operations.getattr(ROOT)?;
+    let mut here = Located { attr: operations.getattr(ROOT)?, found: None };
     let mut links = 0;
     while let Some(name) = pending.pop_front() {
-        if here.kind != FileKind::Directory {
+        if here.attr.kind != FileKind::Directory {
             return Err(Errno(libc::ENOTDIR));
         }
         match name.as_slice() {
@@ -34,13 +49,13 @@ pub(crate) fn resolve(operations: &dyn Operations, path: &[u8]) -> FsResult<Attr
                 if above.len() > 1 {
                     above.pop();
                 }
-                here = operations.getattr(above.last().copied().unwrap_or(ROOT))?;
+                here = Located { attr: operations.getattr(above.last().copied().unwrap_or(ROOT))?, found: None };
                 continue;
             }
             _ => {}
         }
-        let found = operations.lookup(here.ino, &name)?.attr;
-        if found.kind == FileKind::Symlink && !pending.is_empty() {
+        let found = operations.lookup(here.attr.ino, &name)?.attr;
+        if found.kind == FileKind::Symlink && (follow || !pending.is_empty()) {
             links += 1;
             let target = operations.readlink(found.ino)?;
             // An absolute target leaves the mount.
@@ -55,7 +70,7 @@ pub(crate) fn resolve(operations: &dyn Operations, path: &[u8]) -> FsResult<Attr
         if found.kind == FileKind::Directory {
             above.push(found.ino);
         }
-        here = found;
+        here = Located { attr: found, found: Some((here.attr.ino, name)) };
     }
     Ok(here)
 }
@@ -134,6 +149,10 @@ pub(super) mod tests {
         assert_eq!(find("/loop/y"), Err(Errno(libc::ELOOP)));
         assert_eq!(find("/host/passwd"), Err(Errno(libc::ENOENT)));
         assert_eq!(resolve(&fs, b"/up").unwrap().kind, FileKind::Symlink);
+        assert_eq!(locate(&fs, b"/up", true).unwrap().attr.ino.0, find("/g").unwrap());
+        assert_eq!(locate(&fs, b"/loop", true), Err(Errno(libc::ELOOP)));
+        assert_eq!(locate(&fs, b"/g/d", true).unwrap().found, Some((Ino(find("/g").unwrap()), b"d".to_vec())));
+        assert_eq!(locate(&fs, b"/g/..", true).unwrap().found, None);
         assert_eq!(absolute(b"g//d/"), b"/g/d");
     }
 }

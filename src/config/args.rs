@@ -67,6 +67,12 @@ pub(crate) enum Command {
     /// Make elements of a dataset undefined
     #[command(after_help = EXIT_CODES)]
     Erase(EraseArgs),
+    /// Copy from, to and between HDF5 files without mounting
+    Cp(super::side_args::CopyArgs),
+    /// Print the bytes of datasets without mounting
+    Cat(super::side_args::CatArgs),
+    /// Compare objects of HDF5 files with each other, or with local files
+    Diff(super::side_args::DiffArgs),
     /// Create an empty HDF5 file
     #[command(after_help = EXIT_CODES)]
     Create(CreateArgs),

@@ -5,7 +5,7 @@
 //! options   the mount options, each optional     file     the YAML file
 //! value     sizes, modes, switches, users        target   FILE[:/group]
 //! memory    the default cache size               create   the rules for new files
-//! help      the screen of h5dir, examples
+//! help      the screen of h5dir, examples    side_args  arguments of cp, cat and diff
 //! resolve   merges, applies defaults, checks
 //! ```
 //! Precedence: long option, then `-o`, then the file, then the default.
@@ -18,6 +18,7 @@ pub(crate) mod help;
 pub(crate) mod memory;
 pub(crate) mod options;
 pub(crate) mod resolve;
+pub(crate) mod side_args;
 pub(crate) mod target;
 pub(crate) mod value;
 

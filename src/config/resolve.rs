@@ -2,6 +2,7 @@
 
 use super::args::{CommonMountArgs, MountArgs, ViewArgs};
 use super::options::MountOptions;
+use super::side_args::ExternalArgs;
 use super::target::Target;
 use super::value::{Level, LogFormat, Patterns, Seconds, Switch, VdsMissing};
 use super::{UsageError, file, fstab, memory};
@@ -143,6 +144,21 @@ pub(crate) fn view(args: &ViewArgs) -> Result<(MountSpec, Vec<u8>), UsageError> 
     };
     let spec = spec(&options, Target { file: target.file, inner: None })?;
     Ok((MountSpec { follow: false, ..spec }, inner))
+}
+
+/// The container of one side of `cp`, `cat` or `diff`.
+pub(crate) fn side(file: &Path, external: &ExternalArgs) -> Result<MountSpec, UsageError> {
+    let view = MountOptions {
+        external: (!external.external.0).then_some(Switch(false)),
+        external_root: external.external_root.clone(),
+        ..MountOptions::default()
+    };
+    Ok(MountSpec { follow: false, ..spec(&view, Target { file: file.to_owned(), inner: None })? })
+}
+
+/// The rules for new files of a configuration file.
+pub(crate) fn create_rules(path: &Path) -> Result<Vec<CreateRule>, UsageError> {
+    Ok(file::read(path)?.1)
 }
 
 fn on(switch: Option<Switch>) -> bool {

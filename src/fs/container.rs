@@ -16,7 +16,7 @@ use super::stat::Stat;
 use super::times::Times;
 use super::types::{
     Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, Statfs,
-    Whence,
+    StoredLink, Whence,
 };
 use super::views::{Class, Host};
 use super::xattr;
@@ -277,6 +277,25 @@ impl Operations for ContainerFs {
         consistent(&self.mounted, list, |_| ())
     }
 
+    fn fact(&self, ino: Ino, name: &str, limit: u64) -> FsResult<Vec<u8>> {
+        let _names = self.namespace.lock_shared();
+        let get = || {
+            let node = self.namespace.living(ino)?;
+            xattr::fact(&*self.mounted.connector, &node, name, limit, &self.failed(&node))
+        };
+        consistent(&self.mounted, get, |_| ())
+    }
+
+    fn stored_link(&self, parent: Ino, name: &[u8]) -> FsResult<Option<StoredLink>> {
+        let _names = self.namespace.lock_shared();
+        consistent(&self.mounted, || self.namespace.stored_link(parent, name), |_| ())
+    }
+
+    fn shared_group(&self, ino: Ino) -> FsResult<Option<u64>> {
+        let _names = self.namespace.lock_shared();
+        consistent(&self.mounted, || self.namespace.shared_group(ino), |_| ())
+    }
+
     fn lseek(&self, ino: Ino, handle: Handle, offset: u64, whence: Whence) -> FsResult<u64> {
         let what = match whence {
             Whence::Data => Seek::Data,
@@ -367,6 +386,11 @@ impl Operations for ContainerFs {
     fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], creator: Creator) -> Done<Entry> {
         let _names = self.namespace.lock_alone(&[parent]);
         Done::of(|invalidate| self.names.make_symlink(parent, name, target, creator, invalidate))
+    }
+
+    fn create_link(&self, parent: Ino, name: &[u8], link: &StoredLink, creator: Creator) -> Done<Entry> {
+        let _names = self.namespace.lock_alone(&[parent]);
+        Done::of(|invalidate| self.names.make_stored_link(parent, name, link, creator, invalidate))
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Done<()> {

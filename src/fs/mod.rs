@@ -35,6 +35,6 @@ pub use operations::{KernelMemory, Operations};
 pub use spec::{ExternalPolicy, MountSpec, OpenError};
 pub use types::{
     Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, Statfs,
-    Whence,
+    StoredLink, Whence,
 };
 pub use views::{metrics_text, status_text};

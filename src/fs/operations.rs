@@ -2,7 +2,8 @@
 
 use super::done::{Done, Invalidate};
 use super::types::{
-    Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, Statfs, Whence,
+    Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, Statfs, StoredLink,
+    Whence,
 };
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
@@ -76,6 +77,24 @@ pub trait Operations: Send + Sync + 'static {
     /// Names of the extended attributes, each followed by NUL.
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<u8>>;
 
+    /// The derived fact `user.h5dir.NAME`, of at most `limit` bytes, which may be more than an
+    /// extended attribute has. Errors: `ENODATA`, `E2BIG`.
+    fn fact(&self, ino: Ino, name: &str, limit: u64) -> FsResult<Vec<u8>> {
+        let value = self.getxattr(ino, format!("user.h5dir.{name}").as_bytes())?;
+        if value.len() as u64 > limit { Err(Errno(libc::E2BIG)) } else { Ok(value) }
+    }
+
+    /// The link `name` of directory `parent` as it is stored; `None`: a hard link to an object that
+    /// is not above it, or no link of this container.
+    fn stored_link(&self, _parent: Ino, _name: &[u8]) -> FsResult<Option<StoredLink>> {
+        Ok(None)
+    }
+
+    /// Identifies the group that the directory `ino` shows, if it has several hard links.
+    fn shared_group(&self, _ino: Ino) -> FsResult<Option<u64>> {
+        Ok(None)
+    }
+
     /// The next data or hole at or after `offset`; ENXIO past the end.
     fn lseek(&self, ino: Ino, handle: Handle, offset: u64, whence: Whence) -> FsResult<u64>;
 
@@ -145,6 +164,11 @@ pub trait Operations: Send + Sync + 'static {
 
     /// Creates a symbolic link.
     fn symlink(&self, _parent: Ino, _name: &[u8], _target: &[u8], _creator: Creator) -> Done<Entry> {
+        Err(Errno(libc::EROFS)).into()
+    }
+
+    /// Creates a link as `stored_link` returns it.
+    fn create_link(&self, _parent: Ino, _name: &[u8], _link: &StoredLink, _creator: Creator) -> Done<Entry> {
         Err(Errno(libc::EROFS)).into()
     }
 

@@ -53,6 +53,21 @@ pub fn get(connector: &dyn Connector, cut: &CutNames, node: &Node, name: &[u8], 
     if value.len() > VALUE_MAX { Err(Errno(libc::E2BIG)) } else { Ok(value) }
 }
 
+/// The derived fact `name` of `node`, of at most `limit` bytes.
+pub fn fact(connector: &dyn Connector, node: &Node, name: &str, limit: u64, failed: &dyn Fn(&Error) -> Errno) -> FsResult<Vec<u8>> {
+    let Some(id) = object(node) else { return Err(Errno(libc::ENODATA)) };
+    let text = match name {
+        "attributes" => present::attributes_json(connector, id, limit).map(Some),
+        _ => present::fact(connector, id, name),
+    };
+    match text {
+        Ok(Some(text)) if text.len() as u64 <= limit => Ok(text),
+        Ok(Some(_)) | Err(Error::Limit { .. }) => Err(Errno(libc::E2BIG)),
+        Ok(None) => Err(Errno(libc::ENODATA)),
+        Err(e) => Err(failed(&e)),
+    }
+}
+
 fn value(connector: &dyn Connector, cut: &CutNames, node: &Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     if let Some(fact) = name.strip_prefix(FACTS) {
         if fact == NAME_FACT {

@@ -15,7 +15,7 @@ use crate::fs::namespace::{Namespace, Node, Place};
 use crate::fs::ownership;
 use crate::fs::stat::Stat;
 use crate::fs::symlink;
-use crate::fs::types::{Creator, Entry, Errno, FileKind, FsResult, Ino, OpenMode};
+use crate::fs::types::{Creator, Entry, Errno, FileKind, FsResult, Ino, OpenMode, StoredLink};
 use crate::fs::views::{self, Child, Class, EditView, Host, Inode, Item, new_link_name};
 use crate::present::Editor;
 use std::sync::Arc;
@@ -192,6 +192,39 @@ impl NameEditor {
         }
         let path = symlink::stored(target, &self.mounted.prefix);
         self.create_link(&slot, creator, |edit, group, name| edit.symlink(group, name, &path), invalidate)
+    }
+
+    /// Creates the link `link`, which is stored as it is.
+    pub fn make_stored_link(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        link: &StoredLink,
+        creator: Creator,
+        invalidate: &mut Invalidate,
+    ) -> FsResult<Entry> {
+        let slot = self.slot(parent, name)?;
+        let group_of = |dir: Option<Arc<Node>>| dir.and_then(|dir| dir.item.group()).filter(|id| id.is_own()).ok_or(Errno(libc::EPERM));
+        let hard = match link {
+            StoredLink::Above(levels) => {
+                let mut above = std::iter::successors(Some(slot.dir.clone()), |dir| dir.parent());
+                Some(group_of(above.nth(*levels))?)
+            }
+            StoredLink::Group(ino) => Some(group_of(Some(self.namespace.directory(*ino)?))?),
+            _ => None,
+        };
+        if let Some(target) = hard {
+            let create = |edit: &dyn Edit, group, name: &[u8]| edit.link(group, name, target).map(|()| None);
+            return self.create_at(&slot, None, create, invalidate);
+        }
+        let create = |edit: &dyn Edit, group, name: &[u8]| match link {
+            StoredLink::Soft(path) => edit.symlink(group, name, path),
+            StoredLink::External { file, object } => edit.external_link(group, name, file, object),
+            StoredLink::Above(_) | StoredLink::Group(_) | StoredLink::UserDefined(_) => {
+                Err(Error::refused(libc::EOPNOTSUPP, "links of this class cannot be created"))
+            }
+        };
+        self.create_link(&slot, creator, create, invalidate)
     }
 
     /// Creates a symbolic link by `f`, which belongs to `creator`.

@@ -6,11 +6,11 @@ use super::table::NodeTable;
 use super::unlinked::{self, Unlinked};
 use crate::base::lock_order::{Locked, Rank};
 use crate::base::waiting;
-use crate::connector::{Follow, ObjectId};
+use crate::connector::{Follow, LinkTarget, ObjectId};
 use crate::fs::done::{ALL_PAGES, Invalidate};
 use crate::fs::mounted::Mounted;
 use crate::fs::retry::ATTEMPTS;
-use crate::fs::types::{Errno, FileKind, FsResult, Handle, Ino, ROOT};
+use crate::fs::types::{Errno, FileKind, FsResult, Handle, Ino, ROOT, StoredLink};
 use crate::fs::views::{self, Child, Class, Host, Inode, root};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::ops::ControlFlow;
@@ -125,6 +125,30 @@ impl Namespace {
             return Ok(child.item.key().to_vec());
         }
         Ok(node.item.key().to_vec())
+    }
+
+    /// The link `name` of directory `parent` as it is stored; `None`: a hard link to an object that
+    /// is not above it, a link of another file, or a name of a view.
+    pub fn stored_link(&self, parent: Ino, name: &[u8]) -> FsResult<Option<StoredLink>> {
+        let dir = self.directory(parent)?;
+        let child = self.child(&dir, name)?.ok_or(Errno(libc::ENOENT))?;
+        let is_main = dir.item.view.edit().is_some_and(|view| view.edits_links());
+        let Some(group) = dir.item.group().filter(|id| is_main && id.is_own()) else { return Ok(None) };
+        let link_name = child.link_name.as_deref().unwrap_or(&child.name);
+        let link = self.mounted.connector.lookup(group, link_name).map_err(|e| self.mounted.failed(Some(group), &e))?;
+        Ok(link.and_then(|link| match link.target {
+            LinkTarget::Hard(id) => dir.levels_up_to(id).map(StoredLink::Above),
+            LinkTarget::Soft(path) => Some(StoredLink::Soft(path)),
+            LinkTarget::External { file, object } => Some(StoredLink::External { file, object }),
+            LinkTarget::UserDefined(class) => Some(StoredLink::UserDefined(class)),
+        }))
+    }
+
+    /// Identifies the group that the directory `ino` shows, if it has several hard links.
+    pub fn shared_group(&self, ino: Ino) -> FsResult<Option<u64>> {
+        let Some(id) = self.directory(ino)?.item.group().filter(|id| id.is_own()) else { return Ok(None) };
+        let info = self.mounted.connector.info(id).map_err(|e| self.mounted.failed(Some(id), &e))?;
+        Ok((info.links > 1).then(|| id.serial()))
     }
 
     /// Counts a file opened on `node`.

@@ -128,9 +128,6 @@ impl Change<'_> {
 
     /// Another name for an object.
     pub(super) fn link(&self, group: ObjectId, name: &[u8], target: ObjectId) -> Result<()> {
-        if self.kind(target)? == ObjectKind::Group {
-            return Err(Error::refused(libc::EPERM, "a group gets no second name here"));
-        }
         self.free_name(group, name)?;
         self.put_link(group, name, LinkTarget::Hard(target.address))?;
         self.count(target, 1)?;

@@ -1,0 +1,337 @@
+//! A group of a container as the destination.
+//!
+//! A new dataset is written under a temporary name in its group and renamed when it is complete, so
+//! that no commit shows half of it under its name. A file below `.h5dir`, and a new file for which
+//! there are rules, has its name from the start and is removed if it is not finished.
+
+use super::sink::{Finished, KEPT_MODE_BITS, NewFile, NewLink, SinkDirectory, SinkFile, check_name, temporary_name};
+use crate::cli::side::container::{Container, Held, ObjectContent, error, is_below_control};
+use crate::cli::side::{Kind, Meta};
+use crate::cli::tree;
+use crate::fs::{Changes, Creator, Entry, FsResult, Handle, Ino, OpenMode};
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Bytes of one write.
+const WRITE_BYTES: usize = 1 << 20;
+/// The view of exact forms.
+const EXACT: &[u8] = b"/.h5dir/exact";
+/// Opened for writing.
+const WRITE: OpenMode =
+    OpenMode { read: false, write: true, append: false, sync: false, truncate: false, written_back: false, clears_set_id: false };
+
+/// A group of the destination.
+pub(super) struct GroupDirectory {
+    container: Arc<Container>,
+    held: Arc<Held>,
+    /// Path of the view.
+    path: Vec<u8>,
+    /// New files have their names from the start.
+    direct: bool,
+}
+
+impl GroupDirectory {
+    /// The group at `path`; `rules`: there are rules for the names of new files.
+    pub(super) fn open(container: &Arc<Container>, path: &[u8], rules: bool) -> io::Result<GroupDirectory> {
+        let located = tree::locate(&*container.operations, path, true).map_err(error)?;
+        let held = Arc::new(Held::new(container, located.attr.ino));
+        if container.meta_of(held.ino())?.kind != Kind::Directory {
+            return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
+        }
+        let path = tree::absolute(path);
+        let direct = rules || is_below_control(&path);
+        Ok(GroupDirectory { container: container.clone(), held, path, direct })
+    }
+
+    fn is_form(&self) -> bool {
+        is_below_control(&self.path)
+    }
+
+    /// Takes over the lookup reference of `entry`.
+    fn hold(&self, entry: FsResult<Entry>) -> io::Result<Arc<Held>> {
+        Ok(Arc::new(Held::new(&self.container, entry.map_err(error)?.attr.ino)))
+    }
+
+    fn below(&self, name: &[u8], held: Arc<Held>) -> Rc<dyn SinkDirectory> {
+        Rc::new(GroupDirectory { container: self.container.clone(), held, path: tree::join(&self.path, name), direct: self.direct })
+    }
+
+    fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        let ino = self.held.ino();
+        self.container.operations.rename((ino, from), (ino, to), 0).result.map_err(error)
+    }
+
+    /// Makes a name by `make`, under a temporary name that is moved to `name` if `exists`.
+    fn place(&self, name: &[u8], exists: bool, make: impl FnOnce(&[u8]) -> FsResult<Entry>) -> io::Result<()> {
+        check_name(name)?;
+        if !exists {
+            return self.hold(make(name)).map(drop);
+        }
+        let temporary = temporary_name()?;
+        drop(self.hold(make(&temporary))?);
+        let moved = self.rename(&temporary, name);
+        // It is still there if both were names of one object.
+        let _ = self.container.operations.unlink(self.held.ino(), &temporary).result;
+        moved
+    }
+
+    fn file(&self, name: &[u8], held: Arc<Held>, state: State) -> ObjectFile {
+        let (container, directory) = (self.container.clone(), self.held.clone());
+        ObjectFile { container, directory, path: self.path.clone(), name: name.to_vec(), held, state, open: None, exact: false }
+    }
+
+    /// Opens a file of a view under its name, emptied.
+    fn open_form(&self, new: &NewFile<'_>) -> io::Result<Box<dyn SinkFile>> {
+        if new.exists {
+            let held = self.hold(self.container.operations.lookup(self.held.ino(), new.name))?;
+            let mut file = self.file(new.name, held, State::Done);
+            // The size of a .npy file changes only while it is open.
+            file.opened()?;
+            file.resize(0)?;
+            return Ok(Box::new(file));
+        }
+        let made = self.container.operations.create(self.held.ino(), new.name, creator(new.meta), WRITE, false).result;
+        let (entry, opened) = made.map_err(error)?;
+        let held = Arc::new(Held::new(&self.container, entry.attr.ino));
+        let mut file = self.file(new.name, held.clone(), State::Named);
+        file.open = Some((held, opened.handle));
+        Ok(Box::new(file))
+    }
+
+    /// Opens an existing dataset, which is emptied if its size can change. `None`: it can be
+    /// neither emptied nor overwritten.
+    fn open_in_place(&self, new: &NewFile<'_>) -> io::Result<Option<Box<dyn SinkFile>>> {
+        let held = self.hold(self.container.operations.lookup(self.held.ino(), new.name))?;
+        let meta = self.container.meta_of(held.ino())?;
+        let file = self.file(new.name, held, State::Done);
+        match file.resize(0) {
+            Ok(()) => Ok(Some(Box::new(file))),
+            Err(e) if e.raw_os_error() == Some(libc::EPERM) && meta.size == new.meta.size => Ok(Some(Box::new(file))),
+            Err(e) if e.raw_os_error() == Some(libc::EPERM) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Owner and mode of a new file with the attributes `meta`.
+fn creator(meta: &Meta) -> Creator {
+    let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    Creator { uid, gid, mode: meta.perm & KEPT_MODE_BITS }
+}
+
+fn set_meta(container: &Container, ino: Ino, meta: &Meta, owner: bool) -> io::Result<()> {
+    let changes = Changes {
+        mode: Some(meta.perm & KEPT_MODE_BITS),
+        uid: owner.then_some(meta.uid),
+        gid: owner.then_some(meta.gid),
+        atime: Some(meta.atime),
+        mtime: Some(meta.mtime),
+        ..Changes::default()
+    };
+    container.operations.setattr(ino, &changes).result.map(drop).map_err(error)
+}
+
+fn set_xattr(container: &Container, ino: Ino, name: &[u8], value: &[u8]) -> io::Result<()> {
+    container.operations.setxattr(ino, name, value, 0).result.map_err(error)
+}
+
+impl SinkDirectory for GroupDirectory {
+    fn identity(&self) -> io::Result<(u64, u64)> {
+        Ok(self.container.meta_of(self.held.ino())?.identity)
+    }
+
+    fn find(&self, name: &[u8]) -> io::Result<Option<Meta>> {
+        self.container.find(self.held.ino(), name)
+    }
+
+    fn enter(&self, name: &[u8]) -> io::Result<Rc<dyn SinkDirectory>> {
+        Ok(self.below(name, self.hold(self.container.operations.lookup(self.held.ino(), name))?))
+    }
+
+    fn make_directory(&self, name: &[u8], meta: &Meta) -> io::Result<Rc<dyn SinkDirectory>> {
+        check_name(name)?;
+        let made = self.container.operations.mkdir(self.held.ino(), name, creator(meta)).result;
+        Ok(self.below(name, self.hold(made)?))
+    }
+
+    fn make_file(&self, new: &NewFile<'_>) -> io::Result<Box<dyn SinkFile>> {
+        check_name(new.name)?;
+        if self.is_form() {
+            return self.open_form(new);
+        }
+        if new.exists && !new.typed {
+            match self.open_in_place(new)? {
+                Some(file) => return Ok(file),
+                None if new.force => {}
+                None => {
+                    let reason = "its size is fixed and another one; -f replaces it by a dataset of bytes";
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+                }
+            }
+        }
+        let temporary = if self.direct && !new.exists { None } else { Some(temporary_name()?) };
+        let name = temporary.as_deref().unwrap_or(new.name);
+        let held = self.hold(self.container.operations.mknod(self.held.ino(), name, creator(new.meta)).result)?;
+        Ok(Box::new(self.file(new.name, held, temporary.map_or(State::Named, State::Temporary))))
+    }
+
+    fn make_link(&self, name: &[u8], link: &NewLink, meta: &Meta, exists: bool) -> io::Result<()> {
+        let (operations, ino) = (&self.container.operations, self.held.ino());
+        self.place(name, exists, |name| match link {
+            NewLink::Target(target) => operations.symlink(ino, name, target, creator(meta)).result,
+            NewLink::Stored(stored) => operations.create_link(ino, name, stored, creator(meta)).result,
+        })
+    }
+
+    fn link(&self, name: &[u8], file: &Finished, exists: bool) -> io::Result<()> {
+        let Finished::Object(object) = file else { return Err(io::Error::from_raw_os_error(libc::EXDEV)) };
+        let (operations, ino) = (&self.container.operations, self.held.ino());
+        self.place(name, exists, |name| operations.link(object.ino(), ino, name).result)
+    }
+
+    fn set_xattr(&self, name: &[u8], value: &[u8]) -> io::Result<()> {
+        set_xattr(&self.container, self.held.ino(), name, value)
+    }
+
+    fn set_meta(&self, meta: &Meta, owner: bool) -> io::Result<()> {
+        set_meta(&self.container, self.held.ino(), meta, owner)
+    }
+
+    fn takes_xattrs(&self) -> bool {
+        !self.is_form()
+    }
+
+    fn as_object(&self) -> Option<(&Arc<Container>, &Arc<Held>)> {
+        (!self.is_form()).then_some((&self.container, &self.held))
+    }
+}
+
+/// Which name a file has that is being made.
+enum State {
+    /// A temporary one.
+    Temporary(Vec<u8>),
+    /// Its own, and it is removed if it is not finished.
+    Named,
+    /// Its own.
+    Done,
+}
+
+/// A file of a container that is being made.
+struct ObjectFile {
+    container: Arc<Container>,
+    directory: Arc<Held>,
+    /// Path of the directory.
+    path: Vec<u8>,
+    name: Vec<u8>,
+    held: Arc<Held>,
+    state: State,
+    /// The file that is written: itself, or its exact form.
+    open: Option<(Arc<Held>, Handle)>,
+    exact: bool,
+}
+
+impl ObjectFile {
+    fn resize(&self, size: u64) -> io::Result<()> {
+        let changes = Changes { size: Some(size), ..Changes::default() };
+        self.container.operations.setattr(self.held.ino(), &changes).result.map(drop).map_err(error)
+    }
+
+    /// The open file, opened by the first call.
+    fn opened(&mut self) -> io::Result<(Ino, Handle)> {
+        if let Some((held, handle)) = &self.open {
+            return Ok((held.ino(), *handle));
+        }
+        let held = if self.exact { self.exact_form()? } else { self.held.clone() };
+        let handle = self.container.operations.open(held.ino(), WRITE).map_err(error)?.handle;
+        let ino = held.ino();
+        self.open = Some((held, handle));
+        Ok((ino, handle))
+    }
+
+    fn exact_form(&self) -> io::Result<Arc<Held>> {
+        let name = if let State::Temporary(name) = &self.state { name } else { &self.name };
+        let path = [EXACT, &tree::join(&self.path, name)].concat();
+        let found = tree::locate(&*self.container.operations, &path, false).map_err(error)?;
+        Ok(Arc::new(Held::new(&self.container, found.attr.ino)))
+    }
+}
+
+impl Drop for ObjectFile {
+    fn drop(&mut self) {
+        if let Some((held, handle)) = self.open.take() {
+            drop(self.container.operations.release(held.ino(), handle));
+        }
+        let name = match &self.state {
+            State::Temporary(name) => name,
+            State::Named => &self.name,
+            State::Done => return,
+        };
+        let _ = self.container.operations.unlink(self.directory.ino(), name).result;
+    }
+}
+
+impl SinkFile for ObjectFile {
+    fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let (ino, handle) = self.opened()?;
+        let mut at = offset;
+        for piece in data.chunks(WRITE_BYTES) {
+            let n = self.container.operations.write(ino, handle, at, piece, WRITE).result.map_err(error)?;
+            if n != piece.len() {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            at = at.saturating_add(n as u64);
+        }
+        Ok(())
+    }
+
+    fn copy_range(&mut self, from: &ObjectContent, range: Range<u64>) -> io::Result<u64> {
+        if self.exact || !from.is_of(&self.container) {
+            return Ok(0);
+        }
+        let (_, handle) = self.opened()?;
+        let len = range.end.saturating_sub(range.start);
+        match self.container.operations.copy_range((from.handle, range.start), (handle, range.start), len).result {
+            Ok(n) => Ok(n),
+            Err(e) if matches!(e.0, libc::EOPNOTSUPP | libc::EXDEV | libc::EINVAL | libc::EBADF) => Ok(0),
+            Err(e) => Err(error(e)),
+        }
+    }
+
+    fn use_exact_form(&mut self) {
+        self.exact = true;
+    }
+
+    fn set_size(&mut self, size: u64) -> io::Result<()> {
+        if self.exact || self.container.meta_of(self.held.ino())?.size == size {
+            return Ok(());
+        }
+        self.resize(size)
+    }
+
+    fn end_content(&mut self) -> io::Result<()> {
+        let Some((held, handle)) = self.open.take() else { return Ok(()) };
+        let flushed = self.container.operations.flush(held.ino(), handle).result.map_err(error);
+        drop(self.container.operations.release(held.ino(), handle));
+        flushed
+    }
+
+    fn set_xattr(&mut self, name: &[u8], value: &[u8]) -> io::Result<()> {
+        set_xattr(&self.container, self.held.ino(), name, value)
+    }
+
+    fn set_meta(&mut self, meta: &Meta, owner: bool) -> io::Result<()> {
+        set_meta(&self.container, self.held.ino(), meta, owner)
+    }
+
+    fn finish(mut self: Box<Self>) -> io::Result<Finished> {
+        self.end_content()?;
+        if let State::Temporary(temporary) = &self.state {
+            let ino = self.directory.ino();
+            self.container.operations.rename((ino, temporary), (ino, &self.name), 0).result.map_err(error)?;
+        }
+        self.state = State::Done;
+        Ok(Finished::Object(self.held.clone()))
+    }
+}

@@ -1,0 +1,431 @@
+//! Copies a tree: object by object, with links between what was copied.
+
+use super::bytes;
+use super::describe::{self, Description, EXACT};
+use super::sink::{Finished, NewFile, NewLink, SinkDirectory};
+use super::verify::Verifier;
+use crate::base::escape::escaped_bytes;
+use crate::cli::failure::reason;
+use crate::cli::process;
+use crate::cli::progress::ProgressLine;
+use crate::cli::side::container::{Container, Held, ObjectSource, error};
+use crate::cli::side::{Content, DEPTH_MAX, Kind, Meta, Source};
+use crate::cli::{print_error, tree};
+use crate::fs::StoredLink;
+use crate::fs::types::ROOT;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Bytes copied into a container between two commits.
+const COMMIT_BYTES: u64 = 1 << 30;
+/// Objects copied into a container between two commits.
+const COMMIT_OBJECTS: u64 = 100_000;
+
+/// Why a directory is not copied without -r.
+const NOT_RECURSIVE: &str = "it is a directory; -r copies it with everything in it";
+/// Why a directory is not copied into one of its own.
+const INTO_ITSELF: &str = "a directory cannot be copied into itself";
+
+/// How files are copied.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Manner {
+    /// Directories are copied.
+    pub(super) recursive: bool,
+    /// Owners are kept.
+    pub(super) owner: bool,
+    /// Extended attributes are kept.
+    pub(super) xattrs: bool,
+    /// An attribute that the destination cannot have is a warning.
+    pub(super) xattrs_may_fail: bool,
+    /// Existing files stay as they are.
+    pub(super) no_clobber: bool,
+    /// What cannot be overwritten is replaced.
+    pub(super) force: bool,
+}
+
+/// Why a copy ends early.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// By a signal.
+    Interrupted,
+    /// No more can be written; the reason was printed.
+    Full,
+}
+
+/// Copies files into a destination.
+pub(super) struct Copier {
+    manner: Manner,
+    /// The container that is changed.
+    container: Option<Arc<Container>>,
+    /// Finished files with more names to come, by the identity of their source.
+    linked: HashMap<(u64, u64), Finished>,
+    /// Groups with more names to come, by container and group of their source.
+    groups: HashMap<(u64, u64), Arc<Held>>,
+    /// Directories that were made: a copy of a directory into itself would not end.
+    made: HashSet<(u64, u64)>,
+    verifier: Verifier,
+    line: ProgressLine,
+    piece: Vec<u8>,
+    objects: u64,
+    bytes: u64,
+    uncommitted: (u64, u64),
+    /// What was not copied.
+    failures: u64,
+    /// What is being copied, for messages.
+    current: Vec<u8>,
+}
+
+impl Copier {
+    /// Copies as `manner` states; into `container`, if it is one.
+    pub(super) fn new(manner: Manner, container: Option<Arc<Container>>) -> Self {
+        let (linked, groups, made, verifier, piece, current) = Default::default();
+        let line = ProgressLine::new();
+        let (objects, bytes, failures, uncommitted) = (0, 0, 0, (0, 0));
+        Copier { manner, container, linked, groups, made, verifier, line, piece, objects, bytes, uncommitted, failures, current }
+    }
+
+    /// Objects that were copied, and failures.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.objects, self.failures)
+    }
+
+    /// Prints that `path` was not copied, and why.
+    pub(super) fn failed(&mut self, path: &[u8], why: &io::Error) -> Result<(), Stop> {
+        if why.kind() == io::ErrorKind::Interrupted || process::is_interrupted() {
+            return Err(Stop::Interrupted);
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.line.clear();
+        let full = matches!(why.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EROFS));
+        let hint = match why.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => "; free some space",
+            Some(libc::EINVAL | libc::EOPNOTSUPP) => "; a line of the log says why",
+            _ => "",
+        };
+        print_error(&format!("cannot copy {}: {}{hint}", escaped_bytes(path), reason(why)));
+        if full { Err(Stop::Full) } else { Ok(()) }
+    }
+
+    fn warn(&mut self, what: &str) {
+        self.line.clear();
+        print_error(&format!("{}: {what}", escaped_bytes(&self.current)));
+    }
+
+    /// Copies `source`, which is at `path`, to `name` in `to`.
+    pub(super) fn copy(
+        &mut self,
+        source: &dyn Source,
+        path: &[u8],
+        to: &Rc<dyn SinkDirectory>,
+        name: &[u8],
+        depth: usize,
+    ) -> Result<(), Stop> {
+        if process::is_interrupted() {
+            return Err(Stop::Interrupted);
+        }
+        self.current = path.to_vec();
+        let done = match self.copy_one(source, path, to, name, depth) {
+            Ok(done) => done?,
+            Err(e) => return self.failed(path, &e),
+        };
+        if done {
+            self.objects = self.objects.saturating_add(1);
+            self.uncommitted.1 = self.uncommitted.1.saturating_add(1);
+        }
+        let (objects, bytes) = (self.objects, self.bytes);
+        self.line.show(|| format!("{objects} objects, {} MiB", bytes >> 20));
+        self.commit_some(path)
+    }
+
+    /// Copies `source`; returns whether something was copied. Inner errors end the command.
+    fn copy_one(
+        &mut self,
+        source: &dyn Source,
+        path: &[u8],
+        to: &Rc<dyn SinkDirectory>,
+        name: &[u8],
+        depth: usize,
+    ) -> io::Result<Result<bool, Stop>> {
+        let found = to.find(name)?;
+        if found.as_ref().is_some_and(|there| there.identity == source.meta().identity) {
+            return Err(io::Error::other("it would be copied onto itself"));
+        }
+        // A link is copied as it is between containers. A top directory may be named by a link.
+        let into_container = to.as_object().is_some();
+        let stored = if into_container && source.meta().kind != Kind::Other { source.stored_link()? } else { None };
+        let stored = stored.filter(|_| depth > 0 || source.meta().kind == Kind::Symlink);
+        match source.meta().kind {
+            _ if stored.is_some() => self.copy_link(source, stored, to, name, found.as_ref()).map(Ok),
+            Kind::Symlink => self.copy_link(source, None, to, name, found.as_ref()).map(Ok),
+            Kind::Regular => self.copy_file(source, to, name, found.as_ref()).map(Ok),
+            Kind::Directory => self.copy_directory(source, path, to, name, found.as_ref(), depth),
+            Kind::Other => Err(io::Error::other("it is a device, pipe or socket")),
+        }
+    }
+
+    /// False if the existing file `found` stays. Errors: a file cannot replace a directory.
+    fn may_replace(&self, found: Option<&Meta>) -> io::Result<bool> {
+        match found {
+            Some(_) if self.manner.no_clobber => Ok(false),
+            Some(there) if there.kind == Kind::Directory => Err(io::Error::from_raw_os_error(libc::EISDIR)),
+            Some(there) if there.kind == Kind::Other => {
+                Err(io::Error::other("the destination is a device, pipe or socket; use 'h5dir cat'"))
+            }
+            _ => Ok(true),
+        }
+    }
+
+    fn copy_link(
+        &mut self,
+        source: &dyn Source,
+        stored: Option<StoredLink>,
+        to: &Rc<dyn SinkDirectory>,
+        name: &[u8],
+        found: Option<&Meta>,
+    ) -> io::Result<bool> {
+        if !self.may_replace(found)? {
+            return Ok(false);
+        }
+        let link = match stored {
+            Some(StoredLink::UserDefined(class)) => {
+                return Err(io::Error::other(format!("it is a user-defined link of class {class}, which only its own program can make")));
+            }
+            Some(stored) => NewLink::Stored(stored),
+            None => NewLink::Target(source.target()?),
+        };
+        to.make_link(name, &link, source.meta(), found.is_some())?;
+        Ok(true)
+    }
+
+    fn copy_file(&mut self, source: &dyn Source, to: &Rc<dyn SinkDirectory>, name: &[u8], found: Option<&Meta>) -> io::Result<bool> {
+        if !self.may_replace(found)? {
+            return Ok(false);
+        }
+        let meta = source.meta();
+        if let Some(first) = self.linked.get(&meta.identity).filter(|_| meta.links > 1) {
+            to.link(name, first, found.is_some())?;
+            return Ok(true);
+        }
+        let object = source.as_object().filter(|object| !object.is_form());
+        let typed_copy = object.filter(|_| to.as_object().is_some());
+        let description = match typed_copy {
+            Some(object) => describe::of_object(object)?,
+            None if self.manner.xattrs && to.takes_xattrs() => describe::of_xattrs(source)?,
+            None => Description::default(),
+        };
+        let typed = typed_copy.is_some() || to.as_object().is_some() && description.definition.is_some();
+        let new = NewFile { name, meta, exists: found.is_some(), typed, force: self.manner.force };
+        let finished = self.fill(source, &new, to, &description, typed_copy)?;
+        if meta.links > 1 {
+            self.linked.insert(meta.identity, finished.clone());
+        }
+        if let (Some(object), Finished::Object(copy), Some(container)) = (typed_copy, &finished, &self.container) {
+            self.verifier.check(object, &self.current, container, copy)?;
+        }
+        Ok(true)
+    }
+
+    /// Makes the file `new` with bytes and attributes of `source`.
+    fn fill(
+        &mut self,
+        source: &dyn Source,
+        new: &NewFile<'_>,
+        to: &Rc<dyn SinkDirectory>,
+        description: &Description,
+        object: Option<&ObjectSource>,
+    ) -> io::Result<Finished> {
+        let mut file = to.make_file(new)?;
+        let into_container = to.as_object().is_some();
+        if let Some((name, value)) = &description.definition {
+            let set = file.set_xattr(name, value);
+            if into_container { set? } else { self.xattr_done(name, set)? }
+        }
+        if !(description.without_bytes && into_container) {
+            let mut content = self.content(source, description, object)?;
+            if description.exact {
+                file.use_exact_form();
+            }
+            let (bytes, objects, line) = (&mut self.bytes, self.objects, &mut self.line);
+            let uncommitted = &mut self.uncommitted.0;
+            bytes::copy(&mut *content, &mut *file, &mut self.piece, &mut |n| {
+                *bytes = bytes.saturating_add(n);
+                *uncommitted = uncommitted.saturating_add(n);
+                line.show(|| format!("{objects} objects, {} MiB", *bytes >> 20));
+            })?;
+        }
+        file.end_content()?;
+        for (name, value) in &description.others {
+            let set = file.set_xattr(name, value);
+            self.xattr_done(name, set)?;
+        }
+        file.set_meta(new.meta, self.manner.owner)?;
+        file.finish()
+    }
+
+    fn content(&self, source: &dyn Source, description: &Description, object: Option<&ObjectSource>) -> io::Result<Box<dyn Content>> {
+        match object.filter(|_| description.exact) {
+            Some(object) => object.form(&[EXACT, object.path()].concat())?.open(),
+            None => source.open(),
+        }
+    }
+
+    /// Takes the result of setting the extended attribute `name`.
+    fn xattr_done(&mut self, name: &[u8], done: io::Result<()>) -> io::Result<()> {
+        match done {
+            Err(e) if self.manner.xattrs_may_fail && e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+            Err(e) if self.manner.xattrs_may_fail && !matches!(e.raw_os_error(), Some(libc::EIO | libc::EROFS)) => {
+                self.warn(&format!("extended attribute {} was not kept: {}", escaped_bytes(name), reason(&e)));
+                Ok(())
+            }
+            Err(e) => Err(with_context(&e, &format!("extended attribute {}", escaped_bytes(name)))),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn copy_directory(
+        &mut self,
+        source: &dyn Source,
+        path: &[u8],
+        to: &Rc<dyn SinkDirectory>,
+        name: &[u8],
+        found: Option<&Meta>,
+        depth: usize,
+    ) -> io::Result<Result<bool, Stop>> {
+        if !self.manner.recursive {
+            return Err(io::Error::other(NOT_RECURSIVE));
+        }
+        if self.made.contains(&source.meta().identity) {
+            return Err(io::Error::other(INTO_ITSELF));
+        }
+        if depth >= DEPTH_MAX {
+            return Err(io::Error::other(format!("it is {DEPTH_MAX} directories deep")));
+        }
+        let shared = match source.as_object().filter(|_| to.as_object().is_some()) {
+            Some(object) => object.shared_group()?,
+            None => None,
+        };
+        if let Some(first) = shared.and_then(|group| self.groups.get(&group)).filter(|_| found.is_none()) {
+            to.make_link(name, &NewLink::Stored(StoredLink::Group(first.ino())), source.meta(), false)?;
+            return Ok(Ok(true));
+        }
+        let below = match found {
+            None => to.make_directory(name, source.meta())?,
+            Some(there) if there.kind == Kind::Directory => to.enter(name)?,
+            Some(_) => return Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
+        };
+        if found.is_none() {
+            self.made.insert(below.identity()?);
+        }
+        if let (Some(group), Some((_, copy))) = (shared, below.as_object()) {
+            self.groups.insert(group, copy.clone());
+        }
+        Ok(self.copy_content(source, path, &below, depth).map(|()| true))
+    }
+
+    /// Copies what is in `source`, the directory that the user named, into `to`.
+    pub(super) fn copy_top(&mut self, source: &dyn Source, path: &[u8], to: &Rc<dyn SinkDirectory>) -> Result<(), Stop> {
+        let refused = match (self.manner.recursive, to.identity()) {
+            (false, _) => io::Error::other(NOT_RECURSIVE),
+            (true, Err(e)) => e,
+            (true, Ok(identity)) if identity == source.meta().identity => io::Error::other(INTO_ITSELF),
+            (true, Ok(_)) => return self.copy_content(source, path, to, 0),
+        };
+        self.failed(path, &refused)
+    }
+
+    /// Notes the directory that the user named as the destination.
+    pub(super) fn note_destination(&mut self, directory: &Rc<dyn SinkDirectory>) -> io::Result<()> {
+        self.made.insert(directory.identity()?);
+        Ok(())
+    }
+
+    /// Copies what is in the directory `source`, and its attributes, into `to`.
+    pub(super) fn copy_content(&mut self, source: &dyn Source, path: &[u8], to: &Rc<dyn SinkDirectory>, depth: usize) -> Result<(), Stop> {
+        let names = match source.names() {
+            Ok(names) => names,
+            Err(e) => return self.failed(path, &e),
+        };
+        for name in names {
+            let below = tree::join(path, &name);
+            match source.child(&name) {
+                Ok(child) => self.copy(&*child, &below, to, &name, depth.saturating_add(1))?,
+                Err(e) => self.failed(&below, &e)?,
+            }
+        }
+        self.current = path.to_vec();
+        match self.describe_directory(source, to) {
+            Ok(()) => Ok(()),
+            Err(e) => self.failed(path, &e),
+        }
+    }
+
+    /// Gives the directory `to` the attributes of `source`.
+    fn describe_directory(&mut self, source: &dyn Source, to: &Rc<dyn SinkDirectory>) -> io::Result<()> {
+        let object = source.as_object().filter(|object| !object.is_form()).filter(|_| to.as_object().is_some());
+        let description = match object {
+            Some(object) => describe::of_object(object)?,
+            None if self.manner.xattrs && to.takes_xattrs() => describe::of_xattrs(source)?,
+            None => Description::default(),
+        };
+        for (name, value) in description.definition.iter().chain(&description.others) {
+            let set = to.set_xattr(name, value);
+            self.xattr_done(name, set)?;
+        }
+        if let (Some(object), Some((container, copy))) = (object, to.as_object()) {
+            self.verifier.check(object, &self.current, container, copy)?;
+        }
+        to.set_meta(source.meta(), self.manner.owner)
+    }
+
+    /// Copies standard input to `name` in `to`.
+    pub(super) fn copy_input(&mut self, input: &mut dyn Content, meta: &Meta, to: &Rc<dyn SinkDirectory>, name: &[u8]) -> io::Result<()> {
+        let found = to.find(name)?;
+        if !self.may_replace(found.as_ref())? {
+            return Ok(());
+        }
+        let new = NewFile { name, meta, exists: found.is_some(), typed: false, force: self.manner.force };
+        let mut file = to.make_file(&new)?;
+        let (line, bytes) = (&mut self.line, &mut self.bytes);
+        bytes::copy(input, &mut *file, &mut self.piece, &mut |n| {
+            *bytes = bytes.saturating_add(n);
+            line.show(|| format!("{} MiB", *bytes >> 20));
+        })?;
+        file.end_content()?;
+        file.set_meta(meta, false)?;
+        file.finish()?;
+        self.objects = self.objects.saturating_add(1);
+        Ok(())
+    }
+
+    /// Commits if much was copied since the last commit.
+    fn commit_some(&mut self, path: &[u8]) -> Result<(), Stop> {
+        let (bytes, objects) = self.uncommitted;
+        if bytes < COMMIT_BYTES && objects < COMMIT_OBJECTS {
+            return Ok(());
+        }
+        self.uncommitted = (0, 0);
+        let Some(container) = self.container.clone() else { return Ok(()) };
+        container.operations.fsync(ROOT).result.or_else(|e| self.failed(path, &error(e)))
+    }
+
+    /// Commits, and prints which copies differ from their sources.
+    pub(super) fn finish(&mut self) -> Result<(), Stop> {
+        let Some(container) = self.container.clone() else { return Ok(()) };
+        // References lead to objects that were copied later.
+        container.operations.fsync(ROOT).result.or_else(|e| self.failed(b"the last objects", &error(e)))?;
+        for (path, why) in self.verifier.differences(&container) {
+            self.failed(&path, &why)?;
+        }
+        Ok(())
+    }
+}
+
+/// `e` with `what` before its text; the errno stays where it decides what follows.
+fn with_context(e: &io::Error, what: &str) -> io::Error {
+    match e.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EROFS) => io::Error::from_raw_os_error(e.raw_os_error().unwrap_or(libc::EIO)),
+        _ => io::Error::new(e.kind(), format!("{what}: {}", reason(e))),
+    }
+}

@@ -1,0 +1,167 @@
+//! What a copy of an object needs beside its bytes: its type, attributes and references.
+
+use crate::cli::side::container::ObjectSource;
+use crate::cli::side::{FACT_PREFIX, Source, fact};
+use serde_json::Value;
+use std::io;
+
+/// Facts of references hold so many of a dataset at most: `references1024` is the last one.
+const LAST_REFERENCES: &str = "references1024";
+/// The view of exact forms.
+pub(super) const EXACT: &[u8] = b"/.h5dir/exact";
+
+/// Name and value of an extended attribute.
+pub(super) type Xattr = (Vec<u8>, Vec<u8>);
+
+/// What makes a copy of a file the same object.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Description {
+    /// Set before the bytes are written: what the object is.
+    pub(super) definition: Option<Xattr>,
+    /// Its bytes follow from the definition.
+    pub(super) without_bytes: bool,
+    /// The bytes are copied in the exact form.
+    pub(super) exact: bool,
+    /// Set after the bytes are written.
+    pub(super) others: Vec<Xattr>,
+}
+
+fn refused(reason: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, reason.into())
+}
+
+fn xattr(name: &str, value: Vec<u8>) -> Xattr {
+    ([FACT_PREFIX, name.as_bytes()].concat(), value)
+}
+
+/// The description of an object of the main tree, for another container.
+pub(super) fn of_object(source: &ObjectSource) -> io::Result<Description> {
+    let mut description = Description::default();
+    match fact(source, "kind")?.as_deref() {
+        Some(b"dataset") => {
+            let text = fact(source, "dataset")?.ok_or_else(|| refused("it has no description"))?;
+            let (definition, exact) = definition(&text)?;
+            (description.definition, description.exact) = (Some(xattr("dataset", definition)), exact);
+            description.others = references(source)?;
+        }
+        Some(b"datatype") => {
+            let text = fact(source, "datatype")?.ok_or_else(|| refused("it has no description"))?;
+            (description.definition, description.without_bytes) = (Some(xattr("datatype", text)), true);
+        }
+        Some(b"group") => {}
+        _ => return Err(refused("it is an object of an unknown kind, or cannot be read; 'h5dir check' says more")),
+    }
+    description.others.extend(attributes(source)?);
+    Ok(description)
+}
+
+/// The definition of a dataset from its fact `dataset`, and whether its bytes are copied in the
+/// exact form.
+fn definition(text: &[u8]) -> io::Result<(Vec<u8>, bool)> {
+    let Ok(Value::Object(mut all)) = serde_json::from_slice(text) else { return Err(refused("its description is no JSON")) };
+    if all.get("dtype").is_some_and(|dtype| has_reference_in_sequence(dtype, false)) {
+        return Err(refused("it has references inside sequences, which cannot be copied to another place"));
+    }
+    // Strings with newlines. The list of them may have been too long.
+    match all.shift_remove("newlines") {
+        Some(_) => Ok((Value::Object(all).to_string().into_bytes(), true)),
+        None => Ok((text.to_vec(), false)),
+    }
+}
+
+fn class(dtype: &Value) -> Option<&str> {
+    dtype.get("class").and_then(Value::as_str)
+}
+
+/// True if the datatype `dtype`, a JSON description, has a reference within a sequence.
+fn has_reference_in_sequence(dtype: &Value, within: bool) -> bool {
+    let within = match class(dtype) {
+        Some("H5T_REFERENCE") => return within,
+        Some("H5T_VLEN") => true,
+        _ => within,
+    };
+    match dtype {
+        Value::Object(fields) => fields.values().any(|value| has_reference_in_sequence(value, within)),
+        Value::Array(items) => items.iter().any(|value| has_reference_in_sequence(value, within)),
+        _ => false,
+    }
+}
+
+/// The facts of the references of a dataset.
+fn references(source: &ObjectSource) -> io::Result<Vec<Xattr>> {
+    if fact(source, LAST_REFERENCES)?.is_some() {
+        return Err(refused("it has more than 130,944 references"));
+    }
+    let mut all = Vec::new();
+    for number in 1u64.. {
+        let name = if number == 1 { "references".to_owned() } else { format!("references{number}") };
+        match fact(source, &name)? {
+            Some(text) => all.push(xattr(&name, text)),
+            None => break,
+        }
+    }
+    Ok(all)
+}
+
+/// The fact of all attributes; `None` if there are none. Errors: one cannot be read.
+pub(super) fn attributes(source: &dyn Source) -> io::Result<Option<Xattr>> {
+    let Some(text) = fact(source, "attributes")? else { return Ok(None) };
+    let Ok(Value::Array(list)) = serde_json::from_slice(&text) else { return Err(refused("its attributes are no JSON")) };
+    if let Some(broken) = list.iter().find(|attribute| attribute.get("error").is_some()) {
+        let part = |key: &str| broken.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        return Err(refused(format!("its attribute {} cannot be read: {}", part("name"), part("error"))));
+    }
+    Ok((!list.is_empty()).then(|| xattr("attributes", text)))
+}
+
+/// The description of a local file with extended attributes, for a container; of any file, for a
+/// local file.
+pub(super) fn of_xattrs(source: &dyn Source) -> io::Result<Description> {
+    let mut description = Description::default();
+    for name in source.xattr_names()? {
+        let value = match source.xattr(&name) {
+            Ok(value) => value,
+            // It was removed meanwhile.
+            Err(e) if e.raw_os_error() == Some(libc::ENODATA) => continue,
+            Err(e) => return Err(e),
+        };
+        match name.strip_prefix(FACT_PREFIX) {
+            Some(b"dataset" | b"datatype") => {
+                description.without_bytes = name.ends_with(b"datatype");
+                description.definition = Some((name, value));
+            }
+            _ => description.others.push((name, value)),
+        }
+    }
+    // The facts of an object come first: they say of which type its attributes are.
+    description.others.sort_by_key(|(name, _)| !name.starts_with(FACT_PREFIX));
+    Ok(description)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn references_in_sequences_are_found_at_any_depth() {
+        let reference = json!({"class": "H5T_REFERENCE", "base": "H5T_STD_REF_OBJ"});
+        let sequence = |base: &Value| json!({"class": "H5T_VLEN", "base": base});
+        let compound = |of: &Value| json!({"class": "H5T_COMPOUND", "fields": [{"name": "a", "type": of}]});
+        assert!(!has_reference_in_sequence(&reference, false));
+        assert!(!has_reference_in_sequence(&compound(&reference), false));
+        assert!(has_reference_in_sequence(&sequence(&reference), false));
+        assert!(has_reference_in_sequence(&compound(&sequence(&compound(&reference))), false));
+        assert!(!has_reference_in_sequence(&sequence(&json!({"class": "H5T_INTEGER", "base": "H5T_STD_I32LE"})), false));
+    }
+
+    #[test]
+    fn lines_are_copied_in_the_exact_form() {
+        let text = br#"{"dtype":{"class":"H5T_STRING"},"shape":[2],"newlines":null}"#;
+        let (definition, exact) = definition(text).unwrap();
+        assert!(exact && definition == br#"{"dtype":{"class":"H5T_STRING"},"shape":[2]}"#);
+        let text = br#"{"dtype":{"class":"H5T_INTEGER"},"shape":[2]}"#;
+        assert_eq!(super::definition(text).unwrap(), (text.to_vec(), false));
+        assert!(super::definition(b"[1]").is_err());
+    }
+}

@@ -1,0 +1,289 @@
+//! `h5dir cp`: copies from, to and between HDF5 files without mounting.
+//!
+//! ```text
+//! copier    walks the sources            sink            what a destination can do
+//! describe  types, attributes            local_sink      a local directory
+//! bytes     data and holes               container_sink  a group of an HDF5 file
+//! verify    compares copies
+//! ```
+
+mod bytes;
+mod container_sink;
+mod copier;
+mod describe;
+mod local_sink;
+mod sink;
+mod verify;
+
+use super::cat;
+use super::failure::{Exit, Failure, reason};
+use super::process;
+use super::side::argument::Argument;
+use super::side::container::{Container, ObjectSource};
+use super::side::local::{LocalSource, StandardInput};
+use super::side::opened;
+use super::side::{Kind, Meta, Source};
+use crate::base::escape::escaped_bytes;
+use crate::cli::confine::Tree;
+use crate::cli::tree;
+use crate::config::resolve;
+use crate::config::side_args::CopyArgs;
+use crate::config::value::LibVer;
+use crate::fs::{MountSpec, open};
+use container_sink::GroupDirectory;
+use copier::{Copier, Manner, Stop};
+use local_sink::LocalDirectory;
+use sink::SinkDirectory;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Runs `h5dir cp`.
+pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
+    let sources: Vec<Argument> = args.sources.iter().map(|text| Argument::parse(text)).collect();
+    let destination = Argument::parse(&args.destination);
+    check(args, &sources, &destination)?;
+    if destination == Argument::Standard {
+        return cat::print(&sources, &args.external);
+    }
+    process::catch_ending_signals().map_err(|e| Failure::new(Exit::General, format!("cannot catch signals: {}", reason(&e))))?;
+    let created = create(args, &destination)?;
+    let result = Job::open(args, &sources, &destination).and_then(|job| job.run(args, &sources, &destination));
+    if let (Some(file), Err(Ended { copied: false, .. })) = (&created, &result) {
+        // Nothing was copied into it.
+        let _ = std::fs::remove_file(file);
+    }
+    result.map_err(|ended| {
+        process::end_if_interrupted();
+        ended.failure
+    })
+}
+
+/// Refuses arguments that no copy has.
+fn check(args: &CopyArgs, sources: &[Argument], destination: &Argument) -> Result<(), Failure> {
+    let usage = |text: &str| Err(Failure::new(Exit::Usage, text));
+    let is_object = |a: &Argument| matches!(a, Argument::Object { .. });
+    if !sources.iter().chain([destination]).any(is_object) {
+        return usage("no argument is an object of an HDF5 file; write FILE:/PATH, for all of a file FILE:/");
+    }
+    if sources.iter().any(|s| !is_object(s)) && !is_object(destination) {
+        return usage("a local file is copied to a local file; use cp(1) for that");
+    }
+    if args.create && !is_object(destination) {
+        return usage("--create needs an HDF5 file as the destination");
+    }
+    match sources {
+        [Argument::Standard] | [Argument::Local(_) | Argument::Object { .. }] => Ok(()),
+        many if many.contains(&Argument::Standard) => usage("standard input cannot be copied together with other files"),
+        _ => Ok(()),
+    }
+}
+
+/// Creates the file of the destination with `--create`. Returns its name if it is new.
+fn create<'a>(args: &CopyArgs, destination: &'a Argument) -> Result<Option<&'a Path>, Failure> {
+    let Argument::Object { file, .. } = destination else { return Ok(None) };
+    if !args.create || file.symlink_metadata().is_ok() {
+        return Ok(None);
+    }
+    open::create(file, args.libver == LibVer::Earliest).map_err(|e| Failure::open("create", &e))?;
+    Ok(Some(file))
+}
+
+/// Why a copy ended, and whether something was copied.
+struct Ended {
+    failure: Failure,
+    copied: bool,
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Ended { failure, copied: false }
+    }
+}
+
+fn cannot(verb: &str, argument: &Argument, why: &io::Error) -> Failure {
+    let missing = matches!(why.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP));
+    let (exit, hint) = match argument {
+        Argument::Object { .. } if missing => (Exit::Path, "; 'h5dir ls -R FILE' lists its paths"),
+        _ if missing => (Exit::General, "; check the path"),
+        _ => (Exit::General, ""),
+    };
+    Failure::new(exit, format!("cannot {verb} {}: {}{hint}", escaped_bytes(&argument.text()), reason(why)))
+}
+
+/// The destination: a directory, and the name in it if it is no directory itself.
+struct Place {
+    directory: Rc<dyn SinkDirectory>,
+    name: Option<Vec<u8>>,
+}
+
+/// Everything that is open.
+struct Job {
+    /// The sources; `None`: standard input.
+    sources: Vec<Option<Box<dyn Source>>>,
+    place: Place,
+    /// The container that is changed.
+    container: Option<Arc<Container>>,
+}
+
+impl Job {
+    /// Opens local files, then the containers, after which the process is confined.
+    fn open(args: &CopyArgs, sources: &[Argument], destination: &Argument) -> Result<Job, Ended> {
+        let local = |argument: &Argument| match argument {
+            Argument::Local(path) => LocalSource::open(path, !is_recursive(args)).map(Some).map_err(|e| cannot("read", argument, &e)),
+            Argument::Standard | Argument::Object { .. } => Ok(None),
+        };
+        let mut locals = sources.iter().map(local).collect::<Result<Vec<_>, _>>()?;
+        let target = match destination {
+            Argument::Local(path) => Some(local_place(path).map_err(|e| cannot("write", destination, &e))?),
+            Argument::Standard | Argument::Object { .. } => None,
+        };
+        let mut trees: Vec<Tree<'_>> = locals.iter().flatten().map(|s| Tree { file: s.descriptor(), written: false }).collect();
+        trees.extend(target.iter().map(|(directory, _)| Tree { file: directory.descriptor().as_fd(), written: true }));
+        let mut specs = Vec::new();
+        for argument in sources.iter().chain([destination]) {
+            if let Argument::Object { file, .. } = argument {
+                specs.push(MountSpec {
+                    writable: std::ptr::eq(argument, destination),
+                    ..resolve::side(file, &args.external).map_err(Failure::from)?
+                });
+            }
+        }
+        let rules = args.config.as_deref().map(resolve::create_rules).transpose().map_err(Failure::from)?.unwrap_or_default();
+        let ruled = !rules.is_empty();
+        if let (Argument::Object { .. }, Some(spec)) = (destination, specs.last_mut()) {
+            spec.create = rules.into();
+        }
+        let mut containers = opened::open(specs, &trees)?.into_iter();
+        drop(trees);
+        let mut opened = Vec::new();
+        for (argument, local) in sources.iter().zip(&mut locals) {
+            opened.push(match argument {
+                Argument::Standard => None,
+                Argument::Local(_) => local.take().map(|s| Box::new(s) as Box<dyn Source>),
+                Argument::Object { path, .. } => Some(object(&mut containers, path, args).map_err(|e| cannot("find", argument, &e))?),
+            });
+        }
+        let (place, container) = match (destination, target) {
+            (Argument::Object { path, .. }, _) => {
+                let container = containers.next().ok_or_else(|| Failure::new(Exit::General, "no container is open"))?;
+                let place = object_place(&container, path, ruled).map_err(|e| cannot("write", destination, &e))?;
+                (place, Some(container))
+            }
+            (_, Some((directory, name))) => (Place { directory: Rc::new(directory), name }, None),
+            (_, None) => return Err(Failure::new(Exit::Usage, "there is no destination").into()),
+        };
+        Ok(Job { sources: opened, place, container })
+    }
+
+    /// Copies everything, and closes the container.
+    fn run(self, args: &CopyArgs, sources: &[Argument], destination: &Argument) -> Result<(), Ended> {
+        let Job { sources: opened, place, container } = self;
+        let between = container.is_some() && opened.iter().flatten().all(|s| s.as_object().is_some());
+        let manner = Manner {
+            recursive: is_recursive(args),
+            owner: args.archive || between,
+            xattrs: args.xattrs || args.archive,
+            xattrs_may_fail: !args.xattrs && container.is_none(),
+            no_clobber: args.no_clobber,
+            force: args.force,
+        };
+        let mut copier = Copier::new(manner, container.clone());
+        let copied = copy_all(&mut copier, &opened, &place, sources, destination);
+        let finished = match copied {
+            Ok(Ok(())) => Ok(copier.finish()),
+            other => other,
+        };
+        let (objects, failures) = copier.counts();
+        // Nodes are released before the container is closed.
+        drop((copier, opened, place));
+        let closed = container.map_or(Ok(()), |c| c.operations.shutdown().map_err(|e| Failure::new(Exit::General, e.to_string())));
+        let failure = match (finished, closed) {
+            (Err(failure), _) | (_, Err(failure)) => failure,
+            (Ok(Err(Stop::Interrupted)), _) => Failure::new(Exit::General, "interrupted: the rest was not copied"),
+            (Ok(Err(Stop::Full)), _) => Failure::new(Exit::General, "the destination takes no more: the rest was not copied"),
+            (Ok(Ok(())), Ok(())) if failures == 0 => return Ok(()),
+            (Ok(Ok(())), Ok(())) => Failure::new(Exit::General, format!("{failures} of the objects were not copied as they are")),
+        };
+        Err(Ended { failure, copied: objects > 0 })
+    }
+}
+
+fn is_recursive(args: &CopyArgs) -> bool {
+    args.recursive || args.archive
+}
+
+/// The object at `path` of the next container.
+fn object(containers: &mut impl Iterator<Item = Arc<Container>>, path: &[u8], args: &CopyArgs) -> io::Result<Box<dyn Source>> {
+    let container = containers.next().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?;
+    Ok(Box::new(ObjectSource::resolve(&container, path, !is_recursive(args))?))
+}
+
+/// The local destination `path`: an existing directory, or its parent and a name.
+fn local_place(path: &Path) -> io::Result<(LocalDirectory, Option<Vec<u8>>)> {
+    if path.is_dir() {
+        return Ok((LocalDirectory::open(path)?, None));
+    }
+    let name = path.file_name().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?;
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok((LocalDirectory::open(parent)?, Some(name.as_bytes().to_vec())))
+}
+
+/// The destination `path` in `container`: an existing group, or its parent and a name.
+fn object_place(container: &Arc<Container>, path: &[u8], rules: bool) -> io::Result<Place> {
+    match GroupDirectory::open(container, path, rules) {
+        Ok(group) => return Ok(Place { directory: Rc::new(group), name: None }),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => {}
+        Err(e) => return Err(e),
+    }
+    let path = tree::absolute(path);
+    let at = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
+    let (parent, name) = (path.get(..at).unwrap_or_default(), path.get(at.saturating_add(1)..).unwrap_or_default());
+    let parent = if parent.is_empty() { b"/" } else { parent };
+    Ok(Place { directory: Rc::new(GroupDirectory::open(container, parent, rules)?), name: Some(name.to_vec()) })
+}
+
+/// Copies the sources to the place. Inner errors were printed.
+fn copy_all(
+    copier: &mut Copier,
+    opened: &[Option<Box<dyn Source>>],
+    place: &Place,
+    sources: &[Argument],
+    destination: &Argument,
+) -> Result<Result<(), Stop>, Failure> {
+    let directory = &place.directory;
+    if place.name.is_some() && sources.len() > 1 {
+        let why = "several sources need a directory that exists";
+        return Err(Failure::new(Exit::Usage, format!("cannot write {}: {why}", escaped_bytes(&destination.text()))));
+    }
+    copier.note_destination(directory).map_err(|e| cannot("write", destination, &e))?;
+    for (source, argument) in opened.iter().zip(sources) {
+        let (path, name) = (argument.text(), place.name.clone().or_else(|| argument.name()));
+        let done = match (source, name) {
+            (None, Some(name)) => match copier.copy_input(&mut StandardInput::new(), &input_meta(), directory, &name) {
+                Ok(()) => Ok(()),
+                Err(e) => copier.failed(&path, &e),
+            },
+            (None, None) => return Err(Failure::new(Exit::Usage, "standard input has no name; name the destination")),
+            (Some(source), Some(name)) => copier.copy(source.as_ref(), &path, directory, &name, 0),
+            // The root, `.` or `..`: what is in it.
+            (Some(source), None) if source.meta().kind == Kind::Directory => copier.copy_top(source.as_ref(), &path, directory),
+            (Some(_), None) => return Err(Failure::new(Exit::Usage, format!("{} has no name", escaped_bytes(&path)))),
+        };
+        if let Err(stop) = done {
+            return Ok(Err(stop));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Attributes of a file made of standard input.
+fn input_meta() -> Meta {
+    let now = SystemTime::now();
+    let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    Meta { kind: Kind::Regular, perm: 0o644, uid, gid, size: u64::MAX, links: 1, identity: (0, 0), atime: now, mtime: now }
+}

@@ -1,0 +1,140 @@
+//! The destination of a copy: what both kinds of it can do.
+
+use crate::cli::side::Meta;
+use crate::cli::side::container::{Container, Held, ObjectContent};
+use crate::fs::StoredLink;
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Bits of a mode that a copy keeps: a copy never runs as another user.
+pub(super) const KEPT_MODE_BITS: u32 = 0o1777;
+
+/// A file to be made.
+pub(super) struct NewFile<'a> {
+    /// Its name.
+    pub(super) name: &'a [u8],
+    /// Attributes of the source.
+    pub(super) meta: &'a Meta,
+    /// There is a file of this name.
+    pub(super) exists: bool,
+    /// The source has a type: an existing dataset is replaced instead of overwritten.
+    pub(super) typed: bool,
+    /// An existing dataset that cannot be overwritten is replaced.
+    pub(super) force: bool,
+}
+
+/// A link to be made.
+pub(super) enum NewLink {
+    /// A symbolic link to this target.
+    Target(Vec<u8>),
+    /// A link as another container stores it.
+    Stored(StoredLink),
+}
+
+/// A finished file that may get more names.
+#[derive(Clone)]
+pub(super) enum Finished {
+    /// In a container.
+    Object(Arc<Held>),
+    /// A local file: path below the top directory of the destination, device and inode number.
+    Local(Rc<Vec<Vec<u8>>>, (u64, u64)),
+}
+
+/// A directory of the destination.
+pub(super) trait SinkDirectory {
+    /// Device or container, and inode number.
+    fn identity(&self) -> io::Result<(u64, u64)>;
+
+    /// Attributes of the file `name`; `None` if there is none. Links are not followed.
+    fn find(&self, name: &[u8]) -> io::Result<Option<Meta>>;
+
+    /// The existing directory `name`; no link.
+    fn enter(&self, name: &[u8]) -> io::Result<Rc<dyn SinkDirectory>>;
+
+    /// Makes a directory. Only its owner can use it until it gets the mode of `meta`.
+    fn make_directory(&self, name: &[u8], meta: &Meta) -> io::Result<Rc<dyn SinkDirectory>>;
+
+    /// Begins a file. It has its name once it is finished.
+    fn make_file(&self, new: &NewFile<'_>) -> io::Result<Box<dyn SinkFile>>;
+
+    /// Makes a symbolic link; `exists`: in place of another file.
+    fn make_link(&self, name: &[u8], link: &NewLink, meta: &Meta, exists: bool) -> io::Result<()>;
+
+    /// Makes another name of a file; `exists`: in place of another file.
+    fn link(&self, name: &[u8], file: &Finished, exists: bool) -> io::Result<()>;
+
+    /// Sets an extended attribute of the directory.
+    fn set_xattr(&self, name: &[u8], value: &[u8]) -> io::Result<()>;
+
+    /// Sets mode and times of the directory, and with `owner` its owner.
+    fn set_meta(&self, meta: &Meta, owner: bool) -> io::Result<()>;
+
+    /// False below `.h5dir`, where files are forms of objects.
+    fn takes_xattrs(&self) -> bool {
+        true
+    }
+
+    /// The directory in the main tree of a container.
+    fn as_object(&self) -> Option<(&Arc<Container>, &Arc<Held>)> {
+        None
+    }
+}
+
+/// A file that is being made. Dropped before it is finished, nothing of it is left.
+pub(super) trait SinkFile {
+    /// Writes `data` at `offset`.
+    fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()>;
+
+    /// Copies a range of a file of the same container; returns the bytes copied, 0 if it cannot.
+    fn copy_range(&mut self, _from: &ObjectContent, _range: Range<u64>) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    /// Writes the exact form of variable-length elements instead of lines.
+    fn use_exact_form(&mut self) {}
+
+    /// Sets the length: what was not written is a hole.
+    fn set_size(&mut self, size: u64) -> io::Result<()>;
+
+    /// Ends writing: elements of variable length are converted.
+    fn end_content(&mut self) -> io::Result<()>;
+
+    /// Sets an extended attribute.
+    fn set_xattr(&mut self, name: &[u8], value: &[u8]) -> io::Result<()>;
+
+    /// Sets mode and times, and with `owner` the owner.
+    fn set_meta(&mut self, meta: &Meta, owner: bool) -> io::Result<()>;
+
+    /// Gives the file its name.
+    fn finish(self: Box<Self>) -> io::Result<Finished>;
+}
+
+/// A name for a file that is not finished: random, so that no other program has it.
+pub(super) fn temporary_name() -> io::Result<Vec<u8>> {
+    let number = getrandom::u64().map_err(io::Error::other)?;
+    Ok(format!(".h5dir-copy-{number:016x}").into_bytes())
+}
+
+/// Checks that `name` is one component: it comes from a file.
+pub(super) fn check_name(name: &[u8]) -> io::Result<()> {
+    let wrong = matches!(name, b"" | b"." | b"..") || name.iter().any(|b| matches!(b, b'/' | 0));
+    if wrong { Err(io::Error::from_raw_os_error(libc::EINVAL)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_one_component() {
+        for wrong in [&b""[..], b".", b"..", b"a/b", b"/", b"../x", b"a\0"] {
+            assert!(check_name(wrong).is_err(), "{}", wrong.escape_ascii());
+        }
+        for right in [&b"a"[..], b"...", b".a", b"%2E%2E"] {
+            assert!(check_name(right).is_ok(), "{}", right.escape_ascii());
+        }
+        assert_ne!(temporary_name().unwrap(), temporary_name().unwrap());
+    }
+}

@@ -1,0 +1,121 @@
+//! Compares copies in a container with their sources: what was lost is reported.
+//!
+//! References lead to objects that are copied later. So what differs at first is compared once more
+//! at the end, after a commit has resolved the references.
+
+use crate::cli::side::container::{Container, Held, ObjectSource};
+use crate::cli::side::references::{has_reference, same};
+use crate::cli::side::{FACT_MAX, fact};
+use crate::fs::Errno;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+/// Copies that are compared once more at most; of further ones a difference is an error at once.
+const PENDING_MAX: usize = 1 << 20;
+/// Keys of a definition that a copy need not have: the place of the elements.
+const STORAGE_KEYS: [&str; 2] = ["layout", "newlines"];
+
+/// A copy that differs from its source so far.
+struct Pending {
+    source: ObjectSource,
+    copy: Arc<Held>,
+    /// The source, for messages.
+    path: Vec<u8>,
+}
+
+/// See the module's description.
+#[derive(Default)]
+pub(super) struct Verifier {
+    pending: Vec<Pending>,
+}
+
+impl Verifier {
+    /// Compares `copy` with `source`, which is at `path`, at the end once more if they differ.
+    pub(super) fn check(&mut self, source: &ObjectSource, path: &[u8], container: &Container, copy: &Arc<Held>) -> io::Result<()> {
+        match compare(source, container, copy) {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) if self.pending.len() < PENDING_MAX => {
+                self.pending.push(Pending { source: source.form(source.path())?, copy: copy.clone(), path: path.to_vec() });
+                Ok(())
+            }
+            Ok(Some(what)) => Err(lost(what)),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Paths of the sources whose copies still differ, and what was lost.
+    pub(super) fn differences(&mut self, container: &Container) -> Vec<(Vec<u8>, io::Error)> {
+        let pending = std::mem::take(&mut self.pending);
+        let compared = pending.into_iter().filter_map(|Pending { source, copy, path }| {
+            let why = match compare(&source, container, &copy) {
+                Ok(None) => return None,
+                Ok(Some(what)) => lost(what),
+                Err(e) => e,
+            };
+            Some((path, why))
+        });
+        compared.collect()
+    }
+}
+
+fn lost(what: &str) -> io::Error {
+    io::Error::other(format!("the copy is there, but its {what} differ from the source; 'h5dir diff --storage' shows how"))
+}
+
+fn fact_of(container: &Container, copy: &Held, name: &str) -> io::Result<Option<Vec<u8>>> {
+    match container.operations.fact(copy.ino(), name, FACT_MAX) {
+        Ok(text) => Ok(Some(text)),
+        Err(Errno(libc::ENODATA)) => Ok(None),
+        Err(e) => Err(crate::cli::side::container::error(e)),
+    }
+}
+
+/// What differs, if anything does. A copy may have more attributes than its source.
+fn compare(source: &ObjectSource, container: &Container, copy: &Held) -> io::Result<Option<&'static str>> {
+    let both = |name: &str| Ok::<_, io::Error>((fact(source, name)?, fact_of(container, copy, name)?));
+    let (from, to) = both("dataset")?;
+    if from.as_deref().map(definition) != to.as_deref().map(definition) {
+        return Ok(Some("type, shape or storage"));
+    }
+    for number in 1u64.. {
+        let name = if number == 1 { "references".to_owned() } else { format!("references{number}") };
+        match both(&name)? {
+            (None, None) => break,
+            (Some(from), Some(to)) if from == to || same(&json(&from), &json(&to), container) => {}
+            _ => return Ok(Some("references")),
+        }
+    }
+    let (from, to) = both("attributes")?;
+    let (from, to) = (attributes(from.as_deref()), attributes(to.as_deref()));
+    let kept = from.iter().all(|(name, attribute)| match to.get(name) {
+        Some(copy) if has_reference(attribute) => same(attribute, copy, container),
+        copy => copy == Some(attribute),
+    });
+    Ok((!kept).then_some("attributes"))
+}
+
+fn json(text: &[u8]) -> Value {
+    serde_json::from_slice(text).unwrap_or_default()
+}
+
+/// A definition without what a copy need not have.
+fn definition(text: &[u8]) -> Value {
+    let mut value = json(text);
+    if let Some(all) = value.as_object_mut() {
+        STORAGE_KEYS.iter().for_each(|key| drop(all.shift_remove(*key)));
+        // Filters set their parameters for each dataset.
+        for filter in all.get_mut("filters").and_then(Value::as_array_mut).into_iter().flatten() {
+            *filter = filter.get("id").cloned().unwrap_or_default();
+        }
+    }
+    value
+}
+
+/// Attributes by name.
+fn attributes(text: Option<&[u8]>) -> BTreeMap<String, Value> {
+    let Some(Ok(Value::Array(list))) = text.map(serde_json::from_slice) else { return BTreeMap::new() };
+    let name = |attribute: &Value| attribute.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    list.into_iter().map(|attribute| (name(&attribute), attribute)).collect()
+}

@@ -1,0 +1,151 @@
+//! Arguments of `cp`, `cat` and `diff`.
+
+use super::value::{LibVer, Switch};
+use clap::Args;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const CP_HELP: &str = "\
+Examples:
+  h5dir cp -r data.h5:/run1 DIR            a group becomes a directory of files
+  h5dir cp --create a.raw new.h5:/a        a file becomes a dataset of bytes
+  h5dir cp -r a.h5:/run1 b.h5:/            types, filters and attributes are kept
+
+Exit codes:
+  0  everything was copied
+  1  something was not copied
+  2  usage: wrong option or argument
+  3  an HDF5 file cannot be opened, is not HDF5, or is in use
+  5  no such path inside the file";
+
+const CAT_HELP: &str = "\
+Examples:
+  h5dir cat data.h5:/notes
+  h5dir cat data.h5:/.h5dir/json/run1.json | jq .attributes
+
+Exit codes:
+  0  done
+  1  general failure
+  3  the file cannot be opened or is not HDF5
+  5  no such path inside the file";
+
+const DIFF_HELP: &str = "\
+Examples:
+  h5dir diff a.h5:/ b.h5:/
+  h5dir diff -q data.h5:/run1/image image.raw
+
+Exit codes:
+  0  no differences
+  1  differences were found
+  2  trouble: a side cannot be read, or wrong usage";
+
+/// Which files that HDF5 files name are read.
+#[derive(Debug, Args)]
+pub(crate) struct ExternalArgs {
+    /// Read files that the HDF5 files name, beneath their directories or --external-root
+    #[arg(long, value_name = "on|off", default_value = "on", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    pub(crate) external: Switch,
+
+    /// Read only files beneath this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) external_root: Option<PathBuf>,
+}
+
+/// Arguments of `h5dir cp`.
+#[derive(Debug, Args)]
+#[command(after_help = CP_HELP)]
+pub(crate) struct CopyArgs {
+    /// Copy directories with everything in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub(crate) recursive: bool,
+
+    /// -r, and keep owners and extended attributes
+    #[arg(short, long)]
+    pub(crate) archive: bool,
+
+    /// Keep extended attributes: HDF5 attributes, and the types of datasets
+    #[arg(long)]
+    pub(crate) xattrs: bool,
+
+    /// Leave existing files as they are
+    #[arg(short, long, conflicts_with = "force")]
+    pub(crate) no_clobber: bool,
+
+    /// Replace an existing dataset that cannot be overwritten
+    #[arg(short, long)]
+    pub(crate) force: bool,
+
+    /// Create the HDF5 file of DST if it does not exist
+    #[arg(long)]
+    pub(crate) create: bool,
+
+    /// With --create: oldest libhdf5 that can use the file, as for `h5dir create`
+    #[arg(long, value_name = "earliest|v110", default_value = "v110")]
+    pub(crate) libver: LibVer,
+
+    /// Read rules for new files (`create:`) from a YAML file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    /// Which other files are read.
+    pub(crate) external: ExternalArgs,
+
+    /// What to copy: FILE:/PATH, a local file or directory, or - (standard input)
+    #[arg(required = true, value_name = "SRC")]
+    pub(crate) sources: Vec<OsString>,
+
+    /// Where to: FILE:/PATH, a local file or directory, or - (standard output)
+    #[arg(value_name = "DST")]
+    pub(crate) destination: OsString,
+}
+
+/// Arguments of `h5dir cat`.
+#[derive(Debug, Args)]
+#[command(after_help = CAT_HELP)]
+pub(crate) struct CatArgs {
+    #[command(flatten)]
+    /// Which other files are read.
+    pub(crate) external: ExternalArgs,
+
+    /// The datasets, or other files of the view
+    #[arg(required = true, value_name = "FILE:/PATH")]
+    pub(crate) targets: Vec<OsString>,
+}
+
+/// Arguments of `h5dir diff`.
+#[derive(Debug, Args)]
+#[command(after_help = DIFF_HELP)]
+pub(crate) struct DiffArgs {
+    /// Compare the subdirectories of directories, too
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+
+    /// Print nothing; stop at the first difference
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Compare largest shapes, chunks, filters, fill values and layouts, too
+    #[arg(long)]
+    pub(crate) storage: bool,
+
+    /// Compare extended attributes with those of local files, too
+    #[arg(long)]
+    pub(crate) xattrs: bool,
+
+    #[command(flatten)]
+    /// Which other files are read.
+    pub(crate) external: ExternalArgs,
+
+    /// One side: FILE:/PATH, or a local file or directory
+    #[arg(value_name = "A")]
+    pub(crate) left: OsString,
+
+    /// The other side
+    #[arg(value_name = "B")]
+    pub(crate) right: OsString,
+}
