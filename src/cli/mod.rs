@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! mount, umount   daemon: background, readiness, signals     logging, confine
+//!                 control: signals that change or report     metrics_file
+//! config          config: problems, values, schema of configuration files
 //! create, recover file_commands: files that are not mounted
 //! ls, stat        tree: paths inside a container             text: modes, times, names
 //! defined, erase  the same, of the elements of a dataset
@@ -11,13 +13,16 @@
 //! ```
 
 pub(crate) mod check;
+pub(crate) mod config;
 pub(crate) mod confine;
+pub(crate) mod control;
 pub(crate) mod daemon;
 pub(crate) mod defined;
 pub(crate) mod failure;
 pub(crate) mod file_commands;
 pub(crate) mod logging;
 pub(crate) mod ls;
+pub(crate) mod metrics_file;
 pub(crate) mod mount;
 pub(crate) mod process;
 pub(crate) mod progress;
@@ -53,9 +58,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     let result = match cli.command {
+        Command::Mount(args) if args.all => mount::all(&args),
         Command::Mount(args) => mount::mount(args),
         Command::BenchMemoryFs(args) => mount::bench_memory_fs(args),
         Command::Umount(args) => umount::umount(&args),
+        Command::Config(args) => config::config(&args),
         Command::Create(args) => file_commands::create(&args),
         Command::Recover(args) => file_commands::recover(&args),
         Command::Ls(args) => ls::ls(&args),
@@ -69,7 +76,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            print_error(&failure.message);
+            if !failure.message.is_empty() {
+                print_error(&failure.message);
+            }
             ExitCode::from(failure.exit as u8)
         }
     }

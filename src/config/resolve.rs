@@ -1,15 +1,18 @@
 //! Merges the sources of options, applies defaults, and makes the plan of a mount.
 
 use super::args::{CommonMountArgs, MountArgs, ViewArgs};
+use super::catalog::Catalog;
+use super::file::{ConfigFile, NamedMount, Trust};
+use super::layers::Layers;
 use super::options::MountOptions;
 use super::target::Target;
 use super::value::{Level, LogFormat, Switch, VdsMissing};
-use super::{UsageError, file, fstab, memory};
+use super::{UsageError, file, memory};
 use crate::base::escape::escaped;
-use crate::fs::create_rules::CreateRule;
 use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, Modes};
 use crate::fs::{ExternalPolicy, MountSpec};
 use crate::fuse::{Access, CacheTimes, SessionConfig};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +25,8 @@ const READ_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 const DEFAULT_COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 /// Default time between checks for changes of the file.
 const DEFAULT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Default time between two writes of the file of measurements.
+pub(crate) const DEFAULT_METRICS_INTERVAL: Duration = Duration::from_secs(15);
 /// Default read-ahead of the kernel, bytes.
 const DEFAULT_READAHEAD_BYTES: u64 = 1 << 20;
 
@@ -34,6 +39,15 @@ pub(crate) struct LogPlan {
     pub(crate) file: Option<PathBuf>,
     /// Format of a line.
     pub(crate) format: LogFormat,
+}
+
+/// A file of measurements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MetricsPlan {
+    /// Its path.
+    pub(crate) file: PathBuf,
+    /// Time between two writes.
+    pub(crate) every: Duration,
 }
 
 /// Plan of a mount: every option with its value.
@@ -51,34 +65,85 @@ pub(crate) struct MountPlan {
     pub(crate) check_interval: Option<Duration>,
     /// Confine the daemon.
     pub(crate) sandbox: bool,
+    /// The file of measurements.
+    pub(crate) metrics: Option<MetricsPlan>,
 }
 
-/// Options merged from all sources.
-struct GivenOptions {
-    options: MountOptions,
-    create: Vec<CreateRule>,
-    verbose: u8,
-    debug: bool,
+/// A mount with everything that is known of it.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    /// The container to open.
+    pub(crate) spec: MountSpec,
+    /// The mount.
+    pub(crate) plan: MountPlan,
+    /// Where its options come from.
+    pub(crate) layers: Layers,
+    /// Its name in the configuration.
+    pub(crate) name: Option<String>,
+    /// Configuration files that could not be read, as sentences.
+    pub(crate) warnings: Vec<UsageError>,
 }
 
-fn merge_sources(args: CommonMountArgs) -> Result<GivenOptions, UsageError> {
-    let (from_file, create) = args.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
-    let options = args.options.or(fstab::parse(&args.fstab)?).or(from_file);
-    Ok(GivenOptions { options, create, verbose: args.verbose, debug: args.debug })
+/// Makes the plan of `h5dir mount`.
+pub(crate) fn mount(args: &MountArgs) -> Result<Resolved, UsageError> {
+    let layers = Layers::of_command(&args.common)?;
+    let config = args.common.config.as_deref();
+    match (&args.target, &args.mountpoint, &args.name) {
+        (Some(target), Some(mountpoint), _) => {
+            let layers = config.map(|path| single(path, layers.clone())).transpose()?.unwrap_or(layers);
+            resolved(target.clone(), mountpoint.clone(), layers, None)
+        }
+        (_, _, Some(name)) => by_name(name, config, layers),
+        (Some(target), None, None) => match target.to_str().filter(|name| !name.contains('/')) {
+            Some(name) if Path::new(target).symlink_metadata().is_err() => by_name(name, config, layers),
+            _ => {
+                let (file, end) = (escaped(target), "or a name of the configuration with --name");
+                Err(UsageError(format!("{file} needs a mountpoint; give an existing directory after it, {end}")))
+            }
+        },
+        (None, ..) => Err(UsageError("nothing to mount; give FILE and MOUNTPOINT, a name of the configuration, or --all".into())),
+    }
 }
 
-/// Makes the plan of `h5dir mount`: the container to open and the mount.
-pub(crate) fn mount(args: MountArgs) -> Result<(MountSpec, MountPlan), UsageError> {
-    let given = merge_sources(args.common)?;
-    let target = Target::parse(&args.target);
-    let spec = MountSpec { create: given.create.clone().into(), ..spec(&given.options, target)? };
+/// Adds the options and rules of `--config` for a file of the command line.
+fn single(path: &Path, layers: Layers) -> Result<Layers, UsageError> {
+    let file = file::read(path, Trust::Named)?;
+    file.usable()?;
+    Ok(layers.with_file(&file))
+}
+
+fn by_name(name: &str, config: Option<&Path>, layers: Layers) -> Result<Resolved, UsageError> {
+    let catalog = Catalog::read(config)?;
+    let (file, mount) = catalog.find(name)?;
+    let resolved = named(file, mount, layers)?;
+    Ok(Resolved { warnings: catalog.unreadable, ..resolved })
+}
+
+/// Makes the plan of `mount` in `file`. `layers`: options of the command line.
+pub(crate) fn named(file: &ConfigFile, mount: &NamedMount, layers: Layers) -> Result<Resolved, UsageError> {
+    file.usable_mount(mount)?;
+    let layers = layers.with_mount(file, mount);
+    resolved(mount.source.clone(), mount.mountpoint.clone(), layers, Some(mount.name.clone()))
+}
+
+fn resolved(target: OsString, mountpoint: PathBuf, layers: Layers, name: Option<String>) -> Result<Resolved, UsageError> {
+    let options = layers.merged();
+    let spec = MountSpec { create: layers.create.clone().into(), ..spec(&options, Target::parse(&target))? };
     let source = source(&spec);
-    Ok((spec, plan(&given, source, args.mountpoint)?))
+    let plan = plan(&options, &layers, source, mountpoint)?;
+    Ok(Resolved { spec, plan, layers, name, warnings: Vec::new() })
+}
+
+/// Checks that the options of `mount:` and `defaults:` in `file` agree.
+pub(crate) fn single_options(file: &ConfigFile) -> Result<(), UsageError> {
+    resolved("/".into(), "/".into(), Layers::default().with_file(file), None).map(drop)
 }
 
 /// Makes the plan of `h5dir bench-memory-fs`.
-pub(crate) fn memory_mount(args: CommonMountArgs, mountpoint: PathBuf) -> Result<MountPlan, UsageError> {
-    plan(&merge_sources(args)?, "h5dir-memory".into(), mountpoint)
+pub(crate) fn memory_mount(args: &CommonMountArgs, mountpoint: PathBuf) -> Result<MountPlan, UsageError> {
+    let layers = Layers::of_command(args)?;
+    let layers = args.config.as_deref().map(|path| single(path, layers.clone())).transpose()?.unwrap_or(layers);
+    plan(&layers.merged(), &layers, "h5dir-memory".into(), mountpoint)
 }
 
 /// Resolves the target of `h5dir ls` and `h5dir stat`: the container to open and the path in it.
@@ -164,8 +229,7 @@ fn external(options: &MountOptions, writable: bool) -> Result<ExternalPolicy, Us
     }
 }
 
-fn plan(given: &GivenOptions, source: String, mountpoint: PathBuf) -> Result<MountPlan, UsageError> {
-    let options = &given.options;
+fn plan(options: &MountOptions, layers: &Layers, source: String, mountpoint: PathBuf) -> Result<MountPlan, UsageError> {
     let writable = writable(options)?;
     let timeout = if writable { READ_WRITE_TIMEOUT } else { READ_ONLY_TIMEOUT };
     let check_interval = check_interval(options, writable);
@@ -178,8 +242,8 @@ fn plan(given: &GivenOptions, source: String, mountpoint: PathBuf) -> Result<Mou
         (false, false) => Access::Owner,
     };
     Ok(MountPlan {
-        foreground: on(options.foreground) || given.debug,
-        log: log(given),
+        foreground: on(options.foreground) || layers.debug,
+        log: log(options, layers),
         session: SessionConfig {
             mountpoint,
             source,
@@ -199,13 +263,22 @@ fn plan(given: &GivenOptions, source: String, mountpoint: PathBuf) -> Result<Mou
         commit_interval: (writable && !interval.is_zero()).then_some(interval),
         check_interval,
         sandbox: !on(options.no_sandbox),
+        metrics: metrics(options)?,
     })
 }
 
-fn log(given: &GivenOptions) -> LogPlan {
-    let options = &given.options;
-    let more = match given.verbose {
-        _ if given.debug => Level::Debug,
+fn metrics(options: &MountOptions) -> Result<Option<MetricsPlan>, UsageError> {
+    let every = options.metrics_interval.map_or(DEFAULT_METRICS_INTERVAL, |s| s.0);
+    let Some(file) = &options.metrics_file else { return Ok(None) };
+    if every.is_zero() {
+        return Err(UsageError("--metrics-interval is more than 0 seconds; without --metrics-file nothing is written".into()));
+    }
+    Ok(Some(MetricsPlan { file: std::path::absolute(file).unwrap_or_else(|_| file.clone()), every }))
+}
+
+fn log(options: &MountOptions, layers: &Layers) -> LogPlan {
+    let more = match layers.verbose {
+        _ if layers.debug => Level::Debug,
         0 => Level::Off,
         1 => Level::Info,
         2 => Level::Debug,
@@ -239,7 +312,7 @@ mod tests {
     fn resolve(args: &[&str]) -> Result<(MountSpec, MountPlan), UsageError> {
         let cli = Cli::try_parse_from([&["h5dir", "mount"], args, &["/dev/null:/g", "/m"]].concat()).unwrap();
         let Command::Mount(args) = cli.command else { panic!() };
-        mount(args)
+        mount(&args).map(|r| (r.spec, r.plan))
     }
 
     #[test]

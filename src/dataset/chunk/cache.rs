@@ -160,7 +160,7 @@ pub(crate) struct Counters {
 /// Cache of decoded chunks within a byte budget.
 pub(crate) struct ChunkCache {
     state: Mutex<State>,
-    budget: u64,
+    budget: AtomicU64,
     disk_cache: DiskCache,
     unread: Arc<AtomicU64>,
     /// Counts of hits, decodes, waits and evictions.
@@ -232,7 +232,7 @@ impl ChunkCache {
     pub(crate) fn with_counters(budget: u64, disk_cache_bytes: u64, counters: Arc<Counters>) -> Self {
         ChunkCache {
             state: Mutex::new(State { slots: LruCache::unbounded(), consumed: VecDeque::new(), consumed_bytes: 0, bytes: 0 }),
-            budget,
+            budget: AtomicU64::new(budget),
             disk_cache: DiskCache::new(disk_cache_bytes),
             unread: Arc::default(),
             counters,
@@ -241,7 +241,14 @@ impl ChunkCache {
 
     /// The budget, bytes.
     pub(crate) fn budget(&self) -> u64 {
-        self.budget
+        self.budget.load(Ordering::Relaxed)
+    }
+
+    /// Changes the budget, and evicts chunks that exceed it.
+    pub(crate) fn set_budget(&self, bytes: u64) {
+        self.budget.store(bytes, Ordering::Relaxed);
+        let victims = self.make_room(&mut self.state.lock(), 0);
+        self.save_unfinished(victims);
     }
 
     /// Bytes of cached chunks and of reservations.
@@ -260,7 +267,7 @@ impl ChunkCache {
         if !chunk.record_read(n) {
             return;
         }
-        let limit = CONSUMED_MAX_BYTES.min(self.budget / 4);
+        let limit = CONSUMED_MAX_BYTES.min(self.budget() / 4);
         let mut evicted = Vec::new();
         let mut state = self.state.lock();
         if !matches!(state.slots.peek(&key), Some(Slot::Ready(c)) if Arc::ptr_eq(c, chunk)) {
@@ -372,7 +379,7 @@ impl ChunkCache {
         waiting::may_wait();
         let pending = Arc::new(Pending::default());
         let size = charged_bytes(size);
-        let keep = size <= self.budget;
+        let keep = size <= self.budget();
         let victims = {
             let mut state = self.state.lock();
             match state.slots.get(&key) {
@@ -414,7 +421,8 @@ impl ChunkCache {
     fn make_room(&self, state: &mut State, size: u64) -> Vec<(CacheKey, Arc<Chunk>)> {
         let mut victims = Vec::new();
         let mut loading = Vec::new();
-        while state.bytes.saturating_add(size) > self.budget {
+        let budget = self.budget();
+        while state.bytes.saturating_add(size) > budget {
             if let Some((key, chunk)) = state.pop_consumed() {
                 self.counters.evictions.fetch_add(1, Ordering::Relaxed);
                 victims.push((key, chunk));

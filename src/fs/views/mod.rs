@@ -23,6 +23,8 @@ mod view;
 pub use bytes::{Bytes, Text};
 pub use context::{Buffers, Context, Effects, Host};
 pub use links::new_link_name;
+pub use metrics::{label, page as measurements};
+pub use status::text as status_text;
 pub use view::{Child, Class, EditView, Inode, Item};
 
 use crate::base::Result;

@@ -6,6 +6,7 @@ use super::view::{Class, Inode, Item, View};
 use crate::base::Result;
 use crate::base::escape::escaped;
 use crate::connector::ObjectId;
+use std::path::Path;
 use std::sync::Arc;
 
 /// See the module's description.
@@ -29,10 +30,15 @@ impl View for Status {
     }
 
     fn open(&self, cx: &Context<'_>, _inode: Arc<dyn Inode>) -> Result<Option<Box<dyn Bytes>>> {
-        let mut out = format!("version {}\nfile {}\n", env!("CARGO_PKG_VERSION"), escaped(cx.file));
-        for (name, value) in cx.host.counters() {
-            out.push_str(&format!("{name} {value}\n"));
-        }
-        Ok(Some(Box::new(Text(out.into_bytes()))))
+        Ok(Some(Box::new(Text(text(cx.file, &cx.host.counters()).into_bytes()))))
     }
+}
+
+/// Lines of a name and a value.
+pub fn text(file: &Path, counters: &[(&'static str, u64)]) -> String {
+    let mut out = format!("version {}\nfile {}\n", env!("CARGO_PKG_VERSION"), escaped(file));
+    for (name, value) in counters {
+        out.push_str(&format!("{name} {value}\n"));
+    }
+    out
 }
