@@ -7,7 +7,9 @@
 //! ```
 
 use super::confine::{Rights, Starter};
+use super::control::{self, Changeable, Control};
 use super::failure::{Exit, Failure, reason};
+use super::metrics_file::MetricsFile;
 use crate::base::escape::escaped;
 use crate::config::MountPlan;
 use crate::fs::Operations;
@@ -19,7 +21,7 @@ use crate::fuse::session::Confinement;
 use crate::fuse::{Mounted, SessionConfig, UnmountError, Unmounter};
 use daemonize::{Daemonize, Outcome};
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGXCPU};
 use signal_hook::iterator::Signals;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::sync::Arc;
@@ -142,28 +144,40 @@ fn confinement_failed(e: &io::Error) -> Failure {
 }
 
 /// Starts the process that unmounts for a confined daemon. The process must have one thread.
-fn start_unmounter(plan: &MountPlan) -> io::Result<Option<Unmounter>> {
+fn start_unmounter(plan: &MountPlan, control: Option<&Control>) -> io::Result<Option<Unmounter>> {
     let confine = || {
         if let Err(e) = Rights::to_unmount().and_then(Rights::confine_thread) {
             tracing::warn!("cannot confine the process that unmounts: {e}");
         }
     };
+    let answer = || control.map(Control::read_again).unwrap_or_default();
     // SAFETY: the caller started no thread.
-    plan.sandbox.then(|| unsafe { Unmounter::start(&plan.session.mountpoint, confine) }).transpose()
+    plan.sandbox.then(|| unsafe { Unmounter::start(&plan.session.mountpoint, confine, answer) }).transpose()
 }
 
 /// Opens and mounts what `locate` finds, reports readiness, and serves until unmounted or
 /// signalled.
 ///
 /// Closes the container in any case. The process must have one thread.
-pub(crate) fn serve(locate: impl FnOnce() -> Result<Opening, Failure>, plan: &MountPlan, ready: &mut Ready) -> Result<(), Failure> {
-    let unmounter = start_unmounter(plan).map_err(|e| confinement_failed(&e))?;
-    let Opening { directories, open } = locate()?;
+pub(crate) fn serve(
+    locate: impl FnOnce() -> Result<Opening, Failure>,
+    plan: &MountPlan,
+    control: Option<Control>,
+    ready: &mut Ready,
+) -> Result<(), Failure> {
+    let hang_up = if plan.foreground && has_terminal() { HangUp::Unmount } else { HangUp::ReadAgain };
+    let unmounter = start_unmounter(plan, control.as_ref()).map_err(|e| confinement_failed(&e))?;
+    let Opening { mut directories, open } = locate()?;
+    let metrics = plan.metrics.as_ref().map(MetricsFile::open).transpose()?.map(Arc::new);
+    if let Some(file) = &metrics {
+        directories.push(file.directory().map_err(|e| confinement_failed(&e))?);
+    }
     let mut sandbox = Sandbox::new(plan, &directories).map_err(|e| confinement_failed(&e))?;
     drop(directories);
     let operations = sandbox.starter.run(open).map_err(|e| confinement_failed(&e))??;
     let mut announced = None;
-    let result = serve_open(&operations, plan, ready, &mut announced, &mut sandbox, unmounter);
+    let signals = SignalActions { hang_up, control };
+    let result = serve_open(&operations, (plan, metrics), ready, &mut announced, (&mut sandbox, unmounter), signals);
     let closed = match guard("shutdown", ROOT, || Ok(operations.shutdown())) {
         Ok(closed) => closed.map_err(|e| (EndFailure::Changes(e.errno.0), e.message)),
         Err(_) => Err((EndFailure::Panic, "closing the file failed".into())),
@@ -176,13 +190,33 @@ pub(crate) fn serve(locate: impl FnOnce() -> Result<Opening, Failure>, plan: &Mo
     result.and(closed)
 }
 
+/// What SIGHUP does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HangUp {
+    /// The terminal of a daemon in the foreground was closed.
+    Unmount,
+    /// The configuration is read again.
+    ReadAgain,
+}
+
+/// What signals do that do not end the daemon.
+struct SignalActions {
+    hang_up: HangUp,
+    control: Option<Control>,
+}
+
+/// True if the process has a controlling terminal, whose end sends SIGHUP.
+fn has_terminal() -> bool {
+    std::fs::File::open("/dev/tty").is_ok()
+}
+
 fn serve_open(
     operations: &Arc<dyn Operations>,
-    plan: &MountPlan,
+    (plan, metrics): (&MountPlan, Option<Arc<MetricsFile>>),
     ready: &mut Ready,
     announced: &mut Option<Announcement>,
-    sandbox: &mut Sandbox,
-    unmounter: Option<Unmounter>,
+    (sandbox, unmounter): (&mut Sandbox, Option<Unmounter>),
+    signals: SignalActions,
 ) -> Result<(), Failure> {
     let config = &plan.session;
     let (sender, events) = mpsc::channel();
@@ -193,25 +227,77 @@ fn serve_open(
     watching.map_err(|e| Failure::new(Exit::General, format!("cannot handle signals: {}", reason(&e))))?;
     let mut mounted = mount(operations, config, announced, sandbox, unmounter)?;
     sandbox.enter().map_err(|e| confinement_failed(&e))?;
-    // The threads end with this function. A failed commit is logged, and the next fsync returns it.
-    let commit = |o: &dyn Operations| o.commit().unwrap_or_default();
-    let _commit_thread =
-        plan.commit_interval.map(|every| repeat("commit", every, 0, operations.clone(), commit)).transpose().map_err(|e| thread(&e))?;
-    let memory = mounted.memory();
-    let look = move |o: &dyn Operations| o.look(&*memory);
-    let _check_thread = plan
-        .check_interval
-        .map(|every| repeat("look", every, CHECK_TIME_DIVISOR, operations.clone(), look))
-        .transpose()
-        .map_err(|e| thread(&e))?;
+    let timers = Timers::start(operations, plan, &mounted, metrics)?;
     let at = mounted.mountpoint().to_owned();
     mounted.on_end(move |result| drop(sender.send(Event::Ended(result)))).map_err(|e| thread(&e))?;
     tracing::info!("mounted {} at {}", escaped(&config.source), escaped(&at));
-    notify(&[NotifyState::Ready, NotifyState::Status(&format!("serving {}", escaped(&config.source)))]);
+    notify(&[NotifyState::Ready, NotifyState::Status(&serving(config))]);
     ready.succeeded();
-    let result = wait(&mounted, &events);
+    let result = wait(
+        &mounted,
+        &events,
+        signals,
+        &mut |control| {
+            let reloading = NotifyState::monotonic_usec_now().map(|now| vec![NotifyState::Reloading, now]).unwrap_or_default();
+            notify(&reloading);
+            let answer = mounted.answer().unwrap_or_else(|| Ok(control.read_again()));
+            let outcome = answer.map_err(|e| reason(&e)).and_then(|answer| control.apply(&answer, &timers.changeable(&**operations)));
+            let outcome = control::report_reload(control.file.as_ref(), outcome);
+            notify(&[NotifyState::Ready, NotifyState::Status(&format!("{}; {outcome}", serving(config)))]);
+        },
+        &|| control::report(&**operations),
+    );
     tracing::info!("unmounted {}", escaped(&at));
     result
+}
+
+/// Status of the daemon for systemd.
+fn serving(config: &SessionConfig) -> String {
+    format!("serving {}", escaped(&config.source))
+}
+
+/// Threads that do something again and again. They end when this is dropped.
+struct Timers {
+    commit: Option<Sender<Duration>>,
+    check: Option<Sender<Duration>>,
+    metrics: Option<Sender<Duration>>,
+}
+
+impl Timers {
+    fn start(
+        operations: &Arc<dyn Operations>,
+        plan: &MountPlan,
+        mounted: &Mounted,
+        metrics: Option<Arc<MetricsFile>>,
+    ) -> Result<Timers, Failure> {
+        let thread = |e: io::Error| Failure::new(Exit::General, format!("cannot start a thread: {}", reason(&e)));
+        // A failed commit is logged, and the next fsync returns it.
+        let commit = |o: &dyn Operations| o.commit().unwrap_or_default();
+        let every = plan.commit_interval.unwrap_or_default();
+        let commit =
+            (!plan.session.read_only).then(|| repeat("commit", every, 0, operations.clone(), commit)).transpose().map_err(thread)?;
+        let memory = mounted.memory();
+        let look = move |o: &dyn Operations| o.look(&*memory);
+        let every = plan.check_interval;
+        let check = every.map(|every| repeat("look", every, CHECK_TIME_DIVISOR, operations.clone(), look)).transpose().map_err(thread)?;
+        let mut writes = None;
+        if let Some((file, plan)) = metrics.zip(plan.metrics.as_ref()) {
+            let at = mounted.mountpoint().to_owned();
+            // One that cannot be written at all is an error of the mount.
+            file.write(&operations.measurements(&at))?;
+            let write = move |o: &dyn Operations| {
+                if let Err(failure) = file.write(&o.measurements(&at)) {
+                    tracing::warn!("{}", failure.message);
+                }
+            };
+            writes = Some(repeat("metrics", plan.every, 0, operations.clone(), write).map_err(thread)?);
+        }
+        Ok(Timers { commit, check, metrics: writes })
+    }
+
+    fn changeable<'a>(&'a self, operations: &'a dyn Operations) -> Changeable<'a> {
+        Changeable { operations, commit: self.commit.as_ref(), check: self.check.as_ref(), metrics: self.metrics.as_ref() }
+    }
 }
 
 fn mount(
@@ -230,33 +316,45 @@ fn mount(
     Mounted::announced(operations.clone(), config, announce, confinement).map_err(|e| Failure::mount(&config.source, &e))
 }
 
-/// Calls `f` at intervals of `every` in a new thread, until the returned sender is dropped.
+/// Calls `f` at intervals of `every` in a new thread, until the returned sender is dropped. What is
+/// sent is the new interval; at 0 `f` is not called.
 ///
 /// The interval grows to `divisor` times the duration of the last call.
 fn repeat(
     what: &'static str,
-    every: Duration,
+    mut every: Duration,
     divisor: u32,
     operations: Arc<dyn Operations>,
     f: impl Fn(&dyn Operations) + Send + 'static,
-) -> io::Result<Sender<()>> {
-    let (sender, ended) = mpsc::channel();
+) -> io::Result<Sender<Duration>> {
+    let (sender, changes) = mpsc::channel();
     thread::Builder::new().name(format!("h5dir-{what}")).spawn(move || {
         let mut pause = every;
-        while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-            let start = Instant::now();
-            let _ = guard(what, ROOT, || {
-                f(&*operations);
-                Ok(())
-            });
-            pause = every.max(start.elapsed().saturating_mul(divisor));
+        loop {
+            let wait = if every.is_zero() { EVENT_WAIT_MAX } else { pause };
+            match changes.recv_timeout(wait) {
+                Ok(changed) => {
+                    every = changed;
+                    pause = changed;
+                }
+                Err(RecvTimeoutError::Timeout) if every.is_zero() => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    let start = Instant::now();
+                    let _ = guard(what, ROOT, || {
+                        f(&*operations);
+                        Ok(())
+                    });
+                    pause = every.max(start.elapsed().saturating_mul(divisor));
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
         }
     })?;
     Ok(sender)
 }
 
 fn watch_signals(sender: Sender<Event>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGXCPU])?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGXCPU, SIGUSR1])?;
     thread::Builder::new().name("h5dir-signals".into()).spawn(move || {
         for signal in signals.forever() {
             if sender.send(Event::Signal(signal)).is_err() {
@@ -270,8 +368,14 @@ fn watch_signals(sender: Sender<Event>) -> io::Result<()> {
 /// Waits for the end of the session.
 ///
 /// A signal unmounts. If files are open, the mount is detached, and the session ends after
-/// [`OPEN_FILES_GRACE`] or a second signal.
-fn wait(mounted: &Mounted, events: &Receiver<Event>) -> Result<(), Failure> {
+/// [`OPEN_FILES_GRACE`] or a second signal. SIGUSR1 calls `report`; SIGHUP may call `read_again`.
+fn wait(
+    mounted: &Mounted,
+    events: &Receiver<Event>,
+    SignalActions { hang_up, mut control }: SignalActions,
+    read_again: &mut dyn FnMut(&mut Control),
+    report: &dyn Fn(),
+) -> Result<(), Failure> {
     let watchdog = sd_notify::watchdog_enabled().map(|limit| limit / 2);
     let mut deadline: Option<Instant> = None;
     loop {
@@ -279,6 +383,11 @@ fn wait(mounted: &Mounted, events: &Receiver<Event>) -> Result<(), Failure> {
         match events.recv_timeout(left.or(watchdog).unwrap_or(EVENT_WAIT_MAX)) {
             Ok(Event::Ended(Ok(()))) => return Ok(()),
             Ok(Event::Ended(Err(e))) => return Err(Failure::new(Exit::Mount, format!("the FUSE session failed: {}", reason(&e)))),
+            Ok(Event::Signal(SIGUSR1)) => report(),
+            Ok(Event::Signal(SIGHUP)) if hang_up == HangUp::ReadAgain => match &mut control {
+                Some(control) if deadline.is_none() => read_again(control),
+                _ => {}
+            },
             Ok(Event::Signal(_)) if deadline.is_some() => return Ok(()),
             Ok(Event::Signal(signal)) => {
                 tracing::info!("signal {signal}: unmounting");

@@ -48,6 +48,11 @@ impl Failure {
         Failure { exit, message: message.into() }
     }
 
+    /// A failure whose message was printed.
+    pub(crate) fn reported(exit: Exit) -> Self {
+        Failure::new(exit, "")
+    }
+
     /// Failure to open a container in order to `verb` it.
     pub(crate) fn open(verb: &str, error: &OpenError) -> Self {
         match error {

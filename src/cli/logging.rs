@@ -14,7 +14,7 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::field::RecordFields;
@@ -25,7 +25,12 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter}
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
+
+/// Target of lines that were asked for: they are logged whatever the log level is, but for `off`.
+pub(crate) const REPORT: &str = "h5dir::report";
+/// Changes the log level.
+static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
 const ENVIRONMENT: &str = "H5DIR_LOG";
 const SYSLOG_SOCKET: &str = "/dev/log";
@@ -36,7 +41,8 @@ const SYSLOG_DAEMON: u8 = 3 << 3;
 
 /// Starts logging. Must be called once, before any thread is started.
 pub(crate) fn start(plan: &LogPlan, background: bool) -> Result<(), Failure> {
-    let filter = filter(plan.level)?;
+    let (filter, handle) = reload::Layer::new(filter(plan.level)?);
+    let _ = FILTER.set(handle);
     let (writer, colour, time) = match &plan.file {
         Some(path) => {
             let failed = |why: String| Failure::new(Exit::General, format!("cannot log to {}: {why}", escaped(path)));
@@ -62,6 +68,12 @@ pub(crate) fn start(plan: &LogPlan, background: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Changes the log level; false if that failed. `H5DIR_LOG` takes precedence.
+pub(crate) fn set_level(level: Level) -> bool {
+    let Ok(filter) = filter(level) else { return false };
+    FILTER.get().is_some_and(|handle| handle.reload(filter).is_ok())
+}
+
 /// Opens a log file, a regular file, and creates it if absent. Errors: reason and remedy.
 fn open_file(path: &Path) -> Result<File, String> {
     const ALTERNATIVE: &str = "name a regular file, or omit --log-file: with --foreground the log goes to standard error";
@@ -81,8 +93,9 @@ fn filter(level: Level) -> Result<EnvFilter, Failure> {
     match std::env::var(ENVIRONMENT) {
         Ok(text) if !text.is_empty() => EnvFilter::builder().parse(text).map_err(|e| wrong(&e)),
         Err(std::env::VarError::NotUnicode(_)) => Err(wrong(&"it is not text")),
+        _ if level == Level::Off => Ok(EnvFilter::new("off")),
         // fuser reports each reply to an interrupted request as an error.
-        _ if level < Level::Debug => Ok(EnvFilter::new(format!("{},fuser=off", level.name()))),
+        _ if level < Level::Debug => Ok(EnvFilter::new(format!("{},fuser=off,{REPORT}=info", level.name()))),
         _ => Ok(EnvFilter::new(level.name())),
     }
 }

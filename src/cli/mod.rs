@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! mount, umount   daemon: background, readiness, signals     logging, confine
+//!                 control: signals that change or report     metrics_file
+//! config          config: problems, values, schema of configuration files
 //! create, recover file_commands: files that are not mounted
 //! ls, stat        tree: paths inside a container             text: modes, times, names
 //! defined, erase  the same, of the elements of a dataset
@@ -15,7 +17,9 @@
 pub(crate) mod cat;
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod confine;
+pub(crate) mod control;
 pub(crate) mod copy;
 pub(crate) mod daemon;
 pub(crate) mod defined;
@@ -25,6 +29,7 @@ pub(crate) mod file_commands;
 pub(crate) mod logging;
 pub(crate) mod ls;
 pub(crate) mod manual;
+pub(crate) mod metrics_file;
 pub(crate) mod mount;
 pub(crate) mod process;
 pub(crate) mod progress;
@@ -61,9 +66,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     let result = match cli.command {
+        Command::Mount(args) if args.all => mount::all(&args),
         Command::Mount(args) => mount::mount(args),
         Command::BenchMemoryFs(args) => mount::bench_memory_fs(args),
         Command::Umount(args) => umount::umount(&args),
+        Command::Config(args) => config::config(&args),
         Command::Create(args) => file_commands::create(&args),
         Command::Recover(args) => file_commands::recover(&args),
         Command::Ls(args) => ls::ls(&args),
@@ -82,7 +89,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            print_error(&failure.message);
+            if !failure.message.is_empty() {
+                print_error(&failure.message);
+            }
             ExitCode::from(failure.exit as u8)
         }
     }

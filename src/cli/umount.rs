@@ -3,10 +3,11 @@
 use super::failure::{Exit, Failure, errno_text, reason};
 use crate::base::escape::escaped;
 use crate::config::args::UmountArgs;
+use crate::config::catalog::Catalog;
 use crate::fuse::daemon_liveness::{self, EndFailure};
 use crate::fuse::mounts::{self, Mount};
 use crate::fuse::{UnmountError, mountpoint, unmount};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,8 +21,9 @@ const MOUNT_TABLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs `h5dir umount`.
 pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
-    let failed = |e: &UnmountError| Failure::unmount(&args.mountpoint, e);
-    let path = mountpoint::resolve(&args.mountpoint).map_err(|e| failed(&UnmountError::System(e)))?;
+    let given = mountpoint_of(args)?;
+    let failed = |e: &UnmountError| Failure::unmount(&given, e);
+    let path = mountpoint::resolve(&given).map_err(|e| failed(&UnmountError::System(e)))?;
     let mount = mount_at(&path).map_err(|e| failed(&e))?.ok_or_else(|| failed(&UnmountError::NotMounted))?;
     if !mount.is_ours() {
         let (kind, source) = (escaped(&mount.fs_type), escaped(&mount.source));
@@ -55,6 +57,20 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
     }
 }
 
+/// The mountpoint of the command line, or that of a mount of the configuration.
+fn mountpoint_of(args: &UmountArgs) -> Result<PathBuf, Failure> {
+    match (&args.mountpoint, &args.name) {
+        (Some(path), _) => Ok(path.clone()),
+        (None, Some(name)) => {
+            let catalog = Catalog::read(args.config.as_deref())?;
+            let (file, mount) = catalog.find(name)?;
+            file.usable_mount(mount)?;
+            Ok(mount.mountpoint.clone())
+        }
+        (None, None) => Err(Failure::new(Exit::Usage, "nothing to unmount; give MOUNTPOINT, or --name and a name of the configuration")),
+    }
+}
+
 fn end_failure_message(path: &Path, mount: &Mount, failure: EndFailure) -> String {
     let (path, source) = (escaped(path), escaped(&mount.source));
     match failure {
@@ -68,7 +84,7 @@ fn end_failure_message(path: &Path, mount: &Mount, failure: EndFailure) -> Strin
 
 /// Checks whether the mount at `path` has no daemon. Without an answer within [`ANSWER_TIMEOUT`] it
 /// counts as alive.
-fn is_dead(path: &Path) -> bool {
+pub(super) fn is_dead(path: &Path) -> bool {
     let (sender, answer) = mpsc::channel();
     let path = path.to_owned();
     // The daemon of another user may never answer: the thread then ends with this process.

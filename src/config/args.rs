@@ -73,6 +73,9 @@ pub(crate) enum Command {
     Cat(super::side_args::CatArgs),
     /// Compare objects of HDF5 files with each other, or with local files
     Diff(super::side_args::DiffArgs),
+    /// Check or show configuration files
+    #[command(after_help = EXIT_CODES)]
+    Config(ConfigArgs),
     /// Create an empty HDF5 file
     #[command(after_help = EXIT_CODES)]
     Create(CreateArgs),
@@ -91,7 +94,7 @@ pub(crate) enum Command {
 }
 
 /// Options that mounting commands share.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct CommonMountArgs {
     #[command(flatten)]
     /// The long options.
@@ -101,7 +104,7 @@ pub(crate) struct CommonMountArgs {
     #[arg(short = 'o', value_name = "KEY=VALUE[,...]", action = ArgAction::Append)]
     pub(crate) fstab: Vec<String>,
 
-    /// Read options (`mount:`) and rules for new files (`create:`) from a YAML file
+    /// Read options, rules for new files and mounts from this YAML file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -115,18 +118,27 @@ pub(crate) struct CommonMountArgs {
 }
 
 /// Arguments of `h5dir mount`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct MountArgs {
     #[command(flatten)]
     /// The options.
     pub(crate) common: CommonMountArgs,
 
-    /// The HDF5 file; with :/GROUP, that group is the root
-    #[arg(value_name = "FILE[:/GROUP]", value_hint = ValueHint::FilePath)]
-    pub(crate) target: OsString,
+    /// Mount every mount of the configuration that is not mounted
+    #[arg(long, conflicts_with_all = ["target", "mountpoint", "name", "foreground", "debug"])]
+    pub(crate) all: bool,
+
+    /// Mount this one of the configuration
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["target", "mountpoint"])]
+    pub(crate) name: Option<String>,
+
+    /// The HDF5 file, with :/GROUP a group of it, or a directory. Without MOUNTPOINT, if there is no
+    /// such file: a name of the configuration
+    #[arg(value_name = "FILE[:/GROUP]|DIR|NAME", value_hint = ValueHint::FilePath)]
+    pub(crate) target: Option<OsString>,
 
     /// An existing directory
-    pub(crate) mountpoint: PathBuf,
+    pub(crate) mountpoint: Option<PathBuf>,
 }
 
 /// Arguments of `h5dir umount`.
@@ -136,8 +148,17 @@ pub(crate) struct UmountArgs {
     #[arg(short, long)]
     pub(crate) lazy: bool,
 
+    /// Unmount this one of the configuration
+    #[arg(long, value_name = "NAME", conflicts_with = "mountpoint")]
+    pub(crate) name: Option<String>,
+
+    /// Look for --name in this YAML file
+    #[arg(long, value_name = "FILE", requires = "name")]
+    pub(crate) config: Option<PathBuf>,
+
     /// The mountpoint
-    pub(crate) mountpoint: PathBuf,
+    #[arg(required_unless_present = "name")]
+    pub(crate) mountpoint: Option<PathBuf>,
 }
 
 /// Arguments that `ls` and `stat` share.
@@ -249,6 +270,52 @@ pub(crate) struct EraseArgs {
     /// The block, as in numpy: 2:7,0,:
     #[arg(long, value_name = "I:J,K:L", allow_hyphen_values = true)]
     pub(crate) select: String,
+}
+
+/// Arguments of `h5dir config`.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// The subcommand.
+    #[command(subcommand)]
+    pub(crate) command: ConfigCommand,
+}
+
+/// The subcommands of `h5dir config`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// List all problems of configuration files
+    Check(CheckConfigArgs),
+    /// Show every option of mounts, with where its value comes from
+    Show(Box<ShowConfigArgs>),
+    /// Print the JSON schema of configuration files, for editors
+    Schema,
+}
+
+/// Arguments of `h5dir config check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckConfigArgs {
+    /// The files [default: those of the machine and of the user]
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// Arguments of `h5dir config show`.
+#[derive(Debug, Args)]
+pub(crate) struct ShowConfigArgs {
+    #[command(flatten)]
+    /// Options that `h5dir mount` would get.
+    pub(crate) common: CommonMountArgs,
+
+    /// Print JSON
+    #[arg(long, conflicts_with = "yaml")]
+    pub(crate) json: bool,
+
+    /// Print YAML that is a configuration file
+    #[arg(long)]
+    pub(crate) yaml: bool,
+
+    /// A mount of the configuration [default: all]
+    pub(crate) name: Option<String>,
 }
 
 /// Arguments of `h5dir create`.

@@ -4,7 +4,7 @@
 //! Keys of mount(8) and systemd are ignored. Of `ro` and `rw` the last is used.
 
 use super::UsageError;
-use super::options::MountOptions;
+use super::options::{LongOptions, MountOptions};
 use clap::{CommandFactory, Parser};
 
 /// Keys of mount(8) and systemd, and keys that are always in effect.
@@ -36,14 +36,6 @@ const IGNORED_KEYS: [&str; 24] = [
 ];
 /// Prefixes of keys of mount(8) and systemd.
 const IGNORED_PREFIXES: [&str; 4] = ["x-", "X-", "comment=", "helper="];
-
-/// Parses options that were converted to their long form.
-#[derive(Parser)]
-#[command(no_binary_name = true, disable_help_flag = true)]
-struct LongOptions {
-    #[command(flatten)]
-    options: MountOptions,
-}
 
 /// Parses lists of options. If a key is repeated, the last value is used.
 pub(crate) fn parse(lists: &[String]) -> Result<MountOptions, UsageError> {

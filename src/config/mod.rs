@@ -6,21 +6,31 @@
 //! value     sizes, modes, switches, users        target   FILE[:/group]
 //! memory    the default cache size               create   the rules for new files
 //! help      the screen of h5dir, examples    side_args  arguments of cp, cat and diff
-//! resolve   merges, applies defaults, checks
+//! yaml      nodes with their places              problem  a place and what is wrong there
+//! layers    the sources of the options           catalog  files of the machine and the user
+//! resolve   merges, applies defaults, checks     effective, schema  for config show and editors
 //! ```
-//! Precedence: long option, then `-o`, then the file, then the default.
+//! Precedence: long option, then `-o`, then the mount in the file, then `defaults:` of the file,
+//! then the default.
 
 pub(crate) mod args;
+pub(crate) mod catalog;
 pub(crate) mod create;
+pub(crate) mod effective;
 pub(crate) mod file;
+pub(crate) mod file_options;
 pub mod fstab;
 pub(crate) mod help;
+pub(crate) mod layers;
 pub(crate) mod memory;
 pub(crate) mod options;
+pub(crate) mod problem;
 pub(crate) mod resolve;
+pub(crate) mod schema;
 pub(crate) mod side_args;
 pub(crate) mod target;
 pub(crate) mod value;
+pub(crate) mod yaml;
 
 pub(crate) use resolve::{LogPlan, MountPlan};
 

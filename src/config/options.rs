@@ -3,8 +3,8 @@
 use super::value::{Containers, Group, Level, LogFormat, Mode, Patterns, Seconds, Size, Switch, Threads, User, VdsMissing};
 use crate::fs::spec::Modes;
 use crate::mirror::Naming;
-use clap::Args;
-use serde::Deserialize;
+use clap::{Arg, Args, Parser};
+use std::any::TypeId;
 use std::path::PathBuf;
 
 /// Headings of the help, by topic.
@@ -18,8 +18,7 @@ pub(crate) mod heading {
 }
 
 /// Options of a mount; `None` if not given.
-#[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case", expecting = "options and their values")]
+#[derive(Debug, Clone, Default, PartialEq, Args)]
 pub(crate) struct MountOptions {
     /// Mount read-only (the default)
     #[arg(short, long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
@@ -195,6 +194,49 @@ pub(crate) struct MountOptions {
     #[arg(short, long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off", hide_possible_values = true)]
     #[arg(help_heading = heading::DAEMON)]
     pub(crate) foreground: Option<Switch>,
+
+    /// Write measurements in the format of Prometheus to this file, again and again [default: none]
+    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = heading::DAEMON)]
+    pub(crate) metrics_file: Option<PathBuf>,
+
+    /// Time between two writes of --metrics-file [default: 15]
+    #[arg(long, value_name = "SECONDS")]
+    #[arg(help_heading = heading::DAEMON)]
+    pub(crate) metrics_interval: Option<Seconds>,
+}
+
+/// Options that are given, in their long form.
+#[derive(Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+pub(crate) struct LongOptions {
+    /// The options.
+    #[command(flatten)]
+    pub(crate) options: MountOptions,
+}
+
+/// Words that an option accepts; none if it accepts other values, too.
+pub(crate) fn choices(arg: &Arg) -> Vec<&str> {
+    let id = arg.get_value_parser().type_id();
+    if id == TypeId::of::<Level>() {
+        return Level::ALL.map(Level::name).to_vec();
+    }
+    if id == TypeId::of::<LogFormat>() {
+        return vec!["text", "json"];
+    }
+    let name = arg.get_value_names().and_then(<[_]>::first).map_or("", |name| name.as_str());
+    if name.contains('|') { name.split('|').collect() } else { Vec::new() }
+}
+
+/// Calls a macro with the names of all fields.
+macro_rules! all_options {
+    ($call:ident) => {
+        $call! {
+            foreground read_only read_write commit_interval commit_on_close stay_awake no_sandbox check_interval cache_size external external_root external_write
+            vds_missing allow_other allow_root uid gid file_mode dir_mode modes umask noexec threads readahead attr_timeout entry_timeout log_level
+            log_file log_format metrics_file metrics_interval include exclude mirror_names max_open idle_timeout rescue
+        }
+    };
 }
 
 impl MountOptions {
@@ -204,10 +246,37 @@ impl MountOptions {
         macro_rules! pick {
             ($($field:ident)*) => { MountOptions { $($field: self.$field.or(other.$field)),* } };
         }
-        pick! {
-            foreground read_only read_write commit_interval commit_on_close stay_awake no_sandbox check_interval cache_size external external_root external_write
-            vds_missing allow_other allow_root uid gid file_mode dir_mode modes umask noexec threads readahead attr_timeout entry_timeout log_level
-            log_file log_format include exclude mirror_names max_open idle_timeout rescue
+        all_options!(pick)
+    }
+
+    /// Merges two sets: options of `self` take precedence, also over options of `other` that
+    /// contradict them.
+    #[must_use]
+    pub(crate) fn over(self, other: &MountOptions) -> MountOptions {
+        let mut lower = other.clone();
+        if self.read_only.is_some() || self.read_write.is_some() {
+            (lower.read_only, lower.read_write) = (None, None);
         }
+        if self.umask.is_some() {
+            (lower.file_mode, lower.dir_mode) = (None, None);
+        }
+        if self.file_mode.is_some() || self.dir_mode.is_some() {
+            lower.umask = None;
+        }
+        if self.allow_other.is_some_and(|s| s.0) {
+            lower.allow_root = None;
+        }
+        if self.allow_root.is_some_and(|s| s.0) {
+            lower.allow_other = None;
+        }
+        self.or(lower)
+    }
+
+    /// True if it has the option `name`.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        macro_rules! given {
+            ($($field:ident)*) => { match name.replace('-', "_").as_str() { $(stringify!($field) => self.$field.is_some(),)* _ => false } };
+        }
+        all_options!(given)
     }
 }

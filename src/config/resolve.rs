@@ -1,11 +1,14 @@
 //! Merges the sources of options, applies defaults, and makes the plan of a mount.
 
 use super::args::{CommonMountArgs, MountArgs, ViewArgs};
+use super::catalog::Catalog;
+use super::file::{ConfigFile, NamedMount, Trust};
+use super::layers::Layers;
 use super::options::MountOptions;
 use super::side_args::ExternalArgs;
 use super::target::Target;
 use super::value::{Level, LogFormat, Patterns, Seconds, Switch, VdsMissing};
-use super::{UsageError, file, fstab, memory};
+use super::{UsageError, file, memory};
 use crate::base::escape::escaped;
 use crate::fs::create_rules::CreateRule;
 use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, Modes};
@@ -13,7 +16,7 @@ use crate::fs::{ExternalPolicy, MountSpec};
 use crate::fuse::{Access, CacheTimes, SessionConfig};
 use crate::mirror::{MirrorSpec, Naming};
 use nix::sys::resource::{Resource, getrlimit};
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +37,8 @@ const MIRROR_INTERVAL_MIN: Duration = Duration::from_millis(100);
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most containers open at a time, by default.
 const OPEN_MAX: usize = 1024;
+/// Default time between two writes of the file of measurements.
+pub(crate) const DEFAULT_METRICS_INTERVAL: Duration = Duration::from_secs(15);
 /// Default read-ahead of the kernel, bytes.
 const DEFAULT_READAHEAD_BYTES: u64 = 1 << 20;
 
@@ -46,6 +51,15 @@ pub(crate) struct LogPlan {
     pub(crate) file: Option<PathBuf>,
     /// Format of a line.
     pub(crate) format: LogFormat,
+}
+
+/// A file of measurements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MetricsPlan {
+    /// Its path.
+    pub(crate) file: PathBuf,
+    /// Time between two writes.
+    pub(crate) every: Duration,
 }
 
 /// Plan of a mount: every option with its value.
@@ -63,51 +77,105 @@ pub(crate) struct MountPlan {
     pub(crate) check_interval: Option<Duration>,
     /// Confine the daemon.
     pub(crate) sandbox: bool,
+    /// The file of measurements.
+    pub(crate) metrics: Option<MetricsPlan>,
 }
 
-/// Options merged from all sources.
-struct GivenOptions {
-    options: MountOptions,
-    create: Vec<CreateRule>,
-    verbose: u8,
-    debug: bool,
+/// A mount with everything that is known of it.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    /// The container to open, or how those of a directory are.
+    pub(crate) spec: MountSpec,
+    /// The directory to mount; `None`: it is a container.
+    pub(crate) mirror: Option<MirrorSpec>,
+    /// The mount.
+    pub(crate) plan: MountPlan,
+    /// Where its options come from.
+    pub(crate) layers: Layers,
+    /// Its name in the configuration.
+    pub(crate) name: Option<String>,
+    /// Configuration files that could not be read, as sentences.
+    pub(crate) warnings: Vec<UsageError>,
 }
 
-fn merge_sources(args: CommonMountArgs) -> Result<GivenOptions, UsageError> {
-    let (from_file, create) = args.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
-    let options = args.options.or(fstab::parse(&args.fstab)?).or(from_file);
-    Ok(GivenOptions { options, create, verbose: args.verbose, debug: args.debug })
+impl Resolved {
+    /// The options of a mounted directory, also of a container.
+    pub(crate) fn mirror_options(&self) -> MirrorSpec {
+        self.mirror.clone().unwrap_or_else(|| mirror_spec(&self.layers.merged(), &self.spec))
+    }
 }
 
-/// Makes the plan of `h5dir mount`: the container to open and the mount.
-pub(crate) fn mount(args: MountArgs) -> Result<(MountSpec, MountPlan), UsageError> {
-    let given = merge_sources(args.common)?;
-    let target = Target::parse(&args.target);
-    let spec = MountSpec { create: given.create.clone().into(), ..spec(&given.options, target)? };
+/// Makes the plan of `h5dir mount`.
+pub(crate) fn mount(args: &MountArgs) -> Result<Resolved, UsageError> {
+    let layers = Layers::of_command(&args.common)?;
+    let config = args.common.config.as_deref();
+    match (&args.target, &args.mountpoint, &args.name) {
+        (Some(target), Some(mountpoint), _) => {
+            let layers = config.map(|path| single(path, layers.clone())).transpose()?.unwrap_or(layers);
+            resolved(target.clone(), mountpoint.clone(), layers, None)
+        }
+        (_, _, Some(name)) => by_name(name, config, layers),
+        (Some(target), None, None) => match target.to_str().filter(|name| !name.contains('/')) {
+            Some(name) if Path::new(target).symlink_metadata().is_err() => by_name(name, config, layers),
+            _ => {
+                let (file, end) = (escaped(target), "or a name of the configuration with --name");
+                Err(UsageError(format!("{file} needs a mountpoint; give an existing directory after it, {end}")))
+            }
+        },
+        (None, ..) => Err(UsageError("nothing to mount; give FILE and MOUNTPOINT, a name of the configuration, or --all".into())),
+    }
+}
+
+/// Adds the options and rules of `--config` for a file of the command line.
+fn single(path: &Path, layers: Layers) -> Result<Layers, UsageError> {
+    let file = file::read(path, Trust::Named)?;
+    file.usable()?;
+    Ok(layers.with_file(&file))
+}
+
+fn by_name(name: &str, config: Option<&Path>, layers: Layers) -> Result<Resolved, UsageError> {
+    let catalog = Catalog::read(config)?;
+    let (file, mount) = catalog.find(name)?;
+    let resolved = named(file, mount, layers)?;
+    Ok(Resolved { warnings: catalog.unreadable, ..resolved })
+}
+
+/// Makes the plan of `mount` in `file`. `layers`: options of the command line.
+pub(crate) fn named(file: &ConfigFile, mount: &NamedMount, layers: Layers) -> Result<Resolved, UsageError> {
+    file.usable_mount(mount)?;
+    let layers = layers.with_mount(file, mount);
+    resolved(mount.source.clone(), mount.mountpoint.clone(), layers, Some(mount.name.clone()))
+}
+
+fn resolved(target: OsString, mountpoint: PathBuf, layers: Layers, name: Option<String>) -> Result<Resolved, UsageError> {
+    let options = layers.merged();
+    let spec = MountSpec { create: layers.create.clone().into(), ..spec(&options, Target::parse(&target))? };
     let source = source(&spec);
-    Ok((spec, plan(&given, source, args.mountpoint)?))
+    let plan = plan(&options, &layers, source, mountpoint)?;
+    let mirror = spec.file.is_dir().then(|| mirror_spec(&options, &spec));
+    let plan = if mirror.is_some() { mirror_plan(&options, plan) } else { plan };
+    Ok(Resolved { spec, mirror, plan, layers, name, warnings: Vec::new() })
 }
 
-/// Makes the plan of `h5dir mount` for a directory.
-pub(crate) fn mirror(args: MountArgs) -> Result<(MirrorSpec, MountPlan), UsageError> {
-    let given = merge_sources(args.common)?;
-    let spec = mirror_spec(&given, &args.target)?;
-    let source = spec.root.canonicalize().unwrap_or_else(|_| spec.root.clone()).display().to_string();
-    let plan = plan(&given, source, args.mountpoint)?;
-    let options = &given.options;
-    // Names of the tree change without a notice; containers are closed when idle.
+/// Checks that the options of `mount:` and `defaults:` in `file` agree.
+pub(crate) fn single_options(file: &ConfigFile) -> Result<(), UsageError> {
+    resolved("/".into(), "/".into(), Layers::default().with_file(file), None).map(drop)
+}
+
+/// The plan of the mount of a directory. Names in it change without a notice; containers are closed
+/// when idle.
+fn mirror_plan(options: &MountOptions, plan: MountPlan) -> MountPlan {
     let brief = |timeout: Option<Seconds>| timeout.map_or(MIRROR_TIMEOUT, |s| s.0);
     let times = CacheTimes { entry: brief(options.entry_timeout), attr: brief(options.attr_timeout), absent: Duration::ZERO };
     let check_interval = options.check_interval.map_or(DEFAULT_CHECK_INTERVAL, |s| s.0).max(MIRROR_INTERVAL_MIN);
-    Ok((spec, MountPlan { session: SessionConfig { times, ..plan.session }, check_interval: Some(check_interval), ..plan }))
+    MountPlan { session: SessionConfig { times, ..plan.session }, check_interval: Some(check_interval), ..plan }
 }
 
-fn mirror_spec(given: &GivenOptions, target: &OsStr) -> Result<MirrorSpec, UsageError> {
-    let options = &given.options;
+/// The mirror of a directory whose containers are shown as `container`.
+fn mirror_spec(options: &MountOptions, container: &MountSpec) -> MirrorSpec {
     let patterns = |given: &Option<Patterns>| given.as_ref().map_or_else(Vec::new, |p| p.0.clone());
-    let container = spec(options, Target { file: target.into(), inner: None })?;
     let umask = container.umask;
-    Ok(MirrorSpec {
+    MirrorSpec {
         root: container.file.clone(),
         naming: options.mirror_names.unwrap_or(Naming::Replace),
         include: patterns(&options.include),
@@ -118,8 +186,8 @@ fn mirror_spec(given: &GivenOptions, target: &OsStr) -> Result<MirrorSpec, Usage
         gid: options.gid.map(|g| g.0),
         file_mode: options.file_mode.map(|m| m.0 & !umask),
         dir_mode: options.dir_mode.map(|m| m.0 & !umask),
-        container: MountSpec { create: given.create.clone().into(), ..container },
-    })
+        container: container.clone(),
+    }
 }
 
 /// A quarter of the limit of open files: an open container uses up to four.
@@ -129,8 +197,10 @@ fn default_open_max() -> usize {
 }
 
 /// Makes the plan of `h5dir bench-memory-fs`.
-pub(crate) fn memory_mount(args: CommonMountArgs, mountpoint: PathBuf) -> Result<MountPlan, UsageError> {
-    plan(&merge_sources(args)?, "h5dir-memory".into(), mountpoint)
+pub(crate) fn memory_mount(args: &CommonMountArgs, mountpoint: PathBuf) -> Result<MountPlan, UsageError> {
+    let layers = Layers::of_command(args)?;
+    let layers = args.config.as_deref().map(|path| single(path, layers.clone())).transpose()?.unwrap_or(layers);
+    plan(&layers.merged(), &layers, "h5dir-memory".into(), mountpoint)
 }
 
 /// Resolves the target of `h5dir ls` and `h5dir stat`: the container to open and the path in it.
@@ -158,7 +228,9 @@ pub(crate) fn side(file: &Path, external: &ExternalArgs) -> Result<MountSpec, Us
 
 /// The rules for new files of a configuration file.
 pub(crate) fn create_rules(path: &Path) -> Result<Vec<CreateRule>, UsageError> {
-    Ok(file::read(path)?.1)
+    let file = file::read(path, Trust::Named)?;
+    file.usable()?;
+    Ok(file.create)
 }
 
 fn on(switch: Option<Switch>) -> bool {
@@ -236,8 +308,7 @@ fn external(options: &MountOptions, writable: bool) -> Result<ExternalPolicy, Us
     }
 }
 
-fn plan(given: &GivenOptions, source: String, mountpoint: PathBuf) -> Result<MountPlan, UsageError> {
-    let options = &given.options;
+fn plan(options: &MountOptions, layers: &Layers, source: String, mountpoint: PathBuf) -> Result<MountPlan, UsageError> {
     let writable = writable(options)?;
     let timeout = if writable { READ_WRITE_TIMEOUT } else { READ_ONLY_TIMEOUT };
     let check_interval = check_interval(options, writable);
@@ -250,8 +321,8 @@ fn plan(given: &GivenOptions, source: String, mountpoint: PathBuf) -> Result<Mou
         (false, false) => Access::Owner,
     };
     Ok(MountPlan {
-        foreground: on(options.foreground) || given.debug,
-        log: log(given),
+        foreground: on(options.foreground) || layers.debug,
+        log: log(options, layers),
         session: SessionConfig {
             mountpoint,
             source,
@@ -271,13 +342,22 @@ fn plan(given: &GivenOptions, source: String, mountpoint: PathBuf) -> Result<Mou
         commit_interval: (writable && !interval.is_zero()).then_some(interval),
         check_interval,
         sandbox: !on(options.no_sandbox),
+        metrics: metrics(options)?,
     })
 }
 
-fn log(given: &GivenOptions) -> LogPlan {
-    let options = &given.options;
-    let more = match given.verbose {
-        _ if given.debug => Level::Debug,
+fn metrics(options: &MountOptions) -> Result<Option<MetricsPlan>, UsageError> {
+    let every = options.metrics_interval.map_or(DEFAULT_METRICS_INTERVAL, |s| s.0);
+    let Some(file) = &options.metrics_file else { return Ok(None) };
+    if every.is_zero() {
+        return Err(UsageError("--metrics-interval is more than 0 seconds; without --metrics-file nothing is written".into()));
+    }
+    Ok(Some(MetricsPlan { file: std::path::absolute(file).unwrap_or_else(|_| file.clone()), every }))
+}
+
+fn log(options: &MountOptions, layers: &Layers) -> LogPlan {
+    let more = match layers.verbose {
+        _ if layers.debug => Level::Debug,
         0 => Level::Off,
         1 => Level::Info,
         2 => Level::Debug,
@@ -311,7 +391,7 @@ mod tests {
     fn resolve(args: &[&str]) -> Result<(MountSpec, MountPlan), UsageError> {
         let cli = Cli::try_parse_from([&["h5dir", "mount"], args, &["/dev/null:/g", "/m"]].concat()).unwrap();
         let Command::Mount(args) = cli.command else { panic!() };
-        mount(args)
+        mount(&args).map(|r| (r.spec, r.plan))
     }
 
     #[test]
@@ -359,7 +439,8 @@ mod tests {
         let resolve = |args: &[&str]| {
             let cli = Cli::try_parse_from([&["h5dir", "mount"], args, &["/tmp", "/m"]].concat()).unwrap();
             let Command::Mount(args) = cli.command else { panic!() };
-            mirror(args)
+            let resolved = mount(&args)?;
+            Ok::<_, UsageError>((resolved.mirror.unwrap(), resolved.plan))
         };
         let (spec, plan) = resolve(&[]).unwrap();
         assert_eq!((spec.root.as_path(), spec.naming, spec.uid, spec.file_mode), (Path::new("/tmp"), Naming::Replace, None, None));

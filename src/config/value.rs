@@ -3,7 +3,6 @@
 use crate::fs::create_rules::NamePattern;
 use crate::fs::spec::Modes;
 use crate::mirror::Naming;
-use serde::{Deserialize, Deserializer, de};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -82,6 +81,9 @@ pub(crate) enum LibVer {
 }
 
 impl Level {
+    /// All levels, from the least to the most that is logged.
+    pub(crate) const ALL: [Level; 6] = [Level::Off, Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
+
     /// Name of the level as an option value.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -264,8 +266,7 @@ impl FromStr for Level {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Level::Off, Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
-        let level = all.into_iter().find(|l| l.name().eq_ignore_ascii_case(text));
+        let level = Level::ALL.into_iter().find(|l| l.name().eq_ignore_ascii_case(text));
         level.ok_or_else(|| "expected off, error, warn, info, debug or trace".to_owned())
     }
 }
@@ -281,20 +282,6 @@ impl FromStr for LogFormat {
         }
     }
 }
-
-/// Deserializes from the text of a YAML scalar: `0444` stays octal, `512M` needs no quotes.
-macro_rules! from_yaml_scalar {
-    ($($name:ident)*) => {$(
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                text.parse().map_err(|e| de::Error::custom(format_args!("invalid value '{text}': {e}")))
-            }
-        }
-    )*};
-}
-
-from_yaml_scalar! { Size Switch Seconds Mode User Group Threads Containers Patterns Naming VdsMissing Modes Level LogFormat }
 
 #[cfg(test)]
 mod tests {

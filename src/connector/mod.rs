@@ -178,6 +178,8 @@ pub trait Connector: Send + Sync {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
+    /// Changes the memory for decoded chunks, bytes.
+    fn set_cache_bytes(&self, _bytes: u64) {}
     /// Kind, links and times of an object.
     fn info(&self, id: ObjectId) -> Result<ObjectInfo>;
     /// Bytes laid out and to be laid out, while the layout of the dataset `id` changes.

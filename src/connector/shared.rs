@@ -35,6 +35,11 @@ impl Shared {
         Arc::new(self.environment.sharing(self.disk_bytes, self.metadata_bytes))
     }
 
+    /// Changes the memory for decoded chunks.
+    pub fn set_cache_bytes(&self, bytes: u64) {
+        self.environment.cache.set_budget(bytes);
+    }
+
     /// Counters of all containers, by name.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         self.environment.counters()

@@ -18,12 +18,13 @@ use super::types::{
     Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, Statfs,
     StoredLink, Whence,
 };
-use super::views::{Class, Host};
+use super::views::{self, Class, Host};
 use super::xattr;
 pub use crate::connector::open::Backing;
 use crate::connector::open::OpenContainer;
 use crate::connector::{Connector, ObjectId, Seek};
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -425,6 +426,19 @@ impl Operations for ContainerFs {
 
     fn commit(&self) -> FsResult<()> {
         self.mounted.commit_timed()
+    }
+
+    fn status(&self) -> String {
+        views::status_text(&self.mounted.spec.file, &self.mounted.counters())
+    }
+
+    fn measurements(&self, mountpoint: &Path) -> String {
+        views::measurements(&self.mounted.counters(), &views::label("mountpoint", &mountpoint.to_string_lossy()))
+    }
+
+    fn set_cache_bytes(&self, bytes: u64) -> bool {
+        self.mounted.connector.set_cache_bytes(bytes);
+        true
     }
 
     fn flush(&self, ino: Ino, handle: Handle) -> Done<()> {

@@ -29,6 +29,11 @@ impl NamePattern {
         if glob.as_str().is_empty() { Err("a pattern is not empty".into()) } else { Ok(NamePattern { glob, matches_path }) }
     }
 
+    /// Its text; a pattern of paths has no slash at its beginning.
+    pub fn text(&self) -> &str {
+        self.glob.as_str()
+    }
+
     /// True if it matches the link `name` in the group at `path`.
     pub fn matches(&self, path: &[Vec<u8>], name: &[u8]) -> bool {
         let name = String::from_utf8_lossy(name);

@@ -37,4 +37,4 @@ pub use types::{
     Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, Statfs,
     StoredLink, Whence,
 };
-pub use views::{metrics_text, status_text};
+pub use views::{label, measurements, status_text};

@@ -7,6 +7,7 @@ use super::types::{
 };
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 /// The kernel's caches of a mounted file system. Calls may wait for requests in flight: a thread
 /// that serves a request must not make them, nor one that holds a lock which a request may need.
@@ -104,6 +105,21 @@ pub trait Operations: Send + Sync + 'static {
     /// Checks whether another process changed the container, and if so has the kernel drop what is
     /// outdated. A thread that serves a request must not call it.
     fn look(&self, _kernel: &dyn KernelMemory) {}
+
+    /// The counters as lines of a name and a value, as `.h5dir/status` shows them.
+    fn status(&self) -> String {
+        String::new()
+    }
+
+    /// Measurements in the text format of Prometheus, each with the label `mountpoint`.
+    fn measurements(&self, _mountpoint: &Path) -> String {
+        String::new()
+    }
+
+    /// Changes the memory for caches. False: it cannot be changed.
+    fn set_cache_bytes(&self, _bytes: u64) -> bool {
+        false
+    }
 
     /// True when the operations below can succeed.
     fn is_writable(&self) -> bool {

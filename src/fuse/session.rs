@@ -203,6 +203,11 @@ impl Mounted {
         self.device
     }
 
+    /// What the process that unmounts answers; `None` without that process.
+    pub fn answer(&self) -> Option<io::Result<Vec<u8>>> {
+        self.unmounter.as_ref().map(Unmounter::answer)
+    }
+
     /// The caches of the kernel.
     pub fn memory(&self) -> Arc<dyn KernelMemory> {
         Arc::new(Memory(self.kernel.clone()))

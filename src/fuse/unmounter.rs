@@ -1,7 +1,8 @@
 //! A process that unmounts for a daemon that has dropped the right to do so.
 //!
 //! It is forked before the daemon starts threads or opens the container, holds nothing but a socket
-//! to the daemon, and can only unmount one mountpoint. It ends when the daemon ends.
+//! to the daemon, and can only unmount one mountpoint, and run a closure that reads the
+//! configuration again. It ends when the daemon ends.
 
 use super::mounts::{self, Device};
 use super::unmount::{self, UnmountError};
@@ -22,6 +23,10 @@ const REQUEST_LEN: usize = 17;
 const REPLY_LEN: usize = 5;
 /// The request to remove dead mounts.
 const STALE: Device = Device { major: 0, minor: u64::MAX };
+/// The request for the answer of the closure: its length as u32, and its bytes.
+const ANSWER: Device = Device { major: 0, minor: u64::MAX - 1 };
+/// Longest answer, bytes.
+const ANSWER_BYTES_MAX: u32 = 1 << 22;
 
 const DONE: u8 = 0;
 const NOT_MOUNTED: u8 = 1;
@@ -36,11 +41,11 @@ pub struct Unmounter(Mutex<UnixStream>);
 
 impl Unmounter {
     /// Forks the process for `mountpoint`. `confine` drops the rights that unmounting does not
-    /// need.
+    /// need. `answer` makes what [`Unmounter::answer`] returns.
     ///
     /// # Safety
     /// The calling process must have one thread only.
-    pub unsafe fn start(mountpoint: &Path, confine: impl FnOnce()) -> io::Result<Unmounter> {
+    pub unsafe fn start(mountpoint: &Path, confine: impl FnOnce(), answer: impl Fn() -> Vec<u8>) -> io::Result<Unmounter> {
         let (ours, theirs) = UnixStream::pair()?;
         // SAFETY: the caller guarantees that there are no other threads whose locks the child could
         // meet.
@@ -52,7 +57,7 @@ impl Unmounter {
                 close_all_but(&theirs);
                 ignore_signals();
                 confine();
-                serve(&theirs, mountpoint);
+                serve(&theirs, mountpoint, &answer);
                 // SAFETY: ends the process; handlers of exit are for the daemon.
                 unsafe { libc::_exit(0) }
             }
@@ -69,9 +74,24 @@ impl Unmounter {
         self.unmount(STALE, true)
     }
 
+    /// Has the process run its closure, which may need rights that this one has dropped.
+    pub fn answer(&self) -> io::Result<Vec<u8>> {
+        let mut stream = self.0.lock();
+        stream.write_all(&request(ANSWER, false))?;
+        let mut len = [0; 4];
+        stream.read_exact(&mut len)?;
+        let len = u32::from_le_bytes(len);
+        if len > ANSWER_BYTES_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut answer = vec![0; usize::try_from(len).unwrap_or(0)];
+        stream.read_exact(&mut answer)?;
+        Ok(answer)
+    }
+
     fn ask(&self, device: Device, lazy: bool) -> io::Result<Result<(), UnmountError>> {
         let mut stream = self.0.lock();
-        stream.write_all(&[&device.major.to_le_bytes()[..], &device.minor.to_le_bytes(), &[u8::from(lazy)]].concat())?;
+        stream.write_all(&request(device, lazy))?;
         let mut reply = [0; REPLY_LEN];
         stream.read_exact(&mut reply)?;
         let [code, errno @ ..] = reply;
@@ -85,6 +105,10 @@ impl Unmounter {
             _ => Err(UnmountError::System(errno)),
         })
     }
+}
+
+fn request(device: Device, lazy: bool) -> Vec<u8> {
+    [&device.major.to_le_bytes()[..], &device.minor.to_le_bytes(), &[u8::from(lazy)]].concat()
 }
 
 /// Sets the command line that ps and pgrep show to `title`: a search for the command line of the
@@ -122,11 +146,20 @@ fn ignore_signals() {
     }
 }
 
-fn serve(mut stream: &UnixStream, mountpoint: &Path) {
+fn serve(mut stream: &UnixStream, mountpoint: &Path, answer: &dyn Fn() -> Vec<u8>) {
     let mut request = [0; REQUEST_LEN];
     while stream.read_exact(&mut request).is_ok() {
         let number = |at: usize| request.get(at..at.saturating_add(8)).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
         let device = Device { major: number(0), minor: number(8) };
+        if device == ANSWER {
+            let mut bytes = answer();
+            bytes.truncate(usize::try_from(ANSWER_BYTES_MAX).unwrap_or(0));
+            let len = u32::try_from(bytes.len()).unwrap_or(0).to_le_bytes();
+            if stream.write_all(&[&len[..], &bytes].concat()).is_err() {
+                return;
+            }
+            continue;
+        }
         let lazy = request.last().is_some_and(|b| *b != 0);
         let outcome = if device == STALE { unmount::clean_stale(mountpoint).map(drop) } else { unmount_if(mountpoint, device, lazy) };
         let (code, errno) = encode(&outcome);

@@ -138,6 +138,11 @@ impl Containers {
         }
     }
 
+    /// Changes the memory for decoded chunks of all containers.
+    pub fn set_cache_bytes(&self, bytes: u64) {
+        self.shared.set_cache_bytes(bytes);
+    }
+
     /// Counters of all containers.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.shared.counters();

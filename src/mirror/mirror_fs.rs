@@ -181,14 +181,14 @@ impl MirrorFs {
         }
         let bytes = match text {
             Text::Log => recent_log::text(),
-            Text::Metrics => crate::fs::metrics_text(&self.counters()).into_bytes(),
+            Text::Metrics => crate::fs::measurements(&self.counters(), "").into_bytes(),
             Text::Status => crate::fs::status_text(&self.root_path, &self.counters()).into_bytes(),
         };
         let handle = self.handles.enter(OpenHandle { node: node.clone(), mode, directory: false, what: OpenWhat::Text(bytes) });
         Ok(Opened { handle, keep_cache: false, direct_io: true, no_flush: true })
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
+    pub(super) fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.containers.counters();
         all.extend([("inodes", self.nodes.len() as u64), ("open_files", self.handles.len() as u64)]);
         all

@@ -384,6 +384,19 @@ impl Operations for MirrorFs {
         true
     }
 
+    fn status(&self) -> String {
+        crate::fs::status_text(&self.root_path, &self.counters())
+    }
+
+    fn measurements(&self, mountpoint: &Path) -> String {
+        crate::fs::measurements(&self.counters(), &crate::fs::label("mountpoint", &mountpoint.to_string_lossy()))
+    }
+
+    fn set_cache_bytes(&self, bytes: u64) -> bool {
+        self.containers.set_cache_bytes(bytes);
+        true
+    }
+
     fn write(&self, _ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: OpenMode) -> Done<usize> {
         Done::by(|| {
             let open = self.handles.get(handle)?;

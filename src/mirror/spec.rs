@@ -19,6 +19,17 @@ pub enum Naming {
     Both,
 }
 
+impl Naming {
+    /// Its name as an option.
+    pub fn name(self) -> &'static str {
+        match self {
+            Naming::Replace => "replace",
+            Naming::Suffix => "suffix",
+            Naming::Both => "both",
+        }
+    }
+}
+
 /// A directory to be mirrored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MirrorSpec {

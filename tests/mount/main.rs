@@ -9,6 +9,8 @@ mod accounting;
 mod attributes;
 mod commands;
 mod concurrent;
+mod configuration;
+mod control;
 mod copies;
 mod crew;
 mod datasets;

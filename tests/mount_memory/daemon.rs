@@ -88,7 +88,7 @@ fn wrong_usage_is_exit_code_2() {
 
 #[test]
 fn signals_unmount() {
-    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT] {
         let mut daemon = Foreground::new(&[]);
         daemon.signal(signal);
         assert_eq!(daemon.wait(), Some(0));

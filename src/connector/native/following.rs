@@ -228,6 +228,12 @@ impl Connector for Following {
         self.now().counters()
     }
 
+    fn set_cache_bytes(&self, bytes: u64) {
+        // The next state begins with the budget of this one.
+        let _looks = self.looks.lock();
+        self.now().set_cache_bytes(bytes);
+    }
+
     fn info(&self, id: ObjectId) -> Result<ObjectInfo> {
         self.now().info(id)
     }

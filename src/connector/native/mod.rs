@@ -275,6 +275,10 @@ impl Connector for NativeConnector {
         all
     }
 
+    fn set_cache_bytes(&self, bytes: u64) {
+        self.options.environment.cache.set_budget(bytes);
+    }
+
     fn layout_progress(&self, id: ObjectId) -> Option<(u64, u64)> {
         self.editing.as_ref()?.preparations.progress(Some(id))
     }

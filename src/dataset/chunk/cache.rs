@@ -166,7 +166,7 @@ pub(crate) struct Counters {
 /// Memory of one or more caches.
 struct Memory {
     state: Mutex<State>,
-    budget: u64,
+    budget: AtomicU64,
     unread: Arc<AtomicU64>,
     /// Number of the next cache.
     next: AtomicU32,
@@ -249,7 +249,7 @@ impl ChunkCache {
     /// `disk_cache_bytes`.
     pub(crate) fn new(budget: u64, disk_cache_bytes: u64) -> Self {
         let state = State { slots: LruCache::unbounded(), consumed: VecDeque::new(), consumed_bytes: 0, bytes: 0 };
-        let memory = Memory { state: Mutex::new(state), budget, unread: Arc::default(), next: AtomicU32::new(1) };
+        let memory = Memory { state: Mutex::new(state), budget: AtomicU64::new(budget), unread: Arc::default(), next: AtomicU32::new(1) };
         ChunkCache { memory: Arc::new(memory), number: 0, disk_cache: DiskCache::new(disk_cache_bytes), counters: Arc::default() }
     }
 
@@ -265,7 +265,14 @@ impl ChunkCache {
 
     /// The budget, bytes.
     pub(crate) fn budget(&self) -> u64 {
-        self.memory.budget
+        self.memory.budget.load(Ordering::Relaxed)
+    }
+
+    /// Changes the budget of the memory, and evicts chunks that exceed it.
+    pub(crate) fn set_budget(&self, bytes: u64) {
+        self.memory.budget.store(bytes, Ordering::Relaxed);
+        let victims = self.make_room(&mut self.memory.state.lock(), 0);
+        self.save_unfinished(victims);
     }
 
     /// Bytes of cached chunks and of reservations.
@@ -284,7 +291,7 @@ impl ChunkCache {
         if !chunk.record_read(n) {
             return;
         }
-        let limit = CONSUMED_MAX_BYTES.min(self.memory.budget / 4);
+        let limit = CONSUMED_MAX_BYTES.min(self.budget() / 4);
         let mut evicted = Vec::new();
         let mut state = self.memory.state.lock();
         if !matches!(state.slots.peek(&key), Some(Slot::Ready(c)) if Arc::ptr_eq(c, chunk)) {
@@ -395,7 +402,7 @@ impl ChunkCache {
         waiting::may_wait();
         let pending = Arc::new(Pending::default());
         let size = charged_bytes(size);
-        let keep = size <= self.memory.budget;
+        let keep = size <= self.budget();
         let victims = {
             let mut state = self.memory.state.lock();
             match state.slots.get(&key) {
@@ -437,7 +444,8 @@ impl ChunkCache {
     fn make_room(&self, state: &mut State, size: u64) -> Vec<(Key, Arc<Chunk>)> {
         let mut victims = Vec::new();
         let mut loading = Vec::new();
-        while state.bytes.saturating_add(size) > self.memory.budget {
+        let budget = self.budget();
+        while state.bytes.saturating_add(size) > budget {
             if let Some((key, chunk)) = state.pop_consumed() {
                 self.counters.evictions.fetch_add(1, Ordering::Relaxed);
                 victims.push((key, chunk));

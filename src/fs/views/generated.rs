@@ -3,7 +3,7 @@
 
 use super::bytes::{Bytes, Text};
 use super::context::Context;
-use super::metrics::metrics_text;
+use super::metrics::page;
 use super::view::{Class, Inode, Item, View};
 use crate::base::Result;
 use crate::base::escape::escaped;
@@ -24,7 +24,7 @@ pub struct Generated {
 /// not see.
 pub static LOG: Generated = Generated { name: "log", private: true, text: |_| recent_log::text() };
 /// Measurements in the format of Prometheus.
-pub static METRICS: Generated = Generated { name: "metrics", private: false, text: |cx| metrics_text(&cx.host.counters()).into_bytes() };
+pub static METRICS: Generated = Generated { name: "metrics", private: false, text: |cx| page(&cx.host.counters(), "").into_bytes() };
 /// Counters.
 pub static STATUS: Generated =
     Generated { name: "status", private: false, text: |cx| status_text(cx.file, &cx.host.counters()).into_bytes() };

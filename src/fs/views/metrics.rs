@@ -17,10 +17,10 @@ const GAUGES: [&str; 8] = [
     "open_files",
 ];
 
-/// The text; `counters` are those of the mount.
-pub fn metrics_text(counters: &[(&'static str, u64)]) -> String {
-    let mut out = Page::default();
-    out.single("build_info", "gauge", "Version of the program.", &format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1);
+/// All measurements with `counters`. `labels` (`name="value"`): labels of each of them.
+pub fn page(counters: &[(&'static str, u64)], labels: &str) -> String {
+    let mut out = Page { text: String::new(), labels };
+    out.single("build_info", "gauge", "Version of the program.", &format!("version=\"{}\"", env!("CARGO_PKG_VERSION")), 1);
     for (name, value) in counters {
         let kind = if GAUGES.contains(name) { "gauge" } else { "counter" };
         let name = if kind == "counter" { format!("{name}_total") } else { (*name).to_owned() };
@@ -33,24 +33,35 @@ pub fn metrics_text(counters: &[(&'static str, u64)]) -> String {
     out.histograms("commit", "Commits.", "result", &metrics::COMMITS.samples());
     out.head("operation_errors_total", "counter", "Requests of the kernel that failed.");
     for (operation, errno, count) in metrics::ERRORS.values() {
-        let labels = format!("{{operation=\"{operation}\",error=\"{:?}\"}}", Errno::from_raw(errno));
+        let labels = format!("operation=\"{operation}\",error=\"{:?}\"", Errno::from_raw(errno));
         out.line("operation_errors_total", &labels, &count.to_string());
     }
-    out.0
+    out.text
+}
+
+/// A label and its value.
+pub fn label(name: &str, value: &str) -> String {
+    format!("{name}=\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }
 
 /// Text of metrics.
-#[derive(Default)]
-struct Page(String);
+struct Page<'a> {
+    text: String,
+    labels: &'a str,
+}
 
-impl Page {
+impl Page<'_> {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a string does not fail.
-        let _ = writeln!(self.0, "# HELP h5dir_{name} {help}\n# TYPE h5dir_{name} {kind}");
+        let _ = writeln!(self.text, "# HELP h5dir_{name} {help}\n# TYPE h5dir_{name} {kind}");
     }
 
     fn line(&mut self, name: &str, labels: &str, value: &str) {
-        let _ = writeln!(self.0, "h5dir_{name}{labels} {value}");
+        let comma = if labels.is_empty() || self.labels.is_empty() { "" } else { "," };
+        let _ = match (labels, self.labels) {
+            ("", "") => writeln!(self.text, "h5dir_{name} {value}"),
+            (own, all) => writeln!(self.text, "h5dir_{name}{{{all}{comma}{own}}} {value}"),
+        };
     }
 
     fn single(&mut self, name: &str, kind: &str, help: &str, labels: &str, value: u64) {
@@ -64,10 +75,10 @@ impl Page {
         for (value, Sample { up_to, nanoseconds }) in all {
             let bounds = BOUNDS_NS.iter().map(|ns| seconds(*ns)).chain(["+Inf".to_owned()]);
             for (bound, count) in bounds.zip(up_to) {
-                self.line(&format!("{name}_bucket"), &format!("{{{label}=\"{value}\",le=\"{bound}\"}}"), &count.to_string());
+                self.line(&format!("{name}_bucket"), &format!("{label}=\"{value}\",le=\"{bound}\""), &count.to_string());
             }
-            self.line(&format!("{name}_sum"), &format!("{{{label}=\"{value}\"}}"), &seconds(*nanoseconds));
-            self.line(&format!("{name}_count"), &format!("{{{label}=\"{value}\"}}"), &up_to.last().unwrap_or(&0).to_string());
+            self.line(&format!("{name}_sum"), &format!("{label}=\"{value}\""), &seconds(*nanoseconds));
+            self.line(&format!("{name}_count"), &format!("{label}=\"{value}\""), &up_to.last().unwrap_or(&0).to_string());
         }
     }
 }
@@ -81,6 +92,14 @@ fn seconds(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_lines_have_the_labels() {
+        let text = page(&[("inodes", 5)], &label("mountpoint", "/a \"b\"\\c"));
+        assert!(text.contains("h5dir_inodes{mountpoint=\"/a \\\"b\\\"\\\\c\"} 5\n"), "{text}");
+        assert!(text.lines().filter(|line| !line.starts_with('#')).all(|line| line.contains("{mountpoint=\"/a")), "{text}");
+        assert!(page(&[("inodes", 5)], "").contains("\nh5dir_inodes 5\n"));
+    }
 
     #[test]
     fn seconds_are_decimal_numbers() {

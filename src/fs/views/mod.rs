@@ -24,7 +24,7 @@ pub use bytes::{Bytes, Text};
 pub use context::{Buffers, Context, Effects, Host};
 pub use generated::status_text;
 pub use links::new_link_name;
-pub use metrics::metrics_text;
+pub use metrics::{label, page as measurements};
 pub use view::{Child, Class, EditView, Inode, Item};
 
 use crate::base::Result;
