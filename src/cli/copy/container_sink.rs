@@ -8,7 +8,7 @@ use super::sink::{Finished, KEPT_MODE_BITS, NewFile, NewLink, SinkDirectory, Sin
 use crate::cli::side::container::{Container, Held, ObjectContent, error, is_below_control};
 use crate::cli::side::{Kind, Meta};
 use crate::cli::tree;
-use crate::fs::{Changes, Creator, Entry, FsResult, Handle, Ino, OpenMode};
+use crate::fs::{Changes, Creator, Entry, Errno, FsResult, Handle, Ino, OpenMode};
 use std::io;
 use std::ops::Range;
 use std::rc::Rc;
@@ -60,14 +60,15 @@ impl GroupDirectory {
 
     fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
         let ino = self.held.ino();
-        self.container.operations.rename((ino, from), (ino, to), 0).result.map_err(error)
+        self.container.operations.rename((ino, from), (ino, to), 0).result.map_err(|e| naming(e, to))
     }
 
     /// Makes a name by `make`, under a temporary name that is moved to `name` if `exists`.
     fn place(&self, name: &[u8], exists: bool, make: impl FnOnce(&[u8]) -> FsResult<Entry>) -> io::Result<()> {
         check_name(name)?;
         if !exists {
-            return self.hold(make(name)).map(drop);
+            let entry = make(name).map_err(|e| naming(e, name))?;
+            return self.hold(Ok(entry)).map(drop);
         }
         let temporary = temporary_name()?;
         drop(self.hold(make(&temporary))?);
@@ -115,6 +116,14 @@ impl GroupDirectory {
     }
 }
 
+/// The error of making `name`. No link can have some names that a view shows, as `%2E`.
+fn naming(e: Errno, name: &[u8]) -> io::Error {
+    match e {
+        Errno(libc::EINVAL) if name.contains(&b'%') => io::Error::other("a new link cannot have this name, which is shown escaped or cut"),
+        e => error(e),
+    }
+}
+
 /// Owner and mode of a new file with the attributes `meta`.
 fn creator(meta: &Meta) -> Creator {
     let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
@@ -153,7 +162,8 @@ impl SinkDirectory for GroupDirectory {
     fn make_directory(&self, name: &[u8], meta: &Meta) -> io::Result<Rc<dyn SinkDirectory>> {
         check_name(name)?;
         let made = self.container.operations.mkdir(self.held.ino(), name, creator(meta)).result;
-        Ok(self.below(name, self.hold(made)?))
+        let entry = made.map_err(|e| naming(e, name))?;
+        Ok(self.below(name, self.hold(Ok(entry))?))
     }
 
     fn make_file(&self, new: &NewFile<'_>) -> io::Result<Box<dyn SinkFile>> {
@@ -329,7 +339,7 @@ impl SinkFile for ObjectFile {
         self.end_content()?;
         if let State::Temporary(temporary) = &self.state {
             let ino = self.directory.ino();
-            self.container.operations.rename((ino, temporary), (ino, &self.name), 0).result.map_err(error)?;
+            self.container.operations.rename((ino, temporary), (ino, &self.name), 0).result.map_err(|e| naming(e, &self.name))?;
         }
         self.state = State::Done;
         Ok(Finished::Object(self.held.clone()))
