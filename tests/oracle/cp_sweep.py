@@ -170,6 +170,15 @@ def between_files(t, options, place):
             t.equal(g["links"].get("soft", getlink=True).path, "/types/t1", f"{label}: soft link")
             t.equal(g["links"].get("external", getlink=True).filename, "other.h5", f"{label}: external link")
         t.equal(run(options, "diff", "-r", "--storage", source + ":/", target + ":/", code=None).stdout, b"", f"{label}: diff --storage")
+        with h5py.File(source) as f, h5py.File(target) as g:
+            for name in [*(f"filters/{n}" for n in f["filters"]), *(f"layouts/{n}" for n in f["layouts"])]:
+                a, b = f[name], g[name]
+                same = a.shape == b.shape and a.dtype == b.dtype and a.chunks == b.chunks and a.maxshape == b.maxshape
+                plists = [d.id.get_create_plist() for d in (a, b)]
+                ids = [[p.get_filter(i)[0] for i in range(p.get_nfilters())] for p in plists]
+                t.check(same and ids[0] == ids[1] and plists[0].get_layout() == plists[1].get_layout(), f"{label}: {name}: storage for h5py")
+                t.check(a.fillvalue == b.fillvalue and np.array_equal(np.asarray(a[()]), np.asarray(b[()])) if a.shape is not None else True,
+                        f"{label}: {name}: elements for h5py")
     # Again over what is there, and within one file.
     done = run(options, "cp", "-r", plain + ":/layouts", plain_target + ":/", code=None)
     t.equal((done.returncode, h5diff(plain, plain_target)[0]), (0, 0), f"copied over itself: {done.stderr.decode()}")
