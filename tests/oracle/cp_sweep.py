@@ -170,6 +170,15 @@ def between_files(t, options, place):
             t.equal(g["links"].get("soft", getlink=True).path, "/types/t1", f"{label}: soft link")
             t.equal(g["links"].get("external", getlink=True).filename, "other.h5", f"{label}: external link")
         t.equal(run(options, "diff", "-r", "--storage", source + ":/", target + ":/", code=None).stdout, b"", f"{label}: diff --storage")
+        with h5py.File(source) as f, h5py.File(target) as g:
+            for name in [*(f"filters/{n}" for n in f["filters"]), *(f"layouts/{n}" for n in f["layouts"])]:
+                a, b = f[name], g[name]
+                same = a.shape == b.shape and a.dtype == b.dtype and a.chunks == b.chunks and a.maxshape == b.maxshape
+                plists = [d.id.get_create_plist() for d in (a, b)]
+                ids = [[p.get_filter(i)[0] for i in range(p.get_nfilters())] for p in plists]
+                t.check(same and ids[0] == ids[1] and plists[0].get_layout() == plists[1].get_layout(), f"{label}: {name}: storage for h5py")
+                t.check(a.fillvalue == b.fillvalue and np.array_equal(np.asarray(a[()]), np.asarray(b[()])) if a.shape is not None else True,
+                        f"{label}: {name}: elements for h5py")
     # Again over what is there, and within one file.
     done = run(options, "cp", "-r", plain + ":/layouts", plain_target + ":/", code=None)
     t.equal((done.returncode, h5diff(plain, plain_target)[0]), (0, 0), f"copied over itself: {done.stderr.decode()}")
@@ -191,6 +200,13 @@ def refused(t, options, place):
     t.check(b"references inside sequences" in done.stderr, f"refused: {done.stderr.decode()}")
     with h5py.File(target) as f:
         t.equal(sorted(f), ["in", "kept"], "the rest is there")
+    fixtures = os.path.join(harness.TOP, "tests", "fixtures", "mount")
+    done = run(options, "cp", "-r", "--create", fixtures + "/names.h5:/", os.path.join(place, "names.h5") + ":/", code=1)
+    t.check(b"cannot have this name" in done.stderr, f"names that no new link can have: {done.stderr[:300]!r}")
+    done = run(options, "cp", "-r", "--create", fixtures + "/broken.h5:/", os.path.join(place, "broken.h5") + ":/", code=1)
+    t.check(done.stderr.count(b"h5dir: cannot copy ") >= 3 and b"cannot be read" in done.stderr, f"damaged objects: {done.stderr[:300]!r}")
+    for made in ("names.h5", "broken.h5"):
+        t.equal(run(options, "check", "--data", os.path.join(place, made), code=None).returncode, 0, f"{made} is sound")
     other = os.path.join(place, "other.h5")
     done = run(options, "cp", "-r", "--create", source + ":/in", other + ":/", code=1)
     t.check(b"references differ" in done.stderr, f"a reference that leads out of the copy: {done.stderr.decode()}")
@@ -280,6 +296,9 @@ def existing(t, options, place):
     t.check(b"cp(1)" in run(options, "cp", target, d + "/x", source + ":/x", d, code=2).stderr, "local to local")
     run(options, "cp", "--create", source + ":/none", os.path.join(place, "unmade.h5") + ":/x", code=5)
     t.check(not os.path.exists(os.path.join(place, "unmade.h5")), "no file without an object")
+    before = harness.read(os.path.join(place, "plain.h5"))
+    run(options, "cp", source + ":/none", os.path.join(place, "plain.h5") + ":/x", code=5)
+    t.equal(harness.read(os.path.join(place, "plain.h5")), before, "a file into which nothing is copied")
     t.equal(run(options, "cp", source + ":/none", d, code=5).returncode, 5, "no such path")
     t.equal(run(options, "cp", target, os.path.join(place, "absent.h5") + ":/x", code=3).returncode, 3, "no such file")
     # A dataset of another size is overwritten in place, keeps its type, or is replaced.
@@ -473,6 +492,7 @@ def diff(t, options, place):
         f.seek(100)
         f.write(b"\xff")
     t.check(b"/contiguous: data byte 100: " in run(options, "diff", "-r", source + ":/layouts", local + "/layouts", code=1).stdout, "byte of a local file")
+    t.check(run(options, "diff", source + ":/types/t0", source + ":/types/t1", code=1).stdout.startswith(b"/types/t0: type: "), "path of one object")
     run(options, "diff", source + ":/none", local, code=2)
     run(options, "diff", local, local, code=2)
     run(options, "diff", "--none", code=2)

@@ -8,7 +8,7 @@ use super::sink::{Finished, KEPT_MODE_BITS, NewFile, NewLink, SinkDirectory, Sin
 use crate::cli::side::container::{Container, Held, ObjectContent, error, is_below_control};
 use crate::cli::side::{Kind, Meta};
 use crate::cli::tree;
-use crate::fs::{Changes, Creator, Entry, FsResult, Handle, Ino, OpenMode};
+use crate::fs::{Changes, Creator, Entry, Errno, FsResult, Handle, Ino, OpenMode};
 use std::io;
 use std::ops::Range;
 use std::rc::Rc;
@@ -60,14 +60,15 @@ impl GroupDirectory {
 
     fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
         let ino = self.held.ino();
-        self.container.operations.rename((ino, from), (ino, to), 0).result.map_err(error)
+        self.container.operations.rename((ino, from), (ino, to), 0).result.map_err(|e| naming(e, to))
     }
 
     /// Makes a name by `make`, under a temporary name that is moved to `name` if `exists`.
     fn place(&self, name: &[u8], exists: bool, make: impl FnOnce(&[u8]) -> FsResult<Entry>) -> io::Result<()> {
         check_name(name)?;
         if !exists {
-            return self.hold(make(name)).map(drop);
+            let entry = make(name).map_err(|e| naming(e, name))?;
+            return self.hold(Ok(entry)).map(drop);
         }
         let temporary = temporary_name()?;
         drop(self.hold(make(&temporary))?);
@@ -115,6 +116,14 @@ impl GroupDirectory {
     }
 }
 
+/// The error of making `name`. No link can have some names that a view shows, as `%2E`.
+fn naming(e: Errno, name: &[u8]) -> io::Error {
+    match e {
+        Errno(libc::EINVAL) if name.contains(&b'%') => io::Error::other("a new link cannot have this name, which is shown escaped or cut"),
+        e => error(e),
+    }
+}
+
 /// Owner and mode of a new file with the attributes `meta`.
 fn creator(meta: &Meta) -> Creator {
     let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
@@ -153,7 +162,8 @@ impl SinkDirectory for GroupDirectory {
     fn make_directory(&self, name: &[u8], meta: &Meta) -> io::Result<Rc<dyn SinkDirectory>> {
         check_name(name)?;
         let made = self.container.operations.mkdir(self.held.ino(), name, creator(meta)).result;
-        Ok(self.below(name, self.hold(made)?))
+        let entry = made.map_err(|e| naming(e, name))?;
+        Ok(self.below(name, self.hold(Ok(entry))?))
     }
 
     fn make_file(&self, new: &NewFile<'_>) -> io::Result<Box<dyn SinkFile>> {
@@ -329,9 +339,100 @@ impl SinkFile for ObjectFile {
         self.end_content()?;
         if let State::Temporary(temporary) = &self.state {
             let ino = self.directory.ino();
-            self.container.operations.rename((ino, temporary), (ino, &self.name), 0).result.map_err(error)?;
+            self.container.operations.rename((ino, temporary), (ino, &self.name), 0).result.map_err(|e| naming(e, &self.name))?;
         }
         self.state = State::Done;
         Ok(Finished::Object(self.held.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::side::Source;
+    use crate::cli::side::container::ObjectSource;
+    use crate::fs::{MountSpec, StoredLink, open};
+    use std::time::UNIX_EPOCH;
+
+    fn meta(kind: Kind) -> Meta {
+        Meta { kind, perm: 0o644, uid: 0, gid: 0, size: 3, links: 1, identity: (0, 0), atime: UNIX_EPOCH, mtime: UNIX_EPOCH }
+    }
+
+    /// A new container, open for writing, in a temporary folder.
+    fn container() -> (tempfile::TempDir, Arc<Container>) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f.h5");
+        open::create(&path, false).unwrap();
+        let operations = open::open(&MountSpec::writable(&path)).unwrap();
+        (dir, Arc::new(Container { operations, domain: 1 }))
+    }
+
+    fn names(container: &Arc<Container>, path: &[u8]) -> Vec<Vec<u8>> {
+        ObjectSource::resolve(container, path, true).unwrap().names().unwrap()
+    }
+
+    fn content(container: &Arc<Container>, path: &[u8]) -> Vec<u8> {
+        let source = ObjectSource::resolve(container, path, true).unwrap();
+        let mut bytes = vec![0; 100];
+        let n = source.open().unwrap().read(0, &mut bytes).unwrap();
+        bytes[..n].to_vec()
+    }
+
+    #[test]
+    fn a_file_that_is_not_finished_leaves_nothing() {
+        let (_dir, container) = container();
+        for rules in [false, true] {
+            let root = GroupDirectory::open(&container, b"/", rules).unwrap();
+            let meta = meta(Kind::Regular);
+            let new = |exists, typed| NewFile { name: b"d", meta: &meta, exists, typed, force: false };
+            let mut file = root.make_file(&new(false, false)).unwrap();
+            file.write(0, b"abc").unwrap();
+            drop(file);
+            assert!(names(&container, b"/").is_empty(), "rules: {rules}");
+            let mut file = root.make_file(&new(false, false)).unwrap();
+            file.write(0, b"abc").unwrap();
+            assert_eq!(names(&container, b"/") == [b"d".to_vec()], rules, "it has its name when it is finished");
+            file.finish().unwrap();
+            let mut file = root.make_file(&new(true, true)).unwrap();
+            file.write(0, b"xyz").unwrap();
+            drop(file);
+            assert_eq!((names(&container, b"/"), content(&container, b"/d")), (vec![b"d".to_vec()], b"abc".to_vec()));
+            container.operations.unlink(root.held.ino(), b"d").result.unwrap();
+        }
+        container.operations.shutdown().unwrap();
+    }
+
+    #[test]
+    fn links_are_stored_as_they_were_found() {
+        let (_dir, container) = container();
+        let root = GroupDirectory::open(&container, b"/", false).unwrap();
+        let a = root.make_directory(b"a", &meta(Kind::Directory)).unwrap();
+        let b = a.make_directory(b"b", &meta(Kind::Directory)).unwrap();
+        let external = StoredLink::External { file: b"other.h5".to_vec(), object: b"/x".to_vec() };
+        let all = [
+            (&b"up"[..], StoredLink::Above(1)),
+            (b"here", StoredLink::Above(0)),
+            (b"soft", StoredLink::Soft(b"/a/b".to_vec())),
+            (b"external", external),
+        ];
+        for (name, link) in &all {
+            b.make_link(name, &NewLink::Stored(link.clone()), &meta(Kind::Symlink), false).unwrap();
+        }
+        let found = ObjectSource::resolve(&container, b"/a/b", true).unwrap();
+        for (name, link) in &all {
+            assert_eq!(found.child(name).unwrap().stored_link().unwrap().as_ref(), Some(link), "{}", name.escape_ascii());
+        }
+        let too_far = NewLink::Stored(StoredLink::Above(3));
+        assert!(b.make_link(b"far", &too_far, &meta(Kind::Symlink), false).is_err());
+        let other_class = NewLink::Stored(StoredLink::UserDefined(187));
+        assert!(b.make_link(b"ud", &other_class, &meta(Kind::Symlink), false).is_err());
+        let shared = NewLink::Stored(StoredLink::Group(found.ino()));
+        root.make_link(b"second", &shared, &meta(Kind::Directory), false).unwrap();
+        let second = ObjectSource::resolve(&container, b"/second", true).unwrap();
+        let group = found.shared_group().unwrap();
+        assert!(group.is_some() && second.shared_group().unwrap() == group);
+        assert_eq!(names(&container, b"/second"), names(&container, b"/a/b"));
+        drop((found, second, a, b, root));
+        container.operations.shutdown().unwrap();
     }
 }

@@ -101,7 +101,8 @@ impl Copier {
         let full = matches!(why.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EROFS));
         let hint = match why.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => "; free some space",
-            Some(libc::EINVAL | libc::EOPNOTSUPP) => "; a line of the log says why",
+            Some(libc::E2BIG) => "; its type, shape or attributes are too large for a description",
+            Some(libc::EINVAL | libc::EOPNOTSUPP) if self.container.is_some() => "; the log line before says why",
             _ => "",
         };
         print_error(&format!("cannot copy {}: {}{hint}", escaped_bytes(path), reason(why)));

@@ -137,7 +137,7 @@ impl Job {
             Argument::Local(path) => LocalSource::open(path, !is_recursive(args)).map(Some).map_err(|e| cannot("read", argument, &e)),
             Argument::Standard | Argument::Object { .. } => Ok(None),
         };
-        let mut locals = sources.iter().map(local).collect::<Result<Vec<_>, _>>()?;
+        let locals = sources.iter().map(local).collect::<Result<Vec<_>, _>>()?;
         let target = match destination {
             Argument::Local(path) => Some(local_place(path).map_err(|e| cannot("write", destination, &e))?),
             Argument::Standard | Argument::Object { .. } => None,
@@ -158,8 +158,23 @@ impl Job {
         if let (Argument::Object { .. }, Some(spec)) = (destination, specs.last_mut()) {
             spec.create = rules.into();
         }
-        let mut containers = opened::open(specs, &trees)?.into_iter();
+        let containers = opened::open(specs, &trees)?;
         drop(trees);
+        let job = Self::resolve(args, (sources, locals), (destination, target, ruled), containers.iter().cloned());
+        if job.is_err() {
+            // Nothing was changed.
+            containers.iter().for_each(|c| drop(c.operations.shutdown()));
+        }
+        job
+    }
+
+    /// Finds the objects in the containers.
+    fn resolve(
+        args: &CopyArgs,
+        (sources, mut locals): (&[Argument], Vec<Option<LocalSource>>),
+        (destination, target, ruled): (&Argument, Option<(LocalDirectory, Option<Vec<u8>>)>, bool),
+        mut containers: impl Iterator<Item = Arc<Container>>,
+    ) -> Result<Job, Ended> {
         let mut opened = Vec::new();
         for (argument, local) in sources.iter().zip(&mut locals) {
             opened.push(match argument {
@@ -207,9 +222,16 @@ impl Job {
             (Ok(Err(Stop::Interrupted)), _) => Failure::new(Exit::General, "interrupted: the rest was not copied"),
             (Ok(Err(Stop::Full)), _) => Failure::new(Exit::General, "the destination takes no more: the rest was not copied"),
             (Ok(Ok(())), Ok(())) if failures == 0 => return Ok(()),
-            (Ok(Ok(())), Ok(())) => Failure::new(Exit::General, format!("{failures} of the objects were not copied as they are")),
+            (Ok(Ok(())), Ok(())) => Failure::new(Exit::General, not_copied(failures)),
         };
         Err(Ended { failure, copied: objects > 0 })
+    }
+}
+
+fn not_copied(failures: u64) -> String {
+    match failures {
+        1 => "1 object was not copied, or not as it is".into(),
+        n => format!("{n} objects were not copied, or not as they are"),
     }
 }
 

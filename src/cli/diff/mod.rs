@@ -16,7 +16,8 @@ use super::print_error;
 use super::side::argument::Argument;
 use super::side::container::{Container, ObjectSource};
 use super::side::local::LocalSource;
-use super::side::{Source, opened};
+use super::side::{Kind, Source, opened};
+use super::tree;
 use crate::base::escape::escaped_bytes;
 use crate::config::resolve;
 use crate::config::side_args::DiffArgs;
@@ -61,7 +62,7 @@ fn compare(args: &DiffArgs) -> Result<bool, Failure> {
     let failed = |e: &io::Error| Failure::new(Exit::General, format!("cannot write the output: {}", reason(e)));
     let report = Report::new(&mut out, style).map_err(|e| failed(&e))?;
     let mut comparison = Comparison::new(Scope { recursive: args.recursive, storage: args.storage, xattrs: args.xattrs }, report);
-    match comparison.compare(&*left, &*right, b"/", 0) {
+    match comparison.compare(&*left, &*right, &top(&*left, &sides), 0) {
         // A closed pipe (`| head`): there was a difference.
         Err(End::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(true),
         Err(End::Output(e)) => return Err(failed(&e)),
@@ -77,6 +78,15 @@ fn compare(args: &DiffArgs) -> Result<bool, Failure> {
         _ if args.quiet && different => Ok(true),
         n => Err(Failure::new(Exit::General, format!("{n} objects could not be compared"))),
     }
+}
+
+/// Path of what is compared: directories are the roots of the paths in them.
+fn top(left: &dyn Source, sides: &[Argument; 2]) -> Vec<u8> {
+    let object = sides.iter().find_map(|side| match side {
+        Argument::Object { path, .. } => Some(tree::absolute(path)),
+        Argument::Standard | Argument::Local(_) => None,
+    });
+    object.filter(|_| left.meta().kind != Kind::Directory).unwrap_or_else(|| b"/".to_vec())
 }
 
 /// Opens local files, then containers, after which the process is confined.

@@ -111,6 +111,12 @@ impl ObjectSource {
         &self.container
     }
 
+    /// The inode number.
+    #[cfg(test)]
+    pub(crate) fn ino(&self) -> Ino {
+        self.held.ino
+    }
+
     /// Path of the view.
     pub(crate) fn path(&self) -> &[u8] {
         &self.path
