@@ -106,10 +106,12 @@ impl Rights {
         Ok(Rights { files: Some(files), capabilities: needed_capabilities(written).map_err(io_error)? })
     }
 
-    /// Rights of the process that unmounts: all files, for fusermount3, and CAP_SYS_ADMIN.
+    /// Rights of the process that unmounts: all files, for fusermount3 and the configuration, and
+    /// CAP_SYS_ADMIN.
     pub(crate) fn to_unmount() -> io::Result<Rights> {
         let permitted = caps::read(None, CapSet::Permitted).map_err(io_error)?;
-        let capabilities = permitted.into_iter().filter(|c| *c == Capability::CAP_SYS_ADMIN).collect();
+        let wanted = [Capability::CAP_SYS_ADMIN, Capability::CAP_DAC_READ_SEARCH];
+        let capabilities = permitted.into_iter().filter(|c| wanted.contains(c)).collect();
         Ok(Rights { files: None, capabilities })
     }
 

@@ -20,9 +20,12 @@ use crate::fuse::guard::guard;
 use crate::fuse::session::Confinement;
 use crate::fuse::{Mounted, SessionConfig, UnmountError, Unmounter};
 use daemonize::{Daemonize, Outcome};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{ForkResult, chdir, dup2_stderr, dup2_stdin, dup2_stdout, fork, setsid};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGXCPU};
 use signal_hook::iterator::Signals;
+use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -38,16 +41,20 @@ const EVENT_WAIT_MAX: Duration = Duration::from_secs(3600);
 
 /// Reports the outcome of the start to the parent process, once; later calls do nothing.
 #[derive(Debug)]
-pub(crate) struct Ready(Option<PipeWriter>);
+pub(crate) struct Ready {
+    pipe: Option<PipeWriter>,
+    /// The daemon leaves the process group of its parent when the mount answers.
+    leaves_group: bool,
+}
 
 impl Ready {
     /// A daemon in the foreground: no parent waits.
     pub(crate) fn foreground() -> Self {
-        Ready(None)
+        Ready { pipe: None, leaves_group: false }
     }
 
     fn report(&mut self, code: u8, message: &str) {
-        if let Some(mut pipe) = self.0.take() {
+        if let Some(mut pipe) = self.pipe.take() {
             // The parent may have been killed: the mount works without it.
             let _ = pipe.write_all(&[&[code], message.as_bytes()].concat());
         }
@@ -55,6 +62,10 @@ impl Ready {
 
     /// Reports that the mount answers requests.
     pub(crate) fn succeeded(&mut self) {
+        if self.leaves_group {
+            // Fails for the leader of a process group only, which a forked process is not.
+            let _ = setsid();
+        }
         self.report(0, "");
     }
 
@@ -67,24 +78,23 @@ impl Ready {
 /// Runs `daemon` in the background. Returns in the parent when the daemon reported its start, in
 /// the daemon when `daemon` returns.
 ///
-/// The process must have one thread.
-pub(crate) fn background(daemon: impl FnOnce(&mut Ready) -> Result<(), Failure>) -> Result<(), Failure> {
+/// `automount`: autofs waits for this mount. All processes but those of the process group that
+/// autofs knows block at the mountpoint until the parent has ended, so the daemon stays in the
+/// group until the mount answers. The process must have one thread.
+pub(crate) fn background(automount: bool, daemon: impl FnOnce(&mut Ready) -> Result<(), Failure>) -> Result<(), Failure> {
     let general = |e: &dyn std::fmt::Display| Failure::new(Exit::General, format!("cannot go into the background: {e}; use --foreground"));
     let (reader, writer) = io::pipe().map_err(|e| general(&e))?;
-    let daemonize = Daemonize::new().working_directory("/").umask(0o077);
-    // SAFETY: fork is sound in a process with one thread; commands start threads only in `daemon`.
-    let outcome = unsafe { daemonize.execute() };
-    match outcome {
-        Outcome::Parent(Ok(_)) => {
+    let started = if automount { fork_in_group() } else { fork_session() };
+    match started.map_err(|e| general(&e))? {
+        Side::Parent => {
             // The daemon has the only write end then: its death is EOF for the reader.
             drop(writer);
             read_outcome(reader)
         }
-        Outcome::Parent(Err(e)) => Err(general(&e)),
-        Outcome::Child(result) => {
+        Side::Daemon(detached) => {
             drop(reader);
-            let mut ready = Ready(Some(writer));
-            let result = result.map_err(|e| general(&e)).and_then(|_| daemon(&mut ready));
+            let mut ready = Ready { pipe: Some(writer), leaves_group: automount };
+            let result = detached.map_err(|e| general(&e)).and_then(|()| daemon(&mut ready));
             if let Err(failure) = &result {
                 tracing::error!("{}", failure.message);
                 ready.failed(failure);
@@ -92,6 +102,40 @@ pub(crate) fn background(daemon: impl FnOnce(&mut Ready) -> Result<(), Failure>)
             result
         }
     }
+}
+
+/// Which process this is after a fork.
+enum Side {
+    Parent,
+    /// Whether it could leave the terminal and the working directory of its parent.
+    Daemon(Result<(), String>),
+}
+
+/// Forks a daemon with a session of its own. The process must have one thread.
+fn fork_session() -> Result<Side, String> {
+    let daemonize = Daemonize::new().working_directory("/").umask(0o077);
+    // SAFETY: fork is sound in a process with one thread; commands start threads only in `daemon`.
+    match unsafe { daemonize.execute() } {
+        Outcome::Parent(parent) => parent.map(|_| Side::Parent).map_err(|e| e.to_string()),
+        Outcome::Child(child) => Ok(Side::Daemon(child.map(drop).map_err(|e| e.to_string()))),
+    }
+}
+
+/// Forks a daemon in the process group of its parent. The process must have one thread.
+fn fork_in_group() -> Result<Side, String> {
+    // SAFETY: as in `fork_session`.
+    match unsafe { fork() }.map_err(|e| e.desc().to_owned())? {
+        ForkResult::Parent { .. } => Ok(Side::Parent),
+        ForkResult::Child => Ok(Side::Daemon(detach().map_err(|e| reason(&e)))),
+    }
+}
+
+/// Leaves the working directory and the standard streams of the parent.
+fn detach() -> io::Result<()> {
+    umask(Mode::from_bits_truncate(0o077));
+    chdir("/")?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    Ok(dup2_stdin(&null).and_then(|()| dup2_stdout(&null)).and_then(|()| dup2_stderr(&null))?)
 }
 
 fn read_outcome(mut pipe: PipeReader) -> Result<(), Failure> {
@@ -207,7 +251,7 @@ struct SignalActions {
 
 /// True if the process has a controlling terminal, whose end sends SIGHUP.
 fn has_terminal() -> bool {
-    std::fs::File::open("/dev/tty").is_ok()
+    File::open("/dev/tty").is_ok()
 }
 
 fn serve_open(
@@ -440,7 +484,7 @@ mod tests {
     fn the_parent_gets_the_outcome_of_the_daemon() {
         let outcome = |f: &dyn Fn(&mut Ready)| {
             let (reader, writer) = io::pipe().unwrap();
-            f(&mut Ready(Some(writer)));
+            f(&mut Ready { pipe: Some(writer), leaves_group: false });
             read_outcome(reader)
         };
         assert_eq!(outcome(&|ready| ready.succeeded()), Ok(()));

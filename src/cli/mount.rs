@@ -139,5 +139,6 @@ fn run(mut plan: MountPlan, control: Option<Control>, locate: impl FnOnce() -> R
     if plan.foreground {
         return daemon::serve(locate, &plan, control, &mut Ready::foreground());
     }
-    daemon::background(|ready| daemon::serve(locate, &plan, control, ready))
+    let automount = mounts::top_at(&plan.session.mountpoint).ok().flatten().is_some_and(|mount| mount.fs_type == "autofs");
+    daemon::background(automount, |ready| daemon::serve(locate, &plan, control, ready))
 }

@@ -119,7 +119,7 @@ pub(crate) fn mount(args: &MountArgs) -> Result<Resolved, UsageError> {
             Some(name) if Path::new(target).symlink_metadata().is_err() => by_name(name, config, layers),
             _ => {
                 let (file, end) = (escaped(target), "or a name of the configuration with --name");
-                Err(UsageError(format!("{file} needs a mountpoint; give an existing directory after it, {end}")))
+                Err(UsageError(format!("{file} needs a MOUNTPOINT; give an existing directory after it, {end}")))
             }
         },
         (None, ..) => Err(UsageError("nothing to mount; give FILE and MOUNTPOINT, a name of the configuration, or --all".into())),

@@ -106,7 +106,7 @@ fn a_mount_by_its_name() {
     assert!(code == 4 && error.contains("one: cannot mount") && error.contains("already mounted"), "{error}");
     // A file of that name exists.
     let (code, _, error) = mount(&["b.h5"]);
-    assert!(code == 2 && error.contains("b.h5 needs a mountpoint") && error.contains("--name"), "{error}");
+    assert!(code == 2 && error.contains("b.h5 needs a MOUNTPOINT") && error.contains("--name"), "{error}");
     assert_eq!(mount(&["--name", "b.h5"]).0, 0);
     assert!(is_mounted(&folder.path("b")));
     let (code, _, error) = mount(&["ona"]);
