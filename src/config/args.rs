@@ -132,8 +132,8 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["target", "mountpoint"])]
     pub(crate) name: Option<String>,
 
-    /// The HDF5 file, with :/GROUP a group of it, or a directory. Without MOUNTPOINT, if there is no
-    /// such file: a name of the configuration
+    /// The HDF5 file, with :/GROUP a group of it, or a directory. Without MOUNTPOINT, if there is
+    /// no such file: a name of the configuration
     #[arg(value_name = "FILE[:/GROUP]|DIR|NAME", value_hint = ValueHint::FilePath)]
     pub(crate) target: Option<OsString>,
 

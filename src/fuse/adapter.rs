@@ -31,8 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-/// Largest request, bytes. The kernel's own bound is 256 pages unless `fs.fuse.max_pages_limit` is
-/// raised.
+/// Largest request, bytes. The kernel's own bound is 256 pages (`fs.fuse.max_pages_limit`).
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Most bytes copied by one request: the answer has 32 bits.
 const COPY_BYTES_MAX: u64 = 1 << 30;

@@ -1,6 +1,6 @@
 //! Requests: to files of the tree, to containers, or to `.h5dir`, by the kind of the node.
 
-use super::handles::{OpenHandle, What as OpenWhat};
+use super::handles::What as OpenWhat;
 use super::host_io::{allocate, copy_files, read_full, seek, write_to};
 use super::mirror_fs::{MirrorFs, errno};
 use super::node::{Node, What};
@@ -27,22 +27,6 @@ fn is_in_tree(node: &Node) -> bool {
 }
 
 impl MirrorFs {
-    /// Opens the file `node` of a container.
-    fn open_inside(&self, node: &Arc<Node>, mode: OpenMode) -> FsResult<Opened> {
-        let (used, ino) = self.enter(node, mode.write)?;
-        let opened = used.open.operations.open(ino, mode)?;
-        // The pages of an earlier opening may be those of another object.
-        let same = node.opened.swap(used.open.generation, Ordering::AcqRel) == used.open.generation;
-        Ok(Opened { keep_cache: opened.keep_cache && same, ..self.opened_inside(node, &used.open, opened, mode) })
-    }
-
-    fn opened_inside(&self, node: &Arc<Node>, open: &super::containers::Open, opened: Opened, mode: OpenMode) -> Opened {
-        open.handles.fetch_add(1, Ordering::AcqRel);
-        let what = OpenWhat::Inside(parking_lot::Mutex::new((open.generation, opened.handle)));
-        let handle = self.handles.enter(OpenHandle { node: node.clone(), mode, directory: false, what });
-        Opened { handle, ..opened }
-    }
-
     /// Creates the file `name` in the directory `parent` of the tree, or opens the one that is
     /// there.
     fn create_in_tree(
@@ -95,14 +79,6 @@ impl MirrorFs {
         self.created(parent, &directory, os, creator)
     }
 
-    /// Makes a file in a container by `make`, which counts it as looked up there.
-    fn make_inside(&self, parent: &Arc<Node>, name: &[u8], make: impl FnOnce(&dyn Operations, Ino) -> Done<Entry>) -> Done<Entry> {
-        self.change_inside(parent, |open, ino| {
-            let Done { result, invalidate } = make(&*open.operations, ino);
-            Done { result: result.and_then(|entry| self.entry_outward(open, parent, name, entry)), invalidate }
-        })
-    }
-
     /// Path of the file `node` of the tree for calls that take paths.
     fn xattr<T>(&self, node: &Arc<Node>, f: impl FnOnce(&Path) -> io::Result<T>) -> FsResult<T> {
         let pinned = self.pin(node)?;
@@ -147,27 +123,6 @@ impl MirrorFs {
             synced = synced.and(self.directory(node).and_then(|d| d.sync().map_err(|e| errno(&e))));
         }
         synced
-    }
-
-    fn rename_inside(&self, from: (&Arc<Node>, &[u8]), to: (&Arc<Node>, &[u8]), flags: u32) -> Done<()> {
-        let (Some(a), Some(b)) = (from.0.what.container(), to.0.what.container()) else { return Err(Errno(libc::EXDEV)).into() };
-        if !Arc::ptr_eq(a, b) {
-            return Err(Errno(libc::EXDEV)).into();
-        }
-        self.change_inside(from.0, |open, parent| {
-            // Opened for writing now: the numbers of both are of this opening.
-            let target = match self.enter(to.0, true) {
-                Ok((_, target)) => target,
-                Err(e) => return Err(e).into(),
-            };
-            let (moved, other) = (self.known_inside(open, from.0, parent, from.1), self.known_inside(open, to.0, target, to.1));
-            let done = open.operations.rename((parent, from.1), (target, to.1), flags);
-            if done.result.is_ok() {
-                moved.iter().for_each(|node| node.put(to.0, to.1));
-                other.iter().filter(|_| flags & libc::RENAME_EXCHANGE != 0).for_each(|node| node.put(from.0, from.1));
-            }
-            done
-        })
     }
 }
 

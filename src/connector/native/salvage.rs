@@ -102,7 +102,7 @@ impl Salvage for NativeConnector {
         loop {
             let n = read_all(&**driver, &mut piece, at).map_err(|e| Error::io("read", Address(at), &e))?;
             let bytes = piece.get(..n).unwrap_or_default();
-            // The last ones are looked at again, with those that follow.
+            // The last ones are in the next piece, too.
             let last = n < PIECE_BYTES;
             let count = if last { n } else { n.saturating_sub(PREFIX_BYTES) };
             for i in 0..count {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_are_told_from_other_bytes() {
+    fn prefixes_differ_from_other_bytes() {
         let header = [1, 0, 3, 0, 1, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0];
         assert!(may_be_header(&header) && may_be_header(b"OHDR") && !may_be_header(&header[..15]) && !may_be_header(b"OHD"));
         for (i, byte) in [(0, 2), (1, 1), (2, 0), (4, 0), (7, 1), (8, 25), (11, 1), (12, 1), (15, 1)] {
