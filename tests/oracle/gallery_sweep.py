@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the lines of README's gallery on a mounted directory of HDF5 files.
+"""Runs the lines of README's gallery on a mounted directory of HDF5 files, and draws its picture again.
 
     gallery_sweep.py [--bin H5DIR] [--keep FOLDER]
 """
@@ -69,6 +69,8 @@ def main():
             tally.equal((f["copy/gain"][()], f["mask"].attrs["checked"] in (b"yes", "yes"), "log" in f), (2.5, True, False), "what was changed")
             tally.equal(f["copy"].attrs["operator"] in (b"someone", "someone"), True, "an attribute that rsync copied")
         tally.check(len(read(os.path.join(place, "backup.tar"))) > 10000, "the archive")
+    drawn = subprocess.run([os.path.join(TOP, "mount-scripts", "picture"), args.bin], capture_output=True, stdin=subprocess.DEVNULL)
+    tally.equal(drawn.stdout, read(os.path.join(TOP, "docs", "session.svg")), "mount-scripts/picture")
     tally.finish()
 
 
