@@ -71,7 +71,7 @@ pub(crate) enum Command {
     Cp(super::side_args::CopyArgs),
     /// Print the bytes of datasets without mounting
     Cat(super::side_args::CatArgs),
-    /// Compare objects of HDF5 files with each other, or with local files
+    /// Compare HDF5 objects with each other or with local files
     Diff(super::side_args::DiffArgs),
     /// Check or show configuration files
     #[command(after_help = EXIT_CODES)]

@@ -17,13 +17,14 @@ Options: -h, --help; -V, --version
 ";
 
 /// Up to three examples of each command.
-const EXAMPLES: [(&str, &[&str]); 12] = [
+const EXAMPLES: [(&str, &[&str]); 13] = [
+    ("config", &["h5dir config check", "h5dir config show run7", "h5dir config schema >h5dir.schema.json"]),
     (
         "mount",
         &[
             "h5dir mount data.h5 /mnt/data",
             "h5dir mount --read-write data.h5:/run1 /mnt/run1",
-            "h5dir mount -o ro,allow_other,cache_size=1G data.h5 /mnt/data",
+            "h5dir mount -o allow_other,exclude=old /srv/runs /mnt/runs",
         ],
     ),
     ("umount", &["h5dir umount /mnt/data", "h5dir umount --lazy /mnt/data"]),
@@ -41,7 +42,7 @@ const EXAMPLES: [(&str, &[&str]); 12] = [
     ),
     ("erase", &["h5dir erase --select 0:10,: sparse.h5:/run1/image"]),
     ("create", &["h5dir create new.h5", "h5dir create --libver earliest old.h5"]),
-    ("recover", &["h5dir recover data.h5"]),
+    ("recover", &["h5dir recover data.h5", "h5dir recover --dry-run data.h5"]),
     (
         "completions",
         &[

@@ -32,6 +32,7 @@ pub(crate) struct MountOptions {
 
     /// Show what can be read of a damaged file; .h5dir/found has objects without names
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    #[arg(help_heading = heading::CONTAINER)]
     pub(crate) rescue: Option<Switch>,
 
     /// Time between commits; 0: only by fsync, close and unmounting [default: 5]
@@ -150,24 +151,29 @@ pub(crate) struct MountOptions {
     /// Show only files with these names, of a directory: patterns separated by commas, with a slash
     /// of paths
     #[arg(long, value_name = "PATTERNS")]
+    #[arg(help_heading = heading::CONTAINER)]
     pub(crate) include: Option<Patterns>,
 
     /// Hide files and directories with these names, of a directory
     #[arg(long, value_name = "PATTERNS")]
+    #[arg(help_heading = heading::CONTAINER)]
     pub(crate) exclude: Option<Patterns>,
 
     /// Names of HDF5 files in a directory: x.h5/ in place of the file, x.h5.d/, or the file and
     /// x.h5.d/ [default: replace]
     #[arg(long, value_name = "replace|suffix|both")]
+    #[arg(help_heading = heading::CONTAINER)]
     pub(crate) mirror_names: Option<Naming>,
 
     /// HDF5 files of a directory that are open at a time [default: a quarter of the limit of open
     /// files, at most 1024]
     #[arg(long, value_name = "N")]
+    #[arg(help_heading = heading::CACHING)]
     pub(crate) max_open: Option<Containers>,
 
     /// Close HDF5 files of a directory that were not used for so long [default: 10]
     #[arg(long, value_name = "SECONDS")]
+    #[arg(help_heading = heading::CACHING)]
     pub(crate) idle_timeout: Option<Seconds>,
 
     /// Log level: off, error, warn, info, debug, trace [default: warn]

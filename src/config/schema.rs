@@ -3,7 +3,7 @@
 use super::create;
 use super::file::{FILE_KEYS, MOUNT_KEYS};
 use super::options::{LongOptions, choices};
-use super::value::{Group, Mode, Seconds, Size, Switch, Threads, User};
+use super::value::{Containers, Group, Mode, Patterns, Seconds, Size, Switch, Threads, User};
 use clap::{Arg, ArgAction, CommandFactory};
 use serde_json::{Map, Value, json};
 use std::any::TypeId;
@@ -103,6 +103,12 @@ fn value(arg: &Arg) -> Value {
     }
     if id == TypeId::of::<Threads>() {
         return json!({"type": "integer", "minimum": 1, "maximum": 256});
+    }
+    if id == TypeId::of::<Containers>() {
+        return json!({"type": "integer", "minimum": 1, "maximum": 1_000_000});
+    }
+    if id == TypeId::of::<Patterns>() {
+        return json!({"type": "string", "minLength": 1});
     }
     if id == TypeId::of::<User>() || id == TypeId::of::<Group>() {
         return json!({"type": ["integer", "string"], "minimum": 0});

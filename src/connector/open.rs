@@ -123,6 +123,18 @@ pub struct UsedDirectory {
     pub tree: bool,
 }
 
+/// A name in a directory, and the file that it is to have. Errors of those who use it: `ESTALE` if
+/// it has another one.
+#[derive(Debug)]
+pub struct Place<'a> {
+    /// The directory.
+    pub directory: &'a Directory,
+    /// The name.
+    pub name: &'a OsStr,
+    /// The file.
+    pub identity: Identity,
+}
+
 /// What the first bytes of a file show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recognized {
@@ -148,11 +160,11 @@ pub trait Kind: Sync {
     /// resolved again afterwards.
     fn locate(&self, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError>;
 
-    /// As `locate`, for the file `name` of `directory`; the path of `options` is only shown.
-    fn locate_in(&self, directory: &Directory, name: &OsStr, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError>;
+    /// As `locate`, for the file at `place`; the path of `options` is only shown.
+    fn locate_in(&self, place: &Place<'_>, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError>;
 
-    /// Whether the file `name` of `directory` is a container of this kind.
-    fn recognize(&self, directory: &Directory, name: &OsStr) -> io::Result<Recognized>;
+    /// Whether the file at `place` is a container of this kind.
+    fn recognize(&self, place: &Place<'_>) -> io::Result<Recognized>;
 
     /// Creates an empty container at `path`. `earliest`: in the oldest format.
     fn create(&self, path: &Path, earliest: bool) -> Result<(), OpenError>;

@@ -6,7 +6,7 @@ use crate::base::waiting;
 use nix::dir::{Dir, Type};
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, RenameFlags, openat, renameat2};
 use nix::sys::stat::{Mode, fstat, mkdirat};
-use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, linkat, symlinkat, unlinkat};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -29,6 +29,16 @@ pub struct Listed {
 pub struct Pinned(OwnedFd);
 
 impl Pinned {
+    /// The file that is open as `file`.
+    pub fn of(file: &impl AsFd) -> io::Result<Pinned> {
+        Ok(Pinned(file.as_fd().try_clone_to_owned()?))
+    }
+
+    /// Sets owner and group; `None` leaves one as it is.
+    pub fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+        Ok(fchownat(self.0.as_fd(), "", uid.map(Uid::from_raw), gid.map(Gid::from_raw), AtFlags::AT_EMPTY_PATH)?)
+    }
+
     /// Its properties.
     pub fn entry(&self) -> io::Result<Entry> {
         Ok(Entry::from_stat(&fstat(self.0.as_fd())?))

@@ -30,6 +30,7 @@ mod xattr;
 
 pub use crate::present::{FACT_NAMES, build_npy_header};
 pub use done::{Done, Invalidate};
+pub use namespace::is_of_object;
 pub use open::open;
 pub use operations::{KernelMemory, Operations};
 pub use spec::{ExternalPolicy, MountSpec, OpenError};

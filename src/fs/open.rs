@@ -7,12 +7,11 @@ use super::spec::MountSpec;
 pub use super::spec::OpenError;
 use crate::base::Error;
 pub use crate::connector::check::{Checked, Finding, Problem, Progress};
-pub use crate::connector::open::{Directory, Entry, Identity, Recognized, Stamp, UsedDirectory, temporary_directory};
+pub use crate::connector::open::{Directory, Entry, Identity, Place, Recognized, Stamp, UsedDirectory, temporary_directory};
 use crate::connector::open::{Located, OpenContainer, OpenOptions};
 pub use crate::connector::shared::Shared;
 pub use crate::connector::space::SpaceUse;
 use crate::connector::{Connector, ObjectId, ObjectKind, kinds};
-use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -65,17 +64,17 @@ pub fn check(located: LocatedContainer, data: bool, progress: &mut dyn FnMut(Pro
     checked.map_err(|source| OpenError::Engine { path: options.target, source })
 }
 
-/// Opens the container that is the file `name` of `directory`, with the caches of `shared`. The
-/// path of `spec` is for messages.
-pub fn open_in(spec: &MountSpec, (directory, name): (&Directory, &OsStr), shared: &Shared) -> Result<Arc<dyn Operations>, OpenError> {
+/// Opens the container that is the file at `place`, with the caches of `shared`. The path of `spec`
+/// is for messages.
+pub fn open_in(spec: &MountSpec, place: &Place<'_>, shared: &Shared) -> Result<Arc<dyn Operations>, OpenError> {
     let options = OpenOptions { shared: Some(shared.clone()), ..spec.open_options() };
-    let located = kinds::of(&spec.file).locate_in(directory, name, &options)?;
+    let located = kinds::of(&spec.file).locate_in(place, &options)?;
     open_located(spec, LocatedContainer { located, options })
 }
 
-/// Whether the file `name` of `directory` is a container.
-pub fn recognize(directory: &Directory, name: &OsStr) -> std::io::Result<Recognized> {
-    kinds::of(Path::new(name)).recognize(directory, name)
+/// Whether the file at `place` is a container.
+pub fn recognize(place: &Place<'_>) -> std::io::Result<Recognized> {
+    kinds::of(Path::new(place.name)).recognize(place)
 }
 
 /// The file system that shows `container` as `spec` states.

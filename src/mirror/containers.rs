@@ -9,8 +9,8 @@
 use super::signatures::Signatures;
 use super::spec::MirrorSpec;
 use crate::base::waiting;
-use crate::fs::open::{self, Directory, Entry, Identity, OpenError, Shared};
-use crate::fs::types::{CloseError, Errno, FsResult};
+use crate::fs::open::{self, Directory, Entry, Identity, OpenError, Place, Shared};
+use crate::fs::types::{CloseError, Errno, FsResult, ROOT};
 use crate::fs::{ExternalPolicy, MountSpec, Operations};
 use foldhash::{HashMap, HashMapExt};
 use parking_lot::Mutex;
@@ -163,12 +163,14 @@ impl Containers {
         Some(InUse { containers: self, container, open, counts: false })
     }
 
-    /// The container, opened if it is not open, or not for `writing`. `locate` finds its file.
+    /// The container, opened if it is not open, or not for `writing`. `locate` finds its file;
+    /// `moved` takes over what is open in an earlier opening, before anything is changed.
     pub fn enter<'a>(
         &'a self,
         container: &'a Arc<Container>,
         writing: bool,
         locate: impl FnOnce() -> FsResult<Located>,
+        moved: impl FnOnce(&Open),
     ) -> FsResult<InUse<'a>> {
         let mut state = waiting::take(|| container.open.try_lock(), || container.open.lock());
         if let Some(open) = state.as_ref().filter(|open| open.writable || !writing) {
@@ -186,6 +188,7 @@ impl Containers {
         let opened = self.opened(container, writing, &located)?;
         opened.requests.fetch_add(1, Ordering::AcqRel);
         if let Some(old) = state.replace(opened.clone()) {
+            moved(&opened);
             // Requests that still use it hold it.
             drop(old);
         }
@@ -197,10 +200,8 @@ impl Containers {
     fn opened(&self, container: &Container, writable: bool, located: &Located) -> FsResult<Arc<Open>> {
         let Located { directory, entry, path } = located;
         let name = path.file_name().unwrap_or_default();
-        if entry.status.identity != container.identity {
-            return Err(Errno(libc::ESTALE));
-        }
-        let opened = open::open_in(&self.mount_spec(path, entry, writable), (directory, name), &self.shared);
+        let place = Place { directory, name, identity: container.identity };
+        let opened = open::open_in(&self.mount_spec(path, entry, writable), &place, &self.shared);
         let operations = opened.map_err(|e| self.failed(entry, writable, &e))?;
         let generation = self.generations.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let (requests, handles) = Default::default();
@@ -272,6 +273,11 @@ impl Containers {
         let Some(open) = state.as_ref() else { return false };
         let held = open.handles.load(Ordering::Acquire) > 0 && (open.writable || !soon);
         if held || open.requests.load(Ordering::Acquire) > 0 {
+            return false;
+        }
+        // Changes that cannot be made durable now stay: a later fsync(2) reports that.
+        if open.writable && open.operations.fsync(ROOT).result.is_err() {
+            container.used.store(self.now(), Ordering::Relaxed);
             return false;
         }
         if let Err(e) = open.operations.shutdown() {

@@ -2,12 +2,12 @@
 
 use super::node::Node;
 use crate::file::names::Listed;
-use crate::fs::types::{Errno, FsResult, Handle, OpenMode};
+use crate::fs::types::{Errno, FsResult, Handle, Ino, OpenMode};
 use foldhash::{HashMap, HashMapExt};
 use parking_lot::{Mutex, RwLock};
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What is open.
 pub enum What {
@@ -29,6 +29,8 @@ pub struct OpenHandle {
     pub mode: OpenMode,
     /// It is a directory.
     pub directory: bool,
+    /// It is a directory whose listing has begun.
+    pub listed: AtomicBool,
     /// What is open.
     pub what: What,
 }
@@ -63,9 +65,25 @@ impl Handles {
         self.open.write().remove(&handle.0)
     }
 
+    /// What is open in the container with this number.
+    pub fn inside(&self, container: u64) -> Vec<Arc<OpenHandle>> {
+        let is_in = |open: &&Arc<OpenHandle>| open.node.what.container().is_some_and(|c| c.number == container);
+        self.open.read().values().filter(is_in).cloned().collect()
+    }
+
     /// Open files of the tree.
     pub fn files(&self) -> Vec<Arc<OpenHandle>> {
         self.open.read().values().filter(|open| matches!(open.what, What::File(_))).cloned().collect()
+    }
+
+    /// An open file that is the node `ino` of the tree, one open for writing if there is one.
+    pub fn file(&self, ino: Ino) -> Option<File> {
+        let open = self.open.read();
+        let files = open.values().filter(|open| open.node.ino == ino && matches!(open.what, What::File(_)));
+        match &files.max_by_key(|open| open.mode.write)?.what {
+            What::File(file) => file.try_clone().ok(),
+            _ => None,
+        }
     }
 
     /// Number of open files and directories.

@@ -8,11 +8,14 @@ use super::node::{Inner, Key, Node, What};
 use super::table::Wanted;
 use crate::fs::done::Invalidate;
 use crate::fs::types::{Attr, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, ROOT};
-use crate::fs::{Done, KernelMemory, Operations};
+use crate::fs::{Done, KernelMemory, Operations, is_of_object};
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const CONTINUE: ControlFlow<()> = ControlFlow::Continue(());
+const BREAK: ControlFlow<()> = ControlFlow::Break(());
 
 /// The root of the container that `node` is in.
 fn root_of(node: &Arc<Node>) -> FsResult<Arc<Node>> {
@@ -33,10 +36,30 @@ impl MirrorFs {
     /// The container that `node` is in, open, and the number of `node` in it.
     pub(super) fn enter<'a>(&'a self, node: &'a Arc<Node>, writing: bool) -> FsResult<(InUse<'a>, Ino)> {
         let container = node.what.container().ok_or(Errno(libc::EINVAL))?;
-        let entered = self.containers.enter(container, writing && self.changing, || self.locate(node));
+        let entered =
+            self.containers.enter(container, writing && self.changing, || self.locate(node), |open| self.take_over(container, open));
         let used = entered.inspect_err(|e| self.note_damaged(node, *e))?;
         let ino = self.inner(&used.open, node)?;
         Ok((used, ino))
+    }
+
+    /// Opens what is open in `container` again, in the opening `open`, where nothing was changed yet:
+    /// names still lead to the same objects, and listings have the same positions.
+    fn take_over(&self, container: &Arc<Container>, open: &Open) {
+        for file in self.handles.inside(container.number) {
+            let taken = self.inner(open, &file.node).and_then(|ino| {
+                let handle = self.handle_in(open, ino, &file)?;
+                if file.directory && file.listed.load(Ordering::Acquire) {
+                    // A directory whose listing has begun keeps its names when they change.
+                    let first = |e: crate::fs::DirEntry<'_>| if e.name == b"." || e.name == b".." { CONTINUE } else { BREAK };
+                    open.operations.readdir(ino, handle, 0, &mut { first })?;
+                }
+                Ok(())
+            });
+            if let Err(e) = taken {
+                tracing::debug!("an open file is not found again: errno {}", e.0);
+            }
+        }
     }
 
     /// A container that cannot be opened is shown as a file from now on.
@@ -68,7 +91,12 @@ impl MirrorFs {
             if inner.generation != open.generation {
                 let found = open.operations.lookup(ino, &node.place().name).map_err(|_| Errno(libc::ESTALE))?;
                 let (What::Inside(container, kind), now) = (&node.what, found.attr.ino) else { return Err(Errno(libc::ESTALE)) };
-                if *kind != found.attr.kind {
+                // The name may lead to another object now. The kernel looks it up again.
+                let (before, there) = (Ino(inner.ino), is_of_object(now));
+                let other = inner.generation > 0 && before != now && (there || is_of_object(before));
+                // A request of an earlier opening takes no node back to that.
+                let outdated = inner.generation > open.generation;
+                if *kind != found.attr.kind || other || outdated {
                     open.operations.forget(now, 1);
                     return Err(Errno(libc::ESTALE));
                 }
@@ -89,7 +117,10 @@ impl MirrorFs {
         let (node, _) = self.nodes.enter(wanted);
         let mut inner = node.inner.lock();
         let kept = inner.generation != open.generation;
-        *inner = Inner { generation: open.generation, ino: attr.ino.0 };
+        // References of an earlier opening end with it.
+        if inner.generation <= open.generation {
+            *inner = Inner { generation: open.generation, ino: attr.ino.0 };
+        }
         drop(inner);
         Ok((node, kept))
     }
@@ -167,6 +198,9 @@ impl MirrorFs {
     pub(super) fn handle_in(&self, open: &Open, ino: Ino, file: &OpenHandle) -> FsResult<Handle> {
         let OpenWhat::Inside(at) = &file.what else { return Err(Errno(libc::EBADF)) };
         let mut at = at.lock();
+        if at.0 > open.generation {
+            return Err(Errno(libc::ESTALE));
+        }
         if at.0 != open.generation {
             let handle = if file.directory { open.operations.opendir(ino)? } else { open.operations.open(ino, file.mode)?.handle };
             open.handles.fetch_add(1, Ordering::AcqRel);
@@ -199,6 +233,7 @@ impl MirrorFs {
     ) -> FsResult<()> {
         let (used, ino) = self.enter(&file.node, false)?;
         let (open, handle) = (&used.open, self.handle_in(&used.open, ino, file)?);
+        file.listed.store(true, Ordering::Release);
         let mut extra = Vec::new();
         let listed = open.operations.readdirplus(ino, handle, offset, &mut |e| {
             let mut entry = e.entry;
@@ -234,6 +269,7 @@ impl MirrorFs {
     ) -> FsResult<()> {
         let (used, ino) = self.enter(&file.node, false)?;
         let handle = self.handle_in(&used.open, ino, file)?;
+        file.listed.store(true, Ordering::Release);
         let container = file.node.what.container().ok_or(Errno(libc::EINVAL))?;
         used.open.operations.readdir(ino, handle, offset, &mut |e| {
             let number = || self.nodes.number(Key::Inside(container.number, e.ino), container.identity);
@@ -272,7 +308,7 @@ impl MirrorFs {
     pub(super) fn opened_inside(&self, node: &Arc<Node>, open: &Open, opened: Opened, mode: OpenMode) -> Opened {
         open.handles.fetch_add(1, Ordering::AcqRel);
         let what = OpenWhat::Inside(Mutex::new((open.generation, opened.handle)));
-        let handle = self.handles.enter(OpenHandle { node: node.clone(), mode, directory: false, what });
+        let handle = self.handles.enter(OpenHandle { node: node.clone(), mode, directory: false, listed: AtomicBool::new(false), what });
         Opened { handle, ..opened }
     }
 

@@ -72,9 +72,12 @@ impl MirrorFs {
         for place in first..names.len().saturating_mul(NAMES_PER_FILE) {
             let Some(listed) = names.get(place / NAMES_PER_FILE) else { break };
             let next = (place as u64).saturating_add(FIRST_OFFSET).saturating_add(1);
-            if let Some(name) = self.name(&open.node, &directory, listed, place % NAMES_PER_FILE)
-                && f(name, next).is_break()
-            {
+            let Some(name) = self.name(&open.node, &directory, listed, place % NAMES_PER_FILE) else { continue };
+            let container = name.what.container().cloned();
+            let flow = f(name, next);
+            // A container that is only listed is not remembered.
+            container.iter().for_each(|container| self.containers.forget(container));
+            if flow.is_break() {
                 break;
             }
         }
@@ -108,7 +111,7 @@ impl MirrorFs {
             let entry = self.enter_in_tree(&open.node, &name.file, &name.entry, name.what);
             let flow = f(DirEntryPlus { name: &name.shown, entry, next });
             if flow.is_break() {
-                self.nodes.forget(entry.attr.ino, 1);
+                self.forget_one(entry.attr.ino);
             }
             flow
         })

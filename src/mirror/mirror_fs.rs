@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 /// The errno of a failed system call.
@@ -184,7 +185,13 @@ impl MirrorFs {
             Text::Metrics => crate::fs::measurements(&self.counters(), "").into_bytes(),
             Text::Status => crate::fs::status_text(&self.root_path, &self.counters()).into_bytes(),
         };
-        let handle = self.handles.enter(OpenHandle { node: node.clone(), mode, directory: false, what: OpenWhat::Text(bytes) });
+        let handle = self.handles.enter(OpenHandle {
+            node: node.clone(),
+            mode,
+            directory: false,
+            listed: AtomicBool::new(false),
+            what: OpenWhat::Text(bytes),
+        });
         Ok(Opened { handle, keep_cache: false, direct_io: true, no_flush: true })
     }
 
@@ -211,7 +218,7 @@ impl MirrorFs {
             _ => return Err(Errno(libc::ENOTDIR)),
         };
         let mode = OpenMode { read: true, ..OpenMode::default() };
-        Ok(self.handles.enter(OpenHandle { node: node.clone(), mode, directory: true, what }))
+        Ok(self.handles.enter(OpenHandle { node: node.clone(), mode, directory: true, listed: AtomicBool::new(false), what }))
     }
 }
 

@@ -100,6 +100,9 @@ impl Text {
     }
 }
 
+/// Deepest directory of the tree: longer paths are no paths for the system.
+const DEPTH_MAX: usize = 2048;
+
 /// Where a node is.
 #[derive(Debug, Clone)]
 pub struct Place {
@@ -161,6 +164,12 @@ impl Node {
         self.place.read().parent.clone()
     }
 
+    /// True if it is `other`, or a directory above it.
+    pub fn is_above(&self, other: &Arc<Node>) -> bool {
+        let mut up = std::iter::successors(Some(other.clone()), |node| node.parent()).take(DEPTH_MAX);
+        up.any(|node| node.ino == self.ino)
+    }
+
     /// It is `name` in `parent` now.
     pub fn put(&self, parent: &Arc<Node>, name: &[u8]) {
         *self.place.write() = Place { parent: Some(parent.clone()), name: name.into() };
@@ -180,7 +189,7 @@ impl Node {
     pub fn names(self: &Arc<Node>) -> Vec<Vec<u8>> {
         let mut names = Vec::new();
         let mut at = self.clone();
-        while !at.starts_paths() {
+        while !at.starts_paths() && names.len() < DEPTH_MAX {
             let Place { parent, name } = at.place();
             names.push(name.into_vec());
             match parent {

@@ -4,6 +4,7 @@ use super::handles::What as OpenWhat;
 use super::host_io::{allocate, copy_files, read_full, seek, write_to};
 use super::mirror_fs::{MirrorFs, errno};
 use super::node::{Node, What};
+use crate::file::names::Pinned;
 use crate::fs::done::Invalidate;
 use crate::fs::open::{Directory, Entry as HostEntry};
 use crate::fs::types::{
@@ -45,7 +46,8 @@ impl MirrorFs {
         let new = directory.open_file(os, flags | OFlag::O_CREAT | OFlag::O_EXCL, Mode::from_bits_truncate(0o600));
         match new {
             Ok(file) => {
-                let entry = self.created(parent, &directory, os, creator)?;
+                let pinned = Pinned::of(&file).map_err(|e| errno(&e))?;
+                let entry = self.created(parent, &directory, os, &pinned, creator)?;
                 let node = self.node(entry.attr.ino)?;
                 let now = HostEntry::of(&file).map_err(|e| errno(&e))?;
                 Ok((entry, self.opened(&node, file, &now, mode)))
@@ -64,19 +66,20 @@ impl MirrorFs {
         }
     }
 
-    /// Makes a directory, file or link in the directory `parent` of the tree by `make`.
+    /// Makes a directory or link in the directory `parent` of the tree by `make`.
     fn make_in_tree(
         &self,
         parent: &Arc<Node>,
         name: &[u8],
         creator: Creator,
-        is_directory: bool,
+        is_link: bool,
         make: impl FnOnce(&Directory, &OsStr) -> io::Result<()>,
     ) -> FsResult<Entry> {
         let directory = self.directory(parent)?;
-        let os = self.new_name(parent, name, is_directory)?;
+        let os = self.new_name(parent, name, !is_link)?;
         make(&directory, os).map_err(|e| errno(&e))?;
-        self.created(parent, &directory, os, creator)
+        let pinned = self.pin_new(&directory, os, is_link)?;
+        self.created(parent, &directory, os, &pinned, creator)
     }
 
     /// Path of the file `node` of the tree for calls that take paths.
@@ -398,9 +401,10 @@ impl Operations for MirrorFs {
             if !is_in_tree(&parent) {
                 return Ok(self.make_inside(&parent, name, |o, inner| o.mknod(inner, name, creator)));
             }
-            let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
-            let make = |d: &Directory, n: &OsStr| d.open_file(n, flags, Mode::from_bits_truncate(0o600)).map(drop);
-            Ok(self.make_in_tree(&parent, name, creator, false, make).into())
+            let mode = OpenMode { write: true, ..OpenMode::default() };
+            let (entry, opened) = self.create_in_tree(&parent, name, creator, mode, true)?;
+            self.release(entry.attr.ino, opened.handle);
+            Ok(Ok(entry).into())
         })
     }
 
@@ -411,7 +415,7 @@ impl Operations for MirrorFs {
                 return Ok(self.make_inside(&parent, name, |o, inner| o.mkdir(inner, name, creator)));
             }
             let make = |d: &Directory, n: &OsStr| d.make_directory(n, Mode::from_bits_truncate(0o700));
-            Ok(self.make_in_tree(&parent, name, creator, true, make).into())
+            Ok(self.make_in_tree(&parent, name, creator, false, make).into())
         })
     }
 
@@ -461,7 +465,7 @@ impl Operations for MirrorFs {
                 return Ok(self.make_inside(&parent, name, |o, inner| o.symlink(inner, name, target, creator)));
             }
             let make = |d: &Directory, n: &OsStr| d.make_symlink(n, OsStr::from_bytes(target));
-            Ok(self.make_in_tree(&parent, name, creator, false, make).into())
+            Ok(self.make_in_tree(&parent, name, creator, true, make).into())
         })
     }
 
@@ -557,9 +561,7 @@ impl Operations for MirrorFs {
 impl MirrorFs {
     /// Properties of the open file `ino` of the tree.
     fn entry_of_open(&self, ino: Ino) -> Option<HostEntry> {
-        let open = self.handles.files().into_iter().find(|open| open.node.ino == ino)?;
-        let OpenWhat::File(file) = &open.what else { return None };
-        HostEntry::of(file).ok()
+        HostEntry::of(&self.handles.file(ino)?).ok()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which files of the tree are containers, by their first bytes. What was found is remembered for
 //! each file until its stamp changes, so that a listing opens no container.
 
-use crate::fs::open::{self, Directory, Entry, Identity, Recognized, Stamp};
+use crate::fs::open::{self, Directory, Entry, Identity, Place, Recognized, Stamp};
 use foldhash::{HashMap, HashMapExt};
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -45,10 +45,12 @@ impl Signatures {
         if let Some((_, class)) = self.known.lock().get(&identity).filter(|(seen, _)| *seen == stamp) {
             return *class;
         }
-        let class = match open::recognize(directory, name) {
+        let class = match open::recognize(&Place { directory, name, identity }) {
             Ok(Recognized::Container) => Class::Container,
             Ok(Recognized::Other) => Class::Other,
             Ok(Recognized::Damaged) => Class::Unreadable,
+            // Another file has the name now: the next look-up finds that one.
+            Err(e) if e.raw_os_error() == Some(libc::ESTALE) => return Class::Other,
             Err(e) => {
                 tracing::warn!("{}: {e}", crate::base::escape::escaped(std::path::Path::new(name)));
                 Class::Unreadable

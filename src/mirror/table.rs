@@ -67,11 +67,12 @@ impl NodeTable {
         if let Some(there) = maps.by_key.get(&key).filter(|there| same_kind(&there.what, &what)) {
             there.refs.fetch_add(1, Ordering::Relaxed);
             // Of several names the last one found is remembered.
-            let mut place = there.place.write();
-            if *place.name != *name || place.parent.as_ref().is_none_or(|p| p.ino != parent.ino) {
-                *place = Place { parent: Some(parent.clone()), name: name.into() };
+            let Place { parent: before, name: old } = there.place();
+            let same = *old == *name && before.is_some_and(|p| p.ino == parent.ino);
+            // A directory that was moved into itself meanwhile keeps its place, which is stale.
+            if !same && !there.is_above(parent) {
+                there.put(parent, name);
             }
-            drop(place);
             return (there.clone(), false);
         }
         let mut ino = key.number(salt);

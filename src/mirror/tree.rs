@@ -7,6 +7,7 @@ use super::node::{Key, Node, What, host_key};
 use super::signatures::Class;
 use super::spec::{Naming, SUFFIX};
 use super::table::Wanted;
+use crate::base::escape::escaped;
 use crate::file::names::Pinned;
 use crate::fs::open::{Directory, Entry, Stamp};
 use crate::fs::types::{Attr, Changes, Creator, Entry as Answer, Errno, FileKind, FsResult, Ino, OpenMode, Opened, ROOT};
@@ -18,9 +19,9 @@ use std::fs::{File, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Units of `st_blocks`, bytes.
@@ -38,7 +39,14 @@ impl MirrorFs {
     /// The directory of the tree that `node` is.
     pub(super) fn directory(&self, node: &Arc<Node>) -> FsResult<Directory> {
         match node.what {
-            What::Directory => self.root.descend(&node.path()).map_err(|e| errno(&e)),
+            What::Directory => {
+                let directory = self.root.descend(&node.path()).map_err(|e| errno(&e))?;
+                let now = Entry::of(&directory).map_err(|e| errno(&e))?.status.identity;
+                match *node.key.lock() {
+                    Key::Host { identity, .. } if identity == now => Ok(directory),
+                    _ => Err(Errno(libc::ESTALE)),
+                }
+            }
             _ => Err(Errno(libc::ENOTDIR)),
         }
     }
@@ -193,7 +201,10 @@ impl MirrorFs {
 
     /// Errors: `EROFS` if the file is a container, whose bytes are changed through it only.
     fn check_not_container(&self, node: &Arc<Node>) -> FsResult<()> {
-        let (directory, entry) = self.stat_in(node)?;
+        let (directory, entry) = match self.stat_in(node) {
+            Err(Errno(libc::ESTALE)) if self.handles.file(node.ino).is_some() => return Ok(()),
+            found => found?,
+        };
         let class = self.containers.signatures.class(&directory, &node.name(), &entry);
         if class == Class::Container { Err(Errno(libc::EROFS)) } else { Ok(()) }
     }
@@ -205,7 +216,13 @@ impl MirrorFs {
         }
         let stamp = stamp_number(entry.status.stamp());
         let same = node.opened.swap(stamp, Ordering::AcqRel) == stamp;
-        let handle = self.handles.enter(OpenHandle { node: node.clone(), mode, directory: false, what: OpenWhat::File(file) });
+        let handle = self.handles.enter(OpenHandle {
+            node: node.clone(),
+            mode,
+            directory: false,
+            listed: AtomicBool::new(false),
+            what: OpenWhat::File(file),
+        });
         Opened { handle, keep_cache: same, direct_io: false, no_flush: !mode.write }
     }
 
@@ -234,7 +251,11 @@ impl MirrorFs {
 
     /// The file `node` of the tree by descriptor.
     pub(super) fn pin(&self, node: &Arc<Node>) -> FsResult<Pinned> {
-        let (directory, entry) = self.stat_in(node)?;
+        let (directory, entry) = match self.stat_in(node) {
+            // A file that is open may have lost its name.
+            Err(Errno(libc::ESTALE)) => return self.handles.file(node.ino).and_then(|f| Pinned::of(&f).ok()).ok_or(Errno(libc::ESTALE)),
+            found => found?,
+        };
         let name = if node.parent().is_some_and(|p| matches!(p.what, What::Directory)) { node.name() } else { ".".into() };
         let pinned = directory.pin(&name).map_err(|e| errno(&e))?;
         let now = pinned.entry().map_err(|e| errno(&e))?;
@@ -252,24 +273,48 @@ impl MirrorFs {
         }
     }
 
-    /// The new file or directory `name` of `parent`, given to `creator`.
-    pub(super) fn created(&self, parent: &Arc<Node>, directory: &Directory, name: &OsStr, creator: Creator) -> FsResult<Answer> {
+    /// The new file `name` of `parent`, which is open as `new`, given to `creator`.
+    pub(super) fn created(
+        &self,
+        parent: &Arc<Node>,
+        directory: &Directory,
+        name: &OsStr,
+        new: &Pinned,
+        creator: Creator,
+    ) -> FsResult<Answer> {
         let failed = |e: io::Error| errno(&e);
-        let pinned = directory.pin(name).map_err(failed)?;
         if nix::unistd::geteuid().is_root() {
             let of_directory = directory.entry(OsStr::new(".")).map_err(failed)?.filter(|d| d.mode & libc::S_ISGID != 0);
             let gid = of_directory.map_or(Some(creator.gid), |_| None);
-            std::os::unix::fs::lchown(pinned.path(), Some(creator.uid), gid).map_err(failed)?;
+            new.set_owner(Some(creator.uid), gid).map_err(failed)?;
         }
-        let mut entry = pinned.entry().map_err(failed)?;
+        let mut entry = new.entry().map_err(failed)?;
         if !entry.is_symlink() {
             // The umask of the daemon is not that of the process.
             let inherited = entry.mode & libc::S_ISGID;
-            std::fs::set_permissions(pinned.path(), Permissions::from_mode(creator.mode & 0o7777 | inherited)).map_err(failed)?;
-            entry = pinned.entry().map_err(failed)?;
+            std::fs::set_permissions(new.path(), Permissions::from_mode(creator.mode & 0o7777 | inherited)).map_err(failed)?;
+            entry = new.entry().map_err(failed)?;
         }
         let what = self.what(directory, name, &entry, false).ok_or(Errno(libc::EPERM))?;
         Ok(self.enter_in_tree(parent, name.as_bytes(), &entry, what))
+    }
+
+    /// The directory or link `name` that the daemon has just made: another program may have put
+    /// another file in its place, which must not be given away.
+    pub(super) fn pin_new(&self, directory: &Directory, name: &OsStr, is_link: bool) -> FsResult<Pinned> {
+        let pinned = directory.pin(name).map_err(|e| errno(&e))?;
+        let entry = pinned.entry().map_err(|e| errno(&e))?;
+        let own = entry.uid == nix::unistd::geteuid().as_raw();
+        let as_made = match is_link {
+            true => entry.is_symlink(),
+            // A new directory is empty, and has one name.
+            false => {
+                entry.is_directory()
+                    && entry.mode & 0o777 == 0o700
+                    && directory.enter(name).and_then(|d| d.list()).is_ok_and(|n| n.is_empty())
+            }
+        };
+        if own && as_made { Ok(pinned) } else { Err(Errno(libc::ESTALE)) }
     }
 
     /// Sets attributes of the file `node` of the tree.
@@ -288,7 +333,7 @@ impl MirrorFs {
             file.set_len(size).map_err(failed)?;
         }
         if changes.uid.is_some() || changes.gid.is_some() {
-            std::os::unix::fs::lchown(pinned.path(), changes.uid, changes.gid).map_err(failed)?;
+            pinned.set_owner(changes.uid, changes.gid).map_err(failed)?;
         }
         if let Some(mode) = changes.mode {
             // A container is a file: who may read it may search it.
@@ -319,8 +364,21 @@ impl MirrorFs {
             (_, true) => return Err(Errno(libc::ENOTDIR)),
             (_, false) => {}
         }
-        self.containers.close_file(entry.status.identity)?;
+        self.close_before(&directory, name, &entry)?;
         directory.remove(name).map_err(|e| errno(&e))
+    }
+
+    /// Closes the container in the file `name`, before it is moved or removed. Errors: `EBUSY` if
+    /// something in it is open, or if it has a journal, which would be left behind.
+    fn close_before(&self, directory: &Directory, name: &OsStr, entry: &Entry) -> FsResult<()> {
+        self.containers.close_file(entry.status.identity)?;
+        let journal = [name.as_bytes(), JOURNAL_SUFFIX.as_bytes()].concat();
+        if !entry.is_regular() || directory.entry(OsStr::from_bytes(&journal)).map_err(|e| errno(&e))?.is_none() {
+            return Ok(());
+        }
+        let shown = escaped(Path::new(name)).to_string();
+        tracing::warn!("{shown} has the journal of a writer that is gone, and is not moved or removed: h5dir recover {shown}");
+        Err(Errno(libc::EBUSY))
     }
 
     /// Moves a file of the tree.
@@ -336,8 +394,14 @@ impl MirrorFs {
             _ => to.1,
         };
         let new = self.new_name(to.0, new, entry.is_directory())?;
-        // Its journal is beside it: it moves closed.
-        let replaced = target.entry(new).map_err(failed)?.and_then(|e| Some((e, self.what(&target, new, &e, false)?)));
+        // What is shown there is replaced, and nothing that is shown by another name.
+        let replaced = match self.resolve(to.0, &target, to.1) {
+            Ok((shown, entry, what)) if *shown == *new.as_bytes() => Some((entry, what)),
+            Ok(_) => return Err(Errno(libc::ENOTEMPTY)),
+            Err(Errno(libc::ENOENT)) if target.entry(new).map_err(failed)?.is_none() => None,
+            Err(Errno(libc::ENOENT)) => return Err(Errno(libc::EEXIST)),
+            Err(e) => return Err(e),
+        };
         let kind = |w: &What| matches!(w, What::Directory | What::Container(_));
         if flags & libc::RENAME_EXCHANGE == 0
             && let Some((_, there)) = &replaced
@@ -351,8 +415,9 @@ impl MirrorFs {
                 self.check_empty(to.0, new.as_bytes(), there)?;
             }
         }
-        for entry in std::iter::once(&entry).chain(replaced.as_ref().map(|(entry, _)| entry)) {
-            self.containers.close_file(entry.status.identity)?;
+        self.close_before(&source, OsStr::from_bytes(&name), &entry)?;
+        if let Some((entry, _)) = &replaced {
+            self.close_before(&target, new, entry)?;
         }
         source.rename(OsStr::from_bytes(&name), &target, new, flags).map_err(failed)?;
         self.moved(&entry, &what, to.0, new.as_bytes());

@@ -380,7 +380,7 @@ fn free_space_that_a_killed_writer_had_taken_is_not_given_away() {
         let rows: Vec<u8> = (0..60i32).flat_map(|i| i.to_le_bytes().repeat(1000)).collect();
         if recovered {
             let output = h5dir(&["recover"]).arg(&file).output().unwrap();
-            assert!(String::from_utf8_lossy(&output.stdout).contains("is forgotten"), "{output:?}");
+            assert!(String::from_utf8_lossy(&output.stdout).contains("was forgotten"), "{output:?}");
             assert!(!place.dir().join("f.h5.h5dir-journal").exists());
             h5py(&file, "r+", "f['another'] = list(range(100000))");
             assert_eq!(h5py(&file, "r", all), "True [1, 3, 5, 7]\n", "{libver} {strategy}");

@@ -4,6 +4,7 @@
     mirror_sweep.py [--bin H5DIR] [--keep FOLDER]
 """
 import concurrent.futures
+import contextlib
 import errno
 import mmap
 import os
@@ -387,6 +388,171 @@ def whole_containers(tally, top, m):
     tally.equal(os.path.exists(os.path.join(top, "sub", "moved.h5")), False, "removed")
 
 
+def first_change(tally, binary, place):
+    """Regression: after the first change of a container, which opens it again, names led to other objects."""
+    top = os.path.join(place, "first")
+    os.mkdir(top)
+
+    def fresh(name):
+        with h5py.File(os.path.join(top, name), "w") as f:
+            for letter in "abc":
+                f[letter] = np.full(4, ord(letter), "<i8")
+            f["hard"] = f["c"]
+            for n in range(300):
+                f.create_group(f"many/{n:03}")
+        return os.path.join(m, name)
+
+    want = lambda letter: np.full(4, ord(letter), "<i8").tobytes()
+    with mounted(binary, "--read-write", "--idle-timeout=1", top) as m:
+        x = fresh("renamed.h5")
+        held = os.open(os.path.join(x, "a"), os.O_RDONLY)
+        tally.equal(os.pread(held, 32, 0), want("a"), "before")
+        os.rename(os.path.join(x, "b"), os.path.join(x, "a"))
+        tally.equal(os.pread(held, 32, 0), want("a"), "an open file that was replaced")
+        os.close(held)
+        tally.equal(read(os.path.join(x, "a")), want("b"), "its name")
+        x = fresh("unlinked.h5")
+        held = os.open(os.path.join(x, "b"), os.O_RDONLY)
+        os.unlink(os.path.join(x, "b"))
+        tally.equal(os.pread(held, 32, 0), want("b"), "an open file that was unlinked")
+        os.close(held)
+        x = fresh("linked.h5")
+        for name in ["b", "c", "hard"]:
+            os.stat(os.path.join(x, name))
+        os.rename(os.path.join(x, "b"), os.path.join(x, "hard"))
+        with open(os.path.join(x, "c"), "r+b", buffering=0) as f:
+            f.write(np.int64(9).tobytes())
+            os.fsync(f.fileno())
+            os.setxattr(f.fileno(), "user.which", b"c")
+        tally.equal((read(os.path.join(x, "hard")), read(os.path.join(x, "c"))[8:]), (want("b"), want("c")[8:]), "by the other name")
+        tally.equal(np.frombuffer(read(os.path.join(x, "c"))[:8], "<i8")[0], 9, "the file that was written")
+        tally.equal(("user.which" in os.listxattr(os.path.join(x, "c")), "user.which" in os.listxattr(os.path.join(x, "hard"))), (True, False), "xattr")
+        x = fresh("removed.h5")
+        with os.scandir(os.path.join(x, "many")) as names:
+            for entry in names:
+                os.rmdir(entry.path)
+        tally.equal(os.listdir(os.path.join(x, "many")), [], "removed while they were listed")
+        x = fresh("made.h5")
+        seen = []
+        with os.scandir(os.path.join(x, "many")) as names:
+            for entry in names:
+                if len(seen) == 20:
+                    for n in range(50):
+                        os.mkdir(os.path.join(x, "many", f"0{n:02}_new"))
+                seen.append(entry.name)
+        old = [name for name in seen if "new" not in name]
+        tally.equal((len(old), len(set(old))), (300, 300), "listed while names were made")
+        tally.equal(later(lambda: opened(m), 0), 0, "closed")
+    for name in os.listdir(top):
+        with h5py.File(os.path.join(top, name), "r") as f:
+            tally.check("c" in f, f"{name} afterwards")
+
+
+def full_disk(tally, binary, place):
+    """Regression: what could not be stored when a container was closed was lost, and fsync(2) succeeded."""
+    if os.geteuid() != 0:
+        return
+    top = os.path.join(place, "full")
+    os.mkdir(top)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", top], check=True)
+    try:
+        make(os.path.join(top, "x.h5"))
+        with mounted(binary, "--read-write", "--idle-timeout=1", "--commit-interval=0", top) as m:
+            path = os.path.join(m, "x.h5", "new")
+            with open(path, "wb") as f:
+                f.write(b"kept" * (1 << 16))
+            with open(os.path.join(top, "filler"), "wb") as f:
+                with contextlib.suppress(OSError):
+                    while True:
+                        f.write(bytes(1 << 16))
+                        f.flush()
+            time.sleep(4)
+            os.unlink(os.path.join(top, "filler"))
+            with open(path, "rb") as f:
+                os.fsync(f.fileno())
+                tally.check(f.read() == b"kept" * (1 << 16), "bytes after the disk was full")
+        with h5py.File(os.path.join(top, "x.h5"), "r") as f:
+            tally.check(bytes(f["new"][:]) == b"kept" * (1 << 16), "bytes in the file")
+    finally:
+        subprocess.run(["umount", top], check=True)
+
+
+def exchanged(tally, binary, place):
+    """Regression: directories and files that other programs exchange were taken for one another."""
+    top = os.path.join(place, "exchanged")
+    os.makedirs(os.path.join(top, "d"))
+    os.makedirs(os.path.join(top, "a", "b"))
+    with mounted(binary, "--read-write", top) as m:
+        held = os.open(os.path.join(m, "d"), os.O_RDONLY)
+        os.rename(os.path.join(top, "d"), os.path.join(top, "d.old"))
+        os.mkdir(os.path.join(top, "d"))
+        with open(os.path.join(top, "d", "f"), "w") as f:
+            f.write("precious")
+        tally.equal(failure(lambda: os.unlink("f", dir_fd=held)), errno.ESTALE, "unlinkat in a directory that was moved")
+        tally.check(failure(lambda: os.open("g", os.O_CREAT | os.O_WRONLY, dir_fd=held)) is not None, "openat in it")
+        tally.equal(os.listdir(os.path.join(top, "d")), ["f"], "the new directory")
+        os.close(held)
+        inner = os.open(os.path.join(m, "a", "b"), os.O_RDONLY)
+        os.rename(os.path.join(top, "a"), os.path.join(top, "tmp"))
+        os.makedirs(os.path.join(top, "a", "b"))
+        os.rename(os.path.join(top, "tmp"), os.path.join(top, "a", "b", "a"))
+        failure(lambda: os.stat("a", dir_fd=inner))
+        tally.equal(sorted(os.listdir(os.path.join(m, "a", "b"))), ["a"], "directories that were moved into each other")
+        os.close(inner)
+        with tempfile.TemporaryFile(dir=m) as f:
+            f.truncate(10)
+            os.fchmod(f.fileno(), 0o600)
+            os.setxattr(f.fileno(), "user.k", b"v")
+            os.utime(f.fileno(), ns=(1, 2))
+            s = os.fstat(f.fileno())
+            tally.equal((s.st_size, s.st_mtime_ns, os.getxattr(f.fileno(), "user.k")), (10, 2, b"v"), "a file without a name")
+
+
+def owners(tally, binary, place):
+    """Regression: chown(2) did nothing, and files that others created belonged to root."""
+    if os.geteuid() != 0:
+        return
+    top = os.path.join(place, "owners")
+    os.makedirs(os.path.join(top, "theirs"))
+    make(os.path.join(top, "x.h5"))
+    os.symlink("x.h5", os.path.join(top, "link"))
+    os.chown(os.path.join(top, "theirs"), 65534, 65534)
+    for path in [place, top]:
+        os.chmod(path, 0o755)
+    with mounted(binary, "--read-write", "--allow-other", top) as m:
+        os.chmod(m, 0o755)
+        for name in ["x.h5", "link", "theirs"]:
+            os.lchown(os.path.join(m, name), 1234, 1235)
+            s = os.lstat(os.path.join(top, name))
+            tally.equal((s.st_uid, s.st_gid), (1234, 1235), f"owner of {name}")
+        os.chown(os.path.join(m, "theirs"), 65534, 65534)
+        code = "import os, sys; os.setgid(65534); os.setuid(65534); os.umask(0); os.chdir(sys.argv[1]); open('f', 'x').close(); os.mkdir('d', 0o700); os.symlink('f', 'l')"
+        subprocess.run([sys.executable, "-c", code, os.path.join(m, "theirs")], check=True)
+        for name, mode in [("f", 0o666), ("d", 0o700), ("l", 0o777)]:
+            s = os.lstat(os.path.join(top, "theirs", name))
+            tally.equal((s.st_uid, s.st_gid, stat.S_IMODE(s.st_mode)), (65534, 65534, mode), f"{name} of another user")
+
+
+def shown_names(tally, binary, place):
+    """Regression: with two names for a file, a rename replaced what another name showed."""
+    top = os.path.join(place, "shown")
+    os.makedirs(os.path.join(top, "foo.d"))
+    open(os.path.join(top, "foo.d", "inner"), "w").close()
+    make(os.path.join(top, "x.h5"))
+    make(os.path.join(top, "new.h5"), 7)
+    with mounted(binary, "--read-write", "--mirror-names=both", top) as m:
+        tally.equal(failure(lambda: os.rename(os.path.join(m, "x.h5.d"), os.path.join(m, "foo.d"))), errno.ENOTEMPTY, "over a directory")
+        os.rename(os.path.join(m, "new.h5"), os.path.join(m, "x.h5"))
+        tally.equal(os.path.getsize(os.path.join(m, "x.h5.d", "a")), 17 * 8, "a file replaced by another one")
+    with mounted(binary, "--read-write", "--mirror-names=suffix", top) as m:
+        open(os.path.join(m, "text"), "w").close()
+        tally.equal(failure(lambda: os.rename(os.path.join(m, "text"), os.path.join(m, "x.h5"))), errno.EEXIST, "over a file that is not shown")
+    with open(os.path.join(top, "x.h5.h5dir-journal"), "w") as f:
+        f.write("left behind")
+    with mounted(binary, "--read-write", top) as m:
+        tally.equal(failure(lambda: os.rename(os.path.join(m, "x.h5"), os.path.join(m, "y.h5"))), errno.EBUSY, "a file with a journal")
+
+
 def locked_and_read_only(tally, binary, place):
     """A file that may not be written, or that another program has open, refuses changes; others take them."""
     top = os.path.join(place, "locked")
@@ -482,7 +648,8 @@ def refusals(tally, binary, place):
         tally.equal(later(lambda: sorted(os.listdir(m)), ["inside", "out"]), ["inside", "out"], "a FIFO is hidden")
 
 
-CASES = [shows_all, names_and_patterns, links_between_files, damaged, changes_of_others, bounds, writes, locked_and_read_only, killed, passthrough, refusals]
+CASES = [shows_all, names_and_patterns, links_between_files, damaged, changes_of_others, bounds, writes, first_change, full_disk, exchanged, owners, shown_names,
+         locked_and_read_only, killed, passthrough, refusals]
 
 
 def main():

@@ -7,7 +7,7 @@ use super::{NativeConnector, Options, Recovered, open_for_reading, open_to_chang
 use crate::base::escape::escaped;
 use crate::base::{Address, Error, Result};
 use crate::connector::open::{
-    Backing, ExternalPolicy, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, Recognized, UsedDirectory,
+    Backing, ExternalPolicy, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, Place, Recognized, UsedDirectory,
     temporary_directory,
 };
 use crate::connector::{Connector, DatasetSpec};
@@ -21,7 +21,6 @@ use crate::file::{FileDriver, Status};
 use crate::meta::find_superblock;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
-use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -59,19 +58,26 @@ impl Kind for Hdf5File {
         located(HostFile::open(path).map_err(io)?, options)
     }
 
-    fn locate_in(&self, directory: &Directory, name: &OsStr, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError> {
+    fn locate_in(&self, place: &Place<'_>, options: &OpenOptions) -> Result<Box<dyn Located>, OpenError> {
         let io = |source| OpenError::Open { path: options.target.clone(), source };
-        located(HostFile::open_in(directory, name).map_err(io)?, options)
+        let host = HostFile::open_in(place.directory, place.name).map_err(io)?;
+        if host.identity() != place.identity {
+            return Err(io(std::io::Error::from_raw_os_error(libc::ESTALE)));
+        }
+        located(host, options)
     }
 
-    fn recognize(&self, directory: &Directory, name: &OsStr) -> std::io::Result<Recognized> {
-        let file = PosixFile::from_file(directory.open_file(name, OFlag::O_RDONLY, Mode::empty())?)?;
+    fn recognize(&self, place: &Place<'_>) -> std::io::Result<Recognized> {
+        let file = PosixFile::from_file(place.directory.open_file(place.name, OFlag::O_RDONLY, Mode::empty())?)?;
+        if file.status()?.identity != place.identity {
+            return Err(std::io::Error::from_raw_os_error(libc::ESTALE));
+        }
         match find_superblock(&file) {
             Ok(Some(_)) => Ok(Recognized::Container),
             Ok(None) => Ok(Recognized::Other),
             Err(Error::Io { errno, .. }) => Err(std::io::Error::from_raw_os_error(errno)),
             Err(e) => {
-                tracing::warn!("{}: {e}", escaped(Path::new(name)));
+                tracing::warn!("{}: {e}", escaped(Path::new(place.name)));
                 Ok(Recognized::Damaged)
             }
         }

@@ -230,6 +230,11 @@ fn object_number(item: &Item) -> Option<Ino> {
     Some(Ino(BY_OBJECT | space << 60 | hint))
 }
 
+/// True for the number of an object, which does not depend on its names.
+pub fn is_of_object(ino: Ino) -> bool {
+    ino.0 & (BY_PATH | BY_OBJECT) == BY_OBJECT
+}
+
 /// A number after `ino` for a node whose own number is taken.
 pub fn next_number(ino: Ino) -> Ino {
     Ino(ino.0.wrapping_add(1) | BY_PATH)
