@@ -18,7 +18,7 @@ Options: -h, --help; -V, --version
 
 /// Up to three examples of each command.
 const EXAMPLES: [(&str, &[&str]); 13] = [
-    ("config", &["h5dir config check", "h5dir config show run7", "h5dir config schema >h5dir.schema.json"]),
+    ("config", &["h5dir config check", "h5dir config show run7", "h5dir config schema > h5dir.schema.json"]),
     (
         "mount",
         &[
