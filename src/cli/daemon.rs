@@ -300,7 +300,7 @@ fn serving(config: &SessionConfig) -> String {
     format!("serving {}", escaped(&config.source))
 }
 
-/// Threads that do something again and again. They end when this is dropped.
+/// Threads that repeat a task at intervals. They end when this is dropped.
 struct Timers {
     commit: Option<Sender<Duration>>,
     check: Option<Sender<Duration>>,

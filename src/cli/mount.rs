@@ -65,7 +65,7 @@ fn check_outside(root: &Path, plan: &MountPlan) -> Result<(), Failure> {
     Err(Failure::new(Exit::Usage, message))
 }
 
-/// Runs `h5dir mount --all`: mounts what is not mounted, and goes on after a failure.
+/// Runs `h5dir mount --all`: mounts what is not mounted, and continues after a failure.
 ///
 /// Each failure is a line. The exit code is that of the first one.
 pub(crate) fn all(args: &MountArgs) -> Result<(), Failure> {

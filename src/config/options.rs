@@ -201,7 +201,7 @@ pub(crate) struct MountOptions {
     #[arg(help_heading = heading::DAEMON)]
     pub(crate) foreground: Option<Switch>,
 
-    /// Write measurements in the format of Prometheus to this file, again and again [default: none]
+    /// Write measurements in the format of Prometheus to this file periodically [default: none]
     #[arg(long, value_name = "FILE")]
     #[arg(help_heading = heading::DAEMON)]
     pub(crate) metrics_file: Option<PathBuf>,

@@ -3,8 +3,8 @@
 //!
 //! A container of a writable mirror is opened for reading. The first change opens it again, for
 //! writing, and takes its lock; once it is idle it is closed and unlocked. Each opening has a
-//! number, its generation: inode numbers and handles of an earlier one are not valid any more, and
-//! are found again by name (`inside`).
+//! number, its generation: inode numbers and handles of an earlier one are outdated, and are looked
+//! up by name (`inside`).
 
 use super::signatures::Signatures;
 use super::spec::MirrorSpec;
@@ -129,11 +129,11 @@ impl Containers {
         self.known.lock().entry(identity).or_insert_with(new).clone()
     }
 
-    /// Forgets a container that the kernel does not know any more, unless it is open.
+    /// Forgets a container of which the kernel knows no file, unless it is open.
     pub fn forget(&self, container: &Arc<Container>) {
         let mut known = self.known.lock();
-        // One is in the map, one is the caller's.
-        if Arc::strong_count(container) <= 2 && container.open.lock().is_none() {
+        // One is in the map, one is the caller's. A container that is being opened is locked.
+        if Arc::strong_count(container) <= 2 && container.open.try_lock().is_some_and(|open| open.is_none()) {
             known.remove(&container.identity);
         }
     }
@@ -164,7 +164,7 @@ impl Containers {
     }
 
     /// The container, opened if it is not open, or not for `writing`. `locate` finds its file;
-    /// `moved` takes over what is open in an earlier opening, before anything is changed.
+    /// `moved` opens again what is open in an earlier opening, before anything is changed.
     pub fn enter<'a>(
         &'a self,
         container: &'a Arc<Container>,
@@ -223,9 +223,8 @@ impl Containers {
             gid: self.spec.gid.unwrap_or(entry.gid),
             file_mode: self.spec.file_mode.unwrap_or(mode),
             dir_mode: self.spec.dir_mode.unwrap_or(with_search(mode)),
-            modes: template.modes,
             writable,
-            follow: template.follow || self.spec.container.writable,
+            follow: template.follow || template.writable,
             ..template.clone()
         }
     }
@@ -318,7 +317,7 @@ impl Containers {
         result
     }
 
-    /// Makes all changes durable and closes all containers; none is opened any more.
+    /// Makes all changes durable and closes all containers. Later requests open none.
     pub fn shutdown(&self) -> Result<(), CloseError> {
         self.ended.store(true, Ordering::Release);
         let mut result = Ok(());

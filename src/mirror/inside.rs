@@ -141,7 +141,7 @@ impl MirrorFs {
         self.nodes.find(Key::Inside(parent.what.container()?.number, found))
     }
 
-    /// The kernel holds no reference to `node` any more.
+    /// The last reference of the kernel to `node` was dropped.
     pub(super) fn forgotten(&self, node: &Node) {
         let Some(container) = node.what.container() else { return };
         let inner = *node.inner.lock();

@@ -116,16 +116,10 @@ impl MirrorFs {
     /// Makes the file or directory `node` of the tree durable.
     fn sync_in_tree(&self, node: &Arc<Node>) -> FsResult<()> {
         crate::base::waiting::may_wait();
-        let mut synced = Ok(());
-        for open in self.handles.files().iter().filter(|open| open.node.ino == node.ino) {
-            if let OpenWhat::File(file) = &open.what {
-                synced = synced.and(file.sync_all().map_err(|e| errno(&e)));
-            }
-        }
         if is_in_tree(node) {
-            synced = synced.and(self.directory(node).and_then(|d| d.sync().map_err(|e| errno(&e))));
+            return self.directory(node)?.sync().map_err(|e| errno(&e));
         }
-        synced
+        self.handles.file(node.ino).map_or(Ok(()), |file| file.sync_all().map_err(|e| errno(&e)))
     }
 }
 
