@@ -27,6 +27,7 @@ fn options() -> Options {
         neighbours: Arc::new(Neighbours::new(None)),
         missing: MissingPolicy::Fill,
         rescue: false,
+        log: Default::default(),
     }
 }
 

@@ -7,7 +7,7 @@ use super::layers::Layers;
 use super::options::MountOptions;
 use super::side_args::ExternalArgs;
 use super::target::Target;
-use super::value::{Level, LogFormat, Patterns, Seconds, Switch, VdsMissing};
+use super::value::{Level, LogFormat, LogView, Patterns, Seconds, Switch, VdsMissing};
 use super::{UsageError, file, memory};
 use crate::base::escape::escaped;
 use crate::fs::create_rules::CreateRule;
@@ -282,6 +282,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         writable,
         follow: check_interval(options, writable).is_some() && !rescue,
         rescue,
+        raw_log: options.log == Some(LogView::Raw),
         commit_on_close: on(options.commit_on_close),
         create: Arc::default(),
     })

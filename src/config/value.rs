@@ -45,6 +45,15 @@ pub(crate) struct Containers(pub(crate) usize);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Patterns(pub(crate) Vec<NamePattern>);
 
+/// What is shown of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogView {
+    /// The datasets in it.
+    Datasets,
+    /// Its objects.
+    Raw,
+}
+
 /// Result of reading a missing source of a virtual dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VdsMissing {
@@ -234,6 +243,18 @@ impl FromStr for Naming {
             "suffix" => Ok(Naming::Suffix),
             "both" => Ok(Naming::Both),
             _ => Err("expected replace, suffix or both".to_owned()),
+        }
+    }
+}
+
+impl FromStr for LogView {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "datasets" => Ok(LogView::Datasets),
+            "raw" => Ok(LogView::Raw),
+            _ => Err("expected datasets or raw".to_owned()),
         }
     }
 }

@@ -32,6 +32,8 @@ pub struct OpenOptions {
     pub external: ExternalPolicy,
     /// A missing source of a virtual dataset reads as the fill value instead of failing.
     pub missing_is_fill: bool,
+    /// The objects of a log are shown as they are stored, instead of the datasets in it.
+    pub raw_log: bool,
     /// Most bytes of the caches.
     pub cache_bytes: u64,
     /// Threads that may decode at the same time.

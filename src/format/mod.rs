@@ -19,6 +19,7 @@ pub mod free_space;
 pub mod global_heap;
 pub(crate) mod link_index;
 pub mod local_heap;
+pub(crate) mod log;
 pub mod message;
 pub mod object_header;
 pub mod selection;

@@ -52,6 +52,8 @@ pub struct MountSpec {
     pub follow: bool,
     /// The container is damaged: it is read as far as possible.
     pub rescue: bool,
+    /// Logs are shown as they are stored.
+    pub raw_log: bool,
     /// Closing a descriptor after a write commits.
     pub commit_on_close: bool,
     /// The datasets that new files become.
@@ -78,6 +80,7 @@ impl MountSpec {
             writable: false,
             follow: false,
             rescue: false,
+            raw_log: false,
             commit_on_close: false,
             create: CreateRules::default(),
         }
@@ -96,6 +99,7 @@ impl MountSpec {
             writable: self.writable,
             follow: self.follow && !self.rescue,
             rescue: self.rescue,
+            raw_log: self.raw_log,
             external: self.external.clone(),
             missing_is_fill: self.vds_missing_fill,
             cache_bytes: self.cache_bytes,

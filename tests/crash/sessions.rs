@@ -39,6 +39,7 @@ pub fn options() -> Options {
         neighbours: Arc::new(Neighbours::new(None)),
         missing: MissingPolicy::Fill,
         rescue: false,
+        log: Default::default(),
     }
 }
 

@@ -169,8 +169,13 @@ impl Small {
 /// Opens `bytes` for writing, changes something, closes it; `None` when it cannot be opened.
 pub fn open_and_change(bytes: &[u8], environment: Arc<Environment>, seed: u64) -> Option<Seen> {
     let file = Arc::new(Small(GrowingFile::new(bytes.to_vec())));
-    let options =
-        |environment| Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Fill, rescue: false };
+    let options = |environment| Options {
+        environment,
+        neighbours: Arc::new(Neighbours::new(None)),
+        missing: MissingPolicy::Fill,
+        rescue: false,
+        log: Default::default(),
+    };
     let open = |environment| {
         let place = Box::new(MemoryJournal::default());
         NativeConnector::writable_over(file.clone(), place, PathBuf::from("/"), options(environment))

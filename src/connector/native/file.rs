@@ -1,5 +1,6 @@
 //! One HDF5 file of a container: its store, its superblock extension, its place in the host.
 
+use super::log_names::FileLog;
 use crate::base::{Address, Error, Result};
 use crate::file::{FileDriver, Identity, Stamp, Status};
 use crate::filter::pipeline::Pipeline;
@@ -9,8 +10,9 @@ use crate::format::message::shared_message_table::SharedMessageTable;
 use crate::format::object_header::kind;
 use crate::meta::{ObjectHeader, Store};
 use crate::structures::shared_messages::SharedMessages;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// An open HDF5 file.
 pub struct HdfFile {
@@ -28,6 +30,10 @@ pub struct HdfFile {
     pub stamp: Stamp,
     /// Its directory (canonical), from which names in it are resolved.
     pub directory: PathBuf,
+    /// Its name there; empty if it is not known.
+    pub name: OsString,
+    /// Its log, if it has one; looked for at the first use.
+    pub(super) log: OnceLock<Option<FileLog>>,
 }
 
 /// Undoes the filters of a fractal heap, whose pipeline message is `pipeline`.
@@ -44,12 +50,28 @@ impl HdfFile {
         Self::over(Store::open(driver)?, index, directory, &status)
     }
 
+    /// The file, whose name in its directory is `name`.
+    #[must_use]
+    pub fn named(self, name: &OsStr) -> Self {
+        HdfFile { name: name.to_owned(), ..self }
+    }
+
     /// The file that `store` reads, whose superblock extension is not used.
     pub fn without_extension(mut store: Store, directory: PathBuf, status: &Status) -> HdfFile {
         store.set_unfilter(Arc::new(unfilter));
         let root = store.superblock().root;
         let (identity, stamp) = (status.identity, status.stamp());
-        HdfFile { index: 0, store: Arc::new(store), shared: None, root, identity, stamp, directory }
+        HdfFile {
+            index: 0,
+            store: Arc::new(store),
+            shared: None,
+            root,
+            identity,
+            stamp,
+            directory,
+            name: OsString::new(),
+            log: OnceLock::new(),
+        }
     }
 
     /// The file that `store` reads.
@@ -69,7 +91,8 @@ impl HdfFile {
             return Err(Error::corrupt("superblock", Address(store.base()), "there is no root group"));
         }
         let (identity, stamp) = (status.identity, status.stamp());
-        Ok(HdfFile { index, store: Arc::new(store), shared, root: superblock.root, identity, stamp, directory })
+        let (root, store) = (superblock.root, Arc::new(store));
+        Ok(HdfFile { index, store, shared, root, identity, stamp, directory, name: OsString::new(), log: OnceLock::new() })
     }
 
     /// Dirty metadata of a cache image is nowhere else: it must be read from there.

@@ -10,6 +10,7 @@
 //! after that (`is_intact`); see `docs/DESIGN-following.md`.
 
 use super::external::Neighbours;
+use super::log::LogAccess;
 use super::recover::{committed, open_for_reading};
 use super::{NativeConnector, Options};
 use crate::base::escape::escaped;
@@ -81,6 +82,7 @@ pub struct Following {
     group: Option<Vec<u8>>,
     neighbours: Arc<Neighbours>,
     missing: MissingPolicy,
+    log: LogAccess,
     shown: RwLock<Shown>,
     state: AtomicU64,
     looks: Mutex<Looks>,
@@ -106,7 +108,7 @@ impl Following {
         let asked = Instant::now();
         let driver = open_for_reading(&host)?;
         let status = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
-        let (neighbours, missing) = (options.neighbours.clone(), options.missing);
+        let (neighbours, missing, log) = (options.neighbours.clone(), options.missing, options.log.clone());
         let connector = NativeConnector::open(driver, directory.clone(), options)?;
         // Whether the group is there, the caller finds out.
         let root = mounted_group(&connector, group.as_deref()).unwrap_or(connector.root());
@@ -114,7 +116,7 @@ impl Following {
         let looks = Looks { stamp, since: Instant::now(), unsettled, failing: false, previous: None };
         let shown = RwLock::new(Shown::new((connector, root), status, asked));
         let (state, looks) = (AtomicU64::new(0), Mutex::new(looks));
-        Ok(Arc::new(Following { host, directory, group, neighbours, missing, shown, state, looks }))
+        Ok(Arc::new(Following { host, directory, group, neighbours, missing, log, shown, state, looks }))
     }
 
     fn now(&self) -> Arc<NativeConnector> {
@@ -140,7 +142,8 @@ impl Following {
             old.file(0)?.store.driver().clone()
         };
         let environment = Arc::new(old.environment().with_empty_caches());
-        let options = Options { environment, neighbours: self.neighbours.clone(), missing: self.missing, rescue: false };
+        let options =
+            Options { environment, neighbours: self.neighbours.clone(), missing: self.missing, rescue: false, log: self.log.clone() };
         let connector = NativeConnector::open(driver, self.directory.clone(), options)?;
         let root = mounted_group(&connector, self.group.as_deref())?;
         Ok((connector, root))

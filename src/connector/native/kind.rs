@@ -3,6 +3,7 @@
 use super::edit::{check_new_dataset, check_part};
 use super::external::Neighbours;
 use super::following::Following;
+use super::log::LogAccess;
 use super::{NativeConnector, Options, Recovered, open_for_reading, open_to_change, open_to_recover, open_to_rescue};
 use crate::base::escape::escaped;
 use crate::base::{Address, Error, Result};
@@ -21,6 +22,7 @@ use crate::file::{FileDriver, Status};
 use crate::meta::find_superblock;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
+use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -128,7 +130,7 @@ impl Located for LocatedFile {
         let reader = host.reader().map_err(io)?;
         let backing = reader.status().map_err(io)?.into();
         let directory = host.directory().path().map_err(io)?;
-        let native = native_options(options, Neighbours::new(external).written(external_written)).map_err(engine)?;
+        let native = native_options(options, Neighbours::new(external).written(external_written), host.name()).map_err(engine)?;
         let connector: Arc<dyn Connector> = if options.rescue {
             NativeConnector::open_damaged(open_to_rescue(&host).map_err(engine)?, directory, native).map_err(engine)?
         } else if let Some(file) = writable {
@@ -163,19 +165,26 @@ fn located(host: HostFile, options: &OpenOptions) -> Result<Box<dyn Located>, Op
 /// The container that `driver` holds, without other files, read-only. For tests and fuzzing.
 pub fn over(driver: Arc<dyn FileDriver>, environment: Arc<Environment>) -> Result<OpenContainer> {
     let backing = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?.into();
-    let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Fill, rescue: false };
+    let options = Options {
+        environment,
+        neighbours: Arc::new(Neighbours::new(None)),
+        missing: MissingPolicy::Fill,
+        rescue: false,
+        log: LogAccess::default(),
+    };
     let connector = NativeConnector::open(driver, PathBuf::from("/"), options)?;
     Ok(OpenContainer { connector, backing, free_space: None })
 }
 
-fn native_options(options: &OpenOptions, neighbours: Neighbours) -> Result<Options> {
+fn native_options(options: &OpenOptions, neighbours: Neighbours, file_name: &OsStr) -> Result<Options> {
     let disk_bytes = options.cache_bytes.saturating_mul(DISK_CACHE_FACTOR);
     let environment = match &options.shared {
         Some(shared) => shared.environment(),
         None => Arc::new(Environment::new(options.cache_bytes, disk_bytes, options.threads)?),
     };
+    let log = LogAccess { raw: options.raw_log, file_name: file_name.to_owned() };
     let missing = if options.missing_is_fill { MissingPolicy::Fill } else { MissingPolicy::Error };
-    Ok(Options { environment, neighbours: Arc::new(neighbours), missing, rescue: options.rescue })
+    Ok(Options { environment, neighbours: Arc::new(neighbours), missing, rescue: options.rescue, log })
 }
 
 fn directories(host: &HostFile, written: bool, external: Option<(&Directory, bool)>) -> Result<Vec<UsedDirectory>, OpenError> {

@@ -14,6 +14,8 @@ mod file_heap;
 pub mod following;
 pub mod info;
 pub mod kind;
+pub mod log;
+mod log_names;
 pub mod object;
 mod ownership;
 mod parts;
@@ -49,8 +51,10 @@ use file::HdfFile;
 use lru::LruCache;
 use object::Object;
 use parking_lot::{Mutex, RwLock};
+use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
@@ -73,6 +77,8 @@ pub struct Options {
     pub missing: MissingPolicy,
     /// The file may be damaged: objects are found without names.
     pub rescue: bool,
+    /// How a log in it is shown.
+    pub log: log::LogAccess,
 }
 
 /// A container that is an HDF5 file, with the files it leads to.
@@ -109,7 +115,7 @@ impl OpenDataset {
 impl NativeConnector {
     /// Opens `driver`, whose directory is `directory`.
     pub fn open(driver: Arc<dyn FileDriver>, directory: PathBuf, options: Options) -> Result<Arc<NativeConnector>> {
-        let file = Arc::new(HdfFile::open(driver, 0, directory)?);
+        let file = Arc::new(HdfFile::open(driver, 0, directory)?.named(&options.log.file_name));
         // The root group must be readable, or there is nothing to show.
         Object::open(&file, file.root)?;
         Ok(Self::assemble(file, options, None))
@@ -155,17 +161,18 @@ impl NativeConnector {
     /// The HDF5 file `name` that `from` names.
     pub fn neighbour(&self, from: &HdfFile, name: &[u8], what: &'static str) -> Result<Arc<HdfFile>> {
         let (driver, directory) = self.options.neighbours.open(&from.directory, name, what)?;
-        self.adopt(driver, directory)
+        let file_name = name.rsplit(|b| *b == b'/').next().unwrap_or(name);
+        self.adopt(driver, directory, OsStr::from_bytes(file_name))
     }
 
-    fn adopt(&self, driver: PosixFile, directory: PathBuf) -> Result<Arc<HdfFile>> {
+    fn adopt(&self, driver: PosixFile, directory: PathBuf, name: &OsStr) -> Result<Arc<HdfFile>> {
         let identity = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?.identity;
         let known = |files: &[Arc<HdfFile>]| files.iter().find(|f| f.identity == identity).cloned();
         if let Some(f) = known(&self.files.read()) {
             return Ok(f);
         }
         // Opened without the lock; if another thread was faster, its file is the one.
-        let opened = HdfFile::open(Arc::new(driver), 0, directory)?;
+        let opened = HdfFile::open(Arc::new(driver), 0, directory)?.named(name);
         let mut files = self.files.write();
         if let Some(f) = known(&files) {
             return Ok(f);
@@ -297,15 +304,20 @@ impl Connector for NativeConnector {
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {
         let _shared = self.shared();
         let object = self.object(group)?;
-        let link = group::lookup(&object.file.store, &object.group_storage()?, name)?;
-        Ok(link.map(|l| Self::link(group.file, l)))
+        let Some(stored) = self.stored_name(&object.file, name) else { return Ok(None) };
+        let link = group::lookup(&object.file.store, &object.group_storage()?, &stored)?;
+        Ok(link.map(|l| Self::link(group.file, link::Link { name: name.to_vec(), ..l })))
     }
 
     fn list(&self, group: ObjectId, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()> {
         let _shared = self.shared();
         let object = self.object(group)?;
         let storage = object.group_storage()?;
-        group::list(&object.file.store, &storage, start, &mut |l, next| Ok(f(Self::link(group.file, l), next))).map(drop)
+        let mut show = |l: link::Link, next| {
+            let Some(name) = self.shown_name(&object.file, l.name) else { return Ok(ControlFlow::Continue(())) };
+            Ok(f(Self::link(group.file, link::Link { name, ..l }), next))
+        };
+        group::list(&object.file.store, &storage, start, &mut show).map(drop)
     }
 
     fn external(&self, from: ObjectId, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>> {
@@ -391,8 +403,10 @@ impl Connector for NativeConnector {
         if let Some(names) = self.attribute_names.lock().get(&id) {
             return Ok(names.clone());
         }
-        let mut names = attribute::names(&self.object(id)?)?;
+        let object = self.object(id)?;
+        let mut names = attribute::names(&object)?;
         names.retain(|name| !ownership::is_hidden(name));
+        let names: Vec<_> = names.into_iter().filter_map(|name| self.shown_name(&object.file, name)).collect();
         let names: AttributeNames = names.into();
         // Short lists are made again as fast as they are found.
         if (ATTRIBUTES_FEW..ATTRIBUTES_MANY).contains(&names.len()) {
@@ -406,7 +420,8 @@ impl Connector for NativeConnector {
             return Ok(None);
         }
         let _shared = self.shared();
-        info::attribute(self, id, name)
+        let Some(stored) = self.stored_name(&self.file(id.file)?, name) else { return Ok(None) };
+        info::attribute(self, id, &stored)
     }
 
     fn space(&self) -> Option<&dyn super::space::Space> {

@@ -253,7 +253,13 @@ mod tests {
 
     fn open_for_writing(path: &Path) -> Result<()> {
         let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
-        let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error, rescue: false };
+        let options = Options {
+            environment,
+            neighbours: Arc::new(Neighbours::new(None)),
+            missing: MissingPolicy::Error,
+            rescue: false,
+            log: Default::default(),
+        };
         NativeConnector::open_writable(&host(path), open_to_change(&host(path))?, PathBuf::from("/"), options).map(|_| ())
     }
 

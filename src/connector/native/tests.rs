@@ -28,7 +28,13 @@ pub fn editor(c: &NativeConnector) -> Editor<'_> {
 /// Opens a file in memory for reading, if it can be.
 pub fn try_open(bytes: &[u8]) -> Result<Arc<NativeConnector>> {
     let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
-    let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error, rescue: false };
+    let options = Options {
+        environment,
+        neighbours: Arc::new(Neighbours::new(None)),
+        missing: MissingPolicy::Error,
+        rescue: false,
+        log: Default::default(),
+    };
     NativeConnector::open(Arc::new(MemoryFile::new(bytes)), PathBuf::from("/"), options)
 }
 

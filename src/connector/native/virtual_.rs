@@ -10,8 +10,8 @@ use super::{NativeConnector, OpenDataset};
 use crate::base::{Error, Result};
 use crate::connector::{Connector, ObjectId, ObjectKind};
 use crate::dataset::environment::RawFiles;
-use crate::dataset::layout::Surroundings;
 use crate::dataset::layout::virtual_::{MissingPolicy, Source, SourceOpener, spend};
+use crate::dataset::layout::{Anchor, Surroundings};
 use crate::format::message::dataspace::Dataspace;
 use crate::meta::Store;
 use parking_lot::Mutex;
@@ -50,6 +50,10 @@ impl Surroundings for NativeSurroundings<'_> {
             depth: self.depth.saturating_add(1),
             opened: Mutex::default(),
         })
+    }
+
+    fn anchor(&self) -> Result<Option<Anchor>> {
+        self.connector.anchor_of(&self.object)
     }
 
     fn missing(&self) -> MissingPolicy {

@@ -34,6 +34,13 @@ pub(crate) enum CacheKey {
         /// Exact form; otherwise lines form.
         exact: bool,
     },
+    /// The decoded elements of a write in a log.
+    Record {
+        /// The dataset.
+        dataset: DatasetKey,
+        /// Number of the write among those to the dataset.
+        record: u64,
+    },
 }
 
 impl CacheKey {
@@ -41,7 +48,7 @@ impl CacheKey {
     pub(crate) fn dataset(&self) -> DatasetKey {
         match self {
             CacheKey::Chunk(key) => key.dataset,
-            CacheKey::Element { dataset, .. } => *dataset,
+            CacheKey::Element { dataset, .. } | CacheKey::Record { dataset, .. } => *dataset,
         }
     }
 }

@@ -4,6 +4,7 @@ mod chunked;
 mod compact;
 mod contiguous;
 mod external;
+mod log;
 mod parts;
 mod registry;
 mod traits;
@@ -11,6 +12,7 @@ pub mod virtual_;
 
 pub(crate) use chunked::new as new_chunked;
 pub(crate) use contiguous::new as new_contiguous;
+pub(crate) use log::{Anchor, LogFile, ReleasedLog};
 pub(crate) use parts::{Parts, Surroundings};
 pub(crate) use registry::{named, new_compact, open};
 pub use traits::Seek;

@@ -1,5 +1,6 @@
 //! Arguments for opening a layout.
 
+use super::log::Anchor;
 use super::virtual_::{MissingPolicy, SourceOpener};
 use crate::base::datatype::Datatype;
 use crate::base::{Address, Result};
@@ -42,6 +43,8 @@ pub(crate) trait Surroundings {
     fn raw_files(&self) -> Arc<dyn RawFiles>;
     /// Opener of the sources of a virtual dataset.
     fn sources(&self) -> Box<dyn SourceOpener + Send + Sync>;
+    /// What the object is an anchor of, if the elements of the dataset are in a log.
+    fn anchor(&self) -> Result<Option<Anchor>>;
     /// Handling of a missing source of a virtual dataset.
     fn missing(&self) -> MissingPolicy;
 }

@@ -3,7 +3,7 @@
 
 use super::parts::Parts;
 use super::traits::Layout;
-use super::{chunked, compact, contiguous, external, virtual_};
+use super::{chunked, compact, contiguous, external, log, virtual_};
 use crate::base::{Error, Result};
 use crate::dataset::creation::{CreateLayout, NewLayout};
 
@@ -20,7 +20,9 @@ struct Kind {
 }
 
 /// All layouts. The first one that fits the message is used.
-const LAYOUTS: [Kind; 6] = [
+const LAYOUTS: [Kind; 7] = [
+    // An anchor looks like a dataset of another layout.
+    Kind { name: log::NAME, open: log::open, create: None },
     Kind { name: compact::NAME, open: compact::open, create: Some(&compact::Create) },
     Kind { name: external::NAME, open: external::open, create: None },
     Kind { name: contiguous::NAME, open: contiguous::open, create: Some(&contiguous::Create) },

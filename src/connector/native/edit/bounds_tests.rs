@@ -192,7 +192,13 @@ fn after_a_failed_close_the_file_stays_whole() {
 
 fn options() -> Options {
     let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
-    Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error, rescue: false }
+    Options {
+        environment,
+        neighbours: Arc::new(Neighbours::new(None)),
+        missing: MissingPolicy::Error,
+        rescue: false,
+        log: Default::default(),
+    }
 }
 
 fn over(file: &Arc<GrowingFile>, plan: &Arc<Plan>) -> Arc<NativeConnector> {

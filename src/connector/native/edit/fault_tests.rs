@@ -22,7 +22,13 @@ pub fn writable(plan: &Arc<Plan>) -> Arc<NativeConnector> {
     let file = Arc::new(FaultyFile::new(Arc::new(GrowingFile::new(std::fs::read(path).unwrap())), plan.clone()));
     let place = Box::new(FaultyPlace::new(MemoryJournal::default(), plan.clone()));
     let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
-    let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error, rescue: false };
+    let options = Options {
+        environment,
+        neighbours: Arc::new(Neighbours::new(None)),
+        missing: MissingPolicy::Error,
+        rescue: false,
+        log: Default::default(),
+    };
     NativeConnector::writable_over(file, place, PathBuf::from("/"), options).unwrap()
 }
 

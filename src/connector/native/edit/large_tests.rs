@@ -31,6 +31,7 @@ fn open_with(file: &Arc<GrowingFile>, whole: u64) -> Arc<NativeConnector> {
         neighbours: Arc::new(Neighbours::new(None)),
         missing: MissingPolicy::Error,
         rescue: false,
+        log: Default::default(),
     };
     NativeConnector::writable_over(file.clone(), Box::new(MemoryJournal::default()), PathBuf::from("/"), options).unwrap()
 }

@@ -52,10 +52,16 @@ impl NativeConnector {
             }
             first = BeforeFirstWrite::plan(&store, &extension)?;
         }
-        let file = Arc::new(HdfFile::over(store, 0, directory, &status)?);
+        let file = Arc::new(HdfFile::over(store, 0, directory, &status)?.named(&options.log.file_name));
         first.check_image(&file.store)?;
         Object::open(&file, file.root)?;
         let editing = Editing { btree_k: chunk_k.max(1), first, ..Editing::default() };
-        Ok(Self::assemble(file, options, Some(editing)))
+        let connector = Self::assemble(file.clone(), options, Some(editing));
+        if connector.log_of(&file).is_some() {
+            let reason =
+                "the log VOL wrote the file: mount it without --read-write, or change its objects as they are stored with --log=raw";
+            return Err(Error::refused(libc::EROFS, reason));
+        }
+        Ok(connector)
     }
 }

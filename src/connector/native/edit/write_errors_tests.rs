@@ -18,7 +18,13 @@ const CHUNKED: &str = r#"{"dtype": "u1", "shape": [40960], "maxshape": [null], "
 
 pub fn open(file: &Arc<GrowingFile>) -> Arc<NativeConnector> {
     let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
-    let options = Options { environment, neighbours: Arc::new(Neighbours::new(None)), missing: MissingPolicy::Error, rescue: false };
+    let options = Options {
+        environment,
+        neighbours: Arc::new(Neighbours::new(None)),
+        missing: MissingPolicy::Error,
+        rescue: false,
+        log: Default::default(),
+    };
     NativeConnector::writable_over(file.clone(), Box::new(MemoryJournal::default()), PathBuf::from("/"), options).unwrap()
 }
 

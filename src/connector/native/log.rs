@@ -1,0 +1,243 @@
+//! Files of the released log VOL, shown as the program that wrote them sees them.
+//!
+//! The root group has an attribute with counts; a group of the root has the log; a dataset is an
+//! anchor: without elements, with its shape and its ID as attributes. Versions differ in names:
+//! those of 1.0, and of 1.4 and later, begin with one underscore, and 1.4 adds one to the names of
+//! users that begin with one; those of 1.1 to 1.3 begin with two, but for some of 1.1.
+
+use super::attribute;
+use super::dataset::Dataset;
+use super::file::HdfFile;
+use super::log_names::FileLog;
+use super::object::Object;
+use super::{NativeConnector, virtual_};
+use crate::base::datatype::Class;
+use crate::base::shape::{Extent, Shape};
+use crate::base::{Address, Error, Result, limits};
+use crate::connector::ObjectId;
+use crate::dataset::layout::{Anchor, LogFile, ReleasedLog};
+use crate::format::message::link::LinkTarget;
+use crate::structures::group;
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Weak};
+
+/// Name of this structure in errors.
+const NAME: &str = "log VOL file";
+/// The file has subfiles (`H5VL_FILEI_CONFIG_SUBFILING`).
+const SUBFILING: i64 = 0x200;
+/// Subfiles of one file.
+const SUBFILES_MAX: i64 = 4096;
+/// How a container with a log is opened.
+#[derive(Debug, Clone, Default)]
+pub struct LogAccess {
+    /// Show the objects of the log instead of its datasets.
+    pub raw: bool,
+    /// Name of the container's file, from which those of its subfiles are made.
+    pub file_name: OsString,
+}
+
+/// The names of the log VOL with this prefix.
+fn named(prefix: &str, name: &str) -> Vec<u8> {
+    [prefix.as_bytes(), name.as_bytes()].concat()
+}
+
+/// The log of `file`, if the log VOL wrote it.
+fn find(connector: &NativeConnector, file: &Arc<HdfFile>) -> Result<Option<FileLog>> {
+    let root = Object::open(file, file.root)?;
+    for prefix in ["_", "__"] {
+        if integers(&root, &named(prefix, "int_att"))?.is_some_and(|counts| counts.len() >= 4) {
+            let (weak, index) = (connector.this.clone(), file.index);
+            let log = ReleasedLog::new(connector.environment(), Box::new(move || open_files(&weak, index, prefix)));
+            return Ok(Some(FileLog { prefix, log: Arc::new(log) }));
+        }
+    }
+    Ok(None)
+}
+
+/// What the dataset object `object` is an anchor of.
+fn anchor(log: &FileLog, object: &Object) -> Result<Option<Anchor>> {
+    let corrupt = |detail: &'static str| Error::corrupt(NAME, object.header.address, detail);
+    let number = |name: &str| -> Result<Option<Vec<i64>>> {
+        match integers(object, &named(log.prefix, name))? {
+            // Version 1.1.
+            None if log.prefix == "__" => integers(object, &named("_", name)),
+            found => Ok(found),
+        }
+    };
+    let Some(id) = number("ID")? else { return Ok(None) };
+    let id = id.first().and_then(|id| i32::try_from(*id).ok()).ok_or_else(|| corrupt("an anchor without an ID"))?;
+    let dims = number("dims")?.ok_or_else(|| corrupt("an anchor without a shape"))?;
+    let max = number("mdims")?.unwrap_or_else(|| dims.clone());
+    if dims.len() > limits::RANK_MAX || max.len() != dims.len() {
+        return Err(corrupt("an anchor with a wrong rank"));
+    }
+    let legacy = object.dataspace()?.extent == Extent::Scalar;
+    let shape = if dims.is_empty() {
+        Shape::Scalar
+    } else {
+        let dims = dims.iter().map(|d| u64::try_from(*d)).collect::<std::result::Result<_, _>>();
+        let max = max.iter().map(|m| u64::try_from(*m).unwrap_or(u64::MAX)).collect();
+        Shape::Simple { dims: dims.map_err(|_| corrupt("an anchor with a negative dimension"))?, max: Some(max) }
+    };
+    Ok(Some(Anchor { shape, id, legacy, log: log.log.clone() }))
+}
+
+/// The integers of the attribute `name`; `None` if there is no such attribute of integers.
+fn integers(object: &Object, name: &[u8]) -> Result<Option<Vec<i64>>> {
+    let Some(found) = attribute::find(object, name)? else { return Ok(None) };
+    let value = found.value?;
+    let Class::FixedPoint { .. } = value.datatype.class else { return Ok(None) };
+    let size = value.datatype.size as usize;
+    if !matches!(size, 4 | 8) || value.bytes.len() / size > limits::RANK_MAX.saturating_mul(2) {
+        return Ok(None);
+    }
+    let one = |bytes: &[u8]| match *bytes {
+        [a, b, c, d] => i64::from(i32::from_le_bytes([a, b, c, d])),
+        _ => bytes.try_into().map_or(-1, i64::from_le_bytes),
+    };
+    Ok(Some(value.bytes.chunks_exact(size).map(one).collect()))
+}
+
+/// Opens the files that have the log of file number `index`.
+fn open_files(connector: &Weak<NativeConnector>, index: u32, prefix: &str) -> Result<Vec<LogFile>> {
+    let closed = || Error::corrupt(NAME, Address::UNDEF, "the container is closed");
+    let connector = connector.upgrade().ok_or_else(closed)?;
+    let _shared = connector.shared();
+    let main = connector.file(index)?;
+    let counts = counts(&main, prefix)?;
+    if counts.config & SUBFILING == 0 {
+        return Ok(vec![open_log(&connector, &main, prefix, &counts)?]);
+    }
+    if !(1..=SUBFILES_MAX).contains(&counts.subfiles) {
+        return Err(Error::corrupt(NAME, main.root, format!("{} subfiles", counts.subfiles)));
+    }
+    let name = String::from_utf8_lossy(main.name.as_bytes()).into_owned();
+    let open = |n: i64| {
+        let path = format!("{name}.subfiles/{name}.{n}");
+        let file = connector.neighbour(&main, path.as_bytes(), "log subfile")?;
+        open_log(&connector, &file, prefix, &self::counts(&file, prefix)?)
+    };
+    (0..counts.subfiles).map(open).collect()
+}
+
+/// What the attribute of the root group has.
+struct Counts {
+    data: i64,
+    metadata: i64,
+    config: i64,
+    subfiles: i64,
+}
+
+fn counts(file: &Arc<HdfFile>, prefix: &str) -> Result<Counts> {
+    let root = Object::open(file, file.root)?;
+    let found = integers(&root, &named(prefix, "int_att"))?.unwrap_or_default();
+    match *found {
+        [_, data, metadata, config, ref rest @ ..] => Ok(Counts { data, metadata, config, subfiles: rest.first().copied().unwrap_or(1) }),
+        _ => Err(Error::corrupt(NAME, file.root, "there is no log")),
+    }
+}
+
+/// Opens the log group of `file`. A dataset of it that cannot be opened is an error of its entries.
+fn open_log(connector: &NativeConnector, file: &Arc<HdfFile>, prefix: &str, counts: &Counts) -> Result<LogFile> {
+    let mut log = LogFile { store: file.store.clone(), data: Vec::new(), metadata: Vec::new() };
+    let root = Object::open(file, file.root)?;
+    let found = group::lookup(&file.store, &root.group_storage()?, &named(prefix, "LOG"))?;
+    let Some(LinkTarget::Hard(address)) = found.map(|link| link.target) else { return Ok(log) };
+    let object = Object::open(file, address)?;
+    let (data, metadata) = (named(prefix, "ld_"), named(prefix, "md_"));
+    let mut members = Vec::new();
+    group::list(&file.store, &object.group_storage()?, 0, &mut |link, _| {
+        if let LinkTarget::Hard(address) = link.target {
+            members.push((link.name, address));
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    for (name, address) in members {
+        let number = |prefix: &[u8], count: i64| {
+            let digits = std::str::from_utf8(name.strip_prefix(prefix)?).ok()?;
+            let number = digits.parse::<usize>().ok()?;
+            (number.to_string() == digits && i64::try_from(number).is_ok_and(|n| n < count)).then_some(number)
+        };
+        let open = || member(connector, file, address);
+        if let Some(number) = number(&data, counts.data) {
+            let range = open().map(|d| data_range(&d)).unwrap_or_else(|e| {
+                tracing::warn!("data of the log cannot be read: {e}");
+                Address(0)..Address(0)
+            });
+            place(&mut log.data, number, || Address(0)..Address(0), range);
+        } else if let Some(number) = number(&metadata, counts.metadata) {
+            let absent = || Err(Error::corrupt(NAME, object.header.address, "a metadata dataset of the log is missing"));
+            place(&mut log.metadata, number, absent, open().map(|d| d.bytes));
+        }
+    }
+    let expected = usize::try_from(counts.metadata).unwrap_or(0);
+    if log.metadata.len() < expected {
+        log.metadata.push(Err(Error::corrupt(NAME, object.header.address, "metadata datasets of the log are missing")));
+    }
+    Ok(log)
+}
+
+/// Stores `value` as number `at`; fills places between with `absent`. Numbers are bounded by how
+/// many objects the file has room for.
+fn place<T>(all: &mut Vec<T>, at: usize, absent: impl Fn() -> T, value: T) {
+    if at >= 1 << 24 {
+        return;
+    }
+    while all.len() <= at {
+        all.push(absent());
+    }
+    if let Some(place) = all.get_mut(at) {
+        *place = value;
+    }
+}
+
+/// A dataset of the log group.
+fn member(connector: &NativeConnector, file: &Arc<HdfFile>, address: Address) -> Result<Dataset> {
+    let id = ObjectId { file: file.index, address };
+    let surroundings = |object: &Object| virtual_::NativeSurroundings { connector, object: object.clone(), depth: 0 };
+    Dataset::open(Object::open(file, address)?, id, surroundings)
+}
+
+/// Where the bytes of a data dataset are.
+fn data_range(dataset: &Dataset) -> std::ops::Range<Address> {
+    let at = dataset.layout().describe(&dataset.bytes).address.filter(|a| a.is_defined());
+    let range = at.and_then(|a| Some(a..a.checked_add(dataset.bytes.size)?));
+    range.unwrap_or(Address(0)..Address(0))
+}
+
+impl NativeConnector {
+    /// The log of `file`, if its datasets are shown.
+    pub(super) fn log_of<'a>(&self, file: &'a Arc<HdfFile>) -> Option<&'a FileLog> {
+        if self.options.log.raw {
+            return None;
+        }
+        let found = || {
+            find(self, file).unwrap_or_else(|e| {
+                tracing::warn!("whether the file has a log is not known: {e}");
+                None
+            })
+        };
+        file.log.get_or_init(found).as_ref()
+    }
+
+    /// What `object` is an anchor of, if its elements are in a log.
+    pub(super) fn anchor_of(&self, object: &Object) -> Result<Option<Anchor>> {
+        self.log_of(&object.file).map_or(Ok(None), |log| anchor(log, object))
+    }
+
+    /// The name by which `name` is stored in `file`; `None` if nothing can have it.
+    pub(super) fn stored_name<'a>(&self, file: &Arc<HdfFile>, name: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        self.log_of(file).map_or(Some(name.into()), |log| log.stored(name))
+    }
+
+    /// The name shown of what is stored as `name` in `file`; `None` if it is hidden.
+    pub(super) fn shown_name(&self, file: &Arc<HdfFile>, name: Vec<u8>) -> Option<Vec<u8>> {
+        match self.log_of(file) {
+            Some(log) => log.shown(&name).map(<[u8]>::to_vec),
+            None => Some(name),
+        }
+    }
+}

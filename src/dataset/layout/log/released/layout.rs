@@ -1,0 +1,218 @@
+//! The layout of a dataset in a released log.
+
+use super::super::block_index::{BlockIndex, Piece, Stored, Write};
+use super::directory::ReleasedLog;
+use crate::base::shape::{Extent, Shape};
+use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::cache::Found;
+use crate::dataset::chunk::image::DenseImage;
+use crate::dataset::chunk::key::{CacheKey, DatasetKey};
+use crate::dataset::creation::NewLayout;
+use crate::dataset::environment::Environment;
+use crate::dataset::layout::contiguous;
+use crate::dataset::layout::parts::Parts;
+use crate::dataset::layout::traits::{DatasetBytes, Description, Layout, Operation, Progress, Seek, StoredVolume, Written};
+use crate::filter::{self, Params};
+use crate::format::log::released::{EntryShape, NAME as STRUCTURE};
+use crate::format::message::dataspace::Dataspace;
+use crate::meta::extent;
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Name of the layout.
+pub(in crate::dataset::layout) const NAME: &str = "log";
+
+/// What the dataset object of a dataset in a log has as attributes.
+pub(crate) struct Anchor {
+    /// Shape of the dataset.
+    pub(crate) shape: Shape,
+    /// Its ID in the log.
+    pub(crate) id: i32,
+    /// The file was written before version 1.4.
+    pub(crate) legacy: bool,
+    /// The log.
+    pub(crate) log: Arc<ReleasedLog>,
+}
+
+/// A dataset in a released log.
+struct Released {
+    anchor: Anchor,
+    dims: Vec<u64>,
+    element_size: u64,
+    key: DatasetKey,
+    /// Its writes, from the first use on.
+    index: Mutex<Option<Arc<BlockIndex>>>,
+}
+
+/// Opens the layout if the dataset object is an anchor, and sets the extent of the dataset.
+pub(in crate::dataset::layout) fn open(parts: &mut Parts<'_>) -> Result<Option<Box<dyn Layout>>> {
+    if parts.space.extent == Extent::Simple {
+        return Ok(None);
+    }
+    let Some(anchor) = parts.surroundings.anchor()? else { return Ok(None) };
+    *parts.space = Dataspace::of(&anchor.shape, 2);
+    let dims = parts.space.dims.clone();
+    let element_size = parts.datatype.element_size();
+    Ok(Some(Box::new(Released { anchor, dims, element_size, key: parts.number, index: Mutex::default() })))
+}
+
+impl Released {
+    fn index(&self) -> Result<Arc<BlockIndex>> {
+        let mut kept = self.index.lock();
+        if let Some(index) = &*kept {
+            return Ok(index.clone());
+        }
+        let shape = EntryShape { dims: &self.dims, legacy: self.anchor.legacy };
+        let index = Arc::new(self.anchor.log.index(self.anchor.id, shape, self.element_size)?);
+        *kept = Some(index.clone());
+        Ok(index)
+    }
+
+    fn first_element(&self, offset: u64) -> u64 {
+        offset.checked_div(self.element_size).unwrap_or(0)
+    }
+
+    /// The bytes of `piece` that `range`, bytes of the dataset, has; and where they begin within
+    /// the write.
+    fn cut(&self, piece: &Piece, range: &Range<u64>) -> (Range<u64>, u64) {
+        let size = self.element_size;
+        let (from, to) = (piece.elements.start.saturating_mul(size), piece.elements.end.saturating_mul(size));
+        let part = from.max(range.start)..to.min(range.end);
+        let within = piece.first.saturating_mul(size).saturating_add(part.start.saturating_sub(from));
+        (part, within)
+    }
+
+    /// Reads the elements of a deflated write, through the chunk cache.
+    fn read_deflated(&self, env: &Environment, number: usize, write: &Write, within: u64, buf: &mut [u8]) -> Result<()> {
+        let key = CacheKey::Record { dataset: self.key, record: number as u64 };
+        let size = write.elements.saturating_mul(self.element_size);
+        let inflate = || {
+            let corrupt = |detail: String| Error::corrupt(STRUCTURE, write.address, detail);
+            let wanted = usize::try_from(size).map_err(|_| corrupt(format!("data of {size} bytes")))?;
+            let stored = usize::try_from(write.stored_bytes).map_err(|_| corrupt("data of 2^64 bytes".into()))?;
+            let store = self.anchor.log.store(write.file)?;
+            if write.stored_bytes > store.file_len()? {
+                return Err(corrupt("data past the EOF".into()));
+            }
+            let mut bytes = vec![0; stored];
+            store.read_raw(write.address, &mut bytes)?;
+            let inflated = filter::deflate::decode(&bytes, &Params { cd_values: &[], expected: wanted, limit: wanted })
+                .map_err(|e| corrupt(e.to_string()))?;
+            if inflated.len() == wanted {
+                Ok(inflated)
+            } else {
+                Err(corrupt(format!("data of {} bytes inflates to {}", stored, inflated.len())))
+            }
+        };
+        let copy = |bytes: &[u8], buf: &mut [u8]| {
+            let from = usize::try_from(within).unwrap_or(usize::MAX);
+            let part = from.checked_add(buf.len()).and_then(|end| bytes.get(from..end));
+            part.map(|part| buf.copy_from_slice(part)).ok_or_else(|| Error::corrupt(STRUCTURE, write.address, "data that ends early"))
+        };
+        match env.cache.get(key, size, || inflate().map(DenseImage::boxed))? {
+            Found::Chunk(chunk) => {
+                env.cache.record_read(key, &chunk, buf.len() as u64);
+                copy(chunk.image().dense().unwrap_or_default(), buf)
+            }
+            Found::OnDisk(_) => copy(&inflate()?, buf),
+        }
+    }
+}
+
+/// The part `range` of the buffer `buf`, which begins at `offset` of the dataset.
+fn part_of<'b>(buf: &'b mut [u8], offset: u64, range: &Range<u64>) -> &'b mut [u8] {
+    let at = |n: u64| usize::try_from(n.saturating_sub(offset)).unwrap_or(usize::MAX);
+    buf.get_mut(at(range.start)..at(range.end)).unwrap_or_default()
+}
+
+impl Layout for Released {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn describe(&self, _data: &DatasetBytes) -> Description {
+        Description::default()
+    }
+
+    fn for_copy(&self) -> NewLayout {
+        contiguous::new()
+    }
+
+    fn read(&self, data: &DatasetBytes, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let range = offset..offset.saturating_add(buf.len() as u64);
+        let elements = self.first_element(range.start)..range.end.div_ceil(self.element_size.max(1));
+        let index = self.index()?;
+        let (pieces, gaps) = index.suppliers(elements);
+        for gap in gaps {
+            let (from, to) = (gap.start.saturating_mul(self.element_size), gap.end.saturating_mul(self.element_size));
+            let part = from.max(range.start)..to.min(range.end);
+            data.fill.fill(part.start, part_of(buf, offset, &part));
+        }
+        let mut plain: Vec<(usize, Range<u64>, Address)> = Vec::new();
+        for piece in &pieces {
+            let Some(write) = index.writes.get(piece.write) else { continue };
+            let (part, within) = self.cut(piece, &range);
+            match &write.stored {
+                Stored::Broken(error) => return Err(error.clone()),
+                Stored::Deflated => self.read_deflated(env, piece.write, write, within, part_of(buf, offset, &part))?,
+                Stored::Plain => {
+                    let from = write.address.checked_add(within).unwrap_or(Address::UNDEF);
+                    match plain.last_mut() {
+                        // Joins pieces that are next to each other in the dataset and in the log.
+                        Some((file, last, at))
+                            if *file == write.file
+                                && last.end == part.start
+                                && at.checked_add(last.end.saturating_sub(last.start)) == Some(from) =>
+                        {
+                            last.end = part.end;
+                        }
+                        _ => plain.push((write.file, part, from)),
+                    }
+                }
+            }
+        }
+        for (file, part, from) in plain {
+            self.anchor.log.store(file)?.read_raw(from, part_of(buf, offset, &part))?;
+        }
+        Ok(())
+    }
+
+    fn seek_stored(&self, data: &DatasetBytes, offset: u64, what: Seek) -> Result<Option<u64>> {
+        let index = self.index()?;
+        let at = self.first_element(offset);
+        let found = match what {
+            Seek::Data => index.next_supplied(at),
+            Seek::Hole => Some(index.next_unsupplied(at)),
+        };
+        Ok(found
+            .map(|e| e.saturating_mul(self.element_size).max(offset))
+            .filter(|at| *at < data.size || what == Seek::Hole)
+            .map(|at| at.min(data.size)))
+    }
+
+    fn allocated(&self, _data: &DatasetBytes, _env: &Environment) -> Result<u64> {
+        Ok(self.index()?.stored_bytes())
+    }
+
+    fn stored_volume(&self, _data: &DatasetBytes) -> Result<StoredVolume> {
+        Ok(StoredVolume { bytes: self.index()?.stored_bytes(), packed: false })
+    }
+
+    fn write(&self, _op: &Operation<'_>, _offset: u64, _bytes: &[u8], _grown: bool) -> Result<Written> {
+        Err(Error::refused(libc::EPERM, "datasets of the released log VOL are not written"))
+    }
+
+    fn can_encode(&self) -> bool {
+        false
+    }
+
+    fn allocate(&self, _op: &Operation<'_>, _range: &Range<u64>, _from: u64) -> Result<Progress> {
+        Err(Error::refused(libc::EOPNOTSUPP, "datasets of the released log VOL are not written"))
+    }
+
+    /// The data is in datasets of the log, which are objects of their own.
+    fn extents(&self, _op: &Operation<'_>, _visit: &mut extent::Visit<'_>) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,289 @@
+"""Logs of the released log VOL through a mount: the shared samples, files made here of every form, hostile entries."""
+import glob
+import json
+import os
+import struct
+import subprocess
+
+import h5py
+import numpy as np
+
+import harness
+import log_files
+from log_files import Writer, deflated, entry, longs, selection
+
+SAMPLES = os.path.join(harness.TOP, "..", "shared", "logvol-samples")
+
+
+def shown(mount):
+    """Files and directories of a mount, but for the control directory."""
+    found = set()
+    for base, directories, files in os.walk(mount):
+        directories[:] = [d for d in directories if d != ".h5dir"]
+        found |= {os.path.relpath(os.path.join(base, name), mount) for name in directories + files}
+    return found
+
+
+def npy(mount, path):
+    return np.load(os.path.join(mount, ".h5dir/npy", path.lstrip("/") + ".npy"), allow_pickle=False)
+
+
+def attributes(path):
+    return {name.removeprefix("user.") for name in os.listxattr(path) if not name.startswith("user.h5dir.")}
+
+
+def samples(options, tally):
+    manifest = os.path.join(SAMPLES, "manifest.json")
+    if not os.path.exists(manifest):
+        print("no samples at", SAMPLES)
+        return
+    cases = json.load(open(manifest))
+    for file in sorted({case["file"] for case in cases}):
+        of = [case for case in cases if case["file"] == file]
+        with harness.mounted(options.bin, os.path.join(SAMPLES, file)) as mount:
+            for case in of:
+                got = npy(mount, case["dataset"])
+                want = np.fromfile(os.path.join(SAMPLES, case["bin"]), case["dtype"]).reshape(case["dims"])
+                tally.check(got.shape == want.shape and got.astype(case["dtype"]).tobytes() == want.tobytes(), f"{file} {case['dataset']}")
+            names = {case["dataset"].lstrip("/") for case in of}
+            tally.equal(shown(mount), names | {os.path.dirname(n) for n in names} - {""}, f"{file}: names")
+    with harness.mounted(options.bin, os.path.join(SAMPLES, "a_basic.h5")) as mount:
+        tally.equal(attributes(os.path.join(mount, "grid")), {"_private", "units_code"}, "attributes of a dataset")
+        tally.equal(attributes(mount), {"run"}, "attributes of the root")
+    with harness.mounted(options.bin, os.path.join(SAMPLES, "a_basic.h5"), "--log=raw") as mount:
+        tally.check({"_LOG/_ld_0", "_LOG/_md_0", "__under"} <= shown(mount), "--log=raw")
+        tally.check("_dims" in attributes(os.path.join(mount, "grid")), "--log=raw: attributes")
+    done = subprocess.run([options.bin, "mount", "--read-write", os.path.join(SAMPLES, "a_basic.h5"), "/mnt"], capture_output=True, text=True)
+    tally.check(done.returncode != 0 and "--log=raw" in done.stderr, f"--read-write: {done.stderr}")
+    for file in sorted(glob.glob(os.path.join(SAMPLES, "*.h5"))):
+        done = subprocess.run([options.bin, "check", "--data", file], capture_output=True, text=True)
+        tally.equal(done.returncode, 0, f"check {file}: {done.stdout[-500:]}")
+
+
+def random_blocks(rng, dims, records):
+    """Blocks of one write, which do not overlap: cut along one dimension."""
+    if not dims:
+        return [((), ())], None
+    start = [int(rng.integers(0, d)) for d in dims]
+    count = [int(rng.integers(1, d - s + 1)) for d, s in zip(dims, start)]
+    record = None
+    if records and rng.random() < 0.5:
+        count[0], record = 1, start[0]
+    axis = int(rng.integers(0, len(dims)))
+    cuts = sorted({0, count[axis], *map(int, rng.integers(0, count[axis] + 1, 2))})
+    blocks = []
+    for low, high in zip(cuts, cuts[1:]):
+        if rng.random() < 0.8 or not blocks:
+            s, c = list(start), list(count)
+            s[axis], c[axis] = start[axis] + low, high - low
+            blocks.append((tuple(s), tuple(c)))
+    return blocks, record
+
+
+def random_file(path, rng, version):
+    """Writes a file of every form of entries; returns the arrays."""
+    writer = Writer(path, version, userblock=int(rng.choice([0, 512])))
+    arrays, ids = {}, {}
+    for i in range(5):
+        dims = [int(n) for n in rng.integers(1, 9, int(rng.integers(0, 5)))]
+        name, dtype = ["a", "g/b", "g/h/c", "d", "_e" if version == "1.4" else "e"][i], rng.choice(["<i4", ">f8", "<u2", "|i1"])
+        fill = int(rng.integers(0, 3))
+        maximum = [-1, *dims[1:]] if dims else None
+        ids[name] = writer.dataset(name, dtype, dims, maximum, fill), maximum is not None
+        arrays[name] = np.full(dims, fill, dtype)
+    for _ in range(int(rng.integers(1, 4))):
+        ranks, pieces, order = int(rng.integers(1, 4)), [], []
+        requests = [[] for _ in range(ranks)]
+        for flush in range(int(rng.integers(1, 3))):
+            batch = []
+            for rank in range(ranks):
+                for _ in range(int(rng.integers(0, 6))):
+                    name = str(rng.choice(list(arrays)))
+                    array = arrays[name]
+                    blocks, record = random_blocks(rng, array.shape, ids[name][1])
+                    parts = [rng.integers(0, 100, c).astype(array.dtype) for _, c in blocks]
+                    for (s, c), part in zip(blocks, parts):
+                        array[tuple(slice(a, a + n) for a, n in zip(s, c))] = part
+                    raw = b"".join(part.tobytes() for part in parts)
+                    packed = deflated(raw)
+                    batch.append((rank, name, blocks, record, packed if rng.random() < 0.3 and len(packed) != len(raw) else raw))
+            offsets = writer.flush([b[-1] for b in batch]) if batch else []
+            for (rank, name, blocks, record, raw), offset in zip(batch, offsets):
+                requests[rank].append((name, blocks, record, offset, len(raw)))
+        sections = []
+        for section in requests:
+            made, earlier = b"", {}
+            for name, blocks, record, offset, length in section:
+                array = arrays[name]
+                key = name, tuple((s[1:], c[1:]) for s, c in blocks) if record is not None else tuple(blocks), record is not None
+                if key in earlier and rng.random() < 0.8:
+                    back, first = len(made) - earlier[key][0], earlier[key][1]
+                    same = first == record
+                    flags = REFERENCE_OF(record if not same else None) | (log_files.RECORD if same and version in ("1.1", "1.2") and record is not None else 0)
+                    body = (b"" if same or record is None else longs([record])) + longs([-back])
+                else:
+                    form = str(rng.choice(["canonical", "encoded"]))
+                    flags, body = selection(blocks, array.ndim, array.shape, form, record, version != "1.4")
+                    earlier[key] = len(made), record
+                made += entry(ids[name][0], flags, offset, length, body)
+            sections.append(made)
+        if any(sections):
+            writer.describe(sections)
+    writer.close()
+    return arrays
+
+
+def REFERENCE_OF(record):
+    return log_files.REFERENCE | (log_files.RECORD if record is not None else 0)
+
+
+def forms(options, tally, folder):
+    rng = np.random.default_rng(options.seed)
+    for number in range(60 if os.environ.get("H5DIR_LONG") else 16):
+        path, version = os.path.join(folder, f"r{number}.h5"), ["1.0", "1.1", "1.2", "1.4"][number % 4]
+        arrays = random_file(path, rng, version)
+        with harness.mounted(options.bin, path) as mount:
+            for name, want in arrays.items():
+                got = npy(mount, name)
+                tally.check(got.dtype == want.dtype and got.shape == want.shape and got.tobytes() == want.tobytes(), f"{path} ({version}) {name}")
+            tally.equal(shown(mount), set(arrays) | {"g", "g/h"}, f"{path}: names")
+            for name, want in arrays.items():
+                raw = harness.read(os.path.join(mount, name))
+                for _ in range(5):
+                    at = int(rng.integers(0, max(1, len(raw))))
+                    with open(os.path.join(mount, name), "rb", buffering=0) as f:
+                        tally.equal(os.pread(f.fileno(), 13, at), want.tobytes()[at:at + 13], f"{path} {name} at {at}")
+
+
+def merged(options, tally, folder):
+    """Requests merged into one entry: decoded where that has one meaning."""
+    path = os.path.join(folder, "merged.h5")
+    writer = Writer(path)
+    a, b = writer.dataset("a", "<i4", [100]), writer.dataset("b", "<i4", [100])
+    one, two, clear = np.arange(8, dtype="<i4"), np.arange(3, dtype="<i4"), np.arange(6, dtype="<i4")
+    offsets = writer.flush([one.tobytes() + two.tobytes(), clear.tobytes(), clear.tobytes()])
+    flags, body = selection([((10,), (8,)), ((50,), (3,))], 1, [100], "merged")
+    # Starts 3 and 3, counts 3 and 3; or blocks of 3 at 3: the same either way.
+    same = selection([((3,), (3,)), ((3,), (3,))], 1, [100], "merged")
+    writer.describe([entry(a, flags, offsets[0], 44, body) + entry(b, same[0], offsets[1], 24, same[1])])
+    writer.close(config=1)
+    with harness.mounted(options.bin, path) as mount:
+        want = np.zeros(100, "<i4")
+        want[10:18], want[50:53] = one, two
+        tally.check((npy(mount, "a") == want).all(), "merged requests")
+        tally.check((npy(mount, "b")[:3] == 0).all(), "merged requests of equal numbers")
+
+
+def holes(options, tally, folder):
+    """Elements that no write supplied are holes, exact to the element."""
+    path = os.path.join(folder, "holes.h5")
+    writer = Writer(path)
+    d = writer.dataset("d", "<i8", [1000, 1000])
+    offset, = writer.flush([np.arange(1, 61, dtype="<i8").tobytes()])
+    flags, body = selection([((5, 10), (2, 10)), ((700, 0), (1, 40))], 2, [1000, 1000], "canonical")
+    writer.describe([entry(d, flags, offset, 480, body)])
+    writer.close()
+    with harness.mounted(options.bin, path) as mount, open(os.path.join(mount, "d"), "rb") as f:
+        found, at = [], 0
+        while at < 8_000_000:
+            try:
+                start = os.lseek(f.fileno(), at, os.SEEK_DATA)
+            except OSError:
+                break
+            at = os.lseek(f.fileno(), start, os.SEEK_HOLE)
+            found.append((start // 8, at // 8))
+        tally.equal(found, [(5010, 5020), (6010, 6020), (700000, 700040)], "holes")
+        tally.equal(os.stat(f.fileno()).st_blocks, 1, "allocated bytes")
+
+
+def error_of(mount, name, offset, size=4):
+    with open(os.path.join(mount, name), "rb", buffering=0) as f:
+        # Past the page cache: each element is a request of its own page.
+        try:
+            return os.pread(f.fileno(), size, offset)
+        except OSError as e:
+            return e.errno
+
+
+def hostile(options, tally, folder):
+    """A damaged entry makes the bytes that it supplies EIO, and nothing else."""
+    good = selection([((0,), (4096,))], 1, [8192], "canonical")[1]
+    later = selection([((4096,), (4096,))], 1, [8192], "canonical")[1]
+    raw = np.arange(4096, dtype="<i4").tobytes()
+    cases = {
+        "size below 28": lambda e: struct.pack("<i", 20) + e[4:],
+        "size past the section": lambda e: struct.pack("<i", 1 << 20) + e[4:],
+        "huge count of blocks": lambda e: struct.pack("<iii", 48, 0, 1) + e[12:28] + struct.pack("<i", 2**31 - 1) + e[28:44],
+        "negative start": lambda e: e[:28] + longs([-5]) + e[36:],
+        "data before the log": lambda e: e[:12] + longs([0]) + e[20:],
+        "data past the log": lambda e: e[:12] + longs([1 << 40]) + e[20:],
+        "length past the log": lambda e: e[:20] + longs([1 << 40]) + e[28:],
+        "length of less": lambda e: e[:20] + longs([100]) + e[28:],
+        "reference to nowhere": lambda e: struct.pack("<iii", 36, 0, 16) + e[12:28] + longs([-1 << 40]),
+        "reference forwards": lambda e: struct.pack("<iii", 36, 0, 16) + e[12:28] + longs([36]),
+        "reference into an entry": lambda e: struct.pack("<iii", 36, 0, 16) + e[12:28] + longs([-4]),
+        "step of 0": lambda e: struct.pack("<iii", 56, 0, 5) + e[12:28] + struct.pack("<i", 1) + longs([0, 0, 0]),
+    }
+    for label, damage in cases.items():
+        path = os.path.join(folder, label.replace(" ", "_") + ".h5")
+        writer = Writer(path)
+        a, b = writer.dataset("a", "<i4", [8192]), writer.dataset("b", "<i4", [8192])
+        offsets = writer.flush([raw, raw, raw])
+        first = damage(entry(a, 0, offsets[0], len(raw), good))
+        writer.describe([first + entry(a, 0, offsets[1], len(raw), later) + entry(b, 0, offsets[2], len(raw), good)])
+        writer.close()
+        with harness.mounted(options.bin, path, "--log-file=" + path + ".log") as mount:
+            tally.equal(error_of(mount, "a", 0), 5, f"{label}: damaged")
+            # What a later write supplies is known, unless a damaged size hides which is later.
+            if not label.startswith("size"):
+                tally.equal(error_of(mount, "a", 8000 * 4), struct.pack("<i", 8000 - 4096), f"{label}: later write")
+            tally.equal(error_of(mount, "b", 16), struct.pack("<i", 4), f"{label}: other dataset")
+            tally.equal(sorted(os.listdir(mount)), ["a", "b"], f"{label}: names")
+        log = open(path + ".log").read()
+        tally.check("log VOL metadata" in log, f"{label}: log {log!r}")
+    # Nothing can be read of the metadata: no value of the file is certain.
+    for label, table in {"sections": longs([1 << 60]), "ends": longs([2, 1 << 40, 5]), "short": b"\1\0\0"}.items():
+        path = os.path.join(folder, f"table_{label}.h5")
+        writer = Writer(path)
+        writer.dataset("a", "<i4", [8192])
+        writer.write(writer.bytes("md", 0, len(table)), table)
+        writer.metadata = 1
+        writer.close()
+        with harness.mounted(options.bin, path) as mount:
+            tally.equal(error_of(mount, "a", 0), 5, f"{label}: damaged table")
+
+
+def mutants(options, tally, folder):
+    """Changed bytes anywhere in the metadata: the daemon survives, and answers or fails each read."""
+    rng = np.random.default_rng(options.seed + 1)
+    path = os.path.join(folder, "mutant.h5")
+    arrays = random_file(path, rng, "1.4")
+    with h5py.File(path, "r") as f:
+        spans = [(f["_LOG"][n].id.get_offset(), f["_LOG"][n].shape[0]) for n in f["_LOG"] if n.startswith("_md")]
+    image = harness.read(path)
+    for number in range(400 if os.environ.get("H5DIR_LONG") else 40):
+        changed = bytearray(image)
+        for _ in range(int(rng.integers(1, 4))):
+            at, size = spans[int(rng.integers(0, len(spans)))]
+            changed[at + int(rng.integers(0, size))] = int(rng.choice([0, 1, 0x7f, 0x80, 0xff, int(rng.integers(0, 256))]))
+        open(path, "wb").write(changed)
+        with harness.mounted(options.bin, path, "--log-level=off") as mount:
+            for name, want in arrays.items():
+                got = error_of(mount, name, 0, want.nbytes + 8)
+                tally.check(got == 5 or (isinstance(got, bytes) and len(got) == want.nbytes), f"mutant {number} {name}: {got!r:.60}")
+
+
+def main():
+    options, tally = harness.arguments(__doc__), harness.Tally()
+    with harness.folder(options.keep) as folder:
+        samples(options, tally)
+        merged(options, tally, folder)
+        holes(options, tally, folder)
+        forms(options, tally, folder)
+        hostile(options, tally, folder)
+        mutants(options, tally, folder)
+    tally.finish()
+
+
+if __name__ == "__main__":
+    main()
