@@ -65,6 +65,16 @@ pub trait CreateLayout: Send + Sync {
         false
     }
 
+    /// True if its first dimension can grow.
+    fn grows(&self) -> bool {
+        self.is_chunked()
+    }
+
+    /// True if the elements are in the log of the file: the object is an anchor.
+    fn is_in_log(&self) -> bool {
+        false
+    }
+
     /// Space allocation time of the fill value message: 1 early, 2 late, 3 incremental.
     fn allocation_time(&self) -> u8;
 
@@ -178,7 +188,7 @@ impl Creation {
         let fixed = self.dims.iter().zip(&max).all(|(d, m)| *m == Some(*d));
         match self.layout.chunk_dims() {
             Some(chunk) => self.check_chunk(chunk, &max)?,
-            None if !fixed => return refuse("only chunked datasets can grow"),
+            None if !fixed && !self.layout.kind.grows() => return refuse("only chunked datasets can grow"),
             None if !self.filters.is_empty() => return refuse("only chunked datasets have filters"),
             None => {}
         }

@@ -466,6 +466,11 @@ impl Space {
         self.release(range, pool);
     }
 
+    /// Makes allocated bytes fresh until the next commit.
+    pub fn renew(&mut self, range: Range<u64>) {
+        self.fresh.insert(range);
+    }
+
     /// Allocates `len` bytes, in a file with pages whole pages, past all that is in use; returns
     /// their range. `None` if the file would exceed 2^63 bytes.
     pub fn append(&mut self, len: u64) -> Option<Range<u64>> {

@@ -441,6 +441,17 @@ impl Transaction {
         state.space.trim()
     }
 
+    /// Treats `range`, allocated bytes whose content the durable state does not use, as fresh:
+    /// writes to it go to the file at once.
+    pub fn renew(&self, range: Range<u64>) {
+        self.state.write().space.renew(range);
+    }
+
+    /// True if structures were changed that the next commit makes durable.
+    pub fn has_changed_structures(&self) -> bool {
+        !self.state.read().overlay.is_empty()
+    }
+
     /// Adds `range`, which the durable state does not reference, to free space: as parts of pages
     /// of a pool, or for any use.
     pub fn add_free(&self, range: Range<u64>, pool: Option<Pool>) {

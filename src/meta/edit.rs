@@ -228,6 +228,13 @@ impl Store {
         written
     }
 
+    /// Writes raw data to allocated bytes whose content no durable structure uses.
+    pub fn write_unused(&self, address: Address, bytes: &[u8]) -> Result<()> {
+        let offset = self.offset(address, "write")?;
+        self.transaction()?.renew(offset..offset.saturating_add(bytes.len() as u64));
+        self.write_raw(address, bytes)
+    }
+
     /// Allocates space for `bytes` and writes them to it.
     pub fn put(&self, bytes: &[u8], kind: SpaceKind) -> Result<Address> {
         let address = self.allocate(bytes.len() as u64, kind)?;

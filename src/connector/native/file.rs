@@ -10,9 +10,10 @@ use crate::format::message::shared_message_table::SharedMessageTable;
 use crate::format::object_header::kind;
 use crate::meta::{ObjectHeader, Store};
 use crate::structures::shared_messages::SharedMessages;
+use parking_lot::RwLock;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// An open HDF5 file.
 pub struct HdfFile {
@@ -32,8 +33,8 @@ pub struct HdfFile {
     pub directory: PathBuf,
     /// Its name there; empty if it is not known.
     pub name: OsString,
-    /// Its log, if it has one; looked for at the first use.
-    pub(super) log: OnceLock<Option<FileLog>>,
+    /// Its log, if it has one; `None`: that is not known yet.
+    pub(super) log: RwLock<Option<Option<Arc<FileLog>>>>,
 }
 
 /// Undoes the filters of a fractal heap, whose pipeline message is `pipeline`.
@@ -70,7 +71,7 @@ impl HdfFile {
             stamp,
             directory,
             name: OsString::new(),
-            log: OnceLock::new(),
+            log: RwLock::default(),
         }
     }
 
@@ -92,7 +93,7 @@ impl HdfFile {
         }
         let (identity, stamp) = (status.identity, status.stamp());
         let (root, store) = (superblock.root, Arc::new(store));
-        Ok(HdfFile { index, store, shared, root, identity, stamp, directory, name: OsString::new(), log: OnceLock::new() })
+        Ok(HdfFile { index, store, shared, root, identity, stamp, directory, name: OsString::new(), log: RwLock::default() })
     }
 
     /// Dirty metadata of a cache image is nowhere else: it must be read from there.

@@ -1,6 +1,6 @@
-//! Files of the released log VOL, shown as the program that wrote them sees them.
+//! Files with a log, shown as the program that wrote them sees them.
 //!
-//! The root group has an attribute with counts; a group of the root has the log; a dataset is an
+//! In files of the released log VOL the root group has an attribute with counts; a group of the root has the log; a dataset is an
 //! anchor: without elements, with its shape and its ID as attributes. Versions differ in names:
 //! those of 1.0, and of 1.4 and later, begin with one underscore, and 1.4 adds one to the names of
 //! users that begin with one; those of 1.1 to 1.3 begin with two, but for some of 1.1.
@@ -8,14 +8,14 @@
 use super::attribute;
 use super::dataset::Dataset;
 use super::file::HdfFile;
-use super::log_names::FileLog;
+use super::log_names::{FileLog, Named};
 use super::object::Object;
-use super::{NativeConnector, virtual_};
+use super::{NativeConnector, record_log, virtual_};
 use crate::base::datatype::Class;
 use crate::base::shape::{Extent, Shape};
 use crate::base::{Address, Error, Result, limits};
 use crate::connector::ObjectId;
-use crate::dataset::layout::{Anchor, LogFile, ReleasedLog};
+use crate::dataset::layout::{Anchor, InLog, LogFile, ReleasedAnchor, ReleasedLog};
 use crate::format::message::link::LinkTarget;
 use crate::structures::group;
 use std::borrow::Cow;
@@ -44,26 +44,30 @@ fn named(prefix: &str, name: &str) -> Vec<u8> {
     [prefix.as_bytes(), name.as_bytes()].concat()
 }
 
-/// The log of `file`, if the log VOL wrote it.
+/// The log of `file`, if it has one.
 fn find(connector: &NativeConnector, file: &Arc<HdfFile>) -> Result<Option<FileLog>> {
     let root = Object::open(file, file.root)?;
+    let (weak, index) = (connector.this.clone(), file.index);
     for prefix in ["_", "__"] {
         if integers(&root, &named(prefix, "int_att"))?.is_some_and(|counts| counts.len() >= 4) {
-            let (weak, index) = (connector.this.clone(), file.index);
             let log = ReleasedLog::new(connector.environment(), Box::new(move || open_files(&weak, index, prefix)));
-            return Ok(Some(FileLog { prefix, log: Arc::new(log) }));
+            return Ok(Some(FileLog::Released { prefix, log: Arc::new(log) }));
         }
     }
-    Ok(None)
+    Ok(record_log::find(&root)?.map(|_| FileLog::Records(record_log::open(connector, index))))
 }
 
 /// What the dataset object `object` is an anchor of.
 fn anchor(log: &FileLog, object: &Object) -> Result<Option<Anchor>> {
+    let (prefix, log) = match log {
+        FileLog::Records(log) => return record_log::anchor(log, object),
+        FileLog::Released { prefix, log } => (*prefix, log),
+    };
     let corrupt = |detail: &'static str| Error::corrupt(NAME, object.header.address, detail);
     let number = |name: &str| -> Result<Option<Vec<i64>>> {
-        match integers(object, &named(log.prefix, name))? {
+        match integers(object, &named(prefix, name))? {
             // Version 1.1.
-            None if log.prefix == "__" => integers(object, &named("_", name)),
+            None if prefix == "__" => integers(object, &named("_", name)),
             found => Ok(found),
         }
     };
@@ -75,18 +79,23 @@ fn anchor(log: &FileLog, object: &Object) -> Result<Option<Anchor>> {
         return Err(corrupt("an anchor with a wrong rank"));
     }
     let legacy = object.dataspace()?.extent == Extent::Scalar;
-    let shape = if dims.is_empty() {
-        Shape::Scalar
-    } else {
-        let dims = dims.iter().map(|d| u64::try_from(*d)).collect::<std::result::Result<_, _>>();
-        let max = max.iter().map(|m| u64::try_from(*m).unwrap_or(u64::MAX)).collect();
-        Shape::Simple { dims: dims.map_err(|_| corrupt("an anchor with a negative dimension"))?, max: Some(max) }
-    };
-    Ok(Some(Anchor { shape, id, legacy, log: log.log.clone() }))
+    let shape = shape(&dims, &max).ok_or_else(|| corrupt("an anchor with a negative dimension"))?;
+    Ok(Some(Anchor { shape, log: InLog::Released(ReleasedAnchor { id, legacy, log: log.clone() }) }))
+}
+
+/// The shape of these dimensions, of which negative maxima are unlimited. `None`: a dimension is
+/// negative.
+pub(super) fn shape(dims: &[i64], max: &[i64]) -> Option<Shape> {
+    if dims.is_empty() {
+        return Some(Shape::Scalar);
+    }
+    let dims = dims.iter().map(|d| u64::try_from(*d).ok()).collect::<Option<_>>()?;
+    let max = max.iter().map(|m| u64::try_from(*m).unwrap_or(u64::MAX)).collect();
+    Some(Shape::Simple { dims, max: Some(max) })
 }
 
 /// The integers of the attribute `name`; `None` if there is no such attribute of integers.
-fn integers(object: &Object, name: &[u8]) -> Result<Option<Vec<i64>>> {
+pub(super) fn integers(object: &Object, name: &[u8]) -> Result<Option<Vec<i64>>> {
     let Some(found) = attribute::find(object, name)? else { return Ok(None) };
     let value = found.value?;
     let Class::FixedPoint { .. } = value.datatype.class else { return Ok(None) };
@@ -195,14 +204,14 @@ fn place<T>(all: &mut Vec<T>, at: usize, absent: impl Fn() -> T, value: T) {
 }
 
 /// A dataset of the log group.
-fn member(connector: &NativeConnector, file: &Arc<HdfFile>, address: Address) -> Result<Dataset> {
+pub(super) fn member(connector: &NativeConnector, file: &Arc<HdfFile>, address: Address) -> Result<Dataset> {
     let id = ObjectId { file: file.index, address };
     let surroundings = |object: &Object| virtual_::NativeSurroundings { connector, object: object.clone(), depth: 0 };
     Dataset::open(Object::open(file, address)?, id, surroundings)
 }
 
 /// Where the bytes of a data dataset are.
-fn data_range(dataset: &Dataset) -> std::ops::Range<Address> {
+pub(super) fn data_range(dataset: &Dataset) -> std::ops::Range<Address> {
     let at = dataset.layout().describe(&dataset.bytes).address.filter(|a| a.is_defined());
     let range = at.and_then(|a| Some(a..a.checked_add(dataset.bytes.size)?));
     range.unwrap_or(Address(0)..Address(0))
@@ -210,34 +219,32 @@ fn data_range(dataset: &Dataset) -> std::ops::Range<Address> {
 
 impl NativeConnector {
     /// The log of `file`, if its datasets are shown.
-    pub(super) fn log_of<'a>(&self, file: &'a Arc<HdfFile>) -> Option<&'a FileLog> {
+    pub(super) fn log_of(&self, file: &Arc<HdfFile>) -> Option<Arc<FileLog>> {
         if self.options.log.raw {
             return None;
         }
-        let found = || {
-            find(self, file).unwrap_or_else(|e| {
-                tracing::warn!("whether the file has a log is not known: {e}");
-                None
-            })
-        };
-        file.log.get_or_init(found).as_ref()
+        if let Some(known) = &*file.log.read() {
+            return known.clone();
+        }
+        let found = find(self, file).unwrap_or_else(|e| {
+            tracing::warn!("whether the file has a log is not known: {e}");
+            None
+        });
+        file.log.write().get_or_insert_with(|| found.map(Arc::new)).clone()
     }
 
     /// What `object` is an anchor of, if its elements are in a log.
     pub(super) fn anchor_of(&self, object: &Object) -> Result<Option<Anchor>> {
-        self.log_of(&object.file).map_or(Ok(None), |log| anchor(log, object))
+        self.log_of(&object.file).map_or(Ok(None), |log| anchor(&log, object))
     }
 
     /// The name by which `name` is stored in `file`; `None` if nothing can have it.
-    pub(super) fn stored_name<'a>(&self, file: &Arc<HdfFile>, name: &'a [u8]) -> Option<Cow<'a, [u8]>> {
-        self.log_of(file).map_or(Some(name.into()), |log| log.stored(name))
+    pub(super) fn stored_name<'a>(&self, file: &Arc<HdfFile>, what: Named, name: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        self.log_of(file).map_or(Some(name.into()), |log| log.stored(what, name).map(|n| n.into_owned().into()))
     }
+}
 
-    /// The name shown of what is stored as `name` in `file`; `None` if it is hidden.
-    pub(super) fn shown_name(&self, file: &Arc<HdfFile>, name: Vec<u8>) -> Option<Vec<u8>> {
-        match self.log_of(file) {
-            Some(log) => log.shown(&name).map(<[u8]>::to_vec),
-            None => Some(name),
-        }
-    }
+/// Links of the group at `group` of `file`.
+pub(super) fn links_of(file: &HdfFile, group: Address) -> Named {
+    if group == file.root { Named::RootLink } else { Named::Link }
 }

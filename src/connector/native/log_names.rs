@@ -1,35 +1,72 @@
-//! Names in files of the released log VOL: those of the log, and those of users.
+//! Names in files with a log: those of the log, and those of users.
 
-use crate::dataset::layout::ReleasedLog;
+use crate::dataset::layout::{RecordLog, ReleasedLog};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Names that versions 1.1 to 1.3 reserve.
+/// The group of a log of records, in the root group.
+pub(super) const GROUP: &[u8] = b"LOG";
+/// Attributes of the dataset objects of such a log.
+pub(super) const ID: &[u8] = b"_log_id";
+pub(super) const SHAPE: &[u8] = b"_log_shape";
+pub(super) const MAXIMUM: &[u8] = b"_log_maximum";
+pub(super) const DEFLATE: &[u8] = b"_log_deflate";
+/// All of them.
+pub(super) const ATTRIBUTES: [&[u8]; 4] = [ID, SHAPE, MAXIMUM, DEFLATE];
+/// Names that versions 1.1 to 1.3 of the log VOL reserve.
 const RESERVED: [&[u8]; 8] = [b"__LOG", b"__int_att", b"__dims", b"__mdims", b"__ID", b"_dims", b"_mdims", b"_ID"];
 
-/// The log of a file, and which names are its own.
-pub(super) struct FileLog {
-    /// What the names of the log begin with: one or two underscores.
-    pub(super) prefix: &'static str,
-    /// The log.
-    pub(super) log: Arc<ReleasedLog>,
+/// The log of a file.
+pub(super) enum FileLog {
+    /// Of records.
+    Records(Arc<RecordLog>),
+    /// Of the released log VOL.
+    Released {
+        /// What its names begin with: one or two underscores.
+        prefix: &'static str,
+        /// The log.
+        log: Arc<ReleasedLog>,
+    },
+}
+
+/// What has a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Named {
+    /// A link of the root group.
+    RootLink,
+    /// A link of another group.
+    Link,
+    /// An attribute.
+    Attribute,
 }
 
 impl FileLog {
     /// The name by which users know what is stored as `name`; `None` if it belongs to the log.
-    pub(super) fn shown<'a>(&self, name: &'a [u8]) -> Option<&'a [u8]> {
-        match name.strip_prefix(b"_") {
-            _ if self.prefix == "__" => (!RESERVED.contains(&name)).then_some(name),
-            Some(rest) => rest.starts_with(b"_").then_some(rest),
-            None => Some(name),
+    pub(super) fn shown<'a>(&self, what: Named, name: &'a [u8]) -> Option<&'a [u8]> {
+        match self {
+            FileLog::Records(_) => (!is_of_records(what, name)).then_some(name),
+            FileLog::Released { prefix: "__", .. } => (!RESERVED.contains(&name)).then_some(name),
+            FileLog::Released { .. } => match name.strip_prefix(b"_") {
+                Some(rest) => rest.starts_with(b"_").then_some(rest),
+                None => Some(name),
+            },
         }
     }
 
     /// The name by which `name` of a user is stored; `None` if no user can have stored it.
-    pub(super) fn stored<'a>(&self, name: &'a [u8]) -> Option<Cow<'a, [u8]>> {
-        if self.prefix == "__" {
-            return (!RESERVED.contains(&name)).then_some(Cow::Borrowed(name));
+    pub(super) fn stored<'a>(&self, what: Named, name: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        match self {
+            FileLog::Released { prefix: "_", .. } if name.starts_with(b"_") => Some([b"_", name].concat().into()),
+            FileLog::Released { prefix: "_", .. } => Some(name.into()),
+            _ => self.shown(what, name).map(Cow::Borrowed),
         }
-        Some(if name.starts_with(b"_") { [b"_", name].concat().into() } else { name.into() })
+    }
+}
+
+fn is_of_records(what: Named, name: &[u8]) -> bool {
+    match what {
+        Named::RootLink => name == GROUP,
+        Named::Link => false,
+        Named::Attribute => ATTRIBUTES.contains(&name),
     }
 }

@@ -20,6 +20,7 @@ pub mod object;
 mod ownership;
 mod parts;
 pub mod paths;
+mod record_log;
 pub mod recover;
 pub mod references;
 mod salvage;
@@ -48,6 +49,7 @@ use crate::structures::group;
 use dataset::Dataset;
 use external::Neighbours;
 use file::HdfFile;
+use log_names::Named;
 use lru::LruCache;
 use object::Object;
 use parking_lot::{Mutex, RwLock};
@@ -304,7 +306,7 @@ impl Connector for NativeConnector {
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {
         let _shared = self.shared();
         let object = self.object(group)?;
-        let Some(stored) = self.stored_name(&object.file, name) else { return Ok(None) };
+        let Some(stored) = self.stored_name(&object.file, log::links_of(&object.file, group.address), name) else { return Ok(None) };
         let link = group::lookup(&object.file.store, &object.group_storage()?, &stored)?;
         Ok(link.map(|l| Self::link(group.file, link::Link { name: name.to_vec(), ..l })))
     }
@@ -313,8 +315,13 @@ impl Connector for NativeConnector {
         let _shared = self.shared();
         let object = self.object(group)?;
         let storage = object.group_storage()?;
+        let (log, what) = (self.log_of(&object.file), log::links_of(&object.file, group.address));
         let mut show = |l: link::Link, next| {
-            let Some(name) = self.shown_name(&object.file, l.name) else { return Ok(ControlFlow::Continue(())) };
+            let shown = log.as_ref().map_or(Some(&*l.name), |log| log.shown(what, &l.name)).map(|name| name.len());
+            let Some(len) = shown else { return Ok(ControlFlow::Continue(())) };
+            // A log takes a byte off the front of some names.
+            let name =
+                if len == l.name.len() { l.name } else { l.name.get(l.name.len().saturating_sub(len)..).unwrap_or_default().to_vec() };
             Ok(f(Self::link(group.file, link::Link { name, ..l }), next))
         };
         group::list(&object.file.store, &storage, start, &mut show).map(drop)
@@ -406,7 +413,9 @@ impl Connector for NativeConnector {
         let object = self.object(id)?;
         let mut names = attribute::names(&object)?;
         names.retain(|name| !ownership::is_hidden(name));
-        let names: Vec<_> = names.into_iter().filter_map(|name| self.shown_name(&object.file, name)).collect();
+        if let Some(log) = self.log_of(&object.file) {
+            names = names.iter().filter_map(|name| log.shown(Named::Attribute, name)).map(<[u8]>::to_vec).collect();
+        }
         let names: AttributeNames = names.into();
         // Short lists are made again as fast as they are found.
         if (ATTRIBUTES_FEW..ATTRIBUTES_MANY).contains(&names.len()) {
@@ -420,7 +429,7 @@ impl Connector for NativeConnector {
             return Ok(None);
         }
         let _shared = self.shared();
-        let Some(stored) = self.stored_name(&self.file(id.file)?, name) else { return Ok(None) };
+        let Some(stored) = self.stored_name(&self.file(id.file)?, Named::Attribute, name) else { return Ok(None) };
         info::attribute(self, id, &stored)
     }
 

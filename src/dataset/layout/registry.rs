@@ -22,7 +22,7 @@ struct Kind {
 /// All layouts. The first one that fits the message is used.
 const LAYOUTS: [Kind; 7] = [
     // An anchor looks like a dataset of another layout.
-    Kind { name: log::NAME, open: log::open, create: None },
+    Kind { name: log::NAME, open: log::open, create: Some(log::Create::DEFAULT) },
     Kind { name: compact::NAME, open: compact::open, create: Some(&compact::Create) },
     Kind { name: external::NAME, open: external::open, create: None },
     Kind { name: contiguous::NAME, open: contiguous::open, create: Some(&contiguous::Create) },

@@ -1,3 +1,5 @@
-//! Records and indexes of log-structured datasets: that of the released log VOL.
+//! Logs of datasets: records, runs of them and index entries; entries of the released log VOL.
 
+pub(crate) mod record;
 pub(crate) mod released;
+pub(crate) mod run;

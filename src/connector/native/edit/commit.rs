@@ -28,7 +28,11 @@ impl NativeConnector {
         change.lead_references(close);
         change.lead_elements(close);
         let store = change.store()?;
-        let mut flushed = change.flush_all();
+        let logged = change.flush_log_to_commit(close && editing.begun.load(Ordering::Acquire));
+        let (mut flushed, state) = match logged {
+            Ok(state) => (change.flush_all(), state),
+            Err(e) => (Err(e), None),
+        };
         if flushed.as_ref().is_err_and(is_full) && store.transaction()?.is_relieved() {
             // Commits removals first, then stores the chunks in the freed space.
             flushed = self.options.neighbours.sync().and_then(|()| store.commit()).and_then(|()| change.flush_all());
@@ -41,10 +45,14 @@ impl NativeConnector {
         let flushed = flushed.and_then(|()| self.options.neighbours.sync());
         let closed = flushed.and_then(|()| if close && begun { editing.first.close(&store) } else { Ok(()) });
         let done = closed.and_then(|()| if close { store.close() } else { store.commit() });
+        if let (Ok(()), Some(state), Some(log)) = (&done, state, self.record_log()) {
+            log.reached(state);
+        }
         if done.is_err() {
             let _readers = Exclusive::take(&editing.lock);
             if store.transaction()?.has_failed() {
                 editing.first.failed(&store);
+                self.forget_log();
             }
             if close {
                 store.transaction()?.abandon();

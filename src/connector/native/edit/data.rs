@@ -83,6 +83,9 @@ impl Change<'_> {
     pub(super) fn flush_if_many(&self, id: ObjectId) -> Result<()> {
         let env = &self.connector.options.environment;
         let many = env.dirty.bytes() > self.connector.dirty_budget() || env.files_are_full();
+        if self.connector.record_log().is_some_and(|log| log.staged_bytes() > self.connector.dirty_budget()) {
+            self.flush_log(true)?;
+        }
         if many { self.flush_within(id) } else { Ok(()) }
     }
 
@@ -173,8 +176,11 @@ impl Change<'_> {
         let space = Dataspace { dims, ..d.space.clone() };
         let store = &d.bytes.store;
         shared_messages_edit::forget(&*self.store()?, d.id.address)?;
+        let in_log = self.set_anchor_extent(d, &space)?;
         let mut header = self.header(d.id)?;
-        replace_message(&mut header, kind::DATASPACE, space.encode(store.ctx()))?;
+        if !in_log {
+            replace_message(&mut header, kind::DATASPACE, space.encode(store.ctx()))?;
+        }
         if let Some(layout) = layout {
             replace_message(&mut header, kind::DATA_LAYOUT, layout.encode(store.ctx())?)?;
         }

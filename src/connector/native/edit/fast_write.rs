@@ -43,6 +43,7 @@ impl NativeConnector {
         if self.options.environment.dirty.bytes() > self.dirty_budget() {
             self.bound_dirty()?;
         }
+        self.bound_staged()?;
         if waiting > WAITING_MAX {
             self.commit_all(false)?
         }

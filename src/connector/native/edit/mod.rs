@@ -24,6 +24,7 @@ mod flush;
 mod holes;
 #[cfg(test)]
 mod large_tests;
+mod log;
 mod names;
 mod new_file;
 mod object_state;
@@ -161,6 +162,9 @@ struct Rollback<'a> {
 impl<'a> Rollback<'a> {
     fn begin(change: &'a Change<'a>, store: &'a Store) -> Self {
         change.connector.options.environment.dirty.begin();
+        if let Some(log) = change.connector.record_log() {
+            log.begin();
+        }
         Rollback { change, store, begun: change.editing.begun.load(Ordering::Acquire), kept: false }
     }
 
@@ -181,7 +185,11 @@ impl<'a> Rollback<'a> {
 impl Drop for Rollback<'_> {
     fn drop(&mut self) {
         self.change.connector.options.environment.dirty.end(self.kept);
+        if let Some(log) = self.change.connector.record_log() {
+            log.end(self.kept);
+        }
         if !self.kept {
+            self.change.connector.forget_new_log();
             // The first change of the file was rolled back, too.
             self.store.set_image(!self.begun);
             self.change.connector.forget_all();
@@ -268,6 +276,7 @@ impl NativeConnector {
     fn operate_flushed<T>(&self, id: ObjectId, f: impl FnOnce(&Change<'_>) -> Result<T>) -> Result<T> {
         let change = self.change(&[id])?;
         change.flush_dataset(id)?;
+        change.flush_log(false)?;
         let result = change.atomically(|| f(&change));
         if result.is_err() {
             self.options.environment.forget(key(id));
@@ -311,6 +320,7 @@ impl Change<'_> {
         let connector = self.connector;
         drop(self);
         connector.bound_dirty()?;
+        connector.bound_staged()?;
         if waiting > WAITING_MAX { connector.commit_all(false) } else { Ok(()) }
     }
 }

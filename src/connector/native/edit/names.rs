@@ -37,6 +37,16 @@ impl Change<'_> {
         group::lookup(&object.file.store, &storage, name)
     }
 
+    /// True if the group has a link `name`.
+    pub(super) fn has_link(&self, group: ObjectId, name: &[u8]) -> Result<bool> {
+        Ok(self.find(group, name)?.is_some())
+    }
+
+    /// The object that the hard link `name` of the group leads to.
+    pub(super) fn member_of(&self, group: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+        Ok(self.find(group, name)?.and_then(|link| self.hard(group, &link)))
+    }
+
     fn free_name(&self, group: ObjectId, name: &[u8]) -> Result<()> {
         match self.find(group, name)? {
             None => Ok(()),
@@ -67,7 +77,7 @@ impl Change<'_> {
         Ok(self.connector.object(id)?.info().kind)
     }
 
-    fn created(&self, group: ObjectId, name: &[u8], address: Address) -> Result<ObjectId> {
+    pub(super) fn created(&self, group: ObjectId, name: &[u8], address: Address) -> Result<ObjectId> {
         let id = ObjectId { file: group.file, address };
         self.connector.options.environment.forget(super::key(id));
         self.changed(id);
@@ -92,6 +102,7 @@ impl Change<'_> {
         let store = self.store()?;
         let creation = new_dataset(spec, &mut Values::new(self, &store))?;
         let address = self.new_dataset(&creation, now()).map_err(refused)?;
+        self.set_anchor(ObjectId { file: group.file, address }, &creation)?;
         if let Some(warning) = creation.layout.kind.warning() {
             tracing::warn!("object at {address}: {warning}");
         }

@@ -1,6 +1,7 @@
 //! Opening a file for changes.
 
 use super::super::file::HdfFile;
+use super::super::log_names::FileLog;
 use super::super::object::Object;
 use super::super::{NativeConnector, Options};
 use super::Editing;
@@ -57,7 +58,7 @@ impl NativeConnector {
         Object::open(&file, file.root)?;
         let editing = Editing { btree_k: chunk_k.max(1), first, ..Editing::default() };
         let connector = Self::assemble(file.clone(), options, Some(editing));
-        if connector.log_of(&file).is_some() {
+        if matches!(connector.log_of(&file).as_deref(), Some(FileLog::Released { .. })) {
             let reason =
                 "the log VOL wrote the file: mount it without --read-write, or change its objects as they are stored with --log=raw";
             return Err(Error::refused(libc::EROFS, reason));

@@ -168,6 +168,9 @@ fn layout(d: &Now, spec: &DatasetSpec, dims: &[u64], max_dims: &[Option<u64>], s
     if needs_chunks && unchunked {
         return Err(invalid("only a dataset in chunks has chunks and filters"));
     }
+    if requested.is_none() && !needs_chunks && !unchunked && d.layout.kind.is_in_log() {
+        return Ok(d.layout.clone());
+    }
     if chunked_by_name && dims.is_empty() {
         return Err(invalid("a dataset without dimensions cannot be in chunks"));
     }
@@ -254,7 +257,8 @@ fn maxshape(d: &Now, spec: &DatasetSpec, dims: &[u64]) -> Result<Vec<Option<u64>
     }
     let fixed = || dims.iter().map(|d| Some(*d)).collect::<Vec<_>>();
     let old = d.max();
-    if is_unchunked(spec)? || d.max_dims.is_none() {
+    let grows = requested(spec)?.is_some_and(CreateLayout::grows);
+    if is_unchunked(spec)? && !grows || d.max_dims.is_none() {
         return Ok(fixed());
     }
     if spec.shape.is_none() && dims == d.dims {

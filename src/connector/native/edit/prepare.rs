@@ -107,6 +107,9 @@ impl Change<'_> {
             return Ok(None);
         }
         let creation = plan(&Now::of(&d)?, &spec, &mut Values::new(self, &store))?;
+        if creation.layout.kind.is_in_log() || d.layout().for_copy().kind.is_in_log() {
+            return Ok(None);
+        }
         self.check_bounds(&d)?;
         bound_copy(&d)?;
         Ok(Some((d, creation)))

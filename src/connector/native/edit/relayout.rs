@@ -91,6 +91,7 @@ impl Change<'_> {
         }
         self.editing.preparations.cancel(id);
         self.set_messages(id, messages, retyped)?;
+        self.set_anchor(id, creation)?;
         env.forget(key(id));
         self.changed(id);
         if retyped && creation.datatype != old.datatype {

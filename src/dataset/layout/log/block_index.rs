@@ -265,7 +265,7 @@ impl BlockIndex {
 
 /// The rows of a block: runs of elements that are next to each other in the dataset and in the
 /// write.
-struct Rows<'a> {
+pub(super) struct Rows<'a> {
     start: &'a [u64],
     /// Dimensions that differ from row to row: extent within the dataset, elements of the write
     /// below one step, elements of the dataset below one step.
@@ -273,13 +273,13 @@ struct Rows<'a> {
     /// Linear number of the first element.
     first: u64,
     /// Elements of a row.
-    run: u64,
+    pub(super) run: u64,
     /// Number of rows.
-    len: u64,
+    pub(super) len: u64,
 }
 
 impl<'a> Rows<'a> {
-    fn new(dims: &[u64], strides: &[u64], start: &'a [u64], count: &[u64]) -> Self {
+    pub(super) fn new(dims: &[u64], strides: &[u64], start: &'a [u64], count: &[u64]) -> Self {
         let cut = |i: usize| {
             let (d, s, c) = (dims.get(i), start.get(i), count.get(i));
             c.copied().unwrap_or(1).min(d.copied().unwrap_or(1).saturating_sub(s.copied().unwrap_or(0)))
@@ -301,7 +301,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Linear number of the first element of a row, and its number within the block.
-    fn at(&self, row: u64) -> (u64, u64) {
+    pub(super) fn at(&self, row: u64) -> (u64, u64) {
         debug_assert!(self.outer.len() < self.start.len().max(1));
         let (mut rest, mut linear, mut within) = (row, self.first, 0u64);
         for (extent, step, stride) in &self.outer {

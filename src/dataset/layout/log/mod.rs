@@ -1,10 +1,16 @@
 //! Log layout: the elements are in records of writes, in a log that the datasets of a file share.
 //!
-//! `block_index` finds the writes that supply a range of elements; `released` reads the log of the
-//! released log VOL.
+//! The dataset object is an anchor, without elements: its attributes are the shape and an ID in the
+//! log. `records` reads and writes logs of self-describing records; `released` reads those of the
+//! released log VOL. `block_index` finds the writes that supply a range of elements.
 
+mod anchor;
 mod block_index;
+mod records;
 mod released;
 
-pub(crate) use released::{Anchor, LogFile, ReleasedLog};
-pub(super) use released::{NAME, open};
+pub(crate) use anchor::{Anchor, InLog};
+pub(super) use anchor::{NAME, open};
+pub(in crate::dataset::layout) use records::Create;
+pub(crate) use records::{LogDataset, LogGroup, LogState, RecordAnchor, RecordLog};
+pub(crate) use released::{LogFile, ReleasedAnchor, ReleasedLog};

@@ -10,5 +10,5 @@ mod directory;
 mod layout;
 
 pub(crate) use directory::{LogFile, ReleasedLog};
-pub(crate) use layout::Anchor;
-pub(in crate::dataset::layout) use layout::{NAME, open};
+pub(crate) use layout::ReleasedAnchor;
+pub(super) use layout::open;

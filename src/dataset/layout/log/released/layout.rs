@@ -2,7 +2,6 @@
 
 use super::super::block_index::{BlockIndex, Piece, Stored, Write};
 use super::directory::ReleasedLog;
-use crate::base::shape::{Extent, Shape};
 use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::cache::Found;
 use crate::dataset::chunk::image::DenseImage;
@@ -10,23 +9,17 @@ use crate::dataset::chunk::key::{CacheKey, DatasetKey};
 use crate::dataset::creation::NewLayout;
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::contiguous;
-use crate::dataset::layout::parts::Parts;
+use crate::dataset::layout::log::anchor::NAME;
 use crate::dataset::layout::traits::{DatasetBytes, Description, Layout, Operation, Progress, Seek, StoredVolume, Written};
 use crate::filter::{self, Params};
 use crate::format::log::released::{EntryShape, NAME as STRUCTURE};
-use crate::format::message::dataspace::Dataspace;
 use crate::meta::extent;
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Name of the layout.
-pub(in crate::dataset::layout) const NAME: &str = "log";
-
-/// What the dataset object of a dataset in a log has as attributes.
-pub(crate) struct Anchor {
-    /// Shape of the dataset.
-    pub(crate) shape: Shape,
+/// A dataset object whose elements are in a log of the released log VOL.
+pub(crate) struct ReleasedAnchor {
     /// Its ID in the log.
     pub(crate) id: i32,
     /// The file was written before version 1.4.
@@ -37,7 +30,7 @@ pub(crate) struct Anchor {
 
 /// A dataset in a released log.
 struct Released {
-    anchor: Anchor,
+    anchor: ReleasedAnchor,
     dims: Vec<u64>,
     element_size: u64,
     key: DatasetKey,
@@ -45,16 +38,9 @@ struct Released {
     index: Mutex<Option<Arc<BlockIndex>>>,
 }
 
-/// Opens the layout if the dataset object is an anchor, and sets the extent of the dataset.
-pub(in crate::dataset::layout) fn open(parts: &mut Parts<'_>) -> Result<Option<Box<dyn Layout>>> {
-    if parts.space.extent == Extent::Simple {
-        return Ok(None);
-    }
-    let Some(anchor) = parts.surroundings.anchor()? else { return Ok(None) };
-    *parts.space = Dataspace::of(&anchor.shape, 2);
-    let dims = parts.space.dims.clone();
-    let element_size = parts.datatype.element_size();
-    Ok(Some(Box::new(Released { anchor, dims, element_size, key: parts.number, index: Mutex::default() })))
+/// The layout of the dataset with this anchor.
+pub(in crate::dataset::layout::log) fn open(anchor: ReleasedAnchor, dims: &[u64], element_size: u64, key: DatasetKey) -> Box<dyn Layout> {
+    Box::new(Released { anchor, dims: dims.to_vec(), element_size, key, index: Mutex::default() })
 }
 
 impl Released {

@@ -1,0 +1,295 @@
+//! Appending to the log of records: anchors, log datasets, runs, the index.
+
+use super::super::attribute::Value;
+use super::super::dataset::Dataset;
+use super::super::log_names::{ATTRIBUTES, DEFLATE, FileLog, GROUP, ID, MAXIMUM, SHAPE};
+use super::super::object::Object;
+use super::super::record_log::{self, DATASETS, INDEX, LOGS, SKIP, STATE, VERSION};
+use super::super::{NativeConnector, attribute};
+use super::attributes::put;
+use super::bytes_file::bytes_file;
+use super::{Change, now};
+use crate::base::datatype::{ByteOrder, Class, Datatype, FixedPoint};
+use crate::base::shape::Shape;
+use crate::base::{Error, Result};
+use crate::connector::ObjectId;
+use crate::dataset::creation::{Creation, NewLayout};
+use crate::dataset::layout::{LogDataset, LogState, RecordLog, new_chunked, new_contiguous};
+use crate::format::message::data_layout::{DataLayout, Layout as LayoutClass};
+use crate::format::message::dataspace::Dataspace;
+use crate::format::object_header::kind;
+use crate::meta::edit::SpaceKind;
+use crate::meta::header_edit::HeaderEdit;
+use crate::structures::attributes::edit as attributes_edit;
+use std::sync::Arc;
+
+/// Chunks of the index table and of the skip list, elements.
+const INDEX_CHUNK: u64 = 256 << 10;
+const SKIP_CHUNK: u64 = 1024;
+
+/// An attribute of 64-bit integers: one, or a list.
+fn integers(numbers: &[i64], scalar: bool) -> Value {
+    let class =
+        FixedPoint { order: ByteOrder::LittleEndian, low_padding: false, high_padding: false, signed: true, offset: 0, precision: 64 };
+    let shape = if scalar { Shape::Scalar } else { Shape::Simple { dims: vec![numbers.len() as u64], max: None } };
+    let bytes = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+    Value { datatype: Datatype { size: 8, class: Class::FixedPoint(class), ..Datatype::byte() }, shape, bytes }
+}
+
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+impl NativeConnector {
+    /// The log of records of the mounted file, if it has one.
+    pub(super) fn record_log(&self) -> Option<Arc<RecordLog>> {
+        match self.log_of(&self.file(0).ok()?).as_deref() {
+            Some(FileLog::Records(log)) => Some(log.clone()),
+            _ => None,
+        }
+    }
+
+    /// The log is looked for again: the operation that may have created it was rolled back.
+    pub(super) fn forget_new_log(&self) {
+        let gone = |file: &std::sync::Arc<super::super::file::HdfFile>| {
+            let root = Object::open(file, file.root);
+            root.and_then(|root| record_log::find(&root)).is_ok_and(|found| found.is_none())
+        };
+        if self.record_log().is_some() && self.file(0).is_ok_and(|file| gone(&file)) {
+            self.forget_log();
+        }
+    }
+
+    /// The log is opened again, as it was last made durable.
+    pub(super) fn forget_log(&self) {
+        if let Ok(file) = self.file(0) {
+            *file.log.write() = None;
+        }
+    }
+
+    /// Appends what is staged to the log if it exceeds its memory. The caller holds no lock.
+    pub(super) fn bound_staged(&self) -> Result<()> {
+        let many = self.record_log().is_some_and(|log| log.staged_bytes() > self.dirty_budget());
+        if many { self.change(&[])?.flush_log(false) } else { Ok(()) }
+    }
+}
+
+impl Change<'_> {
+    fn set_integers(&self, id: ObjectId, name: &[u8], numbers: &[i64], scalar: bool) -> Result<()> {
+        let store = self.store()?;
+        let version = HeaderEdit::load(&store, id.address)?.version();
+        put(&store, id, version, name, &integers(numbers, scalar))?;
+        self.changed(id);
+        Ok(())
+    }
+
+    fn root(&self) -> Result<ObjectId> {
+        Ok(ObjectId { file: 0, address: self.connector.file(0)?.root })
+    }
+
+    /// The group of the log.
+    fn log_group(&self) -> Result<Option<ObjectId>> {
+        let file = self.connector.file(0)?;
+        let group = record_log::find(&Object::open(&file, file.root)?)?;
+        Ok(group.map(|g| ObjectId { file: 0, address: g.header.address }))
+    }
+
+    /// The log of the file, made if there is none.
+    fn log_to_write(&self) -> Result<(Arc<RecordLog>, ObjectId)> {
+        let file = self.connector.file(0)?;
+        if self.log_group()?.is_none() {
+            if self.connector.options.log.raw {
+                return Err(Error::refused(libc::EPERM, "a file without a log gets one only in a mount without --log=raw"));
+            }
+            let group = self.create_group(self.root()?, GROUP)?;
+            // The first ID is that of the log itself.
+            self.set_integers(group, DATASETS, &[1], true)?;
+            self.set_integers(group, LOGS, &[0], true)?;
+            self.set_integers(group, STATE, &[signed(VERSION), 0, 0, 0, 0, 0], false)?;
+            *file.log.write() = None;
+        }
+        let group = self.log_group()?.ok_or_else(|| Error::refused(libc::EEXIST, "the root group has an object LOG that is no log"))?;
+        let log = self.connector.record_log();
+        let log = log.ok_or_else(|| Error::refused(libc::EPERM, "a log is written only in a mount without --log=raw"))?;
+        Ok((log, group))
+    }
+
+    /// Makes the dataset object of `id`, which is as `creation` states, an anchor or none.
+    pub(super) fn set_anchor(&self, id: ObjectId, creation: &Creation) -> Result<()> {
+        let object = self.connector.object(id)?;
+        if !creation.layout.kind.is_in_log() {
+            if self.connector.record_log().is_none() {
+                return Ok(());
+            }
+            for name in ATTRIBUTES {
+                if attribute::stored(&object, name)?.is_some() {
+                    attributes_edit::remove(&*self.store()?, id.address, name, now())?;
+                }
+            }
+            self.changed(id);
+            return Ok(());
+        }
+        let (log, group) = self.log_to_write()?;
+        let number = log.take_id()?;
+        self.set_integers(group, DATASETS, &[signed(log.next_id())], true)?;
+        let dims: Vec<i64> = creation.dims.iter().map(|d| signed(*d)).collect();
+        let max: Vec<i64> = creation.max().iter().map(|m| m.map_or(-1, signed)).collect();
+        self.set_integers(id, ID, &[signed(number)], true)?;
+        self.set_integers(id, SHAPE, &dims, false)?;
+        self.set_integers(id, MAXIMUM, &max, false)?;
+        if creation.layout.kind.profile() == Some("deflate") {
+            self.set_integers(id, DEFLATE, &[1], true)?;
+        } else if attribute::stored(&self.connector.object(id)?, DEFLATE)?.is_some() {
+            attributes_edit::remove(&*self.store()?, id.address, DEFLATE, now())?;
+        }
+        self.changed(id);
+        Ok(())
+    }
+
+    /// Stores the extent of a dataset: in its dataspace message, or in the attribute of an anchor.
+    /// Returns whether it is an anchor.
+    pub(super) fn set_anchor_extent(&self, d: &Dataset, space: &Dataspace) -> Result<bool> {
+        if !d.layout().for_copy().kind.is_in_log() {
+            return Ok(false);
+        }
+        let dims: Vec<i64> = space.dims.iter().map(|d| signed(*d)).collect();
+        self.set_integers(d.id, SHAPE, &dims, false)?;
+        Ok(true)
+    }
+
+    /// Appends what is staged to the log. `within`: as a part of an operation.
+    pub(super) fn flush_log(&self, within: bool) -> Result<()> {
+        let Some(log) = self.connector.record_log() else { return Ok(()) };
+        let store = self.store()?;
+        while let Some(run) = log.next_run()? {
+            let done = (|| {
+                if log.place(run.len()).is_none() {
+                    self.add_log(&log, run.len(), within)?;
+                }
+                let next = store.transaction()?.has_changed_structures();
+                let at = log.place(run.len()).ok_or_else(|| Error::refused(libc::ENOSPC, "no room in the log"))?;
+                store.write_unused(at, &run.encode(log.serial(next)))?;
+                Ok(next)
+            })();
+            match done {
+                Ok(next) => log.placed(run, next)?,
+                Err(e) => {
+                    log.restore(run);
+                    return Err(e);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates a log dataset with room for a run of `run` bytes.
+    fn add_log(&self, log: &RecordLog, run: u64, within: bool) -> Result<()> {
+        let number = log.room().0.checked_add(1).ok_or_else(|| Error::refused(libc::EFBIG, "2^32 log datasets"))?;
+        let create = || {
+            let group = self.log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
+            let size = log.estimate(run);
+            let address = self.new_log_dataset(group, number, size)?;
+            self.set_integers(group, LOGS, &[signed(log.logs().saturating_add(1))], true)?;
+            Ok(LogDataset { address, len: size })
+        };
+        let made = if within { create()? } else { self.atomically(create)? };
+        log.add_log(number, made);
+        Ok(())
+    }
+
+    /// A log dataset of `size` bytes, which have arbitrary content.
+    fn new_log_dataset(&self, group: ObjectId, number: u32, size: u64) -> Result<crate::base::Address> {
+        let store = self.store()?;
+        let creation = Creation { dims: vec![size], max_dims: None, layout: new_contiguous(), ..bytes_file() };
+        let id = self.new_member(group, &record_log::log_name(number), &creation)?;
+        let address = store.allocate(size, SpaceKind::Raw)?;
+        let d = self.dataset(id)?;
+        let LayoutClass::Contiguous { dims, .. } = &d.message.class else { return Err(d.object.lacks("contiguous data layout")) };
+        let class = LayoutClass::Contiguous { address, size: Some(size), dims: dims.clone() };
+        self.set_layout(&d, &DataLayout { version: d.message.version, class })?;
+        Ok(address)
+    }
+
+    fn new_member(&self, group: ObjectId, name: &[u8], creation: &Creation) -> Result<ObjectId> {
+        let address = self.new_dataset(creation, now())?;
+        self.created(group, name, address)
+    }
+
+    /// Appends what is staged, for a commit; writes the index if it is time, or to `close` the
+    /// file. Returns the state of the log that the commit makes durable, if it is another one.
+    pub(super) fn flush_log_to_commit(&self, close: bool) -> Result<Option<LogState>> {
+        let Some(log) = self.connector.record_log() else { return Ok(None) };
+        self.flush_log(false)?;
+        if log.wants_index(close) {
+            let state = self.atomically(|| self.write_index(&log, close))?;
+            return Ok(Some(state));
+        }
+        let Some(state) = log.awaited_state() else { return Ok(None) };
+        self.atomically(|| self.set_state(state))?;
+        Ok(Some(state))
+    }
+
+    fn set_state(&self, state: LogState) -> Result<()> {
+        let group = self.log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
+        let values: Vec<i64> = std::iter::once(VERSION).chain(state.values()).map(signed).collect();
+        self.set_integers(group, STATE, &values, false)
+    }
+
+    /// Writes index table and skip list anew, and the state that has them.
+    fn write_index(&self, log: &RecordLog, close: bool) -> Result<LogState> {
+        let group = self.log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
+        let bytes = |chunk: u64| Creation { layout: new_chunked(vec![chunk]), ..bytes_file() };
+        // The old ones are read until the new ones are complete.
+        let index = ObjectId { address: self.new_dataset(&bytes(INDEX_CHUNK), now())?, ..group };
+        self.connector.options.environment.forget(super::key(index));
+        self.changed(index);
+        let (skip, state) = log.write_index(&mut |at, piece| {
+            self.put_elements(index, at, piece)?;
+            self.flush_if_many(index)
+        })?;
+        self.flush_within(index)?;
+        let unsigned = match integers(&[], false).datatype.class {
+            Class::FixedPoint(f) => Datatype { size: 8, class: Class::FixedPoint(FixedPoint { signed: false, ..f }), ..Datatype::byte() },
+            _ => Datatype::byte(),
+        };
+        for name in [INDEX, SKIP] {
+            if self.has_link(group, name)? {
+                self.unlink(group, name, false)?;
+            }
+        }
+        self.created(group, INDEX, index.address)?;
+        let layout = NewLayout { chunk: vec![SKIP_CHUNK], ..new_chunked(vec![SKIP_CHUNK]) };
+        let list = self.new_member(group, SKIP, &Creation { datatype: unsigned, layout, ..bytes_file() })?;
+        if !skip.is_empty() {
+            self.put_elements(list, 0, &skip)?;
+        }
+        if close {
+            self.trim_log(log, group)?;
+        }
+        self.set_state(state)?;
+        log.indexed(state);
+        Ok(state)
+    }
+
+    /// Frees what is not used of the last log dataset.
+    fn trim_log(&self, log: &RecordLog, group: ObjectId) -> Result<()> {
+        let Some((number, LogDataset { address, len }, used)) = log.last_log().filter(|(_, log, used)| *used > 0 && *used < log.len) else {
+            return Ok(());
+        };
+        let store = self.store()?;
+        let name = record_log::log_name(number);
+        let Some(id) = self.member_of(group, &name)? else { return Ok(()) };
+        let d = self.dataset(id)?;
+        let LayoutClass::Contiguous { dims, .. } = &d.message.class else { return Ok(()) };
+        let class = LayoutClass::Contiguous { address, size: Some(used), dims: dims.clone() };
+        let space = Dataspace { dims: vec![used], ..d.space.clone() };
+        let mut header = self.header(id)?;
+        super::data::replace_message(&mut header, kind::DATASPACE, space.encode(store.ctx()))?;
+        let message = DataLayout { version: d.message.version, class };
+        super::data::replace_message(&mut header, kind::DATA_LAYOUT, message.encode(store.ctx())?)?;
+        header.write(&store)?;
+        self.changed(id);
+        let from = address.checked_add(used).unwrap_or(address);
+        store.free_kind(from, len.saturating_sub(used), SpaceKind::Raw)
+    }
+}

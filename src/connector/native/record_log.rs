@@ -1,0 +1,118 @@
+//! The log of records of a file: its group, and the anchors of its datasets.
+
+use super::NativeConnector;
+use super::log::{data_range, integers, member, shape};
+use super::log_names::{DEFLATE, GROUP, ID, MAXIMUM, SHAPE};
+use super::object::Object;
+use crate::base::{Address, Error, Result, limits};
+use crate::dataset::layout::{Anchor, InLog, LogDataset, LogGroup, LogState, RecordAnchor, RecordLog};
+use crate::format::message::link::LinkTarget;
+use crate::structures::group;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Name of this structure in errors.
+const NAME: &str = "log group";
+/// Attributes of the group: the next dataset ID, the number of log datasets, the state.
+pub(super) const DATASETS: &[u8] = b"datasets";
+pub(super) const LOGS: &[u8] = b"logs";
+pub(super) const STATE: &[u8] = b"state";
+/// Version of the log: the first number of the state.
+pub(super) const VERSION: u64 = 1;
+/// Datasets of the group.
+pub(super) const INDEX: &[u8] = b"index_table";
+pub(super) const SKIP: &[u8] = b"skip_list";
+const LOG_PREFIX: &[u8] = b"log_";
+
+/// Name of log dataset `number`.
+pub(super) fn log_name(number: u32) -> Vec<u8> {
+    [LOG_PREFIX, number.to_string().as_bytes()].concat()
+}
+
+/// The log group of a file with the root group `root`, if it has one.
+pub(super) fn find(root: &Object) -> Result<Option<Object>> {
+    let link = group::lookup(&root.file.store, &root.group_storage()?, GROUP)?;
+    let Some(LinkTarget::Hard(address)) = link.map(|l| l.target) else { return Ok(None) };
+    let object = Object::open(&root.file, address)?;
+    let is_log = integers(&object, DATASETS)?.is_some() && integers(&object, LOGS)?.is_some();
+    Ok(is_log.then_some(object))
+}
+
+/// The log of records of file number `index`, opened at its first use.
+pub(super) fn open(connector: &NativeConnector, index: u32) -> Arc<RecordLog> {
+    let weak = connector.this.clone();
+    let source = move || {
+        let closed = || Error::corrupt(NAME, Address::UNDEF, "the container is closed");
+        open_group(&*weak.upgrade().ok_or_else(closed)?, index)
+    };
+    Arc::new(RecordLog::new(connector.environment(), Box::new(source)))
+}
+
+/// Opens what the group has.
+fn open_group(connector: &NativeConnector, index: u32) -> Result<LogGroup> {
+    let _shared = connector.shared();
+    let file = connector.file(index)?;
+    let root = Object::open(&file, file.root)?;
+    let object = find(&root)?.ok_or_else(|| Error::corrupt(NAME, file.root, "there is no log"))?;
+    let at = object.header.address;
+    let state = match integers(&object, STATE)? {
+        Some(values) => {
+            let values: Option<Vec<u64>> = values.iter().map(|n| u64::try_from(*n).ok()).collect();
+            match values.as_deref() {
+                Some([VERSION, a, b, c, d, e, ..]) => LogState::of([*a, *b, *c, *d, *e]),
+                Some([version, ..]) => return Err(Error::unsupported(NAME, at, format!("version {version}"))),
+                _ => return Err(Error::corrupt(NAME, at, "a state of negative numbers")),
+            }
+        }
+        None => LogState::default(),
+    };
+    let next_id = integers(&object, DATASETS)?.and_then(|n| u64::try_from(*n.first()?).ok());
+    let next_id = next_id.ok_or_else(|| Error::corrupt(NAME, at, "a negative number of datasets"))?;
+    let mut members = Vec::new();
+    group::list(&file.store, &object.group_storage()?, 0, &mut |link, _| {
+        if let LinkTarget::Hard(address) = link.target {
+            members.push((link.name, address));
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let mut group = LogGroup { state, next_id, logs: BTreeMap::new(), index: None, skip: None, store: file.store.clone() };
+    for (name, address) in members {
+        match name.as_slice() {
+            INDEX => group.index = Some(member(connector, &file, address)?.bytes),
+            SKIP => group.skip = Some(member(connector, &file, address)?.bytes),
+            _ => {
+                let Some(number) = number_of(&name) else { continue };
+                match member(connector, &file, address).map(|d| data_range(&d)) {
+                    Ok(range) => {
+                        let len = range.end.0.saturating_sub(range.start.0);
+                        group.logs.insert(number, LogDataset { address: range.start, len });
+                    }
+                    Err(e) => tracing::warn!("data of the log cannot be read: {e}"),
+                }
+            }
+        }
+    }
+    Ok(group)
+}
+
+fn number_of(name: &[u8]) -> Option<u32> {
+    let digits = std::str::from_utf8(name.strip_prefix(LOG_PREFIX)?).ok()?;
+    let number = digits.parse::<u32>().ok()?;
+    (number.to_string() == digits && number > 0).then_some(number)
+}
+
+/// What the dataset object `object` is an anchor of.
+pub(super) fn anchor(log: &Arc<RecordLog>, object: &Object) -> Result<Option<Anchor>> {
+    let corrupt = |detail: &'static str| Error::corrupt("log anchor", object.header.address, detail);
+    let Some(id) = integers(object, ID)? else { return Ok(None) };
+    let id = id.first().and_then(|id| u64::try_from(*id).ok()).filter(|id| *id > 0).ok_or_else(|| corrupt("a wrong ID"))?;
+    let dims = integers(object, SHAPE)?.ok_or_else(|| corrupt("there is no shape"))?;
+    let max = integers(object, MAXIMUM)?.unwrap_or_else(|| dims.clone());
+    if dims.len() > limits::RANK_MAX || max.len() != dims.len() {
+        return Err(corrupt("a wrong rank"));
+    }
+    let deflate = integers(object, DEFLATE)?.is_some();
+    let shape = shape(&dims, &max).ok_or_else(|| corrupt("a negative dimension"))?;
+    Ok(Some(Anchor { shape, log: InLog::Records(RecordAnchor { id, deflate, log: log.clone() }) }))
+}

@@ -1,0 +1,45 @@
+//! Opens the dataset of an anchor.
+
+use super::records::{self, RecordAnchor};
+use super::released::{self, ReleasedAnchor};
+use crate::base::Result;
+use crate::base::shape::{Extent, Shape};
+use crate::dataset::layout::parts::Parts;
+use crate::dataset::layout::traits::Layout;
+use crate::format::message::dataspace::Dataspace;
+
+/// Name of the layout.
+pub(in crate::dataset::layout) const NAME: &str = "log";
+
+/// What the object of a dataset in a log has as attributes.
+pub(crate) struct Anchor {
+    /// Shape of the dataset.
+    pub(crate) shape: Shape,
+    /// The log that it is in.
+    pub(crate) log: InLog,
+}
+
+/// A dataset in a log, by the kind of log.
+pub(crate) enum InLog {
+    /// A log of records.
+    Records(RecordAnchor),
+    /// A log of the released log VOL.
+    Released(ReleasedAnchor),
+}
+
+/// Opens the layout if the dataset object is an anchor, and sets the extent of the dataset.
+pub(in crate::dataset::layout) fn open(parts: &mut Parts<'_>) -> Result<Option<Box<dyn Layout>>> {
+    if parts.space.extent == Extent::Simple {
+        return Ok(None);
+    }
+    let Some(anchor) = parts.surroundings.anchor()? else { return Ok(None) };
+    *parts.space = Dataspace::of(&anchor.shape, 2);
+    let (dims, element_size) = (&parts.space.dims, parts.datatype.element_size());
+    Ok(Some(match anchor.log {
+        InLog::Records(anchor) => {
+            let grows = parts.space.max().first().is_some_and(|most| *most != dims.first().copied());
+            records::open(anchor, dims, element_size, grows, parts.number)
+        }
+        InLog::Released(anchor) => released::open(anchor, dims, element_size, parts.number),
+    }))
+}

@@ -1,0 +1,320 @@
+//! The layout of a dataset in a log of records.
+
+use super::load::Shape;
+use super::log::{DeflatedAt, Found, Member, RecordLog};
+use crate::base::shape::Extent;
+use crate::base::{Error, Result, limits};
+use crate::dataset::chunk::cache::Found as Cached;
+use crate::dataset::chunk::image::DenseImage;
+use crate::dataset::chunk::key::{CacheKey, DatasetKey};
+use crate::dataset::creation::{CreateLayout, Creation, MESSAGE_MAX_BYTES, NewLayout, refuse};
+use crate::dataset::environment::Environment;
+use crate::dataset::layout::log::anchor::NAME;
+use crate::dataset::layout::traits::{DatasetBytes, Description, Layout, Operation, Progress, Seek, StoredVolume, Written};
+use crate::filter::{self, Params};
+use crate::format::Context;
+use crate::format::log::record::NAME as STRUCTURE;
+use crate::format::message::data_layout::{DataLayout, Layout as Class};
+use crate::meta::extent;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Profiles: records as they are, and deflated.
+const PLAIN: &str = "plain";
+const DEFLATE: &str = "deflate";
+/// Largest element of a dataset in a log, bytes: the object header of the anchor holds one.
+const ELEMENT_BYTES_MAX: u64 = MESSAGE_MAX_BYTES as u64 - 8;
+
+/// Creates datasets in a log.
+pub(in crate::dataset::layout) struct Create {
+    deflate: bool,
+}
+
+static CREATE_PLAIN: Create = Create { deflate: false };
+static CREATE_DEFLATE: Create = Create { deflate: true };
+
+impl Create {
+    /// Without compression.
+    pub(in crate::dataset::layout) const DEFAULT: &'static Create = &CREATE_PLAIN;
+
+    fn of(deflate: bool) -> &'static Create {
+        if deflate { &CREATE_DEFLATE } else { &CREATE_PLAIN }
+    }
+}
+
+impl CreateLayout for Create {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn profile(&self) -> Option<&'static str> {
+        Some(if self.deflate { DEFLATE } else { PLAIN })
+    }
+
+    fn with_profile(&'static self, name: &str) -> Option<&'static dyn CreateLayout> {
+        match name {
+            PLAIN => Some(Create::of(false)),
+            DEFLATE => Some(Create::of(true)),
+            _ => None,
+        }
+    }
+
+    fn grows(&self) -> bool {
+        true
+    }
+
+    fn is_in_log(&self) -> bool {
+        true
+    }
+
+    fn allocation_time(&self) -> u8 {
+        1
+    }
+
+    fn check(&self, creation: &Creation) -> Result<()> {
+        if creation.datatype.contains_vlen() {
+            return refuse("elements of variable length in a log: their parts would be in the global heap");
+        }
+        if creation.datatype.element_size() > ELEMENT_BYTES_MAX {
+            return refuse("elements of 64 KiB in a log");
+        }
+        if creation.extent == Extent::Null { refuse("a dataset without elements in a log") } else { Ok(()) }
+    }
+
+    /// That of the anchor, a scalar dataset.
+    fn message(&self, _ctx: &Context, _superblock_version: u8, creation: &Creation) -> Result<DataLayout> {
+        let len = usize::try_from(creation.datatype.element_size()).unwrap_or(usize::MAX);
+        let data = match &creation.fill {
+            crate::base::fill::Fill::Value(value) => value.clone(),
+            _ => vec![0; len.min(MESSAGE_MAX_BYTES)],
+        };
+        Ok(DataLayout { version: 3, class: Class::Compact { data, dims: Vec::new() } })
+    }
+}
+
+/// A dataset object whose elements are in a log of records.
+pub(crate) struct RecordAnchor {
+    /// Its ID in the log.
+    pub(crate) id: u64,
+    /// New records are deflated.
+    pub(crate) deflate: bool,
+    /// The log.
+    pub(crate) log: Arc<RecordLog>,
+}
+
+/// A dataset in a log of records.
+struct Recorded {
+    log: Arc<RecordLog>,
+    member: Member,
+    /// The first dimension can change.
+    grows: bool,
+    key: DatasetKey,
+}
+
+/// The layout of the dataset with this anchor. `grows`: its first dimension can change.
+pub(in crate::dataset::layout::log) fn open(
+    anchor: RecordAnchor,
+    dims: &[u64],
+    element_size: u64,
+    grows: bool,
+    key: DatasetKey,
+) -> Box<dyn Layout> {
+    let member = Member { id: anchor.id, shape: Shape::new(dims, element_size), deflate: anchor.deflate };
+    Box::new(Recorded { log: anchor.log, member, grows, key })
+}
+
+/// The part `range` of the buffer `buf`, which begins at `offset` of the dataset.
+fn part_of<'b>(buf: &'b mut [u8], offset: u64, range: &Range<u64>) -> &'b mut [u8] {
+    let at = |n: u64| usize::try_from(n.saturating_sub(offset)).unwrap_or(usize::MAX);
+    buf.get_mut(at(range.start)..at(range.end)).unwrap_or_default()
+}
+
+impl Recorded {
+    fn size(&self) -> u64 {
+        self.member.shape.element_size.max(1)
+    }
+
+    /// Elements that have some of the bytes `range`.
+    fn elements(&self, range: &Range<u64>) -> Range<u64> {
+        range.start / self.size()..range.end.div_ceil(self.size())
+    }
+
+    fn bytes(&self, elements: &Range<u64>) -> Range<u64> {
+        elements.start.saturating_mul(self.size())..elements.end.saturating_mul(self.size())
+    }
+
+    /// Reads elements of a deflated record, through the chunk cache.
+    fn read_deflated(&self, data: &DatasetBytes, env: &Environment, at: &DeflatedAt, skip: u64, buf: &mut [u8]) -> Result<()> {
+        let size = at.elements.saturating_mul(self.size());
+        let corrupt = |detail: &str| Error::corrupt(STRUCTURE, at.address, detail.to_owned());
+        let inflate = || {
+            let wanted = usize::try_from(size).ok().filter(|_| size <= limits::CHUNK_BYTES_MAX).ok_or_else(|| corrupt("too long"))?;
+            // A zlib stream is hardly longer than what it has; what follows it is ignored.
+            let most = size.saturating_add(size / 1000).saturating_add(64).min(at.left);
+            let mut stored = vec![0; usize::try_from(most).unwrap_or(0)];
+            data.store.read_raw(at.address, &mut stored)?;
+            let done = filter::deflate::decode(&stored, &Params { cd_values: &[], expected: wanted, limit: wanted });
+            let done = done.map_err(|e| corrupt(&e.to_string()))?;
+            if done.len() == wanted { Ok(done) } else { Err(corrupt("inflates to fewer bytes than it selects")) }
+        };
+        let from = at.first.saturating_mul(self.size()).saturating_add(skip);
+        let copy = |bytes: &[u8], buf: &mut [u8]| {
+            let from = usize::try_from(from).unwrap_or(usize::MAX);
+            let part = from.checked_add(buf.len()).and_then(|end| bytes.get(from..end));
+            part.map(|part| buf.copy_from_slice(part)).ok_or_else(|| corrupt("ends early"))
+        };
+        // An address is that of one record as long as the file is open: log datasets that are freed
+        // are so with their cached records.
+        let key = CacheKey::Record { dataset: self.key, record: at.address.0 };
+        match env.cache.get(key, size, || inflate().map(DenseImage::boxed))? {
+            Cached::Chunk(chunk) => {
+                env.cache.record_read(key, &chunk, buf.len() as u64);
+                copy(chunk.image().dense().unwrap_or_default(), buf)
+            }
+            Cached::OnDisk(_) => copy(&inflate()?, buf),
+        }
+    }
+
+    /// Stages bytes from `offset`. The elements at both ends that are written in part keep the rest
+    /// of their bytes.
+    fn stage(&self, data: &DatasetBytes, env: &Environment, offset: u64, bytes: &[u8]) -> Result<()> {
+        let range = offset..offset.saturating_add(bytes.len() as u64);
+        let elements = self.elements(&range);
+        let whole = self.bytes(&elements);
+        if whole == range {
+            return self.log.stage(&self.member, elements.start, bytes);
+        }
+        let mut all = vec![0; usize::try_from(whole.end.saturating_sub(whole.start)).unwrap_or(0)];
+        self.read(data, env, whole.start, &mut all)?;
+        part_of(&mut all, whole.start, &range).copy_from_slice(bytes);
+        self.log.stage(&self.member, elements.start, &all)
+    }
+
+    /// Makes the whole elements of `elements` unwritten.
+    fn erase(&self, data: &DatasetBytes, env: &Environment, elements: Range<u64>) -> Result<()> {
+        let last = data.size / self.size();
+        for part in self.log.shared_records(&self.member, elements.start..elements.end.min(last))? {
+            // The index has deflated records as a whole.
+            let bytes = self.bytes(&part);
+            let mut kept = vec![0; usize::try_from(bytes.end.saturating_sub(bytes.start)).unwrap_or(0)];
+            self.read(data, env, bytes.start, &mut kept)?;
+            self.log.stage(&self.member, part.start, &kept)?;
+        }
+        self.log.erase(&self.member, elements)
+    }
+}
+
+impl Layout for Recorded {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn describe(&self, _data: &DatasetBytes) -> Description {
+        Description::default()
+    }
+
+    fn for_copy(&self) -> NewLayout {
+        NewLayout { kind: Create::of(self.member.deflate), chunk: Vec::new() }
+    }
+
+    fn read(&self, data: &DatasetBytes, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let range = offset..offset.saturating_add(buf.len() as u64);
+        let cut = |elements: &Range<u64>| {
+            let bytes = self.bytes(elements);
+            bytes.start.max(range.start)..bytes.end.min(range.end)
+        };
+        let (pieces, gaps) = self.log.suppliers(&self.member, self.elements(&range))?;
+        for part in gaps.iter().map(cut) {
+            data.fill.fill(part.start, part_of(buf, offset, &part));
+        }
+        for (elements, found) in pieces {
+            let part = cut(&elements);
+            let skip = part.start.saturating_sub(self.bytes(&elements).start);
+            let target = part_of(buf, offset, &part);
+            match found {
+                Found::Staged(buffer, at) => {
+                    let from = usize::try_from(at.saturating_add(skip)).unwrap_or(usize::MAX);
+                    let bytes = from.checked_add(target.len()).and_then(|end| buffer.get(from..end));
+                    target.copy_from_slice(bytes.ok_or_else(|| Error::corrupt(STRUCTURE, data.store.superblock().root, "a short buffer"))?);
+                }
+                Found::Stored(address) => {
+                    let at = address.checked_add(skip).ok_or_else(|| Error::corrupt(STRUCTURE, address, "ends past 2^64"))?;
+                    data.store.read_raw(at, target)?;
+                }
+                Found::Deflated(at) => self.read_deflated(data, env, &at, skip, target)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn seek_stored(&self, data: &DatasetBytes, offset: u64, what: Seek) -> Result<Option<u64>> {
+        let found = self.log.seek(&self.member, offset / self.size(), what == Seek::Data)?;
+        let at = found.map(|e| e.saturating_mul(self.size()).max(offset));
+        Ok(match what {
+            Seek::Data => at.filter(|at| *at < data.size),
+            Seek::Hole => at.map(|at| at.min(data.size)),
+        })
+    }
+
+    fn allocated(&self, _data: &DatasetBytes, _env: &Environment) -> Result<u64> {
+        Ok(self.log.written(&self.member)?.saturating_mul(self.size()))
+    }
+
+    fn stored_volume(&self, data: &DatasetBytes) -> Result<StoredVolume> {
+        let bytes = self.log.written(&self.member)?.saturating_mul(self.size()).min(data.size);
+        Ok(StoredVolume { bytes, packed: self.member.deflate })
+    }
+
+    fn resizes(&self) -> bool {
+        self.grows
+    }
+
+    fn write(&self, op: &Operation<'_>, offset: u64, bytes: &[u8], _grown: bool) -> Result<Written> {
+        self.stage(op.data, op.env, offset, bytes)?;
+        Ok(Written { len: bytes.len(), layout: None })
+    }
+
+    fn overwrite(&self, data: &DatasetBytes, env: &Environment, offset: u64, bytes: &[u8]) -> Result<bool> {
+        self.stage(data, env, offset, bytes).map(|()| true)
+    }
+
+    fn resize(&self, op: &Operation<'_>, rows: u64) -> Result<Option<DataLayout>> {
+        let row = self.member.shape.dims.iter().skip(1).fold(1u64, |n, d| n.saturating_mul(*d));
+        let end = rows.saturating_mul(row);
+        if end.saturating_mul(self.size()) < op.data.size {
+            self.erase(op.data, op.env, end..u64::MAX)?;
+        }
+        Ok(None)
+    }
+
+    fn zero(&self, op: &Operation<'_>, range: &Range<u64>, _from: u64) -> Result<Option<Progress>> {
+        let size = self.size();
+        let whole = range.start.div_ceil(size)..range.end / size;
+        let mut edges = Vec::new();
+        if whole.start >= whole.end {
+            edges.push(range.clone());
+        } else {
+            let inner = self.bytes(&whole);
+            edges.extend([range.start..inner.start, inner.end..range.end]);
+            self.erase(op.data, op.env, whole)?;
+        }
+        for edge in edges.into_iter().filter(|e| !e.is_empty()) {
+            let zeros = vec![0; usize::try_from(edge.end.saturating_sub(edge.start)).unwrap_or(0)];
+            self.stage(op.data, op.env, edge.start, &zeros)?;
+        }
+        Ok(Some(Progress { layout: None, next: None, changed: true }))
+    }
+
+    fn allocate(&self, _op: &Operation<'_>, _range: &Range<u64>, _from: u64) -> Result<Progress> {
+        Err(Error::refused(libc::EOPNOTSUPP, "space in a log is not allocated before it is written"))
+    }
+
+    /// The elements are in log datasets, which are objects of their own.
+    fn extents(&self, _op: &Operation<'_>, _visit: &mut extent::Visit<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn delete(&self, _op: &Operation<'_>) -> Result<()> {
+        self.log.forget(&self.member)
+    }
+}

@@ -1,0 +1,194 @@
+//! Runs: staged elements cut into records.
+
+use super::extents::{Extent, Source};
+use super::load::Shape;
+use crate::base::Result;
+use crate::filter::{self, Params};
+use crate::format::Writer;
+use crate::format::log::record::{Head, Selection};
+use crate::format::log::run::{CONTROL_HEAD_BYTES, Erased, RunHead};
+use std::ops::Range;
+
+/// Longest data of a record, bytes.
+pub(super) const RECORD_BYTES_MAX: u64 = 1 << 20;
+/// Data of a record that is deflated, bytes: all of it is inflated to read some.
+pub(super) const DEFLATED_BYTES_MAX: u64 = 128 << 10;
+
+/// A record of a run.
+pub(super) struct Made {
+    pub(super) dataset: u64,
+    /// Linear elements.
+    pub(super) elements: Range<u64>,
+    pub(super) selection: Selection,
+    pub(super) deflated: bool,
+    /// Offset of its data among the records of the run, bytes.
+    pub(super) offset: u64,
+}
+
+/// A run that is ready to be written.
+pub(crate) struct Run {
+    pub(super) head: RunHead,
+    /// The records, encoded.
+    pub(super) records: Vec<u8>,
+    /// Offsets are those in `records`.
+    pub(super) made: Vec<Made>,
+    /// Erased ranges that the records have.
+    pub(super) erased: Vec<Erased>,
+}
+
+impl Run {
+    /// Bytes before the records.
+    pub(super) fn head_len(&self) -> u64 {
+        let dims: usize = self.head.datasets.iter().map(|d| d.dims.len().saturating_add(3)).sum();
+        (CONTROL_HEAD_BYTES as u64).saturating_add(64).saturating_add((dims as u64).saturating_mul(8))
+    }
+
+    /// Bytes of the run.
+    pub(crate) fn len(&self) -> u64 {
+        self.head_len().saturating_add(self.records.len() as u64)
+    }
+
+    /// The run, for the state `serial` of the file.
+    pub(crate) fn encode(&self, serial: u64) -> Vec<u8> {
+        RunHead { serial, ..self.head.clone() }.encode(&self.records)
+    }
+}
+
+/// Calls `f` with blocks that make up the linear elements `range`, in their order: start, count,
+/// and elements of the range before the block.
+pub(super) fn blocks(shape: &Shape, range: Range<u64>, f: &mut dyn FnMut(Vec<u64>, Vec<u64>, u64)) {
+    let rank = shape.dims.len();
+    let mut at = range.start;
+    while at < range.end {
+        if rank == 0 {
+            f(Vec::new(), Vec::new(), 0);
+            return;
+        }
+        let (mut rest, mut start) = (at, Vec::with_capacity(rank));
+        for stride in &shape.strides {
+            start.push(rest.checked_div(*stride).unwrap_or(0));
+            rest = rest.checked_rem(*stride).unwrap_or(0);
+        }
+        // The slowest dimension of which a whole step follows.
+        let left = range.end.saturating_sub(at);
+        let whole = |i: &usize| {
+            let zeros = start.get(i.saturating_add(1)..).unwrap_or_default().iter().all(|x| *x == 0);
+            zeros && shape.strides.get(*i).is_some_and(|s| *s <= left && *s > 0)
+        };
+        let slow = (0..rank).find(whole).unwrap_or(rank.saturating_sub(1));
+        let stride = shape.strides.get(slow).copied().unwrap_or(1).max(1);
+        let room = match slow {
+            0 => u64::MAX,
+            _ => shape.dims.get(slow).copied().unwrap_or(1).saturating_sub(start.get(slow).copied().unwrap_or(0)),
+        };
+        let steps = (left / stride).min(room).max(1);
+        let extent = |i: usize, d: &u64| match i.cmp(&slow) {
+            std::cmp::Ordering::Less => 1,
+            std::cmp::Ordering::Equal => steps,
+            std::cmp::Ordering::Greater => *d,
+        };
+        let count = shape.dims.iter().enumerate().map(|(i, d)| extent(i, d)).collect();
+        f(start, count, at.saturating_sub(range.start));
+        at = at.saturating_add(steps.saturating_mul(stride));
+    }
+}
+
+/// Makes records.
+#[derive(Default)]
+pub(super) struct Maker {
+    pub(super) writer: Writer,
+    pub(super) bytes: u64,
+    pub(super) made: Vec<Made>,
+}
+
+impl Maker {
+    /// Appends records of the linear elements that `extents`, which are next to each other, have.
+    /// `copy` appends the bytes of a staged source.
+    pub(super) fn add(
+        &mut self,
+        (dataset, shape, deflate): (u64, &Shape, bool),
+        extents: &[Extent],
+        copy: &dyn Fn(u32, Range<u64>, &mut Vec<u8>),
+    ) -> Result<()> {
+        let (Some(first), Some(last)) = (extents.first(), extents.last()) else { return Ok(()) };
+        let size = shape.element_size;
+        let most = (if deflate { DEFLATED_BYTES_MAX } else { RECORD_BYTES_MAX } / size.max(1)).max(1);
+        let mut rest = extents.iter().peekable();
+        let mut cut = |range: &Range<u64>, data: &mut Vec<u8>| {
+            while let Some(extent) = rest.peek() {
+                let part = extent.first.max(range.start)..extent.end.min(range.end);
+                if let Source::Staged { buffer, at } = extent.source {
+                    let skipped = part.start.saturating_sub(extent.first).saturating_mul(size);
+                    let from = at.saturating_add(skipped);
+                    copy(buffer, from..from.saturating_add(part.end.saturating_sub(part.start).saturating_mul(size)), data);
+                }
+                if extent.end > range.end {
+                    break;
+                }
+                rest.next();
+                if part.end >= range.end {
+                    break;
+                }
+            }
+        };
+        let mut at = first.first;
+        while at < last.end {
+            let piece = at..at.saturating_add(most).min(last.end);
+            blocks(shape, piece.clone(), &mut |start, count, skipped| {
+                let elements: u64 = count.iter().fold(1, |n, c| n.saturating_mul(*c));
+                let begin = piece.start.saturating_add(skipped);
+                let range = begin..begin.saturating_add(elements);
+                let mut data = Vec::with_capacity(usize::try_from(elements.saturating_mul(size)).unwrap_or(0));
+                cut(&range, &mut data);
+                self.record(dataset, range, Selection::Subarray { start, count }, &data, deflate);
+            });
+            at = piece.end;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, dataset: u64, elements: Range<u64>, selection: Selection, data: &[u8], deflate: bool) {
+        let packed = if deflate { deflated(data) } else { None };
+        let head = Head { dataset, selection, deflated: packed.is_some() };
+        let mut w = Writer::new();
+        head.write(&mut w);
+        let head_bytes = w.into_bytes();
+        let stored = packed.as_deref().unwrap_or(data);
+        let offset = self.bytes.saturating_add(head_bytes.len() as u64);
+        self.writer.bytes(&head_bytes).bytes(stored);
+        self.bytes = offset.saturating_add(stored.len() as u64);
+        self.made.push(Made { dataset, elements, selection: head.selection, deflated: packed.is_some(), offset });
+    }
+}
+
+/// `data` deflated, if that is shorter.
+fn deflated(data: &[u8]) -> Option<Vec<u8>> {
+    let packed = filter::deflate::encode(data, &Params { cd_values: &[6], expected: data.len(), limit: usize::MAX }).ok().flatten()?;
+    (packed.len() < data.len()).then_some(packed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn blocks_make_up_the_range(dims in prop::collection::vec(1u64..6, 0..4), from in 0u64..300, len in 0u64..300) {
+            let shape = Shape::new(&dims, 4);
+            let total: u64 = dims.iter().product();
+            let range = from.min(total)..(from + len).min(total);
+            let (mut at, mut n) = (range.start, 0);
+            blocks(&shape, range.clone(), &mut |start, count, skipped| {
+                let first: u64 = start.iter().zip(&shape.strides).map(|(s, n)| s * n).sum();
+                assert_eq!(first, at, "{dims:?} {range:?}");
+                assert_eq!(first, range.start + skipped);
+                assert!(start.iter().zip(&count).zip(&dims).all(|((s, c), d)| s + c <= *d && *c > 0));
+                at += count.iter().product::<u64>();
+                n += 1;
+            });
+            prop_assert_eq!(at, range.end.max(range.start));
+            prop_assert!(n <= (2 * dims.len()).saturating_sub(1).max(1));
+        }
+    }
+}
