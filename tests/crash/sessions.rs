@@ -457,6 +457,9 @@ const BASES: [&str; 29] = [
     "pages",
     "pages_image",
     "sparse_v110",
+    "log_v110",
+    "log_earliest",
+    "log_tail_v110",
     UNREADABLE,
 ];
 

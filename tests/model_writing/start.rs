@@ -1,5 +1,6 @@
 //! What a sequence begins with: a file, and the same in the model.
 
+use super::operations::Op;
 use super::side::Kept;
 use h5dir::connector::memory::{MemoryConnector, MemoryObject, Rows};
 use h5dir::connector::native::external::Neighbours;
@@ -14,7 +15,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 /// Files to begin with, and what is removed from them first: what is lossy, too large, or not written.
-pub const STARTS: [(&str, &[&str]); 33] = [
+pub const STARTS: [(&str, &[&str]); 36] = [
     ("new", &[]),
     ("new earliest", &[]),
     ("attrs_earliest", &[]),
@@ -47,6 +48,9 @@ pub const STARTS: [(&str, &[&str]); 33] = [
     ("netcdf3", &[]),
     ("netcdf4", &[]),
     ("sparse_v110", &[]),
+    ("log_v110", &[]),
+    ("log_earliest", &[]),
+    ("log_tail_v110", &[]),
     (UNREADABLE, &[]),
 ];
 
@@ -144,4 +148,10 @@ fn object(native: &NativeConnector, id: ObjectId) -> MemoryObject {
         d.bytes.fill.fill(0, &mut object.fill);
     }
     object
+}
+
+/// True if `op` has the result of the model in a file made from `start`: space in a log is not allocated beforehand.
+pub fn allows(start: &str, op: &Op) -> bool {
+    let reserves = |mode: i32| mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) == 0;
+    !start.starts_with("log") || !matches!(op, Op::Allocate(_, _, _, mode) if reserves(*mode))
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import h5py
 import hdf5plugin  # noqa: F401 - filters
+import log_reader
 import netcdf_check
 
 FEW = 3
@@ -46,6 +47,8 @@ def expected(path):
 
 def same_attributes(item, wanted, key):
     got = {n if isinstance(n, bytes) else n.encode(errors="surrogateescape") for n in item.attrs}
+    # Those of a dataset in a log.
+    got = {n for n in got if not n.startswith(b"_log_")}
     assert got == set(wanted), (key, got ^ set(wanted))
     for name in got:
         value = item.attrs[name.decode()]
@@ -55,10 +58,13 @@ def same_attributes(item, wanted, key):
 
 def walk(f, objects, attributes):
     seen = set()
+    log = log_reader.by_id(f)
 
     def group(g, key):
         same_attributes(g, attributes[key], key)
         for name in g.id:
+            if key == b"/" and name == b"LOG" and b"/LOG" not in objects:
+                continue
             below = key.rstrip(b"/") + b"/" + name
             if below not in objects:
                 # Cut or escaped beyond what the list tells.
@@ -75,7 +81,7 @@ def walk(f, objects, attributes):
                 group(h5py.Group(item), below)
             else:
                 d = h5py.Dataset(item)
-                got = d[()]
+                got = log[int(d.attrs["_log_id"])] if "_log_id" in d.attrs else d[()]
                 got = got.tobytes() if hasattr(got, "tobytes") else got
                 assert got == data, (below, d, len(data))
                 same_attributes(d, attributes[below], below)

@@ -4,13 +4,14 @@
 //! run:      control record | records
 //! control:  head of dataset 0, a block of as many bytes as follow in the record | kind i64 | body
 //! kind 1:   version 1 i64 | sequence number of the run i64 | serial number of the state of the
-//!           file i64 | bytes of the run i64 | records i64 | checksum of the run i64 |
-//!           datasets i64 | for each: ID i64, bytes of an element i64, rank i64, dimensions i64[]
+//!           file i64 | bytes of the run i64 | records i64 | continued 0 or 1 i64 |
+//!           checksum of the run i64 | datasets i64 | for each: ID i64, bytes of an element i64, rank i64, dimensions i64[]
 //! kind 2:   erased ranges i64 | for each: dataset ID i64, first element i64, elements i64
 //! ```
 //!
-//! A run is whole if its checksum (lookup3, with zeros in its place) is right, and counts if the
-//! file has reached the state that it names. Ranges are of linear element numbers; 2^63 - 1 elements
+//! A run is whole if its checksum (lookup3, with zeros in its place) is right. A run that is continued
+//! belongs to the run after it; runs that belong together count if all are whole, and the file has
+//! reached the state that the last one names. Ranges are of linear element numbers; 2^63 - 1 elements
 //! are all to the end. The records of a run are in the order of their effect.
 
 use super::super::{Reader, Writer};
@@ -21,7 +22,9 @@ use crate::base::{Address, Result, limits};
 /// Bytes of a control record's head.
 pub(crate) const CONTROL_HEAD_BYTES: usize = 36;
 /// Offset of the checksum in a run.
-const CHECKSUM_AT: usize = CONTROL_HEAD_BYTES + 48;
+const CHECKSUM_AT: usize = CONTROL_HEAD_BYTES + 56;
+/// Bytes of a run before its datasets.
+pub(crate) const RUN_HEAD_BYTES: usize = CONTROL_HEAD_BYTES + 72;
 const VERSION: u64 = 1;
 const KIND_RUN: u64 = 1;
 const KIND_ERASED: u64 = 2;
@@ -52,6 +55,8 @@ pub(crate) struct RunHead {
     pub(crate) bytes: u64,
     /// Records that follow.
     pub(crate) records: u64,
+    /// The next run belongs to it.
+    pub(crate) continued: bool,
     /// Datasets that they are of.
     pub(crate) datasets: Vec<RunDataset>,
 }
@@ -79,8 +84,18 @@ impl RunHead {
     pub(crate) fn encode(&self, records: &[u8]) -> Vec<u8> {
         let mut body = Writer::new();
         let all: usize = self.datasets.iter().map(|d| d.dims.len().saturating_add(3).saturating_mul(8)).sum();
-        let bytes = CONTROL_HEAD_BYTES.saturating_add(64).saturating_add(all).saturating_add(records.len());
-        for n in [KIND_RUN, VERSION, self.sequence, self.serial, bytes as u64, self.records, 0, self.datasets.len() as u64] {
+        let bytes = RUN_HEAD_BYTES.saturating_add(all).saturating_add(records.len());
+        for n in [
+            KIND_RUN,
+            VERSION,
+            self.sequence,
+            self.serial,
+            bytes as u64,
+            self.records,
+            self.continued.into(),
+            0,
+            self.datasets.len() as u64,
+        ] {
             body.u64(n);
         }
         for d in &self.datasets {
@@ -107,7 +122,8 @@ impl RunHead {
         if (kind, version) != (KIND_RUN, VERSION) {
             return Err(r.corrupt(format!("control record {kind}, version {version}")));
         }
-        let (sequence, serial, bytes, records, _checksum) = (b.u64()?, b.u64()?, b.u64()?, b.u64()?, b.u64()?);
+        let (sequence, serial, bytes, records) = (b.u64()?, b.u64()?, b.u64()?, b.u64()?);
+        let (continued, _checksum) = (b.u64()? == 1, b.u64()?);
         let n = b.u64()?;
         if n > LIST_MAX {
             return Err(r.corrupt(format!("{n} datasets in a run")));
@@ -120,7 +136,7 @@ impl RunHead {
             }
             datasets.push(RunDataset { id, element_size, dims: (0..rank).map(|_| b.u64()).collect::<Result<_>>()? });
         }
-        Ok(RunHead { sequence, serial, bytes, records, datasets })
+        Ok(RunHead { sequence, serial, bytes, records, continued, datasets })
     }
 
     /// True if `run`, all bytes of a run, has the checksum that is in it.
@@ -169,7 +185,7 @@ pub(crate) fn read_erased(r: &mut Reader<'_>) -> Result<Option<Vec<Erased>>> {
     (0..n).map(|_| one(&mut b)).collect::<Result<_>>().map(Some)
 }
 
-/// Bytes at the start of a run that have its length: the cursor of [`run_bytes`].
+/// Bytes at the start of a run that [`probe`] needs.
 pub(crate) const RUN_PROBE_BYTES: usize = CONTROL_HEAD_BYTES + 48;
 
 /// Sequence number and length of the run that begins with `probe`; `None` if no run can.
@@ -189,7 +205,7 @@ mod tests {
     #[test]
     fn runs_round_trip_and_changes_are_found() {
         let datasets = vec![RunDataset { id: 3, element_size: 4, dims: vec![10, 20] }, RunDataset { id: 4, element_size: 8, dims: vec![] }];
-        let head = RunHead { sequence: 7, serial: 2, bytes: 0, records: 1, datasets };
+        let head = RunHead { sequence: 7, serial: 2, bytes: 0, records: 1, continued: false, datasets };
         let mut records = Writer::new();
         let erased = [Erased { dataset: 3, first: 5, count: TO_THE_END }, Erased { dataset: 4, first: 0, count: 1 }];
         write_erased(&mut records, &erased);

@@ -2,6 +2,7 @@
 
 use super::super::dataset::{Dataset, key};
 use super::holes::Touched;
+use super::log::Flush;
 use super::{Change, now};
 use crate::base::shape::Extent;
 use crate::base::{Error, Result};
@@ -84,7 +85,7 @@ impl Change<'_> {
         let env = &self.connector.options.environment;
         let many = env.dirty.bytes() > self.connector.dirty_budget() || env.files_are_full();
         if self.connector.record_log().is_some_and(|log| log.staged_bytes() > self.connector.dirty_budget()) {
-            self.flush_log(true)?;
+            self.flush_log(Flush::Within)?;
         }
         if many { self.flush_within(id) } else { Ok(()) }
     }

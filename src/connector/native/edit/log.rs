@@ -23,9 +23,22 @@ use crate::meta::header_edit::HeaderEdit;
 use crate::structures::attributes::edit as attributes_edit;
 use std::sync::Arc;
 
-/// Chunks of the index table and of the skip list, elements.
-const INDEX_CHUNK: u64 = 256 << 10;
+/// Least and largest chunk of the index table, bytes, and bytes of it per entry.
+const INDEX_CHUNK_BYTES: (u64, u64) = (4 << 10, 1 << 20);
+const ENTRY_BYTES: u64 = 64;
+/// Chunk of the skip list, elements.
 const SKIP_CHUNK: u64 = 1024;
+
+/// When what is staged is appended to the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flush {
+    /// To free memory.
+    Early,
+    /// To free memory, as a part of the operation under way.
+    Within,
+    /// For a commit.
+    Commit,
+}
 
 /// An attribute of 64-bit integers: one, or a list.
 fn integers(numbers: &[i64], scalar: bool) -> Value {
@@ -70,7 +83,7 @@ impl NativeConnector {
     /// Appends what is staged to the log if it exceeds its memory. The caller holds no lock.
     pub(super) fn bound_staged(&self) -> Result<()> {
         let many = self.record_log().is_some_and(|log| log.staged_bytes() > self.dirty_budget());
-        if many { self.change(&[])?.flush_log(false) } else { Ok(()) }
+        if many { self.change(&[])?.flush_log(Flush::Early) } else { Ok(()) }
     }
 }
 
@@ -157,22 +170,24 @@ impl Change<'_> {
         Ok(true)
     }
 
-    /// Appends what is staged to the log. `within`: as a part of an operation.
-    pub(super) fn flush_log(&self, within: bool) -> Result<()> {
+    /// Appends what is staged to the log. A commit makes it count.
+    pub(super) fn flush_log(&self, when: Flush) -> Result<()> {
         let Some(log) = self.connector.record_log() else { return Ok(()) };
         let store = self.store()?;
-        while let Some(run) = log.next_run()? {
+        let commit = when == Flush::Commit;
+        while let Some(run) = log.next_run(commit)? {
+            let continued = !commit || log.has_more();
             let done = (|| {
                 if log.place(run.len()).is_none() {
-                    self.add_log(&log, run.len(), within)?;
+                    self.add_log(&log, run.len(), when)?;
                 }
                 let next = store.transaction()?.has_changed_structures();
                 let at = log.place(run.len()).ok_or_else(|| Error::refused(libc::ENOSPC, "no room in the log"))?;
-                store.write_unused(at, &run.encode(log.serial(next)))?;
+                store.write_unused(at, &run.encode(log.serial(next), continued))?;
                 Ok(next)
             })();
             match done {
-                Ok(next) => log.placed(run, next)?,
+                Ok(next) => log.placed(run, next && !continued, continued)?,
                 Err(e) => {
                     log.restore(run);
                     return Err(e);
@@ -183,7 +198,7 @@ impl Change<'_> {
     }
 
     /// Creates a log dataset with room for a run of `run` bytes.
-    fn add_log(&self, log: &RecordLog, run: u64, within: bool) -> Result<()> {
+    fn add_log(&self, log: &RecordLog, run: u64, when: Flush) -> Result<()> {
         let number = log.room().0.checked_add(1).ok_or_else(|| Error::refused(libc::EFBIG, "2^32 log datasets"))?;
         let create = || {
             let group = self.log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
@@ -192,7 +207,7 @@ impl Change<'_> {
             self.set_integers(group, LOGS, &[signed(log.logs().saturating_add(1))], true)?;
             Ok(LogDataset { address, len: size })
         };
-        let made = if within { create()? } else { self.atomically(create)? };
+        let made = if when == Flush::Within { create()? } else { self.atomically(create)? };
         log.add_log(number, made);
         Ok(())
     }
@@ -219,7 +234,7 @@ impl Change<'_> {
     /// file. Returns the state of the log that the commit makes durable, if it is another one.
     pub(super) fn flush_log_to_commit(&self, close: bool) -> Result<Option<LogState>> {
         let Some(log) = self.connector.record_log() else { return Ok(None) };
-        self.flush_log(false)?;
+        self.flush_log(Flush::Commit)?;
         if log.wants_index(close) {
             let state = self.atomically(|| self.write_index(&log, close))?;
             return Ok(Some(state));
@@ -240,7 +255,9 @@ impl Change<'_> {
         let group = self.log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
         let bytes = |chunk: u64| Creation { layout: new_chunked(vec![chunk]), ..bytes_file() };
         // The old ones are read until the new ones are complete.
-        let index = ObjectId { address: self.new_dataset(&bytes(INDEX_CHUNK), now())?, ..group };
+        let (least, most) = INDEX_CHUNK_BYTES;
+        let chunk = log.index_entries().saturating_mul(ENTRY_BYTES / 16).clamp(least, most).next_power_of_two();
+        let index = ObjectId { address: self.new_dataset(&bytes(chunk), now())?, ..group };
         self.connector.options.environment.forget(super::key(index));
         self.changed(index);
         let (skip, state) = log.write_index(&mut |at, piece| {

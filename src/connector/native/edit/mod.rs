@@ -276,7 +276,7 @@ impl NativeConnector {
     fn operate_flushed<T>(&self, id: ObjectId, f: impl FnOnce(&Change<'_>) -> Result<T>) -> Result<T> {
         let change = self.change(&[id])?;
         change.flush_dataset(id)?;
-        change.flush_log(false)?;
+        change.flush_log(log::Flush::Early)?;
         let result = change.atomically(|| f(&change));
         if result.is_err() {
             self.options.environment.forget(key(id));
@@ -534,7 +534,8 @@ impl Edit for NativeConnector {
             return Err(Error::refused(libc::EIO, "an earlier commit failed: what was written since the one before it is lost"));
         }
         let neighbours = self.options.neighbours.is_unsynced();
-        if !neighbours && self.options.environment.dirty.is_empty() && !self.file(0)?.store.transaction()?.is_dirty() {
+        let logged = self.record_log().is_none_or(|log| !log.is_uncommitted());
+        if !neighbours && logged && self.options.environment.dirty.is_empty() && !self.file(0)?.store.transaction()?.is_dirty() {
             return Ok(());
         }
         self.commit_all(false)

@@ -216,57 +216,66 @@ impl Opened {
         let tail = (u32::try_from(group.state.indexed_log).unwrap_or(u32::MAX), group.state.indexed_bytes);
         let next_sequence = group.state.sequence;
         let mut opened = Opened { group, tail, next_sequence, unindexed: 0, events: HashMap::default(), shapes: HashMap::default() };
-        let numbers: Vec<u32> = opened.group.logs.range(opened.tail.0..).map(|(n, _)| *n).collect();
+        let mut pending = Vec::new();
+        let (mut at, mut sequence) = (tail, next_sequence);
+        let numbers: Vec<u32> = opened.group.logs.range(tail.0..).map(|(n, _)| *n).collect();
         for number in numbers {
             // Runs go on in the next log dataset where they do not fit into the last one.
-            let from = if number == opened.tail.0 { opened.tail.1 } else { 0 };
-            opened.tail = (number, from);
-            while opened.replay_run()? {}
+            at = if number == at.0 { at } else { (number, 0) };
+            while let Some((head, run)) = opened.run_at(at, sequence)? {
+                let (start, continued) = (at, head.continued);
+                at.1 = at.1.saturating_add(head.bytes);
+                sequence = sequence.saturating_add(1);
+                pending.push((start, head, run));
+                if !continued {
+                    if pending.last().is_some_and(|(_, head, _)| head.serial > opened.group.state.serial) {
+                        return Ok(opened);
+                    }
+                    for (start, head, run) in pending.drain(..) {
+                        opened.enter_run(&head, &run, start)?;
+                    }
+                    (opened.tail, opened.next_sequence) = (at, sequence);
+                }
+            }
         }
         Ok(opened)
     }
 
-    /// Reads the run at the tail; false if none is there.
-    fn replay_run(&mut self) -> Result<bool> {
-        let Some(log) = self.group.logs.get(&self.tail.0).copied() else { return Ok(false) };
-        let (offset, store) = (self.tail.1, self.group.store.clone());
+    /// The run at a place, if it is whole and has this sequence number.
+    fn run_at(&self, (number, offset): (u32, u64), sequence: u64) -> Result<Option<(RunHead, Vec<u8>)>> {
+        let Some(log) = self.group.logs.get(&number).copied() else { return Ok(None) };
         let left = log.len.saturating_sub(offset);
         let at = log.address.checked_add(offset).ok_or_else(|| Error::corrupt(NAME, log.address, "ends past 2^64"))?;
         let mut start = [0; RUN_PROBE_BYTES];
         if left < start.len() as u64 {
-            return Ok(false);
+            return Ok(None);
         }
-        store.read_raw(at, &mut start)?;
-        let Some((sequence, bytes)) = probe(&start) else { return Ok(false) };
-        if sequence != self.next_sequence || bytes > left.min(RUN_BYTES_MAX) {
-            return Ok(false);
+        self.group.store.read_raw(at, &mut start)?;
+        let Some((found, bytes)) = probe(&start) else { return Ok(None) };
+        if found != sequence || bytes > left.min(RUN_BYTES_MAX) {
+            return Ok(None);
         }
         let mut run = vec![0; usize::try_from(bytes).unwrap_or(0)];
-        store.read_raw(at, &mut run)?;
+        self.group.store.read_raw(at, &mut run)?;
         if !RunHead::is_whole(&mut run) {
-            return Ok(false);
+            return Ok(None);
         }
-        let mut r = Reader::new(&run, NAME, at);
-        let head = RunHead::read(&mut r)?;
-        if head.serial > self.group.state.serial {
-            return Ok(false);
-        }
-        self.enter_run(&head, &mut r, offset)?;
-        self.tail.1 = offset.saturating_add(bytes);
-        self.next_sequence = self.next_sequence.saturating_add(1);
-        Ok(true)
+        let head = RunHead::read(&mut Reader::new(&run, NAME, at))?;
+        Ok(Some((head, run)))
     }
 
-    fn enter_run(&mut self, head: &RunHead, r: &mut Reader<'_>, offset: u64) -> Result<()> {
+    fn enter_run(&mut self, head: &RunHead, run: &[u8], (log, offset): (u32, u64)) -> Result<()> {
+        let mut r = Reader::new(run, NAME, Address::UNDEF);
+        RunHead::read(&mut r)?;
         let datasets: HashMap<u64, &RunDataset> = head.datasets.iter().map(|d| (d.id, d)).collect();
         for _ in 0..head.records {
-            if let Some(erased) = read_erased(r)? {
+            if let Some(erased) = read_erased(&mut r)? {
                 for e in erased {
                     self.events.entry(e.dataset).or_default().push(Event::Erase(e));
                 }
                 continue;
             }
-            let record = Head::read(r, |id| datasets.get(&id).map(|d| d.dims.len()))?;
+            let record = Head::read(&mut r, |id| datasets.get(&id).map(|d| d.dims.len()))?;
             let Some(dataset) = datasets.get(&record.dataset) else { return Err(r.corrupt("a record of another dataset")) };
             let data = offset.saturating_add(r.position() as u64);
             let bytes = record.selection.elements(dataset.dims.len()).and_then(|n| n.checked_mul(dataset.element_size));
@@ -276,7 +285,7 @@ impl Opened {
             } else {
                 r.skip(bytes)?;
             }
-            let placed = Placed { selection: record.selection, deflated: record.deflated, log: self.tail.0, offset: data };
+            let placed = Placed { selection: record.selection, deflated: record.deflated, log, offset: data };
             self.events.entry(record.dataset).or_default().push(Event::Write(placed));
             self.unindexed = self.unindexed.saturating_add(1);
         }

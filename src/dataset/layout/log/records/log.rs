@@ -75,8 +75,10 @@ enum Undo {
     Forgotten { id: u64, dataset: Box<Dataset>, staged: Vec<Range<u64>> },
     /// Erased ranges that are to be logged were so many.
     Erased(usize),
-    /// A log dataset was created, when the next run had this place and number.
-    Log { number: u32, tail: (u32, u64), sequence: u64 },
+    /// The next run had this place and number.
+    Tail { tail: (u32, u64), sequence: u64, continued: bool },
+    /// A log dataset was created.
+    Log(u32),
 }
 
 #[derive(Default)]
@@ -86,6 +88,8 @@ struct Inner {
     /// Where the next run goes.
     tail: (u32, u64),
     sequence: u64,
+    /// The last run is continued.
+    is_continued: bool,
     state: State,
     /// The next dataset ID.
     next_id: u64,
@@ -323,15 +327,15 @@ impl RecordLog {
     /// Adds the log dataset `number`, which was created.
     pub(crate) fn add_log(&self, number: u32, log: LogDataset) {
         let mut inner = self.state.lock();
-        let (tail, sequence) = (inner.tail, inner.sequence);
-        inner.undo.iter_mut().for_each(|undo| undo.push(Undo::Log { number, tail, sequence }));
+        inner.undo.iter_mut().for_each(|undo| undo.push(Undo::Log(number)));
         inner.logs.insert(number, log);
     }
 
-    /// The next run, of at most about [`RUN_BYTES`]; `None` if everything is in the log.
-    pub(crate) fn next_run(&self) -> Result<Option<Run>> {
+    /// The next run, of at most about [`RUN_BYTES`]; `None` if everything is in the log. `commit`:
+    /// the last run of a commit is not continued.
+    pub(crate) fn next_run(&self, commit: bool) -> Result<Option<Run>> {
         let mut inner = self.state.lock();
-        let run = inner.next_run()?;
+        let run = inner.next_run(commit)?;
         if run.is_none() {
             inner.buffers.clear();
             inner.last = None;
@@ -342,14 +346,32 @@ impl RecordLog {
 
     /// Place of a run of `len` bytes: address in the file. `None`: there is no room.
     pub(crate) fn place(&self, len: u64) -> Option<Address> {
-        let mut inner = self.state.lock();
+        let inner = self.state.lock();
         let number = inner.logs.keys().next_back().copied()?;
         let log = inner.logs.get(&number).copied()?;
-        if inner.tail.0 != number {
-            inner.tail = (number, 0);
+        let from = if inner.tail.0 == number { inner.tail.1 } else { 0 };
+        if from.checked_add(len)? > log.len {
+            return None;
         }
-        let end = inner.tail.1.checked_add(len)?;
-        if end <= log.len { log.address.checked_add(inner.tail.1) } else { None }
+        // Nothing is placed yet, so that an undo finds the old tail.
+        log.address.checked_add(from)
+    }
+
+    /// True if more runs follow.
+    pub(crate) fn has_more(&self) -> bool {
+        let inner = self.state.lock();
+        !inner.staged.is_empty() || !inner.erased.is_empty()
+    }
+
+    /// True if something waits for a commit.
+    pub(crate) fn is_uncommitted(&self) -> bool {
+        self.has_more() || self.state.lock().is_continued
+    }
+
+    /// Index entries that [`RecordLog::write_index`] will make, about.
+    pub(crate) fn index_entries(&self) -> u64 {
+        let inner = self.state.lock();
+        inner.state.entries.saturating_add(inner.unindexed)
     }
 
     /// The state of the file that a run belongs to: the `next` one or the present one.
@@ -370,10 +392,19 @@ impl RecordLog {
 
     /// Enters `run`, which was written to its place. `next`: it belongs to the next state of the
     /// file.
-    pub(crate) fn placed(&self, run: Run, next: bool) -> Result<()> {
+    pub(crate) fn placed(&self, run: Run, next: bool, continued: bool) -> Result<()> {
         let mut inner = self.state.lock();
         let inner = &mut *inner;
-        let ((log, offset), len, shift) = (inner.tail, run.len(), run.head_len());
+        let (len, shift) = (run.len(), run.head_len());
+        let step = Undo::Tail { tail: inner.tail, sequence: inner.sequence, continued: inner.is_continued };
+        if let Some(undo) = &mut inner.undo {
+            undo.push(step);
+        }
+        inner.is_continued = continued;
+        if let Some(last) = inner.logs.keys().next_back().copied().filter(|last| *last != inner.tail.0) {
+            inner.tail = (last, 0);
+        }
+        let (log, offset) = inner.tail;
         for made in run.made {
             inner.enter(made, log, offset.saturating_add(shift))?;
         }
@@ -598,15 +629,16 @@ impl Inner {
                 self.staged.entry(id).or_default().extend(staged);
             }
             Undo::Erased(len) => self.erased.truncate(len),
-            Undo::Log { number, tail, sequence } => {
-                self.logs.remove(&number);
-                (self.tail, self.sequence) = (tail, sequence);
+            Undo::Tail { tail, sequence, continued } => {
+                (self.tail, self.sequence, self.is_continued) = (tail, sequence, continued);
             }
+            Undo::Log(number) => drop(self.logs.remove(&number)),
         }
     }
 
-    fn next_run(&mut self) -> Result<Option<Run>> {
-        if self.staged.is_empty() && self.erased.is_empty() {
+    fn next_run(&mut self, commit: bool) -> Result<Option<Run>> {
+        // A commit ends what runs before it began.
+        if self.staged.is_empty() && self.erased.is_empty() && !(commit && self.is_continued) {
             return Ok(None);
         }
         let mut maker = Maker::default();
@@ -632,7 +664,7 @@ impl Inner {
             datasets.push(RunDataset { id, element_size: dataset.shape.element_size, dims: dataset.shape.dims.clone() });
         }
         let records = (maker.made.len() as u64).saturating_add(controls);
-        let head = RunHead { sequence: self.sequence, serial: 0, bytes: 0, records, datasets };
+        let head = RunHead { sequence: self.sequence, serial: 0, bytes: 0, records, continued: false, datasets };
         let erased = std::mem::take(&mut self.erased);
         Ok(Some(Run { head, records: maker.writer.into_bytes(), made: maker.made, erased }))
     }

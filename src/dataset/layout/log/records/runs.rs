@@ -6,7 +6,7 @@ use crate::base::Result;
 use crate::filter::{self, Params};
 use crate::format::Writer;
 use crate::format::log::record::{Head, Selection};
-use crate::format::log::run::{CONTROL_HEAD_BYTES, Erased, RunHead};
+use crate::format::log::run::{Erased, RUN_HEAD_BYTES, RunHead};
 use std::ops::Range;
 
 /// Longest data of a record, bytes.
@@ -40,7 +40,7 @@ impl Run {
     /// Bytes before the records.
     pub(super) fn head_len(&self) -> u64 {
         let dims: usize = self.head.datasets.iter().map(|d| d.dims.len().saturating_add(3)).sum();
-        (CONTROL_HEAD_BYTES as u64).saturating_add(64).saturating_add((dims as u64).saturating_mul(8))
+        (RUN_HEAD_BYTES as u64).saturating_add((dims as u64).saturating_mul(8))
     }
 
     /// Bytes of the run.
@@ -48,9 +48,9 @@ impl Run {
         self.head_len().saturating_add(self.records.len() as u64)
     }
 
-    /// The run, for the state `serial` of the file.
-    pub(crate) fn encode(&self, serial: u64) -> Vec<u8> {
-        RunHead { serial, ..self.head.clone() }.encode(&self.records)
+    /// The run, for the state `serial` of the file. `continued`: the next one belongs to it.
+    pub(crate) fn encode(&self, serial: u64, continued: bool) -> Vec<u8> {
+        RunHead { serial, continued, ..self.head.clone() }.encode(&self.records)
     }
 }
 
