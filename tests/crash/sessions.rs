@@ -428,7 +428,7 @@ fn rename(r: &mut Recording) {
     }
 }
 
-const BASES: [&str; 29] = [
+const BASES: [&str; 32] = [
     "attrs_earliest",
     "attrs_v108",
     "attrs_v110",

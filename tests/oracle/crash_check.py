@@ -8,6 +8,8 @@ from pathlib import Path
 
 import h5py
 
+import log_reader
+
 
 def value(attributes, name):
     try:
@@ -20,6 +22,8 @@ def describe(path):
     lines = []
     with h5py.File(path, "r") as f:
         seen = set()
+        # What is appended to a log counts when the commit is complete.
+        log = log_reader.by_id(f)
 
         def visit(name, item):
             attributes = sorted((k, value(item.attrs, k)) for k in item.attrs)
@@ -30,7 +34,7 @@ def describe(path):
                     if item.nbytes > 1 << 24:
                         raise TypeError
                     # Of what holds objects the bytes are addresses.
-                    whole = item[()]
+                    whole = log[int(item.attrs["_log_id"])] if "_log_id" in item.attrs else item[()]
                     data = repr(whole.tobytes() if hasattr(whole, "tobytes") and not item.dtype.hasobject else getattr(whole, "tolist", lambda: whole)())
                 except (OSError, TypeError) as e:
                     # What h5py has no filter or type for; the same in each state.
@@ -43,6 +47,8 @@ def describe(path):
                     return
                 seen.add(address)
                 for key in sorted(item):
+                    if log and name == "/LOG" and key.startswith("log_"):
+                        continue
                     link = item.get(key, getlink=True)
                     if isinstance(link, h5py.HardLink):
                         visit(f"{name}/{key}", item[key])
