@@ -42,6 +42,12 @@ fn lock(file: &PosixFile) -> Result<()> {
     locking().map_or(Ok(()), |rule| locked(&rule, file.lock_exclusive(), || in_use(file)))
 }
 
+/// Lets readers lock `file`, which [`open_to_change`] locked. The flags of a SWMR writer keep other
+/// writers from it.
+pub fn share_lock(file: &PosixFile) -> Result<()> {
+    locking().map_or(Ok(()), |rule| locked(&rule, file.share_lock(), || in_use(file)))
+}
+
 /// Opens `host` for changes. Other processes that write it, with a lock or without, are an obstacle
 /// unless `HDF5_USE_FILE_LOCKING` says that they are none.
 pub fn open_to_change(host: &HostFile) -> Result<PosixFile> {

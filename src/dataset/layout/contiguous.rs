@@ -95,6 +95,10 @@ fn fill(op: &Operation<'_>, address: Address, range: Range<u64>) -> Result<()> {
 }
 
 impl Layout for Contiguous {
+    fn check_swmr(&self) -> std::result::Result<(), &'static str> {
+        Ok(())
+    }
+
     fn name(&self) -> &'static str {
         NAME
     }

@@ -128,6 +128,12 @@ pub trait Layout: Any + Send + Sync {
         None
     }
 
+    /// Checks that SWMR readers always find whole elements while others are written and added. Error:
+    /// why not.
+    fn check_swmr(&self) -> std::result::Result<(), &'static str> {
+        Err("which is neither chunked nor contiguous")
+    }
+
     /// Writeback of dirty chunks, if the layout has chunks.
     fn write_back(&self) -> Option<&dyn WriteBack> {
         None
