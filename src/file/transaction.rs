@@ -571,6 +571,8 @@ impl FileDriver for Transaction {
 #[cfg(test)]
 mod background_write_tests;
 #[cfg(test)]
+mod order_tests;
+#[cfg(test)]
 mod random_tests;
 #[cfg(test)]
 mod reserve_tests;

@@ -18,7 +18,7 @@ use crate::base::{Address, Error, Result};
 use crate::file::journal::{self, CommittedFile, Kind, Reason, StoredJournal};
 use crate::file::transaction::Transaction;
 use crate::file::{FileDriver, Identity, JournalPlace, WriteDriver, read_all};
-use crate::format::superblock::{IN_USE, Superblock, mark_bit};
+use crate::format::superblock::{Superblock, mark_bit};
 use std::sync::Arc;
 
 /// Most data extents examined to find the last; with more of them the file's length is its end.
@@ -153,7 +153,7 @@ fn interrupted_swmr_writer(store: &Store, place: &dyn JournalPlace) -> Result<Op
 }
 
 /// True if the journal at `place` is of a session that changed the file `owner`.
-fn is_of_session(place: &dyn JournalPlace, owner: Identity) -> Result<bool> {
+pub fn is_of_session(place: &dyn JournalPlace, owner: Identity) -> Result<bool> {
     let io = failed("recover", Address(0));
     let Some(found) = place.open().map_err(&io)? else { return Ok(false) };
     let kind = journal::kind(&*found).map_err(&io)?;
@@ -192,16 +192,9 @@ impl Store {
         let finished = finish(&driver, &*place, OldJournals::Refused)?;
         let mut store = Store::open(driver.clone())?;
         let status = driver.status().map_err(failed("stat", Address(0)))?;
-        // A session of ours was a SWMR writer and did not end.
-        let swmr = store.superblock.is_of_swmr_writer() && (finished || is_of_session(&*place, status.identity)?);
-        if swmr {
-            let flags = store.superblock.flags & !IN_USE;
-            store.replace_superblock(&*driver, Superblock { flags, ..store.superblock.clone() })?;
-        }
         let Some(recorded) = store.recorded_end(status.len) else { return Err(store.wrong_length(status.len)) };
         // Bytes past the recorded EOF are discarded if our journal shows an unfinished session.
         let ours = finished || clear_leftover(&*place, status.identity)? && !store.superblock.is_unclosed();
-        let ours = ours && !swmr;
         // The EOF of a file in use, also by a crashed writer, is not extended: `recover` handles
         // it.
         let longer = store.with_tail(&*driver, status.len).filter(|s| !ours && !s.is_in_use());

@@ -146,6 +146,21 @@ pub fn recover(host: &HostFile, file: PosixFile) -> Result<Recovered> {
     Ok(Recovered { finished, removed, unmarked, kept, forgotten })
 }
 
+/// Recovers `host`, opened as `file`, if a mount with `--swmr` was killed and left its journal. The
+/// flags of other writers stay.
+pub fn end_killed_swmr_writer(host: &HostFile, file: &PosixFile) -> Result<()> {
+    let failed = |operation| move |e: io::Error| Error::io(operation, Address(0), &e);
+    let again = || file.again().map_err(failed("open"));
+    let place = JournalPath::new(host).map_err(failed("open"))?;
+    let identity = file.status().map_err(failed("stat"))?.identity;
+    let flagged = Store::open(Arc::new(again()?))?.superblock().is_of_swmr_writer();
+    if !flagged || !recovery::is_of_session(&place, identity)? {
+        return Ok(());
+    }
+    tracing::warn!("{}: a mount with --swmr was killed: the file is recovered", escaped(&host.path()));
+    recover(host, again()?).map(drop)
+}
+
 /// What [`recover`] would do to `host`. Nothing is written.
 pub fn examine(host: &HostFile) -> Result<Recovered> {
     let failed = |operation| move |e: io::Error| Error::io(operation, Address(0), &e);

@@ -170,7 +170,7 @@ fn save(dir: &Path, number: usize, image: &[u8]) {
 
 #[test]
 fn swmr_readers_find_whole_elements_after_every_write_as_libhdf5_does() {
-    let session = record(60, 0x1234_5678_9abc_def1);
+    let session = record(40, 0x1234_5678_9abc_def1);
     let dir = tempfile::tempdir().unwrap();
     let (file, mut journal) = (GrowingFile::new(session.base.clone()), None);
     let (mut before, mut number, mut ended) = (vec![0; DATASETS.len()], 0, false);
@@ -232,7 +232,7 @@ impl FileDriver for Advancing {
 
 #[test]
 fn swmr_readers_find_whole_elements_while_the_file_changes() {
-    let session = record(60, 0x0fed_cba9_8765_4321);
+    let session = record(40, 0x0fed_cba9_8765_4321);
     let of_file = |s: &&Step| matches!(s, Step::Write(Target::File, ..) | Step::SetLen(Target::File, _));
     let steps: Vec<Step> = session.steps.iter().filter(of_file).cloned().collect();
     let is_end = |s: &Step| matches!(s, Step::Write(_, 0, bytes) if bytes.len() >= 48 && superblock(bytes).flags == 0);
