@@ -30,7 +30,7 @@ pub(crate) struct MountOptions {
     #[arg(help_heading = heading::CONTAINER)]
     pub(crate) read_write: Option<Switch>,
 
-    /// With --read-write: let readers have the file open by SWMR; only elements change [default: off]
+    /// Let SWMR readers follow; only elements change; needs --read-write [default: off]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
     #[arg(help_heading = heading::WRITING)]
     pub(crate) swmr: Option<Switch>,

@@ -2,7 +2,8 @@
 //! changed.
 //!
 //! ```text
-//! "h5dirjnl" | state u32: 0 void, 2 armed, 3 ordered | records u32 | offset of the root sector u64 |
+//! "h5dirjnl" | state u32: 0 void, 2 armed, 3 ordered | records u32 |
+//! offset of the root sector u64 |
 //! bytes of the records u64 |
 //! nonce u64 | device u64, inode u64 of the file |
 //! marked root sector, during the changes (512) | settled root sector, after them (512) |
@@ -11,8 +12,8 @@
 //!
 //! Little-endian. State 1 is the earlier format, without nonce, device and inode. The journal is
 //! valid only while the file's root sector (the sector with the superblock) equals its marked root
-//! sector; the superblock in it carries the nonce. A journal in state 3 (`file::commit::ordered`) has
-//! no marked root sector: it is valid only while the superblock is that of its settled sector.
+//! sector; the superblock in it carries the nonce. A journal in state 3 (`file::commit::ordered`)
+//! has no marked root sector: it is valid only while the superblock is that of its settled sector.
 //! `meta::recovery` decides whether a journal is applied to a file.
 
 use super::overlay::SECTOR;

@@ -504,7 +504,8 @@ impl Space {
 
     /// True if the next commit makes space free.
     pub fn has_freed(&self) -> bool {
-        !self.freed.is_empty() || self.freed_parts.iter().any(|r| !r.is_empty()) || !self.resting.is_empty()
+        let freed = !self.freed.is_empty() || self.freed_parts.iter().any(|r| !r.is_empty()) || !self.resting.is_empty();
+        freed && !self.retains
     }
 
     /// Ends a commit: fresh space is in use, freed space is free, with `rest` only after [`REST`].

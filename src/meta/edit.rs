@@ -198,8 +198,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes metadata and invalidates the cache entries decoded from these bytes. For a SWMR writer
-    /// the bytes must be new, else the error is `EPERM`.
+    /// Writes metadata and invalidates the cache entries decoded from these bytes. Error: `EPERM`
+    /// for a SWMR writer, unless the bytes are new.
     pub fn write(&self, address: Address, bytes: &[u8]) -> Result<()> {
         self.write_structure(address, bytes, None)
     }

@@ -133,8 +133,8 @@ fn interrupted(store: &Store, place: &dyn JournalPlace, old: OldJournals) -> Res
     }
 }
 
-/// Returns the journal of a SWMR writer's interrupted commit; `None` if there is none, or the writer
-/// lives.
+/// Returns the journal of a SWMR writer's interrupted commit; `None` if there is none, or the
+/// writer lives.
 fn interrupted_swmr_writer(store: &Store, place: &dyn JournalPlace) -> Result<Option<StoredJournal>> {
     if !store.superblock.is_of_swmr_writer() || store.driver.is_changed_by_mount() {
         return Ok(None);

@@ -20,6 +20,9 @@ def make(path):
         f.create_dataset("fixed", (0,), "i4", maxshape=(9000,), chunks=(2,))
         f.create_dataset("small", (0,), "i2", maxshape=(400,), chunks=(8,), shuffle=True)
         f.create_dataset("single", (0,), "i4", maxshape=(5000,), chunks=(5000,))
+        early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        f.create_dataset("early", (0,), "i4", maxshape=(400,), chunks=(8,), dcpl=early)
         f.create_dataset("inner/wide", (0, 70), "i2", maxshape=(None, 70), chunks=(1, 10))
         # Continuation chunks of the header.
         for i in range(6):
@@ -28,7 +31,7 @@ def make(path):
 
 def check(path, **how):
     with h5py.File(path, "r", **how) as f:
-        for name in ("array", "packed", "tree", "packedtree", "fixed", "small", "single", "inner/wide"):
+        for name in ("array", "packed", "tree", "packedtree", "fixed", "small", "single", "early", "inner/wide"):
             data = f[name][...].ravel()
             want = np.arange(1, data.size + 1).astype(data.dtype)
             if not np.array_equal(data, want):

@@ -248,9 +248,9 @@ def follow_a_mount(t, binary, place, rnd):
         os.fsync(writer.open["array"])
         open(stop, "w").close()
         for number, (reader, first) in enumerate(readers):
-            told = reader.communicate(timeout=300)[0]
-            t.equal((first, reader.returncode), ("open\n", 0), f"reader {number}: {first}{told[-300:]}")
-            numbers = [int(n) for n in told.split()] if reader.returncode == 0 else [0]
+            printed = reader.communicate(timeout=300)[0]
+            t.equal((first, reader.returncode), ("open\n", 0), f"reader {number}: {first}{printed[-300:]}")
+            numbers = [int(n) for n in printed.split()] if reader.returncode == 0 else [0]
             t.equal(numbers[1:], [*writer.rows.values(), *(int(v.sum()) for v in writer.values.values())], f"what reader {number} saw at last")
             print(f"reader {number}: {numbers[0]} rounds")
         for name, values in writer.values.items():
@@ -261,8 +261,8 @@ def follow_a_mount(t, binary, place, rnd):
         os.unlink(stop)
         last = start_reader(path, stop)
     open(stop, "w").close()
-    told = last[0].communicate(timeout=300)[0]
-    t.equal(last[0].returncode, 0, f"the reader that outlives the mount: {told}")
+    printed = last[0].communicate(timeout=300)[0]
+    t.equal(last[0].returncode, 0, f"the reader that outlives the mount: {printed}")
     t.equal(flags(path), 0, "flags after unmounting")
     t.check(not os.path.exists(path + ".h5dir-journal"), "the journal is gone")
     check_whole(t, path, rows, "unmounted")

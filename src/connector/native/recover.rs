@@ -154,7 +154,8 @@ pub fn end_killed_swmr_writer(host: &HostFile, file: &PosixFile) -> Result<()> {
     let place = JournalPath::new(host).map_err(failed("open"))?;
     let identity = file.status().map_err(failed("stat"))?.identity;
     let flagged = Store::open(Arc::new(again()?))?.superblock().is_of_swmr_writer();
-    if !flagged || !recovery::is_of_session(&place, identity)? {
+    // Without locks such a mount may live.
+    if !flagged || file.is_changed_by_mount() || !recovery::is_of_session(&place, identity)? {
         return Ok(());
     }
     tracing::warn!("{}: a mount with --swmr was killed: the file is recovered", escaped(&host.path()));

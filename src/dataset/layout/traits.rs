@@ -128,8 +128,7 @@ pub trait Layout: Any + Send + Sync {
         None
     }
 
-    /// Checks that SWMR readers always find whole elements while others are written and added. Error:
-    /// why not.
+    /// Checks that SWMR readers find whole elements at any moment of a write. Error: why not.
     fn check_swmr(&self) -> std::result::Result<(), &'static str> {
         Err("which is neither chunked nor contiguous")
     }
