@@ -22,7 +22,8 @@ def make(path):
         f.create_dataset("single", (0,), "i4", maxshape=(5000,), chunks=(5000,))
         early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-        f.create_dataset("early", (0,), "i4", maxshape=(400,), chunks=(8,), dcpl=early)
+        # An empty dataset would get no storage.
+        f.create_dataset("early", (8,), "i4", maxshape=(400,), chunks=(8,), dcpl=early).resize(0, 0)
         f.create_dataset("inner/wide", (0, 70), "i2", maxshape=(None, 70), chunks=(1, 10))
         # Continuation chunks of the header.
         for i in range(6):
