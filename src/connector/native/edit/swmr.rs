@@ -63,7 +63,7 @@ impl SwmrEdit {
     /// could show readers a part of it.
     fn writable(&self, id: ObjectId) -> Result<(Arc<NativeConnector>, u64)> {
         let connector = self.connector()?;
-        let _shared = connector.shared();
+        let shared = connector.shared();
         let d = connector.dataset(id)?.dataset.clone();
         let reason = if d.object.header.prefix.version == 1 {
             Err("its object header has no checksum; 'h5repack -L' makes one that has")
@@ -73,7 +73,7 @@ impl SwmrEdit {
             d.layout().check_swmr()
         };
         let size = d.bytes.size;
-        drop(_shared);
+        drop(shared);
         match reason {
             Ok(()) => Ok((connector, size)),
             Err(reason) => refused(&format!("cannot write the dataset, {reason}")),
