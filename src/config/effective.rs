@@ -55,6 +55,7 @@ pub(crate) fn options(resolved: &Resolved) -> Vec<(&'static str, Value)> {
         ("readahead", session.readahead.into()),
         ("rescue", spec.rescue.into()),
         ("stay-awake", session.stay_awake.into()),
+        ("swmr", spec.swmr.into()),
         ("threads", session.threads.into()),
         ("uid", spec.uid.into()),
         ("umask", mode(spec.umask)),

@@ -30,12 +30,17 @@ pub(crate) struct MountOptions {
     #[arg(help_heading = heading::CONTAINER)]
     pub(crate) read_write: Option<Switch>,
 
+    /// Let SWMR readers follow; only elements change; needs --read-write [default: off]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    #[arg(help_heading = heading::WRITING)]
+    pub(crate) swmr: Option<Switch>,
+
     /// Show what can be read of a damaged file; .h5dir/found has objects without names
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
     #[arg(help_heading = heading::CONTAINER)]
     pub(crate) rescue: Option<Switch>,
 
-    /// Time between commits; 0: only by fsync, close and unmounting [default: 5]
+    /// Time between commits; 0: only by fsync, close and unmounting [default: 5; with --swmr 1]
     #[arg(long, value_name = "SECONDS")]
     #[arg(help_heading = heading::WRITING)]
     pub(crate) commit_interval: Option<Seconds>,
@@ -244,7 +249,7 @@ pub(crate) fn choices(arg: &Arg) -> Vec<&str> {
 macro_rules! all_options {
     ($call:ident) => {
         $call! {
-            foreground read_only read_write commit_interval commit_on_close stay_awake no_sandbox check_interval cache_size external external_root external_write
+            foreground read_only read_write swmr commit_interval commit_on_close stay_awake no_sandbox check_interval cache_size external external_root external_write
             vds_missing allow_other allow_root uid gid file_mode dir_mode modes umask noexec threads readahead attr_timeout entry_timeout log_level
             log_file log_format metrics_file metrics_interval include exclude mirror_names max_open idle_timeout rescue log
         }

@@ -27,6 +27,8 @@ const READ_ONLY_TIMEOUT: Duration = Duration::from_secs(86_400);
 const READ_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Default time between commits.
 const DEFAULT_COMMIT_INTERVAL: Duration = Duration::from_secs(5);
+/// Default time between commits of a SWMR writer, whose readers wait for them.
+const SWMR_COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 /// Default time between checks for changes of the file.
 const DEFAULT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the kernel caches names and attributes of a mirror.
@@ -153,6 +155,9 @@ fn resolved(target: OsString, mountpoint: PathBuf, layers: Layers, name: Option<
     let source = source(&spec);
     let plan = plan(&options, &layers, source, mountpoint)?;
     let mirror = spec.file.is_dir().then(|| mirror_spec(&options, &spec));
+    if mirror.is_some() && spec.swmr {
+        return Err(UsageError("--swmr needs an HDF5 file; a directory is mounted without it".into()));
+    }
     let plan = if mirror.is_some() { mirror_plan(&options, plan) } else { plan };
     Ok(Resolved { spec, mirror, plan, layers, name, warnings: Vec::new() })
 }
@@ -257,6 +262,10 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
     if rescue && writable {
         return Err(UsageError("--rescue and --read-write exclude each other: a damaged file is only read".into()));
     }
+    let swmr = on(options.swmr);
+    if swmr && !writable {
+        return Err(UsageError("--swmr needs --read-write: it lets readers follow the changes of the mount; give both".into()));
+    }
     let modes_given = options.file_mode.is_some() || options.dir_mode.is_some();
     if options.umask.is_some() && modes_given {
         return Err(UsageError("--umask and --file-mode or --dir-mode exclude each other; give one of them".into()));
@@ -280,6 +289,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         modes: options.modes.unwrap_or(Modes::Stored),
         threads: threads(options),
         writable,
+        swmr,
         follow: check_interval(options, writable).is_some() && !rescue,
         rescue,
         raw_log: options.log == Some(LogView::Raw),
@@ -314,7 +324,8 @@ fn plan(options: &MountOptions, layers: &Layers, source: String, mountpoint: Pat
     let timeout = if writable { READ_WRITE_TIMEOUT } else { READ_ONLY_TIMEOUT };
     let check_interval = check_interval(options, writable);
     let entry = options.entry_timeout.map_or(timeout, |s| s.0);
-    let interval = options.commit_interval.map_or(DEFAULT_COMMIT_INTERVAL, |s| s.0);
+    let default_interval = if on(options.swmr) { SWMR_COMMIT_INTERVAL } else { DEFAULT_COMMIT_INTERVAL };
+    let interval = options.commit_interval.map_or(default_interval, |s| s.0);
     let access = match (on(options.allow_other), on(options.allow_root)) {
         (true, true) => return Err(UsageError("--allow-other and --allow-root exclude each other; give one of them".into())),
         (true, false) => Access::Everyone,

@@ -23,6 +23,8 @@ pub struct OpenOptions {
     pub group: Option<Vec<u8>>,
     /// Open it for reading and writing.
     pub writable: bool,
+    /// Let SWMR readers of libhdf5 have it open meanwhile.
+    pub swmr: bool,
     /// Follow changes by other processes.
     pub follow: bool,
     /// Open it although its superblock or its root group is damaged, and look for objects without

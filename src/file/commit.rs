@@ -3,10 +3,13 @@
 use super::journal::{self, BYTES_MAX, Journal};
 use super::overlay::{Bytes, SECTOR};
 use super::transaction::{BATCH_BYTES, JOURNAL_RESERVED, Transaction};
+use super::write_order::WriteOrder;
 use super::{WriteDriver, read_all};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+mod ordered;
 
 /// Encodes the superblock for an EOF and the nonce of a commit.
 pub type EncodeRoot<'a> = &'a dyn Fn(u64, u64) -> io::Result<Root>;
@@ -60,6 +63,7 @@ impl Transaction {
                 let mut state = self.state.write();
                 state.overlay.clear();
                 state.batch_limit = BATCH_BYTES;
+                state.order.iter_mut().for_each(WriteOrder::clear);
                 state.space.committed(self.driver.is_followed() && !self.out_of_space.load(Ordering::Acquire));
                 self.out_of_space.store(false, Ordering::Release);
                 Ok(())
@@ -102,6 +106,9 @@ impl Transaction {
         let eof = if end > recorded_eof { len } else { recorded_eof };
         let nonce = random().map_err(before)?;
         let root = root(eof, nonce).map_err(before)?;
+        if self.is_ordered() {
+            return self.publish_in_order(journal, &root, eof, nonce);
+        }
         if root.settled != root.extended {
             self.state.write().overlay.write(&*self.driver, root.offset, &root.settled, Bytes::Live).map_err(before)?;
         }
@@ -172,6 +179,15 @@ impl Transaction {
             records: without_sector(sectors, root.offset),
         };
         let encoded = changes.encode();
+        let file = self.arm(journal, &encoded)?;
+        self.publish(&changes.marked, changes.root).map_err(|f| if f.fatal { after_mark(f.error) } else { f })?;
+        changes.apply(&*self.driver).map_err(after_mark)?;
+        disarm(&*file, &encoded);
+        Ok(())
+    }
+
+    /// Writes a journal, durable.
+    fn arm(&self, journal: &mut Option<Arc<dyn WriteDriver>>, encoded: &[u8]) -> Result<Arc<dyn WriteDriver>, Failed> {
         if encoded.len() as u64 > BYTES_MAX {
             return Err(before(io::Error::from_raw_os_error(libc::ENOMEM)));
         }
@@ -180,17 +196,18 @@ impl Transaction {
             _ => journal.insert(self.place.create().map_err(before)?).clone(),
         };
         // Overwrites a longer journal; readers ignore the bytes after this one.
-        file.write_at(&encoded, 0).map_err(before)?;
+        file.write_at(encoded, 0).map_err(before)?;
         file.sync().map_err(fatal)?;
-        self.publish(&changes.marked, changes.root).map_err(|f| if f.fatal { after_mark(f.error) } else { f })?;
-        changes.apply(&*self.driver).map_err(after_mark)?;
-        // Marks the journal void and keeps its space for the next commit. An error is harmless: the
-        // superblock no longer matches it.
-        let _ = journal::make_void(&*file);
-        if encoded.len() as u64 > JOURNAL_RESERVED {
-            let _ = file.set_len(JOURNAL_RESERVED);
-        }
-        Ok(())
+        Ok(file)
+    }
+
+    /// Writes the superblock as `root` encodes it now, and syncs. Called after a commit.
+    pub fn publish_root(&self, root: EncodeRoot<'_>) -> io::Result<()> {
+        let root = root(self.state.read().recorded_eof, 0)?;
+        self.publish(&root.settled, root.offset).map_err(|failed| {
+            self.failed.fetch_or(failed.fatal, Ordering::AcqRel);
+            failed.error
+        })
     }
 
     /// Ends a session without a commit. Unless recovery must finish an interrupted commit,
@@ -235,6 +252,15 @@ impl Transaction {
         }
         self.journal.lock().take();
         self.place.remove()
+    }
+}
+
+/// Marks a journal void and keeps its space for the next commit. An error is harmless: the file no
+/// longer matches it, or it repeats the same changes.
+fn disarm(file: &dyn WriteDriver, encoded: &[u8]) {
+    let _ = journal::make_void(file);
+    if encoded.len() as u64 > JOURNAL_RESERVED {
+        let _ = file.set_len(JOURNAL_RESERVED);
     }
 }
 

@@ -2,7 +2,8 @@
 //! changed.
 //!
 //! ```text
-//! "h5dirjnl" | state u32: 0 void, 2 armed | records u32 | offset of the root sector u64 |
+//! "h5dirjnl" | state u32: 0 void, 2 armed, 3 ordered | records u32 |
+//! offset of the root sector u64 |
 //! bytes of the records u64 |
 //! nonce u64 | device u64, inode u64 of the file |
 //! marked root sector, during the changes (512) | settled root sector, after them (512) |
@@ -11,8 +12,9 @@
 //!
 //! Little-endian. State 1 is the earlier format, without nonce, device and inode. The journal is
 //! valid only while the file's root sector (the sector with the superblock) equals its marked root
-//! sector; the superblock in it carries the nonce. `meta::recovery` decides whether a journal is
-//! applied to a file.
+//! sector; the superblock in it carries the nonce. A journal in state 3 (`file::commit::ordered`)
+//! has no marked root sector: it is valid only while the superblock is that of its settled sector.
+//! `meta::recovery` decides whether a journal is applied to a file.
 
 use super::overlay::SECTOR;
 use super::{FileDriver, Identity, Status, WriteDriver, read_all};
@@ -25,10 +27,13 @@ pub const MAGIC: &[u8; 8] = b"h5dirjnl";
 const VOID: u32 = 0;
 const ARMED_WITHOUT_NONCE: u32 = 1;
 const ARMED: u32 = 2;
+const ORDERED: u32 = 3;
 /// Offset of the state.
 const STATE_AT: u64 = 8;
 /// Offset of the nonce.
 const NONCE_AT: u64 = 32;
+/// Offset of device and inode of the file.
+pub const OWNER_AT: u64 = 40;
 const HEAD_LEN: usize = 56;
 const HEAD_LEN_WITHOUT_NONCE: usize = 32;
 const RECORD_HEAD_LEN: usize = 12;
@@ -90,10 +95,19 @@ pub fn make_void(file: &dyn WriteDriver) -> io::Result<()> {
 impl Journal {
     /// Encodes the journal file.
     pub fn encode(&self) -> Vec<u8> {
+        self.encode_as(ARMED)
+    }
+
+    /// Encodes the journal file of a commit that does not mark the superblock.
+    pub fn encode_ordered(&self) -> Vec<u8> {
+        self.encode_as(ORDERED)
+    }
+
+    fn encode_as(&self, state: u32) -> Vec<u8> {
         let payload: usize = self.records.iter().map(|(_, b)| b.len() + RECORD_HEAD_LEN).sum();
         let mut out = Vec::with_capacity(HEAD_LEN + 2 * SECTOR as usize + payload + CHECKSUM_LEN);
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&ARMED.to_le_bytes());
+        out.extend_from_slice(&state.to_le_bytes());
         out.extend_from_slice(&(self.records.len() as u32).to_le_bytes());
         for number in [self.root, payload as u64, self.nonce, self.owner.device, self.owner.inode] {
             out.extend_from_slice(&number.to_le_bytes());
@@ -150,9 +164,9 @@ pub fn kind(source: &dyn FileDriver) -> io::Result<Kind> {
     let head = bytes.get(..n).unwrap_or_default();
     if let Some(mut rest) = head.strip_prefix(MAGIC) {
         return Ok(match (Head::decode(head), u32_of(&mut rest)) {
-            (Some(head), _) => Kind::Armed((head.state == ARMED).then_some(head.owner)),
+            (Some(head), _) => Kind::Armed((head.state != ARMED_WITHOUT_NONCE).then_some(head.owner)),
             // Of a later release.
-            (None, Some(state)) if state > ARMED => Kind::Other,
+            (None, Some(state)) if state > ORDERED => Kind::Other,
             (None, _) => Kind::Void,
         });
     }
@@ -191,7 +205,7 @@ impl Head {
         let mut head = Head { state, records, root, payload, nonce: 0, owner: Identity { device: 0, inode: 0 } };
         match state {
             ARMED_WITHOUT_NONCE => {}
-            ARMED => {
+            ARMED | ORDERED => {
                 head.nonce = u64_of(&mut rest)?;
                 head.owner = Identity { device: u64_of(&mut rest)?, inode: u64_of(&mut rest)? };
             }
@@ -260,7 +274,12 @@ impl StoredJournal {
 
     /// The nonce; `None` in the earlier format.
     pub fn nonce(&self) -> Option<u64> {
-        (self.head.state == ARMED).then_some(self.head.nonce)
+        (self.head.state != ARMED_WITHOUT_NONCE).then_some(self.head.nonce)
+    }
+
+    /// The file to change, if the commit does not mark its superblock.
+    pub fn ordered_owner(&self) -> Option<Identity> {
+        (self.head.state == ORDERED).then_some(self.head.owner)
     }
 
     /// Reads the whole journal and checks it: the checksum must match, and records must be
@@ -573,7 +592,7 @@ mod tests {
         assert_eq!(kind(void_head(OWNER)), Kind::Void);
         assert_eq!([kind(Vec::new()), kind(vec![0; 4096]), kind(armed[..20].to_vec())], [Kind::Void; 3]);
         assert_eq!([kind(b"text of the user".to_vec()), kind([vec![0; 99], vec![1]].concat())], [Kind::Other; 2]);
-        assert_eq!(kind([MAGIC.as_slice(), &3u32.to_le_bytes(), &[0; 100]].concat()), Kind::Other);
+        assert_eq!(kind([MAGIC.as_slice(), &4u32.to_le_bytes(), &[0; 100]].concat()), Kind::Other);
         let old = [MAGIC.as_slice(), &1u32.to_le_bytes(), &[0; 100]].concat();
         assert_eq!((kind(old), kind(armed)), (Kind::Armed(None), Kind::Armed(Some(OWNER))));
     }

@@ -17,6 +17,7 @@ pub mod recorder;
 pub mod space;
 mod syscall;
 pub mod transaction;
+pub mod write_order;
 
 use std::io;
 use std::time::SystemTime;

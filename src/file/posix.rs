@@ -54,6 +54,16 @@ impl PosixFile {
         }
     }
 
+    /// Replaces the lock of [`PosixFile::lock_exclusive`] by a shared one, with which readers may
+    /// lock the file.
+    pub fn share_lock(&self) -> io::Result<()> {
+        match self.file.try_lock_shared() {
+            Ok(()) => Ok(()),
+            Err(std::fs::TryLockError::WouldBlock) => Err(io::Error::from_raw_os_error(libc::EWOULDBLOCK)),
+            Err(std::fs::TryLockError::Error(e)) => Err(e),
+        }
+    }
+
     /// True if any process of this machine, including this one, has the file open for writing, with
     /// or without a lock. `self` must be open for reading only. False if the system cannot answer:
     /// on network file systems, for files of other users.

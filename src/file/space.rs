@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Bound, Range};
 use std::time::{Duration, Instant};
 
+mod retained;
+
 /// Free ranges considered for an allocation.
 const CANDIDATES: usize = 64;
 /// Length of the space for small metadata, bytes.
@@ -270,6 +272,8 @@ pub struct Space {
     /// Allocations that span the initial end.
     spanning: Ranges,
     pages: Option<Pages>,
+    /// Freed space stays out of use.
+    retains: bool,
 }
 
 fn of<T>(both: &mut [T; 2], pool: Pool) -> &mut T {
@@ -505,7 +509,8 @@ impl Space {
 
     /// True if the next commit makes space free.
     pub fn has_freed(&self) -> bool {
-        !self.freed.is_empty() || self.freed_parts.iter().any(|r| !r.is_empty()) || !self.resting.is_empty()
+        let freed = !self.freed.is_empty() || self.freed_parts.iter().any(|r| !r.is_empty()) || !self.resting.is_empty();
+        freed && !self.retains
     }
 
     /// Ends a commit: fresh space is in use, freed space is free, with `rest` only after [`REST`].
@@ -537,7 +542,7 @@ impl Space {
 
     /// Frees space that has rested since `then`; all resting space for `None`.
     fn end_rest_since(&mut self, then: Option<Instant>) {
-        while self.resting.front().is_some_and(|r| then.is_none_or(|then| r.times.end <= then)) {
+        while !self.retains && self.resting.front().is_some_and(|r| then.is_none_or(|then| r.times.end <= then)) {
             let Some(Resting { space, parts: [metadata, raw], .. }) = self.resting.pop_front() else { return };
             space.iter().for_each(|r| self.release(r, None));
             metadata.iter().for_each(|r| self.release(r, Some(Pool::Metadata)));

@@ -15,6 +15,7 @@
 
 use super::overlay::{Bytes, Overlay};
 use super::space::{Pages, Pool, Ranges, Space, SpaceUsage};
+use super::write_order::{DATA_LEVEL, WriteOrder};
 use super::{FileDriver, JournalPlace, Status, WriteDriver, read_all};
 use parking_lot::{Mutex, RwLock};
 use std::io;
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 mod background_write;
 mod eof_extension;
+mod order;
 mod reserve;
 
 use background_write::BackgroundWrite;
@@ -76,6 +78,8 @@ pub(super) struct State {
     allocated: (u64, u64),
     /// The operation under way.
     operation: Option<Operation>,
+    /// Changed live bytes in the order of the commit, if readers without locks need one.
+    pub(super) order: Option<WriteOrder>,
 }
 
 impl State {
@@ -175,6 +179,7 @@ impl Transaction {
             batch_limit: BATCH_BYTES,
             allocated: (allocated, len),
             operation: None,
+            order: None,
         };
         Ok(Transaction {
             driver,
@@ -263,18 +268,23 @@ impl Transaction {
     /// Writes a structure: fresh bytes at once or in a batch, live bytes with the next commit. The
     /// caller checks that it ends before [`Transaction::end`].
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_at_level(offset, bytes, None)
+    }
+
+    /// [`Transaction::write`], of live bytes with a level if commits are ordered.
+    pub fn write_at_level(&self, offset: u64, bytes: &[u8], level: Option<u8>) -> io::Result<()> {
         self.changing()?;
-        if bytes.len() <= KEPT_BYTES_MAX && self.keep_in_memory(offset, bytes)? {
+        if bytes.len() <= KEPT_BYTES_MAX && self.keep_in_memory(offset, bytes, level)? {
             return Ok(());
         }
         let _idle = self.background.wait();
         self.save_overwritten(offset, bytes.len())?;
-        self.write_through(offset, bytes, Overlay::update_undone)
+        self.write_through(offset, bytes, level, Overlay::update_undone)
     }
 
     /// Keeps bytes in memory until the commit or the next background write. False if fresh bytes
     /// have no allocated storage, so that a later write could fail.
-    fn keep_in_memory(&self, offset: u64, bytes: &[u8]) -> io::Result<bool> {
+    fn keep_in_memory(&self, offset: u64, bytes: &[u8], level: Option<u8>) -> io::Result<bool> {
         let mut state = self.state.write();
         let state = &mut *state;
         state.note_written(offset..offset.saturating_add(bytes.len() as u64));
@@ -291,6 +301,9 @@ impl Transaction {
             let (piece, tail) = rest.split_at(n);
             rest = tail;
             let what = if fresh { Bytes::Fresh } else { Bytes::Live };
+            if !fresh {
+                state.order_live(&part, level)?;
+            }
             state.overlay.write(&*self.driver, part.start, piece, what)?;
             if fresh {
                 state.unsynced = true;
@@ -322,12 +335,12 @@ impl Transaction {
     pub fn write_data(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.changing()?;
         let _idle = self.background.wait();
-        self.write_through(offset, bytes, Overlay::update_kept)
+        self.write_through(offset, bytes, Some(DATA_LEVEL), Overlay::update_kept)
     }
 
     /// Writes fresh bytes to the file at once, and live bytes to the overlay. `update` updates the
     /// overlay's dirty blocks. No background write is in flight.
-    fn write_through(&self, offset: u64, bytes: &[u8], update: fn(&mut Overlay, u64, &[u8])) -> io::Result<()> {
+    fn write_through(&self, offset: u64, bytes: &[u8], level: Option<u8>, update: fn(&mut Overlay, u64, &[u8])) -> io::Result<()> {
         let end = offset.saturating_add(bytes.len() as u64);
         let parts = {
             let mut state = self.state.write();
@@ -355,7 +368,9 @@ impl Transaction {
                     self.driver.begin_writeback(run.start, run.end.saturating_sub(run.start));
                 }
             } else {
-                self.state.write().overlay.write(&*self.driver, part.start, piece, Bytes::Live)?;
+                let mut state = self.state.write();
+                state.order_live(&part, level)?;
+                state.overlay.write(&*self.driver, part.start, piece, Bytes::Live)?;
             }
         }
         Ok(())
@@ -463,10 +478,10 @@ impl Transaction {
         self.state.read().space.usage()
     }
 
-    /// Free ranges for any use, and free parts of pages: of metadata, of raw data.
+    /// Space that is free in the next session: ranges for any use, and parts of pages: of metadata,
+    /// of raw data.
     pub fn free_space(&self) -> (Vec<Range<u64>>, [Vec<Range<u64>>; 2]) {
-        let state = self.state.read();
-        (state.space.free_ranges().collect(), state.space.free_parts().map(Iterator::collect))
+        self.state.read().space.free_next()
     }
 
     /// Records that a change failed with ENOSPC.
@@ -566,6 +581,8 @@ impl FileDriver for Transaction {
 
 #[cfg(test)]
 mod background_write_tests;
+#[cfg(test)]
+mod order_tests;
 #[cfg(test)]
 mod random_tests;
 #[cfg(test)]

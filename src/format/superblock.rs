@@ -18,6 +18,8 @@ pub const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
 pub const SIZE_MAX: usize = 112;
 /// Consistency flags from version 3 on: the file is open for writing (0x01) or SWMR writing (0x04).
 pub const IN_USE: u32 = 0x01 | 0x04;
+/// Consistency flags of a SWMR writer.
+pub const SWMR_WRITER: u32 = IN_USE;
 /// Consistency flag: the file is open for writing.
 const WRITE_ACCESS: u32 = 0x01;
 /// Name of the superblock.
@@ -118,6 +120,11 @@ impl Superblock {
     /// are unused there.
     pub fn is_in_use(&self) -> bool {
         self.version >= 3 && self.flags & IN_USE != 0
+    }
+
+    /// True when a SWMR writer has the file open or crashed with it.
+    pub fn is_of_swmr_writer(&self) -> bool {
+        self.version >= 3 && self.flags & SWMR_WRITER == SWMR_WRITER
     }
 
     /// True when the last writer may not have closed the file.

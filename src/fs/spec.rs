@@ -48,6 +48,8 @@ pub struct MountSpec {
     pub threads: usize,
     /// The container may be changed.
     pub writable: bool,
+    /// SWMR readers of libhdf5 may have it open meanwhile; only elements are changed.
+    pub swmr: bool,
     /// Changes by other processes are followed, in a read-only mount.
     pub follow: bool,
     /// The container is damaged: it is read as far as possible.
@@ -78,6 +80,7 @@ impl MountSpec {
             modes: Modes::Stored,
             threads: 1,
             writable: false,
+            swmr: false,
             follow: false,
             rescue: false,
             raw_log: false,
@@ -97,6 +100,7 @@ impl MountSpec {
             target: self.file.clone(),
             group: self.group.clone(),
             writable: self.writable,
+            swmr: self.swmr,
             follow: self.follow && !self.rescue,
             rescue: self.rescue,
             raw_log: self.raw_log,

@@ -5,12 +5,13 @@
 //! commit: the connector holds its lock around them.
 
 use super::Store;
+use super::level::Level;
 use crate::base::{Address, Error, Result};
 use crate::file::commit::Root;
 use crate::file::space::{Pages, Pool};
 use crate::file::transaction::Transaction;
 use crate::format::free_list::FreeList;
-use crate::format::superblock::{IN_USE, Superblock};
+use crate::format::superblock::{IN_USE, SWMR_WRITER, Superblock};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -197,13 +198,23 @@ impl Store {
         Ok(())
     }
 
-    /// Writes metadata and invalidates the cache entries decoded from these bytes.
+    /// Writes metadata and invalidates the cache entries decoded from these bytes. Error: `EPERM`
+    /// for a SWMR writer, unless the bytes are new.
     pub fn write(&self, address: Address, bytes: &[u8]) -> Result<()> {
+        self.write_structure(address, bytes, None)
+    }
+
+    /// [`Store::write`] of a whole structure, which a SWMR writer may replace.
+    pub fn write_at_level(&self, address: Address, bytes: &[u8], level: Level) -> Result<()> {
+        self.write_structure(address, bytes, Some(level))
+    }
+
+    fn write_structure(&self, address: Address, bytes: &[u8], level: Option<Level>) -> Result<()> {
         let offset = self.offset(address, "write")?;
         let transaction = self.transaction()?;
         self.reject_superblock(offset, address)?;
         self.reject_unallocated(offset, bytes.len(), address)?;
-        let written = transaction.write(offset, bytes).map_err(failed("write", address));
+        let written = transaction.write_at_level(offset, bytes, level.map(Level::rank)).map_err(failed("write", address));
         self.cache.invalidate(&(address.0..address.0.saturating_add(bytes.len() as u64)), false);
         written
     }
@@ -255,9 +266,40 @@ impl Store {
             // file since.
             settled.flags &= !IN_USE;
         }
+        if self.is_swmr_writer() {
+            settled.flags |= SWMR_WRITER;
+        }
         let marked = encode(settled.marked(nonce))?;
         let settled = encode(settled)?;
         Ok(Root { offset: self.base, extended: settled.clone(), marked, settled })
+    }
+
+    /// Makes this session a SWMR writer: flags the superblock, and commits in
+    /// order. Called after a commit.
+    pub fn begin_swmr(&self) -> Result<()> {
+        let transaction = self.transaction()?;
+        transaction.begin_order();
+        transaction.publish_root(&|eof, nonce| self.root(eof, nonce)).map_err(failed("write", Address(self.base)))
+    }
+
+    /// Ends what [`Store::begin_swmr`] began. Called after a commit.
+    pub fn end_swmr(&self) -> Result<()> {
+        let transaction = self.transaction()?;
+        if !transaction.end_order() {
+            return Ok(());
+        }
+        transaction.publish_root(&|eof, nonce| self.root(eof, nonce)).map_err(failed("write", Address(self.base)))
+    }
+
+    /// True if this session is a SWMR writer.
+    pub fn is_swmr_writer(&self) -> bool {
+        self.transaction.as_ref().is_some_and(|t| t.is_ordered())
+    }
+
+    /// True if a SWMR reader may be reading some of the `len` bytes at `address`.
+    pub fn is_published(&self, address: Address, len: u64) -> bool {
+        let start = address.0.saturating_add(self.base);
+        self.transaction.as_ref().is_some_and(|t| t.is_published(start..start.saturating_add(len)))
     }
 
     /// Makes all changes so far durable.

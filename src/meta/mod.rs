@@ -5,6 +5,7 @@ mod dependencies;
 pub(crate) mod edit;
 pub(crate) mod extent;
 pub(crate) mod header_edit;
+pub(crate) mod level;
 mod link_count;
 pub(crate) mod object_header;
 pub(crate) mod recovery;

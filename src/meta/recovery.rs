@@ -7,6 +7,10 @@
 //! - The journal's settled superblock is the marked one without the mark.
 //! - The journal's root sector is where the superblock is.
 //! - All its records are within the file.
+//!
+//! A commit of a SWMR writer does not mark the superblock. Its journal is used if the superblock on
+//! disk has the flags of a SWMR writer and is that of the journal's settled sector, and the journal
+//! names this file.
 
 use super::Store;
 use super::edit::{SECTOR_BYTES, failed};
@@ -103,7 +107,7 @@ pub fn clear_leftover(place: &dyn JournalPlace, owner: Identity) -> Result<bool>
 /// Error: the superblock is marked, and there is no journal that may be used.
 fn interrupted(store: &Store, place: &dyn JournalPlace, old: OldJournals) -> Result<Option<StoredJournal>> {
     if !store.is_marked() {
-        return Ok(None);
+        return interrupted_swmr_writer(store, place);
     }
     let refuse = |reason: String| {
         let detail = "an interrupted commit awaits its journal, NAME.h5dir-journal beside the file as it was named then";
@@ -127,6 +131,36 @@ fn interrupted(store: &Store, place: &dyn JournalPlace, old: OldJournals) -> Res
         Ok(()) => Ok(Some(journal)),
         Err(reason) => Err(refuse(format!("there is one, but {reason}"))),
     }
+}
+
+/// Returns the journal of a SWMR writer's interrupted commit; `None` if there is none, or the
+/// writer lives.
+fn interrupted_swmr_writer(store: &Store, place: &dyn JournalPlace) -> Result<Option<StoredJournal>> {
+    if !store.superblock.is_of_swmr_writer() || store.driver.is_changed_by_mount() {
+        return Ok(None);
+    }
+    let io = failed("read the journal", Address(0));
+    let Some(source) = place.open().map_err(&io)? else { return Ok(None) };
+    let Ok(mut journal) = StoredJournal::open(source).map_err(&io)? else { return Ok(None) };
+    let status = store.driver.status().map_err(failed("stat", Address(0)))?;
+    let settled = Superblock::decode(&journal.settled, Address(store.base));
+    let belongs = journal.ordered_owner() == Some(status.identity)
+        && journal.root() == store.base
+        && settled.is_ok_and(|settled| settled == store.superblock && settled.eof.0 <= status.len);
+    let end = store.superblock.eof.0.checked_next_multiple_of(SECTOR_BYTES).filter(|_| belongs);
+    let Some(end) = end else { return Ok(None) };
+    Ok(journal.verify(end).map_err(&io)?.is_ok().then_some(journal))
+}
+
+/// True if the journal at `place` is of a session that changed the file `owner`.
+pub fn is_of_session(place: &dyn JournalPlace, owner: Identity) -> Result<bool> {
+    let io = failed("recover", Address(0));
+    let Some(found) = place.open().map_err(&io)? else { return Ok(false) };
+    let kind = journal::kind(&*found).map_err(&io)?;
+    let mut named = [0; 16];
+    let n = read_all(&*found, &mut named, journal::OWNER_AT).map_err(&io)?;
+    let names_owner = n == named.len() && named == *[owner.device.to_le_bytes(), owner.inode.to_le_bytes()].as_flattened();
+    Ok(matches!(kind, Kind::Void | Kind::Armed(Some(_))) && names_owner)
 }
 
 /// Checks that `journal` belongs to the marked superblock of `store`; returns the end of file that

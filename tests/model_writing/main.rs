@@ -108,7 +108,8 @@ fn sequence(start: &str, theme: Theme, seed: u64) -> Result<Left, String> {
     let mut done = Vec::new();
     let result = guarded(start, &mut |n, tree| {
         let mut choice = Choice { r: &mut r, tree, theme };
-        let op = (n < LENGTH).then(|| std::iter::repeat_with(|| choice.op()).find(|op| netcdf::allows(start, op) && start::allows(start, op)).unwrap());
+        let op = (n < LENGTH)
+            .then(|| std::iter::repeat_with(|| choice.op()).find(|op| netcdf::allows(start, op) && start::allows(start, op)).unwrap());
         done.extend(op.clone());
         op
     });

@@ -4,9 +4,10 @@ use super::edit::{check_new_dataset, check_part};
 use super::external::Neighbours;
 use super::following::Following;
 use super::log::LogAccess;
-use super::{NativeConnector, Options, Recovered, open_for_reading, open_to_change, open_to_recover, open_to_rescue};
+use super::{NativeConnector, Options, Recovered, open_for_reading, open_to_change, open_to_recover, open_to_rescue, share_lock};
 use crate::base::escape::escaped;
 use crate::base::{Address, Error, Result};
+use crate::connector::edit::Edit;
 use crate::connector::open::{
     Backing, ExternalPolicy, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, Place, Recognized, UsedDirectory,
     temporary_directory,
@@ -134,7 +135,12 @@ impl Located for LocatedFile {
         let connector: Arc<dyn Connector> = if options.rescue {
             NativeConnector::open_damaged(open_to_rescue(&host).map_err(engine)?, directory, native).map_err(engine)?
         } else if let Some(file) = writable {
-            NativeConnector::open_writable(&host, file, directory, native).map_err(engine)?
+            let locked = if options.swmr { Some(file.again().map_err(io)?) } else { None };
+            let connector = NativeConnector::open_writable(&host, file, directory, native).map_err(engine)?;
+            if let Some(locked) = locked {
+                begin_swmr(&connector, &locked).map_err(engine)?;
+            }
+            connector
         } else if options.follow {
             Following::open(host, directory, options.group.clone(), native).map_err(engine)?
         } else {
@@ -143,6 +149,17 @@ impl Located for LocatedFile {
         let free_space = options.writable.then(|| Box::new(move || reader.free_space()) as FreeSpace);
         Ok(OpenContainer { connector, backing, free_space })
     }
+}
+
+/// Makes `connector` a SWMR writer, and lets readers lock its file `locked`. Closes it on an error.
+fn begin_swmr(connector: &NativeConnector, locked: &PosixFile) -> Result<()> {
+    let begun = connector.begin_swmr().and_then(|()| share_lock(locked));
+    if begun.is_err()
+        && let Err(e) = Edit::close(connector)
+    {
+        tracing::warn!("cannot close the file: {e}");
+    }
+    begun
 }
 
 /// The container that is the file `host`; its path is not resolved again.

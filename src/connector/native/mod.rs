@@ -32,7 +32,7 @@ pub mod variable;
 pub mod virtual_;
 
 pub use create::create;
-pub use recover::{Recovered, examine, open_for_reading, open_to_change, open_to_recover, open_to_rescue, recover};
+pub use recover::{Recovered, examine, open_for_reading, open_to_change, open_to_recover, open_to_rescue, recover, share_lock};
 
 use super::salvage::Salvage;
 use super::{
@@ -447,6 +447,10 @@ impl Connector for NativeConnector {
     }
 
     fn edit(&self) -> Option<&dyn super::edit::Edit> {
-        self.editing.as_ref().map(|_| self as &dyn super::edit::Edit)
+        let editing = self.editing.as_ref()?;
+        Some(match editing.swmr.get() {
+            Some(swmr) => swmr,
+            None => self as &dyn super::edit::Edit,
+        })
     }
 }

@@ -42,6 +42,12 @@ fn lock(file: &PosixFile) -> Result<()> {
     locking().map_or(Ok(()), |rule| locked(&rule, file.lock_exclusive(), || in_use(file)))
 }
 
+/// Lets readers lock `file`, which [`open_to_change`] locked. The flags of a SWMR writer keep other
+/// writers from it.
+pub fn share_lock(file: &PosixFile) -> Result<()> {
+    locking().map_or(Ok(()), |rule| locked(&rule, file.share_lock(), || in_use(file)))
+}
+
 /// Opens `host` for changes. Other processes that write it, with a lock or without, are an obstacle
 /// unless `HDF5_USE_FILE_LOCKING` says that they are none.
 pub fn open_to_change(host: &HostFile) -> Result<PosixFile> {
@@ -138,6 +144,22 @@ pub fn recover(host: &HostFile, file: PosixFile) -> Result<Recovered> {
         store.replace_superblock(&*file, Superblock { flags: now.flags & !IN_USE, ..now })?;
     }
     Ok(Recovered { finished, removed, unmarked, kept, forgotten })
+}
+
+/// Recovers `host`, opened as `file`, if a mount with `--swmr` was killed and left its journal. The
+/// flags of other writers stay.
+pub fn end_killed_swmr_writer(host: &HostFile, file: &PosixFile) -> Result<()> {
+    let failed = |operation| move |e: io::Error| Error::io(operation, Address(0), &e);
+    let again = || file.again().map_err(failed("open"));
+    let place = JournalPath::new(host).map_err(failed("open"))?;
+    let identity = file.status().map_err(failed("stat"))?.identity;
+    let flagged = Store::open(Arc::new(again()?))?.superblock().is_of_swmr_writer();
+    // Without locks such a mount may live.
+    if !flagged || file.is_changed_by_mount() || !recovery::is_of_session(&place, identity)? {
+        return Ok(());
+    }
+    tracing::warn!("{}: a mount with --swmr was killed: the file is recovered", escaped(&host.path()));
+    recover(host, again()?).map(drop)
 }
 
 /// What [`recover`] would do to `host`. Nothing is written.

@@ -65,6 +65,10 @@ fn record(node: &Node, i: usize) -> Result<Option<(ChunkKey, ChunkRecord)>> {
 }
 
 impl ChunkIndex for Index {
+    fn has_checksums(&self) -> bool {
+        false
+    }
+
     fn name(&self) -> &'static str {
         "v1 B-tree"
     }

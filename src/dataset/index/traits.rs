@@ -40,6 +40,11 @@ pub(crate) trait ChunkIndex: Send + Sync {
         true
     }
 
+    /// True if its structures have checksums, by which a SWMR reader finds half-written ones.
+    fn has_checksums(&self) -> bool {
+        true
+    }
+
     /// About how many chunks are allocated: from counts in the index, and from samples of it.
     fn estimate(&self, store: &Store) -> Result<Estimate>;
 

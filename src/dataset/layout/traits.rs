@@ -128,6 +128,11 @@ pub trait Layout: Any + Send + Sync {
         None
     }
 
+    /// Checks that SWMR readers find whole elements at any moment of a write. Error: why not.
+    fn check_swmr(&self) -> std::result::Result<(), &'static str> {
+        Err("which is neither chunked nor contiguous")
+    }
+
     /// Writeback of dirty chunks, if the layout has chunks.
     fn write_back(&self) -> Option<&dyn WriteBack> {
         None

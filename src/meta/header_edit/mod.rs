@@ -12,6 +12,7 @@
 //! Only bytes that differ are written.
 
 mod layout;
+mod swmr;
 #[cfg(test)]
 mod tests;
 
@@ -231,18 +232,6 @@ impl HeaderEdit {
         self.entries.iter().map(|e| &e.message)
     }
 
-    /// Number of messages.
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// True if there are no messages.
-    #[cfg(test)]
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
     fn padded(&self, mut body: Vec<u8>) -> Vec<u8> {
         if self.prefix.version == 1 {
             body.resize(body.len().next_multiple_of(8), 0);
@@ -414,10 +403,14 @@ impl HeaderEdit {
         }
         self.mark_unknown();
         let wanted = self.message_sizes()?;
+        let held = store.is_swmr_writer().then(|| self.held());
         let mut layout = self.layout(store.ctx());
         layout.arrange(&wanted)?;
         self.chunks = layout.chunks;
         self.update_prefix()?;
+        if let Some(held) = held {
+            return self.replace_chunks(store, &held);
+        }
         self.allocate(store)?;
         for (i, chunk) in self.chunks.iter().enumerate() {
             let (Some(at), false) = (chunk.address, chunk.gone) else { continue };

@@ -7,6 +7,18 @@ use crate::meta::ObjectHeader;
 use crate::meta::edit::testing::{empty, writable};
 use proptest::prelude::*;
 
+impl HeaderEdit {
+    /// Number of messages.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True if there are no messages.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Op {
     Add(usize),

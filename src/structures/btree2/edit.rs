@@ -19,6 +19,7 @@ use crate::base::{Address, Error, Result};
 use crate::format::btree2::{Geometry, Header, Internal, Leaf, NodePointer, header};
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
+use crate::meta::level::Level;
 use crate::structures::extent::free_all;
 use std::cmp::Ordering;
 
@@ -161,11 +162,11 @@ impl<'s> Edit<'s> {
         if changed {
             let node_size = u64::from(self.tree.header.node_size);
             for (address, bytes, node) in self.writes {
-                self.store.write(address, &bytes)?;
+                self.store.write_at_level(address, &bytes, Level::Leaf)?;
                 let charge = node.charge();
                 self.store.keep(address, node, charge, &[(address, node_size)]);
             }
-            self.store.write(self.tree.address, &self.tree.header.encode(self.store.ctx()))?;
+            self.store.write_at_level(self.tree.address, &self.tree.header.encode(self.store.ctx()), Level::Index)?;
             self.tree.keep(self.store);
             for address in self.freed {
                 self.store.free(address, node_size)?;
@@ -183,8 +184,20 @@ impl<'s> Edit<'s> {
         Records::new(bytes, usize::from(self.tree.header.record_size))
     }
 
-    /// Queues `node` to be written to `address`; returns the pointer to it.
+    /// Queues `node` to be written to `address`, or to a copy if a SWMR reader may read the node
+    /// there: a pointer has the number of its records, so that both change together. Returns the
+    /// pointer to it.
     fn stage(&mut self, address: Address, node: Node) -> Result<NodePointer> {
+        if !self.store.is_published(address, u64::from(self.tree.header.node_size)) {
+            return self.stage_at(address, node);
+        }
+        self.freed.push(address);
+        let copy = self.allocate()?;
+        self.stage_at(copy, node)
+    }
+
+    /// Queues `node` to be written to `address`; returns the pointer to it.
+    fn stage_at(&mut self, address: Address, node: Node) -> Result<NodePointer> {
         let total = node.total();
         let count = u16::try_from(node.records.len()).map_err(|_| self.corrupt("a node with more than 65,535 records"))?;
         let (record_type, records) = (self.tree.header.record_type, node.records.into_bytes());
@@ -306,7 +319,8 @@ impl<'s> Edit<'s> {
             let mut node = self.load(&pointer, depth)?;
             let (i, equal) = node.search(compare)?;
             if equal && node.records.replace(i, new).is_some() {
-                self.stage(pointer.address, node)?;
+                // It keeps its number of records.
+                self.stage_at(pointer.address, node)?;
                 return Ok(true);
             }
             let (Some(&child), Some(below)) = (node.children.get(i), depth.checked_sub(1)) else { return Ok(false) };

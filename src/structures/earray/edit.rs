@@ -15,6 +15,7 @@ use crate::format::earray::{
 use crate::format::elements::Elements;
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
+use crate::meta::level::Level;
 use crate::structures::extent::free_all;
 use crate::structures::paged_elements::set_element;
 
@@ -72,7 +73,7 @@ pub fn set(store: &Store, address: Address, index: u64, element: &[u8]) -> Resul
     editor.set(place, element)?;
     editor.array.header.max_index_set = before.max_index_set.max(index.saturating_add(1));
     if editor.array.header != before {
-        store.write(address, &editor.array.header.encode(store.ctx()))?;
+        store.write_at_level(address, &editor.array.header.encode(store.ctx()), Level::Index)?;
     }
     Ok(())
 }
@@ -135,7 +136,7 @@ impl<'a> Editor<'a> {
             self.array.header.index_block = self.store.allocate(self.array.geometry.index_block_size(), SpaceKind::Metadata)?;
         }
         if fresh || changed {
-            self.store.write(self.array.header.index_block, &index_block.encode(self.store.ctx()))?;
+            self.store.write_at_level(self.array.header.index_block, &index_block.encode(self.store.ctx()), Level::Outer)?;
         }
         Ok(())
     }
@@ -192,7 +193,7 @@ impl<'a> Editor<'a> {
         }
         let size = self.array.geometry.super_block_size(info);
         let address = if fresh { self.store.allocate(size, SpaceKind::Metadata)? } else { address };
-        self.store.write(address, &block.encode(self.store.ctx()))?;
+        self.store.write_at_level(address, &block.encode(self.store.ctx()), Level::Inner)?;
         if fresh {
             let s = &mut self.array.header.statistics;
             s.super_blocks = s.super_blocks.saturating_add(1);
@@ -230,7 +231,7 @@ impl<'a> Editor<'a> {
     fn set_in_block(&self, address: Address, info: &SuperBlockInfo, at: u64, element: &[u8]) -> Result<()> {
         let mut block = self.array.load_data_block(self.store, address, info)?;
         set_element(&mut block.elements, at, element, self.array.address)?;
-        self.store.write(address, &block.encode(self.store.ctx()))
+        self.store.write_at_level(address, &block.encode(self.store.ctx()), Level::Leaf)
     }
 
     /// Sets element `at` of a page of the data block at `block`; creates the page if it was not
@@ -239,7 +240,7 @@ impl<'a> Editor<'a> {
         let page = self.array.page(block, page)?;
         let mut elements = page.edit(self.store, written)?;
         set_element(&mut elements, at, element, self.array.address)?;
-        self.store.write(page.address, &elements.encode_page())
+        self.store.write_at_level(page.address, &elements.encode_page(), Level::Leaf)
     }
 
     fn create_index_block(&mut self) -> Result<IndexBlock> {

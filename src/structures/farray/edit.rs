@@ -12,6 +12,7 @@ use crate::format::farray::data_block::{self, Body, DataBlock};
 use crate::format::farray::header::{self, Header};
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
+use crate::meta::level::Level;
 use crate::structures::extent::free_all;
 use crate::structures::paged_elements::set_element;
 
@@ -51,7 +52,7 @@ pub fn set(store: &Store, address: Address, index: u64, element: &[u8]) -> Resul
     match &mut block.body {
         Body::Elements(elements) => {
             set_element(elements, index, element, address)?;
-            store.write(at, &block.encode(store.ctx()))?;
+            store.write_at_level(at, &block.encode(store.ctx()), Level::Inner)?;
         }
         Body::PageBitmap(bitmap) => {
             let page = index / array.header.page_elements().max(1);
@@ -61,11 +62,11 @@ pub fn set(store: &Store, address: Address, index: u64, element: &[u8]) -> Resul
                 return Err(array.too_large());
             }
             if fresh || !written {
-                store.write(at, &block.encode(store.ctx()))?;
+                store.write_at_level(at, &block.encode(store.ctx()), Level::Inner)?;
             }
         }
     }
-    if fresh { store.write(address, &array.header.encode(store.ctx())) } else { Ok(()) }
+    if fresh { store.write_at_level(address, &array.header.encode(store.ctx()), Level::Index) } else { Ok(()) }
 }
 
 /// Frees the array whose header is at `address`. Errors: the data block belongs to another array.
@@ -96,5 +97,5 @@ fn set_in_page(store: &Store, array: &FixedArray, index: u64, written: bool, ele
     let page = array.page(store, index / per_page)?;
     let mut elements = page.edit(store, written)?;
     set_element(&mut elements, index % per_page, element, array.address)?;
-    store.write(page.address, &elements.encode_page())
+    store.write_at_level(page.address, &elements.encode_page(), Level::Leaf)
 }

@@ -43,6 +43,9 @@ impl NativeConnector {
         let begun = editing.begun.load(Ordering::Acquire);
         // Bytes in other files before the structures that refer to them.
         let flushed = flushed.and_then(|()| self.options.neighbours.sync());
+        // Later changes are not for SWMR readers.
+        let flushed =
+            flushed.and_then(|()| if close && store.is_swmr_writer() { store.commit().and_then(|()| store.end_swmr()) } else { Ok(()) });
         let closed = flushed.and_then(|()| if close && begun { editing.first.close(&store) } else { Ok(()) });
         let done = closed.and_then(|()| if close { store.close() } else { store.commit() });
         if let (Ok(()), Some(state), Some(log)) = (&done, state, self.record_log()) {

@@ -46,6 +46,9 @@ mod sequences;
 mod sequences_tests;
 #[cfg(test)]
 mod small_tests;
+mod swmr;
+#[cfg(test)]
+mod swmr_tests;
 #[cfg(test)]
 mod times_tests;
 mod write_errors;
@@ -68,8 +71,8 @@ use crate::structures::before_first_write::BeforeFirstWrite;
 use crate::structures::global_heap::edit::FreeSpace;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Memory for dirty chunks: divisor of the chunk cache's budget, and least bytes.
@@ -99,6 +102,8 @@ pub struct Editing {
     /// What precedes the first change, and whether that was made.
     first: BeforeFirstWrite,
     begun: AtomicBool,
+    /// The permitted changes, if this is a SWMR writer.
+    pub(super) swmr: OnceLock<swmr::SwmrEdit>,
 }
 
 thread_local! {

@@ -3,6 +3,7 @@
 use super::super::file::HdfFile;
 use super::super::log_names::FileLog;
 use super::super::object::Object;
+use super::super::recover::end_killed_swmr_writer;
 use super::super::{NativeConnector, Options};
 use super::Editing;
 use crate::base::{Address, Error, Result};
@@ -23,6 +24,7 @@ impl NativeConnector {
     /// Opens `file`, which [`open_to_change`](super::super::open_to_change) opened as `host`, for
     /// reading and writing.
     pub fn open_writable(host: &HostFile, file: PosixFile, directory: PathBuf, options: Options) -> Result<Arc<NativeConnector>> {
+        end_killed_swmr_writer(host, &file)?;
         let place = JournalPath::new(host).map_err(|e| Error::io("open", Address(0), &e))?;
         Self::writable_over(Arc::new(file), Box::new(place), directory, options)
     }

@@ -178,6 +178,20 @@ impl Layout for Chunked {
         self.knows_defined().then_some(self as &dyn Definition)
     }
 
+    fn check_swmr(&self) -> std::result::Result<(), &'static str> {
+        if !self.index.has_checksums() {
+            return Err("whose chunk index has no checksums; 'h5repack -L' makes one that has");
+        }
+        if self.knows_defined() {
+            return Err("whose chunks are sparse");
+        }
+        // A chunk would change its form while readers have the old dimensions.
+        if self.format.stores_edges_differently() {
+            return Err("whose partial chunks are stored without filters");
+        }
+        Ok(())
+    }
+
     fn write_back(&self) -> Option<&dyn WriteBack> {
         Some(self)
     }

@@ -25,6 +25,7 @@ use crate::format::chunk_record::StoredForm;
 use crate::format::message::data_layout::DataLayout;
 use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
+use crate::meta::level::Level;
 use rayon::prelude::*;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -180,7 +181,7 @@ impl ChunkWriter<'_> {
             for (at, from) in self.chunked.grid.rows(p) {
                 let part = bytes.get(from..from.saturating_add(p.len)).ok_or_else(out_of_range)?;
                 let at = record.address.checked_add(at).unwrap_or(Address::UNDEF);
-                if grown { self.store.write(at, part)? } else { self.store.write_raw(at, part)? }
+                if grown { self.store.write_at_level(at, part, Level::Data)? } else { self.store.write_raw(at, part)? }
             }
         }
         Ok(())
