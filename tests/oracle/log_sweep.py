@@ -1,15 +1,19 @@
-"""Logs of the released log VOL through a mount: the shared samples, files made here of every form, hostile entries."""
+"""Logs through a mount. Of the released log VOL: shared samples, files of every form, hostile entries. Of records: changes, kills."""
+import contextlib
+import ctypes
 import glob
 import json
 import os
 import struct
 import subprocess
+import time
 
 import h5py
 import numpy as np
 
 import harness
 import log_files
+import log_reader
 from log_files import Writer, deflated, entry, longs, selection
 
 SAMPLES = os.path.join(harness.TOP, "..", "shared", "logvol-samples")
@@ -273,6 +277,167 @@ def mutants(options, tally, folder):
                 tally.check(got == 5 or (isinstance(got, bytes) and len(got) == want.nbytes), f"mutant {number} {name}: {got!r:.60}")
 
 
+FALLOC_PUNCH = 3
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class Records:
+    """Datasets in a log of records under random changes, and arrays that should equal them."""
+
+    SHAPES = [((500,), (None,), "<i4"), ((30, 40), (None, 40), "<u2"), ((5, 9, 9), (5, 9, 9), ">f8"), ((), (), "<i8"), ((300,), (900,), "V3")]
+
+    def __init__(self, options, tally, path, rng):
+        self.options, self.tally, self.path, self.rng, self.arrays = options, tally, path, rng, {}
+
+    def create(self, mount):
+        for i, (shape, maximum, dtype) in enumerate(self.SHAPES):
+            for profile in ("plain", "deflate"):
+                name = f"{profile}{i}"
+                open(os.path.join(mount, name), "wb").close()
+                text = {"dtype": "|V3" if dtype == "V3" else dtype, "shape": shape, "maxshape": maximum, "layout": "log", "profile": profile}
+                os.setxattr(os.path.join(mount, name), "user.h5dir.dataset", json.dumps(text).encode())
+                self.arrays[name] = np.zeros(shape, dtype)
+
+    def change(self, mount, name):
+        array, path, rng = self.arrays[name], os.path.join(mount, name), self.rng
+        raw, kind = bytearray(array.tobytes()), int(rng.integers(0, 12))
+        row = array.itemsize * int(np.prod(array.shape[1:], dtype=int))
+        grows = name[-1] in "014"
+        with open(path, "r+b", buffering=0) as f:
+            if kind < 8:
+                at = int(rng.integers(0, max(1, len(raw))))
+                piece = rng.integers(0, 256, int(rng.integers(1, 700)), dtype="u1").tobytes()[: len(raw) - at]
+                os.pwrite(f.fileno(), piece, at)
+                raw[at:at + len(piece)] = piece
+            elif kind == 8:
+                at, length = int(rng.integers(0, max(1, len(raw)))), int(rng.integers(1, 900))
+                if LIBC.fallocate(f.fileno(), FALLOC_PUNCH, ctypes.c_long(at), ctypes.c_long(length)) != 0:
+                    raise OSError(ctypes.get_errno(), "punch")
+                raw[at:at + length] = bytes(len(raw[at:at + length]))
+            elif kind == 9 and grows:
+                rows = int(rng.integers(1, 900 if name[-1] == "4" else 2 * array.shape[0] + 2))
+                os.ftruncate(f.fileno(), rows * row)
+                raw = raw[: rows * row].ljust(rows * row, b"\0")
+            elif kind == 10 and grows and len(raw) // row < 800:
+                piece = rng.integers(0, 256, row * int(rng.integers(1, 4)), dtype="u1").tobytes()
+                os.pwrite(f.fileno(), piece, len(raw))
+                raw += piece
+            else:
+                os.fsync(f.fileno())
+        shape = (len(raw) // row, *array.shape[1:]) if array.shape else ()
+        self.arrays[name] = np.frombuffer(bytes(raw), array.dtype).reshape(shape)
+
+    def check(self, mount, label):
+        for name, array in self.arrays.items():
+            self.tally.check(harness.read(os.path.join(mount, name)) == array.tobytes(), f"{label}: {name}")
+
+    def independent(self, label):
+        with h5py.File(self.path, "r") as f:
+            for records in (False, True):
+                found = log_reader.read(f, records)
+                for name, array in self.arrays.items():
+                    # The sign and the payload of a NaN are its bytes.
+                    self.tally.check(found[name].values.tobytes() == array.tobytes(), f"{label}: {name}, records alone: {records}")
+
+
+@contextlib.contextmanager
+def killed(options, file, mount):
+    """A mount whose daemon is killed at the end."""
+    os.makedirs(mount, exist_ok=True)
+    daemon = subprocess.Popen([options.bin, "mount", "-f", "--read-write", "--commit-interval=0", file, mount], stdin=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL)
+    try:
+        while not os.path.ismount(mount):
+            assert daemon.poll() is None, "the daemon ended"
+            time.sleep(0.02)
+        yield
+    finally:
+        daemon.kill()
+        daemon.wait()
+        subprocess.run(["umount", "-l", mount], capture_output=True)
+
+
+def records(options, tally, folder):
+    rng = np.random.default_rng(options.seed + 2)
+    log = Records(options, tally, os.path.join(folder, "records.h5"), rng)
+    subprocess.run([options.bin, "create", log.path], check=True)
+    for turn in range(8 if os.environ.get("H5DIR_LONG") else 4):
+        with harness.mounted(options.bin, log.path, "--read-write", "--cache-size=1M") as mount:
+            if turn == 0:
+                log.create(mount)
+            log.check(mount, f"turn {turn}, mounted again")
+            for _ in range(150):
+                log.change(mount, str(rng.choice(list(log.arrays))))
+            log.check(mount, f"turn {turn}")
+        with harness.mounted(options.bin, log.path) as mount:
+            log.check(mount, f"turn {turn}, read-only")
+            tally.equal(sorted(os.listdir(mount)), sorted(log.arrays), "names")
+            tally.equal(attributes(os.path.join(mount, "plain0")), set(), "attributes")
+        log.independent(f"turn {turn}")
+        done = subprocess.run([options.bin, "check", "--data", log.path], capture_output=True, text=True)
+        tally.equal(done.returncode, 0, f"turn {turn}: check: {done.stdout[-400:]}")
+    with harness.mounted(options.bin, log.path, "--read-write") as mount:
+        for layout in ("chunked", "log", "contiguous", "log"):
+            for name in list(log.arrays):
+                if name[-1] in "14":
+                    os.setxattr(os.path.join(mount, name), "user.h5dir.layout", layout.encode())
+                    tally.equal(os.getxattr(os.path.join(mount, name), "user.h5dir.layout").decode(), layout, f"{name} becomes {layout}")
+            log.check(mount, f"converted to {layout}")
+        os.unlink(os.path.join(mount, "plain2"))
+        del log.arrays["plain2"]
+        os.rename(os.path.join(mount, "plain3"), os.path.join(mount, "moved3"))
+        log.arrays["moved3"] = log.arrays.pop("plain3")
+    log.independent("converted")
+
+
+def kills(options, tally, folder):
+    """The daemon is killed: what fsync acknowledged is there, by the next mount and by an independent reader."""
+    rng = np.random.default_rng(options.seed + 3)
+    log = Records(options, tally, os.path.join(folder, "kills.h5"), rng)
+    subprocess.run([options.bin, "create", log.path], check=True)
+    with harness.mounted(options.bin, log.path, "--read-write") as mount:
+        log.create(mount)
+    for turn in range(20 if os.environ.get("H5DIR_LONG") else 6):
+        point = os.path.join(folder, f"mount{turn}")
+        with killed(options, log.path, point):
+            log.check(point, f"kill {turn}: mounted again")
+            for _ in range(int(rng.integers(1, 60))):
+                log.change(point, str(rng.choice(list(log.arrays))))
+            with open(os.path.join(point, "plain0"), "rb") as f:
+                os.fsync(f.fileno())
+            acknowledged = dict(log.arrays)
+            # Not acknowledged, and not committed by an interval.
+            with open(os.path.join(point, "plain2"), "r+b", buffering=0) as f:
+                os.pwrite(f.fileno(), b"lost", 0)
+        log.arrays = acknowledged
+        subprocess.run([options.bin, "recover", log.path], check=True, capture_output=True)
+        log.independent(f"kill {turn}")
+
+
+def refusals(options, tally, folder):
+    path = os.path.join(folder, "refusals.h5")
+    subprocess.run([options.bin, "create", path], check=True)
+    with harness.mounted(options.bin, path, "--read-write") as mount:
+        cases = {"strings": {"dtype": {"class": "H5T_STRING", "length": "H5T_VARIABLE"}, "shape": [2]}, "chunks": {"dtype": "<i4", "shape": [8], "chunks": [4]},
+                 "filters": {"dtype": "<i4", "shape": [8], "filters": ["deflate"]}, "profile": {"dtype": "<i4", "shape": [8], "profile": "fast"}}
+        for name, text in cases.items():
+            file = os.path.join(mount, name)
+            open(file, "wb").close()
+            try:
+                os.setxattr(file, "user.h5dir.dataset", json.dumps({"layout": "log", **text}).encode())
+                tally.check(False, f"{name}: accepted")
+            except OSError as e:
+                tally.equal(e.errno, 22, f"{name}: {e}")
+        file = os.path.join(mount, "LOG")
+        os.mkdir(file)
+        try:
+            open(os.path.join(mount, "d"), "wb").close()
+            os.setxattr(os.path.join(mount, "d"), "user.h5dir.dataset", json.dumps({"dtype": "<i4", "shape": [4], "layout": "log"}).encode())
+            tally.check(False, "a group LOG of the user: accepted")
+        except OSError as e:
+            tally.equal(e.errno, 17, f"a group LOG of the user: {e}")
+
+
 def main():
     options, tally = harness.arguments(__doc__), harness.Tally()
     with harness.folder(options.keep) as folder:
@@ -282,6 +447,9 @@ def main():
         forms(options, tally, folder)
         hostile(options, tally, folder)
         mutants(options, tally, folder)
+        records(options, tally, folder)
+        kills(options, tally, folder)
+        refusals(options, tally, folder)
     tally.finish()
 
 
