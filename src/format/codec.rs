@@ -251,11 +251,6 @@ impl Writer {
         self
     }
 
-    /// Bytes written so far.
-    pub fn len(&self) -> usize {
-        self.buf.len()
-    }
-
     /// Appends `n` zero bytes.
     pub fn zeros(&mut self, n: usize) -> &mut Self {
         self.buf.resize(self.buf.len().saturating_add(n), 0);

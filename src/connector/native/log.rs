@@ -1,20 +1,18 @@
 //! Files with a log, shown as the program that wrote them sees them.
 //!
-//! In files of the released log VOL the root group has an attribute with counts; a group of the root has the log; a dataset is an
-//! anchor: without elements, with its shape and its ID as attributes. Versions differ in names:
-//! those of 1.0, and of 1.4 and later, begin with one underscore, and 1.4 adds one to the names of
+//! In files of the released log VOL the root group has an attribute with counts; a group of the
+//! root has the log; a dataset is an anchor: without elements, with its shape and its ID as
+//! attributes. Versions differ in names: those of 1.0, and of 1.4 and later, begin with one
+//! underscore, and 1.4 adds one to the names of
 //! users that begin with one; those of 1.1 to 1.3 begin with two, but for some of 1.1.
 
-use super::attribute;
-use super::dataset::Dataset;
 use super::file::HdfFile;
+use super::log_members::{data_range, integers, member, shape};
 use super::log_names::{FileLog, Named};
 use super::object::Object;
-use super::{NativeConnector, record_log, virtual_};
-use crate::base::datatype::Class;
-use crate::base::shape::{Extent, Shape};
+use super::{NativeConnector, record_log};
+use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result, limits};
-use crate::connector::ObjectId;
 use crate::dataset::layout::{Anchor, InLog, LogFile, ReleasedAnchor, ReleasedLog};
 use crate::format::message::link::LinkTarget;
 use crate::structures::group;
@@ -81,33 +79,6 @@ fn anchor(log: &FileLog, object: &Object) -> Result<Option<Anchor>> {
     let legacy = object.dataspace()?.extent == Extent::Scalar;
     let shape = shape(&dims, &max).ok_or_else(|| corrupt("an anchor with a negative dimension"))?;
     Ok(Some(Anchor { shape, log: InLog::Released(ReleasedAnchor { id, legacy, log: log.clone() }) }))
-}
-
-/// The shape of these dimensions, of which negative maxima are unlimited. `None`: a dimension is
-/// negative.
-pub(super) fn shape(dims: &[i64], max: &[i64]) -> Option<Shape> {
-    if dims.is_empty() {
-        return Some(Shape::Scalar);
-    }
-    let dims = dims.iter().map(|d| u64::try_from(*d).ok()).collect::<Option<_>>()?;
-    let max = max.iter().map(|m| u64::try_from(*m).unwrap_or(u64::MAX)).collect();
-    Some(Shape::Simple { dims, max: Some(max) })
-}
-
-/// The integers of the attribute `name`; `None` if there is no such attribute of integers.
-pub(super) fn integers(object: &Object, name: &[u8]) -> Result<Option<Vec<i64>>> {
-    let Some(found) = attribute::find(object, name)? else { return Ok(None) };
-    let value = found.value?;
-    let Class::FixedPoint { .. } = value.datatype.class else { return Ok(None) };
-    let size = value.datatype.size as usize;
-    if !matches!(size, 4 | 8) || value.bytes.len() / size > limits::RANK_MAX.saturating_mul(2) {
-        return Ok(None);
-    }
-    let one = |bytes: &[u8]| match *bytes {
-        [a, b, c, d] => i64::from(i32::from_le_bytes([a, b, c, d])),
-        _ => bytes.try_into().map_or(-1, i64::from_le_bytes),
-    };
-    Ok(Some(value.bytes.chunks_exact(size).map(one).collect()))
 }
 
 /// Opens the files that have the log of file number `index`.
@@ -201,20 +172,6 @@ fn place<T>(all: &mut Vec<T>, at: usize, absent: impl Fn() -> T, value: T) {
     if let Some(place) = all.get_mut(at) {
         *place = value;
     }
-}
-
-/// A dataset of the log group.
-pub(super) fn member(connector: &NativeConnector, file: &Arc<HdfFile>, address: Address) -> Result<Dataset> {
-    let id = ObjectId { file: file.index, address };
-    let surroundings = |object: &Object| virtual_::NativeSurroundings { connector, object: object.clone(), depth: 0 };
-    Dataset::open(Object::open(file, address)?, id, surroundings)
-}
-
-/// Where the bytes of a data dataset are.
-pub(super) fn data_range(dataset: &Dataset) -> std::ops::Range<Address> {
-    let at = dataset.layout().describe(&dataset.bytes).address.filter(|a| a.is_defined());
-    let range = at.and_then(|a| Some(a..a.checked_add(dataset.bytes.size)?));
-    range.unwrap_or(Address(0)..Address(0))
 }
 
 impl NativeConnector {

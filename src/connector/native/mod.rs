@@ -15,6 +15,7 @@ pub mod following;
 pub mod info;
 pub mod kind;
 pub mod log;
+mod log_members;
 mod log_names;
 pub mod object;
 mod ownership;

@@ -1,7 +1,7 @@
 //! The log of records of a file: its group, and the anchors of its datasets.
 
 use super::NativeConnector;
-use super::log::{data_range, integers, member, shape};
+use super::log_members::{data_range, integers, member, shape};
 use super::log_names::{DEFLATE, GROUP, ID, MAXIMUM, SHAPE};
 use super::object::Object;
 use crate::base::{Address, Error, Result, limits};

@@ -3,21 +3,22 @@
 //! ```text
 //! record:       head | data
 //! index entry:  head | log dataset i64 | offset of the data in it, bytes i64
-//! head:         dataset ID i64 | 0 i32 | start i64[rank] | count i64[rank]  | order i32 | filter i32
-//!               dataset ID i64 | 1 i32 | points i64 | point i64[points][rank] | order i32 | filter i32
+//! head:         dataset ID i64 | 0 i32 | start i64[rank] | count i64[rank] | flags
+//!               dataset ID i64 | 1 i32 | points i64 | point i64[points][rank] | flags
+//! flags:        order i32 | filter i32
 //! skip list:    for each dataset ID: offset of its index entries, bytes i64 | their number i64
 //! ```
 //!
-//! `order` is 1 if the integers of the head are big-endian, else 0. `filter` is 1 if the data is one
-//! zlib stream, else 0. Log datasets are numbered from 1. Dataset 0 is the log's own: its records
-//! are [`Control`] records, in the coordinates of bytes. Source: "Design of log VOL", appendix.
+//! `order` is 1 if the integers of the head are big-endian, else 0. `filter` is 1 if the data is
+//! one zlib stream, else 0. Log datasets are numbered from 1. Dataset 0 is the log's own: its
+//! records are control records, in the coordinates of bytes. Source: "Design of log VOL", appendix.
 
 use super::super::{Reader, Writer};
 use crate::base::{Address, Result, limits};
 
 /// Name of the structure in errors.
 pub(crate) const NAME: &str = "log record";
-/// The dataset ID of control records.
+/// The dataset ID of control records (`format::log::run`).
 pub(crate) const CONTROL_ID: u64 = 0;
 /// Bytes of a skip list entry.
 pub(crate) const SKIP_BYTES: u64 = 16;

@@ -5,14 +5,15 @@
 //! control:  head of dataset 0, a block of as many bytes as follow in the record | kind i64 | body
 //! kind 1:   version 1 i64 | sequence number of the run i64 | serial number of the state of the
 //!           file i64 | bytes of the run i64 | records i64 | continued 0 or 1 i64 |
-//!           checksum of the run i64 | datasets i64 | for each: ID i64, bytes of an element i64, rank i64, dimensions i64[]
+//!           checksum of the run i64 | datasets i64 | dataset[]
+//! dataset:  ID i64 | bytes of an element i64 | rank i64 | dimensions i64[]
 //! kind 2:   erased ranges i64 | for each: dataset ID i64, first element i64, elements i64
 //! ```
 //!
-//! A run is whole if its checksum (lookup3, with zeros in its place) is right. A run that is continued
-//! belongs to the run after it; runs that belong together count if all are whole, and the file has
-//! reached the state that the last one names. Ranges are of linear element numbers; 2^63 - 1 elements
-//! are all to the end. The records of a run are in the order of their effect.
+//! A run is whole if its checksum (lookup3, with zeros in its place) is right. A run that is
+//! continued belongs to the run after it; runs that belong together count if all are whole, and the
+//! file has reached the state that the last one names. Ranges are of linear element numbers; 2^63 -
+//! 1 elements are all to the end. The records of a run are in the order of their effect.
 
 use super::super::{Reader, Writer};
 use super::record::{CONTROL_ID, Head, NAME, Selection};

@@ -1,8 +1,8 @@
 //! Writes and resizes datasets; stores dirty chunks and times.
 
 use super::super::dataset::{Dataset, key};
+use super::flush::LogFlush;
 use super::holes::Touched;
-use super::log::Flush;
 use super::{Change, now};
 use crate::base::shape::Extent;
 use crate::base::{Error, Result};
@@ -85,7 +85,7 @@ impl Change<'_> {
         let env = &self.connector.options.environment;
         let many = env.dirty.bytes() > self.connector.dirty_budget() || env.files_are_full();
         if self.connector.record_log().is_some_and(|log| log.staged_bytes() > self.connector.dirty_budget()) {
-            self.flush_log(Flush::Within)?;
+            self.flush_log(LogFlush::Within)?;
         }
         if many { self.flush_within(id) } else { Ok(()) }
     }

@@ -17,6 +17,17 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// When what is staged is appended to the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LogFlush {
+    /// To free memory.
+    Early,
+    /// To free memory, as a part of the operation under way.
+    Within,
+    /// For a commit.
+    Commit,
+}
+
 /// Least memory for dirty chunks at which a thread is started, bytes.
 const THREAD_MIN_BYTES: u64 = 4 << 20;
 /// Fewer dirty bytes are left to the commit, bytes.

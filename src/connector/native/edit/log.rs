@@ -8,6 +8,7 @@ use super::super::record_log::{self, DATASETS, INDEX, LOGS, SKIP, STATE, VERSION
 use super::super::{NativeConnector, attribute};
 use super::attributes::put;
 use super::bytes_file::bytes_file;
+use super::flush::LogFlush;
 use super::{Change, now};
 use crate::base::datatype::{ByteOrder, Class, Datatype, FixedPoint};
 use crate::base::shape::Shape;
@@ -28,17 +29,6 @@ const INDEX_CHUNK_BYTES: (u64, u64) = (4 << 10, 1 << 20);
 const ENTRY_BYTES: u64 = 64;
 /// Chunk of the skip list, elements.
 const SKIP_CHUNK: u64 = 1024;
-
-/// When what is staged is appended to the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flush {
-    /// To free memory.
-    Early,
-    /// To free memory, as a part of the operation under way.
-    Within,
-    /// For a commit.
-    Commit,
-}
 
 /// An attribute of 64-bit integers: one, or a list.
 fn integers(numbers: &[i64], scalar: bool) -> Value {
@@ -83,7 +73,7 @@ impl NativeConnector {
     /// Appends what is staged to the log if it exceeds its memory. The caller holds no lock.
     pub(super) fn bound_staged(&self) -> Result<()> {
         let many = self.record_log().is_some_and(|log| log.staged_bytes() > self.dirty_budget());
-        if many { self.change(&[])?.flush_log(Flush::Early) } else { Ok(()) }
+        if many { self.change(&[])?.flush_log(LogFlush::Early) } else { Ok(()) }
     }
 }
 
@@ -171,10 +161,10 @@ impl Change<'_> {
     }
 
     /// Appends what is staged to the log. A commit makes it count.
-    pub(super) fn flush_log(&self, when: Flush) -> Result<()> {
+    pub(super) fn flush_log(&self, when: LogFlush) -> Result<()> {
         let Some(log) = self.connector.record_log() else { return Ok(()) };
         let store = self.store()?;
-        let commit = when == Flush::Commit;
+        let commit = when == LogFlush::Commit;
         while let Some(run) = log.next_run(commit)? {
             let continued = !commit || log.has_more();
             let done = (|| {
@@ -198,7 +188,7 @@ impl Change<'_> {
     }
 
     /// Creates a log dataset with room for a run of `run` bytes.
-    fn add_log(&self, log: &RecordLog, run: u64, when: Flush) -> Result<()> {
+    fn add_log(&self, log: &RecordLog, run: u64, when: LogFlush) -> Result<()> {
         let number = log.room().0.checked_add(1).ok_or_else(|| Error::refused(libc::EFBIG, "2^32 log datasets"))?;
         let create = || {
             let group = self.log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
@@ -207,7 +197,7 @@ impl Change<'_> {
             self.set_integers(group, LOGS, &[signed(log.logs().saturating_add(1))], true)?;
             Ok(LogDataset { address, len: size })
         };
-        let made = if when == Flush::Within { create()? } else { self.atomically(create)? };
+        let made = if when == LogFlush::Within { create()? } else { self.atomically(create)? };
         log.add_log(number, made);
         Ok(())
     }
@@ -234,7 +224,7 @@ impl Change<'_> {
     /// file. Returns the state of the log that the commit makes durable, if it is another one.
     pub(super) fn flush_log_to_commit(&self, close: bool) -> Result<Option<LogState>> {
         let Some(log) = self.connector.record_log() else { return Ok(None) };
-        self.flush_log(Flush::Commit)?;
+        self.flush_log(LogFlush::Commit)?;
         if log.wants_index(close) {
             let state = self.atomically(|| self.write_index(&log, close))?;
             return Ok(Some(state));

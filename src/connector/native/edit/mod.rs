@@ -281,7 +281,7 @@ impl NativeConnector {
     fn operate_flushed<T>(&self, id: ObjectId, f: impl FnOnce(&Change<'_>) -> Result<T>) -> Result<T> {
         let change = self.change(&[id])?;
         change.flush_dataset(id)?;
-        change.flush_log(log::Flush::Early)?;
+        change.flush_log(flush::LogFlush::Early)?;
         let result = change.atomically(|| f(&change));
         if result.is_err() {
             self.options.environment.forget(key(id));

@@ -2,19 +2,22 @@
 //! all datasets of the file share.
 //!
 //! A write becomes a staged buffer in memory. A flush cuts the staged elements that were not
-//! replaced since into records, which are appended as runs. `extents` maps the elements of a dataset
-//! to the latest write; `log` has the state of a file's log; `load` reads index and runs when a
-//! dataset is first used; `runs` makes runs; `tables` the index table. See docs/DESIGN-log.md.
+//! replaced since into records, which are appended as runs. `extents` maps the elements of a
+//! dataset to the latest write; `state` is what a log has in memory, `log` what is done with it;
+//! `load` reads the runs that the index lacks; `runs` makes runs; `tables` the index table. See
+//! docs/DESIGN-log.md.
 
+mod dataset;
 mod extents;
 mod layout;
 mod load;
 mod log;
 mod runs;
+mod state;
 mod tables;
 
+pub(crate) use dataset::{LogDataset, LogGroup, State as LogState};
 pub(in crate::dataset::layout) use layout::Create;
 pub(crate) use layout::RecordAnchor;
 pub(super) use layout::open;
-pub(crate) use load::{LogDataset, LogGroup, State as LogState};
 pub(crate) use log::RecordLog;

@@ -1,7 +1,8 @@
 //! The layout of a dataset in a log of records.
 
-use super::load::Shape;
-use super::log::{DeflatedAt, Found, Member, RecordLog};
+use super::dataset::Shape;
+use super::log::RecordLog;
+use super::state::{DeflatedAt, Found, Member};
 use crate::base::shape::Extent;
 use crate::base::{Error, Result, limits};
 use crate::dataset::chunk::cache::Found as Cached;

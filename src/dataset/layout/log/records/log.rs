@@ -1,30 +1,23 @@
-//! The state of a file's log.
+//! The log of a file: reading, staging, runs, the index.
 
-use super::extents::{Extent, Source};
-use super::load::{Dataset, Deflated, LogDataset, LogSource, Opened, Shape, State};
-use super::runs::{Made, Maker, Run};
+use super::dataset::{Dataset, LogDataset, LogSource, Shape, State};
+use super::extents::Source;
+use super::load::Opened;
+use super::runs::Run;
+use super::state::{Found, Inner, Member, Undo, missing};
 use super::tables::{self, Indexed};
 use crate::base::{Address, Error, Result};
 use crate::dataset::environment::Environment;
 use crate::format::Writer;
 use crate::format::log::record::NAME;
-use crate::format::log::run::{Erased, RunDataset, RunHead, TO_THE_END, write_erased};
+use crate::format::log::run::{Erased, TO_THE_END};
 use foldhash::HashMap;
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes that a staged buffer grows to by writes that continue it.
-const BUFFER_BYTES_MAX: usize = 1 << 20;
-/// Memory of a staged buffer besides its bytes, and of its extent.
-const BUFFER_OVERHEAD_BYTES: u64 = 128;
-/// Data of one run, about, bytes.
-pub(super) const RUN_BYTES: u64 = 8 << 20;
 /// Records after which the index is written, unless more are indexed.
 const UNINDEXED_MAX: u64 = 1 << 20;
-/// Erased ranges of one control record.
-const ERASED_MAX: usize = 1 << 16;
 /// Bytes of the index table that are written at once.
 const TABLE_PIECE_BYTES: usize = 1 << 20;
 
@@ -35,85 +28,6 @@ pub(crate) struct RecordLog {
     /// Opened at the first use. Locked before `state`.
     opened: Mutex<Option<Arc<Opened>>>,
     state: Mutex<Inner>,
-}
-
-/// One dataset of the log, as its layout knows it.
-#[derive(Debug, Clone)]
-pub(super) struct Member {
-    pub(super) id: u64,
-    pub(super) shape: Shape,
-    /// Records are deflated.
-    pub(super) deflate: bool,
-}
-
-/// A piece of a read.
-pub(super) enum Found {
-    /// Bytes in memory, from a position on.
-    Staged(Arc<Vec<u8>>, u64),
-    /// Bytes in the file.
-    Stored(Address),
-    /// A deflated record, and the first element wanted.
-    Deflated(Box<DeflatedAt>),
-}
-
-/// A deflated record in the file.
-pub(super) struct DeflatedAt {
-    pub(super) address: Address,
-    /// Bytes of the log dataset from there on.
-    pub(super) left: u64,
-    /// Elements of the record.
-    pub(super) elements: u64,
-    /// First element wanted.
-    pub(super) first: u64,
-}
-
-/// An undo step of the operation under way.
-enum Undo {
-    /// The extents of a range were these.
-    Extents { id: u64, range: Range<u64>, before: Vec<Extent> },
-    /// The dataset was forgotten.
-    Forgotten { id: u64, dataset: Box<Dataset>, staged: Vec<Range<u64>> },
-    /// Erased ranges that are to be logged were so many.
-    Erased(usize),
-    /// The next run had this place and number.
-    Tail { tail: (u32, u64), sequence: u64, continued: bool },
-    /// A log dataset was created.
-    Log(u32),
-}
-
-#[derive(Default)]
-struct Inner {
-    is_open: bool,
-    logs: BTreeMap<u32, LogDataset>,
-    /// Where the next run goes.
-    tail: (u32, u64),
-    sequence: u64,
-    /// The last run is continued.
-    is_continued: bool,
-    state: State,
-    /// The next dataset ID.
-    next_id: u64,
-    /// A run belongs to the next state of the file.
-    awaits_state: bool,
-    /// Something changed since the index was written.
-    unindexed: u64,
-    is_indexed: bool,
-    datasets: HashMap<u64, Dataset>,
-    deflate: HashMap<u64, bool>,
-    buffers: HashMap<u32, Arc<Vec<u8>>>,
-    next_buffer: u32,
-    /// The last buffer, its dataset, and the element after its last one.
-    last: Option<(u32, u64, u64)>,
-    staged_bytes: u64,
-    /// Ranges that were staged, by dataset.
-    staged: HashMap<u64, Vec<Range<u64>>>,
-    /// Erased ranges that are not logged yet.
-    erased: Vec<Erased>,
-    undo: Option<Vec<Undo>>,
-}
-
-fn missing() -> Error {
-    Error::corrupt(NAME, Address::UNDEF, "the dataset is not open")
 }
 
 impl RecordLog {
@@ -465,7 +379,7 @@ impl RecordLog {
         Ok((skip, state))
     }
 
-    /// Passes the entries of all datasets to `put`. Returns the skip list and the number of entries.
+    /// Passes the entries of all datasets to `put`. Returns skip list and number of entries.
     fn write_entries(
         &self,
         opened: &Opened,
@@ -480,7 +394,7 @@ impl RecordLog {
         let mut skip: Vec<(u64, u64)> = Vec::new();
         let mut entries = 0u64;
         for id in ids {
-            let begin = table.at.saturating_add(table.writer.len() as u64);
+            let begin = table.at.saturating_add(table.writer.position() as u64);
             let count = match (datasets.get(&id), old.iter().find(|e| e.id == id)) {
                 (Some(dataset), _) => tables::write(id, dataset, &mut table.writer),
                 (None, Some(e)) => {
@@ -531,7 +445,7 @@ struct Pieces<'a> {
 impl Pieces<'_> {
     /// Passes what has been written, if it is enough or the `last` piece.
     fn pass(&mut self, last: bool) -> Result<()> {
-        if self.writer.len() < TABLE_PIECE_BYTES && !last {
+        if self.writer.position() < TABLE_PIECE_BYTES && !last {
             return Ok(());
         }
         let bytes = std::mem::take(&mut self.writer).into_bytes();
@@ -554,176 +468,4 @@ impl Pieces<'_> {
         }
         Ok(())
     }
-}
-
-impl Inner {
-    fn found(&self, dataset: &Dataset, source: Source, bytes: u64) -> Result<Found> {
-        let outside = |log: u32, offset: u64| Error::corrupt(NAME, Address::UNDEF, format!("data at {offset} of log_{log}"));
-        let at = |log: u32, offset: u64, bytes: u64| {
-            let place = self.logs.get(&log).filter(|l| offset.checked_add(bytes).is_some_and(|end| end <= l.len));
-            place.and_then(|l| Some((l.address.checked_add(offset)?, l.len))).ok_or_else(|| outside(log, offset))
-        };
-        Ok(match source {
-            Source::Staged { buffer, at } => Found::Staged(self.buffers.get(&buffer).cloned().ok_or_else(missing)?, at),
-            Source::Stored { log, offset } => Found::Stored(at(log, offset, bytes)?.0),
-            Source::Deflated { record, first } => {
-                let Deflated { placed, elements } = dataset.deflated.get(record as usize).ok_or_else(missing)?;
-                let (address, len) = at(placed.log, placed.offset, 1)?;
-                let left = len.saturating_sub(placed.offset);
-                Found::Deflated(Box::new(DeflatedAt { address, left, elements: *elements, first }))
-            }
-        })
-    }
-
-    /// Copies bytes into a buffer; returns where they are.
-    fn buffer(&mut self, id: u64, elements: Range<u64>, bytes: &[u8]) -> Source {
-        self.staged_bytes = self.staged_bytes.saturating_add(bytes.len() as u64);
-        if let Some((number, of, end)) = self.last
-            && (of, end) == (id, elements.start)
-            && let Some(buffer) = self.buffers.get_mut(&number).and_then(Arc::get_mut)
-            && buffer.len().saturating_add(bytes.len()) <= BUFFER_BYTES_MAX
-        {
-            let at = buffer.len() as u64;
-            buffer.extend_from_slice(bytes);
-            self.last = Some((number, id, elements.end));
-            return Source::Staged { buffer: number, at };
-        }
-        let number = self.next_buffer;
-        self.next_buffer = number.wrapping_add(1);
-        self.buffers.insert(number, Arc::new(bytes.to_vec()));
-        self.staged_bytes = self.staged_bytes.saturating_add(BUFFER_OVERHEAD_BYTES);
-        self.last = Some((number, id, elements.end));
-        Source::Staged { buffer: number, at: 0 }
-    }
-
-    fn set(&mut self, id: u64, range: Range<u64>, source: Option<Source>) -> Result<()> {
-        let dataset = self.datasets.get_mut(&id).ok_or_else(missing)?;
-        let mut before = Vec::new();
-        dataset.extents.set(range.clone(), source, dataset.shape.element_size, &mut before);
-        if let Some(undo) = &mut self.undo {
-            undo.push(Undo::Extents { id, range, before });
-        }
-        Ok(())
-    }
-
-    fn note_erased(&mut self, erased: Erased) {
-        if let Some(undo) = &mut self.undo {
-            undo.push(Undo::Erased(self.erased.len()));
-        }
-        self.erased.push(erased);
-        self.is_indexed = false;
-    }
-
-    fn undo(&mut self, step: Undo) {
-        match step {
-            Undo::Extents { id, range, before } => {
-                let Some(dataset) = self.datasets.get_mut(&id) else { return };
-                let size = dataset.shape.element_size;
-                dataset.extents.set(range, None, size, &mut Vec::new());
-                for e in before {
-                    dataset.extents.set(e.first..e.end, Some(e.source), size, &mut Vec::new());
-                }
-            }
-            Undo::Forgotten { id, dataset, staged } => {
-                self.datasets.insert(id, *dataset);
-                self.staged.entry(id).or_default().extend(staged);
-            }
-            Undo::Erased(len) => self.erased.truncate(len),
-            Undo::Tail { tail, sequence, continued } => {
-                (self.tail, self.sequence, self.is_continued) = (tail, sequence, continued);
-            }
-            Undo::Log(number) => drop(self.logs.remove(&number)),
-        }
-    }
-
-    fn next_run(&mut self, commit: bool) -> Result<Option<Run>> {
-        // A commit ends what runs before it began.
-        if self.staged.is_empty() && self.erased.is_empty() && !(commit && self.is_continued) {
-            return Ok(None);
-        }
-        let mut maker = Maker::default();
-        let mut controls = 0u64;
-        for erased in self.erased.chunks(ERASED_MAX) {
-            write_erased(&mut maker.writer, erased);
-            controls = controls.saturating_add(1);
-        }
-        maker.bytes = maker.writer.len() as u64;
-        let mut datasets = Vec::new();
-        let mut ids: Vec<u64> = self.staged.keys().copied().collect();
-        ids.sort_unstable();
-        for id in ids {
-            if maker.bytes >= RUN_BYTES {
-                break;
-            }
-            let (Some(mut ranges), Some(dataset)) = (self.staged.remove(&id), self.datasets.get(&id)) else { continue };
-            let deflate = self.deflate.get(&id).copied().unwrap_or(false);
-            let rest = stage_records(&mut maker, (id, dataset, deflate), &mut ranges, &self.buffers)?;
-            if !rest.is_empty() {
-                self.staged.insert(id, rest);
-            }
-            datasets.push(RunDataset { id, element_size: dataset.shape.element_size, dims: dataset.shape.dims.clone() });
-        }
-        let records = (maker.made.len() as u64).saturating_add(controls);
-        let head = RunHead { sequence: self.sequence, serial: 0, bytes: 0, records, continued: false, datasets };
-        let erased = std::mem::take(&mut self.erased);
-        Ok(Some(Run { head, records: maker.writer.into_bytes(), made: maker.made, erased }))
-    }
-
-    /// Makes the place of a record that of its elements.
-    fn enter(&mut self, made: Made, log: u32, offset: u64) -> Result<()> {
-        self.unindexed = self.unindexed.saturating_add(1);
-        let dataset = self.datasets.get_mut(&made.dataset).ok_or_else(missing)?;
-        let placed =
-            super::load::Placed { selection: made.selection, deflated: made.deflated, log, offset: offset.saturating_add(made.offset) };
-        if placed.deflated {
-            return dataset.enter(placed);
-        }
-        let source = Source::Stored { log, offset: placed.offset };
-        dataset.extents.set(made.elements, Some(source), dataset.shape.element_size, &mut Vec::new());
-        Ok(())
-    }
-}
-
-/// Appends records of what is staged in `ranges` and was not replaced. Returns the ranges that are
-/// left when the run is long enough.
-fn stage_records(
-    maker: &mut Maker,
-    (id, dataset, deflate): (u64, &Dataset, bool),
-    ranges: &mut [Range<u64>],
-    buffers: &HashMap<u32, Arc<Vec<u8>>>,
-) -> Result<Vec<Range<u64>>> {
-    ranges.sort_unstable_by_key(|r| (r.start, r.end));
-    let copy = |buffer: u32, part: Range<u64>, data: &mut Vec<u8>| {
-        let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-        let bytes = buffers.get(&buffer).and_then(|b| b.get(at(part.start)..at(part.end)));
-        data.extend_from_slice(bytes.unwrap_or_default());
-    };
-    let size = dataset.shape.element_size;
-    let (mut pending, mut done): (Vec<Extent>, u64) = (Vec::new(), 0);
-    for (i, range) in ranges.iter().enumerate() {
-        // Ranges overlap where elements were staged more than once.
-        let part = range.start.max(done)..range.end;
-        if part.is_empty() {
-            continue;
-        }
-        done = done.max(range.end);
-        for extent in dataset.extents.within(part, size) {
-            if !matches!(extent.source, Source::Staged { .. }) {
-                continue;
-            }
-            if pending.last().is_some_and(|last| last.end != extent.first) {
-                maker.add((id, &dataset.shape, deflate), &pending, &copy)?;
-                pending.clear();
-            }
-            pending.push(extent);
-        }
-        let waiting: u64 = pending.iter().map(|e| e.end.saturating_sub(e.first).saturating_mul(size)).sum();
-        if maker.bytes.saturating_add(waiting) >= RUN_BYTES {
-            maker.add((id, &dataset.shape, deflate), &pending, &copy)?;
-            let rest = ranges.get(i.saturating_add(1)..).unwrap_or_default();
-            return Ok(rest.iter().filter(|r| r.end > done).map(|r| r.start.max(done)..r.end).collect());
-        }
-    }
-    maker.add((id, &dataset.shape, deflate), &pending, &copy)?;
-    Ok(Vec::new())
 }

@@ -1,7 +1,7 @@
 //! Runs: staged elements cut into records.
 
+use super::dataset::Shape;
 use super::extents::{Extent, Source};
-use super::load::Shape;
 use crate::base::Result;
 use crate::filter::{self, Params};
 use crate::format::Writer;

@@ -1,7 +1,7 @@
 //! The index table and the skip list.
 
+use super::dataset::{Dataset, LogGroup, Placed};
 use super::extents::{Extent, Source};
-use super::load::{Dataset, LogGroup, Placed};
 use super::runs::blocks;
 use crate::base::{Address, Error, Result};
 use crate::dataset::environment::Environment;

@@ -1,0 +1,184 @@
+//! What a log is made of: its group, log datasets, datasets, and the records that supply them.
+
+use super::extents::{Extents, Source};
+use crate::base::{Address, Error, Result};
+use crate::dataset::layout::DatasetBytes;
+use crate::dataset::layout::log::block_index::Rows;
+use crate::format::log::record::{NAME, Selection};
+use crate::meta::Store;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Rows of one record that are not next to each other in the dataset.
+const ROWS_MAX: u64 = 1 << 24;
+
+/// A log dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LogDataset {
+    /// Its bytes.
+    pub(crate) address: Address,
+    /// Their number.
+    pub(crate) len: u64,
+}
+
+/// State of a log as its group has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    /// Number of the state of the file, for runs that belong to one.
+    pub(crate) serial: u64,
+    /// Number of the log dataset up to which the index goes; 0: there is no index.
+    pub(crate) indexed_log: u64,
+    /// Bytes of that log dataset that the index covers.
+    pub(crate) indexed_bytes: u64,
+    /// Number of the run after those that the index covers.
+    pub(crate) sequence: u64,
+    /// Index entries.
+    pub(crate) entries: u64,
+}
+
+impl State {
+    /// The values of the attribute, after its version.
+    pub(crate) fn values(&self) -> [u64; 5] {
+        [self.serial, self.indexed_log, self.indexed_bytes, self.sequence, self.entries]
+    }
+
+    /// The state that has these values.
+    pub(crate) fn of(values: [u64; 5]) -> State {
+        let [serial, indexed_log, indexed_bytes, sequence, entries] = values;
+        State { serial, indexed_log, indexed_bytes, sequence, entries }
+    }
+}
+
+/// The group of a log.
+pub(crate) struct LogGroup {
+    /// Its state.
+    pub(crate) state: State,
+    /// The next dataset ID.
+    pub(crate) next_id: u64,
+    /// Log datasets by number.
+    pub(crate) logs: BTreeMap<u32, LogDataset>,
+    /// The index table.
+    pub(crate) index: Option<Arc<DatasetBytes>>,
+    /// The skip list.
+    pub(crate) skip: Option<Arc<DatasetBytes>>,
+    /// The file.
+    pub(crate) store: Arc<Store>,
+}
+
+/// Opens the group of a file's log.
+pub(crate) type LogSource = dyn Fn() -> Result<LogGroup> + Send + Sync;
+
+/// Shape of a dataset in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) dims: Vec<u64>,
+    /// Elements below one step of each dimension.
+    pub(super) strides: Vec<u64>,
+    pub(super) element_size: u64,
+}
+
+impl Shape {
+    pub(super) fn new(dims: &[u64], element_size: u64) -> Shape {
+        let mut strides = Vec::with_capacity(dims.len());
+        let mut below = 1u64;
+        for d in dims.iter().rev() {
+            strides.push(below);
+            below = below.saturating_mul(*d);
+        }
+        strides.reverse();
+        Shape { dims: dims.to_vec(), strides, element_size }
+    }
+
+    /// Calls `f` with the runs of `selection`: linear elements, and the number of the first one
+    /// within the selection. Elements beyond the extent are left out.
+    fn each_run(&self, selection: &Selection, f: &mut dyn FnMut(Range<u64>, u64)) -> Result<()> {
+        let rank = self.dims.len();
+        match selection {
+            Selection::Subarray { start, count } => {
+                if start.iter().zip(count).zip(&self.dims).any(|((s, c), d)| *c == 0 || s >= d) {
+                    return Ok(());
+                }
+                if rank == 0 {
+                    f(0..1, 0);
+                    return Ok(());
+                }
+                let rows = Rows::new(&self.dims, &self.strides, start, count);
+                if rows.len > ROWS_MAX {
+                    return Err(Error::limit(NAME, Address::UNDEF, format!("a block of {} rows", rows.len)));
+                }
+                for row in 0..rows.len {
+                    let (first, within) = rows.at(row);
+                    f(first..first.saturating_add(rows.run), within);
+                }
+            }
+            Selection::Points(points) => {
+                for (point, n) in points.chunks_exact(rank.max(1)).zip(0..) {
+                    if point.iter().zip(&self.dims).all(|(x, d)| x < d) {
+                        let terms = point.iter().zip(&self.strides).map(|(x, s)| x.saturating_mul(*s));
+                        let at = terms.fold(0, u64::saturating_add);
+                        f(at..at.saturating_add(1), n);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A record in a log dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Placed {
+    pub(super) selection: Selection,
+    pub(super) deflated: bool,
+    pub(super) log: u32,
+    /// Offset of its data in the log dataset, bytes.
+    pub(super) offset: u64,
+}
+
+/// A deflated record: extents refer to it by number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Deflated {
+    pub(super) placed: Placed,
+    /// Elements of the record.
+    pub(super) elements: u64,
+}
+
+/// A dataset in the log.
+pub(super) struct Dataset {
+    pub(super) shape: Shape,
+    pub(super) extents: Extents,
+    pub(super) deflated: Vec<Deflated>,
+}
+
+impl Dataset {
+    /// A dataset without elements.
+    pub(super) fn new(shape: Shape) -> Dataset {
+        Dataset { shape, extents: Extents::default(), deflated: Vec::new() }
+    }
+
+    /// Enters a record, which replaces all elements that it has.
+    pub(super) fn enter(&mut self, placed: Placed) -> Result<()> {
+        let size = self.shape.element_size;
+        let Dataset { shape, extents, deflated } = self;
+        let source = if placed.deflated {
+            let number = u32::try_from(deflated.len());
+            let number = number.map_err(|_| Error::limit(NAME, Address::UNDEF, "2^32 deflated records of a dataset"))?;
+            let elements = placed.selection.elements(shape.dims.len()).unwrap_or(0);
+            deflated.push(Deflated { placed: placed.clone(), elements });
+            Source::Deflated { record: number, first: 0 }
+        } else {
+            Source::Stored { log: placed.log, offset: placed.offset }
+        };
+        let mut gone = Vec::new();
+        shape.each_run(&placed.selection, &mut |run, first| {
+            let source = match source {
+                Source::Stored { log, offset } => Source::Stored { log, offset: offset.saturating_add(first.saturating_mul(size)) },
+                Source::Deflated { record, .. } => Source::Deflated { record, first },
+                staged @ Source::Staged { .. } => staged,
+            };
+            extents.set(run, Some(source), size, &mut gone);
+            gone.clear();
+        })
+    }
+}
