@@ -14,12 +14,14 @@ mod file_heap;
 pub mod following;
 pub mod info;
 pub mod kind;
+mod members;
 pub mod object;
 mod ownership;
 mod parts;
 pub mod paths;
 pub mod recover;
 pub mod references;
+pub mod remote;
 mod salvage;
 mod space;
 #[cfg(test)]
@@ -272,6 +274,7 @@ impl Connector for NativeConnector {
         let (done, total) = self.editing.as_ref().and_then(|e| e.preparations.progress(None)).unwrap_or_default();
         let mut all = vec![("layout_bytes_done", done), ("layout_bytes_total", total)];
         all.extend(self.options.environment.counters());
+        all.extend(self.files.read().first().map(|file| file.store.driver().counters()).unwrap_or_default());
         all
     }
 
@@ -305,7 +308,13 @@ impl Connector for NativeConnector {
         let _shared = self.shared();
         let object = self.object(group)?;
         let storage = object.group_storage()?;
-        group::list(&object.file.store, &storage, start, &mut |l, next| Ok(f(Self::link(group.file, l), next))).map(drop)
+        let mut members = members::Members::new(&object.file);
+        let listed = group::list(&object.file.store, &storage, start, &mut |l, next| {
+            members.add(&l);
+            Ok(f(Self::link(group.file, l), next))
+        });
+        members.announce();
+        listed.map(drop)
     }
 
     fn external(&self, from: ObjectId, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>> {
