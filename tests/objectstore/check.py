@@ -134,24 +134,33 @@ class Mount:
 
 
 def digest(root):
-    """Names, kinds, sizes, links, extended attributes and bytes of all files below root."""
+    """Names, kinds, sizes, links, extended attributes and bytes of all files below root.
+
+    The blocks of chunked datasets are an estimate in a remote file, and not compared."""
     found = {}
     pending = [""]
     while pending:
         inner = pending.pop()
         path = os.path.join(root, inner)
         status = os.lstat(path)
-        entry = [oct(status.st_mode), status.st_size, status.st_nlink, status.st_blocks]
+        entry = [oct(status.st_mode), status.st_size, status.st_nlink]
         if os.path.islink(path):
             entry.append(os.readlink(path))
         else:
-            entry.append([(name, os.getxattr(path, name)) for name in sorted(os.listxattr(path))])
+            entry.append(attributes(path))
             if os.path.isdir(path):
                 pending.extend(os.path.join(inner, name) for name in os.listdir(path))
             else:
                 entry.append(content(path))
         found[inner] = entry
     return found
+
+
+def attributes(path):
+    try:
+        return [(name, os.getxattr(path, name)) for name in sorted(os.listxattr(path))]
+    except OSError as e:
+        return e.errno
 
 
 def content(path):

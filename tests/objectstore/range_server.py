@@ -194,6 +194,9 @@ class ManyConnections(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
+    def handle_error(self, *_):
+        """A client that is gone is no error."""
+
 
 def main():
     server = ManyConnections(("127.0.0.1", 0), Handler)

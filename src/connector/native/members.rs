@@ -1,8 +1,8 @@
 //! Members of a group that is listed: their object headers are announced to a remote file.
 
 use super::file::HdfFile;
+use crate::base::Address;
 use crate::format::message::link::{Link, LinkTarget};
-use std::ops::Range;
 
 /// Bytes announced per member: its header, and what is often stored after it.
 const MEMBER_BYTES: u64 = 4 << 10;
@@ -12,8 +12,8 @@ const MEMBERS_MAX: usize = 1 << 18;
 /// Object headers of the members listed so far; empty for files of the host.
 pub(super) struct Members<'a> {
     file: &'a HdfFile,
-    /// Ranges of the file; `None`: the file is not remote.
-    headers: Option<Vec<Range<u64>>>,
+    /// Their addresses; `None`: the file is not remote.
+    headers: Option<Vec<Address>>,
 }
 
 impl<'a> Members<'a> {
@@ -25,17 +25,13 @@ impl<'a> Members<'a> {
     /// Adds a link of the group.
     pub(super) fn add(&mut self, link: &Link) {
         let Some(headers) = self.headers.as_mut().filter(|headers| headers.len() < MEMBERS_MAX) else { return };
-        if let LinkTarget::Hard(address) = link.target
-            && let Ok(start) = self.file.store.offset(address, "object header")
-        {
-            headers.push(start..start.saturating_add(MEMBER_BYTES));
+        if let LinkTarget::Hard(address) = link.target {
+            headers.push(address);
         }
     }
 
     /// Announces the headers to the driver.
     pub(super) fn announce(self) {
-        if let Some(headers) = self.headers.filter(|headers| headers.len() > 1) {
-            self.file.store.driver().expect(&headers);
-        }
+        self.file.store.expect(self.headers.into_iter().flatten(), MEMBER_BYTES);
     }
 }

@@ -179,17 +179,21 @@ impl Policy {
             let blocks = blocks.start..blocks.end.min(self.total);
             match &mut run {
                 Some(run) if blocks.start <= run.end.saturating_add(EXPECTED_GAP_BLOCKS) => run.end = run.end.max(blocks.end),
-                _ => insert(&mut state.plan, run.replace(blocks)),
+                _ => self.insert(&mut state.plan, run.replace(blocks)),
             }
         }
-        insert(&mut state.plan, run);
+        self.insert(&mut state.plan, run);
     }
-}
 
-fn insert(plan: &mut BTreeMap<u64, u64>, run: Option<Range<u64>>) {
-    if let Some(run) = run.filter(|_| plan.len() < PLAN_RUNS_MAX) {
-        let end = plan.entry(run.start).or_default();
-        *end = run.end.max(*end);
+    /// Adds a run to the plan, cut into pieces.
+    fn insert(&self, plan: &mut BTreeMap<u64, u64>, run: Option<Range<u64>>) {
+        let mut run = run.unwrap_or_default();
+        while !run.is_empty() && plan.len() < PLAN_RUNS_MAX {
+            let cut = run.end.min(run.start.saturating_add(self.piece));
+            let end = plan.entry(run.start).or_default();
+            *end = cut.max(*end);
+            run.start = cut;
+        }
     }
 }
 
@@ -245,7 +249,7 @@ mod tests {
         policy.expect(&expected);
         policy.expect(&[(1 << 30)..(1 << 30) + 10]);
         let runs: Vec<Range<u64>> = policy.on_miss(&(30..31), 512).into_iter().map(|(run, _)| run).collect();
-        assert_eq!(runs, [0..298, (1 << 14)..(1 << 14) + 1]);
+        assert_eq!(runs, [0..128, 128..256, 256..298, (1 << 14)..(1 << 14) + 1]);
         assert_eq!(policy.on_miss(&(30..31), 512).len(), 1, "a plan is used once");
     }
 }
