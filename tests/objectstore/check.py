@@ -165,8 +165,15 @@ def attributes(path):
 
 def content(path):
     try:
-        with open(path, "rb") as f:
-            return hashlib.sha256(f.read()).hexdigest()
+        found = hashlib.sha256()
+        with open(path, "rb", buffering=0) as f:
+            # Of very large files the ends.
+            size = os.fstat(f.fileno()).st_size
+            while part := f.read(4 * MIB):
+                found.update(part)
+                if size > 256 * MIB and f.tell() < size - 4 * MIB:
+                    f.seek(size - 4 * MIB)
+        return found.hexdigest()
     except OSError as e:
         return e.errno
 
@@ -339,12 +346,12 @@ def failed_requests_are_repeated(b):
 def failures_end_after_the_timeout(b):
     b.file("plain.h5", make_plain, 192 * MIB)
     with b.mounted(b.url("plain.h5"), "--remote-timeout=1.5") as m:
-        for fault in ({"hang_count": 1000}, {"status_count": 1000}):
+        for fault, errno in (({"hang_count": 1000}, 110), ({"status_count": 1000}, 5), ({"status_count": 1, "status": 403}, 13)):
             b.server.set(**fault)
             start = time.monotonic()
-            assert errno_of(lambda: read(m.path("data"), 100 * MIB, 4096)) == 5
+            assert errno_of(lambda: read(m.path("data"), 100 * MIB, 4096)) == errno
             print(f"  {fault}: {time.monotonic() - start:.1f} s")
-            b.server.set(hang_count=0, status_count=0)
+            b.server.set(hang_count=0, status_count=0, status=503)
         assert "does not answer" in m.log() and "503" in m.log(), m.log()
         assert len(read(m.path("data"), 100 * MIB, 4096)) == 4096, "the mount works again"
     b.server.set(hang_count=1000)
@@ -421,6 +428,7 @@ def command_line(pid):
 @check
 def secrets_are_not_shown(b):
     b.file("walk.h5", make_walk)
+    b.server.stats()
     b.server.set(user="user:secret1")
     host = b.server.url.removeprefix("http://")
     url = f"http://user:secret1@{host}/walk.h5?signature=secret2"

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Length of a block, bytes.
 pub(super) const BLOCK_BYTES: u64 = 64 << 10;
 /// Blocks in memory between two missing ones that one GET fetches again, instead of two GETs.
-const BRIDGED_BLOCKS_MAX: u64 = 8;
+const BRIDGED_BLOCKS_MAX: u64 = 16;
 
 /// Bytes of a block; the last one of an object may be shorter.
 pub(super) type Block = Arc<[u8]>;

@@ -8,9 +8,9 @@ use std::ops::Range;
 /// Reads up to this length are small: they are of structures, and go to no stream, bytes.
 const SMALL_READ_MAX_BYTES: u64 = 16 << 10;
 /// Blocks of a region, in which misses are counted.
-const REGION_BLOCKS: u64 = 64;
+const REGION_BLOCKS: u64 = 128;
 /// Blocks fetched at the first and second miss of small reads in a region; then all of it.
-const MISS_BLOCKS: [u64; 2] = [4, 16];
+const MISS_BLOCKS: [u64; 2] = [4, 32];
 /// Regions with misses before their density is known.
 const REGIONS_SAMPLED: u64 = 4;
 /// Most regions remembered.
@@ -25,6 +25,8 @@ const WINDOW_MIN_BYTES: u64 = 2 << 20;
 const WINDOW_PIECES_MAX: u64 = 16;
 /// Expected blocks at most this far apart are fetched by one GET.
 const EXPECTED_GAP_BLOCKS: u64 = 8;
+/// Largest gap between expected blocks that one GET may fetch, too, to save a GET.
+const WASTED_GAP_BLOCKS: u64 = 128;
 /// Expected runs fetched at once.
 const EXPECTED_RUNS_MAX: usize = 16;
 /// Most expected runs remembered.
@@ -53,6 +55,8 @@ struct State {
     dense: u64,
     /// Runs of blocks that will be read, by their first block.
     plan: BTreeMap<u64, u64>,
+    /// Blocks of larger gaps that were planned to be fetched.
+    wasted: u64,
 }
 
 /// Decides what is fetched.
@@ -64,6 +68,8 @@ pub(super) struct Policy {
     piece: u64,
     /// Most blocks read ahead.
     window_max: u64,
+    /// Most blocks of larger gaps that are fetched.
+    waste_max: u64,
 }
 
 /// The blocks that have the bytes `range`.
@@ -75,7 +81,7 @@ impl Policy {
     /// For an object of `total` blocks, of which `budget` fit into memory; a transfer has `piece`.
     pub(super) fn new(total: u64, budget: u64, piece: u64) -> Policy {
         let window_max = (budget / 2).min(piece.saturating_mul(WINDOW_PIECES_MAX)).max(1);
-        Policy { state: Mutex::default(), total, piece, window_max }
+        Policy { state: Mutex::default(), total, piece, window_max, waste_max: budget }
     }
 
     /// What a read of `len` bytes is for.
@@ -174,11 +180,14 @@ impl Policy {
         let mut wanted: Vec<Range<u64>> = expected.iter().map(blocks_of).filter(|blocks| blocks.start < self.total).collect();
         wanted.sort_unstable_by_key(|blocks| blocks.start);
         let mut state = self.state.lock();
+        let left = self.waste_max.saturating_sub(state.wasted);
+        let (gap_max, wasted) = bridged(&wanted, left);
+        state.wasted = state.wasted.saturating_add(wasted);
         let mut run: Option<Range<u64>> = None;
         for blocks in wanted {
             let blocks = blocks.start..blocks.end.min(self.total);
             match &mut run {
-                Some(run) if blocks.start <= run.end.saturating_add(EXPECTED_GAP_BLOCKS) => run.end = run.end.max(blocks.end),
+                Some(run) if blocks.start <= run.end.saturating_add(gap_max) => run.end = run.end.max(blocks.end),
                 _ => self.insert(&mut state.plan, run.replace(blocks)),
             }
         }
@@ -195,6 +204,26 @@ impl Policy {
             run.start = cut;
         }
     }
+}
+
+/// The largest gap between the sorted runs `wanted` over which one GET goes, and the blocks of such
+/// gaps, of which at most `left` may be fetched: the smallest gaps come first.
+fn bridged(wanted: &[Range<u64>], left: u64) -> (u64, u64) {
+    let pairs = wanted.iter().zip(wanted.iter().skip(1));
+    let gaps = pairs.map(|(run, next)| next.start.saturating_sub(run.end));
+    let mut gaps: Vec<u64> = gaps.filter(|gap| (EXPECTED_GAP_BLOCKS..=WASTED_GAP_BLOCKS).contains(gap)).collect();
+    gaps.sort_unstable();
+    let (mut gap_max, mut wasted) = (EXPECTED_GAP_BLOCKS, 0u64);
+    // Gaps of one length are fetched all or not at all.
+    for same in gaps.chunk_by(|a, b| a == b) {
+        let gap = same.first().copied().unwrap_or(0);
+        let sum = wasted.saturating_add(gap.saturating_mul(same.len() as u64));
+        if sum > left {
+            break;
+        }
+        (gap_max, wasted) = (gap, sum);
+    }
+    (gap_max, wasted)
 }
 
 #[cfg(test)]
@@ -232,14 +261,14 @@ mod tests {
     #[test]
     fn misses_in_a_region_fetch_more_each_time() {
         let policy = Policy::new(1 << 20, 4096, 128);
-        let sizes = [100, 120, 64, 127].map(|block| policy.on_miss(&(block..block + 1), 512)[0].0.clone());
-        assert_eq!(sizes, [100..104, 112..128, 64..128, 64..128]);
+        let sizes = [200, 220, 130, 255].map(|block| policy.on_miss(&(block..block + 1), 512)[0].0.clone());
+        assert_eq!(sizes, [200..204, 192..224, 128..256, 128..256]);
         assert!(policy.on_miss(&(0..1), MIB).is_empty(), "large reads fetch what they read");
         // Dense regions make the next region one of them.
         for region in 10..14 {
-            (0..2).for_each(|n| drop(policy.on_miss(&(region * 64 + n..region * 64 + n + 1), 512)));
+            (0..2).for_each(|n| drop(policy.on_miss(&(region * 128 + n..region * 128 + n + 1), 512)));
         }
-        assert_eq!(policy.on_miss(&(64 * 50..64 * 50 + 1), 512)[0].0, 64 * 50..64 * 51);
+        assert_eq!(policy.on_miss(&(128 * 50..128 * 50 + 1), 512)[0].0, 128 * 50..128 * 51);
     }
 
     #[test]
@@ -251,5 +280,13 @@ mod tests {
         let runs: Vec<Range<u64>> = policy.on_miss(&(30..31), 512).into_iter().map(|(run, _)| run).collect();
         assert_eq!(runs, [0..128, 128..256, 256..298, (1 << 14)..(1 << 14) + 1]);
         assert_eq!(policy.on_miss(&(30..31), 512).len(), 1, "a plan is used once");
+    }
+
+    #[test]
+    fn the_smallest_gaps_are_fetched_first() {
+        let runs = |starts: &[u64]| starts.iter().map(|start| *start..start + 1).collect::<Vec<_>>();
+        assert_eq!(bridged(&runs(&[0, 5, 21, 81, 400]), 1000), (59, 74));
+        assert_eq!(bridged(&runs(&[0, 5, 21, 81, 400]), 73), (15, 15));
+        assert_eq!(bridged(&runs(&[0, 101, 202]), 150), (EXPECTED_GAP_BLOCKS, 0));
     }
 }

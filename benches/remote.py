@@ -1,0 +1,168 @@
+"""Remote files: h5dir's mount against h5py over fsspec, with 30 ms added to each request."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/objectstore"))
+
+import h5py  # noqa: E402
+import numpy as np  # noqa: E402
+from range_server import Server  # noqa: E402
+
+LATENCY = 0.03
+MIB = 1 << 20
+
+
+def make(folder, quick):
+    """Files by name: many small datasets, many large ones (sparse), 10 GiB in chunks (sparse), one to read."""
+    rng = np.random.default_rng(1)
+    path = lambda name: os.path.join(folder, name)
+    with h5py.File(path("small.h5"), "w") as f:
+        for i in range(1000):
+            f.create_dataset(f"g{i % 10}/d{i:03}", data=rng.random(2000)).attrs["units"] = "m"
+    with h5py.File(path("middle.h5"), "w") as f:
+        for i in range(1000):
+            f.create_dataset(f"d{i:03}", data=rng.random(12500)).attrs["units"] = "m"
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    with h5py.File(path("wide.h5"), "w") as f:
+        for i in range(1000):
+            space = h5py.h5s.create_simple((1 << 17,))
+            h5py.Dataset(h5py.h5d.create(f.id, b"d%03d" % i, h5py.h5t.IEEE_F64LE, space, plist)).attrs["units"] = "m"
+    plist.set_chunk((1 << 17,))
+    with h5py.File(path("large.h5"), "w") as f:
+        space = h5py.h5s.create_simple((10 << 27,))
+        h5py.h5d.create(f.create_group("a/b").id, b"big", h5py.h5t.IEEE_F64LE, space, plist)
+    with h5py.File(path("data.h5"), "w") as f:
+        f.create_dataset("data", data=rng.integers(0, 256, (64 if quick else 512) * MIB, "u1"))
+
+
+class Case:
+    """One server, and how each side is run."""
+
+    def __init__(self, server, h5dir, folder):
+        self.server, self.h5dir, self.folder = server, h5dir, folder
+
+    def measured(self, action):
+        self.server.stats()
+        start = time.monotonic()
+        action()
+        seconds = time.monotonic() - start
+        stats = self.server.stats()
+        return seconds, stats["requests"], stats["bytes"] / MIB
+
+    def mounted(self, name, action, *options):
+        at = tempfile.mkdtemp(dir=self.folder)
+        subprocess.run([self.h5dir, "mount", f"{self.server.url}/{name}", at, *options], check=True)
+        try:
+            action(at)
+        finally:
+            subprocess.run([self.h5dir, "umount", at], check=True)
+            os.rmdir(at)
+
+    def opened(self, name, action):
+        import fsspec
+        with fsspec.filesystem("http", skip_instance_cache=True).open(f"{self.server.url}/{name}") as file, h5py.File(file) as f:
+            action(f)
+
+    def walk(self, name):
+        return (
+            self.measured(lambda: self.mounted(name, lambda at: subprocess.run(["ls", "-lR", at], check=True, stdout=subprocess.DEVNULL))),
+            self.measured(lambda: self.opened(name, lambda f: f.visititems(lambda _, o: (getattr(o, "shape", 0), getattr(o, "dtype", 0)) and None))),
+        )
+
+    def first_byte(self):
+        offset = 5 << 30
+
+        def read(at):
+            with open(os.path.join(at, "a/b/big"), "rb", buffering=0) as f:
+                f.seek(offset)
+                f.read(8)
+
+        return (
+            self.measured(lambda: self.mounted("large.h5", read)),
+            self.measured(lambda: self.opened("large.h5", lambda f: f["a/b/big"][offset // 8])),
+        )
+
+    def sequential(self):
+        size = os.stat(os.path.join(self.server_folder, "data.h5")).st_size
+
+        def parallel():
+            """A plain parallel GET of 8 MiB pieces, 16 at once."""
+            import http.client
+            starts = iter(range(0, size, 8 * MIB))
+            lock = threading.Lock()
+
+            def work():
+                connection = http.client.HTTPConnection("127.0.0.1", self.server.port)
+                buffer = bytearray(8 * MIB)
+                while True:
+                    with lock:
+                        start = next(starts, None)
+                    if start is None:
+                        return
+                    connection.request("GET", "/data.h5", headers={"Range": f"bytes={start}-{min(start + 8 * MIB, size) - 1}"})
+                    answer = connection.getresponse()
+                    while answer.readinto(buffer):
+                        pass
+
+            threads = [threading.Thread(target=work) for _ in range(16)]
+            [t.start() for t in threads]
+            [t.join() for t in threads]
+
+        def read(at):
+            buffer = bytearray(4 * MIB)
+            with open(os.path.join(at, "data"), "rb", buffering=0) as f:
+                while f.readinto(buffer):
+                    pass
+
+        def fsspec_read(f):
+            data = f["data"]
+            for start in range(0, data.shape[0], 4 * MIB):
+                data[start : start + 4 * MIB]
+
+        return (
+            self.measured(lambda: self.mounted("data.h5", read)),
+            self.measured(parallel),
+            self.measured(lambda: self.opened("data.h5", fsspec_read)),
+        )
+
+
+def row(title, ours, other, name):
+    ratio = lambda a, b: f"{b / a:7.1f}x" if a else "      -"
+    print(
+        f"{title:28} h5dir {ours[0]:6.2f} s {ours[1]:5} GETs {ours[2]:7.1f} MiB | {name} {other[0]:6.2f} s {other[1]:5} GETs {other[2]:7.1f} MiB"
+        f" | {ratio(ours[0], other[0])} in time, {ratio(ours[1], other[1])} in GETs",
+        flush=True,
+    )
+
+
+def main():
+    quick = "--quick" in sys.argv
+    h5dir = os.environ["H5DIR_BIN"]
+    with tempfile.TemporaryDirectory(dir=os.environ.get("H5DIR_BENCH_CACHE", "/var/tmp")) as folder:
+        files = os.path.join(folder, "files")
+        os.mkdir(files)
+        make(files, quick)
+        server = Server(files)
+        try:
+            case = Case(server, h5dir, folder)
+            case.server_folder = files
+            server.set(latency=LATENCY)
+            for name in ("small.h5", "middle.h5", "wide.h5"):
+                row(f"walk of 1,000, {name}", *case.walk(name), "fsspec")
+            row("first byte of 10 GiB", *case.first_byte(), "fsspec")
+            ours, parallel, fsspec = case.sequential()
+            row("sequential read", ours, parallel, "16 GETs")
+            row("sequential read", ours, fsspec, "fsspec")
+        finally:
+            server.close()
+
+
+if __name__ == "__main__":
+    main()
