@@ -90,7 +90,7 @@ class Case:
         )
 
     def sequential(self):
-        size = os.stat(os.path.join(self.server_folder, "data.h5")).st_size
+        size = os.stat(os.path.join(self.folder, "files/data.h5")).st_size
 
         def parallel():
             """A plain parallel GET of 8 MiB pieces, 16 at once."""
@@ -133,36 +133,33 @@ class Case:
         )
 
 
-def row(title, ours, other, name):
-    ratio = lambda a, b: f"{b / a:7.1f}x" if a else "      -"
-    print(
-        f"{title:28} h5dir {ours[0]:6.2f} s {ours[1]:5} GETs {ours[2]:7.1f} MiB | {name} {other[0]:6.2f} s {other[1]:5} GETs {other[2]:7.1f} MiB"
-        f" | {ratio(ours[0], other[0])} in time, {ratio(ours[1], other[1])} in GETs",
-        flush=True,
-    )
-
-
-def main():
-    quick = "--quick" in sys.argv
-    h5dir = os.environ["H5DIR_BIN"]
-    with tempfile.TemporaryDirectory(dir=os.environ.get("H5DIR_BENCH_CACHE", "/var/tmp")) as folder:
+def rows(bench, h5dir):
+    """Adds the rows of all cases; bench has `times` and `rates`."""
+    cache = os.environ.get("H5DIR_BENCH_CACHE", "/var/tmp")
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
         files = os.path.join(folder, "files")
         os.mkdir(files)
-        make(files, quick)
+        make(files, bench.quick)
         server = Server(files)
         try:
-            case = Case(server, h5dir, folder)
-            case.server_folder = files
             server.set(latency=LATENCY)
+            case = Case(server, str(h5dir), folder)
             for name in ("small.h5", "middle.h5", "wide.h5"):
-                row(f"walk of 1,000, {name}", *case.walk(name), "fsspec")
-            row("first byte of 10 GiB", *case.first_byte(), "fsspec")
-            ours, parallel, fsspec = case.sequential()
-            row("sequential read", ours, parallel, "16 GETs")
-            row("sequential read", ours, fsspec, "fsspec")
+                reps = 1 if name == "wide.h5" else bench.reps
+                add(bench, f"remote, walk of 1,000 in {name}", [case.walk(name) for _ in range(reps)], 20.0 if name == "small.h5" else None)
+            add(bench, "remote, first byte of 10 GiB", [case.first_byte() for _ in range(bench.reps)], None)
+            both = [case.sequential() for _ in range(bench.reps)]
+            size = os.stat(os.path.join(files, "data.h5")).st_size
+            ours = [ours for (ours, _, _), _, _ in both]
+            bench.rates("remote, sequential read / 16 GETs at once", size, ours, [s for _, (s, _, _), _ in both], 0.9, "mount included")
+            bench.rates("remote, sequential read / fsspec", size, ours, [s for _, _, (s, _, _) in both])
         finally:
             server.close()
 
 
-if __name__ == "__main__":
-    main()
+def add(bench, name, both, target):
+    """Rows of GETs and of seconds of h5dir and of h5py over fsspec."""
+    (ours, theirs) = zip(*both)
+    note = f"{ours[0][2]:.0f} MiB, fsspec {theirs[0][2]:.0f} MiB"
+    bench.times(f"{name}: fsspec's GETs /", [n for _, n, _ in ours], [n for _, n, _ in theirs], target, unit="GETs", note=note)
+    bench.times(f"{name}: fsspec's time /", [s for s, _, _ in ours], [s for s, _, _ in theirs])

@@ -269,7 +269,8 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
     let umask = options.umask.map_or(if owner_only { 0o077 } else { 0 }, |m| m.0);
     // The daemon changes its working directory. A missing file fails at open.
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let (file, secrets) = if is_url(&target.file) { without_secrets(&target.file) } else { (absolute(&target.file), UrlSecrets::default()) };
+    let (file, secrets) =
+        if is_url(&target.file) { without_secrets(&target.file) } else { (absolute(&target.file), UrlSecrets::default()) };
     let remote = RemoteOptions {
         anonymous: on(options.anonymous),
         timeout: options.remote_timeout.map_or(DEFAULT_TIMEOUT, |s| s.0.max(REMOTE_TIMEOUT_MIN)),

@@ -12,7 +12,9 @@ pub fn errno(e: &Error) -> Errno {
         // where it may try again, where a server refuses it, or where a change found no room or is
         // not taken.
         Error::Io { errno, .. } => match *errno {
-            libc::ENOMEM | libc::EAGAIN | libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EROFS | libc::EACCES | libc::ETIMEDOUT => Errno(*errno),
+            libc::ENOMEM | libc::EAGAIN | libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EROFS | libc::EACCES | libc::ETIMEDOUT => {
+                Errno(*errno)
+            }
             _ => Errno(libc::EIO),
         },
     }

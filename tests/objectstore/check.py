@@ -443,6 +443,58 @@ def secrets_are_not_shown(b):
     assert done.returncode == 3 and b"401" in done.stderr and b"secret" not in done.stderr, done.stderr
 
 
+@check
+def other_schemes_work_in_the_sandbox(b):
+    """Name resolution, TLS, gs:// and az://, each by a confined daemon."""
+    path = b.file("walk.h5", make_walk)
+    os.makedirs(os.path.join(b.files, "bucket"), exist_ok=True)
+    shutil.copy(path, os.path.join(b.files, "bucket/walk.h5"))
+    names = sorted(os.listdir(os.path.dirname(path)))
+    assert "walk.h5" in names
+    google = {"GOOGLE_BASE_URL": b.server.url, "GOOGLE_ALLOW_HTTP": "true", "GOOGLE_SKIP_SIGNATURE": "true"}
+    azure = {"AZURE_STORAGE_ACCOUNT_NAME": "account", "AZURE_STORAGE_ENDPOINT": b.server.url, "AZURE_ALLOW_HTTP": "true"}
+    certificate = make_certificate(b.folder)
+    secure = Server(b.files, certificate)
+    try:
+        for target, extra, options in (
+            (b.url("walk.h5").replace("127.0.0.1", "localhost"), {}, ()),
+            ("gs://bucket/walk.h5", google, ()),
+            ("az://bucket/walk.h5", azure, ("--anonymous",)),
+            (f"https://localhost:{secure.port}/walk.h5", {"SSL_CERT_FILE": certificate}, ()),
+        ):
+            with b.mounted(target, *options, environment={**b.environment, **extra}) as m:
+                assert len(os.listdir(m.at)) == 10, target
+                assert content(m.path("g9/d999")) == hashlib.sha256(b.ok("cat", path + ":/g9/d999")).hexdigest(), target
+        done = b.run("ls", f"https://localhost:{secure.port}/walk.h5")
+        assert done.returncode == 3 and b"ertificate" in done.stderr, done.stderr
+    finally:
+        secure.close()
+
+
+def make_certificate(folder):
+    """A certificate of localhost that signs itself, with its key, in one PEM file."""
+    import datetime
+    import ipaddress
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    certificate = (
+        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        .serial_number(1).not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=2))
+        .add_extension(names, critical=False).add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = os.path.join(folder, "server.pem")
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    with open(path, "wb") as f:
+        f.write(certificate.public_bytes(serialization.Encoding.PEM) + private)
+    return path
+
+
 # ---- S3, by moto
 
 class Moto:

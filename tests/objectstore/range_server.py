@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """An HTTP server of ranges of files, with counters, latency and faults.
 
-    range_server.py FOLDER       prints its port; ends when its standard input is closed
+    range_server.py FOLDER [PEM]    prints its port; ends when its standard input is closed
+
+With PEM, a certificate and its key, it speaks TLS.
 
 GET /NAME answers with the file, or a range of it. GET /_stats returns counters as JSON and resets
 them. POST /_control sets fields of Control by JSON. Server starts one and controls it.
@@ -11,10 +13,12 @@ import base64
 import http.client
 import json
 import os
+import ssl
 import subprocess
 import sys
 import threading
 import time
+import urllib.parse
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -82,7 +86,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         control = self.server.control
-        path = self.path.split("?")[0]
+        path = urllib.parse.unquote(self.path.split("?")[0])
         if path == "/_stats":
             return self.answer(200, json.dumps(control.stats()).encode())
         with control.lock:
@@ -155,7 +159,10 @@ class Handler(BaseHTTPRequestHandler):
             control.bytes += sent
             control.largest = max(control.largest, sent)
         while sent > 0:
-            done = os.sendfile(self.connection.fileno(), file.fileno(), first, min(sent, 1 << 20))
+            if self.server.sendfile:
+                done = os.sendfile(self.connection.fileno(), file.fileno(), first, min(sent, 1 << 20))
+            else:
+                done = self.wfile.write(os.pread(file.fileno(), min(sent, 1 << 20), first))
             if done == 0:
                 break
             first, sent = first + done, sent - done
@@ -166,8 +173,8 @@ class Handler(BaseHTTPRequestHandler):
 class Server:
     """A server process for FOLDER."""
 
-    def __init__(self, folder):
-        command = [sys.executable, os.path.abspath(__file__), folder]
+    def __init__(self, folder, certificate=None):
+        command = [sys.executable, os.path.abspath(__file__), folder] + ([certificate] if certificate else [])
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.port = int(self.process.stdout.readline())
         self.url = f"http://127.0.0.1:{self.port}"
@@ -192,6 +199,8 @@ class Server:
 
 class ManyConnections(ThreadingHTTPServer):
     daemon_threads = True
+    # The system copies the file; not through TLS.
+    sendfile = True
     request_queue_size = 128
 
     def handle_error(self, *_):
@@ -201,6 +210,11 @@ class ManyConnections(ThreadingHTTPServer):
 def main():
     server = ManyConnections(("127.0.0.1", 0), Handler)
     server.folder, server.control = sys.argv[1], Control()
+    if len(sys.argv) > 2:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(sys.argv[2])
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        server.sendfile = False
     print(server.server_port, flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdin.read()

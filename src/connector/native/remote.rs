@@ -67,9 +67,9 @@ use with_remote::located;
 
 #[cfg(feature = "remote")]
 mod with_remote {
+    use super::super::NativeConnector;
     use super::super::external::Neighbours;
     use super::super::kind::{native_options, open_error};
-    use super::super::NativeConnector;
     use crate::connector::Connector;
     use crate::connector::open::{Located, OpenContainer, OpenError, OpenOptions, UsedDirectory, temporary_directory};
     use crate::file::FileDriver;

@@ -155,7 +155,9 @@ impl State {
                 bridge = bridge.saturating_add(1);
             } else {
                 match runs.last_mut() {
-                    Some(run) if bridge <= BRIDGED_BLOCKS_MAX && number.saturating_sub(run.start) < piece => run.end = number.saturating_add(1),
+                    Some(run) if bridge <= BRIDGED_BLOCKS_MAX && number.saturating_sub(run.start) < piece => {
+                        run.end = number.saturating_add(1)
+                    }
                     _ => runs.push(number..number.saturating_add(1)),
                 }
                 bridge = 0;
@@ -250,11 +252,11 @@ mod tests {
         let cache = BlockCache::new(100, 16);
         cache.insert(3, block(3), Use::Metadata);
         let (places, started) = cache.claim(0..6, &[], Use::Metadata);
-        assert_eq!(started.iter().map(|t| t.blocks.clone()).collect::<Vec<_>>(), [0..6]);
+        assert_eq!((started.len(), started[0].blocks.clone()), (1, 0..6));
         assert!(matches!(places[3], Place::Ready(_)) && matches!(places[5], Place::Arriving(_)));
         // What is under way is not started again.
         let (_, again) = cache.claim(4..8, &[], Use::Metadata);
-        assert_eq!(again.iter().map(|t| t.blocks.clone()).collect::<Vec<_>>(), [6..8]);
+        assert_eq!((again.len(), again[0].blocks.clone()), (1, 6..8));
         let (_, long) = cache.claim(20..60, &[], Use::Data);
         assert_eq!(long.iter().map(|t| t.blocks.clone()).collect::<Vec<_>>(), [20..36, 36..52, 52..60]);
         cache.land(&started[0]);

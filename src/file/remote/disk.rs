@@ -359,7 +359,7 @@ mod tests {
             disk.write(n, &[block(1)]);
         }
         let bytes: u64 = std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
-        assert!(bytes <= 11 * BLOCK_BYTES && bytes >= 4 * BLOCK_BYTES, "{bytes}");
+        assert!((4 * BLOCK_BYTES..=11 * BLOCK_BYTES).contains(&bytes), "{bytes}");
         assert!(!disk.has(0) && disk.read(29).is_some());
         std::fs::write(path.join("other"), "kept").unwrap();
         cache(&path, 0, "a");

@@ -100,7 +100,12 @@ impl RemoteFile {
             writes: Arc::new(Semaphore::new(WRITES_PENDING_MAX)),
             disk_hits: AtomicU64::new(0),
         };
-        Ok(RemoteFile { shared: Arc::new(shared), policy: Policy::new(len.div_ceil(BLOCK_BYTES), budget, piece), status, runtime: Some(runtime) })
+        Ok(RemoteFile {
+            shared: Arc::new(shared),
+            policy: Policy::new(len.div_ceil(BLOCK_BYTES), budget, piece),
+            status,
+            runtime: Some(runtime),
+        })
     }
 
     /// Starts `transfers`; `ahead`: no reader waits for them.

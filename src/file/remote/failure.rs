@@ -57,9 +57,13 @@ mod tests {
 
     #[test]
     fn statuses_have_an_errno_and_a_remedy() {
-        for (status, errno, transient) in
-            [(403, libc::EACCES, false), (404, libc::ENOENT, false), (412, libc::EIO, false), (503, libc::EIO, true), (400, libc::EIO, false)]
-        {
+        for (status, errno, transient) in [
+            (403, libc::EACCES, false),
+            (404, libc::ENOENT, false),
+            (412, libc::EIO, false),
+            (503, libc::EIO, true),
+            (400, libc::EIO, false),
+        ] {
             let failure = Failure::of_status(status);
             assert_eq!((failure.errno, failure.is_transient), (errno, transient), "{status}");
             assert!(failure.message.starts_with(&format!("HTTP status {status}; ")), "{failure}");

@@ -41,7 +41,10 @@ pub fn locate(url: &Path, options: &RemoteOptions) -> Result<LocatedObject, Fail
     let directory = options.cache_dir.as_deref().map(|path| {
         disk::open_directory(path).map_err(|e| {
             let remedy = "give a directory of your own with mode 0700, or a new one";
-            Failure::permanent(e.raw_os_error().unwrap_or(libc::EIO), format!("the directory {} of the disk cache: {e}; {remedy}", escaped(path)))
+            Failure::permanent(
+                e.raw_os_error().unwrap_or(libc::EIO),
+                format!("the directory {} of the disk cache: {e}; {remedy}", escaped(path)),
+            )
         })
     });
     let object = Object::new(service, text.to_owned(), options.timeout);

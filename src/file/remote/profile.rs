@@ -70,7 +70,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join(".aws")).unwrap();
         let write = |name: &str, text: &str| std::fs::write(dir.path().join(".aws").join(name), text).unwrap();
-        write("config", "[default]\nregion = eu-1\n[profile p]\nregion=eu-2 # comment\ns3 =\n  addressing_style = path\nendpoint_url=http://e\n");
+        write(
+            "config",
+            "[default]\nregion = eu-1\n[profile p]\nregion=eu-2 # comment\ns3 =\n  addressing_style = path\nendpoint_url=http://e\n",
+        );
         write("credentials", "; comment\n[default]\naws_access_key_id = a\n[ p ]\nAWS_Access_Key_Id=b\naws_secret_access_key = c=d\n");
         let home = dir.path().to_string_lossy().into_owned();
         let of = |profile: Option<&str>| {

@@ -97,9 +97,10 @@ pub(super) fn connect(url: &str, options: &RemoteOptions) -> Result<Service, Fai
     if scheme.starts_with("http") {
         return Ok(Service { store: http(url, options, connector)?, key: Key::default(), requests });
     }
-    let (bucket, key) = rest.split_once('/').filter(|(bucket, key)| !bucket.is_empty() && !key.is_empty()).ok_or_else(|| {
-        Failure::permanent(libc::EINVAL, "the URL names no object; write SCHEME://BUCKET/KEY")
-    })?;
+    let (bucket, key) = rest
+        .split_once('/')
+        .filter(|(bucket, key)| !bucket.is_empty() && !key.is_empty())
+        .ok_or_else(|| Failure::permanent(libc::EINVAL, "the URL names no object; write SCHEME://BUCKET/KEY"))?;
     let key = Key::parse(key).map_err(|_| Failure::permanent(libc::EINVAL, "the key has an empty part, '.' or '..'; check the URL"))?;
     let store = match scheme.as_str() {
         "gs://" => google(bucket, options, connector),
