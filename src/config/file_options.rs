@@ -109,7 +109,8 @@ fn is_path(arg: &Arg) -> bool {
     arg.get_value_parser().type_id() == TypeId::of::<PathBuf>()
 }
 
-/// A path of a configuration file: a URL, absolute, beneath the home directory (`~/`), or beneath `base`.
+/// A path of a configuration file: a URL, absolute, beneath the home directory (`~/`), or beneath
+/// `base`.
 pub(crate) fn resolved(text: &str, base: &Path) -> PathBuf {
     let home = || nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten().map(|user| user.dir);
     if is_url(Path::new(text)) {

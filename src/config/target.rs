@@ -15,8 +15,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Splits `text` at the last `:/`, unless all of it names an existing file. That of the scheme of
-    /// a URL does not count.
+    /// Splits `text` at the last `:/`, unless all of it names an existing file. The `:/` of the
+    /// scheme of a URL does not count.
     pub(crate) fn parse(text: &OsStr) -> Self {
         Self::split(text, |path| path.symlink_metadata().is_ok())
     }

@@ -100,7 +100,7 @@ pub trait FileDriver: Send + Sync {
     }
 
     /// Announces that the byte ranges `ranges` are likely to be read soon. Starts nothing.
-    fn expect(&self, _ranges: &[Range<u64>]) {}
+    fn announce(&self, _ranges: &[Range<u64>]) {}
 
     /// Counters by name.
     fn counters(&self) -> Vec<(&'static str, u64)> {

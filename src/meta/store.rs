@@ -205,12 +205,12 @@ impl Store {
 
     /// Announces structures of at most `len` bytes each, which are likely to be read soon. Does
     /// nothing for files of the host.
-    pub fn expect(&self, addresses: impl Iterator<Item = Address>, len: u64) {
+    pub fn announce(&self, addresses: impl Iterator<Item = Address>, len: u64) {
         if self.driver.is_remote() {
             let starts = addresses.filter_map(|address| address.defined()?.checked_add(self.base));
             let ranges: Vec<_> = starts.take(EXPECTED_MAX).map(|start| start..start.saturating_add(len)).collect();
             if ranges.len() > 1 {
-                self.driver.expect(&ranges);
+                self.driver.announce(&ranges);
             }
         }
     }

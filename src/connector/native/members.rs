@@ -32,6 +32,6 @@ impl<'a> Members<'a> {
 
     /// Announces the headers to the driver.
     pub(super) fn announce(self) {
-        self.file.store.expect(self.headers.into_iter().flatten(), MEMBER_BYTES);
+        self.file.store.announce(self.headers.into_iter().flatten(), MEMBER_BYTES);
     }
 }

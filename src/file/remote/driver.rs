@@ -189,7 +189,7 @@ impl RemoteFile {
     }
 }
 
-/// Copies the part of `block`, which begins at `start`, that lies in `buf`, which begins at `offset`.
+/// Copies the part of `block` that lies in `buf`. `start` and `offset`: where they begin.
 fn copy(block: &[u8], start: u64, buf: &mut [u8], offset: u64) {
     let index = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let skipped = index(offset.saturating_sub(start));
@@ -259,8 +259,8 @@ impl FileDriver for RemoteFile {
         true
     }
 
-    fn expect(&self, ranges: &[Range<u64>]) {
-        self.policy.expect(ranges);
+    fn announce(&self, ranges: &[Range<u64>]) {
+        self.policy.announce(ranges);
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

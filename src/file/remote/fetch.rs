@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_told_by_etag_or_by_time_and_length() {
+    fn versions_differ_by_etag_or_by_time_and_length() {
         let pin = |etag: Option<&str>, seconds, len| Pin {
             etag: etag.map(str::to_owned),
             modified: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),

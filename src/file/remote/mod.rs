@@ -1,4 +1,5 @@
-//! Driver over an object of an object store, read by ranged GETs. Alone names tokio and object_store.
+//! Driver over an object of an object store, read by ranged GETs. Only this folder names tokio and
+//! object_store.
 //!
 //! ```text
 //! driver      RemoteFile, the FileDriver      open     from a URL to a driver

@@ -34,7 +34,7 @@ pub struct LocatedObject {
     cache_dir_bytes: u64,
 }
 
-/// Finds the store of `url`: reads the environment, profiles and certificates, opens the disk cache.
+/// Finds the store of `url`: reads environment, profiles and certificates, opens the disk cache.
 pub fn locate(url: &Path, options: &RemoteOptions) -> Result<LocatedObject, Failure> {
     let text = url.to_str().ok_or_else(|| Failure::permanent(libc::EINVAL, "the URL is not UTF-8; check it"))?;
     let service = service::connect(text, options)?;
@@ -52,7 +52,7 @@ pub fn locate(url: &Path, options: &RemoteOptions) -> Result<LocatedObject, Fail
 }
 
 impl LocatedObject {
-    /// Files and directories of the host that reading the object uses, and whether they are written.
+    /// Files and directories of the host that reading uses, and whether they are written.
     pub fn used(&self) -> std::io::Result<Vec<(OwnedFd, bool)>> {
         let mut used = Vec::new();
         let tokens = TOKEN_FILES.into_iter().filter_map(std::env::var_os);

@@ -177,7 +177,7 @@ impl Policy {
     }
 
     /// Records that the byte ranges `expected` will be read soon.
-    pub(super) fn expect(&self, expected: &[Range<u64>]) {
+    pub(super) fn announce(&self, expected: &[Range<u64>]) {
         let mut wanted: Vec<Range<u64>> = expected.iter().map(blocks_of).filter(|blocks| blocks.start < self.total).collect();
         wanted.sort_unstable_by_key(|blocks| blocks.start);
         let mut state = self.state.lock();
@@ -276,8 +276,8 @@ mod tests {
     fn expected_structures_are_fetched_together() {
         let policy = Policy::new(1 << 20, 4096, 128);
         let expected: Vec<Range<u64>> = (0..100u64).map(|i| i * 3 * BLOCK_BYTES..i * 3 * BLOCK_BYTES + 512).collect();
-        policy.expect(&expected);
-        policy.expect(std::slice::from_ref(&((1 << 30)..(1 << 30) + 10)));
+        policy.announce(&expected);
+        policy.announce(std::slice::from_ref(&((1 << 30)..(1 << 30) + 10)));
         let runs: Vec<Range<u64>> = policy.on_miss(&(30..31), 512).into_iter().map(|(run, _)| run).collect();
         assert_eq!(runs, [0..128, 128..256, 256..298, (1 << 14)..(1 << 14) + 1]);
         assert_eq!(policy.on_miss(&(30..31), 512).len(), 1, "a plan is used once");

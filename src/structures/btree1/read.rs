@@ -122,7 +122,7 @@ fn walk_from(store: &Store, root: Address, load: &mut Load<'_>, pick: &mut dyn F
         let node = load(at, level)?;
         budget.spend(node.used(store.ctx()))?;
         if node.level > 0 {
-            store.expect(node.children.iter().copied(), NODE_BYTES_EXPECTED);
+            store.announce(node.children.iter().copied(), NODE_BYTES_EXPECTED);
         }
         Ok(node)
     };

@@ -101,7 +101,7 @@ impl BTree2 {
 
     /// Announces nodes that a walk will read.
     fn announce(&self, store: &Store, children: &[NodePointer]) {
-        store.expect(children.iter().map(|child| child.address), u64::from(self.header.node_size));
+        store.announce(children.iter().map(|child| child.address), u64::from(self.header.node_size));
     }
 
     /// Upper bound of the nodes of a valid tree: every node but emptied leaves holds a record.

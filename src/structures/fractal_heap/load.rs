@@ -144,7 +144,7 @@ impl Heap {
             && at.rows > 0
             && let Ok(block) = self.indirect(store, at)
         {
-            store.expect(block.entries.iter().map(|entry| entry.address), BLOCK_BYTES_EXPECTED);
+            store.announce(block.entries.iter().map(|entry| entry.address), BLOCK_BYTES_EXPECTED);
         }
     }
 
