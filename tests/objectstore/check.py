@@ -311,6 +311,7 @@ def errors_name_the_url_the_status_and_a_remedy(b):
         (b.url("text"), ["not an HDF5 file"]),
         (f"http://{closed.host}:{closed.port}/x.h5", ["cannot connect", "refused"]),
         ("s3://bucket", ["SCHEME://BUCKET/KEY"]),
+        ("s3://bucket/prefix/", ["a prefix cannot be mounted"]),
     ):
         done = b.run("ls", target)
         text = done.stderr.decode()

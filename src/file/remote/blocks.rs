@@ -16,7 +16,7 @@ pub(super) const BLOCK_BYTES: u64 = 64 << 10;
 const BRIDGED_BLOCKS_MAX: u64 = 16;
 
 /// Bytes of a block; the last one of an object may be shorter.
-pub(super) type Block = Arc<[u8]>;
+pub(super) type Block = Arc<Vec<u8>>;
 
 /// What a block is for: each use has half of the memory, if both need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -101,6 +101,9 @@ pub(super) fn connect(url: &str, options: &RemoteOptions) -> Result<Service, Fai
         .split_once('/')
         .filter(|(bucket, key)| !bucket.is_empty() && !key.is_empty())
         .ok_or_else(|| Failure::permanent(libc::EINVAL, "the URL names no object; write SCHEME://BUCKET/KEY"))?;
+    if key.ends_with('/') {
+        return Err(Failure::permanent(libc::EINVAL, "a prefix cannot be mounted; give the URL of one object"));
+    }
     let key = Key::parse(key).map_err(|_| Failure::permanent(libc::EINVAL, "the key has an empty part, '.' or '..'; check the URL"))?;
     let store = match scheme.as_str() {
         "gs://" => google(bucket, options, connector),
@@ -252,7 +255,7 @@ mod tests {
     fn a_url_names_an_object() {
         let of = |url: &str| connect(url, &RemoteOptions { anonymous: true, ..RemoteOptions::default() });
         assert_eq!(of("s3://bucket/a/b.h5").unwrap().key.as_ref(), "a/b.h5");
-        for wrong in ["s3://bucket", "s3://bucket/", "s3:///key", "s3://b/a//b", "http://"] {
+        for wrong in ["s3://bucket", "s3://bucket/", "s3:///key", "s3://b/a//b", "s3://b/prefix/", "http://"] {
             assert_eq!(of(wrong).err().map(|e| e.errno), Some(libc::EINVAL), "{wrong}");
         }
     }
