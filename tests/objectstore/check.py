@@ -462,6 +462,7 @@ def other_schemes_work_in_the_sandbox(b):
             ("gs://bucket/walk.h5", google, ()),
             ("az://bucket/walk.h5", azure, ("--anonymous",)),
             (f"https://localhost:{secure.port}/walk.h5", {"SSL_CERT_FILE": certificate}, ()),
+            ("s3://bucket/walk.h5", {"AWS_ENDPOINT_URL": f"https://localhost:{secure.port}", "AWS_CA_BUNDLE": certificate}, ("--anonymous",)),
         ):
             with b.mounted(target, *options, environment={**b.environment, **extra}) as m:
                 assert len(os.listdir(m.at)) == 10, target

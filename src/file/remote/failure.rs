@@ -29,7 +29,10 @@ impl Failure {
     pub(super) fn of_status(status: u16) -> Self {
         let says = |text: &str| format!("HTTP status {status}; {text}");
         match status {
-            401 | 403 => Self::permanent(libc::EACCES, says("check the credentials, or read a public object with --anonymous")),
+            401 | 403 => Self::permanent(
+                libc::EACCES,
+                says("check the credentials; a public object may be read with AWS_SKIP_SIGNATURE=true, or mounted with --anonymous"),
+            ),
             404 | 410 => Self::permanent(libc::ENOENT, says("check the URL")),
             301 | 302 | 307 | 308 => Self::permanent(libc::EIO, says("set AWS_REGION to the region of the bucket, or check the endpoint")),
             412 => Self::permanent(libc::EIO, says("the object was changed")),

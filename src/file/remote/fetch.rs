@@ -169,7 +169,9 @@ impl Object {
         match answer {
             Ok(Ok(result)) => Ok(result),
             Ok(Err(e)) => {
-                let (failure, is_connect) = classified(&e, &reply);
+                let (mut failure, is_connect) = classified(&e, &reply);
+                // Credentials that were found once may be found again.
+                failure.is_transient |= self.pin.get().is_some() && !reply.is_sent.load(Ordering::Relaxed);
                 Err((failure, is_connect, if (200..300).contains(&status) { 0 } else { status }))
             }
             Err(_) => Err((timed_out(), false, 0)),
@@ -246,7 +248,8 @@ fn classified(error: &Error, reply: &Reply) -> (Failure, bool) {
         return (Failure::permanent(libc::EOPNOTSUPP, "the server ignores Range requests; copy the file to this machine"), false);
     }
     if !reply.is_sent.load(Ordering::Relaxed) {
-        let remedy = "set them in the environment or a profile, or read a public object with --anonymous";
+        let remedy =
+            "set them in the environment or a profile; for a public object, set AWS_SKIP_SIGNATURE=true, or mount with --anonymous";
         return (Failure::permanent(libc::EACCES, format!("no credentials were found; {remedy}")), false);
     }
     let (mut kind, mut innermost) = (None, String::new());

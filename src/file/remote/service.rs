@@ -9,7 +9,7 @@ use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, Ht
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::path::Path as Key;
-use object_store::{ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig};
+use object_store::{Certificate, ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -167,12 +167,21 @@ fn amazon(bucket: &str, options: &RemoteOptions, connector: Connector) -> Result
     {
         builder = builder.with_endpoint(endpoint);
     }
-    let base = ClientOptions::new().with_allow_http(is_on("AWS_ALLOW_HTTP"));
+    let base = with_bundle(ClientOptions::new().with_allow_http(is_on("AWS_ALLOW_HTTP")))?;
     builder = builder.with_bucket_name(bucket).with_client_options(client(options, base)).with_retry(no_retries());
     if options.anonymous {
         builder = builder.with_skip_signature(true);
     }
     Ok(Arc::new(builder.with_http_connector(connector).build().map_err(unusable("S3 (AWS_*)"))?))
+}
+
+/// Adds the certificates of `AWS_CA_BUNDLE`.
+fn with_bundle(base: ClientOptions) -> Result<ClientOptions, Failure> {
+    let Some(path) = variable("AWS_CA_BUNDLE") else { return Ok(base) };
+    let unusable = || Failure::permanent(libc::EINVAL, "AWS_CA_BUNDLE names no file of PEM certificates; check it");
+    let pem = std::fs::read(path).map_err(|_| unusable())?;
+    let certificates = Certificate::from_pem_bundle(&pem).map_err(|_| unusable())?;
+    Ok(certificates.into_iter().fold(base, ClientOptions::with_root_certificate))
 }
 
 fn google(bucket: &str, options: &RemoteOptions, connector: Connector) -> Result<Arc<dyn ObjectStore>, Failure> {
