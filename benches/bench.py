@@ -11,6 +11,7 @@ import time
 import contenders as c
 import data
 import h5py
+import remote
 import space
 import sparse
 import writing
@@ -300,9 +301,12 @@ class Bench:
     def frames(self):
         sparse.run(self)
 
+    def remote(self):
+        remote.rows(self, c.H5DIR)
+
     ALL = ("contiguous", "deflate", "small", "random", "walk", "mirror", "mount", "memory", "write", "space", "sparse")
-    # Only on request: they take minutes.
-    LONG = ("frames",)
+    # Only on request: they take minutes, or packages of Python.
+    LONG = ("frames", "remote")
 
 
 def main():

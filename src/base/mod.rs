@@ -20,6 +20,7 @@ pub mod newlines;
 pub mod parts;
 pub(crate) mod points;
 pub mod recent_log;
+pub mod remote;
 pub(crate) mod selection;
 #[cfg(test)]
 mod selection_tests;

@@ -4,6 +4,7 @@ use super::failure::{Exit, Failure, reason};
 use super::progress::{ProgressLine, percent};
 use super::{ls, text};
 use crate::base::escape::{self, escaped};
+use crate::base::remote::{RemoteOptions, without_secrets};
 use crate::config::args::CheckArgs;
 use crate::config::value::Level;
 use crate::fs::open::{self, Checked, Finding, Problem};
@@ -18,7 +19,9 @@ const RANGES_PRINTED: usize = 20;
 pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
     // External raw data and sources of virtual datasets are data, too.
     let external = if args.data { ExternalPolicy::Beneath(None) } else { ExternalPolicy::Off };
-    let spec = MountSpec { external, ..MountSpec::new(&args.file) };
+    let (file, secrets) = without_secrets(&args.file);
+    let remote = RemoteOptions { secrets, ..RemoteOptions::default() };
+    let spec = MountSpec { external, remote, ..MountSpec::new(file) };
     let (located, _) = ls::locate_confined(&spec, "check", Level::Error)?;
     let mut line = ProgressLine::new();
     let checked = open::check(located, args.data, &mut |p| {

@@ -83,6 +83,7 @@ impl Failure {
                 };
                 Self::new(Exit::File, format!("cannot {verb} {}: {source}{hint}", escaped(path)))
             }
+            OpenError::Remote { path, message } => Self::new(Exit::File, format!("cannot {verb} {}: {message}", escaped(path))),
             OpenError::NoSuchGroup { path, group } => {
                 let group = escaped_bytes(group);
                 let file = escaped(path);

@@ -23,7 +23,10 @@ pub(crate) fn options(resolved: &Resolved) -> Vec<(&'static str, Value)> {
     vec![
         ("allow-other", (session.access == Access::Everyone).into()),
         ("allow-root", (session.access == Access::OwnerAndRoot).into()),
+        ("anonymous", spec.remote.anonymous.into()),
         ("attr-timeout", seconds(Some(session.times.attr))),
+        ("cache-dir", path(spec.remote.cache_dir.as_deref())),
+        ("cache-dir-size", spec.remote.cache_dir_bytes.into()),
         ("cache-size", spec.cache_bytes.into()),
         ("check-interval", seconds(plan.check_interval)),
         ("commit-interval", seconds(plan.commit_interval)),
@@ -53,6 +56,7 @@ pub(crate) fn options(resolved: &Resolved) -> Vec<(&'static str, Value)> {
         ("read-only", session.read_only.into()),
         ("read-write", (!session.read_only).into()),
         ("readahead", session.readahead.into()),
+        ("remote-timeout", seconds(Some(spec.remote.timeout))),
         ("rescue", spec.rescue.into()),
         ("stay-awake", session.stay_awake.into()),
         ("swmr", spec.swmr.into()),
@@ -82,7 +86,7 @@ pub(crate) fn text(name: &str, value: &Value) -> String {
         Value::Null => "none".into(),
         Value::Bool(on) => if *on { "on" } else { "off" }.into(),
         Value::String(text) => text.clone(),
-        Value::Number(n) if matches!(name, "cache-size" | "readahead") => n.as_u64().map_or_else(|| n.to_string(), size),
+        Value::Number(n) if matches!(name, "cache-dir-size" | "cache-size" | "readahead") => n.as_u64().map_or_else(|| n.to_string(), size),
         other => other.to_string(),
     }
 }

@@ -3,6 +3,7 @@
 use super::options::{LongOptions, MountOptions, choices};
 use super::problem::{Problem, Span, suggestion};
 use super::yaml::{Kind, Node};
+use crate::base::remote::is_url;
 use clap::{Arg, ArgAction, CommandFactory, Parser};
 use std::any::TypeId;
 use std::error::Error;
@@ -108,9 +109,13 @@ fn is_path(arg: &Arg) -> bool {
     arg.get_value_parser().type_id() == TypeId::of::<PathBuf>()
 }
 
-/// A path of a configuration file: absolute, beneath the home directory (`~/`), or beneath `base`.
+/// A path of a configuration file: a URL, absolute, beneath the home directory (`~/`), or beneath
+/// `base`.
 pub(crate) fn resolved(text: &str, base: &Path) -> PathBuf {
     let home = || nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten().map(|user| user.dir);
+    if is_url(Path::new(text)) {
+        return PathBuf::from(text);
+    }
     match text.strip_prefix("~/").and_then(|rest| Some(home()?.join(rest))) {
         Some(path) => path,
         None => base.join(text),

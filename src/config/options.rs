@@ -13,6 +13,7 @@ pub(crate) mod heading {
     pub(crate) const ACCESS: &str = "Access";
     pub(crate) const CACHING: &str = "Caching";
     pub(crate) const WRITING: &str = "Writing";
+    pub(crate) const REMOTE: &str = "Object stores";
     pub(crate) const LOG: &str = "Log";
     pub(crate) const DAEMON: &str = "Daemon";
 }
@@ -77,6 +78,26 @@ pub(crate) struct MountOptions {
     #[arg(long, value_name = "DIR")]
     #[arg(help_heading = heading::CONTAINER)]
     pub(crate) external_root: Option<PathBuf>,
+
+    /// Read objects of object stores without credentials [default: off]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
+    #[arg(help_heading = heading::REMOTE)]
+    pub(crate) anonymous: Option<Switch>,
+
+    /// Keep bytes of objects in this directory, for later mounts [default: none]
+    #[arg(long, value_name = "DIR")]
+    #[arg(help_heading = heading::REMOTE)]
+    pub(crate) cache_dir: Option<PathBuf>,
+
+    /// Limit of --cache-dir [default: 10G]
+    #[arg(long, value_name = "SIZE")]
+    #[arg(help_heading = heading::REMOTE)]
+    pub(crate) cache_dir_size: Option<Size>,
+
+    /// Time in which a server must send bytes, with all retries [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    #[arg(help_heading = heading::REMOTE)]
+    pub(crate) remote_timeout: Option<Seconds>,
 
     /// Write raw files beneath --external-root; needs --read-write [default: off]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
@@ -252,6 +273,7 @@ macro_rules! all_options {
             foreground read_only read_write swmr commit_interval commit_on_close stay_awake no_sandbox check_interval cache_size external external_root external_write
             vds_missing allow_other allow_root uid gid file_mode dir_mode modes umask noexec threads readahead attr_timeout entry_timeout log_level
             log_file log_format metrics_file metrics_interval include exclude mirror_names max_open idle_timeout rescue log
+            anonymous cache_dir cache_dir_size remote_timeout
         }
     };
 }

@@ -10,6 +10,7 @@ use super::target::Target;
 use super::value::{Level, LogFormat, LogView, Patterns, Seconds, Switch, VdsMissing};
 use super::{UsageError, file, memory};
 use crate::base::escape::escaped;
+use crate::base::remote::{DEFAULT_CACHE_DIR_BYTES, DEFAULT_TIMEOUT, RemoteOptions, UrlSecrets, is_url, without_secrets};
 use crate::fs::create_rules::CreateRule;
 use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, Modes};
 use crate::fs::{ExternalPolicy, MountSpec};
@@ -41,6 +42,8 @@ const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 const OPEN_MAX: usize = 1024;
 /// Default time between two writes of the file of measurements.
 pub(crate) const DEFAULT_METRICS_INTERVAL: Duration = Duration::from_secs(15);
+/// Least time for a GET.
+const REMOTE_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 /// Default read-ahead of the kernel, bytes.
 const DEFAULT_READAHEAD_BYTES: u64 = 1 << 20;
 
@@ -154,7 +157,7 @@ fn resolved(target: OsString, mountpoint: PathBuf, layers: Layers, name: Option<
     let spec = MountSpec { create: layers.create.clone().into(), ..spec(&options, Target::parse(&target))? };
     let source = source(&spec);
     let plan = plan(&options, &layers, source, mountpoint)?;
-    let mirror = spec.file.is_dir().then(|| mirror_spec(&options, &spec));
+    let mirror = (!is_url(&spec.file) && spec.file.is_dir()).then(|| mirror_spec(&options, &spec));
     if mirror.is_some() && spec.swmr {
         return Err(UsageError("--swmr needs an HDF5 file; a directory is mounted without it".into()));
     }
@@ -274,7 +277,16 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
     let owner_only = on(options.allow_root) && !modes_given && options.uid.is_none();
     let umask = options.umask.map_or(if owner_only { 0o077 } else { 0 }, |m| m.0);
     // The daemon changes its working directory. A missing file fails at open.
-    let file = std::path::absolute(&target.file).unwrap_or(target.file);
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let (file, secrets) =
+        if is_url(&target.file) { without_secrets(&target.file) } else { (absolute(&target.file), UrlSecrets::default()) };
+    let remote = RemoteOptions {
+        anonymous: on(options.anonymous),
+        timeout: options.remote_timeout.map_or(DEFAULT_TIMEOUT, |s| s.0.max(REMOTE_TIMEOUT_MIN)),
+        cache_dir: options.cache_dir.as_deref().map(absolute),
+        cache_dir_bytes: options.cache_dir_size.map_or(DEFAULT_CACHE_DIR_BYTES, |s| s.0),
+        secrets,
+    };
     Ok(MountSpec {
         file,
         group: target.inner,
@@ -293,6 +305,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         follow: check_interval(options, writable).is_some() && !rescue,
         rescue,
         raw_log: options.log == Some(LogView::Raw),
+        remote,
         commit_on_close: on(options.commit_on_close),
         create: Arc::default(),
     })
@@ -391,7 +404,8 @@ fn threads(options: &MountOptions) -> usize {
 fn source(spec: &MountSpec) -> String {
     let file: &Path = &spec.file;
     let group = spec.group.as_deref().filter(|g| *g != b"/").map(|g| format!(":{}", String::from_utf8_lossy(g)));
-    format!("{}{}", file.canonicalize().as_deref().unwrap_or(file).display(), group.unwrap_or_default())
+    let canonical = if is_url(file) { None } else { file.canonicalize().ok() };
+    format!("{}{}", canonical.as_deref().unwrap_or(file).display(), group.unwrap_or_default())
 }
 
 #[cfg(test)]

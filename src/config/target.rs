@@ -1,5 +1,6 @@
 //! The argument `FILE` or `FILE:/PATH`.
 
+use crate::base::remote::after_scheme;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -14,18 +15,22 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Splits `text` at the last `:/`, unless all of it names an existing file.
+    /// Splits `text` at the last `:/`, unless all of it names an existing file. The `:/` of the
+    /// scheme of a URL does not count.
     pub(crate) fn parse(text: &OsStr) -> Self {
         Self::split(text, |path| path.symlink_metadata().is_ok())
     }
 
     fn split(text: &OsStr, exists: impl Fn(&Path) -> bool) -> Self {
         let whole = Target { file: text.into(), inner: None };
-        if exists(&whole.file) {
+        let bytes = text.as_bytes();
+        let scheme = after_scheme(bytes);
+        if scheme.is_none() && exists(&whole.file) {
             return whole;
         }
-        let bytes = text.as_bytes();
-        let Some(at) = bytes.windows(2).rposition(|pair| pair == b":/") else { return whole };
+        let start = scheme.unwrap_or(0);
+        let found = bytes.get(start..).and_then(|rest| rest.windows(2).rposition(|pair| pair == b":/"));
+        let Some(at) = found.map(|at| start.saturating_add(at)) else { return whole };
         let (file, inner) = bytes.split_at(at);
         if file.is_empty() {
             return whole;
@@ -51,5 +56,8 @@ mod tests {
         assert_eq!(split("a:b.h5", &[]), ("a:b.h5".into(), None));
         assert_eq!(split(":/g", &[]), (":/g".into(), None));
         assert_eq!(split("a.h5:/", &[]), ("a.h5".into(), Some("/".into())));
+        assert_eq!(split("s3://b/a.h5", &[]), ("s3://b/a.h5".into(), None));
+        assert_eq!(split("s3://b/a.h5:/g", &["s3:/b/a.h5:/g"]), ("s3://b/a.h5".into(), Some("/g".into())));
+        assert_eq!(split("http://h:80/a.h5:/g/d", &[]), ("http://h:80/a.h5".into(), Some("/g/d".into())));
     }
 }

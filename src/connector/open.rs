@@ -3,6 +3,7 @@
 use super::shared::Shared;
 use super::{Connector, DatasetSpec};
 use crate::base::escape::{escaped, escaped_bytes};
+pub use crate::base::remote::RemoteOptions;
 use crate::base::{Error, Result};
 use crate::dataset::chunk::temporary;
 pub use crate::file::directory::{Directory, Entry};
@@ -40,6 +41,8 @@ pub struct OpenOptions {
     pub cache_bytes: u64,
     /// Threads that may decode at the same time.
     pub threads: usize,
+    /// How it is read if it is in an object store.
+    pub remote: RemoteOptions,
     /// Shared with other containers: used instead of caches and threads of its own.
     pub shared: Option<Shared>,
 }
@@ -79,6 +82,14 @@ pub enum OpenError {
         path: PathBuf,
         /// The reason.
         source: Error,
+    },
+    /// An object of an object store cannot be opened.
+    #[error("cannot open {}: {message}", escaped(path))]
+    Remote {
+        /// The URL without secrets.
+        path: PathBuf,
+        /// The reason and a remedy.
+        message: String,
     },
     /// The group to mount is missing.
     #[error("{} has no group {}", escaped(path), escaped_bytes(group))]

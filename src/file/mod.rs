@@ -14,12 +14,15 @@ pub mod names;
 pub mod overlay;
 pub mod posix;
 pub mod recorder;
+#[cfg(feature = "remote")]
+pub mod remote;
 pub mod space;
 mod syscall;
 pub mod transaction;
 pub mod write_order;
 
 use std::io;
+use std::ops::Range;
 use std::time::SystemTime;
 
 /// Identity of a file, independent of its names.
@@ -91,6 +94,19 @@ pub trait FileDriver: Send + Sync {
 
     /// Starts read-ahead of `len` bytes from `offset`.
     fn advise(&self, _offset: u64, _len: u64) {}
+
+    /// True if a read takes the time of a request over a network.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// Announces that the byte ranges `ranges` are likely to be read soon. Starts nothing.
+    fn announce(&self, _ranges: &[Range<u64>]) {}
+
+    /// Counters by name.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 
     /// Announces to writing mounts that a mount follows the file, until the file is closed.
     fn announce_follower(&self) {}

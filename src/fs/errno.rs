@@ -9,9 +9,12 @@ pub fn errno(e: &Error) -> Errno {
         Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Limit { .. } | Error::Missing { .. } => Errno(libc::EIO),
         Error::Refused { errno, .. } => Errno(*errno),
         // Whatever the backing file said, to the reader of the mount it is an I/O error, except
-        // where it may try again, or where a change found no room or is not taken.
+        // where it may try again, where a server refuses it, or where a change found no room or is
+        // not taken.
         Error::Io { errno, .. } => match *errno {
-            libc::ENOMEM | libc::EAGAIN | libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EROFS => Errno(*errno),
+            libc::ENOMEM | libc::EAGAIN | libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EROFS | libc::EACCES | libc::ETIMEDOUT => {
+                Errno(*errno)
+            }
             _ => Errno(libc::EIO),
         },
     }

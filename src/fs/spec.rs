@@ -2,7 +2,7 @@
 
 use super::create_rules::CreateRules;
 use crate::connector::open::OpenOptions;
-pub use crate::connector::open::{ExternalPolicy, OpenError};
+pub use crate::connector::open::{ExternalPolicy, OpenError, RemoteOptions};
 use std::path::PathBuf;
 
 /// Permission bits of files unless asked otherwise.
@@ -56,6 +56,8 @@ pub struct MountSpec {
     pub rescue: bool,
     /// Logs are shown as they are stored.
     pub raw_log: bool,
+    /// How the container is read if it is in an object store.
+    pub remote: RemoteOptions,
     /// Closing a descriptor after a write commits.
     pub commit_on_close: bool,
     /// The datasets that new files become.
@@ -84,6 +86,7 @@ impl MountSpec {
             follow: false,
             rescue: false,
             raw_log: false,
+            remote: RemoteOptions::default(),
             commit_on_close: false,
             create: CreateRules::default(),
         }
@@ -108,6 +111,7 @@ impl MountSpec {
             missing_is_fill: self.vds_missing_fill,
             cache_bytes: self.cache_bytes,
             threads: self.threads,
+            remote: self.remote.clone(),
             shared: None,
         }
     }

@@ -21,6 +21,9 @@ pub const METADATA_CACHE_BYTES: usize = 16 << 20;
 /// Added to the bytes a file holds by [`Store::room`].
 const ROOM_EXTRA_BYTES: u64 = 4 << 20;
 
+/// Most structures announced by one call.
+const EXPECTED_MAX: usize = 1 << 18;
+
 /// Reverses a filter pipeline: (encoded pipeline message, stored bytes, filter mask, expected and
 /// maximum length) to unfiltered bytes.
 pub type Unfilter = dyn Fn(&[u8], Vec<u8>, u32, usize) -> Result<Vec<u8>> + Send + Sync;
@@ -198,6 +201,18 @@ impl Store {
     pub fn offset(&self, address: Address, structure: &'static str) -> Result<u64> {
         let a = address.defined().and_then(|a| a.checked_add(self.base));
         a.ok_or_else(|| Error::corrupt(structure, address, "the address is undefined or beyond 2^64"))
+    }
+
+    /// Announces structures of at most `len` bytes each, which are likely to be read soon. Does
+    /// nothing for files of the host.
+    pub fn announce(&self, addresses: impl Iterator<Item = Address>, len: u64) {
+        if self.driver.is_remote() {
+            let starts = addresses.filter_map(|address| address.defined()?.checked_add(self.base));
+            let ranges: Vec<_> = starts.take(EXPECTED_MAX).map(|start| start..start.saturating_add(len)).collect();
+            if ranges.len() > 1 {
+                self.driver.announce(&ranges);
+            }
+        }
     }
 
     /// Reads exactly `len` bytes of metadata at `address`.

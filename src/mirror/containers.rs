@@ -239,6 +239,7 @@ impl Containers {
         tracing::warn!("{e}");
         match e {
             OpenError::Open { source, .. } => Errno(source.raw_os_error().unwrap_or(libc::EIO)),
+            OpenError::Remote { .. } => Errno(libc::EIO),
             OpenError::Engine { source, .. } => match open::errno(source) {
                 Errno(libc::EWOULDBLOCK) => Errno(libc::EBUSY),
                 errno => errno,

@@ -53,6 +53,15 @@ fn only_the_fuse_layer_names_fuser() {
 }
 
 #[test]
+fn only_the_remote_driver_names_its_crates() {
+    let crates = ["tokio::", "object_store::", "reqwest::", "rustls::", "futures_util::"];
+    let all = sources();
+    let product = all.iter().filter(|s| s.path.starts_with("src/") && !s.path.starts_with("src/file/remote/"));
+    let found: Vec<String> = product.filter(|s| crates.iter().any(|name| s.code.contains(name))).map(|s| s.path.clone()).collect();
+    report("asynchronous crates are named in src/file/remote only", &found);
+}
+
+#[test]
 fn permissions_between_layers_are_used_and_one_way() {
     let all = sources();
     let mut used = BTreeSet::new();

@@ -20,6 +20,8 @@ use std::sync::Arc;
 pub struct Neighbours {
     /// The directory they must lie beneath; `None` = none may be opened.
     root: Option<ConfinedDir>,
+    /// Why none may be opened without a root.
+    refusal: &'static str,
     /// Raw files may be written.
     written: bool,
     /// Raw files open for writing, by what the container calls them.
@@ -34,7 +36,13 @@ const WRITTEN_MAX: usize = 64;
 impl Neighbours {
     /// Files beneath `root`, or none.
     pub fn new(root: Option<ConfinedDir>) -> Self {
-        Neighbours { root, written: false, open: Mutex::default(), own: Mutex::default() }
+        let refusal = "other files are not opened (--external=off)";
+        Neighbours { root, refusal, written: false, open: Mutex::default(), own: Mutex::default() }
+    }
+
+    /// No files: the container is in an object store.
+    pub fn remote() -> Self {
+        Neighbours { refusal: "files beside an object of an object store are not opened; copy them to this machine", ..Self::new(None) }
     }
 
     /// The same; raw files may be written if `written`.
@@ -115,7 +123,7 @@ impl Neighbours {
     /// `from`; a relative name beside `from`. Each only beneath the root.
     pub fn open(&self, from: &Path, name: &[u8], what: &'static str) -> Result<(PosixFile, PathBuf)> {
         let Some(root) = &self.root else {
-            return Err(Self::missing(what, name, "other files are not opened (--external=off)".into()));
+            return Err(Self::missing(what, name, self.refusal.into()));
         };
         let path = Path::new(OsStr::from_bytes(name));
         let last = path.file_name().filter(|_| path.is_absolute()).map(Path::new);

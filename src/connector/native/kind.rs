@@ -193,7 +193,7 @@ pub fn over(driver: Arc<dyn FileDriver>, environment: Arc<Environment>) -> Resul
     Ok(OpenContainer { connector, backing, free_space: None })
 }
 
-fn native_options(options: &OpenOptions, neighbours: Neighbours, file_name: &OsStr) -> Result<Options> {
+pub(super) fn native_options(options: &OpenOptions, neighbours: Neighbours, file_name: &OsStr) -> Result<Options> {
     let disk_bytes = options.cache_bytes.saturating_mul(DISK_CACHE_FACTOR);
     let environment = match &options.shared {
         Some(shared) => shared.environment(),
@@ -232,7 +232,7 @@ fn sentence(found: &Recovered, done: &str) -> String {
     what
 }
 
-fn open_error(path: &Path, source: Error) -> OpenError {
+pub(super) fn open_error(path: &Path, source: Error) -> OpenError {
     match source {
         Error::Corrupt { structure: "superblock", ref detail, .. } if detail.contains("no HDF5 signature") => {
             OpenError::NotHdf5 { path: path.to_owned() }

@@ -17,6 +17,7 @@ pub mod kind;
 pub mod log;
 mod log_members;
 mod log_names;
+mod members;
 pub mod object;
 mod ownership;
 mod parts;
@@ -24,6 +25,7 @@ pub mod paths;
 mod record_log;
 pub mod recover;
 pub mod references;
+pub mod remote;
 mod salvage;
 mod space;
 #[cfg(test)]
@@ -282,6 +284,7 @@ impl Connector for NativeConnector {
         let (done, total) = self.editing.as_ref().and_then(|e| e.preparations.progress(None)).unwrap_or_default();
         let mut all = vec![("layout_bytes_done", done), ("layout_bytes_total", total)];
         all.extend(self.options.environment.counters());
+        all.extend(self.files.read().first().map(|file| file.store.driver().counters()).unwrap_or_default());
         all
     }
 
@@ -317,7 +320,9 @@ impl Connector for NativeConnector {
         let object = self.object(group)?;
         let storage = object.group_storage()?;
         let (log, what) = (self.log_of(&object.file), log::links_of(&object.file, group.address));
+        let mut members = members::Members::new(&object.file);
         let mut show = |l: link::Link, next| {
+            members.add(&l);
             let shown = log.as_ref().map_or(Some(&*l.name), |log| log.shown(what, &l.name)).map(|name| name.len());
             let Some(len) = shown else { return Ok(ControlFlow::Continue(())) };
             // A log takes a byte off the front of some names.
@@ -325,7 +330,9 @@ impl Connector for NativeConnector {
                 if len == l.name.len() { l.name } else { l.name.get(l.name.len().saturating_sub(len)..).unwrap_or_default().to_vec() };
             Ok(f(Self::link(group.file, link::Link { name, ..l }), next))
         };
-        group::list(&object.file.store, &storage, start, &mut show).map(drop)
+        let listed = group::list(&object.file.store, &storage, start, &mut show);
+        members.announce();
+        listed.map(drop)
     }
 
     fn external(&self, from: ObjectId, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>> {

@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 /// Read-ahead window, bytes.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
+/// Read-ahead window of a remote file, bytes: several requests at once.
+const REMOTE_READ_AHEAD_BYTES: u64 = 32 << 20;
 /// Name of the layout.
 pub(super) const NAME: &str = "contiguous";
 /// Structure named by errors.
@@ -143,9 +145,10 @@ impl Layout for Contiguous {
     }
 
     fn read_ahead(&self, data: &Arc<DatasetBytes>, _env: &Arc<Environment>, at: u64, from: u64) -> u64 {
-        let to = at.saturating_add(READ_AHEAD_BYTES).min(data.size);
+        let window = if data.store.driver().is_remote() { REMOTE_READ_AHEAD_BYTES } else { READ_AHEAD_BYTES };
+        let to = at.saturating_add(window).min(data.size);
         // Gives few large hints instead of many small ones.
-        if to.saturating_sub(from) < READ_AHEAD_BYTES / 2 {
+        if to.saturating_sub(from) < window / 2 {
             return from;
         }
         if let Some(address) = self.address.checked_add(from).and_then(|a| data.store.offset(a, "raw data").ok()) {

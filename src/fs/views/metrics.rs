@@ -6,11 +6,12 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
 /// Counters of `.h5dir/status` that can fall.
-const GAUGES: [&str; 8] = [
+const GAUGES: [&str; 9] = [
     "open_containers",
     "cache_budget_bytes",
     "cache_bytes",
     "spill_bytes",
+    "remote_cache_bytes",
     "layout_bytes_done",
     "layout_bytes_total",
     "inodes",

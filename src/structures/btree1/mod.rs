@@ -13,5 +13,5 @@ pub(crate) mod edit;
 pub(in crate::structures) mod node_edit;
 mod read;
 
-pub(in crate::structures) use read::load;
+pub(in crate::structures) use read::{NODE_BYTES_EXPECTED, load};
 pub use read::{estimate, find, iterate, iterate_from};

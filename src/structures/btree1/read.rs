@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// Bytes read at first: most nodes fit, so that loading one costs one read.
 const FIRST_READ_BYTES: u64 = 4096;
 
+/// Bytes announced of a node that a walk will read: of most nodes all.
+pub(in crate::structures) const NODE_BYTES_EXPECTED: u64 = FIRST_READ_BYTES;
+
 /// Paths from the root to a leaf that one estimate follows.
 const SAMPLED_PATHS: u64 = 16;
 
@@ -118,6 +121,9 @@ fn walk_from(store: &Store, root: Address, load: &mut Load<'_>, pick: &mut dyn F
     let mut enter = |at, level| {
         let node = load(at, level)?;
         budget.spend(node.used(store.ctx()))?;
+        if node.level > 0 {
+            store.announce(node.children.iter().copied(), NODE_BYTES_EXPECTED);
+        }
         Ok(node)
     };
     let first = enter(root, None)?;

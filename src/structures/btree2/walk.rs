@@ -43,7 +43,10 @@ impl Walk<'_, '_, '_> {
         self.nodes_left = self.tree.spend(self.nodes_left, "nodes")?;
         let node = self.tree.node(self.store, pointer, depth)?;
         let (first, end) = match &mut self.compare {
-            None => (0, node.count()),
+            None => {
+                self.tree.announce(self.store, &node.children);
+                (0, node.count())
+            }
             Some(compare) => {
                 let first = node.partition(0, &mut |record| Ok(compare(record)? == Ordering::Less))?;
                 (first, node.partition(first, &mut |record| Ok(compare(record)? == Ordering::Equal))?)
@@ -94,6 +97,11 @@ impl BTree2 {
         }
         let mut walk = Walk { tree: self, store, skip, compare, nodes_left: self.nodes_max(), records_left: self.len(), f };
         walk.node(&self.header.root, self.header.depth).map(drop)
+    }
+
+    /// Announces nodes that a walk will read.
+    fn announce(&self, store: &Store, children: &[NodePointer]) {
+        store.announce(children.iter().map(|child| child.address), u64::from(self.header.node_size));
     }
 
     /// Upper bound of the nodes of a valid tree: every node but emptied leaves holds a record.

@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// Files with pages keep huge objects with the elements (H5FDdevelop.h: H5FD_MEM_FHEAP_HUGE_OBJ).
 pub(super) const HUGE_KIND: SpaceKind = SpaceKind::GlobalHeap;
 
+/// Bytes announced of a block: of most blocks of links all.
+const BLOCK_BYTES_EXPECTED: u64 = 16 << 10;
+
 /// Header of a heap and what follows from it.
 #[derive(Debug)]
 pub(super) struct Heap {
@@ -131,6 +134,18 @@ impl Heap {
         })?;
         self.check_indirect(&block, at)?;
         Ok(block)
+    }
+
+    /// Announces the blocks of the root's entries, which a walk over all objects will read.
+    pub fn announce(&self, store: &Store) {
+        let root = &self.header.table;
+        let at = IndirectRef { address: root.root, rows: u32::from(root.root_rows), offset: 0 };
+        if store.driver().is_remote()
+            && at.rows > 0
+            && let Ok(block) = self.indirect(store, at)
+        {
+            store.announce(block.entries.iter().map(|entry| entry.address), BLOCK_BYTES_EXPECTED);
+        }
     }
 
     /// Errors: `block`, found at `at`, belongs elsewhere.

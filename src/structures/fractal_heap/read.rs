@@ -61,6 +61,11 @@ impl FractalHeap {
         Ok(Arc::new(FractalHeap { heap: Heap::cached(store, address)?, decode: Some(decode) }))
     }
 
+    /// Announces blocks that a walk over all objects will read.
+    pub fn announce(&self, store: &Store) {
+        self.heap.announce(store);
+    }
+
     /// The header.
     pub fn header(&self) -> &Header {
         &self.heap.header

@@ -132,6 +132,7 @@ impl DenseLinks {
     /// `f` got from an earlier call. Returns the first damage that it skipped. Errors: those of
     /// `f`; the first damage, if no link could be listed.
     pub fn list(&self, store: &Store, start: u64, f: &mut Visit<'_>) -> Result<Option<Error>> {
+        self.heap.announce(store);
         let mut delivered = false;
         let mut bad: Option<Error> = None;
         let mut run = Run::default();

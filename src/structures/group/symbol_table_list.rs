@@ -11,6 +11,7 @@ use super::visit::Visit;
 use crate::base::{Address, Error, Result};
 use crate::format::btree1::{self, Node};
 use crate::meta::Store;
+use crate::structures::btree1::NODE_BYTES_EXPECTED;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
@@ -132,6 +133,7 @@ impl Walk<'_, '_> {
             }
         };
         let Some(below) = node.level.checked_sub(1) else { return self.leaf(address, &node, range) };
+        self.store.announce(node.children.iter().copied(), NODE_BYTES_EXPECTED);
         let mut lows = Lows::default();
         for (i, &child) in node.children.iter().enumerate() {
             if self.leaf < self.start.leaf {
@@ -186,6 +188,7 @@ impl Walk<'_, '_> {
             self.skip(Error::corrupt(btree1::NAME, address, format!("more than {} nodes of level 0", self.leaves_max)));
             return Ok(ControlFlow::Break(()));
         }
+        self.store.announce(node.children.iter().copied(), NODE_BYTES_EXPECTED);
         let mut lows = Lows::default();
         for (i, &child) in node.children.iter().enumerate() {
             let Ok(i16) = u16::try_from(i) else { break };

@@ -60,6 +60,7 @@ pub(in crate::dataset::layout) fn open(parts: &mut Parts<'_>) -> Result<Option<B
         grid,
         chunks,
         index,
+        has_index: c.index.address().is_defined(),
         is_implicit: matches!(c.index, IndexInfo::Implicit { .. }),
         format,
         found: FoundChunks::default(),

@@ -49,6 +49,8 @@ pub(super) struct Chunked {
     pub(crate) index: Box<dyn ChunkIndex>,
     /// Form of a chunk in memory and in the file.
     pub(crate) format: Arc<dyn ChunkFormat>,
+    /// The index has storage: chunks may have been written.
+    pub(crate) has_index: bool,
     /// The index is implicit: every chunk is allocated at a fixed address.
     pub(crate) is_implicit: bool,
     /// What searches for stored chunks found.

@@ -1,0 +1,299 @@
+//! Blocks of an object in memory: bounded, and each fetched by one transfer at a time.
+//!
+//! A block in memory is ready. A block that a GET brings is part of a [`Transfer`], on which its
+//! readers wait; blocks of a transfer become ready one by one, as their bytes arrive.
+
+use super::failure::Failure;
+use lru::LruCache;
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Length of a block, bytes.
+pub(super) const BLOCK_BYTES: u64 = 64 << 10;
+/// Blocks in memory between two missing ones that one GET fetches again, instead of two GETs.
+const BRIDGED_BLOCKS_MAX: u64 = 16;
+
+/// Bytes of a block; the last one of an object may be shorter.
+pub(super) type Block = Arc<Vec<u8>>;
+
+/// What a block is for: each use has half of the memory, if both need it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Structures: small reads.
+    Metadata,
+    /// Elements: large reads, read-ahead.
+    Data,
+}
+
+/// Blocks that one GET brings.
+pub(super) struct Transfer {
+    /// The blocks.
+    pub(super) blocks: Range<u64>,
+    /// What they are for.
+    pub(super) used: Use,
+    progress: Mutex<Progress>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct Progress {
+    ready: Vec<Block>,
+    /// Bytes of the next block.
+    partial: Vec<u8>,
+    outcome: Option<Result<(), Failure>>,
+}
+
+impl Transfer {
+    /// A transfer of `blocks`.
+    pub(super) fn new(blocks: Range<u64>, used: Use) -> Transfer {
+        Transfer { blocks, used, progress: Mutex::default(), arrived: Condvar::new() }
+    }
+
+    /// Adds bytes that arrived; passes each block that is complete to `complete`.
+    pub(super) fn push(&self, mut bytes: &[u8], complete: &mut dyn FnMut(u64, Block)) {
+        while !bytes.is_empty() {
+            let mut progress = self.progress.lock();
+            let room = (BLOCK_BYTES as usize).saturating_sub(progress.partial.len());
+            let (part, rest) = bytes.split_at(room.min(bytes.len()));
+            progress.partial.reserve_exact(room);
+            progress.partial.extend_from_slice(part);
+            bytes = rest;
+            if progress.partial.len() as u64 == BLOCK_BYTES {
+                self.take_partial(&mut progress, complete);
+            }
+        }
+    }
+
+    fn take_partial(&self, progress: &mut Progress, complete: &mut dyn FnMut(u64, Block)) {
+        let block: Block = std::mem::take(&mut progress.partial).into();
+        let number = self.blocks.start.saturating_add(progress.ready.len() as u64);
+        progress.ready.push(block.clone());
+        complete(number, block);
+        self.arrived.notify_all();
+    }
+
+    /// Ends the transfer. After a success, bytes of an incomplete block are the object's last one.
+    pub(super) fn finish(&self, outcome: Result<(), Failure>, complete: &mut dyn FnMut(u64, Block)) {
+        let mut progress = self.progress.lock();
+        if outcome.is_ok() && !progress.partial.is_empty() {
+            self.take_partial(&mut progress, complete);
+        }
+        progress.partial = Vec::new();
+        progress.outcome = Some(outcome);
+        self.arrived.notify_all();
+    }
+
+    /// Waits for block `number`.
+    pub(super) fn wait(&self, number: u64) -> Result<Block, Failure> {
+        let index = usize::try_from(number.saturating_sub(self.blocks.start)).unwrap_or(usize::MAX);
+        let mut progress = self.progress.lock();
+        loop {
+            if let Some(block) = progress.ready.get(index) {
+                return Ok(block.clone());
+            }
+            match &progress.outcome {
+                Some(Err(failure)) => return Err(failure.clone()),
+                Some(Ok(())) => return Err(Failure::permanent(libc::EIO, "the answer was too short")),
+                None => self.arrived.wait(&mut progress),
+            }
+        }
+    }
+
+    /// The blocks of a transfer that has ended, in order.
+    pub(super) fn ready(&self) -> Vec<Block> {
+        self.progress.lock().ready.clone()
+    }
+}
+
+/// Where a block is.
+#[derive(Clone)]
+pub(super) enum Place {
+    /// In memory.
+    Ready(Block),
+    /// In a transfer under way.
+    Arriving(Arc<Transfer>),
+    /// Neither.
+    Missing,
+}
+
+/// Blocks in memory and transfers under way.
+pub(super) struct BlockCache {
+    state: Mutex<State>,
+    budget: u64,
+    piece: u64,
+}
+
+struct State {
+    metadata: LruCache<u64, Block>,
+    data: LruCache<u64, Block>,
+    arriving: HashMap<u64, Arc<Transfer>>,
+}
+
+impl State {
+    fn find(&mut self, number: u64) -> Place {
+        if let Some(block) = self.metadata.get(&number).or_else(|| self.data.get(&number)) {
+            return Place::Ready(block.clone());
+        }
+        self.arriving.get(&number).map_or(Place::Missing, |transfer| Place::Arriving(transfer.clone()))
+    }
+
+    fn is_ready(&self, number: u64) -> bool {
+        self.metadata.contains(&number) || self.data.contains(&number)
+    }
+
+    /// Runs of missing blocks in `range`, over few ready ones between them, of at most `piece`
+    /// blocks each.
+    fn missing_runs(&self, range: Range<u64>, piece: u64) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        let mut bridge = 0;
+        for number in range {
+            if self.arriving.contains_key(&number) {
+                bridge = BRIDGED_BLOCKS_MAX.saturating_add(1);
+            } else if self.is_ready(number) {
+                bridge = bridge.saturating_add(1);
+            } else {
+                match runs.last_mut() {
+                    Some(run) if bridge <= BRIDGED_BLOCKS_MAX && number.saturating_sub(run.start) < piece => {
+                        run.end = number.saturating_add(1)
+                    }
+                    _ => runs.push(number..number.saturating_add(1)),
+                }
+                bridge = 0;
+            }
+        }
+        runs
+    }
+}
+
+impl BlockCache {
+    /// A cache of at most `budget` blocks; a transfer has at most `piece`.
+    pub(super) fn new(budget: u64, piece: u64) -> BlockCache {
+        let state = State { metadata: LruCache::unbounded(), data: LruCache::unbounded(), arriving: HashMap::new() };
+        BlockCache { state: Mutex::new(state), budget, piece: piece.max(1) }
+    }
+
+    /// Most blocks in memory.
+    pub(super) fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// Places of `blocks`.
+    pub(super) fn find(&self, blocks: Range<u64>) -> Vec<Place> {
+        let mut state = self.state.lock();
+        blocks.map(|number| state.find(number)).collect()
+    }
+
+    /// Places of `blocks`, none of which is missing afterwards, and the transfers to start for that
+    /// and for `extra`.
+    pub(super) fn claim(&self, blocks: Range<u64>, extra: &[(Range<u64>, Use)], used: Use) -> (Vec<Place>, Vec<Arc<Transfer>>) {
+        let mut state = self.state.lock();
+        let mut started = Vec::new();
+        // Extra ranges come first: one GET may bring both.
+        for (range, used) in extra.iter().cloned().chain([(blocks.clone(), used)]) {
+            for run in state.missing_runs(range, self.piece) {
+                let transfer = Arc::new(Transfer::new(run.clone(), used));
+                for number in run.filter(|number| !state.is_ready(*number)).collect::<Vec<_>>() {
+                    state.arriving.entry(number).or_insert_with(|| transfer.clone());
+                }
+                started.push(transfer);
+            }
+        }
+        (blocks.map(|number| state.find(number)).collect(), started)
+    }
+
+    /// Adds a block.
+    pub(super) fn insert(&self, number: u64, block: Block, used: Use) {
+        let mut state = self.state.lock();
+        let known = if used == Use::Metadata { state.data.pop(&number) } else { None };
+        drop(known);
+        match used {
+            Use::Data if state.metadata.contains(&number) => {}
+            Use::Data => drop(state.data.push(number, block)),
+            Use::Metadata => drop(state.metadata.push(number, block)),
+        }
+        while (state.metadata.len() as u64).saturating_add(state.data.len() as u64) > self.budget {
+            let from_data = state.data.len() as u64 > self.budget / 2 || state.metadata.len() as u64 <= self.budget / 2;
+            let lru = if from_data { &mut state.data } else { &mut state.metadata };
+            if lru.pop_lru().is_none() {
+                break;
+            }
+        }
+    }
+
+    /// Removes a transfer that has ended.
+    pub(super) fn land(&self, transfer: &Arc<Transfer>) {
+        let mut state = self.state.lock();
+        for number in transfer.blocks.clone() {
+            if state.arriving.get(&number).is_some_and(|other| Arc::ptr_eq(other, transfer)) {
+                state.arriving.remove(&number);
+            }
+        }
+    }
+
+    /// Bytes in memory, at most.
+    pub(super) fn bytes(&self) -> u64 {
+        let state = self.state.lock();
+        (state.metadata.len() as u64).saturating_add(state.data.len() as u64).saturating_mul(BLOCK_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(byte: u8) -> Block {
+        vec![byte; BLOCK_BYTES as usize].into()
+    }
+
+    #[test]
+    fn neighbouring_misses_are_one_transfer() {
+        let cache = BlockCache::new(100, 16);
+        cache.insert(3, block(3), Use::Metadata);
+        let (places, started) = cache.claim(0..6, &[], Use::Metadata);
+        assert_eq!((started.len(), started[0].blocks.clone()), (1, 0..6));
+        assert!(matches!(places[3], Place::Ready(_)) && matches!(places[5], Place::Arriving(_)));
+        // What is under way is not started again.
+        let (_, again) = cache.claim(4..8, &[], Use::Metadata);
+        assert_eq!((again.len(), again[0].blocks.clone()), (1, 6..8));
+        let (_, long) = cache.claim(20..60, &[], Use::Data);
+        assert_eq!(long.iter().map(|t| t.blocks.clone()).collect::<Vec<_>>(), [20..36, 36..52, 52..60]);
+        cache.land(&started[0]);
+        assert!(matches!(cache.find(0..1)[0], Place::Missing));
+    }
+
+    #[test]
+    fn an_extra_range_brings_the_wanted_blocks() {
+        let cache = BlockCache::new(100, 16);
+        let (places, started) = cache.claim(5..6, &[(0..16, Use::Metadata)], Use::Metadata);
+        assert_eq!((places.len(), started.len(), started[0].blocks.clone()), (1, 1, 0..16));
+        assert!(matches!(places[0], Place::Arriving(_)));
+    }
+
+    #[test]
+    fn blocks_are_ready_before_their_transfer_ends() {
+        let transfer = Transfer::new(7..9, Use::Data);
+        let mut seen = Vec::new();
+        transfer.push(&vec![1; BLOCK_BYTES as usize + 5], &mut |number, _| seen.push(number));
+        assert_eq!(transfer.wait(7).unwrap().len() as u64, BLOCK_BYTES);
+        transfer.push(&[2; 5], &mut |number, _| seen.push(number));
+        transfer.finish(Ok(()), &mut |number, _| seen.push(number));
+        assert_eq!((seen, transfer.wait(8).unwrap().len()), (vec![7, 8], 10));
+        let failed = Transfer::new(0..1, Use::Data);
+        failed.finish(Err(Failure::of_status(403)), &mut |_, _| ());
+        assert_eq!(failed.wait(0).unwrap_err().errno, libc::EACCES);
+    }
+
+    #[test]
+    fn data_does_not_displace_metadata() {
+        let cache = BlockCache::new(10, 4);
+        (0..4).for_each(|n| cache.insert(n, block(0), Use::Metadata));
+        (10..40).for_each(|n| cache.insert(n, block(1), Use::Data));
+        assert!(cache.find(0..4).iter().all(|place| matches!(place, Place::Ready(_))));
+        assert_eq!(cache.bytes(), 10 * BLOCK_BYTES);
+        (50..80).for_each(|n| cache.insert(n, block(0), Use::Metadata));
+        assert_eq!(cache.bytes(), 10 * BLOCK_BYTES);
+        assert!(matches!(cache.find(39..40)[0], Place::Ready(_)));
+    }
+}

@@ -1,0 +1,299 @@
+//! One GET of a range: pinned to one version of the object, retried with backoff.
+
+use super::failure::Failure;
+use super::service::{Reply, Service, attempt_timeout};
+use futures_util::StreamExt;
+use object_store::client::{HttpError, HttpErrorKind};
+use object_store::{Error, Extensions, GetOptions, GetRange, GetResult, ObjectMeta};
+use std::error::Error as StdError;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
+use tokio::time::{sleep, timeout};
+
+/// First wait before an attempt is repeated; it doubles each time.
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+/// Longest wait before an attempt is repeated.
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// Attempts to connect before the first answer: a wrong host name is reported soon.
+const FIRST_CONNECTS_MAX: u32 = 3;
+
+/// The version of an object that is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pin {
+    /// Its ETag, if the server has ETags.
+    pub(super) etag: Option<String>,
+    /// Last-Modified.
+    pub(super) modified: SystemTime,
+    /// Length, bytes.
+    pub(super) len: u64,
+}
+
+impl Pin {
+    fn of(meta: &ObjectMeta) -> Pin {
+        Pin { etag: meta.e_tag.clone(), modified: meta.last_modified.into(), len: meta.size }
+    }
+
+    /// True if `other` is the same version: by the ETag, else by Last-Modified and the length.
+    fn is_version_of(&self, other: &Pin) -> bool {
+        let is_dated_alike = self.etag.is_some() || self.modified == other.modified;
+        self.etag == other.etag && self.len == other.len && is_dated_alike
+    }
+
+    /// The ETag for If-Match, which accepts no weak ones.
+    fn strong_etag(&self) -> Option<&String> {
+        self.etag.as_ref().filter(|etag| !etag.starts_with("W/"))
+    }
+}
+
+/// Receives the bytes of a GET in order.
+pub(super) type Sink<'a> = &'a mut (dyn FnMut(&[u8]) + Send);
+
+/// An object and what is known of it.
+pub(super) struct Object {
+    service: Service,
+    /// The URL without secrets.
+    name: String,
+    timeout: Duration,
+    pin: OnceLock<Pin>,
+    /// The server rejects If-Match with the ETag that it returned.
+    ignores_if_match: AtomicBool,
+    /// Another version was found.
+    is_changed: AtomicBool,
+    bytes: AtomicU64,
+    retries: AtomicU64,
+}
+
+impl Object {
+    /// The object of `service`, called `name` in messages.
+    pub(super) fn new(service: Service, name: String, timeout: Duration) -> Object {
+        Object {
+            service,
+            name,
+            timeout,
+            pin: OnceLock::new(),
+            ignores_if_match: AtomicBool::new(false),
+            is_changed: AtomicBool::new(false),
+            bytes: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+        }
+    }
+
+    /// The URL without secrets.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The version that is read; `None` before the first answer.
+    pub(super) fn pin(&self) -> Option<&Pin> {
+        self.pin.get()
+    }
+
+    /// Requests sent, bytes received, attempts repeated.
+    pub(super) fn counters(&self) -> [u64; 3] {
+        [&*self.service.requests, &self.bytes, &self.retries].map(|n| n.load(Ordering::Relaxed))
+    }
+
+    /// Gets the bytes `range`, which is not empty, and passes them to `sink`. The first call may
+    /// ask for more than the object has; it pins the version.
+    ///
+    /// An attempt that fails is repeated from where it stopped, until no byte came for the timeout.
+    pub(super) async fn get(&self, range: Range<u64>, sink: Sink<'_>) -> Result<(), Failure> {
+        let (mut at, mut end) = (range.start, range.end);
+        let (mut failed, mut connects) = (0u32, 0u32);
+        let mut deadline = deadline(self.timeout);
+        while at < end {
+            let before = at;
+            let mut counted = |bytes: &[u8]| {
+                at = at.saturating_add(bytes.len() as u64);
+                sink(bytes);
+            };
+            let result = self.attempt(before..end, &mut counted).await;
+            end = end.min(self.pin.get().map_or(end, |pin| pin.len));
+            let Err((failure, is_connect)) = result else { continue };
+            if at > before {
+                (failed, deadline) = (0, self::deadline(self.timeout));
+            }
+            failed = failed.saturating_add(1);
+            connects = connects.saturating_add(u32::from(is_connect));
+            let pause = backoff(failed);
+            let is_hopeless = self.pin.get().is_none() && connects >= FIRST_CONNECTS_MAX;
+            if !failure.is_transient || is_hopeless || Instant::now() + pause > deadline {
+                return Err(failure);
+            }
+            tracing::debug!("{}: bytes {at} to {end}: {failure}; trying again", self.name);
+            self.retries.fetch_add(1, Ordering::Relaxed);
+            sleep(pause).await;
+        }
+        Ok(())
+    }
+
+    /// One attempt. The error says whether the server could not be connected to.
+    async fn attempt(&self, range: Range<u64>, sink: Sink<'_>) -> Result<(), (Failure, bool)> {
+        let result = match self.request(range.clone(), true).await {
+            Err((failure, _, 412)) if self.pin.get().is_some() => self.without_if_match(range, failure).await?,
+            Err((_, _, 404 | 410)) if self.pin.get().is_some() => return Err((self.changed(), false)),
+            Err((failure, is_connect, _)) => return Err((failure, is_connect)),
+            Ok(result) => result,
+        };
+        self.check(&result).map_err(|failure| (failure, false))?;
+        self.receive(result, sink).await.map_err(|failure| (failure, false))
+    }
+
+    /// Repeats a request that was answered with 412. A server may not know its own ETags in
+    /// If-Match: then they are only compared.
+    async fn without_if_match(&self, range: Range<u64>, failure: Failure) -> Result<GetResult, (Failure, bool)> {
+        if self.ignores_if_match.load(Ordering::Relaxed) {
+            return Err((failure, false));
+        }
+        let result = self.request(range, false).await.map_err(|(failure, is_connect, status)| match status {
+            404 | 410 | 412 | 416 => (self.changed(), false),
+            _ => (failure, is_connect),
+        })?;
+        self.check(&result).map_err(|failure| (failure, false))?;
+        self.ignores_if_match.store(true, Ordering::Relaxed);
+        Ok(result)
+    }
+
+    /// Sends the request. The error has the HTTP status, or 0.
+    async fn request(&self, range: Range<u64>, pinned: bool) -> Result<GetResult, (Failure, bool, u16)> {
+        let reply = Arc::new(Reply::default());
+        let mut extensions = Extensions::new();
+        extensions.insert(reply.clone());
+        let pinned = pinned && !self.ignores_if_match.load(Ordering::Relaxed);
+        let if_match = self.pin.get().filter(|_| pinned).and_then(Pin::strong_etag).cloned();
+        let options = GetOptions { range: Some(GetRange::Bounded(range)), if_match, extensions, ..GetOptions::default() };
+        let answer = timeout(self.timeout, self.service.store.get_opts(&self.service.key, options)).await;
+        let status = reply.status.load(Ordering::Relaxed);
+        match answer {
+            Ok(Ok(result)) => Ok(result),
+            Ok(Err(e)) => {
+                let (mut failure, is_connect) = classified(&e, &reply);
+                // Credentials that were found once may be found again.
+                failure.is_transient |= self.pin.get().is_some() && !reply.is_sent.load(Ordering::Relaxed);
+                Err((failure, is_connect, if (200..300).contains(&status) { 0 } else { status }))
+            }
+            Err(_) => Err((timed_out(), false, 0)),
+        }
+    }
+
+    /// Checks that an answer is of the pinned version; pins the first.
+    fn check(&self, result: &GetResult) -> Result<(), Failure> {
+        let found = Pin::of(&result.meta);
+        let pin = self.pin.get_or_init(|| found.clone());
+        if pin.is_version_of(&found) { Ok(()) } else { Err(self.changed()) }
+    }
+
+    async fn receive(&self, result: GetResult, sink: Sink<'_>) -> Result<(), Failure> {
+        let mut left = result.range.end.saturating_sub(result.range.start);
+        let mut stream = result.into_stream();
+        let idle = attempt_timeout(self.timeout);
+        while left > 0 {
+            let part = match timeout(idle, stream.next()).await {
+                Err(_) => return Err(timed_out()),
+                Ok(None) => return Err(Failure::transient(libc::EIO, "the answer was cut off")),
+                Ok(Some(Err(e))) => return Err(classified(&e, &Reply { is_sent: true.into(), status: 0.into() }).0),
+                Ok(Some(Ok(part))) => part,
+            };
+            let part = part.get(..part.len().min(usize::try_from(left).unwrap_or(usize::MAX))).unwrap_or_default();
+            left = left.saturating_sub(part.len() as u64);
+            self.bytes.fetch_add(part.len() as u64, Ordering::Relaxed);
+            sink(part);
+        }
+        Ok(())
+    }
+
+    /// Records that the object has another version, and logs it once.
+    fn changed(&self) -> Failure {
+        if !self.is_changed.swap(true, Ordering::Relaxed) {
+            tracing::error!("{}: the object was changed or removed since it was opened; unmount it, and mount it again", self.name);
+        }
+        Failure::permanent(libc::EIO, "the object was changed or removed since it was opened; open it again")
+    }
+
+    /// Logs a failed read, except of an object that was changed, which is logged already.
+    pub(super) fn report(&self, failure: &Failure) {
+        if !self.is_changed.load(Ordering::Relaxed) {
+            tracing::error!("cannot read {}: {failure}", self.name);
+        }
+    }
+}
+
+fn deadline(timeout: Duration) -> Instant {
+    Instant::now() + timeout
+}
+
+/// The pause after `failed` attempts: doubled each time, with a random half.
+fn backoff(failed: u32) -> Duration {
+    let full = BACKOFF_MIN.saturating_mul(1 << failed.saturating_sub(1).min(10)).min(BACKOFF_MAX);
+    let mut random = [0u8; 1];
+    // Without randomness, the pause is half.
+    let _ = getrandom::fill(&mut random);
+    full / 2 + (full / 2).saturating_mul(u32::from(random[0])) / 256
+}
+
+fn timed_out() -> Failure {
+    Failure::transient(libc::ETIMEDOUT, "the server does not answer; check the network and the endpoint")
+}
+
+/// The failure that `error` is, and whether the server could not be connected to. Texts of errors
+/// that may have the URL with its secrets are not used.
+fn classified(error: &Error, reply: &Reply) -> (Failure, bool) {
+    let status = reply.status.load(Ordering::Relaxed);
+    if status != 0 && !(200..300).contains(&status) {
+        return (Failure::of_status(status), false);
+    }
+    if matches!(error, Error::NotSupported { .. }) || status == 200 {
+        return (Failure::permanent(libc::EOPNOTSUPP, "the server ignores Range requests; copy the file to this machine"), false);
+    }
+    if !reply.is_sent.load(Ordering::Relaxed) {
+        let remedy =
+            "set them in the environment or a profile; for a public object, set AWS_SKIP_SIGNATURE=true, or mount with --anonymous";
+        return (Failure::permanent(libc::EACCES, format!("no credentials were found; {remedy}")), false);
+    }
+    let (mut kind, mut innermost) = (None, String::new());
+    let mut next: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(e) = next {
+        kind = e.downcast_ref::<HttpError>().map(HttpError::kind).or(kind);
+        innermost = e.to_string();
+        next = e.source();
+    }
+    // The innermost error is one of the system or of TLS. One of the client has the URL.
+    let detail = if innermost.contains("://") { "the connection failed" } else { innermost.as_str() };
+    match kind {
+        Some(HttpErrorKind::Timeout) => (timed_out(), false),
+        Some(HttpErrorKind::Connect) => {
+            (Failure::transient(libc::EIO, format!("cannot connect to the server: {detail}; check the network and the endpoint")), true)
+        }
+        Some(_) => (Failure::transient(libc::EIO, format!("the connection broke: {detail}")), false),
+        None => (Failure::permanent(libc::EIO, format!("the answer cannot be used: {detail}; check the endpoint")), false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_differ_by_etag_or_by_time_and_length() {
+        let pin = |etag: Option<&str>, seconds, len| Pin {
+            etag: etag.map(str::to_owned),
+            modified: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
+            len,
+        };
+        assert!(pin(Some("a"), 1, 9).is_version_of(&pin(Some("a"), 2, 9)));
+        assert!(!pin(Some("a"), 1, 9).is_version_of(&pin(Some("b"), 1, 9)));
+        assert!(!pin(Some("a"), 1, 9).is_version_of(&pin(None, 1, 9)));
+        assert!(pin(None, 1, 9).is_version_of(&pin(None, 1, 9)));
+        assert!(!pin(None, 1, 9).is_version_of(&pin(None, 2, 9)) && !pin(None, 1, 9).is_version_of(&pin(None, 1, 8)));
+        assert_eq!(pin(Some("W/\"a\""), 1, 1).strong_etag(), None);
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_limit() {
+        for (failed, full) in [(1, BACKOFF_MIN), (2, BACKOFF_MIN * 2), (20, BACKOFF_MAX)] {
+            assert!(backoff(failed) >= full / 2 && backoff(failed) <= full, "{failed}");
+        }
+    }
+}

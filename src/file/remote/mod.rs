@@ -1,0 +1,23 @@
+//! Driver over an object of an object store, read by ranged GETs. Only this folder names tokio and
+//! object_store.
+//!
+//! ```text
+//! driver      RemoteFile, the FileDriver      open     from a URL to a driver
+//! blocks      blocks in memory, transfers     disk     blocks in a directory
+//! policy      what is fetched beyond a read   fetch    one GET: pin, retries, errors
+//! service     the stores, by scheme           profile  credentials of AWS profiles
+//! ```
+
+mod blocks;
+mod disk;
+mod driver;
+mod failure;
+mod fetch;
+mod open;
+mod policy;
+mod profile;
+mod service;
+
+pub use driver::RemoteFile;
+pub use failure::Failure;
+pub use open::{LocatedObject, locate};

@@ -1,0 +1,81 @@
+//! From a URL to a driver, in two steps: what needs files of the host, and what needs the network.
+
+use super::disk::{self, DiskCache};
+use super::driver::{RemoteFile, Resources};
+use super::failure::Failure;
+use super::fetch::Object;
+use super::service;
+use crate::base::escape::escaped;
+use crate::base::remote::RemoteOptions;
+use crate::file::directory::Directory;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Files of the host by which names of servers are resolved.
+const RESOLVER_FILES: [&str; 8] = [
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/host.conf",
+    "/etc/nsswitch.conf",
+    "/etc/gai.conf",
+    "/etc/services",
+    "/run/systemd/resolve",
+    "/run/NetworkManager/resolv.conf",
+];
+/// Variables that name files with tokens, which are read again before a token expires.
+const TOKEN_FILES: [&str; 3] = ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AZURE_FEDERATED_TOKEN_FILE"];
+
+/// An object whose store is known; nothing was sent yet.
+pub struct LocatedObject {
+    object: Object,
+    directory: Option<Directory>,
+    cache_dir_bytes: u64,
+}
+
+/// Finds the store of `url`: reads environment, profiles and certificates, opens the disk cache.
+pub fn locate(url: &Path, options: &RemoteOptions) -> Result<LocatedObject, Failure> {
+    let text = url.to_str().ok_or_else(|| Failure::permanent(libc::EINVAL, "the URL is not UTF-8; check it"))?;
+    let service = service::connect(text, options)?;
+    let directory = options.cache_dir.as_deref().map(|path| {
+        disk::open_directory(path).map_err(|e| {
+            let remedy = "give a directory of your own with mode 0700, or a new one";
+            Failure::permanent(
+                e.raw_os_error().unwrap_or(libc::EIO),
+                format!("the directory {} of the disk cache: {e}; {remedy}", escaped(path)),
+            )
+        })
+    });
+    let object = Object::new(service, text.to_owned(), options.timeout);
+    Ok(LocatedObject { object, directory: directory.transpose()?, cache_dir_bytes: options.cache_dir_bytes })
+}
+
+impl LocatedObject {
+    /// Files and directories of the host that reading uses, and whether they are written.
+    pub fn used(&self) -> std::io::Result<Vec<(OwnedFd, bool)>> {
+        let mut used = Vec::new();
+        let tokens = TOKEN_FILES.into_iter().filter_map(std::env::var_os);
+        let tokens = tokens.filter_map(|file| PathBuf::from(file).parent().map(Path::to_path_buf));
+        for path in RESOLVER_FILES.into_iter().map(PathBuf::from).chain(tokens) {
+            // A file that does not exist is not used.
+            if let Ok(fd) = open(&path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()) {
+                used.push((fd, false));
+            }
+        }
+        if let Some(directory) = &self.directory {
+            used.push((directory.as_fd().try_clone_to_owned()?, true));
+        }
+        Ok(used)
+    }
+
+    /// Opens the object with `memory_bytes` for its blocks. Starts threads.
+    pub fn open(self, memory_bytes: u64) -> Result<RemoteFile, Failure> {
+        let LocatedObject { object, directory, cache_dir_bytes } = self;
+        let disk = directory.map(|directory| {
+            let open = move |version: &str| DiskCache::open(directory, cache_dir_bytes, version);
+            Box::new(open) as Box<dyn FnOnce(&str) -> Option<DiskCache> + Send>
+        });
+        RemoteFile::open(object, Resources { memory_bytes, disk })
+    }
+}

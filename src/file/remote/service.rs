@@ -1,0 +1,271 @@
+//! The stores, by scheme: endpoint, credentials and client options from the environment.
+
+use super::failure::Failure;
+use super::profile;
+use crate::base::remote::{RemoteOptions, after_scheme};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector};
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
+use object_store::path::Path as Key;
+use object_store::{Certificate, ClientOptions, HeaderMap, HeaderValue, ObjectStore, RetryConfig};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Longest time to connect, and between two parts of an answer. A GET may have several attempts.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Idle connections kept per host: as many as GETs at once.
+const IDLE_CONNECTIONS: usize = 32;
+
+/// What a request was answered with; put into the extensions of a request.
+#[derive(Debug, Default)]
+pub(super) struct Reply {
+    /// The request left: its credentials were found.
+    pub(super) is_sent: AtomicBool,
+    /// HTTP status; 0: no answer.
+    pub(super) status: AtomicU16,
+}
+
+/// Makes clients that count requests and record answers.
+#[derive(Debug)]
+struct Connector {
+    requests: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct CountedService {
+    client: HttpClient,
+    requests: Arc<AtomicU64>,
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(CountedService { client, requests: self.requests.clone() }))
+    }
+}
+
+impl HttpService for CountedService {
+    // As `async_trait` declares it.
+    fn call<'a, 'b>(&'a self, request: HttpRequest) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'b>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        Box::pin(async move {
+            let reply = request.extensions().get::<Arc<Reply>>().cloned();
+            self.requests.fetch_add(1, Ordering::Relaxed);
+            if let Some(reply) = &reply {
+                reply.is_sent.store(true, Ordering::Relaxed);
+            }
+            let answer = self.client.execute(request).await?;
+            if let Some(reply) = &reply {
+                reply.status.store(answer.status().as_u16(), Ordering::Relaxed);
+            }
+            Ok(answer)
+        })
+    }
+}
+
+/// A store and the key of an object in it.
+pub(super) struct Service {
+    /// The store.
+    pub(super) store: Arc<dyn ObjectStore>,
+    /// The key.
+    pub(super) key: Key,
+    /// Requests sent.
+    pub(super) requests: Arc<AtomicU64>,
+}
+
+/// The longest time that one attempt of a GET waits for the server.
+pub(super) fn attempt_timeout(timeout: Duration) -> Duration {
+    ATTEMPT_TIMEOUT.min(timeout / 3).max(Duration::from_millis(100))
+}
+
+/// The store of `url`, which has no secrets; sends nothing.
+pub(super) fn connect(url: &str, options: &RemoteOptions) -> Result<Service, Failure> {
+    // Another library of the process may have installed one: that one is used.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let start = after_scheme(url.as_bytes()).unwrap_or(0);
+    let (scheme, rest) = (url.get(..start).unwrap_or_default().to_ascii_lowercase(), url.get(start..).unwrap_or_default());
+    let requests = Arc::new(AtomicU64::new(0));
+    let connector = Connector { requests: requests.clone() };
+    if scheme.starts_with("http") {
+        return Ok(Service { store: http(url, options, connector)?, key: Key::default(), requests });
+    }
+    let (bucket, key) = rest
+        .split_once('/')
+        .filter(|(bucket, key)| !bucket.is_empty() && !key.is_empty())
+        .ok_or_else(|| Failure::permanent(libc::EINVAL, "the URL names no object; write SCHEME://BUCKET/KEY"))?;
+    if key.ends_with('/') {
+        return Err(Failure::permanent(libc::EINVAL, "a prefix cannot be mounted; give the URL of one object"));
+    }
+    let key = Key::parse(key).map_err(|_| Failure::permanent(libc::EINVAL, "the key has an empty part, '.' or '..'; check the URL"))?;
+    let store = match scheme.as_str() {
+        "gs://" => google(bucket, options, connector),
+        "az://" => azure(bucket, options, connector),
+        _ => amazon(bucket, options, connector),
+    };
+    Ok(Service { store: store?, key, requests })
+}
+
+/// Options of the client. The whole time of a request is not limited: a slow answer is complete in
+/// the end.
+fn client(options: &RemoteOptions, base: ClientOptions) -> ClientOptions {
+    let attempt = attempt_timeout(options.timeout);
+    base.with_timeout_disabled()
+        .with_connect_timeout(attempt.min(Duration::from_secs(5)))
+        .with_read_timeout(attempt)
+        .with_pool_max_idle_per_host(IDLE_CONNECTIONS)
+        .with_user_agent(HeaderValue::from_static(concat!("h5dir/", env!("CARGO_PKG_VERSION"))))
+}
+
+/// The stores retry nothing: `fetch` does.
+fn no_retries() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
+
+/// The failure of a builder. Its text names settings; it has no secrets, for it has no values.
+fn unusable(what: &str) -> impl Fn(object_store::Error) -> Failure + '_ {
+    move |_| Failure::permanent(libc::EINVAL, format!("the settings of the environment for {what} are not usable; check its variables"))
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn is_on(name: &str) -> bool {
+    variable(name).is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "on" | "yes" | "y" | "t"))
+}
+
+fn amazon(bucket: &str, options: &RemoteOptions, connector: Connector) -> Result<Arc<dyn ObjectStore>, Failure> {
+    let mut builder = AmazonS3Builder::from_env();
+    let profile = profile::load(&variable).map_err(|text| Failure::permanent(libc::EINVAL, text))?;
+    let is_set = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).is_some();
+    let get = |key: &str| profile.get(key).filter(|value| !value.is_empty()).cloned();
+    if !is_set(&builder, AmazonS3ConfigKey::AccessKeyId)
+        && let (Some(id), Some(secret)) = (get("aws_access_key_id"), get("aws_secret_access_key"))
+    {
+        builder = builder.with_access_key_id(id).with_secret_access_key(secret);
+        if let Some(token) = get("aws_session_token") {
+            builder = builder.with_token(token);
+        }
+    }
+    // from_env knows AWS_DEFAULT_REGION and AWS_REGION.
+    if !is_set(&builder, AmazonS3ConfigKey::Region)
+        && let Some(region) = variable("AWS_DEFAULT_REGION").or_else(|| get("region"))
+    {
+        builder = builder.with_region(region);
+    }
+    if variable("AWS_ENDPOINT_URL").is_none()
+        && variable("AWS_ENDPOINT_URL_S3").is_none()
+        && let Some(endpoint) = get("endpoint_url")
+    {
+        builder = builder.with_endpoint(endpoint);
+    }
+    let base = with_bundle(ClientOptions::new().with_allow_http(is_on("AWS_ALLOW_HTTP")))?;
+    builder = builder.with_bucket_name(bucket).with_client_options(client(options, base)).with_retry(no_retries());
+    if options.anonymous {
+        builder = builder.with_skip_signature(true);
+    }
+    Ok(Arc::new(builder.with_http_connector(connector).build().map_err(unusable("S3 (AWS_*)"))?))
+}
+
+/// Adds the certificates of `AWS_CA_BUNDLE`.
+fn with_bundle(base: ClientOptions) -> Result<ClientOptions, Failure> {
+    let Some(path) = variable("AWS_CA_BUNDLE") else { return Ok(base) };
+    let unusable = || Failure::permanent(libc::EINVAL, "AWS_CA_BUNDLE names no file of PEM certificates; check it");
+    let pem = std::fs::read(path).map_err(|_| unusable())?;
+    let certificates = Certificate::from_pem_bundle(&pem).map_err(|_| unusable())?;
+    Ok(certificates.into_iter().fold(base, ClientOptions::with_root_certificate))
+}
+
+fn google(bucket: &str, options: &RemoteOptions, connector: Connector) -> Result<Arc<dyn ObjectStore>, Failure> {
+    let base = ClientOptions::new().with_allow_http(is_on("GOOGLE_ALLOW_HTTP"));
+    let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket);
+    builder = builder.with_client_options(client(options, base)).with_retry(no_retries());
+    if options.anonymous {
+        builder = builder.with_skip_signature(true);
+    }
+    Ok(Arc::new(builder.with_http_connector(connector).build().map_err(unusable("Google Cloud Storage (GOOGLE_*)"))?))
+}
+
+fn azure(container: &str, options: &RemoteOptions, connector: Connector) -> Result<Arc<dyn ObjectStore>, Failure> {
+    let base = ClientOptions::new().with_allow_http(is_on("AZURE_ALLOW_HTTP"));
+    let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(container);
+    builder = builder.with_client_options(client(options, base)).with_retry(no_retries());
+    if options.anonymous {
+        builder = builder.with_skip_signature(true);
+    }
+    Ok(Arc::new(builder.with_http_connector(connector).build().map_err(unusable("Azure (AZURE_STORAGE_ACCOUNT_NAME, ...)"))?))
+}
+
+fn http(url: &str, options: &RemoteOptions, connector: Connector) -> Result<Arc<dyn ObjectStore>, Failure> {
+    let wrong = || Failure::permanent(libc::EINVAL, "the URL cannot be parsed; check it");
+    let full = options.secrets.query.as_ref().map_or_else(|| url.to_owned(), |query| format!("{url}?{query}"));
+    let mut base = client(options, ClientOptions::new().with_allow_http(true));
+    if let Some(user) = &options.secrets.user {
+        let value = format!("Basic {}", base64(&percent_decoded(user)));
+        let mut value = HeaderValue::from_str(&value).map_err(|_| wrong())?;
+        value.set_sensitive(true);
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", value);
+        base = base.with_default_headers(headers);
+    }
+    let builder = HttpBuilder::new().with_url(full).with_client_options(base).with_retry(no_retries());
+    Ok(Arc::new(builder.with_http_connector(connector).build().map_err(|_| wrong())?))
+}
+
+/// `text` with its `%XX` replaced by bytes.
+fn percent_decoded(text: &str) -> Vec<u8> {
+    let bytes = text.as_bytes();
+    let (mut out, mut at) = (Vec::new(), 0usize);
+    while let Some(&byte) = bytes.get(at) {
+        let digits = bytes.get(at.saturating_add(1)..at.saturating_add(3)).filter(|_| byte == b'%');
+        let decoded = digits.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        out.push(decoded.unwrap_or(byte));
+        at = at.saturating_add(if decoded.is_some() { 3 } else { 1 });
+    }
+    out
+}
+
+/// Base64 with padding.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for group in bytes.chunks(3) {
+        let byte = |i: usize| u32::from(group.get(i).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for i in 0..4usize {
+            let digit = DIGITS.get((bits >> (18 - 6 * i)) as usize & 63).copied().unwrap_or(b'A');
+            out.push(if i > group.len() { '=' } else { char::from(digit) });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_and_password_are_encoded() {
+        for (text, encoded) in [("", ""), ("a", "YQ=="), ("ab", "YWI="), ("abc", "YWJj"), ("u:p?", "dTpwPw==")] {
+            assert_eq!(base64(text.as_bytes()), encoded);
+        }
+        assert_eq!(percent_decoded("a%3a%zz%"), b"a:%zz%");
+    }
+
+    #[test]
+    fn a_url_names_an_object() {
+        let of = |url: &str| connect(url, &RemoteOptions { anonymous: true, ..RemoteOptions::default() });
+        assert_eq!(of("s3://bucket/a/b.h5").unwrap().key.as_ref(), "a/b.h5");
+        for wrong in ["s3://bucket", "s3://bucket/", "s3:///key", "s3://b/a//b", "s3://b/prefix/", "http://"] {
+            assert_eq!(of(wrong).err().map(|e| e.errno), Some(libc::EINVAL), "{wrong}");
+        }
+    }
+}

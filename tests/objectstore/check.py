@@ -1,0 +1,596 @@
+#!/usr/bin/env python3
+"""Checks of remote files: check.py H5DIR [NAME...]. The last line is "N passed, N failed"."""
+
+import contextlib
+import glob
+import hashlib
+import http.client
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+import h5py
+import numpy as np
+from range_server import Server
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+MIB = 1 << 20
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+# ---- files
+
+def make_walk(path):
+    """1,000 datasets, half of them compressed, each with an attribute."""
+    rng = np.random.default_rng(1)
+    with h5py.File(path, "w") as f:
+        for i in range(1000):
+            packed = {} if i % 2 else {"chunks": (500,), "compression": "gzip"}
+            f.create_dataset(f"g{i % 10}/d{i:03}", data=rng.random(2000), **packed).attrs["units"] = "m"
+
+
+def make_scattered(path):
+    """1,000 datasets of 100 kB, with the metadata of each beside its data."""
+    rng = np.random.default_rng(1)
+    with h5py.File(path, "w") as f:
+        for i in range(1000):
+            f.create_dataset(f"d{i:04}", data=rng.random(12500))
+
+
+def make_large(path):
+    """10 GiB in 10,240 chunks, of which one was written; the file is sparse."""
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    plist.set_chunk((1 << 17,))
+    with h5py.File(path, "w") as f:
+        group = f.create_group("a/b")
+        f.create_dataset("a/first", data=np.arange(1000))
+        space = h5py.h5s.create_simple((10 << 27,))
+        big = h5py.Dataset(h5py.h5d.create(group.id, b"big", h5py.h5t.IEEE_F64LE, space, plist))
+        big[5 << 27] = 42.0
+        f.create_dataset("last", data=np.arange(10))
+
+
+def make_plain(path, size):
+    """One contiguous dataset of size bytes."""
+    with h5py.File(path, "w") as f:
+        f.create_dataset("data", data=np.random.default_rng(2).integers(0, 256, size, "u1"))
+
+
+# ---- running h5dir
+
+class Bench:
+    """The servers, files and commands of all checks."""
+
+    def __init__(self, h5dir, folder):
+        self.h5dir, self.folder = h5dir, folder
+        self.files = os.path.join(folder, "files")
+        os.mkdir(self.files)
+        self.server = Server(self.files)
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "H5DIR_"))}
+        self.environment["HOME"] = folder
+        self.mounts = 0
+
+    def file(self, name, make, *arguments):
+        path = os.path.join(self.files, name)
+        if not os.path.exists(path):
+            make(path, *arguments)
+        return path
+
+    def url(self, name):
+        return f"{self.server.url}/{name}"
+
+    def run(self, *arguments, environment=None, timeout=120):
+        return subprocess.run([self.h5dir, *arguments], env=environment or self.environment, capture_output=True, timeout=timeout)
+
+    def ok(self, *arguments, **options):
+        done = self.run(*arguments, **options)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout
+
+    @contextlib.contextmanager
+    def mounted(self, target, *options, environment=None):
+        self.mounts += 1
+        at = os.path.join(self.folder, f"mount{self.mounts}")
+        log = at + ".log"
+        os.mkdir(at)
+        self.ok("mount", target, at, "--log-file", log, *options, environment=environment)
+        mount = Mount(at, log)
+        try:
+            yield mount
+        finally:
+            self.ok("umount", at)
+            os.rmdir(at)
+
+
+class Mount:
+    def __init__(self, at, log):
+        self.at, self.log_file = at, log
+
+    def path(self, name):
+        return os.path.join(self.at, name)
+
+    def log(self):
+        with contextlib.suppress(FileNotFoundError), open(self.log_file) as f:
+            return f.read()
+        return ""
+
+    def counters(self):
+        with open(self.path(".h5dir/status")) as f:
+            return {key: int(value) for key, value in re.findall(r"^(\w+):? +(\d+)$", f.read(), re.M)}
+
+
+def digest(root):
+    """Names, kinds, sizes, links, extended attributes and bytes of all files below root.
+
+    The blocks of chunked datasets are an estimate in a remote file, and not compared."""
+    found = {}
+    pending = [""]
+    while pending:
+        inner = pending.pop()
+        path = os.path.join(root, inner)
+        status = os.lstat(path)
+        entry = [oct(status.st_mode), status.st_size, status.st_nlink]
+        if os.path.islink(path):
+            entry.append(os.readlink(path))
+        else:
+            entry.append(attributes(path))
+            if os.path.isdir(path):
+                pending.extend(os.path.join(inner, name) for name in os.listdir(path))
+            else:
+                entry.append(content(path))
+        found[inner] = entry
+    return found
+
+
+def attributes(path):
+    try:
+        return [(name, os.getxattr(path, name)) for name in sorted(os.listxattr(path))]
+    except OSError as e:
+        return e.errno
+
+
+def content(path):
+    try:
+        found = hashlib.sha256()
+        with open(path, "rb", buffering=0) as f:
+            # Of very large files the ends.
+            size = os.fstat(f.fileno()).st_size
+            while part := f.read(4 * MIB):
+                found.update(part)
+                if size > 256 * MIB and f.tell() < size - 4 * MIB:
+                    f.seek(size - 4 * MIB)
+        return found.hexdigest()
+    except OSError as e:
+        return e.errno
+
+
+def errno_of(action):
+    try:
+        action()
+    except OSError as e:
+        return e.errno
+    return 0
+
+
+def read(path, offset=0, length=-1):
+    with open(path, "rb", buffering=0) as f:
+        f.seek(offset)
+        return f.read() if length < 0 else f.read(length)
+
+
+# ---- checks
+
+@check
+def remote_mounts_equal_local_ones(b):
+    files = sorted(glob.glob(os.path.join(ROOT, "tests/fixtures/mount/*.h5")))
+    corpus = os.environ.get("CORPUS", os.path.join(ROOT, "../shared/corpus"))
+    files += sorted(glob.glob(os.path.join(corpus, "files/**/*.h5"), recursive=True))[::40]
+    assert files
+    for i, path in enumerate(files):
+        name = f"copy{i}.h5"
+        shutil.copy(path, os.path.join(b.files, name))
+        with b.mounted(os.path.join(b.files, name), "--external=off") as local, b.mounted(b.url(name)) as remote:
+            left, right = digest(local.at), digest(remote.at)
+            assert left == right, [name for name in left if left[name] != right.get(name)][:5]
+
+
+@check
+def commands_read_urls(b):
+    path = b.file("walk.h5", make_walk)
+    url = b.url("walk.h5")
+    assert b.ok("ls", "-R", url) == b.ok("ls", "-R", path)
+    assert b.ok("cat", url + ":/g3/d003") == b.ok("cat", path + ":/g3/d003")
+    facts = [b.ok("stat", target + ":/g2/d002").split(b"Facts:")[1] for target in (url, path)]
+    assert facts[0] == facts[1]
+    assert b"no problem" not in b.ok("check", "--data", url)
+    copy = os.path.join(b.folder, "copied.h5")
+    b.ok("cp", "-r", url + ":/g1", copy + ":/") if os.path.exists(copy) else b.ok("create", copy)
+    b.ok("cp", "-r", url + ":/g1", copy + ":/g1")
+    with h5py.File(copy) as left, h5py.File(path) as right:
+        assert (left["g1/d001"][:] == right["g1/d001"][:]).all()
+    local = b.run("diff", url + ":/g1", copy + ":/g1")
+    assert local.returncode == 0, local.stdout
+
+
+@check
+def a_walk_takes_few_requests(b):
+    for name, make, most in (("walk.h5", make_walk, 16), ("scattered.h5", make_scattered, 30)):
+        b.file(name, make)
+        b.server.stats()
+        with b.mounted(b.url(name)) as m:
+            for root, _, names in os.walk(m.at):
+                for n in names:
+                    os.stat(os.path.join(root, n))
+        stats = b.server.stats()
+        print(f"  {name}: {stats['requests']} requests, {stats['bytes'] >> 20} MiB")
+        assert stats["requests"] <= most, stats["paths"]
+
+
+@check
+def the_first_byte_of_a_large_file_takes_few_requests(b):
+    path = b.file("large.h5", make_large)
+    assert os.stat(path).st_size > 10 << 30
+    for offset, expected in ((0, b"\0" * 8), (5 << 30, np.array([42.0]).tobytes())):
+        b.server.stats()
+        with b.mounted(b.url("large.h5")) as m:
+            assert read(m.path("a/b/big"), offset, 8) == expected
+        stats = b.server.stats()
+        print(f"  at {offset}: {stats['requests']} requests, {stats['bytes'] >> 10} KiB")
+        assert stats["requests"] <= 8, stats["paths"]
+
+
+@check
+def sequential_reads_are_few_large_requests_in_parallel(b):
+    path = b.file("plain.h5", make_plain, 192 * MIB)
+    b.server.stats()
+    b.server.set(latency=0.03)
+    with b.mounted(b.url("plain.h5"), "--cache-size=512M") as m:
+        digest_here = content(m.path("data"))
+    b.server.set(latency=0)
+    stats = b.server.stats()
+    with h5py.File(path) as f:
+        assert hashlib.sha256(f["data"][:].tobytes()).hexdigest() == digest_here
+    print(f"  {stats['requests']} requests, at most {stats['largest'] >> 10} KiB, {stats['most']} at once")
+    # None is asked for twice.
+    assert stats["bytes"] < 200 * MIB and stats["requests"] < 60 and stats["most"] >= 3, stats
+
+
+@check
+def a_changed_object_is_an_error(b):
+    path = b.file("changing.h5", make_plain, 32 * MIB)
+    with b.mounted(b.url("changing.h5"), "--readahead=128K") as m:
+        before = read(m.path("data"), 0, 4096)
+        b.server.set(etag_suffix="-2")
+        assert errno_of(lambda: read(m.path("data"), 20 * MIB, 4096)) == 5
+        assert errno_of(lambda: read(m.path("data"), 24 * MIB, 4096)) == 5
+        assert read(m.path("data"), 0, 4096) == before, "what was read stays"
+        log = [line for line in m.log().splitlines() if "mount it again" in line]
+        assert len(log) == 1 and "changing.h5" in log[0], m.log()
+    b.server.set(etag_suffix="")
+    # Without ETags: Last-Modified.
+    b.server.set(etags=False)
+    with b.mounted(b.url("changing.h5")) as m:
+        os.utime(path, (1, 1))
+        assert errno_of(lambda: read(m.path("data"), 20 * MIB, 4096)) == 5
+    b.server.set(etags=True)
+    # Removed.
+    with b.mounted(b.url("changing.h5")) as m:
+        os.rename(path, path + ".gone")
+        assert errno_of(lambda: read(m.path("data"), 20 * MIB, 4096)) == 5
+    os.rename(path + ".gone", path)
+    # A server that does not know its ETags in If-Match: they are compared.
+    b.server.set(if_match_works=False)
+    with b.mounted(b.url("changing.h5")) as m:
+        assert len(read(m.path("data"))) == 32 * MIB
+    b.server.set(if_match_works=True)
+
+
+@check
+def errors_name_the_url_the_status_and_a_remedy(b):
+    b.file("walk.h5", make_walk)
+    with open(os.path.join(b.files, "text"), "w") as f:
+        f.write("text")
+    closed = http.client.HTTPConnection("127.0.0.1", 1)
+    for target, parts in (
+        (b.url("none.h5"), ["none.h5", "404", "check the URL"]),
+        (b.url("forbidden"), ["forbidden", "403", "credentials"]),
+        (b.url("text"), ["not an HDF5 file"]),
+        (f"http://{closed.host}:{closed.port}/x.h5", ["cannot connect", "refused"]),
+        ("s3://bucket", ["SCHEME://BUCKET/KEY"]),
+        ("s3://bucket/prefix/", ["a prefix cannot be mounted"]),
+    ):
+        done = b.run("ls", target)
+        text = done.stderr.decode()
+        assert done.returncode == 3 and all(part in text for part in parts) and text.count("\n") == 1, (done.returncode, text)
+    at = os.path.join(b.folder, "none")
+    os.mkdir(at)
+    done = b.run("mount", "--read-write", b.url("walk.h5"), at)
+    assert done.returncode == 3 and b"Read-only" in done.stderr, done.stderr
+    for command in (["create"], ["recover"]):
+        done = b.run(*command, b.url("walk.h5"))
+        assert done.returncode == 3 and b"only read" in done.stderr, done.stderr
+    b.server.set(ranges=False)
+    done = b.run("ls", b.url("walk.h5"))
+    b.server.set(ranges=True)
+    assert done.returncode == 3 and b"Range" in done.stderr, done.stderr
+
+
+@check
+def failed_requests_are_repeated(b):
+    path = b.file("plain.h5", make_plain, 192 * MIB)
+    with h5py.File(path) as f:
+        expected = f["data"][: 64 * MIB].tobytes()
+    for fault in ({"status_count": 3}, {"status_count": 2, "status": 429}, {"cut_count": 5}, {"drop_count": 3}):
+        with b.mounted(b.url("plain.h5")) as m:
+            b.server.set(**fault)
+            assert read(m.path("data"), 0, 64 * MIB) == expected, fault
+            retries = m.counters()["remote_retries"]
+            assert retries >= 1, (fault, retries)
+        b.server.set(status_count=0, status=503, cut_count=0, drop_count=0)
+
+
+@check
+def failures_end_after_the_timeout(b):
+    b.file("plain.h5", make_plain, 192 * MIB)
+    with b.mounted(b.url("plain.h5"), "--remote-timeout=1.5") as m:
+        for fault, errno in (({"hang_count": 1000}, 110), ({"status_count": 1000}, 5), ({"status_count": 1, "status": 403}, 13)):
+            b.server.set(**fault)
+            start = time.monotonic()
+            assert errno_of(lambda: read(m.path("data"), 100 * MIB, 4096)) == errno
+            print(f"  {fault}: {time.monotonic() - start:.1f} s")
+            b.server.set(hang_count=0, status_count=0, status=503)
+        assert "does not answer" in m.log() and "503" in m.log(), m.log()
+        assert len(read(m.path("data"), 100 * MIB, 4096)) == 4096, "the mount works again"
+    b.server.set(hang_count=1000)
+    done = b.run("mount", "--remote-timeout=1", b.url("plain.h5"), b.folder)
+    b.server.set(hang_count=0)
+    assert done.returncode == 3 and b"does not answer" in done.stderr, done.stderr
+
+
+@check
+def blocks_on_disk_outlive_the_mount(b):
+    b.file("plain.h5", make_plain, 192 * MIB)
+    cache = os.path.join(b.folder, "cache")
+    options = ("--cache-dir", cache, "--cache-dir-size=1G", "--cache-size=128M")
+
+    def mounted_bytes():
+        b.server.stats()
+        with b.mounted(b.url("plain.h5"), *options) as m:
+            found = read(m.path("data"), 0, 64 * MIB)
+            time.sleep(0.5)
+        return hashlib.sha256(found).hexdigest(), b.server.stats()["bytes"]
+
+    first, fetched = mounted_bytes()
+    assert fetched >= 64 * MIB
+    assert os.stat(cache).st_mode & 0o777 == 0o700
+    second, fetched = mounted_bytes()
+    print(f"  {len(os.listdir(cache))} files; again {fetched >> 10} KiB fetched")
+    assert second == first and fetched < 48 * MIB, fetched
+    for n, name in enumerate(sorted(os.listdir(cache))):
+        with open(os.path.join(cache, name), "r+b") as f:
+            f.seek(2000 + n * 70_000)
+            f.write(b"damage")
+    third, fetched = mounted_bytes()
+    assert third == first and fetched > 0
+    # Another version uses none of it.
+    b.server.set(etag_suffix="-9")
+    _, fetched = mounted_bytes()
+    b.server.set(etag_suffix="")
+    assert fetched >= 64 * MIB
+    # Two daemons, and a small limit.
+    small = ("--cache-dir", cache, "--cache-dir-size=32M")
+    with b.mounted(b.url("plain.h5"), *small) as left, b.mounted(b.url("plain.h5"), *small) as right:
+        found = []
+        readers = [threading.Thread(target=lambda m=m: found.append(content(m.path("data")))) for m in (left, right)]
+        [reader.start() for reader in readers]
+        [reader.join() for reader in readers]
+        assert len(set(found)) == 1 and len(found[0]) == 64
+        time.sleep(0.5)
+    size = sum(os.stat(os.path.join(cache, name)).st_size for name in os.listdir(cache))
+    assert size <= 64 * MIB, size
+    os.chmod(cache, 0o755)
+    done = b.run("mount", b.url("plain.h5"), b.folder, *options)
+    assert done.returncode == 3 and b"0700" in done.stderr, done.stderr
+
+
+@check
+def memory_is_bounded(b):
+    b.file("plain.h5", make_plain, 192 * MIB)
+    with b.mounted(b.url("plain.h5"), "--cache-size=64M") as m:
+        content(m.path("data"))
+        counters = m.counters()
+        assert counters["remote_cache_bytes"] <= 16 * MIB, counters
+        pids = [pid for pid in os.listdir("/proc") if pid.isdigit() and m.at in command_line(pid) and "mount" in command_line(pid)]
+        peaks = [int(re.search(r"VmHWM:\s+(\d+)", open(f"/proc/{pid}/status").read())[1]) >> 10 for pid in pids]
+        print(f"  peak {max(peaks)} MiB")
+        assert max(peaks) < 160, peaks
+
+
+def command_line(pid):
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline") as f:
+        return f.read()
+    return ""
+
+
+@check
+def secrets_are_not_shown(b):
+    b.file("walk.h5", make_walk)
+    b.server.stats()
+    b.server.set(user="user:secret1")
+    host = b.server.url.removeprefix("http://")
+    url = f"http://user:secret1@{host}/walk.h5?signature=secret2"
+    with b.mounted(url, "--log-level=debug") as m:
+        assert len(os.listdir(m.at)) == 10
+        mounts = open("/proc/self/mountinfo").read()
+        assert "walk.h5" in mounts and "secret" not in mounts + m.log() + open(m.path(".h5dir/status")).read()
+        assert b.server.stats()["paths"][0][0] == "/walk.h5?signature=secret2"
+    b.server.set(user="user:other")
+    done = b.run("ls", url)
+    b.server.set(user=None)
+    assert done.returncode == 3 and b"401" in done.stderr and b"secret" not in done.stderr, done.stderr
+
+
+@check
+def other_schemes_work_in_the_sandbox(b):
+    """Name resolution, TLS, gs:// and az://, each by a confined daemon."""
+    path = b.file("walk.h5", make_walk)
+    os.makedirs(os.path.join(b.files, "bucket"), exist_ok=True)
+    shutil.copy(path, os.path.join(b.files, "bucket/walk.h5"))
+    names = sorted(os.listdir(os.path.dirname(path)))
+    assert "walk.h5" in names
+    google = {"GOOGLE_BASE_URL": b.server.url, "GOOGLE_ALLOW_HTTP": "true", "GOOGLE_SKIP_SIGNATURE": "true"}
+    azure = {"AZURE_STORAGE_ACCOUNT_NAME": "account", "AZURE_STORAGE_ENDPOINT": b.server.url, "AZURE_ALLOW_HTTP": "true"}
+    certificate = make_certificate(b.folder)
+    secure = Server(b.files, certificate)
+    try:
+        for target, extra, options in (
+            (b.url("walk.h5").replace("127.0.0.1", "localhost"), {}, ()),
+            ("gs://bucket/walk.h5", google, ()),
+            ("az://bucket/walk.h5", azure, ("--anonymous",)),
+            (f"https://localhost:{secure.port}/walk.h5", {"SSL_CERT_FILE": certificate}, ()),
+            ("s3://bucket/walk.h5", {"AWS_ENDPOINT_URL": f"https://localhost:{secure.port}", "AWS_CA_BUNDLE": certificate}, ("--anonymous",)),
+        ):
+            with b.mounted(target, *options, environment={**b.environment, **extra}) as m:
+                assert len(os.listdir(m.at)) == 10, target
+                assert content(m.path("g9/d999")) == hashlib.sha256(b.ok("cat", path + ":/g9/d999")).hexdigest(), target
+        done = b.run("ls", f"https://localhost:{secure.port}/walk.h5")
+        assert done.returncode == 3 and b"ertificate" in done.stderr, done.stderr
+    finally:
+        secure.close()
+
+
+def make_certificate(folder):
+    """A certificate of localhost that signs itself, with its key, in one PEM file."""
+    import datetime
+    import ipaddress
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    certificate = (
+        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        .serial_number(1).not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=2))
+        .add_extension(names, critical=False).add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = os.path.join(folder, "server.pem")
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    with open(path, "wb") as f:
+        f.write(certificate.public_bytes(serialization.Encoding.PEM) + private)
+    return path
+
+
+# ---- S3, by moto
+
+class Moto:
+    """The S3 server of moto, in a process of its own."""
+
+    def __init__(self):
+        import socket
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.url = f"http://127.0.0.1:{self.port}"
+        for _ in range(600):
+            with contextlib.suppress(OSError):
+                http.client.HTTPConnection("127.0.0.1", self.port, timeout=1).connect()
+                return
+            time.sleep(0.1)
+        raise RuntimeError("moto does not start")
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(10)
+
+
+@check
+def s3_takes_credentials_from_environment_and_profiles(b):
+    import boto3
+    path = b.file("walk.h5", make_walk)
+    moto = Moto()
+    try:
+        client = boto3.client("s3", endpoint_url=moto.url, aws_access_key_id="AK", aws_secret_access_key="SK", region_name="us-east-1")
+        client.create_bucket(Bucket="bucket")
+        client.upload_file(path, "bucket", "in a/walk+1.h5")
+        url = "s3://bucket/in a/walk+1.h5"
+        endpoint = {"AWS_ENDPOINT_URL": moto.url, "AWS_ALLOW_HTTP": "true"}
+        keys = {"AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SK", "AWS_REGION": "us-east-1"}
+        expected = b.ok("ls", "-R", path)
+        environment = {**b.environment, **endpoint, **keys}
+        assert b.ok("ls", "-R", url, environment=environment) == expected
+        with b.mounted(url + ":/g1", environment=environment) as remote, b.mounted(path + ":/g1") as local:
+            assert digest(remote.at) == digest(local.at)
+        with b.mounted(url, environment=environment) as m:
+            client.put_object(Bucket="bucket", Key="in a/walk+1.h5", Body=b"other")
+            assert errno_of(lambda: read(m.path("g9/d999"))) == 5
+        client.upload_file(path, "bucket", "in a/walk+1.h5")
+        # A profile.
+        os.makedirs(os.path.join(b.folder, ".aws"), exist_ok=True)
+        with open(os.path.join(b.folder, ".aws/credentials"), "w") as f:
+            f.write("[test]\naws_access_key_id = AK\naws_secret_access_key = SK\n")
+        with open(os.path.join(b.folder, ".aws/config"), "w") as f:
+            f.write(f"[profile test]\nregion = us-east-1\nendpoint_url = {moto.url}\n")
+        profile = {**b.environment, "AWS_PROFILE": "test", "AWS_ALLOW_HTTP": "true"}
+        assert b.ok("ls", "-R", url, environment=profile) == expected
+        done = b.run("ls", url, environment={**profile, "AWS_PROFILE": "other"})
+        assert done.returncode == 3 and b"AWS_PROFILE" in done.stderr, done.stderr
+        # Anonymous.
+        client.put_object_acl(Bucket="bucket", Key="in a/walk+1.h5", ACL="public-read")
+        assert b.ok("ls", "-R", url, environment={**b.environment, **endpoint, "AWS_SKIP_SIGNATURE": "true"}) == expected
+        with b.mounted(url, "--anonymous", environment={**b.environment, **endpoint}) as m:
+            assert len(os.listdir(m.at)) == 10
+        done = b.run("ls", "s3://bucket/none", environment=environment)
+        assert done.returncode == 3 and b"404" in done.stderr, done.stderr
+        # Endpoints without TLS need AWS_ALLOW_HTTP.
+        done = b.run("ls", url, environment={**environment, "AWS_ALLOW_HTTP": "false"})
+        assert done.returncode == 3, done.stderr
+    finally:
+        moto.close()
+
+
+def main():
+    h5dir, wanted = sys.argv[1], sys.argv[2:]
+    passed = failed = 0
+    with tempfile.TemporaryDirectory(prefix="h5dir-objectstore-", dir="/var/tmp") as folder:
+        bench = Bench(h5dir, folder)
+        try:
+            for one in CHECKS:
+                if wanted and not any(name in one.__name__ for name in wanted):
+                    continue
+                start = time.monotonic()
+                try:
+                    one(bench)
+                    passed += 1
+                    print(f"ok     {one.__name__} ({time.monotonic() - start:.1f} s)", flush=True)
+                except Exception:
+                    failed += 1
+                    print(f"FAILED {one.__name__}\n{traceback.format_exc()}", flush=True)
+                    bench.server.set(latency=0, status_count=0, cut_count=0, drop_count=0, hang_count=0, etags=True,
+                                     etag_suffix="", if_match_works=True, ranges=True, user=None)
+        finally:
+            bench.server.close()
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
