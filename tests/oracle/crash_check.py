@@ -22,6 +22,8 @@ def describe(path):
     lines = []
     with h5py.File(path, "r") as f:
         seen = set()
+        # The first access fails where libhdf5 cannot load a metadata cache image.
+        f["/"]
         # What is appended to a log counts when the commit is complete.
         log = log_reader.by_id(f)
 

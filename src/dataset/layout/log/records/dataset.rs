@@ -90,6 +90,27 @@ impl Shape {
         Shape { dims: dims.to_vec(), strides, element_size }
     }
 
+    /// The shape with a first dimension that no element exceeds: for records of a dataset that may
+    /// have grown since.
+    pub(super) fn unbounded(dims: &[u64], element_size: u64) -> Shape {
+        let mut shape = Shape::new(dims, element_size);
+        shape.dims.iter_mut().take(1).for_each(|d| *d = i64::MAX as u64);
+        shape
+    }
+
+    /// False for a shape of [`Shape::unbounded`].
+    pub(super) fn is_bounded(&self) -> bool {
+        self.dims.first() != Some(&(i64::MAX as u64))
+    }
+
+    /// Takes over a longer first dimension. A shorter one may be of a reader of an older state;
+    /// elements past the extent are unwritten anyway.
+    pub(super) fn extend(&mut self, other: &Shape) {
+        if self.dims.first() < other.dims.first() {
+            self.clone_from(other);
+        }
+    }
+
     /// Calls `f` with the runs of `selection`: linear elements, and the number of the first one
     /// within the selection. Elements beyond the extent are left out.
     fn each_run(&self, selection: &Selection, f: &mut dyn FnMut(Range<u64>, u64)) -> Result<()> {

@@ -16,6 +16,8 @@ use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Least and largest size of a log dataset that is not for one longer run, bytes.
+const LOG_BYTES: (u64, u64) = (64 << 10, 1 << 30);
 /// Records after which the index is written, unless more are indexed.
 const UNINDEXED_MAX: u64 = 1 << 20;
 /// Bytes of the index table that are written at once.
@@ -68,7 +70,7 @@ impl RecordLog {
     /// The state, in which the dataset is loaded.
     fn with(&self, member: &Member) -> Result<MutexGuard<'_, Inner>> {
         let opened = self.opened()?;
-        let known = |inner: &mut Inner| inner.datasets.get_mut(&member.id).map(|d| d.shape.clone_from(&member.shape)).is_some();
+        let known = |inner: &mut Inner| inner.datasets.get_mut(&member.id).map(|d| d.shape.extend(&member.shape)).is_some();
         let mut inner = self.state.lock();
         if known(&mut inner) {
             return Ok(inner);
@@ -222,20 +224,21 @@ impl RecordLog {
     /// Size for a new log dataset that holds a run of `run` bytes: what the datasets will need if
     /// the rest of them is written like the part that is (section "File flush" of the design).
     pub(crate) fn estimate(&self, run: u64) -> u64 {
-        const MIN: u64 = 64 << 10;
-        const MAX: u64 = 1 << 30;
         let inner = self.state.lock();
         let used = inner.logs.values().map(|log| log.len).fold(0, u64::saturating_add);
         let (mut written, mut all) = (0u64, 0u64);
-        for d in inner.datasets.values() {
+        // Those loaded for the index alone have no extent.
+        for d in inner.datasets.values().filter(|d| d.shape.is_bounded()) {
             written = written.saturating_add(d.extents.elements().saturating_mul(d.shape.element_size));
             let elements = d.shape.dims.iter().fold(1u64, |n, d| n.saturating_mul(*d));
             all = all.saturating_add(elements.saturating_mul(d.shape.element_size));
         }
         let whole = u128::from(used).saturating_mul(u128::from(all)).checked_div(u128::from(written.max(1))).unwrap_or(0);
         let rest = u64::try_from(whole).unwrap_or(u64::MAX).saturating_sub(used);
-        // Never less than an eighth of what there is, so that log datasets stay few.
-        run.max(rest.clamp(MIN, MAX)).max((used / 8).min(MAX))
+        // Not far more than the log has: the datasets may stay as they are. Not far less either, so
+        // that log datasets stay few.
+        let (least, most) = LOG_BYTES;
+        run.max(rest.clamp((used / 8).clamp(least, most), used.saturating_mul(4).clamp(least, most)))
     }
 
     /// Adds the log dataset `number`, which was created.
@@ -358,7 +361,7 @@ impl RecordLog {
         for id in opened.changed() {
             let Some(d) = opened.shapes.get(&id) else { continue };
             if !self.state.lock().datasets.contains_key(&id) {
-                let loaded = opened.dataset(&self.environment, id, Shape::new(&d.dims, d.element_size))?;
+                let loaded = opened.dataset(&self.environment, id, Shape::unbounded(&d.dims, d.element_size))?;
                 self.state.lock().datasets.entry(id).or_insert(loaded);
             }
         }
