@@ -1,7 +1,7 @@
 //! The log of records of a file: its group, and the anchors of its datasets.
 
 use super::NativeConnector;
-use super::log_members::{data_range, integers, member, shape};
+use super::log_members::{data_range, integers, member, members, shape};
 use super::log_names::{DEFLATE, GROUP, ID, MAXIMUM, SHAPE};
 use super::object::Object;
 use crate::base::{Address, Error, Result, limits};
@@ -9,7 +9,6 @@ use crate::dataset::layout::{Anchor, InLog, LogDataset, LogGroup, LogState, Reco
 use crate::format::message::link::LinkTarget;
 use crate::structures::group;
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Name of this structure in errors.
@@ -69,15 +68,8 @@ fn open_group(connector: &NativeConnector, index: u32) -> Result<LogGroup> {
     };
     let next_id = integers(&object, DATASETS)?.and_then(|n| u64::try_from(*n.first()?).ok());
     let next_id = next_id.ok_or_else(|| Error::corrupt(NAME, at, "a negative number of datasets"))?;
-    let mut members = Vec::new();
-    group::list(&file.store, &object.group_storage()?, 0, &mut |link, _| {
-        if let LinkTarget::Hard(address) = link.target {
-            members.push((link.name, address));
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
     let mut group = LogGroup { state, next_id, logs: BTreeMap::new(), index: None, skip: None, store: file.store.clone() };
-    for (name, address) in members {
+    for (name, address) in members(&object)? {
         match name.as_slice() {
             INDEX => group.index = Some(member(connector, &file, address)?.bytes),
             SKIP => group.skip = Some(member(connector, &file, address)?.bytes),

@@ -6,6 +6,7 @@
 
 mod anchor;
 mod block_index;
+mod piece;
 mod records;
 mod released;
 

@@ -169,19 +169,21 @@ pub(super) struct Deflated {
 pub(super) struct Dataset {
     pub(super) shape: Shape,
     pub(super) extents: Extents,
+    /// New records are deflated.
+    pub(super) deflates: bool,
     pub(super) deflated: Vec<Deflated>,
 }
 
 impl Dataset {
     /// A dataset without elements.
     pub(super) fn new(shape: Shape) -> Dataset {
-        Dataset { shape, extents: Extents::default(), deflated: Vec::new() }
+        Dataset { shape, extents: Extents::default(), deflates: false, deflated: Vec::new() }
     }
 
     /// Enters a record, which replaces all elements that it has.
     pub(super) fn enter(&mut self, placed: Placed) -> Result<()> {
         let size = self.shape.element_size;
-        let Dataset { shape, extents, deflated } = self;
+        let Dataset { shape, extents, deflated, .. } = self;
         let source = if placed.deflated {
             let number = u32::try_from(deflated.len());
             let number = number.map_err(|_| Error::limit(NAME, Address::UNDEF, "2^32 deflated records of a dataset"))?;

@@ -11,7 +11,7 @@ use crate::dataset::environment::Environment;
 use crate::format::Writer;
 use crate::format::log::record::NAME;
 use crate::format::log::run::{Erased, TO_THE_END};
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::Arc;
@@ -77,10 +77,10 @@ impl RecordLog {
         }
         drop(inner);
         // Loaded without the lock; if another thread was faster, its dataset stays.
-        let loaded = opened.dataset(&self.environment, member.id, member.shape.clone())?;
+        let mut loaded = opened.dataset(&self.environment, member.id, member.shape.clone())?;
+        loaded.deflates = member.deflate;
         let mut inner = self.state.lock();
         inner.datasets.entry(member.id).or_insert(loaded);
-        inner.deflate.insert(member.id, member.deflate);
         Ok(inner)
     }
 
@@ -137,7 +137,7 @@ impl RecordLog {
     pub(super) fn shared_records(&self, member: &Member, range: Range<u64>) -> Result<Vec<Range<u64>>> {
         let inner = self.with(member)?;
         let dataset = inner.datasets.get(&member.id).ok_or_else(missing)?;
-        let records: Vec<u32> = dataset
+        let records: HashSet<u32> = dataset
             .extents
             .within(range.clone(), member.shape.element_size)
             .filter_map(|e| if let Source::Deflated { record, .. } = e.source { Some(record) } else { None })
@@ -167,7 +167,7 @@ impl RecordLog {
         inner.note_erased(Erased { dataset: member.id, first: 0, count: TO_THE_END });
         let dataset = inner.datasets.remove(&member.id);
         // Later loads find nothing.
-        inner.datasets.insert(member.id, Dataset::new(member.shape.clone()));
+        inner.datasets.insert(member.id, Dataset { deflates: member.deflate, ..Dataset::new(member.shape.clone()) });
         let staged = inner.staged.remove(&member.id).unwrap_or_default();
         if let (Some(undo), Some(dataset)) = (&mut inner.undo, dataset) {
             undo.push(Undo::Forgotten { id: member.id, dataset: Box::new(dataset), staged });
@@ -208,12 +208,9 @@ impl RecordLog {
         self.state.lock().staged_bytes
     }
 
-    /// Number of the current log dataset, and what is left of it, bytes.
-    pub(crate) fn room(&self) -> (u32, u64) {
-        let inner = self.state.lock();
-        let number = inner.logs.keys().next_back().copied().unwrap_or(0);
-        let used = if number == inner.tail.0 { inner.tail.1 } else { 0 };
-        (number, inner.logs.get(&number).map_or(0, |log| log.len.saturating_sub(used)))
+    /// Number of the last log dataset; 0: there is none.
+    pub(crate) fn last_number(&self) -> u32 {
+        self.state.lock().logs.keys().next_back().copied().unwrap_or(0)
     }
 
     /// Number of log datasets.
@@ -396,9 +393,10 @@ impl RecordLog {
         let mut table = Pieces { put, at: 0, writer: Writer::new() };
         let mut skip: Vec<(u64, u64)> = Vec::new();
         let mut entries = 0u64;
+        let old: HashMap<u64, &Indexed> = old.iter().map(|e| (e.id, e)).collect();
         for id in ids {
             let begin = table.at.saturating_add(table.writer.position() as u64);
-            let count = match (datasets.get(&id), old.iter().find(|e| e.id == id)) {
+            let count = match (datasets.get(&id), old.get(&id)) {
                 (Some(dataset), _) => tables::write(id, dataset, &mut table.writer),
                 (None, Some(e)) => {
                     table.copy(&self.environment, opened, e.start..e.end)?;
