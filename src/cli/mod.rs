@@ -9,6 +9,7 @@
 //! defined, erase  the same, of the elements of a dataset
 //! stat --space    space: bytes of a file
 //! status          status: mounts of this machine, counters of one
+//! compact, log    log: the log of a file
 //! check           check: problems of a file                progress: a line on the terminal
 //! completions, man  from the definitions of the command line
 //! cp, cat, diff   copy, cat, diff: over what they read    side: objects and local files
@@ -26,6 +27,7 @@ pub(crate) mod defined;
 pub(crate) mod diff;
 pub(crate) mod failure;
 pub(crate) mod file_commands;
+pub(crate) mod log;
 pub(crate) mod logging;
 pub(crate) mod ls;
 pub(crate) mod manual;
@@ -83,6 +85,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Diff(args) => return diff::diff(&args),
         Command::Defined(args) => defined::defined(&args),
         Command::Erase(args) => defined::erase(&args),
+        Command::Compact(args) => log::compact(&args),
+        Command::Log(args) => log::log(&args),
         Command::Completions(args) => completions::completions(&args),
         Command::Man(args) => manual::man(&args),
     };

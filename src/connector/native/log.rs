@@ -11,6 +11,7 @@ use super::log_members::{data_range, integers, member, members, shape};
 use super::log_names::{FileLog, Named};
 use super::object::Object;
 use super::{NativeConnector, record_log};
+use crate::base::log_part::{LogPart, LogVisitor};
 use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result, limits};
 use crate::dataset::layout::{Anchor, InLog, LogFile, ReleasedAnchor, ReleasedLog};
@@ -105,6 +106,7 @@ fn open_files(connector: &Weak<NativeConnector>, index: u32, prefix: &str) -> Re
 
 /// What the attribute of the root group has.
 struct Counts {
+    datasets: i64,
     data: i64,
     metadata: i64,
     config: i64,
@@ -115,9 +117,24 @@ fn counts(file: &Arc<HdfFile>, prefix: &str) -> Result<Counts> {
     let root = Object::open(file, file.root)?;
     let found = integers(&root, &named(prefix, "int_att"))?.unwrap_or_default();
     match *found {
-        [_, data, metadata, config, ref rest @ ..] => Ok(Counts { data, metadata, config, subfiles: rest.first().copied().unwrap_or(1) }),
+        [datasets, data, metadata, config, ref rest @ ..] => {
+            Ok(Counts { datasets, data, metadata, config, subfiles: rest.first().copied().unwrap_or(1) })
+        }
         _ => Err(Error::corrupt(NAME, file.root, "there is no log")),
     }
+}
+
+/// Shows what the attribute of the root group has.
+pub(super) fn dump_counts(file: &Arc<HdfFile>, prefix: &str, f: &mut LogVisitor<'_>) -> Result<()> {
+    let Counts { datasets, data, metadata, config, subfiles } = counts(file, prefix)?;
+    let number = |n: i64| u64::try_from(n).unwrap_or(u64::MAX);
+    LogPart::new("log", 0)
+        .number("datasets", number(datasets))
+        .number("data_datasets", number(data))
+        .number("metadata_datasets", number(metadata))
+        .number("configuration", number(config))
+        .number("subfiles", number(subfiles))
+        .show(f)
 }
 
 /// Opens the log group of `file`. A dataset of it that cannot be opened is an error of its entries.

@@ -3,7 +3,7 @@
 use super::super::attribute::Value;
 use super::super::dataset::Dataset;
 use super::super::file::HdfFile;
-use super::super::log_names::{ATTRIBUTES, DEFLATE, FileLog, GROUP, ID, MAXIMUM, SHAPE};
+use super::super::log_names::{ATTRIBUTES, DEFLATE, GROUP, ID, MAXIMUM, SHAPE};
 use super::super::object::Object;
 use super::super::record_log::{self, DATASETS, INDEX, LOGS, SKIP, STATE, VERSION};
 use super::super::{NativeConnector, attribute};
@@ -17,12 +17,14 @@ use crate::base::{Address, Error, Result};
 use crate::connector::ObjectId;
 use crate::dataset::creation::{Creation, Records};
 use crate::dataset::layout::{LogDataset, LogState, RecordLog, new_chunked, new_contiguous};
+use crate::format::log::run::RUN_PROBE_BYTES;
 use crate::format::message::data_layout::{DataLayout, Layout as LayoutClass};
 use crate::format::message::dataspace::Dataspace;
 use crate::format::object_header::kind;
 use crate::meta::edit::SpaceKind;
 use crate::meta::header_edit::HeaderEdit;
 use crate::structures::attributes::edit as attributes_edit;
+use foldhash::HashSet;
 use std::sync::Arc;
 
 /// Least and largest chunk of the index table, bytes, and bytes of it per entry.
@@ -56,14 +58,6 @@ fn signed(n: u64) -> i64 {
 }
 
 impl NativeConnector {
-    /// The log of records of the mounted file, if it has one.
-    pub(super) fn record_log(&self) -> Option<Arc<RecordLog>> {
-        match self.log_of(&self.file(0).ok()?).as_deref() {
-            Some(FileLog::Records(log)) => Some(log.clone()),
-            _ => None,
-        }
-    }
-
     /// The log is looked for again: the operation that may have created it was rolled back.
     pub(super) fn forget_new_log(&self) {
         let gone = |file: &Arc<HdfFile>| {
@@ -103,7 +97,7 @@ impl Change<'_> {
     }
 
     /// The group of the log.
-    fn log_group(&self) -> Result<Option<ObjectId>> {
+    pub(super) fn log_group(&self) -> Result<Option<ObjectId>> {
         let file = self.connector.file(0)?;
         let group = record_log::find(&Object::open(&file, file.root)?)?;
         Ok(group.map(|g| ObjectId { file: 0, address: g.header.address }))
@@ -200,13 +194,13 @@ impl Change<'_> {
     }
 
     /// Creates a log dataset with room for a run of `run` bytes.
-    fn add_log(&self, log: &RecordLog, run: u64, when: LogFlush) -> Result<()> {
-        let number = log.last_number().checked_add(1).ok_or_else(|| Error::refused(libc::EFBIG, "2^32 log datasets"))?;
+    pub(super) fn add_log(&self, log: &RecordLog, run: u64, when: LogFlush) -> Result<()> {
+        let number = log.last_number()?.checked_add(1).ok_or_else(|| Error::refused(libc::EFBIG, "2^32 log datasets"))?;
         let create = || {
             let group = self.log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
             let size = log.estimate(run);
             let address = self.new_log_dataset(group, number, size)?;
-            self.set_integers(group, LOGS, &[signed(log.logs().saturating_add(1))], true)?;
+            self.set_integers(group, LOGS, &[signed(number.into())], true)?;
             Ok(LogDataset { address, len: size })
         };
         let made = if when == LogFlush::Within { create()? } else { self.atomically(create)? };
@@ -220,6 +214,8 @@ impl Change<'_> {
         let creation = Creation { dims: vec![size], max_dims: None, layout: new_contiguous(), ..bytes_file() };
         let id = self.new_member(group, &record_log::log_name(number), &creation)?;
         let address = store.allocate(size, SpaceKind::Raw)?;
+        // What is there is not a run of an earlier log.
+        store.write_unused(address, &[0; RUN_PROBE_BYTES])?;
         let d = self.dataset(id)?;
         self.set_layout(&d, &contiguous_at(&d, address, size)?)?;
         Ok(address)
@@ -236,7 +232,7 @@ impl Change<'_> {
         let Some(log) = self.connector.record_log() else { return Ok(None) };
         self.flush_log(LogFlush::Commit)?;
         if log.wants_index(close) {
-            let state = self.atomically(|| self.write_index(&log, close))?;
+            let state = self.atomically(|| self.write_index(&log, close, None))?;
             return Ok(Some(state));
         }
         let Some(state) = log.awaited_state() else { return Ok(None) };
@@ -250,8 +246,9 @@ impl Change<'_> {
         self.set_integers(group, STATE, &values, false)
     }
 
-    /// Writes index table and skip list anew, and the state that has them.
-    fn write_index(&self, log: &RecordLog, close: bool) -> Result<LogState> {
+    /// Writes index table and skip list anew, and the state that has them. Entries of datasets that
+    /// were not used are kept, but those of an ID that is not in `keep`.
+    pub(super) fn write_index(&self, log: &RecordLog, close: bool, keep: Option<&HashSet<u64>>) -> Result<LogState> {
         let group = self.log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
         let bytes = |chunk: u64| Creation { layout: new_chunked(vec![chunk]), ..bytes_file() };
         // The old ones are read until the new ones are complete.
@@ -260,7 +257,7 @@ impl Change<'_> {
         let index = ObjectId { address: self.new_dataset(&bytes(chunk), now())?, ..group };
         self.connector.options.environment.forget(super::key(index));
         self.changed(index);
-        let (skip, state) = log.write_index(&mut |at, piece| {
+        let (skip, state) = log.write_index(keep, &mut |at, piece| {
             self.put_elements(index, at, piece)?;
             self.flush_if_many(index)
         })?;
@@ -300,6 +297,7 @@ impl Change<'_> {
         super::data::replace_message(&mut header, kind::DATA_LAYOUT, message.encode(store.ctx())?)?;
         header.write(&store)?;
         self.changed(id);
+        log.trim(number, used);
         let from = address.checked_add(used).unwrap_or(address);
         store.free_kind(from, len.saturating_sub(used), SpaceKind::Raw)
     }

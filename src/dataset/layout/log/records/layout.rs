@@ -10,7 +10,9 @@ use crate::dataset::creation::{CreateLayout, Creation, MESSAGE_MAX_BYTES, NewLay
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::log::anchor::NAME;
 use crate::dataset::layout::log::piece::{DeflatedData, part_of};
-use crate::dataset::layout::traits::{DatasetBytes, Description, Layout, Operation, Progress, Seek, StoredVolume, Written};
+use crate::dataset::layout::traits::{
+    DatasetBytes, Description, Layout, Logged, Measure, Operation, Progress, Seek, StoredVolume, Written,
+};
 use crate::format::Context;
 use crate::format::log::record::NAME as STRUCTURE;
 use crate::format::message::data_layout::{DataLayout, Layout as Class};
@@ -298,5 +300,24 @@ impl Layout for Recorded {
 
     fn delete(&self, _op: &Operation<'_>) -> Result<()> {
         self.log.forget(&self.member)
+    }
+
+    fn logged(&self) -> Option<&dyn Logged> {
+        Some(self)
+    }
+}
+
+impl Logged for Recorded {
+    fn id(&self) -> u64 {
+        self.member.id
+    }
+
+    fn measure(&self) -> Result<Measure> {
+        self.log.measure(&self.member)
+    }
+
+    fn next_in(&self, offset: u64, last: u32, most: u64) -> Result<Option<Range<u64>>> {
+        let elements = self.log.next_in(&self.member, offset.div_ceil(self.size()), last, (most / self.size()).max(1))?;
+        Ok(elements.map(|elements| self.bytes(&elements)))
     }
 }

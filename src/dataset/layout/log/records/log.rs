@@ -1,6 +1,6 @@
 //! The log of a file: reading, staging, runs, the index.
 
-use super::dataset::{Dataset, LogDataset, LogSource, Shape, State};
+use super::dataset::{Dataset, LogDataset, LogSource, State};
 use super::extents::Source;
 use super::load::Opened;
 use super::runs::Run;
@@ -25,11 +25,11 @@ const TABLE_PIECE_BYTES: usize = 1 << 20;
 
 /// The log of a file.
 pub(crate) struct RecordLog {
-    environment: Arc<Environment>,
+    pub(super) environment: Arc<Environment>,
     open: Box<LogSource>,
     /// Opened at the first use. Locked before `state`.
-    opened: Mutex<Option<Arc<Opened>>>,
-    state: Mutex<Inner>,
+    pub(super) opened: Mutex<Option<Arc<Opened>>>,
+    pub(super) state: Mutex<Inner>,
 }
 
 impl RecordLog {
@@ -39,12 +39,16 @@ impl RecordLog {
     }
 
     /// Opens the log at its first use.
-    fn opened(&self) -> Result<Arc<Opened>> {
+    pub(super) fn opened(&self) -> Result<Arc<Opened>> {
         let mut kept = self.opened.lock();
         if let Some(opened) = &*kept {
             return Ok(opened.clone());
         }
-        let opened = Arc::new(Opened::new((self.open)()?)?);
+        let mut group = (self.open)()?;
+        if self.state.lock().ignores_index {
+            group.forget_index();
+        }
+        let opened = Arc::new(Opened::new(group)?);
         let mut inner = self.state.lock();
         if inner.is_open {
             // Only the index is another one.
@@ -56,7 +60,7 @@ impl RecordLog {
         inner.logs.clone_from(&opened.group.logs);
         inner.tail = opened.tail;
         inner.sequence = opened.next_sequence;
-        inner.state = opened.group.state;
+        inner.state = opened.state;
         // A run of an operation that was rolled back may have later IDs.
         let seen = opened.changed().max().map_or(0, |id| id.saturating_add(1));
         inner.next_id = opened.group.next_id.max(seen).max(1);
@@ -209,13 +213,9 @@ impl RecordLog {
     }
 
     /// Number of the last log dataset; 0: there is none.
-    pub(crate) fn last_number(&self) -> u32 {
-        self.state.lock().logs.keys().next_back().copied().unwrap_or(0)
-    }
-
-    /// Number of log datasets.
-    pub(crate) fn logs(&self) -> u64 {
-        self.state.lock().logs.len() as u64
+    pub(crate) fn last_number(&self) -> Result<u32> {
+        self.opened()?;
+        Ok(self.state.lock().logs.keys().next_back().copied().unwrap_or(0))
     }
 
     /// Size for a new log dataset that holds a run of `run` bytes: what the datasets will need if
@@ -323,6 +323,7 @@ impl RecordLog {
             inner.enter(made, log, offset.saturating_add(shift))?;
         }
         inner.tail.1 = offset.saturating_add(len);
+        inner.appended = inner.appended.saturating_add(len);
         inner.sequence = inner.sequence.saturating_add(1);
         inner.is_indexed = false;
         inner.awaits_state |= next;
@@ -351,18 +352,20 @@ impl RecordLog {
     }
 
     /// Passes the index table to `put` in pieces. Returns the skip list, and the state of a file
-    /// that has both. Everything is in the log.
-    pub(crate) fn write_index(&self, put: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<(Vec<u8>, State)> {
+    /// that has both. Everything is in the log. Entries of datasets that are not in memory are
+    /// copied, but those of an ID that is not in `keep`.
+    pub(crate) fn write_index(
+        &self,
+        keep: Option<&HashSet<u64>>,
+        put: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<(Vec<u8>, State)> {
         let opened = self.opened()?;
         // Datasets that only runs changed, which the index lacks.
         for id in opened.changed() {
-            let Some(d) = opened.shapes.get(&id) else { continue };
-            if !self.state.lock().datasets.contains_key(&id) {
-                let loaded = opened.dataset(&self.environment, id, Shape::unbounded(&d.dims, d.element_size))?;
-                self.state.lock().datasets.entry(id).or_insert(loaded);
-            }
+            self.load_changed(&opened, id)?;
         }
-        let old = tables::indexed(&self.environment, &opened.group)?;
+        let mut old = tables::indexed(&self.environment, &opened.group)?;
+        old.retain(|e| keep.is_none_or(|keep| keep.contains(&e.id)));
         // `put` uses the log. The caller excludes readers.
         let datasets = std::mem::take(&mut self.state.lock().datasets);
         let written = self.write_entries(&opened, &old, &datasets, put);
@@ -425,7 +428,7 @@ impl RecordLog {
         *self.opened.lock() = None;
         let mut inner = self.state.lock();
         inner.state = state;
-        (inner.awaits_state, inner.is_indexed, inner.unindexed) = (false, true, 0);
+        (inner.awaits_state, inner.is_indexed, inner.unindexed, inner.ignores_index) = (false, true, 0, false);
     }
 
     /// The last log dataset, and how much of it is used, bytes.

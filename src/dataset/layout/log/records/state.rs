@@ -62,12 +62,18 @@ pub(super) enum Undo {
     Tail { tail: (u32, u64), sequence: u64, continued: bool },
     /// A log dataset was created.
     Log(u32),
+    /// Log datasets were freed or trimmed.
+    Changed(Vec<(u32, LogDataset)>),
 }
 
 /// State of a log.
 #[derive(Default)]
 pub(super) struct Inner {
     pub(super) is_open: bool,
+    /// The index in the file is not looked at until it was written anew.
+    pub(super) ignores_index: bool,
+    /// Bytes appended since the log was opened or compacted.
+    pub(super) appended: u64,
     pub(super) logs: BTreeMap<u32, LogDataset>,
     /// Where the next run goes.
     pub(super) tail: (u32, u64),
@@ -177,6 +183,7 @@ impl Inner {
                 (self.tail, self.sequence, self.is_continued) = (tail, sequence, continued);
             }
             Undo::Log(number) => drop(self.logs.remove(&number)),
+            Undo::Changed(logs) => self.logs.extend(logs),
         }
     }
 
