@@ -15,6 +15,7 @@ pub mod following;
 pub mod info;
 pub mod kind;
 pub mod log;
+mod log_access;
 mod log_members;
 mod log_names;
 mod members;
