@@ -101,7 +101,7 @@ fn add_pages(command: &Command, pages: &mut Vec<Page>) -> io::Result<()> {
 
 /// The commands of `command` that have a page.
 fn subcommands(command: &Command) -> impl Iterator<Item = &Command> {
-    command.get_subcommands().filter(|c| c.get_name() != "help" && (c.get_name() == "man" || !c.is_hide_set()))
+    command.get_subcommands().filter(|c| c.get_name() != "help" && (!c.is_hide_set() || matches!(c.get_name(), "completions" | "man")))
 }
 
 /// `h5dir-mount` of the command `h5dir mount`.
