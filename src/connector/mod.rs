@@ -7,6 +7,7 @@ pub mod check;
 pub mod edit;
 mod id;
 mod info;
+pub mod iod;
 pub mod kinds;
 pub mod memory;
 mod memory_edit;
