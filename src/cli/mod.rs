@@ -26,7 +26,8 @@ pub(crate) mod defined;
 pub(crate) mod diff;
 pub(crate) mod failure;
 pub(crate) mod file_commands;
-pub(crate) mod logging;
+pub(crate) mod iod;
+mod logging;
 pub(crate) mod ls;
 pub(crate) mod manual;
 pub(crate) mod metrics_file;
@@ -72,6 +73,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Umount(args) => umount::umount(&args),
         Command::Config(args) => config::config(&args),
         Command::Create(args) => file_commands::create(&args),
+        Command::Iod(args) => iod::iod(&args),
         Command::Recover(args) => file_commands::recover(&args),
         Command::Ls(args) => ls::ls(&args),
         Command::Stat(args) if args.space => space::space(&args),

@@ -12,12 +12,11 @@ const SCREEN: &str = "\
 Commands:
 {subcommands}
 
-Options: -h, --help; -V, --version
-'h5dir COMMAND --help' shows options, exit codes and examples.
+Options: -h, --help; -V, --version; h5dir COMMAND --help: options and examples
 ";
 
 /// Up to three examples of each command.
-const EXAMPLES: [(&str, &[&str]); 13] = [
+const EXAMPLES: [(&str, &[&str]); 14] = [
     ("config", &["h5dir config check", "h5dir config show run7", "h5dir config schema > h5dir.schema.json"]),
     (
         "mount",
@@ -42,6 +41,7 @@ const EXAMPLES: [(&str, &[&str]); 13] = [
     ),
     ("erase", &["h5dir erase --select 0:10,: sparse.h5:/run1/image"]),
     ("create", &["h5dir create new.h5", "h5dir create --libver earliest old.h5"]),
+    ("iod", &["h5dir iod log iod:runs", "h5dir iod dump --version 7 iod:runs"]),
     ("recover", &["h5dir recover data.h5", "h5dir recover --dry-run data.h5"]),
     (
         "completions",

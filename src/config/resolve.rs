@@ -269,6 +269,9 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
     if swmr && !writable {
         return Err(UsageError("--swmr needs --read-write: it lets readers follow the changes of the mount; give both".into()));
     }
+    if writable && options.version.is_some_and(|v| v.0.is_some()) {
+        return Err(UsageError("--version shows a version that is never changed; leave out --read-write".into()));
+    }
     let modes_given = options.file_mode.is_some() || options.dir_mode.is_some();
     if options.umask.is_some() && modes_given {
         return Err(UsageError("--umask and --file-mode or --dir-mode exclude each other; give one of them".into()));
@@ -293,7 +296,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
     Ok(MountSpec {
         file,
         group: target.inner,
-        version: None,
+        version: options.version.and_then(|v| v.0),
         cache_bytes: options.cache_size.map_or_else(memory::default_cache_bytes, |s| s.0),
         external: external(options, writable)?,
         vds_missing_fill: options.vds_missing == Some(VdsMissing::Fill),
@@ -402,6 +405,12 @@ fn log(options: &MountOptions, layers: &Layers) -> LogPlan {
 fn threads(options: &MountOptions) -> usize {
     let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     options.threads.map_or_else(|| (2 * processors()).clamp(4, 16), |t| t.0)
+}
+
+/// The name of a container with its path made absolute.
+pub(crate) fn absolute_name(name: &Path) -> PathBuf {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    if is_url(name) { with_folder(name, absolute) } else { absolute(name) }
 }
 
 /// Source of the mount as shown in the mount table.

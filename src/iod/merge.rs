@@ -70,14 +70,18 @@ pub fn merge(merging: &Merging<'_>, ours: &mut Changes, record: &Record, entries
     {
         return conflict(&entry.key, "both moved groups");
     }
+    let removed = entries.iter().filter(|e| e.cell.is_none() && keys::message(&e.key) == Some(OBJECT_TYPE));
+    for entry in removed {
+        if let Some((id, ..)) = keys::parts(&entry.key)
+            && ours.range(keys::of_object(id)).next().is_some()
+        {
+            return conflict(&entry.key, "one removed the object that the other changed");
+        }
+    }
     let mut chunks = Vec::new();
     for entry in entries {
         let Some((id, kind, _)) = keys::parts(&entry.key) else { continue };
-        let is_type = keys::message(&entry.key) == Some(OBJECT_TYPE);
         if ours.get(&keys::header(id, OBJECT_TYPE)).is_some_and(|c| c.body == Body::Removed) {
-            return conflict(&entry.key, "one removed the object that the other changed");
-        }
-        if is_type && entry.cell.is_none() && ours.range(keys::of_object(id)).next().is_some() {
             return conflict(&entry.key, "one removed the object that the other changed");
         }
         let both = ours.contains_key(&entry.key);

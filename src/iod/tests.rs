@@ -150,7 +150,7 @@ fn checkpoints_hold_what_was_committed() {
             let from = [b"k".as_slice(), &2500u32.to_be_bytes()].concat();
             let mut keys = Vec::new();
             let range = (Bound::Excluded(from.clone()), Bound::Unbounded);
-            reopened
+            let _ = reopened
                 .scan(&fresh, &range, &mut |key, _| {
                     keys.push(key.to_vec());
                     Ok(if keys.len() < 20 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })

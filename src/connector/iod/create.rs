@@ -66,8 +66,8 @@ pub(super) fn refused(e: Error) -> Error {
 /// Errors: a name that no link can have.
 pub(super) fn check_name(name: &[u8]) -> Result<()> {
     match name {
-        b"" | b"." | b".." => Err(Error::refused(libc::EINVAL, "no link has this name")),
-        _ if name.contains(&0) || name.contains(&b'/') => Err(Error::refused(libc::EINVAL, "a link has a name without NUL and slash")),
+        b"" => Err(Error::refused(libc::EINVAL, "no link has an empty name")),
+        _ if name.contains(&0) => Err(Error::refused(libc::EINVAL, "a link has a name without NUL")),
         _ if name.len() > NAME_MAX => Err(Error::refused(libc::ENAMETOOLONG, "the name is longer than 16 KiB")),
         _ => Ok(()),
     }

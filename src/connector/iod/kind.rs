@@ -105,8 +105,8 @@ impl Kind for IodContainer {
     }
 
     fn locate(&self, options: &OpenOptions) -> std::result::Result<Box<dyn Located>, OpenError> {
-        if options.swmr || options.rescue || options.follow {
-            let reason = "--swmr, --rescue and --follow are for HDF5 files; a container shows the version that was the newest at mount";
+        if options.swmr || options.rescue {
+            let reason = "--swmr and --rescue are for HDF5 files; leave them out";
             return Err(remote_error(&options.target, reason));
         }
         Ok(Box::new(located(&options.target, &options.remote, options.writable)?))

@@ -9,6 +9,7 @@
 //! attribute attributes                cells      parts outside of elements
 //! references, ownership               commit     one version, merged with others
 //! edit      the trait `Edit`          kind       location, creation, opening
+//! versions  log and dump
 //! ```
 //!
 //! An object is a range of keys of `crate::iod`; its identity is its id there.
@@ -31,6 +32,7 @@ mod references;
 mod state;
 #[cfg(test)]
 mod tests;
+mod versions;
 mod write;
 
 pub use access::IodConnector;
@@ -223,6 +225,10 @@ impl Connector for IodConnector {
 
     fn attribute(&self, id: ObjectId, name: &[u8]) -> Result<Option<Value>> {
         self.attribute_of(&self.state.read_recursive(), own(id)?, name)
+    }
+
+    fn versions(&self) -> Option<&dyn super::versions::Versions> {
+        Some(self)
     }
 
     fn edit(&self) -> Option<&dyn Edit> {

@@ -54,7 +54,8 @@ pub(super) fn follow(state: &State, start: u64, path: &[u8], hops: usize) -> Res
     }
     let mut at = if path.first() == Some(&b'/') { 0 } else { start };
     for name in path.split(|b| *b == b'/').filter(|c| !c.is_empty() && *c != b".") {
-        let next = match lookup(state, at, name)? {
+        let body = state.bytes(&keys::key(at, keys::LINK, name))?;
+        let next = match body.map(|body| decode_link(&body, at)).transpose()? {
             Some(LinkTarget::Hard(id)) => Some(id.serial()),
             Some(LinkTarget::Soft(path)) => follow(state, at, &path, hops.saturating_add(1))?,
             Some(LinkTarget::External { .. } | LinkTarget::UserDefined(_)) | None => None,

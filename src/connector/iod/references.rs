@@ -77,7 +77,7 @@ impl IodConnector {
     pub(super) fn put_references(&self, state: &mut State, id: u64, first: u64, all: Vec<NewReference>) -> Result<()> {
         let d = self.dataset_of(state, id)?;
         let end = first.saturating_add(all.len() as u64);
-        if !Table::of(&d).is_some_and(|table| end <= table.total) {
+        if Table::of(&d).is_none_or(|table| end > table.total) {
             let reason = format!("the dataset has no {} references from number {first} on", all.len());
             return Err(Error::refused(libc::EINVAL, reason));
         }

@@ -168,7 +168,7 @@ impl IodConnector {
         for key in state.keys(&(Bound::Included(past.clone()), end))? {
             self.drop_chunk(state, d, key)?;
         }
-        if rows % height == 0 {
+        if rows.is_multiple_of(height) {
             return Ok(());
         }
         let inner = dims.iter().skip(1).fold(d.element_size, |n, d| n.saturating_mul(*d));

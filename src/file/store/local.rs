@@ -215,6 +215,8 @@ impl ObjectStore for LocalStore {
         }
     }
 
+    // The fields' width differs between platforms.
+    #[allow(clippy::useless_conversion)]
     fn space(&self) -> Option<(u64, u64)> {
         let stat = nix::sys::statvfs::fstatvfs(File::from(openat(self.root.as_fd(), ".", OFlag::O_RDONLY, Mode::empty()).ok()?)).ok()?;
         let block = u64::from(stat.fragment_size());
