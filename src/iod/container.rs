@@ -1,29 +1,20 @@
 //! A container: its records, checkpoints and packs in a store.
 
-use super::cell::{Cell, Data, Extent};
 use super::checkpoint::{CHECKPOINT_MAX_BYTES, Checkpoint};
 use super::delta::Entry;
 use super::descriptor::{DESCRIPTOR_MAX_BYTES, Descriptor};
 use super::keys;
-use super::node::Node;
+use super::objects::{ATTEMPTS, Objects, PAUSE, failed, is_transient};
 use super::record::{self, Delta, RECORD_MAX_BYTES, Record};
 use super::session::{PackWriter, Session};
 use super::snapshot::Snapshot;
 use super::tree;
 use crate::base::{Address, Error, Result};
 use crate::file::store::{ObjectStore, probe};
-use lru::LruCache;
-use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Attempts to store an object before the error counts.
-const ATTEMPTS: u32 = 4;
-/// Pause after the first failed attempt; it doubles each time.
-const PAUSE: Duration = Duration::from_millis(100);
-/// Most bytes of decoded tree nodes.
-const NODES_BYTES: usize = 64 << 20;
 /// Threads that read records when a snapshot is opened.
 const READERS: usize = 8;
 
@@ -38,19 +29,16 @@ pub enum Outcome {
 
 /// An open container.
 pub struct Container {
-    store: Arc<dyn ObjectStore>,
+    objects: Objects,
     descriptor: Descriptor,
-    nodes: Mutex<Nodes>,
 }
 
-struct Nodes {
-    cache: LruCache<Extent, Arc<Node>>,
-    bytes: usize,
-}
+impl std::ops::Deref for Container {
+    type Target = Objects;
 
-/// The error of a request of a store.
-fn failed(operation: &'static str, at: u64) -> impl Fn(io::Error) -> Error {
-    move |e| Error::io(operation, Address(at), &e)
+    fn deref(&self) -> &Objects {
+        &self.objects
+    }
 }
 
 /// Random bytes of a UUID.
@@ -85,7 +73,7 @@ impl Container {
             Outcome::Committed(_) => {}
             Outcome::Lost => return Err(Error::refused(libc::EEXIST, "the place holds the records of another container")),
         }
-        match container.store.create(keys::DESCRIPTOR, &descriptor.encode()).map_err(failed("create the container", 0))? {
+        match container.store().create(keys::DESCRIPTOR, &descriptor.encode()).map_err(failed("create the container", 0))? {
             true => Ok(()),
             false => Err(Error::refused(libc::EEXIST, "there is a container already")),
         }
@@ -99,82 +87,19 @@ impl Container {
 
     /// Errors: `EOPNOTSUPP` if the store does not create objects once.
     pub fn check_store(&self) -> Result<()> {
-        probe::check(&*self.store).map_err(|e| match e.raw_os_error() {
+        probe::check(&**self.store()).map_err(|e| match e.raw_os_error() {
             Some(libc::EOPNOTSUPP) => not_once(),
             _ => failed("probe the object store", 0)(e),
         })
     }
 
     fn of(store: Arc<dyn ObjectStore>, descriptor: Descriptor) -> Container {
-        Container { store, descriptor, nodes: Mutex::new(Nodes { cache: LruCache::unbounded(), bytes: 0 }) }
+        Container { objects: Objects::new(store), descriptor }
     }
 
     /// Its descriptor.
     pub fn descriptor(&self) -> &Descriptor {
         &self.descriptor
-    }
-
-    /// Its store.
-    pub fn store(&self) -> &Arc<dyn ObjectStore> {
-        &self.store
-    }
-
-    /// The bytes of an extent. Errors: another checksum.
-    pub fn read(&self, extent: &Extent) -> Result<Vec<u8>> {
-        let name = keys::pack_name(extent.session, extent.pack);
-        let end = extent.offset.saturating_add(extent.len.into());
-        let bytes = self.store.get(&name, extent.offset..end).map_err(failed("read a pack", extent.offset))?;
-        if extent.is_of(&bytes) {
-            return Ok(bytes);
-        }
-        Err(Error::corrupt("pack", Address(extent.offset), format!("{} bytes of {name} have another checksum", extent.len)))
-    }
-
-    /// The bytes of a value.
-    pub fn bytes(&self, cell: &Cell) -> Result<Vec<u8>> {
-        match &cell.data {
-            Data::Inline(bytes) => Ok(bytes.to_vec()),
-            Data::Extent(extent) => self.read(extent),
-        }
-    }
-
-    /// The node of a tree in an extent.
-    pub(super) fn node(&self, extent: &Extent) -> Result<Arc<Node>> {
-        if let Some(node) = self.nodes.lock().cache.get(extent) {
-            return Ok(node.clone());
-        }
-        let node = Arc::new(Node::decode(&self.read(extent)?, extent)?);
-        let mut nodes = self.nodes.lock();
-        nodes.bytes = nodes.bytes.saturating_add(node.memory());
-        if let Some(old) = nodes.cache.put(*extent, node.clone()) {
-            nodes.bytes = nodes.bytes.saturating_sub(old.memory());
-        }
-        while nodes.bytes > NODES_BYTES
-            && let Some((_, old)) = nodes.cache.pop_lru()
-        {
-            nodes.bytes = nodes.bytes.saturating_sub(old.memory());
-        }
-        Ok(node)
-    }
-
-    pub(super) fn put_pack(&self, session: u64, pack: u32, bytes: &[u8]) -> Result<()> {
-        let name = keys::pack_name(session, pack);
-        self.again("write a pack", || self.store.put(&name, bytes))
-    }
-
-    /// Calls `f` until it succeeds or the last attempt failed. `f` may be repeated after a lost
-    /// reply.
-    fn again<T>(&self, operation: &'static str, mut f: impl FnMut() -> io::Result<T>) -> Result<T> {
-        let mut pause = PAUSE;
-        for _ in 1..ATTEMPTS {
-            match f() {
-                Err(e) if is_transient(&e) => tracing::debug!("cannot {operation}: {e}; trying again"),
-                result => return result.map_err(failed(operation, 0)),
-            }
-            std::thread::sleep(pause);
-            pause = pause.saturating_mul(2);
-        }
-        f().map_err(failed(operation, 0))
     }
 
     /// The record after `snapshot`, with these changes.
@@ -189,7 +114,7 @@ impl Container {
         let (name, bytes) = (keys::record_name(record.version), record.encode());
         let mut pause = PAUSE;
         for attempt in 1..=ATTEMPTS {
-            let created = self.store.create(&name, &bytes);
+            let created = self.store().create(&name, &bytes);
             if let Ok(true) = created {
                 return Ok(Outcome::Committed(record::hash(&bytes)));
             }
@@ -210,7 +135,7 @@ impl Container {
 
     /// The record of a version and the hash of its bytes; `None`: there is no such version.
     pub fn read_record(&self, version: u64) -> Result<Option<(Record, u64)>> {
-        let bytes = match self.store.get(&keys::record_name(version), 0..RECORD_MAX_BYTES) {
+        let bytes = match self.store().get(&keys::record_name(version), 0..RECORD_MAX_BYTES) {
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) || e.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(failed("read a commit record", version))?,
         };
@@ -249,10 +174,10 @@ impl Container {
     pub fn snapshot(&self, version: Option<u64>) -> Result<Snapshot> {
         let last = version.unwrap_or(u64::MAX);
         let listed = |e| failed("list the object store", 0)(e);
-        let names = self.store.list_after(keys::CHECKPOINTS, "").map_err(listed)?;
+        let names = self.store().list_after(keys::CHECKPOINTS, "").map_err(listed)?;
         let mut snapshot = Snapshot::empty();
         for at in names.iter().rev().filter_map(|name| keys::version_of(name)).filter(|at| *at <= last) {
-            let bytes = self.store.get(&keys::checkpoint_name(at), 0..CHECKPOINT_MAX_BYTES).map_err(failed("read a checkpoint", at));
+            let bytes = self.store().get(&keys::checkpoint_name(at), 0..CHECKPOINT_MAX_BYTES).map_err(failed("read a checkpoint", at));
             match bytes.and_then(|bytes| Checkpoint::decode(&bytes, at)) {
                 Ok(checkpoint) => {
                     snapshot = Snapshot::at(&checkpoint);
@@ -262,7 +187,7 @@ impl Container {
             }
         }
         let after = keys::record_name(snapshot.version());
-        let names = self.store.list_after(keys::RECORDS, &after).map_err(listed)?;
+        let names = self.store().list_after(keys::RECORDS, &after).map_err(listed)?;
         let versions: Vec<u64> = names.iter().filter_map(|name| keys::version_of(name)).filter(|v| *v <= last).collect();
         for group in versions.chunks(READERS.saturating_mul(8)) {
             for read in self.read_records(group) {
@@ -304,15 +229,10 @@ impl Container {
         let checkpoint = Checkpoint { version: snapshot.version(), hash: snapshot.hash(), root };
         let name = keys::checkpoint_name(checkpoint.version);
         // Another writer's checkpoint of the version has the same values.
-        self.again("write a checkpoint", || self.store.create(&name, &checkpoint.encode()))?;
+        self.again("write a checkpoint", || self.store().create(&name, &checkpoint.encode()))?;
         *snapshot = Snapshot::at(&checkpoint);
         Ok(())
     }
-}
-
-/// Errors of a network and of servers, after which another attempt may succeed.
-fn is_transient(e: &io::Error) -> bool {
-    matches!(e.raw_os_error(), Some(libc::ETIMEDOUT | libc::EIO | libc::ECONNRESET | libc::ECONNREFUSED | libc::EAGAIN))
 }
 
 fn not_once() -> Error {

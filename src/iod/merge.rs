@@ -4,9 +4,9 @@
 //! one chunk merge if both wrote others. All else is a conflict.
 
 use super::cell::Cell;
-use super::container::Container;
 use super::delta::Entry;
 use super::keys::{self, ACCESS_TIME, ATTRIBUTE, CELLS, CHUNK, HEADER, Key, LINK, OBJECT_TYPE, OWNERSHIP};
+use super::objects::Objects;
 use super::ranges::Ranges;
 use super::record::Record;
 use super::snapshot::Snapshot;
@@ -52,8 +52,8 @@ pub struct Conflict {
 
 /// What [`merge`] compares.
 pub struct Merging<'a> {
-    /// The container.
-    pub container: &'a Container,
+    /// The objects of the container.
+    pub objects: &'a Objects,
     /// The version that our changes are based on.
     pub base: &'a Snapshot,
     /// Our changes move a group.
@@ -139,8 +139,8 @@ fn merge_header(merging: &Merging<'_>, ours: &mut Changes, entry: &Entry, id: u6
         // The later one counts.
         (MTIME | ACCESS_TIME, _) => return Ok(None),
         (REFERENCE_COUNT, Some(change)) => {
-            let base = merging.base.get(merging.container, &entry.key)?;
-            let count = |cell: Option<&Cell>| cell.map_or(Ok(0), |cell| link_count(merging.container, cell));
+            let base = merging.base.get(merging.objects, &entry.key)?;
+            let count = |cell: Option<&Cell>| cell.map_or(Ok(0), |cell| link_count(merging.objects, cell));
             let own = match &change.body {
                 Body::Cell(cell) => Some(cell),
                 _ => None,
@@ -163,8 +163,8 @@ fn merge_header(merging: &Merging<'_>, ours: &mut Changes, entry: &Entry, id: u6
         return Ok(None);
     }
     let grows = message == DATASPACE && {
-        let base = merging.base.get(merging.container, &entry.key)?;
-        is_growth(merging.container, base.as_ref(), entry.cell.as_ref())?
+        let base = merging.base.get(merging.objects, &entry.key)?;
+        is_growth(merging.objects, base.as_ref(), entry.cell.as_ref())?
     };
     Ok((!grows).then_some("one changed the shape or type of a dataset whose elements the other wrote"))
 }
@@ -177,7 +177,7 @@ fn is_reshaped(merging: &Merging<'_>, ours: &Changes, id: u64) -> Result<Option<
             Body::Cell(cell) => Some(cell),
             _ => None,
         };
-        let grows = message == DATASPACE && is_growth(merging.container, merging.base.get(merging.container, key)?.as_ref(), own)?;
+        let grows = message == DATASPACE && is_growth(merging.objects, merging.base.get(merging.objects, key)?.as_ref(), own)?;
         if !grows {
             return Ok(Some("one changed the shape or type of a dataset whose elements the other wrote"));
         }
@@ -186,17 +186,17 @@ fn is_reshaped(merging: &Merging<'_>, ours: &Changes, id: u64) -> Result<Option<
 }
 
 /// True if a dataspace has the elements of another one, and perhaps more.
-fn is_growth(container: &Container, old: Option<&Cell>, new: Option<&Cell>) -> Result<bool> {
+fn is_growth(objects: &Objects, old: Option<&Cell>, new: Option<&Cell>) -> Result<bool> {
     let (Some(old), Some(new)) = (old, new) else { return Ok(false) };
-    let decode = |cell| Dataspace::decode(&container.bytes(cell)?, &Context::DEFAULT, Address::UNDEF);
+    let decode = |cell| Dataspace::decode(&objects.bytes(cell)?, &Context::DEFAULT, Address::UNDEF);
     let (old, new) = (decode(old)?, decode(new)?);
     let extends = old.dims.iter().zip(&new.dims).all(|(old, new)| old <= new);
     Ok(old.extent == new.extent && old.dims.len() == new.dims.len() && extends && old.max() == new.max())
 }
 
 /// Decodes a reference count message: `version 0 | count u32`.
-pub fn link_count(container: &Container, cell: &Cell) -> Result<i64> {
-    let bytes = container.bytes(cell)?;
+pub fn link_count(objects: &Objects, cell: &Cell) -> Result<i64> {
+    let bytes = objects.bytes(cell)?;
     let mut r = crate::format::Reader::new(&bytes, "object reference count message", Address::UNDEF);
     r.version(0..=0)?;
     r.u32().map(i64::from)

@@ -1,7 +1,8 @@
 //! Containers in object stores: versions of an ordered key-value map, committed by many writers.
 //!
 //! ```text
-//! container   open, create, commit records, packs     session    identity of one writer
+//! container   open, create, commit records            session    identity of one writer, packs
+//! objects     bytes of packs, caches                  range      ranges of keys
 //! snapshot    one version of the map                  tree       copy-on-write B+tree
 //! merge       changes of two writers                  ranges     written bytes of a chunk
 //! keys        names of objects, keys of the map       cell       values of the map
@@ -18,6 +19,8 @@ pub mod descriptor;
 pub mod keys;
 pub mod merge;
 pub mod node;
+mod objects;
+pub mod range;
 pub mod ranges;
 pub mod record;
 mod sealed;
@@ -32,6 +35,7 @@ pub use container::{Container, Outcome};
 pub use delta::Entry;
 pub use keys::Key;
 pub use merge::{Body, Change, Changes, Conflict};
+pub use objects::Objects;
 pub use ranges::Ranges;
 pub use record::Record;
 pub use session::{PackWriter, Session};

@@ -1,7 +1,7 @@
 //! Identity of one writer, and the packs that it writes.
 
 use super::cell::Extent;
-use super::container::Container;
+use super::objects::Objects;
 use crate::base::checksum::lookup3;
 use crate::base::{Address, Error, Result};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -52,7 +52,7 @@ impl Session {
 
 /// Collects bytes in packs. Extents that it returns are readable after [`PackWriter::finish`].
 pub struct PackWriter<'a> {
-    container: &'a Container,
+    objects: &'a Objects,
     session: &'a Session,
     buffer: Vec<u8>,
     pack: Option<u32>,
@@ -60,8 +60,8 @@ pub struct PackWriter<'a> {
 
 impl<'a> PackWriter<'a> {
     /// A writer of new packs.
-    pub fn new(container: &'a Container, session: &'a Session) -> Self {
-        PackWriter { container, session, buffer: Vec::new(), pack: None }
+    pub fn new(objects: &'a Objects, session: &'a Session) -> Self {
+        PackWriter { objects, session, buffer: Vec::new(), pack: None }
     }
 
     /// Adds bytes, fewer than 2^32.
@@ -79,7 +79,7 @@ impl<'a> PackWriter<'a> {
     /// Stores what was added.
     pub fn finish(&mut self) -> Result<()> {
         let Some(pack) = self.pack.take() else { return Ok(()) };
-        let stored = self.container.put_pack(self.session.number, pack, &self.buffer);
+        let stored = self.objects.put_pack(self.session.number, pack, &self.buffer);
         self.buffer.clear();
         stored
     }

@@ -2,24 +2,20 @@
 
 use super::cell::{Cell, Extent};
 use super::checkpoint::Checkpoint;
-use super::container::Container;
 use super::delta::Entry;
 use super::keys::Key;
+use super::objects::Objects;
+use super::range::{KeyRange, Visit, is_empty, overlay};
 use super::record::{self, Record};
 use super::tree;
 use crate::base::Result;
 use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 
 /// Records after which a checkpoint is due.
 const RECORDS_MAX: u64 = 1000;
 /// Bytes of changes after which a checkpoint is due.
 const DELTA_BYTES_MAX: usize = 16 << 20;
-
-/// A range of keys.
-pub type KeyRange = (Bound<Key>, Bound<Key>);
-/// Called with keys and values, ascending.
-pub type Visit<'a> = dyn FnMut(&[u8], &Cell) -> Result<ControlFlow<()>> + 'a;
 
 /// See the module's description. A clone costs the changes after the checkpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,15 +26,6 @@ pub struct Snapshot {
     root: Option<Extent>,
     delta: BTreeMap<Key, Option<Cell>>,
     delta_bytes: usize,
-}
-
-/// True if no key is in `range`.
-pub fn is_empty(range: &KeyRange) -> bool {
-    match range {
-        (Bound::Included(a), Bound::Included(b)) => a > b,
-        (Bound::Included(a) | Bound::Excluded(a), Bound::Excluded(b)) | (Bound::Excluded(a), Bound::Included(b)) => a >= b,
-        _ => false,
-    }
 }
 
 impl Snapshot {
@@ -92,59 +79,23 @@ impl Snapshot {
     }
 
     /// The value of a key.
-    pub fn get(&self, container: &Container, key: &[u8]) -> Result<Option<Cell>> {
+    pub fn get(&self, objects: &Objects, key: &[u8]) -> Result<Option<Cell>> {
         match (self.delta.get(key), &self.root) {
             (Some(cell), _) => Ok(cell.clone()),
-            (None, Some(root)) => tree::get(container, root, key),
+            (None, Some(root)) => tree::get(objects, root, key),
             (None, None) => Ok(None),
         }
     }
 
     /// Visits the values in a range.
-    pub fn scan(&self, container: &Container, range: &KeyRange, f: &mut Visit<'_>) -> Result<ControlFlow<()>> {
+    pub fn scan(&self, objects: &Objects, range: &KeyRange, f: &mut Visit<'_>) -> Result<ControlFlow<()>> {
         if is_empty(range) {
             return Ok(ControlFlow::Continue(()));
         }
         let below = |f: &mut Visit<'_>| match &self.root {
-            Some(root) => tree::scan(container, root, range, f),
+            Some(root) => tree::scan(objects, root, range, f),
             None => Ok(ControlFlow::Continue(())),
         };
         overlay(&self.delta, range, |cell| cell.as_ref(), below, f)
     }
-}
-
-/// Visits the values of a range: those of `map`, and below them those that `below` visits. A value
-/// of `map` that `live` maps to `None` hides the one below.
-pub fn overlay<'a, V>(
-    map: &'a BTreeMap<Key, V>,
-    range: &KeyRange,
-    live: impl Fn(&'a V) -> Option<&'a Cell>,
-    below: impl FnOnce(&mut Visit<'_>) -> Result<ControlFlow<()>>,
-    f: &mut Visit<'_>,
-) -> Result<ControlFlow<()>> {
-    let mut above = map.range::<Key, _>((range.0.as_ref(), range.1.as_ref())).peekable();
-    let flow = below(&mut |key, cell| {
-        while let Some((k, value)) = above.next_if(|(k, _)| k.as_slice() < key) {
-            if let Some(cell) = live(value)
-                && f(k, cell)?.is_break()
-            {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        match above.next_if(|(k, _)| k.as_slice() == key) {
-            Some((_, value)) => live(value).map_or(Ok(ControlFlow::Continue(())), |cell| f(key, cell)),
-            None => f(key, cell),
-        }
-    })?;
-    if flow.is_break() {
-        return Ok(flow);
-    }
-    for (key, value) in above {
-        if let Some(cell) = live(value)
-            && f(key, cell)?.is_break()
-        {
-            return Ok(ControlFlow::Break(()));
-        }
-    }
-    Ok(ControlFlow::Continue(()))
 }

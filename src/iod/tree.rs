@@ -1,19 +1,19 @@
 //! Copy-on-write B+tree in packs. An update writes the nodes that change, and their ancestors.
 
 use super::cell::{Cell, Extent};
-use super::container::Container;
 use super::keys::Key;
 use super::node::{LEVELS_MAX, NODE_BYTES, Node, wrong_level};
+use super::objects::Objects;
+use super::range::{KeyRange, Visit};
 use super::session::PackWriter;
-use super::snapshot::{KeyRange, Visit};
 use crate::base::{Address, Error, Result};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 /// The node in `extent`, which must be of `level` if that is known.
-fn node(container: &Container, extent: &Extent, level: Option<u8>) -> Result<Arc<Node>> {
-    let node = container.node(extent)?;
+fn node(objects: &Objects, extent: &Extent, level: Option<u8>) -> Result<Arc<Node>> {
+    let node = objects.node(extent)?;
     if level.is_none_or(|level| node.level() == level) { Ok(node) } else { Err(wrong_level(extent)) }
 }
 
@@ -23,8 +23,8 @@ fn child_of(children: &[(Key, Extent)], key: &[u8]) -> usize {
 }
 
 /// The value of a key.
-pub(super) fn get(container: &Container, root: &Extent, key: &[u8]) -> Result<Option<Cell>> {
-    let mut at = node(container, root, None)?;
+pub(super) fn get(objects: &Objects, root: &Extent, key: &[u8]) -> Result<Option<Cell>> {
+    let mut at = node(objects, root, None)?;
     loop {
         let next = match &*at {
             Node::Leaf(entries) => {
@@ -32,7 +32,7 @@ pub(super) fn get(container: &Container, root: &Extent, key: &[u8]) -> Result<Op
                 return Ok(found.ok().and_then(|i| entries.get(i)).map(|(_, cell)| cell.clone()));
             }
             Node::Inner(level, children) => match children.get(child_of(children, key)) {
-                Some((_, child)) => node(container, child, Some(level.saturating_sub(1)))?,
+                Some((_, child)) => node(objects, child, Some(level.saturating_sub(1)))?,
                 None => return Ok(None),
             },
         };
@@ -57,12 +57,12 @@ fn is_before(key: &[u8], to: &Bound<Key>) -> bool {
 }
 
 /// Visits the values in a range.
-pub(super) fn scan(container: &Container, root: &Extent, range: &KeyRange, f: &mut Visit<'_>) -> Result<ControlFlow<()>> {
-    let root = node(container, root, None)?;
-    scan_node(container, &root, range, f)
+pub(super) fn scan(objects: &Objects, root: &Extent, range: &KeyRange, f: &mut Visit<'_>) -> Result<ControlFlow<()>> {
+    let root = node(objects, root, None)?;
+    scan_node(objects, &root, range, f)
 }
 
-fn scan_node(container: &Container, at: &Node, range: &KeyRange, f: &mut Visit<'_>) -> Result<ControlFlow<()>> {
+fn scan_node(objects: &Objects, at: &Node, range: &KeyRange, f: &mut Visit<'_>) -> Result<ControlFlow<()>> {
     match at {
         Node::Leaf(entries) => {
             let first = entries.partition_point(|(key, _)| !starts_after(key, &range.0));
@@ -85,8 +85,8 @@ fn scan_node(container: &Container, at: &Node, range: &KeyRange, f: &mut Visit<'
                 if !is_before(least, &range.1) {
                     break;
                 }
-                let child = node(container, child, Some(level.saturating_sub(1)))?;
-                if scan_node(container, &child, range, f)?.is_break() {
+                let child = node(objects, child, Some(level.saturating_sub(1)))?;
+                if scan_node(objects, &child, range, f)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
@@ -98,7 +98,7 @@ fn scan_node(container: &Container, at: &Node, range: &KeyRange, f: &mut Visit<'
 /// Writes the tree `root` with `changes`; returns its root. Its extents are readable when `packs`
 /// is finished.
 pub(super) fn update(
-    container: &Container,
+    objects: &Objects,
     root: Option<&Extent>,
     changes: &BTreeMap<Key, Option<Cell>>,
     packs: &mut PackWriter<'_>,
@@ -107,10 +107,10 @@ pub(super) fn update(
     if changes.is_empty() {
         return Ok(root.copied());
     }
-    let mut update = Update { container, packs };
+    let mut update = Update { objects, packs };
     let (mut level, mut nodes) = match root {
         Some(root) => {
-            let root = node(container, root, None)?;
+            let root = node(objects, root, None)?;
             (root.level(), update.apply(&root, &changes)?)
         }
         None => (0, update.leaves(&Vec::new(), &changes)?),
@@ -126,7 +126,7 @@ pub(super) fn update(
 }
 
 struct Update<'a, 'b> {
-    container: &'a Container,
+    objects: &'a Objects,
     packs: &'a mut PackWriter<'b>,
 }
 
@@ -148,7 +148,7 @@ impl Update<'_, '_> {
                         all.push((least.clone(), *child));
                         continue;
                     }
-                    let child = node(self.container, child, Some(level.saturating_sub(1)))?;
+                    let child = node(self.objects, child, Some(level.saturating_sub(1)))?;
                     all.extend(self.apply(&child, own)?);
                 }
                 self.inner(*level, all)

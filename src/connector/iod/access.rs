@@ -3,7 +3,6 @@
 use super::dataset::Dataset;
 use super::state::State;
 use crate::base::{Address, Error, Result};
-use crate::connector::ObjectId;
 use crate::iod::{Container, Extent};
 use foldhash::{HashMap, HashMapExt};
 use lru::LruCache;
@@ -119,14 +118,4 @@ impl IodConnector {
         self.datasets.lock().clear();
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
-}
-
-/// The identity of the object `id`.
-pub(super) fn object(id: u64) -> ObjectId {
-    ObjectId { file: 0, address: Address(id) }
-}
-
-/// The error of an object that is not what an operation needs.
-pub(super) fn no_such(id: u64, what: &'static str) -> Error {
-    Error::corrupt("object", Address(id), what)
 }

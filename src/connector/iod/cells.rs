@@ -8,7 +8,8 @@
 //! An element is the descriptor of the file format: `u32 count | block u64 | index u32`. References
 //! have the object's id plus 1 in place of an address, because 0 is nil.
 
-use super::access::{IodConnector, no_such};
+use super::access::IodConnector;
+use super::ids::no_such;
 use super::paths;
 use super::state::State;
 use crate::base::parts::Budget;

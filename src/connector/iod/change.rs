@@ -118,7 +118,7 @@ impl IodConnector {
             let mut image = image;
             d.extend(&mut image, d.chunk_len());
             if d.grid.scatter(&chunk, &image, 0, buf).is_none() {
-                return Err(super::access::no_such(d.id, "a chunk is too short"));
+                return Err(super::ids::no_such(d.id, "a chunk is too short"));
             }
         }
         Ok(any)

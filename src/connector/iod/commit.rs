@@ -116,7 +116,7 @@ impl IodConnector {
         while let Some((record, hash)) = self.container.read_record(state.snapshot.version().saturating_add(1))? {
             let entries = self.container.entries(&record)?;
             let mut changes = std::mem::take(&mut state.changes);
-            let merging = Merging { container: &self.container, base: &state.snapshot, moves_group: state.moves_group };
+            let merging = Merging { objects: &self.container, base: &state.snapshot, moves_group: state.moves_group };
             let merged = merge(&merging, &mut changes, &record, &entries);
             state.changes = changes;
             match merged? {

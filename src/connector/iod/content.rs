@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 /// Elements whose form is made at a time.
 const BATCH: u64 = 1024;
+/// Most variable-length elements of a dataset.
+const VARIABLE_MAX: u64 = 1 << 30;
 /// Longest form of one element, bytes.
 const ELEMENT_MAX: u64 = 64 << 20;
 /// Chunks of which the exact storage is counted at each question.
@@ -56,7 +58,7 @@ impl IodContent {
 
     /// The form that is being written, if this is it.
     fn written(&self, state: &State, d: &Dataset) -> Option<Arc<Vec<u8>>> {
-        state.forms.get(&self.id).filter(|form| form.is(self.form, d)).map(|form| form.bytes.clone())
+        state.forms.get(&self.id).filter(|form| form.is(self.form, d.datatype.is_vlen_string())).map(|form| form.bytes.clone())
     }
 
     /// The form of batch `n` of elements.
@@ -70,6 +72,9 @@ impl IodContent {
         let mut index = self.index.lock();
         if index.as_ref().is_none_or(|i| i.generation != generation) {
             let (mut ends, mut end) = (Vec::new(), 0u64);
+            if d.elements() > VARIABLE_MAX {
+                return Err(Error::limit("dataset", Address(self.id), "more than 2^30 variable-length elements"));
+            }
             for n in 0..d.elements().div_ceil(BATCH) {
                 end = end.saturating_add(self.batch(state, d, n)?.len() as u64);
                 ends.push(end);

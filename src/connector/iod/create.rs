@@ -1,6 +1,7 @@
 //! New objects, and the metadata of datasets.
 
 use super::access::IodConnector;
+use super::dataset::BYTES_CHUNK;
 use super::paths;
 use super::state::{DATASET, GROUP, State, now};
 use crate::base::datatype::Datatype;
@@ -17,8 +18,6 @@ use crate::format::message::times;
 use crate::format::object_header::kind;
 use crate::iod::{keys, merge};
 
-/// Chunk size of a file of bytes. Chunks without filters are stored up to their last written byte.
-pub(super) const BYTES_CHUNK: u64 = 1 << 20;
 /// Superblock version whose message versions are used.
 const SUPERBLOCK: u8 = 2;
 /// Metadata that makes a dataset.
@@ -107,7 +106,7 @@ impl State {
         self.put_header(id, keys::OBJECT_TYPE, &[object_type])?;
         self.put_header(id, kind::MTIME, &times::encode(now()))?;
         self.put_header(id, kind::REFERENCE_COUNT, &merge::encode_link_count(1))?;
-        let link = paths::encode_link(name, &LinkTarget::Hard(super::access::object(id)))?;
+        let link = paths::encode_link(name, &LinkTarget::Hard(super::ids::object(id)))?;
         self.put(keys::key(group, keys::LINK, name), &link)?;
         self.touch(group)?;
         Ok(id)
@@ -129,8 +128,7 @@ impl State {
 }
 
 impl IodConnector {
-    /// What `spec` makes of a dataset that is as `now`, has `size` bytes, and `blank`: none that was
-    /// written. Returns it with the blocks of cells of its fill value.
+    /// What `spec` makes of the dataset `now`, with the blocks of cells of its fill value.
     pub(super) fn planned(
         &self,
         state: &State,

@@ -1,6 +1,6 @@
 //! Datasets: metadata to types, shapes and the grid of chunks; chunks to bytes.
 
-use super::access::{IodConnector, no_such};
+use super::ids::no_such;
 use super::state::State;
 use crate::base::datatype::Datatype;
 use crate::base::fill::Fill;
@@ -19,9 +19,10 @@ use crate::format::message::fill_value::FillValue;
 use crate::format::message::filter_pipeline::FilterPipeline;
 use crate::format::object_header::kind;
 use crate::format::{Context, Reader};
-use crate::iod::{Body, Cell, Data, Key, keys};
-use std::sync::Arc;
+use crate::iod::{Key, keys};
 
+/// Chunk size of a file of bytes. Chunks without filters are stored up to their last written byte.
+pub(super) const BYTES_CHUNK: u64 = 1 << 20;
 /// Bytes of a stored piece of a dataset without chunks, about.
 const PIECE_BYTES: u64 = 1 << 20;
 /// Largest size shown: files cannot be larger.
@@ -168,7 +169,7 @@ impl Dataset {
             && self.space.max() == [None]
             && self.pipeline.is_empty()
             && self.fill.fill == Fill::Default
-            && self.storage == Storage::Chunked(vec![super::create::BYTES_CHUNK])
+            && self.storage == Storage::Chunked(vec![BYTES_CHUNK])
     }
 
     /// The image of a chunk as stored: its first bytes; all others have the fill value.
@@ -212,71 +213,5 @@ impl Dataset {
                 self.pattern.fill(old as u64, new);
             }
         }
-    }
-}
-
-impl IodConnector {
-    /// The dataset `id`, from the cache or decoded.
-    pub(super) fn dataset_of(&self, state: &State, id: u64) -> Result<Arc<Dataset>> {
-        if let Some(found) = self.datasets.lock().get(&id) {
-            return Ok(found.clone());
-        }
-        let generation = self.generation();
-        let dataset = Arc::new(Dataset::open(state, id)?);
-        // A reader must not put back what a writer removed meanwhile.
-        if self.generation() == generation {
-            self.datasets.lock().put(id, dataset.clone());
-        }
-        Ok(dataset)
-    }
-
-    /// Decoded bytes of a chunk in a cell.
-    pub(super) fn image(&self, d: &Dataset, cell: &Cell) -> Result<Arc<Vec<u8>>> {
-        let decode = |bytes: Vec<u8>| d.decode(bytes, cell.mask).map(Arc::new);
-        match &cell.data {
-            Data::Inline(bytes) => decode(bytes.to_vec()),
-            Data::Extent(extent) => {
-                if let Some(image) = self.images.lock().get(extent) {
-                    return Ok(image);
-                }
-                let image = decode(self.container.read(extent)?)?;
-                self.images.lock().put(*extent, image.clone());
-                Ok(image)
-            }
-        }
-    }
-
-    /// Calls `f` with the first bytes of a chunk; `None`: there is no such chunk.
-    pub(super) fn with_chunk<R>(&self, state: &State, d: &Dataset, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        match state.changes.get(key).map(|c| &c.body) {
-            Some(Body::Dirty(image)) => Ok(f(Some(image))),
-            _ => match state.get(key)? {
-                Some(cell) => Ok(f(Some(&self.image(d, &cell)?))),
-                None => Ok(f(None)),
-            },
-        }
-    }
-
-    /// Fills the front of `buf` with the bytes of a dataset from `offset`; returns how many.
-    pub(super) fn read_elements(&self, state: &State, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let n = usize::try_from(d.size.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len());
-        let buf = buf.get_mut(..n).unwrap_or_default();
-        for chunk in d.grid.pieces(offset, n) {
-            let key = d.chunk_key(chunk.chunk);
-            self.with_chunk(state, d, &key, |image| {
-                let image = image.unwrap_or_default();
-                for piece in &chunk.pieces {
-                    for (at, to) in d.grid.rows(piece) {
-                        let Some(target) = buf.get_mut(to..to.saturating_add(piece.len)) else { continue };
-                        let from = usize::try_from(at).unwrap_or(usize::MAX).min(image.len());
-                        let there = image.get(from..from.saturating_add(piece.len).min(image.len())).unwrap_or_default();
-                        let (front, rest) = target.split_at_mut(there.len());
-                        front.copy_from_slice(there);
-                        d.pattern.fill(at.saturating_add(there.len() as u64), rest);
-                    }
-                }
-            })?;
-        }
-        Ok(n)
     }
 }

@@ -1,7 +1,8 @@
 //! Changes of a container: each operation holds the lock of the state.
 
-use super::access::{IodConnector, object};
+use super::access::IodConnector;
 use super::create::bytes_file;
+use super::ids::object;
 use super::state::State;
 use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Elements, NewReference, Taken};

@@ -7,7 +7,7 @@ use super::access::IodConnector;
 use super::cells::NewCells;
 use super::content::batch_form;
 use super::dataset::Dataset;
-use super::state::State;
+use super::state::{Form, State};
 use crate::base::variable_form::VariableForm;
 use crate::base::{Error, Result};
 use crate::connector::Form as Shown;
@@ -19,23 +19,6 @@ use std::sync::Arc;
 
 /// Longest form that is written, bytes.
 const FORM_MAX: u64 = 128 << 20;
-
-/// The form of a dataset that is being written.
-pub(super) struct Form {
-    /// As it is now.
-    pub bytes: Arc<Vec<u8>>,
-    /// Something was written since it was made or emptied.
-    pub written: bool,
-    /// It is made of lines.
-    pub lines: bool,
-}
-
-impl Form {
-    /// Whether it is what `form` of the dataset shows.
-    pub fn is(&self, form: Shown, d: &Dataset) -> bool {
-        self.lines == (form == Shown::Main && d.datatype.is_vlen_string())
-    }
-}
 
 fn invalid(reason: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::refused(libc::EINVAL, reason)
@@ -52,7 +35,7 @@ impl IodConnector {
             return Err(large());
         }
         let begun = match state.forms.get(&d.id) {
-            Some(form) if form.is(shown, d) => true,
+            Some(form) if form.is(shown, d.datatype.is_vlen_string()) => true,
             Some(form) if form.written => return Err(Error::refused(libc::EBUSY, "the dataset is being written in its other form")),
             _ => false,
         };

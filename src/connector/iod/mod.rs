@@ -9,7 +9,7 @@
 //! attribute attributes                cells      parts outside of elements
 //! references, ownership               commit     one version, merged with others
 //! edit      the trait `Edit`          kind       location, creation, opening
-//! versions  log and dump
+//! versions  log and dump             ids, chunks  identities; datasets and chunks with caches
 //! ```
 //!
 //! An object is a range of keys of `crate::iod`; its identity is its id there.
@@ -18,12 +18,14 @@ mod access;
 mod attribute;
 mod cells;
 mod change;
+mod chunks;
 mod commit;
 mod content;
 mod create;
 mod dataset;
 mod edit;
 mod form;
+mod ids;
 pub mod kind;
 mod names;
 mod ownership;
@@ -46,9 +48,9 @@ use crate::base::Error;
 use crate::format::message::times;
 use crate::format::object_header::kind as message;
 use crate::iod::keys;
-use access::no_such;
 use cells::{Cells, Place};
 use dataset::Storage;
+use ids::no_such;
 use state::State;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -106,7 +108,7 @@ fn own(id: ObjectId) -> Result<u64> {
 
 impl Connector for IodConnector {
     fn root(&self) -> ObjectId {
-        access::object(0)
+        ids::object(0)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -150,7 +152,7 @@ impl Connector for IodConnector {
     }
 
     fn resolve(&self, start: ObjectId, path: &[u8]) -> Result<Option<ObjectId>> {
-        Ok(paths::follow(&self.state.read_recursive(), own(start)?, path, 0)?.map(access::object))
+        Ok(paths::follow(&self.state.read_recursive(), own(start)?, path, 0)?.map(ids::object))
     }
 
     fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {

@@ -1,7 +1,7 @@
 //! Links: making, removing and moving names.
 
-use super::access::object;
 use super::create::check_name;
+use super::ids::object;
 use super::paths::{encode_link, lookup};
 use super::state::State;
 use crate::base::{Error, Result};

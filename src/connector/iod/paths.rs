@@ -1,6 +1,7 @@
 //! Paths: from a path to an object, and from an object to one of its paths.
 
-use super::access::{IodConnector, no_such};
+use super::access::IodConnector;
+use super::ids::no_such;
 use super::state::{GROUP, State};
 use crate::base::{Address, Error, Result, limits};
 use crate::connector::LinkTarget;
@@ -17,7 +18,7 @@ const GROUPS_MAX: usize = 1 << 20;
 pub(super) fn decode_link(body: &[u8], group: u64) -> Result<LinkTarget> {
     let link = LinkMessage::decode(body, &Context::DEFAULT, Address(group))?;
     Ok(match link.target {
-        Stored::Hard(at) => LinkTarget::Hard(super::access::object(at.0)),
+        Stored::Hard(at) => LinkTarget::Hard(super::ids::object(at.0)),
         Stored::Soft(path) => LinkTarget::Soft(path),
         Stored::External { file, object } => LinkTarget::External { file, object },
         Stored::UserDefined { class, .. } => LinkTarget::UserDefined(class),

@@ -1,13 +1,13 @@
 //! The values that are shown: a snapshot and the changes that are not committed.
 
-use super::form::Form;
+use super::ids::no_such;
 use crate::base::value::NewValue;
 use crate::base::{Address, Error, Result};
-use crate::connector::ObjectKind;
 use crate::connector::edit::NewReference;
+use crate::connector::{Form as Shown, ObjectKind};
 use crate::format::object_header::kind::{MTIME, REFERENCE_COUNT};
 use crate::iod::keys::{self, OBJECT_TYPE};
-use crate::iod::snapshot::{KeyRange, Visit, is_empty, overlay};
+use crate::iod::range::{KeyRange, Visit, is_empty, overlay};
 use crate::iod::{Body, Cell, Change, Changes, Container, Key, Ranges, Session, Snapshot, merge};
 use foldhash::HashMap;
 use std::collections::BTreeMap;
@@ -29,6 +29,23 @@ pub(super) struct Waiting {
     pub references: Vec<(u64, u64, NewReference)>,
     /// By object and name.
     pub attributes: BTreeMap<(u64, Vec<u8>), NewValue>,
+}
+
+/// The form of a dataset that is being written.
+pub(super) struct Form {
+    /// As it is now.
+    pub bytes: Arc<Vec<u8>>,
+    /// Something was written since it was made or emptied.
+    pub written: bool,
+    /// It is made of lines.
+    pub lines: bool,
+}
+
+impl Form {
+    /// Whether it is what `form` of the dataset shows, whose elements are strings if `strings`.
+    pub fn is(&self, form: Shown, strings: bool) -> bool {
+        self.lines == (form == Shown::Main && strings)
+    }
 }
 
 /// See the module's description.
@@ -178,7 +195,7 @@ impl State {
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        if all.is_empty() { Err(super::access::no_such(id, "there is no such object")) } else { Ok(all) }
+        if all.is_empty() { Err(no_such(id, "there is no such object")) } else { Ok(all) }
     }
 
     /// Kind of an object; `None`: there is no such object.

@@ -1,8 +1,9 @@
 //! A folder of the host as a store: an object is a file, `a/b` is the file `b` in the folder `a`.
 //!
-//! A file is written under a temporary name, synced, and then linked (`create`) or renamed (`put`)
-//! to its name. Names are resolved one component at a time below the descriptor of the folder, and
-//! symbolic links are refused.
+//! A file is written under a temporary name, and then linked (`create`) or renamed (`put`) to its
+//! name. `create` syncs the files of earlier `put` calls and their folders, then its own. Names are
+//! resolved one component at a time below the descriptor of the folder, and symbolic links are
+//! refused.
 
 use super::{ObjectStore, names};
 use crate::base::waiting;
@@ -20,7 +21,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Mode of new folders, without the bits of the umask.
 const FOLDER_MODE: u32 = 0o777;
@@ -28,6 +29,8 @@ const FOLDER_MODE: u32 = 0o777;
 const FILE_MODE: u32 = 0o444;
 /// Begin of temporary names; no name of a key begins like this.
 const TEMPORARY: &str = ".tmp-";
+/// Files that `put` leaves unsynced, at most.
+const UNSYNCED_MAX: usize = 64;
 /// Open files that are kept.
 const KEPT_FILES: usize = 64;
 
@@ -40,6 +43,10 @@ pub struct LocalStore {
     nonce: u64,
     /// Files of packs that were read last. Objects never change, so they stay right.
     open: Mutex<lru::LruCache<String, std::sync::Arc<File>>>,
+    /// Files that `put` did not sync, with their folders and the keys of those.
+    unsynced: Mutex<Vec<(File, Directory, String)>>,
+    /// A sync failed: the kernel reports that once, and bytes may be lost.
+    is_failed: AtomicBool,
     counters: [AtomicU64; 3],
 }
 
@@ -59,6 +66,8 @@ impl LocalStore {
             number: AtomicU64::new(0),
             nonce: u64::from_le_bytes(random),
             open: Mutex::new(lru::LruCache::new(kept)),
+            unsynced: Mutex::new(Vec::new()),
+            is_failed: AtomicBool::new(false),
             counters: Default::default(),
         })
     }
@@ -83,18 +92,39 @@ impl LocalStore {
         Ok((at, OsString::from(last)))
     }
 
-    /// Writes a temporary file and syncs it; returns its name.
-    fn write_temporary(&self, folder: &Directory, bytes: &[u8]) -> io::Result<OsString> {
+    /// Writes a temporary file; returns its name. `sync`: it is durable.
+    fn write_temporary(&self, folder: &Directory, bytes: &[u8], sync: bool) -> io::Result<(OsString, File)> {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let name = OsString::from(format!("{TEMPORARY}{:016x}-{number}", self.nonce));
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
         let mut file = folder.open_file(&name, flags, Mode::from_bits_truncate(FILE_MODE))?;
-        let written = file.write_all(bytes).and_then(|()| file.sync_all());
+        let written = file.write_all(bytes).and_then(|()| if sync { file.sync_all() } else { Ok(()) });
         if let Err(e) = written {
             let _ = folder.remove(&name);
             return Err(e);
         }
-        Ok(name)
+        Ok((name, file))
+    }
+
+    /// Syncs the files of earlier `put` calls, and their folders. After an error no object is
+    /// created any more.
+    fn sync_earlier(&self) -> io::Result<()> {
+        let mut unsynced = self.unsynced.lock();
+        if self.is_failed.load(Ordering::Acquire) {
+            return Err(io::Error::from_raw_os_error(libc::EROFS));
+        }
+        let mut synced = "";
+        for (file, folder, name) in unsynced.iter() {
+            // Packs of one session have one folder.
+            let again = synced == name;
+            if let Err(e) = file.sync_all().and_then(|()| if again { Ok(()) } else { folder.sync() }) {
+                self.is_failed.store(true, Ordering::Release);
+                return Err(e);
+            }
+            synced = name;
+        }
+        unsynced.clear();
+        Ok(())
     }
 
     fn file(&self, key: &str) -> io::Result<std::sync::Arc<File>> {
@@ -144,14 +174,19 @@ impl ObjectStore for LocalStore {
 
     fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
         let (folder, name) = self.place(key, true)?;
-        let temporary = self.write_temporary(&folder, bytes)?;
+        let (temporary, file) = self.write_temporary(&folder, bytes, false)?;
         self.count(0, bytes.len());
         self.open.lock().pop(key);
         if let Err(e) = renameat(folder.as_fd(), temporary.as_os_str(), folder.as_fd(), name.as_os_str()) {
             let _ = folder.remove(&temporary);
             return Err(e.into());
         }
-        folder.sync()
+        let many = {
+            let mut unsynced = self.unsynced.lock();
+            unsynced.push((file, folder, key.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned()));
+            unsynced.len() >= UNSYNCED_MAX
+        };
+        if many { self.sync_earlier() } else { Ok(()) }
     }
 
     fn create(&self, key: &str, bytes: &[u8]) -> io::Result<bool> {
@@ -160,7 +195,8 @@ impl ObjectStore for LocalStore {
         if folder.entry(&name)?.is_some() {
             return Ok(false);
         }
-        let temporary = self.write_temporary(&folder, bytes)?;
+        self.sync_earlier()?;
+        let (temporary, _) = self.write_temporary(&folder, bytes, true)?;
         let linked = linkat(folder.as_fd(), temporary.as_os_str(), folder.as_fd(), name.as_os_str(), AtFlags::empty());
         let _ = folder.remove(&temporary);
         match linked {

@@ -7,7 +7,6 @@
 //!
 //! Stores reached by a network are in `file::remote::objects`.
 
-#[cfg(test)]
 pub mod faulty;
 pub mod local;
 pub mod memory;
@@ -24,7 +23,8 @@ pub trait ObjectStore: Send + Sync {
     /// The bytes `range` of an object; fewer if the object ends before.
     fn get(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>>;
 
-    /// Stores an object; one with the same key is replaced. Durable when it returns.
+    /// Stores an object; one with the same key is replaced. Durable at the latest when the next
+    /// [`ObjectStore::create`] of this store returns.
     fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()>;
 
     /// Stores an object if there is none with this key; false: there is one. Durable when it
