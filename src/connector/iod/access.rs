@@ -4,10 +4,10 @@ use super::dataset::Dataset;
 use super::state::State;
 use crate::base::{Address, Error, Result};
 use crate::iod::{Container, Extent};
-use foldhash::{HashMap, HashMapExt};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use lru::LruCache;
-use parking_lot::{Mutex, RwLock};
-use std::sync::atomic::{AtomicU64, Ordering};
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Decoded headers that are kept.
@@ -18,13 +18,15 @@ const DIRTY_MIN_BYTES: u64 = 16 << 20;
 /// Decoded bytes of chunks and of blocks of cells, by extent: extents never change.
 pub(super) struct Images {
     cache: LruCache<Extent, Arc<Vec<u8>>>,
+    /// Chunks that a thread fetches and decodes; others wait for it.
+    pub(super) arriving: HashSet<Extent>,
     bytes: u64,
     limit: u64,
 }
 
 impl Images {
     fn new(limit: u64) -> Images {
-        Images { cache: LruCache::unbounded(), bytes: 0, limit }
+        Images { cache: LruCache::unbounded(), arriving: HashSet::new(), bytes: 0, limit }
     }
 
     pub(super) fn get(&mut self, extent: &Extent) -> Option<Arc<Vec<u8>>> {
@@ -55,6 +57,10 @@ pub struct IodConnector {
     pub(super) writable: bool,
     /// Decoded chunks and blocks of cells.
     pub(super) images: Mutex<Images>,
+    /// A chunk arrived, or could not be fetched.
+    pub(super) arrival: Condvar,
+    /// Threads that read ahead.
+    pub(super) readers_ahead: AtomicUsize,
     /// Decoded headers of datasets, of the current generation.
     pub(super) datasets: Mutex<LruCache<u64, Arc<Dataset>>>,
     /// Paths of objects, with the generation that they are of.
@@ -78,6 +84,8 @@ impl IodConnector {
             state: RwLock::new(state),
             writable,
             images: Mutex::new(Images::new(cache_bytes.max(1 << 20))),
+            arrival: Condvar::new(),
+            readers_ahead: AtomicUsize::new(0),
             datasets: Mutex::new(datasets),
             paths: Mutex::new((0, HashMap::new())),
             cursor: Mutex::new(None),
@@ -90,6 +98,11 @@ impl IodConnector {
     /// Changes the memory for decoded chunks.
     pub(super) fn set_images_limit(&self, bytes: u64) {
         self.images.lock().limit = bytes.max(1 << 20);
+    }
+
+    /// Bytes that are read ahead of a sequential reader: an eighth of the cache.
+    pub(super) fn ahead_bytes(&self) -> u64 {
+        (self.images.lock().limit / 8).clamp(1 << 20, 32 << 20)
     }
 
     /// A shared owner of it.

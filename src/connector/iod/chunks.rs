@@ -6,6 +6,10 @@ use super::state::State;
 use crate::base::Result;
 use crate::iod::{Body, Cell, Data};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Threads that read ahead, at most.
+const READERS_AHEAD_MAX: usize = 16;
 
 impl IodConnector {
     /// The dataset `id`, from the cache or decoded.
@@ -28,14 +32,66 @@ impl IodConnector {
         match &cell.data {
             Data::Inline(bytes) => decode(bytes.to_vec()),
             Data::Extent(extent) => {
-                if let Some(image) = self.images.lock().get(extent) {
-                    return Ok(image);
+                let mut images = self.images.lock();
+                loop {
+                    if let Some(image) = images.get(extent) {
+                        return Ok(image);
+                    }
+                    if images.arriving.insert(*extent) {
+                        break;
+                    }
+                    crate::base::waiting::may_wait();
+                    self.arrival.wait(&mut images);
                 }
-                let image = decode(self.container.read(extent)?)?;
-                self.images.lock().put(*extent, image.clone());
-                Ok(image)
+                drop(images);
+                let image = self.container.read(extent).and_then(decode);
+                let mut images = self.images.lock();
+                images.arriving.remove(extent);
+                if let Ok(image) = &image {
+                    images.put(*extent, image.clone());
+                }
+                self.arrival.notify_all();
+                image
             }
         }
+    }
+
+    /// Fetches the chunks of a dataset with bytes in `range` that are in no cache, by threads.
+    /// False: enough threads do that already.
+    pub(super) fn fetch_ahead(&self, state: &State, d: &Arc<Dataset>, range: std::ops::Range<u64>) -> Result<bool> {
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0);
+        let mut missing = Vec::new();
+        for chunk in d.grid.pieces(range.start, len) {
+            let Some(cell) = state.get(&d.chunk_key(chunk.chunk))? else { continue };
+            if let Data::Extent(extent) = &cell.data
+                && self.images.lock().get(extent).is_none()
+            {
+                missing.push(cell);
+            }
+        }
+        if missing.is_empty() {
+            return Ok(true);
+        }
+        if self.readers_ahead.load(Ordering::Relaxed) >= READERS_AHEAD_MAX {
+            return Ok(false);
+        }
+        let connector = self.shared()?;
+        for part in missing.chunks(missing.len().div_ceil(READERS_AHEAD_MAX / 2)) {
+            let (connector, d, part) = (connector.clone(), d.clone(), part.to_vec());
+            connector.readers_ahead.fetch_add(1, Ordering::Relaxed);
+            let fetch = move || {
+                for cell in &part {
+                    // The reader of the chunk gets the error.
+                    let _ = connector.image(&d, cell);
+                }
+                connector.readers_ahead.fetch_sub(1, Ordering::Relaxed);
+            };
+            if std::thread::Builder::new().name("h5dir-ahead".into()).spawn(fetch).is_err() {
+                self.readers_ahead.fetch_sub(1, Ordering::Relaxed);
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Calls `f` with the first bytes of a chunk; `None`: there is no such chunk.

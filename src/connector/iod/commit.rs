@@ -1,6 +1,7 @@
 //! Commits: chunks are encoded into packs, and one record publishes all changes.
 
 use super::access::IodConnector;
+use super::dataset::Dataset;
 use super::paths;
 use super::state::State;
 use crate::base::{Address, Error, Result};
@@ -10,6 +11,8 @@ use crate::iod::record::{self, DELTA_MAX_BYTES, Delta};
 use crate::iod::{Body, Cell, Conflict, Data, Entry, Key, Outcome, PackWriter, Ranges, Record, Session, keys};
 use std::sync::Arc;
 
+/// Chunks that are encoded before they are put into packs.
+const ENCODED_AT_ONCE: usize = 64;
 /// Ids that a session has at least when an operation begins.
 const IDS_MIN: u64 = 1 << 16;
 
@@ -38,21 +41,28 @@ impl IodConnector {
         let Some(session) = &state.session else { return Ok(()) };
         let mut packs = PackWriter::new(&self.container, session);
         let mut stored: Vec<(Key, Cell, Option<Vec<u8>>)> = Vec::new();
+        let mut place = |bytes: &[u8], mask: u32| match bytes.len() > INLINE_MAX_BYTES {
+            true => packs.add(bytes).map(|extent| Cell { mask, data: Data::Extent(extent) }),
+            false => Ok(Cell { mask, data: Data::Inline(bytes.into()) }),
+        };
+        let mut dirty = Vec::new();
         for (key, change) in &state.changes {
-            let (bytes, mask, image) = match &change.body {
+            match &change.body {
                 Body::Dirty(image) => {
                     let (id, ..) = keys::parts(key).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "it has no dataset"))?;
-                    let (bytes, mask) = self.dataset_of(state, id)?.encode(image.clone())?;
-                    (bytes, mask, Some(image.clone()))
+                    dirty.push((key, self.dataset_of(state, id)?, image));
                 }
-                Body::Cell(Cell { data: Data::Inline(bytes), mask }) if bytes.len() > INLINE_MAX_BYTES => (bytes.to_vec(), *mask, None),
-                _ => continue,
-            };
-            let data = match bytes.len() > INLINE_MAX_BYTES {
-                true => Data::Extent(packs.add(&bytes)?),
-                false => Data::Inline(bytes.into()),
-            };
-            stored.push((key.clone(), Cell { mask, data }, image));
+                Body::Cell(Cell { data: Data::Inline(bytes), mask }) if bytes.len() > INLINE_MAX_BYTES => {
+                    stored.push((key.clone(), place(bytes, *mask)?, None));
+                }
+                _ => {}
+            }
+        }
+        for group in dirty.chunks(ENCODED_AT_ONCE) {
+            for ((key, _, image), encoded) in group.iter().zip(encode_all(group)) {
+                let (bytes, mask) = encoded?;
+                stored.push(((*key).clone(), place(&bytes, mask)?, Some((*image).clone())));
+            }
         }
         packs.finish()?;
         for (key, cell, image) in stored {
@@ -199,6 +209,21 @@ impl IodConnector {
         container.check_store()?;
         container.begin_session(snapshot)
     }
+}
+
+/// Encodes chunks, several at once if they have filters.
+fn encode_all(chunks: &[(&Key, Arc<Dataset>, &Vec<u8>)]) -> Vec<Result<(Vec<u8>, u32)>> {
+    let encode = |(_, d, image): &(&Key, Arc<Dataset>, &Vec<u8>)| d.encode((*image).clone());
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if threads < 2 || chunks.len() < 2 || chunks.iter().all(|(_, d, _)| d.pipeline.is_empty()) {
+        return chunks.iter().map(encode).collect();
+    }
+    let lost = || Err(Error::Io { operation: "encode a chunk", address: Address::UNDEF, errno: libc::EIO });
+    std::thread::scope(|scope| {
+        let parts = chunks.chunks(chunks.len().div_ceil(threads));
+        let running: Vec<_> = parts.map(|part| (part.len(), scope.spawn(move || part.iter().map(encode).collect::<Vec<_>>()))).collect();
+        running.into_iter().flat_map(|(len, thread)| thread.join().unwrap_or_else(|_| (0..len).map(|_| lost()).collect())).collect()
+    })
 }
 
 /// The change of a value in a record. `None`: a chunk that is not encoded.

@@ -249,8 +249,20 @@ impl Content for IodContent {
         Ok(Some(at.saturating_mul(slab).max(offset).min(size)))
     }
 
-    fn read_ahead(&self, _at: u64, from: u64) -> u64 {
-        from
+    fn read_ahead(&self, at: u64, from: u64) -> u64 {
+        let state = self.connector.state.read_recursive();
+        let Ok(d) = self.dataset(&state) else { return from };
+        let (start, end) = (from.max(at), at.saturating_add(self.connector.ahead_bytes()).min(d.size));
+        // Few large requests: half a window at a time.
+        let due = end.saturating_sub(start) >= self.connector.ahead_bytes() / 2 || end == d.size && end > start;
+        if !due || d.datatype.contains_vlen() {
+            return from;
+        }
+        match self.connector.fetch_ahead(&state, &d, start..end) {
+            Ok(true) => end,
+            // The reader finds the error where it is.
+            Ok(false) | Err(_) => from,
+        }
     }
 }
 

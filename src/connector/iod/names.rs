@@ -111,13 +111,15 @@ impl State {
     /// Moves a name.
     pub(super) fn rename(&mut self, from: (u64, &[u8]), to: (u64, &[u8]), taken: Taken) -> Result<Option<ObjectId>> {
         check_name(to.1)?;
-        let moved = lookup(self, from.0, from.1)?.ok_or_else(|| no(libc::ENOENT, "no such name"))?;
         let there = lookup(self, to.0, to.1)?;
+        if taken == Taken::Refuse && there.is_some() {
+            return Err(no(libc::EEXIST, "the name is taken"));
+        }
+        let moved = lookup(self, from.0, from.1)?.ok_or_else(|| no(libc::ENOENT, "no such name"))?;
         if from.0 != to.0 && (self.is_group(&moved)? || there.as_ref().map_or(Ok(false), |t| self.is_group(t))?) {
             self.moves_group = true;
         }
         match (taken, there) {
-            (Taken::Refuse, Some(_)) => Err(no(libc::EEXIST, "the name is taken")),
             (Taken::Exchange, None) => Err(no(libc::ENOENT, "no such name")),
             (Taken::Exchange, Some(there)) => {
                 self.put(keys::key(from.0, keys::LINK, from.1), &encode_link(from.1, &there)?)?;
