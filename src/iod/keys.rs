@@ -6,6 +6,7 @@
 //!      'C'         chunk: its scaled offsets, u64 each, highest byte first
 //!      'H'         metadata: type of the header message, u16, highest byte first
 //!      'L'         link of a group: its name
+//!      'O'         owner of a link that is not a hard link: its name
 //!      'V'         variable-length cells: number of the block, u64, highest byte first
 //! ```
 
@@ -22,6 +23,8 @@ pub const CHUNK: u8 = b'C';
 pub const HEADER: u8 = b'H';
 /// Kind of links.
 pub const LINK: u8 = b'L';
+/// Kind of owners of links.
+pub const LINK_OWNER: u8 = b'O';
 /// Kind of blocks of variable-length cells.
 pub const CELLS: u8 = b'V';
 

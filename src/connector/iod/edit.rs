@@ -207,6 +207,14 @@ impl Edit for IodConnector {
         })
     }
 
+    fn set_link_ownership(&self, group: ObjectId, name: &[u8], ownership: &Ownership) -> Result<()> {
+        let key = keys::key(State::check_id(group)?, keys::LINK_OWNER, name);
+        self.operate(|state| match *ownership == Ownership::default() {
+            true => state.remove(key),
+            false => state.put(key, &super::ownership::encode(ownership)),
+        })
+    }
+
     fn hold(&self, id: ObjectId) {
         let mut state = self.state.write();
         let count = state.held.entry(id.serial()).or_insert(0);

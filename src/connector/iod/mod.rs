@@ -134,8 +134,10 @@ impl Connector for IodConnector {
         Ok(ObjectInfo { kind, links, times: [time(keys::ACCESS_TIME)?, time(message::MTIME)?, None, None], ownership })
     }
 
-    fn link_ownership(&self, _group: ObjectId, _name: &[u8]) -> Result<Ownership> {
-        Ok(Ownership::default())
+    fn link_ownership(&self, group: ObjectId, name: &[u8]) -> Result<Ownership> {
+        let group = own(group)?;
+        let stored = self.state.read_recursive().bytes(&keys::key(group, keys::LINK_OWNER, name))?;
+        stored.map_or(Ok(Ownership::default()), |body| ownership::decode(&body, group))
     }
 
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {

@@ -104,8 +104,23 @@ impl State {
             _ => {}
         }
         self.remove(keys::key(group, keys::LINK, name))?;
+        self.remove(keys::key(group, keys::LINK_OWNER, name))?;
         self.touch(group)?;
         self.drop_name(&target)
+    }
+
+    /// Moves the owner of a link.
+    fn move_owner(&mut self, from: (u64, &[u8]), to: (u64, &[u8])) -> Result<()> {
+        let (from, to) = (keys::key(from.0, keys::LINK_OWNER, from.1), keys::key(to.0, keys::LINK_OWNER, to.1));
+        let (moved, replaced) = (self.bytes(&from)?, self.bytes(&to)?);
+        if moved.is_some() {
+            self.remove(from)?;
+        }
+        match moved {
+            Some(owner) => self.put(to, &owner),
+            None if replaced.is_some() => self.remove(to),
+            None => Ok(()),
+        }
     }
 
     /// Moves a name.
@@ -122,6 +137,14 @@ impl State {
         match (taken, there) {
             (Taken::Exchange, None) => Err(no(libc::ENOENT, "no such name")),
             (Taken::Exchange, Some(there)) => {
+                let [here, away] = [from, to].map(|(group, name)| keys::key(group, keys::LINK_OWNER, name));
+                let (own, other) = (self.bytes(&here)?, self.bytes(&away)?);
+                for (key, owner) in [(here, other), (away, own)] {
+                    match owner {
+                        Some(owner) => self.put(key, &owner)?,
+                        None => self.remove(key)?,
+                    }
+                }
                 self.put(keys::key(from.0, keys::LINK, from.1), &encode_link(from.1, &there)?)?;
                 self.put(keys::key(to.0, keys::LINK, to.1), &encode_link(to.1, &moved)?)?;
                 self.touch(from.0)?;
@@ -147,6 +170,7 @@ impl State {
         }
         self.remove(keys::key(from.0, keys::LINK, from.1))?;
         self.put(keys::key(to.0, keys::LINK, to.1), &encode_link(to.1, moved)?)?;
+        self.move_owner(from, to)?;
         self.touch(from.0)?;
         self.touch(to.0)?;
         there.map_or(Ok(None), |there| self.drop_name(&there))

@@ -8,7 +8,9 @@ use crate::base::datatype::Datatype;
 use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Elements, Taken};
 use crate::connector::memory::{MemoryConnector, MemoryObject};
-use crate::connector::{ChunksSpec, Connector, DatasetSpec, FillSpec, FilterSpec, Form, LinkTarget, NewValue, ObjectId, ObjectKind, Shape};
+use crate::connector::{
+    ChunksSpec, Connector, DatasetSpec, FillSpec, FilterSpec, Form, LinkTarget, NewValue, ObjectId, ObjectKind, Ownership, Shape,
+};
 use crate::dataset::layout::Seek;
 use crate::file::store::ObjectStore;
 use crate::file::store::faulty::{Fault, FaultyStore};
@@ -396,6 +398,27 @@ fn a_killed_session_leaves_the_state_before_or_after_it() {
             Err(_) => assert!(after == before || after.len() == 3, "{after:?}"),
         }
     }
+}
+
+#[test]
+fn owners_of_links_move_with_them() {
+    let store = empty();
+    let c = open(&store);
+    let root = c.root();
+    let owner = |uid| Ownership { uid: Some(uid), ..Ownership::default() };
+    for (name, uid) in [(b"a", 7), (b"b", 8)] {
+        c.symlink(root, name, b"target").unwrap();
+        c.set_link_ownership(root, name, &owner(uid)).unwrap();
+    }
+    c.rename((root, b"a"), (root, b"b"), Taken::Exchange).unwrap();
+    assert_eq!((c.link_ownership(root, b"a"), c.link_ownership(root, b"b")), (Ok(owner(8)), Ok(owner(7))));
+    c.rename((root, b"a"), (root, b"b"), Taken::Replace).unwrap();
+    c.close().unwrap();
+    let c = open(&store);
+    assert_eq!((c.link_ownership(root, b"a"), c.link_ownership(root, b"b")), (Ok(Ownership::default()), Ok(owner(8))));
+    c.unlink(root, b"b", false).unwrap();
+    c.symlink(root, b"b", b"target").unwrap();
+    assert_eq!(c.link_ownership(root, b"b"), Ok(Ownership::default()));
 }
 
 #[test]

@@ -75,6 +75,7 @@ fn described(state: &State, key: &[u8], kind: u8, id: u64, cell: &Cell) -> Resul
             other => format!("<\"{}\", {other:?}>", escaped_bytes(rest)),
         },
         keys::ATTRIBUTE => format!("attribute \"{}\"", escaped_bytes(rest)),
+        keys::LINK_OWNER => format!("owner of the link \"{}\"", escaped_bytes(rest)),
         keys::HEADER => format!("metadata {}", metadata(keys::message(key).unwrap_or(0))),
         keys::CHUNK => format!("cells {:?}", keys::scaled(key).unwrap_or_default()),
         keys::CELLS => {
