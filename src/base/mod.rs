@@ -15,6 +15,7 @@ pub mod filter_spec;
 pub(crate) mod hyperslab;
 pub(crate) mod limits;
 pub(crate) mod lock_order;
+pub mod log_part;
 pub mod metrics;
 pub mod newlines;
 pub mod parts;

@@ -9,6 +9,7 @@
 //! defined, erase  the same, of the elements of a dataset
 //! stat --space    space: bytes of a file
 //! status          status: mounts of this machine, counters of one
+//! compact, log    log: the log of a file
 //! check           check: problems of a file                progress: a line on the terminal
 //! completions, man  from the definitions of the command line
 //! cp, cat, diff   copy, cat, diff: over what they read    side: objects and local files
@@ -27,7 +28,8 @@ pub(crate) mod diff;
 pub(crate) mod failure;
 pub(crate) mod file_commands;
 pub(crate) mod iod;
-mod logging;
+pub(crate) mod log;
+pub(crate) mod logging;
 pub(crate) mod ls;
 pub(crate) mod manual;
 pub(crate) mod metrics_file;
@@ -85,6 +87,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Diff(args) => return diff::diff(&args),
         Command::Defined(args) => defined::defined(&args),
         Command::Erase(args) => defined::erase(&args),
+        Command::Compact(args) => log::compact(&args),
+        Command::Log(args) => log::log(&args),
         Command::Completions(args) => completions::completions(&args),
         Command::Man(args) => manual::man(&args),
     };

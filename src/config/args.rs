@@ -85,8 +85,14 @@ pub(crate) enum Command {
     /// Recover a file whose writer was killed
     #[command(after_help = EXIT_CODES)]
     Recover(RecoverArgs),
+    /// Lay the records of a log together, and free the others
+    #[command(after_help = EXIT_CODES)]
+    Compact(CompactArgs),
+    /// Show, rebuild or replay the log of a file
+    #[command(after_help = EXIT_CODES)]
+    Log(LogArgs),
     /// Print the completions of a shell
-    #[command(after_help = OUTPUT_EXIT_CODES)]
+    #[command(hide = true, after_help = OUTPUT_EXIT_CODES)]
     Completions(CompletionsArgs),
     /// Print or write the manual pages
     #[command(hide = true, after_help = OUTPUT_EXIT_CODES)]
@@ -319,6 +325,69 @@ pub(crate) struct ShowConfigArgs {
 
     /// A mount of the configuration [default: all]
     pub(crate) name: Option<String>,
+}
+
+/// Arguments of `h5dir compact`.
+#[derive(Debug, Args)]
+pub(crate) struct CompactArgs {
+    /// The file, or one dataset in it
+    #[arg(value_name = "FILE[:/PATH]", value_hint = ValueHint::FilePath)]
+    pub(crate) target: OsString,
+}
+
+/// Arguments of `h5dir log`.
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    /// The subcommand.
+    #[command(subcommand)]
+    pub(crate) command: LogCommand,
+}
+
+/// The subcommands of `h5dir log`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Print the parts of a log: runs, records and index, or sections and entries
+    Dump(DumpLogArgs),
+    /// Make the index anew from the records alone
+    Rebuild(RebuildLogArgs),
+    /// Copy a file with a log to a new one without
+    Replay(ReplayLogArgs),
+}
+
+/// Arguments of `h5dir log dump`.
+#[derive(Debug, Args)]
+pub(crate) struct DumpLogArgs {
+    /// Print a JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+}
+
+/// Arguments of `h5dir log rebuild`.
+#[derive(Debug, Args)]
+pub(crate) struct RebuildLogArgs {
+    /// The file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+}
+
+/// Arguments of `h5dir log replay`.
+#[derive(Debug, Args)]
+pub(crate) struct ReplayLogArgs {
+    /// Oldest libhdf5 that can use the new file, as for `h5dir create`
+    #[arg(long, value_name = "earliest|v110", default_value = "v110")]
+    pub(crate) libver: super::value::LibVer,
+
+    /// The file with a log
+    #[arg(value_name = "IN")]
+    pub(crate) input: PathBuf,
+
+    /// The new file
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
 }
 
 /// Arguments of `h5dir create`.

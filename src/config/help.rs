@@ -6,17 +6,17 @@ use std::ffi::OsString;
 
 /// Help of `h5dir`, which fits on a screen of 24 lines.
 const SCREEN: &str = "\
-{about-with-newline}
+{about}
 {usage-heading} {usage}
 
 Commands:
 {subcommands}
 
-Options: -h, --help; -V, --version; h5dir COMMAND --help: options and examples
+Options: -h, --help; -V, --version; 'h5dir COMMAND --help' shows those of COMMAND.
 ";
 
 /// Up to three examples of each command.
-const EXAMPLES: [(&str, &[&str]); 14] = [
+const EXAMPLES: [(&str, &[&str]); 16] = [
     ("config", &["h5dir config check", "h5dir config show run7", "h5dir config schema > h5dir.schema.json"]),
     (
         "mount",
@@ -43,6 +43,8 @@ const EXAMPLES: [(&str, &[&str]); 14] = [
     ("create", &["h5dir create new.h5", "h5dir create --libver earliest old.h5"]),
     ("iod", &["h5dir iod log iod:runs", "h5dir iod dump --version 7 iod:runs"]),
     ("recover", &["h5dir recover data.h5", "h5dir recover --dry-run data.h5"]),
+    ("compact", &["h5dir compact run.h5", "h5dir compact run.h5:/checkpoint"]),
+    ("log", &["h5dir log dump run.h5", "h5dir log rebuild run.h5", "h5dir log replay run.h5 plain.h5"]),
     (
         "completions",
         &[

@@ -83,6 +83,10 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "earliest|v110", default_value = "v110")]
     pub(crate) libver: LibVer,
 
+    /// Store datasets of a log as ordinary ones: contiguous, or in chunks if they can grow
+    #[arg(long)]
+    pub(crate) no_log: bool,
+
     /// Read rules for new files (`create:`) from a YAML file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -98,6 +102,27 @@ pub(crate) struct CopyArgs {
     /// Where to: FILE:/PATH, a local file or directory, or - (standard output)
     #[arg(value_name = "DST")]
     pub(crate) destination: OsString,
+}
+
+impl CopyArgs {
+    /// The arguments of a copy of all that `source` has to `destination`, in which datasets of a
+    /// log become ordinary ones.
+    pub(crate) fn without_log(source: OsString, destination: OsString, libver: LibVer) -> Self {
+        CopyArgs {
+            recursive: true,
+            archive: false,
+            xattrs: false,
+            no_clobber: false,
+            force: false,
+            create: true,
+            libver,
+            no_log: true,
+            config: None,
+            external: ExternalArgs { external: Switch(true), external_root: None },
+            sources: vec![source],
+            destination,
+        }
+    }
 }
 
 /// Arguments of `h5dir cat`.

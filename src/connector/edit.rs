@@ -3,6 +3,7 @@
 //! Each call is one operation. All readers see it when it returns, and the next commit contains it
 //! as a whole or not at all. Calls may come from several threads.
 
+use super::log::EditLog;
 use super::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership, Result, Target};
 use crate::base::Error;
 
@@ -105,6 +106,11 @@ pub trait Edit: Send + Sync {
 
     /// Allocation of storage; `None`: the container cannot reserve any.
     fn allocate(&self) -> Option<&dyn Allocate> {
+        None
+    }
+
+    /// Upkeep of the log that datasets are in; `None`: there is no log.
+    fn log(&self) -> Option<&dyn EditLog> {
         None
     }
 

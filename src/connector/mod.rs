@@ -9,6 +9,7 @@ mod id;
 mod info;
 pub mod iod;
 pub mod kinds;
+pub mod log;
 pub mod memory;
 mod memory_edit;
 mod memory_value;
@@ -244,6 +245,10 @@ pub trait Connector: Send + Sync {
     }
     /// Checks of the container; `None` = it cannot be checked.
     fn check(&self) -> Option<&dyn check::Check> {
+        None
+    }
+    /// The log that its datasets are in; `None` = it has none.
+    fn log(&self) -> Option<&dyn log::Log> {
         None
     }
     /// Objects found without names; `None` = the container was not opened to be rescued.

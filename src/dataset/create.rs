@@ -76,7 +76,7 @@ pub(crate) fn dataset_messages(ctx: &Context, superblock_version: u8, creation: 
     let creation = &Creation { filters: creation.layout.kind.stored_filters(creation)?, ..creation.clone() };
     let old = superblock_version < 2;
     let mut messages = Messages::new();
-    let space = match creation.layout.kind.is_in_log() {
+    let space = match creation.layout.kind.records().is_some() {
         true => dataspace_message(ctx, superblock_version, Extent::Scalar, &[], None),
         false => dataspace_message(ctx, superblock_version, creation.extent, &creation.dims, creation.max_dims.as_deref()),
     };

@@ -23,6 +23,15 @@ pub(crate) fn pipeline_message(filters: Vec<FilterDescription>, superblock_versi
     FilterPipeline { version: if superblock_version < 2 { 1 } else { 2 }, filters }.encode()
 }
 
+/// Records of a dataset in a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Records {
+    /// Elements as they are.
+    Plain,
+    /// Elements deflated.
+    Deflated,
+}
+
 /// How datasets of one layout are created.
 pub trait CreateLayout: Send + Sync {
     /// Name in `user.h5dir.layout`.
@@ -70,9 +79,10 @@ pub trait CreateLayout: Send + Sync {
         self.is_chunked()
     }
 
-    /// True if the elements are in the log of the file: the object is an anchor.
-    fn is_in_log(&self) -> bool {
-        false
+    /// How records of the elements are stored, if they are in the log of the file: the object is
+    /// an anchor.
+    fn records(&self) -> Option<Records> {
+        None
     }
 
     /// Space allocation time of the fill value message: 1 early, 2 late, 3 incremental.

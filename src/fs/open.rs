@@ -7,6 +7,8 @@ use super::spec::MountSpec;
 pub use super::spec::OpenError;
 use crate::base::Error;
 pub use crate::connector::check::{Checked, Finding, Problem, Progress};
+use crate::connector::log::EditLog;
+pub use crate::connector::log::{CompactProgress, Compacted, LogPart, LogValue, LogVisitor};
 pub use crate::connector::open::{Directory, Entry, Identity, Place, Recognized, Stamp, UsedDirectory, temporary_directory};
 use crate::connector::open::{Located, OpenContainer, OpenOptions};
 pub use crate::connector::shared::Shared;
@@ -80,6 +82,47 @@ fn inspect(located: LocatedContainer, f: impl FnOnce(&dyn Versions) -> Result<()
     let connector = located.open(&options)?.connector;
     let unknown = || Error::refused(libc::EOPNOTSUPP, "it has no versions: only containers in object stores have them");
     let done = connector.versions().ok_or_else(unknown).and_then(f);
+    done.map_err(|source| OpenError::Engine { path: options.target, source })
+}
+
+/// Calls `f` with every part of the container's log, until it breaks.
+pub fn dump_log(located: LocatedContainer, f: &mut LogVisitor<'_>) -> Result<(), OpenError> {
+    let LocatedContainer { located, options } = located;
+    let connector = located.open(&options)?.connector;
+    let dumped = connector.log().ok_or_else(no_log).and_then(|log| log.dump(f));
+    dumped.map_err(|source| OpenError::Engine { path: options.target, source })
+}
+
+/// Compacts the log of the container, or the dataset at `path` in it; `None`: there is no such
+/// object.
+pub fn compact(located: LocatedContainer, path: &[u8], progress: &mut CompactProgress<'_>) -> Result<Option<Compacted>, OpenError> {
+    edit_log(located, |connector, log| {
+        if path.iter().all(|b| *b == b'/') {
+            return log.compact(None, progress).map(Some);
+        }
+        let Some(id) = connector.resolve(connector.root(), path)? else { return Ok(None) };
+        log.compact(Some(id), progress).map(Some)
+    })
+}
+
+/// Makes the index of the container's log from its records alone.
+pub fn rebuild_log(located: LocatedContainer) -> Result<(), OpenError> {
+    edit_log(located, |_, log| log.rebuild_index())
+}
+
+fn no_log() -> Error {
+    Error::refused(libc::ENODATA, "it has no log")
+}
+
+fn edit_log<T>(located: LocatedContainer, f: impl FnOnce(&dyn Connector, &dyn EditLog) -> Result<T, Error>) -> Result<T, OpenError> {
+    let LocatedContainer { located, options } = located;
+    let connector = located.open(&options)?.connector;
+    let read_only = || Error::refused(libc::EROFS, "it cannot be changed");
+    let done = connector.edit().ok_or_else(read_only).and_then(|edit| {
+        let done = edit.log().ok_or_else(no_log).and_then(|log| f(&*connector, log));
+        let closed = edit.close();
+        done.and_then(|done| closed.map(|()| done))
+    });
     done.map_err(|source| OpenError::Engine { path: options.target, source })
 }
 

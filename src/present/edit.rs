@@ -13,7 +13,7 @@ use crate::connector::kinds;
 use crate::connector::{Connector, DatasetSpec, Datatype, Form, NewAttribute, ObjectId, ObjectKind, Shape, Value};
 
 /// Facts that say nothing that could be set.
-const DESCRIPTIVE: [&str; 6] = ["external", "index", "kind", "offset", "progress", "storage"];
+const DESCRIPTIVE: [&str; 7] = ["external", "index", "kind", "log", "offset", "progress", "storage"];
 /// Attribute of the root group of a netCDF-4 file of the classic model.
 const NETCDF_CLASSIC: &[u8] = b"_nc3_strict";
 /// Bytes by which elements of new files refer to objects.

@@ -7,6 +7,7 @@ use super::value::value_text;
 use super::{numpy_dtype, references, text, type_json};
 use crate::base::Result;
 use crate::connector::filters::name_of;
+use crate::connector::log::DatasetInLog;
 use crate::connector::{
     Connector, DatasetInfo, Datatype, Elements, ExternalSegment, Fill, FilterSpec, Form, Limited, Newlines, ObjectId, ObjectKind, Shape,
 };
@@ -22,7 +23,7 @@ pub(super) const TEXT_MAX: u64 = (64 << 10) + 1;
 const NEWLINES_KEY: &[u8] = b",\"newlines\":";
 
 /// All facts but the numbered ones of references.
-pub const FACT_NAMES: [&str; 17] = [
+pub const FACT_NAMES: [&str; 18] = [
     "attributes",
     "chunks",
     "dataset",
@@ -34,6 +35,7 @@ pub const FACT_NAMES: [&str; 17] = [
     "index",
     "kind",
     "layout",
+    "log",
     "maxshape",
     "offset",
     "profile",
@@ -158,12 +160,34 @@ fn dataset_fact(connector: &dyn Connector, id: ObjectId, name: &str) -> Result<O
         "index" => d.index.map(Into::into),
         "filters" => d.chunks.as_ref().and_then(|_| text(filters(&d.filters))),
         "fillvalue" => Some(fill(&d)?),
+        "log" => log(connector, id)?,
         "progress" => connector.layout_progress(id).map(|(done, total)| format!("{done}/{total}").into_bytes()),
         "storage" => Some(connector.content(id, Form::Main)?.allocated_exactly()?.to_string().into_bytes()),
         "offset" => d.offset.map(|o| o.to_string().into_bytes()),
         "external" => d.external.as_deref().and_then(|all| text(external(all))),
         _ => None,
     })
+}
+
+/// What a dataset has in the log, and the use of the log's bytes.
+fn log(connector: &dyn Connector, id: ObjectId) -> Result<Option<Vec<u8>>> {
+    let Some(log) = connector.log() else { return Ok(None) };
+    let Some(DatasetInLog { written, extents }) = log.dataset(id)? else { return Ok(None) };
+    let all = log.usage()?;
+    let text = json!({
+        "written_bytes": written,
+        "extents": extents,
+        "log": {
+            "log_datasets": all.logs,
+            "bytes": all.total,
+            "written_bytes": all.written,
+            "dead_bytes": all.dead,
+            "index_entries": all.indexed,
+            "unindexed_records": all.unindexed,
+            "staged_bytes": all.staged,
+        },
+    });
+    Ok(Some(text.to_string().into_bytes()))
 }
 
 /// All that makes the dataset, in the form in which `user.h5dir.dataset` is set: a copy of it gets

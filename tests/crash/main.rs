@@ -23,7 +23,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Variants of each kind at one step.
-const VARIANTS: usize = 10;
+const VARIANTS: usize = 6;
 
 /// More of everything: `tests/run --long`.
 fn long() -> bool {

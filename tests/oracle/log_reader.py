@@ -97,7 +97,7 @@ def stored(data, at, size, filters):
 
 
 def runs(logs, after, sequence, serial):
-    """The runs that count, after a place: (log, data, offset, head)."""
+    """The runs that count, after a place: (log, data, offset, head). A sequence number None is that of the first run."""
     group, found = [], []
     for number in sorted(n for n in logs if n >= after[0]):
         data, at = logs[number], after[1] if number == after[0] else 0
@@ -110,6 +110,7 @@ def runs(logs, after, sequence, serial):
             if dataset != CONTROL or isinstance(where, list) or where[1][0] < 72:
                 break
             kind, version, number_of, of, length, records, continued, checksum, datasets = cursor.longs(9)
+            sequence = number_of if sequence is None else sequence
             if (kind, version, number_of) != (1, 1, sequence) or at + length > len(data):
                 break
             run = bytearray(data[at:at + length])
@@ -169,11 +170,11 @@ def read(file, from_records=False, ids=False):
             arrays[key], paths[name] = Array(item), key
     file.visititems(visit)
     logs = {int(name[4:]): bytes(item[()].tobytes()) for name, item in group.items() if name.startswith("log_")}
-    assert len(logs) == group.attrs["logs"]
+    assert max(logs, default=0) == group.attrs["logs"]
     version, serial, log, used, sequence, entries = map(int, group.attrs["state"])
     assert version == 1
     if from_records:
-        replay(arrays, logs, (0, 0), 0, serial)
+        replay(arrays, logs, (0, 0), None, serial)
         return arrays if ids else {name: arrays[key] for name, key in paths.items()}
     if "index_table" in group:
         table, skip = bytes(group["index_table"][()].tobytes()), group["skip_list"][()].reshape(-1, 2)

@@ -43,6 +43,8 @@ pub(super) struct Manner {
     pub(super) no_clobber: bool,
     /// What cannot be overwritten is replaced.
     pub(super) force: bool,
+    /// Datasets of a log become ordinary ones.
+    pub(super) no_log: bool,
 }
 
 /// Why a copy ends early.
@@ -212,7 +214,7 @@ impl Copier {
         let object = source.as_object().filter(|object| !object.is_form());
         let typed_copy = object.filter(|_| to.as_object().is_some());
         let description = match typed_copy {
-            Some(object) => describe::of_object(object)?,
+            Some(object) => describe::of_object(object, self.manner.no_log)?,
             None if self.manner.xattrs && to.takes_xattrs() => describe::of_xattrs(source)?,
             None => Description::default(),
         };
@@ -366,7 +368,7 @@ impl Copier {
     fn describe_directory(&mut self, source: &dyn Source, to: &Rc<dyn SinkDirectory>) -> io::Result<()> {
         let object = source.as_object().filter(|object| !object.is_form()).filter(|_| to.as_object().is_some());
         let description = match object {
-            Some(object) => describe::of_object(object)?,
+            Some(object) => describe::of_object(object, self.manner.no_log)?,
             None if self.manner.xattrs && to.takes_xattrs() => describe::of_xattrs(source)?,
             None => Description::default(),
         };

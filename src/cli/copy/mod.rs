@@ -213,6 +213,7 @@ impl Job {
             xattrs_may_fail: !args.xattrs && container.is_none(),
             no_clobber: args.no_clobber,
             force: args.force,
+            no_log: args.no_log,
         };
         let mut copier = Copier::new(manner, container.clone());
         let copied = copy_all(&mut copier, &opened, &place, sources, destination);

@@ -76,7 +76,7 @@ fn fact_of(container: &Container, copy: &Held, name: &str) -> io::Result<Option<
 fn compare(source: &ObjectSource, container: &Container, copy: &Held) -> io::Result<Option<&'static str>> {
     let both = |name: &str| Ok::<_, io::Error>((fact(source, name)?, fact_of(container, copy, name)?));
     let (from, to) = both("dataset")?;
-    if from.as_deref().map(definition) != to.as_deref().map(definition) {
+    if !is_copy(from.as_deref(), to.as_deref()) {
         return Ok(Some("type, shape or storage"));
     }
     for number in 1u64.. {
@@ -100,11 +100,21 @@ fn json(text: &[u8]) -> Value {
     serde_json::from_slice(text).unwrap_or_default()
 }
 
-/// A definition without what a copy need not have.
-fn definition(text: &[u8]) -> Value {
-    let mut value = json(text);
+/// True if a copy may have the definition `to` of a dataset with the definition `from`.
+fn is_copy(from: Option<&[u8]>, to: Option<&[u8]>) -> bool {
+    let (Some(from), Some(to)) = (from.map(json), to.map(json)) else { return from.is_none() && to.is_none() };
+    // One that grows without chunks of its own has some where it is copied to.
+    let chunked = from.get("chunks").is_some();
+    definition(from, chunked) == definition(to, chunked)
+}
+
+/// A definition without what a copy need not have. `chunked`: its source has chunks.
+fn definition(mut value: Value, chunked: bool) -> Value {
     if let Some(all) = value.as_object_mut() {
         STORAGE_KEYS.iter().for_each(|key| drop(all.shift_remove(*key)));
+        if !chunked {
+            ["chunks", "filters", "profile"].iter().for_each(|key| drop(all.shift_remove(*key)));
+        }
         // Filters set their parameters for each dataset.
         for filter in all.get_mut("filters").and_then(Value::as_array_mut).into_iter().flatten() {
             *filter = filter.get("id").cloned().unwrap_or_default();

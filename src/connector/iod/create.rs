@@ -47,7 +47,7 @@ pub(super) fn bytes_file() -> Creation {
 /// Errors: a layout that containers do not have.
 pub(super) fn check_layout(creation: &Creation) -> Result<()> {
     let layout = creation.layout.kind;
-    if LAYOUTS.contains(&layout.name()) && layout.profile().is_none() && !layout.is_in_log() {
+    if LAYOUTS.contains(&layout.name()) && layout.profile().is_none() {
         return Ok(());
     }
     let reason = format!("a container in an object store has no layout {}; use chunked, contiguous or compact", layout.name());

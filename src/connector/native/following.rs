@@ -15,6 +15,7 @@ use super::recover::{committed, open_for_reading};
 use super::{NativeConnector, Options};
 use crate::base::escape::escaped;
 use crate::base::{Address, Error, Result};
+use crate::connector::log::{DatasetInLog, Log, LogUse, LogVisitor};
 use crate::connector::open::Backing;
 use crate::connector::{
     AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, ElementSet, Follow, Form, Link, Newlines, ObjectId,
@@ -309,7 +310,25 @@ impl Connector for Following {
         self.now().attribute(id, name)
     }
 
+    fn log(&self) -> Option<&dyn Log> {
+        self.now().log().is_some().then_some(self)
+    }
+
     fn follow(&self) -> Option<&dyn Follow> {
         Some(self)
+    }
+}
+
+impl Log for Following {
+    fn dataset(&self, id: ObjectId) -> Result<Option<DatasetInLog>> {
+        self.now().log().map_or(Ok(None), |log| log.dataset(id))
+    }
+
+    fn usage(&self) -> Result<LogUse> {
+        self.now().log().map_or(Ok(LogUse::default()), |log| log.usage())
+    }
+
+    fn dump(&self, f: &mut LogVisitor<'_>) -> Result<()> {
+        self.now().log().map_or(Ok(()), |log| log.dump(f))
     }
 }

@@ -14,9 +14,9 @@ pub fn dataset(connector: &NativeConnector, id: ObjectId) -> Result<DatasetInfo>
     let d = &open.dataset;
     let layout = d.layout();
     let description = layout.describe(&d.bytes);
-    // A dataset with its elements elsewhere and no fixed shape takes the layout that suits the
-    // copy.
-    let copied = layout.is_in_file() || !d.space.max().contains(&None);
+    // A dataset that can grow where its copy could not takes the layout that suits the copy.
+    let kind = layout.for_copy().kind;
+    let copied = kind.grows() || d.space.max().iter().zip(&d.space.dims).all(|(most, now)| *most == Some(*now));
     let segment = |s: Segment| ExternalSegment { name: s.name, offset: s.offset, size: s.size };
     Ok(DatasetInfo {
         datatype: d.datatype.clone(),
@@ -25,11 +25,11 @@ pub fn dataset(connector: &NativeConnector, id: ObjectId) -> Result<DatasetInfo>
         allocation_time: d.fill.allocation_time,
         fill_time: d.fill.write_time,
         layout: layout.name(),
-        copy_layout: copied.then(|| layout.for_copy().kind.name()),
-        profile: layout.for_copy().kind.profile(),
+        copy_layout: copied.then(|| kind.name()),
+        profile: kind.profile(),
         chunks: description.chunk_dims,
         index: description.index,
-        filters: layout.for_copy().kind.user_filters(&d.pipeline.filters),
+        filters: kind.user_filters(&d.pipeline.filters),
         offset: description.address.and_then(|a| a.checked_add(d.bytes.store.base())).map(|a| a.0),
         external: description.external.map(|all| all.into_iter().map(segment).collect()),
         resizes: layout.resizes(),

@@ -3,14 +3,15 @@
 //! In files of the released log VOL the root group has an attribute with counts; a group of the
 //! root has the log; a dataset is an anchor: without elements, with its shape and its ID as
 //! attributes. Versions differ in names: those of 1.0, and of 1.4 and later, begin with one
-//! underscore, and 1.4 adds one to the names of
-//! users that begin with one; those of 1.1 to 1.3 begin with two, but for some of 1.1.
+//! underscore, and 1.4 adds one to the names of users that begin with one; those of 1.1 to 1.3
+//! begin with two, but for some of 1.1.
 
 use super::file::HdfFile;
-use super::log_members::{data_range, integers, member, shape};
+use super::log_members::{data_range, integers, member, members, shape};
 use super::log_names::{FileLog, Named};
 use super::object::Object;
 use super::{NativeConnector, record_log};
+use crate::base::log_part::{LogPart, LogVisitor};
 use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result, limits};
 use crate::dataset::layout::{Anchor, InLog, LogFile, ReleasedAnchor, ReleasedLog};
@@ -18,7 +19,6 @@ use crate::format::message::link::LinkTarget;
 use crate::structures::group;
 use std::borrow::Cow;
 use std::ffi::OsString;
-use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Weak};
 
@@ -28,6 +28,7 @@ const NAME: &str = "log VOL file";
 const SUBFILING: i64 = 0x200;
 /// Subfiles of one file.
 const SUBFILES_MAX: i64 = 4096;
+
 /// How a container with a log is opened.
 #[derive(Debug, Clone, Default)]
 pub struct LogAccess {
@@ -105,6 +106,7 @@ fn open_files(connector: &Weak<NativeConnector>, index: u32, prefix: &str) -> Re
 
 /// What the attribute of the root group has.
 struct Counts {
+    datasets: i64,
     data: i64,
     metadata: i64,
     config: i64,
@@ -115,9 +117,24 @@ fn counts(file: &Arc<HdfFile>, prefix: &str) -> Result<Counts> {
     let root = Object::open(file, file.root)?;
     let found = integers(&root, &named(prefix, "int_att"))?.unwrap_or_default();
     match *found {
-        [_, data, metadata, config, ref rest @ ..] => Ok(Counts { data, metadata, config, subfiles: rest.first().copied().unwrap_or(1) }),
+        [datasets, data, metadata, config, ref rest @ ..] => {
+            Ok(Counts { datasets, data, metadata, config, subfiles: rest.first().copied().unwrap_or(1) })
+        }
         _ => Err(Error::corrupt(NAME, file.root, "there is no log")),
     }
+}
+
+/// Shows what the attribute of the root group has.
+pub(super) fn dump_counts(file: &Arc<HdfFile>, prefix: &str, f: &mut LogVisitor<'_>) -> Result<()> {
+    let Counts { datasets, data, metadata, config, subfiles } = counts(file, prefix)?;
+    let number = |n: i64| u64::try_from(n).unwrap_or(u64::MAX);
+    LogPart::new("log", 0)
+        .number("datasets", number(datasets))
+        .number("data_datasets", number(data))
+        .number("metadata_datasets", number(metadata))
+        .number("configuration", number(config))
+        .number("subfiles", number(subfiles))
+        .show(f)
 }
 
 /// Opens the log group of `file`. A dataset of it that cannot be opened is an error of its entries.
@@ -128,14 +145,7 @@ fn open_log(connector: &NativeConnector, file: &Arc<HdfFile>, prefix: &str, coun
     let Some(LinkTarget::Hard(address)) = found.map(|link| link.target) else { return Ok(log) };
     let object = Object::open(file, address)?;
     let (data, metadata) = (named(prefix, "ld_"), named(prefix, "md_"));
-    let mut members = Vec::new();
-    group::list(&file.store, &object.group_storage()?, 0, &mut |link, _| {
-        if let LinkTarget::Hard(address) = link.target {
-            members.push((link.name, address));
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
-    for (name, address) in members {
+    for (name, address) in members(&object)? {
         let number = |prefix: &[u8], count: i64| {
             let digits = std::str::from_utf8(name.strip_prefix(prefix)?).ok()?;
             let number = digits.parse::<usize>().ok()?;

@@ -10,6 +10,9 @@ use crate::base::datatype::Class;
 use crate::base::shape::Shape;
 use crate::base::{Address, Result, limits};
 use crate::connector::ObjectId;
+use crate::format::message::link::LinkTarget;
+use crate::structures::group;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// The shape of these dimensions, of which negative maxima are unlimited. `None`: a dimension is
@@ -37,6 +40,18 @@ pub(super) fn integers(object: &Object, name: &[u8]) -> Result<Option<Vec<i64>>>
         _ => bytes.try_into().map_or(-1, i64::from_le_bytes),
     };
     Ok(Some(value.bytes.chunks_exact(size).map(one).collect()))
+}
+
+/// Names and addresses of the objects that the group `object` has.
+pub(super) fn members(object: &Object) -> Result<Vec<(Vec<u8>, Address)>> {
+    let mut members = Vec::new();
+    group::list(&object.file.store, &object.group_storage()?, 0, &mut |link, _| {
+        if let LinkTarget::Hard(address) = link.target {
+            members.push((link.name, address));
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(members)
 }
 
 /// A dataset of the log group.

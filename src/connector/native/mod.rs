@@ -450,6 +450,10 @@ impl Connector for NativeConnector {
         self.options.rescue.then_some(self)
     }
 
+    fn log(&self) -> Option<&dyn super::log::Log> {
+        self.file(0).ok().and_then(|file| self.log_of(&file)).map(|_| self as &dyn super::log::Log)
+    }
+
     fn check(&self) -> Option<&dyn super::check::Check> {
         self.editing.is_none().then_some(self)
     }

@@ -1,13 +1,17 @@
 //! The log of records of a file: its group, and the anchors of its datasets.
 
 use super::NativeConnector;
-use super::log_members::{data_range, integers, member, shape};
-use super::log_names::{DEFLATE, GROUP, ID, MAXIMUM, SHAPE};
+use super::log_members::{data_range, integers, member, members, shape};
+use super::log_names::{DEFLATE, FileLog, GROUP, ID, MAXIMUM, SHAPE};
 use super::object::Object;
+use crate::base::shape::Shape;
 use crate::base::{Address, Error, Result, limits};
-use crate::dataset::layout::{Anchor, InLog, LogDataset, LogGroup, LogState, RecordAnchor, RecordLog};
+use crate::connector::log::{DatasetInLog, Log, LogUse, LogVisitor};
+use crate::connector::{Connector, LinkTarget as Target, ObjectId, ObjectKind};
+use crate::dataset::layout::{Anchor, InLog, LogDataset, LogGroup, LogState, LogTotals, Measure, RecordAnchor, RecordLog};
 use crate::format::message::link::LinkTarget;
 use crate::structures::group;
+use foldhash::{HashMap, HashSet};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -56,28 +60,17 @@ fn open_group(connector: &NativeConnector, index: u32) -> Result<LogGroup> {
     let root = Object::open(&file, file.root)?;
     let object = find(&root)?.ok_or_else(|| Error::corrupt(NAME, file.root, "there is no log"))?;
     let at = object.header.address;
-    let state = match integers(&object, STATE)? {
-        Some(values) => {
-            let values: Option<Vec<u64>> = values.iter().map(|n| u64::try_from(*n).ok()).collect();
-            match values.as_deref() {
-                Some([VERSION, a, b, c, d, e, ..]) => LogState::of([*a, *b, *c, *d, *e]),
-                Some([version, ..]) => return Err(Error::unsupported(NAME, at, format!("version {version}"))),
-                _ => return Err(Error::corrupt(NAME, at, "a state of negative numbers")),
-            }
-        }
-        None => LogState::default(),
+    let values = integers(&object, STATE)?.map(|values| values.iter().map(|n| u64::try_from(*n).ok()).collect::<Option<Vec<u64>>>());
+    let state = match values.as_ref().map(|values| values.as_deref()) {
+        None => None,
+        Some(Some([VERSION, a, b, c, d, e, ..])) => Some(LogState::of([*a, *b, *c, *d, *e])),
+        Some(Some([version, ..])) => return Err(Error::unsupported(NAME, at, format!("version {version}"))),
+        Some(_) => return Err(Error::corrupt(NAME, at, "a state of negative numbers")),
     };
     let next_id = integers(&object, DATASETS)?.and_then(|n| u64::try_from(*n.first()?).ok());
     let next_id = next_id.ok_or_else(|| Error::corrupt(NAME, at, "a negative number of datasets"))?;
-    let mut members = Vec::new();
-    group::list(&file.store, &object.group_storage()?, 0, &mut |link, _| {
-        if let LinkTarget::Hard(address) = link.target {
-            members.push((link.name, address));
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
     let mut group = LogGroup { state, next_id, logs: BTreeMap::new(), index: None, skip: None, store: file.store.clone() };
-    for (name, address) in members {
+    for (name, address) in members(&object)? {
         match name.as_slice() {
             INDEX => group.index = Some(member(connector, &file, address)?.bytes),
             SKIP => group.skip = Some(member(connector, &file, address)?.bytes),
@@ -115,4 +108,95 @@ pub(super) fn anchor(log: &Arc<RecordLog>, object: &Object) -> Result<Option<Anc
     let deflate = integers(object, DEFLATE)?.is_some();
     let shape = shape(&dims, &max).ok_or_else(|| corrupt("a negative dimension"))?;
     Ok(Some(Anchor { shape, log: InLog::Records(RecordAnchor { id, deflate, log: log.clone() }) }))
+}
+
+impl NativeConnector {
+    /// The log of records of the mounted file, if it has one.
+    pub(super) fn record_log(&self) -> Option<Arc<RecordLog>> {
+        match self.log_of(&self.file(0).ok()?).as_deref() {
+            Some(FileLog::Records(log)) => Some(log.clone()),
+            _ => None,
+        }
+    }
+
+    /// Calls `f` with each dataset of the file whose elements are in a log.
+    fn each_anchor(&self, f: &mut dyn FnMut(ObjectId, Anchor) -> Result<()>) -> Result<()> {
+        let (mut seen, mut groups) = (HashSet::default(), vec![self.root()]);
+        seen.insert(self.root());
+        while let Some(group) = groups.pop() {
+            let mut members = Vec::new();
+            self.list(group, 0, &mut |link, _| {
+                if let Target::Hard(id) = link.target
+                    && seen.insert(id)
+                {
+                    members.push(id);
+                }
+                ControlFlow::Continue(())
+            })?;
+            for id in members {
+                match self.info(id)?.kind {
+                    ObjectKind::Group => groups.push(id),
+                    ObjectKind::Dataset => {
+                        let _shared = self.shared();
+                        if let Some(anchor) = self.anchor_of(&self.object(id)?)? {
+                            f(id, anchor)?;
+                        }
+                    }
+                    ObjectKind::Datatype | ObjectKind::Unknown => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `f` with each dataset in the log of records: ID in the log, and what it has there.
+    pub(super) fn each_in_log(&self, f: &mut dyn FnMut(ObjectId, u64, Measure)) -> Result<()> {
+        self.each_anchor(&mut |id, _| {
+            let open = self.dataset(id)?;
+            if let Some(logged) = open.dataset.layout().logged() {
+                f(id, logged.id(), logged.measure()?);
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Log for NativeConnector {
+    fn dataset(&self, id: ObjectId) -> Result<Option<DatasetInLog>> {
+        let _shared = self.shared();
+        let open = NativeConnector::dataset(self, id)?;
+        let measure = open.dataset.layout().logged().map(|logged| logged.measure()).transpose()?;
+        Ok(measure.map(|m| DatasetInLog { written: m.written, extents: m.extents }))
+    }
+
+    fn usage(&self) -> Result<LogUse> {
+        let Some(log) = self.record_log() else { return Ok(LogUse::default()) };
+        let (mut written, mut deflated) = (0u64, false);
+        self.each_in_log(&mut |_, _, measure| {
+            written = written.saturating_add(measure.written);
+            deflated |= measure.deflated;
+        })?;
+        let LogTotals { logs, bytes: total, indexed, unindexed, staged } = log.totals()?;
+        let dead = (!deflated).then(|| total.saturating_sub(written.saturating_sub(staged)));
+        Ok(LogUse { logs, total, written, dead, indexed, unindexed, staged })
+    }
+
+    fn dump(&self, f: &mut LogVisitor<'_>) -> Result<()> {
+        match self.log_of(&self.file(0)?).as_deref() {
+            Some(FileLog::Records(log)) => log.dump(f),
+            Some(FileLog::Released { prefix, log }) => {
+                super::log::dump_counts(&self.file(0)?, prefix, f)?;
+                let mut shapes = HashMap::default();
+                self.each_anchor(&mut |_, anchor| {
+                    let dims = if let Shape::Simple { dims, .. } = anchor.shape { dims } else { Vec::new() };
+                    if let InLog::Released(released) = anchor.log {
+                        shapes.insert(released.id, (dims, released.legacy));
+                    }
+                    Ok(())
+                })?;
+                log.dump(&|id| shapes.get(&id).cloned(), f)
+            }
+            None => Ok(()),
+        }
+    }
 }

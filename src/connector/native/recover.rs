@@ -220,11 +220,9 @@ pub fn open_for_reading(host: &HostFile) -> Result<Arc<dyn FileDriver>> {
 mod tests {
     use super::*;
     use crate::base::checksum::lookup3;
+    use crate::connector::native::NativeConnector;
     use crate::connector::native::create::create;
-    use crate::connector::native::external::Neighbours;
-    use crate::connector::native::{NativeConnector, Options};
-    use crate::dataset::environment::Environment;
-    use crate::dataset::layout::virtual_::MissingPolicy;
+    use crate::connector::native::tests::options;
     use crate::file::journal::Journal;
     use crate::file::memory::MemoryFile;
     use crate::file::{Identity, read_all};
@@ -274,15 +272,7 @@ mod tests {
     }
 
     fn open_for_writing(path: &Path) -> Result<()> {
-        let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
-        let options = Options {
-            environment,
-            neighbours: Arc::new(Neighbours::new(None)),
-            missing: MissingPolicy::Error,
-            rescue: false,
-            log: Default::default(),
-        };
-        NativeConnector::open_writable(&host(path), open_to_change(&host(path))?, PathBuf::from("/"), options).map(|_| ())
+        NativeConnector::open_writable(&host(path), open_to_change(&host(path))?, PathBuf::from("/"), options()).map(|_| ())
     }
 
     /// A new file in a new directory, and the path of its journal.

@@ -25,17 +25,25 @@ pub fn editor(c: &NativeConnector) -> Editor<'_> {
     Editor { connector: c, edit: c }
 }
 
-/// Opens a file in memory for reading, if it can be.
-pub fn try_open(bytes: &[u8]) -> Result<Arc<NativeConnector>> {
-    let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
-    let options = Options {
-        environment,
+/// How tests open files in memory, with a small cache.
+pub fn options() -> Options {
+    options_in(Environment::new(1 << 20, 0, 1).unwrap())
+}
+
+/// How tests open files in memory, with these caches.
+pub fn options_in(environment: Environment) -> Options {
+    Options {
+        environment: Arc::new(environment),
         neighbours: Arc::new(Neighbours::new(None)),
         missing: MissingPolicy::Error,
         rescue: false,
         log: Default::default(),
-    };
-    NativeConnector::open(Arc::new(MemoryFile::new(bytes)), PathBuf::from("/"), options)
+    }
+}
+
+/// Opens a file in memory for reading, if it can be.
+pub fn try_open(bytes: &[u8]) -> Result<Arc<NativeConnector>> {
+    NativeConnector::open(Arc::new(MemoryFile::new(bytes)), PathBuf::from("/"), options())
 }
 
 /// A dense group whose fractal heap has a deflate filter was EIO.

@@ -12,8 +12,10 @@ pub mod virtual_;
 
 pub(crate) use chunked::new as new_chunked;
 pub(crate) use contiguous::new as new_contiguous;
-pub(crate) use log::{Anchor, InLog, LogDataset, LogFile, LogGroup, LogState, RecordAnchor, RecordLog, ReleasedAnchor, ReleasedLog};
+pub(crate) use log::{
+    Anchor, InLog, LogDataset, LogFile, LogGroup, LogState, LogTotals, RecordAnchor, RecordLog, ReleasedAnchor, ReleasedLog,
+};
 pub(crate) use parts::{Parts, Surroundings};
 pub(crate) use registry::{named, new_compact, open};
 pub use traits::Seek;
-pub(crate) use traits::{CopyUnit, DatasetBytes, DirtyList, Layout, Operation, Progress, Segment, StoredChunks, batch_len};
+pub(crate) use traits::{CopyUnit, DatasetBytes, DirtyList, Layout, Measure, Operation, Progress, Segment, StoredChunks, batch_len};

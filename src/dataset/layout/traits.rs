@@ -15,6 +15,7 @@ use crate::format::message::data_layout::DataLayout;
 use crate::format::message::dataspace::Dataspace;
 use crate::meta::{Store, extent};
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
@@ -125,6 +126,11 @@ pub trait Layout: Any + Send + Sync {
 
     /// Which elements were written, if the layout knows that of each.
     fn definition(&self) -> Option<&dyn Definition> {
+        None
+    }
+
+    /// Where the elements are in the log of records that has them, if one has.
+    fn logged(&self) -> Option<&dyn Logged> {
         None
     }
 
@@ -312,6 +318,32 @@ pub trait Definition {
     fn defined(&self, data: &DatasetBytes, env: &Environment, first: &[u64], end: &[u64]) -> Result<ElementSet>;
     /// Makes the elements of a block undefined, from position `from` (0 = first) on.
     fn erase(&self, op: &Operation<'_>, first: &[u64], end: &[u64], from: u64) -> Result<Progress>;
+}
+
+/// What a dataset in a log of records has there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Measure {
+    /// Bytes of written elements.
+    pub written: u64,
+    /// Extents of them.
+    pub extents: u64,
+    /// The extents lie in the log in the order of the elements.
+    pub ordered: bool,
+    /// Some are in deflated records.
+    pub deflated: bool,
+    /// Numbers of the log datasets that have some.
+    pub logs: BTreeSet<u32>,
+}
+
+/// A dataset in a log of records.
+pub trait Logged {
+    /// Its ID in the log.
+    fn id(&self) -> u64;
+    /// What it has there. Does not keep what is loaded for it.
+    fn measure(&self) -> Result<Measure>;
+    /// The next bytes of the dataset from `offset` on that are in log datasets up to number `last`:
+    /// at most about `most` bytes of whole elements.
+    fn next_in(&self, offset: u64, last: u32, most: u64) -> Result<Option<Range<u64>>>;
 }
 
 /// Dirty chunks with their keys.

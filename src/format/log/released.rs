@@ -64,7 +64,8 @@ pub(crate) struct EntryHeader {
     pub(crate) size: u32,
     /// ID of the dataset; negative IDs do not exist.
     pub(crate) dataset: i32,
-    flags: u32,
+    /// Which fields it has.
+    pub(crate) flags: u32,
     /// Offset of the data in the file.
     pub(crate) data_offset: u64,
     /// Stored bytes of the data.

@@ -1,14 +1,12 @@
 //! Bounds of memory and time, and consistency after operations that fail.
 
-use super::super::external::Neighbours;
-use super::super::{NativeConnector, Options};
+use super::super::NativeConnector;
+use super::super::tests::options;
 use super::fault_tests::{bytes, dataset, writable};
 use crate::base::Error;
 use crate::connector::edit::Edit;
 use crate::connector::native::tests::editor;
 use crate::connector::{Connector, Form};
-use crate::dataset::environment::Environment;
-use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::fault::{Fault, LENGTH, Plan, READ, SYNC, WRITE};
 use crate::file::memory::{GrowingFile, MemoryFile};
 use crate::meta::Store;
@@ -188,17 +186,6 @@ fn after_a_failed_close_the_file_stays_whole() {
         }
     }
     assert!(failures > 5, "{failures}");
-}
-
-fn options() -> Options {
-    let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
-    Options {
-        environment,
-        neighbours: Arc::new(Neighbours::new(None)),
-        missing: MissingPolicy::Error,
-        rescue: false,
-        log: Default::default(),
-    }
 }
 
 fn over(file: &Arc<GrowingFile>, plan: &Arc<Plan>) -> Arc<NativeConnector> {

@@ -1,13 +1,11 @@
 //! I/O errors at each step of an operation: elements acknowledged before it stay, and no part of
 //! the failed operation becomes visible later.
 
-use super::super::external::Neighbours;
-use super::super::{NativeConnector, Options, create};
+use super::super::tests::options;
+use super::super::{NativeConnector, create};
 use crate::connector::edit::Edit;
 use crate::connector::native::tests::editor;
 use crate::connector::{Connector, Form, ObjectId};
-use crate::dataset::environment::Environment;
-use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::fault::{Fault, FaultyFile, FaultyPlace, LENGTH, Plan, READ, UNSURE, WRITE};
 use crate::file::memory::{GrowingFile, MemoryJournal};
 use std::path::PathBuf;
@@ -21,15 +19,7 @@ pub fn writable(plan: &Arc<Plan>) -> Arc<NativeConnector> {
     plan.pause(true);
     let file = Arc::new(FaultyFile::new(Arc::new(GrowingFile::new(std::fs::read(path).unwrap())), plan.clone()));
     let place = Box::new(FaultyPlace::new(MemoryJournal::default(), plan.clone()));
-    let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
-    let options = Options {
-        environment,
-        neighbours: Arc::new(Neighbours::new(None)),
-        missing: MissingPolicy::Error,
-        rescue: false,
-        log: Default::default(),
-    };
-    NativeConnector::writable_over(file, place, PathBuf::from("/"), options).unwrap()
+    NativeConnector::writable_over(file, place, PathBuf::from("/"), options()).unwrap()
 }
 
 /// A dataset as `fact` describes it.

@@ -1,15 +1,14 @@
 //! Filtered chunks that are too large for memory: changed in temporary files, and encoded once when
 //! they are written out.
 
-use super::super::external::Neighbours;
-use super::super::{NativeConnector, Options};
+use super::super::NativeConnector;
+use super::super::tests::options_in;
 use super::fault_tests::{bytes, dataset};
 use super::write_errors_tests::{empty, find};
 use crate::base::Error;
 use crate::connector::edit::{Allocate, Edit};
 use crate::connector::{Form, ObjectId};
 use crate::dataset::environment::Environment;
-use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::memory::{GrowingFile, MemoryJournal};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,14 +25,7 @@ fn open(file: &Arc<GrowingFile>) -> Arc<NativeConnector> {
 fn open_with(file: &Arc<GrowingFile>, whole: u64) -> Arc<NativeConnector> {
     let mut environment = Environment::new(256 << 10, 64 << 20, 2).unwrap();
     (environment.changed_chunk_min, environment.whole_chunk_min) = (64 << 10, whole);
-    let options = Options {
-        environment: Arc::new(environment),
-        neighbours: Arc::new(Neighbours::new(None)),
-        missing: MissingPolicy::Error,
-        rescue: false,
-        log: Default::default(),
-    };
-    NativeConnector::writable_over(file.clone(), Box::new(MemoryJournal::default()), PathBuf::from("/"), options).unwrap()
+    NativeConnector::writable_over(file.clone(), Box::new(MemoryJournal::default()), PathBuf::from("/"), options_in(environment)).unwrap()
 }
 
 fn made(rows: usize, filters: &str, fill: u32) -> (Arc<GrowingFile>, Arc<NativeConnector>, ObjectId) {

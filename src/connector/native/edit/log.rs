@@ -2,7 +2,8 @@
 
 use super::super::attribute::Value;
 use super::super::dataset::Dataset;
-use super::super::log_names::{ATTRIBUTES, DEFLATE, FileLog, GROUP, ID, MAXIMUM, SHAPE};
+use super::super::file::HdfFile;
+use super::super::log_names::{ATTRIBUTES, DEFLATE, GROUP, ID, MAXIMUM, SHAPE};
 use super::super::object::Object;
 use super::super::record_log::{self, DATASETS, INDEX, LOGS, SKIP, STATE, VERSION};
 use super::super::{NativeConnector, attribute};
@@ -12,16 +13,18 @@ use super::flush::LogFlush;
 use super::{Change, now};
 use crate::base::datatype::{ByteOrder, Class, Datatype, FixedPoint};
 use crate::base::shape::Shape;
-use crate::base::{Error, Result};
+use crate::base::{Address, Error, Result};
 use crate::connector::ObjectId;
-use crate::dataset::creation::{Creation, NewLayout};
+use crate::dataset::creation::{Creation, Records};
 use crate::dataset::layout::{LogDataset, LogState, RecordLog, new_chunked, new_contiguous};
+use crate::format::log::run::RUN_PROBE_BYTES;
 use crate::format::message::data_layout::{DataLayout, Layout as LayoutClass};
 use crate::format::message::dataspace::Dataspace;
 use crate::format::object_header::kind;
 use crate::meta::edit::SpaceKind;
 use crate::meta::header_edit::HeaderEdit;
 use crate::structures::attributes::edit as attributes_edit;
+use foldhash::HashSet;
 use std::sync::Arc;
 
 /// Least and largest chunk of the index table, bytes, and bytes of it per entry.
@@ -30,13 +33,24 @@ const ENTRY_BYTES: u64 = 64;
 /// Chunk of the skip list, elements.
 const SKIP_CHUNK: u64 = 1024;
 
+/// The datatype of a 64-bit integer.
+fn integer(signed: bool) -> Datatype {
+    let class = FixedPoint { order: ByteOrder::LittleEndian, low_padding: false, high_padding: false, signed, offset: 0, precision: 64 };
+    Datatype { size: 8, class: Class::FixedPoint(class), ..Datatype::byte() }
+}
+
 /// An attribute of 64-bit integers: one, or a list.
 fn integers(numbers: &[i64], scalar: bool) -> Value {
-    let class =
-        FixedPoint { order: ByteOrder::LittleEndian, low_padding: false, high_padding: false, signed: true, offset: 0, precision: 64 };
     let shape = if scalar { Shape::Scalar } else { Shape::Simple { dims: vec![numbers.len() as u64], max: None } };
     let bytes = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
-    Value { datatype: Datatype { size: 8, class: Class::FixedPoint(class), ..Datatype::byte() }, shape, bytes }
+    Value { datatype: integer(true), shape, bytes }
+}
+
+/// The layout message of the contiguous dataset `d`, with its bytes elsewhere.
+fn contiguous_at(d: &Dataset, address: Address, size: u64) -> Result<DataLayout> {
+    let LayoutClass::Contiguous { dims, .. } = &d.message.class else { return Err(d.object.lacks("contiguous data layout")) };
+    let class = LayoutClass::Contiguous { address, size: Some(size), dims: dims.clone() };
+    Ok(DataLayout { version: d.message.version, class })
 }
 
 fn signed(n: u64) -> i64 {
@@ -44,17 +58,9 @@ fn signed(n: u64) -> i64 {
 }
 
 impl NativeConnector {
-    /// The log of records of the mounted file, if it has one.
-    pub(super) fn record_log(&self) -> Option<Arc<RecordLog>> {
-        match self.log_of(&self.file(0).ok()?).as_deref() {
-            Some(FileLog::Records(log)) => Some(log.clone()),
-            _ => None,
-        }
-    }
-
     /// The log is looked for again: the operation that may have created it was rolled back.
     pub(super) fn forget_new_log(&self) {
-        let gone = |file: &std::sync::Arc<super::super::file::HdfFile>| {
+        let gone = |file: &Arc<HdfFile>| {
             let root = Object::open(file, file.root);
             root.and_then(|root| record_log::find(&root)).is_ok_and(|found| found.is_none())
         };
@@ -91,7 +97,7 @@ impl Change<'_> {
     }
 
     /// The group of the log.
-    fn log_group(&self) -> Result<Option<ObjectId>> {
+    pub(super) fn log_group(&self) -> Result<Option<ObjectId>> {
         let file = self.connector.file(0)?;
         let group = record_log::find(&Object::open(&file, file.root)?)?;
         Ok(group.map(|g| ObjectId { file: 0, address: g.header.address }))
@@ -120,7 +126,7 @@ impl Change<'_> {
     /// Makes the dataset object of `id`, which is as `creation` states, an anchor or none.
     pub(super) fn set_anchor(&self, id: ObjectId, creation: &Creation) -> Result<()> {
         let object = self.connector.object(id)?;
-        if !creation.layout.kind.is_in_log() {
+        let Some(records) = creation.layout.kind.records() else {
             if self.connector.record_log().is_none() {
                 return Ok(());
             }
@@ -131,7 +137,7 @@ impl Change<'_> {
             }
             self.changed(id);
             return Ok(());
-        }
+        };
         let (log, group) = self.log_to_write()?;
         let number = log.take_id()?;
         self.set_integers(group, DATASETS, &[signed(log.next_id())], true)?;
@@ -140,7 +146,7 @@ impl Change<'_> {
         self.set_integers(id, ID, &[signed(number)], true)?;
         self.set_integers(id, SHAPE, &dims, false)?;
         self.set_integers(id, MAXIMUM, &max, false)?;
-        if creation.layout.kind.profile() == Some("deflate") {
+        if records == Records::Deflated {
             self.set_integers(id, DEFLATE, &[1], true)?;
         } else if attribute::stored(&self.connector.object(id)?, DEFLATE)?.is_some() {
             attributes_edit::remove(&*self.store()?, id.address, DEFLATE, now())?;
@@ -152,7 +158,7 @@ impl Change<'_> {
     /// Stores the extent of a dataset: in its dataspace message, or in the attribute of an anchor.
     /// Returns whether it is an anchor.
     pub(super) fn set_anchor_extent(&self, d: &Dataset, space: &Dataspace) -> Result<bool> {
-        if !d.layout().for_copy().kind.is_in_log() {
+        if d.layout().for_copy().kind.records().is_none() {
             return Ok(false);
         }
         let dims: Vec<i64> = space.dims.iter().map(|d| signed(*d)).collect();
@@ -188,13 +194,13 @@ impl Change<'_> {
     }
 
     /// Creates a log dataset with room for a run of `run` bytes.
-    fn add_log(&self, log: &RecordLog, run: u64, when: LogFlush) -> Result<()> {
-        let number = log.room().0.checked_add(1).ok_or_else(|| Error::refused(libc::EFBIG, "2^32 log datasets"))?;
+    pub(super) fn add_log(&self, log: &RecordLog, run: u64, when: LogFlush) -> Result<()> {
+        let number = log.last_number()?.checked_add(1).ok_or_else(|| Error::refused(libc::EFBIG, "2^32 log datasets"))?;
         let create = || {
             let group = self.log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
             let size = log.estimate(run);
             let address = self.new_log_dataset(group, number, size)?;
-            self.set_integers(group, LOGS, &[signed(log.logs().saturating_add(1))], true)?;
+            self.set_integers(group, LOGS, &[signed(number.into())], true)?;
             Ok(LogDataset { address, len: size })
         };
         let made = if when == LogFlush::Within { create()? } else { self.atomically(create)? };
@@ -203,15 +209,15 @@ impl Change<'_> {
     }
 
     /// A log dataset of `size` bytes, which have arbitrary content.
-    fn new_log_dataset(&self, group: ObjectId, number: u32, size: u64) -> Result<crate::base::Address> {
+    fn new_log_dataset(&self, group: ObjectId, number: u32, size: u64) -> Result<Address> {
         let store = self.store()?;
         let creation = Creation { dims: vec![size], max_dims: None, layout: new_contiguous(), ..bytes_file() };
         let id = self.new_member(group, &record_log::log_name(number), &creation)?;
         let address = store.allocate(size, SpaceKind::Raw)?;
+        // What is there is not a run of an earlier log.
+        store.write_unused(address, &[0; RUN_PROBE_BYTES])?;
         let d = self.dataset(id)?;
-        let LayoutClass::Contiguous { dims, .. } = &d.message.class else { return Err(d.object.lacks("contiguous data layout")) };
-        let class = LayoutClass::Contiguous { address, size: Some(size), dims: dims.clone() };
-        self.set_layout(&d, &DataLayout { version: d.message.version, class })?;
+        self.set_layout(&d, &contiguous_at(&d, address, size)?)?;
         Ok(address)
     }
 
@@ -226,7 +232,7 @@ impl Change<'_> {
         let Some(log) = self.connector.record_log() else { return Ok(None) };
         self.flush_log(LogFlush::Commit)?;
         if log.wants_index(close) {
-            let state = self.atomically(|| self.write_index(&log, close))?;
+            let state = self.atomically(|| self.write_index(&log, close, None))?;
             return Ok(Some(state));
         }
         let Some(state) = log.awaited_state() else { return Ok(None) };
@@ -240,8 +246,9 @@ impl Change<'_> {
         self.set_integers(group, STATE, &values, false)
     }
 
-    /// Writes index table and skip list anew, and the state that has them.
-    fn write_index(&self, log: &RecordLog, close: bool) -> Result<LogState> {
+    /// Writes index table and skip list anew, and the state that has them. Entries of datasets that
+    /// were not used are kept, but those of an ID that is not in `keep`.
+    pub(super) fn write_index(&self, log: &RecordLog, close: bool, keep: Option<&HashSet<u64>>) -> Result<LogState> {
         let group = self.log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
         let bytes = |chunk: u64| Creation { layout: new_chunked(vec![chunk]), ..bytes_file() };
         // The old ones are read until the new ones are complete.
@@ -250,23 +257,19 @@ impl Change<'_> {
         let index = ObjectId { address: self.new_dataset(&bytes(chunk), now())?, ..group };
         self.connector.options.environment.forget(super::key(index));
         self.changed(index);
-        let (skip, state) = log.write_index(&mut |at, piece| {
+        let (skip, state) = log.write_index(keep, &mut |at, piece| {
             self.put_elements(index, at, piece)?;
             self.flush_if_many(index)
         })?;
         self.flush_within(index)?;
-        let unsigned = match integers(&[], false).datatype.class {
-            Class::FixedPoint(f) => Datatype { size: 8, class: Class::FixedPoint(FixedPoint { signed: false, ..f }), ..Datatype::byte() },
-            _ => Datatype::byte(),
-        };
         for name in [INDEX, SKIP] {
             if self.has_link(group, name)? {
                 self.unlink(group, name, false)?;
             }
         }
         self.created(group, INDEX, index.address)?;
-        let layout = NewLayout { chunk: vec![SKIP_CHUNK], ..new_chunked(vec![SKIP_CHUNK]) };
-        let list = self.new_member(group, SKIP, &Creation { datatype: unsigned, layout, ..bytes_file() })?;
+        let layout = new_chunked(vec![SKIP_CHUNK]);
+        let list = self.new_member(group, SKIP, &Creation { datatype: integer(false), layout, ..bytes_file() })?;
         if !skip.is_empty() {
             self.put_elements(list, 0, &skip)?;
         }
@@ -287,15 +290,14 @@ impl Change<'_> {
         let name = record_log::log_name(number);
         let Some(id) = self.member_of(group, &name)? else { return Ok(()) };
         let d = self.dataset(id)?;
-        let LayoutClass::Contiguous { dims, .. } = &d.message.class else { return Ok(()) };
-        let class = LayoutClass::Contiguous { address, size: Some(used), dims: dims.clone() };
+        let message = contiguous_at(&d, address, used)?;
         let space = Dataspace { dims: vec![used], ..d.space.clone() };
         let mut header = self.header(id)?;
         super::data::replace_message(&mut header, kind::DATASPACE, space.encode(store.ctx()))?;
-        let message = DataLayout { version: d.message.version, class };
         super::data::replace_message(&mut header, kind::DATA_LAYOUT, message.encode(store.ctx())?)?;
         header.write(&store)?;
         self.changed(id);
+        log.trim(number, used);
         let from = address.checked_add(used).unwrap_or(address);
         store.free_kind(from, len.saturating_sub(used), SpaceKind::Raw)
     }

@@ -25,6 +25,7 @@ mod holes;
 #[cfg(test)]
 mod large_tests;
 mod log;
+mod log_compact;
 mod names;
 mod new_file;
 mod object_state;
@@ -60,6 +61,7 @@ pub(crate) use plan::{Planned, plan_dataset};
 pub use plan::{check_new_dataset, check_part};
 
 use crate::connector::edit::{Allocate, CopyRange, Edit, Elements, Erase, NewReference, Taken};
+use crate::connector::log::EditLog;
 use crate::connector::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership};
 use object_state::{Objects, Pending};
 
@@ -103,6 +105,8 @@ pub struct Editing {
     /// What precedes the first change, and whether that was made.
     first: BeforeFirstWrite,
     begun: AtomicBool,
+    /// The compaction of the log that continues when the container is idle.
+    compaction: log_compact::IdleCompaction,
     /// The permitted changes, if this is a SWMR writer.
     pub(super) swmr: OnceLock<swmr::SwmrEdit>,
 }
@@ -413,6 +417,10 @@ impl Edit for NativeConnector {
 
     fn erase(&self) -> Option<&dyn Erase> {
         Some(self)
+    }
+
+    fn log(&self) -> Option<&dyn EditLog> {
+        self.record_log().map(|_| self as &dyn EditLog)
     }
 
     fn allocate(&self) -> Option<&dyn Allocate> {

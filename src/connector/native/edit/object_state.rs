@@ -93,6 +93,11 @@ impl Objects {
         self.0.lock().usage.get(&id).copied().unwrap_or_default()
     }
 
+    /// True if an object without names is kept.
+    pub(super) fn has_nameless(&self) -> bool {
+        self.0.lock().usage.values().any(|usage| usage.is_nameless)
+    }
+
     /// True if files are open on `id`.
     pub(super) fn is_held(&self, id: ObjectId) -> bool {
         self.usage(id).holds > 0

@@ -168,7 +168,7 @@ fn layout(d: &Now, spec: &DatasetSpec, dims: &[u64], max_dims: &[Option<u64>], s
     if needs_chunks && unchunked {
         return Err(invalid("only a dataset in chunks has chunks and filters"));
     }
-    if requested.is_none() && !needs_chunks && !unchunked && d.layout.kind.is_in_log() {
+    if requested.is_none() && !needs_chunks && !unchunked && d.layout.kind.records().is_some() {
         return Ok(d.layout.clone());
     }
     if chunked_by_name && dims.is_empty() {

@@ -107,7 +107,7 @@ impl Change<'_> {
             return Ok(None);
         }
         let creation = plan(&Now::of(&d)?, &spec, &mut Values::new(self, &store))?;
-        if creation.layout.kind.is_in_log() || d.layout().for_copy().kind.is_in_log() {
+        if creation.layout.kind.records().is_some() || d.layout().for_copy().kind.records().is_some() {
             return Ok(None);
         }
         self.check_bounds(&d)?;

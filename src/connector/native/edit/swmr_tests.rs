@@ -1,13 +1,11 @@
 //! Every state of a file that a SWMR writer leaves behind, write by write, as SWMR readers find it.
 
-use super::super::external::Neighbours;
-use super::super::{NativeConnector, Options};
+use super::super::NativeConnector;
+use super::super::tests::options;
 use super::fault_tests::bytes;
 use crate::base::{Address, Error};
 use crate::connector::edit::{Edit, Elements, Taken};
 use crate::connector::{Connector, DatasetSpec, Form, ObjectId};
-use crate::dataset::environment::Environment;
-use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::memory::{GrowingFile, MemoryFile, MemoryJournal};
 use crate::file::recorder::{Log, RecordedPlace, Recorder, Step, Target};
 use crate::file::{FileDriver, JournalPlace, Status, WriteDriver};
@@ -37,17 +35,6 @@ fn python(arguments: &[&str]) -> String {
     let done = Command::new(crate::python::with_h5py()).arg(SCRIPT).args(arguments).output().unwrap();
     assert!(done.status.success(), "{arguments:?}: {}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     String::from_utf8(done.stdout).unwrap()
-}
-
-fn options() -> Options {
-    let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
-    Options {
-        environment,
-        neighbours: Arc::new(Neighbours::new(None)),
-        missing: MissingPolicy::Error,
-        rescue: false,
-        log: Default::default(),
-    }
 }
 
 fn writer(file: Arc<dyn WriteDriver>, place: Box<dyn JournalPlace>) -> Arc<NativeConnector> {
@@ -212,7 +199,7 @@ fn swmr_readers_find_whole_elements_after_every_write_as_libhdf5_does() {
     assert!(number > 1000, "{number} writes");
 }
 
-/// A file that the writer goes on changing between the reads of a reader.
+/// A file to which the next steps of a writer are applied before each read.
 struct Advancing {
     file: GrowingFile,
     steps: Vec<Step>,

@@ -1,14 +1,12 @@
 //! Write errors of a damaged dataset: its callers get EIO, and the other datasets are still stored.
 
-use super::super::external::Neighbours;
-use super::super::{NativeConnector, Options, create};
+use super::super::tests::options;
+use super::super::{NativeConnector, create};
 use super::fault_tests::{bytes, dataset};
 use crate::base::{Error, Result};
 use crate::connector::edit::Edit;
 use crate::connector::native::tests::editor;
 use crate::connector::{Connector, LinkTarget, ObjectId};
-use crate::dataset::environment::Environment;
-use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::memory::{GrowingFile, MemoryJournal};
 use crate::format::message::data_layout::Layout;
 use std::path::PathBuf;
@@ -17,15 +15,7 @@ use std::sync::Arc;
 const CHUNKED: &str = r#"{"dtype": "u1", "shape": [40960], "maxshape": [null], "chunks": [4096], "filters": ["deflate 1"]}"#;
 
 pub fn open(file: &Arc<GrowingFile>) -> Arc<NativeConnector> {
-    let environment = Arc::new(Environment::new(1 << 20, 0, 1).unwrap());
-    let options = Options {
-        environment,
-        neighbours: Arc::new(Neighbours::new(None)),
-        missing: MissingPolicy::Error,
-        rescue: false,
-        log: Default::default(),
-    };
-    NativeConnector::writable_over(file.clone(), Box::new(MemoryJournal::default()), PathBuf::from("/"), options).unwrap()
+    NativeConnector::writable_over(file.clone(), Box::new(MemoryJournal::default()), PathBuf::from("/"), options()).unwrap()
 }
 
 /// A new file.

@@ -6,11 +6,12 @@
 
 mod anchor;
 mod block_index;
+mod piece;
 mod records;
 mod released;
 
 pub(crate) use anchor::{Anchor, InLog};
 pub(super) use anchor::{NAME, open};
 pub(in crate::dataset::layout) use records::Create;
-pub(crate) use records::{LogDataset, LogGroup, LogState, RecordAnchor, RecordLog};
+pub(crate) use records::{LogDataset, LogGroup, LogState, LogTotals, RecordAnchor, RecordLog};
 pub(crate) use released::{LogFile, ReleasedAnchor, ReleasedLog};

@@ -8,6 +8,7 @@
 //! docs/DESIGN-log.md.
 
 mod dataset;
+mod dump;
 mod extents;
 mod layout;
 mod load;
@@ -15,9 +16,11 @@ mod log;
 mod runs;
 mod state;
 mod tables;
+mod upkeep;
 
 pub(crate) use dataset::{LogDataset, LogGroup, State as LogState};
 pub(in crate::dataset::layout) use layout::Create;
 pub(crate) use layout::RecordAnchor;
 pub(super) use layout::open;
 pub(crate) use log::RecordLog;
+pub(crate) use upkeep::LogTotals;

@@ -7,6 +7,7 @@
 //! data datasets, whatever the order of the entries.
 
 mod directory;
+mod dump;
 mod layout;
 
 pub(crate) use directory::{LogFile, ReleasedLog};

@@ -4,6 +4,7 @@ use super::extents::{Extents, Source};
 use crate::base::{Address, Error, Result};
 use crate::dataset::layout::DatasetBytes;
 use crate::dataset::layout::log::block_index::Rows;
+use crate::dataset::layout::traits::Measure;
 use crate::format::log::record::{NAME, Selection};
 use crate::meta::Store;
 use std::collections::BTreeMap;
@@ -52,8 +53,8 @@ impl State {
 
 /// The group of a log.
 pub(crate) struct LogGroup {
-    /// Its state.
-    pub(crate) state: State,
+    /// Its state; `None`: it is not known, and all whole runs count.
+    pub(crate) state: Option<State>,
     /// The next dataset ID.
     pub(crate) next_id: u64,
     /// Log datasets by number.
@@ -64,6 +65,14 @@ pub(crate) struct LogGroup {
     pub(crate) skip: Option<Arc<DatasetBytes>>,
     /// The file.
     pub(crate) store: Arc<Store>,
+}
+
+impl LogGroup {
+    /// Leaves the log datasets alone, and the serial number of the state.
+    pub(super) fn forget_index(&mut self) {
+        (self.index, self.skip) = (None, None);
+        self.state = self.state.map(|state| State { serial: state.serial, ..State::default() });
+    }
 }
 
 /// Opens the group of a file's log.
@@ -169,19 +178,67 @@ pub(super) struct Deflated {
 pub(super) struct Dataset {
     pub(super) shape: Shape,
     pub(super) extents: Extents,
+    /// New records are deflated.
+    pub(super) deflates: bool,
     pub(super) deflated: Vec<Deflated>,
 }
 
 impl Dataset {
     /// A dataset without elements.
     pub(super) fn new(shape: Shape) -> Dataset {
-        Dataset { shape, extents: Extents::default(), deflated: Vec::new() }
+        Dataset { shape, extents: Extents::default(), deflates: false, deflated: Vec::new() }
+    }
+
+    /// Number of the log dataset that has the source, and the offset there.
+    pub(super) fn place_of(&self, source: Source) -> Option<(u32, u64)> {
+        match source {
+            Source::Staged { .. } => None,
+            Source::Stored { log, offset } => Some((log, offset)),
+            Source::Deflated { record, .. } => self.deflated.get(record as usize).map(|d| (d.placed.log, d.placed.offset)),
+        }
+    }
+
+    /// What the dataset has in the log.
+    pub(super) fn measure(&self) -> Measure {
+        let mut all = Measure { ordered: true, ..Measure::default() };
+        let mut before = (0, 0);
+        for extent in self.extents.all() {
+            all.written = all.written.saturating_add(extent.end.saturating_sub(extent.first).saturating_mul(self.shape.element_size));
+            all.extents = all.extents.saturating_add(1);
+            all.deflated |= matches!(extent.source, Source::Deflated { .. });
+            let Some(place) = self.place_of(extent.source) else { continue };
+            all.ordered &= place >= before;
+            before = place;
+            all.logs.insert(place.0);
+        }
+        all
+    }
+
+    /// The next elements from `at` on that are in log datasets up to number `last`, at most `most`.
+    pub(super) fn next_in(&self, at: u64, last: u32, most: u64) -> Option<Range<u64>> {
+        let mut found: Option<Range<u64>> = None;
+        for extent in self.extents.within(at..u64::MAX, self.shape.element_size) {
+            let old = self.place_of(extent.source).is_some_and(|(log, _)| log <= last);
+            match &mut found {
+                None if old => found = Some(extent.first..extent.end),
+                None => {}
+                Some(range) if old && range.end == extent.first => range.end = extent.end,
+                Some(_) => break,
+            }
+            if let Some(range) = &mut found
+                && range.end.saturating_sub(range.start) >= most
+            {
+                range.end = range.start.saturating_add(most);
+                break;
+            }
+        }
+        found
     }
 
     /// Enters a record, which replaces all elements that it has.
     pub(super) fn enter(&mut self, placed: Placed) -> Result<()> {
         let size = self.shape.element_size;
-        let Dataset { shape, extents, deflated } = self;
+        let Dataset { shape, extents, deflated, .. } = self;
         let source = if placed.deflated {
             let number = u32::try_from(deflated.len());
             let number = number.map_err(|_| Error::limit(NAME, Address::UNDEF, "2^32 deflated records of a dataset"))?;

@@ -5,14 +5,14 @@ use super::log::RecordLog;
 use super::state::{DeflatedAt, Found, Member};
 use crate::base::shape::Extent;
 use crate::base::{Error, Result, limits};
-use crate::dataset::chunk::cache::Found as Cached;
-use crate::dataset::chunk::image::DenseImage;
 use crate::dataset::chunk::key::{CacheKey, DatasetKey};
-use crate::dataset::creation::{CreateLayout, Creation, MESSAGE_MAX_BYTES, NewLayout, refuse};
+use crate::dataset::creation::{CreateLayout, Creation, MESSAGE_MAX_BYTES, NewLayout, Records, refuse};
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::log::anchor::NAME;
-use crate::dataset::layout::traits::{DatasetBytes, Description, Layout, Operation, Progress, Seek, StoredVolume, Written};
-use crate::filter::{self, Params};
+use crate::dataset::layout::log::piece::{DeflatedData, part_of};
+use crate::dataset::layout::traits::{
+    DatasetBytes, Description, Layout, Logged, Measure, Operation, Progress, Seek, StoredVolume, Written,
+};
 use crate::format::Context;
 use crate::format::log::record::NAME as STRUCTURE;
 use crate::format::message::data_layout::{DataLayout, Layout as Class};
@@ -64,8 +64,8 @@ impl CreateLayout for Create {
         true
     }
 
-    fn is_in_log(&self) -> bool {
-        true
+    fn records(&self) -> Option<Records> {
+        Some(if self.deflate { Records::Deflated } else { Records::Plain })
     }
 
     fn allocation_time(&self) -> u8 {
@@ -124,12 +124,6 @@ pub(in crate::dataset::layout::log) fn open(
     Box::new(Recorded { log: anchor.log, member, grows, key })
 }
 
-/// The part `range` of the buffer `buf`, which begins at `offset` of the dataset.
-fn part_of<'b>(buf: &'b mut [u8], offset: u64, range: &Range<u64>) -> &'b mut [u8] {
-    let at = |n: u64| usize::try_from(n.saturating_sub(offset)).unwrap_or(usize::MAX);
-    buf.get_mut(at(range.start)..at(range.end)).unwrap_or_default()
-}
-
 impl Recorded {
     fn size(&self) -> u64 {
         self.member.shape.element_size.max(1)
@@ -144,36 +138,25 @@ impl Recorded {
         elements.start.saturating_mul(self.size())..elements.end.saturating_mul(self.size())
     }
 
-    /// Reads elements of a deflated record, through the chunk cache.
+    /// Reads elements of a deflated record.
     fn read_deflated(&self, data: &DatasetBytes, env: &Environment, at: &DeflatedAt, skip: u64, buf: &mut [u8]) -> Result<()> {
         let size = at.elements.saturating_mul(self.size());
-        let corrupt = |detail: &str| Error::corrupt(STRUCTURE, at.address, detail.to_owned());
-        let inflate = || {
-            let wanted = usize::try_from(size).ok().filter(|_| size <= limits::CHUNK_BYTES_MAX).ok_or_else(|| corrupt("too long"))?;
-            // A zlib stream is hardly longer than what it has; what follows it is ignored.
+        let corrupt = |detail: String| Error::corrupt(STRUCTURE, at.address, detail);
+        let read = || {
+            if size > limits::CHUNK_BYTES_MAX {
+                return Err(corrupt(format!("data of {size} bytes")));
+            }
+            // A zlib stream is hardly longer than what it has.
             let most = size.saturating_add(size / 1000).saturating_add(64).min(at.left);
             let mut stored = vec![0; usize::try_from(most).unwrap_or(0)];
             data.store.read_raw(at.address, &mut stored)?;
-            let done = filter::deflate::decode(&stored, &Params { cd_values: &[], expected: wanted, limit: wanted });
-            let done = done.map_err(|e| corrupt(&e.to_string()))?;
-            if done.len() == wanted { Ok(done) } else { Err(corrupt("inflates to fewer bytes than it selects")) }
-        };
-        let from = at.first.saturating_mul(self.size()).saturating_add(skip);
-        let copy = |bytes: &[u8], buf: &mut [u8]| {
-            let from = usize::try_from(from).unwrap_or(usize::MAX);
-            let part = from.checked_add(buf.len()).and_then(|end| bytes.get(from..end));
-            part.map(|part| buf.copy_from_slice(part)).ok_or_else(|| corrupt("ends early"))
+            Ok(stored)
         };
         // An address is that of one record as long as the file is open: log datasets that are freed
         // are so with their cached records.
         let key = CacheKey::Record { dataset: self.key, record: at.address.0 };
-        match env.cache.get(key, size, || inflate().map(DenseImage::boxed))? {
-            Cached::Chunk(chunk) => {
-                env.cache.record_read(key, &chunk, buf.len() as u64);
-                copy(chunk.image().dense().unwrap_or_default(), buf)
-            }
-            Cached::OnDisk(_) => copy(&inflate()?, buf),
-        }
+        let within = at.first.saturating_mul(self.size()).saturating_add(skip);
+        DeflatedData { key, size, read: &read, corrupt: &corrupt }.copy_to(env, within, buf)
     }
 
     /// Stages bytes from `offset`. The elements at both ends that are written in part keep the rest
@@ -317,5 +300,24 @@ impl Layout for Recorded {
 
     fn delete(&self, _op: &Operation<'_>) -> Result<()> {
         self.log.forget(&self.member)
+    }
+
+    fn logged(&self) -> Option<&dyn Logged> {
+        Some(self)
+    }
+}
+
+impl Logged for Recorded {
+    fn id(&self) -> u64 {
+        self.member.id
+    }
+
+    fn measure(&self) -> Result<Measure> {
+        self.log.measure(&self.member)
+    }
+
+    fn next_in(&self, offset: u64, last: u32, most: u64) -> Result<Option<Range<u64>>> {
+        let elements = self.log.next_in(&self.member, offset.div_ceil(self.size()), last, (most / self.size()).max(1))?;
+        Ok(elements.map(|elements| self.bytes(&elements)))
     }
 }

@@ -1,6 +1,6 @@
 //! What a file has of a log when it is opened: log datasets, index, and runs that the index lacks.
 
-use super::dataset::{Dataset, LogGroup, Placed, Shape};
+use super::dataset::{Dataset, LogGroup, Placed, Shape, State};
 use super::tables;
 use crate::base::{Address, Error, Result, limits};
 use crate::dataset::environment::Environment;
@@ -22,6 +22,7 @@ enum Event {
 /// A log that was opened.
 pub(super) struct Opened {
     pub(super) group: LogGroup,
+    pub(super) state: State,
     /// Where the next run goes.
     pub(super) tail: (u32, u64),
     pub(super) next_sequence: u64,
@@ -35,22 +36,29 @@ pub(super) struct Opened {
 impl Opened {
     /// Opens the log of `group`: reads the runs that its index lacks.
     pub(super) fn new(group: LogGroup) -> Result<Opened> {
-        let tail = (u32::try_from(group.state.indexed_log).unwrap_or(u32::MAX), group.state.indexed_bytes);
-        let next_sequence = group.state.sequence;
-        let mut opened = Opened { group, tail, next_sequence, unindexed: 0, events: HashMap::default(), shapes: HashMap::default() };
+        let state = group.state.unwrap_or_default();
+        let tail = (u32::try_from(state.indexed_log).unwrap_or(u32::MAX), state.indexed_bytes);
+        let next_sequence = state.sequence;
+        let mut opened = Opened { group, state, tail, next_sequence, unindexed: 0, events: HashMap::default(), shapes: HashMap::default() };
+        if state.indexed_log == 0 {
+            opened.next_sequence = opened.first_sequence()?;
+        }
         let mut pending = Vec::new();
-        let (mut at, mut sequence) = (tail, next_sequence);
+        let (mut at, mut sequence) = (tail, opened.next_sequence);
         let numbers: Vec<u32> = opened.group.logs.range(tail.0..).map(|(n, _)| *n).collect();
         for number in numbers {
             // Runs go on in the next log dataset where they do not fit into the last one.
             at = if number == at.0 { at } else { (number, 0) };
-            while let Some((head, run)) = opened.run_at(at, sequence)? {
+            while let Some((head, run)) = opened.run_at(at, Some(sequence))? {
                 let (start, continued) = (at, head.continued);
                 at.1 = at.1.saturating_add(head.bytes);
                 sequence = sequence.saturating_add(1);
                 pending.push((start, head, run));
                 if !continued {
-                    if pending.last().is_some_and(|(_, head, _)| head.serial > opened.group.state.serial) {
+                    let serial = pending.last().map_or(0, |(_, head, _)| head.serial);
+                    if opened.group.state.is_none() {
+                        opened.state.serial = opened.state.serial.max(serial);
+                    } else if serial > opened.state.serial {
                         return Ok(opened);
                     }
                     for (start, head, run) in pending.drain(..) {
@@ -63,8 +71,16 @@ impl Opened {
         Ok(opened)
     }
 
-    /// The run at a place, if it is whole and has this sequence number.
-    fn run_at(&self, (number, offset): (u32, u64), sequence: u64) -> Result<Option<(RunHead, Vec<u8>)>> {
+    /// Sequence number of the first run: log datasets before it may have been freed.
+    fn first_sequence(&self) -> Result<u64> {
+        let Some(log) = self.group.logs.values().next().filter(|log| log.len >= RUN_PROBE_BYTES as u64) else { return Ok(0) };
+        let mut start = [0; RUN_PROBE_BYTES];
+        self.group.store.read_raw(log.address, &mut start)?;
+        Ok(probe(&start).map_or(0, |(sequence, _)| sequence))
+    }
+
+    /// The run at a place, if it is whole and has this sequence number, or any.
+    pub(super) fn run_at(&self, (number, offset): (u32, u64), sequence: Option<u64>) -> Result<Option<(RunHead, Vec<u8>)>> {
         let Some(log) = self.group.logs.get(&number).copied() else { return Ok(None) };
         let left = log.len.saturating_sub(offset);
         let at = log.address.checked_add(offset).ok_or_else(|| Error::corrupt(NAME, log.address, "ends past 2^64"))?;
@@ -74,7 +90,7 @@ impl Opened {
         }
         self.group.store.read_raw(at, &mut start)?;
         let Some((found, bytes)) = probe(&start) else { return Ok(None) };
-        if found != sequence || bytes > left.min(RUN_BYTES_MAX) {
+        if sequence.is_some_and(|sequence| sequence != found) || bytes > left.min(RUN_BYTES_MAX) {
             return Ok(None);
         }
         let mut run = vec![0; usize::try_from(bytes).unwrap_or(0)];
@@ -87,30 +103,20 @@ impl Opened {
     }
 
     fn enter_run(&mut self, head: &RunHead, run: &[u8], (log, offset): (u32, u64)) -> Result<()> {
-        let mut r = Reader::new(run, NAME, Address::UNDEF);
-        RunHead::read(&mut r)?;
-        let datasets: HashMap<u64, &RunDataset> = head.datasets.iter().map(|d| (d.id, d)).collect();
-        for _ in 0..head.records {
-            if let Some(erased) = read_erased(&mut r)? {
-                for e in erased {
-                    self.events.entry(e.dataset).or_default().push(Event::Erase(e));
+        each_record(head, run, offset, &mut |record| {
+            match record {
+                RunRecord::Erased(erased) => {
+                    erased.into_iter().for_each(|e| self.events.entry(e.dataset).or_default().push(Event::Erase(e)));
                 }
-                continue;
+                RunRecord::Written { head, offset, .. } => {
+                    let Head { dataset, selection, deflated } = head;
+                    let placed = Placed { selection, deflated, log, offset };
+                    self.events.entry(dataset).or_default().push(Event::Write(placed));
+                    self.unindexed = self.unindexed.saturating_add(1);
+                }
             }
-            let record = Head::read(&mut r, |id| datasets.get(&id).map(|d| d.dims.len()))?;
-            let Some(dataset) = datasets.get(&record.dataset) else { return Err(r.corrupt("a record of another dataset")) };
-            let data = offset.saturating_add(r.position() as u64);
-            let bytes = record.selection.elements(dataset.dims.len()).and_then(|n| n.checked_mul(dataset.element_size));
-            let bytes = bytes.and_then(|n| usize::try_from(n).ok()).ok_or_else(|| r.corrupt("a record of 2^64 bytes"))?;
-            if record.deflated {
-                r.skip(deflated_len(r.rest(), bytes)?)?;
-            } else {
-                r.skip(bytes)?;
-            }
-            let placed = Placed { selection: record.selection, deflated: record.deflated, log, offset: data };
-            self.events.entry(record.dataset).or_default().push(Event::Write(placed));
-            self.unindexed = self.unindexed.saturating_add(1);
-        }
+            Ok(())
+        })?;
         for d in &head.datasets {
             self.shapes.insert(d.id, d.clone());
         }
@@ -138,6 +144,36 @@ impl Opened {
         }
         Ok(dataset)
     }
+}
+
+/// A record of a run.
+pub(super) enum RunRecord {
+    /// Elements were erased.
+    Erased(Vec<Erased>),
+    /// Elements were written: the head, offset of the data in the log dataset, its stored bytes.
+    Written { head: Head, offset: u64, bytes: u64 },
+}
+
+/// Calls `f` with the records of a whole run, which begins at `offset` of its log dataset.
+pub(super) fn each_record(head: &RunHead, run: &[u8], offset: u64, f: &mut dyn FnMut(RunRecord) -> Result<()>) -> Result<()> {
+    let mut r = Reader::new(run, NAME, Address::UNDEF);
+    RunHead::read(&mut r)?;
+    let datasets: HashMap<u64, &RunDataset> = head.datasets.iter().map(|d| (d.id, d)).collect();
+    for _ in 0..head.records {
+        if let Some(erased) = read_erased(&mut r)? {
+            f(RunRecord::Erased(erased))?;
+            continue;
+        }
+        let record = Head::read(&mut r, |id| datasets.get(&id).map(|d| d.dims.len()))?;
+        let Some(dataset) = datasets.get(&record.dataset) else { return Err(r.corrupt("a record of another dataset")) };
+        let data = offset.saturating_add(r.position() as u64);
+        let bytes = record.selection.elements(dataset.dims.len()).and_then(|n| n.checked_mul(dataset.element_size));
+        let bytes = bytes.and_then(|n| usize::try_from(n).ok()).ok_or_else(|| r.corrupt("a record of 2^64 bytes"))?;
+        let stored = if record.deflated { deflated_len(r.rest(), bytes)? } else { bytes };
+        r.skip(stored)?;
+        f(RunRecord::Written { head: record, offset: data, bytes: stored as u64 })?;
+    }
+    Ok(())
 }
 
 /// Length of the zlib stream at the start of `bytes`, which inflates to `expected` bytes.

@@ -1,6 +1,6 @@
 //! The log of a file: reading, staging, runs, the index.
 
-use super::dataset::{Dataset, LogDataset, LogSource, Shape, State};
+use super::dataset::{Dataset, LogDataset, LogSource, State};
 use super::extents::Source;
 use super::load::Opened;
 use super::runs::Run;
@@ -11,7 +11,7 @@ use crate::dataset::environment::Environment;
 use crate::format::Writer;
 use crate::format::log::record::NAME;
 use crate::format::log::run::{Erased, TO_THE_END};
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ const TABLE_PIECE_BYTES: usize = 1 << 20;
 
 /// The log of a file.
 pub(crate) struct RecordLog {
-    environment: Arc<Environment>,
+    pub(super) environment: Arc<Environment>,
     open: Box<LogSource>,
     /// Opened at the first use. Locked before `state`.
-    opened: Mutex<Option<Arc<Opened>>>,
-    state: Mutex<Inner>,
+    pub(super) opened: Mutex<Option<Arc<Opened>>>,
+    pub(super) state: Mutex<Inner>,
 }
 
 impl RecordLog {
@@ -39,12 +39,16 @@ impl RecordLog {
     }
 
     /// Opens the log at its first use.
-    fn opened(&self) -> Result<Arc<Opened>> {
+    pub(super) fn opened(&self) -> Result<Arc<Opened>> {
         let mut kept = self.opened.lock();
         if let Some(opened) = &*kept {
             return Ok(opened.clone());
         }
-        let opened = Arc::new(Opened::new((self.open)()?)?);
+        let mut group = (self.open)()?;
+        if self.state.lock().ignores_index {
+            group.forget_index();
+        }
+        let opened = Arc::new(Opened::new(group)?);
         let mut inner = self.state.lock();
         if inner.is_open {
             // Only the index is another one.
@@ -56,7 +60,7 @@ impl RecordLog {
         inner.logs.clone_from(&opened.group.logs);
         inner.tail = opened.tail;
         inner.sequence = opened.next_sequence;
-        inner.state = opened.group.state;
+        inner.state = opened.state;
         // A run of an operation that was rolled back may have later IDs.
         let seen = opened.changed().max().map_or(0, |id| id.saturating_add(1));
         inner.next_id = opened.group.next_id.max(seen).max(1);
@@ -77,10 +81,10 @@ impl RecordLog {
         }
         drop(inner);
         // Loaded without the lock; if another thread was faster, its dataset stays.
-        let loaded = opened.dataset(&self.environment, member.id, member.shape.clone())?;
+        let mut loaded = opened.dataset(&self.environment, member.id, member.shape.clone())?;
+        loaded.deflates = member.deflate;
         let mut inner = self.state.lock();
         inner.datasets.entry(member.id).or_insert(loaded);
-        inner.deflate.insert(member.id, member.deflate);
         Ok(inner)
     }
 
@@ -137,7 +141,7 @@ impl RecordLog {
     pub(super) fn shared_records(&self, member: &Member, range: Range<u64>) -> Result<Vec<Range<u64>>> {
         let inner = self.with(member)?;
         let dataset = inner.datasets.get(&member.id).ok_or_else(missing)?;
-        let records: Vec<u32> = dataset
+        let records: HashSet<u32> = dataset
             .extents
             .within(range.clone(), member.shape.element_size)
             .filter_map(|e| if let Source::Deflated { record, .. } = e.source { Some(record) } else { None })
@@ -167,7 +171,7 @@ impl RecordLog {
         inner.note_erased(Erased { dataset: member.id, first: 0, count: TO_THE_END });
         let dataset = inner.datasets.remove(&member.id);
         // Later loads find nothing.
-        inner.datasets.insert(member.id, Dataset::new(member.shape.clone()));
+        inner.datasets.insert(member.id, Dataset { deflates: member.deflate, ..Dataset::new(member.shape.clone()) });
         let staged = inner.staged.remove(&member.id).unwrap_or_default();
         if let (Some(undo), Some(dataset)) = (&mut inner.undo, dataset) {
             undo.push(Undo::Forgotten { id: member.id, dataset: Box::new(dataset), staged });
@@ -208,17 +212,10 @@ impl RecordLog {
         self.state.lock().staged_bytes
     }
 
-    /// Number of the current log dataset, and what is left of it, bytes.
-    pub(crate) fn room(&self) -> (u32, u64) {
-        let inner = self.state.lock();
-        let number = inner.logs.keys().next_back().copied().unwrap_or(0);
-        let used = if number == inner.tail.0 { inner.tail.1 } else { 0 };
-        (number, inner.logs.get(&number).map_or(0, |log| log.len.saturating_sub(used)))
-    }
-
-    /// Number of log datasets.
-    pub(crate) fn logs(&self) -> u64 {
-        self.state.lock().logs.len() as u64
+    /// Number of the last log dataset; 0: there is none.
+    pub(crate) fn last_number(&self) -> Result<u32> {
+        self.opened()?;
+        Ok(self.state.lock().logs.keys().next_back().copied().unwrap_or(0))
     }
 
     /// Size for a new log dataset that holds a run of `run` bytes: what the datasets will need if
@@ -326,6 +323,7 @@ impl RecordLog {
             inner.enter(made, log, offset.saturating_add(shift))?;
         }
         inner.tail.1 = offset.saturating_add(len);
+        inner.appended = inner.appended.saturating_add(len);
         inner.sequence = inner.sequence.saturating_add(1);
         inner.is_indexed = false;
         inner.awaits_state |= next;
@@ -354,18 +352,20 @@ impl RecordLog {
     }
 
     /// Passes the index table to `put` in pieces. Returns the skip list, and the state of a file
-    /// that has both. Everything is in the log.
-    pub(crate) fn write_index(&self, put: &mut dyn FnMut(u64, &[u8]) -> Result<()>) -> Result<(Vec<u8>, State)> {
+    /// that has both. Everything is in the log. Entries of datasets that are not in memory are
+    /// copied, but those of an ID that is not in `keep`.
+    pub(crate) fn write_index(
+        &self,
+        keep: Option<&HashSet<u64>>,
+        put: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<(Vec<u8>, State)> {
         let opened = self.opened()?;
         // Datasets that only runs changed, which the index lacks.
         for id in opened.changed() {
-            let Some(d) = opened.shapes.get(&id) else { continue };
-            if !self.state.lock().datasets.contains_key(&id) {
-                let loaded = opened.dataset(&self.environment, id, Shape::unbounded(&d.dims, d.element_size))?;
-                self.state.lock().datasets.entry(id).or_insert(loaded);
-            }
+            self.load_changed(&opened, id)?;
         }
-        let old = tables::indexed(&self.environment, &opened.group)?;
+        let mut old = tables::indexed(&self.environment, &opened.group)?;
+        old.retain(|e| keep.is_none_or(|keep| keep.contains(&e.id)));
         // `put` uses the log. The caller excludes readers.
         let datasets = std::mem::take(&mut self.state.lock().datasets);
         let written = self.write_entries(&opened, &old, &datasets, put);
@@ -396,9 +396,10 @@ impl RecordLog {
         let mut table = Pieces { put, at: 0, writer: Writer::new() };
         let mut skip: Vec<(u64, u64)> = Vec::new();
         let mut entries = 0u64;
+        let old: HashMap<u64, &Indexed> = old.iter().map(|e| (e.id, e)).collect();
         for id in ids {
             let begin = table.at.saturating_add(table.writer.position() as u64);
-            let count = match (datasets.get(&id), old.iter().find(|e| e.id == id)) {
+            let count = match (datasets.get(&id), old.get(&id)) {
                 (Some(dataset), _) => tables::write(id, dataset, &mut table.writer),
                 (None, Some(e)) => {
                     table.copy(&self.environment, opened, e.start..e.end)?;
@@ -427,7 +428,7 @@ impl RecordLog {
         *self.opened.lock() = None;
         let mut inner = self.state.lock();
         inner.state = state;
-        (inner.awaits_state, inner.is_indexed, inner.unindexed) = (false, true, 0);
+        (inner.awaits_state, inner.is_indexed, inner.unindexed, inner.ignores_index) = (false, true, 0, false);
     }
 
     /// The last log dataset, and how much of it is used, bytes.

@@ -62,12 +62,18 @@ pub(super) enum Undo {
     Tail { tail: (u32, u64), sequence: u64, continued: bool },
     /// A log dataset was created.
     Log(u32),
+    /// Log datasets were freed or trimmed.
+    Changed(Vec<(u32, LogDataset)>),
 }
 
 /// State of a log.
 #[derive(Default)]
 pub(super) struct Inner {
     pub(super) is_open: bool,
+    /// The index in the file is not looked at until it was written anew.
+    pub(super) ignores_index: bool,
+    /// Bytes appended since the log was opened or compacted.
+    pub(super) appended: u64,
     pub(super) logs: BTreeMap<u32, LogDataset>,
     /// Where the next run goes.
     pub(super) tail: (u32, u64),
@@ -79,11 +85,11 @@ pub(super) struct Inner {
     pub(super) next_id: u64,
     /// A run belongs to the next state of the file.
     pub(super) awaits_state: bool,
-    /// Something changed since the index was written.
+    /// Records that the index lacks.
     pub(super) unindexed: u64,
+    /// Nothing changed since the index was written.
     pub(super) is_indexed: bool,
     pub(super) datasets: HashMap<u64, Dataset>,
-    pub(super) deflate: HashMap<u64, bool>,
     pub(super) buffers: HashMap<u32, Arc<Vec<u8>>>,
     pub(super) next_buffer: u32,
     /// The last buffer, its dataset, and the element after its last one.
@@ -177,6 +183,7 @@ impl Inner {
                 (self.tail, self.sequence, self.is_continued) = (tail, sequence, continued);
             }
             Undo::Log(number) => drop(self.logs.remove(&number)),
+            Undo::Changed(logs) => self.logs.extend(logs),
         }
     }
 
@@ -200,8 +207,7 @@ impl Inner {
                 break;
             }
             let (Some(mut ranges), Some(dataset)) = (self.staged.remove(&id), self.datasets.get(&id)) else { continue };
-            let deflate = self.deflate.get(&id).copied().unwrap_or(false);
-            let rest = stage_records(&mut maker, (id, dataset, deflate), &mut ranges, &self.buffers)?;
+            let rest = stage_records(&mut maker, (id, dataset), &mut ranges, &self.buffers)?;
             if !rest.is_empty() {
                 self.staged.insert(id, rest);
             }
@@ -231,7 +237,7 @@ impl Inner {
 /// left when the run is long enough.
 fn stage_records(
     maker: &mut Maker,
-    (id, dataset, deflate): (u64, &Dataset, bool),
+    (id, dataset): (u64, &Dataset),
     ranges: &mut [Range<u64>],
     buffers: &HashMap<u32, Arc<Vec<u8>>>,
 ) -> Result<Vec<Range<u64>>> {
@@ -255,18 +261,18 @@ fn stage_records(
                 continue;
             }
             if pending.last().is_some_and(|last| last.end != extent.first) {
-                maker.add((id, &dataset.shape, deflate), &pending, &copy)?;
+                maker.add((id, &dataset.shape, dataset.deflates), &pending, &copy)?;
                 pending.clear();
             }
             pending.push(extent);
         }
         let waiting: u64 = pending.iter().map(|e| e.end.saturating_sub(e.first).saturating_mul(size)).sum();
         if maker.bytes.saturating_add(waiting) >= RUN_BYTES {
-            maker.add((id, &dataset.shape, deflate), &pending, &copy)?;
+            maker.add((id, &dataset.shape, dataset.deflates), &pending, &copy)?;
             let rest = ranges.get(i.saturating_add(1)..).unwrap_or_default();
             return Ok(rest.iter().filter(|r| r.end > done).map(|r| r.start.max(done)..r.end).collect());
         }
     }
-    maker.add((id, &dataset.shape, deflate), &pending, &copy)?;
+    maker.add((id, &dataset.shape, dataset.deflates), &pending, &copy)?;
     Ok(Vec::new())
 }

@@ -28,7 +28,13 @@ fn entries_of(environment: &Environment, group: &LogGroup, id: u64) -> Result<Op
 }
 
 /// Calls `f` with the index entries of dataset `id` of `rank`.
-fn each(environment: &Environment, group: &LogGroup, id: u64, rank: usize, f: &mut dyn FnMut(IndexEntry) -> Result<()>) -> Result<()> {
+pub(super) fn each(
+    environment: &Environment,
+    group: &LogGroup,
+    id: u64,
+    rank: usize,
+    f: &mut dyn FnMut(IndexEntry) -> Result<()>,
+) -> Result<()> {
     let Some((start, count)) = entries_of(environment, group, id)? else { return Ok(()) };
     let absent = || Error::corrupt(NAME, Address::UNDEF, "there is no index table");
     let table = group.index.as_ref().ok_or_else(absent)?;

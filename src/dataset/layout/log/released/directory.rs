@@ -35,24 +35,24 @@ type OpenFiles = dyn Fn() -> Result<Vec<LogFile>> + Send + Sync;
 
 /// The log of an HDF5 file; read when one of its datasets is first used.
 pub(crate) struct ReleasedLog {
-    environment: Arc<Environment>,
+    pub(super) environment: Arc<Environment>,
     open: Box<OpenFiles>,
     directory: Mutex<Option<Arc<Directory>>>,
 }
 
 /// Position of an entry.
 #[derive(Debug, Clone, Copy)]
-struct Place {
-    file: u32,
-    metadata: u32,
+pub(super) struct Place {
+    pub(super) file: u32,
+    pub(super) metadata: u32,
     /// Start of its section.
-    section: u64,
-    offset: u64,
+    pub(super) section: u64,
+    pub(super) offset: u64,
 }
 
 /// Positions of all entries by dataset ID.
-struct Directory {
-    files: Vec<LogFile>,
+pub(super) struct Directory {
+    pub(super) files: Vec<LogFile>,
     entries: HashMap<i32, Vec<Place>>,
     /// Entries that are not sound, by dataset ID.
     broken: HashMap<i32, Error>,
@@ -61,7 +61,7 @@ struct Directory {
 }
 
 /// Reads a dataset in order, a window at a time.
-struct Window<'a> {
+pub(super) struct Window<'a> {
     bytes: &'a DatasetBytes,
     environment: &'a Environment,
     from: u64,
@@ -69,16 +69,25 @@ struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    fn new(bytes: &'a DatasetBytes, environment: &'a Environment) -> Self {
+    pub(super) fn new(bytes: &'a DatasetBytes, environment: &'a Environment) -> Self {
         Window { bytes, environment, from: 0, window: Vec::new() }
     }
 
-    fn address(&self) -> Address {
+    pub(super) fn address(&self) -> Address {
         self.bytes.layout.describe(self.bytes).address.unwrap_or(Address::UNDEF)
     }
 
+    /// The sections of a metadata dataset.
+    pub(super) fn sections(&mut self) -> Result<Vec<Range<u64>>> {
+        let at = self.address();
+        let size = self.bytes.size;
+        let head = self.get(0, 8)?.try_into().map_err(|_| Error::corrupt(NAME, at, "shorter than its number of sections"))?;
+        let table = usize::try_from(section_count(head, size, at)?.saturating_mul(8)).unwrap_or(usize::MAX);
+        sections(self.get(8, table)?, size, at)
+    }
+
     /// The bytes from `offset`: `len`, or fewer at the end of the dataset.
-    fn get(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
+    pub(super) fn get(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
         let at = |from: u64| offset.checked_sub(from).and_then(|n| usize::try_from(n).ok());
         let have = at(self.from).is_some_and(|at| at.checked_add(len).is_some_and(|end| end <= self.window.len()));
         if !have {
@@ -107,7 +116,7 @@ impl ReleasedLog {
         Ok(file.store.clone())
     }
 
-    fn directory(&self) -> Result<Arc<Directory>> {
+    pub(super) fn directory(&self) -> Result<Arc<Directory>> {
         let mut kept = self.directory.lock();
         if let Some(directory) = &*kept {
             return Ok(directory.clone());
@@ -179,11 +188,7 @@ impl Directory {
 
     fn scan_dataset(&mut self, environment: &Environment, bytes: &DatasetBytes, place: Place) -> Result<()> {
         let mut window = Window::new(bytes, environment);
-        let at = window.address();
-        let head = window.get(0, 8)?.try_into().map_err(|_| Error::corrupt(NAME, at, "shorter than its number of sections"))?;
-        let count = section_count(head, bytes.size, at)?;
-        let table = usize::try_from(count.saturating_mul(8)).unwrap_or(usize::MAX);
-        let sections = sections(window.get(8, table)?, bytes.size, at)?;
+        let sections = window.sections()?;
         sections.into_iter().try_for_each(|section| self.scan_section(&mut window, section, place))
     }
 
@@ -271,7 +276,7 @@ impl Directory {
     }
 
     /// Blocks of an entry in each way that its numbers may be ordered.
-    fn blocks(&self, environment: &Environment, place: Place, shape: EntryShape<'_>) -> Result<Vec<Blocks>> {
+    pub(super) fn blocks(&self, environment: &Environment, place: Place, shape: EntryShape<'_>) -> Result<Vec<Blocks>> {
         let (header, body, at) = self.entry(environment, place)?;
         let (back, record) = match decode_body(&header, &body, shape, at)? {
             Body::Own(blocks) => return Ok(blocks),

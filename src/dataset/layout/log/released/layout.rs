@@ -3,15 +3,13 @@
 use super::super::block_index::{BlockIndex, Piece, Stored, Write};
 use super::directory::ReleasedLog;
 use crate::base::{Address, Error, Result};
-use crate::dataset::chunk::cache::Found;
-use crate::dataset::chunk::image::DenseImage;
 use crate::dataset::chunk::key::{CacheKey, DatasetKey};
 use crate::dataset::creation::NewLayout;
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::contiguous;
 use crate::dataset::layout::log::anchor::NAME;
+use crate::dataset::layout::log::piece::{DeflatedData, part_of};
 use crate::dataset::layout::traits::{DatasetBytes, Description, Layout, Operation, Progress, Seek, StoredVolume, Written};
-use crate::filter::{self, Params};
 use crate::format::log::released::{EntryShape, NAME as STRUCTURE};
 use crate::meta::extent;
 use parking_lot::Mutex;
@@ -69,47 +67,22 @@ impl Released {
         (part, within)
     }
 
-    /// Reads the elements of a deflated write, through the chunk cache.
+    /// Reads the elements of a deflated write.
     fn read_deflated(&self, env: &Environment, number: usize, write: &Write, within: u64, buf: &mut [u8]) -> Result<()> {
-        let key = CacheKey::Record { dataset: self.key, record: number as u64 };
-        let size = write.elements.saturating_mul(self.element_size);
-        let inflate = || {
-            let corrupt = |detail: String| Error::corrupt(STRUCTURE, write.address, detail);
-            let wanted = usize::try_from(size).map_err(|_| corrupt(format!("data of {size} bytes")))?;
-            let stored = usize::try_from(write.stored_bytes).map_err(|_| corrupt("data of 2^64 bytes".into()))?;
+        let corrupt = |detail: String| Error::corrupt(STRUCTURE, write.address, detail);
+        let read = || {
             let store = self.anchor.log.store(write.file)?;
             if write.stored_bytes > store.file_len()? {
                 return Err(corrupt("data past the EOF".into()));
             }
-            let mut bytes = vec![0; stored];
-            store.read_raw(write.address, &mut bytes)?;
-            let inflated = filter::deflate::decode(&bytes, &Params { cd_values: &[], expected: wanted, limit: wanted })
-                .map_err(|e| corrupt(e.to_string()))?;
-            if inflated.len() == wanted {
-                Ok(inflated)
-            } else {
-                Err(corrupt(format!("data of {} bytes inflates to {}", stored, inflated.len())))
-            }
+            let mut stored = vec![0; usize::try_from(write.stored_bytes).map_err(|_| corrupt("data of 2^64 bytes".into()))?];
+            store.read_raw(write.address, &mut stored)?;
+            Ok(stored)
         };
-        let copy = |bytes: &[u8], buf: &mut [u8]| {
-            let from = usize::try_from(within).unwrap_or(usize::MAX);
-            let part = from.checked_add(buf.len()).and_then(|end| bytes.get(from..end));
-            part.map(|part| buf.copy_from_slice(part)).ok_or_else(|| Error::corrupt(STRUCTURE, write.address, "data that ends early"))
-        };
-        match env.cache.get(key, size, || inflate().map(DenseImage::boxed))? {
-            Found::Chunk(chunk) => {
-                env.cache.record_read(key, &chunk, buf.len() as u64);
-                copy(chunk.image().dense().unwrap_or_default(), buf)
-            }
-            Found::OnDisk(_) => copy(&inflate()?, buf),
-        }
+        let key = CacheKey::Record { dataset: self.key, record: number as u64 };
+        let size = write.elements.saturating_mul(self.element_size);
+        DeflatedData { key, size, read: &read, corrupt: &corrupt }.copy_to(env, within, buf)
     }
-}
-
-/// The part `range` of the buffer `buf`, which begins at `offset` of the dataset.
-fn part_of<'b>(buf: &'b mut [u8], offset: u64, range: &Range<u64>) -> &'b mut [u8] {
-    let at = |n: u64| usize::try_from(n.saturating_sub(offset)).unwrap_or(usize::MAX);
-    buf.get_mut(at(range.start)..at(range.end)).unwrap_or_default()
 }
 
 impl Layout for Released {

@@ -1,0 +1,126 @@
+//! What compaction and reports need to know of a log, and what compaction does to it.
+
+use super::dataset::{Dataset, LogDataset, Shape};
+use super::log::RecordLog;
+use super::state::{Inner, Member, Undo};
+use crate::base::Result;
+use crate::dataset::layout::traits::Measure;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// Bytes and records of a log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct LogTotals {
+    /// Log datasets.
+    pub(crate) logs: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// Index entries.
+    pub(crate) indexed: u64,
+    /// Records that the index lacks.
+    pub(crate) unindexed: u64,
+    /// Bytes that are staged.
+    pub(crate) staged: u64,
+}
+
+impl RecordLog {
+    /// Calls `f` with the dataset, which is loaded for this if it is not in memory.
+    fn with_dataset<T>(&self, member: &Member, f: impl FnOnce(&Dataset) -> T) -> Result<T> {
+        let opened = self.opened()?;
+        if let Some(dataset) = self.state.lock().datasets.get(&member.id) {
+            return Ok(f(dataset));
+        }
+        Ok(f(&opened.dataset(&self.environment, member.id, member.shape.clone())?))
+    }
+
+    /// What a dataset has in the log.
+    pub(super) fn measure(&self, member: &Member) -> Result<Measure> {
+        self.with_dataset(member, Dataset::measure)
+    }
+
+    /// The next elements of a dataset from `at` on that are in log datasets up to number `last`, at
+    /// most `most`.
+    pub(super) fn next_in(&self, member: &Member, at: u64, last: u32, most: u64) -> Result<Option<Range<u64>>> {
+        self.with_dataset(member, |dataset| dataset.next_in(at, last, most))
+    }
+
+    /// Bytes and records of the log.
+    pub(crate) fn totals(&self) -> Result<LogTotals> {
+        self.opened()?;
+        let inner = self.state.lock();
+        Ok(LogTotals {
+            logs: inner.logs.len() as u64,
+            bytes: inner.logs.values().map(|log| log.len).fold(0, u64::saturating_add),
+            indexed: inner.state.entries,
+            unindexed: inner.unindexed,
+            staged: inner.staged_bytes,
+        })
+    }
+
+    /// Bytes that were appended since the log was opened or last compacted.
+    pub(crate) fn appended(&self) -> u64 {
+        self.state.lock().appended
+    }
+
+    /// Begins to count appended bytes anew.
+    pub(crate) fn count_appended(&self) {
+        self.state.lock().appended = 0;
+    }
+
+    /// Log datasets from the first one up to number `last`, before any that `used` has or a dataset
+    /// in memory needs. Later ones stay: the records alone make the index only if erased ranges
+    /// follow the records that they are of.
+    pub(crate) fn unused(&self, last: u32, used: &BTreeSet<u32>) -> Vec<(u32, LogDataset)> {
+        let inner = self.state.lock();
+        let mut used = used.clone();
+        inner.datasets.values().for_each(|dataset| used.append(&mut dataset.measure().logs));
+        let unused = inner.logs.range(..=last).take_while(|(number, _)| !used.contains(number));
+        unused.map(|(number, log)| (*number, *log)).collect()
+    }
+
+    /// Forgets log datasets that are freed.
+    pub(crate) fn remove_logs(&self, logs: &[(u32, LogDataset)]) {
+        let mut inner = self.state.lock();
+        for (number, _) in logs {
+            inner.logs.remove(number);
+        }
+        if let Some(undo) = &mut inner.undo {
+            undo.push(Undo::Changed(logs.to_vec()));
+        }
+    }
+
+    /// The log dataset `number` has only `len` bytes from now on.
+    pub(crate) fn trim(&self, number: u32, len: u64) {
+        let mut inner = self.state.lock();
+        let Some(log) = inner.logs.get_mut(&number) else { return };
+        let before = *log;
+        log.len = len;
+        if let Some(undo) = &mut inner.undo {
+            undo.push(Undo::Changed(vec![(number, before)]));
+        }
+    }
+
+    /// Opens the log again without its index: from the records alone. Nothing is staged.
+    pub(crate) fn forget_index(&self) -> Result<()> {
+        let mut kept = self.opened.lock();
+        *kept = None;
+        *self.state.lock() = Inner { ignores_index: true, ..Inner::default() };
+        drop(kept);
+        let opened = self.opened()?;
+        for id in opened.changed() {
+            self.load_changed(&opened, id)?;
+        }
+        self.state.lock().is_indexed = false;
+        Ok(())
+    }
+
+    /// Loads a dataset that runs changed which the index lacks, unless it is in memory.
+    pub(super) fn load_changed(&self, opened: &super::load::Opened, id: u64) -> Result<()> {
+        let Some(d) = opened.shapes.get(&id) else { return Ok(()) };
+        if !self.state.lock().datasets.contains_key(&id) {
+            let loaded = opened.dataset(&self.environment, id, Shape::unbounded(&d.dims, d.element_size))?;
+            self.state.lock().datasets.entry(id).or_insert(loaded);
+        }
+        Ok(())
+    }
+}
