@@ -13,6 +13,7 @@ import data
 import h5py
 import remote
 import space
+import log
 import sparse
 import writing
 
@@ -295,6 +296,9 @@ class Bench:
     def space(self):
         space.rows(self)
 
+    def log(self):
+        log.rows(self)
+
     def sparse(self):
         sparse.rows(self)
 
@@ -304,7 +308,7 @@ class Bench:
     def remote(self):
         remote.rows(self, c.H5DIR)
 
-    ALL = ("contiguous", "deflate", "small", "random", "walk", "mirror", "mount", "memory", "write", "space", "sparse")
+    ALL = ("contiguous", "deflate", "small", "random", "walk", "mirror", "mount", "memory", "write", "space", "sparse", "log")
     # Only on request: they take minutes, or packages of Python.
     LONG = ("frames", "remote")
 

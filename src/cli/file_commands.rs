@@ -2,15 +2,24 @@
 
 use super::confine::confine_command;
 use super::failure::Failure;
+use super::ls;
 use crate::base::escape;
 use crate::config::args::{CreateArgs, RecoverArgs};
-use crate::config::value::LibVer;
-use crate::fs::open;
+use crate::config::value::{Level, LibVer};
+use crate::fs::{ExternalPolicy, MountSpec, open};
 use std::io::{self, Write};
 
 /// Runs `h5dir create`.
 pub(crate) fn create(args: &CreateArgs) -> Result<(), Failure> {
-    open::create(&args.file, args.libver == LibVer::Earliest).map_err(|e| Failure::open("create", &e))
+    let failed = |e| Failure::open("create", &e);
+    open::create(&args.file, args.libver == LibVer::Earliest).map_err(failed)?;
+    if !args.log {
+        return Ok(());
+    }
+    let spec = MountSpec { writable: true, external: ExternalPolicy::Off, ..MountSpec::new(&args.file) };
+    let logged = ls::locate_confined(&spec, "create", Level::Warn).and_then(|(located, _)| open::log_by_default(located).map_err(failed));
+    // It is not what was asked for.
+    logged.inspect_err(|_| drop(std::fs::remove_file(&args.file)))
 }
 
 /// Runs `h5dir recover`.

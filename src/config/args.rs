@@ -397,6 +397,10 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "earliest|v110", default_value = "v110")]
     pub(crate) libver: super::value::LibVer,
 
+    /// Keep the elements of new datasets in a log, to which every write is appended
+    #[arg(long)]
+    pub(crate) log: bool,
+
     /// The new file
     pub(crate) file: PathBuf,
 }

@@ -12,7 +12,7 @@ const SCREEN: &str = "\
 Commands:
 {subcommands}
 
-Options: -h, --help; -V, --version; 'h5dir COMMAND --help' shows those of COMMAND.
+Options: -h, --help; -V, --version; h5dir COMMAND --help: options and examples
 ";
 
 /// Up to three examples of each command.
@@ -40,7 +40,7 @@ const EXAMPLES: [(&str, &[&str]); 16] = [
         ],
     ),
     ("erase", &["h5dir erase --select 0:10,: sparse.h5:/run1/image"]),
-    ("create", &["h5dir create new.h5", "h5dir create --libver earliest old.h5"]),
+    ("create", &["h5dir create new.h5", "h5dir create --libver earliest old.h5", "h5dir create --log run.h5"]),
     ("iod", &["h5dir iod log iod:runs", "h5dir iod dump --version 7 iod:runs"]),
     ("recover", &["h5dir recover data.h5", "h5dir recover --dry-run data.h5"]),
     ("compact", &["h5dir compact run.h5", "h5dir compact run.h5:/checkpoint"]),

@@ -114,6 +114,11 @@ pub trait Edit: Send + Sync {
         None
     }
 
+    /// New datasets are in a log from now on, unless they state otherwise; makes the log.
+    fn log_by_default(&self) -> Result<()> {
+        Err(Error::refused(libc::EOPNOTSUPP, "containers of this kind have no log"))
+    }
+
     /// Copies within the container; `None`: reading and writing does as well.
     fn copy_range(&self) -> Option<&dyn CopyRange> {
         None

@@ -187,7 +187,20 @@ impl Mounted {
             return Ok(());
         }
         self.postponed.store(0, Ordering::Release);
-        self.commit(false)
+        let idle = !self.uncommitted.load(Ordering::Acquire);
+        self.commit(false)?;
+        if idle {
+            self.keep_up();
+        }
+        Ok(())
+    }
+
+    /// Does a part of what makes the container smaller and faster, while nothing is written.
+    fn keep_up(&self) {
+        let Some(log) = self.editor().ok().and_then(|edit| edit.log()) else { return };
+        if let Err(e) = log.compact_part() {
+            tracing::warn!("{}: the log is not compacted: {e}", escaped(&self.spec.file));
+        }
     }
 
     /// Ends the session: no more changes. False: it had ended.

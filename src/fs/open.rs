@@ -7,6 +7,7 @@ use super::spec::MountSpec;
 pub use super::spec::OpenError;
 use crate::base::Error;
 pub use crate::connector::check::{Checked, Finding, Problem, Progress};
+use crate::connector::edit::Edit;
 use crate::connector::log::EditLog;
 pub use crate::connector::log::{CompactProgress, Compacted, LogPart, LogValue, LogVisitor};
 pub use crate::connector::open::{Directory, Entry, Identity, Place, Recognized, Stamp, UsedDirectory, temporary_directory};
@@ -115,11 +116,16 @@ fn no_log() -> Error {
 }
 
 fn edit_log<T>(located: LocatedContainer, f: impl FnOnce(&dyn Connector, &dyn EditLog) -> Result<T, Error>) -> Result<T, OpenError> {
+    edit(located, |connector, edit| edit.log().ok_or_else(no_log).and_then(|log| f(connector, log)))
+}
+
+/// Opens a container, changes and closes it.
+fn edit<T>(located: LocatedContainer, f: impl FnOnce(&dyn Connector, &dyn Edit) -> Result<T, Error>) -> Result<T, OpenError> {
     let LocatedContainer { located, options } = located;
     let connector = located.open(&options)?.connector;
     let read_only = || Error::refused(libc::EROFS, "it cannot be changed");
     let done = connector.edit().ok_or_else(read_only).and_then(|edit| {
-        let done = edit.log().ok_or_else(no_log).and_then(|log| f(&*connector, log));
+        let done = f(&*connector, edit);
         let closed = edit.close();
         done.and_then(|done| closed.map(|()| done))
     });
@@ -148,6 +154,11 @@ pub fn show(container: OpenContainer, spec: MountSpec) -> Result<Arc<dyn Operati
 /// Creates an empty container at `path`. `earliest`: in the oldest format.
 pub fn create(path: &Path, earliest: bool) -> Result<(), OpenError> {
     kinds::of(path).create(path, earliest)
+}
+
+/// Makes a log in the container, in which new datasets are by default.
+pub fn log_by_default(located: LocatedContainer) -> Result<(), OpenError> {
+    edit(located, |_, edit| edit.log_by_default())
 }
 
 /// Recovers the container at `path` after an interrupted writer; returns a sentence. Calls

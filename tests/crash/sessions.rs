@@ -337,6 +337,23 @@ fn resize(r: &mut Recording) {
     }
 }
 
+/// A compaction of the log between writes.
+fn compact(r: &mut Recording) {
+    let datasets: Vec<_> = objects(&*r.connector, ObjectKind::Dataset).into_iter().map(|(_, id)| id).collect();
+    for turn in 0..2u8 {
+        for id in &datasets {
+            r.done(|e| e.write(*id, 0, &[turn + 1; 40]));
+        }
+        r.commit();
+        r.get(|e| e.log().map_or(Ok(()), |log| log.compact(None, &mut |_, _| ControlFlow::Continue(())).map(drop)));
+        r.commit();
+        for id in datasets.iter().take(2) {
+            r.done(|e| e.write(*id, 8, &[turn + 9; 20]));
+        }
+        r.commit();
+    }
+}
+
 fn every_object(r: &Recording) -> Vec<ObjectId> {
     let mut ids: Vec<_> =
         [ObjectKind::Group, ObjectKind::Dataset].iter().flat_map(|k| objects(&*r.connector, *k)).map(|(_, id)| id).collect();
@@ -466,7 +483,7 @@ const BASES: [&str; 32] = [
 /// Holds structured chunks, which no released libhdf5 opens.
 pub const UNREADABLE: &str = "structured_v110";
 
-const KINDS: [(&str, Operations); 8] = [
+const KINDS: [(&str, Operations); 9] = [
     ("write", write),
     ("overwrite", overwrite),
     ("resize", resize),
@@ -475,13 +492,15 @@ const KINDS: [(&str, Operations); 8] = [
     ("create", create),
     ("unlink", unlink),
     ("rename", rename),
+    ("compact", compact),
 ];
 
 /// Sessions for tests that repeat each many times. No filters that lose precision: there a state before its commit is
 /// another one than after it.
 pub fn few() -> Vec<(&'static str, &'static str, Operations)> {
     let bases = ["chunks_v110", "attrs_earliest", "chunks2_latest"];
-    bases.into_iter().flat_map(|base| KINDS.into_iter().map(move |(kind, operations)| (base, kind, operations))).collect()
+    let kinds = || KINDS.into_iter().filter(|(kind, _)| *kind != "compact");
+    bases.into_iter().flat_map(|base| kinds().map(move |(kind, operations)| (base, kind, operations))).collect()
 }
 
 /// Every kind of operation on every structure that has something for it; some of them in the other way of writing too.
@@ -492,6 +511,7 @@ pub fn all() -> Vec<Box<dyn Fn() -> Session + Sync>> {
         for (kind, operations) in KINDS {
             let data = matches!(kind, "write" | "overwrite" | "resize");
             if data && ["attrs", "groups", "types", "vlen"].iter().any(|b| base.starts_with(b))
+                || kind == "compact" && !base.starts_with("log")
                 || kind == "resize" && ["layouts", "image", "shared"].iter().any(|b| base.starts_with(b))
             {
                 continue;

@@ -101,6 +101,15 @@ def compaction(options, tally, folder):
     same(options, tally, path, arrays, "a dataset was removed by h5py")
     tally.check(log_bytes(path) < 1.1 * ROWS * ROW, f"{log_bytes(path)} bytes of the log without it")
     tally.check(": 0 bytes moved" in run(options, "compact", path), "nothing to do")
+    with harness.mounted(options.bin, path, "--read-write") as mount:
+        os.unlink(os.path.join(mount, "plain"))
+    run(options, "compact", path)
+    tally.check(log_bytes(path) < 1 << 17, f"{log_bytes(path)} bytes of an empty log")
+    with harness.mounted(options.bin, path, "--read-write") as mount:
+        described(mount, "plain", dtype="<u2", shape=[ROWS, ROW // 2], layout="log")
+        with open(os.path.join(mount, "plain"), "r+b") as f:
+            f.write(arrays["plain"].tobytes())
+    same(options, tally, path, arrays, "all were deleted, then one was created")
 
 
 def interruptions(options, tally, folder):
@@ -222,6 +231,51 @@ def replays(options, tally, folder):
     tally.check(done.returncode == 1 and "exists" in done.stderr, f"a file that exists: {done}")
 
 
+def defaults(options, tally, folder):
+    """A file whose new datasets are in the log: copies, descriptions, types that the log cannot hold."""
+    path = os.path.join(folder, "default.h5")
+    run(options, "create", "--log", path)
+    with harness.mounted(options.bin, path, "--read-write") as mount:
+        tally.equal(os.listdir(mount), [], "nothing is shown of it")
+        subprocess.run(["cp", __file__, os.path.join(mount, "copied")], check=True)
+        described(mount, "described", dtype="<f8", shape=[7], maxshape=[None])
+        described(mount, "chunked", dtype="<f8", shape=[70], chunks=[7])
+        described(mount, "strings", dtype={"class": "H5T_STRING", "length": "H5T_VARIABLE"}, shape=[3])
+        with open(os.path.join(mount, "described"), "r+b") as f:
+            f.write(np.arange(7.0).tobytes())
+        layouts = {name: harness.fact(os.path.join(mount, name), "layout") for name in os.listdir(mount)}
+        want = {"copied": "log", "described": "log", "chunked": "chunked"}
+        tally.equal({k: v for k, v in layouts.items() if k != "strings"}, want, "layouts")
+        tally.check(layouts["strings"] in ("chunked", "contiguous"), f"strings: {layouts['strings']}")
+    with harness.mounted(options.bin, path) as mount:
+        tally.equal(harness.read(os.path.join(mount, "copied")), harness.read(__file__), "the copy")
+    with h5py.File(path, "r") as f:
+        tally.check((log_reader.read(f)["described"].values == np.arange(7.0)).all(), "the values")
+
+
+def idle(options, tally, folder):
+    """A mount in which nothing is written compacts its log by itself."""
+    path, rng = os.path.join(folder, "idle.h5"), np.random.default_rng(options.seed + 15)
+    run(options, "create", "--log", path)
+    with harness.mounted(options.bin, path, "--read-write", "--commit-interval=1") as mount:
+        file = os.path.join(mount, "d")
+        described(mount, "d", dtype="<u1", shape=[8 << 20])
+        with open(file, "r+b", buffering=0) as f:
+            for _ in range(20):
+                data = rng.integers(0, 256, 8 << 20, "u1").tobytes()
+                os.pwrite(f.fileno(), data, 0)
+                os.fsync(f.fileno())
+        before = json.loads(harness.fact(file, "log"))["log"]
+        deadline = time.time() + 60
+        while json.loads(harness.fact(file, "log"))["log"]["bytes"] > 16 << 20 and time.time() < deadline:
+            time.sleep(0.5)
+        after = json.loads(harness.fact(file, "log"))["log"]
+        tally.check(before["dead_bytes"] > 140 << 20 and after["bytes"] < 16 << 20, f"{before}, then {after}")
+        tally.check(harness.read(file) == data, "the values, mounted")
+    with harness.mounted(options.bin, path) as mount:
+        tally.check(harness.read(os.path.join(mount, "d")) == data, "the values")
+
+
 def main():
     options, tally = harness.arguments(__doc__), harness.Tally()
     with harness.folder(options.keep) as folder:
@@ -230,6 +284,8 @@ def main():
         rebuilding(options, tally, folder)
         dumps(options, tally, folder)
         replays(options, tally, folder)
+        defaults(options, tally, folder)
+        idle(options, tally, folder)
     tally.finish()
 
 

@@ -22,6 +22,8 @@ const NAME: &str = "log group";
 pub(super) const DATASETS: &[u8] = b"datasets";
 pub(super) const LOGS: &[u8] = b"logs";
 pub(super) const STATE: &[u8] = b"state";
+/// Attribute of the group: new datasets are in the log.
+pub(super) const DEFAULT: &[u8] = b"default";
 /// Version of the log: the first number of the state.
 pub(super) const VERSION: u64 = 1;
 /// Datasets of the group.
@@ -69,7 +71,8 @@ fn open_group(connector: &NativeConnector, index: u32) -> Result<LogGroup> {
     };
     let next_id = integers(&object, DATASETS)?.and_then(|n| u64::try_from(*n.first()?).ok());
     let next_id = next_id.ok_or_else(|| Error::corrupt(NAME, at, "a negative number of datasets"))?;
-    let mut group = LogGroup { state, next_id, logs: BTreeMap::new(), index: None, skip: None, store: file.store.clone() };
+    let is_default = integers(&object, DEFAULT)?.is_some_and(|n| n.first() == Some(&1));
+    let mut group = LogGroup { state, next_id, is_default, logs: BTreeMap::new(), index: None, skip: None, store: file.store.clone() };
     for (name, address) in members(&object)? {
         match name.as_slice() {
             INDEX => group.index = Some(member(connector, &file, address)?.bytes),

@@ -16,6 +16,6 @@ pub(crate) use log::{
     Anchor, InLog, LogDataset, LogFile, LogGroup, LogState, LogTotals, RecordAnchor, RecordLog, ReleasedAnchor, ReleasedLog,
 };
 pub(crate) use parts::{Parts, Surroundings};
-pub(crate) use registry::{named, new_compact, open};
+pub(crate) use registry::{named, new_compact, new_in_log, open};
 pub use traits::Seek;
 pub(crate) use traits::{CopyUnit, DatasetBytes, DirtyList, Layout, Measure, Operation, Progress, Segment, StoredChunks, batch_len};

@@ -60,6 +60,11 @@ pub(crate) fn named(name: &str, profile: Option<&str>) -> Result<&'static dyn Cr
     }
 }
 
+/// The layout of a new dataset in the log of the file.
+pub(crate) fn new_in_log() -> NewLayout {
+    NewLayout { kind: log::Create::DEFAULT, chunk: Vec::new() }
+}
+
 /// The layout of a new dataset whose elements are in its object header.
 pub(crate) fn new_compact() -> NewLayout {
     NewLayout { kind: &compact::Create, chunk: Vec::new() }

@@ -5,7 +5,7 @@ use super::super::dataset::Dataset;
 use super::super::file::HdfFile;
 use super::super::log_names::{ATTRIBUTES, DEFLATE, GROUP, ID, MAXIMUM, SHAPE};
 use super::super::object::Object;
-use super::super::record_log::{self, DATASETS, INDEX, LOGS, SKIP, STATE, VERSION};
+use super::super::record_log::{self, DATASETS, DEFAULT, INDEX, LOGS, SKIP, STATE, VERSION};
 use super::super::{NativeConnector, attribute};
 use super::attributes::put;
 use super::bytes_file::bytes_file;
@@ -121,6 +121,14 @@ impl Change<'_> {
         let log = self.connector.record_log();
         let log = log.ok_or_else(|| Error::refused(libc::EPERM, "a log is written only in a mount without --log=raw"))?;
         Ok((log, group))
+    }
+
+    /// New datasets are in the log from now on, unless they state otherwise.
+    pub(super) fn log_by_default(&self) -> Result<()> {
+        let (_, group) = self.log_to_write()?;
+        self.set_integers(group, DEFAULT, &[1], true)?;
+        *self.connector.file(0)?.log.write() = None;
+        Ok(())
     }
 
     /// Makes the dataset object of `id`, which is as `creation` states, an anchor or none.

@@ -75,10 +75,9 @@ impl NativeConnector {
             return Ok(None);
         }
         let change = self.change(&[])?;
-        if found.total > 0 {
-            // Heads of records take some more; what is missing is in further log datasets.
-            change.add_log(&log, found.total.saturating_add(found.total / DEAD_PART).min(1 << 30), LogFlush::Early)?;
-        }
+        // Heads of records take some more; what is missing is in further log datasets. There is one
+        // also if nothing is moved: numbers of log datasets are not used again.
+        change.add_log(&log, found.total.saturating_add(found.total / DEAD_PART).min(1 << 30), LogFlush::Early)?;
         Ok(Some(found))
     }
 

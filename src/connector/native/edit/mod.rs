@@ -419,6 +419,10 @@ impl Edit for NativeConnector {
         Some(self)
     }
 
+    fn log_by_default(&self) -> Result<()> {
+        self.operate(&[], |c| c.log_by_default())
+    }
+
     fn log(&self) -> Option<&dyn EditLog> {
         self.record_log().map(|_| self as &dyn EditLog)
     }

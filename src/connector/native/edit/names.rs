@@ -11,6 +11,7 @@ use crate::connector::edit::Taken;
 use crate::connector::{DatasetSpec, ObjectId, ObjectKind};
 use crate::dataset::create;
 use crate::dataset::creation::Creation;
+use crate::dataset::layout::new_in_log;
 use crate::format::Reader;
 use crate::format::message::attribute_info::AttributeInfo;
 use crate::format::message::link::{Link, LinkTarget};
@@ -89,18 +90,27 @@ impl Change<'_> {
     /// A new empty dataset of bytes that grows.
     pub(super) fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
         let seconds = now();
-        let address = self.new_dataset(&bytes_file(), seconds)?;
+        let creation = self.new_file()?;
+        let address = self.new_dataset(&creation, seconds)?;
+        self.set_anchor(ObjectId { file: group.file, address }, &creation)?;
         let id = self.created(group, name, address)?;
         self.editing.objects.note_times(id, seconds);
         self.editing.objects.use_object(id, |usage| usage.is_new_file = true);
         Ok(id)
     }
 
+    /// Properties of a new file: in the log, if that is the default of the container.
+    fn new_file(&self) -> Result<Creation> {
+        let in_log = self.connector.record_log().map_or(Ok(false), |log| log.is_default())?;
+        let layout = if in_log { new_in_log() } else { bytes_file().layout };
+        Ok(Creation { layout, ..bytes_file() })
+    }
+
     /// A new dataset: what `spec` makes of a new file.
     pub(super) fn create_described(&self, group: ObjectId, name: &[u8], spec: &DatasetSpec) -> Result<ObjectId> {
         self.free_name(group, name)?;
         let store = self.store()?;
-        let creation = new_dataset(spec, &mut Values::new(self, &store))?;
+        let creation = new_dataset(self.new_file()?, spec, &mut Values::new(self, &store))?;
         let address = self.new_dataset(&creation, now()).map_err(refused)?;
         self.set_anchor(ObjectId { file: group.file, address }, &creation)?;
         if let Some(warning) = creation.layout.kind.warning() {

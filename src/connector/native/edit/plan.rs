@@ -38,6 +38,7 @@ const CHUNKS_WANTED: u64 = 64;
 const GROWING: u64 = 1024;
 
 /// What a dataset is.
+#[derive(Clone)]
 pub(super) struct Now {
     datatype: Datatype,
     extent: Extent,
@@ -74,9 +75,8 @@ impl Now {
         })
     }
 
-    /// What a new file is.
-    pub(super) fn new_file() -> Now {
-        let new = bytes_file();
+    /// What a new file with the properties `new` is.
+    pub(super) fn new_file(new: Creation) -> Now {
         Now {
             datatype: new.datatype,
             extent: new.extent,
@@ -145,7 +145,14 @@ pub(super) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn HeapStore) -> R
     let fill_time = (spec.fillvalue.is_none() && same_kind).then_some(d.fill_time).filter(|t| *t <= 2);
     let max_dims = (extent == Extent::Simple && d.max_dims.is_some() || !fixed).then_some(max_dims);
     let undefine_fill = spec.undefine_fill && layout.kind.profile().is_some();
-    Ok(Creation { datatype, committed: None, extent, dims, max_dims, layout, filters, fill, fill_time, undefine_fill, modified: None })
+    let creation =
+        Creation { datatype, committed: None, extent, dims, max_dims, layout, filters, fill, fill_time, undefine_fill, modified: None };
+    // A new file is in the log by default, which cannot hold every type.
+    let by_default = d.is_untyped() && spec.layout.is_none() && creation.layout.kind.records().is_some();
+    if by_default && creation.layout.kind.check(&creation).is_err() {
+        return plan(&Now { layout: bytes_file().layout, ..d.clone() }, spec, values);
+    }
+    Ok(creation)
 }
 
 /// The layout that is requested by name.
@@ -305,9 +312,9 @@ fn choose_chunks(dims: &[u64], max: &[Option<u64>], size: u64) -> Vec<u64> {
     chunk
 }
 
-/// The new dataset that `spec` makes of a new file.
-pub(super) fn new_dataset(spec: &DatasetSpec, values: &mut dyn HeapStore) -> Result<Creation> {
-    plan(&Now::new_file(), spec, values)
+/// The new dataset that `spec` makes of a new file with the properties `new`.
+pub(super) fn new_dataset(new: Creation, spec: &DatasetSpec, values: &mut dyn HeapStore) -> Result<Creation> {
+    plan(&Now::new_file(new), spec, values)
 }
 
 /// A dataset of another kind of container.
@@ -352,7 +359,7 @@ pub fn check_new_dataset(spec: &DatasetSpec) -> Result<()> {
             Ok(crate::base::Address(0))
         }
     }
-    let creation = new_dataset(spec, &mut Nowhere)?;
+    let creation = new_dataset(bytes_file(), spec, &mut Nowhere)?;
     dataset_messages(&Context::DEFAULT, 3, &creation).map(drop).map_err(refused)
 }
 

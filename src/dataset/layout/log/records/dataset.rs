@@ -57,6 +57,8 @@ pub(crate) struct LogGroup {
     pub(crate) state: Option<State>,
     /// The next dataset ID.
     pub(crate) next_id: u64,
+    /// New datasets are in the log.
+    pub(crate) is_default: bool,
     /// Log datasets by number.
     pub(crate) logs: BTreeMap<u32, LogDataset>,
     /// The index table.

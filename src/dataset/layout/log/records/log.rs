@@ -179,6 +179,11 @@ impl RecordLog {
         Ok(())
     }
 
+    /// True if new datasets are in the log.
+    pub(crate) fn is_default(&self) -> Result<bool> {
+        Ok(self.opened()?.group.is_default)
+    }
+
     /// Takes a new dataset ID. The caller stores [`RecordLog::next_id`].
     pub(crate) fn take_id(&self) -> Result<u64> {
         self.opened()?;
