@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! cli, config > {fuse | mirror} > fs > present > connector
-//!     > dataset > {structures, filter} > meta > {format | file} > base
+//!     > {dataset > {structures, filter} > meta | iod} > {format | file} > base
 //! ```
 
 pub mod base;
@@ -17,6 +17,7 @@ pub mod filter;
 pub mod format;
 pub mod fs;
 pub mod fuse;
+pub mod iod;
 pub mod meta;
 pub mod mirror;
 pub mod present;

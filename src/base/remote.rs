@@ -7,7 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Schemes of URLs that name an object.
-const SCHEMES: [&str; 6] = ["s3://", "s3a://", "gs://", "az://", "http://", "https://"];
+const SCHEMES: [&str; 10] =
+    ["s3://", "s3a://", "gs://", "az://", "http://", "https://", "iod+s3://", "iod+gs://", "iod+az://", FOLDER_SCHEME];
+/// Begin of the name of a container in a folder.
+const FOLDER_SCHEME: &str = "iod:";
+/// Begin of the name of a container in an object store, before the URL.
+const URL_PREFIX: &str = "iod+";
 /// Default time for one GET with its retries.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Default limit of the disk cache, bytes.
@@ -19,9 +24,34 @@ pub fn after_scheme(text: &[u8]) -> Option<usize> {
     SCHEMES.iter().find(is_prefix).map(|scheme| scheme.len())
 }
 
-/// True if `target` is a URL of an object, not a path of the host.
+/// True if `target` is a URL of an object or a container, not a path of the host.
 pub fn is_url(target: &Path) -> bool {
     after_scheme(target.as_os_str().as_bytes()).is_some()
+}
+
+/// The folder of the container `iod:FOLDER`; `None` if `target` is another name.
+pub fn container_folder(target: &Path) -> Option<&Path> {
+    let folder = target.as_os_str().as_bytes().strip_prefix(FOLDER_SCHEME.as_bytes())?;
+    Some(Path::new(OsStr::from_bytes(folder))).filter(|folder| !folder.as_os_str().is_empty())
+}
+
+/// The URL of the prefix of the container `iod+URL`, without the slash at its end; `None` if
+/// `target` is another name.
+pub fn container_url(target: &Path) -> Option<String> {
+    let url = target.to_str()?.strip_prefix(URL_PREFIX)?.trim_end_matches('/');
+    after_scheme(url.as_bytes()).map(|_| url.to_owned())
+}
+
+/// `target` with the folder of a container mapped by `f`.
+pub fn with_folder(target: &Path, f: impl FnOnce(&Path) -> PathBuf) -> PathBuf {
+    match container_folder(target) {
+        Some(folder) => {
+            let mut name = std::ffi::OsString::from(FOLDER_SCHEME);
+            name.push(f(folder));
+            name.into()
+        }
+        None => target.to_owned(),
+    }
 }
 
 /// Parts of a URL that are not shown: they may hold passwords and signatures.

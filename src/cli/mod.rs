@@ -27,6 +27,7 @@ pub(crate) mod defined;
 pub(crate) mod diff;
 pub(crate) mod failure;
 pub(crate) mod file_commands;
+pub(crate) mod iod;
 pub(crate) mod log;
 pub(crate) mod logging;
 pub(crate) mod ls;
@@ -74,6 +75,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Umount(args) => umount::umount(&args),
         Command::Config(args) => config::config(&args),
         Command::Create(args) => file_commands::create(&args),
+        Command::Iod(args) => iod::iod(&args),
         Command::Recover(args) => file_commands::recover(&args),
         Command::Ls(args) => ls::ls(&args),
         Command::Stat(args) if args.space => space::space(&args),

@@ -79,6 +79,9 @@ pub(crate) enum Command {
     /// Create an empty HDF5 file
     #[command(after_help = EXIT_CODES)]
     Create(CreateArgs),
+    /// Show the versions and values of a container in an object store
+    #[command(after_help = EXIT_CODES)]
+    Iod(IodArgs),
     /// Recover a file whose writer was killed
     #[command(after_help = EXIT_CODES)]
     Recover(RecoverArgs),
@@ -400,6 +403,41 @@ pub(crate) struct CreateArgs {
 
     /// The new file
     pub(crate) file: PathBuf,
+}
+
+/// Arguments of `h5dir iod`.
+#[derive(Debug, Args)]
+pub(crate) struct IodArgs {
+    /// The subcommand.
+    #[command(subcommand)]
+    pub(crate) command: IodCommand,
+}
+
+/// The subcommands of `h5dir iod`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum IodCommand {
+    /// List the versions, the newest first
+    Log(IodLogArgs),
+    /// Print the stored values by object: KV pairs, arrays, blobs
+    Dump(IodDumpArgs),
+}
+
+/// Arguments of `h5dir iod log`.
+#[derive(Debug, Args)]
+pub(crate) struct IodLogArgs {
+    /// The container: iod:FOLDER, iod+s3://BUCKET/PREFIX
+    pub(crate) container: PathBuf,
+}
+
+/// Arguments of `h5dir iod dump`.
+#[derive(Debug, Args)]
+pub(crate) struct IodDumpArgs {
+    /// The version [default: latest]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) version: Option<super::value::Version>,
+
+    /// The container: iod:FOLDER, iod+s3://BUCKET/PREFIX
+    pub(crate) container: PathBuf,
 }
 
 /// Arguments of `h5dir recover`.

@@ -64,6 +64,7 @@ pub(crate) fn options(resolved: &Resolved) -> Vec<(&'static str, Value)> {
         ("uid", spec.uid.into()),
         ("umask", mode(spec.umask)),
         ("vds-missing", if spec.vds_missing_fill { "fill" } else { "error" }.into()),
+        ("version", spec.version.map_or_else(|| "latest".into(), Value::from)),
     ]
 }
 

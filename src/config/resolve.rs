@@ -10,7 +10,7 @@ use super::target::Target;
 use super::value::{Level, LogFormat, LogView, Patterns, Seconds, Switch, VdsMissing};
 use super::{UsageError, file, memory};
 use crate::base::escape::escaped;
-use crate::base::remote::{DEFAULT_CACHE_DIR_BYTES, DEFAULT_TIMEOUT, RemoteOptions, UrlSecrets, is_url, without_secrets};
+use crate::base::remote::{DEFAULT_CACHE_DIR_BYTES, DEFAULT_TIMEOUT, RemoteOptions, UrlSecrets, is_url, with_folder, without_secrets};
 use crate::fs::create_rules::CreateRule;
 use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, Modes};
 use crate::fs::{ExternalPolicy, MountSpec};
@@ -269,6 +269,9 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
     if swmr && !writable {
         return Err(UsageError("--swmr needs --read-write: it lets readers follow the changes of the mount; give both".into()));
     }
+    if writable && options.version.is_some_and(|v| v.0.is_some()) {
+        return Err(UsageError("--version shows a version that is never changed; leave out --read-write".into()));
+    }
     let modes_given = options.file_mode.is_some() || options.dir_mode.is_some();
     if options.umask.is_some() && modes_given {
         return Err(UsageError("--umask and --file-mode or --dir-mode exclude each other; give one of them".into()));
@@ -278,8 +281,11 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
     let umask = options.umask.map_or(if owner_only { 0o077 } else { 0 }, |m| m.0);
     // The daemon changes its working directory. A missing file fails at open.
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let (file, secrets) =
-        if is_url(&target.file) { without_secrets(&target.file) } else { (absolute(&target.file), UrlSecrets::default()) };
+    let (file, secrets) = if is_url(&target.file) {
+        without_secrets(&with_folder(&target.file, absolute))
+    } else {
+        (absolute(&target.file), UrlSecrets::default())
+    };
     let remote = RemoteOptions {
         anonymous: on(options.anonymous),
         timeout: options.remote_timeout.map_or(DEFAULT_TIMEOUT, |s| s.0.max(REMOTE_TIMEOUT_MIN)),
@@ -290,6 +296,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
     Ok(MountSpec {
         file,
         group: target.inner,
+        version: options.version.and_then(|v| v.0),
         cache_bytes: options.cache_size.map_or_else(memory::default_cache_bytes, |s| s.0),
         external: external(options, writable)?,
         vds_missing_fill: options.vds_missing == Some(VdsMissing::Fill),
@@ -398,6 +405,12 @@ fn log(options: &MountOptions, layers: &Layers) -> LogPlan {
 fn threads(options: &MountOptions) -> usize {
     let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     options.threads.map_or_else(|| (2 * processors()).clamp(4, 16), |t| t.0)
+}
+
+/// The name of a container with its path made absolute.
+pub(crate) fn absolute_name(name: &Path) -> PathBuf {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    if is_url(name) { with_folder(name, absolute) } else { absolute(name) }
 }
 
 /// Source of the mount as shown in the mount table.

@@ -3,7 +3,7 @@
 use super::create;
 use super::file::{FILE_KEYS, MOUNT_KEYS};
 use super::options::{LongOptions, choices};
-use super::value::{Containers, Group, Mode, Patterns, Seconds, Size, Switch, Threads, User};
+use super::value::{Containers, Group, Mode, Patterns, Seconds, Size, Switch, Threads, User, Version};
 use clap::{Arg, ArgAction, CommandFactory};
 use serde_json::{Map, Value, json};
 use std::any::TypeId;
@@ -106,6 +106,9 @@ fn value(arg: &Arg) -> Value {
     }
     if id == TypeId::of::<Containers>() {
         return json!({"type": "integer", "minimum": 1, "maximum": 1_000_000});
+    }
+    if id == TypeId::of::<Version>() {
+        return json!({"type": ["integer", "string"], "minimum": 1, "pattern": "^(latest|[0-9]+)$"});
     }
     if id == TypeId::of::<Patterns>() {
         return json!({"type": "string", "minLength": 1});

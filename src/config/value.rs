@@ -41,6 +41,10 @@ pub(crate) struct Threads(pub(crate) usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Containers(pub(crate) usize);
 
+/// A version of a container; `None` is the newest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Version(pub(crate) Option<u64>);
+
 /// Patterns of names, separated by commas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Patterns(pub(crate) Vec<NamePattern>);
@@ -243,6 +247,18 @@ impl FromStr for Naming {
             "suffix" => Ok(Naming::Suffix),
             "both" => Ok(Naming::Both),
             _ => Err("expected replace, suffix or both".to_owned()),
+        }
+    }
+}
+
+impl FromStr for Version {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("latest", _) => Ok(Version(None)),
+            (_, Ok(number)) if number > 0 => Ok(Version(Some(number))),
+            _ => Err("expected latest or the number of a version, from 1 on".to_owned()),
         }
     }
 }

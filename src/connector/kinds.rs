@@ -1,12 +1,13 @@
 //! Registry of the kinds of containers.
 
+use super::iod::kind::IodContainer;
 use super::native::kind::Hdf5File;
 use super::native::remote::RemoteHdf5File;
 use super::open::Kind;
 use std::path::Path;
 
 /// The first that claims a target opens it.
-const KINDS: [&dyn Kind; 2] = [&RemoteHdf5File, DEFAULT];
+const KINDS: [&dyn Kind; 3] = [&IodContainer, &RemoteHdf5File, DEFAULT];
 
 /// Checks descriptions of datasets where no container is open, and opens what no kind claims.
 pub const DEFAULT: &dyn Kind = &Hdf5File;

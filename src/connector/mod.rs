@@ -7,6 +7,7 @@ pub mod check;
 pub mod edit;
 mod id;
 mod info;
+pub mod iod;
 pub mod kinds;
 pub mod log;
 pub mod memory;
@@ -19,6 +20,7 @@ pub mod salvage;
 pub mod shared;
 pub mod space;
 mod spec;
+pub mod versions;
 
 pub use crate::base::datatype::Datatype;
 pub use crate::base::element_set::ElementSet;
@@ -251,6 +253,10 @@ pub trait Connector: Send + Sync {
     }
     /// Objects found without names; `None` = the container was not opened to be rescued.
     fn salvage(&self) -> Option<&dyn salvage::Salvage> {
+        None
+    }
+    /// Its versions; `None` = it has none.
+    fn versions(&self) -> Option<&dyn versions::Versions> {
         None
     }
     /// How the container is changed; `None` = it was opened for reading only.

@@ -43,6 +43,8 @@ pub struct OpenOptions {
     pub threads: usize,
     /// How it is read if it is in an object store.
     pub remote: RemoteOptions,
+    /// The version that is shown, where the container has versions; `None` is the newest.
+    pub version: Option<u64>,
     /// Shared with other containers: used instead of caches and threads of its own.
     pub shared: Option<Shared>,
 }

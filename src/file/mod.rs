@@ -17,6 +17,7 @@ pub mod recorder;
 #[cfg(feature = "remote")]
 pub mod remote;
 pub mod space;
+pub mod store;
 mod syscall;
 pub mod transaction;
 pub mod write_order;

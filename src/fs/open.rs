@@ -14,6 +14,7 @@ pub use crate::connector::open::{Directory, Entry, Identity, Place, Recognized, 
 use crate::connector::open::{Located, OpenContainer, OpenOptions};
 pub use crate::connector::shared::Shared;
 pub use crate::connector::space::SpaceUse;
+use crate::connector::versions::{LineVisitor, VersionVisitor, Versions};
 use crate::connector::{Connector, ObjectId, ObjectKind, kinds};
 use std::path::Path;
 use std::sync::Arc;
@@ -65,6 +66,24 @@ pub fn check(located: LocatedContainer, data: bool, progress: &mut dyn FnMut(Pro
     let unknown = || Error::refused(libc::EOPNOTSUPP, "it cannot be checked");
     let checked = connector.check().ok_or_else(unknown).and_then(|check| check.check(data, progress));
     checked.map_err(|source| OpenError::Engine { path: options.target, source })
+}
+
+/// Visits the versions of the container, which was `located`, the newest first.
+pub fn log(located: LocatedContainer, f: &mut VersionVisitor<'_>) -> Result<(), OpenError> {
+    inspect(located, |versions| versions.log(f))
+}
+
+/// Visits the stored values of the container, which was `located`, a line each.
+pub fn dump(located: LocatedContainer, f: &mut LineVisitor<'_>) -> Result<(), OpenError> {
+    inspect(located, |versions| versions.dump(f))
+}
+
+fn inspect(located: LocatedContainer, f: impl FnOnce(&dyn Versions) -> Result<(), Error>) -> Result<(), OpenError> {
+    let LocatedContainer { located, options } = located;
+    let connector = located.open(&options)?.connector;
+    let unknown = || Error::refused(libc::EOPNOTSUPP, "it has no versions: only containers in object stores have them");
+    let done = connector.versions().ok_or_else(unknown).and_then(f);
+    done.map_err(|source| OpenError::Engine { path: options.target, source })
 }
 
 /// Calls `f` with every part of the container's log, until it breaks.

@@ -58,6 +58,8 @@ pub struct MountSpec {
     pub raw_log: bool,
     /// How the container is read if it is in an object store.
     pub remote: RemoteOptions,
+    /// The version that is shown, where the container has versions; `None` is the newest.
+    pub version: Option<u64>,
     /// Closing a descriptor after a write commits.
     pub commit_on_close: bool,
     /// The datasets that new files become.
@@ -87,6 +89,7 @@ impl MountSpec {
             rescue: false,
             raw_log: false,
             remote: RemoteOptions::default(),
+            version: None,
             commit_on_close: false,
             create: CreateRules::default(),
         }
@@ -112,6 +115,7 @@ impl MountSpec {
             cache_bytes: self.cache_bytes,
             threads: self.threads,
             remote: self.remote.clone(),
+            version: self.version,
             shared: None,
         }
     }

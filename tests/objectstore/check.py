@@ -567,6 +567,42 @@ def s3_takes_credentials_from_environment_and_profiles(b):
         moto.close()
 
 
+@check
+def a_container_in_s3_takes_two_writers(b):
+    import boto3
+    moto = Moto()
+    try:
+        client = boto3.client("s3", endpoint_url=moto.url, aws_access_key_id="AK", aws_secret_access_key="SK", region_name="us-east-1")
+        client.create_bucket(Bucket="bucket")
+        keys = {"AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SK", "AWS_REGION": "us-east-1"}
+        environment = {**b.environment, "AWS_ENDPOINT_URL": moto.url, "AWS_ALLOW_HTTP": "true", **keys}
+        url = "iod+s3://bucket/some/prefix"
+        done = b.run("ls", url, environment=environment)
+        assert done.returncode == 3 and b"no container" in done.stderr, done.stderr
+        b.ok("create", url, environment=environment)
+        path = b.file("walk.h5", make_walk)
+        b.ok("cp", "-r", path + ":/", url + ":/", environment=environment)
+        b.ok("diff", path + ":/", url + ":/", environment=environment)
+        with b.mounted(url, "--read-write", environment=environment) as first, b.mounted(url, "--read-write", environment=environment) as second:
+            for mount, offset, byte in [(first, 0, b"a"), (second, 8000, b"b"), (first, 800, b"c")]:
+                fd = os.open(mount.path("g0/d000"), os.O_RDWR)
+                os.pwrite(fd, byte * 800, offset)
+                os.fsync(fd)
+                os.close(fd)
+            for i, mount in enumerate([first, second]):
+                os.mkdir(mount.path(f"made-by-{i}"))
+        with b.mounted(url, environment=environment) as m:
+            data = read(m.path("g0/d000"))
+            assert data[:1600] == b"a" * 800 + b"c" * 800 and data[8000:8800] == b"b" * 800
+            assert {"made-by-0", "made-by-1"} <= set(os.listdir(m.at))
+        log = b.ok("iod", "log", url, environment=environment)
+        assert len(log.splitlines()) == len(client.list_objects_v2(Bucket="bucket", Prefix="some/prefix/v/")["Contents"])
+        done = b.run("create", url, environment=environment)
+        assert done.returncode != 0 and b"container already" in done.stderr, done.stderr
+    finally:
+        moto.close()
+
+
 def main():
     h5dir, wanted = sys.argv[1], sys.argv[2:]
     passed = failed = 0

@@ -4,7 +4,7 @@ use crate::source::{Source, report, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What each layer may import, beside itself.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("base", &[]),
     ("format", &["base"]),
     ("file", &["base"]),
@@ -12,7 +12,8 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("structures", &["meta", "format", "file", "base"]),
     ("filter", &["format", "base"]),
     ("dataset", &["structures", "filter", "meta", "format", "file", "base"]),
-    ("connector", &["dataset", "structures", "filter", "meta", "format", "file", "base"]),
+    ("iod", &["format", "file", "base"]),
+    ("connector", &["dataset", "iod", "structures", "filter", "meta", "format", "file", "base"]),
     ("present", &["connector", "base"]),
     ("fs", &["present", "connector", "base"]),
     ("mirror", &["fs", "file", "base"]),

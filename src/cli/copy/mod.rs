@@ -24,6 +24,7 @@ use super::side::local::{LocalSource, StandardInput};
 use super::side::opened;
 use super::side::{Kind, Meta, Source};
 use crate::base::escape::escaped_bytes;
+use crate::base::remote::{container_folder, is_url};
 use crate::cli::confine::Tree;
 use crate::cli::tree;
 use crate::config::resolve;
@@ -86,11 +87,17 @@ fn check(args: &CopyArgs, sources: &[Argument], destination: &Argument) -> Resul
 /// Creates the file of the destination with `--create`. Returns its name if it is new.
 fn create<'a>(args: &CopyArgs, destination: &'a Argument) -> Result<Option<&'a Path>, Failure> {
     let Argument::Object { file, .. } = destination else { return Ok(None) };
-    if !args.create || file.symlink_metadata().is_ok() {
+    let folder = container_folder(file);
+    let exists = match folder {
+        Some(folder) => folder.join("iod").symlink_metadata().is_ok(),
+        None => is_url(file) || file.symlink_metadata().is_ok(),
+    };
+    if !args.create || exists {
         return Ok(None);
     }
     open::create(file, args.libver == LibVer::Earliest).map_err(|e| Failure::open("create", &e))?;
-    Ok(Some(file))
+    // An empty container in a folder may stay.
+    Ok(folder.is_none().then_some(file.as_path()))
 }
 
 /// Why a copy ended, and whether something was copied.

@@ -225,7 +225,7 @@ fn deadline(timeout: Duration) -> Instant {
 }
 
 /// The pause after `failed` attempts: doubled each time, with a random half.
-fn backoff(failed: u32) -> Duration {
+pub(super) fn backoff(failed: u32) -> Duration {
     let full = BACKOFF_MIN.saturating_mul(1 << failed.saturating_sub(1).min(10)).min(BACKOFF_MAX);
     let mut random = [0u8; 1];
     // Without randomness, the pause is half.
@@ -233,13 +233,13 @@ fn backoff(failed: u32) -> Duration {
     full / 2 + (full / 2).saturating_mul(u32::from(random[0])) / 256
 }
 
-fn timed_out() -> Failure {
+pub(super) fn timed_out() -> Failure {
     Failure::transient(libc::ETIMEDOUT, "the server does not answer; check the network and the endpoint")
 }
 
 /// The failure that `error` is, and whether the server could not be connected to. Texts of errors
 /// that may have the URL with its secrets are not used.
-fn classified(error: &Error, reply: &Reply) -> (Failure, bool) {
+pub(super) fn classified(error: &Error, reply: &Reply) -> (Failure, bool) {
     let status = reply.status.load(Ordering::Relaxed);
     if status != 0 && !(200..300).contains(&status) {
         return (Failure::of_status(status), false);

@@ -6,6 +6,7 @@
 //! blocks      blocks in memory, transfers     disk     blocks in a directory
 //! policy      what is fetched beyond a read   fetch    one GET: pin, retries, errors
 //! service     the stores, by scheme           profile  credentials of AWS profiles
+//! objects     the store of a container below a prefix
 //! ```
 
 mod blocks;
@@ -13,6 +14,7 @@ mod disk;
 mod driver;
 mod failure;
 mod fetch;
+mod objects;
 mod open;
 mod policy;
 mod profile;
@@ -20,4 +22,5 @@ mod service;
 
 pub use driver::RemoteFile;
 pub use failure::Failure;
+pub use objects::RemoteStore;
 pub use open::{LocatedObject, locate};

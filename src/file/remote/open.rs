@@ -51,18 +51,24 @@ pub fn locate(url: &Path, options: &RemoteOptions) -> Result<LocatedObject, Fail
     Ok(LocatedObject { object, directory: directory.transpose()?, cache_dir_bytes: options.cache_dir_bytes })
 }
 
+/// Files and directories of the host by which names of servers and tokens are found, to be read.
+pub(super) fn resolver_files() -> Vec<(OwnedFd, bool)> {
+    let tokens = TOKEN_FILES.into_iter().filter_map(std::env::var_os);
+    let tokens = tokens.filter_map(|file| PathBuf::from(file).parent().map(Path::to_path_buf));
+    let mut used = Vec::new();
+    for path in RESOLVER_FILES.into_iter().map(PathBuf::from).chain(tokens) {
+        // A file that does not exist is not used.
+        if let Ok(fd) = open(&path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()) {
+            used.push((fd, false));
+        }
+    }
+    used
+}
+
 impl LocatedObject {
     /// Files and directories of the host that reading uses, and whether they are written.
     pub fn used(&self) -> std::io::Result<Vec<(OwnedFd, bool)>> {
-        let mut used = Vec::new();
-        let tokens = TOKEN_FILES.into_iter().filter_map(std::env::var_os);
-        let tokens = tokens.filter_map(|file| PathBuf::from(file).parent().map(Path::to_path_buf));
-        for path in RESOLVER_FILES.into_iter().map(PathBuf::from).chain(tokens) {
-            // A file that does not exist is not used.
-            if let Ok(fd) = open(&path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()) {
-                used.push((fd, false));
-            }
-        }
+        let mut used = resolver_files();
         if let Some(directory) = &self.directory {
             used.push((directory.as_fd().try_clone_to_owned()?, true));
         }

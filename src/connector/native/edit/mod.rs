@@ -57,6 +57,7 @@ mod write_errors;
 mod write_errors_tests;
 
 pub use current_content::CurrentContent;
+pub(crate) use plan::{Planned, plan_dataset};
 pub use plan::{check_new_dataset, check_part};
 
 use crate::connector::edit::{Allocate, CopyRange, Edit, Elements, Erase, NewReference, Taken};

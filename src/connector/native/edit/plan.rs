@@ -317,6 +317,35 @@ pub(super) fn new_dataset(new: Creation, spec: &DatasetSpec, values: &mut dyn He
     plan(&Now::new_file(new), spec, values)
 }
 
+/// A dataset of another kind of container.
+pub(crate) struct Planned {
+    /// Its properties.
+    pub creation: Creation,
+    /// Bytes of its elements.
+    pub size: u64,
+    /// Nothing was ever written to it.
+    pub blank: bool,
+}
+
+/// What `spec` makes of a dataset of another kind of container.
+pub(crate) fn plan_dataset(now: Planned, spec: &DatasetSpec, values: &mut dyn HeapStore) -> Result<Creation> {
+    let Planned { creation, size, blank } = now;
+    let now = Now {
+        datatype: creation.datatype,
+        extent: creation.extent,
+        dims: creation.dims,
+        max_dims: creation.max_dims,
+        fill: creation.fill,
+        fill_time: creation.fill_time.unwrap_or(2),
+        filters: creation.filters,
+        layout: creation.layout,
+        elsewhere: false,
+        size,
+        blank,
+    };
+    plan(&now, spec, values)
+}
+
 /// Whether a new file can be what `spec` states.
 pub fn check_new_dataset(spec: &DatasetSpec) -> Result<()> {
     /// Keeps nothing.

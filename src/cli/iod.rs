@@ -1,0 +1,45 @@
+//! `h5dir iod`: versions of a container in an object store, and what is stored in one.
+
+use super::failure::{Exit, Failure, reason};
+use super::{ls, text};
+use crate::base::escape;
+use crate::config::args::{IodArgs, IodCommand};
+use crate::config::resolve;
+use crate::config::value::Level;
+use crate::fs::MountSpec;
+use crate::fs::open;
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Runs `h5dir iod`.
+pub(crate) fn iod(args: &IodArgs) -> Result<(), Failure> {
+    let (container, version) = match &args.command {
+        IodCommand::Log(args) => (&args.container, None),
+        IodCommand::Dump(args) => (&args.container, args.version.and_then(|v| v.0)),
+    };
+    let spec = MountSpec { version, ..MountSpec::new(resolve::absolute_name(container)) };
+    let (located, _) = ls::locate_confined(&spec, "read", Level::Warn)?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut written = Ok(());
+    let mut line = |text: &str| {
+        written = writeln!(out, "{}", escape::line(text));
+        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    let done = match &args.command {
+        IodCommand::Log(_) => open::log(located, &mut |version| {
+            let time = text::timestamp(UNIX_EPOCH + Duration::from_secs(version.seconds.min(u32::MAX.into())));
+            let what = if version.session == 0 { "begins a session".to_owned() } else { format!("{} changes", version.changes) };
+            let label = escape::escaped_bytes(&version.label).to_string();
+            line(&format!("{:>8}  {time}  {what}, {label}", version.number))
+        }),
+        IodCommand::Dump(_) => open::dump(located, &mut line),
+    };
+    done.map_err(|e| Failure::open("read", &e))?;
+    match written.and_then(|()| out.flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(Exit::General, format!("cannot write the output: {}", reason(&e))))
+        }
+        _ => Ok(()),
+    }
+}

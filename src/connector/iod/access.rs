@@ -1,0 +1,134 @@
+//! An open container: its state under a lock, and caches of what never changes.
+
+use super::dataset::Dataset;
+use super::state::State;
+use crate::base::{Address, Error, Result};
+use crate::iod::{Container, Extent};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use lru::LruCache;
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Decoded headers that are kept.
+const DATASETS_MAX: usize = 4096;
+/// Least memory for changes that are not encoded, bytes.
+const DIRTY_MIN_BYTES: u64 = 16 << 20;
+
+/// Decoded bytes of chunks and of blocks of cells, by extent: extents never change.
+pub(super) struct Images {
+    cache: LruCache<Extent, Arc<Vec<u8>>>,
+    /// Chunks that a thread fetches and decodes; others wait for it.
+    pub(super) arriving: HashSet<Extent>,
+    bytes: u64,
+    limit: u64,
+}
+
+impl Images {
+    fn new(limit: u64) -> Images {
+        Images { cache: LruCache::unbounded(), arriving: HashSet::new(), bytes: 0, limit }
+    }
+
+    pub(super) fn get(&mut self, extent: &Extent) -> Option<Arc<Vec<u8>>> {
+        self.cache.get(extent).cloned()
+    }
+
+    pub(super) fn put(&mut self, extent: Extent, image: Arc<Vec<u8>>) {
+        let len = |image: &Arc<Vec<u8>>| image.len() as u64;
+        self.bytes = self.bytes.saturating_add(len(&image));
+        if let Some(old) = self.cache.put(extent, image) {
+            self.bytes = self.bytes.saturating_sub(len(&old));
+        }
+        while self.bytes > self.limit
+            && let Some((_, old)) = self.cache.pop_lru()
+        {
+            self.bytes = self.bytes.saturating_sub(len(&old));
+        }
+    }
+}
+
+/// See the module's description.
+pub struct IodConnector {
+    /// The container.
+    pub(super) container: Arc<Container>,
+    /// What is shown.
+    pub(super) state: RwLock<State>,
+    /// It was opened for writing.
+    pub(super) writable: bool,
+    /// Decoded chunks and blocks of cells.
+    pub(super) images: Mutex<Images>,
+    /// A chunk arrived, or could not be fetched.
+    pub(super) arrival: Condvar,
+    /// Threads that read ahead.
+    pub(super) readers_ahead: AtomicUsize,
+    /// Decoded headers of datasets, of the current generation.
+    pub(super) datasets: Mutex<LruCache<u64, Arc<Dataset>>>,
+    /// Paths of objects, with the generation that they are of.
+    pub(super) paths: Mutex<(u64, HashMap<u64, Vec<u8>>)>,
+    /// Where a listing of a group ended: group, position, generation, last key.
+    pub(super) cursor: Mutex<Option<(u64, u64, u64, Vec<u8>)>>,
+    /// Rises with each change.
+    generation: AtomicU64,
+    /// Memory for changes that are not encoded, bytes.
+    pub(super) dirty_limit: usize,
+    this: Weak<IodConnector>,
+}
+
+impl IodConnector {
+    /// Shows `state`, with `cache_bytes` of decoded chunks.
+    pub(super) fn new(container: Arc<Container>, state: State, writable: bool, cache_bytes: u64) -> Arc<IodConnector> {
+        let datasets = LruCache::new(std::num::NonZeroUsize::new(DATASETS_MAX).unwrap_or(std::num::NonZeroUsize::MIN));
+        let dirty_limit = usize::try_from((cache_bytes / 4).max(DIRTY_MIN_BYTES)).unwrap_or(usize::MAX);
+        Arc::new_cyclic(|this| IodConnector {
+            container,
+            state: RwLock::new(state),
+            writable,
+            images: Mutex::new(Images::new(cache_bytes.max(1 << 20))),
+            arrival: Condvar::new(),
+            readers_ahead: AtomicUsize::new(0),
+            datasets: Mutex::new(datasets),
+            paths: Mutex::new((0, HashMap::new())),
+            cursor: Mutex::new(None),
+            generation: AtomicU64::new(1),
+            dirty_limit,
+            this: this.clone(),
+        })
+    }
+
+    /// Changes the memory for decoded chunks.
+    pub(super) fn set_images_limit(&self, bytes: u64) {
+        self.images.lock().limit = bytes.max(1 << 20);
+    }
+
+    /// Bytes that are read ahead of a sequential reader: an eighth of the cache.
+    pub(super) fn ahead_bytes(&self) -> u64 {
+        (self.images.lock().limit / 8).clamp(1 << 20, 32 << 20)
+    }
+
+    /// A shared owner of it.
+    pub(super) fn shared(&self) -> Result<Arc<IodConnector>> {
+        self.this.upgrade().ok_or_else(|| Error::corrupt("object", Address::UNDEF, "the container is closed"))
+    }
+
+    /// Number that rises with each change.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Notes a change of the object `id`.
+    pub(super) fn changed(&self, id: u64) {
+        self.datasets.lock().pop(&id);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Notes a change of any kind but of the metadata of datasets.
+    pub(super) fn note_change(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Notes changes of any objects.
+    pub(super) fn all_changed(&self) {
+        self.datasets.lock().clear();
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,204 @@
+//! Attributes: a message of the file format, and the cells of its elements.
+//!
+//! ```text
+//! attribute  length of the message u32 | attribute message, version 3 | block of cells
+//! ```
+
+use super::access::IodConnector;
+use super::cells::{Cells, LockedCells, NewCells, Place};
+use super::state::State;
+use crate::base::parts::{Budget, Limited};
+use crate::base::shape::Shape;
+use crate::base::value::{NewValue, Value};
+use crate::base::variable_form::VariableForm;
+use crate::base::{Address, Error, Result};
+use crate::connector::Datatype;
+use crate::dataset::create::datatype_message;
+use crate::dataset::heap::HeapStore;
+use crate::dataset::parts::store_elements;
+use crate::format::message::attribute::{Attribute, encode_attribute};
+use crate::format::message::dataspace::Dataspace;
+use crate::format::{Context, Reader, Writer};
+use crate::iod::keys;
+use std::sync::Arc;
+
+/// Superblock version whose message versions are used.
+const SUPERBLOCK: u8 = 2;
+/// Version of object headers whose attribute messages are used.
+const HEADER: u8 = 2;
+
+/// A decoded attribute.
+struct Decoded {
+    datatype: Datatype,
+    shape: Shape,
+    bytes: Vec<u8>,
+    block: Vec<u8>,
+}
+
+fn decode(stored: &[u8], id: u64) -> Result<Decoded> {
+    let mut r = Reader::new(stored, "attribute", Address(id));
+    let len = r.u32()?;
+    let message = Attribute::decode(r.bytes(len as usize)?, Address(id))?;
+    let datatype = super::dataset::decode_type(&message.datatype, id)?;
+    let space = Dataspace::decode(&message.dataspace, &Context::DEFAULT, Address(id))?;
+    let want = space.elements().and_then(|n| n.checked_mul(datatype.element_size()));
+    if want != Some(message.data.len() as u64) {
+        return Err(r.corrupt("its elements do not fit its shape"));
+    }
+    Ok(Decoded { datatype, shape: space.shape(), bytes: message.data, block: r.rest().to_vec() })
+}
+
+fn encode(name: &[u8], datatype: &Datatype, shape: &Shape, bytes: &[u8], block: &[u8]) -> Result<Vec<u8>> {
+    let invalid = |e: Error| Error::refused(libc::E2BIG, e.to_string());
+    let datatype = datatype_message(SUPERBLOCK, datatype).map_err(invalid)?;
+    let space = Dataspace::of(shape, 2).encode(&Context::DEFAULT);
+    let message = encode_attribute(HEADER, name, &datatype, false, &space, bytes).map_err(invalid)?;
+    let mut w = Writer::new();
+    w.u32(u32::try_from(message.len()).map_err(|_| Error::refused(libc::E2BIG, "an attribute of 4 GiB"))?);
+    w.bytes(&message).bytes(block);
+    Ok(w.into_bytes())
+}
+
+fn key(id: u64, name: &[u8]) -> keys::Key {
+    keys::key(id, keys::ATTRIBUTE, name)
+}
+
+/// Errors: a name that no attribute can have.
+pub(super) fn check_name(name: &[u8]) -> Result<()> {
+    if name.is_empty() || name.contains(&0) || name.len() > keys::KEY_MAX / 2 {
+        return Err(Error::refused(libc::EINVAL, "an attribute has a name without NUL of at most 16 KiB"));
+    }
+    Ok(())
+}
+
+impl IodConnector {
+    /// The attribute `name` of `id`.
+    pub(super) fn attribute_of(&self, state: &State, id: u64, name: &[u8]) -> Result<Option<Value>> {
+        let Some(stored) = state.bytes(&key(id, name))? else { return Ok(None) };
+        let Decoded { datatype, shape, bytes, block } = decode(&stored, id)?;
+        let parts = Arc::new(Cells { connector: self.shared()?, place: Place::Block(block) });
+        Ok(Some(Value { datatype, committed: false, shape, bytes, parts }))
+    }
+
+    /// The bytes to store for an attribute. `lenient`: references to objects that do not exist are
+    /// nil, and the second value says whether there is one.
+    fn encoded(&self, state: &State, name: &[u8], value: &NewValue, lenient: bool) -> Result<(Vec<u8>, bool)> {
+        let mut cells = NewCells::new(state, false, lenient);
+        let bytes = store_elements(value, &mut cells)?;
+        let want = value.shape.count().and_then(|n| n.checked_mul(value.datatype.element_size()));
+        if want != Some(bytes.len() as u64) {
+            return Err(Error::refused(libc::EINVAL, "the value does not fit its type and shape"));
+        }
+        let nowhere = cells.nowhere.get();
+        Ok((encode(name, &value.datatype, &value.shape, &bytes, &cells.into_block()?)?, nowhere))
+    }
+
+    /// Errors: an attribute that cannot be set.
+    pub(super) fn check_attribute(&self, state: &State, name: &[u8], value: &NewValue) -> Result<()> {
+        check_name(name)?;
+        self.encoded(state, name, value, true).map(drop)
+    }
+
+    /// Sets an attribute.
+    pub(super) fn put_attribute(&self, state: &mut State, id: u64, name: &[u8], value: &NewValue, lenient: bool) -> Result<()> {
+        check_name(name)?;
+        let (stored, nowhere) = self.encoded(state, name, value, lenient)?;
+        let waiting = (id, name.to_vec());
+        if nowhere {
+            state.waiting.attributes.insert(waiting, value.clone());
+        } else {
+            state.waiting.attributes.remove(&waiting);
+        }
+        state.put(key(id, name), &stored)
+    }
+
+    /// Sets the raw bytes of an attribute, its variable-length parts in exact form.
+    pub(super) fn put_attribute_bytes(&self, state: &mut State, id: u64, name: &[u8], bytes: &[u8]) -> Result<()> {
+        check_name(name)?;
+        state.waiting.attributes.remove(&(id, name.to_vec()));
+        let old = state.bytes(&key(id, name))?.map(|stored| decode(&stored, id)).transpose()?;
+        let is_bytes =
+            |old: &Decoded| old.datatype == Datatype::byte() && matches!(&old.shape, Shape::Simple { dims, .. } if dims.len() == 1);
+        let stored = match old {
+            Some(old) if old.datatype.contains_reference() => {
+                let place = Place::Block(old.block);
+                let locked = LockedCells { connector: self, state, place: &place };
+                let (form, mut out) = (VariableForm::of(&old.datatype), Vec::new());
+                let size = usize::try_from(old.datatype.element_size()).unwrap_or(usize::MAX).max(1);
+                for element in old.bytes.chunks_exact(size) {
+                    form.exact_within(element, &locked, &mut Budget::tight(bytes.len() as u64), &mut out)?;
+                }
+                let reason = "bytes of references are numbers of one container: user.h5dir.attributes sets them by paths";
+                return if out == bytes { Ok(()) } else { Err(Error::refused(libc::EPERM, reason)) };
+            }
+            Some(old) if !is_bytes(&old) => self.raw(state, name, &old, bytes)?,
+            _ => {
+                let shape = Shape::Simple { dims: vec![bytes.len() as u64], max: None };
+                encode(name, &Datatype::byte(), &shape, bytes, &super::cells::encode_block(&[])?)?
+            }
+        };
+        state.put(key(id, name), &stored)
+    }
+
+    /// The attribute with the type and shape of `old` whose raw bytes are `bytes`.
+    fn raw(&self, state: &State, name: &[u8], old: &Decoded, bytes: &[u8]) -> Result<Vec<u8>> {
+        let wrong = |what: String| Error::refused(libc::EINVAL, what);
+        if !old.datatype.contains_vlen() {
+            let (want, have) = (old.bytes.len(), bytes.len());
+            if want != have {
+                return Err(wrong(format!("the attribute's type and shape take {want} bytes, not {have}")));
+            }
+            return encode(name, &old.datatype, &old.shape, bytes, &super::cells::encode_block(&[])?);
+        }
+        let form = VariableForm::of(&old.datatype);
+        let size = usize::try_from(old.datatype.element_size()).unwrap_or(usize::MAX).max(1);
+        let mut cells = NewCells::new(state, false, false);
+        let (mut rest, mut out) = (bytes, Vec::new());
+        while out.len() < old.bytes.len()
+            && let Some((element, used)) = form.parse(size, rest, &mut |count, payload| cells.sequence(count, payload))?
+        {
+            out.extend(element);
+            rest = rest.get(used..).unwrap_or_default();
+        }
+        if out.len() != old.bytes.len() || !rest.is_empty() {
+            let count = old.bytes.len() / size;
+            return Err(wrong(format!("the bytes are not the exact form of {count} elements of the attribute's type")));
+        }
+        encode(name, &old.datatype, &old.shape, &out, &cells.into_block()?)
+    }
+
+    /// Gives an attribute another name.
+    pub(super) fn move_attribute(&self, state: &mut State, id: u64, from: &[u8], to: &[u8], replace: bool) -> Result<()> {
+        check_name(to)?;
+        if !replace && state.get(&key(id, to))?.is_some() {
+            return Err(Error::refused(libc::EEXIST, "the attribute exists"));
+        }
+        let stored = state.bytes(&key(id, from))?.ok_or_else(|| Error::refused(libc::ENODATA, "there is no such attribute"))?;
+        let Decoded { datatype, shape, bytes, block } = decode(&stored, id)?;
+        let renamed = encode(to, &datatype, &shape, &bytes, &block)?;
+        state.waiting.attributes.remove(&(id, to.to_vec()));
+        if let Some(value) = state.waiting.attributes.remove(&(id, from.to_vec())) {
+            state.waiting.attributes.insert((id, to.to_vec()), value);
+        }
+        state.remove(key(id, from))?;
+        state.put(key(id, to), &renamed)
+    }
+
+    /// Removes an attribute.
+    pub(super) fn delete_attribute(&self, state: &mut State, id: u64, name: &[u8]) -> Result<()> {
+        state.waiting.attributes.remove(&(id, name.to_vec()));
+        if state.get(&key(id, name))?.is_none() {
+            return Err(Error::refused(libc::ENODATA, "there is no such attribute"));
+        }
+        state.remove(key(id, name))
+    }
+}
+
+/// The exact form of elements, at most `limit` bytes.
+pub(super) fn exact(form: &VariableForm, elements: &[u8], size: usize, parts: &Limited<'_>) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    for element in elements.chunks_exact(size.max(1)) {
+        form.exact(element, parts, &mut out)?;
+    }
+    Ok(out)
+}

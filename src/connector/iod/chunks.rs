@@ -1,0 +1,130 @@
+//! Datasets and chunks of an open container, with caches; reading elements.
+
+use super::access::IodConnector;
+use super::dataset::Dataset;
+use super::state::State;
+use crate::base::Result;
+use crate::iod::{Body, Cell, Data};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Threads that read ahead, at most.
+const READERS_AHEAD_MAX: usize = 16;
+
+impl IodConnector {
+    /// The dataset `id`, from the cache or decoded.
+    pub(super) fn dataset_of(&self, state: &State, id: u64) -> Result<Arc<Dataset>> {
+        if let Some(found) = self.datasets.lock().get(&id) {
+            return Ok(found.clone());
+        }
+        let generation = self.generation();
+        let dataset = Arc::new(Dataset::open(state, id)?);
+        // A reader must not put back what a writer removed meanwhile.
+        if self.generation() == generation {
+            self.datasets.lock().put(id, dataset.clone());
+        }
+        Ok(dataset)
+    }
+
+    /// Decoded bytes of a chunk in a cell.
+    pub(super) fn image(&self, d: &Dataset, cell: &Cell) -> Result<Arc<Vec<u8>>> {
+        let decode = |bytes: Vec<u8>| d.decode(bytes, cell.mask).map(Arc::new);
+        match &cell.data {
+            Data::Inline(bytes) => decode(bytes.to_vec()),
+            Data::Extent(extent) => {
+                let mut images = self.images.lock();
+                loop {
+                    if let Some(image) = images.get(extent) {
+                        return Ok(image);
+                    }
+                    if images.arriving.insert(*extent) {
+                        break;
+                    }
+                    crate::base::waiting::may_wait();
+                    self.arrival.wait(&mut images);
+                }
+                drop(images);
+                let image = self.container.read(extent).and_then(decode);
+                let mut images = self.images.lock();
+                images.arriving.remove(extent);
+                if let Ok(image) = &image {
+                    images.put(*extent, image.clone());
+                }
+                self.arrival.notify_all();
+                image
+            }
+        }
+    }
+
+    /// Fetches the chunks of a dataset with bytes in `range` that are in no cache, by threads.
+    /// False: enough threads do that already.
+    pub(super) fn fetch_ahead(&self, state: &State, d: &Arc<Dataset>, range: std::ops::Range<u64>) -> Result<bool> {
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0);
+        let mut missing = Vec::new();
+        for chunk in d.grid.pieces(range.start, len) {
+            let Some(cell) = state.get(&d.chunk_key(chunk.chunk))? else { continue };
+            if let Data::Extent(extent) = &cell.data
+                && self.images.lock().get(extent).is_none()
+            {
+                missing.push(cell);
+            }
+        }
+        if missing.is_empty() {
+            return Ok(true);
+        }
+        if self.readers_ahead.load(Ordering::Relaxed) >= READERS_AHEAD_MAX {
+            return Ok(false);
+        }
+        let connector = self.shared()?;
+        for part in missing.chunks(missing.len().div_ceil(READERS_AHEAD_MAX / 2)) {
+            let (connector, d, part) = (connector.clone(), d.clone(), part.to_vec());
+            connector.readers_ahead.fetch_add(1, Ordering::Relaxed);
+            let fetch = move || {
+                for cell in &part {
+                    // The reader of the chunk gets the error.
+                    let _ = connector.image(&d, cell);
+                }
+                connector.readers_ahead.fetch_sub(1, Ordering::Relaxed);
+            };
+            if std::thread::Builder::new().name("h5dir-ahead".into()).spawn(fetch).is_err() {
+                self.readers_ahead.fetch_sub(1, Ordering::Relaxed);
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Calls `f` with the first bytes of a chunk; `None`: there is no such chunk.
+    pub(super) fn with_chunk<R>(&self, state: &State, d: &Dataset, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        match state.changes.get(key).map(|c| &c.body) {
+            Some(Body::Dirty(image)) => Ok(f(Some(image))),
+            _ => match state.get(key)? {
+                Some(cell) => Ok(f(Some(&self.image(d, &cell)?))),
+                None => Ok(f(None)),
+            },
+        }
+    }
+
+    /// Fills the front of `buf` with the bytes of a dataset from `offset`; returns how many.
+    pub(super) fn read_elements(&self, state: &State, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let n = usize::try_from(d.size.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len());
+        let buf = buf.get_mut(..n).unwrap_or_default();
+        for chunk in d.grid.pieces(offset, n) {
+            let key = d.chunk_key(chunk.chunk);
+            self.with_chunk(state, d, &key, |image| {
+                let image = image.unwrap_or_default();
+                for piece in &chunk.pieces {
+                    for (at, to) in d.grid.rows(piece) {
+                        let Some(target) = buf.get_mut(to..to.saturating_add(piece.len)) else { continue };
+                        let from = usize::try_from(at).unwrap_or(usize::MAX).min(image.len());
+                        let there = image.get(from..from.saturating_add(piece.len).min(image.len())).unwrap_or_default();
+                        let (front, rest) = target.split_at_mut(there.len());
+                        front.copy_from_slice(there);
+                        d.pattern.fill(at.saturating_add(there.len() as u64), rest);
+                    }
+                }
+            })?;
+        }
+        Ok(n)
+    }
+}

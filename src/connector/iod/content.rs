@@ -1,0 +1,316 @@
+//! Bytes of a dataset as a file, always those of the present state.
+
+use super::access::IodConnector;
+use super::attribute::exact;
+use super::cells::{LockedCells, Place};
+use super::dataset::{Dataset, Storage};
+use super::state::State;
+use crate::base::parts::Limited;
+use crate::base::variable_form::VariableForm;
+use crate::base::{Address, Error, Result};
+use crate::connector::{Chunks, Content, Form};
+use crate::dataset::layout::Seek;
+use crate::iod::{Body, keys};
+use parking_lot::Mutex;
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+/// Elements whose form is made at a time.
+const BATCH: u64 = 1024;
+/// Most variable-length elements of a dataset.
+const VARIABLE_MAX: u64 = 1 << 30;
+/// Longest form of one element, bytes.
+const ELEMENT_MAX: u64 = 64 << 20;
+/// Chunks of which the exact storage is counted at each question.
+const COUNTED_CHUNKS: u64 = 64;
+/// Smallest and largest preferred I/O size, bytes.
+const BLOCK_SIZES: (u64, u64) = (4096, 4 << 20);
+
+/// The form of variable-length elements, as of a generation.
+struct Index {
+    generation: u64,
+    /// End of the form of each batch, bytes.
+    ends: Vec<u64>,
+    /// The batch that was read last.
+    last: Option<(usize, Arc<Vec<u8>>)>,
+}
+
+/// See the module's description.
+pub(super) struct IodContent {
+    connector: Arc<IodConnector>,
+    id: u64,
+    form: Form,
+    index: Mutex<Option<Index>>,
+}
+
+impl IodContent {
+    pub fn new(connector: Arc<IodConnector>, id: u64, form: Form) -> Self {
+        IodContent { connector, id, form, index: Mutex::new(None) }
+    }
+
+    fn dataset(&self, state: &State) -> Result<Arc<Dataset>> {
+        self.connector.dataset_of(state, self.id)
+    }
+
+    fn is_lines(&self, d: &Dataset) -> bool {
+        self.form == Form::Main && d.datatype.is_vlen_string()
+    }
+
+    /// The form that is being written, if this is it.
+    fn written(&self, state: &State, d: &Dataset) -> Option<Arc<Vec<u8>>> {
+        state.forms.get(&self.id).filter(|form| form.is(self.form, d.datatype.is_vlen_string())).map(|form| form.bytes.clone())
+    }
+
+    /// The form of batch `n` of elements.
+    fn batch(&self, state: &State, d: &Dataset, n: u64) -> Result<Vec<u8>> {
+        batch_form(&self.connector, state, d, self.is_lines(d), n)
+    }
+
+    /// Calls `f` with the index of the present generation.
+    fn with_index<R>(&self, state: &State, d: &Dataset, f: impl FnOnce(&mut Index) -> Result<R>) -> Result<R> {
+        let generation = self.connector.generation();
+        let mut index = self.index.lock();
+        if index.as_ref().is_none_or(|i| i.generation != generation) {
+            let (mut ends, mut end) = (Vec::new(), 0u64);
+            if d.elements() > VARIABLE_MAX {
+                return Err(Error::limit("dataset", Address(self.id), "more than 2^30 variable-length elements"));
+            }
+            for n in 0..d.elements().div_ceil(BATCH) {
+                end = end.saturating_add(self.batch(state, d, n)?.len() as u64);
+                ends.push(end);
+            }
+            *index = Some(Index { generation, ends, last: None });
+        }
+        match index.as_mut() {
+            Some(index) => f(index),
+            None => Err(Error::corrupt("dataset", Address(self.id), "its form is not known")),
+        }
+    }
+
+    fn read_form(&self, state: &State, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.with_index(state, d, |index| {
+            let mut done = 0usize;
+            while done < buf.len() {
+                let at = offset.saturating_add(done as u64);
+                let n = index.ends.partition_point(|end| *end <= at);
+                if n >= index.ends.len() {
+                    break;
+                }
+                let start = n.checked_sub(1).and_then(|before| index.ends.get(before)).copied().unwrap_or(0);
+                let bytes = match &index.last {
+                    Some((last, bytes)) if *last == n => bytes.clone(),
+                    _ => Arc::new(self.batch(state, d, n as u64)?),
+                };
+                let from = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
+                let part = bytes.get(from..).unwrap_or_default();
+                let target = buf.get_mut(done..).unwrap_or_default();
+                let len = part.len().min(target.len());
+                if len == 0 {
+                    return Err(Error::corrupt("dataset", Address(self.id), "its form changed while it was read"));
+                }
+                target.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
+                index.last = Some((n, bytes));
+                done = done.saturating_add(len);
+            }
+            Ok(done)
+        })
+    }
+}
+
+/// The form of batch `n` of the elements of `d`: lines, or the exact form.
+pub(super) fn batch_form(connector: &IodConnector, state: &State, d: &Dataset, lines: bool, n: u64) -> Result<Vec<u8>> {
+    let first = n.saturating_mul(BATCH);
+    let count = d.elements().saturating_sub(first).min(BATCH);
+    let size = usize::try_from(d.element_size).unwrap_or(usize::MAX);
+    let len = usize::try_from(count).ok().and_then(|n| n.checked_mul(size)).filter(|n| *n <= 64 << 20);
+    let too_large = || Error::limit("dataset", Address(d.id), "elements too large for variable-length data");
+    let mut raw = vec![0; len.ok_or_else(too_large)?];
+    connector.read_elements(state, d, first.saturating_mul(d.element_size), &mut raw)?;
+    let place = Place::Dataset(d.id);
+    let cells = LockedCells { connector, state, place: &place };
+    let form = VariableForm::of(&d.datatype);
+    let limited = Limited { parts: &cells, limit: ELEMENT_MAX };
+    if !lines {
+        return exact(&form, &raw, size, &limited);
+    }
+    let mut out = Vec::new();
+    for element in raw.chunks_exact(size.max(1)) {
+        form.line(element, &limited, &mut out)?;
+    }
+    Ok(out)
+}
+
+/// Bytes stored for a dataset.
+fn allocated(state: &State, id: u64) -> Result<u64> {
+    let mut sum = 0u64;
+    for kind in [keys::CHUNK, keys::CELLS] {
+        let _ = state.scan(&keys::of_kind(id, kind), &mut |key, cell| {
+            let len = match state.changes.get(key).map(|c| &c.body) {
+                Some(Body::Dirty(image)) => image.len() as u64,
+                _ => cell.len(),
+            };
+            sum = sum.saturating_add(len);
+            Ok(ControlFlow::Continue(()))
+        })?;
+    }
+    Ok(sum)
+}
+
+/// Bytes of the dataset in all chunks with the same first coordinate.
+fn slab_bytes(d: &Dataset) -> u64 {
+    match &d.storage {
+        Storage::Chunked(dims) => d.row_bytes().unwrap_or(1).saturating_mul(dims.first().copied().unwrap_or(1)),
+        _ => d.grid.chunk_bytes(),
+    }
+    .max(1)
+}
+
+/// The least first coordinate of a chunk, from `first` on.
+fn next_slab(state: &State, id: u64, first: u64) -> Result<Option<u64>> {
+    let range = (Bound::Included(keys::chunk(id, &[first])), keys::of_kind(id, keys::CHUNK).1);
+    let mut found = None;
+    let _ = state.scan(&range, &mut |key, _| {
+        found = keys::scaled(key).and_then(|scaled| scaled.first().copied());
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(found)
+}
+
+impl Content for IodContent {
+    fn size(&self) -> Result<u64> {
+        let state = self.connector.state.read_recursive();
+        let d = self.dataset(&state)?;
+        match (d.datatype.contains_vlen(), self.written(&state, &d)) {
+            (false, _) => Ok(d.size),
+            (true, Some(bytes)) => Ok(bytes.len() as u64),
+            (true, None) => self.with_index(&state, &d, |index| Ok(index.ends.last().copied().unwrap_or(0))),
+        }
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let state = self.connector.state.read_recursive();
+        let d = self.dataset(&state)?;
+        match (d.datatype.contains_vlen(), self.written(&state, &d)) {
+            (false, _) => self.connector.read_elements(&state, &d, offset, buf),
+            (true, Some(bytes)) => {
+                let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+                buf.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+                Ok(rest.len().min(buf.len()))
+            }
+            (true, None) => self.read_form(&state, &d, offset, buf),
+        }
+    }
+
+    fn beyond(&self, offset: u64, buf: &mut [u8]) -> bool {
+        let state = self.connector.state.read_recursive();
+        let Ok(d) = self.dataset(&state) else { return false };
+        if !d.pattern.is_zero() && !d.datatype.contains_vlen() {
+            d.pattern.fill(offset, buf);
+            return true;
+        }
+        false
+    }
+
+    fn allocated(&self) -> Result<u64> {
+        let state = self.connector.state.read_recursive();
+        let d = self.dataset(&state)?;
+        if d.grid.chunks() > COUNTED_CHUNKS { Ok(d.size) } else { allocated(&state, self.id) }
+    }
+
+    fn allocated_exactly(&self) -> Result<u64> {
+        allocated(&self.connector.state.read_recursive(), self.id)
+    }
+
+    fn block_size(&self) -> u32 {
+        let state = self.connector.state.read_recursive();
+        let bytes = self.dataset(&state).map_or(0, |d| d.grid.chunk_bytes());
+        u32::try_from(bytes.clamp(BLOCK_SIZES.0, BLOCK_SIZES.1).next_power_of_two()).unwrap_or(4096)
+    }
+
+    fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
+        let size = self.size()?;
+        if offset >= size {
+            return Ok(None);
+        }
+        let state = self.connector.state.read_recursive();
+        let d = self.dataset(&state)?;
+        if d.datatype.contains_vlen() || !d.pattern.is_zero() {
+            return Ok(Some(if what == Seek::Data { offset } else { size }));
+        }
+        let slab = slab_bytes(&d);
+        let mut at = offset / slab;
+        if what == Seek::Data {
+            let found = next_slab(&state, self.id, at)?.map(|first| first.saturating_mul(slab).max(offset));
+            return Ok(found.filter(|start| *start < size));
+        }
+        while next_slab(&state, self.id, at)? == Some(at) {
+            at = at.saturating_add(1);
+        }
+        Ok(Some(at.saturating_mul(slab).max(offset).min(size)))
+    }
+
+    fn read_ahead(&self, at: u64, from: u64) -> u64 {
+        let state = self.connector.state.read_recursive();
+        let Ok(d) = self.dataset(&state) else { return from };
+        let (start, end) = (from.max(at), at.saturating_add(self.connector.ahead_bytes()).min(d.size));
+        // Few large requests: half a window at a time.
+        let due = end.saturating_sub(start) >= self.connector.ahead_bytes() / 2 || end == d.size && end > start;
+        if !due || d.datatype.contains_vlen() {
+            return from;
+        }
+        match self.connector.fetch_ahead(&state, &d, start..end) {
+            Ok(true) => end,
+            // The reader finds the error where it is.
+            Ok(false) | Err(_) => from,
+        }
+    }
+}
+
+/// Stored chunks of a dataset.
+pub(super) struct IodChunks {
+    pub connector: Arc<IodConnector>,
+    pub id: u64,
+    pub rank: usize,
+}
+
+impl IodChunks {
+    /// The stored bytes of a chunk that is committed or encoded.
+    fn stored(&self, scaled: &[u64]) -> Result<Option<Vec<u8>>> {
+        let state = self.connector.state.read_recursive();
+        let key = keys::chunk(self.id, scaled);
+        if let Some(Body::Dirty(image)) = state.changes.get(&key).map(|c| &c.body) {
+            let d = self.connector.dataset_of(&state, self.id)?;
+            return d.encode(image.clone()).map(|(bytes, _)| Some(bytes));
+        }
+        state.bytes(&key)
+    }
+}
+
+impl Chunks for IodChunks {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn stored_len(&self, scaled: &[u64]) -> Result<Option<u64>> {
+        Ok(self.stored(scaled)?.map(|bytes| bytes.len() as u64))
+    }
+
+    fn read(&self, scaled: &[u64], offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let bytes = self.stored(scaled)?.unwrap_or_default();
+        let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+        buf.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        Ok(rest.len().min(buf.len()))
+    }
+
+    fn list(&self, start: u64, f: &mut dyn FnMut(&[u64], u64, u64) -> ControlFlow<()>) -> Result<()> {
+        let keys = self.connector.state.read_recursive().keys(&keys::of_kind(self.id, keys::CHUNK))?;
+        for (next, key) in (1u64..).zip(keys).filter(|(next, _)| *next > start) {
+            let Some(scaled) = keys::scaled(&key) else { continue };
+            let Some(len) = self.stored_len(&scaled)? else { continue };
+            if f(&scaled, len, next).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

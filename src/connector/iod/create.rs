@@ -1,0 +1,143 @@
+//! New objects, and the metadata of datasets.
+
+use super::access::IodConnector;
+use super::dataset::BYTES_CHUNK;
+use super::paths;
+use super::state::{DATASET, GROUP, State, now};
+use crate::base::datatype::Datatype;
+use crate::base::fill::Fill;
+use crate::base::shape::Extent;
+use crate::base::{Address, Error, Result};
+use crate::connector::{DatasetSpec, LinkTarget};
+use crate::dataset::create::dataset_messages;
+use crate::dataset::creation::Creation;
+use crate::dataset::layout::new_chunked;
+use crate::format::Context;
+use crate::format::message::data_layout::{DataLayout, Layout as Class};
+use crate::format::message::times;
+use crate::format::object_header::kind;
+use crate::iod::{keys, merge};
+
+/// Superblock version whose message versions are used.
+const SUPERBLOCK: u8 = 2;
+/// Metadata that makes a dataset.
+const MESSAGES: [u16; 5] = [kind::DATASPACE, kind::DATATYPE, kind::FILL_VALUE, kind::DATA_LAYOUT, kind::FILTER_PIPELINE];
+/// Layouts that datasets of containers can have.
+const LAYOUTS: [&str; 3] = ["compact", "contiguous", "chunked"];
+/// Longest name of a link, bytes.
+const NAME_MAX: usize = keys::KEY_MAX / 2;
+
+/// The dataset that a new file is.
+pub(super) fn bytes_file() -> Creation {
+    Creation {
+        datatype: Datatype::byte(),
+        committed: None,
+        extent: Extent::Simple,
+        dims: vec![0],
+        max_dims: Some(vec![None]),
+        layout: new_chunked(vec![BYTES_CHUNK]),
+        filters: Vec::new(),
+        fill: Fill::Default,
+        fill_time: None,
+        undefine_fill: false,
+        modified: None,
+    }
+}
+
+/// Errors: a layout that containers do not have.
+pub(super) fn check_layout(creation: &Creation) -> Result<()> {
+    let layout = creation.layout.kind;
+    if LAYOUTS.contains(&layout.name()) && layout.profile().is_none() {
+        return Ok(());
+    }
+    let reason = format!("a container in an object store has no layout {}; use chunked, contiguous or compact", layout.name());
+    Err(Error::refused(libc::EOPNOTSUPP, reason))
+}
+
+/// Maps errors of an impossible dataset to `EINVAL`.
+pub(super) fn refused(e: Error) -> Error {
+    match e {
+        Error::Unsupported { detail, .. } | Error::Limit { detail, .. } => Error::refused(libc::EINVAL, detail),
+        other => other,
+    }
+}
+
+/// Errors: a name that no link can have.
+pub(super) fn check_name(name: &[u8]) -> Result<()> {
+    match name {
+        b"" => Err(Error::refused(libc::EINVAL, "no link has an empty name")),
+        _ if name.contains(&0) => Err(Error::refused(libc::EINVAL, "a link has a name without NUL")),
+        _ if name.len() > NAME_MAX => Err(Error::refused(libc::ENAMETOOLONG, "the name is longer than 16 KiB")),
+        _ => Ok(()),
+    }
+}
+
+impl State {
+    /// Sets the metadata that makes `id` the dataset of `creation`.
+    pub(super) fn put_dataset(&mut self, id: u64, creation: &Creation) -> Result<()> {
+        check_layout(creation)?;
+        let ctx = &Context::DEFAULT;
+        let messages = dataset_messages(ctx, SUPERBLOCK, creation).map_err(refused)?;
+        for message in MESSAGES.into_iter().filter(|m| !messages.iter().any(|(kind, ..)| kind == m)) {
+            self.remove(keys::header(id, message))?;
+        }
+        for (message, _, body) in messages {
+            if message == kind::DATA_LAYOUT {
+                let mut layout = DataLayout::decode(&body, ctx, Address(id))?;
+                // Elements are chunks of the map, never part of the message.
+                if let Class::Compact { data, .. } = &mut layout.class {
+                    data.clear();
+                }
+                self.put_header(id, message, &layout.encode(ctx)?)?;
+            } else {
+                self.put_header(id, message, &body)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A new object with one name.
+    fn create(&mut self, group: u64, name: &[u8], object_type: u8) -> Result<u64> {
+        check_name(name)?;
+        if paths::lookup(self, group, name)?.is_some() {
+            return Err(Error::refused(libc::EEXIST, "the name is taken"));
+        }
+        let id = self.new_id()?;
+        self.put_header(id, keys::OBJECT_TYPE, &[object_type])?;
+        self.put_header(id, kind::MTIME, &times::encode(now()))?;
+        self.put_header(id, kind::REFERENCE_COUNT, &merge::encode_link_count(1))?;
+        let link = paths::encode_link(name, &LinkTarget::Hard(super::ids::object(id)))?;
+        self.put(keys::key(group, keys::LINK, name), &link)?;
+        self.touch(group)?;
+        Ok(id)
+    }
+
+    /// A new group.
+    pub(super) fn create_group(&mut self, group: u64, name: &[u8]) -> Result<u64> {
+        self.create(group, name, GROUP)
+    }
+
+    /// A new dataset.
+    pub(super) fn create_dataset(&mut self, group: u64, name: &[u8], creation: &Creation) -> Result<u64> {
+        check_layout(creation)?;
+        dataset_messages(&Context::DEFAULT, SUPERBLOCK, creation).map_err(refused)?;
+        let id = self.create(group, name, DATASET)?;
+        self.put_dataset(id, creation)?;
+        Ok(id)
+    }
+}
+
+impl IodConnector {
+    /// What `spec` makes of the dataset `now`, with the blocks of cells of its fill value.
+    pub(super) fn planned(
+        &self,
+        state: &State,
+        now: crate::connector::native::edit::Planned,
+        spec: &DatasetSpec,
+    ) -> Result<(Creation, Vec<(u64, Vec<u8>)>)> {
+        let mut cells = super::cells::NewCells::new(state, true, true);
+        let creation = crate::connector::native::edit::plan_dataset(now, spec, &mut cells).map_err(refused)?;
+        check_layout(&creation)?;
+        Ok((creation, cells.into_blocks()?))
+    }
+}

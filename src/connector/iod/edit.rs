@@ -1,0 +1,260 @@
+//! Changes of a container: each operation holds the lock of the state.
+
+use super::access::IodConnector;
+use super::create::bytes_file;
+use super::ids::object;
+use super::state::State;
+use crate::base::{Error, Result};
+use crate::connector::edit::{Edit, Elements, NewReference, Taken};
+use crate::connector::native::edit::Planned;
+use crate::connector::{DatasetSpec, Datatype, Form, LinkTarget, NewAttribute, NewValue, ObjectId, Ownership};
+use crate::format::message::times;
+use crate::format::object_header::kind;
+use crate::iod::keys;
+
+impl IodConnector {
+    /// Runs an operation.
+    fn operate<T>(&self, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        let mut state = self.state.write();
+        self.check_writable(&state)?;
+        self.keep_ids(&mut state)?;
+        let done = f(&mut state);
+        self.note_change();
+        done
+    }
+}
+
+impl Edit for IodConnector {
+    fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_as(id, Form::Main, offset, bytes)
+    }
+
+    fn write_as(&self, id: ObjectId, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| {
+            let d = self.dataset_of(state, id)?;
+            match d.datatype.contains_vlen() {
+                true => self.write_form(state, &d, form, offset, bytes),
+                false => self.write_bytes(state, id, offset, bytes),
+            }
+        })
+    }
+
+    fn set_size(&self, id: ObjectId, size: u64) -> Result<()> {
+        self.set_size_as(id, Form::Main, size)
+    }
+
+    fn set_size_as(&self, id: ObjectId, form: Form, size: u64) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| {
+            let d = self.dataset_of(state, id)?;
+            if !d.datatype.contains_vlen() {
+                return self.resize(state, &d, size);
+            }
+            self.resize_form(state, &d, form, size)?;
+            // No close follows if no file is open.
+            if !state.held.contains_key(&id)
+                && let Err(e) = self.finish_form(state, id, true)
+            {
+                state.forms.remove(&id);
+                self.changed(id);
+                return Err(e);
+            }
+            Ok(())
+        })
+    }
+
+    fn finish(&self, id: ObjectId, last: bool) -> Result<bool> {
+        let id = State::check_id(id)?;
+        if !self.state.read_recursive().forms.contains_key(&id) {
+            return Ok(false);
+        }
+        self.operate(|state| {
+            let done = self.finish_form(state, id, last);
+            // Another open file may write the rest.
+            if last && state.held.get(&id).copied().unwrap_or(0) <= 1 && state.forms.remove(&id).is_some() {
+                self.changed(id);
+            }
+            done
+        })
+    }
+
+    fn change_dataset(&self, id: ObjectId, spec: DatasetSpec, elements: Elements) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| self.change_layout(state, id, &spec, elements))
+    }
+
+    fn become_datatype(&self, id: ObjectId, datatype: &Datatype, shown: &[u8]) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| self.make_datatype(state, id, datatype, shown))
+    }
+
+    fn set_references(&self, id: ObjectId, first: u64, references: Vec<NewReference>) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| self.put_references(state, id, first, references))
+    }
+
+    fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| self.zero_bytes(state, id, offset, len))
+    }
+
+    fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
+        let group = State::check_id(group)?;
+        self.operate(|state| state.create_dataset(group, name, &bytes_file()).map(object))
+    }
+
+    fn create_dataset(&self, group: ObjectId, name: &[u8], spec: &DatasetSpec) -> Result<ObjectId> {
+        let group = State::check_id(group)?;
+        self.operate(|state| {
+            let now = Planned { creation: bytes_file(), size: 0, blank: true };
+            let (creation, blocks) = self.planned(state, now, spec)?;
+            let id = state.create_dataset(group, name, &creation)?;
+            for (block, bytes) in blocks {
+                state.put(keys::key(id, keys::CELLS, &block.to_be_bytes()), &bytes)?;
+            }
+            Ok(object(id))
+        })
+    }
+
+    fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
+        let group = State::check_id(group)?;
+        self.operate(|state| state.create_group(group, name).map(object))
+    }
+
+    fn link(&self, group: ObjectId, name: &[u8], target: ObjectId) -> Result<()> {
+        let (group, target) = (State::check_id(group)?, State::check_id(target)?);
+        self.operate(|state| state.link(group, name, target))
+    }
+
+    fn symlink(&self, group: ObjectId, name: &[u8], target: &[u8]) -> Result<()> {
+        let group = State::check_id(group)?;
+        self.operate(|state| state.enter(group, name, &LinkTarget::Soft(target.to_vec())))
+    }
+
+    fn external_link(&self, group: ObjectId, name: &[u8], file: &[u8], object: &[u8]) -> Result<()> {
+        let group = State::check_id(group)?;
+        let target = LinkTarget::External { file: file.to_vec(), object: object.to_vec() };
+        self.operate(|state| state.enter(group, name, &target))
+    }
+
+    fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
+        let group = State::check_id(group)?;
+        let gone = self.operate(|state| state.unlink(group, name, directory))?;
+        self.all_changed();
+        Ok(gone)
+    }
+
+    fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), taken: Taken) -> Result<Option<ObjectId>> {
+        let (source, target) = ((State::check_id(from.0)?, from.1), (State::check_id(to.0)?, to.1));
+        let gone = self.operate(|state| state.rename(source, target, taken))?;
+        self.all_changed();
+        Ok(gone)
+    }
+
+    fn set_attribute(&self, id: ObjectId, name: &[u8], value: &NewValue) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| {
+            self.put_attribute(state, id, name, value, false)?;
+            state.touch(id)
+        })
+    }
+
+    fn set_attributes(&self, id: ObjectId, attributes: &mut dyn Iterator<Item = Result<NewAttribute>>) -> Result<()> {
+        let id = State::check_id(id)?;
+        let all = attributes.collect::<Result<Vec<_>>>()?;
+        self.operate(|state| {
+            // All or none: one that cannot be stored is an error before any is set.
+            all.iter().try_for_each(|a| self.check_attribute(state, &a.name, &a.value))?;
+            all.iter().try_for_each(|a| self.put_attribute(state, id, &a.name, &a.value, true))?;
+            state.touch(id)
+        })
+    }
+
+    fn set_attribute_bytes(&self, id: ObjectId, name: &[u8], bytes: &[u8]) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| {
+            self.put_attribute_bytes(state, id, name, bytes)?;
+            state.touch(id)
+        })
+    }
+
+    fn rename_attribute(&self, id: ObjectId, from: &[u8], to: &[u8], replace: bool) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| self.move_attribute(state, id, from, to, replace))
+    }
+
+    fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| self.delete_attribute(state, id, name))
+    }
+
+    fn set_mtime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
+        let id = State::check_id(id)?;
+        self.operate(|state| state.put_header(id, kind::MTIME, &times::encode(seconds)).map(|()| true))
+    }
+
+    fn set_atime(&self, id: ObjectId, seconds: u32) -> Result<bool> {
+        let id = State::check_id(id)?;
+        self.operate(|state| state.put_header(id, keys::ACCESS_TIME, &times::encode(seconds)).map(|()| true))
+    }
+
+    fn set_ownership(&self, id: ObjectId, ownership: &Ownership) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| match *ownership == Ownership::default() {
+            true => state.remove(keys::header(id, keys::OWNERSHIP)),
+            false => state.put_header(id, keys::OWNERSHIP, &super::ownership::encode(ownership)),
+        })
+    }
+
+    fn set_link_ownership(&self, group: ObjectId, name: &[u8], ownership: &Ownership) -> Result<()> {
+        let key = keys::key(State::check_id(group)?, keys::LINK_OWNER, name);
+        self.operate(|state| match *ownership == Ownership::default() {
+            true => state.remove(key),
+            false => state.put(key, &super::ownership::encode(ownership)),
+        })
+    }
+
+    fn hold(&self, id: ObjectId) {
+        let mut state = self.state.write();
+        let count = state.held.entry(id.serial()).or_insert(0);
+        *count = count.saturating_add(1);
+    }
+
+    fn release(&self, id: ObjectId) {
+        let mut state = self.state.write();
+        let number = id.serial();
+        let left = state.held.get(&number).map_or(0, |n| n.saturating_sub(1));
+        if left > 0 {
+            state.held.insert(number, left);
+            return;
+        }
+        state.held.remove(&number);
+        let nameless = number != 0 && state.failed.is_none() && matches!(state.link_count(number), Ok(0));
+        if nameless && state.kind(number).is_ok_and(|kind| kind.is_some()) {
+            if let Err(e) = state.delete_object(number) {
+                tracing::warn!("object {number}: the space of the deleted object is not freed: {e}");
+            }
+            self.all_changed();
+        }
+    }
+
+    fn commit(&self) -> Result<()> {
+        let mut state = self.state.write();
+        if state.session.is_none() { Ok(()) } else { self.commit_all(&mut state) }
+    }
+
+    fn close(&self) -> Result<()> {
+        let mut state = self.state.write();
+        let done = match &state.failed {
+            Some(reason) => Err(Error::refused(libc::EIO, reason.clone())),
+            None => self.commit_all(&mut state),
+        };
+        let lost = state.waiting.references.len().saturating_add(state.waiting.attributes.len());
+        if lost > 0 {
+            tracing::warn!("{lost} references are nil: their targets were not copied or not named");
+        }
+        state.failed.get_or_insert_with(|| "the container was closed".into());
+        done
+    }
+}

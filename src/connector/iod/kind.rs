@@ -1,0 +1,184 @@
+//! The kind of container in an object store: `iod:FOLDER`, `iod+s3://BUCKET/PREFIX`.
+
+use super::access::IodConnector;
+use super::state::{GROUP, State, now};
+use crate::base::remote::{container_folder, container_url};
+use crate::base::{Error, Result};
+use crate::connector::DatasetSpec;
+use crate::connector::native::kind::Hdf5File;
+use crate::connector::open::{
+    Backing, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, Place, Recognized, UsedDirectory, temporary_directory,
+};
+use crate::file::directory::Directory;
+use crate::file::store::ObjectStore;
+use crate::file::store::local::LocalStore;
+use crate::format::message::times;
+use crate::format::object_header::kind;
+use crate::iod::{Cell, Container, Entry, Ranges, keys, merge};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// See the module's description.
+pub struct IodContainer;
+
+/// A container whose store is known.
+struct LocatedStore {
+    store: Arc<dyn ObjectStore>,
+    used: Vec<UsedDirectory>,
+}
+
+fn remote_error(path: &Path, message: impl Into<String>) -> OpenError {
+    OpenError::Remote { path: path.to_owned(), message: message.into() }
+}
+
+fn engine(path: &Path) -> impl Fn(Error) -> OpenError + '_ {
+    |source| match source {
+        Error::Io { operation: "open", errno: libc::ENOENT, .. } => {
+            remote_error(path, "there is no container; 'h5dir create' makes one, and 'h5dir mount' of the path without 'iod:' shows files")
+        }
+        Error::Refused { errno, reason } if errno != libc::EIO => remote_error(path, reason),
+        source => OpenError::Engine { path: path.to_owned(), source },
+    }
+}
+
+/// The first values of a container: those of the root group.
+pub(super) fn root_entries() -> Vec<Entry> {
+    let entry =
+        |message: u16, body: Vec<u8>| Entry { key: keys::header(0, message), cell: Some(Cell::inline(&body)), ranges: Ranges::whole() };
+    vec![
+        entry(kind::MTIME, times::encode(now())),
+        entry(kind::REFERENCE_COUNT, merge::encode_link_count(1)),
+        entry(keys::OBJECT_TYPE, vec![GROUP]),
+    ]
+}
+
+/// The store in the folder `folder`; made if it does not exist and `create`.
+fn local(path: &Path, folder: &Path, create: bool) -> std::result::Result<LocalStore, OpenError> {
+    let io = |source| OpenError::Open { path: path.to_owned(), source };
+    if create {
+        match std::fs::create_dir(folder) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(io(e)),
+            _ => {}
+        }
+        let is_used = std::fs::read_dir(folder).map_err(io)?.next().is_some();
+        if is_used {
+            return Err(io(io::Error::from_raw_os_error(libc::ENOTEMPTY)));
+        }
+    }
+    LocalStore::of(Directory::open(folder).map_err(io)?).map_err(io)
+}
+
+#[cfg(not(feature = "remote"))]
+fn remote(path: &Path, _url: &str, _options: &crate::base::remote::RemoteOptions) -> std::result::Result<LocatedStore, OpenError> {
+    Err(remote_error(path, "this h5dir was built without the feature 'remote', which reads and writes object stores"))
+}
+
+#[cfg(feature = "remote")]
+fn remote(path: &Path, url: &str, options: &crate::base::remote::RemoteOptions) -> std::result::Result<LocatedStore, OpenError> {
+    let store = crate::file::remote::RemoteStore::locate(url, options).map_err(|failure| remote_error(path, failure.message))?;
+    let used = store.used().map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
+    let used = used.into_iter().map(|(directory, written)| UsedDirectory { directory, written, tree: false }).collect();
+    Ok(LocatedStore { store: Arc::new(store), used })
+}
+
+/// The store at `path`; `written`: objects are made in it.
+fn located(path: &Path, options: &crate::base::remote::RemoteOptions, written: bool) -> std::result::Result<LocatedStore, OpenError> {
+    if let Some(url) = container_url(path) {
+        return remote(path, &url, options);
+    }
+    let folder = container_folder(path).ok_or_else(|| remote_error(path, "write iod:FOLDER or iod+s3://BUCKET/PREFIX"))?;
+    let store = local(path, folder, false)?;
+    let io = |source| OpenError::Open { path: path.to_owned(), source };
+    let mut used = vec![UsedDirectory { directory: store.root().as_fd().try_clone_to_owned().map_err(io)?, written, tree: true }];
+    if let Some(temporary) = temporary_directory() {
+        used.push(UsedDirectory { directory: temporary.as_fd().try_clone_to_owned().map_err(io)?, written: true, tree: false });
+    }
+    Ok(LocatedStore { store: Arc::new(store), used })
+}
+
+impl Kind for IodContainer {
+    fn claims(&self, target: &Path) -> bool {
+        container_folder(target).is_some() || container_url(target).is_some()
+    }
+
+    fn locate(&self, options: &OpenOptions) -> std::result::Result<Box<dyn Located>, OpenError> {
+        if options.swmr || options.rescue {
+            let reason = "--swmr and --rescue are for HDF5 files; leave them out";
+            return Err(remote_error(&options.target, reason));
+        }
+        Ok(Box::new(located(&options.target, &options.remote, options.writable)?))
+    }
+
+    fn locate_in(&self, _place: &Place<'_>, options: &OpenOptions) -> std::result::Result<Box<dyn Located>, OpenError> {
+        Err(remote_error(&options.target, "a container is no file of a mirrored directory"))
+    }
+
+    fn recognize(&self, _place: &Place<'_>) -> io::Result<Recognized> {
+        Ok(Recognized::Other)
+    }
+
+    fn create(&self, path: &Path, _earliest: bool) -> std::result::Result<(), OpenError> {
+        let store: Arc<dyn ObjectStore> = match container_folder(path) {
+            Some(folder) => Arc::new(local(path, folder, true)?),
+            None => located(path, &Default::default(), true)?.store,
+        };
+        Container::create(store, root_entries()).map_err(engine(path))
+    }
+
+    fn recover(&self, path: &Path, confine: &mut dyn FnMut(&[UsedDirectory])) -> std::result::Result<String, OpenError> {
+        self.examine(path, confine)
+    }
+
+    fn examine(&self, path: &Path, confine: &mut dyn FnMut(&[UsedDirectory])) -> std::result::Result<String, OpenError> {
+        let located = located(path, &Default::default(), false)?;
+        confine(&located.used);
+        let container = Container::open(located.store).map_err(engine(path))?;
+        let snapshot = container.snapshot(None).map_err(engine(path))?;
+        Ok(format!("{}: version {} is complete; there is nothing to do", path.display(), snapshot.version()))
+    }
+
+    fn check_new_dataset(&self, spec: &DatasetSpec) -> Result<()> {
+        Hdf5File.check_new_dataset(spec)
+    }
+
+    fn check_part(&self, spec: &DatasetSpec) -> Result<()> {
+        Hdf5File.check_part(spec)
+    }
+}
+
+impl Located for LocatedStore {
+    fn directories(&self) -> std::result::Result<Vec<UsedDirectory>, OpenError> {
+        let again = |used: &UsedDirectory| {
+            let directory = used.directory.try_clone()?;
+            Ok(UsedDirectory { directory, written: used.written, tree: used.tree })
+        };
+        let failed = |source| OpenError::Open { path: "the folders of the container".into(), source };
+        self.used.iter().map(again).collect::<io::Result<_>>().map_err(failed)
+    }
+
+    fn open(self: Box<Self>, options: &OpenOptions) -> std::result::Result<OpenContainer, OpenError> {
+        let path = &options.target;
+        let (connector, seconds) = open(self.store.clone(), options).map_err(engine(path))?;
+        let time = UNIX_EPOCH + Duration::from_secs(seconds.min(u32::MAX.into()));
+        let store = self.store;
+        let len = store.space().map_or(0, |(used, _)| used);
+        let free_space = options.writable.then(|| Box::new(move || store.space()) as FreeSpace);
+        Ok(OpenContainer { connector, backing: Backing { atime: time, mtime: time, ctime: time, len }, free_space })
+    }
+}
+
+/// Opens the container in `store`, and the time of the version that is shown.
+fn open(store: Arc<dyn ObjectStore>, options: &OpenOptions) -> Result<(Arc<IodConnector>, u64)> {
+    let container = Arc::new(Container::open(store)?);
+    let mut snapshot = container.snapshot(options.version)?;
+    let session = match options.writable {
+        true => Some(IodConnector::first_session(&container, &mut snapshot)?),
+        false => None,
+    };
+    let seconds = container.read_record(snapshot.version())?.map_or(0, |(record, _)| record.seconds);
+    let state = State::new(container.clone(), snapshot, session);
+    Ok((IodConnector::new(container, state, options.writable, options.cache_bytes), seconds))
+}

@@ -1,0 +1,241 @@
+//! Containers in object stores as containers of the model.
+//!
+//! ```text
+//! access    the open container        state      snapshot and uncommitted changes
+//! dataset   metadata, chunks          content    bytes of a dataset as a file
+//! write     elements of fixed size    form       elements of variable length
+//! create    new objects               change     other type, shape or layout
+//! names     links                     paths      from paths to objects and back
+//! attribute attributes                cells      parts outside of elements
+//! references, ownership               commit     one version, merged with others
+//! edit      the trait `Edit`          kind       location, creation, opening
+//! versions  log and dump             ids, chunks  identities; datasets and chunks with caches
+//! ```
+//!
+//! An object is a range of keys of `crate::iod`; its identity is its id there.
+
+mod access;
+mod attribute;
+mod cells;
+mod change;
+mod chunks;
+mod commit;
+mod content;
+mod create;
+mod dataset;
+mod edit;
+mod form;
+mod ids;
+pub mod kind;
+mod names;
+mod ownership;
+mod paths;
+mod references;
+mod state;
+#[cfg(test)]
+mod tests;
+mod versions;
+mod write;
+
+pub use access::IodConnector;
+
+use super::edit::Edit;
+use super::{
+    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Form, Link, ObjectId, ObjectInfo, ObjectKind, Ownership,
+    Result, TargetVisitor, Value,
+};
+use crate::base::Error;
+use crate::format::message::times;
+use crate::format::object_header::kind as message;
+use crate::iod::keys;
+use cells::{Cells, Place};
+use dataset::Storage;
+use ids::no_such;
+use state::State;
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+impl IodConnector {
+    /// The links of a group after position `start`, until `f` breaks. A listing that goes on where
+    /// the last one ended does not begin anew.
+    fn list_links(&self, group: u64, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()> {
+        let mut members = Vec::new();
+        let generation = self.generation();
+        let cursor = self.cursor.lock().clone();
+        let (mut position, from) = match cursor {
+            Some((g, at, of, key)) if (g, at, of) == (group, start, generation) && start > 0 => (start, Bound::Excluded(key)),
+            _ => (0, keys::of_kind(group, keys::LINK).0),
+        };
+        let mut last = None;
+        loop {
+            members.clear();
+            let range = (last.clone().map_or(from.clone(), Bound::Excluded), keys::of_kind(group, keys::LINK).1);
+            {
+                let state = self.state.read_recursive();
+                if position == 0 && last.is_none() && state.kind(group)? != Some(ObjectKind::Group) {
+                    return Err(no_such(group, "it is not a group"));
+                }
+                let _ = state.scan(&range, &mut |key, cell| {
+                    members.push((key.to_vec(), state.container.bytes(cell)?));
+                    Ok(if members.len() < LISTED_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+                })?;
+            }
+            if members.is_empty() {
+                return Ok(());
+            }
+            // `f` may ask for other things: nothing is locked.
+            for (key, body) in members.drain(..) {
+                position = position.saturating_add(1);
+                let Some((_, _, name)) = keys::parts(&key) else { continue };
+                let link = Link { name: name.to_vec(), target: paths::decode_link(&body, group)? };
+                if position > start && f(link, position).is_break() {
+                    // The member that broke the listing may be asked for again.
+                    *self.cursor.lock() = last.map(|key| (group, position.saturating_sub(1), generation, key));
+                    return Ok(());
+                }
+                last = Some(key);
+            }
+        }
+    }
+}
+
+/// Links that are read at once.
+const LISTED_AT_ONCE: usize = 1024;
+
+fn own(id: ObjectId) -> Result<u64> {
+    State::check_id(id)
+}
+
+impl Connector for IodConnector {
+    fn root(&self) -> ObjectId {
+        ids::object(0)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let [requests, received, sent] = self.container.store().counters();
+        let version = self.state.read_recursive().snapshot.version();
+        vec![("store_requests", requests), ("store_bytes_received", received), ("store_bytes_sent", sent), ("version", version)]
+    }
+
+    fn set_cache_bytes(&self, bytes: u64) {
+        self.set_images_limit(bytes);
+    }
+
+    fn info(&self, id: ObjectId) -> Result<ObjectInfo> {
+        let id = own(id)?;
+        let state = self.state.read_recursive();
+        let headers = state.headers(id)?;
+        let body = |message: u16| headers.get(&message).map(|cell| state.container.bytes(cell)).transpose();
+        let at = crate::base::Address(id);
+        let time = |message: u16| body(message)?.map(|body| times::decode(&body, at)).transpose();
+        let kind = body(keys::OBJECT_TYPE)?.map_or(ObjectKind::Unknown, |body| state::kind_of(&body));
+        let ownership = body(keys::OWNERSHIP)?.map_or(Ok(Ownership::default()), |body| ownership::decode(&body, id))?;
+        let links = state.link_count(id)?;
+        Ok(ObjectInfo { kind, links, times: [time(keys::ACCESS_TIME)?, time(message::MTIME)?, None, None], ownership })
+    }
+
+    fn link_ownership(&self, group: ObjectId, name: &[u8]) -> Result<Ownership> {
+        let group = own(group)?;
+        let stored = self.state.read_recursive().bytes(&keys::key(group, keys::LINK_OWNER, name))?;
+        stored.map_or(Ok(Ownership::default()), |body| ownership::decode(&body, group))
+    }
+
+    fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {
+        let found = paths::lookup(&self.state.read_recursive(), own(group)?, name)?;
+        Ok(found.map(|target| Link { name: name.to_vec(), target }))
+    }
+
+    fn list(&self, group: ObjectId, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()> {
+        self.list_links(own(group)?, start, f)
+    }
+
+    fn external(&self, _from: ObjectId, _file: &[u8], _object: &[u8]) -> Result<Option<ObjectId>> {
+        Ok(None)
+    }
+
+    fn resolve(&self, start: ObjectId, path: &[u8]) -> Result<Option<ObjectId>> {
+        Ok(paths::follow(&self.state.read_recursive(), own(start)?, path, 0)?.map(ids::object))
+    }
+
+    fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
+        let number = own(id)?;
+        self.dataset_of(&self.state.read_recursive(), number)?;
+        Ok(Arc::new(content::IodContent::new(self.shared()?, number, form)))
+    }
+
+    fn dataset(&self, id: ObjectId) -> Result<DatasetInfo> {
+        let id = own(id)?;
+        let d = self.dataset_of(&self.state.read_recursive(), id)?;
+        let layout = d.new_layout().kind.name();
+        let (chunks, index) = match &d.storage {
+            Storage::Chunked(dims) => (Some(dims.clone()), Some("ordered map")),
+            _ => (None, None),
+        };
+        Ok(DatasetInfo {
+            datatype: d.datatype.clone(),
+            shape: d.space.shape(),
+            fill: d.fill.fill.clone(),
+            allocation_time: d.fill.allocation_time,
+            fill_time: d.fill.write_time,
+            layout,
+            copy_layout: Some(layout),
+            profile: None,
+            chunks,
+            index,
+            filters: d.pipeline.filters.clone(),
+            offset: None,
+            external: None,
+            resizes: d.resizes(),
+            is_bytes_file: d.is_bytes_file(),
+            lines: d.datatype.is_vlen_string(),
+            references: references::total(&d),
+            parts: Arc::new(Cells { connector: self.shared()?, place: Place::Dataset(id) }),
+        })
+    }
+
+    fn elements(&self, id: ObjectId) -> Result<Value> {
+        let number = own(id)?;
+        let state = self.state.read_recursive();
+        let d = self.dataset_of(&state, number)?;
+        let too_large = |_| Error::limit("dataset", id.address, "larger than the memory");
+        let mut bytes = vec![0; usize::try_from(d.size).map_err(too_large)?];
+        self.read_elements(&state, &d, 0, &mut bytes)?;
+        let parts = Arc::new(Cells { connector: self.shared()?, place: Place::Dataset(number) });
+        Ok(Value { datatype: d.datatype.clone(), committed: false, shape: d.space.shape(), bytes, parts })
+    }
+
+    fn references(&self, id: ObjectId, first: u64, budget: &mut Budget, f: &mut TargetVisitor<'_>) -> Result<()> {
+        self.visit_references(&self.state.read_recursive(), own(id)?, first, budget, f)
+    }
+
+    fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>> {
+        let number = own(id)?;
+        let d = self.dataset_of(&self.state.read_recursive(), number)?;
+        let Storage::Chunked(dims) = &d.storage else { return Ok(None) };
+        Ok(Some(Arc::new(content::IodChunks { connector: self.shared()?, id: number, rank: dims.len() })))
+    }
+
+    fn datatype(&self, id: ObjectId) -> Result<Datatype> {
+        let number = own(id)?;
+        let state = self.state.read_recursive();
+        let body = state.header(number, message::DATATYPE)?.ok_or_else(|| no_such(number, "it is not a datatype"))?;
+        dataset::decode_type(&body, number)
+    }
+
+    fn attributes(&self, id: ObjectId) -> Result<AttributeNames> {
+        let keys = self.state.read_recursive().keys(&keys::of_kind(own(id)?, keys::ATTRIBUTE))?;
+        Ok(keys.iter().filter_map(|key| keys::parts(key)).map(|(_, _, name)| name.to_vec()).collect())
+    }
+
+    fn attribute(&self, id: ObjectId, name: &[u8]) -> Result<Option<Value>> {
+        self.attribute_of(&self.state.read_recursive(), own(id)?, name)
+    }
+
+    fn versions(&self) -> Option<&dyn super::versions::Versions> {
+        Some(self)
+    }
+
+    fn edit(&self) -> Option<&dyn Edit> {
+        self.writable.then_some(self)
+    }
+}

@@ -1,0 +1,178 @@
+//! Links: making, removing and moving names.
+
+use super::create::check_name;
+use super::ids::object;
+use super::paths::{encode_link, lookup};
+use super::state::State;
+use crate::base::{Error, Result};
+use crate::connector::edit::Taken;
+use crate::connector::{LinkTarget, ObjectId, ObjectKind};
+use crate::iod::keys;
+
+fn no(errno: i32, reason: &'static str) -> Error {
+    Error::refused(errno, reason)
+}
+
+impl State {
+    /// Adds a link.
+    pub(super) fn enter(&mut self, group: u64, name: &[u8], target: &LinkTarget) -> Result<()> {
+        check_name(name)?;
+        if lookup(self, group, name)?.is_some() {
+            return Err(no(libc::EEXIST, "the name is taken"));
+        }
+        self.put(keys::key(group, keys::LINK, name), &encode_link(name, target)?)?;
+        self.touch(group)
+    }
+
+    /// Adds a hard link.
+    pub(super) fn link(&mut self, group: u64, name: &[u8], target: u64) -> Result<()> {
+        if self.kind(target)?.is_none() {
+            return Err(no(libc::ENOENT, "there is no such object"));
+        }
+        self.enter(group, name, &LinkTarget::Hard(object(target)))?;
+        let count = self.link_count(target)?.checked_add(1).ok_or_else(|| no(libc::EMLINK, "the object has 2^32 names"))?;
+        self.set_link_count(target, count)
+    }
+
+    fn is_group(&self, target: &LinkTarget) -> Result<bool> {
+        match target {
+            LinkTarget::Hard(id) => Ok(self.kind(id.serial())? == Some(ObjectKind::Group)),
+            _ => Ok(false),
+        }
+    }
+
+    fn is_only_name(&self, target: &LinkTarget) -> Result<bool> {
+        match target {
+            LinkTarget::Hard(id) => Ok(self.link_count(id.serial())? < 2),
+            _ => Ok(false),
+        }
+    }
+
+    fn is_full(&self, target: &LinkTarget) -> Result<bool> {
+        match target {
+            LinkTarget::Hard(id) => self.has_any(&keys::of_kind(id.serial(), keys::LINK)),
+            _ => Ok(false),
+        }
+    }
+
+    /// What a link led to that is gone loses a name; returned if it was the last one.
+    fn drop_name(&mut self, target: &LinkTarget) -> Result<Option<ObjectId>> {
+        let LinkTarget::Hard(id) = target else { return Ok(None) };
+        let number = id.serial();
+        let left = self.link_count(number)?.saturating_sub(1);
+        if number == 0 || left > 0 {
+            self.set_link_count(number, left)?;
+            return Ok(None);
+        }
+        match self.held.contains_key(&number) {
+            true => self.set_link_count(number, 0)?,
+            false => self.delete_object(number)?,
+        }
+        Ok(Some(*id))
+    }
+
+    /// Deletes an object without names, and those that lose their last name by that.
+    pub(super) fn delete_object(&mut self, id: u64) -> Result<()> {
+        let mut gone = vec![id];
+        while let Some(id) = gone.pop() {
+            for key in self.keys(&keys::of_kind(id, keys::LINK))? {
+                let Some((_, _, name)) = keys::parts(&key) else { continue };
+                let Some(LinkTarget::Hard(child)) = lookup(self, id, name)? else { continue };
+                let child = child.serial();
+                let left = self.link_count(child)?.saturating_sub(1);
+                if left == 0 && child != 0 && !self.held.contains_key(&child) {
+                    gone.push(child);
+                } else {
+                    self.set_link_count(child, left)?;
+                }
+            }
+            self.remove_all(&keys::of_object(id))?;
+            self.forms.remove(&id);
+            self.waiting.references.retain(|(dataset, ..)| *dataset != id);
+            self.waiting.attributes.retain(|(object, _), _| *object != id);
+        }
+        Ok(())
+    }
+
+    /// Removes a name.
+    pub(super) fn unlink(&mut self, group: u64, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
+        let target = lookup(self, group, name)?.ok_or_else(|| no(libc::ENOENT, "no such name"))?;
+        match (directory, self.is_group(&target)?) {
+            (true, false) => return Err(no(libc::ENOTDIR, "it is not a group")),
+            (false, true) if self.is_only_name(&target)? => return Err(no(libc::EISDIR, "it is a group")),
+            (true, true) if self.is_full(&target)? => return Err(no(libc::ENOTEMPTY, "the group has links")),
+            _ => {}
+        }
+        self.remove(keys::key(group, keys::LINK, name))?;
+        self.remove(keys::key(group, keys::LINK_OWNER, name))?;
+        self.touch(group)?;
+        self.drop_name(&target)
+    }
+
+    /// Moves the owner of a link.
+    fn move_owner(&mut self, from: (u64, &[u8]), to: (u64, &[u8])) -> Result<()> {
+        let (from, to) = (keys::key(from.0, keys::LINK_OWNER, from.1), keys::key(to.0, keys::LINK_OWNER, to.1));
+        let (moved, replaced) = (self.bytes(&from)?, self.bytes(&to)?);
+        if moved.is_some() {
+            self.remove(from)?;
+        }
+        match moved {
+            Some(owner) => self.put(to, &owner),
+            None if replaced.is_some() => self.remove(to),
+            None => Ok(()),
+        }
+    }
+
+    /// Moves a name.
+    pub(super) fn rename(&mut self, from: (u64, &[u8]), to: (u64, &[u8]), taken: Taken) -> Result<Option<ObjectId>> {
+        check_name(to.1)?;
+        let there = lookup(self, to.0, to.1)?;
+        if taken == Taken::Refuse && there.is_some() {
+            return Err(no(libc::EEXIST, "the name is taken"));
+        }
+        let moved = lookup(self, from.0, from.1)?.ok_or_else(|| no(libc::ENOENT, "no such name"))?;
+        if from.0 != to.0 && (self.is_group(&moved)? || there.as_ref().map_or(Ok(false), |t| self.is_group(t))?) {
+            self.moves_group = true;
+        }
+        match (taken, there) {
+            (Taken::Exchange, None) => Err(no(libc::ENOENT, "no such name")),
+            (Taken::Exchange, Some(there)) => {
+                let [here, away] = [from, to].map(|(group, name)| keys::key(group, keys::LINK_OWNER, name));
+                let (own, other) = (self.bytes(&here)?, self.bytes(&away)?);
+                for (key, owner) in [(here, other), (away, own)] {
+                    match owner {
+                        Some(owner) => self.put(key, &owner)?,
+                        None => self.remove(key)?,
+                    }
+                }
+                self.put(keys::key(from.0, keys::LINK, from.1), &encode_link(from.1, &there)?)?;
+                self.put(keys::key(to.0, keys::LINK, to.1), &encode_link(to.1, &moved)?)?;
+                self.touch(from.0)?;
+                self.touch(to.0)?;
+                Ok(None)
+            }
+            (Taken::Refuse | Taken::Replace, there) => self.replace(from, to, &moved, there),
+        }
+    }
+
+    fn replace(&mut self, from: (u64, &[u8]), to: (u64, &[u8]), moved: &LinkTarget, there: Option<LinkTarget>) -> Result<Option<ObjectId>> {
+        if let Some(there) = &there {
+            // Two names of one object: POSIX leaves both.
+            if there == moved && matches!(there, LinkTarget::Hard(_)) {
+                return Ok(None);
+            }
+            match (self.is_group(moved)?, self.is_group(there)?) {
+                (true, false) => return Err(no(libc::ENOTDIR, "a group cannot replace what is none")),
+                (false, true) if self.is_only_name(there)? => return Err(no(libc::EISDIR, "only a group can replace a group")),
+                (true, true) if self.is_full(there)? => return Err(no(libc::ENOTEMPTY, "the group has links")),
+                _ => {}
+            }
+        }
+        self.remove(keys::key(from.0, keys::LINK, from.1))?;
+        self.put(keys::key(to.0, keys::LINK, to.1), &encode_link(to.1, moved)?)?;
+        self.move_owner(from, to)?;
+        self.touch(from.0)?;
+        self.touch(to.0)?;
+        there.map_or(Ok(None), |there| self.drop_name(&there))
+    }
+}

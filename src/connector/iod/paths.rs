@@ -1,0 +1,115 @@
+//! Paths: from a path to an object, and from an object to one of its paths.
+
+use super::access::IodConnector;
+use super::ids::no_such;
+use super::state::{GROUP, State};
+use crate::base::{Address, Error, Result, limits};
+use crate::connector::LinkTarget;
+use crate::format::Context;
+use crate::format::message::link::{Link as LinkMessage, LinkTarget as Stored};
+use crate::iod::keys::{self, OBJECT_TYPE};
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+/// Groups visited to find the path of an object.
+const GROUPS_MAX: usize = 1 << 20;
+
+/// Where the link message of a group leads.
+pub(super) fn decode_link(body: &[u8], group: u64) -> Result<LinkTarget> {
+    let link = LinkMessage::decode(body, &Context::DEFAULT, Address(group))?;
+    Ok(match link.target {
+        Stored::Hard(at) => LinkTarget::Hard(super::ids::object(at.0)),
+        Stored::Soft(path) => LinkTarget::Soft(path),
+        Stored::External { file, object } => LinkTarget::External { file, object },
+        Stored::UserDefined { class, .. } => LinkTarget::UserDefined(class),
+    })
+}
+
+/// The link message of a link.
+pub(super) fn encode_link(name: &[u8], target: &LinkTarget) -> Result<Vec<u8>> {
+    let target = match target {
+        LinkTarget::Hard(id) => Stored::Hard(Address(id.serial())),
+        LinkTarget::Soft(path) => Stored::Soft(path.clone()),
+        LinkTarget::External { file, object } => Stored::External { file: file.clone(), object: object.clone() },
+        LinkTarget::UserDefined(_) => return Err(Error::refused(libc::EPERM, "links of this class are not made")),
+    };
+    let utf8 = !name.is_ascii() && std::str::from_utf8(name).is_ok();
+    let link = LinkMessage { name: name.to_vec(), utf8, creation_order: None, target };
+    link.encode(&Context::DEFAULT).map_err(|e| Error::refused(libc::EINVAL, e.to_string()))
+}
+
+/// The link `name` of a group. Errors: it is no group.
+pub(super) fn lookup(state: &State, group: u64, name: &[u8]) -> Result<Option<LinkTarget>> {
+    match state.bytes(&keys::key(group, keys::LINK, name))? {
+        Some(body) => decode_link(&body, group).map(Some),
+        None if state.header(group, OBJECT_TYPE)?.as_deref() == Some(&[GROUP]) => Ok(None),
+        None => Err(no_such(group, "it is not a group")),
+    }
+}
+
+/// The object at `path` from the group `start`; soft links are followed, links to other files are
+/// not.
+pub(super) fn follow(state: &State, start: u64, path: &[u8], hops: usize) -> Result<Option<u64>> {
+    if hops > limits::LINK_HOPS_MAX {
+        return Err(Error::limit("link", Address(start), "too many links followed"));
+    }
+    let mut at = if path.first() == Some(&b'/') { 0 } else { start };
+    for name in path.split(|b| *b == b'/').filter(|c| !c.is_empty() && *c != b".") {
+        let body = state.bytes(&keys::key(at, keys::LINK, name))?;
+        let next = match body.map(|body| decode_link(&body, at)).transpose()? {
+            Some(LinkTarget::Hard(id)) => Some(id.serial()),
+            Some(LinkTarget::Soft(path)) => follow(state, at, &path, hops.saturating_add(1))?,
+            Some(LinkTarget::External { .. } | LinkTarget::UserDefined(_)) | None => None,
+        };
+        let Some(next) = next else { return Ok(None) };
+        at = next;
+    }
+    Ok(Some(at))
+}
+
+/// A path of an object from the root. The first call after a change walks all groups.
+pub(super) fn path_of(connector: &IodConnector, state: &State, id: u64) -> Option<Vec<u8>> {
+    let generation = connector.generation();
+    let mut paths = connector.paths.lock();
+    if paths.0 != generation {
+        match all_paths(state) {
+            Ok(found) => *paths = (generation, found),
+            Err(e) => {
+                tracing::debug!("paths of objects are not known: {e}");
+                return None;
+            }
+        }
+    }
+    paths.1.get(&id).cloned()
+}
+
+fn all_paths(state: &State) -> Result<foldhash::HashMap<u64, Vec<u8>>> {
+    let mut found = foldhash::HashMap::default();
+    found.insert(0, b"/".to_vec());
+    let mut groups = VecDeque::from([(0u64, Vec::new())]);
+    let mut visited = 0usize;
+    while let Some((group, path)) = groups.pop_front() {
+        visited = visited.saturating_add(1);
+        if visited > GROUPS_MAX {
+            return Err(Error::limit("group", Address(group), "too many groups to find a path"));
+        }
+        let mut members = Vec::new();
+        let _ = state.scan(&keys::of_kind(group, keys::LINK), &mut |key, cell| {
+            if let (Some((_, _, name)), LinkTarget::Hard(id)) = (keys::parts(key), decode_link(&state.container.bytes(cell)?, group)?) {
+                members.push((id.serial(), name.to_vec()));
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        for (id, name) in members {
+            if found.contains_key(&id) {
+                continue;
+            }
+            let path = [path.as_slice(), b"/", &name].concat();
+            found.insert(id, path.clone());
+            if state.header(id, OBJECT_TYPE)?.as_deref() == Some(&[GROUP]) {
+                groups.push_back((id, path));
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,151 @@
+//! References in the elements of datasets, by what they name.
+
+use super::access::IodConnector;
+use super::cells::{LockedCells, NewCells, Place};
+use super::dataset::Dataset;
+use super::state::State;
+use crate::base::datatype::{Class, Datatype, References};
+use crate::base::parts::{Budget, Part, Parts};
+use crate::base::{Error, Result};
+use crate::connector::TargetVisitor;
+use crate::connector::edit::NewReference;
+use crate::dataset::reference;
+use crate::iod::keys;
+
+/// References that wait for their targets, at most.
+const WAITING_MAX: usize = 1 << 20;
+
+/// Places of the references of a dataset, those in sequences left out.
+struct Table {
+    total: u64,
+    /// Offset and type of each reference of an element.
+    places: Vec<(usize, Datatype)>,
+}
+
+impl Table {
+    fn of(d: &Dataset) -> Option<Table> {
+        let references = References::of(&d.datatype)?;
+        let mut places = Vec::new();
+        let _ = references.each(&mut |at, t| {
+            places.push((at, t.clone()));
+            Ok(())
+        });
+        let total = d.elements().checked_mul(places.len() as u64).filter(|n| *n > 0)?;
+        Some(Table { total, places })
+    }
+
+    /// Byte and type of reference `n`.
+    fn place(&self, d: &Dataset, n: u64) -> Option<(u64, &Datatype)> {
+        let each = self.places.len() as u64;
+        let (at, t) = self.places.get(usize::try_from(n.checked_rem(each)?).ok()?)?;
+        Some((n.checked_div(each)?.checked_mul(d.element_size)?.checked_add(*at as u64)?, t))
+    }
+}
+
+/// Number of references of a dataset.
+pub(super) fn total(d: &Dataset) -> Option<u64> {
+    Table::of(d).map(|table| table.total)
+}
+
+impl IodConnector {
+    /// Calls `f` with what each reference names, from number `first` on.
+    pub(super) fn visit_references(
+        &self,
+        state: &State,
+        id: u64,
+        first: u64,
+        budget: &mut Budget,
+        f: &mut TargetVisitor<'_>,
+    ) -> Result<()> {
+        let d = self.dataset_of(state, id)?;
+        let Some(table) = Table::of(&d) else { return Ok(()) };
+        let place = Place::Dataset(id);
+        let cells = LockedCells { connector: self, state, place: &place };
+        for n in first..table.total {
+            let Some((at, t)) = table.place(&d, n) else { break };
+            let Class::Reference(r) = &t.class else { break };
+            let mut bytes = vec![0; t.size as usize];
+            self.read_elements(state, &d, at, &mut bytes)?;
+            if f(cells.reference(r, &bytes, budget)?)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets references, from number `first` on.
+    pub(super) fn put_references(&self, state: &mut State, id: u64, first: u64, all: Vec<NewReference>) -> Result<()> {
+        let d = self.dataset_of(state, id)?;
+        let end = first.saturating_add(all.len() as u64);
+        if Table::of(&d).is_none_or(|table| end > table.total) {
+            let reason = format!("the dataset has no {} references from number {first} on", all.len());
+            return Err(Error::refused(libc::EINVAL, reason));
+        }
+        state.waiting.references.retain(|(dataset, n, _)| *dataset != id || !(first..end).contains(n));
+        if state.waiting.references.len().saturating_add(all.len()) > WAITING_MAX {
+            return Err(Error::refused(libc::EINVAL, "too many references lead to objects that are not there"));
+        }
+        for (n, entry) in (first..).zip(all) {
+            if !self.put_reference(state, &d, n, &entry)? {
+                state.waiting.references.push((id, n, entry));
+            }
+        }
+        self.changed(id);
+        state.touch(id)
+    }
+
+    /// Sets one reference; false: its target does not exist, and it is nil.
+    fn put_reference(&self, state: &mut State, d: &Dataset, n: u64, entry: &NewReference) -> Result<bool> {
+        let Some(table) = Table::of(d) else { return Ok(true) };
+        let Some((at, t)) = table.place(d, n) else { return Ok(true) };
+        let mut bytes = vec![0; t.size as usize];
+        let mut led = true;
+        if let (NewReference::To(target), Class::Reference(r)) = (entry, &t.class) {
+            let fits = match &target.part {
+                Part::Object => r.is_standard() || !r.is_region(),
+                Part::Region(_) => r.is_standard() || r.is_region(),
+                Part::Attribute(_) => r.is_standard(),
+            };
+            if fits {
+                let mut cells = NewCells::new(state, true, true);
+                let encoded = reference::encode(r, t.size as usize, target, &mut cells);
+                led = !cells.nowhere.get();
+                let blocks = cells.into_blocks()?;
+                match encoded {
+                    Ok(encoded) => bytes = encoded,
+                    Err(Error::Refused { .. }) => {}
+                    Err(e) => return Err(e),
+                }
+                for (block, bytes) in blocks.into_iter().filter(|_| led) {
+                    state.put(keys::key(d.id, keys::CELLS, &block.to_be_bytes()), &bytes)?;
+                }
+            }
+        }
+        let mut there = vec![0; bytes.len()];
+        self.read_elements(state, d, at, &mut there)?;
+        if there != bytes {
+            self.write_elements(state, d, at, &bytes)?;
+        }
+        Ok(led)
+    }
+
+    /// Tries again to set what waits for its target.
+    pub(super) fn lead(&self, state: &mut State) -> Result<()> {
+        for (id, n, entry) in std::mem::take(&mut state.waiting.references) {
+            let d = match self.dataset_of(state, id) {
+                Ok(d) => d,
+                Err(e) => {
+                    tracing::debug!("references of a dataset stay nil: {e}");
+                    continue;
+                }
+            };
+            if !self.put_reference(state, &d, n, &entry)? {
+                state.waiting.references.push((id, n, entry));
+            }
+        }
+        for ((id, name), value) in std::mem::take(&mut state.waiting.attributes) {
+            self.put_attribute(state, id, &name, &value, true)?;
+        }
+        Ok(())
+    }
+}

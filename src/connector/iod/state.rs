@@ -1,0 +1,244 @@
+//! The values that are shown: a snapshot and the changes that are not committed.
+
+use super::ids::no_such;
+use crate::base::value::NewValue;
+use crate::base::{Address, Error, Result};
+use crate::connector::edit::NewReference;
+use crate::connector::{Form as Shown, ObjectKind};
+use crate::format::object_header::kind::{MTIME, REFERENCE_COUNT};
+use crate::iod::keys::{self, OBJECT_TYPE};
+use crate::iod::range::{KeyRange, Visit, is_empty, overlay};
+use crate::iod::{Body, Cell, Change, Changes, Container, Key, Ranges, Session, Snapshot, merge};
+use foldhash::HashMap;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Type of an object: group.
+pub(super) const GROUP: u8 = 1;
+/// Type of an object: dataset.
+pub(super) const DATASET: u8 = 2;
+/// Type of an object: named datatype.
+pub(super) const DATATYPE: u8 = 3;
+
+/// References and attributes whose targets do not exist yet.
+#[derive(Default)]
+pub(super) struct Waiting {
+    /// Dataset, number of the reference, target.
+    pub references: Vec<(u64, u64, NewReference)>,
+    /// By object and name.
+    pub attributes: BTreeMap<(u64, Vec<u8>), NewValue>,
+}
+
+/// The form of a dataset that is being written.
+pub(super) struct Form {
+    /// As it is now.
+    pub bytes: Arc<Vec<u8>>,
+    /// Something was written since it was made or emptied.
+    pub written: bool,
+    /// It is made of lines.
+    pub lines: bool,
+}
+
+impl Form {
+    /// Whether it is what `form` of the dataset shows, whose elements are strings if `strings`.
+    pub fn is(&self, form: Shown, strings: bool) -> bool {
+        self.lines == (form == Shown::Main && strings)
+    }
+}
+
+/// See the module's description.
+pub(super) struct State {
+    pub container: Arc<Container>,
+    pub snapshot: Snapshot,
+    /// `None`: read-only.
+    pub session: Option<Session>,
+    pub changes: Changes,
+    /// Bytes of chunks in `changes`.
+    pub dirty_bytes: usize,
+    /// A change moved a group.
+    pub moves_group: bool,
+    /// How often objects are held.
+    pub held: HashMap<u64, u64>,
+    /// Forms of variable-length datasets that are being written.
+    pub forms: HashMap<u64, Form>,
+    pub waiting: Waiting,
+    /// Why nothing can be written any more.
+    pub failed: Option<String>,
+    /// Stands for a dirty chunk in listings.
+    placeholder: Cell,
+}
+
+/// The value that a change makes; `placeholder` for a dirty chunk.
+fn shown<'a>(change: &'a Change, placeholder: &'a Cell) -> Option<&'a Cell> {
+    match &change.body {
+        Body::Removed => None,
+        Body::Cell(cell) => Some(cell),
+        Body::Dirty(_) => Some(placeholder),
+    }
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> u32 {
+    SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|d| u32::try_from(d.as_secs()).ok()).unwrap_or(0)
+}
+
+impl State {
+    /// A version and its writer.
+    pub fn new(container: Arc<Container>, snapshot: Snapshot, session: Option<Session>) -> State {
+        State {
+            container,
+            snapshot,
+            session,
+            changes: Changes::new(),
+            dirty_bytes: 0,
+            moves_group: false,
+            held: HashMap::default(),
+            forms: HashMap::default(),
+            waiting: Waiting::default(),
+            failed: None,
+            placeholder: Cell::inline(&[]),
+        }
+    }
+
+    /// The value of a key that is no dirty chunk.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Cell>> {
+        match self.changes.get(key).map(|c| &c.body) {
+            Some(Body::Cell(cell)) => Ok(Some(cell.clone())),
+            Some(Body::Removed | Body::Dirty(_)) => Ok(None),
+            None => self.snapshot.get(&self.container, key),
+        }
+    }
+
+    /// The bytes of a value.
+    pub fn bytes(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get(key)?.map(|cell| self.container.bytes(&cell)).transpose()
+    }
+
+    /// Visits the values in a range; that of a dirty chunk is empty.
+    pub fn scan(&self, range: &KeyRange, f: &mut Visit<'_>) -> Result<ControlFlow<()>> {
+        if is_empty(range) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let placeholder = &self.placeholder;
+        let live = |change| shown(change, placeholder);
+        let below = |f: &mut Visit<'_>| self.snapshot.scan(&self.container, range, f);
+        overlay(&self.changes, range, live, below, f)
+    }
+
+    /// The keys in a range.
+    pub fn keys(&self, range: &KeyRange) -> Result<Vec<Key>> {
+        let mut all = Vec::new();
+        let _ = self.scan(range, &mut |key, _| {
+            all.push(key.to_vec());
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(all)
+    }
+
+    /// True if there is a value in the range.
+    pub fn has_any(&self, range: &KeyRange) -> Result<bool> {
+        Ok(self.scan(range, &mut |_, _| Ok(ControlFlow::Break(())))?.is_break())
+    }
+
+    /// Changes a value; `ranges`: bytes of a chunk that it was written to.
+    pub fn change(&mut self, key: Key, body: Body, ranges: Ranges) {
+        let len = |body: &Body| if let Body::Dirty(image) = body { image.len() } else { 0 };
+        self.dirty_bytes = self.dirty_bytes.saturating_add(len(&body));
+        if let Some(old) = self.changes.insert(key, Change { body, ranges }) {
+            self.dirty_bytes = self.dirty_bytes.saturating_sub(len(&old.body));
+        }
+    }
+
+    /// Sets a value. Errors: `ENAMETOOLONG` if the key is too long.
+    pub fn put(&mut self, key: Key, bytes: &[u8]) -> Result<()> {
+        if key.len() > keys::KEY_MAX {
+            return Err(Error::refused(libc::ENAMETOOLONG, "the name is too long for the container"));
+        }
+        self.change(key, Body::Cell(Cell::inline(bytes)), Ranges::whole());
+        Ok(())
+    }
+
+    /// Removes a value.
+    pub fn remove(&mut self, key: Key) -> Result<()> {
+        let ranges = Ranges::whole();
+        if self.snapshot.get(&self.container, &key)?.is_some() {
+            self.change(key, Body::Removed, ranges);
+        } else if let Some(Change { body: Body::Dirty(image), .. }) = self.changes.remove(&key) {
+            self.dirty_bytes = self.dirty_bytes.saturating_sub(image.len());
+        }
+        Ok(())
+    }
+
+    /// Removes all values in a range.
+    pub fn remove_all(&mut self, range: &KeyRange) -> Result<()> {
+        self.keys(range)?.into_iter().try_for_each(|key| self.remove(key))
+    }
+
+    /// Sets metadata of an object.
+    pub fn put_header(&mut self, id: u64, message: u16, body: &[u8]) -> Result<()> {
+        self.put(keys::header(id, message), body)
+    }
+
+    /// Metadata of an object.
+    pub fn header(&self, id: u64, message: u16) -> Result<Option<Vec<u8>>> {
+        self.bytes(&keys::header(id, message))
+    }
+
+    /// All metadata of an object. Errors: there is no such object.
+    pub fn headers(&self, id: u64) -> Result<BTreeMap<u16, Cell>> {
+        let mut all = BTreeMap::new();
+        let _ = self.scan(&keys::of_kind(id, keys::HEADER), &mut |key, cell| {
+            if let Some(message) = keys::message(key) {
+                all.insert(message, cell.clone());
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if all.is_empty() { Err(no_such(id, "there is no such object")) } else { Ok(all) }
+    }
+
+    /// Kind of an object; `None`: there is no such object.
+    pub fn kind(&self, id: u64) -> Result<Option<ObjectKind>> {
+        Ok(self.header(id, OBJECT_TYPE)?.map(|body| kind_of(&body)))
+    }
+
+    /// Hard links to an object.
+    pub fn link_count(&self, id: u64) -> Result<u32> {
+        let Some(cell) = self.get(&keys::header(id, REFERENCE_COUNT))? else { return Ok(0) };
+        Ok(u32::try_from(merge::link_count(&self.container, &cell)?).unwrap_or(0))
+    }
+
+    pub fn set_link_count(&mut self, id: u64, count: u32) -> Result<()> {
+        self.put_header(id, REFERENCE_COUNT, &merge::encode_link_count(count))
+    }
+
+    /// Notes a change of an object now.
+    pub fn touch(&mut self, id: u64) -> Result<()> {
+        let body = crate::format::message::times::encode(now());
+        let key = keys::header(id, MTIME);
+        if self.bytes(&key)?.as_ref() == Some(&body) { Ok(()) } else { self.put(key, &body) }
+    }
+
+    /// An id for a new object or a block of cells.
+    pub fn new_id(&self) -> Result<u64> {
+        let none = || Error::refused(libc::ENOSPC, "the session has used up its object ids; mount again");
+        self.session.as_ref().and_then(Session::new_id).ok_or_else(none)
+    }
+
+    /// Errors: the object is not of this container.
+    pub fn check_id(id: crate::connector::ObjectId) -> Result<u64> {
+        let own = id.is_own().then_some(id.serial());
+        own.ok_or_else(|| Error::corrupt("object", Address(id.serial()), "it is of another container"))
+    }
+}
+
+/// The kind that a type of an object is.
+pub(super) fn kind_of(body: &[u8]) -> ObjectKind {
+    match body {
+        [GROUP] => ObjectKind::Group,
+        [DATASET] => ObjectKind::Dataset,
+        [DATATYPE] => ObjectKind::Datatype,
+        _ => ObjectKind::Unknown,
+    }
+}

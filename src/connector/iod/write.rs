@@ -1,0 +1,229 @@
+//! Writing elements: chunks are changed in memory, and encoded by a commit or when many are there.
+
+use super::access::IodConnector;
+use super::dataset::{Dataset, Storage};
+use super::state::State;
+use crate::base::datatype::References;
+use crate::base::{Error, Result};
+use crate::format::Context;
+use crate::format::object_header::kind;
+use crate::iod::{Body, Change, Key, Ranges, keys};
+use std::ops::Bound;
+
+/// Bytes that are zeroed at a time.
+const ZEROED_BYTES: usize = 1 << 20;
+
+fn too_large(reason: &'static str) -> Error {
+    Error::refused(libc::EFBIG, reason)
+}
+
+impl IodConnector {
+    /// Changes the image of a chunk by `f`, which gets the image and the ranges that were written.
+    pub(super) fn edit_chunk(
+        &self,
+        state: &mut State,
+        d: &Dataset,
+        key: Key,
+        covered: bool,
+        f: impl FnOnce(&mut Vec<u8>, &mut Ranges),
+    ) -> Result<()> {
+        let is_dirty = matches!(state.changes.get(&key), Some(Change { body: Body::Dirty(_), .. }));
+        let (mut image, mut ranges) = if is_dirty {
+            match state.changes.remove(&key) {
+                Some(Change { body: Body::Dirty(image), ranges }) => {
+                    state.dirty_bytes = state.dirty_bytes.saturating_sub(image.len());
+                    (image, ranges)
+                }
+                _ => (Vec::new(), Ranges::whole()),
+            }
+        } else {
+            let ranges = state.changes.get(&key).map_or_else(Ranges::default, |c| c.ranges.clone());
+            let image = if covered { Vec::new() } else { self.with_chunk(state, d, &key, |i| i.unwrap_or_default().to_vec())? };
+            (image, ranges)
+        };
+        f(&mut image, &mut ranges);
+        state.change(key, Body::Dirty(image), ranges);
+        Ok(())
+    }
+
+    /// Overwrites elements from `offset`, within the size.
+    pub(super) fn write_elements(&self, state: &mut State, d: &Dataset, offset: u64, bytes: &[u8]) -> Result<()> {
+        let variable = d.datatype.contains_vlen();
+        for chunk in d.grid.pieces(offset, bytes.len()) {
+            let key = d.chunk_key(chunk.chunk);
+            let covered = chunk.bytes() == d.grid.chunk_bytes();
+            self.edit_chunk(state, d, key, covered, |image, ranges| {
+                for piece in &chunk.pieces {
+                    for (at, from) in d.grid.rows(piece) {
+                        let start = usize::try_from(at).unwrap_or(usize::MAX);
+                        let end = start.saturating_add(piece.len);
+                        d.extend(image, end);
+                        if let (Some(to), Some(source)) = (image.get_mut(start..end), bytes.get(from..from.saturating_add(piece.len))) {
+                            to.copy_from_slice(source);
+                        }
+                        ranges.add(at..at.saturating_add(piece.len as u64));
+                    }
+                }
+                if variable {
+                    *ranges = Ranges::whole();
+                }
+            })?;
+            self.bound_dirty(state)?;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes of a dataset of fixed-size elements; extends it if it may grow.
+    pub(super) fn write_bytes(&self, state: &mut State, id: u64, offset: u64, bytes: &[u8]) -> Result<()> {
+        let d = self.dataset_of(state, id)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let end = offset.checked_add(bytes.len() as u64).ok_or_else(|| too_large("past the end of the largest file"))?;
+        let d = match end > d.size {
+            true => {
+                self.resize(state, &d, end)?;
+                self.dataset_of(state, id)?
+            }
+            false => d,
+        };
+        match References::of(&d.datatype) {
+            Some(places) => {
+                let kept = self.with_references(state, &d, offset, bytes, &places)?;
+                self.write_elements(state, &d, offset, &kept)?;
+            }
+            None => self.write_elements(state, &d, offset, bytes)?,
+        }
+        state.touch(id)
+    }
+
+    /// `bytes` with the references that the dataset has: bytes of references are numbers of one
+    /// container.
+    fn with_references(&self, state: &State, d: &Dataset, offset: u64, bytes: &[u8], places: &References) -> Result<Vec<u8>> {
+        let size = usize::try_from(d.element_size).unwrap_or(usize::MAX).max(1);
+        let skip = usize::try_from(offset % d.element_size.max(1)).unwrap_or(0);
+        let len = skip.checked_add(bytes.len()).and_then(|n| n.checked_next_multiple_of(size));
+        let mut old = vec![0; len.ok_or_else(|| too_large("elements with references are too large"))?];
+        self.read_elements(state, d, offset.saturating_sub(skip as u64), &mut old)?;
+        let mut new = old.clone();
+        if let Some(part) = new.get_mut(skip..skip.saturating_add(bytes.len())) {
+            part.copy_from_slice(bytes);
+        }
+        for (old, new) in old.chunks_exact(size).zip(new.chunks_exact_mut(size)) {
+            places.each(&mut |at, t| {
+                let part = at..at.saturating_add(t.size as usize);
+                if let (Some(old), Some(new)) = (old.get(part.clone()), new.get_mut(part)) {
+                    new.copy_from_slice(old);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(new.get(skip..skip.saturating_add(bytes.len())).unwrap_or_default().to_vec())
+    }
+
+    /// Sets the size of a dataset, rounded up to whole rows.
+    pub(super) fn resize(&self, state: &mut State, d: &Dataset, size: u64) -> Result<()> {
+        if size == d.size {
+            return Ok(());
+        }
+        let fixed = || match size < d.size {
+            true => Error::refused(libc::EPERM, "the dataset's shape is fixed"),
+            false => too_large("the dataset's shape is fixed"),
+        };
+        let row = d.row_bytes().filter(|_| d.resizes()).ok_or_else(fixed)?;
+        let max = d.space.max().first().copied().ok_or_else(fixed)?;
+        let now = d.space.dims.first().copied().ok_or_else(fixed)?;
+        if max == Some(now) && size > d.size || d.space.max_dims.is_none() {
+            return Err(fixed());
+        }
+        let rows = size.div_ceil(row);
+        if max.is_some_and(|max| rows > max) {
+            return Err(too_large("the dataset has as many rows as it may"));
+        }
+        if rows.checked_mul(row).is_none_or(|n| n > i64::MAX as u64) {
+            return Err(too_large("past the end of the largest file"));
+        }
+        self.set_rows(state, d, rows)
+    }
+
+    /// Sets the first dimension. Elements past it are removed.
+    pub(super) fn set_rows(&self, state: &mut State, d: &Dataset, rows: u64) -> Result<()> {
+        let mut space = d.space.clone();
+        let Some(first) = space.dims.first_mut() else { return Ok(()) };
+        let old = std::mem::replace(first, rows);
+        if rows < old {
+            self.cut(state, d, rows)?;
+        }
+        state.put_header(d.id, kind::DATASPACE, &space.encode(&Context::DEFAULT))?;
+        self.changed(d.id);
+        state.touch(d.id)
+    }
+
+    /// Removes the elements from row `rows` on.
+    fn cut(&self, state: &mut State, d: &Dataset, rows: u64) -> Result<()> {
+        let Storage::Chunked(dims) = &d.storage else { return Ok(()) };
+        let Some(height) = dims.first().copied().filter(|h| *h > 0) else { return Ok(()) };
+        let (_, end) = keys::of_kind(d.id, keys::CHUNK);
+        let past = keys::chunk(d.id, &[rows.div_ceil(height)]);
+        for key in state.keys(&(Bound::Included(past.clone()), end))? {
+            self.drop_chunk(state, d, key)?;
+        }
+        if rows.is_multiple_of(height) {
+            return Ok(());
+        }
+        let inner = dims.iter().skip(1).fold(d.element_size, |n, d| n.saturating_mul(*d));
+        let keep = (rows % height).saturating_mul(inner);
+        let edge = keys::chunk(d.id, &[rows / height]);
+        for key in state.keys(&(Bound::Included(edge), Bound::Excluded(past)))? {
+            self.edit_chunk(state, d, key, false, |image, ranges| {
+                image.truncate(usize::try_from(keep).unwrap_or(usize::MAX));
+                ranges.add(keep..d.grid.chunk_bytes());
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Removes a chunk: all of it has the fill value.
+    fn drop_chunk(&self, state: &mut State, d: &Dataset, key: Key) -> Result<()> {
+        if state.snapshot.get(&state.container, &key)?.is_none() {
+            return state.remove(key);
+        }
+        let mut ranges = Ranges::default();
+        ranges.add(0..d.grid.chunk_bytes());
+        state.change(key, Body::Removed, ranges);
+        Ok(())
+    }
+
+    /// Zeroes a range within the size. Chunks that become zero are removed if the fill value is.
+    pub(super) fn zero_bytes(&self, state: &mut State, id: u64, offset: u64, len: u64) -> Result<()> {
+        let d = self.dataset_of(state, id)?;
+        if d.datatype.contains_vlen() {
+            return Err(Error::refused(libc::EOPNOTSUPP, "variable-length elements are replaced as a whole"));
+        }
+        let end = offset.saturating_add(len).min(d.size);
+        let mut at = offset;
+        while at < end {
+            let n = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(ZEROED_BYTES);
+            for chunk in d.grid.pieces(at, n) {
+                let key = d.chunk_key(chunk.chunk);
+                let exists = state.changes.get(&key).is_some_and(|c| c.body != Body::Removed) || state.get(&key)?.is_some();
+                let span = d.grid.span(chunk.chunk);
+                match (d.pattern.is_zero(), exists) {
+                    (true, false) => {}
+                    (true, true) if span.start >= offset && span.end <= end => self.drop_chunk(state, &d, key)?,
+                    _ => self.edit_chunk(state, &d, key, false, |image, ranges| {
+                        for (start, len) in chunk.pieces.iter().flat_map(|p| d.grid.rows(p).map(|(at, _)| (at, p.len))) {
+                            let from = usize::try_from(start).unwrap_or(usize::MAX);
+                            d.extend(image, from.saturating_add(len));
+                            image.get_mut(from..from.saturating_add(len)).unwrap_or_default().fill(0);
+                            ranges.add(start..start.saturating_add(len as u64));
+                        }
+                    })?,
+                }
+            }
+            self.bound_dirty(state)?;
+            at = at.saturating_add(n as u64);
+        }
+        state.touch(id)
+    }
+}

@@ -1,0 +1,77 @@
+//! A store whose requests fail from a number on, before or after they took effect.
+
+use super::ObjectStore;
+use super::memory::MemoryStore;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// What becomes of the request with the number of the fault, and of all after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The process is killed before it.
+    Killed,
+    /// It takes effect and its reply is lost, once.
+    LostReply,
+}
+
+/// A memory store with a fault at one of its changing requests.
+pub struct FaultyStore {
+    store: MemoryStore,
+    fault: Fault,
+    left: AtomicI64,
+}
+
+impl FaultyStore {
+    /// `store`, with `fault` at the changing request of this number, from 0 on.
+    pub fn new(store: MemoryStore, fault: Fault, number: i64) -> FaultyStore {
+        FaultyStore { store, fault, left: AtomicI64::new(number) }
+    }
+
+    /// True if the fault occurred.
+    pub fn is_hit(&self) -> bool {
+        self.left.load(Ordering::Relaxed) < 0
+    }
+
+    fn change<T>(&self, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let left = self.left.fetch_sub(1, Ordering::Relaxed);
+        match self.fault {
+            Fault::Killed if left <= 0 => Err(io::Error::from_raw_os_error(libc::EIO)),
+            Fault::LostReply if left == 0 => {
+                f()?;
+                Err(io::Error::from_raw_os_error(libc::ETIMEDOUT))
+            }
+            _ => f(),
+        }
+    }
+
+    fn read<T>(&self, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        if self.fault == Fault::Killed && self.is_hit() { Err(io::Error::from_raw_os_error(libc::EIO)) } else { f() }
+    }
+}
+
+impl ObjectStore for FaultyStore {
+    fn get(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
+        self.read(|| self.store.get(key, range))
+    }
+
+    fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
+        self.change(|| self.store.put(key, bytes))
+    }
+
+    fn create(&self, key: &str, bytes: &[u8]) -> io::Result<bool> {
+        self.change(|| self.store.create(key, bytes))
+    }
+
+    fn list_after(&self, prefix: &str, after: &str) -> io::Result<Vec<String>> {
+        self.read(|| self.store.list_after(prefix, after))
+    }
+
+    fn head(&self, key: &str) -> io::Result<Option<u64>> {
+        self.read(|| self.store.head(key))
+    }
+
+    fn delete(&self, key: &str) -> io::Result<()> {
+        self.change(|| self.store.delete(key))
+    }
+}

@@ -1,0 +1,311 @@
+//! A folder of the host as a store: an object is a file, `a/b` is the file `b` in the folder `a`.
+//!
+//! A file is written under a temporary name, and then linked (`create`) or renamed (`put`) to its
+//! name. `create` syncs the files of earlier `put` calls and their folders, then its own. Names are
+//! resolved one component at a time below the descriptor of the folder, and symbolic links are
+//! refused.
+
+use super::{ObjectStore, names};
+use crate::base::waiting;
+use crate::file::directory::Directory;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat, renameat};
+use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::linkat;
+use parking_lot::Mutex;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Mode of new folders, without the bits of the umask.
+const FOLDER_MODE: u32 = 0o777;
+/// Mode of new files, without the bits of the umask.
+const FILE_MODE: u32 = 0o444;
+/// Begin of temporary names; no name of a key begins like this.
+const TEMPORARY: &str = ".tmp-";
+/// Files that `put` leaves unsynced, at most.
+const UNSYNCED_MAX: usize = 64;
+/// Open files that are kept.
+const KEPT_FILES: usize = 64;
+
+/// See the module's description.
+pub struct LocalStore {
+    root: Directory,
+    /// Number of the next temporary name.
+    number: AtomicU64,
+    /// Random part of temporary names.
+    nonce: u64,
+    /// Files of packs that were read last. Objects never change, so they stay right.
+    open: Mutex<lru::LruCache<String, std::sync::Arc<File>>>,
+    /// Files that `put` did not sync, with their folders and the keys of those.
+    unsynced: Mutex<Vec<(File, Directory, String)>>,
+    /// A sync failed: the kernel reports that once, and bytes may be lost.
+    is_failed: AtomicBool,
+    counters: [AtomicU64; 3],
+}
+
+impl LocalStore {
+    /// The store in the folder `path`, which exists.
+    pub fn open(path: &Path) -> io::Result<LocalStore> {
+        LocalStore::of(Directory::open(path)?)
+    }
+
+    /// The store in a folder.
+    pub fn of(root: Directory) -> io::Result<LocalStore> {
+        let mut random = [0u8; 8];
+        getrandom::fill(&mut random).map_err(|_| io::Error::from_raw_os_error(libc::EIO))?;
+        let kept = std::num::NonZeroUsize::new(KEPT_FILES).unwrap_or(std::num::NonZeroUsize::MIN);
+        Ok(LocalStore {
+            root,
+            number: AtomicU64::new(0),
+            nonce: u64::from_le_bytes(random),
+            open: Mutex::new(lru::LruCache::new(kept)),
+            unsynced: Mutex::new(Vec::new()),
+            is_failed: AtomicBool::new(false),
+            counters: Default::default(),
+        })
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Directory {
+        &self.root
+    }
+
+    /// The folder of a key and the name in it. `make`: makes missing folders.
+    fn place(&self, key: &str, make: bool) -> io::Result<(Directory, OsString)> {
+        let names = names(key)?;
+        let (last, folders) = names.split_last().ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+        let mut at = self.root.clone();
+        for folder in folders {
+            let name = OsStr::new(folder);
+            at = match at.enter(name) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound && make => make_folder(&at, name)?,
+                entered => entered?,
+            };
+        }
+        Ok((at, OsString::from(last)))
+    }
+
+    /// Writes a temporary file; returns its name. `sync`: it is durable.
+    fn write_temporary(&self, folder: &Directory, bytes: &[u8], sync: bool) -> io::Result<(OsString, File)> {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let name = OsString::from(format!("{TEMPORARY}{:016x}-{number}", self.nonce));
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+        let mut file = folder.open_file(&name, flags, Mode::from_bits_truncate(FILE_MODE))?;
+        let written = file.write_all(bytes).and_then(|()| if sync { file.sync_all() } else { Ok(()) });
+        if let Err(e) = written {
+            let _ = folder.remove(&name);
+            return Err(e);
+        }
+        Ok((name, file))
+    }
+
+    /// Syncs the files of earlier `put` calls, and their folders. After an error no object is
+    /// created any more.
+    fn sync_earlier(&self) -> io::Result<()> {
+        let mut unsynced = self.unsynced.lock();
+        if self.is_failed.load(Ordering::Acquire) {
+            return Err(io::Error::from_raw_os_error(libc::EROFS));
+        }
+        let mut synced = "";
+        for (file, folder, name) in unsynced.iter() {
+            // Packs of one session have one folder.
+            let again = synced == name;
+            if let Err(e) = file.sync_all().and_then(|()| if again { Ok(()) } else { folder.sync() }) {
+                self.is_failed.store(true, Ordering::Release);
+                return Err(e);
+            }
+            synced = name;
+        }
+        unsynced.clear();
+        Ok(())
+    }
+
+    fn file(&self, key: &str) -> io::Result<std::sync::Arc<File>> {
+        if let Some(file) = self.open.lock().get(key) {
+            return Ok(file.clone());
+        }
+        let (folder, name) = self.place(key, false)?;
+        let file = std::sync::Arc::new(folder.open_file(&name, OFlag::O_RDONLY, Mode::empty())?);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        // Only packs are read several times.
+        if key.starts_with("d/") {
+            self.open.lock().put(key.to_owned(), file.clone());
+        }
+        Ok(file)
+    }
+
+    fn count(&self, received: usize, sent: usize) {
+        let [requests, bytes_in, bytes_out] = &self.counters;
+        requests.fetch_add(1, Ordering::Relaxed);
+        bytes_in.fetch_add(received as u64, Ordering::Relaxed);
+        bytes_out.fetch_add(sent as u64, Ordering::Relaxed);
+    }
+}
+
+fn make_folder(parent: &Directory, name: &OsStr) -> io::Result<Directory> {
+    match mkdirat(parent.as_fd(), name, Mode::from_bits_truncate(FOLDER_MODE)) {
+        Ok(()) => parent.sync()?,
+        Err(Errno::EEXIST) => {}
+        Err(e) => return Err(e.into()),
+    }
+    parent.enter(name)
+}
+
+impl ObjectStore for LocalStore {
+    fn get(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
+        waiting::may_wait();
+        let file = self.file(key)?;
+        let end = range.end.min(file.metadata()?.len());
+        let len = usize::try_from(end.saturating_sub(range.start)).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+        let mut bytes = vec![0; len];
+        file.read_exact_at(&mut bytes, range.start)?;
+        self.count(len, 0);
+        Ok(bytes)
+    }
+
+    fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
+        let (folder, name) = self.place(key, true)?;
+        let (temporary, file) = self.write_temporary(&folder, bytes, false)?;
+        self.count(0, bytes.len());
+        self.open.lock().pop(key);
+        if let Err(e) = renameat(folder.as_fd(), temporary.as_os_str(), folder.as_fd(), name.as_os_str()) {
+            let _ = folder.remove(&temporary);
+            return Err(e.into());
+        }
+        let many = {
+            let mut unsynced = self.unsynced.lock();
+            unsynced.push((file, folder, key.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned()));
+            unsynced.len() >= UNSYNCED_MAX
+        };
+        if many { self.sync_earlier() } else { Ok(()) }
+    }
+
+    fn create(&self, key: &str, bytes: &[u8]) -> io::Result<bool> {
+        let (folder, name) = self.place(key, true)?;
+        self.count(0, bytes.len());
+        if folder.entry(&name)?.is_some() {
+            return Ok(false);
+        }
+        self.sync_earlier()?;
+        let (temporary, _) = self.write_temporary(&folder, bytes, true)?;
+        let linked = linkat(folder.as_fd(), temporary.as_os_str(), folder.as_fd(), name.as_os_str(), AtFlags::empty());
+        let _ = folder.remove(&temporary);
+        match linked {
+            Ok(()) => folder.sync().map(|()| true),
+            Err(Errno::EEXIST) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn list_after(&self, prefix: &str, after: &str) -> io::Result<Vec<String>> {
+        waiting::may_wait();
+        self.count(0, 0);
+        let (folder, name) = match self.place(&format!("{prefix}x"), false) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            found => found?,
+        };
+        drop(name);
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let mut listing = nix::dir::Dir::from_fd(openat(folder.as_fd(), ".", flags, Mode::empty())?)?;
+        let mut keys = Vec::new();
+        for entry in listing.iter() {
+            let entry = entry?;
+            let Ok(name) = std::str::from_utf8(OsStr::from_bytes(entry.file_name().to_bytes()).as_bytes()) else { continue };
+            let key = format!("{prefix}{name}");
+            if key.as_str() > after && names(&key).is_ok() {
+                keys.push(key);
+            }
+        }
+        keys.sort_unstable();
+        Ok(keys)
+    }
+
+    fn head(&self, key: &str) -> io::Result<Option<u64>> {
+        self.count(0, 0);
+        let (folder, name) = match self.place(key, false) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            found => found?,
+        };
+        Ok(folder.entry(&name)?.filter(|entry| entry.is_regular()).map(|entry| entry.status.len))
+    }
+
+    fn delete(&self, key: &str) -> io::Result<()> {
+        self.count(0, 0);
+        self.open.lock().pop(key);
+        let (folder, name) = match self.place(key, false) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            found => found?,
+        };
+        match folder.remove(&name) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    // The fields' width differs between platforms.
+    #[allow(clippy::useless_conversion)]
+    fn space(&self) -> Option<(u64, u64)> {
+        let stat = nix::sys::statvfs::fstatvfs(File::from(openat(self.root.as_fd(), ".", OFlag::O_RDONLY, Mode::empty()).ok()?)).ok()?;
+        let block = u64::from(stat.fragment_size());
+        let used = u64::from(stat.blocks()).saturating_sub(u64::from(stat.blocks_free()));
+        Some((used.saturating_mul(block), u64::from(stat.blocks_available()).saturating_mul(block)))
+    }
+
+    fn counters(&self) -> [u64; 3] {
+        [0, 1, 2].map(|i| self.counters.get(i).map_or(0, |n: &AtomicU64| n.load(Ordering::Relaxed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store() -> (tempfile::TempDir, LocalStore) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LocalStore::open(dir.path()).unwrap();
+        (dir, store)
+    }
+
+    #[test]
+    fn objects_are_created_once_and_listed_in_order() {
+        let (dir, store) = store();
+        assert!(store.create("v/02", b"two").unwrap());
+        assert!(!store.create("v/02", b"other").unwrap());
+        assert!(store.create("v/01", b"one").unwrap());
+        store.put("d/1/0", b"pack").unwrap();
+        assert_eq!(store.get("v/02", 1..99).unwrap(), b"wo");
+        assert_eq!(store.list_after("v/", "").unwrap(), ["v/01", "v/02"]);
+        assert_eq!(store.list_after("v/", "v/01").unwrap(), ["v/02"]);
+        assert_eq!(store.list_after("c/", "").unwrap(), Vec::<String>::new());
+        assert_eq!((store.head("d/1/0").unwrap(), store.head("d/1/1").unwrap()), (Some(4), None));
+        store.delete("v/01").unwrap();
+        store.delete("v/01").unwrap();
+        assert_eq!(store.get("v/01", 0..1).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let left: Vec<_> = std::fs::read_dir(dir.path().join("v")).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["02"], "no temporary file is left");
+        super::super::probe::check(&store).unwrap();
+    }
+
+    #[test]
+    fn symbolic_links_and_other_names_are_refused() {
+        let (dir, store) = store();
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("x"), b"secret").unwrap();
+        std::os::unix::fs::symlink(outside.path(), dir.path().join("d")).unwrap();
+        std::os::unix::fs::symlink(outside.path().join("x"), dir.path().join("iod")).unwrap();
+        assert_eq!(store.get("d/x", 0..9).unwrap_err().raw_os_error(), Some(libc::ELOOP));
+        assert_eq!(store.put("d/y", b"").unwrap_err().raw_os_error(), Some(libc::ELOOP));
+        assert_eq!(store.get("iod", 0..9).unwrap_err().raw_os_error(), Some(libc::ELOOP));
+        assert_eq!(store.get("../x", 0..9).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        assert_eq!(store.head("iod").unwrap(), None);
+    }
+}

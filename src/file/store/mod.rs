@@ -1,0 +1,86 @@
+//! Objects of an object store by key: the six operations that containers in object stores need.
+//!
+//! ```text
+//! local    a folder of the host              memory   a map, for tests
+//! probe    proves that `create` creates once   faulty   a store of tests whose requests fail
+//! ```
+//!
+//! Stores reached by a network are in `file::remote::objects`.
+
+pub mod faulty;
+pub mod local;
+pub mod memory;
+pub mod probe;
+
+use std::io;
+use std::ops::Range;
+
+/// Objects by key. A key is one to three names of `a-z`, `0-9`, `-` and `_`, divided by `/`.
+/// An object is complete when it is visible, and never changes.
+///
+/// Errors have an errno where one is known. `NotFound`: there is no such object.
+pub trait ObjectStore: Send + Sync {
+    /// The bytes `range` of an object; fewer if the object ends before.
+    fn get(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>>;
+
+    /// Stores an object; one with the same key is replaced. Durable at the latest when the next
+    /// [`ObjectStore::create`] of this store returns.
+    fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()>;
+
+    /// Stores an object if there is none with this key; false: there is one. Durable when it
+    /// returns. Of several concurrent calls with one key, exactly one returns true. After an error
+    /// the object may exist.
+    fn create(&self, key: &str, bytes: &[u8]) -> io::Result<bool>;
+
+    /// Keys that begin with `prefix`, which ends in `/`, and are greater than `after`; ascending.
+    fn list_after(&self, prefix: &str, after: &str) -> io::Result<Vec<String>>;
+
+    /// Length of an object, bytes; `None`: there is none.
+    fn head(&self, key: &str) -> io::Result<Option<u64>>;
+
+    /// Removes an object, if there is one.
+    fn delete(&self, key: &str) -> io::Result<()>;
+
+    /// Bytes used and bytes free, where the store knows.
+    fn space(&self) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// Requests sent, bytes received and bytes sent.
+    fn counters(&self) -> [u64; 3] {
+        [0; 3]
+    }
+}
+
+/// Longest name in a key, bytes.
+const NAME_MAX: usize = 64;
+
+/// The names of a key. Errors: `EINVAL` if it is not one.
+fn names(key: &str) -> io::Result<Vec<&str>> {
+    let names: Vec<&str> = key.split('/').collect();
+    let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_');
+    let is_name = |name: &&str| !name.is_empty() && name.len() <= NAME_MAX && name.bytes().all(fits);
+    let valid = names.len() <= 3 && names.iter().all(is_name);
+    valid.then_some(names).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+/// The part of `bytes` in `range`; shorter if `bytes` ends before.
+fn part(bytes: &[u8], range: &Range<u64>) -> Vec<u8> {
+    let index = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).min(bytes.len());
+    bytes.get(index(range.start)..index(range.end)).unwrap_or_default().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_lower_case_names() {
+        assert_eq!(names("d/12/ab_-").unwrap(), ["d", "12", "ab_-"]);
+        for bad in ["", "/", "a//b", "../x", "a/b/c/d", "A", "a.b", &"x".repeat(65)] {
+            assert_eq!(names(bad).unwrap_err().raw_os_error(), Some(libc::EINVAL), "{bad}");
+        }
+        assert_eq!(part(b"abc", &(1..9)), b"bc");
+        assert_eq!(part(b"abc", &(7..9)), b"");
+    }
+}

@@ -1,0 +1,42 @@
+//! Containers in object stores: versions of an ordered key-value map, committed by many writers.
+//!
+//! ```text
+//! container   open, create, commit records            session    identity of one writer, packs
+//! objects     bytes of packs, caches                  range      ranges of keys
+//! snapshot    one version of the map                  tree       copy-on-write B+tree
+//! merge       changes of two writers                  ranges     written bytes of a chunk
+//! keys        names of objects, keys of the map       cell       values of the map
+//! descriptor, record, delta, checkpoint, node         codecs of stored objects
+//! ```
+//!
+//! `docs/FORMAT-objectstore.md` has every byte, `docs/DESIGN-objectstore.md` the reasons.
+
+pub mod cell;
+pub mod checkpoint;
+pub mod container;
+pub mod delta;
+pub mod descriptor;
+pub mod keys;
+pub mod merge;
+pub mod node;
+mod objects;
+pub mod range;
+pub mod ranges;
+pub mod record;
+mod sealed;
+pub mod session;
+pub mod snapshot;
+#[cfg(test)]
+mod tests;
+pub mod tree;
+
+pub use cell::{Cell, Data, Extent};
+pub use container::{Container, Outcome};
+pub use delta::Entry;
+pub use keys::Key;
+pub use merge::{Body, Change, Changes, Conflict};
+pub use objects::Objects;
+pub use ranges::Ranges;
+pub use record::Record;
+pub use session::{PackWriter, Session};
+pub use snapshot::Snapshot;

@@ -1,0 +1,86 @@
+//! Identity of one writer, and the packs that it writes.
+
+use super::cell::Extent;
+use super::objects::Objects;
+use crate::base::checksum::lookup3;
+use crate::base::{Address, Error, Result};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bits of an object id that a session counts.
+const COUNTER_BITS: u32 = 20;
+/// Greatest number of a session: ids have 48 bits, as inode numbers need.
+const SESSION_MAX: u64 = 1 << (48 - COUNTER_BITS);
+/// Bytes after which a pack is complete.
+const PACK_BYTES: usize = 16 << 20;
+
+/// A writer. Its number is the version of the empty record that it committed first, which no other
+/// session has.
+#[derive(Debug)]
+pub struct Session {
+    number: u64,
+    next_pack: AtomicU32,
+    next_id: AtomicU32,
+}
+
+impl Session {
+    /// The session that committed record `number`.
+    pub(super) fn new(number: u64) -> Result<Session> {
+        if number >= SESSION_MAX {
+            return Err(Error::refused(libc::EOVERFLOW, "the container has 2^28 versions; copy it to a new one"));
+        }
+        Ok(Session { number, next_pack: AtomicU32::new(0), next_id: AtomicU32::new(1) })
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Ids that are left.
+    pub fn ids_left(&self) -> u64 {
+        u64::from((1u32 << COUNTER_BITS).saturating_sub(self.next_id.load(Ordering::Relaxed)))
+    }
+
+    /// An id that no object of the container has or had. `None`: the session has used up its ids,
+    /// and the writer begins another one.
+    pub fn new_id(&self) -> Option<u64> {
+        let limit = 1u32 << COUNTER_BITS;
+        let counter = self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then(|| n.saturating_add(1)));
+        counter.ok().map(|counter| self.number << COUNTER_BITS | u64::from(counter))
+    }
+}
+
+/// Collects bytes in packs. Extents that it returns are readable after [`PackWriter::finish`].
+pub struct PackWriter<'a> {
+    objects: &'a Objects,
+    session: &'a Session,
+    buffer: Vec<u8>,
+    pack: Option<u32>,
+}
+
+impl<'a> PackWriter<'a> {
+    /// A writer of new packs.
+    pub fn new(objects: &'a Objects, session: &'a Session) -> Self {
+        PackWriter { objects, session, buffer: Vec::new(), pack: None }
+    }
+
+    /// Adds bytes, fewer than 2^32.
+    pub fn add(&mut self, bytes: &[u8]) -> Result<Extent> {
+        if self.buffer.len().saturating_add(bytes.len()) > PACK_BYTES {
+            self.finish()?;
+        }
+        let pack = *self.pack.get_or_insert_with(|| self.session.next_pack.fetch_add(1, Ordering::Relaxed));
+        let len = u32::try_from(bytes.len()).map_err(|_| Error::limit("pack", Address(pack.into()), "an extent of 4 GiB"))?;
+        let offset = self.buffer.len() as u64;
+        self.buffer.extend_from_slice(bytes);
+        Ok(Extent { session: self.session.number, pack, offset, len, checksum: lookup3(bytes, 0) })
+    }
+
+    /// Stores what was added.
+    pub fn finish(&mut self) -> Result<()> {
+        let Some(pack) = self.pack.take() else { return Ok(()) };
+        let stored = self.objects.put_pack(self.session.number, pack, &self.buffer);
+        self.buffer.clear();
+        stored
+    }
+}

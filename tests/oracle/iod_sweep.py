@@ -1,0 +1,243 @@
+"""Containers in a folder, through mounts: copies of HDF5 files in and back, two writers, kills, versions, random writes."""
+import errno
+import glob
+import os
+import signal
+import subprocess
+import time
+
+import h5py
+import numpy as np
+
+import harness
+
+FIXTURES = os.path.join(harness.TOP, "tests", "fixtures")
+FILES = ["sample/sample.h5", "mount/types.h5", "mount/variable.h5", "mount/links.h5", "mount/layouts_new.h5", "datatype/values.h5"]
+
+
+def run(options, *arguments):
+    return subprocess.run([options.bin, *arguments], capture_output=True, text=True, timeout=120)
+
+
+def create(options, path):
+    done = run(options, "create", "iod:" + path)
+    assert done.returncode == 0, done.stderr
+    return "iod:" + path
+
+
+def write(path, data, offset=0):
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        os.pwrite(fd, data, offset)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def records(container):
+    return sorted(os.listdir(os.path.join(container.removeprefix("iod:"), "v")))
+
+
+def copies(options, tally, folder):
+    """cp -r of HDF5 files into a container and back: the same for libhdf5 and for h5dir diff."""
+    for i, name in enumerate(FILES):
+        source, back = os.path.join(FIXTURES, name), os.path.join(folder, f"back{i}.h5")
+        container = create(options, os.path.join(folder, f"copy{i}"))
+        for target in [(source + ":/", container + ":/"), (container + ":/", back + ":/")]:
+            if target[0].startswith("iod:"):
+                run(options, "create", back)
+            done = run(options, "cp", "-r", *target)
+            tally.check(done.returncode == 0, f"cp -r {target}: {done.stderr[-300:]}")
+        for pair in [(source + ":/", container + ":/"), (source + ":/", back + ":/")]:
+            done = run(options, "diff", *pair)
+            tally.check(done.returncode == 0, f"diff {pair}: {(done.stdout + done.stderr)[-300:]}")
+        compare(tally, source, back)
+
+
+def compare(tally, source, back):
+    with h5py.File(source) as a, h5py.File(back) as b:
+        def visit(name, item):
+            if name not in b:
+                return tally.check(False, f"{name} is missing")
+            other = b[name]
+            tally.equal(sorted(item.attrs), sorted(other.attrs), f"{name}: attributes")
+            if not isinstance(item, h5py.Dataset):
+                return None
+            tally.equal((item.shape, item.maxshape), (other.shape, other.maxshape), f"{name}: shape")
+            tally.check(item.id.get_type() == other.id.get_type(), f"{name}: type")
+            tally.equal((item.compression, item.shuffle), (other.compression, other.shuffle), f"{name}: filters")
+            try:
+                plain = item.shape is not None and item.size < 1 << 20 and item.dtype.kind not in "OV"
+            except TypeError:
+                # A type that numpy does not have; `h5dir diff` compared its bytes.
+                return None
+            if plain:
+                tally.equal(item[()].tobytes(), other[()].tobytes(), f"{name}: elements")
+            return None
+        a.visititems(visit)
+
+
+def writers(options, tally, folder):
+    """Two mounts write at once: disjoint changes are merged, true conflicts are refused."""
+    container = create(options, os.path.join(folder, "two"))
+    with harness.mounted(options.bin, container, "--read-write") as mount:
+        write(os.path.join(mount, "f"), b"-" * 1000)
+    with harness.mounted(options.bin, container, "--read-write") as a, harness.mounted(options.bin, container, "--read-write") as b:
+        for i in range(10):
+            write(os.path.join(a, "f"), b"a" * 50, 50 * i)
+            write(os.path.join(b, "f"), b"b" * 50, 500 + 50 * i)
+            write(os.path.join(a, f"of-a{i}"), b"%d" % i)
+            write(os.path.join(b, f"of-b{i}"), b"%d" % i)
+            os.mkdir(os.path.join(a, f"dir-a{i}"))
+    with harness.mounted(options.bin, container) as mount:
+        tally.equal(harness.read(os.path.join(mount, "f")), b"a" * 500 + b"b" * 500, "disjoint writes to one chunk")
+        want = {f"of-{w}{i}" for w in "ab" for i in range(10)} | {f"dir-a{i}" for i in range(10)} | {"f", ".h5dir"}
+        tally.equal(set(os.listdir(mount)) | {".h5dir"}, want, "names of two writers")
+    with harness.mounted(options.bin, container, "--read-write", "--commit-interval=1000") as a:
+        point = os.path.join(folder, "b")
+        os.makedirs(point, exist_ok=True)
+        subprocess.run([options.bin, "mount", "--read-write", "--commit-interval=1000", container, point], check=True, timeout=60)
+        try:
+            os.setxattr(os.path.join(a, "f"), "user.title", b"one")
+            os.setxattr(os.path.join(point, "f"), "user.title", b"two")
+            write(os.path.join(a, "f"), b"x")
+            try:
+                write(os.path.join(point, "f"), b"y", 900)
+                tally.check(False, "a conflict was not refused")
+            except OSError as e:
+                tally.equal(e.errno, errno.EIO, "fsync of a conflict")
+        finally:
+            run(options, "umount", "--lazy", point)
+    with harness.mounted(options.bin, container) as mount:
+        tally.equal(os.getxattr(os.path.join(mount, "f"), "user.title"), b"one", "the first writer's attribute")
+        tally.equal(harness.read(os.path.join(mount, "f"))[:1], b"x", "the first writer's bytes")
+
+
+def versions(options, tally, folder):
+    """Each fsync is a version that stays readable."""
+    container = create(options, os.path.join(folder, "versions"))
+    want = {}
+    with harness.mounted(options.bin, container, "--read-write", "--commit-interval=1000") as mount:
+        for i in range(5):
+            write(os.path.join(mount, "f"), b"%d" % i * (i + 1))
+            want[int(records(container)[-1], 16)] = b"%d" % i * (i + 1)
+    for version, data in want.items():
+        with harness.mounted(options.bin, container, f"--version={version}") as mount:
+            tally.equal(harness.read(os.path.join(mount, "f")), data, f"version {version}")
+            try:
+                write(os.path.join(mount, "f"), b"z")
+                tally.check(False, "a version was written")
+            except OSError as e:
+                tally.equal(e.errno, errno.EROFS, "a version is read-only")
+    log = run(options, "iod", "log", container)
+    tally.equal([int(line.split()[0]) for line in log.stdout.splitlines()], list(range(len(records(container)), 0, -1)), "iod log")
+    dump = run(options, "iod", "dump", container)
+    tally.check("0: KV object (group)" in dump.stdout and '<"f", ' in dump.stdout and "object_dataspace" in dump.stdout, f"iod dump {dump}")
+    done = run(options, "mount", "--version=99999", container, folder)
+    tally.check(done.returncode != 0 and "no version 99999" in done.stderr, f"a version that is not there: {done.stderr}")
+
+
+def daemon_of(mount):
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            words = open(path, "rb").read().split(b"\0")
+        except OSError:
+            continue
+        if mount.encode() in words and b"mount" in words:
+            yield int(path.split("/")[2])
+
+
+def kills(options, tally, folder):
+    """kill -9 of a writer: what was synced is there, and nothing is damaged."""
+    for round_number in range(3):
+        container = create(options, os.path.join(folder, f"killed{round_number}"))
+        point = os.path.join(folder, f"k{round_number}")
+        os.makedirs(point, exist_ok=True)
+        subprocess.run([options.bin, "mount", "--read-write", "--commit-interval=0.05", container, point], check=True, timeout=60)
+        write(os.path.join(point, "synced"), b"s" * 100000)
+        for i in range(20 * round_number):
+            with open(os.path.join(point, f"n{i}"), "wb") as f:
+                f.write(os.urandom(20000))
+        for pid in daemon_of(point):
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.3)
+        subprocess.run(["umount", "-l", point], capture_output=True)
+        with harness.mounted(options.bin, container, "--read-write") as mount:
+            tally.equal(harness.read(os.path.join(mount, "synced")), b"s" * 100000, "synced bytes after a kill")
+            write(os.path.join(mount, "after"), b"goes on")
+        with harness.mounted(options.bin, container) as mount:
+            for name in os.listdir(mount):
+                if name != ".h5dir":
+                    tally.check(len(harness.read(os.path.join(mount, name))) in (0, 7, 20000, 100000), f"{name} after a kill")
+
+
+def random_writes(options, tally, folder):
+    """Random writes, truncations and holes of files and typed datasets, compared with bytes in memory."""
+    rng = np.random.default_rng(options.seed)
+    container = create(options, os.path.join(folder, "random"))
+    with harness.mounted(options.bin, container, "--read-write", "--commit-interval=0.1") as mount:
+        path, model = os.path.join(mount, "f"), bytearray()
+        fd = os.open(path, os.O_RDWR | os.O_CREAT)
+        for _ in range(150):
+            at, n, what = int(rng.integers(0, 3 << 20)), int(rng.integers(1, 300000)), int(rng.integers(0, 5))
+            if what < 3:
+                data = rng.bytes(n)
+                model.extend(bytes(max(0, at + n - len(model))))
+                model[at:at + n] = data
+                os.pwrite(fd, data, at)
+            elif what == 3:
+                os.ftruncate(fd, at)
+                model = model[:at] + bytes(max(0, at - len(model)))
+            else:
+                os.fsync(fd)
+            tally.check(os.fstat(fd).st_size == len(model), "size")
+        tally.equal(os.pread(fd, len(model) + 1, 0), bytes(model), "random writes")
+        os.close(fd)
+        os.mkdir(os.path.join(mount, "d"))
+        np.save(os.path.join(mount, ".h5dir/npy/d/x.npy"), np.arange(24.0).reshape(4, 6))
+        os.setxattr(os.path.join(mount, "d"), "user.note", b"text")
+        os.symlink("f", os.path.join(mount, "link"))
+        os.link(path, os.path.join(mount, "d/hard"))
+        os.rename(path, os.path.join(mount, "g"))
+    with harness.mounted(options.bin, container) as mount:
+        tally.equal(harness.read(os.path.join(mount, "g")), bytes(model), "random writes, mounted again")
+        tally.equal(harness.read(os.path.join(mount, "d/hard")), bytes(model), "a hard link")
+        tally.equal(np.load(os.path.join(mount, ".h5dir/npy/d/x.npy")).tolist(), np.arange(24.0).reshape(4, 6).tolist(), "an array")
+        tally.equal(os.getxattr(os.path.join(mount, "d"), "user.note"), b"text", "an attribute")
+        tally.equal(os.readlink(os.path.join(mount, "link")), "f", "a symbolic link")
+
+
+def damage(options, tally, folder):
+    """Flipped bits of any object are errors or another checkpoint, never other bytes and never a crash."""
+    rng = np.random.default_rng(options.seed)
+    container = create(options, os.path.join(folder, "damaged"))
+    with harness.mounted(options.bin, container, "--read-write") as mount:
+        write(os.path.join(mount, "f"), b"content" * 3000)
+    want = b"content" * 3000
+    for path in sorted(glob.glob(container.removeprefix("iod:") + "/**", recursive=True)):
+        if not os.path.isfile(path):
+            continue
+        right = harness.read(path)
+        os.chmod(path, 0o644)
+        for _ in range(3):
+            wrong = bytearray(right)
+            wrong[int(rng.integers(0, len(wrong)))] ^= 1 << int(rng.integers(0, 8))
+            with open(path, "wb") as f:
+                f.write(wrong)
+            done = subprocess.run([options.bin, "cat", container + ":/f"], capture_output=True, timeout=60)
+            tally.check(done.returncode > 0 and want not in done.stdout or done.stdout == want, f"a flipped bit of {path}")
+        with open(path, "wb") as f:
+            f.write(right)
+    tally.equal(run(options, "cat", container + ":/f").stdout.encode(), want, "undamaged again")
+
+
+def main():
+    options, tally = harness.arguments(__doc__), harness.Tally()
+    with harness.folder(options.keep) as folder:
+        for part in (copies, writers, versions, kills, random_writes, damage):
+            part(options, tally, folder)
+    tally.finish()
+
+
+if __name__ == "__main__":
+    main()
