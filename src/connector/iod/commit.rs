@@ -70,7 +70,7 @@ impl IodConnector {
                 self.images.lock().put(*extent, Arc::new(image));
             }
             let ranges = state.changes.get(&key).map_or_else(Ranges::whole, |c| c.ranges.clone());
-            state.change(key, Body::Cell(cell), ranges);
+            state.change_form(key, Body::Cell(cell), ranges);
         }
         Ok(())
     }

@@ -13,8 +13,21 @@ use crate::format::object_header::kind;
 use crate::iod::keys;
 
 impl IodConnector {
-    /// Runs an operation.
+    /// Runs an operation; one that fails changes nothing.
     fn operate<T>(&self, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        self.write_with(|state| {
+            state.begin();
+            let done = f(state);
+            state.end(done.is_ok());
+            if done.is_err() {
+                self.all_changed();
+            }
+            done
+        })
+    }
+
+    /// Runs a write; one that fails may have written a part.
+    fn write_with<T>(&self, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let mut state = self.state.write();
         self.check_writable(&state)?;
         self.keep_ids(&mut state)?;
@@ -31,7 +44,7 @@ impl Edit for IodConnector {
 
     fn write_as(&self, id: ObjectId, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
         let id = State::check_id(id)?;
-        self.operate(|state| {
+        self.write_with(|state| {
             let d = self.dataset_of(state, id)?;
             match d.datatype.contains_vlen() {
                 true => self.write_form(state, &d, form, offset, bytes),

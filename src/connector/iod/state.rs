@@ -66,8 +66,18 @@ pub(super) struct State {
     pub waiting: Waiting,
     /// Why nothing can be written any more.
     pub failed: Option<String>,
+    /// Values before the operation under way changed them; `None`: it is not undone.
+    undo: Option<Undo>,
     /// Stands for a dirty chunk in listings.
     placeholder: Cell,
+}
+
+/// What an operation changed.
+#[derive(Default)]
+struct Undo {
+    /// Values before, in the order of the changes; `None`: the key had no change.
+    changes: Vec<(Key, Option<Change>)>,
+    moved_group: bool,
 }
 
 /// The value that a change makes; `placeholder` for a dirty chunk.
@@ -77,6 +87,11 @@ fn shown<'a>(change: &'a Change, placeholder: &'a Cell) -> Option<&'a Cell> {
         Body::Cell(cell) => Some(cell),
         Body::Dirty(_) => Some(placeholder),
     }
+}
+
+/// Bytes of a chunk in memory.
+fn dirty_len(body: &Body) -> usize {
+    if let Body::Dirty(image) = body { image.len() } else { 0 }
 }
 
 /// Seconds since 1970.
@@ -98,7 +113,36 @@ impl State {
             forms: HashMap::default(),
             waiting: Waiting::default(),
             failed: None,
+            undo: None,
             placeholder: Cell::inline(&[]),
+        }
+    }
+
+    /// Begins an operation that is undone if it fails.
+    pub fn begin(&mut self) {
+        self.undo = Some(Undo { changes: Vec::new(), moved_group: self.moves_group });
+    }
+
+    /// Ends the operation; undoes its changes unless they are `kept`. Chunks that were in memory
+    /// before keep the bytes that it wrote.
+    pub fn end(&mut self, kept: bool) {
+        let Some(Undo { changes, moved_group }) = self.undo.take().filter(|_| !kept) else { return };
+        for (key, before) in changes.into_iter().rev() {
+            let now = match before {
+                Some(change) => {
+                    self.dirty_bytes = self.dirty_bytes.saturating_add(dirty_len(&change.body));
+                    self.changes.insert(key, change)
+                }
+                None => self.changes.remove(&key),
+            };
+            self.dirty_bytes = self.dirty_bytes.saturating_sub(now.map_or(0, |now| dirty_len(&now.body)));
+        }
+        self.moves_group = moved_group;
+    }
+
+    fn note(&mut self, key: &Key, before: Option<Change>) {
+        if let Some(undo) = &mut self.undo {
+            undo.changes.push((key.clone(), before));
         }
     }
 
@@ -144,11 +188,18 @@ impl State {
 
     /// Changes a value; `ranges`: bytes of a chunk that it was written to.
     pub fn change(&mut self, key: Key, body: Body, ranges: Ranges) {
-        let len = |body: &Body| if let Body::Dirty(image) = body { image.len() } else { 0 };
-        self.dirty_bytes = self.dirty_bytes.saturating_add(len(&body));
-        if let Some(old) = self.changes.insert(key, Change { body, ranges }) {
-            self.dirty_bytes = self.dirty_bytes.saturating_sub(len(&old.body));
-        }
+        self.dirty_bytes = self.dirty_bytes.saturating_add(dirty_len(&body));
+        let old = self.changes.insert(key.clone(), Change { body, ranges });
+        self.dirty_bytes = self.dirty_bytes.saturating_sub(old.as_ref().map_or(0, |old| dirty_len(&old.body)));
+        self.note(&key, old);
+    }
+
+    /// [`State::change`] of a value that has a change already, in another form or by more bytes. It
+    /// is not undone.
+    pub fn change_form(&mut self, key: Key, body: Body, ranges: Ranges) {
+        let undo = self.undo.take();
+        self.change(key, body, ranges);
+        self.undo = undo;
     }
 
     /// Sets a value. Errors: `ENAMETOOLONG` if the key is too long.
@@ -165,8 +216,9 @@ impl State {
         let ranges = Ranges::whole();
         if self.snapshot.get(&self.container, &key)?.is_some() {
             self.change(key, Body::Removed, ranges);
-        } else if let Some(Change { body: Body::Dirty(image), .. }) = self.changes.remove(&key) {
-            self.dirty_bytes = self.dirty_bytes.saturating_sub(image.len());
+        } else if let Some(old) = self.changes.remove(&key) {
+            self.dirty_bytes = self.dirty_bytes.saturating_sub(dirty_len(&old.body));
+            self.note(&key, Some(old));
         }
         Ok(())
     }

@@ -435,3 +435,50 @@ fn held_objects_outlive_their_names() {
     c.close().unwrap();
     assert!(shown(&*open(&store)).is_empty());
 }
+
+/// A read that failed in the middle of an operation left a part of it.
+#[test]
+fn an_operation_that_fails_changes_nothing() {
+    let base = empty();
+    let c = open(&base);
+    let (a, b) = (c.create_group(c.root(), b"a").unwrap(), c.create_group(c.root(), b"b").unwrap());
+    for (group, name) in [(a, b"one"), (a, b"two"), (b, b"one")] {
+        let id = c.create_dataset(group, name, &spec("u1", &[9000])).unwrap();
+        c.write(id, 0, &[7; 9000]).unwrap();
+    }
+    c.close().unwrap();
+    type Operation = fn(&IodConnector, ObjectId, ObjectId) -> Result<()>;
+    let operations: [(&str, Operation); 5] = [
+        ("rename", |c, a, b| c.rename((a, b"one"), (b, b"one"), Taken::Replace).map(drop)),
+        ("exchange", |c, a, b| c.rename((a, b"two"), (b, b"one"), Taken::Exchange).map(drop)),
+        ("move", |c, a, b| c.rename((c.root(), b"b"), (a, b"b"), Taken::Refuse).map(drop).and(c.lookup(b, b"one").map(drop))),
+        ("unlink", |c, a, _| c.unlink(a, b"one", false).map(drop)),
+        ("change", |c, _, b| {
+            let Some(LinkTarget::Hard(id)) = c.lookup(b, b"one")?.map(|l| l.target) else { return Ok(()) };
+            c.change_dataset(id, spec("<u2", &[4500]), Elements::Kept)
+        }),
+    ];
+    let mut failures = 0;
+    for (what, operation) in operations {
+        let mut number = 0;
+        loop {
+            // Another copy for each, because operations begin sessions.
+            let faulty = Arc::new(FaultyStore::new(base.copied(), Fault::Unreadable, i64::MAX));
+            let c = open_in(faulty.clone(), None).unwrap();
+            let before = shown(&*open_in(faulty.clone(), None).unwrap());
+            faulty.fail_at(number);
+            let done = operation(&c, a, b);
+            faulty.heal();
+            if done.is_ok() {
+                break;
+            }
+            failures += 1;
+            assert_eq!(shown(&*c), before, "{what}, read {number}: {done:?}");
+            c.close().unwrap();
+            assert_eq!(shown(&*open_in(faulty.clone(), None).unwrap()), before, "{what}, read {number}, committed");
+            number += 1;
+        }
+        assert!(number < 1000, "{what}");
+    }
+    assert!(failures > 0);
+}

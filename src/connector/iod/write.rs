@@ -42,7 +42,10 @@ impl IodConnector {
             (image, ranges)
         };
         f(&mut image, &mut ranges);
-        state.change(key, Body::Dirty(image), ranges);
+        match is_dirty {
+            true => state.change_form(key, Body::Dirty(image), ranges),
+            false => state.change(key, Body::Dirty(image), ranges),
+        }
         Ok(())
     }
 

@@ -13,6 +13,8 @@ pub enum Fault {
     Killed,
     /// It takes effect and its reply is lost, once.
     LostReply,
+    /// Reads fail from that number of reads on, until the fault is healed.
+    Unreadable,
 }
 
 /// A memory store with a fault at one of its changing requests.
@@ -33,7 +35,20 @@ impl FaultyStore {
         self.left.load(Ordering::Relaxed) < 0
     }
 
+    /// Ends the fault.
+    pub fn heal(&self) {
+        self.left.store(i64::MAX, Ordering::Relaxed);
+    }
+
+    /// The fault occurs at the request of this number from now on.
+    pub fn fail_at(&self, number: i64) {
+        self.left.store(number, Ordering::Relaxed);
+    }
+
     fn change<T>(&self, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        if self.fault == Fault::Unreadable {
+            return f();
+        }
         let left = self.left.fetch_sub(1, Ordering::Relaxed);
         match self.fault {
             Fault::Killed if left <= 0 => Err(io::Error::from_raw_os_error(libc::EIO)),
@@ -46,7 +61,8 @@ impl FaultyStore {
     }
 
     fn read<T>(&self, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        if self.fault == Fault::Killed && self.is_hit() { Err(io::Error::from_raw_os_error(libc::EIO)) } else { f() }
+        let unreadable = self.fault == Fault::Unreadable && self.left.fetch_sub(1, Ordering::Relaxed) <= 0;
+        if unreadable || self.fault == Fault::Killed && self.is_hit() { Err(io::Error::from_raw_os_error(libc::EIO)) } else { f() }
     }
 }
 

@@ -16,6 +16,11 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
+    /// Another store with the same objects.
+    pub fn copied(&self) -> MemoryStore {
+        MemoryStore { objects: Arc::new(Mutex::new(self.objects.lock().clone())), ..MemoryStore::default() }
+    }
+
     /// All keys.
     pub fn keys(&self) -> Vec<String> {
         self.objects.lock().keys().cloned().collect()
