@@ -13,9 +13,9 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
     print(&script)
 }
 
-/// The command line without hidden commands.
+/// The command line without commands that are not documented.
 fn visible(command: &Command) -> Command {
-    let commands = command.get_subcommands().filter(|c| !c.is_hide_set()).cloned();
+    let commands = command.get_subcommands().filter(|c| help::is_documented(c)).map(|c| c.clone().hide(false));
     let about = command.get_about().cloned().unwrap_or_default();
     Command::new("h5dir").about(about).version(env!("CARGO_PKG_VERSION")).subcommand_required(true).subcommands(commands)
 }
@@ -32,7 +32,7 @@ mod tests {
         assert!(names(&visible).contains(&"mount".to_owned()) && !names(&visible).contains(&"man".to_owned()));
         assert_eq!(
             names(&visible),
-            all.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name().to_owned()).collect::<Vec<_>>()
+            all.get_subcommands().filter(|c| help::is_documented(c)).map(|c| c.get_name().to_owned()).collect::<Vec<_>>()
         );
     }
 }

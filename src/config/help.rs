@@ -75,6 +75,12 @@ fn ending_with_examples(text: &str, lines: &[&str]) -> String {
     paragraphs.join("\n\n")
 }
 
+/// True for a command that has completions and is in the manual: the screen has no line left for
+/// `completions`.
+pub(crate) fn is_documented(command: &Command) -> bool {
+    !command.is_hide_set() || command.get_name() == "completions"
+}
+
 /// Parses a command line.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let matches = command().try_get_matches_from(args)?;

@@ -23,6 +23,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
     // A crate of its own, which uses the public items of this one.
     ("plugin", &[]),
 ];
+
 #[test]
 fn layers_import_downwards_only() {
     let layers: BTreeMap<&str, &[&str]> = LAYERS.into();
