@@ -86,9 +86,9 @@ def overwrites(bench, folder, size, places, piece):
     log = Dataset(folder, "log", size, layout="log")
     log.overwrite(range(size // PIECE), piece)
     logged = log.overwrite(places, piece)
-    appended = Dataset.overwrite(log, range(len(places) if len(places) * PIECE < size else size // PIECE), piece)
-    rate = len(places) * PIECE / logged / (min(len(places) * PIECE, size) / appended)
-    before_remount = log.remount()
+    # As many bytes one after the other.
+    appended = log.overwrite([n % (size // PIECE) for n in range(len(places))], piece)
+    closed = log.remount()
     random = log.whole()
     log.mount.close()
     subprocess.run([c.H5DIR, "compact", log.path], check=True, stdout=subprocess.DEVNULL)
@@ -108,10 +108,10 @@ def overwrites(bench, folder, size, places, piece):
     plain.mount.close()
     theirs = in_h5py(folder / "h5py.h5", size, few, piece) * 20
     name = f"log: {len(places)} random 4 KiB overwrites"
-    note = f"unmount {before_remount:.2f} s"
+    print(f"  unmount after them: {closed:.2f} s")
     bench.times(f"{name} / chunked, deflated", [logged], [packed], 10, 1, "s")
     bench.times(f"{name} / h5py, deflated", [logged], [theirs], 100, 1, "s")
-    bench.size(f"{name}, durable rate / appending", rate, 1, [rate], "x", 0.8, note)
+    bench.times(f"{name}, durable / appending", [logged], [appended], 0.8, 1, "s")
     bench.times("log: read all after random writes / contiguous", [random], [contiguous], 0.33, 1, "s")
     bench.times("log: read all after h5dir compact / contiguous", [compacted], [contiguous], 1, 1, "s")
 
