@@ -209,7 +209,7 @@ impl HeapStore for NewCells<'_> {
     }
 
     fn object(&mut self, path: &[u8]) -> Result<Address> {
-        let found = if path.starts_with(b"#") { None } else { paths::follow(self.state, 0, path, 0).ok().flatten() };
+        let found = if path.starts_with(b"#") { None } else { paths::follow(self.state, 0, path, &mut 0).ok().flatten() };
         match found {
             Some(id) => Ok(Address(id.checked_add(1).ok_or_else(|| no_such(id, "there is no such object"))?)),
             None if self.lenient => {

@@ -292,7 +292,14 @@ impl Chunks for IodChunks {
     }
 
     fn stored_len(&self, scaled: &[u64]) -> Result<Option<u64>> {
-        Ok(self.stored(scaled)?.map(|bytes| bytes.len() as u64))
+        let state = self.connector.state.read_recursive();
+        let key = keys::chunk(self.id, scaled);
+        if let Some(Body::Dirty(_)) = state.changes.get(&key).map(|c| &c.body) {
+            // It is encoded to know its length.
+            drop(state);
+            return Ok(self.stored(scaled)?.map(|bytes| bytes.len() as u64));
+        }
+        Ok(state.get(&key)?.map(|cell| cell.len()))
     }
 
     fn read(&self, scaled: &[u64], offset: u64, buf: &mut [u8]) -> Result<usize> {

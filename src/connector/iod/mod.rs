@@ -56,8 +56,8 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 impl IodConnector {
-    /// The links of a group after position `start`, until `f` breaks. A listing that goes on where
-    /// the last one ended does not begin anew.
+    /// Links of `group` after position `start`, until `f` breaks. The key at which the last listing
+    /// ended is kept, so that a listing from there on does not count links from the first one.
     fn list_links(&self, group: u64, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()> {
         let mut members = Vec::new();
         let generation = self.generation();
@@ -154,7 +154,7 @@ impl Connector for IodConnector {
     }
 
     fn resolve(&self, start: ObjectId, path: &[u8]) -> Result<Option<ObjectId>> {
-        Ok(paths::follow(&self.state.read_recursive(), own(start)?, path, 0)?.map(ids::object))
+        Ok(paths::follow(&self.state.read_recursive(), own(start)?, path, &mut 0)?.map(ids::object))
     }
 
     fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {

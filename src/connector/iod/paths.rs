@@ -48,17 +48,24 @@ pub(super) fn lookup(state: &State, group: u64, name: &[u8]) -> Result<Option<Li
 }
 
 /// The object at `path` from the group `start`; soft links are followed, links to other files are
-/// not.
-pub(super) fn follow(state: &State, start: u64, path: &[u8], hops: usize) -> Result<Option<u64>> {
-    if hops > limits::LINK_HOPS_MAX {
-        return Err(Error::limit("link", Address(start), "too many links followed"));
-    }
+/// not. `hops`: links followed so far for one name, which also bounds the recursion.
+pub(super) fn follow(state: &State, start: u64, path: &[u8], hops: &mut usize) -> Result<Option<u64>> {
     let mut at = if path.first() == Some(&b'/') { 0 } else { start };
     for name in path.split(|b| *b == b'/').filter(|c| !c.is_empty() && *c != b".") {
         let body = state.bytes(&keys::key(at, keys::LINK, name))?;
         let next = match body.map(|body| decode_link(&body, at)).transpose()? {
             Some(LinkTarget::Hard(id)) => Some(id.serial()),
-            Some(LinkTarget::Soft(path)) => follow(state, at, &path, hops.saturating_add(1))?,
+            Some(LinkTarget::Soft(path)) => {
+                *hops = hops.saturating_add(1);
+                if *hops > limits::LINK_HOPS_MAX {
+                    return Err(Error::limit(
+                        "link",
+                        Address(at),
+                        format!("more than {} links followed for one name", limits::LINK_HOPS_MAX),
+                    ));
+                }
+                follow(state, at, &path, hops)?
+            }
             Some(LinkTarget::External { .. } | LinkTarget::UserDefined(_)) | None => None,
         };
         let Some(next) = next else { return Ok(None) };

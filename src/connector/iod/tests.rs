@@ -482,3 +482,15 @@ fn an_operation_that_fails_changes_nothing() {
     }
     assert!(failures > 0);
 }
+
+/// Soft links that name the next one many times took 30^10 steps: only their depth was bounded.
+#[test]
+fn links_that_multiply_are_refused() {
+    let c = open(&empty());
+    for n in 0..10 {
+        c.symlink(c.root(), format!("n{n}").as_bytes(), format!("n{}/", n + 1).repeat(30).as_bytes()).unwrap();
+    }
+    c.symlink(c.root(), b"n10", b"/").unwrap();
+    assert_eq!(c.resolve(c.root(), b"n10/n10").unwrap(), Some(c.root()));
+    assert!(matches!(c.resolve(c.root(), b"n0"), Err(Error::Limit { .. })));
+}
