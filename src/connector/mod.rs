@@ -3,8 +3,10 @@
 //! A container holds objects (groups, datasets, named datatypes); groups hold links; objects hold
 //! attributes. [`native`] implements it for HDF5 files, [`memory`] for tests.
 
+pub(crate) mod bytes_file;
 pub mod check;
 pub mod edit;
+pub(crate) mod errors;
 mod id;
 mod info;
 pub mod iod;
@@ -16,6 +18,7 @@ mod memory_value;
 pub mod native;
 pub mod open;
 mod ownership;
+pub(crate) mod plan;
 pub mod salvage;
 pub mod shared;
 pub mod space;

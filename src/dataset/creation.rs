@@ -74,6 +74,12 @@ pub trait CreateLayout: Send + Sync {
         false
     }
 
+    /// True if a container of any kind can have it: it needs nothing of an HDF5 file but the
+    /// header messages.
+    fn fits_any_container(&self) -> bool {
+        false
+    }
+
     /// True if its first dimension can grow.
     fn grows(&self) -> bool {
         self.is_chunked()

@@ -15,6 +15,7 @@ use crate::format::Context;
 use crate::format::message::dataspace::Dataspace;
 use crate::format::object_header::kind::{DATASPACE, MTIME, REFERENCE_COUNT};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What a session makes of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub enum Body {
     /// It is this.
     Cell(Cell),
     /// A chunk whose first decoded bytes are these, and the others the fill value.
-    Dirty(Vec<u8>),
+    Dirty(Arc<Vec<u8>>),
 }
 
 /// A change that is not committed.

@@ -93,6 +93,10 @@ impl Objects {
         self.again("write a pack", || self.store.put(&name, bytes))
     }
 
+    pub(super) fn settle(&self) -> Result<()> {
+        self.store.settle().map_err(failed("write a pack", 0))
+    }
+
     /// Calls `f` until it succeeds or the last attempt failed. `f` may be repeated after a lost
     /// reply.
     pub(super) fn again<T>(&self, operation: &'static str, mut f: impl FnMut() -> io::Result<T>) -> Result<T> {

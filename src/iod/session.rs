@@ -83,4 +83,11 @@ impl<'a> PackWriter<'a> {
         self.buffer.clear();
         stored
     }
+
+    /// [`PackWriter::finish`]; the packs of all writers are durable then, so that a commit does not
+    /// wait for them.
+    pub fn settle(mut self) -> Result<()> {
+        self.finish()?;
+        self.objects.settle()
+    }
 }

@@ -59,6 +59,8 @@ pub struct IodConnector {
     pub(super) images: Mutex<Images>,
     /// A chunk arrived, or could not be fetched.
     pub(super) arrival: Condvar,
+    /// Held by the one thread that stores chunks ahead of a commit.
+    pub(super) storing: Mutex<()>,
     /// Threads that read ahead.
     pub(super) readers_ahead: AtomicUsize,
     /// Decoded headers of datasets, of the current generation.
@@ -85,6 +87,7 @@ impl IodConnector {
             writable,
             images: Mutex::new(Images::new(cache_bytes.max(1 << 20))),
             arrival: Condvar::new(),
+            storing: Mutex::new(()),
             readers_ahead: AtomicUsize::new(0),
             datasets: Mutex::new(datasets),
             paths: Mutex::new((0, HashMap::new())),

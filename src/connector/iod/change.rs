@@ -7,8 +7,8 @@ use crate::base::datatype::References;
 use crate::base::{Error, Result};
 use crate::connector::DatasetSpec;
 use crate::connector::edit::Elements;
-use crate::connector::native::edit::Planned;
-use crate::iod::{Body, Cell, Key, Ranges, keys};
+use crate::connector::plan::Now;
+use crate::iod::{Body, Key, Ranges, keys};
 use std::collections::BTreeMap;
 
 /// Bytes that are copied at a time.
@@ -25,7 +25,7 @@ impl IodConnector {
         }
         let old = self.dataset_of(state, id)?;
         let blank = elements == Elements::Dropped || !state.has_any(&keys::of_kind(id, keys::CHUNK))?;
-        let (creation, blocks) = self.planned(state, Planned { creation: old.creation(), size: old.size, blank }, spec)?;
+        let (creation, blocks) = self.planned(state, &Now { creation: old.creation(), elsewhere: false, size: old.size, blank }, spec)?;
         let (was, is) = (old.datatype.contains_vlen(), creation.datatype.contains_vlen());
         if !blank && was && creation.datatype != old.datatype {
             return Err(Error::refused(libc::EINVAL, "variable-length elements keep their type"));
@@ -110,8 +110,8 @@ impl IodConnector {
         let mut any = false;
         for chunk in d.grid.pieces(offset, buf.len()) {
             let image = match chunks.get(&d.chunk_key(chunk.chunk)) {
-                Some(Body::Dirty(image)) => image.clone(),
-                Some(Body::Cell(cell)) => self.taken_image(d, cell)?,
+                Some(Body::Dirty(image)) => image.to_vec(),
+                Some(Body::Cell(cell)) => self.image(d, cell)?.to_vec(),
                 _ => Vec::new(),
             };
             any |= !image.is_empty();
@@ -122,10 +122,6 @@ impl IodConnector {
             }
         }
         Ok(any)
-    }
-
-    fn taken_image(&self, d: &Dataset, cell: &Cell) -> Result<Vec<u8>> {
-        Ok(self.image(d, cell)?.to_vec())
     }
 
     /// Makes a new file the named datatype `datatype`; `shown`: what its file shows.
@@ -142,7 +138,7 @@ impl IodConnector {
             }
         }
         use crate::format::object_header::kind;
-        let body = crate::dataset::create::datatype_message(2, datatype).map_err(super::create::refused)?;
+        let body = crate::dataset::create::datatype_message(2, datatype).map_err(crate::connector::errors::refused)?;
         self.drop_elements(state, id)?;
         for message in [kind::DATASPACE, kind::FILL_VALUE, kind::DATA_LAYOUT, kind::FILTER_PIPELINE] {
             state.remove(keys::header(id, message))?;

@@ -4,7 +4,9 @@ use super::access::IodConnector;
 use super::dataset::Dataset;
 use super::state::State;
 use crate::base::Result;
+use crate::dataset::chunk::pieces::ChunkPieces;
 use crate::iod::{Body, Cell, Data};
+use parking_lot::RwLockReadGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -94,37 +96,87 @@ impl IodConnector {
         Ok(true)
     }
 
-    /// Calls `f` with the first bytes of a chunk; `None`: there is no such chunk.
-    pub(super) fn with_chunk<R>(&self, state: &State, d: &Dataset, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
-        match state.changes.get(key).map(|c| &c.body) {
-            Some(Body::Dirty(image)) => Ok(f(Some(image))),
-            _ => match state.get(key)? {
-                Some(cell) => Ok(f(Some(&self.image(d, &cell)?))),
-                None => Ok(f(None)),
-            },
+    /// The first bytes of the chunk `source`, fetched and decoded if need be.
+    fn resolved(&self, d: &Dataset, source: Source) -> Result<Arc<Vec<u8>>> {
+        match source {
+            Source::Image(image) => Ok(image),
+            Source::Cell(cell) => self.image(d, &cell),
+            Source::Nothing => Ok(Arc::default()),
         }
+    }
+
+    /// The first bytes of a chunk; none if there is no such chunk.
+    pub(super) fn chunk(&self, state: &State, d: &Dataset, key: &[u8]) -> Result<Arc<Vec<u8>>> {
+        self.resolved(d, Source::of(state, key)?)
     }
 
     /// Fills the front of `buf` with the bytes of a dataset from `offset`; returns how many.
     pub(super) fn read_elements(&self, state: &State, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let n = usize::try_from(d.size.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len());
-        let buf = buf.get_mut(..n).unwrap_or_default();
+        let n = d.readable(offset, buf.len());
         for chunk in d.grid.pieces(offset, n) {
-            let key = d.chunk_key(chunk.chunk);
-            self.with_chunk(state, d, &key, |image| {
-                let image = image.unwrap_or_default();
-                for piece in &chunk.pieces {
-                    for (at, to) in d.grid.rows(piece) {
-                        let Some(target) = buf.get_mut(to..to.saturating_add(piece.len)) else { continue };
-                        let from = usize::try_from(at).unwrap_or(usize::MAX).min(image.len());
-                        let there = image.get(from..from.saturating_add(piece.len).min(image.len())).unwrap_or_default();
-                        let (front, rest) = target.split_at_mut(there.len());
-                        front.copy_from_slice(there);
-                        d.pattern.fill(at.saturating_add(there.len() as u64), rest);
-                    }
-                }
-            })?;
+            let image = self.chunk(state, d, &d.chunk_key(chunk.chunk))?;
+            copy_out(d, &chunk, &image, buf);
         }
         Ok(n)
+    }
+
+    /// As [`Self::read_elements`]. `state` is not locked while chunks are fetched and decoded.
+    pub(super) fn read_unlocked(&self, state: RwLockReadGuard<'_, State>, d: &Dataset, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let n = d.readable(offset, buf.len());
+        let locate = |chunk: ChunkPieces| Ok((Source::of(&state, &d.chunk_key(chunk.chunk))?, chunk));
+        let located = d.grid.pieces(offset, n).into_iter().map(locate).collect::<Result<Vec<_>>>()?;
+        drop(state);
+        for (source, chunk) in located {
+            let image = self.resolved(d, source)?;
+            copy_out(d, &chunk, &image, buf);
+        }
+        Ok(n)
+    }
+
+    /// Fetches and decodes the chunks of which a write leaves bytes as they are, so that the state
+    /// is not locked meanwhile. The write finds errors again.
+    pub(super) fn fetch_for_write(&self, id: u64, offset: u64, len: usize) -> Result<()> {
+        let state = self.state.read_recursive();
+        let d = self.dataset_of(&state, id)?;
+        let n = d.readable(offset, len);
+        let mut sources = Vec::new();
+        for chunk in d.grid.pieces(offset, n).iter().filter(|chunk| chunk.bytes() < d.grid.chunk_bytes()) {
+            sources.push(Source::of(&state, &d.chunk_key(chunk.chunk))?);
+        }
+        drop(state);
+        sources.into_iter().try_for_each(|source| self.resolved(&d, source).map(drop))
+    }
+}
+
+/// Where the bytes of a chunk are. All of it stays as it is when the state changes.
+enum Source {
+    /// A chunk that is not encoded.
+    Image(Arc<Vec<u8>>),
+    /// An encoded chunk.
+    Cell(Cell),
+    /// There is no such chunk.
+    Nothing,
+}
+
+impl Source {
+    fn of(state: &State, key: &[u8]) -> Result<Source> {
+        match state.changes.get(key).map(|c| &c.body) {
+            Some(Body::Dirty(image)) => Ok(Source::Image(image.clone())),
+            _ => Ok(state.get(key)?.map_or(Source::Nothing, Source::Cell)),
+        }
+    }
+}
+
+/// Copies pieces of a chunk into `buf`; bytes that `image` does not have are of the fill value.
+fn copy_out(d: &Dataset, chunk: &ChunkPieces, image: &[u8], buf: &mut [u8]) {
+    for piece in &chunk.pieces {
+        for (at, to) in d.grid.rows(piece) {
+            let Some(target) = buf.get_mut(to..to.saturating_add(piece.len)) else { continue };
+            let from = usize::try_from(at).unwrap_or(usize::MAX).min(image.len());
+            let there = image.get(from..from.saturating_add(piece.len).min(image.len())).unwrap_or_default();
+            let (front, rest) = target.split_at_mut(there.len());
+            front.copy_from_slice(there);
+            d.pattern.fill(at.saturating_add(there.len() as u64), rest);
+        }
     }
 }

@@ -8,7 +8,7 @@ use crate::base::{Address, Error, Result};
 use crate::iod::cell::INLINE_MAX_BYTES;
 use crate::iod::merge::{Merging, merge};
 use crate::iod::record::{self, DELTA_MAX_BYTES, Delta};
-use crate::iod::{Body, Cell, Conflict, Data, Entry, Key, Outcome, PackWriter, Ranges, Record, Session, keys};
+use crate::iod::{Body, Cell, Change, Conflict, Data, Entry, Key, Outcome, PackWriter, Ranges, Record, Session, keys};
 use std::sync::Arc;
 
 /// Chunks that are encoded before they are put into packs.
@@ -30,49 +30,92 @@ impl IodConnector {
         }
     }
 
-    /// Encodes chunks in memory if there are many.
+    /// Encodes chunks in memory if one operation made many.
     pub(super) fn bound_dirty(&self, state: &mut State) -> Result<()> {
-        if state.dirty_bytes > self.dirty_limit { self.store_values(state) } else { Ok(()) }
+        if state.dirty_bytes > self.dirty_limit.saturating_mul(2) { self.store_values(state) } else { Ok(()) }
     }
 
     /// Stores all values in packs that are too long for records, chunks encoded. No version has
     /// them yet.
     fn store_values(&self, state: &mut State) -> Result<()> {
-        let Some(session) = &state.session else { return Ok(()) };
-        let mut packs = PackWriter::new(&self.container, session);
-        let mut stored: Vec<(Key, Cell, Option<Vec<u8>>)> = Vec::new();
-        let mut place = |bytes: &[u8], mask: u32| match bytes.len() > INLINE_MAX_BYTES {
-            true => packs.add(bytes).map(|extent| Cell { mask, data: Data::Extent(extent) }),
-            false => Ok(Cell { mask, data: Data::Inline(bytes.into()) }),
-        };
-        let mut dirty = Vec::new();
-        for (key, change) in &state.changes {
-            match &change.body {
-                Body::Dirty(image) => {
-                    let (id, ..) = keys::parts(key).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "it has no dataset"))?;
-                    dirty.push((key, self.dataset_of(state, id)?, image));
-                }
-                Body::Cell(Cell { data: Data::Inline(bytes), mask }) if bytes.len() > INLINE_MAX_BYTES => {
-                    stored.push((key.clone(), place(bytes, *mask)?, None));
-                }
-                _ => {}
-            }
-        }
-        for group in dirty.chunks(ENCODED_AT_ONCE) {
-            for ((key, _, image), encoded) in group.iter().zip(encode_all(group)) {
-                let (bytes, mask) = encoded?;
-                stored.push(((*key).clone(), place(&bytes, mask)?, Some((*image).clone())));
-            }
-        }
-        packs.finish()?;
-        for (key, cell, image) in stored {
-            if let (Data::Extent(extent), Some(image)) = (&cell.data, image) {
-                self.images.lock().put(*extent, Arc::new(image));
-            }
-            let ranges = state.changes.get(&key).map_or_else(Ranges::whole, |c| c.ranges.clone());
+        let Some(session) = state.session.clone() else { return Ok(()) };
+        let long = |cell: &Cell| matches!(&cell.data, Data::Inline(bytes) if bytes.len() > INLINE_MAX_BYTES);
+        let values = state.changes.iter().filter_map(|(key, change)| match &change.body {
+            Body::Cell(cell) if long(cell) => Some((key.clone(), cell.clone(), change.ranges.clone())),
+            _ => None,
+        });
+        let values: Vec<_> = values.collect();
+        let mut packs = PackWriter::new(&self.container, &session);
+        for (key, cell, ranges) in values {
+            let cell = Cell { mask: cell.mask, data: placed(&mut packs, &self.container.bytes(&cell)?)? };
             state.change_form(key, Body::Cell(cell), ranges);
         }
+        packs.finish()?;
+        let chunks = self.dirty_chunks(state)?;
+        let cells = self.store_chunks(PackWriter::new(&self.container, &session), &chunks)?;
+        self.chunks_stored(state, chunks, cells);
         Ok(())
+    }
+
+    /// Encodes chunks in memory, and stores them in packs, while other operations run: a commit
+    /// after it has little left to do.
+    pub(super) fn store_ahead(&self) -> Result<()> {
+        let _one = self.storing.lock();
+        let state = self.state.read_recursive();
+        let (Some(session), None) = (state.session.clone(), &state.failed) else { return Ok(()) };
+        let chunks = self.dirty_chunks(&state)?;
+        drop(state);
+        if chunks.is_empty() {
+            return Ok(());
+        }
+        let cells = self.store_chunks(PackWriter::new(&self.container, &session), &chunks)?;
+        self.chunks_stored(&mut self.state.write(), chunks, cells);
+        Ok(())
+    }
+
+    /// [`Self::store_ahead`] if many chunks are in memory.
+    pub(super) fn store_many_ahead(&self) -> Result<()> {
+        let many = self.state.read_recursive().dirty_bytes > self.dirty_limit;
+        if many { self.store_ahead() } else { Ok(()) }
+    }
+
+    /// The chunks in memory.
+    fn dirty_chunks(&self, state: &State) -> Result<Vec<DirtyChunk>> {
+        let mut chunks = Vec::new();
+        for (key, change) in &state.changes {
+            if let Body::Dirty(image) = &change.body {
+                let (id, ..) = keys::parts(key).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "it has no dataset"))?;
+                chunks.push(DirtyChunk { key: key.clone(), dataset: self.dataset_of(state, id)?, image: image.clone() });
+            }
+        }
+        Ok(chunks)
+    }
+
+    /// Encodes and stores chunks; returns where.
+    fn store_chunks(&self, mut packs: PackWriter<'_>, chunks: &[DirtyChunk]) -> Result<Vec<Cell>> {
+        let mut cells = Vec::with_capacity(chunks.len());
+        for group in chunks.chunks(ENCODED_AT_ONCE) {
+            for encoded in encode_all(group) {
+                let (bytes, mask) = encoded?;
+                cells.push(Cell { mask, data: placed(&mut packs, &bytes)? });
+            }
+        }
+        packs.settle()?;
+        Ok(cells)
+    }
+
+    /// Replaces chunks in memory by what is stored of them, unless they changed since.
+    fn chunks_stored(&self, state: &mut State, chunks: Vec<DirtyChunk>, cells: Vec<Cell>) {
+        for (DirtyChunk { key, image, .. }, cell) in chunks.into_iter().zip(cells) {
+            let Some(Change { body: Body::Dirty(now), ranges }) = state.changes.get(&key) else { continue };
+            if Arc::ptr_eq(now, &image) {
+                let ranges = ranges.clone();
+                if let Data::Extent(extent) = &cell.data {
+                    self.images.lock().put(*extent, image);
+                }
+                state.change_form(key, Body::Cell(cell), ranges);
+            }
+        }
     }
 
     /// Makes all changes one version. Errors: a conflict with another writer, or of the store.
@@ -146,10 +189,10 @@ impl IodConnector {
     }
 
     /// The image of a chunk that the session wrote.
-    fn own_image(&self, state: &State, key: Key) -> Result<(Key, Vec<u8>)> {
+    fn own_image(&self, state: &State, key: Key) -> Result<(Key, Arc<Vec<u8>>)> {
         let (id, ..) = keys::parts(&key).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "it has no dataset"))?;
         let d = self.dataset_of(state, id)?;
-        let image = self.with_chunk(state, &d, &key, |image| image.unwrap_or_default().to_vec())?;
+        let image = self.chunk(state, &d, &key)?;
         Ok((key, image))
     }
 
@@ -163,7 +206,7 @@ impl IodConnector {
         };
         let ranges = state.changes.get(&key).map_or_else(Ranges::default, |c| c.ranges.clone());
         let merged = self.merged_image(&d, &theirs, ours, &ranges);
-        state.change(key, Body::Dirty(merged), ranges);
+        state.change(key, Body::Dirty(Arc::new(merged)), ranges);
         Ok(())
     }
 
@@ -199,7 +242,7 @@ impl IodConnector {
         }
         self.commit_all(state)?;
         let session = self.container.begin_session(&mut state.snapshot)?;
-        state.session = Some(session);
+        state.session = Some(Arc::new(session));
         self.all_changed();
         Ok(())
     }
@@ -211,11 +254,26 @@ impl IodConnector {
     }
 }
 
+/// A chunk in memory.
+struct DirtyChunk {
+    key: Key,
+    dataset: Arc<Dataset>,
+    image: Arc<Vec<u8>>,
+}
+
+/// A value in a record, or in a pack if it is long.
+fn placed(packs: &mut PackWriter<'_>, bytes: &[u8]) -> Result<Data> {
+    match bytes.len() > INLINE_MAX_BYTES {
+        true => packs.add(bytes).map(Data::Extent),
+        false => Ok(Data::Inline(bytes.into())),
+    }
+}
+
 /// Encodes chunks, several at once if they have filters.
-fn encode_all(chunks: &[(&Key, Arc<Dataset>, &Vec<u8>)]) -> Vec<Result<(Vec<u8>, u32)>> {
-    let encode = |(_, d, image): &(&Key, Arc<Dataset>, &Vec<u8>)| d.encode((*image).clone());
+fn encode_all(chunks: &[DirtyChunk]) -> Vec<Result<(Vec<u8>, u32)>> {
+    let encode = |chunk: &DirtyChunk| chunk.dataset.encode(chunk.image.to_vec());
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    if threads < 2 || chunks.len() < 2 || chunks.iter().all(|(_, d, _)| d.pipeline.is_empty()) {
+    if threads < 2 || chunks.len() < 2 || chunks.iter().all(|chunk| chunk.dataset.pipeline.is_empty()) {
         return chunks.iter().map(encode).collect();
     }
     let lost = || Err(Error::Io { operation: "encode a chunk", address: Address::UNDEF, errno: libc::EIO });

@@ -191,7 +191,7 @@ impl Content for IodContent {
         let state = self.connector.state.read_recursive();
         let d = self.dataset(&state)?;
         match (d.datatype.contains_vlen(), self.written(&state, &d)) {
-            (false, _) => self.connector.read_elements(&state, &d, offset, buf),
+            (false, _) => self.connector.read_unlocked(state, &d, offset, buf),
             (true, Some(bytes)) => {
                 let rest = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
                 buf.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
@@ -280,7 +280,7 @@ impl IodChunks {
         let key = keys::chunk(self.id, scaled);
         if let Some(Body::Dirty(image)) = state.changes.get(&key).map(|c| &c.body) {
             let d = self.connector.dataset_of(&state, self.id)?;
-            return d.encode(image.clone()).map(|(bytes, _)| Some(bytes));
+            return d.encode(image.to_vec()).map(|(bytes, _)| Some(bytes));
         }
         state.bytes(&key)
     }

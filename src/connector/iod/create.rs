@@ -4,11 +4,10 @@ use super::access::IodConnector;
 use super::dataset::BYTES_CHUNK;
 use super::paths;
 use super::state::{DATASET, GROUP, State, now};
-use crate::base::datatype::Datatype;
-use crate::base::fill::Fill;
-use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result};
-use crate::connector::{DatasetSpec, LinkTarget};
+use crate::connector::errors::refused;
+use crate::connector::plan::{Now, plan};
+use crate::connector::{self, DatasetSpec, LinkTarget};
 use crate::dataset::create::dataset_messages;
 use crate::dataset::creation::Creation;
 use crate::dataset::layout::new_chunked;
@@ -22,44 +21,22 @@ use crate::iod::{keys, merge};
 const SUPERBLOCK: u8 = 2;
 /// Metadata that makes a dataset.
 const MESSAGES: [u16; 5] = [kind::DATASPACE, kind::DATATYPE, kind::FILL_VALUE, kind::DATA_LAYOUT, kind::FILTER_PIPELINE];
-/// Layouts that datasets of containers can have.
-const LAYOUTS: [&str; 3] = ["compact", "contiguous", "chunked"];
 /// Longest name of a link, bytes.
 const NAME_MAX: usize = keys::KEY_MAX / 2;
 
 /// The dataset that a new file is.
 pub(super) fn bytes_file() -> Creation {
-    Creation {
-        datatype: Datatype::byte(),
-        committed: None,
-        extent: Extent::Simple,
-        dims: vec![0],
-        max_dims: Some(vec![None]),
-        layout: new_chunked(vec![BYTES_CHUNK]),
-        filters: Vec::new(),
-        fill: Fill::Default,
-        fill_time: None,
-        undefine_fill: false,
-        modified: None,
-    }
+    Creation { layout: new_chunked(vec![BYTES_CHUNK]), ..connector::bytes_file::bytes_file() }
 }
 
 /// Errors: a layout that containers do not have.
 pub(super) fn check_layout(creation: &Creation) -> Result<()> {
     let layout = creation.layout.kind;
-    if LAYOUTS.contains(&layout.name()) && layout.profile().is_none() {
+    if layout.fits_any_container() {
         return Ok(());
     }
     let reason = format!("a container in an object store has no layout {}; use chunked, contiguous or compact", layout.name());
     Err(Error::refused(libc::EOPNOTSUPP, reason))
-}
-
-/// Maps errors of an impossible dataset to `EINVAL`.
-pub(super) fn refused(e: Error) -> Error {
-    match e {
-        Error::Unsupported { detail, .. } | Error::Limit { detail, .. } => Error::refused(libc::EINVAL, detail),
-        other => other,
-    }
 }
 
 /// Errors: a name that no link can have.
@@ -129,14 +106,9 @@ impl State {
 
 impl IodConnector {
     /// What `spec` makes of the dataset `now`, with the blocks of cells of its fill value.
-    pub(super) fn planned(
-        &self,
-        state: &State,
-        now: crate::connector::native::edit::Planned,
-        spec: &DatasetSpec,
-    ) -> Result<(Creation, Vec<(u64, Vec<u8>)>)> {
+    pub(super) fn planned(&self, state: &State, now: &Now, spec: &DatasetSpec) -> Result<(Creation, Vec<(u64, Vec<u8>)>)> {
         let mut cells = super::cells::NewCells::new(state, true, true);
-        let creation = crate::connector::native::edit::plan_dataset(now, spec, &mut cells).map_err(refused)?;
+        let creation = plan(now, spec, &mut cells).map_err(refused)?;
         check_layout(&creation)?;
         Ok((creation, cells.into_blocks()?))
     }

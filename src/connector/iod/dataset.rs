@@ -109,6 +109,11 @@ impl Dataset {
         Ok(Dataset { id, datatype, space, element_size, fill, pattern, storage, pipeline, grid, size })
     }
 
+    /// Bytes that a read of `len` bytes from `offset` gets.
+    pub fn readable(&self, offset: u64, len: usize) -> usize {
+        usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX).min(len)
+    }
+
     /// Elements in all.
     pub fn elements(&self) -> u64 {
         self.size.checked_div(self.element_size).unwrap_or(0)

@@ -6,7 +6,7 @@ use super::ids::object;
 use super::state::State;
 use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Elements, NewReference, Taken};
-use crate::connector::native::edit::Planned;
+use crate::connector::plan::Now;
 use crate::connector::{DatasetSpec, Datatype, Form, LinkTarget, NewAttribute, NewValue, ObjectId, Ownership};
 use crate::format::message::times;
 use crate::format::object_header::kind;
@@ -28,6 +28,7 @@ impl IodConnector {
 
     /// Runs a write; one that fails may have written a part.
     fn write_with<T>(&self, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        self.store_many_ahead()?;
         let mut state = self.state.write();
         self.check_writable(&state)?;
         self.keep_ids(&mut state)?;
@@ -44,6 +45,9 @@ impl Edit for IodConnector {
 
     fn write_as(&self, id: ObjectId, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
         let id = State::check_id(id)?;
+        if let Err(e) = self.fetch_for_write(id, offset, bytes.len()) {
+            tracing::debug!("the write reads the chunks: {e}");
+        }
         self.write_with(|state| {
             let d = self.dataset_of(state, id)?;
             match d.datatype.contains_vlen() {
@@ -120,8 +124,7 @@ impl Edit for IodConnector {
     fn create_dataset(&self, group: ObjectId, name: &[u8], spec: &DatasetSpec) -> Result<ObjectId> {
         let group = State::check_id(group)?;
         self.operate(|state| {
-            let now = Planned { creation: bytes_file(), size: 0, blank: true };
-            let (creation, blocks) = self.planned(state, now, spec)?;
+            let (creation, blocks) = self.planned(state, &Now::new_file(bytes_file()), spec)?;
             let id = state.create_dataset(group, name, &creation)?;
             for (block, bytes) in blocks {
                 state.put(keys::key(id, keys::CELLS, &block.to_be_bytes()), &bytes)?;
@@ -253,6 +256,9 @@ impl Edit for IodConnector {
     }
 
     fn commit(&self) -> Result<()> {
+        if let Err(e) = self.store_ahead() {
+            tracing::debug!("the commit stores the chunks: {e}");
+        }
         let mut state = self.state.write();
         if state.session.is_none() { Ok(()) } else { self.commit_all(&mut state) }
     }

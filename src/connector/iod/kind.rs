@@ -5,10 +5,10 @@ use super::state::{GROUP, State, now};
 use crate::base::remote::{container_folder, container_url};
 use crate::base::{Error, Result};
 use crate::connector::DatasetSpec;
-use crate::connector::native::kind::Hdf5File;
 use crate::connector::open::{
     Backing, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, Place, Recognized, UsedDirectory, temporary_directory,
 };
+use crate::connector::plan;
 use crate::file::directory::Directory;
 use crate::file::store::ObjectStore;
 use crate::file::store::local::LocalStore;
@@ -141,11 +141,11 @@ impl Kind for IodContainer {
     }
 
     fn check_new_dataset(&self, spec: &DatasetSpec) -> Result<()> {
-        Hdf5File.check_new_dataset(spec)
+        plan::check_new_dataset(spec)
     }
 
     fn check_part(&self, spec: &DatasetSpec) -> Result<()> {
-        Hdf5File.check_part(spec)
+        plan::check_part(spec)
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) struct State {
     pub container: Arc<Container>,
     pub snapshot: Snapshot,
     /// `None`: read-only.
-    pub session: Option<Session>,
+    pub session: Option<Arc<Session>>,
     pub changes: Changes,
     /// Bytes of chunks in `changes`.
     pub dirty_bytes: usize,
@@ -105,7 +105,7 @@ impl State {
         State {
             container,
             snapshot,
-            session,
+            session: session.map(Arc::new),
             changes: Changes::new(),
             dirty_bytes: 0,
             moves_group: false,
@@ -275,7 +275,7 @@ impl State {
     /// An id for a new object or a block of cells.
     pub fn new_id(&self) -> Result<u64> {
         let none = || Error::refused(libc::ENOSPC, "the session has used up its object ids; mount again");
-        self.session.as_ref().and_then(Session::new_id).ok_or_else(none)
+        self.session.as_ref().and_then(|session| session.new_id()).ok_or_else(none)
     }
 
     /// Errors: the object is not of this container.

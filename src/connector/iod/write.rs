@@ -9,6 +9,7 @@ use crate::format::Context;
 use crate::format::object_header::kind;
 use crate::iod::{Body, Change, Key, Ranges, keys};
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// Bytes that are zeroed at a time.
 const ZEROED_BYTES: usize = 1 << 20;
@@ -34,14 +35,14 @@ impl IodConnector {
                     state.dirty_bytes = state.dirty_bytes.saturating_sub(image.len());
                     (image, ranges)
                 }
-                _ => (Vec::new(), Ranges::whole()),
+                _ => (Arc::default(), Ranges::whole()),
             }
         } else {
             let ranges = state.changes.get(&key).map_or_else(Ranges::default, |c| c.ranges.clone());
-            let image = if covered { Vec::new() } else { self.with_chunk(state, d, &key, |i| i.unwrap_or_default().to_vec())? };
+            let image = if covered { Arc::default() } else { self.chunk(state, d, &key)? };
             (image, ranges)
         };
-        f(&mut image, &mut ranges);
+        f(Arc::make_mut(&mut image), &mut ranges);
         match is_dirty {
             true => state.change_form(key, Body::Dirty(image), ranges),
             false => state.change(key, Body::Dirty(image), ranges),

@@ -5,7 +5,9 @@ use crate::base::datatype::Datatype;
 use crate::base::fill::Fill;
 use crate::base::{Error, Result, limits};
 use crate::connector::ObjectId;
+use crate::connector::plan::Now;
 use crate::dataset::chunk::key::DatasetKey;
+use crate::dataset::creation::Creation;
 use crate::dataset::environment::Environment;
 use crate::dataset::fill::FillPattern;
 use crate::dataset::layout::{self, DatasetBytes, Layout, Parts, Surroundings};
@@ -51,6 +53,25 @@ pub struct Dataset {
 }
 
 impl Dataset {
+    /// What it is, for a plan of what it becomes.
+    pub(super) fn now(&self) -> Result<Now> {
+        let layout = self.layout().for_copy();
+        let creation = Creation {
+            datatype: self.datatype.clone(),
+            committed: None,
+            extent: self.space.extent,
+            dims: self.space.dims.clone(),
+            max_dims: self.space.max_dims.clone(),
+            filters: layout.kind.user_filters(&self.pipeline.filters),
+            layout,
+            fill: self.fill.fill.clone(),
+            fill_time: Some(self.fill.write_time),
+            undefine_fill: false,
+            modified: None,
+        };
+        Ok(Now { creation, elsewhere: !self.layout().is_in_file(), size: self.bytes.size, blank: self.bytes.is_blank()? })
+    }
+
     /// Opens the dataset of `object`.
     pub(crate) fn open<S: Surroundings>(object: Object, id: ObjectId, surroundings: impl Fn(&Object) -> S) -> Result<Dataset> {
         let datatype = object.datatype()?;

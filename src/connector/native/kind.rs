@@ -1,6 +1,5 @@
 //! The kind of container that is an HDF5 file.
 
-use super::edit::{check_new_dataset, check_part};
 use super::external::Neighbours;
 use super::following::Following;
 use super::log::LogAccess;
@@ -12,6 +11,7 @@ use crate::connector::open::{
     Backing, ExternalPolicy, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, Place, Recognized, UsedDirectory,
     temporary_directory,
 };
+use crate::connector::plan;
 use crate::connector::{Connector, DatasetSpec};
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::virtual_::MissingPolicy;
@@ -108,11 +108,11 @@ impl Kind for Hdf5File {
     }
 
     fn check_new_dataset(&self, spec: &DatasetSpec) -> Result<()> {
-        check_new_dataset(spec)
+        plan::check_new_dataset(spec)
     }
 
     fn check_part(&self, spec: &DatasetSpec) -> Result<()> {
-        check_part(spec)
+        plan::check_part(spec)
     }
 }
 

@@ -32,6 +32,10 @@ impl CreateLayout for Create {
         NAME
     }
 
+    fn fits_any_container(&self) -> bool {
+        true
+    }
+
     fn allocation_time(&self) -> u8 {
         1
     }

@@ -189,6 +189,10 @@ impl ObjectStore for LocalStore {
         if many { self.sync_earlier() } else { Ok(()) }
     }
 
+    fn settle(&self) -> io::Result<()> {
+        self.sync_earlier()
+    }
+
     fn create(&self, key: &str, bytes: &[u8]) -> io::Result<bool> {
         let (folder, name) = self.place(key, true)?;
         self.count(0, bytes.len());

@@ -27,6 +27,11 @@ pub trait ObjectStore: Send + Sync {
     /// [`ObjectStore::create`] of this store returns.
     fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()>;
 
+    /// Makes durable what was put, so that the next [`ObjectStore::create`] is short.
+    fn settle(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Stores an object if there is none with this key; false: there is one. Durable when it
     /// returns. Of several concurrent calls with one key, exactly one returns true. After an error
     /// the object may exist.

@@ -4,6 +4,7 @@ use super::super::attribute::{self, Value};
 use super::super::{info, ownership, traverse};
 use super::errors::{refused, too_large};
 use super::{Change, now};
+use crate::base::datatype::Datatype;
 use crate::base::shape::Shape;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Address, Error, Result};
@@ -110,7 +111,7 @@ impl Change<'_> {
                 attributes_edit::set(&store, id.address, name, &body, now()).map_err(too_large)?;
             }
             _ => {
-                let datatype = super::bytes_file::bytes_file().datatype;
+                let datatype = Datatype::byte();
                 let shape = Shape::Simple { dims: vec![bytes.len() as u64], max: None };
                 let value = Value { datatype, shape, bytes: bytes.to_vec() };
                 put(&store, id, version, name, &value)?;
@@ -157,7 +158,7 @@ impl Change<'_> {
 
 /// A list of bytes, as a new file among attributes becomes one.
 fn is_bytes(value: &Value) -> bool {
-    matches!(&value.shape, Shape::Simple { dims, .. } if dims.len() == 1) && value.datatype == super::bytes_file::bytes_file().datatype
+    matches!(&value.shape, Shape::Simple { dims, .. } if dims.len() == 1) && value.datatype == Datatype::byte()
 }
 
 /// The elements whose raw bytes, variable-length parts in exact form, are `bytes`.

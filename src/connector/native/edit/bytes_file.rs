@@ -1,35 +1,8 @@
-//! A file of bytes: what a new file is before a type is declared.
+//! Files of bytes among the datasets of an HDF5 file.
 
 use super::super::dataset::Dataset;
 use crate::base::datatype::Datatype;
-use crate::base::fill::Fill;
-use crate::base::shape::Extent;
-use crate::dataset::creation::Creation;
-use crate::dataset::layout::new_chunked;
-
-/// Chunk size of a small file, which has one chunk, bytes. No other writer chooses this size, so
-/// that a small file is recognized when it grows.
-pub(super) const SMALL_CHUNK_BYTES: u64 = 480;
-
-/// Least and largest chunk size of other new files, bytes.
-pub(super) const CHUNK_BYTES: (u64, u64) = (4 << 10, 1 << 20);
-
-/// The dataset that a new file is: bytes in one small chunk, of unlimited size.
-pub(super) fn bytes_file() -> Creation {
-    Creation {
-        datatype: Datatype::byte(),
-        extent: Extent::Simple,
-        dims: vec![0],
-        max_dims: Some(vec![None]),
-        layout: new_chunked(vec![SMALL_CHUNK_BYTES]),
-        filters: Vec::new(),
-        fill: Fill::Default,
-        fill_time: None,
-        undefine_fill: false,
-        modified: None,
-        committed: None,
-    }
-}
+use crate::connector::bytes_file::{CHUNK_BYTES, SMALL_CHUNK_BYTES, bytes_file};
 
 /// A file that is as it was created, but for its bytes.
 pub(super) fn is_bytes_file(d: &Dataset) -> bool {

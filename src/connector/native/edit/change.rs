@@ -4,12 +4,12 @@
 use super::attributes::Values;
 use super::bytes_file::is_bytes_file;
 use super::errors::{invalid, refused};
-use super::plan::{Now, is_unchunked, plan};
 use super::relayout::Elements;
 use super::{Change, Dataset};
 use crate::base::Result;
 use crate::base::datatype::Datatype;
 use crate::base::newlines::Newlines;
+use crate::connector::plan::{is_unchunked, plan};
 use crate::connector::{ChunksSpec, DatasetSpec, ObjectId};
 use crate::dataset::create::dataset_messages;
 use std::cell::Cell;
@@ -33,7 +33,7 @@ impl Change<'_> {
         }
         // A fill value may refer to an object that is not there: null then.
         let nowhere = Cell::new(false);
-        let creation = plan(&Now::of(&d)?, &spec, &mut Values { nowhere: Some(&nowhere), ..Values::new(self, &store) })?;
+        let creation = plan(&d.now()?, &spec, &mut Values { nowhere: Some(&nowhere), ..Values::new(self, &store) })?;
         if nowhere.get() {
             tracing::warn!("object at {}: its fill value is null, as it refers to no object of the file", id.address);
         }
@@ -55,7 +55,7 @@ impl Change<'_> {
     /// Makes a dataset what `spec` states. Its elements are gone: others are written next.
     pub(super) fn replace_dataset(&self, id: ObjectId, spec: &DatasetSpec) -> Result<()> {
         let (store, d) = (self.store()?, self.dataset(id)?);
-        let creation = plan(&Now::of(&d)?.emptied(), spec, &mut Values::new(self, &store))?;
+        let creation = plan(&d.now()?.emptied(), spec, &mut Values::new(self, &store))?;
         // What contradicts itself is found before anything is changed.
         dataset_messages(store.ctx(), store.superblock().version, &creation).map_err(refused)?;
         self.relayout(&d, &creation, spec.dtype.is_some(), Elements::Dropped)?;

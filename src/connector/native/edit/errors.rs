@@ -1,21 +1,7 @@
 //! Errors of changes: their errno, and whether they concern one object only.
 
 use crate::base::Error;
-use std::borrow::Cow;
-
-/// `EINVAL` with a reason.
-pub(super) fn invalid(reason: impl Into<Cow<'static, str>>) -> Error {
-    Error::refused(libc::EINVAL, reason)
-}
-
-/// Maps errors of an impossible dataset or attribute to `EINVAL`.
-pub(super) fn refused(e: Error) -> Error {
-    match e {
-        Error::Unsupported { detail, .. } => invalid(detail),
-        Error::Limit { detail, .. } => invalid(detail),
-        other => other,
-    }
-}
+pub(super) use crate::connector::errors::{invalid, refused};
 
 /// Maps the error of an attribute too large for a header or its heap to `E2BIG`.
 pub(super) fn too_large(e: Error) -> Error {

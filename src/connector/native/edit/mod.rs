@@ -31,7 +31,6 @@ mod new_file;
 mod object_state;
 mod open;
 mod pending;
-mod plan;
 mod prepare;
 #[cfg(test)]
 mod prepare_tests;
@@ -57,8 +56,6 @@ mod write_errors;
 mod write_errors_tests;
 
 pub use current_content::CurrentContent;
-pub(crate) use plan::{Planned, plan_dataset};
-pub use plan::{check_new_dataset, check_part};
 
 use crate::connector::edit::{Allocate, CopyRange, Edit, Elements, Erase, NewReference, Taken};
 use crate::connector::log::EditLog;

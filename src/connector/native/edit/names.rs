@@ -1,13 +1,13 @@
 //! Creating objects, and giving, moving and taking away names.
 
 use super::attributes::Values;
-use super::bytes_file::bytes_file;
 use super::errors::is_of_object;
 use super::errors::refused;
-use super::plan::new_dataset;
 use super::{Change, now};
 use crate::base::{Address, Error, Result};
+use crate::connector::bytes_file::bytes_file;
 use crate::connector::edit::Taken;
+use crate::connector::plan::{Now, plan};
 use crate::connector::{DatasetSpec, ObjectId, ObjectKind};
 use crate::dataset::create;
 use crate::dataset::creation::Creation;
@@ -110,7 +110,7 @@ impl Change<'_> {
     pub(super) fn create_described(&self, group: ObjectId, name: &[u8], spec: &DatasetSpec) -> Result<ObjectId> {
         self.free_name(group, name)?;
         let store = self.store()?;
-        let creation = new_dataset(self.new_file()?, spec, &mut Values::new(self, &store))?;
+        let creation = plan(&Now::new_file(self.new_file()?), spec, &mut Values::new(self, &store))?;
         let address = self.new_dataset(&creation, now()).map_err(refused)?;
         self.set_anchor(ObjectId { file: group.file, address }, &creation)?;
         if let Some(warning) = creation.layout.kind.warning() {

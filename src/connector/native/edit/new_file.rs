@@ -1,13 +1,14 @@
 //! New files with no declared type. Their chunks become larger as they grow.
 
 use super::super::dataset::{Dataset, id_of, key};
-use super::bytes_file::{CHUNK_BYTES, SMALL_CHUNK_BYTES, bytes_file};
 use super::data::replace_message;
 use super::relayout::Elements;
 use super::{Change, NativeConnector};
 use crate::base::Result;
+use crate::base::datatype::Datatype;
 use crate::base::newlines::Newlines;
 use crate::connector::ObjectId;
+use crate::connector::bytes_file::{CHUNK_BYTES, SMALL_CHUNK_BYTES, bytes_file};
 use crate::dataset::create::dataset_messages;
 use crate::dataset::creation::Creation;
 use crate::dataset::layout::{Seek, new_chunked};
@@ -126,13 +127,8 @@ fn is_small(d: &Dataset) -> bool {
         && d.bytes.size <= SMALL_CHUNK_BYTES
         && d.space.max() == [None]
         && d.pipeline.filters.is_empty()
-        && d.datatype == bytes_file().datatype
+        && d.datatype == Datatype::byte()
         && d.layout().definition().is_none()
-}
-
-/// Chunk dimensions that a dataset keeps when its type changes: not those of a small file.
-pub(super) fn kept(chunks: &[u64]) -> Vec<u64> {
-    if chunks == [SMALL_CHUNK_BYTES] { vec![CHUNK_BYTES.0] } else { chunks.to_vec() }
 }
 
 fn chunk_of(d: &Dataset) -> Option<u64> {

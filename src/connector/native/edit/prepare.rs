@@ -13,13 +13,13 @@
 
 use super::super::dataset::{Dataset, key};
 use super::attributes::Values;
-use super::bytes_file::bytes_file;
-use super::plan::{Now, plan};
 use super::relayout::{KINDS, bound_copy, bound_holes};
 use super::{Change, NativeConnector, now};
+use crate::base::datatype::Datatype;
 use crate::base::limits::IO_PIECE_BYTES;
 use crate::base::{Address, Error, Result, waiting};
 use crate::connector::edit::Elements;
+use crate::connector::plan::plan;
 use crate::connector::{Connector, DatasetSpec, Form, ObjectId};
 use crate::dataset::creation::Creation;
 use crate::file::space::SpaceUsage;
@@ -106,7 +106,7 @@ impl Change<'_> {
         if self.is_wish(&d, &spec) {
             return Ok(None);
         }
-        let creation = plan(&Now::of(&d)?, &spec, &mut Values::new(self, &store))?;
+        let creation = plan(&d.now()?, &spec, &mut Values::new(self, &store))?;
         if creation.layout.kind.records().is_some() || d.layout().for_copy().kind.records().is_some() {
             return Ok(None);
         }
@@ -117,7 +117,7 @@ impl Change<'_> {
 
     /// Creates the copy.
     fn begin_preparation(&self, id: ObjectId, d: &Dataset, creation: Creation) -> Result<Arc<Preparation>> {
-        let of_new_file = self.editing.objects.usage(id).is_new_file && d.datatype == bytes_file().datatype;
+        let of_new_file = self.editing.objects.usage(id).is_new_file && d.datatype == Datatype::byte();
         let (spacer, copy) = self.atomically(|| {
             let spacer = if of_new_file { self.spacer(d, &creation)? } else { None };
             let copy = ObjectId { address: self.new_dataset(&creation, now())?, ..id };

@@ -57,6 +57,10 @@ impl CreateLayout for Create {
         true
     }
 
+    fn fits_any_container(&self) -> bool {
+        true
+    }
+
     fn allocation_time(&self) -> u8 {
         ALLOCATION_TIME
     }

@@ -12,13 +12,10 @@
 //! - fillvalue: the same bytes if the elements have as many, else the default.
 //! - layout: unchanged, or chunked where the other properties need chunks.
 
-use super::super::dataset::Dataset;
-use super::bytes_file::bytes_file;
+use super::bytes_file::{bytes_file, kept};
 use super::errors::{invalid, refused};
-use super::new_file::kept;
 use crate::base::datatype::Datatype;
 use crate::base::fill::Fill;
-use crate::base::filter_spec::FilterSpec;
 use crate::base::shape::Extent;
 use crate::base::{Error, Result};
 use crate::connector::{ChunksSpec, DatasetSpec, FillSpec};
@@ -37,91 +34,56 @@ const CHUNKS_WANTED: u64 = 64;
 /// Longest dimension of a chunk along one that can grow and has nothing yet.
 const GROWING: u64 = 1024;
 
-/// What a dataset is.
+/// What a dataset is, in any kind of container.
 #[derive(Clone)]
-pub(super) struct Now {
-    datatype: Datatype,
-    extent: Extent,
-    dims: Vec<u64>,
-    max_dims: Option<Vec<Option<u64>>>,
-    fill: Fill,
-    fill_time: u8,
-    filters: Vec<FilterSpec>,
-    /// Layout of a copy.
-    layout: NewLayout,
+pub(crate) struct Now {
+    /// Its properties; the layout is that of a copy.
+    pub creation: Creation,
     /// Its elements lie in other files or datasets.
-    elsewhere: bool,
+    pub elsewhere: bool,
     /// Bytes of its elements.
-    size: u64,
+    pub size: u64,
     /// Nothing was ever written to it.
-    blank: bool,
+    pub blank: bool,
 }
 
 impl Now {
-    /// What `d` is.
-    pub(super) fn of(d: &Dataset) -> Result<Now> {
-        Ok(Now {
-            datatype: d.datatype.clone(),
-            extent: d.space.extent,
-            dims: d.space.dims.clone(),
-            max_dims: d.space.max_dims.clone(),
-            fill: d.fill.fill.clone(),
-            fill_time: d.fill.write_time,
-            filters: d.layout().for_copy().kind.user_filters(&d.pipeline.filters),
-            layout: d.layout().for_copy(),
-            elsewhere: !d.layout().is_in_file(),
-            size: d.bytes.size,
-            blank: d.bytes.is_blank()?,
-        })
-    }
-
-    /// What a new file with the properties `new` is.
-    pub(super) fn new_file(new: Creation) -> Now {
-        Now {
-            datatype: new.datatype,
-            extent: new.extent,
-            dims: new.dims,
-            max_dims: new.max_dims,
-            fill: new.fill,
-            fill_time: new.fill_time.unwrap_or(2),
-            filters: new.filters,
-            layout: new.layout,
-            elsewhere: false,
-            size: 0,
-            blank: true,
-        }
+    /// What a new dataset with these properties is.
+    pub fn new_file(creation: Creation) -> Now {
+        Now { creation, elsewhere: false, size: 0, blank: true }
     }
 
     /// The same without what was written to it.
-    pub(super) fn emptied(self) -> Now {
+    pub fn emptied(self) -> Now {
         Now { blank: true, ..self }
     }
 
     fn max(&self) -> Vec<Option<u64>> {
-        self.max_dims.clone().unwrap_or_else(|| self.dims.iter().map(|d| Some(*d)).collect())
+        let Creation { dims, max_dims, .. } = &self.creation;
+        max_dims.clone().unwrap_or_else(|| dims.iter().map(|d| Some(*d)).collect())
     }
 
     fn element_size(&self) -> u64 {
-        self.datatype.element_size()
+        self.creation.datatype.element_size()
     }
 
     /// A file of bytes as it is made.
     fn is_untyped(&self) -> bool {
-        self.datatype == bytes_file().datatype && self.max() == [None] && self.filters.is_empty()
+        self.creation.datatype == Datatype::byte() && self.max() == [None] && self.creation.filters.is_empty()
     }
 }
 
 /// What the dataset `d` shall be.
-pub(super) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn HeapStore) -> Result<Creation> {
+pub(crate) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn HeapStore) -> Result<Creation> {
     if d.elsewhere {
         return Err(Error::refused(libc::EOPNOTSUPP, "a dataset whose elements lie elsewhere cannot be changed"));
     }
-    let datatype = spec.dtype.clone().unwrap_or_else(|| d.datatype.clone());
+    let datatype = spec.dtype.clone().unwrap_or_else(|| d.creation.datatype.clone());
     let (extent, dims) = shape(d, spec, &datatype)?;
     let max_dims = maxshape(d, spec, &dims)?;
     let fixed = dims.iter().zip(&max_dims).all(|(d, m)| *m == Some(*d));
     let fill = match &spec.fillvalue {
-        None if datatype.element_size() == d.element_size() => d.fill.clone(),
+        None if datatype.element_size() == d.element_size() => d.creation.fill.clone(),
         None | Some(FillSpec::Default) => Fill::Default,
         Some(FillSpec::Undefined) => Fill::Undefined,
         Some(FillSpec::Value(fill)) if fill.datatype != datatype => {
@@ -134,23 +96,24 @@ pub(super) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn HeapStore) -> R
             None => Fill::Default,
         },
     };
-    let filters = spec.filters.as_ref().unwrap_or(&d.filters);
+    let filters = spec.filters.as_ref().unwrap_or(&d.creation.filters);
     let layout = layout(d, spec, &dims, &max_dims, datatype.element_size())?;
     let dropped = !layout.kind.is_chunked() && spec.filters.is_none();
     let filters = if dropped { Vec::new() } else { filters.clone() };
     if !(Pipeline { filters: filters.clone() }).can_encode() {
         return Err(invalid("one of the filters is not known here, or not with these values"));
     }
-    let same_kind = datatype.contains_vlen() == d.datatype.contains_vlen();
-    let fill_time = (spec.fillvalue.is_none() && same_kind).then_some(d.fill_time).filter(|t| *t <= 2);
-    let max_dims = (extent == Extent::Simple && d.max_dims.is_some() || !fixed).then_some(max_dims);
+    let same_kind = datatype.contains_vlen() == d.creation.datatype.contains_vlen();
+    let fill_time = (spec.fillvalue.is_none() && same_kind).then(|| d.creation.fill_time.unwrap_or(2)).filter(|t| *t <= 2);
+    let max_dims = (extent == Extent::Simple && d.creation.max_dims.is_some() || !fixed).then_some(max_dims);
     let undefine_fill = spec.undefine_fill && layout.kind.profile().is_some();
     let creation =
         Creation { datatype, committed: None, extent, dims, max_dims, layout, filters, fill, fill_time, undefine_fill, modified: None };
     // A new file is in the log by default, which cannot hold every type.
     let by_default = d.is_untyped() && spec.layout.is_none() && creation.layout.kind.records().is_some();
     if by_default && creation.layout.kind.check(&creation).is_err() {
-        return plan(&Now { layout: bytes_file().layout, ..d.clone() }, spec, values);
+        let creation = Creation { layout: bytes_file().layout, ..d.creation.clone() };
+        return plan(&Now { creation, ..d.clone() }, spec, values);
     }
     Ok(creation)
 }
@@ -161,7 +124,7 @@ fn requested(spec: &DatasetSpec) -> Result<Option<&'static dyn CreateLayout>> {
 }
 
 /// Whether a layout without chunks is requested.
-pub(super) fn is_unchunked(spec: &DatasetSpec) -> Result<bool> {
+pub(crate) fn is_unchunked(spec: &DatasetSpec) -> Result<bool> {
     Ok(spec.chunks == Some(ChunksSpec::None) || requested(spec)?.is_some_and(|l| !l.is_chunked()))
 }
 
@@ -175,23 +138,23 @@ fn layout(d: &Now, spec: &DatasetSpec, dims: &[u64], max_dims: &[Option<u64>], s
     if needs_chunks && unchunked {
         return Err(invalid("only a dataset in chunks has chunks and filters"));
     }
-    if requested.is_none() && !needs_chunks && !unchunked && d.layout.kind.records().is_some() {
-        return Ok(d.layout.clone());
+    if requested.is_none() && !needs_chunks && !unchunked && d.creation.layout.kind.records().is_some() {
+        return Ok(d.creation.layout.clone());
     }
     if chunked_by_name && dims.is_empty() {
         return Err(invalid("a dataset without dimensions cannot be in chunks"));
     }
     let fixed = dims.iter().zip(max_dims).all(|(d, m)| *m == Some(*d));
-    let old = d.layout.chunk_dims();
+    let old = d.creation.layout.chunk_dims();
     if unchunked || dims.is_empty() || !needs_chunks && fixed && old.is_none() {
         return Ok(match requested.filter(|l| !l.is_chunked()) {
             Some(kind) => NewLayout { kind, chunk: Vec::new() },
-            None if d.layout == new_compact() && spec.chunks.is_none() => compact_if_small(dims, size),
+            None if d.creation.layout == new_compact() && spec.chunks.is_none() => compact_if_small(dims, size),
             None => new_contiguous(),
         });
     }
     // Chunks of a file of bytes were chosen for what it held.
-    let same = dims == d.dims && max_dims == d.max();
+    let same = dims == d.creation.dims && max_dims == d.max();
     let chunk = match (&spec.chunks, old) {
         (Some(ChunksSpec::Dims(chunks)), _) => chunks.clone(),
         (None, Some(old)) if size == d.element_size() && (same || !d.is_untyped() && fit(old, max_dims)) => {
@@ -205,10 +168,10 @@ fn layout(d: &Now, spec: &DatasetSpec, dims: &[u64], max_dims: &[Option<u64>], s
     };
     let old_kind = match (spec.profile.as_ref().filter(|_| requested.is_none()), old) {
         (Some(profile), Some(_)) => {
-            let none = || invalid(format!("layout {} has no profile {profile}", d.layout.kind.name()));
-            Some(d.layout.kind.with_profile(profile).ok_or_else(none)?)
+            let none = || invalid(format!("layout {} has no profile {profile}", d.creation.layout.kind.name()));
+            Some(d.creation.layout.kind.with_profile(profile).ok_or_else(none)?)
         }
-        (_, old) => old.map(|_| d.layout.kind),
+        (_, old) => old.map(|_| d.creation.layout.kind),
     };
     let kind = requested.or(old_kind);
     Ok(kind.map_or_else(|| new_chunked(chunk.clone()), |kind| NewLayout { kind, chunk: chunk.clone() }))
@@ -228,22 +191,22 @@ fn shape(d: &Now, spec: &DatasetSpec, datatype: &Datatype) -> Result<(Extent, Ve
     let size = datatype.element_size();
     let reshaped = |dims: &[u64]| dims.iter().try_fold(size, |n, d| n.checked_mul(*d));
     // The bytes of variable-length elements are counted when they are read.
-    let counted = !datatype.contains_vlen() || d.datatype.contains_vlen();
+    let counted = !datatype.contains_vlen() || d.creation.datatype.contains_vlen();
     let (extent, dims) = if spec.null_space {
         (Extent::Null, Vec::new())
     } else if let Some(dims) = &spec.shape {
         (if dims.is_empty() { Extent::Scalar } else { Extent::Simple }, dims.clone())
     } else if size == d.element_size() || d.size == 0 || !counted {
-        (d.extent, d.dims.clone())
+        (d.creation.extent, d.creation.dims.clone())
     } else {
-        let mut dims = d.dims.clone();
+        let mut dims = d.creation.dims.clone();
         let last = dims.last_mut().ok_or_else(|| invalid(format!("one element of {} bytes is none of {size}", d.element_size())))?;
         let bytes = last.saturating_mul(d.element_size());
         if size == 0 || bytes % size != 0 {
             return Err(invalid(format!("{bytes} bytes are no whole number of elements of {size} bytes")));
         }
         *last = bytes / size;
-        (d.extent, dims)
+        (d.creation.extent, dims)
     };
     let bytes = if extent == Extent::Null { Some(0) } else { reshaped(&dims) };
     if counted && bytes != Some(d.size) && !d.blank {
@@ -265,10 +228,10 @@ fn maxshape(d: &Now, spec: &DatasetSpec, dims: &[u64]) -> Result<Vec<Option<u64>
     let fixed = || dims.iter().map(|d| Some(*d)).collect::<Vec<_>>();
     let old = d.max();
     let grows = requested(spec)?.is_some_and(CreateLayout::grows);
-    if is_unchunked(spec)? && !grows || d.max_dims.is_none() {
+    if is_unchunked(spec)? && !grows || d.creation.max_dims.is_none() {
         return Ok(fixed());
     }
-    if spec.shape.is_none() && dims == d.dims {
+    if spec.shape.is_none() && dims == d.creation.dims {
         return Ok(old);
     }
     let mut max = fixed();
@@ -312,40 +275,6 @@ fn choose_chunks(dims: &[u64], max: &[Option<u64>], size: u64) -> Vec<u64> {
     chunk
 }
 
-/// The new dataset that `spec` makes of a new file with the properties `new`.
-pub(super) fn new_dataset(new: Creation, spec: &DatasetSpec, values: &mut dyn HeapStore) -> Result<Creation> {
-    plan(&Now::new_file(new), spec, values)
-}
-
-/// A dataset of another kind of container.
-pub(crate) struct Planned {
-    /// Its properties.
-    pub creation: Creation,
-    /// Bytes of its elements.
-    pub size: u64,
-    /// Nothing was ever written to it.
-    pub blank: bool,
-}
-
-/// What `spec` makes of a dataset of another kind of container.
-pub(crate) fn plan_dataset(now: Planned, spec: &DatasetSpec, values: &mut dyn HeapStore) -> Result<Creation> {
-    let Planned { creation, size, blank } = now;
-    let now = Now {
-        datatype: creation.datatype,
-        extent: creation.extent,
-        dims: creation.dims,
-        max_dims: creation.max_dims,
-        fill: creation.fill,
-        fill_time: creation.fill_time.unwrap_or(2),
-        filters: creation.filters,
-        layout: creation.layout,
-        elsewhere: false,
-        size,
-        blank,
-    };
-    plan(&now, spec, values)
-}
-
 /// Whether a new file can be what `spec` states.
 pub fn check_new_dataset(spec: &DatasetSpec) -> Result<()> {
     /// Keeps nothing.
@@ -359,7 +288,7 @@ pub fn check_new_dataset(spec: &DatasetSpec) -> Result<()> {
             Ok(crate::base::Address(0))
         }
     }
-    let creation = new_dataset(bytes_file(), spec, &mut Nowhere)?;
+    let creation = plan(&Now::new_file(bytes_file()), spec, &mut Nowhere)?;
     dataset_messages(&Context::DEFAULT, 3, &creation).map(drop).map_err(refused)
 }
 
