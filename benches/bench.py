@@ -11,6 +11,7 @@ import time
 import contenders as c
 import data
 import h5py
+import iod
 import remote
 import space
 import log
@@ -305,10 +306,13 @@ class Bench:
     def frames(self):
         sparse.run(self)
 
+    def iod(self):
+        iod.rows(self)
+
     def remote(self):
         remote.rows(self, c.H5DIR)
 
-    ALL = ("contiguous", "deflate", "small", "random", "walk", "mirror", "mount", "memory", "write", "space", "sparse", "log")
+    ALL = ("contiguous", "deflate", "small", "random", "walk", "mirror", "mount", "memory", "write", "space", "sparse", "log", "iod")
     # Only on request: they take minutes, or packages of Python.
     LONG = ("frames", "remote")
 
