@@ -3,13 +3,13 @@
 //! ```text
 //! cell    0 | filter mask u32 | length u32 | bytes
 //!         1 | filter mask u32 | extent
-//! extent  session u64 | pack u32 | offset u64 | length u32 | lookup3 of the bytes, u32
+//! extent  session u64 | pack u32 | offset u64 | length u32 | CRC32C of the bytes, u32
 //! ```
 //!
 //! Numbers have their lowest byte first. The mask is that of chunks, and 0 otherwise.
 
 use crate::base::Result;
-use crate::base::checksum::lookup3;
+use crate::base::checksum::crc32c;
 use crate::format::{Reader, Writer};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct Extent {
     pub offset: u64,
     /// Length, bytes.
     pub len: u32,
-    /// lookup3 of the bytes.
+    /// CRC32C of the bytes.
     pub checksum: u32,
 }
 
@@ -51,7 +51,7 @@ impl Extent {
 
     /// True if `bytes` are those of the extent.
     pub fn is_of(&self, bytes: &[u8]) -> bool {
-        bytes.len() as u64 == u64::from(self.len) && lookup3(bytes, 0) == self.checksum
+        bytes.len() as u64 == u64::from(self.len) && crc32c(bytes) == self.checksum
     }
 }
 

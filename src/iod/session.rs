@@ -2,7 +2,7 @@
 
 use super::cell::Extent;
 use super::objects::Objects;
-use crate::base::checksum::lookup3;
+use crate::base::checksum::crc32c;
 use crate::base::{Address, Error, Result};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -73,7 +73,7 @@ impl<'a> PackWriter<'a> {
         let len = u32::try_from(bytes.len()).map_err(|_| Error::limit("pack", Address(pack.into()), "an extent of 4 GiB"))?;
         let offset = self.buffer.len() as u64;
         self.buffer.extend_from_slice(bytes);
-        Ok(Extent { session: self.session.number, pack, offset, len, checksum: lookup3(bytes, 0) })
+        Ok(Extent { session: self.session.number, pack, offset, len, checksum: crc32c(bytes) })
     }
 
     /// Stores what was added.

@@ -71,7 +71,7 @@ pub struct IodConnector {
     pub(super) cursor: Mutex<Option<(u64, u64, u64, Vec<u8>)>>,
     /// Rises with each change.
     generation: AtomicU64,
-    /// Memory for changes that are not encoded, bytes.
+    /// Bytes of chunks in memory above which a thread stores them. Writers wait above twice as many.
     pub(super) dirty_limit: usize,
     this: Weak<IodConnector>,
 }
@@ -80,7 +80,7 @@ impl IodConnector {
     /// Shows `state`, with `cache_bytes` of decoded chunks.
     pub(super) fn new(container: Arc<Container>, state: State, writable: bool, cache_bytes: u64) -> Arc<IodConnector> {
         let datasets = LruCache::new(std::num::NonZeroUsize::new(DATASETS_MAX).unwrap_or(std::num::NonZeroUsize::MIN));
-        let dirty_limit = usize::try_from((cache_bytes / 4).max(DIRTY_MIN_BYTES)).unwrap_or(usize::MAX);
+        let dirty_limit = usize::try_from((cache_bytes / 8).max(DIRTY_MIN_BYTES)).unwrap_or(usize::MAX);
         Arc::new_cyclic(|this| IodConnector {
             container,
             state: RwLock::new(state),

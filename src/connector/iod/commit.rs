@@ -9,6 +9,7 @@ use crate::iod::cell::INLINE_MAX_BYTES;
 use crate::iod::merge::{Merging, merge};
 use crate::iod::record::{self, DELTA_MAX_BYTES, Delta};
 use crate::iod::{Body, Cell, Change, Conflict, Data, Entry, Key, Outcome, PackWriter, Ranges, Record, Session, keys};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Chunks that are encoded before they are put into packs.
@@ -32,7 +33,7 @@ impl IodConnector {
 
     /// Encodes chunks in memory if one operation made many.
     pub(super) fn bound_dirty(&self, state: &mut State) -> Result<()> {
-        if state.dirty_bytes > self.dirty_limit.saturating_mul(2) { self.store_values(state) } else { Ok(()) }
+        if state.dirty_bytes > self.dirty_limit.saturating_mul(4) { self.store_values(state) } else { Ok(()) }
     }
 
     /// Stores all values in packs that are too long for records, chunks encoded. No version has
@@ -73,10 +74,25 @@ impl IodConnector {
         Ok(())
     }
 
-    /// [`Self::store_ahead`] if many chunks are in memory.
+    /// Has a thread store chunks ahead if many are in memory; waits for it if too many are.
     pub(super) fn store_many_ahead(&self) -> Result<()> {
-        let many = self.state.read_recursive().dirty_bytes > self.dirty_limit;
-        if many { self.store_ahead() } else { Ok(()) }
+        let dirty = self.state.read_recursive().dirty_bytes;
+        if dirty > self.dirty_limit.saturating_mul(2) {
+            return self.store_ahead();
+        }
+        if dirty > self.dirty_limit && self.storing.try_lock().is_some() {
+            let connector = self.shared()?;
+            let store = move || {
+                // The chunks stay in memory; a commit gets the error again.
+                if let Err(e) = connector.store_ahead() {
+                    tracing::debug!("chunks are not stored ahead: {e}");
+                }
+            };
+            if let Err(e) = std::thread::Builder::new().name("h5dir-store".into()).spawn(store) {
+                tracing::debug!("chunks are not stored ahead: {e}");
+            }
+        }
+        Ok(())
     }
 
     /// The chunks in memory.
@@ -270,8 +286,10 @@ fn placed(packs: &mut PackWriter<'_>, bytes: &[u8]) -> Result<Data> {
 }
 
 /// Encodes chunks, several at once if they have filters.
-fn encode_all(chunks: &[DirtyChunk]) -> Vec<Result<(Vec<u8>, u32)>> {
-    let encode = |chunk: &DirtyChunk| chunk.dataset.encode(chunk.image.to_vec());
+fn encode_all(chunks: &[DirtyChunk]) -> Vec<Result<(Cow<'_, [u8]>, u32)>> {
+    fn encode(chunk: &DirtyChunk) -> Result<(Cow<'_, [u8]>, u32)> {
+        chunk.dataset.encode(&chunk.image)
+    }
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if threads < 2 || chunks.len() < 2 || chunks.iter().all(|chunk| chunk.dataset.pipeline.is_empty()) {
         return chunks.iter().map(encode).collect();

@@ -280,7 +280,7 @@ impl IodChunks {
         let key = keys::chunk(self.id, scaled);
         if let Some(Body::Dirty(image)) = state.changes.get(&key).map(|c| &c.body) {
             let d = self.connector.dataset_of(&state, self.id)?;
-            return d.encode(image.to_vec()).map(|(bytes, _)| Some(bytes));
+            return d.encode(image).map(|(bytes, _)| Some(bytes.into_owned()));
         }
         state.bytes(&key)
     }

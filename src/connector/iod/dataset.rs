@@ -20,6 +20,7 @@ use crate::format::message::filter_pipeline::FilterPipeline;
 use crate::format::object_header::kind;
 use crate::format::{Context, Reader};
 use crate::iod::{Key, keys};
+use std::borrow::Cow;
 
 /// Chunk size of a file of bytes. Chunks without filters are stored up to their last written byte.
 pub(super) const BYTES_CHUNK: u64 = 1 << 20;
@@ -190,12 +191,14 @@ impl Dataset {
     }
 
     /// The bytes to store for a chunk, and its filter mask.
-    pub fn encode(&self, mut image: Vec<u8>) -> Result<(Vec<u8>, u32)> {
+    pub fn encode<'a>(&self, image: &'a [u8]) -> Result<(Cow<'a, [u8]>, u32)> {
         if self.pipeline.is_empty() {
-            return Ok((image, 0));
+            return Ok((Cow::Borrowed(image), 0));
         }
-        self.extend(&mut image, self.chunk_len());
-        self.pipeline.encode(image).map_err(|e| self.filter_error(&e))
+        let mut whole = image.to_vec();
+        self.extend(&mut whole, self.chunk_len());
+        let (stored, mask) = self.pipeline.encode(whole).map_err(|e| self.filter_error(&e))?;
+        Ok((Cow::Owned(stored), mask))
     }
 
     fn filter_error(&self, e: &FilterError) -> Error {

@@ -19,7 +19,6 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -151,6 +150,22 @@ impl LocalStore {
     }
 }
 
+/// Reads `len` bytes from `offset`. Errors: the file ends before.
+fn read_at(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes: Vec<u8> = Vec::new();
+    bytes.try_reserve_exact(len)?;
+    while bytes.len() < len {
+        let at = offset.saturating_add(bytes.len() as u64);
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), at) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
 fn make_folder(parent: &Directory, name: &OsStr) -> io::Result<Directory> {
     match mkdirat(parent.as_fd(), name, Mode::from_bits_truncate(FOLDER_MODE)) {
         Ok(()) => parent.sync()?,
@@ -166,8 +181,7 @@ impl ObjectStore for LocalStore {
         let file = self.file(key)?;
         let end = range.end.min(file.metadata()?.len());
         let len = usize::try_from(end.saturating_sub(range.start)).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
-        let mut bytes = vec![0; len];
-        file.read_exact_at(&mut bytes, range.start)?;
+        let bytes = read_at(&file, range.start, len)?;
         self.count(len, 0);
         Ok(bytes)
     }
