@@ -4,7 +4,7 @@
 //! copier    walks the sources            sink            what a destination can do
 //! describe  types, attributes            local_sink      a local directory
 //! bytes     data and holes               container_sink  a group of an HDF5 file
-//! verify    compares copies
+//! verify    compares copies              whole           whole files as arguments
 //! ```
 
 mod bytes;
@@ -14,6 +14,7 @@ mod describe;
 mod local_sink;
 mod sink;
 mod verify;
+mod whole;
 
 use super::cat;
 use super::failure::{Exit, Failure, reason};
@@ -24,7 +25,7 @@ use super::side::local::{LocalSource, StandardInput};
 use super::side::opened;
 use super::side::{Kind, Meta, Source};
 use crate::base::escape::escaped_bytes;
-use crate::base::remote::{container_folder, is_url};
+use crate::base::remote::{container_folder, container_url, is_url};
 use crate::cli::confine::Tree;
 use crate::cli::tree;
 use crate::config::resolve;
@@ -45,14 +46,14 @@ use std::time::SystemTime;
 
 /// Runs `h5dir cp`.
 pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
-    let sources: Vec<Argument> = args.sources.iter().map(|text| Argument::parse(text)).collect();
-    let destination = Argument::parse(&args.destination);
+    let sources = args.sources.iter().map(|text| Argument::parse(text)).collect();
+    let (sources, destination, creates) = whole::roots(sources, Argument::parse(&args.destination), is_recursive(args));
     check(args, &sources, &destination)?;
     if destination == Argument::Standard {
         return cat::print(&sources, &args.external);
     }
     process::catch_ending_signals().map_err(|e| Failure::new(Exit::General, format!("cannot catch signals: {}", reason(&e))))?;
-    let created = create(args, &destination)?;
+    let created = create(args, &destination, args.create || creates)?;
     let result = Job::open(args, &sources, &destination).and_then(|job| job.run(args, &sources, &destination));
     if let (Some(file), Err(Ended { copied: false, .. })) = (&created, &result) {
         // Nothing was copied into it.
@@ -84,20 +85,22 @@ fn check(args: &CopyArgs, sources: &[Argument], destination: &Argument) -> Resul
     }
 }
 
-/// Creates the file of the destination with `--create`. Returns its name if it is new.
-fn create<'a>(args: &CopyArgs, destination: &'a Argument) -> Result<Option<&'a Path>, Failure> {
+/// Creates the file of the destination if it does not exist and `wanted`. Returns its name if it is
+/// new.
+fn create<'a>(args: &CopyArgs, destination: &'a Argument, wanted: bool) -> Result<Option<&'a Path>, Failure> {
     let Argument::Object { file, .. } = destination else { return Ok(None) };
     let folder = container_folder(file);
     let exists = match folder {
         Some(folder) => folder.join("iod").symlink_metadata().is_ok(),
+        None if container_url(file).is_some() => !wanted || open::examine(file, |_| ()).is_ok(),
         None => is_url(file) || file.symlink_metadata().is_ok(),
     };
-    if !args.create || exists {
+    if !wanted || exists {
         return Ok(None);
     }
     open::create(file, args.libver == LibVer::Earliest).map_err(|e| Failure::open("create", &e))?;
-    // An empty container in a folder may stay.
-    Ok(folder.is_none().then_some(file.as_path()))
+    // An empty container may stay.
+    Ok((!whole::is_container(file)).then_some(file.as_path()))
 }
 
 /// Why a copy ended, and whether something was copied.

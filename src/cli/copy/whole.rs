@@ -1,0 +1,97 @@
+//! Whole files as arguments: `h5dir cp -r FILE.h5 iod:FOLDER`, and back.
+//!
+//! A container in an object store is never a local file, so `iod:FOLDER` is `iod:FOLDER:/`. If one
+//! side of a recursive copy is such a container, an HDF5 file on the other side is its root group.
+
+use super::super::side::argument::Argument;
+use crate::base::remote::{container_folder, container_url};
+use crate::fs::open::{self, Directory, Place, Recognized};
+use std::path::Path;
+
+/// Endings of the names of HDF5 files that are created.
+const HDF5_ENDINGS: [&str; 3] = ["h5", "hdf5", "nc"];
+
+/// True for a container in an object store.
+pub(super) fn is_container(file: &Path) -> bool {
+    container_folder(file).is_some() || container_url(file).is_some()
+}
+
+/// The root group of the container or file `path`.
+fn root_of(path: &Path) -> Argument {
+    Argument::Object { file: path.to_owned(), path: b"/".to_vec() }
+}
+
+/// `argument`, as its root group if it is a container without a path.
+fn container(argument: Argument) -> Argument {
+    match &argument {
+        Argument::Local(path) if is_container(path) => root_of(path),
+        _ => argument,
+    }
+}
+
+fn is_in_container(argument: &Argument) -> bool {
+    matches!(argument, Argument::Object { file, .. } if is_container(file))
+}
+
+/// True for a local HDF5 file.
+fn is_hdf5(path: &Path) -> bool {
+    let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else { return false };
+    let recognized = Directory::open(parent).and_then(|directory| match directory.entry(name)? {
+        Some(entry) if entry.is_regular() => open::recognize(&Place { directory: &directory, name, identity: entry.status.identity }),
+        _ => Ok(Recognized::Other),
+    });
+    matches!(recognized, Ok(Recognized::Container))
+}
+
+/// True for a name that does not exist, and has the ending of an HDF5 file.
+fn is_new_hdf5(path: &Path) -> bool {
+    let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
+    HDF5_ENDINGS.contains(&ending) && path.symlink_metadata().is_err()
+}
+
+/// The arguments with whole files as their root groups. True: the destination is created if it does
+/// not exist.
+pub(super) fn roots(sources: Vec<Argument>, destination: Argument, recursive: bool) -> (Vec<Argument>, Argument, bool) {
+    let sources: Vec<Argument> = sources.into_iter().map(container).collect();
+    let destination = container(destination);
+    if !recursive {
+        return (sources, destination, false);
+    }
+    if is_in_container(&destination) {
+        let whole = |source: Argument| match &source {
+            Argument::Local(path) if is_hdf5(path) => root_of(path),
+            _ => source,
+        };
+        return (sources.into_iter().map(whole).collect(), destination, true);
+    }
+    match &destination {
+        Argument::Local(path) if sources.iter().all(is_in_container) && (is_new_hdf5(path) || is_hdf5(path)) => {
+            (sources, root_of(path), true)
+        }
+        _ => (sources, destination, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_files_are_their_root_groups_beside_containers() {
+        let folder = tempfile::tempdir().unwrap();
+        let local = |name: &str| Argument::Local(folder.path().join(name));
+        let root = |name: &str| root_of(&folder.path().join(name));
+        open::create(&folder.path().join("file"), false).unwrap();
+        std::fs::write(folder.path().join("bytes.h5"), b"no signature").unwrap();
+        let iod = || Argument::Local("iod:x".into());
+        let of = |sources: Vec<Argument>, destination, recursive| roots(sources, destination, recursive);
+        let container = root_of(Path::new("iod:x"));
+        assert_eq!(of(vec![local("file")], iod(), true), (vec![root("file")], container.clone(), true));
+        assert_eq!(of(vec![local("bytes.h5")], iod(), true), (vec![local("bytes.h5")], container.clone(), true));
+        assert_eq!(of(vec![local("file")], iod(), false), (vec![local("file")], container.clone(), false));
+        assert_eq!(of(vec![iod()], local("new.h5"), true), (vec![container.clone()], root("new.h5"), true));
+        assert_eq!(of(vec![iod()], local("new"), true), (vec![container.clone()], local("new"), false));
+        assert_eq!(of(vec![iod()], local("file"), true), (vec![container], root("file"), true));
+        assert_eq!(of(vec![local("file")], local("new.h5"), true), (vec![local("file")], local("new.h5"), false));
+    }
+}
