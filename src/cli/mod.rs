@@ -42,6 +42,7 @@ pub(crate) mod stat;
 pub(crate) mod status;
 pub(crate) mod text;
 pub(crate) mod tree;
+pub(crate) mod tx;
 pub(crate) mod umount;
 
 pub(crate) use failure::{Exit, Failure};
@@ -76,6 +77,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Config(args) => config::config(&args),
         Command::Create(args) => file_commands::create(&args),
         Command::Iod(args) => iod::iod(&args),
+        Command::Tx(args) => tx::tx(&args),
         Command::Recover(args) => file_commands::recover(&args),
         Command::Ls(args) => ls::ls(&args),
         Command::Stat(args) if args.space => space::space(&args),

@@ -82,6 +82,9 @@ pub(crate) enum Command {
     /// Show the versions and values of a container in an object store
     #[command(after_help = EXIT_CODES)]
     Iod(IodArgs),
+    /// Begin, end and show transactions of several mounts of a container
+    #[command(after_help = EXIT_CODES)]
+    Tx(TxArgs),
     /// Recover a file whose writer was killed
     #[command(after_help = EXIT_CODES)]
     Recover(RecoverArgs),
@@ -438,6 +441,68 @@ pub(crate) struct IodDumpArgs {
 
     /// The container: iod:FOLDER, iod+s3://BUCKET/PREFIX
     pub(crate) container: PathBuf,
+}
+
+/// Arguments of `h5dir tx`.
+#[derive(Debug, Args)]
+pub(crate) struct TxArgs {
+    /// The subcommand.
+    #[command(subcommand)]
+    pub(crate) command: TxCommand,
+}
+
+/// The subcommands of `h5dir tx`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TxCommand {
+    /// Begin a transaction; mounts with --transaction NAME are its peers
+    Begin(TxBeginArgs),
+    /// List all transactions
+    List(TxListArgs),
+    /// Show one transaction
+    Status(TxArg),
+    /// Commit a transaction whose peers all finished, if none of them did
+    Finish(TxArg),
+    /// Abort an open transaction, whichever peers finished
+    Abort(TxArg),
+    /// Skip a transaction: others that wait for it go on
+    Skip(TxArg),
+}
+
+/// Arguments of `h5dir tx list`.
+#[derive(Debug, Args)]
+pub(crate) struct TxListArgs {
+    /// The container: iod:FOLDER, iod+s3://BUCKET/PREFIX
+    pub(crate) container: PathBuf,
+}
+
+/// A container and the name of a transaction.
+#[derive(Debug, Args)]
+pub(crate) struct TxArg {
+    /// The container: iod:FOLDER, iod+s3://BUCKET/PREFIX
+    pub(crate) container: PathBuf,
+
+    /// The transaction: 1 to 64 of a-z, 0-9, - and _
+    pub(crate) name: String,
+}
+
+/// Arguments of `h5dir tx begin`.
+#[derive(Debug, Args)]
+pub(crate) struct TxBeginArgs {
+    /// Number of peers, which all finish before it is committed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) peers: u32,
+
+    /// The version that all peers see
+    #[arg(long, value_name = "last|next|NUMBER", default_value = "last")]
+    pub(crate) base: super::value::BaseVersion,
+
+    /// Wait for the end of this transaction; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) after: Vec<String>,
+
+    #[command(flatten)]
+    /// The container and the name.
+    pub(crate) which: TxArg,
 }
 
 /// Arguments of `h5dir recover`.

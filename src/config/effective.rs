@@ -1,9 +1,9 @@
 //! The values that the options of a mount have in effect.
 
 use super::resolve::Resolved;
-use super::value::LogFormat;
+use super::value::{LogFormat, Transaction};
 use crate::fs::create_rules::{CreateRule, NamePattern};
-use crate::fs::spec::{ExternalPolicy, Modes};
+use crate::fs::spec::{ExternalPolicy, Modes, TransactionUse};
 use crate::fuse::Access;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -61,6 +61,7 @@ pub(crate) fn options(resolved: &Resolved) -> Vec<(&'static str, Value)> {
         ("stay-awake", session.stay_awake.into()),
         ("swmr", spec.swmr.into()),
         ("threads", session.threads.into()),
+        ("transaction", transaction(spec.transaction.as_ref())),
         ("uid", spec.uid.into()),
         ("umask", mode(spec.umask)),
         ("vds-missing", if spec.vds_missing_fill { "fill" } else { "error" }.into()),
@@ -102,6 +103,13 @@ fn seconds(time: Option<Duration>) -> Value {
     match time.unwrap_or_default() {
         whole if whole.subsec_nanos() == 0 => whole.as_secs().into(),
         part => part.as_secs_f64().into(),
+    }
+}
+
+fn transaction(given: Option<&TransactionUse>) -> Value {
+    match given {
+        Some(TransactionUse::Peer { spec, peer }) => Transaction { spec: spec.clone(), peer: *peer }.to_string().into(),
+        Some(TransactionUse::Manage) | None => Value::Null,
     }
 }
 
@@ -170,7 +178,13 @@ mod tests {
     /// A file with the values in effect has the same effect.
     #[test]
     fn values_can_be_given_again() {
-        for args in [&[][..], &["--read-write", "--allow-root"], &["--umask=027"], &["--external-root=/tmp"]] {
+        for args in [
+            &[][..],
+            &["--read-write", "--allow-root"],
+            &["--umask=027"],
+            &["--external-root=/tmp"],
+            &["--read-write", "--transaction=t,peers=2,base=next,after=a"],
+        ] {
             let all = of(args);
             let contradicts = |name: &str| matches!(name, "umask" | "read-only" | "foreground");
             let again: Vec<String> = all

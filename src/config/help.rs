@@ -16,7 +16,7 @@ Options: -h, --help; -V, --version; h5dir COMMAND --help: options and examples
 ";
 
 /// Up to three examples of each command.
-const EXAMPLES: [(&str, &[&str]); 16] = [
+const EXAMPLES: [(&str, &[&str]); 17] = [
     ("config", &["h5dir config check", "h5dir config show run7", "h5dir config schema > h5dir.schema.json"]),
     (
         "mount",
@@ -42,6 +42,14 @@ const EXAMPLES: [(&str, &[&str]); 16] = [
     ("erase", &["h5dir erase --select 0:10,: sparse.h5:/run1/image"]),
     ("create", &["h5dir create new.h5", "h5dir create --libver earliest old.h5", "h5dir create --log run.h5"]),
     ("iod", &["h5dir iod log iod:runs", "h5dir iod dump --version 7 iod:runs"]),
+    (
+        "tx",
+        &[
+            "h5dir tx begin --peers 2 iod:runs step7",
+            "h5dir mount --read-write --transaction step7 iod:runs /mnt/data",
+            "h5dir tx status iod:runs step7",
+        ],
+    ),
     ("recover", &["h5dir recover data.h5", "h5dir recover --dry-run data.h5"]),
     ("compact", &["h5dir compact run.h5", "h5dir compact run.h5:/checkpoint"]),
     ("log", &["h5dir log dump run.h5", "h5dir log rebuild run.h5", "h5dir log replay run.h5 plain.h5"]),

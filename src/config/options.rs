@@ -1,7 +1,7 @@
 //! The mount options: one structure for the command line, `-o` and the configuration file.
 
 use super::value::{
-    Containers, Group, Level, LogFormat, LogView, Mode, Patterns, Seconds, Size, Switch, Threads, User, VdsMissing, Version,
+    Containers, Group, Level, LogFormat, LogView, Mode, Patterns, Seconds, Size, Switch, Threads, Transaction, User, VdsMissing, Version,
 };
 use crate::fs::spec::Modes;
 use crate::mirror::Naming;
@@ -121,6 +121,12 @@ pub(crate) struct MountOptions {
     #[arg(long, value_name = "NUMBER")]
     #[arg(help_heading = heading::CONTAINER)]
     pub(crate) version: Option<Version>,
+
+    /// Make all changes the part of one peer of this transaction, which other mounts join; begins it
+    /// if there is none [default: none]
+    #[arg(long, value_name = "NAME[,peers=N][,peer=K][,base=V][,after=NAME]")]
+    #[arg(help_heading = heading::WRITING)]
+    pub(crate) transaction: Option<Transaction>,
 
     /// Allow all users, as far as the modes do
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
@@ -280,7 +286,7 @@ macro_rules! all_options {
             foreground read_only read_write swmr commit_interval commit_on_close stay_awake no_sandbox check_interval cache_size external external_root external_write
             vds_missing allow_other allow_root uid gid file_mode dir_mode modes umask noexec threads readahead attr_timeout entry_timeout log_level
             log_file log_format metrics_file metrics_interval include exclude mirror_names max_open idle_timeout rescue log
-            anonymous cache_dir cache_dir_size remote_timeout version
+            anonymous cache_dir cache_dir_size remote_timeout version transaction
         }
     };
 }

@@ -12,7 +12,7 @@ use super::{UsageError, file, memory};
 use crate::base::escape::escaped;
 use crate::base::remote::{DEFAULT_CACHE_DIR_BYTES, DEFAULT_TIMEOUT, RemoteOptions, UrlSecrets, is_url, with_folder, without_secrets};
 use crate::fs::create_rules::CreateRule;
-use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, Modes};
+use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, Modes, TransactionUse};
 use crate::fs::{ExternalPolicy, MountSpec};
 use crate::fuse::{Access, CacheTimes, SessionConfig};
 use crate::mirror::{MirrorSpec, Naming};
@@ -161,6 +161,9 @@ fn resolved(target: OsString, mountpoint: PathBuf, layers: Layers, name: Option<
     if mirror.is_some() && spec.swmr {
         return Err(UsageError("--swmr needs an HDF5 file; a directory is mounted without it".into()));
     }
+    if mirror.is_some() && spec.transaction.is_some() {
+        return Err(UsageError("--transaction needs a container in an object store; a directory is mounted without it".into()));
+    }
     let plan = if mirror.is_some() { mirror_plan(&options, plan) } else { plan };
     Ok(Resolved { spec, mirror, plan, layers, name, warnings: Vec::new() })
 }
@@ -272,6 +275,9 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
     if writable && options.version.is_some_and(|v| v.0.is_some()) {
         return Err(UsageError("--version shows a version that is never changed; leave out --read-write".into()));
     }
+    if !writable && options.transaction.is_some() {
+        return Err(UsageError("--transaction needs --read-write: the changes of the mount are a part of it; give both".into()));
+    }
     let modes_given = options.file_mode.is_some() || options.dir_mode.is_some();
     if options.umask.is_some() && modes_given {
         return Err(UsageError("--umask and --file-mode or --dir-mode exclude each other; give one of them".into()));
@@ -297,6 +303,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         file,
         group: target.inner,
         version: options.version.and_then(|v| v.0),
+        transaction: options.transaction.clone().map(|t| TransactionUse::Peer { spec: t.spec, peer: t.peer }),
         cache_bytes: options.cache_size.map_or_else(memory::default_cache_bytes, |s| s.0),
         external: external(options, writable)?,
         vds_missing_fill: options.vds_missing == Some(VdsMissing::Fill),

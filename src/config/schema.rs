@@ -3,7 +3,7 @@
 use super::create;
 use super::file::{FILE_KEYS, MOUNT_KEYS};
 use super::options::{LongOptions, choices};
-use super::value::{Containers, Group, Mode, Patterns, Seconds, Size, Switch, Threads, User, Version};
+use super::value::{Containers, Group, Mode, Patterns, Seconds, Size, Switch, Threads, Transaction, User, Version};
 use clap::{Arg, ArgAction, CommandFactory};
 use serde_json::{Map, Value, json};
 use std::any::TypeId;
@@ -110,7 +110,7 @@ fn value(arg: &Arg) -> Value {
     if id == TypeId::of::<Version>() {
         return json!({"type": ["integer", "string"], "minimum": 1, "pattern": "^(latest|[0-9]+)$"});
     }
-    if id == TypeId::of::<Patterns>() {
+    if id == TypeId::of::<Patterns>() || id == TypeId::of::<Transaction>() {
         return json!({"type": "string", "minLength": 1});
     }
     if id == TypeId::of::<User>() || id == TypeId::of::<Group>() {

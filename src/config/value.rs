@@ -1,8 +1,9 @@
 //! Types of option values, parsed from the same text on the command line, in `-o` and in YAML.
 
 use crate::fs::create_rules::NamePattern;
-use crate::fs::spec::Modes;
+use crate::fs::spec::{Base, Modes, TransactionSpec};
 use crate::mirror::Naming;
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -44,6 +45,19 @@ pub(crate) struct Containers(pub(crate) usize);
 /// A version of a container; `None` is the newest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Version(pub(crate) Option<u64>);
+
+/// How a mount is a peer of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Transaction {
+    /// The transaction.
+    pub(crate) spec: TransactionSpec,
+    /// Number of the peer, if it is given.
+    pub(crate) peer: Option<u32>,
+}
+
+/// The version that a transaction begins with: `last`, `next`, or a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BaseVersion(pub(crate) Base);
 
 /// Patterns of names, separated by commas.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -260,6 +274,58 @@ impl FromStr for Version {
             (_, Ok(number)) if number > 0 => Ok(Version(Some(number))),
             _ => Err("expected latest or the number of a version, from 1 on".to_owned()),
         }
+    }
+}
+
+impl FromStr for BaseVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("last", _) => Ok(BaseVersion(Base::Last)),
+            ("next", _) => Ok(BaseVersion(Base::Next)),
+            (_, Ok(number)) if number > 0 => Ok(BaseVersion(Base::Exact(number))),
+            _ => Err("expected last, next or the number of a version, from 1 on".to_owned()),
+        }
+    }
+}
+
+impl FromStr for Transaction {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = text.split(',');
+        let name = parts.next().unwrap_or_default().to_owned();
+        let (mut spec, mut peer) = (TransactionSpec { name, ..TransactionSpec::default() }, None);
+        let number = |text: &str| text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("{text:?} is no number from 1 on"));
+        for part in parts {
+            match part.split_once('=') {
+                Some(("peers", n)) => spec.peers = Some(number(n)?),
+                Some(("peer", n)) => peer = Some(number(n)?),
+                Some(("base", version)) => spec.base = Some(version.parse::<BaseVersion>()?.0),
+                Some(("after", name)) => spec.after.push(name.to_owned()),
+                _ => return Err(format!("{part:?} is none of peers=N, peer=K, base=V, after=NAME")),
+            }
+        }
+        if spec.name.is_empty() { Err("expected the name of a transaction".to_owned()) } else { Ok(Transaction { spec, peer }) }
+    }
+}
+
+/// The text that [`Transaction`] is parsed from.
+impl fmt::Display for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Transaction { spec, peer } = self;
+        f.write_str(&spec.name)?;
+        for (key, number) in [("peers", spec.peers), ("peer", *peer)] {
+            number.map_or(Ok(()), |n| write!(f, ",{key}={n}"))?;
+        }
+        match spec.base {
+            Some(Base::Last) => f.write_str(",base=last")?,
+            Some(Base::Next) => f.write_str(",base=next")?,
+            Some(Base::Exact(version)) => write!(f, ",base={version}")?,
+            None => {}
+        }
+        spec.after.iter().try_for_each(|name| write!(f, ",after={name}"))
     }
 }
 

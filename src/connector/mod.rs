@@ -23,6 +23,7 @@ pub mod salvage;
 pub mod shared;
 pub mod space;
 mod spec;
+pub mod transactions;
 pub mod versions;
 
 pub use crate::base::datatype::Datatype;
@@ -260,6 +261,10 @@ pub trait Connector: Send + Sync {
     }
     /// Its versions; `None` = it has none.
     fn versions(&self) -> Option<&dyn versions::Versions> {
+        None
+    }
+    /// Its transactions of several writers; `None` = it has none.
+    fn transactions(&self) -> Option<&dyn transactions::Transactions> {
         None
     }
     /// How the container is changed; `None` = it was opened for reading only.

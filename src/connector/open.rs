@@ -1,6 +1,7 @@
 //! Opening a container: what to open and how, and the trait of a kind of container.
 
 use super::shared::Shared;
+use super::transactions::TransactionUse;
 use super::{Connector, DatasetSpec};
 use crate::base::escape::{escaped, escaped_bytes};
 pub use crate::base::remote::RemoteOptions;
@@ -45,6 +46,8 @@ pub struct OpenOptions {
     pub remote: RemoteOptions,
     /// The version that is shown, where the container has versions; `None` is the newest.
     pub version: Option<u64>,
+    /// How it takes part in transactions of several writers; `None`: it does not.
+    pub transaction: Option<TransactionUse>,
     /// Shared with other containers: used instead of caches and threads of its own.
     pub shared: Option<Shared>,
 }

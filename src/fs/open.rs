@@ -14,6 +14,7 @@ pub use crate::connector::open::{Directory, Entry, Identity, Place, Recognized, 
 use crate::connector::open::{Located, OpenContainer, OpenOptions};
 pub use crate::connector::shared::Shared;
 pub use crate::connector::space::SpaceUse;
+pub use crate::connector::transactions::Transactions;
 use crate::connector::versions::{LineVisitor, VersionVisitor, Versions};
 use crate::connector::{Connector, ObjectId, ObjectKind, kinds};
 use std::path::Path;
@@ -76,6 +77,18 @@ pub fn log(located: LocatedContainer, f: &mut VersionVisitor<'_>) -> Result<(), 
 /// Visits the stored values of the container, which was `located`, a line each.
 pub fn dump(located: LocatedContainer, f: &mut LineVisitor<'_>) -> Result<(), OpenError> {
     inspect(located, |versions| versions.dump(f))
+}
+
+/// Calls `f` with the transactions of the container, which was `located`.
+pub fn transactions<T>(located: LocatedContainer, f: impl FnOnce(&dyn Transactions) -> Result<T, Error>) -> Result<T, OpenError> {
+    let LocatedContainer { located, options } = located;
+    let connector = located.open(&options)?.connector;
+    let done = connector.transactions().ok_or_else(no_transactions).and_then(f);
+    done.map_err(|source| OpenError::Engine { path: options.target, source })
+}
+
+fn no_transactions() -> Error {
+    Error::refused(libc::EOPNOTSUPP, "it has no transactions: only containers in object stores have them")
 }
 
 fn inspect(located: LocatedContainer, f: impl FnOnce(&dyn Versions) -> Result<(), Error>) -> Result<(), OpenError> {
@@ -147,6 +160,9 @@ pub fn recognize(place: &Place<'_>) -> std::io::Result<Recognized> {
 
 /// The file system that shows `container` as `spec` states.
 pub fn show(container: OpenContainer, spec: MountSpec) -> Result<Arc<dyn Operations>, OpenError> {
+    if spec.transaction.is_some() && container.connector.transactions().is_none() {
+        return Err(OpenError::Engine { path: spec.file, source: no_transactions() });
+    }
     let (group, prefix) = subtree(&*container.connector, &spec)?;
     Ok(Arc::new(ContainerFs::of_container(container, group, prefix, spec)))
 }

@@ -3,6 +3,7 @@
 use super::create_rules::CreateRules;
 use crate::connector::open::OpenOptions;
 pub use crate::connector::open::{ExternalPolicy, OpenError, RemoteOptions};
+pub use crate::connector::transactions::{Base, Ending, TransactionSpec, TransactionUse};
 use std::path::PathBuf;
 
 /// Permission bits of files unless asked otherwise.
@@ -60,6 +61,8 @@ pub struct MountSpec {
     pub remote: RemoteOptions,
     /// The version that is shown, where the container has versions; `None` is the newest.
     pub version: Option<u64>,
+    /// How the mount takes part in transactions of several writers; `None`: it does not.
+    pub transaction: Option<TransactionUse>,
     /// Closing a descriptor after a write commits.
     pub commit_on_close: bool,
     /// The datasets that new files become.
@@ -90,6 +93,7 @@ impl MountSpec {
             raw_log: false,
             remote: RemoteOptions::default(),
             version: None,
+            transaction: None,
             commit_on_close: false,
             create: CreateRules::default(),
         }
@@ -116,6 +120,7 @@ impl MountSpec {
             threads: self.threads,
             remote: self.remote.clone(),
             version: self.version,
+            transaction: self.transaction.clone(),
             shared: None,
         }
     }

@@ -42,7 +42,7 @@ impl std::ops::Deref for Container {
 }
 
 /// Random bytes of a UUID.
-fn uuid() -> Result<[u8; 16]> {
+pub(super) fn uuid() -> Result<[u8; 16]> {
     let mut uuid = [0; 16];
     getrandom::fill(&mut uuid).map_err(|_| Error::Io { operation: "get random bytes", address: Address::UNDEF, errno: libc::EIO })?;
     Ok(uuid)
@@ -105,7 +105,8 @@ impl Container {
     /// The record after `snapshot`, with these changes.
     pub fn record(&self, snapshot: &Snapshot, session: u64, moves_group: bool, delta: Delta) -> Result<Record> {
         let version = snapshot.version().saturating_add(1);
-        Ok(Record { version, uuid: uuid()?, previous: snapshot.hash(), session, seconds: now(), moves_group, label: label(), delta })
+        let (uuid, previous, seconds) = (uuid()?, snapshot.hash(), now());
+        Ok(Record { version, uuid, previous, session, seconds, moves_group, label: label(), transaction: None, delta })
     }
 
     /// Commits `record`, unless another one has its version.
@@ -241,6 +242,6 @@ fn not_once() -> Error {
 }
 
 /// Text that shows who committed: the number of the process.
-fn label() -> Vec<u8> {
+pub(super) fn label() -> Vec<u8> {
     format!("process {}", std::process::id()).into_bytes()
 }

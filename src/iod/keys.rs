@@ -111,6 +111,14 @@ pub const RECORDS: &str = "v/";
 /// Begin of the names of checkpoints.
 pub const CHECKPOINTS: &str = "c/";
 
+/// Begin of the names of the objects of transactions.
+pub const TRANSACTIONS: &str = "t/";
+
+/// Name of an object of a transaction.
+pub fn transaction_name(name: &str, object: &str) -> String {
+    format!("{TRANSACTIONS}{name}/{object}")
+}
+
 /// Name of the commit record of a version.
 pub fn record_name(version: u64) -> String {
     format!("{RECORDS}{version:016x}")

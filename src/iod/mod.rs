@@ -6,7 +6,8 @@
 //! snapshot    one version of the map                  tree       copy-on-write B+tree
 //! merge       changes of two writers                  ranges     written bytes of a chunk
 //! keys        names of objects, keys of the map       cell       values of the map
-//! descriptor, record, delta, checkpoint, node         codecs of stored objects
+//! transactions  peers whose changes are one version
+//! descriptor, record, delta, checkpoint, node, transaction   codecs of stored objects
 //! ```
 //!
 //! `docs/FORMAT-objectstore.md` has every byte, `docs/DESIGN-objectstore.md` the reasons.
@@ -28,6 +29,8 @@ pub mod session;
 pub mod snapshot;
 #[cfg(test)]
 mod tests;
+pub mod transaction;
+pub mod transactions;
 pub mod tree;
 
 pub use cell::{Cell, Data, Extent};
@@ -40,3 +43,4 @@ pub use ranges::Ranges;
 pub use record::Record;
 pub use session::{PackWriter, Session};
 pub use snapshot::Snapshot;
+pub use transactions::{Membership, NewTransaction, Standing, Transaction};

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! "H5IODV1\n" | version u64 | UUID 16 | hash of record N-1 u64 | session u64 |
-//! seconds since 1970 u64 | flags u8: 1 moves a group | label length u16, label |
-//! 0, delta | 1, extent of a delta | checksum u32
+//! seconds since 1970 u64 | flags u8: 1 moves a group, 2 transaction | label length u16, label |
+//! [UUID of the transaction 16 | length u16, name] | 0, delta | 1, extent of a delta | checksum u32
 //! ```
 //!
 //! The UUID is that of the attempt: a writer that lost a reply finds its own record by it.
@@ -11,6 +11,7 @@
 use super::cell::Extent;
 use super::delta::{self, Entry};
 use super::sealed;
+use super::transaction::Identity;
 use crate::base::checksum::lookup3;
 use crate::base::{Address, Error, Result};
 use crate::format::Writer;
@@ -19,6 +20,8 @@ const SIGNATURE: &[u8; 8] = b"H5IODV1\n";
 const NAME: &str = "commit record";
 /// A group got another parent.
 const MOVES_GROUP: u8 = 1;
+/// It publishes a transaction.
+const TRANSACTION: u8 = 2;
 /// Longest label, bytes.
 pub const LABEL_MAX: usize = 1024;
 /// Longest delta within a record, bytes.
@@ -52,6 +55,8 @@ pub struct Record {
     pub moves_group: bool,
     /// Text of the writer.
     pub label: Vec<u8>,
+    /// The transaction that it publishes.
+    pub transaction: Option<Identity>,
     /// Its changes.
     pub delta: Delta,
 }
@@ -60,10 +65,14 @@ impl Record {
     /// The bytes to store.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = sealed::begin(SIGNATURE);
-        let flags = if self.moves_group { MOVES_GROUP } else { 0 };
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let flags = flag(self.moves_group, MOVES_GROUP) | flag(self.transaction.is_some(), TRANSACTION);
         let label = self.label.get(..self.label.len().min(LABEL_MAX)).unwrap_or_default();
         w.u64(self.version).bytes(&self.uuid).u64(self.previous).u64(self.session).u64(self.seconds).u8(flags);
         w.uint(label.len() as u64, 2).bytes(label);
+        if let Some(transaction) = &self.transaction {
+            transaction.write(&mut w);
+        }
         match &self.delta {
             Delta::Inline(entries) => delta::write(entries, w.u8(0)),
             Delta::Extent(extent) => extent.write(w.u8(1)),
@@ -78,7 +87,7 @@ impl Record {
             return Err(r.corrupt("it is of another version"));
         }
         let (uuid, previous, session, seconds, flags) = (r.array()?, r.u64()?, r.u64()?, r.u64()?, r.u8()?);
-        if flags & !MOVES_GROUP != 0 {
+        if flags & !(MOVES_GROUP | TRANSACTION) != 0 {
             return Err(r.unsupported(format!("flags {flags:#x}; a newer h5dir wrote it")));
         }
         let len = usize::from(r.u16()?);
@@ -86,13 +95,15 @@ impl Record {
         if label.len() > LABEL_MAX {
             return Err(r.corrupt("the label is too long"));
         }
+        let transaction = if flags & TRANSACTION != 0 { Some(Identity::read(&mut r)?) } else { None };
         let delta = match r.u8()? {
             0 => Delta::Inline(delta::read(&mut r)?),
             1 => Delta::Extent(Extent::read(&mut r)?),
             n => return Err(r.corrupt(format!("a delta of kind {n}"))),
         };
         sealed::finish(&r)?;
-        Ok(Record { version, uuid, previous, session, seconds, moves_group: flags & MOVES_GROUP != 0, label, delta })
+        let moves_group = flags & MOVES_GROUP != 0;
+        Ok(Record { version, uuid, previous, session, seconds, moves_group, label, transaction, delta })
     }
 }
 

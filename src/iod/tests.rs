@@ -11,6 +11,7 @@ use super::ranges::Ranges;
 use super::record::{self, Delta, Record};
 use super::session::{PackWriter, Session};
 use super::snapshot::Snapshot;
+use super::transaction::{Begin, Contribution, Identity, Joined, PEERS_MAX, Part, Verdict, is_name};
 use crate::file::store::ObjectStore;
 use crate::file::store::faulty::{Fault, FaultyStore};
 use crate::file::store::memory::MemoryStore;
@@ -197,6 +198,46 @@ fn damaged<T: std::fmt::Debug>(bytes: &[u8], decode: &dyn Fn(&[u8]) -> crate::ba
 }
 
 #[test]
+fn damaged_objects_of_transactions_are_errors() {
+    let extent = Extent { session: 1, pack: 2, offset: 3, len: 4, checksum: 5 };
+    let uuid = [3; 16];
+    let begin = Begin { uuid, peers: 3, base: 9, seconds: 1, skipped: false, label: "host".into(), after: vec!["a-1".into(), "b".into()] };
+    assert_eq!(Begin::decode(&begin.encode()).unwrap(), begin);
+    damaged(&begin.encode(), &Begin::decode);
+    for bad in [
+        Begin { peers: 0, ..begin.clone() },
+        Begin { peers: PEERS_MAX + 1, ..begin.clone() },
+        Begin { after: vec!["A".into()], ..begin.clone() },
+        Begin { after: vec!["a".into(); 65], ..begin.clone() },
+    ] {
+        Begin::decode(&bad.encode()).unwrap_err();
+    }
+    let joined = Joined { uuid, session: 7, seconds: 8 };
+    assert_eq!(Joined::decode(&joined.encode(), 1).unwrap(), joined);
+    damaged(&joined.encode(), &|bytes| Joined::decode(bytes, 1));
+    let entries = vec![entry(&keys::key(1, keys::LINK, b"name"), Some(b"link"))];
+    for contribution in [
+        Contribution::Changes { moves_group: true, delta: Delta::Inline(entries) },
+        Contribution::Changes { moves_group: false, delta: Delta::Extent(extent) },
+        Contribution::Aborted("a reason".into()),
+        Contribution::Skipped(String::new()),
+    ] {
+        let part = Part { uuid, attempt: [5; 16], session: 2, seconds: 6, contribution };
+        assert_eq!(Part::decode(&part.encode(), 1).unwrap(), part);
+        damaged(&part.encode(), &|bytes| Part::decode(bytes, 1));
+    }
+    for verdict in [Verdict::Committed(8), Verdict::Refused("a conflict".into())] {
+        assert_eq!(Verdict::decode(&verdict.encode(&uuid)).unwrap(), (uuid, verdict.clone()));
+        damaged(&verdict.encode(&uuid), &Verdict::decode);
+    }
+    assert!(is_name("a-1_z") && !is_name("") && !is_name("a/b") && !is_name(&"x".repeat(65)));
+    // A long text is cut between characters.
+    let long = Verdict::Refused("\u{e9}".repeat(600) + "x");
+    let (_, cut) = Verdict::decode(&long.encode(&uuid)).unwrap();
+    assert_eq!(cut, Verdict::Refused("\u{e9}".repeat(512)));
+}
+
+#[test]
 fn damaged_objects_are_errors() {
     let extent = Extent { session: 1, pack: 2, offset: 3, len: 4, checksum: 5 };
     let mut ranges = Ranges::default();
@@ -210,7 +251,8 @@ fn damaged_objects_are_errors() {
     ];
     for delta in [Delta::Inline(entries.clone()), Delta::Extent(extent)] {
         let (uuid, label) = ([9; 16], b"host".to_vec());
-        let record = Record { version: 7, uuid, previous: 8, session: 1, seconds: 2, moves_group: true, label, delta };
+        let transaction = Some(Identity { uuid: [4; 16], name: "t-1".into() });
+        let record = Record { version: 7, uuid, previous: 8, session: 1, seconds: 2, moves_group: true, label, transaction, delta };
         assert_eq!(Record::decode(&record.encode(), 7).unwrap(), record);
         assert!(Record::decode(&record.encode(), 8).is_err());
         damaged(&record.encode(), &|bytes| Record::decode(bytes, 7));

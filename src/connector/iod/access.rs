@@ -2,6 +2,7 @@
 
 use super::dataset::Dataset;
 use super::state::State;
+use super::transaction::Peer;
 use crate::base::{Address, Error, Result};
 use crate::iod::{Container, Extent};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
@@ -73,12 +74,25 @@ pub struct IodConnector {
     generation: AtomicU64,
     /// Bytes of chunks in memory above which a thread stores them. Writers wait above twice as many.
     pub(super) dirty_limit: usize,
+    /// The transaction whose peer it is.
+    pub(super) joined: Option<Peer>,
     this: Weak<IodConnector>,
 }
 
 impl IodConnector {
     /// Shows `state`, with `cache_bytes` of decoded chunks.
     pub(super) fn new(container: Arc<Container>, state: State, writable: bool, cache_bytes: u64) -> Arc<IodConnector> {
+        IodConnector::of_peer(container, state, writable, cache_bytes, None)
+    }
+
+    /// [`IodConnector::new`], as a peer of a transaction.
+    pub(super) fn of_peer(
+        container: Arc<Container>,
+        state: State,
+        writable: bool,
+        cache_bytes: u64,
+        joined: Option<Peer>,
+    ) -> Arc<IodConnector> {
         let datasets = LruCache::new(std::num::NonZeroUsize::new(DATASETS_MAX).unwrap_or(std::num::NonZeroUsize::MIN));
         let dirty_limit = usize::try_from((cache_bytes / 8).max(DIRTY_MIN_BYTES)).unwrap_or(usize::MAX);
         Arc::new_cyclic(|this| IodConnector {
@@ -94,6 +108,7 @@ impl IodConnector {
             cursor: Mutex::new(None),
             generation: AtomicU64::new(1),
             dirty_limit,
+            joined,
             this: this.clone(),
         })
     }

@@ -24,6 +24,7 @@ fn poisoned(reason: &str) -> Error {
 impl IodConnector {
     /// Errors: the session cannot change anything any more.
     pub(super) fn check_writable(&self, state: &State) -> Result<()> {
+        self.check_unfinished()?;
         match (&state.failed, &state.session) {
             (Some(reason), _) => Err(poisoned(reason)),
             (None, None) => Err(Error::refused(libc::EROFS, "the container was opened for reading")),
@@ -38,7 +39,7 @@ impl IodConnector {
 
     /// Stores all values in packs that are too long for records, chunks encoded. No version has
     /// them yet.
-    fn store_values(&self, state: &mut State) -> Result<()> {
+    pub(super) fn store_values(&self, state: &mut State) -> Result<()> {
         let Some(session) = state.session.clone() else { return Ok(()) };
         let long = |cell: &Cell| matches!(&cell.data, Data::Inline(bytes) if bytes.len() > INLINE_MAX_BYTES);
         let values = state.changes.iter().filter_map(|(key, change)| match &change.body {
@@ -151,61 +152,87 @@ impl IodConnector {
     fn try_commit(&self, state: &mut State) -> Result<()> {
         loop {
             self.store_values(state)?;
-            let entries: Vec<Entry> = state.changes.iter().filter_map(|(key, change)| entry(key, change)).collect();
+            let entries = entries(state);
             let record = self.new_record(state, &entries)?;
             if let Outcome::Committed(hash) = self.container.append(&state.snapshot, &record)? {
-                state.snapshot.advance(&record, hash, &entries)?;
-                state.changes.clear();
-                (state.dirty_bytes, state.moves_group) = (0, false);
-                self.checkpoint_if_due(state);
-                return Ok(());
+                return self.committed(state, &record, hash, &entries);
             }
             self.rebase(state)?;
         }
     }
 
-    fn new_record(&self, state: &State, entries: &[Entry]) -> Result<Record> {
-        let session = state.session.as_ref().ok_or_else(|| Error::refused(libc::EROFS, "the container was opened for reading"))?;
-        let delta = record::encode_delta(entries);
-        let delta = match delta.len() > DELTA_MAX_BYTES {
-            false => Delta::Inline(entries.to_vec()),
-            true => {
-                let mut packs = PackWriter::new(&self.container, session);
-                let extent = packs.add(&delta)?;
-                packs.finish()?;
-                Delta::Extent(extent)
-            }
-        };
+    /// Makes the version of `record`, which has all changes, the one that is shown.
+    pub(super) fn committed(&self, state: &mut State, record: &Record, hash: u64, entries: &[Entry]) -> Result<()> {
+        state.snapshot.advance(record, hash, entries)?;
+        state.changes.clear();
+        (state.dirty_bytes, state.moves_group) = (0, false);
+        self.checkpoint_if_due(state);
+        Ok(())
+    }
+
+    /// The record of the next version, with these changes.
+    pub(super) fn new_record(&self, state: &State, entries: &[Entry]) -> Result<Record> {
+        let session = session(state)?;
+        let delta = self.delta(session, entries)?;
         self.container.record(&state.snapshot, session.number(), state.moves_group, delta)
+    }
+
+    /// Changes as they are stored: long ones in a pack.
+    pub(super) fn delta(&self, session: &Session, entries: &[Entry]) -> Result<Delta> {
+        let delta = record::encode_delta(entries);
+        if delta.len() <= DELTA_MAX_BYTES {
+            return Ok(Delta::Inline(entries.to_vec()));
+        }
+        let mut packs = PackWriter::new(&self.container, session);
+        let extent = packs.add(&delta)?;
+        packs.finish()?;
+        Ok(Delta::Extent(extent))
     }
 
     /// Makes the changes those of the newest version.
     pub(super) fn rebase(&self, state: &mut State) -> Result<()> {
         let mut advanced = false;
         while let Some((record, hash)) = self.container.read_record(state.snapshot.version().saturating_add(1))? {
-            let entries = self.container.entries(&record)?;
-            let mut changes = std::mem::take(&mut state.changes);
-            let merging = Merging { objects: &self.container, base: &state.snapshot, moves_group: state.moves_group };
-            let merged = merge(&merging, &mut changes, &record, &entries);
-            state.changes = changes;
-            match merged? {
-                Err(conflict) => return Err(self.refused(state, &record, &conflict)),
-                Ok(chunks) => {
-                    let ours = chunks.into_iter().map(|key| self.own_image(state, key)).collect::<Result<Vec<_>>>()?;
-                    state.snapshot.advance(&record, hash, &entries)?;
-                    self.all_changed();
-                    for (key, image) in ours {
-                        self.merge_chunk(state, key, &image)?;
-                    }
-                }
+            if let Some(reason) = self.merge_record(state, &record, hash)? {
+                tracing::error!("the changes since version {} are not committed: {reason}", state.snapshot.version());
+                return Err(Error::refused(libc::EIO, reason));
             }
             advanced = true;
         }
         if advanced { Ok(()) } else { Err(record::fork(state.snapshot.version().saturating_add(1))) }
     }
 
+    /// Makes the changes those of the version of `record`; returns a conflict as a sentence.
+    pub(super) fn merge_record(&self, state: &mut State, record: &Record, hash: u64) -> Result<Option<String>> {
+        let entries = self.container.entries(record)?;
+        match self.merge_entries(state, record, &entries)? {
+            Err(conflict) => {
+                let with = format!("version {} ({})", conflict.version, String::from_utf8_lossy(&record.label));
+                Ok(Some(self.conflict_text(state, &conflict, &with)))
+            }
+            Ok(chunks) => {
+                let ours = chunks.into_iter().map(|key| self.own_image(state, key)).collect::<Result<Vec<_>>>()?;
+                state.snapshot.advance(record, hash, &entries)?;
+                self.all_changed();
+                for (key, image) in ours {
+                    self.merge_chunk(state, key, &image)?;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// [`merge`] of the changes with those of another writer.
+    pub(super) fn merge_entries(&self, state: &mut State, record: &Record, entries: &[Entry]) -> Result<Result<Vec<Key>, Conflict>> {
+        let mut changes = std::mem::take(&mut state.changes);
+        let merging = Merging { objects: &self.container, base: &state.snapshot, moves_group: state.moves_group };
+        let merged = merge(&merging, &mut changes, record, entries);
+        state.changes = changes;
+        merged
+    }
+
     /// The image of a chunk that the session wrote.
-    fn own_image(&self, state: &State, key: Key) -> Result<(Key, Arc<Vec<u8>>)> {
+    pub(super) fn own_image(&self, state: &State, key: Key) -> Result<(Key, Arc<Vec<u8>>)> {
         let (id, ..) = keys::parts(&key).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "it has no dataset"))?;
         let d = self.dataset_of(state, id)?;
         let image = self.chunk(state, &d, &key)?;
@@ -226,8 +253,8 @@ impl IodConnector {
         Ok(())
     }
 
-    /// The error of a conflict, with the name of what conflicts.
-    fn refused(&self, state: &State, record: &Record, conflict: &Conflict) -> Error {
+    /// A conflict as a sentence, with the name of what conflicts.
+    pub(super) fn conflict_text(&self, state: &State, conflict: &Conflict, with: &str) -> String {
         let (id, kind, rest) = keys::parts(&conflict.key).unwrap_or((0, 0, &[]));
         let path = paths::path_of(self, state, id).unwrap_or_else(|| format!("#{id}").into_bytes());
         let mut name = String::from_utf8_lossy(&path).into_owned();
@@ -235,10 +262,7 @@ impl IodConnector {
             let what = if kind == keys::LINK { "name" } else { "attribute" };
             name = format!("{what} {:?} of {name}", String::from_utf8_lossy(rest));
         }
-        let (version, label) = (conflict.version, String::from_utf8_lossy(&record.label));
-        let reason = format!("conflict at {name} with version {version} ({label}): {}", conflict.reason);
-        tracing::error!("the changes since version {} are not committed: {reason}", state.snapshot.version());
-        Error::refused(libc::EIO, reason)
+        format!("conflict at {name} with {with}: {}", conflict.reason)
     }
 
     fn checkpoint_if_due(&self, state: &mut State) {
@@ -256,8 +280,14 @@ impl IodConnector {
         if state.session.as_ref().is_none_or(|session| session.ids_left() >= IDS_MIN) {
             return Ok(());
         }
-        self.commit_all(state)?;
-        let session = self.container.begin_session(&mut state.snapshot)?;
+        let session = match &self.joined {
+            // The version that is shown stays.
+            Some(_) => self.container.begin_session(&mut self.container.snapshot(None)?)?,
+            None => {
+                self.commit_all(state)?;
+                self.container.begin_session(&mut state.snapshot)?
+            }
+        };
         state.session = Some(Arc::new(session));
         self.all_changed();
         Ok(())
@@ -268,6 +298,16 @@ impl IodConnector {
         container.check_store()?;
         container.begin_session(snapshot)
     }
+}
+
+/// The session of the writer.
+pub(super) fn session(state: &State) -> Result<&Arc<Session>> {
+    state.session.as_ref().ok_or_else(|| Error::refused(libc::EROFS, "the container was opened for reading"))
+}
+
+/// The changes but chunks that are not encoded.
+pub(super) fn entries(state: &State) -> Vec<Entry> {
+    state.changes.iter().filter_map(|(key, change)| entry(key, change)).collect()
 }
 
 /// A chunk in memory.

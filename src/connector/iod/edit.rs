@@ -259,6 +259,10 @@ impl Edit for IodConnector {
         if let Err(e) = self.store_ahead() {
             tracing::debug!("the commit stores the chunks: {e}");
         }
+        // Finishing the peer of a transaction commits.
+        if self.joined.is_some() {
+            return Ok(());
+        }
         let mut state = self.state.write();
         if state.session.is_none() { Ok(()) } else { self.commit_all(&mut state) }
     }
@@ -266,6 +270,7 @@ impl Edit for IodConnector {
     fn close(&self) -> Result<()> {
         let mut state = self.state.write();
         let done = match &state.failed {
+            _ if self.joined.is_some() => self.leave(&state),
             Some(reason) => Err(Error::refused(libc::EIO, reason.clone())),
             None => self.commit_all(&mut state),
         };

@@ -2,6 +2,7 @@
 
 use super::access::IodConnector;
 use super::state::{GROUP, State, now};
+use super::transaction::open_peer;
 use crate::base::remote::{container_folder, container_url};
 use crate::base::{Error, Result};
 use crate::connector::DatasetSpec;
@@ -9,6 +10,7 @@ use crate::connector::open::{
     Backing, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, Place, Recognized, UsedDirectory, temporary_directory,
 };
 use crate::connector::plan;
+use crate::connector::transactions::TransactionUse;
 use crate::file::directory::Directory;
 use crate::file::store::ObjectStore;
 use crate::file::store::local::LocalStore;
@@ -173,6 +175,14 @@ impl Located for LocatedStore {
 /// Opens the container in `store`, and the time of the version that is shown.
 fn open(store: Arc<dyn ObjectStore>, options: &OpenOptions) -> Result<(Arc<IodConnector>, u64)> {
     let container = Arc::new(Container::open(store)?);
+    match &options.transaction {
+        Some(TransactionUse::Peer { spec, peer }) => return open_peer(container, spec, *peer, options.cache_bytes),
+        Some(TransactionUse::Manage) => {
+            let state = State::new(container.clone(), container.snapshot(None)?, None);
+            return Ok((IodConnector::new(container, state, false, options.cache_bytes), 0));
+        }
+        None => {}
+    }
     let mut snapshot = container.snapshot(options.version)?;
     let session = match options.writable {
         true => Some(IodConnector::first_session(&container, &mut snapshot)?),

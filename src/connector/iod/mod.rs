@@ -9,6 +9,7 @@
 //! attribute attributes                cells      parts outside of elements
 //! references, ownership               commit     one version, merged with others
 //! edit      the trait `Edit`          kind       location, creation, opening
+//! transaction  peers of one version
 //! versions  log and dump             ids, chunks  identities; datasets and chunks with caches
 //! ```
 //!
@@ -34,6 +35,9 @@ mod references;
 mod state;
 #[cfg(test)]
 mod tests;
+mod transaction;
+#[cfg(test)]
+mod transaction_tests;
 mod versions;
 mod write;
 
@@ -232,6 +236,10 @@ impl Connector for IodConnector {
     }
 
     fn versions(&self) -> Option<&dyn super::versions::Versions> {
+        Some(self)
+    }
+
+    fn transactions(&self) -> Option<&dyn super::transactions::Transactions> {
         Some(self)
     }
 

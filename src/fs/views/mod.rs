@@ -18,6 +18,7 @@ mod main;
 mod metrics;
 mod npy;
 mod object;
+mod transactions;
 mod view;
 
 pub use bytes::{Bytes, Text};
@@ -45,6 +46,7 @@ pub static ALL: &[&dyn View] = &[
     &generated::METRICS,
     &npy::Npy,
     &generated::STATUS,
+    &transactions::Tx,
 ];
 
 /// The view of the root of a mount.

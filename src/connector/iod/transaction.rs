@@ -1,0 +1,334 @@
+//! Transactions: the changes of a mount are the part of a peer, and the parts of all peers one version.
+//!
+//! A peer shows the base version and its own part. The last peer that finishes commits: it merges
+//! the parts as commits are merged, in a state of its own, so that an error changes nothing here and
+//! any writer comes to the same record.
+
+use super::access::IodConnector;
+use super::commit::{entries, session};
+use super::state::State;
+use crate::base::{Error, Result};
+use crate::connector::transactions::{Base, Ending, TransactionSpec, Transactions};
+use crate::iod::keys::{self, CHUNK};
+use crate::iod::record::Delta;
+use crate::iod::transaction::{Contribution, Verdict};
+use crate::iod::transactions::ended;
+use crate::iod::{
+    Body, Change, Container, Entry, Membership, NewTransaction, Outcome, Ranges, Record, Session, Snapshot, Standing, Transaction,
+};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Memory for decoded chunks of a commit of all parts, bytes.
+const COMMIT_CACHE_BYTES: u64 = 64 << 20;
+
+/// An open container as a peer.
+pub(super) struct Peer {
+    name: String,
+    member: Membership,
+    /// Its part is stored, or may be: nothing more is changed.
+    is_finished: AtomicBool,
+}
+
+/// Number of the newest version.
+fn newest(container: &Container) -> Result<u64> {
+    Ok(container.snapshot(None)?.version())
+}
+
+/// Begins a transaction.
+fn begin(container: &Container, spec: &TransactionSpec) -> Result<()> {
+    let base = match spec.base.unwrap_or_default() {
+        Base::Last => newest(container)?,
+        Base::Next => newest(container)?.saturating_add(1),
+        Base::Exact(version) => match container.read_record(version)? {
+            Some(_) => version,
+            None => return Err(Error::refused(libc::ENOENT, format!("the container has no version {version}"))),
+        },
+    };
+    let (name, after, peers) = (spec.name.clone(), spec.after.clone(), spec.peers.unwrap_or(1));
+    container.begin_transaction(&NewTransaction { name, peers, base, after })
+}
+
+/// The transaction of a new peer, begun if there is none of its name.
+fn begun(container: &Container, spec: &TransactionSpec) -> Result<Transaction> {
+    let name = &spec.name;
+    let found = match container.transaction(name)? {
+        Some(found) => found,
+        None => match begin(container, spec) {
+            // Another peer began it meanwhile.
+            Err(Error::Refused { errno: libc::EEXIST, .. }) => container.known_transaction(name)?,
+            done => done.and_then(|()| container.known_transaction(name))?,
+        },
+    };
+    let other = |what: String| Err(Error::refused(libc::EINVAL, format!("transaction {name} was begun with {what}; leave it out")));
+    match (spec.peers, spec.base) {
+        (Some(peers), _) if peers.max(1) != found.begin.peers => other(format!("{} peers", found.begin.peers)),
+        (_, Some(Base::Exact(base))) if base != found.begin.base => other(format!("version {}", found.begin.base)),
+        _ if !spec.after.is_empty() && spec.after != found.begin.after => other("other transactions that it waits for".into()),
+        _ => Ok(found),
+    }
+}
+
+/// Opens a container as a peer of a transaction; returns it and the time of the version it shows.
+pub(super) fn open_peer(
+    container: Arc<Container>,
+    spec: &TransactionSpec,
+    peer: Option<u32>,
+    cache_bytes: u64,
+) -> Result<(Arc<IodConnector>, u64)> {
+    let transaction = begun(&container, spec)?;
+    let base = transaction.begin.base;
+    let snapshot = container.snapshot(Some(base)).map_err(|e| match e {
+        Error::Refused { errno: libc::ENOENT, .. } => {
+            let reason = format!("transaction {} sees version {base}, which is not committed yet; try again", transaction.name);
+            Error::refused(libc::EAGAIN, reason)
+        }
+        e => e,
+    })?;
+    let seconds = container.read_record(base)?.map_or(0, |(record, _)| record.seconds);
+    let session = IodConnector::first_session(&container, &mut container.snapshot(None)?)?;
+    let member = container.join_transaction(&transaction, session.number(), peer)?;
+    let joined = Peer { name: transaction.name, member, is_finished: AtomicBool::new(false) };
+    let state = State::new(container.clone(), snapshot, Some(session));
+    Ok((IodConnector::of_peer(container, state, true, cache_bytes, Some(joined)), seconds))
+}
+
+impl IodConnector {
+    /// Errors: the part of this peer is finished.
+    pub(super) fn check_unfinished(&self) -> Result<()> {
+        match &self.joined {
+            Some(peer) if peer.is_finished.load(Ordering::Acquire) => {
+                let reason = format!("the part of this mount in transaction {} is finished; mount again to change more", peer.name);
+                Err(Error::refused(libc::EROFS, reason))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends a peer without finishing it.
+    pub(super) fn leave(&self, state: &State) -> Result<()> {
+        if let Some(peer) = self.joined.as_ref().filter(|peer| !peer.is_finished.load(Ordering::Acquire))
+            && !state.changes.is_empty()
+        {
+            let (name, number) = (&peer.name, peer.member.peer);
+            tracing::warn!("peer {number} of transaction {name} was not finished: its changes are dropped, and its place is free");
+        }
+        Ok(())
+    }
+
+    /// Stores the part of this peer; the last one commits.
+    fn finish_peer(&self, peer: &Peer) -> Result<()> {
+        let mut state = self.state.write();
+        let transaction = self.container.known_transaction(&peer.name)?;
+        if !transaction.has_part_of(&peer.member) {
+            match transaction.own_standing() {
+                Standing::Open(missing) if missing.contains(&peer.member.peer) => {}
+                Standing::Open(_) => {
+                    let reason = format!("another mount finished peer {} of transaction {}", peer.member.peer, peer.name);
+                    return Err(Error::refused(libc::EALREADY, reason));
+                }
+                standing => return Err(ended(&peer.name, &standing)),
+            }
+            self.container.check_dependencies(&transaction)?;
+            if !peer.is_finished.load(Ordering::Acquire) {
+                self.lead(&mut state)?;
+            }
+            self.store_values(&mut state)?;
+            let delta = self.delta(session(&state)?, &entries(&state))?;
+            // After an error it is not known whether the part is stored: it stays as it is.
+            peer.is_finished.store(true, Ordering::Release);
+            self.container.finish_peer(&transaction, &peer.member, state.moves_group, delta)?;
+        }
+        self.complete(&mut state, &peer.name)
+    }
+
+    /// Commits a transaction whose peers all finished.
+    fn complete(&self, state: &mut State, name: &str) -> Result<()> {
+        let transaction = self.container.known_transaction(name)?;
+        if transaction.verdict.is_some() || transaction.own_standing() != Standing::Complete {
+            return match transaction.own_standing() {
+                Standing::Open(_) | Standing::Committed(_) => Ok(()),
+                standing => Err(ended(name, &standing)),
+            };
+        }
+        let session = match &state.session {
+            Some(session) => session.clone(),
+            None => Arc::new(IodConnector::first_session(&self.container, &mut self.container.snapshot(None)?)?),
+        };
+        let (verdict, snapshot) = publish(&self.container, &transaction, session)?;
+        match self.container.end_transaction(&transaction, verdict)? {
+            Verdict::Committed(version) => {
+                tracing::info!("transaction {name} is version {version}");
+                if self.joined.as_ref().is_some_and(|peer| peer.name == name) {
+                    state.changes.clear();
+                    (state.dirty_bytes, state.moves_group, state.snapshot) = (0, false, snapshot);
+                    self.all_changed();
+                }
+                Ok(())
+            }
+            Verdict::Refused(reason) => Err(ended(name, &Standing::Aborted(reason))),
+        }
+    }
+
+    /// Adds the part of a peer to the changes, which are those of other peers; returns a conflict as
+    /// a sentence.
+    fn combine(&self, state: &mut State, transaction: &Transaction, peer: u32, moves_group: bool, delta: &Delta) -> Result<Option<String>> {
+        let part = self.container.part_entries(transaction, delta)?;
+        let label = format!("peer {peer}").into_bytes();
+        let (uuid, version) = (transaction.begin.uuid, transaction.begin.base);
+        let record = Record {
+            version,
+            uuid,
+            previous: 0,
+            session: 0,
+            seconds: 0,
+            moves_group,
+            label,
+            transaction: None,
+            delta: Delta::Inline(vec![]),
+        };
+        let chunks = match self.merge_entries(state, &record, &part)? {
+            Ok(chunks) => chunks,
+            Err(conflict) => return Ok(Some(self.conflict_text(state, &conflict, &format!("peer {peer}")))),
+        };
+        let ours = chunks.into_iter().map(|key| self.own_image(state, key)).collect::<Result<Vec<_>>>()?;
+        let mut merged = Vec::new();
+        for (key, image) in ours {
+            merged.push((self.both_images(state, &key, &image, &part)?, key));
+        }
+        for Entry { key, cell, ranges } in part {
+            // Merged values are in the changes already.
+            if !state.changes.contains_key(&key) {
+                state.change(key, cell.map_or(Body::Removed, Body::Cell), ranges);
+            }
+        }
+        for ((image, ranges), key) in merged {
+            state.change(key, Body::Dirty(Arc::new(image)), ranges);
+        }
+        state.moves_group |= moves_group;
+        self.all_changed();
+        Ok(None)
+    }
+
+    /// A chunk that two peers wrote, and the bytes that they wrote.
+    fn both_images(&self, state: &State, key: &[u8], ours: &[u8], part: &[Entry]) -> Result<(Vec<u8>, Ranges)> {
+        let d = self.dataset_of(state, keys::parts(key).map_or(0, |(id, ..)| id))?;
+        let theirs = part.iter().find(|entry| entry.key == key);
+        let image = match theirs.and_then(|entry| entry.cell.as_ref()) {
+            Some(cell) => self.image(&d, cell)?.to_vec(),
+            None => Vec::new(),
+        };
+        let mut ranges = state.changes.get(key).map_or_else(Ranges::default, |c: &Change| c.ranges.clone());
+        let merged = self.merged_image(&d, &image, ours, &ranges);
+        match theirs.map(|entry| &entry.ranges) {
+            Some(other) if other.is_whole() => ranges = Ranges::whole(),
+            Some(other) => other.list().iter().for_each(|(start, end)| ranges.add(u64::from(*start)..u64::from(*end))),
+            None => {}
+        }
+        debug_assert!(keys::parts(key).is_some_and(|(_, kind, _)| kind == CHUNK));
+        Ok((merged, ranges))
+    }
+}
+
+/// Merges the parts of a transaction and commits them; returns what became of it, and the version
+/// that it made. All writers come to the same verdict: the parts and the versions in order decide.
+fn publish(container: &Arc<Container>, transaction: &Transaction, session: Arc<Session>) -> Result<(Verdict, Snapshot)> {
+    let mut state = State::new(container.clone(), container.snapshot(Some(transaction.begin.base))?, None);
+    state.session = Some(session);
+    let scratch = IodConnector::new(container.clone(), state, true, COMMIT_CACHE_BYTES);
+    let mut state = scratch.state.write();
+    let refused = |reason: String, state: &State| {
+        tracing::error!("transaction {} is refused: {reason}", transaction.name);
+        Ok((Verdict::Refused(reason), state.snapshot.clone()))
+    };
+    for (peer, part) in &transaction.parts {
+        let Contribution::Changes { moves_group, delta } = &part.contribution else { continue };
+        if let Some(reason) = scratch.combine(&mut state, transaction, *peer, *moves_group, delta)? {
+            return refused(reason, &state);
+        }
+    }
+    loop {
+        while let Some((record, hash)) = container.read_record(state.snapshot.version().saturating_add(1))? {
+            if record.transaction.as_ref().is_some_and(|t| t.uuid == transaction.begin.uuid) {
+                let entries = container.entries(&record)?;
+                state.snapshot.advance(&record, hash, &entries)?;
+                return Ok((Verdict::Committed(record.version), state.snapshot.clone()));
+            }
+            if let Some(reason) = scratch.merge_record(&mut state, &record, hash)? {
+                return refused(reason, &state);
+            }
+        }
+        scratch.store_values(&mut state)?;
+        let entries = entries(&state);
+        let mut record = scratch.new_record(&state, &entries)?;
+        record.transaction = Some(transaction.identity());
+        record.label = format!("transaction {}, {}", transaction.name, String::from_utf8_lossy(&record.label)).into_bytes();
+        if let Outcome::Committed(hash) = container.append(&state.snapshot, &record)? {
+            scratch.committed(&mut state, &record, hash, &entries)?;
+            return Ok((Verdict::Committed(record.version), state.snapshot.clone()));
+        }
+    }
+}
+
+/// Numbers, divided by spaces.
+fn numbers<'a>(all: impl Iterator<Item = &'a u32>) -> String {
+    let texts: Vec<String> = all.map(u32::to_string).collect();
+    if texts.is_empty() { "none".into() } else { texts.join(" ") }
+}
+
+impl Transactions for IodConnector {
+    fn names(&self) -> Result<Vec<String>> {
+        self.container.transaction_names()
+    }
+
+    fn status(&self, name: &str) -> Result<Option<String>> {
+        let Some(transaction) = self.container.transaction(name)? else { return Ok(None) };
+        let (begin, mut text) = (&transaction.begin, String::new());
+        let (state, detail) = match self.container.standing(&transaction)? {
+            Standing::Open(_) => ("open", None),
+            Standing::Complete => ("complete", Some(("reason", "all peers finished, and it is not committed yet".to_owned()))),
+            Standing::Committed(version) => ("committed", Some(("version", version.to_string()))),
+            Standing::Aborted(reason) => ("aborted", Some(("reason", reason))),
+            Standing::Skipped(reason) => ("skipped", Some(("reason", reason))),
+        };
+        let after = if begin.after.is_empty() { "none".to_owned() } else { begin.after.join(" ") };
+        let mut lines = vec![("name", name.to_owned()), ("state", state.to_owned())];
+        lines.extend(detail);
+        lines.extend([("base", begin.base.to_string()), ("peers", begin.peers.to_string())]);
+        lines.push(("joined", numbers(transaction.joined.keys())));
+        lines.push(("finished", numbers(transaction.parts.keys())));
+        lines.extend([("after", after), ("label", begin.label.clone())]);
+        if let Some(peer) = self.joined.as_ref().filter(|peer| peer.name == name) {
+            lines.push(("this_peer", peer.member.peer.to_string()));
+        }
+        for (name, value) in lines {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{name} {}", crate::base::escape::line(&value));
+        }
+        Ok(Some(text))
+    }
+
+    fn begin(&self, spec: &TransactionSpec) -> Result<()> {
+        begin(&self.container, spec)
+    }
+
+    fn end(&self, name: &str, ending: Ending) -> Result<()> {
+        let peer = self.joined.as_ref().filter(|peer| peer.name == name);
+        let by = format!("process {}", std::process::id());
+        match (ending, peer) {
+            (Ending::Finish, Some(peer)) => self.finish_peer(peer),
+            (Ending::Finish, None) => {
+                let transaction = self.container.known_transaction(name)?;
+                if let Standing::Open(missing) = transaction.own_standing() {
+                    let missing = numbers(missing.iter());
+                    let reason = format!("peers {missing} of transaction {name} have not finished; finish them where they are mounted");
+                    return Err(Error::refused(libc::EAGAIN, reason));
+                }
+                self.complete(&mut self.state.write(), name)
+            }
+            (Ending::Abort, _) => self.container.cancel_transaction(name, peer.map(|p| p.member.peer), false, &format!("aborted by {by}")),
+            (Ending::Skip, _) => self.container.skip_transaction(name, newest(&self.container)?, &format!("skipped by {by}")),
+        }
+    }
+}

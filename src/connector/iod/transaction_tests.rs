@@ -1,0 +1,375 @@
+//! Transactions over stores in memory: peers in threads, faults at each request, conflicts.
+
+use super::access::IodConnector;
+use super::kind::root_entries;
+use super::state::State;
+use super::transaction::open_peer;
+use crate::base::{Error, Result};
+use crate::connector::edit::{Edit, Taken};
+use crate::connector::transactions::{Base, Ending, TransactionSpec, Transactions};
+use crate::connector::{Connector, Form, LinkTarget, ObjectId};
+use crate::file::store::ObjectStore;
+use crate::file::store::faulty::{Fault, FaultyStore};
+use crate::file::store::memory::MemoryStore;
+use crate::iod::{Container, Standing};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Barrier};
+
+/// A container with the file `shared` of 1000 bytes.
+fn store() -> MemoryStore {
+    let store = MemoryStore::default();
+    Container::create(Arc::new(store.clone()), root_entries()).unwrap();
+    let c = writer(&store);
+    put(&c, b"shared", 0, &[b'-'; 1000]);
+    c.commit().unwrap();
+    store
+}
+
+fn writer(store: &MemoryStore) -> Arc<IodConnector> {
+    let container = Arc::new(Container::open(Arc::new(store.clone())).unwrap());
+    let mut snapshot = container.snapshot(None).unwrap();
+    let session = container.begin_session(&mut snapshot).unwrap();
+    let state = State::new(container.clone(), snapshot, Some(session));
+    IodConnector::new(container, state, true, 1 << 20)
+}
+
+fn reader(store: &MemoryStore) -> Arc<IodConnector> {
+    let container = Arc::new(Container::open(Arc::new(store.clone())).unwrap());
+    let state = State::new(container.clone(), container.snapshot(None).unwrap(), None);
+    IodConnector::new(container, state, false, 1 << 20)
+}
+
+fn spec(name: &str, peers: u32) -> TransactionSpec {
+    TransactionSpec { name: name.into(), peers: Some(peers), ..TransactionSpec::default() }
+}
+
+fn open(store: Arc<dyn ObjectStore>, spec: &TransactionSpec, peer: Option<u32>) -> Result<Arc<IodConnector>> {
+    open_peer(Arc::new(Container::open(store)?), spec, peer, 1 << 20).map(|(connector, _)| connector)
+}
+
+fn peer(store: &MemoryStore, name: &str, peers: u32) -> Arc<IodConnector> {
+    open(Arc::new(store.clone()), &spec(name, peers), None).unwrap()
+}
+
+fn child(c: &IodConnector, name: &[u8]) -> Option<ObjectId> {
+    match c.lookup(c.root(), name).unwrap()?.target {
+        LinkTarget::Hard(id) => Some(id),
+        _ => None,
+    }
+}
+
+fn put(c: &IodConnector, name: &[u8], offset: u64, bytes: &[u8]) {
+    let id = child(c, name).unwrap_or_else(|| c.create_file(c.root(), name).unwrap());
+    c.write(id, offset, bytes).unwrap();
+}
+
+fn get(c: &IodConnector, name: &[u8]) -> Vec<u8> {
+    let content = c.content(child(c, name).unwrap(), Form::Main).unwrap();
+    let mut all = vec![0; content.size().unwrap() as usize];
+    content.read(0, &mut all).unwrap();
+    all
+}
+
+fn names(c: &IodConnector) -> Vec<String> {
+    let mut all = Vec::new();
+    c.list(c.root(), 0, &mut |link, _| {
+        all.push(String::from_utf8(link.name).unwrap());
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    all
+}
+
+fn errno<T>(result: &Result<T>) -> i32 {
+    match result {
+        Ok(_) => 0,
+        Err(Error::Refused { errno, .. }) => *errno,
+        Err(_) => -1,
+    }
+}
+
+fn standing(store: &MemoryStore, name: &str) -> Standing {
+    let container = Container::open(Arc::new(store.clone())).unwrap();
+    let transaction = container.known_transaction(name).unwrap();
+    container.standing(&transaction).unwrap()
+}
+
+/// Versions that publish the transaction.
+fn published(store: &MemoryStore, name: &str) -> Vec<u64> {
+    let container = Container::open(Arc::new(store.clone())).unwrap();
+    let newest = container.snapshot(None).unwrap().version();
+    let publishes = |version: &u64| container.read_record(*version).unwrap().unwrap().0.transaction.is_some_and(|t| t.name == name);
+    (1..=newest).filter(publishes).collect()
+}
+
+#[test]
+fn parts_of_peers_become_one_version() {
+    let store = store();
+    let (a, b) = (peer(&store, "t", 2), peer(&store, "t", 2));
+    let other = writer(&store);
+    put(&a, b"shared", 0, &[b'a'; 300]);
+    put(&b, b"shared", 600, &[b'b'; 300]);
+    put(&a, b"of-a", 0, b"A");
+    put(&b, b"of-b", 0, &[7; 100_000]);
+    // Another name of one object from each peer: link counts add up.
+    for (c, name) in [(&a, b"link-a"), (&b, b"link-b")] {
+        c.link(c.root(), name, child(c, b"shared").unwrap()).unwrap();
+    }
+    a.commit().unwrap();
+    b.commit().unwrap();
+    put(&other, b"other", 0, b"O");
+    put(&other, b"shared", 400, &[b'o'; 10]);
+    other.commit().unwrap();
+    assert_eq!(names(&reader(&store)), ["other", "shared"]);
+    a.end("t", Ending::Finish).unwrap();
+    assert_eq!(standing(&store, "t"), Standing::Open(vec![2]));
+    assert_eq!(names(&reader(&store)), ["other", "shared"]);
+    assert_eq!(errno(&a.create_file(a.root(), b"late")), libc::EROFS);
+    assert_eq!(names(&a), ["link-a", "of-a", "shared"], "it still shows its part");
+    b.end("t", Ending::Finish).unwrap();
+    a.end("t", Ending::Finish).unwrap();
+    let found = reader(&store);
+    assert_eq!(names(&found), ["link-a", "link-b", "of-a", "of-b", "other", "shared"]);
+    assert_eq!(names(&b), names(&found));
+    let want = [[b'a'; 300].as_slice(), &[b'-'; 100], &[b'o'; 10], &[b'-'; 190], &[b'b'; 300], &[b'-'; 100]].concat();
+    assert_eq!((get(&found, b"shared"), get(&found, b"of-b")), (want, vec![7; 100_000]));
+    assert_eq!(found.info(child(&found, b"shared").unwrap()).unwrap().links, 3);
+    let versions = published(&store, "t");
+    assert_eq!((versions.len(), standing(&store, "t")), (1, Standing::Committed(versions[0])));
+    let status = found.status("t").unwrap().unwrap();
+    assert!(status.contains("state committed\n") && status.contains("finished 1 2\n"), "{status}");
+    a.close().unwrap();
+}
+
+/// All peers finish at once: several see that they are the last.
+#[test]
+fn concurrent_peers_commit_once() {
+    for round in 0..4 {
+        let (store, peers) = (store(), 8);
+        let barrier = Barrier::new(peers as usize);
+        std::thread::scope(|scope| {
+            for _ in 0..peers {
+                scope.spawn(|| {
+                    let c = peer(&store, "t", peers);
+                    let number = c.status("t").unwrap().unwrap().lines().last().unwrap().to_owned();
+                    put(&c, number.as_bytes(), 0, b"x");
+                    barrier.wait();
+                    c.end("t", Ending::Finish).unwrap();
+                });
+            }
+        });
+        let found = names(&reader(&store));
+        assert_eq!(found.len(), 1 + peers as usize, "{round}: {found:?}");
+        assert_eq!(published(&store, "t").len(), 1);
+        assert!(matches!(standing(&store, "t"), Standing::Committed(_)));
+    }
+}
+
+/// The last peer is killed at each of its requests, or loses a reply: nothing or all is visible, and
+/// others end the transaction.
+#[test]
+fn a_last_peer_that_fails_commits_all_or_nothing() {
+    let base = store();
+    let a = peer(&base, "t", 2);
+    put(&a, b"shared", 0, b"aaa");
+    a.end("t", Ending::Finish).unwrap();
+    let run = |fault: Fault, number: i64| {
+        let store = base.copied();
+        let faulty = Arc::new(FaultyStore::new(store.clone(), fault, i64::MAX));
+        let b = open(faulty.clone(), &spec("t", 2), None).unwrap();
+        put(&b, b"shared", 500, &[b'b'; 5]);
+        put(&b, b"long", 0, &[9; 50_000]);
+        faulty.fail_at(number);
+        let done = b.end("t", Ending::Finish);
+        let (hit, shown) = (faulty.is_hit(), reader(&store));
+        let visible = names(&shown).contains(&"long".into());
+        assert_eq!(visible, get(&shown, b"shared").starts_with(b"aaa"), "{fault:?} {number}: all or nothing");
+        assert!(visible || done.is_err(), "{fault:?} {number}");
+        if fault == Fault::LostReply || !hit {
+            done.unwrap();
+        }
+        if fault == Fault::Unreadable {
+            faulty.heal();
+            b.end("t", Ending::Finish).unwrap();
+        } else if let Standing::Open(missing) = standing(&store, "t") {
+            // Nothing of the killed peer counts: another one takes its place.
+            assert_eq!(missing, [2]);
+            let again = open(Arc::new(store.clone()), &spec("t", 2), Some(2)).unwrap();
+            put(&again, b"long", 0, &[9; 50_000]);
+            put(&again, b"shared", 500, &[b'b'; 5]);
+            again.end("t", Ending::Finish).unwrap();
+        } else {
+            shown.end("t", Ending::Finish).unwrap();
+        }
+        let after = reader(&store);
+        assert_eq!((get(&after, b"long"), &get(&after, b"shared")[..4]), (vec![9; 50_000], b"aaa-".as_slice()));
+        assert_eq!(published(&store, "t").len(), 1, "{fault:?} {number}");
+        hit
+    };
+    // Failed requests are repeated after pauses: the runs wait at the same time.
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = [Fault::Killed, Fault::LostReply, Fault::Unreadable]
+            .into_iter()
+            .flat_map(|fault| (0..if fault == Fault::Unreadable { 60 } else { 8 }).map(move |number| (fault, number)))
+            .map(|(fault, number)| (fault, scope.spawn(move || run(fault, number))))
+            .collect();
+        let hits: Vec<(Fault, bool)> = runs.into_iter().map(|(fault, run)| (fault, run.join().unwrap())).collect();
+        for fault in [Fault::Killed, Fault::LostReply, Fault::Unreadable] {
+            let count = hits.iter().filter(|(of, hit)| *of == fault && *hit).count();
+            let (least, runs) = if fault == Fault::Unreadable { (12, 60) } else { (4, 8) };
+            assert!((least..runs).contains(&count), "{fault:?}: each of {count} requests was hit");
+        }
+    });
+}
+
+#[test]
+fn an_abort_of_any_peer_aborts() {
+    let store = store();
+    let (a, b) = (peer(&store, "t", 3), peer(&store, "t", 3));
+    put(&a, b"of-a", 0, b"A");
+    a.end("t", Ending::Finish).unwrap();
+    drop(b);
+    // The third never joined, the second is dead: anyone aborts.
+    reader(&store).end("t", Ending::Abort).unwrap();
+    reader(&store).end("t", Ending::Abort).unwrap();
+    assert!(matches!(standing(&store, "t"), Standing::Aborted(_)));
+    assert_eq!(errno(&a.end("t", Ending::Finish)), libc::ECANCELED);
+    assert_eq!(errno(&open(Arc::new(store.clone()), &spec("t", 3), None)), libc::ECANCELED);
+    assert_eq!(names(&reader(&store)), ["shared"]);
+    // Committed ones are not aborted.
+    let c = peer(&store, "u", 1);
+    c.end("u", Ending::Finish).unwrap();
+    assert_eq!(errno(&c.end("u", Ending::Abort)), libc::EALREADY);
+    assert_eq!(published(&store, "u").len(), 1);
+    assert_eq!(errno(&reader(&store).end("none", Ending::Abort)), libc::ENOENT);
+}
+
+/// `abort` and the last `finish` race: one of them wins, for all.
+#[test]
+fn an_abort_and_a_commit_exclude_each_other() {
+    for _ in 0..20 {
+        let store = store();
+        let (a, b) = (peer(&store, "t", 2), peer(&store, "t", 2));
+        put(&a, b"of-a", 0, b"A");
+        a.end("t", Ending::Finish).unwrap();
+        let barrier = Barrier::new(2);
+        let (finished, aborted) = std::thread::scope(|scope| {
+            let finish = scope.spawn(|| {
+                barrier.wait();
+                b.end("t", Ending::Finish)
+            });
+            barrier.wait();
+            let aborted = reader(&store).end("t", Ending::Abort);
+            (finish.join().unwrap(), aborted)
+        });
+        assert_ne!(finished.is_ok(), aborted.is_ok(), "{finished:?} {aborted:?}");
+        assert_eq!(names(&reader(&store)).len(), if finished.is_ok() { 2 } else { 1 });
+    }
+}
+
+#[test]
+fn a_transaction_waits_for_others() {
+    let store = store();
+    let manage = reader(&store);
+    let after = |name: &str, on: &[&str]| TransactionSpec { after: on.iter().map(|n| (*n).into()).collect(), ..spec(name, 1) };
+    assert_eq!(errno(&manage.begin(&after("late", &["first"]))), libc::ENOENT);
+    manage.begin(&spec("first", 1)).unwrap();
+    assert_eq!(errno(&manage.begin(&spec("first", 1))), libc::EEXIST);
+    manage.end("skipped", Ending::Skip).unwrap();
+    manage.begin(&after("late", &["first", "skipped"])).unwrap();
+    let late = peer(&store, "late", 1);
+    put(&late, b"late", 0, b"L");
+    assert_eq!(errno(&late.end("late", Ending::Finish)), libc::EAGAIN);
+    put(&late, b"late", 1, b"!");
+    let first = peer(&store, "first", 1);
+    put(&first, b"first", 0, b"F");
+    first.end("first", Ending::Finish).unwrap();
+    late.end("late", Ending::Finish).unwrap();
+    assert_eq!(get(&reader(&store), b"late"), b"L!");
+    assert!(published(&store, "first") < published(&store, "late"));
+    // One that waits for an aborted one never ends but by abort; skipping is no abort.
+    manage.begin(&spec("bad", 1)).unwrap();
+    manage.begin(&after("on-bad", &["bad"])).unwrap();
+    manage.end("bad", Ending::Abort).unwrap();
+    let on_bad = peer(&store, "on-bad", 1);
+    assert_eq!(errno(&on_bad.end("on-bad", Ending::Finish)), libc::ECANCELED);
+    manage.begin(&spec("open", 2)).unwrap();
+    manage.begin(&after("on-open", &["open"])).unwrap();
+    manage.end("open", Ending::Skip).unwrap();
+    let on_open = peer(&store, "on-open", 1);
+    on_open.end("on-open", Ending::Finish).unwrap();
+    assert_eq!(manage.names().unwrap(), ["bad", "first", "late", "on-bad", "on-open", "open", "skipped"]);
+}
+
+#[test]
+fn conflicts_refuse_the_transaction() {
+    let (store, setting) = (store(), |c: &IodConnector, value: &[u8]| {
+        put(c, b"shared", 0, value);
+        put(c, b"good", 0, b"g");
+    });
+    // Of two peers, and of a peer with a later version.
+    let (a, b) = (peer(&store, "t", 2), peer(&store, "t", 2));
+    put(&a, b"of-a", 0, b"A");
+    setting(&a, b"one");
+    put(&b, b"shared", 2, b"two");
+    a.end("t", Ending::Finish).unwrap();
+    assert_eq!(errno(&b.end("t", Ending::Finish)), libc::ECANCELED);
+    let reason = format!("{:?}", standing(&store, "t"));
+    assert!(reason.contains("conflict at /shared with peer 2"), "{reason}");
+    let c = peer(&store, "u", 1);
+    setting(&c, b"mine");
+    let other = writer(&store);
+    put(&other, b"shared", 1, b"theirs");
+    other.commit().unwrap();
+    assert_eq!(errno(&c.end("u", Ending::Finish)), libc::ECANCELED);
+    let reason = c.status("u").unwrap().unwrap();
+    assert!(reason.contains("state aborted\nreason conflict at /shared with version"), "{reason}");
+    assert_eq!(names(&reader(&store)), ["shared"]);
+    // A name, and a removal of what the other changed.
+    let d = peer(&store, "v", 2);
+    let e = peer(&store, "v", 2);
+    d.rename((d.root(), b"shared"), (d.root(), b"moved"), Taken::Refuse).unwrap();
+    e.unlink(e.root(), b"shared", false).unwrap();
+    d.end("v", Ending::Finish).unwrap();
+    assert_eq!(errno(&e.end("v", Ending::Finish)), libc::ECANCELED);
+    assert_eq!(names(&reader(&store)), ["shared"]);
+}
+
+#[test]
+fn peers_see_the_base_and_join_once() {
+    let store = store();
+    let newest = Container::open(Arc::new(store.clone())).unwrap().snapshot(None).unwrap().version();
+    let on = |name: &str, base| TransactionSpec { base: Some(base), ..spec(name, 2) };
+    let manage = reader(&store);
+    manage.begin(&on("exact", Base::Exact(1))).unwrap();
+    manage.begin(&on("next", Base::Next)).unwrap();
+    assert_eq!(errno(&manage.begin(&on("future", Base::Exact(newest + 1)))), libc::ENOENT);
+    assert_eq!(names(&open(Arc::new(store.clone()), &spec("exact", 2), None).unwrap()), Vec::<String>::new());
+    let store = {
+        // The session of the peer above is a version of its own.
+        let fresh = self::store();
+        reader(&fresh).begin(&on("next", Base::Next)).unwrap();
+        fresh
+    };
+    assert_eq!(errno(&open(Arc::new(store.clone()), &spec("next", 2), None)), libc::EAGAIN);
+    let other = writer(&store);
+    put(&other, b"other", 0, b"O");
+    other.commit().unwrap();
+    let first = open(Arc::new(store.clone()), &spec("next", 2), None).unwrap();
+    assert_eq!(names(&first), ["shared"], "the next version began the session of the other writer");
+    assert_eq!(errno(&open(Arc::new(store.clone()), &spec("next", 3), None)), libc::EINVAL);
+    assert_eq!(errno(&open(Arc::new(store.clone()), &spec("next", 2), Some(3))), libc::EINVAL);
+    let second = open(Arc::new(store.clone()), &spec("next", 2), None).unwrap();
+    assert_eq!(errno(&open(Arc::new(store.clone()), &spec("next", 2), None)), libc::EBUSY);
+    // A third mount takes the place of the second, which finishes first.
+    let third = open(Arc::new(store.clone()), &spec("next", 2), Some(2)).unwrap();
+    put(&second, b"second", 0, b"2");
+    put(&third, b"third", 0, b"3");
+    second.end("next", Ending::Finish).unwrap();
+    assert_eq!(errno(&third.end("next", Ending::Finish)), libc::EALREADY);
+    first.end("next", Ending::Finish).unwrap();
+    assert_eq!(names(&reader(&store)), ["other", "second", "shared"]);
+    for bad in ["", "A", "a.b", "a/b", &"x".repeat(65)] {
+        assert_eq!(errno(&manage.begin(&spec(bad, 1))), libc::EINVAL, "{bad}");
+    }
+}

@@ -1,0 +1,70 @@
+//! Transactions of several writers that become one version of a container.
+
+use super::Result;
+
+/// The version that the peers of a new transaction see.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Base {
+    /// The newest one.
+    #[default]
+    Last,
+    /// The one that is committed next.
+    Next,
+    /// This one.
+    Exact(u64),
+}
+
+/// What a new transaction is to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TransactionSpec {
+    /// Its name.
+    pub name: String,
+    /// Number of peers; `None`: one, or as many as there are if it was begun.
+    pub peers: Option<u32>,
+    /// The version that the peers see.
+    pub base: Option<Base>,
+    /// Names of transactions that end before it.
+    pub after: Vec<String>,
+}
+
+/// How an open container takes part in transactions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TransactionUse {
+    /// All its changes are the part of one peer of a transaction, which is begun if there is none of
+    /// its name.
+    Peer {
+        /// The transaction.
+        spec: TransactionSpec,
+        /// Number of the peer, from 1 on; `None`: the first that is free.
+        peer: Option<u32>,
+    },
+    /// It begins, ends and shows transactions, and changes nothing else.
+    Manage,
+}
+
+/// How a transaction is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The part of this peer is complete; that of the last peer publishes all of them.
+    Finish,
+    /// No part is ever published.
+    Abort,
+    /// Nothing is changed, and other transactions that wait for it go on.
+    Skip,
+}
+
+/// The transactions of a container. Errors: `ECANCELED` for one that is aborted.
+pub trait Transactions: Send + Sync {
+    /// Their names, in order.
+    fn names(&self) -> Result<Vec<String>>;
+
+    /// State of a transaction as lines of a name and a value; `None`: there is none of this name.
+    fn status(&self, name: &str) -> Result<Option<String>>;
+
+    /// Begins a transaction. Errors: `EEXIST` if there is one of this name.
+    fn begin(&self, spec: &TransactionSpec) -> Result<()>;
+
+    /// Ends a transaction, or the part of this peer. Errors: `EAGAIN` if other peers, or others that
+    /// it waits for, have not finished, and nothing was done; `EALREADY` if it ended.
+    fn end(&self, name: &str, ending: Ending) -> Result<()>;
+}

@@ -1,0 +1,134 @@
+//! `.h5dir/tx/NAME`: transactions of a container, a directory each.
+//!
+//! `status` shows a transaction. `finish`, `abort` or `skip`, written to `control`, ends it, or the
+//! part of this mount.
+
+use super::bytes::{Bytes, Text};
+use super::context::{Context, Effects};
+use super::view::{Child, Class, EditView, Inode, Item, View, Visit};
+use crate::base::{Error, Result};
+use crate::connector::ObjectId;
+use crate::connector::transactions::Ending;
+use crate::fs::types::{FsResult, OpenMode};
+use std::sync::Arc;
+
+/// See the module's description.
+pub struct Tx;
+
+/// File to which orders are written.
+const CONTROL: &str = "control";
+/// File that shows the transaction.
+const STATUS: &str = "status";
+
+fn part(class: Class, group: ObjectId, name: &str, key: &str) -> Child {
+    Child { name: name.into(), item: Item::part_of(&Tx, class, group, key.as_bytes()), link_name: None }
+}
+
+/// The transaction and the file in it that the key of an item names.
+fn key(item: &Item) -> (&str, &str) {
+    let key = std::str::from_utf8(item.key()).unwrap_or_default();
+    key.split_once('/').unwrap_or((key, ""))
+}
+
+/// The files of a transaction.
+fn files(group: ObjectId, name: &str) -> Vec<Child> {
+    [CONTROL, STATUS].into_iter().map(|file| part(Class::File, group, file, &format!("{name}/{file}"))).collect()
+}
+
+impl View for Tx {
+    fn name(&self) -> &'static str {
+        "tx"
+    }
+
+    fn root(&'static self, group: ObjectId) -> Item {
+        Item::part_of(self, Class::Directory, group, b"")
+    }
+
+    // The kernel caches names of read-only mounts for long.
+    fn is_shown(&self, cx: &Context<'_>) -> bool {
+        cx.changing && cx.connector.transactions().is_some()
+    }
+
+    fn follows_names(&self) -> bool {
+        false
+    }
+
+    fn lookup(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
+        let (Some(group), Some(all), Ok(name)) = (dir.item().owner, cx.connector.transactions(), std::str::from_utf8(name)) else {
+            return Ok(None);
+        };
+        match key(dir.item()) {
+            ("", _) => match all.status(name) {
+                // No transaction has such a name.
+                Err(Error::Refused { errno: libc::EINVAL, .. }) => Ok(None),
+                status => Ok(status?.map(|_| part(Class::Directory, group, name, name))),
+            },
+            (transaction, _) => Ok(files(group, transaction).into_iter().find(|child| child.name == name.as_bytes())),
+        }
+    }
+
+    fn list(&self, cx: &Context<'_>, dir: &dyn Inode, start: u64, f: Visit<'_>) -> Result<()> {
+        let (Some(group), Some(all)) = (dir.item().owner, cx.connector.transactions()) else { return Ok(()) };
+        let children = match key(dir.item()) {
+            ("", _) => all.names()?.iter().map(|name| part(Class::Directory, group, name, name)).collect(),
+            (transaction, _) => files(group, transaction),
+        };
+        for (next, child) in (1u64..).zip(children).filter(|(next, _)| *next > start) {
+            if f(child, next).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_generated(&self) -> bool {
+        true
+    }
+
+    fn open(&self, cx: &Context<'_>, inode: Arc<dyn Inode>) -> Result<Option<Box<dyn Bytes>>> {
+        let Some(all) = cx.connector.transactions() else { return Ok(None) };
+        let text = match key(inode.item()) {
+            (name, STATUS) => all.status(name)?.unwrap_or_default(),
+            _ => String::new(),
+        };
+        Ok(Some(Box::new(Text(text.into_bytes()))))
+    }
+
+    fn edit(&self) -> Option<&'static dyn EditView> {
+        Some(&Tx)
+    }
+}
+
+impl EditView for Tx {
+    fn is_editable(&self, item: &Item) -> bool {
+        key(item).1 == CONTROL
+    }
+
+    fn bypasses_page_cache(&self, _mode: OpenMode) -> bool {
+        true
+    }
+
+    fn size(&self, _cx: &Context<'_>, _inode: &dyn Inode) -> FsResult<u64> {
+        Ok(0)
+    }
+
+    fn resize(&self, _cx: &Context<'_>, _inode: &dyn Inode, _size: u64) -> FsResult<Effects> {
+        Ok(Effects::default())
+    }
+
+    fn write(&self, cx: &Context<'_>, inode: &dyn Inode, _offset: u64, data: &[u8]) -> FsResult<Effects> {
+        let (name, _) = key(inode.item());
+        let ending = match data.trim_ascii() {
+            b"finish" => Ok(Ending::Finish),
+            b"abort" => Ok(Ending::Abort),
+            b"skip" => Ok(Ending::Skip),
+            _ => Err(Error::refused(libc::EINVAL, "a transaction takes one of the words finish, abort, skip")),
+        };
+        let none = || Error::refused(libc::EOPNOTSUPP, "the container has no transactions");
+        let done = ending.and_then(|ending| cx.connector.transactions().ok_or_else(none)?.end(name, ending));
+        done.map(|()| Effects::default()).map_err(|e| {
+            tracing::warn!("transaction {name}: {e}");
+            crate::fs::errno::errno(&e)
+        })
+    }
+}

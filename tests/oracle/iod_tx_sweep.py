@@ -1,0 +1,262 @@
+"""Transactions of containers, through mounts: peers of one version, kills, aborts, dependencies, conflicts."""
+import contextlib
+import errno
+import glob
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+
+import harness
+
+PEERS = 4
+
+
+def run(options, *arguments):
+    return subprocess.run([options.bin, *arguments], capture_output=True, text=True, timeout=120)
+
+
+def write(path, data, offset=0):
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        os.pwrite(fd, data, offset)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def create(options, path):
+    """A container with a file of 4000 bytes that all peers write to."""
+    done = run(options, "create", "iod:" + path)
+    assert done.returncode == 0, done.stderr
+    with harness.mounted(options.bin, "iod:" + path, "--read-write") as mount:
+        write(os.path.join(mount, "shared"), b"-" * 4000)
+    return "iod:" + path
+
+
+def peer(options, container, transaction):
+    """A mount whose changes are the part of a peer."""
+    return harness.mounted(options.bin, container, "--read-write", "--commit-interval=0.05", "--transaction", transaction)
+
+
+def order(mount, name, word):
+    """Writes a word to the control file; returns the errno."""
+    try:
+        with open(os.path.join(mount, ".h5dir/tx", name, "control"), "w") as f:
+            f.write(word + "\n")
+    except OSError as e:
+        return e.errno
+    return 0
+
+
+def state(options, container, name):
+    done = run(options, "tx", "status", container, name)
+    return dict(line.split(" ", 1) for line in done.stdout.splitlines())
+
+
+def content(options, container):
+    """Names and the shared file of the newest version."""
+    with harness.mounted(options.bin, container) as mount:
+        return sorted(os.listdir(mount)), harness.read(os.path.join(mount, "shared"))
+
+
+def daemons(mount):
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            words = open(path, "rb").read().split(b"\0")
+        except OSError:
+            continue
+        if mount.encode() in words and b"mount" in words:
+            yield int(path.split("/")[2])
+
+
+def watch(options, container, names, stop, seen, tally):
+    """Opens the newest version again and again: each shows nothing or everything of the transaction."""
+    while not stop.is_set():
+        listed = set(run(options, "ls", container).stdout.split())
+        found = {name for name in names if any(name in word for word in listed)}
+        part = run(options, "cat", container + ":/shared").stdout.strip("-\n")
+        tally.check(found in (set(), set(names)), f"a part of a transaction is visible: {found}")
+        tally.check(bool(part) or not found, "names without bytes")
+        seen.append(len(found))
+
+
+def peers(options, tally, folder):
+    """Four mounts are peers; a reader polls meanwhile."""
+    container = create(options, os.path.join(folder, "peers"))
+    done = run(options, "tx", "begin", "--peers", str(PEERS), container, "step1")
+    tally.equal(done.returncode, 0, f"tx begin: {done.stderr}")
+    names = [f"of-{k}" for k in range(PEERS)]
+    stop, seen = threading.Event(), []
+    with contextlib.ExitStack() as stack:
+        mounts = [stack.enter_context(peer(options, container, "step1")) for _ in range(PEERS)]
+        watcher = threading.Thread(target=watch, args=(options, container, names, stop, seen, tally))
+        watcher.start()
+        try:
+            for k, mount in enumerate(mounts):
+                write(os.path.join(mount, f"of-{k}"), b"%d" % k * 30000)
+                write(os.path.join(mount, "shared"), b"%d" % k * 1000, 1000 * k)
+                tally.check(f"of-{k}" in os.listdir(mount), "a peer sees its part")
+            time.sleep(0.2)
+            tally.equal(content(options, container), (["shared"], b"-" * 4000), "fsync in a transaction publishes nothing")
+            for k, mount in enumerate(mounts):
+                tally.equal(state(options, container, "step1")["state"], "open", f"the state before peer {k} finished")
+                tally.equal(order(mount, "step1", "finish"), 0, f"finish of peer {k}")
+                try:
+                    write(os.path.join(mount, "late"), b"x")
+                    # The last peer shows the version that it committed.
+                    tally.check(False, "a finished part was changed")
+                except OSError as e:
+                    tally.equal(e.errno, errno.EROFS, "a change after finish")
+            tally.equal(order(mounts[0], "step1", "abort"), errno.EALREADY, "abort of a committed transaction")
+            time.sleep(0.2)
+        finally:
+            stop.set()
+            watcher.join()
+    tally.check(seen and seen[0] == 0 and seen[-1] == PEERS, f"the watcher saw the time before and after: {seen}")
+    status = state(options, container, "step1")
+    tally.equal((status["state"], status["finished"]), ("committed", "1 2 3 4"), "the state of a committed transaction")
+    log = run(options, "iod", "log", container).stdout
+    tally.equal(log.count("step1"), 1, f"one version publishes it: {log}")
+    want = b"".join(b"%d" % k * 1000 for k in range(PEERS))
+    tally.equal(content(options, container), (sorted([*names, "shared"]), want), "all parts")
+
+
+def kills(options, tally, folder):
+    """kill -9 of a peer before it finished: nothing is visible, another mount takes its place, or aborts."""
+    for name in ("again", "aborted"):
+        container = create(options, os.path.join(folder, "killed-" + name))
+        with peer(options, container, name + ",peers=2") as first:
+            write(os.path.join(first, "of-first"), b"1" * 5000)
+            point = os.path.join(folder, "dead-" + name)
+            os.makedirs(point, exist_ok=True)
+            mount = ["mount", "--read-write", "--transaction", name, container, point]
+            subprocess.run([options.bin, *mount], check=True, timeout=60)
+            write(os.path.join(point, "of-dead"), b"2" * 5000)
+            tally.equal(order(first, name, "finish"), 0, "finish beside a peer that is killed later")
+            for pid in daemons(point):
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.2)
+            subprocess.run(["umount", "-l", point], capture_output=True)
+            tally.equal(content(options, container)[0], ["shared"], "nothing is visible after a kill")
+            done = run(options, "tx", "finish", container, name)
+            tally.check(done.returncode != 0 and "peers 2" in done.stderr, f"finish without the killed peer: {done.stderr}")
+            full = run(options, *mount)
+            tally.check(full.returncode != 0 and "all 2 peers" in full.stderr, f"a third peer: {full.stderr}")
+            if name == "again":
+                with peer(options, container, name + ",peer=2") as second:
+                    write(os.path.join(second, "of-second"), b"3")
+                    tally.equal(order(second, name, "finish"), 0, "finish in place of a killed peer")
+                want = ["of-first", "of-second", "shared"]
+            else:
+                done = run(options, "tx", "abort", container, name)
+                tally.equal(done.returncode, 0, f"abort by another process: {done.stderr}")
+                tally.equal(order(first, name, "finish"), errno.ECANCELED, "finish of an aborted transaction")
+                want = ["shared"]
+        tally.equal(content(options, container)[0], want, f"names of {name}")
+
+
+def killed_commits(options, tally, folder):
+    """kill -9 of the last peer while it commits: any other process ends the transaction, by what is stored."""
+    rng, ends = random.Random(options.seed), set()
+    for number in range(60 if os.environ.get("H5DIR_LONG") else 3):
+        container = create(options, os.path.join(folder, f"committing{number}"))
+        point = os.path.join(folder, f"c{number}")
+        os.makedirs(point, exist_ok=True)
+        with peer(options, container, "t,peers=2") as first:
+            write(os.path.join(first, "of-first"), b"1" * 5000)
+            tally.equal(order(first, "t", "finish"), 0, "finish of the first peer")
+            subprocess.run([options.bin, "mount", "--read-write", "--transaction", "t", container, point], check=True, timeout=60)
+            write(os.path.join(point, "of-last"), b"2" * 5000)
+            killed = list(daemons(point))
+            last = threading.Thread(target=order, args=(point, "t", "finish"))
+            last.start()
+            time.sleep(rng.random() * 0.03)
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+            last.join()
+            subprocess.run(["umount", "-l", point], capture_output=True)
+            visible = content(options, container)[0]
+            tally.check(visible in (["shared"], ["of-first", "of-last", "shared"]), f"names after a kill: {visible}")
+            found = state(options, container, "t")["state"]
+            ends.add(found)
+            if found == "open":
+                tally.equal(order(first, "t", "abort"), 0, "abort after a kill")
+                tally.equal((content(options, container)[0], visible), (["shared"],) * 2, "names after an abort")
+            else:
+                done = run(options, "tx", "finish", container, "t")
+                tally.equal(done.returncode, 0, f"finish by another process: {done.stderr}")
+                tally.equal(content(options, container)[0], ["of-first", "of-last", "shared"], "names after the finish")
+                tally.equal(state(options, container, "t")["state"], "committed", "the state after the finish")
+            tally.check(run(options, "iod", "log", container).stdout.count("transaction t") <= 1, "it is committed once")
+    print("states after kills:", *sorted(ends))
+
+
+def dependencies(options, tally, folder):
+    container = create(options, os.path.join(folder, "after"))
+    run(options, "tx", "begin", container, "one")
+    with peer(options, container, "two,after=one") as two, peer(options, container, "one") as one:
+        write(os.path.join(two, "of-two"), b"2")
+        write(os.path.join(one, "of-one"), b"1")
+        tally.equal(order(two, "two", "finish"), errno.EAGAIN, "finish before a transaction that it waits for")
+        write(os.path.join(two, "more"), b"2")
+        tally.equal(order(one, "one", "finish"), 0, "finish of the first")
+        tally.equal(order(two, "two", "finish"), 0, "finish of the second")
+        tally.check("which has not ended" in harness.read(os.path.join(two, ".h5dir/log")).decode(), "the reason is in the log")
+    tally.equal(content(options, container)[0], ["more", "of-one", "of-two", "shared"], "both transactions")
+    done = run(options, "tx", "skip", container, "three")
+    tally.equal(done.returncode, 0, f"skip: {done.stderr}")
+    with peer(options, container, "four,after=three") as four:
+        tally.equal(order(four, "four", "nonsense"), errno.EINVAL, "an unknown word")
+        tally.equal(order(four, "four", "finish"), 0, "finish after one that was skipped")
+        names = sorted(os.listdir(os.path.join(four, ".h5dir/tx")))
+        tally.equal(names, ["four", "one", "three", "two"], "the directory of transactions")
+        tally.check("state committed" in harness.read(os.path.join(four, ".h5dir/tx/four/status")).decode(), "status")
+        tally.check(not os.path.exists(os.path.join(four, ".h5dir/tx/five")), "a transaction that is not there")
+    listed = run(options, "tx", "list", container).stdout.splitlines()
+    tally.equal(listed, ["four committed", "one committed", "three skipped", "two committed"], "tx list")
+
+
+def conflicts(options, tally, folder):
+    """Peers that write the same elements, and a commit of another writer since the base."""
+    container = create(options, os.path.join(folder, "conflicts"))
+    with peer(options, container, "both,peers=2") as a, peer(options, container, "both") as b:
+        write(os.path.join(a, "shared"), b"a" * 10)
+        write(os.path.join(b, "shared"), b"b" * 10, 5)
+        write(os.path.join(b, "of-b"), b"b")
+        tally.equal(order(a, "both", "finish"), 0, "the first of two that conflict")
+        tally.equal(order(b, "both", "finish"), errno.ECANCELED, "the second of two that conflict")
+    reason = state(options, container, "both")
+    tally.check(reason["state"] == "aborted" and "conflict at /shared with peer 2" in reason["reason"], f"the reason: {reason}")
+    with peer(options, container, "late") as late, harness.mounted(options.bin, container, "--read-write") as other:
+        os.setxattr(os.path.join(late, "shared"), "user.title", b"late")
+        write(os.path.join(late, "of-late"), b"l")
+        os.setxattr(os.path.join(other, "shared"), "user.title", b"other")
+        write(os.path.join(other, "of-other"), b"o")
+        tally.equal(order(late, "late", "finish"), errno.ECANCELED, "a conflict with a later version")
+    reason = state(options, container, "late").get("reason", "")
+    tally.check('attribute "title" of /shared with version' in reason, f"the reason: {reason}")
+    tally.equal(content(options, container), (["of-other", "shared"], b"-" * 4000), "nothing of refused transactions")
+    h5 = os.path.join(folder, "plain.h5")
+    run(options, "create", h5)
+    for arguments, text in [
+        (["--transaction", "t", container], "needs --read-write"),
+        (["--read-write", "--transaction", "T", container], "is no name of a transaction"),
+        (["--read-write", "--transaction", "t", h5], "only containers in object stores"),
+    ]:
+        done = run(options, "mount", *arguments, folder)
+        tally.check(done.returncode != 0 and text in done.stderr, f"{arguments}: {done.stderr}")
+
+
+def main():
+    options, tally = harness.arguments(__doc__), harness.Tally()
+    with harness.folder(options.keep) as folder:
+        for part in (peers, kills, killed_commits, dependencies, conflicts):
+            part(options, tally, folder)
+    tally.finish()
+
+
+if __name__ == "__main__":
+    main()
