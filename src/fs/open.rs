@@ -14,6 +14,7 @@ pub use crate::connector::open::{Directory, Entry, Identity, Place, Recognized, 
 use crate::connector::open::{Located, OpenContainer, OpenOptions};
 pub use crate::connector::shared::Shared;
 pub use crate::connector::space::SpaceUse;
+pub use crate::connector::versions::{Collected, Collection, Keep};
 use crate::connector::versions::{LineVisitor, VersionVisitor, Versions};
 use crate::connector::{Connector, ObjectId, ObjectKind, kinds};
 use std::path::Path;
@@ -76,6 +77,12 @@ pub fn log(located: LocatedContainer, f: &mut VersionVisitor<'_>) -> Result<(), 
 /// Visits the stored values of the container, which was `located`, a line each.
 pub fn dump(located: LocatedContainer, f: &mut LineVisitor<'_>) -> Result<(), OpenError> {
     inspect(located, |versions| versions.dump(f))
+}
+
+/// Deletes what no kept version of the container needs, which was `located` for writing.
+pub fn collect(located: LocatedContainer, collection: &Collection) -> Result<Collected, OpenError> {
+    let LocatedContainer { located, options } = located;
+    located.collect(&options, collection)
 }
 
 fn inspect(located: LocatedContainer, f: impl FnOnce(&dyn Versions) -> Result<(), Error>) -> Result<(), OpenError> {

@@ -4,6 +4,7 @@ use super::create_rules::CreateRules;
 use crate::connector::open::OpenOptions;
 pub use crate::connector::open::{ExternalPolicy, OpenError, RemoteOptions};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Permission bits of files unless asked otherwise.
 pub const DEFAULT_FILE_MODE: u16 = 0o644;
@@ -60,6 +61,8 @@ pub struct MountSpec {
     pub remote: RemoteOptions,
     /// The version that is shown, where the container has versions; `None` is the newest.
     pub version: Option<u64>,
+    /// The version is kept from garbage collection, by a pin that lasts so long.
+    pub pin: Option<Duration>,
     /// Closing a descriptor after a write commits.
     pub commit_on_close: bool,
     /// The datasets that new files become.
@@ -90,6 +93,7 @@ impl MountSpec {
             raw_log: false,
             remote: RemoteOptions::default(),
             version: None,
+            pin: None,
             commit_on_close: false,
             create: CreateRules::default(),
         }
@@ -116,6 +120,7 @@ impl MountSpec {
             threads: self.threads,
             remote: self.remote.clone(),
             version: self.version,
+            pin: self.pin,
             shared: None,
         }
     }

@@ -6,6 +6,7 @@
 //! snapshot    one version of the map                  tree       copy-on-write B+tree
 //! merge       changes of two writers                  ranges     written bytes of a chunk
 //! keys        names of objects, keys of the map       cell       values of the map
+//! pin         versions that mounts keep               gc         garbage collection
 //! descriptor, record, delta, checkpoint, node         codecs of stored objects
 //! ```
 //!
@@ -16,10 +17,12 @@ pub mod checkpoint;
 pub mod container;
 pub mod delta;
 pub mod descriptor;
+pub mod gc;
 pub mod keys;
 pub mod merge;
 pub mod node;
 mod objects;
+pub mod pin;
 pub mod range;
 pub mod ranges;
 pub mod record;
@@ -39,4 +42,4 @@ pub use objects::Objects;
 pub use ranges::Ranges;
 pub use record::Record;
 pub use session::{PackWriter, Session};
-pub use snapshot::Snapshot;
+pub use snapshot::{Pinned, Snapshot};

@@ -8,7 +8,7 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use lru::LruCache;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Weak, mpsc};
 
 /// Decoded headers that are kept.
 const DATASETS_MAX: usize = 4096;
@@ -73,6 +73,8 @@ pub struct IodConnector {
     generation: AtomicU64,
     /// Memory for changes that are not encoded, bytes.
     pub(super) dirty_limit: usize,
+    /// Ends the thread that renews the pin when it is dropped.
+    pub(super) renewing: Mutex<Option<mpsc::Sender<()>>>,
     this: Weak<IodConnector>,
 }
 
@@ -94,6 +96,7 @@ impl IodConnector {
             cursor: Mutex::new(None),
             generation: AtomicU64::new(1),
             dirty_limit,
+            renewing: Mutex::new(None),
             this: this.clone(),
         })
     }
@@ -106,6 +109,11 @@ impl IodConnector {
     /// Bytes that are read ahead of a sequential reader: an eighth of the cache.
     pub(super) fn ahead_bytes(&self) -> u64 {
         (self.images.lock().limit / 8).clamp(1 << 20, 32 << 20)
+    }
+
+    /// An owner that does not keep it open.
+    pub(super) fn weak(&self) -> Weak<IodConnector> {
+        self.this.clone()
     }
 
     /// A shared owner of it.

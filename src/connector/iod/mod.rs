@@ -9,6 +9,7 @@
 //! attribute attributes                cells      parts outside of elements
 //! references, ownership               commit     one version, merged with others
 //! edit      the trait `Edit`          kind       location, creation, opening
+//! pins      kept versions            coalesce     chunks by few requests
 //! versions  log and dump             ids, chunks  identities; datasets and chunks with caches
 //! ```
 //!
@@ -19,6 +20,7 @@ mod attribute;
 mod cells;
 mod change;
 mod chunks;
+mod coalesce;
 mod commit;
 mod content;
 mod create;
@@ -30,6 +32,7 @@ pub mod kind;
 mod names;
 mod ownership;
 mod paths;
+mod pins;
 mod references;
 mod state;
 #[cfg(test)]
