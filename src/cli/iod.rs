@@ -3,11 +3,11 @@
 use super::failure::{Exit, Failure, reason};
 use super::{ls, text};
 use crate::base::escape;
-use crate::config::args::{IodArgs, IodCommand};
+use crate::config::args::{IodArgs, IodCommand, IodGcArgs};
 use crate::config::resolve;
 use crate::config::value::Level;
 use crate::fs::MountSpec;
-use crate::fs::open;
+use crate::fs::open::{self, Collected, Collection, Keep};
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::time::{Duration, UNIX_EPOCH};
@@ -15,6 +15,7 @@ use std::time::{Duration, UNIX_EPOCH};
 /// Runs `h5dir iod`.
 pub(crate) fn iod(args: &IodArgs) -> Result<(), Failure> {
     let (container, version) = match &args.command {
+        IodCommand::Gc(args) => return collect(args),
         IodCommand::Log(args) => (&args.container, None),
         IodCommand::Dump(args) => (&args.container, args.version.and_then(|v| v.0)),
     };
@@ -33,7 +34,7 @@ pub(crate) fn iod(args: &IodArgs) -> Result<(), Failure> {
             let label = escape::escaped_bytes(&version.label).to_string();
             line(&format!("{:>8}  {time}  {what}, {label}", version.number))
         }),
-        IodCommand::Dump(_) => open::dump(located, &mut line),
+        _ => open::dump(located, &mut line),
     };
     done.map_err(|e| Failure::open("read", &e))?;
     match written.and_then(|()| out.flush()) {
@@ -42,4 +43,47 @@ pub(crate) fn iod(args: &IodArgs) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Seconds of a day.
+const DAY: u64 = 86_400;
+
+/// Runs `h5dir iod gc`.
+fn collect(args: &IodGcArgs) -> Result<(), Failure> {
+    let spec = MountSpec::writable(resolve::absolute_name(&args.container));
+    let (located, _) = ls::locate_confined(&spec, "read", Level::Warn)?;
+    let keep = match args.keep_versions {
+        Some(count) => Keep::Versions(count),
+        None => Keep::Seconds(u64::from(args.keep.unwrap_or(30)).saturating_mul(DAY)),
+    };
+    let grace = args.grace.0.as_secs();
+    if grace == 0 && !args.dry_run {
+        tracing::warn!("--grace 0 is for tests: mounts without a pin may lose the version that they show");
+    }
+    let done = open::collect(located, &Collection { keep, grace, dry_run: args.dry_run });
+    let done = done.map_err(|e| Failure::open("collect the garbage of", &e))?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = print(&mut out, &done, args.dry_run).and_then(|()| out.flush());
+    match written {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(Exit::General, format!("cannot write the output: {}", reason(&e))))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn print(out: &mut impl Write, done: &Collected, dry_run: bool) -> io::Result<()> {
+    let Collected { newest, floor, versions, packs, others, doomed, waiting, rewritten, notes } = done;
+    writeln!(out, "versions {floor} to {newest} are kept, and tagged ones")?;
+    if !dry_run {
+        writeln!(out, "deleted: {versions} records and checkpoints, {packs} packs, {others} other objects")?;
+    }
+    if *doomed > 0 || *waiting > 0 {
+        let when = if dry_run { "a run would publish, and delete after the grace" } else { "a run after the grace deletes" };
+        writeln!(out, "{when}: {waiting} versions, {doomed} packs")?;
+    }
+    if *rewritten > 0 {
+        writeln!(out, "rewritten: {rewritten} packs of which less than half was needed")?;
+    }
+    notes.iter().try_for_each(|note| writeln!(out, "{}", escape::line(note)))
 }

@@ -423,6 +423,8 @@ pub(crate) enum IodCommand {
     Log(IodLogArgs),
     /// Print the stored values by object: KV pairs, arrays, blobs
     Dump(IodDumpArgs),
+    /// Delete what no kept version needs: old versions, packs of killed writers
+    Gc(IodGcArgs),
 }
 
 /// Arguments of `h5dir iod log`.
@@ -438,6 +440,29 @@ pub(crate) struct IodDumpArgs {
     /// The version [default: latest]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) version: Option<super::value::Version>,
+
+    /// The container: iod:FOLDER, iod+s3://BUCKET/PREFIX
+    pub(crate) container: PathBuf,
+}
+
+/// Arguments of `h5dir iod gc`.
+#[derive(Debug, Args)]
+pub(crate) struct IodGcArgs {
+    /// Keep the versions of the last days [default: 30]
+    #[arg(long, value_name = "DAYS", conflicts_with = "keep_versions")]
+    pub(crate) keep: Option<u32>,
+
+    /// Keep so many of the newest versions
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) keep_versions: Option<u64>,
+
+    /// Seconds between publishing what goes, and deleting it by a later run; 0 is for tests
+    #[arg(long, value_name = "SECONDS", default_value = "86400")]
+    pub(crate) grace: super::value::Seconds,
+
+    /// Say what would go, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 
     /// The container: iod:FOLDER, iod+s3://BUCKET/PREFIX
     pub(crate) container: PathBuf,

@@ -53,6 +53,7 @@ pub(crate) fn options(resolved: &Resolved) -> Vec<(&'static str, Value)> {
         ("modes", modes.into()),
         ("no-sandbox", (!plan.sandbox).into()),
         ("noexec", session.noexec.into()),
+        ("pin", seconds(spec.pin)),
         ("read-only", session.read_only.into()),
         ("read-write", (!session.read_only).into()),
         ("readahead", session.readahead.into()),

@@ -128,6 +128,12 @@ pub(crate) struct MountOptions {
     #[arg(help_heading = heading::WRITING)]
     pub(crate) transaction: Option<Transaction>,
 
+    /// Keep the version of a container in an object store from 'h5dir iod gc', by a pin that is
+    /// renewed at half this time [default: 3600 with --read-write, else none]
+    #[arg(long, value_name = "SECONDS")]
+    #[arg(help_heading = heading::CONTAINER)]
+    pub(crate) pin: Option<Seconds>,
+
     /// Allow all users, as far as the modes do
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
     #[arg(help_heading = heading::ACCESS)]
@@ -286,7 +292,7 @@ macro_rules! all_options {
             foreground read_only read_write swmr commit_interval commit_on_close stay_awake no_sandbox check_interval cache_size external external_root external_write
             vds_missing allow_other allow_root uid gid file_mode dir_mode modes umask noexec threads readahead attr_timeout entry_timeout log_level
             log_file log_format metrics_file metrics_interval include exclude mirror_names max_open idle_timeout rescue log
-            anonymous cache_dir cache_dir_size remote_timeout version transaction
+            anonymous cache_dir cache_dir_size remote_timeout version transaction pin
         }
     };
 }

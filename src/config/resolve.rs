@@ -262,6 +262,9 @@ fn check_interval(options: &MountOptions, writable: bool) -> Option<Duration> {
     (!writable && !interval.is_zero()).then_some(interval)
 }
 
+/// Shortest life of a pin.
+const PIN_MIN: Duration = Duration::from_secs(1);
+
 fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError> {
     let writable = writable(options)?;
     let rescue = on(options.rescue);
@@ -304,6 +307,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         group: target.inner,
         version: options.version.and_then(|v| v.0),
         transaction: options.transaction.clone().map(|t| TransactionUse::Peer { spec: t.spec, peer: t.peer }),
+        pin: options.pin.map(|s| s.0.max(PIN_MIN)),
         cache_bytes: options.cache_size.map_or_else(memory::default_cache_bytes, |s| s.0),
         external: external(options, writable)?,
         vds_missing_fill: options.vds_missing == Some(VdsMissing::Fill),

@@ -2,6 +2,7 @@
 
 use super::shared::Shared;
 use super::transactions::TransactionUse;
+use super::versions::{Collected, Collection};
 use super::{Connector, DatasetSpec};
 use crate::base::escape::{escaped, escaped_bytes};
 pub use crate::base::remote::RemoteOptions;
@@ -14,7 +15,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// A container and how it is opened.
 #[derive(Debug, Clone)]
@@ -48,6 +49,9 @@ pub struct OpenOptions {
     pub version: Option<u64>,
     /// How it takes part in transactions of several writers; `None`: it does not.
     pub transaction: Option<TransactionUse>,
+    /// The version that is shown is kept from garbage collection, by a pin that lasts so long
+    /// without being renewed.
+    pub pin: Option<Duration>,
     /// Shared with other containers: used instead of caches and threads of its own.
     pub shared: Option<Shared>,
 }
@@ -210,4 +214,10 @@ pub trait Located: Send {
 
     /// Opens it, by the options that it was located with. Starts threads: call it after a fork.
     fn open(self: Box<Self>, options: &OpenOptions) -> Result<OpenContainer, OpenError>;
+
+    /// Deletes what no kept version needs.
+    fn collect(self: Box<Self>, options: &OpenOptions, _collection: &Collection) -> Result<Collected, OpenError> {
+        let message = "it has no versions: only containers in object stores have them".to_owned();
+        Err(OpenError::Remote { path: options.target.clone(), message })
+    }
 }

@@ -1,6 +1,7 @@
 //! Versions of a container, and what is stored of one.
 
 use super::Result;
+pub use crate::iod::gc::{Keep, Options as Collection, Report as Collected};
 use std::ops::ControlFlow;
 
 /// A committed version.

@@ -15,6 +15,7 @@ use crate::connector::open::{Located, OpenContainer, OpenOptions};
 pub use crate::connector::shared::Shared;
 pub use crate::connector::space::SpaceUse;
 pub use crate::connector::transactions::Transactions;
+pub use crate::connector::versions::{Collected, Collection, Keep};
 use crate::connector::versions::{LineVisitor, VersionVisitor, Versions};
 use crate::connector::{Connector, ObjectId, ObjectKind, kinds};
 use std::path::Path;
@@ -89,6 +90,12 @@ pub fn transactions<T>(located: LocatedContainer, f: impl FnOnce(&dyn Transactio
 
 fn no_transactions() -> Error {
     Error::refused(libc::EOPNOTSUPP, "it has no transactions: only containers in object stores have them")
+}
+
+/// Deletes what no kept version of the container needs, which was `located` for writing.
+pub fn collect(located: LocatedContainer, collection: &Collection) -> Result<Collected, OpenError> {
+    let LocatedContainer { located, options } = located;
+    located.collect(&options, collection)
 }
 
 fn inspect(located: LocatedContainer, f: impl FnOnce(&dyn Versions) -> Result<(), Error>) -> Result<(), OpenError> {

@@ -5,6 +5,7 @@ use crate::connector::open::OpenOptions;
 pub use crate::connector::open::{ExternalPolicy, OpenError, RemoteOptions};
 pub use crate::connector::transactions::{Base, Ending, TransactionSpec, TransactionUse};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Permission bits of files unless asked otherwise.
 pub const DEFAULT_FILE_MODE: u16 = 0o644;
@@ -63,6 +64,8 @@ pub struct MountSpec {
     pub version: Option<u64>,
     /// How the mount takes part in transactions of several writers; `None`: it does not.
     pub transaction: Option<TransactionUse>,
+    /// The version is kept from garbage collection, by a pin that lasts so long.
+    pub pin: Option<Duration>,
     /// Closing a descriptor after a write commits.
     pub commit_on_close: bool,
     /// The datasets that new files become.
@@ -94,6 +97,7 @@ impl MountSpec {
             remote: RemoteOptions::default(),
             version: None,
             transaction: None,
+            pin: None,
             commit_on_close: false,
             create: CreateRules::default(),
         }
@@ -121,6 +125,7 @@ impl MountSpec {
             remote: self.remote.clone(),
             version: self.version,
             transaction: self.transaction.clone(),
+            pin: self.pin,
             shared: None,
         }
     }

@@ -5,11 +5,13 @@ use super::delta::Entry;
 use super::descriptor::{DESCRIPTOR_MAX_BYTES, Descriptor};
 use super::keys;
 use super::objects::{ATTEMPTS, Objects, PAUSE, failed, is_transient};
+use super::pin::Lease;
 use super::record::{self, Delta, RECORD_MAX_BYTES, Record};
 use super::session::{PackWriter, Session};
 use super::snapshot::Snapshot;
 use super::tree;
 use crate::base::{Address, Error, Result};
+use crate::file::store::extents::ExtentCache;
 use crate::file::store::{ObjectStore, probe};
 use std::io;
 use std::sync::Arc;
@@ -31,6 +33,8 @@ pub enum Outcome {
 pub struct Container {
     objects: Objects,
     descriptor: Descriptor,
+    /// Keeps the version that is used from garbage collection.
+    pub(super) lease: Lease,
 }
 
 impl std::ops::Deref for Container {
@@ -85,6 +89,15 @@ impl Container {
         Ok(Container::of(store, Descriptor::decode(&bytes)?))
     }
 
+    /// [`Container::open`], with `cache` for bytes of packs.
+    pub fn open_cached(store: Arc<dyn ObjectStore>, cache: Option<ExtentCache>) -> Result<Container> {
+        let mut container = Container::open(store)?;
+        if let Some(cache) = cache {
+            container.objects.set_cache(cache, container.descriptor.uuid);
+        }
+        Ok(container)
+    }
+
     /// Errors: `EOPNOTSUPP` if the store does not create objects once.
     pub fn check_store(&self) -> Result<()> {
         probe::check(&**self.store()).map_err(|e| match e.raw_os_error() {
@@ -94,7 +107,7 @@ impl Container {
     }
 
     fn of(store: Arc<dyn ObjectStore>, descriptor: Descriptor) -> Container {
-        Container { objects: Objects::new(store), descriptor }
+        Container { objects: Objects::new(store), descriptor, lease: Lease::default() }
     }
 
     /// Its descriptor.
@@ -109,9 +122,19 @@ impl Container {
         Ok(Record { version, uuid, previous, session, seconds, moves_group, label: label(), transaction: None, delta })
     }
 
-    /// Commits `record`, unless another one has its version.
+    /// Commits `record`, unless another one has its version. Errors: `ESTALE` if garbage collection
+    /// went past the version of `snapshot`.
     pub fn append(&self, snapshot: &Snapshot, record: &Record) -> Result<Outcome> {
         debug_assert_eq!(record.version, snapshot.version().saturating_add(1));
+        self.renew_if_over(snapshot)?;
+        let outcome = self.create_record(record)?;
+        if let Outcome::Committed(_) = outcome {
+            self.confirm(record.version)?;
+        }
+        Ok(outcome)
+    }
+
+    fn create_record(&self, record: &Record) -> Result<Outcome> {
         let (name, bytes) = (keys::record_name(record.version), record.encode());
         let mut pause = PAUSE;
         for attempt in 1..=ATTEMPTS {
@@ -159,14 +182,20 @@ impl Container {
         Ok(Some((record, entries)))
     }
 
-    /// Begins a session of a writer. `snapshot` becomes the newest version.
+    /// Begins a session of a writer, and pins its version. `snapshot` becomes the newest version.
     pub fn begin_session(&self, snapshot: &mut Snapshot) -> Result<Session> {
+        let mut attempts = ATTEMPTS;
         loop {
             while self.next(snapshot)?.is_some() {}
             let record = self.record(snapshot, 0, false, Delta::Inline(Vec::new()))?;
             if let Outcome::Committed(hash) = self.append(snapshot, &record)? {
                 snapshot.advance(&record, hash, &[])?;
-                return Session::new(record.version);
+                let session = Session::new(record.version)?;
+                match self.pin(snapshot.pinned(), Some(&session)) {
+                    // Garbage collection ran before the pin was there.
+                    Err(Error::Refused { errno: libc::ESTALE, .. }) if attempts > 1 => attempts = attempts.saturating_sub(1),
+                    pinned => return pinned.map(|()| session),
+                }
             }
         }
     }
@@ -204,8 +233,13 @@ impl Container {
         }
     }
 
+    pub(super) fn read_checkpoint(&self, version: u64) -> Result<Checkpoint> {
+        let bytes = self.store().get(&keys::checkpoint_name(version), 0..CHECKPOINT_MAX_BYTES);
+        Checkpoint::decode(&bytes.map_err(failed("read a checkpoint", version))?, version)
+    }
+
     /// Reads records and their changes, several at once.
-    fn read_records(&self, versions: &[u64]) -> Vec<Result<(Record, u64, Vec<Entry>)>> {
+    pub(super) fn read_records(&self, versions: &[u64]) -> Vec<Result<(Record, u64, Vec<Entry>)>> {
         let read = |version: u64| {
             let (record, hash) = self.read_record(version)?.ok_or_else(|| record::fork(version))?;
             let entries = self.entries(&record)?;
@@ -229,8 +263,10 @@ impl Container {
         packs.finish()?;
         let checkpoint = Checkpoint { version: snapshot.version(), hash: snapshot.hash(), root };
         let name = keys::checkpoint_name(checkpoint.version);
-        // Another writer's checkpoint of the version has the same values.
-        self.again("write a checkpoint", || self.store().create(&name, &checkpoint.encode()))?;
+        let created = self.again("write a checkpoint", || self.store().create(&name, &checkpoint.encode()))?;
+        // Another writer's checkpoint of the version has the same values. Only nodes of a tree that
+        // is stored are kept.
+        let checkpoint = if created { checkpoint } else { self.read_checkpoint(checkpoint.version)? };
         *snapshot = Snapshot::at(&checkpoint);
         Ok(())
     }

@@ -23,6 +23,13 @@ pub struct Entry {
     pub ranges: Ranges,
 }
 
+impl Entry {
+    /// True if the bytes of the value are the same, in another place.
+    pub fn is_moved(&self) -> bool {
+        self.cell.is_some() && !self.ranges.is_whole() && self.ranges.list().is_empty()
+    }
+}
+
 /// Appends a delta.
 pub fn write(entries: &[Entry], w: &mut Writer) {
     w.uint(entries.len() as u64, 4);

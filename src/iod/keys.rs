@@ -119,6 +119,30 @@ pub fn transaction_name(name: &str, object: &str) -> String {
     format!("{TRANSACTIONS}{name}/{object}")
 }
 
+/// Begin of the names of pins.
+pub const PINS: &str = "p/";
+/// Begin of the names of states of garbage collection.
+pub const STATES: &str = "g/";
+/// Begin of the names of packs.
+pub const PACKS: &str = "d/";
+
+/// Name of a state of garbage collection.
+pub fn state_name(number: u64) -> String {
+    format!("{STATES}{number:016x}")
+}
+
+/// Name of a pin.
+pub fn pin_name(uuid: &[u8; 16]) -> String {
+    format!("{PINS}{:032x}", u128::from_be_bytes(*uuid))
+}
+
+/// Session and number in the name of a pack.
+pub fn pack_of(name: &str) -> Option<(u64, u32)> {
+    let (session, pack) = name.strip_prefix(PACKS)?.split_once('/')?;
+    let hex = |digits: &str, len: usize| u64::from_str_radix(digits, 16).ok().filter(|_| digits.len() == len);
+    Some((hex(session, 16)?, u32::try_from(hex(pack, 8)?).ok()?))
+}
+
 /// Name of the commit record of a version.
 pub fn record_name(version: u64) -> String {
     format!("{RECORDS}{version:016x}")
@@ -153,6 +177,7 @@ mod tests {
         assert_eq!(beginning_with(&[1, 0xff]), (Bound::Included(vec![1, 0xff]), Bound::Excluded(vec![2])));
         assert_eq!(beginning_with(&[0xff]).1, Bound::Unbounded);
         assert_eq!((version_of(&record_name(77)), version_of("v/77"), version_of("x")), (Some(77), None, None));
+        assert_eq!((pack_of(&pack_name(7, 9)), pack_of("d/7/9"), pack_of("v/7")), (Some((7, 9)), None, None));
         assert!(record_name(9) < record_name(10) && checkpoint_name(255) < checkpoint_name(256));
     }
 }

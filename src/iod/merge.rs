@@ -80,7 +80,7 @@ pub fn merge(merging: &Merging<'_>, ours: &mut Changes, record: &Record, entries
         }
     }
     let mut chunks = Vec::new();
-    for entry in entries {
+    for entry in entries.iter().filter(|entry| !entry.is_moved()) {
         let Some((id, kind, _)) = keys::parts(&entry.key) else { continue };
         if ours.get(&keys::header(id, OBJECT_TYPE)).is_some_and(|c| c.body == Body::Removed) {
             return conflict(&entry.key, "one removed the object that the other changed");

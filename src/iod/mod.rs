@@ -8,6 +8,8 @@
 //! keys        names of objects, keys of the map       cell       values of the map
 //! transactions  peers whose changes are one version
 //! descriptor, record, delta, checkpoint, node, transaction   codecs of stored objects
+//! pin         versions that mounts keep               gc         garbage collection
+//! descriptor, record, delta, checkpoint, node         codecs of stored objects
 //! ```
 //!
 //! `docs/FORMAT-objectstore.md` has every byte, `docs/DESIGN-objectstore.md` the reasons.
@@ -17,10 +19,12 @@ pub mod checkpoint;
 pub mod container;
 pub mod delta;
 pub mod descriptor;
+pub mod gc;
 pub mod keys;
 pub mod merge;
 pub mod node;
 mod objects;
+pub mod pin;
 pub mod range;
 pub mod ranges;
 pub mod record;
@@ -42,5 +46,5 @@ pub use objects::Objects;
 pub use ranges::Ranges;
 pub use record::Record;
 pub use session::{PackWriter, Session};
-pub use snapshot::Snapshot;
+pub use snapshot::{Pinned, Snapshot};
 pub use transactions::{Membership, NewTransaction, Standing, Transaction};

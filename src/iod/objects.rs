@@ -5,10 +5,13 @@ use super::keys;
 use super::node::Node;
 use crate::base::{Address, Error, Result};
 use crate::file::store::ObjectStore;
+use crate::file::store::extents::ExtentCache;
 use lru::LruCache;
 use parking_lot::Mutex;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Attempts to store an object before the error counts.
@@ -22,6 +25,10 @@ const NODES_BYTES: usize = 64 << 20;
 pub struct Objects {
     store: Arc<dyn ObjectStore>,
     nodes: Mutex<Nodes>,
+    /// Bytes of packs in a directory, and the identity of the container.
+    cache: Option<(ExtentCache, u128)>,
+    /// A pack that is not there was logged.
+    is_reported: AtomicBool,
 }
 
 struct Nodes {
@@ -34,6 +41,17 @@ pub(super) fn failed(operation: &'static str, at: u64) -> impl Fn(io::Error) -> 
     move |e| Error::io(operation, Address(at), &e)
 }
 
+/// The error of bytes that are not those of an extent.
+fn damaged(extent: &Extent) -> Error {
+    let name = keys::pack_name(extent.session, extent.pack);
+    Error::corrupt("pack", Address(extent.offset), format!("{} bytes of {name} have another checksum", extent.len))
+}
+
+/// True if there is no such object.
+pub(super) fn is_absent(e: &io::Error) -> bool {
+    e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(libc::ENOENT)
+}
+
 /// Errors of a network and of servers, after which another attempt may succeed.
 pub(super) fn is_transient(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::ETIMEDOUT | libc::EIO | libc::ECONNRESET | libc::ECONNREFUSED | libc::EAGAIN))
@@ -42,7 +60,12 @@ pub(super) fn is_transient(e: &io::Error) -> bool {
 impl Objects {
     /// Those of `store`.
     pub(super) fn new(store: Arc<dyn ObjectStore>) -> Objects {
-        Objects { store, nodes: Mutex::new(Nodes { cache: LruCache::unbounded(), bytes: 0 }) }
+        Objects {
+            store,
+            nodes: Mutex::new(Nodes { cache: LruCache::unbounded(), bytes: 0 }),
+            cache: None,
+            is_reported: AtomicBool::new(false),
+        }
     }
 
     /// The store.
@@ -50,15 +73,86 @@ impl Objects {
         &self.store
     }
 
+    /// Keeps bytes of packs of the container `uuid` in `cache`.
+    pub(super) fn set_cache(&mut self, cache: ExtentCache, uuid: [u8; 16]) {
+        self.cache = Some((cache, u128::from_be_bytes(uuid)));
+    }
+
+    fn cache_name(uuid: u128, e: &Extent) -> String {
+        format!("{uuid:032x}-{:x}-{:x}-{:x}-{:x}-{:08x}", e.session, e.pack, e.offset, e.len, e.checksum)
+    }
+
+    /// The bytes of an extent in the disk cache.
+    fn cached(&self, extent: &Extent) -> Option<Vec<u8>> {
+        let (cache, uuid) = self.cache.as_ref()?;
+        let name = Objects::cache_name(*uuid, extent);
+        let bytes = cache.get(&name, extent.len)?;
+        if extent.is_of(&bytes) {
+            return Some(bytes);
+        }
+        tracing::debug!("the file {name} of the disk cache is damaged");
+        cache.discard(&name);
+        None
+    }
+
+    fn keep(&self, extent: &Extent, bytes: &[u8]) {
+        if let Some((cache, uuid)) = &self.cache {
+            cache.put(&Objects::cache_name(*uuid, extent), bytes);
+        }
+    }
+
     /// The bytes of an extent. Errors: another checksum.
     pub fn read(&self, extent: &Extent) -> Result<Vec<u8>> {
-        let name = keys::pack_name(extent.session, extent.pack);
-        let end = extent.offset.saturating_add(extent.len.into());
-        let bytes = self.store.get(&name, extent.offset..end).map_err(failed("read a pack", extent.offset))?;
-        if extent.is_of(&bytes) {
-            return Ok(bytes);
+        self.read_many(std::slice::from_ref(extent))?.pop().unwrap_or_else(|| Err(damaged(extent)))
+    }
+
+    /// The bytes of extents of one pack, ascending by offset, by one request. Errors of single ones:
+    /// another checksum.
+    pub fn read_many(&self, extents: &[Extent]) -> Result<Vec<Result<Vec<u8>>>> {
+        let cached: Vec<Option<Vec<u8>>> = extents.iter().map(|extent| self.cached(extent)).collect();
+        let missing: Vec<&Extent> = extents.iter().zip(&cached).filter(|(_, bytes)| bytes.is_none()).map(|(e, _)| e).collect();
+        let start = missing.first().map_or(0, |e| e.offset);
+        let bytes = match missing.first() {
+            Some(first) => {
+                let end = missing.iter().map(|e| e.offset.saturating_add(e.len.into())).max().unwrap_or(start);
+                self.read_range(first, start..end)?
+            }
+            None => Vec::new(),
+        };
+        let fetched = |extent: &Extent| {
+            let from = usize::try_from(extent.offset.checked_sub(start)?).ok()?;
+            let part = bytes.get(from..from.checked_add(extent.len as usize)?)?;
+            extent.is_of(part).then(|| part.to_vec())
+        };
+        let one = |(extent, cached): (&Extent, Option<Vec<u8>>)| {
+            if let Some(bytes) = cached {
+                return Ok(bytes);
+            }
+            let part = fetched(extent).ok_or_else(|| damaged(extent))?;
+            self.keep(extent, &part);
+            Ok(part)
+        };
+        Ok(extents.iter().zip(cached).map(one).collect())
+    }
+
+    fn read_range(&self, of: &Extent, range: Range<u64>) -> Result<Vec<u8>> {
+        let (name, at) = (keys::pack_name(of.session, of.pack), range.start);
+        match self.store.get(&name, range) {
+            Err(e) if is_absent(&e) => Err(self.collected(&name)),
+            read => read.map_err(failed("read a pack", at)),
         }
-        Err(Error::corrupt("pack", Address(extent.offset), format!("{} bytes of {name} have another checksum", extent.len)))
+    }
+
+    /// The error of a pack that is not there; logged once.
+    fn collected(&self, name: &str) -> Error {
+        let reason = format!(
+            "the pack {name} was removed: garbage collection ('h5dir iod gc') went past the version that is shown; mount again, with \
+             --pin to keep the version, or tag it"
+        );
+        if !self.is_reported.swap(true, Ordering::Relaxed) {
+            tracing::error!("{reason}");
+        }
+        Error::refused(libc::EIO, reason)
     }
 
     /// The bytes of a value.
@@ -110,5 +204,43 @@ impl Objects {
             pause = pause.saturating_mul(2);
         }
         f().map_err(failed(operation, 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::directory::Directory;
+    use crate::file::store::memory::MemoryStore;
+
+    /// Bytes that were read once come from the directory, also after it is opened again; damaged
+    /// files are read anew.
+    #[test]
+    fn extents_come_from_the_disk_cache() {
+        let (store, dir) = (MemoryStore::default(), tempfile::tempdir().unwrap());
+        let data: Vec<u8> = (0..30_000u32).map(|n| (n % 253) as u8).collect();
+        store.put(&keys::pack_name(1, 2), &data).unwrap();
+        let extent = |offset: u64, len: u32| {
+            let bytes = data.get(offset as usize..offset as usize + len as usize).unwrap();
+            Extent { session: 1, pack: 2, offset, len, checksum: crate::base::checksum::lookup3(bytes, 0) }
+        };
+        let all = [extent(0, 5000), extent(5000, 10_000), extent(20_000, 7000)];
+        let requests = |uuid: u8| {
+            let mut objects = Objects::new(Arc::new(store.clone()));
+            objects.set_cache(ExtentCache::open(Directory::open(dir.path()).unwrap(), 1 << 20), [uuid; 16]);
+            let before = store.counters()[0];
+            for (extent, bytes) in all.iter().zip(objects.read_many(&all).unwrap()) {
+                assert!(extent.is_of(&bytes.unwrap()) && extent.is_of(&objects.read(extent).unwrap()));
+            }
+            store.counters()[0] - before
+        };
+        assert_eq!((requests(1), requests(1), requests(2)), (1, 0, 1));
+        for file in std::fs::read_dir(dir.path()).unwrap() {
+            let path = file.unwrap().path();
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[0] ^= 1;
+            std::fs::write(path, bytes).unwrap();
+        }
+        assert_eq!((requests(1), requests(1)), (1, 0));
     }
 }

@@ -20,6 +20,8 @@ pub struct Session {
     number: u64,
     next_pack: AtomicU32,
     next_id: AtomicU32,
+    /// Packs before this one have no bytes of changes that are not committed.
+    settled: AtomicU32,
 }
 
 impl Session {
@@ -28,12 +30,22 @@ impl Session {
         if number >= SESSION_MAX {
             return Err(Error::refused(libc::EOVERFLOW, "the container has 2^28 versions; copy it to a new one"));
         }
-        Ok(Session { number, next_pack: AtomicU32::new(0), next_id: AtomicU32::new(1) })
+        Ok(Session { number, next_pack: AtomicU32::new(0), next_id: AtomicU32::new(1), settled: AtomicU32::new(0) })
     }
 
     /// Its number.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Notes that no change that is not committed has bytes in packs. Nothing may be storing any.
+    pub fn settle(&self) {
+        self.settled.store(self.next_pack.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    /// The first pack that may have bytes of changes that are not committed.
+    pub fn settled(&self) -> u32 {
+        self.settled.load(Ordering::Acquire)
     }
 
     /// Ids that are left.
@@ -69,7 +81,7 @@ impl<'a> PackWriter<'a> {
         if self.buffer.len().saturating_add(bytes.len()) > PACK_BYTES {
             self.finish()?;
         }
-        let pack = *self.pack.get_or_insert_with(|| self.session.next_pack.fetch_add(1, Ordering::Relaxed));
+        let pack = *self.pack.get_or_insert_with(|| self.session.next_pack.fetch_add(1, Ordering::AcqRel));
         let len = u32::try_from(bytes.len()).map_err(|_| Error::limit("pack", Address(pack.into()), "an extent of 4 GiB"))?;
         let offset = self.buffer.len() as u64;
         self.buffer.extend_from_slice(bytes);

@@ -17,6 +17,15 @@ const RECORDS_MAX: u64 = 1000;
 /// Bytes of changes after which a checkpoint is due.
 const DELTA_BYTES_MAX: usize = 16 << 20;
 
+/// What a mount reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pinned {
+    /// The version.
+    pub version: u64,
+    /// The checkpoint below it; 0: there is none.
+    pub checkpoint: u64,
+}
+
 /// See the module's description. A clone costs the changes after the checkpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
@@ -48,6 +57,16 @@ impl Snapshot {
     /// Hash of its record.
     pub fn hash(&self) -> u64 {
         self.hash
+    }
+
+    /// The version of the checkpoint below it; 0: there is none.
+    pub(super) fn checkpoint(&self) -> u64 {
+        self.checkpoint
+    }
+
+    /// Itself and the checkpoint below it, as a mount pins them.
+    pub fn pinned(&self) -> Pinned {
+        Pinned { version: self.version, checkpoint: self.checkpoint }
     }
 
     pub(super) fn root(&self) -> Option<&Extent> {

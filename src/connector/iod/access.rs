@@ -9,7 +9,7 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use lru::LruCache;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Weak, mpsc};
 
 /// Decoded headers that are kept.
 const DATASETS_MAX: usize = 4096;
@@ -76,6 +76,8 @@ pub struct IodConnector {
     pub(super) dirty_limit: usize,
     /// The transaction whose peer it is.
     pub(super) joined: Option<Peer>,
+    /// Ends the thread that renews the pin when it is dropped.
+    pub(super) renewing: Mutex<Option<mpsc::Sender<()>>>,
     this: Weak<IodConnector>,
 }
 
@@ -109,6 +111,7 @@ impl IodConnector {
             generation: AtomicU64::new(1),
             dirty_limit,
             joined,
+            renewing: Mutex::new(None),
             this: this.clone(),
         })
     }
@@ -121,6 +124,11 @@ impl IodConnector {
     /// Bytes that are read ahead of a sequential reader: an eighth of the cache.
     pub(super) fn ahead_bytes(&self) -> u64 {
         (self.images.lock().limit / 8).clamp(1 << 20, 32 << 20)
+    }
+
+    /// An owner that does not keep it open.
+    pub(super) fn weak(&self) -> Weak<IodConnector> {
+        self.this.clone()
     }
 
     /// A shared owner of it.

@@ -1,6 +1,7 @@
 //! Datasets and chunks of an open container, with caches; reading elements.
 
 use super::access::IodConnector;
+use super::coalesce::groups;
 use super::dataset::Dataset;
 use super::state::State;
 use crate::base::Result;
@@ -78,13 +79,13 @@ impl IodConnector {
             return Ok(false);
         }
         let connector = self.shared()?;
-        for part in missing.chunks(missing.len().div_ceil(READERS_AHEAD_MAX / 2)) {
+        let groups = groups(&missing);
+        for part in groups.chunks(groups.len().div_ceil(READERS_AHEAD_MAX / 2).max(1)) {
             let (connector, d, part) = (connector.clone(), d.clone(), part.to_vec());
             connector.readers_ahead.fetch_add(1, Ordering::Relaxed);
             let fetch = move || {
-                for cell in &part {
-                    // The reader of the chunk gets the error.
-                    let _ = connector.image(&d, cell);
+                for group in &part {
+                    connector.fetch_group(&d, group);
                 }
                 connector.readers_ahead.fetch_sub(1, Ordering::Relaxed);
             };
@@ -126,8 +127,14 @@ impl IodConnector {
         let locate = |chunk: ChunkPieces| Ok((Source::of(&state, &d.chunk_key(chunk.chunk))?, chunk));
         let located = d.grid.pieces(offset, n).into_iter().map(locate).collect::<Result<Vec<_>>>()?;
         drop(state);
+        let cells = located.iter().filter_map(|(source, _)| if let Source::Cell(cell) = source { Some(cell.clone()) } else { None });
+        let fetched = self.fetch_several(d, &cells.collect::<Vec<_>>());
         for (source, chunk) in located {
-            let image = self.resolved(d, source)?;
+            let there = match &source {
+                Source::Cell(Cell { data: Data::Extent(extent), .. }) => fetched.get(extent).cloned(),
+                _ => None,
+            };
+            let image = there.map_or_else(|| self.resolved(d, source), Ok)?;
             copy_out(d, &chunk, &image, buf);
         }
         Ok(n)

@@ -167,6 +167,7 @@ impl IodConnector {
         state.changes.clear();
         (state.dirty_bytes, state.moves_group) = (0, false);
         self.checkpoint_if_due(state);
+        self.settle_packs(state);
         Ok(())
     }
 

@@ -279,6 +279,7 @@ impl Edit for IodConnector {
             tracing::warn!("{lost} references are nil: their targets were not copied or not named");
         }
         state.failed.get_or_insert_with(|| "the container was closed".into());
+        self.release_pin();
         done
     }
 }

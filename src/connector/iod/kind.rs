@@ -11,12 +11,14 @@ use crate::connector::open::{
 };
 use crate::connector::plan;
 use crate::connector::transactions::TransactionUse;
+use crate::connector::versions::{Collected, Collection};
 use crate::file::directory::Directory;
 use crate::file::store::ObjectStore;
+use crate::file::store::extents::ExtentCache;
 use crate::file::store::local::LocalStore;
 use crate::format::message::times;
 use crate::format::object_header::kind;
-use crate::iod::{Cell, Container, Entry, Ranges, keys, merge};
+use crate::iod::{Cell, Container, Entry, Ranges, gc, keys, merge};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -30,6 +32,8 @@ pub struct IodContainer;
 struct LocatedStore {
     store: Arc<dyn ObjectStore>,
     used: Vec<UsedDirectory>,
+    /// Directory of the disk cache, and its limit.
+    cache: Option<(Directory, u64)>,
 }
 
 fn remote_error(path: &Path, message: impl Into<String>) -> OpenError {
@@ -80,10 +84,16 @@ fn remote(path: &Path, _url: &str, _options: &crate::base::remote::RemoteOptions
 
 #[cfg(feature = "remote")]
 fn remote(path: &Path, url: &str, options: &crate::base::remote::RemoteOptions) -> std::result::Result<LocatedStore, OpenError> {
-    let store = crate::file::remote::RemoteStore::locate(url, options).map_err(|failure| remote_error(path, failure.message))?;
-    let used = store.used().map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
+    let failed = |failure: crate::file::remote::Failure| remote_error(path, failure.message);
+    let io = |source| OpenError::Open { path: path.to_owned(), source };
+    let store = crate::file::remote::RemoteStore::locate(url, options).map_err(failed)?;
+    let cache = crate::file::remote::cache_directory(options).map_err(failed)?;
+    let mut used = store.used().map_err(io)?;
+    if let Some(directory) = &cache {
+        used.push((directory.as_fd().try_clone_to_owned().map_err(io)?, true));
+    }
     let used = used.into_iter().map(|(directory, written)| UsedDirectory { directory, written, tree: false }).collect();
-    Ok(LocatedStore { store: Arc::new(store), used })
+    Ok(LocatedStore { store: Arc::new(store), used, cache: cache.map(|directory| (directory, options.cache_dir_bytes)) })
 }
 
 /// The store at `path`; `written`: objects are made in it.
@@ -98,7 +108,7 @@ fn located(path: &Path, options: &crate::base::remote::RemoteOptions, written: b
     if let Some(temporary) = temporary_directory() {
         used.push(UsedDirectory { directory: temporary.as_fd().try_clone_to_owned().map_err(io)?, written: true, tree: false });
     }
-    Ok(LocatedStore { store: Arc::new(store), used })
+    Ok(LocatedStore { store: Arc::new(store), used, cache: None })
 }
 
 impl Kind for IodContainer {
@@ -111,7 +121,7 @@ impl Kind for IodContainer {
             let reason = "--swmr and --rescue are for HDF5 files; leave them out";
             return Err(remote_error(&options.target, reason));
         }
-        Ok(Box::new(located(&options.target, &options.remote, options.writable)?))
+        Ok(Box::new(located(&options.target, &options.remote, options.writable || options.pin.is_some())?))
     }
 
     fn locate_in(&self, _place: &Place<'_>, options: &OpenOptions) -> std::result::Result<Box<dyn Located>, OpenError> {
@@ -163,18 +173,32 @@ impl Located for LocatedStore {
 
     fn open(self: Box<Self>, options: &OpenOptions) -> std::result::Result<OpenContainer, OpenError> {
         let path = &options.target;
-        let (connector, seconds) = open(self.store.clone(), options).map_err(engine(path))?;
+        let cache = self.cache.map(|(directory, limit)| ExtentCache::open(directory, limit));
+        let (connector, seconds) = open(self.store.clone(), cache, options).map_err(engine(path))?;
         let time = UNIX_EPOCH + Duration::from_secs(seconds.min(u32::MAX.into()));
         let store = self.store;
         let len = store.space().map_or(0, |(used, _)| used);
         let free_space = options.writable.then(|| Box::new(move || store.space()) as FreeSpace);
         Ok(OpenContainer { connector, backing: Backing { atime: time, mtime: time, ctime: time, len }, free_space })
     }
+
+    fn collect(self: Box<Self>, options: &OpenOptions, collection: &Collection) -> std::result::Result<Collected, OpenError> {
+        let container = Container::open(self.store).map_err(engine(&options.target))?;
+        gc::run(&container, collection).map_err(engine(&options.target))
+    }
+}
+
+/// Seconds of a pin: whole ones.
+fn pin_seconds(pin: Duration) -> u32 {
+    u32::try_from(pin.as_secs()).unwrap_or(u32::MAX).max(1)
 }
 
 /// Opens the container in `store`, and the time of the version that is shown.
-fn open(store: Arc<dyn ObjectStore>, options: &OpenOptions) -> Result<(Arc<IodConnector>, u64)> {
-    let container = Arc::new(Container::open(store)?);
+fn open(store: Arc<dyn ObjectStore>, cache: Option<ExtentCache>, options: &OpenOptions) -> Result<(Arc<IodConnector>, u64)> {
+    let container = Arc::new(Container::open_cached(store, cache)?);
+    if let Some(pin) = options.pin {
+        container.set_pin_seconds(pin_seconds(pin));
+    }
     match &options.transaction {
         Some(TransactionUse::Peer { spec, peer }) => return open_peer(container, spec, *peer, options.cache_bytes),
         Some(TransactionUse::Manage) => {
@@ -188,7 +212,14 @@ fn open(store: Arc<dyn ObjectStore>, options: &OpenOptions) -> Result<(Arc<IodCo
         true => Some(IodConnector::first_session(&container, &mut snapshot)?),
         false => None,
     };
+    if !options.writable && options.pin.is_some() {
+        container.pin(snapshot.pinned(), None)?;
+    }
     let seconds = container.read_record(snapshot.version())?.map_or(0, |(record, _)| record.seconds);
     let state = State::new(container.clone(), snapshot, session);
-    Ok((IodConnector::new(container, state, options.writable, options.cache_bytes), seconds))
+    let connector = IodConnector::new(container, state, options.writable, options.cache_bytes);
+    if options.writable || options.pin.is_some() {
+        connector.keep_pinned()?;
+    }
+    Ok((connector, seconds))
 }

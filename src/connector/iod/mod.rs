@@ -10,6 +10,7 @@
 //! references, ownership               commit     one version, merged with others
 //! edit      the trait `Edit`          kind       location, creation, opening
 //! transaction  peers of one version
+//! pins      kept versions            coalesce     chunks by few requests
 //! versions  log and dump             ids, chunks  identities; datasets and chunks with caches
 //! ```
 //!
@@ -20,6 +21,7 @@ mod attribute;
 mod cells;
 mod change;
 mod chunks;
+mod coalesce;
 mod commit;
 mod content;
 mod create;
@@ -31,6 +33,7 @@ pub mod kind;
 mod names;
 mod ownership;
 mod paths;
+mod pins;
 mod references;
 mod state;
 #[cfg(test)]

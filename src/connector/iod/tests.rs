@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-fn open_in(store: Arc<dyn ObjectStore>, version: Option<u64>) -> Result<Arc<IodConnector>> {
+pub(super) fn open_in(store: Arc<dyn ObjectStore>, version: Option<u64>) -> Result<Arc<IodConnector>> {
     let container = Arc::new(Container::open(store)?);
     let mut snapshot = container.snapshot(version)?;
     let session = match version {
@@ -33,11 +33,11 @@ fn open_in(store: Arc<dyn ObjectStore>, version: Option<u64>) -> Result<Arc<IodC
     Ok(IodConnector::new(container, state, writable, 1 << 20))
 }
 
-fn open(store: &MemoryStore) -> Arc<IodConnector> {
+pub(super) fn open(store: &MemoryStore) -> Arc<IodConnector> {
     open_in(Arc::new(store.clone()), None).unwrap()
 }
 
-fn empty() -> MemoryStore {
+pub(super) fn empty() -> MemoryStore {
     let store = MemoryStore::default();
     Container::create(Arc::new(store.clone()), root_entries()).unwrap();
     store
@@ -51,7 +51,7 @@ fn errno<T>(result: &Result<T>) -> i32 {
     }
 }
 
-fn bytes(c: &dyn Connector, id: ObjectId) -> Vec<u8> {
+pub(super) fn bytes(c: &dyn Connector, id: ObjectId) -> Vec<u8> {
     let content = c.content(id, Form::Main).unwrap();
     let mut all = vec![0; content.size().unwrap() as usize];
     assert_eq!(content.read(0, &mut all).unwrap(), all.len());
@@ -179,7 +179,7 @@ fn random_operations_do_what_the_reference_model_does() {
 
 const STRING: &str = r#"{"class":"H5T_STRING","charSet":"H5T_CSET_UTF8","strPad":"H5T_STR_NULLTERM","length":"H5T_VARIABLE"}"#;
 
-fn spec(dtype: &str, shape: &[u64]) -> DatasetSpec {
+pub(super) fn spec(dtype: &str, shape: &[u64]) -> DatasetSpec {
     let dtype = parse_datatype(dtype).unwrap();
     DatasetSpec { dtype: Some(dtype), shape: Some(shape.to_vec()), ..DatasetSpec::default() }
 }

@@ -23,4 +23,4 @@ mod service;
 pub use driver::RemoteFile;
 pub use failure::Failure;
 pub use objects::RemoteStore;
-pub use open::{LocatedObject, locate};
+pub use open::{LocatedObject, cache_directory, locate};

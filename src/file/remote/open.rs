@@ -38,7 +38,14 @@ pub struct LocatedObject {
 pub fn locate(url: &Path, options: &RemoteOptions) -> Result<LocatedObject, Failure> {
     let text = url.to_str().ok_or_else(|| Failure::permanent(libc::EINVAL, "the URL is not UTF-8; check it"))?;
     let service = service::connect(text, options)?;
-    let directory = options.cache_dir.as_deref().map(|path| {
+    let directory = cache_directory(options)?;
+    let object = Object::new(service, text.to_owned(), options.timeout);
+    Ok(LocatedObject { object, directory, cache_dir_bytes: options.cache_dir_bytes })
+}
+
+/// The directory of the disk cache; `None`: there is none.
+pub fn cache_directory(options: &RemoteOptions) -> Result<Option<Directory>, Failure> {
+    let open = |path: &Path| {
         disk::open_directory(path).map_err(|e| {
             let remedy = "give a directory of your own with mode 0700, or a new one";
             Failure::permanent(
@@ -46,9 +53,8 @@ pub fn locate(url: &Path, options: &RemoteOptions) -> Result<LocatedObject, Fail
                 format!("the directory {} of the disk cache: {e}; {remedy}", escaped(path)),
             )
         })
-    });
-    let object = Object::new(service, text.to_owned(), options.timeout);
-    Ok(LocatedObject { object, directory: directory.transpose()?, cache_dir_bytes: options.cache_dir_bytes })
+    };
+    options.cache_dir.as_deref().map(open).transpose()
 }
 
 /// Files and directories of the host by which names of servers and tokens are found, to be read.

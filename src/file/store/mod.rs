@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! local    a folder of the host              memory   a map, for tests
+//! extents  bytes of packs in a directory of the host
 //! probe    proves that `create` creates once   faulty   a store of tests whose requests fail
 //! ```
 //!
 //! Stores reached by a network are in `file::remote::objects`.
 
+pub mod extents;
 pub mod faulty;
 pub mod local;
 pub mod memory;

@@ -1,0 +1,178 @@
+//! Chunks near each other in a pack are fetched by one request.
+
+use super::access::IodConnector;
+use super::dataset::Dataset;
+use crate::base::{Address, Error, Result};
+use crate::iod::{Cell, Data, Extent};
+use foldhash::HashMap;
+use std::sync::Arc;
+
+/// Bytes between two chunks that are fetched and not used, at most.
+const GAP_BYTES: u64 = 512 << 10;
+/// Bytes of one request, at most, unless a chunk is longer.
+const REQUEST_BYTES: u64 = 8 << 20;
+/// Requests of one reader at once.
+const REQUESTS_AT_ONCE: usize = 16;
+
+/// Chunks of one request, ascending.
+pub(super) type Group = Vec<(Extent, u32)>;
+/// Decoded chunks.
+pub(super) type Fetched = HashMap<Extent, Arc<Vec<u8>>>;
+
+/// Divides chunks in packs into groups that one request each fetches.
+pub(super) fn groups(cells: &[Cell]) -> Vec<Group> {
+    let in_packs = cells.iter().filter_map(|cell| match &cell.data {
+        Data::Extent(extent) => Some((*extent, cell.mask)),
+        Data::Inline(_) => None,
+    });
+    let mut all: Group = in_packs.collect();
+    all.sort_unstable_by_key(|(e, _)| (e.session, e.pack, e.offset));
+    all.dedup_by_key(|(extent, _)| *extent);
+    let mut groups: Vec<Group> = Vec::new();
+    for (extent, mask) in all {
+        match groups.last_mut().filter(|group| is_near(group, &extent)) {
+            Some(group) => group.push((extent, mask)),
+            None => groups.push(vec![(extent, mask)]),
+        }
+    }
+    groups
+}
+
+fn end(extent: &Extent) -> u64 {
+    extent.offset.saturating_add(extent.len.into())
+}
+
+/// True if one request fetches the group and `next`.
+fn is_near(group: &Group, next: &Extent) -> bool {
+    let (Some((first, _)), Some((last, _))) = (group.first(), group.last()) else { return false };
+    let same_pack = (first.session, first.pack) == (next.session, next.pack);
+    same_pack && next.offset.saturating_sub(end(last)) <= GAP_BYTES && end(next).saturating_sub(first.offset) <= REQUEST_BYTES
+}
+
+impl IodConnector {
+    /// Fetches and decodes the chunks of a group that are in no cache, and that no other thread
+    /// fetches. Chunks that cannot be read are left out: their reader gets the error.
+    pub(super) fn fetch_group(&self, d: &Dataset, group: &Group) -> Vec<(Extent, Arc<Vec<u8>>)> {
+        let claimed: Group = {
+            let mut images = self.images.lock();
+            let is_ours = |(extent, _): &&(Extent, u32)| images.get(extent).is_none() && images.arriving.insert(*extent);
+            group.iter().filter(is_ours).copied().collect()
+        };
+        if claimed.is_empty() {
+            return Vec::new();
+        }
+        let extents: Vec<Extent> = claimed.iter().map(|(extent, _)| *extent).collect();
+        let stored = self.container.read_many(&extents).unwrap_or_else(|e| {
+            tracing::debug!("chunks are fetched one by one: {e}");
+            Vec::new()
+        });
+        let decoded = decode_all(d, &claimed, stored);
+        let mut images = self.images.lock();
+        for extent in &extents {
+            images.arriving.remove(extent);
+        }
+        for (extent, image) in &decoded {
+            images.put(*extent, image.clone());
+        }
+        drop(images);
+        self.arrival.notify_all();
+        decoded
+    }
+
+    /// Fetches the chunks of `cells` that are in no cache, if one request brings several.
+    pub(super) fn fetch_several(&self, d: &Dataset, cells: &[Cell]) -> Fetched {
+        let missing: Vec<Cell> = {
+            let mut images = self.images.lock();
+            let is_missing = |cell: &&Cell| matches!(&cell.data, Data::Extent(extent) if images.get(extent).is_none());
+            cells.iter().filter(is_missing).cloned().collect()
+        };
+        if missing.len() < 2 {
+            return Fetched::default();
+        }
+        let groups = groups(&missing);
+        if let [group] = groups.as_slice() {
+            return self.fetch_group(d, group).into_iter().collect();
+        }
+        std::thread::scope(|scope| {
+            let parts = groups.chunks(groups.len().div_ceil(REQUESTS_AT_ONCE).max(1));
+            let fetch = |part: &[Group]| part.iter().flat_map(|group| self.fetch_group(d, group)).collect::<Vec<_>>();
+            let threads: Vec<_> = parts.map(|part| scope.spawn(move || fetch(part))).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+        })
+    }
+}
+
+/// Decodes chunks, several at once if they have filters.
+fn decode_all(d: &Dataset, claimed: &Group, stored: Vec<Result<Vec<u8>>>) -> Vec<(Extent, Arc<Vec<u8>>)> {
+    let decode = |((extent, mask), stored): (&(Extent, u32), Result<Vec<u8>>)| {
+        let image = stored.and_then(|bytes| d.decode(bytes, *mask)).map(Arc::new);
+        image.map(|image| (*extent, image))
+    };
+    let mut work: Vec<_> = claimed.iter().zip(stored).collect();
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if threads < 2 || work.len() < 2 || d.pipeline.is_empty() {
+        return work.into_iter().filter_map(|chunk| decode(chunk).ok()).collect();
+    }
+    let lost = || Error::Io { operation: "decode a chunk", address: Address(d.id), errno: libc::EIO };
+    let size = work.len().div_ceil(threads);
+    let decoded: Vec<Result<(Extent, Arc<Vec<u8>>)>> = std::thread::scope(|scope| {
+        let mut running = Vec::new();
+        while !work.is_empty() {
+            let part = work.split_off(work.len().saturating_sub(size));
+            running.push(scope.spawn(move || part.into_iter().map(decode).collect::<Vec<_>>()));
+        }
+        running.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|_| vec![Err(lost())])).collect()
+    });
+    decoded.into_iter().filter_map(Result::ok).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{bytes, empty, open, spec};
+    use super::*;
+    use crate::connector::edit::Edit;
+    use crate::connector::{ChunksSpec, Connector, DatasetSpec, Form};
+
+    fn cell(session: u64, offset: u64, len: u32) -> Cell {
+        Cell { mask: 0, data: Data::Extent(Extent { session, pack: 0, offset, len, checksum: 0 }) }
+    }
+
+    #[test]
+    fn chunks_near_each_other_are_one_group() {
+        let lens = |cells: &[Cell]| groups(cells).iter().map(Vec::len).collect::<Vec<_>>();
+        let near: Vec<Cell> = (0..64).rev().map(|n| cell(1, n << 16, 1 << 16)).collect();
+        assert_eq!(lens(&near), [64]);
+        assert_eq!(lens(&[cell(1, 0, 10), cell(1, GAP_BYTES + 10, 10)]), [2]);
+        assert_eq!(lens(&[cell(1, 0, 10), cell(1, GAP_BYTES + 11, 10)]), [1, 1]);
+        assert_eq!(lens(&[cell(1, 0, 10), cell(2, 10, 10), Cell::inline(b"x")]), [1, 1]);
+        let far: Vec<Cell> = (0..12).map(|n| cell(1, n << 20, 1 << 20)).collect();
+        assert_eq!(lens(&far), [8, 4]);
+        assert_eq!(lens(&[cell(1, 5, 10), cell(1, 5, 10)]), [1]);
+        assert_eq!(lens(&[cell(1, 0, u32::MAX), cell(1, u64::from(u32::MAX), 1)]), [1, 1]);
+    }
+
+    /// 64 chunks of 64 KiB in one pack: a read or a read-ahead of all is one request.
+    #[test]
+    fn a_sequential_read_is_few_requests() {
+        let store = empty();
+        let c = open(&store);
+        let spec = DatasetSpec { chunks: Some(ChunksSpec::Dims(vec![1 << 16])), ..spec("u1", &[4 << 20]) };
+        let id = c.create_dataset(c.root(), b"d", &spec).unwrap();
+        let data: Vec<u8> = (0..4usize << 20).map(|n| (n % 251) as u8).collect();
+        c.write(id, 0, &data).unwrap();
+        c.close().unwrap();
+        for ahead in [false, true] {
+            let c = open(&store);
+            c.set_cache_bytes(64 << 20);
+            let content = c.content(id, Form::Main).unwrap();
+            content.size().unwrap();
+            let before = c.container.store().counters()[0];
+            if ahead {
+                assert_eq!(content.read_ahead(0, 0), 4 << 20);
+            }
+            assert_eq!(bytes(&*c, id), data);
+            let requests = c.container.store().counters()[0] - before;
+            assert!((1..=3).contains(&requests), "{requests} requests, read ahead: {ahead}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Bytes of packs that versions reference, counted record by record.
+//!
+//! The table of the floor has the values of that version. A record that the floor passes takes its
+//! values from the table of later records to it, and the values before them out of it.
+
+use super::state::{PackId, State, Table};
+use crate::base::{Address, Error, Result};
+use crate::iod::node::Node;
+use crate::iod::record::{self, Delta};
+use crate::iod::{Cell, Container, Data, Entry, Extent, Record, Snapshot};
+use std::collections::{BTreeSet, HashSet};
+use std::ops::{Bound, ControlFlow};
+
+/// Records that are read at once.
+const RECORDS_AT_ONCE: usize = 64;
+
+fn pack(extent: &Extent) -> PackId {
+    (extent.session, extent.pack)
+}
+
+fn add(table: &mut Table, extent: &Extent) {
+    let bytes = table.entry(pack(extent)).or_insert(0);
+    *bytes = bytes.saturating_add(extent.len.into());
+}
+
+fn subtract(table: &mut Table, extent: &Extent) -> Result<()> {
+    let wrong = || Error::corrupt("state of garbage collection", Address(extent.session), "it misses references of a pack");
+    let bytes = table.get_mut(&pack(extent)).ok_or_else(wrong)?;
+    *bytes = bytes.checked_sub(extent.len.into()).ok_or_else(wrong)?;
+    Ok(())
+}
+
+fn extent(cell: Option<&Cell>) -> Option<&Extent> {
+    match cell.map(|cell| &cell.data) {
+        Some(Data::Extent(extent)) => Some(extent),
+        _ => None,
+    }
+}
+
+impl State {
+    /// Counts the references of a record after the floor.
+    pub(super) fn add_record(&mut self, record: &Record, entries: &[Entry]) {
+        if let Delta::Extent(delta) = &record.delta {
+            add(&mut self.recent, delta);
+        }
+        entries.iter().filter_map(|entry| extent(entry.cell.as_ref())).for_each(|e| add(&mut self.recent, e));
+        self.accounted = record.version;
+        if !entries.is_empty() {
+            self.changed = record.version;
+        }
+    }
+
+    /// Moves the floor past a record; `before` is the version before it.
+    fn pass(&mut self, container: &Container, before: &Snapshot, record: &Record, entries: &[Entry]) -> Result<()> {
+        if let Delta::Extent(delta) = &record.delta {
+            subtract(&mut self.recent, delta)?;
+            self.base.entry(pack(delta)).or_insert(0);
+        }
+        for entry in entries {
+            if let Some(old) = extent(before.get(container, &entry.key)?.as_ref()) {
+                subtract(&mut self.base, old)?;
+            }
+            if let Some(new) = extent(entry.cell.as_ref()) {
+                subtract(&mut self.recent, new)?;
+                add(&mut self.base, new);
+            }
+        }
+        self.recent.retain(|_, bytes| *bytes > 0);
+        Ok(())
+    }
+
+    /// Moves the floor from `snapshot` to version `target`. Calls `at` with each of the versions
+    /// `stops` on the way, and with the target.
+    pub(super) fn pass_to(
+        &mut self,
+        container: &Container,
+        snapshot: &mut Snapshot,
+        target: u64,
+        stops: &BTreeSet<u64>,
+        at: &mut dyn FnMut(&mut Snapshot) -> Result<()>,
+    ) -> Result<()> {
+        let versions: Vec<u64> = (snapshot.version().saturating_add(1)..=target).collect();
+        for group in versions.chunks(RECORDS_AT_ONCE) {
+            for read in container.read_records(group) {
+                let (record, hash, entries) = read?;
+                self.pass(container, snapshot, &record, &entries)?;
+                snapshot.advance(&record, hash, &entries)?;
+                if stops.contains(&record.version) {
+                    self.tags.insert(record.version, positive(&self.base));
+                    at(snapshot)?;
+                }
+            }
+        }
+        at(snapshot)
+    }
+
+    /// Counts the records after the last one that was counted.
+    pub(super) fn catch_up(&mut self, container: &Container, versions: &[u64]) -> Result<()> {
+        for group in versions.chunks(RECORDS_AT_ONCE) {
+            for read in container.read_records(group) {
+                let (record, _, entries) = read?;
+                if record.version != self.accounted.saturating_add(1) {
+                    return Err(record::fork(record.version));
+                }
+                self.add_record(&record, &entries);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The packs of a table that are referenced.
+pub(super) fn positive(table: &Table) -> Table {
+    table.iter().filter(|(_, bytes)| **bytes > 0).map(|(pack, bytes)| (*pack, *bytes)).collect()
+}
+
+/// References of all values of a version. Reads all its tree.
+pub(super) fn references(container: &Container, snapshot: &Snapshot) -> Result<Table> {
+    let mut table = Table::new();
+    let _ = snapshot.scan(container, &(Bound::Unbounded, Bound::Unbounded), &mut |_, cell| {
+        extent(Some(cell)).into_iter().for_each(|e| add(&mut table, e));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(table)
+}
+
+/// Packs with nodes of the trees. Reads the nodes that are no leaves.
+pub(super) fn node_packs(container: &Container, roots: &[Extent]) -> Result<BTreeSet<PackId>> {
+    let mut seen = HashSet::new();
+    let mut packs = BTreeSet::new();
+    // Levels decrease, which ends the walk.
+    let mut left: Vec<(Extent, bool)> = roots.iter().map(|root| (*root, false)).collect();
+    while let Some((at, is_leaf)) = left.pop() {
+        packs.insert(pack(&at));
+        if is_leaf || !seen.insert(at) {
+            continue;
+        }
+        if let Node::Inner(level, children) = &*container.node(&at)? {
+            left.extend(children.iter().map(|(_, child)| (*child, *level <= 1)));
+        }
+    }
+    Ok(packs)
+}

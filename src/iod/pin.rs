@@ -1,0 +1,255 @@
+//! Pin `p/<uuid>`: garbage collection keeps the version that a mount is based on.
+//!
+//! ```text
+//! "H5IODK1\n" | version u64 | version of the checkpoint below it u64 | session u64, 0 of a reader |
+//! packs without uncommitted bytes u32 | seconds since 1970 u64 | seconds that it lasts u32 |
+//! label length u16, label | checksum u32
+//! ```
+//!
+//! A pin is written again at half its life. A writer whose pin is over reads the floor of garbage
+//! collection before and after it creates a record: the number may be that of a removed record.
+
+use super::container::{Container, now};
+use super::gc::state::Floor;
+use super::objects::failed;
+use super::record::LABEL_MAX;
+use super::session::Session;
+use super::snapshot::{Pinned, Snapshot};
+use super::{keys, sealed};
+use crate::base::{Error, Result};
+use nix::time::{ClockId, clock_gettime};
+use parking_lot::Mutex;
+use std::time::Duration;
+
+const SIGNATURE: &[u8; 8] = b"H5IODK1\n";
+/// Seconds that a pin lasts without being renewed, by default.
+pub const PIN_SECONDS: u32 = 3600;
+/// Longest stored pin, bytes.
+pub const PIN_MAX_BYTES: u64 = 4096;
+
+/// A pin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pin {
+    /// The version that is kept, with all later ones.
+    pub version: u64,
+    /// The checkpoint whose tree is read.
+    pub checkpoint: u64,
+    /// Session of a writer; 0: a reader.
+    pub session: u64,
+    /// Packs of the session before this one have no uncommitted bytes.
+    pub settled: u32,
+    /// When it was written, seconds since 1970, by the clock of its mount.
+    pub seconds: u64,
+    /// How long it lasts, seconds.
+    pub lasts: u32,
+    /// Text of its mount.
+    pub label: Vec<u8>,
+}
+
+impl Pin {
+    /// The bytes to store.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = sealed::begin(SIGNATURE);
+        let label = self.label.get(..self.label.len().min(LABEL_MAX)).unwrap_or_default();
+        w.u64(self.version).u64(self.checkpoint).u64(self.session).u32(self.settled).u64(self.seconds).u32(self.lasts);
+        w.uint(label.len() as u64, 2).bytes(label);
+        sealed::end(w)
+    }
+
+    /// Decodes a pin.
+    pub fn decode(bytes: &[u8]) -> Result<Pin> {
+        let mut r = sealed::open(bytes, SIGNATURE, "pin", 0)?;
+        let (version, checkpoint, session) = (r.u64()?, r.u64()?, r.u64()?);
+        let (settled, seconds, lasts) = (r.u32()?, r.u64()?, r.u32()?);
+        let len = usize::from(r.u16()?);
+        let label = r.bytes(len)?.to_vec();
+        sealed::finish(&r)?;
+        Ok(Pin { version, checkpoint, session, settled, seconds, lasts, label })
+    }
+
+    /// True if it counts at `now`, with `grace` for the difference of two clocks.
+    pub fn lasts_at(&self, now: u64, grace: u64) -> bool {
+        self.seconds.saturating_add(self.lasts.into()).saturating_add(grace) > now
+    }
+}
+
+/// Time since the machine started, also while it is suspended.
+fn boot_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
+}
+
+/// The pin of an open container.
+#[derive(Debug, Default)]
+pub(super) struct Lease(Mutex<Held>);
+
+#[derive(Debug)]
+struct Held {
+    /// Name of the pin; `None`: nothing is pinned.
+    name: Option<String>,
+    session: u64,
+    lasts: u32,
+    /// The container is not used any more.
+    is_closed: bool,
+    /// The pin counts before this time.
+    valid_until: Duration,
+}
+
+impl Default for Held {
+    fn default() -> Held {
+        Held { name: None, session: 0, lasts: PIN_SECONDS, is_closed: false, valid_until: Duration::ZERO }
+    }
+}
+
+impl Lease {
+    fn is_valid(&self) -> bool {
+        let held = self.0.lock();
+        held.name.is_some() && boot_time() < held.valid_until
+    }
+}
+
+impl Container {
+    /// Sets how long pins last from the next one on.
+    pub fn set_pin_seconds(&self, lasts: u32) {
+        self.lease.0.lock().lasts = lasts;
+    }
+
+    /// The session that is pinned; 0: none.
+    pub(super) fn pinned_session(&self) -> u64 {
+        self.lease.0.lock().session
+    }
+
+    /// Time after which the pin is to be renewed.
+    pub fn pin_period(&self) -> Duration {
+        Duration::from_secs(self.lease.0.lock().lasts.into()) / 2
+    }
+
+    /// Pins `base`, that of `session` or of a reader, or renews the pin. Errors: `ESTALE` if
+    /// garbage collection goes past the version, or counts the session as ended.
+    pub fn pin(&self, base: Pinned, session: Option<&Session>) -> Result<()> {
+        let (number, settled) = session.map_or((0, 0), |s| (s.number(), s.settled()));
+        self.write_pin(base, number, settled)
+    }
+
+    fn write_pin(&self, base: Pinned, session: u64, settled: u32) -> Result<()> {
+        let (name, lasts) = {
+            let mut held = self.lease.0.lock();
+            if held.is_closed {
+                return Ok(());
+            }
+            let name = match &held.name {
+                Some(name) => name.clone(),
+                None => keys::pin_name(&super::container::uuid()?),
+            };
+            held.session = session;
+            (held.name.insert(name).clone(), held.lasts)
+        };
+        let (Pinned { version, checkpoint }, label) = (base, super::container::label());
+        let begin = boot_time();
+        let pin = Pin { version, checkpoint, session, settled, seconds: now(), lasts, label };
+        let bytes = pin.encode();
+        self.again("write a pin", || self.store().put(&name, &bytes))?;
+        // Garbage collection lists pins after it published a floor: one of both sees the other.
+        if let Err(e) = self.check_floor(version, session) {
+            // It protects nothing, and would hold garbage collection up.
+            let _ = self.store().delete(&name);
+            return Err(e);
+        }
+        self.lease.0.lock().valid_until = begin.saturating_add(Duration::from_secs(lasts.into()) / 8 * 7);
+        Ok(())
+    }
+
+    /// Removes the pin, if there is one. Nothing is pinned any more.
+    pub fn unpin(&self) -> Result<()> {
+        let name = {
+            let mut held = self.lease.0.lock();
+            held.is_closed = true;
+            held.name.take()
+        };
+        name.map_or(Ok(()), |name| self.store().delete(&name).map_err(failed("remove a pin", 0)))
+    }
+
+    /// Renews a pin that is over. Called before a record is created.
+    pub(super) fn renew_if_over(&self, snapshot: &Snapshot) -> Result<()> {
+        let session = {
+            let held = self.lease.0.lock();
+            held.name.as_ref().map(|_| held.session)
+        };
+        match session {
+            Some(session) if !self.lease.is_valid() && is_on(Rule::FloorBeforeCommit) => self.write_pin(snapshot.pinned(), session, 0),
+            _ => Ok(()),
+        }
+    }
+
+    /// Called when record `version` was created: makes sure that it was not created in place of a
+    /// record that garbage collection removed.
+    pub(super) fn confirm(&self, version: u64) -> Result<()> {
+        if self.lease.is_valid() || !is_on(Rule::FloorAfterCommit) {
+            return Ok(());
+        }
+        let checked = self.check_floor(version, 0);
+        if checked.is_err() {
+            // No version has this number any more.
+            let _ = self.store().delete(&keys::record_name(version));
+        }
+        checked
+    }
+
+    /// Errors: `ESTALE` if garbage collection goes past `version`, or counts the session as ended.
+    pub(super) fn check_floor(&self, version: u64, session: u64) -> Result<()> {
+        let Some(floor) = Floor::newest(self.store())? else { return Ok(()) };
+        let advice = "changes that are not committed are lost; mount again";
+        if version < floor.version {
+            let reason = format!(
+                "version {version} was removed by garbage collection, which keeps those from {} on: the mount was suspended for longer \
+                 than its pin lasts; {advice}",
+                floor.version
+            );
+            tracing::error!("{reason}");
+            return Err(Error::refused(libc::ESTALE, reason));
+        }
+        if floor.is_dead(session) {
+            let reason = format!(
+                "garbage collection counts session {session} as ended and may have removed what it stored: the mount was suspended for \
+                 longer than its pin lasts; {advice}"
+            );
+            tracing::error!("{reason}");
+            return Err(Error::refused(libc::ESTALE, reason));
+        }
+        Ok(())
+    }
+}
+
+/// Rules that protect containers from garbage collection; tests switch them off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// A writer whose pin is over reads the floor before it commits.
+    FloorBeforeCommit,
+    /// A writer whose pin is over reads the floor after it committed.
+    FloorAfterCommit,
+    /// Deletion waits for the grace.
+    Grace,
+    /// Pins hold the floor.
+    Pins,
+    /// Tagged versions are kept.
+    Tags,
+    /// A checkpoint of the floor is written before records are removed.
+    Checkpoint,
+    /// A commit between publishing and deletion makes older commits fail.
+    Fence,
+}
+
+#[cfg(not(test))]
+pub(super) fn is_on(_rule: Rule) -> bool {
+    true
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The rule that is switched off in this thread.
+    pub(super) static SWITCHED_OFF: std::cell::Cell<Option<Rule>> = const { std::cell::Cell::new(None) };
+}
+
+#[cfg(test)]
+pub(super) fn is_on(rule: Rule) -> bool {
+    SWITCHED_OFF.get() != Some(rule)
+}
