@@ -12,7 +12,7 @@ use super::{UsageError, file, memory};
 use crate::base::escape::escaped;
 use crate::base::remote::{DEFAULT_CACHE_DIR_BYTES, DEFAULT_TIMEOUT, RemoteOptions, UrlSecrets, is_url, with_folder, without_secrets};
 use crate::fs::create_rules::CreateRule;
-use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, Modes};
+use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, Modes, VersionName};
 use crate::fs::{ExternalPolicy, MountSpec};
 use crate::fuse::{Access, CacheTimes, SessionConfig};
 use crate::mirror::{MirrorSpec, Naming};
@@ -269,7 +269,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
     if swmr && !writable {
         return Err(UsageError("--swmr needs --read-write: it lets readers follow the changes of the mount; give both".into()));
     }
-    if writable && options.version.is_some_and(|v| v.0.is_some()) {
+    if writable && options.version.as_ref().is_some_and(|v| v.0 != VersionName::Newest) {
         return Err(UsageError("--version shows a version that is never changed; leave out --read-write".into()));
     }
     let modes_given = options.file_mode.is_some() || options.dir_mode.is_some();
@@ -296,7 +296,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
     Ok(MountSpec {
         file,
         group: target.inner,
-        version: options.version.and_then(|v| v.0),
+        version: options.version.as_ref().map(|v| v.0.clone()).unwrap_or_default(),
         cache_bytes: options.cache_size.map_or_else(memory::default_cache_bytes, |s| s.0),
         external: external(options, writable)?,
         vds_missing_fill: options.vds_missing == Some(VdsMissing::Fill),

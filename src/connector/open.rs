@@ -1,6 +1,7 @@
 //! Opening a container: what to open and how, and the trait of a kind of container.
 
 use super::shared::Shared;
+use super::versions::VersionName;
 use super::{Connector, DatasetSpec};
 use crate::base::escape::{escaped, escaped_bytes};
 pub use crate::base::remote::RemoteOptions;
@@ -43,8 +44,8 @@ pub struct OpenOptions {
     pub threads: usize,
     /// How it is read if it is in an object store.
     pub remote: RemoteOptions,
-    /// The version that is shown, where the container has versions; `None` is the newest.
-    pub version: Option<u64>,
+    /// The version that is shown, where the container has versions.
+    pub version: VersionName,
     /// Shared with other containers: used instead of caches and threads of its own.
     pub shared: Option<Shared>,
 }

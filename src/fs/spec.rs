@@ -3,6 +3,7 @@
 use super::create_rules::CreateRules;
 use crate::connector::open::OpenOptions;
 pub use crate::connector::open::{ExternalPolicy, OpenError, RemoteOptions};
+pub use crate::connector::versions::VersionName;
 use std::path::PathBuf;
 
 /// Permission bits of files unless asked otherwise.
@@ -58,8 +59,8 @@ pub struct MountSpec {
     pub raw_log: bool,
     /// How the container is read if it is in an object store.
     pub remote: RemoteOptions,
-    /// The version that is shown, where the container has versions; `None` is the newest.
-    pub version: Option<u64>,
+    /// The version that is shown, where the container has versions.
+    pub version: VersionName,
     /// Closing a descriptor after a write commits.
     pub commit_on_close: bool,
     /// The datasets that new files become.
@@ -89,7 +90,7 @@ impl MountSpec {
             rescue: false,
             raw_log: false,
             remote: RemoteOptions::default(),
-            version: None,
+            version: VersionName::Newest,
             commit_on_close: false,
             create: CreateRules::default(),
         }
@@ -115,7 +116,7 @@ impl MountSpec {
             cache_bytes: self.cache_bytes,
             threads: self.threads,
             remote: self.remote.clone(),
-            version: self.version,
+            version: self.version.clone(),
             shared: None,
         }
     }

@@ -111,6 +111,9 @@ pub const RECORDS: &str = "v/";
 /// Begin of the names of checkpoints.
 pub const CHECKPOINTS: &str = "c/";
 
+/// Begin of the names of tags.
+pub const TAGS: &str = "tag/";
+
 /// Name of the commit record of a version.
 pub fn record_name(version: u64) -> String {
     format!("{RECORDS}{version:016x}")
@@ -124,6 +127,11 @@ pub fn checkpoint_name(version: u64) -> String {
 /// Name of a pack.
 pub fn pack_name(session: u64, pack: u32) -> String {
     format!("d/{session:016x}/{pack:08x}")
+}
+
+/// Name of the stored tag `name`.
+pub fn tag_name(name: &str) -> String {
+    format!("{TAGS}{name}")
 }
 
 /// The version in the name of a record or a checkpoint.

@@ -6,6 +6,7 @@
 //! snapshot    one version of the map                  tree       copy-on-write B+tree
 //! merge       changes of two writers                  ranges     written bytes of a chunk
 //! keys        names of objects, keys of the map       cell       values of the map
+//! tag         names of versions                       history    changes between versions, reverting
 //! descriptor, record, delta, checkpoint, node         codecs of stored objects
 //! ```
 //!
@@ -16,6 +17,7 @@ pub mod checkpoint;
 pub mod container;
 pub mod delta;
 pub mod descriptor;
+pub mod history;
 pub mod keys;
 pub mod merge;
 pub mod node;
@@ -26,6 +28,7 @@ pub mod record;
 mod sealed;
 pub mod session;
 pub mod snapshot;
+pub mod tag;
 #[cfg(test)]
 mod tests;
 pub mod tree;
@@ -33,10 +36,13 @@ pub mod tree;
 pub use cell::{Cell, Data, Extent};
 pub use container::{Container, Outcome};
 pub use delta::Entry;
+pub use history::Touched;
 pub use keys::Key;
 pub use merge::{Body, Change, Changes, Conflict};
 pub use objects::Objects;
 pub use ranges::Ranges;
+
 pub use record::Record;
 pub use session::{PackWriter, Session};
 pub use snapshot::Snapshot;
+pub use tag::Tag;

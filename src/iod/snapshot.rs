@@ -50,6 +50,11 @@ impl Snapshot {
         self.hash
     }
 
+    /// The version of the checkpoint below it; 0: there is none.
+    pub(super) fn checkpoint(&self) -> u64 {
+        self.checkpoint
+    }
+
     pub(super) fn root(&self) -> Option<&Extent> {
         self.root.as_ref()
     }

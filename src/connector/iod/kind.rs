@@ -1,7 +1,9 @@
 //! The kind of container in an object store: `iod:FOLDER`, `iod+s3://BUCKET/PREFIX`.
 
 use super::access::IodConnector;
+use super::following::time_of;
 use super::state::{GROUP, State, now};
+use super::versions::number_of;
 use crate::base::remote::{container_folder, container_url};
 use crate::base::{Error, Result};
 use crate::connector::DatasetSpec;
@@ -9,6 +11,7 @@ use crate::connector::open::{
     Backing, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, Place, Recognized, UsedDirectory, temporary_directory,
 };
 use crate::connector::plan;
+use crate::connector::versions::VersionName;
 use crate::file::directory::Directory;
 use crate::file::store::ObjectStore;
 use crate::file::store::local::LocalStore;
@@ -19,7 +22,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 
 /// See the module's description.
 pub struct IodContainer;
@@ -162,7 +164,7 @@ impl Located for LocatedStore {
     fn open(self: Box<Self>, options: &OpenOptions) -> std::result::Result<OpenContainer, OpenError> {
         let path = &options.target;
         let (connector, seconds) = open(self.store.clone(), options).map_err(engine(path))?;
-        let time = UNIX_EPOCH + Duration::from_secs(seconds.min(u32::MAX.into()));
+        let time = time_of(seconds);
         let store = self.store;
         let len = store.space().map_or(0, |(used, _)| used);
         let free_space = options.writable.then(|| Box::new(move || store.space()) as FreeSpace);
@@ -172,13 +174,19 @@ impl Located for LocatedStore {
 
 /// Opens the container in `store`, and the time of the version that is shown.
 fn open(store: Arc<dyn ObjectStore>, options: &OpenOptions) -> Result<(Arc<IodConnector>, u64)> {
-    let container = Arc::new(Container::open(store)?);
-    let mut snapshot = container.snapshot(options.version)?;
+    let container = Arc::new(Container::open(store.clone())?);
+    let mut snapshot = container.snapshot(number_of(&container, &options.version)?)?;
     let session = match options.writable {
         true => Some(IodConnector::first_session(&container, &mut snapshot)?),
         false => None,
     };
     let seconds = container.read_record(snapshot.version())?.map_or(0, |(record, _)| record.seconds);
     let state = State::new(container.clone(), snapshot, session);
-    Ok((IodConnector::new(container, state, options.writable, options.cache_bytes), seconds))
+    let connector = IodConnector::new(container, state, options.writable, options.cache_bytes);
+    if options.follow && !options.writable && options.version == VersionName::Newest {
+        let time = time_of(seconds);
+        let len = store.space().map_or(0, |(used, _)| used);
+        connector.begin_following(options.group.clone(), Backing { atime: time, mtime: time, ctime: time, len });
+    }
+    Ok((connector, seconds))
 }

@@ -18,6 +18,7 @@ mod main;
 mod metrics;
 mod npy;
 mod object;
+mod versions;
 mod view;
 
 pub use bytes::{Bytes, Text};
@@ -45,6 +46,8 @@ pub static ALL: &[&dyn View] = &[
     &generated::METRICS,
     &npy::Npy,
     &generated::STATUS,
+    &versions::Tags,
+    &versions::Versions,
 ];
 
 /// The view of the root of a mount.
