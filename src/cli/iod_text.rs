@@ -7,12 +7,15 @@ use serde_json::{Value, json};
 
 /// Heading of the values of the object of `value`, in the words of the specification of 2013.
 pub(super) fn heading(value: &StoredValue) -> String {
-    let (id, kind) = (value.object, match value.kind {
-        ObjectKind::Group => "KV object (group)",
-        ObjectKind::Dataset => "array object (dataset)",
-        ObjectKind::Datatype => "blob (named datatype)",
-        ObjectKind::Unknown => "object of an unknown type",
-    });
+    let (id, kind) = (
+        value.object,
+        match value.kind {
+            ObjectKind::Group => "KV object (group)",
+            ObjectKind::Dataset => "array object (dataset)",
+            ObjectKind::Datatype => "blob (named datatype)",
+            ObjectKind::Unknown => "object of an unknown type",
+        },
+    );
     format!("{id}: {kind}; scratch pad: metadata KV {id}/H, attribute KV {id}/A")
 }
 
@@ -84,12 +87,12 @@ pub(super) fn lines(object: &ObjectDifference) -> Vec<String> {
         Difference::Datatype => format!("{path}: datatype changed"),
         Difference::Storage => format!("{path}: layout, filters or fill value changed"),
         Difference::Ownership => format!("{path}: owner or mode changed"),
-        Difference::Elements(chunks) => match written(chunks) {
-            Some(bytes) => format!("{path}: elements in {} chunks written, {bytes} bytes", chunks.len()),
-            None => format!("{path}: elements in {} chunks written", chunks.len()),
-        },
-        Difference::Cells(blocks) => format!("{path}: variable-length elements written, {blocks} blocks"),
-        Difference::Other(values) => format!("{path}: {values} values of an unknown kind changed"),
+        Difference::Elements(chunks) => {
+            let bytes = written(chunks).map_or_else(String::new, |bytes| format!(", {bytes} bytes"));
+            format!("{path}: elements written: chunks {}{bytes}", chunks.len())
+        }
+        Difference::Cells(blocks) => format!("{path}: variable-length elements written: blocks {blocks}"),
+        Difference::Other(values) => format!("{path}: values of an unknown kind changed: {values}"),
     };
     object.differences.iter().map(line).collect()
 }

@@ -2,7 +2,8 @@
 
 use super::failure::{Exit, Failure, reason};
 use super::{iod_text, ls, text};
-use crate::base::escape;
+use crate::base::Error;
+use crate::base::escape::{self, escaped};
 use crate::config::args::{IodDiffArgs, IodRevertArgs, IodTagArgs};
 use crate::config::resolve;
 use crate::config::value::{Level, Version};
@@ -21,7 +22,9 @@ fn located(container: &Path, verb: &str, writable: bool) -> Result<LocatedContai
 /// What cannot be done with a container is no trouble with it.
 fn failed(verb: &str) -> impl Fn(OpenError) -> Failure + '_ {
     move |e| match &e {
-        OpenError::Engine { source: crate::base::Error::Refused { .. }, .. } => Failure::new(Exit::General, e.to_string()),
+        OpenError::Engine { path, source: source @ Error::Refused { .. } } => {
+            Failure::new(Exit::General, format!("cannot {verb} {}: {source}", escaped(path)))
+        }
         _ => Failure::open(verb, &e),
     }
 }

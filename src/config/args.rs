@@ -188,6 +188,10 @@ pub(crate) struct ViewArgs {
     /// Read only files beneath this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) external_root: Option<PathBuf>,
+
+    /// Version of a container in an object store that is read [default: latest]
+    #[arg(long, value_name = "NUMBER|TAG|latest")]
+    pub(crate) version: Option<super::value::Version>,
 }
 
 /// Arguments of `h5dir ls`.

@@ -218,6 +218,7 @@ pub(crate) fn view(args: &ViewArgs) -> Result<(MountSpec, Vec<u8>), UsageError> 
     let options = MountOptions {
         external: (!args.external.0).then_some(Switch(false)),
         external_root: args.external_root.clone(),
+        version: args.version.clone(),
         ..MountOptions::default()
     };
     let spec = spec(&options, Target { file: target.file, inner: None })?;
@@ -229,6 +230,7 @@ pub(crate) fn side(file: &Path, external: &ExternalArgs) -> Result<MountSpec, Us
     let view = MountOptions {
         external: (!external.external.0).then_some(Switch(false)),
         external_root: external.external_root.clone(),
+        version: external.version.clone(),
         ..MountOptions::default()
     };
     Ok(MountSpec { follow: false, ..spec(&view, Target { file: file.to_owned(), inner: None })? })

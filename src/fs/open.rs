@@ -14,8 +14,8 @@ pub use crate::connector::open::{Directory, Entry, Identity, Place, Recognized, 
 use crate::connector::open::{Located, OpenContainer, OpenOptions};
 pub use crate::connector::shared::Shared;
 pub use crate::connector::space::SpaceUse;
-use crate::connector::versions::{ValueVisitor, VersionVisitor, Versions};
 pub use crate::connector::versions::{ChunkDifference, Difference, ObjectDifference, StoredValue, Tag, ValueName, VersionName};
+use crate::connector::versions::{ValueVisitor, VersionVisitor, Versions};
 use crate::connector::{Connector, ObjectId, kinds};
 pub use crate::connector::{LinkTarget, ObjectKind, Shape};
 use std::path::Path;

@@ -123,9 +123,8 @@ fn object(states: [&State; 2], paths: &[HashMap<u64, Vec<u8>>; 2], id: u64, foun
     let kind = |state: &State| Ok(state.header(id, keys::OBJECT_TYPE)?.map(|body| kind_of(&body)));
     let kinds: [Option<ObjectKind>; 2] = [kind(states[0])?, kind(states[1])?];
     let path = paths[1].get(&id).or_else(|| paths[0].get(&id)).cloned();
-    let known = |kind, differences: Vec<Difference>| {
-        (!differences.is_empty()).then_some(ObjectDifference { path, object: id, kind, differences })
-    };
+    let known =
+        |kind, differences: Vec<Difference>| (!differences.is_empty()).then_some(ObjectDifference { path, object: id, kind, differences });
     match kinds {
         [None, None] => Ok(None),
         [None, Some(kind)] => Ok(known(kind, vec![Difference::Created])),

@@ -174,6 +174,9 @@ impl Located for LocatedStore {
 
 /// Opens the container in `store`, and the time of the version that is shown.
 fn open(store: Arc<dyn ObjectStore>, options: &OpenOptions) -> Result<(Arc<IodConnector>, u64)> {
+    if options.writable && options.version != VersionName::Newest {
+        return Err(Error::refused(libc::EROFS, "a version is never changed; leave out --version"));
+    }
     let container = Arc::new(Container::open(store.clone())?);
     let mut snapshot = container.snapshot(number_of(&container, &options.version)?)?;
     let session = match options.writable {

@@ -39,6 +39,8 @@ mod siblings;
 mod state;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod version_tests;
 mod versions;
 mod write;
 
@@ -46,8 +48,8 @@ pub use access::IodConnector;
 
 use super::edit::Edit;
 use super::{
-    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Follow, Form, Link, ObjectId, ObjectInfo, ObjectKind, Ownership,
-    Result, TargetVisitor, Value,
+    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Follow, Form, Link, ObjectId, ObjectInfo, ObjectKind,
+    Ownership, Result, TargetVisitor, Value,
 };
 use crate::base::Error;
 use crate::format::message::times;
