@@ -190,7 +190,7 @@ pub(crate) struct ViewArgs {
     pub(crate) external_root: Option<PathBuf>,
 
     /// Version of a container in an object store that is read [default: latest]
-    #[arg(long, value_name = "NUMBER|TAG|latest")]
+    #[arg(long, value_name = "VERSION")]
     pub(crate) version: Option<super::value::Version>,
 }
 

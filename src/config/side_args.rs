@@ -51,7 +51,7 @@ pub(crate) struct ExternalArgs {
     pub(crate) external_root: Option<PathBuf>,
 
     /// Version of containers in object stores that is read [default: latest]
-    #[arg(long, value_name = "NUMBER|TAG|latest")]
+    #[arg(long, value_name = "VERSION")]
     pub(crate) version: Option<Version>,
 }
 

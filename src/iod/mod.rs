@@ -6,7 +6,7 @@
 //! snapshot    one version of the map                  tree       copy-on-write B+tree
 //! merge       changes of two writers                  ranges     written bytes of a chunk
 //! keys        names of objects, keys of the map       cell       values of the map
-//! tag         names of versions                       history    changes between versions, reverting
+//! tag         names of versions                       history    what versions changed, reverts
 //! descriptor, record, delta, checkpoint, node         codecs of stored objects
 //! ```
 //!

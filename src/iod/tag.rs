@@ -98,12 +98,14 @@ impl Container {
         }
         let tag = Tag { version, seconds: now(), label: label() };
         let bytes = tag.encode();
-        if self.again("create a tag", || self.store().create(&keys::tag_name(name), &bytes))? {
+        let mut lost_reply = false;
+        let create = || self.store().create(&keys::tag_name(name), &bytes).inspect_err(|_| lost_reply = true);
+        if self.again("create a tag", create)? {
             return Ok(());
         }
-        // The reply to an attempt that created it may be lost.
         match self.tag(name)? {
-            Some(there) if there == tag => Ok(()),
+            // An attempt that seemed to fail may have created it.
+            Some(there) if lost_reply && there == tag => Ok(()),
             Some(there) => {
                 let reason = format!("the tag '{name}' exists and names version {}; remove it first, or take another name", there.version);
                 Err(Error::refused(libc::EEXIST, reason))
@@ -126,6 +128,7 @@ impl Container {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::store::faulty::{Fault, FaultyStore};
     use crate::file::store::memory::MemoryStore;
     use std::sync::Arc;
 
@@ -151,6 +154,18 @@ mod tests {
             assert!(Tag::decode(&damaged).is_err() && Tag::decode(&bytes[..at]).is_err(), "byte {at}");
         }
         assert!(Tag::decode(&Tag { version: 0, ..tag }.encode()).is_err());
+    }
+
+    /// A reply that is lost is no other tag of the same name.
+    #[test]
+    fn a_tag_whose_reply_is_lost_is_created() {
+        let store = MemoryStore::default();
+        Container::create(Arc::new(store.clone()), Vec::new()).unwrap();
+        let faulty = Arc::new(FaultyStore::new(store, Fault::LostReply, 0));
+        let container = Container::open(faulty.clone()).unwrap();
+        container.create_tag("a", 1).unwrap();
+        assert!(faulty.is_hit());
+        assert_eq!(errno(container.create_tag("a", 1)), libc::EEXIST);
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! An open container: its state under a lock, and caches of what never changes.
 
+use super::beside::{Following, Siblings};
 use super::dataset::Dataset;
-use super::following::Following;
-use super::siblings::Siblings;
 use super::state::State;
 use crate::base::{Address, Error, Result};
 use crate::iod::{Container, Extent};
@@ -75,7 +74,7 @@ pub struct IodConnector {
     /// Where a listing of a group ended: group, position, generation, last key.
     pub(super) cursor: Mutex<Option<(u64, u64, u64, Vec<u8>)>>,
     /// Other versions of the container.
-    pub(super) siblings: Siblings,
+    pub(super) siblings: Siblings<IodConnector>,
     /// How versions of other writers are followed; unset: they are not, or it is written.
     pub(super) following: OnceLock<Following>,
     /// Rises with each change.

@@ -5,6 +5,7 @@
 //! has no changes of its own.
 
 use super::access::IodConnector;
+use super::beside::{Following, Looks};
 use super::ids;
 use super::paths;
 use super::state::State;
@@ -20,23 +21,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const PAUSE: Duration = Duration::from_secs(1);
 /// Records that are read in one look.
 const RECORDS_MAX: usize = 4096;
-
-/// What a followed container has beside its state.
-pub(super) struct Following {
-    /// Path of the group that is shown.
-    group: Option<Vec<u8>>,
-    /// Number of the state; see [`Follow::state`].
-    number: AtomicU64,
-    /// The group that is shown, and the times of its version.
-    mounted: RwLock<(ObjectId, Backing)>,
-    looks: Mutex<Looks>,
-}
-
-struct Looks {
-    last: Option<Instant>,
-    /// The last look failed, which was logged.
-    failing: bool,
-}
 
 /// A newer version.
 struct Newer {
@@ -65,7 +49,7 @@ impl IodConnector {
     pub(super) fn begin_following(&self, group: Option<Vec<u8>>, backing: Backing) {
         // Whether the group is there, the caller finds out.
         let root = group_at(&self.state.read_recursive(), group.as_deref()).unwrap_or(ids::object(0));
-        let looks = Mutex::new(Looks { last: None, failing: false });
+        let looks = Mutex::new(Looks::default());
         let following = Following { group, number: AtomicU64::new(0), mounted: RwLock::new((root, backing)), looks };
         let _ = self.following.set(following);
     }

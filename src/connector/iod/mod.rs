@@ -11,6 +11,7 @@
 //! edit      the trait `Edit`          kind       location, creation, opening
 //! versions  the trait `Versions`     diff       what differs between two versions
 //! siblings  other versions           following  versions of other writers
+//! beside    what both keep
 //! ids       identities               chunks     datasets and chunks with caches
 //! ```
 //!
@@ -18,6 +19,7 @@
 
 mod access;
 mod attribute;
+mod beside;
 mod cells;
 mod change;
 mod chunks;

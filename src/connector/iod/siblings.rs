@@ -7,35 +7,10 @@ use super::ids;
 use super::state::State;
 use crate::base::Result;
 use crate::connector::{Link, LinkTarget, ObjectId};
-use lru::LruCache;
-use parking_lot::Mutex;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// Versions that are kept open.
-const OPEN_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(7);
-/// Versions whose time is kept.
-const TIMES_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
 /// Numbers of versions that a listing keeps.
 const LISTED_MAX: usize = 1 << 16;
-
-/// See the module's description.
-pub(super) struct Siblings {
-    open: Mutex<LruCache<u32, Arc<IodConnector>>>,
-    times: Mutex<LruCache<u64, u64>>,
-    /// Versions after the first number, as listed last.
-    listed: Mutex<(u64, Arc<[u64]>)>,
-}
-
-impl Siblings {
-    pub fn new() -> Siblings {
-        Siblings {
-            open: Mutex::new(LruCache::new(OPEN_MAX)),
-            times: Mutex::new(LruCache::new(TIMES_MAX)),
-            listed: Mutex::new((0, Arc::default())),
-        }
-    }
-}
 
 /// The object `id` of the version `version`.
 pub(super) fn of_version(id: ObjectId, version: u32) -> ObjectId {

@@ -27,10 +27,10 @@ fn history(seed: u64) -> (MemoryStore, BTreeMap<u64, Shown>) {
     let store = empty();
     let c = open(&store);
     let (mut random, mut all) = (Random(seed), BTreeMap::new());
-    for n in 1..=600 {
+    for n in 1..=3000 {
         let seed = random.next(1 << 30);
         assert_eq!(operation(&*c, seed), operation(&model, seed), "operation {n}");
-        if n % 30 == 0 {
+        if n % 100 == 0 {
             Edit::commit(&*c).unwrap();
             all.insert(newest(&c), shown(&model));
         }
@@ -55,7 +55,7 @@ fn follower(store: &MemoryStore, group: Option<&[u8]>) -> Arc<IodConnector> {
 #[test]
 fn every_version_is_shown_as_the_model_had_it() {
     let (store, all) = history(5);
-    assert!(all.len() > 12 && all.values().collect::<std::collections::BTreeSet<_>>().len() > 12);
+    assert!(all.len() > 15 && all.values().collect::<std::collections::BTreeSet<_>>().len() > 15);
     let c = reader(&store);
     for (number, want) in &all {
         assert_eq!(&shown_below(&*c, c.root_of(*number).unwrap()), want, "version {number} beside the newest");
