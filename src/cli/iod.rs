@@ -1,13 +1,14 @@
 //! `h5dir iod`: versions of a container in an object store, and what is stored in one.
 
 use super::failure::{Exit, Failure, reason};
-use super::{ls, text};
+use super::{iod_text, iod_versions, ls, text};
 use crate::base::escape;
 use crate::config::args::{IodArgs, IodCommand, IodGcArgs};
 use crate::config::resolve;
 use crate::config::value::Level;
 use crate::fs::MountSpec;
 use crate::fs::open::{self, Collected, Collection, Keep};
+use crate::fs::spec::VersionName;
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::time::{Duration, UNIX_EPOCH};
@@ -16,8 +17,11 @@ use std::time::{Duration, UNIX_EPOCH};
 pub(crate) fn iod(args: &IodArgs) -> Result<(), Failure> {
     let (container, version) = match &args.command {
         IodCommand::Gc(args) => return collect(args),
-        IodCommand::Log(args) => (&args.container, None),
-        IodCommand::Dump(args) => (&args.container, args.version.and_then(|v| v.0)),
+        IodCommand::Tag(args) => return iod_versions::tag(args),
+        IodCommand::Diff(args) => return iod_versions::diff(args),
+        IodCommand::Revert(args) => return iod_versions::revert(args),
+        IodCommand::Log(args) => (&args.container, VersionName::Newest),
+        IodCommand::Dump(args) => (&args.container, args.version.as_ref().map(|v| v.0.clone()).unwrap_or_default()),
     };
     let spec = MountSpec { version, ..MountSpec::new(resolve::absolute_name(container)) };
     let (located, _) = ls::locate_confined(&spec, "read", Level::Warn)?;
@@ -28,13 +32,20 @@ pub(crate) fn iod(args: &IodArgs) -> Result<(), Failure> {
         if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     let done = match &args.command {
-        IodCommand::Log(_) => open::log(located, &mut |version| {
+        IodCommand::Dump(_) => {
+            let mut object = None;
+            open::values(located, &mut |value| {
+                let new = object.replace(value.object) != Some(value.object);
+                let heading = if new { line(&iod_text::heading(&value)) } else { ControlFlow::Continue(()) };
+                if heading.is_break() { heading } else { line(&iod_text::stored(&value)) }
+            })
+        }
+        _ => open::log(located, &mut |version| {
             let time = text::timestamp(UNIX_EPOCH + Duration::from_secs(version.seconds.min(u32::MAX.into())));
             let what = if version.session == 0 { "begins a session".to_owned() } else { format!("{} changes", version.changes) };
             let label = escape::escaped_bytes(&version.label).to_string();
             line(&format!("{:>8}  {time}  {what}, {label}", version.number))
         }),
-        _ => open::dump(located, &mut line),
     };
     done.map_err(|e| Failure::open("read", &e))?;
     match written.and_then(|()| out.flush()) {

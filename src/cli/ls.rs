@@ -281,6 +281,6 @@ mod tests {
 
     fn view_args() -> crate::config::args::ViewArgs {
         let external = crate::config::value::Switch(true);
-        crate::config::args::ViewArgs { target: "/f.h5".into(), json: false, external, external_root: None }
+        crate::config::args::ViewArgs { target: "/f.h5".into(), json: false, external, external_root: None, version: None }
     }
 }

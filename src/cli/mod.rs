@@ -28,6 +28,8 @@ pub(crate) mod diff;
 pub(crate) mod failure;
 pub(crate) mod file_commands;
 pub(crate) mod iod;
+mod iod_text;
+mod iod_versions;
 pub(crate) mod log;
 pub(crate) mod logging;
 pub(crate) mod ls;

@@ -191,6 +191,10 @@ pub(crate) struct ViewArgs {
     /// Read only files beneath this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) external_root: Option<PathBuf>,
+
+    /// Version of a container in an object store that is read [default: latest]
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) version: Option<super::value::Version>,
 }
 
 /// Arguments of `h5dir ls`.
@@ -425,6 +429,60 @@ pub(crate) enum IodCommand {
     Dump(IodDumpArgs),
     /// Delete what no kept version needs: old versions, packs of killed writers
     Gc(IodGcArgs),
+    /// List tags, give a version a name, or remove one
+    Tag(IodTagArgs),
+    /// List the objects that differ between two versions, and how
+    Diff(IodDiffArgs),
+    /// Commit a version with the content of an earlier one
+    Revert(IodRevertArgs),
+}
+
+/// Arguments of `h5dir iod tag`.
+#[derive(Debug, Args)]
+pub(crate) struct IodTagArgs {
+    /// Remove this tag
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "version"])]
+    pub(crate) delete: Option<String>,
+
+    /// The container: iod:FOLDER, iod+s3://BUCKET/PREFIX
+    pub(crate) container: PathBuf,
+
+    /// The new tag: 1 to 64 characters of a-z, 0-9, - and _, not only digits
+    pub(crate) name: Option<String>,
+
+    /// The version that it names [default: latest]
+    #[arg(value_name = "NUMBER|TAG")]
+    pub(crate) version: Option<super::value::Version>,
+}
+
+/// Arguments of `h5dir iod diff`.
+#[derive(Debug, Args)]
+pub(crate) struct IodDiffArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The container: iod:FOLDER, iod+s3://BUCKET/PREFIX
+    pub(crate) container: PathBuf,
+
+    /// One version
+    #[arg(value_name = "NUMBER|TAG")]
+    pub(crate) from: super::value::Version,
+
+    /// The other version [default: latest]
+    #[arg(value_name = "NUMBER|TAG")]
+    pub(crate) to: Option<super::value::Version>,
+}
+
+/// Arguments of `h5dir iod revert`.
+#[derive(Debug, Args)]
+pub(crate) struct IodRevertArgs {
+    /// The container: iod:FOLDER, iod+s3://BUCKET/PREFIX
+    pub(crate) container: PathBuf,
+
+    /// The version whose content is committed again
+    #[arg(value_name = "NUMBER|TAG")]
+    pub(crate) version: super::value::Version,
 }
 
 /// Arguments of `h5dir iod log`.
@@ -438,7 +496,7 @@ pub(crate) struct IodLogArgs {
 #[derive(Debug, Args)]
 pub(crate) struct IodDumpArgs {
     /// The version [default: latest]
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER|TAG")]
     pub(crate) version: Option<super::value::Version>,
 
     /// The container: iod:FOLDER, iod+s3://BUCKET/PREFIX

@@ -3,7 +3,7 @@
 use super::resolve::Resolved;
 use super::value::{LogFormat, Transaction};
 use crate::fs::create_rules::{CreateRule, NamePattern};
-use crate::fs::spec::{ExternalPolicy, Modes, TransactionUse};
+use crate::fs::spec::{ExternalPolicy, Modes, TransactionUse, VersionName};
 use crate::fuse::Access;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -66,8 +66,16 @@ pub(crate) fn options(resolved: &Resolved) -> Vec<(&'static str, Value)> {
         ("uid", spec.uid.into()),
         ("umask", mode(spec.umask)),
         ("vds-missing", if spec.vds_missing_fill { "fill" } else { "error" }.into()),
-        ("version", spec.version.map_or_else(|| "latest".into(), Value::from)),
+        ("version", version(&spec.version)),
     ]
+}
+
+/// A version as its option takes it.
+fn version(name: &VersionName) -> Value {
+    match name {
+        VersionName::Number(number) => (*number).into(),
+        other => other.to_string().into(),
+    }
 }
 
 /// Everything that a mount is: its options, its source, its mountpoint and its rules.

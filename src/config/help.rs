@@ -41,7 +41,7 @@ const EXAMPLES: [(&str, &[&str]); 17] = [
     ),
     ("erase", &["h5dir erase --select 0:10,: sparse.h5:/run1/image"]),
     ("create", &["h5dir create new.h5", "h5dir create --libver earliest old.h5", "h5dir create --log run.h5"]),
-    ("iod", &["h5dir iod log iod:runs", "h5dir iod dump --version 7 iod:runs", "h5dir iod gc --keep 30 iod:runs"]),
+    ("iod", &["h5dir iod log iod:runs", "h5dir iod tag iod:runs calibrated 7", "h5dir iod gc --keep 30 iod:runs"]),
     (
         "tx",
         &[

@@ -118,7 +118,7 @@ pub(crate) struct MountOptions {
     pub(crate) log: Option<LogView>,
 
     /// Version of a container in an object store that is shown [default: latest]
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "VERSION")]
     #[arg(help_heading = heading::CONTAINER)]
     pub(crate) version: Option<Version>,
 

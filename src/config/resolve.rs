@@ -12,7 +12,7 @@ use super::{UsageError, file, memory};
 use crate::base::escape::escaped;
 use crate::base::remote::{DEFAULT_CACHE_DIR_BYTES, DEFAULT_TIMEOUT, RemoteOptions, UrlSecrets, is_url, with_folder, without_secrets};
 use crate::fs::create_rules::CreateRule;
-use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, Modes, TransactionUse};
+use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, Modes, TransactionUse, VersionName};
 use crate::fs::{ExternalPolicy, MountSpec};
 use crate::fuse::{Access, CacheTimes, SessionConfig};
 use crate::mirror::{MirrorSpec, Naming};
@@ -221,6 +221,7 @@ pub(crate) fn view(args: &ViewArgs) -> Result<(MountSpec, Vec<u8>), UsageError> 
     let options = MountOptions {
         external: (!args.external.0).then_some(Switch(false)),
         external_root: args.external_root.clone(),
+        version: args.version.clone(),
         ..MountOptions::default()
     };
     let spec = spec(&options, Target { file: target.file, inner: None })?;
@@ -232,6 +233,7 @@ pub(crate) fn side(file: &Path, external: &ExternalArgs) -> Result<MountSpec, Us
     let view = MountOptions {
         external: (!external.external.0).then_some(Switch(false)),
         external_root: external.external_root.clone(),
+        version: external.version.clone(),
         ..MountOptions::default()
     };
     Ok(MountSpec { follow: false, ..spec(&view, Target { file: file.to_owned(), inner: None })? })
@@ -275,7 +277,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
     if swmr && !writable {
         return Err(UsageError("--swmr needs --read-write: it lets readers follow the changes of the mount; give both".into()));
     }
-    if writable && options.version.is_some_and(|v| v.0.is_some()) {
+    if writable && options.version.as_ref().is_some_and(|v| v.0 != VersionName::Newest) {
         return Err(UsageError("--version shows a version that is never changed; leave out --read-write".into()));
     }
     if !writable && options.transaction.is_some() {
@@ -305,7 +307,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
     Ok(MountSpec {
         file,
         group: target.inner,
-        version: options.version.and_then(|v| v.0),
+        version: options.version.as_ref().map(|v| v.0.clone()).unwrap_or_default(),
         transaction: options.transaction.clone().map(|t| TransactionUse::Peer { spec: t.spec, peer: t.peer }),
         pin: options.pin.map(|s| s.0.max(PIN_MIN)),
         cache_bytes: options.cache_size.map_or_else(memory::default_cache_bytes, |s| s.0),

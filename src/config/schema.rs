@@ -108,7 +108,7 @@ fn value(arg: &Arg) -> Value {
         return json!({"type": "integer", "minimum": 1, "maximum": 1_000_000});
     }
     if id == TypeId::of::<Version>() {
-        return json!({"type": ["integer", "string"], "minimum": 1, "pattern": "^(latest|[0-9]+)$"});
+        return json!({"type": ["integer", "string"], "minimum": 1, "pattern": "^[a-z0-9_-]{1,64}$"});
     }
     if id == TypeId::of::<Patterns>() || id == TypeId::of::<Transaction>() {
         return json!({"type": "string", "minLength": 1});

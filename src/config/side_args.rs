@@ -1,6 +1,6 @@
 //! Arguments of `cp`, `cat` and `diff`.
 
-use super::value::{LibVer, Switch};
+use super::value::{LibVer, Switch, Version};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ Exit codes:
   1  differences were found
   2  trouble: a side cannot be read, or wrong usage";
 
-/// Which files that HDF5 files name are read.
+/// Which files that HDF5 files name are read, and which version of containers.
 #[derive(Debug, Args)]
 pub(crate) struct ExternalArgs {
     /// Read files that the HDF5 files name, beneath their directories or --external-root
@@ -50,6 +50,10 @@ pub(crate) struct ExternalArgs {
     /// Read only files beneath this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) external_root: Option<PathBuf>,
+
+    /// Version of containers in object stores that is read [default: latest]
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) version: Option<Version>,
 }
 
 /// Arguments of `h5dir cp`.
@@ -119,7 +123,7 @@ impl CopyArgs {
             libver,
             no_log: true,
             config: None,
-            external: ExternalArgs { external: Switch(true), external_root: None },
+            external: ExternalArgs { external: Switch(true), external_root: None, version: None },
             sources: vec![source],
             destination,
         }

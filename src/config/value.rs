@@ -1,7 +1,7 @@
 //! Types of option values, parsed from the same text on the command line, in `-o` and in YAML.
 
 use crate::fs::create_rules::NamePattern;
-use crate::fs::spec::{Base, Modes, TransactionSpec};
+use crate::fs::spec::{Base, Modes, TransactionSpec, VersionName};
 use crate::mirror::Naming;
 use std::fmt;
 use std::str::FromStr;
@@ -42,9 +42,9 @@ pub(crate) struct Threads(pub(crate) usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Containers(pub(crate) usize);
 
-/// A version of a container; `None` is the newest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Version(pub(crate) Option<u64>);
+/// A version of a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Version(pub(crate) VersionName);
 
 /// How a mount is a peer of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -269,11 +269,7 @@ impl FromStr for Version {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match (text, text.parse()) {
-            ("latest", _) => Ok(Version(None)),
-            (_, Ok(number)) if number > 0 => Ok(Version(Some(number))),
-            _ => Err("expected latest or the number of a version, from 1 on".to_owned()),
-        }
+        text.parse().map(Version)
     }
 }
 

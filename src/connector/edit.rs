@@ -205,6 +205,11 @@ pub trait Edit: Send + Sync {
     /// Makes all changes so far durable. After an error nothing more can be written.
     fn commit(&self) -> Result<()>;
 
+    /// Shows what other writers committed, if nothing waits for a commit.
+    fn catch_up(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// True while bytes that are only in memory are of a new file that may still be described: a
     /// commit would store them twice.
     fn awaits_descriptions(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::shared::Shared;
 use super::transactions::TransactionUse;
-use super::versions::{Collected, Collection};
+use super::versions::{Collected, Collection, VersionName};
 use super::{Connector, DatasetSpec};
 use crate::base::escape::{escaped, escaped_bytes};
 pub use crate::base::remote::RemoteOptions;
@@ -45,8 +45,8 @@ pub struct OpenOptions {
     pub threads: usize,
     /// How it is read if it is in an object store.
     pub remote: RemoteOptions,
-    /// The version that is shown, where the container has versions; `None` is the newest.
-    pub version: Option<u64>,
+    /// The version that is shown, where the container has versions.
+    pub version: VersionName,
     /// How it takes part in transactions of several writers; `None`: it does not.
     pub transaction: Option<TransactionUse>,
     /// The version that is shown is kept from garbage collection, by a pin that lasts so long

@@ -195,9 +195,14 @@ impl Mounted {
         Ok(())
     }
 
-    /// Does a part of what makes the container smaller and faster, while nothing is written.
+    /// Shows what other writers committed, and does a part of what makes the container smaller and
+    /// faster, while nothing is written.
     fn keep_up(&self) {
-        let Some(log) = self.editor().ok().and_then(|edit| edit.log()) else { return };
+        let Ok(edit) = self.editor() else { return };
+        if let Err(e) = edit.catch_up() {
+            tracing::warn!("{}: changes of other writers are not shown yet: {e}", escaped(&self.spec.file));
+        }
+        let Some(log) = edit.log() else { return };
         if let Err(e) = log.compact_part() {
             tracing::warn!("{}: the log is not compacted: {e}", escaped(&self.spec.file));
         }

@@ -15,9 +15,12 @@ use crate::connector::open::{Located, OpenContainer, OpenOptions};
 pub use crate::connector::shared::Shared;
 pub use crate::connector::space::SpaceUse;
 pub use crate::connector::transactions::Transactions;
-pub use crate::connector::versions::{Collected, Collection, Keep};
-use crate::connector::versions::{LineVisitor, VersionVisitor, Versions};
-use crate::connector::{Connector, ObjectId, ObjectKind, kinds};
+pub use crate::connector::versions::{
+    ChunkDifference, Collected, Collection, Difference, Keep, ObjectDifference, StoredValue, Tag, ValueName, VersionName,
+};
+use crate::connector::versions::{ValueVisitor, VersionVisitor, Versions};
+use crate::connector::{Connector, ObjectId, kinds};
+pub use crate::connector::{LinkTarget, ObjectKind, Shape};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -75,9 +78,9 @@ pub fn log(located: LocatedContainer, f: &mut VersionVisitor<'_>) -> Result<(), 
     inspect(located, |versions| versions.log(f))
 }
 
-/// Visits the stored values of the container, which was `located`, a line each.
-pub fn dump(located: LocatedContainer, f: &mut LineVisitor<'_>) -> Result<(), OpenError> {
-    inspect(located, |versions| versions.dump(f))
+/// Visits the stored values of the container, which was `located`.
+pub fn values(located: LocatedContainer, f: &mut ValueVisitor<'_>) -> Result<(), OpenError> {
+    inspect(located, |versions| versions.values(f))
 }
 
 /// Calls `f` with the transactions of the container, which was `located`.
@@ -98,12 +101,47 @@ pub fn collect(located: LocatedContainer, collection: &Collection) -> Result<Col
     located.collect(&options, collection)
 }
 
-fn inspect(located: LocatedContainer, f: impl FnOnce(&dyn Versions) -> Result<(), Error>) -> Result<(), OpenError> {
+/// Tags of the container, which was `located`, by name.
+pub fn tags(located: LocatedContainer) -> Result<Vec<(String, Tag)>, OpenError> {
+    inspect(located, |versions| {
+        let named = versions.tags()?.into_iter().map(|name| Ok(versions.tag(&name)?.map(|tag| (name, tag))));
+        named.filter_map(Result::transpose).collect()
+    })
+}
+
+/// Creates a tag; the container was `located` for writing. Returns the version that it names.
+pub fn create_tag(located: LocatedContainer, name: &str, version: &VersionName) -> Result<u64, OpenError> {
+    inspect(located, |versions| versions.create_tag(name, version))
+}
+
+/// Removes a tag; the container was `located` for writing.
+pub fn remove_tag(located: LocatedContainer, name: &str) -> Result<(), OpenError> {
+    inspect(located, |versions| versions.remove_tag(name))
+}
+
+/// The objects of the container, which was `located`, that differ between two versions.
+pub fn version_diff(located: LocatedContainer, from: &VersionName, to: &VersionName) -> Result<Vec<ObjectDifference>, OpenError> {
+    inspect(located, |versions| versions.diff(from, to))
+}
+
+/// Commits a version with the content of `version`; `None`: the newest one has it. The container
+/// was `located` for writing.
+pub fn revert(located: LocatedContainer, version: &VersionName) -> Result<Option<u64>, OpenError> {
+    edit(located, |connector, _| connector.versions().ok_or_else(no_versions).and_then(|versions| versions.revert(version)))
+}
+
+/// Calls `f` with the versions of the container. It is opened for reading: a writer of a container
+/// begins with a commit, which these operations do without.
+fn inspect<T>(located: LocatedContainer, f: impl FnOnce(&dyn Versions) -> Result<T, Error>) -> Result<T, OpenError> {
     let LocatedContainer { located, options } = located;
+    let options = OpenOptions { writable: false, ..options };
     let connector = located.open(&options)?.connector;
-    let unknown = || Error::refused(libc::EOPNOTSUPP, "it has no versions: only containers in object stores have them");
-    let done = connector.versions().ok_or_else(unknown).and_then(f);
+    let done = connector.versions().ok_or_else(no_versions).and_then(f);
     done.map_err(|source| OpenError::Engine { path: options.target, source })
+}
+
+fn no_versions() -> Error {
+    Error::refused(libc::EOPNOTSUPP, "it has no versions: only containers in object stores have them")
 }
 
 /// Calls `f` with every part of the container's log, until it breaks.

@@ -4,6 +4,7 @@ use super::create_rules::CreateRules;
 use crate::connector::open::OpenOptions;
 pub use crate::connector::open::{ExternalPolicy, OpenError, RemoteOptions};
 pub use crate::connector::transactions::{Base, Ending, TransactionSpec, TransactionUse};
+pub use crate::connector::versions::VersionName;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -60,8 +61,8 @@ pub struct MountSpec {
     pub raw_log: bool,
     /// How the container is read if it is in an object store.
     pub remote: RemoteOptions,
-    /// The version that is shown, where the container has versions; `None` is the newest.
-    pub version: Option<u64>,
+    /// The version that is shown, where the container has versions.
+    pub version: VersionName,
     /// How the mount takes part in transactions of several writers; `None`: it does not.
     pub transaction: Option<TransactionUse>,
     /// The version is kept from garbage collection, by a pin that lasts so long.
@@ -95,7 +96,7 @@ impl MountSpec {
             rescue: false,
             raw_log: false,
             remote: RemoteOptions::default(),
-            version: None,
+            version: VersionName::Newest,
             transaction: None,
             pin: None,
             commit_on_close: false,
@@ -123,7 +124,7 @@ impl MountSpec {
             cache_bytes: self.cache_bytes,
             threads: self.threads,
             remote: self.remote.clone(),
-            version: self.version,
+            version: self.version.clone(),
             transaction: self.transaction.clone(),
             pin: self.pin,
             shared: None,

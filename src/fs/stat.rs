@@ -29,7 +29,9 @@ impl Stat {
 
     /// The answer to a look-up of `node`.
     pub fn entry(&self, node: &Node) -> Entry {
-        Entry { attr: self.attr(node), generation: 0, volatile: self.mounted.changing && node.item.view.follows_names() }
+        let view = node.item.view;
+        let volatile = view.is_volatile() || self.mounted.changing && view.follows_names();
+        Entry { attr: self.attr(node), generation: 0, volatile }
     }
 
     /// Attributes of `node`. An object whose size cannot be read is shown like a broken one.
@@ -41,12 +43,11 @@ impl Stat {
                 return attr;
             }
         }
-        let id = ownership::object(node);
-        if let Some(info) = id.and_then(|id| self.mounted.connector.info(id).ok()) {
-            if id.is_some_and(|id| id.is_own()) {
-                ownership::show(&self.mounted, node, &info.ownership, &mut attr);
-            }
-            self.set_times(node, &info, &mut attr);
+        if let Some(time) = node.item.view.time(&self.mounted.context(), &node.item) {
+            // Its object is not read: a listing has many of them.
+            (attr.atime, attr.mtime, attr.ctime, attr.btime) = (time, time, time, time);
+        } else {
+            self.set_facts(node, &mut attr);
         }
         if let Some((group, name)) = ownership::link(node)
             && let Ok(stored) = self.mounted.connector.link_ownership(group, &name)
@@ -65,6 +66,18 @@ impl Stat {
             (attr.perm, attr.size, attr.blocks) = (0, 0, 0);
         }
         attr
+    }
+
+    /// Sets what the object of `node` says.
+    fn set_facts(&self, node: &Node, attr: &mut Attr) {
+        let Some(id) = ownership::object(node) else { return };
+        let connector = &self.mounted.connector;
+        let Ok(info) = connector.info(id) else { return };
+        // Objects of other files say nothing about access to this mount; other versions do.
+        if id.is_own() || connector.versions().is_some() {
+            ownership::show(&self.mounted, node, &info.ownership, attr);
+        }
+        self.set_times(node, &info, attr);
     }
 
     fn defaults(&self, node: &Node) -> Attr {

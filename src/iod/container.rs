@@ -19,6 +19,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Threads that read records when a snapshot is opened.
 const READERS: usize = 8;
+/// Records that are read before their changes are applied.
+const RECORDS_AT_ONCE: u64 = 64;
 
 /// What became of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,35 +204,63 @@ impl Container {
 
     /// A version; `None` is the newest. Errors: `ENOENT` if there is no such version.
     pub fn snapshot(&self, version: Option<u64>) -> Result<Snapshot> {
-        let last = version.unwrap_or(u64::MAX);
-        let listed = |e| failed("list the object store", 0)(e);
-        let names = self.store().list_after(keys::CHECKPOINTS, "").map_err(listed)?;
-        let mut snapshot = Snapshot::empty();
+        if let Some(version) = version
+            && self.read_record(version)?.is_none()
+        {
+            let newest = self.versions_after(self.checkpoint_up_to(u64::MAX)?.version(), usize::MAX)?.last().copied().unwrap_or(0);
+            return Err(Error::refused(libc::ENOENT, format!("the container has no version {version}; the newest is {newest}")));
+        }
+        let mut snapshot = self.checkpoint_up_to(version.unwrap_or(u64::MAX))?;
+        match version {
+            // Versions are dense: the store need not list them.
+            Some(last) => self.advance_to(&mut snapshot, last)?,
+            None => {
+                if let Some(last) = self.versions_after(snapshot.version(), usize::MAX)?.last() {
+                    self.advance_to(&mut snapshot, *last)?;
+                }
+            }
+        }
+        Ok(snapshot)
+    }
+
+    /// The version of the newest checkpoint that is not newer than `last`.
+    pub(super) fn checkpoint_up_to(&self, last: u64) -> Result<Snapshot> {
+        let names = self.store().list_after(keys::CHECKPOINTS, "").map_err(failed("list the object store", 0))?;
         for at in names.iter().rev().filter_map(|name| keys::version_of(name)).filter(|at| *at <= last) {
             let bytes = self.store().get(&keys::checkpoint_name(at), 0..CHECKPOINT_MAX_BYTES).map_err(failed("read a checkpoint", at));
             match bytes.and_then(|bytes| Checkpoint::decode(&bytes, at)) {
-                Ok(checkpoint) => {
-                    snapshot = Snapshot::at(&checkpoint);
-                    break;
-                }
+                Ok(checkpoint) => return Ok(Snapshot::at(&checkpoint)),
                 Err(e) => tracing::warn!("{e}; an earlier checkpoint is used"),
             }
         }
-        let after = keys::record_name(snapshot.version());
-        let names = self.store().list_after(keys::RECORDS, &after).map_err(listed)?;
-        let versions: Vec<u64> = names.iter().filter_map(|name| keys::version_of(name)).filter(|v| *v <= last).collect();
-        for group in versions.chunks(READERS.saturating_mul(8)) {
-            for read in self.read_records(group) {
+        Ok(Snapshot::empty())
+    }
+
+    /// Numbers of versions after `version`, ascending, `max` at most. Reads no version.
+    pub fn versions_after(&self, version: u64, max: usize) -> Result<Vec<u64>> {
+        let names = self.store().list_part(keys::RECORDS, &keys::record_name(version), max);
+        let names = names.map_err(failed("list the object store", 0))?;
+        Ok(names.iter().filter_map(|name| keys::version_of(name)).collect())
+    }
+
+    /// Makes `snapshot` the version `last`.
+    pub(super) fn advance_to(&self, snapshot: &mut Snapshot, last: u64) -> Result<()> {
+        self.each_record(snapshot.version(), last, &mut |record, hash, entries| snapshot.advance(record, hash, &entries))
+    }
+
+    /// Calls `f` with the records after `first` up to `last`, their hashes and their changes.
+    pub(super) fn each_record(&self, first: u64, last: u64, f: &mut dyn FnMut(&Record, u64, Vec<Entry>) -> Result<()>) -> Result<()> {
+        let mut next = first.saturating_add(1);
+        while next <= last {
+            let end = next.saturating_add(RECORDS_AT_ONCE).min(last.saturating_add(1));
+            let group: Vec<u64> = (next..end).collect();
+            for read in self.read_records(&group) {
                 let (record, hash, entries) = read?;
-                snapshot.advance(&record, hash, &entries)?;
+                f(&record, hash, entries)?;
             }
+            next = end;
         }
-        match version {
-            Some(version) if version != snapshot.version() => {
-                Err(Error::refused(libc::ENOENT, format!("the container has no version {version}; the newest is {}", snapshot.version())))
-            }
-            _ => Ok(snapshot),
-        }
+        Ok(())
     }
 
     pub(super) fn read_checkpoint(&self, version: u64) -> Result<Checkpoint> {

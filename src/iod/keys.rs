@@ -143,6 +143,9 @@ pub fn pack_of(name: &str) -> Option<(u64, u32)> {
     Some((hex(session, 16)?, u32::try_from(hex(pack, 8)?).ok()?))
 }
 
+/// Begin of the names of tags.
+pub const TAGS: &str = "tag/";
+
 /// Name of the commit record of a version.
 pub fn record_name(version: u64) -> String {
     format!("{RECORDS}{version:016x}")
@@ -156,6 +159,11 @@ pub fn checkpoint_name(version: u64) -> String {
 /// Name of a pack.
 pub fn pack_name(session: u64, pack: u32) -> String {
     format!("d/{session:016x}/{pack:08x}")
+}
+
+/// Name of the stored tag `name`.
+pub fn tag_name(name: &str) -> String {
+    format!("{TAGS}{name}")
 }
 
 /// The version in the name of a record or a checkpoint.

@@ -9,6 +9,7 @@
 //! transactions  peers whose changes are one version
 //! descriptor, record, delta, checkpoint, node, transaction   codecs of stored objects
 //! pin         versions that mounts keep               gc         garbage collection
+//! tag         names of versions                       history    what versions changed, reverts
 //! descriptor, record, delta, checkpoint, node         codecs of stored objects
 //! ```
 //!
@@ -20,6 +21,7 @@ pub mod container;
 pub mod delta;
 pub mod descriptor;
 pub mod gc;
+pub mod history;
 pub mod keys;
 pub mod merge;
 pub mod node;
@@ -31,6 +33,7 @@ pub mod record;
 mod sealed;
 pub mod session;
 pub mod snapshot;
+pub mod tag;
 #[cfg(test)]
 mod tests;
 pub mod transaction;
@@ -40,11 +43,14 @@ pub mod tree;
 pub use cell::{Cell, Data, Extent};
 pub use container::{Container, Outcome};
 pub use delta::Entry;
+pub use history::Touched;
 pub use keys::Key;
 pub use merge::{Body, Change, Changes, Conflict};
 pub use objects::Objects;
 pub use ranges::Ranges;
+
 pub use record::Record;
 pub use session::{PackWriter, Session};
 pub use snapshot::{Pinned, Snapshot};
+pub use tag::Tag;
 pub use transactions::{Membership, NewTransaction, Standing, Transaction};

@@ -9,7 +9,7 @@
 //!          changes: flags u8: 1 moves a group | 0, delta | 1, extent of a delta
 //!          otherwise: text reason
 //!          | checksum u32
-//! end      "H5IODT1\n" | UUID of the transaction 16 | 0 refused, 1 committed | version u64 |
+//! end      "H5IODE1\n" | UUID of the transaction 16 | 0 refused, 1 committed | version u64 |
 //!          text reason | checksum u32
 //! text     length u16 | UTF-8
 //! ```
@@ -24,7 +24,7 @@ use crate::format::{Reader, Writer};
 const BEGIN: &[u8; 8] = b"H5IODB1\n";
 const JOINED: &[u8; 8] = b"H5IODJ1\n";
 const PART: &[u8; 8] = b"H5IODP1\n";
-const END: &[u8; 8] = b"H5IODT1\n";
+const END: &[u8; 8] = b"H5IODE1\n";
 /// Most peers of a transaction.
 pub const PEERS_MAX: u32 = 1024;
 /// Most transactions that one waits for.

@@ -595,6 +595,11 @@ def a_container_in_s3_takes_two_writers(b):
             data = read(m.path("g0/d000"))
             assert data[:1600] == b"a" * 800 + b"c" * 800 and data[8000:8800] == b"b" * 800
             assert {"made-by-0", "made-by-1"} <= set(os.listdir(m.at))
+        b.ok("iod", "tag", url, "merged", environment=environment)
+        with b.mounted(url, environment=environment) as m:
+            numbers = os.listdir(m.path(".h5dir/versions"))
+            assert sorted(map(int, numbers)) == list(range(1, len(numbers) + 1)), numbers
+            assert read(m.path(f".h5dir/versions/{len(numbers)}/g0/d000")) == read(m.path(".h5dir/tags/merged/g0/d000")) == data
         log = b.ok("iod", "log", url, environment=environment)
         assert len(log.splitlines()) == len(client.list_objects_v2(Bucket="bucket", Prefix="some/prefix/v/")["Contents"])
         done = b.run("create", url, environment=environment)

@@ -31,6 +31,7 @@ use crate::cli::tree;
 use crate::config::resolve;
 use crate::config::side_args::CopyArgs;
 use crate::config::value::LibVer;
+use crate::fs::spec::VersionName;
 use crate::fs::{MountSpec, open};
 use container_sink::GroupDirectory;
 use copier::{Copier, Manner, Stop};
@@ -157,10 +158,10 @@ impl Job {
         let mut specs = Vec::new();
         for argument in sources.iter().chain([destination]) {
             if let Argument::Object { file, .. } = argument {
-                specs.push(MountSpec {
-                    writable: std::ptr::eq(argument, destination),
-                    ..resolve::side(file, &args.external).map_err(Failure::from)?
-                });
+                let side = resolve::side(file, &args.external).map_err(Failure::from)?;
+                let writable = std::ptr::eq(argument, destination);
+                let version = if writable { VersionName::Newest } else { side.version.clone() };
+                specs.push(MountSpec { writable, version, ..side });
             }
         }
         let rules = args.config.as_deref().map(resolve::create_rules).transpose().map_err(Failure::from)?.unwrap_or_default();

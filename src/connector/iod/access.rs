@@ -1,5 +1,6 @@
 //! An open container: its state under a lock, and caches of what never changes.
 
+use super::beside::{Following, Siblings};
 use super::dataset::Dataset;
 use super::state::State;
 use super::transaction::Peer;
@@ -9,7 +10,7 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use lru::LruCache;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
 
 /// Decoded headers that are kept.
 const DATASETS_MAX: usize = 4096;
@@ -48,6 +49,9 @@ impl Images {
     }
 }
 
+/// Caches of decoded chunks, and how threads fill them.
+type Caches = (Arc<Mutex<Images>>, Arc<Condvar>, Arc<AtomicUsize>);
+
 /// See the module's description.
 pub struct IodConnector {
     /// The container.
@@ -57,19 +61,23 @@ pub struct IodConnector {
     /// It was opened for writing.
     pub(super) writable: bool,
     /// Decoded chunks and blocks of cells.
-    pub(super) images: Mutex<Images>,
+    pub(super) images: Arc<Mutex<Images>>,
     /// A chunk arrived, or could not be fetched.
-    pub(super) arrival: Condvar,
+    pub(super) arrival: Arc<Condvar>,
     /// Held by the one thread that stores chunks ahead of a commit.
     pub(super) storing: Mutex<()>,
     /// Threads that read ahead.
-    pub(super) readers_ahead: AtomicUsize,
+    pub(super) readers_ahead: Arc<AtomicUsize>,
     /// Decoded headers of datasets, of the current generation.
     pub(super) datasets: Mutex<LruCache<u64, Arc<Dataset>>>,
     /// Paths of objects, with the generation that they are of.
     pub(super) paths: Mutex<(u64, HashMap<u64, Vec<u8>>)>,
     /// Where a listing of a group ended: group, position, generation, last key.
     pub(super) cursor: Mutex<Option<(u64, u64, u64, Vec<u8>)>>,
+    /// Other versions of the container.
+    pub(super) siblings: Siblings<IodConnector>,
+    /// How versions of other writers are followed; unset: they are not, or it is written.
+    pub(super) following: OnceLock<Following>,
     /// Rises with each change.
     generation: AtomicU64,
     /// Bytes of chunks in memory above which a thread stores them. Writers wait above twice as many.
@@ -84,7 +92,7 @@ pub struct IodConnector {
 impl IodConnector {
     /// Shows `state`, with `cache_bytes` of decoded chunks.
     pub(super) fn new(container: Arc<Container>, state: State, writable: bool, cache_bytes: u64) -> Arc<IodConnector> {
-        IodConnector::of_peer(container, state, writable, cache_bytes, None)
+        Self::of_peer(container, state, writable, cache_bytes, None)
     }
 
     /// [`IodConnector::new`], as a peer of a transaction.
@@ -95,19 +103,40 @@ impl IodConnector {
         cache_bytes: u64,
         joined: Option<Peer>,
     ) -> Arc<IodConnector> {
-        let datasets = LruCache::new(std::num::NonZeroUsize::new(DATASETS_MAX).unwrap_or(std::num::NonZeroUsize::MIN));
+        let images = Arc::new(Mutex::new(Images::new(cache_bytes.max(1 << 20))));
+        let caches = (images, Arc::default(), Arc::default());
         let dirty_limit = usize::try_from((cache_bytes / 8).max(DIRTY_MIN_BYTES)).unwrap_or(usize::MAX);
+        Self::with_caches(container, (state, joined), writable, caches, dirty_limit)
+    }
+
+    /// Shows `state`, another version of the container, with the same caches.
+    pub(super) fn sibling(&self, state: State) -> Arc<IodConnector> {
+        let caches = (self.images.clone(), self.arrival.clone(), self.readers_ahead.clone());
+        Self::with_caches(self.container.clone(), (state, None), false, caches, self.dirty_limit)
+    }
+
+    fn with_caches(
+        container: Arc<Container>,
+        (state, joined): (State, Option<Peer>),
+        writable: bool,
+        caches: Caches,
+        dirty_limit: usize,
+    ) -> Arc<IodConnector> {
+        let datasets = LruCache::new(std::num::NonZeroUsize::new(DATASETS_MAX).unwrap_or(std::num::NonZeroUsize::MIN));
+        let (images, arrival, readers_ahead) = caches;
         Arc::new_cyclic(|this| IodConnector {
             container,
             state: RwLock::new(state),
             writable,
-            images: Mutex::new(Images::new(cache_bytes.max(1 << 20))),
-            arrival: Condvar::new(),
+            images,
+            arrival,
             storing: Mutex::new(()),
-            readers_ahead: AtomicUsize::new(0),
+            readers_ahead,
             datasets: Mutex::new(datasets),
             paths: Mutex::new((0, HashMap::new())),
             cursor: Mutex::new(None),
+            siblings: Siblings::new(),
+            following: OnceLock::new(),
             generation: AtomicU64::new(1),
             dirty_limit,
             joined,

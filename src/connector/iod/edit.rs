@@ -39,6 +39,10 @@ impl IodConnector {
 }
 
 impl Edit for IodConnector {
+    fn catch_up(&self) -> Result<()> {
+        self.advance_if_clean()
+    }
+
     fn write(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write_as(id, Form::Main, offset, bytes)
     }

@@ -1,8 +1,10 @@
 //! The kind of container in an object store: `iod:FOLDER`, `iod+s3://BUCKET/PREFIX`.
 
 use super::access::IodConnector;
+use super::following::time_of;
 use super::state::{GROUP, State, now};
 use super::transaction::open_peer;
+use super::versions::number_of;
 use crate::base::remote::{container_folder, container_url};
 use crate::base::{Error, Result};
 use crate::connector::DatasetSpec;
@@ -11,7 +13,7 @@ use crate::connector::open::{
 };
 use crate::connector::plan;
 use crate::connector::transactions::TransactionUse;
-use crate::connector::versions::{Collected, Collection};
+use crate::connector::versions::{Collected, Collection, VersionName};
 use crate::file::directory::Directory;
 use crate::file::store::ObjectStore;
 use crate::file::store::extents::ExtentCache;
@@ -23,7 +25,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 /// See the module's description.
 pub struct IodContainer;
@@ -175,7 +177,7 @@ impl Located for LocatedStore {
         let path = &options.target;
         let cache = self.cache.map(|(directory, limit)| ExtentCache::open(directory, limit));
         let (connector, seconds) = open(self.store.clone(), cache, options).map_err(engine(path))?;
-        let time = UNIX_EPOCH + Duration::from_secs(seconds.min(u32::MAX.into()));
+        let time = time_of(seconds);
         let store = self.store;
         let len = store.space().map_or(0, |(used, _)| used);
         let free_space = options.writable.then(|| Box::new(move || store.space()) as FreeSpace);
@@ -195,7 +197,10 @@ fn pin_seconds(pin: Duration) -> u32 {
 
 /// Opens the container in `store`, and the time of the version that is shown.
 fn open(store: Arc<dyn ObjectStore>, cache: Option<ExtentCache>, options: &OpenOptions) -> Result<(Arc<IodConnector>, u64)> {
-    let container = Arc::new(Container::open_cached(store, cache)?);
+    if options.writable && options.version != VersionName::Newest {
+        return Err(Error::refused(libc::EROFS, "a version is never changed; leave out --version"));
+    }
+    let container = Arc::new(Container::open_cached(store.clone(), cache)?);
     if let Some(pin) = options.pin {
         container.set_pin_seconds(pin_seconds(pin));
     }
@@ -207,7 +212,7 @@ fn open(store: Arc<dyn ObjectStore>, cache: Option<ExtentCache>, options: &OpenO
         }
         None => {}
     }
-    let mut snapshot = container.snapshot(options.version)?;
+    let mut snapshot = container.snapshot(number_of(&container, &options.version)?)?;
     let session = match options.writable {
         true => Some(IodConnector::first_session(&container, &mut snapshot)?),
         false => None,
@@ -220,6 +225,11 @@ fn open(store: Arc<dyn ObjectStore>, cache: Option<ExtentCache>, options: &OpenO
     let connector = IodConnector::new(container, state, options.writable, options.cache_bytes);
     if options.writable || options.pin.is_some() {
         connector.keep_pinned()?;
+    }
+    if options.follow && !options.writable && options.version == VersionName::Newest {
+        let time = time_of(seconds);
+        let len = store.space().map_or(0, |(used, _)| used);
+        connector.begin_following(options.group.clone(), Backing { atime: time, mtime: time, ctime: time, len });
     }
     Ok((connector, seconds))
 }

@@ -11,13 +11,17 @@
 //! edit      the trait `Edit`          kind       location, creation, opening
 //! transaction  peers of one version
 //! pins      kept versions            coalesce     chunks by few requests
-//! versions  log and dump             ids, chunks  identities; datasets and chunks with caches
+//! versions  the trait `Versions`     diff       what differs between two versions
+//! siblings  other versions           following  versions of other writers
+//! beside    what both keep
+//! ids       identities               chunks     datasets and chunks with caches
 //! ```
 //!
 //! An object is a range of keys of `crate::iod`; its identity is its id there.
 
 mod access;
 mod attribute;
+mod beside;
 mod cells;
 mod change;
 mod chunks;
@@ -26,7 +30,9 @@ mod commit;
 mod content;
 mod create;
 mod dataset;
+mod diff;
 mod edit;
+mod following;
 mod form;
 mod ids;
 pub mod kind;
@@ -35,12 +41,15 @@ mod ownership;
 mod paths;
 mod pins;
 mod references;
+mod siblings;
 mod state;
 #[cfg(test)]
 mod tests;
 mod transaction;
 #[cfg(test)]
 mod transaction_tests;
+#[cfg(test)]
+mod version_tests;
 mod versions;
 mod write;
 
@@ -48,8 +57,8 @@ pub use access::IodConnector;
 
 use super::edit::Edit;
 use super::{
-    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Form, Link, ObjectId, ObjectInfo, ObjectKind, Ownership,
-    Result, TargetVisitor, Value,
+    AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Follow, Form, Link, ObjectId, ObjectInfo, ObjectKind,
+    Ownership, Result, TargetVisitor, Value,
 };
 use crate::base::Error;
 use crate::format::message::times;
@@ -129,6 +138,9 @@ impl Connector for IodConnector {
     }
 
     fn info(&self, id: ObjectId) -> Result<ObjectInfo> {
+        if let Some((there, id)) = self.elsewhere(id)? {
+            return there.info(id);
+        }
         let id = own(id)?;
         let state = self.state.read_recursive();
         let headers = state.headers(id)?;
@@ -142,17 +154,26 @@ impl Connector for IodConnector {
     }
 
     fn link_ownership(&self, group: ObjectId, name: &[u8]) -> Result<Ownership> {
+        if let Some((there, id)) = self.elsewhere(group)? {
+            return there.link_ownership(id, name);
+        }
         let group = own(group)?;
         let stored = self.state.read_recursive().bytes(&keys::key(group, keys::LINK_OWNER, name))?;
         stored.map_or(Ok(Ownership::default()), |body| ownership::decode(&body, group))
     }
 
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {
+        if let Some((there, id)) = self.elsewhere(group)? {
+            return Ok(there.lookup(id, name)?.map(|link| siblings::link_of_version(link, group.file)));
+        }
         let found = paths::lookup(&self.state.read_recursive(), own(group)?, name)?;
         Ok(found.map(|target| Link { name: name.to_vec(), target }))
     }
 
     fn list(&self, group: ObjectId, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()> {
+        if let Some((there, id)) = self.elsewhere(group)? {
+            return there.list(id, start, &mut |link, next| f(siblings::link_of_version(link, group.file), next));
+        }
         self.list_links(own(group)?, start, f)
     }
 
@@ -161,16 +182,25 @@ impl Connector for IodConnector {
     }
 
     fn resolve(&self, start: ObjectId, path: &[u8]) -> Result<Option<ObjectId>> {
+        if let Some((there, id)) = self.elsewhere(start)? {
+            return Ok(there.resolve(id, path)?.map(|id| siblings::of_version(id, start.file)));
+        }
         Ok(paths::follow(&self.state.read_recursive(), own(start)?, path, &mut 0)?.map(ids::object))
     }
 
     fn content(&self, id: ObjectId, form: Form) -> Result<Arc<dyn Content>> {
+        if let Some((there, id)) = self.elsewhere(id)? {
+            return there.content(id, form);
+        }
         let number = own(id)?;
         self.dataset_of(&self.state.read_recursive(), number)?;
         Ok(Arc::new(content::IodContent::new(self.shared()?, number, form)))
     }
 
     fn dataset(&self, id: ObjectId) -> Result<DatasetInfo> {
+        if let Some((there, id)) = self.elsewhere(id)? {
+            return Connector::dataset(&*there, id);
+        }
         let id = own(id)?;
         let d = self.dataset_of(&self.state.read_recursive(), id)?;
         let layout = d.new_layout().kind.name();
@@ -201,6 +231,9 @@ impl Connector for IodConnector {
     }
 
     fn elements(&self, id: ObjectId) -> Result<Value> {
+        if let Some((there, id)) = self.elsewhere(id)? {
+            return there.elements(id);
+        }
         let number = own(id)?;
         let state = self.state.read_recursive();
         let d = self.dataset_of(&state, number)?;
@@ -212,10 +245,16 @@ impl Connector for IodConnector {
     }
 
     fn references(&self, id: ObjectId, first: u64, budget: &mut Budget, f: &mut TargetVisitor<'_>) -> Result<()> {
+        if let Some((there, id)) = self.elsewhere(id)? {
+            return there.references(id, first, budget, f);
+        }
         self.visit_references(&self.state.read_recursive(), own(id)?, first, budget, f)
     }
 
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>> {
+        if let Some((there, id)) = self.elsewhere(id)? {
+            return there.chunks(id);
+        }
         let number = own(id)?;
         let d = self.dataset_of(&self.state.read_recursive(), number)?;
         let Storage::Chunked(dims) = &d.storage else { return Ok(None) };
@@ -223,6 +262,9 @@ impl Connector for IodConnector {
     }
 
     fn datatype(&self, id: ObjectId) -> Result<Datatype> {
+        if let Some((there, id)) = self.elsewhere(id)? {
+            return there.datatype(id);
+        }
         let number = own(id)?;
         let state = self.state.read_recursive();
         let body = state.header(number, message::DATATYPE)?.ok_or_else(|| no_such(number, "it is not a datatype"))?;
@@ -230,12 +272,22 @@ impl Connector for IodConnector {
     }
 
     fn attributes(&self, id: ObjectId) -> Result<AttributeNames> {
+        if let Some((there, id)) = self.elsewhere(id)? {
+            return there.attributes(id);
+        }
         let keys = self.state.read_recursive().keys(&keys::of_kind(own(id)?, keys::ATTRIBUTE))?;
         Ok(keys.iter().filter_map(|key| keys::parts(key)).map(|(_, _, name)| name.to_vec()).collect())
     }
 
     fn attribute(&self, id: ObjectId, name: &[u8]) -> Result<Option<Value>> {
+        if let Some((there, id)) = self.elsewhere(id)? {
+            return there.attribute(id, name);
+        }
         self.attribute_of(&self.state.read_recursive(), own(id)?, name)
+    }
+
+    fn follow(&self) -> Option<&dyn Follow> {
+        self.following.get().map(|_| self as &dyn Follow)
     }
 
     fn versions(&self) -> Option<&dyn super::versions::Versions> {

@@ -8,6 +8,7 @@ use crate::connector::LinkTarget;
 use crate::format::Context;
 use crate::format::message::link::{Link as LinkMessage, LinkTarget as Stored};
 use crate::iod::keys::{self, OBJECT_TYPE};
+use foldhash::HashSet;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
@@ -79,7 +80,7 @@ pub(super) fn path_of(connector: &IodConnector, state: &State, id: u64) -> Optio
     let generation = connector.generation();
     let mut paths = connector.paths.lock();
     if paths.0 != generation {
-        match all_paths(state) {
+        match all_paths(state, None) {
             Ok(found) => *paths = (generation, found),
             Err(e) => {
                 tracing::debug!("paths of objects are not known: {e}");
@@ -90,12 +91,19 @@ pub(super) fn path_of(connector: &IodConnector, state: &State, id: u64) -> Optio
     paths.1.get(&id).cloned()
 }
 
-fn all_paths(state: &State) -> Result<foldhash::HashMap<u64, Vec<u8>>> {
+/// Paths of these objects. Walks the groups until all are found; objects without names have none.
+pub(super) fn paths_of(state: &State, wanted: &HashSet<u64>) -> Result<foldhash::HashMap<u64, Vec<u8>>> {
+    all_paths(state, Some(wanted))
+}
+
+/// A path of each object, or at least of those of `wanted`.
+fn all_paths(state: &State, wanted: Option<&HashSet<u64>>) -> Result<foldhash::HashMap<u64, Vec<u8>>> {
     let mut found = foldhash::HashMap::default();
     found.insert(0, b"/".to_vec());
+    let mut left = wanted.map_or(usize::MAX, |wanted| wanted.iter().filter(|id| **id != 0).count());
     let mut groups = VecDeque::from([(0u64, Vec::new())]);
     let mut visited = 0usize;
-    while let Some((group, path)) = groups.pop_front() {
+    while let Some((group, path)) = groups.pop_front().filter(|_| left > 0) {
         visited = visited.saturating_add(1);
         if visited > GROUPS_MAX {
             return Err(Error::limit("group", Address(group), "too many groups to find a path"));
@@ -113,6 +121,7 @@ fn all_paths(state: &State) -> Result<foldhash::HashMap<u64, Vec<u8>>> {
             }
             let path = [path.as_slice(), b"/", &name].concat();
             found.insert(id, path.clone());
+            left = left.saturating_sub(usize::from(wanted.is_some_and(|wanted| wanted.contains(&id))));
             if state.header(id, OBJECT_TYPE)?.as_deref() == Some(&[GROUP]) {
                 groups.push_back((id, path));
             }

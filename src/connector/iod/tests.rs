@@ -43,7 +43,7 @@ pub(super) fn empty() -> MemoryStore {
     store
 }
 
-fn errno<T>(result: &Result<T>) -> i32 {
+pub(super) fn errno<T>(result: &Result<T>) -> i32 {
     match result {
         Ok(_) => 0,
         Err(Error::Refused { errno, .. }) => *errno,
@@ -59,9 +59,14 @@ pub(super) fn bytes(c: &dyn Connector, id: ObjectId) -> Vec<u8> {
 }
 
 /// All that is reachable, by path.
-fn shown(c: &dyn Connector) -> BTreeMap<String, String> {
+pub(super) fn shown(c: &dyn Connector) -> BTreeMap<String, String> {
+    shown_below(c, c.root())
+}
+
+/// All that is reachable from the group `root`, by path.
+pub(super) fn shown_below(c: &dyn Connector, root: ObjectId) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
-    let mut groups = vec![(String::new(), c.root())];
+    let mut groups = vec![(String::new(), root)];
     while let Some((path, group)) = groups.pop() {
         let mut links = Vec::new();
         c.list(group, 0, &mut |link, _| {
@@ -99,10 +104,10 @@ fn shown(c: &dyn Connector) -> BTreeMap<String, String> {
     all
 }
 
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn next(&mut self, n: u64) -> u64 {
+    pub(super) fn next(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % n
     }
@@ -113,7 +118,7 @@ const GROUPS: [&[u8]; 4] = [b"/", b"/a", b"/b", b"/a/c"];
 const NAMES: [&[u8]; 5] = [b"a", b"b", b"c", b"d", b"e"];
 
 /// One random operation; the errno of its result. `None`: there is no such place.
-fn operation(c: &dyn Connector, seed: u64) -> Option<i32> {
+pub(super) fn operation(c: &dyn Connector, seed: u64) -> Option<i32> {
     let mut r = Random(seed);
     r.next(2);
     let edit = c.edit().unwrap();

@@ -1,15 +1,43 @@
-//! The log of versions, and the stored values of one.
+//! The log of versions, tags, and the stored values of a version.
 
 use super::access::IodConnector;
+use super::ids;
 use super::paths::decode_link;
-use super::state::State;
-use crate::base::escape::escaped_bytes;
-use crate::base::{Address, Result};
-use crate::connector::LinkTarget;
-use crate::connector::versions::{LineVisitor, Version, VersionVisitor, Versions};
+use super::siblings::of_version;
+use super::state::{State, kind_of};
+use crate::base::{Address, Error, Result};
+use crate::connector::versions::{
+    ObjectDifference, StoredValue, Tag, ValueName, ValueVisitor, Version, VersionName, VersionVisitor, Versions,
+};
+use crate::connector::{ObjectId, ObjectKind};
 use crate::format::object_header::kind;
-use crate::iod::{Cell, Data, keys, record};
+use crate::iod::{Cell, Container, Data, keys, record};
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+/// Tags that an error lists.
+const TAGS_LISTED: usize = 20;
+
+/// The number of the version `name`; `None`: the newest one. Errors: `ENOENT` if there is no such
+/// tag.
+pub(super) fn number_of(container: &Container, name: &VersionName) -> Result<Option<u64>> {
+    let tag = match name {
+        VersionName::Newest => return Ok(None),
+        VersionName::Number(number) => return Ok(Some(*number)),
+        VersionName::Tag(tag) => tag,
+    };
+    if let Some(found) = container.tag(tag)? {
+        return Ok(Some(found.version));
+    }
+    let tags = container.tags()?;
+    let listed = tags.get(..TAGS_LISTED.min(tags.len())).unwrap_or_default().join(", ");
+    let reason = match tags.len().saturating_sub(TAGS_LISTED) {
+        _ if tags.is_empty() => format!("the container has no tag '{tag}', and no other one"),
+        0 => format!("the container has no tag '{tag}'; it has {listed}"),
+        more => format!("the container has no tag '{tag}'; it has {listed} and {more} more"),
+    };
+    Err(Error::refused(libc::ENOENT, reason))
+}
 
 impl Versions for IodConnector {
     fn log(&self, f: &mut VersionVisitor<'_>) -> Result<()> {
@@ -25,27 +53,74 @@ impl Versions for IodConnector {
         Ok(())
     }
 
-    fn dump(&self, f: &mut LineVisitor<'_>) -> Result<()> {
+    fn values(&self, f: &mut ValueVisitor<'_>) -> Result<()> {
         let state = self.state.read_recursive();
         let mut object = None;
         let _ = state.scan(&(Bound::Unbounded, Bound::Unbounded), &mut |key, cell| {
-            let Some((id, kind, _)) = keys::parts(key) else { return Ok(ControlFlow::Continue(())) };
-            if object != Some(id) {
-                object = Some(id);
-                let heading = match state.header(id, keys::OBJECT_TYPE)?.as_deref() {
-                    Some([super::state::GROUP]) => "KV object (group)",
-                    Some([super::state::DATASET]) => "array object (dataset)",
-                    Some([super::state::DATATYPE]) => "blob (named datatype)",
-                    _ => "object of an unknown type",
-                };
-                let pad = format!("scratch pad: metadata KV {id}/H, attribute KV {id}/A");
-                if f(&format!("{id}: {heading}; {pad}")).is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-            Ok(f(&format!("  {} {}", described(&state, key, kind, id, cell)?, place(cell))))
+            let Some((id, ..)) = keys::parts(key) else { return Ok(ControlFlow::Continue(())) };
+            let kind = match object {
+                Some((of, kind)) if of == id => kind,
+                _ => state.header(id, keys::OBJECT_TYPE)?.map_or(ObjectKind::Unknown, |body| kind_of(&body)),
+            };
+            object = Some((id, kind));
+            let place = match &cell.data {
+                Data::Inline(_) => None,
+                Data::Extent(e) => Some((keys::pack_name(e.session, e.pack), e.offset)),
+            };
+            let value = StoredValue { object: id, kind, what: what(&state, key, cell)?, len: cell.len(), mask: cell.mask, place };
+            Ok(f(value))
         })?;
         Ok(())
+    }
+
+    fn after(&self, version: u64) -> Result<Arc<[u64]>> {
+        self.listed_after(version)
+    }
+
+    fn committed(&self, version: u64) -> Result<Option<u64>> {
+        self.committed_at(version)
+    }
+
+    fn root_of(&self, version: u64) -> Option<ObjectId> {
+        u32::try_from(version).ok().filter(|n| *n > 0).map(|number| of_version(ids::object(0), number))
+    }
+
+    fn version_of(&self, id: ObjectId) -> Option<u64> {
+        (!id.is_own()).then(|| id.file.into())
+    }
+
+    fn tags(&self) -> Result<Vec<String>> {
+        self.container.tags()
+    }
+
+    fn tag(&self, name: &str) -> Result<Option<Tag>> {
+        self.container.tag(name)
+    }
+
+    fn create_tag(&self, name: &str, version: &VersionName) -> Result<u64> {
+        let version = number_of(&self.container, version)?.unwrap_or_else(|| self.state.read_recursive().snapshot.version());
+        self.container.create_tag(name, version)?;
+        Ok(version)
+    }
+
+    fn remove_tag(&self, name: &str) -> Result<()> {
+        self.container.remove_tag(name)
+    }
+
+    fn diff(&self, from: &VersionName, to: &VersionName) -> Result<Vec<ObjectDifference>> {
+        let version = |name| Ok(State::new(self.container.clone(), self.container.snapshot(number_of(&self.container, name)?)?, None));
+        super::diff::differences(&version(from)?, &version(to)?)
+    }
+
+    fn revert(&self, version: &VersionName) -> Result<Option<u64>> {
+        let earlier = self.container.snapshot(number_of(&self.container, version)?)?;
+        let mut state = self.state.write();
+        self.check_writable(&state)?;
+        self.commit_all(&mut state)?;
+        let Some(session) = state.session.clone() else { return Ok(None) };
+        let committed = self.container.revert(&mut state.snapshot, &session, &earlier)?;
+        self.all_changed();
+        Ok(committed.then(|| state.snapshot.version()))
     }
 }
 
@@ -67,30 +142,15 @@ fn metadata(message: u16) -> String {
 }
 
 /// What a value is.
-fn described(state: &State, key: &[u8], kind: u8, id: u64, cell: &Cell) -> Result<String> {
-    let rest = keys::parts(key).map(|(_, _, rest)| rest).unwrap_or_default();
+fn what(state: &State, key: &[u8], cell: &Cell) -> Result<ValueName> {
+    let (id, kind, rest) = keys::parts(key).unwrap_or_default();
     Ok(match kind {
-        keys::LINK => match decode_link(&state.container.bytes(cell)?, id)? {
-            LinkTarget::Hard(target) => format!("<\"{}\", {}>", escaped_bytes(rest), target.serial()),
-            other => format!("<\"{}\", {other:?}>", escaped_bytes(rest)),
-        },
-        keys::ATTRIBUTE => format!("attribute \"{}\"", escaped_bytes(rest)),
-        keys::LINK_OWNER => format!("owner of the link \"{}\"", escaped_bytes(rest)),
-        keys::HEADER => format!("metadata {}", metadata(keys::message(key).unwrap_or(0))),
-        keys::CHUNK => format!("cells {:?}", keys::scaled(key).unwrap_or_default()),
-        keys::CELLS => {
-            let number = rest.try_into().map_or(Address::UNDEF.0, u64::from_be_bytes);
-            format!("variable-length cells, block {number}")
-        }
-        _ => "value of an unknown kind".into(),
+        keys::LINK => ValueName::Link(rest.to_vec(), decode_link(&state.container.bytes(cell)?, id)?),
+        keys::ATTRIBUTE => ValueName::Attribute(rest.to_vec()),
+        keys::LINK_OWNER => ValueName::LinkOwner(rest.to_vec()),
+        keys::HEADER => ValueName::Metadata(metadata(keys::message(key).unwrap_or(0))),
+        keys::CHUNK => ValueName::Chunk(keys::scaled(key).unwrap_or_default()),
+        keys::CELLS => ValueName::Cells(rest.try_into().map_or(Address::UNDEF.0, u64::from_be_bytes)),
+        other => ValueName::Unknown(other),
     })
-}
-
-/// Length and place of a value.
-fn place(cell: &Cell) -> String {
-    let mask = if cell.mask == 0 { String::new() } else { format!(", filter mask {:#x}", cell.mask) };
-    match &cell.data {
-        Data::Inline(bytes) => format!("({} bytes{mask})", bytes.len()),
-        Data::Extent(e) => format!("({} bytes at {} of {}{mask})", e.len, e.offset, keys::pack_name(e.session, e.pack)),
-    }
 }

@@ -7,7 +7,7 @@ use super::service::{self, Reply, Service};
 use crate::base::remote::RemoteOptions;
 use crate::base::waiting;
 use crate::file::store;
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
 use object_store::{Error, Extensions, GetOptions, GetRange, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use std::future::Future;
@@ -154,11 +154,16 @@ impl store::ObjectStore for RemoteStore {
     }
 
     fn list_after(&self, prefix: &str, after: &str) -> io::Result<Vec<String>> {
+        self.list_part(prefix, after, usize::MAX)
+    }
+
+    /// Asks for as many pages as have `max` keys.
+    fn list_part(&self, prefix: &str, after: &str, max: usize) -> io::Result<Vec<String>> {
         let folder = self.key(prefix.trim_end_matches('/'))?;
         let offset = if after > prefix { self.key(after)? } else { folder.clone() };
         let answer = self.again(|_| async {
             let all = object_store::ObjectStore::list_with_offset(&*self.service.store, Some(&folder), &offset);
-            all.map_ok(|meta| meta.location).try_collect::<Vec<_>>().await
+            all.map_ok(|meta| meta.location).take(max).try_collect::<Vec<_>>().await
         })?;
         let begin = format!("{}/", self.service.key);
         let own = |key: Key| key.as_ref().strip_prefix(begin.as_str()).map(str::to_owned);

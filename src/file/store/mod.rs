@@ -42,6 +42,13 @@ pub trait ObjectStore: Send + Sync {
     /// Keys that begin with `prefix`, which ends in `/`, and are greater than `after`; ascending.
     fn list_after(&self, prefix: &str, after: &str) -> io::Result<Vec<String>>;
 
+    /// The first `max` keys of [`ObjectStore::list_after`].
+    fn list_part(&self, prefix: &str, after: &str, max: usize) -> io::Result<Vec<String>> {
+        let mut keys = self.list_after(prefix, after)?;
+        keys.truncate(max);
+        Ok(keys)
+    }
+
     /// Length of an object, bytes; `None`: there is none.
     fn head(&self, key: &str) -> io::Result<Option<u64>>;
 

@@ -99,14 +99,7 @@ pub trait LinkView: View {
         let name = shown(dir, &link.name);
         let item = match &link.target {
             LinkTarget::Hard(id) => self.found(cx, dir, *id)?,
-            LinkTarget::Soft(path) if self.shows_soft_links() && group.is_own() => {
-                let verbatim = symlink::target_of_verbatim(path).filter(|t| cx.outside_links || symlink::stays_inside(t, dir.depth()));
-                object::symlink(verbatim.map_or_else(|| symlink::soft(path, dir.depth(), cx.prefix), <[u8]>::to_vec))
-            }
-            LinkTarget::Soft(path) => match cx.connector.resolve(group, path) {
-                Ok(Some(id)) => self.found(cx, dir, id)?,
-                _ => object::symlink(symlink::dangling(b"soft", path)),
-            },
+            LinkTarget::Soft(path) => self.soft(cx, dir, group, path)?,
             LinkTarget::External { file, object } => {
                 let dangling = || object::symlink(symlink::dangling(b"external", &[file.as_slice(), b":", object].concat()));
                 match cx.connector.external(group, file, object) {
@@ -125,6 +118,22 @@ pub trait LinkView: View {
         }
         let link_name = (name != link.name).then(|| link.name.into_boxed_slice());
         Some(Child { name, item, link_name })
+    }
+
+    /// How a soft link of `group` is shown.
+    fn soft(&'static self, cx: &Context<'_>, dir: &dyn Inode, group: ObjectId, path: &[u8]) -> Option<Item> {
+        let verbatim = || symlink::target_of_verbatim(path).filter(|t| cx.outside_links || symlink::stays_inside(t, dir.depth()));
+        if self.shows_soft_links() && group.is_own() {
+            return Some(object::symlink(verbatim().map_or_else(|| symlink::soft(path, dir.depth(), cx.prefix), <[u8]>::to_vec)));
+        }
+        match cx.connector.resolve(group, path) {
+            Ok(Some(id)) => self.found(cx, dir, id),
+            // In another version of the container, a text that was given to symlink(2) stays.
+            _ => {
+                let text = verbatim().filter(|_| cx.connector.versions().is_some());
+                Some(object::symlink(text.map_or_else(|| symlink::dangling(b"soft", path), <[u8]>::to_vec)))
+            }
+        }
     }
 
     /// How the object `id` is shown in `dir`. A group that `dir` lies in is a symbolic link up to

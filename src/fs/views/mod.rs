@@ -19,6 +19,7 @@ mod metrics;
 mod npy;
 mod object;
 mod transactions;
+mod versions;
 mod view;
 
 pub use bytes::{Bytes, Text};
@@ -46,7 +47,9 @@ pub static ALL: &[&dyn View] = &[
     &generated::METRICS,
     &npy::Npy,
     &generated::STATUS,
+    &versions::Tags,
     &transactions::Tx,
+    &versions::Versions,
 ];
 
 /// The view of the root of a mount.

@@ -11,6 +11,7 @@ use crate::connector::ObjectId;
 use crate::fs::types::{Errno, FileKind, FsResult, OpenMode};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// What an item is to the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -218,6 +219,17 @@ pub trait View: Send + Sync {
     /// True when only the owner of the mount may read the files.
     fn is_private(&self) -> bool {
         false
+    }
+
+    /// True when a name of an item may lead to another one at any time, without a change of the
+    /// container.
+    fn is_volatile(&self) -> bool {
+        false
+    }
+
+    /// All times of `item`, where they are not those of its object.
+    fn time(&self, _cx: &Context<'_>, _item: &Item) -> Option<SystemTime> {
+        None
     }
 
     /// Space of inode numbers (0 to 3) in which the object's address is the number of `item`: names
