@@ -94,8 +94,12 @@ impl IodConnector {
         Ok(differs)
     }
 
-    /// Shows the newest version of a container that is written, unless it has changes.
+    /// Shows the newest version of a container that is written, unless it has changes. A peer of a
+    /// transaction keeps the version that all peers see.
     pub(super) fn advance_if_clean(&self) -> Result<()> {
+        if self.joined.is_some() {
+            return Ok(());
+        }
         let version = {
             let state = self.state.read_recursive();
             if !state.is_clean() {
