@@ -290,7 +290,7 @@ fn copy_all(
         let why = "several sources need a directory that exists";
         return Err(Failure::new(Exit::Usage, format!("cannot write {}: {why}", escaped_bytes(&destination.text()))));
     }
-    copier.note_destination(directory).map_err(|e| cannot("write", destination, &e))?;
+    copier.note_destination(directory, source).map_err(|e| cannot("write", destination, &e))?;
     for (source, argument) in opened.iter().zip(sources) {
         let (path, name) = (argument.text(), place.name.clone().or_else(|| argument.name()));
         let done = match (source, name) {
