@@ -256,6 +256,15 @@ impl SinkDirectory for GroupDirectory {
         !self.is_form()
     }
 
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.container.names(self.held.ino())?.is_empty())
+    }
+
+    fn finished(&self, name: &[u8]) -> io::Result<Option<Finished>> {
+        let held = self.hold(self.container.operations.lookup(self.held.ino(), name))?;
+        Ok(Some(Finished::Object(held)))
+    }
+
     fn holds_parts(&self) -> bool {
         self.map
     }

@@ -4,7 +4,7 @@
 //! copier    walks the sources            sink            what a destination can do
 //! describe  types, attributes            local_sink      a local directory
 //! bytes     data and holes               container_sink  a group of an HDF5 file
-//! verify    compares copies
+//! verify    compares copies              resume          interrupted copies
 //! ```
 
 mod bytes;
@@ -12,6 +12,7 @@ mod container_sink;
 mod copier;
 mod describe;
 mod local_sink;
+mod resume;
 mod sink;
 mod verify;
 
@@ -135,6 +136,8 @@ struct Job {
     place: Place,
     /// The container that is changed.
     container: Option<Arc<Container>>,
+    /// What is copied, if the copy can be resumed.
+    identity: Option<Vec<u8>>,
 }
 
 impl Job {
@@ -165,9 +168,14 @@ impl Job {
         if let (Argument::Object { .. }, Some(spec)) = (destination, specs.last_mut()) {
             spec.create = rules.into();
         }
+        // A new file for which there are rules has its name before it is complete.
+        let identity = if ruled || !is_recursive(args) { None } else { resume::identity(sources) };
         let containers = opened::open(specs, &trees)?;
         drop(trees);
-        let job = Self::resolve(args, (sources, locals), (destination, target, ruled), containers.iter().cloned());
+        let mut job = Self::resolve(args, (sources, locals), (destination, target, ruled), containers.iter().cloned());
+        if let Ok(job) = &mut job {
+            job.identity = identity;
+        }
         if job.is_err() {
             // Nothing was changed.
             containers.iter().for_each(|c| drop(c.operations.shutdown()));
@@ -199,12 +207,12 @@ impl Job {
             (_, Some((directory, name))) => (Place { directory: Rc::new(directory), name }, None),
             (_, None) => return Err(Failure::new(Exit::Usage, "there is no destination").into()),
         };
-        Ok(Job { sources: opened, place, container })
+        Ok(Job { sources: opened, place, container, identity: None })
     }
 
     /// Copies everything, and closes the container.
     fn run(self, args: &CopyArgs, sources: &[Argument], destination: &Argument) -> Result<(), Ended> {
-        let Job { sources: opened, place, container } = self;
+        let Job { sources: opened, place, container, identity } = self;
         let between = container.is_some() && opened.iter().flatten().all(|s| s.as_object().is_some());
         let manner = Manner {
             recursive: is_recursive(args),
@@ -216,9 +224,13 @@ impl Job {
             no_log: args.no_log,
         };
         let mut copier = Copier::new(manner, container.clone());
-        let copied = copy_all(&mut copier, &opened, &place, sources, destination);
+        let copied = copy_all(&mut copier, &opened, &place, (sources, identity), destination);
         let finished = match copied {
             Ok(Ok(())) => Ok(copier.finish()),
+            Ok(Err(stop)) => {
+                copier.interrupt();
+                Ok(Err(stop))
+            }
             other => other,
         };
         let (objects, failures) = copier.counts();
@@ -282,7 +294,7 @@ fn copy_all(
     copier: &mut Copier,
     opened: &[Option<Box<dyn Source>>],
     place: &Place,
-    sources: &[Argument],
+    (sources, source): (&[Argument], Option<Vec<u8>>),
     destination: &Argument,
 ) -> Result<Result<(), Stop>, Failure> {
     let directory = &place.directory;

@@ -82,6 +82,16 @@ pub(super) trait SinkDirectory {
         true
     }
 
+    /// True if there is nothing in it.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// The file `name` as one that is finished.
+    fn finished(&self, _name: &[u8]) -> io::Result<Option<Finished>> {
+        Ok(None)
+    }
+
     /// True in a map, where files are parts of the directory's object, without types and
     /// attributes.
     fn holds_parts(&self) -> bool {
