@@ -1,6 +1,6 @@
 //! Text and JSON of stored values and of differences between versions.
 
-use crate::base::escape::escaped_bytes;
+use crate::base::escape::{self, escaped_bytes};
 use crate::cli::text;
 use crate::fs::open::{ChunkDifference, Difference, LinkTarget, ObjectDifference, ObjectKind, Shape, StoredValue, ValueName};
 use serde_json::{Value, json};
@@ -13,6 +13,7 @@ pub(super) fn heading(value: &StoredValue) -> String {
             ObjectKind::Group => "KV object (group)",
             ObjectKind::Dataset => "array object (dataset)",
             ObjectKind::Datatype => "blob (named datatype)",
+            ObjectKind::Map => "KV object (map)",
             ObjectKind::Unknown => "object of an unknown type",
         },
     );
@@ -33,6 +34,7 @@ pub(super) fn stored(value: &StoredValue) -> String {
         ValueName::Metadata(name) => format!("metadata {name}"),
         ValueName::Chunk(scaled) => format!("cells {scaled:?}"),
         ValueName::Cells(block) => format!("variable-length cells, block {block}"),
+        ValueName::Pair(pair) => escape::line(pair).into_owned(),
         ValueName::Unknown(kind) => format!("value of the unknown kind {kind:#04x}"),
     };
     let mask = if value.mask == 0 { String::new() } else { format!(", filter mask {:#x}", value.mask) };
@@ -50,6 +52,7 @@ fn kind(kind: ObjectKind) -> &'static str {
         ObjectKind::Group => "group",
         ObjectKind::Dataset => "dataset",
         ObjectKind::Datatype => "datatype",
+        ObjectKind::Map => "map",
         ObjectKind::Unknown => "object",
     }
 }
@@ -83,6 +86,8 @@ pub(super) fn lines(object: &ObjectDifference) -> Vec<String> {
         Difference::LinkRemoved(name) => format!("{path}: link {} removed", text::name(name)),
         Difference::AttributeSet(name) => format!("{path}: attribute {} set", text::name(name)),
         Difference::AttributeRemoved(name) => format!("{path}: attribute {} removed", text::name(name)),
+        Difference::PairSet(key) => format!("{path}: key {} put", escape::line(key)),
+        Difference::PairRemoved(key) => format!("{path}: key {} removed", escape::line(key)),
         Difference::Shape { from, to } => format!("{path}: shape {} to {}", shape(from), shape(to)),
         Difference::Datatype => format!("{path}: datatype changed"),
         Difference::Storage => format!("{path}: layout, filters or fill value changed"),
@@ -115,6 +120,8 @@ fn difference_json(difference: &Difference) -> Value {
         Difference::LinkRemoved(name) => named("link removed", name),
         Difference::AttributeSet(name) => named("attribute set", name),
         Difference::AttributeRemoved(name) => named("attribute removed", name),
+        Difference::PairSet(key) => json!({ "change": "key put", "key": key }),
+        Difference::PairRemoved(key) => json!({ "change": "key removed", "key": key }),
         Difference::Shape { from, to } => json!({ "change": "shape", "from": from.dims(), "to": to.dims() }),
         Difference::Datatype => json!({ "change": "datatype" }),
         Difference::Storage => json!({ "change": "storage" }),

@@ -91,6 +91,8 @@ pub enum ValueName {
     Chunk(Vec<u64>),
     /// Variable-length cells: number of the block.
     Cells(u64),
+    /// A pair of a map, as text.
+    Pair(String),
     /// A kind that is not known.
     Unknown(u8),
 }
@@ -134,6 +136,10 @@ pub enum Difference {
     AttributeSet(Vec<u8>),
     /// An attribute is gone.
     AttributeRemoved(Vec<u8>),
+    /// A pair of a map was put: its key, as text.
+    PairSet(String),
+    /// A pair of a map was removed: its key, as text.
+    PairRemoved(String),
     /// Its shape.
     Shape {
         /// In the first version.

@@ -2,6 +2,7 @@
 
 use super::bytes;
 use super::describe::{self, Description, EXACT};
+use super::resume::Resume;
 use super::sink::{Finished, NewFile, NewLink, SinkDirectory};
 use super::verify::Verifier;
 use crate::base::escape::escaped_bytes;
@@ -9,7 +10,7 @@ use crate::cli::failure::reason;
 use crate::cli::process;
 use crate::cli::progress::ProgressLine;
 use crate::cli::side::container::{Container, Held, ObjectSource, error};
-use crate::cli::side::{Content, DEPTH_MAX, Kind, Meta, Source};
+use crate::cli::side::{Content, DEPTH_MAX, Kind, Meta, Source, fact};
 use crate::cli::{print_error, tree};
 use crate::fs::StoredLink;
 use crate::fs::types::ROOT;
@@ -19,9 +20,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Bytes copied into a container between two commits.
-const COMMIT_BYTES: u64 = 1 << 30;
+const COMMIT_BYTES: u64 = 256 << 20;
 /// Objects copied into a container between two commits.
-const COMMIT_OBJECTS: u64 = 100_000;
+const COMMIT_OBJECTS: u64 = 20_000;
 
 /// Why a directory is not copied without -r.
 const NOT_RECURSIVE: &str = "it is a directory; -r copies it with everything in it";
@@ -68,6 +69,8 @@ pub(super) struct Copier {
     /// Directories that were made: a copy of a directory into itself would not end.
     made: HashSet<(u64, u64)>,
     verifier: Verifier,
+    /// What an interrupted copy needs to be resumed.
+    resume: Option<Resume>,
     line: ProgressLine,
     piece: Vec<u8>,
     objects: u64,
@@ -82,10 +85,10 @@ pub(super) struct Copier {
 impl Copier {
     /// Copies as `manner` states; into `container`, if it is one.
     pub(super) fn new(manner: Manner, container: Option<Arc<Container>>) -> Self {
-        let (linked, groups, made, verifier, piece, current) = Default::default();
+        let (linked, groups, made, verifier, resume, piece, current) = Default::default();
         let line = ProgressLine::new();
         let (objects, bytes, failures, uncommitted) = (0, 0, 0, (0, 0));
-        Copier { manner, container, linked, groups, made, verifier, line, piece, objects, bytes, uncommitted, failures, current }
+        Copier { manner, container, linked, groups, made, verifier, resume, line, piece, objects, bytes, uncommitted, failures, current }
     }
 
     /// Objects that were copied, and failures.
@@ -212,10 +215,18 @@ impl Copier {
             return Ok(true);
         }
         let object = source.as_object().filter(|object| !object.is_form());
-        let typed_copy = object.filter(|_| to.as_object().is_some());
+        let typed_copy = object.filter(|_| to.as_object().is_some() && !to.holds_parts());
+        if let Some(object) = typed_copy.filter(|_| found.is_some())
+            && let Some(finished) = self.copied_before(object, to, name)?
+        {
+            if meta.links > 1 {
+                self.linked.insert(meta.identity, finished);
+            }
+            return Ok(true);
+        }
         let description = match typed_copy {
             Some(object) => describe::of_object(object, self.manner.no_log)?,
-            None if self.manner.xattrs && to.takes_xattrs() => describe::of_xattrs(source)?,
+            None if self.manner.xattrs && to.takes_xattrs() && !to.holds_parts() => describe::of_xattrs(source)?,
             None => Description::default(),
         };
         let typed = typed_copy.is_some() || to.as_object().is_some() && description.definition.is_some();
@@ -228,6 +239,13 @@ impl Copier {
             self.verifier.check(object, &self.current, container, copy)?;
         }
         Ok(true)
+    }
+
+    /// The copy of `object` that an interrupted copy completed, at `name` in `to`.
+    fn copied_before(&self, object: &ObjectSource, to: &Rc<dyn SinkDirectory>, name: &[u8]) -> io::Result<Option<Finished>> {
+        let Some(container) = self.container.as_ref().filter(|_| self.resume.as_ref().is_some_and(|r| r.resumed)) else { return Ok(None) };
+        let Some(Finished::Object(copy)) = to.finished(name)? else { return Ok(None) };
+        Ok(Verifier::is_complete(object, container, &copy)?.then_some(Finished::Object(copy)))
     }
 
     /// Makes the file `new` with bytes and attributes of `source`.
@@ -313,10 +331,15 @@ impl Copier {
             to.make_link(name, &NewLink::Stored(StoredLink::Group(first.ino())), source.meta(), false)?;
             return Ok(Ok(true));
         }
+        let map = match source.as_object().filter(|object| !object.is_form() && to.as_object().is_some()) {
+            Some(object) => fact(object, "map")?,
+            None => None,
+        };
         let below = match found {
+            Some(there) if there.kind != Kind::Directory => return Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
+            found if map.is_some() => to.make_map(name, map.as_deref().unwrap_or_default(), source.meta(), found.is_some())?,
             None => to.make_directory(name, source.meta())?,
-            Some(there) if there.kind == Kind::Directory => to.enter(name)?,
-            Some(_) => return Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
+            Some(_) => to.enter(name)?,
         };
         if found.is_none() {
             self.made.insert(below.identity()?);
@@ -338,8 +361,10 @@ impl Copier {
         self.failed(path, &refused)
     }
 
-    /// Notes the directory that the user named as the destination.
-    pub(super) fn note_destination(&mut self, directory: &Rc<dyn SinkDirectory>) -> io::Result<()> {
+    /// Notes the directory that the user named as the destination, and what is copied into it, if
+    /// that can be resumed.
+    pub(super) fn note_destination(&mut self, directory: &Rc<dyn SinkDirectory>, source: Option<Vec<u8>>) -> io::Result<()> {
+        self.resume = Resume::begin(source, &**directory)?;
         self.made.insert(directory.identity()?);
         Ok(())
     }
@@ -410,12 +435,26 @@ impl Copier {
         }
         self.uncommitted = (0, 0);
         let Some(container) = self.container.clone() else { return Ok(()) };
+        if let Err(e) = self.resume.as_mut().map_or(Ok(()), Resume::mark) {
+            return self.failed(path, &e);
+        }
         container.operations.fsync(ROOT).result.or_else(|e| self.failed(path, &error(e)))
+    }
+
+    /// Notes that the copy can be resumed: the container is closed next.
+    pub(super) fn interrupt(&mut self) {
+        let marked = self.resume.as_mut().filter(|_| self.objects > 0).map_or(Ok(()), Resume::mark);
+        if let Err(e) = marked {
+            self.warn(&format!("the copy cannot be resumed: {}", reason(&e)));
+        }
     }
 
     /// Commits, and prints which copies differ from their sources.
     pub(super) fn finish(&mut self) -> Result<(), Stop> {
         let Some(container) = self.container.clone() else { return Ok(()) };
+        if let Err(e) = self.resume.as_mut().map_or(Ok(()), Resume::end) {
+            self.failed(b"the last objects", &e)?;
+        }
         // References lead to objects that were copied later.
         container.operations.fsync(ROOT).result.or_else(|e| self.failed(b"the last objects", &error(e)))?;
         for (path, why) in self.verifier.differences(&container) {

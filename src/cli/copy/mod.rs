@@ -4,7 +4,8 @@
 //! copier    walks the sources            sink            what a destination can do
 //! describe  types, attributes            local_sink      a local directory
 //! bytes     data and holes               container_sink  a group of an HDF5 file
-//! verify    compares copies              whole           whole files as arguments
+//! verify    compares copies              resume          interrupted copies
+//! whole     whole files as arguments
 //! ```
 
 mod bytes;
@@ -12,6 +13,7 @@ mod container_sink;
 mod copier;
 mod describe;
 mod local_sink;
+mod resume;
 mod sink;
 mod verify;
 mod whole;
@@ -139,6 +141,8 @@ struct Job {
     place: Place,
     /// The container that is changed.
     container: Option<Arc<Container>>,
+    /// What is copied, if the copy can be resumed.
+    identity: Option<Vec<u8>>,
 }
 
 impl Job {
@@ -169,9 +173,14 @@ impl Job {
         if let (Argument::Object { .. }, Some(spec)) = (destination, specs.last_mut()) {
             spec.create = rules.into();
         }
+        // A new file for which there are rules has its name before it is complete.
+        let identity = if ruled || !is_recursive(args) { None } else { resume::identity(sources) };
         let containers = opened::open(specs, &trees)?;
         drop(trees);
-        let job = Self::resolve(args, (sources, locals), (destination, target, ruled), containers.iter().cloned());
+        let mut job = Self::resolve(args, (sources, locals), (destination, target, ruled), containers.iter().cloned());
+        if let Ok(job) = &mut job {
+            job.identity = identity;
+        }
         if job.is_err() {
             // Nothing was changed.
             containers.iter().for_each(|c| drop(c.operations.shutdown()));
@@ -203,12 +212,12 @@ impl Job {
             (_, Some((directory, name))) => (Place { directory: Rc::new(directory), name }, None),
             (_, None) => return Err(Failure::new(Exit::Usage, "there is no destination").into()),
         };
-        Ok(Job { sources: opened, place, container })
+        Ok(Job { sources: opened, place, container, identity: None })
     }
 
     /// Copies everything, and closes the container.
     fn run(self, args: &CopyArgs, sources: &[Argument], destination: &Argument) -> Result<(), Ended> {
-        let Job { sources: opened, place, container } = self;
+        let Job { sources: opened, place, container, identity } = self;
         let between = container.is_some() && opened.iter().flatten().all(|s| s.as_object().is_some());
         let manner = Manner {
             recursive: is_recursive(args),
@@ -220,9 +229,13 @@ impl Job {
             no_log: args.no_log,
         };
         let mut copier = Copier::new(manner, container.clone());
-        let copied = copy_all(&mut copier, &opened, &place, sources, destination);
+        let copied = copy_all(&mut copier, &opened, &place, (sources, identity), destination);
         let finished = match copied {
             Ok(Ok(())) => Ok(copier.finish()),
+            Ok(Err(stop)) => {
+                copier.interrupt();
+                Ok(Err(stop))
+            }
             other => other,
         };
         let (objects, failures) = copier.counts();
@@ -286,7 +299,7 @@ fn copy_all(
     copier: &mut Copier,
     opened: &[Option<Box<dyn Source>>],
     place: &Place,
-    sources: &[Argument],
+    (sources, source): (&[Argument], Option<Vec<u8>>),
     destination: &Argument,
 ) -> Result<Result<(), Stop>, Failure> {
     let directory = &place.directory;
@@ -294,7 +307,7 @@ fn copy_all(
         let why = "several sources need a directory that exists";
         return Err(Failure::new(Exit::Usage, format!("cannot write {}: {why}", escaped_bytes(&destination.text()))));
     }
-    copier.note_destination(directory).map_err(|e| cannot("write", destination, &e))?;
+    copier.note_destination(directory, source).map_err(|e| cannot("write", destination, &e))?;
     for (source, argument) in opened.iter().zip(sources) {
         let (path, name) = (argument.text(), place.name.clone().or_else(|| argument.name()));
         let done = match (source, name) {

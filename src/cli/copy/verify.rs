@@ -45,6 +45,11 @@ impl Verifier {
         }
     }
 
+    /// True if `copy` has the type, attributes and references of `source`.
+    pub(super) fn is_complete(source: &ObjectSource, container: &Container, copy: &Held) -> io::Result<bool> {
+        Ok(compare(source, container, copy)?.is_none())
+    }
+
     /// Paths of the sources whose copies still differ, and what was lost.
     pub(super) fn differences(&mut self, container: &Container) -> Vec<(Vec<u8>, io::Error)> {
         let pending = std::mem::take(&mut self.pending);
@@ -76,7 +81,7 @@ fn fact_of(container: &Container, copy: &Held, name: &str) -> io::Result<Option<
 fn compare(source: &ObjectSource, container: &Container, copy: &Held) -> io::Result<Option<&'static str>> {
     let both = |name: &str| Ok::<_, io::Error>((fact(source, name)?, fact_of(container, copy, name)?));
     let (from, to) = both("dataset")?;
-    if !is_copy(from.as_deref(), to.as_deref()) {
+    if from != to && !is_copy(from.as_deref(), to.as_deref()) {
         return Ok(Some("type, shape or storage"));
     }
     for number in 1u64.. {
@@ -88,6 +93,9 @@ fn compare(source: &ObjectSource, container: &Container, copy: &Held) -> io::Res
         }
     }
     let (from, to) = both("attributes")?;
+    if from == to {
+        return Ok(None);
+    }
     let (from, to) = (attributes(from.as_deref()), attributes(to.as_deref()));
     let kept = from.iter().all(|(name, attribute)| match to.get(name) {
         Some(copy) if has_reference(attribute) => same(attribute, copy, container),

@@ -44,6 +44,14 @@ impl Container {
         Ok(self.meta(&self.operations.getattr(ino).map_err(error)?))
     }
 
+    /// Names in the directory `ino`, in any order.
+    pub(crate) fn names(&self, ino: Ino) -> io::Result<Vec<Vec<u8>>> {
+        let handle = self.operations.opendir(ino).map_err(error)?;
+        let listed = list(&*self.operations, ino, handle);
+        self.operations.releasedir(ino, handle);
+        listed.map_err(error)
+    }
+
     /// Attributes of the file `name` of directory `parent`; `None` if there is none.
     pub(crate) fn find(&self, parent: Ino, name: &[u8]) -> io::Result<Option<Meta>> {
         match self.operations.lookup(parent, name) {
@@ -150,11 +158,7 @@ impl Source for ObjectSource {
     }
 
     fn names(&self) -> io::Result<Vec<Vec<u8>>> {
-        let (operations, ino) = (&self.container.operations, self.held.ino);
-        let handle = operations.opendir(ino).map_err(error)?;
-        let listed = list(&**operations, ino, handle);
-        operations.releasedir(ino, handle);
-        let mut names = listed.map_err(error)?;
+        let mut names = self.container.names(self.held.ino)?;
         names.sort_unstable();
         names.dedup();
         Ok(names)

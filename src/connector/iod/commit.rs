@@ -263,6 +263,9 @@ impl IodConnector {
             let what = if kind == keys::LINK { "name" } else { "attribute" };
             name = format!("{what} {:?} of {name}", String::from_utf8_lossy(rest));
         }
+        if kind == keys::MAP {
+            name = format!("key {} of {name}", state.shown_key(id, rest));
+        }
         format!("conflict at {name} with {with}: {}", conflict.reason)
     }
 

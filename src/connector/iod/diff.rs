@@ -66,6 +66,8 @@ fn note(all: &mut BTreeMap<u64, Found>, states: [&State; 2], pair: &Pair<'_>, ra
     match kind {
         keys::ATTRIBUTE if there => found.differences.push(Difference::AttributeSet(rest.to_vec())),
         keys::ATTRIBUTE => found.differences.push(Difference::AttributeRemoved(rest.to_vec())),
+        keys::MAP if there => found.differences.push(Difference::PairSet(states[1].shown_key(id, rest))),
+        keys::MAP => found.differences.push(Difference::PairRemoved(states[0].shown_key(id, rest))),
         keys::LINK_OWNER => found.ownership = true,
         keys::CELLS => found.cells = found.cells.saturating_add(1),
         keys::CHUNK => {

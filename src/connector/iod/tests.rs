@@ -299,7 +299,7 @@ fn two() -> (MemoryStore, ObjectId, Arc<IodConnector>, Arc<IodConnector>) {
     (store, id, a, b)
 }
 
-fn conflict(done: Result<()>) -> String {
+pub(super) fn conflict(done: Result<()>) -> String {
     match done {
         Err(Error::Refused { errno: libc::EIO, reason }) => reason.into_owned(),
         other => panic!("{other:?}"),

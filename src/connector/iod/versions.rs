@@ -130,6 +130,8 @@ fn metadata(message: u16) -> String {
         keys::OBJECT_TYPE => "object_type".into(),
         keys::OWNERSHIP => "owner".into(),
         keys::ACCESS_TIME => "access time".into(),
+        keys::MAP_KEY_TYPE => "object_datatype (keys)".into(),
+        keys::MAP_VALUE_TYPE => "object_datatype (values)".into(),
         kind::REFERENCE_COUNT => "object_link_count".into(),
         kind::DATATYPE => "object_datatype".into(),
         kind::DATASPACE => "object_dataspace".into(),
@@ -151,6 +153,7 @@ fn what(state: &State, key: &[u8], cell: &Cell) -> Result<ValueName> {
         keys::HEADER => ValueName::Metadata(metadata(keys::message(key).unwrap_or(0))),
         keys::CHUNK => ValueName::Chunk(keys::scaled(key).unwrap_or_default()),
         keys::CELLS => ValueName::Cells(rest.try_into().map_or(Address::UNDEF.0, u64::from_be_bytes)),
+        keys::MAP => ValueName::Pair(state.shown_pair(id, rest, &state.container.bytes(cell)?)?),
         other => ValueName::Unknown(other),
     })
 }
