@@ -21,11 +21,17 @@ mod change;
 mod chunks;
 mod commit;
 mod content;
+#[cfg(test)]
+mod costs;
 mod create;
 mod dataset;
 mod edit;
 mod form;
+#[cfg(test)]
+mod history;
 mod ids;
+#[cfg(test)]
+mod kills;
 pub mod kind;
 mod names;
 mod ownership;
