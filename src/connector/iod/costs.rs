@@ -34,7 +34,8 @@ fn container_of(count: u64) -> MemoryStore {
     let id = |n: u64| 1 << 40 | n;
     let mut entries = BTreeMap::new();
     for n in 0..count {
-        let (parent, name) = if n % GROUP_SIZE == 0 { (0, format!("g{}", n / GROUP_SIZE)) } else { (id(n - n % GROUP_SIZE), format!("o{n}")) };
+        let (parent, name) =
+            if n % GROUP_SIZE == 0 { (0, format!("g{}", n / GROUP_SIZE)) } else { (id(n - n % GROUP_SIZE), format!("o{n}")) };
         let link = encode_link(name.as_bytes(), &LinkTarget::Hard(super::ids::object(id(n)))).unwrap();
         for entry in [
             value(keys::key(parent, keys::LINK, name.as_bytes()), &link),
