@@ -105,12 +105,9 @@ class Process(S3):
             raise
 
     def close(self):
-        self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait(10)
+        # What it stores is removed: it need not end by itself.
+        self.process.kill()
+        self.process.wait(10)
 
 
 def moto(folder):

@@ -22,16 +22,16 @@ mod chunks;
 mod commit;
 mod content;
 #[cfg(test)]
-mod costs;
+mod costs_tests;
 mod create;
 mod dataset;
 mod edit;
 mod form;
 #[cfg(test)]
-mod history;
+mod history_tests;
 mod ids;
 #[cfg(test)]
-mod kills;
+mod kills_tests;
 pub mod kind;
 mod names;
 mod ownership;

@@ -107,7 +107,7 @@ fn change(c: &IodConnector, n: usize) -> Result<()> {
     }
 }
 
-/// The program that is killed; nothing if it is not told where.
+/// The program that is killed; it does nothing without a folder.
 #[test]
 fn child() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
@@ -132,7 +132,7 @@ fn child() {
 fn run(folder: &Path, at: i64) -> (usize, bool) {
     Container::create(Arc::new(LocalStore::open(folder).unwrap()), root_entries()).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "connector::iod::kills::child", "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", "connector::iod::kills_tests::child", "--nocapture", "--test-threads=1"]);
     let output = command.env(FOLDER, folder).env(AT, at.to_string()).stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.lines().filter_map(|line| line.split_once(COMMITTED)).filter_map(|(_, n)| n.parse().ok()).max();
