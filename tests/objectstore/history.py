@@ -77,12 +77,13 @@ class Mount:
 
     def close(self):
         """Unmounts; the exit code of the daemon."""
-        subprocess.run(["fusermount3", "-u", self.at] if os.getuid() else ["umount", self.at], capture_output=True)
+        command = ["fusermount3", "-u", self.at] if os.getuid() else ["umount", self.at]
+        done = subprocess.run(command, capture_output=True, text=True)
         try:
-            return self.daemon.wait(30)
+            return self.daemon.wait(60)
         except subprocess.TimeoutExpired:
             self.kill()
-            return -1
+            raise AssertionError(f"the daemon of {self.at} does not end: {done.stderr}") from None
 
     def kill(self):
         self.daemon.kill()
@@ -291,9 +292,10 @@ class Writer:
         return result == "ok" and killer is None
 
     def run(self):
-        end = now() + self.arguments.seconds
         try:
             self.open()
+            # SeaweedFS takes seconds for the probe of a mount.
+            end = now() + self.arguments.seconds
             while now() < end:
                 state = self.look()
                 # Others commit meanwhile.
@@ -554,7 +556,9 @@ def run_history(h5dir, server, arguments, folder, name="history", environment=No
     try:
         prepare(m, arguments.writers)
     finally:
-        assert m.close() == 0
+        code = m.close()
+        with open(m.log, errors="replace") as f:
+            assert code == 0, f"the daemon ended with {code}: {f.read()[-500:]}"
     first = sum(key.startswith("v/") for key in server.objects(name).keys())
     context = multiprocessing.get_context("fork")
     running = [context.Process(target=run_writer, args=(n, h5dir, target, logs, disturbed, arguments)) for n in range(arguments.writers)]
