@@ -11,6 +11,7 @@
 //! pin         versions that mounts keep               gc         garbage collection
 //! tag         names of versions                       history    what versions changed, reverts
 //! descriptor, record, delta, checkpoint, node         codecs of stored objects
+//! rules       rules of the protocol, for tests
 //! ```
 //!
 //! `docs/FORMAT-objectstore.md` has every byte, `docs/DESIGN-objectstore.md` the reasons.
@@ -30,6 +31,7 @@ pub mod pin;
 pub mod range;
 pub mod ranges;
 pub mod record;
+pub mod rules;
 mod sealed;
 pub mod session;
 pub mod snapshot;

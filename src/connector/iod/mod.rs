@@ -29,13 +29,19 @@ mod chunks;
 mod coalesce;
 mod commit;
 mod content;
+#[cfg(test)]
+mod costs_tests;
 mod create;
 mod dataset;
 mod diff;
 mod edit;
 mod following;
 mod form;
+#[cfg(test)]
+mod history_tests;
 mod ids;
+#[cfg(test)]
+mod kills_tests;
 pub mod kind;
 mod listing;
 mod map;

@@ -488,6 +488,25 @@ fn an_operation_that_fails_changes_nothing() {
     assert!(failures > 0);
 }
 
+/// A store that failed for a moment left attributes in packs that it never got, and the next commit
+/// referred to them.
+#[test]
+fn values_stay_in_memory_until_their_pack_is_stored() {
+    let store = empty();
+    let faulty = Arc::new(FaultyStore::new(store.clone(), Fault::Killed, i64::MAX));
+    let c = open_in(faulty.clone(), None).unwrap();
+    let id = c.create_file(c.root(), b"f").unwrap();
+    c.set_attribute_bytes(id, b"long", &[7; 10_000]).unwrap();
+    let other = c.create_file(c.root(), b"g").unwrap();
+    faulty.fail_at(0);
+    // More than twice the memory for changes.
+    assert!(c.write(other, 0, &vec![1; 40 << 20]).is_err());
+    faulty.heal();
+    Edit::commit(&*c).unwrap();
+    let c = open(&store);
+    assert_eq!(c.attribute(id, b"long").unwrap().unwrap().bytes, [7; 10_000]);
+}
+
 /// Soft links that name the next one many times took 30^10 steps: only their depth was bounded.
 #[test]
 fn links_that_multiply_are_refused() {
