@@ -10,7 +10,6 @@ import h5py
 import numpy as np
 
 import harness
-import log_sweep
 import released_reader
 from log_files import Writer, deflated, entry, longs, selection
 from log_sweep import FALLOC_PUNCH, LIBC, SAMPLES, attributes, error_of, killed, npy, shown
@@ -310,6 +309,41 @@ def shrunk(options, tally, folder):
     tally.equal(released_reader.read(path)["d"].tolist(), [1, 2, 3, 4, 0, 0, 0, 0], "grown, read again")
 
 
+def mutants(options, tally, folder):
+    """Changed bytes in the metadata: a mount for writing is refused, or ends in order after a write."""
+    rng = np.random.default_rng(options.seed + 4)
+    path = os.path.join(folder, "mutant.h5")
+    writer = Writer(path)
+    datasets = [(writer.dataset("a", "<i4", [40, 30]), [40, 30]), (writer.dataset("g/b", ">f8", [500]), [500]), (writer.dataset("s", "<i8", []), [])]
+    for _ in range(3):
+        made = b""
+        for number, dims in datasets:
+            start = [int(rng.integers(0, d)) for d in dims]
+            count = [int(rng.integers(1, d - s + 1)) for d, s in zip(dims, start)]
+            raw = rng.bytes(int(np.prod(count, dtype=int)) * (4 if number == 0 else 8))
+            made += entry(number, 0, *writer.flush([raw]), len(raw), longs([*start, *count]))
+        writer.describe([made])
+    writer.close()
+    with h5py.File(path, "r") as f:
+        spans = [(f["_LOG"][n].id.get_offset(), f["_LOG"][n].shape[0]) for n in f["_LOG"] if n.startswith("_md")]
+    image, point = harness.read(path), os.path.join(folder, "mutants")
+    os.mkdir(point)
+    for number in range(200 if LONG else 12):
+        changed = bytearray(image)
+        at, size = spans[int(rng.integers(0, len(spans)))]
+        changed[at + int(rng.integers(0, size))] = int(rng.choice([0, 1, 0x7F, 0x80, 0xFF, int(rng.integers(0, 256))]))
+        open(path, "wb").write(changed)
+        done = run(options, "mount", "--read-write", "--log-level=error", path, point)
+        if done.returncode != 0:
+            tally.check(done.returncode == 3 and "not written here" in done.stderr, f"mutant {number}: {done.returncode} {done.stderr}")
+            continue
+        with open(os.path.join(point, "new"), "wb") as f:
+            f.write(b"new")
+        done = run(options, "umount", point)
+        tally.equal(done.returncode, 0, f"mutant {number}: {done.stderr}")
+        tally.equal(released_reader.read(path, False)["new"].tobytes(), b"new", f"mutant {number}: the write")
+
+
 @contextlib.contextmanager
 def refused(tally, number, label):
     try:
@@ -383,6 +417,7 @@ def main():
         mounts(options, tally, folder)
         kills(options, tally, folder)
         shrunk(options, tally, folder)
+        mutants(options, tally, folder)
         refusals(options, tally, folder)
     tally.finish()
 

@@ -186,7 +186,7 @@ mod tests {
         assert!(exact && definition == br#"{"dtype":{"class":"H5T_STRING"},"shape":[2]}"#);
         let text = br#"{"dtype":{"class":"H5T_INTEGER"},"shape":[2]}"#;
         assert_eq!(super::definition(text, Storage::Kept).unwrap(), (text.to_vec(), false));
-        assert!(super::definition(b"[1]", false).is_err());
+        assert!(super::definition(b"[1]", Storage::Kept).is_err());
     }
 
     #[test]
