@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::ls;
 use crate::base::escape;
 use crate::config::args::{CreateArgs, RecoverArgs};
-use crate::config::value::{Level, LibVer};
+use crate::config::value::{Level, LibVer, LogForm};
 use crate::fs::{ExternalPolicy, MountSpec, open};
 use std::io::{self, Write};
 
@@ -17,7 +17,8 @@ pub(crate) fn create(args: &CreateArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let spec = MountSpec { writable: true, external: ExternalPolicy::Off, ..MountSpec::new(&args.file) };
-    let logged = ls::locate_confined(&spec, "create", Level::Warn).and_then(|(located, _)| open::log_by_default(located).map_err(failed));
+    let logged = ls::locate_confined(&spec, "create", Level::Warn)
+        .and_then(|(located, _)| open::log_by_default(located, args.log_format == LogForm::Released).map_err(failed));
     // It is not what was asked for.
     logged.inspect_err(|_| drop(std::fs::remove_file(&args.file)))
 }

@@ -2,16 +2,17 @@
 
 use super::failure::{Exit, Failure, reason};
 use super::progress::{ProgressLine, percent};
-use super::{copy, ls, process};
+use super::{copy, file_commands, ls, process};
 use crate::base::Error;
 use crate::base::escape::{self, escaped, escaped_bytes};
-use crate::config::args::{CompactArgs, DumpLogArgs, LogArgs, LogCommand, RebuildLogArgs, ReplayLogArgs};
+use crate::config::args::{CompactArgs, CreateArgs, DumpLogArgs, ExportLogArgs, LogArgs, LogCommand, RebuildLogArgs, ReplayLogArgs};
 use crate::config::side_args::CopyArgs;
 use crate::config::target::Target;
 use crate::config::value::Level;
 use crate::fs::open::{self, Compacted, LogPart, LogValue, OpenError};
 use crate::fs::{ExternalPolicy, MountSpec};
 use serde_json::{Map, Value};
+use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -59,6 +60,7 @@ pub(crate) fn log(args: &LogArgs) -> Result<(), Failure> {
         LogCommand::Dump(args) => dump(args),
         LogCommand::Rebuild(args) => rebuild(args),
         LogCommand::Replay(args) => replay(args),
+        LogCommand::Export(args) => export(args),
     }
 }
 
@@ -68,15 +70,33 @@ fn rebuild(args: &RebuildLogArgs) -> Result<(), Failure> {
     open::rebuild_log(located).map_err(|e| failed("change", &e))
 }
 
-fn replay(args: &ReplayLogArgs) -> Result<(), Failure> {
-    let root = |file: &Path| {
-        let mut target = file.as_os_str().to_owned();
-        target.push(":/");
-        target
-    };
-    if args.output.symlink_metadata().is_ok() {
-        return Err(Failure::new(Exit::General, format!("{} exists; name a new file", escaped(&args.output))));
+/// The root group of `file`, as a source or destination.
+fn root(file: &Path) -> OsString {
+    let mut target = file.as_os_str().to_owned();
+    target.push(":/");
+    target
+}
+
+/// Errors: there is a file of this name.
+fn absent(file: &Path) -> Result<(), Failure> {
+    match file.symlink_metadata() {
+        Ok(_) => Err(Failure::new(Exit::General, format!("{} exists; name a new file", escaped(file)))),
+        Err(_) => Ok(()),
     }
+}
+
+fn export(args: &ExportLogArgs) -> Result<(), Failure> {
+    absent(&args.output)?;
+    if let Err(e) = args.input.metadata() {
+        return Err(Failure::new(Exit::Path, format!("cannot read {}: {}", escaped(&args.input), reason(&e))));
+    }
+    let file = args.output.clone();
+    file_commands::create(&CreateArgs { libver: args.libver, log: true, log_format: args.log_format, file })?;
+    copy::copy(&CopyArgs::into_log(root(&args.input), root(&args.output), args.libver))
+}
+
+fn replay(args: &ReplayLogArgs) -> Result<(), Failure> {
+    absent(&args.output)?;
     copy::copy(&CopyArgs::without_log(root(&args.input), root(&args.output), args.libver))
 }
 

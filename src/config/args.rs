@@ -91,7 +91,7 @@ pub(crate) enum Command {
     /// Lay the records of a log together, and free the others
     #[command(after_help = EXIT_CODES)]
     Compact(CompactArgs),
-    /// Show, rebuild or replay the log of a file
+    /// Show, rebuild, replay or make the log of a file
     #[command(after_help = EXIT_CODES)]
     Log(LogArgs),
     /// Print the completions of a shell
@@ -359,6 +359,28 @@ pub(crate) enum LogCommand {
     Rebuild(RebuildLogArgs),
     /// Copy a file with a log to a new one without
     Replay(ReplayLogArgs),
+    /// Copy a file to a new one with a log: the inverse of replay
+    Export(ExportLogArgs),
+}
+
+/// Arguments of `h5dir log export`.
+#[derive(Debug, Args)]
+pub(crate) struct ExportLogArgs {
+    /// How the log is stored, as for `h5dir create --log`
+    #[arg(long, value_name = "records|released", default_value = "released")]
+    pub(crate) log_format: super::value::LogForm,
+
+    /// Oldest libhdf5 that can use the new file, as for `h5dir create`
+    #[arg(long, value_name = "earliest|v110", default_value = "v110")]
+    pub(crate) libver: super::value::LibVer,
+
+    /// The file
+    #[arg(value_name = "IN")]
+    pub(crate) input: PathBuf,
+
+    /// The new file
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
 }
 
 /// Arguments of `h5dir log dump`.
@@ -407,6 +429,10 @@ pub(crate) struct CreateArgs {
     /// Keep the elements of new datasets in a log, to which every write is appended
     #[arg(long)]
     pub(crate) log: bool,
+
+    /// With --log: how the log is stored. A log of the released log VOL (released) has all datasets
+    #[arg(long, value_name = "records|released", default_value = "records", requires = "log")]
+    pub(crate) log_format: super::value::LogForm,
 
     /// The new file
     pub(crate) file: PathBuf,

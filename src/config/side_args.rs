@@ -92,6 +92,10 @@ pub(crate) struct CopyArgs {
     #[arg(long)]
     pub(crate) no_log: bool,
 
+    /// Datasets are stored as new datasets of the destination are; set by `h5dir log export`.
+    #[arg(skip)]
+    pub(crate) into_log: bool,
+
     /// Read rules for new files (`create:`) from a YAML file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -110,8 +114,8 @@ pub(crate) struct CopyArgs {
 }
 
 impl CopyArgs {
-    /// The arguments of a copy of all that `source` has to `destination`, in which datasets of a
-    /// log become ordinary ones.
+    /// The arguments of a copy of all that `source` has to the new file of `destination`, in which
+    /// datasets of a log become ordinary ones.
     pub(crate) fn without_log(source: OsString, destination: OsString, libver: LibVer) -> Self {
         CopyArgs {
             recursive: true,
@@ -122,11 +126,18 @@ impl CopyArgs {
             create: true,
             libver,
             no_log: true,
+            into_log: false,
             config: None,
             external: ExternalArgs { external: Switch(true), external_root: None, version: None },
             sources: vec![source],
             destination,
         }
+    }
+
+    /// The arguments of a copy of all that `source` has to `destination`, a file with a log in
+    /// which new datasets are.
+    pub(crate) fn into_log(source: OsString, destination: OsString, libver: LibVer) -> Self {
+        CopyArgs { create: false, no_log: false, into_log: true, ..CopyArgs::without_log(source, destination, libver) }
     }
 }
 

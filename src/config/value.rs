@@ -107,6 +107,15 @@ pub(crate) enum LibVer {
     V110,
 }
 
+/// How a log is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogForm {
+    /// Records of writes.
+    Records,
+    /// As the released log VOL does.
+    Released,
+}
+
 impl Level {
     /// All levels, from the least to the most that is logged.
     pub(crate) const ALL: [Level; 6] = [Level::Off, Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
@@ -166,6 +175,18 @@ impl FromStr for LibVer {
             "earliest" => Ok(LibVer::Earliest),
             "v110" => Ok(LibVer::V110),
             _ => Err("expected earliest or v110".to_owned()),
+        }
+    }
+}
+
+impl FromStr for LogForm {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "records" => Ok(LogForm::Records),
+            "released" => Ok(LogForm::Released),
+            _ => Err("expected records or released".to_owned()),
         }
     }
 }

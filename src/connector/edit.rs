@@ -121,7 +121,7 @@ pub trait Edit: Send + Sync {
     }
 
     /// New datasets are in a log from now on, unless they state otherwise; makes the log.
-    fn log_by_default(&self) -> Result<()> {
+    fn log_by_default(&self, _released: bool) -> Result<()> {
         Err(Error::refused(libc::EOPNOTSUPP, "containers of this kind have no log"))
     }
 

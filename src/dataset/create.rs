@@ -12,7 +12,7 @@
 //! No raw data is allocated: that happens at the first write. Compact data is in the layout
 //! message.
 
-use super::creation::{Creation, MESSAGE_MAX_BYTES, refuse};
+use super::creation::{Creation, MESSAGE_MAX_BYTES, Records, refuse};
 use super::parameters::Subject;
 use crate::base::datatype::Datatype;
 use crate::base::fill::Fill;
@@ -76,9 +76,10 @@ pub(crate) fn dataset_messages(ctx: &Context, superblock_version: u8, creation: 
     let creation = &Creation { filters: creation.layout.kind.stored_filters(creation)?, ..creation.clone() };
     let old = superblock_version < 2;
     let mut messages = Messages::new();
-    let space = match creation.layout.kind.records().is_some() {
-        true => dataspace_message(ctx, superblock_version, Extent::Scalar, &[], None),
-        false => dataspace_message(ctx, superblock_version, creation.extent, &creation.dims, creation.max_dims.as_deref()),
+    let space = match creation.layout.kind.records() {
+        Some(Records::Released) => dataspace_message(ctx, superblock_version, Extent::Null, &[], None),
+        Some(_) => dataspace_message(ctx, superblock_version, Extent::Scalar, &[], None),
+        None => dataspace_message(ctx, superblock_version, creation.extent, &creation.dims, creation.max_dims.as_deref()),
     };
     messages.push((kind::DATASPACE, 0, space));
     messages.push(match creation.committed {

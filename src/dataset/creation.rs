@@ -30,6 +30,8 @@ pub enum Records {
     Plain,
     /// Elements deflated.
     Deflated,
+    /// Elements as they are, in a log of the released log VOL.
+    Released,
 }
 
 /// How datasets of one layout are created.

@@ -173,8 +173,12 @@ fn no_log() -> Error {
     Error::refused(libc::ENODATA, "it has no log")
 }
 
+fn no_records() -> Error {
+    Error::refused(libc::ENODATA, "it has no log of records")
+}
+
 fn edit_log<T>(located: LocatedContainer, f: impl FnOnce(&dyn Connector, &dyn EditLog) -> Result<T, Error>) -> Result<T, OpenError> {
-    edit(located, |connector, edit| edit.log().ok_or_else(no_log).and_then(|log| f(connector, log)))
+    edit(located, |connector, edit| edit.log().ok_or_else(no_records).and_then(|log| f(connector, log)))
 }
 
 /// Opens a container, changes and closes it.
@@ -217,9 +221,10 @@ pub fn create(path: &Path, earliest: bool) -> Result<(), OpenError> {
     kinds::of(path).create(path, earliest)
 }
 
-/// Makes a log in the container, in which new datasets are by default.
-pub fn log_by_default(located: LocatedContainer) -> Result<(), OpenError> {
-    edit(located, |_, edit| edit.log_by_default())
+/// Makes a log in the container, in which new datasets are by default. `released`: as the released
+/// log VOL stores it, with all datasets in it.
+pub fn log_by_default(located: LocatedContainer, released: bool) -> Result<(), OpenError> {
+    edit(located, |_, edit| edit.log_by_default(released))
 }
 
 /// Recovers the container at `path` after an interrupted writer; returns a sentence. Calls

@@ -16,7 +16,7 @@ import log_files
 import log_reader
 from log_files import Writer, deflated, entry, longs, selection
 
-SAMPLES = os.path.join(harness.TOP, "..", "shared", "logvol-samples")
+SAMPLES = os.environ.get("LOGVOL_SAMPLES") or os.path.join(harness.TOP, "..", "shared", "logvol-samples")
 
 
 def shown(mount):
@@ -57,8 +57,6 @@ def samples(options, tally):
     with harness.mounted(options.bin, os.path.join(SAMPLES, "a_basic.h5"), "--log=raw") as mount:
         tally.check({"_LOG/_ld_0", "_LOG/_md_0", "__under"} <= shown(mount), "--log=raw")
         tally.check("_dims" in attributes(os.path.join(mount, "grid")), "--log=raw: attributes")
-    done = subprocess.run([options.bin, "mount", "--read-write", os.path.join(SAMPLES, "a_basic.h5"), "/mnt"], capture_output=True, text=True)
-    tally.check(done.returncode != 0 and "--log=raw" in done.stderr, f"--read-write: {done.stderr}")
     for file in sorted(glob.glob(os.path.join(SAMPLES, "*.h5"))):
         done = subprocess.run([options.bin, "check", "--data", file], capture_output=True, text=True)
         tally.equal(done.returncode, 0, f"check {file}: {done.stdout[-500:]}")

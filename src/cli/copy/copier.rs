@@ -1,7 +1,7 @@
 //! Copies a tree: object by object, with links between what was copied.
 
 use super::bytes;
-use super::describe::{self, Description, EXACT};
+use super::describe::{self, Description, EXACT, Storage};
 use super::resume::Resume;
 use super::sink::{Finished, NewFile, NewLink, SinkDirectory};
 use super::verify::Verifier;
@@ -44,8 +44,8 @@ pub(super) struct Manner {
     pub(super) no_clobber: bool,
     /// What cannot be overwritten is replaced.
     pub(super) force: bool,
-    /// Datasets of a log become ordinary ones.
-    pub(super) no_log: bool,
+    /// How datasets are stored.
+    pub(super) storage: Storage,
 }
 
 /// Why a copy ends early.
@@ -225,7 +225,7 @@ impl Copier {
             return Ok(true);
         }
         let description = match typed_copy {
-            Some(object) => describe::of_object(object, self.manner.no_log)?,
+            Some(object) => describe::of_object(object, self.manner.storage)?,
             None if self.manner.xattrs && to.takes_xattrs() && !to.holds_parts() => describe::of_xattrs(source)?,
             None => Description::default(),
         };
@@ -393,7 +393,7 @@ impl Copier {
     fn describe_directory(&mut self, source: &dyn Source, to: &Rc<dyn SinkDirectory>) -> io::Result<()> {
         let object = source.as_object().filter(|object| !object.is_form()).filter(|_| to.as_object().is_some());
         let description = match object {
-            Some(object) => describe::of_object(object, self.manner.no_log)?,
+            Some(object) => describe::of_object(object, self.manner.storage)?,
             None if self.manner.xattrs && to.takes_xattrs() => describe::of_xattrs(source)?,
             None => Description::default(),
         };

@@ -34,14 +34,24 @@ fn xattr(name: &str, value: Vec<u8>) -> Xattr {
     ([FACT_PREFIX, name.as_bytes()].concat(), value)
 }
 
-/// The description of an object of the main tree, for another container. `no_log`: a dataset of a
-/// log becomes an ordinary one.
-pub(super) fn of_object(source: &ObjectSource, no_log: bool) -> io::Result<Description> {
+/// How datasets of a copy are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Storage {
+    /// As they are.
+    Kept,
+    /// As they are, but those of a log as ordinary ones.
+    NoLog,
+    /// As new datasets of the destination, which has a log.
+    InLog,
+}
+
+/// The description of an object of the main tree, for another container.
+pub(super) fn of_object(source: &ObjectSource, storage: Storage) -> io::Result<Description> {
     let mut description = Description::default();
     match fact(source, "kind")?.as_deref() {
         Some(b"dataset") => {
             let text = fact(source, "dataset")?.ok_or_else(|| refused("it has no description"))?;
-            let (definition, exact) = definition(&text, no_log)?;
+            let (definition, exact) = definition(&text, storage)?;
             (description.definition, description.exact) = (Some(xattr("dataset", definition)), exact);
             description.others = references(source)?;
         }
@@ -58,17 +68,24 @@ pub(super) fn of_object(source: &ObjectSource, no_log: bool) -> io::Result<Descr
 
 /// The definition of a dataset from its fact `dataset`, and whether its bytes are copied in the
 /// exact form.
-fn definition(text: &[u8], no_log: bool) -> io::Result<(Vec<u8>, bool)> {
+fn definition(text: &[u8], storage: Storage) -> io::Result<(Vec<u8>, bool)> {
     let Ok(Value::Object(mut all)) = serde_json::from_slice(text) else { return Err(refused("its description is no JSON")) };
     if all.get("dtype").is_some_and(|dtype| has_reference_in_sequence(dtype, false)) {
         return Err(refused("it has references inside sequences, which cannot be copied to another place"));
     }
-    let logged = no_log && all.get("layout").is_some_and(|layout| layout == "log");
+    let logged = match storage {
+        Storage::Kept => false,
+        Storage::NoLog => all.get("layout").is_some_and(|layout| layout == "log"),
+        Storage::InLog => true,
+    };
     if logged {
         all.shift_remove("layout");
         all.shift_remove("profile");
-        // Without chunks it could not grow.
+        // Without chunks an ordinary one could not grow.
         all.shift_remove("chunks");
+    }
+    if storage == Storage::InLog {
+        all.shift_remove("filters");
     }
     // Strings with newlines. The list of them may have been too long.
     let lines = all.shift_remove("newlines").is_some();
@@ -165,19 +182,25 @@ mod tests {
     #[test]
     fn lines_are_copied_in_the_exact_form() {
         let text = br#"{"dtype":{"class":"H5T_STRING"},"shape":[2],"newlines":null}"#;
-        let (definition, exact) = definition(text, false).unwrap();
+        let (definition, exact) = definition(text, Storage::Kept).unwrap();
         assert!(exact && definition == br#"{"dtype":{"class":"H5T_STRING"},"shape":[2]}"#);
         let text = br#"{"dtype":{"class":"H5T_INTEGER"},"shape":[2]}"#;
-        assert_eq!(super::definition(text, false).unwrap(), (text.to_vec(), false));
-        assert!(super::definition(b"[1]", false).is_err());
+        assert_eq!(super::definition(text, Storage::Kept).unwrap(), (text.to_vec(), false));
+        assert!(super::definition(b"[1]", Storage::Kept).is_err());
     }
 
     #[test]
     fn datasets_of_a_log_become_ordinary_ones() {
         let text = br#"{"dtype":"<i4","shape":[2],"layout":"log","profile":"plain"}"#;
-        assert_eq!(definition(text, false).unwrap().0, text.to_vec());
-        assert_eq!(definition(text, true).unwrap().0, br#"{"dtype":"<i4","shape":[2]}"#.to_vec());
+        assert_eq!(definition(text, Storage::Kept).unwrap().0, text.to_vec());
+        assert_eq!(definition(text, Storage::NoLog).unwrap().0, br#"{"dtype":"<i4","shape":[2]}"#.to_vec());
         let text = br#"{"dtype":"<i4","shape":[2],"layout":"chunked"}"#;
-        assert_eq!(definition(text, true).unwrap().0, text.to_vec());
+        assert_eq!(definition(text, Storage::NoLog).unwrap().0, text.to_vec());
+    }
+
+    #[test]
+    fn datasets_become_ones_of_a_log() {
+        let text = br#"{"dtype":"<i4","shape":[2],"layout":"chunked","chunks":[2],"filters":[{"id":1}]}"#;
+        assert_eq!(definition(text, Storage::InLog).unwrap().0, br#"{"dtype":"<i4","shape":[2]}"#.to_vec());
     }
 }

@@ -37,6 +37,7 @@ use crate::fs::spec::VersionName;
 use crate::fs::{MountSpec, open};
 use container_sink::GroupDirectory;
 use copier::{Copier, Manner, Stop};
+use describe::Storage;
 use local_sink::LocalDirectory;
 use sink::SinkDirectory;
 use std::io;
@@ -226,7 +227,11 @@ impl Job {
             xattrs_may_fail: !args.xattrs && container.is_none(),
             no_clobber: args.no_clobber,
             force: args.force,
-            no_log: args.no_log,
+            storage: match (args.no_log, args.into_log) {
+                (_, true) => Storage::InLog,
+                (true, _) => Storage::NoLog,
+                _ => Storage::Kept,
+            },
         };
         let mut copier = Copier::new(manner, container.clone());
         let copied = copy_all(&mut copier, &opened, &place, (sources, identity), destination);

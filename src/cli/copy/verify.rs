@@ -111,8 +111,8 @@ fn json(text: &[u8]) -> Value {
 /// True if a copy may have the definition `to` of a dataset with the definition `from`.
 fn is_copy(from: Option<&[u8]>, to: Option<&[u8]>) -> bool {
     let (Some(from), Some(to)) = (from.map(json), to.map(json)) else { return from.is_none() && to.is_none() };
-    // One that grows without chunks of its own has some where it is copied to.
-    let chunked = from.get("chunks").is_some();
+    // One that grows without chunks of its own has some where it is copied to, and none in a log.
+    let chunked = from.get("chunks").is_some() && to.get("layout").is_none_or(|layout| layout != "log");
     definition(from, chunked) == definition(to, chunked)
 }
 

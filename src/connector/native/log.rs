@@ -10,11 +10,12 @@ use super::file::HdfFile;
 use super::log_members::{data_range, integers, member, members, shape};
 use super::log_names::{FileLog, Named};
 use super::object::Object;
-use super::{NativeConnector, record_log};
+use super::{NativeConnector, record_log, released_log};
 use crate::base::log_part::{LogPart, LogVisitor};
 use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result, limits};
-use crate::dataset::layout::{Anchor, InLog, LogFile, ReleasedAnchor, ReleasedLog};
+use crate::connector::ObjectId;
+use crate::dataset::layout::{Anchor, InLog, LogFile, RecordAnchor, ReleasedAnchor, ReleasedLog};
 use crate::format::message::link::LinkTarget;
 use crate::structures::group;
 use std::borrow::Cow;
@@ -25,7 +26,7 @@ use std::sync::{Arc, Weak};
 /// Name of this structure in errors.
 const NAME: &str = "log VOL file";
 /// The file has subfiles (`H5VL_FILEI_CONFIG_SUBFILING`).
-const SUBFILING: i64 = 0x200;
+pub(super) const SUBFILING: i64 = 0x200;
 /// Subfiles of one file.
 const SUBFILES_MAX: i64 = 4096;
 
@@ -39,7 +40,7 @@ pub struct LogAccess {
 }
 
 /// The names of the log VOL with this prefix.
-fn named(prefix: &str, name: &str) -> Vec<u8> {
+pub(super) fn named(prefix: &str, name: &str) -> Vec<u8> {
     [prefix.as_bytes(), name.as_bytes()].concat()
 }
 
@@ -49,8 +50,9 @@ fn find(connector: &NativeConnector, file: &Arc<HdfFile>) -> Result<Option<FileL
     let (weak, index) = (connector.this.clone(), file.index);
     for prefix in ["_", "__"] {
         if integers(&root, &named(prefix, "int_att"))?.is_some_and(|counts| counts.len() >= 4) {
-            let log = ReleasedLog::new(connector.environment(), Box::new(move || open_files(&weak, index, prefix)));
-            return Ok(Some(FileLog::Released { prefix, log: Arc::new(log) }));
+            let log = Arc::new(ReleasedLog::new(connector.environment(), Box::new(move || open_files(&weak, index, prefix))));
+            let written = connector.editing.is_some().then(|| released_log::open(connector, index, prefix, &log));
+            return Ok(Some(FileLog::Released { prefix, log, written }));
         }
     }
     Ok(record_log::find(&root)?.map(|_| FileLog::Records(record_log::open(connector, index))))
@@ -58,9 +60,9 @@ fn find(connector: &NativeConnector, file: &Arc<HdfFile>) -> Result<Option<FileL
 
 /// What the dataset object `object` is an anchor of.
 fn anchor(log: &FileLog, object: &Object) -> Result<Option<Anchor>> {
-    let (prefix, log) = match log {
+    let (prefix, log, written) = match log {
         FileLog::Records(log) => return record_log::anchor(log, object),
-        FileLog::Released { prefix, log } => (*prefix, log),
+        FileLog::Released { prefix, log, written } => (*prefix, log, written),
     };
     let corrupt = |detail: &'static str| Error::corrupt(NAME, object.header.address, detail);
     let number = |name: &str| -> Result<Option<Vec<i64>>> {
@@ -79,6 +81,9 @@ fn anchor(log: &FileLog, object: &Object) -> Result<Option<Anchor>> {
     }
     let legacy = object.dataspace()?.extent == Extent::Scalar;
     let shape = shape(&dims, &max).ok_or_else(|| corrupt("an anchor with a negative dimension"))?;
+    if let (Some(log), Ok(id)) = (written, u64::try_from(id)) {
+        return Ok(Some(Anchor { shape, log: InLog::Records(RecordAnchor { id, deflate: false, log: log.clone() }) }));
+    }
     Ok(Some(Anchor { shape, log: InLog::Released(ReleasedAnchor { id, legacy, log: log.clone() }) }))
 }
 
@@ -105,15 +110,22 @@ fn open_files(connector: &Weak<NativeConnector>, index: u32, prefix: &str) -> Re
 }
 
 /// What the attribute of the root group has.
-struct Counts {
-    datasets: i64,
-    data: i64,
-    metadata: i64,
-    config: i64,
-    subfiles: i64,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Dataset IDs handed out.
+    pub(super) datasets: i64,
+    /// Data datasets.
+    pub(super) data: i64,
+    /// Metadata datasets.
+    pub(super) metadata: i64,
+    /// Flags of the writer.
+    pub(super) config: i64,
+    /// Subfiles; 1: there are none.
+    pub(super) subfiles: i64,
 }
 
-fn counts(file: &Arc<HdfFile>, prefix: &str) -> Result<Counts> {
+/// The counts of `file`.
+pub(super) fn counts(file: &Arc<HdfFile>, prefix: &str) -> Result<Counts> {
     let root = Object::open(file, file.root)?;
     let found = integers(&root, &named(prefix, "int_att"))?.unwrap_or_default();
     match *found {
@@ -208,6 +220,22 @@ impl NativeConnector {
     /// The name by which `name` is stored in `file`; `None` if nothing can have it.
     pub(super) fn stored_name<'a>(&self, file: &Arc<HdfFile>, what: Named, name: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         self.log_of(file).map_or(Some(name.into()), |log| log.stored(what, name).map(|n| n.into_owned().into()))
+    }
+}
+
+impl NativeConnector {
+    /// The name by which the link `name` of a user is stored in `group`. A name of the log stays:
+    /// the group has it.
+    pub(super) fn stored_link<'a>(&self, group: ObjectId, name: &'a [u8]) -> Result<Cow<'a, [u8]>> {
+        let file = self.file(group.file)?;
+        Ok(self.stored_name(&file, links_of(&file, group.address), name).unwrap_or(name.into()))
+    }
+
+    /// The name by which the attribute `name` of a user is stored. Errors: the log has attributes of
+    /// this name.
+    pub(super) fn stored_attribute<'a>(&self, name: &'a [u8]) -> Result<Cow<'a, [u8]>> {
+        let reserved = || Error::refused(libc::EPERM, "attributes of this name belong to the log of the file");
+        self.stored_name(&self.file(0)?, Named::Attribute, name).ok_or_else(reserved)
     }
 }
 

@@ -13,6 +13,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 impl NativeConnector {
+    /// The log of the mounted file that is written, of either kind.
+    pub(super) fn written_log(&self) -> Option<Arc<RecordLog>> {
+        self.log_of(&self.file(0).ok()?)?.written().cloned()
+    }
+
     /// The log of records of the mounted file, if it has one.
     pub(super) fn record_log(&self) -> Option<Arc<RecordLog>> {
         match self.log_of(&self.file(0).ok()?).as_deref() {
@@ -22,7 +27,7 @@ impl NativeConnector {
     }
 
     /// Calls `f` with each dataset of the file whose elements are in a log.
-    fn each_anchor(&self, f: &mut dyn FnMut(ObjectId, Anchor) -> Result<()>) -> Result<()> {
+    pub(super) fn each_anchor(&self, f: &mut dyn FnMut(ObjectId, Anchor) -> Result<()>) -> Result<()> {
         let (mut seen, mut groups) = (HashSet::default(), vec![self.root()]);
         seen.insert(self.root());
         while let Some(group) = groups.pop() {
@@ -72,7 +77,7 @@ impl Log for NativeConnector {
     }
 
     fn usage(&self) -> Result<LogUse> {
-        let Some(log) = self.record_log() else { return Ok(LogUse::default()) };
+        let Some(log) = self.written_log() else { return Ok(LogUse::default()) };
         let (mut written, mut deflated) = (0u64, false);
         self.each_in_log(&mut |_, _, measure| {
             written = written.saturating_add(measure.written);
@@ -86,7 +91,7 @@ impl Log for NativeConnector {
     fn dump(&self, f: &mut LogVisitor<'_>) -> Result<()> {
         match self.log_of(&self.file(0)?).as_deref() {
             Some(FileLog::Records(log)) => log.dump(f),
-            Some(FileLog::Released { prefix, log }) => {
+            Some(FileLog::Released { prefix, log, .. }) => {
                 dump_counts(&self.file(0)?, prefix, f)?;
                 let mut shapes = HashMap::default();
                 self.each_anchor(&mut |_, anchor| {

@@ -24,8 +24,10 @@ pub(super) enum FileLog {
     Released {
         /// What its names begin with: one or two underscores.
         prefix: &'static str,
-        /// The log.
+        /// The log, for reading.
         log: Arc<ReleasedLog>,
+        /// The log, if it may be written.
+        written: Option<Arc<RecordLog>>,
     },
 }
 
@@ -41,6 +43,14 @@ pub(super) enum Named {
 }
 
 impl FileLog {
+    /// The log, if it may be written.
+    pub(super) fn written(&self) -> Option<&Arc<RecordLog>> {
+        match self {
+            FileLog::Records(log) => Some(log),
+            FileLog::Released { written, .. } => written.as_ref(),
+        }
+    }
+
     /// The name by which users know what is stored as `name`; `None` if it belongs to the log.
     pub(super) fn shown<'a>(&self, what: Named, name: &'a [u8]) -> Option<&'a [u8]> {
         match self {

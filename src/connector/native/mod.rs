@@ -26,6 +26,7 @@ pub mod paths;
 mod record_log;
 pub mod recover;
 pub mod references;
+mod released_log;
 pub mod remote;
 mod salvage;
 mod space;
@@ -305,7 +306,9 @@ impl Connector for NativeConnector {
 
     fn link_ownership(&self, group: ObjectId, name: &[u8]) -> Result<Ownership> {
         let _shared = self.shared();
-        Ok(ownership::of_link(&self.object(group)?, name))
+        let object = self.object(group)?;
+        let stored = self.stored_name(&object.file, log::links_of(&object.file, group.address), name);
+        Ok(stored.map_or_else(Ownership::default, |name| ownership::of_link(&object, &name)))
     }
 
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {

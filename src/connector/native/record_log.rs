@@ -47,7 +47,7 @@ pub(super) fn open(connector: &NativeConnector, index: u32) -> Arc<RecordLog> {
         let closed = || Error::corrupt(NAME, Address::UNDEF, "the container is closed");
         open_group(&*weak.upgrade().ok_or_else(closed)?, index)
     };
-    Arc::new(RecordLog::new(connector.environment(), Box::new(source)))
+    Arc::new(RecordLog::new(connector.environment(), Box::new(source), false))
 }
 
 /// Opens what the group has.
@@ -67,7 +67,8 @@ fn open_group(connector: &NativeConnector, index: u32) -> Result<LogGroup> {
     let next_id = integers(&object, DATASETS)?.and_then(|n| u64::try_from(*n.first()?).ok());
     let next_id = next_id.ok_or_else(|| Error::corrupt(NAME, at, "a negative number of datasets"))?;
     let is_default = integers(&object, DEFAULT)?.is_some_and(|n| n.first() == Some(&1));
-    let mut group = LogGroup { state, next_id, is_default, logs: BTreeMap::new(), index: None, skip: None, store: file.store.clone() };
+    let mut group =
+        LogGroup { state, next_id, is_default, logs: BTreeMap::new(), index: None, skip: None, store: file.store.clone(), released: None };
     for (name, address) in members(&object)? {
         match name.as_slice() {
             INDEX => group.index = Some(member(connector, &file, address)?.bytes),

@@ -13,7 +13,8 @@ pub mod virtual_;
 pub(crate) use chunked::new as new_chunked;
 pub(crate) use contiguous::new as new_contiguous;
 pub(crate) use log::{
-    Anchor, InLog, LogDataset, LogFile, LogGroup, LogState, LogTotals, RecordAnchor, RecordLog, ReleasedAnchor, ReleasedLog,
+    Anchor, InLog, LogDataset, LogFile, LogGroup, LogState, LogTotals, Metadata, RecordAnchor, RecordLog, ReleasedAnchor, ReleasedGroup,
+    ReleasedLog, ReleasedMember, Run,
 };
 pub(crate) use parts::{Parts, Surroundings};
 pub(crate) use registry::{named, new_compact, new_in_log, open};

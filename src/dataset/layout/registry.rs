@@ -5,7 +5,7 @@ use super::parts::Parts;
 use super::traits::Layout;
 use super::{chunked, compact, contiguous, external, log, virtual_};
 use crate::base::{Error, Result};
-use crate::dataset::creation::{CreateLayout, NewLayout};
+use crate::dataset::creation::{CreateLayout, NewLayout, Records};
 
 /// Opens a layout; `None` for a message of another class.
 type Opener = fn(&mut Parts<'_>) -> Result<Option<Box<dyn Layout>>>;
@@ -60,9 +60,9 @@ pub(crate) fn named(name: &str, profile: Option<&str>) -> Result<&'static dyn Cr
     }
 }
 
-/// The layout of a new dataset in the log of the file.
-pub(crate) fn new_in_log() -> NewLayout {
-    NewLayout { kind: log::Create::DEFAULT, chunk: Vec::new() }
+/// The layout of a new dataset in the log of the file, which has these records.
+pub(crate) fn new_in_log(records: Records) -> NewLayout {
+    NewLayout { kind: log::Create::of(records), chunk: Vec::new() }
 }
 
 /// The layout of a new dataset whose elements are in its object header.

@@ -14,7 +14,7 @@
 //! the file, user block included. Source: DataLib-ECP/vol-log-based, `H5VL_log_metai`.
 
 use crate::base::{Address, Error, Result, limits};
-use crate::format::Reader;
+use crate::format::{Reader, Writer};
 use flate2::read::ZlibDecoder;
 use std::io::Read;
 use std::ops::Range;
@@ -55,6 +55,23 @@ pub(crate) fn sections(ends: &[u8], size: u64, at: Address) -> Result<Vec<Range<
         Ok(std::mem::replace(&mut from, end)..end)
     };
     ends.chunks_exact(8).map(section).collect()
+}
+
+/// Appends an entry without flags: one block of the dataset, or a scalar dataset. `data`: offsets
+/// in the file. This is the form that all versions read alike.
+pub(crate) fn write_entry(w: &mut Writer, dataset: i32, (start, count): (&[u64], &[u64]), data: &Range<u64>) {
+    let numbers = (start.len().saturating_add(count.len()) as u64).saturating_mul(8);
+    let size = u32::try_from(HEADER_BYTES.saturating_add(numbers)).unwrap_or(u32::MAX);
+    w.u32(size).bytes(&dataset.to_le_bytes()).u32(0).u64(data.start).u64(data.end.saturating_sub(data.start));
+    for n in start.iter().chain(count) {
+        w.u64(*n);
+    }
+}
+
+/// A metadata dataset whose only section is `entries`.
+pub(crate) fn one_section(entries: &[u8]) -> Vec<u8> {
+    let end = (entries.len() as u64).saturating_add(16);
+    [&1u64.to_le_bytes(), &end.to_le_bytes(), entries].concat()
 }
 
 /// Header of an entry.
@@ -329,6 +346,22 @@ mod tests {
         assert_eq!(body(&points.concat(), &[6, 7]).unwrap(), expected);
         let reference = [hex("240000000100000015000000"), longs(&[3152, 192, -304])].concat();
         assert_eq!(body(&reference, &[4, 8, 12]).unwrap(), Body::Reference { back: 304, record: None });
+    }
+
+    /// What is written is what the released connector writes without its options.
+    #[test]
+    fn written_entries_are_those_of_the_connector() {
+        let grid = [hex("3c0000000000000000000000"), longs(&[4952, 160, 0, 0, 4, 10])].concat();
+        let mut w = Writer::new();
+        write_entry(&mut w, 0, (&[0, 0], &[4, 10]), &(4952..5112));
+        assert_eq!(w.into_bytes(), grid);
+        let mut w = Writer::new();
+        write_entry(&mut w, 3, (&[], &[]), &(8..16));
+        let scalar = w.into_bytes();
+        assert_eq!(scalar, [hex("1c0000000300000000000000"), longs(&[8, 8])].concat());
+        let all = one_section(&[grid, scalar].concat());
+        assert_eq!(all.get(..16).unwrap(), longs(&[1, 104]));
+        assert_eq!(sections(&all[8..16], all.len() as u64, Address(0)).unwrap(), [16..104]);
     }
 
     /// Counts of a whole dimension, which the released decoder misreads.

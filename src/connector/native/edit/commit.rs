@@ -48,7 +48,7 @@ impl NativeConnector {
             flushed.and_then(|()| if close && store.is_swmr_writer() { store.commit().and_then(|()| store.end_swmr()) } else { Ok(()) });
         let closed = flushed.and_then(|()| if close && begun { editing.first.close(&store) } else { Ok(()) });
         let done = closed.and_then(|()| if close { store.close() } else { store.commit() });
-        if let (Ok(()), Some(state), Some(log)) = (&done, state, self.record_log()) {
+        if let (Ok(()), Some(state), Some(log)) = (&done, state, self.written_log()) {
             log.reached(state);
         }
         if done.is_err() {

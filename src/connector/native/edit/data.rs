@@ -84,7 +84,7 @@ impl Change<'_> {
     pub(super) fn flush_if_many(&self, id: ObjectId) -> Result<()> {
         let env = &self.connector.options.environment;
         let many = env.dirty.bytes() > self.connector.dirty_budget() || env.files_are_full();
-        if self.connector.record_log().is_some_and(|log| log.staged_bytes() > self.connector.dirty_budget()) {
+        if self.connector.written_log().is_some_and(|log| log.staged_bytes() > self.connector.dirty_budget()) {
             self.flush_log(LogFlush::Within)?;
         }
         if many { self.flush_within(id) } else { Ok(()) }

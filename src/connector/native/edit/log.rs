@@ -3,9 +3,11 @@
 use super::super::attribute::Value;
 use super::super::dataset::Dataset;
 use super::super::file::HdfFile;
+use super::super::log_members::integers as integers_of;
 use super::super::log_names::{ATTRIBUTES, DEFLATE, GROUP, ID, MAXIMUM, SHAPE};
 use super::super::object::Object;
 use super::super::record_log::{self, DATASETS, DEFAULT, INDEX, LOGS, SKIP, STATE, VERSION};
+use super::super::released_log::COUNTS;
 use super::super::{NativeConnector, attribute};
 use super::attributes::put;
 use super::flush::LogFlush;
@@ -47,13 +49,13 @@ fn integers(numbers: &[i64], scalar: bool) -> Value {
 }
 
 /// The layout message of the contiguous dataset `d`, with its bytes elsewhere.
-fn contiguous_at(d: &Dataset, address: Address, size: u64) -> Result<DataLayout> {
+pub(super) fn contiguous_at(d: &Dataset, address: Address, size: u64) -> Result<DataLayout> {
     let LayoutClass::Contiguous { dims, .. } = &d.message.class else { return Err(d.object.lacks("contiguous data layout")) };
     let class = LayoutClass::Contiguous { address, size: Some(size), dims: dims.clone() };
     Ok(DataLayout { version: d.message.version, class })
 }
 
-fn signed(n: u64) -> i64 {
+pub(super) fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
@@ -62,9 +64,9 @@ impl NativeConnector {
     pub(super) fn forget_new_log(&self) {
         let gone = |file: &Arc<HdfFile>| {
             let root = Object::open(file, file.root);
-            root.and_then(|root| record_log::find(&root)).is_ok_and(|found| found.is_none())
+            root.and_then(|root| Ok(record_log::find(&root)?.is_some() || integers_of(&root, COUNTS)?.is_some())).is_ok_and(|found| !found)
         };
-        if self.record_log().is_some() && self.file(0).is_ok_and(|file| gone(&file)) {
+        if self.written_log().is_some() && self.file(0).is_ok_and(|file| gone(&file)) {
             self.forget_log();
         }
     }
@@ -78,7 +80,7 @@ impl NativeConnector {
 
     /// Appends what is staged to the log if it exceeds its memory. The caller holds no lock.
     pub(super) fn bound_staged(&self) -> Result<()> {
-        let many = self.record_log().is_some_and(|log| log.staged_bytes() > self.dirty_budget());
+        let many = self.written_log().is_some_and(|log| log.staged_bytes() > self.dirty_budget());
         if many { self.change(&[])?.flush_log(LogFlush::Early) } else { Ok(()) }
     }
 }
@@ -123,20 +125,28 @@ impl Change<'_> {
         Ok((log, group))
     }
 
-    /// New datasets are in the log from now on, unless they state otherwise.
-    pub(super) fn log_by_default(&self) -> Result<()> {
+    /// New datasets are in the log from now on, unless they state otherwise. `released`: the log is
+    /// one of the released log VOL, in which all datasets are.
+    pub(super) fn log_by_default(&self, released: bool) -> Result<()> {
+        if released {
+            return self.create_released_log();
+        }
         let (_, group) = self.log_to_write()?;
         self.set_integers(group, DEFAULT, &[1], true)?;
         *self.connector.file(0)?.log.write() = None;
         Ok(())
     }
 
-    /// Makes the dataset object of `id`, which is as `creation` states, an anchor or none.
-    pub(super) fn set_anchor(&self, id: ObjectId, creation: &Creation) -> Result<()> {
+    /// Makes the dataset object of `id`, which is as `creation` states, an anchor or none. `blank`:
+    /// no element of it was written. Returns true if it keeps the ID that it has in the log.
+    pub(super) fn set_anchor(&self, id: ObjectId, creation: &Creation, blank: bool) -> Result<bool> {
+        if let Some(log) = self.connector.written_log().filter(|log| log.is_released()) {
+            return self.set_released_anchor(&log, id, creation, blank);
+        }
         let object = self.connector.object(id)?;
         let Some(records) = creation.layout.kind.records() else {
             if self.connector.record_log().is_none() {
-                return Ok(());
+                return Ok(false);
             }
             for name in ATTRIBUTES {
                 if attribute::stored(&object, name)?.is_some() {
@@ -144,7 +154,7 @@ impl Change<'_> {
                 }
             }
             self.changed(id);
-            return Ok(());
+            return Ok(false);
         };
         let (log, group) = self.log_to_write()?;
         let number = log.take_id()?;
@@ -160,7 +170,7 @@ impl Change<'_> {
             attributes_edit::remove(&*self.store()?, id.address, DEFLATE, now())?;
         }
         self.changed(id);
-        Ok(())
+        Ok(false)
     }
 
     /// Stores the extent of a dataset: in its dataspace message, or in the attribute of an anchor.
@@ -169,6 +179,10 @@ impl Change<'_> {
         if d.layout().for_copy().kind.records().is_none() {
             return Ok(false);
         }
+        if let Some(log) = self.connector.written_log().filter(|log| log.is_released()) {
+            self.set_released_extent(&log, d.id, &space.dims)?;
+            return Ok(true);
+        }
         let dims: Vec<i64> = space.dims.iter().map(|d| signed(*d)).collect();
         self.set_integers(d.id, SHAPE, &dims, false)?;
         Ok(true)
@@ -176,7 +190,10 @@ impl Change<'_> {
 
     /// Appends what is staged to the log. A commit makes it count.
     pub(super) fn flush_log(&self, when: LogFlush) -> Result<()> {
-        let Some(log) = self.connector.record_log() else { return Ok(()) };
+        let Some(log) = self.connector.written_log() else { return Ok(()) };
+        if log.is_released() {
+            return self.flush_released(&log, when);
+        }
         let store = self.store()?;
         let commit = when == LogFlush::Commit;
         while let Some(run) = log.next_run(commit)? {
@@ -237,7 +254,10 @@ impl Change<'_> {
     /// Appends what is staged, for a commit; writes the index if it is time, or to `close` the
     /// file. Returns the state of the log that the commit makes durable, if it is another one.
     pub(super) fn flush_log_to_commit(&self, close: bool) -> Result<Option<LogState>> {
-        let Some(log) = self.connector.record_log() else { return Ok(None) };
+        let Some(log) = self.connector.written_log() else { return Ok(None) };
+        if log.is_released() {
+            return self.flush_released_to_commit(&log).map(|()| None);
+        }
         self.flush_log(LogFlush::Commit)?;
         if log.wants_index(close) {
             let state = self.atomically(|| self.write_index(&log, close, None))?;

@@ -40,6 +40,7 @@ mod ranges_tests;
 mod references;
 mod refused;
 mod relayout;
+mod released_log;
 mod rewrite;
 mod sequences;
 #[cfg(test)]
@@ -169,7 +170,7 @@ struct Rollback<'a> {
 impl<'a> Rollback<'a> {
     fn begin(change: &'a Change<'a>, store: &'a Store) -> Self {
         change.connector.options.environment.dirty.begin();
-        if let Some(log) = change.connector.record_log() {
+        if let Some(log) = change.connector.written_log() {
             log.begin();
         }
         Rollback { change, store, begun: change.editing.begun.load(Ordering::Acquire), kept: false }
@@ -192,7 +193,7 @@ impl<'a> Rollback<'a> {
 impl Drop for Rollback<'_> {
     fn drop(&mut self) {
         self.change.connector.options.environment.dirty.end(self.kept);
-        if let Some(log) = self.change.connector.record_log() {
+        if let Some(log) = self.change.connector.written_log() {
             log.end(self.kept);
         }
         if !self.kept {
@@ -416,8 +417,8 @@ impl Edit for NativeConnector {
         Some(self)
     }
 
-    fn log_by_default(&self) -> Result<()> {
-        self.operate(&[], |c| c.log_by_default())
+    fn log_by_default(&self, released: bool) -> Result<()> {
+        self.operate(&[], |c| c.log_by_default(released))
     }
 
     fn log(&self) -> Option<&dyn EditLog> {
@@ -433,64 +434,79 @@ impl Edit for NativeConnector {
     }
 
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
+        let name = &*self.stored_link(group, name)?;
         self.operate(&[group], |c| c.create_file(group, name))
     }
 
     fn create_dataset(&self, group: ObjectId, name: &[u8], spec: &DatasetSpec) -> Result<ObjectId> {
+        let name = &*self.stored_link(group, name)?;
         self.operate(&[group], |c| c.create_described(group, name, spec))
     }
 
     fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
+        let name = &*self.stored_link(group, name)?;
         self.operate(&[group], |c| c.create_group(group, name))
     }
 
     fn link(&self, group: ObjectId, name: &[u8], target: ObjectId) -> Result<()> {
+        let name = &*self.stored_link(group, name)?;
         self.operate(&[group, target], |c| c.link(group, name, target))
     }
 
     fn symlink(&self, group: ObjectId, name: &[u8], target: &[u8]) -> Result<()> {
+        let name = &*self.stored_link(group, name)?;
         self.operate(&[group], |c| c.symlink(group, name, target))
     }
 
     fn external_link(&self, group: ObjectId, name: &[u8], file: &[u8], object: &[u8]) -> Result<()> {
+        let name = &*self.stored_link(group, name)?;
         self.operate(&[group], |c| c.external_link(group, name, file, object))
     }
 
     fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
+        let name = &*self.stored_link(group, name)?;
         let gone = self.operate(&[group], |c| c.unlink(group, name, directory))?;
         self.forget_write_error(gone);
         Ok(gone)
     }
 
     fn rename(&self, from: (ObjectId, &[u8]), to: (ObjectId, &[u8]), taken: Taken) -> Result<Option<ObjectId>> {
-        let gone = self.operate(&[from.0, to.0], |c| c.rename(from, to, taken))?;
+        let names = (self.stored_link(from.0, from.1)?, self.stored_link(to.0, to.1)?);
+        let gone = self.operate(&[from.0, to.0], |c| c.rename((from.0, &names.0), (to.0, &names.1), taken))?;
         self.forget_write_error(gone);
         Ok(gone)
     }
 
     fn set_attribute(&self, id: ObjectId, name: &[u8], value: &NewValue) -> Result<()> {
         ownership::check_name(name)?;
+        let name = &*self.stored_attribute(name)?;
         self.operate(&[id], |c| c.set_attribute(id, name, value))
     }
 
     fn set_attributes(&self, id: ObjectId, attributes: &mut dyn Iterator<Item = Result<NewAttribute>>) -> Result<()> {
-        let checked = |a: NewAttribute| ownership::check_name(&a.name).map(|()| a);
+        let checked = |a: NewAttribute| {
+            ownership::check_name(&a.name)?;
+            Ok(NewAttribute { name: self.stored_attribute(&a.name)?.into_owned(), ..a })
+        };
         let mut attributes = attributes.map(|a| a.and_then(checked));
         self.operate_flushed(id, |c| c.set_attributes(id, &mut attributes))
     }
 
     fn set_attribute_bytes(&self, id: ObjectId, name: &[u8], bytes: &[u8]) -> Result<()> {
         ownership::check_name(name)?;
+        let name = &*self.stored_attribute(name)?;
         self.operate(&[id], |c| c.set_attribute_bytes(id, name, bytes))
     }
 
     fn rename_attribute(&self, id: ObjectId, from: &[u8], to: &[u8], replace: bool) -> Result<()> {
         ownership::check_name(from).and_then(|()| ownership::check_name(to))?;
+        let (from, to) = (&*self.stored_attribute(from)?, &*self.stored_attribute(to)?);
         self.operate(&[id], |c| c.rename_attribute(id, from, to, replace))
     }
 
     fn remove_attribute(&self, id: ObjectId, name: &[u8]) -> Result<()> {
         ownership::check_name(name)?;
+        let name = &*self.stored_attribute(name)?;
         self.operate(&[id], |c| c.remove_attribute(id, name))
     }
 
@@ -507,6 +523,7 @@ impl Edit for NativeConnector {
     }
 
     fn set_link_ownership(&self, group: ObjectId, name: &[u8], ownership: &Ownership) -> Result<()> {
+        let name = &*self.stored_link(group, name)?;
         self.operate(&[group], |c| c.set_link_ownership(group, name, ownership))
     }
 
@@ -549,7 +566,7 @@ impl Edit for NativeConnector {
             return Err(Error::refused(libc::EIO, "an earlier commit failed: what was written since the one before it is lost"));
         }
         let neighbours = self.options.neighbours.is_unsynced();
-        let logged = self.record_log().is_none_or(|log| !log.is_uncommitted());
+        let logged = self.written_log().is_none_or(|log| !log.is_uncommitted());
         if !neighbours && logged && self.options.environment.dirty.is_empty() && !self.file(0)?.store.transaction()?.is_dirty() {
             return Ok(());
         }

@@ -92,7 +92,7 @@ impl Change<'_> {
         let seconds = now();
         let creation = self.new_file()?;
         let address = self.new_dataset(&creation, seconds)?;
-        self.set_anchor(ObjectId { file: group.file, address }, &creation)?;
+        self.set_anchor(ObjectId { file: group.file, address }, &creation, false)?;
         let id = self.created(group, name, address)?;
         self.editing.objects.note_times(id, seconds);
         self.editing.objects.use_object(id, |usage| usage.is_new_file = true);
@@ -101,8 +101,10 @@ impl Change<'_> {
 
     /// Properties of a new file: in the log, if that is the default of the container.
     fn new_file(&self) -> Result<Creation> {
-        let in_log = self.connector.record_log().map_or(Ok(false), |log| log.is_default())?;
-        let layout = if in_log { new_in_log() } else { bytes_file().layout };
+        let layout = match self.connector.written_log() {
+            Some(log) if log.is_default()? => new_in_log(log.records(false)),
+            _ => bytes_file().layout,
+        };
         Ok(Creation { layout, ..bytes_file() })
     }
 
@@ -110,9 +112,9 @@ impl Change<'_> {
     pub(super) fn create_described(&self, group: ObjectId, name: &[u8], spec: &DatasetSpec) -> Result<ObjectId> {
         self.free_name(group, name)?;
         let store = self.store()?;
-        let creation = plan(&Now::new_file(self.new_file()?), spec, &mut Values::new(self, &store))?;
+        let creation = self.suited(plan(&Now::new_file(self.new_file()?), spec, &mut Values::new(self, &store))?)?;
         let address = self.new_dataset(&creation, now()).map_err(refused)?;
-        self.set_anchor(ObjectId { file: group.file, address }, &creation)?;
+        self.set_anchor(ObjectId { file: group.file, address }, &creation, false)?;
         if let Some(warning) = creation.layout.kind.warning() {
             tracing::warn!("object at {address}: {warning}");
         }

@@ -60,9 +60,12 @@ impl NativeConnector {
         Object::open(&file, file.root)?;
         let editing = Editing { btree_k: chunk_k.max(1), first, ..Editing::default() };
         let connector = Self::assemble(file.clone(), options, Some(editing));
-        if matches!(connector.log_of(&file).as_deref(), Some(FileLog::Released { .. })) {
-            let reason =
-                "the log VOL wrote the file: mount it without --read-write, or change its objects as they are stored with --log=raw";
+        if let Some(FileLog::Released { written: Some(log), .. }) = connector.log_of(&file).as_deref()
+            && let Err(e) = log.verify()
+        {
+            let reason = format!(
+                "the log VOL wrote the file, and a part of its log is not written here ({e}): mount it without --read-write, or change its objects as they are stored with --log=raw"
+            );
             return Err(Error::refused(libc::EROFS, reason));
         }
         Ok(connector)

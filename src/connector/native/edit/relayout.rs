@@ -60,6 +60,7 @@ impl Change<'_> {
     /// Makes the dataset `d` what `creation` says. `retyped`: its datatype too.
     pub(super) fn relayout(&self, d: &Arc<Dataset>, creation: &Creation, retyped: bool, elements: Elements<'_>) -> Result<()> {
         self.check_bounds(d)?;
+        let creation = &self.suited(creation.clone())?;
         let store = self.store()?;
         let id = d.id;
         if let Some(warning) = creation.layout.kind.warning()
@@ -91,7 +92,7 @@ impl Change<'_> {
         }
         self.editing.preparations.cancel(id);
         self.set_messages(id, messages, retyped)?;
-        self.set_anchor(id, creation)?;
+        let keeps_id = self.set_anchor(id, creation, blank)?;
         env.forget(key(id));
         self.changed(id);
         if retyped && creation.datatype != old.datatype {
@@ -117,7 +118,9 @@ impl Change<'_> {
         }
         // What is in memory only would be lost if something fails after this.
         self.flush_within(id)?;
-        self.delete_storage(&old)?;
+        if !keeps_id {
+            self.delete_storage(&old)?;
+        }
         env.forget(key(old.id));
         Ok(())
     }
@@ -129,6 +132,7 @@ impl Change<'_> {
         self.check_bounds(d)?;
         self.delete_storage(d)?;
         self.set_messages(d.id, vec![(kind::DATATYPE, flag::CONSTANT | flag::DONT_SHARE, body)], true)?;
+        self.drop_released_anchor(d.id)?;
         self.connector.options.environment.forget(key(d.id));
         self.changed(d.id);
         Ok(())

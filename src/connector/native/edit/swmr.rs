@@ -44,7 +44,7 @@ impl NativeConnector {
     pub fn begin_swmr(&self) -> Result<()> {
         let store = self.file(0)?.store.clone();
         check_file(&store)?;
-        if self.record_log().is_some() {
+        if self.written_log().is_some() {
             let detail = "SWMR readers do not know the datasets in its log";
             return Err(Error::unsupported("superblock", Address(store.base()), detail));
         }

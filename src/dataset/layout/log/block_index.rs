@@ -64,6 +64,8 @@ pub(super) struct BlockIndex {
     coordinates: Vec<u64>,
     /// First level: end of each block. Further levels: the largest of [`FANOUT`] below.
     ends: Vec<Vec<u64>>,
+    /// Some blocks have elements beyond the extent.
+    pub(super) is_clipped: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -113,6 +115,7 @@ impl BlockIndex {
     }
 
     fn add_block(&mut self, write: u32, offset: u64, start: &[u64], count: &[u64]) {
+        self.is_clipped |= start.iter().zip(count).zip(&self.dims).any(|((s, c), d)| s.saturating_add(*c) > *d);
         let inside = start.iter().zip(count).zip(&self.dims).all(|((s, c), d)| *c > 0 && s < d);
         if !inside {
             return;
@@ -255,6 +258,26 @@ impl BlockIndex {
             }
             at = end;
         }
+    }
+
+    /// Calls `f` with the runs of all blocks, in the order in which writes replace each other: number
+    /// of the write, linear numbers, number of the first element within the write. Errors: there are
+    /// more than `most` runs.
+    pub(super) fn replay(&self, most: u64, f: &mut dyn FnMut(usize, Range<u64>, u64)) -> Result<()> {
+        let mut blocks: Vec<&Block> = self.blocks.iter().collect();
+        blocks.sort_by_key(|b| (self.writes.get(b.write as usize).map(|w| w.order), b.offset));
+        let mut runs = 0u64;
+        for block in blocks {
+            self.runs(block, &(0..u64::MAX), &mut |run, first| {
+                runs = runs.saturating_add(1);
+                f(block.write as usize, run, first);
+                runs <= most
+            });
+            if runs > most {
+                return Err(Error::limit("log", Address::UNDEF, format!("more than {most} rows of blocks of one dataset")));
+            }
+        }
+        Ok(())
     }
 
     /// Bytes that the writes take.

@@ -13,5 +13,7 @@ mod released;
 pub(crate) use anchor::{Anchor, InLog};
 pub(super) use anchor::{NAME, open};
 pub(in crate::dataset::layout) use records::Create;
-pub(crate) use records::{LogDataset, LogGroup, LogState, LogTotals, RecordAnchor, RecordLog};
+pub(crate) use records::{
+    LogDataset, LogGroup, LogState, LogTotals, Metadata, RecordAnchor, RecordLog, ReleasedGroup, ReleasedMember, Run,
+};
 pub(crate) use released::{LogFile, ReleasedAnchor, ReleasedLog};

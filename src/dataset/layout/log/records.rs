@@ -4,9 +4,11 @@
 //! A write becomes a staged buffer in memory. A flush cuts the staged elements that were not
 //! replaced since into records, which are appended as runs. `extents` maps the elements of a
 //! dataset to the latest write; `state` is what a log has in memory, `log` what is done with it;
-//! `load` reads the runs that the index lacks; `runs` makes runs; `tables` the index table. See
-//! docs/DESIGN-log.md.
+//! `load` reads the runs that the index lacks; `runs` makes runs; `tables` the index table. `batch`
+//! has what differs in a log of the released log VOL: data datasets of elements alone, and metadata
+//! datasets of entries. See docs/DESIGN-log.md.
 
+mod batch;
 mod dataset;
 mod dump;
 mod extents;
@@ -18,9 +20,11 @@ mod state;
 mod tables;
 mod upkeep;
 
-pub(crate) use dataset::{LogDataset, LogGroup, State as LogState};
+pub(crate) use batch::Metadata;
+pub(crate) use dataset::{LogDataset, LogGroup, ReleasedGroup, ReleasedMember, State as LogState};
 pub(in crate::dataset::layout) use layout::Create;
 pub(crate) use layout::RecordAnchor;
 pub(super) use layout::open;
 pub(crate) use log::RecordLog;
+pub(crate) use runs::Run;
 pub(crate) use upkeep::LogTotals;

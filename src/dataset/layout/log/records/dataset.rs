@@ -4,6 +4,7 @@ use super::extents::{Extents, Source};
 use crate::base::{Address, Error, Result};
 use crate::dataset::layout::DatasetBytes;
 use crate::dataset::layout::log::block_index::Rows;
+use crate::dataset::layout::log::released::ReleasedLog;
 use crate::dataset::layout::traits::Measure;
 use crate::format::log::record::{NAME, Selection};
 use crate::meta::Store;
@@ -67,6 +68,29 @@ pub(crate) struct LogGroup {
     pub(crate) skip: Option<Arc<DatasetBytes>>,
     /// The file.
     pub(crate) store: Arc<Store>,
+    /// What a log of the released log VOL has instead of state, index and skip list.
+    pub(crate) released: Option<ReleasedGroup>,
+}
+
+/// What a log of the released log VOL has beside its data datasets; those are numbered from 1.
+pub(crate) struct ReleasedGroup {
+    /// Its entries.
+    pub(crate) log: Arc<ReleasedLog>,
+    /// The datasets in it.
+    pub(crate) members: Vec<ReleasedMember>,
+    /// Number of metadata datasets.
+    pub(crate) metadata: u32,
+}
+
+/// A dataset in a log of the released log VOL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ReleasedMember {
+    /// Its ID in the log.
+    pub(crate) id: i32,
+    /// Dimensions, elements.
+    pub(crate) dims: Vec<u64>,
+    /// Bytes of an element.
+    pub(crate) element_size: u64,
 }
 
 impl LogGroup {

@@ -4,7 +4,7 @@ use super::dataset::Shape;
 use super::log::RecordLog;
 use super::state::{DeflatedAt, Found, Member};
 use crate::base::shape::Extent;
-use crate::base::{Error, Result, limits};
+use crate::base::{Address, Error, Result, limits};
 use crate::dataset::chunk::key::{CacheKey, DatasetKey};
 use crate::dataset::creation::{CreateLayout, Creation, MESSAGE_MAX_BYTES, NewLayout, Records, refuse};
 use crate::dataset::environment::Environment;
@@ -20,26 +20,33 @@ use crate::meta::extent;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Profiles: records as they are, and deflated.
+/// Profiles: records as they are, deflated, and in a log of the released log VOL.
 const PLAIN: &str = "plain";
 const DEFLATE: &str = "deflate";
+const RELEASED: &str = "released";
 /// Largest element of a dataset in a log, bytes: the object header of the anchor holds one.
 const ELEMENT_BYTES_MAX: u64 = MESSAGE_MAX_BYTES as u64 - 8;
 
 /// Creates datasets in a log.
 pub(in crate::dataset::layout) struct Create {
-    deflate: bool,
+    records: Records,
 }
 
-static CREATE_PLAIN: Create = Create { deflate: false };
-static CREATE_DEFLATE: Create = Create { deflate: true };
+static CREATE_PLAIN: Create = Create { records: Records::Plain };
+static CREATE_DEFLATE: Create = Create { records: Records::Deflated };
+static CREATE_RELEASED: Create = Create { records: Records::Released };
 
 impl Create {
     /// Without compression.
     pub(in crate::dataset::layout) const DEFAULT: &'static Create = &CREATE_PLAIN;
 
-    fn of(deflate: bool) -> &'static Create {
-        if deflate { &CREATE_DEFLATE } else { &CREATE_PLAIN }
+    /// The one of these records.
+    pub(in crate::dataset::layout) fn of(records: Records) -> &'static Create {
+        match records {
+            Records::Plain => &CREATE_PLAIN,
+            Records::Deflated => &CREATE_DEFLATE,
+            Records::Released => &CREATE_RELEASED,
+        }
     }
 }
 
@@ -49,13 +56,18 @@ impl CreateLayout for Create {
     }
 
     fn profile(&self) -> Option<&'static str> {
-        Some(if self.deflate { DEFLATE } else { PLAIN })
+        Some(match self.records {
+            Records::Plain => PLAIN,
+            Records::Deflated => DEFLATE,
+            Records::Released => RELEASED,
+        })
     }
 
     fn with_profile(&'static self, name: &str) -> Option<&'static dyn CreateLayout> {
         match name {
-            PLAIN => Some(Create::of(false)),
-            DEFLATE => Some(Create::of(true)),
+            PLAIN => Some(Create::of(Records::Plain)),
+            DEFLATE => Some(Create::of(Records::Deflated)),
+            RELEASED => Some(Create::of(Records::Released)),
             _ => None,
         }
     }
@@ -65,7 +77,7 @@ impl CreateLayout for Create {
     }
 
     fn records(&self) -> Option<Records> {
-        Some(if self.deflate { Records::Deflated } else { Records::Plain })
+        Some(self.records)
     }
 
     fn allocation_time(&self) -> u8 {
@@ -82,8 +94,11 @@ impl CreateLayout for Create {
         if creation.extent == Extent::Null { refuse("a dataset without elements in a log") } else { Ok(()) }
     }
 
-    /// That of the anchor, a scalar dataset.
+    /// That of the anchor: a scalar dataset, or in a released log one without elements.
     fn message(&self, _ctx: &Context, _superblock_version: u8, creation: &Creation) -> Result<DataLayout> {
+        if self.records == Records::Released {
+            return Ok(DataLayout { version: 3, class: Class::Contiguous { address: Address::UNDEF, size: Some(0), dims: Vec::new() } });
+        }
         let len = usize::try_from(creation.datatype.element_size()).unwrap_or(usize::MAX);
         let data = match &creation.fill {
             crate::base::fill::Fill::Value(value) => value.clone(),
@@ -198,7 +213,7 @@ impl Layout for Recorded {
     }
 
     fn for_copy(&self) -> NewLayout {
-        NewLayout { kind: Create::of(self.member.deflate), chunk: Vec::new() }
+        NewLayout { kind: Create::of(self.log.records(self.member.deflate)), chunk: Vec::new() }
     }
 
     fn read(&self, data: &DatasetBytes, env: &Environment, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -40,8 +40,11 @@ impl Opened {
         let tail = (u32::try_from(state.indexed_log).unwrap_or(u32::MAX), state.indexed_bytes);
         let next_sequence = state.sequence;
         let mut opened = Opened { group, state, tail, next_sequence, unindexed: 0, events: HashMap::default(), shapes: HashMap::default() };
-        if state.indexed_log == 0 {
+        if state.indexed_log == 0 && opened.group.released.is_none() {
             opened.next_sequence = opened.first_sequence()?;
+        }
+        if opened.group.released.is_some() {
+            return Ok(opened);
         }
         let mut pending = Vec::new();
         let (mut at, mut sequence) = (tail, opened.next_sequence);

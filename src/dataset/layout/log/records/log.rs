@@ -1,5 +1,6 @@
 //! The log of a file: reading, staging, runs, the index.
 
+use super::batch;
 use super::dataset::{Dataset, LogDataset, LogSource, State};
 use super::extents::Source;
 use super::load::Opened;
@@ -30,12 +31,18 @@ pub(crate) struct RecordLog {
     /// Opened at the first use. Locked before `state`.
     pub(super) opened: Mutex<Option<Arc<Opened>>>,
     pub(super) state: Mutex<Inner>,
+    is_released: bool,
 }
 
 impl RecordLog {
-    /// The log whose group `open` opens.
-    pub(crate) fn new(environment: Arc<Environment>, open: Box<LogSource>) -> Self {
-        RecordLog { environment, open, opened: Mutex::default(), state: Mutex::default() }
+    /// The log whose group `open` opens. `is_released`: it is one of the released log VOL.
+    pub(crate) fn new(environment: Arc<Environment>, open: Box<LogSource>, is_released: bool) -> Self {
+        RecordLog { environment, open, opened: Mutex::default(), state: Mutex::default(), is_released }
+    }
+
+    /// True if it is stored as the released log VOL does.
+    pub(crate) fn is_released(&self) -> bool {
+        self.is_released
     }
 
     /// Opens the log at its first use.
@@ -48,6 +55,7 @@ impl RecordLog {
         if self.state.lock().ignores_index {
             group.forget_index();
         }
+        let released = batch::load(&group)?;
         let opened = Arc::new(Opened::new(group)?);
         let mut inner = self.state.lock();
         if inner.is_open {
@@ -63,7 +71,12 @@ impl RecordLog {
         inner.state = opened.state;
         // A run of an operation that was rolled back may have later IDs.
         let seen = opened.changed().max().map_or(0, |id| id.saturating_add(1));
-        inner.next_id = opened.group.next_id.max(seen).max(1);
+        inner.next_id = opened.group.next_id.max(seen);
+        match released {
+            Some((released, datasets)) => (inner.released, inner.datasets) = (Some(released), datasets),
+            // The ID 0 belongs to the log.
+            None => inner.next_id = inner.next_id.max(1),
+        }
         inner.unindexed = opened.unindexed;
         inner.is_indexed = opened.unindexed == 0 && opened.changed().next().is_none();
         drop(inner);
@@ -131,6 +144,9 @@ impl RecordLog {
     /// Makes elements unwritten.
     pub(super) fn erase(&self, member: &Member, range: Range<u64>) -> Result<()> {
         let mut inner = self.with(member)?;
+        if inner.released.is_some() && !inner.has_stored(member.id, &range) {
+            return inner.set(member.id, range, None);
+        }
         let count = if range.end == u64::MAX { TO_THE_END } else { range.end.saturating_sub(range.start) };
         inner.note_erased(Erased { dataset: member.id, first: range.start, count });
         inner.set(member.id, range, None)
@@ -168,7 +184,10 @@ impl RecordLog {
     pub(super) fn forget(&self, member: &Member) -> Result<()> {
         let mut inner = self.with(member)?;
         let inner = &mut *inner;
-        inner.note_erased(Erased { dataset: member.id, first: 0, count: TO_THE_END });
+        if inner.released.is_none() || inner.has_stored(member.id, &(0..u64::MAX)) {
+            inner.note_erased(Erased { dataset: member.id, first: 0, count: TO_THE_END });
+        }
+        inner.free_id(member.id);
         let dataset = inner.datasets.remove(&member.id);
         // Later loads find nothing.
         inner.datasets.insert(member.id, Dataset { deflates: member.deflate, ..Dataset::new(member.shape.clone()) });
@@ -181,16 +200,13 @@ impl RecordLog {
 
     /// True if new datasets are in the log.
     pub(crate) fn is_default(&self) -> Result<bool> {
-        Ok(self.opened()?.group.is_default)
+        Ok(self.is_released || self.opened()?.group.is_default)
     }
 
     /// Takes a new dataset ID. The caller stores [`RecordLog::next_id`].
     pub(crate) fn take_id(&self) -> Result<u64> {
         self.opened()?;
-        let mut inner = self.state.lock();
-        let id = inner.next_id;
-        inner.next_id = id.saturating_add(1);
-        Ok(id)
+        self.state.lock().take_id()
     }
 
     /// The ID of the next dataset.
@@ -256,9 +272,7 @@ impl RecordLog {
         let mut inner = self.state.lock();
         let run = inner.next_run(commit)?;
         if run.is_none() {
-            inner.buffers.clear();
-            inner.last = None;
-            inner.staged_bytes = 0;
+            inner.clear_buffers();
         }
         Ok(run)
     }
@@ -284,7 +298,7 @@ impl RecordLog {
 
     /// True if something waits for a commit.
     pub(crate) fn is_uncommitted(&self) -> bool {
-        self.has_more() || self.state.lock().is_continued
+        self.has_more() || self.has_entries() || self.state.lock().is_continued
     }
 
     /// Index entries that [`RecordLog::write_index`] will make, about.

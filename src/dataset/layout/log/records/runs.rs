@@ -11,10 +11,13 @@ use std::ops::Range;
 
 /// Longest data of a record, bytes.
 pub(super) const RECORD_BYTES_MAX: u64 = 1 << 20;
+/// Longest data of an entry of a released log, bytes.
+const BARE_BYTES_MAX: u64 = 1 << 30;
 /// Data of a record that is deflated, bytes: all of it is inflated to read some.
 pub(super) const DEFLATED_BYTES_MAX: u64 = 128 << 10;
 
 /// A record of a run.
+#[derive(Clone)]
 pub(super) struct Made {
     pub(super) dataset: u64,
     /// Linear elements.
@@ -26,6 +29,7 @@ pub(super) struct Made {
 }
 
 /// A run that is ready to be written.
+#[derive(Clone)]
 pub(crate) struct Run {
     pub(super) head: RunHead,
     /// The records, encoded.
@@ -34,11 +38,16 @@ pub(crate) struct Run {
     pub(super) made: Vec<Made>,
     /// Erased ranges that the records have.
     pub(super) erased: Vec<Erased>,
+    /// The records are nothing but elements, and nothing precedes them.
+    pub(super) is_bare: bool,
 }
 
 impl Run {
     /// Bytes before the records.
     pub(super) fn head_len(&self) -> u64 {
+        if self.is_bare {
+            return 0;
+        }
         let dims: usize = self.head.datasets.iter().map(|d| d.dims.len().saturating_add(3)).sum();
         (RUN_HEAD_BYTES as u64).saturating_add((dims as u64).saturating_mul(8))
     }
@@ -46,6 +55,11 @@ impl Run {
     /// Bytes of the run.
     pub(crate) fn len(&self) -> u64 {
         self.head_len().saturating_add(self.records.len() as u64)
+    }
+
+    /// The bytes of records without anything before them.
+    pub(crate) fn bare(&self) -> &[u8] {
+        &self.records
     }
 
     /// The run, for the state `serial` of the file. `continued`: the next one belongs to it.
@@ -99,6 +113,8 @@ pub(super) struct Maker {
     pub(super) writer: Writer,
     pub(super) bytes: u64,
     pub(super) made: Vec<Made>,
+    /// Records have no heads, and are as long as can be.
+    pub(super) is_bare: bool,
 }
 
 impl Maker {
@@ -112,7 +128,12 @@ impl Maker {
     ) -> Result<()> {
         let (Some(first), Some(last)) = (extents.first(), extents.last()) else { return Ok(()) };
         let size = shape.element_size;
-        let most = (if deflate { DEFLATED_BYTES_MAX } else { RECORD_BYTES_MAX } / size.max(1)).max(1);
+        let most = match (self.is_bare, deflate) {
+            (true, _) => BARE_BYTES_MAX,
+            (false, true) => DEFLATED_BYTES_MAX,
+            (false, false) => RECORD_BYTES_MAX,
+        };
+        let most = (most / size.max(1)).max(1);
         let mut rest = extents.iter().peekable();
         let mut cut = |range: &Range<u64>, data: &mut Vec<u8>| {
             while let Some(extent) = rest.peek() {
@@ -151,7 +172,9 @@ impl Maker {
         let packed = if deflate { deflated(data) } else { None };
         let head = Head { dataset, selection, deflated: packed.is_some() };
         let mut w = Writer::new();
-        head.write(&mut w);
+        if !self.is_bare {
+            head.write(&mut w);
+        }
         let head_bytes = w.into_bytes();
         let stored = packed.as_deref().unwrap_or(data);
         let offset = self.bytes.saturating_add(head_bytes.len() as u64);

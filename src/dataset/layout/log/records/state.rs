@@ -1,5 +1,6 @@
 //! What a log has in memory: staged writes, datasets, the place of the next run.
 
+use super::batch::Released;
 use super::dataset::{Dataset, Deflated, LogDataset, Placed, Shape, State};
 use super::extents::{Extent, Source};
 use super::runs::{Made, Maker, Run};
@@ -64,6 +65,13 @@ pub(super) enum Undo {
     Log(u32),
     /// Log datasets were freed or trimmed.
     Changed(Vec<(u32, LogDataset)>),
+    /// A batch was placed, of which elements may have been staged before the operation, in these
+    /// buffers.
+    Placed(Box<Run>, HashMap<u32, Arc<Vec<u8>>>),
+    /// Entries that wait for a metadata dataset were so many.
+    Entries(usize),
+    /// IDs were handed out and free like this.
+    Ids(u64, Vec<u64>),
 }
 
 /// State of a log.
@@ -100,6 +108,8 @@ pub(super) struct Inner {
     /// Erased ranges that are not logged yet.
     pub(super) erased: Vec<Erased>,
     pub(super) undo: Option<Vec<Undo>>,
+    /// What only a log of the released log VOL has.
+    pub(super) released: Option<Released>,
 }
 
 pub(super) fn missing() -> Error {
@@ -156,6 +166,13 @@ impl Inner {
         Ok(())
     }
 
+    /// Forgets the staged bytes, which are in the log.
+    pub(super) fn clear_buffers(&mut self) {
+        self.buffers.clear();
+        self.last = None;
+        self.staged_bytes = 0;
+    }
+
     pub(super) fn note_erased(&mut self, erased: Erased) {
         if let Some(undo) = &mut self.undo {
             undo.push(Undo::Erased(self.erased.len()));
@@ -184,6 +201,12 @@ impl Inner {
             }
             Undo::Log(number) => drop(self.logs.remove(&number)),
             Undo::Changed(logs) => self.logs.extend(logs),
+            Undo::Placed(batch, buffers) => self.unplace(&batch, buffers),
+            Undo::Entries(len) => self.released.iter_mut().for_each(|released| released.entries.truncate(len)),
+            Undo::Ids(next, free) => {
+                self.next_id = next;
+                self.released.iter_mut().for_each(|released| released.free_ids.clone_from(&free));
+            }
         }
     }
 
@@ -216,7 +239,7 @@ impl Inner {
         let records = (maker.made.len() as u64).saturating_add(controls);
         let head = RunHead { sequence: self.sequence, serial: 0, bytes: 0, records, continued: false, datasets };
         let erased = std::mem::take(&mut self.erased);
-        Ok(Some(Run { head, records: maker.writer.into_bytes(), made: maker.made, erased }))
+        Ok(Some(Run { head, records: maker.writer.into_bytes(), made: maker.made, erased, is_bare: false }))
     }
 
     /// Makes the place of a record that of its elements.
@@ -235,7 +258,7 @@ impl Inner {
 
 /// Appends records of what is staged in `ranges` and was not replaced. Returns the ranges that are
 /// left when the run is long enough.
-fn stage_records(
+pub(super) fn stage_records(
     maker: &mut Maker,
     (id, dataset): (u64, &Dataset),
     ranges: &mut [Range<u64>],

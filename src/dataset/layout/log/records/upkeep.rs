@@ -52,7 +52,7 @@ impl RecordLog {
             logs: inner.logs.len() as u64,
             bytes: inner.logs.values().map(|log| log.len).fold(0, u64::saturating_add),
             indexed: inner.state.entries,
-            unindexed: inner.unindexed,
+            unindexed: if self.is_released() { 0 } else { inner.unindexed },
             staged: inner.staged_bytes,
         })
     }

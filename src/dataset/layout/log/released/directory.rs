@@ -116,6 +116,15 @@ impl ReleasedLog {
         Ok(file.store.clone())
     }
 
+    /// Raw data of each data dataset of the first log file, and its number of metadata datasets.
+    pub(crate) fn datasets(&self) -> Result<(Vec<Range<Address>>, u32)> {
+        let directory = self.directory()?;
+        let first = directory.files.first();
+        let metadata = first.map_or(0, |file| file.metadata.len());
+        let metadata = u32::try_from(metadata).map_err(|_| Error::limit(NAME, Address::UNDEF, "2^32 metadata datasets"))?;
+        Ok((first.map(|file| file.data.clone()).unwrap_or_default(), metadata))
+    }
+
     pub(super) fn directory(&self) -> Result<Arc<Directory>> {
         let mut kept = self.directory.lock();
         if let Some(directory) = &*kept {
@@ -130,7 +139,7 @@ impl ReleasedLog {
 
     /// The writes to dataset `id`, of `element_size` bytes an element. Writes that cannot be
     /// decoded are in it as broken ones, with a log line.
-    pub(super) fn index(&self, id: i32, shape: EntryShape<'_>, element_size: u64) -> Result<BlockIndex> {
+    pub(in crate::dataset::layout::log) fn index(&self, id: i32, shape: EntryShape<'_>, element_size: u64) -> Result<BlockIndex> {
         let directory = self.directory()?;
         let mut index = BlockIndex::new(shape.dims);
         let everything = |error: &Error| {
@@ -268,7 +277,9 @@ impl Directory {
             return Err(Error::corrupt(NAME, at, format!("data at offset {}", header.data_offset)));
         };
         let holds = |data: &Range<Address>| data.start <= address && end <= data.end;
-        let number = file.data.iter().position(holds);
+        // They are in the order of their addresses, but for damaged files.
+        let likely = file.data.partition_point(|data| data.end <= address);
+        let number = if file.data.get(likely).is_some_and(holds) { Some(likely) } else { file.data.iter().position(holds) };
         let number = number.ok_or_else(|| {
             Error::corrupt(NAME, at, format!("{} bytes at offset {} are not in the log", header.data_len, header.data_offset))
         })?;
