@@ -142,4 +142,6 @@ def small(bench, folder, count):
     log.mount.close()
     note = f"peak memory {memory:.0f} MB; mount {1e3 * opened:.0f} ms, first read {first:.2f} s; parts: {' '.join(f'{1e6 * t:.1f}' for t in costs)} us"
     bench.size(f"log: {count} records: write, last tenth / first", 1e6 * costs[-1], 1e6 * costs[0], [costs[-1] / costs[0]], "us", 1.2, note)
+    bound = (CACHE + (64 << 20)) / 1e6
+    bench.size(f"log: {count} records: peak memory / cache + 64 MiB", memory, bound, [memory / bound], "MB", 1, note)
     bench.size(f"log: {count} records: unmount, s per million", closed, count / 1e6, [closed / (count / 1e6)], "s", 1, note)

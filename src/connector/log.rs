@@ -23,7 +23,7 @@ pub struct LogUse {
     /// Bytes of the elements that datasets have; deflated ones count with their size before.
     pub written: u64,
     /// Bytes that no dataset needs: of replaced elements, heads, unused ends of log datasets.
-    /// `None`: some records are deflated, so that it is not known.
+    /// `None`: the stored length of some deflated records is not known.
     pub dead: Option<u64>,
     /// Index entries.
     pub indexed: u64,

@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import subprocess
+import threading
 import time
 
 import h5py
@@ -412,6 +413,59 @@ def kills(options, tally, folder):
         log.independent(f"kill {turn}")
 
 
+def set_layout(file, layout):
+    try:
+        os.setxattr(file, "user.h5dir.layout", layout.encode())
+    except OSError:
+        # The daemon was killed.
+        pass
+
+
+def conversions(options, tally, folder):
+    """Datasets become log datasets and back in pieces: others are written meanwhile; killed at any moment, each is old or new."""
+    rng, path = np.random.default_rng(options.seed + 4), os.path.join(folder, "conversions.h5")
+    subprocess.run([options.bin, "create", path], check=True)
+    want = rng.integers(0, 1 << 20, (4096, 1024), "<u4")
+    with harness.mounted(options.bin, path, "--read-write") as mount:
+        for name, text in (("d", {"shape": want.shape}), ("other", {"shape": [1 << 16], "layout": "log"})):
+            open(os.path.join(mount, name), "wb").close()
+            os.setxattr(os.path.join(mount, name), "user.h5dir.dataset", json.dumps({"dtype": "<u4", **text}).encode())
+        with open(os.path.join(mount, "d"), "r+b") as f:
+            f.write(want.tobytes())
+    for turn in range(16 if os.environ.get("H5DIR_LONG") else 4):
+        point, layout = os.path.join(folder, f"conversion{turn}"), ("log", "contiguous")[turn % 2]
+        file, other = os.path.join(point, "d"), os.path.join(point, "other")
+        with killed(options, path, point):
+            thread = threading.Thread(target=set_layout, args=(file, layout))
+            thread.start()
+            until, served = time.time() + float(rng.random()) * 0.4, 0
+            with open(other, "r+b", buffering=0) as f:
+                while thread.is_alive() and time.time() < until:
+                    os.pwrite(f.fileno(), struct.pack("<I", turn), 4 * served)
+                    served += 1
+                    if served % 16 == 0:
+                        os.fsync(f.fileno())
+        thread.join()
+        subprocess.run([options.bin, "recover", path], check=True, capture_output=True)
+        with harness.mounted(options.bin, path, "--read-write") as mount:
+            file, other = os.path.join(mount, "d"), os.path.join(mount, "other")
+            tally.check(harness.read(file) == want.tobytes(), f"conversion {turn}, killed")
+            with open(other, "r+b", buffering=0) as f:
+                written = 0
+                thread = threading.Thread(target=set_layout, args=(file, layout))
+                thread.start()
+                while thread.is_alive():
+                    os.pwrite(f.fileno(), struct.pack("<I", turn), 4 * (written % 1000))
+                    written += 1
+            tally.check(written > 8 or served > 8, f"conversion {turn}: {served} and {written} writes of another dataset meanwhile")
+            tally.equal(os.getxattr(file, "user.h5dir.layout").decode(), layout, f"conversion {turn}")
+            tally.check(harness.read(file) == want.tobytes(), f"conversion {turn}, again")
+        with h5py.File(path, "r") as f:
+            found = log_reader.read(f)["d"].values if layout == "log" else f["d"][()]
+            tally.check((found == want).all(), f"conversion {turn}, by h5py")
+        tally.equal(subprocess.run([options.bin, "check", "--data", path], capture_output=True).returncode, 0, f"conversion {turn}: check")
+
+
 def refusals(options, tally, folder):
     path = os.path.join(folder, "refusals.h5")
     subprocess.run([options.bin, "create", path], check=True)
@@ -447,6 +501,7 @@ def main():
         mutants(options, tally, folder)
         records(options, tally, folder)
         kills(options, tally, folder)
+        conversions(options, tally, folder)
         refusals(options, tally, folder)
     tally.finish()
 

@@ -78,13 +78,14 @@ impl Log for NativeConnector {
 
     fn usage(&self) -> Result<LogUse> {
         let Some(log) = self.written_log() else { return Ok(LogUse::default()) };
-        let (mut written, mut deflated) = (0u64, false);
+        let (mut written, mut stored, mut unmeasured) = (0u64, 0u64, false);
         self.each_in_log(&mut |_, _, measure| {
             written = written.saturating_add(measure.written);
-            deflated |= measure.deflated;
+            stored = stored.saturating_add(measure.stored);
+            unmeasured |= measure.unmeasured;
         })?;
         let LogTotals { logs, bytes: total, indexed, unindexed, staged } = log.totals()?;
-        let dead = (!deflated).then(|| total.saturating_sub(written.saturating_sub(staged)));
+        let dead = (!unmeasured).then(|| total.saturating_sub(stored));
         Ok(LogUse { logs, total, written, dead, indexed, unindexed, staged })
     }
 

@@ -329,8 +329,10 @@ pub struct Measure {
     pub extents: u64,
     /// The extents lie in the log in the order of the elements.
     pub ordered: bool,
-    /// Some are in deflated records.
-    pub deflated: bool,
+    /// Bytes that they take in log datasets, without those whose stored length is not known.
+    pub stored: u64,
+    /// How long some deflated records are is not known.
+    pub unmeasured: bool,
     /// Numbers of the log datasets that have some.
     pub logs: BTreeSet<u32>,
 }

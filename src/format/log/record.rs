@@ -157,6 +157,9 @@ pub(crate) struct IndexEntry {
 }
 
 impl IndexEntry {
+    /// Bytes after the head.
+    pub(crate) const PLACE_BYTES: u64 = 16;
+
     /// Decodes an entry of a dataset of `rank`.
     pub(crate) fn read(r: &mut Reader<'_>, dataset: u64, rank: usize) -> Result<IndexEntry> {
         let begin = r.clone();

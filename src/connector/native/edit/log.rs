@@ -3,7 +3,7 @@
 use super::super::attribute::Value;
 use super::super::dataset::Dataset;
 use super::super::file::HdfFile;
-use super::super::log_members::integers as integers_of;
+use super::super::log_members::{self, integers as integers_of};
 use super::super::log_names::{ATTRIBUTES, DEFLATE, GROUP, ID, MAXIMUM, SHAPE};
 use super::super::object::Object;
 use super::super::record_log::{self, DATASETS, DEFAULT, INDEX, LOGS, SKIP, STATE, VERSION};
@@ -171,6 +171,25 @@ impl Change<'_> {
         }
         self.changed(id);
         Ok(false)
+    }
+
+    /// Makes the dataset object of `id`, which takes over the storage of the dataset `from`, an
+    /// anchor like it, or none.
+    pub(super) fn move_anchor(&self, from: ObjectId, id: ObjectId, creation: &Creation) -> Result<()> {
+        if creation.layout.kind.records().is_none() {
+            return self.set_anchor(id, creation, false).map(drop);
+        }
+        let (copy, object) = (self.connector.object(from)?, self.connector.object(id)?);
+        for name in ATTRIBUTES {
+            match log_members::integers(&copy, name)? {
+                Some(numbers) => self.set_integers(id, name, &numbers, name == ID || name == DEFLATE)?,
+                None if attribute::stored(&object, name)?.is_some() => {
+                    attributes_edit::remove(&*self.store()?, id.address, name, now())?;
+                }
+                None => {}
+            }
+        }
+        Ok(())
     }
 
     /// Stores the extent of a dataset: in its dataspace message, or in the attribute of an anchor.

@@ -54,13 +54,14 @@ impl NativeConnector {
         let log = self.log_to_edit()?;
         self.commit_all(false)?;
         let mut found = Compaction { datasets: VecDeque::new(), at: 0, last: log.last_number()?, moved: 0, total: 0 };
-        let (mut written, mut ordered, mut deflated) = (0u64, true, false);
+        let (mut stored, mut new, mut ordered, mut unmeasured) = (0u64, 0u64, true, false);
         self.each_in_log(&mut |id, _, measure| {
-            written = written.saturating_add(measure.written);
-            deflated |= measure.deflated;
+            stored = stored.saturating_add(measure.stored);
+            unmeasured |= measure.unmeasured;
             if only.is_none_or(|only| only == id) {
                 ordered &= measure.ordered;
                 found.total = found.total.saturating_add(measure.written);
+                new = new.saturating_add(if measure.unmeasured { measure.written } else { measure.stored });
                 found.datasets.push_back(id);
             }
         })?;
@@ -68,15 +69,16 @@ impl NativeConnector {
             return Err(Error::refused(libc::ENODATA, "the dataset is not in the log"));
         }
         let bytes = log.totals()?.bytes;
-        // How long deflated records are is not known before they are read.
-        let is_dense = !deflated && bytes.saturating_sub(written) <= bytes / DEAD_PART;
+        // A log that other software or an earlier version wrote may have deflated records of which
+        // it is not known how long they are.
+        let is_dense = !unmeasured && bytes.saturating_sub(stored) <= bytes / DEAD_PART;
         if bytes == 0 || (ordered && is_dense) {
             return Ok(None);
         }
         let change = self.change(&[])?;
         // Heads of records take some more; what is missing is in further log datasets. There is one
         // also if nothing is moved: numbers of log datasets are not used again.
-        change.add_log(&log, found.total.saturating_add(found.total / DEAD_PART).min(1 << 30), LogFlush::Early)?;
+        change.add_log(&log, new.saturating_add(new / DEAD_PART).min(1 << 30), LogFlush::Early)?;
         Ok(Some(found))
     }
 
@@ -121,7 +123,7 @@ impl NativeConnector {
         change.flush_log(LogFlush::Early)?;
         // Datasets that are open without a name have entries too.
         let keep = (!self.editing()?.objects.has_nameless()).then_some(&keep);
-        let unused = if keep.is_some() { log.unused(last, &used) } else { Vec::new() };
+        let unused = if keep.is_some() { log.unused(last, &used)? } else { Vec::new() };
         let freed = unused.iter().map(|(_, log)| log.len).fold(0, u64::saturating_add);
         change.atomically(|| {
             // Closed: the unused end of the last log dataset is freed, too.

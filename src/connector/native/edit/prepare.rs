@@ -6,6 +6,9 @@
 //! 3. The operation that changes the dataset (`relayout`) takes over the header messages and the
 //!    storage of the copy.
 //!
+//! A copy in a log is an anchor with a number of its own there, which the dataset takes over: until
+//! step 3 no dataset with a name has the elements that were appended.
+//!
 //! A change of the elements before step 3 cancels the preparation. After a crash the dataset has
 //! the old or the new layout; the space of a copy that a commit made durable is lost.
 //!
@@ -107,7 +110,9 @@ impl Change<'_> {
             return Ok(None);
         }
         let creation = plan(&d.now()?, &spec, &mut Values::new(self, &store))?;
-        if creation.layout.kind.records().is_some() || d.layout().for_copy().kind.records().is_some() {
+        // A log of the released log VOL gives an ID to the dataset itself.
+        let is_released = self.connector.written_log().is_some_and(|log| log.is_released());
+        if is_released && (creation.layout.kind.records().is_some() || d.layout().for_copy().kind.records().is_some()) {
             return Ok(None);
         }
         self.check_bounds(&d)?;
@@ -123,6 +128,7 @@ impl Change<'_> {
             let copy = ObjectId { address: self.new_dataset(&creation, now())?, ..id };
             self.connector.options.environment.forget(key(copy));
             self.changed(copy);
+            self.set_anchor(copy, &creation, true)?;
             if self.dataset(copy)?.bytes.fill != d.bytes.fill {
                 bound_holes(d)?;
             }
@@ -149,7 +155,7 @@ impl Change<'_> {
     fn spacer(&self, d: &Dataset, creation: &Creation) -> Result<Option<(Address, u64)>> {
         let (store, stored) = (self.store()?, d.layout().stored_volume(&d.bytes)?.bytes);
         let is_waste = stored > store.transaction()?.space_usage().end / FREE_PART;
-        if creation.layout.chunk_dims().is_some() || !is_waste {
+        if creation.layout.chunk_dims().is_some() || creation.layout.kind.records().is_some() || !is_waste {
             return Ok(None);
         }
         let len = d.bytes.size.saturating_sub(stored).saturating_add(ROOM_BYTES.saturating_mul(4));
@@ -171,6 +177,7 @@ impl Change<'_> {
         let message = |kind: u16| Some((kind, header.message(header.find(kind)?)?.flags, header.body(header.find(kind)?).to_vec()));
         let messages = KINDS.into_iter().chain([kind::DATATYPE]).filter_map(message).collect();
         self.set_messages(id, messages, retyped)?;
+        self.move_anchor(p.copy, id, creation)?;
         self.changed(id);
         self.delete_storage(old)?;
         env.forget(key(old.id));
@@ -218,6 +225,7 @@ impl NativeConnector {
             let (from, n) = self.read_piece(id, p, at, &mut piece)?;
             if n > 0 {
                 self.admit_write()?;
+                self.bound_staged()?;
                 let bytes = piece.get(..n).unwrap_or_default();
                 let copy = self.dataset(p.copy)?.dataset.bytes.clone();
                 for part in copy.kept(bytes, from, p.creation.undefine_fill) {
@@ -280,7 +288,8 @@ impl NativeConnector {
         let Some(p) = self.editing.as_ref().and_then(|e| e.preparations.0.lock().remove(&id)) else { return };
         let freed = self.change(&[]).and_then(|change| change.free_spacer(&p));
         let ended = if p.adopted.load(Ordering::Acquire) {
-            if p.of_new_file { self.lay_out_again(id) } else { Ok(()) }
+            let is_in_log = p.creation.layout.kind.records().is_some();
+            if p.of_new_file && !is_in_log { self.lay_out_again(id) } else { Ok(()) }
         } else {
             self.operate(&[p.copy], |c| c.delete_nameless(p.copy))
         };

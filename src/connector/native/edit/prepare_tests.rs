@@ -51,6 +51,68 @@ fn a_prepared_layout_is_taken_over() {
     assert_eq!((bytes(&c, other), c.info(other).unwrap().links), (Vec::new(), 1));
 }
 
+fn in_log(profile: &str) -> DatasetSpec {
+    DatasetSpec { layout: Some("log".into()), profile: Some(profile.into()), ..DatasetSpec::default() }
+}
+
+/// Datasets are moved into a log, within it and out of it in pieces, and other datasets are written
+/// meanwhile.
+#[test]
+fn datasets_in_a_log_are_prepared() {
+    let (c, id) = container();
+    let other = c.create_file(c.root(), b"g").unwrap();
+    let mut log_ids = Vec::new();
+    let specs = [in_log("plain"), in_log("deflate"), in_log("plain"), spec(), in_log("deflate"), spec()];
+    for (turn, spec) in specs.into_iter().enumerate() {
+        assert!(c.prepare_change(id, &spec).unwrap(), "turn {turn}");
+        assert_eq!(bytes(&c, id), content());
+        c.write(other, turn as u64 * 100, &[turn as u8 + 1; 100]).unwrap();
+        if turn % 2 == 0 {
+            c.commit().unwrap();
+        }
+        c.change_dataset(id, spec.clone(), Elements::Kept).unwrap();
+        c.end_preparation(id);
+        assert_eq!(bytes(&c, id), content(), "turn {turn}");
+        let measure = Connector::log(&*c).and_then(|log| log.dataset(id).unwrap());
+        assert_eq!(measure.map(|m| m.written), spec.layout.map(|_| LEN as u64), "turn {turn}");
+        log_ids.push(c.record_log().unwrap().next_id());
+        if turn % 2 == 1 {
+            c.commit().unwrap();
+        }
+        // What it takes in a log is taken over, not written again.
+        let anchors = log_ids.len() as u64 - u64::from(turn >= 3) - u64::from(turn == 5);
+        assert_eq!(log_ids.last(), Some(&(anchors + 1)), "turn {turn}");
+    }
+    let want: Vec<u8> = (1..=6).flat_map(|n| [n; 100]).collect();
+    assert_eq!(bytes(&c, other), want);
+}
+
+/// A write while a dataset is moved into or out of a log cancels that, and is not lost.
+#[test]
+fn a_write_cancels_the_preparation_in_a_log() {
+    let (c, id) = container();
+    let mut want = content();
+    for (turn, spec) in [in_log("plain"), spec(), in_log("deflate")].into_iter().enumerate() {
+        for write in [true, false] {
+            assert!(c.prepare_change(id, &spec).unwrap());
+            if write {
+                let at = turn * 1000 + 7;
+                c.write(id, at as u64, b"changed").unwrap();
+                want[at..at + 7].copy_from_slice(b"changed");
+                c.end_preparation(id);
+            } else {
+                c.change_dataset(id, spec.clone(), Elements::Kept).unwrap();
+                c.end_preparation(id);
+            }
+            assert_eq!(bytes(&c, id), want, "turn {turn}");
+            c.commit().unwrap();
+        }
+    }
+    // The copies that were not used have nothing in the log.
+    let log = Connector::log(&*c).unwrap().usage().unwrap();
+    assert_eq!(log.written, LEN as u64);
+}
+
 /// Regression: punched holes and copied ranges came back with the prepared layout.
 #[test]
 fn a_change_of_the_elements_makes_the_preparation_void() {

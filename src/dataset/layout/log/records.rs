@@ -3,19 +3,25 @@
 //!
 //! A write becomes a staged buffer in memory. A flush cuts the staged elements that were not
 //! replaced since into records, which are appended as runs. `extents` maps the elements of a
-//! dataset to the latest write; `state` is what a log has in memory, `log` what is done with it;
-//! `load` reads the runs that the index lacks; `runs` makes runs; `tables` the index table. `batch`
-//! has what differs in a log of the released log VOL: data datasets of elements alone, and metadata
-//! datasets of entries. See docs/DESIGN-log.md.
+//! dataset to the latest write, most of it `packed` in `pages` of a temporary file; `state` is what
+//! a log has in memory, `log` what is done with it; `load` reads the runs that the index lacks,
+//! into `events`; `runs` makes runs; `tables` the index table, with `sorted` entries and the
+//! `lengths` of deflated records. `batch` has what differs in a log of the released log VOL: data
+//! datasets of elements alone, and metadata datasets of entries. See docs/DESIGN-log.md.
 
 mod batch;
 mod dataset;
 mod dump;
+mod events;
 mod extents;
 mod layout;
+mod lengths;
 mod load;
 mod log;
+mod packed;
+mod pages;
 mod runs;
+mod sorted;
 mod state;
 mod tables;
 mod upkeep;

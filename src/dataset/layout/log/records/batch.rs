@@ -8,13 +8,13 @@
 use super::dataset::{Dataset, LogDataset, LogGroup, ReleasedMember, Shape};
 use super::extents::{Extent, Source};
 use super::log::RecordLog;
-use super::runs::{Maker, Run, blocks};
+use super::pages::Pages;
+use super::runs::{Made, Maker, Run, blocks};
 use super::state::{Inner, Undo, missing, stage_records};
 use crate::base::{Address, Error, Result};
 use crate::dataset::creation::Records;
 use crate::dataset::layout::log::block_index::Stored;
 use crate::format::Writer;
-use crate::format::log::record::Selection;
 use crate::format::log::released::{EntryShape, NAME, one_section, write_entry};
 use crate::format::log::run::{Erased, RunHead};
 use foldhash::HashMap;
@@ -60,12 +60,12 @@ pub(crate) struct Metadata {
 }
 
 /// Loads all datasets of the log. Errors: elements that are not stored as they are.
-pub(super) fn load(group: &LogGroup) -> Result<Option<(Released, HashMap<u64, Dataset>)>> {
+pub(super) fn load(group: &LogGroup, pages: &Arc<Pages>) -> Result<Option<(Released, HashMap<u64, Dataset>)>> {
     let Some(found) = &group.released else { return Ok(None) };
     let mut released = Released { metadata: found.metadata, ..Released::default() };
     let mut datasets = HashMap::default();
     for member in &found.members {
-        let (dataset, is_clipped) = load_member(group, member)?;
+        let (dataset, is_clipped) = load_member(group, member, pages)?;
         released.is_clipped |= is_clipped;
         let id = u64::try_from(member.id).map_err(|_| Error::corrupt(NAME, Address::UNDEF, "a negative dataset ID"))?;
         if datasets.insert(id, dataset).is_some() {
@@ -75,7 +75,7 @@ pub(super) fn load(group: &LogGroup) -> Result<Option<(Released, HashMap<u64, Da
     Ok(Some((released, datasets)))
 }
 
-fn load_member(group: &LogGroup, member: &ReleasedMember) -> Result<(Dataset, bool)> {
+fn load_member(group: &LogGroup, member: &ReleasedMember, pages: &Arc<Pages>) -> Result<(Dataset, bool)> {
     let Some(found) = &group.released else { return Err(missing()) };
     let size = member.element_size;
     let index = found.log.index(member.id, EntryShape { dims: &member.dims, legacy: false }, size)?;
@@ -86,8 +86,8 @@ fn load_member(group: &LogGroup, member: &ReleasedMember) -> Result<(Dataset, bo
             Stored::Broken(error) => return Err(error.clone()),
         }
     }
-    let mut dataset = Dataset::new(Shape::new(&member.dims, size));
-    let (mut gone, mut is_outside) = (Vec::new(), false);
+    let mut dataset = Dataset::new(Shape::new(&member.dims, size), pages.clone());
+    let (mut done, mut is_outside) = (Ok(()), false);
     index.replay(RUNS_MAX, &mut |number, run, first| {
         let source = index.writes.get(number).and_then(|write| {
             // Data datasets are numbered from 0 in the order of writes.
@@ -96,11 +96,13 @@ fn load_member(group: &LogGroup, member: &ReleasedMember) -> Result<(Dataset, bo
             Some(Source::Stored { log, offset: offset.checked_add(first.checked_mul(size)?)? })
         });
         match source {
-            Some(source) => dataset.extents.set(run, Some(source), size, &mut gone),
+            Some(source) if done.is_ok() => done = dataset.extents.set(run, Some(source), size).map(drop),
+            Some(_) => {}
             None => is_outside = true,
         }
-        gone.clear();
+        dataset.bound();
     })?;
+    done?;
     if is_outside {
         return Err(Error::corrupt(NAME, Address::UNDEF, format!("data of dataset ID {} outside of the data datasets", member.id)));
     }
@@ -115,10 +117,24 @@ impl Inner {
         start.zip(end).map(|(start, end)| start..end).ok_or_else(missing)
     }
 
+    /// The entries of a record in data dataset `log`.
+    fn entries(&self, made: &Made, log: u32) -> Result<Vec<Entry>> {
+        let shape = &self.datasets.get(&made.dataset).ok_or_else(missing)?.shape;
+        let mut entries = Vec::new();
+        blocks(shape, made.elements.clone(), &mut |start, count, skipped| {
+            let bytes = count.iter().fold(shape.element_size, |n, c| n.saturating_mul(*c));
+            let offset = made.offset.saturating_add(skipped.saturating_mul(shape.element_size));
+            let entry = |data| Entry { dataset: made.dataset, start, count, data };
+            entries.push(self.data(log, offset, bytes).map(entry));
+        });
+        entries.into_iter().collect()
+    }
+
     /// Appends the entries of all elements that the dataset has.
     fn all_entries(&self, id: u64, dataset: &Dataset, base: u64, w: &mut Writer) -> Result<()> {
         let size = dataset.shape.element_size;
-        for Extent { first, end, source } in dataset.extents.all() {
+        for extent in dataset.extents.all(size) {
+            let Extent { first, end, source } = extent?;
             let Source::Stored { log, offset } = source else { continue };
             let mut done = Ok(());
             blocks(&dataset.shape, first..end, &mut |start, count, skipped| {
@@ -134,10 +150,13 @@ impl Inner {
         Ok(())
     }
 
-    /// True if elements of the range are in data datasets.
+    /// True if elements of the range are in data datasets, or that is not known.
     pub(super) fn has_stored(&self, id: u64, range: &Range<u64>) -> bool {
         let Some(dataset) = self.datasets.get(&id) else { return false };
-        dataset.extents.within(range.clone(), dataset.shape.element_size).any(|e| matches!(e.source, Source::Stored { .. }))
+        dataset
+            .extents
+            .within(range.clone(), dataset.shape.element_size)
+            .any(|e| e.map_or(true, |e| matches!(e.source, Source::Stored { .. })))
     }
 
     /// Puts the ID of a dataset that is forgotten to the free ones, unless an entry has it.
@@ -164,7 +183,9 @@ impl Inner {
             let data = batch.records.get(at(made.offset)..at(made.offset.saturating_add(bytes))).unwrap_or_default();
             let source = self.buffer(made.dataset, made.elements.clone(), data);
             if let Some(dataset) = self.datasets.get_mut(&made.dataset) {
-                dataset.extents.set(made.elements.clone(), Some(source), size, &mut Vec::new());
+                if let Err(e) = dataset.extents.set(made.elements.clone(), Some(source), size) {
+                    tracing::error!("elements that an operation staged cannot be staged again: {e}");
+                }
             }
             self.staged.entry(made.dataset).or_default().push(made.elements.clone());
         }
@@ -275,13 +296,10 @@ impl RecordLog {
         inner.logs.insert(number, log);
         inner.tail = (number, log.len);
         for made in batch.made {
-            let Selection::Subarray { start, count } = made.selection.clone() else { return Err(missing()) };
-            let size = inner.datasets.get(&made.dataset).map_or(0, |d| d.shape.element_size);
-            let bytes = count.iter().fold(size, |n, c| n.saturating_mul(*c));
-            let entry = Entry { dataset: made.dataset, start, count, data: inner.data(number, made.offset, bytes)? };
+            let entries = inner.entries(&made, number)?;
             inner.enter(made, number, 0)?;
             if let Some(released) = &mut inner.released {
-                released.entries.push(entry);
+                released.entries.extend(entries);
             }
         }
         Ok(())

@@ -1,6 +1,8 @@
 //! What a log is made of: its group, log datasets, datasets, and the records that supply them.
 
 use super::extents::{Extents, Source};
+use super::pages::Pages;
+use super::runs::blocks;
 use crate::base::{Address, Error, Result};
 use crate::dataset::layout::DatasetBytes;
 use crate::dataset::layout::log::block_index::Rows;
@@ -14,6 +16,8 @@ use std::sync::Arc;
 
 /// Rows of one record that are not next to each other in the dataset.
 const ROWS_MAX: u64 = 1 << 24;
+/// Extents of a dataset in memory while it is loaded.
+const LOADED_MAX: usize = 1 << 16;
 
 /// A log dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,9 +150,23 @@ impl Shape {
         }
     }
 
+    /// The linear elements of `selection`, if it is one of [`blocks`].
+    fn linear(&self, selection: &Selection) -> Option<Range<u64>> {
+        let Selection::Subarray { start, count } = selection else { return None };
+        let terms = start.iter().zip(&self.strides).map(|(x, s)| x.saturating_mul(*s));
+        let first = terms.fold(0, u64::saturating_add);
+        let range = first..first.checked_add(selection.elements(self.dims.len())?)?;
+        let (mut found, mut same) = (0u64, false);
+        blocks(self, range.clone(), &mut |s, c, _| {
+            found = found.saturating_add(1);
+            same = (s, c) == (start.clone(), count.clone());
+        });
+        (found == 1 && same).then_some(range)
+    }
+
     /// Calls `f` with the runs of `selection`: linear elements, and the number of the first one
     /// within the selection. Elements beyond the extent are left out.
-    fn each_run(&self, selection: &Selection, f: &mut dyn FnMut(Range<u64>, u64)) -> Result<()> {
+    fn each_run(&self, selection: &Selection, f: &mut dyn FnMut(Range<u64>, u64) -> Result<()>) -> Result<()> {
         let rank = self.dims.len();
         match selection {
             Selection::Subarray { start, count } => {
@@ -156,8 +174,7 @@ impl Shape {
                     return Ok(());
                 }
                 if rank == 0 {
-                    f(0..1, 0);
-                    return Ok(());
+                    return f(0..1, 0);
                 }
                 let rows = Rows::new(&self.dims, &self.strides, start, count);
                 if rows.len > ROWS_MAX {
@@ -165,7 +182,7 @@ impl Shape {
                 }
                 for row in 0..rows.len {
                     let (first, within) = rows.at(row);
-                    f(first..first.saturating_add(rows.run), within);
+                    f(first..first.saturating_add(rows.run), within)?;
                 }
             }
             Selection::Points(points) => {
@@ -173,7 +190,7 @@ impl Shape {
                     if point.iter().zip(&self.dims).all(|(x, d)| x < d) {
                         let terms = point.iter().zip(&self.strides).map(|(x, s)| x.saturating_mul(*s));
                         let at = terms.fold(0, u64::saturating_add);
-                        f(at..at.saturating_add(1), n);
+                        f(at..at.saturating_add(1), n)?;
                     }
                 }
             }
@@ -187,14 +204,16 @@ impl Shape {
 pub(super) struct Placed {
     pub(super) selection: Selection,
     pub(super) deflated: bool,
+    /// Stored bytes of a deflated record; 0: not known.
+    pub(super) stored: u32,
     pub(super) log: u32,
     /// Offset of its data in the log dataset, bytes.
     pub(super) offset: u64,
 }
 
-/// A deflated record: extents refer to it by number.
+/// A deflated record of elements that are not next to each other. Only other software writes such.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Deflated {
+pub(super) struct Scattered {
     pub(super) placed: Placed,
     /// Elements of the record.
     pub(super) elements: u64,
@@ -206,13 +225,31 @@ pub(super) struct Dataset {
     pub(super) extents: Extents,
     /// New records are deflated.
     pub(super) deflates: bool,
-    pub(super) deflated: Vec<Deflated>,
+    /// Extents refer to these records by number.
+    pub(super) scattered: Vec<Scattered>,
+    /// Extents in memory at which they are packed while the dataset is loaded.
+    pack_at: usize,
 }
 
 impl Dataset {
-    /// A dataset without elements.
-    pub(super) fn new(shape: Shape) -> Dataset {
-        Dataset { shape, extents: Extents::default(), deflates: false, deflated: Vec::new() }
+    /// A dataset without elements, whose extents are packed in `pages`.
+    pub(super) fn new(shape: Shape, pages: Arc<Pages>) -> Dataset {
+        Dataset { shape, extents: Extents::new(pages), deflates: false, scattered: Vec::new(), pack_at: LOADED_MAX }
+    }
+
+    /// Packs the extents that are not staged. They stay in memory if that fails.
+    pub(super) fn pack(&mut self) {
+        if let Err(e) = self.extents.pack(self.shape.element_size) {
+            tracing::debug!("extents of a dataset in a log stay in memory: {e}");
+        }
+    }
+
+    /// Keeps a dataset that is loaded within its memory.
+    pub(super) fn bound(&mut self) {
+        if self.extents.recent() >= self.pack_at {
+            self.pack();
+            self.pack_at = self.extents.recent().saturating_mul(2).max(LOADED_MAX);
+        }
     }
 
     /// Number of the log dataset that has the source, and the offset there.
@@ -220,30 +257,47 @@ impl Dataset {
         match source {
             Source::Staged { .. } => None,
             Source::Stored { log, offset } => Some((log, offset)),
-            Source::Deflated { record, .. } => self.deflated.get(record as usize).map(|d| (d.placed.log, d.placed.offset)),
+            Source::Deflated { log, offset, .. } => Some((log, offset)),
+            Source::Scattered { record, .. } => self.scattered.get(record as usize).map(|d| (d.placed.log, d.placed.offset)),
         }
     }
 
     /// What the dataset has in the log.
-    pub(super) fn measure(&self) -> Measure {
+    pub(super) fn measure(&self) -> Result<Measure> {
         let mut all = Measure { ordered: true, ..Measure::default() };
         let mut before = (0, 0);
-        for extent in self.extents.all() {
-            all.written = all.written.saturating_add(extent.end.saturating_sub(extent.first).saturating_mul(self.shape.element_size));
+        for extent in self.extents.all(self.shape.element_size) {
+            let extent = extent?;
+            let elements = extent.end.saturating_sub(extent.first);
+            let bytes = elements.saturating_mul(self.shape.element_size);
+            all.written = all.written.saturating_add(bytes);
             all.extents = all.extents.saturating_add(1);
-            all.deflated |= matches!(extent.source, Source::Deflated { .. });
+            let stored = match extent.source {
+                Source::Stored { .. } => bytes,
+                // A part of a record counts as such: the rest is dead.
+                Source::Deflated { elements: whole, stored, .. } if stored > 0 => {
+                    u64::from(stored).saturating_mul(elements).checked_div(whole.into()).unwrap_or(0)
+                }
+                Source::Staged { .. } => 0,
+                Source::Deflated { .. } | Source::Scattered { .. } => {
+                    all.unmeasured = true;
+                    0
+                }
+            };
+            all.stored = all.stored.saturating_add(stored);
             let Some(place) = self.place_of(extent.source) else { continue };
             all.ordered &= place >= before;
             before = place;
             all.logs.insert(place.0);
         }
-        all
+        Ok(all)
     }
 
     /// The next elements from `at` on that are in log datasets up to number `last`, at most `most`.
-    pub(super) fn next_in(&self, at: u64, last: u32, most: u64) -> Option<Range<u64>> {
+    pub(super) fn next_in(&self, at: u64, last: u32, most: u64) -> Result<Option<Range<u64>>> {
         let mut found: Option<Range<u64>> = None;
         for extent in self.extents.within(at..u64::MAX, self.shape.element_size) {
+            let extent = extent?;
             let old = self.place_of(extent.source).is_some_and(|(log, _)| log <= last);
             match &mut found {
                 None if old => found = Some(extent.first..extent.end),
@@ -258,31 +312,28 @@ impl Dataset {
                 break;
             }
         }
-        found
+        Ok(found)
     }
 
     /// Enters a record, which replaces all elements that it has.
     pub(super) fn enter(&mut self, placed: Placed) -> Result<()> {
         let size = self.shape.element_size;
-        let Dataset { shape, extents, deflated, .. } = self;
-        let source = if placed.deflated {
-            let number = u32::try_from(deflated.len());
-            let number = number.map_err(|_| Error::limit(NAME, Address::UNDEF, "2^32 deflated records of a dataset"))?;
-            let elements = placed.selection.elements(shape.dims.len()).unwrap_or(0);
-            deflated.push(Deflated { placed: placed.clone(), elements });
-            Source::Deflated { record: number, first: 0 }
-        } else {
-            Source::Stored { log: placed.log, offset: placed.offset }
+        let linear = if placed.deflated { self.shape.linear(&placed.selection) } else { None };
+        let source = match linear {
+            _ if !placed.deflated => Source::Stored { log: placed.log, offset: placed.offset },
+            Some(range) if let Ok(elements) = u32::try_from(range.end.saturating_sub(range.start)) => {
+                let Placed { log, offset, stored, .. } = placed;
+                Source::Deflated { log, offset, first: 0, elements, stored }
+            }
+            _ => {
+                let number = u32::try_from(self.scattered.len());
+                let record = number.map_err(|_| Error::limit(NAME, Address::UNDEF, "2^32 scattered records of a dataset"))?;
+                let elements = placed.selection.elements(self.shape.dims.len()).unwrap_or(0);
+                self.scattered.push(Scattered { placed: placed.clone(), elements });
+                Source::Scattered { record, first: 0 }
+            }
         };
-        let mut gone = Vec::new();
-        shape.each_run(&placed.selection, &mut |run, first| {
-            let source = match source {
-                Source::Stored { log, offset } => Source::Stored { log, offset: offset.saturating_add(first.saturating_mul(size)) },
-                Source::Deflated { record, .. } => Source::Deflated { record, first },
-                staged @ Source::Staged { .. } => staged,
-            };
-            extents.set(run, Some(source), size, &mut gone);
-            gone.clear();
-        })
+        let Dataset { shape, extents, .. } = self;
+        shape.each_run(&placed.selection, &mut |run, first| extents.set(run, Some(source.after(first, size)), size).map(drop))
     }
 }

@@ -1,7 +1,15 @@
 //! The latest write of each element of a dataset.
+//!
+//! Extents that were entered lately are a map in memory, the others are packed in pages of a
+//! temporary file. What the map has for an element counts.
 
-use std::collections::BTreeMap;
+use super::packed::{Cursor, Packed};
+use super::pages::Pages;
+use crate::base::Result;
+use std::collections::{BTreeMap, btree_map};
+use std::iter::Peekable;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Where elements are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,18 +18,25 @@ pub(super) enum Source {
     Staged { buffer: u32, at: u64 },
     /// In a log dataset, from this byte on.
     Stored { log: u32, offset: u64 },
-    /// In a deflated record, from this element on.
-    Deflated { record: u32, first: u64 },
+    /// In a deflated record of elements that are next to each other: its place, the first element
+    /// wanted, the elements that it has, and its stored bytes; 0: not known.
+    Deflated { log: u32, offset: u64, first: u32, elements: u32, stored: u32 },
+    /// In another deflated record, by number, from this element on.
+    Scattered { record: u32, first: u64 },
 }
 
 impl Source {
     /// The source of the elements after the first `n`, of `size` bytes each.
-    fn after(self, n: u64, size: u64) -> Source {
+    pub(super) fn after(self, n: u64, size: u64) -> Source {
         let bytes = n.saturating_mul(size);
         match self {
             Source::Staged { buffer, at } => Source::Staged { buffer, at: at.saturating_add(bytes) },
             Source::Stored { log, offset } => Source::Stored { log, offset: offset.saturating_add(bytes) },
-            Source::Deflated { record, first } => Source::Deflated { record, first: first.saturating_add(n) },
+            Source::Deflated { log, offset, first, elements, stored } => {
+                let first = first.saturating_add(u32::try_from(n).unwrap_or(u32::MAX));
+                Source::Deflated { log, offset, first, elements, stored }
+            }
+            Source::Scattered { record, first } => Source::Scattered { record, first: first.saturating_add(n) },
         }
     }
 }
@@ -38,95 +53,226 @@ pub(super) struct Extent {
 
 impl Extent {
     /// The part of the extent within `range`, which it intersects; elements have `size` bytes.
-    fn cut(&self, range: &Range<u64>, size: u64) -> Extent {
+    pub(super) fn cut(&self, range: &Range<u64>, size: u64) -> Extent {
         let first = self.first.max(range.start);
         Extent { first, end: self.end.min(range.end), source: self.source.after(first.saturating_sub(self.first), size) }
     }
+
+    /// True if `next` follows, in the dataset and at the source.
+    pub(super) fn continues_in(&self, next: &Extent, size: u64) -> bool {
+        self.end == next.first && self.source.after(self.end.saturating_sub(self.first), size) == next.source
+    }
+}
+
+/// What is known of elements: their source; `None`: they are not written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) first: u64,
+    pub(super) end: u64,
+    pub(super) source: Option<Source>,
+}
+
+impl Piece {
+    /// The part from element `at` on.
+    pub(super) fn after(self, at: u64, size: u64) -> Piece {
+        let first = self.first.max(at);
+        Piece { first, end: self.end, source: self.source.map(|s| s.after(first.saturating_sub(self.first), size)) }
+    }
+}
+
+/// What a change replaced.
+#[derive(Debug, Default)]
+pub(super) struct Replaced {
+    pieces: Vec<Piece>,
+    elements: u64,
 }
 
 /// Extents of a dataset that do not overlap.
 #[derive(Debug, Default)]
 pub(super) struct Extents {
-    /// By the first element: end and source.
-    map: BTreeMap<u64, (u64, Source)>,
+    /// By the first element: end and source; `None`: packed ones do not count.
+    recent: BTreeMap<u64, (u64, Option<Source>)>,
+    packed: Packed,
+    pages: Arc<Pages>,
     /// Elements of all extents.
     elements: u64,
 }
 
 impl Extents {
+    /// No extents; those to come are packed in `pages`.
+    pub(super) fn new(pages: Arc<Pages>) -> Self {
+        Extents { pages, ..Extents::default() }
+    }
+
     /// Elements that were written.
     pub(super) fn elements(&self) -> u64 {
         self.elements
     }
 
+    /// Entries in memory.
+    pub(super) fn recent(&self) -> usize {
+        self.recent.len()
+    }
+
+    /// Keeps only staged extents in memory.
+    pub(super) fn pack(&mut self, size: u64) -> Result<()> {
+        let is_staged = |source: &Option<Source>| matches!(source, Some(Source::Staged { .. }));
+        let stored = self.recent.iter().filter(|(_, (_, source))| !is_staged(source));
+        let pieces: Vec<Piece> = stored.map(|(first, (end, source))| Piece { first: *first, end: *end, source: *source }).collect();
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        self.packed.merge(&pieces, size, &self.pages)?;
+        self.recent.retain(|_, (_, source)| is_staged(source));
+        Ok(())
+    }
+
     /// Extents that intersect `range`, ascending, cut to it.
-    pub(super) fn within(&self, range: Range<u64>, size: u64) -> impl Iterator<Item = Extent> {
-        let before = self.map.range(..range.start).next_back().filter(|(_, (end, _))| *end > range.start).map(|(first, _)| *first);
-        let from = before.unwrap_or(range.start).min(range.end);
-        let cut = range.clone();
-        let extent =
-            move |(first, (end, source)): (&u64, &(u64, Source))| Extent { first: *first, end: *end, source: *source }.cut(&cut, size);
-        self.map.range(from..range.end.max(from)).map(extent)
+    pub(super) fn within(&self, range: Range<u64>, size: u64) -> Within<'_> {
+        let from = self.recent_at(range.start).unwrap_or(range.start).min(range.end);
+        let recent = self.recent.range(from..range.end.max(from)).peekable();
+        Within { recent, packed: self.packed.cursor(), range, size }
+    }
+
+    /// The entry that begins before `at` and ends after it, by its first element.
+    fn recent_at(&self, at: u64) -> Option<u64> {
+        self.recent.range(..at).next_back().filter(|(_, (end, _))| *end > at).map(|(first, _)| *first)
     }
 
     /// All extents, ascending.
-    pub(super) fn all(&self) -> impl Iterator<Item = Extent> {
-        self.map.iter().map(|(first, (end, source))| Extent { first: *first, end: *end, source: *source })
+    pub(super) fn all(&self, size: u64) -> Within<'_> {
+        self.within(0..u64::MAX, size)
     }
 
-    /// Makes `source` that of the elements `range`; `None`: they are not written. Appends what was
-    /// there to `removed`.
-    pub(super) fn set(&mut self, range: Range<u64>, source: Option<Source>, size: u64, removed: &mut Vec<Extent>) {
+    /// Written elements of `range`.
+    fn count(&self, range: &Range<u64>, size: u64) -> Result<u64> {
+        let from = self.recent_at(range.start).unwrap_or(range.start);
+        let (mut count, mut at) = (0u64, range.start);
+        for (first, (end, source)) in self.recent.range(from..range.end) {
+            let part = (*first).max(range.start)..(*end).min(range.end);
+            if at < part.start {
+                count = count.saturating_add(self.packed.count(&(at..part.start), size)?);
+            }
+            at = part.end;
+            count = count.saturating_add(if source.is_some() { part.end.saturating_sub(part.start) } else { 0 });
+        }
+        Ok(if at < range.end { count.saturating_add(self.packed.count(&(at..range.end), size)?) } else { count })
+    }
+
+    /// Makes `source` that of the elements `range`; `None`: they are not written. Returns what
+    /// [`Extents::restore`] needs.
+    pub(super) fn set(&mut self, range: Range<u64>, source: Option<Source>, size: u64) -> Result<Replaced> {
+        if range.is_empty() {
+            return Ok(Replaced { pieces: Vec::new(), elements: self.elements });
+        }
+        let gone = self.count(&range, size)?;
+        let replaced = Replaced { pieces: self.take(&range, size), elements: self.elements };
+        let new = if source.is_some() { range.end.saturating_sub(range.start) } else { 0 };
+        self.elements = self.elements.saturating_sub(gone).saturating_add(new);
+        if source.is_some() || self.packed.may_have(&range) {
+            self.insert(range, source, size);
+        }
+        Ok(replaced)
+    }
+
+    /// Undoes the last change, which was of `range`. Nothing was packed since.
+    pub(super) fn restore(&mut self, range: &Range<u64>, replaced: Replaced, size: u64) {
         if range.is_empty() {
             return;
         }
-        let from = removed.len();
-        removed.extend(self.within(range.clone(), size));
-        for old in removed.get(from..).unwrap_or_default() {
-            // Its extent may begin before the range and end after it.
-            let Some((first, (end, all))) = self.map.range(..=old.first).next_back().map(|(f, e)| (*f, *e)) else { continue };
-            self.map.remove(&first);
-            if first < range.start {
-                self.map.insert(first, (range.start, all));
-            }
-            if end > range.end {
-                self.map.insert(range.end, (end, all.after(range.end.saturating_sub(first), size)));
-            }
-            self.elements = self.elements.saturating_sub(old.end.saturating_sub(old.first));
-        }
-        if let Some(source) = source {
-            self.insert(range, source, size);
-        }
+        self.take(range, size);
+        self.recent.extend(replaced.pieces.into_iter().map(|p| (p.first, (p.end, p.source))));
+        self.elements = replaced.elements;
     }
 
-    /// Inserts an extent where none is; joins it with the one before, if that one continues in it.
-    fn insert(&mut self, range: Range<u64>, source: Source, size: u64) {
-        self.elements = self.elements.saturating_add(range.end.saturating_sub(range.start));
-        if let Some((first, (end, before))) = self.map.range_mut(..range.start).next_back()
+    /// Removes the entries of `range`, and parts of those; returns them.
+    fn take(&mut self, range: &Range<u64>, size: u64) -> Vec<Piece> {
+        let from = self.recent_at(range.start).unwrap_or(range.start);
+        let found = self.recent.range(from..range.end).map(|(first, (end, source))| Piece { first: *first, end: *end, source: *source });
+        let mut found: Vec<Piece> = found.collect();
+        for piece in &mut found {
+            self.recent.remove(&piece.first);
+            if piece.first < range.start {
+                self.recent.insert(piece.first, (range.start, piece.source));
+            }
+            if piece.end > range.end {
+                self.recent.insert(range.end, (piece.end, piece.after(range.end, size).source));
+            }
+            *piece = Piece { end: piece.end.min(range.end), ..piece.after(range.start, size) };
+        }
+        found
+    }
+
+    /// Inserts an entry where none is; joins it with the one before, if that one continues in it.
+    fn insert(&mut self, range: Range<u64>, source: Option<Source>, size: u64) {
+        if let Some((first, (end, before))) = self.recent.range_mut(..range.start).next_back()
             && *end == range.start
-            && before.after(end.saturating_sub(*first), size) == source
+            && before.map(|before| before.after(end.saturating_sub(*first), size)) == source
         {
             *end = range.end;
             return;
         }
-        self.map.insert(range.start, (range.end, source));
+        self.recent.insert(range.start, (range.end, source));
     }
 
     /// The first written element at or after `at`.
-    pub(super) fn next_written(&self, at: u64) -> Option<u64> {
-        self.within(at..u64::MAX, 1).next().map(|e| e.first)
+    pub(super) fn next_written(&self, at: u64) -> Result<Option<u64>> {
+        Ok(self.within(at..u64::MAX, 1).next().transpose()?.map(|e| e.first))
     }
 
     /// The first element at or after `at` that was not written.
-    pub(super) fn next_unwritten(&self, at: u64) -> u64 {
+    pub(super) fn next_unwritten(&self, at: u64) -> Result<u64> {
         let mut end = at;
         for extent in self.within(at..u64::MAX, 1) {
+            let extent = extent?;
             if extent.first > end {
                 break;
             }
             end = extent.end;
         }
-        end
+        Ok(end)
+    }
+}
+
+/// Extents of a range, ascending. Ends after an error.
+pub(super) struct Within<'a> {
+    recent: Peekable<btree_map::Range<'a, u64, (u64, Option<Source>)>>,
+    packed: Cursor<'a>,
+    /// What is left of the range.
+    range: Range<u64>,
+    size: u64,
+}
+
+impl Iterator for Within<'_> {
+    type Item = Result<Extent>;
+
+    fn next(&mut self) -> Option<Result<Extent>> {
+        while !self.range.is_empty() {
+            let recent = self.recent.peek().map(|(first, (end, source))| Piece { first: **first, end: *end, source: *source });
+            if let Some(piece) = recent.filter(|piece| piece.first <= self.range.start) {
+                self.recent.next();
+                let first = self.range.start;
+                self.range.start = piece.end.clamp(first, self.range.end);
+                match piece.after(first, self.size).source {
+                    Some(source) if self.range.start > first => return Some(Ok(Extent { first, end: self.range.start, source })),
+                    _ => continue,
+                }
+            }
+            let gap = self.range.start..recent.map_or(self.range.end, |piece| piece.first.min(self.range.end));
+            match self.packed.next_in(&gap) {
+                Ok(Some(extent)) => {
+                    let extent = extent.cut(&gap, self.size);
+                    self.range.start = extent.end;
+                    return Some(Ok(extent));
+                }
+                Ok(None) => self.range.start = gap.end,
+                Err(e) => {
+                    self.range.start = self.range.end;
+                    return Some(Err(e));
+                }
+            }
+        }
+        None
     }
 }
 
@@ -135,36 +281,97 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn source(kind: u32, at: u64) -> Option<Source> {
+        match kind {
+            0 => None,
+            1 => Some(Source::Staged { buffer: 1, at: at * 4 }),
+            2 => Some(Source::Stored { log: 2, offset: at * 40 }),
+            3 => Some(Source::Deflated { log: 1, offset: at, first: 1, elements: 40, stored: 9 }),
+            _ => Some(Source::Scattered { record: kind, first: at }),
+        }
+    }
+
     proptest! {
-        /// Sets and their undoing agree with an array.
+        /// Sets, some of them packed, and the undoing of those after the last packing agree with an
+        /// array.
         #[test]
-        fn sets_agree_with_an_array(sets in prop::collection::vec((0u64..60, 0u64..20, 0u32..4), 0..60)) {
+        fn sets_agree_with_an_array(sets in prop::collection::vec((0u64..60, 0u64..20, 0u32..6, 0u32..4), 0..60)) {
             let (mut extents, mut cells) = (Extents::default(), vec![None; 100]);
             let mut undo = Vec::new();
-            for (at, len, buffer) in &sets {
+            for (at, len, kind, pack) in &sets {
+                if *pack == 0 {
+                    extents.pack(4).unwrap();
+                    undo.clear();
+                    let staged = extents.recent.values().all(|(_, s)| matches!(s, Some(Source::Staged { .. })));
+                    prop_assert!(staged);
+                }
                 let before = cells.clone();
-                let source = (*buffer > 0).then_some(Source::Staged { buffer: *buffer, at: at * 4 });
+                let source = source(*kind, *at);
                 for i in *at..at + len {
                     cells[i as usize] = source.map(|s| s.after(i - at, 4));
                 }
-                let mut removed = Vec::new();
-                extents.set(*at..at + len, source, 4, &mut removed);
-                undo.push((*at..at + len, removed, before));
+                undo.push((*at..at + len, extents.set(*at..at + len, source, 4).unwrap(), before));
                 check(&extents, &cells)?;
             }
-            for (range, removed, before) in undo.into_iter().rev() {
-                extents.set(range, None, 4, &mut Vec::new());
-                for e in removed {
-                    extents.set(e.first..e.end, Some(e.source), 4, &mut Vec::new());
-                }
+            for (range, replaced, before) in undo.into_iter().rev() {
+                extents.restore(&range, replaced, 4);
                 check(&extents, &before)?;
+            }
+        }
+
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        /// Extents of many pages agree with a map of single elements.
+        #[test]
+        fn many_pages_agree_with_a_map(seed in 0u64..1 << 40, sparse in 1u64..4) {
+            let (mut extents, mut cells) = (Extents::default(), BTreeMap::new());
+            let mut random = seed;
+            let mut next = |n: u64| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (random >> 33) % n
+            };
+            for turn in 0..12u64 {
+                for _ in 0..600 {
+                    let (at, len) = (next(4000 * sparse), 1 + next(3));
+                    // Now and then much is erased at once.
+                    let len = if next(150) == 0 { len * 900 } else { len };
+                    let kind = if len > 3 { 0 } else { 2 + next(3) as u32 };
+                    let source = source(kind, turn * 1000 + next(1000));
+                    extents.set(at..at + len, source, 4).unwrap();
+                    for i in at..at + len {
+                        match source {
+                            Some(source) => drop(cells.insert(i, source.after(i - at, 4))),
+                            None => drop(cells.remove(&i)),
+                        }
+                    }
+                }
+                extents.pack(4).unwrap();
+                prop_assert!(extents.recent.is_empty());
+                prop_assert_eq!(extents.elements(), cells.len() as u64);
+                let mut seen = Vec::new();
+                for e in extents.all(4) {
+                    let e = e.unwrap();
+                    seen.extend((e.first..e.end).map(|i| (i, e.source.after(i - e.first, 4))));
+                }
+                prop_assert!(seen.iter().copied().eq(cells.iter().map(|(i, s)| (*i, *s))));
+                for _ in 0..20 {
+                    let range = next(4000)..next(9000);
+                    let found: u64 = extents.within(range.clone(), 4).map(|e| e.unwrap()).map(|e| e.end - e.first).sum();
+                    let want = if range.is_empty() { 0 } else { cells.range(range.clone()).count() as u64 };
+                    prop_assert_eq!(found, want);
+                    prop_assert_eq!(extents.next_written(range.start).unwrap(), cells.range(range.start..).next().map(|c| *c.0));
+                }
             }
         }
     }
 
     fn check(extents: &Extents, cells: &[Option<Source>]) -> Result<(), TestCaseError> {
         let mut seen = vec![None; cells.len()];
-        for e in extents.all() {
+        for e in extents.all(4) {
+            let e = e.unwrap();
             for i in e.first..e.end {
                 seen[i as usize] = Some(e.source.after(i - e.first, 4));
             }
@@ -173,10 +380,11 @@ mod tests {
         prop_assert_eq!(extents.elements(), cells.iter().flatten().count() as u64);
         for at in 0..cells.len() {
             let next = |there: bool| (at..cells.len()).find(|i| cells[*i].is_some() == there).map(|i| i as u64);
-            prop_assert_eq!(extents.next_written(at as u64), next(true));
-            prop_assert_eq!(extents.next_unwritten(at as u64), next(false).unwrap_or(cells.len() as u64));
+            prop_assert_eq!(extents.next_written(at as u64).unwrap(), next(true));
+            prop_assert_eq!(extents.next_unwritten(at as u64).unwrap(), next(false).unwrap_or(cells.len() as u64));
             let part: Vec<_> = extents
                 .within(at as u64..at as u64 + 9, 4)
+                .map(|e| e.unwrap())
                 .flat_map(|e| (e.first..e.end).map(move |i| (i, e.source.after(i - e.first, 4))))
                 .collect();
             let want: Vec<_> = (at..(at + 9).min(cells.len())).filter_map(|i| cells[i].map(|s| (i as u64, s))).collect();

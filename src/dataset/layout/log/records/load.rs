@@ -1,6 +1,7 @@
 //! What a file has of a log when it is opened: log datasets, index, and runs that the index lacks.
 
-use super::dataset::{Dataset, LogGroup, Placed, Shape, State};
+use super::dataset::{Dataset, LogGroup, Placed, State};
+use super::events::{Event, Events};
 use super::tables;
 use crate::base::{Address, Error, Result, limits};
 use crate::dataset::environment::Environment;
@@ -12,13 +13,6 @@ use foldhash::HashMap;
 /// Longest run, bytes.
 const RUN_BYTES_MAX: u64 = 1 << 30;
 
-/// What a run did to a dataset.
-#[derive(Debug, Clone)]
-enum Event {
-    Write(Placed),
-    Erase(Erased),
-}
-
 /// A log that was opened.
 pub(super) struct Opened {
     pub(super) group: LogGroup,
@@ -28,7 +22,7 @@ pub(super) struct Opened {
     pub(super) next_sequence: u64,
     /// Records of runs that the index lacks.
     pub(super) unindexed: u64,
-    events: HashMap<u64, Vec<Event>>,
+    events: Events,
     /// Datasets that runs were of.
     pub(super) shapes: HashMap<u64, RunDataset>,
 }
@@ -39,7 +33,7 @@ impl Opened {
         let state = group.state.unwrap_or_default();
         let tail = (u32::try_from(state.indexed_log).unwrap_or(u32::MAX), state.indexed_bytes);
         let next_sequence = state.sequence;
-        let mut opened = Opened { group, state, tail, next_sequence, unindexed: 0, events: HashMap::default(), shapes: HashMap::default() };
+        let mut opened = Opened { group, state, tail, next_sequence, unindexed: 0, events: Events::default(), shapes: HashMap::default() };
         if state.indexed_log == 0 && opened.group.released.is_none() {
             opened.next_sequence = opened.first_sequence()?;
         }
@@ -56,17 +50,22 @@ impl Opened {
                 let (start, continued) = (at, head.continued);
                 at.1 = at.1.saturating_add(head.bytes);
                 sequence = sequence.saturating_add(1);
-                pending.push((start, head, run));
-                if !continued {
-                    let serial = pending.last().map_or(0, |(_, head, _)| head.serial);
+                if continued {
+                    pending.push(start);
+                } else {
+                    let serial = head.serial;
                     if opened.group.state.is_none() {
                         opened.state.serial = opened.state.serial.max(serial);
                     } else if serial > opened.state.serial {
                         return Ok(opened);
                     }
-                    for (start, head, run) in pending.drain(..) {
-                        opened.enter_run(&head, &run, start)?;
+                    for place in pending.drain(..) {
+                        // Read again: they may be more than fit into memory.
+                        let again = || Error::corrupt(NAME, Address::UNDEF, "a run that changed");
+                        let (head, run) = opened.run_at(place, None)?.ok_or_else(again)?;
+                        opened.enter_run(&head, &run, place)?;
                     }
+                    opened.enter_run(&head, &run, start)?;
                     (opened.tail, opened.next_sequence) = (at, sequence);
                 }
             }
@@ -109,12 +108,13 @@ impl Opened {
         each_record(head, run, offset, &mut |record| {
             match record {
                 RunRecord::Erased(erased) => {
-                    erased.into_iter().for_each(|e| self.events.entry(e.dataset).or_default().push(Event::Erase(e)));
+                    erased.into_iter().for_each(|e| self.events.add(e.dataset, &Event::Erase(e)));
                 }
-                RunRecord::Written { head, offset, .. } => {
+                RunRecord::Written { head, offset, bytes } => {
                     let Head { dataset, selection, deflated } = head;
-                    let placed = Placed { selection, deflated, log, offset };
-                    self.events.entry(dataset).or_default().push(Event::Write(placed));
+                    let stored = if deflated { u32::try_from(bytes).unwrap_or(0) } else { 0 };
+                    let placed = Placed { selection, deflated, stored, log, offset };
+                    self.events.add(dataset, &Event::Write(placed));
                     self.unindexed = self.unindexed.saturating_add(1);
                 }
             }
@@ -128,23 +128,25 @@ impl Opened {
 
     /// IDs of datasets that runs changed.
     pub(super) fn changed(&self) -> impl Iterator<Item = u64> {
-        self.events.keys().copied()
+        self.events.datasets()
     }
 
-    /// Loads the dataset `id`: its index entries, then what runs did to it.
-    pub(super) fn dataset(&self, environment: &Environment, id: u64, shape: Shape) -> Result<Dataset> {
-        let mut dataset = Dataset::new(shape);
+    /// Loads the dataset `id` into one without elements: its index entries, then what runs did to
+    /// it.
+    pub(super) fn dataset(&self, environment: &Environment, id: u64, mut dataset: Dataset) -> Result<Dataset> {
         tables::load(environment, &self.group, id, &mut dataset)?;
         let size = dataset.shape.element_size;
-        for event in self.events.get(&id).into_iter().flatten() {
+        self.events.each(id, &mut |event| {
             match event {
-                Event::Write(placed) => dataset.enter(placed.clone())?,
+                Event::Write(placed) => dataset.enter(placed)?,
                 Event::Erase(e) => {
                     let end = if e.count >= TO_THE_END { u64::MAX } else { e.first.saturating_add(e.count) };
-                    dataset.extents.set(e.first..end, None, size, &mut Vec::new());
+                    dataset.extents.set(e.first..end, None, size)?;
                 }
             }
-        }
+            dataset.bound();
+            Ok(())
+        })?;
         Ok(dataset)
     }
 }

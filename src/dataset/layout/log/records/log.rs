@@ -1,16 +1,17 @@
 //! The log of a file: reading, staging, runs, the index.
 
 use super::batch;
-use super::dataset::{Dataset, LogDataset, LogSource, State};
-use super::extents::Source;
+use super::dataset::{Dataset, LogDataset, LogSource, Shape, State};
+use super::extents::{Extent, Source};
 use super::load::Opened;
+use super::pages::Pages;
 use super::runs::Run;
 use super::state::{Found, Inner, Member, Undo, missing};
 use super::tables::{self, Indexed};
 use crate::base::{Address, Error, Result};
 use crate::dataset::environment::Environment;
 use crate::format::Writer;
-use crate::format::log::record::NAME;
+use crate::format::log::record::{IndexEntry, NAME};
 use crate::format::log::run::{Erased, TO_THE_END};
 use foldhash::{HashMap, HashSet};
 use parking_lot::{Mutex, MutexGuard};
@@ -31,13 +32,15 @@ pub(crate) struct RecordLog {
     /// Opened at the first use. Locked before `state`.
     pub(super) opened: Mutex<Option<Arc<Opened>>>,
     pub(super) state: Mutex<Inner>,
+    /// Where extents of its datasets are packed.
+    pub(super) pages: Arc<Pages>,
     is_released: bool,
 }
 
 impl RecordLog {
     /// The log whose group `open` opens. `is_released`: it is one of the released log VOL.
     pub(crate) fn new(environment: Arc<Environment>, open: Box<LogSource>, is_released: bool) -> Self {
-        RecordLog { environment, open, opened: Mutex::default(), state: Mutex::default(), is_released }
+        RecordLog { environment, open, opened: Mutex::default(), state: Mutex::default(), pages: Arc::default(), is_released }
     }
 
     /// True if it is stored as the released log VOL does.
@@ -55,7 +58,7 @@ impl RecordLog {
         if self.state.lock().ignores_index {
             group.forget_index();
         }
-        let released = batch::load(&group)?;
+        let released = batch::load(&group, &self.pages)?;
         let opened = Arc::new(Opened::new(group)?);
         let mut inner = self.state.lock();
         if inner.is_open {
@@ -94,11 +97,16 @@ impl RecordLog {
         }
         drop(inner);
         // Loaded without the lock; if another thread was faster, its dataset stays.
-        let mut loaded = opened.dataset(&self.environment, member.id, member.shape.clone())?;
+        let mut loaded = self.load(&opened, member.id, member.shape.clone())?;
         loaded.deflates = member.deflate;
         let mut inner = self.state.lock();
-        inner.datasets.entry(member.id).or_insert(loaded);
+        inner.add(member.id, loaded);
         Ok(inner)
+    }
+
+    /// Reads a dataset from the log.
+    pub(super) fn load(&self, opened: &Opened, id: u64, shape: Shape) -> Result<Dataset> {
+        opened.dataset(&self.environment, id, Dataset::new(shape, self.pages.clone()))
     }
 
     /// What supplies the elements of `range`: pieces, and ranges that were not written.
@@ -107,6 +115,7 @@ impl RecordLog {
         let dataset = inner.datasets.get(&member.id).ok_or_else(missing)?;
         let (mut pieces, mut gaps, mut at) = (Vec::new(), Vec::new(), range.start);
         for extent in dataset.extents.within(range.clone(), member.shape.element_size) {
+            let extent = extent?;
             gaps.extend((extent.first > at).then_some(at..extent.first));
             at = extent.end;
             let bytes = extent.end.saturating_sub(extent.first).saturating_mul(member.shape.element_size);
@@ -120,7 +129,7 @@ impl RecordLog {
     pub(super) fn seek(&self, member: &Member, at: u64, written: bool) -> Result<Option<u64>> {
         let inner = self.with(member)?;
         let extents = &inner.datasets.get(&member.id).ok_or_else(missing)?.extents;
-        Ok(if written { extents.next_written(at) } else { Some(extents.next_unwritten(at)) })
+        if written { extents.next_written(at) } else { extents.next_unwritten(at).map(Some) }
     }
 
     /// Elements that were written.
@@ -157,25 +166,28 @@ impl RecordLog {
     pub(super) fn shared_records(&self, member: &Member, range: Range<u64>) -> Result<Vec<Range<u64>>> {
         let inner = self.with(member)?;
         let dataset = inner.datasets.get(&member.id).ok_or_else(missing)?;
-        let records: HashSet<u32> = dataset
-            .extents
-            .within(range.clone(), member.shape.element_size)
-            .filter_map(|e| if let Source::Deflated { record, .. } = e.source { Some(record) } else { None })
-            .collect();
+        let size = member.shape.element_size;
+        // Records are blocks of elements that are next to each other, so that those of the range
+        // which have others are at its ends.
+        let most = super::runs::DEFLATED_BYTES_MAX.checked_div(size.max(1)).unwrap_or(1).max(1);
+        let ends =
+            [range.start..range.start.saturating_add(most).min(range.end), range.end.saturating_sub(most).max(range.start)..range.end];
+        let mut records = HashSet::default();
+        for extent in ends.into_iter().flat_map(|end| dataset.extents.within(end, size)) {
+            records.extend(record_of(&extent?));
+        }
         if records.is_empty() {
             return Ok(Vec::new());
         }
-        // Records are blocks of elements that are next to each other.
-        let most = super::runs::DEFLATED_BYTES_MAX.checked_div(member.shape.element_size.max(1)).unwrap_or(1).max(1);
         let around = range.start.saturating_sub(most)..range.end.saturating_add(most);
-        let outside = dataset.extents.within(around, member.shape.element_size).filter(|e| match e.source {
-            Source::Deflated { record, .. } => records.contains(&record),
-            _ => false,
-        });
+        let sides = [around.start..range.start, range.end..around.end].into_iter().flat_map(|side| dataset.extents.within(side, size));
         let mut parts = Vec::new();
-        for e in outside {
-            parts.extend((e.first < range.start).then_some(e.first..e.end.min(range.start)));
-            parts.extend((e.end > range.end).then_some(e.first.max(range.end)..e.end));
+        for e in sides {
+            let e = e?;
+            if record_of(&e).is_none_or(|record| !records.contains(&record)) {
+                continue;
+            }
+            parts.push(e.first..e.end);
         }
         Ok(parts)
     }
@@ -190,7 +202,9 @@ impl RecordLog {
         inner.free_id(member.id);
         let dataset = inner.datasets.remove(&member.id);
         // Later loads find nothing.
-        inner.datasets.insert(member.id, Dataset { deflates: member.deflate, ..Dataset::new(member.shape.clone()) });
+        let mut empty = Dataset::new(member.shape.clone(), self.pages.clone());
+        empty.deflates = member.deflate;
+        inner.datasets.insert(member.id, empty);
         let staged = inner.staged.remove(&member.id).unwrap_or_default();
         if let (Some(undo), Some(dataset)) = (&mut inner.undo, dataset) {
             undo.push(Undo::Forgotten { id: member.id, dataset: Box::new(dataset), staged });
@@ -226,6 +240,7 @@ impl RecordLog {
         if !kept {
             undo.into_iter().rev().for_each(|step| inner.undo(step));
         }
+        inner.pack();
     }
 
     /// Memory of staged elements, bytes.
@@ -346,6 +361,7 @@ impl RecordLog {
         inner.sequence = inner.sequence.saturating_add(1);
         inner.is_indexed = false;
         inner.awaits_state |= next;
+        inner.pack();
         Ok(())
     }
 
@@ -419,7 +435,7 @@ impl RecordLog {
         for id in ids {
             let begin = table.at.saturating_add(table.writer.position() as u64);
             let count = match (datasets.get(&id), old.get(&id)) {
-                (Some(dataset), _) => tables::write(id, dataset, &mut table.writer),
+                (Some(dataset), _) => tables::write(id, dataset, &mut |entry| table.entry(entry))?,
                 (None, Some(e)) => {
                     table.copy(&self.environment, opened, e.start..e.end)?;
                     e.count
@@ -458,6 +474,15 @@ impl RecordLog {
     }
 }
 
+/// What identifies the deflated record of an extent.
+fn record_of(extent: &Extent) -> Option<(u32, u64)> {
+    match extent.source {
+        Source::Deflated { log, offset, .. } => Some((log, offset)),
+        Source::Scattered { record, .. } => Some((0, record.into())),
+        Source::Staged { .. } | Source::Stored { .. } => None,
+    }
+}
+
 /// The index table in pieces.
 struct Pieces<'a> {
     put: &'a mut dyn FnMut(u64, &[u8]) -> Result<()>,
@@ -466,6 +491,12 @@ struct Pieces<'a> {
 }
 
 impl Pieces<'_> {
+    /// Appends an entry.
+    fn entry(&mut self, entry: &IndexEntry) -> Result<()> {
+        entry.write(&mut self.writer);
+        self.pass(false)
+    }
+
     /// Passes what has been written, if it is enough or the `last` piece.
     fn pass(&mut self, last: bool) -> Result<()> {
         if self.writer.position() < TABLE_PIECE_BYTES && !last {

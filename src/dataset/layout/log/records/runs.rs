@@ -2,6 +2,7 @@
 
 use super::dataset::Shape;
 use super::extents::{Extent, Source};
+use super::state::{RUN_BYTES, RUN_RECORDS};
 use crate::base::Result;
 use crate::filter::{self, Params};
 use crate::format::Writer;
@@ -22,8 +23,8 @@ pub(super) struct Made {
     pub(super) dataset: u64,
     /// Linear elements.
     pub(super) elements: Range<u64>,
-    pub(super) selection: Selection,
-    pub(super) deflated: bool,
+    /// Elements and stored bytes of a deflated record.
+    pub(super) deflated: Option<(u32, u32)>,
     /// Offset of its data among the records of the run, bytes.
     pub(super) offset: u64,
 }
@@ -118,6 +119,11 @@ pub(super) struct Maker {
 }
 
 impl Maker {
+    /// True if the run is long enough, with `waiting` more bytes.
+    pub(super) fn is_enough(&self, waiting: u64) -> bool {
+        self.bytes.saturating_add(waiting) >= RUN_BYTES || self.made.len() >= RUN_RECORDS
+    }
+
     /// Appends records of the linear elements that `extents`, which are next to each other, have.
     /// `copy` appends the bytes of a staged source.
     pub(super) fn add(
@@ -180,7 +186,10 @@ impl Maker {
         let offset = self.bytes.saturating_add(head_bytes.len() as u64);
         self.writer.bytes(&head_bytes).bytes(stored);
         self.bytes = offset.saturating_add(stored.len() as u64);
-        self.made.push(Made { dataset, elements, selection: head.selection, deflated: packed.is_some(), offset });
+        let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        let count = elements.end.saturating_sub(elements.start);
+        let deflated = packed.map(|packed| (small(count), small(packed.len() as u64)));
+        self.made.push(Made { dataset, elements, deflated, offset });
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a log has in memory: staged writes, datasets, the place of the next run.
 
 use super::batch::Released;
-use super::dataset::{Dataset, Deflated, LogDataset, Placed, Shape, State};
-use super::extents::{Extent, Source};
+use super::dataset::{Dataset, LogDataset, Scattered, Shape, State};
+use super::extents::{Extent, Replaced, Source};
 use super::runs::{Made, Maker, Run};
 use crate::base::{Address, Error, Result};
 use crate::format::log::record::NAME;
@@ -15,9 +15,13 @@ use std::sync::Arc;
 /// Bytes that a staged buffer grows to by writes that continue it.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 /// Memory of a staged buffer besides its bytes, and of its extent.
-const BUFFER_OVERHEAD_BYTES: u64 = 128;
+const BUFFER_OVERHEAD_BYTES: u64 = 208;
 /// Data of one run, about, bytes.
 pub(super) const RUN_BYTES: u64 = 8 << 20;
+/// Records of one run, about.
+pub(super) const RUN_RECORDS: usize = 1 << 17;
+/// Extents of all datasets in memory that are not staged, about.
+const RECENT_MAX: usize = 1 << 17;
 /// Erased ranges of one control record.
 const ERASED_MAX: usize = 1 << 16;
 
@@ -54,7 +58,7 @@ pub(super) struct DeflatedAt {
 /// An undo step of the operation under way.
 pub(super) enum Undo {
     /// The extents of a range were these.
-    Extents { id: u64, range: Range<u64>, before: Vec<Extent> },
+    Extents { id: u64, range: Range<u64>, before: Replaced },
     /// The dataset was forgotten.
     Forgotten { id: u64, dataset: Box<Dataset>, staged: Vec<Range<u64>> },
     /// Erased ranges that are to be logged were so many.
@@ -100,6 +104,10 @@ pub(super) struct Inner {
     pub(super) datasets: HashMap<u64, Dataset>,
     pub(super) buffers: HashMap<u32, Arc<Vec<u8>>>,
     pub(super) next_buffer: u32,
+    /// Extents that came since the datasets were last looked at.
+    pub(super) recent: usize,
+    /// Extents in memory after that.
+    pub(super) recent_least: usize,
     /// The last buffer, its dataset, and the element after its last one.
     pub(super) last: Option<(u32, u64, u64)>,
     pub(super) staged_bytes: u64,
@@ -126,8 +134,13 @@ impl Inner {
         Ok(match source {
             Source::Staged { buffer, at } => Found::Staged(self.buffers.get(&buffer).cloned().ok_or_else(missing)?, at),
             Source::Stored { log, offset } => Found::Stored(at(log, offset, bytes)?.0),
-            Source::Deflated { record, first } => {
-                let Deflated { placed, elements } = dataset.deflated.get(record as usize).ok_or_else(missing)?;
+            Source::Deflated { log, offset, first, elements, .. } => {
+                let (address, len) = at(log, offset, 1)?;
+                let (left, first) = (len.saturating_sub(offset), first.into());
+                Found::Deflated(Box::new(DeflatedAt { address, left, elements: elements.into(), first }))
+            }
+            Source::Scattered { record, first } => {
+                let Scattered { placed, elements } = dataset.scattered.get(record as usize).ok_or_else(missing)?;
                 let (address, len) = at(placed.log, placed.offset, 1)?;
                 let left = len.saturating_sub(placed.offset);
                 Found::Deflated(Box::new(DeflatedAt { address, left, elements: *elements, first }))
@@ -158,8 +171,8 @@ impl Inner {
 
     pub(super) fn set(&mut self, id: u64, range: Range<u64>, source: Option<Source>) -> Result<()> {
         let dataset = self.datasets.get_mut(&id).ok_or_else(missing)?;
-        let mut before = Vec::new();
-        dataset.extents.set(range.clone(), source, dataset.shape.element_size, &mut before);
+        let before = dataset.extents.set(range.clone(), source, dataset.shape.element_size)?;
+        self.recent = self.recent.saturating_add(1);
         if let Some(undo) = &mut self.undo {
             undo.push(Undo::Extents { id, range, before });
         }
@@ -186,10 +199,7 @@ impl Inner {
             Undo::Extents { id, range, before } => {
                 let Some(dataset) = self.datasets.get_mut(&id) else { return };
                 let size = dataset.shape.element_size;
-                dataset.extents.set(range, None, size, &mut Vec::new());
-                for e in before {
-                    dataset.extents.set(e.first..e.end, Some(e.source), size, &mut Vec::new());
-                }
+                dataset.extents.restore(&range, before, size);
             }
             Undo::Forgotten { id, dataset, staged } => {
                 self.datasets.insert(id, *dataset);
@@ -226,7 +236,7 @@ impl Inner {
         let mut ids: Vec<u64> = self.staged.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
-            if maker.bytes >= RUN_BYTES {
+            if maker.is_enough(0) {
                 break;
             }
             let (Some(mut ranges), Some(dataset)) = (self.staged.remove(&id), self.datasets.get(&id)) else { continue };
@@ -246,13 +256,39 @@ impl Inner {
     pub(super) fn enter(&mut self, made: Made, log: u32, offset: u64) -> Result<()> {
         self.unindexed = self.unindexed.saturating_add(1);
         let dataset = self.datasets.get_mut(&made.dataset).ok_or_else(missing)?;
-        let placed = Placed { selection: made.selection, deflated: made.deflated, log, offset: offset.saturating_add(made.offset) };
-        if placed.deflated {
-            return dataset.enter(placed);
-        }
-        let source = Source::Stored { log, offset: placed.offset };
-        dataset.extents.set(made.elements, Some(source), dataset.shape.element_size, &mut Vec::new());
+        let offset = offset.saturating_add(made.offset);
+        let source = match made.deflated {
+            Some((elements, stored)) => Source::Deflated { log, offset, first: 0, elements, stored },
+            None => Source::Stored { log, offset },
+        };
+        dataset.extents.set(made.elements, Some(source), dataset.shape.element_size)?;
+        self.recent = self.recent.saturating_add(1);
         Ok(())
+    }
+
+    /// Adds a dataset that was loaded, unless it is there.
+    pub(super) fn add(&mut self, id: u64, loaded: Dataset) {
+        self.recent = self.recent.saturating_add(loaded.extents.recent());
+        self.datasets.entry(id).or_insert(loaded);
+        self.pack();
+    }
+
+    /// Packs extents if many are in memory. What an operation changed can be undone only as long as
+    /// they are not packed.
+    pub(super) fn pack(&mut self) {
+        if self.recent < RECENT_MAX.max(self.recent_least) || self.undo.is_some() {
+            return;
+        }
+        let mut sizes: Vec<(usize, u64)> = self.datasets.iter().map(|(id, d)| (d.extents.recent(), *id)).collect();
+        sizes.sort_unstable();
+        let mut all: usize = sizes.iter().map(|(n, _)| n).sum();
+        while let Some((recent, id)) = sizes.pop().filter(|_| all > RECENT_MAX / 2) {
+            let Some(dataset) = self.datasets.get_mut(&id) else { continue };
+            dataset.pack();
+            all = all.saturating_sub(recent.saturating_sub(dataset.extents.recent()));
+        }
+        // Staged ones stay; so do all if the disk is full.
+        (self.recent, self.recent_least) = (0, all);
     }
 }
 
@@ -280,6 +316,7 @@ pub(super) fn stage_records(
         }
         done = done.max(range.end);
         for extent in dataset.extents.within(part, size) {
+            let extent = extent?;
             if !matches!(extent.source, Source::Staged { .. }) {
                 continue;
             }
@@ -290,7 +327,7 @@ pub(super) fn stage_records(
             pending.push(extent);
         }
         let waiting: u64 = pending.iter().map(|e| e.end.saturating_sub(e.first).saturating_mul(size)).sum();
-        if maker.bytes.saturating_add(waiting) >= RUN_BYTES {
+        if maker.is_enough(waiting) {
             maker.add((id, &dataset.shape, dataset.deflates), &pending, &copy)?;
             let rest = ranges.get(i.saturating_add(1)..).unwrap_or_default();
             return Ok(rest.iter().filter(|r| r.end > done).map(|r| r.start.max(done)..r.end).collect());

@@ -1,13 +1,14 @@
 //! The index table and the skip list.
 
 use super::dataset::{Dataset, LogGroup, Placed};
-use super::extents::{Extent, Source};
+use super::extents::Source;
+use super::lengths::{Lengths, NewLengths};
 use super::runs::blocks;
+use super::sorted::{Place, PlaceKind, Sorter};
 use crate::base::{Address, Error, Result};
 use crate::dataset::environment::Environment;
+use crate::format::Reader;
 use crate::format::log::record::{Head, IndexEntry, SKIP_BYTES, Selection, decode_skip};
-use crate::format::{Reader, Writer};
-use std::collections::BTreeSet;
 
 /// Name of the structure in errors.
 const NAME: &str = "log index";
@@ -73,10 +74,18 @@ pub(super) fn each(
 /// Enters the index entries of dataset `id`.
 pub(super) fn load(environment: &Environment, group: &LogGroup, id: u64, dataset: &mut Dataset) -> Result<()> {
     let rank = dataset.shape.dims.len();
+    // Only entries of blocks have lengths, which are after them.
+    let bytes = (Head::block_bytes(rank) as u64).saturating_add(IndexEntry::PLACE_BYTES);
+    let entries = entries_of(environment, group, id)?;
+    let end = entries.and_then(|(start, count)| count.checked_mul(bytes)?.checked_add(start));
+    let mut lengths = Lengths::new(environment, group, id, end);
     each(environment, group, id, rank, &mut |entry| {
         let log = u32::try_from(entry.log).map_err(|_| Error::corrupt(NAME, Address::UNDEF, format!("log dataset {}", entry.log)))?;
         let IndexEntry { head: Head { selection, deflated, .. }, offset, .. } = entry;
-        dataset.enter(Placed { selection, deflated, log, offset })
+        let stored = if deflated { lengths.next() } else { 0 };
+        dataset.enter(Placed { selection, deflated, stored, log, offset })?;
+        dataset.bound();
+        Ok(())
     })
 }
 
@@ -110,39 +119,55 @@ pub(super) fn indexed(environment: &Environment, group: &LogGroup) -> Result<Vec
     Ok(all)
 }
 
-/// Appends the index entries of a dataset, none of whose elements is staged; returns their number.
-/// They are in the order in which the records were written.
-pub(super) fn write(id: u64, dataset: &Dataset, w: &mut Writer) -> u64 {
-    let mut stored: Vec<(u32, u64, Extent)> = Vec::new();
-    let mut deflated = BTreeSet::new();
-    for extent in dataset.extents.all() {
+/// Passes the index entries of a dataset, none of whose elements is staged, to `put`; returns their
+/// number. They are in the order in which the records were written.
+pub(super) fn write(id: u64, dataset: &Dataset, put: &mut dyn FnMut(&IndexEntry) -> Result<()>) -> Result<u64> {
+    let mut sorter = Sorter::default();
+    for extent in dataset.extents.all(dataset.shape.element_size) {
+        let extent = extent?;
+        let (first, end) = (extent.first, extent.end);
         match extent.source {
-            Source::Stored { log, offset } => stored.push((log, offset, extent)),
-            Source::Deflated { record, .. } => drop(deflated.insert(record)),
+            Source::Stored { log, offset } => sorter.add(Place { log, offset, first, end, kind: PlaceKind::Plain, number: 0 }),
+            Source::Deflated { log, offset, first: skipped, elements, stored } => {
+                let first = first.saturating_sub(skipped.into());
+                let end = first.saturating_add(elements.into());
+                sorter.add(Place { log, offset, first, end, kind: PlaceKind::Deflated, number: stored });
+            }
+            Source::Scattered { record, .. } => {
+                let Some((log, offset)) = dataset.place_of(extent.source) else { continue };
+                sorter.add(Place { log, offset, first: 0, end: 0, kind: PlaceKind::Scattered, number: record });
+            }
             Source::Staged { .. } => {}
         }
     }
-    let records = deflated.iter().filter_map(|n| dataset.deflated.get(*n as usize));
-    let mut records: Vec<_> = records.map(|d| (d.placed.log, d.placed.offset, &d.placed.selection)).collect();
-    stored.sort_unstable_by_key(|(log, offset, _)| (*log, *offset));
-    records.sort_unstable_by_key(|(log, offset, _)| (*log, *offset));
-    let mut count = 0u64;
-    let mut put = |selection: Selection, deflated: bool, log: u32, offset: u64| {
-        IndexEntry { head: Head { dataset: id, selection, deflated }, log: log.into(), offset }.write(w);
-        count = count.saturating_add(1);
-    };
-    let mut records = records.into_iter().peekable();
-    for (log, offset, extent) in stored {
-        while let Some((l, o, selection)) = records.next_if(|(l, o, _)| (*l, *o) < (log, offset)) {
-            put(selection.clone(), true, l, o);
+    let (mut count, mut lengths, mut last) = (0u64, Some(NewLengths::default()), None);
+    sorter.each(&mut |place| {
+        // Extents of one deflated record.
+        if last.replace(place) == Some(place) {
+            return Ok(());
         }
-        blocks(&dataset.shape, extent.first..extent.end, &mut |start, count, skipped| {
-            let bytes = skipped.saturating_mul(dataset.shape.element_size);
-            put(Selection::Subarray { start, count }, false, log, offset.saturating_add(bytes));
+        let Place { log, offset, kind, .. } = place;
+        let mut entry = |selection: Selection, skipped: u64| {
+            let head = Head { dataset: id, selection, deflated: kind != PlaceKind::Plain };
+            count = count.saturating_add(1);
+            put(&IndexEntry { head, log: log.into(), offset: offset.saturating_add(skipped) })
+        };
+        if kind == PlaceKind::Scattered {
+            lengths = None;
+            let record = dataset.scattered.get(place.number as usize);
+            return record.map_or(Ok(()), |record| entry(record.placed.selection.clone(), 0));
+        }
+        if let Some(lengths) = lengths.as_mut().filter(|_| kind == PlaceKind::Deflated) {
+            lengths.add(place.number)?;
+        }
+        let mut written = Ok(());
+        blocks(&dataset.shape, place.first..place.end, &mut |start, count, skipped| {
+            if written.is_ok() {
+                written = entry(Selection::Subarray { start, count }, skipped.saturating_mul(dataset.shape.element_size));
+            }
         });
-    }
-    for (log, offset, selection) in records {
-        put(selection.clone(), true, log, offset);
-    }
-    count
+        written
+    })?;
+    lengths.map_or(Ok(()), |lengths| lengths.write(id, put))?;
+    Ok(count)
 }

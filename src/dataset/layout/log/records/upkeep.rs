@@ -25,12 +25,12 @@ pub(crate) struct LogTotals {
 
 impl RecordLog {
     /// Calls `f` with the dataset, which is loaded for this if it is not in memory.
-    fn with_dataset<T>(&self, member: &Member, f: impl FnOnce(&Dataset) -> T) -> Result<T> {
+    fn with_dataset<T>(&self, member: &Member, f: impl FnOnce(&Dataset) -> Result<T>) -> Result<T> {
         let opened = self.opened()?;
         if let Some(dataset) = self.state.lock().datasets.get(&member.id) {
-            return Ok(f(dataset));
+            return f(dataset);
         }
-        Ok(f(&opened.dataset(&self.environment, member.id, member.shape.clone())?))
+        f(&self.load(&opened, member.id, member.shape.clone())?)
     }
 
     /// What a dataset has in the log.
@@ -70,12 +70,14 @@ impl RecordLog {
     /// Log datasets from the first one up to number `last`, before any that `used` has or a dataset
     /// in memory needs. Later ones stay: the records alone make the index only if erased ranges
     /// follow the records that they are of.
-    pub(crate) fn unused(&self, last: u32, used: &BTreeSet<u32>) -> Vec<(u32, LogDataset)> {
+    pub(crate) fn unused(&self, last: u32, used: &BTreeSet<u32>) -> Result<Vec<(u32, LogDataset)>> {
         let inner = self.state.lock();
         let mut used = used.clone();
-        inner.datasets.values().for_each(|dataset| used.append(&mut dataset.measure().logs));
+        for dataset in inner.datasets.values() {
+            used.append(&mut dataset.measure()?.logs);
+        }
         let unused = inner.logs.range(..=last).take_while(|(number, _)| !used.contains(number));
-        unused.map(|(number, log)| (*number, *log)).collect()
+        Ok(unused.map(|(number, log)| (*number, *log)).collect())
     }
 
     /// Forgets log datasets that are freed.
@@ -118,8 +120,8 @@ impl RecordLog {
     pub(super) fn load_changed(&self, opened: &super::load::Opened, id: u64) -> Result<()> {
         let Some(d) = opened.shapes.get(&id) else { return Ok(()) };
         if !self.state.lock().datasets.contains_key(&id) {
-            let loaded = opened.dataset(&self.environment, id, Shape::unbounded(&d.dims, d.element_size))?;
-            self.state.lock().datasets.entry(id).or_insert(loaded);
+            let loaded = self.load(opened, id, Shape::unbounded(&d.dims, d.element_size))?;
+            self.state.lock().add(id, loaded);
         }
         Ok(())
     }
