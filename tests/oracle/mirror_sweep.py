@@ -608,7 +608,7 @@ def moved_after_a_kill(tally, binary, place):
                                    stderr=subprocess.DEVNULL)
         try:
             later(lambda: os.path.ismount(point), True)
-            with open(os.path.join(point, "a"), "r+b") as f:
+            with open(os.path.join(point, "a"), "r+b", buffering=0) as f:
                 f.write(b"changed!")
                 os.fsync(f.fileno())
             process.send_signal(signal.SIGKILL)
