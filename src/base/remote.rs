@@ -29,6 +29,16 @@ pub fn is_url(target: &Path) -> bool {
     after_scheme(target.as_os_str().as_bytes()).is_some()
 }
 
+/// True if `target` is a URL of a prefix of objects, or of a directory of an HTTP server: it ends
+/// in a slash, or names a bucket only.
+pub fn is_prefix(target: &Path) -> bool {
+    let text = target.as_os_str().as_bytes();
+    let Some(start) = after_scheme(text).filter(|_| !text.starts_with(b"iod")) else { return false };
+    let rest = text.get(start..).unwrap_or_default();
+    let is_http = text.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"http"));
+    rest.ends_with(b"/") || !is_http && !rest.is_empty() && !rest.contains(&b'/')
+}
+
 /// The folder of the container `iod:FOLDER`; `None` if `target` is another name.
 pub fn container_folder(target: &Path) -> Option<&Path> {
     let folder = target.as_os_str().as_bytes().strip_prefix(FOLDER_SCHEME.as_bytes())?;
@@ -138,6 +148,16 @@ mod tests {
         }
         for path in ["s3:/b/k", "/s3://b", "./http://x", "ftp://h/k", "s3", ""] {
             assert!(!is_url(Path::new(path)), "{path}");
+        }
+    }
+
+    #[test]
+    fn prefixes_end_in_a_slash_or_are_buckets() {
+        for url in ["s3://b/p/", "S3://b", "gs://b/", "az://c/a/b/", "http://h/", "https://h/d/"] {
+            assert!(is_prefix(Path::new(url)), "{url}");
+        }
+        for other in ["s3://b/k", "http://h", "http://h/k", "iod+s3://b/p/", "iod:f/", "/d/", "s3://"] {
+            assert!(!is_prefix(Path::new(other)), "{other}");
         }
     }
 

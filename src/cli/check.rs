@@ -21,7 +21,8 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
     let external = if args.data { ExternalPolicy::Beneath(None) } else { ExternalPolicy::Off };
     let (file, secrets) = without_secrets(&args.file);
     let remote = RemoteOptions { secrets, ..RemoteOptions::default() };
-    let spec = MountSpec { external, remote, ..MountSpec::new(file) };
+    // 0: a thread for each core.
+    let spec = MountSpec { external, remote, threads: 0, ..MountSpec::new(file) };
     let (located, _) = ls::locate_confined(&spec, "check", Level::Error)?;
     let mut line = ProgressLine::new();
     let checked = open::check(located, args.data, &mut |p| {

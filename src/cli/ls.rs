@@ -10,6 +10,7 @@ use crate::config::resolve;
 use crate::config::value::{Level, LogFormat};
 use crate::fs::open::LocatedContainer;
 use crate::fs::{Attr, Errno, FileKind, Ino, MountSpec, Operations, open};
+use crate::mirror::{self, MirrorSpec};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufWriter, Write};
@@ -19,7 +20,10 @@ use tree::Named;
 /// Runs `h5dir ls`.
 pub(crate) fn ls(args: &LsArgs) -> Result<(), Failure> {
     let (spec, path) = resolve::view(&args.view)?;
-    let (operations, owners) = open_view(&spec, "list", Level::Error)?;
+    let (operations, owners) = match resolve::listed_prefix(&spec) {
+        Some(mirror) => open_prefix(&mirror)?,
+        None => open_view(&spec, "list", Level::Error)?,
+    };
     let style = if args.view.json {
         Style::Json
     } else if args.long {
@@ -30,6 +34,18 @@ pub(crate) fn ls(args: &LsArgs) -> Result<(), Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     let result = list(&*operations, &path, style, args.recursive, (owners, &mut out)).and_then(|()| Ok(out.flush()?));
     result.or_else(|e| e.into_result(&spec, &path))
+}
+
+/// Opens the mirror of a prefix of objects, and confines the process.
+fn open_prefix(spec: &MirrorSpec) -> Result<(Arc<dyn Operations>, Owners), Failure> {
+    super::logging::start(&LogPlan { level: Level::Error, file: None, format: LogFormat::Text }, false)?;
+    let failed = |e| Failure::open("list", &e);
+    let located = mirror::locate(spec).map_err(failed)?;
+    let mut owners = Owners::default();
+    owners.user(spec.container.uid);
+    owners.group(spec.container.gid);
+    confine_command(&located.directories().map_err(failed)?, false);
+    Ok((mirror::open(located).map_err(failed)?, owners))
 }
 
 /// Opens the file system of `spec` in order to `verb` it; logs from `level` on.
@@ -119,6 +135,10 @@ fn list(
     if attr.kind != FileKind::Directory {
         printer.rows(&[], &[Named { name: path, attr }])?;
         return Ok(printer.end()?);
+    }
+    if style == Style::Short && !recursive && !operations.lists_attributes() {
+        let names = tree::names(operations, attr.ino).map_err(failed(&path))?;
+        return Ok(names.iter().try_for_each(|name| writeln!(printer.out, "{}", text::name(name)))?);
     }
     // A hard link can place a directory beneath itself: each is listed once.
     let mut seen: HashSet<Ino> = HashSet::from([attr.ino]);

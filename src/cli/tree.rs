@@ -96,6 +96,22 @@ pub(crate) fn list(operations: &dyn Operations, directory: Ino) -> FsResult<Vec<
     Ok(names)
 }
 
+/// Names of a directory in order, without `.` and `..`.
+pub(crate) fn names(operations: &dyn Operations, directory: Ino) -> FsResult<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    let handle = operations.opendir(directory)?;
+    let result = operations.readdir(directory, handle, 0, &mut |e| {
+        if e.name != b"." && e.name != b".." {
+            names.push(e.name.to_vec());
+        }
+        ControlFlow::Continue(())
+    });
+    operations.releasedir(directory, handle);
+    result?;
+    names.sort();
+    Ok(names)
+}
+
 /// Drops the lookup references of a listing.
 pub(crate) fn forget(operations: &dyn Operations, names: &[Named]) {
     names.iter().for_each(|n| operations.forget(n.attr.ino, 1));

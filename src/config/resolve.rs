@@ -10,7 +10,9 @@ use super::target::Target;
 use super::value::{Level, LogFormat, LogView, Patterns, Seconds, Switch, VdsMissing};
 use super::{UsageError, file, memory};
 use crate::base::escape::escaped;
-use crate::base::remote::{DEFAULT_CACHE_DIR_BYTES, DEFAULT_TIMEOUT, RemoteOptions, UrlSecrets, is_url, with_folder, without_secrets};
+use crate::base::remote::{
+    DEFAULT_CACHE_DIR_BYTES, DEFAULT_TIMEOUT, RemoteOptions, UrlSecrets, is_prefix, is_url, with_folder, without_secrets,
+};
 use crate::fs::create_rules::CreateRule;
 use crate::fs::spec::{DEFAULT_DIR_MODE, DEFAULT_FILE_MODE, Modes, TransactionUse, VersionName};
 use crate::fs::{ExternalPolicy, MountSpec};
@@ -157,7 +159,11 @@ fn resolved(target: OsString, mountpoint: PathBuf, layers: Layers, name: Option<
     let spec = MountSpec { create: layers.create.clone().into(), ..spec(&options, Target::parse(&target))? };
     let source = source(&spec);
     let plan = plan(&options, &layers, source, mountpoint)?;
-    let mirror = (!is_url(&spec.file) && spec.file.is_dir()).then(|| mirror_spec(&options, &spec));
+    let mirror = (is_prefix(&spec.file) || !is_url(&spec.file) && spec.file.is_dir()).then(|| mirror_spec(&options, &spec));
+    if is_prefix(&spec.file) && spec.writable {
+        let remedy = "leave out --read-write, or copy the objects to this machine";
+        return Err(UsageError(format!("--read-write: the objects of {} are only read; {remedy}", escaped(&spec.file))));
+    }
     if mirror.is_some() && spec.swmr {
         return Err(UsageError("--swmr needs an HDF5 file; a directory is mounted without it".into()));
     }
@@ -171,6 +177,11 @@ fn resolved(target: OsString, mountpoint: PathBuf, layers: Layers, name: Option<
 /// Checks that the options of `mount:` and `defaults:` in `file` agree.
 pub(crate) fn single_options(file: &ConfigFile) -> Result<(), UsageError> {
     resolved("/".into(), "/".into(), Layers::default().with_file(file), None).map(drop)
+}
+
+/// The mirror that `h5dir ls` lists, if `container` names a prefix of objects.
+pub(crate) fn listed_prefix(container: &MountSpec) -> Option<MirrorSpec> {
+    is_prefix(&container.file).then(|| mirror_spec(&MountOptions::default(), container))
 }
 
 /// The plan of the mount of a directory. Names in it change without a notice; containers are closed
@@ -503,6 +514,20 @@ mod tests {
         let (spec, plan) = resolve(&args).unwrap();
         assert_eq!((spec.naming, spec.open_max, spec.include.len(), spec.uid, spec.dir_mode), (Naming::Both, 3, 2, Some(5), Some(0o700)));
         assert!(plan.check_interval.is_some() && spec.container.writable && plan.commit_interval.is_some());
+    }
+
+    #[test]
+    fn a_prefix_is_a_mirror_that_is_only_read() {
+        let resolve = |args: &[&str]| {
+            let cli = Cli::try_parse_from([&["h5dir", "mount"], args, &["s3://bucket/p/", "/m"]].concat()).unwrap();
+            let Command::Mount(args) = cli.command else { panic!() };
+            mount(&args)
+        };
+        let resolved = resolve(&["--exclude=*.tmp"]).unwrap();
+        let mirror = resolved.mirror.unwrap();
+        assert_eq!((mirror.root.as_path(), mirror.exclude.len()), (Path::new("s3://bucket/p/"), 1));
+        assert_eq!(resolved.plan.session.source, "s3://bucket/p/");
+        assert!(resolve(&["--read-write"]).unwrap_err().0.contains("only read"));
     }
 
     #[test]

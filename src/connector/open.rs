@@ -8,7 +8,9 @@ use crate::base::escape::{escaped, escaped_bytes};
 pub use crate::base::remote::RemoteOptions;
 use crate::base::{Error, Result};
 use crate::dataset::chunk::temporary;
+pub use crate::file::FileDriver;
 pub use crate::file::directory::{Directory, Entry};
+pub use crate::file::objects::{Found, ObjectError, Objects, Version};
 pub use crate::file::{Identity, Stamp};
 use std::ffi::OsStr;
 use std::io;
@@ -189,6 +191,22 @@ pub trait Kind: Sync {
 
     /// Whether the file at `place` is a container of this kind.
     fn recognize(&self, place: &Place<'_>) -> io::Result<Recognized>;
+
+    /// Whether the bytes of `driver`, which is called `name`, are those of a container.
+    fn recognize_bytes(&self, _driver: &dyn FileDriver, _name: &Path) -> io::Result<Recognized> {
+        Ok(Recognized::Other)
+    }
+
+    /// Opens the container in the bytes of `driver`; the path of `options` is only shown.
+    fn open_bytes(&self, _driver: Arc<dyn FileDriver>, options: &OpenOptions) -> Result<OpenContainer, OpenError> {
+        Err(OpenError::Remote { path: options.target.clone(), message: "containers of this kind are no objects".into() })
+    }
+
+    /// The objects below the prefix that `options` names, each of which may be a container. Sends
+    /// nothing.
+    fn objects(&self, options: &OpenOptions) -> Result<Arc<dyn Objects>, OpenError> {
+        Err(OpenError::Remote { path: options.target.clone(), message: "it is no prefix of an object store".into() })
+    }
 
     /// Creates an empty container at `path`. `earliest`: in the oldest format.
     fn create(&self, path: &Path, earliest: bool) -> Result<(), OpenError>;

@@ -11,6 +11,7 @@ pub mod journal_path;
 pub mod lock_holder;
 pub mod memory;
 pub mod names;
+pub mod objects;
 pub mod overlay;
 pub mod posix;
 pub mod recorder;

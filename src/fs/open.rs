@@ -11,6 +11,7 @@ use crate::connector::edit::Edit;
 use crate::connector::log::EditLog;
 pub use crate::connector::log::{CompactProgress, Compacted, LogPart, LogValue, LogVisitor};
 pub use crate::connector::open::{Directory, Entry, Identity, Place, Recognized, Stamp, UsedDirectory, temporary_directory};
+pub use crate::connector::open::{FileDriver, Found, ObjectError, Objects, Version};
 use crate::connector::open::{Located, OpenContainer, OpenOptions};
 pub use crate::connector::shared::Shared;
 pub use crate::connector::space::SpaceUse;
@@ -200,6 +201,23 @@ pub fn open_in(spec: &MountSpec, place: &Place<'_>, shared: &Shared) -> Result<A
     let options = OpenOptions { shared: Some(shared.clone()), ..spec.open_options() };
     let located = kinds::of(&spec.file).locate_in(place, &options)?;
     open_located(spec, LocatedContainer { located, options })
+}
+
+/// The objects below the prefix that `spec` names. Sends nothing.
+pub fn objects(spec: &MountSpec) -> Result<Arc<dyn Objects>, OpenError> {
+    kinds::of(&spec.file).objects(&spec.open_options())
+}
+
+/// Opens the container in the bytes of `driver`, with the caches of `shared`. The path of `spec` is
+/// for messages.
+pub fn open_bytes(spec: &MountSpec, driver: Arc<dyn FileDriver>, shared: &Shared) -> Result<Arc<dyn Operations>, OpenError> {
+    let options = OpenOptions { shared: Some(shared.clone()), ..spec.open_options() };
+    show(kinds::of(&spec.file).open_bytes(driver, &options)?, spec.clone())
+}
+
+/// Whether the bytes of `driver`, which is called `name`, are those of a container.
+pub fn recognize_bytes(driver: &dyn FileDriver, name: &Path) -> std::io::Result<Recognized> {
+    kinds::of(name).recognize_bytes(driver, name)
 }
 
 /// Whether the file at `place` is a container.

@@ -38,6 +38,11 @@ pub trait Operations: Send + Sync + 'static {
     /// Fills `buf` from byte `offset`; returns the bytes read, less than asked only at end of file.
     fn read(&self, ino: Ino, handle: Handle, offset: u64, buf: &mut [u8]) -> FsResult<usize>;
 
+    /// A listing with attributes takes no longer than one without them.
+    fn lists_attributes(&self) -> bool {
+        true
+    }
+
     /// True if some files are files of the host.
     fn has_host_files(&self) -> bool {
         false

@@ -153,9 +153,9 @@ impl Adapter {
 impl Filesystem for Adapter {
     // This must not panic: the kernel would wait forever for the answer to INIT (fuser issue 271).
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        for capability in CAPABILITIES {
-            // Ignored if the kernel does not have it: none is needed.
-            let _ = config.add_capabilities(capability);
+        let is_wanted = |c: &InitFlags| *c != InitFlags::FUSE_DO_READDIRPLUS || self.operations.lists_attributes();
+        for capability in CAPABILITIES.iter().filter(|c| is_wanted(c)) {
+            let _ = config.add_capabilities(*capability);
         }
         if !self.operations.names_may_change() {
             // In a writable mount the target of a link changes when the link is moved.

@@ -6,21 +6,27 @@
 //! number, its generation: inode numbers and handles of an earlier one are outdated, and are looked
 //! up by name (`inside`).
 
+use super::files::Folder;
 use super::signatures::Signatures;
 use super::spec::MirrorSpec;
 use crate::base::waiting;
-use crate::fs::open::{self, Directory, Entry, Identity, OpenError, Place, Shared};
+use crate::fs::open::{self, Entry, Identity, OpenError, Shared};
 use crate::fs::types::{CloseError, Errno, FsResult, ROOT};
 use crate::fs::{ExternalPolicy, MountSpec, Operations};
 use foldhash::{HashMap, HashMapExt};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Part of the open containers that is closed at once to open another one: 1 / this.
 const CLOSED_PART: usize = 16;
+
+/// Longest wait for a request in another container that is to be closed.
+const SLOT_WAIT: Duration = Duration::from_secs(10);
+/// Time after which a wait for a slot looks for containers that can be closed.
+const SLOT_RETRY: Duration = Duration::from_millis(20);
 
 /// A container that is open.
 pub struct Open {
@@ -47,6 +53,13 @@ pub struct Container {
     used: AtomicU64,
 }
 
+impl Container {
+    /// True while a request uses it, opens or closes it.
+    fn is_in_request(&self) -> bool {
+        self.open.try_lock().is_none_or(|state| state.as_ref().is_some_and(|open| open.requests.load(Ordering::Acquire) > 0))
+    }
+}
+
 impl std::fmt::Debug for Container {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Container").field("number", &self.number).finish_non_exhaustive()
@@ -56,7 +69,7 @@ impl std::fmt::Debug for Container {
 /// Where the file of a container is.
 pub struct Located {
     /// Its directory.
-    pub directory: Directory,
+    pub directory: Box<dyn Folder>,
     /// Its properties.
     pub entry: Entry,
     /// Its path, for messages.
@@ -79,6 +92,23 @@ impl Drop for InUse<'_> {
             self.container.used.store(self.containers.now(), Ordering::Relaxed);
         }
         self.open.requests.fetch_sub(1, Ordering::AcqRel);
+        self.containers.freed.notify_one();
+    }
+}
+
+/// The right to have one more container open, unless it is kept.
+struct Slot<'a>(&'a Containers);
+
+impl Slot<'_> {
+    /// The container is open: closing it frees the slot.
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.0.free_slot();
     }
 }
 
@@ -93,6 +123,10 @@ pub struct Containers {
     known: Mutex<HashMap<Identity, Arc<Container>>>,
     /// Those that are open, by number.
     open: Mutex<HashMap<u64, Arc<Container>>>,
+    /// Containers that are open or being opened.
+    slots: Mutex<usize>,
+    /// Notified when a slot is free, or a container is not in use.
+    freed: Condvar,
     numbers: AtomicU64,
     generations: AtomicU64,
     began: Instant,
@@ -109,6 +143,8 @@ impl Containers {
             signatures: Signatures::default(),
             known: Mutex::new(HashMap::new()),
             open: Mutex::new(HashMap::new()),
+            slots: Mutex::new(0),
+            freed: Condvar::new(),
             numbers: AtomicU64::new(0),
             generations: AtomicU64::new(0),
             began: Instant::now(),
@@ -182,9 +218,7 @@ impl Containers {
         }
         waiting::may_wait();
         let located = locate()?;
-        if state.is_none() {
-            self.make_room(container)?;
-        }
+        let slot = state.is_none().then(|| self.reserve(container)).transpose()?;
         let opened = self.opened(container, writing, &located)?;
         opened.requests.fetch_add(1, Ordering::AcqRel);
         if let Some(old) = state.replace(opened.clone()) {
@@ -193,15 +227,15 @@ impl Containers {
             drop(old);
         }
         self.open.lock().insert(container.number, container.clone());
+        slot.into_iter().for_each(Slot::keep);
         container.used.store(self.now(), Ordering::Relaxed);
         Ok(InUse { containers: self, container, open: opened, counts: true })
     }
 
     fn opened(&self, container: &Container, writable: bool, located: &Located) -> FsResult<Arc<Open>> {
         let Located { directory, entry, path } = located;
-        let name = path.file_name().unwrap_or_default();
-        let place = Place { directory, name, identity: container.identity };
-        let opened = open::open_in(&self.mount_spec(path, entry, writable), &place, &self.shared);
+        let (name, spec) = (path.file_name().unwrap_or_default(), self.mount_spec(path, entry, writable));
+        let opened = directory.container(name, container.identity, &spec, &self.shared);
         let operations = opened.map_err(|e| self.failed(entry, writable, &e))?;
         let generation = self.generations.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let (requests, handles) = Default::default();
@@ -248,21 +282,42 @@ impl Containers {
         }
     }
 
-    /// Closes containers so that another one than `but` can be opened. Errors: `ENFILE` if all are
-    /// in use.
-    fn make_room(&self, but: &Container) -> FsResult<()> {
-        if self.open.lock().len() < self.spec.open_max {
-            return Ok(());
+    /// Reserves a slot for a container that is opened next; closes others for that. Waits for
+    /// requests in those. Errors: `ENFILE` if all are in use for longer.
+    fn reserve(&self, but: &Container) -> FsResult<Slot<'_>> {
+        let deadline = Instant::now() + SLOT_WAIT;
+        loop {
+            {
+                let mut slots = self.slots.lock();
+                if *slots < self.spec.open_max {
+                    *slots = slots.saturating_add(1);
+                    return Ok(Slot(self));
+                }
+            }
+            let mut all = self.all_open();
+            all.sort_by_key(|c| c.used.load(Ordering::Relaxed));
+            let wanted = (self.spec.open_max / CLOSED_PART).max(1);
+            if all.iter().filter(|c| c.number != but.number && self.close(c, true)).take(wanted).count() > 0 {
+                continue;
+            }
+            // Containers that are being opened are not in the list.
+            let brief = all.len() < self.spec.open_max || all.iter().any(|c| c.is_in_request());
+            if !brief || Instant::now() >= deadline {
+                tracing::warn!("all of the {} containers that may be open are in use: --max-open allows more", self.spec.open_max);
+                return Err(Errno(libc::ENFILE));
+            }
+            let mut slots = self.slots.lock();
+            if *slots >= self.spec.open_max {
+                self.freed.wait_for(&mut slots, SLOT_RETRY);
+            }
         }
-        let mut all = self.all_open();
-        all.sort_by_key(|c| c.used.load(Ordering::Relaxed));
-        let wanted = (self.spec.open_max / CLOSED_PART).max(1);
-        let closed = all.iter().filter(|c| c.number != but.number && self.close(c, true)).take(wanted).count();
-        if closed > 0 {
-            return Ok(());
-        }
-        tracing::warn!("all of the {} containers that may be open are in use: --max-open allows more", self.spec.open_max);
-        Err(Errno(libc::ENFILE))
+    }
+
+    fn free_slot(&self) {
+        let mut slots = self.slots.lock();
+        *slots = slots.saturating_sub(1);
+        drop(slots);
+        self.freed.notify_one();
     }
 
     /// Closes the container unless it is in use; returns whether it did. `soon`: also if files of
@@ -284,8 +339,9 @@ impl Containers {
             tracing::error!("{}", e.message);
         }
         *state = None;
-        drop(state);
+        // Locked still: a request that opens it again enters it afterwards.
         self.open.lock().remove(&container.number);
+        self.free_slot();
         true
     }
 
@@ -327,6 +383,7 @@ impl Containers {
             result = open.map_or(Ok(()), |open| open.operations.shutdown()).and(result);
         }
         self.open.lock().clear();
+        *self.slots.lock() = 0;
         result
     }
 }

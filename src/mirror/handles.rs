@@ -1,7 +1,8 @@
 //! Open files and directories.
 
+use super::files::{Content, Name};
 use super::node::Node;
-use crate::file::names::Listed;
+use crate::fs::open::FileDriver;
 use crate::fs::types::{Errno, FsResult, Handle, Ino, OpenMode};
 use foldhash::{HashMap, HashMapExt};
 use parking_lot::{Mutex, RwLock};
@@ -13,12 +14,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub enum What {
     /// A file of the tree.
     File(File),
+    /// A file of a tree that is only read.
+    Bytes(Arc<dyn FileDriver>),
     /// A text.
     Text(Vec<u8>),
     /// A directory of the tree: its names, read at the first listing.
-    Directory(Mutex<Option<Arc<[Listed]>>>),
+    Directory(Mutex<Option<Arc<[Name]>>>),
     /// A file or directory in a container: generation and handle there.
     Inside(Mutex<(u64, Handle)>),
+}
+
+impl From<Content> for What {
+    fn from(content: Content) -> What {
+        match content {
+            Content::File(file) => What::File(file),
+            Content::Bytes(driver) => What::Bytes(driver),
+        }
+    }
 }
 
 /// An open file or directory.

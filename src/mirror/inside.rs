@@ -45,7 +45,7 @@ impl MirrorFs {
 
     /// Opens what is open in `container` again, in the opening `open`, where nothing was changed
     /// yet: names still lead to the same objects, and listings have the same positions.
-    fn take_over(&self, container: &Arc<Container>, open: &Open) {
+    pub(super) fn take_over(&self, container: &Arc<Container>, open: &Open) {
         for file in self.handles.inside(container.number) {
             let taken = self.inner(open, &file.node).and_then(|ino| {
                 let handle = self.handle_in(open, ino, &file)?;

@@ -1,12 +1,12 @@
 //! Entries of a directory of the tree, and of `.h5dir`.
 
 use super::control::{FILES, TEXTS};
+use super::files::{Folder, Name as Listed};
 use super::handles::{OpenHandle, What as OpenWhat};
 use super::mirror_fs::{MirrorFs, errno};
 use super::node::{Node, What, host_key};
 use super::spec::{Naming, SUFFIX};
-use crate::file::names::Listed;
-use crate::fs::open::{Directory, Entry};
+use crate::fs::open::Entry;
 use crate::fs::types::{DirEntry, DirEntryPlus, Entry as Answer, Errno, FileKind, FsResult};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +28,7 @@ struct Name {
 
 impl MirrorFs {
     /// The names of the directory that is open as `open`, read once.
-    fn names(&self, open: &OpenHandle, directory: &Directory, offset: u64) -> FsResult<Arc<[Listed]>> {
+    fn names(&self, open: &OpenHandle, directory: &dyn Folder, offset: u64) -> FsResult<Arc<[Listed]>> {
         let OpenWhat::Directory(names) = &open.what else { return Err(Errno(libc::ENOTDIR)) };
         let mut names = names.lock();
         match &*names {
@@ -42,18 +42,19 @@ impl MirrorFs {
         }
     }
 
-    /// The name number `variant` of a file, if it has that many and is shown.
-    fn name(&self, parent: &Arc<Node>, directory: &Directory, listed: &Listed, variant: usize) -> Option<Name> {
+    /// The name number `variant` of a file, if it has that many and is shown. `exact`: what it is
+    /// is found by its first bytes.
+    fn name(&self, parent: &Arc<Node>, directory: &dyn Folder, (listed, variant): (&Listed, usize), exact: bool) -> Option<Name> {
         let file = listed.name.as_bytes();
         if variant > 0 && (self.spec.naming == Naming::Replace || !listed.may_be_file || parent.original) {
             return None;
         }
         // A file that was removed meanwhile, or cannot be looked at.
-        let entry = directory.entry(&listed.name).ok().flatten()?;
+        let entry = listed.entry.or_else(|| directory.entry(&listed.name).ok().flatten())?;
         if self.is_hidden(parent, file, entry.is_directory()) {
             return None;
         }
-        let what = self.what(directory, &listed.name, &entry, parent.original)?;
+        let what = self.what(directory, &listed.name, &entry, parent.original, !exact)?;
         let (shown, what) = match (what, self.spec.naming, variant) {
             (What::Container(c), Naming::Suffix | Naming::Both, 1) => ([file, SUFFIX].concat(), What::Container(c)),
             (What::Container(_), Naming::Suffix, _) => return None,
@@ -65,14 +66,14 @@ impl MirrorFs {
     }
 
     /// Visits the names of the directory of the tree after `offset`.
-    fn visit(&self, open: &OpenHandle, offset: u64, f: &mut dyn FnMut(Name, u64) -> ControlFlow<()>) -> FsResult<()> {
+    fn visit(&self, open: &OpenHandle, offset: u64, exact: bool, f: &mut dyn FnMut(Name, u64) -> ControlFlow<()>) -> FsResult<()> {
         let directory = self.directory(&open.node)?;
-        let names = self.names(open, &directory, offset)?;
+        let names = self.names(open, &*directory, offset)?;
         let first = usize::try_from(offset.saturating_sub(FIRST_OFFSET)).unwrap_or(usize::MAX);
         for place in first..names.len().saturating_mul(NAMES_PER_FILE) {
             let Some(listed) = names.get(place / NAMES_PER_FILE) else { break };
             let next = (place as u64).saturating_add(FIRST_OFFSET).saturating_add(1);
-            let Some(name) = self.name(&open.node, &directory, listed, place % NAMES_PER_FILE) else { continue };
+            let Some(name) = self.name(&open.node, &*directory, (listed, place % NAMES_PER_FILE), exact) else { continue };
             let container = name.what.container().cloned();
             let flow = f(name, next);
             // A container that is only listed is not remembered.
@@ -89,7 +90,7 @@ impl MirrorFs {
         if self.list_dots(open, offset, f).is_break() {
             return Ok(());
         }
-        self.visit(open, offset, &mut |name, next| {
+        self.visit(open, offset, false, &mut |name, next| {
             let key = host_key(&name.entry, open.node.original, &name.what);
             let ino = self.nodes.number(key, name.entry.status.identity);
             f(DirEntry { ino, kind: self.attr(ino, &name.what, &name.entry).kind, name: &name.shown, next })
@@ -107,7 +108,7 @@ impl MirrorFs {
         if dots.is_break() {
             return Ok(());
         }
-        self.visit(open, offset, &mut |name, next| {
+        self.visit(open, offset, true, &mut |name, next| {
             let entry = self.enter_in_tree(&open.node, &name.file, &name.entry, name.what);
             let flow = f(DirEntryPlus { name: &name.shown, entry, next });
             if flow.is_break() {

@@ -2,12 +2,15 @@
 
 use super::containers::Containers;
 use super::control::{self, FILES};
+use super::files::Tree;
 use super::handles::{Handles, OpenHandle, What as OpenWhat};
 use super::node::{Key, Node, Place, Text, What};
+use super::object_tree::ObjectTree;
 use super::spec::MirrorSpec;
 use super::table::{NodeTable, Wanted};
 use crate::base::recent_log;
-use crate::fs::open::{Directory, Entry, OpenError, Shared, UsedDirectory};
+use crate::base::remote::is_url;
+use crate::fs::open::{self, Directory, OpenError, Shared, UsedDirectory};
 use crate::fs::types::{Attr, Entry as Answer, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, ROOT};
 use crate::fs::{ExternalPolicy, Operations};
 use parking_lot::Mutex;
@@ -25,7 +28,7 @@ pub fn errno(e: &std::io::Error) -> Errno {
 /// See the module's description.
 pub struct MirrorFs {
     pub(super) spec: MirrorSpec,
-    pub(super) root: Directory,
+    pub(super) tree: Box<dyn Tree>,
     /// Path of the root when the mirror began, for messages.
     pub(super) root_path: PathBuf,
     pub(super) nodes: NodeTable,
@@ -40,21 +43,24 @@ pub struct MirrorFs {
 /// A directory to be mirrored, open.
 pub struct LocatedMirror {
     spec: MirrorSpec,
-    root: Directory,
+    tree: Box<dyn Tree>,
 }
 
-/// Opens the directory of `spec`. It is not resolved again afterwards.
+/// Opens the directory of `spec`, or finds the store of its prefix. Neither is resolved again
+/// afterwards.
 pub fn locate(spec: &MirrorSpec) -> Result<LocatedMirror, OpenError> {
-    let root = Directory::open(&spec.root).map_err(|e| spec.failed(e))?;
-    Ok(LocatedMirror { spec: spec.clone(), root })
+    let tree: Box<dyn Tree> = match is_url(&spec.root) {
+        true => Box::new(ObjectTree::new(open::objects(&spec.container)?, spec)),
+        false => Box::new(Directory::open(&spec.root).map_err(|e| spec.failed(e))?),
+    };
+    Ok(LocatedMirror { spec: spec.clone(), tree })
 }
 
 impl LocatedMirror {
     /// The directories that the mirror uses.
     pub fn directories(&self) -> Result<Vec<UsedDirectory>, OpenError> {
         let own = |directory: &Directory| directory.as_fd().try_clone_to_owned().map_err(|e| self.spec.failed(e));
-        let written = self.spec.container.writable;
-        let mut all = vec![UsedDirectory { directory: own(&self.root)?, written, tree: true }];
+        let mut all = self.tree.used(self.spec.container.writable).map_err(|e| self.spec.failed(e))?;
         if let ExternalPolicy::Beneath(Some(path)) | ExternalPolicy::Written(path) = &self.spec.container.external {
             let directory = Directory::open(path).map_err(|source| OpenError::Open { path: path.clone(), source })?;
             let written = matches!(self.spec.container.external, ExternalPolicy::Written(_));
@@ -69,12 +75,13 @@ impl LocatedMirror {
 
 /// Builds the file system of a mirror. Starts threads: call it after a fork.
 pub fn open(located: LocatedMirror) -> Result<Arc<dyn Operations>, OpenError> {
-    let LocatedMirror { spec, root } = located;
+    let LocatedMirror { spec, tree } = located;
     let failed = |e| spec.failed(e);
-    let root_path = root.path().map_err(failed)?;
-    let entry = Entry::of(&root).map_err(failed)?;
+    tree.check()?;
+    let root_path = tree.path().map_err(failed)?;
+    let entry = tree.folder(&[]).map_err(failed)?.1;
     let template = &spec.container;
-    let shared = Shared::new(template.cache_bytes, template.threads, spec.open_max);
+    let shared = Shared::new(tree.divide_cache(template.cache_bytes), template.threads, spec.open_max);
     let shared = shared.map_err(|source| OpenError::Engine { path: spec.root.clone(), source })?;
     let key = Key::Host { identity: entry.status.identity, original: false, container: false };
     let place = Place { parent: None, name: Box::default() };
@@ -83,7 +90,7 @@ pub fn open(located: LocatedMirror) -> Result<Arc<dyn Operations>, OpenError> {
         containers: Containers::new(spec.clone(), root_path.clone(), shared),
         changing: template.writable,
         spec,
-        root,
+        tree,
         root_path,
         nodes,
         handles: Handles::default(),
@@ -138,7 +145,7 @@ impl MirrorFs {
     /// Looks up `name` in `.h5dir`.
     pub(super) fn lookup_control(&self, parent: &Arc<Node>, name: &[u8]) -> FsResult<Answer> {
         if name == FILES {
-            let entry = Entry::of(&self.root).map_err(|e| errno(&e))?;
+            let entry = self.tree.folder(&[]).map_err(|e| errno(&e))?.1;
             let key = Key::Host { identity: entry.status.identity, original: true, container: false };
             let salt = entry.status.identity;
             let (node, _) = self.nodes.enter(Wanted { key, salt, what: What::Directory, parent, name });
@@ -197,6 +204,7 @@ impl MirrorFs {
 
     pub(super) fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.containers.counters();
+        all.extend(self.tree.counters());
         all.extend([("inodes", self.nodes.len() as u64), ("open_files", self.handles.len() as u64)]);
         all
     }
@@ -226,14 +234,15 @@ impl MirrorFs {
 const ROOT_IDENTITY: crate::fs::open::Identity = crate::fs::open::Identity { device: 0, inode: 0 };
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::fs::{KernelMemory, MountSpec};
     use crate::mirror::Naming;
     use std::sync::mpsc;
     use std::time::Duration;
 
-    fn spec(root: &std::path::Path) -> MirrorSpec {
+    /// A mirror of `root` with default options.
+    pub fn spec(root: &std::path::Path) -> MirrorSpec {
         let (include, exclude, uid, gid, file_mode, dir_mode) = Default::default();
         let (open_max, idle) = (4, Duration::from_secs(10));
         let container = MountSpec::new(root);
@@ -285,5 +294,41 @@ mod tests {
         fs.look(&kernel);
         assert_eq!(*kernel.answered.lock(), [true]);
         assert_eq!(fs.lookup(ROOT, b"x.h5").unwrap().attr.perm, 0);
+    }
+
+    /// Regression: containers that were opened for the first time at once were more than allowed.
+    #[test]
+    fn no_more_containers_are_open_than_allowed() {
+        const FILES: usize = 12;
+        let dir = tempfile::tempdir().unwrap();
+        for n in 0..FILES {
+            crate::fs::open::create(&dir.path().join(format!("{n}.h5")), false).unwrap();
+        }
+        let mut spec = spec(dir.path());
+        spec.open_max = 2;
+        let fs = open(locate(&spec).unwrap()).unwrap();
+        let count = |fs: &Arc<dyn Operations>| {
+            let status = fs.status();
+            let line = status.lines().find_map(|line| line.strip_prefix("open_containers "));
+            line.unwrap().trim().parse::<usize>().unwrap()
+        };
+        let start = std::sync::Barrier::new(FILES);
+        let most = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..FILES)
+                .map(|n| {
+                    let (fs, start) = (&fs, &start);
+                    scope.spawn(move || {
+                        let ino = fs.lookup(ROOT, format!("{n}.h5").as_bytes()).unwrap().attr.ino;
+                        start.wait();
+                        let handle = fs.opendir(ino).unwrap();
+                        let open = count(fs);
+                        fs.releasedir(ino, handle);
+                        open
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
+        });
+        assert!((1..=2).contains(&most) && count(&fs) == 2, "{most}, {}", fs.status());
     }
 }

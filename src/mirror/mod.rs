@@ -1,9 +1,12 @@
-//! A directory tree of the host, with every container in it shown as a directory.
+//! A tree of files, with every container in it shown as a directory: a directory of the host, or
+//! the objects below a prefix.
 //!
 //! ```text
 //! mirror_fs    fs::Operations: which part serves an inode
 //! operations   requests to files of the tree and to containers, by kind of node
 //! tree         files of the tree: names, attributes, changes
+//! files        the traits of a tree of files; a directory of the host
+//! object_tree  the objects below a prefix as a tree of files
 //! host_io      reads and writes of open files of the tree
 //! listing      entries of a directory of the tree
 //! inside       files in containers: numbers and answers of the container's own file system
@@ -14,18 +17,20 @@
 //! control      .h5dir of the mirror
 //! ```
 //!
-//! Files of the tree are reached by path from the descriptor of its root, without symbolic links,
-//! and compared with the file that the kernel looked up: a file that was replaced is `ESTALE`, and
-//! the kernel looks its name up again.
+//! Files of a directory are reached by path from the descriptor of its root, without symbolic
+//! links, and compared with the file that the kernel looked up: a file that was replaced is
+//! `ESTALE`, and the kernel looks its name up again. Objects are compared by their ETag.
 
 mod containers;
 mod control;
+mod files;
 mod handles;
 mod host_io;
 mod inside;
 mod listing;
 mod mirror_fs;
 mod node;
+mod object_tree;
 mod operations;
 mod signatures;
 pub mod spec;

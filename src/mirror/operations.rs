@@ -5,6 +5,7 @@ use super::host_io::{allocate, copy_files, read_full, seek, write_to};
 use super::mirror_fs::{MirrorFs, errno};
 use super::node::{Node, What};
 use crate::file::names::Pinned;
+use crate::file::read_all;
 use crate::fs::done::Invalidate;
 use crate::fs::open::{Directory, Entry as HostEntry};
 use crate::fs::types::{
@@ -38,7 +39,7 @@ impl MirrorFs {
         mode: OpenMode,
         exclusive: bool,
     ) -> FsResult<(Entry, Opened)> {
-        let directory = self.directory(parent)?;
+        let directory = self.changed_directory(parent)?;
         let os = self.new_name(parent, name, false)?;
         let mut flags = if mode.read { OFlag::O_RDWR } else { OFlag::O_WRONLY };
         flags.set(OFlag::O_APPEND, mode.append);
@@ -50,7 +51,7 @@ impl MirrorFs {
                 let entry = self.created(parent, &directory, os, &pinned, creator)?;
                 let node = self.node(entry.attr.ino)?;
                 let now = HostEntry::of(&file).map_err(|e| errno(&e))?;
-                Ok((entry, self.opened(&node, file, &now, mode)))
+                Ok((entry, self.opened(&node, OpenWhat::File(file), &now, mode)))
             }
             Err(e) if e.raw_os_error() == Some(libc::EEXIST) && !exclusive => {
                 let entry = self.lookup_in_tree(parent, name)?;
@@ -75,7 +76,7 @@ impl MirrorFs {
         is_link: bool,
         make: impl FnOnce(&Directory, &OsStr) -> io::Result<()>,
     ) -> FsResult<Entry> {
-        let directory = self.directory(parent)?;
+        let directory = self.changed_directory(parent)?;
         let os = self.new_name(parent, name, !is_link)?;
         make(&directory, os).map_err(|e| errno(&e))?;
         let pinned = self.pin_new(&directory, os, is_link)?;
@@ -88,8 +89,8 @@ impl MirrorFs {
         f(&pinned.path()).map_err(|e| errno(&e))
     }
 
-    fn has_xattrs_of_tree(node: &Node) -> bool {
-        matches!(node.what, What::Directory | What::File | What::Symlink)
+    fn has_xattrs_of_tree(&self, node: &Node) -> bool {
+        self.tree.has_host_files() && matches!(node.what, What::Directory | What::File | What::Symlink)
     }
 
     /// The node of `ino`, whose attributes may be changed.
@@ -117,7 +118,7 @@ impl MirrorFs {
     fn sync_in_tree(&self, node: &Arc<Node>) -> FsResult<()> {
         crate::base::waiting::may_wait();
         if is_in_tree(node) {
-            return self.directory(node)?.sync().map_err(|e| errno(&e));
+            return self.changed_directory(node)?.sync().map_err(|e| errno(&e));
         }
         self.handles.file(node.ino).map_or(Ok(()), |file| file.sync_all().map_err(|e| errno(&e)))
     }
@@ -194,6 +195,7 @@ impl Operations for MirrorFs {
         let open = self.handles.get(handle)?;
         match &open.what {
             OpenWhat::File(file) => read_full(file, buf, offset),
+            OpenWhat::Bytes(driver) => read_all(&**driver, buf, offset).map_err(|e| errno(&e)),
             OpenWhat::Text(text) => {
                 let rest = usize::try_from(offset).ok().and_then(|at| text.get(at..)).unwrap_or_default();
                 let n = rest.len().min(buf.len());
@@ -210,7 +212,11 @@ impl Operations for MirrorFs {
     }
 
     fn has_host_files(&self) -> bool {
-        true
+        self.tree.has_host_files()
+    }
+
+    fn lists_attributes(&self) -> bool {
+        self.tree.lists_attributes()
     }
 
     fn host_file(&self, handle: Handle) -> Option<OwnedFd> {
@@ -278,7 +284,7 @@ impl Operations for MirrorFs {
             let (used, inner) = self.enter(&node, false)?;
             return used.open.operations.getxattr(inner, name);
         }
-        if !Self::has_xattrs_of_tree(&node) {
+        if !self.has_xattrs_of_tree(&node) {
             return Err(Errno(libc::ENODATA));
         }
         self.xattr(&node, |path| xattr::get_deref(path, OsStr::from_bytes(name)))?.ok_or(Errno(libc::ENODATA))
@@ -290,7 +296,7 @@ impl Operations for MirrorFs {
             let (used, inner) = self.enter(&node, false)?;
             return used.open.operations.listxattr(inner);
         }
-        if !Self::has_xattrs_of_tree(&node) {
+        if !self.has_xattrs_of_tree(&node) {
             return Ok(Vec::new());
         }
         let names = self.xattr(&node, |path| Ok(xattr::list_deref(path)?.collect::<Vec<_>>()))?;
@@ -302,6 +308,7 @@ impl Operations for MirrorFs {
         let open = self.handles.get(handle)?;
         match &open.what {
             OpenWhat::File(file) => seek(file, offset, whence),
+            OpenWhat::Bytes(driver) => seek_in(driver.status().map_err(|e| errno(&e))?.len, offset, whence),
             OpenWhat::Inside(_) => {
                 let (used, inner) = self.enter(&open.node, open.mode.write)?;
                 let handle = self.handle_in(&used.open, inner, &open)?;
@@ -312,10 +319,8 @@ impl Operations for MirrorFs {
     }
 
     fn statfs(&self) -> FsResult<Statfs> {
-        let s = nix::sys::statvfs::fstatvfs(&self.root).map_err(|e| Errno(e as i32))?;
-        let (block_size, name_max) = (u32::try_from(s.fragment_size()).unwrap_or(4096), u32::try_from(s.name_max()).unwrap_or(255));
-        let free = if self.changing { s.blocks_available() } else { 0 };
-        Ok(Statfs { block_size, blocks: s.blocks(), free, files: s.files(), name_max })
+        let space = self.tree.space().map_err(|e| errno(&e))?;
+        Ok(Statfs { free: if self.changing { space.free } else { 0 }, ..space })
     }
 
     fn look(&self, kernel: &dyn KernelMemory) {
@@ -345,7 +350,7 @@ impl Operations for MirrorFs {
     }
 
     fn set_cache_bytes(&self, bytes: u64) -> bool {
-        self.containers.set_cache_bytes(bytes);
+        self.containers.set_cache_bytes(self.tree.divide_cache(bytes));
         true
     }
 
@@ -437,7 +442,7 @@ impl Operations for MirrorFs {
             let (node, parent) = (self.node(ino)?, self.node(parent)?);
             match (matches!(node.what, What::Inside(..)), is_in_tree(&parent)) {
                 (false, true) => {
-                    let (directory, pinned) = (self.directory(&parent)?, self.pin(&node)?);
+                    let (directory, pinned) = (self.changed_directory(&parent)?, self.pin(&node)?);
                     directory.link(self.new_name(&parent, name, false)?, &pinned).map_err(|e| errno(&e))?;
                     let entry = pinned.entry().map_err(|e| errno(&e))?;
                     Ok(Ok(self.enter_in_tree(&parent, name, &entry, node.what.clone())).into())
@@ -556,6 +561,15 @@ impl MirrorFs {
     /// Properties of the open file `ino` of the tree.
     fn entry_of_open(&self, ino: Ino) -> Option<HostEntry> {
         HostEntry::of(&self.handles.file(ino)?).ok()
+    }
+}
+
+/// The next data or hole at or after `offset` of a file of `len` bytes without holes.
+fn seek_in(len: u64, offset: u64, whence: Whence) -> FsResult<u64> {
+    match whence {
+        _ if offset >= len => Err(Errno(libc::ENXIO)),
+        Whence::Data => Ok(offset),
+        Whence::Hole => Ok(len),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Which files of the tree are containers, by their first bytes. What was found is remembered for
 //! each file until its stamp changes, so that a listing opens no container.
 
-use crate::fs::open::{self, Directory, Entry, Identity, Place, Recognized, Stamp};
+use super::files::Folder;
+use crate::fs::open::{Entry, Identity, Recognized, Stamp};
 use foldhash::{HashMap, HashMapExt};
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -36,8 +37,9 @@ impl Default for Signatures {
 }
 
 impl Signatures {
-    /// What the regular file `name` of `directory` is.
-    pub fn class(&self, directory: &Directory, name: &OsStr, entry: &Entry) -> Class {
+    /// What the regular file `name` of `directory` is. `listed`: for a listing, which may not read
+    /// its first bytes.
+    pub fn class(&self, directory: &dyn Folder, name: &OsStr, entry: &Entry, listed: bool) -> Class {
         let (identity, stamp) = (entry.status.identity, entry.status.stamp());
         if self.written.lock().contains_key(&identity) {
             return Class::Other;
@@ -45,7 +47,12 @@ impl Signatures {
         if let Some((_, class)) = self.known.lock().get(&identity).filter(|(seen, _)| *seen == stamp) {
             return *class;
         }
-        let class = match open::recognize(&Place { directory, name, identity }) {
+        match directory.guess(name).filter(|_| listed) {
+            Some(Recognized::Container) => return Class::Container,
+            Some(_) => return Class::Other,
+            None => {}
+        }
+        let class = match directory.recognize(name, entry) {
             Ok(Recognized::Container) => Class::Container,
             Ok(Recognized::Other) => Class::Other,
             Ok(Recognized::Damaged) => Class::Unreadable,
@@ -53,6 +60,10 @@ impl Signatures {
             Err(e) if e.raw_os_error() == Some(libc::ESTALE) => return Class::Other,
             Err(e) => {
                 tracing::warn!("{}: {e}", crate::base::escape::escaped(std::path::Path::new(name)));
+                if directory.guess(name).is_some() {
+                    // A request failed: the next one may not.
+                    return Class::Unreadable;
+                }
                 Class::Unreadable
             }
         };

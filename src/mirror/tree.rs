@@ -1,6 +1,7 @@
 //! Files of the tree: what their names are, their attributes, and changes of them.
 
-use super::containers::with_search;
+use super::containers::{Located, with_search};
+use super::files::Folder;
 use super::handles::{OpenHandle, What as OpenWhat};
 use super::mirror_fs::{MirrorFs, errno};
 use super::node::{Key, Node, What, host_key};
@@ -9,13 +10,13 @@ use super::spec::{Naming, SUFFIX};
 use super::table::Wanted;
 use crate::base::escape::escaped;
 use crate::file::names::Pinned;
-use crate::fs::open::{Directory, Entry, Stamp};
+use crate::fs::open::{Directory, Entry, Identity, Stamp};
 use crate::fs::types::{Attr, Changes, Creator, Entry as Answer, Errno, FileKind, FsResult, Ino, OpenMode, Opened, ROOT};
 use nix::fcntl::{AT_FDCWD, OFlag};
-use nix::sys::stat::{Mode, UtimensatFlags};
+use nix::sys::stat::UtimensatFlags;
 use nix::sys::time::TimeSpec;
 use std::ffi::OsStr;
-use std::fs::{File, Permissions};
+use std::fs::Permissions;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -34,35 +35,42 @@ fn stamp_number(stamp: Stamp) -> u64 {
     parts.iter().fold(1u64, |h, part| (h ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)) | 1
 }
 
+/// Errors: `ESTALE` if `node` stands for another file than the one with `identity`.
+fn check_identity(node: &Node, now: Identity) -> FsResult<()> {
+    match *node.key.lock() {
+        Key::Host { identity, .. } if identity == now => Ok(()),
+        _ => Err(Errno(libc::ESTALE)),
+    }
+}
+
 /// Reading and looking up.
 impl MirrorFs {
     /// The directory of the tree that `node` is.
-    pub(super) fn directory(&self, node: &Arc<Node>) -> FsResult<Directory> {
-        match node.what {
-            What::Directory => {
-                let directory = self.root.descend(&node.path()).map_err(|e| errno(&e))?;
-                let now = Entry::of(&directory).map_err(|e| errno(&e))?.status.identity;
-                match *node.key.lock() {
-                    Key::Host { identity, .. } if identity == now => Ok(directory),
-                    _ => Err(Errno(libc::ESTALE)),
-                }
-            }
-            _ => Err(Errno(libc::ENOTDIR)),
-        }
+    pub(super) fn directory(&self, node: &Arc<Node>) -> FsResult<Box<dyn Folder>> {
+        let What::Directory = node.what else { return Err(Errno(libc::ENOTDIR)) };
+        let (directory, now) = self.tree.folder(&node.names()).map_err(|e| errno(&e))?;
+        check_identity(node, now.status.identity)?;
+        Ok(directory)
+    }
+
+    /// The directory of the host that `node` is. Errors: `EROFS` if the tree is only read.
+    pub(super) fn changed_directory(&self, node: &Arc<Node>) -> FsResult<Directory> {
+        let What::Directory = node.what else { return Err(Errno(libc::ENOTDIR)) };
+        let directory = self.tree.changed_folder(&node.names()).map_err(|e| errno(&e))?;
+        check_identity(node, Entry::of(&directory).map_err(|e| errno(&e))?.status.identity)?;
+        Ok(directory)
     }
 
     /// The directory of `node`, which is in the tree, and its properties. Errors: `ESTALE` if its
     /// name has another file now.
-    pub(super) fn stat_in(&self, node: &Arc<Node>) -> FsResult<(Directory, Entry)> {
+    pub(super) fn stat_in(&self, node: &Arc<Node>) -> FsResult<(Box<dyn Folder>, Entry)> {
         let (directory, name) = match node.parent().filter(|parent| matches!(parent.what, What::Directory)) {
             Some(parent) => (self.directory(&parent)?, node.name()),
-            None => (self.root.clone(), ".".into()),
+            None => (self.tree.folder(&[]).map_err(|e| errno(&e))?.0, ".".into()),
         };
         let entry = directory.entry(&name).map_err(|e| errno(&e))?.ok_or(Errno(libc::ESTALE))?;
-        match *node.key.lock() {
-            Key::Host { identity, .. } if identity == entry.status.identity => Ok((directory, entry)),
-            _ => Err(Errno(libc::ESTALE)),
-        }
+        check_identity(node, entry.status.identity)?;
+        Ok((directory, entry))
     }
 
     /// The path of a file of the tree, for messages.
@@ -79,8 +87,9 @@ impl MirrorFs {
         }
     }
 
-    /// What the file `name` of `directory` is; `None` = it is not shown.
-    pub(super) fn what(&self, directory: &Directory, name: &OsStr, entry: &Entry, original: bool) -> Option<What> {
+    /// What the file `name` of `directory` is; `None` = it is not shown. `listed`: for a listing,
+    /// which may not read its first bytes.
+    pub(super) fn what(&self, directory: &dyn Folder, name: &OsStr, entry: &Entry, original: bool, listed: bool) -> Option<What> {
         if entry.is_directory() {
             return Some(What::Directory);
         }
@@ -93,7 +102,7 @@ impl MirrorFs {
         if original {
             return Some(What::File);
         }
-        match self.containers.signatures.class(directory, name, entry) {
+        match self.containers.signatures.class(directory, name, entry, listed) {
             Class::Container => Some(What::Container(self.containers.of(entry.status.identity))),
             Class::Unreadable => Some(What::Unreadable),
             Class::Other => Some(What::File),
@@ -102,7 +111,7 @@ impl MirrorFs {
 
     /// The file that is shown as `name` in the directory `parent` of the tree: its name there, its
     /// properties and what it is.
-    fn resolve(&self, parent: &Arc<Node>, directory: &Directory, name: &[u8]) -> FsResult<(Box<[u8]>, Entry, What)> {
+    fn resolve(&self, parent: &Arc<Node>, directory: &dyn Folder, name: &[u8]) -> FsResult<(Box<[u8]>, Entry, What)> {
         let original = parent.original;
         let find = |name: &[u8]| -> FsResult<Option<(Entry, What)>> {
             let os = OsStr::from_bytes(name);
@@ -110,7 +119,7 @@ impl MirrorFs {
             if self.is_hidden(parent, name, entry.is_directory()) {
                 return Ok(None);
             }
-            Ok(self.what(directory, os, &entry, original).map(|what| (entry, what)))
+            Ok(self.what(directory, os, &entry, original, false).map(|what| (entry, what)))
         };
         if self.spec.naming != Naming::Replace
             && !original
@@ -129,7 +138,7 @@ impl MirrorFs {
     /// Looks up `name` in the directory `parent` of the tree.
     pub(super) fn lookup_in_tree(&self, parent: &Arc<Node>, name: &[u8]) -> FsResult<Answer> {
         let directory = self.directory(parent)?;
-        let (name, entry, what) = self.resolve(parent, &directory, name)?;
+        let (name, entry, what) = self.resolve(parent, &*directory, name)?;
         Ok(self.enter_in_tree(parent, &name, &entry, what))
     }
 
@@ -191,12 +200,8 @@ impl MirrorFs {
         };
         flags.set(OFlag::O_APPEND, mode.append);
         flags.set(OFlag::O_DSYNC, mode.sync);
-        let file = directory.open_file(&node.name(), flags, Mode::empty()).map_err(|e| errno(&e))?;
-        let now = Entry::of(&file).map_err(|e| errno(&e))?;
-        if now.status.identity != entry.status.identity {
-            return Err(Errno(libc::ESTALE));
-        }
-        Ok(self.opened(node, file, &now, mode))
+        let (content, now) = directory.open(&node.name(), &entry, flags).map_err(|e| errno(&e))?;
+        Ok(self.opened(node, content.into(), &now, mode))
     }
 
     /// Errors: `EROFS` if the file is a container, whose bytes are changed through it only.
@@ -205,24 +210,18 @@ impl MirrorFs {
             Err(Errno(libc::ESTALE)) if self.handles.file(node.ino).is_some() => return Ok(()),
             found => found?,
         };
-        let class = self.containers.signatures.class(&directory, &node.name(), &entry);
+        let class = self.containers.signatures.class(&*directory, &node.name(), &entry, false);
         if class == Class::Container { Err(Errno(libc::EROFS)) } else { Ok(()) }
     }
 
     /// Enters an open file of the tree.
-    pub(super) fn opened(&self, node: &Arc<Node>, file: File, entry: &Entry, mode: OpenMode) -> Opened {
+    pub(super) fn opened(&self, node: &Arc<Node>, what: OpenWhat, entry: &Entry, mode: OpenMode) -> Opened {
         if mode.write {
             self.containers.signatures.count_writer(entry.status.identity, true);
         }
         let stamp = stamp_number(entry.status.stamp());
         let same = node.opened.swap(stamp, Ordering::AcqRel) == stamp;
-        let handle = self.handles.enter(OpenHandle {
-            node: node.clone(),
-            mode,
-            directory: false,
-            listed: AtomicBool::new(false),
-            what: OpenWhat::File(file),
-        });
+        let handle = self.handles.enter(OpenHandle { node: node.clone(), mode, directory: false, listed: AtomicBool::new(false), what });
         Opened { handle, keep_cache: same, direct_io: false, no_flush: !mode.write }
     }
 
@@ -257,6 +256,11 @@ impl MirrorFs {
             found => found?,
         };
         let name = if node.parent().is_some_and(|p| matches!(p.what, What::Directory)) { node.name() } else { ".".into() };
+        drop(directory);
+        let directory = match node.parent().filter(|p| matches!(p.what, What::Directory)) {
+            Some(parent) => self.changed_directory(&parent)?,
+            None => self.tree.changed_folder(&[]).map_err(|e| errno(&e))?,
+        };
         let pinned = directory.pin(&name).map_err(|e| errno(&e))?;
         let now = pinned.entry().map_err(|e| errno(&e))?;
         if now.status.identity == entry.status.identity { Ok(pinned) } else { Err(Errno(libc::ESTALE)) }
@@ -295,7 +299,7 @@ impl MirrorFs {
             std::fs::set_permissions(new.path(), Permissions::from_mode(creator.mode & 0o7777 | inherited)).map_err(failed)?;
             entry = new.entry().map_err(failed)?;
         }
-        let what = self.what(directory, name, &entry, false).ok_or(Errno(libc::EPERM))?;
+        let what = self.what(directory, name, &entry, false, false).ok_or(Errno(libc::EPERM))?;
         Ok(self.enter_in_tree(parent, name.as_bytes(), &entry, what))
     }
 
@@ -354,7 +358,7 @@ impl MirrorFs {
         if parent.original {
             return Err(Errno(libc::EROFS));
         }
-        let directory = self.directory(parent)?;
+        let directory = self.changed_directory(parent)?;
         let (name, entry, what) = self.resolve(parent, &directory, name)?;
         let name = OsStr::from_bytes(&name);
         match (&what, is_directory) {
@@ -364,16 +368,30 @@ impl MirrorFs {
             (_, true) => return Err(Errno(libc::ENOTDIR)),
             (_, false) => {}
         }
-        self.close_before(&directory, name, &entry)?;
+        self.close_before(parent, &directory, name, &entry)?;
         directory.remove(name).map_err(|e| errno(&e))
     }
 
-    /// Closes the container in the file `name`, before it is moved or removed. Errors: `EBUSY` if
-    /// something in it is open, or if it has a journal, which would be left behind.
-    fn close_before(&self, directory: &Directory, name: &OsStr, entry: &Entry) -> FsResult<()> {
+    /// Closes the container in the file `name`, before it is moved or removed. If a writer that was
+    /// killed left a journal, it is recovered first. Errors: `EBUSY` if something in it is open, or
+    /// if the journal stays, which would be left behind.
+    fn close_before(&self, parent: &Arc<Node>, directory: &Directory, name: &OsStr, entry: &Entry) -> FsResult<()> {
         self.containers.close_file(entry.status.identity)?;
         let journal = [name.as_bytes(), JOURNAL_SUFFIX.as_bytes()].concat();
-        if !entry.is_regular() || directory.entry(OsStr::from_bytes(&journal)).map_err(|e| errno(&e))?.is_none() {
+        let has_journal = || Ok(directory.entry(OsStr::from_bytes(&journal)).map_err(|e| errno(&e))?.is_some());
+        if !entry.is_regular() || !has_journal()? {
+            return Ok(());
+        }
+        if self.containers.signatures.class(directory, name, entry, false) == Class::Container {
+            // Opening it for writing recovers it.
+            let container = self.containers.of(entry.status.identity);
+            let path = self.shown_path(parent).join(name);
+            let located = || Ok(Located { directory: Box::new(directory.clone()), entry: *entry, path });
+            let recovered = self.containers.enter(&container, true, located, |open| self.take_over(&container, open)).map(drop);
+            recovered.and_then(|()| self.containers.close_file(container.identity)).map_err(|_| Errno(libc::EBUSY))?;
+            self.containers.forget(&container);
+        }
+        if !has_journal()? {
             return Ok(());
         }
         let shown = escaped(Path::new(name)).to_string();
@@ -387,7 +405,7 @@ impl MirrorFs {
         if from.0.original || to.0.original {
             return Err(Errno(libc::EROFS));
         }
-        let (source, target) = (self.directory(from.0)?, self.directory(to.0)?);
+        let (source, target) = (self.changed_directory(from.0)?, self.changed_directory(to.0)?);
         let (name, entry, what) = self.resolve(from.0, &source, from.1)?;
         let new = match (&what, self.spec.naming) {
             (What::Container(_), Naming::Suffix | Naming::Both) => to.1.strip_suffix(SUFFIX).ok_or(Errno(libc::EINVAL))?,
@@ -415,9 +433,9 @@ impl MirrorFs {
                 self.check_empty(to.0, new.as_bytes(), there)?;
             }
         }
-        self.close_before(&source, OsStr::from_bytes(&name), &entry)?;
+        self.close_before(from.0, &source, OsStr::from_bytes(&name), &entry)?;
         if let Some((entry, _)) = &replaced {
-            self.close_before(&target, new, entry)?;
+            self.close_before(to.0, &target, new, entry)?;
         }
         source.rename(OsStr::from_bytes(&name), &target, new, flags).map_err(failed)?;
         self.moved(&entry, &what, to.0, new.as_bytes());

@@ -1,10 +1,11 @@
 //! The control directory: not listed, and what lies in it.
 
 use super::expected::{self, bytes, entries};
-use super::mounted::{Mount, shell};
+use super::mounted::{Mount, copy_fixture, shell};
 use super::python;
-use std::io::Read;
-use std::process::Command;
+use super::support::Place;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
 
 #[test]
 fn the_control_directory_is_not_listed_but_can_be_entered() {
@@ -143,6 +144,36 @@ assert value("h5dir_chunks_decoded_total", "h5dir_chunks_decoded") >= 12 and fam
 "#;
     let done = Command::new(python::with_h5py()).args(["-c", program]).arg(mount.path(".h5dir/metrics")).output().unwrap();
     assert!(done.status.success(), "{}\n{}", String::from_utf8_lossy(&done.stderr), mount.text(".h5dir/metrics"));
+}
+
+/// Prometheus's own linter finds nothing in the metrics of a file and of a directory. It is asked
+/// where it is installed; `tests/packages/run --long` fetches it.
+#[test]
+fn promtool_finds_nothing_in_the_metrics() {
+    let promtool = std::env::var_os("PROMTOOL").unwrap_or_else(|| "promtool".into());
+    let lint = |text: &str| {
+        let mut child = Command::new(&promtool).args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().ok()?;
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let done = child.wait_with_output().unwrap();
+        Some((done.status.success(), String::from_utf8_lossy(&done.stderr).into_owned()))
+    };
+    let Some((accepted, _)) = lint("# TYPE a_total gauge\na_total 1\n") else {
+        println!("promtool is not installed: the metrics are not linted");
+        return;
+    };
+    assert!(!accepted, "a gauge whose name ends in _total is accepted");
+    let mount = Mount::fixture("layouts_new");
+    mount.read("deflated");
+    let place = Place::new();
+    let tree = place.dir().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    let name = copy_fixture("layouts_new", &tree).file_name().unwrap().to_string_lossy().into_owned();
+    let directory = Mount::start(place, &tree, &[]);
+    directory.read(&format!("{name}/deflated"));
+    for text in [mount.text(".h5dir/metrics"), directory.text(".h5dir/metrics")] {
+        assert!(text.contains("h5dir_chunks_decoded_total"), "{text}");
+        assert_eq!(lint(&text), Some((true, String::new())));
+    }
 }
 
 #[test]

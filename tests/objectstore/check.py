@@ -314,8 +314,8 @@ def errors_name_the_url_the_status_and_a_remedy(b):
         (b.url("forbidden"), ["forbidden", "403", "credentials"]),
         (b.url("text"), ["not an HDF5 file"]),
         (f"http://{closed.host}:{closed.port}/x.h5", ["cannot connect", "refused"]),
-        ("s3://bucket", ["SCHEME://BUCKET/KEY"]),
-        ("s3://bucket/prefix/", ["a prefix cannot be mounted"]),
+        ("s3:///key", ["SCHEME://BUCKET/KEY"]),
+        (b.url("folder/"), ["folder/", "do not list their files", "s3://"]),
     ):
         done = b.run("ls", target)
         text = done.stderr.decode()
@@ -610,6 +610,111 @@ def a_container_in_s3_takes_two_writers(b):
         assert done.returncode != 0 and b"container already" in done.stderr, done.stderr
     finally:
         moto.close()
+
+
+def make_tree(top):
+    """HDF5 files and other files, with and without endings of HDF5 files."""
+    os.makedirs(os.path.join(top, "sub/deep"))
+    for i, name in enumerate(("a.h5", "sub/b.h5", "sub/deep/c.nc", "sub/no ending")):
+        with h5py.File(os.path.join(top, name), "w") as f:
+            f["data"] = np.arange(100 * (i + 1))
+            f.create_dataset("g/packed", data=np.arange(5000), chunks=(500,), compression="gzip").attrs["units"] = "m"
+    with h5py.File(os.path.join(top, "block.h5"), "w", userblock_size=2048) as f:
+        f["data"] = np.arange(9)
+    make_plain(os.path.join(top, "large.h5"), 24 * MIB)
+    for name, content in (("text.txt", b"text"), ("sub/fake.h5", b"no HDF5 file"), ("sub/empty", b"")):
+        with open(os.path.join(top, name), "wb") as f:
+            f.write(content)
+    subprocess.run(["chmod", "-R", "u=rwX,go=rX", top], check=True)
+
+
+@contextlib.contextmanager
+def bucket(b):
+    """A client of moto with an empty bucket, and the environment of commands that use it."""
+    import boto3
+    moto = Moto()
+    try:
+        client = boto3.client("s3", endpoint_url=moto.url, aws_access_key_id="AK", aws_secret_access_key="SK", region_name="us-east-1")
+        client.create_bucket(Bucket="bucket")
+        keys = {"AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SK", "AWS_REGION": "us-east-1"}
+        yield client, {**b.environment, "AWS_ENDPOINT_URL": moto.url, "AWS_ALLOW_HTTP": "true", **keys}
+    finally:
+        moto.close()
+
+
+def later(condition, timeout=20):
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end, "it does not become true"
+        time.sleep(0.1)
+
+
+@check
+def a_prefix_is_a_tree_like_a_directory(b):
+    top = os.path.join(b.folder, "tree")
+    make_tree(top)
+    with bucket(b) as (client, environment):
+        for root, _, names in os.walk(top):
+            for name in names:
+                path = os.path.join(root, name)
+                client.upload_file(path, "bucket", "a/prefix/" + os.path.relpath(path, top))
+        for i in range(300):
+            client.put_object(Bucket="bucket", Key=f"many/{i:03}.{'h5' if i % 2 else 'txt'}", Body=b"x")
+        url = "s3://bucket/a/prefix/"
+        with b.mounted(top, "--external=off", "--file-mode=644") as local, b.mounted(url, "--file-mode=644", environment=environment) as remote:
+            left, right = digest(local.at), digest(remote.at)
+            assert left == right, [name for name in left | right if left.get(name) != right.get(name)][:5]
+            assert digest(local.path(".h5dir/files")) == digest(remote.path(".h5dir/files"))
+            print(f"  {len(left)} files: {remote.counters()['remote_requests']} requests")
+        listings_take_few_requests(b, environment)
+        with b.mounted(url, "--include=*.h5", "--exclude=sub/b*", environment=environment) as m:
+            assert sorted(os.listdir(m.at)) == ["a.h5", "block.h5", "large.h5", "sub"]
+            assert sorted(os.listdir(m.path("sub"))) == ["deep", "fake.h5"]
+        names = sorted(os.listdir(top))
+        assert b.ok("ls", url, environment=environment).decode().split("\n")[:-1] == names
+        assert b"/sub/deep/c.nc/g:\npacked\n" in b.ok("ls", "-R", url, environment=environment)
+        assert b.ok("ls", "s3://bucket", environment=environment) == b"a\nmany\n"
+        done = b.run("mount", "--read-write", url, b.folder, environment=environment)
+        assert done.returncode == 2 and b"only read" in done.stderr, done
+        for target, part in (("s3://bucket/none/", b"no object has this prefix"), ("s3://absent/a/", b"404")):
+            done = b.run("mount", target, b.folder, environment=environment)
+            assert done.returncode == 3 and part in done.stderr, done
+        objects_come_and_go(b, client, environment)
+
+
+def objects_come_and_go(b, client, environment):
+    """New, removed and replaced objects below a prefix; a replaced one that is open is EIO."""
+    put = lambda key, body: client.put_object(Bucket="bucket", Key="a/prefix/" + key, Body=body)
+    options = ("--max-open=1", "--idle-timeout=1", "--readahead=128K", "--cache-size=64M")
+    with b.mounted("s3://bucket/a/prefix/", *options, environment=environment) as m:
+        for _ in range(2):
+            for name in ("a.h5", "sub/b.h5"):
+                assert len(read(m.path(f"{name}/g/packed"))) == 40_000
+                assert m.counters()["open_containers"] == 1
+        with open(m.path("large.h5/data"), "rb", buffering=0) as f:
+            assert len(f.read(4096)) == 4096
+            put("large.h5", open(os.path.join(b.folder, "tree/a.h5"), "rb").read())
+            put("new/x.txt", b"new")
+            client.delete_object(Bucket="bucket", Key="a/prefix/text.txt")
+            assert errno_of(lambda: os.pread(f.fileno(), 4096, 20 * MIB)) == 5
+        later(lambda: os.path.exists(m.path("large.h5/g/packed")))
+        assert len(read(m.path("large.h5/data"))) == 800, "another object"
+        later(lambda: {"new", "text.txt"} & set(os.listdir(m.at)) == {"new"})
+        assert read(m.path("new/x.txt")) == b"new"
+        later(lambda: m.counters()["open_containers"] == 0)
+        assert "changed or removed" in m.log(), m.log()
+
+
+def listings_take_few_requests(b, environment):
+    """A listing with kinds is one request; a file costs one more when it is looked up."""
+    with b.mounted("s3://bucket/many/", environment=environment) as m:
+        requests = lambda: m.counters()["remote_requests"]
+        kinds = {entry.name: entry.is_dir() for entry in os.scandir(m.at)}
+        assert len(kinds) == 300 and kinds["001.h5"] and not kinds["000.txt"]
+        listed = requests()
+        assert not os.path.isdir(m.path("001.h5")) and read(m.path("000.txt")) == b"x", "the first bytes decide"
+        print(f"  300 names: {listed} requests; 2 files: {requests() - listed}")
+        assert listed <= 3 and requests() - listed <= 6
 
 
 def main():

@@ -596,6 +596,36 @@ def killed(tally, binary, place):
             tally.equal(bytes(f["kept"][:]), b"acknowledged", f"{n}.h5 after a kill")
 
 
+def moved_after_a_kill(tally, binary, place):
+    """Regression: a container with the journal of a killed writer was not renamed or removed (EBUSY)."""
+    top = os.path.join(place, "journals")
+    os.mkdir(top)
+    files = [os.path.join(top, f"{n}.h5") for n in range(3)]
+    for n, path in enumerate(files):
+        make(path, n)
+        point = tempfile.mkdtemp(dir=place)
+        process = subprocess.Popen([binary, "mount", "--foreground", "--read-write", path, point], stdin=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        try:
+            later(lambda: os.path.ismount(point), True)
+            with open(os.path.join(point, "a"), "r+b", buffering=0) as f:
+                f.write(b"changed!")
+                os.fsync(f.fileno())
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        finally:
+            subprocess.run([binary, "umount", point], stdin=subprocess.DEVNULL)
+        tally.check(os.path.exists(path + ".h5dir-journal"), f"{n}.h5 has a journal")
+    with mounted(binary, "--read-write", top) as m:
+        os.rename(os.path.join(m, "0.h5"), os.path.join(m, "moved.h5"))
+        tally.equal(read(os.path.join(m, "moved.h5", "a"))[:8], b"changed!", "a container moved after a kill")
+        subprocess.run(["rm", "-r", os.path.join(m, "1.h5")], check=True)
+        tally.equal(sorted(os.listdir(m)), ["2.h5", "moved.h5"], "names after a kill")
+    tally.equal(sorted(os.listdir(top)), ["2.h5", "2.h5.h5dir-journal", "moved.h5"], "no journal is left behind")
+    with h5py.File(os.path.join(top, "moved.h5"), "r") as f:
+        tally.equal(f["a"][:].tobytes()[:8], b"changed!", "the acknowledged change")
+
+
 def passthrough(tally, binary, place):
     """As root and without the sandbox, the kernel reads and writes other files itself."""
     if os.geteuid() != 0:
@@ -649,7 +679,7 @@ def refusals(tally, binary, place):
 
 
 CASES = [shows_all, names_and_patterns, links_between_files, damaged, changes_of_others, bounds, writes, first_change, full_disk, exchanged, owners, shown_names,
-         locked_and_read_only, killed, passthrough, refusals]
+         locked_and_read_only, killed, moved_after_a_kill, passthrough, refusals]
 
 
 def main():

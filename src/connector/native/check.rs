@@ -256,3 +256,46 @@ fn add_paths(file: &Arc<HdfFile>, found: &mut [Finding]) {
         finding.path = finding.object.and_then(|object| paths.get(&object).cloned());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connector::Connector;
+    use crate::connector::native::tests::options_in;
+    use crate::dataset::environment::Environment;
+    use crate::file::memory::MemoryFile;
+
+    /// What a check with `threads` finds, and the objects in each progress report.
+    fn checked(bytes: &[u8], threads: usize) -> Option<(Checked, Vec<u64>)> {
+        let options = options_in(Environment::new(1 << 20, 0, threads).unwrap());
+        let c = NativeConnector::open(Arc::new(MemoryFile::new(bytes)), "/".into(), options).ok()?;
+        let mut objects = Vec::new();
+        let checked = Connector::check(&*c).unwrap().check(false, &mut |p| objects.push(p.objects)).ok()?;
+        Some((checked, objects))
+    }
+
+    #[test]
+    fn threads_find_the_same_in_the_same_order() {
+        let files: [&[u8]; 4] = [
+            include_bytes!("../../../tests/fixtures/mount/layouts_new.h5"),
+            include_bytes!("../../../tests/fixtures/mount/layouts_old.h5"),
+            include_bytes!("../../../tests/fixtures/mount/links.h5"),
+            include_bytes!("../../../tests/fixtures/mount/variable.h5"),
+        ];
+        let mut damaged = 0;
+        for bytes in files {
+            let whole = checked(bytes, 1).unwrap();
+            assert_eq!(whole, checked(bytes, 2).unwrap());
+            let steps: Vec<u64> = (1..=whole.0.objects).collect();
+            assert_eq!(whole.1, steps, "each object is reported once");
+            for at in (0..bytes.len()).step_by(bytes.len() / 40) {
+                let mut bytes = bytes.to_vec();
+                bytes[at] ^= 0x55;
+                let one = checked(&bytes, 1);
+                damaged += one.as_ref().map_or(0, |(checked, _)| checked.count);
+                assert_eq!(one, checked(&bytes, 2), "byte {at}");
+            }
+        }
+        assert!(damaged > 20, "{damaged}");
+    }
+}

@@ -2,6 +2,11 @@
 //!
 //! Each object is visited once, from a list of pending addresses. Memory: the addresses of all
 //! objects and of all global heap collections.
+//!
+//! Objects do not depend on each other: threads read the structures of the next ones ahead and
+//! record what they find, and the walk takes the records in the order of its list. An object that
+//! is damaged, large, or has values in heaps is not recorded: the walk itself visits it. So what is
+//! found, and its order, is that of a walk without threads.
 
 use super::attribute;
 use super::dataset::Dataset;
@@ -25,7 +30,8 @@ use crate::meta::Store;
 use crate::meta::edit::SpaceKind;
 use crate::meta::extent::Extent;
 use crate::structures::{file_space, global_heap, group};
-use std::collections::HashSet;
+use rayon::prelude::*;
+use std::collections::{HashMap, HashSet};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
@@ -42,6 +48,14 @@ const PACKED_MOST: u64 = 1032;
 /// Bytes of variable-length values that are read in any file, and in a file of a size.
 const VALUES_ALWAYS_BYTES: u64 = 256 << 20;
 const VALUES_FACTOR: u64 = 4;
+/// Objects that are read ahead at a time.
+const AHEAD_OBJECTS: usize = 64;
+/// Records of objects that the walk has not come to.
+const RECORDS_MAX: usize = 256;
+/// Extents and links of an object that is recorded, at most.
+const RECORDED_MAX: usize = 1024;
+/// Bytes of the messages of an object that is recorded, at most.
+const RECORDED_HEADER_BYTES: usize = 64 << 10;
 /// Pieces of one dataset that cannot be decoded, after which the others are not tried.
 const FAILURES_MAX: usize = 1000;
 
@@ -62,6 +76,10 @@ pub(super) trait Claims {
     fn visited(&mut self, _object: Address) {}
     /// Bytes of elements were decoded.
     fn decoded(&mut self, _bytes: u64) {}
+    /// Nothing more is taken: the walk ends.
+    fn is_full(&self) -> bool {
+        false
+    }
 }
 
 /// What a walk reads.
@@ -76,34 +94,30 @@ pub(super) enum Depth {
 /// Finds all structures of `file`, and the space that it names as free.
 pub(super) fn claim_all(connector: &NativeConnector, file: &Arc<HdfFile>, depth: Depth, claims: &mut dyn Claims) -> Result<()> {
     let store = file.store.clone();
-    let mut walk = Walk {
-        connector,
-        file,
-        depth,
-        btree_k: 0,
-        seen: HashSet::new(),
-        pending: Vec::new(),
-        collections: HashSet::new(),
-        metadata_left: store.room()?.saturating_mul(CLAIMED_FACTOR),
-        raw_left: store.file_len()?.saturating_mul(CLAIMED_FACTOR),
-        end: store.file_len()?,
-        values: Budget::tight(VALUES_ALWAYS_BYTES.saturating_add(store.held()?.saturating_mul(VALUES_FACTOR))),
-        is_exhausted: false,
-        claims,
-        store,
-    };
-    walk.run();
+    let source = Source { connector, file, depth, btree_k: 0, end: store.file_len()? };
+    let metadata_left = store.room()?.saturating_mul(CLAIMED_FACTOR);
+    let raw_left = store.file_len()?.saturating_mul(CLAIMED_FACTOR);
+    let values = Budget::tight(VALUES_ALWAYS_BYTES.saturating_add(store.held()?.saturating_mul(VALUES_FACTOR)));
+    Walk::over(source, (metadata_left, raw_left, values), claims).run();
     Ok(())
+}
+
+/// What a walk reads.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    connector: &'a NativeConnector,
+    file: &'a Arc<HdfFile>,
+    depth: Depth,
+    /// K of version 1 chunk B-trees.
+    btree_k: u16,
+    /// End of the file.
+    end: u64,
 }
 
 /// One walk.
 struct Walk<'a> {
-    connector: &'a NativeConnector,
-    file: &'a Arc<HdfFile>,
+    source: Source<'a>,
     store: Arc<Store>,
-    depth: Depth,
-    /// K of version 1 chunk B-trees.
-    btree_k: u16,
     /// Object headers that were reached.
     seen: HashSet<Address>,
     /// Those that are still to be visited.
@@ -113,19 +127,109 @@ struct Walk<'a> {
     /// Bytes that may still be claimed.
     metadata_left: u64,
     raw_left: u64,
-    /// End of the file.
-    end: u64,
     /// Bytes of variable-length values that may still be read.
     values: Budget,
     /// True when more bytes were claimed than a valid file can have.
     is_exhausted: bool,
+    /// It records one object.
+    is_ahead: bool,
+    /// Records of pending objects; `None`: the walk itself visits the object.
+    records: HashMap<Address, Option<Record>>,
     claims: &'a mut dyn Claims,
+}
+
+/// What was found in one object, which is not damaged.
+struct Record {
+    object: Object,
+    found: Vec<Recorded>,
+    /// Objects that it leads to.
+    reached: Vec<Address>,
+}
+
+/// A part of a record.
+enum Recorded {
+    Extent(Extent),
+    Link(Link),
+}
+
+/// Takes what a walk over one object finds.
+#[derive(Default)]
+struct Recorder {
+    object: Option<Object>,
+    found: Vec<Recorded>,
+    /// The walk itself must visit the object.
+    is_unfit: bool,
+}
+
+impl Recorder {
+    fn add(&mut self, found: Recorded) {
+        self.is_unfit |= self.found.len() >= RECORDED_MAX;
+        if !self.is_unfit {
+            self.found.push(found);
+        }
+    }
+}
+
+impl Claims for Recorder {
+    fn live(&mut self, _object: Option<Address>, extent: Extent) {
+        self.add(Recorded::Extent(extent));
+    }
+
+    fn free(&mut self, _range: Range<u64>) {}
+
+    fn damaged(&mut self, _object: Option<Address>, _error: &Error) {
+        self.is_unfit = true;
+    }
+
+    fn opened(&mut self, object: &Object) {
+        let bytes = object.header.messages.iter().map(|m| m.body.len()).fold(0, usize::saturating_add);
+        self.is_unfit |= bytes > RECORDED_HEADER_BYTES;
+        self.object = Some(object.clone()).filter(|_| !self.is_unfit);
+    }
+
+    fn link(&mut self, _group: Address, link: &Link) {
+        self.add(Recorded::Link(link.clone()));
+    }
+
+    fn is_full(&self) -> bool {
+        self.is_unfit
+    }
+}
+
+impl Source<'_> {
+    /// Visits the object at `address`; `None` if the walk itself must do that.
+    fn record(&self, address: Address) -> Option<Record> {
+        let mut recorder = Recorder::default();
+        let mut walk = Walk::over(*self, (u64::MAX, u64::MAX, Budget::tight(0)), &mut recorder);
+        walk.is_ahead = true;
+        walk.object(address);
+        let reached = std::mem::take(&mut walk.pending);
+        let Recorder { object, found, is_unfit } = recorder;
+        object.filter(|_| !is_unfit).map(|object| Record { object, found, reached })
+    }
 }
 
 /// Visits one kind of structure of an object.
 type Part<'a> = fn(&mut Walk<'a>, &Object) -> Result<()>;
 
 impl<'a> Walk<'a> {
+    fn over(source: Source<'a>, (metadata_left, raw_left, values): (u64, u64, Budget), claims: &'a mut dyn Claims) -> Walk<'a> {
+        Walk {
+            source,
+            store: source.file.store.clone(),
+            seen: HashSet::new(),
+            pending: Vec::new(),
+            collections: HashSet::new(),
+            metadata_left,
+            raw_left,
+            values,
+            is_exhausted: false,
+            is_ahead: false,
+            records: HashMap::new(),
+            claims,
+        }
+    }
+
     fn run(&mut self) {
         let store = self.store.clone();
         for part in file_space::PARTS {
@@ -133,15 +237,69 @@ impl<'a> Walk<'a> {
             self.note(None, done);
         }
         match group::edit::k_values(&store) {
-            Ok(k) => self.btree_k = k.chunk_internal,
+            Ok(k) => self.source.btree_k = k.chunk_internal,
             Err(e) => self.note(None, Err(e)),
         }
-        self.reach(self.file.root);
+        self.reach(self.source.file.root);
         while let Some(address) = self.pending.pop().filter(|_| !self.is_exhausted) {
-            self.object(address);
+            self.read_ahead(address);
+            match self.records.remove(&address).flatten().filter(|record| self.has_room_for(record)) {
+                Some(record) => self.take(address, record),
+                None => self.object(address),
+            }
         }
         let done = file_space::free(&store, &mut |range| self.claims.free(range));
         self.note(None, done);
+    }
+
+    /// Records `address` and the objects that the walk visits next, unless they are recorded.
+    fn read_ahead(&mut self, address: Address) {
+        let pool = &self.source.connector.options.environment.pool;
+        let is_possible = self.source.depth == Depth::Structures && pool.current_num_threads() > 1;
+        if !is_possible || self.records.contains_key(&address) || self.records.len().saturating_add(AHEAD_OBJECTS) > RECORDS_MAX {
+            return;
+        }
+        let next = self.pending.iter().rev().take(RECORDS_MAX).filter(|at| !self.records.contains_key(at));
+        let batch: Vec<Address> = std::iter::once(&address).chain(next).take(AHEAD_OBJECTS).copied().collect();
+        if batch.len() > 1 {
+            let source = self.source;
+            let records: Vec<_> = pool.install(|| batch.par_iter().map(|at| (*at, source.record(*at))).collect());
+            self.records.extend(records);
+        }
+    }
+
+    /// True if the walk ends neither at nor in the object of `record`.
+    fn has_room_for(&self, record: &Record) -> bool {
+        let (mut metadata, mut raw) = (0u64, 0u64);
+        for found in &record.found {
+            if let Recorded::Extent(extent) = found {
+                let sum = if extent.kind == SpaceKind::Raw { &mut raw } else { &mut metadata };
+                *sum = sum.saturating_add(self.in_file(extent));
+            }
+        }
+        metadata <= self.metadata_left && raw <= self.raw_left
+    }
+
+    /// Takes what was recorded of the object at `address`.
+    fn take(&mut self, address: Address, record: Record) {
+        let Record { object, found, reached } = record;
+        self.claims.opened(&object);
+        for found in found {
+            match found {
+                Recorded::Link(link) => self.claims.link(address, &link),
+                Recorded::Extent(extent) => {
+                    let claimed = self.claim(Some(address), extent);
+                    self.note(Some(address), claimed);
+                }
+            }
+        }
+        reached.into_iter().for_each(|at| self.reach(at));
+        self.claims.visited(address);
+    }
+
+    /// Bytes of `extent` in the file, at least one.
+    fn in_file(&self, extent: &Extent) -> u64 {
+        self.source.end.saturating_sub(extent.address.0).min(extent.len).max(1)
     }
 
     fn note(&mut self, object: Option<Address>, done: Result<()>) {
@@ -170,7 +328,10 @@ impl<'a> Walk<'a> {
         if extent.shared && !self.collections.insert(extent.address) {
             return Ok(());
         }
-        let in_file = self.end.saturating_sub(extent.address.0).min(extent.len).max(1);
+        if self.claims.is_full() {
+            return Err(Error::refused(libc::E2BIG, "the object is too large to be recorded"));
+        }
+        let in_file = self.in_file(&extent);
         let left = if extent.kind == SpaceKind::Raw { &mut self.raw_left } else { &mut self.metadata_left };
         let Some(rest) = left.checked_sub(in_file) else {
             self.is_exhausted = true;
@@ -182,7 +343,7 @@ impl<'a> Walk<'a> {
     }
 
     fn object(&mut self, address: Address) {
-        let object = match Object::open(self.file, address) {
+        let object = match Object::open(self.source.file, address) {
             Ok(object) => object,
             Err(e) => return self.claims.damaged(Some(address), &e),
         };
@@ -215,7 +376,7 @@ impl<'a> Walk<'a> {
             if let LinkTarget::Hard(address) = link.target {
                 self.reach(address);
             }
-            Ok(ControlFlow::Continue(()))
+            Ok(if self.claims.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         skipped.map_or(Ok(()), Err)?;
         object.link_messages().try_for_each(|link| link.map(drop))
@@ -251,15 +412,15 @@ impl<'a> Walk<'a> {
     }
 
     fn dataset(&mut self, object: &Object) -> Result<()> {
-        let (connector, at) = (self.connector, object.header.address);
-        let d = connector.open_dataset(object.clone(), ObjectId { file: self.file.index, address: at }, 0)?;
+        let (connector, at) = (self.source.connector, object.header.address);
+        let d = connector.open_dataset(object.clone(), ObjectId { file: self.source.file.index, address: at }, 0)?;
         let op = Operation {
             env: &connector.options.environment,
             data: &d.bytes,
             message: &d.message,
             space: &d.space,
             dirty_budget: 0,
-            btree_k: self.btree_k,
+            btree_k: self.source.btree_k,
             header: at,
         };
         let claimed = d.layout().extents(&op, &mut |extent| self.claim(Some(at), extent));
@@ -269,13 +430,16 @@ impl<'a> Walk<'a> {
     /// Claims what the elements and the fill value of `d` hold outside of themselves.
     fn elements(&mut self, object: &Object, d: &Dataset) -> Result<()> {
         let form = VariableForm::holding(&d.datatype);
-        if !d.layout().is_in_file() && self.depth == Depth::Structures {
+        if !d.layout().is_in_file() && self.source.depth == Depth::Structures {
             return Ok(());
         }
         if form.is_verbatim() || !d.layout().is_in_file() {
-            return if self.depth == Depth::Elements { self.decode(object, d) } else { Ok(()) };
+            return if self.source.depth == Depth::Elements { self.decode(object, d) } else { Ok(()) };
         }
-        let connector = self.connector;
+        if self.is_ahead {
+            return Err(Error::refused(libc::EAGAIN, "the elements are read by the walk itself"));
+        }
+        let connector = self.source.connector;
         let mut first = self.held(object, &form, &d.datatype, d.bytes.fill.element()).err();
         d.written_elements(&connector.options.environment, 0..d.bytes.size, &mut |elements| {
             if let Err(e) = elements.and_then(|elements| self.held(object, &form, &d.datatype, elements)) {
@@ -288,7 +452,7 @@ impl<'a> Walk<'a> {
 
     /// Decodes all stored elements of `d`. Notes each piece that cannot be decoded.
     fn decode(&mut self, object: &Object, d: &Dataset) -> Result<()> {
-        let (env, at) = (&self.connector.options.environment, Some(object.header.address));
+        let (env, at) = (&self.source.connector.options.environment, Some(object.header.address));
         let piece = usize::try_from(d.layout().io_bytes().clamp(DECODED_BYTES.0, DECODED_BYTES.1)).unwrap_or(0);
         let mut piece = vec![0u8; piece.min(usize::try_from(d.bytes.size).unwrap_or(usize::MAX))];
         let (mut at_byte, mut last, mut failures) = (0u64, None, 0usize);
@@ -327,7 +491,7 @@ impl<'a> Walk<'a> {
         let store = self.store.clone();
         let (heap, mut first) = (FileHeap(&store), None);
         let limited = Limited { parts: &heap, limit: ELEMENT_BYTES_MAX };
-        let mut whole = (self.depth == Depth::Elements).then(|| VariableForm::of(datatype));
+        let mut whole = (self.source.depth == Depth::Elements).then(|| VariableForm::of(datatype));
         for element in elements.chunks_exact(usize::try_from(datatype.element_size()).unwrap_or(usize::MAX).max(1)) {
             match whole.as_ref().map(|whole| whole.exact_within(element, &heap, &mut self.values, &mut Vec::new())) {
                 // The budget of the file: its values share their bytes.

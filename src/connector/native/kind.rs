@@ -75,15 +75,7 @@ impl Kind for Hdf5File {
         if file.status()?.identity != place.identity {
             return Err(std::io::Error::from_raw_os_error(libc::ESTALE));
         }
-        match find_superblock(&file) {
-            Ok(Some(_)) => Ok(Recognized::Container),
-            Ok(None) => Ok(Recognized::Other),
-            Err(Error::Io { errno, .. }) => Err(std::io::Error::from_raw_os_error(errno)),
-            Err(e) => {
-                tracing::warn!("{}: {e}", escaped(Path::new(place.name)));
-                Ok(Recognized::Damaged)
-            }
-        }
+        recognized(&file, Path::new(place.name))
     }
 
     fn create(&self, path: &Path, earliest: bool) -> Result<(), OpenError> {
@@ -114,6 +106,32 @@ impl Kind for Hdf5File {
     fn check_part(&self, spec: &DatasetSpec) -> Result<()> {
         plan::check_part(spec)
     }
+}
+
+/// Whether `driver`, which is called `name`, has a superblock.
+pub(super) fn recognized(driver: &dyn FileDriver, name: &Path) -> std::io::Result<Recognized> {
+    match find_superblock(driver) {
+        Ok(Some(_)) => Ok(Recognized::Container),
+        Ok(None) => Ok(Recognized::Other),
+        Err(Error::Io { errno, .. }) => Err(std::io::Error::from_raw_os_error(errno)),
+        Err(e) => {
+            tracing::warn!("{}: {e}", escaped(name));
+            Ok(Recognized::Damaged)
+        }
+    }
+}
+
+/// Opens the container in the bytes of `driver`, for reading; other files are not opened.
+pub(super) fn open_driver(driver: Arc<dyn FileDriver>, options: &OpenOptions) -> Result<OpenContainer, OpenError> {
+    let path = &options.target;
+    let backing = driver.status().map_err(|source| OpenError::Open { path: path.clone(), source })?.into();
+    let engine = |source| open_error(path, source);
+    let native = native_options(options, Neighbours::remote(), OsStr::new("")).map_err(engine)?;
+    let connector: Arc<dyn Connector> = match options.rescue {
+        true => NativeConnector::open_damaged(driver, PathBuf::from("/"), native).map_err(engine)?,
+        false => NativeConnector::open(driver, PathBuf::from("/"), native).map_err(engine)?,
+    };
+    Ok(OpenContainer { connector, backing, free_space: None })
 }
 
 impl Located for LocatedFile {

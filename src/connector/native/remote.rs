@@ -1,11 +1,13 @@
 //! The kind of container that is an HDF5 file in an object store. It is only read.
 
+use super::kind::{open_driver, recognized};
 use crate::base::remote::is_url;
 use crate::base::{Error, Result};
 use crate::connector::DatasetSpec;
-use crate::connector::open::{Kind, Located, OpenError, OpenOptions, Place, Recognized, UsedDirectory};
+use crate::connector::open::{FileDriver, Kind, Located, Objects, OpenContainer, OpenError, OpenOptions, Place, Recognized, UsedDirectory};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 /// See the module's description.
 pub struct RemoteHdf5File;
@@ -35,6 +37,18 @@ impl Kind for RemoteHdf5File {
         Ok(Recognized::Other)
     }
 
+    fn recognize_bytes(&self, driver: &dyn FileDriver, name: &Path) -> io::Result<Recognized> {
+        recognized(driver, name)
+    }
+
+    fn open_bytes(&self, driver: Arc<dyn FileDriver>, options: &OpenOptions) -> std::result::Result<OpenContainer, OpenError> {
+        open_driver(driver, options)
+    }
+
+    fn objects(&self, options: &OpenOptions) -> std::result::Result<Arc<dyn Objects>, OpenError> {
+        objects_below(options)
+    }
+
     fn create(&self, path: &Path, _earliest: bool) -> std::result::Result<(), OpenError> {
         Err(only_read(path))
     }
@@ -57,23 +71,29 @@ impl Kind for RemoteHdf5File {
 }
 
 #[cfg(not(feature = "remote"))]
-fn located(options: &OpenOptions) -> std::result::Result<Box<dyn Located>, OpenError> {
+fn no_remote(options: &OpenOptions) -> OpenError {
     let message = "this h5dir was built without the feature 'remote', which reads object stores; copy the file to this machine";
-    Err(OpenError::Remote { path: options.target.clone(), message: message.into() })
+    OpenError::Remote { path: options.target.clone(), message: message.into() }
+}
+
+#[cfg(not(feature = "remote"))]
+fn located(options: &OpenOptions) -> std::result::Result<Box<dyn Located>, OpenError> {
+    Err(no_remote(options))
+}
+
+#[cfg(not(feature = "remote"))]
+fn objects_below(options: &OpenOptions) -> std::result::Result<Arc<dyn Objects>, OpenError> {
+    Err(no_remote(options))
 }
 
 #[cfg(feature = "remote")]
-use with_remote::located;
+use with_remote::{located, objects_below};
 
 #[cfg(feature = "remote")]
 mod with_remote {
-    use super::super::NativeConnector;
-    use super::super::external::Neighbours;
-    use super::super::kind::{native_options, open_error};
-    use crate::connector::Connector;
-    use crate::connector::open::{Located, OpenContainer, OpenError, OpenOptions, UsedDirectory, temporary_directory};
-    use crate::file::FileDriver;
-    use crate::file::remote::{self, Failure, LocatedObject};
+    use super::super::kind::open_driver;
+    use crate::connector::open::{Located, Objects, OpenContainer, OpenError, OpenOptions, UsedDirectory, temporary_directory};
+    use crate::file::remote::{self, Failure, LocatedObject, RemotePrefix};
     use std::os::fd::AsFd;
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
@@ -85,6 +105,15 @@ mod with_remote {
     pub(super) fn located(options: &OpenOptions) -> Result<Box<dyn Located>, OpenError> {
         let object = remote::locate(&options.target, &options.remote).map_err(failed(&options.target))?;
         Ok(Box::new(LocatedRemote(object)))
+    }
+
+    /// The objects below the prefix of `options`; nothing was sent.
+    pub(super) fn objects_below(options: &OpenOptions) -> Result<Arc<dyn Objects>, OpenError> {
+        let path = &options.target;
+        let invalid = || OpenError::Remote { path: path.clone(), message: "the URL is not UTF-8; check it".into() };
+        let url = path.to_str().ok_or_else(invalid)?;
+        let prefix = RemotePrefix::locate(url, &options.remote).map_err(failed(path))?;
+        Ok(Arc::new(prefix))
     }
 
     struct LocatedRemote(LocatedObject);
@@ -109,16 +138,8 @@ mod with_remote {
             let path = &options.target;
             let blocks = options.cache_bytes / BLOCKS_DIVISOR;
             let driver = self.0.open(blocks).map_err(failed(path))?;
-            let backing = driver.status().map_err(|source| OpenError::Open { path: path.clone(), source })?.into();
-            let engine = |source| open_error(path, source);
             let options = OpenOptions { cache_bytes: options.cache_bytes.saturating_sub(blocks), ..options.clone() };
-            let native = native_options(&options, Neighbours::remote(), std::ffi::OsStr::new("")).map_err(engine)?;
-            let driver: Arc<dyn FileDriver> = Arc::new(driver);
-            let connector: Arc<dyn Connector> = match options.rescue {
-                true => NativeConnector::open_damaged(driver, PathBuf::from("/"), native).map_err(engine)?,
-                false => NativeConnector::open(driver, PathBuf::from("/"), native).map_err(engine)?,
-            };
-            Ok(OpenContainer { connector, backing, free_space: None })
+            open_driver(Arc::new(driver), &options)
         }
     }
 }

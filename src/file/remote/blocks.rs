@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Length of a block, bytes.
 pub(super) const BLOCK_BYTES: u64 = 64 << 10;
@@ -121,8 +122,43 @@ pub(super) enum Place {
 /// Blocks in memory and transfers under way.
 pub(super) struct BlockCache {
     state: Mutex<State>,
-    budget: u64,
+    budget: Budget,
     piece: u64,
+}
+
+/// Least blocks that each of several objects may have in memory.
+const SHARE_MIN_BLOCKS: u64 = 4;
+
+/// Memory for the blocks of one object, or of several that have equal shares.
+#[derive(Clone)]
+pub(super) struct Budget {
+    /// Blocks of all objects together.
+    total: Arc<AtomicU64>,
+    /// Objects that share them.
+    objects: Arc<AtomicU64>,
+}
+
+impl Budget {
+    /// `blocks` for the objects that [`Budget::joined`] adds.
+    pub(super) fn new(blocks: u64) -> Budget {
+        Budget { total: Arc::new(AtomicU64::new(blocks)), objects: Arc::new(AtomicU64::new(0)) }
+    }
+
+    /// The same memory, with one more object in it, until that is dropped.
+    fn joined(&self) -> Budget {
+        self.objects.fetch_add(1, Ordering::Relaxed);
+        self.clone()
+    }
+
+    /// Sets the blocks of all objects together.
+    pub(super) fn set(&self, blocks: u64) {
+        self.total.store(blocks, Ordering::Relaxed);
+    }
+
+    /// Blocks of one object now.
+    pub(super) fn share(&self) -> u64 {
+        (self.total.load(Ordering::Relaxed) / self.objects.load(Ordering::Relaxed).max(1)).max(SHARE_MIN_BLOCKS)
+    }
 }
 
 struct State {
@@ -168,15 +204,20 @@ impl State {
 }
 
 impl BlockCache {
-    /// A cache of at most `budget` blocks; a transfer has at most `piece`.
-    pub(super) fn new(budget: u64, piece: u64) -> BlockCache {
+    /// A cache with a share of `budget`; a transfer has at most `piece` blocks.
+    pub(super) fn new(budget: &Budget, piece: u64) -> BlockCache {
         let state = State { metadata: LruCache::unbounded(), data: LruCache::unbounded(), arriving: HashMap::new() };
-        BlockCache { state: Mutex::new(state), budget, piece: piece.max(1) }
+        BlockCache { state: Mutex::new(state), budget: budget.joined(), piece: piece.max(1) }
     }
 
     /// Most blocks in memory.
     pub(super) fn budget(&self) -> u64 {
-        self.budget
+        self.budget.share()
+    }
+
+    /// Drops blocks until no more than the share are left, which other objects make smaller.
+    pub(super) fn trim(&self) {
+        trim(&mut self.state.lock(), self.budget());
     }
 
     /// Places of `blocks`.
@@ -213,13 +254,7 @@ impl BlockCache {
             Use::Data => drop(state.data.push(number, block)),
             Use::Metadata => drop(state.metadata.push(number, block)),
         }
-        while (state.metadata.len() as u64).saturating_add(state.data.len() as u64) > self.budget {
-            let from_data = state.data.len() as u64 > self.budget / 2 || state.metadata.len() as u64 <= self.budget / 2;
-            let lru = if from_data { &mut state.data } else { &mut state.metadata };
-            if lru.pop_lru().is_none() {
-                break;
-            }
-        }
+        trim(&mut state, self.budget());
     }
 
     /// Removes a transfer that has ended.
@@ -239,6 +274,23 @@ impl BlockCache {
     }
 }
 
+impl Drop for BlockCache {
+    fn drop(&mut self) {
+        self.budget.objects.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Evicts blocks above `budget`; each use keeps half of it, if both need it.
+fn trim(state: &mut State, budget: u64) {
+    while (state.metadata.len() as u64).saturating_add(state.data.len() as u64) > budget {
+        let from_data = state.data.len() as u64 > budget / 2 || state.metadata.len() as u64 <= budget / 2;
+        let lru = if from_data { &mut state.data } else { &mut state.metadata };
+        if lru.pop_lru().is_none() {
+            break;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,7 +301,7 @@ mod tests {
 
     #[test]
     fn neighbouring_misses_are_one_transfer() {
-        let cache = BlockCache::new(100, 16);
+        let cache = BlockCache::new(&Budget::new(100), 16);
         cache.insert(3, block(3), Use::Metadata);
         let (places, started) = cache.claim(0..6, &[], Use::Metadata);
         assert_eq!((started.len(), started[0].blocks.clone()), (1, 0..6));
@@ -265,7 +317,7 @@ mod tests {
 
     #[test]
     fn an_extra_range_brings_the_wanted_blocks() {
-        let cache = BlockCache::new(100, 16);
+        let cache = BlockCache::new(&Budget::new(100), 16);
         let (places, started) = cache.claim(5..6, &[(0..16, Use::Metadata)], Use::Metadata);
         assert_eq!((places.len(), started.len(), started[0].blocks.clone()), (1, 1, 0..16));
         assert!(matches!(places[0], Place::Arriving(_)));
@@ -287,7 +339,7 @@ mod tests {
 
     #[test]
     fn data_does_not_displace_metadata() {
-        let cache = BlockCache::new(10, 4);
+        let cache = BlockCache::new(&Budget::new(10), 4);
         (0..4).for_each(|n| cache.insert(n, block(0), Use::Metadata));
         (10..40).for_each(|n| cache.insert(n, block(1), Use::Data));
         assert!(cache.find(0..4).iter().all(|place| matches!(place, Place::Ready(_))));
@@ -295,5 +347,22 @@ mod tests {
         (50..80).for_each(|n| cache.insert(n, block(0), Use::Metadata));
         assert_eq!(cache.bytes(), 10 * BLOCK_BYTES);
         assert!(matches!(cache.find(39..40)[0], Place::Ready(_)));
+    }
+
+    #[test]
+    fn objects_have_equal_shares_of_one_budget() {
+        let budget = Budget::new(40);
+        let first = BlockCache::new(&budget, 4);
+        (0..60).for_each(|n| first.insert(n, block(0), Use::Data));
+        assert_eq!(first.bytes(), 40 * BLOCK_BYTES);
+        let second = BlockCache::new(&budget, 4);
+        first.trim();
+        (0..60).for_each(|n| second.insert(n, block(0), Use::Data));
+        assert_eq!((first.bytes(), second.bytes()), (20 * BLOCK_BYTES, 20 * BLOCK_BYTES));
+        drop(first);
+        assert_eq!(second.budget(), 40);
+        budget.set(0);
+        second.trim();
+        assert_eq!(second.bytes(), SHARE_MIN_BLOCKS * BLOCK_BYTES);
     }
 }

@@ -1,6 +1,6 @@
 //! The driver: reads of blocks in memory, on disk, or by GETs.
 
-use super::blocks::{BLOCK_BYTES, Block, BlockCache, Place, Transfer, Use};
+use super::blocks::{BLOCK_BYTES, Block, BlockCache, Budget, Place, Transfer, Use};
 use super::disk::DiskCache;
 use super::failure::Failure;
 use super::fetch::Object;
@@ -9,8 +9,8 @@ use crate::base::{checksum, waiting};
 use crate::file::{FileDriver, Identity, Status};
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
@@ -40,7 +40,22 @@ pub struct RemoteFile {
     policy: Policy,
     status: Status,
     /// `None` only while it is dropped.
-    runtime: Option<Runtime>,
+    runtime: Option<Arc<Runtime>>,
+}
+
+/// The blocks of an open object, which may be trimmed by those that share its memory.
+pub(super) struct Blocks(Weak<Shared>);
+
+impl Blocks {
+    /// Drops blocks above the object's share; false: the object is closed.
+    pub(super) fn trim(&self) -> bool {
+        self.0.upgrade().map(|shared| shared.cache.trim()).is_some()
+    }
+
+    /// Bytes in memory.
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.upgrade().map_or(0, |shared| shared.cache.bytes())
+    }
 }
 
 /// What transfers use, too.
@@ -56,8 +71,10 @@ struct Shared {
 
 /// What an open object may use.
 pub(super) struct Resources {
-    /// Memory, bytes.
-    pub(super) memory_bytes: u64,
+    /// Memory for its blocks.
+    pub(super) memory: Budget,
+    /// Threads that receive its answers; `None`: threads of its own.
+    pub(super) runtime: Option<Arc<Runtime>>,
     /// Opens the disk cache for a version of the object.
     pub(super) disk: Option<Box<dyn FnOnce(&str) -> Option<DiskCache> + Send>>,
 }
@@ -65,15 +82,7 @@ pub(super) struct Resources {
 impl RemoteFile {
     /// Opens `object`: gets its first bytes, and pins its version.
     pub(super) fn open(object: Object, resources: Resources) -> Result<RemoteFile, Failure> {
-        let threads = |e: io::Error| Failure::permanent(e.raw_os_error().unwrap_or(libc::EAGAIN), format!("cannot start threads: {e}"));
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            .max_blocking_threads(BLOCKING_THREADS)
-            .thread_name("h5dir-remote")
-            .enable_io()
-            .enable_time()
-            .build()
-            .map_err(threads)?;
+        let runtime = resources.runtime.map_or_else(own_threads, Ok)?;
         let head = Transfer::new(0..HEAD_BYTES / BLOCK_BYTES, Use::Metadata);
         let mut blocks: Vec<(u64, Block)> = Vec::new();
         let mut keep = |number, block| blocks.push((number, block));
@@ -83,9 +92,9 @@ impl RemoteFile {
         let version = format!("{}\n{}\n{:?}\n{}", object.name(), pin.etag.as_deref().unwrap_or(""), pin.modified, pin.len);
         // Without an ETag, two versions may look alike: nothing is kept on disk.
         let disk = resources.disk.filter(|_| pin.etag.is_some()).and_then(|open| open(&version)).map(Arc::new);
-        let budget = resources.memory_bytes.max(BUDGET_MIN_BYTES) / BLOCK_BYTES;
+        let budget = resources.memory.share();
         let piece = (budget / 32).clamp(4, PIECE_MAX_BYTES / BLOCK_BYTES);
-        let cache = BlockCache::new(budget, piece);
+        let cache = BlockCache::new(&resources.memory, piece);
         blocks.into_iter().for_each(|(number, block)| cache.insert(number, block, Use::Metadata));
         let hash = |seed| u64::from(checksum::lookup3(version.as_bytes(), seed));
         let identity = Identity { device: DEVICE, inode: hash(1) << 32 | hash(2) };
@@ -106,6 +115,16 @@ impl RemoteFile {
             status,
             runtime: Some(runtime),
         })
+    }
+
+    /// Its blocks in memory.
+    pub(super) fn blocks(&self) -> Blocks {
+        Blocks(Arc::downgrade(&self.shared))
+    }
+
+    /// The ETag that is read, if the server has ETags.
+    pub(super) fn etag(&self) -> Option<&str> {
+        self.shared.object.pin().and_then(|pin| pin.etag.as_deref())
     }
 
     /// Starts `transfers`; `ahead`: no reader waits for them.
@@ -187,6 +206,19 @@ impl RemoteFile {
         }
         places
     }
+}
+
+/// Threads for one object.
+fn own_threads() -> Result<Arc<Runtime>, Failure> {
+    let threads = |e: io::Error| Failure::permanent(e.raw_os_error().unwrap_or(libc::EAGAIN), format!("cannot start threads: {e}"));
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(THREADS).max_blocking_threads(BLOCKING_THREADS).thread_name("h5dir-remote");
+    runtime.enable_io().enable_time().build().map(Arc::new).map_err(threads)
+}
+
+/// Memory of `bytes` for the blocks of one object.
+pub(super) fn own_memory(bytes: u64) -> Budget {
+    Budget::new(bytes.max(BUDGET_MIN_BYTES) / BLOCK_BYTES)
 }
 
 /// Copies the part of `block` that lies in `buf`. `start` and `offset`: where they begin.
@@ -277,7 +309,7 @@ impl FileDriver for RemoteFile {
 
 impl Drop for RemoteFile {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
+        if let Some(runtime) = self.runtime.take().and_then(Arc::into_inner) {
             // Writes to the disk cache may finish; GETs end.
             runtime.shutdown_timeout(Duration::from_secs(1));
         }

@@ -207,7 +207,10 @@ impl Object {
     /// Records that the object has another version, and logs it once.
     fn changed(&self) -> Failure {
         if !self.is_changed.swap(true, Ordering::Relaxed) {
-            tracing::error!("{}: the object was changed or removed since it was opened; unmount it, and mount it again", self.name);
+            tracing::error!(
+                "{}: the object was changed or removed since it was opened; open it again; if it is mounted itself, mount it again",
+                self.name
+            );
         }
         Failure::permanent(libc::EIO, "the object was changed or removed since it was opened; open it again")
     }

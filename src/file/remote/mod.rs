@@ -7,6 +7,7 @@
 //! policy      what is fetched beyond a read   fetch    one GET: pin, retries, errors
 //! service     the stores, by scheme           profile  credentials of AWS profiles
 //! objects     the store of a container below a prefix
+//! prefix      objects below a prefix, for mirrors
 //! ```
 
 mod blocks;
@@ -17,6 +18,7 @@ mod fetch;
 mod objects;
 mod open;
 mod policy;
+mod prefix;
 mod profile;
 mod service;
 
@@ -24,3 +26,4 @@ pub use driver::RemoteFile;
 pub use failure::Failure;
 pub use objects::RemoteStore;
 pub use open::{LocatedObject, cache_directory, locate};
+pub use prefix::RemotePrefix;

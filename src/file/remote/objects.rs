@@ -25,10 +25,10 @@ const THREADS: usize = 2;
 
 /// See the module's description.
 pub struct RemoteStore {
-    service: Service,
-    timeout: Duration,
+    pub(super) service: Service,
+    pub(super) timeout: Duration,
     /// Started by the first request, after the process is confined.
-    runtime: OnceLock<Runtime>,
+    runtime: OnceLock<Arc<Runtime>>,
     received: AtomicU64,
     sent: AtomicU64,
 }
@@ -36,9 +36,13 @@ pub struct RemoteStore {
 impl RemoteStore {
     /// The objects below `url`; nothing is sent.
     pub fn locate(url: &str, options: &RemoteOptions) -> Result<RemoteStore, Failure> {
-        let service = service::connect(url, options)?;
+        Ok(RemoteStore::new(service::connect(url, options)?, options.timeout))
+    }
+
+    /// The objects of `service`; nothing is sent.
+    pub(super) fn new(service: Service, timeout: Duration) -> RemoteStore {
         let (received, sent) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(RemoteStore { service, timeout: options.timeout, runtime: OnceLock::new(), received, sent })
+        RemoteStore { service, timeout, runtime: OnceLock::new(), received, sent }
     }
 
     /// Files and directories of the host that requests use, and whether they are written.
@@ -46,19 +50,22 @@ impl RemoteStore {
         Ok(resolver_files())
     }
 
-    fn key(&self, key: &str) -> io::Result<Key> {
+    /// The key of the object `key` below the prefix. Errors: `EINVAL`.
+    pub(super) fn key(&self, key: &str) -> io::Result<Key> {
         Key::parse(format!("{}/{key}", self.service.key)).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
     }
 
-    fn runtime(&self) -> io::Result<&Runtime> {
+    /// The threads that receive answers.
+    pub(super) fn runtime(&self) -> Result<&Arc<Runtime>, Failure> {
+        let failed = |e: io::Error| Failure::permanent(e.raw_os_error().unwrap_or(libc::EAGAIN), format!("cannot start threads: {e}"));
         if let Some(runtime) = self.runtime.get() {
             return Ok(runtime);
         }
         let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(THREADS).thread_name("h5dir-store").enable_io().enable_time().build()?;
+        let runtime = builder.worker_threads(THREADS).thread_name("h5dir-store").enable_io().enable_time().build().map_err(failed)?;
         // Of two threads that start one, one keeps it.
-        let _ = self.runtime.set(runtime);
-        self.runtime.get().ok_or_else(|| io::Error::from_raw_os_error(libc::EAGAIN))
+        let _ = self.runtime.set(Arc::new(runtime));
+        self.runtime.get().ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EAGAIN)))
     }
 
     /// Sends one request; its answer must come within the timeout.
@@ -66,41 +73,66 @@ impl RemoteStore {
     where
         F: Future<Output = Result<T, Error>>,
     {
+        self.attempt(request).map_err(|failure| failed(&failure))
+    }
+
+    fn attempt<T, F>(&self, request: impl FnOnce(Extensions) -> F) -> Result<Result<T, Error>, Failure>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
         waiting::may_wait();
         let reply = Arc::new(Reply::default());
         let mut extensions = Extensions::new();
         extensions.insert(reply.clone());
+        let before = self.service.requests.load(Ordering::Relaxed);
         let request = request(extensions);
         let answer = self.runtime()?.block_on(async { timeout(self.timeout, request).await });
         match answer {
-            Err(_) => Err(failed(&timed_out())),
+            Err(_) => Err(timed_out()),
             Ok(Err(e @ (Error::NotFound { .. } | Error::AlreadyExists { .. } | Error::Precondition { .. }))) => Ok(Err(e)),
-            Ok(Err(Error::PermissionDenied { .. } | Error::Unauthenticated { .. })) => Err(failed(&Failure::of_status(403))),
-            Ok(Err(e)) => Err(failed(&classified(&e, &reply).0)),
+            Ok(Err(Error::PermissionDenied { .. } | Error::Unauthenticated { .. })) => Err(Failure::of_status(403)),
+            Ok(Err(e)) => {
+                if !reply.is_sent.load(Ordering::Relaxed) && self.service.requests.load(Ordering::Relaxed) > before {
+                    // Of several listings at once, one may get the status of another.
+                    let status = self.service.unmarked.status.load(Ordering::Relaxed);
+                    reply.status.store(if status < 300 { 0 } else { status }, Ordering::Relaxed);
+                    reply.is_sent.store(true, Ordering::Relaxed);
+                }
+                Err(classified(&e, &reply).0)
+            }
             Ok(Ok(answer)) => Ok(Ok(answer)),
         }
     }
 
     /// Sends a request that may be repeated, until the timeout.
-    fn again<T, F>(&self, mut request: impl FnMut(Extensions) -> F) -> io::Result<Result<T, Error>>
+    fn again<T, F>(&self, request: impl FnMut(Extensions) -> F) -> io::Result<Result<T, Error>>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        self.repeated(request).map_err(|failure| failed(&failure))
+    }
+
+    /// Sends a request that may be repeated, until the timeout.
+    pub(super) fn repeated<T, F>(&self, mut request: impl FnMut(Extensions) -> F) -> Result<Result<T, Error>, Failure>
     where
         F: Future<Output = Result<T, Error>>,
     {
         let deadline = Instant::now() + self.timeout;
-        for attempt in 1u32.. {
-            match self.once(&mut request) {
-                Err(e) if matches!(e.raw_os_error(), Some(libc::EIO | libc::ETIMEDOUT)) => {
+        let mut attempt = 1u32;
+        loop {
+            match self.attempt(&mut request) {
+                Err(e) if e.is_transient => {
                     let pause = backoff(attempt);
                     if Instant::now() + pause > deadline {
                         return Err(e);
                     }
                     tracing::debug!("request of the object store: {e}; trying again");
                     std::thread::sleep(pause);
+                    attempt = attempt.saturating_add(1);
                 }
                 done => return done,
             }
         }
-        Err(io::Error::from_raw_os_error(libc::EIO))
     }
 }
 
@@ -214,7 +246,7 @@ impl store::ObjectStore for RemoteStore {
 
 impl Drop for RemoteStore {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
+        if let Some(runtime) = self.runtime.take().and_then(Arc::into_inner) {
             runtime.shutdown_background();
         }
     }

@@ -1,7 +1,7 @@
 //! From a URL to a driver, in two steps: what needs files of the host, and what needs the network.
 
 use super::disk::{self, DiskCache};
-use super::driver::{RemoteFile, Resources};
+use super::driver::{RemoteFile, Resources, own_memory};
 use super::failure::Failure;
 use super::fetch::Object;
 use super::service;
@@ -30,31 +30,52 @@ const TOKEN_FILES: [&str; 3] = ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AU
 /// An object whose store is known; nothing was sent yet.
 pub struct LocatedObject {
     object: Object,
-    directory: Option<Directory>,
-    cache_dir_bytes: u64,
+    disk: Option<DiskPlace>,
+}
+
+/// Where blocks are kept on disk.
+#[derive(Clone)]
+pub(super) struct DiskPlace {
+    directory: Directory,
+    limit_bytes: u64,
+}
+
+impl DiskPlace {
+    /// Opens the directory that `options` names, if they name one.
+    pub(super) fn of(options: &RemoteOptions) -> Result<Option<DiskPlace>, Failure> {
+        let Some(path) = options.cache_dir.as_deref() else { return Ok(None) };
+        let directory = disk::open_directory(path).map_err(|e| {
+            let remedy = "give a directory of your own with mode 0700, or a new one";
+            Failure::permanent(
+                e.raw_os_error().unwrap_or(libc::EIO),
+                format!("the directory {} of the disk cache: {e}; {remedy}", escaped(path)),
+            )
+        })?;
+        Ok(Some(DiskPlace { directory, limit_bytes: options.cache_dir_bytes }))
+    }
+
+    /// Opens the cache for a version of an object.
+    pub(super) fn opener(self) -> Box<dyn FnOnce(&str) -> Option<DiskCache> + Send> {
+        Box::new(move |version: &str| DiskCache::open(self.directory, self.limit_bytes, version))
+    }
+
+    /// Its directory, which is written.
+    pub(super) fn used(&self) -> std::io::Result<(OwnedFd, bool)> {
+        Ok((self.directory.as_fd().try_clone_to_owned()?, true))
+    }
 }
 
 /// Finds the store of `url`: reads environment, profiles and certificates, opens the disk cache.
 pub fn locate(url: &Path, options: &RemoteOptions) -> Result<LocatedObject, Failure> {
     let text = url.to_str().ok_or_else(|| Failure::permanent(libc::EINVAL, "the URL is not UTF-8; check it"))?;
     let service = service::connect(text, options)?;
-    let directory = cache_directory(options)?;
     let object = Object::new(service, text.to_owned(), options.timeout);
-    Ok(LocatedObject { object, directory, cache_dir_bytes: options.cache_dir_bytes })
+    Ok(LocatedObject { object, disk: DiskPlace::of(options)? })
 }
 
 /// The directory of the disk cache; `None`: there is none.
 pub fn cache_directory(options: &RemoteOptions) -> Result<Option<Directory>, Failure> {
-    let open = |path: &Path| {
-        disk::open_directory(path).map_err(|e| {
-            let remedy = "give a directory of your own with mode 0700, or a new one";
-            Failure::permanent(
-                e.raw_os_error().unwrap_or(libc::EIO),
-                format!("the directory {} of the disk cache: {e}; {remedy}", escaped(path)),
-            )
-        })
-    };
-    options.cache_dir.as_deref().map(open).transpose()
+    Ok(DiskPlace::of(options)?.map(|place| place.directory))
 }
 
 /// Files and directories of the host by which names of servers and tokens are found, to be read.
@@ -75,19 +96,15 @@ impl LocatedObject {
     /// Files and directories of the host that reading uses, and whether they are written.
     pub fn used(&self) -> std::io::Result<Vec<(OwnedFd, bool)>> {
         let mut used = resolver_files();
-        if let Some(directory) = &self.directory {
-            used.push((directory.as_fd().try_clone_to_owned()?, true));
+        if let Some(disk) = &self.disk {
+            used.push(disk.used()?);
         }
         Ok(used)
     }
 
     /// Opens the object with `memory_bytes` for its blocks. Starts threads.
     pub fn open(self, memory_bytes: u64) -> Result<RemoteFile, Failure> {
-        let LocatedObject { object, directory, cache_dir_bytes } = self;
-        let disk = directory.map(|directory| {
-            let open = move |version: &str| DiskCache::open(directory, cache_dir_bytes, version);
-            Box::new(open) as Box<dyn FnOnce(&str) -> Option<DiskCache> + Send>
-        });
-        RemoteFile::open(object, Resources { memory_bytes, disk })
+        let LocatedObject { object, disk } = self;
+        RemoteFile::open(object, Resources { memory: own_memory(memory_bytes), runtime: None, disk: disk.map(DiskPlace::opener) })
     }
 }

@@ -34,18 +34,20 @@ pub(super) struct Reply {
 #[derive(Debug)]
 struct Connector {
     requests: Arc<AtomicU64>,
+    unmarked: Arc<Reply>,
 }
 
 #[derive(Debug)]
 struct CountedService {
     client: HttpClient,
     requests: Arc<AtomicU64>,
+    unmarked: Arc<Reply>,
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(CountedService { client, requests: self.requests.clone() }))
+        Ok(HttpClient::new(CountedService { client, requests: self.requests.clone(), unmarked: self.unmarked.clone() }))
     }
 }
 
@@ -57,15 +59,12 @@ impl HttpService for CountedService {
         Self: 'b,
     {
         Box::pin(async move {
-            let reply = request.extensions().get::<Arc<Reply>>().cloned();
+            let reply = request.extensions().get::<Arc<Reply>>().unwrap_or(&self.unmarked).clone();
             self.requests.fetch_add(1, Ordering::Relaxed);
-            if let Some(reply) = &reply {
-                reply.is_sent.store(true, Ordering::Relaxed);
-            }
+            reply.is_sent.store(true, Ordering::Relaxed);
+            reply.status.store(0, Ordering::Relaxed);
             let answer = self.client.execute(request).await?;
-            if let Some(reply) = &reply {
-                reply.status.store(answer.status().as_u16(), Ordering::Relaxed);
-            }
+            reply.status.store(answer.status().as_u16(), Ordering::Relaxed);
             Ok(answer)
         })
     }
@@ -79,6 +78,24 @@ pub(super) struct Service {
     pub(super) key: Key,
     /// Requests sent.
     pub(super) requests: Arc<AtomicU64>,
+    /// What the last request without a reply of its own was answered with: listings take none.
+    pub(super) unmarked: Arc<Reply>,
+}
+
+impl Service {
+    /// The store that `build` makes, and a key in it.
+    fn over(key: Key, build: impl FnOnce(Connector) -> Result<Arc<dyn ObjectStore>, Failure>) -> Result<Service, Failure> {
+        // Another library of the process may have installed an implementation of TLS: that is used.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (requests, unmarked) = (Arc::new(AtomicU64::new(0)), Arc::new(Reply::default()));
+        let store = build(Connector { requests: requests.clone(), unmarked: unmarked.clone() })?;
+        Ok(Service { store, key, requests, unmarked })
+    }
+
+    /// The object `key` in the same store.
+    pub(super) fn with_key(&self, key: Key) -> Service {
+        Service { store: self.store.clone(), key, requests: self.requests.clone(), unmarked: self.unmarked.clone() }
+    }
 }
 
 /// The longest time that one attempt of a GET waits for the server.
@@ -86,31 +103,46 @@ pub(super) fn attempt_timeout(timeout: Duration) -> Duration {
     ATTEMPT_TIMEOUT.min(timeout / 3).max(Duration::from_millis(100))
 }
 
-/// The store of `url`, which has no secrets; sends nothing.
-pub(super) fn connect(url: &str, options: &RemoteOptions) -> Result<Service, Failure> {
-    // Another library of the process may have installed one: that one is used.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+/// Scheme and rest of a URL.
+fn divided(url: &str) -> (String, &str) {
     let start = after_scheme(url.as_bytes()).unwrap_or(0);
-    let (scheme, rest) = (url.get(..start).unwrap_or_default().to_ascii_lowercase(), url.get(start..).unwrap_or_default());
-    let requests = Arc::new(AtomicU64::new(0));
-    let connector = Connector { requests: requests.clone() };
+    (url.get(..start).unwrap_or_default().to_ascii_lowercase(), url.get(start..).unwrap_or_default())
+}
+
+/// The store of the object `url`, which has no secrets; sends nothing.
+pub(super) fn connect(url: &str, options: &RemoteOptions) -> Result<Service, Failure> {
+    let (scheme, rest) = divided(url);
     if scheme.starts_with("http") {
-        return Ok(Service { store: http(url, options, connector)?, key: Key::default(), requests });
+        return Service::over(Key::default(), |connector| http(url, options, connector));
     }
     let (bucket, key) = rest
         .split_once('/')
-        .filter(|(bucket, key)| !bucket.is_empty() && !key.is_empty())
+        .filter(|(bucket, key)| !bucket.is_empty() && !key.is_empty() && !key.ends_with('/'))
         .ok_or_else(|| Failure::permanent(libc::EINVAL, "the URL names no object; write SCHEME://BUCKET/KEY"))?;
-    if key.ends_with('/') {
-        return Err(Failure::permanent(libc::EINVAL, "a prefix cannot be mounted; give the URL of one object"));
+    in_bucket(&scheme, bucket, key, options)
+}
+
+/// The store of the objects below the prefix `url`, which may be a whole bucket; sends nothing.
+pub(super) fn connect_prefix(url: &str, options: &RemoteOptions) -> Result<Service, Failure> {
+    let (scheme, rest) = divided(url);
+    if scheme.starts_with("http") {
+        let remedy = "give the URL of one file, or the prefix of an object store (s3://, gs://, az://)";
+        return Err(Failure::permanent(libc::EINVAL, format!("HTTP servers do not list their files; {remedy}")));
     }
+    let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+    if bucket.is_empty() {
+        return Err(Failure::permanent(libc::EINVAL, "the URL names no bucket; write SCHEME://BUCKET/PREFIX/"));
+    }
+    in_bucket(&scheme, bucket, key, options)
+}
+
+fn in_bucket(scheme: &str, bucket: &str, key: &str, options: &RemoteOptions) -> Result<Service, Failure> {
     let key = Key::parse(key).map_err(|_| Failure::permanent(libc::EINVAL, "the key has an empty part, '.' or '..'; check the URL"))?;
-    let store = match scheme.as_str() {
+    Service::over(key, |connector| match scheme {
         "gs://" => google(bucket, options, connector),
         "az://" => azure(bucket, options, connector),
         _ => amazon(bucket, options, connector),
-    };
-    Ok(Service { store: store?, key, requests })
+    })
 }
 
 /// Options of the client. The whole time of a request is not limited: a slow answer is complete in
@@ -265,6 +297,17 @@ mod tests {
         let of = |url: &str| connect(url, &RemoteOptions { anonymous: true, ..RemoteOptions::default() });
         assert_eq!(of("s3://bucket/a/b.h5").unwrap().key.as_ref(), "a/b.h5");
         for wrong in ["s3://bucket", "s3://bucket/", "s3:///key", "s3://b/a//b", "s3://b/prefix/", "http://"] {
+            assert_eq!(of(wrong).err().map(|e| e.errno), Some(libc::EINVAL), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_may_be_a_bucket() {
+        let of = |url: &str| connect_prefix(url, &RemoteOptions { anonymous: true, ..RemoteOptions::default() });
+        for (url, key) in [("s3://bucket", ""), ("s3://bucket/", ""), ("s3a://bucket/a/b/", "a/b"), ("gs://b/c", "c")] {
+            assert_eq!(of(url).unwrap().key.as_ref(), key, "{url}");
+        }
+        for wrong in ["s3://", "s3:///key/", "s3://b/a//b/", "http://h/a/"] {
             assert_eq!(of(wrong).err().map(|e| e.errno), Some(libc::EINVAL), "{wrong}");
         }
     }

@@ -24,7 +24,8 @@ pub fn page(counters: &[(&'static str, u64)], labels: &str) -> String {
     out.single("build_info", "gauge", "Version of the program.", &format!("version=\"{}\"", env!("CARGO_PKG_VERSION")), 1);
     for (name, value) in counters {
         let kind = if GAUGES.contains(name) { "gauge" } else { "counter" };
-        let name = if kind == "counter" { format!("{name}_total") } else { (*name).to_owned() };
+        // Names of counters, and of no other kind, end in "_total".
+        let name = if kind == "counter" { format!("{name}_total") } else { name.trim_end_matches("_total").to_owned() };
         out.single(&name, kind, "See .h5dir/status.", "", *value);
     }
     out.single("read_bytes_total", "counter", "Bytes that reads returned.", "", metrics::READ_BYTES.load(Ordering::Relaxed));
@@ -100,6 +101,7 @@ mod tests {
         assert!(text.contains("h5dir_inodes{mountpoint=\"/a \\\"b\\\"\\\\c\"} 5\n"), "{text}");
         assert!(text.lines().filter(|line| !line.starts_with('#')).all(|line| line.contains("{mountpoint=\"/a")), "{text}");
         assert!(page(&[("inodes", 5)], "").contains("\nh5dir_inodes 5\n"));
+        assert!(page(&[("layout_bytes_total", 5)], "").contains("\nh5dir_layout_bytes 5\n"), "a gauge");
     }
 
     #[test]
