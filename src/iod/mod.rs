@@ -6,6 +6,7 @@
 //! snapshot    one version of the map                  tree       copy-on-write B+tree
 //! merge       changes of two writers                  ranges     written bytes of a chunk
 //! keys        names of objects, keys of the map       cell       values of the map
+//! identity    random identities, texts, time
 //! pin         versions that mounts keep               gc         garbage collection
 //! descriptor, record, delta, checkpoint, node         codecs of stored objects
 //! ```
@@ -18,6 +19,7 @@ pub mod container;
 pub mod delta;
 pub mod descriptor;
 pub mod gc;
+mod identity;
 pub mod keys;
 pub mod merge;
 pub mod node;

@@ -8,14 +8,15 @@ use crate::base::{Address, Result};
 use crate::connector::LinkTarget;
 use crate::connector::versions::{LineVisitor, Version, VersionVisitor, Versions};
 use crate::format::object_header::kind;
-use crate::iod::{Cell, Data, keys, record};
+use crate::iod::{Cell, Data, keys};
 use std::ops::{Bound, ControlFlow};
 
 impl Versions for IodConnector {
     fn log(&self, f: &mut VersionVisitor<'_>) -> Result<()> {
         let newest = self.state.read_recursive().snapshot.version();
-        for number in (1..=newest).rev() {
-            let (record, _) = self.container.read_record(number)?.ok_or_else(|| record::fork(number))?;
+        // Garbage collection removes old ones, but for those with tags.
+        for number in self.container.versions_after(0)?.into_iter().rev().filter(|number| *number <= newest) {
+            let Some((record, _)) = self.container.read_record(number)? else { continue };
             let changes = self.container.entries(&record)?.len() as u64;
             let version = Version { number, seconds: record.seconds, session: record.session, label: record.label, changes };
             if f(version).is_break() {
