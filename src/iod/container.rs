@@ -3,20 +3,22 @@
 use super::checkpoint::{CHECKPOINT_MAX_BYTES, Checkpoint};
 use super::delta::Entry;
 use super::descriptor::{DESCRIPTOR_MAX_BYTES, Descriptor};
+pub use super::identity::now;
+use super::identity::{label, uuid};
 use super::keys;
 use super::objects::{ATTEMPTS, Objects, PAUSE, failed, is_transient};
 use super::pin::Lease;
 use super::record::{self, Delta, RECORD_MAX_BYTES, Record};
 use super::rules::{Rule, keeps};
 use super::session::{PackWriter, Session};
-use super::snapshot::Snapshot;
+use super::snapshot::{Pinned, Snapshot};
 use super::tree;
 use crate::base::{Address, Error, Result};
 use crate::file::store::extents::ExtentCache;
 use crate::file::store::{ObjectStore, probe};
 use std::io;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// Threads that read records when a snapshot is opened.
 const READERS: usize = 8;
@@ -46,18 +48,6 @@ impl std::ops::Deref for Container {
     fn deref(&self) -> &Objects {
         &self.objects
     }
-}
-
-/// Random bytes of a UUID.
-pub(super) fn uuid() -> Result<[u8; 16]> {
-    let mut uuid = [0; 16];
-    getrandom::fill(&mut uuid).map_err(|_| Error::Io { operation: "get random bytes", address: Address::UNDEF, errno: libc::EIO })?;
-    Ok(uuid)
-}
-
-/// Seconds since 1970.
-pub fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
 impl Container {
@@ -131,12 +121,34 @@ impl Container {
     /// went past the version of `snapshot`.
     pub fn append(&self, snapshot: &Snapshot, record: &Record) -> Result<Outcome> {
         debug_assert_eq!(record.version, snapshot.version().saturating_add(1));
-        self.renew_if_over(snapshot)?;
+        self.lease.renew_if_over(self, snapshot.pinned())?;
         let outcome = self.create_record(record)?;
         if let Outcome::Committed(_) = outcome {
-            self.confirm(record.version)?;
+            self.lease.confirm(self, record.version)?;
         }
         Ok(outcome)
+    }
+
+    /// Sets how long pins last from the next one on.
+    pub fn set_pin_seconds(&self, lasts: u32) {
+        self.lease.set_seconds(lasts);
+    }
+
+    /// Time after which the pin is to be renewed.
+    pub fn pin_period(&self) -> Duration {
+        self.lease.period()
+    }
+
+    /// Pins `base`, that of `session` or of a reader, or renews the pin. Errors: `ESTALE` if
+    /// garbage collection goes past the version, or counts the session as ended.
+    pub fn pin(&self, base: Pinned, session: Option<&Session>) -> Result<()> {
+        let (number, settled) = session.map_or((0, 0), |s| (s.number(), s.settled()));
+        self.lease.write(self, base, number, settled)
+    }
+
+    /// Removes the pin, if there is one. Nothing is pinned any more.
+    pub fn unpin(&self) -> Result<()> {
+        self.lease.end(self)
     }
 
     fn create_record(&self, record: &Record) -> Result<Outcome> {
@@ -320,9 +332,4 @@ impl Container {
 fn not_once() -> Error {
     let reason = "the object store lets several writers create one object: commits would be lost; use another server";
     Error::refused(libc::EOPNOTSUPP, reason)
-}
-
-/// Text that shows who committed: the number of the process.
-pub(super) fn label() -> Vec<u8> {
-    format!("process {}", std::process::id()).into_bytes()
 }

@@ -6,11 +6,11 @@
 //! snapshot    one version of the map                  tree       copy-on-write B+tree
 //! merge       changes of two writers                  ranges     written bytes of a chunk
 //! keys        names of objects, keys of the map       cell       values of the map
+//! identity    random identities, texts, time
 //! transactions  peers whose changes are one version
-//! descriptor, record, delta, checkpoint, node, transaction   codecs of stored objects
 //! pin         versions that mounts keep               gc         garbage collection
 //! tag         names of versions                       history    what versions changed, reverts
-//! descriptor, record, delta, checkpoint, node         codecs of stored objects
+//! descriptor, record, delta, checkpoint, node, transaction         codecs of stored objects
 //! rules       rules of the protocol, for tests
 //! ```
 //!
@@ -23,6 +23,7 @@ pub mod delta;
 pub mod descriptor;
 pub mod gc;
 pub mod history;
+mod identity;
 pub mod keys;
 pub mod merge;
 pub mod node;

@@ -106,8 +106,8 @@ impl Objects {
         self.read_many(std::slice::from_ref(extent))?.pop().unwrap_or_else(|| Err(damaged(extent)))
     }
 
-    /// The bytes of extents of one pack, ascending by offset, by one request. Errors of single ones:
-    /// another checksum.
+    /// The bytes of extents of one pack, ascending by offset, by one request. Errors of single
+    /// ones: another checksum.
     pub fn read_many(&self, extents: &[Extent]) -> Result<Vec<Result<Vec<u8>>>> {
         let cached: Vec<Option<Vec<u8>>> = extents.iter().map(|extent| self.cached(extent)).collect();
         let missing: Vec<&Extent> = extents.iter().zip(&cached).filter(|(_, bytes)| bytes.is_none()).map(|(e, _)| e).collect();

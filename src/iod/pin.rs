@@ -1,20 +1,19 @@
 //! Pin `p/<uuid>`: garbage collection keeps the version that a mount is based on.
 //!
 //! ```text
-//! "H5IODK1\n" | version u64 | version of the checkpoint below it u64 | session u64, 0 of a reader |
-//! packs without uncommitted bytes u32 | seconds since 1970 u64 | seconds that it lasts u32 |
-//! label length u16, label | checksum u32
+//! "H5IODK1\n" | version u64 | version of the checkpoint below it u64 |
+//! session u64, 0 of a reader | packs without uncommitted bytes u32 | seconds since 1970 u64 |
+//! seconds that it lasts u32 | label length u16, label | checksum u32
 //! ```
 //!
 //! A pin is written again at half its life. A writer whose pin is over reads the floor of garbage
 //! collection before and after it creates a record: the number may be that of a removed record.
 
-use super::container::{Container, now};
 use super::gc::state::Floor;
-use super::objects::failed;
+use super::identity::{label, now, uuid};
+use super::objects::{Objects, failed};
 use super::record::LABEL_MAX;
-use super::session::Session;
-use super::snapshot::{Pinned, Snapshot};
+use super::snapshot::Pinned;
 use super::{keys, sealed};
 use crate::base::{Error, Result};
 use nix::time::{ClockId, clock_gettime};
@@ -101,122 +100,107 @@ impl Default for Held {
 }
 
 impl Lease {
+    /// Sets how long pins last from the next one on.
+    pub(super) fn set_seconds(&self, lasts: u32) {
+        self.0.lock().lasts = lasts;
+    }
+
+    /// The session that is pinned; 0: none.
+    pub(super) fn session(&self) -> u64 {
+        self.0.lock().session
+    }
+
+    /// Time after which the pin is to be renewed.
+    pub(super) fn period(&self) -> Duration {
+        Duration::from_secs(self.0.lock().lasts.into()) / 2
+    }
+
     fn is_valid(&self) -> bool {
         let held = self.0.lock();
         held.name.is_some() && boot_time() < held.valid_until
     }
-}
-
-impl Container {
-    /// Sets how long pins last from the next one on.
-    pub fn set_pin_seconds(&self, lasts: u32) {
-        self.lease.0.lock().lasts = lasts;
-    }
-
-    /// The session that is pinned; 0: none.
-    pub(super) fn pinned_session(&self) -> u64 {
-        self.lease.0.lock().session
-    }
-
-    /// Time after which the pin is to be renewed.
-    pub fn pin_period(&self) -> Duration {
-        Duration::from_secs(self.lease.0.lock().lasts.into()) / 2
-    }
 
     /// Pins `base`, that of `session` or of a reader, or renews the pin. Errors: `ESTALE` if
     /// garbage collection goes past the version, or counts the session as ended.
-    pub fn pin(&self, base: Pinned, session: Option<&Session>) -> Result<()> {
-        let (number, settled) = session.map_or((0, 0), |s| (s.number(), s.settled()));
-        self.write_pin(base, number, settled)
-    }
-
-    fn write_pin(&self, base: Pinned, session: u64, settled: u32) -> Result<()> {
+    pub(super) fn write(&self, objects: &Objects, base: Pinned, session: u64, settled: u32) -> Result<()> {
         let (name, lasts) = {
-            let mut held = self.lease.0.lock();
+            let mut held = self.0.lock();
             if held.is_closed {
                 return Ok(());
             }
             let name = match &held.name {
                 Some(name) => name.clone(),
-                None => keys::pin_name(&super::container::uuid()?),
+                None => keys::pin_name(&uuid()?),
             };
             held.session = session;
             (held.name.insert(name).clone(), held.lasts)
         };
-        let (Pinned { version, checkpoint }, label) = (base, super::container::label());
+        let (Pinned { version, checkpoint }, label) = (base, label());
         let begin = boot_time();
         let pin = Pin { version, checkpoint, session, settled, seconds: now(), lasts, label };
         let bytes = pin.encode();
-        self.again("write a pin", || self.store().put(&name, &bytes))?;
+        objects.again("write a pin", || objects.store().put(&name, &bytes))?;
         // Garbage collection lists pins after it published a floor: one of both sees the other.
-        if let Err(e) = self.check_floor(version, session) {
+        if let Err(e) = check_floor(objects, version, session) {
             // It protects nothing, and would hold garbage collection up.
-            let _ = self.store().delete(&name);
+            let _ = objects.store().delete(&name);
             return Err(e);
         }
-        self.lease.0.lock().valid_until = begin.saturating_add(Duration::from_secs(lasts.into()) / 8 * 7);
+        self.0.lock().valid_until = begin.saturating_add(Duration::from_secs(lasts.into()) / 8 * 7);
         Ok(())
     }
 
     /// Removes the pin, if there is one. Nothing is pinned any more.
-    pub fn unpin(&self) -> Result<()> {
+    pub(super) fn end(&self, objects: &Objects) -> Result<()> {
         let name = {
-            let mut held = self.lease.0.lock();
+            let mut held = self.0.lock();
             held.is_closed = true;
             held.name.take()
         };
-        name.map_or(Ok(()), |name| self.store().delete(&name).map_err(failed("remove a pin", 0)))
+        name.map_or(Ok(()), |name| objects.store().delete(&name).map_err(failed("remove a pin", 0)))
     }
 
     /// Renews a pin that is over. Called before a record is created.
-    pub(super) fn renew_if_over(&self, snapshot: &Snapshot) -> Result<()> {
+    pub(super) fn renew_if_over(&self, objects: &Objects, base: Pinned) -> Result<()> {
         let session = {
-            let held = self.lease.0.lock();
+            let held = self.0.lock();
             held.name.as_ref().map(|_| held.session)
         };
         match session {
-            Some(session) if !self.lease.is_valid() && is_on(Rule::FloorBeforeCommit) => self.write_pin(snapshot.pinned(), session, 0),
+            Some(session) if !self.is_valid() && is_on(Rule::FloorBeforeCommit) => self.write(objects, base, session, 0),
             _ => Ok(()),
         }
     }
 
     /// Called when record `version` was created: makes sure that it was not created in place of a
     /// record that garbage collection removed.
-    pub(super) fn confirm(&self, version: u64) -> Result<()> {
-        if self.lease.is_valid() || !is_on(Rule::FloorAfterCommit) {
+    pub(super) fn confirm(&self, objects: &Objects, version: u64) -> Result<()> {
+        if self.is_valid() || !is_on(Rule::FloorAfterCommit) {
             return Ok(());
         }
-        let checked = self.check_floor(version, 0);
+        let checked = check_floor(objects, version, 0);
         if checked.is_err() {
             // No version has this number any more.
-            let _ = self.store().delete(&keys::record_name(version));
+            let _ = objects.store().delete(&keys::record_name(version));
         }
         checked
     }
+}
 
-    /// Errors: `ESTALE` if garbage collection goes past `version`, or counts the session as ended.
-    pub(super) fn check_floor(&self, version: u64, session: u64) -> Result<()> {
-        let Some(floor) = Floor::newest(self.store())? else { return Ok(()) };
-        let advice = "changes that are not committed are lost; mount again";
-        if version < floor.version {
-            let reason = format!(
-                "version {version} was removed by garbage collection, which keeps those from {} on: the mount was suspended for longer \
-                 than its pin lasts; {advice}",
-                floor.version
-            );
-            tracing::error!("{reason}");
-            return Err(Error::refused(libc::ESTALE, reason));
-        }
-        if floor.is_dead(session) {
-            let reason = format!(
-                "garbage collection counts session {session} as ended and may have removed what it stored: the mount was suspended for \
-                 longer than its pin lasts; {advice}"
-            );
-            tracing::error!("{reason}");
-            return Err(Error::refused(libc::ESTALE, reason));
-        }
-        Ok(())
-    }
+/// Errors: `ESTALE` if garbage collection goes past `version`, or counts the session as ended.
+fn check_floor(objects: &Objects, version: u64, session: u64) -> Result<()> {
+    let Some(floor) = Floor::newest(objects.store())? else { return Ok(()) };
+    let what = if version < floor.version {
+        format!("version {version} was removed by garbage collection, which keeps those from {} on", floor.version)
+    } else if floor.is_dead(session) {
+        format!("garbage collection counts session {session} as ended, and may have removed what it stored")
+    } else {
+        return Ok(());
+    };
+    let why = "the mount was suspended for longer than its pin lasts";
+    let reason = format!("{what}: {why}; changes that are not committed are lost; mount again");
+    tracing::error!("{reason}");
+    Err(Error::refused(libc::ESTALE, reason))
 }
 
 /// Rules that protect containers from garbage collection; tests switch them off.

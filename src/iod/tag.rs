@@ -4,7 +4,8 @@
 //! "H5IODT1\n" | version u64 | seconds since 1970 u64 | label length u16, label | checksum u32
 //! ```
 
-use super::container::{Container, label, now};
+use super::container::{Container, now};
+use super::identity::label;
 use super::objects::failed;
 use super::record::LABEL_MAX;
 use super::{keys, sealed};

@@ -6,8 +6,9 @@
 //! has the identity of the transaction: of several writers that commit it, all but one find that
 //! record. `end` spares later readers to look for it.
 
-use super::container::{Container, label, now, uuid};
+use super::container::{Container, now};
 use super::delta::Entry;
+use super::identity::{label, uuid};
 use super::keys::{TRANSACTIONS, transaction_name};
 use super::record::{self, Delta, RECORD_MAX_BYTES};
 use super::transaction::{AFTER_MAX, Begin, Contribution, Identity, Joined, PEERS_MAX, Part, Verdict, is_name};

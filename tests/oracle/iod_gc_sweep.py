@@ -131,6 +131,9 @@ def readers(options, tally, folder):
         collect(options, tally, container, 1)
         tally.equal(harness.read(os.path.join(pinned, "f")), first, "what a pinned mount shows")
     last = int(records(container)[-1], 16)
+    log_of = run(options, "iod", "log", container)
+    want = sorted((int(name, 16) for name in records(container)), reverse=True)
+    tally.equal([int(line.split()[0]) for line in log_of.stdout.splitlines()], want, "iod log")
     with harness.mounted(options.bin, container, f"--log-file={log}") as loose:
         names = os.listdir(loose)
         with harness.mounted(options.bin, container, "--read-write", QUIET) as mount:

@@ -11,7 +11,7 @@ use crate::connector::versions::{
 };
 use crate::connector::{ObjectId, ObjectKind};
 use crate::format::object_header::kind;
-use crate::iod::{Cell, Container, Data, keys, record};
+use crate::iod::{Cell, Container, Data, keys};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
@@ -42,8 +42,9 @@ pub(super) fn number_of(container: &Container, name: &VersionName) -> Result<Opt
 impl Versions for IodConnector {
     fn log(&self, f: &mut VersionVisitor<'_>) -> Result<()> {
         let newest = self.state.read_recursive().snapshot.version();
-        for number in (1..=newest).rev() {
-            let (record, _) = self.container.read_record(number)?.ok_or_else(|| record::fork(number))?;
+        // Garbage collection removes old ones, but for those with tags.
+        for number in self.container.versions_after(0, usize::MAX)?.into_iter().rev().filter(|number| *number <= newest) {
+            let Some((record, _)) = self.container.read_record(number)? else { continue };
             let changes = self.container.entries(&record)?.len() as u64;
             let version = Version { number, seconds: record.seconds, session: record.session, label: record.label, changes };
             if f(version).is_break() {

@@ -1,7 +1,8 @@
 //! Bytes of packs that versions reference, counted record by record.
 //!
-//! The table of the floor has the values of that version. A record that the floor passes takes its
-//! values from the table of later records to it, and the values before them out of it.
+//! The table of the floor has the values of that version, and the changes of its record. A record
+//! that the floor passes takes its values from the table of later records to it, and the values
+//! before them out of it.
 
 use super::state::{PackId, State, Table};
 use crate::base::{Address, Error, Result};
@@ -50,11 +51,14 @@ impl State {
         }
     }
 
-    /// Moves the floor past a record; `before` is the version before it.
-    fn pass(&mut self, container: &Container, before: &Snapshot, record: &Record, entries: &[Entry]) -> Result<()> {
+    /// Moves the floor to a record; `before` is the version before it, whose record has `delta`.
+    fn pass(&mut self, container: &Container, before: &Snapshot, delta: Option<&Extent>, record: &Record, entries: &[Entry]) -> Result<()> {
+        if let Some(delta) = delta {
+            subtract(&mut self.base, delta)?;
+        }
         if let Delta::Extent(delta) = &record.delta {
             subtract(&mut self.recent, delta)?;
-            self.base.entry(pack(delta)).or_insert(0);
+            add(&mut self.base, delta);
         }
         for entry in entries {
             if let Some(old) = extent(before.get(container, &entry.key)?.as_ref()) {
@@ -80,10 +84,12 @@ impl State {
         at: &mut dyn FnMut(&mut Snapshot) -> Result<()>,
     ) -> Result<()> {
         let versions: Vec<u64> = (snapshot.version().saturating_add(1)..=target).collect();
+        let mut delta = delta_of(container, snapshot.version())?;
         for group in versions.chunks(RECORDS_AT_ONCE) {
             for read in container.read_records(group) {
                 let (record, hash, entries) = read?;
-                self.pass(container, snapshot, &record, &entries)?;
+                self.pass(container, snapshot, delta.as_ref(), &record, &entries)?;
+                delta = in_pack(&record);
                 snapshot.advance(&record, hash, &entries)?;
                 if stops.contains(&record.version) {
                     self.tags.insert(record.version, positive(&self.base));
@@ -114,9 +120,21 @@ pub(super) fn positive(table: &Table) -> Table {
     table.iter().filter(|(_, bytes)| **bytes > 0).map(|(pack, bytes)| (*pack, *bytes)).collect()
 }
 
-/// References of all values of a version. Reads all its tree.
+fn in_pack(record: &Record) -> Option<Extent> {
+    if let Delta::Extent(extent) = &record.delta { Some(*extent) } else { None }
+}
+
+/// Where the changes of the record of a version are, if in a pack.
+fn delta_of(container: &Container, version: u64) -> Result<Option<Extent>> {
+    Ok(container.read_record(version)?.and_then(|(record, _)| in_pack(&record)))
+}
+
+/// References of all values of a version, and of its record. Reads all its tree.
 pub(super) fn references(container: &Container, snapshot: &Snapshot) -> Result<Table> {
     let mut table = Table::new();
+    if let Some(delta) = delta_of(container, snapshot.version())? {
+        add(&mut table, &delta);
+    }
     let _ = snapshot.scan(container, &(Bound::Unbounded, Bound::Unbounded), &mut |_, cell| {
         extent(Some(cell)).into_iter().for_each(|e| add(&mut table, e));
         Ok(ControlFlow::Continue(()))

@@ -121,6 +121,13 @@ impl Run<'_> {
         for session in &gone {
             packs.extend(packs_of(self.container, *session..session.saturating_add(1), |_| true)?);
         }
+        if self.state.number == 0 {
+            // Later runs know the packs of running sessions by what commits referred to.
+            for (session, settled) in &pinned {
+                let of_session = packs_of(self.container, *session..session.saturating_add(1), |_| true)?;
+                packs.extend(of_session.into_iter().filter(|(_, pack)| pack < settled));
+            }
+        }
         self.state.dead_below = end.max(old);
         self.state.alive.extend(pinned.keys().copied().filter(|session| *session >= old && *session < end));
         self.state.alive.retain(|session| !gone.contains(session));

@@ -17,8 +17,8 @@ mod sweep;
 mod tests;
 mod view;
 
-use super::container::now;
-use super::{Container, keys};
+use super::Container;
+use super::identity::now;
 use crate::base::{Error, Result};
 use state::State;
 use view::View;
@@ -109,9 +109,7 @@ impl Run<'_> {
     /// Transactions first: one that ends meanwhile is in the records.
     fn look(&mut self) -> Result<()> {
         self.view = View::read(self.container, self.now, self.options.grace)?;
-        let after = keys::record_name(self.state.accounted);
-        let names = self.container.store().list_after(keys::RECORDS, &after).map_err(super::objects::failed("list the records", 0))?;
-        let versions: Vec<u64> = names.iter().filter_map(|name| keys::version_of(name)).collect();
+        let versions = self.container.versions_after(self.state.accounted, usize::MAX)?;
         if self.state.number > 0 {
             self.state.catch_up(self.container, &versions)?;
         }
@@ -130,7 +128,7 @@ impl Run<'_> {
     fn is_held(&self) -> bool {
         let grace = self.options.grace;
         let is_old = |name: &String| self.state.leftovers.get(name).is_some_and(|since| since.saturating_add(grace) <= self.now);
-        let own = self.container.pinned_session();
+        let own = self.container.lease.session();
         let no_writers = self.view.sessions().keys().all(|session| *session > self.state.accounted || *session == own);
         !self.view.unfinished.iter().all(|name| is_old(name) && no_writers)
     }

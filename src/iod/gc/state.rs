@@ -11,8 +11,8 @@
 //! table  count u32 | session u64, pack u32, bytes u64 each
 //! ```
 //!
-//! Seconds are those since 1970 at which the item was published. A table has the bytes of packs that
-//! are referenced; extents that several values have count several times.
+//! Seconds are those since 1970 at which the item was published. A table has the bytes of packs
+//! that are referenced; extents that several values have count several times.
 
 use crate::base::{Error, Result};
 use crate::file::store::ObjectStore;
