@@ -16,7 +16,9 @@ import time
 import traceback
 
 import h5py
+import containers
 import numpy as np
+import servers
 from range_server import Server
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -82,7 +84,9 @@ class Bench:
         self.server = Server(self.files)
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "H5DIR_"))}
         self.environment["HOME"] = folder
-        self.mounts = 0
+        self.mounts = self.histories = 0
+        # Servers of containers by kind, which the checks share.
+        self.stores, self.closing = {}, contextlib.ExitStack()
 
     def file(self, name, make, *arguments):
         path = os.path.join(self.files, name)
@@ -609,7 +613,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="h5dir-objectstore-", dir="/var/tmp") as folder:
         bench = Bench(h5dir, folder)
         try:
-            for one in CHECKS:
+            for one in CHECKS + containers.CHECKS:
                 if wanted and not any(name in one.__name__ for name in wanted):
                     continue
                 start = time.monotonic()
@@ -623,6 +627,7 @@ def main():
                     bench.server.set(latency=0, status_count=0, cut_count=0, drop_count=0, hang_count=0, etags=True,
                                      etag_suffix="", if_match_works=True, ranges=True, user=None)
         finally:
+            bench.closing.close()
             bench.server.close()
     print(f"{passed} passed, {failed} failed")
     sys.exit(failed > 0)

@@ -4,8 +4,8 @@
     history.py H5DIR [--store local|moto|seaweed|ceph] [--writers N] [--seconds S] [--seed N] [--kill]
 
 Each writer is a process with a mount of its own. It makes random changes in batches: registers in
-one chunk, names in two groups, files and groups that move between groups, transfers between two
-datasets, attributes. Each batch ends with fsync and has a register write that no other batch has.
+one chunk, files in two groups, hard links, groups that are filled and removed, files and groups that
+move between groups, transfers between two datasets, attributes. Each batch ends with fsync and has a register write that no other batch has.
 Writers and a reader with new mounts also read all of that at once. Every call is logged with
 CLOCK_MONOTONIC. Then iod_reader, which shares no code with h5dir, replays the records:
 
@@ -44,6 +44,8 @@ START = 1000        # in each account
 GROUPS = ["a", "b", "c"]
 FILES = [f"o{i}" for i in range(5)]
 DIRS = [f"d{i}" for i in range(3)]
+SETS = ["s0", "s1", "links"]    # groups of names; those of "links" are hard links to "x"
+BOXES = ["k0", "k1"]            # groups that come and go
 OPTIONS = ("--read-write", "--commit-interval=0", "--entry-timeout=0", "--attr-timeout=0")
 REFUSED = 5         # EIO
 
@@ -75,12 +77,13 @@ class Mount:
 
     def close(self):
         """Unmounts; the exit code of the daemon."""
-        subprocess.run(["fusermount3", "-u", self.at] if os.getuid() else ["umount", self.at], capture_output=True)
+        command = ["fusermount3", "-u", self.at] if os.getuid() else ["umount", self.at]
+        done = subprocess.run(command, capture_output=True, text=True)
         try:
-            return self.daemon.wait(30)
+            return self.daemon.wait(60)
         except subprocess.TimeoutExpired:
             self.kill()
-            return -1
+            raise AssertionError(f"the daemon of {self.at} does not end: {done.stderr}") from None
 
     def kill(self):
         self.daemon.kill()
@@ -104,6 +107,11 @@ def sync(path):
         os.close(fd)
 
 
+def content(token):
+    """What is in a file of a set; of every third token more than a record takes."""
+    return token.encode() * (2000 if token[-1] in "258" else 1)
+
+
 def slot(token):
     return token.encode().ljust(SLOT, b"\0")
 
@@ -113,7 +121,7 @@ def prepare(m, writers):
     write(m.path("reg"), slot("") * (SHARED + writers))
     for name in ("x", "y"):
         write(m.path(name), struct.pack("<q", START) * ACCOUNTS)
-    for name in ["s0", "s1", "ring"] + [f"ring/{g}" for g in GROUPS]:
+    for name in [*SETS, "ring"] + [f"ring/{g}" for g in GROUPS]:
         os.mkdir(m.path(name))
     for i, name in enumerate(FILES):
         write(m.path(f"ring/{GROUPS[i % 3]}/{name}"), name.encode())
@@ -134,9 +142,13 @@ def observe(m, writers):
     for name in ("x", "y"):
         for i, value in enumerate(struct.unpack(f"<{ACCOUNTS}q", read(name))):
             state[name, i] = value
-    for group in ("s0", "s1"):
+    for group in SETS:
         for name in os.listdir(m.path(group)):
             state[group, name] = True
+    for box in set(BOXES) & set(os.listdir(m.at)):
+        state["box", box] = True
+        for name in os.listdir(m.path(box)):
+            state["in", f"{box}/{name}"] = True
     pending = list(GROUPS)
     while pending:
         inner = pending.pop()
@@ -187,7 +199,8 @@ class Writer:
 
     def operate(self, state, changes):
         """One random operation on what no earlier operation of the batch changed."""
-        kind, m, r = self.random.choice(["register", "add", "remove", "file", "file", "group", "transfer", "transfer", "attribute"]), self.mount, self.random
+        kinds = ["register", "add", "remove", "box", "box", "file", "file", "group", "transfer", "transfer", "attribute"]
+        kind, m, r = self.random.choice(kinds), self.mount, self.random
         token = f"{self.number}.{self.sequence}"
         if kind == "register":
             i = r.randrange(SHARED)
@@ -195,16 +208,21 @@ class Writer:
                 write(m.path("reg"), slot(token), i * SLOT)
                 changes["reg", i] = token
         elif kind == "add":
-            group = r.choice(["s0", "s1"])
+            group = r.choice(SETS)
             if (group, token) not in changes:
-                write(m.path(f"{group}/{token}"), token.encode())
+                if group == "links":
+                    os.link(m.path("x"), m.path(f"{group}/{token}"))
+                else:
+                    write(m.path(f"{group}/{token}"), content(token))
                 changes[group, token] = True
         elif kind == "remove":
-            present = [k for k in state if k[0] in ("s0", "s1") and k not in changes]
+            present = [k for k in state if k[0] in SETS and k not in changes]
             if present:
                 group, name = r.choice(present)
                 os.unlink(m.path(f"{group}/{name}"))
                 changes[group, name] = None
+        elif kind == "box":
+            self.operate_box(state, changes, r.choice(BOXES), token)
         elif kind in ("file", "group"):
             name = r.choice(FILES if kind == "file" else DIRS)
             places = {**{k[1]: v for k, v in state.items() if k[0] == "ring"}, **{k[1]: v for k, v in changes.items() if k[0] == "ring"}}
@@ -229,6 +247,25 @@ class Writer:
             if ("attr", name) not in changes:
                 os.setxattr(m.path("x"), name, token.encode())
                 changes["attr", name] = token
+
+    def operate_box(self, state, changes, box, token):
+        """Makes, fills, empties or removes a group."""
+        m, inside = self.mount, [k for k in state if k[0] == "in" and k[1].startswith(box)]
+        if any(box in str(k[1]) for k in changes):
+            return
+        if ("box", box) not in state:
+            os.mkdir(m.path(box))
+            changes["box", box] = True
+        elif not inside and self.random.random() < 0.5:
+            os.rmdir(m.path(box))
+            changes["box", box] = None
+        elif inside and self.random.random() < 0.6:
+            gone = self.random.choice(inside)
+            os.unlink(m.path(gone[1]))
+            changes[gone] = None
+        else:
+            write(m.path(f"{box}/{token}"), token.encode())
+            changes["in", f"{box}/{token}"] = True
 
     def batch(self, state):
         self.sequence += 1
@@ -255,9 +292,10 @@ class Writer:
         return result == "ok" and killer is None
 
     def run(self):
-        end = now() + self.arguments.seconds
         try:
             self.open()
+            # SeaweedFS takes seconds for the probe of a mount.
+            end = now() + self.arguments.seconds
             while now() < end:
                 state = self.look()
                 # Others commit meanwhile.
@@ -325,7 +363,7 @@ class Replay:
 
     def fix(self):
         """Finds the objects by their names, once; their ids never change."""
-        self.ids = {name: self.find(name) for name in ("reg", "x", "y", "s0", "s1", *(f"ring/{g}" for g in GROUPS))}
+        self.ids = {name: self.find(name) for name in ("reg", "x", "y", *SETS, *(f"ring/{g}" for g in GROUPS))}
         self.names = {self.ids[f"ring/{g}"]: g for g in GROUPS}
         for i, name in enumerate(FILES + DIRS):
             group = GROUPS[(i if i < len(FILES) else i - len(FILES)) % 3]
@@ -344,9 +382,14 @@ class Replay:
         for name in ("x", "y"):
             for i, value in enumerate(struct.unpack(f"<{ACCOUNTS}q", self.file(name, 8 * ACCOUNTS))):
                 state[name, i] = value
-        for group in ("s0", "s1"):
+        for group in SETS:
             for name in self.links.get(self.ids[group], {}):
                 state[group, name.decode()] = True
+        for box in BOXES:
+            if box.encode() in self.links[0]:
+                state["box", box] = True
+                for name in self.links.get(self.links[0][box.encode()], {}):
+                    state["in", f"{box}/{name.decode()}"] = True
         for group, place in self.names.items():
             for name, target in self.links.get(group, {}).items():
                 assert self.names.get(target) == name.decode(), f"{name} leads to object {target}"
@@ -513,7 +556,9 @@ def run_history(h5dir, server, arguments, folder, name="history", environment=No
     try:
         prepare(m, arguments.writers)
     finally:
-        assert m.close() == 0
+        code = m.close()
+        with open(m.log, errors="replace") as f:
+            assert code == 0, f"the daemon ended with {code}: {f.read()[-500:]}"
     first = sum(key.startswith("v/") for key in server.objects(name).keys())
     context = multiprocessing.get_context("fork")
     running = [context.Process(target=run_writer, args=(n, h5dir, target, logs, disturbed, arguments)) for n in range(arguments.writers)]
@@ -562,8 +607,8 @@ def compare_mounts(checker, h5dir, target, environment, folder, states, argument
         checker.check(observe(m, arguments.writers) == states[max(states)], "the newest version shows another state")
         for group in ("s0", "s1"):
             for name in os.listdir(m.path(group)):
-                with open(m.path(f"{group}/{name}")) as f:
-                    checker.check(f.read() == name, f"{group}/{name} has other content")
+                with open(m.path(f"{group}/{name}"), "rb") as f:
+                    checker.check(f.read() == content(name), f"{group}/{name} has other content")
     finally:
         m.close()
     log = subprocess.run([h5dir, "iod", "log", target], env=environment, capture_output=True, text=True, timeout=300)

@@ -11,7 +11,6 @@ import time
 
 import iod_reader
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 BUCKET = "bucket"
 
 
@@ -106,17 +105,14 @@ class Process(S3):
             raise
 
     def close(self):
-        self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait(10)
+        # What it stores is removed: it need not end by itself.
+        self.process.kill()
+        self.process.wait(10)
 
 
 def moto(folder):
     port = free_port()
-    command = [os.path.join(os.path.dirname(sys.executable), "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SK"}
     return Process(command, port, env=environment, cwd=folder)
 
