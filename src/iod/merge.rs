@@ -9,6 +9,7 @@ use super::keys::{self, ACCESS_TIME, ATTRIBUTE, CELLS, CHUNK, HEADER, Key, LINK,
 use super::objects::Objects;
 use super::ranges::Ranges;
 use super::record::Record;
+use super::rules::{Rule, keeps};
 use super::snapshot::Snapshot;
 use crate::base::{Address, Result};
 use crate::format::Context;
@@ -94,7 +95,7 @@ pub fn merge(merging: &Merging<'_>, ours: &mut Changes, record: &Record, entries
             }
             CHUNK if both => {
                 let disjoint = ours.get(&entry.key).is_some_and(|c| !c.ranges.overlaps(&entry.ranges));
-                if !disjoint {
+                if !disjoint && keeps(Rule::Overlap) {
                     return conflict(&entry.key, "both wrote the same elements");
                 }
                 chunks.push(entry.key.clone());

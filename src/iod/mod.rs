@@ -7,6 +7,7 @@
 //! merge       changes of two writers                  ranges     written bytes of a chunk
 //! keys        names of objects, keys of the map       cell       values of the map
 //! descriptor, record, delta, checkpoint, node         codecs of stored objects
+//! rules       rules of the protocol, for tests
 //! ```
 //!
 //! `docs/FORMAT-objectstore.md` has every byte, `docs/DESIGN-objectstore.md` the reasons.
@@ -23,6 +24,7 @@ mod objects;
 pub mod range;
 pub mod ranges;
 pub mod record;
+pub mod rules;
 mod sealed;
 pub mod session;
 pub mod snapshot;

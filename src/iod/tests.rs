@@ -9,14 +9,18 @@ use super::keys;
 use super::node::Node;
 use super::ranges::Ranges;
 use super::record::{self, Delta, Record};
+use super::rules::{self, Rule};
 use super::session::{PackWriter, Session};
 use super::snapshot::Snapshot;
+use crate::base::Error;
 use crate::file::store::ObjectStore;
 use crate::file::store::faulty::{Fault, FaultyStore};
 use crate::file::store::memory::MemoryStore;
 use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+use std::io;
+use std::ops::{Bound, ControlFlow, Range};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 fn entry(key: &[u8], value: Option<&[u8]>) -> Entry {
     Entry { key: key.to_vec(), cell: value.map(Cell::inline), ranges: Ranges::whole() }
@@ -107,6 +111,115 @@ fn a_lost_reply_is_resolved_and_a_killed_writer_leaves_a_version() {
             }
         }
     }
+}
+
+/// A store in memory whose creations of commit records are answered by `answer`, by their number.
+struct Answering {
+    store: MemoryStore,
+    number: AtomicU64,
+    answer: fn(&MemoryStore, u64, &str, &[u8]) -> io::Result<bool>,
+    settle: fn() -> io::Result<()>,
+}
+
+impl ObjectStore for Answering {
+    fn get(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
+        self.store.get(key, range)
+    }
+
+    fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
+        self.store.put(key, bytes)
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        (self.settle)()
+    }
+
+    fn create(&self, key: &str, bytes: &[u8]) -> io::Result<bool> {
+        (self.answer)(&self.store, self.number.fetch_add(1, Ordering::Relaxed), key, bytes)
+    }
+
+    fn list_after(&self, prefix: &str, after: &str) -> io::Result<Vec<String>> {
+        self.store.list_after(prefix, after)
+    }
+
+    fn head(&self, key: &str) -> io::Result<Option<u64>> {
+        self.store.head(key)
+    }
+
+    fn delete(&self, key: &str) -> io::Result<()> {
+        self.store.delete(key)
+    }
+}
+
+/// The outcome of the first record of a writer whose creations are answered so.
+fn outcome(
+    answer: fn(&MemoryStore, u64, &str, &[u8]) -> io::Result<bool>,
+    settle: fn() -> io::Result<()>,
+) -> (MemoryStore, crate::base::Result<Outcome>) {
+    let store = MemoryStore::default();
+    created(&store);
+    let answering = Answering { store: store.clone(), number: AtomicU64::new(0), answer, settle };
+    let container = Container::open(Arc::new(answering)).unwrap();
+    let snapshot = container.snapshot(None).unwrap();
+    let record = container.record(&snapshot, 0, false, Delta::Inline(Vec::new())).unwrap();
+    let done = container.append(&snapshot, &record);
+    (store, done)
+}
+
+/// S3 answers 409 to a creation that meets another request, though there is no object.
+#[test]
+fn a_creation_that_is_refused_without_an_object_is_repeated() {
+    let (store, done) = outcome(|store, number, key, bytes| if number == 0 { Ok(false) } else { store.create(key, bytes) }, || Ok(()));
+    assert!(matches!(done, Ok(Outcome::Committed(_))), "{done:?}");
+    assert_eq!(store.keys().iter().filter(|key| key.starts_with("v/")).count(), 2);
+    let (_, done) = outcome(|_, _, _, _| Ok(false), || Ok(()));
+    assert!(matches!(done, Err(Error::Corrupt { .. })), "{done:?}");
+}
+
+/// A record whose sync failed was read back, and acknowledged.
+#[test]
+fn a_record_that_is_not_durable_is_not_acknowledged() {
+    let lost = |store: &MemoryStore, _, key: &str, bytes: &[u8]| {
+        store.create(key, bytes)?;
+        Err(io::Error::from_raw_os_error(libc::EIO))
+    };
+    let (_, done) = outcome(lost, || Err(io::Error::from_raw_os_error(libc::EROFS)));
+    assert!(matches!(done, Err(Error::Io { errno: libc::EROFS, .. })), "{done:?}");
+    let (_, done) = outcome(lost, || Ok(()));
+    assert!(matches!(done, Ok(Outcome::Committed(_))), "{done:?}");
+}
+
+/// A creation that was interrupted after version 1 made the place useless.
+#[test]
+fn an_interrupted_creation_is_ended_by_the_next_one() {
+    for number in 0.. {
+        let store = MemoryStore::default();
+        let faulty = Arc::new(FaultyStore::new(store.clone(), Fault::Killed, number));
+        let done = Container::create(faulty.clone(), vec![entry(b"root", Some(b"1"))]);
+        if done.is_ok() {
+            break;
+        }
+        let container = created(&store);
+        assert_eq!(all(&container, &container.snapshot(None).unwrap()).len(), 1);
+        let again = Container::create(Arc::new(store.clone()), vec![entry(b"root", Some(b"2"))]);
+        assert!(matches!(again, Err(Error::Refused { errno: libc::EEXIST, .. })), "{again:?}");
+    }
+}
+
+/// A record that the store replaced is no part of the chain.
+#[test]
+fn a_replaced_record_is_refused() {
+    let store = MemoryStore::default();
+    let container = created(&store);
+    let mut snapshot = container.snapshot(None).unwrap();
+    let other = container.record(&snapshot, 0, false, Delta::Inline(vec![entry(b"other", Some(b"2"))])).unwrap();
+    let session = container.begin_session(&mut snapshot).unwrap();
+    commit(&container, &session, &mut snapshot, vec![entry(b"k", Some(b"v"))]);
+    store.put(&keys::record_name(other.version), &other.encode()).unwrap();
+    assert!(matches!(container.snapshot(None), Err(Error::Corrupt { .. })));
+    // The check that finds it.
+    let found = rules::breaking(Some(Rule::HashChain), || container.snapshot(None));
+    assert_eq!(found.unwrap().version(), 3);
 }
 
 /// Random changes with checkpoints in between, compared with a map.

@@ -19,6 +19,7 @@ FAULTS = {
     "duplicate": "the server gets it twice, the second answer counts",
     "refuse": "503, the server does not get it",
     "overload": "429, the server does not get it",
+    "conflict": "409 for a conditional PUT, which the server does not get",
     "fail_after": "the server acts, the answer is 500",
     "truncate": "half of the body of the answer comes, or half of its headers",
     "garbage": "the answer is no HTTP",
@@ -77,12 +78,14 @@ class Proxy:
         number = len(self.requests)
         self.requests.append(entry)
         fault = self.fault if number == self.index else None
+        if fault == "conflict" and b"\r\nif-none-match:" not in request.split(b"\r\n\r\n")[0].lower():
+            fault = None
         if fault:
             self.hit = entry
         if fault == "drop":
             return False
-        if fault in ("refuse", "overload"):
-            status = {"refuse": b"503 Service Unavailable", "overload": b"429 Too Many Requests"}[fault]
+        if fault in ("refuse", "overload", "conflict"):
+            status = {"refuse": b"503 Service Unavailable", "overload": b"429 Too Many Requests", "conflict": b"409 Conflict"}[fault]
             entry[2] = int(status[:3])
             await send(writer, simple(status))
             return True

@@ -8,6 +8,7 @@ use crate::base::{Address, Error, Result};
 use crate::iod::cell::INLINE_MAX_BYTES;
 use crate::iod::merge::{Merging, merge};
 use crate::iod::record::{self, DELTA_MAX_BYTES, Delta};
+use crate::iod::rules::{Rule, keeps};
 use crate::iod::{Body, Cell, Change, Conflict, Data, Entry, Key, Outcome, PackWriter, Ranges, Record, Session, keys};
 use std::sync::Arc;
 
@@ -46,11 +47,16 @@ impl IodConnector {
         });
         let values: Vec<_> = values.collect();
         let mut packs = PackWriter::new(&self.container, &session);
+        let mut stored = Vec::with_capacity(values.len());
         for (key, cell, ranges) in values {
             let cell = Cell { mask: cell.mask, data: placed(&mut packs, &self.container.bytes(&cell)?)? };
-            state.change_form(key, Body::Cell(cell), ranges);
+            stored.push((key, cell, ranges));
         }
         packs.finish()?;
+        // Not before the packs are there: after an error the values are still in memory.
+        for (key, cell, ranges) in stored {
+            state.change_form(key, Body::Cell(cell), ranges);
+        }
         let chunks = self.dirty_chunks(state)?;
         let cells = self.store_chunks(PackWriter::new(&self.container, &session), &chunks)?;
         self.chunks_stored(state, chunks, cells);
@@ -205,7 +211,7 @@ impl IodConnector {
             None => Vec::new(),
         };
         let ranges = state.changes.get(&key).map_or_else(Ranges::default, |c| c.ranges.clone());
-        let merged = self.merged_image(&d, &theirs, ours, &ranges);
+        let merged = if keeps(Rule::Ranges) { self.merged_image(&d, &theirs, ours, &ranges) } else { ours.to_vec() };
         state.change(key, Body::Dirty(Arc::new(merged)), ranges);
         Ok(())
     }

@@ -21,11 +21,17 @@ mod change;
 mod chunks;
 mod commit;
 mod content;
+#[cfg(test)]
+mod costs_tests;
 mod create;
 mod dataset;
 mod edit;
 mod form;
+#[cfg(test)]
+mod history_tests;
 mod ids;
+#[cfg(test)]
+mod kills_tests;
 pub mod kind;
 mod names;
 mod ownership;

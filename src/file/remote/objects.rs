@@ -75,6 +75,7 @@ impl RemoteStore {
         match answer {
             Err(_) => Err(failed(&timed_out())),
             Ok(Err(e @ (Error::NotFound { .. } | Error::AlreadyExists { .. } | Error::Precondition { .. }))) => Ok(Err(e)),
+            Ok(Err(Error::PermissionDenied { .. } | Error::Unauthenticated { .. })) => Err(failed(&Failure::of_status(403))),
             Ok(Err(e)) => Err(failed(&classified(&e, &reply).0)),
             Ok(Ok(answer)) => Ok(Ok(answer)),
         }
@@ -107,6 +108,14 @@ impl RemoteStore {
 fn failed(failure: &Failure) -> io::Error {
     tracing::debug!("request of the object store: {failure}");
     failure.io_error()
+}
+
+/// Marks the reply of a request that carries no extensions: its errors are not those of missing
+/// credentials.
+fn is_sent(extensions: &Extensions) {
+    if let Some(reply) = extensions.get::<Arc<Reply>>() {
+        reply.is_sent.store(true, Ordering::Relaxed);
+    }
 }
 
 fn absent() -> io::Error {
@@ -156,9 +165,10 @@ impl store::ObjectStore for RemoteStore {
     fn list_after(&self, prefix: &str, after: &str) -> io::Result<Vec<String>> {
         let folder = self.key(prefix.trim_end_matches('/'))?;
         let offset = if after > prefix { self.key(after)? } else { folder.clone() };
-        let answer = self.again(|_| async {
+        let answer = self.again(|extensions| {
+            is_sent(&extensions);
             let all = object_store::ObjectStore::list_with_offset(&*self.service.store, Some(&folder), &offset);
-            all.map_ok(|meta| meta.location).try_collect::<Vec<_>>().await
+            all.map_ok(|meta| meta.location).try_collect::<Vec<_>>()
         })?;
         let begin = format!("{}/", self.service.key);
         let own = |key: Key| key.as_ref().strip_prefix(begin.as_str()).map(str::to_owned);
@@ -170,7 +180,11 @@ impl store::ObjectStore for RemoteStore {
 
     fn head(&self, key: &str) -> io::Result<Option<u64>> {
         let key = self.key(key)?;
-        match self.again(|_| self.service.store.head(&key))? {
+        let request = |extensions| {
+            is_sent(&extensions);
+            self.service.store.head(&key)
+        };
+        match self.again(request)? {
             Ok(meta) => Ok(Some(meta.size)),
             Err(_) => Ok(None),
         }
@@ -178,7 +192,11 @@ impl store::ObjectStore for RemoteStore {
 
     fn delete(&self, key: &str) -> io::Result<()> {
         let key = self.key(key)?;
-        match self.again(|_| self.service.store.delete(&key))? {
+        let request = |extensions| {
+            is_sent(&extensions);
+            self.service.store.delete(&key)
+        };
+        match self.again(request)? {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
             Err(_) => Err(io::Error::from_raw_os_error(libc::EIO)),
         }

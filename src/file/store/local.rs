@@ -204,7 +204,13 @@ impl ObjectStore for LocalStore {
         let linked = linkat(folder.as_fd(), temporary.as_os_str(), folder.as_fd(), name.as_os_str(), AtFlags::empty());
         let _ = folder.remove(&temporary);
         match linked {
-            Ok(()) => folder.sync().map(|()| true),
+            Ok(()) => match folder.sync() {
+                Ok(()) => Ok(true),
+                Err(e) => {
+                    self.is_failed.store(true, Ordering::Release);
+                    Err(e)
+                }
+            },
             Err(Errno::EEXIST) => Ok(false),
             Err(e) => Err(e.into()),
         }

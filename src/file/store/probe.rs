@@ -7,27 +7,38 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Keys that are created.
 const ROUNDS: u32 = 3;
+/// Failed rounds that are repeated.
+const FAILURES_MAX: u32 = 3;
 /// Concurrent creators of one key.
 const CREATORS: usize = 4;
 
 /// Creates several keys by concurrent requests, and removes them. Errors: `EOPNOTSUPP` if a key had
-/// not exactly one creator.
+/// several creators or other bytes than its creator's; else that of a request that failed again.
 pub fn check(store: &dyn ObjectStore) -> io::Result<()> {
     let mut random = [0u8; 8];
     getrandom::fill(&mut random).map_err(|_| io::Error::from_raw_os_error(libc::EIO))?;
-    for round in 0..ROUNDS {
-        let key = format!("probe/{:016x}-{round}", u64::from_le_bytes(random));
+    let (mut round, mut failures) = (0, 0);
+    while round < ROUNDS {
+        let key = format!("probe/{:016x}-{round}-{failures}", u64::from_le_bytes(random));
         let outcome = race(store, &key);
-        let removed = store.delete(&key);
-        if outcome? != 1 {
-            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        let removed = store.delete(&key).or_else(|_| store.delete(&key));
+        match outcome {
+            Ok(1) => {
+                removed?;
+                round += 1;
+            }
+            Ok(n) if n > 1 => return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+            // A request failed, or its reply was lost: the round proves nothing.
+            Err(e) if failures == FAILURES_MAX || !matches!(e.raw_os_error(), Some(libc::EIO | libc::ETIMEDOUT)) => return Err(e),
+            Ok(_) if failures == FAILURES_MAX => return Err(io::Error::from_raw_os_error(libc::EIO)),
+            Ok(_) | Err(_) => failures += 1,
         }
-        removed?;
     }
     Ok(())
 }
 
-/// Number of concurrent creators of `key` that succeeded; 0 if other bytes than theirs are there.
+/// Number of concurrent creators of `key` that succeeded; more than there are if other bytes than
+/// theirs are there.
 fn race(store: &dyn ObjectStore, key: &str) -> io::Result<u32> {
     let winners = AtomicU32::new(0);
     let barrier = Barrier::new(CREATORS);
@@ -48,7 +59,7 @@ fn race(store: &dyn ObjectStore, key: &str) -> io::Result<u32> {
     let stored = store.get(key, 0..2)?;
     for result in results {
         if result?.is_some_and(|number| stored != [number]) {
-            return Ok(0);
+            return Ok(u32::MAX);
         }
     }
     Ok(winners.load(Ordering::Relaxed))
@@ -56,9 +67,20 @@ fn race(store: &dyn ObjectStore, key: &str) -> io::Result<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::faulty::{Fault, FaultyStore};
     use super::super::memory::MemoryStore;
     use super::*;
     use std::ops::Range;
+
+    /// A reply that was lost proves nothing: another key is created.
+    #[test]
+    fn lost_replies_are_no_second_creator() {
+        for number in 0..20 {
+            check(&FaultyStore::new(MemoryStore::default(), Fault::LostReply, number)).unwrap();
+        }
+        let refused = check(&FaultyStore::new(MemoryStore::default(), Fault::Killed, 2)).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EIO));
+    }
 
     /// A server that ignores If-None-Match.
     struct Overwriting(MemoryStore);

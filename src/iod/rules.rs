@@ -1,0 +1,47 @@
+//! Rules of the commit protocol that a test can switch off, to see that the checks notice it.
+//!
+//! The program always keeps all of them: [`keeps`] is constant there.
+
+/// A rule of the commit protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// A record has the hash of the one before it.
+    HashChain,
+    /// A writer that lost a reply finds its own record by its UUID.
+    ReadBack,
+    /// Writes to the same bytes of a chunk conflict.
+    Overlap,
+    /// Of a chunk that both changed, a session writes its own bytes only.
+    Ranges,
+    /// A session commits an empty record, whose version is its number.
+    SessionIds,
+    /// A checkpoint has all values of its version.
+    Checkpoint,
+}
+
+/// True: the program keeps every rule.
+#[cfg(not(test))]
+pub const fn keeps(_rule: Rule) -> bool {
+    true
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The rule that this thread breaks.
+    static BROKEN: std::cell::Cell<Option<Rule>> = const { std::cell::Cell::new(None) };
+}
+
+/// False if this thread breaks the rule.
+#[cfg(test)]
+pub fn keeps(rule: Rule) -> bool {
+    BROKEN.get() != Some(rule)
+}
+
+/// Runs `f` while this thread breaks a rule.
+#[cfg(test)]
+pub fn breaking<T>(rule: Option<Rule>, f: impl FnOnce() -> T) -> T {
+    BROKEN.set(rule);
+    let done = f();
+    BROKEN.set(None);
+    done
+}
