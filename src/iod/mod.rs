@@ -10,7 +10,7 @@
 //! transactions  peers whose changes are one version
 //! pin         versions that mounts keep               gc         garbage collection
 //! tag         names of versions                       history    what versions changed, reverts
-//! descriptor, record, delta, checkpoint, node, transaction         codecs of stored objects
+//! descriptor, record, delta, checkpoint, node, transaction   codecs of stored objects
 //! rules       rules of the protocol, for tests
 //! ```
 //!
