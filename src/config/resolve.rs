@@ -300,7 +300,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         file,
         group: target.inner,
         version: options.version.and_then(|v| v.0),
-        pin: options.pin.map(|s| s.0.max(PIN_MIN)),
+        pin: options.pin.filter(|s| !s.0.is_zero()).map(|s| s.0.max(PIN_MIN)),
         cache_bytes: options.cache_size.map_or_else(memory::default_cache_bytes, |s| s.0),
         external: external(options, writable)?,
         vds_missing_fill: options.vds_missing == Some(VdsMissing::Fill),
