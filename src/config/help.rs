@@ -8,7 +8,6 @@ use std::ffi::OsString;
 const SCREEN: &str = "\
 {about}
 {usage-heading} {usage}
-
 Commands:
 {subcommands}
 
@@ -42,14 +41,7 @@ const EXAMPLES: [(&str, &[&str]); 17] = [
     ("erase", &["h5dir erase --select 0:10,: sparse.h5:/run1/image"]),
     ("create", &["h5dir create new.h5", "h5dir create --libver earliest old.h5", "h5dir create --log run.h5"]),
     ("iod", &["h5dir iod log iod:runs", "h5dir iod dump --version 7 iod:runs"]),
-    (
-        "tx",
-        &[
-            "h5dir tx begin --peers 2 iod:runs step7",
-            "h5dir mount --read-write --transaction step7 iod:runs /mnt/data",
-            "h5dir tx status iod:runs step7",
-        ],
-    ),
+    ("tx", &["h5dir tx begin --peers 2 iod:runs step7", "h5dir tx status iod:runs step7", "h5dir tx abort iod:runs step7"]),
     ("recover", &["h5dir recover data.h5", "h5dir recover --dry-run data.h5"]),
     ("compact", &["h5dir compact run.h5", "h5dir compact run.h5:/checkpoint"]),
     ("log", &["h5dir log dump run.h5", "h5dir log rebuild run.h5", "h5dir log replay run.h5 plain.h5"]),

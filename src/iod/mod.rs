@@ -17,6 +17,7 @@ pub mod checkpoint;
 pub mod container;
 pub mod delta;
 pub mod descriptor;
+pub mod identity;
 pub mod keys;
 pub mod merge;
 pub mod node;

@@ -1,8 +1,8 @@
 //! An open container: its state under a lock, and caches of what never changes.
 
 use super::dataset::Dataset;
+use super::peer::Peer;
 use super::state::State;
-use super::transaction::Peer;
 use crate::base::{Address, Error, Result};
 use crate::iod::{Container, Extent};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};

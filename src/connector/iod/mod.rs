@@ -9,7 +9,7 @@
 //! attribute attributes                cells      parts outside of elements
 //! references, ownership               commit     one version, merged with others
 //! edit      the trait `Edit`          kind       location, creation, opening
-//! transaction  peers of one version
+//! transaction, peer  peers of one version
 //! versions  log and dump             ids, chunks  identities; datasets and chunks with caches
 //! ```
 //!
@@ -31,6 +31,7 @@ pub mod kind;
 mod names;
 mod ownership;
 mod paths;
+mod peer;
 mod references;
 mod state;
 #[cfg(test)]
