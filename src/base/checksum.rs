@@ -113,9 +113,8 @@ impl Lookup3 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Lookup3, lookup3};
+    use super::{Lookup3, crc32c, lookup3};
 
-    /// Known answers published with lookup3.c.
     /// The check value of the catalogue of CRC algorithms, and an iSCSI example of RFC 3720, B.4.
     #[test]
     fn crc32c_known_answers() {
@@ -123,6 +122,7 @@ mod tests {
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
     }
 
+    /// Known answers published with lookup3.c.
     #[test]
     fn lookup3_known_answers() {
         assert_eq!(lookup3(b"", 0), 0xdead_beef);

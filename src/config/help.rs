@@ -8,7 +8,6 @@ use std::ffi::OsString;
 const SCREEN: &str = "\
 {about}
 {usage-heading} {usage}
-
 Commands:
 {subcommands}
 
@@ -50,14 +49,7 @@ const EXAMPLES: [(&str, &[&str]); 17] = [
         ],
     ),
     ("iod", &["h5dir iod log iod:runs", "h5dir iod tag iod:runs calibrated 7", "h5dir iod gc --keep 30 iod:runs"]),
-    (
-        "tx",
-        &[
-            "h5dir tx begin --peers 2 iod:runs step7",
-            "h5dir mount --read-write --transaction step7 iod:runs /mnt/data",
-            "h5dir tx status iod:runs step7",
-        ],
-    ),
+    ("tx", &["h5dir tx begin --peers 2 iod:runs step7", "h5dir tx status iod:runs step7", "h5dir tx abort iod:runs step7"]),
     ("recover", &["h5dir recover data.h5", "h5dir recover --dry-run data.h5"]),
     ("compact", &["h5dir compact run.h5", "h5dir compact run.h5:/checkpoint"]),
     ("log", &["h5dir log dump run.h5", "h5dir log rebuild run.h5", "h5dir log replay run.h5 plain.h5", "h5dir log export plain.h5 run.h5"]),

@@ -122,8 +122,8 @@ pub(crate) struct MountOptions {
     #[arg(help_heading = heading::CONTAINER)]
     pub(crate) version: Option<Version>,
 
-    /// Make all changes the part of one peer of this transaction, which other mounts join; begins it
-    /// if there is none [default: none]
+    /// Make all changes the part of one peer of this transaction, which other mounts join; begins
+    /// it if there is none [default: none]
     #[arg(long, value_name = "NAME[,peers=N][,peer=K][,base=V][,after=NAME]")]
     #[arg(help_heading = heading::WRITING)]
     pub(crate) transaction: Option<Transaction>,

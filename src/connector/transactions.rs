@@ -30,8 +30,8 @@ pub struct TransactionSpec {
 /// How an open container takes part in transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransactionUse {
-    /// All its changes are the part of one peer of a transaction, which is begun if there is none of
-    /// its name.
+    /// All its changes are the part of one peer of a transaction, which is begun if there is none
+    /// of its name.
     Peer {
         /// The transaction.
         spec: TransactionSpec,
@@ -64,7 +64,7 @@ pub trait Transactions: Send + Sync {
     /// Begins a transaction. Errors: `EEXIST` if there is one of this name.
     fn begin(&self, spec: &TransactionSpec) -> Result<()>;
 
-    /// Ends a transaction, or the part of this peer. Errors: `EAGAIN` if other peers, or others that
-    /// it waits for, have not finished, and nothing was done; `EALREADY` if it ended.
+    /// Ends a transaction, or the part of this peer. Errors: `EAGAIN` if other peers, or others
+    /// that it waits for, have not finished, and nothing was done; `EALREADY` if it ended.
     fn end(&self, name: &str, ending: Ending) -> Result<()>;
 }

@@ -3,10 +3,10 @@
 use super::checkpoint::{CHECKPOINT_MAX_BYTES, Checkpoint};
 use super::delta::Entry;
 use super::descriptor::{DESCRIPTOR_MAX_BYTES, Descriptor};
-pub use super::identity::now;
-use super::identity::{label, uuid};
 use super::keys;
 use super::objects::{ATTEMPTS, Objects, PAUSE, failed, is_transient};
+pub use super::origin::now;
+use super::origin::{label, uuid};
 use super::pin::Lease;
 use super::record::{self, Delta, RECORD_MAX_BYTES, Record};
 use super::rules::{Rule, keeps};

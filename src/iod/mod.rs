@@ -6,7 +6,7 @@
 //! snapshot    one version of the map                  tree       copy-on-write B+tree
 //! merge       changes of two writers                  ranges     written bytes of a chunk
 //! keys        names of objects, keys of the map       cell       values of the map
-//! identity    random identities, texts, time
+//! origin      random identities, time, text of a writer     identity   names of transactions
 //! transactions  peers whose changes are one version
 //! pin         versions that mounts keep               gc         garbage collection
 //! tag         names of versions                       history    what versions changed, reverts
@@ -23,11 +23,12 @@ pub mod delta;
 pub mod descriptor;
 pub mod gc;
 pub mod history;
-mod identity;
+pub mod identity;
 pub mod keys;
 pub mod merge;
 pub mod node;
 mod objects;
+mod origin;
 pub mod pin;
 pub mod range;
 pub mod ranges;

@@ -10,8 +10,8 @@
 //! collection before and after it creates a record: the number may be that of a removed record.
 
 use super::gc::state::Floor;
-use super::identity::{label, now, uuid};
 use super::objects::{Objects, failed};
+use super::origin::{label, now, uuid};
 use super::record::LABEL_MAX;
 use super::snapshot::Pinned;
 use super::{keys, sealed};

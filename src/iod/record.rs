@@ -10,8 +10,8 @@
 
 use super::cell::Extent;
 use super::delta::{self, Entry};
+use super::identity::Identity;
 use super::sealed;
-use super::transaction::Identity;
 use crate::base::checksum::lookup3;
 use crate::base::{Address, Error, Result};
 use crate::format::Writer;

@@ -5,8 +5,8 @@
 //! ```
 
 use super::container::{Container, now};
-use super::identity::label;
 use super::objects::failed;
+use super::origin::label;
 use super::record::LABEL_MAX;
 use super::{keys, sealed};
 use crate::base::{Error, Result};

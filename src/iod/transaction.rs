@@ -16,10 +16,10 @@
 
 use super::cell::Extent;
 use super::delta;
+use super::identity::{is_name, put_text, text};
 use super::record::Delta;
 use super::sealed;
 use crate::base::Result;
-use crate::format::{Reader, Writer};
 
 const BEGIN: &[u8; 8] = b"H5IODB1\n";
 const JOINED: &[u8; 8] = b"H5IODJ1\n";
@@ -29,55 +29,7 @@ const END: &[u8; 8] = b"H5IODE1\n";
 pub const PEERS_MAX: u32 = 1024;
 /// Most transactions that one waits for.
 pub const AFTER_MAX: usize = 64;
-/// Longest name of a transaction, bytes.
-pub const NAME_MAX: usize = 64;
-/// Longest label or reason, bytes.
-const TEXT_MAX: usize = 1024;
 const NAME: &str = "transaction";
-
-/// True if a transaction can have the name: 1 to 64 of `a-z`, `0-9`, `-` and `_`.
-pub fn is_name(name: &str) -> bool {
-    let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_');
-    !name.is_empty() && name.len() <= NAME_MAX && name.bytes().all(fits)
-}
-
-/// Identity of a transaction.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
-    /// Distinguishes it from another one that had the same name.
-    pub uuid: [u8; 16],
-    /// Its name.
-    pub name: String,
-}
-
-impl Identity {
-    /// Reads it from a commit record.
-    pub(super) fn read(r: &mut Reader<'_>) -> Result<Identity> {
-        let (uuid, name) = (r.array()?, text(r)?);
-        if is_name(&name) { Ok(Identity { uuid, name }) } else { Err(r.corrupt("no name of a transaction")) }
-    }
-
-    /// Appends it to a commit record.
-    pub(super) fn write(&self, w: &mut Writer) {
-        w.bytes(&self.uuid);
-        put_text(w, &self.name);
-    }
-}
-
-fn text(r: &mut Reader<'_>) -> Result<String> {
-    let len = usize::from(r.u16()?);
-    let bytes = r.bytes(len)?.to_vec();
-    String::from_utf8(bytes).ok().filter(|text| text.len() <= TEXT_MAX).ok_or_else(|| r.corrupt("a text is no UTF-8, or too long"))
-}
-
-fn put_text(w: &mut Writer, text: &str) {
-    let mut end = text.len().min(TEXT_MAX);
-    while !text.is_char_boundary(end) {
-        end = end.saturating_sub(1);
-    }
-    let bytes = text.as_bytes().get(..end).unwrap_or_default();
-    w.uint(bytes.len() as u64, 2).bytes(bytes);
-}
 
 /// What a transaction is, from its beginning on.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,17 +1,18 @@
 //! Named transactions: peers store their parts, and one commit record publishes all of them.
 //!
-//! All decisions are creations of objects. `begin` decides what the transaction is, `p-<k>` how peer
-//! `k` ended. A transaction is aborted if a peer's part says so, and can only be committed if all
-//! parts are changes. So `abort` creates the part of a peer that has not finished. The commit record
-//! has the identity of the transaction: of several writers that commit it, all but one find that
-//! record. `end` spares later readers to look for it.
+//! All decisions are creations of objects. `begin` decides what the transaction is, `p-<k>` how
+//! peer `k` ended. A transaction is aborted if a peer's part says so, and can only be committed if
+//! all parts are changes. So `abort` creates the part of a peer that has not finished. The commit
+//! record has the identity of the transaction: of several writers that commit it, all but one find
+//! that record. `end` spares later readers to look for it.
 
 use super::container::{Container, now};
 use super::delta::Entry;
-use super::identity::{label, uuid};
+use super::identity::{Identity, is_name};
 use super::keys::{TRANSACTIONS, transaction_name};
+use super::origin::{label, uuid};
 use super::record::{self, Delta, RECORD_MAX_BYTES};
-use super::transaction::{AFTER_MAX, Begin, Contribution, Identity, Joined, PEERS_MAX, Part, Verdict, is_name};
+use super::transaction::{AFTER_MAX, Begin, Contribution, Joined, PEERS_MAX, Part, Verdict};
 use crate::base::{Address, Error, Result};
 use std::collections::BTreeMap;
 use std::io;
@@ -240,7 +241,7 @@ impl Container {
             Some(peer) if transaction.parts.contains_key(&peer) => {
                 Err(refused(libc::EALREADY, format!("peer {peer} of transaction {name} has finished")))
             }
-            // Whoever finishes first is the peer: it may take the place of one that was killed.
+            // The first session that finishes is the peer: it may replace one that was killed.
             Some(peer) => {
                 self.create_once(&transaction_name(name, &format!("j-{peer}")), &bytes).and_then(|_| Membership::new(peer, session))
             }
@@ -342,8 +343,8 @@ impl Container {
         }
     }
 
-    /// Errors: `EAGAIN` if a transaction that this one waits for has not ended; `ECANCELED` if one of
-    /// them is aborted.
+    /// Errors: `EAGAIN` if a transaction that this one waits for has not ended; `ECANCELED` if one
+    /// of them is aborted.
     pub fn check_dependencies(&self, transaction: &Transaction) -> Result<()> {
         for name in &transaction.begin.after {
             let waits = format!("transaction {} waits for transaction {name}", transaction.name);

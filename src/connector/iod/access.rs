@@ -2,8 +2,8 @@
 
 use super::beside::{Following, Siblings};
 use super::dataset::Dataset;
+use super::peer::Peer;
 use super::state::State;
-use super::transaction::Peer;
 use crate::base::{Address, Error, Result};
 use crate::iod::{Container, Extent};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};

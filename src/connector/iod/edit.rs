@@ -265,12 +265,12 @@ impl Edit for IodConnector {
     }
 
     fn commit(&self) -> Result<()> {
-        if let Err(e) = self.store_ahead() {
-            tracing::debug!("the commit stores the chunks: {e}");
-        }
         // Finishing the peer of a transaction commits.
         if self.joined.is_some() {
             return Ok(());
+        }
+        if let Err(e) = self.store_ahead() {
+            tracing::debug!("the commit stores the chunks: {e}");
         }
         let mut state = self.state.write();
         if state.session.is_none() { Ok(()) } else { self.commit_all(&mut state) }

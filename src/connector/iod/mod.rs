@@ -9,7 +9,7 @@
 //! attribute attributes                cells      parts outside of elements
 //! references, ownership               commit     one version, merged with others
 //! edit      the trait `Edit`          kind       location, creation, opening
-//! transaction  peers of one version
+//! transaction, peer  peers of one version
 //! pins      kept versions            coalesce     chunks by few requests
 //! versions  the trait `Versions`     diff       what differs between two versions
 //! siblings  other versions           following  versions of other writers
@@ -50,6 +50,7 @@ mod map_tests;
 mod names;
 mod ownership;
 mod paths;
+mod peer;
 mod pins;
 mod references;
 mod siblings;

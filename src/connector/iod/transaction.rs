@@ -1,11 +1,12 @@
-//! Transactions: the changes of a mount are the part of a peer, and the parts of all peers one version.
+//! Transactions: the changes of a mount are the part of one peer, all parts together one version.
 //!
 //! A peer shows the base version and its own part. The last peer that finishes commits: it merges
-//! the parts as commits are merged, in a state of its own, so that an error changes nothing here and
-//! any writer comes to the same record.
+//! the parts as commits are merged, in a state of its own, so that an error changes nothing here
+//! and any writer comes to the same record.
 
 use super::access::IodConnector;
 use super::commit::{entries, session};
+use super::peer::Peer;
 use super::state::State;
 use crate::base::{Error, Result};
 use crate::connector::transactions::{Base, Ending, TransactionSpec, Transactions};
@@ -13,23 +14,13 @@ use crate::iod::keys::{self, CHUNK};
 use crate::iod::record::Delta;
 use crate::iod::transaction::{Contribution, Verdict};
 use crate::iod::transactions::ended;
-use crate::iod::{
-    Body, Change, Container, Entry, Membership, NewTransaction, Outcome, Ranges, Record, Session, Snapshot, Standing, Transaction,
-};
+use crate::iod::{Body, Change, Container, Entry, NewTransaction, Outcome, Ranges, Record, Session, Snapshot, Standing, Transaction};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Memory for decoded chunks of a commit of all parts, bytes.
 const COMMIT_CACHE_BYTES: u64 = 64 << 20;
-
-/// An open container as a peer.
-pub(super) struct Peer {
-    name: String,
-    member: Membership,
-    /// Its part is stored, or may be: nothing more is changed.
-    is_finished: AtomicBool,
-}
 
 /// Number of the newest version.
 fn newest(container: &Container) -> Result<u64> {
@@ -119,6 +110,9 @@ impl IodConnector {
 
     /// Stores the part of this peer; the last one commits.
     fn finish_peer(&self, peer: &Peer) -> Result<()> {
+        if let Err(e) = self.store_ahead() {
+            tracing::debug!("finishing stores the chunks: {e}");
+        }
         let mut state = self.state.write();
         let transaction = self.container.known_transaction(&peer.name)?;
         if !transaction.has_part_of(&peer.member) {
@@ -171,8 +165,8 @@ impl IodConnector {
         }
     }
 
-    /// Adds the part of a peer to the changes, which are those of other peers; returns a conflict as
-    /// a sentence.
+    /// Adds the part of a peer to the changes, which are those of other peers; returns a conflict
+    /// as a sentence.
     fn combine(&self, state: &mut State, transaction: &Transaction, peer: u32, moves_group: bool, delta: &Delta) -> Result<Option<String>> {
         let part = self.container.part_entries(transaction, delta)?;
         let label = format!("peer {peer}").into_bytes();

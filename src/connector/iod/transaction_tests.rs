@@ -165,8 +165,8 @@ fn concurrent_peers_commit_once() {
     }
 }
 
-/// The last peer is killed at each of its requests, or loses a reply: nothing or all is visible, and
-/// others end the transaction.
+/// The last peer is killed at each of its requests, or loses a reply: nothing or all is visible,
+/// and others end the transaction.
 #[test]
 fn a_last_peer_that_fails_commits_all_or_nothing() {
     let base = store();

@@ -63,7 +63,7 @@ fn every_version_is_shown_as_the_model_had_it() {
         assert_eq!(&shown(&*old), want, "version {number} opened");
     }
     let absent = c.root_of(9999).unwrap();
-    assert_eq!((errno(&c.info(absent)), c.committed(9999).unwrap()), (libc::ENOENT, None));
+    assert_eq!((errno(&c.info(absent)), c.committed_at(9999).unwrap()), (libc::ENOENT, None));
     assert_eq!((c.root_of(0), c.root_of(1 << 40)), (None, None));
 }
 

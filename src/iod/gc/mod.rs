@@ -18,7 +18,7 @@ mod tests;
 mod view;
 
 use super::Container;
-use super::identity::now;
+use super::origin::now;
 use crate::base::{Error, Result};
 use state::State;
 use view::View;
