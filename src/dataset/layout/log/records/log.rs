@@ -1,6 +1,5 @@
 //! The log of a file: reading, staging, runs, the index.
 
-use super::batch;
 use super::dataset::{Dataset, LogDataset, LogSource, State};
 use super::extents::Source;
 use super::load::Opened;
@@ -55,7 +54,7 @@ impl RecordLog {
         if self.state.lock().ignores_index {
             group.forget_index();
         }
-        let released = batch::load(&group)?;
+        let released = Self::load_released(&group)?;
         let opened = Arc::new(Opened::new(group)?);
         let mut inner = self.state.lock();
         if inner.is_open {
