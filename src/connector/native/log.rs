@@ -7,10 +7,10 @@
 //! begin with two, but for some of 1.1.
 
 use super::file::HdfFile;
-use super::log_members::{data_range, integers, member, members, shape};
+use super::log_members::{Counts, SUBFILING, counts, data_range, integers, member, members, named, shape};
 use super::log_names::{FileLog, Named};
 use super::object::Object;
-use super::{NativeConnector, record_log, released_log};
+use super::{NativeConnector, log_members, record_log, released_log};
 use crate::base::log_part::{LogPart, LogVisitor};
 use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result, limits};
@@ -25,8 +25,6 @@ use std::sync::{Arc, Weak};
 
 /// Name of this structure in errors.
 const NAME: &str = "log VOL file";
-/// The file has subfiles (`H5VL_FILEI_CONFIG_SUBFILING`).
-pub(super) const SUBFILING: i64 = 0x200;
 /// Subfiles of one file.
 const SUBFILES_MAX: i64 = 4096;
 
@@ -37,11 +35,6 @@ pub struct LogAccess {
     pub raw: bool,
     /// Name of the container's file, from which those of its subfiles are made.
     pub file_name: OsString,
-}
-
-/// The names of the log VOL with this prefix.
-pub(super) fn named(prefix: &str, name: &str) -> Vec<u8> {
-    [prefix.as_bytes(), name.as_bytes()].concat()
 }
 
 /// The log of `file`, if it has one.
@@ -104,36 +97,9 @@ fn open_files(connector: &Weak<NativeConnector>, index: u32, prefix: &str) -> Re
     let open = |n: i64| {
         let path = format!("{name}.subfiles/{name}.{n}");
         let file = connector.neighbour(&main, path.as_bytes(), "log subfile")?;
-        open_log(&connector, &file, prefix, &self::counts(&file, prefix)?)
+        open_log(&connector, &file, prefix, &log_members::counts(&file, prefix)?)
     };
     (0..counts.subfiles).map(open).collect()
-}
-
-/// What the attribute of the root group has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Counts {
-    /// Dataset IDs handed out.
-    pub(super) datasets: i64,
-    /// Data datasets.
-    pub(super) data: i64,
-    /// Metadata datasets.
-    pub(super) metadata: i64,
-    /// Flags of the writer.
-    pub(super) config: i64,
-    /// Subfiles; 1: there are none.
-    pub(super) subfiles: i64,
-}
-
-/// The counts of `file`.
-pub(super) fn counts(file: &Arc<HdfFile>, prefix: &str) -> Result<Counts> {
-    let root = Object::open(file, file.root)?;
-    let found = integers(&root, &named(prefix, "int_att"))?.unwrap_or_default();
-    match *found {
-        [datasets, data, metadata, config, ref rest @ ..] => {
-            Ok(Counts { datasets, data, metadata, config, subfiles: rest.first().copied().unwrap_or(1) })
-        }
-        _ => Err(Error::corrupt(NAME, file.root, "there is no log")),
-    }
 }
 
 /// Shows what the attribute of the root group has.
@@ -231,8 +197,8 @@ impl NativeConnector {
         Ok(self.stored_name(&file, links_of(&file, group.address), name).unwrap_or(name.into()))
     }
 
-    /// The name by which the attribute `name` of a user is stored. Errors: the log has attributes of
-    /// this name.
+    /// The name by which the attribute `name` of a user is stored. Errors: the log has attributes
+    /// of this name.
     pub(super) fn stored_attribute<'a>(&self, name: &'a [u8]) -> Result<Cow<'a, [u8]>> {
         let reserved = || Error::refused(libc::EPERM, "attributes of this name belong to the log of the file");
         self.stored_name(&self.file(0)?, Named::Attribute, name).ok_or_else(reserved)

@@ -8,12 +8,49 @@ use super::object::Object;
 use super::virtual_;
 use crate::base::datatype::Class;
 use crate::base::shape::Shape;
-use crate::base::{Address, Result, limits};
+use crate::base::{Address, Error, Result, limits};
 use crate::connector::ObjectId;
 use crate::format::message::link::LinkTarget;
 use crate::structures::group;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+
+/// Name of this structure in errors.
+const NAME: &str = "log VOL file";
+/// The file has subfiles (`H5VL_FILEI_CONFIG_SUBFILING`).
+pub(super) const SUBFILING: i64 = 0x200;
+
+/// The names of the log VOL with this prefix.
+pub(super) fn named(prefix: &str, name: &str) -> Vec<u8> {
+    [prefix.as_bytes(), name.as_bytes()].concat()
+}
+
+/// What the attribute of the root group has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Dataset IDs handed out.
+    pub(super) datasets: i64,
+    /// Data datasets.
+    pub(super) data: i64,
+    /// Metadata datasets.
+    pub(super) metadata: i64,
+    /// Flags of the writer.
+    pub(super) config: i64,
+    /// Subfiles; 1: there are none.
+    pub(super) subfiles: i64,
+}
+
+/// The counts of `file`.
+pub(super) fn counts(file: &Arc<HdfFile>, prefix: &str) -> Result<Counts> {
+    let root = Object::open(file, file.root)?;
+    let found = integers(&root, &named(prefix, "int_att"))?.unwrap_or_default();
+    match *found {
+        [datasets, data, metadata, config, ref rest @ ..] => {
+            Ok(Counts { datasets, data, metadata, config, subfiles: rest.first().copied().unwrap_or(1) })
+        }
+        _ => Err(Error::corrupt(NAME, file.root, "there is no log")),
+    }
+}
 
 /// The shape of these dimensions, of which negative maxima are unlimited. `None`: a dimension is
 /// negative.

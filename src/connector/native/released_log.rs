@@ -1,7 +1,7 @@
 //! A log of the released log VOL that is written: its groups, and what of it can be written.
 
 use super::NativeConnector;
-use super::log::{SUBFILING, counts, named};
+use super::log_members::{SUBFILING, counts, named};
 use super::object::Object;
 use crate::base::shape::{Extent, Shape};
 use crate::base::{Address, Error, Result};
@@ -15,7 +15,7 @@ const NAME: &str = "log VOL file";
 pub(super) const PREFIX: &str = "_";
 /// The group of the log.
 pub(super) const GROUP: &[u8] = b"_LOG";
-/// Attribute of the root group: [`Counts`](super::log::Counts).
+/// Attribute of the root group: [`Counts`](super::log_members::Counts).
 pub(super) const COUNTS: &[u8] = b"_int_att";
 /// Attributes of anchors: ID, shape, largest shape.
 pub(super) const ID: &[u8] = b"_ID";

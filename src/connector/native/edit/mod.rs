@@ -26,6 +26,7 @@ mod holes;
 mod large_tests;
 mod log;
 mod log_compact;
+mod log_released;
 mod names;
 mod new_file;
 mod object_state;
@@ -40,7 +41,6 @@ mod ranges_tests;
 mod references;
 mod refused;
 mod relayout;
-mod released_log;
 mod rewrite;
 mod sequences;
 #[cfg(test)]

@@ -260,9 +260,9 @@ impl BlockIndex {
         }
     }
 
-    /// Calls `f` with the runs of all blocks, in the order in which writes replace each other: number
-    /// of the write, linear numbers, number of the first element within the write. Errors: there are
-    /// more than `most` runs.
+    /// Calls `f` with the runs of all blocks, in the order in which writes replace each other:
+    /// number of the write, linear numbers, number of the first element within the write. Errors:
+    /// there are more than `most` runs.
     pub(super) fn replay(&self, most: u64, f: &mut dyn FnMut(usize, Range<u64>, u64)) -> Result<()> {
         let mut blocks: Vec<&Block> = self.blocks.iter().collect();
         blocks.sort_by_key(|b| (self.writes.get(b.write as usize).map(|w| w.order), b.offset));

@@ -10,7 +10,7 @@ use super::extents::{Extent, Source};
 use super::log::RecordLog;
 use super::pages::Pages;
 use super::runs::{Made, Maker, Run, blocks};
-use super::state::{Inner, Undo, missing, stage_records};
+use super::state::{Entry, Inner, Released, Undo, missing, stage_records};
 use crate::base::{Address, Error, Result};
 use crate::dataset::creation::Records;
 use crate::dataset::layout::log::block_index::Stored;
@@ -27,28 +27,6 @@ const METADATA_MAX: u32 = 64;
 /// Rows of the blocks of one dataset that are read.
 const RUNS_MAX: u64 = 1 << 26;
 
-/// An entry that is in no metadata dataset yet.
-pub(super) struct Entry {
-    dataset: u64,
-    start: Vec<u64>,
-    count: Vec<u64>,
-    /// Its data.
-    data: Range<Address>,
-}
-
-/// What a log of the released log VOL has in memory beside what every log has.
-#[derive(Default)]
-pub(super) struct Released {
-    /// Entries that wait for a metadata dataset.
-    pub(super) entries: Vec<Entry>,
-    /// Number of metadata datasets.
-    metadata: u32,
-    /// IDs that were handed out, but which no dataset and no entry has.
-    pub(super) free_ids: Vec<u64>,
-    /// Entries in the file select elements beyond the extent of their dataset.
-    is_clipped: bool,
-}
-
 /// A metadata dataset that is to be written.
 pub(crate) struct Metadata {
     /// Its number.
@@ -57,22 +35,6 @@ pub(crate) struct Metadata {
     pub(crate) bytes: Option<Vec<u8>>,
     /// Number of earlier ones that it replaces: all of them or none.
     pub(crate) replaces: u32,
-}
-
-/// Loads all datasets of the log. Errors: elements that are not stored as they are.
-pub(super) fn load(group: &LogGroup, pages: &Arc<Pages>) -> Result<Option<(Released, HashMap<u64, Dataset>)>> {
-    let Some(found) = &group.released else { return Ok(None) };
-    let mut released = Released { metadata: found.metadata, ..Released::default() };
-    let mut datasets = HashMap::default();
-    for member in &found.members {
-        let (dataset, is_clipped) = load_member(group, member, pages)?;
-        released.is_clipped |= is_clipped;
-        let id = u64::try_from(member.id).map_err(|_| Error::corrupt(NAME, Address::UNDEF, "a negative dataset ID"))?;
-        if datasets.insert(id, dataset).is_some() {
-            return Err(Error::corrupt(NAME, Address::UNDEF, format!("two datasets with the ID {id}")));
-        }
-    }
-    Ok(Some((released, datasets)))
 }
 
 fn load_member(group: &LogGroup, member: &ReleasedMember, pages: &Arc<Pages>) -> Result<(Dataset, bool)> {
@@ -225,6 +187,22 @@ fn write(w: &mut Writer, id: u64, block: (&[u64], &[u64]), data: &Range<Address>
 }
 
 impl RecordLog {
+    /// Loads all datasets of the log. Errors: elements that are not stored as they are.
+    pub(super) fn load_released(&self, group: &LogGroup) -> Result<Option<(Released, HashMap<u64, Dataset>)>> {
+        let Some(found) = &group.released else { return Ok(None) };
+        let mut released = Released { metadata: found.metadata, ..Released::default() };
+        let mut datasets = HashMap::default();
+        for member in &found.members {
+            let (dataset, is_clipped) = load_member(group, member, &self.pages)?;
+            released.is_clipped |= is_clipped;
+            let id = u64::try_from(member.id).map_err(|_| Error::corrupt(NAME, Address::UNDEF, "a negative dataset ID"))?;
+            if datasets.insert(id, dataset).is_some() {
+                return Err(Error::corrupt(NAME, Address::UNDEF, format!("two datasets with the ID {id}")));
+            }
+        }
+        Ok(Some((released, datasets)))
+    }
+
     /// How records of datasets in this log are stored, of those that are `deflated` or not.
     pub(crate) fn records(&self, deflated: bool) -> Records {
         match (self.is_released(), deflated) {

@@ -1,6 +1,5 @@
 //! The log of a file: reading, staging, runs, the index.
 
-use super::batch;
 use super::dataset::{Dataset, LogDataset, LogSource, Shape, State};
 use super::extents::{Extent, Source};
 use super::load::Opened;
@@ -58,7 +57,7 @@ impl RecordLog {
         if self.state.lock().ignores_index {
             group.forget_index();
         }
-        let released = batch::load(&group, &self.pages)?;
+        let released = self.load_released(&group)?;
         let opened = Arc::new(Opened::new(group)?);
         let mut inner = self.state.lock();
         if inner.is_open {

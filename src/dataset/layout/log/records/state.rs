@@ -1,6 +1,5 @@
 //! What a log has in memory: staged writes, datasets, the place of the next run.
 
-use super::batch::Released;
 use super::dataset::{Dataset, LogDataset, Scattered, Shape, State};
 use super::extents::{Extent, Replaced, Source};
 use super::runs::{Made, Maker, Run};
@@ -53,6 +52,28 @@ pub(super) struct DeflatedAt {
     pub(super) elements: u64,
     /// First element wanted.
     pub(super) first: u64,
+}
+
+/// An entry that is in no metadata dataset yet.
+pub(super) struct Entry {
+    pub(super) dataset: u64,
+    pub(super) start: Vec<u64>,
+    pub(super) count: Vec<u64>,
+    /// Its data.
+    pub(super) data: Range<Address>,
+}
+
+/// What a log of the released log VOL has in memory beside what every log has.
+#[derive(Default)]
+pub(super) struct Released {
+    /// Entries that wait for a metadata dataset.
+    pub(super) entries: Vec<Entry>,
+    /// Number of metadata datasets.
+    pub(super) metadata: u32,
+    /// IDs that were handed out, but which no dataset and no entry has.
+    pub(super) free_ids: Vec<u64>,
+    /// Entries in the file select elements beyond the extent of their dataset.
+    pub(super) is_clipped: bool,
 }
 
 /// An undo step of the operation under way.

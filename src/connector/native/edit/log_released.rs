@@ -5,8 +5,7 @@
 //! the file than all before it, because readers apply entries in the order of their data.
 
 use super::super::attribute::{self, Value};
-use super::super::log::counts;
-use super::super::log_members;
+use super::super::log_members::{self, counts};
 use super::super::released_log::{COUNTS, DIMS, GROUP, ID, MAX_DIMS, PREFIX, data_name, metadata_name};
 use super::attributes::put;
 use super::data::replace_message;
