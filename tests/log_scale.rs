@@ -5,7 +5,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-use h5dir::connector::edit::Edit;
 use h5dir::connector::native::external::Neighbours;
 use h5dir::connector::native::{NativeConnector, Options, create, open_for_reading, open_to_change};
 use h5dir::connector::{Connector, Form, ObjectId};
@@ -136,7 +135,7 @@ fn many_records() {
     let (big, small) = (id_of(&c, "big"), id_of(&c, "small"));
     c.info(big).unwrap();
     let opened = begin.elapsed().as_secs_f64();
-    let mut first = |id| {
+    let first = |id| {
         let begin = Instant::now();
         check(&c, id, SMALL.min(records), SMALL);
         begin.elapsed().as_secs_f64()

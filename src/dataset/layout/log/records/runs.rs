@@ -157,7 +157,8 @@ impl Maker {
         let packed = if deflate { deflated(data) } else { None };
         let head = Head { dataset, selection, deflated: packed.is_some() };
         let mut w = Writer::new();
-        head.write(&mut w);
+        let rank = if let Selection::Subarray { start, .. } = &head.selection { start.len() } else { 1 };
+        head.write(rank, &mut w);
         let head_bytes = w.into_bytes();
         let stored = packed.as_deref().unwrap_or(data);
         let offset = self.bytes.saturating_add(head_bytes.len() as u64);
