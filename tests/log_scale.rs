@@ -3,7 +3,7 @@
 //! With `H5DIR_LONG` (its value, if more than 1, is the number of records, else 10 million) the
 //! bounds of docs/DESIGN-log.md are checked, too, and the measured numbers are printed.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use h5dir::connector::native::external::Neighbours;
 use h5dir::connector::native::{NativeConnector, Options, create, open_for_reading, open_to_change};
