@@ -3,9 +3,8 @@
 //! With `H5DIR_LONG` (its value, if more than 1, is the number of records, else 10 million) the
 //! bounds of docs/DESIGN-log.md are checked, too, and the measured numbers are printed.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
-use h5dir::connector::edit::Edit;
 use h5dir::connector::native::external::Neighbours;
 use h5dir::connector::native::{NativeConnector, Options, create, open_for_reading, open_to_change};
 use h5dir::connector::{Connector, Form, ObjectId};
@@ -136,7 +135,7 @@ fn many_records() {
     let (big, small) = (id_of(&c, "big"), id_of(&c, "small"));
     c.info(big).unwrap();
     let opened = begin.elapsed().as_secs_f64();
-    let mut first = |id| {
+    let first = |id| {
         let begin = Instant::now();
         check(&c, id, SMALL.min(records), SMALL);
         begin.elapsed().as_secs_f64()

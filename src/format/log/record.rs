@@ -117,8 +117,8 @@ impl Head {
         Ok(Head { dataset, selection, deflated })
     }
 
-    /// Appends the head, little-endian.
-    pub(crate) fn write(&self, w: &mut Writer) {
+    /// Appends the head of a record of a dataset of `rank`, little-endian.
+    pub(crate) fn write(&self, rank: usize, w: &mut Writer) {
         let longs = |w: &mut Writer, numbers: &[u64]| {
             for n in numbers {
                 w.u64(*n);
@@ -132,7 +132,7 @@ impl Head {
                 longs(w, count);
             }
             Selection::Points(points) => {
-                w.u32(1);
+                w.u32(1).u64(points.len().checked_div(rank).unwrap_or(0) as u64);
                 longs(w, points);
             }
         }
@@ -176,9 +176,9 @@ impl IndexEntry {
         Ok(IndexEntry { head, log: integers.long(r)?, offset: integers.long(r)? })
     }
 
-    /// Appends the entry, little-endian.
-    pub(crate) fn write(&self, w: &mut Writer) {
-        self.head.write(w);
+    /// Appends the entry of a dataset of `rank`, little-endian.
+    pub(crate) fn write(&self, rank: usize, w: &mut Writer) {
+        self.head.write(rank, w);
         w.u64(self.log).u64(self.offset);
     }
 }
@@ -205,7 +205,7 @@ mod tests {
         let head = Head { dataset: 3, selection: Selection::Subarray { start: vec![1, 2], count: vec![4, 10] }, deflated: false };
         let bytes = hex("0300000000000000 00000000 0100000000000000 0200000000000000 0400000000000000 0a00000000000000 00000000 00000000");
         let mut w = Writer::new();
-        head.write(&mut w);
+        head.write(2, &mut w);
         assert_eq!(w.into_bytes(), bytes);
         assert_eq!(bytes.len(), Head::block_bytes(2));
         let read = |bytes: &[u8]| Head::read(&mut Reader::new(bytes, NAME, Address(0)), |id| (id < 5).then_some(2));
@@ -233,11 +233,25 @@ mod tests {
             offset: 77,
         };
         let mut w = Writer::new();
-        entry.write(&mut w);
+        entry.write(0, &mut w);
         let bytes = w.into_bytes();
         assert_eq!(IndexEntry::read(&mut Reader::new(&bytes, NAME, Address(0)), 9, 0).unwrap(), entry);
         assert!(IndexEntry::read(&mut Reader::new(&bytes, NAME, Address(0)), 8, 0).is_err());
         assert_eq!(decode_skip(&[1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0], Address(0)).unwrap(), (1, 2));
+    }
+
+    /// Regression: entries of points were written without the number of these.
+    #[test]
+    fn points_are_written_with_their_number() {
+        for rank in 1..4 {
+            let selection = Selection::Points((0..6 * rank as u64).collect());
+            let entry = IndexEntry { head: Head { dataset: 7, selection, deflated: true }, log: 1, offset: 99 };
+            let mut w = Writer::new();
+            entry.write(rank, &mut w);
+            let bytes = w.into_bytes();
+            assert_eq!(bytes[12..20], 6u64.to_le_bytes());
+            assert_eq!(IndexEntry::read(&mut Reader::new(&bytes, NAME, Address(0)), 7, rank).unwrap(), entry);
+        }
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub(crate) struct Erased {
 /// Appends a control record of `body`.
 fn write_control(w: &mut Writer, body: &[u8]) {
     let selection = Selection::Subarray { start: vec![0], count: vec![body.len() as u64] };
-    Head { dataset: CONTROL_ID, selection, deflated: false }.write(w);
+    Head { dataset: CONTROL_ID, selection, deflated: false }.write(1, w);
     w.bytes(body);
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Rows of one record that are not next to each other in the dataset.
 const ROWS_MAX: u64 = 1 << 24;
 /// Extents of a dataset in memory while it is loaded.
-const LOADED_MAX: usize = 1 << 16;
+const LOADED_MAX: usize = 1 << 17;
 
 /// A log dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -334,6 +334,9 @@ impl Dataset {
             }
         };
         let Dataset { shape, extents, .. } = self;
-        shape.each_run(&placed.selection, &mut |run, first| extents.set(run, Some(source.after(first, size)), size).map(drop))
+        shape.each_run(&placed.selection, &mut |run, first| {
+            extents.set(run, Some(source.after(first, size)), size);
+            Ok(())
+        })
     }
 }

@@ -6,6 +6,7 @@
 use super::packed::{Cursor, Packed};
 use super::pages::Pages;
 use crate::base::Result;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, btree_map};
 use std::iter::Peekable;
 use std::ops::Range;
@@ -18,8 +19,9 @@ pub(super) enum Source {
     Staged { buffer: u32, at: u64 },
     /// In a log dataset, from this byte on.
     Stored { log: u32, offset: u64 },
-    /// In a deflated record of elements that are next to each other: its place, the first element
-    /// wanted, the elements that it has, and its stored bytes; 0: not known.
+    /// In a deflated record whose elements are next to each other.
+    ///
+    /// `first`: the first element wanted. `stored`: bytes of the record; 0: not known.
     Deflated { log: u32, offset: u64, first: u32, elements: u32, stored: u32 },
     /// In another deflated record, by number, from this element on.
     Scattered { record: u32, first: u64 },
@@ -84,7 +86,8 @@ impl Piece {
 #[derive(Debug, Default)]
 pub(super) struct Replaced {
     pieces: Vec<Piece>,
-    elements: u64,
+    written: u64,
+    covered: usize,
 }
 
 /// Extents of a dataset that do not overlap.
@@ -94,8 +97,12 @@ pub(super) struct Extents {
     recent: BTreeMap<u64, (u64, Option<Source>)>,
     packed: Packed,
     pages: Arc<Pages>,
-    /// Elements of all extents.
-    elements: u64,
+    /// Elements of entries with a source.
+    written: u64,
+    /// Ranges that entries covered since the last packing, of which packed extents do not count.
+    covered: Vec<Range<u64>>,
+    /// How many of these ranges were looked at, and the packed elements that they have.
+    hidden: Mutex<(usize, u64)>,
 }
 
 impl Extents {
@@ -104,9 +111,14 @@ impl Extents {
         Extents { pages, ..Extents::default() }
     }
 
-    /// Elements that were written.
-    pub(super) fn elements(&self) -> u64 {
-        self.elements
+    /// Elements that were written. Reads the pages of ranges that changed since the last call.
+    pub(super) fn elements(&self) -> Result<u64> {
+        let mut hidden = self.hidden.lock();
+        for range in self.covered.get(hidden.0..).unwrap_or_default() {
+            let count = self.packed.count(range)?;
+            *hidden = (hidden.0.saturating_add(1), hidden.1.saturating_add(count));
+        }
+        Ok(self.packed.elements().saturating_sub(hidden.1).saturating_add(self.written))
     }
 
     /// Entries in memory.
@@ -124,6 +136,9 @@ impl Extents {
         }
         self.packed.merge(&pieces, size, &self.pages)?;
         self.recent.retain(|_, (_, source)| is_staged(source));
+        self.written = self.recent.iter().map(|(first, (end, _))| end.saturating_sub(*first)).fold(0, u64::saturating_add);
+        self.covered = self.recent.iter().map(|(first, (end, _))| *first..*end).collect();
+        *self.hidden.get_mut() = (0, 0);
         Ok(())
     }
 
@@ -144,35 +159,34 @@ impl Extents {
         self.within(0..u64::MAX, size)
     }
 
-    /// Written elements of `range`.
-    fn count(&self, range: &Range<u64>, size: u64) -> Result<u64> {
-        let from = self.recent_at(range.start).unwrap_or(range.start);
-        let (mut count, mut at) = (0u64, range.start);
-        for (first, (end, source)) in self.recent.range(from..range.end) {
-            let part = (*first).max(range.start)..(*end).min(range.end);
-            if at < part.start {
-                count = count.saturating_add(self.packed.count(&(at..part.start), size)?);
-            }
-            at = part.end;
-            count = count.saturating_add(if source.is_some() { part.end.saturating_sub(part.start) } else { 0 });
-        }
-        Ok(if at < range.end { count.saturating_add(self.packed.count(&(at..range.end), size)?) } else { count })
-    }
-
     /// Makes `source` that of the elements `range`; `None`: they are not written. Returns what
     /// [`Extents::restore`] needs.
-    pub(super) fn set(&mut self, range: Range<u64>, source: Option<Source>, size: u64) -> Result<Replaced> {
+    pub(super) fn set(&mut self, range: Range<u64>, source: Option<Source>, size: u64) -> Replaced {
+        let (written, covered) = (self.written, self.covered.len());
         if range.is_empty() {
-            return Ok(Replaced { pieces: Vec::new(), elements: self.elements });
+            return Replaced { pieces: Vec::new(), written, covered };
         }
-        let gone = self.count(&range, size)?;
-        let replaced = Replaced { pieces: self.take(&range, size), elements: self.elements };
-        let new = if source.is_some() { range.end.saturating_sub(range.start) } else { 0 };
-        self.elements = self.elements.saturating_sub(gone).saturating_add(new);
-        if source.is_some() || self.packed.may_have(&range) {
+        let pieces = self.take(&range, size);
+        let has_packed = self.packed.may_have(&range);
+        let mut at = range.start;
+        for piece in &pieces {
+            if has_packed && at < piece.first {
+                self.covered.push(at..piece.first);
+            }
+            at = piece.end;
+            let gone = if piece.source.is_some() { piece.end.saturating_sub(piece.first) } else { 0 };
+            self.written = self.written.saturating_sub(gone);
+        }
+        if has_packed && at < range.end {
+            self.covered.push(at..range.end);
+        }
+        if source.is_some() {
+            self.written = self.written.saturating_add(range.end.saturating_sub(range.start));
+        }
+        if source.is_some() || has_packed {
             self.insert(range, source, size);
         }
-        Ok(replaced)
+        Replaced { pieces, written, covered }
     }
 
     /// Undoes the last change, which was of `range`. Nothing was packed since.
@@ -182,7 +196,12 @@ impl Extents {
         }
         self.take(range, size);
         self.recent.extend(replaced.pieces.into_iter().map(|p| (p.first, (p.end, p.source))));
-        self.elements = replaced.elements;
+        self.written = replaced.written;
+        self.covered.truncate(replaced.covered);
+        let hidden = self.hidden.get_mut();
+        if hidden.0 > replaced.covered {
+            *hidden = (0, 0);
+        }
     }
 
     /// Removes the entries of `range`, and parts of those; returns them.
@@ -310,7 +329,7 @@ mod tests {
                 for i in *at..at + len {
                     cells[i as usize] = source.map(|s| s.after(i - at, 4));
                 }
-                undo.push((*at..at + len, extents.set(*at..at + len, source, 4).unwrap(), before));
+                undo.push((*at..at + len, extents.set(*at..at + len, source, 4), before));
                 check(&extents, &cells)?;
             }
             for (range, replaced, before) in undo.into_iter().rev() {
@@ -340,7 +359,7 @@ mod tests {
                     let len = if next(150) == 0 { len * 900 } else { len };
                     let kind = if len > 3 { 0 } else { 2 + next(3) as u32 };
                     let source = source(kind, turn * 1000 + next(1000));
-                    extents.set(at..at + len, source, 4).unwrap();
+                    extents.set(at..at + len, source, 4);
                     for i in at..at + len {
                         match source {
                             Some(source) => drop(cells.insert(i, source.after(i - at, 4))),
@@ -348,9 +367,10 @@ mod tests {
                         }
                     }
                 }
+                prop_assert_eq!(extents.elements().unwrap(), cells.len() as u64);
                 extents.pack(4).unwrap();
                 prop_assert!(extents.recent.is_empty());
-                prop_assert_eq!(extents.elements(), cells.len() as u64);
+                prop_assert_eq!(extents.elements().unwrap(), cells.len() as u64);
                 let mut seen = Vec::new();
                 for e in extents.all(4) {
                     let e = e.unwrap();
@@ -377,7 +397,7 @@ mod tests {
             }
         }
         prop_assert_eq!(&seen, cells);
-        prop_assert_eq!(extents.elements(), cells.iter().flatten().count() as u64);
+        prop_assert_eq!(extents.elements().unwrap(), cells.iter().flatten().count() as u64);
         for at in 0..cells.len() {
             let next = |there: bool| (at..cells.len()).find(|i| cells[*i].is_some() == there).map(|i| i as u64);
             prop_assert_eq!(extents.next_written(at as u64).unwrap(), next(true));

@@ -141,7 +141,7 @@ impl Opened {
                 Event::Write(placed) => dataset.enter(placed)?,
                 Event::Erase(e) => {
                     let end = if e.count >= TO_THE_END { u64::MAX } else { e.first.saturating_add(e.count) };
-                    dataset.extents.set(e.first..end, None, size)?;
+                    dataset.extents.set(e.first..end, None, size);
                 }
             }
             dataset.bound();

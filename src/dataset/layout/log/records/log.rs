@@ -10,7 +10,7 @@ use super::tables::{self, Indexed};
 use crate::base::{Address, Error, Result};
 use crate::dataset::environment::Environment;
 use crate::format::Writer;
-use crate::format::log::record::{IndexEntry, NAME};
+use crate::format::log::record::{CONTROL_ID, IndexEntry, NAME};
 use crate::format::log::run::{Erased, TO_THE_END};
 use foldhash::{HashMap, HashSet};
 use parking_lot::{Mutex, MutexGuard};
@@ -134,7 +134,7 @@ impl RecordLog {
     /// Elements that were written.
     pub(super) fn written(&self, member: &Member) -> Result<u64> {
         let inner = self.with(member)?;
-        Ok(inner.datasets.get(&member.id).map_or(0, |d| d.extents.elements()))
+        inner.datasets.get(&member.id).map_or(Ok(0), |d| d.extents.elements())
     }
 
     /// Stages a write of whole elements from `first` on.
@@ -261,7 +261,7 @@ impl RecordLog {
         let (mut written, mut all) = (0u64, 0u64);
         // Those loaded for the index alone have no extent.
         for d in inner.datasets.values().filter(|d| d.shape.is_bounded()) {
-            written = written.saturating_add(d.extents.elements().saturating_mul(d.shape.element_size));
+            written = written.saturating_add(d.extents.elements().unwrap_or(0).saturating_mul(d.shape.element_size));
             let elements = d.shape.dims.iter().fold(1u64, |n, d| n.saturating_mul(*d));
             all = all.saturating_add(elements.saturating_mul(d.shape.element_size));
         }
@@ -434,7 +434,10 @@ impl RecordLog {
         for id in ids {
             let begin = table.at.saturating_add(table.writer.position() as u64);
             let count = match (datasets.get(&id), old.get(&id)) {
-                (Some(dataset), _) => tables::write(id, dataset, &mut |entry| table.entry(entry))?,
+                (Some(dataset), _) => {
+                    let rank = dataset.shape.dims.len();
+                    tables::write(id, dataset, &mut |entry| table.entry(entry, rank))?
+                }
                 (None, Some(e)) => {
                     table.copy(&self.environment, opened, e.start..e.end)?;
                     e.count
@@ -490,9 +493,10 @@ struct Pieces<'a> {
 }
 
 impl Pieces<'_> {
-    /// Appends an entry.
-    fn entry(&mut self, entry: &IndexEntry) -> Result<()> {
-        entry.write(&mut self.writer);
+    /// Appends an entry of a dataset of `rank`, or one of the log.
+    fn entry(&mut self, entry: &IndexEntry, rank: usize) -> Result<()> {
+        let rank = if entry.head.dataset == CONTROL_ID { 1 } else { rank };
+        entry.write(rank, &mut self.writer);
         self.pass(false)
     }
 

@@ -28,6 +28,8 @@ struct Block {
 #[derive(Debug, Default)]
 pub(super) struct Packed {
     blocks: Vec<Block>,
+    /// Written elements.
+    elements: u64,
 }
 
 /// What the next extent of a block is stored relative to.
@@ -174,15 +176,20 @@ impl Packed {
         self.blocks.get(self.block_after(range.start)).is_some_and(|b| b.first < range.end)
     }
 
+    /// Written elements.
+    pub(super) fn elements(&self) -> u64 {
+        self.elements
+    }
+
     /// Written elements in `range`.
-    pub(super) fn count(&self, range: &Range<u64>, size: u64) -> Result<u64> {
+    pub(super) fn count(&self, range: &Range<u64>) -> Result<u64> {
         let mut count = 0u64;
         for block in self.blocks.iter().skip(self.block_after(range.start)).take_while(|b| b.first < range.end) {
             count = count.saturating_add(if block.first >= range.start && block.end <= range.end {
                 block.elements
             } else {
                 let within = block.extents()?.into_iter().filter(|e| e.end > range.start && e.first < range.end);
-                within.map(|e| e.cut(range, size)).map(|e| e.end.saturating_sub(e.first)).sum()
+                within.map(|e| e.end.min(range.end).saturating_sub(e.first.max(range.start))).sum()
             });
         }
         Ok(count)
@@ -217,6 +224,7 @@ impl Packed {
             at = range.end;
         }
         self.blocks.extend(old);
+        self.elements = self.blocks.iter().map(|b| b.elements).fold(0, u64::saturating_add);
         Ok(())
     }
 

@@ -178,8 +178,9 @@ impl Maker {
         let packed = if deflate { deflated(data) } else { None };
         let head = Head { dataset, selection, deflated: packed.is_some() };
         let mut w = Writer::new();
+        let rank = if let Selection::Subarray { start, .. } = &head.selection { start.len() } else { 1 };
         if !self.is_bare {
-            head.write(&mut w);
+            head.write(rank, &mut w);
         }
         let head_bytes = w.into_bytes();
         let stored = packed.as_deref().unwrap_or(data);

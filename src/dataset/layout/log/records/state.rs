@@ -18,7 +18,7 @@ const BUFFER_OVERHEAD_BYTES: u64 = 208;
 /// Data of one run, about, bytes.
 pub(super) const RUN_BYTES: u64 = 8 << 20;
 /// Records of one run, about.
-pub(super) const RUN_RECORDS: usize = 1 << 17;
+pub(super) const RUN_RECORDS: usize = 1 << 15;
 /// Extents of all datasets in memory that are not staged, about.
 const RECENT_MAX: usize = 1 << 17;
 /// Erased ranges of one control record.
@@ -192,7 +192,7 @@ impl Inner {
 
     pub(super) fn set(&mut self, id: u64, range: Range<u64>, source: Option<Source>) -> Result<()> {
         let dataset = self.datasets.get_mut(&id).ok_or_else(missing)?;
-        let before = dataset.extents.set(range.clone(), source, dataset.shape.element_size)?;
+        let before = dataset.extents.set(range.clone(), source, dataset.shape.element_size);
         self.recent = self.recent.saturating_add(1);
         if let Some(undo) = &mut self.undo {
             undo.push(Undo::Extents { id, range, before });
@@ -282,7 +282,7 @@ impl Inner {
             Some((elements, stored)) => Source::Deflated { log, offset, first: 0, elements, stored },
             None => Source::Stored { log, offset },
         };
-        dataset.extents.set(made.elements, Some(source), dataset.shape.element_size)?;
+        dataset.extents.set(made.elements, Some(source), dataset.shape.element_size);
         self.recent = self.recent.saturating_add(1);
         Ok(())
     }
