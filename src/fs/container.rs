@@ -318,6 +318,10 @@ impl Operations for ContainerFs {
         self.mounted.changing
     }
 
+    fn is_volatile(&self, ino: Ino) -> bool {
+        self.namespace.nodes.get(ino).is_some_and(|node| node.item.view.is_volatile())
+    }
+
     fn write(&self, ino: Ino, handle: Handle, offset: u64, data: &[u8], mode: OpenMode) -> Done<usize> {
         Done::of(|invalidate| {
             let file = self.files.get(handle)?;

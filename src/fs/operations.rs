@@ -136,6 +136,11 @@ pub trait Operations: Send + Sync + 'static {
         self.is_writable()
     }
 
+    /// True if names in the directory `ino` change without a change of the container.
+    fn is_volatile(&self, _ino: Ino) -> bool {
+        false
+    }
+
     /// Writes `data` at byte `offset`, or at EOF with `O_APPEND`; returns the bytes written.
     /// `mode`: flags of the descriptor now, and of this write.
     fn write(&self, _ino: Ino, _handle: Handle, _offset: u64, _data: &[u8], _mode: OpenMode) -> Done<usize> {

@@ -172,10 +172,10 @@ impl Filesystem for Adapter {
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _turn = self.turn(Kind::Other);
-        let CacheTimes { absent: absent_ttl, attr: attr_ttl, .. } = self.times;
+        let (CacheTimes { absent: ttl, attr, .. }, is_volatile) = (self.times, || self.operations.is_volatile(ino(parent)));
         match guard("lookup", ino(parent), || self.operations.lookup(ino(parent), name.as_bytes())) {
-            Ok(e) => reply.entry_with_ttls(&attr_ttl, &self.entry_time(&e), &file_attr(&e.attr), Generation(e.generation)),
-            Err(Errno(libc::ENOENT)) if !absent_ttl.is_zero() => reply.entry_with_ttls(&attr_ttl, &absent_ttl, &absent(), Generation(0)),
+            Ok(e) => reply.entry_with_ttls(&attr, &self.entry_time(&e), &file_attr(&e.attr), Generation(e.generation)),
+            Err(Errno(libc::ENOENT)) if !ttl.is_zero() && !is_volatile() => reply.entry_with_ttls(&attr, &ttl, &absent(), Generation(0)),
             Err(e) => reply.error(errno(e)),
         }
     }
@@ -275,7 +275,7 @@ impl Filesystem for Adapter {
         let _turn = self.turn(Kind::Other);
         let mut flags = FopenFlags::empty();
         // A listing may be cached as long as the names in it, unless names change.
-        let kept = !self.operations.names_may_change() && !self.times.entry.is_zero();
+        let kept = !self.times.entry.is_zero() && !self.operations.names_may_change() && !self.operations.is_volatile(ino(n));
         flags.set(FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE, kept);
         match guard("opendir", ino(n), || self.operations.opendir(ino(n))) {
             Ok(handle) => reply.opened(FileHandle(handle.0), flags),

@@ -338,6 +338,15 @@ def follows(options, tally, folder):
             os.close(held)
             tally.check(os.path.isdir(f"{reader}/.h5dir/versions/{newest(container)}"), "the new version")
             tally.equal(harness.read(f"{fixed}/f"), b"one" * 1000, "a mount that does not follow")
+            tag, last = f"{fixed}/.h5dir/tags/moving", newest(container)
+            for wanted, data in ((last, want), (last - 1, None)):
+                tally.equal((os.listdir(f"{fixed}/.h5dir/tags"), os.path.exists(tag)), ([], False), "no tag yet")
+                run(options, "iod", "tag", container, "moving", str(wanted))
+                tally.equal((os.listdir(f"{fixed}/.h5dir/tags"), os.path.exists(tag)), (["moving"], True), "a new tag")
+                tally.check(str(wanted) in os.listdir(f"{fixed}/.h5dir/versions"), "the versions of a mount that does not follow")
+                if data and os.path.exists(tag):
+                    tally.equal(harness.read(f"{tag}/f"), data, "a new tag below a mount that does not follow")
+                run(options, "iod", "tag", "--delete", "moving", container)
             with open(f"{other}/h", "wb") as f:
                 f.write(b"h")
             commit(other)

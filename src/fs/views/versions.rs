@@ -65,6 +65,10 @@ impl View for Versions {
         false
     }
 
+    fn is_volatile(&self) -> bool {
+        true
+    }
+
     fn lookup(&self, cx: &Context<'_>, _dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {
         let Some(versions) = cx.connector.versions() else { return Ok(None) };
         let Some(name) = std::str::from_utf8(name).ok() else { return Ok(None) };
@@ -112,6 +116,10 @@ impl View for Tags {
 
     fn follows_names(&self) -> bool {
         false
+    }
+
+    fn is_volatile(&self) -> bool {
+        true
     }
 
     fn lookup(&self, cx: &Context<'_>, _dir: &dyn Inode, name: &[u8]) -> Result<Option<Child>> {

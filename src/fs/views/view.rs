@@ -221,8 +221,8 @@ pub trait View: Send + Sync {
         false
     }
 
-    /// True when a name of an item may lead to another one at any time, without a change of the
-    /// container.
+    /// True when a name of an item, or in it, may lead to another one at any time, without a change
+    /// of the container.
     fn is_volatile(&self) -> bool {
         false
     }

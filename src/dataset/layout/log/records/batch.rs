@@ -49,7 +49,7 @@ fn load_member(group: &LogGroup, member: &ReleasedMember, pages: &Arc<Pages>) ->
         }
     }
     let mut dataset = Dataset::new(Shape::new(&member.dims, size), pages.clone());
-    let (mut done, mut is_outside) = (Ok(()), false);
+    let mut is_outside = false;
     index.replay(RUNS_MAX, &mut |number, run, first| {
         let source = index.writes.get(number).and_then(|write| {
             // Data datasets are numbered from 0 in the order of writes.
@@ -58,13 +58,11 @@ fn load_member(group: &LogGroup, member: &ReleasedMember, pages: &Arc<Pages>) ->
             Some(Source::Stored { log, offset: offset.checked_add(first.checked_mul(size)?)? })
         });
         match source {
-            Some(source) if done.is_ok() => done = dataset.extents.set(run, Some(source), size).map(drop),
-            Some(_) => {}
+            Some(source) => drop(dataset.extents.set(run, Some(source), size)),
             None => is_outside = true,
         }
         dataset.bound();
     })?;
-    done?;
     if is_outside {
         return Err(Error::corrupt(NAME, Address::UNDEF, format!("data of dataset ID {} outside of the data datasets", member.id)));
     }
@@ -145,9 +143,7 @@ impl Inner {
             let data = batch.records.get(at(made.offset)..at(made.offset.saturating_add(bytes))).unwrap_or_default();
             let source = self.buffer(made.dataset, made.elements.clone(), data);
             if let Some(dataset) = self.datasets.get_mut(&made.dataset) {
-                if let Err(e) = dataset.extents.set(made.elements.clone(), Some(source), size) {
-                    tracing::error!("elements that an operation staged cannot be staged again: {e}");
-                }
+                dataset.extents.set(made.elements.clone(), Some(source), size);
             }
             self.staged.entry(made.dataset).or_default().push(made.elements.clone());
         }
@@ -225,7 +221,7 @@ impl RecordLog {
         let inner = &mut *guard;
         let is_clipped = inner.released.as_ref().is_none_or(|released| released.is_clipped);
         let waits = inner.released.as_ref().is_some_and(|released| released.entries.iter().any(|e| e.dataset == id));
-        let written = inner.datasets.get(&id).is_some_and(|d| d.extents.elements() > 0);
+        let written = inner.datasets.get(&id).map_or(Ok(0), |d| d.extents.elements())? > 0;
         if is_clipped || waits || written || inner.staged.contains_key(&id) {
             return Ok(false);
         }
