@@ -4,6 +4,7 @@
 //! as a whole or not at all. Calls may come from several threads.
 
 use super::log::EditLog;
+use super::maps::EditMaps;
 use super::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership, Result, Target};
 use crate::base::Error;
 
@@ -98,6 +99,11 @@ pub trait Edit: Send + Sync {
     /// Zeroes a range of a dataset's bytes within its size (`FALLOC_FL_ZERO_RANGE`). Frees chunks
     /// that become zero if the fill value is zero.
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()>;
+
+    /// Changing maps; `None`: the container has none.
+    fn maps(&self) -> Option<&dyn EditMaps> {
+        None
+    }
 
     /// Making elements undefined; `None`: punching is zeroing.
     fn erase(&self) -> Option<&dyn Erase> {

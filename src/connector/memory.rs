@@ -4,6 +4,8 @@
 //! that a difference between it and the native connector is a fault of one of them.
 
 use super::edit::Edit;
+use super::maps::Maps;
+use super::memory_map::MemoryMap;
 use super::memory_value::{Kept, MemoryValue};
 use super::{
     AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, Fill, Form, Link, LinkTarget, ObjectId, ObjectInfo,
@@ -23,6 +25,8 @@ pub struct MemoryObject {
     pub links: Option<BTreeMap<Vec<u8>, LinkTarget>>,
     /// Bytes, if it is a dataset.
     pub bytes: Option<Vec<u8>>,
+    /// Types and pairs, if it is a map.
+    pub map: Option<MemoryMap>,
     /// How a dataset grows; `None` = it does not.
     pub rows: Option<Rows>,
     /// One element that rows hold when they are added; none = zeros.
@@ -148,7 +152,7 @@ impl MemoryConnector {
         (state.commits, state.closed)
     }
 
-    fn with<T>(&self, id: ObjectId, f: impl FnOnce(&MemoryObject) -> T) -> Result<T> {
+    pub(super) fn with<T>(&self, id: ObjectId, f: impl FnOnce(&MemoryObject) -> T) -> Result<T> {
         self.state.read().object(id).map(f)
     }
 }
@@ -160,9 +164,12 @@ impl State {
         object.ok_or_else(|| Error::corrupt("object", id.address, "there is no such object"))
     }
 
-    /// Links of the group `id`.
+    /// Links of the group `id`; a map has none.
     pub fn links(&self, id: ObjectId) -> Result<&BTreeMap<Vec<u8>, LinkTarget>> {
-        self.object(id)?.links.as_ref().ok_or_else(|| Error::corrupt("object", id.address, "it is not a group"))
+        static NONE: BTreeMap<Vec<u8>, LinkTarget> = BTreeMap::new();
+        let object = self.object(id)?;
+        let none = object.map.as_ref().map(|_| &NONE);
+        object.links.as_ref().or(none).ok_or_else(|| Error::corrupt("object", id.address, "it is not a group"))
     }
 
     /// Hard links to `id`.
@@ -238,6 +245,7 @@ impl Connector for MemoryConnector {
         let kind = match (&object.links, &object.bytes) {
             (Some(_), _) => ObjectKind::Group,
             (None, Some(_)) => ObjectKind::Dataset,
+            (None, None) if object.map.is_some() => ObjectKind::Map,
             (None, None) => ObjectKind::Unknown,
         };
         let links = u32::try_from(state.names_of(id)).unwrap_or(u32::MAX);
@@ -300,6 +308,10 @@ impl Connector for MemoryConnector {
 
     fn attribute(&self, id: ObjectId, name: &[u8]) -> Result<Option<Value>> {
         self.with(id, |o| o.attributes.get(name).map(MemoryValue::value))
+    }
+
+    fn maps(&self) -> Option<&dyn Maps> {
+        Some(self)
     }
 
     fn edit(&self) -> Option<&dyn Edit> {

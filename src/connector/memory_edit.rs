@@ -1,6 +1,7 @@
 //! Changes of the in-memory model: what [`Edit`] says, as plainly as it can be done.
 
 use super::edit::{Allocate, Edit, Elements, NewReference, Taken};
+use super::maps::EditMaps;
 use super::memory::{MemoryConnector, MemoryObject, Rows, State};
 use super::memory_value::MemoryValue;
 use super::{DatasetSpec, Datatype, FillSpec, LinkTarget, NewAttribute, NewValue, ObjectId, Ownership, Result};
@@ -74,13 +75,16 @@ fn describe(object: &mut MemoryObject, spec: &DatasetSpec, elements: Elements) -
 }
 
 impl State {
-    fn object_mut(&mut self, id: ObjectId) -> Result<&mut MemoryObject> {
+    pub(super) fn object_mut(&mut self, id: ObjectId) -> Result<&mut MemoryObject> {
         self.object(id)?;
         self.objects.get_mut(&id.address.0).ok_or_else(|| no(libc::ESTALE, "there is no such object"))
     }
 
     fn links_mut(&mut self, id: ObjectId) -> Result<&mut BTreeMap<Vec<u8>, LinkTarget>> {
-        self.object_mut(id)?.links.as_mut().ok_or_else(|| no(libc::ENOTDIR, "it is not a group"))
+        let object = self.object_mut(id)?;
+        let reason =
+            if object.map.is_some() { (libc::EPERM, "a map holds pairs, and no links") } else { (libc::ENOTDIR, "it is not a group") };
+        object.links.as_mut().ok_or_else(|| no(reason.0, reason.1))
     }
 
     fn enter(&mut self, group: ObjectId, name: &[u8], target: LinkTarget) -> Result<()> {
@@ -101,8 +105,8 @@ impl State {
         Ok(id)
     }
 
-    fn is_group(&self, target: &LinkTarget) -> bool {
-        matches!(target, LinkTarget::Hard(id) if self.object(*id).is_ok_and(|o| o.links.is_some()))
+    fn is_directory(&self, target: &LinkTarget) -> bool {
+        matches!(target, LinkTarget::Hard(id) if self.object(*id).is_ok_and(|o| o.links.is_some() || o.map.is_some()))
     }
 
     fn is_only_name(&self, target: &LinkTarget) -> bool {
@@ -110,7 +114,9 @@ impl State {
     }
 
     fn is_full(&self, target: &LinkTarget) -> bool {
-        matches!(target, LinkTarget::Hard(id) if self.links(*id).is_ok_and(|l| !l.is_empty()))
+        let full =
+            |o: &MemoryObject| o.links.as_ref().is_some_and(|l| !l.is_empty()) || o.map.as_ref().is_some_and(|m| !m.pairs.is_empty());
+        matches!(target, LinkTarget::Hard(id) if self.object(*id).is_ok_and(full))
     }
 
     /// What a link that is gone led to loses a name; returned if it was the last one.
@@ -141,7 +147,7 @@ impl State {
             if *there == moved && matches!(there, LinkTarget::Hard(_)) {
                 return Ok(None);
             }
-            match (self.is_group(&moved), self.is_group(there)) {
+            match (self.is_directory(&moved), self.is_directory(there)) {
                 (true, false) => return Err(no(libc::ENOTDIR, "a group cannot replace what is none")),
                 (false, true) if self.is_only_name(there) => return Err(no(libc::EISDIR, "only a group can replace a group")),
                 (true, true) if self.is_full(there) => return Err(no(libc::ENOTEMPTY, "the group has links")),
@@ -155,7 +161,7 @@ impl State {
 }
 
 impl MemoryConnector {
-    fn change<T>(&self, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+    pub(super) fn change<T>(&self, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let mut state = self.state.write();
         if state.closed { Err(no(libc::EROFS, "the container was closed")) } else { f(&mut state) }
     }
@@ -241,7 +247,7 @@ impl Edit for MemoryConnector {
     fn unlink(&self, group: ObjectId, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
         self.change(|s| {
             let target = s.links(group)?.get(name).cloned().ok_or_else(|| no(libc::ENOENT, "no such name"))?;
-            match (directory, s.is_group(&target)) {
+            match (directory, s.is_directory(&target)) {
                 (true, false) => return Err(no(libc::ENOTDIR, "it is not a group")),
                 (false, true) if s.is_only_name(&target) => return Err(no(libc::EISDIR, "it is a group")),
                 (true, true) if s.is_full(&target) => return Err(no(libc::ENOTEMPTY, "the group has links")),
@@ -335,6 +341,10 @@ impl Edit for MemoryConnector {
             s.object_mut(id)?.ownership = *ownership;
             Ok(())
         })
+    }
+
+    fn maps(&self) -> Option<&dyn EditMaps> {
+        Some(self)
     }
 
     fn hold(&self, id: ObjectId) {

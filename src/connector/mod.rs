@@ -12,8 +12,11 @@ mod info;
 pub mod iod;
 pub mod kinds;
 pub mod log;
+pub mod maps;
 pub mod memory;
 mod memory_edit;
+mod memory_map;
+mod memory_maps;
 mod memory_value;
 pub mod native;
 pub mod open;
@@ -35,6 +38,7 @@ pub use crate::base::shape::Shape;
 pub use crate::base::value::{Elements, NewAttribute, NewValue, Value};
 pub use id::ObjectId;
 pub use info::{DatasetInfo, ExternalSegment};
+pub use memory_map::MemoryMap;
 pub use memory_value::MemoryValue;
 pub use ownership::Ownership;
 pub use spec::{ChunksSpec, DatasetSpec, FillSpec};
@@ -61,6 +65,8 @@ pub enum ObjectKind {
     Dataset,
     /// A named (committed) datatype.
     Datatype,
+    /// Holds pairs of a key and a value.
+    Map,
     /// An object whose header is of no known kind.
     Unknown,
 }
@@ -256,6 +262,10 @@ pub trait Connector: Send + Sync {
     }
     /// Objects found without names; `None` = the container was not opened to be rescued.
     fn salvage(&self) -> Option<&dyn salvage::Salvage> {
+        None
+    }
+    /// Its maps; `None` = it cannot have any.
+    fn maps(&self) -> Option<&dyn maps::Maps> {
         None
     }
     /// Its versions; `None` = it has none.

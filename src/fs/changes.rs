@@ -80,6 +80,12 @@ impl ChangeLog {
         self.mounted.connector.content(id, Form::Main).and_then(|c| c.size()).ok()
     }
 
+    /// The object `id` became one of another kind.
+    pub fn kind_changed(&self, id: ObjectId, invalidate: &mut Invalidate) {
+        self.namespace.kind_changed(id);
+        self.changed(&[id], invalidate);
+    }
+
     /// An attribute of `id` changed; `before` is from [`ChangeLog::size_before`]. That is no change
     /// of content, as a program that copies a file sets its times first. But a fact may have
     /// changed the size.

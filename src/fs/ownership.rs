@@ -48,9 +48,9 @@ pub fn show(mounted: &Mounted, node: &Node, stored: &Ownership, attr: &mut Attr)
     attr.gid = stored.gid.unwrap_or(attr.gid);
     if let Some(mode) = stored.mode.filter(|_| attr.kind != FileKind::Symlink) {
         let perm = match (attr.kind, node.item.class) {
+            _ if is_main(node) => mode,
             // The directory of a dataset can be searched by those who may read the dataset.
             (FileKind::Directory, Class::Directory) => (mode & DATA_BITS) | ((mode & READ_BITS) >> 2),
-            _ if is_main(node) => mode,
             (FileKind::Directory, _) => mode,
             _ => mode & DATA_BITS,
         };
@@ -60,7 +60,7 @@ pub fn show(mounted: &Mounted, node: &Node, stored: &Ownership, attr: &mut Attr)
 
 /// True if `node` is an object's file or directory in the main tree.
 fn is_main(node: &Node) -> bool {
-    node.item.view.edit().is_some_and(|view| view.edits_links())
+    node.item.view.edit().is_some_and(|view| view.is_object(&node.item))
 }
 
 /// True if the object of `node` stores owner and mode, and `node` shows them as they are.

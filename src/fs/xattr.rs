@@ -20,9 +20,10 @@ pub const LIST_MAX: usize = 64 << 10;
 /// Prefix of the numbered facts of references.
 const REFERENCES: &str = "references";
 /// Facts that follow from others and cannot be set; those of a copy may differ.
-const DESCRIPTIVE: [&str; 6] = ["external", "index", "log", "offset", "progress", "storage"];
+const DESCRIPTIVE: [&str; 8] = ["external", "index", "key", "log", "offset", "progress", "storage", "value"];
 /// Facts that define an object.
-const SETTABLE: [&str; 10] = ["chunks", "dataset", "datatype", "dtype", "fillvalue", "filters", "layout", "maxshape", "profile", "shape"];
+const SETTABLE: [&str; 11] =
+    ["chunks", "dataset", "datatype", "dtype", "fillvalue", "filters", "layout", "map", "maxshape", "profile", "shape"];
 /// Fact with the link name of a file whose own name is escaped.
 const NAME_FACT: &[u8] = b"name";
 

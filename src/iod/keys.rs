@@ -6,6 +6,7 @@
 //!      'C'         chunk: its scaled offsets, u64 each, highest byte first
 //!      'H'         metadata: type of the header message, u16, highest byte first
 //!      'L'         link of a group: its name
+//!      'M'         pair of a map: its key, as the connector encodes it
 //!      'O'         owner of a link that is not a hard link: its name
 //!      'V'         variable-length cells: number of the block, u64, highest byte first
 //! ```
@@ -23,6 +24,8 @@ pub const CHUNK: u8 = b'C';
 pub const HEADER: u8 = b'H';
 /// Kind of links.
 pub const LINK: u8 = b'L';
+/// Kind of pairs of maps.
+pub const MAP: u8 = b'M';
 /// Kind of owners of links.
 pub const LINK_OWNER: u8 = b'O';
 /// Kind of blocks of variable-length cells.
@@ -34,6 +37,10 @@ pub const OBJECT_TYPE: u16 = 0xff00;
 pub const OWNERSHIP: u16 = 0xff01;
 /// Access time: a modification time message.
 pub const ACCESS_TIME: u16 = 0xff02;
+/// Type of the keys of a map: a datatype message.
+pub const MAP_KEY_TYPE: u16 = 0xff03;
+/// Type of the values of a map: a datatype message.
+pub const MAP_VALUE_TYPE: u16 = 0xff04;
 
 /// Longest key, bytes.
 pub const KEY_MAX: usize = 32 << 10;

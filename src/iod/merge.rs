@@ -5,7 +5,9 @@
 
 use super::cell::Cell;
 use super::delta::Entry;
-use super::keys::{self, ACCESS_TIME, ATTRIBUTE, CELLS, CHUNK, HEADER, Key, LINK, OBJECT_TYPE, OWNERSHIP};
+use super::keys::{
+    self, ACCESS_TIME, ATTRIBUTE, CELLS, CHUNK, HEADER, Key, LINK, MAP, MAP_KEY_TYPE, MAP_VALUE_TYPE, OBJECT_TYPE, OWNERSHIP,
+};
 use super::objects::Objects;
 use super::ranges::Ranges;
 use super::record::Record;
@@ -87,6 +89,8 @@ pub fn merge(merging: &Merging<'_>, ours: &mut Changes, record: &Record, entries
         }
         let both = ours.contains_key(&entry.key);
         match kind {
+            LINK | MAP if is_retyped(ours, id) => return conflict(&entry.key, "one made the group a map that the other changed"),
+            MAP if both && !is_same(ours, entry) => return conflict(&entry.key, "both changed the key"),
             LINK if both => return conflict(&entry.key, "both changed the name"),
             ATTRIBUTE if both && !is_same(ours, entry) => return conflict(&entry.key, "both changed the attribute"),
             CELLS if has_any(ours, id, CELLS) || has_any(ours, id, CHUNK) => {
@@ -124,6 +128,11 @@ fn is_same(ours: &Changes, entry: &Entry) -> bool {
     }
 }
 
+/// True if ours change the type of the object `id`, which exists in the base.
+fn is_retyped(ours: &Changes, id: u64) -> bool {
+    ours.contains_key(&keys::header(id, OBJECT_TYPE))
+}
+
 fn has_any(ours: &Changes, id: u64, kind: u8) -> bool {
     ours.range(keys::of_kind(id, kind)).next().is_some()
 }
@@ -154,6 +163,9 @@ fn merge_header(merging: &Merging<'_>, ours: &mut Changes, entry: &Entry, id: u6
             let cell = Cell::inline(&encode_link_count(u32::try_from(sum).unwrap_or(u32::MAX)));
             ours.insert(entry.key.clone(), Change { body: Body::Cell(cell), ranges: Ranges::whole() });
             return Ok(None);
+        }
+        (OBJECT_TYPE | MAP_KEY_TYPE | MAP_VALUE_TYPE, _) if has_any(ours, id, LINK) || has_any(ours, id, MAP) => {
+            return Ok(Some("one made the group a map that the other changed"));
         }
         (_, Some(_)) if is_same(ours, entry) => return Ok(None),
         (_, Some(_)) => return Ok(Some("both changed the object's metadata")),

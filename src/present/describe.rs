@@ -5,6 +5,7 @@
 //! version and its reserved bits are not shown.
 
 use super::json::Json;
+use super::numpy::numpy_dtype;
 use super::{names, number};
 use crate::base::datatype::{
     Bitfield, Class, Compound, Datatype, Enumeration, FixedPoint, FloatingPoint, Normalization, VariableLengthKind,
@@ -12,6 +13,18 @@ use crate::base::datatype::{
 use serde_json::Value;
 
 type Fields = Vec<(&'static str, Json)>;
+
+/// numpy's notation of a datatype, or else its JSON description.
+pub fn dtype(datatype: &Datatype) -> Vec<u8> {
+    match numpy_dtype(datatype) {
+        Some(d) => d.to_string().into_bytes(),
+        None => {
+            let mut out = Vec::new();
+            type_json(datatype).write(&mut out);
+            out
+        }
+    }
+}
 
 /// Datatype in hdf5-json's form. Names that are not UTF-8 have U+FFFD in them; [`type_json`] keeps
 /// them.

@@ -13,7 +13,7 @@ use crate::connector::kinds;
 use crate::connector::{Connector, DatasetSpec, Datatype, Form, NewAttribute, ObjectId, ObjectKind, Shape, Value};
 
 /// Facts that say nothing that could be set.
-const DESCRIPTIVE: [&str; 7] = ["external", "index", "kind", "log", "offset", "progress", "storage"];
+const DESCRIPTIVE: [&str; 9] = ["external", "index", "key", "kind", "log", "offset", "progress", "storage", "value"];
 /// Attribute of the root group of a netCDF-4 file of the classic model.
 const NETCDF_CLASSIC: &[u8] = b"_nc3_strict";
 /// Bytes by which elements of new files refer to objects.
@@ -76,6 +76,9 @@ impl<'a> Editor<'a> {
     pub fn set_fact(&self, id: ObjectId, name: &str, text: &[u8]) -> Result<()> {
         if name == "attributes" {
             return self.set_attributes(id, text);
+        }
+        if name == "map" {
+            return super::map::become_map(self.edit, id, text, self.connector.reference_bytes());
         }
         self.edit.keep_layout(id);
         let done = self.set_dataset_fact(id, name, text);

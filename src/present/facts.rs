@@ -1,15 +1,16 @@
 //! Derived facts of an object: the names and texts of `user.h5dir.*`.
 
 use super::attributes::AttributesJson;
+use super::describe::dtype;
 use super::json::write_string;
 use super::parse::variable_string;
 use super::value::value_text;
-use super::{numpy_dtype, references, text, type_json};
+use super::{references, text, type_json};
 use crate::base::Result;
 use crate::connector::filters::name_of;
 use crate::connector::log::DatasetInLog;
 use crate::connector::{
-    Connector, DatasetInfo, Datatype, Elements, ExternalSegment, Fill, FilterSpec, Form, Limited, Newlines, ObjectId, ObjectKind, Shape,
+    Connector, DatasetInfo, Elements, ExternalSegment, Fill, FilterSpec, Form, Limited, Newlines, ObjectId, ObjectKind, Shape,
 };
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -23,7 +24,7 @@ pub(super) const TEXT_MAX: u64 = (64 << 10) + 1;
 const NEWLINES_KEY: &[u8] = b",\"newlines\":";
 
 /// All facts but the numbered ones of references.
-pub const FACT_NAMES: [&str; 18] = [
+pub const FACT_NAMES: [&str; 21] = [
     "attributes",
     "chunks",
     "dataset",
@@ -33,15 +34,18 @@ pub const FACT_NAMES: [&str; 18] = [
     "fillvalue",
     "filters",
     "index",
+    "key",
     "kind",
     "layout",
     "log",
+    "map",
     "maxshape",
     "offset",
     "profile",
     "progress",
     "shape",
     "storage",
+    "value",
 ];
 
 /// Names of the facts that a copy of the object `id` needs, in the order in which it sets them:
@@ -57,6 +61,7 @@ pub fn needed_facts(connector: &dyn Connector, id: ObjectId) -> Result<Vec<Cow<'
             names.extend(references::names(&d));
         }
         ObjectKind::Datatype => names.push("datatype".into()),
+        ObjectKind::Map => names.push("map".into()),
         ObjectKind::Group | ObjectKind::Unknown => {}
     }
     if !are_texts(connector, id)? {
@@ -86,6 +91,7 @@ pub fn fact(connector: &dyn Connector, id: ObjectId, name: &str) -> Result<Optio
         ("kind", ObjectKind::Group) => "group",
         ("kind", ObjectKind::Dataset) => "dataset",
         ("kind", ObjectKind::Datatype) => "datatype",
+        ("kind", ObjectKind::Map) => "map",
         ("kind", ObjectKind::Unknown) => "unknown",
         ("datatype", ObjectKind::Datatype) => {
             let mut out = Vec::new();
@@ -94,6 +100,7 @@ pub fn fact(connector: &dyn Connector, id: ObjectId, name: &str) -> Result<Optio
         }
         ("dtype", ObjectKind::Datatype) => return Ok(Some(dtype(&connector.datatype(id)?))),
         (_, ObjectKind::Dataset) => return dataset_fact(connector, id, name),
+        (_, ObjectKind::Map) => return super::map::fact(connector, id, name),
         _ => return Ok(None),
     };
     Ok(Some(text.into()))
@@ -126,18 +133,6 @@ pub fn attributes(connector: &dyn Connector, id: ObjectId, limit: u64) -> Result
         }
     }
     Ok(json.finish())
-}
-
-/// numpy's notation of a datatype, or else its JSON description.
-pub fn dtype(datatype: &Datatype) -> Vec<u8> {
-    match numpy_dtype(datatype) {
-        Some(d) => d.to_string().into_bytes(),
-        None => {
-            let mut out = Vec::new();
-            type_json(datatype).write(&mut out);
-            out
-        }
-    }
 }
 
 fn dataset_fact(connector: &dyn Connector, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {

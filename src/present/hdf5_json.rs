@@ -6,6 +6,7 @@
 //! | group | `links`: class and title, and the id and collection or the path that each leads to |
 //! | dataset | `type`, `shape`, `creationProperties`, `value` |
 //! | named datatype | `type` |
+//! | map | `keyType`, `valueType`, `pairs`: lists of key and value |
 //!
 //! `id` is a UUID made of the number of the file and the address of the object header: that of one
 //! object is always the same. A value that cannot be read has `error`, a sentence, in its place.
@@ -41,6 +42,7 @@ fn render(connector: &dyn Connector, id: ObjectId, most: u64) -> Result<Vec<u8>>
         ObjectKind::Group => links(connector, id, most, &mut out)?,
         ObjectKind::Dataset => dataset(connector, id, most, &mut out)?,
         ObjectKind::Datatype => member("type", &type_json(&connector.datatype(id)?), &mut out),
+        ObjectKind::Map => super::map::members(connector, id, most, &mut out)?,
         ObjectKind::Unknown => {}
     }
     out.extend_from_slice(b"\n}\n");
@@ -71,6 +73,7 @@ fn links(connector: &dyn Connector, id: ObjectId, most: u64, out: &mut Vec<u8>) 
                     ObjectKind::Group => Json::string("groups"),
                     ObjectKind::Dataset => Json::string("datasets"),
                     ObjectKind::Datatype => Json::string("datatypes"),
+                    ObjectKind::Map => Json::string("maps"),
                     ObjectKind::Unknown => Json::Null,
                 };
                 vec![class("H5L_TYPE_HARD"), ("collection", collection), ("id", Json::string(uuid(*id)))]

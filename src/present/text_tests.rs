@@ -3,7 +3,7 @@
 use super::attributes::AttributesJson;
 use super::parse::{AttributeList, parse_datatype, parse_fact, parse_value};
 use super::value::value_text;
-use super::{attribute_raw, attribute_text, fact, facts};
+use super::{attribute_raw, attribute_text, describe, fact};
 use crate::base::datatype::Class;
 use crate::base::datatype::Datatype;
 use crate::base::fill::Fill;
@@ -176,7 +176,7 @@ fn dataset_facts(c: &NativeConnector, id: ObjectId, path: &Path) -> usize {
         };
         n += 1;
         match name {
-            "dtype" => assert_eq!(facts::dtype(&spec.dtype.unwrap()), text),
+            "dtype" => assert_eq!(describe::dtype(&spec.dtype.unwrap()), text),
             "shape" => assert_eq!(spec.shape.unwrap_or_default(), d.shape.dims().unwrap_or_default(), "{path:?} {shown}"),
             "maxshape" => assert_eq!(spec.maxshape.unwrap_or_default(), d.shape.max(), "{path:?} {shown}"),
             "filters" => {

@@ -18,6 +18,8 @@ use std::sync::Arc;
 const WRITE_BYTES: usize = 1 << 20;
 /// The view of exact forms.
 const EXACT: &[u8] = b"/.h5dir/exact";
+/// The fact that makes a directory a map.
+const MAP: &[u8] = b"user.h5dir.map";
 /// Opened for writing.
 const WRITE: OpenMode =
     OpenMode { read: false, write: true, append: false, sync: false, truncate: false, written_back: false, clears_set_id: false };
@@ -30,6 +32,8 @@ pub(super) struct GroupDirectory {
     path: Vec<u8>,
     /// New files have their names from the start.
     direct: bool,
+    /// It is a map, whose files are pairs.
+    map: bool,
 }
 
 impl GroupDirectory {
@@ -42,7 +46,8 @@ impl GroupDirectory {
         }
         let path = tree::absolute(path);
         let direct = rules || is_below_control(&path);
-        Ok(GroupDirectory { container: container.clone(), held, path, direct })
+        let map = types_of_map(container, held.ino())?.is_some();
+        Ok(GroupDirectory { container: container.clone(), held, path, direct, map })
     }
 
     fn is_form(&self) -> bool {
@@ -54,8 +59,9 @@ impl GroupDirectory {
         Ok(Arc::new(Held::new(&self.container, entry.map_err(error)?.attr.ino)))
     }
 
-    fn below(&self, name: &[u8], held: Arc<Held>) -> Rc<dyn SinkDirectory> {
-        Rc::new(GroupDirectory { container: self.container.clone(), held, path: tree::join(&self.path, name), direct: self.direct })
+    fn below(&self, name: &[u8], held: Arc<Held>, map: bool) -> Rc<dyn SinkDirectory> {
+        let path = tree::join(&self.path, name);
+        Rc::new(GroupDirectory { container: self.container.clone(), held, path, direct: self.direct, map })
     }
 
     fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
@@ -80,7 +86,8 @@ impl GroupDirectory {
 
     fn file(&self, name: &[u8], held: Arc<Held>, state: State) -> ObjectFile {
         let (container, directory) = (self.container.clone(), self.held.clone());
-        ObjectFile { container, directory, path: self.path.clone(), name: name.to_vec(), held, state, open: None, exact: false }
+        let (path, part) = (self.path.clone(), self.map);
+        ObjectFile { container, directory, path, name: name.to_vec(), held, state, open: None, exact: false, part }
     }
 
     /// Opens a file of a view under its name, emptied.
@@ -113,6 +120,15 @@ impl GroupDirectory {
             Err(e) if e.raw_os_error() == Some(libc::EPERM) => Ok(None),
             Err(e) => Err(e),
         }
+    }
+}
+
+/// The fact of the types of the map `ino`; `None`: it is no map.
+fn types_of_map(container: &Container, ino: Ino) -> io::Result<Option<Vec<u8>>> {
+    match container.operations.getxattr(ino, MAP) {
+        Ok(types) => Ok(Some(types)),
+        Err(Errno(libc::ENODATA)) => Ok(None),
+        Err(e) => Err(error(e)),
     }
 }
 
@@ -156,19 +172,46 @@ impl SinkDirectory for GroupDirectory {
     }
 
     fn enter(&self, name: &[u8]) -> io::Result<Rc<dyn SinkDirectory>> {
-        Ok(self.below(name, self.hold(self.container.operations.lookup(self.held.ino(), name))?))
+        let held = self.hold(self.container.operations.lookup(self.held.ino(), name))?;
+        let map = types_of_map(&self.container, held.ino())?.is_some();
+        Ok(self.below(name, held, map))
     }
 
     fn make_directory(&self, name: &[u8], meta: &Meta) -> io::Result<Rc<dyn SinkDirectory>> {
         check_name(name)?;
         let made = self.container.operations.mkdir(self.held.ino(), name, creator(meta)).result;
         let entry = made.map_err(|e| naming(e, name))?;
-        Ok(self.below(name, self.hold(Ok(entry))?))
+        Ok(self.below(name, self.hold(Ok(entry))?, false))
+    }
+
+    fn make_map(&self, name: &[u8], types: &[u8], meta: &Meta, exists: bool) -> io::Result<Rc<dyn SinkDirectory>> {
+        check_name(name)?;
+        let (operations, ino) = (&self.container.operations, self.held.ino());
+        let entry = if exists { operations.lookup(ino, name) } else { operations.mkdir(ino, name, creator(meta)).result };
+        let held = self.hold(Ok(entry.map_err(|e| naming(e, name))?))?;
+        if types_of_map(&self.container, held.ino())?.as_deref() == Some(types) {
+            return Ok(self.below(name, held, true));
+        }
+        match set_xattr(&self.container, held.ino(), MAP, types) {
+            Ok(()) => Ok(self.below(name, held, true)),
+            Err(e) => {
+                if !exists {
+                    let _ = operations.rmdir(ino, name).result;
+                }
+                Err(match e.raw_os_error() {
+                    Some(libc::EOPNOTSUPP) => {
+                        io::Error::other("it is a map, and HDF5 files have none; copy it to a container in an object store")
+                    }
+                    Some(libc::ENOTEMPTY) => io::Error::other("it is a map, and the destination is a directory that holds something else"),
+                    _ => e,
+                })
+            }
+        }
     }
 
     fn make_file(&self, new: &NewFile<'_>) -> io::Result<Box<dyn SinkFile>> {
         check_name(new.name)?;
-        if self.is_form() {
+        if self.is_form() || self.map {
             return self.open_form(new);
         }
         if new.exists && !new.typed {
@@ -213,6 +256,10 @@ impl SinkDirectory for GroupDirectory {
         !self.is_form()
     }
 
+    fn holds_parts(&self) -> bool {
+        self.map
+    }
+
     fn as_object(&self) -> Option<(&Arc<Container>, &Arc<Held>)> {
         (!self.is_form()).then_some((&self.container, &self.held))
     }
@@ -240,6 +287,8 @@ struct ObjectFile {
     /// The file that is written: itself, or its exact form.
     open: Option<(Arc<Held>, Handle)>,
     exact: bool,
+    /// It is a pair of a map, with the owner and the times of the map.
+    part: bool,
 }
 
 impl ObjectFile {
@@ -332,6 +381,9 @@ impl SinkFile for ObjectFile {
     }
 
     fn set_meta(&mut self, meta: &Meta, owner: bool) -> io::Result<()> {
+        if self.part {
+            return Ok(());
+        }
         set_meta(&self.container, self.held.ino(), meta, owner)
     }
 

@@ -9,7 +9,7 @@ use crate::cli::failure::reason;
 use crate::cli::process;
 use crate::cli::progress::ProgressLine;
 use crate::cli::side::container::{Container, Held, ObjectSource, error};
-use crate::cli::side::{Content, DEPTH_MAX, Kind, Meta, Source};
+use crate::cli::side::{Content, DEPTH_MAX, Kind, Meta, Source, fact};
 use crate::cli::{print_error, tree};
 use crate::fs::StoredLink;
 use crate::fs::types::ROOT;
@@ -212,10 +212,10 @@ impl Copier {
             return Ok(true);
         }
         let object = source.as_object().filter(|object| !object.is_form());
-        let typed_copy = object.filter(|_| to.as_object().is_some());
+        let typed_copy = object.filter(|_| to.as_object().is_some() && !to.holds_parts());
         let description = match typed_copy {
             Some(object) => describe::of_object(object, self.manner.no_log)?,
-            None if self.manner.xattrs && to.takes_xattrs() => describe::of_xattrs(source)?,
+            None if self.manner.xattrs && to.takes_xattrs() && !to.holds_parts() => describe::of_xattrs(source)?,
             None => Description::default(),
         };
         let typed = typed_copy.is_some() || to.as_object().is_some() && description.definition.is_some();
@@ -313,10 +313,15 @@ impl Copier {
             to.make_link(name, &NewLink::Stored(StoredLink::Group(first.ino())), source.meta(), false)?;
             return Ok(Ok(true));
         }
+        let map = match source.as_object().filter(|object| !object.is_form() && to.as_object().is_some()) {
+            Some(object) => fact(object, "map")?,
+            None => None,
+        };
         let below = match found {
+            Some(there) if there.kind != Kind::Directory => return Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
+            found if map.is_some() => to.make_map(name, map.as_deref().unwrap_or_default(), source.meta(), found.is_some())?,
             None => to.make_directory(name, source.meta())?,
-            Some(there) if there.kind == Kind::Directory => to.enter(name)?,
-            Some(_) => return Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
+            Some(_) => to.enter(name)?,
         };
         if found.is_none() {
             self.made.insert(below.identity()?);

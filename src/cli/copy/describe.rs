@@ -49,7 +49,7 @@ pub(super) fn of_object(source: &ObjectSource, no_log: bool) -> io::Result<Descr
             let text = fact(source, "datatype")?.ok_or_else(|| refused("it has no description"))?;
             (description.definition, description.without_bytes) = (Some(xattr("datatype", text)), true);
         }
-        Some(b"group") => {}
+        Some(b"group" | b"map") => {}
         _ => return Err(refused("it is an object of an unknown kind, or cannot be read; 'h5dir check' says more")),
     }
     description.others.extend(attributes(source)?);

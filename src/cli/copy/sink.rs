@@ -56,6 +56,12 @@ pub(super) trait SinkDirectory {
     /// Makes a directory. Only its owner can use it until it gets the mode of `meta`.
     fn make_directory(&self, name: &[u8], meta: &Meta) -> io::Result<Rc<dyn SinkDirectory>>;
 
+    /// Makes a map of the types that the fact `types` describes; `exists`: the directory is there,
+    /// and must be such a map.
+    fn make_map(&self, _name: &[u8], _types: &[u8], _meta: &Meta, _exists: bool) -> io::Result<Rc<dyn SinkDirectory>> {
+        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+    }
+
     /// Begins a file. It has its name once it is finished.
     fn make_file(&self, new: &NewFile<'_>) -> io::Result<Box<dyn SinkFile>>;
 
@@ -74,6 +80,12 @@ pub(super) trait SinkDirectory {
     /// False below `.h5dir`, where files are forms of objects.
     fn takes_xattrs(&self) -> bool {
         true
+    }
+
+    /// True in a map, where files are parts of the directory's object, without types and
+    /// attributes.
+    fn holds_parts(&self) -> bool {
+        false
     }
 
     /// The directory in the main tree of a container.

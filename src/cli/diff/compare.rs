@@ -157,6 +157,14 @@ impl<'a> Comparison<'a> {
                     found.push(Difference::values("type", value_of(a), value_of(b)));
                 }
             }
+            Some(b"map") => {
+                let (a, b) = (fact(left, "map")?, fact(right, "map")?);
+                if a != b {
+                    found.push(Difference::values("type", value_of(a), value_of(b)));
+                }
+            }
+            // A pair of a map has bytes only.
+            None if left.meta().kind == Kind::Regular => return self.compare_bytes(left, right, None, found),
             Some(b"group") => {}
             _ => return Err(io::Error::other("it cannot be read, or is of an unknown kind; 'h5dir check' says more")),
         }

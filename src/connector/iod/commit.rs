@@ -37,7 +37,7 @@ impl IodConnector {
 
     /// Stores all values in packs that are too long for records, chunks encoded. No version has
     /// them yet.
-    fn store_values(&self, state: &mut State) -> Result<()> {
+    pub(super) fn store_values(&self, state: &mut State) -> Result<()> {
         let Some(session) = state.session.clone() else { return Ok(()) };
         let long = |cell: &Cell| matches!(&cell.data, Data::Inline(bytes) if bytes.len() > INLINE_MAX_BYTES);
         let values = state.changes.iter().filter_map(|(key, change)| match &change.body {
@@ -218,6 +218,9 @@ impl IodConnector {
         if matches!(kind, keys::LINK | keys::ATTRIBUTE) {
             let what = if kind == keys::LINK { "name" } else { "attribute" };
             name = format!("{what} {:?} of {name}", String::from_utf8_lossy(rest));
+        }
+        if kind == keys::MAP {
+            name = format!("key {} of {name}", state.shown_key(id, rest));
         }
         let (version, label) = (conflict.version, String::from_utf8_lossy(&record.label));
         let reason = format!("conflict at {name} with version {version} ({label}): {}", conflict.reason);

@@ -18,7 +18,7 @@ use crate::format::object_header::kind;
 use crate::iod::{keys, merge};
 
 /// Superblock version whose message versions are used.
-const SUPERBLOCK: u8 = 2;
+pub(super) const SUPERBLOCK: u8 = 2;
 /// Metadata that makes a dataset.
 const MESSAGES: [u16; 5] = [kind::DATASPACE, kind::DATATYPE, kind::FILL_VALUE, kind::DATA_LAYOUT, kind::FILTER_PIPELINE];
 /// Longest name of a link, bytes.
@@ -76,6 +76,7 @@ impl State {
     /// A new object with one name.
     fn create(&mut self, group: u64, name: &[u8], object_type: u8) -> Result<u64> {
         check_name(name)?;
+        self.check_holds_links(group)?;
         if paths::lookup(self, group, name)?.is_some() {
             return Err(Error::refused(libc::EEXIST, "the name is taken"));
         }

@@ -6,6 +6,7 @@ use super::ids::object;
 use super::state::State;
 use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Elements, NewReference, Taken};
+use crate::connector::maps::EditMaps;
 use crate::connector::plan::Now;
 use crate::connector::{DatasetSpec, Datatype, Form, LinkTarget, NewAttribute, NewValue, ObjectId, Ownership};
 use crate::format::message::times;
@@ -14,7 +15,7 @@ use crate::iod::keys;
 
 impl IodConnector {
     /// Runs an operation; one that fails changes nothing.
-    fn operate<T>(&self, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+    pub(super) fn operate<T>(&self, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         self.write_with(|state| {
             state.begin();
             let done = f(state);
@@ -229,6 +230,10 @@ impl Edit for IodConnector {
             true => state.remove(key),
             false => state.put(key, &super::ownership::encode(ownership)),
         })
+    }
+
+    fn maps(&self) -> Option<&dyn EditMaps> {
+        Some(self)
     }
 
     fn hold(&self, id: ObjectId) {

@@ -9,6 +9,7 @@
 //! attribute attributes                cells      parts outside of elements
 //! references, ownership               commit     one version, merged with others
 //! edit      the trait `Edit`          kind       location, creation, opening
+//! map       maps                      listing   values from a position on
 //! versions  log and dump             ids, chunks  identities; datasets and chunks with caches
 //! ```
 //!
@@ -27,6 +28,10 @@ mod edit;
 mod form;
 mod ids;
 pub mod kind;
+mod listing;
+mod map;
+#[cfg(test)]
+mod map_tests;
 mod names;
 mod ownership;
 mod paths;
@@ -52,55 +57,8 @@ use cells::{Cells, Place};
 use dataset::Storage;
 use ids::no_such;
 use state::State;
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 use std::sync::Arc;
-
-impl IodConnector {
-    /// Links of `group` after position `start`, until `f` breaks. The key at which the last listing
-    /// ended is kept, so that a listing from there on does not count links from the first one.
-    fn list_links(&self, group: u64, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()> {
-        let mut members = Vec::new();
-        let generation = self.generation();
-        let cursor = self.cursor.lock().clone();
-        let (mut position, from) = match cursor {
-            Some((g, at, of, key)) if (g, at, of) == (group, start, generation) && start > 0 => (start, Bound::Excluded(key)),
-            _ => (0, keys::of_kind(group, keys::LINK).0),
-        };
-        let mut last = None;
-        loop {
-            members.clear();
-            let range = (last.clone().map_or(from.clone(), Bound::Excluded), keys::of_kind(group, keys::LINK).1);
-            {
-                let state = self.state.read_recursive();
-                if position == 0 && last.is_none() && state.kind(group)? != Some(ObjectKind::Group) {
-                    return Err(no_such(group, "it is not a group"));
-                }
-                let _ = state.scan(&range, &mut |key, cell| {
-                    members.push((key.to_vec(), state.container.bytes(cell)?));
-                    Ok(if members.len() < LISTED_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
-                })?;
-            }
-            if members.is_empty() {
-                return Ok(());
-            }
-            // `f` may ask for other things: nothing is locked.
-            for (key, body) in members.drain(..) {
-                position = position.saturating_add(1);
-                let Some((_, _, name)) = keys::parts(&key) else { continue };
-                let link = Link { name: name.to_vec(), target: paths::decode_link(&body, group)? };
-                if position > start && f(link, position).is_break() {
-                    // The member that broke the listing may be asked for again.
-                    *self.cursor.lock() = last.map(|key| (group, position.saturating_sub(1), generation, key));
-                    return Ok(());
-                }
-                last = Some(key);
-            }
-        }
-    }
-}
-
-/// Links that are read at once.
-const LISTED_AT_ONCE: usize = 1024;
 
 fn own(id: ObjectId) -> Result<u64> {
     State::check_id(id)
@@ -146,7 +104,11 @@ impl Connector for IodConnector {
     }
 
     fn list(&self, group: ObjectId, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()> {
-        self.list_links(own(group)?, start, f)
+        let group = own(group)?;
+        self.list_values((group, keys::LINK), start, &mut |name, cell, next| {
+            let target = paths::decode_link(&self.container.bytes(cell)?, group)?;
+            Ok(f(Link { name: name.to_vec(), target }, next))
+        })
     }
 
     fn external(&self, _from: ObjectId, _file: &[u8], _object: &[u8]) -> Result<Option<ObjectId>> {
@@ -229,6 +191,10 @@ impl Connector for IodConnector {
 
     fn attribute(&self, id: ObjectId, name: &[u8]) -> Result<Option<Value>> {
         self.attribute_of(&self.state.read_recursive(), own(id)?, name)
+    }
+
+    fn maps(&self) -> Option<&dyn super::maps::Maps> {
+        Some(self)
     }
 
     fn versions(&self) -> Option<&dyn super::versions::Versions> {

@@ -14,9 +14,18 @@ fn no(errno: i32, reason: &'static str) -> Error {
 }
 
 impl State {
+    /// Errors: the object is a map, which holds pairs.
+    pub(super) fn check_holds_links(&self, group: u64) -> Result<()> {
+        match self.kind(group)? {
+            Some(ObjectKind::Map) => Err(no(libc::EPERM, "a map holds pairs, and no links")),
+            _ => Ok(()),
+        }
+    }
+
     /// Adds a link.
     pub(super) fn enter(&mut self, group: u64, name: &[u8], target: &LinkTarget) -> Result<()> {
         check_name(name)?;
+        self.check_holds_links(group)?;
         if lookup(self, group, name)?.is_some() {
             return Err(no(libc::EEXIST, "the name is taken"));
         }
@@ -41,6 +50,14 @@ impl State {
         }
     }
 
+    /// True for what is a directory: a group or a map.
+    fn is_directory(&self, target: &LinkTarget) -> Result<bool> {
+        match target {
+            LinkTarget::Hard(id) => Ok(matches!(self.kind(id.serial())?, Some(ObjectKind::Group | ObjectKind::Map))),
+            _ => Ok(false),
+        }
+    }
+
     fn is_only_name(&self, target: &LinkTarget) -> Result<bool> {
         match target {
             LinkTarget::Hard(id) => Ok(self.link_count(id.serial())? < 2),
@@ -50,7 +67,10 @@ impl State {
 
     fn is_full(&self, target: &LinkTarget) -> Result<bool> {
         match target {
-            LinkTarget::Hard(id) => self.has_any(&keys::of_kind(id.serial(), keys::LINK)),
+            LinkTarget::Hard(id) => {
+                let has = |kind| self.has_any(&keys::of_kind(id.serial(), kind));
+                Ok(has(keys::LINK)? || has(keys::MAP)?)
+            }
             _ => Ok(false),
         }
     }
@@ -97,10 +117,10 @@ impl State {
     /// Removes a name.
     pub(super) fn unlink(&mut self, group: u64, name: &[u8], directory: bool) -> Result<Option<ObjectId>> {
         let target = lookup(self, group, name)?.ok_or_else(|| no(libc::ENOENT, "no such name"))?;
-        match (directory, self.is_group(&target)?) {
-            (true, false) => return Err(no(libc::ENOTDIR, "it is not a group")),
-            (false, true) if self.is_only_name(&target)? => return Err(no(libc::EISDIR, "it is a group")),
-            (true, true) if self.is_full(&target)? => return Err(no(libc::ENOTEMPTY, "the group has links")),
+        match (directory, self.is_directory(&target)?) {
+            (true, false) => return Err(no(libc::ENOTDIR, "it is neither a group nor a map")),
+            (false, true) if self.is_only_name(&target)? => return Err(no(libc::EISDIR, "it is a group or a map")),
+            (true, true) if self.is_full(&target)? => return Err(no(libc::ENOTEMPTY, "the directory is not empty")),
             _ => {}
         }
         self.remove(keys::key(group, keys::LINK, name))?;
@@ -126,6 +146,7 @@ impl State {
     /// Moves a name.
     pub(super) fn rename(&mut self, from: (u64, &[u8]), to: (u64, &[u8]), taken: Taken) -> Result<Option<ObjectId>> {
         check_name(to.1)?;
+        self.check_holds_links(to.0)?;
         let there = lookup(self, to.0, to.1)?;
         if taken == Taken::Refuse && there.is_some() {
             return Err(no(libc::EEXIST, "the name is taken"));
@@ -161,10 +182,10 @@ impl State {
             if there == moved && matches!(there, LinkTarget::Hard(_)) {
                 return Ok(None);
             }
-            match (self.is_group(moved)?, self.is_group(there)?) {
-                (true, false) => return Err(no(libc::ENOTDIR, "a group cannot replace what is none")),
-                (false, true) if self.is_only_name(there)? => return Err(no(libc::EISDIR, "only a group can replace a group")),
-                (true, true) if self.is_full(there)? => return Err(no(libc::ENOTEMPTY, "the group has links")),
+            match (self.is_directory(moved)?, self.is_directory(there)?) {
+                (true, false) => return Err(no(libc::ENOTDIR, "a directory cannot replace what is none")),
+                (false, true) if self.is_only_name(there)? => return Err(no(libc::EISDIR, "only a directory can replace a directory")),
+                (true, true) if self.is_full(there)? => return Err(no(libc::ENOTEMPTY, "the directory is not empty")),
                 _ => {}
             }
         }

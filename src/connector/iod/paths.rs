@@ -2,7 +2,7 @@
 
 use super::access::IodConnector;
 use super::ids::no_such;
-use super::state::{GROUP, State};
+use super::state::{GROUP, MAP, State};
 use crate::base::{Address, Error, Result, limits};
 use crate::connector::LinkTarget;
 use crate::format::Context;
@@ -38,11 +38,11 @@ pub(super) fn encode_link(name: &[u8], target: &LinkTarget) -> Result<Vec<u8>> {
     link.encode(&Context::DEFAULT).map_err(|e| Error::refused(libc::EINVAL, e.to_string()))
 }
 
-/// The link `name` of a group. Errors: it is no group.
+/// The link `name` of a group; a map has none. Errors: it is neither.
 pub(super) fn lookup(state: &State, group: u64, name: &[u8]) -> Result<Option<LinkTarget>> {
     match state.bytes(&keys::key(group, keys::LINK, name))? {
         Some(body) => decode_link(&body, group).map(Some),
-        None if state.header(group, OBJECT_TYPE)?.as_deref() == Some(&[GROUP]) => Ok(None),
+        None if matches!(state.header(group, OBJECT_TYPE)?.as_deref(), Some([GROUP | MAP])) => Ok(None),
         None => Err(no_such(group, "it is not a group")),
     }
 }

@@ -21,6 +21,8 @@ pub(super) const GROUP: u8 = 1;
 pub(super) const DATASET: u8 = 2;
 /// Type of an object: named datatype.
 pub(super) const DATATYPE: u8 = 3;
+/// Type of an object: map.
+pub(super) const MAP: u8 = 4;
 
 /// References and attributes whose targets do not exist yet.
 #[derive(Default)]
@@ -291,6 +293,7 @@ pub(super) fn kind_of(body: &[u8]) -> ObjectKind {
         [GROUP] => ObjectKind::Group,
         [DATASET] => ObjectKind::Dataset,
         [DATATYPE] => ObjectKind::Datatype,
+        [MAP] => ObjectKind::Map,
         _ => ObjectKind::Unknown,
     }
 }

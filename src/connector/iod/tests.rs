@@ -33,17 +33,17 @@ fn open_in(store: Arc<dyn ObjectStore>, version: Option<u64>) -> Result<Arc<IodC
     Ok(IodConnector::new(container, state, writable, 1 << 20))
 }
 
-fn open(store: &MemoryStore) -> Arc<IodConnector> {
+pub(super) fn open(store: &MemoryStore) -> Arc<IodConnector> {
     open_in(Arc::new(store.clone()), None).unwrap()
 }
 
-fn empty() -> MemoryStore {
+pub(super) fn empty() -> MemoryStore {
     let store = MemoryStore::default();
     Container::create(Arc::new(store.clone()), root_entries()).unwrap();
     store
 }
 
-fn errno<T>(result: &Result<T>) -> i32 {
+pub(super) fn errno<T>(result: &Result<T>) -> i32 {
     match result {
         Ok(_) => 0,
         Err(Error::Refused { errno, .. }) => *errno,
@@ -294,7 +294,7 @@ fn two() -> (MemoryStore, ObjectId, Arc<IodConnector>, Arc<IodConnector>) {
     (store, id, a, b)
 }
 
-fn conflict(done: Result<()>) -> String {
+pub(super) fn conflict(done: Result<()>) -> String {
     match done {
         Err(Error::Refused { errno: libc::EIO, reason }) => reason.into_owned(),
         other => panic!("{other:?}"),

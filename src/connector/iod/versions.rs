@@ -36,6 +36,7 @@ impl Versions for IodConnector {
                     Some([super::state::GROUP]) => "KV object (group)",
                     Some([super::state::DATASET]) => "array object (dataset)",
                     Some([super::state::DATATYPE]) => "blob (named datatype)",
+                    Some([super::state::MAP]) => "KV object (map)",
                     _ => "object of an unknown type",
                 };
                 let pad = format!("scratch pad: metadata KV {id}/H, attribute KV {id}/A");
@@ -55,6 +56,8 @@ fn metadata(message: u16) -> String {
         keys::OBJECT_TYPE => "object_type".into(),
         keys::OWNERSHIP => "owner".into(),
         keys::ACCESS_TIME => "access time".into(),
+        keys::MAP_KEY_TYPE => "object_datatype (keys)".into(),
+        keys::MAP_VALUE_TYPE => "object_datatype (values)".into(),
         kind::REFERENCE_COUNT => "object_link_count".into(),
         kind::DATATYPE => "object_datatype".into(),
         kind::DATASPACE => "object_dataspace".into(),
@@ -74,6 +77,7 @@ fn described(state: &State, key: &[u8], kind: u8, id: u64, cell: &Cell) -> Resul
             LinkTarget::Hard(target) => format!("<\"{}\", {}>", escaped_bytes(rest), target.serial()),
             other => format!("<\"{}\", {other:?}>", escaped_bytes(rest)),
         },
+        keys::MAP => state.shown_pair(id, rest, &state.container.bytes(cell)?)?,
         keys::ATTRIBUTE => format!("attribute \"{}\"", escaped_bytes(rest)),
         keys::LINK_OWNER => format!("owner of the link \"{}\"", escaped_bytes(rest)),
         keys::HEADER => format!("metadata {}", metadata(keys::message(key).unwrap_or(0))),

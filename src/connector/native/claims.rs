@@ -191,7 +191,7 @@ impl<'a> Walk<'a> {
         match object.info().kind {
             ObjectKind::Group => parts.extend([Walk::links as Part<'a>, Walk::group]),
             ObjectKind::Dataset => parts.push(Walk::dataset),
-            ObjectKind::Datatype | ObjectKind::Unknown => {}
+            ObjectKind::Datatype | ObjectKind::Map | ObjectKind::Unknown => {}
         }
         for part in parts {
             let done = part(self, &object);

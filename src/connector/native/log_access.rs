@@ -44,7 +44,7 @@ impl NativeConnector {
                             f(id, anchor)?;
                         }
                     }
-                    ObjectKind::Datatype | ObjectKind::Unknown => {}
+                    ObjectKind::Datatype | ObjectKind::Map | ObjectKind::Unknown => {}
                 }
             }
         }

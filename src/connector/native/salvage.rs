@@ -49,7 +49,7 @@ fn is_object(file: &Arc<HdfFile>, address: Address) -> bool {
         ObjectKind::Group => object.group_storage().is_ok(),
         ObjectKind::Dataset => object.datatype().is_ok() && object.dataspace().is_ok(),
         ObjectKind::Datatype => object.datatype().is_ok(),
-        ObjectKind::Unknown => false,
+        ObjectKind::Map | ObjectKind::Unknown => false,
     }
 }
 

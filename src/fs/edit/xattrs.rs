@@ -9,10 +9,13 @@ use crate::fs::mounted::Mounted;
 use crate::fs::namespace::Node;
 use crate::fs::open_files::OpenFiles;
 use crate::fs::types::{Errno, FsResult};
-use crate::fs::views::{ALL, Class, Host};
+use crate::fs::views::{ALL, Class, Host, Inode};
 use crate::fs::xattr::{self, Target};
 use crate::present::Prepared;
 use std::sync::Arc;
+
+/// The fact that makes a directory a map.
+const MAP_FACT: &[u8] = b"user.h5dir.map";
 
 /// See the module's description. Callers that change something hold the lock of names alone.
 pub struct XattrEditor {
@@ -43,7 +46,18 @@ impl XattrEditor {
 
     /// Sets the extended attribute `name` of `node`; `flags` are those of setxattr(2).
     pub fn set(&self, node: &Node, name: &[u8], value: &[u8], flags: i32, invalidate: &mut Invalidate) -> FsResult<()> {
+        let kind = |id| self.mounted.connector.info(id).map(|info| info.kind).ok();
+        let before = node.item.group().filter(|_| name == MAP_FACT).map(|id| (id, kind(id)));
+        if name == MAP_FACT && node.is_root() {
+            let reason = "the root of a mount stays a group; make a directory in it a map";
+            return Err(self.mounted.refused(node.item.object(), &Error::refused(libc::EINVAL, reason)));
+        }
         self.change(node, name, |target| target.set(name, value, flags), invalidate)?;
+        if let Some((id, kind_before)) = before
+            && kind(id) != kind_before
+        {
+            self.changes.kind_changed(id, invalidate);
+        }
         if xattr::is_fact(name) {
             invalidate.attributes.push(node.ino);
             // Elements that became undefined, or their fill value, read otherwise.
@@ -75,8 +89,8 @@ impl XattrEditor {
             return Err(Errno(libc::EROFS));
         }
         // The views below `.h5dir` show the attributes of the main tree, where they are changed.
-        let object = matches!(node.item.class, Class::Group | Class::Dataset | Class::File) && id.is_some();
-        if !object || !node.item.view.edit().is_some_and(|view| view.edits_links()) {
+        let object = !matches!(node.item.class, Class::Symlink | Class::Broken) && id.is_some();
+        if !object || !node.item.view.edit().is_some_and(|view| view.is_object(&node.item)) {
             return Err(Errno(libc::EPERM));
         }
         let before = self.changes.size_before(node, name);

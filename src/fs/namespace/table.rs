@@ -193,6 +193,13 @@ impl NodeTable {
         all.filter(open).copied().collect()
     }
 
+    /// Nodes of the object `id`, in a container that is changed.
+    pub fn of_object(&self, id: ObjectId) -> Vec<Arc<Node>> {
+        let maps = self.maps.lock();
+        let all = maps.by_object.as_ref().and_then(|o| o.get(&id)).into_iter().flatten();
+        all.filter_map(|ino| maps.nodes.get(ino)).filter(|n| n.item.object() == Some(id)).cloned().collect()
+    }
+
     /// The object `id` lost its last name: later look-ups do not find its nodes.
     pub fn object_gone(&self, id: ObjectId) {
         let mut maps = self.maps.lock();

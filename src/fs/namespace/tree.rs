@@ -350,6 +350,19 @@ impl Namespace {
         self.renewed_state.store(state, Ordering::Release);
     }
 
+    /// The object `id` became one of another kind: its nodes show that under their numbers.
+    pub fn kind_changed(&self, id: ObjectId) {
+        for old in self.nodes.of_object(id) {
+            let Some(parent) = old.parent() else { continue };
+            match self.child(&parent, &old.place().name) {
+                Ok(Some(child)) if child.item.file_kind() == old.item.file_kind() => {
+                    self.nodes.renew(&old, Node::of_child(&parent, child).1);
+                }
+                _ => self.nodes.lose(&old),
+            }
+        }
+    }
+
     /// The number that `child` of `dir` has or would get, and its type of file.
     pub fn number(&self, dir: &Arc<Node>, child: Child) -> (Vec<u8>, Ino, FileKind) {
         let (name, node) = Node::of_child(dir, child);

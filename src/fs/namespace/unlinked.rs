@@ -35,9 +35,9 @@ impl Unlinked {
     }
 }
 
-/// The object that is held for `node`: a group or dataset of the main tree.
+/// The object that is held for `node`: one of the main tree.
 fn held_object(node: &Node) -> Option<ObjectId> {
-    node.item.writable().filter(|edit| edit.edits_links()).and_then(|_| node.item.object())
+    node.item.writable().filter(|edit| edit.is_object(&node.item)).and_then(|_| node.item.object())
 }
 
 /// Holds `node` as if it were open. False: its object cannot be held.

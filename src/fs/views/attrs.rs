@@ -6,19 +6,18 @@
 //! its type and shape do not take so many bytes, it stays as it was. An attribute created here is a
 //! list of bytes and takes any number of them.
 
-mod buffer;
-
+use super::buffer::{Key, Part, WrittenParts, refused};
 use super::bytes::{Bytes, Text};
 use super::context::{Context, Effects};
 use super::links::LinkView;
 use super::view::{Child, Class, EditView, Extent, Inode, Item, View, Visit};
 use crate::base::Result;
+use crate::connector::edit::Edit;
 use crate::connector::{Connector, ObjectId, ObjectKind};
 use crate::fs::cut_names::Names;
 use crate::fs::name::{file_name, file_name_escaped, unescape};
 use crate::fs::types::{Errno, FsResult, OpenMode};
 use crate::present;
-use buffer::Attributes;
 use std::sync::Arc;
 
 /// Positions of attributes in a directory begin here; those of links are smaller.
@@ -26,6 +25,21 @@ const FIRST_ATTRIBUTE: u64 = 1 << 61;
 
 /// See the module's description.
 pub struct Attrs;
+
+/// Attributes as parts that are written as a whole.
+struct Attribute;
+
+impl Part for Attribute {
+    const NOUN: &'static str = "attribute";
+
+    fn stored(connector: &dyn Connector, (id, name): &Key) -> Result<Option<Vec<u8>>> {
+        present::attribute_raw(connector, *id, name)
+    }
+
+    fn set(_connector: &dyn Connector, edit: &dyn Edit, (id, name): &Key, bytes: &[u8]) -> Result<()> {
+        edit.set_attribute_bytes(*id, name, bytes)
+    }
+}
 
 fn attribute(id: ObjectId, shown: Vec<u8>, name: &[u8]) -> Child {
     let link_name = (shown != name).then(|| name.into());
@@ -79,6 +93,10 @@ impl LinkView for Attrs {
 
     fn group(&'static self, id: ObjectId) -> Item {
         Item::object_of(self, Class::Group, id)
+    }
+
+    fn map(&'static self, id: ObjectId) -> Option<Item> {
+        Some(Item::object_of(self, Class::Directory, id))
     }
 }
 
@@ -134,7 +152,7 @@ impl View for Attrs {
 struct Buffered {
     at_open: Text,
     inode: Arc<dyn Inode>,
-    buffers: Arc<Attributes>,
+    buffers: Arc<WrittenParts<Attribute>>,
     connector: Arc<dyn Connector>,
 }
 
@@ -151,7 +169,7 @@ impl Bytes for Buffered {
 }
 
 /// The attribute that `inode` stands for, by its present name.
-fn key(inode: &dyn Inode) -> Option<(ObjectId, Vec<u8>)> {
+fn key(inode: &dyn Inode) -> Option<Key> {
     let item = inode.item();
     Some((item.owner.filter(|_| item.is_part())?, inode.link_name()))
 }
@@ -160,7 +178,7 @@ fn is_buffered(cx: &Context<'_>, inode: &dyn Inode) -> bool {
     cx.changing && inode.item().owner.is_some_and(|id| id.is_own())
 }
 
-fn buffers(cx: &Context<'_>) -> Arc<Attributes> {
+fn buffers(cx: &Context<'_>) -> Arc<WrittenParts<Attribute>> {
     cx.buffers.get()
 }
 
@@ -225,7 +243,7 @@ impl EditView for Attrs {
         let id = dir.item().object().ok_or(Errno(libc::EPERM))?;
         let edit = cx.connector.edit().ok_or(Errno(libc::EROFS))?;
         let plain = new_attribute(cx, dir, name)?;
-        edit.set_attribute_bytes(id, &plain, &[]).map_err(|e| buffer::refused(cx, &(id, plain), &e))?;
+        edit.set_attribute_bytes(id, &plain, &[]).map_err(|e| refused::<Attribute>(cx, &(id, plain), &e))?;
         Ok(Effects::attributes(id))
     }
 
@@ -233,7 +251,7 @@ impl EditView for Attrs {
         let edit = cx.connector.edit().ok_or(Errno(libc::EROFS))?;
         let id = child.item.owner.ok_or(Errno(libc::EPERM))?;
         let name = child.link_name.as_deref().unwrap_or(&child.name);
-        edit.remove_attribute(id, name).map_err(|e| buffer::refused(cx, &(id, name.to_vec()), &e))?;
+        edit.remove_attribute(id, name).map_err(|e| refused::<Attribute>(cx, &(id, name.to_vec()), &e))?;
         Ok(Effects::attributes(id))
     }
 
@@ -251,7 +269,7 @@ impl EditView for Attrs {
         if old == new {
             return Ok(None);
         }
-        edit.rename_attribute(id, &old, &new, replaced.is_some()).map_err(|e| buffer::refused(cx, &(id, old.clone()), &e))?;
+        edit.rename_attribute(id, &old, &new, replaced.is_some()).map_err(|e| refused::<Attribute>(cx, &(id, old.clone()), &e))?;
         buffers(cx).renamed(id, old, new.clone());
         Ok(Some((new, Effects::attributes(id))))
     }

@@ -73,6 +73,10 @@ fn root_file(dir: &dyn Inode) -> Option<Child> {
 }
 
 impl LinkView for Json {
+    fn map(&'static self, id: ObjectId) -> Option<Item> {
+        Some(file(id))
+    }
+
     fn object(&'static self, _cx: &Context<'_>, _kind: ObjectKind, id: ObjectId) -> Option<Item> {
         Some(file(id))
     }

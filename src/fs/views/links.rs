@@ -12,11 +12,16 @@ use std::ops::ControlFlow;
 
 /// A view whose directories are groups.
 pub trait LinkView: View {
-    /// How an object that is not a group is shown; `None`: not at all.
+    /// How an object that is neither a group nor a map is shown; `None`: not at all.
     fn object(&'static self, cx: &Context<'_>, kind: ObjectKind, id: ObjectId) -> Option<Item>;
 
     /// How the group `id` is shown.
     fn group(&'static self, id: ObjectId) -> Item;
+
+    /// How the map `id` is shown; `None`: not at all.
+    fn map(&'static self, _id: ObjectId) -> Option<Item> {
+        None
+    }
 
     /// True where soft links are symbolic links and links that lead nowhere are listed. Other views
     /// show objects only.
@@ -139,6 +144,7 @@ pub trait LinkView: View {
                 Some(up) => object::symlink(symlink::up(up)),
                 None => self.group(id),
             }),
+            Ok(info) if info.kind == ObjectKind::Map => self.map(id),
             Ok(info) => self.object(cx, info.kind, id),
         }
     }

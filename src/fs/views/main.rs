@@ -5,6 +5,7 @@ use super::bytes::{Bytes, Elements, Text};
 use super::context::{Context, Effects};
 use super::elements::{dataset_extent, dataset_resize, dataset_size, dataset_write};
 use super::links::LinkView;
+use super::map;
 use super::object;
 use super::view::{Child, Class, EditView, Extent, Inode, Item, View, Visit};
 use crate::base::{Error, Result};
@@ -29,6 +30,10 @@ impl LinkView for Main {
 
     fn group(&'static self, id: ObjectId) -> Item {
         Item::object_of(self, Class::Group, id)
+    }
+
+    fn map(&'static self, id: ObjectId) -> Option<Item> {
+        Some(map::directory(id))
     }
 
     fn shows_soft_links(&self) -> bool {

@@ -3,6 +3,7 @@
 //! A new view is a file of this folder, its `mod` line, and a line of [`ALL`].
 
 mod attrs;
+mod buffer;
 mod bytes;
 mod chunks;
 pub(super) mod context;
@@ -15,6 +16,7 @@ mod generated;
 mod json;
 mod links;
 mod main;
+mod map;
 mod metrics;
 mod npy;
 mod object;

@@ -249,6 +249,12 @@ pub trait EditView: Send + Sync {
         false
     }
 
+    /// True where `item` is an object of the container in the main tree: attributes, owner and mode
+    /// are changed through it.
+    fn is_object(&self, _item: &Item) -> bool {
+        self.edits_links()
+    }
+
     /// True where offsets in a file are offsets in a dataset: ranges can be allocated, zeroed and
     /// copied.
     fn maps_ranges(&self) -> bool {

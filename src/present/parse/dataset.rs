@@ -159,7 +159,8 @@ impl ParsedDataset {
     }
 }
 
-fn dtype(node: &Node, sizeof_addr: u8) -> Result<Datatype> {
+/// The datatype that `node` names or describes, a string in any notation.
+pub(super) fn dtype(node: &Node, sizeof_addr: u8) -> Result<Datatype> {
     match node {
         // A string may hold any notation, descriptions too.
         Node::String(s) => {

@@ -16,6 +16,7 @@ mod elements;
 mod filters;
 mod float;
 mod integer;
+mod map;
 mod node;
 mod npy;
 mod region;
@@ -28,6 +29,7 @@ pub use dataset::{ParsedDataset, parse_dataset_json, parse_fact, parse_reference
 pub use datatype::parse_datatype;
 pub use datatype::parse_datatype_in;
 pub use elements::parse_value;
+pub use map::map_types;
 pub use npy::NpyHeader;
 
 use crate::base::Error;

@@ -266,7 +266,7 @@ impl Change<'_> {
         match kind {
             ObjectKind::Dataset => self.delete_data(id)?,
             ObjectKind::Group => group_edit::delete_group_storage(&store, id.address)?,
-            ObjectKind::Datatype | ObjectKind::Unknown => {}
+            ObjectKind::Datatype | ObjectKind::Map | ObjectKind::Unknown => {}
         }
         let mut datatypes = self.free_all_held(id)?;
         if kind == ObjectKind::Dataset {
