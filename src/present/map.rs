@@ -13,7 +13,6 @@ use crate::base::{Address, Error, Result};
 use crate::connector::edit::Edit;
 use crate::connector::maps::{EditMaps, MapTypes, Maps};
 use crate::connector::{Connector, Datatype, Elements, ObjectId, Shape};
-use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 /// Longest text of a key, bytes.
@@ -200,14 +199,12 @@ pub(super) fn members(connector: &dyn Connector, id: ObjectId, most: u64, out: &
 }
 
 fn element_json(t: &Datatype, bytes: &[u8], most: u64, out: &mut Vec<u8>) -> Result<()> {
-    let text: Cow<'_, [u8]> = match t.is_vlen_string() {
-        true => {
-            write_string(bytes, out);
-            return Ok(());
-        }
-        false => json_value(&Elements { datatype: t, shape: &Shape::Scalar, bytes }, &Limited { parts: &NoParts, limit: most })?.into(),
-    };
-    out.extend_from_slice(&text);
+    if t.is_vlen_string() {
+        write_string(bytes, out);
+    } else {
+        let elements = Elements { datatype: t, shape: &Shape::Scalar, bytes };
+        out.extend_from_slice(&json_value(&elements, &Limited { parts: &NoParts, limit: most })?);
+    }
     Ok(())
 }
 
