@@ -3,7 +3,7 @@
 use super::failure::{Exit, Failure, reason};
 use super::{iod_text, iod_versions, ls, text};
 use crate::base::escape;
-use crate::config::args::{IodArgs, IodCommand, IodGcArgs};
+use crate::config::iod_args::{IodArgs, IodCommand, IodGcArgs};
 use crate::config::resolve;
 use crate::config::value::Level;
 use crate::fs::MountSpec;

@@ -4,7 +4,7 @@ use super::failure::{Exit, Failure, reason};
 use super::{iod_text, ls, text};
 use crate::base::Error;
 use crate::base::escape::{self, escaped};
-use crate::config::args::{IodDiffArgs, IodRevertArgs, IodTagArgs};
+use crate::config::iod_args::{IodDiffArgs, IodRevertArgs, IodTagArgs};
 use crate::config::resolve;
 use crate::config::value::{Level, Version};
 use crate::fs::open::{self, LocatedContainer};

@@ -3,7 +3,7 @@
 use super::failure::{Exit, Failure, reason};
 use super::ls;
 use crate::base::escape;
-use crate::config::args::{TxArg, TxArgs, TxCommand};
+use crate::config::iod_args::{TxArg, TxArgs, TxCommand};
 use crate::config::resolve;
 use crate::config::value::Level;
 use crate::fs::open::{self, Transactions};

@@ -39,20 +39,12 @@ const EXAMPLES: [(&str, &[&str]); 17] = [
         ],
     ),
     ("erase", &["h5dir erase --select 0:10,: sparse.h5:/run1/image"]),
-    (
-        "create",
-        &[
-            "h5dir create new.h5",
-            "h5dir create --libver earliest old.h5",
-            "h5dir create --log run.h5",
-            "h5dir create --log --log-format=released run.h5",
-        ],
-    ),
+    ("create", &["h5dir create new.h5", "h5dir create --log run.h5", "h5dir create --log --log-format=released run.h5"]),
     ("iod", &["h5dir iod log iod:runs", "h5dir iod tag iod:runs calibrated 7", "h5dir iod gc --keep 30 iod:runs"]),
     ("tx", &["h5dir tx begin --peers 2 iod:runs step7", "h5dir tx status iod:runs step7", "h5dir tx abort iod:runs step7"]),
     ("recover", &["h5dir recover data.h5", "h5dir recover --dry-run data.h5"]),
     ("compact", &["h5dir compact run.h5", "h5dir compact run.h5:/checkpoint"]),
-    ("log", &["h5dir log dump run.h5", "h5dir log rebuild run.h5", "h5dir log replay run.h5 plain.h5", "h5dir log export plain.h5 run.h5"]),
+    ("log", &["h5dir log dump run.h5", "h5dir log replay run.h5 plain.h5", "h5dir log export plain.h5 run.h5"]),
     (
         "completions",
         &[

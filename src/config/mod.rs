@@ -5,7 +5,7 @@
 //! options   the mount options, each optional     file     the YAML file
 //! value     sizes, modes, switches, users        target   FILE[:/group]
 //! memory    the default cache size               create   the rules for new files
-//! help      the screen of h5dir, examples    side_args  arguments of cp, cat and diff
+//! help      the screen of h5dir, examples    side_args, iod_args  arguments of some commands
 //! yaml      nodes with their places              problem  a place and what is wrong there
 //! layers    the sources of the options           catalog  files of the machine and the user
 //! resolve   merges, applies defaults, checks     effective, schema  for config show and editors
@@ -21,6 +21,7 @@ pub(crate) mod file;
 pub(crate) mod file_options;
 pub mod fstab;
 pub(crate) mod help;
+pub(crate) mod iod_args;
 pub(crate) mod layers;
 pub(crate) mod memory;
 pub(crate) mod options;

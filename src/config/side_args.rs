@@ -9,8 +9,7 @@ const CP_HELP: &str = "\
 Examples:
   h5dir cp -r data.h5:/run1 DIR            a group becomes a directory of files
   h5dir cp --create a.raw new.h5:/a        a file becomes a dataset of bytes
-  h5dir cp -r a.h5:/run1 b.h5:/            types, filters and attributes are kept
-  h5dir cp -r a.h5 iod:FOLDER              a container, created if need be; and back
+  h5dir cp -r a.h5 iod:FOLDER              types, filters and attributes are kept
 
 Exit codes:
   0  everything was copied

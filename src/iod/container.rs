@@ -162,7 +162,7 @@ impl Container {
             // Lost, or committed by an attempt whose reply was lost.
             match (self.read_record(record.version), created) {
                 (Ok(Some((found, hash))), _) if found.uuid == record.uuid && keeps(Rule::ReadBack) => {
-                    // The attempt may have failed after it made the object, before that was durable.
+                    // The attempt may have failed after it made the object, but not durable.
                     self.settle()?;
                     return Ok(Outcome::Committed(hash));
                 }

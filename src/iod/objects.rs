@@ -222,7 +222,7 @@ mod tests {
         store.put(&keys::pack_name(1, 2), &data).unwrap();
         let extent = |offset: u64, len: u32| {
             let bytes = data.get(offset as usize..offset as usize + len as usize).unwrap();
-            Extent { session: 1, pack: 2, offset, len, checksum: crate::base::checksum::lookup3(bytes, 0) }
+            Extent { session: 1, pack: 2, offset, len, checksum: crate::base::checksum::crc32c(bytes) }
         };
         let all = [extent(0, 5000), extent(5000, 10_000), extent(20_000, 7000)];
         let requests = |uuid: u8| {

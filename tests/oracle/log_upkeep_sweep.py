@@ -71,8 +71,8 @@ def compaction(options, tally, folder):
         of = json.loads(harness.fact(os.path.join(mount, "plain"), "log"))
         tally.equal((of["written_bytes"], of["log"]["unindexed_records"]), (ROWS * ROW, 0), f"facts {of}")
         live = of["log"]["bytes"] - of["log"]["dead_bytes"]
-        # Random numbers below 900 deflate to some 10 of 16 bits.
-        tally.check(1.6 * ROWS * ROW < live < 1.75 * ROWS * ROW, f"dead bytes with deflated records: {of}")
+        # Random numbers below 900 deflate to some 12 of 16 bits: high bytes and low ones share a code.
+        tally.check(1.7 * ROWS * ROW < live < 1.8 * ROWS * ROW, f"dead bytes with deflated records: {of}")
         tally.equal(of["log"]["bytes"], log_bytes(path), "bytes of the log")
     before = log_bytes(path)
     run(options, "compact", path + ":/plain")
@@ -268,12 +268,12 @@ def idle(options, tally, folder, profile, times, below):
                 data = rng.integers(0, below, 8 << 20, "u1").tobytes()
                 os.pwrite(f.fileno(), data, 0)
                 os.fsync(f.fileno())
-        before = json.loads(harness.fact(file, "log"))["log"]
+        # A pass may have run between two writes. Dead bytes below this stay.
         deadline = time.time() + 60
-        while json.loads(harness.fact(file, "log"))["log"]["bytes"] > 16 << 20 and time.time() < deadline:
+        while json.loads(harness.fact(file, "log"))["log"]["dead_bytes"] >= 64 << 20 and time.time() < deadline:
             time.sleep(0.5)
         after = json.loads(harness.fact(file, "log"))["log"]
-        tally.check(before["dead_bytes"] > (times - 2) * 7.8 * 2**20 and after["bytes"] < 16 << 20, f"{before}, then {after}")
+        tally.check(after["bytes"] < times * 7.8 * 2**20 - (40 << 20), f"{times} times 8 MiB, then {after}")
         tally.check(harness.read(file) == data, "the values, mounted")
     with harness.mounted(options.bin, path) as mount:
         tally.check(harness.read(os.path.join(mount, "d")) == data, "the values")

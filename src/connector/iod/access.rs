@@ -80,7 +80,7 @@ pub struct IodConnector {
     pub(super) following: OnceLock<Following>,
     /// Rises with each change.
     generation: AtomicU64,
-    /// Bytes of chunks in memory above which a thread stores them. Writers wait above twice as many.
+    /// Bytes of chunks in memory above which a thread stores them. Writers wait above twice that.
     pub(super) dirty_limit: usize,
     /// The transaction whose peer it is.
     pub(super) joined: Option<Peer>,

@@ -127,7 +127,8 @@ fn what_is_no_empty_directory_is_not_made_a_map() {
         (libc::ENOTEMPTY, libc::EINVAL, libc::EINVAL)
     );
     let m = c.create_group(c.root(), b"m").unwrap();
-    assert_eq!((become_map(m, "H5T_STD_REF_OBJ", "u1"), become_map(m, "u1", "H5T_STD_REF_OBJ")), (libc::EOPNOTSUPP, libc::EOPNOTSUPP));
+    let reference = r#"{"class": "H5T_REFERENCE", "base": "H5T_STD_REF_OBJ"}"#;
+    assert_eq!((become_map(m, reference, "u1"), become_map(m, "u1", reference)), (libc::EOPNOTSUPP, libc::EOPNOTSUPP));
     assert_eq!((become_map(m, "S20000", "u1"), c.info(m).unwrap().kind), (libc::EINVAL, ObjectKind::Group));
     assert_eq!((become_map(m, "u1", "u1"), become_map(m, "S2", "u1")), (0, 0), "types of an empty map may change");
     put(&*c, m, b"ab", b"x").unwrap();

@@ -499,8 +499,8 @@ fn values_stay_in_memory_until_their_pack_is_stored() {
     c.set_attribute_bytes(id, b"long", &[7; 10_000]).unwrap();
     let other = c.create_file(c.root(), b"g").unwrap();
     faulty.fail_at(0);
-    // More than twice the memory for changes.
-    assert!(c.write(other, 0, &vec![1; 40 << 20]).is_err());
+    // More than four times the memory for changes.
+    assert!(c.write(other, 0, &vec![1; 80 << 20]).is_err());
     faulty.heal();
     Edit::commit(&*c).unwrap();
     let c = open(&store);

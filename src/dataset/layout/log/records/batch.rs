@@ -5,11 +5,12 @@
 //! elements: where some are erased, the commit writes the entries of all elements that are left as
 //! the only metadata dataset. All datasets are in memory, so that it can.
 
-use super::dataset::{Dataset, LogDataset, LogGroup, ReleasedMember, Shape};
-use super::extents::{Extent, Source};
+use super::dataset::{Dataset, LogDataset, LogGroup, ReleasedMember};
+use super::extent::{Extent, Source};
 use super::log::RecordLog;
 use super::pages::Pages;
-use super::runs::{Made, Maker, Run, blocks};
+use super::runs::{Made, Maker, Run};
+use super::shape::{Shape, blocks};
 use super::state::{Entry, Inner, Released, Undo, missing, stage_records};
 use crate::base::{Address, Error, Result};
 use crate::dataset::creation::Records;

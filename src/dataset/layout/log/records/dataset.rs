@@ -1,11 +1,11 @@
 //! What a log is made of: its group, log datasets, datasets, and the records that supply them.
 
-use super::extents::{Extents, Source};
+use super::extent::Source;
+use super::extents::Extents;
 use super::pages::Pages;
-use super::runs::blocks;
+use super::shape::Shape;
 use crate::base::{Address, Error, Result};
 use crate::dataset::layout::DatasetBytes;
-use crate::dataset::layout::log::block_index::Rows;
 use crate::dataset::layout::log::released::ReleasedLog;
 use crate::dataset::layout::traits::Measure;
 use crate::format::log::record::{NAME, Selection};
@@ -14,8 +14,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows of one record that are not next to each other in the dataset.
-const ROWS_MAX: u64 = 1 << 24;
 /// Extents of a dataset in memory while it is loaded.
 const LOADED_MAX: usize = 1 << 17;
 
@@ -107,97 +105,6 @@ impl LogGroup {
 
 /// Opens the group of a file's log.
 pub(crate) type LogSource = dyn Fn() -> Result<LogGroup> + Send + Sync;
-
-/// Shape of a dataset in the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Shape {
-    pub(super) dims: Vec<u64>,
-    /// Elements below one step of each dimension.
-    pub(super) strides: Vec<u64>,
-    pub(super) element_size: u64,
-}
-
-impl Shape {
-    pub(super) fn new(dims: &[u64], element_size: u64) -> Shape {
-        let mut strides = Vec::with_capacity(dims.len());
-        let mut below = 1u64;
-        for d in dims.iter().rev() {
-            strides.push(below);
-            below = below.saturating_mul(*d);
-        }
-        strides.reverse();
-        Shape { dims: dims.to_vec(), strides, element_size }
-    }
-
-    /// The shape with a first dimension that no element exceeds: for records of a dataset that may
-    /// have grown since.
-    pub(super) fn unbounded(dims: &[u64], element_size: u64) -> Shape {
-        let mut shape = Shape::new(dims, element_size);
-        shape.dims.iter_mut().take(1).for_each(|d| *d = i64::MAX as u64);
-        shape
-    }
-
-    /// False for a shape of [`Shape::unbounded`].
-    pub(super) fn is_bounded(&self) -> bool {
-        self.dims.first() != Some(&(i64::MAX as u64))
-    }
-
-    /// Takes over a longer first dimension. A shorter one may be of a reader of an older state;
-    /// elements past the extent are unwritten anyway.
-    pub(super) fn extend(&mut self, other: &Shape) {
-        if self.dims.first() < other.dims.first() {
-            self.clone_from(other);
-        }
-    }
-
-    /// The linear elements of `selection`, if it is one of [`blocks`].
-    fn linear(&self, selection: &Selection) -> Option<Range<u64>> {
-        let Selection::Subarray { start, count } = selection else { return None };
-        let terms = start.iter().zip(&self.strides).map(|(x, s)| x.saturating_mul(*s));
-        let first = terms.fold(0, u64::saturating_add);
-        let range = first..first.checked_add(selection.elements(self.dims.len())?)?;
-        let (mut found, mut same) = (0u64, false);
-        blocks(self, range.clone(), &mut |s, c, _| {
-            found = found.saturating_add(1);
-            same = (s, c) == (start.clone(), count.clone());
-        });
-        (found == 1 && same).then_some(range)
-    }
-
-    /// Calls `f` with the runs of `selection`: linear elements, and the number of the first one
-    /// within the selection. Elements beyond the extent are left out.
-    fn each_run(&self, selection: &Selection, f: &mut dyn FnMut(Range<u64>, u64) -> Result<()>) -> Result<()> {
-        let rank = self.dims.len();
-        match selection {
-            Selection::Subarray { start, count } => {
-                if start.iter().zip(count).zip(&self.dims).any(|((s, c), d)| *c == 0 || s >= d) {
-                    return Ok(());
-                }
-                if rank == 0 {
-                    return f(0..1, 0);
-                }
-                let rows = Rows::new(&self.dims, &self.strides, start, count);
-                if rows.len > ROWS_MAX {
-                    return Err(Error::limit(NAME, Address::UNDEF, format!("a block of {} rows", rows.len)));
-                }
-                for row in 0..rows.len {
-                    let (first, within) = rows.at(row);
-                    f(first..first.saturating_add(rows.run), within)?;
-                }
-            }
-            Selection::Points(points) => {
-                for (point, n) in points.chunks_exact(rank.max(1)).zip(0..) {
-                    if point.iter().zip(&self.dims).all(|(x, d)| x < d) {
-                        let terms = point.iter().zip(&self.strides).map(|(x, s)| x.saturating_mul(*s));
-                        let at = terms.fold(0, u64::saturating_add);
-                        f(at..at.saturating_add(1), n)?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-}
 
 /// A record in a log dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The layout of a dataset in a log of records.
 
-use super::dataset::Shape;
 use super::log::RecordLog;
+use super::shape::Shape;
 use super::state::{DeflatedAt, Found, Member};
 use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result, limits};

@@ -1,10 +1,11 @@
 //! The log of a file: reading, staging, runs, the index.
 
-use super::dataset::{Dataset, LogDataset, LogSource, Shape, State};
-use super::extents::{Extent, Source};
+use super::dataset::{Dataset, LogDataset, LogSource, State};
+use super::extent::{Extent, Source};
 use super::load::Opened;
 use super::pages::Pages;
 use super::runs::Run;
+use super::shape::Shape;
 use super::state::{Found, Inner, Member, Undo, missing};
 use super::tables::{self, Indexed};
 use crate::base::{Address, Error, Result};

@@ -1,6 +1,6 @@
 //! Extents in pages: a directory of blocks in memory, some hundred extents in each.
 
-use super::extents::{Extent, Piece, Source};
+use super::extent::{Extent, Piece, Source};
 use super::pages::{PAGE_BYTES, Page, Pages, put_difference, put_number, take_difference, take_number};
 use crate::base::{Address, Error, Result};
 use std::ops::Range;

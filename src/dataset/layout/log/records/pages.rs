@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(take_number(&mut &[0xff; 12][..]), None);
     }
 
-    /// Freed pages are used again, and a stream gives back what it got.
+    /// Freed pages are used again, and a stream returns what it got.
     #[test]
     fn pages_are_used_again() {
         let pages = Arc::new(Pages::default());

@@ -1,8 +1,7 @@
 //! Runs: staged elements cut into records.
 
-use super::dataset::Shape;
-use super::extents::{Extent, Source};
-use super::state::{RUN_BYTES, RUN_RECORDS};
+use super::extent::{Extent, Source};
+use super::shape::{Shape, blocks};
 use crate::base::Result;
 use crate::filter::{self, Params};
 use crate::format::Writer;
@@ -10,6 +9,10 @@ use crate::format::log::record::{Head, Selection};
 use crate::format::log::run::{Erased, RUN_HEAD_BYTES, RunHead};
 use std::ops::Range;
 
+/// Data of one run, about, bytes.
+const RUN_BYTES: u64 = 8 << 20;
+/// Records of one run, about.
+const RUN_RECORDS: usize = 1 << 15;
 /// Longest data of a record, bytes.
 pub(super) const RECORD_BYTES_MAX: u64 = 1 << 20;
 /// Longest data of an entry of a released log, bytes.
@@ -66,45 +69,6 @@ impl Run {
     /// The run, for the state `serial` of the file. `continued`: the next one belongs to it.
     pub(crate) fn encode(&self, serial: u64, continued: bool) -> Vec<u8> {
         RunHead { serial, continued, ..self.head.clone() }.encode(&self.records)
-    }
-}
-
-/// Calls `f` with blocks that make up the linear elements `range`, in their order: start, count,
-/// and elements of the range before the block.
-pub(super) fn blocks(shape: &Shape, range: Range<u64>, f: &mut dyn FnMut(Vec<u64>, Vec<u64>, u64)) {
-    let rank = shape.dims.len();
-    let mut at = range.start;
-    while at < range.end {
-        if rank == 0 {
-            f(Vec::new(), Vec::new(), 0);
-            return;
-        }
-        let (mut rest, mut start) = (at, Vec::with_capacity(rank));
-        for stride in &shape.strides {
-            start.push(rest.checked_div(*stride).unwrap_or(0));
-            rest = rest.checked_rem(*stride).unwrap_or(0);
-        }
-        // The slowest dimension of which a whole step follows.
-        let left = range.end.saturating_sub(at);
-        let whole = |i: &usize| {
-            let zeros = start.get(i.saturating_add(1)..).unwrap_or_default().iter().all(|x| *x == 0);
-            zeros && shape.strides.get(*i).is_some_and(|s| *s <= left && *s > 0)
-        };
-        let slow = (0..rank).find(whole).unwrap_or(rank.saturating_sub(1));
-        let stride = shape.strides.get(slow).copied().unwrap_or(1).max(1);
-        let room = match slow {
-            0 => u64::MAX,
-            _ => shape.dims.get(slow).copied().unwrap_or(1).saturating_sub(start.get(slow).copied().unwrap_or(0)),
-        };
-        let steps = (left / stride).min(room).max(1);
-        let extent = |i: usize, d: &u64| match i.cmp(&slow) {
-            std::cmp::Ordering::Less => 1,
-            std::cmp::Ordering::Equal => steps,
-            std::cmp::Ordering::Greater => *d,
-        };
-        let count = shape.dims.iter().enumerate().map(|(i, d)| extent(i, d)).collect();
-        f(start, count, at.saturating_sub(range.start));
-        at = at.saturating_add(steps.saturating_mul(stride));
     }
 }
 
@@ -198,30 +162,4 @@ impl Maker {
 fn deflated(data: &[u8]) -> Option<Vec<u8>> {
     let packed = filter::deflate::encode(data, &Params { cd_values: &[6], expected: data.len(), limit: usize::MAX }).ok().flatten()?;
     (packed.len() < data.len()).then_some(packed)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn blocks_make_up_the_range(dims in prop::collection::vec(1u64..6, 0..4), from in 0u64..300, len in 0u64..300) {
-            let shape = Shape::new(&dims, 4);
-            let total: u64 = dims.iter().product();
-            let range = from.min(total)..(from + len).min(total);
-            let (mut at, mut n) = (range.start, 0);
-            blocks(&shape, range.clone(), &mut |start, count, skipped| {
-                let first: u64 = start.iter().zip(&shape.strides).map(|(s, n)| s * n).sum();
-                assert_eq!(first, at, "{dims:?} {range:?}");
-                assert_eq!(first, range.start + skipped);
-                assert!(start.iter().zip(&count).zip(&dims).all(|((s, c), d)| s + c <= *d && *c > 0));
-                at += count.iter().product::<u64>();
-                n += 1;
-            });
-            prop_assert_eq!(at, range.end.max(range.start));
-            prop_assert!(n <= (2 * dims.len()).saturating_sub(1).max(1));
-        }
-    }
 }

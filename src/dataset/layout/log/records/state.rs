@@ -1,8 +1,10 @@
 //! What a log has in memory: staged writes, datasets, the place of the next run.
 
-use super::dataset::{Dataset, LogDataset, Scattered, Shape, State};
-use super::extents::{Extent, Replaced, Source};
+use super::dataset::{Dataset, LogDataset, Scattered, State};
+use super::extent::{Extent, Source};
+use super::extents::Replaced;
 use super::runs::{Made, Maker, Run};
+use super::shape::Shape;
 use crate::base::{Address, Error, Result};
 use crate::format::log::record::NAME;
 use crate::format::log::run::{Erased, RunDataset, RunHead, write_erased};
@@ -15,10 +17,6 @@ use std::sync::Arc;
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 /// Memory of a staged buffer besides its bytes, and of its extent.
 const BUFFER_OVERHEAD_BYTES: u64 = 208;
-/// Data of one run, about, bytes.
-pub(super) const RUN_BYTES: u64 = 8 << 20;
-/// Records of one run, about.
-pub(super) const RUN_RECORDS: usize = 1 << 15;
 /// Extents of all datasets in memory that are not staged, about.
 const RECENT_MAX: usize = 1 << 17;
 /// Erased ranges of one control record.

@@ -1,9 +1,9 @@
 //! The index table and the skip list.
 
 use super::dataset::{Dataset, LogGroup, Placed};
-use super::extents::Source;
+use super::extent::Source;
 use super::lengths::{Lengths, NewLengths};
-use super::runs::blocks;
+use super::shape::blocks;
 use super::sorted::{Place, PlaceKind, Sorter};
 use crate::base::{Address, Error, Result};
 use crate::dataset::environment::Environment;

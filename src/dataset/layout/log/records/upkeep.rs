@@ -1,7 +1,8 @@
 //! What compaction and reports need to know of a log, and what compaction does to it.
 
-use super::dataset::{Dataset, LogDataset, Shape};
+use super::dataset::{Dataset, LogDataset};
 use super::log::RecordLog;
+use super::shape::Shape;
 use super::state::{Inner, Member, Undo};
 use crate::base::Result;
 use crate::dataset::layout::traits::Measure;
