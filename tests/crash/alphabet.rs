@@ -158,7 +158,7 @@ fn every_sequence_of_up_to_three_operations() {
                 while let Some((version, word)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let session = record(*version, word);
                     let (variants, every) = match word.len() {
-                        1 => (VARIANTS, 1),
+                        1 => (VARIANTS[0], 1),
                         2 => (3, every().div_ceil(4)),
                         _ => (2, every()),
                     };

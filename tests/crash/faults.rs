@@ -95,7 +95,7 @@ const FAULTS: [(&str, u8, u32, Fault); 13] = [
 
 /// Reads are many, and each needs not be the one.
 fn stride(ops: u8) -> u64 {
-    if ops != READ || super::long() { 1 } else { 37 }
+    if ops != READ || super::long() { 1 } else { 53 }
 }
 
 #[test]

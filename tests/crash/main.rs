@@ -22,8 +22,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Variants of each kind at one step.
-const VARIANTS: usize = 6;
+/// Variants of each kind at one step; of long runs.
+const VARIANTS: [usize; 2] = [4, 24];
 
 /// More of everything: `tests/run --long`.
 fn long() -> bool {
@@ -99,7 +99,7 @@ struct Outcome {
 
 fn run(session: &Session, seed: u64, stop_at_failure: bool, samples: Option<&Samples>) -> Outcome {
     let mut out = Outcome { images: 0, direct: 0, failure: None };
-    let variants = if long() { 4 * VARIANTS } else { VARIANTS };
+    let variants = VARIANTS[usize::from(long())];
     images::each(&session.initial, None, &session.log, &mut Random(seed), variants, &mut |image| {
         if stop_at_failure && out.failure.is_some() {
             return;

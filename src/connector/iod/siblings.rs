@@ -51,7 +51,7 @@ impl IodConnector {
         Ok(Some(record.seconds))
     }
 
-    /// Numbers of versions after `version`. A listing that goes on asks the store once for many.
+    /// Numbers of versions after `version`. One request of the store serves many calls.
     pub(super) fn listed_after(&self, version: u64) -> Result<Arc<[u64]>> {
         {
             let listed = self.siblings.listed.lock();
