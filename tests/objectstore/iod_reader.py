@@ -13,6 +13,29 @@ class Damaged(Exception):
     """A stored object is not as the format page has it."""
 
 
+# ---- CRC32C (RFC 3720, B.4), a table of bytes
+def _crc_table():
+    table = []
+    for n in range(256):
+        for _ in range(8):
+            n = n >> 1 ^ (0x82F63B78 if n & 1 else 0)
+        table.append(n)
+    return table
+
+
+CRC_TABLE = _crc_table()
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ CRC_TABLE[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+assert crc32c(b"123456789") == 0xE3069283
+
+
 # ---- lookup3 (Bob Jenkins, public domain): hashlittle
 
 def _rot(x, k):
@@ -175,7 +198,7 @@ class Container:
         if name not in self.packs:
             self.packs[name] = self.store.get(name)
         data = self.packs[name][offset:offset + length]
-        if len(data) != length or lookup3(data) != checksum:
+        if len(data) != length or crc32c(data) != checksum:
             raise Damaged(f"{name}: {length} bytes at {offset} have another checksum")
         return data
 

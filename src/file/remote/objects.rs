@@ -142,14 +142,6 @@ fn failed(failure: &Failure) -> io::Error {
     failure.io_error()
 }
 
-/// Marks the reply of a request that carries no extensions: its errors are not those of missing
-/// credentials.
-fn is_sent(extensions: &Extensions) {
-    if let Some(reply) = extensions.get::<Arc<Reply>>() {
-        reply.is_sent.store(true, Ordering::Relaxed);
-    }
-}
-
 fn absent() -> io::Error {
     io::Error::from_raw_os_error(libc::ENOENT)
 }
@@ -202,8 +194,7 @@ impl store::ObjectStore for RemoteStore {
     fn list_part(&self, prefix: &str, after: &str, max: usize) -> io::Result<Vec<String>> {
         let folder = self.key(prefix.trim_end_matches('/'))?;
         let offset = if after > prefix { self.key(after)? } else { folder.clone() };
-        let answer = self.again(|extensions| {
-            is_sent(&extensions);
+        let answer = self.again(|_| {
             let all = object_store::ObjectStore::list_with_offset(&*self.service.store, Some(&folder), &offset);
             all.map_ok(|meta| meta.location).take(max).try_collect::<Vec<_>>()
         })?;
@@ -217,10 +208,7 @@ impl store::ObjectStore for RemoteStore {
 
     fn head(&self, key: &str) -> io::Result<Option<u64>> {
         let key = self.key(key)?;
-        let request = |extensions| {
-            is_sent(&extensions);
-            self.service.store.head(&key)
-        };
+        let request = |_| self.service.store.head(&key);
         match self.again(request)? {
             Ok(meta) => Ok(Some(meta.size)),
             Err(_) => Ok(None),
@@ -229,10 +217,7 @@ impl store::ObjectStore for RemoteStore {
 
     fn delete(&self, key: &str) -> io::Result<()> {
         let key = self.key(key)?;
-        let request = |extensions| {
-            is_sent(&extensions);
-            self.service.store.delete(&key)
-        };
+        let request = |_| self.service.store.delete(&key);
         match self.again(request)? {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
             Err(_) => Err(io::Error::from_raw_os_error(libc::EIO)),
