@@ -131,6 +131,7 @@ pub(crate) fn bench_memory_fs(args: BenchMemoryArgs) -> Result<(), Failure> {
 fn run(mut plan: MountPlan, control: Option<Control>, locate: impl FnOnce() -> Result<Opening, Failure>) -> Result<(), Failure> {
     process::raise_file_limit()?;
     process::check_address_space()?;
+    process::limit_heaps();
     // The working directory of a daemon is /.
     let path = plan.session.mountpoint;
     let absolute = mountpoint::resolve(&path);

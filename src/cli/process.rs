@@ -89,6 +89,18 @@ pub(crate) fn check_address_space() -> Result<(), Failure> {
     Err(Failure::new(Exit::General, format!("a mount needs {needed} KiB of address space, the limit is {most}; raise it with ulimit -v")))
 }
 
+/// Makes all threads allocate from two heaps, unless the environment sets another number.
+///
+/// glibc makes eight for each processor. What one thread frees the others do not use, so that a
+/// daemon whose threads take turns would use several times the memory that it has allocated.
+pub(crate) fn limit_heaps() {
+    #[cfg(target_env = "gnu")]
+    if std::env::var_os("MALLOC_ARENA_MAX").is_none() {
+        // SAFETY: it sets a number of the allocator.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, 2) };
+    }
+}
+
 /// Raises the limit of open files to the hard limit. Fails if that is too low for a mount.
 pub(crate) fn raise_file_limit() -> Result<(), Failure> {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return Ok(()) };

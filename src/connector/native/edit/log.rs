@@ -302,11 +302,15 @@ impl Change<'_> {
         let (least, most) = INDEX_CHUNK_BYTES;
         let chunk = log.index_entries().saturating_mul(ENTRY_BYTES / 16).clamp(least, most).next_power_of_two();
         let index = ObjectId { address: self.new_dataset(&bytes(chunk), now())?, ..group };
-        self.connector.options.environment.forget(super::key(index));
+        let environment = &self.connector.options.environment;
+        environment.forget(super::key(index));
         self.changed(index);
         let (skip, state) = log.write_index(keep, &mut |at, piece| {
             self.put_elements(index, at, piece)?;
-            self.flush_if_many(index)
+            self.flush_if_many(index)?;
+            // The index is not read again soon.
+            environment.cache.forget(super::key(index));
+            Ok(())
         })?;
         self.flush_within(index)?;
         for name in [INDEX, SKIP] {

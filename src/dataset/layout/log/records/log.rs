@@ -146,7 +146,7 @@ impl RecordLog {
         let end = first.saturating_add((bytes.len() as u64).checked_div(size).unwrap_or(0));
         let source = inner.buffer(member.id, first..end, bytes);
         inner.set(member.id, first..end, Some(source))?;
-        inner.staged.entry(member.id).or_default().push(first..end);
+        inner.note_staged(member.id, first..end);
         Ok(())
     }
 

@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes that a staged buffer grows to by writes that continue it.
+/// Bytes of a staged buffer, unless a single write has more.
 const BUFFER_BYTES_MAX: usize = 1 << 20;
-/// Memory of a staged buffer besides its bytes, and of its extent.
-const BUFFER_OVERHEAD_BYTES: u64 = 208;
+/// Memory of a staged extent besides its bytes.
+const EXTENT_OVERHEAD_BYTES: u64 = 112;
 /// Extents of all datasets in memory that are not staged, about.
 const RECENT_MAX: usize = 1 << 17;
 /// Erased ranges of one control record.
@@ -167,11 +167,12 @@ impl Inner {
         })
     }
 
-    /// Copies bytes into a buffer; returns where they are.
+    /// Copies bytes into the last buffer, or into a new one; returns where they are.
     pub(super) fn buffer(&mut self, id: u64, elements: Range<u64>, bytes: &[u8]) -> Source {
-        self.staged_bytes = self.staged_bytes.saturating_add(bytes.len() as u64);
-        if let Some((number, of, end)) = self.last
-            && (of, end) == (id, elements.start)
+        let continues = self.last.is_some_and(|(_, of, end)| (of, end) == (id, elements.start));
+        let overhead = if continues { 0 } else { EXTENT_OVERHEAD_BYTES };
+        self.staged_bytes = self.staged_bytes.saturating_add(bytes.len() as u64).saturating_add(overhead);
+        if let Some((number, ..)) = self.last
             && let Some(buffer) = self.buffers.get_mut(&number).and_then(Arc::get_mut)
             && buffer.len().saturating_add(bytes.len()) <= BUFFER_BYTES_MAX
         {
@@ -183,9 +184,17 @@ impl Inner {
         let number = self.next_buffer;
         self.next_buffer = number.wrapping_add(1);
         self.buffers.insert(number, Arc::new(bytes.to_vec()));
-        self.staged_bytes = self.staged_bytes.saturating_add(BUFFER_OVERHEAD_BYTES);
         self.last = Some((number, id, elements.end));
         Source::Staged { buffer: number, at: 0 }
+    }
+
+    /// Notes that a range was staged.
+    pub(super) fn note_staged(&mut self, id: u64, elements: Range<u64>) {
+        let ranges = self.staged.entry(id).or_default();
+        match ranges.last_mut() {
+            Some(last) if last.end == elements.start => last.end = elements.end,
+            _ => ranges.push(elements),
+        }
     }
 
     pub(super) fn set(&mut self, id: u64, range: Range<u64>, source: Option<Source>) -> Result<()> {
