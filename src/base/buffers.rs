@@ -5,8 +5,10 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Least and largest capacity of the pool, bytes.
+const CAPACITIES: (usize, usize) = (4 << 20, 64 << 20);
 /// Most bytes the pool holds.
-static POOL_BYTES_MAX: AtomicUsize = AtomicUsize::new(4 << 20);
+static POOL_BYTES_MAX: AtomicUsize = AtomicUsize::new(CAPACITIES.0);
 /// Smaller buffers are not pooled: the allocator reuses them itself.
 const BUFFER_BYTES_MIN: usize = 16 << 10;
 /// Buffers [`take`] examines for a fit, newest first.
@@ -19,9 +21,18 @@ struct Pool {
 
 static POOL: Mutex<Pool> = Mutex::new(Pool { buffers: VecDeque::new(), bytes: 0 });
 
-/// Sets the capacity of the pool to `bytes`, for the whole process.
-pub fn keep(bytes: usize) {
-    POOL_BYTES_MAX.store(bytes, Ordering::Relaxed);
+/// Sets the capacity of the pool beside a cache of `cache_bytes`, for the whole process.
+pub fn keep_beside(cache_bytes: u64) {
+    // Enough for the chunks of a slab that are released together, little beside the cache.
+    let bytes = usize::try_from(cache_bytes / 16).unwrap_or(usize::MAX);
+    POOL_BYTES_MAX.store(bytes.clamp(CAPACITIES.0, CAPACITIES.1), Ordering::Relaxed);
+}
+
+/// An empty buffer with a capacity of `wanted` to `most` bytes from the pool, or a new one.
+pub fn empty(wanted: usize, most: usize) -> Vec<u8> {
+    let mut buffer = take(wanted, most).unwrap_or_default();
+    buffer.clear();
+    buffer
 }
 
 /// Takes a pooled buffer with a capacity of `wanted` to `most` bytes; `None` if there is none.

@@ -21,9 +21,6 @@ const DIRTY_CHUNK_MIN_BYTES: u64 = 64 << 20;
 const WHOLE_CHUNK_MIN_BYTES: u64 = 96 << 20;
 /// Dirty chunks in temporary files above which they are written back.
 const DIRTY_FILES_MAX: u64 = 16;
-/// Least and most bytes of spare buffers kept beside the cache.
-const SPARE_BYTES: (usize, usize) = (4 << 20, 64 << 20);
-
 /// Caches, dirty chunks, budgets and threads of a mount.
 pub struct Environment {
     /// Decoded chunks.
@@ -60,8 +57,7 @@ impl Environment {
     /// core.
     pub fn new(cache_bytes: u64, temporary_bytes: u64, threads: usize) -> Result<Environment> {
         let temporary_bytes = temporary_bytes.min(temporary::free_space() / 2);
-        // Enough for the chunks of a slab that are released together, little beside the cache.
-        buffers::keep(usize::try_from(cache_bytes / 16).unwrap_or(usize::MAX).clamp(SPARE_BYTES.0, SPARE_BYTES.1));
+        buffers::keep_beside(cache_bytes);
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = if threads == 0 { cores } else { threads.min(cores) };
         let pool = rayon::ThreadPoolBuilder::new()

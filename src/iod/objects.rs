@@ -111,35 +111,26 @@ impl Objects {
     pub fn read_many(&self, extents: &[Extent]) -> Result<Vec<Result<Vec<u8>>>> {
         let cached: Vec<Option<Vec<u8>>> = extents.iter().map(|extent| self.cached(extent)).collect();
         let missing: Vec<&Extent> = extents.iter().zip(&cached).filter(|(_, bytes)| bytes.is_none()).map(|(e, _)| e).collect();
-        let start = missing.first().map_or(0, |e| e.offset);
-        let bytes = match missing.first() {
-            Some(first) => {
-                let end = missing.iter().map(|e| e.offset.saturating_add(e.len.into())).max().unwrap_or(start);
-                self.read_range(first, start..end)?
-            }
-            None => Vec::new(),
-        };
-        let fetched = |extent: &Extent| {
-            let from = usize::try_from(extent.offset.checked_sub(start)?).ok()?;
-            let part = bytes.get(from..from.checked_add(extent.len as usize)?)?;
-            extent.is_of(part).then(|| part.to_vec())
-        };
+        let mut fetched = self.fetch(&missing)?.into_iter();
         let one = |(extent, cached): (&Extent, Option<Vec<u8>>)| {
             if let Some(bytes) = cached {
                 return Ok(bytes);
             }
-            let part = fetched(extent).ok_or_else(|| damaged(extent))?;
-            self.keep(extent, &part);
-            Ok(part)
+            let bytes = fetched.next().filter(|bytes| extent.is_of(bytes)).ok_or_else(|| damaged(extent))?;
+            self.keep(extent, &bytes);
+            Ok(bytes)
         };
         Ok(extents.iter().zip(cached).map(one).collect())
     }
 
-    fn read_range(&self, of: &Extent, range: Range<u64>) -> Result<Vec<u8>> {
-        let (name, at) = (keys::pack_name(of.session, of.pack), range.start);
-        match self.store.get(&name, range) {
+    /// The bytes in the place of each of `extents`, of one pack.
+    fn fetch(&self, extents: &[&Extent]) -> Result<Vec<Vec<u8>>> {
+        let Some(first) = extents.first() else { return Ok(Vec::new()) };
+        let ranges: Vec<Range<u64>> = extents.iter().map(|e| e.offset..e.offset.saturating_add(e.len.into())).collect();
+        let name = keys::pack_name(first.session, first.pack);
+        match self.store.get_several(&name, &ranges) {
             Err(e) if is_absent(&e) => Err(self.collected(&name)),
-            read => read.map_err(failed("read a pack", at)),
+            read => read.map_err(failed("read a pack", first.offset)),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::cell::Extent;
 use super::objects::Objects;
 use crate::base::checksum::crc32c;
-use crate::base::{Address, Error, Result};
+use crate::base::{Address, Error, Result, buffers};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bits of an object id that a session counts.
@@ -84,6 +84,11 @@ impl<'a> PackWriter<'a> {
         let pack = *self.pack.get_or_insert_with(|| self.session.next_pack.fetch_add(1, Ordering::AcqRel));
         let len = u32::try_from(bytes.len()).map_err(|_| Error::limit("pack", Address(pack.into()), "an extent of 4 GiB"))?;
         let offset = self.buffer.len() as u64;
+        if self.buffer.is_empty() && bytes.len() < PACK_BYTES {
+            // Not copied when it grows; memory that is not used is not occupied.
+            self.buffer = buffers::empty(PACK_BYTES, PACK_BYTES.saturating_mul(2));
+            self.buffer.reserve(PACK_BYTES);
+        }
         self.buffer.extend_from_slice(bytes);
         Ok(Extent { session: self.session.number, pack, offset, len, checksum: crc32c(bytes) })
     }
@@ -92,7 +97,7 @@ impl<'a> PackWriter<'a> {
     pub fn finish(&mut self) -> Result<()> {
         let Some(pack) = self.pack.take() else { return Ok(()) };
         let stored = self.objects.put_pack(self.session.number, pack, &self.buffer);
-        self.buffer.clear();
+        buffers::give(std::mem::take(&mut self.buffer));
         stored
     }
 

@@ -4,16 +4,19 @@ use super::beside::{Following, Siblings};
 use super::dataset::Dataset;
 use super::peer::Peer;
 use super::state::State;
-use crate::base::{Address, Error, Result};
+use crate::base::{Address, Error, Result, buffers};
 use crate::iod::{Container, Extent};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use lru::LruCache;
 use parking_lot::{Condvar, Mutex, RwLock};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 
 /// Decoded headers that are kept.
 const DATASETS_MAX: usize = 4096;
+/// Bytes of chunks that were read or written to their end, at most.
+const PASSED_BYTES: u64 = 32 << 20;
 /// Least memory for changes that are not encoded, bytes.
 const DIRTY_MIN_BYTES: u64 = 16 << 20;
 
@@ -24,11 +27,15 @@ pub(super) struct Images {
     pub(super) arriving: HashSet<Extent>,
     bytes: u64,
     limit: u64,
+    /// Chunks that were read or written to their end, with their lengths.
+    passed: VecDeque<(Extent, u64)>,
+    passed_bytes: u64,
 }
 
 impl Images {
     fn new(limit: u64) -> Images {
-        Images { cache: LruCache::unbounded(), arriving: HashSet::new(), bytes: 0, limit }
+        let (passed, passed_bytes) = (VecDeque::new(), 0);
+        Images { cache: LruCache::unbounded(), arriving: HashSet::new(), bytes: 0, limit, passed, passed_bytes }
     }
 
     pub(super) fn get(&mut self, extent: &Extent) -> Option<Arc<Vec<u8>>> {
@@ -36,15 +43,37 @@ impl Images {
     }
 
     pub(super) fn put(&mut self, extent: Extent, image: Arc<Vec<u8>>) {
-        let len = |image: &Arc<Vec<u8>>| image.len() as u64;
-        self.bytes = self.bytes.saturating_add(len(&image));
+        self.bytes = self.bytes.saturating_add(image.len() as u64);
         if let Some(old) = self.cache.put(extent, image) {
-            self.bytes = self.bytes.saturating_sub(len(&old));
+            self.dropped(old);
         }
         while self.bytes > self.limit
             && let Some((_, old)) = self.cache.pop_lru()
         {
-            self.bytes = self.bytes.saturating_sub(len(&old));
+            self.dropped(old);
+        }
+    }
+
+    /// Notes that a chunk was read or written to its end. It is rarely requested again: the kernel
+    /// has its bytes. Few of those are kept.
+    pub(super) fn pass(&mut self, extent: Extent) {
+        let len = u64::from(extent.len);
+        self.passed.push_back((extent, len));
+        self.passed_bytes = self.passed_bytes.saturating_add(len);
+        while self.passed_bytes > PASSED_BYTES.min(self.limit / 4)
+            && let Some((first, len)) = self.passed.pop_front()
+        {
+            self.passed_bytes = self.passed_bytes.saturating_sub(len);
+            if let Some(old) = self.cache.pop(&first) {
+                self.dropped(old);
+            }
+        }
+    }
+
+    fn dropped(&mut self, image: Arc<Vec<u8>>) {
+        self.bytes = self.bytes.saturating_sub(image.len() as u64);
+        if let Ok(image) = Arc::try_unwrap(image) {
+            buffers::give(image);
         }
     }
 }

@@ -129,13 +129,23 @@ impl IodConnector {
         drop(state);
         let cells = located.iter().filter_map(|(source, _)| if let Source::Cell(cell) = source { Some(cell.clone()) } else { None });
         let fetched = self.fetch_several(d, &cells.collect::<Vec<_>>());
+        let mut passed = Vec::new();
         for (source, chunk) in located {
-            let there = match &source {
-                Source::Cell(Cell { data: Data::Extent(extent), .. }) => fetched.get(extent).cloned(),
+            let extent = match &source {
+                Source::Cell(Cell { data: Data::Extent(extent), .. }) => Some(*extent),
                 _ => None,
             };
+            let there = extent.and_then(|extent| fetched.get(&extent).cloned());
             let image = there.map_or_else(|| self.resolved(d, source), Ok)?;
             copy_out(d, &chunk, &image, buf);
+            if is_last(d, &chunk, image.len()) {
+                passed.extend(extent);
+            }
+        }
+        drop(fetched);
+        if !passed.is_empty() {
+            let mut images = self.images.lock();
+            passed.into_iter().for_each(|extent| images.pass(extent));
         }
         Ok(n)
     }
@@ -172,6 +182,12 @@ impl Source {
             _ => Ok(state.get(key)?.map_or(Source::Nothing, Source::Cell)),
         }
     }
+}
+
+/// True if the pieces have the last of the `len` bytes of a chunk.
+fn is_last(d: &Dataset, chunk: &ChunkPieces, len: usize) -> bool {
+    let rows = chunk.pieces.last().and_then(|piece| Some((piece.len as u64, d.grid.rows(piece).last()?)));
+    rows.is_some_and(|(bytes, (at, _))| at.saturating_add(bytes) >= len as u64)
 }
 
 /// Copies pieces of a chunk into `buf`; bytes that `image` does not have are of the fill value.

@@ -134,7 +134,12 @@ impl IodConnector {
             if Arc::ptr_eq(now, &image) {
                 let ranges = ranges.clone();
                 if let Data::Extent(extent) = &cell.data {
-                    self.images.lock().put(*extent, image);
+                    let is_full = ranges.list().last().is_some_and(|(_, end)| *end as usize >= image.len());
+                    let mut images = self.images.lock();
+                    images.put(*extent, image);
+                    if is_full {
+                        images.pass(*extent);
+                    }
                 }
                 state.change_form(key, Body::Cell(cell), ranges);
             }

@@ -6,7 +6,7 @@ use super::state::{GROUP, State, now};
 use super::transaction::open_peer;
 use super::versions::number_of;
 use crate::base::remote::{container_folder, container_url};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, buffers};
 use crate::connector::DatasetSpec;
 use crate::connector::open::{
     Backing, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, Place, Recognized, UsedDirectory, temporary_directory,
@@ -200,6 +200,7 @@ fn open(store: Arc<dyn ObjectStore>, cache: Option<ExtentCache>, options: &OpenO
     if options.writable && options.version != VersionName::Newest {
         return Err(Error::refused(libc::EROFS, "a version is never changed; leave out --version"));
     }
+    buffers::keep_beside(options.cache_bytes);
     let container = Arc::new(Container::open_cached(store.clone(), cache)?);
     if let Some(pin) = options.pin {
         container.set_pin_seconds(pin_seconds(pin));

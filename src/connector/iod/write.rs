@@ -4,7 +4,7 @@ use super::access::IodConnector;
 use super::dataset::{Dataset, Storage};
 use super::state::State;
 use crate::base::datatype::References;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, buffers};
 use crate::format::Context;
 use crate::format::object_header::kind;
 use crate::iod::{Body, Change, Key, Ranges, keys};
@@ -39,7 +39,9 @@ impl IodConnector {
             }
         } else {
             let ranges = state.changes.get(&key).map_or_else(Ranges::default, |c| c.ranges.clone());
-            let image = if covered { Arc::default() } else { self.chunk(state, d, &key)? };
+            let len = usize::try_from(d.grid.chunk_bytes()).unwrap_or(0);
+            let new = || Arc::new(buffers::empty(len, len.saturating_add(len / 8)));
+            let image = if covered { new() } else { self.chunk(state, d, &key)? };
             (image, ranges)
         };
         f(Arc::make_mut(&mut image), &mut ranges);
@@ -60,11 +62,13 @@ impl IodConnector {
                 for piece in &chunk.pieces {
                     for (at, from) in d.grid.rows(piece) {
                         let start = usize::try_from(at).unwrap_or(usize::MAX);
-                        let end = start.saturating_add(piece.len);
-                        d.extend(image, end);
-                        if let (Some(to), Some(source)) = (image.get_mut(start..end), bytes.get(from..from.saturating_add(piece.len))) {
-                            to.copy_from_slice(source);
+                        let Some(source) = bytes.get(from..from.saturating_add(piece.len)) else { continue };
+                        d.extend(image, start);
+                        let (there, rest) = source.split_at(source.len().min(image.len().saturating_sub(start)));
+                        if let Some(to) = image.get_mut(start..start.saturating_add(there.len())) {
+                            to.copy_from_slice(there);
                         }
+                        image.extend_from_slice(rest);
                         ranges.add(at..at.saturating_add(piece.len as u64));
                     }
                 }

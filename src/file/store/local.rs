@@ -6,7 +6,7 @@
 //! refused.
 
 use super::{ObjectStore, names};
-use crate::base::waiting;
+use crate::base::{buffers, waiting};
 use crate::file::directory::Directory;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
@@ -152,7 +152,8 @@ impl LocalStore {
 
 /// Reads `len` bytes from `offset`. Errors: the file ends before.
 fn read_at(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-    let mut bytes: Vec<u8> = Vec::new();
+    // All of the capacity is read.
+    let mut bytes = buffers::empty(len, len.saturating_add(len / 8));
     bytes.try_reserve_exact(len)?;
     while bytes.len() < len {
         let at = offset.saturating_add(bytes.len() as u64);
@@ -184,6 +185,10 @@ impl ObjectStore for LocalStore {
         let bytes = read_at(&file, range.start, len)?;
         self.count(len, 0);
         Ok(bytes)
+    }
+
+    fn get_several(&self, key: &str, ranges: &[Range<u64>]) -> io::Result<Vec<Vec<u8>>> {
+        ranges.iter().map(|range| self.get(key, range.clone())).collect()
     }
 
     fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {

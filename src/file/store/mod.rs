@@ -25,6 +25,18 @@ pub trait ObjectStore: Send + Sync {
     /// The bytes `range` of an object; fewer if the object ends before.
     fn get(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>>;
 
+    /// The bytes of each of `ranges`, which ascend and are near each other, by one request.
+    fn get_several(&self, key: &str, ranges: &[Range<u64>]) -> io::Result<Vec<Vec<u8>>> {
+        let Some(start) = ranges.first().map(|range| range.start) else { return Ok(Vec::new()) };
+        let end = ranges.iter().map(|range| range.end).max().unwrap_or(start);
+        let bytes = self.get(key, start..end)?;
+        if ranges.len() == 1 {
+            return Ok(vec![bytes]);
+        }
+        let within = |n: u64| n.saturating_sub(start);
+        Ok(ranges.iter().map(|range| part(&bytes, &(within(range.start)..within(range.end)))).collect())
+    }
+
     /// Stores an object; one with the same key is replaced. Durable at the latest when the next
     /// [`ObjectStore::create`] of this store returns.
     fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()>;
