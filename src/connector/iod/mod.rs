@@ -15,6 +15,7 @@
 //! siblings  other versions           following  versions of other writers
 //! beside    what both keep
 //! ids       identities               chunks     datasets and chunks with caches
+//! named_types  types by reference
 //! map       maps                       listing    values from a position on
 //! ```
 //!
@@ -47,6 +48,9 @@ mod listing;
 mod map;
 #[cfg(test)]
 mod map_tests;
+mod named_types;
+#[cfg(test)]
+mod named_types_tests;
 mod names;
 mod ownership;
 mod paths;
@@ -238,6 +242,20 @@ impl Connector for IodConnector {
         let state = self.state.read_recursive();
         let body = state.header(number, message::DATATYPE)?.ok_or_else(|| no_such(number, "it is not a datatype"))?;
         dataset::decode_type(&body, number)
+    }
+
+    fn named_type(&self, id: ObjectId, attribute: Option<&[u8]>) -> Result<Option<ObjectId>> {
+        if let Some((there, of)) = self.elsewhere(id)? {
+            return Ok(there.named_type(of, attribute)?.map(|named| siblings::of_version(named, id.file)));
+        }
+        Ok(self.state.read_recursive().named_type(own(id)?, attribute)?.map(ids::object))
+    }
+
+    fn path_of(&self, id: ObjectId) -> Option<Vec<u8>> {
+        if let Some((there, id)) = self.elsewhere(id).ok()? {
+            return there.path_of(id);
+        }
+        paths::path_of(self, &self.state.read_recursive(), id.serial())
     }
 
     fn attributes(&self, id: ObjectId) -> Result<AttributeNames> {
