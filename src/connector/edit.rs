@@ -85,6 +85,12 @@ pub trait Edit: Send + Sync {
     /// names an object that is not there yet is nil until the object is there.
     fn set_references(&self, id: ObjectId, first: u64, references: Vec<NewReference>) -> Result<()>;
 
+    /// Makes a dataset, or its attribute `attribute`, refer to the named datatype at `path`, which
+    /// must equal its type. If nothing is there yet, that is tried again before each commit.
+    fn use_datatype(&self, _id: ObjectId, _attribute: Option<&[u8]>, _path: &[u8]) -> Result<()> {
+        Err(Error::refused(libc::EOPNOTSUPP, "containers of this kind have no named datatypes"))
+    }
+
     /// Stores the written form of variable-length elements, which are replaced as a whole. `last`:
     /// the last writer closes; a form that cannot be stored is dropped. Returns whether there was a
     /// form.

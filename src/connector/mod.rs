@@ -237,6 +237,14 @@ pub trait Connector: Send + Sync {
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>>;
     /// A named datatype.
     fn datatype(&self, id: ObjectId) -> Result<Datatype>;
+    /// The named datatype that a dataset, or an attribute of an object, refers to.
+    fn named_type(&self, _id: ObjectId, _attribute: Option<&[u8]>) -> Result<Option<ObjectId>> {
+        Ok(None)
+    }
+    /// A path of an object from the root of its file; `None` = it has none, or is not found.
+    fn path_of(&self, _id: ObjectId) -> Option<Vec<u8>> {
+        None
+    }
     /// Bytes by which elements refer to objects and to variable-length parts: 8 but in old files.
     fn reference_bytes(&self) -> u8 {
         8

@@ -18,7 +18,7 @@ use crate::base::datatype::Datatype;
 use crate::base::fill::Fill;
 use crate::base::filter_spec::FilterSpec;
 use crate::base::shape::Extent;
-use crate::base::{Address, Result};
+use crate::base::{Address, Error, Result};
 use crate::format::Context;
 use crate::format::message::dataspace::Dataspace;
 use crate::format::message::fill_value::FillValue;
@@ -53,6 +53,22 @@ fn datatype_version(superblock_version: u8) -> u8 {
 pub(crate) fn datatype_message(superblock_version: u8, datatype: &Datatype) -> Result<Vec<u8>> {
     let body = datatype.for_file(datatype_version(superblock_version)).to_bytes();
     if body.len() > MESSAGE_MAX_BYTES { refuse("a datatype of more than 64 KiB") } else { Ok(body) }
+}
+
+/// True if both datatypes have the same message, whatever versions they were read in.
+pub(crate) fn is_same_datatype(a: &Datatype, b: &Datatype) -> bool {
+    let message = |datatype| datatype_message(2, datatype).ok();
+    message(a).is_some_and(|body| Some(body) == message(b))
+}
+
+/// Errors: `EINVAL` unless `named`, what is at `path`, is a datatype that equals `own`.
+pub(crate) fn refuse_other_datatype(named: Option<&Datatype>, own: &Datatype, path: &[u8]) -> Result<()> {
+    let path = String::from_utf8_lossy(path);
+    match named {
+        Some(named) if is_same_datatype(named, own) => Ok(()),
+        Some(_) => Err(Error::refused(libc::EINVAL, format!("the named datatype {path} is another type than the one of the elements"))),
+        None => Err(Error::refused(libc::EINVAL, format!("{path} is no named datatype"))),
+    }
 }
 
 /// Encodes a dataspace message for a file with this superblock.

@@ -22,8 +22,8 @@ const REFERENCES: &str = "references";
 /// Facts that follow from others and cannot be set; those of a copy may differ.
 const DESCRIPTIVE: [&str; 8] = ["external", "index", "key", "log", "offset", "progress", "storage", "value"];
 /// Facts that define an object.
-const SETTABLE: [&str; 11] =
-    ["chunks", "dataset", "datatype", "dtype", "fillvalue", "filters", "layout", "map", "maxshape", "profile", "shape"];
+const SETTABLE: [&str; 12] =
+    ["chunks", "dataset", "datatype", "dtype", "fillvalue", "filters", "layout", "map", "maxshape", "profile", "shape", "types"];
 /// Fact with the link name of a file whose own name is escaped.
 const NAME_FACT: &[u8] = b"name";
 

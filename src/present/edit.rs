@@ -80,6 +80,9 @@ impl<'a> Editor<'a> {
         if name == "map" {
             return super::map::become_map(self.edit, id, text, self.connector.reference_bytes());
         }
+        if name == super::named_types::NAME {
+            return super::named_types::set(self.edit, id, text);
+        }
         self.edit.keep_layout(id);
         let done = self.set_dataset_fact(id, name, text);
         if name == "dataset" {

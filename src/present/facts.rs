@@ -5,7 +5,7 @@ use super::describe::dtype;
 use super::json::write_string;
 use super::parse::variable_string;
 use super::value::value_text;
-use super::{references, text, type_json};
+use super::{named_types, references, text, type_json};
 use crate::base::Result;
 use crate::connector::filters::name_of;
 use crate::connector::log::DatasetInLog;
@@ -24,7 +24,7 @@ pub(super) const TEXT_MAX: u64 = (64 << 10) + 1;
 const NEWLINES_KEY: &[u8] = b",\"newlines\":";
 
 /// All facts but the numbered ones of references.
-pub const FACT_NAMES: [&str; 21] = [
+pub const FACT_NAMES: [&str; 22] = [
     "attributes",
     "chunks",
     "dataset",
@@ -45,6 +45,7 @@ pub const FACT_NAMES: [&str; 21] = [
     "progress",
     "shape",
     "storage",
+    "types",
     "value",
 ];
 
@@ -52,7 +53,8 @@ pub const FACT_NAMES: [&str; 21] = [
 /// those that say more than its bytes and the texts of its attributes.
 pub fn needed_facts(connector: &dyn Connector, id: ObjectId) -> Result<Vec<Cow<'static, str>>> {
     let mut names = Vec::new();
-    match connector.info(id)?.kind {
+    let kind = connector.info(id)?.kind;
+    match kind {
         ObjectKind::Dataset => {
             let d = connector.dataset(id)?;
             if !d.is_bytes_file {
@@ -64,8 +66,13 @@ pub fn needed_facts(connector: &dyn Connector, id: ObjectId) -> Result<Vec<Cow<'
         ObjectKind::Map => names.push("map".into()),
         ObjectKind::Group | ObjectKind::Unknown => {}
     }
-    if !are_texts(connector, id)? {
+    let are_texts = are_texts(connector, id)?;
+    if !are_texts {
         names.push("attributes".into());
+    }
+    // A text without a name is of no named type.
+    if named_types::has_any(connector, id, kind, !are_texts)? {
+        names.push(named_types::NAME.into());
     }
     Ok(names)
 }
@@ -88,6 +95,7 @@ pub fn fact(connector: &dyn Connector, id: ObjectId, name: &str) -> Result<Optio
     let kind = connector.info(id)?.kind;
     let text = match (name, kind) {
         ("attributes", _) => return attributes(connector, id, TEXT_MAX).map(Some),
+        (named_types::NAME, _) => return named_types::text(connector, id, kind, TEXT_MAX),
         ("kind", ObjectKind::Group) => "group",
         ("kind", ObjectKind::Dataset) => "dataset",
         ("kind", ObjectKind::Datatype) => "datatype",

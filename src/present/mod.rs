@@ -12,6 +12,7 @@ mod facts;
 mod hdf5_json;
 pub(crate) mod json;
 mod map;
+mod named_types;
 mod names;
 mod npy;
 mod number;

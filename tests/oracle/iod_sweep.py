@@ -1,9 +1,11 @@
 """Containers in a folder, through mounts: copies of HDF5 files in and back, two writers, kills, versions, random writes."""
 import errno
 import glob
+import json
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import h5py
@@ -48,6 +50,10 @@ def copies(options, tally, folder):
                 run(options, "create", back)
             done = run(options, "cp", "-r", *target)
             tally.check(done.returncode == 0, f"cp -r {target}: {done.stderr[-300:]}")
+        for arguments in ([], ["--data"]):
+            done = run(options, "check", "--json", *arguments, container)
+            found = json.loads(done.stdout)
+            tally.equal([done.returncode, found["findings"]], [0, []], f"check {name} {arguments}")
         for pair in [(source + ":/", container + ":/"), (source + ":/", back + ":/")]:
             done = run(options, "diff", *pair)
             tally.check(done.returncode == 0, f"diff {pair}: {(done.stdout + done.stderr)[-300:]}")
@@ -75,6 +81,92 @@ def compare(tally, source, back):
                 tally.equal(item[()].tobytes(), other[()].tobytes(), f"{name}: elements")
             return None
         a.visititems(visit)
+
+
+def make_named(path):
+    """Named datatypes whose users come before and after them, in a group, and without a name."""
+    record = np.dtype([("x", "<f8"), ("n", "<i4", (2,))])
+    with h5py.File(path, "w", libver="latest") as f:
+        f["types/record"] = record
+        f["types/text"] = h5py.string_dtype()
+        f["zzz"] = np.dtype(">i2")
+        f["zzz"].attrs["note"] = "of the type"
+        for name, of in [("a", "types/record"), ("types/own", "types/record"), ("strings", "types/text"), ("zzzz", "zzz")]:
+            f.create_dataset(name, (4,), dtype=f[of], maxshape=(None,))
+        f["strings"][:] = ["one", "", "three", "four"]
+        f["a"][1] = (2.5, (3, 4))
+        f.create_dataset("plain", data=np.zeros(3, ">i2"))
+        f.attrs.create("of the root", 7, dtype=f["zzz"])
+        f["plain"].attrs.create("r", np.array((1.5, (1, 2)), record), dtype=f["types/record"])
+        f["plain"].attrs.create("own", 3)
+        f["gone"] = np.dtype("<u8")
+        f.create_dataset("nameless", data=np.arange(3, dtype="<u8"), dtype=f["gone"])
+        del f["gone"]
+        f.create_group("g")["hard"] = f["types/record"]
+
+
+def named_types(options, tally, folder):
+    """Users of named datatypes refer to them again in a container, and in a file that is copied from there."""
+    source, back = os.path.join(folder, "named.h5"), os.path.join(folder, "named-back.h5")
+    make_named(source)
+    container = create(options, os.path.join(folder, "named"))
+    run(options, "create", back)
+    for target in [(source + ":/", container + ":/"), (container + ":/", back + ":/")]:
+        done = run(options, "cp", "-r", *target)
+        tally.check(done.returncode == 0, f"cp -r {target}: {done.stderr[-300:]}")
+        done = run(options, "diff", source + ":/", target[1])
+        tally.check(done.returncode == 0, f"diff {target}: {(done.stdout + done.stderr)[-300:]}")
+    users = {"/a": "types/record", "/types/own": "types/record", "/strings": "types/text", "/zzzz": "zzz"}
+    attributes = {("/", "of the root"): "zzz", ("/plain", "r"): "types/record"}
+    with h5py.File(back) as f:
+        def address(item):
+            return h5py.h5o.get_info(item).addr
+        for path, of in users.items():
+            committed = f[path].id.get_type()
+            tally.check(committed.committed() and address(committed) == address(f[of].id), f"{path} refers to {of}")
+        for (path, name), of in attributes.items():
+            committed = f[path].attrs.get_id(name).get_type()
+            tally.check(committed.committed() and address(committed) == address(f[of].id), f"{path}: {name} refers to {of}")
+        own = [f["plain"].id.get_type(), f["nameless"].id.get_type(), f["plain"].attrs.get_id("own").get_type()]
+        tally.check(not any(t.committed() for t in own), "types without a name are their own")
+        counts = [h5py.h5o.get_info(f[of].id).rc for of in ("types/record", "types/text", "zzz")]
+        tally.equal(counts, [5, 2, 3], "reference counts")
+        tally.equal(f["strings"].asstr()[()].tolist(), ["one", "", "three", "four"], "strings of a named type")
+    named_in_store(options, tally, container)
+
+
+def named_in_store(options, tally, container):
+    """What the independent reader finds in the container, then changes through a mount."""
+    sys.path.insert(0, os.path.join(harness.TOP, "tests", "objectstore"))
+    import iod_reader
+    reader = iod_reader.Container(iod_reader.Folder(container.removeprefix("iod:")))
+    values = {}
+    for record in reader.records():
+        values.update((iod_reader.parts(key), cell) for key, cell, _ in record.entries)
+    def stored(oid, kind, rest):
+        return reader.resolve(values[oid, kind, rest][1])
+    links = {name: iod_reader.link_target(stored(0, b"L", name)) for name in (b"zzz", b"zzzz")}
+    message = stored(links[b"zzzz"], b"H", b"\0\3")
+    tally.equal(message, bytes([2, 2]) + links[b"zzz"].to_bytes(8, "little"), "the stored datatype message")
+    with harness.mounted(options.bin, container, "--read-write") as mount:
+        at = os.path.join(mount, "zzzz")
+        tally.equal(os.getxattr(at, "user.h5dir.types"), b'{"type":"/zzz"}', "the fact")
+        os.unlink(os.path.join(mount, "zzz"))
+        tally.equal(len(harness.read(at)), 8, "a dataset whose type has no name")
+        made = os.path.join(mount, "made")
+        write(made, b"")
+        os.setxattr(made, "user.h5dir.datatype", b"<f4")
+        write(os.path.join(mount, "uses"), b"")
+        os.setxattr(os.path.join(mount, "uses"), "user.h5dir.dataset", b'{"dtype":"<f4","shape":[2]}')
+        os.setxattr(os.path.join(mount, "uses"), "user.h5dir.types", b'{"type":"/made"}')
+        tally.equal(os.stat(made).st_nlink, 2, "names and users of the type")
+        try:
+            os.setxattr(at, "user.h5dir.types", b'{"type":"/made"}')
+            tally.check(False, "another type was taken")
+        except OSError as e:
+            tally.equal(e.errno, errno.EINVAL, "another type")
+    with harness.mounted(options.bin, container) as mount:
+        tally.equal(os.getxattr(os.path.join(mount, "uses"), "user.h5dir.types"), b'{"type":"/made"}', "mounted again")
 
 
 def writers(options, tally, folder):
@@ -226,15 +318,24 @@ def damage(options, tally, folder):
                 f.write(wrong)
             done = subprocess.run([options.bin, "cat", container + ":/f"], capture_output=True, timeout=60)
             tally.check(done.returncode > 0 and want not in done.stdout or done.stdout == want, f"a flipped bit of {path}")
+            found = subprocess.run([options.bin, "check", "--data", container], capture_output=True, timeout=60)
+            tally.check(found.returncode in (0, 1, 3), f"check exits with {found.returncode}")
+            tally.check(found.returncode > 0 or done.stdout == want, f"check does not find the flipped bit of {path}")
         with open(path, "wb") as f:
             f.write(right)
     tally.equal(run(options, "cat", container + ":/f").stdout.encode(), want, "undamaged again")
+    for version, code in [("1", 0), ("2", 0), ("999", 3)]:
+        tally.equal(run(options, "check", "--data", "--version", version, container).returncode, code, f"check of version {version}")
+    for path in glob.glob(container.removeprefix("iod:") + "/d/*/*"):
+        os.rename(path, path + "-away")
+        tally.equal(run(options, "check", container).returncode, 1, "check without a pack")
+        os.rename(path + "-away", path)
 
 
 def main():
     options, tally = harness.arguments(__doc__), harness.Tally()
     with harness.folder(options.keep) as folder:
-        for part in (copies, writers, versions, kills, random_writes, damage):
+        for part in (copies, named_types, writers, versions, kills, random_writes, damage):
             part(options, tally, folder)
     tally.finish()
 

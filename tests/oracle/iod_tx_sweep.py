@@ -250,10 +250,47 @@ def conflicts(options, tally, folder):
         tally.check(done.returncode != 0 and text in done.stderr, f"{arguments}: {done.stderr}")
 
 
+def errno_of(action, *arguments):
+    try:
+        action(*arguments)
+    except OSError as e:
+        return e.errno
+    return 0
+
+
+def directories(options, tally, folder):
+    """mkdir begins a transaction of one peer on the newest version; its name is never used again."""
+    container = create(options, os.path.join(folder, "directories"))
+    with harness.mounted(options.bin, container, "--read-write") as mount:
+        newest = int(run(options, "iod", "log", container).stdout.split()[0])
+        at = os.path.join(mount, ".h5dir/tx")
+        os.mkdir(os.path.join(at, "step"))
+        tally.equal(os.listdir(at), ["step"], "the directory of the transaction")
+        tally.equal(sorted(os.listdir(os.path.join(at, "step"))), ["control", "status"], "its files")
+        begun = state(options, container, "step")
+        tally.equal([begun[key] for key in ("state", "base", "peers", "after")], ["open", str(newest), "1", "none"], "its state")
+        tally.equal(errno_of(os.mkdir, os.path.join(at, "step")), errno.EEXIST, "another one of the name")
+        for name in ("Step", "a b", "x" * 65, "\udcff"):
+            tally.equal(errno_of(os.mkdir, os.path.join(at, name)), errno.EINVAL, f"the name {name!a}")
+        tally.equal(errno_of(os.mkdir, os.path.join(at, "step/below")), errno.EPERM, "a directory in it")
+        tally.equal(errno_of(os.rmdir, os.path.join(at, "step")), errno.EPERM, "removal")
+        tally.equal(errno_of(open, os.path.join(at, "file"), "w"), errno.EPERM, "a file beside it")
+        with peer(options, container, "step") as other:
+            write(os.path.join(other, "of-step"), b"1")
+            tally.equal(order(other, "step", "finish"), 0, "finishing it")
+        tally.equal(state(options, container, "step")["state"], "committed", "the state after it")
+        os.mkdir(os.path.join(at, "dropped"))
+        tally.equal(order(mount, "dropped", "abort"), 0, "aborting another one")
+        tally.equal(errno_of(os.mkdir, os.path.join(at, "dropped")), errno.EEXIST, "the name of an aborted one")
+    tally.equal(content(options, container)[0], ["of-step", "shared"], "what it published")
+    with harness.mounted(options.bin, container) as mount:
+        tally.check(errno_of(os.mkdir, os.path.join(mount, ".h5dir/tx/more")) in (errno.EROFS, errno.ENOENT), "a read-only mount")
+
+
 def main():
     options, tally = harness.arguments(__doc__), harness.Tally()
     with harness.folder(options.keep) as folder:
-        for part in (peers, kills, killed_commits, dependencies, conflicts):
+        for part in (peers, kills, killed_commits, dependencies, conflicts, directories):
             part(options, tally, folder)
     tally.finish()
 

@@ -300,6 +300,11 @@ impl Copier {
                 self.warn(&format!("extended attribute {} was not kept: {}", escaped_bytes(name), reason(&e)));
                 Ok(())
             }
+            // At its path is another type, or none: the copy has one of its own.
+            Err(e) if name == describe::TYPES_XATTR && e.raw_os_error() == Some(libc::EINVAL) => {
+                self.warn("its named datatype is another one where it is copied to, so the copy has a type of its own");
+                Ok(())
+            }
             Err(e) => Err(with_context(&e, &format!("extended attribute {}", escaped_bytes(name)))),
             Ok(()) => Ok(()),
         }

@@ -7,6 +7,10 @@ use std::io;
 
 /// Facts of references hold so many of a dataset at most: `references1024` is the last one.
 const LAST_REFERENCES: &str = "references1024";
+/// Fact of the named datatypes that an object and its attributes refer to.
+const TYPES: &str = "types";
+/// Extended attribute of the fact [`TYPES`].
+pub(super) const TYPES_XATTR: &[u8] = b"user.h5dir.types";
 /// The view of exact forms.
 pub(super) const EXACT: &[u8] = b"/.h5dir/exact";
 
@@ -63,6 +67,7 @@ pub(super) fn of_object(source: &ObjectSource, storage: Storage) -> io::Result<D
         _ => return Err(refused("it is an object of an unknown kind, or cannot be read; 'h5dir check' says more")),
     }
     description.others.extend(attributes(source)?);
+    description.others.extend(fact(source, TYPES)?.map(|text| xattr(TYPES, text)));
     Ok(description)
 }
 

@@ -4,10 +4,11 @@ use super::access::IodConnector;
 use super::dataset::Dataset;
 use super::state::State;
 use crate::base::datatype::References;
-use crate::base::{Error, Result};
+use crate::base::{Address, Error, Result};
 use crate::connector::DatasetSpec;
 use crate::connector::edit::Elements;
 use crate::connector::plan::Now;
+use crate::dataset::create::is_same_datatype;
 use crate::iod::{Body, Key, Ranges, keys};
 use std::collections::BTreeMap;
 
@@ -25,7 +26,9 @@ impl IodConnector {
         }
         let old = self.dataset_of(state, id)?;
         let blank = elements == Elements::Dropped || !state.has_any(&keys::of_kind(id, keys::CHUNK))?;
-        let (creation, blocks) = self.planned(state, &Now { creation: old.creation(), elsewhere: false, size: old.size, blank }, spec)?;
+        let (mut creation, blocks) =
+            self.planned(state, &Now { creation: old.creation(), elsewhere: false, size: old.size, blank }, spec)?;
+        creation.committed = old.named.filter(|_| is_same_datatype(&creation.datatype, &old.datatype)).map(Address);
         let (was, is) = (old.datatype.contains_vlen(), creation.datatype.contains_vlen());
         if !blank && was && creation.datatype != old.datatype {
             return Err(Error::refused(libc::EINVAL, "variable-length elements keep their type"));
@@ -47,6 +50,7 @@ impl IodConnector {
             new.storage == old.storage && new.element_size == old.element_size && new.pipeline == old.pipeline && new.space == old.space
         };
         state.put_dataset(id, &creation)?;
+        state.change_use(old.named, creation.committed.map(|named| named.0))?;
         self.changed(id);
         let new = self.dataset_of(state, id)?;
         match kept {
@@ -143,6 +147,7 @@ impl IodConnector {
         for message in [kind::DATASPACE, kind::FILL_VALUE, kind::DATA_LAYOUT, kind::FILTER_PIPELINE] {
             state.remove(keys::header(id, message))?;
         }
+        state.change_use(d.named, None)?;
         state.put_header(id, kind::DATATYPE, &body)?;
         state.put_header(id, keys::OBJECT_TYPE, &[super::state::DATATYPE])?;
         self.changed(id);

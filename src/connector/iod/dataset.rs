@@ -1,6 +1,7 @@
 //! Datasets: metadata to types, shapes and the grid of chunks; chunks to bytes.
 
 use super::ids::no_such;
+use super::named_types::TypeOf;
 use super::state::State;
 use crate::base::datatype::Datatype;
 use crate::base::fill::Fill;
@@ -48,6 +49,8 @@ pub(super) fn decode_type(body: &[u8], id: u64) -> Result<Datatype> {
 pub(super) struct Dataset {
     pub id: u64,
     pub datatype: Datatype,
+    /// The named datatype that it refers to.
+    pub named: Option<u64>,
     pub space: Dataspace,
     pub element_size: u64,
     pub fill: FillValue,
@@ -68,7 +71,7 @@ impl Dataset {
         let message = |number: u16| headers.get(&number).map(|cell| state.container.bytes(cell)).transpose();
         let needed = |number: u16| message(number)?.ok_or_else(|| no_such(id, "it is not a dataset"));
         let ctx = &Context::DEFAULT;
-        let datatype = decode_type(&needed(kind::DATATYPE)?, id)?;
+        let TypeOf { datatype, named } = state.type_of(&needed(kind::DATATYPE)?, id)?;
         let space = Dataspace::decode(&needed(kind::DATASPACE)?, ctx, at)?;
         let fill = FillValue::decode(&needed(kind::FILL_VALUE)?, at)?;
         let layout = DataLayout::decode(&needed(kind::DATA_LAYOUT)?, ctx, at)?;
@@ -82,7 +85,7 @@ impl Dataset {
             Class::Chunked(c) if c.sections.is_none() => Storage::Chunked(c.chunk_dims),
             _ => return Err(Error::unsupported("data layout message", at, "a layout that containers do not have")),
         };
-        Dataset::of(id, datatype, space, fill, storage, pipeline)
+        Ok(Dataset { named, ..Dataset::of(id, datatype, space, fill, storage, pipeline)? })
     }
 
     /// A dataset of these properties.
@@ -107,7 +110,7 @@ impl Dataset {
             Fill::Value(v) => FillPattern::new(v, element_size),
             Fill::Default | Fill::Undefined => FillPattern::zero(),
         };
-        Ok(Dataset { id, datatype, space, element_size, fill, pattern, storage, pipeline, grid, size })
+        Ok(Dataset { id, datatype, named: None, space, element_size, fill, pattern, storage, pipeline, grid, size })
     }
 
     /// Bytes that a read of `len` bytes from `offset` gets.
@@ -155,7 +158,7 @@ impl Dataset {
     pub fn creation(&self) -> Creation {
         Creation {
             datatype: self.datatype.clone(),
-            committed: None,
+            committed: self.named.map(Address),
             extent: self.space.extent,
             dims: self.space.dims.clone(),
             max_dims: self.space.max_dims.clone(),

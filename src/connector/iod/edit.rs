@@ -116,6 +116,11 @@ impl Edit for IodConnector {
         self.operate(|state| self.put_references(state, id, first, references))
     }
 
+    fn use_datatype(&self, id: ObjectId, attribute: Option<&[u8]>, path: &[u8]) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| self.use_type(state, id, attribute, path))
+    }
+
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
         let id = State::check_id(id)?;
         self.operate(|state| self.zero_bytes(state, id, offset, len))
@@ -278,6 +283,9 @@ impl Edit for IodConnector {
 
     fn close(&self) -> Result<()> {
         let mut state = self.state.write();
+        if state.failed.is_none() && self.joined.is_none() {
+            self.lead_types(&mut state, true);
+        }
         let done = match &state.failed {
             _ if self.joined.is_some() => self.leave(&state),
             Some(reason) => Err(Error::refused(libc::EIO, reason.clone())),
@@ -286,6 +294,9 @@ impl Edit for IodConnector {
         let lost = state.waiting.references.len().saturating_add(state.waiting.attributes.len());
         if lost > 0 {
             tracing::warn!("{lost} references are nil: their targets were not copied or not named");
+        }
+        if !state.waiting.types.is_empty() {
+            tracing::info!("{} types stay their own: no named datatype is at their paths", state.waiting.types.len());
         }
         state.failed.get_or_insert_with(|| "the container was closed".into());
         self.release_pin();

@@ -15,6 +15,7 @@
 //! siblings  other versions           following  versions of other writers
 //! beside    what both keep
 //! ids       identities               chunks     datasets and chunks with caches
+//! named_types  types by reference     check, check_bytes   checks
 //! map       maps                       listing    values from a position on
 //! ```
 //!
@@ -25,6 +26,10 @@ mod attribute;
 mod beside;
 mod cells;
 mod change;
+mod check;
+mod check_bytes;
+#[cfg(test)]
+mod check_tests;
 mod chunks;
 mod coalesce;
 mod commit;
@@ -47,6 +52,9 @@ mod listing;
 mod map;
 #[cfg(test)]
 mod map_tests;
+mod named_types;
+#[cfg(test)]
+mod named_types_tests;
 mod names;
 mod ownership;
 mod paths;
@@ -240,6 +248,20 @@ impl Connector for IodConnector {
         dataset::decode_type(&body, number)
     }
 
+    fn named_type(&self, id: ObjectId, attribute: Option<&[u8]>) -> Result<Option<ObjectId>> {
+        if let Some((there, of)) = self.elsewhere(id)? {
+            return Ok(there.named_type(of, attribute)?.map(|named| siblings::of_version(named, id.file)));
+        }
+        Ok(self.state.read_recursive().named_type(own(id)?, attribute)?.map(ids::object))
+    }
+
+    fn path_of(&self, id: ObjectId) -> Option<Vec<u8>> {
+        if let Some((there, id)) = self.elsewhere(id).ok()? {
+            return there.path_of(id);
+        }
+        paths::path_of(self, &self.state.read_recursive(), id.serial())
+    }
+
     fn attributes(&self, id: ObjectId) -> Result<AttributeNames> {
         if let Some((there, id)) = self.elsewhere(id)? {
             return there.attributes(id);
@@ -260,6 +282,10 @@ impl Connector for IodConnector {
     }
 
     fn maps(&self) -> Option<&dyn super::maps::Maps> {
+        Some(self)
+    }
+
+    fn check(&self) -> Option<&dyn super::check::Check> {
         Some(self)
     }
 

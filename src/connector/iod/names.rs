@@ -106,10 +106,19 @@ impl State {
                     self.set_link_count(child, left)?;
                 }
             }
+            for named in self.types_used(id)? {
+                let left = self.link_count(named)?.saturating_sub(1);
+                match self.kind(named)? {
+                    Some(ObjectKind::Datatype) if left > 0 || self.held.contains_key(&named) => self.set_link_count(named, left)?,
+                    Some(ObjectKind::Datatype) => gone.push(named),
+                    _ => {}
+                }
+            }
             self.remove_all(&keys::of_object(id))?;
             self.forms.remove(&id);
             self.waiting.references.retain(|(dataset, ..)| *dataset != id);
             self.waiting.attributes.retain(|(object, _), _| *object != id);
+            self.waiting.types.retain(|(object, ..)| *object != id);
         }
         Ok(())
     }

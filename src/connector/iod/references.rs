@@ -146,6 +146,7 @@ impl IodConnector {
         for ((id, name), value) in std::mem::take(&mut state.waiting.attributes) {
             self.put_attribute(state, id, &name, &value, true)?;
         }
+        self.lead_types(state, false);
         Ok(())
     }
 }

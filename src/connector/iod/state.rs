@@ -31,6 +31,20 @@ pub(super) struct Waiting {
     pub references: Vec<(u64, u64, NewReference)>,
     /// By object and name.
     pub attributes: BTreeMap<(u64, Vec<u8>), NewValue>,
+    /// Object, attribute or `None` for the elements, path of a named datatype.
+    pub types: Vec<(u64, Option<Vec<u8>>, Vec<u8>)>,
+}
+
+impl Waiting {
+    /// The attribute `from` of an object has the name `to` now; `None`: it is removed.
+    pub fn rename_type(&mut self, id: u64, from: &[u8], to: Option<&[u8]>) {
+        self.types.retain(|(object, name, _)| *object != id || name.is_none() || name.as_deref() != to);
+        let is_it = |(object, name, _): &(u64, Option<Vec<u8>>, Vec<u8>)| *object == id && name.as_deref() == Some(from);
+        match to {
+            Some(to) => self.types.iter_mut().filter(|t| is_it(t)).for_each(|t| t.1 = Some(to.to_vec())),
+            None => self.types.retain(|t| !is_it(t)),
+        }
+    }
 }
 
 /// The form of a dataset that is being written.

@@ -298,6 +298,14 @@ impl Connector for Following {
         self.now().datatype(id)
     }
 
+    fn named_type(&self, id: ObjectId, attribute: Option<&[u8]>) -> Result<Option<ObjectId>> {
+        self.now().named_type(id, attribute)
+    }
+
+    fn path_of(&self, id: ObjectId) -> Option<Vec<u8>> {
+        self.now().path_of(id)
+    }
+
     fn reference_bytes(&self) -> u8 {
         self.now().reference_bytes()
     }

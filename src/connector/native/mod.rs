@@ -19,6 +19,7 @@ mod log_access;
 mod log_members;
 mod log_names;
 mod members;
+mod named_types;
 pub mod object;
 mod ownership;
 mod parts;
@@ -411,6 +412,16 @@ impl Connector for NativeConnector {
     fn datatype(&self, id: ObjectId) -> Result<Datatype> {
         let _shared = self.shared();
         self.object(id)?.datatype()
+    }
+
+    fn named_type(&self, id: ObjectId, attribute: Option<&[u8]>) -> Result<Option<ObjectId>> {
+        let _shared = self.shared();
+        Ok(named_types::of(&self.object(id)?, attribute)?.map(|address| ObjectId { address, ..id }))
+    }
+
+    fn path_of(&self, id: ObjectId) -> Option<Vec<u8>> {
+        let _shared = self.shared();
+        self.path_from_root(id)
     }
 
     fn reference_bytes(&self) -> u8 {

@@ -32,7 +32,7 @@ impl Heap for FileParts {
 
     fn path(&self, address: Address) -> Option<Vec<u8>> {
         let _shared = self.connector.shared();
-        self.connector.path_of(ObjectId { file: self.file, address })
+        self.connector.path_from_root(ObjectId { file: self.file, address })
     }
 }
 
@@ -44,7 +44,7 @@ impl NativeConnector {
     }
 
     /// A path of the object `id` from the root of its file.
-    fn path_of(&self, id: ObjectId) -> Option<Vec<u8>> {
+    pub(super) fn path_from_root(&self, id: ObjectId) -> Option<Vec<u8>> {
         let file = self.file(id.file).ok()?;
         let generation = self.generation();
         let mut all = self.paths.lock();

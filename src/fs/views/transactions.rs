@@ -1,15 +1,17 @@
 //! `.h5dir/tx/NAME`: transactions of a container, a directory each.
 //!
 //! `status` shows a transaction. `finish`, `abort` or `skip`, written to `control`, ends it, or the
-//! part of this mount.
+//! part of this mount. Making a directory begins a transaction; none is removed, because its name
+//! is used once.
 
 use super::bytes::{Bytes, Text};
 use super::context::{Context, Effects};
 use super::view::{Child, Class, EditView, Inode, Item, View, Visit};
+use crate::base::escape::escaped_bytes;
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
-use crate::connector::transactions::Ending;
-use crate::fs::types::{FsResult, OpenMode};
+use crate::connector::transactions::{Base, Ending, TransactionSpec};
+use crate::fs::types::{Errno, FsResult, OpenMode};
 use std::sync::Arc;
 
 /// See the module's description.
@@ -101,7 +103,7 @@ impl View for Tx {
 
 impl EditView for Tx {
     fn is_editable(&self, item: &Item) -> bool {
-        key(item).1 == CONTROL
+        matches!(key(item), ("", "") | (_, CONTROL))
     }
 
     fn bypasses_page_cache(&self, _mode: OpenMode) -> bool {
@@ -114,6 +116,20 @@ impl EditView for Tx {
 
     fn resize(&self, _cx: &Context<'_>, _inode: &dyn Inode, _size: u64) -> FsResult<Effects> {
         Ok(Effects::default())
+    }
+
+    fn make_directory(&self, cx: &Context<'_>, dir: &dyn Inode, name: &[u8]) -> FsResult<Effects> {
+        if key(dir.item()) != ("", "") {
+            return Err(Errno(libc::EPERM));
+        }
+        let name = std::str::from_utf8(name).map_err(|_| Errno(libc::EINVAL))?;
+        let spec = TransactionSpec { name: name.to_owned(), peers: Some(1), base: Some(Base::Last), after: Vec::new() };
+        let none = || Error::refused(libc::EOPNOTSUPP, "the container has no transactions");
+        let begun = cx.connector.transactions().ok_or_else(none).and_then(|all| all.begin(&spec));
+        begun.map(|()| Effects::default()).map_err(|e| {
+            tracing::warn!("transaction {}: {e}", escaped_bytes(name.as_bytes()));
+            crate::fs::errno::errno(&e)
+        })
     }
 
     fn write(&self, cx: &Context<'_>, inode: &dyn Inode, _offset: u64, data: &[u8]) -> FsResult<Effects> {

@@ -326,6 +326,11 @@ pub trait EditView: Send + Sync {
         Err(Errno(libc::EPERM))
     }
 
+    /// Makes the directory `name`, which is not there, in `dir`.
+    fn make_directory(&self, _cx: &Context<'_>, _dir: &dyn Inode, _name: &[u8]) -> FsResult<Effects> {
+        Err(Errno(libc::EPERM))
+    }
+
     /// Removes the file `inode`, found in `dir` as `child`.
     fn remove(&self, _cx: &Context<'_>, _dir: &dyn Inode, _child: &Child) -> FsResult<Effects> {
         Err(Errno(libc::EPERM))

@@ -17,6 +17,7 @@ mod filters;
 mod float;
 mod integer;
 mod map;
+mod named_types;
 mod node;
 mod npy;
 mod region;
@@ -30,6 +31,7 @@ pub use datatype::parse_datatype;
 pub use datatype::parse_datatype_in;
 pub use elements::parse_value;
 pub use map::map_types;
+pub use named_types::{TypeUse, parse_types};
 pub use npy::NpyHeader;
 
 use crate::base::Error;

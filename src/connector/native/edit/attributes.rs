@@ -232,12 +232,18 @@ impl HeapStore for Values<'_> {
     }
 }
 
-/// Writes an attribute.
+/// Writes an attribute with a type of its own.
 pub(super) fn put(store: &Store, id: ObjectId, version: u8, name: &[u8], value: &Value) -> Result<()> {
+    put_as(store, id, version, name, value, None)
+}
+
+/// Writes an attribute; `named`: the encoded reference to its named datatype.
+pub(super) fn put_as(store: &Store, id: ObjectId, version: u8, name: &[u8], value: &Value, named: Option<Vec<u8>>) -> Result<()> {
     let superblock = store.superblock().version;
     let Dataspace { extent, dims, max_dims, .. } = Dataspace::of(&value.shape, 1);
     let space = dataspace_message(store.ctx(), superblock, extent, &dims, max_dims.as_deref());
-    let datatype = datatype_message(superblock, &value.datatype).map_err(refused)?;
-    let body = encode_attribute(version, name, &datatype, false, &space, &value.bytes)?;
+    let is_named = named.is_some();
+    let datatype = named.map_or_else(|| datatype_message(superblock, &value.datatype).map_err(refused), Ok)?;
+    let body = encode_attribute(version, name, &datatype, is_named, &space, &value.bytes)?;
     attributes_edit::set(store, id.address, name, &body, now()).map_err(too_large)
 }

@@ -27,6 +27,7 @@ impl NativeConnector {
         let change = self.change(&[])?;
         change.lead_references(close);
         change.lead_elements(close);
+        change.lead_types(close);
         let store = change.store()?;
         let logged = change.flush_log_to_commit(close && editing.begun.load(Ordering::Acquire));
         let (mut flushed, state) = match logged {

@@ -27,6 +27,7 @@ mod large_tests;
 mod log;
 mod log_compact;
 mod log_released;
+mod named_types;
 mod names;
 mod new_file;
 mod object_state;
@@ -376,6 +377,10 @@ impl Edit for NativeConnector {
 
     fn set_references(&self, id: ObjectId, first: u64, references: Vec<NewReference>) -> Result<()> {
         self.operate_flushed(id, |c| c.set_references(id, first, references))
+    }
+
+    fn use_datatype(&self, id: ObjectId, attribute: Option<&[u8]>, path: &[u8]) -> Result<()> {
+        self.operate(&[id], |c| c.use_datatype(id, attribute, path))
     }
 
     fn finish(&self, id: ObjectId, last: bool) -> Result<bool> {

@@ -74,7 +74,7 @@ impl Change<'_> {
         Ok(link)
     }
 
-    fn kind(&self, id: ObjectId) -> Result<ObjectKind> {
+    pub(super) fn kind(&self, id: ObjectId) -> Result<ObjectKind> {
         Ok(self.connector.object(id)?.info().kind)
     }
 

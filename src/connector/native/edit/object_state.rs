@@ -3,6 +3,7 @@
 //! Most objects need only [`Usage`], which is small: a mount may create a million files. What few
 //! objects need is in [`Pending`].
 
+use super::named_types::TypeUses;
 use super::new_file::NEW_FILES_MAX;
 use super::pending::UnresolvedAttributes;
 use super::references::Copied;
@@ -46,6 +47,8 @@ pub(super) struct Pending {
     pub references: Option<Copied>,
     /// Attributes with references to objects that do not exist yet.
     pub attributes: Option<UnresolvedAttributes>,
+    /// Named datatypes that do not exist yet, each with the attribute that is to refer to it.
+    pub types: Option<TypeUses>,
     /// The form of variable-length elements that is being written.
     pub rewrite: Option<Rewrite>,
     /// Bytes of a new file that were never written, though the file has others after them.
@@ -63,6 +66,7 @@ impl Pending {
             && self.refused.is_none()
             && self.references.is_none()
             && self.attributes.is_none()
+            && self.types.is_none()
             && self.rewrite.is_none()
             && self.holes.is_empty()
             && self.bounds_error.is_none()

@@ -5,7 +5,7 @@
 
 use super::super::attribute::Value;
 use super::Change;
-use super::attributes::{Values, put};
+use super::attributes::{Values, put_as};
 use crate::base::{Error, Result};
 use crate::connector::{NewAttribute, NewValue, ObjectId};
 use crate::dataset::parts::store_elements;
@@ -59,7 +59,8 @@ impl Change<'_> {
             let bytes = store_elements(&value, &mut values)?;
             let held = self.held_by(id, &name)?;
             let stored = Value { datatype: value.datatype.clone(), shape: value.shape.clone(), bytes };
-            put(&store, id, version, &name, &stored)?;
+            let named = self.kept_type(id, &name, &value.datatype)?;
+            put_as(&store, id, version, &name, &stored, named)?;
             self.free_held(&held)?;
             if nowhere.replace(false) {
                 left.0.insert(name, value);

@@ -1,0 +1,173 @@
+//! Named datatypes that datasets and attributes refer to.
+//!
+//! In place of a datatype message stands a shared message of the file format, whose address is the
+//! id of the named datatype. The datatype's link count has one for each reference to it, so that it
+//! stays as long as it is used.
+
+use super::access::IodConnector;
+use super::attribute;
+use super::dataset::decode_type;
+use super::ids::no_such;
+use super::paths;
+use super::state::State;
+use crate::base::datatype::Datatype;
+use crate::base::{Address, Error, Result};
+use crate::connector::ObjectKind;
+use crate::dataset::create::{datatype_message, refuse_other_datatype};
+use crate::format::object_header::{SharedMessage, kind};
+use crate::format::{Context, Reader};
+use crate::iod::keys;
+
+/// References to named datatypes that wait for them, at most.
+const WAITING_MAX: usize = 1 << 20;
+/// Those that are tried again by a commit.
+const RETRIED_MAX: usize = 4096;
+
+/// The datatype of a dataset or an attribute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TypeOf {
+    pub datatype: Datatype,
+    /// The named datatype that it is.
+    pub named: Option<u64>,
+}
+
+impl TypeOf {
+    /// A type without a name.
+    pub fn own(datatype: Datatype) -> TypeOf {
+        TypeOf { datatype, named: None }
+    }
+
+    /// The message to store.
+    pub fn message(&self) -> Result<Vec<u8>> {
+        match self.named {
+            Some(named) => Ok(SharedMessage::encode_object(Address(named), &Context::DEFAULT)),
+            None => datatype_message(super::create::SUPERBLOCK, &self.datatype),
+        }
+    }
+}
+
+/// The named datatype that the message `body` of the object `id` refers to.
+pub(super) fn referred(body: &[u8], id: u64) -> Result<Option<u64>> {
+    // The upper half of a datatype message's first byte is its version, which is not 0.
+    if body.first().is_none_or(|first| first >> 4 != 0) {
+        return Ok(None);
+    }
+    match SharedMessage::decode(&mut Reader::new(body, "datatype message", Address(id)), &Context::DEFAULT)? {
+        SharedMessage::Object(named) => Ok(Some(named.0)),
+        SharedMessage::Heap(_) => Err(no_such(id, "its datatype is in a heap, which containers do not have")),
+    }
+}
+
+impl State {
+    /// The named datatype `named`. Errors: there is none.
+    pub(super) fn named_datatype(&self, named: u64) -> Result<Datatype> {
+        if self.kind(named)? != Some(ObjectKind::Datatype) {
+            return Err(no_such(named, "it is not a datatype"));
+        }
+        let body = self.header(named, kind::DATATYPE)?.ok_or_else(|| no_such(named, "it is not a datatype"))?;
+        decode_type(&body, named)
+    }
+
+    /// The datatype that the message `body` of the object `id` is or refers to.
+    pub(super) fn type_of(&self, body: &[u8], id: u64) -> Result<TypeOf> {
+        Ok(match referred(body, id)? {
+            Some(named) => TypeOf { datatype: self.named_datatype(named)?, named: Some(named) },
+            None => TypeOf::own(decode_type(body, id)?),
+        })
+    }
+
+    /// The named datatype of a dataset, or of the attribute `name` of an object.
+    pub(super) fn named_type(&self, id: u64, name: Option<&[u8]>) -> Result<Option<u64>> {
+        match name {
+            Some(name) => match self.bytes(&keys::key(id, keys::ATTRIBUTE, name))? {
+                Some(stored) => attribute::named_type(&stored, id),
+                None => Ok(None),
+            },
+            None => self.header(id, kind::DATATYPE)?.map_or(Ok(None), |body| referred(&body, id)),
+        }
+    }
+
+    /// Named datatypes that an object and its attributes refer to, one for each reference.
+    pub(super) fn types_used(&self, id: u64) -> Result<Vec<u64>> {
+        let mut all: Vec<u64> = self.named_type(id, None)?.into_iter().collect();
+        for key in self.keys(&keys::of_kind(id, keys::ATTRIBUTE))? {
+            let named = self.bytes(&key).and_then(|stored| stored.map_or(Ok(None), |stored| attribute::named_type(&stored, id)));
+            match named {
+                Ok(named) => all.extend(named),
+                Err(e @ Error::Io { .. }) => return Err(e),
+                // Damage must not keep the object.
+                Err(e) => tracing::debug!("a named datatype of a deleted object stays: {e}"),
+            }
+        }
+        Ok(all)
+    }
+
+    /// A named datatype is used instead of another one.
+    pub(super) fn change_use(&mut self, old: Option<u64>, new: Option<u64>) -> Result<()> {
+        if old == new {
+            return Ok(());
+        }
+        if let Some(new) = new {
+            let full = || Error::refused(libc::EMLINK, "the datatype is used 2^32 times");
+            let count = self.link_count(new)?.checked_add(1).ok_or_else(full)?;
+            self.set_link_count(new, count)?;
+        }
+        match old.filter(|old| matches!(self.kind(*old), Ok(Some(ObjectKind::Datatype)))) {
+            Some(old) => self.drop_use(old),
+            None => Ok(()),
+        }
+    }
+
+    /// A named datatype is used once less. It is deleted if it has neither names nor users.
+    fn drop_use(&mut self, id: u64) -> Result<()> {
+        let left = self.link_count(id)?.saturating_sub(1);
+        if left > 0 || self.held.contains_key(&id) { self.set_link_count(id, left) } else { self.delete_object(id) }
+    }
+}
+
+impl IodConnector {
+    /// Makes a dataset or an attribute refer to the named datatype at `path`, now or later.
+    pub(super) fn use_type(&self, state: &mut State, id: u64, name: Option<&[u8]>, path: &[u8]) -> Result<()> {
+        state.waiting.types.retain(|(object, attribute, _)| *object != id || attribute.as_deref() != name);
+        if !self.refer(state, id, name, path)? {
+            if state.waiting.types.len() >= WAITING_MAX {
+                return Err(Error::refused(libc::EINVAL, "too many objects refer to named datatypes that are not there"));
+            }
+            state.waiting.types.push((id, name.map(<[u8]>::to_vec), path.to_vec()));
+        }
+        Ok(())
+    }
+
+    /// Makes the reference; false: nothing is at `path`.
+    fn refer(&self, state: &mut State, id: u64, name: Option<&[u8]>, path: &[u8]) -> Result<bool> {
+        let Some(named) = paths::follow(state, 0, path, &mut 0)? else { return Ok(false) };
+        let is_type = state.kind(named)? == Some(ObjectKind::Datatype);
+        let datatype = if is_type { Some(state.named_datatype(named)?) } else { None };
+        let Some(name) = name else {
+            let d = self.dataset_of(state, id)?;
+            refuse_other_datatype(datatype.as_ref(), &d.datatype, path)?;
+            if d.named != Some(named) {
+                state.change_use(d.named, Some(named))?;
+                state.put_header(id, kind::DATATYPE, &TypeOf { datatype: d.datatype.clone(), named: Some(named) }.message()?)?;
+                self.changed(id);
+            }
+            return Ok(true);
+        };
+        attribute::refer(state, (id, name), named, &mut |own| refuse_other_datatype(datatype.as_ref(), own, path))?;
+        Ok(true)
+    }
+
+    /// Tries again to refer to named datatypes. `all`: also if they are many.
+    pub(super) fn lead_types(&self, state: &mut State, all: bool) {
+        if !all && state.waiting.types.len() > RETRIED_MAX {
+            return;
+        }
+        for (id, name, path) in std::mem::take(&mut state.waiting.types) {
+            match self.refer(state, id, name.as_deref(), &path) {
+                Ok(true) => {}
+                Ok(false) => state.waiting.types.push((id, name, path)),
+                Err(e) => tracing::warn!("object {id}: a type stays one of its own: {e}"),
+            }
+        }
+    }
+}
