@@ -1,0 +1,132 @@
+//! Logs after crashes, failed operations and full disks.
+
+use super::super::tests::{editor, options};
+use super::super::{NativeConnector, create};
+use super::fault_tests::bytes;
+use super::flush::LogFlush;
+use crate::base::Result;
+use crate::connector::edit::Edit;
+use crate::connector::{Connector, LinkTarget, ObjectId};
+use crate::file::fault::{Fault, FaultyFile, FaultyPlace, Plan};
+use crate::file::memory::{GrowingFile, MemoryJournal};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A container in memory, and its file.
+struct Opened {
+    file: Arc<GrowingFile>,
+    c: Arc<NativeConnector>,
+}
+
+fn open_with(bytes: Vec<u8>, plan: &Arc<Plan>) -> Result<Opened> {
+    let file = Arc::new(GrowingFile::new(bytes));
+    let driver = Arc::new(FaultyFile::new(file.clone(), plan.clone()));
+    let place = Box::new(FaultyPlace::new(MemoryJournal::default(), plan.clone()));
+    let c = NativeConnector::writable_over(driver, place, PathBuf::from("/"), options())?;
+    Ok(Opened { file, c })
+}
+
+fn open(bytes: Vec<u8>) -> Opened {
+    open_with(bytes, &Plan::new(0, 0, 0, Fault::Short)).unwrap()
+}
+
+/// What a crash now leaves, opened.
+fn crashed(opened: &Opened) -> Opened {
+    open(opened.file.bytes())
+}
+
+fn empty(released: bool, plan: &Arc<Plan>) -> Opened {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f.h5");
+    create(&path, true).unwrap();
+    let opened = open_with(std::fs::read(path).unwrap(), plan).unwrap();
+    if released {
+        opened.c.log_by_default(true).unwrap();
+    }
+    opened
+}
+
+/// An empty dataset of bytes in the log.
+fn dataset(c: &NativeConnector, name: &str) -> ObjectId {
+    let id = c.create_file(c.root(), name.as_bytes()).unwrap();
+    let fact = br#"{"dtype": "|u1", "shape": [0], "maxshape": [null], "layout": "log"}"#;
+    editor(c).set_fact(id, "dataset", fact).unwrap();
+    id
+}
+
+fn found(c: &NativeConnector, name: &str) -> ObjectId {
+    match c.lookup(c.root(), name.as_bytes()).unwrap().map(|link| link.target) {
+        Some(LinkTarget::Hard(id)) => id,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+fn content(c: &NativeConnector, name: &str) -> Vec<u8> {
+    bytes(c, found(c, name))
+}
+
+/// Appends what is staged, without a commit.
+fn flush(c: &NativeConnector) {
+    c.change(&[]).unwrap().flush_log(LogFlush::Early).unwrap();
+}
+
+/// A run of a session that was killed stayed in a log dataset; the next session had no room there
+/// and began another one. Recovery read the old run, and lost all that was committed after it.
+#[test]
+fn a_stale_run_before_a_new_log_dataset_does_not_count() {
+    let first = empty(false, &Plan::new(0, 0, 0, Fault::Short));
+    let d = dataset(&first.c, "d");
+    first.c.write(d, 0, &[1; 100]).unwrap();
+    first.c.commit().unwrap();
+    first.c.write(d, 0, &[2; 5000]).unwrap();
+    flush(&first.c);
+    let second = crashed(&first);
+    assert_eq!(content(&second.c, "d"), [1; 100]);
+    let d = found(&second.c, "d");
+    second.c.write(d, 0, &[3; 100_000]).unwrap();
+    second.c.commit().unwrap();
+    let third = crashed(&second);
+    assert_eq!(content(&third.c, "d"), [3; 100_000]);
+}
+
+/// A run of a commit that a crash ended before its structures were durable counted once another
+/// commit had reached that state.
+#[test]
+fn a_run_of_a_torn_commit_does_not_count_later() {
+    let first = empty(false, &Plan::new(0, 0, 0, Fault::Short));
+    let d = dataset(&first.c, "d");
+    first.c.write(d, 0, &[1; 100]).unwrap();
+    first.c.commit().unwrap();
+    first.c.write(d, 0, &[2; 5000]).unwrap();
+    first.c.create_group(first.c.root(), b"g").unwrap();
+    first.c.change(&[]).unwrap().flush_log(LogFlush::Commit).unwrap();
+    let second = crashed(&first);
+    assert_eq!(content(&second.c, "d"), [1; 100]);
+    let d = found(&second.c, "d");
+    second.c.write(d, 0, &[3; 100_000]).unwrap();
+    second.c.commit().unwrap();
+    let third = crashed(&second);
+    assert_eq!(content(&third.c, "d"), [3; 100_000]);
+}
+
+/// The same bytes as those of an earlier run that was never committed are followed by the rest of
+/// that commit: it counted.
+#[test]
+fn stale_runs_after_the_last_one_do_not_count() {
+    let first = empty(false, &Plan::new(0, 0, 0, Fault::Short));
+    let d = dataset(&first.c, "d");
+    first.c.write(d, 0, &[1; 100]).unwrap();
+    first.c.commit().unwrap();
+    first.c.write(d, 0, &[2; 100]).unwrap();
+    flush(&first.c);
+    first.c.write(d, 0, &[2; 100]).unwrap();
+    first.c.create_group(first.c.root(), b"g").unwrap();
+    first.c.change(&[]).unwrap().flush_log(LogFlush::Commit).unwrap();
+    let second = crashed(&first);
+    let d = found(&second.c, "d");
+    second.c.write(d, 0, &[3; 100]).unwrap();
+    second.c.create_group(second.c.root(), b"h").unwrap();
+    second.c.commit().unwrap();
+    let third = crashed(&second);
+    assert_eq!(content(&third.c, "d"), [3; 100]);
+}
