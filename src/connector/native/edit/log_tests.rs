@@ -7,7 +7,7 @@ use super::flush::LogFlush;
 use crate::base::Result;
 use crate::connector::edit::Edit;
 use crate::connector::{Connector, LinkTarget, ObjectId};
-use crate::file::fault::{Fault, FaultyFile, FaultyPlace, Plan};
+use crate::file::fault::{Fault, FaultyFile, FaultyPlace, LENGTH, Plan, WRITE};
 use crate::file::memory::{GrowingFile, MemoryJournal};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -129,4 +129,39 @@ fn stale_runs_after_the_last_one_do_not_count() {
     second.c.commit().unwrap();
     let third = crashed(&second);
     assert_eq!(content(&third.c, "d"), [3; 100]);
+}
+
+/// A commit on a full disk freed removed space first, then left out the log and succeeded.
+#[test]
+fn a_commit_on_a_full_disk_appends_the_log() {
+    let mut relieved = 0;
+    for released in [false, true] {
+        for n in 0..200 {
+            let plan = Plan::new(WRITE | LENGTH, n, 1, Fault::Errno(libc::ENOSPC));
+            plan.pause(true);
+            let opened = empty(released, &plan);
+            let c = &opened.c;
+            let d = dataset(c, "d");
+            let gone = dataset(c, "gone");
+            c.write(gone, 0, &[1; 100_000]).unwrap();
+            c.commit().unwrap();
+            let written: Vec<u8> = (0..90_000u32).map(|i| (i % 251) as u8).collect();
+            c.write(d, 0, &written).unwrap();
+            c.unlink(c.root(), b"gone", false).unwrap();
+            let file = c.file(0).unwrap();
+            file.store.transaction().unwrap().note_starved();
+            relieved += usize::from(file.store.transaction().unwrap().is_relieved());
+            plan.pause(false);
+            let done = c.commit();
+            plan.pause(true);
+            if done.is_ok() {
+                assert_eq!(content(&crashed(&opened).c, "d"), bytes(c, d), "released: {released}, fault {n}");
+                assert_eq!(bytes(c, d), written);
+            }
+            if !plan.has_struck() {
+                break;
+            }
+        }
+    }
+    assert!(relieved > 0);
 }
