@@ -213,6 +213,10 @@ impl Change<'_> {
         if log.is_released() {
             return self.flush_released(&log, when);
         }
+        if when == LogFlush::Within && log.had_staged() {
+            // An operation that fails takes the place in the log back, but not earlier writes.
+            return Ok(());
+        }
         let store = self.store()?;
         let commit = when == LogFlush::Commit;
         while let Some(run) = log.next_run(commit)? {

@@ -4,9 +4,9 @@ use super::super::tests::{editor, options};
 use super::super::{NativeConnector, create};
 use super::fault_tests::bytes;
 use super::flush::LogFlush;
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::connector::edit::Edit;
-use crate::connector::{Connector, LinkTarget, ObjectId};
+use crate::connector::{Connector, Form, LinkTarget, ObjectId};
 use crate::file::fault::{Fault, FaultyFile, FaultyPlace, LENGTH, Plan, WRITE};
 use crate::file::memory::{GrowingFile, MemoryJournal};
 use std::path::PathBuf;
@@ -164,4 +164,37 @@ fn a_commit_on_a_full_disk_appends_the_log() {
         }
     }
     assert!(relieved > 0);
+}
+
+/// What was staged before an operation that appended to the log and failed was lost: its place in
+/// the log was given to the next run.
+#[test]
+fn a_flush_within_a_failed_operation_keeps_earlier_writes() {
+    for (released, staged) in [(false, true), (false, false), (true, true), (true, false)] {
+        let opened = empty(released, &Plan::new(0, 0, 0, Fault::Short));
+        let c = &opened.c;
+        let (d, other) = (dataset(c, "d"), dataset(c, "other"));
+        c.write(d, 0, &[7; 3000]).unwrap();
+        c.commit().unwrap();
+        c.write(d, 1000, &[8; 1000]).unwrap();
+        if !staged {
+            c.commit().unwrap();
+        }
+        let failed = c.operate(&[other], |change| -> Result<()> {
+            change.write(other, Form::Main, 0, &[5; 4000])?;
+            change.write(d, Form::Main, 500, &[5; 1000])?;
+            change.flush_log(LogFlush::Within)?;
+            change.write(d, Form::Main, 1400, &[6; 1000])?;
+            change.flush_log(LogFlush::Within)?;
+            Err(Error::refused(libc::EIO, "a test"))
+        });
+        assert!(failed.is_err());
+        let want = [vec![7; 1000], vec![8; 1000], vec![7; 1000]].concat();
+        assert_eq!(bytes(c, d), want, "released: {released}, staged: {staged}");
+        c.write(other, 0, &[9; 4000]).unwrap();
+        c.commit().unwrap();
+        assert_eq!(bytes(c, d), want, "released: {released}, staged: {staged}");
+        assert_eq!(content(&crashed(&opened).c, "d"), want, "released: {released}, staged: {staged}");
+        assert_eq!(content(&crashed(&opened).c, "other"), [9; 4000]);
+    }
 }

@@ -230,7 +230,14 @@ impl RecordLog {
 
     /// Begins an operation that can be undone.
     pub(crate) fn begin(&self) {
-        self.state.lock().undo = Some(Vec::new());
+        let mut inner = self.state.lock();
+        inner.had_staged = !inner.staged.is_empty() || !inner.erased.is_empty();
+        inner.undo = Some(Vec::new());
+    }
+
+    /// True if something was staged when the operation under way began.
+    pub(crate) fn had_staged(&self) -> bool {
+        self.state.lock().had_staged
     }
 
     /// Ends the operation; undoes its changes unless they are `kept`.

@@ -135,6 +135,8 @@ pub(super) struct Inner {
     /// Erased ranges that are not logged yet.
     pub(super) erased: Vec<Erased>,
     pub(super) undo: Option<Vec<Undo>>,
+    /// Something was staged when the operation under way began.
+    pub(super) had_staged: bool,
     /// What only a log of the released log VOL has.
     pub(super) released: Option<Released>,
 }
