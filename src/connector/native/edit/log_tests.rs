@@ -198,3 +198,28 @@ fn a_flush_within_a_failed_operation_keeps_earlier_writes() {
         assert_eq!(content(&crashed(&opened).c, "other"), [9; 4000]);
     }
 }
+
+/// The end of a compaction that failed after the index left its state: elements that the index in
+/// the file lacked were not looked for.
+#[test]
+fn an_index_that_is_rolled_back_has_no_state() {
+    let opened = empty(false, &Plan::new(0, 0, 0, Fault::Short));
+    let c = &opened.c;
+    let d = dataset(c, "d");
+    c.write(d, 0, &[1; 3000]).unwrap();
+    c.commit().unwrap();
+    let log = c.record_log().unwrap();
+    let change = c.change(&[]).unwrap();
+    let failed = change.atomically(|| -> Result<()> {
+        change.write_index(&log, true, None)?;
+        Err(Error::refused(libc::EIO, "a test"))
+    });
+    assert!(failed.is_err());
+    drop(change);
+    c.write(d, 0, &[2; 100]).unwrap();
+    c.create_group(c.root(), b"g").unwrap();
+    c.commit().unwrap();
+    let want = [vec![2; 100], vec![1; 2900]].concat();
+    assert_eq!(bytes(c, d), want);
+    assert_eq!(content(&crashed(&opened).c, "d"), want);
+}

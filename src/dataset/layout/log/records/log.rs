@@ -472,6 +472,10 @@ impl RecordLog {
     pub(crate) fn indexed(&self, state: State) {
         *self.opened.lock() = None;
         let mut inner = self.state.lock();
+        let step = Undo::Indexed(inner.state, (inner.awaits_state, inner.is_indexed, inner.unindexed, inner.ignores_index));
+        if let Some(undo) = &mut inner.undo {
+            undo.push(step);
+        }
         inner.state = state;
         (inner.awaits_state, inner.is_indexed, inner.unindexed, inner.ignores_index) = (false, true, 0, false);
     }

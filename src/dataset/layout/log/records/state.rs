@@ -95,6 +95,9 @@ pub(super) enum Undo {
     Entries(usize),
     /// IDs were handed out and free like this.
     Ids(u64, Vec<u64>),
+    /// The index was written. Before, the state was this; whether it is awaited, whether the index
+    /// is complete, records that the index lacks, whether it is ignored.
+    Indexed(State, (bool, bool, u64, bool)),
 }
 
 /// State of a log.
@@ -237,6 +240,10 @@ impl Inner {
             Undo::Ids(next, free) => {
                 self.next_id = next;
                 self.released.iter_mut().for_each(|released| released.free_ids.clone_from(&free));
+            }
+            Undo::Indexed(state, rest) => {
+                self.state = state;
+                (self.awaits_state, self.is_indexed, self.unindexed, self.ignores_index) = rest;
             }
         }
     }
