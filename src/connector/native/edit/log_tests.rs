@@ -4,11 +4,14 @@ use super::super::tests::{editor, options};
 use super::super::{NativeConnector, create};
 use super::fault_tests::bytes;
 use super::flush::LogFlush;
-use crate::base::{Error, Result};
+use crate::base::{Address, Error, Result};
 use crate::connector::edit::Edit;
 use crate::connector::{Connector, Form, LinkTarget, ObjectId};
 use crate::file::fault::{Fault, FaultyFile, FaultyPlace, LENGTH, Plan, WRITE};
 use crate::file::memory::{GrowingFile, MemoryJournal};
+use crate::format::Writer;
+use crate::format::log::record::{Head, Selection};
+use crate::format::log::run::{RUN_PROBE_BYTES, RunDataset, RunHead, probe};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -222,4 +225,40 @@ fn an_index_that_is_rolled_back_has_no_state() {
     let want = [vec![2; 100], vec![1; 2900]].concat();
     assert_eq!(bytes(c, d), want);
     assert_eq!(content(&crashed(&opened).c, "d"), want);
+}
+
+/// `file` with a run of this record after the last one.
+fn with_run(opened: &Opened, dataset: RunDataset, head: &Head, data: &[u8]) -> Vec<u8> {
+    let (_, log, used) = opened.c.record_log().unwrap().last_log().unwrap();
+    let (mut at, end) = (log.address.0 as usize, (log.address.0 + used) as usize);
+    let mut file = opened.file.bytes();
+    let mut sequence = 0;
+    while at < end {
+        let (number, len) = probe(&file[at..at + RUN_PROBE_BYTES]).unwrap();
+        (sequence, at) = (number + 1, at + len as usize);
+    }
+    let mut records = Writer::new();
+    head.write(dataset.dims.len(), &mut records);
+    records.bytes(data);
+    let head = RunHead { sequence, serial: 0, bytes: 0, records: 1, continued: false, datasets: vec![dataset] };
+    let run = head.encode(&records.into_bytes());
+    file[at..at + run.len()].copy_from_slice(&run);
+    file
+}
+
+/// A run with a dataset ID of 2^60 took a skip list of 2^64 bytes when the file was closed.
+#[test]
+fn dataset_ids_are_bounded() {
+    let first = empty(false, &Plan::new(0, 0, 0, Fault::Short));
+    let d = dataset(&first.c, "d");
+    first.c.write(d, 0, &[1; 100]).unwrap();
+    first.c.commit().unwrap();
+    let selection = Selection::Subarray { start: vec![0], count: vec![4] };
+    let head = Head { dataset: 1 << 60, selection, deflated: false };
+    let file = with_run(&first, RunDataset { id: 1 << 60, element_size: 1, dims: vec![4] }, &head, &[1; 4]);
+    let opened = open(file);
+    let d = found(&opened.c, "d");
+    let done = opened.c.write(d, 0, &[2; 10]).and_then(|()| opened.c.close());
+    let Err(Error::Corrupt { address, .. }) = done else { panic!("{done:?}") };
+    assert_eq!(address, Address::UNDEF);
 }
