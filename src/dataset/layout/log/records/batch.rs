@@ -250,7 +250,14 @@ impl RecordLog {
         for id in ids {
             let (Some(mut ranges), Some(dataset)) = (inner.staged.remove(&id), inner.datasets.get(&id)) else { continue };
             while !ranges.is_empty() {
-                ranges = stage_records(&mut maker, (id, dataset), &mut ranges, &inner.buffers)?;
+                match stage_records(&mut maker, (id, dataset), &mut ranges, &inner.buffers) {
+                    Ok(rest) => ranges = rest,
+                    Err(e) => {
+                        inner.staged.insert(id, ranges);
+                        inner.stage_again(maker.made);
+                        return Err(e);
+                    }
+                }
             }
         }
         if maker.made.is_empty() {

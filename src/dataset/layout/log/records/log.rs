@@ -338,9 +338,7 @@ impl RecordLog {
     /// Stages what `run` has again: it was not written.
     pub(crate) fn restore(&self, run: Run) {
         let mut inner = self.state.lock();
-        for made in run.made {
-            inner.staged.entry(made.dataset).or_default().push(made.elements);
-        }
+        inner.stage_again(run.made);
         let since = std::mem::replace(&mut inner.erased, run.erased);
         inner.erased.extend(since);
     }

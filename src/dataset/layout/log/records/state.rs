@@ -268,9 +268,14 @@ impl Inner {
                 break;
             }
             let (Some(mut ranges), Some(dataset)) = (self.staged.remove(&id), self.datasets.get(&id)) else { continue };
-            let rest = stage_records(&mut maker, (id, dataset), &mut ranges, &self.buffers)?;
-            if !rest.is_empty() {
-                self.staged.insert(id, rest);
+            match stage_records(&mut maker, (id, dataset), &mut ranges, &self.buffers) {
+                Ok(rest) if rest.is_empty() => {}
+                Ok(rest) => drop(self.staged.insert(id, rest)),
+                Err(e) => {
+                    self.staged.insert(id, ranges);
+                    self.stage_again(maker.made);
+                    return Err(e);
+                }
             }
             datasets.push(RunDataset { id, element_size: dataset.shape.element_size, dims: dataset.shape.dims.clone() });
         }
@@ -278,6 +283,13 @@ impl Inner {
         let head = RunHead { sequence: self.sequence, serial: 0, bytes: 0, records, continued: false, datasets };
         let erased = std::mem::take(&mut self.erased);
         Ok(Some(Run { head, records: maker.writer.into_bytes(), made: maker.made, erased, is_bare: false }))
+    }
+
+    /// Puts the elements of records that are not written back to the staged ones.
+    pub(super) fn stage_again(&mut self, made: Vec<Made>) {
+        for made in made {
+            self.staged.entry(made.dataset).or_default().push(made.elements);
+        }
     }
 
     /// Makes the place of a record that of its elements.
@@ -363,4 +375,35 @@ pub(super) fn stage_records(
     }
     maker.add((id, &dataset.shape, dataset.deflates), &pending, &copy)?;
     Ok(Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pages::Pages;
+    use super::*;
+
+    /// A run that could not be made, for an error of the temporary file, left its elements out of
+    /// all later runs.
+    #[test]
+    fn a_run_that_fails_stays_staged() {
+        let (mut inner, pages) = (Inner::default(), Arc::new(Pages::default()));
+        let stage = |inner: &mut Inner, id: u64, range: Range<u64>| {
+            let source = inner.buffer(id, range.clone(), &vec![7; (range.end - range.start) as usize]);
+            inner.set(id, range.clone(), Some(source)).unwrap();
+            inner.staged.entry(id).or_default().push(range);
+        };
+        for id in [1, 2] {
+            let mut dataset = Dataset::new(Shape::new(&[100], 1), pages.clone());
+            dataset.extents.set(0..100, Some(Source::Stored { log: 1, offset: 0 }), 1);
+            dataset.extents.pack(1).unwrap();
+            inner.datasets.insert(id, dataset);
+            stage(&mut inner, id, 10..20);
+        }
+        // As after an operation that was rolled back: some of the range is not staged.
+        inner.staged.entry(2).or_default().push(30..40);
+        pages.lose();
+        assert!(inner.next_run(true).is_err());
+        assert_eq!(inner.staged.get(&1), Some(&vec![10..20]));
+        assert_eq!(inner.staged.get(&2), Some(&vec![10..20, 30..40]));
+    }
 }
