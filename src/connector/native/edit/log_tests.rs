@@ -9,6 +9,7 @@ use crate::connector::edit::Edit;
 use crate::connector::{Connector, Form, LinkTarget, ObjectId};
 use crate::file::fault::{Fault, FaultyFile, FaultyPlace, LENGTH, Plan, WRITE};
 use crate::file::memory::{GrowingFile, MemoryJournal};
+use crate::filter::{Params, deflate};
 use crate::format::Writer;
 use crate::format::log::record::{Head, Selection};
 use crate::format::log::run::{RUN_PROBE_BYTES, RunDataset, RunHead, probe};
@@ -261,4 +262,33 @@ fn dataset_ids_are_bounded() {
     let done = opened.c.write(d, 0, &[2; 10]).and_then(|()| opened.c.close());
     let Err(Error::Corrupt { address, .. }) = done else { panic!("{done:?}") };
     assert_eq!(address, Address::UNDEF);
+}
+
+/// Elements of a long deflated record that another program wrote were there again when the dataset
+/// was made longer after it was opened again: the index has such records as a whole.
+#[test]
+fn erased_elements_of_long_records_stay_erased() {
+    for columns in [300, 150] {
+        let first = empty(false, &Plan::new(0, 0, 0, Fault::Short));
+        let id = first.c.create_file(first.c.root(), b"d").unwrap();
+        let fact = br#"{"dtype": "|u1", "shape": [2000, 300], "maxshape": [null, 300], "layout": "log"}"#;
+        editor(&first.c).set_fact(id, "dataset", fact).unwrap();
+        first.c.write(id, 0, &[1]).unwrap();
+        first.c.commit().unwrap();
+        let selection = Selection::Subarray { start: vec![0, 0], count: vec![2000, columns] };
+        let head = Head { dataset: 1, selection, deflated: true };
+        let params = Params { cd_values: &[6], expected: 0, limit: usize::MAX };
+        let data = deflate::encode(&vec![5; 2000 * columns as usize], &params).unwrap().unwrap();
+        let file = with_run(&first, RunDataset { id: 1, element_size: 1, dims: vec![2000, 300] }, &head, &data);
+        let second = open(file);
+        let d = found(&second.c, "d");
+        let row = [vec![5; columns as usize], vec![0; 300 - columns as usize]].concat();
+        assert!(bytes(&second.c, d) == row.repeat(2000), "{columns} columns");
+        second.c.set_size(d, 1000 * 300).unwrap();
+        second.c.close().unwrap();
+        let third = crashed(&second);
+        third.c.set_size(found(&third.c, "d"), 2000 * 300).unwrap();
+        let want = [row.repeat(1000), vec![0; 1000 * 300]].concat();
+        assert!(content(&third.c, "d") == want, "{columns} columns");
+    }
 }

@@ -167,9 +167,12 @@ impl RecordLog {
         let inner = self.with(member)?;
         let dataset = inner.datasets.get(&member.id).ok_or_else(missing)?;
         let size = member.shape.element_size;
-        // Records are blocks of elements that are next to each other, so that those of the range
-        // which have others are at its ends.
-        let most = super::runs::DEFLATED_BYTES_MAX.checked_div(size.max(1)).unwrap_or(1).max(1);
+        // A record that has elements of the range and others has some of both within its length of
+        // an end of the range.
+        let most = dataset.longest_deflated;
+        if most == 0 {
+            return Ok(Vec::new());
+        }
         let ends =
             [range.start..range.start.saturating_add(most).min(range.end), range.end.saturating_sub(most).max(range.start)..range.end];
         let mut records = HashSet::default();

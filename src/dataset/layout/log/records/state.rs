@@ -298,7 +298,10 @@ impl Inner {
         let dataset = self.datasets.get_mut(&made.dataset).ok_or_else(missing)?;
         let offset = offset.saturating_add(made.offset);
         let source = match made.deflated {
-            Some((elements, stored)) => Source::Deflated { log, offset, first: 0, elements, stored },
+            Some((elements, stored)) => {
+                dataset.longest_deflated = dataset.longest_deflated.max(elements.into());
+                Source::Deflated { log, offset, first: 0, elements, stored }
+            }
             None => Source::Stored { log, offset },
         };
         dataset.extents.set(made.elements, Some(source), dataset.shape.element_size);
