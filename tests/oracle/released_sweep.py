@@ -347,7 +347,9 @@ def refusals(options, tally, folder):
         with refused(tally, 95, "a fact of the layout"):
             os.setxattr(os.path.join(mount, "d"), "user.h5dir.layout", b"chunked")
     same(tally, released_reader.read(path), {"d": np.frombuffer(b"1", "u1")}, "after refusals")
-    tally.check("has no log of records" in run(options, "compact", path).stderr, "compact")
+    for command in (["compact"], ["log", "rebuild"]):
+        done = run(options, *command, path)
+        tally.check(done.returncode == 1 and "has no log of records" in done.stderr and "log export" in done.stderr, f"{command}: {done.stderr}")
     for version in ("1.0", "1.1", "1.2"):
         file = os.path.join(folder, f"v{version}.h5")
         writer = Writer(file, version)
