@@ -174,12 +174,19 @@ fn no_log() -> Error {
     Error::refused(libc::ENODATA, "it has no log")
 }
 
-fn no_records() -> Error {
-    Error::refused(libc::ENODATA, "it has no log of records")
+fn no_records(connector: &dyn Connector) -> Error {
+    let reason = match connector.log() {
+        Some(_) => {
+            "it has no log of records: a log of the released log VOL is neither compacted nor indexed; 'h5dir log replay' and 'h5dir log \
+             export' make a file without replaced elements"
+        }
+        None => "it has no log of records",
+    };
+    Error::refused(libc::ENODATA, reason)
 }
 
 fn edit_log<T>(located: LocatedContainer, f: impl FnOnce(&dyn Connector, &dyn EditLog) -> Result<T, Error>) -> Result<T, OpenError> {
-    edit(located, |connector, edit| edit.log().ok_or_else(no_records).and_then(|log| f(connector, log)))
+    edit(located, |connector, edit| edit.log().ok_or_else(|| no_records(connector)).and_then(|log| f(connector, log)))
 }
 
 /// Opens a container, changes and closes it.

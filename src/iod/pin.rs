@@ -123,17 +123,18 @@ impl Lease {
     /// Pins `base`, that of `session` or of a reader, or renews the pin. Errors: `ESTALE` if
     /// garbage collection goes past the version, or counts the session as ended.
     pub(super) fn write(&self, objects: &Objects, base: Pinned, session: u64, settled: u32) -> Result<()> {
-        let (name, lasts) = {
+        let (name, before, lasts) = {
             let mut held = self.0.lock();
             if held.is_closed {
                 return Ok(());
             }
             let name = match &held.name {
-                Some(name) => name.clone(),
-                None => keys::pin_name(&uuid()?),
+                Some(name) if boot_time() < held.valid_until => name.clone(),
+                // Garbage collection may be about to delete a pin that is over.
+                _ => keys::pin_name(&uuid()?),
             };
             held.session = session;
-            (held.name.insert(name).clone(), held.lasts)
+            (name.clone(), held.name.replace(name), held.lasts)
         };
         let (Pinned { version, checkpoint }, label) = (base, label());
         let begin = boot_time();
@@ -142,9 +143,14 @@ impl Lease {
         objects.again("write a pin", || objects.store().put(&name, &bytes))?;
         // Garbage collection lists pins after it published a floor: one of both sees the other.
         if let Err(e) = check_floor(objects, version, session) {
-            // It protects nothing, and would hold garbage collection up.
-            let _ = objects.store().delete(&name);
+            if before.is_none() || is_stale(&e) {
+                // It protects nothing, and would hold garbage collection up.
+                let _ = objects.store().delete(&name);
+            }
             return Err(e);
+        }
+        if let Some(before) = before.filter(|before| *before != name) {
+            let _ = objects.store().delete(&before);
         }
         self.0.lock().valid_until = begin.saturating_add(Duration::from_secs(lasts.into()) / 8 * 7);
         Ok(())
@@ -179,7 +185,7 @@ impl Lease {
             return Ok(());
         }
         let checked = check_floor(objects, version, 0);
-        if checked.is_err() {
+        if checked.as_ref().is_err_and(is_stale) {
             // No version has this number any more.
             let _ = objects.store().delete(&keys::record_name(version));
         }
@@ -201,6 +207,11 @@ fn check_floor(objects: &Objects, version: u64, session: u64) -> Result<()> {
     let reason = format!("{what}: {why}; changes that are not committed are lost; mount again");
     tracing::error!("{reason}");
     Err(Error::refused(libc::ESTALE, reason))
+}
+
+/// True if garbage collection went past a version or a session.
+fn is_stale(e: &Error) -> bool {
+    matches!(e, Error::Refused { errno: libc::ESTALE, .. })
 }
 
 /// Rules that protect containers from garbage collection; tests switch them off.
@@ -236,4 +247,63 @@ thread_local! {
 #[cfg(test)]
 pub(super) fn is_on(rule: Rule) -> bool {
     SWITCHED_OFF.get() != Some(rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::store::ObjectStore;
+    use crate::file::store::faulty::{Fault, FaultyStore};
+    use crate::file::store::memory::MemoryStore;
+    use crate::iod::record::Delta;
+    use crate::iod::{Container, Snapshot};
+    use std::sync::Arc;
+
+    /// A container, its newest version, and a store of it whose reads can fail.
+    fn unreadable() -> (MemoryStore, Arc<FaultyStore>, Container, Snapshot) {
+        let store = MemoryStore::default();
+        Container::create(Arc::new(store.clone()), Vec::new()).unwrap();
+        let faulty = Arc::new(FaultyStore::new(store.clone(), Fault::Unreadable, i64::MAX));
+        let container = Container::open(faulty.clone()).unwrap();
+        let snapshot = container.snapshot(None).unwrap();
+        (store, faulty, container, snapshot)
+    }
+
+    fn pins(store: &MemoryStore) -> Vec<String> {
+        store.keys().into_iter().filter(|key| key.starts_with(keys::PINS)).collect()
+    }
+
+    /// A commit of a mount without a pin deleted its record when the floor could not be read:
+    /// another writer may have committed the next version.
+    #[test]
+    fn an_unreadable_floor_deletes_no_record() {
+        let (store, faulty, container, snapshot) = unreadable();
+        let record = container.record(&snapshot, 0, false, Delta::Inline(Vec::new())).unwrap();
+        faulty.fail_at(0);
+        assert!(container.append(&snapshot, &record).is_err());
+        assert!(store.head(&keys::record_name(record.version)).unwrap().is_some());
+    }
+
+    /// A pin that was renewed was deleted when the floor could not be read, and its mount went on.
+    #[test]
+    fn an_unreadable_floor_keeps_the_pin() {
+        let (store, faulty, container, snapshot) = unreadable();
+        container.pin(snapshot.pinned(), None).unwrap();
+        let before = pins(&store);
+        faulty.fail_at(0);
+        assert!(container.pin(snapshot.pinned(), None).is_err());
+        assert_eq!((before.len(), pins(&store)), (1, before));
+    }
+
+    /// Garbage collection deletes a pin that is over; it was renewed under the same name meanwhile.
+    #[test]
+    fn a_pin_that_is_over_is_not_renewed_under_its_name() {
+        let (store, _, container, snapshot) = unreadable();
+        container.set_pin_seconds(0);
+        container.pin(snapshot.pinned(), None).unwrap();
+        let over = pins(&store);
+        container.pin(snapshot.pinned(), None).unwrap();
+        store.delete(&over[0]).unwrap();
+        assert_eq!((over.len(), pins(&store).len()), (1, 1));
+    }
 }

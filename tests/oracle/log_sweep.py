@@ -284,6 +284,8 @@ class Records:
     """Datasets in a log of records under random changes, and arrays that should equal them."""
 
     SHAPES = [((500,), (None,), "<i4"), ((30, 40), (None, 40), "<u2"), ((5, 9, 9), (5, 9, 9), ">f8"), ((), (), "<i8"), ((300,), (900,), "V3")]
+    # Ends of the names of datasets that grow, and of those that grow to 900 rows.
+    GROWS, LARGE = "014", "4"
 
     def __init__(self, options, tally, path, rng):
         self.options, self.tally, self.path, self.rng, self.arrays = options, tally, path, rng, {}
@@ -299,9 +301,9 @@ class Records:
 
     def change(self, mount, name):
         array, path, rng = self.arrays[name], os.path.join(mount, name), self.rng
-        raw, kind = bytearray(array.tobytes()), int(rng.integers(0, 12))
+        raw, kind = bytearray(array.tobytes()), int(rng.integers(0, 14))
         row = array.itemsize * int(np.prod(array.shape[1:], dtype=int))
-        grows = name[-1] in "014"
+        grows = name[-1] in self.GROWS
         with open(path, "r+b", buffering=0) as f:
             if kind < 8:
                 at = int(rng.integers(0, max(1, len(raw))))
@@ -313,11 +315,11 @@ class Records:
                 if LIBC.fallocate(f.fileno(), FALLOC_PUNCH, ctypes.c_long(at), ctypes.c_long(length)) != 0:
                     raise OSError(ctypes.get_errno(), "punch")
                 raw[at:at + length] = bytes(len(raw[at:at + length]))
-            elif kind == 9 and grows:
-                rows = int(rng.integers(1, 900 if name[-1] == "4" else 2 * array.shape[0] + 2))
+            elif kind in (9, 10) and grows:
+                rows = int(rng.integers(1, 900 if name[-1] == self.LARGE else 2 * array.shape[0] + 2))
                 os.ftruncate(f.fileno(), rows * row)
                 raw = raw[: rows * row].ljust(rows * row, b"\0")
-            elif kind == 10 and grows and len(raw) // row < 800:
+            elif kind == 11 and grows and len(raw) // row < 800:
                 piece = rng.integers(0, 256, row * int(rng.integers(1, 4)), dtype="u1").tobytes()
                 os.pwrite(f.fileno(), piece, len(raw))
                 raw += piece

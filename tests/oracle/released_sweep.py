@@ -1,6 +1,5 @@
 """Writing logs of the released log VOL: exports, changes through mounts, kills, foreign files; read by `released_reader`."""
 import contextlib
-import ctypes
 import json
 import os
 import shutil
@@ -12,7 +11,7 @@ import numpy as np
 import harness
 import released_reader
 from log_files import Writer, deflated, entry, longs, selection
-from log_sweep import FALLOC_PUNCH, LIBC, SAMPLES, attributes, error_of, killed, npy, shown
+from log_sweep import SAMPLES, Records, attributes, error_of, killed, npy, shown
 
 LONG = bool(os.environ.get("H5DIR_LONG"))
 
@@ -126,14 +125,12 @@ def exports(options, tally, folder):
     same(tally, released_reader.read(path), sound_names, "without what does not fit")
 
 
-class Datasets:
+class Datasets(Records):
     """Datasets of a released log under random changes, and arrays that should equal them."""
 
     SHAPES = {"a": ((500,), (None,), "<i4"), "b": ((30, 40), (None, 40), "<u2"), "c": ((5, 9, 9), (5, 9, 9), ">f8"), "s": ((), (), "<i8"),
               "_v": ((300,), (900,), "V3")}
-
-    def __init__(self, options, tally, path, rng):
-        self.options, self.tally, self.path, self.rng, self.arrays = options, tally, path, rng, {}
+    GROWS, LARGE = "abv", "v"
 
     def create(self, mount, prefix=""):
         for name, (shape, maximum, dtype) in self.SHAPES.items():
@@ -142,42 +139,9 @@ class Datasets:
             os.setxattr(file, "user.h5dir.dataset", json.dumps({"dtype": "|V3" if dtype == "V3" else dtype, "shape": shape, "maxshape": maximum}).encode())
             self.arrays[prefix + name] = np.zeros(shape, dtype)
 
-    def change(self, mount, name):
-        array, path, rng = self.arrays[name], os.path.join(mount, name), self.rng
-        raw, kind = bytearray(array.tobytes()), int(rng.integers(0, 14))
-        row = array.itemsize * int(np.prod(array.shape[1:], dtype=int))
-        grows = name[-1] in "abv"
-        with open(path, "r+b", buffering=0) as f:
-            if kind < 8:
-                at = int(rng.integers(0, max(1, len(raw))))
-                piece = rng.integers(0, 256, int(rng.integers(1, 700)), dtype="u1").tobytes()[: len(raw) - at]
-                os.pwrite(f.fileno(), piece, at)
-                raw[at:at + len(piece)] = piece
-            elif kind == 8:
-                at, length = int(rng.integers(0, max(1, len(raw)))), int(rng.integers(1, 900))
-                if LIBC.fallocate(f.fileno(), FALLOC_PUNCH, ctypes.c_long(at), ctypes.c_long(length)) != 0:
-                    raise OSError(ctypes.get_errno(), "punch")
-                raw[at:at + length] = bytes(len(raw[at:at + length]))
-            elif kind in (9, 10) and grows:
-                rows = int(rng.integers(1, 900 if name[-1] == "v" else 2 * array.shape[0] + 2))
-                os.ftruncate(f.fileno(), rows * row)
-                raw = raw[: rows * row].ljust(rows * row, b"\0")
-            elif kind == 11 and grows and len(raw) // row < 800:
-                piece = rng.integers(0, 256, row * int(rng.integers(1, 4)), dtype="u1").tobytes()
-                os.pwrite(f.fileno(), piece, len(raw))
-                raw += piece
-            else:
-                os.fsync(f.fileno())
-        shape = (len(raw) // row, *array.shape[1:]) if array.shape else ()
-        self.arrays[name] = np.frombuffer(bytes(raw), array.dtype).reshape(shape)
-
     def changes(self, mount, count):
         for _ in range(count):
             self.change(mount, str(self.rng.choice(list(self.arrays))))
-
-    def check(self, mount, label):
-        for name, array in self.arrays.items():
-            self.tally.check(harness.read(os.path.join(mount, name)) == array.tobytes(), f"{label}: {name}")
 
 
 def mounts(options, tally, folder):
@@ -383,7 +347,9 @@ def refusals(options, tally, folder):
         with refused(tally, 95, "a fact of the layout"):
             os.setxattr(os.path.join(mount, "d"), "user.h5dir.layout", b"chunked")
     same(tally, released_reader.read(path), {"d": np.frombuffer(b"1", "u1")}, "after refusals")
-    tally.check("has no log of records" in run(options, "compact", path).stderr, "compact")
+    for command in (["compact"], ["log", "rebuild"]):
+        done = run(options, *command, path)
+        tally.check(done.returncode == 1 and "has no log of records" in done.stderr and "log export" in done.stderr, f"{command}: {done.stderr}")
     for version in ("1.0", "1.1", "1.2"):
         file = os.path.join(folder, f"v{version}.h5")
         writer = Writer(file, version)

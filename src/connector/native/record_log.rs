@@ -6,6 +6,7 @@ use super::log_names::{DEFLATE, GROUP, ID, MAXIMUM, SHAPE};
 use super::object::Object;
 use crate::base::{Address, Error, Result, limits};
 use crate::dataset::layout::{Anchor, InLog, LogDataset, LogGroup, LogState, RecordAnchor, RecordLog};
+use crate::format::log::record::IDS_MAX;
 use crate::format::message::link::LinkTarget;
 use crate::structures::group;
 use std::collections::BTreeMap;
@@ -98,7 +99,8 @@ fn number_of(name: &[u8]) -> Option<u32> {
 pub(super) fn anchor(log: &Arc<RecordLog>, object: &Object) -> Result<Option<Anchor>> {
     let corrupt = |detail: &'static str| Error::corrupt("log anchor", object.header.address, detail);
     let Some(id) = integers(object, ID)? else { return Ok(None) };
-    let id = id.first().and_then(|id| u64::try_from(*id).ok()).filter(|id| *id > 0).ok_or_else(|| corrupt("a wrong ID"))?;
+    let id =
+        id.first().and_then(|id| u64::try_from(*id).ok()).filter(|id| (1..IDS_MAX).contains(id)).ok_or_else(|| corrupt("a wrong ID"))?;
     let dims = integers(object, SHAPE)?.ok_or_else(|| corrupt("there is no shape"))?;
     let max = integers(object, MAXIMUM)?.unwrap_or_else(|| dims.clone());
     if dims.len() > limits::RANK_MAX || max.len() != dims.len() {

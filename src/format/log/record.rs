@@ -22,6 +22,8 @@ pub(crate) const NAME: &str = "log record";
 pub(crate) const CONTROL_ID: u64 = 0;
 /// Bytes of a skip list entry.
 pub(crate) const SKIP_BYTES: u64 = 16;
+/// Dataset IDs are less than this: the skip list has an entry for each.
+pub(crate) const IDS_MAX: u64 = 1 << 22;
 /// Points of one record.
 const POINTS_MAX: u64 = 1 << 24;
 

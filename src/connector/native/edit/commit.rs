@@ -29,15 +29,19 @@ impl NativeConnector {
         change.lead_elements(close);
         change.lead_types(close);
         let store = change.store()?;
-        let logged = change.flush_log_to_commit(close && editing.begun.load(Ordering::Acquire));
-        let (mut flushed, state) = match logged {
-            Ok(state) => (change.flush_all(), state),
+        let flush = || {
+            let state = change.flush_log_to_commit(close && editing.begun.load(Ordering::Acquire))?;
+            change.flush_all().map(|()| state)
+        };
+        let mut logged = flush();
+        if logged.as_ref().is_err_and(is_full) && store.transaction()?.is_relieved() {
+            // Commits removals first, then stores the rest in the freed space.
+            logged = self.options.neighbours.sync().and_then(|()| store.commit()).and_then(|()| flush());
+        }
+        let (flushed, state) = match logged {
+            Ok(state) => (Ok(()), state),
             Err(e) => (Err(e), None),
         };
-        if flushed.as_ref().is_err_and(is_full) && store.transaction()?.is_relieved() {
-            // Commits removals first, then stores the chunks in the freed space.
-            flushed = self.options.neighbours.sync().and_then(|()| store.commit()).and_then(|()| change.flush_all());
-        }
         let Change { _exclusive, _writer, .. } = change;
         // Readers continue during the sync.
         drop(_exclusive);

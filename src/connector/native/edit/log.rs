@@ -213,6 +213,10 @@ impl Change<'_> {
         if log.is_released() {
             return self.flush_released(&log, when);
         }
+        if when == LogFlush::Within && log.had_staged() {
+            // An operation that fails takes the place in the log back, but not earlier writes.
+            return Ok(());
+        }
         let store = self.store()?;
         let commit = when == LogFlush::Commit;
         while let Some(run) = log.next_run(commit)? {
@@ -223,6 +227,7 @@ impl Change<'_> {
                 }
                 let next = store.transaction()?.has_changed_structures();
                 let at = log.place(run.len()).ok_or_else(|| Error::refused(libc::ENOSPC, "no room in the log"))?;
+                self.end_runs(&log, run.len())?;
                 store.write_unused(at, &run.encode(log.serial(next), continued))?;
                 Ok(next)
             })();
@@ -237,8 +242,21 @@ impl Change<'_> {
         Ok(())
     }
 
+    /// Zeroes the first unused bytes of the last log dataset, after `more` used ones. A run of a
+    /// killed session may be there, and would count as the next one.
+    fn end_runs(&self, log: &RecordLog, more: u64) -> Result<()> {
+        let Some((_, LogDataset { address, len }, used)) = log.last_log() else { return Ok(()) };
+        let end = used.saturating_add(more);
+        let zeros = usize::try_from(len.saturating_sub(end)).unwrap_or(usize::MAX).min(RUN_PROBE_BYTES);
+        match address.checked_add(end) {
+            Some(at) if zeros > 0 => self.store()?.write_unused(at, &vec![0; zeros]),
+            _ => Ok(()),
+        }
+    }
+
     /// Creates a log dataset with room for a run of `run` bytes.
     pub(super) fn add_log(&self, log: &RecordLog, run: u64, when: LogFlush) -> Result<()> {
+        self.end_runs(log, 0)?;
         let number = log.last_number()?.checked_add(1).ok_or_else(|| Error::refused(libc::EFBIG, "2^32 log datasets"))?;
         let create = || {
             let group = self.log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;

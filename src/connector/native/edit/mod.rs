@@ -27,6 +27,8 @@ mod large_tests;
 mod log;
 mod log_compact;
 mod log_released;
+#[cfg(test)]
+mod log_tests;
 mod named_types;
 mod names;
 mod new_file;

@@ -16,6 +16,7 @@ use crate::base::{Address, Error, Result};
 use crate::dataset::creation::Records;
 use crate::dataset::layout::log::block_index::Stored;
 use crate::format::Writer;
+use crate::format::log::record::IDS_MAX;
 use crate::format::log::released::{EntryShape, NAME, one_section, write_entry};
 use crate::format::log::run::{Erased, RunHead};
 use foldhash::HashMap;
@@ -154,6 +155,9 @@ impl Inner {
     pub(super) fn take_id(&mut self) -> Result<u64> {
         let Some(released) = &mut self.released else {
             let id = self.next_id;
+            if id >= IDS_MAX {
+                return Err(Error::refused(libc::ENOSPC, "the log gave 2^22 dataset IDs, which are all; copy the datasets to a new file"));
+            }
             self.next_id = id.saturating_add(1);
             return Ok(id);
         };
@@ -246,7 +250,14 @@ impl RecordLog {
         for id in ids {
             let (Some(mut ranges), Some(dataset)) = (inner.staged.remove(&id), inner.datasets.get(&id)) else { continue };
             while !ranges.is_empty() {
-                ranges = stage_records(&mut maker, (id, dataset), &mut ranges, &inner.buffers)?;
+                match stage_records(&mut maker, (id, dataset), &mut ranges, &inner.buffers) {
+                    Ok(rest) => ranges = rest,
+                    Err(e) => {
+                        inner.staged.insert(id, ranges);
+                        inner.stage_again(maker.made);
+                        return Err(e);
+                    }
+                }
             }
         }
         if maker.made.is_empty() {

@@ -134,6 +134,8 @@ pub(super) struct Dataset {
     pub(super) deflates: bool,
     /// Extents refer to these records by number.
     pub(super) scattered: Vec<Scattered>,
+    /// Elements of the longest deflated record; 2^64 - 1 if some are scattered.
+    pub(super) longest_deflated: u64,
     /// Extents in memory at which they are packed while the dataset is loaded.
     pack_at: usize,
 }
@@ -141,7 +143,8 @@ pub(super) struct Dataset {
 impl Dataset {
     /// A dataset without elements, whose extents are packed in `pages`.
     pub(super) fn new(shape: Shape, pages: Arc<Pages>) -> Dataset {
-        Dataset { shape, extents: Extents::new(pages), deflates: false, scattered: Vec::new(), pack_at: LOADED_MAX }
+        let extents = Extents::new(pages);
+        Dataset { shape, extents, deflates: false, scattered: Vec::new(), longest_deflated: 0, pack_at: LOADED_MAX }
     }
 
     /// Packs the extents that are not staged. They stay in memory if that fails.
@@ -240,6 +243,12 @@ impl Dataset {
                 Source::Scattered { record, first: 0 }
             }
         };
+        let longest = match source {
+            Source::Deflated { elements, .. } => elements.into(),
+            Source::Scattered { .. } => u64::MAX,
+            Source::Staged { .. } | Source::Stored { .. } => 0,
+        };
+        self.longest_deflated = self.longest_deflated.max(longest);
         let Dataset { shape, extents, .. } = self;
         shape.each_run(&placed.selection, &mut |run, first| {
             extents.set(run, Some(source.after(first, size)), size);

@@ -6,7 +6,7 @@ use super::tables;
 use crate::base::{Address, Error, Result, limits};
 use crate::dataset::environment::Environment;
 use crate::format::Reader;
-use crate::format::log::record::{Head, NAME};
+use crate::format::log::record::{Head, IDS_MAX, NAME};
 use crate::format::log::run::{Erased, RUN_PROBE_BYTES, RunDataset, RunHead, TO_THE_END, probe, read_erased};
 use foldhash::HashMap;
 
@@ -105,6 +105,9 @@ impl Opened {
     }
 
     fn enter_run(&mut self, head: &RunHead, run: &[u8], (log, offset): (u32, u64)) -> Result<()> {
+        if let Some(d) = head.datasets.iter().find(|d| d.id >= IDS_MAX) {
+            return Err(Error::corrupt(NAME, Address::UNDEF, format!("dataset ID {}", d.id)));
+        }
         each_record(head, run, offset, &mut |record| {
             match record {
                 RunRecord::Erased(erased) => {

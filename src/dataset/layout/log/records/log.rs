@@ -167,9 +167,12 @@ impl RecordLog {
         let inner = self.with(member)?;
         let dataset = inner.datasets.get(&member.id).ok_or_else(missing)?;
         let size = member.shape.element_size;
-        // Records are blocks of elements that are next to each other, so that those of the range
-        // which have others are at its ends.
-        let most = super::runs::DEFLATED_BYTES_MAX.checked_div(size.max(1)).unwrap_or(1).max(1);
+        // A record that has elements of the range and others has some of both within its length of
+        // an end of the range.
+        let most = dataset.longest_deflated;
+        if most == 0 {
+            return Ok(Vec::new());
+        }
         let ends =
             [range.start..range.start.saturating_add(most).min(range.end), range.end.saturating_sub(most).max(range.start)..range.end];
         let mut records = HashSet::default();
@@ -230,7 +233,14 @@ impl RecordLog {
 
     /// Begins an operation that can be undone.
     pub(crate) fn begin(&self) {
-        self.state.lock().undo = Some(Vec::new());
+        let mut inner = self.state.lock();
+        inner.had_staged = !inner.staged.is_empty() || !inner.erased.is_empty();
+        inner.undo = Some(Vec::new());
+    }
+
+    /// True if something was staged when the operation under way began.
+    pub(crate) fn had_staged(&self) -> bool {
+        self.state.lock().had_staged
     }
 
     /// Ends the operation; undoes its changes unless they are `kept`.
@@ -331,9 +341,7 @@ impl RecordLog {
     /// Stages what `run` has again: it was not written.
     pub(crate) fn restore(&self, run: Run) {
         let mut inner = self.state.lock();
-        for made in run.made {
-            inner.staged.entry(made.dataset).or_default().push(made.elements);
-        }
+        inner.stage_again(run.made);
         let since = std::mem::replace(&mut inner.erased, run.erased);
         inner.erased.extend(since);
     }
@@ -465,6 +473,10 @@ impl RecordLog {
     pub(crate) fn indexed(&self, state: State) {
         *self.opened.lock() = None;
         let mut inner = self.state.lock();
+        let step = Undo::Indexed(inner.state, (inner.awaits_state, inner.is_indexed, inner.unindexed, inner.ignores_index));
+        if let Some(undo) = &mut inner.undo {
+            undo.push(step);
+        }
         inner.state = state;
         (inner.awaits_state, inner.is_indexed, inner.unindexed, inner.ignores_index) = (false, true, 0, false);
     }

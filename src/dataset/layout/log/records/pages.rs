@@ -34,6 +34,12 @@ fn place(number: u32) -> u64 {
 }
 
 impl Pages {
+    /// Loses all pages.
+    #[cfg(test)]
+    pub(super) fn lose(&self) {
+        self.0.lock().file = None;
+    }
+
     /// Stores `bytes`, at most those of a page.
     pub(super) fn store(self: &Arc<Self>, bytes: &[u8]) -> Result<Page> {
         let len = u16::try_from(bytes.len()).ok().filter(|n| usize::from(*n) <= PAGE_BYTES);

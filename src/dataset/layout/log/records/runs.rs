@@ -18,7 +18,7 @@ pub(super) const RECORD_BYTES_MAX: u64 = 1 << 20;
 /// Longest data of an entry of a released log, bytes.
 const BARE_BYTES_MAX: u64 = 1 << 30;
 /// Data of a record that is deflated, bytes: all of it is inflated to read some.
-pub(super) const DEFLATED_BYTES_MAX: u64 = 128 << 10;
+const DEFLATED_BYTES_MAX: u64 = 128 << 10;
 
 /// A record of a run.
 #[derive(Clone)]

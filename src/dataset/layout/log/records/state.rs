@@ -95,6 +95,9 @@ pub(super) enum Undo {
     Entries(usize),
     /// IDs were handed out and free like this.
     Ids(u64, Vec<u64>),
+    /// The index was written. Before, the state was this; whether it is awaited, whether the index
+    /// is complete, records that the index lacks, whether it is ignored.
+    Indexed(State, (bool, bool, u64, bool)),
 }
 
 /// State of a log.
@@ -135,6 +138,8 @@ pub(super) struct Inner {
     /// Erased ranges that are not logged yet.
     pub(super) erased: Vec<Erased>,
     pub(super) undo: Option<Vec<Undo>>,
+    /// Something was staged when the operation under way began.
+    pub(super) had_staged: bool,
     /// What only a log of the released log VOL has.
     pub(super) released: Option<Released>,
 }
@@ -245,6 +250,10 @@ impl Inner {
                 self.next_id = next;
                 self.released.iter_mut().for_each(|released| released.free_ids.clone_from(&free));
             }
+            Undo::Indexed(state, rest) => {
+                self.state = state;
+                (self.awaits_state, self.is_indexed, self.unindexed, self.ignores_index) = rest;
+            }
         }
     }
 
@@ -268,9 +277,14 @@ impl Inner {
                 break;
             }
             let (Some(mut ranges), Some(dataset)) = (self.staged.remove(&id), self.datasets.get(&id)) else { continue };
-            let rest = stage_records(&mut maker, (id, dataset), &mut ranges, &self.buffers)?;
-            if !rest.is_empty() {
-                self.staged.insert(id, rest);
+            match stage_records(&mut maker, (id, dataset), &mut ranges, &self.buffers) {
+                Ok(rest) if rest.is_empty() => {}
+                Ok(rest) => drop(self.staged.insert(id, rest)),
+                Err(e) => {
+                    self.staged.insert(id, ranges);
+                    self.stage_again(maker.made);
+                    return Err(e);
+                }
             }
             datasets.push(RunDataset { id, element_size: dataset.shape.element_size, dims: dataset.shape.dims.clone() });
         }
@@ -280,13 +294,23 @@ impl Inner {
         Ok(Some(Run { head, records: maker.writer.into_bytes(), made: maker.made, erased, is_bare: false }))
     }
 
+    /// Puts the elements of records that are not written back to the staged ones.
+    pub(super) fn stage_again(&mut self, made: Vec<Made>) {
+        for made in made {
+            self.staged.entry(made.dataset).or_default().push(made.elements);
+        }
+    }
+
     /// Makes the place of a record that of its elements.
     pub(super) fn enter(&mut self, made: Made, log: u32, offset: u64) -> Result<()> {
         self.unindexed = self.unindexed.saturating_add(1);
         let dataset = self.datasets.get_mut(&made.dataset).ok_or_else(missing)?;
         let offset = offset.saturating_add(made.offset);
         let source = match made.deflated {
-            Some((elements, stored)) => Source::Deflated { log, offset, first: 0, elements, stored },
+            Some((elements, stored)) => {
+                dataset.longest_deflated = dataset.longest_deflated.max(elements.into());
+                Source::Deflated { log, offset, first: 0, elements, stored }
+            }
             None => Source::Stored { log, offset },
         };
         dataset.extents.set(made.elements, Some(source), dataset.shape.element_size);
@@ -363,4 +387,35 @@ pub(super) fn stage_records(
     }
     maker.add((id, &dataset.shape, dataset.deflates), &pending, &copy)?;
     Ok(Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pages::Pages;
+    use super::*;
+
+    /// A run that could not be made, for an error of the temporary file, left its elements out of
+    /// all later runs.
+    #[test]
+    fn a_run_that_fails_stays_staged() {
+        let (mut inner, pages) = (Inner::default(), Arc::new(Pages::default()));
+        let stage = |inner: &mut Inner, id: u64, range: Range<u64>| {
+            let source = inner.buffer(id, range.clone(), &vec![7; (range.end - range.start) as usize]);
+            inner.set(id, range.clone(), Some(source)).unwrap();
+            inner.staged.entry(id).or_default().push(range);
+        };
+        for id in [1, 2] {
+            let mut dataset = Dataset::new(Shape::new(&[100], 1), pages.clone());
+            dataset.extents.set(0..100, Some(Source::Stored { log: 1, offset: 0 }), 1);
+            dataset.extents.pack(1).unwrap();
+            inner.datasets.insert(id, dataset);
+            stage(&mut inner, id, 10..20);
+        }
+        // As after an operation that was rolled back: some of the range is not staged.
+        inner.staged.entry(2).or_default().push(30..40);
+        pages.lose();
+        assert!(inner.next_run(true).is_err());
+        assert_eq!(inner.staged.get(&1), Some(&vec![10..20]));
+        assert_eq!(inner.staged.get(&2), Some(&vec![10..20, 30..40]));
+    }
 }

@@ -8,7 +8,7 @@ use super::sorted::{Place, PlaceKind, Sorter};
 use crate::base::{Address, Error, Result};
 use crate::dataset::environment::Environment;
 use crate::format::Reader;
-use crate::format::log::record::{Head, IndexEntry, SKIP_BYTES, Selection, decode_skip};
+use crate::format::log::record::{Head, IDS_MAX, IndexEntry, SKIP_BYTES, Selection, decode_skip};
 
 /// Name of the structure in errors.
 const NAME: &str = "log index";
@@ -103,6 +103,9 @@ pub(super) struct Indexed {
 /// The datasets that have index entries, by ID.
 pub(super) fn indexed(environment: &Environment, group: &LogGroup) -> Result<Vec<Indexed>> {
     let (Some(skip), Some(table)) = (&group.skip, &group.index) else { return Ok(Vec::new()) };
+    if skip.size > IDS_MAX.saturating_mul(SKIP_BYTES) {
+        return Err(Error::corrupt(NAME, Address::UNDEF, format!("a skip list of {} bytes", skip.size)));
+    }
     let mut bytes = vec![0; usize::try_from(skip.size).unwrap_or(0)];
     skip.read(environment, 0, &mut bytes)?;
     let mut all = Vec::new();
