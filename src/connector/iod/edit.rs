@@ -8,6 +8,7 @@ use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Elements, NewReference, Taken};
 use crate::connector::maps::EditMaps;
 use crate::connector::plan::Now;
+use crate::connector::stored::{ChunkStorage, StoredChunk};
 use crate::connector::{DatasetSpec, Datatype, Form, LinkTarget, NewAttribute, NewValue, ObjectId, Ownership};
 use crate::format::message::times;
 use crate::format::object_header::kind;
@@ -114,6 +115,15 @@ impl Edit for IodConnector {
     fn set_references(&self, id: ObjectId, first: u64, references: Vec<NewReference>) -> Result<()> {
         let id = State::check_id(id)?;
         self.operate(|state| self.put_references(state, id, first, references))
+    }
+
+    fn takes_chunks(&self, id: ObjectId, storage: &ChunkStorage) -> Result<bool> {
+        Ok(self.dataset_of(&self.state.read_recursive(), State::check_id(id)?)?.takes(storage))
+    }
+
+    fn store_chunks(&self, id: ObjectId, storage: &ChunkStorage, chunks: &[StoredChunk]) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| self.put_chunks(state, id, storage, chunks))
     }
 
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
