@@ -5,6 +5,7 @@
 
 use super::log::EditLog;
 use super::maps::EditMaps;
+use super::stored::{self, ChunkStorage, StoredChunk};
 use super::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership, Result, Target};
 use crate::base::Error;
 
@@ -134,6 +135,17 @@ pub trait Edit: Send + Sync {
     /// Copies within the container; `None`: reading and writing does as well.
     fn copy_range(&self) -> Option<&dyn CopyRange> {
         None
+    }
+
+    /// True if chunks stored by `storage` can be stored in a dataset as they are.
+    fn takes_chunks(&self, _id: ObjectId, _storage: &ChunkStorage) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Stores chunks of another container in a dataset as they are. Errors: `EOPNOTSUPP` if it does
+    /// not take some of them.
+    fn store_chunks(&self, _id: ObjectId, _storage: &ChunkStorage, _chunks: &[StoredChunk]) -> Result<()> {
+        Err(stored::unlike())
     }
 
     /// A new empty dataset for a stream of bytes.

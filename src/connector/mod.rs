@@ -26,6 +26,7 @@ pub mod salvage;
 pub mod shared;
 pub mod space;
 mod spec;
+pub mod stored;
 pub mod transactions;
 pub mod versions;
 
@@ -235,6 +236,10 @@ pub trait Connector: Send + Sync {
     }
     /// A dataset's stored chunks; `None` = not chunked.
     fn chunks(&self, id: ObjectId) -> Result<Option<Arc<dyn Chunks>>>;
+    /// A dataset's chunks in stored form, for another container. `None`: its elements are copied.
+    fn stored(&self, _id: ObjectId) -> Result<Option<Arc<dyn stored::StoredChunks>>> {
+        Ok(None)
+    }
     /// A named datatype.
     fn datatype(&self, id: ObjectId) -> Result<Datatype>;
     /// The named datatype that a dataset, or an attribute of an object, refers to.

@@ -13,6 +13,7 @@ use super::reload::Reload;
 use super::retry::{ATTEMPTS, consistent, readable};
 use super::spec::MountSpec;
 use super::stat::Stat;
+use super::stored::{ChunkStorage, StoredChunk, StoredSource};
 use super::times::Times;
 use super::types::{
     Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, Statfs,
@@ -426,6 +427,19 @@ impl Operations for ContainerFs {
 
     fn copy_range(&self, from: (Handle, u64), to: (Handle, u64), len: u64) -> Done<u64> {
         Done::of(|invalidate| self.bytes.copy(from, to, len, invalidate))
+    }
+
+    fn stored_chunks(&self, ino: Ino) -> FsResult<Option<StoredSource>> {
+        let node = self.namespace.living(ino)?;
+        node.item.mapped_dataset().map_or(Ok(None), |id| StoredSource::of(&self.mounted, id))
+    }
+
+    fn takes_chunks(&self, ino: Ino, storage: &ChunkStorage) -> FsResult<bool> {
+        self.bytes.takes_chunks(&*self.namespace.living(ino)?, storage)
+    }
+
+    fn store_chunks(&self, ino: Ino, storage: &ChunkStorage, chunks: &[StoredChunk]) -> Done<()> {
+        Done::of(|invalidate| self.bytes.store_chunks(&*self.namespace.living(ino)?, storage, chunks, invalidate))
     }
 
     fn commit(&self) -> FsResult<()> {

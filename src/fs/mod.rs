@@ -22,6 +22,7 @@ mod reload;
 mod retry;
 pub mod spec;
 mod stat;
+pub mod stored;
 pub mod symlink;
 mod times;
 pub mod types;

@@ -1,6 +1,7 @@
 //! The operations of a mounted file system, without any FUSE type.
 
 use super::done::{Done, Invalidate};
+use super::stored::{ChunkStorage, StoredChunk, StoredSource};
 use super::types::{
     Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, Statfs, StoredLink,
     Whence,
@@ -217,6 +218,23 @@ pub trait Operations: Send + Sync + 'static {
     /// Copies bytes between open files; returns how many, perhaps fewer than `len`. `EOPNOTSUPP`:
     /// the caller may read and write them.
     fn copy_range(&self, _from: (Handle, u64), _to: (Handle, u64), _len: u64) -> Done<u64> {
+        Err(Errno(libc::EOPNOTSUPP)).into()
+    }
+
+    /// The stored chunks of the dataset that `ino` shows element by element. `None`: its elements
+    /// are copied.
+    fn stored_chunks(&self, _ino: Ino) -> FsResult<Option<StoredSource>> {
+        Ok(None)
+    }
+
+    /// True if chunks stored by `storage` can be stored in the dataset `ino` as they are.
+    fn takes_chunks(&self, _ino: Ino, _storage: &ChunkStorage) -> FsResult<bool> {
+        Ok(false)
+    }
+
+    /// Stores chunks of another file system in the dataset `ino` as they are. `EOPNOTSUPP`: the
+    /// caller writes elements.
+    fn store_chunks(&self, _ino: Ino, _storage: &ChunkStorage, _chunks: &[StoredChunk]) -> Done<()> {
         Err(Errno(libc::EOPNOTSUPP)).into()
     }
 

@@ -87,6 +87,14 @@ impl Cell {
         }
     }
 
+    /// Its bytes, if they are inside and too many for a record.
+    pub fn long(&self) -> Option<&Arc<[u8]>> {
+        match &self.data {
+            Data::Inline(bytes) => Some(bytes).filter(|bytes| bytes.len() > INLINE_MAX_BYTES),
+            Data::Extent(_) => None,
+        }
+    }
+
     /// True if it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

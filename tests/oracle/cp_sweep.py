@@ -205,8 +205,12 @@ def refused(t, options, place):
     t.check(b"cannot have this name" in done.stderr, f"names that no new link can have: {done.stderr[:300]!r}")
     done = run(options, "cp", "-r", "--create", fixtures + "/broken.h5:/", os.path.join(place, "broken.h5") + ":/", code=1)
     t.check(done.stderr.count(b"h5dir: cannot copy ") >= 3 and b"cannot be read" in done.stderr, f"damaged objects: {done.stderr[:300]!r}")
-    for made in ("names.h5", "broken.h5"):
-        t.equal(run(options, "check", "--data", os.path.join(place, made), code=None).returncode, 0, f"{made} is sound")
+    t.check(b"bad_checksum: I/O error" in done.stderr, f"a wrong checksum: {done.stderr[:300]!r}")
+    for made, flags in (("names.h5", ["--data"]), ("broken.h5", [])):
+        t.equal(run(options, "check", *flags, os.path.join(place, made), code=None).returncode, 0, f"{made} is sound")
+    with h5py.File(fixtures + "/broken.h5") as f, h5py.File(os.path.join(place, "broken.h5")) as g:
+        stored = [[d.id.read_direct_chunk((at,)) for at in (0, 8)] for d in (f["unknown_filter"], g["unknown_filter"])]
+        t.equal(stored[1], stored[0], "chunks of a filter that is not known here are copied")
     other = os.path.join(place, "other.h5")
     done = run(options, "cp", "-r", "--create", source + ":/in", other + ":/", code=1)
     t.check(b"references differ" in done.stderr, f"a reference that leads out of the copy: {done.stderr.decode()}")

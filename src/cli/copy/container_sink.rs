@@ -5,9 +5,10 @@
 //! there are rules, has its name from the start and is removed if it is not finished.
 
 use super::sink::{Finished, KEPT_MODE_BITS, NewFile, NewLink, SinkDirectory, SinkFile, check_name, temporary_name};
-use crate::cli::side::container::{Container, Held, ObjectContent, error, is_below_control};
+use crate::cli::side::container::{Container, Held, ObjectContent, ObjectSource, error, is_below_control};
 use crate::cli::side::{Kind, Meta};
 use crate::cli::tree;
+use crate::fs::stored::{ChunkStorage, StoredChunk};
 use crate::fs::{Changes, Creator, Entry, Errno, FsResult, Handle, Ino, OpenMode};
 use std::io;
 use std::ops::Range;
@@ -367,6 +368,18 @@ impl SinkFile for ObjectFile {
         }
     }
 
+    fn may_take_chunks(&self, from: &ObjectSource) -> bool {
+        !self.exact && !self.part && from.container().domain != self.container.domain
+    }
+
+    fn takes_chunks(&mut self, storage: &ChunkStorage) -> io::Result<bool> {
+        self.container.operations.takes_chunks(self.held.ino(), storage).map_err(error)
+    }
+
+    fn store_chunks(&mut self, storage: &ChunkStorage, chunks: &[StoredChunk]) -> io::Result<()> {
+        self.container.operations.store_chunks(self.held.ino(), storage, chunks).result.map_err(error)
+    }
+
     fn use_exact_form(&mut self) {
         self.exact = true;
     }
@@ -411,7 +424,6 @@ impl SinkFile for ObjectFile {
 mod tests {
     use super::*;
     use crate::cli::side::Source;
-    use crate::cli::side::container::ObjectSource;
     use crate::fs::{MountSpec, StoredLink, open};
     use std::time::UNIX_EPOCH;
 

@@ -4,6 +4,7 @@ use super::bytes;
 use super::describe::{self, Description, EXACT, Storage};
 use super::resume::Resume;
 use super::sink::{Finished, NewFile, NewLink, SinkDirectory};
+use super::stored;
 use super::verify::Verifier;
 use crate::base::escape::escaped_bytes;
 use crate::cli::failure::reason;
@@ -264,17 +265,20 @@ impl Copier {
             if into_container { set? } else { self.xattr_done(name, set)? }
         }
         if !(description.without_bytes && into_container) {
-            let mut content = self.content(source, description, object)?;
             if description.exact {
                 file.use_exact_form();
             }
             let (bytes, objects, line) = (&mut self.bytes, self.objects, &mut self.line);
             let uncommitted = &mut self.uncommitted.0;
-            bytes::copy(&mut *content, &mut *file, &mut self.piece, &mut |n| {
+            let mut progress = |n| {
                 *bytes = bytes.saturating_add(n);
                 *uncommitted = uncommitted.saturating_add(n);
                 line.show(|| format!("{objects} objects, {} MiB", *bytes >> 20));
-            })?;
+            };
+            if !object.map_or(Ok(false), |object| stored::copy(object, &mut *file, &mut progress))? {
+                let mut content = content(source, description, object)?;
+                bytes::copy(&mut *content, &mut *file, &mut self.piece, &mut progress)?;
+            }
         }
         file.end_content()?;
         for (name, value) in &description.others {
@@ -283,13 +287,6 @@ impl Copier {
         }
         file.set_meta(new.meta, self.manner.owner)?;
         file.finish()
-    }
-
-    fn content(&self, source: &dyn Source, description: &Description, object: Option<&ObjectSource>) -> io::Result<Box<dyn Content>> {
-        match object.filter(|_| description.exact) {
-            Some(object) => object.form(&[EXACT, object.path()].concat())?.open(),
-            None => source.open(),
-        }
     }
 
     /// Takes the result of setting the extended attribute `name`.
@@ -466,6 +463,14 @@ impl Copier {
             self.failed(&path, &why)?;
         }
         Ok(())
+    }
+}
+
+/// The bytes of `source`, in the form that `description` needs.
+fn content(source: &dyn Source, description: &Description, object: Option<&ObjectSource>) -> io::Result<Box<dyn Content>> {
+    match object.filter(|_| description.exact) {
+        Some(object) => object.form(&[EXACT, object.path()].concat())?.open(),
+        None => source.open(),
     }
 }
 

@@ -3,9 +3,9 @@
 //! ```text
 //! copier    walks the sources            sink            what a destination can do
 //! describe  types, attributes            local_sink      a local directory
-//! bytes     data and holes               container_sink  a group of an HDF5 file
-//! verify    compares copies              resume          interrupted copies
-//! whole     whole files as arguments
+//! stored    chunks as they are stored    container_sink  a group of a container
+//! bytes     data and holes               resume          interrupted copies
+//! verify    compares copies              whole           whole files as arguments
 //! ```
 
 mod bytes;
@@ -15,6 +15,7 @@ mod describe;
 mod local_sink;
 mod resume;
 mod sink;
+mod stored;
 mod verify;
 mod whole;
 

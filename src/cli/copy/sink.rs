@@ -1,8 +1,9 @@
 //! The destination of a copy: what both kinds of it can do.
 
 use crate::cli::side::Meta;
-use crate::cli::side::container::{Container, Held, ObjectContent};
+use crate::cli::side::container::{Container, Held, ObjectContent, ObjectSource};
 use crate::fs::StoredLink;
+use crate::fs::stored::{ChunkStorage, StoredChunk};
 use std::io;
 use std::ops::Range;
 use std::rc::Rc;
@@ -112,6 +113,21 @@ pub(super) trait SinkFile {
     /// Copies a range of a file of the same container; returns the bytes copied, 0 if it cannot.
     fn copy_range(&mut self, _from: &ObjectContent, _range: Range<u64>) -> io::Result<u64> {
         Ok(0)
+    }
+
+    /// True if it may take stored chunks of `from`, a file of another container.
+    fn may_take_chunks(&self, _from: &ObjectSource) -> bool {
+        false
+    }
+
+    /// True if chunks stored by `storage` can be stored as they are.
+    fn takes_chunks(&mut self, _storage: &ChunkStorage) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// Stores chunks as they are. `EOPNOTSUPP`: the caller writes elements.
+    fn store_chunks(&mut self, _storage: &ChunkStorage, _chunks: &[StoredChunk]) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
     }
 
     /// Writes the exact form of variable-length elements instead of lines.

@@ -2,6 +2,7 @@
 
 use super::{Content, FACT_MAX, FACT_PREFIX, Kind, Meta, Source};
 use crate::cli::tree;
+use crate::fs::stored::StoredSource;
 use crate::fs::{Attr, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Operations, StoredLink, Whence};
 use std::io;
 use std::ops::{ControlFlow, Range};
@@ -139,6 +140,11 @@ impl ObjectSource {
     /// True if it is below `.h5dir`, where files are forms of objects.
     pub(crate) fn is_form(&self) -> bool {
         is_below_control(&self.path)
+    }
+
+    /// Its stored chunks, if it is a dataset that has some. `None`: its elements are copied.
+    pub(crate) fn stored_chunks(&self) -> io::Result<Option<StoredSource>> {
+        self.container.operations.stored_chunks(self.held.ino).map_err(error)
     }
 
     /// The same object in another view: the file `path` of it.

@@ -42,42 +42,29 @@ impl IodConnector {
     /// them yet.
     pub(super) fn store_values(&self, state: &mut State) -> Result<()> {
         let Some(session) = state.session.clone() else { return Ok(()) };
-        let long = |cell: &Cell| matches!(&cell.data, Data::Inline(bytes) if bytes.len() > INLINE_MAX_BYTES);
-        let values = state.changes.iter().filter_map(|(key, change)| match &change.body {
-            Body::Cell(cell) if long(cell) => Some((key.clone(), cell.clone(), change.ranges.clone())),
-            _ => None,
-        });
-        let values: Vec<_> = values.collect();
-        let mut packs = PackWriter::new(&self.container, &session);
-        let mut stored = Vec::with_capacity(values.len());
-        for (key, cell, ranges) in values {
-            let cell = Cell { mask: cell.mask, data: placed(&mut packs, &self.container.bytes(&cell)?)? };
-            stored.push((key, cell, ranges));
-        }
-        packs.finish()?;
+        let (values, chunks) = (long_values(state), self.dirty_chunks(state)?);
+        let (longs, cells) = self.store_all(PackWriter::new(&self.container, &session), &values, &chunks)?;
         // Not before the packs are there: after an error the values are still in memory.
-        for (key, cell, ranges) in stored {
-            state.change_form(key, Body::Cell(cell), ranges);
-        }
-        let chunks = self.dirty_chunks(state)?;
-        let cells = self.store_chunks(PackWriter::new(&self.container, &session), &chunks)?;
+        values_stored(state, values, longs);
         self.chunks_stored(state, chunks, cells);
         Ok(())
     }
 
-    /// Encodes chunks in memory, and stores them in packs, while other operations run: a commit
+    /// Stores long values and chunks in packs, chunks encoded, while other operations run: a commit
     /// after it has little left to do.
     pub(super) fn store_ahead(&self) -> Result<()> {
         let _one = self.storing.lock();
         let state = self.state.read_recursive();
         let (Some(session), None) = (state.session.clone(), &state.failed) else { return Ok(()) };
-        let chunks = self.dirty_chunks(&state)?;
+        let (values, chunks) = (long_values(&state), self.dirty_chunks(&state)?);
         drop(state);
-        if chunks.is_empty() {
+        if values.is_empty() && chunks.is_empty() {
             return Ok(());
         }
-        let cells = self.store_chunks(PackWriter::new(&self.container, &session), &chunks)?;
-        self.chunks_stored(&mut self.state.write(), chunks, cells);
+        let (longs, cells) = self.store_all(PackWriter::new(&self.container, &session), &values, &chunks)?;
+        let mut state = self.state.write();
+        values_stored(&mut state, values, longs);
+        self.chunks_stored(&mut state, chunks, cells);
         Ok(())
     }
 
@@ -114,8 +101,10 @@ impl IodConnector {
         Ok(chunks)
     }
 
-    /// Encodes and stores chunks; returns where.
-    fn store_chunks(&self, mut packs: PackWriter<'_>, chunks: &[DirtyChunk]) -> Result<Vec<Cell>> {
+    /// Stores long values, and chunks encoded; returns where.
+    fn store_all(&self, mut packs: PackWriter<'_>, values: &[LongValue], chunks: &[DirtyChunk]) -> Result<(Vec<Cell>, Vec<Cell>)> {
+        let place = |value: &LongValue| Ok(Cell { mask: value.mask, data: Data::Extent(packs.add(&value.bytes)?) });
+        let longs = values.iter().map(place).collect::<Result<Vec<_>>>()?;
         let mut cells = Vec::with_capacity(chunks.len());
         for group in chunks.chunks(ENCODED_AT_ONCE) {
             for encoded in encode_all(group) {
@@ -124,7 +113,7 @@ impl IodConnector {
             }
         }
         packs.settle()?;
-        Ok(cells)
+        Ok((longs, cells))
     }
 
     /// Replaces chunks in memory by what is stored of them, unless they changed since.
@@ -323,6 +312,33 @@ pub(super) fn session(state: &State) -> Result<&Arc<Session>> {
 /// The changes but chunks that are not encoded.
 pub(super) fn entries(state: &State) -> Vec<Entry> {
     state.changes.iter().filter_map(|(key, change)| entry(key, change)).collect()
+}
+
+/// A value in memory that is too long for records: a chunk in stored form, a block of cells.
+struct LongValue {
+    key: Key,
+    mask: u32,
+    bytes: Arc<[u8]>,
+}
+
+/// The long values in memory.
+fn long_values(state: &State) -> Vec<LongValue> {
+    let values = state.changes.iter().filter_map(|(key, change)| match &change.body {
+        Body::Cell(cell) => cell.long().map(|bytes| LongValue { key: key.clone(), mask: cell.mask, bytes: bytes.clone() }),
+        _ => None,
+    });
+    values.collect()
+}
+
+/// Replaces long values in memory by where they are stored, unless they changed since.
+fn values_stored(state: &mut State, values: Vec<LongValue>, cells: Vec<Cell>) {
+    for (LongValue { key, bytes, .. }, cell) in values.into_iter().zip(cells) {
+        let Some(Change { body: Body::Cell(now), ranges }) = state.changes.get(&key) else { continue };
+        if now.mask == cell.mask && now.long().is_some_and(|now| Arc::ptr_eq(now, &bytes)) {
+            let ranges = ranges.clone();
+            state.change_form(key, Body::Cell(cell), ranges);
+        }
+    }
 }
 
 /// A chunk in memory.

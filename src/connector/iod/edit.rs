@@ -8,6 +8,7 @@ use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Elements, NewReference, Taken};
 use crate::connector::maps::EditMaps;
 use crate::connector::plan::Now;
+use crate::connector::stored::{ChunkStorage, StoredChunk};
 use crate::connector::{DatasetSpec, Datatype, Form, LinkTarget, NewAttribute, NewValue, ObjectId, Ownership};
 use crate::format::message::times;
 use crate::format::object_header::kind;
@@ -119,6 +120,15 @@ impl Edit for IodConnector {
     fn use_datatype(&self, id: ObjectId, attribute: Option<&[u8]>, path: &[u8]) -> Result<()> {
         let id = State::check_id(id)?;
         self.operate(|state| self.use_type(state, id, attribute, path))
+    }
+
+    fn takes_chunks(&self, id: ObjectId, storage: &ChunkStorage) -> Result<bool> {
+        Ok(self.dataset_of(&self.state.read_recursive(), State::check_id(id)?)?.takes(storage))
+    }
+
+    fn store_chunks(&self, id: ObjectId, storage: &ChunkStorage, chunks: &[StoredChunk]) -> Result<()> {
+        let id = State::check_id(id)?;
+        self.operate(|state| self.put_chunks(state, id, storage, chunks))
     }
 
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {

@@ -17,6 +17,7 @@
 //! ids       identities               chunks     datasets and chunks with caches
 //! named_types  types by reference     check, check_bytes   checks
 //! map       maps                       listing    values from a position on
+//! stored    chunks as they are stored
 //! ```
 //!
 //! An object is a range of keys of `crate::iod`; its identity is its id there.
@@ -63,6 +64,7 @@ mod pins;
 mod references;
 mod siblings;
 mod state;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -236,6 +238,15 @@ impl Connector for IodConnector {
         let d = self.dataset_of(&self.state.read_recursive(), number)?;
         let Storage::Chunked(dims) = &d.storage else { return Ok(None) };
         Ok(Some(Arc::new(content::IodChunks { connector: self.shared()?, id: number, rank: dims.len() })))
+    }
+
+    fn stored(&self, id: ObjectId) -> Result<Option<Arc<dyn super::stored::StoredChunks>>> {
+        if let Some((there, id)) = self.elsewhere(id)? {
+            return there.stored(id);
+        }
+        let d = self.dataset_of(&self.state.read_recursive(), own(id)?)?;
+        let chunks = stored::IodStoredChunks::of(self.shared()?, &d);
+        Ok(chunks.map(|chunks| Arc::new(chunks) as Arc<dyn super::stored::StoredChunks>))
     }
 
     fn datatype(&self, id: ObjectId) -> Result<Datatype> {

@@ -71,7 +71,7 @@ pub(super) struct State {
     /// `None`: read-only.
     pub session: Option<Arc<Session>>,
     pub changes: Changes,
-    /// Bytes of chunks in `changes`.
+    /// Bytes of `changes` that packs get.
     pub dirty_bytes: usize,
     /// A change moved a group.
     pub moves_group: bool,
@@ -105,9 +105,13 @@ fn shown<'a>(change: &'a Change, placeholder: &'a Cell) -> Option<&'a Cell> {
     }
 }
 
-/// Bytes of a chunk in memory.
+/// Bytes in memory that packs get.
 fn dirty_len(body: &Body) -> usize {
-    if let Body::Dirty(image) = body { image.len() } else { 0 }
+    match body {
+        Body::Dirty(image) => image.len(),
+        Body::Cell(cell) => cell.long().map_or(0, |bytes| bytes.len()),
+        Body::Removed => 0,
+    }
 }
 
 /// Seconds since 1970.

@@ -41,6 +41,7 @@ pub use create::create;
 pub use recover::{Recovered, examine, open_for_reading, open_to_change, open_to_recover, open_to_rescue, recover, share_lock};
 
 use super::salvage::Salvage;
+use super::stored;
 use super::{
     AttributeNames, Budget, Chunks, Connector, Content, DatasetInfo, Datatype, ElementSet, Form, Link, LinkTarget, Newlines, ObjectId,
     ObjectInfo, Ownership, Result, TargetVisitor, Value,
@@ -407,6 +408,14 @@ impl Connector for NativeConnector {
             .stored_chunks()
             .is_some()
             .then(|| Arc::new(chunks::StoredChunks { dataset: dataset.clone() }) as Arc<dyn Chunks>))
+    }
+
+    fn stored(&self, id: ObjectId) -> Result<Option<Arc<dyn stored::StoredChunks>>> {
+        let _shared = self.shared();
+        let dataset = self.dataset(id)?.dataset.clone();
+        // The index does not contain dirty chunks, and changes.
+        let moved = chunks::PortableChunks::of(&dataset).filter(|_| self.editing.is_none());
+        Ok(moved.map(|chunks| Arc::new(chunks) as Arc<dyn stored::StoredChunks>))
     }
 
     fn datatype(&self, id: ObjectId) -> Result<Datatype> {

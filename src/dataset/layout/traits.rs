@@ -309,6 +309,25 @@ pub trait StoredChunks {
     /// Visits allocated chunks from position `start` (0 = first): scaled offsets, stored bytes (0 =
     /// unknown), next position.
     fn list(&self, data: &DatasetBytes, start: u64, f: &mut dyn FnMut(&[u64], u64, u64) -> ControlFlow<()>) -> Result<()>;
+    /// True if stored chunks are valid in other datasets of the same filters.
+    fn is_portable(&self) -> bool;
+    /// True if stored chunks of other datasets of the same filters are valid here.
+    fn takes_portable(&self) -> bool;
+    /// The allocated chunks from number `from` on with their stored bytes: about `budget` bytes,
+    /// `most` chunks at most.
+    fn portable(&self, data: &DatasetBytes, from: u64, budget: u64, most: usize) -> Result<Vec<PortableChunk>>;
+    /// Stores the bytes of chunks.
+    fn store_portable(&self, op: &Operation<'_>, chunks: &[(&[u64], u32, &[u8])]) -> Result<Option<DataLayout>>;
+}
+
+/// A chunk in stored form.
+pub struct PortableChunk {
+    /// Its coordinates, in chunks.
+    pub(crate) scaled: Vec<u64>,
+    /// Filters that were not applied; `None`: no filter was.
+    pub(crate) mask: Option<u32>,
+    /// Stored bytes.
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// Which elements of a dataset were written. Blocks are `first .. end` per dimension, within the

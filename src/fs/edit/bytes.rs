@@ -9,8 +9,9 @@ use crate::fs::mounted::Mounted;
 use crate::fs::namespace::Node;
 use crate::fs::open_files::{OpenFile, OpenFiles, check_writable, note_gap, padded_end};
 use crate::fs::page_guard::{PageGuard, WriteCall};
+use crate::fs::stored::{ChunkStorage, StoredChunk};
 use crate::fs::types::{Errno, FsResult, Handle, OpenMode};
-use crate::fs::views::{Class, EditView, Effects, Host};
+use crate::fs::views::{EditView, Effects, Host};
 use std::sync::Arc;
 
 /// See the module's description. Callers hold the lock of names where a node must stay what it is.
@@ -101,8 +102,7 @@ impl ByteEditor {
 
     /// The dataset whose bytes are those of `node` one by one.
     fn mapped_dataset(&self, node: &Node) -> FsResult<ObjectId> {
-        let maps = node.item.class == Class::Dataset && node.item.view.edit().is_some_and(|view| view.maps_ranges());
-        let id = node.item.dataset().filter(|_| maps).ok_or(Errno(libc::EOPNOTSUPP))?;
+        let id = node.item.mapped_dataset().ok_or(Errno(libc::EOPNOTSUPP))?;
         check_writable(&self.mounted, node).map(|()| id)
     }
 
@@ -178,6 +178,23 @@ impl ByteEditor {
         file.note_written();
         self.changes.changed(&[id], invalidate);
         Ok(n)
+    }
+
+    /// True if chunks stored by `storage` can be stored in the dataset of `node` as they are.
+    pub fn takes_chunks(&self, node: &Node, storage: &ChunkStorage) -> FsResult<bool> {
+        let Ok(id) = self.mapped_dataset(node) else { return Ok(false) };
+        self.mounted.editor()?.takes_chunks(id, storage).map_err(|e| self.mounted.failed(Some(id), &e))
+    }
+
+    /// Stores chunks of another file system in the dataset of `node`.
+    pub fn store_chunks(&self, node: &Node, storage: &ChunkStorage, chunks: &[StoredChunk], invalidate: &mut Invalidate) -> FsResult<()> {
+        let id = self.mapped_dataset(node)?;
+        self.mounted.editor()?.store_chunks(id, storage, chunks).map_err(|e| match &e {
+            Error::Refused { errno: libc::EOPNOTSUPP, .. } => Errno(libc::EOPNOTSUPP),
+            _ => self.mounted.refused(Some(id), &e),
+        })?;
+        self.changes.changed(&[id], invalidate);
+        Ok(())
     }
 
     /// Bytes of `node` that were written and could not be stored.

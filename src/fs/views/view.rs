@@ -84,6 +84,11 @@ impl Item {
         self.object().filter(|_| self.class == Class::Dataset)
     }
 
+    /// The dataset whose bytes are those of the file one by one.
+    pub fn mapped_dataset(&self) -> Option<ObjectId> {
+        self.dataset().filter(|_| self.view.edit().is_some_and(EditView::maps_ranges))
+    }
+
     /// Type of file.
     pub fn file_kind(&self) -> FileKind {
         match self.class {

@@ -63,6 +63,7 @@ pub use current_content::CurrentContent;
 
 use crate::connector::edit::{Allocate, CopyRange, Edit, Elements, Erase, NewReference, Taken};
 use crate::connector::log::EditLog;
+use crate::connector::stored::{ChunkStorage, StoredChunk};
 use crate::connector::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership};
 use object_state::{Objects, Pending};
 
@@ -438,6 +439,15 @@ impl Edit for NativeConnector {
 
     fn copy_range(&self) -> Option<&dyn CopyRange> {
         Some(self)
+    }
+
+    fn takes_chunks(&self, id: ObjectId, storage: &ChunkStorage) -> Result<bool> {
+        let _shared = self.shared();
+        Ok(super::chunks::takes(&self.dataset(id)?.dataset, storage))
+    }
+
+    fn store_chunks(&self, id: ObjectId, storage: &ChunkStorage, chunks: &[StoredChunk]) -> Result<()> {
+        self.operate(&[id], |c| c.store_chunks(id, storage, chunks))
     }
 
     fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {

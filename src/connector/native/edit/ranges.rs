@@ -1,11 +1,13 @@
-//! Zeroes, allocates and copies ranges of datasets.
+//! Zeroes, allocates and copies ranges of datasets; stores chunks of other containers.
 
 use super::super::NativeConnector;
+use super::super::chunks::takes;
 use super::super::dataset::Dataset;
 use super::Change;
 use super::holes::Touched;
 use crate::base::limits::IO_PIECE_BYTES as PIECE;
 use crate::base::{Error, Result};
+use crate::connector::stored::{ChunkStorage, StoredChunk, unlike};
 use crate::connector::{Form, ObjectId, edit};
 use crate::dataset::layout::{CopyUnit, Progress};
 use std::ops::Range;
@@ -142,6 +144,22 @@ impl Change<'_> {
         let n = s.bytes.read(&self.connector.options.environment, at, &mut piece)?;
         self.write_elements(to.0, to.1, piece.get(..n).unwrap_or_default())?;
         Ok(n as u64)
+    }
+}
+
+impl Change<'_> {
+    /// Stores chunks of another container as they are.
+    pub(super) fn store_chunks(&self, id: ObjectId, storage: &ChunkStorage, chunks: &[StoredChunk]) -> Result<()> {
+        let d = self.writable_dataset(id)?;
+        let stored = d.layout().stored_chunks().filter(|_| takes(&d, storage)).ok_or_else(unlike)?;
+        chunks.iter().try_for_each(|chunk| storage.check(&chunk.bytes))?;
+        self.connector.note_holes(id, d.bytes.size, Touched::Written(0..d.bytes.size))?;
+        let chunks: Vec<_> = chunks.iter().map(|c| (c.scaled.as_slice(), c.mask, c.bytes.as_slice())).collect();
+        if let Some(layout) = stored.store_portable(&self.operation(&d, &d.space), &chunks)? {
+            self.set_layout(&d, &layout)?;
+        }
+        self.changed(id);
+        self.touch(id)
     }
 }
 

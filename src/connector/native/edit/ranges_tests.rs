@@ -216,6 +216,44 @@ fn whole_chunks_are_copied_without_decoding() {
 }
 
 #[test]
+fn stored_chunks_of_another_container_stay_as_they_are() {
+    use crate::connector::stored::{ChunkStorage, StoredChunk};
+    use crate::dataset::fill::FillPattern;
+    let errno = |done: crate::base::Result<()>| match done {
+        Err(crate::base::Error::Refused { errno, .. }) => errno,
+        other => panic!("{other:?}"),
+    };
+    let part = |scaled: &[u64], mask: u32, bytes: &[u8]| StoredChunk { scaled: scaled.to_vec(), mask, bytes: bytes.to_vec() };
+    let c = container();
+    let (gzip, plain) = (dataset(&c, "gzip", CHUNKED[1]), dataset(&c, "plain", CHUNKED[0]));
+    let storage = |id: ObjectId| {
+        let info = Connector::dataset(&*c, id).unwrap();
+        let (dims, chunk) = (info.shape.dims().unwrap().to_vec(), info.chunks.unwrap());
+        ChunkStorage { datatype: info.datatype, dims, chunk, filters: info.filters, fill: FillPattern::zero() }
+    };
+    let (compressed, whole) = (storage(gzip), storage(plain));
+    assert!(c.takes_chunks(gzip, &compressed).unwrap() && c.takes_chunks(plain, &whole).unwrap());
+    assert!(!c.takes_chunks(gzip, &whole).unwrap() && !c.takes_chunks(plain, &compressed).unwrap());
+    c.write(gzip, 350, &[5; 10]).unwrap();
+    // The first chunk is `zlib.compress(b"\x07" * 100, 0)` of Python; the encoder never makes it.
+    let stored = [&[0x78, 0x01, 0x01, 0x64, 0x00, 0x9b, 0xff][..], &[7; 100], &[0x8a, 0x7a, 0x02, 0xbd]].concat();
+    c.store_chunks(gzip, &compressed, &[part(&[3], 0, &stored), part(&[5], 1, &pattern(100))]).unwrap();
+    assert_eq!(bytes(&c, gzip)[300..600], [vec![7; 100], vec![0; 100], pattern(100)].concat());
+    c.commit().unwrap();
+    let chunks = c.chunks(gzip).unwrap().unwrap();
+    let mut read = vec![0; 200];
+    assert_eq!(chunks.read(&[3], 0, &mut read).unwrap(), stored.len());
+    assert_eq!(&read[..stored.len()], stored);
+    // Without filters, bytes that are not there have the fill value.
+    c.store_chunks(plain, &whole, &[part(&[39], 0, &[8; 30])]).unwrap();
+    assert_eq!(bytes(&c, plain)[3900..], [vec![8; 30], vec![0; 70]].concat());
+    assert_eq!(errno(c.store_chunks(plain, &whole, &[part(&[40], 0, &[8; 30])])), libc::EINVAL);
+    assert_eq!(errno(c.store_chunks(plain, &whole, &[part(&[1], 0, &[8; 101])])), libc::EOPNOTSUPP);
+    assert_eq!(errno(c.store_chunks(plain, &compressed, &[part(&[1], 0, &stored)])), libc::EOPNOTSUPP);
+    assert_eq!(data(&c, plain), [(3900, 4000)]);
+}
+
+#[test]
 fn a_copy_makes_its_target_longer_and_leaves_no_elements_past_the_extent() {
     let c = container();
     let fact = r#"{"dtype": "u1", "shape": [250], "maxshape": [null], "chunks": [100], "filters": ["deflate 1"]}"#;

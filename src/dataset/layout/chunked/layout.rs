@@ -79,6 +79,15 @@ impl Chunked {
         (layout as &dyn Any).downcast_ref()
     }
 
+    /// Changes chunks by `f`; returns the layout message if it changed.
+    pub(super) fn change_chunks(
+        &self,
+        op: &Operation<'_>,
+        f: impl FnOnce(&ChunkWriter<'_>, &mut DataLayout) -> Result<bool>,
+    ) -> Result<Option<DataLayout>> {
+        update_message(op, |message| f(&self.writer(op, &self.extent(op)), message))
+    }
+
     /// The grid with the extent of the operation.
     fn extent(&self, op: &Operation<'_>) -> ChunkGrid {
         ChunkGrid { shape: op.space.dims.clone(), max_shape: op.space.max(), ..self.chunks.clone() }

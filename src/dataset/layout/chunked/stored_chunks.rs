@@ -1,10 +1,15 @@
-//! Access to stored chunks, for the chunks view.
+//! Access to stored chunks, for the chunks view and for copies in other containers.
 
 use super::read::Chunked;
+use super::write::ChunkWriter;
 use crate::base::{Error, Result};
+use crate::dataset::chunk::format::check_stored;
 use crate::dataset::index::ChunkRecord;
-use crate::dataset::layout::traits::{DatasetBytes, StoredChunks};
+use crate::dataset::layout::traits::{DatasetBytes, Operation, PortableChunk, StoredChunks};
+use crate::format::chunk_record::StoredForm;
+use crate::format::message::data_layout::DataLayout;
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 /// Chunks that are listed even if the file's allocated bytes cannot hold so many.
 const LISTED_CHUNKS_MIN: u64 = 1024;
@@ -15,6 +20,44 @@ impl Chunked {
             return Ok(None);
         }
         self.index.lookup(&data.store, scaled)
+    }
+
+    /// Numbers of allocated chunks from number `from` on, `most` at most.
+    fn numbers(&self, data: &DatasetBytes, from: u64, most: usize) -> Result<Vec<u64>> {
+        if self.index.is_complete(&data.store)? {
+            return Ok((from..self.grid.chunks()).take(most).collect());
+        }
+        let mut numbers = Vec::new();
+        self.for_each_stored(&data.store, from, &mut |number| {
+            numbers.push(number);
+            Ok(if numbers.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        })?;
+        Ok(numbers)
+    }
+}
+
+impl ChunkWriter<'_> {
+    /// Stores chunks in new space: coordinates, filter mask and bytes of each. Returns whether the
+    /// layout message changed.
+    fn store_portable(&self, layout: &mut DataLayout, chunks: &[(&[u64], u32, &[u8])]) -> Result<bool> {
+        let (c, whole) = (self.chunked, self.chunked.grid.chunk_bytes());
+        let mut changed = false;
+        for (scaled, mask, bytes) in chunks {
+            let outside = || Error::refused(libc::EINVAL, "a chunk lies outside of the dataset");
+            let number = c.grid.linear(scaled).ok_or_else(outside)?;
+            if c.is_plain(scaled) && (bytes.len() as u64) < whole {
+                let mut all = bytes.to_vec();
+                all.resize(usize::try_from(whole).unwrap_or(0), 0);
+                self.fill.fill(bytes.len() as u64, all.get_mut(bytes.len()..).unwrap_or_default());
+                changed |= self.store_chunk(layout, scaled, &all, StoredForm::WHOLE)?;
+            } else {
+                changed |= self.store_chunk(layout, scaled, bytes, StoredForm::Whole { filter_mask: *mask })?;
+            }
+            self.env.dirty.remove(c.key(number));
+            self.drop_decoded(c.key(number));
+            self.env.copied.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(changed)
     }
 }
 
@@ -43,5 +86,41 @@ impl StoredChunks for Chunked {
         }
         // Positions are chunk numbers.
         self.for_each_stored(store, start, &mut |number| Ok(visit(number)))
+    }
+
+    fn is_portable(&self) -> bool {
+        // A chunk of an implicit index may lie in a hole of the file.
+        self.format.profile().is_none() && !self.format.knows_defined() && !self.is_implicit
+    }
+
+    fn takes_portable(&self) -> bool {
+        self.is_portable() && !self.format.stores_edges_differently()
+    }
+
+    fn portable(&self, data: &DatasetBytes, from: u64, budget: u64, most: usize) -> Result<Vec<PortableChunk>> {
+        let (store, whole) = (&data.store, self.grid.chunk_bytes());
+        let (mut found, mut sum) = (Vec::new(), 0u64);
+        for number in self.numbers(data, from, most)? {
+            let scaled = self.grid.scaled(number);
+            let Some(record) = self.index.lookup(store, &scaled)? else { continue };
+            let is_plain = self.is_plain(&scaled);
+            let size = if is_plain { whole } else { record.size };
+            check_stored(store, whole, record, size)?;
+            sum = sum.saturating_add(size);
+            found.push((scaled, record, size, is_plain));
+            if sum >= budget {
+                break;
+            }
+        }
+        let read = |(scaled, record, size, is_plain): (Vec<u64>, ChunkRecord, u64, bool)| {
+            let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
+            store.read_raw(record.address, &mut bytes)?;
+            Ok(PortableChunk { scaled, mask: (!is_plain).then(|| record.filter_mask()), bytes })
+        };
+        found.into_iter().map(read).collect()
+    }
+
+    fn store_portable(&self, op: &Operation<'_>, chunks: &[(&[u64], u32, &[u8])]) -> Result<Option<DataLayout>> {
+        self.change_chunks(op, |writer, layout| writer.store_portable(layout, chunks))
     }
 }
