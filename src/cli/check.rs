@@ -22,7 +22,8 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
     let (file, secrets) = without_secrets(&args.file);
     let remote = RemoteOptions { secrets, ..RemoteOptions::default() };
     // 0: a thread for each core.
-    let spec = MountSpec { external, remote, threads: 0, ..MountSpec::new(file) };
+    let version = args.version.clone().map_or_else(Default::default, |version| version.0);
+    let spec = MountSpec { external, remote, version, threads: 0, ..MountSpec::new(file) };
     let (located, _) = ls::locate_confined(&spec, "check", Level::Error)?;
     let mut line = ProgressLine::new();
     let checked = open::check(located, args.data, &mut |p| {
@@ -56,7 +57,8 @@ fn print(spec: &MountSpec, data: bool, checked: &Checked, out: &mut dyn Write) -
             (None, None) => writeln!(out, "{}", escape::line(detail))?,
         }
     }
-    let unlisted = checked.count.saturating_add(checked.not_checked).saturating_sub(checked.findings.len() as u64);
+    let unlisted =
+        checked.count.saturating_add(checked.not_checked).saturating_add(checked.unnamed).saturating_sub(checked.findings.len() as u64);
     if unlisted > 0 {
         writeln!(out, "... and {unlisted} more")?;
     }
@@ -94,6 +96,7 @@ fn json(spec: &MountSpec, checked: &Checked) -> Value {
         "file": text::json(spec.file.as_os_str().as_encoded_bytes()),
         "problems": checked.count,
         "not_checked": checked.not_checked,
+        "unnamed": checked.unnamed,
         "listed": Value::Object(counts.into_iter().collect()),
         "findings": checked.findings.iter().map(finding).collect::<Vec<_>>(),
         "objects": checked.objects,

@@ -252,6 +252,10 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     pub(crate) data: bool,
 
+    /// Version of a container in an object store that is checked [default: latest]
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) version: Option<super::value::Version>,
+
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

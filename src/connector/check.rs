@@ -20,12 +20,21 @@ pub enum Problem {
     PastEnd,
     /// Bytes of a structure are listed as free.
     FreeInUse,
+    /// No hard link leads to an object: its space is lost, and nothing else.
+    Unnamed,
 }
 
 impl Problem {
     /// All kinds.
-    pub const ALL: [Problem; 6] =
-        [Problem::Damaged, Problem::NotChecked, Problem::MissingFile, Problem::ClaimedTwice, Problem::PastEnd, Problem::FreeInUse];
+    pub const ALL: [Problem; 7] = [
+        Problem::Damaged,
+        Problem::NotChecked,
+        Problem::MissingFile,
+        Problem::ClaimedTwice,
+        Problem::PastEnd,
+        Problem::FreeInUse,
+        Problem::Unnamed,
+    ];
 
     /// Name in JSON.
     pub fn name(self) -> &'static str {
@@ -36,6 +45,7 @@ impl Problem {
             Problem::ClaimedTwice => "claimed twice",
             Problem::PastEnd => "past end",
             Problem::FreeInUse => "free in use",
+            Problem::Unnamed => "unnamed",
         }
     }
 }
@@ -73,10 +83,12 @@ pub struct Progress {
 pub struct Checked {
     /// The problems, by kind and place; at most [`FINDINGS_MAX`].
     pub findings: Vec<Finding>,
-    /// Problems found, also those that are not in the list; without [`Problem::NotChecked`].
+    /// Problems found, also those that are not in the list; without the kinds of the next fields.
     pub count: u64,
     /// Findings of the kind [`Problem::NotChecked`].
     pub not_checked: u64,
+    /// Findings of the kind [`Problem::Unnamed`].
+    pub unnamed: u64,
     /// Objects that hard links reach.
     pub objects: u64,
     /// Bytes of elements that were decoded.
@@ -90,6 +102,38 @@ pub struct Checked {
 
 /// Most findings, and most ranges without an owner, that are listed.
 pub const FINDINGS_MAX: usize = 10_000;
+
+/// Problems found so far.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    /// The first ones.
+    pub listed: Vec<Finding>,
+    /// See [`Checked::count`].
+    pub count: u64,
+    /// See [`Checked::not_checked`].
+    pub not_checked: u64,
+    /// See [`Checked::unnamed`].
+    pub unnamed: u64,
+}
+
+impl Findings {
+    /// Adds a problem.
+    pub fn add(&mut self, finding: Finding) {
+        // A structure that several walks reach fails in each.
+        if self.listed.last() == Some(&finding) {
+            return;
+        }
+        let sum = match finding.problem {
+            Problem::NotChecked => &mut self.not_checked,
+            Problem::Unnamed => &mut self.unnamed,
+            _ => &mut self.count,
+        };
+        *sum = sum.saturating_add(1);
+        if self.listed.len() < FINDINGS_MAX {
+            self.listed.push(finding);
+        }
+    }
+}
 
 /// Checks of a container that was opened for reading only.
 pub trait Check: Send + Sync {

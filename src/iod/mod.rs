@@ -11,12 +11,14 @@
 //! pin         versions that mounts keep               gc         garbage collection
 //! tag         names of versions                       history    what versions changed, reverts
 //! descriptor, record, delta, checkpoint, node, transaction   codecs of stored objects
+//! check       reading past damage
 //! rules       rules of the protocol, for tests
 //! ```
 //!
 //! `docs/FORMAT-objectstore.md` has every byte, `docs/DESIGN-objectstore.md` the reasons.
 
 pub mod cell;
+pub mod check;
 pub mod checkpoint;
 pub mod container;
 pub mod delta;

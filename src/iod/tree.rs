@@ -12,7 +12,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 /// The node in `extent`, which must be of `level` if that is known.
-fn node(objects: &Objects, extent: &Extent, level: Option<u8>) -> Result<Arc<Node>> {
+pub(super) fn node(objects: &Objects, extent: &Extent, level: Option<u8>) -> Result<Arc<Node>> {
     let node = objects.node(extent)?;
     if level.is_none_or(|level| node.level() == level) { Ok(node) } else { Err(wrong_level(extent)) }
 }

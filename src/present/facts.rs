@@ -66,10 +66,12 @@ pub fn needed_facts(connector: &dyn Connector, id: ObjectId) -> Result<Vec<Cow<'
         ObjectKind::Map => names.push("map".into()),
         ObjectKind::Group | ObjectKind::Unknown => {}
     }
-    if !are_texts(connector, id)? {
+    let are_texts = are_texts(connector, id)?;
+    if !are_texts {
         names.push("attributes".into());
     }
-    if named_types::has_any(connector, id, kind)? {
+    // A text without a name is of no named type.
+    if named_types::has_any(connector, id, kind, !are_texts)? {
         names.push(named_types::NAME.into());
     }
     Ok(names)

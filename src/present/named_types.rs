@@ -12,12 +12,19 @@ use crate::connector::{Connector, ObjectId, ObjectKind};
 /// Name of the fact.
 pub const NAME: &str = "types";
 
-/// True if the object `id` or one of its attributes refers to a named datatype.
-pub fn has_any(connector: &dyn Connector, id: ObjectId, kind: ObjectKind) -> Result<bool> {
+/// Attributes that a listing of extended attributes looks at: it has no room for more.
+const LOOKED_AT_MAX: usize = 8192;
+
+/// True if the object `id` refers to a named datatype, or with `attributes` one of those.
+pub fn has_any(connector: &dyn Connector, id: ObjectId, kind: ObjectKind, attributes: bool) -> Result<bool> {
     if kind == ObjectKind::Dataset && connector.named_type(id, None)?.is_some() {
         return Ok(true);
     }
-    Ok(connector.attributes(id)?.iter().any(|name| matches!(connector.named_type(id, Some(name)), Ok(Some(_)))))
+    if !attributes {
+        return Ok(false);
+    }
+    let names = connector.attributes(id)?;
+    Ok(names.iter().take(LOOKED_AT_MAX).any(|name| matches!(connector.named_type(id, Some(name)), Ok(Some(_)))))
 }
 
 /// Text of the fact, in about `limit` bytes; `None`: no named datatype is referred to by path.

@@ -1,6 +1,7 @@
 """Containers in a folder, through mounts: copies of HDF5 files in and back, two writers, kills, versions, random writes."""
 import errno
 import glob
+import json
 import os
 import signal
 import subprocess
@@ -49,6 +50,10 @@ def copies(options, tally, folder):
                 run(options, "create", back)
             done = run(options, "cp", "-r", *target)
             tally.check(done.returncode == 0, f"cp -r {target}: {done.stderr[-300:]}")
+        for arguments in ([], ["--data"]):
+            done = run(options, "check", "--json", *arguments, container)
+            found = json.loads(done.stdout)
+            tally.equal([done.returncode, found["findings"]], [0, []], f"check {name} {arguments}")
         for pair in [(source + ":/", container + ":/"), (source + ":/", back + ":/")]:
             done = run(options, "diff", *pair)
             tally.check(done.returncode == 0, f"diff {pair}: {(done.stdout + done.stderr)[-300:]}")
@@ -313,9 +318,18 @@ def damage(options, tally, folder):
                 f.write(wrong)
             done = subprocess.run([options.bin, "cat", container + ":/f"], capture_output=True, timeout=60)
             tally.check(done.returncode > 0 and want not in done.stdout or done.stdout == want, f"a flipped bit of {path}")
+            found = subprocess.run([options.bin, "check", "--data", container], capture_output=True, timeout=60)
+            tally.check(found.returncode in (0, 1, 3), f"check exits with {found.returncode}")
+            tally.check(found.returncode > 0 or done.stdout == want, f"check does not find the flipped bit of {path}")
         with open(path, "wb") as f:
             f.write(right)
     tally.equal(run(options, "cat", container + ":/f").stdout.encode(), want, "undamaged again")
+    for version, code in [("1", 0), ("2", 0), ("999", 3)]:
+        tally.equal(run(options, "check", "--data", "--version", version, container).returncode, code, f"check of version {version}")
+    for path in glob.glob(container.removeprefix("iod:") + "/d/*/*"):
+        os.rename(path, path + "-away")
+        tally.equal(run(options, "check", container).returncode, 1, "check without a pack")
+        os.rename(path + "-away", path)
 
 
 def main():

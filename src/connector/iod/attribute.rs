@@ -5,12 +5,12 @@
 //! ```
 
 use super::access::IodConnector;
-use super::cells::{Cells, LockedCells, NewCells, Place};
+use super::cells::{Cells, LockedCells, NewCells, Place, check_block};
 use super::named_types::{TypeOf, referred};
 use super::state::State;
 use crate::base::parts::{Budget, Limited};
 use crate::base::shape::Shape;
-use crate::base::value::{NewValue, Value};
+use crate::base::value::{EXACT_BYTES_MAX, NewValue, Value};
 use crate::base::variable_form::VariableForm;
 use crate::base::{Address, Error, Result};
 use crate::connector::Datatype;
@@ -233,6 +233,25 @@ pub(super) fn refer(state: &mut State, (id, name): (u64, &[u8]), named: u64, che
     let referring = encode(name, &TypeOf { datatype: datatype.datatype, named: Some(named) }, &shape, &bytes, &block)?;
     state.change_use(datatype.named, Some(named))?;
     state.put(key(id, name), &referring)
+}
+
+/// Checks a stored attribute of the object `id`.
+pub(super) fn check(connector: &IodConnector, state: &State, stored: &[u8], (id, name): (u64, &[u8])) -> Result<()> {
+    let (message, r) = message(stored, id)?;
+    if message.name != name {
+        return Err(r.corrupt(format!("{:?} has the name {:?}", String::from_utf8_lossy(name), String::from_utf8_lossy(&message.name))));
+    }
+    let Decoded { datatype: TypeOf { datatype, .. }, bytes, block, .. } = decode(state, stored, id)?;
+    if datatype.contains_vlen() {
+        check_block(&block, id)?;
+        let place = Place::Block(block);
+        let parts = LockedCells { connector, state, place: &place };
+        let (form, limited) = (VariableForm::of(&datatype), Limited { parts: &parts, limit: EXACT_BYTES_MAX });
+        for element in bytes.chunks_exact(usize::try_from(datatype.element_size()).unwrap_or(usize::MAX).max(1)) {
+            form.exact(element, &limited, &mut Vec::new())?;
+        }
+    }
+    Ok(())
 }
 
 /// The exact form of elements, at most `limit` bytes.

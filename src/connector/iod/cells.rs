@@ -60,6 +60,22 @@ pub(super) fn payload(block: &[u8], index: u32, at: u64) -> Result<&[u8]> {
     r.rest().get(range).ok_or_else(|| r.corrupt("a cell is outside of it"))
 }
 
+/// Errors: a block of the object `at` does not decode.
+pub(super) fn check_block(block: &[u8], at: u64) -> Result<()> {
+    let mut r = Reader::new(block, "block of cells", Address(at));
+    let count = r.u32()?;
+    let mut ends = r.sub((count as usize).saturating_mul(4))?;
+    let (bytes, mut last) = (r.rest().len(), 0);
+    for _ in 0..count {
+        let end = ends.u32()?;
+        if end < last || end as usize > bytes {
+            return Err(r.corrupt("a cell is outside of it"));
+        }
+        last = end;
+    }
+    Ok(())
+}
+
 /// Where the parts of elements are.
 pub(super) enum Place {
     /// In blocks of this dataset.

@@ -8,6 +8,7 @@ use crate::base::{Address, Error, Result};
 use crate::connector::DatasetSpec;
 use crate::connector::edit::Elements;
 use crate::connector::plan::Now;
+use crate::dataset::create::is_same_datatype;
 use crate::iod::{Body, Key, Ranges, keys};
 use std::collections::BTreeMap;
 
@@ -27,7 +28,7 @@ impl IodConnector {
         let blank = elements == Elements::Dropped || !state.has_any(&keys::of_kind(id, keys::CHUNK))?;
         let (mut creation, blocks) =
             self.planned(state, &Now { creation: old.creation(), elsewhere: false, size: old.size, blank }, spec)?;
-        creation.committed = old.named.filter(|_| creation.datatype == old.datatype).map(Address);
+        creation.committed = old.named.filter(|_| is_same_datatype(&creation.datatype, &old.datatype)).map(Address);
         let (was, is) = (old.datatype.contains_vlen(), creation.datatype.contains_vlen());
         if !blank && was && creation.datatype != old.datatype {
             return Err(Error::refused(libc::EINVAL, "variable-length elements keep their type"));

@@ -20,7 +20,7 @@ const BATCH: u64 = 1024;
 /// Most variable-length elements of a dataset.
 const VARIABLE_MAX: u64 = 1 << 30;
 /// Longest form of one element, bytes.
-const ELEMENT_MAX: u64 = 64 << 20;
+pub(super) const ELEMENT_MAX: u64 = 64 << 20;
 /// Chunks of which the exact storage is counted at each question.
 const COUNTED_CHUNKS: u64 = 64;
 /// Smallest and largest preferred I/O size, bytes.

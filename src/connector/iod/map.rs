@@ -97,7 +97,7 @@ fn shown(t: &Datatype, bytes: &[u8]) -> String {
 
 impl State {
     /// Types of the map `id`.
-    fn map_types(&self, id: u64) -> Result<MapTypes> {
+    pub(super) fn map_types(&self, id: u64) -> Result<MapTypes> {
         let decoded = |message: u16| {
             let body = self.header(id, message)?.ok_or_else(|| no_such(id, "it is not a map"))?;
             decode_type(&body, id)

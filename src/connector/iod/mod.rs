@@ -15,7 +15,7 @@
 //! siblings  other versions           following  versions of other writers
 //! beside    what both keep
 //! ids       identities               chunks     datasets and chunks with caches
-//! named_types  types by reference
+//! named_types  types by reference     check, check_bytes   checks
 //! map       maps                       listing    values from a position on
 //! ```
 //!
@@ -26,6 +26,10 @@ mod attribute;
 mod beside;
 mod cells;
 mod change;
+mod check;
+mod check_bytes;
+#[cfg(test)]
+mod check_tests;
 mod chunks;
 mod coalesce;
 mod commit;
@@ -278,6 +282,10 @@ impl Connector for IodConnector {
     }
 
     fn maps(&self) -> Option<&dyn super::maps::Maps> {
+        Some(self)
+    }
+
+    fn check(&self) -> Option<&dyn super::check::Check> {
         Some(self)
     }
 

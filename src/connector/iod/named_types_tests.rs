@@ -5,6 +5,7 @@ use super::tests::{empty, errno, open, spec};
 use crate::base::Error;
 use crate::connector::edit::{Edit, Elements};
 use crate::connector::{Connector, DatasetSpec, LinkTarget, NewValue, ObjectId, Shape};
+use crate::dataset::create::is_same_datatype;
 use crate::format::object_header::{SharedMessage, kind};
 use crate::present::parse::parse_datatype;
 
@@ -52,7 +53,7 @@ fn a_named_datatype_stays_as_long_as_it_is_used() {
     let c = open(&store);
     let (t, d) = (found(&c, b"/t"), found(&c, b"/d"));
     assert_eq!(c.path_of(c.named_type(d, None).unwrap().unwrap()).unwrap(), b"/t");
-    assert_eq!(Connector::dataset(&*c, d).unwrap().datatype, parse_datatype(TYPE).unwrap());
+    assert!(is_same_datatype(&Connector::dataset(&*c, d).unwrap().datatype, &parse_datatype(TYPE).unwrap()));
     // In place of the datatype stands a reference to it.
     let stored = c.state.read().header(d.serial(), kind::DATATYPE).unwrap().unwrap();
     assert_eq!(stored, SharedMessage::encode_object(t.address, &crate::format::Context::DEFAULT));
@@ -75,6 +76,11 @@ fn a_named_datatype_stays_as_long_as_it_is_used() {
 fn a_change_that_keeps_the_type_keeps_its_name() {
     let store = empty();
     let c = open(&store);
+    // The message has another version than the type that is parsed.
+    let (u, e) = (named(&c, b"u", TYPE), dataset(&c, b"e", TYPE));
+    c.use_datatype(e, None, b"/u").unwrap();
+    c.change_dataset(e, spec(TYPE, &[3]), Elements::Kept).unwrap();
+    assert_eq!(c.named_type(e, None).unwrap(), Some(u));
     let (t, d) = (named(&c, b"t", "<i4"), dataset(&c, b"d", "<i4"));
     attribute(&c, d, b"a", "<i4");
     c.use_datatype(d, None, b"/t").unwrap();
@@ -131,7 +137,9 @@ fn users_of_two_writers_are_both_counted() {
     let store = empty();
     let c = open(&store);
     named(&c, b"t", "<i4");
-    ["d", "e", "f"].iter().for_each(|name| drop(dataset(&c, name.as_bytes(), "<i4")));
+    for name in ["d", "e", "f"] {
+        dataset(&c, name.as_bytes(), "<i4");
+    }
     c.close().unwrap();
     let (one, other) = (open(&store), open(&store));
     one.use_datatype(found(&one, b"/d"), None, b"/t").unwrap();
@@ -142,8 +150,9 @@ fn users_of_two_writers_are_both_counted() {
     other.close().unwrap();
 
     let (one, other) = (open(&store), open(&store));
-    ["/d", "/e"].iter().for_each(|path| drop(one.unlink(one.root(), &path.as_bytes()[1..], false).unwrap()));
-    one.unlink(one.root(), b"t", false).unwrap();
+    for name in ["d", "e", "t"] {
+        one.unlink(one.root(), name.as_bytes(), false).unwrap();
+    }
     other.use_datatype(found(&other, b"/f"), None, b"/t").unwrap();
     Edit::commit(&*one).unwrap();
     let refused = Edit::commit(&*other);
@@ -167,8 +176,7 @@ fn references_to_what_is_no_datatype_are_errors() {
     }
     refer(d, t.serial());
     refer(t, t.serial());
-    assert!(matches!(Connector::dataset(&*c, d).map(drop), Err(Error::Corrupt { .. })));
-    assert!(matches!(c.datatype(t), Err(Error::Corrupt { .. })));
+    assert!(Connector::dataset(&*c, d).is_err() && c.datatype(t).is_err());
     c.unlink(c.root(), b"d", false).unwrap();
     assert!(!matches!(c.lookup(c.root(), b"d").unwrap().map(|l| l.target), Some(LinkTarget::Hard(_))));
 }

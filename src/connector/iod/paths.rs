@@ -26,6 +26,12 @@ pub(super) fn decode_link(body: &[u8], group: u64) -> Result<LinkTarget> {
     })
 }
 
+/// Name in the link message of a group, and where it leads.
+pub(super) fn decode_named(body: &[u8], group: u64) -> Result<(Vec<u8>, LinkTarget)> {
+    let link = LinkMessage::decode(body, &Context::DEFAULT, Address(group))?;
+    Ok((link.name, decode_link(body, group)?))
+}
+
 /// The link message of a link.
 pub(super) fn encode_link(name: &[u8], target: &LinkTarget) -> Result<Vec<u8>> {
     let target = match target {

@@ -7,7 +7,7 @@ use super::object::Object;
 use super::space::{Problem as SpaceProblem, Sum};
 use crate::base::{Address, Error, Result};
 use crate::connector::ObjectKind;
-use crate::connector::check::{Check, Checked, FINDINGS_MAX, Finding, Problem, Progress};
+use crate::connector::check::{Check, Checked, FINDINGS_MAX, Finding, Findings, Problem, Progress};
 use crate::format::message::link::{Link, LinkTarget, TYPE_EXTERNAL};
 use crate::format::object_header::{self, flag, kind};
 use crate::meta::extent::Extent;
@@ -53,28 +53,6 @@ fn of_problem(object: Option<Address>, problem: SpaceProblem<'_>) -> Finding {
             let (bytes, address) = (end.saturating_sub(start), Address(start));
             let detail = format!("{bytes} bytes at {address} are listed as free, but a structure has them");
             Finding { problem: Problem::FreeInUse, object: None, path: None, structure: None, address: Some(start), detail }
-        }
-    }
-}
-
-/// Problems found so far.
-#[derive(Default)]
-struct Findings {
-    listed: Vec<Finding>,
-    count: u64,
-    not_checked: u64,
-}
-
-impl Findings {
-    fn add(&mut self, finding: Finding) {
-        // A structure that several walks reach fails in each.
-        if self.listed.last() == Some(&finding) {
-            return;
-        }
-        let sum = if finding.problem == Problem::NotChecked { &mut self.not_checked } else { &mut self.count };
-        *sum = sum.saturating_add(1);
-        if self.listed.len() < FINDINGS_MAX {
-            self.listed.push(finding);
         }
     }
 }
@@ -180,9 +158,9 @@ impl Check for NativeConnector {
         claim_all(self, &file, if data { Depth::Elements } else { Depth::Structures }, &mut checker)?;
         checker.check_links(file.root);
         let (objects, decoded, space, dead) = (checker.objects, checker.decoded, checker.sum.used, checker.sum.dead(FINDINGS_MAX));
-        let Findings { listed: mut found, count, not_checked } = findings;
+        let Findings { listed: mut found, count, not_checked, unnamed } = findings;
         add_paths(&file, &mut found);
-        Ok(Checked { findings: found, count, not_checked, objects, decoded, space, dead })
+        Ok(Checked { findings: found, count, not_checked, unnamed, objects, decoded, space, dead })
     }
 }
 

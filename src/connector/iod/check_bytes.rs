@@ -1,0 +1,157 @@
+//! Bytes in packs that a check reads, many at a time by several threads.
+
+use super::cells;
+use super::dataset::Dataset;
+use crate::base::{Address, Error, Result};
+use crate::iod::{Container, Extent, keys};
+use foldhash::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Extents that are checked at once.
+const EXTENTS_MAX: usize = 4096;
+/// Bytes that are checked at once.
+const BYTES_MAX: u64 = 64 << 20;
+/// Threads that read.
+const READERS: usize = 8;
+/// Bytes between two extents that are read by one request, at most.
+const GAP_MAX: u64 = 512 << 10;
+/// Bytes of one request, at most.
+const REQUEST_MAX: u64 = 8 << 20;
+
+/// A value whose bytes are checked.
+#[derive(Clone)]
+pub(super) struct Stored {
+    pub id: u64,
+    pub kind: u8,
+    /// The dataset of a chunk.
+    pub dataset: Option<Arc<Dataset>>,
+    pub mask: u32,
+    /// Its bytes are read; else only where they are is checked.
+    pub whole: bool,
+}
+
+impl Stored {
+    /// Checks the value, which has these bytes; returns the bytes of elements that it decoded.
+    pub fn check(&self, bytes: Vec<u8>) -> Result<u64> {
+        match (&self.dataset, self.kind) {
+            (Some(d), _) if self.whole => {
+                let decoded = d.decode(bytes, self.mask)?.len();
+                let is_whole = d.pipeline.is_empty() || decoded == d.chunk_len();
+                let short = || Error::corrupt("chunk", Address(self.id), format!("it decodes to {decoded} bytes"));
+                if is_whole { Ok(decoded as u64) } else { Err(short()) }
+            }
+            (None, keys::CELLS) => cells::check_block(&bytes, self.id).map(|()| 0),
+            _ => Ok(0),
+        }
+    }
+}
+
+/// Values whose bytes wait to be checked.
+#[derive(Default)]
+pub(super) struct Pending {
+    all: Vec<(Extent, Stored)>,
+    bytes: u64,
+    /// Lengths of packs; `None`: there is none.
+    packs: HashMap<(u64, u32), Option<u64>>,
+}
+
+impl Pending {
+    pub fn add(&mut self, extent: Extent, stored: Stored) {
+        if stored.whole {
+            self.bytes = self.bytes.saturating_add(extent.len.into());
+        }
+        self.all.push((extent, stored));
+    }
+
+    /// True if no more should wait.
+    pub fn is_full(&self) -> bool {
+        self.all.len() >= EXTENTS_MAX || self.bytes >= BYTES_MAX
+    }
+
+    /// Checks what waits; returns the object of each, and the bytes of elements that were decoded.
+    pub fn fetch(&mut self, container: &Container) -> Vec<(u64, Result<u64>)> {
+        let mut all = std::mem::take(&mut self.all);
+        self.bytes = 0;
+        all.sort_unstable_by_key(|(extent, _)| (extent.session, extent.pack, extent.offset));
+        let mut done: Vec<(u64, Result<u64>)> = Vec::with_capacity(all.len());
+        let (mut whole, mut failed) = (Vec::new(), Vec::new());
+        for (extent, stored) in all {
+            match self.check_place(container, &extent) {
+                Err(e) => failed.push((stored.id, Err(e))),
+                Ok(()) if stored.whole => whole.push((extent, stored)),
+                Ok(()) => {}
+            }
+        }
+        done.extend(failed);
+        let requests = requests(&whole);
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut results = Vec::new();
+            while let Some(request) = requests.get(next.fetch_add(1, Ordering::Relaxed)) {
+                results.extend(read(container, request));
+            }
+            results
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..READERS.min(requests.len())).map(|_| scope.spawn(work)).collect();
+            for thread in threads {
+                done.extend(thread.join().unwrap_or_default());
+            }
+        });
+        // The order of threads is of no matter.
+        done.sort_by_key(|(id, _)| *id);
+        done
+    }
+
+    /// Errors: the pack of an extent is not there, or ends before it.
+    fn check_place(&mut self, container: &Container, extent: &Extent) -> Result<()> {
+        let name = keys::pack_name(extent.session, extent.pack);
+        let pack = (extent.session, extent.pack);
+        let len = match self.packs.get(&pack) {
+            Some(len) => *len,
+            None => {
+                let len = container.store().head(&name).map_err(|e| Error::io("read a pack", Address(extent.offset), &e))?;
+                self.packs.insert(pack, len);
+                len
+            }
+        };
+        let wrong = |what: String| Err(Error::corrupt("pack", Address(extent.offset), what));
+        match (len, extent.offset.checked_add(extent.len.into())) {
+            (None, _) => wrong(format!("{name} is missing")),
+            (Some(len), Some(end)) if end <= len => Ok(()),
+            (Some(len), _) => wrong(format!("{name} has {len} bytes, and ends before {} bytes at {}", extent.len, extent.offset)),
+        }
+    }
+}
+
+/// Divides extents, ascending by place, into those of one request each.
+fn requests(all: &[(Extent, Stored)]) -> Vec<&[(Extent, Stored)]> {
+    let mut start = 0u64;
+    let end = |extent: &Extent| extent.offset.saturating_add(extent.len.into());
+    let near = |(a, _): &(Extent, Stored), (b, _): &(Extent, Stored)| {
+        if start == 0 {
+            start = a.offset.saturating_add(1);
+        }
+        let joins = (a.session, a.pack) == (b.session, b.pack)
+            && b.offset <= end(a).saturating_add(GAP_MAX)
+            && end(b).saturating_sub(start.saturating_sub(1)) <= REQUEST_MAX;
+        if !joins {
+            start = 0;
+        }
+        joins
+    };
+    all.chunk_by(near).collect()
+}
+
+/// Reads and checks the extents of one request.
+fn read(container: &Container, request: &[(Extent, Stored)]) -> Vec<(u64, Result<u64>)> {
+    let extents: Vec<Extent> = request.iter().map(|(extent, _)| *extent).collect();
+    match container.read_many(&extents) {
+        Ok(all) => {
+            let one = |((_, stored), bytes): (&(Extent, Stored), Result<Vec<u8>>)| (stored.id, bytes.and_then(|bytes| stored.check(bytes)));
+            request.iter().zip(all).map(one).collect()
+        }
+        Err(e) => request.iter().map(|(_, stored)| (stored.id, Err(e.clone()))).collect(),
+    }
+}
