@@ -6,8 +6,8 @@
 
 use super::access::IodConnector;
 use super::cells::{Cells, LockedCells, NewCells, Place, check_block};
-use super::named_types::{TypeOf, referred};
 use super::state::State;
+use super::types::{TypeOf, referred};
 use crate::base::parts::{Budget, Limited};
 use crate::base::shape::Shape;
 use crate::base::value::{EXACT_BYTES_MAX, NewValue, Value};

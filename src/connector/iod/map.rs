@@ -5,9 +5,9 @@
 
 use super::access::IodConnector;
 use super::create::SUPERBLOCK;
-use super::dataset::decode_type;
 use super::ids::no_such;
 use super::state::{MAP, State};
+use super::types::decode_type;
 use crate::base::datatype::{ByteOrder, Class};
 use crate::base::escape::escaped_bytes;
 use crate::base::{Address, Error, Result};

@@ -15,7 +15,7 @@
 //! siblings  other versions           following  versions of other writers
 //! beside    what both keep
 //! ids       identities               chunks     datasets and chunks with caches
-//! named_types  types by reference     check, check_bytes   checks
+//! types, named_types  datatypes     check, check_bytes   checks
 //! map       maps                       listing    values from a position on
 //! ```
 //!
@@ -68,6 +68,7 @@ mod tests;
 mod transaction;
 #[cfg(test)]
 mod transaction_tests;
+mod types;
 #[cfg(test)]
 mod version_tests;
 mod versions;
@@ -245,7 +246,7 @@ impl Connector for IodConnector {
         let number = own(id)?;
         let state = self.state.read_recursive();
         let body = state.header(number, message::DATATYPE)?.ok_or_else(|| no_such(number, "it is not a datatype"))?;
-        dataset::decode_type(&body, number)
+        types::decode_type(&body, number)
     }
 
     fn named_type(&self, id: ObjectId, attribute: Option<&[u8]>) -> Result<Option<ObjectId>> {
