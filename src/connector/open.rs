@@ -9,6 +9,7 @@ pub use crate::base::remote::RemoteOptions;
 use crate::base::{Error, Result};
 use crate::dataset::chunk::temporary;
 pub use crate::file::FileDriver;
+pub use crate::file::confined::ConfinedDir;
 pub use crate::file::directory::{Directory, Entry};
 pub use crate::file::objects::{Found, ObjectError, Objects, Version};
 pub use crate::file::{Identity, Stamp};
@@ -200,6 +201,13 @@ pub trait Kind: Sync {
     /// Opens the container in the bytes of `driver`; the path of `options` is only shown.
     fn open_bytes(&self, _driver: Arc<dyn FileDriver>, options: &OpenOptions) -> Result<OpenContainer, OpenError> {
         Err(OpenError::Remote { path: options.target.clone(), message: "containers of this kind are no objects".into() })
+    }
+
+    /// Opens the file `name` beneath `root`, as a container in the directory `from` names it, for
+    /// reading. What that file names is opened by the same rules.
+    fn open_named(&self, _root: &ConfinedDir, _from: &Path, name: &[u8], _options: &OpenOptions) -> Result<Arc<dyn Connector>> {
+        let (name, reason) = (String::from_utf8_lossy(name).into_owned(), "containers of this kind are no files".into());
+        Err(Error::Missing { what: "external link target", name, reason })
     }
 
     /// The objects below the prefix that `options` names, each of which may be a container. Sends

@@ -169,6 +169,52 @@ def named_in_store(options, tally, container):
         tally.equal(os.getxattr(os.path.join(mount, "uses"), "user.h5dir.types"), b'{"type":"/made"}', "mounted again")
 
 
+def external_links(options, tally, folder):
+    """Links to HDF5 files beside the container's folder are followed, as those of a file; none leads out of it."""
+    inner = os.path.join(folder, "out", "inner")
+    os.makedirs(os.path.join(inner, "sub"))
+    for path in ("out/secret.h5", "out/inner/other.h5", "out/inner/sub/third.h5"):
+        with h5py.File(os.path.join(folder, path), "w") as f:
+            f["d"] = np.arange(5, dtype="<i4") + len(path)
+            f["g/e"] = np.full(3, 7, "u1")
+            f["d"].attrs["note"] = path
+            f["back"] = h5py.ExternalLink("../other.h5", "/g") if "third" in path else h5py.ExternalLink("sub/third.h5", "/d")
+    os.symlink("../secret.h5", os.path.join(inner, "alias.h5"))
+    links = {"data": ("other.h5", "/d"), "group": ("other.h5", "/g"), "chain": ("other.h5", "/back"), "deep": ("sub/third.h5", "/back/e"),
+             "up": ("../secret.h5", "/d"), "absolute": (os.path.join(folder, "out/secret.h5"), "/d"), "alias": ("alias.h5", "/d"),
+             "missing": ("none.h5", "/d"), "nothing": ("other.h5", "/none"), "folder": ("c/iod", "/")}
+    with h5py.File(os.path.join(inner, "main.h5"), "w") as f:
+        for name, (file, path) in links.items():
+            f[name] = h5py.ExternalLink(file, path)
+        f["soft"] = h5py.SoftLink("/data")
+    container = create(options, os.path.join(inner, "c"))
+    done = run(options, "cp", "-r", os.path.join(inner, "main.h5") + ":/", container + ":/")
+    tally.check(done.returncode == 0, f"cp -r of external links: {done.stderr[-300:]}")
+    followed = {"data": np.arange(5, dtype="<i4") + len("out/inner/other.h5"), "group/e": np.full(3, 7, "u1"),
+                "chain": np.arange(5, dtype="<i4") + len("out/inner/sub/third.h5"), "deep": np.full(3, 7, "u1")}
+    broken = ("up", "absolute", "alias", "missing", "nothing", "folder")
+    for arguments in ([], ["--read-write"]):
+        with harness.mounted(options.bin, container, *arguments) as mount:
+            for name, want in followed.items():
+                tally.equal(harness.read(os.path.join(mount, name)), want.tobytes(), f"{name} {arguments}")
+            tally.equal(os.getxattr(os.path.join(mount, "data"), "user.note"), b"out/inner/other.h5", "an attribute elsewhere")
+            tally.equal(sorted(os.listdir(os.path.join(mount, "group"))), ["e"], "a group elsewhere")
+            for name in broken:
+                path = os.path.join(mount, name)
+                tally.check(os.path.islink(path) and not os.path.exists(path), f"{name} leads nowhere {arguments}")
+            if arguments:
+                for action in (lambda: os.open(os.path.join(mount, "data"), os.O_RDWR), lambda: os.mkdir(os.path.join(mount, "group/new"))):
+                    try:
+                        action()
+                        tally.check(False, "a file elsewhere is changed")
+                    except OSError as e:
+                        tally.equal(e.errno, errno.EROFS, "a change of a file elsewhere")
+    with harness.mounted(options.bin, container, "--external=off") as mount:
+        tally.check(all(os.path.islink(os.path.join(mount, name)) for name in links), "--external=off follows none")
+    with harness.mounted(options.bin, container, "--external-root", os.path.join(folder, "out")) as mount:
+        tally.equal(harness.read(os.path.join(mount, "up"))[:4], (13).to_bytes(4, "little"), "a file beneath --external-root")
+
+
 def writers(options, tally, folder):
     """Two mounts write at once: disjoint changes are merged, true conflicts are refused."""
     container = create(options, os.path.join(folder, "two"))
@@ -335,7 +381,7 @@ def damage(options, tally, folder):
 def main():
     options, tally = harness.arguments(__doc__), harness.Tally()
     with harness.folder(options.keep) as folder:
-        for part in (copies, named_types, writers, versions, kills, random_writes, damage):
+        for part in (copies, named_types, external_links, writers, versions, kills, random_writes, damage):
             part(options, tally, folder)
     tally.finish()
 

@@ -2,6 +2,7 @@
 
 use super::beside::{Following, Siblings};
 use super::dataset::Dataset;
+use super::external::External;
 use super::peer::Peer;
 use super::state::State;
 use crate::base::{Address, Error, Result, buffers};
@@ -105,6 +106,8 @@ pub struct IodConnector {
     pub(super) cursor: Mutex<Option<(u64, u64, u64, Vec<u8>)>>,
     /// Other versions of the container.
     pub(super) siblings: Siblings<IodConnector>,
+    /// Other files that links lead to; unset: they are not opened.
+    pub(super) external: OnceLock<External>,
     /// How versions of other writers are followed; unset: they are not, or it is written.
     pub(super) following: OnceLock<Following>,
     /// Rises with each change.
@@ -165,6 +168,7 @@ impl IodConnector {
             paths: Mutex::new((0, HashMap::new())),
             cursor: Mutex::new(None),
             siblings: Siblings::new(),
+            external: OnceLock::new(),
             following: OnceLock::new(),
             generation: AtomicU64::new(1),
             dirty_limit,

@@ -6,8 +6,8 @@
 
 use super::access::IodConnector;
 use super::cells::{Cells, LockedCells, NewCells, Place, check_block};
-use super::named_types::{TypeOf, referred};
 use super::state::State;
+use super::types::{TypeOf, referred};
 use crate::base::parts::{Budget, Limited};
 use crate::base::shape::Shape;
 use crate::base::value::{EXACT_BYTES_MAX, NewValue, Value};
@@ -235,13 +235,13 @@ pub(super) fn refer(state: &mut State, (id, name): (u64, &[u8]), named: u64, che
     state.put(key(id, name), &referring)
 }
 
-/// Checks a stored attribute of the object `id`; returns its named datatype.
-pub(super) fn check(connector: &IodConnector, state: &State, stored: &[u8], (id, name): (u64, &[u8])) -> Result<Option<u64>> {
+/// Checks a stored attribute of the object `id`.
+pub(super) fn check(connector: &IodConnector, state: &State, stored: &[u8], (id, name): (u64, &[u8])) -> Result<()> {
     let (message, r) = message(stored, id)?;
     if message.name != name {
         return Err(r.corrupt(format!("{:?} has the name {:?}", String::from_utf8_lossy(name), String::from_utf8_lossy(&message.name))));
     }
-    let Decoded { datatype: TypeOf { datatype, named }, bytes, block, .. } = decode(state, stored, id)?;
+    let Decoded { datatype: TypeOf { datatype, .. }, bytes, block, .. } = decode(state, stored, id)?;
     if datatype.contains_vlen() {
         check_block(&block, id)?;
         let place = Place::Block(block);
@@ -251,7 +251,7 @@ pub(super) fn check(connector: &IodConnector, state: &State, stored: &[u8], (id,
             form.exact(element, &limited, &mut Vec::new())?;
         }
     }
-    Ok(named)
+    Ok(())
 }
 
 /// The exact form of elements, at most `limit` bytes.

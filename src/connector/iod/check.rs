@@ -11,6 +11,7 @@ use super::content::ELEMENT_MAX;
 use super::dataset::Dataset;
 use super::paths;
 use super::state::{State, kind_of};
+use super::types::referred;
 use crate::base::parts::Limited;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Address, Error, Result};
@@ -185,9 +186,6 @@ impl Checker<'_> {
             }
             _ => None,
         };
-        if let Some(named) = dataset.as_ref().and_then(|d| d.named) {
-            self.edge(id, named);
-        }
         self.objects.entry(id).or_default().kind = kind;
         self.current = Some(Current { id, kind, dataset });
     }
@@ -227,10 +225,12 @@ impl Checker<'_> {
                 self.note(id, decoded);
             }
             keys::ATTRIBUTE => {
-                let named = attribute::check(self.connector, self.state, bytes, (id, rest));
-                if let Some(Some(named)) = self.note(id, named) {
+                // A value that is damaged elsewhere counts as a user of its type as well.
+                if let Ok(Some(named)) = attribute::named_type(bytes, id) {
                     self.edge(id, named);
                 }
+                let decoded = attribute::check(self.connector, self.state, bytes, (id, rest));
+                self.note(id, decoded);
             }
             keys::LINK => self.link(id, rest, bytes),
             keys::LINK_OWNER => {
@@ -252,8 +252,14 @@ impl Checker<'_> {
             }
             kind::MTIME | keys::ACCESS_TIME => times::decode(bytes, at).map(drop),
             keys::OWNERSHIP => super::ownership::decode(bytes, id).map(drop),
+            kind::DATATYPE => {
+                if let Some(named) = referred(bytes, id)? {
+                    self.edge(id, named);
+                }
+                Ok(())
+            }
             // The object was decoded as a whole.
-            kind::DATASPACE | kind::DATATYPE | kind::FILL_VALUE | kind::DATA_LAYOUT | kind::FILTER_PIPELINE => Ok(()),
+            kind::DATASPACE | kind::FILL_VALUE | kind::DATA_LAYOUT | kind::FILTER_PIPELINE => Ok(()),
             keys::OBJECT_TYPE | keys::MAP_KEY_TYPE | keys::MAP_VALUE_TYPE => Ok(()),
             other => Err(Error::unsupported("object", at, format!("metadata of the type {other:#06x}"))),
         }

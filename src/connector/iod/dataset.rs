@@ -1,8 +1,8 @@
 //! Datasets: metadata to types, shapes and the grid of chunks; chunks to bytes.
 
 use super::ids::no_such;
-use super::named_types::TypeOf;
 use super::state::State;
+use super::types::TypeOf;
 use crate::base::datatype::Datatype;
 use crate::base::fill::Fill;
 use crate::base::shape::Extent;
@@ -13,13 +13,12 @@ use crate::dataset::fill::FillPattern;
 use crate::dataset::layout::{new_chunked, new_compact, new_contiguous};
 use crate::filter::FilterError;
 use crate::filter::pipeline::Pipeline;
+use crate::format::Context;
 use crate::format::message::data_layout::{DataLayout, Layout as Class};
 use crate::format::message::dataspace::Dataspace;
-use crate::format::message::datatype;
 use crate::format::message::fill_value::FillValue;
 use crate::format::message::filter_pipeline::FilterPipeline;
 use crate::format::object_header::kind;
-use crate::format::{Context, Reader};
 use crate::iod::{Key, keys};
 use std::borrow::Cow;
 
@@ -37,11 +36,6 @@ pub(super) enum Storage {
     Contiguous,
     /// Dimensions of a chunk, elements.
     Chunked(Vec<u64>),
-}
-
-/// Decodes a datatype message of the object `id`.
-pub(super) fn decode_type(body: &[u8], id: u64) -> Result<Datatype> {
-    datatype::decode(&mut Reader::new(body, "datatype message", Address(id)))
 }
 
 /// A dataset.

@@ -1,6 +1,7 @@
 //! The kind of container in an object store: `iod:FOLDER`, `iod+s3://BUCKET/PREFIX`.
 
 use super::access::IodConnector;
+use super::external::{self, External};
 use super::following::time_of;
 use super::state::{GROUP, State, now};
 use super::transaction::open_peer;
@@ -9,7 +10,8 @@ use crate::base::remote::{container_folder, container_url};
 use crate::base::{Error, Result, buffers};
 use crate::connector::DatasetSpec;
 use crate::connector::open::{
-    Backing, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, Place, Recognized, UsedDirectory, temporary_directory,
+    Backing, ConfinedDir, ExternalPolicy, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, Place, Recognized,
+    UsedDirectory, temporary_directory,
 };
 use crate::connector::plan;
 use crate::connector::transactions::TransactionUse;
@@ -36,6 +38,8 @@ struct LocatedStore {
     used: Vec<UsedDirectory>,
     /// Directory of the disk cache, and its limit.
     cache: Option<(Directory, u64)>,
+    /// Other files that may be read; `None`: none.
+    external: Option<external::Place>,
 }
 
 fn remote_error(path: &Path, message: impl Into<String>) -> OpenError {
@@ -95,7 +99,7 @@ fn remote(path: &Path, url: &str, options: &crate::base::remote::RemoteOptions) 
         used.push((directory.as_fd().try_clone_to_owned().map_err(io)?, true));
     }
     let used = used.into_iter().map(|(directory, written)| UsedDirectory { directory, written, tree: false }).collect();
-    Ok(LocatedStore { store: Arc::new(store), used, cache: cache.map(|directory| (directory, options.cache_dir_bytes)) })
+    Ok(LocatedStore { store: Arc::new(store), used, cache: cache.map(|directory| (directory, options.cache_dir_bytes)), external: None })
 }
 
 /// The store at `path`; `written`: objects are made in it.
@@ -110,7 +114,24 @@ fn located(path: &Path, options: &crate::base::remote::RemoteOptions, written: b
     if let Some(temporary) = temporary_directory() {
         used.push(UsedDirectory { directory: temporary.as_fd().try_clone_to_owned().map_err(io)?, written: true, tree: false });
     }
-    Ok(LocatedStore { store: Arc::new(store), used, cache: None })
+    Ok(LocatedStore { store: Arc::new(store), used, cache: None, external: None })
+}
+
+/// Where external links of the container in a folder lead, by the options.
+fn external_place(options: &OpenOptions) -> std::result::Result<Option<external::Place>, OpenError> {
+    let Some(folder) = container_folder(&options.target).filter(|_| options.external != ExternalPolicy::Off) else { return Ok(None) };
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |source| OpenError::Open { path, source }
+    };
+    // As of a file: names are relative to the directory that it is in.
+    let from = folder.canonicalize().map_err(io(folder))?.parent().unwrap_or(Path::new("/")).to_owned();
+    let root = match &options.external {
+        ExternalPolicy::Beneath(Some(root)) | ExternalPolicy::Written(root) => root.as_path(),
+        ExternalPolicy::Beneath(None) | ExternalPolicy::Off => from.as_path(),
+    };
+    let root = ConfinedDir::open(root).map_err(io(root))?;
+    Ok(Some(external::Place { root, from }))
 }
 
 impl Kind for IodContainer {
@@ -123,7 +144,14 @@ impl Kind for IodContainer {
             let reason = "--swmr and --rescue are for HDF5 files; leave them out";
             return Err(remote_error(&options.target, reason));
         }
-        Ok(Box::new(located(&options.target, &options.remote, options.writable || options.pin.is_some())?))
+        let mut located = located(&options.target, &options.remote, options.writable || options.pin.is_some())?;
+        located.external = external_place(options)?;
+        if let Some(place) = &located.external {
+            let io = |source| OpenError::Open { path: place.root.path().to_owned(), source };
+            let directory = place.root.directory().as_fd().try_clone_to_owned().map_err(io)?;
+            located.used.push(UsedDirectory { directory, written: false, tree: false });
+        }
+        Ok(Box::new(located))
     }
 
     fn locate_in(&self, _place: &Place<'_>, options: &OpenOptions) -> std::result::Result<Box<dyn Located>, OpenError> {
@@ -177,6 +205,9 @@ impl Located for LocatedStore {
         let path = &options.target;
         let cache = self.cache.map(|(directory, limit)| ExtentCache::open(directory, limit));
         let (connector, seconds) = open(self.store.clone(), cache, options).map_err(engine(path))?;
+        if let Some(place) = self.external {
+            let _ = connector.external.set(External::new(place, options));
+        }
         let time = time_of(seconds);
         let store = self.store;
         let len = store.space().map_or(0, |(used, _)| used);

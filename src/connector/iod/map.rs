@@ -5,15 +5,15 @@
 
 use super::access::IodConnector;
 use super::create::SUPERBLOCK;
-use super::dataset::decode_type;
 use super::ids::no_such;
 use super::state::{MAP, State};
+use super::types::decode_type;
 use crate::base::datatype::{ByteOrder, Class};
 use crate::base::escape::escaped_bytes;
 use crate::base::{Address, Error, Result};
 use crate::connector::errors::{invalid, refused};
 use crate::connector::maps::{EditMaps, KeyVisitor, MapTypes, Maps, no_key, not_a_directory, not_empty};
-use crate::connector::{Datatype, ObjectId, ObjectKind};
+use crate::connector::{Connector, Datatype, ObjectId, ObjectKind};
 use crate::dataset::create::datatype_message;
 use crate::iod::{Cell, Key, keys};
 use std::fmt::Write as _;
@@ -145,17 +145,21 @@ impl State {
     }
 }
 
+fn maps_of(there: &dyn Connector) -> Result<&dyn Maps> {
+    there.maps().ok_or_else(|| Error::refused(libc::EOPNOTSUPP, "a file has no maps"))
+}
+
 impl Maps for IodConnector {
     fn types(&self, id: ObjectId) -> Result<MapTypes> {
         if let Some((there, id)) = self.elsewhere(id)? {
-            return there.types(id);
+            return maps_of(&*there)?.types(id);
         }
         self.state.read_recursive().map_types(State::check_id(id)?)
     }
 
     fn value(&self, id: ObjectId, key: &[u8]) -> Result<Option<Vec<u8>>> {
         if let Some((there, id)) = self.elsewhere(id)? {
-            return there.value(id, key);
+            return maps_of(&*there)?.value(id, key);
         }
         let state = self.state.read_recursive();
         let (types, key) = state.pair(State::check_id(id)?, key)?;
@@ -170,7 +174,7 @@ impl Maps for IodConnector {
 
     fn value_len(&self, id: ObjectId, key: &[u8]) -> Result<Option<u64>> {
         if let Some((there, id)) = self.elsewhere(id)? {
-            return there.value_len(id, key);
+            return maps_of(&*there)?.value_len(id, key);
         }
         let state = self.state.read_recursive();
         let (_, key) = state.pair(State::check_id(id)?, key)?;
@@ -179,7 +183,7 @@ impl Maps for IodConnector {
 
     fn keys(&self, id: ObjectId, start: u64, f: &mut KeyVisitor<'_>) -> Result<()> {
         if let Some((there, id)) = self.elsewhere(id)? {
-            return there.keys(id, start, f);
+            return maps_of(&*there)?.keys(id, start, f);
         }
         let id = State::check_id(id)?;
         let types = self.state.read_recursive().map_types(id)?;

@@ -15,7 +15,8 @@
 //! siblings  other versions           following  versions of other writers
 //! beside    what both keep
 //! ids       identities               chunks     datasets and chunks with caches
-//! named_types  types by reference     check, check_bytes   checks
+//! external  files that links lead to
+//! types, named_types  datatypes     check, check_bytes   checks
 //! map       maps                       listing    values from a position on
 //! stored    chunks as they are stored
 //! ```
@@ -41,6 +42,7 @@ mod create;
 mod dataset;
 mod diff;
 mod edit;
+mod external;
 mod following;
 mod form;
 #[cfg(test)]
@@ -70,6 +72,7 @@ mod tests;
 mod transaction;
 #[cfg(test)]
 mod transaction_tests;
+mod types;
 #[cfg(test)]
 mod version_tests;
 mod versions;
@@ -139,7 +142,7 @@ impl Connector for IodConnector {
 
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>> {
         if let Some((there, id)) = self.elsewhere(group)? {
-            return Ok(there.lookup(id, name)?.map(|link| siblings::link_of_version(link, group.file)));
+            return Ok(there.lookup(id, name)?.map(|link| siblings::link_of(link, group.file)));
         }
         let found = paths::lookup(&self.state.read_recursive(), own(group)?, name)?;
         Ok(found.map(|target| Link { name: name.to_vec(), target }))
@@ -147,7 +150,7 @@ impl Connector for IodConnector {
 
     fn list(&self, group: ObjectId, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()> {
         if let Some((there, id)) = self.elsewhere(group)? {
-            return there.list(id, start, &mut |link, next| f(siblings::link_of_version(link, group.file), next));
+            return there.list(id, start, &mut |link, next| f(siblings::link_of(link, group.file), next));
         }
         let group = own(group)?;
         self.list_values((group, keys::LINK), start, &mut |name, cell, next| {
@@ -156,13 +159,17 @@ impl Connector for IodConnector {
         })
     }
 
-    fn external(&self, _from: ObjectId, _file: &[u8], _object: &[u8]) -> Result<Option<ObjectId>> {
-        Ok(None)
+    fn external(&self, from: ObjectId, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>> {
+        if from.file < external::FOREIGN {
+            return self.follow_external(file, object);
+        }
+        let (there, id) = self.foreign(from)?;
+        Ok(there.external(id, file, object)?.map(|found| external::shown(found, from.file)))
     }
 
     fn resolve(&self, start: ObjectId, path: &[u8]) -> Result<Option<ObjectId>> {
         if let Some((there, id)) = self.elsewhere(start)? {
-            return Ok(there.resolve(id, path)?.map(|id| siblings::of_version(id, start.file)));
+            return Ok(there.resolve(id, path)?.map(|id| external::shown(id, start.file)));
         }
         Ok(paths::follow(&self.state.read_recursive(), own(start)?, path, &mut 0)?.map(ids::object))
     }
@@ -256,12 +263,12 @@ impl Connector for IodConnector {
         let number = own(id)?;
         let state = self.state.read_recursive();
         let body = state.header(number, message::DATATYPE)?.ok_or_else(|| no_such(number, "it is not a datatype"))?;
-        dataset::decode_type(&body, number)
+        types::decode_type(&body, number)
     }
 
     fn named_type(&self, id: ObjectId, attribute: Option<&[u8]>) -> Result<Option<ObjectId>> {
         if let Some((there, of)) = self.elsewhere(id)? {
-            return Ok(there.named_type(of, attribute)?.map(|named| siblings::of_version(named, id.file)));
+            return Ok(there.named_type(of, attribute)?.map(|named| external::shown(named, id.file)));
         }
         Ok(self.state.read_recursive().named_type(own(id)?, attribute)?.map(ids::object))
     }

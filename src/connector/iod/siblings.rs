@@ -3,10 +3,11 @@
 //! An object of version N has the file number N in its identity; 0 is the version that is shown.
 
 use super::access::IodConnector;
+use super::external::{FOREIGN, INNER, shown};
 use super::ids;
 use super::state::State;
-use crate::base::Result;
-use crate::connector::{Link, LinkTarget, ObjectId};
+use crate::base::{Error, Result};
+use crate::connector::{Connector, Link, LinkTarget, ObjectId};
 use std::sync::Arc;
 
 /// Numbers of versions that a listing keeps.
@@ -17,19 +18,47 @@ pub(super) fn of_version(id: ObjectId, version: u32) -> ObjectId {
     ObjectId { file: version, ..id }
 }
 
-/// A link of a group of the version `version`.
-pub(super) fn link_of_version(link: Link, version: u32) -> Link {
+/// A link of a group of the version or the file that the file number `of` is of.
+pub(super) fn link_of(link: Link, of: u32) -> Link {
     match link.target {
-        LinkTarget::Hard(id) => Link { target: LinkTarget::Hard(of_version(id, version)), ..link },
+        LinkTarget::Hard(id) => Link { target: LinkTarget::Hard(shown(id, of)), ..link },
         _ => link,
     }
 }
 
 impl IodConnector {
-    /// The container of the version of `id`, and the object there; `None`: it is shown here.
-    pub(super) fn elsewhere(&self, id: ObjectId) -> Result<Option<(Arc<IodConnector>, ObjectId)>> {
+    /// The file of a foreign object, and the object there.
+    pub(super) fn foreign(&self, id: ObjectId) -> Result<(Arc<dyn Connector>, ObjectId)> {
+        let none = || Error::corrupt("object", id.address, "it is of another file");
+        let external = self.external.get().ok_or_else(none)?;
+        Ok((external.of(id.file)?, ObjectId { file: id.file & INNER, ..id }))
+    }
+
+    /// What an external link of the container leads to; `None`: nothing that may be shown.
+    pub(super) fn follow_external(&self, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>> {
+        let Some(external) = self.external.get() else { return Ok(None) };
+        let (number, there) = match external.file(file) {
+            Ok(opened) => opened,
+            Err(e) => {
+                tracing::debug!("{e}");
+                return Ok(None);
+            }
+        };
+        let Some(found) = there.resolve(there.root(), object)? else { return Ok(None) };
+        if found.file > INNER {
+            return Err(Error::limit("external link", found.address, "it leads through too many files"));
+        }
+        Ok(Some(shown(found, FOREIGN | number << 11)))
+    }
+
+    /// The container of the version of `id`, or the file that it is in, and the object there;
+    /// `None`: it is shown here.
+    pub(super) fn elsewhere(&self, id: ObjectId) -> Result<Option<(Arc<dyn Connector>, ObjectId)>> {
         if id.is_own() {
             return Ok(None);
+        }
+        if id.file >= FOREIGN {
+            return self.foreign(id).map(Some);
         }
         if let Some(there) = self.siblings.open.lock().get(&id.file) {
             return Ok(Some((there.clone(), ids::object(id.serial()))));

@@ -1,6 +1,7 @@
 //! The log of versions, tags, and the stored values of a version.
 
 use super::access::IodConnector;
+use super::external::FOREIGN;
 use super::ids;
 use super::paths::decode_link;
 use super::siblings::of_version;
@@ -83,11 +84,11 @@ impl Versions for IodConnector {
     }
 
     fn root_of(&self, version: u64) -> Option<ObjectId> {
-        u32::try_from(version).ok().filter(|n| *n > 0).map(|number| of_version(ids::object(0), number))
+        u32::try_from(version).ok().filter(|n| (1..FOREIGN).contains(n)).map(|number| of_version(ids::object(0), number))
     }
 
     fn version_of(&self, id: ObjectId) -> Option<u64> {
-        (!id.is_own()).then(|| id.file.into())
+        (1..FOREIGN).contains(&id.file).then(|| id.file.into())
     }
 
     fn tags(&self) -> Result<Vec<String>> {

@@ -78,6 +78,16 @@ impl Kind for Hdf5File {
         recognized(&file, Path::new(place.name))
     }
 
+    fn open_named(&self, root: &ConfinedDir, from: &Path, name: &[u8], options: &OpenOptions) -> Result<Arc<dyn Connector>> {
+        let beneath = || {
+            let again = ConfinedDir::new(root.directory().clone());
+            again.map(|dir| Neighbours::new(Some(dir))).map_err(|e| Error::io("open", Address(0), &e))
+        };
+        let (driver, directory) = beneath()?.open(from, name, "external link target")?;
+        let native = native_options(options, beneath()?, OsStr::new(""))?;
+        Ok(NativeConnector::open(Arc::new(driver), directory, native)?)
+    }
+
     fn create(&self, path: &Path, earliest: bool) -> Result<(), OpenError> {
         super::create(path, earliest).map_err(|source| open_error(path, source))
     }

@@ -1,4 +1,4 @@
-//! Which named datatypes an object and its attributes refer to, from the JSON of `user.h5dir.types`.
+//! Which named datatypes an object and its attributes refer to, from `user.h5dir.types`.
 
 use super::invalid;
 use super::node::{Fields, Node};

@@ -80,7 +80,7 @@ impl Change<'_> {
             let at = header.find(kind::DATATYPE).ok_or_else(|| object.lacks("datatype"))?;
             header.set_body(at, body);
             header.set_flags(at, flag::CONSTANT | flag::SHARED);
-            header.write(&*store)?;
+            header.write(&store)?;
             add_reference(&store, named.address)?;
             if let Some(address) = old {
                 self.drop_datatype(ObjectId { address, ..id })?;
