@@ -11,7 +11,7 @@
 //! pin         versions that mounts keep               gc         garbage collection
 //! tag         names of versions                       history    what versions changed, reverts
 //! descriptor, record, delta, checkpoint, node, transaction   codecs of stored objects
-//! rules       rules of the protocol, for tests
+//! rules       rules of the protocol, for tests        turns      when rivals commit
 //! ```
 //!
 //! `docs/FORMAT-objectstore.md` has every byte, `docs/DESIGN-objectstore.md` the reasons.
@@ -43,6 +43,7 @@ mod tests;
 pub mod transaction;
 pub mod transactions;
 pub mod tree;
+mod turns;
 
 pub use cell::{Cell, Data, Extent};
 pub use container::{Container, Outcome};
