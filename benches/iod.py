@@ -4,8 +4,10 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import contenders as c
@@ -17,6 +19,8 @@ MIB = 1 << 20
 IMPORTED = 11_000
 # Targets of the digest of object stores: seconds.
 IMPORT_SECONDS, LIST_SECONDS = 3.0, 1.0
+# 100 writers that commit at once: seconds, and how much longer than the median one may wait.
+CONTEST_SECONDS, CONTEST_RATIO = 2.0, 5.0
 
 
 class Pair:
@@ -159,6 +163,37 @@ def listed(bench):
     bench.size(f"iod: ls of {n} names: time / {limit:.2g} s", min(seconds), limit, [t / limit for t in seconds], "s", 1.0, "")
 
 
+def contest(bench):
+    """Mounts that write a file each and sync it at the same time."""
+    n = 16 if bench.quick else 100
+    totals, ratios, medians = [], [], []
+    for _ in range(bench.reps):
+        with pair() as made, ExitStack() as mounts:
+            files = []
+            for i in range(n):
+                point = mounts.enter_context(made.mount("iod")).point
+                files.append(mounts.enter_context(open(point / f"w{i}", "wb", buffering=0)))
+            begin = threading.Barrier(n)
+
+            def write(f):
+                f.write(b"0123456789abcdef")
+                begin.wait()
+                start = time.perf_counter()
+                os.fsync(f.fileno())
+                return start, time.perf_counter()
+
+            with ThreadPoolExecutor(n) as threads:
+                spans = list(threads.map(write, files))
+            waits = sorted(end - start for start, end in spans)
+            totals.append(max(end for _, end in spans) - min(start for start, _ in spans))
+            medians.append(waits[n // 2])
+            ratios.append(waits[min(n - 1, n * 99 // 100)] / waits[n // 2])
+    name = f"iod: {n} mounts commit at once: "
+    slower = [t / CONTEST_SECONDS for t in totals]
+    bench.size(f"{name}time / {CONTEST_SECONDS:g} s", min(totals), CONTEST_SECONDS, slower, "s", 1.0, "")
+    bench.size(f"{name}p99 / p50", min(medians) * min(ratios), min(medians), ratios, "s", CONTEST_RATIO, "")
+
+
 def rows(bench):
-    for row in (sequential, small, durable, imported, listed):
+    for row in (sequential, small, durable, imported, listed, contest):
         row(bench)

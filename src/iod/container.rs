@@ -13,17 +13,21 @@ use super::rules::{Rule, keeps};
 use super::session::{PackWriter, Session};
 use super::snapshot::{Pinned, Snapshot};
 use super::tree;
+use super::turns::{Turn, Turns};
 use crate::base::{Address, Error, Result};
 use crate::file::store::extents::ExtentCache;
 use crate::file::store::{ObjectStore, probe};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Threads that read records when a snapshot is opened.
 const READERS: usize = 8;
 /// Records that are read before their changes are applied.
 const RECORDS_AT_ONCE: u64 = 64;
+
+/// A record, the hash of its bytes, and its changes.
+pub type Changed = (Record, u64, Vec<Entry>);
 
 /// What became of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +44,8 @@ pub struct Container {
     descriptor: Descriptor,
     /// Keeps the version that is used from garbage collection.
     pub(super) lease: Lease,
+    /// When it commits beside other writers.
+    turns: Turns,
 }
 
 impl std::ops::Deref for Container {
@@ -102,7 +108,7 @@ impl Container {
     }
 
     fn of(store: Arc<dyn ObjectStore>, descriptor: Descriptor) -> Container {
-        Container { objects: Objects::new(store), descriptor, lease: Lease::default() }
+        Container { objects: Objects::new(store), descriptor, lease: Lease::default(), turns: Turns::default() }
     }
 
     /// Its descriptor.
@@ -122,11 +128,35 @@ impl Container {
     pub fn append(&self, snapshot: &Snapshot, record: &Record) -> Result<Outcome> {
         debug_assert_eq!(record.version, snapshot.version().saturating_add(1));
         self.lease.renew_if_over(self, snapshot.pinned())?;
+        let begin = Instant::now();
         let outcome = self.create_record(record)?;
         if let Outcome::Committed(_) = outcome {
+            self.turns.committed(begin.elapsed());
             self.lease.confirm(self, record.version)?;
         }
         Ok(outcome)
+    }
+
+    /// The turn of a commit that begins now, beside those of other writers.
+    pub fn turn(&self) -> Turn {
+        self.turns.begin()
+    }
+
+    /// Waits until the next attempt is due. `look` merges the new records, and returns the rivals
+    /// that committed them.
+    pub fn wait_for_turn(&self, turn: &mut Turn, look: &mut dyn FnMut() -> Result<Vec<u64>>) -> Result<()> {
+        self.turns.wait(turn, look)
+    }
+
+    /// Draws the time of the next attempt, after one that lost against `rivals`.
+    pub fn lost_turn(&self, turn: &mut Turn, rivals: &[u64]) {
+        let pins = || self.store().list_after(keys::PINS, "").map_or(0, |names| names.len());
+        self.turns.lost(turn, rivals, pins);
+    }
+
+    /// The session that committed a record; `None`: it is this one, or the record begins a session.
+    pub fn rival(&self, record: &Record) -> Option<u64> {
+        (record.session != 0 && record.session != self.lease.session()).then_some(record.session)
     }
 
     /// Sets how long pins last from the next one on.
@@ -182,7 +212,10 @@ impl Container {
 
     /// The record of a version and the hash of its bytes; `None`: there is no such version.
     pub fn read_record(&self, version: u64) -> Result<Option<(Record, u64)>> {
-        let bytes = match self.store().get(&keys::record_name(version), 0..RECORD_MAX_BYTES) {
+        let begin = Instant::now();
+        let read = self.store().get(&keys::record_name(version), 0..RECORD_MAX_BYTES);
+        self.turns.read(begin.elapsed());
+        let bytes = match read {
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) || e.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(failed("read a commit record", version))?,
         };
@@ -205,11 +238,48 @@ impl Container {
         Ok(Some((record, entries)))
     }
 
+    /// Advances `snapshot` to the newest version; returns the writers of the records.
+    fn read_rivals(&self, snapshot: &mut Snapshot) -> Result<Vec<u64>> {
+        let mut rivals = Vec::new();
+        self.each_new(snapshot.version(), &mut |record, hash, entries| {
+            rivals.extend(self.rival(record));
+            snapshot.advance(record, hash, &entries)
+        })?;
+        Ok(rivals)
+    }
+
+    /// Calls `f` with the records after `version`, their hashes and their changes, up to the
+    /// newest. Reads one at first, and then twice as many at once each time.
+    pub fn each_new(&self, version: u64, f: &mut dyn FnMut(&Record, u64, Vec<Entry>) -> Result<()>) -> Result<()> {
+        let (mut last, mut count) = (version, 1);
+        loop {
+            let versions: Vec<u64> = (1..=count).map(|n| last.saturating_add(n)).collect();
+            for read in in_threads(&versions, &|version| self.read_changes(version)) {
+                let Some((record, hash, entries)) = read? else { return Ok(()) };
+                last = record.version;
+                f(&record, hash, entries)?;
+            }
+            count = count.saturating_mul(2).min(READERS as u64);
+        }
+    }
+
+    /// A record, its hash and its changes; `None`: there is no such version.
+    fn read_changes(&self, version: u64) -> Result<Option<Changed>> {
+        let Some((record, hash)) = self.read_record(version)? else { return Ok(None) };
+        let entries = self.entries(&record)?;
+        Ok(Some((record, hash, entries)))
+    }
+
     /// Begins a session of a writer, and pins its version. `snapshot` becomes the newest version.
     pub fn begin_session(&self, snapshot: &mut Snapshot) -> Result<Session> {
         let mut attempts = ATTEMPTS;
+        let (mut turn, mut first) = (self.turn(), true);
         loop {
-            while self.next(snapshot)?.is_some() {}
+            let rivals = self.read_rivals(snapshot)?;
+            if !std::mem::take(&mut first) {
+                self.lost_turn(&mut turn, &rivals);
+                self.wait_for_turn(&mut turn, &mut || self.read_rivals(snapshot))?;
+            }
             if !keeps(Rule::SessionIds) {
                 return Session::new(snapshot.version());
             }
@@ -293,21 +363,8 @@ impl Container {
     }
 
     /// Reads records and their changes, several at once.
-    pub(super) fn read_records(&self, versions: &[u64]) -> Vec<Result<(Record, u64, Vec<Entry>)>> {
-        let read = |version: u64| {
-            let (record, hash) = self.read_record(version)?.ok_or_else(|| record::fork(version))?;
-            let entries = self.entries(&record)?;
-            Ok((record, hash, entries))
-        };
-        if versions.len() < 2 {
-            return versions.iter().map(|v| read(*v)).collect();
-        }
-        let lost = || Err(Error::Io { operation: "read a commit record", address: Address::UNDEF, errno: libc::EIO });
-        std::thread::scope(|scope| {
-            let parts = versions.chunks(versions.len().div_ceil(READERS).max(1));
-            let threads: Vec<_> = parts.map(|part| scope.spawn(move || part.iter().map(|v| read(*v)).collect::<Vec<_>>())).collect();
-            threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|_| vec![lost()])).collect()
-        })
+    pub(super) fn read_records(&self, versions: &[u64]) -> Vec<Result<Changed>> {
+        in_threads(versions, &|version| self.read_changes(version)?.ok_or_else(|| record::fork(version)))
     }
 
     /// Writes a checkpoint of `snapshot`: the nodes of the tree that changed, and its root.
@@ -327,6 +384,19 @@ impl Container {
         *snapshot = Snapshot::at(&checkpoint);
         Ok(())
     }
+}
+
+/// Calls `read` with each version, several at once.
+fn in_threads<T: Send>(versions: &[u64], read: &(dyn Fn(u64) -> Result<T> + Sync)) -> Vec<Result<T>> {
+    if versions.len() < 2 {
+        return versions.iter().map(|v| read(*v)).collect();
+    }
+    let lost = || Err(Error::Io { operation: "read a commit record", address: Address::UNDEF, errno: libc::EIO });
+    std::thread::scope(|scope| {
+        let parts = versions.chunks(versions.len().div_ceil(READERS).max(1));
+        let threads: Vec<_> = parts.map(|part| scope.spawn(move || part.iter().map(|v| read(*v)).collect::<Vec<_>>())).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|_| vec![lost()])).collect()
+    })
 }
 
 fn not_once() -> Error {

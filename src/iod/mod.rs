@@ -11,7 +11,7 @@
 //! pin         versions that mounts keep               gc         garbage collection
 //! tag         names of versions                       history    what versions changed, reverts
 //! descriptor, record, delta, checkpoint, node, transaction   codecs of stored objects
-//! check       reading past damage
+//! check       reading past damage                     turns      when rivals commit
 //! rules       rules of the protocol, for tests
 //! ```
 //!
@@ -45,6 +45,7 @@ mod tests;
 pub mod transaction;
 pub mod transactions;
 pub mod tree;
+mod turns;
 
 pub use cell::{Cell, Data, Extent};
 pub use container::{Container, Outcome};

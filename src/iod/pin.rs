@@ -227,6 +227,8 @@ pub(super) enum Rule {
     Pins,
     /// Tagged versions are kept.
     Tags,
+    /// The floor is read after a tag was created.
+    FloorAfterTag,
     /// A checkpoint of the floor is written before records are removed.
     Checkpoint,
     /// A commit between publishing and deletion makes older commits fail.

@@ -5,8 +5,10 @@
 //! ```
 
 use super::container::{Container, now};
+use super::gc::state::State;
 use super::objects::failed;
 use super::origin::label;
+use super::pin::{Rule, is_on};
 use super::record::LABEL_MAX;
 use super::{keys, sealed};
 use crate::base::{Error, Result};
@@ -91,7 +93,8 @@ impl Container {
     }
 
     /// Creates the tag `name` of `version`. Errors: `EINVAL` for a name that no tag has, `ENOENT`
-    /// if there is no such version, `EEXIST` if the tag names another version.
+    /// if there is no such version, `EEXIST` if the tag names another version, `ESTALE` if garbage
+    /// collection may delete the version.
     pub fn create_tag(&self, name: &str, version: u64) -> Result<()> {
         check_name(name)?;
         if self.read_record(version)?.is_none() {
@@ -102,17 +105,43 @@ impl Container {
         let mut lost_reply = false;
         let create = || self.store().create(&keys::tag_name(name), &bytes).inspect_err(|_| lost_reply = true);
         if self.again("create a tag", create)? {
-            return Ok(());
+            return self.keep_tag(name, &tag);
         }
         match self.tag(name)? {
             // An attempt that seemed to fail may have created it.
-            Some(there) if lost_reply && there == tag => Ok(()),
+            Some(there) if lost_reply && there == tag => self.keep_tag(name, &tag),
             Some(there) => {
                 let reason = format!("the tag '{name}' exists and names version {}; remove it first, or take another name", there.version);
                 Err(Error::refused(libc::EEXIST, reason))
             }
             None => Err(Error::refused(libc::EAGAIN, format!("the tag '{name}' was removed at the same time; try again"))),
         }
+    }
+
+    /// Removes the new tag `name` again if it does not hold its version. Errors: that of
+    /// [`Container::check_kept`].
+    fn keep_tag(&self, name: &str, tag: &Tag) -> Result<()> {
+        let kept = self.check_kept(tag.version);
+        if kept.is_err() && matches!(self.tag(name), Ok(Some(there)) if there == *tag) {
+            // A tag that stays names a version that is gone; garbage collection reports it.
+            let _ = self.store().delete(&keys::tag_name(name));
+        }
+        kept
+    }
+
+    /// Errors: `ESTALE` if garbage collection may delete `version`, whose tag was just created. It
+    /// reads tags again after it published a floor: one of both sees the other.
+    fn check_kept(&self, version: u64) -> Result<()> {
+        let state = if is_on(Rule::FloorAfterTag) { State::newest(self.store())? } else { None };
+        let Some(state) = state else { return Ok(()) };
+        let floor = state.floor_version();
+        // A version that another tag names is kept until no tag names it.
+        if version >= floor || state.tags.contains_key(&version) {
+            return Ok(());
+        }
+        let reason =
+            format!("garbage collection keeps versions from {floor} on, and may delete version {version} at any time; tag a later version");
+        Err(Error::refused(libc::ESTALE, reason))
     }
 
     /// Removes the tag `name`. Errors: `ENOENT` if there is none.

@@ -150,14 +150,21 @@ impl IodConnector {
     }
 
     fn try_commit(&self, state: &mut State) -> Result<()> {
+        let mut turn = self.container.turn();
         loop {
+            self.container.wait_for_turn(&mut turn, &mut || self.rebase(state))?;
             self.store_values(state)?;
             let entries = entries(state);
             let record = self.new_record(state, &entries)?;
             if let Outcome::Committed(hash) = self.container.append(&state.snapshot, &record)? {
                 return self.committed(state, &record, hash, &entries);
             }
-            self.rebase(state)?;
+            let before = state.snapshot.version();
+            let rivals = self.rebase(state)?;
+            if state.snapshot.version() == before {
+                return Err(record::fork(before.saturating_add(1)));
+            }
+            self.container.lost_turn(&mut turn, &rivals);
         }
     }
 
@@ -190,30 +197,28 @@ impl IodConnector {
         Ok(Delta::Extent(extent))
     }
 
-    /// Makes the changes those of the newest version.
-    pub(super) fn rebase(&self, state: &mut State) -> Result<()> {
-        let mut advanced = false;
-        while let Some((record, hash)) = self.container.read_record(state.snapshot.version().saturating_add(1))? {
-            if let Some(reason) = self.merge_record(state, &record, hash)? {
-                tracing::error!("the changes since version {} are not committed: {reason}", state.snapshot.version());
-                return Err(Error::refused(libc::EIO, reason));
-            }
-            advanced = true;
-        }
-        if advanced { Ok(()) } else { Err(record::fork(state.snapshot.version().saturating_add(1))) }
+    /// Makes the changes those of the newest version; returns the writers of the versions between.
+    fn rebase(&self, state: &mut State) -> Result<Vec<u64>> {
+        let mut rivals = Vec::new();
+        self.container.each_new(state.snapshot.version(), &mut |record, hash, entries| {
+            rivals.extend(self.container.rival(record));
+            let Some(reason) = self.merge_record(state, record, hash, &entries)? else { return Ok(()) };
+            tracing::error!("the changes since version {} are not committed: {reason}", state.snapshot.version());
+            Err(Error::refused(libc::EIO, reason))
+        })?;
+        Ok(rivals)
     }
 
     /// Makes the changes those of the version of `record`; returns a conflict as a sentence.
-    pub(super) fn merge_record(&self, state: &mut State, record: &Record, hash: u64) -> Result<Option<String>> {
-        let entries = self.container.entries(record)?;
-        match self.merge_entries(state, record, &entries)? {
+    pub(super) fn merge_record(&self, state: &mut State, record: &Record, hash: u64, entries: &[Entry]) -> Result<Option<String>> {
+        match self.merge_entries(state, record, entries)? {
             Err(conflict) => {
                 let with = format!("version {} ({})", conflict.version, String::from_utf8_lossy(&record.label));
                 Ok(Some(self.conflict_text(state, &conflict, &with)))
             }
             Ok(chunks) => {
                 let ours = chunks.into_iter().map(|key| self.own_image(state, key)).collect::<Result<Vec<_>>>()?;
-                state.snapshot.advance(record, hash, &entries)?;
+                state.snapshot.advance(record, hash, entries)?;
                 self.all_changed();
                 for (key, image) in ours {
                     self.merge_chunk(state, key, &image)?;

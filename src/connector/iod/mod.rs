@@ -37,6 +37,8 @@ mod coalesce;
 mod commit;
 mod content;
 #[cfg(test)]
+mod contest_tests;
+#[cfg(test)]
 mod costs_tests;
 mod create;
 mod dataset;

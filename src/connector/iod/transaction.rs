@@ -244,12 +244,12 @@ fn publish(container: &Arc<Container>, transaction: &Transaction, session: Arc<S
     }
     loop {
         while let Some((record, hash)) = container.read_record(state.snapshot.version().saturating_add(1))? {
+            let entries = container.entries(&record)?;
             if record.transaction.as_ref().is_some_and(|t| t.uuid == transaction.begin.uuid) {
-                let entries = container.entries(&record)?;
                 state.snapshot.advance(&record, hash, &entries)?;
                 return Ok((Verdict::Committed(record.version), state.snapshot.clone()));
             }
-            if let Some(reason) = scratch.merge_record(&mut state, &record, hash)? {
+            if let Some(reason) = scratch.merge_record(&mut state, &record, hash, &entries)? {
                 return refused(reason, &state);
             }
         }

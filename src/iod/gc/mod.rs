@@ -14,6 +14,8 @@ mod rewrite;
 pub mod state;
 mod sweep;
 #[cfg(test)]
+mod tag_tests;
+#[cfg(test)]
 mod tests;
 mod view;
 

@@ -30,7 +30,7 @@ impl Run<'_> {
         }
         self.look()?;
         self.delete_leftovers(&leftovers)?;
-        if let Some(reason) = self.blocked(floor) {
+        if let Some(reason) = self.blocked(floor)? {
             self.note(format!("nothing is deleted in this run: {reason}"));
             return Ok(true);
         }
@@ -52,14 +52,17 @@ impl Run<'_> {
     }
 
     /// Why nothing may be deleted now: something came since the floor was published.
-    fn blocked(&self, floor: u64) -> Option<String> {
+    fn blocked(&self, floor: u64) -> Result<Option<String>> {
         if let Some(pin) = self.view.pins.iter().find(|pin| pin.version < floor) {
-            return Some(format!("{} uses version {}", String::from_utf8_lossy(&pin.label), pin.version));
+            return Ok(Some(format!("{} uses version {}", String::from_utf8_lossy(&pin.label), pin.version)));
         }
-        if let Some(tag) = self.view.tags.iter().find(|tag| **tag < floor && !self.state.tags.contains_key(tag)) {
-            return Some(format!("version {tag} was tagged meanwhile"));
+        for tag in self.view.tags.iter().filter(|tag| **tag < floor && !self.state.tags.contains_key(tag)) {
+            // The tag of a version that is gone holds nothing.
+            if self.container.read_record(*tag)?.is_some() {
+                return Ok(Some(format!("version {tag} was tagged meanwhile")));
+            }
         }
-        self.is_held().then(|| "a transaction is not finished".into())
+        Ok(self.is_held().then(|| "a transaction is not finished".into()))
     }
 
     fn delete(&self, name: &str) -> Result<()> {

@@ -16,30 +16,30 @@ use std::io;
 use std::ops::{Bound, ControlFlow, Range};
 use std::sync::Arc;
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Bytes of a value that is in a pack.
-const LONG: usize = 6000;
+pub(super) const LONG: usize = 6000;
 
-fn newest(count: u64) -> Options {
+pub(super) fn newest(count: u64) -> Options {
     Options { keep: Keep::Versions(count), grace: 0, dry_run: false }
 }
 
-fn opened(store: &MemoryStore) -> Container {
+pub(super) fn opened(store: &MemoryStore) -> Container {
     Container::open(Arc::new(store.clone())).unwrap()
 }
 
-fn collect(store: &MemoryStore, options: &Options) -> Report {
+pub(super) fn collect(store: &MemoryStore, options: &Options) -> Report {
     run(&opened(store), options).unwrap()
 }
 
-fn created() -> MemoryStore {
+pub(super) fn created() -> MemoryStore {
     let store = MemoryStore::default();
     Container::create(Arc::new(store.clone()), vec![]).unwrap();
     store
 }
 
-fn read(container: &Container, version: Option<u64>) -> Result<Model> {
+pub(super) fn read(container: &Container, version: Option<u64>) -> Result<Model> {
     let snapshot = container.snapshot(version)?;
     shown(container, &snapshot)
 }
@@ -60,14 +60,14 @@ fn tag(store: &MemoryStore, name: &str, version: u64) {
 }
 
 /// A writer, whose pins last `seconds`.
-struct Writer {
+pub(super) struct Writer {
     container: Container,
     session: Session,
     snapshot: Snapshot,
 }
 
 impl Writer {
-    fn new(store: Arc<dyn ObjectStore>, seconds: u32) -> Writer {
+    pub(super) fn new(store: Arc<dyn ObjectStore>, seconds: u32) -> Writer {
         let container = Container::open(store).unwrap();
         container.set_pin_seconds(seconds);
         let mut snapshot = container.snapshot(None).unwrap();
@@ -110,12 +110,12 @@ impl Writer {
         }
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<u64> {
+    pub(super) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<u64> {
         let cell = Some(self.stored(value)?);
         self.commit(vec![Entry { key: key.to_vec(), cell, ranges: Ranges::whole() }])
     }
 
-    fn end(self) {
+    pub(super) fn end(self) {
         self.container.unpin().unwrap();
     }
 }
@@ -279,12 +279,12 @@ impl ObjectStore for Frozen {
     }
 }
 
-fn is_stale<T>(result: &Result<T>) -> bool {
+pub(super) fn is_stale<T>(result: &Result<T>) -> bool {
     matches!(result, Err(Error::Refused { errno: libc::ESTALE, .. }))
 }
 
 /// Runs `f` with a rule switched off.
-fn without<T>(rule: Rule, f: impl FnOnce() -> T) -> T {
+pub(super) fn without<T>(rule: Rule, f: impl FnOnce() -> T) -> T {
     SWITCHED_OFF.set(Some(rule));
     let done = f();
     SWITCHED_OFF.set(None);
@@ -292,7 +292,7 @@ fn without<T>(rule: Rule, f: impl FnOnce() -> T) -> T {
 }
 
 /// Another writer commits, and garbage is collected.
-fn overtake(store: &MemoryStore) {
+pub(super) fn overtake(store: &MemoryStore) {
     let off = SWITCHED_OFF.take();
     let mut other = Writer::new(Arc::new(store.clone()), 3600);
     for n in 0..5u8 {
