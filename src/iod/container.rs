@@ -142,16 +142,18 @@ impl Container {
         self.turns.begin()
     }
 
-    /// Waits until the next attempt is due. `look` merges the new records, and returns the rivals
-    /// that committed them.
+    /// Waits until the next attempt is due; not in a near store. `look` merges the new records, and
+    /// returns the rivals that committed them.
     pub fn wait_for_turn(&self, turn: &mut Turn, look: &mut dyn FnMut() -> Result<Vec<u64>>) -> Result<()> {
-        self.turns.wait(turn, look)
+        if self.store().is_near() { Ok(()) } else { self.turns.wait(turn, look) }
     }
 
     /// Draws the time of the next attempt, after one that lost against `rivals`.
     pub fn lost_turn(&self, turn: &mut Turn, rivals: &[u64]) {
         let pins = || self.store().list_after(keys::PINS, "").map_or(0, |names| names.len());
-        self.turns.lost(turn, rivals, pins);
+        if !self.store().is_near() {
+            self.turns.lost(turn, rivals, pins);
+        }
     }
 
     /// The session that committed a record; `None`: it is this one, or the record begins a session.

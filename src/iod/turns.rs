@@ -35,7 +35,7 @@ const RIVALS_TIME: Duration = Duration::from_secs(30);
 /// Rivals that one draws a slot among, at most.
 const RIVALS_MAX: usize = 256;
 /// Commits in a row after which a writer that knows no rival lets one commit.
-const ROW_MIN: u32 = 8;
+const ROW_MIN: u32 = 32;
 /// Most of them: the row is twice as long after no rival came.
 const ROW_MAX: u32 = 128;
 /// Slots that it waits then: a rival that lost needs up to three for its next attempt.

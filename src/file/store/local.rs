@@ -280,6 +280,10 @@ impl ObjectStore for LocalStore {
         }
     }
 
+    fn is_near(&self) -> bool {
+        true
+    }
+
     // The fields' width differs between platforms.
     #[allow(clippy::useless_conversion)]
     fn space(&self) -> Option<(u64, u64)> {

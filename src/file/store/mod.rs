@@ -67,6 +67,11 @@ pub trait ObjectStore: Send + Sync {
     /// Removes an object, if there is one.
     fn delete(&self, key: &str) -> io::Result<()>;
 
+    /// True if requests take little time: nothing is gained by leaving one out.
+    fn is_near(&self) -> bool {
+        false
+    }
+
     /// Bytes used and bytes free, where the store knows.
     fn space(&self) -> Option<(u64, u64)> {
         None
