@@ -415,7 +415,7 @@ mod tests {
         inner.staged.entry(2).or_default().push(30..40);
         pages.lose();
         assert!(inner.next_run(true).is_err());
-        assert!(inner.staged[&1].iter().cloned().eq([10..20]));
+        assert!(inner.staged[&1].iter().cloned().eq(std::iter::once(10..20)));
         assert_eq!(inner.staged.get(&2), Some(&vec![10..20, 30..40]));
     }
 }
