@@ -4,7 +4,7 @@ use super::log::RecordLog;
 use super::shape::Shape;
 use super::state::{DeflatedAt, Found, Member};
 use crate::base::shape::Extent;
-use crate::base::{Address, Error, Result, limits};
+use crate::base::{Address, Error, Result};
 use crate::dataset::chunk::key::{CacheKey, DatasetKey};
 use crate::dataset::creation::{CreateLayout, Creation, MESSAGE_MAX_BYTES, NewLayout, Records, refuse};
 use crate::dataset::environment::Environment;
@@ -157,13 +157,8 @@ impl Recorded {
     fn read_deflated(&self, data: &DatasetBytes, env: &Environment, at: &DeflatedAt, skip: u64, buf: &mut [u8]) -> Result<()> {
         let size = at.elements.saturating_mul(self.size());
         let corrupt = |detail: String| Error::corrupt(STRUCTURE, at.address, detail);
-        let read = || {
-            if size > limits::CHUNK_BYTES_MAX {
-                return Err(corrupt(format!("data of {size} bytes")));
-            }
-            // A zlib stream is hardly longer than what it has.
-            let most = size.saturating_add(size / 1000).saturating_add(64).min(at.left);
-            let mut stored = vec![0; usize::try_from(most).unwrap_or(0)];
+        let read = |most: u64| {
+            let mut stored = vec![0; usize::try_from(most.min(at.left)).unwrap_or(0)];
             data.store.read_raw(at.address, &mut stored)?;
             Ok(stored)
         };

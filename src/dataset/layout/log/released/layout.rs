@@ -70,13 +70,9 @@ impl Released {
     /// Reads the elements of a deflated write.
     fn read_deflated(&self, env: &Environment, number: usize, write: &Write, within: u64, buf: &mut [u8]) -> Result<()> {
         let corrupt = |detail: String| Error::corrupt(STRUCTURE, write.address, detail);
-        let read = || {
-            let store = self.anchor.log.store(write.file)?;
-            if write.stored_bytes > store.file_len()? {
-                return Err(corrupt("data past the EOF".into()));
-            }
-            let mut stored = vec![0; usize::try_from(write.stored_bytes).map_err(|_| corrupt("data of 2^64 bytes".into()))?];
-            store.read_raw(write.address, &mut stored)?;
+        let read = |most: u64| {
+            let mut stored = vec![0; usize::try_from(most.min(write.stored_bytes)).unwrap_or(0)];
+            self.anchor.log.store(write.file)?.read_raw(write.address, &mut stored)?;
             Ok(stored)
         };
         let key = CacheKey::Record { dataset: self.key, record: number as u64 };
