@@ -221,7 +221,8 @@ pub(crate) fn serve(
     let operations = sandbox.starter.run(open).map_err(|e| confinement_failed(&e))??;
     let mut announced = None;
     let signals = SignalActions { hang_up, control };
-    let result = serve_open(&operations, (plan, metrics), ready, &mut announced, (&mut sandbox, unmounter), signals);
+    let result = serve_open(&operations, (plan, metrics.clone()), ready, &mut announced, (&mut sandbox, unmounter), signals);
+    metrics.iter().for_each(|file| file.end());
     let closed = match guard("shutdown", ROOT, || Ok(operations.shutdown())) {
         Ok(closed) => closed.map_err(|e| (EndFailure::Changes(e.errno.0), e.message)),
         Err(_) => Err((EndFailure::Panic, "closing the file failed".into())),

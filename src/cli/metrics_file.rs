@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat, renameat};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{UnlinkatFlags, unlinkat};
+use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,13 +21,15 @@ use std::path::{Path, PathBuf};
 /// Permissions of the file: node_exporter runs as another user.
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o644);
 
-/// The file of measurements, which is removed when this is dropped.
+/// The file of measurements, which is removed at the end.
 #[derive(Debug)]
 pub(crate) struct MetricsFile {
     path: PathBuf,
     directory: OwnedFd,
     name: OsString,
     temporary: OsString,
+    /// Nothing is written any more.
+    has_ended: Mutex<bool>,
 }
 
 impl MetricsFile {
@@ -40,7 +43,7 @@ impl MetricsFile {
         let mut temporary = OsString::from(".");
         temporary.push(&name);
         temporary.push(".h5dir-new");
-        Ok(MetricsFile { path, directory, name, temporary })
+        Ok(MetricsFile { path, directory, name, temporary, has_ended: Mutex::new(false) })
     }
 
     /// The directory, for the confinement of the daemon.
@@ -48,9 +51,17 @@ impl MetricsFile {
         Ok(UsedDirectory { directory: self.directory.try_clone()?, written: true, tree: false })
     }
 
-    /// Replaces the file.
+    /// Replaces the file; not after [`MetricsFile::end`].
     pub(crate) fn write(&self, text: &str) -> Result<(), Failure> {
-        self.replace(text).map_err(|e| failure(&self.path, &reason(&e)))
+        let has_ended = self.has_ended.lock();
+        if *has_ended { Ok(()) } else { self.replace(text).map_err(|e| failure(&self.path, &reason(&e))) }
+    }
+
+    /// Removes the file: measurements of a mount that has ended are none. The thread that writes it
+    /// may not be asked before the process ends.
+    pub(crate) fn end(&self) {
+        *self.has_ended.lock() = true;
+        let _ = unlinkat(self.directory.as_fd(), self.name.as_os_str(), UnlinkatFlags::NoRemoveDir);
     }
 
     fn replace(&self, text: &str) -> io::Result<()> {
@@ -73,8 +84,7 @@ impl MetricsFile {
 
 impl Drop for MetricsFile {
     fn drop(&mut self) {
-        // Measurements of a mount that has ended are none.
-        let _ = unlinkat(self.directory.as_fd(), self.name.as_os_str(), UnlinkatFlags::NoRemoveDir);
+        self.end();
     }
 }
 
@@ -110,8 +120,11 @@ mod tests {
         }
         assert_eq!(file.symlink_metadata().unwrap().permissions().mode() & 0o7777, 0o644);
         assert_eq!(std::fs::read_to_string(place.path().join("other")).unwrap(), "x");
-        drop(metrics);
+        metrics.end();
+        // The thread that writes it has not ended yet.
+        metrics.write("a 3\n").unwrap();
         assert_eq!(names(), ["other"]);
+        drop(metrics);
         std::fs::create_dir(&file).unwrap();
         let metrics = MetricsFile::open(&MetricsPlan { file: file.clone(), every: Duration::from_secs(1) }).unwrap();
         let why = metrics.write("a 1\n").unwrap_err();

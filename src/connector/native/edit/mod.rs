@@ -61,19 +61,18 @@ mod write_errors_tests;
 
 pub use current_content::CurrentContent;
 
-use crate::connector::edit::{Allocate, CopyRange, Edit, Elements, Erase, NewReference, Taken};
-use crate::connector::log::EditLog;
-use crate::connector::stored::{ChunkStorage, StoredChunk};
-use crate::connector::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership};
-use object_state::{Objects, Pending};
-
 use super::dataset::{Dataset, key};
 use super::{NativeConnector, ownership};
 use crate::base::lock_order::{Locked, Rank};
 use crate::base::{Error, Result, waiting};
+use crate::connector::edit::{Allocate, CopyRange, Edit, Elements, Erase, NewReference, Taken};
+use crate::connector::log::EditLog;
+use crate::connector::stored::{ChunkStorage, StoredChunk};
+use crate::connector::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership};
 use crate::meta::Store;
 use crate::structures::before_first_write::BeforeFirstWrite;
 use crate::structures::global_heap::edit::FreeSpace;
+use object_state::{Objects, Pending};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
