@@ -141,7 +141,7 @@ def imported(bench):
         ours, theirs = [], []
         for _ in range(bench.reps):
             for target, seconds in ((f"iod:{folder}/container", ours), (f"{folder}/copy.h5", theirs)):
-                seconds.append(c.timed([c.H5DIR, "cp", "-r", f"{source}:/", f"{target}:/"]))
+                seconds.append(c.timed([c.H5DIR, "cp", "-r", "--create", f"{source}:/", f"{target}:/"]))
             shutil.rmtree(f"{folder}/container")
             os.unlink(f"{folder}/copy.h5")
     slower = [t / IMPORT_SECONDS for t in ours]

@@ -21,6 +21,7 @@ const DIRTY_CHUNK_MIN_BYTES: u64 = 64 << 20;
 const WHOLE_CHUNK_MIN_BYTES: u64 = 96 << 20;
 /// Dirty chunks in temporary files above which they are written back.
 const DIRTY_FILES_MAX: u64 = 16;
+
 /// Caches, dirty chunks, budgets and threads of a mount.
 pub struct Environment {
     /// Decoded chunks.

@@ -58,7 +58,9 @@ impl Images {
     /// Notes that a chunk was read or written to its end. It is rarely requested again: the kernel
     /// has its bytes. Few of those are kept.
     pub(super) fn pass(&mut self, extent: Extent) {
-        let len = u64::from(extent.len);
+        let Some(image) = self.cache.peek(&extent) else { return };
+        // Stored bytes count as well: an image may be empty.
+        let len = (image.len() as u64).max(extent.len.into());
         self.passed.push_back((extent, len));
         self.passed_bytes = self.passed_bytes.saturating_add(len);
         while self.passed_bytes > PASSED_BYTES.min(self.limit / 4)

@@ -1,23 +1,17 @@
 //! Bytes in packs that a check reads, many at a time by several threads.
 
 use super::cells;
+use super::coalesce::{each_group, grouped};
 use super::dataset::Dataset;
 use crate::base::{Address, Error, Result};
 use crate::iod::{Container, Extent, keys};
 use foldhash::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Extents that are checked at once.
 const EXTENTS_MAX: usize = 4096;
 /// Bytes that are checked at once.
 const BYTES_MAX: u64 = 64 << 20;
-/// Threads that read.
-const READERS: usize = 8;
-/// Bytes between two extents that are read by one request, at most.
-const GAP_MAX: u64 = 512 << 10;
-/// Bytes of one request, at most.
-const REQUEST_MAX: u64 = 8 << 20;
 
 /// A value whose bytes are checked.
 #[derive(Clone)]
@@ -71,34 +65,16 @@ impl Pending {
 
     /// Checks what waits; returns the object of each, and the bytes of elements that were decoded.
     pub fn fetch(&mut self, container: &Container) -> Vec<(u64, Result<u64>)> {
-        let mut all = std::mem::take(&mut self.all);
         self.bytes = 0;
-        all.sort_unstable_by_key(|(extent, _)| (extent.session, extent.pack, extent.offset));
-        let mut done: Vec<(u64, Result<u64>)> = Vec::with_capacity(all.len());
-        let (mut whole, mut failed) = (Vec::new(), Vec::new());
-        for (extent, stored) in all {
+        let (mut whole, mut done) = (Vec::new(), Vec::new());
+        for (extent, stored) in std::mem::take(&mut self.all) {
             match self.check_place(container, &extent) {
-                Err(e) => failed.push((stored.id, Err(e))),
+                Err(e) => done.push((stored.id, Err(e))),
                 Ok(()) if stored.whole => whole.push((extent, stored)),
                 Ok(()) => {}
             }
         }
-        done.extend(failed);
-        let requests = requests(&whole);
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut results = Vec::new();
-            while let Some(request) = requests.get(next.fetch_add(1, Ordering::Relaxed)) {
-                results.extend(read(container, request));
-            }
-            results
-        };
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..READERS.min(requests.len())).map(|_| scope.spawn(work)).collect();
-            for thread in threads {
-                done.extend(thread.join().unwrap_or_default());
-            }
-        });
+        done.extend(each_group(&grouped(whole, |(extent, _)| *extent), &|group| read(container, group)));
         // The order of threads is of no matter.
         done.sort_by_key(|(id, _)| *id);
         done
@@ -125,27 +101,8 @@ impl Pending {
     }
 }
 
-/// Divides extents, ascending by place, into those of one request each.
-fn requests(all: &[(Extent, Stored)]) -> Vec<&[(Extent, Stored)]> {
-    let mut start = 0u64;
-    let end = |extent: &Extent| extent.offset.saturating_add(extent.len.into());
-    let near = |(a, _): &(Extent, Stored), (b, _): &(Extent, Stored)| {
-        if start == 0 {
-            start = a.offset.saturating_add(1);
-        }
-        let joins = (a.session, a.pack) == (b.session, b.pack)
-            && b.offset <= end(a).saturating_add(GAP_MAX)
-            && end(b).saturating_sub(start.saturating_sub(1)) <= REQUEST_MAX;
-        if !joins {
-            start = 0;
-        }
-        joins
-    };
-    all.chunk_by(near).collect()
-}
-
 /// Reads and checks the extents of one request.
-fn read(container: &Container, request: &[(Extent, Stored)]) -> Vec<(u64, Result<u64>)> {
+fn read(container: &Container, request: &Vec<(Extent, Stored)>) -> Vec<(u64, Result<u64>)> {
     let extents: Vec<Extent> = request.iter().map(|(extent, _)| *extent).collect();
     match container.read_many(&extents) {
         Ok(all) => {

@@ -137,8 +137,7 @@ impl IodConnector {
             };
             let there = extent.and_then(|extent| fetched.get(&extent).cloned());
             let image = there.map_or_else(|| self.resolved(d, source), Ok)?;
-            copy_out(d, &chunk, &image, buf);
-            if is_last(d, &chunk, image.len()) {
+            if copy_out(d, &chunk, &image, buf) >= image.len() as u64 {
                 passed.extend(extent);
             }
         }
@@ -184,16 +183,13 @@ impl Source {
     }
 }
 
-/// True if the pieces have the last of the `len` bytes of a chunk.
-fn is_last(d: &Dataset, chunk: &ChunkPieces, len: usize) -> bool {
-    let rows = chunk.pieces.last().and_then(|piece| Some((piece.len as u64, d.grid.rows(piece).last()?)));
-    rows.is_some_and(|(bytes, (at, _))| at.saturating_add(bytes) >= len as u64)
-}
-
 /// Copies pieces of a chunk into `buf`; bytes that `image` does not have are of the fill value.
-fn copy_out(d: &Dataset, chunk: &ChunkPieces, image: &[u8], buf: &mut [u8]) {
+/// Returns where the last piece ends in the chunk.
+fn copy_out(d: &Dataset, chunk: &ChunkPieces, image: &[u8], buf: &mut [u8]) -> u64 {
+    let mut end = 0;
     for piece in &chunk.pieces {
         for (at, to) in d.grid.rows(piece) {
+            end = at.saturating_add(piece.len as u64);
             let Some(target) = buf.get_mut(to..to.saturating_add(piece.len)) else { continue };
             let from = usize::try_from(at).unwrap_or(usize::MAX).min(image.len());
             let there = image.get(from..from.saturating_add(piece.len).min(image.len())).unwrap_or_default();
@@ -202,4 +198,5 @@ fn copy_out(d: &Dataset, chunk: &ChunkPieces, image: &[u8], buf: &mut [u8]) {
             d.pattern.fill(at.saturating_add(there.len() as u64), rest);
         }
     }
+    end
 }

@@ -19,34 +19,54 @@ pub(super) type Group = Vec<(Extent, u32)>;
 /// Decoded chunks.
 pub(super) type Fetched = HashMap<Extent, Arc<Vec<u8>>>;
 
+/// Divides values in packs into groups that one request each fetches. `place`: where one is.
+pub(super) fn grouped<T>(mut all: Vec<T>, place: impl Fn(&T) -> Extent) -> Vec<Vec<T>> {
+    all.sort_unstable_by_key(|value| (place(value).session, place(value).pack, place(value).offset));
+    let mut groups: Vec<Vec<T>> = Vec::new();
+    for value in all {
+        let next = place(&value);
+        let is_near =
+            |group: &&mut Vec<T>| group.first().zip(group.last()).is_some_and(|(first, last)| near(place(first), place(last), next));
+        match groups.last_mut().filter(is_near) {
+            Some(group) => group.push(value),
+            None => groups.push(vec![value]),
+        }
+    }
+    groups
+}
+
 /// Divides chunks in packs into groups that one request each fetches.
 pub(super) fn groups(cells: &[Cell]) -> Vec<Group> {
     let in_packs = cells.iter().filter_map(|cell| match &cell.data {
         Data::Extent(extent) => Some((*extent, cell.mask)),
         Data::Inline(_) => None,
     });
-    let mut all: Group = in_packs.collect();
-    all.sort_unstable_by_key(|(e, _)| (e.session, e.pack, e.offset));
-    all.dedup_by_key(|(extent, _)| *extent);
-    let mut groups: Vec<Group> = Vec::new();
-    for (extent, mask) in all {
-        match groups.last_mut().filter(|group| is_near(group, &extent)) {
-            Some(group) => group.push((extent, mask)),
-            None => groups.push(vec![(extent, mask)]),
-        }
-    }
+    let mut groups = grouped(in_packs.collect(), |(extent, _)| *extent);
+    groups.iter_mut().for_each(|group| group.dedup_by_key(|(extent, _)| *extent));
     groups
+}
+
+/// Calls `fetch` with each group, several at once; returns all results.
+pub(super) fn each_group<T: Sync, R: Send>(groups: &[Vec<T>], fetch: &(dyn Fn(&Vec<T>) -> Vec<R> + Sync)) -> Vec<R> {
+    if groups.len() < 2 {
+        return groups.iter().flat_map(fetch).collect();
+    }
+    std::thread::scope(|scope| {
+        let parts = groups.chunks(groups.len().div_ceil(REQUESTS_AT_ONCE).max(1));
+        let threads: Vec<_> = parts.map(|part| scope.spawn(move || part.iter().flat_map(fetch).collect::<Vec<_>>())).collect();
+        let joined = threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        joined.collect()
+    })
 }
 
 fn end(extent: &Extent) -> u64 {
     extent.offset.saturating_add(extent.len.into())
 }
 
-/// True if one request fetches the group and `next`.
-fn is_near(group: &Group, next: &Extent) -> bool {
-    let (Some((first, _)), Some((last, _))) = (group.first(), group.last()) else { return false };
+/// True if one request fetches a group from `first` to `last` and `next`.
+fn near(first: Extent, last: Extent, next: Extent) -> bool {
     let same_pack = (first.session, first.pack) == (next.session, next.pack);
-    same_pack && next.offset.saturating_sub(end(last)) <= GAP_BYTES && end(next).saturating_sub(first.offset) <= REQUEST_BYTES
+    same_pack && next.offset.saturating_sub(end(&last)) <= GAP_BYTES && end(&next).saturating_sub(first.offset) <= REQUEST_BYTES
 }
 
 impl IodConnector {
@@ -89,16 +109,7 @@ impl IodConnector {
         if missing.len() < 2 {
             return Fetched::default();
         }
-        let groups = groups(&missing);
-        if let [group] = groups.as_slice() {
-            return self.fetch_group(d, group).into_iter().collect();
-        }
-        std::thread::scope(|scope| {
-            let parts = groups.chunks(groups.len().div_ceil(REQUESTS_AT_ONCE).max(1));
-            let fetch = |part: &[Group]| part.iter().flat_map(|group| self.fetch_group(d, group)).collect::<Vec<_>>();
-            let threads: Vec<_> = parts.map(|part| scope.spawn(move || fetch(part))).collect();
-            threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
-        })
+        each_group(&groups(&missing), &|group| self.fetch_group(d, group)).into_iter().collect()
     }
 }
 

@@ -1,18 +1,15 @@
 //! Stored chunks for other containers, and from them.
 
 use super::access::IodConnector;
-use super::coalesce::groups;
+use super::coalesce::{Group, each_group, groups};
 use super::dataset::{Dataset, Storage};
 use super::state::State;
-use crate::base::{Address, Error, Result};
+use crate::base::{Error, Result};
 use crate::connector::stored::{BATCH_CHUNKS_MAX, ChunkStorage, StoredChunk, StoredChunks, unlike};
 use crate::iod::{Body, Cell, Data, Extent, Ranges, keys};
 use foldhash::HashMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-
-/// Requests of one batch at once.
-const REQUESTS_AT_ONCE: usize = 16;
 
 impl Dataset {
     /// How its chunks are stored, if it has chunks that other containers can have.
@@ -91,31 +88,14 @@ impl StoredChunks for IodStoredChunks {
 impl IodConnector {
     /// The stored bytes of values in packs, by few requests.
     fn fetch_stored(&self, cells: &[Cell]) -> Result<HashMap<Extent, Vec<u8>>> {
-        let groups = groups(cells);
-        let fetch = |part: &[Vec<(Extent, u32)>]| -> Result<Vec<(Extent, Vec<u8>)>> {
-            let mut all = Vec::new();
-            for group in part {
-                let extents: Vec<Extent> = group.iter().map(|(extent, _)| *extent).collect();
-                for (extent, bytes) in extents.iter().zip(self.container.read_many(&extents)?) {
-                    all.push((*extent, bytes?));
-                }
+        let fetch = |group: &Group| {
+            let extents: Vec<Extent> = group.iter().map(|(extent, _)| *extent).collect();
+            match self.container.read_many(&extents) {
+                Ok(all) => extents.iter().zip(all).map(|(extent, bytes)| Ok((*extent, bytes?))).collect(),
+                Err(e) => vec![Err(e)],
             }
-            Ok(all)
         };
-        if groups.len() < 2 {
-            return Ok(fetch(&groups)?.into_iter().collect());
-        }
-        let lost = || Error::Io { operation: "read a pack", address: Address::UNDEF, errno: libc::EIO };
-        let parts: Vec<Result<Vec<(Extent, Vec<u8>)>>> = std::thread::scope(|scope| {
-            let parts = groups.chunks(groups.len().div_ceil(REQUESTS_AT_ONCE).max(1));
-            let threads: Vec<_> = parts.map(|part| scope.spawn(move || fetch(part))).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(lost()))).collect()
-        });
-        let mut all = HashMap::default();
-        for part in parts {
-            all.extend(part?);
-        }
-        Ok(all)
+        each_group(&groups(cells), &fetch).into_iter().collect()
     }
 
     /// Stores chunks of another container as they are.

@@ -326,8 +326,10 @@ impl Change<'_> {
         let (skip, state) = log.write_index(keep, &mut |at, piece| {
             self.put_elements(index, at, piece)?;
             self.flush_if_many(index)?;
-            // The index is not read again soon.
-            environment.cache.forget(super::key(index));
+            if environment.dirty.bytes() == 0 {
+                // The index is not read again soon.
+                environment.cache.forget(super::key(index));
+            }
             Ok(())
         })?;
         self.flush_within(index)?;
