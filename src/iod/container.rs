@@ -131,29 +131,39 @@ impl Container {
         let begin = Instant::now();
         let outcome = self.create_record(record)?;
         if let Outcome::Committed(_) = outcome {
-            self.turns.committed(begin.elapsed());
+            self.turns.created(begin.elapsed());
             self.lease.confirm(self, record.version)?;
         }
         Ok(outcome)
     }
 
-    /// The turn of a commit that begins now, beside those of other writers.
+    /// The turn of a commit that begins now, beside those of other writers. In a near store there
+    /// is nothing to wait for.
     pub fn turn(&self) -> Turn {
-        self.turns.begin()
+        if self.store().is_near() { Turn::default() } else { self.turns.begin(|| self.pins()) }
     }
 
-    /// Waits until the next attempt is due; not in a near store. `look` merges the new records, and
-    /// returns the rivals that committed them.
+    /// Waits until the next attempt is due. `look` merges the new records, and returns the rivals
+    /// that committed them.
     pub fn wait_for_turn(&self, turn: &mut Turn, look: &mut dyn FnMut() -> Result<Vec<u64>>) -> Result<()> {
-        if self.store().is_near() { Ok(()) } else { self.turns.wait(turn, look) }
+        self.turns.wait(turn, look)
     }
 
     /// Draws the time of the next attempt, after one that lost against `rivals`.
-    pub fn lost_turn(&self, turn: &mut Turn, rivals: &[u64]) {
-        let pins = || self.store().list_after(keys::PINS, "").map_or(0, |names| names.len());
+    pub fn lost_turn(&self, turn: &mut Turn, rivals: Vec<u64>) {
         if !self.store().is_near() {
-            self.turns.lost(turn, rivals, pins);
+            self.turns.lost(turn, rivals, || self.pins());
         }
+    }
+
+    /// Notes that the commit of `turn` succeeded.
+    pub fn won_turn(&self, turn: &Turn) {
+        self.turns.won(turn);
+    }
+
+    /// Number of pins, about.
+    fn pins(&self) -> usize {
+        self.store().list_after(keys::PINS, "").map_or(0, |names| names.len())
     }
 
     /// The session that committed a record; `None`: it is this one, or the record begins a session.
@@ -279,7 +289,7 @@ impl Container {
         loop {
             let rivals = self.read_rivals(snapshot)?;
             if !std::mem::take(&mut first) {
-                self.lost_turn(&mut turn, &rivals);
+                self.lost_turn(&mut turn, rivals);
                 self.wait_for_turn(&mut turn, &mut || self.read_rivals(snapshot))?;
             }
             if !keeps(Rule::SessionIds) {

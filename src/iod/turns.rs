@@ -1,18 +1,14 @@
 //! Turns of writers that commit at the same time.
 //!
-//! Advisory: that a record is created once decides every race. Turns only spread the attempts, so
-//! that few are lost and each writer gets its share. They need no objects: each writer derives them
-//! from the records of the others, which it reads for the merge in any case.
-//!
-//! A slot is the time of a read and a creation: about one version. A writer that has committed lets
-//! each rival of the last records commit before its next attempt. A writer that lost draws a slot
-//! among as many as mounts have pins, or of the next two if its rivals are known and so wait for
-//! it. A slot in which nothing is committed shortens all waits.
+//! Advisory: that a record is created once decides every race. Turns only spread the attempts to
+//! about one in a slot, the time of a read and a creation, so that few are lost and each writer
+//! gets its share. They need no objects: each writer derives them from the records of its rivals,
+//! which it reads for the merge in any case, and from the number of pins.
 
 use super::origin::uuid;
 use crate::base::Result;
 use crate::base::waiting;
-use foldhash::{HashMap, HashSet};
+use foldhash::HashSet;
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
@@ -20,83 +16,38 @@ use std::time::{Duration, Instant};
 const REQUEST_SECONDS: f64 = 0.01;
 /// Longest request that counts, seconds: servers are slow at times.
 const REQUEST_MAX_SECONDS: f64 = 0.25;
-/// Shortest slot, seconds.
-const SLOT_MIN_SECONDS: f64 = 1e-5;
-/// Slots after which a waiting writer reads the new records.
-const LOOK_SLOTS: f64 = 8.0;
-/// What an idle slot leaves of a wait.
-const IDLE_SLOT_LEAVES: f64 = 0.8;
-/// Part of the rivals that a writer waits for, at least.
-const SCALE_MIN: f64 = 0.02;
-/// Records in which rivals are looked for.
-const RIVALS_RECORDS: u64 = 256;
-/// Time after which a rival is forgotten.
-const RIVALS_TIME: Duration = Duration::from_secs(30);
-/// Rivals that one draws a slot among, at most.
-const RIVALS_MAX: usize = 256;
-/// Commits in a row after which a writer that knows no rival lets one commit.
-const ROW_MIN: u32 = 32;
-/// Most of them: the row is twice as long after no rival came.
-const ROW_MAX: u32 = 128;
-/// Slots that it waits then: a rival that lost needs up to three for its next attempt.
-const YIELD_SLOTS: f64 = 4.0;
-/// Slots that a writer waits for each rival.
-const RIVAL_SLOTS: f64 = 1.15;
-/// Slots without a commit after which a row ends.
-const ROW_PAUSE_SLOTS: f64 = 4.0;
-/// Slots that a writer draws among whose rivals wait for it.
-const DUE_SLOTS: usize = 2;
+/// Commits without a rival after which a writer looks whether there are other mounts.
+const ROW: u32 = 32;
+/// Slots that it pauses if there are: a rival that lost needs up to three for its next attempt.
+const PAUSE_SLOTS: f64 = 4.0;
 
 /// What a writer knows of its rivals.
+#[derive(Default)]
 pub(super) struct Turns(Mutex<Held>);
 
+#[derive(Default)]
 struct Held {
-    /// Creations of records.
-    creation: Average,
-    /// Reads of records.
-    read: Average,
+    /// Seconds of a read and of a creation, on average; `None`: there was none.
+    read: Option<f64>,
+    creation: Option<f64>,
     /// Its own last commit.
     last: Option<Instant>,
-    /// Commits in a row without a record of a rival.
+    /// Rivals that committed during that one.
+    rivals: usize,
+    /// Commits in a row without a rival.
     row: u32,
-    /// The row after which it lets rivals commit.
-    row_end: u32,
-    /// Records of rivals that were read.
-    records: u64,
-    /// Number and time of the last record of each rival.
-    rivals: HashMap<u64, (u64, Instant)>,
-    /// Part of its rivals that it waits for.
-    scale: f64,
-}
-
-/// Seconds of a kind of request, on average; `None`: there was none.
-#[derive(Default)]
-struct Average(Option<f64>);
-
-impl Average {
-    fn add(&mut self, took: Duration) {
-        let took = took.as_secs_f64().min(REQUEST_MAX_SECONDS);
-        // Requests are slow in a crowd: what is fast counts more.
-        let weight = |old: f64| if took < old { 0.5 } else { 0.25 };
-        self.0 = Some(self.0.map_or(took, |old| old + weight(old) * (took - old)));
-    }
-
-    fn seconds(&self) -> f64 {
-        self.0.unwrap_or(REQUEST_SECONDS)
-    }
 }
 
 /// The turn of one commit.
+#[derive(Default)]
 pub struct Turn {
     /// Slots until the next attempt.
-    left: f64,
+    wait: f64,
     /// Attempts that lost.
     losses: u32,
-    /// It only lets unknown rivals commit.
-    yields: bool,
-    /// A record of a rival was read.
-    saw_rival: bool,
-    /// Pins, if they were counted.
+    /// Writers of the records that were read since it began.
+    rivals: HashSet<u64>,
+    /// Number of pins, once counted.
     pins: Option<usize>,
 }
 
@@ -110,122 +61,77 @@ fn number(n: usize) -> f64 {
     u32::try_from(n).map_or(f64::MAX, f64::from)
 }
 
-impl Default for Turns {
-    fn default() -> Turns {
-        let (creation, read, rivals) = (Average::default(), Average::default(), HashMap::default());
-        Turns(Mutex::new(Held { creation, read, last: None, row: 0, row_end: ROW_MIN, records: 0, rivals, scale: 1.0 }))
-    }
+/// Adds a measurement to an average, in which what is fast counts more: requests are slow in a
+/// crowd.
+fn add(average: &mut Option<f64>, took: Duration) {
+    let took = took.as_secs_f64().min(REQUEST_MAX_SECONDS);
+    let weight = |old: f64| if took < old { 0.5 } else { 0.25 };
+    *average = Some(average.map_or(took, |old| old + weight(old) * (took - old)));
 }
 
 impl Turns {
-    /// The turn of a new commit.
-    pub(super) fn begin(&self) -> Turn {
+    /// The turn of a new commit. A writer that met rivals lets each of them commit first. `pins`
+    /// counts the mounts.
+    pub(super) fn begin(&self, pins: impl FnOnce() -> usize) -> Turn {
         let mut held = self.0.lock();
-        let mut turn = Turn { left: 0.0, losses: 0, yields: false, saw_rival: false, pins: None };
-        let slots = held.last.map_or(f64::INFINITY, |last| last.elapsed().as_secs_f64() / held.slot());
-        let waits = number(held.active()) * held.scale * RIVAL_SLOTS;
-        if slots > waits.max(ROW_PAUSE_SLOTS) {
+        let mut turn = Turn::default();
+        if held.rivals > 0 {
+            let since = held.last.map_or(f64::INFINITY, |last| last.elapsed().as_secs_f64() / held.slot());
+            turn.wait = number(held.rivals) * (0.5 + random()) - since;
+        } else if held.row >= ROW {
             held.row = 0;
-        } else if waits > 0.0 {
-            turn.left = waits * (0.9 + random() / 5.0) - slots;
-        } else if held.row >= held.row_end {
-            (turn.left, turn.yields, held.row) = (YIELD_SLOTS, true, 0);
+            drop(held);
+            // One of them may have lost each time.
+            turn.wait = if pins() > 1 { PAUSE_SLOTS } else { 0.0 };
         }
         turn
-    }
-
-    /// Notes records of rivals.
-    fn saw(&self, turn: &mut Turn, rivals: &[u64]) {
-        let mut held = self.0.lock();
-        for rival in rivals {
-            held.records = held.records.saturating_add(1);
-            let at = (held.records, Instant::now());
-            held.rivals.insert(*rival, at);
-        }
-        if !rivals.is_empty() {
-            (held.row, held.row_end, turn.saw_rival) = (0, ROW_MIN, true);
-        }
-    }
-
-    /// Time to sleep before the next look.
-    fn nap(&self, turn: &Turn) -> Duration {
-        let held = self.0.lock();
-        let seconds = turn.left.min(LOOK_SLOTS) * held.slot() - held.read.seconds() * (0.5 + random() / 2.0);
-        Duration::try_from_secs_f64(seconds).unwrap_or_default()
-    }
-
-    /// Notes that `elapsed` of the wait is over, and which rivals committed meanwhile.
-    fn waited(&self, turn: &mut Turn, elapsed: Duration, rivals: &[u64]) {
-        self.saw(turn, rivals);
-        let mut held = self.0.lock();
-        let slots = elapsed.as_secs_f64() / held.slot();
-        let committed = number(rivals.iter().collect::<HashSet<_>>().len());
-        if !turn.yields && rivals.is_empty() {
-            let left = IDLE_SLOT_LEAVES.powf(slots);
-            held.scale = (held.scale * left).max(SCALE_MIN);
-            turn.left *= left;
-        } else if !turn.yields {
-            held.scale = (held.scale * 1.5).min(1.0);
-        }
-        turn.left -= slots.max(committed);
-        if turn.left <= 0.0 && turn.yields && !turn.saw_rival {
-            held.row_end = held.row_end.saturating_mul(2).min(ROW_MAX);
-        }
     }
 
     /// Waits until the next attempt is due. `look` reads the new records, and returns the rivals
     /// that committed them.
     pub(super) fn wait(&self, turn: &mut Turn, look: &mut dyn FnMut() -> Result<Vec<u64>>) -> Result<()> {
-        while turn.left > 0.0 {
-            let begin = Instant::now();
-            waiting::may_wait();
-            std::thread::sleep(self.nap(turn));
-            let rivals = look()?;
-            self.waited(turn, begin.elapsed(), &rivals);
+        if turn.wait <= 0.0 {
+            return Ok(());
         }
+        let seconds = turn.wait * self.0.lock().slot();
+        turn.wait = 0.0;
+        waiting::may_wait();
+        std::thread::sleep(Duration::try_from_secs_f64(seconds).unwrap_or_default());
+        turn.rivals.extend(look()?);
         Ok(())
     }
 
     /// Draws the slot of the next attempt. `rivals`: those that committed first; `pins` counts the
-    /// mounts.
-    pub(super) fn lost(&self, turn: &mut Turn, rivals: &[u64], pins: impl FnOnce() -> usize) {
-        self.saw(turn, rivals);
+    /// mounts, all of which may be rivals.
+    pub(super) fn lost(&self, turn: &mut Turn, rivals: Vec<u64>, pins: impl FnOnce() -> usize) {
+        turn.rivals.extend(rivals);
         turn.losses = turn.losses.saturating_add(1);
-        (turn.left, turn.yields) = (0.0, false);
-        let active = self.0.lock().active();
-        // Rivals that are not known yet do not wait for it.
-        if turn.pins.is_none() && active <= rivals.len().max(DUE_SLOTS) {
-            turn.pins = Some(pins());
-        }
-        let among = turn.pins.unwrap_or(0).clamp(DUE_SLOTS, RIVALS_MAX);
-        turn.left = random() * number(among) / f64::from(turn.losses);
+        let pins = *turn.pins.get_or_insert_with(pins);
+        turn.wait = random() * number(pins.max(2)) / f64::from(turn.losses);
     }
 
     /// Notes a read of a record that took this long.
     pub(super) fn read(&self, took: Duration) {
-        self.0.lock().read.add(took);
+        add(&mut self.0.lock().read, took);
     }
 
-    /// Notes an own commit, whose creation took this long.
-    pub(super) fn committed(&self, took: Duration) {
+    /// Notes a creation of a record that took this long.
+    pub(super) fn created(&self, took: Duration) {
+        add(&mut self.0.lock().creation, took);
+    }
+
+    /// Notes that the commit of `turn` succeeded.
+    pub(super) fn won(&self, turn: &Turn) {
         let mut held = self.0.lock();
-        held.creation.add(took);
-        held.last = Some(Instant::now());
-        held.row = held.row.saturating_add(1);
+        (held.last, held.rivals) = (Some(Instant::now()), turn.rivals.len());
+        held.row = if turn.rivals.is_empty() { held.row.saturating_add(1) } else { 0 };
     }
 }
 
 impl Held {
     /// Seconds of a slot.
     fn slot(&self) -> f64 {
-        (self.creation.seconds() + self.read.seconds()).max(SLOT_MIN_SECONDS)
-    }
-
-    /// How many rivals committed lately.
-    fn active(&mut self) -> usize {
-        let first = self.records.saturating_sub(RIVALS_RECORDS);
-        self.rivals.retain(|_, (number, at)| *number > first && at.elapsed() < RIVALS_TIME);
-        self.rivals.len()
+        self.creation.unwrap_or(REQUEST_SECONDS) + self.read.unwrap_or(REQUEST_SECONDS)
     }
 }
 
@@ -233,56 +139,49 @@ impl Held {
 mod tests {
     use super::*;
 
-    /// After `count` commits of a second each.
-    fn committed(count: u32) -> Turns {
+    /// After a commit during which so many rivals committed.
+    fn after(rivals: u64) -> Turns {
         let turns = Turns::default();
-        (0..count).for_each(|_| turns.committed(Duration::from_secs(1)));
+        turns.created(Duration::from_secs(1));
+        turns.won(&Turn { rivals: (0..rivals).collect(), ..Turn::default() });
         turns
     }
 
     #[test]
-    fn a_lone_writer_pauses_after_rows_that_double() {
-        let turns = committed(ROW_MIN - 1);
-        assert_eq!(turns.begin().left, 0.0);
-        let turns = committed(ROW_MIN);
-        let mut turn = turns.begin();
-        assert_eq!((turn.left, turn.yields), (YIELD_SLOTS, true));
-        turns.waited(&mut turn, Duration::from_secs(5), &[]);
-        assert_eq!((turn.left <= 0.0, turns.0.lock().row_end), (true, 2 * ROW_MIN));
-        // A rival came.
-        turns.waited(&mut turn, Duration::from_secs(5), &[7]);
-        assert_eq!(turns.0.lock().row_end, ROW_MIN);
+    fn a_lone_writer_looks_for_mounts_after_a_row_and_does_not_wait() {
+        let turns = after(0);
+        for _ in 1..ROW {
+            assert_eq!(turns.begin(|| unreachable!("the row is short")).wait, 0.0);
+            turns.won(&Turn::default());
+        }
+        assert_eq!(turns.begin(|| 1).wait, 0.0);
+        for _ in 0..ROW {
+            turns.won(&Turn::default());
+        }
+        assert_eq!(turns.begin(|| 2).wait, PAUSE_SLOTS);
     }
 
     #[test]
     fn a_writer_lets_its_rivals_commit_first() {
-        let turns = committed(1);
-        let rivals: Vec<u64> = (1..=20).collect();
-        turns.saw(&mut turns.begin(), &rivals);
-        let mut turn = turns.begin();
-        assert!(turn.left > 20.0 && turn.left < 26.0, "{}", turn.left);
-        // All of them did; or none, and the wait is over long before.
-        turns.waited(&mut turn, Duration::ZERO, &(1..=26).collect::<Vec<_>>());
-        assert!(turn.left <= 0.0);
-        let mut turn = turns.begin();
-        turns.waited(&mut turn, Duration::from_secs(4), &[]);
-        assert!(turn.left < 0.0 && turns.begin().left < 2.0, "{}", turn.left);
+        let turns = after(20);
+        let wait = turns.begin(|| unreachable!("the rivals are known")).wait;
+        assert!(wait > 9.0 && wait <= 30.0, "{wait}");
+        // Those that came meanwhile are its rivals for the next one.
+        let mut turn = Turn { wait: f64::MIN_POSITIVE, ..Turn::default() };
+        turns.wait(&mut turn, &mut || Ok(vec![1, 2, 1])).unwrap();
+        turns.won(&turn);
+        assert!(turns.begin(|| unreachable!("the rivals are known")).wait <= 3.0);
+        assert_eq!(turns.0.lock().rivals, 2);
     }
 
     #[test]
-    fn a_writer_that_lost_draws_among_the_mounts_or_before_its_rivals() {
-        for seed in 0..50 {
-            let turns = committed(1);
-            let mut turn = turns.begin();
-            turns.lost(&mut turn, &[seed], || 100);
-            assert!(turn.left >= 0.0 && turn.left <= 100.0 && turn.pins == Some(100));
-            turns.lost(&mut turn, &[seed], || unreachable!("pins are counted once"));
-            assert!(turn.left <= 50.0);
-            let turns = committed(1);
-            turns.saw(&mut turns.begin(), &[1, 2, 3]);
-            let mut turn = turns.begin();
-            turns.lost(&mut turn, &[2], || unreachable!("the rivals are known"));
-            assert!(turn.left <= 2.0);
+    fn a_writer_that_lost_draws_a_slot_among_the_mounts() {
+        for _ in 0..50 {
+            let (turns, mut turn) = (after(1), Turn::default());
+            turns.lost(&mut turn, vec![7], || 100);
+            assert!(turn.wait >= 0.0 && turn.wait <= 100.0);
+            turns.lost(&mut turn, vec![7], || unreachable!("pins are counted once"));
+            assert!(turn.wait <= 50.0 && turn.rivals.len() == 1);
         }
     }
 }

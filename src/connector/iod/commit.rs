@@ -157,6 +157,7 @@ impl IodConnector {
             let entries = entries(state);
             let record = self.new_record(state, &entries)?;
             if let Outcome::Committed(hash) = self.container.append(&state.snapshot, &record)? {
+                self.container.won_turn(&turn);
                 return self.committed(state, &record, hash, &entries);
             }
             let before = state.snapshot.version();
@@ -164,7 +165,7 @@ impl IodConnector {
             if state.snapshot.version() == before {
                 return Err(record::fork(before.saturating_add(1)));
             }
-            self.container.lost_turn(&mut turn, &rivals);
+            self.container.lost_turn(&mut turn, rivals);
         }
     }
 
