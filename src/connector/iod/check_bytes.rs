@@ -102,7 +102,7 @@ impl Pending {
 }
 
 /// Reads and checks the extents of one request.
-fn read(container: &Container, request: &Vec<(Extent, Stored)>) -> Vec<(u64, Result<u64>)> {
+fn read(container: &Container, request: &[(Extent, Stored)]) -> Vec<(u64, Result<u64>)> {
     let extents: Vec<Extent> = request.iter().map(|(extent, _)| *extent).collect();
     match container.read_many(&extents) {
         Ok(all) => {

@@ -47,13 +47,14 @@ pub(super) fn groups(cells: &[Cell]) -> Vec<Group> {
 }
 
 /// Calls `fetch` with each group, several at once; returns all results.
-pub(super) fn each_group<T: Sync, R: Send>(groups: &[Vec<T>], fetch: &(dyn Fn(&Vec<T>) -> Vec<R> + Sync)) -> Vec<R> {
+pub(super) fn each_group<T: Sync, R: Send>(groups: &[Vec<T>], fetch: &(dyn Fn(&[T]) -> Vec<R> + Sync)) -> Vec<R> {
     if groups.len() < 2 {
-        return groups.iter().flat_map(fetch).collect();
+        return groups.iter().flat_map(|group| fetch(group)).collect();
     }
     std::thread::scope(|scope| {
         let parts = groups.chunks(groups.len().div_ceil(REQUESTS_AT_ONCE).max(1));
-        let threads: Vec<_> = parts.map(|part| scope.spawn(move || part.iter().flat_map(fetch).collect::<Vec<_>>())).collect();
+        let threads: Vec<_> =
+            parts.map(|part| scope.spawn(move || part.iter().flat_map(|group| fetch(group)).collect::<Vec<_>>())).collect();
         let joined = threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         joined.collect()
     })
@@ -72,7 +73,7 @@ fn near(first: Extent, last: Extent, next: Extent) -> bool {
 impl IodConnector {
     /// Fetches and decodes the chunks of a group that are in no cache, and that no other thread
     /// fetches. Chunks that cannot be read are left out: their reader gets the error.
-    pub(super) fn fetch_group(&self, d: &Dataset, group: &Group) -> Vec<(Extent, Arc<Vec<u8>>)> {
+    pub(super) fn fetch_group(&self, d: &Dataset, group: &[(Extent, u32)]) -> Vec<(Extent, Arc<Vec<u8>>)> {
         let claimed: Group = {
             let mut images = self.images.lock();
             let is_ours = |(extent, _): &&(Extent, u32)| images.get(extent).is_none() && images.arriving.insert(*extent);

@@ -1,7 +1,7 @@
 //! Stored chunks for other containers, and from them.
 
 use super::access::IodConnector;
-use super::coalesce::{Group, each_group, groups};
+use super::coalesce::{each_group, groups};
 use super::dataset::{Dataset, Storage};
 use super::state::State;
 use crate::base::{Error, Result};
@@ -88,7 +88,7 @@ impl StoredChunks for IodStoredChunks {
 impl IodConnector {
     /// The stored bytes of values in packs, by few requests.
     fn fetch_stored(&self, cells: &[Cell]) -> Result<HashMap<Extent, Vec<u8>>> {
-        let fetch = |group: &Group| {
+        let fetch = |group: &[(Extent, u32)]| {
             let extents: Vec<Extent> = group.iter().map(|(extent, _)| *extent).collect();
             match self.container.read_many(&extents) {
                 Ok(all) => extents.iter().zip(all).map(|(extent, bytes)| Ok((*extent, bytes?))).collect(),
