@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Copies between mounts are what libhdf5 reads as the original: every filter of hdf5plugin and h5py, ranks 1 to 4."""
+"""Copies between mounts are what libhdf5 reads as the original: every filter of hdf5plugin and h5py, ranks 1 to 4; references to
+named datatypes, by cp, rsync and tar."""
 import os
 import subprocess
 
@@ -47,6 +48,30 @@ def make(t, path, rng):
     return names
 
 
+COPIES = {
+    "cp": "cp -a {a}/. {b}/",
+    "rsync": "rsync -aX {a}/ {b}/",
+    "tar": "tar -C {a} --xattrs --xattrs-include='*' -cf - . | tar -C {b} --xattrs --xattrs-include='*' -xf -",
+}
+
+
+def named_types(t, h5dir, place):
+    """Datasets and attributes of copies refer to the named datatype of the copy."""
+    source = os.path.join(place, "named.h5")
+    with h5py.File(source, "w") as f:
+        f["t"] = np.dtype([("x", "<f8"), ("n", "<i4")])
+        d = f.create_dataset("d", (4,), dtype=f["t"])
+        d.attrs.create("a", np.zeros((), f["t"].dtype), dtype=f["t"])
+    for tool, command in COPIES.items():
+        target = os.path.join(place, f"{tool}.h5")
+        subprocess.run([h5dir, "create", target], check=True)
+        with harness.mounted(h5dir, source) as a, harness.mounted(h5dir, target, "--read-write") as b:
+            subprocess.run(command.format(a=a, b=b), shell=True, check=True, timeout=60)
+        with h5py.File(target) as f:
+            types = [f["d"].id.get_type(), h5py.h5a.open(f["d"].id, b"a").get_type()]
+            t.check(all(one.committed() and one == f["t"].id for one in types), f"{tool}: the copy refers to its named datatype")
+
+
 def main():
     options = harness.arguments(__doc__)
     t = harness.Tally()
@@ -72,6 +97,7 @@ def main():
 
                 t.equal(values(g[n]), values(f[n]), f"{n}: elements as libhdf5 reads them")
                 t.equal(facts(g[n]), facts(f[n]), f"{n}: type, shape, chunks and filters")
+        named_types(t, options.bin, place)
     t.finish()
 
 
