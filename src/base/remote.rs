@@ -52,6 +52,11 @@ pub fn container_url(target: &Path) -> Option<String> {
     after_scheme(url.as_bytes()).map(|_| url.to_owned())
 }
 
+/// The prefix that the one of the container at `url` is in, without a slash at its end.
+pub fn container_parent(url: &str) -> &str {
+    url.rsplit_once('/').map_or(url, |(parent, _)| parent)
+}
+
 /// `target` with the folder of a container mapped by `f`.
 pub fn with_folder(target: &Path, f: impl FnOnce(&Path) -> PathBuf) -> PathBuf {
     match container_folder(target) {

@@ -4,7 +4,7 @@ use super::failure::{Exit, Failure, reason};
 use super::progress::{ProgressLine, percent};
 use super::{ls, text};
 use crate::base::escape::{self, escaped};
-use crate::base::remote::{RemoteOptions, without_secrets};
+use crate::base::remote::{RemoteOptions, container_folder, container_url, without_secrets};
 use crate::config::args::CheckArgs;
 use crate::config::value::Level;
 use crate::fs::open::{self, Checked, Finding, Problem};
@@ -17,9 +17,11 @@ const RANGES_PRINTED: usize = 20;
 
 /// Runs `h5dir check`.
 pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
-    // External raw data and sources of virtual datasets are data, too.
-    let external = if args.data { ExternalPolicy::Beneath(None) } else { ExternalPolicy::Off };
     let (file, secrets) = without_secrets(&args.file);
+    // External raw data and sources of virtual datasets are data, too. Where the chunks of a
+    // container are is checked in any case.
+    let reads_others = args.data || container_folder(&file).is_some() || container_url(&file).is_some();
+    let external = if reads_others { ExternalPolicy::Beneath(args.external_root.clone()) } else { ExternalPolicy::Off };
     let remote = RemoteOptions { secrets, ..RemoteOptions::default() };
     // 0: a thread for each core.
     let version = args.version.clone().map_or_else(Default::default, |version| version.0);

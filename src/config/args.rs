@@ -252,6 +252,10 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     pub(crate) data: bool,
 
+    /// Read files that the file names only beneath this directory [default: that of FILE]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) external_root: Option<PathBuf>,
+
     /// Version of a container in an object store that is checked [default: latest]
     #[arg(long, value_name = "VERSION")]
     pub(crate) version: Option<super::value::Version>,

@@ -87,6 +87,10 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "earliest|v110", default_value = "v110")]
     pub(crate) libver: LibVer,
 
+    /// Refer to the elements in the HDF5 file instead of copying them: DST is a container
+    #[arg(short, long)]
+    pub(crate) link: bool,
+
     /// Store datasets of a log as ordinary ones: contiguous, or in chunks if they can grow
     #[arg(long)]
     pub(crate) no_log: bool,
@@ -124,6 +128,7 @@ impl CopyArgs {
             force: false,
             create: true,
             libver,
+            link: false,
             no_log: true,
             into_log: false,
             config: None,

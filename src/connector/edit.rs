@@ -5,7 +5,7 @@
 
 use super::log::EditLog;
 use super::maps::EditMaps;
-use super::stored::{self, ChunkStorage, StoredChunk};
+use super::stored::{self, ChunkStorage, Original, StoredChunk};
 use super::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership, Result, Target};
 use crate::base::Error;
 
@@ -146,6 +146,12 @@ pub trait Edit: Send + Sync {
     /// not take some of them.
     fn store_chunks(&self, _id: ObjectId, _storage: &ChunkStorage, _chunks: &[StoredChunk]) -> Result<()> {
         Err(stored::unlike())
+    }
+
+    /// As [`Edit::store_chunks`], but refers to the bytes in `original`. Errors: `EXDEV` if
+    /// the container cannot refer to that file.
+    fn refer_to_chunks(&self, _id: ObjectId, _storage: &ChunkStorage, _chunks: &[StoredChunk], _original: &Original) -> Result<()> {
+        Err(Error::refused(libc::EXDEV, "containers of this kind have all their bytes themselves"))
     }
 
     /// A new empty dataset for a stream of bytes.

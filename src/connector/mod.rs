@@ -240,6 +240,11 @@ pub trait Connector: Send + Sync {
     fn stored(&self, _id: ObjectId) -> Result<Option<Arc<dyn stored::StoredChunks>>> {
         Ok(None)
     }
+    /// A dataset's elements in stored form, for another container that refers to them where they
+    /// are. `None`: they are copied.
+    fn referable(&self, _id: ObjectId) -> Result<Option<Arc<dyn stored::StoredChunks>>> {
+        Ok(None)
+    }
     /// A named datatype.
     fn datatype(&self, id: ObjectId) -> Result<Datatype>;
     /// The named datatype that a dataset, or an attribute of an object, refers to.

@@ -3,13 +3,17 @@
 use super::{Datatype, FilterSpec, Result};
 use crate::base::{Address, Error};
 use crate::dataset::fill::FillPattern;
+use crate::file::Identity;
 use crate::filter::registry::FLETCHER32;
 use crate::filter::{Pipeline, fletcher32};
+use std::path::PathBuf;
 
 /// Largest chunk that is moved as a whole, bytes.
 pub(crate) const MOVED_CHUNK_MAX_BYTES: u64 = 256 << 20;
 /// Chunks of one batch.
 pub(crate) const BATCH_CHUNKS_MAX: usize = 4096;
+/// Bytes of a stored piece of a dataset without chunks, about.
+const PIECE_BYTES: u64 = 1 << 20;
 /// Bytes by which a stored chunk may exceed twice its decoded size.
 const STORED_SLACK_BYTES: u64 = 32 << 10;
 
@@ -37,6 +41,17 @@ pub struct StoredChunk {
     pub mask: u32,
     /// Its stored bytes. Without filters they may end early: the rest has the fill value.
     pub bytes: Vec<u8>,
+    /// Where they are in the original, if there is one.
+    pub offset: Option<u64>,
+}
+
+/// The file that has the stored chunks of a dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Original {
+    /// Its canonical path, or its URL.
+    pub path: PathBuf,
+    /// Which file it is.
+    pub identity: Identity,
 }
 
 /// The stored chunks of a dataset.
@@ -44,10 +59,20 @@ pub trait StoredChunks: Send + Sync {
     /// How they are stored.
     fn storage(&self) -> &ChunkStorage;
 
+    /// The file that has their bytes, if it is one that others can refer to.
+    fn original(&self) -> Option<Original> {
+        None
+    }
+
     /// The next chunks in row-major order after the one at `after`, or from the first one on: about
     /// `budget` bytes, and one chunk at least. None: there are no more. Errors: also a checksum by
     /// the last filter that is wrong.
     fn next(&self, after: Option<&[u64]>, budget: u64) -> Result<Vec<StoredChunk>>;
+}
+
+/// Elements of `element_size` bytes in a stored piece of a dataset without chunks.
+pub(crate) fn piece_elements(element_size: u64) -> u64 {
+    PIECE_BYTES.checked_div(element_size).unwrap_or(1).max(1)
 }
 
 /// The error of chunks that are not stored as they are; the caller writes their elements.
@@ -61,6 +86,12 @@ impl ChunkStorage {
         self.chunk.iter().fold(self.datatype.element_size(), |n, d| n.saturating_mul(*d))
     }
 
+    /// That of a dataset without chunks: pieces of its elements in row-major order.
+    pub(crate) fn pieces(datatype: Datatype, elements: u64, fill: FillPattern) -> ChunkStorage {
+        let piece = piece_elements(datatype.element_size());
+        ChunkStorage { datatype, dims: vec![elements], chunk: vec![piece], filters: Vec::new(), fill }
+    }
+
     /// `self`, unless its elements hold addresses of the container, or its chunks are too large.
     pub(crate) fn portable(self) -> Option<ChunkStorage> {
         let held = self.datatype.contains_vlen() || self.datatype.contains_reference();
@@ -70,7 +101,8 @@ impl ChunkStorage {
     /// True if stored chunks of `other` are valid here, byte for byte.
     pub(crate) fn is_like(&self, other: &ChunkStorage) -> bool {
         let pipeline = |storage: &ChunkStorage| Pipeline { filters: storage.filters.clone() };
-        (&self.datatype, &self.dims, &self.chunk, &self.fill) == (&other.datatype, &other.dims, &other.chunk, &other.fill)
+        (&self.dims, &self.chunk, &self.fill) == (&other.dims, &other.chunk, &other.fill)
+            && self.datatype.is_like(&other.datatype)
             && pipeline(self).is_like(&pipeline(other))
     }
 
@@ -141,7 +173,7 @@ mod tests {
         let last = storage(&[(1, &[6]), (3, &[])]);
         let mut bytes = b"abcd".to_vec();
         fletcher32::append(&mut bytes);
-        let chunk = |mask: u32, bytes: &[u8]| StoredChunk { scaled: vec![0], mask, bytes: bytes.to_vec() };
+        let chunk = |mask: u32, bytes: &[u8]| StoredChunk { scaled: vec![0], mask, bytes: bytes.to_vec(), offset: None };
         assert!(last.verify(&chunk(0, &bytes)).is_ok() && last.verify(&chunk(1, &bytes)).is_ok());
         bytes[1] ^= 1;
         assert!(last.verify(&chunk(0, &bytes)).is_err() && last.verify(&chunk(0, b"ab")).is_err());

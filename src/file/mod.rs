@@ -102,6 +102,11 @@ pub trait FileDriver: Send + Sync {
         false
     }
 
+    /// Its URL, without secrets; `None`: it is a file of this machine.
+    fn url(&self) -> Option<&str> {
+        None
+    }
+
     /// Announces that the byte ranges `ranges` are likely to be read soon. Starts nothing.
     fn announce(&self, _ranges: &[Range<u64>]) {}
 

@@ -13,7 +13,7 @@ use super::reload::Reload;
 use super::retry::{ATTEMPTS, consistent, readable};
 use super::spec::MountSpec;
 use super::stat::Stat;
-use super::stored::{ChunkStorage, StoredChunk, StoredSource};
+use super::stored::{ChunkStorage, Original, StoredChunk, StoredSource};
 use super::times::Times;
 use super::types::{
     Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, Statfs,
@@ -429,17 +429,17 @@ impl Operations for ContainerFs {
         Done::of(|invalidate| self.bytes.copy(from, to, len, invalidate))
     }
 
-    fn stored_chunks(&self, ino: Ino) -> FsResult<Option<StoredSource>> {
+    fn stored_chunks(&self, ino: Ino, referred: bool) -> FsResult<Option<StoredSource>> {
         let node = self.namespace.living(ino)?;
-        node.item.mapped_dataset().map_or(Ok(None), |id| StoredSource::of(&self.mounted, id))
+        node.item.mapped_dataset().map_or(Ok(None), |id| StoredSource::of(&self.mounted, id, referred))
     }
 
     fn takes_chunks(&self, ino: Ino, storage: &ChunkStorage) -> FsResult<bool> {
         self.bytes.takes_chunks(&*self.namespace.living(ino)?, storage)
     }
 
-    fn store_chunks(&self, ino: Ino, storage: &ChunkStorage, chunks: &[StoredChunk]) -> Done<()> {
-        Done::of(|invalidate| self.bytes.store_chunks(&*self.namespace.living(ino)?, storage, chunks, invalidate))
+    fn store_chunks(&self, ino: Ino, storage: &ChunkStorage, chunks: &[StoredChunk], original: Option<&Original>) -> Done<()> {
+        Done::of(|invalidate| self.bytes.store_chunks(&*self.namespace.living(ino)?, (storage, chunks), original, invalidate))
     }
 
     fn commit(&self) -> FsResult<()> {

@@ -1,7 +1,7 @@
 //! The operations of a mounted file system, without any FUSE type.
 
 use super::done::{Done, Invalidate};
-use super::stored::{ChunkStorage, StoredChunk, StoredSource};
+use super::stored::{ChunkStorage, Original, StoredChunk, StoredSource};
 use super::types::{
     Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FsResult, Handle, Ino, OpenMode, Opened, Statfs, StoredLink,
     Whence,
@@ -221,9 +221,9 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno(libc::EOPNOTSUPP)).into()
     }
 
-    /// The stored chunks of the dataset that `ino` shows element by element. `None`: its elements
-    /// are copied.
-    fn stored_chunks(&self, _ino: Ino) -> FsResult<Option<StoredSource>> {
+    /// The stored chunks of the dataset that `ino` shows element by element; `referred`: only if
+    /// another file system can refer to them where they are. `None`: its elements are copied.
+    fn stored_chunks(&self, _ino: Ino, _referred: bool) -> FsResult<Option<StoredSource>> {
         Ok(None)
     }
 
@@ -232,9 +232,9 @@ pub trait Operations: Send + Sync + 'static {
         Ok(false)
     }
 
-    /// Stores chunks of another file system in the dataset `ino` as they are. `EOPNOTSUPP`: the
-    /// caller writes elements.
-    fn store_chunks(&self, _ino: Ino, _storage: &ChunkStorage, _chunks: &[StoredChunk]) -> Done<()> {
+    /// Stores chunks of another file system in the dataset `ino` as they are, or refers to their
+    /// bytes in `original`. `EOPNOTSUPP`: the caller writes elements.
+    fn store_chunks(&self, _ino: Ino, _storage: &ChunkStorage, _chunks: &[StoredChunk], _original: Option<&Original>) -> Done<()> {
         Err(Errno(libc::EOPNOTSUPP)).into()
     }
 

@@ -5,7 +5,7 @@ use super::types::FsResult;
 use super::views::Host;
 use crate::connector::ObjectId;
 use crate::connector::stored::StoredChunks;
-pub use crate::connector::stored::{ChunkStorage, StoredChunk};
+pub use crate::connector::stored::{ChunkStorage, Original, StoredChunk};
 use std::sync::Arc;
 
 /// The stored chunks of a dataset of a file system.
@@ -16,19 +16,26 @@ pub struct StoredSource {
 }
 
 impl StoredSource {
-    /// Those of the dataset `id`. `None`: its elements are copied.
-    pub(super) fn of(mounted: &Arc<Mounted>, id: ObjectId) -> FsResult<Option<StoredSource>> {
+    /// Those of the dataset `id`; `referred`: only if another container can refer to them where
+    /// they are. `None`: its elements are copied.
+    pub(super) fn of(mounted: &Arc<Mounted>, id: ObjectId, referred: bool) -> FsResult<Option<StoredSource>> {
         // The chunks of a file that others change may move while they are read.
         if mounted.connector.follow().is_some() {
             return Ok(None);
         }
-        let chunks = mounted.connector.stored(id).map_err(|e| mounted.failed(Some(id), &e))?;
+        let found = if referred { mounted.connector.referable(id) } else { mounted.connector.stored(id) };
+        let chunks = found.map_err(|e| mounted.failed(Some(id), &e))?;
         Ok(chunks.map(|chunks| StoredSource { mounted: mounted.clone(), id, chunks }))
     }
 
     /// How they are stored.
     pub fn storage(&self) -> &ChunkStorage {
         self.chunks.storage()
+    }
+
+    /// The file that has their bytes, if others can refer to it.
+    pub fn original(&self) -> Option<Original> {
+        self.chunks.original()
     }
 
     /// The next chunks in row-major order after the one at `after`, or from the first one on: about

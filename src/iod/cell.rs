@@ -3,20 +3,24 @@
 //! ```text
 //! cell    0 | filter mask u32 | length u32 | bytes
 //!         1 | filter mask u32 | extent
+//!         2 | filter mask u32 | original u64 | offset u64 | length u32 | CRC32C of the bytes, u32
 //! extent  session u64 | pack u32 | offset u64 | length u32 | CRC32C of the bytes, u32
 //! ```
 //!
 //! Numbers have their lowest byte first. The mask is that of chunks, and 0 otherwise.
 
-use crate::base::Result;
 use crate::base::checksum::crc32c;
+use crate::base::{Address, Error, Result};
 use crate::format::{Reader, Writer};
 use std::sync::Arc;
 
 /// Longest bytes in the map itself.
 pub const INLINE_MAX_BYTES: usize = 4096;
 
-/// Bytes in a pack.
+/// Bit of the session that makes the rest of it the number of an original.
+const ORIGINAL: u64 = 1 << 63;
+
+/// Bytes in a pack, or in an original.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// Session that wrote the pack.
@@ -34,14 +38,39 @@ pub struct Extent {
 impl Extent {
     /// Encoded size, bytes.
     pub const SIZE: usize = 28;
+    /// Encoded size of one in an original, bytes.
+    const ORIGINAL_SIZE: usize = 24;
 
-    /// Reads an extent.
+    /// `bytes`, fewer than 2^32, which are at `offset` of the original `number`.
+    pub fn in_original(number: u64, offset: u64, bytes: &[u8]) -> Result<Extent> {
+        let len = u32::try_from(bytes.len()).map_err(|_| Error::limit("original", Address(offset), "an extent of 4 GiB"))?;
+        Ok(Extent { session: ORIGINAL | number, pack: 0, offset, len, checksum: crc32c(bytes) })
+    }
+
+    /// The original that has the bytes; `None`: a pack has them.
+    pub fn original(&self) -> Option<u64> {
+        (self.session & ORIGINAL != 0).then_some(self.session & !ORIGINAL)
+    }
+
+    /// Reads an extent in a pack.
     pub fn read(r: &mut Reader<'_>) -> Result<Extent> {
-        let extent = Extent { session: r.u64()?, pack: r.u32()?, offset: r.u64()?, len: r.u32()?, checksum: r.u32()? };
-        if extent.offset.checked_add(u64::from(extent.len)).is_none() {
+        Extent { session: r.u64()?, pack: r.u32()?, offset: r.u64()?, len: r.u32()?, checksum: r.u32()? }.checked(r)
+    }
+
+    fn read_in_original(r: &mut Reader<'_>) -> Result<Extent> {
+        let session = r.u64()?;
+        let extent = Extent { session, pack: 0, offset: r.u64()?, len: r.u32()?, checksum: r.u32()? }.checked(r)?;
+        Ok(Extent { session: ORIGINAL | session, ..extent })
+    }
+
+    fn checked(self, r: &Reader<'_>) -> Result<Extent> {
+        if self.session & ORIGINAL != 0 {
+            return Err(r.corrupt("an extent of a session past 2^63"));
+        }
+        if self.offset.checked_add(u64::from(self.len)).is_none() {
             return Err(r.corrupt("an extent ends past 2^64"));
         }
-        Ok(extent)
+        Ok(self)
     }
 
     /// Appends it.
@@ -60,7 +89,7 @@ impl Extent {
 pub enum Data {
     /// Here.
     Inline(Arc<[u8]>),
-    /// In a pack.
+    /// In a pack or in an original.
     Extent(Extent),
 }
 
@@ -104,7 +133,7 @@ impl Cell {
     pub fn size(&self) -> usize {
         match &self.data {
             Data::Inline(bytes) => bytes.len().saturating_add(9),
-            Data::Extent(_) => Extent::SIZE.saturating_add(5),
+            Data::Extent(extent) => if extent.original().is_some() { Extent::ORIGINAL_SIZE } else { Extent::SIZE }.saturating_add(5),
         }
     }
 
@@ -117,6 +146,7 @@ impl Cell {
                 Data::Inline(r.bytes(len as usize)?.into())
             }
             1 => Data::Extent(Extent::read(r)?),
+            2 => Data::Extent(Extent::read_in_original(r)?),
             n => return Err(r.corrupt(format!("a cell of kind {n}"))),
         };
         Ok(Cell { mask, data })
@@ -126,11 +156,14 @@ impl Cell {
     pub fn write(&self, w: &mut Writer) {
         match &self.data {
             Data::Inline(bytes) => w.u8(0).u32(self.mask).uint(bytes.len() as u64, 4).bytes(bytes),
-            Data::Extent(extent) => {
-                w.u8(1).u32(self.mask);
-                extent.write(w);
-                w
-            }
+            Data::Extent(extent) => match extent.original() {
+                Some(number) => w.u8(2).u32(self.mask).u64(number).u64(extent.offset).u32(extent.len).u32(extent.checksum),
+                None => {
+                    w.u8(1).u32(self.mask);
+                    extent.write(w);
+                    w
+                }
+            },
         };
     }
 }

@@ -150,6 +150,14 @@ pub fn pack_of(name: &str) -> Option<(u64, u32)> {
     Some((hex(session, 16)?, u32::try_from(hex(pack, 8)?).ok()?))
 }
 
+/// Begin of the names of originals.
+pub const ORIGINALS: &str = "o/";
+
+/// Name of an original.
+pub fn original_name(number: u64) -> String {
+    format!("{ORIGINALS}{number:016x}")
+}
+
 /// Begin of the names of tags.
 pub const TAGS: &str = "tag/";
 

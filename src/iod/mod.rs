@@ -7,6 +7,7 @@
 //! merge       changes of two writers                  ranges     written bytes of a chunk
 //! keys        names of objects, keys of the map       cell       values of the map
 //! origin      random identities, time, text of a writer     identity   names of transactions
+//! originals   files outside that chunks refer to
 //! transactions  peers whose changes are one version
 //! pin         versions that mounts keep               gc         garbage collection
 //! tag         names of versions                       history    what versions changed, reverts
@@ -31,6 +32,7 @@ pub mod merge;
 pub mod node;
 mod objects;
 mod origin;
+pub mod originals;
 pub mod pin;
 pub mod range;
 pub mod ranges;
@@ -54,8 +56,8 @@ pub use history::Touched;
 pub use keys::Key;
 pub use merge::{Body, Change, Changes, Conflict};
 pub use objects::Objects;
+pub use originals::OriginalFiles;
 pub use ranges::Ranges;
-
 pub use record::Record;
 pub use session::{PackWriter, Session};
 pub use snapshot::{Pinned, Snapshot};

@@ -3,6 +3,7 @@
 use super::cell::{Cell, Data, Extent};
 use super::keys;
 use super::node::Node;
+use super::originals::{self, OriginalFiles, Originals};
 use crate::base::{Address, Error, Result};
 use crate::file::store::ObjectStore;
 use crate::file::store::extents::ExtentCache;
@@ -29,6 +30,7 @@ pub struct Objects {
     cache: Option<(ExtentCache, u128)>,
     /// A pack that is not there was logged.
     is_reported: AtomicBool,
+    originals: Originals,
 }
 
 struct Nodes {
@@ -39,12 +41,6 @@ struct Nodes {
 /// The error of a request of a store.
 pub(super) fn failed(operation: &'static str, at: u64) -> impl Fn(io::Error) -> Error {
     move |e| Error::io(operation, Address(at), &e)
-}
-
-/// The error of bytes that are not those of an extent.
-fn damaged(extent: &Extent) -> Error {
-    let name = keys::pack_name(extent.session, extent.pack);
-    Error::corrupt("pack", Address(extent.offset), format!("{} bytes of {name} have another checksum", extent.len))
 }
 
 /// True if there is no such object.
@@ -65,7 +61,34 @@ impl Objects {
             nodes: Mutex::new(Nodes { cache: LruCache::unbounded(), bytes: 0 }),
             cache: None,
             is_reported: AtomicBool::new(false),
+            originals: Originals::default(),
         }
+    }
+
+    /// Has originals opened by `files`.
+    pub fn set_original_files(&self, files: Arc<dyn OriginalFiles>) {
+        self.originals.set_files(files);
+    }
+
+    /// Makes the file `name` the original `number`, which no object has.
+    pub fn create_original(&self, number: u64, name: &[u8]) -> Result<()> {
+        let (key, bytes) = (keys::original_name(number), originals::encode(name)?);
+        match self.again("write an original", || self.store.create(&key, &bytes))? {
+            true => Ok(()),
+            // The reply of an earlier attempt was lost.
+            false if self.original_path(number)? == name => Ok(()),
+            false => Err(Error::corrupt(originals::STRUCTURE, Address(number), "another one has its number")),
+        }
+    }
+
+    /// Name of an original.
+    pub fn original_path(&self, number: u64) -> Result<Vec<u8>> {
+        Originals::path(&*self.store, number)
+    }
+
+    /// Length of an original, bytes.
+    pub fn original_len(&self, number: u64) -> Result<u64> {
+        self.originals.len(&*self.store, number)
     }
 
     /// The store.
@@ -103,11 +126,20 @@ impl Objects {
 
     /// The bytes of an extent. Errors: another checksum.
     pub fn read(&self, extent: &Extent) -> Result<Vec<u8>> {
-        self.read_many(std::slice::from_ref(extent))?.pop().unwrap_or_else(|| Err(damaged(extent)))
+        self.read_many(std::slice::from_ref(extent))?.pop().unwrap_or_else(|| Err(self.damaged(extent)))
     }
 
-    /// The bytes of extents of one pack, ascending by offset, by one request. Errors of single
-    /// ones: another checksum.
+    /// The error of bytes that are not those of an extent.
+    fn damaged(&self, extent: &Extent) -> Error {
+        if let Some(number) = extent.original() {
+            return self.originals.changed(&*self.store, number, extent);
+        }
+        let name = keys::pack_name(extent.session, extent.pack);
+        Error::corrupt("pack", Address(extent.offset), format!("{} bytes of {name} have another checksum", extent.len))
+    }
+
+    /// The bytes of extents of one pack or original, ascending by offset, by one request. Errors of
+    /// single ones: another checksum.
     pub fn read_many(&self, extents: &[Extent]) -> Result<Vec<Result<Vec<u8>>>> {
         let cached: Vec<Option<Vec<u8>>> = extents.iter().map(|extent| self.cached(extent)).collect();
         let missing: Vec<&Extent> = extents.iter().zip(&cached).filter(|(_, bytes)| bytes.is_none()).map(|(e, _)| e).collect();
@@ -116,16 +148,19 @@ impl Objects {
             if let Some(bytes) = cached {
                 return Ok(bytes);
             }
-            let bytes = fetched.next().filter(|bytes| extent.is_of(bytes)).ok_or_else(|| damaged(extent))?;
+            let bytes = fetched.next().filter(|bytes| extent.is_of(bytes)).ok_or_else(|| self.damaged(extent))?;
             self.keep(extent, &bytes);
             Ok(bytes)
         };
         Ok(extents.iter().zip(cached).map(one).collect())
     }
 
-    /// The bytes in the place of each of `extents`, of one pack.
+    /// The bytes in the place of each of `extents`, of one pack or original.
     fn fetch(&self, extents: &[&Extent]) -> Result<Vec<Vec<u8>>> {
         let Some(first) = extents.first() else { return Ok(Vec::new()) };
+        if let Some(number) = first.original() {
+            return self.originals.fetch(&*self.store, number, extents);
+        }
         let ranges: Vec<Range<u64>> = extents.iter().map(|e| e.offset..e.offset.saturating_add(e.len.into())).collect();
         let name = keys::pack_name(first.session, first.pack);
         match self.store.get_several(&name, &ranges) {

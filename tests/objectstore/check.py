@@ -612,6 +612,45 @@ def a_container_in_s3_takes_two_writers(b):
         moto.close()
 
 
+@check
+def a_container_refers_to_an_hdf5_object_beside_it(b):
+    path = b.file("linked.h5", make_walk)
+    with h5py.File(path, "a") as f:
+        if "big" not in f:
+            f["big"] = np.random.default_rng(3).integers(0, 1 << 60, 500_000)
+    with bucket(b) as (client, environment):
+        client.upload_file(path, "bucket", "data/run.h5")
+        box, run = "iod+s3://bucket/data/box", lambda *arguments: b.run(*arguments, environment=environment)
+        for source in ("s3://bucket/data/run.h5", path):
+            done = run("cp", "-r", "--link", source, "iod+s3://bucket/other/box")
+            assert done.returncode == 2 and b"--link" in done.stderr, done.stderr
+        b.ok("cp", "-r", "--link", "s3://bucket/data/run.h5", box, environment=environment)
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket="bucket", Prefix="data/box/d/")
+        packed = sum(o["Size"] for page in pages for o in page.get("Contents", []))
+        assert packed < 1 << 20, f"{packed} bytes in packs"
+        b.ok("diff", "-r", path + ":/", box + ":/", environment=environment)
+        with h5py.File(path) as f:
+            want = f["big"][()].tobytes()
+        with b.mounted(box, environment=environment) as m:
+            assert read(m.path("big")) == want
+        with b.mounted(box, "--external=off", environment=environment) as m:
+            assert errno_of(lambda: read(m.path("big"))) == 5
+        # Another object of this name, which lacks bytes that were linked.
+        with h5py.File(path) as f:
+            offset = f["big"].id.get_offset()
+        data = bytearray(open(path, "rb").read())
+        data[offset + 5] ^= 1
+        client.put_object(Bucket="bucket", Key="data/run.h5", Body=bytes(data))
+        with b.mounted(box, environment=environment) as m:
+            assert errno_of(lambda: read(m.path("big"), 0, 8)) == 5
+            assert read(m.path("big"), 2 * MIB, MIB) == want[2 * MIB:3 * MIB]
+        client.delete_object(Bucket="bucket", Key="data/run.h5")
+        done = run("cat", box + ":/big")
+        assert done.returncode == 1 and b"run.h5" in done.stderr, done.stderr
+        done = run("check", box)
+        assert done.returncode == 1 and b"no such object" in done.stdout, done.stdout + done.stderr
+
+
 def make_tree(top):
     """HDF5 files and other files, with and without endings of HDF5 files."""
     os.makedirs(os.path.join(top, "sub/deep"))

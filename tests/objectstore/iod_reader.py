@@ -85,6 +85,11 @@ class Folder:
         with open(os.path.join(self.path, key), "rb") as f:
             return f.read()
 
+    def beside(self, name):
+        """The bytes of the file `name`, relative to the directory that the folder is in."""
+        with open(os.path.join(os.path.dirname(os.path.realpath(self.path)), os.fsdecode(name)), "rb") as f:
+            return f.read()
+
     def keys(self):
         found = []
         for root, _, names in os.walk(self.path):
@@ -143,6 +148,8 @@ def read_cell(r):
     tag, mask = r.uint(1), r.uint(4)
     if tag == 0:
         return mask, r.take(r.uint(4))
+    if tag == 2:
+        return mask, ("original", r.uint(8), r.uint(8), r.uint(4), r.uint(4))
     if tag != 1:
         raise Damaged(f"{r.what}: a cell of kind {tag}")
     return mask, read_extent(r)
@@ -193,11 +200,19 @@ class Container:
         """The bytes of an extent or of an inline value."""
         if not isinstance(extent, tuple):
             return extent
-        _, session, pack, offset, length, checksum = extent
-        name = f"d/{session:016x}/{pack:08x}"
-        if name not in self.packs:
-            self.packs[name] = self.store.get(name)
-        data = self.packs[name][offset:offset + length]
+        if extent[0] == "original":
+            _, number, offset, length, checksum = extent
+            name = f"o/{number:016x}"
+            r = sealed(self.store.get(name), b"H5IODO1\n", name)
+            path = r.take(r.uint(2))
+            r.end()
+            data = self.store.beside(path)[offset:offset + length]
+        else:
+            _, session, pack, offset, length, checksum = extent
+            name = f"d/{session:016x}/{pack:08x}"
+            if name not in self.packs:
+                self.packs[name] = self.store.get(name)
+            data = self.packs[name][offset:offset + length]
         if len(data) != length or crc32c(data) != checksum:
             raise Damaged(f"{name}: {length} bytes at {offset} have another checksum")
         return data

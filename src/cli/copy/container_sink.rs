@@ -8,7 +8,7 @@ use super::sink::{Finished, KEPT_MODE_BITS, NewFile, NewLink, SinkDirectory, Sin
 use crate::cli::side::container::{Container, Held, ObjectContent, ObjectSource, error, is_below_control};
 use crate::cli::side::{Kind, Meta};
 use crate::cli::tree;
-use crate::fs::stored::{ChunkStorage, StoredChunk};
+use crate::fs::stored::{ChunkStorage, Original, StoredChunk};
 use crate::fs::{Changes, Creator, Entry, Errno, FsResult, Handle, Ino, OpenMode};
 use std::io;
 use std::ops::Range;
@@ -376,8 +376,8 @@ impl SinkFile for ObjectFile {
         self.container.operations.takes_chunks(self.held.ino(), storage).map_err(error)
     }
 
-    fn store_chunks(&mut self, storage: &ChunkStorage, chunks: &[StoredChunk]) -> io::Result<()> {
-        self.container.operations.store_chunks(self.held.ino(), storage, chunks).result.map_err(error)
+    fn store_chunks(&mut self, storage: &ChunkStorage, chunks: &[StoredChunk], original: Option<&Original>) -> io::Result<()> {
+        self.container.operations.store_chunks(self.held.ino(), storage, chunks, original).result.map_err(error)
     }
 
     fn use_exact_form(&mut self) {

@@ -47,6 +47,8 @@ pub(super) struct Manner {
     pub(super) force: bool,
     /// How datasets are stored.
     pub(super) storage: Storage,
+    /// The copy refers to the bytes of elements where they are, if it can.
+    pub(super) link: bool,
 }
 
 /// Why a copy ends early.
@@ -275,7 +277,7 @@ impl Copier {
                 *uncommitted = uncommitted.saturating_add(n);
                 line.show(|| format!("{objects} objects, {} MiB", *bytes >> 20));
             };
-            if !object.map_or(Ok(false), |object| stored::copy(object, &mut *file, &mut progress))? {
+            if !object.map_or(Ok(false), |object| stored::copy(object, &mut *file, self.manner.link, &mut progress))? {
                 let mut content = content(source, description, object)?;
                 bytes::copy(&mut *content, &mut *file, &mut self.piece, &mut progress)?;
             }

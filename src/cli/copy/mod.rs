@@ -6,12 +6,14 @@
 //! stored    chunks as they are stored    container_sink  a group of a container
 //! bytes     data and holes               resume          interrupted copies
 //! verify    compares copies              whole           whole files as arguments
+//! link      files that are referred to
 //! ```
 
 mod bytes;
 mod container_sink;
 mod copier;
 mod describe;
+mod link;
 mod local_sink;
 mod resume;
 mod sink;
@@ -79,6 +81,9 @@ fn check(args: &CopyArgs, sources: &[Argument], destination: &Argument) -> Resul
     }
     if sources.iter().any(|s| !is_object(s)) && !is_object(destination) {
         return usage("a local file is copied to a local file; use cp(1) for that");
+    }
+    if args.link {
+        link::check(sources, destination, &args.external)?;
     }
     if args.create && !is_object(destination) {
         return usage("--create needs an HDF5 file as the destination");
@@ -233,6 +238,7 @@ impl Job {
                 (true, _) => Storage::NoLog,
                 _ => Storage::Kept,
             },
+            link: args.link,
         };
         let mut copier = Copier::new(manner, container.clone());
         let copied = copy_all(&mut copier, &opened, &place, (sources, identity), destination);

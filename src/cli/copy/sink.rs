@@ -3,7 +3,7 @@
 use crate::cli::side::Meta;
 use crate::cli::side::container::{Container, Held, ObjectContent, ObjectSource};
 use crate::fs::StoredLink;
-use crate::fs::stored::{ChunkStorage, StoredChunk};
+use crate::fs::stored::{ChunkStorage, Original, StoredChunk};
 use std::io;
 use std::ops::Range;
 use std::rc::Rc;
@@ -125,8 +125,9 @@ pub(super) trait SinkFile {
         Ok(false)
     }
 
-    /// Stores chunks as they are. `EOPNOTSUPP`: the caller writes elements.
-    fn store_chunks(&mut self, _storage: &ChunkStorage, _chunks: &[StoredChunk]) -> io::Result<()> {
+    /// Stores chunks as they are, or refers to their bytes in `original`. `EOPNOTSUPP`: the caller
+    /// writes elements.
+    fn store_chunks(&mut self, _storage: &ChunkStorage, _chunks: &[StoredChunk], _original: Option<&Original>) -> io::Result<()> {
         Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
     }
 

@@ -1,4 +1,5 @@
-//! Moves stored chunks between containers: nothing is decoded, the bytes stay the same.
+//! Moves stored chunks between containers, or has one refer to those of another: nothing is
+//! decoded, the bytes stay the same.
 //!
 //! A thread reads the next chunks while those before them are stored.
 
@@ -13,13 +14,14 @@ use std::sync::mpsc;
 /// Bytes of chunks that are read at once, about.
 const BATCH_BYTES: u64 = 16 << 20;
 
-/// Moves the chunks of `from` to `to`. Calls `progress` with the number of bytes after each batch.
-/// False: the elements are to be copied, all of them.
-pub(super) fn copy(from: &ObjectSource, to: &mut dyn SinkFile, progress: &mut dyn FnMut(u64)) -> io::Result<bool> {
+/// Moves the chunks of `from` to `to`, or with `link` has it refer to them. Calls `progress` with
+/// the number of bytes after each batch. False: the elements are to be copied, all of them.
+pub(super) fn copy(from: &ObjectSource, to: &mut dyn SinkFile, link: bool, progress: &mut dyn FnMut(u64)) -> io::Result<bool> {
     if !to.may_take_chunks(from) {
         return Ok(false);
     }
-    let Some(source) = from.stored_chunks()? else { return Ok(false) };
+    let Some(source) = from.stored_chunks(link)? else { return Ok(false) };
+    let original = if link { source.original() } else { None };
     if !to.takes_chunks(source.storage())? {
         return Ok(false);
     }
@@ -27,7 +29,7 @@ pub(super) fn copy(from: &ObjectSource, to: &mut dyn SinkFile, progress: &mut dy
         if process::is_interrupted() {
             return Err(io::ErrorKind::Interrupted.into());
         }
-        match to.store_chunks(source.storage(), chunks) {
+        match to.store_chunks(source.storage(), chunks, original.as_ref()) {
             Ok(()) => {
                 progress(chunks.iter().fold(0u64, |n, chunk| n.saturating_add(chunk.bytes.len() as u64)));
                 Ok(true)

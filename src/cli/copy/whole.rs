@@ -4,7 +4,7 @@
 //! side of a recursive copy is such a container, an HDF5 file on the other side is its root group.
 
 use super::super::side::argument::Argument;
-use crate::base::remote::{container_folder, container_url};
+use crate::base::remote::{container_folder, container_url, is_prefix, is_url};
 use crate::fs::open::{self, Directory, Place, Recognized};
 use std::path::Path;
 
@@ -43,6 +43,11 @@ fn is_hdf5(path: &Path) -> bool {
     matches!(recognized, Ok(Recognized::Container))
 }
 
+/// True for an object of an object store.
+fn is_object(path: &Path) -> bool {
+    is_url(path) && !is_prefix(path)
+}
+
 /// True for a name that does not exist, and has the ending of an HDF5 file.
 fn is_new_hdf5(path: &Path) -> bool {
     let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
@@ -59,7 +64,7 @@ pub(super) fn roots(sources: Vec<Argument>, destination: Argument, recursive: bo
     }
     if is_in_container(&destination) {
         let whole = |source: Argument| match &source {
-            Argument::Local(path) if is_hdf5(path) => root_of(path),
+            Argument::Local(path) if is_hdf5(path) || is_object(path) => root_of(path),
             _ => source,
         };
         return (sources.into_iter().map(whole).collect(), destination, true);
@@ -88,6 +93,8 @@ mod tests {
         let container = root_of(Path::new("iod:x"));
         assert_eq!(of(vec![local("file")], iod(), true), (vec![root("file")], container.clone(), true));
         assert_eq!(of(vec![local("bytes.h5")], iod(), true), (vec![local("bytes.h5")], container.clone(), true));
+        let url = || Argument::Local("s3://bucket/run.h5".into());
+        assert_eq!(of(vec![url()], iod(), true), (vec![root_of(Path::new("s3://bucket/run.h5"))], container.clone(), true));
         assert_eq!(of(vec![local("file")], iod(), false), (vec![local("file")], container.clone(), false));
         assert_eq!(of(vec![iod()], local("new.h5"), true), (vec![container.clone()], root("new.h5"), true));
         assert_eq!(of(vec![iod()], local("new"), true), (vec![container.clone()], local("new"), false));

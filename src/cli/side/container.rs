@@ -142,9 +142,10 @@ impl ObjectSource {
         is_below_control(&self.path)
     }
 
-    /// Its stored chunks, if it is a dataset that has some. `None`: its elements are copied.
-    pub(crate) fn stored_chunks(&self) -> io::Result<Option<StoredSource>> {
-        self.container.operations.stored_chunks(self.held.ino).map_err(error)
+    /// Its stored chunks, if it is a dataset that has some; `referred`: only if another container
+    /// can refer to them. `None`: its elements are copied.
+    pub(crate) fn stored_chunks(&self, referred: bool) -> io::Result<Option<StoredSource>> {
+        self.container.operations.stored_chunks(self.held.ino, referred).map_err(error)
     }
 
     /// The same object in another view: the file `path` of it.

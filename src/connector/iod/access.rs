@@ -3,9 +3,11 @@
 use super::beside::{Following, Siblings};
 use super::dataset::Dataset;
 use super::external::External;
+use super::neighbours::Beside;
 use super::peer::Peer;
 use super::state::State;
 use crate::base::{Address, Error, Result, buffers};
+use crate::connector::stored::Original;
 use crate::iod::{Container, Extent};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use lru::LruCache;
@@ -110,6 +112,10 @@ pub struct IodConnector {
     pub(super) siblings: Siblings<IodConnector>,
     /// Other files that links lead to; unset: they are not opened.
     pub(super) external: OnceLock<External>,
+    /// Files that chunks may refer to; unset: none.
+    pub(super) beside: OnceLock<Arc<dyn Beside>>,
+    /// Those that chunks of this session refer to, with their numbers.
+    pub(super) originals: Mutex<Vec<(Original, u64)>>,
     /// How versions of other writers are followed; unset: they are not, or it is written.
     pub(super) following: OnceLock<Following>,
     /// Rises with each change.
@@ -171,6 +177,8 @@ impl IodConnector {
             cursor: Mutex::new(None),
             siblings: Siblings::new(),
             external: OnceLock::new(),
+            beside: OnceLock::new(),
+            originals: Mutex::new(Vec::new()),
             following: OnceLock::new(),
             generation: AtomicU64::new(1),
             dirty_limit,

@@ -46,8 +46,8 @@ impl Stored {
 pub(super) struct Pending {
     all: Vec<(Extent, Stored)>,
     bytes: u64,
-    /// Lengths of packs; `None`: there is none.
-    packs: HashMap<(u64, u32), Option<u64>>,
+    /// Lengths of packs and originals; `None`: there is none.
+    places: HashMap<(u64, u32), Option<u64>>,
 }
 
 impl Pending {
@@ -80,19 +80,25 @@ impl Pending {
         done
     }
 
-    /// Errors: the pack of an extent is not there, or ends before it.
+    /// Errors: the pack or original of an extent is not there, or ends before it.
     fn check_place(&mut self, container: &Container, extent: &Extent) -> Result<()> {
-        let name = keys::pack_name(extent.session, extent.pack);
-        let pack = (extent.session, extent.pack);
-        let len = match self.packs.get(&pack) {
+        let (structure, name) = match extent.original() {
+            Some(number) => ("original", keys::original_name(number)),
+            None => ("pack", keys::pack_name(extent.session, extent.pack)),
+        };
+        let place = (extent.session, extent.pack);
+        let len = match self.places.get(&place) {
             Some(len) => *len,
             None => {
-                let len = container.store().head(&name).map_err(|e| Error::io("read a pack", Address(extent.offset), &e))?;
-                self.packs.insert(pack, len);
+                let len = match extent.original() {
+                    Some(number) => Some(container.original_len(number)?),
+                    None => container.store().head(&name).map_err(|e| Error::io("read a pack", Address(extent.offset), &e))?,
+                };
+                self.places.insert(place, len);
                 len
             }
         };
-        let wrong = |what: String| Err(Error::corrupt("pack", Address(extent.offset), what));
+        let wrong = |what: String| Err(Error::corrupt(structure, Address(extent.offset), what));
         match (len, extent.offset.checked_add(extent.len.into())) {
             (None, _) => wrong(format!("{name} is missing")),
             (Some(len), Some(end)) if end <= len => Ok(()),

@@ -7,6 +7,7 @@ use crate::base::datatype::Datatype;
 use crate::base::fill::Fill;
 use crate::base::shape::Extent;
 use crate::base::{Address, Error, Result, limits};
+use crate::connector::stored::piece_elements;
 use crate::dataset::chunk::pieces::ByteGrid;
 use crate::dataset::creation::{Creation, NewLayout};
 use crate::dataset::fill::FillPattern;
@@ -24,8 +25,6 @@ use std::borrow::Cow;
 
 /// Chunk size of a file of bytes. Chunks without filters are stored up to their last written byte.
 pub(super) const BYTES_CHUNK: u64 = 1 << 20;
-/// Bytes of a stored piece of a dataset without chunks, about.
-const PIECE_BYTES: u64 = 1 << 20;
 /// Largest size shown: files cannot be larger.
 const SIZE_MAX: u64 = i64::MAX as u64;
 
@@ -91,10 +90,7 @@ impl Dataset {
         let size = size.ok_or_else(too_large)?;
         let grid = match &storage {
             Storage::Chunked(chunk) => ByteGrid::new(&space.dims, chunk, element_size),
-            _ => {
-                let piece = PIECE_BYTES.checked_div(element_size).unwrap_or(1).max(1);
-                ByteGrid::new(&[elements.unwrap_or(0)], &[piece], element_size)
-            }
+            _ => ByteGrid::new(&[elements.unwrap_or(0)], &[piece_elements(element_size)], element_size),
         };
         let grid = grid.ok_or_else(|| Error::corrupt("dataset", Address(id), "its chunks do not fit its shape"))?;
         if grid.chunk_bytes() > limits::CHUNK_BYTES_MAX.min(u32::MAX.into()) {

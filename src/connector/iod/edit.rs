@@ -4,11 +4,12 @@ use super::access::IodConnector;
 use super::create::bytes_file;
 use super::ids::object;
 use super::state::State;
+use super::stored;
 use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Elements, NewReference, Taken};
 use crate::connector::maps::EditMaps;
 use crate::connector::plan::Now;
-use crate::connector::stored::{ChunkStorage, StoredChunk};
+use crate::connector::stored::{ChunkStorage, Original, StoredChunk};
 use crate::connector::{DatasetSpec, Datatype, Form, LinkTarget, NewAttribute, NewValue, ObjectId, Ownership};
 use crate::format::message::times;
 use crate::format::object_header::kind;
@@ -128,7 +129,13 @@ impl Edit for IodConnector {
 
     fn store_chunks(&self, id: ObjectId, storage: &ChunkStorage, chunks: &[StoredChunk]) -> Result<()> {
         let id = State::check_id(id)?;
-        self.operate(|state| self.put_chunks(state, id, storage, chunks))
+        self.operate(|state| self.put_chunks(state, id, storage, chunks, stored::inline(chunks)))
+    }
+
+    fn refer_to_chunks(&self, id: ObjectId, storage: &ChunkStorage, chunks: &[StoredChunk], original: &Original) -> Result<()> {
+        let id = State::check_id(id)?;
+        let places = self.places(self.original(original)?, chunks)?;
+        self.operate(|state| self.put_chunks(state, id, storage, chunks, places))
     }
 
     fn zero(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {

@@ -24,10 +24,7 @@ const CACHE_DIVISOR: u64 = 4;
 
 /// See the module's description.
 pub(super) struct External {
-    /// The directory that files must lie beneath.
-    root: ConfinedDir,
-    /// The directory that names are relative to: that of the container's folder.
-    from: PathBuf,
+    place: Arc<Place>,
     options: OpenOptions,
     open: Mutex<Opened>,
 }
@@ -39,20 +36,22 @@ struct Opened {
     all: Vec<Arc<dyn Connector>>,
 }
 
-/// Where external links of a container lead.
+/// Where other files that a container names are.
 pub(super) struct Place {
+    /// The directory that files must lie beneath.
     pub root: ConfinedDir,
+    /// The directory that names are relative to: that of the container's folder.
     pub from: PathBuf,
 }
 
 impl External {
     /// Opens files for a container that was opened by `options`.
-    pub fn new(place: Place, options: &OpenOptions) -> External {
+    pub fn new(place: Arc<Place>, options: &OpenOptions) -> External {
         let cache_bytes = (options.cache_bytes / CACHE_DIVISOR).max(1 << 20);
         let external = ExternalPolicy::Beneath(None);
         let own = OpenOptions { group: None, writable: false, swmr: false, follow: false, rescue: false, external, ..options.clone() };
         let options = OpenOptions { cache_bytes, version: Default::default(), transaction: None, pin: None, shared: None, ..own };
-        External { root: place.root, from: place.from, options, open: Mutex::default() }
+        External { place, options, open: Mutex::default() }
     }
 
     /// The file `name` and its number.
@@ -69,7 +68,7 @@ impl External {
             None => open.shared.insert(Shared::new(self.options.cache_bytes, self.options.threads, FILES_MAX)?).clone(),
         };
         let options = OpenOptions { shared: Some(shared), ..self.options.clone() };
-        let opened = Hdf5File.open_named(&self.root, &self.from, name, &options)?;
+        let opened = Hdf5File.open_named(&self.place.root, &self.place.from, name, &options)?;
         let number = u32::try_from(open.all.len()).unwrap_or(u32::MAX);
         open.all.push(opened.clone());
         open.numbers.insert(name.to_vec(), number);

@@ -3,14 +3,15 @@
 use super::access::IodConnector;
 use super::external::{self, External};
 use super::following::time_of;
+use super::neighbours::{BesideFolder, BesidePrefix};
 use super::state::{GROUP, State, now};
 use super::transaction::open_peer;
 use super::versions::number_of;
-use crate::base::remote::{container_folder, container_url};
+use crate::base::remote::{container_folder, container_parent, container_url};
 use crate::base::{Error, Result, buffers};
 use crate::connector::DatasetSpec;
 use crate::connector::open::{
-    Backing, ConfinedDir, ExternalPolicy, FreeSpace, Kind, Located, OpenContainer, OpenError, OpenOptions, Place, Recognized,
+    Backing, ConfinedDir, ExternalPolicy, FreeSpace, Kind, Located, Objects, OpenContainer, OpenError, OpenOptions, Place, Recognized,
     UsedDirectory, temporary_directory,
 };
 use crate::connector::plan;
@@ -29,6 +30,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The blocks of originals have this part of the cache.
+const BLOCKS_DIVISOR: u64 = 4;
+
 /// See the module's description.
 pub struct IodContainer;
 
@@ -40,6 +44,8 @@ struct LocatedStore {
     cache: Option<(Directory, u64)>,
     /// Other files that may be read; `None`: none.
     external: Option<external::Place>,
+    /// The prefix that the container's is in: its objects may be originals.
+    beside: Option<Arc<dyn Objects>>,
 }
 
 fn remote_error(path: &Path, message: impl Into<String>) -> OpenError {
@@ -94,12 +100,14 @@ fn remote(path: &Path, url: &str, options: &crate::base::remote::RemoteOptions) 
     let io = |source| OpenError::Open { path: path.to_owned(), source };
     let store = crate::file::remote::RemoteStore::locate(url, options).map_err(failed)?;
     let cache = crate::file::remote::cache_directory(options).map_err(failed)?;
+    let beside = crate::file::remote::RemotePrefix::locate(container_parent(url), options).map_err(failed)?;
+    let beside: Arc<dyn Objects> = Arc::new(beside);
     let mut used = store.used().map_err(io)?;
     if let Some(directory) = &cache {
         used.push((directory.as_fd().try_clone_to_owned().map_err(io)?, true));
     }
     let used = used.into_iter().map(|(directory, written)| UsedDirectory { directory, written, tree: false }).collect();
-    Ok(LocatedStore { store: Arc::new(store), used, cache: cache.map(|directory| (directory, options.cache_dir_bytes)), external: None })
+    Ok(LocatedStore { store: Arc::new(store), used, cache: cache.map(|directory| (directory, options.cache_dir_bytes)), external: None, beside: Some(beside) })
 }
 
 /// The store at `path`; `written`: objects are made in it.
@@ -114,7 +122,7 @@ fn located(path: &Path, options: &crate::base::remote::RemoteOptions, written: b
     if let Some(temporary) = temporary_directory() {
         used.push(UsedDirectory { directory: temporary.as_fd().try_clone_to_owned().map_err(io)?, written: true, tree: false });
     }
-    Ok(LocatedStore { store: Arc::new(store), used, cache: None, external: None })
+    Ok(LocatedStore { store: Arc::new(store), used, cache: None, external: None, beside: None })
 }
 
 /// Where external links of the container in a folder lead, by the options.
@@ -205,8 +213,14 @@ impl Located for LocatedStore {
         let path = &options.target;
         let cache = self.cache.map(|(directory, limit)| ExtentCache::open(directory, limit));
         let (connector, seconds) = open(self.store.clone(), cache, options).map_err(engine(path))?;
-        if let Some(place) = self.external {
+        if let Some(place) = self.external.map(Arc::new) {
+            connector.set_beside(Arc::new(BesideFolder(place.clone())));
             let _ = connector.external.set(External::new(place, options));
+        }
+        if let Some(objects) = self.beside.filter(|_| options.external != ExternalPolicy::Off) {
+            objects.set_memory(options.cache_bytes / BLOCKS_DIVISOR);
+            let url = container_url(path).unwrap_or_default();
+            connector.set_beside(Arc::new(BesidePrefix { url: container_parent(&url).to_owned(), objects }));
         }
         let time = time_of(seconds);
         let store = self.store;

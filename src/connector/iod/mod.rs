@@ -15,7 +15,7 @@
 //! siblings  other versions           following  versions of other writers
 //! beside    what both keep
 //! ids       identities               chunks     datasets and chunks with caches
-//! external  files that links lead to
+//! external  files that links lead to   originals, neighbours  files that chunks refer to
 //! types, named_types  datatypes     check, check_bytes   checks
 //! map       maps                       listing    values from a position on
 //! stored    chunks as they are stored
@@ -61,6 +61,8 @@ mod named_types;
 #[cfg(test)]
 mod named_types_tests;
 mod names;
+mod neighbours;
+mod originals;
 mod ownership;
 mod paths;
 mod peer;

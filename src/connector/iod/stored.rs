@@ -11,12 +11,21 @@ use foldhash::HashMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
+/// Bytes of a chunk up to which it is copied instead of referred to: a reference is not shorter.
+const REFERRED_MIN_BYTES: usize = 64;
+
 impl Dataset {
     /// How its chunks are stored, if it has chunks that other containers can have.
     pub(super) fn chunk_storage(&self) -> Option<ChunkStorage> {
-        let Storage::Chunked(chunk) = &self.storage else { return None };
-        let (datatype, dims, filters) = (self.datatype.clone(), self.space.dims.clone(), self.pipeline.filters.clone());
-        ChunkStorage { datatype, dims, chunk: chunk.clone(), filters, fill: self.pattern.clone() }.portable()
+        let (datatype, fill) = (self.datatype.clone(), self.pattern.clone());
+        let storage = match &self.storage {
+            Storage::Chunked(chunk) => {
+                let (dims, filters) = (self.space.dims.clone(), self.pipeline.filters.clone());
+                ChunkStorage { datatype, dims, chunk: chunk.clone(), filters, fill }
+            }
+            Storage::Compact | Storage::Contiguous => ChunkStorage::pieces(datatype, self.elements(), fill),
+        };
+        storage.portable()
     }
 
     /// True if chunks stored by `other` are valid in it.
@@ -78,7 +87,7 @@ impl StoredChunks for IodStoredChunks {
                 // Several chunks may have one extent.
                 Data::Extent(extent) => fetched.remove(extent).map_or_else(|| self.connector.container.read(extent), Ok)?,
             };
-            let chunk = StoredChunk { scaled, mask: cell.mask, bytes };
+            let chunk = StoredChunk { scaled, mask: cell.mask, bytes, offset: None };
             self.storage.verify(&chunk).map(|()| chunk)
         };
         places.into_iter().zip(&cells).map(chunk).collect()
@@ -98,24 +107,49 @@ impl IodConnector {
         each_group(&groups(cells), &fetch).into_iter().collect()
     }
 
-    /// Stores chunks of another container as they are.
-    pub(super) fn put_chunks(&self, state: &mut State, id: u64, storage: &ChunkStorage, chunks: &[StoredChunk]) -> Result<()> {
+    /// Where chunks are in the original `number`, of which each is read: it may have changed, or
+    /// have its last changes in a journal.
+    pub(super) fn places(&self, number: u64, chunks: &[StoredChunk]) -> Result<Vec<Data>> {
+        let place = |chunk: &StoredChunk| match chunk.offset {
+            Some(offset) if chunk.bytes.len() > REFERRED_MIN_BYTES => Extent::in_original(number, offset, &chunk.bytes).map(Data::Extent),
+            _ => Ok(Data::Inline(chunk.bytes.as_slice().into())),
+        };
+        let places = chunks.iter().map(place).collect::<Result<Vec<_>>>()?;
+        let extents = places.iter().filter_map(|place| if let Data::Extent(extent) = place { Some(*extent) } else { None });
+        let extents: Vec<Extent> = extents.collect();
+        self.container.read_many(&extents)?.into_iter().try_for_each(|read| read.map(drop))?;
+        Ok(places)
+    }
+
+    /// Stores chunks of another container as they are, with their bytes in `places`.
+    pub(super) fn put_chunks(
+        &self,
+        state: &mut State,
+        id: u64,
+        storage: &ChunkStorage,
+        chunks: &[StoredChunk],
+        places: Vec<Data>,
+    ) -> Result<()> {
         let d = self.dataset_of(state, id)?;
         if !d.takes(storage) {
             return Err(unlike());
         }
-        for chunk in chunks {
+        for (chunk, data) in chunks.iter().zip(places) {
             storage.check(&chunk.bytes)?;
             if d.grid.linear(&chunk.scaled).is_none() {
                 return Err(Error::refused(libc::EINVAL, "a chunk lies outside of the dataset"));
             }
             let mut ranges = Ranges::default();
             ranges.add(0..d.grid.chunk_bytes());
-            let cell = Cell { mask: chunk.mask, data: Data::Inline(chunk.bytes.as_slice().into()) };
-            state.change(keys::chunk(id, &chunk.scaled), Body::Cell(cell), ranges);
+            state.change(keys::chunk(id, &chunk.scaled), Body::Cell(Cell { mask: chunk.mask, data }), ranges);
         }
         state.touch(id)
     }
+}
+
+/// The bytes of chunks in the values themselves.
+pub(super) fn inline(chunks: &[StoredChunk]) -> Vec<Data> {
+    chunks.iter().map(|chunk| Data::Inline(chunk.bytes.as_slice().into())).collect()
 }
 
 #[cfg(test)]
@@ -141,7 +175,7 @@ mod tests {
     }
 
     fn chunk(at: u64, mask: u32, bytes: &[u8]) -> StoredChunk {
-        StoredChunk { scaled: vec![at], mask, bytes: bytes.to_vec() }
+        StoredChunk { scaled: vec![at], mask, bytes: bytes.to_vec(), offset: None }
     }
 
     /// All chunks of a dataset, read in batches of about `budget` bytes, and the number of batches.

@@ -12,7 +12,7 @@ use crate::connector::versions::{
 };
 use crate::connector::{ObjectId, ObjectKind};
 use crate::format::object_header::kind;
-use crate::iod::{Cell, Container, Data, keys};
+use crate::iod::{Cell, Container, Data, Extent, keys};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ impl Versions for IodConnector {
             object = Some((id, kind));
             let place = match &cell.data {
                 Data::Inline(_) => None,
-                Data::Extent(e) => Some((keys::pack_name(e.session, e.pack), e.offset)),
+                Data::Extent(extent) => Some((place_of(&state.container, extent), extent.offset)),
             };
             let value = StoredValue { object: id, kind, what: what(&state, key, cell)?, len: cell.len(), mask: cell.mask, place };
             Ok(f(value))
@@ -124,6 +124,13 @@ impl Versions for IodConnector {
         self.all_changed();
         Ok(committed.then(|| state.snapshot.version()))
     }
+}
+
+/// The pack or the original that has the bytes of an extent.
+fn place_of(container: &Container, extent: &Extent) -> String {
+    let Some(number) = extent.original() else { return keys::pack_name(extent.session, extent.pack) };
+    let path = container.original_path(number);
+    path.map_or_else(|_| keys::original_name(number), |path| String::from_utf8_lossy(&path).into_owned())
 }
 
 /// Name of a metadata value, as the specification of 2013 has it where it does.

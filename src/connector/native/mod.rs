@@ -24,6 +24,7 @@ pub mod object;
 mod ownership;
 mod parts;
 pub mod paths;
+mod portable;
 mod record_log;
 pub mod recover;
 pub mod references;
@@ -414,8 +415,13 @@ impl Connector for NativeConnector {
         let _shared = self.shared();
         let dataset = self.dataset(id)?.dataset.clone();
         // The index does not contain dirty chunks, and changes.
-        let moved = chunks::PortableChunks::of(&dataset).filter(|_| self.editing.is_none());
-        Ok(moved.map(|chunks| Arc::new(chunks) as Arc<dyn stored::StoredChunks>))
+        Ok(if self.editing.is_none() { portable::stored(&dataset) } else { None })
+    }
+
+    fn referable(&self, id: ObjectId) -> Result<Option<Arc<dyn stored::StoredChunks>>> {
+        let _shared = self.shared();
+        let dataset = self.dataset(id)?.dataset.clone();
+        Ok(if self.editing.is_none() { portable::referable(&dataset) } else { None })
     }
 
     fn datatype(&self, id: ObjectId) -> Result<Datatype> {

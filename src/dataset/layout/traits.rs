@@ -311,6 +311,8 @@ pub trait StoredChunks {
     fn list(&self, data: &DatasetBytes, start: u64, f: &mut dyn FnMut(&[u64], u64, u64) -> ControlFlow<()>) -> Result<()>;
     /// True if stored chunks are valid in other datasets of the same filters.
     fn is_portable(&self) -> bool;
+    /// True if all of them have storage: moved, none takes more space than before.
+    fn is_allocated_by_chunk(&self) -> bool;
     /// True if stored chunks of other datasets of the same filters are valid here.
     fn takes_portable(&self) -> bool;
     /// The allocated chunks from number `from` on with their stored bytes: about `budget` bytes,
@@ -326,6 +328,8 @@ pub struct PortableChunk {
     pub(crate) scaled: Vec<u64>,
     /// Filters that were not applied; `None`: no filter was.
     pub(crate) mask: Option<u32>,
+    /// Where it is.
+    pub(crate) address: Address,
     /// Stored bytes.
     pub(crate) bytes: Vec<u8>,
 }

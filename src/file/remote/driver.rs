@@ -291,6 +291,10 @@ impl FileDriver for RemoteFile {
         true
     }
 
+    fn url(&self) -> Option<&str> {
+        Some(self.shared.object.name())
+    }
+
     fn announce(&self, ranges: &[Range<u64>]) {
         self.policy.announce(ranges);
     }

@@ -9,7 +9,7 @@ use crate::fs::mounted::Mounted;
 use crate::fs::namespace::Node;
 use crate::fs::open_files::{OpenFile, OpenFiles, check_writable, note_gap, padded_end};
 use crate::fs::page_guard::{PageGuard, WriteCall};
-use crate::fs::stored::{ChunkStorage, StoredChunk};
+use crate::fs::stored::{ChunkStorage, Original, StoredChunk};
 use crate::fs::types::{Errno, FsResult, Handle, OpenMode};
 use crate::fs::views::{EditView, Effects, Host};
 use std::sync::Arc;
@@ -186,10 +186,21 @@ impl ByteEditor {
         self.mounted.editor()?.takes_chunks(id, storage).map_err(|e| self.mounted.failed(Some(id), &e))
     }
 
-    /// Stores chunks of another file system in the dataset of `node`.
-    pub fn store_chunks(&self, node: &Node, storage: &ChunkStorage, chunks: &[StoredChunk], invalidate: &mut Invalidate) -> FsResult<()> {
-        let id = self.mapped_dataset(node)?;
-        self.mounted.editor()?.store_chunks(id, storage, chunks).map_err(|e| match &e {
+    /// Stores chunks of another file system in the dataset of `node`, or refers to their bytes in
+    /// `original`.
+    pub fn store_chunks(
+        &self,
+        node: &Node,
+        (storage, chunks): (&ChunkStorage, &[StoredChunk]),
+        original: Option<&Original>,
+        invalidate: &mut Invalidate,
+    ) -> FsResult<()> {
+        let (id, edit) = (self.mapped_dataset(node)?, self.mounted.editor()?);
+        let stored = match original {
+            Some(original) => edit.refer_to_chunks(id, storage, chunks, original),
+            None => edit.store_chunks(id, storage, chunks),
+        };
+        stored.map_err(|e| match &e {
             Error::Refused { errno: libc::EOPNOTSUPP, .. } => Errno(libc::EOPNOTSUPP),
             _ => self.mounted.refused(Some(id), &e),
         })?;

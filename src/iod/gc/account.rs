@@ -31,9 +31,10 @@ fn subtract(table: &mut Table, extent: &Extent) -> Result<()> {
     Ok(())
 }
 
+/// Where the bytes of a value are in a pack.
 fn extent(cell: Option<&Cell>) -> Option<&Extent> {
     match cell.map(|cell| &cell.data) {
-        Some(Data::Extent(extent)) => Some(extent),
+        Some(Data::Extent(extent)) if extent.original().is_none() => Some(extent),
         _ => None,
     }
 }

@@ -442,7 +442,7 @@ impl Edit for NativeConnector {
 
     fn takes_chunks(&self, id: ObjectId, storage: &ChunkStorage) -> Result<bool> {
         let _shared = self.shared();
-        Ok(super::chunks::takes(&self.dataset(id)?.dataset, storage))
+        Ok(super::portable::takes(&self.dataset(id)?.dataset, storage))
     }
 
     fn store_chunks(&self, id: ObjectId, storage: &ChunkStorage, chunks: &[StoredChunk]) -> Result<()> {

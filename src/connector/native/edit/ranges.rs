@@ -1,7 +1,7 @@
 //! Zeroes, allocates and copies ranges of datasets; stores chunks of other containers.
 
 use super::super::NativeConnector;
-use super::super::chunks::takes;
+use super::super::portable::takes;
 use super::super::dataset::Dataset;
 use super::Change;
 use super::holes::Touched;

@@ -223,7 +223,7 @@ fn stored_chunks_of_another_container_stay_as_they_are() {
         Err(crate::base::Error::Refused { errno, .. }) => errno,
         other => panic!("{other:?}"),
     };
-    let part = |scaled: &[u64], mask: u32, bytes: &[u8]| StoredChunk { scaled: scaled.to_vec(), mask, bytes: bytes.to_vec() };
+    let part = |scaled: &[u64], mask: u32, bytes: &[u8]| StoredChunk { scaled: scaled.to_vec(), mask, bytes: bytes.to_vec(), offset: None };
     let c = container();
     let (gzip, plain) = (dataset(&c, "gzip", CHUNKED[1]), dataset(&c, "plain", CHUNKED[0]));
     let storage = |id: ObjectId| {

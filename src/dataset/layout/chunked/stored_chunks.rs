@@ -89,12 +89,16 @@ impl StoredChunks for Chunked {
     }
 
     fn is_portable(&self) -> bool {
+        self.format.profile().is_none() && !self.format.knows_defined()
+    }
+
+    fn is_allocated_by_chunk(&self) -> bool {
         // A chunk of an implicit index may lie in a hole of the file.
-        self.format.profile().is_none() && !self.format.knows_defined() && !self.is_implicit
+        !self.is_implicit
     }
 
     fn takes_portable(&self) -> bool {
-        self.is_portable() && !self.format.stores_edges_differently()
+        self.is_portable() && !self.is_implicit && !self.format.stores_edges_differently()
     }
 
     fn portable(&self, data: &DatasetBytes, from: u64, budget: u64, most: usize) -> Result<Vec<PortableChunk>> {
@@ -115,7 +119,7 @@ impl StoredChunks for Chunked {
         let read = |(scaled, record, size, is_plain): (Vec<u64>, ChunkRecord, u64, bool)| {
             let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
             store.read_raw(record.address, &mut bytes)?;
-            Ok(PortableChunk { scaled, mask: (!is_plain).then(|| record.filter_mask()), bytes })
+            Ok(PortableChunk { scaled, mask: (!is_plain).then(|| record.filter_mask()), address: record.address, bytes })
         };
         found.into_iter().map(read).collect()
     }
