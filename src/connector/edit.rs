@@ -232,8 +232,19 @@ pub trait Edit: Send + Sync {
         Ok(())
     }
 
-    /// Makes all changes so far durable. After an error nothing more can be written.
+    /// Makes all changes so far durable. Errors: after one of an object store, another commit may
+    /// succeed; after another one nothing more can be written.
     fn commit(&self) -> Result<()>;
+
+    /// Why nothing can be written until the changes are discarded: a commit was refused.
+    fn refusal(&self) -> Option<String> {
+        None
+    }
+
+    /// Drops the changes of which a commit was refused. Errors: `EINVAL` if none was.
+    fn discard(&self) -> Result<()> {
+        Err(Error::refused(libc::EINVAL, "no commit was refused"))
+    }
 
     /// Shows what other writers committed, if nothing waits for a commit.
     fn catch_up(&self) -> Result<()> {

@@ -47,6 +47,8 @@ pub struct Mounted {
     logged: Mutex<HashSet<ObjectId>>,
     /// Changes wait for a commit.
     uncommitted: AtomicBool,
+    /// The error of the last commit; it was logged.
+    commit_error: Mutex<Option<String>>,
     /// Commits postponed in succession.
     postponed: AtomicU32,
     /// The session has ended: no more changes.
@@ -74,6 +76,7 @@ impl Mounted {
             free_space,
             logged,
             uncommitted,
+            commit_error: Mutex::default(),
             postponed: AtomicU32::new(0),
             ended,
         }
@@ -170,11 +173,17 @@ impl Mounted {
         if !self.uncommitted.swap(false, Ordering::AcqRel) && !always {
             return Ok(());
         }
-        edit.commit().map_err(|e| {
+        let done = edit.commit();
+        let text = done.as_ref().err().map(ToString::to_string);
+        // A commit is repeated at each interval.
+        let is_logged = std::mem::replace(&mut *self.commit_error.lock(), text.clone()) == text;
+        done.map_err(|e| {
             // EROFS: the container takes no more changes, so there is nothing to retry.
             let errno = errno(&e);
             self.uncommitted.store(errno != Errno(libc::EROFS), Ordering::Release);
-            tracing::error!("{}: the last changes could not be made durable: {e}", escaped(&self.spec.file));
+            if !is_logged {
+                tracing::error!("{}: the last changes could not be made durable: {e}", escaped(&self.spec.file));
+            }
             errno
         })
     }

@@ -54,10 +54,13 @@ def copies(options, tally, folder):
             done = run(options, "check", "--json", *arguments, container)
             found = json.loads(done.stdout)
             tally.equal([done.returncode, found["findings"]], [0, []], f"check {name} {arguments}")
-        for pair in [(source + ":/", container + ":/"), (source + ":/", back + ":/")]:
+        for pair in [(source + ":/", container + ":/"), (source + ":/", container), (source + ":/", back + ":/")]:
             done = run(options, "diff", *pair)
             tally.check(done.returncode == 0, f"diff {pair}: {(done.stdout + done.stderr)[-300:]}")
         compare(tally, source, back)
+    done = run(options, "cp", "-r", os.path.join(folder, "none.h5"), "iod:" + os.path.join(folder, "none"))
+    tally.check(done.returncode == 1 and "none.h5" in done.stderr, f"a source that is not there: {done}")
+    tally.check(not os.path.exists(os.path.join(folder, "none")), "nothing is created for it")
 
 
 def compare(tally, source, back):
@@ -251,6 +254,80 @@ def writers(options, tally, folder):
         tally.equal(harness.read(os.path.join(mount, "f"))[:1], b"x", "the first writer's bytes")
 
 
+def failing(action):
+    """The errno of an action that must fail; 0 if it does not."""
+    try:
+        action()
+    except OSError as e:
+        return e.errno
+    return 0
+
+
+def order(path, word):
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, word)
+    finally:
+        os.close(fd)
+
+
+def refused(options, tally, folder):
+    """After a refused commit, .h5dir/refused says why, and takes 'discard'."""
+    container = create(options, os.path.join(folder, "refused"))
+    slow = ("--read-write", "--commit-interval=1000")
+    with harness.mounted(options.bin, container, *slow) as a, harness.mounted(options.bin, container, *slow) as b:
+        control = os.path.join(b, ".h5dir", "refused")
+        write(os.path.join(a, "f"), b"-" * 1000)
+        tally.equal(failing(lambda: os.stat(control)), errno.ENOENT, "no commit was refused")
+        time.sleep(1.1)
+        write(os.path.join(b, "g"), b"-")
+        tally.equal(harness.read(os.path.join(b, "f"))[:1], b"-", "the file of the other mount")
+        write(os.path.join(a, "f"), b"aaaa")
+        os.mkdir(os.path.join(b, "lost"))
+        tally.equal(failing(lambda: write(os.path.join(b, "f"), b"bbbb")), errno.EIO, "fsync of a conflict")
+        tally.equal(failing(lambda: os.mkdir(os.path.join(b, "more"))), errno.EIO, "a change after it")
+        tally.equal(harness.read(os.path.join(b, "f"))[:4], b"bbbb", "the changes can still be read")
+        reason = harness.read(control).decode()
+        tally.check("conflict at /f" in reason, f"reason: {reason}")
+        tally.equal(failing(lambda: order(control, b"retry")), errno.EINVAL, "another word")
+        order(control, b"discard\n")
+        time.sleep(1.1)
+        tally.equal(failing(lambda: os.stat(control)), errno.ENOENT, "the mount goes on")
+        tally.equal(harness.read(os.path.join(b, "f"))[:4], b"aaaa", "the bytes of the other mount")
+        tally.check("lost" not in os.listdir(b), "the other changes are dropped")
+        write(os.path.join(b, "f"), b"b", 3)
+        os.mkdir(os.path.join(b, "after"))
+    with harness.mounted(options.bin, container) as mount:
+        tally.equal(harness.read(os.path.join(mount, "f"))[:5], b"aaab-", "changes after 'discard'")
+        tally.equal({n for n in os.listdir(mount) if n != ".h5dir"}, {"f", "g", "after"}, "names after 'discard'")
+
+
+def full(options, tally, folder):
+    """A commit on a full disk fails, and the next one succeeds when there is space again."""
+    small = os.path.join(folder, "small")
+    os.makedirs(small)
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40M", "none", small], capture_output=True).returncode:
+        print("a tmpfs cannot be mounted: the full disk is left out")
+        return
+    try:
+        container = create(options, os.path.join(small, "box"))
+        random = os.urandom(1 << 20)
+        with harness.mounted(options.bin, container, "--read-write", "--commit-interval=1000") as mount:
+            write(os.path.join(mount, "kept"), random * 20)
+            write(os.path.join(mount, "small"), b"1")
+            tally.check(failing(lambda: write(os.path.join(mount, "large"), random * 40)) in (errno.EIO, errno.ENOSPC), "a full disk")
+            write_later = failing(lambda: os.mkdir(os.path.join(mount, "meanwhile")))
+            tally.equal(write_later, 0, "a change while the disk is full")
+            os.unlink(os.path.join(mount, "large"))
+            write(os.path.join(mount, "small"), b"2")
+        with harness.mounted(options.bin, container) as mount:
+            tally.equal({n for n in os.listdir(mount) if n != ".h5dir"}, {"kept", "small", "meanwhile"}, "names after a full disk")
+            tally.equal(harness.read(os.path.join(mount, "small")), b"2", "bytes after a full disk")
+            tally.equal(harness.read(os.path.join(mount, "kept")), random * 20, "bytes before it")
+    finally:
+        subprocess.run(["umount", "-l", small], capture_output=True)
+
+
 def versions(options, tally, folder):
     """Each fsync is a version that stays readable."""
     container = create(options, os.path.join(folder, "versions"))
@@ -381,7 +458,7 @@ def damage(options, tally, folder):
 def main():
     options, tally = harness.arguments(__doc__), harness.Tally()
     with harness.folder(options.keep) as folder:
-        for part in (copies, named_types, external_links, writers, versions, kills, random_writes, damage):
+        for part in (copies, named_types, external_links, writers, refused, full, versions, kills, random_writes, damage):
             part(options, tally, folder)
     tally.finish()
 

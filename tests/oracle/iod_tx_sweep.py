@@ -158,6 +158,24 @@ def kills(options, tally, folder):
         tally.equal(content(options, container)[0], want, f"names of {name}")
 
 
+def unfinished(options, tally, folder):
+    """Unmounting a peer that was not finished drops its changes, and says so."""
+    container = create(options, os.path.join(folder, "unfinished"))
+    point = os.path.join(folder, "u")
+    os.makedirs(point, exist_ok=True)
+    for number, (changed, ended) in enumerate([(False, False), (True, False), (True, True)]):
+        name = f"t{number}"
+        subprocess.run([options.bin, "mount", "--read-write", "--transaction", name, container, point], check=True, timeout=60)
+        if changed:
+            write(os.path.join(point, "dropped"), b"1")
+        if ended:
+            tally.equal(order(point, name, "abort"), 0, "abort")
+        done = run(options, "umount", point)
+        lost = changed and not ended
+        tally.check((done.returncode != 0) == lost and ("could not be written" in done.stderr) == lost, f"{changed}, {ended}: {done}")
+        tally.check(not os.path.ismount(point), "it is unmounted")
+
+
 def killed_commits(options, tally, folder):
     """kill -9 of the last peer while it commits: any other process ends the transaction, by what is stored."""
     rng, ends = random.Random(options.seed), set()
@@ -290,7 +308,7 @@ def directories(options, tally, folder):
 def main():
     options, tally = harness.arguments(__doc__), harness.Tally()
     with harness.folder(options.keep) as folder:
-        for part in (peers, kills, killed_commits, dependencies, conflicts, directories):
+        for part in (peers, kills, unfinished, killed_commits, dependencies, conflicts, directories):
             part(options, tally, folder)
     tally.finish()
 

@@ -46,14 +46,14 @@ fn filled() -> MemoryStore {
     store
 }
 
-fn checked(store: &MemoryStore, data: bool) -> Result<Checked> {
+pub(super) fn checked(store: &MemoryStore, data: bool) -> Result<Checked> {
     let container = Arc::new(crate::iod::Container::open(Arc::new(store.clone()))?);
     let state = super::state::State::new(container.clone(), container.snapshot(None)?, None);
     let c = IodConnector::new(container, state, false, 1 << 20);
     Connector::check(&*c).unwrap().check(data, &mut |_| {})
 }
 
-fn details(checked: &Checked) -> Vec<String> {
+pub(super) fn details(checked: &Checked) -> Vec<String> {
     checked.findings.iter().map(|f| format!("{}: {}", f.problem.name(), f.detail)).collect()
 }
 

@@ -4,6 +4,7 @@ use super::access::IodConnector;
 use super::dataset::Dataset;
 use super::paths;
 use super::state::State;
+use super::unanswered::is_unanswered;
 use crate::base::{Address, Error, Result};
 use crate::iod::cell::INLINE_MAX_BYTES;
 use crate::iod::merge::{Merging, merge};
@@ -19,7 +20,8 @@ const ENCODED_AT_ONCE: usize = 64;
 const IDS_MIN: u64 = 1 << 16;
 
 fn poisoned(reason: &str) -> Error {
-    Error::refused(libc::EIO, format!("an earlier commit failed, and the changes since the one before it are lost; mount again: {reason}"))
+    let remedy = "write 'discard' to .h5dir/refused to drop the changes since the commit before it, or mount again";
+    Error::refused(libc::EIO, format!("an earlier commit was refused; {remedy}: {reason}"))
 }
 
 impl IodConnector {
@@ -135,15 +137,19 @@ impl IodConnector {
         }
     }
 
-    /// Makes all changes one version. Errors: a conflict with another writer, or of the store.
+    /// Makes all changes one version. Errors: a conflict with another writer, after which nothing
+    /// can be changed; of the store, after which another commit may succeed.
     pub(super) fn commit_all(&self, state: &mut State) -> Result<()> {
         self.check_writable(state)?;
         self.lead(state)?;
-        if state.changes.is_empty() {
+        // A record without an answer may have what was changed back since.
+        if state.changes.is_empty() && state.unanswered.is_empty() {
             return Ok(());
         }
         let done = self.try_commit(state);
-        if let Err(e) = &done {
+        if let Err(e) = &done
+            && !is_unanswered(e)
+        {
             state.failed = Some(e.to_string());
         }
         done
@@ -156,7 +162,11 @@ impl IodConnector {
             self.store_values(state)?;
             let entries = entries(state);
             let record = self.new_record(state, &entries)?;
-            if let Outcome::Committed(hash) = self.container.append(&state.snapshot, &record)? {
+            let outcome = self.container.append(&state.snapshot, &record);
+            if outcome.as_ref().is_err_and(is_unanswered) {
+                state.unanswered.push(record.uuid);
+            }
+            if let Outcome::Committed(hash) = outcome? {
                 self.container.won_turn(&turn);
                 return self.committed(state, &record, hash, &entries);
             }
@@ -173,6 +183,7 @@ impl IodConnector {
     pub(super) fn committed(&self, state: &mut State, record: &Record, hash: u64, entries: &[Entry]) -> Result<()> {
         state.snapshot.advance(record, hash, entries)?;
         state.changes.clear();
+        state.unanswered.clear();
         (state.dirty_bytes, state.moves_group) = (0, false);
         self.checkpoint_if_due(state);
         self.settle_packs(state);
@@ -212,6 +223,11 @@ impl IodConnector {
 
     /// Makes the changes those of the version of `record`; returns a conflict as a sentence.
     pub(super) fn merge_record(&self, state: &mut State, record: &Record, hash: u64, entries: &[Entry]) -> Result<Option<String>> {
+        if state.is_unanswered(record) {
+            state.take_own(record, hash, entries)?;
+            self.all_changed();
+            return Ok(None);
+        }
         match self.merge_entries(state, record, entries)? {
             Err(conflict) => {
                 let with = format!("version {} ({})", conflict.version, String::from_utf8_lossy(&record.label));
@@ -220,6 +236,7 @@ impl IodConnector {
             Ok(chunks) => {
                 let ours = chunks.into_iter().map(|key| self.own_image(state, key)).collect::<Result<Vec<_>>>()?;
                 state.snapshot.advance(record, hash, entries)?;
+                state.unanswered.clear();
                 self.all_changed();
                 for (key, image) in ours {
                     self.merge_chunk(state, key, &image)?;

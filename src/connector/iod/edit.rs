@@ -5,6 +5,7 @@ use super::create::bytes_file;
 use super::ids::object;
 use super::state::State;
 use super::stored;
+use super::unanswered::is_unanswered;
 use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Elements, NewReference, Taken};
 use crate::connector::maps::EditMaps;
@@ -291,11 +292,22 @@ impl Edit for IodConnector {
         if self.joined.is_some() {
             return Ok(());
         }
-        if let Err(e) = self.store_ahead() {
-            tracing::debug!("the commit stores the chunks: {e}");
+        self.check_answers()?;
+        match self.store_ahead() {
+            Err(e) if is_unanswered(&e) => return Err(e),
+            Err(e) => tracing::debug!("the commit stores the chunks: {e}"),
+            Ok(()) => {}
         }
         let mut state = self.state.write();
         if state.session.is_none() { Ok(()) } else { self.commit_all(&mut state) }
+    }
+
+    fn refusal(&self) -> Option<String> {
+        self.refused_reason()
+    }
+
+    fn discard(&self) -> Result<()> {
+        self.discard_changes()
     }
 
     fn close(&self) -> Result<()> {

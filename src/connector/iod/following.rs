@@ -123,7 +123,8 @@ impl State {
     /// True if nothing waits for a commit.
     fn is_clean(&self) -> bool {
         let waits = !self.waiting.references.is_empty() || !self.waiting.attributes.is_empty();
-        self.changes.is_empty() && self.forms.is_empty() && !waits && self.failed.is_none()
+        let undecided = !self.unanswered.is_empty() || self.failed.is_some();
+        self.changes.is_empty() && self.forms.is_empty() && !waits && !undecided
     }
 }
 

@@ -18,7 +18,7 @@
 //! external  files that links lead to   originals, neighbours  files that chunks refer to
 //! types, named_types  datatypes     check, check_bytes   checks
 //! map       maps                       listing    values from a position on
-//! stored    chunks as they are stored
+//! stored    chunks as they are stored   unanswered, refusal  commits that fail
 //! ```
 //!
 //! An object is a range of keys of `crate::iod`; its identity is its id there.
@@ -68,6 +68,7 @@ mod paths;
 mod peer;
 mod pins;
 mod references;
+mod refusal;
 mod siblings;
 mod state;
 mod stored;
@@ -77,6 +78,7 @@ mod transaction;
 #[cfg(test)]
 mod transaction_tests;
 mod types;
+mod unanswered;
 #[cfg(test)]
 mod version_tests;
 mod versions;

@@ -80,6 +80,8 @@ pub(super) struct State {
     /// Forms of variable-length datasets that are being written.
     pub forms: HashMap<u64, Form>,
     pub waiting: Waiting,
+    /// UUIDs of records of the next version that the store did not answer for.
+    pub unanswered: Vec<[u8; 16]>,
     /// Why nothing can be written any more.
     pub failed: Option<String>,
     /// Values before the operation under way changed them; `None`: it is not undone.
@@ -132,6 +134,7 @@ impl State {
             held: HashMap::default(),
             forms: HashMap::default(),
             waiting: Waiting::default(),
+            unanswered: Vec::new(),
             failed: None,
             undo: None,
             placeholder: Cell::inline(&[]),
@@ -222,6 +225,12 @@ impl State {
         self.undo = undo;
     }
 
+    /// Drops the change of a value, which is committed.
+    pub fn forget_change(&mut self, key: &[u8]) {
+        let old = self.changes.remove(key);
+        self.dirty_bytes = self.dirty_bytes.saturating_sub(old.map_or(0, |old| dirty_len(&old.body)));
+    }
+
     /// Sets a value. Errors: `ENAMETOOLONG` if the key is too long.
     pub fn put(&mut self, key: Key, bytes: &[u8]) -> Result<()> {
         if key.len() > keys::KEY_MAX {
@@ -290,6 +299,12 @@ impl State {
         let body = crate::format::message::times::encode(now());
         let key = keys::header(id, MTIME);
         if self.bytes(&key)?.as_ref() == Some(&body) { Ok(()) } else { self.put(key, &body) }
+    }
+
+    /// Drops all changes, and begins `session` on the version `snapshot`.
+    pub fn discard(&mut self, snapshot: Snapshot, session: Session) {
+        let held = std::mem::take(&mut self.held);
+        *self = State { held, ..State::new(self.container.clone(), snapshot, Some(session)) };
     }
 
     /// An id for a new object or a block of cells.

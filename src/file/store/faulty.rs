@@ -13,6 +13,8 @@ pub enum Fault {
     Killed,
     /// It takes effect and its reply is lost, once.
     LostReply,
+    /// It takes effect and its reply is lost; all after it fail, until the fault is healed.
+    Outage,
     /// Reads fail from that number of reads on, until the fault is healed.
     Unreadable,
 }
@@ -52,17 +54,19 @@ impl FaultyStore {
         let left = self.left.fetch_sub(1, Ordering::Relaxed);
         match self.fault {
             Fault::Killed if left <= 0 => Err(io::Error::from_raw_os_error(libc::EIO)),
-            Fault::LostReply if left == 0 => {
+            Fault::LostReply | Fault::Outage if left == 0 => {
                 f()?;
                 Err(io::Error::from_raw_os_error(libc::ETIMEDOUT))
             }
+            Fault::Outage if left < 0 => Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
             _ => f(),
         }
     }
 
     fn read<T>(&self, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let unreadable = self.fault == Fault::Unreadable && self.left.fetch_sub(1, Ordering::Relaxed) <= 0;
-        if unreadable || self.fault == Fault::Killed && self.is_hit() { Err(io::Error::from_raw_os_error(libc::EIO)) } else { f() }
+        let down = matches!(self.fault, Fault::Killed | Fault::Outage) && self.is_hit();
+        if unreadable || down { Err(io::Error::from_raw_os_error(libc::EIO)) } else { f() }
     }
 }
 

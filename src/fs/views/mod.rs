@@ -20,6 +20,7 @@ mod map;
 mod metrics;
 mod npy;
 mod object;
+mod refused;
 mod transactions;
 mod versions;
 mod view;
@@ -48,6 +49,7 @@ pub static ALL: &[&dyn View] = &[
     &generated::LOG,
     &generated::METRICS,
     &npy::Npy,
+    &refused::Refused,
     &generated::STATUS,
     &versions::Tags,
     &transactions::Tx,

@@ -1,0 +1,215 @@
+//! Commits that the store did not answer: their record may be there, or may arrive later.
+//!
+//! Such a commit fails, and its changes stay in memory for the next one. All of its attempts are
+//! for one version, the next one. When the record of that version is read, its UUID says whether it
+//! is one of them.
+
+use super::access::IodConnector;
+use super::state::State;
+use crate::base::{Error, Result};
+use crate::iod::rules::{Rule, keeps};
+use crate::iod::{Body, Cell, Entry, Ranges, Record};
+
+/// True if a commit that failed may succeed later.
+pub(super) fn is_unanswered(e: &Error) -> bool {
+    matches!(e, Error::Io { .. })
+}
+
+impl State {
+    /// True if `record` is that of a commit which the store did not answer.
+    pub(super) fn is_unanswered(&self, record: &Record) -> bool {
+        keeps(Rule::Unanswered) && self.unanswered.contains(&record.uuid)
+    }
+
+    /// Makes the version of `record` the one that the changes are based on: what it has is
+    /// committed, what was changed since is not.
+    pub(super) fn take_own(&mut self, record: &Record, hash: u64, entries: &[Entry]) -> Result<()> {
+        let wanted = entries.iter().map(|entry| self.wanted(entry)).collect::<Result<Vec<_>>>()?;
+        self.snapshot.advance(record, hash, entries)?;
+        for (entry, wanted) in entries.iter().zip(wanted) {
+            match wanted {
+                Wanted::Committed => self.forget_change(&entry.key),
+                Wanted::Changed => {}
+                Wanted::Again(body) => self.change(entry.key.clone(), body, Ranges::whole()),
+            }
+        }
+        self.unanswered.clear();
+        Ok(())
+    }
+
+    /// What is to become of the value of a committed entry.
+    fn wanted(&self, entry: &Entry) -> Result<Wanted> {
+        let same = |cell: Option<&Cell>| if cell == entry.cell.as_ref() { Wanted::Committed } else { Wanted::Changed };
+        Ok(match self.changes.get(&entry.key).map(|change| &change.body) {
+            Some(Body::Cell(cell)) => same(Some(cell)),
+            Some(Body::Removed) => same(None),
+            Some(Body::Dirty(_)) => Wanted::Changed,
+            // It was changed back to what it was before.
+            None => match self.snapshot.get(&self.container, &entry.key)? {
+                before if before == entry.cell => Wanted::Committed,
+                before => Wanted::Again(before.map_or(Body::Removed, Body::Cell)),
+            },
+        })
+    }
+}
+
+/// What becomes of a value that a commit without an answer has.
+enum Wanted {
+    /// It is the committed one.
+    Committed,
+    /// It was changed since: the change stays.
+    Changed,
+    /// It was changed back since.
+    Again(Body),
+}
+
+impl IodConnector {
+    /// Finds out, without the lock of the state, whether the store answers again after a commit
+    /// without an answer.
+    pub(super) fn check_answers(&self) -> Result<()> {
+        let state = self.state.read_recursive();
+        if state.unanswered.is_empty() {
+            return Ok(());
+        }
+        let next = state.snapshot.version().saturating_add(1);
+        drop(state);
+        self.container.read_record(next).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check_tests::{checked, details};
+    use super::super::tests::{bytes, empty, open, open_in, shown, spec};
+    use super::*;
+    use crate::connector::edit::Edit;
+    use crate::connector::{Connector, LinkTarget, ObjectId};
+    use crate::file::store::ObjectStore;
+    use crate::file::store::faulty::{Fault, FaultyStore};
+    use crate::file::store::memory::MemoryStore;
+    use crate::iod::{keys, rules};
+    use std::sync::Arc;
+
+    fn names(c: &IodConnector) -> Vec<String> {
+        shown(c).into_keys().collect()
+    }
+
+    fn object(c: &IodConnector, name: &[u8]) -> ObjectId {
+        match c.lookup(c.root(), name).unwrap().unwrap().target {
+            LinkTarget::Hard(id) => id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn failed(done: &Result<()>) -> bool {
+        matches!(done, Err(Error::Io { .. }))
+    }
+
+    fn versions(store: &MemoryStore) -> usize {
+        store.keys().iter().filter(|key| key.starts_with(keys::RECORDS)).count()
+    }
+
+    /// A container with `old`, open over a store that will fail.
+    fn opened(fault: Fault) -> (MemoryStore, Arc<FaultyStore>, Arc<IodConnector>, ObjectId) {
+        let store = empty();
+        let first = open(&store);
+        first.create_dataset(first.root(), b"old", &spec("u1", &[4])).unwrap();
+        first.close().unwrap();
+        let faulty = Arc::new(FaultyStore::new(store.clone(), fault, i64::MAX));
+        let c = open_in(faulty.clone() as Arc<dyn ObjectStore>, None).unwrap();
+        let old = object(&c, b"old");
+        (store, faulty, c, old)
+    }
+
+    /// The reply is lost, or the request: in both cases the commit fails, and the next one commits
+    /// what there is then, once.
+    #[test]
+    fn changes_stay_until_the_store_answers() {
+        for fault in [Fault::Killed, Fault::Outage] {
+            let (store, faulty, c, old) = opened(fault);
+            c.write(old, 0, b"abcd").unwrap();
+            let new = c.create_dataset(c.root(), b"new", &spec("u1", &[4])).unwrap();
+            c.create_dataset(c.root(), b"gone", &spec("u1", &[4])).unwrap();
+            c.write(new, 0, b"wxyz").unwrap();
+            let before = versions(&store);
+            faulty.fail_at(0);
+            assert!(failed(&c.commit()));
+            assert!(failed(&c.commit()), "the store is still not there");
+            assert_eq!(versions(&store) - before, usize::from(fault == Fault::Outage), "{fault:?}");
+            // The mount goes on, and what it shows has all changes.
+            c.write(new, 1, b"--").unwrap();
+            c.unlink(c.root(), b"gone", false).unwrap();
+            c.create_dataset(c.root(), b"later", &spec("u1", &[2])).unwrap();
+            assert_eq!((bytes(&*c, old), bytes(&*c, new)), (b"abcd".to_vec(), b"w--z".to_vec()));
+            faulty.heal();
+            c.commit().unwrap();
+            assert_eq!(versions(&store) - before, 1 + usize::from(fault == Fault::Outage), "{fault:?}");
+            let reader = open(&store);
+            let at = |name: &[u8]| bytes(&*reader, object(&reader, name));
+            assert_eq!((at(b"old"), at(b"new")), (b"abcd".to_vec(), b"w--z".to_vec()), "{fault:?}");
+            assert_eq!(names(&reader), ["/later", "/new", "/old"], "{fault:?}");
+            c.write(old, 0, b"1234").unwrap();
+            c.close().unwrap();
+            assert_eq!(details(&checked(&store, true).unwrap()), Vec::<String>::new());
+        }
+    }
+
+    /// All changes of a commit without an answer are undone by the user before the next one.
+    #[test]
+    fn a_record_that_arrives_late_does_not_bring_back_what_was_removed() {
+        let (store, faulty, c, _) = opened(Fault::Outage);
+        c.create_dataset(c.root(), b"gone", &spec("u1", &[4])).unwrap();
+        faulty.fail_at(0);
+        assert!(failed(&c.commit()));
+        faulty.heal();
+        c.unlink(c.root(), b"gone", false).unwrap();
+        c.commit().unwrap();
+        assert_eq!(names(&open(&store)), ["/old"]);
+        // The request was dropped, and comes after the next commit.
+        let (store, faulty, c, _) = opened(Fault::Killed);
+        c.create_dataset(c.root(), b"gone", &spec("u1", &[4])).unwrap();
+        faulty.fail_at(0);
+        assert!(failed(&c.commit()));
+        faulty.heal();
+        c.unlink(c.root(), b"gone", false).unwrap();
+        let before = versions(&store);
+        c.commit().unwrap();
+        assert_eq!(versions(&store), before + 1, "the version of the late record is taken");
+        assert_eq!(names(&open(&store)), ["/old"]);
+    }
+
+    /// Without the rule, the record of the writer is taken for that of a rival.
+    #[test]
+    fn the_rule_is_needed() {
+        let commit_again = || {
+            let (_, faulty, c, old) = opened(Fault::Outage);
+            c.write(old, 0, b"abcd").unwrap();
+            faulty.fail_at(0);
+            assert!(failed(&c.commit()));
+            faulty.heal();
+            c.commit().is_ok()
+        };
+        assert!(commit_again() && !rules::breaking(Some(Rule::Unanswered), commit_again));
+    }
+
+    /// Others commit while the store does not answer this writer.
+    #[test]
+    fn changes_without_an_answer_merge_with_those_of_others() {
+        for fault in [Fault::Killed, Fault::Outage] {
+            let (store, faulty, c, old) = opened(fault);
+            c.write(old, 0, b"ab").unwrap();
+            faulty.fail_at(0);
+            assert!(failed(&c.commit()));
+            let other = open(&store);
+            other.write(object(&other, b"old"), 2, b"yz").unwrap();
+            other.create_dataset(other.root(), b"theirs", &spec("u1", &[1])).unwrap();
+            other.close().unwrap();
+            faulty.heal();
+            c.create_dataset(c.root(), b"ours", &spec("u1", &[1])).unwrap();
+            c.close().unwrap();
+            let reader = open(&store);
+            assert_eq!(bytes(&*reader, object(&reader, b"old")), b"abyz", "{fault:?}");
+            assert_eq!(names(&reader), ["/old", "/ours", "/theirs"], "{fault:?}");
+        }
+    }
+}
