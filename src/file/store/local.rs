@@ -3,14 +3,14 @@
 //! A file is written under a temporary name, and then linked (`create`) or renamed (`put`) to its
 //! name. `create` syncs the files of earlier `put` calls and their folders, then its own. Names are
 //! resolved one component at a time below the descriptor of the folder, and symbolic links are
-//! refused.
+//! refused. Who may use the folder may use all in it: its mode decides, not the umask.
 
 use super::{ObjectStore, names};
 use crate::base::{buffers, waiting};
 use crate::file::directory::Directory;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
-use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::stat::{Mode, fchmod, fstat, mkdirat};
 use nix::unistd::linkat;
 use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
@@ -22,9 +22,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Mode of new folders, without the bits of the umask.
-const FOLDER_MODE: u32 = 0o777;
-/// Mode of new files, without the bits of the umask.
+/// Mode of new folders, without the bits that the folder of the store lacks.
+const FOLDER_MODE: u32 = 0o2777;
+/// Mode of new files, without the bits that the folder of the store lacks.
 const FILE_MODE: u32 = 0o444;
 /// Begin of temporary names; no name of a key begins like this.
 const TEMPORARY: &str = ".tmp-";
@@ -36,6 +36,8 @@ const KEPT_FILES: usize = 64;
 /// See the module's description.
 pub struct LocalStore {
     root: Directory,
+    /// Mode of the folder.
+    mode: u32,
     /// Number of the next temporary name.
     number: AtomicU64,
     /// Random part of temporary names.
@@ -59,9 +61,11 @@ impl LocalStore {
     pub fn of(root: Directory) -> io::Result<LocalStore> {
         let mut random = [0u8; 8];
         getrandom::fill(&mut random).map_err(|_| io::Error::from_raw_os_error(libc::EIO))?;
+        let mode = fstat(root.as_fd())?.st_mode;
         let kept = std::num::NonZeroUsize::new(KEPT_FILES).unwrap_or(std::num::NonZeroUsize::MIN);
         Ok(LocalStore {
             root,
+            mode,
             number: AtomicU64::new(0),
             nonce: u64::from_le_bytes(random),
             open: Mutex::new(lru::LruCache::new(kept)),
@@ -84,7 +88,7 @@ impl LocalStore {
         for folder in folders {
             let name = OsStr::new(folder);
             at = match at.enter(name) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound && make => make_folder(&at, name)?,
+                Err(e) if e.kind() == io::ErrorKind::NotFound && make => self.make_folder(&at, name)?,
                 entered => entered?,
             };
         }
@@ -96,7 +100,10 @@ impl LocalStore {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let name = OsString::from(format!("{TEMPORARY}{:016x}-{number}", self.nonce));
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
-        let mut file = folder.open_file(&name, flags, Mode::from_bits_truncate(FILE_MODE))?;
+        let mode = Mode::from_bits_truncate(FILE_MODE & self.mode | 0o400);
+        let mut file = folder.open_file(&name, flags, mode)?;
+        // Where modes cannot be changed, the file has that of the umask.
+        let _ = fchmod(&file, mode);
         let written = file.write_all(bytes).and_then(|()| if sync { file.sync_all() } else { Ok(()) });
         if let Err(e) = written {
             let _ = folder.remove(&name);
@@ -124,6 +131,21 @@ impl LocalStore {
         }
         unsynced.clear();
         Ok(())
+    }
+
+    fn make_folder(&self, parent: &Directory, name: &OsStr) -> io::Result<Directory> {
+        let mode = Mode::from_bits_truncate(FOLDER_MODE & self.mode | 0o700);
+        match mkdirat(parent.as_fd(), name, mode) {
+            Ok(()) => {
+                let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+                // As in `write_temporary`.
+                let _ = openat(parent.as_fd(), name, flags, Mode::empty()).and_then(|folder| fchmod(folder, mode));
+                parent.sync()?;
+            }
+            Err(Errno::EEXIST) => {}
+            Err(e) => return Err(e.into()),
+        }
+        parent.enter(name)
     }
 
     fn file(&self, key: &str) -> io::Result<std::sync::Arc<File>> {
@@ -165,15 +187,6 @@ fn read_at(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     }
     bytes.truncate(len);
     Ok(bytes)
-}
-
-fn make_folder(parent: &Directory, name: &OsStr) -> io::Result<Directory> {
-    match mkdirat(parent.as_fd(), name, Mode::from_bits_truncate(FOLDER_MODE)) {
-        Ok(()) => parent.sync()?,
-        Err(Errno::EEXIST) => {}
-        Err(e) => return Err(e.into()),
-    }
-    parent.enter(name)
 }
 
 impl ObjectStore for LocalStore {
@@ -326,6 +339,23 @@ mod tests {
         let left: Vec<_> = std::fs::read_dir(dir.path().join("v")).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left, ["02"], "no temporary file is left");
         super::super::probe::check(&store).unwrap();
+    }
+
+    /// Regression: a daemon has the umask 077, and what it stored could be read by its user only.
+    /// A usual umask, 022, lacks a bit of 2775.
+    #[test]
+    fn the_mode_of_the_folder_is_that_of_all_in_it() {
+        use std::os::unix::fs::PermissionsExt;
+        for (root, folder, file) in [(0o755, 0o755, 0o444), (0o2775, 0o2775, 0o444), (0o700, 0o700, 0o400), (0o750, 0o750, 0o440)] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(root)).unwrap();
+            let store = LocalStore::open(dir.path()).unwrap();
+            store.create("v/1", b"record").unwrap();
+            store.put("d/1/0", b"pack").unwrap();
+            let mode = |name: &str| dir.path().join(name).metadata().unwrap().permissions().mode() & 0o7777;
+            assert_eq!(["v", "d", "d/1"].map(mode), [folder; 3], "{root:o}");
+            assert_eq!(["v/1", "d/1/0"].map(mode), [file; 2], "{root:o}");
+        }
     }
 
     #[test]
