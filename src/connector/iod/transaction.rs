@@ -97,15 +97,16 @@ impl IodConnector {
         }
     }
 
-    /// Ends a peer without finishing it.
+    /// Ends a peer without finishing it. Errors: it has changes, and the transaction goes on.
     pub(super) fn leave(&self, state: &State) -> Result<()> {
-        if let Some(peer) = self.joined.as_ref().filter(|peer| !peer.is_finished.load(Ordering::Acquire))
-            && !state.changes.is_empty()
-        {
-            let (name, number) = (&peer.name, peer.member.peer);
-            tracing::warn!("peer {number} of transaction {name} was not finished: its changes are dropped, and its place is free");
+        let Some(peer) = self.joined.as_ref().filter(|_| !state.changes.is_empty()) else { return Ok(()) };
+        let has_ended = || matches!(self.container.known_transaction(&peer.name), Ok(t) if !matches!(t.own_standing(), Standing::Open(_)));
+        if peer.is_finished.load(Ordering::Acquire) || has_ended() {
+            return Ok(());
         }
-        Ok(())
+        let (name, number) = (&peer.name, peer.member.peer);
+        let reason = format!("peer {number} of transaction {name} was not finished: its changes are dropped, and its place is free");
+        Err(Error::refused(libc::EIO, reason))
     }
 
     /// Stores the part of this peer; the last one commits.
