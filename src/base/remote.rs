@@ -52,6 +52,11 @@ pub fn container_url(target: &Path) -> Option<String> {
     after_scheme(url.as_bytes()).map(|_| url.to_owned())
 }
 
+/// True for the name of a container in an object store.
+pub fn is_container(target: &Path) -> bool {
+    container_folder(target).is_some() || container_url(target).is_some()
+}
+
 /// The prefix that the one of the container at `url` is in, without a slash at its end.
 pub fn container_parent(url: &str) -> &str {
     url.rsplit_once('/').map_or(url, |(parent, _)| parent)

@@ -37,11 +37,12 @@ def resume(options, tally, folder):
             copy = subprocess.Popen([options.bin, "cp", "-r", source + ":/", target + ":/"], stderr=subprocess.PIPE)
             time.sleep(wait)
             copy.send_signal(signal.SIGINT)
-            copy.communicate(timeout=60)
+            said = copy.communicate(timeout=60)[1]
             names = run(options, "ls", target + ":/").stdout.split()
             if copy.returncode == 0 or names:
                 break
         tally.check(copy.returncode != 0 and "refs" not in names, f"{kind}: the copy was interrupted: {names}")
+        tally.check(b"the same command copies the rest" in said, f"{kind}: {said}")
         with harness.mounted(options.bin, target) as mount:
             tally.check("user.h5dir-copy" in os.listxattr(mount), f"{kind}: the copy is noted")
             before = inodes(mount)

@@ -445,12 +445,14 @@ impl Copier {
         container.operations.fsync(ROOT).result.or_else(|e| self.failed(path, &error(e)))
     }
 
-    /// Notes that the copy can be resumed: the container is closed next.
-    pub(super) fn interrupt(&mut self) {
-        let marked = self.resume.as_mut().filter(|_| self.objects > 0).map_or(Ok(()), Resume::mark);
-        if let Err(e) = marked {
-            self.warn(&format!("the copy cannot be resumed: {}", reason(&e)));
+    /// Notes that the copy can be resumed, if it can: the container is closed next.
+    pub(super) fn interrupt(&mut self) -> bool {
+        let Some(resume) = self.resume.as_mut().filter(|_| self.objects > 0) else { return false };
+        let marked = resume.mark();
+        if let Err(e) = &marked {
+            self.warn(&format!("the copy cannot be resumed: {}", reason(e)));
         }
+        marked.is_ok()
     }
 
     /// Commits, and prints which copies differ from their sources.

@@ -2,9 +2,8 @@
 
 use super::super::failure::{Exit, Failure, reason};
 use super::super::side::argument::Argument;
-use super::whole::is_container;
 use crate::base::escape::escaped;
-use crate::base::remote::{container_folder, container_parent, container_url, is_url};
+use crate::base::remote::{container_folder, container_parent, container_url, is_container, is_url};
 use crate::config::side_args::ExternalArgs;
 use std::path::{Path, PathBuf};
 

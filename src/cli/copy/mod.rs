@@ -30,9 +30,9 @@ use super::side::local::{LocalSource, StandardInput};
 use super::side::opened;
 use super::side::{Kind, Meta, Source};
 use crate::base::escape::escaped_bytes;
-use crate::base::remote::{container_folder, container_url, is_url};
+use crate::base::remote::{container_folder, container_url, is_container, is_url};
 use crate::cli::confine::Tree;
-use crate::cli::tree;
+use crate::cli::{print_error, tree};
 use crate::config::resolve;
 use crate::config::side_args::CopyArgs;
 use crate::config::value::LibVer;
@@ -60,6 +60,7 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
         return cat::print(&sources, &args.external);
     }
     process::catch_ending_signals().map_err(|e| Failure::new(Exit::General, format!("cannot catch signals: {}", reason(&e))))?;
+    sources.iter().try_for_each(check_exists)?;
     let created = create(args, &destination, args.create || creates)?;
     let result = Job::open(args, &sources, &destination).and_then(|job| job.run(args, &sources, &destination));
     if let (Some(file), Err(Ended { copied: false, .. })) = (&created, &result) {
@@ -67,6 +68,9 @@ pub(crate) fn copy(args: &CopyArgs) -> Result<(), Failure> {
         let _ = std::fs::remove_file(file);
     }
     result.map_err(|ended| {
+        if process::is_interrupted() {
+            print_error(&ended.failure.message);
+        }
         process::end_if_interrupted();
         ended.failure
     })
@@ -95,6 +99,19 @@ fn check(args: &CopyArgs, sources: &[Argument], destination: &Argument) -> Resul
     }
 }
 
+/// Errors: the file of `source` is not there. Nothing is created for it.
+fn check_exists(source: &Argument) -> Result<(), Failure> {
+    let path = match source {
+        Argument::Local(path) => path,
+        Argument::Object { file, .. } => container_folder(file).unwrap_or(file),
+        Argument::Standard => return Ok(()),
+    };
+    if is_url(path) {
+        return Ok(());
+    }
+    path.symlink_metadata().map(drop).map_err(|e| cannot("read", source, &e))
+}
+
 /// Creates the file of the destination if it does not exist and `wanted`. Returns its name if it is
 /// new.
 fn create<'a>(args: &CopyArgs, destination: &'a Argument, wanted: bool) -> Result<Option<&'a Path>, Failure> {
@@ -110,7 +127,7 @@ fn create<'a>(args: &CopyArgs, destination: &'a Argument, wanted: bool) -> Resul
     }
     open::create(file, args.libver == LibVer::Earliest).map_err(|e| Failure::open("create", &e))?;
     // An empty container may stay.
-    Ok((!whole::is_container(file)).then_some(file.as_path()))
+    Ok((!is_container(file)).then_some(file.as_path()))
 }
 
 /// Why a copy ended, and whether something was copied.
@@ -242,10 +259,11 @@ impl Job {
         };
         let mut copier = Copier::new(manner, container.clone());
         let copied = copy_all(&mut copier, &opened, &place, (sources, identity), destination);
+        let mut resumable = false;
         let finished = match copied {
             Ok(Ok(())) => Ok(copier.finish()),
             Ok(Err(stop)) => {
-                copier.interrupt();
+                resumable = copier.interrupt();
                 Ok(Err(stop))
             }
             other => other,
@@ -256,6 +274,9 @@ impl Job {
         let closed = container.map_or(Ok(()), |c| c.operations.shutdown().map_err(|e| Failure::new(Exit::General, e.to_string())));
         let failure = match (finished, closed) {
             (Err(failure), _) | (_, Err(failure)) => failure,
+            (Ok(Err(Stop::Interrupted)), _) if resumable => {
+                Failure::new(Exit::General, "interrupted: the same command copies the rest")
+            }
             (Ok(Err(Stop::Interrupted)), _) => Failure::new(Exit::General, "interrupted: the rest was not copied"),
             (Ok(Err(Stop::Full)), _) => Failure::new(Exit::General, "the destination takes no more: the rest was not copied"),
             (Ok(Ok(())), Ok(())) if failures == 0 => return Ok(()),

@@ -1,32 +1,19 @@
 //! Whole files as arguments: `h5dir cp -r FILE.h5 iod:FOLDER`, and back.
 //!
-//! A container in an object store is never a local file, so `iod:FOLDER` is `iod:FOLDER:/`. If one
-//! side of a recursive copy is such a container, an HDF5 file on the other side is its root group.
+//! If one side of a recursive copy is a container in an object store, an HDF5 file on the other
+//! side is its root group.
 
 use super::super::side::argument::Argument;
-use crate::base::remote::{container_folder, container_url, is_prefix, is_url};
+use crate::base::remote::{is_container, is_prefix, is_url};
 use crate::fs::open::{self, Directory, Place, Recognized};
 use std::path::Path;
 
 /// Endings of the names of HDF5 files that are created.
 const HDF5_ENDINGS: [&str; 3] = ["h5", "hdf5", "nc"];
 
-/// True for a container in an object store.
-pub(super) fn is_container(file: &Path) -> bool {
-    container_folder(file).is_some() || container_url(file).is_some()
-}
-
 /// The root group of the container or file `path`.
 fn root_of(path: &Path) -> Argument {
     Argument::Object { file: path.to_owned(), path: b"/".to_vec() }
-}
-
-/// `argument`, as its root group if it is a container without a path.
-fn container(argument: Argument) -> Argument {
-    match &argument {
-        Argument::Local(path) if is_container(path) => root_of(path),
-        _ => argument,
-    }
 }
 
 fn is_in_container(argument: &Argument) -> bool {
@@ -57,8 +44,6 @@ fn is_new_hdf5(path: &Path) -> bool {
 /// The arguments with whole files as their root groups. True: the destination is created if it does
 /// not exist.
 pub(super) fn roots(sources: Vec<Argument>, destination: Argument, recursive: bool) -> (Vec<Argument>, Argument, bool) {
-    let sources: Vec<Argument> = sources.into_iter().map(container).collect();
-    let destination = container(destination);
     if !recursive {
         return (sources, destination, false);
     }
@@ -88,7 +73,7 @@ mod tests {
         let root = |name: &str| root_of(&folder.path().join(name));
         open::create(&folder.path().join("file"), false).unwrap();
         std::fs::write(folder.path().join("bytes.h5"), b"no signature").unwrap();
-        let iod = || Argument::Local("iod:x".into());
+        let iod = || root_of(Path::new("iod:x"));
         let of = |sources: Vec<Argument>, destination, recursive| roots(sources, destination, recursive);
         let container = root_of(Path::new("iod:x"));
         assert_eq!(of(vec![local("file")], iod(), true), (vec![root("file")], container.clone(), true));

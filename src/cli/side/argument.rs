@@ -1,5 +1,6 @@
 //! An argument of `cp`, `cat` and `diff`: `FILE:/PATH`, a local path, or `-`.
 
+use crate::base::remote::is_container;
 use crate::config::target::Target;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -34,6 +35,8 @@ impl Argument {
         }
         let target = parse(text);
         match target.inner {
+            // A container in an object store is never a local file.
+            None if is_container(&target.file) => Argument::Object { file: target.file, path: b"/".to_vec() },
             None => Argument::Local(target.file),
             Some(path) => {
                 let beside = [target.file.as_os_str().as_bytes(), b":"].concat();
