@@ -83,7 +83,7 @@ impl Objects {
 
     /// Name of an original.
     pub fn original_path(&self, number: u64) -> Result<Vec<u8>> {
-        Originals::path(&*self.store, number)
+        self.originals.path(&*self.store, number)
     }
 
     /// Length of an original, bytes.

@@ -47,11 +47,12 @@ pub(super) struct Originals {
     /// Unset: none is opened.
     files: OnceLock<Arc<dyn OriginalFiles>>,
     open: Mutex<LruCache<u64, Arc<OpenOriginal>>>,
+    paths: Mutex<LruCache<u64, Vec<u8>>>,
 }
 
 impl Default for Originals {
     fn default() -> Self {
-        Originals { files: OnceLock::new(), open: Mutex::new(LruCache::new(KEPT_FILES)) }
+        Originals { files: OnceLock::new(), open: Mutex::new(LruCache::new(KEPT_FILES)), paths: Mutex::new(LruCache::new(KEPT_FILES)) }
     }
 }
 
@@ -80,9 +81,14 @@ impl Originals {
     }
 
     /// Name of an original.
-    pub(super) fn path(store: &dyn ObjectStore, number: u64) -> Result<Vec<u8>> {
+    pub(super) fn path(&self, store: &dyn ObjectStore, number: u64) -> Result<Vec<u8>> {
+        if let Some(path) = self.paths.lock().get(&number) {
+            return Ok(path.clone());
+        }
         let read = store.get(&keys::original_name(number), 0..OBJECT_MAX_BYTES);
-        decode(&read.map_err(|e| Error::io("read an original", Address(number), &e))?, number)
+        let path = decode(&read.map_err(|e| Error::io("read an original", Address(number), &e))?, number)?;
+        self.paths.lock().put(number, path.clone());
+        Ok(path)
     }
 
     /// Length of an original, bytes.
@@ -95,9 +101,10 @@ impl Originals {
         if let Some(found) = self.open.lock().get(&number) {
             return Ok(found.clone());
         }
-        let path = Originals::path(store, number)?;
+        let path = self.path(store, number)?;
         let name = String::from_utf8_lossy(&path).into_owned();
-        let closed = || Error::Missing { what: STRUCTURE, name: name.clone(), reason: "other files are not opened (--external=off)".into() };
+        let closed =
+            || Error::Missing { what: STRUCTURE, name: name.clone(), reason: "other files are not opened (--external=off)".into() };
         let file = self.files.get().ok_or_else(closed)?.open(&path)?;
         let original = Arc::new(OpenOriginal { name, file });
         self.open.lock().put(number, original.clone());

@@ -211,7 +211,11 @@ mod tests {
         assert!(!compound(1, ["a", "b"]).is_like(&compound(1, ["a", "c"])));
         let enumeration = |version, value: u8| {
             let base = Datatype { version, ..Datatype::byte() };
-            Datatype::new(version, 1, Class::Enumeration(Enumeration::new(base, vec![EnumMember { name: Name::new(*b"on"), value: vec![value] }])))
+            Datatype::new(
+                version,
+                1,
+                Class::Enumeration(Enumeration::new(base, vec![EnumMember { name: Name::new(*b"on"), value: vec![value] }])),
+            )
         };
         assert!(enumeration(1, 7).is_like(&enumeration(3, 7)) && !enumeration(1, 7).is_like(&enumeration(1, 8)));
         assert!(!Datatype::byte().is_like(&Datatype::utf8(1)));

@@ -274,9 +274,7 @@ impl Job {
         let closed = container.map_or(Ok(()), |c| c.operations.shutdown().map_err(|e| Failure::new(Exit::General, e.to_string())));
         let failure = match (finished, closed) {
             (Err(failure), _) | (_, Err(failure)) => failure,
-            (Ok(Err(Stop::Interrupted)), _) if resumable => {
-                Failure::new(Exit::General, "interrupted: the same command copies the rest")
-            }
+            (Ok(Err(Stop::Interrupted)), _) if resumable => Failure::new(Exit::General, "interrupted: the same command copies the rest"),
             (Ok(Err(Stop::Interrupted)), _) => Failure::new(Exit::General, "interrupted: the rest was not copied"),
             (Ok(Err(Stop::Full)), _) => Failure::new(Exit::General, "the destination takes no more: the rest was not copied"),
             (Ok(Ok(())), Ok(())) if failures == 0 => return Ok(()),

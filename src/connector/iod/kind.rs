@@ -107,7 +107,13 @@ fn remote(path: &Path, url: &str, options: &crate::base::remote::RemoteOptions) 
         used.push((directory.as_fd().try_clone_to_owned().map_err(io)?, true));
     }
     let used = used.into_iter().map(|(directory, written)| UsedDirectory { directory, written, tree: false }).collect();
-    Ok(LocatedStore { store: Arc::new(store), used, cache: cache.map(|directory| (directory, options.cache_dir_bytes)), external: None, beside: Some(beside) })
+    Ok(LocatedStore {
+        store: Arc::new(store),
+        used,
+        cache: cache.map(|directory| (directory, options.cache_dir_bytes)),
+        external: None,
+        beside: Some(beside),
+    })
 }
 
 /// The store at `path`; `written`: objects are made in it.

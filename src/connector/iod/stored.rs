@@ -116,7 +116,8 @@ impl IodConnector {
         };
         let places = chunks.iter().map(place).collect::<Result<Vec<_>>>()?;
         let extents = places.iter().filter_map(|place| if let Data::Extent(extent) = place { Some(*extent) } else { None });
-        let extents: Vec<Extent> = extents.collect();
+        let mut extents: Vec<Extent> = extents.collect();
+        extents.sort_unstable_by_key(|extent| extent.offset);
         self.container.read_many(&extents)?.into_iter().try_for_each(|read| read.map(drop))?;
         Ok(places)
     }

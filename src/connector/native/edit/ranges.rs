@@ -1,8 +1,8 @@
 //! Zeroes, allocates and copies ranges of datasets; stores chunks of other containers.
 
 use super::super::NativeConnector;
-use super::super::portable::takes;
 use super::super::dataset::Dataset;
+use super::super::portable::takes;
 use super::Change;
 use super::holes::Touched;
 use crate::base::limits::IO_PIECE_BYTES as PIECE;
