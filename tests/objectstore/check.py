@@ -8,6 +8,7 @@ import http.client
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -614,10 +615,11 @@ def a_container_in_s3_takes_two_writers(b):
 
 @check
 def a_container_refers_to_an_hdf5_object_beside_it(b):
-    path = b.file("linked.h5", make_walk)
+    path = os.path.join(b.folder, "linked.h5")
+    make_tree(os.path.join(b.folder, "linked"))
+    shutil.copy(os.path.join(b.folder, "linked", "sub", "b.h5"), path)
     with h5py.File(path, "a") as f:
-        if "big" not in f:
-            f["big"] = np.random.default_rng(3).integers(0, 1 << 60, 500_000)
+        f["big"] = np.random.default_rng(3).integers(0, 1 << 60, 500_000)
     with bucket(b) as (client, environment):
         client.upload_file(path, "bucket", "data/run.h5")
         box, run = "iod+s3://bucket/data/box", lambda *arguments: b.run(*arguments, environment=environment)
@@ -670,15 +672,53 @@ def make_tree(top):
 @contextlib.contextmanager
 def bucket(b):
     """A client of moto with an empty bucket, and the environment of commands that use it."""
+    with moto_with_bucket(b) as (_, client, environment):
+        yield client, environment
+
+
+@contextlib.contextmanager
+def moto_with_bucket(b):
     import boto3
     moto = Moto()
     try:
         client = boto3.client("s3", endpoint_url=moto.url, aws_access_key_id="AK", aws_secret_access_key="SK", region_name="us-east-1")
         client.create_bucket(Bucket="bucket")
         keys = {"AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": "SK", "AWS_REGION": "us-east-1"}
-        yield client, {**b.environment, "AWS_ENDPOINT_URL": moto.url, "AWS_ALLOW_HTTP": "true", **keys}
+        yield moto, client, {**b.environment, "AWS_ENDPOINT_URL": moto.url, "AWS_ALLOW_HTTP": "true", **keys}
     finally:
         moto.close()
+
+
+@check
+def a_mount_goes_on_after_an_outage_of_its_store(b):
+    def synced(mount, name, data):
+        fd = os.open(mount.path(name), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            os.pwrite(fd, data, 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    with moto_with_bucket(b) as (moto, _, environment):
+        box = "iod+s3://bucket/box"
+        b.ok("create", box, environment=environment)
+        with b.mounted(box, "--read-write", "--remote-timeout", "2", "--commit-interval", "1000", environment=environment) as m:
+            synced(m, "before", b"1" * 100)
+            # It takes requests, and answers none: the last of them may still be served later.
+            os.kill(moto.process.pid, signal.SIGSTOP)
+            try:
+                assert errno_of(lambda: synced(m, "meanwhile", b"2" * 100)) in (5, 110)
+                with open(m.path("later"), "wb") as f:
+                    f.write(b"3" * 100)
+                os.unlink(m.path("before"))
+            finally:
+                os.kill(moto.process.pid, signal.SIGCONT)
+            synced(m, "after", b"4" * 100)
+        with b.mounted(box, environment=environment) as m:
+            assert set(os.listdir(m.at)) - {".h5dir"} == {"meanwhile", "later", "after"}
+            assert [read(m.path(name)) for name in ("meanwhile", "later", "after")] == [b"2" * 100, b"3" * 100, b"4" * 100]
+        done = b.run("check", "--data", box, environment=environment)
+        assert done.returncode == 0, done.stdout
 
 
 def later(condition, timeout=20):
