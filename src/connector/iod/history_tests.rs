@@ -40,10 +40,19 @@ type Batch = BTreeMap<String, Option<u64>>;
 /// Where sessions get their stores from. Each call is a new session.
 type Stores<'a> = dyn Fn() -> Arc<dyn ObjectStore> + Sync + 'a;
 
+/// How a commit ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Acknowledged,
+    Refused,
+    /// The store did not answer, and the session ended.
+    Unanswered,
+}
+
 /// What became of a batch.
 struct Done {
     batch: Batch,
-    acknowledged: bool,
+    end: End,
 }
 
 fn violation(text: impl Into<String>) -> Error {
@@ -183,24 +192,43 @@ fn simulate(stores: &Stores<'_>, seed: u64, steps: u64) -> Result<Vec<Done>> {
     for step in 0..steps {
         let at = &mut sessions[random.next(3) as usize];
         let Some((c, batch)) = at else {
-            *at = Some((open_in(stores(), None)?, None));
+            *at = answered(open_in(stores(), None))?.map(|c| (c, None));
             continue;
         };
-        match batch.take() {
-            None if random.next(12) == 0 => *at = None,
-            None if random.next(15) == 0 => checkpoint(c)?,
-            // A batch number of 9 digits is no name of a register.
-            None => *batch = Some(make(c, &mut random, 100_000_000 + step)?),
-            Some(batch) => {
-                let acknowledged = Edit::commit(&**c).is_ok();
-                all.push(Done { batch, acknowledged });
-                if !acknowledged {
-                    *at = None;
-                }
+        let Some(made) = batch.take() else {
+            match random.next(12) {
+                0 => *at = None,
+                1 => drop(answered(checkpoint(c))?),
+                // A batch number of 9 digits is no name of a register.
+                _ => match answered(make(c, &mut random, 100_000_000 + step))? {
+                    Some(made) => *batch = Some(made),
+                    None => *at = None,
+                },
+            }
+            continue;
+        };
+        match Edit::commit(&**c) {
+            Ok(()) => all.push(Done { batch: made, end: End::Acknowledged }),
+            Err(Error::Io { .. }) if random.next(5) > 0 => *batch = Some(made),
+            Err(e) => {
+                let end = if matches!(e, Error::Io { .. }) { End::Unanswered } else { End::Refused };
+                all.push(Done { batch: made, end });
+                *at = None;
             }
         }
     }
+    for (_, batch) in sessions.into_iter().flatten() {
+        all.extend(batch.map(|batch| Done { batch, end: End::Unanswered }));
+    }
     Ok(all)
+}
+
+/// A result; `None`: the store did not answer.
+fn answered<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Err(Error::Io { .. }) => Ok(None),
+        result => result.map(Some),
+    }
 }
 
 /// Runs sessions in threads.
@@ -215,7 +243,7 @@ fn race(stores: &Stores<'_>, seed: u64, batches: u64) -> Result<Vec<Done>> {
             };
             let batch = make(&c, &mut random, number.fetch_add(1, Ordering::Relaxed))?;
             let acknowledged = Edit::commit(&*c).is_ok();
-            all.push(Done { batch, acknowledged });
+            all.push(Done { batch, end: if acknowledged { End::Acknowledged } else { End::Refused } });
             session = acknowledged.then_some(c);
         }
         Ok(all)
@@ -265,13 +293,13 @@ fn check(store: &Arc<dyn ObjectStore>, first: u64, done: &[Done]) -> Result<usiz
         if !changed.is_empty() {
             let which = done.iter().position(|d| d.batch == changed);
             let which = which.ok_or_else(|| violation(format!("version {version} is no batch: {changed:?}")))?;
-            if !done[which].acknowledged || !found.insert(which) {
+            if done[which].end == End::Refused || !found.insert(which) {
                 return Err(violation(format!("version {version} is a batch that was refused, or committed before")));
             }
         }
         before = after;
     }
-    match done.iter().enumerate().find(|(i, d)| d.acknowledged && !found.contains(i)) {
+    match done.iter().enumerate().find(|(i, d)| d.end == End::Acknowledged && !found.contains(i)) {
         Some((_, lost)) => Err(violation(format!("an acknowledged batch is lost: {:?}", lost.batch))),
         None => Ok(found.len()),
     }
@@ -304,6 +332,66 @@ fn losing(store: MemoryStore, random: u64) -> Arc<dyn ObjectStore> {
     Arc::new(FaultyStore::new(store, Fault::LostReply, number))
 }
 
+/// A store that does not answer now and then, for some requests. The first of them may take effect.
+struct Outages {
+    store: MemoryStore,
+    /// Changing requests until the next outage, and requests until it is over.
+    left: parking_lot::Mutex<(Random, u64, u64)>,
+}
+
+impl Outages {
+    fn request<T>(&self, changes: bool, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let mut left = self.left.lock();
+        let (random, until, failing) = &mut *left;
+        // An error after which a request is not repeated at once.
+        let down = || Err(io::Error::from_raw_os_error(libc::EHOSTUNREACH));
+        if *failing > 0 {
+            *failing -= 1;
+            return down();
+        }
+        *until = until.saturating_sub(changes.into());
+        if *until > 0 {
+            drop(left);
+            return f();
+        }
+        (*until, *failing) = (3 + random.next(12), random.next(6));
+        if random.next(2) == 0 {
+            f()?;
+        }
+        down()
+    }
+}
+
+impl ObjectStore for Outages {
+    fn get(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
+        self.request(false, || self.store.get(key, range))
+    }
+
+    fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
+        self.request(true, || self.store.put(key, bytes))
+    }
+
+    fn create(&self, key: &str, bytes: &[u8]) -> io::Result<bool> {
+        self.request(true, || self.store.create(key, bytes))
+    }
+
+    fn list_after(&self, prefix: &str, after: &str) -> io::Result<Vec<String>> {
+        self.request(false, || self.store.list_after(prefix, after))
+    }
+
+    fn head(&self, key: &str) -> io::Result<Option<u64>> {
+        self.request(false, || self.store.head(key))
+    }
+
+    fn delete(&self, key: &str) -> io::Result<()> {
+        self.request(true, || self.store.delete(key))
+    }
+}
+
+fn outages(store: MemoryStore, random: u64) -> Arc<dyn ObjectStore> {
+    Arc::new(Outages { store, left: parking_lot::Mutex::new((Random(random), 8, 0)) })
+}
+
 /// Rounds of a random test.
 fn rounds(few: u64, many: u64) -> u64 {
     if std::env::var_os("H5DIR_LONG").is_some() { many } else { few }
@@ -312,7 +400,7 @@ fn rounds(few: u64, many: u64) -> u64 {
 #[test]
 fn each_version_is_one_acknowledged_batch() {
     for seed in 1..=rounds(6, 300) {
-        for wrap in [plain, losing] {
+        for wrap in [plain, losing, outages] {
             let versions = in_memory(wrap, seed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
             assert!(versions > 10, "seed {seed}: {versions}");
         }
@@ -411,10 +499,11 @@ fn each_broken_rule_is_noticed() {
     let overwriting = |store: MemoryStore, _: u64| Arc::new(Overwriting(store)) as Arc<dyn ObjectStore>;
     let late = |store: MemoryStore, _: u64| Arc::new(Late { store, waiting: parking_lot::Mutex::default() }) as Arc<dyn ObjectStore>;
     type Wrap = fn(MemoryStore, u64) -> Arc<dyn ObjectStore>;
-    let cases: [(&str, Option<Rule>, Wrap); 7] = [
+    let cases: [(&str, Option<Rule>, Wrap); 8] = [
         ("a record is created once", None, overwriting),
         ("a pack is stored before its record", None, late),
         ("a lost reply is read back", Some(Rule::ReadBack), losing),
+        ("an attempt without an answer is the writer's own", Some(Rule::Unanswered), outages),
         ("writes to the same bytes conflict", Some(Rule::Overlap), plain),
         ("a session writes its own bytes only", Some(Rule::Ranges), plain),
         ("a session has a number of its own", Some(Rule::SessionIds), plain),
