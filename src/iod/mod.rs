@@ -13,6 +13,7 @@
 //! tag         names of versions                       history    what versions changed, reverts
 //! descriptor, record, delta, checkpoint, node, transaction   codecs of stored objects
 //! check       reading past damage                     turns      when rivals commit
+//! compare     what differs in two trees
 //! rules       rules of the protocol, for tests
 //! ```
 //!
@@ -21,6 +22,7 @@
 pub mod cell;
 pub mod check;
 pub mod checkpoint;
+mod compare;
 pub mod container;
 pub mod delta;
 pub mod descriptor;

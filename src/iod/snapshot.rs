@@ -2,6 +2,7 @@
 
 use super::cell::{Cell, Extent};
 use super::checkpoint::Checkpoint;
+use super::compare;
 use super::delta::Entry;
 use super::keys::Key;
 use super::objects::Objects;
@@ -10,7 +11,7 @@ use super::record::{self, Record};
 use super::rules::{Rule, keeps};
 use super::tree;
 use crate::base::Result;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 /// Records after which a checkpoint is due.
@@ -106,6 +107,15 @@ impl Snapshot {
             (None, Some(root)) => tree::get(objects, root, key),
             (None, None) => Ok(None),
         }
+    }
+
+    /// The keys whose values may differ from those in `other`: those of the changes after both
+    /// checkpoints, and those that differ in both trees. Costs the nodes that the trees do not share.
+    pub(super) fn differing(&self, objects: &Objects, other: &Snapshot) -> Result<BTreeSet<Key>> {
+        let changed = self.delta.keys().chain(other.delta.keys()).cloned();
+        let mut all: BTreeSet<Key> = changed.collect();
+        all.extend(compare::differing(objects, self.root.as_ref(), other.root.as_ref())?);
+        Ok(all)
     }
 
     /// Visits the values in a range.

@@ -121,7 +121,7 @@ impl Container {
     /// Removes the new tag `name` again if it does not hold its version. Errors: that of
     /// [`Container::check_kept`].
     fn keep_tag(&self, name: &str, tag: &Tag) -> Result<()> {
-        let kept = self.check_kept(tag.version);
+        let kept = self.check_kept(tag.version, "tag a later version");
         if kept.is_err() && matches!(self.tag(name), Ok(Some(there)) if there == *tag) {
             // A tag that stays names a version that is gone; garbage collection reports it.
             let _ = self.store().delete(&keys::tag_name(name));
@@ -129,9 +129,9 @@ impl Container {
         kept
     }
 
-    /// Errors: `ESTALE` if garbage collection may delete `version`, whose tag was just created. It
-    /// reads tags again after it published a floor: one of both sees the other.
-    fn check_kept(&self, version: u64) -> Result<()> {
+    /// Errors: `ESTALE` with `advice` if garbage collection may delete `version`. It reads tags, and
+    /// records, again after it published a floor: what was created before this call is seen.
+    pub(super) fn check_kept(&self, version: u64, advice: &str) -> Result<()> {
         let state = if is_on(Rule::FloorAfterTag) { State::newest(self.store())? } else { None };
         let Some(state) = state else { return Ok(()) };
         let floor = state.floor_version();
@@ -140,7 +140,7 @@ impl Container {
             return Ok(());
         }
         let reason =
-            format!("garbage collection keeps versions from {floor} on, and may delete version {version} at any time; tag a later version");
+            format!("garbage collection keeps versions from {floor} on, and may delete version {version} at any time; {advice}");
         Err(Error::refused(libc::ESTALE, reason))
     }
 

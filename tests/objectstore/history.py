@@ -5,7 +5,8 @@
 
 Each writer is a process with a mount of its own. It makes random changes in batches: registers in
 one chunk, files in two groups, hard links, groups that are filled and removed, files and groups that
-move between groups, transfers between two datasets, attributes. Each batch ends with fsync and has a register write that no other batch has.
+move between groups, transfers between two datasets, attributes, an attribute that counts. Each batch ends with fsync and has a
+register write that no other batch has.
 Writers and a reader with new mounts also read all of that at once. Every call is logged with
 CLOCK_MONOTONIC. Then iod_reader, which shares no code with h5dir, replays the records:
 
@@ -202,7 +203,7 @@ class Writer:
 
     def operate(self, state, changes):
         """One random operation on what no earlier operation of the batch changed."""
-        kinds = ["register", "add", "remove", "box", "box", "file", "file", "group", "transfer", "transfer", "attribute"]
+        kinds = ["register", "add", "remove", "box", "box", "file", "file", "group", "transfer", "transfer", "attribute", "count"]
         kind, m, r = self.random.choice(kinds), self.mount, self.random
         token = f"{self.number}.{self.sequence}"
         if kind == "register":
@@ -250,6 +251,12 @@ class Writer:
             if ("attr", name) not in changes:
                 os.setxattr(m.path("x"), name, token.encode())
                 changes["attr", name] = token
+        elif kind == "count":
+            # Two writers count to the same number: one of both is refused.
+            key = "attr", "user.notes"
+            if key not in changes:
+                changes[key] = str(int(state.get(key, 0)) + 1)
+                os.setxattr(m.path("x"), key[1], changes[key].encode())
 
     def operate_box(self, state, changes, box, token):
         """Makes, fills, empties or removes a group."""

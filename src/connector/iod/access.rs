@@ -104,6 +104,8 @@ pub struct IodConnector {
     pub(super) readers_ahead: Arc<AtomicUsize>,
     /// Decoded headers of datasets, of the current generation.
     pub(super) datasets: Mutex<LruCache<u64, Arc<Dataset>>>,
+    /// Bytes stored for datasets that were counted exactly, with the generation that they are of.
+    pub(super) counted: Mutex<LruCache<u64, (u64, u64)>>,
     /// Paths of objects, with the generation that they are of.
     pub(super) paths: Mutex<(u64, HashMap<u64, Vec<u8>>)>,
     /// Where a listing of a group ended: group, position, generation, last key.
@@ -162,7 +164,7 @@ impl IodConnector {
         caches: Caches,
         dirty_limit: usize,
     ) -> Arc<IodConnector> {
-        let datasets = LruCache::new(std::num::NonZeroUsize::new(DATASETS_MAX).unwrap_or(std::num::NonZeroUsize::MIN));
+        let datasets_max = std::num::NonZeroUsize::new(DATASETS_MAX).unwrap_or(std::num::NonZeroUsize::MIN);
         let (images, arrival, readers_ahead) = caches;
         Arc::new_cyclic(|this| IodConnector {
             container,
@@ -172,7 +174,8 @@ impl IodConnector {
             arrival,
             storing: Mutex::new(()),
             readers_ahead,
-            datasets: Mutex::new(datasets),
+            datasets: Mutex::new(LruCache::new(datasets_max)),
+            counted: Mutex::new(LruCache::new(datasets_max)),
             paths: Mutex::new((0, HashMap::new())),
             cursor: Mutex::new(None),
             siblings: Siblings::new(),

@@ -139,7 +139,7 @@ impl Heap for LockedCells<'_> {
     }
 
     fn path(&self, address: Address) -> Option<Vec<u8>> {
-        paths::path_of(self.connector, self.state, address.0.checked_sub(1)?)
+        paths::present_path_of(self.connector, self.state, address.0.checked_sub(1)?)
     }
 }
 
@@ -155,7 +155,7 @@ impl Heap for Cells {
 
     fn path(&self, address: Address) -> Option<Vec<u8>> {
         let state = self.connector.state.read_recursive();
-        paths::path_of(&self.connector, &state, address.0.checked_sub(1)?)
+        paths::present_path_of(&self.connector, &state, address.0.checked_sub(1)?)
     }
 }
 

@@ -10,7 +10,8 @@ use crate::base::variable_form::VariableForm;
 use crate::base::{Address, Error, Result};
 use crate::connector::{Chunks, Content, Form};
 use crate::dataset::layout::Seek;
-use crate::iod::{Body, keys};
+use crate::iod::range::KeyRange;
+use crate::iod::{Body, Key, keys};
 use parking_lot::Mutex;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -21,8 +22,8 @@ const BATCH: u64 = 1024;
 const VARIABLE_MAX: u64 = 1 << 30;
 /// Longest form of one element, bytes.
 pub(super) const ELEMENT_MAX: u64 = 64 << 20;
-/// Chunks of which the exact storage is counted at each question.
-const COUNTED_CHUNKS: u64 = 64;
+/// Stored chunks of a dataset that are counted each time its storage is asked for.
+const COUNTED_CHUNKS: usize = 4096;
 /// Smallest and largest preferred I/O size, bytes.
 const BLOCK_SIZES: (u64, u64) = (4096, 4 << 20);
 
@@ -140,20 +141,52 @@ pub(super) fn batch_form(connector: &IodConnector, state: &State, d: &Dataset, l
     Ok(out)
 }
 
-/// Bytes stored for a dataset.
-fn allocated(state: &State, id: u64) -> Result<u64> {
-    let mut sum = 0u64;
-    for kind in [keys::CHUNK, keys::CELLS] {
-        let _ = state.scan(&keys::of_kind(id, kind), &mut |key, cell| {
-            let len = match state.changes.get(key).map(|c| &c.body) {
-                Some(Body::Dirty(image)) => image.len() as u64,
-                _ => cell.len(),
-            };
-            sum = sum.saturating_add(len);
-            Ok(ControlFlow::Continue(()))
-        })?;
+/// Bytes of the first `max` values in a range, and the key of the next one.
+fn stored_bytes(state: &State, range: &KeyRange, max: usize) -> Result<(u64, Option<Key>)> {
+    let (mut sum, mut left, mut next) = (0u64, max, None);
+    let _ = state.scan(range, &mut |key, cell| {
+        if left == 0 {
+            next = Some(key.to_vec());
+            return Ok(ControlFlow::Break(()));
+        }
+        let len = match state.changes.get(key).map(|c| &c.body) {
+            Some(Body::Dirty(image)) => image.len() as u64,
+            _ => cell.len(),
+        };
+        (sum, left) = (sum.saturating_add(len), left.saturating_sub(1));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok((sum, next))
+}
+
+/// Bytes stored for a dataset in its first `max` chunks and in all blocks of cells, and the key of
+/// the next chunk.
+fn allocated(state: &State, id: u64, max: usize) -> Result<(u64, Option<Key>)> {
+    let (bytes, next) = stored_bytes(state, &keys::of_kind(id, keys::CHUNK), max)?;
+    let (cells, _) = stored_bytes(state, &keys::of_kind(id, keys::CELLS), usize::MAX)?;
+    Ok((bytes.saturating_add(cells), next))
+}
+
+/// Number past that of the last stored chunk, `first` at least.
+fn stored_end(state: &State, d: &Dataset, first: u64) -> Result<u64> {
+    let (mut low, mut high) = (first, d.grid.chunks());
+    while low < high {
+        let middle = low.midpoint(high);
+        let from_middle = (Bound::Included(d.chunk_key(middle)), keys::of_kind(d.id, keys::CHUNK).1);
+        match state.has_any(&from_middle)? {
+            true => low = middle.saturating_add(1),
+            false => high = middle,
+        }
     }
-    Ok(sum)
+    Ok(low)
+}
+
+/// Bytes stored for a dataset of which `bytes` are in the chunks before `next`: as many in all
+/// chunk numbers up to the last stored one, in proportion.
+fn estimated(state: &State, d: &Dataset, bytes: u64, next: &Key) -> Result<u64> {
+    let Some(covered) = keys::scaled(next).and_then(|scaled| d.grid.linear(&scaled)) else { return Ok(bytes) };
+    let all = u128::from(bytes).saturating_mul(stored_end(state, d, covered)?.into());
+    Ok(all.checked_div(covered.into()).map_or(bytes, |all| u64::try_from(all).unwrap_or(u64::MAX)))
 }
 
 /// Bytes of the dataset in all chunks with the same first coordinate.
@@ -213,12 +246,26 @@ impl Content for IodContent {
 
     fn allocated(&self) -> Result<u64> {
         let state = self.connector.state.read_recursive();
-        let d = self.dataset(&state)?;
-        if d.grid.chunks() > COUNTED_CHUNKS { Ok(d.size) } else { allocated(&state, self.id) }
+        let generation = self.connector.generation();
+        if let Some((of, bytes)) = self.connector.counted.lock().get(&self.id)
+            && *of == generation
+        {
+            return Ok(*bytes);
+        }
+        match allocated(&state, self.id, COUNTED_CHUNKS)? {
+            (bytes, None) => Ok(bytes),
+            (bytes, Some(next)) => estimated(&state, &*self.dataset(&state)?, bytes, &next),
+        }
     }
 
     fn allocated_exactly(&self) -> Result<u64> {
-        allocated(&self.connector.state.read_recursive(), self.id)
+        let state = self.connector.state.read_recursive();
+        let (bytes, _) = allocated(&state, self.id, usize::MAX)?;
+        // Chunks in memory have another length when they are encoded, which is no change.
+        if state.changes.is_empty() {
+            self.connector.counted.lock().put(self.id, (self.connector.generation(), bytes));
+        }
+        Ok(bytes)
     }
 
     fn block_size(&self) -> u32 {
@@ -319,5 +366,42 @@ impl Chunks for IodChunks {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{empty, open};
+    use super::COUNTED_CHUNKS;
+    use crate::connector::edit::Edit;
+    use crate::connector::{Connector, Form};
+
+    /// A hole of more than 64 chunks counted as data.
+    #[test]
+    fn stored_chunks_are_counted_and_many_of_them_estimated() {
+        let (store, chunk) = (empty(), 1u64 << 20);
+        let c = open(&store);
+        let id = c.create_file(c.root(), b"f").unwrap();
+        let content = c.content(id, Form::Main).unwrap();
+        c.set_size(id, chunk << 20).unwrap();
+        assert_eq!(content.allocated().unwrap(), 0);
+        for n in [0, 70, 1 << 19] {
+            c.write(id, n * chunk, b"three").unwrap();
+        }
+        assert_eq!(content.allocated().unwrap(), 15);
+        Edit::commit(&*c).unwrap();
+        assert_eq!(content.allocated().unwrap(), 15);
+        c.zero(id, chunk << 19, chunk).unwrap();
+        let counted = COUNTED_CHUNKS as u64;
+        (0..counted + 1000).for_each(|n| c.write(id, n * chunk, &[1; 5]).unwrap());
+        // The hole at the end is no data.
+        assert_eq!(content.allocated().unwrap(), 5 * (counted + 1000));
+        (counted..counted + 1000).for_each(|n| c.write(id, n * chunk, &[1; 15]).unwrap());
+        Edit::commit(&*c).unwrap();
+        let exact = 5 * counted + 15 * 1000;
+        assert_eq!(content.allocated().unwrap(), 5 * (counted + 1000));
+        assert_eq!((content.allocated_exactly().unwrap(), content.allocated().unwrap()), (exact, exact));
+        c.write(id, 0, &[1; 6]).unwrap();
+        assert!(content.allocated().unwrap() < exact, "it is estimated again after a change");
     }
 }

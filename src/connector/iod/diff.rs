@@ -1,4 +1,4 @@
-//! What differs between two versions, by the keys that the records between both changed.
+//! What differs between two versions, by the keys that changed between both.
 
 use super::dataset::Dataset;
 use super::paths;
@@ -35,8 +35,7 @@ struct Pair<'a> {
 /// The objects that differ between the versions of `from` and `to`, by path.
 pub(super) fn differences(from: &State, to: &State) -> Result<Vec<ObjectDifference>> {
     let states = [from, to];
-    let [first, last] = states.map(|state| state.snapshot.version());
-    let touched = from.container.touched(first.min(last), first.max(last))?;
+    let touched = from.container.touched(&from.snapshot, &to.snapshot)?;
     let mut all = BTreeMap::<u64, Found>::new();
     for (key, ranges) in &touched {
         let cells = [from.get(key)?, to.get(key)?];

@@ -1,7 +1,7 @@
 //! Histories of several sessions of one container, checked against each of its versions.
 //!
 //! Sessions make batches of changes: registers in one chunk, transfers between two datasets, files
-//! in a group, files that move. What a version changed must be one batch as a whole, and each
+//! in a group, files that move, an attribute that counts. What a version changed must be one batch as a whole, and each
 //! acknowledged batch one version. `tests/objectstore/history.py` does the same with mounts.
 
 use super::access::IodConnector;
@@ -31,7 +31,8 @@ const MOVED: [&str; 3] = ["o0", "o1", "o2"];
 /// Bytes of a file that a batch makes: more than a record takes.
 const FILE_BYTES: usize = 5000;
 
-/// The state of a version, by name: a register, an account, a file, the group of a moved file.
+/// The state of a version, by name: a register, an account, a file, the group of a moved file, the
+/// count.
 type Shown = BTreeMap<String, u64>;
 
 /// What a session changes in one commit, by name; `None`: removed.
@@ -112,6 +113,8 @@ fn shown(c: &IodConnector) -> Result<Shown> {
             }
         }
     }
+    let count = c.attribute(c.root(), b"count")?;
+    all.insert("count".into(), count.and_then(|value| value.bytes.first().copied()).unwrap_or(0).into());
     let files = child(c, c.root(), "s")?;
     for name in names(c, files)? {
         let number: u64 = name.parse().unwrap();
@@ -138,7 +141,7 @@ fn make(c: &IodConnector, random: &mut Random, number: u64) -> Result<Batch> {
     put("r", register, number)?;
     batch.insert(format!("r{register}"), Some(number));
     for _ in 0..random.next(3) {
-        match random.next(4) {
+        match random.next(5) {
             0 => {
                 let (i, j) = (random.next(CELLS as u64) as usize, random.next(CELLS as u64) as usize);
                 let (from, to) = (format!("x{i}"), format!("y{j}"));
@@ -170,6 +173,12 @@ fn make(c: &IodConnector, random: &mut Random, number: u64) -> Result<Batch> {
                 let (from, to) = (child(c, root, from)?, child(c, root, to)?);
                 c.rename((from, name.as_bytes()), (to, name.as_bytes()), Taken::Refuse)?;
                 batch.insert(name.into(), Some(3 - state[name]));
+            }
+            // Two sessions count to the same number.
+            4 if !batch.contains_key("count") => {
+                let count = state["count"] + 1;
+                c.set_attribute_bytes(root, b"count", &[u8::try_from(count).unwrap()])?;
+                batch.insert("count".into(), Some(count));
             }
             _ => {}
         }

@@ -283,7 +283,7 @@ impl Connector for IodConnector {
         if let Some((there, id)) = self.elsewhere(id).ok()? {
             return there.path_of(id);
         }
-        paths::path_of(self, &self.state.read_recursive(), id.serial())
+        paths::present_path_of(self, &self.state.read_recursive(), id.serial())
     }
 
     fn attributes(&self, id: ObjectId) -> Result<AttributeNames> {

@@ -81,8 +81,18 @@ pub(super) fn follow(state: &State, start: u64, path: &[u8], hops: &mut usize) -
     Ok(Some(at))
 }
 
-/// A path of an object from the root. The first call after a change walks all groups.
+/// A path of an object from the root; for one whose names were all removed, the path in the version
+/// that the changes are based on.
 pub(super) fn path_of(connector: &IodConnector, state: &State, id: u64) -> Option<Vec<u8>> {
+    let before = || {
+        let base = State::new(state.container.clone(), state.snapshot.clone(), None);
+        paths_of(&base, &HashSet::from_iter([id])).ok()?.remove(&id)
+    };
+    present_path_of(connector, state, id).or_else(before)
+}
+
+/// A path of an object from the root. The first call after a change walks all groups.
+pub(super) fn present_path_of(connector: &IodConnector, state: &State, id: u64) -> Option<Vec<u8>> {
     let generation = connector.generation();
     let mut paths = connector.paths.lock();
     if paths.0 != generation {

@@ -3,6 +3,7 @@
 use super::access::IodConnector;
 use super::state::State;
 use super::tests::{Random, bytes, empty, errno, open, open_in, operation, shown, shown_below};
+use crate::base::Error;
 use crate::connector::edit::{Edit, Taken};
 use crate::connector::memory::{MemoryConnector, MemoryObject};
 use crate::connector::open::Backing;
@@ -10,7 +11,8 @@ use crate::connector::versions::{Difference, VersionName, Versions};
 use crate::connector::{Connector, Follow, Form, LinkTarget, Shape};
 use crate::file::store::ObjectStore;
 use crate::file::store::memory::MemoryStore;
-use crate::iod::Container;
+use crate::iod::gc::{self, Keep};
+use crate::iod::{Container, keys};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -220,6 +222,94 @@ fn reverting_restores_what_the_model_had_and_keeps_the_history() {
     c.write(file, 0, b"on").unwrap();
     c.close().unwrap();
     assert!(shown(&*open(&store)).contains_key("/after"));
+}
+
+/// Collects garbage but for the newest version and tagged ones; twice if `deletes`.
+fn collect(store: &MemoryStore, deletes: bool) {
+    for key in store.keys().iter().filter(|key| key.starts_with(keys::PINS)) {
+        store.delete(key).unwrap();
+    }
+    let options = gc::Options { keep: Keep::Versions(1), grace: if deletes { 0 } else { 86_400 }, dry_run: false };
+    for _ in 0..1 + u32::from(deletes) {
+        gc::run(&Container::open(Arc::new(store.clone())).unwrap(), &options).unwrap();
+    }
+}
+
+/// [`differences`] without the bytes of chunks that were written: trees do not have them.
+fn unwritten(c: &dyn Versions, from: u64, to: u64) -> BTreeMap<String, Vec<Difference>> {
+    let mut found = differences(c, from, to);
+    for difference in found.values_mut().flatten() {
+        if let Difference::Elements(chunks) = difference {
+            chunks.iter_mut().for_each(|chunk| chunk.written = None);
+        }
+    }
+    found
+}
+
+/// The records between are gone then; both failed, and reported damage.
+#[test]
+fn tagged_versions_are_compared_and_reverted_to_after_garbage_collection() {
+    let (store, all) = history(11);
+    let tagged: Vec<u64> = all.keys().copied().step_by(all.len() / 4).collect();
+    let c = reader(&store);
+    let last = newest(&c);
+    let pairs: Vec<(u64, u64)> = tagged.iter().flat_map(|a| tagged.iter().chain([&last]).map(move |b| (*a, *b))).collect();
+    let before: Vec<_> = pairs.iter().map(|(a, b)| (unwritten(&*c, *a, *b), unwritten(&*c, *b, *a))).collect();
+    tagged.iter().for_each(|version| c.container.create_tag(&format!("v{version}"), *version).unwrap());
+    collect(&store, true);
+    let c = reader(&store);
+    let versions = c.container.versions_after(0, usize::MAX).unwrap();
+    let is_gone = |version: &u64| !versions.contains(version);
+    assert!(tagged.iter().all(|version| !is_gone(version) && is_gone(&(version + 1))) && !is_gone(&last), "{versions:?}");
+    for ((a, b), want) in pairs.iter().zip(before) {
+        assert_eq!((unwritten(&*c, *a, *b), unwritten(&*c, *b, *a)), want, "versions {a} and {b}");
+    }
+    for version in &tagged {
+        let c = open(&store);
+        assert!(c.revert(&VersionName::Tag(format!("v{version}"))).unwrap().is_some());
+        assert_eq!(&shown(&*c), &all[version]);
+        c.close().unwrap();
+        collect(&store, true);
+        assert_eq!(&shown(&*open(&store)), &all[version]);
+    }
+}
+
+/// A record that is missing for another reason than garbage collection is damage.
+#[test]
+fn a_lost_record_is_damage() {
+    let (store, all) = history(12);
+    let first = *all.keys().next().unwrap();
+    let c = open(&store);
+    {
+        let mut state = c.state.write();
+        let session = state.session.clone().unwrap();
+        c.container.checkpoint(&mut state.snapshot, &session).unwrap();
+    }
+    store.delete(&keys::record_name(first + 1)).unwrap();
+    let found = reader(&store).diff(&VersionName::Number(first), &VersionName::Newest);
+    assert!(matches!(found, Err(Error::Corrupt { .. })), "{found:?}");
+}
+
+/// Garbage collection may delete the bytes that the reverted version would have.
+#[test]
+fn a_version_that_may_be_deleted_is_not_reverted_to() {
+    let store = empty();
+    let c = open(&store);
+    let file = c.create_file(c.root(), b"f").unwrap();
+    let mut numbers = Vec::new();
+    for n in 0..3u8 {
+        c.write(file, 0, &[n; 9000]).unwrap();
+        Edit::commit(&*c).unwrap();
+        numbers.push(newest(&c));
+    }
+    c.container.create_tag("kept", numbers[0]).unwrap();
+    c.close().unwrap();
+    collect(&store, false);
+    let c = open(&store);
+    assert_eq!(errno(&c.revert(&VersionName::Number(numbers[1]))), libc::ESTALE);
+    assert_eq!(bytes(&*c, file), [2; 9000]);
+    assert!(c.revert(&VersionName::Tag("kept".into())).unwrap().is_some());
+    assert_eq!(bytes(&*c, file), [0; 9000]);
 }
 
 #[test]
