@@ -5,6 +5,7 @@
 //! engine does not implement), limit (beyond a stated bound) and I/O.
 
 use super::Address;
+use super::request_error::RequestError;
 use std::borrow::Cow;
 
 /// Result of an engine operation.
@@ -53,6 +54,16 @@ pub enum Error {
         /// errno of the system call.
         errno: i32,
     },
+    /// A request to a server failed.
+    #[error("cannot {operation}: {reason}")]
+    Request {
+        /// The operation that failed, e.g. `"read a pack"`.
+        operation: &'static str,
+        /// errno of the failure.
+        errno: i32,
+        /// Why it failed and what to do.
+        reason: String,
+    },
     /// A file referenced by name (external link, raw data file, virtual source) is not available.
     #[error("{what} {name:?} is missing: {reason}")]
     Missing {
@@ -99,8 +110,12 @@ impl Error {
         matches!(self, Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Limit { .. })
     }
 
-    /// Builds an [`Error::Io`]; errno is EIO if `error` has none.
+    /// Builds an [`Error::Io`], or an [`Error::Request`] if `error` has one. Its errno is EIO if
+    /// `error` has none.
     pub fn io(operation: &'static str, address: Address, error: &std::io::Error) -> Self {
+        if let Some(request) = RequestError::of(error) {
+            return Error::Request { operation, errno: request.errno, reason: request.text.clone() };
+        }
         Error::Io { operation, address, errno: error.raw_os_error().unwrap_or(5) }
     }
 }

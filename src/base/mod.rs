@@ -22,6 +22,7 @@ pub mod parts;
 pub(crate) mod points;
 pub mod recent_log;
 pub mod remote;
+pub mod request_error;
 pub(crate) mod selection;
 #[cfg(test)]
 mod selection_tests;

@@ -39,6 +39,12 @@ pub fn is_prefix(target: &Path) -> bool {
     rest.ends_with(b"/") || !is_http && !rest.is_empty() && !rest.contains(&b'/')
 }
 
+/// True if `target` begins as the name of a container does; there may be nothing after that.
+pub fn is_container(target: &Path) -> bool {
+    let text = target.as_os_str().as_bytes();
+    after_scheme(text).is_some() && (text.starts_with(FOLDER_SCHEME.as_bytes()) || text.starts_with(URL_PREFIX.as_bytes()))
+}
+
 /// The folder of the container `iod:FOLDER`; `None` if `target` is another name.
 pub fn container_folder(target: &Path) -> Option<&Path> {
     let folder = target.as_os_str().as_bytes().strip_prefix(FOLDER_SCHEME.as_bytes())?;
@@ -50,11 +56,6 @@ pub fn container_folder(target: &Path) -> Option<&Path> {
 pub fn container_url(target: &Path) -> Option<String> {
     let url = target.to_str()?.strip_prefix(URL_PREFIX)?.trim_end_matches('/');
     after_scheme(url.as_bytes()).map(|_| url.to_owned())
-}
-
-/// True for the name of a container in an object store.
-pub fn is_container(target: &Path) -> bool {
-    container_folder(target).is_some() || container_url(target).is_some()
 }
 
 /// The prefix that the one of the container at `url` is in, without a slash at its end.
@@ -159,6 +160,15 @@ mod tests {
         for path in ["s3:/b/k", "/s3://b", "./http://x", "ftp://h/k", "s3", ""] {
             assert!(!is_url(Path::new(path)), "{path}");
         }
+    }
+
+    #[test]
+    fn names_of_containers_may_be_incomplete() {
+        for name in ["iod:", "iod:f", "iod+s3://", "iod+s3://b/p"] {
+            assert!(is_container(Path::new(name)), "{name}");
+        }
+        assert!(!is_container(Path::new("iod")) && !is_container(Path::new("s3://b/p")) && !is_container(Path::new("iod+x://")));
+        assert_eq!((container_folder(Path::new("iod:")), container_url(Path::new("iod+s3://"))), (None, None));
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub fn errno(e: &Error) -> Errno {
         // Whatever the backing file said, to the reader of the mount it is an I/O error, except
         // where it may try again, where a server refuses it, or where a change found no room or is
         // not taken.
-        Error::Io { errno, .. } => match *errno {
+        Error::Io { errno, .. } | Error::Request { errno, .. } => match *errno {
             libc::ENOMEM | libc::EAGAIN | libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EROFS | libc::EACCES | libc::ETIMEDOUT => {
                 Errno(*errno)
             }

@@ -226,7 +226,7 @@ impl Mounted {
     pub fn close(&self) -> Result<(), CloseError> {
         let Some(edit) = self.connector.edit() else { return Ok(()) };
         edit.close().map_err(|e| CloseError {
-            errno: if let Error::Io { errno, .. } = &e { Errno(*errno) } else { errno(&e) },
+            errno: if let Error::Io { errno, .. } | Error::Request { errno, .. } = &e { Errno(*errno) } else { errno(&e) },
             message: format!("the last changes of {} could not be written: {e}", escaped(&self.spec.file)),
         })
     }

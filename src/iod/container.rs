@@ -4,7 +4,7 @@ use super::checkpoint::{CHECKPOINT_MAX_BYTES, Checkpoint};
 use super::delta::Entry;
 use super::descriptor::{DESCRIPTOR_MAX_BYTES, Descriptor};
 use super::keys;
-use super::objects::{ATTEMPTS, Objects, PAUSE, failed, is_transient};
+use super::objects::{ATTEMPTS, Objects, PAUSE, failed};
 pub use super::origin::now;
 use super::origin::{label, uuid};
 use super::pin::Lease;
@@ -14,6 +14,7 @@ use super::session::{PackWriter, Session};
 use super::snapshot::{Pinned, Snapshot};
 use super::tree;
 use super::turns::{Turn, Turns};
+use crate::base::request_error::{errno_of, is_absent, is_transient};
 use crate::base::{Address, Error, Result};
 use crate::file::store::extents::ExtentCache;
 use crate::file::store::{ObjectStore, probe};
@@ -60,10 +61,7 @@ impl Container {
     /// Makes an empty store a container. `entries`: its first values, version 1. Errors: `EEXIST`
     /// if it is one; `EOPNOTSUPP` if the store does not create objects once.
     pub fn create(store: Arc<dyn ObjectStore>, entries: Vec<Entry>) -> Result<()> {
-        probe::check(&*store).map_err(|e| match e.raw_os_error() {
-            Some(libc::EOPNOTSUPP) => not_once(),
-            _ => failed("probe the object store", 0)(e),
-        })?;
+        probed(&*store)?;
         if store.head(keys::DESCRIPTOR).map_err(failed("read the object store", 0))?.is_some() {
             return Err(Error::refused(libc::EEXIST, "there is a container already"));
         }
@@ -101,10 +99,7 @@ impl Container {
 
     /// Errors: `EOPNOTSUPP` if the store does not create objects once.
     pub fn check_store(&self) -> Result<()> {
-        probe::check(&**self.store()).map_err(|e| match e.raw_os_error() {
-            Some(libc::EOPNOTSUPP) => not_once(),
-            _ => failed("probe the object store", 0)(e),
-        })
+        probed(&**self.store())
     }
 
     fn of(store: Arc<dyn ObjectStore>, descriptor: Descriptor) -> Container {
@@ -202,14 +197,16 @@ impl Container {
                 return Ok(Outcome::Committed(record::hash(&bytes)));
             }
             // Lost, or committed by an attempt whose reply was lost.
-            match (self.read_record(record.version), created) {
+            let found = self.find_record(record.version);
+            let is_last = attempt == ATTEMPTS || found.as_ref().is_err_and(|e| !is_transient(e));
+            match (decoded(found, record.version), created) {
                 (Ok(Some((found, hash))), _) if found.uuid == record.uuid && keeps(Rule::ReadBack) => {
                     // The attempt may have failed after it made the object, but not durable.
                     self.settle()?;
                     return Ok(Outcome::Committed(hash));
                 }
                 (Ok(Some(_)), _) => return Ok(Outcome::Lost),
-                (_, Err(e)) if attempt == ATTEMPTS || !is_transient(&e) => return Err(failed("commit", record.version)(e)),
+                (_, Err(e)) if is_last || !is_transient(&e) => return Err(failed("commit", record.version)(e)),
                 (Ok(None), Ok(_)) if attempt == ATTEMPTS => return Err(record::fork(record.version)),
                 // S3 refuses requests that meet another one (409), and asks to repeat them.
                 (Ok(None), Ok(_)) => tracing::debug!("version {} is refused, and is not there; trying again", record.version),
@@ -224,14 +221,18 @@ impl Container {
 
     /// The record of a version and the hash of its bytes; `None`: there is no such version.
     pub fn read_record(&self, version: u64) -> Result<Option<(Record, u64)>> {
+        decoded(self.find_record(version), version)
+    }
+
+    /// The bytes of the record of a version; `None`: there is no such version.
+    fn find_record(&self, version: u64) -> io::Result<Option<Vec<u8>>> {
         let begin = Instant::now();
         let read = self.store().get(&keys::record_name(version), 0..RECORD_MAX_BYTES);
         self.turns.read(begin.elapsed());
-        let bytes = match read {
-            Err(e) if e.raw_os_error() == Some(libc::ENOENT) || e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            read => read.map_err(failed("read a commit record", version))?,
-        };
-        Ok(Some((Record::decode(&bytes, version)?, record::hash(&bytes))))
+        match read {
+            Err(e) if is_absent(&e) => Ok(None),
+            read => read.map(Some),
+        }
     }
 
     /// The changes of a record.
@@ -398,6 +399,12 @@ impl Container {
     }
 }
 
+/// The record in the bytes that were found, and their hash.
+fn decoded(found: io::Result<Option<Vec<u8>>>, version: u64) -> Result<Option<(Record, u64)>> {
+    let Some(bytes) = found.map_err(failed("read a commit record", version))? else { return Ok(None) };
+    Ok(Some((Record::decode(&bytes, version)?, record::hash(&bytes))))
+}
+
 /// Calls `read` with each version, several at once.
 fn in_threads<T: Send>(versions: &[u64], read: &(dyn Fn(u64) -> Result<T> + Sync)) -> Vec<Result<T>> {
     if versions.len() < 2 {
@@ -411,7 +418,11 @@ fn in_threads<T: Send>(versions: &[u64], read: &(dyn Fn(u64) -> Result<T> + Sync
     })
 }
 
-fn not_once() -> Error {
+/// Errors: `EOPNOTSUPP` if the store does not create objects once.
+fn probed(store: &dyn ObjectStore) -> Result<()> {
     let reason = "the object store lets several writers create one object: commits would be lost; use another server";
-    Error::refused(libc::EOPNOTSUPP, reason)
+    probe::check(store).map_err(|e| match errno_of(&e) {
+        Some(libc::EOPNOTSUPP) => Error::refused(libc::EOPNOTSUPP, reason),
+        _ => failed("probe the object store", 0)(e),
+    })
 }

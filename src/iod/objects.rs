@@ -4,6 +4,7 @@ use super::cell::{Cell, Data, Extent};
 use super::keys;
 use super::node::Node;
 use super::originals::{self, OriginalFiles, Originals};
+use crate::base::request_error::{is_absent, is_transient};
 use crate::base::{Address, Error, Result};
 use crate::file::store::ObjectStore;
 use crate::file::store::extents::ExtentCache;
@@ -41,16 +42,6 @@ struct Nodes {
 /// The error of a request of a store.
 pub(super) fn failed(operation: &'static str, at: u64) -> impl Fn(io::Error) -> Error {
     move |e| Error::io(operation, Address(at), &e)
-}
-
-/// True if there is no such object.
-pub(super) fn is_absent(e: &io::Error) -> bool {
-    e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(libc::ENOENT)
-}
-
-/// Errors of a network and of servers, after which another attempt may succeed.
-pub(super) fn is_transient(e: &io::Error) -> bool {
-    matches!(e.raw_os_error(), Some(libc::ETIMEDOUT | libc::EIO | libc::ECONNRESET | libc::ECONNREFUSED | libc::EAGAIN))
 }
 
 impl Objects {
@@ -218,7 +209,7 @@ impl Objects {
     }
 
     /// Calls `f` until it succeeds or the last attempt failed. `f` may be repeated after a lost
-    /// reply.
+    /// reply. A request that the store repeated until its timeout is not repeated.
     pub(super) fn again<T>(&self, operation: &'static str, mut f: impl FnMut() -> io::Result<T>) -> Result<T> {
         let mut pause = PAUSE;
         for _ in 1..ATTEMPTS {
@@ -236,14 +227,15 @@ impl Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::directory::Directory;
+    use crate::file::cache_directory::CacheDirectory;
     use crate::file::store::memory::MemoryStore;
 
     /// Bytes that were read once come from the directory, also after it is opened again; damaged
     /// files are read anew.
     #[test]
     fn extents_come_from_the_disk_cache() {
-        let (store, dir) = (MemoryStore::default(), tempfile::tempdir().unwrap());
+        let (store, outer) = (MemoryStore::default(), tempfile::tempdir().unwrap());
+        let dir = outer.path().join("cache");
         let data: Vec<u8> = (0..30_000u32).map(|n| (n % 253) as u8).collect();
         store.put(&keys::pack_name(1, 2), &data).unwrap();
         let extent = |offset: u64, len: u32| {
@@ -253,7 +245,7 @@ mod tests {
         let all = [extent(0, 5000), extent(5000, 10_000), extent(20_000, 7000)];
         let requests = |uuid: u8| {
             let mut objects = Objects::new(Arc::new(store.clone()));
-            objects.set_cache(ExtentCache::open(Directory::open(dir.path()).unwrap(), 1 << 20), [uuid; 16]);
+            objects.set_cache(ExtentCache::open(Arc::new(CacheDirectory::open(&dir, 1 << 20).unwrap())), [uuid; 16]);
             let before = store.counters()[0];
             for (extent, bytes) in all.iter().zip(objects.read_many(&all).unwrap()) {
                 assert!(extent.is_of(&bytes.unwrap()) && extent.is_of(&objects.read(extent).unwrap()));
@@ -261,7 +253,7 @@ mod tests {
             store.counters()[0] - before
         };
         assert_eq!((requests(1), requests(1), requests(2)), (1, 0, 1));
-        for file in std::fs::read_dir(dir.path()).unwrap() {
+        for file in std::fs::read_dir(&dir).unwrap() {
             let path = file.unwrap().path();
             let mut bytes = std::fs::read(&path).unwrap();
             bytes[0] ^= 1;

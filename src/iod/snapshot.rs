@@ -110,7 +110,8 @@ impl Snapshot {
     }
 
     /// The keys whose values may differ from those in `other`: those of the changes after both
-    /// checkpoints, and those that differ in both trees. Costs the nodes that the trees do not share.
+    /// checkpoints, and those that differ in both trees. Costs the nodes that the trees do not
+    /// share.
     pub(super) fn differing(&self, objects: &Objects, other: &Snapshot) -> Result<BTreeSet<Key>> {
         let changed = self.delta.keys().chain(other.delta.keys()).cloned();
         let mut all: BTreeSet<Key> = changed.collect();

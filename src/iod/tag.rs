@@ -11,8 +11,8 @@ use super::origin::label;
 use super::pin::{Rule, is_on};
 use super::record::LABEL_MAX;
 use super::{keys, sealed};
+use crate::base::request_error::is_absent;
 use crate::base::{Error, Result};
-use std::io;
 
 const SIGNATURE: &[u8; 8] = b"H5IODT1\n";
 const NAME: &str = "tag";
@@ -67,10 +67,6 @@ pub fn is_name(name: &str) -> bool {
 fn check_name(name: &str) -> Result<()> {
     let reason = "a tag has 1 to 64 characters of a-z, 0-9, - and _, and is neither a number nor 'latest'";
     if is_name(name) { Ok(()) } else { Err(Error::refused(libc::EINVAL, reason)) }
-}
-
-fn is_absent(e: &io::Error) -> bool {
-    e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(libc::ENOENT)
 }
 
 impl Container {
@@ -129,8 +125,8 @@ impl Container {
         kept
     }
 
-    /// Errors: `ESTALE` with `advice` if garbage collection may delete `version`. It reads tags, and
-    /// records, again after it published a floor: what was created before this call is seen.
+    /// Errors: `ESTALE` with `advice` if garbage collection may delete `version`. It reads tags and
+    /// records again after it published a floor: what was created before this call is seen.
     pub(super) fn check_kept(&self, version: u64, advice: &str) -> Result<()> {
         let state = if is_on(Rule::FloorAfterTag) { State::newest(self.store())? } else { None };
         let Some(state) = state else { return Ok(()) };
@@ -139,8 +135,7 @@ impl Container {
         if version >= floor || state.tags.contains_key(&version) {
             return Ok(());
         }
-        let reason =
-            format!("garbage collection keeps versions from {floor} on, and may delete version {version} at any time; {advice}");
+        let reason = format!("garbage collection keeps versions from {floor} on, and may delete version {version} at any time; {advice}");
         Err(Error::refused(libc::ESTALE, reason))
     }
 

@@ -191,6 +191,28 @@ fn a_record_that_is_not_durable_is_not_acknowledged() {
     assert!(matches!(done, Ok(Outcome::Committed(_))), "{done:?}");
 }
 
+/// Each request to a server that does not answer takes the timeout; a creation a third of it.
+#[test]
+fn few_requests_of_a_commit_are_sent_to_a_server_that_does_not_answer() {
+    for number in 0..3 {
+        let store = MemoryStore::default();
+        created(&store);
+        let silent = Arc::new(FaultyStore::new(store, Fault::Silent, i64::MAX));
+        let container = Container::open(silent.clone()).unwrap();
+        let snapshot = container.snapshot(None).unwrap();
+        let record = container.record(&snapshot, 0, false, Delta::Inline(vec![entry(b"k", Some(b"v"))])).unwrap();
+        silent.fail_at(number);
+        match container.append(&snapshot, &record) {
+            Ok(outcome) => assert!(number > 0 && matches!(outcome, Outcome::Committed(_)), "{number}"),
+            Err(e) => assert!(matches!(e, Error::Request { errno: libc::ETIMEDOUT, .. }), "{number}: {e}"),
+        }
+        assert!(silent.since() <= 2, "{number}: {} requests", silent.since());
+        silent.fail_at(0);
+        let error = container.put_pack(1, 1, b"x").unwrap_err();
+        assert_eq!((error.to_string().as_str(), silent.since()), ("cannot write a pack: the server does not answer", 1));
+    }
+}
+
 /// A creation that was interrupted after version 1 made the place useless.
 #[test]
 fn an_interrupted_creation_is_ended_by_the_next_one() {

@@ -13,6 +13,7 @@ use super::keys::{TRANSACTIONS, transaction_name};
 use super::origin::{label, uuid};
 use super::record::{self, Delta, RECORD_MAX_BYTES};
 use super::transaction::{AFTER_MAX, Begin, Contribution, Joined, PEERS_MAX, Part, Verdict};
+use crate::base::request_error::is_absent;
 use crate::base::{Address, Error, Result};
 use std::collections::BTreeMap;
 use std::io;
@@ -151,7 +152,7 @@ impl Container {
                 Ok(true) => Ok(true),
                 // An attempt whose reply was lost may have created it.
                 Ok(false) => is_ours(),
-                Err(e) => is_ours().map_err(|_: io::Error| e),
+                Err(e) => is_ours().map_err(|read: io::Error| if is_absent(&read) { e } else { read }),
             }
         })
     }

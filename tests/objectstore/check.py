@@ -18,6 +18,7 @@ import traceback
 
 import h5py
 import containers
+import failures
 import numpy as np
 import servers
 from range_server import Server
@@ -312,7 +313,7 @@ def errors_name_the_url_the_status_and_a_remedy(b):
     closed = http.client.HTTPConnection("127.0.0.1", 1)
     for target, parts in (
         (b.url("none.h5"), ["none.h5", "404", "check the URL"]),
-        (b.url("forbidden"), ["forbidden", "403", "credentials"]),
+        (b.url("forbidden"), ["forbidden", "403", "password"]),
         (b.url("text"), ["not an HDF5 file"]),
         (f"http://{closed.host}:{closed.port}/x.h5", ["cannot connect", "refused"]),
         ("s3:///key", ["SCHEME://BUCKET/KEY"]),
@@ -802,7 +803,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="h5dir-objectstore-", dir="/var/tmp") as folder:
         bench = Bench(h5dir, folder)
         try:
-            for one in CHECKS + containers.CHECKS:
+            for one in CHECKS + containers.CHECKS + failures.CHECKS:
                 if wanted and not any(name in one.__name__ for name in wanted):
                     continue
                 start = time.monotonic()

@@ -35,7 +35,7 @@ fn of_error(object: Option<u64>, error: &Error) -> Finding {
         Error::Unsupported { structure, address, .. } => (Problem::NotChecked, Some(*structure), Some(*address)),
         Error::Io { address, .. } => (Problem::Damaged, None, Some(*address)),
         // A pack that is not there, say.
-        Error::Missing { .. } | Error::Refused { .. } => (Problem::Damaged, None, None),
+        Error::Request { .. } | Error::Missing { .. } | Error::Refused { .. } => (Problem::Damaged, None, None),
     };
     Finding { problem, object, path: None, structure, address: address.map(|a| a.0), detail: error.to_string() }
 }

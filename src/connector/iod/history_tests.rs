@@ -1,8 +1,9 @@
 //! Histories of several sessions of one container, checked against each of its versions.
 //!
 //! Sessions make batches of changes: registers in one chunk, transfers between two datasets, files
-//! in a group, files that move, an attribute that counts. What a version changed must be one batch as a whole, and each
-//! acknowledged batch one version. `tests/objectstore/history.py` does the same with mounts.
+//! in a group, files that move, an attribute that counts. What a version changed must be one batch
+//! as a whole, and each acknowledged batch one version. `tests/objectstore/history.py` does the
+//! same with mounts.
 
 use super::access::IodConnector;
 use super::kind::root_entries;

@@ -7,7 +7,7 @@ use super::neighbours::{BesideFolder, BesidePrefix};
 use super::state::{GROUP, State, now};
 use super::transaction::open_peer;
 use super::versions::number_of;
-use crate::base::remote::{container_folder, container_parent, container_url};
+use crate::base::remote::{container_folder, container_parent, container_url, is_container};
 use crate::base::{Error, Result, buffers};
 use crate::connector::DatasetSpec;
 use crate::connector::open::{
@@ -17,6 +17,7 @@ use crate::connector::open::{
 use crate::connector::plan;
 use crate::connector::transactions::TransactionUse;
 use crate::connector::versions::{Collected, Collection, VersionName};
+use crate::file::cache_directory::CacheDirectory;
 use crate::file::directory::Directory;
 use crate::file::store::ObjectStore;
 use crate::file::store::extents::ExtentCache;
@@ -40,8 +41,8 @@ pub struct IodContainer;
 struct LocatedStore {
     store: Arc<dyn ObjectStore>,
     used: Vec<UsedDirectory>,
-    /// Directory of the disk cache, and its limit.
-    cache: Option<(Directory, u64)>,
+    /// Directory of the disk cache.
+    cache: Option<Arc<CacheDirectory>>,
     /// Other files that may be read; `None`: none.
     external: Option<external::Place>,
     /// The prefix that the container's is in: its objects may be originals.
@@ -58,6 +59,7 @@ fn engine(path: &Path) -> impl Fn(Error) -> OpenError + '_ {
             remote_error(path, "there is no container; 'h5dir create' makes one, and 'h5dir mount' of the path without 'iod:' shows files")
         }
         Error::Refused { errno, reason } if errno != libc::EIO => remote_error(path, reason),
+        Error::Request { reason, .. } => remote_error(path, reason),
         source => OpenError::Engine { path: path.to_owned(), source },
     }
 }
@@ -104,16 +106,10 @@ fn remote(path: &Path, url: &str, options: &crate::base::remote::RemoteOptions) 
     let beside: Arc<dyn Objects> = Arc::new(beside);
     let mut used = store.used().map_err(io)?;
     if let Some(directory) = &cache {
-        used.push((directory.as_fd().try_clone_to_owned().map_err(io)?, true));
+        used.push((directory.directory().as_fd().try_clone_to_owned().map_err(io)?, true));
     }
     let used = used.into_iter().map(|(directory, written)| UsedDirectory { directory, written, tree: false }).collect();
-    Ok(LocatedStore {
-        store: Arc::new(store),
-        used,
-        cache: cache.map(|directory| (directory, options.cache_dir_bytes)),
-        external: None,
-        beside: Some(beside),
-    })
+    Ok(LocatedStore { store: Arc::new(store), used, cache, external: None, beside: Some(beside) })
 }
 
 /// The store at `path`; `written`: objects are made in it.
@@ -150,7 +146,7 @@ fn external_place(options: &OpenOptions) -> std::result::Result<Option<external:
 
 impl Kind for IodContainer {
     fn claims(&self, target: &Path) -> bool {
-        container_folder(target).is_some() || container_url(target).is_some()
+        is_container(target)
     }
 
     fn locate(&self, options: &OpenOptions) -> std::result::Result<Box<dyn Located>, OpenError> {
@@ -217,7 +213,7 @@ impl Located for LocatedStore {
 
     fn open(self: Box<Self>, options: &OpenOptions) -> std::result::Result<OpenContainer, OpenError> {
         let path = &options.target;
-        let cache = self.cache.map(|(directory, limit)| ExtentCache::open(directory, limit));
+        let cache = self.cache.map(ExtentCache::open);
         let (connector, seconds) = open(self.store.clone(), cache, options).map_err(engine(path))?;
         if let Some(place) = self.external.map(Arc::new) {
             connector.set_beside(Arc::new(BesideFolder(place.clone())));

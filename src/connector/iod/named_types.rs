@@ -38,7 +38,7 @@ impl State {
             let named = self.bytes(&key).and_then(|stored| stored.map_or(Ok(None), |stored| attribute::named_type(&stored, id)));
             match named {
                 Ok(named) => all.extend(named),
-                Err(e @ Error::Io { .. }) => return Err(e),
+                Err(e @ (Error::Io { .. } | Error::Request { .. })) => return Err(e),
                 // Damage must not keep the object.
                 Err(e) => tracing::debug!("a named datatype of a deleted object stays: {e}"),
             }

@@ -12,7 +12,7 @@ use crate::iod::{Body, Cell, Entry, Ranges, Record};
 
 /// True if a commit that failed may succeed later.
 pub(super) fn is_unanswered(e: &Error) -> bool {
-    matches!(e, Error::Io { .. })
+    matches!(e, Error::Io { .. } | Error::Request { .. })
 }
 
 impl State {

@@ -26,7 +26,7 @@ fn of_error(object: Option<Address>, error: &Error) -> Finding {
         Error::Unsupported { structure, address, .. } => (Problem::NotChecked, Some(*structure), Some(*address)),
         Error::Missing { .. } => (Problem::MissingFile, None, None),
         Error::Io { address, .. } => (Problem::Damaged, None, Some(*address)),
-        Error::Refused { .. } => (Problem::NotChecked, None, None),
+        Error::Request { .. } | Error::Refused { .. } => (Problem::NotChecked, None, None),
     };
     let detail = error.to_string();
     Finding { problem, object: object.map(|a| a.0), path: None, structure, address: address.map(|a| a.0), detail }

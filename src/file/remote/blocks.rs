@@ -333,7 +333,7 @@ mod tests {
         transfer.finish(Ok(()), &mut |number, _| seen.push(number));
         assert_eq!((seen, transfer.wait(8).unwrap().len()), (vec![7, 8], 10));
         let failed = Transfer::new(0..1, Use::Data);
-        failed.finish(Err(Failure::of_status(403)), &mut |_, _| ());
+        failed.finish(Err(Failure::permanent(libc::EACCES, "denied")), &mut |_, _| ());
         assert_eq!(failed.wait(0).unwrap_err().errno, libc::EACCES);
     }
 

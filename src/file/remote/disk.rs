@@ -1,8 +1,7 @@
-//! Blocks of an object in a directory: bounded, checksummed, kept after the daemon ends.
+//! Blocks of an object in the directory of the disk cache: checksummed, kept after the daemon ends.
 //!
-//! A file has the blocks of one transfer. It is written under a temporary name and renamed, and
-//! never changed. Its name says which blocks it should have; its header has the object, the version
-//! and a checksum of each block, and only they count. Several daemons may use one directory.
+//! A file has the blocks of one transfer. Its name says which blocks it should have; its header has
+//! the object, the version and a checksum of each block, and only they count.
 //!
 //! ```text
 //! magic 8 | first block 8 | blocks 4 | length of the last 4 | length of the version text 4
@@ -11,25 +10,15 @@
 
 use super::blocks::{BLOCK_BYTES, Block};
 use crate::base::checksum::lookup3;
-use crate::file::directory::Directory;
+use crate::file::cache_directory::{BLOCKS_SUFFIX, CacheDirectory};
 use lru::LruCache;
-use nix::dir::Dir;
-use nix::fcntl::{OFlag, renameat};
-use nix::sys::stat::{Mode, fstat};
-use nix::sys::time::TimeSpec;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::num::NonZeroUsize;
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
 
 const MAGIC: &[u8; 8] = b"h5dirB01";
 const FIXED_BYTES: usize = 28;
@@ -39,41 +28,14 @@ const VERSION_BYTES_MAX: usize = 1 << 14;
 const BLOCKS_MAX: u64 = 1 << 12;
 /// Files kept open.
 const OPEN_FILES: NonZeroUsize = NonZeroUsize::new(32).unwrap();
-/// End of the names of complete files, and start of those of temporary ones.
-const SUFFIX: &str = ".h5dir-blocks";
-const TEMPORARY: &str = "tmp-";
-/// Age at which a temporary file belongs to no writer.
-const TEMPORARY_AGE: Duration = Duration::from_secs(3600);
-/// Files that a sweep reads the sizes of, at most.
-const SWEEP_FILES_MAX: usize = 1 << 20;
-
-/// Opens `path`, which is created if it is missing, as the directory of a disk cache.
-///
-/// Errors: it belongs to another user, or other users may use it.
-pub(super) fn open_directory(path: &Path) -> io::Result<Directory> {
-    match std::fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-        _ => {}
-    }
-    let directory = Directory::open(path)?;
-    let status = fstat(directory.as_fd())?;
-    if status.st_uid != nix::unistd::geteuid().as_raw() || status.st_mode & 0o077 != 0 {
-        return Err(io::Error::from_raw_os_error(libc::EPERM));
-    }
-    Ok(directory)
-}
-
 /// Blocks of one version of an object.
 pub(super) struct DiskCache {
-    directory: Directory,
-    limit: u64,
+    directory: Arc<CacheDirectory>,
     /// Object and version.
     version: String,
     /// Files by the blocks that they should have.
     index: Mutex<HashMap<u64, Name>>,
     open: Mutex<LruCache<Name, Arc<Stored>>>,
-    /// Bytes of all files since the last sweep, at least.
-    total: AtomicU64,
 }
 
 /// What the name of a file says.
@@ -87,11 +49,11 @@ struct Name {
 
 impl Name {
     fn text(self) -> String {
-        format!("{:016x}-{:x}-{:x}{SUFFIX}", self.key, self.first, self.blocks)
+        format!("{:016x}-{:x}-{:x}{BLOCKS_SUFFIX}", self.key, self.first, self.blocks)
     }
 
     fn parse(name: &[u8]) -> Option<Name> {
-        let text = std::str::from_utf8(name).ok()?.strip_suffix(SUFFIX)?;
+        let text = std::str::from_utf8(name).ok()?.strip_suffix(BLOCKS_SUFFIX)?;
         let mut parts = text.split('-').map(|part| u64::from_str_radix(part, 16).ok());
         let name = Name { key: parts.next()??, first: parts.next()??, blocks: parts.next()?? };
         (parts.next().is_none() && (1..=BLOCKS_MAX).contains(&name.blocks) && name.first.checked_add(name.blocks).is_some()).then_some(name)
@@ -124,37 +86,21 @@ fn header(version: &str, first: u64, blocks: &[Block]) -> Option<Vec<u8>> {
 }
 
 impl DiskCache {
-    /// Blocks of `version` in `directory`, whose files have at most `limit` bytes.
-    pub(super) fn open(directory: Directory, limit: u64, version: &str) -> Option<DiskCache> {
+    /// Blocks of `version` in `directory`.
+    pub(super) fn open(directory: Arc<CacheDirectory>, version: &str) -> Option<DiskCache> {
         if version.len() > VERSION_BYTES_MAX {
             return None;
         }
-        let cache = DiskCache {
-            directory,
-            limit,
-            version: version.to_owned(),
-            index: Mutex::default(),
-            open: Mutex::new(LruCache::new(OPEN_FILES)),
-            total: AtomicU64::new(0),
-        };
+        directory.count();
         let own = key(version);
         let mut index = HashMap::new();
-        cache.each_name(&mut |name| {
+        directory.each_name(&mut |name| {
             if let Some(name) = Name::parse(name).filter(|name| name.key == own) {
                 index.extend((name.first..name.first.saturating_add(name.blocks)).map(|block| (block, name)));
             }
         });
-        *cache.index.lock() = index;
-        cache.sweep();
-        Some(cache)
-    }
-
-    fn each_name(&self, f: &mut dyn FnMut(&[u8])) {
-        let opened = Dir::openat(self.directory.as_fd(), ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty());
-        let Ok(mut dir) = opened else { return };
-        for entry in dir.iter().take(SWEEP_FILES_MAX).flatten() {
-            f(entry.file_name().to_bytes());
-        }
+        let open = Mutex::new(LruCache::new(OPEN_FILES));
+        Some(DiskCache { directory, version: version.to_owned(), index: Mutex::new(index), open })
     }
 
     /// True if a file should have block `number`.
@@ -174,10 +120,13 @@ impl DiskCache {
 
     fn discard(&self, name: Name) {
         tracing::debug!("the file {} of the disk cache is damaged or gone", name.text());
+        self.forget(name);
+        self.directory.remove(&name.text());
+    }
+
+    fn forget(&self, name: Name) {
         self.open.lock().pop(&name);
         self.index.lock().retain(|_, other| *other != name);
-        // It may be gone already.
-        let _ = self.directory.remove(OsStr::new(&name.text()));
     }
 
     /// The file `name`, if its header is right.
@@ -185,11 +134,7 @@ impl DiskCache {
         if let Some(stored) = self.open.lock().get(&name) {
             return Some(stored.clone());
         }
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-        let file = self.directory.open_file(OsStr::new(&name.text()), flags, Mode::empty()).ok()?;
-        if !file.metadata().ok()?.is_file() {
-            return None;
-        }
+        let (file, _) = self.directory.file(&name.text())?;
         let mut fixed = [0; FIXED_BYTES];
         file.read_exact_at(&mut fixed, 0).ok()?;
         let number = |at: usize| Some(u64::from(u32::from_le_bytes(fixed.get(at..at.checked_add(4)?)?.try_into().ok()?)));
@@ -208,7 +153,7 @@ impl DiskCache {
             return None;
         }
         let checksums = sums.chunks_exact(4).filter_map(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?))).collect();
-        let _ = nix::sys::stat::futimens(file.as_fd(), &TimeSpec::UTIME_NOW, &TimeSpec::UTIME_NOW);
+        self.directory.touch(&file);
         let stored = Arc::new(Stored { file, checksums, data: size as u64 + 4, last_bytes });
         self.open.lock().put(name, stored.clone());
         Some(stored)
@@ -219,72 +164,24 @@ impl DiskCache {
         let name = Name { key: key(&self.version), first, blocks: blocks.len() as u64 };
         let bytes = blocks.iter().map(|block| block.len() as u64).sum::<u64>();
         let is_kept = (first..first.saturating_add(name.blocks)).all(|number| self.has(number));
-        if is_kept || blocks.is_empty() || name.blocks > BLOCKS_MAX || bytes > self.limit / 4 {
+        if is_kept || blocks.is_empty() || name.blocks > BLOCKS_MAX || !self.directory.fits(bytes) {
             return;
         }
-        if let Err(e) = self.try_write(name, blocks) {
-            tracing::debug!("cannot write to the disk cache: {e}");
-            return;
-        }
-        self.index.lock().extend((first..first.saturating_add(name.blocks)).map(|number| (number, name)));
-        if self.total.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) > self.limit {
-            self.sweep();
+        match self.try_write(name, blocks) {
+            Ok(removed) => {
+                self.index.lock().extend((first..first.saturating_add(name.blocks)).map(|number| (number, name)));
+                removed.iter().filter_map(|name| Name::parse(name)).for_each(|name| self.forget(name));
+            }
+            Err(e) => tracing::debug!("cannot write to the disk cache: {e}"),
         }
     }
 
-    fn try_write(&self, name: Name, blocks: &[Block]) -> io::Result<()> {
+    /// Writes the file `name`. Returns the names of files that were removed to make room.
+    fn try_write(&self, name: Name, blocks: &[Block]) -> io::Result<Vec<Vec<u8>>> {
         let header = header(&self.version, name.first, blocks).ok_or(io::ErrorKind::InvalidInput)?;
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).map_err(|_| io::ErrorKind::Other)?;
-        let temporary = format!("{TEMPORARY}{:016x}", u64::from_le_bytes(random));
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
-        let mut file = self.directory.open_file(OsStr::new(&temporary), flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
-        let mut write = || {
-            file.write_all(&header)?;
-            blocks.iter().try_for_each(|block| file.write_all(block))?;
-            let text = name.text();
-            Ok(renameat(self.directory.as_fd(), temporary.as_str(), self.directory.as_fd(), text.as_str())?)
-        };
-        write().inspect_err(|_: &io::Error| drop(self.directory.remove(OsStr::new(&temporary))))
-    }
-
-    /// Removes the files used longest ago, until nine tenths of the limit are left.
-    fn sweep(&self) {
-        let mut files: Vec<(SystemTime, u64, Vec<u8>)> = Vec::new();
-        let mut total = 0u64;
-        self.each_name(&mut |name| {
-            let is_temporary = name.starts_with(TEMPORARY.as_bytes());
-            if !is_temporary && Name::parse(name).is_none() {
-                return;
-            }
-            let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW;
-            let opened = self.directory.open_file(OsStr::from_bytes(name), flags, Mode::empty());
-            let Ok(status) = opened.and_then(|file| file.metadata()) else { return };
-            let modified = status.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            let age = SystemTime::now().duration_since(modified).unwrap_or_default();
-            if is_temporary && age < TEMPORARY_AGE {
-                return;
-            }
-            let bytes = status.blocks().saturating_mul(512).max(status.len());
-            total = total.saturating_add(bytes);
-            files.push((if is_temporary { SystemTime::UNIX_EPOCH } else { modified }, bytes, name.to_vec()));
-        });
-        if total > self.limit || files.iter().any(|(modified, ..)| *modified == SystemTime::UNIX_EPOCH) {
-            files.sort_unstable();
-            for (modified, bytes, name) in files {
-                if total <= self.limit / 10 * 9 && modified != SystemTime::UNIX_EPOCH {
-                    break;
-                }
-                // Another daemon may have removed it.
-                let _ = self.directory.remove(OsStr::from_bytes(&name));
-                total = total.saturating_sub(bytes);
-                if let Some(name) = Name::parse(&name) {
-                    self.open.lock().pop(&name);
-                    self.index.lock().retain(|_, other| *other != name);
-                }
-            }
-        }
-        self.total.store(total, Ordering::Relaxed);
+        let mut parts: Vec<&[u8]> = vec![&header];
+        parts.extend(blocks.iter().map(|block| block.as_slice()));
+        self.directory.write(&name.text(), &parts)
     }
 }
 
@@ -302,14 +199,14 @@ impl Stored {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
 
     fn block(byte: u8) -> Block {
         vec![byte; BLOCK_BYTES as usize].into()
     }
 
     fn cache(path: &Path, limit: u64, version: &str) -> DiskCache {
-        DiskCache::open(open_directory(path).unwrap(), limit, version).unwrap()
+        DiskCache::open(Arc::new(CacheDirectory::open(path, limit).unwrap()), version).unwrap()
     }
 
     fn only_file(path: &Path) -> std::path::PathBuf {
@@ -364,15 +261,5 @@ mod tests {
         std::fs::write(path.join("other"), "kept").unwrap();
         cache(&path, 0, "a");
         assert_eq!(only_file(&path).file_name().unwrap(), "other");
-    }
-
-    #[test]
-    fn a_directory_that_others_may_use_is_refused() {
-        let outer = tempfile::tempdir().unwrap();
-        let path = outer.path().join("cache");
-        open_directory(&path).unwrap();
-        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o750)).unwrap();
-        assert_eq!(open_directory(&path).unwrap_err().raw_os_error(), Some(libc::EPERM));
     }
 }

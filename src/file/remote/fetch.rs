@@ -1,6 +1,6 @@
 //! One GET of a range: pinned to one version of the object, retried with backoff.
 
-use super::failure::Failure;
+use super::failure::{Access, Failure};
 use super::service::{Reply, Service, attempt_timeout};
 use futures_util::StreamExt;
 use object_store::client::{HttpError, HttpErrorKind};
@@ -17,7 +17,11 @@ const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Longest wait before an attempt is repeated.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// Attempts to connect before the first answer: a wrong host name is reported soon.
-const FIRST_CONNECTS_MAX: u32 = 3;
+pub(super) const FIRST_CONNECTS_MAX: u32 = 3;
+/// Longest code in the body of an answer.
+const CODE_MAX: usize = 64;
+/// Error text of the HTTP client for a URL without TLS where that is not allowed.
+const SCHEME_NOT_ALLOWED: &str = "URL scheme is not allowed";
 
 /// The version of an object that is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,7 +173,7 @@ impl Object {
         match answer {
             Ok(Ok(result)) => Ok(result),
             Ok(Err(e)) => {
-                let (mut failure, is_connect) = classified(&e, &reply);
+                let (mut failure, is_connect) = classified(&e, &reply, &self.service, Access::Read);
                 // Credentials that were found once may be found again.
                 failure.is_transient |= self.pin.get().is_some() && !reply.is_sent.load(Ordering::Relaxed);
                 Err((failure, is_connect, if (200..300).contains(&status) { 0 } else { status }))
@@ -193,7 +197,10 @@ impl Object {
             let part = match timeout(idle, stream.next()).await {
                 Err(_) => return Err(timed_out()),
                 Ok(None) => return Err(Failure::transient(libc::EIO, "the answer was cut off")),
-                Ok(Some(Err(e))) => return Err(classified(&e, &Reply { is_sent: true.into(), status: 0.into() }).0),
+                Ok(Some(Err(e))) => {
+                    let reply = Reply { is_sent: true.into(), status: 0.into() };
+                    return Err(classified(&e, &reply, &self.service, Access::Read).0);
+                }
                 Ok(Some(Ok(part))) => part,
             };
             let part = part.get(..part.len().min(usize::try_from(left).unwrap_or(usize::MAX))).unwrap_or_default();
@@ -242,18 +249,16 @@ pub(super) fn timed_out() -> Failure {
 
 /// The failure that `error` is, and whether the server could not be connected to. Texts of errors
 /// that may have the URL with its secrets are not used.
-pub(super) fn classified(error: &Error, reply: &Reply) -> (Failure, bool) {
+pub(super) fn classified(error: &Error, reply: &Reply, service: &Service, access: Access) -> (Failure, bool) {
     let status = reply.status.load(Ordering::Relaxed);
     if status != 0 && !(200..300).contains(&status) {
-        return (Failure::of_status(status), false);
+        return (Failure::of_status(status, &code_of(error), service.dialect, access), false);
     }
     if matches!(error, Error::NotSupported { .. }) || status == 200 {
         return (Failure::permanent(libc::EOPNOTSUPP, "the server ignores Range requests; copy the file to this machine"), false);
     }
     if !reply.is_sent.load(Ordering::Relaxed) {
-        let remedy =
-            "set them in the environment or a profile; for a public object, set AWS_SKIP_SIGNATURE=true, or mount with --anonymous";
-        return (Failure::permanent(libc::EACCES, format!("no credentials were found; {remedy}")), false);
+        return (Failure::permanent(libc::EACCES, no_credentials(service)), false);
     }
     let (mut kind, mut innermost) = (None, String::new());
     let mut next: Option<&(dyn StdError + 'static)> = Some(error);
@@ -263,8 +268,13 @@ pub(super) fn classified(error: &Error, reply: &Reply) -> (Failure, bool) {
         next = e.source();
     }
     // The innermost error is one of the system or of TLS. One of the client has the URL.
-    let detail = if innermost.contains("://") { "the connection failed" } else { innermost.as_str() };
+    let text = innermost.split(" (os error").next().unwrap_or_default();
+    let detail = if text.contains("://") { "the connection failed" } else { text };
     match kind {
+        _ if innermost == SCHEME_NOT_ALLOWED => {
+            let variables = service.dialect.variables();
+            (Failure::permanent(libc::EIO, format!("the endpoint has no TLS (http://); set {variables}_ALLOW_HTTP=true to use it")), false)
+        }
         Some(HttpErrorKind::Timeout) => (timed_out(), false),
         Some(HttpErrorKind::Connect) => {
             (Failure::transient(libc::EIO, format!("cannot connect to the server: {detail}; check the network and the endpoint")), true)
@@ -274,9 +284,43 @@ pub(super) fn classified(error: &Error, reply: &Reply) -> (Failure, bool) {
     }
 }
 
+fn no_credentials(service: &Service) -> String {
+    if let Some(method) = service.other_method {
+        let remedy = "put its keys into the environment, for example by eval \"$(aws configure export-credentials --format env)\"";
+        return format!("no credentials were found: the AWS profile uses {method}, which h5dir does not have; {remedy}");
+    }
+    let variables = service.dialect.variables();
+    let public = format!("for a public object, set {variables}_SKIP_SIGNATURE=true, or mount with --anonymous");
+    format!("no credentials were found; set them in the environment or a profile; {public}")
+}
+
+/// The code in the body of an answer, `<Code>NoSuchBucket</Code>`; empty if there is none.
+pub(super) fn code_of(error: &Error) -> String {
+    let mut next: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(e) = next {
+        let text = e.to_string();
+        let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map(|(code, _)| code);
+        if let Some(code) = code.filter(|code| code.len() <= CODE_MAX && code.bytes().all(|b| b.is_ascii_alphanumeric())) {
+            return code.to_owned();
+        }
+        next = e.source();
+    }
+    String::new()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn codes_are_words() {
+        let of = |text: &str| code_of(&Error::Generic { store: "S3", source: text.into() });
+        assert_eq!(of("403: <Error><Code>AccessDenied</Code><Message>"), "AccessDenied");
+        let long = format!("<Code>{}</Code>", "x".repeat(CODE_MAX + 1));
+        for none in ["<Code>", "<Code>a b</Code>", "</Code><Code>", long.as_str()] {
+            assert_eq!(of(none), "", "{none}");
+        }
+    }
 
     #[test]
     fn versions_differ_by_etag_or_by_time_and_length() {

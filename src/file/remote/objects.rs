@@ -1,7 +1,7 @@
 //! The objects below a prefix of an object store, as the store of a container.
 
-use super::failure::Failure;
-use super::fetch::{backoff, classified, timed_out};
+use super::failure::{Access, Failure, is_no_bucket};
+use super::fetch::{FIRST_CONNECTS_MAX, backoff, classified, code_of, timed_out};
 use super::open::resolver_files;
 use super::service::{self, Reply, Service};
 use crate::base::remote::RemoteOptions;
@@ -10,11 +10,12 @@ use crate::file::store;
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
 use object_store::{Error, Extensions, GetOptions, GetRange, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use parking_lot::Mutex;
 use std::future::Future;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -22,6 +23,9 @@ use tokio::time::timeout;
 
 /// Threads that send requests and receive answers.
 const THREADS: usize = 2;
+/// A read of data so soon after one that failed has one attempt: it is probably the same read,
+/// repeated by the kernel or for a part of it.
+const REPEATED_READ: Duration = Duration::from_secs(2);
 
 /// See the module's description.
 pub struct RemoteStore {
@@ -31,6 +35,10 @@ pub struct RemoteStore {
     runtime: OnceLock<Arc<Runtime>>,
     received: AtomicU64,
     sent: AtomicU64,
+    /// The server was connected to.
+    is_connected: AtomicBool,
+    /// When a read of data failed, if none succeeded since.
+    failed_read: Mutex<Option<Instant>>,
 }
 
 impl RemoteStore {
@@ -42,7 +50,8 @@ impl RemoteStore {
     /// The objects of `service`; nothing is sent.
     pub(super) fn new(service: Service, timeout: Duration) -> RemoteStore {
         let (received, sent) = (AtomicU64::new(0), AtomicU64::new(0));
-        RemoteStore { service, timeout, runtime: OnceLock::new(), received, sent }
+        let (is_connected, failed_read) = (AtomicBool::new(false), Mutex::default());
+        RemoteStore { service, timeout, runtime: OnceLock::new(), received, sent, is_connected, failed_read }
     }
 
     /// Files and directories of the host that requests use, and whether they are written.
@@ -68,15 +77,16 @@ impl RemoteStore {
         self.runtime.get().ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EAGAIN)))
     }
 
-    /// Sends one request; its answer must come within the timeout.
+    /// Sends a request that creates an object; its answer must come within the timeout.
     fn once<T, F>(&self, request: impl FnOnce(Extensions) -> F) -> io::Result<Result<T, Error>>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        self.attempt(request).map_err(|failure| failed(&failure))
+        self.attempt(Access::Write, request).map_err(|(failure, _)| failed(failure))
     }
 
-    fn attempt<T, F>(&self, request: impl FnOnce(Extensions) -> F) -> Result<Result<T, Error>, Failure>
+    /// Sends a request. The error says whether the server could not be connected to.
+    fn attempt<T, F>(&self, access: Access, request: impl FnOnce(Extensions) -> F) -> Result<Result<T, Error>, (Failure, bool)>
     where
         F: Future<Output = Result<T, Error>>,
     {
@@ -86,60 +96,101 @@ impl RemoteStore {
         extensions.insert(reply.clone());
         let before = self.service.requests.load(Ordering::Relaxed);
         let request = request(extensions);
-        let answer = self.runtime()?.block_on(async { timeout(self.timeout, request).await });
-        match answer {
-            Err(_) => Err(timed_out()),
+        // Listings and the like take no extensions.
+        let is_marked = Arc::strong_count(&reply) > 1;
+        let runtime = self.runtime().map_err(|failure| (failure, false))?;
+        let answer = runtime.block_on(async { timeout(self.timeout, request).await });
+        let refused = |status, e: &Error| (Failure::of_status(status, &code_of(e), self.service.dialect, access), false);
+        let result = match answer {
+            Err(_) => Err((timed_out(), false)),
+            Ok(Err(e @ Error::NotFound { .. })) if is_no_bucket(&code_of(&e)) => Err(refused(404, &e)),
             Ok(Err(e @ (Error::NotFound { .. } | Error::AlreadyExists { .. } | Error::Precondition { .. }))) => Ok(Err(e)),
-            Ok(Err(Error::PermissionDenied { .. } | Error::Unauthenticated { .. })) => Err(Failure::of_status(403)),
+            Ok(Err(e @ Error::PermissionDenied { .. })) => Err(refused(403, &e)),
+            Ok(Err(e @ Error::Unauthenticated { .. })) => Err(refused(401, &e)),
             Ok(Err(e)) => {
-                if !reply.is_sent.load(Ordering::Relaxed) && self.service.requests.load(Ordering::Relaxed) > before {
+                if !is_marked && self.service.requests.load(Ordering::Relaxed) > before {
                     // Of several listings at once, one may get the status of another.
                     let status = self.service.unmarked.status.load(Ordering::Relaxed);
                     reply.status.store(if status < 300 { 0 } else { status }, Ordering::Relaxed);
                     reply.is_sent.store(true, Ordering::Relaxed);
                 }
-                Err(classified(&e, &reply).0)
+                Err(classified(&e, &reply, &self.service, access))
             }
             Ok(Ok(answer)) => Ok(Ok(answer)),
+        };
+        if !matches!(result, Err((_, true))) {
+            self.is_connected.store(true, Ordering::Relaxed);
         }
+        result
     }
 
     /// Sends a request that may be repeated, until the timeout.
-    fn again<T, F>(&self, request: impl FnMut(Extensions) -> F) -> io::Result<Result<T, Error>>
+    fn again<T, F>(&self, access: Access, request: impl FnMut(Extensions) -> F) -> io::Result<Result<T, Error>>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        self.repeated(request).map_err(|failure| failed(&failure))
+        self.repeated(access, request).map_err(failed)
     }
 
-    /// Sends a request that may be repeated, until the timeout.
-    pub(super) fn repeated<T, F>(&self, mut request: impl FnMut(Extensions) -> F) -> Result<Result<T, Error>, Failure>
+    /// Sends a request that may be repeated, until the timeout. The failure is not transient.
+    pub(super) fn repeated<T, F>(&self, access: Access, request: impl FnMut(Extensions) -> F) -> Result<Result<T, Error>, Failure>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let deadline = Instant::now() + self.timeout;
-        let mut attempt = 1u32;
+        self.repeated_for(self.timeout, access, request)
+    }
+
+    /// Sends a request that may be repeated; no attempt begins after `patience`. The first
+    /// connection has [`FIRST_CONNECTS_MAX`] attempts.
+    fn repeated_for<T, F>(
+        &self,
+        patience: Duration,
+        access: Access,
+        mut request: impl FnMut(Extensions) -> F,
+    ) -> Result<Result<T, Error>, Failure>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let deadline = Instant::now() + patience;
+        let (mut attempt, mut connects) = (1u32, 0u32);
         loop {
-            match self.attempt(&mut request) {
-                Err(e) if e.is_transient => {
-                    let pause = backoff(attempt);
-                    if Instant::now() + pause > deadline {
-                        return Err(e);
-                    }
-                    tracing::debug!("request of the object store: {e}; trying again");
-                    std::thread::sleep(pause);
-                    attempt = attempt.saturating_add(1);
-                }
-                done => return done,
+            let (failure, is_connect) = match self.attempt(access, &mut request) {
+                Err(failed) => failed,
+                Ok(done) => return Ok(done),
+            };
+            let pause = backoff(attempt);
+            connects = connects.saturating_add(u32::from(is_connect));
+            let is_hopeless = connects >= FIRST_CONNECTS_MAX && !self.is_connected.load(Ordering::Relaxed);
+            if !failure.is_transient || is_hopeless || Instant::now() + pause > deadline {
+                return Err(Failure { is_transient: false, ..failure });
             }
+            tracing::debug!("request of the object store: {failure}; trying again");
+            std::thread::sleep(pause);
+            attempt = attempt.saturating_add(1);
         }
+    }
+
+    /// The bytes `range` of the object `key`, by attempts that begin within `patience`.
+    fn get_within(&self, patience: Duration, key: &str, range: &Range<u64>) -> io::Result<Vec<u8>> {
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
+        let key = self.key(key)?;
+        let answer = self.repeated_for(patience, Access::Read, |extensions| async {
+            let range = Some(GetRange::Bounded(range.clone()));
+            let options = GetOptions { range, extensions, ..GetOptions::default() };
+            object_store::ObjectStore::get_opts(&*self.service.store, &key, options).await?.bytes().await
+        });
+        let bytes = answer.map_err(failed)?.map_err(|_| absent())?;
+        self.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(bytes.to_vec())
     }
 }
 
-/// The error of a request; its text is logged, because an errno has none.
-fn failed(failure: &Failure) -> io::Error {
+/// The error of a request.
+fn failed(failure: Failure) -> io::Error {
     tracing::debug!("request of the object store: {failure}");
-    failure.io_error()
+    failure.request_error()
 }
 
 fn absent() -> io::Error {
@@ -148,24 +199,21 @@ fn absent() -> io::Error {
 
 impl store::ObjectStore for RemoteStore {
     fn get(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
-        if range.is_empty() {
-            return Ok(Vec::new());
-        }
-        let key = self.key(key)?;
-        let answer = self.again(|extensions| async {
-            let range = Some(GetRange::Bounded(range.clone()));
-            let options = GetOptions { range, extensions, ..GetOptions::default() };
-            object_store::ObjectStore::get_opts(&*self.service.store, &key, options).await?.bytes().await
-        })?;
-        let bytes = answer.map_err(|_| absent())?;
-        self.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        Ok(bytes.to_vec())
+        self.get_within(self.timeout, key, &range)
+    }
+
+    fn get_several(&self, key: &str, ranges: &[Range<u64>]) -> io::Result<Vec<Vec<u8>>> {
+        let is_repetition = self.failed_read.lock().is_some_and(|at| at.elapsed() < REPEATED_READ);
+        let patience = if is_repetition { Duration::ZERO } else { self.timeout };
+        let read = store::by_one_get(ranges, &|range| self.get_within(patience, key, &range));
+        *self.failed_read.lock() = read.is_err().then(Instant::now);
+        read
     }
 
     fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
         let (key, bytes) = (self.key(key)?, PutPayload::from(bytes.to_vec()));
         self.sent.fetch_add(bytes.content_length() as u64, Ordering::Relaxed);
-        let answer = self.again(|extensions| async {
+        let answer = self.again(Access::Write, |extensions| async {
             let options = PutOptions { extensions, ..PutOptions::default() };
             object_store::ObjectStore::put_opts(&*self.service.store, &key, bytes.clone(), options).await
         })?;
@@ -194,7 +242,7 @@ impl store::ObjectStore for RemoteStore {
     fn list_part(&self, prefix: &str, after: &str, max: usize) -> io::Result<Vec<String>> {
         let folder = self.key(prefix.trim_end_matches('/'))?;
         let offset = if after > prefix { self.key(after)? } else { folder.clone() };
-        let answer = self.again(|_| {
+        let answer = self.again(Access::Read, |_| {
             let all = object_store::ObjectStore::list_with_offset(&*self.service.store, Some(&folder), &offset);
             all.map_ok(|meta| meta.location).take(max).try_collect::<Vec<_>>()
         })?;
@@ -209,7 +257,7 @@ impl store::ObjectStore for RemoteStore {
     fn head(&self, key: &str) -> io::Result<Option<u64>> {
         let key = self.key(key)?;
         let request = |_| self.service.store.head(&key);
-        match self.again(request)? {
+        match self.again(Access::Read, request)? {
             Ok(meta) => Ok(Some(meta.size)),
             Err(_) => Ok(None),
         }
@@ -218,7 +266,7 @@ impl store::ObjectStore for RemoteStore {
     fn delete(&self, key: &str) -> io::Result<()> {
         let key = self.key(key)?;
         let request = |_| self.service.store.delete(&key);
-        match self.again(request)? {
+        match self.again(Access::Write, request)? {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
             Err(_) => Err(io::Error::from_raw_os_error(libc::EIO)),
         }
@@ -234,5 +282,50 @@ impl Drop for RemoteStore {
         if let Some(runtime) = self.runtime.take().and_then(Arc::into_inner) {
             runtime.shutdown_background();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::request_error::RequestError;
+    use crate::file::store::ObjectStore as _;
+    use std::net::TcpListener;
+
+    fn store_at(port: u16) -> RemoteStore {
+        let options = RemoteOptions { timeout: Duration::from_millis(900), ..RemoteOptions::default() };
+        RemoteStore::new(service::connect(&format!("http://127.0.0.1:{port}/prefix"), &options).unwrap(), options.timeout)
+    }
+
+    /// The error of a read, and the number of requests that it sent.
+    fn failed_after(store: &RemoteStore, read: impl FnOnce() -> io::Result<Vec<u8>>) -> (u64, RequestError) {
+        let before = store.service.requests.load(Ordering::Relaxed);
+        let error = read().unwrap_err();
+        (store.service.requests.load(Ordering::Relaxed) - before, RequestError::of(&error).unwrap().clone())
+    }
+
+    /// The kernel repeats a read of data that failed: it has one attempt then.
+    #[test]
+    fn reads_end_after_the_timeout_and_their_repetitions_sooner() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let store = store_at(silent.local_addr().unwrap().port());
+        let data = || store.get_several("d/1", std::slice::from_ref(&(0..9))).map(|mut all| all.remove(0));
+        let (first, error) = failed_after(&store, data);
+        assert_eq!((error.errno, error.is_transient), (libc::ETIMEDOUT, false));
+        assert!((2..=3).contains(&first), "{first}");
+        let (again, error) = failed_after(&store, data);
+        assert_eq!((error.errno, error.is_transient, again), (libc::ETIMEDOUT, false, 1));
+        let (other, _) = failed_after(&store, || store.get("v/1", 0..9));
+        assert!((2..=3).contains(&other), "{other}");
+    }
+
+    #[test]
+    fn a_server_that_cannot_be_connected_to_is_reported_soon() {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut store = store_at(port);
+        store.timeout = Duration::from_secs(60);
+        let (requests, error) = failed_after(&store, || store.get("v/1", 0..9));
+        assert_eq!((error.errno, error.is_transient, requests), (libc::EIO, false, FIRST_CONNECTS_MAX.into()));
+        assert!(error.text.contains("cannot connect to the server"), "{error}");
     }
 }

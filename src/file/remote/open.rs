@@ -1,17 +1,18 @@
 //! From a URL to a driver, in two steps: what needs files of the host, and what needs the network.
 
-use super::disk::{self, DiskCache};
+use super::disk::DiskCache;
 use super::driver::{RemoteFile, Resources, own_memory};
 use super::failure::Failure;
 use super::fetch::Object;
 use super::service;
 use crate::base::escape::escaped;
 use crate::base::remote::RemoteOptions;
-use crate::file::directory::Directory;
+use crate::file::cache_directory::CacheDirectory;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Files of the host by which names of servers are resolved.
 const RESOLVER_FILES: [&str; 8] = [
@@ -35,33 +36,30 @@ pub struct LocatedObject {
 
 /// Where blocks are kept on disk.
 #[derive(Clone)]
-pub(super) struct DiskPlace {
-    directory: Directory,
-    limit_bytes: u64,
-}
+pub(super) struct DiskPlace(Arc<CacheDirectory>);
 
 impl DiskPlace {
     /// Opens the directory that `options` names, if they name one.
     pub(super) fn of(options: &RemoteOptions) -> Result<Option<DiskPlace>, Failure> {
         let Some(path) = options.cache_dir.as_deref() else { return Ok(None) };
-        let directory = disk::open_directory(path).map_err(|e| {
+        let directory = CacheDirectory::open(path, options.cache_dir_bytes).map_err(|e| {
             let remedy = "give a directory of your own with mode 0700, or a new one";
             Failure::permanent(
                 e.raw_os_error().unwrap_or(libc::EIO),
                 format!("the directory {} of the disk cache: {e}; {remedy}", escaped(path)),
             )
         })?;
-        Ok(Some(DiskPlace { directory, limit_bytes: options.cache_dir_bytes }))
+        Ok(Some(DiskPlace(Arc::new(directory))))
     }
 
     /// Opens the cache for a version of an object.
     pub(super) fn opener(self) -> Box<dyn FnOnce(&str) -> Option<DiskCache> + Send> {
-        Box::new(move |version: &str| DiskCache::open(self.directory, self.limit_bytes, version))
+        Box::new(move |version: &str| DiskCache::open(self.0, version))
     }
 
     /// Its directory, which is written.
     pub(super) fn used(&self) -> std::io::Result<(OwnedFd, bool)> {
-        Ok((self.directory.as_fd().try_clone_to_owned()?, true))
+        Ok((self.0.directory().as_fd().try_clone_to_owned()?, true))
     }
 }
 
@@ -74,8 +72,8 @@ pub fn locate(url: &Path, options: &RemoteOptions) -> Result<LocatedObject, Fail
 }
 
 /// The directory of the disk cache; `None`: there is none.
-pub fn cache_directory(options: &RemoteOptions) -> Result<Option<Directory>, Failure> {
-    Ok(DiskPlace::of(options)?.map(|place| place.directory))
+pub fn cache_directory(options: &RemoteOptions) -> Result<Option<Arc<CacheDirectory>>, Failure> {
+    Ok(DiskPlace::of(options)?.map(|place| place.0))
 }
 
 /// Files and directories of the host by which names of servers and tokens are found, to be read.

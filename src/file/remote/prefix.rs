@@ -2,7 +2,7 @@
 
 use super::blocks::{BLOCK_BYTES, Budget};
 use super::driver::{Blocks, RemoteFile, Resources};
-use super::failure::Failure;
+use super::failure::{Access, Failure};
 use super::fetch::Object;
 use super::objects::RemoteStore;
 use super::open::{DiskPlace, resolver_files};
@@ -60,6 +60,10 @@ impl RemotePrefix {
         self.requests.key(key).map_err(|_| Failure::permanent(libc::ENOENT, "the name cannot be part of a key"))
     }
 
+    fn refused(&self, status: u16) -> Failure {
+        Failure::of_status(status, "", self.requests.service.dialect, Access::Read)
+    }
+
     /// Has all open objects keep to their shares of the memory.
     fn trim(&self) {
         self.open.lock().retain(Blocks::trim);
@@ -112,8 +116,8 @@ impl Objects for RemotePrefix {
     fn list(&self, folder: &str) -> Result<Vec<(String, Found)>, ObjectError> {
         let key = self.key(folder)?;
         let prefix = Some(&key).filter(|key| !key.as_ref().is_empty());
-        let listed = self.requests.repeated(|_| self.store().list_with_delimiter(prefix))?;
-        let listed = listed.map_err(|_| Failure::of_status(404))?;
+        let listed = self.requests.repeated(Access::Read, |_| self.store().list_with_delimiter(prefix))?;
+        let listed = listed.map_err(|_| self.refused(404))?;
         let begin = if key.as_ref().is_empty() { String::new() } else { format!("{key}/") };
         // An object whose key is that of the folder and a slash has no name in it.
         let name = |key: &Key| key.as_ref().strip_prefix(begin.as_str()).filter(|name| !name.is_empty()).map(str::to_owned);
@@ -124,14 +128,14 @@ impl Objects for RemotePrefix {
 
     fn find(&self, key: &str) -> Result<Option<Version>, ObjectError> {
         let key = self.key(key)?;
-        let answer = self.requests.repeated(|extensions| {
+        let answer = self.requests.repeated(Access::Read, |extensions| {
             let options = GetOptions { head: true, extensions, ..GetOptions::default() };
             self.store().get_opts(&key, options)
         })?;
         match answer {
             Ok(answer) => Ok(Some(self.version(&answer.meta))),
             Err(Error::NotFound { .. }) => Ok(None),
-            Err(_) => Err(Failure::of_status(412).into()),
+            Err(_) => Err(self.refused(412).into()),
         }
     }
 
@@ -141,7 +145,7 @@ impl Objects for RemotePrefix {
             return Ok(Vec::new());
         }
         let key = self.key(key)?;
-        let answer = self.requests.repeated(|extensions| async {
+        let answer = self.requests.repeated(Access::Read, |extensions| async {
             let options = GetOptions { range: Some(GetRange::Bounded(0..len)), extensions, ..GetOptions::default() };
             let answer = self.store().get_opts(&key, options).await?;
             let meta = answer.meta.clone();

@@ -29,6 +29,20 @@ pub(super) fn load(variable: &dyn Fn(&str) -> Option<String>) -> Result<Profile,
     Ok(found.into_iter().flatten().flatten().collect())
 }
 
+/// The way to credentials that the profile has instead of keys; `None`: it has keys, or nothing.
+pub(super) fn other_method(profile: &Profile) -> Option<&'static str> {
+    let has = |key: &str| profile.get(key).is_some_and(|value| !value.is_empty());
+    let methods = [
+        ("credential_process", "a program (credential_process)"),
+        ("sso_session", "single sign-on (sso_*)"),
+        ("sso_start_url", "single sign-on (sso_*)"),
+        ("sso_account_id", "single sign-on (sso_*)"),
+        ("role_arn", "a role (role_arn)"),
+    ];
+    let found = methods.into_iter().find(|(key, _)| has(key)).map(|(_, method)| method);
+    found.filter(|_| !has("aws_access_key_id") || !has("aws_secret_access_key"))
+}
+
 fn read(path: &Path) -> Option<String> {
     use std::io::Read;
     let mut text = String::new();
@@ -64,6 +78,15 @@ fn section(text: &str, name: &str) -> Option<Profile> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ways_to_credentials_that_are_missing_are_named() {
+        let of = |keys: &[&str]| other_method(&keys.iter().map(|key| ((*key).to_owned(), "x".to_owned())).collect());
+        assert_eq!(of(&["credential_process", "region"]), Some("a program (credential_process)"));
+        assert_eq!((of(&["sso_session"]), of(&["sso_start_url"])), (Some("single sign-on (sso_*)"), Some("single sign-on (sso_*)")));
+        assert_eq!(of(&["role_arn", "source_profile"]), Some("a role (role_arn)"));
+        assert_eq!((of(&["role_arn", "aws_access_key_id", "aws_secret_access_key"]), of(&["region"])), (None, None));
+    }
 
     #[test]
     fn a_profile_is_of_both_files() {

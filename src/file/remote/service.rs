@@ -1,6 +1,6 @@
 //! The stores, by scheme: endpoint, credentials and client options from the environment.
 
-use super::failure::Failure;
+use super::failure::{Dialect, Failure};
 use super::profile;
 use crate::base::remote::{RemoteOptions, after_scheme};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -76,6 +76,10 @@ pub(super) struct Service {
     pub(super) store: Arc<dyn ObjectStore>,
     /// The key.
     pub(super) key: Key,
+    /// The kind of server.
+    pub(super) dialect: Dialect,
+    /// A way to credentials that the AWS profile has and h5dir has not.
+    pub(super) other_method: Option<&'static str>,
     /// Requests sent.
     pub(super) requests: Arc<AtomicU64>,
     /// What the last request without a reply of its own was answered with: listings take none.
@@ -84,17 +88,26 @@ pub(super) struct Service {
 
 impl Service {
     /// The store that `build` makes, and a key in it.
-    fn over(key: Key, build: impl FnOnce(Connector) -> Result<Arc<dyn ObjectStore>, Failure>) -> Result<Service, Failure> {
+    fn over(
+        dialect: Dialect,
+        key: Key,
+        build: impl FnOnce(Connector) -> Result<Arc<dyn ObjectStore>, Failure>,
+    ) -> Result<Service, Failure> {
         // Another library of the process may have installed an implementation of TLS: that is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (requests, unmarked) = (Arc::new(AtomicU64::new(0)), Arc::new(Reply::default()));
         let store = build(Connector { requests: requests.clone(), unmarked: unmarked.clone() })?;
-        Ok(Service { store, key, requests, unmarked })
+        let other_method = match dialect {
+            Dialect::S3 => profile::load(&variable).ok().and_then(|profile| profile::other_method(&profile)),
+            _ => None,
+        };
+        Ok(Service { store, key, dialect, other_method, requests, unmarked })
     }
 
     /// The object `key` in the same store.
     pub(super) fn with_key(&self, key: Key) -> Service {
-        Service { store: self.store.clone(), key, requests: self.requests.clone(), unmarked: self.unmarked.clone() }
+        let (requests, unmarked) = (self.requests.clone(), self.unmarked.clone());
+        Service { store: self.store.clone(), key, dialect: self.dialect, other_method: self.other_method, requests, unmarked }
     }
 }
 
@@ -113,7 +126,7 @@ fn divided(url: &str) -> (String, &str) {
 pub(super) fn connect(url: &str, options: &RemoteOptions) -> Result<Service, Failure> {
     let (scheme, rest) = divided(url);
     if scheme.starts_with("http") {
-        return Service::over(Key::default(), |connector| http(url, options, connector));
+        return Service::over(Dialect::Http, Key::default(), |connector| http(url, options, connector));
     }
     let (bucket, key) = rest
         .split_once('/')
@@ -138,9 +151,14 @@ pub(super) fn connect_prefix(url: &str, options: &RemoteOptions) -> Result<Servi
 
 fn in_bucket(scheme: &str, bucket: &str, key: &str, options: &RemoteOptions) -> Result<Service, Failure> {
     let key = Key::parse(key).map_err(|_| Failure::permanent(libc::EINVAL, "the key has an empty part, '.' or '..'; check the URL"))?;
-    Service::over(key, |connector| match scheme {
-        "gs://" => google(bucket, options, connector),
-        "az://" => azure(bucket, options, connector),
+    let dialect = match scheme {
+        "gs://" => Dialect::Google,
+        "az://" => Dialect::Azure,
+        _ => Dialect::S3,
+    };
+    Service::over(dialect, key, |connector| match dialect {
+        Dialect::Google => google(bucket, options, connector),
+        Dialect::Azure => azure(bucket, options, connector),
         _ => amazon(bucket, options, connector),
     })
 }

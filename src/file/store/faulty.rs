@@ -2,6 +2,7 @@
 
 use super::ObjectStore;
 use super::memory::MemoryStore;
+use crate::base::request_error::RequestError;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -17,6 +18,9 @@ pub enum Fault {
     Outage,
     /// Reads fail from that number of reads on, until the fault is healed.
     Unreadable,
+    /// From that request on, of any kind, there is no answer. All requests but creations are
+    /// repeated by the store until its timeout.
+    Silent,
 }
 
 /// A memory store with a fault at one of its changing requests.
@@ -37,6 +41,11 @@ impl FaultyStore {
         self.left.load(Ordering::Relaxed) < 0
     }
 
+    /// Requests since the fault occurred, that one included.
+    pub fn since(&self) -> i64 {
+        self.left.load(Ordering::Relaxed).saturating_neg().max(0)
+    }
+
     /// Ends the fault.
     pub fn heal(&self) {
         self.left.store(i64::MAX, Ordering::Relaxed);
@@ -47,9 +56,19 @@ impl FaultyStore {
         self.left.store(number, Ordering::Relaxed);
     }
 
+    /// A request of a server that may be silent. `is_transient`: it was not repeated.
+    fn ask<T>(&self, is_transient: bool, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        match self.left.fetch_sub(1, Ordering::Relaxed) {
+            ..=0 => Err(RequestError { errno: libc::ETIMEDOUT, is_transient, text: "the server does not answer".into() }.into()),
+            _ => f(),
+        }
+    }
+
     fn change<T>(&self, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        if self.fault == Fault::Unreadable {
-            return f();
+        match self.fault {
+            Fault::Unreadable => return f(),
+            Fault::Silent => return self.ask(false, f),
+            Fault::Killed | Fault::LostReply | Fault::Outage => {}
         }
         let left = self.left.fetch_sub(1, Ordering::Relaxed);
         match self.fault {
@@ -64,6 +83,9 @@ impl FaultyStore {
     }
 
     fn read<T>(&self, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        if self.fault == Fault::Silent {
+            return self.ask(false, f);
+        }
         let unreadable = self.fault == Fault::Unreadable && self.left.fetch_sub(1, Ordering::Relaxed) <= 0;
         let down = matches!(self.fault, Fault::Killed | Fault::Outage) && self.is_hit();
         if unreadable || down { Err(io::Error::from_raw_os_error(libc::EIO)) } else { f() }
@@ -80,6 +102,9 @@ impl ObjectStore for FaultyStore {
     }
 
     fn create(&self, key: &str, bytes: &[u8]) -> io::Result<bool> {
+        if self.fault == Fault::Silent {
+            return self.ask(true, || self.store.create(key, bytes));
+        }
         self.change(|| self.store.create(key, bytes))
     }
 

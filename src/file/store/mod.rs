@@ -20,21 +20,15 @@ use std::ops::Range;
 /// Objects by key. A key is one to three names of `a-z`, `0-9`, `-` and `_`, divided by `/`.
 /// An object is complete when it is visible, and never changes.
 ///
-/// Errors have an errno where one is known. `NotFound`: there is no such object.
+/// Errors have an errno where one is known, or are a `base::request_error::RequestError`.
+/// `NotFound`: there is no such object.
 pub trait ObjectStore: Send + Sync {
     /// The bytes `range` of an object; fewer if the object ends before.
     fn get(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>>;
 
     /// The bytes of each of `ranges`, which ascend and are near each other, by one request.
     fn get_several(&self, key: &str, ranges: &[Range<u64>]) -> io::Result<Vec<Vec<u8>>> {
-        let Some(start) = ranges.first().map(|range| range.start) else { return Ok(Vec::new()) };
-        let end = ranges.iter().map(|range| range.end).max().unwrap_or(start);
-        let bytes = self.get(key, start..end)?;
-        if ranges.len() == 1 {
-            return Ok(vec![bytes]);
-        }
-        let within = |n: u64| n.saturating_sub(start);
-        Ok(ranges.iter().map(|range| part(&bytes, &(within(range.start)..within(range.end)))).collect())
+        by_one_get(ranges, &|range| self.get(key, range))
     }
 
     /// Stores an object; one with the same key is replaced. Durable at the latest when the next
@@ -81,6 +75,18 @@ pub trait ObjectStore: Send + Sync {
     fn counters(&self) -> [u64; 3] {
         [0; 3]
     }
+}
+
+/// The bytes of each of `ranges`, of which `get` reads the smallest range that has all.
+pub(super) fn by_one_get(ranges: &[Range<u64>], get: &dyn Fn(Range<u64>) -> io::Result<Vec<u8>>) -> io::Result<Vec<Vec<u8>>> {
+    let Some(start) = ranges.first().map(|range| range.start) else { return Ok(Vec::new()) };
+    let end = ranges.iter().map(|range| range.end).max().unwrap_or(start);
+    let bytes = get(start..end)?;
+    if ranges.len() == 1 {
+        return Ok(vec![bytes]);
+    }
+    let within = |n: u64| n.saturating_sub(start);
+    Ok(ranges.iter().map(|range| part(&bytes, &(within(range.start)..within(range.end)))).collect())
 }
 
 /// Longest name in a key, bytes.

@@ -1,6 +1,7 @@
 //! Proves that a store creates an object once: containers rely on nothing else.
 
 use super::ObjectStore;
+use crate::base::request_error::{RequestError, errno_of, is_absent, is_transient};
 use std::io;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,7 +22,11 @@ pub fn check(store: &dyn ObjectStore) -> io::Result<()> {
     while round < ROUNDS {
         let key = format!("probe/{:016x}-{round}-{failures}", u64::from_le_bytes(random));
         let outcome = race(store, &key);
-        let removed = store.delete(&key).or_else(|_| store.delete(&key));
+        // A store that does not answer deletes nothing.
+        if outcome.as_ref().is_err_and(|e| !is_transient(e) && errno_of(e) != Some(libc::EACCES)) {
+            return outcome.map(drop);
+        }
+        let removed = store.delete(&key).or_else(|e| if is_transient(&e) { store.delete(&key) } else { Err(e) });
         match outcome {
             Ok(1) => {
                 removed?;
@@ -29,16 +34,22 @@ pub fn check(store: &dyn ObjectStore) -> io::Result<()> {
             }
             Ok(n) if n > 1 => return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
             // A request failed, or its reply was lost: the round proves nothing.
-            Err(e) if failures == FAILURES_MAX || !matches!(e.raw_os_error(), Some(libc::EIO | libc::ETIMEDOUT)) => return Err(e),
-            Ok(_) if failures == FAILURES_MAX => return Err(io::Error::from_raw_os_error(libc::EIO)),
+            Err(e) if failures == FAILURES_MAX || !is_transient(&e) => return Err(e),
+            Ok(_) if failures == FAILURES_MAX => return Err(none_created().into()),
             Ok(_) | Err(_) => failures += 1,
         }
     }
     Ok(())
 }
 
+fn none_created() -> RequestError {
+    let text = "the server refuses to create objects (If-None-Match: *); use another server".into();
+    RequestError { errno: libc::EIO, is_transient: false, text }
+}
+
 /// Number of concurrent creators of `key` that succeeded; more than there are if other bytes than
-/// theirs are there.
+/// theirs are there. Errors: that of a creator, or of reading the object; one that is not transient
+/// if the server refuses the creation or does not answer.
 fn race(store: &dyn ObjectStore, key: &str) -> io::Result<u32> {
     let winners = AtomicU32::new(0);
     let barrier = Barrier::new(CREATORS);
@@ -56,11 +67,23 @@ fn race(store: &dyn ObjectStore, key: &str) -> io::Result<u32> {
         let failed = || Err(io::Error::from_raw_os_error(libc::EIO));
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| failed())).collect()
     });
-    let stored = store.get(key, 0..2)?;
+    let mut numbers = Vec::new();
+    let mut failure = None;
     for result in results {
-        if result?.is_some_and(|number| stored != [number]) {
-            return Ok(u32::MAX);
+        match result {
+            Ok(number) => numbers.extend(number),
+            Err(e) if !is_transient(&e) => return Err(e),
+            Err(e) => failure = Some(e),
         }
+    }
+    let stored = match (store.get(key, 0..2), failure) {
+        (Ok(stored), None) => stored,
+        (Err(e), Some(failure)) if is_absent(&e) => return Err(failure),
+        (Err(e), _) => return Err(e),
+        (Ok(_), Some(failure)) => return Err(failure),
+    };
+    if numbers.iter().any(|number| stored != [*number]) {
+        return Ok(u32::MAX);
     }
     Ok(winners.load(Ordering::Relaxed))
 }
@@ -80,6 +103,52 @@ mod tests {
         }
         let refused = check(&FaultyStore::new(MemoryStore::default(), Fault::Killed, 2)).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EIO));
+    }
+
+    /// Each request to a server that does not answer takes the timeout.
+    #[test]
+    fn few_requests_are_sent_to_a_server_that_does_not_answer() {
+        let creators = CREATORS as i64;
+        for number in 0..3 * (creators + 2) {
+            let store = FaultyStore::new(MemoryStore::default(), Fault::Silent, number);
+            let error = check(&store).unwrap_err();
+            assert_eq!((errno_of(&error), error.to_string().as_str()), (Some(libc::ETIMEDOUT), "the server does not answer"));
+            assert!(store.since() <= creators + 1, "{number}: {} requests", store.since());
+        }
+    }
+
+    /// A server that denies writes, and says so.
+    struct Denying;
+
+    impl ObjectStore for Denying {
+        fn get(&self, _: &str, _: Range<u64>) -> io::Result<Vec<u8>> {
+            Err(io::Error::from_raw_os_error(libc::ENOENT))
+        }
+
+        fn put(&self, _: &str, _: &[u8]) -> io::Result<()> {
+            Err(RequestError { errno: libc::EACCES, is_transient: false, text: "denied".into() }.into())
+        }
+
+        fn create(&self, key: &str, bytes: &[u8]) -> io::Result<bool> {
+            self.put(key, bytes).map(|()| true)
+        }
+
+        fn list_after(&self, _: &str, _: &str) -> io::Result<Vec<String>> {
+            Ok(Vec::new())
+        }
+
+        fn head(&self, _: &str) -> io::Result<Option<u64>> {
+            Ok(None)
+        }
+
+        fn delete(&self, key: &str) -> io::Result<()> {
+            self.put(key, b"")
+        }
+    }
+
+    #[test]
+    fn the_error_of_a_creator_is_reported() {
+        assert_eq!(check(&Denying).unwrap_err().to_string(), "denied");
     }
 
     /// A server that ignores If-None-Match.

@@ -14,10 +14,11 @@
 //! Seconds are those since 1970 at which the item was published. A table has the bytes of packs
 //! that are referenced; extents that several values have count several times.
 
+use crate::base::request_error::is_absent;
 use crate::base::{Error, Result};
 use crate::file::store::ObjectStore;
 use crate::format::{Reader, Writer};
-use crate::iod::objects::{failed, is_absent};
+use crate::iod::objects::failed;
 use crate::iod::{keys, sealed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! What keeps versions and packs: pins, tags, unfinished transactions; and packs of ended sessions.
 
 use super::state::PackId;
+use crate::base::request_error::is_absent;
 use crate::base::{Error, Result};
-use crate::iod::objects::{failed, is_absent};
+use crate::iod::objects::failed;
 use crate::iod::pin::{PIN_MAX_BYTES, Pin, Rule, is_on};
 use crate::iod::{Container, keys, sealed};
 use std::collections::{BTreeMap, BTreeSet};

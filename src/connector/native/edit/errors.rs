@@ -16,6 +16,6 @@ pub(super) fn is_of_object(e: &Error) -> bool {
     match e {
         Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Limit { .. } | Error::Missing { .. } => true,
         Error::Refused { errno, .. } => *errno != libc::EROFS,
-        Error::Io { .. } => false,
+        Error::Io { .. } | Error::Request { .. } => false,
     }
 }
