@@ -7,7 +7,7 @@
 
 use super::access::IodConnector;
 use super::kind::root_entries;
-use super::tests::{Random, bytes, empty, open_in};
+use super::tests::{Random, empty, open_in};
 use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Taken};
 use crate::connector::{Connector, LinkTarget, ObjectId};
@@ -77,10 +77,16 @@ fn names(c: &IodConnector, group: ObjectId) -> Result<Vec<String>> {
     Ok(all)
 }
 
-fn numbers(c: &IodConnector, name: &str) -> Result<Vec<u64>> {
-    let content = c.content(child(c, c.root(), name)?, crate::connector::Form::Main)?;
-    let mut all = vec![0; CELLS * 8];
+/// All bytes of a dataset. Errors: a pack of it is lost.
+fn read(c: &IodConnector, id: ObjectId) -> Result<Vec<u8>> {
+    let content = c.content(id, crate::connector::Form::Main)?;
+    let mut all = vec![0; usize::try_from(content.size()?).unwrap()];
     content.read(0, &mut all)?;
+    Ok(all)
+}
+
+fn numbers(c: &IodConnector, name: &str) -> Result<Vec<u64>> {
+    let all = read(c, child(c, c.root(), name)?)?;
     Ok(all.as_chunks::<8>().0.iter().map(|b| u64::from_le_bytes(*b)).collect())
 }
 
@@ -119,7 +125,7 @@ fn shown(c: &IodConnector) -> Result<Shown> {
     let files = child(c, c.root(), "s")?;
     for name in names(c, files)? {
         let number: u64 = name.parse().unwrap();
-        let content = bytes(c, child(c, files, &name)?);
+        let content = read(c, child(c, files, &name)?)?;
         if content != content_of(number) {
             return Err(violation(format!("file {name} has other bytes")));
         }
