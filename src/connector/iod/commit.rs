@@ -214,7 +214,12 @@ impl IodConnector {
         let mut rivals = Vec::new();
         self.container.each_new(state.snapshot.version(), &mut |record, hash, entries| {
             rivals.extend(self.container.rival(record));
-            let Some(reason) = self.merge_record(state, record, hash, &entries)? else { return Ok(()) };
+            let merged = self.merge_record(state, record, hash, &entries);
+            if let Err(e) = &merged {
+                // The changes may be merged in part.
+                state.failed = Some(e.to_string());
+            }
+            let Some(reason) = merged? else { return Ok(()) };
             tracing::error!("the changes since version {} are not committed: {reason}", state.snapshot.version());
             Err(Error::refused(libc::EIO, reason))
         })?;
