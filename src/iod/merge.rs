@@ -65,9 +65,18 @@ pub struct Merging<'a> {
     pub moves_group: bool,
 }
 
-/// Makes `ours`, changes of `merging.base`, changes of the version after it, which `record` made by
-/// `entries`. Returns the chunks that both changed.
-pub fn merge(merging: &Merging<'_>, ours: &mut Changes, record: &Record, entries: &[Entry]) -> Result<Result<Vec<Key>, Conflict>> {
+/// What becomes of changes in the version of another writer.
+#[derive(Debug, Default)]
+pub struct Merged {
+    /// Chunks that both writers changed: the caller merges their bytes.
+    pub chunks: Vec<Key>,
+    /// Values that both writers changed, with the change that replaces ours.
+    pub changes: Vec<(Key, Change)>,
+}
+
+/// Compares `ours`, changes of `merging.base`, with the version after it, which `record` made by
+/// `entries`.
+pub fn merge(merging: &Merging<'_>, ours: &Changes, record: &Record, entries: &[Entry]) -> Result<Result<Merged, Conflict>> {
     let conflict = |key: &Key, reason| Ok(Err(Conflict { key: key.clone(), version: record.version, reason }));
     if merging.moves_group
         && record.moves_group
@@ -83,7 +92,7 @@ pub fn merge(merging: &Merging<'_>, ours: &mut Changes, record: &Record, entries
             return conflict(&entry.key, "one removed the object that the other changed");
         }
     }
-    let mut chunks = Vec::new();
+    let mut merged = Merged::default();
     for entry in entries.iter().filter(|entry| !entry.is_moved()) {
         let Some((id, kind, _)) = keys::parts(&entry.key) else { continue };
         if ours.get(&keys::header(id, OBJECT_TYPE)).is_some_and(|c| c.body == Body::Removed) {
@@ -103,10 +112,10 @@ pub fn merge(merging: &Merging<'_>, ours: &mut Changes, record: &Record, entries
                 if !disjoint && keeps(Rule::Overlap) {
                     return conflict(&entry.key, "both wrote the same elements");
                 }
-                chunks.push(entry.key.clone());
+                merged.chunks.push(entry.key.clone());
             }
             HEADER => {
-                if let Some(reason) = merge_header(merging, ours, entry, id)? {
+                if let Some(reason) = merge_header(merging, ours, entry, &mut merged)? {
                     return conflict(&entry.key, reason);
                 }
             }
@@ -118,7 +127,7 @@ pub fn merge(merging: &Merging<'_>, ours: &mut Changes, record: &Record, entries
             return conflict(&entry.key, reason);
         }
     }
-    Ok(Ok(chunks))
+    Ok(Ok(merged))
 }
 
 /// True if both made metadata the same.
@@ -144,9 +153,9 @@ fn is_loose(message: u16) -> bool {
     matches!(message, MTIME | REFERENCE_COUNT | OWNERSHIP | ACCESS_TIME)
 }
 
-/// The conflict of a change of metadata with ours, if there is one. Merges link counts.
-fn merge_header(merging: &Merging<'_>, ours: &mut Changes, entry: &Entry, id: u64) -> Result<Option<&'static str>> {
-    let Some(message) = keys::message(&entry.key) else { return Ok(None) };
+/// The conflict of a change of metadata with ours, if there is one. Adds link counts.
+fn merge_header(merging: &Merging<'_>, ours: &Changes, entry: &Entry, merged: &mut Merged) -> Result<Option<&'static str>> {
+    let Some((message, (id, ..))) = keys::message(&entry.key).zip(keys::parts(&entry.key)) else { return Ok(None) };
     match (message, ours.get(&entry.key)) {
         // The later one counts.
         (MTIME | ACCESS_TIME, _) => return Ok(None),
@@ -163,7 +172,7 @@ fn merge_header(merging: &Merging<'_>, ours: &mut Changes, entry: &Entry, id: u6
                 return Ok(Some("both removed names of the object"));
             }
             let cell = Cell::inline(&encode_link_count(u32::try_from(sum).unwrap_or(u32::MAX)));
-            ours.insert(entry.key.clone(), Change { body: Body::Cell(cell), ranges: Ranges::whole() });
+            merged.changes.push((entry.key.clone(), Change { body: Body::Cell(cell), ranges: Ranges::whole() }));
             return Ok(None);
         }
         (OBJECT_TYPE | MAP_KEY_TYPE | MAP_VALUE_TYPE, _) if has_any(ours, id, LINK) || has_any(ours, id, MAP) => {

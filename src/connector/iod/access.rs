@@ -45,6 +45,12 @@ impl Images {
         self.cache.get(extent).cloned()
     }
 
+    #[cfg(test)]
+    pub(super) fn clear(&mut self) {
+        self.cache.clear();
+        self.bytes = 0;
+    }
+
     pub(super) fn put(&mut self, extent: Extent, image: Arc<Vec<u8>>) {
         self.bytes = self.bytes.saturating_add(image.len() as u64);
         if let Some(old) = self.cache.put(extent, image) {

@@ -7,10 +7,10 @@ use super::state::State;
 use super::unanswered::is_unanswered;
 use crate::base::{Address, Error, Result};
 use crate::iod::cell::INLINE_MAX_BYTES;
-use crate::iod::merge::{Merging, merge};
+use crate::iod::merge::{Merged, Merging, merge};
 use crate::iod::record::{self, DELTA_MAX_BYTES, Delta};
 use crate::iod::rules::{Rule, keeps};
-use crate::iod::{Body, Cell, Change, Conflict, Data, Entry, Key, Outcome, PackWriter, Ranges, Record, Session, keys};
+use crate::iod::{Body, Cell, Change, Conflict, Data, Entry, Key, Outcome, PackWriter, Record, Session, keys};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -214,72 +214,59 @@ impl IodConnector {
         let mut rivals = Vec::new();
         self.container.each_new(state.snapshot.version(), &mut |record, hash, entries| {
             rivals.extend(self.container.rival(record));
-            let merged = self.merge_record(state, record, hash, &entries);
-            if let Err(e) = &merged {
-                // The changes may be merged in part.
-                state.failed = Some(e.to_string());
-            }
-            let Some(reason) = merged? else { return Ok(()) };
+            let Some(reason) = self.merge_record(state, record, hash, &entries)? else { return Ok(()) };
             tracing::error!("the changes since version {} are not committed: {reason}", state.snapshot.version());
             Err(Error::refused(libc::EIO, reason))
         })?;
         Ok(rivals)
     }
 
-    /// Makes the changes those of the version of `record`; returns a conflict as a sentence.
+    /// Makes the changes those of the version of `record`; returns a conflict as a sentence. After an
+    /// error the changes are as before.
     pub(super) fn merge_record(&self, state: &mut State, record: &Record, hash: u64, entries: &[Entry]) -> Result<Option<String>> {
         if state.is_unanswered(record) {
             state.take_own(record, hash, entries)?;
             self.all_changed();
             return Ok(None);
         }
-        match self.merge_entries(state, record, entries)? {
+        let Merged { chunks, changes } = match self.merge_entries(state, record, entries)? {
+            Ok(merged) => merged,
             Err(conflict) => {
                 let with = format!("version {} ({})", conflict.version, String::from_utf8_lossy(&record.label));
-                Ok(Some(self.conflict_text(state, &conflict, &with)))
+                return Ok(Some(self.conflict_text(state, &conflict, &with)));
             }
-            Ok(chunks) => {
-                let ours = chunks.into_iter().map(|key| self.own_image(state, key)).collect::<Result<Vec<_>>>()?;
-                state.snapshot.advance(record, hash, entries)?;
-                state.unanswered.clear();
-                self.all_changed();
-                for (key, image) in ours {
-                    self.merge_chunk(state, key, &image)?;
-                }
-                Ok(None)
-            }
+        };
+        // After an error of a read the record is merged again: nothing is changed before.
+        let images = chunks.iter().map(|key| self.merged_chunk(state, key, entries)).collect::<Result<Vec<_>>>()?;
+        state.snapshot.advance(record, hash, entries)?;
+        state.unanswered.clear();
+        self.all_changed();
+        changes.into_iter().for_each(|(key, change)| state.change(key, change.body, change.ranges));
+        for (key, image) in chunks.into_iter().zip(images) {
+            let ranges = state.written(&key);
+            state.change(key, Body::Dirty(Arc::new(image)), ranges);
         }
+        Ok(None)
     }
 
     /// [`merge`] of the changes with those of another writer.
-    pub(super) fn merge_entries(&self, state: &mut State, record: &Record, entries: &[Entry]) -> Result<Result<Vec<Key>, Conflict>> {
-        let mut changes = std::mem::take(&mut state.changes);
+    pub(super) fn merge_entries(&self, state: &State, record: &Record, entries: &[Entry]) -> Result<Result<Merged, Conflict>> {
         let merging = Merging { objects: &self.container, base: &state.snapshot, moves_group: state.moves_group };
-        let merged = merge(&merging, &mut changes, record, entries);
-        state.changes = changes;
-        merged
+        merge(&merging, &state.changes, record, entries)
     }
 
-    /// The image of a chunk that the session wrote.
-    pub(super) fn own_image(&self, state: &State, key: Key) -> Result<(Key, Arc<Vec<u8>>)> {
-        let (id, ..) = keys::parts(&key).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "it has no dataset"))?;
+    /// The image of a chunk that another writer changed by `entries`, with the bytes that the
+    /// session wrote.
+    pub(super) fn merged_chunk(&self, state: &State, key: &Key, entries: &[Entry]) -> Result<Vec<u8>> {
+        let (id, ..) = keys::parts(key).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "it has no dataset"))?;
         let d = self.dataset_of(state, id)?;
-        let image = self.chunk(state, &d, &key)?;
-        Ok((key, image))
-    }
-
-    /// Writes the bytes of the session again, into the chunk of the new version.
-    fn merge_chunk(&self, state: &mut State, key: Key, ours: &[u8]) -> Result<()> {
-        let (id, ..) = keys::parts(&key).ok_or_else(|| Error::corrupt("chunk", Address::UNDEF, "it has no dataset"))?;
-        let d = self.dataset_of(state, id)?;
-        let theirs = match state.snapshot.get(&self.container, &key)? {
-            Some(cell) => self.image(&d, &cell)?.to_vec(),
-            None => Vec::new(),
+        let ours = self.chunk(state, &d, key)?;
+        let entry = entries.binary_search_by(|entry| entry.key.cmp(key)).ok().and_then(|at| entries.get(at));
+        let theirs = match entry.and_then(|entry| entry.cell.as_ref()) {
+            Some(cell) => self.image(&d, cell)?,
+            None => Arc::default(),
         };
-        let ranges = state.changes.get(&key).map_or_else(Ranges::default, |c| c.ranges.clone());
-        let merged = if keeps(Rule::Ranges) { self.merged_image(&d, &theirs, ours, &ranges) } else { ours.to_vec() };
-        state.change(key, Body::Dirty(Arc::new(merged)), ranges);
-        Ok(())
+        Ok(if keeps(Rule::Ranges) { self.merged_image(&d, &theirs, &ours, &state.written(key)) } else { ours.to_vec() })
     }
 
     /// A conflict as a sentence, with the name of what conflicts.

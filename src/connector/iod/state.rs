@@ -225,6 +225,11 @@ impl State {
         self.undo = undo;
     }
 
+    /// The bytes of a chunk that the session wrote.
+    pub fn written(&self, key: &[u8]) -> Ranges {
+        self.changes.get(key).map_or_else(Ranges::default, |change| change.ranges.clone())
+    }
+
     /// Drops the change of a value, which is committed.
     pub fn forget_change(&mut self, key: &[u8]) {
         let old = self.changes.remove(key);

@@ -10,11 +10,12 @@ use super::peer::Peer;
 use super::state::State;
 use crate::base::{Error, Result};
 use crate::connector::transactions::{Base, Ending, TransactionSpec, Transactions};
-use crate::iod::keys::{self, CHUNK};
+use crate::iod::merge::Merged;
 use crate::iod::record::Delta;
 use crate::iod::transaction::{Contribution, Verdict};
 use crate::iod::transactions::ended;
-use crate::iod::{Body, Change, Container, Entry, NewTransaction, Outcome, Ranges, Record, Session, Snapshot, Standing, Transaction};
+use crate::iod::{Body, Container, Entry, Key, NewTransaction, Outcome, Ranges, Record, Session, Snapshot, Standing, Transaction};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -183,47 +184,37 @@ impl IodConnector {
             transaction: None,
             delta: Delta::Inline(vec![]),
         };
-        let chunks = match self.merge_entries(state, &record, &part)? {
-            Ok(chunks) => chunks,
+        let Merged { chunks, changes } = match self.merge_entries(state, &record, &part)? {
+            Ok(merged) => merged,
             Err(conflict) => return Ok(Some(self.conflict_text(state, &conflict, &format!("peer {peer}")))),
         };
-        let ours = chunks.into_iter().map(|key| self.own_image(state, key)).collect::<Result<Vec<_>>>()?;
-        let mut merged = Vec::new();
-        for (key, image) in ours {
-            merged.push((self.both_images(state, &key, &image, &part)?, key));
-        }
+        let merged = |key: Key| self.merged_chunk(state, &key, &part).map(|image| (key, image));
+        let mut images = chunks.into_iter().map(merged).collect::<Result<BTreeMap<_, _>>>()?;
+        changes.into_iter().for_each(|(key, change)| state.change(key, change.body, change.ranges));
         for Entry { key, cell, ranges } in part {
-            // Merged values are in the changes already.
-            if !state.changes.contains_key(&key) {
-                state.change(key, cell.map_or(Body::Removed, Body::Cell), ranges);
+            match images.remove(&key) {
+                Some(image) => {
+                    let written = united(state.written(&key), &ranges);
+                    state.change(key, Body::Dirty(Arc::new(image)), written);
+                }
+                // Other values that both changed are merged already.
+                None if state.changes.contains_key(&key) => {}
+                None => state.change(key, cell.map_or(Body::Removed, Body::Cell), ranges),
             }
-        }
-        for ((image, ranges), key) in merged {
-            state.change(key, Body::Dirty(Arc::new(image)), ranges);
         }
         state.moves_group |= moves_group;
         self.all_changed();
         Ok(None)
     }
+}
 
-    /// A chunk that two peers wrote, and the bytes that they wrote.
-    fn both_images(&self, state: &State, key: &[u8], ours: &[u8], part: &[Entry]) -> Result<(Vec<u8>, Ranges)> {
-        let d = self.dataset_of(state, keys::parts(key).map_or(0, |(id, ..)| id))?;
-        let theirs = part.iter().find(|entry| entry.key == key);
-        let image = match theirs.and_then(|entry| entry.cell.as_ref()) {
-            Some(cell) => self.image(&d, cell)?.to_vec(),
-            None => Vec::new(),
-        };
-        let mut ranges = state.changes.get(key).map_or_else(Ranges::default, |c: &Change| c.ranges.clone());
-        let merged = self.merged_image(&d, &image, ours, &ranges);
-        match theirs.map(|entry| &entry.ranges) {
-            Some(other) if other.is_whole() => ranges = Ranges::whole(),
-            Some(other) => other.list().iter().for_each(|(start, end)| ranges.add(u64::from(*start)..u64::from(*end))),
-            None => {}
-        }
-        debug_assert!(keys::parts(key).is_some_and(|(_, kind, _)| kind == CHUNK));
-        Ok((merged, ranges))
+/// The bytes of a chunk that either of two peers wrote.
+fn united(mut ours: Ranges, theirs: &Ranges) -> Ranges {
+    if theirs.is_whole() {
+        return Ranges::whole();
     }
+    theirs.list().iter().for_each(|(start, end)| ours.add(u64::from(*start)..u64::from(*end)));
+    ours
 }
 
 /// Merges the parts of a transaction and commits them; returns what became of it, and the version

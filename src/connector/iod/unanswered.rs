@@ -178,6 +178,39 @@ mod tests {
         assert_eq!(names(&open(&store)), ["/old"]);
     }
 
+    /// Regression: a read that failed in the middle of a merge left it half done, and the next commit
+    /// wrote over the bytes of the other writer, or counted links twice.
+    #[test]
+    fn a_merge_without_an_answer_is_repeated_as_a_whole() {
+        for number in 0.. {
+            let (store, faulty, c, old) = opened(Fault::Unreadable);
+            let long = c.create_dataset(c.root(), b"long", &spec("u1", &[20_000])).unwrap();
+            c.write(long, 0, &[0; 20_000]).unwrap();
+            c.commit().unwrap();
+            c.write(long, 0, &[1; 5000]).unwrap();
+            c.link(c.root(), b"ours", old).unwrap();
+            let other = open(&store);
+            other.write(object(&other, b"long"), 10_000, &[2; 10_000]).unwrap();
+            other.link(other.root(), b"theirs", object(&other, b"old")).unwrap();
+            other.close().unwrap();
+            c.images.lock().clear();
+            faulty.fail_at(number);
+            let done = c.commit();
+            let hit = faulty.is_hit();
+            assert_eq!(failed(&done), hit, "{number}: {done:?}");
+            faulty.heal();
+            c.commit().unwrap();
+            let reader = open(&store);
+            let merged = [vec![1; 5000], vec![0; 5000], vec![2; 10_000]].concat();
+            assert_eq!(bytes(&*reader, object(&reader, b"long")), merged, "read {number}");
+            assert_eq!(reader.info(object(&reader, b"old")).unwrap().links, 3, "read {number}");
+            if !hit {
+                assert!(number > 3, "{number} reads");
+                break;
+            }
+        }
+    }
+
     /// Without the rule, the record of the writer is taken for that of a rival.
     #[test]
     fn the_rule_is_needed() {
