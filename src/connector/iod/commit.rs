@@ -221,8 +221,8 @@ impl IodConnector {
         Ok(rivals)
     }
 
-    /// Makes the changes those of the version of `record`; returns a conflict as a sentence. After an
-    /// error the changes are as before.
+    /// Makes the changes those of the version of `record`; returns a conflict as a sentence. After
+    /// an error the changes are as before.
     pub(super) fn merge_record(&self, state: &mut State, record: &Record, hash: u64, entries: &[Entry]) -> Result<Option<String>> {
         if state.is_unanswered(record) {
             state.take_own(record, hash, entries)?;

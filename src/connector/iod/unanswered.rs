@@ -178,8 +178,8 @@ mod tests {
         assert_eq!(names(&open(&store)), ["/old"]);
     }
 
-    /// Regression: a read that failed in the middle of a merge left it half done, and the next commit
-    /// wrote over the bytes of the other writer, or counted links twice.
+    /// Regression: a read that failed in the middle of a merge left it half done. The next commit
+    /// overwrote bytes of the other writer, or counted links twice.
     #[test]
     fn a_merge_without_an_answer_is_repeated_as_a_whole() {
         for number in 0.. {
