@@ -110,7 +110,7 @@ pub struct IodConnector {
     pub(super) readers_ahead: Arc<AtomicUsize>,
     /// Decoded headers of datasets, of the current generation.
     pub(super) datasets: Mutex<LruCache<u64, Arc<Dataset>>>,
-    /// Bytes stored for datasets that were counted exactly, with the generation that they are of.
+    /// Bytes stored for datasets, counted or estimated in this generation.
     pub(super) counted: Mutex<LruCache<u64, (u64, u64)>>,
     /// Paths of objects, with the generation that they are of.
     pub(super) paths: Mutex<(u64, HashMap<u64, Vec<u8>>)>,

@@ -62,6 +62,14 @@ impl IodContent {
         state.forms.get(&self.id).filter(|form| form.is(self.form, d.datatype.is_vlen_string())).map(|form| form.bytes.clone())
     }
 
+    /// Keeps the stored bytes until the next change.
+    fn note_counted(&self, state: &State, bytes: u64) {
+        // Chunks in memory have another length when they are encoded, which is no change.
+        if state.changes.is_empty() {
+            self.connector.counted.lock().put(self.id, (self.connector.generation(), bytes));
+        }
+    }
+
     /// The form of batch `n` of elements.
     fn batch(&self, state: &State, d: &Dataset, n: u64) -> Result<Vec<u8>> {
         batch_form(&self.connector, state, d, self.is_lines(d), n)
@@ -246,25 +254,23 @@ impl Content for IodContent {
 
     fn allocated(&self) -> Result<u64> {
         let state = self.connector.state.read_recursive();
-        let generation = self.connector.generation();
-        if let Some((of, bytes)) = self.connector.counted.lock().get(&self.id)
-            && *of == generation
+        if let Some((generation, bytes)) = self.connector.counted.lock().get(&self.id)
+            && *generation == self.connector.generation()
         {
             return Ok(*bytes);
         }
-        match allocated(&state, self.id, COUNTED_CHUNKS)? {
-            (bytes, None) => Ok(bytes),
-            (bytes, Some(next)) => estimated(&state, &*self.dataset(&state)?, bytes, &next),
-        }
+        let bytes = match allocated(&state, self.id, COUNTED_CHUNKS)? {
+            (bytes, None) => bytes,
+            (bytes, Some(next)) => estimated(&state, &*self.dataset(&state)?, bytes, &next)?,
+        };
+        self.note_counted(&state, bytes);
+        Ok(bytes)
     }
 
     fn allocated_exactly(&self) -> Result<u64> {
         let state = self.connector.state.read_recursive();
         let (bytes, _) = allocated(&state, self.id, usize::MAX)?;
-        // Chunks in memory have another length when they are encoded, which is no change.
-        if state.changes.is_empty() {
-            self.connector.counted.lock().put(self.id, (self.connector.generation(), bytes));
-        }
+        self.note_counted(&state, bytes);
         Ok(bytes)
     }
 
