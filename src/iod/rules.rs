@@ -9,8 +9,8 @@ pub enum Rule {
     HashChain,
     /// A writer that lost a reply finds its own record by its UUID.
     ReadBack,
-    /// A writer whose commit had no answer finds its record when it reads the version.
-    Unanswered,
+    /// A writer finds the record of its commit in doubt by its UUID.
+    InDoubt,
     /// Writes to the same bytes of a chunk conflict.
     Overlap,
     /// Of a chunk that both changed, a session writes its own bytes only.

@@ -2,9 +2,9 @@
 
 use super::access::IodConnector;
 use super::dataset::Dataset;
+use super::in_doubt::is_retried;
 use super::paths;
 use super::state::State;
-use super::unanswered::is_unanswered;
 use crate::base::{Address, Error, Result};
 use crate::iod::cell::INLINE_MAX_BYTES;
 use crate::iod::merge::{Merged, Merging, merge};
@@ -142,13 +142,13 @@ impl IodConnector {
     pub(super) fn commit_all(&self, state: &mut State) -> Result<()> {
         self.check_writable(state)?;
         self.lead(state)?;
-        // A record without an answer may have what was changed back since.
-        if state.changes.is_empty() && state.unanswered.is_empty() {
+        // The record of a commit in doubt may have what was reverted since.
+        if state.changes.is_empty() && state.in_doubt.is_empty() {
             return Ok(());
         }
         let done = self.try_commit(state);
         if let Err(e) = &done
-            && !is_unanswered(e)
+            && !is_retried(e)
         {
             state.failed = Some(e.to_string());
         }
@@ -163,8 +163,8 @@ impl IodConnector {
             let entries = entries(state);
             let record = self.new_record(state, &entries)?;
             let outcome = self.container.append(&state.snapshot, &record);
-            if outcome.as_ref().is_err_and(is_unanswered) {
-                state.unanswered.push(record.uuid);
+            if outcome.as_ref().is_err_and(is_retried) {
+                state.in_doubt.push(record.uuid);
             }
             if let Outcome::Committed(hash) = outcome? {
                 self.container.won_turn(&turn);
@@ -183,7 +183,7 @@ impl IodConnector {
     pub(super) fn committed(&self, state: &mut State, record: &Record, hash: u64, entries: &[Entry]) -> Result<()> {
         state.snapshot.advance(record, hash, entries)?;
         state.changes.clear();
-        state.unanswered.clear();
+        state.in_doubt.clear();
         (state.dirty_bytes, state.moves_group) = (0, false);
         self.checkpoint_if_due(state);
         self.settle_packs(state);
@@ -224,8 +224,8 @@ impl IodConnector {
     /// Makes the changes those of the version of `record`; returns a conflict as a sentence. After
     /// an error the changes are as before.
     pub(super) fn merge_record(&self, state: &mut State, record: &Record, hash: u64, entries: &[Entry]) -> Result<Option<String>> {
-        if state.is_unanswered(record) {
-            state.take_own(record, hash, entries)?;
+        if state.is_in_doubt(record) {
+            state.rebase_on_own(record, hash, entries)?;
             self.all_changed();
             return Ok(None);
         }
@@ -239,7 +239,7 @@ impl IodConnector {
         // After an error of a read the record is merged again: nothing is changed before.
         let images = chunks.iter().map(|key| self.merged_chunk(state, key, entries)).collect::<Result<Vec<_>>>()?;
         state.snapshot.advance(record, hash, entries)?;
-        state.unanswered.clear();
+        state.in_doubt.clear();
         self.all_changed();
         changes.into_iter().for_each(|(key, change)| state.change(key, change.body, change.ranges));
         for (key, image) in chunks.into_iter().zip(images) {

@@ -3,9 +3,9 @@
 use super::access::IodConnector;
 use super::create::bytes_file;
 use super::ids::object;
+use super::in_doubt::is_retried;
 use super::state::State;
 use super::stored;
-use super::unanswered::is_unanswered;
 use crate::base::{Error, Result};
 use crate::connector::edit::{Edit, Elements, NewReference, Taken};
 use crate::connector::maps::EditMaps;
@@ -294,7 +294,7 @@ impl Edit for IodConnector {
         }
         self.check_answers()?;
         match self.store_ahead() {
-            Err(e) if is_unanswered(&e) => return Err(e),
+            Err(e) if is_retried(&e) => return Err(e),
             Err(e) => tracing::debug!("the commit stores the chunks: {e}"),
             Ok(()) => {}
         }

@@ -123,7 +123,7 @@ impl State {
     /// True if nothing waits for a commit.
     fn is_clean(&self) -> bool {
         let waits = !self.waiting.references.is_empty() || !self.waiting.attributes.is_empty();
-        let undecided = !self.unanswered.is_empty() || self.failed.is_some();
+        let undecided = !self.in_doubt.is_empty() || self.failed.is_some();
         self.changes.is_empty() && self.forms.is_empty() && !waits && !undecided
     }
 }

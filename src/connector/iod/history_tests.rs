@@ -48,7 +48,7 @@ enum End {
     Acknowledged,
     Refused,
     /// The store did not answer, and the session ended.
-    Unanswered,
+    InDoubt,
 }
 
 /// What became of a batch.
@@ -227,14 +227,14 @@ fn simulate(stores: &Stores<'_>, seed: u64, steps: u64) -> Result<Vec<Done>> {
             Ok(()) => all.push(Done { batch: made, end: End::Acknowledged }),
             Err(Error::Io { .. }) if random.next(5) > 0 => *batch = Some(made),
             Err(e) => {
-                let end = if matches!(e, Error::Io { .. }) { End::Unanswered } else { End::Refused };
+                let end = if matches!(e, Error::Io { .. }) { End::InDoubt } else { End::Refused };
                 all.push(Done { batch: made, end });
                 *at = None;
             }
         }
     }
     for (_, batch) in sessions.into_iter().flatten() {
-        all.extend(batch.map(|batch| Done { batch, end: End::Unanswered }));
+        all.extend(batch.map(|batch| Done { batch, end: End::InDoubt }));
     }
     Ok(all)
 }
@@ -519,7 +519,7 @@ fn each_broken_rule_is_noticed() {
         ("a record is created once", None, overwriting),
         ("a pack is stored before its record", None, late),
         ("a lost reply is read back", Some(Rule::ReadBack), losing),
-        ("an attempt without an answer is the writer's own", Some(Rule::Unanswered), outages),
+        ("an attempt without an answer is the writer's own", Some(Rule::InDoubt), outages),
         ("writes to the same bytes conflict", Some(Rule::Overlap), plain),
         ("a session writes its own bytes only", Some(Rule::Ranges), plain),
         ("a session has a number of its own", Some(Rule::SessionIds), plain),

@@ -15,10 +15,10 @@
 //! siblings  other versions           following  versions of other writers
 //! beside    what both keep
 //! ids       identities               chunks     datasets and chunks with caches
-//! external  files that links lead to   originals, neighbours  files that chunks refer to
+//! external  files that links lead to   originals, original_sources  files that chunks refer to
 //! types, named_types  datatypes     check, check_bytes   checks
 //! map       maps                       listing    values from a position on
-//! stored    chunks as they are stored   unanswered, refusal  commits that fail
+//! stored    chunks as they are stored   in_doubt, refusal  commits that fail
 //! ```
 //!
 //! An object is a range of keys of `crate::iod`; its identity is its id there.
@@ -50,6 +50,7 @@ mod form;
 #[cfg(test)]
 mod history_tests;
 mod ids;
+mod in_doubt;
 #[cfg(test)]
 mod kills_tests;
 pub mod kind;
@@ -78,7 +79,6 @@ mod transaction;
 #[cfg(test)]
 mod transaction_tests;
 mod types;
-mod unanswered;
 #[cfg(test)]
 mod version_tests;
 mod versions;

@@ -80,8 +80,8 @@ pub(super) struct State {
     /// Forms of variable-length datasets that are being written.
     pub forms: HashMap<u64, Form>,
     pub waiting: Waiting,
-    /// UUIDs of records of the next version that the store did not answer for.
-    pub unanswered: Vec<[u8; 16]>,
+    /// UUIDs of records of the next version whose commit is in doubt.
+    pub in_doubt: Vec<[u8; 16]>,
     /// Why nothing can be written any more.
     pub failed: Option<String>,
     /// Values before the operation under way changed them; `None`: it is not undone.
@@ -134,7 +134,7 @@ impl State {
             held: HashMap::default(),
             forms: HashMap::default(),
             waiting: Waiting::default(),
-            unanswered: Vec::new(),
+            in_doubt: Vec::new(),
             failed: None,
             undo: None,
             placeholder: Cell::inline(&[]),

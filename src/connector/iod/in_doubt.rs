@@ -1,8 +1,8 @@
-//! Commits that the store did not answer: their record may be there, or may arrive later.
+//! Commits in doubt: the store did not answer, so their record may be there, or may arrive later.
 //!
-//! Such a commit fails, and its changes stay in memory for the next one. All of its attempts are
-//! for one version, the next one. When the record of that version is read, its UUID says whether it
-//! is one of them.
+//! Such a commit fails, and its changes stay in memory for the next commit. All attempts are for
+//! the version after the snapshot. When the record of that version is read, its UUID shows whether
+//! an attempt in doubt made it.
 
 use super::access::IodConnector;
 use super::state::State;
@@ -11,64 +11,63 @@ use crate::iod::rules::{Rule, keeps};
 use crate::iod::{Body, Cell, Entry, Ranges, Record};
 
 /// True if a commit that failed may succeed later.
-pub(super) fn is_unanswered(e: &Error) -> bool {
+pub(super) fn is_retried(e: &Error) -> bool {
     matches!(e, Error::Io { .. } | Error::Request { .. })
 }
 
 impl State {
-    /// True if `record` is that of a commit which the store did not answer.
-    pub(super) fn is_unanswered(&self, record: &Record) -> bool {
-        keeps(Rule::Unanswered) && self.unanswered.contains(&record.uuid)
+    /// True if a commit in doubt made `record`.
+    pub(super) fn is_in_doubt(&self, record: &Record) -> bool {
+        keeps(Rule::InDoubt) && self.in_doubt.contains(&record.uuid)
     }
 
-    /// Makes the version of `record` the one that the changes are based on: what it has is
-    /// committed, what was changed since is not.
-    pub(super) fn take_own(&mut self, record: &Record, hash: u64, entries: &[Entry]) -> Result<()> {
+    /// Rebases the changes on the version of `record`, which a commit in doubt made: drops those
+    /// that it committed, keeps those made since.
+    pub(super) fn rebase_on_own(&mut self, record: &Record, hash: u64, entries: &[Entry]) -> Result<()> {
         let wanted = entries.iter().map(|entry| self.wanted(entry)).collect::<Result<Vec<_>>>()?;
         self.snapshot.advance(record, hash, entries)?;
         for (entry, wanted) in entries.iter().zip(wanted) {
             match wanted {
                 Wanted::Committed => self.forget_change(&entry.key),
                 Wanted::Changed => {}
-                Wanted::Again(body) => self.change(entry.key.clone(), body, Ranges::whole()),
+                Wanted::Reverted(body) => self.change(entry.key.clone(), body, Ranges::whole()),
             }
         }
-        self.unanswered.clear();
+        self.in_doubt.clear();
         Ok(())
     }
 
-    /// What is to become of the value of a committed entry.
+    /// What becomes of the change of a committed value.
     fn wanted(&self, entry: &Entry) -> Result<Wanted> {
         let same = |cell: Option<&Cell>| if cell == entry.cell.as_ref() { Wanted::Committed } else { Wanted::Changed };
         Ok(match self.changes.get(&entry.key).map(|change| &change.body) {
             Some(Body::Cell(cell)) => same(Some(cell)),
             Some(Body::Removed) => same(None),
             Some(Body::Dirty(_)) => Wanted::Changed,
-            // It was changed back to what it was before.
+            // It was reverted.
             None => match self.snapshot.get(&self.container, &entry.key)? {
                 before if before == entry.cell => Wanted::Committed,
-                before => Wanted::Again(before.map_or(Body::Removed, Body::Cell)),
+                before => Wanted::Reverted(before.map_or(Body::Removed, Body::Cell)),
             },
         })
     }
 }
 
-/// What becomes of a value that a commit without an answer has.
+/// What becomes of the change of a value that a commit in doubt had.
 enum Wanted {
-    /// It is the committed one.
+    /// Dropped: it is committed.
     Committed,
-    /// It was changed since: the change stays.
+    /// Kept: it was made after the commit.
     Changed,
-    /// It was changed back since.
-    Again(Body),
+    /// Replaced: the value was reverted after the commit.
+    Reverted(Body),
 }
 
 impl IodConnector {
-    /// Finds out, without the lock of the state, whether the store answers again after a commit
-    /// without an answer.
+    /// While a commit is in doubt, checks without the lock of the state that the store answers.
     pub(super) fn check_answers(&self) -> Result<()> {
         let state = self.state.read_recursive();
-        if state.unanswered.is_empty() {
+        if state.in_doubt.is_empty() {
             return Ok(());
         }
         let next = state.snapshot.version().saturating_add(1);
@@ -136,7 +135,7 @@ mod tests {
             assert!(failed(&c.commit()));
             assert!(failed(&c.commit()), "the store is still not there");
             assert_eq!(versions(&store) - before, usize::from(fault == Fault::Outage), "{fault:?}");
-            // The mount goes on, and what it shows has all changes.
+            // Changes are possible meanwhile, and all are shown.
             c.write(new, 1, b"--").unwrap();
             c.unlink(c.root(), b"gone", false).unwrap();
             c.create_dataset(c.root(), b"later", &spec("u1", &[2])).unwrap();
@@ -154,28 +153,21 @@ mod tests {
         }
     }
 
-    /// All changes of a commit without an answer are undone by the user before the next one.
+    /// The user reverts the changes of a commit in doubt before the next commit.
     #[test]
     fn a_record_that_arrives_late_does_not_bring_back_what_was_removed() {
-        let (store, faulty, c, _) = opened(Fault::Outage);
-        c.create_dataset(c.root(), b"gone", &spec("u1", &[4])).unwrap();
-        faulty.fail_at(0);
-        assert!(failed(&c.commit()));
-        faulty.heal();
-        c.unlink(c.root(), b"gone", false).unwrap();
-        c.commit().unwrap();
-        assert_eq!(names(&open(&store)), ["/old"]);
-        // The request was dropped, and comes after the next commit.
-        let (store, faulty, c, _) = opened(Fault::Killed);
-        c.create_dataset(c.root(), b"gone", &spec("u1", &[4])).unwrap();
-        faulty.fail_at(0);
-        assert!(failed(&c.commit()));
-        faulty.heal();
-        c.unlink(c.root(), b"gone", false).unwrap();
-        let before = versions(&store);
-        c.commit().unwrap();
-        assert_eq!(versions(&store), before + 1, "the version of the late record is taken");
-        assert_eq!(names(&open(&store)), ["/old"]);
+        for fault in [Fault::Outage, Fault::Killed] {
+            let (store, faulty, c, _) = opened(fault);
+            c.create_dataset(c.root(), b"gone", &spec("u1", &[4])).unwrap();
+            faulty.fail_at(0);
+            assert!(failed(&c.commit()));
+            faulty.heal();
+            c.unlink(c.root(), b"gone", false).unwrap();
+            let before = versions(&store);
+            c.commit().unwrap();
+            // Without the record, an empty one takes its version.
+            assert_eq!((versions(&store), names(&open(&store))), (before + 1, vec!["/old".to_owned()]), "{fault:?}");
+        }
     }
 
     /// Regression: a read that failed in the middle of a merge left it half done. The next commit
@@ -222,7 +214,7 @@ mod tests {
             faulty.heal();
             c.commit().is_ok()
         };
-        assert!(commit_again() && !rules::breaking(Some(Rule::Unanswered), commit_again));
+        assert!(commit_again() && !rules::breaking(Some(Rule::InDoubt), commit_again));
     }
 
     /// Others commit while the store does not answer this writer.
