@@ -4,7 +4,7 @@ use super::failure::{Exit, Failure, reason};
 use super::progress::{ProgressLine, percent};
 use super::{ls, text};
 use crate::base::escape::{self, escaped};
-use crate::base::remote::{RemoteOptions, container_folder, container_url, without_secrets};
+use crate::base::remote::{RemoteOptions, is_container, without_secrets};
 use crate::config::args::CheckArgs;
 use crate::config::value::Level;
 use crate::fs::open::{self, Checked, Finding, Problem};
@@ -20,7 +20,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
     let (file, secrets) = without_secrets(&args.file);
     // External raw data and sources of virtual datasets are data, too. Where the chunks of a
     // container are is checked in any case.
-    let reads_others = args.data || container_folder(&file).is_some() || container_url(&file).is_some();
+    let reads_others = args.data || is_container(&file);
     let external = if reads_others { ExternalPolicy::Beneath(args.external_root.clone()) } else { ExternalPolicy::Off };
     let remote = RemoteOptions { secrets, ..RemoteOptions::default() };
     // 0: a thread for each core.

@@ -226,6 +226,12 @@ pub trait Kind: Sync {
     /// What `recover` would do, as a sentence. Nothing is changed.
     fn examine(&self, path: &Path, confine: &mut dyn FnMut(&[UsedDirectory])) -> Result<String, OpenError>;
 
+    /// Checks that a container at `target` may refer to bytes of the HDF5 file `original`. Opens
+    /// neither. Error: why not.
+    fn check_original(&self, _target: &Path, _original: &Path, _external: &ExternalPolicy) -> std::result::Result<(), String> {
+        Err("the destination is an HDF5 file, which has all its bytes itself; name iod:FOLDER or iod+s3://BUCKET/PREFIX".into())
+    }
+
     /// Checks that a new dataset can be what `spec` states.
     fn check_new_dataset(&self, spec: &DatasetSpec) -> Result<()>;
 

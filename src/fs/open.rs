@@ -55,6 +55,12 @@ pub fn open_located(spec: &MountSpec, located: LocatedContainer) -> Result<Arc<d
     show(located.open(&options)?, spec.clone())
 }
 
+/// Checks that the container of `spec`, which need not exist, may refer to bytes of the HDF5 file
+/// `original`. Error: why not.
+pub fn check_original(spec: &MountSpec, original: &Path) -> Result<(), String> {
+    kinds::of(&spec.file).check_original(&spec.file, original, &spec.external)
+}
+
 /// Sums the use of the bytes of the container, which was `located`. Calls `damaged` with each
 /// object or structure that cannot be read.
 pub fn space(located: LocatedContainer, damaged: &mut dyn FnMut(&Error)) -> Result<SpaceUse, OpenError> {

@@ -6,14 +6,12 @@
 //! stored    chunks as they are stored    container_sink  a group of a container
 //! bytes     data and holes               resume          interrupted copies
 //! verify    compares copies              whole           whole files as arguments
-//! link      files that are referred to
 //! ```
 
 mod bytes;
 mod container_sink;
 mod copier;
 mod describe;
-mod link;
 mod local_sink;
 mod resume;
 mod sink;
@@ -87,7 +85,7 @@ fn check(args: &CopyArgs, sources: &[Argument], destination: &Argument) -> Resul
         return usage("a local file is copied to a local file; use cp(1) for that");
     }
     if args.link {
-        link::check(sources, destination, &args.external)?;
+        check_link(args, sources, destination)?;
     }
     if args.create && !is_object(destination) {
         return usage("--create needs an HDF5 file as the destination");
@@ -97,6 +95,20 @@ fn check(args: &CopyArgs, sources: &[Argument], destination: &Argument) -> Resul
         many if many.contains(&Argument::Standard) => usage("standard input cannot be copied together with other files"),
         _ => Ok(()),
     }
+}
+
+/// Refuses sources of `--link` that the destination cannot refer to.
+fn check_link(args: &CopyArgs, sources: &[Argument], destination: &Argument) -> Result<(), Failure> {
+    let usage = |reason: &str| Failure::new(Exit::Usage, format!("--link: {reason}"));
+    let Argument::Object { file, .. } = destination else {
+        return Err(usage("the destination is no container; name iod:FOLDER or iod+s3://BUCKET/PREFIX"));
+    };
+    let spec = resolve::side(file, &args.external).map_err(Failure::from)?;
+    for source in sources {
+        let Argument::Object { file, .. } = source else { return Err(usage("a source is no HDF5 file")) };
+        open::check_original(&spec, file).map_err(|reason| usage(&reason))?;
+    }
+    Ok(())
 }
 
 /// Errors: the file of `source` is not there. Nothing is created for it.

@@ -3,7 +3,7 @@
 use super::beside::{Following, Siblings};
 use super::dataset::Dataset;
 use super::external::External;
-use super::neighbours::Beside;
+use super::original_sources::OriginalSources;
 use super::peer::Peer;
 use super::state::State;
 use crate::base::{Address, Error, Result, buffers};
@@ -121,7 +121,7 @@ pub struct IodConnector {
     /// Other files that links lead to; unset: they are not opened.
     pub(super) external: OnceLock<External>,
     /// Files that chunks may refer to; unset: none.
-    pub(super) beside: OnceLock<Arc<dyn Beside>>,
+    pub(super) original_sources: OnceLock<Arc<dyn OriginalSources>>,
     /// Those that chunks of this session refer to, with their numbers.
     pub(super) originals: Mutex<Vec<(Original, u64)>>,
     /// How versions of other writers are followed; unset: they are not, or it is written.
@@ -186,7 +186,7 @@ impl IodConnector {
             cursor: Mutex::new(None),
             siblings: Siblings::new(),
             external: OnceLock::new(),
-            beside: OnceLock::new(),
+            original_sources: OnceLock::new(),
             originals: Mutex::new(Vec::new()),
             following: OnceLock::new(),
             generation: AtomicU64::new(1),

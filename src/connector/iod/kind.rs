@@ -3,7 +3,7 @@
 use super::access::IodConnector;
 use super::external::{self, External};
 use super::following::time_of;
-use super::neighbours::{BesideFolder, BesidePrefix};
+use super::original_sources::{self, FolderSources, PrefixSources};
 use super::state::{GROUP, State, now};
 use super::transaction::open_peer;
 use super::versions::number_of;
@@ -46,7 +46,7 @@ struct LocatedStore {
     /// Other files that may be read; `None`: none.
     external: Option<external::Place>,
     /// The prefix that the container's is in: its objects may be originals.
-    beside: Option<Arc<dyn Objects>>,
+    parent: Option<Arc<dyn Objects>>,
 }
 
 fn remote_error(path: &Path, message: impl Into<String>) -> OpenError {
@@ -102,14 +102,14 @@ fn remote(path: &Path, url: &str, options: &crate::base::remote::RemoteOptions) 
     let io = |source| OpenError::Open { path: path.to_owned(), source };
     let store = crate::file::remote::RemoteStore::locate(url, options).map_err(failed)?;
     let cache = crate::file::remote::cache_directory(options).map_err(failed)?;
-    let beside = crate::file::remote::RemotePrefix::locate(container_parent(url), options).map_err(failed)?;
-    let beside: Arc<dyn Objects> = Arc::new(beside);
+    let parent = crate::file::remote::RemotePrefix::locate(container_parent(url), options).map_err(failed)?;
+    let parent: Arc<dyn Objects> = Arc::new(parent);
     let mut used = store.used().map_err(io)?;
     if let Some(directory) = &cache {
         used.push((directory.directory().as_fd().try_clone_to_owned().map_err(io)?, true));
     }
     let used = used.into_iter().map(|(directory, written)| UsedDirectory { directory, written, tree: false }).collect();
-    Ok(LocatedStore { store: Arc::new(store), used, cache, external: None, beside: Some(beside) })
+    Ok(LocatedStore { store: Arc::new(store), used, cache, external: None, parent: Some(parent) })
 }
 
 /// The store at `path`; `written`: objects are made in it.
@@ -124,7 +124,7 @@ fn located(path: &Path, options: &crate::base::remote::RemoteOptions, written: b
     if let Some(temporary) = temporary_directory() {
         used.push(UsedDirectory { directory: temporary.as_fd().try_clone_to_owned().map_err(io)?, written: true, tree: false });
     }
-    Ok(LocatedStore { store: Arc::new(store), used, cache: None, external: None, beside: None })
+    Ok(LocatedStore { store: Arc::new(store), used, cache: None, external: None, parent: None })
 }
 
 /// Where external links of the container in a folder lead, by the options.
@@ -192,6 +192,10 @@ impl Kind for IodContainer {
         Ok(format!("{}: version {} is complete; there is nothing to do", path.display(), snapshot.version()))
     }
 
+    fn check_original(&self, target: &Path, original: &Path, external: &ExternalPolicy) -> std::result::Result<(), String> {
+        original_sources::check(target, original, external)
+    }
+
     fn check_new_dataset(&self, spec: &DatasetSpec) -> Result<()> {
         plan::check_new_dataset(spec)
     }
@@ -216,13 +220,13 @@ impl Located for LocatedStore {
         let cache = self.cache.map(ExtentCache::open);
         let (connector, seconds) = open(self.store.clone(), cache, options).map_err(engine(path))?;
         if let Some(place) = self.external.map(Arc::new) {
-            connector.set_beside(Arc::new(BesideFolder(place.clone())));
+            connector.set_original_sources(Arc::new(FolderSources(place.clone())));
             let _ = connector.external.set(External::new(place, options));
         }
-        if let Some(objects) = self.beside.filter(|_| options.external != ExternalPolicy::Off) {
+        if let Some(objects) = self.parent.filter(|_| options.external != ExternalPolicy::Off) {
             objects.set_memory(options.cache_bytes / BLOCKS_DIVISOR);
             let url = container_url(path).unwrap_or_default();
-            connector.set_beside(Arc::new(BesidePrefix { url: container_parent(&url).to_owned(), objects }));
+            connector.set_original_sources(Arc::new(PrefixSources { url: container_parent(&url).to_owned(), objects }));
         }
         let time = time_of(seconds);
         let store = self.store;

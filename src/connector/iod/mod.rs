@@ -62,7 +62,7 @@ mod named_types;
 #[cfg(test)]
 mod named_types_tests;
 mod names;
-mod neighbours;
+mod original_sources;
 mod originals;
 mod ownership;
 mod paths;

@@ -98,7 +98,7 @@ impl IodConnector {
         }
     }
 
-    /// Ends a peer without finishing it. Errors: it has changes, and the transaction goes on.
+    /// Ends a peer without finishing it. Errors: it has changes, and the transaction is open.
     pub(super) fn leave(&self, state: &State) -> Result<()> {
         let Some(peer) = self.joined.as_ref().filter(|_| !state.changes.is_empty()) else { return Ok(()) };
         let has_ended = || matches!(self.container.known_transaction(&peer.name), Ok(t) if !matches!(t.own_standing(), Standing::Open(_)));

@@ -311,7 +311,7 @@ pub trait StoredChunks {
     fn list(&self, data: &DatasetBytes, start: u64, f: &mut dyn FnMut(&[u64], u64, u64) -> ControlFlow<()>) -> Result<()>;
     /// True if stored chunks are valid in other datasets of the same filters.
     fn is_portable(&self) -> bool;
-    /// True if all of them have storage: moved, none takes more space than before.
+    /// False if a chunk may lie in a hole of the file: moving it would allocate storage.
     fn is_allocated_by_chunk(&self) -> bool;
     /// True if stored chunks of other datasets of the same filters are valid here.
     fn takes_portable(&self) -> bool;
