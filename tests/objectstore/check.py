@@ -8,7 +8,6 @@ import http.client
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -706,14 +705,11 @@ def a_mount_goes_on_after_an_outage_of_its_store(b):
         with b.mounted(box, "--read-write", "--remote-timeout", "2", "--commit-interval", "1000", environment=environment) as m:
             synced(m, "before", b"1" * 100)
             # It takes requests, and answers none: the last of them may still be served later.
-            os.kill(moto.process.pid, signal.SIGSTOP)
-            try:
+            with servers.stopped(moto.process):
                 assert errno_of(lambda: synced(m, "meanwhile", b"2" * 100)) in (5, 110)
                 with open(m.path("later"), "wb") as f:
                     f.write(b"3" * 100)
                 os.unlink(m.path("before"))
-            finally:
-                os.kill(moto.process.pid, signal.SIGCONT)
             synced(m, "after", b"4" * 100)
         with b.mounted(box, environment=environment) as m:
             assert set(os.listdir(m.at)) - {".h5dir"} == {"meanwhile", "later", "after"}

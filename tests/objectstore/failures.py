@@ -3,14 +3,13 @@
 import contextlib
 import http.client
 import os
-import signal
 import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from containers import LONG, store, sync
-from servers import S3
+from servers import S3, stopped
 
 CHECKS = []
 
@@ -150,24 +149,18 @@ def requests_of_containers_end_after_the_timeout(b):
         with b.mounted(target, f"--remote-timeout={timeout}", environment=environment) as m:
             os.listdir(m.at)
             os.stat(m.path("a"))
-            server.process.send_signal(signal.SIGSTOP)
-            try:
+            with stopped(server.process):
                 seconds, errno = took(lambda: read(m.path("a")))
-                print(f"  a read fails after {seconds:.1f} s with errno {errno}")
-            finally:
-                server.process.send_signal(signal.SIGCONT)
+            print(f"  a read fails after {seconds:.1f} s with errno {errno}")
             assert errno == 110 and seconds <= 2.5 * timeout, (errno, seconds)
             assert len(read(m.path("a"))) == 3 << 20, "the mount works again"
         writing = b.mounted(target, "--read-write", f"--remote-timeout={timeout}", environment=environment)
         with contextlib.suppress(AssertionError), writing as m:
             with open(m.path("b"), "wb") as f:
                 f.write(os.urandom(100_000))
-            server.process.send_signal(signal.SIGSTOP)
-            try:
+            with stopped(server.process):
                 seconds, errno = took(lambda: sync_or_raise(m.path("b")))
-                print(f"  fsync fails after {seconds:.1f} s with errno {errno}")
-            finally:
-                server.process.send_signal(signal.SIGCONT)
+            print(f"  fsync fails after {seconds:.1f} s with errno {errno}")
         assert errno in (5, 110) and seconds <= 2.5 * timeout, (errno, seconds)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +13,16 @@ import time
 import iod_reader
 
 BUCKET = "bucket"
+
+
+@contextlib.contextmanager
+def stopped(process):
+    """While the process is stopped, it accepts connections and answers nothing."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
 
 
 def free_port():

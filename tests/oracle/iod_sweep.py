@@ -287,6 +287,7 @@ def refused(options, tally, folder):
         tally.equal(failing(lambda: write(os.path.join(b, "f"), b"bbbb")), errno.EIO, "fsync of a conflict")
         tally.equal(failing(lambda: os.mkdir(os.path.join(b, "more"))), errno.EIO, "a change after it")
         tally.equal(harness.read(os.path.join(b, "f"))[:4], b"bbbb", "the changes can still be read")
+        tally.equal(os.stat(control).st_mode & 0o777, 0o600, "its mode")
         reason = harness.read(control).decode()
         tally.check("conflict at /f" in reason, f"reason: {reason}")
         tally.equal(failing(lambda: order(control, b"retry")), errno.EINVAL, "another word")
