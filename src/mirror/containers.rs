@@ -28,6 +28,12 @@ const SLOT_WAIT: Duration = Duration::from_secs(10);
 /// Time after which a wait for a slot looks for containers that can be closed.
 const SLOT_RETRY: Duration = Duration::from_millis(20);
 
+/// How long closing a container waits for what is open in it: the kernel reports a close(2) after
+/// it has returned.
+const RELEASE_WAIT: Duration = Duration::from_secs(1);
+/// Time after which such a wait tries again.
+const RELEASE_RETRY: Duration = Duration::from_millis(2);
+
 /// A container that is open.
 pub struct Open {
     /// Its file system.
@@ -94,6 +100,17 @@ impl Drop for InUse<'_> {
         self.open.requests.fetch_sub(1, Ordering::AcqRel);
         self.containers.freed.notify_one();
     }
+}
+
+/// What came of closing a container.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Closing {
+    Closed,
+    WasClosed,
+    /// Something in it is open, or a request uses it.
+    InUse,
+    /// Its changes could not be made durable.
+    Failed,
 }
 
 /// The right to have one more container open, unless it is kept.
@@ -297,7 +314,7 @@ impl Containers {
             let mut all = self.all_open();
             all.sort_by_key(|c| c.used.load(Ordering::Relaxed));
             let wanted = (self.spec.open_max / CLOSED_PART).max(1);
-            if all.iter().filter(|c| c.number != but.number && self.close(c, true)).take(wanted).count() > 0 {
+            if all.iter().filter(|c| c.number != but.number && self.close(c, true) == Closing::Closed).take(wanted).count() > 0 {
                 continue;
             }
             // Containers that are being opened are not in the list.
@@ -320,20 +337,20 @@ impl Containers {
         self.freed.notify_one();
     }
 
-    /// Closes the container unless it is in use; returns whether it did. `soon`: also if files of
-    /// it are open for reading, which are opened again when they are used.
-    fn close(&self, container: &Container, soon: bool) -> bool {
+    /// Closes the container unless it is in use. `soon`: also if files of it are open for reading,
+    /// which are opened again when they are used.
+    fn close(&self, container: &Container, soon: bool) -> Closing {
         // One that is being opened is in use.
-        let Some(mut state) = container.open.try_lock() else { return false };
-        let Some(open) = state.as_ref() else { return false };
+        let Some(mut state) = container.open.try_lock() else { return Closing::InUse };
+        let Some(open) = state.as_ref() else { return Closing::WasClosed };
         let held = open.handles.load(Ordering::Acquire) > 0 && (open.writable || !soon);
         if held || open.requests.load(Ordering::Acquire) > 0 {
-            return false;
+            return Closing::InUse;
         }
         // Changes that cannot be made durable now stay: a later fsync(2) reports that.
         if open.writable && open.operations.fsync(ROOT).result.is_err() {
             container.used.store(self.now(), Ordering::Relaxed);
-            return false;
+            return Closing::Failed;
         }
         if let Err(e) = open.operations.shutdown() {
             tracing::error!("{}", e.message);
@@ -342,7 +359,7 @@ impl Containers {
         // Locked still: a request that opens it again enters it afterwards.
         self.open.lock().remove(&container.number);
         self.free_slot();
-        true
+        Closing::Closed
     }
 
     /// Closes containers that were not used for some time.
@@ -356,11 +373,22 @@ impl Containers {
         }
     }
 
-    /// Closes the container in the file `identity`, if it is one, because its name changes. Errors:
-    /// `EBUSY` if something in it is open.
+    /// Closes the container in the file `identity`, if it is one, because its name changes. Waits a
+    /// moment for what is open in it. Errors: `EBUSY` if it stays open, or if its changes cannot be
+    /// made durable.
     pub fn close_file(&self, identity: Identity) -> FsResult<()> {
         let Some(container) = self.known.lock().get(&identity).cloned() else { return Ok(()) };
-        if container.open.lock().is_none() || self.close(&container, false) { Ok(()) } else { Err(Errno(libc::EBUSY)) }
+        let deadline = Instant::now() + RELEASE_WAIT;
+        loop {
+            match self.close(&container, false) {
+                Closing::Closed | Closing::WasClosed => return Ok(()),
+                Closing::InUse if Instant::now() < deadline => {
+                    waiting::may_wait();
+                    std::thread::sleep(RELEASE_RETRY);
+                }
+                Closing::InUse | Closing::Failed => return Err(Errno(libc::EBUSY)),
+            }
+        }
     }
 
     /// Makes all changes durable.

@@ -15,6 +15,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import h5py
@@ -626,6 +627,30 @@ def moved_after_a_kill(tally, binary, place):
         tally.equal(f["a"][:].tobytes()[:8], b"changed!", "the acknowledged change")
 
 
+def removed_while_closing(tally, binary, place):
+    """Regression: `rm -r` of a container was EBUSY if the daemon heard of closedir(3) after rmdir(2)."""
+    top = os.path.join(place, "closing")
+    os.mkdir(top)
+
+    def attempt(number, change):
+        path = os.path.join(m, f"{number}.h5")
+        with h5py.File(os.path.join(top, f"{number}.h5"), "w"):
+            pass
+        later(lambda: os.path.isdir(path), True)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        os.listdir(descriptor)
+        closing = threading.Timer(0.05, os.close, [descriptor])
+        closing.start()
+        result = failure(lambda: change(path))
+        closing.join()
+        return result
+
+    with mounted(binary, "--read-write", top) as m:
+        for name, change in [("rmdir", os.rmdir), ("rename", lambda path: os.rename(path, path + "x.h5"))]:
+            # A machine under load may close the descriptor too late.
+            tally.check(any(attempt(f"{name}{n}", change) is None for n in range(5)), f"{name} while a descriptor is closed")
+
+
 def passthrough(tally, binary, place):
     """As root and without the sandbox, the kernel reads and writes other files itself."""
     if os.geteuid() != 0:
@@ -679,7 +704,7 @@ def refusals(tally, binary, place):
 
 
 CASES = [shows_all, names_and_patterns, links_between_files, damaged, changes_of_others, bounds, writes, first_change, full_disk, exchanged, owners, shown_names,
-         locked_and_read_only, killed, moved_after_a_kill, passthrough, refusals]
+         locked_and_read_only, killed, moved_after_a_kill, removed_while_closing, passthrough, refusals]
 
 
 def main():
