@@ -323,7 +323,7 @@ impl Timers {
             (!plan.session.read_only).then(|| repeat("commit", every, 0, operations.clone(), commit)).transpose().map_err(thread)?;
         let memory = mounted.memory();
         let look = move |o: &dyn Operations| o.look(&*memory);
-        let every = plan.check_interval;
+        let every = plan.check_interval.or(operations.look_interval());
         let check = every.map(|every| repeat("look", every, CHECK_TIME_DIVISOR, operations.clone(), look)).transpose().map_err(thread)?;
         let mut writes = None;
         if let Some((file, plan)) = metrics.zip(plan.metrics.as_ref()) {

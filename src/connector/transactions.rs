@@ -1,6 +1,7 @@
 //! Transactions of several writers that become one version of a container.
 
-use super::Result;
+use super::{Connector, Error, Result};
+use std::sync::Arc;
 
 /// The version that the peers of a new transaction see.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -60,6 +61,22 @@ pub trait Transactions: Send + Sync {
 
     /// State of a transaction as lines of a name and a value; `None`: there is none of this name.
     fn status(&self, name: &str) -> Result<Option<String>>;
+
+    /// True if there is a transaction of this name.
+    fn contains(&self, name: &str) -> Result<bool>;
+
+    /// True if a transaction has a tree: it can be opened here, and has not ended.
+    fn has_tree(&self, _name: &str) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Opens the tree of a transaction: what its peers see, as a container whose changes are the
+    /// part of one peer. It joins with its first change (`EBUSY` if there is no place for a peer),
+    /// or is finished here. Errors: `ENOENT`; `EALREADY`, `ECANCELED` if the transaction ended;
+    /// `EAGAIN` if what the peers see is not committed yet.
+    fn tree(&self, _name: &str) -> Result<Arc<dyn Connector>> {
+        Err(Error::refused(libc::EOPNOTSUPP, "transactions have no trees here"))
+    }
 
     /// Begins a transaction. Errors: `EEXIST` if there is one of this name.
     fn begin(&self, spec: &TransactionSpec) -> Result<()>;

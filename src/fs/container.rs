@@ -3,6 +3,7 @@
 use super::changes::ChangeLog;
 use super::done::{Done, Invalidate};
 use super::edit::{ByteEditor, NameEditor, XattrEditor};
+use super::errno::errno;
 use super::mounted::Mounted;
 use super::name::NAME_MAX;
 use super::namespace::{Namespace, Node};
@@ -14,6 +15,7 @@ use super::retry::{ATTEMPTS, consistent, readable};
 use super::spec::MountSpec;
 use super::stat::Stat;
 use super::stored::{ChunkStorage, Original, StoredChunk, StoredSource};
+use super::subtree::subtree;
 use super::times::Times;
 use super::types::{
     Attr, Changes, CloseError, Creator, DirEntry, DirEntryPlus, Entry, Errno, FileKind, FsResult, Handle, Ino, OpenMode, Opened, Statfs,
@@ -21,6 +23,7 @@ use super::types::{
 };
 use super::views::{self, Class, Host};
 use super::xattr;
+use crate::base::waiting;
 pub use crate::connector::open::Backing;
 use crate::connector::open::OpenContainer;
 use crate::connector::{Connector, ObjectId, Seek};
@@ -68,6 +71,30 @@ impl ContainerFs {
             changes,
             files,
         }
+    }
+
+    /// Name of the transaction whose tree is shown in the place of the directory `ino`.
+    pub(super) fn tree_name(&self, ino: Ino) -> Option<String> {
+        let node = self.namespace.nodes.get(ino)?;
+        node.item.view.tree(&node.item)
+    }
+
+    /// True if the tree of the transaction `name` can be opened, or is open and may be changed.
+    pub(super) fn has_tree(&self, name: &str) -> bool {
+        self.mounted.connector.transactions().is_some_and(|all| all.has_tree(name).unwrap_or(true))
+    }
+
+    /// The file system of the tree of the transaction `name`.
+    pub(super) fn open_tree(&self, name: &str) -> FsResult<ContainerFs> {
+        waiting::may_wait();
+        let all = self.mounted.connector.transactions().ok_or(Errno(libc::EOPNOTSUPP))?;
+        let connector = all.tree(name).map_err(|e| {
+            tracing::warn!("the tree of transaction {name}: {e}");
+            errno(&e)
+        })?;
+        let spec = self.mounted.spec.clone();
+        let (group, prefix) = subtree(&*connector, &spec).map_err(|_| Errno(libc::ENOENT))?;
+        Ok(Self::new(connector, group, prefix, self.mounted.backing(), spec))
     }
 
     fn failed(&self, node: &Node) -> impl Fn(&crate::base::Error) -> Errno + '_ {

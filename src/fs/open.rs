@@ -5,6 +5,8 @@ pub use super::errno::errno;
 use super::operations::Operations;
 use super::spec::MountSpec;
 pub use super::spec::OpenError;
+use super::subtree::subtree;
+use super::trees::TreesFs;
 use crate::base::Error;
 pub use crate::connector::check::{Checked, Finding, Problem, Progress};
 use crate::connector::edit::Edit;
@@ -20,7 +22,7 @@ pub use crate::connector::versions::{
     ChunkDifference, Collected, Collection, Difference, Keep, ObjectDifference, StoredValue, Tag, ValueName, VersionName,
 };
 use crate::connector::versions::{ValueVisitor, VersionVisitor, Versions};
-use crate::connector::{Connector, ObjectId, kinds};
+use crate::connector::{Connector, kinds};
 pub use crate::connector::{LinkTarget, ObjectKind, Shape};
 use std::path::Path;
 use std::sync::Arc;
@@ -244,7 +246,9 @@ pub fn show(container: OpenContainer, spec: MountSpec) -> Result<Arc<dyn Operati
         return Err(OpenError::Engine { path: spec.file, source: no_transactions() });
     }
     let (group, prefix) = subtree(&*container.connector, &spec)?;
-    Ok(Arc::new(ContainerFs::of_container(container, group, prefix, spec)))
+    let has_trees = spec.writable && spec.transaction.is_none() && container.connector.transactions().is_some();
+    let shown = ContainerFs::of_container(container, group, prefix, spec);
+    Ok(if has_trees { Arc::new(TreesFs::new(shown)) } else { Arc::new(shown) })
 }
 
 /// Creates an empty container at `path`. `earliest`: in the oldest format.
@@ -267,17 +271,4 @@ pub fn recover(path: &Path, mut confine: impl FnMut(&[UsedDirectory])) -> Result
 /// What [`recover`] would do, as a sentence. Nothing is changed.
 pub fn examine(path: &Path, mut confine: impl FnMut(&[UsedDirectory])) -> Result<String, OpenError> {
     kinds::of(path).examine(path, &mut confine)
-}
-
-/// The group to mount and the link names that lead to it.
-fn subtree(connector: &dyn Connector, spec: &MountSpec) -> Result<(ObjectId, Vec<Vec<u8>>), OpenError> {
-    let root = connector.root();
-    let Some(group) = &spec.group else { return Ok((root, Vec::new())) };
-    let absent = || OpenError::NoSuchGroup { path: spec.file.clone(), group: group.clone() };
-    let id = connector.resolve(root, group).ok().flatten().ok_or_else(absent)?;
-    if connector.info(id).map_or(true, |i| i.kind != ObjectKind::Group) {
-        return Err(absent());
-    }
-    let prefix = group.split(|b| *b == b'/').filter(|c| !c.is_empty() && *c != b".").map(<[u8]>::to_vec).collect();
-    Ok((id, prefix))
 }

@@ -9,6 +9,7 @@ use super::types::{
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
 /// The kernel's caches of a mounted file system. Calls may wait for requests in flight: a thread
 /// that serves a request must not make them, nor one that holds a lock which a request may need.
@@ -111,6 +112,11 @@ pub trait Operations: Send + Sync + 'static {
     /// Checks whether another process changed the container, and if so has the kernel drop what is
     /// outdated. A thread that serves a request must not call it.
     fn look(&self, _kernel: &dyn KernelMemory) {}
+
+    /// Time between calls of `look` that are needed even if nothing is checked for changes.
+    fn look_interval(&self) -> Option<Duration> {
+        None
+    }
 
     /// The counters as lines of a name and a value, as `.h5dir/status` shows them.
     fn status(&self) -> String {

@@ -94,6 +94,24 @@ impl Transaction {
         (1..=self.begin.peers).filter(|peer| !self.parts.contains_key(peer)).collect()
     }
 
+    /// Peers that no session has the place of.
+    fn free(&self) -> impl Iterator<Item = u32> + '_ {
+        (1..=self.begin.peers).filter(|peer| !self.joined.contains_key(peer) && !self.parts.contains_key(peer))
+    }
+
+    fn no_place(&self) -> Error {
+        let (name, peers) = (&self.name, self.begin.peers);
+        refused(libc::EBUSY, format!("all {peers} peers of transaction {name} joined; give the number of one that was killed"))
+    }
+
+    /// Errors: `EBUSY` if all peers joined; `EALREADY`, `ECANCELED` if it ended.
+    pub fn check_place(&self) -> Result<()> {
+        match self.own_standing() {
+            Standing::Open(_) => self.free().next().map(drop).ok_or_else(|| self.no_place()),
+            standing => Err(ended(&self.name, &standing)),
+        }
+    }
+
     /// How far it is, by its objects alone.
     pub fn own_standing(&self) -> Standing {
         if self.begin.skipped {
@@ -247,13 +265,16 @@ impl Container {
                 self.create_once(&transaction_name(name, &format!("j-{peer}")), &bytes).and_then(|_| Membership::new(peer, session))
             }
             None => {
-                for peer in (1..=peers).filter(|peer| !transaction.joined.contains_key(peer) && !transaction.parts.contains_key(peer)) {
+                // An attempt that failed may have taken a place.
+                if let Some((peer, _)) = transaction.joined.iter().find(|(_, joined)| joined.session == session) {
+                    return Membership::new(*peer, session);
+                }
+                for peer in transaction.free() {
                     if self.create_once(&transaction_name(name, &format!("j-{peer}")), &bytes)? {
                         return Membership::new(peer, session);
                     }
                 }
-                let reason = format!("all {peers} peers of transaction {name} joined; give the number of one that was killed");
-                Err(refused(libc::EBUSY, reason))
+                Err(transaction.no_place())
             }
         }
     }

@@ -2,12 +2,15 @@
 import contextlib
 import errno
 import glob
+import mmap
 import os
 import random
 import signal
 import subprocess
 import threading
 import time
+
+import numpy
 
 import harness
 
@@ -284,7 +287,7 @@ def directories(options, tally, folder):
         at = os.path.join(mount, ".h5dir/tx")
         os.mkdir(os.path.join(at, "step"))
         tally.equal(os.listdir(at), ["step"], "the directory of the transaction")
-        tally.equal(sorted(os.listdir(os.path.join(at, "step"))), ["control", "status"], "its files")
+        tally.equal(sorted(os.listdir(os.path.join(at, "step"))), ["control", "status", "tree"], "its files")
         begun = state(options, container, "step")
         tally.equal([begun[key] for key in ("state", "base", "peers", "after")], ["open", str(newest), "1", "none"], "its state")
         tally.equal(errno_of(os.mkdir, os.path.join(at, "step")), errno.EEXIST, "another one of the name")
@@ -305,10 +308,128 @@ def directories(options, tally, folder):
         tally.check(errno_of(os.mkdir, os.path.join(mount, ".h5dir/tx/more")) in (errno.EROFS, errno.ENOENT), "a read-only mount")
 
 
+def later(read, wanted):
+    """What `read` returns, repeated until it is `wanted` or some seconds are over: the kernel caches names."""
+    for _ in range(200):
+        found = read()
+        if found == wanted:
+            break
+        time.sleep(0.05)
+    return found
+
+
+def trees(options, tally, folder):
+    """`.h5dir/tx/NAME/tree`: a mount takes part in several transactions, and publishes each as a whole."""
+    container = create(options, os.path.join(folder, "trees"))
+    numbers = numpy.arange(300_000, dtype="<i4")
+    with harness.mounted(options.bin, container, "--read-write") as mount, harness.mounted(options.bin, container, "--read-write") as other:
+        for name in ("one", "two"):
+            os.mkdir(os.path.join(mount, ".h5dir/tx", name))
+        at, two = (os.path.join(mount, ".h5dir/tx", name, "tree") for name in ("one", "two"))
+        subprocess.run(["ls", "-lR", at], check=True, capture_output=True)
+        tally.equal((sorted(os.listdir(at)), harness.read(os.path.join(at, "shared"))), (["shared"], b"-" * 4000), "the base")
+        tally.equal(state(options, container, "one")["joined"], "none", "reading takes no place")
+        # All that a mount can do: files, directories, links, attributes, views, mappings, holes.
+        os.makedirs(os.path.join(at, "a/b"))
+        write(os.path.join(at, "a/b/raw"), b"first")
+        os.rename(os.path.join(at, "a/b/raw"), os.path.join(at, "a/moved"))
+        os.link(os.path.join(at, "a/moved"), os.path.join(at, "second"))
+        os.symlink("a/moved", os.path.join(at, "soft"))
+        os.setxattr(os.path.join(at, "a"), "user.title", b"a group")
+        numpy.save(os.path.join(at, ".h5dir/npy/numbers.npy"), numbers)
+        with open(os.path.join(at, "a/moved"), "r+b") as f, mmap.mmap(f.fileno(), 5) as mapped:
+            mapped[0:5] = b"FIRST"
+            mapped.flush()
+        with open(os.path.join(at, "sparse"), "wb") as f:
+            f.truncate(64 << 20)
+            os.pwrite(f.fileno(), b"x", 32 << 20)
+        write(os.path.join(two, "of-two"), b"2")
+        os.remove(os.path.join(two, "shared"))
+        shown = ["a", "numbers", "second", "shared", "soft", "sparse"]
+        tally.equal(sorted(os.listdir(at)), shown, "names in the tree")
+        tally.equal((harness.read(os.path.join(at, "soft")), os.stat(os.path.join(at, "second")).st_nlink), (b"FIRST", 2), "links in the tree")
+        tally.equal((os.stat(os.path.join(at, "second")).st_ino, os.path.samefile(at, mount)), (os.stat(os.path.join(at, "a/moved")).st_ino, False),
+                    "inode numbers of hard links")
+        inodes = [line.split() for line in subprocess.run(["find", mount, at, two, "-printf", "%i %y %n\n"], capture_output=True, text=True,
+                                                          check=True).stdout.splitlines()]
+        single = [inode for inode, _, links in inodes if links == "1"]
+        tally.equal(len(single), len(set(single)), "each file has its own inode number")
+        tally.equal(sorted(os.listdir(two)), ["of-two"], "names in the other tree")
+        tally.equal((os.listdir(mount), sorted(os.listdir(other))), (["shared"], ["shared"]), "nothing is published")
+        tally.equal([errno_of(os.rename, os.path.join(at, "second"), os.path.join(mount, "x")), errno_of(os.link, os.path.join(two, "of-two"),
+                     os.path.join(at, "x")), errno_of(os.rename, os.path.join(mount, "shared"), os.path.join(two, "x"))], [errno.EXDEV] * 3,
+                    "names between trees")
+        subprocess.run(["cp", "-a", os.path.join(at, "a"), two], check=True)
+        tally.equal((harness.read(os.path.join(two, "a/moved")), os.getxattr(os.path.join(two, "a"), "user.title")), (b"FIRST", b"a group"),
+                    "a copy between trees")
+        tally.equal([errno_of(os.rmdir, at), errno_of(os.rename, at, os.path.join(mount, "x"))], [errno.EPERM, errno.EXDEV], "the tree itself")
+        here = os.open(at, os.O_RDONLY | os.O_DIRECTORY)
+        tally.equal(order(mount, "one", "finish"), 0, "finishing it")
+        tally.equal(later(lambda: sorted(os.listdir(mount)), shown), shown, "what it published, in the mount")
+        published = numpy.load(os.path.join(mount, ".h5dir/npy/numbers.npy"))
+        tally.check(numpy.array_equal(published, numbers), "elements that it published")
+        tally.equal((harness.read(os.path.join(mount, "soft")), os.getxattr(os.path.join(mount, "a"), "user.title")), (b"FIRST", b"a group"),
+                    "links and attributes that it published")
+        with open(os.path.join(mount, "sparse"), "rb") as f:
+            tally.check(os.lseek(f.fileno(), 0, os.SEEK_DATA) > 0, "holes that it published")
+        tally.equal(later(lambda: sorted(os.listdir(other)), shown), shown, "what it published, elsewhere")
+        tally.equal(errno_of(lambda: os.mkdir("late", dir_fd=here)), errno.EROFS, "a change after the end")
+        os.close(here)
+        tally.equal(later(lambda: os.path.exists(at), False), False, "its tree after the end")
+        tally.equal(state(options, container, "one")["state"], "committed", "its state")
+        tally.equal(order(mount, "two", "abort"), 0, "aborting the other one")
+        tally.equal(later(lambda: os.path.exists(two), False), False, "an aborted tree")
+    tally.equal(content(options, container)[0], shown, "what is there afterwards")
+
+
+def trees_of_peers(options, tally, folder):
+    """Two mounts publish together by their trees; a third one has no place."""
+    container = create(options, os.path.join(folder, "peers-of-trees"))
+    run(options, "tx", "begin", "--peers", "2", container, "both")
+    with contextlib.ExitStack() as stack:
+        mounts = [stack.enter_context(harness.mounted(options.bin, container, "--read-write")) for _ in range(3)]
+        roots = [os.path.join(mount, ".h5dir/tx/both/tree") for mount in mounts]
+        for n in range(2):
+            write(os.path.join(roots[n], f"of-{n}"), b"%d" % n)
+            write(os.path.join(roots[n], "shared"), b"%d" % n, 100 * n)
+        tally.equal(errno_of(write, os.path.join(roots[2], "shared"), b"2"), errno.EBUSY, "a third peer")
+        tally.equal(harness.read(os.path.join(roots[2], "shared")), b"-" * 4000, "reading by a third one")
+        tally.equal(order(mounts[0], "both", "finish"), 0, "the first finishes")
+        tally.equal(errno_of(write, os.path.join(roots[0], "of-0"), b"!"), errno.EROFS, "a change by a peer that finished")
+        tally.equal(sorted(os.listdir(roots[0])), ["of-0", "shared"], "what it shows until the other one finishes")
+        tally.equal(order(mounts[2], "both", "finish"), errno.EAGAIN, "finishing elsewhere")
+        tally.equal(order(mounts[1], "both", "finish"), 0, "the second finishes")
+    names, shared = content(options, container)
+    tally.equal((names, shared[:1], shared[100:101]), (["of-0", "of-1", "shared"], b"0", b"1"), "one version of both")
+
+
+def many_trees(options, tally, folder):
+    """Trees of ended transactions are dropped: a mount takes part in any number, one after another."""
+    container = create(options, os.path.join(folder, "many"))
+    with harness.mounted(options.bin, container, "--read-write") as mount:
+        for n in range(80):
+            run(options, "tx", "begin", container, f"unopened-{n}")
+        subprocess.run(["ls", "-lR", os.path.join(mount, ".h5dir/tx")], check=True, capture_output=True)
+        for n in range(80):
+            os.mkdir(os.path.join(mount, f".h5dir/tx/t{n}"))
+            write(os.path.join(mount, f".h5dir/tx/t{n}/tree/file"), b"%02d" % n)
+            tally.equal(order(mount, f"t{n}", "finish"), 0, f"transaction {n}")
+        tally.equal(later(lambda: harness.read(os.path.join(mount, "file")), b"79"), b"79", "the last one")
+    # A mount that ends with changes that are not published says so.
+    point = os.path.join(folder, "left")
+    os.mkdir(point)
+    run(options, "mount", container, point, "--read-write")
+    os.mkdir(os.path.join(point, ".h5dir/tx/left"))
+    write(os.path.join(point, ".h5dir/tx/left/tree/lost"), b"1")
+    done = run(options, "umount", point)
+    tally.equal((done.returncode, "left" in done.stderr), (1, True), f"unmounting with changes in a tree: {done.stderr}")
+    tally.equal(content(options, container)[0], ["file", "shared"], "what is there afterwards")
+
+
 def main():
     options, tally = harness.arguments(__doc__), harness.Tally()
     with harness.folder(options.keep) as folder:
-        for part in (peers, kills, unfinished, killed_commits, dependencies, conflicts, directories):
+        for part in (peers, kills, unfinished, killed_commits, dependencies, conflicts, directories, trees, trees_of_peers, many_trees):
             part(options, tally, folder)
     tally.finish()
 

@@ -119,7 +119,7 @@ pub struct IodConnector {
     /// Other versions of the container.
     pub(super) siblings: Siblings<IodConnector>,
     /// Other files that links lead to; unset: they are not opened.
-    pub(super) external: OnceLock<External>,
+    pub(super) external: OnceLock<Arc<External>>,
     /// Files that chunks may refer to; unset: none.
     pub(super) original_sources: OnceLock<Arc<dyn OriginalSources>>,
     /// Those that chunks of this session refer to, with their numbers.
@@ -132,6 +132,8 @@ pub struct IodConnector {
     pub(super) dirty_limit: usize,
     /// The transaction whose peer it is.
     pub(super) joined: Option<Peer>,
+    /// Trees of transactions that are open, by name.
+    pub(super) trees: Mutex<HashMap<String, Weak<IodConnector>>>,
     /// Ends the thread that renews the pin when it is dropped.
     pub(super) renewing: Mutex<Option<mpsc::Sender<()>>>,
     this: Weak<IodConnector>,
@@ -163,6 +165,19 @@ impl IodConnector {
         Self::with_caches(self.container.clone(), (state, None), false, caches, self.dirty_limit)
     }
 
+    /// A peer of a transaction that shows `state`, with the same caches and other files.
+    pub(super) fn peer_beside(&self, state: State, joined: Peer) -> Arc<IodConnector> {
+        let caches = (self.images.clone(), self.arrival.clone(), self.readers_ahead.clone());
+        let peer = Self::with_caches(self.container.clone(), (state, Some(joined)), true, caches, self.dirty_limit);
+        if let Some(external) = self.external.get() {
+            let _ = peer.external.set(external.clone());
+        }
+        if let Some(sources) = self.original_sources.get() {
+            peer.set_original_sources(sources.clone());
+        }
+        peer
+    }
+
     fn with_caches(
         container: Arc<Container>,
         (state, joined): (State, Option<Peer>),
@@ -192,6 +207,7 @@ impl IodConnector {
             generation: AtomicU64::new(1),
             dirty_limit,
             joined,
+            trees: Mutex::new(HashMap::new()),
             renewing: Mutex::new(None),
             this: this.clone(),
         })

@@ -34,6 +34,8 @@ impl IodConnector {
     fn write_with<T>(&self, f: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         self.store_many_ahead()?;
         let mut state = self.state.write();
+        self.check_unfinished()?;
+        self.join(&mut state)?;
         self.check_writable(&state)?;
         self.keep_ids(&mut state)?;
         let done = f(&mut state);

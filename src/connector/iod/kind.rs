@@ -221,7 +221,7 @@ impl Located for LocatedStore {
         let (connector, seconds) = open(self.store.clone(), cache, options).map_err(engine(path))?;
         if let Some(place) = self.external.map(Arc::new) {
             connector.set_original_sources(Arc::new(FolderSources(place.clone())));
-            let _ = connector.external.set(External::new(place, options));
+            let _ = connector.external.set(Arc::new(External::new(place, options)));
         }
         if let Some(objects) = self.parent.filter(|_| options.external != ExternalPolicy::Off) {
             objects.set_memory(options.cache_bytes / BLOCKS_DIVISOR);

@@ -9,7 +9,7 @@
 //! attribute attributes                cells      parts outside of elements
 //! references, ownership               commit     one version, merged with others
 //! edit      the trait `Edit`          kind       location, creation, opening
-//! transaction, peer  peers of one version
+//! transaction, peer, transaction_tree  peers of one version
 //! pins      kept versions            coalesce     chunks by few requests
 //! versions  the trait `Versions`     diff       what differs between two versions
 //! siblings  other versions           following  versions of other writers
@@ -78,6 +78,7 @@ mod tests;
 mod transaction;
 #[cfg(test)]
 mod transaction_tests;
+mod transaction_tree;
 mod types;
 #[cfg(test)]
 mod version_tests;

@@ -9,6 +9,7 @@ use super::commit::{entries, session};
 use super::peer::Peer;
 use super::state::State;
 use crate::base::{Error, Result};
+use crate::connector::Connector;
 use crate::connector::transactions::{Base, Ending, TransactionSpec, Transactions};
 use crate::iod::merge::Merged;
 use crate::iod::record::Delta;
@@ -18,7 +19,7 @@ use crate::iod::{Body, Container, Entry, Key, NewTransaction, Outcome, Ranges, R
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Memory for decoded chunks of a commit of all parts, bytes.
 const COMMIT_CACHE_BYTES: u64 = 64 << 20;
@@ -62,6 +63,18 @@ fn begun(container: &Container, spec: &TransactionSpec) -> Result<Transaction> {
     }
 }
 
+/// The version that the peers of a transaction see.
+pub(super) fn base_snapshot(container: &Arc<Container>, transaction: &Transaction) -> Result<Snapshot> {
+    let base = transaction.begin.base;
+    container.snapshot(Some(base)).map_err(|e| match e {
+        Error::Refused { errno: libc::ENOENT, .. } => {
+            let reason = format!("transaction {} sees version {base}, which is not committed yet; try again", transaction.name);
+            Error::refused(libc::EAGAIN, reason)
+        }
+        e => e,
+    })
+}
+
 /// Opens a container as a peer of a transaction; returns it and the time of the version it shows.
 pub(super) fn open_peer(
     container: Arc<Container>,
@@ -70,18 +83,11 @@ pub(super) fn open_peer(
     cache_bytes: u64,
 ) -> Result<(Arc<IodConnector>, u64)> {
     let transaction = begun(&container, spec)?;
-    let base = transaction.begin.base;
-    let snapshot = container.snapshot(Some(base)).map_err(|e| match e {
-        Error::Refused { errno: libc::ENOENT, .. } => {
-            let reason = format!("transaction {} sees version {base}, which is not committed yet; try again", transaction.name);
-            Error::refused(libc::EAGAIN, reason)
-        }
-        e => e,
-    })?;
-    let seconds = container.read_record(base)?.map_or(0, |(record, _)| record.seconds);
+    let snapshot = base_snapshot(&container, &transaction)?;
+    let seconds = container.read_record(snapshot.version())?.map_or(0, |(record, _)| record.seconds);
     let session = IodConnector::first_session(&container, &mut container.snapshot(None)?)?;
     let member = container.join_transaction(&transaction, session.number(), peer)?;
-    let joined = Peer { name: transaction.name, member, is_finished: AtomicBool::new(false) };
+    let joined = Peer::joined(transaction.name, member);
     let state = State::new(container.clone(), snapshot, Some(session));
     Ok((IodConnector::of_peer(container, state, true, cache_bytes, Some(joined)), seconds))
 }
@@ -91,7 +97,7 @@ impl IodConnector {
     pub(super) fn check_unfinished(&self) -> Result<()> {
         match &self.joined {
             Some(peer) if peer.is_finished.load(Ordering::Acquire) => {
-                let reason = format!("the part of this mount in transaction {} is finished; mount again to change more", peer.name);
+                let reason = format!("the part of this mount in transaction {} has ended; mount again to change more", peer.name);
                 Err(Error::refused(libc::EROFS, reason))
             }
             _ => Ok(()),
@@ -105,7 +111,7 @@ impl IodConnector {
         if peer.is_finished.load(Ordering::Acquire) || has_ended() {
             return Ok(());
         }
-        let (name, number) = (&peer.name, peer.member.peer);
+        let (name, number) = (&peer.name, peer.member().map_or(0, |member| member.peer));
         let reason = format!("peer {number} of transaction {name} was not finished: its changes are dropped, and its place is free");
         Err(Error::refused(libc::EIO, reason))
     }
@@ -116,12 +122,14 @@ impl IodConnector {
             tracing::debug!("finishing stores the chunks: {e}");
         }
         let mut state = self.state.write();
+        self.join(&mut state)?;
+        let Some(member) = peer.member() else { return Err(Error::refused(libc::EBUSY, "the mount is no peer")) };
         let transaction = self.container.known_transaction(&peer.name)?;
-        if !transaction.has_part_of(&peer.member) {
+        if !transaction.has_part_of(member) {
             match transaction.own_standing() {
-                Standing::Open(missing) if missing.contains(&peer.member.peer) => {}
+                Standing::Open(missing) if missing.contains(&member.peer) => {}
                 Standing::Open(_) => {
-                    let reason = format!("another mount finished peer {} of transaction {}", peer.member.peer, peer.name);
+                    let reason = format!("another mount finished peer {} of transaction {}", member.peer, peer.name);
                     return Err(Error::refused(libc::EALREADY, reason));
                 }
                 standing => return Err(ended(&peer.name, &standing)),
@@ -134,7 +142,7 @@ impl IodConnector {
             let delta = self.delta(session(&state)?, &entries(&state))?;
             // After an error it is not known whether the part is stored: it stays as it is.
             peer.is_finished.store(true, Ordering::Release);
-            self.container.finish_peer(&transaction, &peer.member, state.moves_group, delta)?;
+            self.container.finish_peer(&transaction, member, state.moves_group, delta)?;
         }
         self.complete(&mut state, &peer.name)
     }
@@ -285,8 +293,10 @@ impl Transactions for IodConnector {
         lines.push(("joined", numbers(transaction.joined.keys())));
         lines.push(("finished", numbers(transaction.parts.keys())));
         lines.extend([("after", after), ("label", begin.label.clone())]);
-        if let Some(peer) = self.joined.as_ref().filter(|peer| peer.name == name) {
-            lines.push(("this_peer", peer.member.peer.to_string()));
+        let tree = self.opened_tree(name);
+        let peer = tree.as_ref().and_then(|tree| tree.joined.as_ref()).or(self.joined.as_ref());
+        if let Some(member) = peer.filter(|peer| peer.name == name).and_then(Peer::member) {
+            lines.push(("this_peer", member.peer.to_string()));
         }
         for (name, value) in lines {
             // Writing to a string does not fail.
@@ -295,16 +305,43 @@ impl Transactions for IodConnector {
         Ok(Some(text))
     }
 
+    fn contains(&self, name: &str) -> Result<bool> {
+        Ok(self.changes_tree(name) || self.container.transaction(name)?.is_some())
+    }
+
+    fn has_tree(&self, name: &str) -> Result<bool> {
+        self.shows_tree(name)
+    }
+
+    fn tree(&self, name: &str) -> Result<Arc<dyn Connector>> {
+        Ok(self.open_tree(name)?)
+    }
+
     fn begin(&self, spec: &TransactionSpec) -> Result<()> {
         begin(&self.container, spec)
     }
 
     fn end(&self, name: &str, ending: Ending) -> Result<()> {
+        match self.opened_tree(name) {
+            Some(tree) => tree.end_here(name, ending),
+            None => self.end_here(name, ending),
+        }?;
+        // What was published is shown, or is when the next request finds it.
+        if let Err(e) = self.advance_if_clean() {
+            tracing::debug!("the version of transaction {name} is not shown yet: {e}");
+        }
+        Ok(())
+    }
+}
+
+impl IodConnector {
+    /// Ends a transaction, or the part of the peer that this is.
+    fn end_here(&self, name: &str, ending: Ending) -> Result<()> {
         let peer = self.joined.as_ref().filter(|peer| peer.name == name);
         let by = format!("process {}", std::process::id());
         match (ending, peer) {
-            (Ending::Finish, Some(peer)) => self.finish_peer(peer),
-            (Ending::Finish, None) => {
+            (Ending::Finish, Some(peer)) if self.is_or_becomes(peer)? => self.finish_peer(peer),
+            (Ending::Finish, _) => {
                 let transaction = self.container.known_transaction(name)?;
                 if let Standing::Open(missing) = transaction.own_standing() {
                     let missing = numbers(missing.iter());
@@ -313,8 +350,15 @@ impl Transactions for IodConnector {
                 }
                 self.complete(&mut self.state.write(), name)
             }
-            (Ending::Abort, _) => self.container.cancel_transaction(name, peer.map(|p| p.member.peer), false, &format!("aborted by {by}")),
+            (Ending::Abort, _) => {
+                let number = peer.and_then(Peer::member).map(|member| member.peer);
+                self.container.cancel_transaction(name, number, false, &format!("aborted by {by}"))
+            }
             (Ending::Skip, _) => self.container.skip_transaction(name, newest(&self.container)?, &format!("skipped by {by}")),
+        }?;
+        if let Some(peer) = peer.filter(|_| ending != Ending::Finish) {
+            peer.is_finished.store(true, Ordering::Release);
         }
+        Ok(())
     }
 }

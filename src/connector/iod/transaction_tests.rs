@@ -373,3 +373,100 @@ fn peers_see_the_base_and_join_once() {
         assert_eq!(errno(&manage.begin(&spec(bad, 1))), libc::EINVAL, "{bad}");
     }
 }
+
+/// The peer is a tree beside a mount that has no part in the transaction.
+#[test]
+fn a_tree_joins_with_its_first_change() {
+    let store = store();
+    let (a, b, c) = (writer(&store), writer(&store), writer(&store));
+    a.begin(&spec("t", 2)).unwrap();
+    let joined = || Container::open(Arc::new(store.clone())).unwrap().known_transaction("t").unwrap().joined.len();
+    let [of_a, of_b, of_c] = [&a, &b, &c].map(|c| c.open_tree("t").unwrap());
+    assert_eq!((names(&of_a), get(&of_c, b"shared").len(), joined()), (vec!["shared".into()], 1000, 0));
+    put(&of_a, b"of-a", 0, b"A");
+    put(&of_b, b"shared", 10, b"B");
+    assert_eq!(joined(), 2);
+    let versions = || reader(&store).container.snapshot(None).unwrap().version();
+    let before = versions();
+    // A third one reads, and neither writes nor ends the transaction.
+    assert_eq!(errno(&of_c.create_file(of_c.root(), b"of-c")), libc::EBUSY);
+    assert_eq!(errno(&c.end("t", Ending::Finish)), libc::EAGAIN);
+    assert_eq!((names(&of_c), versions()), (vec!["shared".into()], before), "no session is begun in vain");
+    put(&a, b"outside", 0, b"O");
+    a.commit().unwrap();
+    assert_eq!((names(&of_a), names(&a)), (vec!["of-a".into(), "shared".into()], vec!["outside".into(), "shared".into()]));
+    assert!(a.status("t").unwrap().unwrap().contains("this_peer 1") && !c.status("t").unwrap().unwrap().contains("this_peer"));
+    a.end("t", Ending::Finish).unwrap();
+    assert_eq!(errno(&of_a.create_file(of_a.root(), b"late")), libc::EROFS);
+    // It is shown until the others have finished, and finishing may be repeated.
+    assert!(a.has_tree("t").unwrap());
+    a.end("t", Ending::Finish).unwrap();
+    b.end("t", Ending::Finish).unwrap();
+    // The mount that ends it shows it, without waiting.
+    assert_eq!((names(&b), get(&b, b"shared")[9..12].to_vec()), (vec!["of-a".into(), "outside".into(), "shared".into()], b"-B-".to_vec()));
+    assert_eq!(published(&store, "t").len(), 1);
+    assert!(!b.has_tree("t").unwrap());
+    assert_eq!(errno(&b.open_tree("t").map(drop)), libc::EALREADY);
+    assert_eq!(errno(&peer(&store, "u", 1).open_tree("u").map(drop)), libc::EROFS, "a peer has no trees");
+}
+
+#[test]
+fn a_tree_that_changed_nothing_is_finished_or_aborted() {
+    let store = store();
+    let a = writer(&store);
+    for (name, peers) in [("one", 1), ("two", 2), ("dropped", 1)] {
+        a.begin(&spec(name, peers)).unwrap();
+    }
+    // A mount without the tree is no peer.
+    assert_eq!(errno(&a.end("one", Ending::Finish)), libc::EAGAIN);
+    let (one, two, dropped) = (a.open_tree("one").unwrap(), a.open_tree("two").unwrap(), a.open_tree("dropped").unwrap());
+    a.end("one", Ending::Finish).unwrap();
+    assert!(matches!(standing(&store, "one"), Standing::Committed(_)));
+    let other = peer(&store, "two", 2);
+    put(&other, b"other", 0, b"O");
+    a.end("two", Ending::Finish).unwrap();
+    other.end("two", Ending::Finish).unwrap();
+    assert_eq!(names(&reader(&store)), ["other", "shared"]);
+    put(&dropped, b"lost", 0, b"L");
+    assert!(Edit::close(&*dropped).is_err(), "its changes are lost");
+    drop((one, two, dropped));
+    let again = a.open_tree("dropped").unwrap();
+    assert_eq!(names(&again), ["shared"]);
+    a.end("dropped", Ending::Abort).unwrap();
+    assert_eq!(errno(&again.create_file(again.root(), b"late")), libc::EROFS);
+    assert!(Edit::close(&*again).is_ok() && !a.has_tree("dropped").unwrap());
+}
+
+/// A tree whose first change fails at any request has one place of a peer, and writes later.
+#[test]
+fn a_tree_takes_one_place_whatever_fails() {
+    let base = store();
+    reader(&base).begin(&spec("t", 1)).unwrap();
+    let run = |fault: Fault, number: i64| {
+        let store = base.copied();
+        let faulty = Arc::new(FaultyStore::new(store.clone(), fault, i64::MAX));
+        let container = Arc::new(Container::open(faulty.clone()).unwrap());
+        let mut snapshot = container.snapshot(None).unwrap();
+        let session = container.begin_session(&mut snapshot).unwrap();
+        let a = IodConnector::new(container.clone(), State::new(container, snapshot, Some(session)), true, 1 << 20);
+        let tree = a.open_tree("t").unwrap();
+        faulty.fail_at(number);
+        let first = tree.create_file(tree.root(), b"new").map(drop);
+        let hit = faulty.is_hit();
+        faulty.heal();
+        assert!(first.is_ok() || hit, "{fault:?} {number}: {first:?}");
+        put(&tree, b"new", 0, b"N");
+        a.end("t", Ending::Finish).unwrap();
+        assert_eq!(get(&reader(&store), b"new"), b"N", "{fault:?} {number}");
+        (hit, first.is_err())
+    };
+    std::thread::scope(|scope| {
+        for (fault, most) in [(Fault::LostReply, 12), (Fault::Unreadable, 60)] {
+            let runs: Vec<_> = (0..most).map(|number| scope.spawn(move || run(fault, number))).collect();
+            let done: Vec<(bool, bool)> = runs.into_iter().map(|run| run.join().unwrap()).collect();
+            let (hits, failures) = (done.iter().filter(|(hit, _)| *hit).count(), done.iter().filter(|(_, failed)| *failed).count());
+            assert!((2..most as usize).contains(&hits), "{fault:?}: each of {hits} requests was hit");
+            assert!(fault == Fault::LostReply || failures > 0, "{fault:?}: no request failed");
+        }
+    });
+}

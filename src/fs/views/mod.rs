@@ -30,6 +30,7 @@ pub use context::{Buffers, Context, Effects, Host};
 pub use generated::status_text;
 pub use links::new_link_name;
 pub use metrics::{label, page as measurements};
+pub use transactions::TREE;
 pub use view::{Child, Class, EditView, Inode, Item};
 
 use crate::base::Result;

@@ -1,6 +1,7 @@
 //! `.h5dir/tx/NAME`: transactions of a container, a directory each.
 //!
-//! `status` shows a transaction. `finish`, `abort` or `skip`, written to `control`, ends it, or the
+//! `tree` is what its peers see, with the changes of this mount; another file system is shown in its
+//! place (`fs::trees`). `status` shows a transaction. `finish`, `abort` or `skip`, written to `control`, ends it, or the
 //! part of this mount. Making a directory begins a transaction; none is removed, because its name
 //! is used once.
 
@@ -21,6 +22,8 @@ pub struct Tx;
 const CONTROL: &str = "control";
 /// File that shows the transaction.
 const STATUS: &str = "status";
+/// Directory of what its peers see.
+pub const TREE: &str = "tree";
 
 fn part(class: Class, group: ObjectId, name: &str, key: &str) -> Child {
     Child { name: name.into(), item: Item::part_of(&Tx, class, group, key.as_bytes()), link_name: None }
@@ -32,9 +35,11 @@ fn key(item: &Item) -> (&str, &str) {
     key.split_once('/').unwrap_or((key, ""))
 }
 
-/// The files of a transaction.
-fn files(group: ObjectId, name: &str) -> Vec<Child> {
-    [CONTROL, STATUS].into_iter().map(|file| part(Class::File, group, file, &format!("{name}/{file}"))).collect()
+/// The files of a transaction, and its tree if it has one.
+fn files(group: ObjectId, name: &str, has_tree: bool) -> Vec<Child> {
+    let all = [(CONTROL, Class::File), (STATUS, Class::File), (TREE, Class::Directory)];
+    let shown = all.into_iter().filter(|(file, _)| has_tree || *file != TREE);
+    shown.map(|(file, class)| part(class, group, file, &format!("{name}/{file}"))).collect()
 }
 
 impl View for Tx {
@@ -60,12 +65,15 @@ impl View for Tx {
             return Ok(None);
         };
         match key(dir.item()) {
-            ("", _) => match all.status(name) {
+            ("", _) => match all.contains(name) {
                 // No transaction has such a name.
                 Err(Error::Refused { errno: libc::EINVAL, .. }) => Ok(None),
-                status => Ok(status?.map(|_| part(Class::Directory, group, name, name))),
+                contains => Ok(contains?.then(|| part(Class::Directory, group, name, name))),
             },
-            (transaction, _) => Ok(files(group, transaction).into_iter().find(|child| child.name == name.as_bytes())),
+            (transaction, _) => {
+                let has_tree = name == TREE && all.has_tree(transaction)?;
+                Ok(files(group, transaction, has_tree).into_iter().find(|child| child.name == name.as_bytes()))
+            }
         }
     }
 
@@ -73,7 +81,7 @@ impl View for Tx {
         let (Some(group), Some(all)) = (dir.item().owner, cx.connector.transactions()) else { return Ok(()) };
         let children = match key(dir.item()) {
             ("", _) => all.names()?.iter().map(|name| part(Class::Directory, group, name, name)).collect(),
-            (transaction, _) => files(group, transaction),
+            (transaction, _) => files(group, transaction, all.has_tree(transaction)?),
         };
         for (next, child) in (1u64..).zip(children).filter(|(next, _)| *next > start) {
             if f(child, next).is_break() {
@@ -85,6 +93,11 @@ impl View for Tx {
 
     fn is_generated(&self) -> bool {
         true
+    }
+
+    fn tree(&self, item: &Item) -> Option<String> {
+        let (name, file) = key(item);
+        (file == TREE).then(|| name.to_owned())
     }
 
     fn open(&self, cx: &Context<'_>, inode: Arc<dyn Inode>) -> Result<Option<Box<dyn Bytes>>> {
@@ -103,7 +116,8 @@ impl View for Tx {
 
 impl EditView for Tx {
     fn is_editable(&self, item: &Item) -> bool {
-        matches!(key(item), ("", "") | (_, CONTROL))
+        // The tree is changed by the file system in its place; its permissions are those of a group.
+        matches!(key(item), ("", "") | (_, CONTROL | TREE))
     }
 
     fn bypasses_page_cache(&self, _mode: OpenMode) -> bool {

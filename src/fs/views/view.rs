@@ -232,6 +232,11 @@ pub trait View: Send + Sync {
         false
     }
 
+    /// Name of the transaction whose tree is shown in the place of the directory `item`.
+    fn tree(&self, _item: &Item) -> Option<String> {
+        None
+    }
+
     /// All times of `item`, where they are not those of its object.
     fn time(&self, _cx: &Context<'_>, _item: &Item) -> Option<SystemTime> {
         None

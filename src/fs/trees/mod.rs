@@ -1,0 +1,20 @@
+//! Trees of transactions in the mount of their container.
+//!
+//! ```text
+//! trees       which trees there are       tree     one of them, and when it is opened
+//! numbers     its inode numbers           routes   where a request is sent
+//! operations  the requests
+//! ```
+//!
+//! The tree of a transaction is a file system of its own, with all views, open files and caches. It
+//! is shown in the place of the directory `.h5dir/tx/NAME/tree`, with inode numbers and handles that
+//! the container does not use.
+
+mod numbers;
+mod operations;
+mod routes;
+mod tree;
+#[allow(clippy::module_inception)]
+mod trees;
+
+pub use trees::TreesFs;

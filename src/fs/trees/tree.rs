@@ -1,0 +1,148 @@
+//! A tree: where it is shown, and its file system, opened by the first request within it.
+
+use super::numbers::{Numbers, root_of};
+use crate::base::waiting;
+use crate::fs::container::ContainerFs;
+use crate::fs::types::{Attr, Entry, Errno, FsResult, Handle, Ino, ROOT};
+use crate::fs::{Invalidate, Operations};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Bits of a handle within its tree.
+const HANDLE_BITS: u32 = 48;
+
+/// The tree that `handle` is in; 0: none.
+pub fn tree_of_handle(handle: Handle) -> u64 {
+    handle.0 >> HANDLE_BITS
+}
+
+/// See the module's description.
+pub struct Tree {
+    /// Its number, from 1 on.
+    pub number: u64,
+    /// The transaction.
+    pub name: String,
+    /// The directory that it is in, and the attributes of its root until it is opened.
+    shown: Mutex<(Ino, Attr)>,
+    numbers: Mutex<Numbers>,
+    handles: AtomicU64,
+    /// Its transaction has ended.
+    ended: AtomicBool,
+    open: OnceLock<Arc<ContainerFs>>,
+    /// Held while it is opened.
+    opening: Mutex<()>,
+}
+
+impl Tree {
+    /// A tree that is not open, in the place of `attr` in `parent`.
+    pub fn new(number: u64, name: String, parent: Ino, attr: Attr) -> Tree {
+        let shown = Mutex::new((parent, attr));
+        Tree {
+            number,
+            name,
+            shown,
+            numbers: Mutex::new(Numbers::new(number)),
+            handles: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+            open: OnceLock::new(),
+            opening: Mutex::new(()),
+        }
+    }
+
+    /// Its file system, opened by `open` if it is not.
+    pub fn enter(&self, open: impl FnOnce() -> FsResult<ContainerFs>) -> FsResult<Arc<ContainerFs>> {
+        if let Some(fs) = self.if_open() {
+            return Ok(fs);
+        }
+        let _opening = waiting::take(|| self.opening.try_lock(), || self.opening.lock());
+        match self.if_open() {
+            Some(fs) => Ok(fs),
+            None => open().map(|fs| self.open.get_or_init(|| Arc::new(fs)).clone()),
+        }
+    }
+
+    /// Its file system, if it is open.
+    pub fn if_open(&self) -> Option<Arc<ContainerFs>> {
+        self.open.get().cloned()
+    }
+
+    /// True if the kernel knows no file of it, and none is open.
+    pub fn is_unused(&self) -> bool {
+        self.handles.load(Ordering::Acquire) == 0 && self.numbers.lock().is_empty()
+    }
+
+    /// True if its transaction has ended, as `check` finds out; that is not asked again.
+    pub fn has_ended(&self, check: impl FnOnce() -> bool) -> bool {
+        if !self.ended.load(Ordering::Acquire) {
+            self.ended.store(check(), Ordering::Release);
+        }
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Counts a look-up of its root, found in `parent` as `attr`; returns its entry.
+    pub fn enter_root(&self, parent: Ino, entry: Entry) -> Entry {
+        *self.shown.lock() = (parent, entry.attr);
+        self.numbers.lock().enter(ROOT);
+        Entry { attr: self.root_attr(), ..entry }
+    }
+
+    /// The attributes of its root.
+    pub fn root_attr(&self) -> Attr {
+        let opened = self.if_open().and_then(|fs| fs.getattr(ROOT).ok());
+        let attr = opened.unwrap_or_else(|| self.shown.lock().1);
+        Attr { ino: root_of(self.number), ..attr }
+    }
+
+    /// The directory that its root is in.
+    pub fn parent(&self) -> Ino {
+        self.shown.lock().0
+    }
+
+    /// The number within it of `ino`. Errors: `ESTALE`.
+    pub fn inner(&self, ino: Ino) -> FsResult<Ino> {
+        self.numbers.lock().inner(ino).ok_or(Errno(libc::ESTALE))
+    }
+
+    /// The number outside that `inner` has or would get.
+    pub fn outer(&self, inner: Ino) -> Ino {
+        self.numbers.lock().outer(inner)
+    }
+
+    /// The entry of a file that was looked up, outside.
+    pub fn entered(&self, entry: Entry) -> Entry {
+        let ino = self.numbers.lock().enter(entry.attr.ino);
+        Entry { attr: Attr { ino, ..entry.attr }, ..entry }
+    }
+
+    /// Drops `count` references; returns the number within it.
+    pub fn forget(&self, ino: Ino, count: u64) -> Option<Ino> {
+        self.numbers.lock().forget(ino, count)
+    }
+
+    /// The handle outside of one that was opened.
+    pub fn opened(&self, handle: Handle) -> Handle {
+        self.handles.fetch_add(1, Ordering::AcqRel);
+        Handle(self.number << HANDLE_BITS | handle.0)
+    }
+
+    /// The handle within it of `handle`.
+    pub fn handle(&self, handle: Handle) -> Handle {
+        Handle(handle.0 & ((1 << HANDLE_BITS) - 1))
+    }
+
+    /// A handle was closed.
+    pub fn closed(&self) {
+        self.handles.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// What the kernel must drop, by its numbers.
+    pub fn invalidate(&self, mut invalidate: Invalidate) -> Invalidate {
+        let numbers = self.numbers.lock();
+        for pages in [&mut invalidate.pages, &mut invalidate.pages_before_answer] {
+            *pages = std::mem::take(pages).into_iter().filter_map(|(ino, range)| Some((numbers.known(ino)?, range))).collect();
+        }
+        invalidate.attributes = invalidate.attributes.into_iter().filter_map(|ino| numbers.known(ino)).collect();
+        invalidate
+    }
+}
