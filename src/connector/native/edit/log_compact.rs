@@ -26,9 +26,17 @@ const PIECE_BYTES: u64 = 8 << 20;
 const IDLE_BYTES: u64 = 64 << 20;
 /// A log with fewer dead bytes is not compacted when the container is idle, bytes.
 const IDLE_DEAD_MIN_BYTES: u64 = 64 << 20;
+/// Between two looks for dead bytes at least this part of the log is appended: 1 / this.
+const LOOK_PART: u64 = 16;
 /// A log in which at most one of so many bytes is dead is compacted only if elements are out of
 /// order.
 const DEAD_PART: u64 = 64;
+
+/// Least number of bytes that must be appended before a log of `total` bytes, `dead` of them dead,
+/// is compacted when the container is idle: each of them makes at most one other dead.
+fn missing_dead(dead: u64, total: u64) -> u64 {
+    IDLE_DEAD_MIN_BYTES.saturating_sub(dead).max(total.saturating_sub(dead.saturating_mul(2)))
+}
 
 /// A compaction under way.
 pub(super) struct Compaction {
@@ -137,7 +145,7 @@ impl NativeConnector {
         })?;
         // Records are cached by their address.
         self.options.environment.cache.clear();
-        log.count_appended();
+        log.count_appended(None);
         drop(change);
         self.commit_all(false)?;
         Ok(freed)
@@ -172,15 +180,21 @@ impl EditLog for NativeConnector {
         let Some(mut under_way) = self.editing()?.compaction.try_lock() else { return Ok(false) };
         if under_way.is_none() {
             let log = self.log_to_edit()?;
-            // As many bytes as half of the log were appended since it was last looked at.
-            if log.appended() < IDLE_DEAD_MIN_BYTES || log.appended() < log.totals()?.bytes / 2 {
+            let look_at = match log.look_at() {
+                Some(bytes) => bytes,
+                None => IDLE_DEAD_MIN_BYTES.max(log.totals()?.bytes / 2),
+            };
+            if log.appended() < look_at {
                 return Ok(false);
             }
-            log.count_appended();
             let usage = self.usage()?;
-            if usage.dead.is_none_or(|dead| dead < IDLE_DEAD_MIN_BYTES || dead < usage.total / 2) {
+            let missing = missing_dead(usage.dead.unwrap_or(0), usage.total);
+            if missing > 0 {
+                // A look reads the whole index.
+                log.count_appended(Some(missing.max(usage.total / LOOK_PART)));
                 return Ok(false);
             }
+            log.count_appended(None);
             *under_way = self.begin_compaction(None)?;
         }
         let Some(compaction) = &mut *under_way else { return Ok(false) };

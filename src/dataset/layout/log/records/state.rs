@@ -108,6 +108,8 @@ pub(super) struct Inner {
     pub(super) ignores_index: bool,
     /// Bytes appended since the log was opened or compacted.
     pub(super) appended: u64,
+    /// How many of them make a look for dead bytes worth while, if that is known.
+    pub(super) look_at: Option<u64>,
     pub(super) logs: BTreeMap<u32, LogDataset>,
     /// Where the next run goes.
     pub(super) tail: (u32, u64),

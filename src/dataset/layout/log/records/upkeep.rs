@@ -63,9 +63,15 @@ impl RecordLog {
         self.state.lock().appended
     }
 
-    /// Begins to count appended bytes anew.
-    pub(crate) fn count_appended(&self) {
-        self.state.lock().appended = 0;
+    /// After how many of them a look for dead bytes is worth while, if that is known.
+    pub(crate) fn look_at(&self) -> Option<u64> {
+        self.state.lock().look_at
+    }
+
+    /// Begins to count appended bytes anew. `look_at`: see [`RecordLog::look_at`].
+    pub(crate) fn count_appended(&self, look_at: Option<u64>) {
+        let mut inner = self.state.lock();
+        (inner.appended, inner.look_at) = (0, look_at);
     }
 
     /// Log datasets from the first one up to number `last`, before any that `used` has or a dataset
