@@ -152,10 +152,12 @@ def one_session(b, server, proxy, name, index, fault):
     environment = {**b.environment, **servers.S3.environment_at(proxy.url)}
     what = f"{fault} at request {index}"
     proxy.arm(index, fault)
+    # On a machine under load a request may take seconds.
+    timeout = proxy.client_timeout if fault == "late" else 60
     mounted, acknowledged, error = True, 0, 0
     try:
         m = history.Mount(b.h5dir, server.target(name), os.path.join(b.folder, name), environment, *history.OPTIONS,
-                          f"--remote-timeout={proxy.client_timeout}")
+                          f"--remote-timeout={timeout}")
     except RuntimeError as e:
         mounted = False
         assert "cannot" in str(e), f"{what}: {e}"
