@@ -6,9 +6,9 @@
 //! operations  the requests
 //! ```
 //!
-//! The tree of a transaction is a file system of its own, with all views, open files and caches. It
-//! is shown in the place of the directory `.h5dir/tx/NAME/tree`, with inode numbers and handles that
-//! the container does not use.
+//! The tree of a transaction is a file system of its own, with all views, open files and caches.
+//! It is shown in the place of the directory `.h5dir/tx/NAME/tree`, with inode numbers and handles
+//! that the container does not use.
 
 mod numbers;
 mod operations;

@@ -338,9 +338,12 @@ impl Operations for TreesFs {
     }
 
     fn shutdown(&self) -> Result<(), CloseError> {
-        let trees = self.all().into_iter().filter_map(|tree| tree.if_open());
-        let ended = trees.map(|fs| fs.shutdown()).fold(Ok(()), |all, one| all.and(one));
+        // All of them end, whatever fails.
+        let mut result = Ok(());
+        for fs in self.all().into_iter().filter_map(|tree| tree.if_open()) {
+            result = result.and(fs.shutdown());
+        }
         let main = self.main.shutdown();
-        ended.and(main)
+        result.and(main)
     }
 }

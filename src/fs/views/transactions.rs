@@ -1,9 +1,9 @@
 //! `.h5dir/tx/NAME`: transactions of a container, a directory each.
 //!
-//! `tree` is what its peers see, with the changes of this mount; another file system is shown in its
-//! place (`fs::trees`). `status` shows a transaction. `finish`, `abort` or `skip`, written to `control`, ends it, or the
-//! part of this mount. Making a directory begins a transaction; none is removed, because its name
-//! is used once.
+//! `tree` is what its peers see, with the changes of this mount; another file system is shown in
+//! its place (`fs::trees`). `status` shows a transaction. `finish`, `abort` or `skip`, written to
+//! `control`, ends it, or the part of this mount. Making a directory begins a transaction; none is
+//! removed, because its name is used once.
 
 use super::bytes::{Bytes, Text};
 use super::context::{Context, Effects};
@@ -116,7 +116,7 @@ impl View for Tx {
 
 impl EditView for Tx {
     fn is_editable(&self, item: &Item) -> bool {
-        // The tree is changed by the file system in its place; its permissions are those of a group.
+        // The tree has the permissions of a group; the file system in its place is changed.
         matches!(key(item), ("", "") | (_, CONTROL | TREE))
     }
 
