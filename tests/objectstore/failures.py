@@ -89,6 +89,7 @@ def errors_of_containers_name_the_status_and_a_remedy(b):
         for command in ("create", "ls"):
             refused(b, (command, "iod+s3://nobucket/c"), keys, "iod+s3://nobucket/c", "404 (NoSuchBucket)", "no such bucket")
             refused(b, (command, "iod+s3://"), keys, "iod:FOLDER or iod+s3://BUCKET/PREFIX")
+            refused(b, (command, "iod+s3://bucket"), keys, "a prefix of its bucket", "iod+s3://BUCKET/PREFIX")
             refused(b, (command, "iod:"), keys, "iod:FOLDER or iod+s3://BUCKET/PREFIX")
         refused(b, ("ls", server.target("none")), keys, "there is no container")
         refused(b, ("ls", "s3://nobucket/c"), keys, "404 (NoSuchBucket)", "no such bucket")

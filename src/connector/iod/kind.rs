@@ -98,6 +98,10 @@ fn remote(path: &Path, _url: &str, _options: &crate::base::remote::RemoteOptions
 
 #[cfg(feature = "remote")]
 fn remote(path: &Path, url: &str, options: &crate::base::remote::RemoteOptions) -> std::result::Result<LocatedStore, OpenError> {
+    let bucket = url.split_once("://").map_or(url, |(_, rest)| rest);
+    if !bucket.contains('/') {
+        return Err(remote_error(path, "a container has a prefix of its bucket for itself; write iod+s3://BUCKET/PREFIX"));
+    }
     let failed = |failure: crate::file::remote::Failure| remote_error(path, failure.message);
     let io = |source| OpenError::Open { path: path.to_owned(), source };
     let store = crate::file::remote::RemoteStore::locate(url, options).map_err(failed)?;
