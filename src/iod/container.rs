@@ -41,7 +41,7 @@ pub enum Outcome {
 
 /// An open container.
 pub struct Container {
-    objects: Objects,
+    objects: Arc<Objects>,
     descriptor: Descriptor,
     /// Keeps the version that is used from garbage collection.
     pub(super) lease: Lease,
@@ -66,7 +66,7 @@ impl Container {
             return Err(Error::refused(libc::EEXIST, "there is a container already"));
         }
         let descriptor = Descriptor { uuid: uuid()?, seconds: now() };
-        let container = Container::of(store, descriptor);
+        let container = Container::of(Objects::new(store), descriptor);
         let empty = Snapshot::empty();
         let record = container.record(&empty, 0, false, Delta::Inline(entries))?;
         // The descriptor comes last: it makes the rest a container.
@@ -84,17 +84,23 @@ impl Container {
 
     /// Opens the container in `store`. Errors: `ENOENT` if there is none.
     pub fn open(store: Arc<dyn ObjectStore>) -> Result<Container> {
-        let bytes = store.get(keys::DESCRIPTOR, 0..DESCRIPTOR_MAX_BYTES).map_err(failed("open", 0))?;
-        Ok(Container::of(store, Descriptor::decode(&bytes)?))
+        Self::open_cached(store, None)
     }
 
     /// [`Container::open`], with `cache` for bytes of packs.
     pub fn open_cached(store: Arc<dyn ObjectStore>, cache: Option<ExtentCache>) -> Result<Container> {
-        let mut container = Container::open(store)?;
+        let bytes = store.get(keys::DESCRIPTOR, 0..DESCRIPTOR_MAX_BYTES).map_err(failed("open", 0))?;
+        let (descriptor, mut objects) = (Descriptor::decode(&bytes)?, Objects::new(store));
         if let Some(cache) = cache {
-            container.objects.set_cache(cache, container.descriptor.uuid);
+            objects.set_cache(cache, descriptor.uuid);
         }
-        Ok(container)
+        Ok(Container::of(objects, descriptor))
+    }
+
+    /// The same container for another session, with the same store and caches and a pin of its own.
+    pub fn beside(&self) -> Container {
+        let (objects, descriptor) = (self.objects.clone(), self.descriptor);
+        Container { objects, descriptor, lease: self.lease.beside(), turns: Turns::default() }
     }
 
     /// Errors: `EOPNOTSUPP` if the store does not create objects once.
@@ -102,8 +108,8 @@ impl Container {
         probed(&**self.store())
     }
 
-    fn of(store: Arc<dyn ObjectStore>, descriptor: Descriptor) -> Container {
-        Container { objects: Objects::new(store), descriptor, lease: Lease::default(), turns: Turns::default() }
+    fn of(objects: Objects, descriptor: Descriptor) -> Container {
+        Container { objects: Arc::new(objects), descriptor, lease: Lease::default(), turns: Turns::default() }
     }
 
     /// Its descriptor.

@@ -100,6 +100,12 @@ impl Default for Held {
 }
 
 impl Lease {
+    /// Another one, whose pins last as long.
+    pub(super) fn beside(&self) -> Lease {
+        let lasts = self.0.lock().lasts;
+        Lease(Mutex::new(Held { lasts, ..Held::default() }))
+    }
+
     /// Sets how long pins last from the next one on.
     pub(super) fn set_seconds(&self, lasts: u32) {
         self.0.lock().lasts = lasts;

@@ -166,9 +166,9 @@ impl IodConnector {
     }
 
     /// A peer of a transaction that shows `state`, with the same caches and other files.
-    pub(super) fn peer_beside(&self, state: State, joined: Peer) -> Arc<IodConnector> {
+    pub(super) fn peer_beside(&self, container: Arc<Container>, state: State, joined: Peer) -> Arc<IodConnector> {
         let caches = (self.images.clone(), self.arrival.clone(), self.readers_ahead.clone());
-        let peer = Self::with_caches(self.container.clone(), (state, Some(joined)), true, caches, self.dirty_limit);
+        let peer = Self::with_caches(container, (state, Some(joined)), true, caches, self.dirty_limit);
         if let Some(external) = self.external.get() {
             let _ = peer.external.set(external.clone());
         }

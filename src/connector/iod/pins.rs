@@ -27,6 +27,12 @@ impl IodConnector {
         Ok(())
     }
 
+    /// Pins the version that the peer of a transaction sees, with its session.
+    pub(super) fn keep_base_pinned(&self, state: &State) -> Result<()> {
+        self.container.pin(state.snapshot.pinned(), state.session.as_deref())?;
+        self.keep_pinned()
+    }
+
     fn renew_pin(&self) {
         let (base, session, failed) = {
             let state = self.state.read_recursive();

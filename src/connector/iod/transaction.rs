@@ -89,7 +89,9 @@ pub(super) fn open_peer(
     let member = container.join_transaction(&transaction, session.number(), peer)?;
     let joined = Peer::joined(transaction.name, member);
     let state = State::new(container.clone(), snapshot, Some(session));
-    Ok((IodConnector::of_peer(container, state, true, cache_bytes, Some(joined)), seconds))
+    let connector = IodConnector::of_peer(container, state, true, cache_bytes, Some(joined));
+    connector.keep_base_pinned(&connector.state.read())?;
+    Ok((connector, seconds))
 }
 
 impl IodConnector {
@@ -168,6 +170,7 @@ impl IodConnector {
                     state.changes.clear();
                     (state.dirty_bytes, state.moves_group, state.snapshot) = (0, false, snapshot);
                     self.all_changed();
+                    self.release_pin();
                 }
                 Ok(())
             }
@@ -231,6 +234,8 @@ fn publish(container: &Arc<Container>, transaction: &Transaction, session: Arc<S
     let mut state = State::new(container.clone(), container.snapshot(Some(transaction.begin.base))?, None);
     state.session = Some(session);
     let scratch = IodConnector::new(container.clone(), state, true, COMMIT_CACHE_BYTES);
+    // The session may have packs of other changes: the commit does not settle them.
+    let _storing = scratch.storing.lock();
     let mut state = scratch.state.write();
     let refused = |reason: String, state: &State| {
         tracing::error!("transaction {} is refused: {reason}", transaction.name);
@@ -358,6 +363,7 @@ impl IodConnector {
         }?;
         if let Some(peer) = peer.filter(|_| ending != Ending::Finish) {
             peer.is_finished.store(true, Ordering::Release);
+            self.release_pin();
         }
         Ok(())
     }

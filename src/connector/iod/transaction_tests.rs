@@ -1,6 +1,7 @@
 //! Transactions over stores in memory: peers in threads, faults at each request, conflicts.
 
 use super::access::IodConnector;
+use super::commit::{entries, session};
 use super::kind::root_entries;
 use super::state::State;
 use super::transaction::open_peer;
@@ -11,7 +12,9 @@ use crate::connector::{Connector, Form, LinkTarget, ObjectId};
 use crate::file::store::ObjectStore;
 use crate::file::store::faulty::{Fault, FaultyStore};
 use crate::file::store::memory::MemoryStore;
-use crate::iod::{Container, Standing};
+use crate::iod::pin::Pin;
+use crate::iod::{Container, Standing, gc, keys};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Barrier};
 
@@ -469,4 +472,75 @@ fn a_tree_takes_one_place_whatever_fails() {
             assert!(fault == Fault::LostReply || failures > 0, "{fault:?}: no request failed");
         }
     });
+}
+
+/// Regression: the session of a tree took the pin of its mount, whose packs garbage collection
+/// then counted as those of a killed writer.
+#[test]
+fn a_tree_has_a_pin_beside_that_of_its_mount() {
+    let store = store();
+    let a = writer(&store);
+    a.keep_pinned().unwrap();
+    let pinned = || {
+        let keys = store.keys().into_iter().filter(|key| key.starts_with(keys::PINS));
+        let pins = keys.map(|key| Pin::decode(&store.get(&key, 0..1 << 16).unwrap()).unwrap());
+        pins.map(|pin| (pin.session, pin.version)).collect::<BTreeSet<_>>()
+    };
+    let session = |c: &IodConnector| c.state.read().session.as_ref().unwrap().number();
+    let ended = pinned().into_iter().filter(|(of, _)| *of != session(&a)).collect::<BTreeSet<_>>();
+    let pinned = || pinned().difference(&ended).copied().collect::<BTreeSet<_>>();
+    let of_a = *pinned().first().unwrap();
+    a.begin(&spec("t", 2)).unwrap();
+    let base = Container::open(Arc::new(store.clone())).unwrap().known_transaction("t").unwrap().begin.base;
+    let tree = a.open_tree("t").unwrap();
+    let other = peer(&store, "t", 2);
+    put(&tree, b"of-tree", 0, &[7; 200_000]);
+    tree.store_ahead().unwrap();
+    put(&other, b"of-other", 0, &[8; 200_000]);
+    put(&a, b"outside", 0, &[9; 200_000]);
+    a.store_ahead().unwrap();
+    assert_eq!(pinned(), BTreeSet::from([of_a, (session(&tree), base), (session(&other), base)]));
+    let collect = || {
+        let options = gc::Options { keep: gc::Keep::Versions(1), grace: 0, dry_run: false };
+        (0..3).for_each(|_| drop(gc::run(&Container::open(Arc::new(store.clone())).unwrap(), &options).unwrap()));
+    };
+    collect();
+    other.end("t", Ending::Finish).unwrap();
+    collect();
+    assert_eq!(get(&tree, b"shared"), [b'-'; 1000]);
+    a.end("t", Ending::Finish).unwrap();
+    assert_eq!(pinned().iter().filter(|(of, _)| *of == session(&tree)).count(), 0, "a transaction that ended pins nothing");
+    a.commit().unwrap();
+    Edit::close(&*other).unwrap();
+    Edit::close(&*a).unwrap();
+    assert!(pinned().is_empty(), "{:?}", pinned());
+    collect();
+    let after = reader(&store);
+    for (name, byte) in [("of-tree", 7), ("of-other", 8), ("outside", 9)] {
+        assert!(get(&after, name.as_bytes()) == [byte; 200_000], "{name}");
+    }
+}
+
+/// Regression: a mount that committed the transaction of others counted its own uncommitted packs
+/// as committed, so that garbage collection deleted them.
+#[test]
+fn packs_of_the_mount_that_commits_for_others_are_kept() {
+    let store = store();
+    let p = peer(&store, "t", 1);
+    put(&p, b"of-p", 0, b"P");
+    {
+        // It was killed between its part and the commit.
+        let state = p.state.read();
+        let transaction = p.container.known_transaction("t").unwrap();
+        let delta = p.delta(session(&state).unwrap(), &entries(&state)).unwrap();
+        p.container.finish_peer(&transaction, p.joined.as_ref().unwrap().member().unwrap(), false, delta).unwrap();
+    }
+    let a = writer(&store);
+    put(&a, b"of-a", 0, &[7; 200_000]);
+    a.store_ahead().unwrap();
+    a.end("t", Ending::Finish).unwrap();
+    assert_eq!((published(&store, "t").len(), a.state.read().session.as_ref().unwrap().settled()), (1, 0));
+    a.commit().unwrap();
+    assert!(a.state.read().session.as_ref().unwrap().settled() > 0);
+    assert!(get(&reader(&store), b"of-a") == [7; 200_000]);
 }

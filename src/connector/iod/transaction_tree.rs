@@ -53,8 +53,10 @@ impl IodConnector {
             Standing::Open(_) => {}
             standing => return Err(ended(name, &standing)),
         }
-        let state = State::new(self.container.clone(), base_snapshot(&self.container, &transaction)?, None);
-        let tree = self.peer_beside(state, Peer::new(transaction.name));
+        // A session has a pin of its own.
+        let container = Arc::new(self.container.beside());
+        let state = State::new(container.clone(), base_snapshot(&container, &transaction)?, None);
+        let tree = self.peer_beside(container, state, Peer::new(transaction.name));
         let mut trees = self.trees.lock();
         trees.retain(|_, tree| tree.strong_count() > 0);
         trees.insert(name.to_owned(), Arc::downgrade(&tree));
@@ -80,7 +82,9 @@ impl IodConnector {
             }
         };
         state.session = Some(session.clone());
-        peer.join(self.container.join_transaction(&transaction, session.number(), None)?);
+        let member = self.container.join_transaction(&transaction, session.number(), None)?;
+        self.keep_base_pinned(state)?;
+        peer.join(member);
         Ok(())
     }
 }
