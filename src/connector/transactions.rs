@@ -54,6 +54,17 @@ pub enum Ending {
     Skip,
 }
 
+/// How the tree of a transaction is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TreeUse {
+    /// It is read, or not open.
+    Read,
+    /// The mount is a peer by it.
+    Joined,
+    /// The transaction has ended.
+    Ended,
+}
+
 /// The transactions of a container. Errors: `ECANCELED` for one that is aborted.
 pub trait Transactions: Send + Sync {
     /// Their names, in order.
@@ -65,9 +76,20 @@ pub trait Transactions: Send + Sync {
     /// True if there is a transaction of this name.
     fn contains(&self, name: &str) -> Result<bool>;
 
-    /// True if a transaction has a tree: it can be opened here, and has not ended.
+    /// True if a transaction has a tree: it can be opened here, and the transaction has not ended.
     fn has_tree(&self, _name: &str) -> Result<bool> {
         Ok(false)
+    }
+
+    /// How the tree of a transaction is used here, as far as that is known.
+    fn tree_use(&self, _name: &str) -> TreeUse {
+        TreeUse::Read
+    }
+
+    /// [`Transactions::tree_use`], after a look at the transaction. Nothing more is changed in the
+    /// tree of one that has ended.
+    fn look_at_tree(&self, name: &str) -> Result<TreeUse> {
+        Ok(self.tree_use(name))
     }
 
     /// Opens the tree of a transaction: what its peers see, as a container whose changes are the

@@ -279,6 +279,13 @@ impl Container {
         }
     }
 
+    /// Gives up the place of a peer that has not finished.
+    pub fn leave_transaction(&self, name: &str, member: &Membership) -> Result<()> {
+        let place = transaction_name(name, &format!("j-{}", member.peer));
+        // A peer that took the place by its number needs no such object.
+        self.again("remove an object of a transaction", || self.store().delete(&place))
+    }
+
     /// Stores the end of a peer, once. Errors: `EALREADY`, `ECANCELED` if it ended otherwise.
     fn put_part(&self, transaction: &Transaction, member: &Membership, contribution: Contribution) -> Result<()> {
         let Membership { peer, attempt, session } = *member;

@@ -1,6 +1,6 @@
 //! An open container: its state under a lock, and caches of what never changes.
 
-use super::beside::{Following, Siblings};
+use super::beside::{Following, Siblings, Trees};
 use super::dataset::Dataset;
 use super::external::External;
 use super::original_sources::OriginalSources;
@@ -132,8 +132,8 @@ pub struct IodConnector {
     pub(super) dirty_limit: usize,
     /// The transaction whose peer it is.
     pub(super) joined: Option<Peer>,
-    /// Trees of transactions that are open, by name.
-    pub(super) trees: Mutex<HashMap<String, Weak<IodConnector>>>,
+    /// Trees of transactions.
+    pub(super) trees: Trees<IodConnector>,
     /// Ends the thread that renews the pin when it is dropped.
     pub(super) renewing: Mutex<Option<mpsc::Sender<()>>>,
     this: Weak<IodConnector>,
@@ -207,7 +207,7 @@ impl IodConnector {
             generation: AtomicU64::new(1),
             dirty_limit,
             joined,
-            trees: Mutex::new(HashMap::new()),
+            trees: Trees::default(),
             renewing: Mutex::new(None),
             this: this.clone(),
         })

@@ -2,11 +2,12 @@
 
 use crate::connector::ObjectId;
 use crate::connector::open::Backing;
+use foldhash::HashMap;
 use lru::LruCache;
 use parking_lot::{Mutex, RwLock};
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// Versions that are kept open.
@@ -27,6 +28,20 @@ impl<C> Siblings<C> {
     pub fn new() -> Self {
         let (open, times) = (LruCache::new(OPEN_MAX), LruCache::new(TIMES_MAX));
         Siblings { open: Mutex::new(open), times: Mutex::new(times), listed: Mutex::new((0, Arc::default())) }
+    }
+}
+
+/// Trees of the transactions of a container; `C`: an open one.
+pub(super) struct Trees<C> {
+    /// Those that are open, by name.
+    pub opened: Mutex<HashMap<String, Weak<C>>>,
+    /// Transactions that had not ended at some time.
+    pub running: Mutex<HashMap<String, Instant>>,
+}
+
+impl<C> Default for Trees<C> {
+    fn default() -> Self {
+        Trees { opened: Mutex::default(), running: Mutex::default() }
     }
 }
 

@@ -280,8 +280,7 @@ impl Edit for IodConnector {
             return;
         }
         state.held.remove(&number);
-        let nameless = number != 0 && state.failed.is_none() && matches!(state.link_count(number), Ok(0));
-        if nameless && state.kind(number).is_ok_and(|kind| kind.is_some()) {
+        if state.failed.is_none() && state.is_nameless(number) {
             if let Err(e) = state.delete_object(number) {
                 tracing::warn!("object {number}: the space of the deleted object is not freed: {e}");
             }

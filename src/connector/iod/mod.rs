@@ -115,7 +115,13 @@ impl Connector for IodConnector {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let [requests, received, sent] = self.container.store().counters();
         let version = self.state.read_recursive().snapshot.version();
-        vec![("store_requests", requests), ("store_bytes_received", received), ("store_bytes_sent", sent), ("version", version)]
+        vec![
+            ("store_requests", requests),
+            ("store_bytes_received", received),
+            ("store_bytes_sent", sent),
+            ("version", version),
+            ("open_trees", self.open_trees()),
+        ]
     }
 
     fn set_cache_bytes(&self, bytes: u64) {
@@ -319,7 +325,8 @@ impl Connector for IodConnector {
     }
 
     fn transactions(&self) -> Option<&dyn super::transactions::Transactions> {
-        Some(self)
+        // Those of a tree are those of its mount.
+        (!self.joined.as_ref().is_some_and(|peer| peer.is_tree)).then_some(self)
     }
 
     fn edit(&self) -> Option<&dyn Edit> {

@@ -47,7 +47,8 @@ impl IodConnector {
 
     /// Removes the pin.
     pub(super) fn release_pin(&self) {
-        if self.renewing.lock().take().is_some()
+        // That of a peer may be there although the peer did not join.
+        if (self.renewing.lock().take().is_some() || self.joined.is_some())
             && let Err(e) = self.container.unpin()
         {
             tracing::debug!("the pin stays until it is over: {e}");

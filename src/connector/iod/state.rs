@@ -141,6 +141,22 @@ impl State {
         }
     }
 
+    /// True for an object without names that is still stored.
+    pub fn is_nameless(&self, id: u64) -> bool {
+        id != 0 && matches!(self.link_count(id), Ok(0)) && self.kind(id).is_ok_and(|kind| kind.is_some())
+    }
+
+    /// True if objects without names are open.
+    pub fn has_nameless(&self) -> bool {
+        self.held.keys().any(|id| self.is_nameless(*id))
+    }
+
+    /// Deletes the objects without names that are open.
+    pub fn delete_nameless(&mut self) -> Result<()> {
+        let held: Vec<u64> = self.held.keys().copied().filter(|id| self.is_nameless(*id)).collect();
+        held.into_iter().try_for_each(|id| self.delete_object(id))
+    }
+
     /// Begins an operation that is undone if it fails.
     pub fn begin(&mut self) {
         self.undo = Some(Undo { changes: Vec::new(), moved_group: self.moves_group });

@@ -10,7 +10,7 @@ use super::peer::Peer;
 use super::state::State;
 use crate::base::{Error, Result};
 use crate::connector::Connector;
-use crate::connector::transactions::{Base, Ending, TransactionSpec, Transactions};
+use crate::connector::transactions::{Base, Ending, TransactionSpec, Transactions, TreeUse};
 use crate::iod::merge::Merged;
 use crate::iod::record::Delta;
 use crate::iod::transaction::{Contribution, Verdict};
@@ -108,14 +108,29 @@ impl IodConnector {
 
     /// Ends a peer without finishing it. Errors: it has changes, and the transaction is open.
     pub(super) fn leave(&self, state: &State) -> Result<()> {
-        let Some(peer) = self.joined.as_ref().filter(|_| !state.changes.is_empty()) else { return Ok(()) };
+        let Some((peer, member)) = self.joined.as_ref().and_then(|peer| Some((peer, peer.member()?))) else { return Ok(()) };
         let has_ended = || matches!(self.container.known_transaction(&peer.name), Ok(t) if !matches!(t.own_standing(), Standing::Open(_)));
         if peer.is_finished.load(Ordering::Acquire) || has_ended() {
             return Ok(());
         }
-        let (name, number) = (&peer.name, peer.member().map_or(0, |member| member.peer));
+        if let Err(e) = self.container.leave_transaction(&peer.name, member) {
+            tracing::debug!("the place of peer {} in transaction {} stays taken: {e}", member.peer, peer.name);
+        }
+        if state.changes.is_empty() {
+            return Ok(());
+        }
+        let (name, number) = (&peer.name, member.peer);
         let reason = format!("peer {number} of transaction {name} was not finished: its changes are dropped, and its place is free");
         Err(Error::refused(libc::EIO, reason))
+    }
+
+    /// The changes of this peer, without objects that have no names: no other mount could delete
+    /// those later.
+    fn part(&self, state: &mut State) -> Result<Delta> {
+        state.begin();
+        let part = state.delete_nameless().and_then(|()| self.delta(session(state)?, &entries(state)));
+        state.end(false);
+        part
     }
 
     /// Stores the part of this peer; the last one commits.
@@ -141,7 +156,7 @@ impl IodConnector {
                 self.lead(&mut state)?;
             }
             self.store_values(&mut state)?;
-            let delta = self.delta(session(&state)?, &entries(&state))?;
+            let delta = self.part(&mut state)?;
             // After an error it is not known whether the part is stored: it stays as it is.
             peer.is_finished.store(true, Ordering::Release);
             self.container.finish_peer(&transaction, member, state.moves_group, delta)?;
@@ -167,10 +182,13 @@ impl IodConnector {
             Verdict::Committed(version) => {
                 tracing::info!("transaction {name} is version {version}");
                 if self.joined.as_ref().is_some_and(|peer| peer.name == name) {
-                    state.changes.clear();
-                    (state.dirty_bytes, state.moves_group, state.snapshot) = (0, false, snapshot);
-                    self.all_changed();
-                    self.release_pin();
+                    // Objects without names that are open are nowhere else.
+                    if !state.has_nameless() {
+                        state.changes.clear();
+                        (state.dirty_bytes, state.moves_group, state.snapshot) = (0, false, snapshot);
+                        self.all_changed();
+                    }
+                    self.end_peer();
                 }
                 Ok(())
             }
@@ -311,11 +329,19 @@ impl Transactions for IodConnector {
     }
 
     fn contains(&self, name: &str) -> Result<bool> {
-        Ok(self.changes_tree(name) || self.container.transaction(name)?.is_some())
+        Ok(self.known_use(name) == TreeUse::Joined || self.container.transaction(name)?.is_some())
     }
 
     fn has_tree(&self, name: &str) -> Result<bool> {
         self.shows_tree(name)
+    }
+
+    fn tree_use(&self, name: &str) -> TreeUse {
+        self.known_use(name)
+    }
+
+    fn look_at_tree(&self, name: &str) -> Result<TreeUse> {
+        self.use_of_tree(name)
     }
 
     fn tree(&self, name: &str) -> Result<Arc<dyn Connector>> {
@@ -327,10 +353,13 @@ impl Transactions for IodConnector {
     }
 
     fn end(&self, name: &str, ending: Ending) -> Result<()> {
-        match self.opened_tree(name) {
-            Some(tree) => tree.end_here(name, ending),
-            None => self.end_here(name, ending),
-        }?;
+        let tree = self.opened_tree(name);
+        let ended = tree.as_deref().unwrap_or(self).end_here(name, ending);
+        if ended.is_err() && tree.is_some() {
+            // It may have ended elsewhere.
+            let _ = self.use_of_tree(name);
+        }
+        ended?;
         // What was published is shown, or is when the next request finds it.
         if let Err(e) = self.advance_if_clean() {
             tracing::debug!("the version of transaction {name} is not shown yet: {e}");
@@ -361,9 +390,8 @@ impl IodConnector {
             }
             (Ending::Skip, _) => self.container.skip_transaction(name, newest(&self.container)?, &format!("skipped by {by}")),
         }?;
-        if let Some(peer) = peer.filter(|_| ending != Ending::Finish) {
-            peer.is_finished.store(true, Ordering::Release);
-            self.release_pin();
+        if peer.is_some() && ending != Ending::Finish {
+            self.end_peer();
         }
         Ok(())
     }
