@@ -26,6 +26,7 @@ use super::xattr;
 use crate::base::waiting;
 pub use crate::connector::open::Backing;
 use crate::connector::open::OpenContainer;
+use crate::connector::transactions::TreeUse;
 use crate::connector::{Connector, ObjectId, Seek};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -79,9 +80,12 @@ impl ContainerFs {
         node.item.view.tree(&node.item)
     }
 
-    /// True if the tree of the transaction `name` can be opened, or is open and may be changed.
-    pub(super) fn has_tree(&self, name: &str) -> bool {
-        self.mounted.connector.transactions().is_some_and(|all| all.has_tree(name).unwrap_or(true))
+    /// How the tree of the transaction `name` is used; `looking`: after a request for it.
+    pub(super) fn tree_use(&self, name: &str, looking: bool) -> TreeUse {
+        let Some(all) = self.mounted.connector.transactions() else { return TreeUse::Ended };
+        let known = all.tree_use(name);
+        // What cannot be read now may be read later.
+        if looking && known != TreeUse::Ended { all.look_at_tree(name).unwrap_or(known) } else { known }
     }
 
     /// The file system of the tree of the transaction `name`.
@@ -92,7 +96,7 @@ impl ContainerFs {
             tracing::warn!("the tree of transaction {name}: {e}");
             errno(&e)
         })?;
-        let spec = self.mounted.spec.clone();
+        let spec = MountSpec { trees: false, ..self.mounted.spec.clone() };
         let (group, prefix) = subtree(&*connector, &spec).map_err(|_| Errno(libc::ENOENT))?;
         Ok(Self::new(connector, group, prefix, self.mounted.backing(), spec))
     }

@@ -90,6 +90,7 @@ impl Mounted {
             cut_names: &self.cut_names,
             file: &self.spec.file,
             changing: self.changing,
+            trees: self.spec.trees,
             outside_links: self.changing || self.spec.external != ExternalPolicy::Off,
             buffers: &self.buffers,
             host: self,

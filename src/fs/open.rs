@@ -246,7 +246,7 @@ pub fn show(container: OpenContainer, spec: MountSpec) -> Result<Arc<dyn Operati
         return Err(OpenError::Engine { path: spec.file, source: no_transactions() });
     }
     let (group, prefix) = subtree(&*container.connector, &spec)?;
-    let has_trees = spec.writable && spec.transaction.is_none() && container.connector.transactions().is_some();
+    let has_trees = spec.trees && container.connector.transactions().is_some();
     let shown = ContainerFs::of_container(container, group, prefix, spec);
     Ok(if has_trees { Arc::new(TreesFs::new(shown)) } else { Arc::new(shown) })
 }

@@ -65,6 +65,8 @@ pub struct MountSpec {
     pub version: VersionName,
     /// How the mount takes part in transactions of several writers; `None`: it does not.
     pub transaction: Option<TransactionUse>,
+    /// Trees of transactions are shown.
+    pub trees: bool,
     /// The version is kept from garbage collection, by a pin that lasts so long.
     pub pin: Option<Duration>,
     /// Closing a descriptor after a write commits.
@@ -98,6 +100,7 @@ impl MountSpec {
             remote: RemoteOptions::default(),
             version: VersionName::Newest,
             transaction: None,
+            trees: false,
             pin: None,
             commit_on_close: false,
             create: CreateRules::default(),

@@ -5,7 +5,9 @@ import glob
 import mmap
 import os
 import random
+import re
 import signal
+import stat
 import subprocess
 import threading
 import time
@@ -310,7 +312,7 @@ def directories(options, tally, folder):
 
 def later(read, wanted):
     """What `read` returns, repeated until it is `wanted` or some seconds are over: the kernel caches names."""
-    for _ in range(200):
+    for _ in range(400):
         found = read()
         if found == wanted:
             break
@@ -415,21 +417,86 @@ def many_trees(options, tally, folder):
             write(os.path.join(mount, f".h5dir/tx/t{n}/tree/file"), b"%02d" % n)
             tally.equal(order(mount, f"t{n}", "finish"), 0, f"transaction {n}")
         tally.equal(later(lambda: harness.read(os.path.join(mount, "file")), b"79"), b"79", "the last one")
-    # A mount that ends with changes that are not published says so.
-    point = os.path.join(folder, "left")
-    os.mkdir(point)
-    run(options, "mount", container, point, "--read-write")
-    os.mkdir(os.path.join(point, ".h5dir/tx/left"))
-    write(os.path.join(point, ".h5dir/tx/left/tree/lost"), b"1")
-    done = run(options, "umount", point)
-    tally.equal((done.returncode, "left" in done.stderr), (1, True), f"unmounting with changes in a tree: {done.stderr}")
     tally.equal(content(options, container)[0], ["file", "shared"], "what is there afterwards")
+
+
+def left_trees(options, tally, folder):
+    """A mount that ends with changes in trees says so for each, and their places are free."""
+    container, point = create(options, os.path.join(folder, "left-trees")), os.path.join(folder, "left")
+    os.mkdir(point)
+    log = os.path.join(folder, "left.log")
+    run(options, "mount", container, point, "--read-write", "--log-file", log)
+    try:
+        for name in ("left", "behind"):
+            os.mkdir(os.path.join(point, ".h5dir/tx", name))
+            write(os.path.join(point, ".h5dir/tx", name, "tree/lost"), b"1")
+    finally:
+        done = run(options, "umount", point)
+    said = harness.read(log).decode().splitlines()[-1]
+    # Regression: one of several errors was reported.
+    tally.equal((done.returncode, "of transaction left" in said, "of transaction behind" in said), (1, True, True),
+                f"unmounting with changes in trees: {said}")
+    # Regression: a command took the only place, and dropped what it wrote.
+    done = run(options, "cp", __file__, container + ":/.h5dir/tx/left/tree/copy")
+    tally.equal((done.returncode != 0, state(options, container, "left")["joined"]), (True, "none"), f"cp into a tree: {done.stderr}")
+    # Regression: the place was taken for ever.
+    with harness.mounted(options.bin, container, "--read-write") as mount:
+        tree = os.path.join(mount, ".h5dir/tx/left/tree")
+        # Regression: a file without a name was published when it was open.
+        with open(os.path.join(tree, "gone"), "w+b") as f:
+            f.write(b"x" * 300_000)
+            f.flush()
+            os.remove(os.path.join(tree, "gone"))
+            write(os.path.join(tree, "kept"), b"2")
+            tally.equal(order(mount, "left", "finish"), 0, "finishing what another mount left")
+            f.seek(0)
+            tally.equal(f.read(), b"x" * 300_000, "an open file without a name")
+    done = run(options, "check", container)
+    tally.equal(done.returncode, 0, f"check: {done.stdout} {done.stderr}")
+    tally.equal(content(options, container)[0], ["kept", "shared"], "what is there afterwards")
+
+
+def ends_elsewhere(options, tally, folder):
+    """The tree of a transaction goes when it ends, whoever ended it."""
+    container = create(options, os.path.join(folder, "elsewhere"))
+    with harness.mounted(options.bin, container, "--read-write", "--entry-timeout=60") as mount:
+        os.chmod(mount, 0o700)
+        write(os.path.join(mount, "shared"), b"-")
+        trees = {name: os.path.join(mount, ".h5dir/tx", name, "tree") for name in ("read", "written", "skipped")}
+        for name in trees:
+            os.mkdir(os.path.join(mount, ".h5dir/tx", name))
+        os.chmod(mount, 0o755)
+        # Regression: permissions were those of the newest version until the tree was opened.
+        tally.equal({stat.S_IMODE(os.stat(tree).st_mode) for tree in trees.values()}, {0o700}, "the mode of the group in the base")
+        tally.equal([os.listdir(tree) for tree in trees.values()], [["shared"]] * 3, "what they show")
+        tally.check(not os.path.exists(os.path.join(trees["read"], ".h5dir/tx")), "transactions within a tree")
+        write(os.path.join(trees["written"], "lost"), b"1")
+        write(os.path.join(trees["skipped"], "lost"), b"1")
+        here = os.open(trees["written"], os.O_RDONLY | os.O_DIRECTORY)
+        with peer(options, container, "read") as other:
+            write(os.path.join(other, "published"), b"1")
+            tally.equal(order(other, "read", "finish"), 0, "finishing it elsewhere")
+        run(options, "tx", "abort", container, "written")
+        run(options, "tx", "skip", container, "skipped")
+        tally.equal(order(mount, "skipped", "finish"), errno.ECANCELED, "finishing a skipped one")
+        for name, tree in trees.items():
+            tally.equal(later(lambda tree=tree: os.path.exists(tree), False), False, f"the tree of {name}")
+        tally.equal(errno_of(lambda: os.mkdir("late", dir_fd=here)), errno.EROFS, "a change after it was aborted")
+        os.close(here)
+        # Regression: trees that were only read were kept for ever. The kernel keeps one for the name that was looked up late.
+        status = lambda: re.search(r"open_trees (\d+)", harness.read(os.path.join(mount, ".h5dir/status")).decode())[1]
+        for n in range(70):
+            run(options, "tx", "begin", container, f"r{n}")
+            os.listdir(os.path.join(mount, f".h5dir/tx/r{n}/tree"))
+            run(options, "tx", "abort", container, f"r{n}")
+        tally.check(later(lambda: int(status()) <= 1, True), f"{status()} trees are kept")
+    tally.equal(content(options, container)[0], ["published", "shared"], "what is there afterwards")
 
 
 def main():
     options, tally = harness.arguments(__doc__), harness.Tally()
     with harness.folder(options.keep) as folder:
-        for part in (peers, kills, unfinished, killed_commits, dependencies, conflicts, directories, trees, trees_of_peers, many_trees):
+        for part in (peers, kills, unfinished, killed_commits, dependencies, conflicts, directories, trees, trees_of_peers, many_trees, left_trees, ends_elsewhere):
             part(options, tally, folder)
     tally.finish()
 

@@ -1,6 +1,6 @@
 //! Requests, sent to the container or to a tree.
 
-use super::numbers::is_root;
+use super::numbers::{is_root, root_of};
 use super::routes::Route;
 use super::trees::TreesFs;
 use crate::fs::operations::KernelMemory;
@@ -51,12 +51,20 @@ impl TreesFs {
         // The container counts a look-up of the directories that trees are shown in the place of.
         let mut replaced = Vec::new();
         let listed = at.fs().readdirplus(ino, handle, offset, &mut |e| {
-            let tree = if e.name == TREE.as_bytes() { self.tree_at(ino, &e.entry.attr).ok().flatten() } else { None };
-            let Some(tree) = tree else { return f(e) };
-            let entry = tree.enter_root(ino, e.entry);
-            let flow = f(DirEntryPlus { entry, ..e });
+            let tree = if e.name == TREE.as_bytes() { self.enter_tree(ino, &e.entry.attr) } else { Ok(None) };
+            let tree = match tree {
+                Ok(None) => return f(e),
+                Ok(Some(tree)) => tree,
+                // It is left out: there are too many.
+                Err(_) => {
+                    replaced.push(e.entry.attr.ino);
+                    return ControlFlow::Continue(());
+                }
+            };
+            let shown = tree.root_attr().map(|attr| Entry { attr, volatile: true, ..e.entry });
+            let flow = shown.map_or(ControlFlow::Break(()), |entry| f(DirEntryPlus { entry, ..e }));
             if flow.is_break() {
-                tree.forget(entry.attr.ino, 1);
+                tree.forget(root_of(tree.number), 1);
             } else {
                 replaced.push(e.entry.attr.ino);
             }
@@ -97,7 +105,9 @@ impl Operations for TreesFs {
 
     fn getattr(&self, ino: Ino) -> FsResult<Attr> {
         if let Some(tree) = self.tree_of(ino)?.filter(|_| is_root(ino)) {
-            return Ok(tree.root_attr());
+            // One that cannot be opened is shown without what it holds.
+            let _ = self.at(ino);
+            return tree.root_attr();
         }
         let at = self.at(ino)?;
         Ok(at.attr(at.fs().getattr(at.ino())?))
@@ -339,11 +349,10 @@ impl Operations for TreesFs {
 
     fn shutdown(&self) -> Result<(), CloseError> {
         // All of them end, whatever fails.
-        let mut result = Ok(());
-        for fs in self.all().into_iter().filter_map(|tree| tree.if_open()) {
-            result = result.and(fs.shutdown());
-        }
-        let main = self.main.shutdown();
-        result.and(main)
+        let mut failed: Vec<CloseError> = self.main.shutdown().err().into_iter().collect();
+        failed.extend(self.all().into_iter().filter_map(|tree| tree.if_open()?.shutdown().err()));
+        let messages: Vec<&str> = failed.iter().map(|e| e.message.as_str()).collect();
+        let message = messages.join("; ");
+        failed.first().map_or(Ok(()), |e| Err(CloseError { errno: e.errno, message }))
     }
 }

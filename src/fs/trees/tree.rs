@@ -6,8 +6,14 @@ use crate::fs::container::ContainerFs;
 use crate::fs::types::{Attr, Entry, Errno, FsResult, Handle, Ino, ROOT};
 use crate::fs::{Invalidate, Operations};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Pause before the first look whether a transaction has ended.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause between two of them.
+const LOOK_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Bits of a handle within its tree.
 const HANDLE_BITS: u32 = 48;
@@ -24,27 +30,26 @@ pub struct Tree {
     /// The transaction.
     pub name: String,
     /// The directory that it is in, and the attributes of its root until it is opened.
-    shown: Mutex<(Ino, Attr)>,
+    shown: Mutex<Option<(Ino, Attr)>>,
     numbers: Mutex<Numbers>,
     handles: AtomicU64,
-    /// Its transaction has ended.
-    ended: AtomicBool,
+    /// When to look whether its transaction has ended, and the pause after that.
+    due: Mutex<(Instant, Duration)>,
     open: OnceLock<Arc<ContainerFs>>,
     /// Held while it is opened.
     opening: Mutex<()>,
 }
 
 impl Tree {
-    /// A tree that is not open, in the place of `attr` in `parent`.
-    pub fn new(number: u64, name: String, parent: Ino, attr: Attr) -> Tree {
-        let shown = Mutex::new((parent, attr));
+    /// A tree that is not open.
+    pub fn new(number: u64, name: String) -> Tree {
         Tree {
             number,
             name,
-            shown,
+            shown: Mutex::default(),
             numbers: Mutex::new(Numbers::new(number)),
             handles: AtomicU64::new(0),
-            ended: AtomicBool::new(false),
+            due: Mutex::new((Instant::now() + LOOK_PAUSE, LOOK_PAUSE)),
             open: OnceLock::new(),
             opening: Mutex::new(()),
         }
@@ -72,31 +77,36 @@ impl Tree {
         self.handles.load(Ordering::Acquire) == 0 && self.numbers.lock().is_empty()
     }
 
-    /// True if its transaction has ended, as `check` finds out; that is not asked again.
-    pub fn has_ended(&self, check: impl FnOnce() -> bool) -> bool {
-        if !self.ended.load(Ordering::Acquire) {
-            self.ended.store(check(), Ordering::Release);
+    /// True if it is time to look whether its transaction has ended: twice as long after each look.
+    pub fn is_due(&self) -> bool {
+        let mut due = self.due.lock();
+        let now = Instant::now();
+        let is_due = now >= due.0;
+        if is_due {
+            *due = (now + due.1, due.1.saturating_mul(2).min(LOOK_PAUSE_MAX));
         }
-        self.ended.load(Ordering::Acquire)
+        is_due
     }
 
-    /// Counts a look-up of its root, found in `parent` as `attr`; returns its entry.
-    pub fn enter_root(&self, parent: Ino, entry: Entry) -> Entry {
-        *self.shown.lock() = (parent, entry.attr);
+    /// Counts a look-up of its root, shown in the place of the directory `attr` in `parent`.
+    pub fn enter_root(&self, parent: Ino, attr: Attr) {
+        *self.shown.lock() = Some((parent, attr));
         self.numbers.lock().enter(ROOT);
-        Entry { attr: self.root_attr(), ..entry }
     }
 
-    /// The attributes of its root.
-    pub fn root_attr(&self) -> Attr {
-        let opened = self.if_open().and_then(|fs| fs.getattr(ROOT).ok());
-        let attr = opened.unwrap_or_else(|| self.shown.lock().1);
-        Attr { ino: root_of(self.number), ..attr }
+    /// The attributes of its root. Until it is opened nothing of it can be read.
+    pub fn root_attr(&self) -> FsResult<Attr> {
+        let ino = root_of(self.number);
+        if let Some(attr) = self.if_open().and_then(|fs| fs.getattr(ROOT).ok()) {
+            return Ok(Attr { ino, ..attr });
+        }
+        let (_, attr) = (*self.shown.lock()).ok_or(Errno(libc::ESTALE))?;
+        Ok(Attr { ino, perm: attr.perm & 0o700, ..attr })
     }
 
     /// The directory that its root is in.
     pub fn parent(&self) -> Ino {
-        self.shown.lock().0
+        self.shown.lock().map_or(ROOT, |(parent, _)| parent)
     }
 
     /// The number within it of `ino`. Errors: `ESTALE`.

@@ -32,6 +32,8 @@ pub struct Context<'a> {
     pub file: &'a Path,
     /// The container can be changed.
     pub changing: bool,
+    /// Trees of transactions are shown.
+    pub trees: bool,
     /// Links may lead out of the mount.
     pub outside_links: bool,
     /// What views keep between requests.

@@ -70,10 +70,11 @@ impl View for Tx {
                 Err(Error::Refused { errno: libc::EINVAL, .. }) => Ok(None),
                 contains => Ok(contains?.then(|| part(Class::Directory, group, name, name))),
             },
-            (transaction, _) => {
-                let has_tree = name == TREE && all.has_tree(transaction)?;
+            (transaction, "") => {
+                let has_tree = name == TREE && cx.trees && all.has_tree(transaction)?;
                 Ok(files(group, transaction, has_tree).into_iter().find(|child| child.name == name.as_bytes()))
             }
+            _ => Ok(None),
         }
     }
 
@@ -81,7 +82,8 @@ impl View for Tx {
         let (Some(group), Some(all)) = (dir.item().owner, cx.connector.transactions()) else { return Ok(()) };
         let children = match key(dir.item()) {
             ("", _) => all.names()?.iter().map(|name| part(Class::Directory, group, name, name)).collect(),
-            (transaction, _) => files(group, transaction, all.has_tree(transaction)?),
+            (transaction, "") => files(group, transaction, cx.trees && all.has_tree(transaction)?),
+            _ => Vec::new(),
         };
         for (next, child) in (1u64..).zip(children).filter(|(next, _)| *next > start) {
             if f(child, next).is_break() {
