@@ -1,7 +1,7 @@
 //! Trees of transactions in the mount of their container.
 //!
 //! ```text
-//! trees       which trees there are       tree     one of them, and when it is opened
+//! trees_fs    which trees there are       tree     one of them, and its file system
 //! numbers     its inode numbers           routes   where a request is sent
 //! operations  the requests
 //! ```
@@ -14,7 +14,6 @@ mod numbers;
 mod operations;
 mod routes;
 mod tree;
-#[allow(clippy::module_inception)]
-mod trees;
+mod trees_fs;
 
-pub use trees::TreesFs;
+pub use trees_fs::TreesFs;

@@ -2,7 +2,7 @@
 
 use super::numbers::{is_root, root_of};
 use super::routes::Route;
-use super::trees::TreesFs;
+use super::trees_fs::TreesFs;
 use crate::fs::operations::KernelMemory;
 use crate::fs::stored::{ChunkStorage, Original, StoredChunk, StoredSource};
 use crate::fs::types::{
@@ -234,7 +234,6 @@ impl Operations for TreesFs {
     }
 
     fn is_volatile(&self, ino: Ino) -> bool {
-        // The root of a tree is a name in the container, and leads to another one when it ends.
         self.at(ino).is_ok_and(|at| at.fs().is_volatile(at.ino()))
     }
 

@@ -1,4 +1,4 @@
-//! A tree: where it is shown, and its file system, opened by the first request within it.
+//! A tree: where it is shown, and its file system, opened when its name is looked up.
 
 use super::numbers::{Numbers, root_of};
 use crate::base::waiting;
