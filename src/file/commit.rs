@@ -6,8 +6,12 @@ use super::transaction::{BATCH_BYTES, JOURNAL_RESERVED, Transaction};
 use super::write_order::WriteOrder;
 use super::{WriteDriver, read_all};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Shorter free ranges keep their storage, bytes.
+const PUNCH_MIN_BYTES: u64 = 64 << 10;
 
 mod ordered;
 
@@ -250,8 +254,21 @@ impl Transaction {
             self.driver.sync()?;
             self.state.write().len = end;
         }
+        if self.releases_storage.load(Ordering::Acquire) {
+            self.punch_free_space();
+        }
         self.journal.lock().take();
         self.place.remove()
+    }
+
+    /// Frees the storage of free space. An error is harmless: no structure refers to it.
+    fn punch_free_space(&self) {
+        let free: Vec<Range<u64>> =
+            self.state.read().space.free_ranges().filter(|r| r.end.saturating_sub(r.start) >= PUNCH_MIN_BYTES).collect();
+        let done = free.into_iter().try_for_each(|r| self.driver.release_storage(r.start, r.end.saturating_sub(r.start)));
+        if let Err(e) = done {
+            tracing::debug!("the storage of free space stays: {e}");
+        }
     }
 }
 

@@ -158,6 +158,12 @@ pub trait WriteDriver: FileDriver {
         Ok(true)
     }
 
+    /// Frees the storage of `len` bytes from `offset`, which read as zeros then, if the file system
+    /// can.
+    fn release_storage(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
     /// End of the allocated storage at `offset`, at least; `None` if it has none or that is
     /// unknown.
     fn storage_end(&self, _offset: u64) -> Option<u64> {

@@ -4,6 +4,7 @@ use super::directory::Entry;
 use super::syscall::{after_leases, status, uninterrupted};
 use super::{FileDriver, Status, WriteDriver, follower_locks};
 use crate::base::waiting;
+use nix::fcntl::FallocateFlags;
 use nix::sys::stat::fstat;
 use std::fs::{File, FileType, OpenOptions};
 use std::io;
@@ -117,6 +118,18 @@ impl PosixFile {
         let free = nix::sys::statvfs::fstatvfs(self.file.as_fd()).ok()?;
         let free = free.blocks_available().saturating_mul(free.fragment_size());
         Some((self.status().ok()?.len, free))
+    }
+
+    /// False if the file system cannot do that.
+    fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> io::Result<bool> {
+        waiting::may_wait();
+        let large = |_| io::Error::from_raw_os_error(libc::EFBIG);
+        let (offset, len) = (i64::try_from(offset).map_err(large)?, i64::try_from(len).map_err(large)?);
+        match uninterrupted(|| nix::fcntl::fallocate(self.file.as_fd(), flags, offset, len)) {
+            Ok(()) => Ok(true),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     /// Duplicates the descriptor; a lock lasts until both are closed.
@@ -243,21 +256,18 @@ impl WriteDriver for PosixFile {
     fn reserve(&self, len: u64) -> io::Result<()> {
         waiting::may_wait();
         let len = i64::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
-        match uninterrupted(|| nix::fcntl::fallocate(self.file.as_fd(), nix::fcntl::FallocateFlags::empty(), 0, len)) {
+        match uninterrupted(|| nix::fcntl::fallocate(self.file.as_fd(), FallocateFlags::empty(), 0, len)) {
             Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
             done => done,
         }
     }
 
     fn allocate_storage(&self, offset: u64, len: u64) -> io::Result<bool> {
-        waiting::may_wait();
-        let large = |_| io::Error::from_raw_os_error(libc::EFBIG);
-        let (offset, len) = (i64::try_from(offset).map_err(large)?, i64::try_from(len).map_err(large)?);
-        match uninterrupted(|| nix::fcntl::fallocate(self.file.as_fd(), nix::fcntl::FallocateFlags::FALLOC_FL_KEEP_SIZE, offset, len)) {
-            Ok(()) => Ok(true),
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => Ok(false),
-            Err(e) => Err(e),
-        }
+        self.fallocate(FallocateFlags::FALLOC_FL_KEEP_SIZE, offset, len)
+    }
+
+    fn release_storage(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.fallocate(FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE, offset, len).map(drop)
     }
 
     fn storage_end(&self, offset: u64) -> Option<u64> {

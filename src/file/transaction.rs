@@ -146,6 +146,8 @@ pub struct Transaction {
     /// True if a change failed with ENOSPC since the last commit.
     pub(super) out_of_space: AtomicBool,
     pub(super) failed: AtomicBool,
+    /// True if the end of the session frees the storage of free space.
+    pub(super) releases_storage: AtomicBool,
     /// True if recovery must finish an interrupted commit.
     pub(super) interrupted: AtomicBool,
     /// True after the log has the error that the file has no name.
@@ -191,6 +193,7 @@ impl Transaction {
             unused: AtomicBool::new(true),
             out_of_space: AtomicBool::new(false),
             failed: AtomicBool::new(false),
+            releases_storage: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
             unlinked_logged: AtomicBool::new(false),
         })
@@ -428,6 +431,16 @@ impl Transaction {
             state.unsynced = true;
         }
         Ok(())
+    }
+
+    /// Allocates storage for `range`, if the file system can.
+    pub fn reserve_storage(&self, range: Range<u64>) -> io::Result<()> {
+        self.state.write().allocate_storage(&*self.driver, &range).map(drop)
+    }
+
+    /// Makes the end of the session free the storage of free space, as far as the file system can.
+    pub fn release_free_storage(&self) {
+        self.releases_storage.store(true, Ordering::Release);
     }
 
     /// The parts of `range` that may hold other bytes than zeros.

@@ -246,6 +246,12 @@ impl Store {
         self.write_raw(address, bytes)
     }
 
+    /// Reserves storage of the disk for `len` bytes of unused space, which later writes need.
+    pub fn reserve_storage(&self, address: Address, len: u64) -> Result<()> {
+        let offset = self.offset(address, "reserve")?;
+        self.transaction()?.reserve_storage(offset..offset.saturating_add(len)).map_err(failed("reserve", address))
+    }
+
     /// Allocates space for `bytes` and writes them to it.
     pub fn put(&self, bytes: &[u8], kind: SpaceKind) -> Result<Address> {
         let address = self.allocate(bytes.len() as u64, kind)?;

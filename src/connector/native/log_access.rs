@@ -84,7 +84,7 @@ impl Log for NativeConnector {
             stored = stored.saturating_add(measure.stored);
             unmeasured |= measure.unmeasured;
         })?;
-        let LogTotals { logs, bytes: total, indexed, unindexed, staged } = log.totals()?;
+        let LogTotals { logs, bytes: total, indexed, unindexed, staged, .. } = log.totals()?;
         let dead = (!unmeasured).then(|| total.saturating_sub(stored));
         Ok(LogUse { logs, total, written, dead, indexed, unindexed, staged })
     }

@@ -61,7 +61,8 @@ fn open_group(connector: &NativeConnector, index: u32) -> Result<LogGroup> {
     let values = integers(&object, STATE)?.map(|values| values.iter().map(|n| u64::try_from(*n).ok()).collect::<Option<Vec<u64>>>());
     let state = match values.as_ref().map(|values| values.as_deref()) {
         None => None,
-        Some(Some([VERSION, a, b, c, d, e, ..])) => Some(LogState::of([*a, *b, *c, *d, *e])),
+        // Earlier versions do not count live bytes.
+        Some(Some([VERSION, a, b, c, d, e, more @ ..])) => Some(LogState::of([*a, *b, *c, *d, *e, more.first().copied().unwrap_or(0)])),
         Some(Some([version, ..])) => return Err(Error::unsupported(NAME, at, format!("version {version}"))),
         Some(_) => return Err(Error::corrupt(NAME, at, "a state of negative numbers")),
     };

@@ -18,7 +18,7 @@ use crate::base::{Address, Error, Result};
 use crate::connector::ObjectId;
 use crate::connector::bytes_file::bytes_file;
 use crate::dataset::creation::{Creation, Records};
-use crate::dataset::layout::{LogDataset, LogState, RecordLog, new_chunked, new_contiguous};
+use crate::dataset::layout::{InLog, LogDataset, LogState, RecordAnchor, RecordLog, new_chunked, new_contiguous};
 use crate::format::log::run::RUN_PROBE_BYTES;
 use crate::format::message::data_layout::{DataLayout, Layout as LayoutClass};
 use crate::format::message::dataspace::Dataspace;
@@ -34,6 +34,15 @@ const INDEX_CHUNK_BYTES: (u64, u64) = (4 << 10, 1 << 20);
 const ENTRY_BYTES: u64 = 64;
 /// Chunk of the skip list, elements.
 const SKIP_CHUNK: u64 = 1024;
+
+/// Bytes of a new log dataset.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum LogRoom {
+    /// More than is needed now, perhaps.
+    Estimated(u64),
+    /// With storage for all of them.
+    Reserved(u64),
+}
 
 /// The datatype of a 64-bit integer.
 fn integer(signed: bool) -> Datatype {
@@ -85,6 +94,29 @@ impl NativeConnector {
     }
 }
 
+impl NativeConnector {
+    /// Loads the datasets whose shape the log needs for its index. A dataset that cannot be opened
+    /// has no entries from now on. The caller holds no lock.
+    pub(super) fn use_unshaped(&self) -> Result<()> {
+        let Some(log) = self.written_log() else { return Ok(()) };
+        let wanted: HashSet<u64> = log.unshaped().into_iter().collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let mut found = Vec::new();
+        self.each_anchor(&mut |id, anchor| {
+            if let InLog::Records(RecordAnchor { id: number, .. }) = anchor.log
+                && wanted.contains(&number)
+                && let Ok(open) = self.dataset(id)
+            {
+                found.push(open.dataset.bytes.clone());
+            }
+            Ok(())
+        })?;
+        log.use_unshaped(&found)
+    }
+}
+
 impl Change<'_> {
     fn set_integers(&self, id: ObjectId, name: &[u8], numbers: &[i64], scalar: bool) -> Result<()> {
         let store = self.store()?;
@@ -116,7 +148,7 @@ impl Change<'_> {
             // The first ID is that of the log itself.
             self.set_integers(group, DATASETS, &[1], true)?;
             self.set_integers(group, LOGS, &[0], true)?;
-            self.set_integers(group, STATE, &[signed(VERSION), 0, 0, 0, 0, 0], false)?;
+            self.set_integers(group, STATE, &[signed(VERSION), 0, 0, 0, 0, 0, 0], false)?;
             *file.log.write() = None;
         }
         let group = self.log_group()?.ok_or_else(|| Error::refused(libc::EEXIST, "the root group has an object LOG that is no log"))?;
@@ -223,7 +255,7 @@ impl Change<'_> {
             let continued = !commit || log.has_more();
             let done = (|| {
                 if log.place(run.len()).is_none() {
-                    self.add_log(&log, run.len(), when)?;
+                    self.add_log(&log, LogRoom::Estimated(log.estimate(run.len())), when)?;
                 }
                 let next = store.transaction()?.has_changed_structures();
                 let at = log.place(run.len()).ok_or_else(|| Error::refused(libc::ENOSPC, "no room in the log"))?;
@@ -254,14 +286,17 @@ impl Change<'_> {
         }
     }
 
-    /// Creates a log dataset with room for a run of `run` bytes.
-    pub(super) fn add_log(&self, log: &RecordLog, run: u64, when: LogFlush) -> Result<()> {
+    /// Creates a log dataset.
+    pub(super) fn add_log(&self, log: &RecordLog, room: LogRoom, when: LogFlush) -> Result<()> {
         self.end_runs(log, 0)?;
         let number = log.last_number()?.checked_add(1).ok_or_else(|| Error::refused(libc::EFBIG, "2^32 log datasets"))?;
         let create = || {
             let group = self.log_group()?.ok_or_else(|| Error::refused(libc::EIO, "the log group is gone"))?;
-            let size = log.estimate(run);
+            let (LogRoom::Estimated(size) | LogRoom::Reserved(size)) = room;
             let address = self.new_log_dataset(group, number, size)?;
+            if matches!(room, LogRoom::Reserved(_)) {
+                self.store()?.reserve_storage(address, size)?;
+            }
             self.set_integers(group, LOGS, &[signed(number.into())], true)?;
             Ok(LogDataset { address, len: size })
         };

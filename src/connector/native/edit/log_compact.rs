@@ -11,13 +11,15 @@
 use super::super::NativeConnector;
 use super::super::record_log;
 use super::flush::LogFlush;
+use super::log::LogRoom;
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
-use crate::connector::log::{CompactProgress, Compacted, EditLog, Log};
-use crate::dataset::layout::RecordLog;
+use crate::connector::log::{CompactProgress, Compacted, EditLog};
+use crate::dataset::layout::{Measure, RecordLog};
 use foldhash::HashSet;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Elements that are moved at once, bytes.
@@ -25,17 +27,61 @@ const PIECE_BYTES: u64 = 8 << 20;
 /// Elements that are moved at one idle moment, bytes.
 const IDLE_BYTES: u64 = 64 << 20;
 /// A log with fewer dead bytes is not compacted when the container is idle, bytes.
-const IDLE_DEAD_MIN_BYTES: u64 = 64 << 20;
+const IDLE_DEAD_MIN_BYTES: u64 = 1 << 20;
+/// A log with fewer dead bytes is not compacted when the container is closed, bytes.
+const CLOSE_DEAD_MIN_BYTES: u64 = 64 << 10;
+/// A log with more live bytes is not compacted when the container is closed, bytes.
+const CLOSE_LIVE_MAX_BYTES: u64 = 1 << 30;
 /// Between two looks for dead bytes at least this part of the log is appended: 1 / this.
 const LOOK_PART: u64 = 16;
-/// A log in which at most one of so many bytes is dead is compacted only if elements are out of
-/// order.
+/// A log in which at most one of so many bytes is dead is compacted on request only if elements are
+/// out of order.
 const DEAD_PART: u64 = 64;
+/// Longest log dataset of a compaction, bytes. What is missing is in further ones.
+const LOG_BYTES_MAX: u64 = 1 << 30;
+/// Room for heads of runs, bytes.
+const RUN_ROOM_BYTES: u64 = 4 << 10;
+/// Bytes of the head of a record, about.
+const HEAD_BYTES: u64 = 64;
+/// A second pass follows if more than this part of the file is free: 1 / this.
+const FREE_PART: u64 = 10;
 
 /// Least number of bytes that must be appended before a log of `total` bytes, `dead` of them dead,
 /// is compacted when the container is idle: each of them makes at most one other dead.
 fn missing_dead(dead: u64, total: u64) -> u64 {
     IDLE_DEAD_MIN_BYTES.saturating_sub(dead).max(total.saturating_sub(dead.saturating_mul(2)))
+}
+
+/// What datasets have in the log.
+#[derive(Default)]
+struct Survey {
+    datasets: VecDeque<ObjectId>,
+    /// Bytes of their elements, and what those take in the log.
+    written: u64,
+    stored: u64,
+    /// Pieces of them.
+    extents: u64,
+    /// Every dataset has its elements in their order.
+    ordered: bool,
+    /// The stored length of some deflated records is not known.
+    unmeasured: bool,
+}
+
+impl Survey {
+    fn add(&mut self, id: ObjectId, measure: &Measure) {
+        self.written = self.written.saturating_add(measure.written);
+        self.stored = self.stored.saturating_add(measure.stored);
+        self.extents = self.extents.saturating_add(measure.extents);
+        self.ordered &= measure.ordered;
+        self.unmeasured |= measure.unmeasured;
+        self.datasets.push_back(id);
+    }
+
+    /// Bytes that the elements and heads of their records need in the log.
+    fn live(&self) -> u64 {
+        let stored = if self.unmeasured { self.written } else { self.stored };
+        stored.saturating_add(self.extents.saturating_mul(HEAD_BYTES))
+    }
 }
 
 /// A compaction under way.
@@ -57,37 +103,39 @@ impl NativeConnector {
         self.record_log().ok_or_else(|| Error::refused(libc::ENODATA, "the file has no log that is written"))
     }
 
-    /// Begins a compaction of the dataset `only` or of all; `None`: there is nothing to do.
-    fn begin_compaction(&self, only: Option<ObjectId>) -> Result<Option<Compaction>> {
-        let log = self.log_to_edit()?;
-        self.commit_all(false)?;
-        let mut found = Compaction { datasets: VecDeque::new(), at: 0, last: log.last_number()?, moved: 0, total: 0 };
-        let (mut stored, mut new, mut ordered, mut unmeasured) = (0u64, 0u64, true, false);
+    /// What the dataset `only`, or all, have in the log, and whether some bytes of the log are dead.
+    fn survey(&self, only: Option<ObjectId>) -> Result<(Survey, bool)> {
+        let (mut all, mut wanted) = (Survey::default(), Survey { ordered: true, ..Survey::default() });
         self.each_in_log(&mut |id, _, measure| {
-            stored = stored.saturating_add(measure.stored);
-            unmeasured |= measure.unmeasured;
+            all.add(id, &measure);
             if only.is_none_or(|only| only == id) {
-                ordered &= measure.ordered;
-                found.total = found.total.saturating_add(measure.written);
-                new = new.saturating_add(if measure.unmeasured { measure.written } else { measure.stored });
-                found.datasets.push_back(id);
+                wanted.add(id, &measure);
             }
         })?;
-        if only.is_some() && found.datasets.is_empty() {
-            return Err(Error::refused(libc::ENODATA, "the dataset is not in the log"));
-        }
-        let bytes = log.totals()?.bytes;
+        let bytes = self.log_to_edit()?.totals()?.bytes;
         // A log that other software or an earlier version wrote may have deflated records of which
         // it is not known how long they are.
-        let is_dense = !unmeasured && bytes.saturating_sub(stored) <= bytes / DEAD_PART;
-        if bytes == 0 || (ordered && is_dense) {
+        let has_dead = bytes > 0 && (all.unmeasured || bytes.saturating_sub(all.stored) > bytes / DEAD_PART);
+        Ok((wanted, has_dead))
+    }
+
+    /// Begins a compaction of the dataset `only` or of all; `None`: there is nothing to do. `anew`:
+    /// also where the log is compact. Fails if the disk has no room for the moved elements.
+    fn begin_compaction(&self, only: Option<ObjectId>, anew: bool) -> Result<Option<Compaction>> {
+        let log = self.log_to_edit()?;
+        self.commit_all(false)?;
+        let (survey, has_dead) = self.survey(only)?;
+        if only.is_some() && survey.datasets.is_empty() {
+            return Err(Error::refused(libc::ENODATA, "the dataset is not in the log"));
+        }
+        if log.totals()?.bytes == 0 || (survey.ordered && !has_dead && !anew) {
             return Ok(None);
         }
+        let compaction = Compaction { at: 0, last: log.last_number()?, moved: 0, total: survey.written, datasets: survey.datasets.clone() };
         let change = self.change(&[])?;
-        // Heads of records take some more; what is missing is in further log datasets. There is one
-        // also if nothing is moved: numbers of log datasets are not used again.
-        change.add_log(&log, new.saturating_add(new / DEAD_PART).min(1 << 30), LogFlush::Early)?;
-        Ok(Some(found))
+        // There is a log dataset also if nothing is moved: numbers of log datasets are not used again.
+        change.add_log(&log, LogRoom::Reserved(room_for(survey.live())), LogFlush::Early)?;
+        Ok(Some(compaction))
     }
 
     /// Moves the next piece. False: there is none.
@@ -152,10 +200,76 @@ impl NativeConnector {
     }
 }
 
+/// Bytes of a log dataset for records of `live` bytes, heads of runs included.
+fn room_for(live: u64) -> u64 {
+    live.saturating_add(live / DEAD_PART).saturating_add(RUN_ROOM_BYTES).min(LOG_BYTES_MAX)
+}
+
 impl Compaction {
     fn next_dataset(&mut self) {
         self.datasets.pop_front();
         self.at = 0;
+    }
+}
+
+impl NativeConnector {
+    /// Compacts the dataset `only` or all. Where the first pass could put the elements only past
+    /// the space that it freed, a second one moves them there, so that the file can be cut.
+    fn compact_whole(&self, only: Option<ObjectId>, progress: &mut CompactProgress<'_>) -> Result<Compacted> {
+        let Some(mut compaction) = self.begin_compaction(only, false)? else {
+            return Ok(Compacted { finished: true, ..Compacted::default() });
+        };
+        let mut done = self.run_compaction(&mut compaction, progress)?;
+        let space = self.file(0)?.store.transaction()?.space_usage();
+        let room = room_for(self.survey(only)?.0.live());
+        let can_move = done.finished && done.freed > 0 && space.free > space.end / FREE_PART && space.largest >= room;
+        if can_move && let Some(mut again) = self.begin_compaction(only, true)? {
+            done.finished = self.run_compaction(&mut again, progress)?.finished;
+        }
+        self.file(0)?.store.transaction()?.release_free_storage();
+        Ok(done)
+    }
+
+    fn run_compaction(&self, compaction: &mut Compaction, progress: &mut CompactProgress<'_>) -> Result<Compacted> {
+        let mut finished = true;
+        while self.move_piece(compaction)? {
+            if progress(compaction.moved, compaction.total).is_break() {
+                finished = false;
+                break;
+            }
+        }
+        let freed = self.end_compaction(compaction.last)?;
+        Ok(Compacted { moved: compaction.moved, freed, finished })
+    }
+
+    /// Compacts the log before the container is closed, if more of it is dead than live. An error
+    /// leaves the log as it is: nothing depends on it.
+    pub(super) fn compact_to_close(&self) {
+        if let Err(e) = self.try_compact_to_close() {
+            tracing::warn!("the log is not compacted: {e}");
+        }
+    }
+
+    fn try_compact_to_close(&self) -> Result<()> {
+        let Some(log) = self.record_log().filter(|log| log.appended() > 0 || log.staged_bytes() > 0) else { return Ok(()) };
+        let mut idle = self.editing()?.compaction.lock();
+        *idle = None;
+        let many_dead = |live: u64| {
+            let totals = log.totals()?;
+            let used = totals.bytes.saturating_sub(totals.unused).saturating_add(totals.staged);
+            Ok(used.saturating_sub(live) > live.max(CLOSE_DEAD_MIN_BYTES))
+        };
+        // What was live once may be dead, but not less.
+        if !many_dead(log.live())? {
+            return Ok(());
+        }
+        let survey = self.survey(None)?.0;
+        let live = survey.live().saturating_add(log.staged_bytes());
+        log.note_live(live);
+        if many_dead(live)? && !survey.unmeasured && live <= CLOSE_LIVE_MAX_BYTES {
+            self.compact_whole(None, &mut |_, _| ControlFlow::Continue(()))?;
+        }
+        Ok(())
     }
 }
 
@@ -164,16 +278,7 @@ impl EditLog for NativeConnector {
         // One at a time.
         let mut idle = self.editing()?.compaction.lock();
         *idle = None;
-        let Some(mut compaction) = self.begin_compaction(only)? else { return Ok(Compacted { finished: true, ..Compacted::default() }) };
-        let mut finished = true;
-        while self.move_piece(&mut compaction)? {
-            if progress(compaction.moved, compaction.total).is_break() {
-                finished = false;
-                break;
-            }
-        }
-        let freed = self.end_compaction(compaction.last)?;
-        Ok(Compacted { moved: compaction.moved, freed, finished })
+        self.compact_whole(only, progress)
     }
 
     fn compact_part(&self) -> Result<bool> {
@@ -187,15 +292,16 @@ impl EditLog for NativeConnector {
             if log.appended() < look_at {
                 return Ok(false);
             }
-            let usage = self.usage()?;
-            let missing = missing_dead(usage.dead.unwrap_or(0), usage.total);
+            // A look reads the whole index.
+            let (survey, total) = (self.survey(None)?.0, log.totals()?.bytes);
+            let dead = if survey.unmeasured { 0 } else { total.saturating_sub(survey.live()) };
+            let missing = missing_dead(dead, total);
             if missing > 0 {
-                // A look reads the whole index.
-                log.count_appended(Some(missing.max(usage.total / LOOK_PART)));
+                log.count_appended(Some(missing.max(total / LOOK_PART)));
                 return Ok(false);
             }
             log.count_appended(None);
-            *under_way = self.begin_compaction(None)?;
+            *under_way = self.begin_compaction(None, false)?;
         }
         let Some(compaction) = &mut *under_way else { return Ok(false) };
         let until = compaction.moved.saturating_add(IDLE_BYTES);

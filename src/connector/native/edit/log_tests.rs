@@ -17,12 +17,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A container in memory, and its file.
-struct Opened {
-    file: Arc<GrowingFile>,
-    c: Arc<NativeConnector>,
+pub(super) struct Opened {
+    pub(super) file: Arc<GrowingFile>,
+    pub(super) c: Arc<NativeConnector>,
 }
 
-fn open_with(bytes: Vec<u8>, plan: &Arc<Plan>) -> Result<Opened> {
+pub(super) fn open_with(bytes: Vec<u8>, plan: &Arc<Plan>) -> Result<Opened> {
     let file = Arc::new(GrowingFile::new(bytes));
     let driver = Arc::new(FaultyFile::new(file.clone(), plan.clone()));
     let place = Box::new(FaultyPlace::new(MemoryJournal::default(), plan.clone()));
@@ -30,16 +30,16 @@ fn open_with(bytes: Vec<u8>, plan: &Arc<Plan>) -> Result<Opened> {
     Ok(Opened { file, c })
 }
 
-fn open(bytes: Vec<u8>) -> Opened {
+pub(super) fn open(bytes: Vec<u8>) -> Opened {
     open_with(bytes, &Plan::new(0, 0, 0, Fault::Short)).unwrap()
 }
 
 /// What a crash now leaves, opened.
-fn crashed(opened: &Opened) -> Opened {
+pub(super) fn crashed(opened: &Opened) -> Opened {
     open(opened.file.bytes())
 }
 
-fn empty(released: bool, plan: &Arc<Plan>) -> Opened {
+pub(super) fn empty(released: bool, plan: &Arc<Plan>) -> Opened {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f.h5");
     create(&path, true).unwrap();
@@ -58,7 +58,7 @@ fn dataset(c: &NativeConnector, name: &str) -> ObjectId {
     id
 }
 
-fn found(c: &NativeConnector, name: &str) -> ObjectId {
+pub(super) fn found(c: &NativeConnector, name: &str) -> ObjectId {
     match c.lookup(c.root(), name.as_bytes()).unwrap().map(|link| link.target) {
         Some(LinkTarget::Hard(id)) => id,
         other => panic!("{name}: {other:?}"),
@@ -70,7 +70,7 @@ fn content(c: &NativeConnector, name: &str) -> Vec<u8> {
 }
 
 /// Appends what is staged, without a commit.
-fn flush(c: &NativeConnector) {
+pub(super) fn flush(c: &NativeConnector) {
     c.change(&[]).unwrap().flush_log(LogFlush::Early).unwrap();
 }
 

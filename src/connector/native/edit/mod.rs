@@ -26,6 +26,8 @@ mod holes;
 mod large_tests;
 mod log;
 mod log_compact;
+#[cfg(test)]
+mod log_model_tests;
 mod log_released;
 #[cfg(test)]
 mod log_tests;
@@ -594,6 +596,7 @@ impl Edit for NativeConnector {
     }
 
     fn close(&self) -> Result<()> {
+        self.compact_to_close();
         self.commit_all(true)?;
         self.editing()?.unreported_write_error()
     }

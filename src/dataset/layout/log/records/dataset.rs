@@ -1,6 +1,6 @@
 //! What a log is made of: its group, log datasets, datasets, and the records that supply them.
 
-use super::extent::Source;
+use super::extent::{Extent, Source};
 use super::extents::Extents;
 use super::pages::Pages;
 use super::shape::Shape;
@@ -9,6 +9,7 @@ use crate::dataset::layout::DatasetBytes;
 use crate::dataset::layout::log::released::ReleasedLog;
 use crate::dataset::layout::traits::Measure;
 use crate::format::log::record::{NAME, Selection};
+use crate::format::log::run::RunDataset;
 use crate::meta::Store;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -39,18 +40,20 @@ pub(crate) struct State {
     pub(crate) sequence: u64,
     /// Index entries.
     pub(crate) entries: u64,
+    /// Bytes of the log that were live when they were last counted; 0: they were not.
+    pub(crate) live: u64,
 }
 
 impl State {
     /// The values of the attribute, after its version.
-    pub(crate) fn values(&self) -> [u64; 5] {
-        [self.serial, self.indexed_log, self.indexed_bytes, self.sequence, self.entries]
+    pub(crate) fn values(&self) -> [u64; 6] {
+        [self.serial, self.indexed_log, self.indexed_bytes, self.sequence, self.entries, self.live]
     }
 
     /// The state that has these values.
-    pub(crate) fn of(values: [u64; 5]) -> State {
-        let [serial, indexed_log, indexed_bytes, sequence, entries] = values;
-        State { serial, indexed_log, indexed_bytes, sequence, entries }
+    pub(crate) fn of(values: [u64; 6]) -> State {
+        let [serial, indexed_log, indexed_bytes, sequence, entries, live] = values;
+        State { serial, indexed_log, indexed_bytes, sequence, entries, live }
     }
 }
 
@@ -124,6 +127,8 @@ pub(super) struct Scattered {
     pub(super) placed: Placed,
     /// Elements of the record.
     pub(super) elements: u64,
+    /// Linear elements from its first to its last one.
+    pub(super) bounds: Range<u64>,
 }
 
 /// A dataset in the log.
@@ -145,6 +150,11 @@ impl Dataset {
     pub(super) fn new(shape: Shape, pages: Arc<Pages>) -> Dataset {
         let extents = Extents::new(pages);
         Dataset { shape, extents, deflates: false, scattered: Vec::new(), longest_deflated: 0, pack_at: LOADED_MAX }
+    }
+
+    /// The dataset `id` as a run names it.
+    pub(super) fn in_run(&self, id: u64) -> RunDataset {
+        RunDataset { id, element_size: self.shape.element_size, dims: self.shape.dims.clone() }
     }
 
     /// Packs the extents that are not staged. They stay in memory if that fails.
@@ -169,6 +179,19 @@ impl Dataset {
             Source::Stored { log, offset } => Some((log, offset)),
             Source::Deflated { log, offset, .. } => Some((log, offset)),
             Source::Scattered { record, .. } => self.scattered.get(record as usize).map(|d| (d.placed.log, d.placed.offset)),
+        }
+    }
+
+    /// The linear elements that the deflated record of an extent was written with, from the first
+    /// to the last one, whether or not later records replaced them. `None`: it is not deflated.
+    pub(super) fn record_bounds(&self, extent: &Extent) -> Option<Range<u64>> {
+        match extent.source {
+            Source::Deflated { first, elements, .. } => {
+                let start = extent.first.saturating_sub(first.into());
+                Some(start..start.saturating_add(elements.into()))
+            }
+            Source::Scattered { record, .. } => Some(self.scattered.get(record as usize).map_or(0..u64::MAX, |s| s.bounds.clone())),
+            Source::Staged { .. } | Source::Stored { .. } => None,
         }
     }
 
@@ -239,7 +262,8 @@ impl Dataset {
                 let number = u32::try_from(self.scattered.len());
                 let record = number.map_err(|_| Error::limit(NAME, Address::UNDEF, "2^32 scattered records of a dataset"))?;
                 let elements = placed.selection.elements(self.shape.dims.len()).unwrap_or(0);
-                self.scattered.push(Scattered { placed: placed.clone(), elements });
+                let bounds = self.shape.bounds(&placed.selection);
+                self.scattered.push(Scattered { placed: placed.clone(), elements, bounds });
                 Source::Scattered { record, first: 0 }
             }
         };

@@ -186,9 +186,7 @@ impl Recorded {
 
     /// Makes the whole elements of `elements` unwritten.
     fn erase(&self, data: &DatasetBytes, env: &Environment, elements: Range<u64>) -> Result<()> {
-        let last = data.size / self.size();
-        for part in self.log.shared_records(&self.member, elements.start..elements.end.min(last))? {
-            // The index has deflated records as a whole.
+        for part in self.log.shared_records(&self.member, &elements)? {
             let bytes = self.bytes(&part);
             let mut kept = vec![0; usize::try_from(bytes.end.saturating_sub(bytes.start)).unwrap_or(0)];
             self.read(data, env, bytes.start, &mut kept)?;

@@ -73,12 +73,17 @@ impl Opened {
         Ok(opened)
     }
 
-    /// Sequence number of the first run: log datasets before it may have been freed.
+    /// Sequence number of the first run: log datasets before it may have been freed. The first ones
+    /// that are left may have no run: nothing fitted into them.
     fn first_sequence(&self) -> Result<u64> {
-        let Some(log) = self.group.logs.values().next().filter(|log| log.len >= RUN_PROBE_BYTES as u64) else { return Ok(0) };
-        let mut start = [0; RUN_PROBE_BYTES];
-        self.group.store.read_raw(log.address, &mut start)?;
-        Ok(probe(&start).map_or(0, |(sequence, _)| sequence))
+        for log in self.group.logs.values().filter(|log| log.len >= RUN_PROBE_BYTES as u64) {
+            let mut start = [0; RUN_PROBE_BYTES];
+            self.group.store.read_raw(log.address, &mut start)?;
+            if let Some((sequence, _)) = probe(&start) {
+                return Ok(sequence);
+            }
+        }
+        Ok(0)
     }
 
     /// The run at a place, if it is whole and has this sequence number, or any.

@@ -1,7 +1,6 @@
 //! The log of a file: reading, staging, runs, the index.
 
 use super::dataset::{Dataset, LogDataset, LogSource, State};
-use super::extent::{Extent, Source};
 use super::load::Opened;
 use super::pages::Pages;
 use super::runs::Run;
@@ -90,9 +89,15 @@ impl RecordLog {
     /// The state, in which the dataset is loaded.
     fn with(&self, member: &Member) -> Result<MutexGuard<'_, Inner>> {
         let opened = self.opened()?;
-        let known = |inner: &mut Inner| inner.datasets.get_mut(&member.id).map(|d| d.shape.extend(&member.shape)).is_some();
+        let known = |inner: &mut Inner| {
+            let dataset = inner.datasets.get_mut(&member.id)?;
+            dataset.shape.extend(&member.shape);
+            // One that was loaded for the index alone does not know.
+            dataset.deflates = member.deflate;
+            Some(())
+        };
         let mut inner = self.state.lock();
-        if known(&mut inner) {
+        if known(&mut inner).is_some() {
             return Ok(inner);
         }
         drop(inner);
@@ -161,36 +166,22 @@ impl RecordLog {
         inner.set(member.id, range, None)
     }
 
-    /// Elements of `range` that are parts of deflated records which have others. They must be
-    /// written again if those are erased.
-    pub(super) fn shared_records(&self, member: &Member, range: Range<u64>) -> Result<Vec<Range<u64>>> {
+    /// Elements beside `range` whose deflated record was written with elements of `range`, too. The
+    /// index lists such a record as a whole, so that these elements must be written again when
+    /// `range` is erased: also where later records, or staged elements, replaced those of `range`.
+    pub(super) fn shared_records(&self, member: &Member, range: &Range<u64>) -> Result<Vec<Range<u64>>> {
         let inner = self.with(member)?;
         let dataset = inner.datasets.get(&member.id).ok_or_else(missing)?;
-        let size = member.shape.element_size;
-        // A record that has elements of the range and others has some of both within its length of
-        // an end of the range.
         let most = dataset.longest_deflated;
         if most == 0 {
             return Ok(Vec::new());
         }
-        let ends =
-            [range.start..range.start.saturating_add(most).min(range.end), range.end.saturating_sub(most).max(range.start)..range.end];
-        let mut records = HashSet::default();
-        for extent in ends.into_iter().flat_map(|end| dataset.extents.within(end, size)) {
-            records.extend(record_of(&extent?));
-        }
-        if records.is_empty() {
-            return Ok(Vec::new());
-        }
-        let around = range.start.saturating_sub(most)..range.end.saturating_add(most);
-        let sides = [around.start..range.start, range.end..around.end].into_iter().flat_map(|side| dataset.extents.within(side, size));
+        let sides = [range.start.saturating_sub(most)..range.start, range.end..range.end.saturating_add(most)];
         let mut parts = Vec::new();
-        for e in sides {
-            let e = e?;
-            if record_of(&e).is_none_or(|record| !records.contains(&record)) {
-                continue;
-            }
-            parts.push(e.first..e.end);
+        for extent in sides.into_iter().flat_map(|side| dataset.extents.within(side, member.shape.element_size)) {
+            let extent = extent?;
+            let bounds = dataset.record_bounds(&extent);
+            parts.extend(bounds.is_some_and(|b| b.start < range.end && b.end > range.start).then_some(extent.first..extent.end));
         }
         Ok(parts)
     }
@@ -342,8 +333,7 @@ impl RecordLog {
     pub(crate) fn restore(&self, run: Run) {
         let mut inner = self.state.lock();
         inner.stage_again(run.made);
-        let since = std::mem::replace(&mut inner.erased, run.erased);
-        inner.erased.extend(since);
+        inner.erase_again(run.erased);
     }
 
     /// Enters `run`, which was written to its place. `next`: it belongs to the next state of the
@@ -409,6 +399,11 @@ impl RecordLog {
         }
         let mut old = tables::indexed(&self.environment, &opened.group)?;
         old.retain(|e| keep.is_none_or(|keep| keep.contains(&e.id)));
+        let unshaped: HashSet<u64> = self.unshaped().into_iter().collect();
+        if old.iter().any(|e| unshaped.contains(&e.id)) {
+            // Their old entries have erased elements.
+            return Err(missing());
+        }
         // `put` uses the log. The caller excludes readers.
         let datasets = std::mem::take(&mut self.state.lock().datasets);
         let written = self.write_entries(&opened, &old, &datasets, put);
@@ -421,6 +416,7 @@ impl RecordLog {
             indexed_bytes: inner.tail.1,
             sequence: inner.sequence,
             entries,
+            live: inner.state.live,
         };
         Ok((skip, state))
     }
@@ -486,15 +482,6 @@ impl RecordLog {
         let inner = self.state.lock();
         let (number, log) = inner.logs.iter().next_back()?;
         Some((*number, *log, if *number == inner.tail.0 { inner.tail.1 } else { 0 }))
-    }
-}
-
-/// What identifies the deflated record of an extent.
-fn record_of(extent: &Extent) -> Option<(u32, u64)> {
-    match extent.source {
-        Source::Deflated { log, offset, .. } => Some((log, offset)),
-        Source::Scattered { record, .. } => Some((0, record.into())),
-        Source::Staged { .. } | Source::Stored { .. } => None,
     }
 }
 

@@ -63,6 +63,24 @@ impl Shape {
         (found == 1 && same).then_some(range)
     }
 
+    /// Linear elements from the first to the last one of `selection`.
+    pub(super) fn bounds(&self, selection: &Selection) -> Range<u64> {
+        let linear = |at: &mut dyn Iterator<Item = u64>| {
+            let terms = at.zip(&self.strides).map(|(x, stride)| x.saturating_mul(*stride));
+            terms.fold(0, u64::saturating_add)
+        };
+        match selection {
+            Selection::Subarray { start, count } => {
+                let last = linear(&mut start.iter().zip(count).map(|(s, c)| s.saturating_add(c.saturating_sub(1))));
+                linear(&mut start.iter().copied())..last.saturating_add(1)
+            }
+            Selection::Points(points) => {
+                let all = points.chunks_exact(self.dims.len().max(1)).map(|point| linear(&mut point.iter().copied()));
+                all.fold(u64::MAX..0, |bounds, at| bounds.start.min(at)..bounds.end.max(at.saturating_add(1)))
+            }
+        }
+    }
+
     /// Calls `f` with the runs of `selection`: linear elements, and the number of the first one
     /// within the selection. Elements beyond the extent are left out.
     pub(super) fn each_run(&self, selection: &Selection, f: &mut dyn FnMut(Range<u64>, u64) -> Result<()>) -> Result<()> {

@@ -7,7 +7,7 @@ use super::runs::{Made, Maker, Run};
 use super::shape::Shape;
 use crate::base::{Address, Error, Result};
 use crate::format::log::record::NAME;
-use crate::format::log::run::{Erased, RunDataset, RunHead, write_erased};
+use crate::format::log::run::{Erased, RunDataset, RunHead, TO_THE_END, write_erased};
 use foldhash::HashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,7 +19,7 @@ const BUFFER_BYTES_MAX: usize = 1 << 20;
 const EXTENT_OVERHEAD_BYTES: u64 = 112;
 /// Extents of all datasets in memory that are not staged, about.
 const RECENT_MAX: usize = 1 << 17;
-/// Erased ranges of one control record.
+/// Erased ranges of one run.
 const ERASED_MAX: usize = 1 << 16;
 
 /// One dataset of the log, as its layout knows it.
@@ -166,7 +166,7 @@ impl Inner {
                 Found::Deflated(Box::new(DeflatedAt { address, left, elements: elements.into(), first }))
             }
             Source::Scattered { record, first } => {
-                let Scattered { placed, elements } = dataset.scattered.get(record as usize).ok_or_else(missing)?;
+                let Scattered { placed, elements, .. } = dataset.scattered.get(record as usize).ok_or_else(missing)?;
                 let (address, len) = at(placed.log, placed.offset, 1)?;
                 let left = len.saturating_sub(placed.offset);
                 Found::Deflated(Box::new(DeflatedAt { address, left, elements: *elements, first }))
@@ -265,14 +265,16 @@ impl Inner {
             return Ok(None);
         }
         let mut maker = Maker::default();
-        let mut controls = 0u64;
-        for erased in self.erased.chunks(ERASED_MAX) {
-            write_erased(&mut maker.writer, erased);
-            controls = controls.saturating_add(1);
+        let rest = self.erased.split_off(self.erased.len().min(ERASED_MAX));
+        let erased = std::mem::replace(&mut self.erased, rest);
+        if !erased.is_empty() {
+            write_erased(&mut maker.writer, &erased);
         }
+        let controls = u64::from(!erased.is_empty());
         maker.bytes = maker.writer.position() as u64;
-        let mut datasets = Vec::new();
-        let mut ids: Vec<u64> = self.staged.keys().copied().collect();
+        let mut datasets = self.partly_erased(&erased);
+        // Elements are written after everything that was erased before.
+        let mut ids: Vec<u64> = if self.erased.is_empty() { self.staged.keys().copied().collect() } else { Vec::new() };
         ids.sort_unstable();
         for id in ids {
             if maker.is_enough(0) {
@@ -285,15 +287,29 @@ impl Inner {
                 Err(e) => {
                     self.staged.insert(id, ranges);
                     self.stage_again(maker.made);
+                    self.erase_again(erased);
                     return Err(e);
                 }
             }
-            datasets.push(RunDataset { id, element_size: dataset.shape.element_size, dims: dataset.shape.dims.clone() });
+            datasets.insert(id, dataset.in_run(id));
         }
+        let datasets = datasets.into_values().collect();
         let records = (maker.made.len() as u64).saturating_add(controls);
         let head = RunHead { sequence: self.sequence, serial: 0, bytes: 0, records, continued: false, datasets };
-        let erased = std::mem::take(&mut self.erased);
         Ok(Some(Run { head, records: maker.writer.into_bytes(), made: maker.made, erased, is_bare: false }))
+    }
+
+    /// The datasets that have elements beside the `erased` ones, by ID. A reader of the run needs
+    /// their shapes for the index entries of those.
+    fn partly_erased(&self, erased: &[Erased]) -> BTreeMap<u64, RunDataset> {
+        let part = erased.iter().filter(|e| (e.first, e.count) != (0, TO_THE_END));
+        part.filter_map(|e| Some((e.dataset, self.datasets.get(&e.dataset)?.in_run(e.dataset)))).collect()
+    }
+
+    /// Puts erased ranges of a run that is not written back, before those that came since.
+    pub(super) fn erase_again(&mut self, erased: Vec<Erased>) {
+        let since = std::mem::replace(&mut self.erased, erased);
+        self.erased.extend(since);
     }
 
     /// Puts the elements of records that are not written back to the staged ones.

@@ -5,9 +5,11 @@ use super::log::RecordLog;
 use super::shape::Shape;
 use super::state::{Inner, Member, Undo};
 use crate::base::Result;
-use crate::dataset::layout::traits::Measure;
+use crate::dataset::layout::DatasetBytes;
+use crate::dataset::layout::traits::{Measure, Seek};
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes and records of a log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub(crate) struct LogTotals {
     pub(crate) logs: u64,
     /// Their bytes.
     pub(crate) bytes: u64,
+    /// Bytes of the last one that no run has.
+    pub(crate) unused: u64,
     /// Index entries.
     pub(crate) indexed: u64,
     /// Records that the index lacks.
@@ -49,13 +53,26 @@ impl RecordLog {
     pub(crate) fn totals(&self) -> Result<LogTotals> {
         self.opened()?;
         let inner = self.state.lock();
+        let last = inner.logs.iter().next_back();
+        let used = |number: u32| if number == inner.tail.0 { inner.tail.1 } else { 0 };
         Ok(LogTotals {
+            unused: last.map_or(0, |(number, log)| log.len.saturating_sub(used(*number))),
             logs: inner.logs.len() as u64,
             bytes: inner.logs.values().map(|log| log.len).fold(0, u64::saturating_add),
             indexed: inner.state.entries,
             unindexed: if self.is_released() { 0 } else { inner.unindexed },
             staged: inner.staged_bytes,
         })
+    }
+
+    /// Bytes of the log that were live when they were last counted; 0: they were not.
+    pub(crate) fn live(&self) -> u64 {
+        self.state.lock().state.live
+    }
+
+    /// Notes how many bytes of the log are live. The next state that is stored has it.
+    pub(crate) fn note_live(&self, bytes: u64) {
+        self.state.lock().state.live = bytes;
     }
 
     /// Bytes that were appended since the log was opened or last compacted.
@@ -120,6 +137,27 @@ impl RecordLog {
             self.load_changed(&opened, id)?;
         }
         self.state.lock().is_indexed = false;
+        Ok(())
+    }
+
+    /// IDs of datasets that are not in memory, of which runs that the index lacks erased elements
+    /// without naming their shape: deleted datasets, and any dataset in runs of earlier versions.
+    /// Their index entries can be written anew only after [`RecordLog::use_unshaped`].
+    pub(crate) fn unshaped(&self) -> Vec<u64> {
+        let Some(opened) = self.opened.lock().clone() else { return Vec::new() };
+        let inner = self.state.lock();
+        opened.changed().filter(|id| !opened.shapes.contains_key(id) && !inner.datasets.contains_key(id)).collect()
+    }
+
+    /// Loads the `layouts`, which are those of all datasets of [`RecordLog::unshaped`] that the file
+    /// has. The others are deleted, and have no entries.
+    pub(crate) fn use_unshaped(&self, layouts: &[Arc<DatasetBytes>]) -> Result<()> {
+        for data in layouts {
+            data.layout.seek_stored(data, 0, Seek::Data)?;
+        }
+        for id in self.unshaped() {
+            self.state.lock().add(id, Dataset::new(Shape::unbounded(&[], 1), self.pages.clone()));
+        }
         Ok(())
     }
 
