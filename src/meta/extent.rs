@@ -19,6 +19,9 @@ pub struct Extent {
     pub shared: bool,
     /// Name of the structure.
     pub structure: &'static str,
+    /// Bytes that count for the limit of a walk: `len`, and fewer for an array whose unwritten
+    /// pages are a hole that no reader visits.
+    pub cost: u64,
 }
 
 /// Called with each extent. An error ends the walk.
@@ -27,7 +30,7 @@ pub type Visit<'a> = dyn FnMut(Extent) -> Result<()> + 'a;
 impl Extent {
     /// An extent that was allocated as metadata.
     pub fn metadata(address: Address, len: u64, structure: &'static str) -> Self {
-        Extent { address, len, kind: SpaceKind::Metadata, shared: false, structure }
+        Extent { address, len, kind: SpaceKind::Metadata, shared: false, structure, cost: len }
     }
 
     /// An extent that was allocated as raw data.

@@ -274,7 +274,7 @@ impl<'a> Walk<'a> {
         for found in &record.found {
             if let Recorded::Extent(extent) = found {
                 let sum = if extent.kind == SpaceKind::Raw { &mut raw } else { &mut metadata };
-                *sum = sum.saturating_add(self.in_file(extent));
+                *sum = sum.saturating_add(self.cost(extent));
             }
         }
         metadata <= self.metadata_left && raw <= self.raw_left
@@ -297,9 +297,9 @@ impl<'a> Walk<'a> {
         self.claims.visited(address);
     }
 
-    /// Bytes of `extent` in the file, at least one.
-    fn in_file(&self, extent: &Extent) -> u64 {
-        self.source.end.saturating_sub(extent.address.0).min(extent.len).max(1)
+    /// What `extent` costs: its bytes in the file, or fewer; at least one.
+    fn cost(&self, extent: &Extent) -> u64 {
+        self.source.end.saturating_sub(extent.address.0).min(extent.len).min(extent.cost).max(1)
     }
 
     fn note(&mut self, object: Option<Address>, done: Result<()>) {
@@ -331,9 +331,9 @@ impl<'a> Walk<'a> {
         if self.claims.is_full() {
             return Err(Error::refused(libc::E2BIG, "the object is too large to be recorded"));
         }
-        let in_file = self.in_file(&extent);
+        let cost = self.cost(&extent);
         let left = if extent.kind == SpaceKind::Raw { &mut self.raw_left } else { &mut self.metadata_left };
-        let Some(rest) = left.checked_sub(in_file) else {
+        let Some(rest) = left.checked_sub(cost) else {
             self.is_exhausted = true;
             return Err(Error::corrupt(extent.structure, extent.address, "structures overlap: together they are larger than the file"));
         };

@@ -36,7 +36,8 @@ impl ExtensibleArray {
                 Block::Data(block) => {
                     // Checks that the block belongs to this array.
                     array.load_data_block(store, block.address, block.info)?;
-                    Extent::metadata(block.address, array.geometry.allocated_size(block.info), data_block::NAME)
+                    let cost = array.geometry.data_block_size(block.info);
+                    Extent { cost, ..Extent::metadata(block.address, array.geometry.allocated_size(block.info), data_block::NAME) }
                 }
             })?;
             Ok(ControlFlow::Continue(()))

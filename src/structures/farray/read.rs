@@ -11,6 +11,10 @@ use crate::structures::paged_elements::{self, Page, Visit, visit};
 use std::mem::size_of;
 use std::sync::Arc;
 
+/// Bytes of a page bitmap that cost as much as one of another structure: most of the bitmap of a
+/// large array is a hole.
+const BITMAP_BYTES_COST: u64 = 256;
+
 /// An open fixed array.
 #[derive(Debug)]
 pub struct FixedArray {
@@ -39,7 +43,9 @@ impl FixedArray {
             return Ok(());
         }
         array.load_data_block(store)?;
-        visit(Extent::metadata(array.header.data_block, array.allocated_size(store)?, data_block::NAME))
+        let whole = Extent::metadata(array.header.data_block, array.allocated_size(store)?, data_block::NAME);
+        let cost = if array.header.pages() == 0 { whole.cost } else { array.header.data_block_size(store.ctx()) / BITMAP_BYTES_COST };
+        visit(Extent { cost: cost.saturating_add(Header::size(store.ctx())), ..whole })
     }
 
     /// Bytes of the data block with all its pages.
