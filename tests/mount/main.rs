@@ -7,6 +7,7 @@
 
 mod accounting;
 mod attributes;
+mod chunk_indexes;
 mod commands;
 mod concurrent;
 mod configuration;

@@ -183,3 +183,9 @@ pub fn shell(directory: &Path, script: &str) -> String {
     assert!(output.status.success(), "{script}: {}\n{out}\n{err}", output.status);
     out
 }
+
+/// Runs to the end: exit code, standard output and standard error.
+pub(super) fn printed(command: &mut Command) -> (i32, String) {
+    let output = command.output().unwrap();
+    (output.status.code().unwrap_or(-1), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+}

@@ -6,7 +6,12 @@
 //!          one                            extensible array: 32, 4, 4, 16, 10
 //!          none, extent = maximum = chunk   single chunk
 //!          none                           fixed array, pages of 2^10
+//!          arrays of unused places          version 2 B-tree
 //! ```
+//!
+//! libhdf5 allocates an array for the maximum extent, which may be terabytes for a dataset of a few
+//! chunks. Where the limited dimensions make an array that the extent hardly uses, the index is the
+//! version 2 B-tree, which libhdf5 opens with any maximum extent.
 //!
 //! The implicit index, which libhdf5 uses for storage allocated early, is never chosen.
 
@@ -14,6 +19,13 @@ use crate::base::{Address, Error, Result, limits};
 use crate::dataset::chunk::grid::ChunkGrid;
 use crate::format::chunk_record::RecordShape;
 use crate::format::message::data_layout::{ChunkedLayout, IndexInfo, NAME, SINGLE_INDEX_WITH_FILTER};
+
+/// Places of an array index that are allocated for any extent.
+const PLACES_ALWAYS: u64 = 1 << 14;
+/// Most places of an array index for each chunk of the extent.
+const PLACES_PER_CHUNK: u64 = 4;
+/// Most places of an array index.
+const PLACES_MAX: u64 = 1 << 23;
 
 /// The layout of a new dataset with chunks of `chunk_dims` elements of `element_size` bytes.
 ///
@@ -52,29 +64,44 @@ pub(crate) fn plan(
     if layout_version < 4 {
         return Ok(chunked(0, 4, IndexInfo::BTree1 { address: Address::UNDEF }));
     }
-    let index = choose(&grid, shape)?;
+    let index = choose(&grid, shape);
     let flags = if shape.is_filtered() && matches!(index, IndexInfo::Single { .. }) { SINGLE_INDEX_WITH_FILTER } else { 0 };
     Ok(chunked(flags, dim_width(&grid), index))
 }
 
-fn choose(grid: &ChunkGrid, shape: RecordShape) -> Result<IndexInfo> {
+/// True if an array has many more places than the extent has chunks. Counts limited dimensions.
+fn is_wasteful(grid: &ChunkGrid) -> bool {
+    let (mut places, mut chunks) = (Some(1u64), 1u64);
+    for (max, count) in grid.max_counts().into_iter().zip(grid.counts()) {
+        if let Some(max) = max {
+            places = places.and_then(|n| n.checked_mul(max));
+            chunks = chunks.saturating_mul(count);
+        }
+    }
+    let most = chunks.saturating_mul(PLACES_PER_CHUNK).clamp(PLACES_ALWAYS, PLACES_MAX);
+    places.is_none_or(|n| n > most)
+}
+
+fn choose(grid: &ChunkGrid, shape: RecordShape) -> IndexInfo {
     let address = Address::UNDEF;
-    Ok(match grid.max_shape.iter().filter(|m| m.is_none()).count() {
+    let tree = IndexInfo::BTree2 { address, node_size: 2048, split: 100, merge: 40 };
+    match grid.max_shape.iter().filter(|m| m.is_none()).count() {
         0 => {
             let same = |((&n, &max), &c): ((&u64, &Option<u64>), &u64)| max == Some(n) && n == c;
             if grid.shape.iter().zip(&grid.max_shape).zip(&grid.chunk_dims).all(same) {
-                return Ok(IndexInfo::Single { address, stored: shape.has_sizes().then(|| (0, shape.absent())) });
+                return IndexInfo::Single { address, stored: shape.has_sizes().then(|| (0, shape.absent())) };
             }
-            if grid.max_total().is_none() {
-                return Err(Error::unsupported(NAME, address, "2^64 chunks or more"));
+            if is_wasteful(grid) {
+                return tree;
             }
             IndexInfo::FixedArray { address, page_bits: 10 }
         }
+        1 if is_wasteful(grid) => tree,
         1 => {
             IndexInfo::ExtensibleArray { address, max_bits: 32, index_elements: 4, min_super_pointers: 4, min_elements: 16, page_bits: 10 }
         }
-        _ => IndexInfo::BTree2 { address, node_size: 2048, split: 100, merge: 40 },
-    })
+        _ => tree,
+    }
 }
 
 /// Bytes needed to encode the largest chunk dimension or the element size.
@@ -110,6 +137,22 @@ mod tests {
         assert!(matches!(of(5, &[7, 3], &[U, U], &[7, 3], 8, true).index, IndexInfo::BTree2 { node_size: 2048, .. }));
     }
 
+    /// Regression: a dataset of one chunk got an array of 164 GB for its maximum.
+    #[test]
+    fn arrays_are_not_allocated_for_a_maximum_far_from_the_extent() {
+        let index = |dims: &[u64], max: &[Option<u64>], chunk: &[u64]| of(4, dims, max, chunk, 8, true).index;
+        let tree = IndexInfo::BTree2 { address: Address::UNDEF, node_size: 2048, split: 100, merge: 40 };
+        let array = IndexInfo::FixedArray { address: Address::UNDEF, page_bits: 10 };
+        assert_eq!(index(&[1847], &[Some(50_000_005_000_000)], &[24415]), tree);
+        assert_eq!(index(&[1 << 60], &[Some(1 << 60)], &[1 << 20]), tree);
+        assert_eq!(index(&[1; 3], &[Some(u64::MAX); 3], &[1; 3]), tree);
+        assert_eq!(index(&[0], &[Some(1 << 14)], &[1]), array);
+        assert_eq!(index(&[0], &[Some((1 << 14) + 1)], &[1]), tree);
+        assert_eq!(index(&[5_000_000], &[Some(6_000_000)], &[1]), array);
+        assert_eq!(index(&[3, 9], &[U, Some(1 << 40)], &[1, 10]), tree);
+        assert!(matches!(index(&[3, 9], &[U, Some(1000)], &[1, 10]), IndexInfo::ExtensibleArray { .. }));
+    }
+
     #[test]
     fn structured_chunks() {
         let of = |max, filtered| plan(5, &[7], &[max], &[7], 8, RecordShape::Sections { count: 2, filtered }).unwrap();
@@ -135,6 +178,5 @@ mod tests {
             plan(4, &[1], &[Some(9)], &[10], 8, RecordShape::Plain).is_err()
                 && plan(4, &[0], &[Some(9)], &[10], 8, RecordShape::Plain).is_ok()
         );
-        assert!(plan(4, &[1; 3], &[Some(u64::MAX); 3], &[1; 3], 8, RecordShape::Plain).is_err());
     }
 }
