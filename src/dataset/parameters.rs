@@ -171,13 +171,15 @@ impl Subject<'_> {
     }
 
     fn bitshuffle(&self, given: &[u32]) -> Vec<u32> {
-        // The plugin stores three values before the user's (block size, compressor, level). The
-        // version and element size show that they are already present.
-        let complete = given.len() >= 3 && matches!(given, [0, 2..=4, size, ..] if *size == self.datatype.size);
-        let complete = complete && !matches!(given, [0, 2 | 3, _]);
-        let mut values = vec![0, 4, self.datatype.size];
-        values.extend(given.iter().skip(if complete { 3 } else { 0 }));
-        values
+        // The plugin stores its version and the element size before the user's values: block size,
+        // compressor (0, 2 or 3) and level. So [0, 2, n] are values of a user, and [0, 1, n] are
+        // not. The version does not decide on stored bytes and is kept: so are copied chunks.
+        let (minor, user) = match given {
+            [0, minor, _, first, rest @ ..] => (*minor, [&[*first], rest].concat()),
+            [0, minor, size] if *size == self.datatype.size && !matches!(minor, 2 | 3) => (*minor, Vec::new()),
+            user => (4, user.to_vec()),
+        };
+        [&[0, minor, self.datatype.size], user.as_slice()].concat()
     }
 }
 
@@ -251,4 +253,25 @@ fn nbit_type(datatype: &Datatype, values: &mut Vec<u32>, no_padding: &mut bool) 
         _ => values.extend([OTHER, datatype.size]),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: values stored by the first releases of bitshuffle were taken for a user's.
+    #[test]
+    fn stored_values_of_bitshuffle_differ_from_those_of_a_user() {
+        let datatype = Datatype::byte();
+        let complete = |given: &[u32]| Subject { datatype: &datatype, chunk: &[8], fill: None }.bitshuffle(given);
+        for stored in
+            [&[0, 0, 1, 64, 2][..], &[0, 1, 1, 64, 2], &[0, 2, 1, 0], &[0, 3, 1, 0, 2], &[0, 4, 1, 0, 3, 9], &[0, 5, 1, 0, 2], &[0, 1, 1]]
+        {
+            assert_eq!(complete(stored), stored);
+        }
+        assert_eq!(complete(&[0, 4, 8, 16, 2]), [0, 4, 1, 16, 2], "of elements of another size");
+        for user in [&[][..], &[64], &[64, 2], &[0, 2], &[0, 3, 1], &[0, 2, 1], &[64, 3, 9]] {
+            assert_eq!(complete(user), [&[0, 4, 1], user].concat());
+        }
+    }
 }
