@@ -100,7 +100,10 @@ pub(crate) fn plan(d: &Now, spec: &DatasetSpec, values: &mut dyn HeapStore) -> R
     let layout = layout(d, spec, &dims, &max_dims, datatype.element_size())?;
     let dropped = !layout.kind.is_chunked() && spec.filters.is_none();
     let filters = if dropped { Vec::new() } else { filters.clone() };
-    if !(Pipeline { filters: filters.clone() }).can_encode() {
+    // A new file that is described as a whole can take the stored chunks of another dataset, which
+    // are not encoded. Writing its elements is an error.
+    let takes_chunks = d.is_untyped() && d.blank && d.size == 0 && spec.dtype.is_some() && spec.shape.is_some() && layout.kind.is_chunked();
+    if !takes_chunks && !(Pipeline { filters: filters.clone() }).can_encode() {
         return Err(invalid("one of the filters is not known here, or not with these values"));
     }
     let same_kind = datatype.contains_vlen() == d.creation.datatype.contains_vlen();
@@ -275,8 +278,9 @@ fn choose_chunks(dims: &[u64], max: &[Option<u64>], size: u64) -> Vec<u64> {
     chunk
 }
 
-/// Whether a new file can be what `spec` states.
+/// Whether a new file can be what `spec` states, and be written.
 pub fn check_new_dataset(spec: &DatasetSpec) -> Result<()> {
+    check_part(spec)?;
     /// Keeps nothing.
     struct Nowhere;
     impl HeapStore for Nowhere {

@@ -2,7 +2,7 @@
 
 use super::facts::{CP, RSYNC, TAR, copied, created, empty, h5py, shell, unmount};
 use super::mounted::{Mount, copy_fixture, listxattr};
-use super::support::Place;
+use super::support::{Place, h5dir, run};
 use std::path::PathBuf;
 
 /// Strings with newlines of several ranks, in datasets and attributes, of fixed and of variable length.
@@ -270,4 +270,44 @@ fn copies_are_laid_out_once() {
         let most = sizes[0].0 * 21 / 10 + (1 << 20);
         assert!(sizes.iter().all(|(size, _)| *size <= most), "{make}: {sizes:?}");
     }
+}
+
+/// A dataset with a mandatory filter that no program here knows, its chunks stored as they are, and one of no chunks.
+const UNKNOWN: &str = r"    import struct
+    for name, chunks in (('d', (0, 1, 3)), ('none', ())):
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((100,))
+        plist.set_filter(32123, h5py.h5z.FLAG_OPTIONAL, (7, 8, 9))
+        d = h5py.Dataset(h5py.h5d.create(f.id, name.encode(), h5py.h5t.STD_I32LE, h5py.h5s.create_simple((400,)), plist))
+        for n in chunks:
+            d.id.write_direct_chunk((100 * n,), bytes([n]) * (50 + n))
+    f.close()
+    data = open(sys.argv[1], 'rb').read()
+    optional, mandatory = (struct.pack('<HHHH3I', 32123, 0, flags, 3, 7, 8, 9) for flags in (1, 0))
+    assert data.count(optional) == 2
+    open(sys.argv[1], 'wb').write(data.replace(optional, mandatory))";
+
+/// Regression: `cp -r` refused such a dataset, though h5copy and h5repack copy its chunks.
+#[test]
+fn stored_chunks_of_unknown_filters_are_copied() {
+    let (place, file) = created("earliest");
+    h5py(&file, UNKNOWN);
+    let same = "    p = f['d'].id.get_create_plist(); assert p.get_filter(0)[:3] == (32123, 0, (7, 8, 9)), p.get_filter(0)
+    assert [f['d'].id.read_direct_chunk((100 * n,)) for n in (0, 1, 3)] == [(0, bytes([n]) * (50 + n)) for n in (0, 1, 3)]
+    assert f['d'].id.get_num_chunks() == 3 and f['none'].id.get_num_chunks() == 0 and f['none'].shape == (400,)";
+    for libver in ["earliest", "v110"] {
+        let to = place.dir().join(format!("{libver}.h5"));
+        assert_eq!(run(h5dir(&["create", "--libver", libver]).arg(&to)).0, 0);
+        let [from, into] = [&file, &to].map(|path| format!("{}:/", path.display()));
+        assert_eq!(run(h5dir(&["cp", "-r"]).args([&from, &into])), (0, String::new()));
+        h5py(&to, same);
+        // Within one file.
+        assert_eq!(run(h5dir(&["cp", "-r"]).args([format!("{into}d"), format!("{into}again")])), (0, String::new()));
+        h5py(&to, &same.replace("f['d']", "f['again']"));
+        assert_eq!(run(h5dir(&["check"]).arg(&to)).0, 0);
+    }
+    // Through mounts there is no way, and a message.
+    let (source, (target, _)) = (Mount::start(Place::new(), &file, &[]), empty("v110"));
+    let copied = std::process::Command::new("cp").arg("-a").args([source.path("d"), target.path("d")]).output().unwrap();
+    assert!(!copied.status.success() && !copied.stderr.is_empty());
 }

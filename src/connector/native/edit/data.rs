@@ -29,6 +29,10 @@ pub(super) fn replace_message(header: &mut HeaderEdit, kind: u16, body: Vec<u8>)
     Ok(())
 }
 
+fn not_encoded() -> Error {
+    Error::refused(libc::EOPNOTSUPP, "the dataset has a filter that is not encoded")
+}
+
 impl Change<'_> {
     /// Writes `bytes` at `offset`. Extends the dataset if they end past it.
     pub(super) fn write(&self, id: ObjectId, form: Form, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -92,10 +96,17 @@ impl Change<'_> {
 
     /// The dataset `id`, whose elements change now. Errors: it cannot be written.
     pub(super) fn writable_dataset(&self, id: ObjectId) -> Result<Arc<Dataset>> {
+        let d = self.dataset_for_chunks(id)?;
+        if d.pipeline.can_encode() { Ok(d) } else { Err(not_encoded()) }
+    }
+
+    /// The dataset `id`, which takes stored chunks now: its filters may be unknown. Errors: it
+    /// cannot be changed.
+    pub(super) fn dataset_for_chunks(&self, id: ObjectId) -> Result<Arc<Dataset>> {
         self.editing.preparations.cancel(id);
         let d = self.dataset(id)?;
-        if !d.pipeline.can_encode() || !d.layout().can_encode() {
-            return Err(Error::refused(libc::EOPNOTSUPP, "the dataset has a filter that is not encoded"));
+        if !d.layout().can_encode() {
+            return Err(not_encoded());
         }
         self.check_bounds(&d)?;
         Ok(d)

@@ -101,7 +101,7 @@ impl Change<'_> {
 impl Change<'_> {
     /// Copies the first bytes of a range. Returns their number; 0 at the end of the source.
     fn copy(&self, from: (ObjectId, u64), to: (ObjectId, u64), len: u64) -> Result<u64> {
-        let (s, d) = (self.dataset(from.0)?, self.writable_dataset(to.0)?);
+        let (s, d) = (self.dataset(from.0)?, self.dataset_for_chunks(to.0)?);
         if s.datatype.contains_vlen() || d.datatype.contains_vlen() {
             return Err(Error::refused(libc::EOPNOTSUPP, "variable-length elements are not copied as bytes"));
         }
@@ -150,7 +150,7 @@ impl Change<'_> {
 impl Change<'_> {
     /// Stores chunks of another container as they are.
     pub(super) fn store_chunks(&self, id: ObjectId, storage: &ChunkStorage, chunks: &[StoredChunk]) -> Result<()> {
-        let d = self.writable_dataset(id)?;
+        let d = self.dataset_for_chunks(id)?;
         let stored = d.layout().stored_chunks().filter(|_| takes(&d, storage)).ok_or_else(unlike)?;
         chunks.iter().try_for_each(|chunk| storage.check(&chunk.bytes))?;
         self.connector.note_holes(id, d.bytes.size, Touched::Written(0..d.bytes.size))?;
