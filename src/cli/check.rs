@@ -67,6 +67,9 @@ fn print(spec: &MountSpec, data: bool, checked: &Checked, out: &mut dyn Write) -
     let space = &checked.space;
     let elements = if data { format!("{} bytes of elements decoded", checked.decoded) } else { "elements not decoded (--data)".into() };
     writeln!(out, "{}: {} objects, {elements}", text::name(spec.file.as_os_str().as_encoded_bytes()), checked.objects)?;
+    if let Some(note) = space.user_block_note() {
+        writeln!(out, "{note}")?;
+    }
     if !space.overlaps_checked {
         writeln!(out, "The file has too many extents to find all bytes that are claimed twice.")?;
     }
@@ -103,6 +106,8 @@ fn json(spec: &MountSpec, checked: &Checked) -> Value {
         "findings": checked.findings.iter().map(finding).collect::<Vec<_>>(),
         "objects": checked.objects,
         "decoded": checked.decoded,
+        "user_block": checked.space.user_block,
+        "recorded_user_block": checked.space.recorded_user_block,
         "live": checked.space.live(),
         "free": checked.space.free,
         "dead": checked.space.dead(),

@@ -58,6 +58,9 @@ fn print(spec: &MountSpec, used: &SpaceUse, out: &mut dyn Write) -> io::Result<(
     line("File", text::name(spec.file.as_os_str().as_encoded_bytes()))?;
     line("Live", share(used.live()))?;
     line("Metadata", format!("  {} bytes", used.metadata))?;
+    if used.user_block > 0 {
+        line("User block", format!("  {} bytes", used.user_block))?;
+    }
     line("Raw data", format!("  {} bytes", used.raw))?;
     line("Global heap", format!("  {} bytes", used.heap))?;
     line("Free", share(used.free))?;
@@ -71,6 +74,9 @@ fn print(spec: &MountSpec, used: &SpaceUse, out: &mut dyn Write) -> io::Result<(
         if count > 0 {
             writeln!(out, "{count} {what}.")?;
         }
+    }
+    if let Some(note) = used.user_block_note() {
+        writeln!(out, "{note}")?;
     }
     if !used.overlaps_checked {
         writeln!(out, "The file has too many extents to find all bytes that are claimed twice.")?;
@@ -87,6 +93,8 @@ fn json(spec: &MountSpec, used: &SpaceUse) -> Value {
         "file": text::json(spec.file.as_os_str().as_encoded_bytes()),
         "live": used.live(),
         "metadata": used.metadata,
+        "user_block": used.user_block,
+        "recorded_user_block": used.recorded_user_block,
         "raw": used.raw,
         "global_heap": used.heap,
         "free": used.free,

@@ -8,8 +8,13 @@ use crate::base::Error;
 pub struct SpaceUse {
     /// Length of the file.
     pub total: u64,
-    /// Live bytes of metadata.
+    /// Live bytes of metadata, user block included.
     pub metadata: u64,
+    /// Bytes before the superblock.
+    pub user_block: u64,
+    /// Bytes before the superblock that it records. They differ after a program without libhdf5
+    /// added, removed or resized the user block.
+    pub recorded_user_block: u64,
     /// Live bytes of raw data.
     pub raw: u64,
     /// Live bytes of collections of variable-length values and references, with their free parts.
@@ -31,6 +36,17 @@ impl SpaceUse {
     /// Bytes that objects and the file's own structures use.
     pub fn live(&self) -> u64 {
         self.metadata.saturating_add(self.raw).saturating_add(self.heap)
+    }
+
+    /// What to know of a user block that the superblock does not record.
+    pub fn user_block_note(&self) -> Option<String> {
+        let (user_block, recorded) = (self.user_block, self.recorded_user_block);
+        let note = || {
+            format!(
+                "The user block has {user_block} bytes, the superblock records {recorded}: readers adapt, and the next change records it."
+            )
+        };
+        (user_block != recorded).then(note)
     }
 
     /// Bytes that are neither live nor free.

@@ -95,7 +95,7 @@ pub struct Superblock {
     pub flags: u32,
     /// Base address stored in the file.
     pub base: Address,
-    /// End of file, absolute (from byte 0 of the backing file).
+    /// End of file, from byte 0 of the backing file if `base` is where the superblock is.
     pub eof: Address,
     /// Superblock extension (versions 2 and 3).
     pub extension: Address,
@@ -152,6 +152,22 @@ impl Superblock {
     /// The marked superblock of a journal of format 1, which has no nonce.
     pub fn marked_without_nonce(&self) -> Superblock {
         self.with_mark(self.eof.0 | mark_bit(self.ctx.sizeof_addr))
+    }
+
+    /// True when the superblock of a file of `len` bytes is marked for a commit.
+    pub fn is_marked(&self, len: u64) -> bool {
+        self.eof.defined().is_some_and(|eof| eof & mark_bit(self.ctx.sizeof_addr) != 0 && eof > len)
+    }
+
+    /// This superblock as libhdf5 takes one found at `offset`: base address and EOF are moved there
+    /// from the recorded base address (`H5F__super_read`).
+    ///
+    /// They differ when a program without libhdf5 added, removed or resized the user block. An EOF
+    /// below the recorded base address becomes undefined.
+    pub fn moved_to(self, offset: u64) -> Superblock {
+        let moved = self.eof.defined().and_then(|eof| eof.checked_sub(self.base.0)?.checked_add(offset));
+        let eof = if self.base.0 == offset { self.eof } else { moved.map_or(Address::UNDEF, Address) };
+        Superblock { base: Address(offset), eof, ..self }
     }
 
     fn with_mark(&self, eof: u64) -> Superblock {
@@ -334,6 +350,21 @@ mod tests {
                 let s = Superblock { version, ctx: Context { sizeof_addr: addr, sizeof_size: length }, ..s };
                 assert_eq!(s.size(), s.encode().unwrap().len() as u64, "{version}, {addr}, {length}");
             }
+        }
+    }
+
+    #[test]
+    fn a_superblock_moves_with_its_user_block() {
+        for (bytes, version) in [(&V0[..], 0), (&V0[..], 1), (&V3[..], 2), (&V3[..], 3)] {
+            let s = Superblock { version, ..Superblock::decode(bytes, Address(0)).unwrap() };
+            let end = s.eof.0;
+            let moved = s.clone().moved_to(1024);
+            assert_eq!((moved.base, moved.eof), (Address(1024), Address(1024 + end)));
+            assert_eq!(moved.clone().moved_to(512).moved_to(0), s);
+            // Recorded numbers that contradict each other.
+            let odd = |base, eof| Superblock { base: Address(base), eof: Address(eof), ..s.clone() }.moved_to(512).eof;
+            assert_eq!((odd(1024, 1000), odd(0, u64::MAX - 1), odd(512, 7)), (Address::UNDEF, Address::UNDEF, Address(7)));
+            assert!(!s.is_marked(end) && !moved.is_marked(0) && s.marked(5).is_marked(end));
         }
     }
 

@@ -94,7 +94,8 @@ impl Store {
         let (at, zeros) = transaction.allocate(len.max(1), align, kind.pool()).map_err(failed("allocate", Address::UNDEF))?;
         let address = at.checked_sub(self.base).ok_or_else(|| Error::limit("allocation", Address::UNDEF, "below the base address"))?;
         let widest = self.ctx().sizeof_addr;
-        if widest < 8 && address.saturating_add(len) >> (u32::from(widest) * 8) != 0 {
+        // The recorded EOF counts the user block.
+        if widest < 8 && at.saturating_add(len) >> (u32::from(widest) * 8) != 0 {
             transaction.free(at..at.saturating_add(len.max(1)), kind.pool());
             return Err(Error::Io { operation: "allocate", address: Address(address), errno: libc::EFBIG });
         }

@@ -254,7 +254,6 @@ impl Store {
 
     /// True when the superblock is marked: a commit is under way or was interrupted.
     pub fn is_marked(&self) -> bool {
-        let mark = mark_bit(self.ctx().sizeof_addr);
-        self.superblock.eof.defined().is_some_and(|eof| eof & mark != 0 && self.driver.extent().is_ok_and(|(len, _)| eof > len))
+        self.driver.extent().is_ok_and(|(len, _)| self.superblock.is_marked(len))
     }
 }

@@ -52,6 +52,7 @@ pub struct Store {
     pub(super) superblock: Superblock,
     /// Absolute offset of address 0, where the superblock was found.
     pub(super) base: u64,
+    recorded_base: u64,
     /// Metadata cache image entries by address: newer than the bytes in the file.
     overlay: BTreeMap<u64, Arc<[u8]>>,
     /// Longest overlay entry, bytes.
@@ -73,7 +74,8 @@ impl Store {
         Self::with_superblock(driver, superblock, offset)
     }
 
-    /// Reads `driver` by `superblock`, which is, or should be, at `base`.
+    /// Reads `driver` by `superblock`, which is, or should be, at `base`, whatever base address it
+    /// records.
     pub fn with_superblock(driver: Arc<dyn FileDriver>, superblock: Superblock, base: u64) -> Result<Self> {
         let c = superblock.ctx;
         if c.sizeof_addr > 8 || c.sizeof_size > 8 {
@@ -83,10 +85,15 @@ impl Store {
                 format!("size of offsets {}, of lengths {}", c.sizeof_addr, c.sizeof_size),
             ));
         }
+        let recorded_base = superblock.base.0;
+        let (len, _) = driver.extent().map_err(|e| Error::io("stat", Address(0), &e))?;
+        // The EOF of a marked superblock is no place.
+        let superblock = if superblock.is_marked(len) { superblock } else { superblock.moved_to(base) };
         Ok(Store {
             driver,
             superblock,
             base,
+            recorded_base,
             overlay: BTreeMap::new(),
             overlay_longest: 0,
             overlay_in_use: AtomicBool::new(true),
@@ -113,6 +120,7 @@ impl Store {
             driver: Arc::new(crate::file::memory::MemoryFile::new(bytes)),
             superblock,
             base: 0,
+            recorded_base: 0,
             overlay: BTreeMap::new(),
             overlay_longest: 0,
             overlay_in_use: AtomicBool::new(true),
@@ -160,7 +168,8 @@ impl Store {
         &self.superblock.ctx
     }
 
-    /// The superblock as decoded, or as extended over bytes past the recorded EOF.
+    /// The superblock as decoded, moved to its place, or as extended over bytes past the recorded
+    /// EOF.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
@@ -168,6 +177,12 @@ impl Store {
     /// Absolute file offset of address 0 (size of the user block).
     pub fn base(&self) -> u64 {
         self.base
+    }
+
+    /// Base address that the superblock recorded when the file was opened. It differs from
+    /// [`Store::base`] after a program without libhdf5 changed the size of the user block.
+    pub fn recorded_base(&self) -> u64 {
+        self.recorded_base
     }
 
     /// The backing file.

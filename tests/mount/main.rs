@@ -48,6 +48,7 @@ mod subtree;
 mod support;
 mod tools;
 mod unprivileged;
+mod user_block;
 mod variable;
 mod views;
 mod virtual_;

@@ -55,6 +55,11 @@ fn open_group(connector: &NativeConnector, index: u32, prefix: &str, log: &Arc<R
     if prefix != PREFIX {
         return refuse("a log of a version before 1.4");
     }
+    if file.store.recorded_base() != file.store.base() {
+        // The first commit records another base address, from which the offsets of entries do not
+        // count.
+        return refuse("data offsets from before the user block was changed");
+    }
     match counts.config {
         c if c & SUBFILING != 0 => return refuse("a log in subfiles"),
         c if c & MERGED != 0 => return refuse("entries of merged requests"),

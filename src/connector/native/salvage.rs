@@ -27,10 +27,11 @@ const PREFIX_BYTES: usize = 16;
 /// 0 and 1.
 const USUAL_ROOTS: [Address; 3] = [Address(48), Address(96), Address(100)];
 
-/// The superblock of a file whose own is damaged: addresses of 8 bytes, no root group.
-fn assumed(len: u64) -> Superblock {
+/// The superblock of a file of `len` bytes whose own, at `base`, is damaged: addresses of 8 bytes,
+/// no root group.
+fn assumed(base: u64, len: u64) -> Superblock {
     let (extension, root) = (Address::UNDEF, Address::UNDEF);
-    Superblock { version: 3, ctx: Context::DEFAULT, flags: 0, base: Address(0), eof: Address(len), extension, root, legacy: None }
+    Superblock { version: 3, ctx: Context::DEFAULT, flags: 0, base: Address(base), eof: Address(len), extension, root, legacy: None }
 }
 
 /// Where the signature of a superblock is, as libhdf5 looks for it.
@@ -75,7 +76,10 @@ impl NativeConnector {
                 tracing::warn!("{e}: the file is read without it");
                 let (superblock, offset) = match find_superblock(&*driver) {
                     Ok(Some((superblock, offset))) => (Superblock { extension: Address::UNDEF, ..superblock }, offset),
-                    _ => (assumed(status.len), signature_offset(&*driver, status.len).unwrap_or(0)),
+                    _ => {
+                        let offset = signature_offset(&*driver, status.len).unwrap_or(0);
+                        (assumed(offset, status.len), offset)
+                    }
                 };
                 HdfFile::without_extension(Store::with_superblock(driver, superblock, offset)?, directory, &status)
             }

@@ -45,7 +45,8 @@ impl<'a> Sum<'a> {
     pub(super) fn of(file: &HdfFile, report: &'a mut Report<'a>) -> Result<Self> {
         let (end, user_block) = (file.store.file_len()?, file.store.base());
         let total = end.saturating_add(user_block);
-        let used = SpaceUse { total, metadata: user_block, overlaps_checked: true, ..SpaceUse::default() };
+        let recorded_user_block = file.store.recorded_base();
+        let used = SpaceUse { total, metadata: user_block, user_block, recorded_user_block, overlaps_checked: true, ..SpaceUse::default() };
         Ok(Sum { used, end, live: Ranges::default(), free: Ranges::default(), damaged: None, report })
     }
 

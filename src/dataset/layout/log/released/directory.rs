@@ -271,7 +271,8 @@ impl Directory {
     /// Order and address of an entry's data. Errors: it is not in a data dataset.
     fn locate(&self, header: &EntryHeader, place: Place, at: Address) -> Result<((u32, u64, u64), Address)> {
         let (file, _) = self.bytes(place)?;
-        let address = header.data_offset.checked_sub(file.store.base()).map(Address);
+        // Offsets count the user block that the file had when the log was written.
+        let address = header.data_offset.checked_sub(file.store.recorded_base()).map(Address);
         let end = address.and_then(|a| a.checked_add(header.data_len));
         let (Some(address), Some(end)) = (address, end) else {
             return Err(Error::corrupt(NAME, at, format!("data at offset {}", header.data_offset)));
