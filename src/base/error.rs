@@ -84,6 +84,9 @@ pub enum Error {
     },
 }
 
+/// Part of the detail of [`Error::past_end`].
+const FILE_ENDS: &str = "the file ends after";
+
 impl Error {
     /// Builds an [`Error::Corrupt`].
     pub fn corrupt(structure: &'static str, address: Address, detail: impl Into<Cow<'static, str>>) -> Self {
@@ -103,6 +106,16 @@ impl Error {
     /// Builds an [`Error::Refused`].
     pub fn refused(errno: i32, reason: impl Into<Cow<'static, str>>) -> Self {
         Error::Refused { errno, reason: reason.into() }
+    }
+
+    /// Builds an [`Error::Corrupt`]: `needed` bytes at `address`, of which the file has `present`.
+    pub fn past_end(structure: &'static str, address: Address, needed: u64, present: u64) -> Self {
+        Self::corrupt(structure, address, format!("{needed} bytes are needed, {FILE_ENDS} {present}"))
+    }
+
+    /// True if [`Error::past_end`] built it.
+    pub fn is_past_end(&self) -> bool {
+        matches!(self, Error::Corrupt { detail, .. } if detail.contains(FILE_ENDS))
     }
 
     /// True if the bytes of the file are the reason, and not the system or a rule.

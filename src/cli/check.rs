@@ -52,12 +52,18 @@ pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
 }
 
 fn print(spec: &MountSpec, data: bool, checked: &Checked, out: &mut dyn Write) -> io::Result<()> {
-    for Finding { path, object, detail, .. } in &checked.findings {
+    // One line has what was cut off.
+    let past_end = |f: &&Finding| checked.cut.is_some() && f.problem == Problem::PastEnd;
+    for Finding { path, object, detail, .. } in checked.findings.iter().filter(|f| !past_end(f)) {
         match (path, object) {
             (Some(path), _) => writeln!(out, "{}: {}", text::name(path), escape::line(detail))?,
             (None, Some(object)) => writeln!(out, "object at {object:#x}: {}", escape::line(detail))?,
             (None, None) => writeln!(out, "{}", escape::line(detail))?,
         }
+    }
+    let lost = checked.findings.iter().filter(past_end).count();
+    if lost > 0 {
+        writeln!(out, "{lost} structures or pieces of data are past the end (--json lists them)")?;
     }
     let unlisted =
         checked.count.saturating_add(checked.not_checked).saturating_add(checked.unnamed).saturating_sub(checked.findings.len() as u64);
@@ -100,6 +106,7 @@ fn json(spec: &MountSpec, checked: &Checked) -> Value {
     json!({
         "file": text::json(spec.file.as_os_str().as_encoded_bytes()),
         "problems": checked.count,
+        "cut": checked.cut.map(|(len, recorded)| json!([len, recorded])),
         "not_checked": checked.not_checked,
         "unnamed": checked.unnamed,
         "listed": Value::Object(counts.into_iter().collect()),

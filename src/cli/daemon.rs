@@ -60,13 +60,13 @@ impl Ready {
         }
     }
 
-    /// Reports that the mount answers requests.
-    pub(crate) fn succeeded(&mut self) {
+    /// Reports that the mount answers requests, and what its user should know.
+    pub(crate) fn succeeded(&mut self, warning: &str) {
         if self.leaves_group {
             // Fails for the leader of a process group only, which a forked process is not.
             let _ = setsid();
         }
-        self.report(0, "");
+        self.report(0, warning);
     }
 
     /// Reports why mounting failed.
@@ -89,7 +89,11 @@ pub(crate) fn background(automount: bool, daemon: impl FnOnce(&mut Ready) -> Res
         Side::Parent => {
             // The daemon has the only write end then: its death is EOF for the reader.
             drop(writer);
-            read_outcome(reader)
+            let warning = read_outcome(reader)?;
+            if !warning.is_empty() {
+                super::print_error(&format!("warning: {warning}"));
+            }
+            Ok(())
         }
         Side::Daemon(detached) => {
             drop(reader);
@@ -138,12 +142,13 @@ fn detach() -> io::Result<()> {
     Ok(dup2_stdin(&null).and_then(|()| dup2_stdout(&null)).and_then(|()| dup2_stderr(&null))?)
 }
 
-fn read_outcome(mut pipe: PipeReader) -> Result<(), Failure> {
+/// The warning of a daemon that started; empty if there is none.
+fn read_outcome(mut pipe: PipeReader) -> Result<String, Failure> {
     let mut received = Vec::new();
     // Errors are ignored: nothing received means that the daemon died.
     let _ = pipe.read_to_end(&mut received);
     match received.split_first() {
-        Some((0, _)) => Ok(()),
+        Some((0, warning)) => Ok(String::from_utf8_lossy(warning).into_owned()),
         Some((code, message)) => Err(Failure::new(Exit::from_code(*code), String::from_utf8_lossy(message))),
         None => Err(Failure::new(Exit::General, "the daemon ended before the mount answered; use --foreground to see why")),
     }
@@ -277,7 +282,7 @@ fn serve_open(
     mounted.on_end(move |result| drop(sender.send(Event::Ended(result)))).map_err(|e| thread(&e))?;
     tracing::info!("mounted {} at {}", escaped(&config.source), escaped(&at));
     notify(&[NotifyState::Ready, NotifyState::Status(&serving(config))]);
-    ready.succeeded();
+    ready.succeeded(&operations.warning().unwrap_or_default());
     let result = wait(
         &mounted,
         &events,
@@ -488,7 +493,8 @@ mod tests {
             f(&mut Ready { pipe: Some(writer), leaves_group: false });
             read_outcome(reader)
         };
-        assert_eq!(outcome(&|ready| ready.succeeded()), Ok(()));
+        assert_eq!(outcome(&|ready| ready.succeeded("")), Ok(String::new()));
+        assert_eq!(outcome(&|ready| ready.succeeded("cut")), Ok("cut".to_owned()));
         let failure = Failure::new(Exit::File, "cannot mount x: reason");
         assert_eq!(outcome(&|ready| ready.failed(&failure)), Err(failure.clone()));
         assert_eq!(outcome(&|_| {}).unwrap_err().exit, Exit::General);

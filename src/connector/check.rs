@@ -72,7 +72,7 @@ pub struct Finding {
 pub struct Progress {
     /// Objects checked so far.
     pub objects: u64,
-    /// Bytes of structures and data checked so far.
+    /// Bytes of the file whose structures and data were checked so far.
     pub bytes: u64,
     /// Bytes of the file.
     pub total: u64,
@@ -83,6 +83,8 @@ pub struct Progress {
 pub struct Checked {
     /// The problems, by kind and place; at most [`FINDINGS_MAX`].
     pub findings: Vec<Finding>,
+    /// The lengths that a file has and that it records, if it was cut.
+    pub cut: Option<(u64, u64)>,
     /// Problems found, also those that are not in the list; without the kinds of the next fields.
     pub count: u64,
     /// Findings of the kind [`Problem::NotChecked`].

@@ -194,6 +194,10 @@ pub trait Connector: Send + Sync {
     }
     /// Changes the memory for decoded chunks, bytes.
     fn set_cache_bytes(&self, _bytes: u64) {}
+    /// What the user of a mount should know of the container, in one line.
+    fn warning(&self) -> Option<String> {
+        None
+    }
     /// Kind, links and times of an object.
     fn info(&self, id: ObjectId) -> Result<ObjectInfo>;
     /// Bytes laid out and to be laid out, while the layout of the dataset `id` changes.

@@ -184,6 +184,10 @@ impl ContainerFs {
 }
 
 impl Operations for ContainerFs {
+    fn warning(&self) -> Option<String> {
+        self.mounted.connector.warning()
+    }
+
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         if name.len() > NAME_MAX {
             return Err(Errno(libc::ENAMETOOLONG));

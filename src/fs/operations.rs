@@ -25,6 +25,11 @@ pub trait Operations: Send + Sync + 'static {
     /// The entry `name` of directory `parent`; the kernel holds one reference per successful call.
     fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry>;
 
+    /// What the user of the mount should know, in one line.
+    fn warning(&self) -> Option<String> {
+        None
+    }
+
     /// The kernel drops `count` references to `ino`.
     fn forget(&self, ino: Ino, count: u64);
 

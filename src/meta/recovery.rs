@@ -224,8 +224,20 @@ impl Store {
 
     /// The error for a file of `len` bytes whose length contradicts its superblock.
     pub fn wrong_length(&self, len: u64) -> Error {
-        let detail = format!("the file has {len} bytes, its superblock records {}: it was cut, or is damaged", self.superblock.eof);
+        let detail = match self.superblock.eof.defined() {
+            Some(recorded) if recorded > len => format!("cut: {len} of {recorded} bytes"),
+            _ => format!("the file has {len} bytes, its superblock records an end of file of {}", self.superblock.eof),
+        };
         Error::corrupt("superblock", Address(self.base), detail)
+    }
+
+    /// The lengths that the file has and that its superblock records, if it was cut.
+    ///
+    /// `None` during a commit, and for the file of a SWMR writer, which records an EOF first.
+    pub fn cut(&self) -> Result<Option<(u64, u64)>> {
+        let len = self.file_len()?.saturating_add(self.base);
+        let is_written = self.superblock.is_of_swmr_writer() || self.is_marked();
+        Ok(self.superblock.eof.defined().filter(|recorded| *recorded > len && !is_written).map(|recorded| (len, recorded)))
     }
 
     /// The superblock with its EOF extended over data past the recorded EOF; `None` if there is

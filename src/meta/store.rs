@@ -233,11 +233,7 @@ impl Store {
     /// Reads exactly `len` bytes of metadata at `address`.
     pub fn read(&self, address: Address, len: u64, structure: &'static str) -> Result<Vec<u8>> {
         let b = self.read_upto(address, len, structure)?;
-        if b.len() as u64 == len {
-            Ok(b)
-        } else {
-            Err(Error::corrupt(structure, address, format!("{len} bytes are needed, the file ends after {}", b.len())))
-        }
+        if b.len() as u64 == len { Ok(b) } else { Err(Error::past_end(structure, address, len, b.len() as u64)) }
     }
 
     /// Reads up to `len` bytes of metadata at `address`; fewer only at the end of the file.
@@ -291,11 +287,7 @@ impl Store {
             dependencies::record_read(address.0..address.0.saturating_add(buf.len() as u64));
         }
         let n = self.driver.read_at(buf, offset).map_err(|e| Error::io("read", address, &e))?;
-        if n == buf.len() {
-            Ok(())
-        } else {
-            Err(Error::corrupt("raw data", address, format!("{} bytes are needed, the file ends after {n}", buf.len())))
-        }
+        if n == buf.len() { Ok(()) } else { Err(Error::past_end("raw data", address, buf.len() as u64, n as u64)) }
     }
 
     /// Returns the decoded entry of type `T` at `address`; loads it (value, bytes to charge) if not

@@ -21,7 +21,7 @@ pub(crate) fn read(store: &Store, address: Address, len: u64, structure: &'stati
     }
     let present = store.file_len()?.saturating_sub(address.0);
     if len > present {
-        return Err(Error::corrupt(structure, address, format!("{len} bytes are needed, the file ends after {present}")));
+        return Err(Error::past_end(structure, address, len, present));
     }
     let mut all = Vec::with_capacity(usize::try_from(len).map_err(|_| Error::limit(structure, address, "object size"))?);
     let mut done = 0u64;

@@ -1,6 +1,6 @@
 //! Locks of other programs, media that cannot be written, and names that change while a file is mounted for writing.
 
-use super::mounted::{Mount, copy_fixture, shell};
+use super::mounted::{Mount, copy_fixture, printed, shell};
 use super::python::with_h5py;
 use super::support::{Place, eventually, h5dir, is_mounted, run};
 use super::writing::h5py;
@@ -474,13 +474,32 @@ fn a_file_space_message_marked_as_unknown_is_ignored() {
     }
 }
 
-/// FAILS until `connector::native::recover` checks the recorded EOF: it prints `nothing to do` and exits with 0.
+/// Regression: `recover` had nothing to do, a mount said nothing, and `check` had a line for each structure that was lost.
 #[test]
-fn recover_of_a_truncated_file_tells_that_it_is_damaged() {
+fn a_truncated_file_is_reported_with_both_sizes() {
     let place = Place::new();
     let file = copy_fixture("layouts_new", place.dir());
     let len = file.metadata().unwrap().len();
-    File::options().write(true).open(&file).unwrap().set_len(len - 100).unwrap();
-    let (code, message) = run(h5dir(&["recover"]).arg(&file));
-    assert!(code == 3 && message.contains("damaged"), "{code} {message}");
+    File::options().write(true).open(&file).unwrap().set_len(len / 2).unwrap();
+    let cut = |code: i32, output: &str| {
+        let sizes = format!("{} of {len} bytes", len / 2);
+        assert!(code != 0 && output.matches("cut:").count() == 1 && output.contains(&sizes), "{code} {output}");
+    };
+    let (code, output) = run(h5dir(&["recover"]).arg(&file));
+    cut(code, &output);
+    assert!(code == 3 && output.contains("damaged"), "{code} {output}");
+    let (code, output) = printed(h5dir(&["check", "--data"]).arg(&file));
+    cut(code, &output);
+    assert!(output.contains("are past the end (--json lists them)") && !output.contains("are past the end of the file"), "{output}");
+    let (code, output) = printed(h5dir(&["check", "--json"]).arg(&file));
+    assert!(code == 1 && output.contains("the file ends after"), "{output}");
+    let mount = Mount::start(Place::new(), &file, &[]);
+    cut(1, &mount.log());
+    drop(mount);
+    // In the background, the command says it.
+    let place = Place::new();
+    let (code, message) = run(h5dir(&["mount"]).arg(&file).arg(place.mnt()));
+    assert_eq!(run(h5dir(&["umount"]).arg(place.mnt())).0, 0);
+    assert_eq!(code, 0, "{message}");
+    cut(1, &message);
 }

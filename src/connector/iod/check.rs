@@ -382,6 +382,16 @@ impl Checker<'_> {
             }
         }
         let objects = self.done.objects;
-        Ok(Checked { findings, count, not_checked, unnamed, objects, decoded: self.decoded, space: self.space, dead: Vec::new() })
+        Ok(Checked {
+            findings,
+            cut: None,
+            count,
+            not_checked,
+            unnamed,
+            objects,
+            decoded: self.decoded,
+            space: self.space,
+            dead: Vec::new(),
+        })
     }
 }

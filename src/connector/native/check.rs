@@ -19,6 +19,7 @@ use std::sync::Arc;
 /// The finding for an engine error at `object`.
 fn of_error(object: Option<Address>, error: &Error) -> Finding {
     let (problem, structure, address) = match error {
+        Error::Corrupt { structure, address, .. } if error.is_past_end() => (Problem::PastEnd, Some(*structure), Some(*address)),
         // No file that is known to be sound reaches a limit of metadata.
         Error::Corrupt { structure, address, .. } | Error::Limit { structure, address, .. } => {
             (Problem::Damaged, Some(*structure), Some(*address))
@@ -71,6 +72,8 @@ struct Checker<'a> {
     objects: u64,
     decoded: u64,
     claimed: u64,
+    /// Those of objects that were visited.
+    visited: u64,
     links: HashMap<Address, Links>,
     progress: &'a mut dyn FnMut(Progress),
 }
@@ -90,8 +93,12 @@ impl Checker<'_> {
         }
     }
 
-    fn tell(&mut self) {
-        (self.progress)(Progress { objects: self.objects, bytes: self.claimed.max(self.decoded), total: self.sum.used.total });
+    /// Reports progress; `part` of `whole` bytes of the current object's elements are decoded.
+    fn tell(&mut self, part: u64, whole: u64) {
+        let current = u128::from(self.claimed.saturating_sub(self.visited));
+        let done = current.saturating_mul(part.into()).checked_div(whole.into()).unwrap_or(0).min(current);
+        let bytes = self.visited.saturating_add(u64::try_from(done).unwrap_or(0));
+        (self.progress)(Progress { objects: self.objects, bytes, total: self.sum.used.total });
     }
 }
 
@@ -135,12 +142,13 @@ impl Claims for Checker<'_> {
 
     fn visited(&mut self, _object: Address) {
         self.objects = self.objects.saturating_add(1);
-        self.tell();
+        self.visited = self.claimed;
+        self.tell(0, 0);
     }
 
-    fn decoded(&mut self, bytes: u64) {
+    fn decoded(&mut self, bytes: u64, part: u64, whole: u64) {
         self.decoded = self.decoded.saturating_add(bytes);
-        self.tell();
+        self.tell(part, whole);
     }
 }
 
@@ -152,15 +160,25 @@ impl Check for NativeConnector {
         if let Err(e) = file_end(&file) {
             findings.add(of_error(None, &e));
         }
+        let cut = file.store.cut()?;
+        if let Some((len, _)) = cut {
+            findings.add(of_error(None, &file.store.wrong_length(len)));
+        }
         let mut report = |object: Option<Address>, problem: SpaceProblem<'_>| findings.add(of_problem(object, problem));
         let mut checker =
-            Checker { sum: Sum::of(&file, &mut report)?, objects: 0, decoded: 0, claimed: 0, links: HashMap::new(), progress };
+            Checker { sum: Sum::of(&file, &mut report)?, objects: 0, decoded: 0, claimed: 0, visited: 0, links: HashMap::new(), progress };
         claim_all(self, &file, if data { Depth::Elements } else { Depth::Structures }, &mut checker)?;
-        checker.check_links(file.root);
+        // Groups in the lost part of a file that was cut have links, too.
+        if cut.is_none() {
+            checker.check_links(file.root);
+        }
         let (objects, decoded, space, dead) = (checker.objects, checker.decoded, checker.sum.used, checker.sum.dead(FINDINGS_MAX));
         let Findings { listed: mut found, count, not_checked, unnamed } = findings;
+        if cut.is_some() {
+            past_end(&mut found, file.store.file_len()?);
+        }
         add_paths(&file, &mut found);
-        Ok(Checked { findings: found, count, not_checked, unnamed, objects, decoded, space, dead })
+        Ok(Checked { findings: found, cut, count, not_checked, unnamed, objects, decoded, space, dead })
     }
 }
 
@@ -199,13 +217,16 @@ fn free_names(object: &Object) -> Result<()> {
     group::check_free_names(&object.file.store, &object.group_storage()?)
 }
 
-/// Errors: the file is shorter than its superblock states.
+/// Makes damage at `end` or further on, where a file was cut, what it is.
+fn past_end(found: &mut [Finding], end: u64) {
+    let lost = found.iter_mut().filter(|f| f.problem == Problem::Damaged && f.address.is_some_and(|at| at >= end));
+    lost.for_each(|f| f.problem = Problem::PastEnd);
+}
+
+/// Errors: the superblock records no end of file that it can have.
 fn file_end(file: &HdfFile) -> Result<()> {
-    let (stated, len) = (file.store.superblock().eof.0, file.store.file_len()?.saturating_add(file.store.base()));
-    if stated <= len {
-        return Ok(());
-    }
-    Err(Error::corrupt("superblock", Address(0), format!("it states an end of the file of {stated}, the file ends at {len}: it was cut")))
+    let defined = file.store.superblock().eof.defined();
+    defined.map(drop).ok_or_else(|| Error::corrupt("superblock", Address(file.store.base()), "it records an impossible end of file"))
 }
 
 /// Finds a path for each object with a problem.

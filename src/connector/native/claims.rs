@@ -74,8 +74,8 @@ pub(super) trait Claims {
     fn link(&mut self, _group: Address, _link: &Link) {}
     /// All structures of an object were visited.
     fn visited(&mut self, _object: Address) {}
-    /// Bytes of elements were decoded.
-    fn decoded(&mut self, _bytes: u64) {}
+    /// `bytes` of elements were decoded, up to byte `part` of the `whole` elements of the dataset.
+    fn decoded(&mut self, _bytes: u64, _part: u64, _whole: u64) {}
     /// Nothing more is taken: the walk ends.
     fn is_full(&self) -> bool {
         false
@@ -480,7 +480,7 @@ impl<'a> Walk<'a> {
                 last = Some(e);
             }
             at_byte = at_byte.saturating_add(left as u64);
-            self.claims.decoded(left as u64);
+            self.claims.decoded(left as u64, at_byte, d.bytes.size);
         }
         Ok(())
     }

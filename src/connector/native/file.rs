@@ -48,7 +48,15 @@ impl HdfFile {
     /// Opens `driver` as file `index`.
     pub fn open(driver: Arc<dyn FileDriver>, index: u32, directory: PathBuf) -> Result<HdfFile> {
         let status = driver.status().map_err(|e| Error::io("stat", Address(0), &e))?;
-        Self::over(Store::open(driver)?, index, directory, &status)
+        let file = Self::over(Store::open(driver)?, index, directory, &status)?;
+        file.cut_warning().into_iter().for_each(|warning| tracing::warn!("{warning}"));
+        Ok(file)
+    }
+
+    /// The warning about a truncated file, with both sizes.
+    pub fn cut_warning(&self) -> Option<String> {
+        let (len, recorded) = self.store.cut().ok()??;
+        Some(format!("cut: the file has {len} of {recorded} bytes; reading the missing ones fails"))
     }
 
     /// The file, whose name in its directory is `name`.

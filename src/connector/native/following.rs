@@ -232,6 +232,10 @@ impl Connector for Following {
         self.now().counters()
     }
 
+    fn warning(&self) -> Option<String> {
+        self.now().warning()
+    }
+
     fn set_cache_bytes(&self, bytes: u64) {
         // The next state begins with the budget of this one.
         let _looks = self.looks.lock();

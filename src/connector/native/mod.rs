@@ -293,6 +293,10 @@ impl Connector for NativeConnector {
         all
     }
 
+    fn warning(&self) -> Option<String> {
+        self.file(0).ok()?.cut_warning()
+    }
+
     fn set_cache_bytes(&self, bytes: u64) {
         self.options.environment.cache.set_budget(bytes);
     }
