@@ -66,6 +66,8 @@ fn large_arrays_of_libhdf5_are_sound() {
         assert_eq!(code, 0, "{script}: {output}");
         let (code, output) = printed(h5dir(&["stat", "--space"]).arg(&file));
         let dead = output.lines().find(|line| line.contains("Dead:")).unwrap();
-        assert!(code == 0 && dead.ends_with("(0.0 %)"), "{script}: {output}");
+        // libhdf5 leaves a part of a block of metadata.
+        let dead: u64 = dead.split_whitespace().nth(1).unwrap().parse().unwrap();
+        assert!(code == 0 && dead < 8192, "{script}: {output}");
     }
 }
