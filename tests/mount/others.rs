@@ -492,7 +492,7 @@ fn a_truncated_file_is_reported_with_both_sizes() {
     cut(code, &output);
     assert!(output.contains("are past the end (--json lists them)") && !output.contains("are past the end of the file"), "{output}");
     let (code, output) = printed(h5dir(&["check", "--json"]).arg(&file));
-    assert!(code == 1 && output.contains("the file ends after"), "{output}");
+    assert!(code == 1 && output.contains("are past the end of the file"), "{output}");
     let mount = Mount::start(Place::new(), &file, &[]);
     cut(1, &mount.log());
     drop(mount);
