@@ -36,7 +36,8 @@ class Row:
     def met(self):
         if self.target is None:
             return None
-        return self.ratio <= self.target if self.at_most else self.ratio >= self.target
+        # Not a Boolean of numpy, which is no JSON.
+        return bool(self.ratio <= self.target if self.at_most else self.ratio >= self.target)
 
     def show(self):
         spread = f"{min(self.ratios):.2f}-{max(self.ratios):.2f}" if len(self.ratios) > 1 else ""
@@ -337,7 +338,7 @@ def main():
         getattr(bench, name)()
     if args.json:
         with open(args.json, "w") as f:
-            json.dump([r.as_dict() for r in bench.rows], f, indent=1)
+            json.dump([r.as_dict() for r in bench.rows], f, indent=1, default=float)
     missed = [r for r in bench.rows if r.met is False]
     print(f"\n{sum(r.met is True for r in bench.rows)} targets met, {len(missed)} missed" + "".join(f"\n  {r.name}: {r.ratio:.2f}" for r in missed))
     return 0
