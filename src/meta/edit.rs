@@ -64,6 +64,14 @@ pub(super) fn failed(operation: &'static str, address: Address) -> impl Fn(io::E
     move |e| Error::io(operation, address, &e)
 }
 
+/// The error of a commit; `ESTALE` if the file was deleted or replaced.
+fn uncommitted(operation: &'static str, base: u64) -> impl Fn(io::Error) -> Error {
+    move |e| match e.raw_os_error() {
+        Some(libc::ESTALE) => Error::refused(libc::ESTALE, "the HDF5 file was deleted or replaced"),
+        _ => failed(operation, Address(base))(e),
+    }
+}
+
 impl Store {
     /// True when the file is open for writing and its transaction has not failed.
     pub fn is_writable(&self) -> bool {
@@ -311,7 +319,7 @@ impl Store {
 
     /// Makes all changes so far durable.
     pub fn commit(&self) -> Result<()> {
-        let result = self.transaction()?.commit(&|eof, nonce| self.root(eof, nonce)).map_err(failed("commit", Address(self.base)));
+        let result = self.transaction()?.commit(&|eof, nonce| self.root(eof, nonce)).map_err(uncommitted("commit", self.base));
         if result.is_err() {
             self.forget();
         }
@@ -326,7 +334,7 @@ impl Store {
 
     /// Commits, then truncates unused space at the end of the file and removes the journal.
     pub fn close(&self) -> Result<()> {
-        self.transaction()?.close(&|eof, nonce| self.root(eof, nonce)).map_err(failed("close", Address(self.base)))
+        self.transaction()?.close(&|eof, nonce| self.root(eof, nonce)).map_err(uncommitted("close", self.base))
     }
 }
 

@@ -258,6 +258,8 @@ fn a_mount_whose_file_was_replaced_reports_it_and_leaves_the_other_journal_alone
         let other = std::fs::read(&file).ok();
         shell(&mount.place.mnt(), "mkdir b; ! sync b; cat a/5");
         assert!(mount.log().contains("was deleted or replaced"), "{}", mount.log());
+        let synced = std::fs::File::open(mount.place.mnt().join("a")).unwrap().sync_all();
+        assert_eq!(synced.unwrap_err().raw_os_error(), Some(libc::ESTALE));
         let (code, message) = run(h5dir(&["umount"]).arg(mount.place.mnt()));
         assert!(code == 1 && message.contains("Stale file handle"), "{code} {message}");
         assert_eq!((std::fs::read(&file).ok(), std::fs::read(&journal).ok()), (other, replaced.then_some(precious)));

@@ -15,7 +15,7 @@ pub(super) fn too_large(e: Error) -> Error {
 pub(super) fn is_of_object(e: &Error) -> bool {
     match e {
         Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Limit { .. } | Error::Missing { .. } => true,
-        Error::Refused { errno, .. } => *errno != libc::EROFS,
+        Error::Refused { errno, .. } => !matches!(*errno, libc::EROFS | libc::ESTALE),
         Error::Io { .. } | Error::Request { .. } => false,
     }
 }
