@@ -173,15 +173,24 @@ pub fn kind(source: &dyn FileDriver) -> io::Result<Kind> {
     Ok(if is_zero(source)? { Kind::Void } else { Kind::Other })
 }
 
-/// True if the file is empty, or has only zeros in the space that a new journal reserves.
+/// True if the file is empty or has only zeros. A file longer than a journal can be is not read.
 fn is_zero(source: &dyn FileDriver) -> io::Result<bool> {
     let len = source.status()?.len;
-    if len > super::transaction::JOURNAL_RESERVED {
+    if len > BYTES_MAX {
         return Ok(false);
     }
-    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-    read_all(source, &mut bytes, 0)?;
-    Ok(bytes.iter().all(|b| *b == 0))
+    let (mut at, mut piece) = (0u64, vec![0; READ_BYTES.min(usize::try_from(len).unwrap_or(READ_BYTES))]);
+    while at < len {
+        let n = read_all(source, &mut piece, at)?;
+        if piece.iter().take(n).any(|b| *b != 0) {
+            return Ok(false);
+        }
+        if n == 0 {
+            break;
+        }
+        at = at.saturating_add(n as u64);
+    }
+    Ok(true)
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -591,6 +600,9 @@ mod tests {
         let armed = journal().encode();
         assert_eq!(kind(void_head(OWNER)), Kind::Void);
         assert_eq!([kind(Vec::new()), kind(vec![0; 4096]), kind(armed[..20].to_vec())], [Kind::Void; 3]);
+        // Storage was reserved, and neither the head nor the length of the journal was durable.
+        assert_eq!([kind(vec![0; 512 << 10]), kind(vec![0; (3 << 20) + 7])], [Kind::Void; 2]);
+        assert_eq!(kind([vec![0; 3 << 20], vec![1]].concat()), Kind::Other);
         assert_eq!([kind(b"text of the user".to_vec()), kind([vec![0; 99], vec![1]].concat())], [Kind::Other; 2]);
         assert_eq!(kind([MAGIC.as_slice(), &4u32.to_le_bytes(), &[0; 100]].concat()), Kind::Other);
         let old = [MAGIC.as_slice(), &1u32.to_le_bytes(), &[0; 100]].concat();
