@@ -12,119 +12,23 @@
 //! than a page is in one page with blocks of its kind only; a longer one starts a page and owns its
 //! last page.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::{Bound, Range};
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
+mod free_list;
+mod ranges;
 mod retained;
 
-/// Free ranges considered for an allocation.
-const CANDIDATES: usize = 64;
+use free_list::FreeList;
+pub use ranges::Ranges;
+
 /// Length of the space for small metadata, bytes.
 const RESERVE_BYTES: u64 = 8 << 10;
 /// Time that freed space rests while a mount follows the file.
 pub const REST: Duration = Duration::from_secs(5);
 /// Commits within this time share one entry of resting space.
 const REST_BATCH_WINDOW: Duration = Duration::from_millis(250);
-
-/// Set of bytes, as disjoint ranges; adjacent ranges are joined.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ranges(BTreeMap<u64, u64>);
-
-impl Ranges {
-    /// Adds a range, which may overlap existing ones.
-    pub fn insert(&mut self, range: Range<u64>) {
-        if range.is_empty() {
-            return;
-        }
-        let (mut start, mut end) = (range.start, range.end);
-        if let Some((&s, &e)) = self.0.range(..=start).next_back()
-            && e >= start
-        {
-            if e >= end {
-                return;
-            }
-            start = s;
-        }
-        while let Some((&s, &e)) = self.0.range((Bound::Excluded(range.start), Bound::Included(end))).next() {
-            self.0.remove(&s);
-            end = end.max(e);
-        }
-        self.0.insert(start, end);
-    }
-
-    /// Removes `range`; returns the removed parts.
-    pub fn remove(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
-        let mut out = Vec::new();
-        if range.is_empty() {
-            return out;
-        }
-        let first = self.0.range(..=range.start).next_back().map_or(range.start, |(&s, _)| s);
-        let touched: Vec<_> = self.0.range(first..range.end).map(|(&s, &e)| s..e).filter(|r| r.end > range.start).collect();
-        for r in touched {
-            self.0.remove(&r.start);
-            if r.start < range.start {
-                self.0.insert(r.start, range.start);
-            }
-            if r.end > range.end {
-                self.0.insert(range.end, r.end);
-            }
-            out.push(r.start.max(range.start)..r.end.min(range.end));
-        }
-        out
-    }
-
-    /// The parts of `range` that are in the set (true) or not (false), in order.
-    pub fn split(&self, range: Range<u64>) -> Vec<(Range<u64>, bool)> {
-        let before = self.0.range(..=range.start).next_back();
-        if before.is_some_and(|(_, &e)| e >= range.end) && !range.is_empty() {
-            return vec![(range, true)];
-        }
-        let mut out = Vec::new();
-        let mut at = range.start;
-        let first = before.map_or(range.start, |(&s, _)| s);
-        for (&s, &e) in self.0.range(first..range.end.max(first)) {
-            if e <= at {
-                continue;
-            }
-            if s > at {
-                out.push((at..s, false));
-            }
-            let stop = e.min(range.end);
-            out.push((s.max(at)..stop, true));
-            at = stop;
-        }
-        if at < range.end {
-            out.push((at..range.end, false));
-        }
-        out
-    }
-
-    /// All ranges, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
-        self.0.iter().map(|(&s, &e)| s..e)
-    }
-
-    /// Number of ranges.
-    pub fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Sum of all bytes.
-    pub fn len(&self) -> u64 {
-        self.iter().map(|r| r.end.saturating_sub(r.start)).sum()
-    }
-
-    /// True if the set is empty.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Removes all ranges.
-    pub fn clear(&mut self) {
-        self.0.clear();
-    }
-}
 
 /// Free and allocated space of a file without what is free at its end, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,56 +41,6 @@ pub struct SpaceUsage {
     pub freed: u64,
     /// End of allocated space.
     pub end: u64,
-}
-
-/// Free ranges, indexed by size.
-#[derive(Debug, Default)]
-struct FreeList {
-    ranges: Ranges,
-    sizes: BTreeSet<(u64, u64)>,
-}
-
-impl FreeList {
-    fn insert(&mut self, range: Range<u64>) {
-        if range.is_empty() {
-            return;
-        }
-        // A damaged file may free bytes twice; they must not be allocated twice.
-        for (part, _) in self.ranges.split(range.clone()).into_iter().filter(|(_, free)| *free) {
-            self.remove(part);
-        }
-        self.ranges.insert(range.clone());
-        // The joined range replaces the adjacent ones.
-        let Some((&s, &e)) = self.ranges.0.range(..=range.start).next_back() else { return };
-        for edge in [s..range.start, range.end..e] {
-            if !edge.is_empty() {
-                self.sizes.remove(&(edge.end.saturating_sub(edge.start), edge.start));
-            }
-        }
-        self.sizes.insert((e.saturating_sub(s), s));
-    }
-
-    fn remove(&mut self, range: Range<u64>) {
-        let Some((&s, &e)) = self.ranges.0.range(..=range.start).next_back() else { return };
-        self.sizes.remove(&(e.saturating_sub(s), s));
-        self.ranges.remove(range.clone());
-        for edge in [s..range.start, range.end..e] {
-            if !edge.is_empty() {
-                self.sizes.insert((edge.end.saturating_sub(edge.start), edge.start));
-            }
-        }
-    }
-
-    /// Room for `len` bytes at a multiple of `align`: of the smallest ranges that have it the first
-    /// in the file, so that the end of the file becomes free.
-    fn find(&self, len: u64, align: u64) -> Option<Range<u64>> {
-        let fits = |&(size, start): &(u64, u64)| {
-            let at = start.checked_next_multiple_of(align)?;
-            let end = at.checked_add(len)?;
-            (end <= start.saturating_add(size)).then_some(at..end)
-        };
-        self.sizes.range((len, 0)..).take(CANDIDATES).filter_map(fits).min_by_key(|range| range.start)
-    }
 }
 
 /// Use of space; relevant only in files with pages.
@@ -333,9 +187,9 @@ impl Space {
 
     fn take_part(&mut self, pages: Pages, len: u64, align: u64, pool: Pool) -> Option<u64> {
         let list = of(&mut self.parts, pool);
-        let sizes = list.sizes.range((len, 0)..).take(CANDIDATES);
-        let fits = sizes.filter_map(|&(size, start)| pages.fit(start..start.saturating_add(size), len, align));
-        let range = fits.min_by_key(|range| range.start)?;
+        // On one side of the end of a page.
+        let enough = len.saturating_add(align).saturating_mul(2);
+        let range = list.find_fitting(len, align, enough, |range| pages.fit(range, len, align))?;
         list.remove(range.clone());
         self.fresh.insert(range.clone());
         Some(range.start)
@@ -369,10 +223,10 @@ impl Space {
         }
         // The allocation starts in free space at the end, if any.
         let mut start = self.end;
-        if let Some((&s, &e)) = self.free.ranges.0.iter().next_back()
-            && e == self.end
+        if let Some(last) = self.free.ranges.last()
+            && last.end == self.end
         {
-            start = s;
+            start = last.start;
         }
         let at = match self.pages {
             Some(pages) => pages.up(start)?,
@@ -456,8 +310,8 @@ impl Space {
         let (Some(pool), Some(pages)) = (pool, self.pages) else { return self.free.insert(range) };
         let list = of(&mut self.parts, pool);
         list.insert(range.clone());
-        let Some((&s, &e)) = list.ranges.0.range(..=range.start).next_back() else { return };
-        let whole = pages.whole(s..e);
+        let Some(joined) = list.ranges.containing(range.start) else { return };
+        let whole = pages.whole(joined);
         if !whole.is_empty() {
             list.remove(whole.clone());
             self.free.insert(whole);
@@ -555,11 +409,11 @@ impl Space {
         for range in std::mem::take(&mut self.reserve).ranges.iter() {
             self.free.insert(range);
         }
-        if let Some((&s, &e)) = self.free.ranges.0.iter().next_back()
-            && e == self.end
+        if let Some(last) = self.free.ranges.last()
+            && last.end == self.end
         {
-            self.free.remove(s..e);
-            self.end = s;
+            self.end = last.start;
+            self.free.remove(last);
         }
         self.end
     }
@@ -573,8 +427,8 @@ impl Space {
     /// Free and allocated space.
     pub fn usage(&self) -> SpaceUsage {
         let resting: u64 = self.resting.iter().map(|r| r.space.len()).sum();
-        let tail = self.free.ranges.0.iter().next_back().filter(|(_, e)| **e == self.end);
-        let end = tail.map_or(self.end, |(start, _)| *start);
+        let tail = self.free.ranges.last().filter(|last| last.end == self.end);
+        let end = tail.map_or(self.end, |last| last.start);
         let largest = self.free.sizes.iter().rev().find(|(_, start)| *start < end).map_or(0, |(size, _)| *size);
         let free = self.free_bytes().saturating_sub(self.end.saturating_sub(end));
         SpaceUsage { free, largest, freed: self.freed.len().saturating_add(resting), end }

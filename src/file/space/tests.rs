@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 #[test]
 fn freed_space_is_reused_after_the_commit_only() {
@@ -213,4 +214,36 @@ fn space_that_a_follower_may_read_rests_before_reuse() {
         s.committed(false);
         assert_eq!(s.free_bytes(), 8192, "without a follower");
     }
+}
+
+#[test]
+fn a_place_is_found_behind_many_ranges_that_are_not_aligned() {
+    let mut space = Space::new(0);
+    space.allocate(1 << 20, 1, Pool::Metadata).unwrap();
+    // Long enough, and none has 300 bytes at a multiple of 512.
+    for i in 0..200 {
+        space.free(i * 1024 + 520..i * 1024 + 1020, Pool::Metadata);
+    }
+    space.free(500_000..501_000, Pool::Metadata);
+    assert_eq!(space.allocate(300, 512, Pool::Metadata), Some(500_224));
+    assert_eq!(space.end(), 1 << 20);
+}
+
+#[test]
+fn blocks_that_are_freed_and_allocated_again_do_not_extend_the_file() {
+    let mut space = Space::new(0);
+    let sizes = [272, 96, 120, 512, 40, 2, 328, 18];
+    let aligned = |len: u64| if len < 8 { 1 } else { len.next_power_of_two() };
+    let mut ends = Vec::new();
+    let mut blocks: Vec<(u64, u64)> = Vec::new();
+    for round in 0..60u64 {
+        blocks.drain(..).for_each(|(at, len)| space.free(at..at + len, Pool::Metadata));
+        for i in 0..800u64 {
+            let len = sizes[((i * 7 + i / 11 + round) % 8) as usize];
+            blocks.push((space.allocate(len, aligned(len), Pool::Metadata).unwrap(), len));
+        }
+        space.committed(false);
+        ends.push(space.end());
+    }
+    assert!(ends[59] * 10 <= ends[20] * 11, "{ends:?}");
 }
