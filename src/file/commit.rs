@@ -2,7 +2,7 @@
 
 use super::journal::{self, BYTES_MAX, Journal};
 use super::overlay::{Bytes, SECTOR};
-use super::transaction::{BATCH_BYTES, JOURNAL_RESERVED, Transaction};
+use super::transaction::{BATCH_BYTES, GRANULE, JOURNAL_RESERVED, Transaction};
 use super::write_order::WriteOrder;
 use super::{WriteDriver, read_all};
 use std::io;
@@ -107,9 +107,10 @@ impl Transaction {
             self.driver.sync().map_err(fatal)?;
             self.state.write().unsynced = false;
         }
-        let eof = if end > recorded_eof { len } else { recorded_eof };
         let nonce = random().map_err(before)?;
-        let root = root(eof, nonce).map_err(before)?;
+        let eof = if end > recorded_eof { self.eof_with_room(end, len) } else { recorded_eof };
+        let encode = root;
+        let root = encode(eof, nonce).map_err(before)?;
         if self.is_ordered() {
             return self.publish_in_order(journal, &root, eof, nonce);
         }
@@ -118,7 +119,9 @@ impl Transaction {
         }
         let sectors = self.state.read().overlay.sectors();
         if !matches!(sectors.as_slice(), [] | [_]) || sectors.iter().any(|(_, bytes)| bytes.len() as u64 != SECTOR) {
-            // The marked and the settled superblock record the new EOF.
+            // The marked and the settled superblock record the new EOF, without unused space.
+            let eof = self.state.read().space.up(end).unwrap_or(end).min(len);
+            let root = encode(eof, nonce).map_err(before)?;
             self.journaled(journal, &root, nonce, sectors)?;
             self.state.write().recorded_eof = eof;
             return Ok(());
@@ -132,6 +135,20 @@ impl Transaction {
         match self.state.read().overlay.sectors().first() {
             Some((offset, bytes)) => self.publish(bytes, *offset),
             None => Ok(()),
+        }
+    }
+
+    /// EOF for a commit that records it in a write of its own: past the allocated space as much as
+    /// the session allocated, so that few commits record one, and a killed session leaves little
+    /// unused space.
+    fn eof_with_room(&self, end: u64, len: u64) -> u64 {
+        let state = self.state.read();
+        let room = end.saturating_sub(state.space.initial_end()).max(GRANULE);
+        let eof = end.saturating_add(room);
+        match state.space.pages() {
+            // Whole pages.
+            Some(pages) => pages.up(eof).filter(|eof| *eof <= len).unwrap_or(end).min(len),
+            None => eof.min(len),
         }
     }
 

@@ -155,6 +155,19 @@ impl Space {
         self.pages
     }
 
+    /// Initial end of allocated space.
+    pub fn initial_end(&self) -> u64 {
+        self.initial_end
+    }
+
+    /// `at`, rounded up to a page if the file has pages; `None` if that exceeds 2^64 bytes.
+    pub fn up(&self, at: u64) -> Option<u64> {
+        match self.pages {
+            Some(pages) => pages.up(at),
+            None => Some(at),
+        }
+    }
+
     /// End of allocated space.
     pub fn end(&self) -> u64 {
         self.end

@@ -34,7 +34,7 @@ use background_write::BackgroundWrite;
 const GROWTH_BYTES_MIN: u64 = 64 << 10;
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
 /// Unit of lengths and of tracked ranges, bytes.
-const GRANULE: u64 = 4096;
+pub(super) const GRANULE: u64 = 4096;
 /// Largest number of tracked ranges of written or allocated bytes.
 const TRACKED_RANGES_MAX: usize = 1 << 14;
 /// Length of a sequential run after which its writeback is started, bytes.
