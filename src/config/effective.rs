@@ -42,6 +42,7 @@ pub(crate) fn options(resolved: &Resolved) -> Vec<(&'static str, Value)> {
         ("gid", spec.gid.into()),
         ("idle-timeout", seconds(Some(mirror.idle))),
         ("include", patterns(&mirror.include)),
+        ("keep-types", spec.keep_types.into()),
         ("log", if spec.raw_log { "raw" } else { "datasets" }.into()),
         ("log-file", path(plan.log.file.as_deref())),
         ("log-format", if plan.log.format == LogFormat::Json { "json" } else { "text" }.into()),

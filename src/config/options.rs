@@ -59,6 +59,12 @@ pub(crate) struct MountOptions {
     #[arg(help_heading = heading::WRITING)]
     pub(crate) commit_on_close: Option<Switch>,
 
+    /// Give a file of bytes that is renamed over a dataset the type and attributes of that, if its
+    /// bytes fit [default: on]
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    #[arg(help_heading = heading::WRITING)]
+    pub(crate) keep_types: Option<Switch>,
+
     /// Poll for the next of many small requests, which keeps a processor busy; as root, up to 8
     /// processors do not sleep deeply [default: off]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "on", value_name = "on|off")]
@@ -289,7 +295,7 @@ pub(crate) fn choices(arg: &Arg) -> Vec<&str> {
 macro_rules! all_options {
     ($call:ident) => {
         $call! {
-            foreground read_only read_write swmr commit_interval commit_on_close stay_awake no_sandbox check_interval cache_size external external_root external_write
+            foreground read_only read_write swmr commit_interval commit_on_close keep_types stay_awake no_sandbox check_interval cache_size external external_root external_write
             vds_missing allow_other allow_root uid gid file_mode dir_mode modes umask noexec threads readahead attr_timeout entry_timeout log_level
             log_file log_format metrics_file metrics_interval include exclude mirror_names max_open idle_timeout rescue log
             anonymous cache_dir cache_dir_size remote_timeout version transaction pin

@@ -341,6 +341,7 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         commit_on_close: on(options.commit_on_close),
         create: Arc::default(),
     })
+        keep_types: options.keep_types.is_none_or(|switch| switch.0),
 }
 
 fn external(options: &MountOptions, writable: bool) -> Result<ExternalPolicy, UsageError> {

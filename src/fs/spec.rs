@@ -71,6 +71,8 @@ pub struct MountSpec {
     pub pin: Option<Duration>,
     /// Closing a descriptor after a write commits.
     pub commit_on_close: bool,
+    /// A file without a type that replaces a dataset takes the type and attributes of that.
+    pub keep_types: bool,
     /// The datasets that new files become.
     pub create: CreateRules,
 }
@@ -103,6 +105,7 @@ impl MountSpec {
             trees: false,
             pin: None,
             commit_on_close: false,
+            keep_types: false,
             create: CreateRules::default(),
         }
     }

@@ -38,6 +38,7 @@ mod python;
 mod random;
 mod ranges;
 mod readonly;
+mod replacing;
 mod side_views;
 mod space;
 mod sparse;

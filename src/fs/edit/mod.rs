@@ -1,6 +1,7 @@
 //! Changes of the container: bytes of files, names, and extended attributes.
 
 mod bytes;
+mod kept_type;
 mod moved_links;
 mod names;
 mod xattrs;

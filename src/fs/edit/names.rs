@@ -3,7 +3,7 @@
 //! In directories whose names are links of the container, names are changed here. In other
 //! directories the view that shows them does.
 
-use super::moved_links;
+use super::{kept_type, moved_links};
 use crate::base::Error;
 use crate::connector::edit::{Edit, Taken};
 use crate::connector::{LinkTarget, ObjectId, ObjectKind};
@@ -343,6 +343,9 @@ impl NameEditor {
             return Ok(());
         }
         let replaced = there.as_ref().filter(|_| taken == Taken::Replace);
+        if let Some(old) = replaced {
+            self.keep_type(&node, old, invalidate);
+        }
         let rename = || edit.rename(from.link()?, to.link()?, taken).map_err(self.refused(from.group));
         let removed = self.namespace.keeping(replaced, rename)?;
         self.changes.renamed(&node);
@@ -361,6 +364,25 @@ impl NameEditor {
         self.namespace.nodes.moved(&moved);
         self.changes.names_changed(&groups, invalidate);
         Ok(())
+    }
+
+    /// Gives the new file `node` the type of the dataset `old`, which it replaces, if it fits.
+    fn keep_type(&self, node: &Node, old: &Node, invalidate: &mut Invalidate) {
+        let (Some(new), Some(old)) = (node.item.dataset(), old.item.dataset()) else { return };
+        let Ok(edit) = self.mounted.editor() else { return };
+        if !self.mounted.spec.keep_types || !new.is_own() || !old.is_own() {
+            return;
+        }
+        let container = kept_type::Container { connector: &*self.mounted.connector, edit };
+        match container.keep_type(new, old) {
+            Ok(false) => {}
+            Ok(true) => self.changes.changed(&[new], invalidate),
+            Err(e) => {
+                let name = String::from_utf8_lossy(&node.place().name).into_owned();
+                tracing::warn!("{name:?} does not take the type of the dataset that it replaces: {e}");
+                self.changes.changed(&[new], invalidate);
+            }
+        }
     }
 
     /// Has the soft links in the group `node`, which was moved, lead to the same objects in it;
