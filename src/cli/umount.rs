@@ -4,7 +4,7 @@ use super::failure::{Exit, Failure, errno_text, reason};
 use crate::base::escape::escaped;
 use crate::config::args::UmountArgs;
 use crate::config::catalog::Catalog;
-use crate::fuse::daemon_liveness::{self, EndFailure};
+use crate::fuse::daemon_liveness::{self, EndFailure, Running};
 use crate::fuse::mounts::{self, Mount};
 use crate::fuse::{UnmountError, mountpoint, unmount};
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for the end of the daemon after its mount is gone.
 const DAEMON_END_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for the end of the daemon while another mount namespace has the mount.
+const OTHER_NAMESPACE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for an answer of a mount that is starting.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for the mount table to lose an unmounted mount.
@@ -32,6 +34,7 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
     }
     // Must precede unmounting: an unmounted file system does not lead to its daemon.
     let mut daemons = daemon_liveness::find(&mount);
+    // A request to a mount that does not answer would keep it busy.
     let alive = daemons.is_empty() && !is_dead(&path);
     if alive {
         // A daemon that has just mounted creates its socket before it answers.
@@ -44,14 +47,34 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
     if args.lazy {
         return Ok(());
     }
-    if cannot_wait {
-        super::print_error(&format!("unmounted {}; cannot find its daemon, which may still write its last changes", escaped(&path)));
-    }
-    match daemons.wait(DAEMON_END_TIMEOUT).as_deref() {
-        Some([]) => Ok(()),
-        Some([failure, ..]) => Err(Failure::new(Exit::General, end_failure_message(&path, &mount, *failure))),
+    wait_ended(&path, &mount, &daemons, cannot_wait)
+}
+
+/// Waits for the end of the daemon of `mount`, which was at `path`.
+fn wait_ended(path: &Path, mount: &Mount, daemons: &Running, cannot_wait: bool) -> Result<(), Failure> {
+    let elsewhere = mounts::elsewhere(mount.device);
+    let limit = if elsewhere.is_some() { OTHER_NAMESPACE_TIMEOUT } else { DAEMON_END_TIMEOUT };
+    match daemons.wait(limit) {
+        Some(Some(failure)) => Err(Failure::new(Exit::General, end_failure_message(path, mount, failure))),
+        // There is nothing to be written.
+        Some(None) if !cannot_wait || mount.read_only => Ok(()),
+        Some(None) => {
+            let message = format!(
+                "unmounted {}, but cannot find its daemon, which may still write its last changes; wait until it has ended",
+                escaped(path)
+            );
+            Err(Failure::new(Exit::Mount, message))
+        }
         None => {
-            let message = format!("unmounted {}, but its daemon still runs after {} s", escaped(&path), DAEMON_END_TIMEOUT.as_secs());
+            let why = mounts::elsewhere(mount.device).map_or_else(String::new, |(pid, name)| {
+                let name = escaped(&name);
+                format!(
+                    ": process {pid} ({name}) has the mount in another mount namespace; end it, or unmount there with \
+                     'nsenter -t {pid} -m umount {}'",
+                    escaped(path)
+                )
+            });
+            let message = format!("unmounted {}, but its daemon still runs after {} s{why}", escaped(path), limit.as_secs());
             Err(Failure::new(Exit::Mount, message))
         }
     }
@@ -85,11 +108,16 @@ fn end_failure_message(path: &Path, mount: &Mount, failure: EndFailure) -> Strin
 /// Checks whether the mount at `path` has no daemon. Without an answer within [`ANSWER_TIMEOUT`] it
 /// counts as alive.
 pub(super) fn is_dead(path: &Path) -> bool {
+    is_dead_within(path, ANSWER_TIMEOUT)
+}
+
+/// [`is_dead`] with a limit for the answer.
+pub(super) fn is_dead_within(path: &Path, limit: Duration) -> bool {
     let (sender, answer) = mpsc::channel();
     let path = path.to_owned();
     // The daemon of another user may never answer: the thread then ends with this process.
     let started = thread::Builder::new().spawn(move || sender.send(unmount::is_dead(&path)));
-    started.is_ok() && answer.recv_timeout(ANSWER_TIMEOUT).unwrap_or(false)
+    started.is_ok() && answer.recv_timeout(limit).unwrap_or(false)
 }
 
 fn mount_at(path: &Path) -> Result<Option<Mount>, UnmountError> {

@@ -10,8 +10,9 @@
 //! here waits without a limit for the other end.
 //!
 //! The kernel reuses a device number as soon as its mount is gone, while the daemon may still
-//! commit. So each daemon has a name of its own, `MAJOR:MINOR.PID.NANOSECONDS`,
-//! and a peer waits for all with its device number. The name of a daemon that was killed stays;
+//! commit. So each daemon has a name of its own, `MAJOR:MINOR.PID.NANOSECONDS`, with the time since
+//! the system started, and a peer waits for the last one with its device number: daemons announce
+//! themselves after they mounted. The name of a daemon that was killed stays;
 //! a process that gets ECONNREFUSED removes it. Names are not reused, so no other socket is
 //! removed.
 
@@ -29,12 +30,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// Most peers held at once; beyond that the oldest is dropped.
 const PEERS_MAX: usize = 64;
-/// Daemons of one device number that are waited for.
-const DAEMONS_MAX: usize = 32;
 /// How long all connects of one search may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause before a connect is tried again that met a full backlog, which poll(2) does not report.
@@ -144,8 +143,9 @@ pub fn announce(device: Device, run: Run<'_>) -> io::Result<Announcement> {
 
 fn announce_in(directory: RuntimeDir, device: Device, run: Run<'_>) -> io::Result<Announcement> {
     remove_stale(&directory);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let name = OsString::from(format!("{device}.{}.{}", std::process::id(), now.as_nanos()));
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)?;
+    let nanoseconds = Duration::from(now).as_nanos();
+    let name = OsString::from(format!("{device}.{}.{nanoseconds}", std::process::id()));
     // A socket that does not listen yet refuses connections like a stale one.
     let hidden = OsString::from(format!(".{}", name.display()));
     let listener = UnixListener::bind(directory.path(&hidden))?;
@@ -199,16 +199,28 @@ struct Daemon {
     name: OsString,
 }
 
-/// The daemons that a mount may have.
-#[derive(Debug, Default)]
-pub struct Running {
-    daemons: Vec<Daemon>,
-    /// Sockets that did not take a connection.
-    unreachable: usize,
+impl Daemon {
+    /// When it was announced, nanoseconds since the system started.
+    fn announced(&self) -> u128 {
+        announced(&self.name)
+    }
 }
 
-/// Finds the daemon of `mount`, and those of mounts before with its device number that have not
-/// ended yet.
+/// When the daemon of the socket `name` was announced.
+fn announced(name: &OsStr) -> u128 {
+    name.to_str().and_then(|name| name.rsplit('.').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// The daemon that a mount may have.
+#[derive(Debug, Default)]
+pub struct Running {
+    daemon: Option<Daemon>,
+    /// When the last of the sockets was announced that did not take a connection.
+    unreachable: Option<u128>,
+}
+
+/// Finds the daemon of `mount`: the last one that was announced with its device number. Those of
+/// earlier mounts with that number may not have ended yet.
 pub fn find(mount: &Mount) -> Running {
     let mut running = Running::default();
     for directory in RuntimeDir::of_mount(mount.owner) {
@@ -222,42 +234,51 @@ impl Running {
         let end = Instant::now() + CONNECT_TIMEOUT;
         let directory = Arc::new(directory);
         for name in directory.names(&format!("{device}.")) {
-            if self.daemons.len() >= DAEMONS_MAX {
-                self.unreachable += 1;
-                break;
-            }
             match connect_to(&directory, &name, end) {
                 Ok(peer) if user_of(&peer) == Some(directory.owner()) => {
-                    self.daemons.push(Daemon { process: process_of(&peer), peer, directory: directory.clone(), name });
+                    let found = Daemon { process: process_of(&peer), peer, directory: directory.clone(), name };
+                    if self.daemon.as_ref().is_none_or(|last| last.announced() < found.announced()) {
+                        self.daemon = Some(found);
+                    }
                 }
                 Err(Errno::ECONNREFUSED) => directory.remove(&name),
                 Err(Errno::ENOENT) => {}
-                Ok(_) | Err(_) => self.unreachable += 1,
+                Ok(_) | Err(_) => self.unreachable = self.unreachable.max(Some(announced(&name))),
             }
         }
     }
 
     /// True if there is no daemon to wait for.
     pub fn is_empty(&self) -> bool {
-        self.daemons.is_empty()
+        self.daemon.is_none()
     }
 
-    /// True if a daemon did not take the connection.
+    /// Number of the daemon's process, if it is visible here.
+    pub fn pid(&self) -> Option<i32> {
+        let daemon = self.daemon.as_ref()?;
+        getsockopt(&daemon.peer, sockopt::PeerCredentials).ok().map(|c| c.pid()).filter(|pid| *pid > 0)
+    }
+
+    /// Time since the daemon mounted.
+    pub fn age(&self) -> Option<Duration> {
+        let announced = u64::try_from(self.daemon.as_ref()?.announced()).ok()?;
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).ok()?;
+        Duration::from(now).checked_sub(Duration::from_nanos(announced))
+    }
+
+    /// True if a later daemon did not take the connection.
     pub fn is_incomplete(&self) -> bool {
-        self.unreachable > 0
+        self.unreachable > self.daemon.as_ref().map(Daemon::announced)
     }
 
-    /// Waits until all have ended; returns their failures, or `None` if one still runs after
+    /// Waits until it has ended; returns its failure, if any, or `None` if it still runs after
     /// `limit`.
-    pub fn wait(&self, limit: Duration) -> Option<Vec<EndFailure>> {
-        let end = Instant::now() + limit;
-        let mut failures = Vec::new();
-        for daemon in &self.daemons {
-            failures.extend(daemon.wait(end)?);
-            // The daemon may not be permitted to remove it.
-            daemon.directory.remove(&daemon.name);
-        }
-        Some(failures)
+    pub fn wait(&self, limit: Duration) -> Option<Option<EndFailure>> {
+        let Some(daemon) = &self.daemon else { return Some(None) };
+        let failure = daemon.wait(Instant::now() + limit)?;
+        // The daemon may not be permitted to remove it.
+        daemon.directory.remove(&daemon.name);
+        Some(failure)
     }
 }
 
@@ -342,7 +363,7 @@ mod tests {
 
     /// The daemons as seen from another PID namespace, without processes.
     fn unseen(running: Running) -> Running {
-        Running { daemons: running.daemons.into_iter().map(|d| Daemon { process: None, ..d }).collect(), ..running }
+        Running { daemon: running.daemon.map(|d| Daemon { process: None, ..d }), ..running }
     }
 
     fn hang_up(announced: &Announcement) {
@@ -372,7 +393,7 @@ mod tests {
         let late = unseen(daemons(&place, device));
         taken(&announced, 3);
         hang_up(&announced);
-        assert_eq!(late.wait(LONG), Some(vec![EndFailure::Changes(libc::ENOSPC)]));
+        assert_eq!(late.wait(LONG), Some(Some(EndFailure::Changes(libc::ENOSPC))));
         assert_eq!(running.wait(SHORT), None, "the process goes on");
         drop(announced);
         assert_eq!(dir(&place).names("").len(), 0);
@@ -381,21 +402,18 @@ mod tests {
     /// The kernel gives the number of a mount that is gone to the next, while the daemon of the
     /// first still writes.
     #[test]
-    fn daemons_of_one_number_are_all_waited_for() {
+    fn the_last_daemon_of_a_number_is_waited_for() {
         let (place, device) = place();
         let (ending, next) =
             (announce_in(dir(&place), device, &threads::here).unwrap(), announce_in(dir(&place), device, &threads::here).unwrap());
-        let mut running = unseen(daemons(&place, device));
-        assert_eq!(running.daemons.len(), 2);
-        taken(&ending, 1);
+        let running = unseen(daemons(&place, device));
         taken(&next, 1);
+        hang_up(&ending);
+        assert_eq!(running.wait(SHORT), None, "that of the mount goes on");
         next.fail(EndFailure::Panic);
         hang_up(&next);
-        assert_eq!(running.wait(SHORT), None, "the other goes on");
-        hang_up(&ending);
-        running.daemons.truncate(1);
-        assert_eq!(running.wait(LONG), Some(vec![]));
-        assert_eq!(Running::default().wait(Duration::ZERO), Some(vec![]));
+        assert_eq!(running.wait(LONG), Some(Some(EndFailure::Panic)), "while the earlier one goes on");
+        assert_eq!(Running::default().wait(Duration::ZERO), Some(None));
     }
 
     #[test]
@@ -405,7 +423,7 @@ mod tests {
         let stale = |name: &str| drop(UnixListener::bind(place.path().join("h5dir").join(name)).unwrap());
         stale("0:50.1.2");
         let running = daemons(&place, device);
-        assert_eq!((running.daemons.len(), running.is_incomplete()), (1, false));
+        assert_eq!((running.is_empty(), running.is_incomplete()), (false, false));
         assert_eq!(dir(&place).names(""), std::slice::from_ref(&live.name));
         stale("0:51.1.2");
         std::fs::write(place.path().join("h5dir/notes"), "").unwrap();

@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 /// File system type of our mounts.
 pub const FS_TYPE: &str = "fuse.h5dir";
 
+/// Most processes whose mounts are looked at.
+const PROCESSES_MAX: usize = 1 << 16;
+
 /// Device number of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Device {
@@ -54,6 +57,8 @@ pub struct Mount {
     pub source: OsString,
     /// The user who mounted it, of a FUSE mount.
     pub owner: Option<u32>,
+    /// It cannot be written.
+    pub read_only: bool,
 }
 
 impl Mount {
@@ -76,6 +81,28 @@ pub fn top_at(mountpoint: &Path) -> io::Result<Option<Mount>> {
 /// All mounts of h5dir.
 pub fn ours() -> io::Result<Vec<Mount>> {
     Ok(parse(&std::fs::read("/proc/self/mountinfo")?).into_iter().filter(Mount::is_ours).collect())
+}
+
+/// A process in another mount namespace that has a mount of the file system `device`, of those that
+/// the caller may see: its number and name.
+pub fn elsewhere(device: Device) -> Option<(u32, String)> {
+    let here = std::fs::read_link("/proc/self/ns/mnt").ok();
+    let processes = std::fs::read_dir("/proc").ok()?.flatten().take(PROCESSES_MAX);
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let mut seen: Vec<PathBuf> = here.into_iter().collect();
+    for pid in numbers {
+        let Ok(namespace) = std::fs::read_link(format!("/proc/{pid}/ns/mnt")) else { continue };
+        if seen.contains(&namespace) {
+            continue;
+        }
+        seen.push(namespace);
+        let table = std::fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        if parse(&table).iter().any(|m| m.is_ours() && m.device == device) {
+            let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+            return Some((pid, String::from_utf8_lossy(name.trim_ascii()).into_owned()));
+        }
+    }
+    None
 }
 
 /// The mount with the number `id`, if the table has it.
@@ -124,13 +151,16 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let colon = device.iter().position(|b| *b == b':')?;
     let device = Device { major: number(device.get(..colon)?)?, minor: number(device.get(colon + 1..)?)? };
     let mountpoint = unescape(fields.nth(1)?);
+    let is_read_only = |options: &[u8]| options.split(|b| *b == b',').any(|option| option == b"ro");
+    let mount_read_only = is_read_only(fields.next()?);
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let fs_type = unescape(rest.next()?);
     let source = unescape(rest.next()?);
     let options = rest.next().unwrap_or_default();
     let owner = options.split(|b| *b == b',').find_map(|option| number(option.strip_prefix(b"user_id=")?));
     let owner = owner.and_then(|user| u32::try_from(user).ok());
-    Some(Mount { id, parent, device, mountpoint: mountpoint.into(), fs_type, source, owner })
+    let read_only = mount_read_only || is_read_only(options);
+    Some(Mount { id, parent, device, mountpoint: mountpoint.into(), fs_type, source, owner, read_only })
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
@@ -172,6 +202,7 @@ mod tests {
         assert_eq!((seen.id, seen.device, seen.is_ours()), (41, Device { major: 0, minor: 51 }, false));
         assert_eq!(mounts[1].source, "/data/x\\y.h5");
         assert!(mounts[1].is_ours() && mounts[1].is_fuse());
+        assert_eq!(mounts.iter().map(|m| m.read_only).collect::<Vec<_>>(), [false, true, false]);
         assert_eq!(mounts.iter().map(|m| m.owner).collect::<Vec<_>>(), [None, Some(0), None]);
         assert_eq!(top(&mounts, Path::new("/mnt")), None);
     }

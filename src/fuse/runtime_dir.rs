@@ -3,11 +3,15 @@
 //! ```text
 //! root    /run/h5dir
 //! users   $XDG_RUNTIME_DIR/h5dir; /run/user/UID/h5dir where that is not usable
+//! both    /tmp/h5dir-UID where no other is usable (su, cron, containers, user namespaces); UID is
+//!         the number outside of the user namespace
 //! ```
 //!
 //! A directory is used only if it and its parent belong to the expected user and no other user may
-//! write to them. It is held by a descriptor, and its entries are reached through `/proc/self/fd`:
-//! a path is looked up once, and its length does not limit the address of a socket.
+//! write to them. In `/tmp`, where all users may create names, the sticky bit keeps other users
+//! from exchanging the directory; one that another user made first is refused. The directory is
+//! held by a descriptor, and its entries are reached through `/proc/self/fd`: a path is looked up
+//! once, and its length does not limit the address of a socket.
 
 use crate::base::escape::escaped;
 use nix::fcntl::{OFlag, openat};
@@ -23,6 +27,8 @@ use super::mounts;
 
 /// Name of the directory.
 const NAME: &str = "h5dir";
+/// Directory of last resort, in which all users may create names.
+const SHARED: &str = "/tmp";
 /// Entries read of one directory.
 const ENTRIES_MAX: usize = 4096;
 /// Mode bits by which users other than the owner may write.
@@ -44,8 +50,28 @@ fn effective_user() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
-/// Directories in which the sockets of `user` may be.
-fn parents(user: u32) -> Vec<PathBuf> {
+/// The directories that the sockets of `user` may be in, below their parents.
+fn places(user: u32) -> Vec<(PathBuf, String)> {
+    let private = private_parents(user).into_iter().map(|parent| (parent, NAME.to_owned()));
+    private.chain([(SHARED.into(), format!("{NAME}-{}", outside(user)))]).collect()
+}
+
+/// Number of `user` outside this user namespace, in which several users may be root.
+fn outside(user: u32) -> u32 {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let ranges = map.lines().filter_map(|line| {
+        let mut numbers = line.split_ascii_whitespace().map(|n| n.parse::<u32>().ok());
+        Some((numbers.next()??, numbers.next()??, numbers.next()??))
+    });
+    let found = ranges.filter_map(|(inside, outside, len)| {
+        let at = user.checked_sub(inside).filter(|at| *at < len)?;
+        outside.checked_add(at)
+    });
+    found.min().unwrap_or(user)
+}
+
+/// Directories that only `user` may write to.
+fn private_parents(user: u32) -> Vec<PathBuf> {
     if user == 0 {
         return vec!["/run".into()];
     }
@@ -60,8 +86,8 @@ impl RuntimeDir {
     pub fn create() -> io::Result<Self> {
         let user = effective_user();
         let mut result = Err(io::ErrorKind::NotFound.into());
-        for parent in parents(user) {
-            result = Self::open(&parent, user, true);
+        for (parent, name) in places(user) {
+            result = Self::open_named(&parent, &name, user, true);
             if result.is_ok() {
                 break;
             }
@@ -74,8 +100,10 @@ impl RuntimeDir {
         let user = effective_user();
         // Root serves mounts of its own, and unmounts those of users.
         let users = [Some(user), owner.filter(|owner| user == 0 && *owner != 0)];
-        let opened =
-            users.into_iter().flatten().flat_map(|user| parents(user).into_iter().map(move |parent| Self::open(&parent, user, false)));
+        let opened = users
+            .into_iter()
+            .flatten()
+            .flat_map(|user| places(user).into_iter().map(move |(parent, name)| Self::open_named(&parent, &name, user, false)));
         let mut all: Vec<Self> = Vec::new();
         for dir in opened.flatten() {
             let identity = dir.identity();
@@ -87,17 +115,27 @@ impl RuntimeDir {
     }
 
     /// The directory in `parent`; `create`: created if absent.
+    #[cfg(test)]
     pub(super) fn open(parent: &Path, owner: u32, create: bool) -> io::Result<Self> {
+        Self::open_named(parent, NAME, owner, create)
+    }
+
+    /// The directory `name` in `parent`; `create`: created if absent.
+    pub(super) fn open_named(parent: &Path, name: &str, owner: u32, create: bool) -> io::Result<Self> {
         let directory = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let above = nix::fcntl::open(parent, directory, Mode::empty())?;
-        check(&above, owner)?;
+        if parent == Path::new(SHARED) {
+            check_shared(&above)?
+        } else {
+            check(&above, owner)?
+        }
         if create {
-            match mkdirat(&above, NAME, Mode::S_IRWXU) {
+            match mkdirat(&above, name, Mode::S_IRWXU) {
                 Ok(()) | Err(nix::errno::Errno::EEXIST) => {}
                 Err(e) => return Err(e.into()),
             }
         }
-        let fd = openat(&above, NAME, directory | OFlag::O_NOFOLLOW, Mode::empty())?;
+        let fd = openat(&above, name, directory | OFlag::O_NOFOLLOW, Mode::empty())?;
         check(&fd, owner)?;
         Ok(RuntimeDir { fd, owner })
     }
@@ -154,6 +192,26 @@ fn check(directory: &OwnedFd, owner: u32) -> io::Result<()> {
         return Err(refused("other users may write to it"));
     }
     Ok(())
+}
+
+/// Checks that only the owner of an entry of the directory may rename or remove it, and that
+/// reading its entries cannot block.
+fn check_shared(directory: &OwnedFd) -> io::Result<()> {
+    if mount_of(directory)?.is_none_or(|m| m.is_fuse()) {
+        return Err(refused("a FUSE daemon serves its file system"));
+    }
+    let stat = fstat(directory)?;
+    // Root of the machine, which a user namespace may not have.
+    let by_root = stat.st_uid == 0 || Some(stat.st_uid) == overflow_user();
+    if !by_root || stat.st_mode & OTHERS_WRITE != 0 && stat.st_mode & libc::S_ISVTX == 0 {
+        return Err(refused("other users may exchange its entries"));
+    }
+    Ok(())
+}
+
+/// The user that those who have no number in this user namespace are shown as.
+fn overflow_user() -> Option<u32> {
+    fs::read_to_string("/proc/sys/kernel/overflowuid").ok()?.trim().parse().ok()
 }
 
 /// The mount that a file is on; `None` for one outside of the mount table: detached, or above a

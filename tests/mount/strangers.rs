@@ -77,7 +77,7 @@ const AS_ROOT: &str = r#"
 
     # A socket of the user that takes no connection, and one that sends what a terminal acts upon.
     $as_user ./h5dir umount mnt
-    mounted
+    mounted --read-write
     $as_user "$2" -c '
 import os, socket, sys, time
 def listen(name, backlog):
@@ -85,22 +85,23 @@ def listen(name, backlog):
     s.bind(sys.argv[1] + name)
     s.listen(backlog)
     return s
-loud = listen(".1.2", 9)
+# Later than the daemon.
+loud = listen(".1.9999999999999999998", 9)
 if os.fork() == 0:
     peer, _ = loud.accept()
     peer.send(b"\x1b[2J\x1b]0;owned\x07the disk is full\nrun: me\n" * 100)
     peer.close()
     os._exit(0)
-full = listen(".1.1", 0)
+full = listen(".1.9999999999999999999", 0)
 waiting = socket.socket(socket.AF_UNIX)
-waiting.connect(sys.argv[1] + ".1.1")
+waiting.connect(sys.argv[1] + ".1.9999999999999999999")
 print("up", flush=True)
 os.wait()
 loud.close()
 # What umount waits for is the end of the process that listened: this one.
 ' "$sockets/$device" >up & taken=$!
     until grep -q up up; do sleep 0.01; done
-    in_time ./h5dir umount mnt 2>said
+    ! in_time ./h5dir umount mnt 2>said
     taken=
     grep -q 'cannot find its daemon' said
     [ "$(wc -l <said)" = 1 ]
@@ -109,12 +110,38 @@ loud.close()
 
     # A file system of the user in the place of the sockets is not asked for anything.
     rm -r $sockets
-    mounted
+    mounted --read-write
     rm -r $sockets
     $as_user mkdir -m 700 $sockets
-    $as_user ./h5dir mount f.h5 $sockets 2>said
-    in_time ./h5dir umount mnt 2>said
+    cp -p f.h5 g.h5
+    $as_user ./h5dir mount g.h5 $sockets 2>said
+    ! in_time ./h5dir umount mnt 2>said
     grep -q 'cannot find its daemon' said
+    umount -l $sockets
+
+    # Without a directory in /run: that in /tmp. One that another user made is not used.
+    place=$PWD
+    mkdir /run/place
+    mount --bind . /run/place
+    mount -t tmpfs -o mode=1777 tmpfs /tmp
+    mkdir -p "$place"
+    mount --bind /run/place "$place"
+    cd "$place"
+    rm -r /run/user/65534
+    mounted --read-write
+    [ "$(ls /tmp/h5dir-65534 | wc -l)" = 1 ] && [ "$(stat -c %a:%u /tmp/h5dir-65534)" = 700:65534 ]
+    in_time ./h5dir umount mnt
+    [ -z "$(ls /tmp/h5dir-65534)" ]
+    rm -r /tmp/h5dir-65534
+    setpriv --reuid=65533 --clear-groups mkdir -m 777 /tmp/h5dir-65534
+    mounted --read-write
+    ! in_time ./h5dir umount mnt 2>said
+    grep -q 'cannot find its daemon' said
+    [ -z "$(ls /tmp/h5dir-65534)" ]
+    # It has nothing to write.
+    mounted
+    in_time ./h5dir umount mnt 2>said
+    [ ! -s said ]
 "#;
 
 #[test]
