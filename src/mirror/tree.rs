@@ -378,7 +378,11 @@ impl MirrorFs {
     fn close_before(&self, parent: &Arc<Node>, directory: &Directory, name: &OsStr, entry: &Entry) -> FsResult<()> {
         self.containers.close_file(entry.status.identity)?;
         let journal = [name.as_bytes(), JOURNAL_SUFFIX.as_bytes()].concat();
-        let has_journal = || Ok(directory.entry(OsStr::from_bytes(&journal)).map_err(|e| errno(&e))?.is_some());
+        let has_journal = || match directory.entry(OsStr::from_bytes(&journal)) {
+            // No journal can have so long a name.
+            Err(e) if e.raw_os_error() == Some(libc::ENAMETOOLONG) => Ok(false),
+            found => Ok(found.map_err(|e| errno(&e))?.is_some()),
+        };
         if !entry.is_regular() || !has_journal()? {
             return Ok(());
         }

@@ -112,3 +112,34 @@ fn python_ends_well(program: &str) {
     let output = Command::new(python::with_h5py()).args(["-c", program]).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// The name of the log's group was `EIO` for a new file, and `EEXIST` without a reason for a log.
+#[test]
+fn the_name_of_the_log_has_an_errno_and_a_reason() {
+    let place = Place::new();
+    let plain = place.dir().join("plain.h5");
+    assert_eq!(run(&mut h5dir(&["create", plain.to_str().unwrap()])), (0, String::new()));
+    let mount = Mount::start(place, &plain, &["--read-write"]);
+    std::fs::create_dir(mount.path("LOG")).unwrap();
+    std::fs::write(mount.path("d"), b"").unwrap();
+    let description = r#"{"dtype":"<i4","shape":[4],"layout":"log"}"#;
+    let set = || Command::new("setfattr").args(["-n", "user.h5dir.dataset", "-v", description]).arg(mount.path("d")).output().unwrap();
+    assert!(String::from_utf8_lossy(&set().stderr).contains("Invalid argument"));
+    assert!(mount.text(".h5dir/log").contains("the log needs the name LOG"));
+    std::fs::rename(mount.path("LOG"), mount.path("other")).unwrap();
+    assert!(set().status.success());
+    drop(mount);
+    let place = Place::new();
+    let log = place.dir().join("log.h5");
+    assert_eq!(run(&mut h5dir(&["create", "--log", log.to_str().unwrap()])), (0, String::new()));
+    let mount = Mount::start(place, &log, &["--read-write"]);
+    std::fs::write(mount.path("a"), b"a").unwrap();
+    let errno = |done: std::io::Result<()>| done.unwrap_err().raw_os_error();
+    assert_eq!(errno(std::fs::write(mount.path("LOG"), b"")), Some(libc::EPERM));
+    assert_eq!(errno(std::fs::create_dir(mount.path("LOG"))), Some(libc::EPERM));
+    assert_eq!(errno(std::fs::hard_link(mount.path("a"), mount.path("LOG"))), Some(libc::EPERM));
+    assert_eq!(errno(std::os::unix::fs::symlink("a", mount.path("LOG"))), Some(libc::EPERM));
+    assert_eq!(errno(std::fs::rename(mount.path("a"), mount.path("LOG"))), Some(libc::EPERM));
+    assert_eq!(mount.read("a"), b"a");
+    assert!(mount.text(".h5dir/log").contains("LOG belongs to the log"));
+}

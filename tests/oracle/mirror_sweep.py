@@ -343,6 +343,15 @@ def other_files(tally, top, m):
         f.write(" and more")
     os.truncate(path, 12)
     tally.equal(read(host), b"written and ", "appended and cut")
+    for length in (200, 241, 242, 255):
+        names = [os.path.join(m, letter * length) for letter in "no"]
+        with open(names[0], "w") as f:
+            f.write("long")
+        os.rename(*names)
+        os.mkdir(names[0])
+        os.rmdir(names[0])
+        os.unlink(names[1])
+        tally.check(not any(map(os.path.lexists, names)), f"a name of {length} bytes is removed")
     os.chmod(path, 0o4755)
     os.utime(path, ns=(10**18, -1_500_000_000))
     os.setxattr(path, "user.k", b"v")

@@ -190,11 +190,12 @@ impl NativeConnector {
 }
 
 impl NativeConnector {
-    /// The name by which the link `name` of a user is stored in `group`. A name of the log stays:
-    /// the group has it.
+    /// The name by which the link `name` of a user is stored in `group`. Errors: it is one of the
+    /// log.
     pub(super) fn stored_link<'a>(&self, group: ObjectId, name: &'a [u8]) -> Result<Cow<'a, [u8]>> {
         let file = self.file(group.file)?;
-        Ok(self.stored_name(&file, links_of(&file, group.address), name).unwrap_or(name.into()))
+        let reserved = || Error::refused(libc::EPERM, format!("the name {} belongs to the log of the file", name.escape_ascii()));
+        self.stored_name(&file, links_of(&file, group.address), name).ok_or_else(reserved)
     }
 
     /// The name by which the attribute `name` of a user is stored. Errors: the log has attributes

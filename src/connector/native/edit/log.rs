@@ -117,6 +117,12 @@ impl NativeConnector {
     }
 }
 
+/// Error of a log in a file whose root group has the name of its group.
+fn name_taken() -> Error {
+    let reason = "the log needs the name LOG in the root group, which an object that is no log has: rename it, or use another layout";
+    Error::refused(libc::EINVAL, reason)
+}
+
 impl Change<'_> {
     fn set_integers(&self, id: ObjectId, name: &[u8], numbers: &[i64], scalar: bool) -> Result<()> {
         let store = self.store()?;
@@ -144,6 +150,9 @@ impl Change<'_> {
             if self.connector.options.log.raw {
                 return Err(Error::refused(libc::EPERM, "a file without a log gets one only in a mount without --log=raw"));
             }
+            if self.has_link(self.root()?, GROUP)? {
+                return Err(name_taken());
+            }
             let group = self.create_group(self.root()?, GROUP)?;
             // The first ID is that of the log itself.
             self.set_integers(group, DATASETS, &[1], true)?;
@@ -151,7 +160,7 @@ impl Change<'_> {
             self.set_integers(group, STATE, &[signed(VERSION), 0, 0, 0, 0, 0, 0], false)?;
             *file.log.write() = None;
         }
-        let group = self.log_group()?.ok_or_else(|| Error::refused(libc::EEXIST, "the root group has an object LOG that is no log"))?;
+        let group = self.log_group()?.ok_or_else(name_taken)?;
         let log = self.connector.record_log();
         let log = log.ok_or_else(|| Error::refused(libc::EPERM, "a log is written only in a mount without --log=raw"))?;
         Ok((log, group))
