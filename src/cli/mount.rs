@@ -83,7 +83,11 @@ pub(crate) fn all(args: &MountArgs) -> Result<(), Failure> {
     for e in catalog.files.iter().filter(|file| file.mounts.is_empty()).filter_map(|file| file.usable().err()) {
         failed(Exit::Usage, Some(&e.0));
     }
-    for (file, mount) in catalog.mounts() {
+    let mounts = catalog.mounts();
+    if mounts.is_empty() && catalog.unreadable.is_empty() && catalog.files.iter().all(|file| file.usable().is_ok()) {
+        super::print_error("nothing is mounted: no configuration file has 'mounts:'; 'h5dir config check' lists the files");
+    }
+    for (file, mount) in mounts {
         match start(file, mount, &layers) {
             Ok(None) => {}
             Ok(Some(exit)) => failed(exit, None),

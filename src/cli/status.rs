@@ -1,11 +1,11 @@
 //! `h5dir status`: the mounts of this machine, or the counters of one.
 
 use super::failure::{Exit, Failure, reason};
-use super::text;
+use super::{text, umount};
 use crate::base::escape::{self, escaped};
 use crate::config::args::StatusArgs;
-use crate::fuse::mountpoint;
 use crate::fuse::mounts::{self, Mount};
+use crate::fuse::{daemon_liveness, mountpoint};
 use serde_json::{Map, Value, json};
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
@@ -13,8 +13,46 @@ use std::time::Duration;
 
 /// Time between two looks with `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest wait for an answer of one mount of the list.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Most bytes of the counters.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
+
+/// Seconds of the larger units of an age, and their names.
+const UNITS: [(u64, &str); 3] = [(86400, "d"), (3600, "h"), (60, "min")];
+
+/// A mount and its daemon.
+struct State {
+    mount: Mount,
+    /// The daemon has ended without unmounting.
+    is_dead: bool,
+    /// Number of the daemon's process.
+    pid: Option<i32>,
+    age: Option<Duration>,
+}
+
+impl State {
+    fn of(mount: Mount) -> Self {
+        let daemon = daemon_liveness::find(&mount);
+        let is_dead = umount::is_dead_within(&mount.mountpoint, ANSWER_TIMEOUT);
+        let (pid, age) = if is_dead { (None, None) } else { (daemon.pid(), daemon.age()) };
+        State { mount, is_dead, pid, age }
+    }
+
+    fn words(&self) -> String {
+        let access = if self.mount.read_only { "ro" } else { "rw" };
+        let dead = self.is_dead.then(|| "dead: its daemon has ended; 'h5dir umount' removes it".to_owned());
+        let pid = self.pid.map(|pid| format!("pid {pid}"));
+        [Some(access.to_owned()), dead, pid, self.age.map(age)].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// An age in its largest unit.
+fn age(age: Duration) -> String {
+    let seconds = age.as_secs();
+    let unit = UNITS.into_iter().find_map(|(of, name)| Some((seconds.checked_div(of).filter(|n| *n > 0)?, name)));
+    unit.map_or_else(|| format!("{seconds} s"), |(n, name)| format!("{n} {name}"))
+}
 
 /// Runs `h5dir status`.
 pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
@@ -47,21 +85,27 @@ fn general(message: String) -> Problem {
 
 fn list(as_json: bool) -> Result<(), Problem> {
     let all = mounts::ours().map_err(|e| general(format!("cannot read the mount table: {}", reason(&e))))?;
+    let all: Vec<State> = all.into_iter().map(State::of).collect();
     let mut out = io::stdout().lock();
     let bytes = |path: &Path| path.as_os_str().as_encoded_bytes().to_vec();
     if as_json {
-        let one = |m: &Mount| {
+        let one = |state: &State| {
             json!({
-                "mountpoint": text::json(&bytes(&m.mountpoint)),
-                "source": text::json(m.source.as_encoded_bytes()),
-                "user": m.owner,
+                "mountpoint": text::json(&bytes(&state.mount.mountpoint)),
+                "source": text::json(state.mount.source.as_encoded_bytes()),
+                "user": state.mount.owner,
+                "read_only": state.mount.read_only,
+                "dead": state.is_dead,
+                "pid": state.pid,
+                "age_seconds": state.age.map(|age| age.as_secs()),
             })
         };
         let text = format!("{:#}", Value::Array(all.iter().map(one).collect()));
         return Ok(writeln!(out, "{}", escape::json(&text))?);
     }
-    for m in all {
-        writeln!(out, "{} on {}", text::name(m.source.as_encoded_bytes()), text::name(&bytes(&m.mountpoint)))?;
+    for state in all {
+        let (source, at) = (text::name(state.mount.source.as_encoded_bytes()), text::name(&bytes(&state.mount.mountpoint)));
+        writeln!(out, "{source} on {at} ({})", state.words())?;
     }
     Ok(())
 }
@@ -109,6 +153,12 @@ fn as_json(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_age_is_in_its_largest_unit() {
+        let ages = [(0, "0 s"), (59, "59 s"), (60, "1 min"), (7300, "2 h"), (864_000, "10 d")];
+        ages.into_iter().for_each(|(seconds, text)| assert_eq!(age(Duration::from_secs(seconds)), text));
+    }
 
     #[test]
     fn counters_are_aligned_or_json() {

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Layers {
     /// Long options.
-    command: MountOptions,
+    pub(super) command: MountOptions,
     /// Options of `-o`.
     list: MountOptions,
     /// Options of the mount in a file.
@@ -75,6 +75,11 @@ impl Layers {
     pub(crate) fn merged(&self) -> MountOptions {
         let given = self.command.clone().or(self.list.clone());
         given.over(&self.own.options.clone().over(&self.defaults.options))
+    }
+
+    /// True if the option `name` is given for this mount, not by the defaults of a file.
+    pub(crate) fn is_own(&self, name: &str) -> bool {
+        self.command.has(name) || self.list.has(name) || self.own.options.has(name)
     }
 
     /// Where the option `name` is given.

@@ -8,11 +8,13 @@
 //! help      the screen of h5dir, examples    side_args, iod_args  arguments of some commands
 //! yaml      nodes with their places              problem  a place and what is wrong there
 //! layers    the sources of the options           catalog  files of the machine and the user
+//! applicable  options without effect on a source
 //! resolve   merges, applies defaults, checks     effective, schema  for config show and editors
 //! ```
 //! Precedence: long option, then `-o`, then the mount in the file, then `defaults:` of the file,
 //! then the default.
 
+mod applicable;
 pub(crate) mod args;
 pub(crate) mod catalog;
 pub(crate) mod create;

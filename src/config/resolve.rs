@@ -8,7 +8,7 @@ use super::options::MountOptions;
 use super::side_args::ExternalArgs;
 use super::target::Target;
 use super::value::{Level, LogFormat, LogView, Patterns, Seconds, Switch, VdsMissing};
-use super::{UsageError, file, memory};
+use super::{UsageError, applicable, file, memory};
 use crate::base::escape::escaped;
 use crate::base::remote::{
     DEFAULT_CACHE_DIR_BYTES, DEFAULT_TIMEOUT, RemoteOptions, UrlSecrets, is_prefix, is_url, with_folder, without_secrets,
@@ -144,7 +144,8 @@ fn by_name(name: &str, config: Option<&Path>, layers: Layers) -> Result<Resolved
     let catalog = Catalog::read(config)?;
     let (file, mount) = catalog.find(name)?;
     let resolved = named(file, mount, layers)?;
-    Ok(Resolved { warnings: catalog.unreadable, ..resolved })
+    let warnings = catalog.unreadable.into_iter().chain(resolved.warnings).collect();
+    Ok(Resolved { warnings, ..resolved })
 }
 
 /// Makes the plan of `mount` in `file`. `layers`: options of the command line.
@@ -170,8 +171,9 @@ fn resolved(target: OsString, mountpoint: PathBuf, layers: Layers, name: Option<
     if mirror.is_some() && spec.transaction.is_some() {
         return Err(UsageError("--transaction needs a container in an object store; a directory is mounted without it".into()));
     }
+    let warnings = applicable::check(&layers, &spec, mirror.is_some())?;
     let plan = if mirror.is_some() { mirror_plan(&options, plan) } else { plan };
-    Ok(Resolved { spec, mirror, plan, layers, name, warnings: Vec::new() })
+    Ok(Resolved { spec, mirror, plan, layers, name, warnings })
 }
 
 /// Checks that the options of `mount:` and `defaults:` in `file` agree.
@@ -339,9 +341,9 @@ fn spec(options: &MountOptions, target: Target) -> Result<MountSpec, UsageError>
         raw_log: options.log == Some(LogView::Raw),
         remote,
         commit_on_close: on(options.commit_on_close),
+        keep_types: options.keep_types.is_none_or(|switch| switch.0),
         create: Arc::default(),
     })
-        keep_types: options.keep_types.is_none_or(|switch| switch.0),
 }
 
 fn external(options: &MountOptions, writable: bool) -> Result<ExternalPolicy, UsageError> {

@@ -192,7 +192,10 @@ fn status_lists_mounts_and_shows_the_counters_of_one() {
     let source =
         json(&["status", "--json"]).as_array().unwrap().iter().find(|m| m["mountpoint"] == mnt).expect("it is listed")["source"].clone();
     assert!(source.as_str().unwrap().ends_with("links.h5"), "{source}");
-    assert!(output(&["status"]).contains(&format!(" on {mnt}\n")));
+    assert!(output(&["status"]).contains(&format!(" on {mnt} (ro, pid ")));
+    let all = json(&["status", "--json"]);
+    let listed = all.as_array().unwrap().iter().find(|m| m["mountpoint"] == mnt).unwrap();
+    assert!(listed["read_only"] == true && listed["dead"] == false && listed["pid"].as_u64() > Some(1) && listed["age_seconds"].is_u64());
     let counters = json(&["status", "--json", mnt]);
     assert_eq!(counters["version"], env!("CARGO_PKG_VERSION"));
     assert!(counters["cache_budget_bytes"].as_u64().unwrap() > 0);
