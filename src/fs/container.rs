@@ -300,7 +300,7 @@ impl Operations for ContainerFs {
         let _names = self.namespace.lock_shared();
         let get = || {
             let node = self.namespace.living(ino)?;
-            xattr::get(&*self.mounted.connector, &self.mounted.cut_names, &node, name, &self.failed(&node))
+            xattr::get(&self.mounted, &node, name, &self.failed(&node))
         };
         consistent(&self.mounted, get, |_| ())
     }
@@ -309,7 +309,7 @@ impl Operations for ContainerFs {
         let _names = self.namespace.lock_shared();
         let list = || {
             let node = self.namespace.living(ino)?;
-            xattr::list(&*self.mounted.connector, &node, &self.failed(&node))
+            xattr::list(&self.mounted, &node, &self.failed(&node))
         };
         consistent(&self.mounted, list, |_| ())
     }
@@ -318,7 +318,7 @@ impl Operations for ContainerFs {
         let _names = self.namespace.lock_shared();
         let get = || {
             let node = self.namespace.living(ino)?;
-            xattr::fact(&*self.mounted.connector, &node, name, limit, &self.failed(&node))
+            xattr::fact(&self.mounted, &node, name, limit, &self.failed(&node))
         };
         consistent(&self.mounted, get, |_| ())
     }

@@ -9,6 +9,7 @@ mod cut_names;
 pub mod done;
 mod edit;
 mod errno;
+mod long_facts;
 pub mod memory;
 mod mounted;
 pub mod name;

@@ -2,6 +2,7 @@
 
 use super::cut_names::{CutNames, Names};
 use super::errno::errno;
+use super::long_facts::LongFacts;
 use super::name::NAME_MAX;
 use super::spec::{ExternalPolicy, MountSpec};
 use super::types::{CloseError, Errno, FsResult, Statfs};
@@ -35,6 +36,8 @@ pub struct Mounted {
     pub changing: bool,
     /// Names that are shown cut.
     pub cut_names: CutNames,
+    /// Facts in pieces.
+    pub long_facts: LongFacts,
     /// How often set-ID bits were set on a file.
     pub set_id_changes: AtomicU64,
     /// Nodes that the kernel knows.
@@ -63,6 +66,7 @@ impl Mounted {
             (CutNames::new(), AtomicU64::new(0), AtomicU64::new(0), Buffers::default(), AtomicBool::new(false), AtomicBool::new(false));
         let (changing, logged) = (connector.edit().is_some(), Mutex::new(HashSet::new()));
         Mounted {
+            long_facts: LongFacts::default(),
             set_id_changes: AtomicU64::new(0),
             connector,
             spec,
@@ -154,6 +158,7 @@ impl Mounted {
     /// Forgets the object `id`: its address may be used for another one.
     pub fn forget_object(&self, id: ObjectId) {
         self.logged.lock().remove(&id);
+        self.long_facts.forget(id);
         self.cut_names.forget(Names::Links(id));
         self.cut_names.forget(Names::Attributes(id));
     }
@@ -166,6 +171,7 @@ impl Mounted {
     /// Notes a change that waits for a commit.
     pub fn note_uncommitted(&self) {
         self.uncommitted.store(true, Ordering::Release);
+        self.long_facts.changed();
     }
 
     /// Makes changes durable. Without `always`: only if there are any.
@@ -226,6 +232,7 @@ impl Mounted {
     /// Commits and closes the container.
     pub fn close(&self) -> Result<(), CloseError> {
         let Some(edit) = self.connector.edit() else { return Ok(()) };
+        self.long_facts.end();
         edit.close().map_err(|e| CloseError {
             errno: if let Error::Io { errno, .. } | Error::Request { errno, .. } = &e { Errno(*errno) } else { errno(&e) },
             message: format!("the last changes of {} could not be written: {e}", escaped(&self.spec.file)),

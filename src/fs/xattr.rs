@@ -1,6 +1,8 @@
 //! Extended attributes: HDF5 attributes as `user.NAME`, derived facts as `user.h5dir.NAME`.
 
 use super::cut_names::{CutNames, Names};
+use super::long_facts::{self, LongFacts, Packed, piece_of};
+use super::mounted::Mounted;
 use super::name::{unescape, xattr_name};
 use super::namespace::Node;
 use super::types::{Errno, FsResult};
@@ -17,18 +19,27 @@ const FACTS: &[u8] = b"h5dir.";
 pub const VALUE_MAX: usize = 64 << 10;
 /// Longest list of names the kernel passes on, bytes.
 pub const LIST_MAX: usize = 64 << 10;
-/// Prefix of the numbered facts of references.
-const REFERENCES: &str = "references";
+/// Fact of all attributes.
+const ATTRIBUTES: &str = "attributes";
+/// Fact of the order of links.
+const LINKS: &str = "links";
+/// Longest [`LINKS`] that is listed as a whole, bytes: ext4 has room for 4 KiB in all.
+const LINKS_MAX: usize = 1 << 10;
 /// Facts that follow from others and cannot be set; those of a copy may differ.
 const DESCRIPTIVE: [&str; 8] = ["external", "index", "key", "log", "offset", "progress", "storage", "value"];
 /// Facts that define an object.
-const SETTABLE: [&str; 12] =
-    ["chunks", "dataset", "datatype", "dtype", "fillvalue", "filters", "layout", "map", "maxshape", "profile", "shape", "types"];
+const SETTABLE: [&str; 13] =
+    ["chunks", "dataset", "datatype", "dtype", "fillvalue", "filters", "layout", "links", "map", "maxshape", "profile", "shape", "types"];
 /// Fact with the link name of a file whose own name is escaped.
 const NAME_FACT: &[u8] = b"name";
 
 fn object(node: &Node) -> Option<ObjectId> {
     node.item.view.xattr_target(&node.item)
+}
+
+/// Fact and number if `name` is the name of a piece of a fact.
+pub fn fact_piece(name: &[u8]) -> Option<(&str, u32)> {
+    piece_of(std::str::from_utf8(name.strip_prefix(USER)?.strip_prefix(FACTS)?).ok()?)
 }
 
 /// True for the name of a derived fact.
@@ -43,10 +54,15 @@ pub fn check_namespace(name: &[u8]) -> FsResult<()> {
 }
 
 /// The value of the extended attribute `name` of `node`.
-pub fn get(connector: &dyn Connector, cut: &CutNames, node: &Node, name: &[u8], failed: &dyn Fn(&Error) -> Errno) -> FsResult<Vec<u8>> {
+pub fn get(mounted: &Mounted, node: &Node, name: &[u8], failed: &dyn Fn(&Error) -> Errno) -> FsResult<Vec<u8>> {
     let absent = Errno(libc::ENODATA);
+    let piece = fact_piece(name);
     let Some(name) = name.strip_prefix(USER) else { return Err(Errno(libc::EOPNOTSUPP)) };
-    let value = match value(connector, cut, node, name) {
+    let value = match (piece, object(node)) {
+        (Some(piece), Some(id)) => self::piece(mounted, id, piece),
+        _ => value(&*mounted.connector, &mounted.cut_names, node, name),
+    };
+    let value = match value {
         // The connector stops rendering past what an xattr may hold.
         Err(Error::Limit { .. }) => return Err(Errno(libc::E2BIG)),
         other => other.map_err(|e| failed(&e))?.ok_or(absent)?,
@@ -54,12 +70,26 @@ pub fn get(connector: &dyn Connector, cut: &CutNames, node: &Node, name: &[u8], 
     if value.len() > VALUE_MAX { Err(Errno(libc::E2BIG)) } else { Ok(value) }
 }
 
+/// A piece of a fact of the object `id`: the fact has some only if a copy needs them.
+fn piece(mounted: &Mounted, id: ObjectId, (fact, number): (&str, u32)) -> Result<Option<Vec<u8>>, Error> {
+    let text = || {
+        let text = present::fact_within(&*mounted.connector, id, fact, long_facts::TEXT_MAX)?;
+        Ok(text.filter(|text| text.len() > whole_max(fact)))
+    };
+    mounted.long_facts.piece((id, fact, number), mounted.state(), text)
+}
+
+/// Longest text of a fact that is listed as a whole, bytes.
+fn whole_max(fact: &str) -> usize {
+    if fact == LINKS { LINKS_MAX } else { VALUE_MAX }
+}
+
 /// The derived fact `name` of `node`, of at most `limit` bytes.
-pub fn fact(connector: &dyn Connector, node: &Node, name: &str, limit: u64, failed: &dyn Fn(&Error) -> Errno) -> FsResult<Vec<u8>> {
+pub fn fact(mounted: &Mounted, node: &Node, name: &str, limit: u64, failed: &dyn Fn(&Error) -> Errno) -> FsResult<Vec<u8>> {
     let Some(id) = object(node) else { return Err(Errno(libc::ENODATA)) };
-    let text = match name {
-        "attributes" => present::attributes_json(connector, id, limit).map(Some),
-        _ => present::fact(connector, id, name),
+    let text = match piece_of(name) {
+        Some(piece) => self::piece(mounted, id, piece),
+        None => present::fact_within(&*mounted.connector, id, name, limit),
     };
     match text {
         Ok(Some(text)) if text.len() as u64 <= limit => Ok(text),
@@ -95,45 +125,83 @@ fn value(connector: &dyn Connector, cut: &CutNames, node: &Node, name: &[u8]) ->
 }
 
 /// Names of the extended attributes of `node`, each followed by NUL: the facts that a copy needs,
-/// then attributes as far as the list's limit goes. All other facts can be read by name. The rest
-/// is in `user.h5dir.attributes` and `.h5dir/attrs`.
-pub fn list(connector: &dyn Connector, node: &Node, failed: &dyn Fn(&Error) -> Errno) -> FsResult<Vec<u8>> {
-    let mut out = Vec::new();
-    let mut add = |parts: &[&[u8]]| {
-        let len = parts.iter().map(|p| p.len()).sum::<usize>().saturating_add(1);
-        if out.len().saturating_add(len) > LIST_MAX {
-            return false;
-        }
-        parts.iter().for_each(|p| out.extend_from_slice(p));
-        out.push(0);
-        true
-    };
-    let Some(id) = object(node) else { return Ok(out) };
-    for fact in present::needed_facts(connector, id).map_err(|e| failed(&e))? {
-        // A fact that does not fit is not listed: it would make `cp -a` fail.
-        if present::fact_fits(connector, id, &fact, VALUE_MAX).unwrap_or(false) {
-            add(&[USER, FACTS, fact.as_bytes()]);
-        } else if fact.starts_with(REFERENCES) {
-            tracing::warn!("object at {}: {fact} is longer than {VALUE_MAX} bytes and not listed: copies hold null references", id);
-        }
+/// those that are too long in pieces; then attributes as far as the list's limit goes. All other
+/// facts can be read by name. Attributes that are not listed are in `user.h5dir.attributes`.
+pub fn list(mounted: &Mounted, node: &Node, failed: &dyn Fn(&Error) -> Errno) -> FsResult<Vec<u8>> {
+    let connector = &*mounted.connector;
+    let Some(id) = object(node) else { return Ok(Vec::new()) };
+    let mut facts = present::needed_facts(connector, id).map_err(|e| failed(&e))?;
+    let (attributes, complete) = attribute_names(connector, id).map_err(|e| failed(&e))?;
+    if !complete && !facts.iter().any(|fact| fact == ATTRIBUTES) {
+        facts.push(ATTRIBUTES.into());
     }
-    for a in connector.attributes(id).map_err(|e| failed(&e))?.iter() {
+    let mut out = Vec::new();
+    for fact in &facts {
+        list_fact(mounted, id, fact, &mut |name| add(&mut out, name));
+    }
+    if !attributes.iter().all(|name| add(&mut out, name)) {
+        tracing::info!("object at {id}: the list of attributes is longer than {LIST_MAX} bytes and was cut");
+    }
+    Ok(out)
+}
+
+/// Adds a name to a list if it has room for it.
+fn add(out: &mut Vec<u8>, name: &[u8]) -> bool {
+    if out.len().saturating_add(name.len()) >= LIST_MAX {
+        return false;
+    }
+    out.extend_from_slice(name);
+    out.push(0);
+    true
+}
+
+/// Lists a fact, or its pieces.
+fn list_fact(mounted: &Mounted, id: ObjectId, fact: &str, add: &mut dyn FnMut(&[u8]) -> bool) {
+    let whole = [USER, FACTS, fact.as_bytes()].concat();
+    // A fact that cannot be read is not listed: it would make `cp -a` fail.
+    match present::fact_fits(&*mounted.connector, id, fact, whole_max(fact)) {
+        Ok(Some(true)) => drop(add(&whole)),
+        Ok(Some(false)) => match present::fact_within(&*mounted.connector, id, fact, long_facts::TEXT_MAX) {
+            Ok(Some(text)) => {
+                let packed = Packed::new(&text);
+                let all = (1..=packed.count()).all(|number| add(&[&whole, b".".as_slice(), number.to_string().as_bytes()].concat()));
+                if !all {
+                    tracing::warn!("object at {id}: there is no room for the pieces of {fact}: copies lack it");
+                }
+                mounted.long_facts.keep(id, fact, mounted.state(), packed);
+            }
+            Err(Error::Limit { .. }) => {
+                let most = long_facts::TEXT_MAX;
+                tracing::warn!("object at {id}: {fact} is longer than {most} bytes: copies through mounts lack it; use 'h5dir cp'");
+                // Reading it fails, which a copying program can report.
+                add(&whole);
+            }
+            Ok(None) | Err(_) => {}
+        },
+        Ok(None) | Err(_) => {}
+    }
+}
+
+/// Names of the extended attributes that are attributes, and whether they are all, with values that
+/// can be read as a whole.
+fn attribute_names(connector: &dyn Connector, id: ObjectId) -> Result<(Vec<Vec<u8>>, bool), Error> {
+    let (mut names, mut complete, mut len) = (Vec::new(), true, 0usize);
+    for a in connector.attributes(id)?.iter() {
         // `rsync -X` skips a file with a listed name that getxattr refuses with E2BIG. Other errors
         // are returned by getxattr.
         if !present::attribute_fits(connector, id, a, VALUE_MAX).unwrap_or(true) {
-            tracing::info!(
-                "object at {}: attribute {:?} is longer than {VALUE_MAX} bytes and not listed; it is below .h5dir/attrs",
-                id,
-                String::from_utf8_lossy(a)
-            );
+            complete = false;
             continue;
         }
-        if !add(&[USER, &xattr_name(a)]) {
-            tracing::info!("the attribute list is longer than {LIST_MAX} bytes and was cut");
+        let name = [USER, &xattr_name(a)].concat();
+        len = len.saturating_add(name.len()).saturating_add(1);
+        names.push(name);
+        if len > LIST_MAX {
+            complete = false;
             break;
         }
     }
-    Ok(out)
+    Ok((names, complete))
 }
 
 /// What the name of an extended attribute stands for.
@@ -253,6 +321,14 @@ impl<'a> Target<'a> {
         }
     }
 
+    /// Adds the piece of a fact; sets the fact if it was the last one.
+    pub fn add_piece(&self, facts: &LongFacts, (fact, number): (&str, u32), value: &[u8]) -> Result<(), Error> {
+        match facts.add((self.id()?, fact, number), value)? {
+            Some(text) => self.set(&[USER, FACTS, fact.as_bytes()].concat(), &text, 0),
+            None => Ok(()),
+        }
+    }
+
     /// Removes the extended attribute `name`.
     pub fn remove(&self, name: &[u8]) -> Result<(), Error> {
         let name = name.strip_prefix(USER).ok_or_else(|| Error::refused(libc::EOPNOTSUPP, "only the namespace user. exists"))?;
@@ -260,7 +336,7 @@ impl<'a> Target<'a> {
         let absent = || Error::refused(libc::ENODATA, "there is no such attribute");
         match meaning(self.connector, self.cut, id, name)? {
             Some(Meaning::Attribute(name)) => self.edit.remove_attribute(id, &name),
-            Some(Meaning::Fact(fact)) if DESCRIPTIVE.contains(&fact) || fact.as_bytes() == NAME_FACT => Ok(()),
+            Some(Meaning::Fact(fact)) if DESCRIPTIVE.contains(&fact) || fact.as_bytes() == NAME_FACT || piece_of(fact).is_some() => Ok(()),
             // `rsync -X` removes attributes that the source does not have. Removing a fact succeeds
             // and changes nothing.
             Some(Meaning::Fact(fact)) if SETTABLE.contains(&fact) || self.fact(id, fact)? != Fact::Absent => Ok(()),

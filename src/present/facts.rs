@@ -6,7 +6,7 @@ use super::json::write_string;
 use super::parse::variable_string;
 use super::value::value_text;
 use super::{named_types, references, text, type_json};
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::connector::filters::name_of;
 use crate::connector::log::DatasetInLog;
 use crate::connector::{
@@ -90,12 +90,19 @@ fn are_texts(connector: &dyn Connector, id: ObjectId) -> Result<bool> {
     Ok(true)
 }
 
-/// Text of the fact `name` of the object `id`; `None` if it has no such fact.
+/// Text of the fact `name` of the object `id`, if it is not much longer than an extended attribute;
+/// `None` if it has no such fact.
 pub fn fact(connector: &dyn Connector, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
+    fact_within(connector, id, name, TEXT_MAX)
+}
+
+/// Text of the fact `name` of the object `id`; `None` if it has no such fact. Errors:
+/// [`Error::Limit`] for a text that is made of parts and is longer than `limit` bytes.
+pub fn fact_within(connector: &dyn Connector, id: ObjectId, name: &str, limit: u64) -> Result<Option<Vec<u8>>> {
     let kind = connector.info(id)?.kind;
     let text = match (name, kind) {
-        ("attributes", _) => return attributes(connector, id, TEXT_MAX).map(Some),
-        (named_types::NAME, _) => return named_types::text(connector, id, kind, TEXT_MAX),
+        ("attributes", _) => return attributes(connector, id, limit).map(Some),
+        (named_types::NAME, _) => return named_types::text(connector, id, kind, limit),
         ("kind", ObjectKind::Group) => "group",
         ("kind", ObjectKind::Dataset) => "dataset",
         ("kind", ObjectKind::Datatype) => "datatype",
@@ -107,21 +114,26 @@ pub fn fact(connector: &dyn Connector, id: ObjectId, name: &str) -> Result<Optio
             return Ok(Some(out));
         }
         ("dtype", ObjectKind::Datatype) => return Ok(Some(dtype(&connector.datatype(id)?))),
-        (_, ObjectKind::Dataset) => return dataset_fact(connector, id, name),
+        (_, ObjectKind::Dataset) => return dataset_fact(connector, id, name, limit),
         (_, ObjectKind::Map) => return super::map::fact(connector, id, name),
         _ => return Ok(None),
     };
     Ok(Some(text.into()))
 }
 
-/// True when the object `id` has the fact `name`, with a text of at most `most` bytes.
-pub fn fact_fits(connector: &dyn Connector, id: ObjectId, name: &str, most: usize) -> Result<bool> {
+/// True if the text of the fact `name` of the object `id` has at most `most` bytes; `None`: it has
+/// no such fact.
+pub fn fact_fits(connector: &dyn Connector, id: ObjectId, name: &str, most: usize) -> Result<Option<bool>> {
     if name == "dataset" && connector.info(id)?.kind == ObjectKind::Dataset {
         // Newlines that would make it too long are left out: the strings need not be read.
         let d = connector.dataset(id)?;
-        return Ok(whole(&d, d.lines.then_some(None))?.len() <= most);
+        return Ok(Some(whole(&d, d.lines.then_some(None))?.len() <= most));
     }
-    Ok(fact(connector, id, name)?.is_some_and(|text| text.len() <= most))
+    match fact_within(connector, id, name, most as u64) {
+        Ok(text) => Ok(text.map(|text| text.len() <= most)),
+        Err(Error::Limit { .. }) => Ok(Some(false)),
+        Err(e) => Err(e),
+    }
 }
 
 /// Description of the named datatype `id`, as its file shows it.
@@ -143,10 +155,10 @@ pub fn attributes(connector: &dyn Connector, id: ObjectId, limit: u64) -> Result
     Ok(json.finish())
 }
 
-fn dataset_fact(connector: &dyn Connector, id: ObjectId, name: &str) -> Result<Option<Vec<u8>>> {
+fn dataset_fact(connector: &dyn Connector, id: ObjectId, name: &str, limit: u64) -> Result<Option<Vec<u8>>> {
     let d = connector.dataset(id)?;
     if let Some(number) = references::number(name) {
-        return references::text(connector, id, &d, number, TEXT_MAX);
+        return references::text(connector, id, &d, number, limit);
     }
     let text = |v: Value| Some(v.to_string().into_bytes());
     Ok(match name {

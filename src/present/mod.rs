@@ -31,7 +31,7 @@ pub use ddl::text;
 pub use defined::{defined_json, defined_len, defined_values};
 pub use describe::{json_type, type_json};
 pub use edit::{Editor, Existing, Prepared, check_fact, check_new_file};
-pub use facts::{FACT_NAMES, attributes as attributes_json, datatype_text, fact, fact_fits, needed_facts};
+pub use facts::{FACT_NAMES, attributes as attributes_json, datatype_text, fact, fact_fits, fact_within, needed_facts};
 pub use hdf5_json::hdf5_json;
 pub use map::{MapEditor, map_key_text, map_keys, map_value, map_value_len};
 pub use npy::{build as build_npy_header, npy_header};

@@ -106,6 +106,57 @@ fn an_attribute_too_long_for_getxattr_is_not_listed() {
     unmount(&target);
 }
 
+/// Regression: attributes of more than 64 KiB, and those whose names take more, were lost, and with them all types.
+#[test]
+fn attributes_longer_than_an_extended_attribute_are_copied() {
+    let (_place, file) = created("v110");
+    h5py(
+        &file,
+        "    import os; f.close(); f = h5py.File(sys.argv[1], 'w', libver='latest')
+    g = f.create_group('one'); g.attrs['config'] = 'x' * 100000; g.attrs['backend'] = 'text'; g.attrs['epochs'] = np.int16(5)
+    g.attrs['names'] = np.array([b'a', b'bc', b'd']); g.attrs['noise'] = np.frombuffer(os.urandom(300000), 'u1')
+    h = f.create_group('many')
+    for i in range(600): h.attrs['attribute_number_%0100d' % i] = np.int32(i)
+    t = f.create_group('texts')
+    for i in range(600): t.attrs['text_number_%0100d' % i] = str(i)
+    f.create_group('text').attrs['long'] = 'y' * 70000
+    d = f.create_dataset('d', data=np.arange(6).reshape(2, 3)); d.attrs['large'] = np.arange(20000.0); d.attrs['small'] = np.float32(2)
+    f.create_dataset('wide', (2,), np.dtype([('m%04d' % i, '<i2') for i in range(1500)]))
+    e = f.create_dataset('e', (0,), 'u1', maxshape=(None,)); e.attrs['all'] = np.arange(9000) / 7
+    f.close()",
+    );
+    for command in [CP, RSYNC, TAR] {
+        let (text, mut differences) = copied(&file, "v110", command);
+        differences.retain(|d| command != TAR || !d.starts_with(" attribute "));
+        assert_eq!((text.as_str(), differences), ("", Vec::new()), "{command}");
+    }
+}
+
+/// Pieces that do not arrive are logged, and change nothing.
+#[test]
+fn a_fact_without_all_its_pieces_is_not_set() {
+    let (place, file) = created("v110");
+    h5py(
+        &file,
+        "    import os; f.close(); f = h5py.File(sys.argv[1], 'w', libver='latest')
+    f.create_group('g').attrs['noise'] = np.frombuffer(os.urandom(200000), 'u1'); f.close()",
+    );
+    let source = Mount::start(place, &file, &[]);
+    let pieces = listxattr(&source.path("g"));
+    assert!(pieces.len() > 2 && pieces.iter().all(|n| n.starts_with("user.h5dir.attributes.")), "{pieces:?}");
+    let (target, copy) = empty("v110");
+    std::fs::create_dir(target.path("g")).unwrap();
+    for name in pieces.iter().skip(1) {
+        xattr::set(target.path("g"), name, &xattr::get(source.path("g"), name).unwrap().unwrap()).unwrap();
+    }
+    assert!(xattr::set(target.path("g"), "user.h5dir.attributes.1", b"text").is_err());
+    unmount(&target);
+    let count = pieces.len();
+    let line = format!("user.h5dir.attributes was not set: {} of its {count} pieces arrived", count - 1);
+    assert!(target.log().contains(&line), "{}", target.log());
+    h5py(&copy, "    assert len(f['g'].attrs) == 0");
+}
+
 /// Datasets of references, as MATLAB writes cells, and in members, arrays and chunks; `mid` lies between what they lead to.
 const REFERENCES: &str = r"    from h5py import h5r, h5t, h5s
     r = f.create_group('#refs#'); a = r.create_dataset('a', data=[1, 2]); pad = [f.create_dataset(f'mid{i}', data=[i] * 99) for i in range(9)]

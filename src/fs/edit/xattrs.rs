@@ -52,7 +52,11 @@ impl XattrEditor {
             let reason = "the root of a mount stays a group; make a directory in it a map";
             return Err(self.mounted.refused(node.item.object(), &Error::refused(libc::EINVAL, reason)));
         }
-        self.change(node, name, |target| target.set(name, value, flags), invalidate)?;
+        let set = |target: &Target<'_>| match xattr::fact_piece(name) {
+            Some(piece) => target.add_piece(&self.mounted.long_facts, piece, value),
+            None => target.set(name, value, flags),
+        };
+        self.change(node, name, set, invalidate)?;
         if let Some((id, kind_before)) = before
             && kind(id) != kind_before
         {
