@@ -92,6 +92,13 @@ pub trait Edit: Send + Sync {
         Err(Error::refused(libc::EOPNOTSUPP, "containers of this kind have no named datatypes"))
     }
 
+    /// Sets the creation order of the links of a group, which tracks it from then on: those in
+    /// `names` in their order. If some of them do not exist yet, it is set when they do, at the
+    /// latest by the last commit. Containers that keep no order ignore it.
+    fn set_link_order(&self, _group: ObjectId, _names: Vec<Vec<u8>>) -> Result<()> {
+        Ok(())
+    }
+
     /// Stores the written form of variable-length elements, which are replaced as a whole. `last`:
     /// the last writer closes; a form that cannot be stored is dropped. Returns whether there was a
     /// form.

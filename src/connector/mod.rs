@@ -210,6 +210,11 @@ pub trait Connector: Send + Sync {
     fn lookup(&self, group: ObjectId, name: &[u8]) -> Result<Option<Link>>;
     /// Links of a group from position `start` (0 = first), each with the position after it.
     fn list(&self, group: ObjectId, start: u64, f: &mut dyn FnMut(Link, u64) -> ControlFlow<()>) -> Result<()>;
+    /// Names of the links of a group in the order in which they were created, at most `limit`;
+    /// `None` = the group does not track that.
+    fn created_links(&self, _group: ObjectId, _limit: usize) -> Result<Option<Vec<Vec<u8>>>> {
+        Ok(None)
+    }
     /// What an external link of the group `from` leads to; `None` = nothing that may be shown.
     fn external(&self, from: ObjectId, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>>;
     /// The object at `path` from `start`, soft and external links followed.

@@ -83,6 +83,9 @@ impl<'a> Editor<'a> {
         if name == super::named_types::NAME {
             return super::named_types::set(self.edit, id, text);
         }
+        if name == super::link_order::NAME {
+            return super::link_order::set(self.edit, id, text);
+        }
         self.edit.keep_layout(id);
         let done = self.set_dataset_fact(id, name, text);
         if name == "dataset" {

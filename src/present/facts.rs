@@ -5,7 +5,7 @@ use super::describe::dtype;
 use super::json::write_string;
 use super::parse::variable_string;
 use super::value::value_text;
-use super::{named_types, references, text, type_json};
+use super::{link_order, named_types, references, text, type_json};
 use crate::base::{Error, Result};
 use crate::connector::filters::name_of;
 use crate::connector::log::DatasetInLog;
@@ -23,7 +23,7 @@ pub(super) const TEXT_MAX: u64 = (64 << 10) + 1;
 /// Key of the newlines inside strings.
 const NEWLINES_KEY: &[u8] = b",\"newlines\":";
 
-/// All facts but the numbered ones of references.
+/// All facts but the numbered ones of references and the long one of the order of links.
 pub const FACT_NAMES: [&str; 22] = [
     "attributes",
     "chunks",
@@ -74,13 +74,21 @@ pub fn needed_facts(connector: &dyn Connector, id: ObjectId) -> Result<Vec<Cow<'
     if named_types::has_any(connector, id, kind, !are_texts)? {
         names.push(named_types::NAME.into());
     }
+    if kind == ObjectKind::Group && link_order::is_needed(connector, id) {
+        names.push(link_order::NAME.into());
+    }
     Ok(names)
 }
 
-/// True if all attributes of the object `id` are such as their texts alone make.
+/// True if all attributes of the object `id` are such as their texts alone make, in any order.
 fn are_texts(connector: &dyn Connector, id: ObjectId) -> Result<bool> {
     let text = variable_string(connector.reference_bytes())?;
-    for name in connector.attributes(id)?.iter() {
+    let names = connector.attributes(id)?;
+    // They are in another order than by name if the object tracks the order.
+    if !names.is_sorted() {
+        return Ok(false);
+    }
+    for name in names.iter() {
         // An attribute that cannot be read is part of no description either.
         let Ok(Some(value)) = connector.attribute(id, name) else { continue };
         if value.datatype != text || value.shape != Shape::Scalar || value.committed {
@@ -103,6 +111,7 @@ pub fn fact_within(connector: &dyn Connector, id: ObjectId, name: &str, limit: u
     let text = match (name, kind) {
         ("attributes", _) => return attributes(connector, id, limit).map(Some),
         (named_types::NAME, _) => return named_types::text(connector, id, kind, limit),
+        (link_order::NAME, ObjectKind::Group) => return link_order::text(connector, id, limit),
         ("kind", ObjectKind::Group) => "group",
         ("kind", ObjectKind::Dataset) => "dataset",
         ("kind", ObjectKind::Datatype) => "datatype",

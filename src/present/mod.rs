@@ -11,6 +11,7 @@ mod edit;
 mod facts;
 mod hdf5_json;
 pub(crate) mod json;
+mod link_order;
 mod map;
 mod named_types;
 mod names;

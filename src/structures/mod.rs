@@ -3,8 +3,8 @@
 //! One folder each: `load` reads blocks, `read` looks up and `walk` visits entries, `edit` changes
 //! the structure in place by address, tests beside them. Several structures share `budget` (bounded
 //! walks), `dense_storage` (links and attributes in a heap), `estimate` (sizes without a walk),
-//! `extent` (reads and frees of blocks), `paged_elements` (arrays) and `window` (buffered small
-//! reads).
+//! `extent` (reads and frees of blocks), `order` (creation orders), `paged_elements` (arrays) and
+//! `window` (buffered small reads).
 
 pub(crate) mod attributes;
 pub(crate) mod before_first_write;
@@ -24,6 +24,7 @@ pub mod global_heap;
 pub(crate) mod group;
 pub(crate) mod link_count;
 pub mod local_heap;
+pub(crate) mod order;
 mod paged_elements;
 pub mod shared_messages;
 mod window;

@@ -9,6 +9,8 @@ use std::io;
 const LAST_REFERENCES: &str = "references1024";
 /// Fact of the named datatypes that an object and its attributes refer to.
 const TYPES: &str = "types";
+/// Fact of the order in which the links of a group were created.
+pub(super) const LINKS: &str = "links";
 /// Extended attribute of the fact [`TYPES`].
 pub(super) const TYPES_XATTR: &[u8] = b"user.h5dir.types";
 /// The view of exact forms.
@@ -63,7 +65,7 @@ pub(super) fn of_object(source: &ObjectSource, storage: Storage) -> io::Result<D
             let text = fact(source, "datatype")?.ok_or_else(|| refused("it has no description"))?;
             (description.definition, description.without_bytes) = (Some(xattr("datatype", text)), true);
         }
-        Some(b"group" | b"map") => {}
+        Some(b"group" | b"map") => description.others.extend(fact(source, LINKS)?.map(|text| xattr(LINKS, text))),
         _ => return Err(refused("it is an object of an unknown kind, or cannot be read; 'h5dir check' says more")),
     }
     description.others.extend(attributes(source)?);

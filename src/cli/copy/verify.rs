@@ -3,12 +3,13 @@
 //! References lead to objects that are copied later. So what differs at first is compared once more
 //! at the end, after a commit has resolved the references.
 
+use super::describe::LINKS;
 use crate::cli::side::container::{Container, Held, ObjectSource};
 use crate::cli::side::references::{has_reference, same};
 use crate::cli::side::{FACT_MAX, fact};
 use crate::fs::Errno;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
@@ -92,6 +93,11 @@ fn compare(source: &ObjectSource, container: &Container, copy: &Held) -> io::Res
             _ => return Ok(Some("references")),
         }
     }
+    if let (Some(from), Some(to)) = both(LINKS)?
+        && !is_same_order(&json(&from), &json(&to))
+    {
+        return Ok(Some("creation orders of links"));
+    }
     let (from, to) = both("attributes")?;
     if from == to {
         return Ok(None);
@@ -102,6 +108,14 @@ fn compare(source: &ObjectSource, container: &Container, copy: &Held) -> io::Res
         copy => copy == Some(attribute),
     });
     Ok((!kept).then_some("attributes"))
+}
+
+/// True if the names that both lists have are in the same order.
+fn is_same_order(from: &Value, to: &Value) -> bool {
+    let names = |list: &Value| list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>();
+    let (from, to) = (names(from), names(to));
+    let (in_from, in_to): (HashSet<&String>, HashSet<&String>) = (from.iter().collect(), to.iter().collect());
+    from.iter().filter(|name| in_to.contains(name)).eq(to.iter().filter(|name| in_from.contains(name)))
 }
 
 fn json(text: &[u8]) -> Value {

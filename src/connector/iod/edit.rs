@@ -126,6 +126,11 @@ impl Edit for IodConnector {
         self.operate(|state| self.use_type(state, id, attribute, path))
     }
 
+    fn set_link_order(&self, group: ObjectId, names: Vec<Vec<u8>>) -> Result<()> {
+        let group = State::check_id(group)?;
+        self.operate(|state| state.order_links(group, &names))
+    }
+
     fn takes_chunks(&self, id: ObjectId, storage: &ChunkStorage) -> Result<bool> {
         Ok(self.dataset_of(&self.state.read_recursive(), State::check_id(id)?)?.takes(storage))
     }

@@ -172,6 +172,14 @@ impl Connector for IodConnector {
         })
     }
 
+    fn created_links(&self, group: ObjectId, limit: usize) -> Result<Option<Vec<Vec<u8>>>> {
+        if let Some((there, id)) = self.elsewhere(group)? {
+            return there.created_links(id, limit);
+        }
+        let names = self.state.read_recursive().ordered_links(own(group)?)?;
+        Ok(names.map(|names| names.into_iter().take(limit).collect()))
+    }
+
     fn external(&self, from: ObjectId, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>> {
         if from.file < external::FOREIGN {
             return self.follow_external(file, object);

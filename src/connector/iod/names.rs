@@ -2,7 +2,7 @@
 
 use super::create::check_name;
 use super::ids::object;
-use super::paths::{encode_link, lookup};
+use super::paths::{creation_order, decode_link, encode_link, encode_ordered, lookup};
 use super::state::State;
 use crate::base::{Error, Result};
 use crate::connector::edit::Taken;
@@ -31,6 +31,33 @@ impl State {
         }
         self.put(keys::key(group, keys::LINK, name), &encode_link(name, target)?)?;
         self.touch(group)
+    }
+
+    /// Gives the links in `names` that exist a creation order. Others have none, and come after them.
+    pub(super) fn order_links(&mut self, group: u64, names: &[Vec<u8>]) -> Result<()> {
+        self.check_holds_links(group)?;
+        for (order, name) in (0i64..).zip(names) {
+            let key = keys::key(group, keys::LINK, name);
+            let Some(body) = self.bytes(&key)? else { continue };
+            if creation_order(&body, group)? != Some(order) {
+                self.put(key, &encode_ordered(name, &decode_link(&body, group)?, Some(order))?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Names of the links of a group in creation order, those without one last by name; `None`: none
+    /// has one.
+    pub(super) fn ordered_links(&self, group: u64) -> Result<Option<Vec<Vec<u8>>>> {
+        let (mut links, mut ordered) = (Vec::new(), false);
+        for key in self.keys(&keys::of_kind(group, keys::LINK))? {
+            let (Some((_, _, name)), Some(body)) = (keys::parts(&key), self.bytes(&key)?) else { continue };
+            let order = creation_order(&body, group)?;
+            ordered |= order.is_some();
+            links.push((order.unwrap_or(i64::MAX), name.to_vec()));
+        }
+        links.sort_unstable();
+        Ok(ordered.then(|| links.into_iter().map(|(_, name)| name).collect()))
     }
 
     /// Adds a hard link.

@@ -32,8 +32,18 @@ pub(super) fn decode_named(body: &[u8], group: u64) -> Result<(Vec<u8>, LinkTarg
     Ok((link.name, decode_link(body, group)?))
 }
 
+/// The creation order in the link message of a group: only copied links have one.
+pub(super) fn creation_order(body: &[u8], group: u64) -> Result<Option<i64>> {
+    Ok(LinkMessage::decode(body, &Context::DEFAULT, Address(group))?.creation_order)
+}
+
 /// The link message of a link.
 pub(super) fn encode_link(name: &[u8], target: &LinkTarget) -> Result<Vec<u8>> {
+    encode_ordered(name, target, None)
+}
+
+/// The link message of a link with a creation order.
+pub(super) fn encode_ordered(name: &[u8], target: &LinkTarget, creation_order: Option<i64>) -> Result<Vec<u8>> {
     let target = match target {
         LinkTarget::Hard(id) => Stored::Hard(Address(id.serial())),
         LinkTarget::Soft(path) => Stored::Soft(path.clone()),
@@ -41,7 +51,7 @@ pub(super) fn encode_link(name: &[u8], target: &LinkTarget) -> Result<Vec<u8>> {
         LinkTarget::UserDefined(_) => return Err(Error::refused(libc::EPERM, "links of this class are not made")),
     };
     let utf8 = !name.is_ascii() && std::str::from_utf8(name).is_ok();
-    let link = LinkMessage { name: name.to_vec(), utf8, creation_order: None, target };
+    let link = LinkMessage { name: name.to_vec(), utf8, creation_order, target };
     link.encode(&Context::DEFAULT).map_err(|e| Error::refused(libc::EINVAL, e.to_string()))
 }
 

@@ -9,9 +9,10 @@ use crate::format::message::attribute::{Attribute, name_of};
 use crate::format::message::attribute_info::AttributeInfo;
 use crate::format::message::dataspace::Dataspace;
 use crate::format::message::datatype;
-use crate::format::object_header::{flag, kind};
+use crate::format::object_header::{flag, header_flag, kind};
 use crate::structures::attributes::dense as dense_attributes;
 use crate::structures::group::dense_edit::DenseStorage;
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 /// An attribute with its datatype and dataspace decoded; an error in them stays with it.
@@ -32,34 +33,46 @@ pub struct Value {
     pub bytes: Vec<u8>,
 }
 
-/// Names of all attributes of `object`, ascending, each once; no value is kept. An attribute that
-/// cannot be decoded at all is logged and left out.
+/// Names of all attributes of `object`, each once, in creation order if the object tracks it, else
+/// ascending; no value is kept. An attribute that cannot be decoded at all is logged and left out.
 pub fn names(object: &Object) -> Result<Vec<Vec<u8>>> {
     let mut out = Vec::new();
-    each(object, &mut |a| out.push(a.name))?;
+    let prefix = &object.header.prefix;
+    let tracked = prefix.version != 1 && prefix.flags & header_flag::CREATION_TRACKED != 0;
+    each_ordered(object, &mut |a, order| out.push((a.name, order)))?;
     out.sort_unstable();
-    out.dedup();
-    Ok(out)
+    out.dedup_by(|a, b| a.0 == b.0);
+    if tracked {
+        out.sort_by_key(|(_, order)| *order);
+    }
+    Ok(out.into_iter().map(|(name, _)| name).collect())
 }
 
 /// Calls `f` with every attribute of `object` as it is stored. One that cannot be decoded at all is
 /// logged and left out. Returns the first damage.
 pub fn each(object: &Object, f: &mut dyn FnMut(Attribute)) -> Result<Option<Error>> {
+    each_ordered(object, &mut |a, _| f(a))
+}
+
+/// Visits attributes as [`each`], with their creation orders, which are undefined if the object
+/// does not track them.
+fn each_ordered(object: &Object, f: &mut dyn FnMut(Attribute, u32)) -> Result<Option<Error>> {
     let mut damage = None;
-    let mut keep = |body: Result<std::borrow::Cow<'_, [u8]>>| match body.and_then(|b| Attribute::decode(&b, object.header.address)) {
-        Ok(a) => f(a),
+    let mut keep = |body: Result<Cow<'_, [u8]>>, order| match body.and_then(|b| Attribute::decode(&b, object.header.address)) {
+        Ok(a) => f(a, order),
         Err(e) => {
             tracing::warn!("{e}");
             damage.get_or_insert(e);
         }
     };
     for m in object.header.all(kind::ATTRIBUTE) {
-        keep(object.body(m));
+        keep(object.body(m), m.creation_index.map_or(u32::MAX, u32::from));
     }
     let mut skipped = None;
     if let Some(at) = dense(object)? {
         skipped = dense_attributes::list(&object.file.store, at.heap, at.name_index, &mut |d| {
-            keep(body_of(object, d).map(Into::into));
+            let order = d.creation_order;
+            keep(body_of(object, d).map(Into::into), order);
             Ok(ControlFlow::Continue(()))
         })?;
     }

@@ -1,11 +1,13 @@
 //! A new, empty file: a superblock and a root group without links.
 //!
 //! ```text
-//! superblock 3 (48 bytes) | object header 2: link info, group info, reserve for links
+//! superblock 3 (48 bytes) | object header 2: link info, group info, reserve for links;
+//!                           creation order of links and attributes tracked and indexed
 //! superblock 0 (96 bytes) | object header 1: symbol table | group B-tree node | local heap
 //! ```
 //!
-//! libhdf5 1.10 and newer read the first form, every libhdf5 the second.
+//! libhdf5 1.10 and newer read the first form, every libhdf5 the second. netCDF changes only files
+//! whose groups track creation order.
 
 use crate::base::{Address, Error, Result};
 use crate::file::host_file::HostFile;
@@ -23,10 +25,10 @@ const CTX: Context = Context::DEFAULT;
 const LINK_INFO: u16 = 0x02;
 const GROUP_INFO: u16 = 0x0a;
 const SYMBOL_TABLE: u16 = 0x11;
-/// The object header records times.
-const TIMES: u8 = 0x20;
+/// The object header tracks and indexes the creation order of attributes, and records times.
+const ROOT_FLAGS: u8 = 0x04 | 0x08 | 0x20;
 /// Room for links in the root's header, bytes: what libhdf5 leaves.
-const ROOM: usize = 88;
+const ROOM: usize = 126;
 /// K values of group B-trees in a superblock 0: leaves, nodes.
 const LEAF_K: u16 = 4;
 const NODE_K: u16 = 16;
@@ -42,8 +44,13 @@ pub fn create(path: &Path, earliest: bool) -> Result<()> {
 
 /// Superblock 3; times are `now`.
 fn newer(now: u32) -> Result<Vec<u8>> {
-    let links = LinkInfo { max_creation_order: None, fractal_heap: Address::UNDEF, name_index: Address::UNDEF, creation_index: None };
-    let message = |kind, body| Message { kind, flags: 0, creation_index: None, body };
+    let links = LinkInfo {
+        max_creation_order: Some(0),
+        fractal_heap: Address::UNDEF,
+        name_index: Address::UNDEF,
+        creation_index: Some(Address::UNDEF),
+    };
+    let message = |kind, body| Message { kind, flags: 0, creation_index: Some(0), body };
     let chunk = Chunk {
         messages: vec![
             message(LINK_INFO, links.encode(&CTX)?),
@@ -55,7 +62,7 @@ fn newer(now: u32) -> Result<Vec<u8>> {
     };
     let mut prefix = Prefix {
         version: 2,
-        flags: TIMES,
+        flags: ROOT_FLAGS,
         reference_count: 1,
         message_count: 0,
         times: Some([now; 4]),

@@ -298,6 +298,10 @@ impl Connector for Following {
         self.now().chunks(id)
     }
 
+    fn created_links(&self, group: ObjectId, limit: usize) -> Result<Option<Vec<Vec<u8>>>> {
+        self.now().created_links(group, limit)
+    }
+
     fn datatype(&self, id: ObjectId) -> Result<Datatype> {
         self.now().datatype(id)
     }

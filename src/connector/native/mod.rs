@@ -53,7 +53,7 @@ use crate::dataset::layout::virtual_::MissingPolicy;
 use crate::file::FileDriver;
 use crate::file::posix::PosixFile;
 use crate::format::message::link;
-use crate::structures::group;
+use crate::structures::group::{self, order};
 use dataset::Dataset;
 use external::Neighbours;
 use file::HdfFile;
@@ -344,6 +344,22 @@ impl Connector for NativeConnector {
         let listed = group::list(&object.file.store, &storage, start, &mut show);
         members.announce();
         listed.map(drop)
+    }
+
+    fn created_links(&self, group: ObjectId, limit: usize) -> Result<Option<Vec<Vec<u8>>>> {
+        let _shared = self.shared();
+        let object = self.object(group)?;
+        if !object.tracks_links()? {
+            return Ok(None);
+        }
+        let (log, what) = (self.log_of(&object.file), log::links_of(&object.file, group.address));
+        let mut names = Vec::new();
+        order::list_by_creation(&object.file.store, &object.group_storage()?, &mut |l| {
+            let shown = log.as_ref().map_or(Some(&*l.name), |log| log.shown(what, &l.name));
+            names.extend(shown.map(<[u8]>::to_vec));
+            if names.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(Some(names))
     }
 
     fn external(&self, from: ObjectId, file: &[u8], object: &[u8]) -> Result<Option<ObjectId>> {

@@ -143,6 +143,12 @@ impl Object {
         Err(Error::corrupt("object header", self.address(), "the object is not a group"))
     }
 
+    /// True for a group that tracks the creation order of its links.
+    pub fn tracks_links(&self) -> Result<bool> {
+        let Some(body) = self.message(kind::LINK_INFO)? else { return Ok(false) };
+        Ok(LinkInfo::decode(&body, self.file.store.ctx(), self.address())?.max_creation_order.is_some())
+    }
+
     /// Link messages of a compact group; a damaged one is skipped with a log line.
     fn compact_links(&self) -> Vec<Link> {
         let links = self.link_messages().filter_map(|link| match link {

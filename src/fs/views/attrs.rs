@@ -51,7 +51,11 @@ fn lookup_attribute(cx: &Context<'_>, id: ObjectId, name: &[u8]) -> Result<Optio
     let found = match unescape(name) {
         // Another spelling of a name is not its name.
         Some(n) if file_name(&n) != name && file_name_escaped(&n) != name => None,
-        Some(n) => all.binary_search_by(|a| a.as_slice().cmp(&n)).ok().and_then(|i| all.get(i).cloned()),
+        // They are sorted unless the object tracks their creation order.
+        Some(n) => match all.binary_search_by(|a| a.as_slice().cmp(&n)) {
+            Ok(i) => all.get(i).cloned(),
+            Err(_) => all.iter().find(|a| **a == *n).cloned(),
+        },
         None => {
             let mut visit = |f: &mut dyn FnMut(&[u8]) -> bool| {
                 let _ = all.iter().all(|a| f(a));

@@ -31,7 +31,7 @@ pub use datatype::parse_datatype;
 pub use datatype::parse_datatype_in;
 pub use elements::parse_value;
 pub use map::map_types;
-pub use named_types::{TypeUse, parse_types};
+pub use named_types::{TypeUse, parse_names, parse_types};
 pub use npy::NpyHeader;
 
 use crate::base::Error;

@@ -37,9 +37,21 @@ pub fn parse_types(text: &[u8]) -> Result<Vec<TypeUse>> {
     Ok(uses)
 }
 
+/// Reads a list of names.
+pub fn parse_names(text: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let node = Node::parse(text)?;
+    node.array("names")?.iter().map(|name| name.string("a name").map(<[u8]>::to_vec)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_a_list_of_strings() {
+        assert_eq!(parse_names(br#"["a","\udcff b"]"#).unwrap(), [b"a".to_vec(), b"\xff b".to_vec()]);
+        assert!(parse_names(b"{}").is_err() && parse_names(b"[1]").is_err());
+    }
 
     #[test]
     fn paths_are_read_by_attribute() {

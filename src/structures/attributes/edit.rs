@@ -25,6 +25,7 @@ use crate::meta::Store;
 use crate::meta::header_edit::HeaderEdit;
 use crate::structures::dense_storage::DenseStorage;
 use crate::structures::link_count;
+use crate::structures::order::merged;
 use crate::structures::shared_messages::SharedMessages;
 use std::ops::ControlFlow;
 
@@ -52,7 +53,7 @@ pub fn set(store: &Store, object: Address, name: &[u8], body: &[u8], seconds: u3
     let types = Types::load(store, object, old.as_deref(), Some(body))?;
     match place {
         Some(place) => editor.replace(place, name, body)?,
-        None => editor.insert(body)?,
+        None => editor.insert(body, 0)?,
     }
     types.apply(store, &mut editor.header)?;
     editor.finish(seconds)
@@ -96,6 +97,29 @@ pub fn rename(store: &Store, object: Address, old: &[u8], new: &[u8], seconds: u
     // The shared message counted once as a link to its committed datatype, for all its users.
     let types = Types::load(store, object, None, shared.then_some(body.as_slice()))?;
     types.apply(store, &mut editor.header)?;
+    editor.finish(seconds)?;
+    Ok(true)
+}
+
+/// Sets the creation order of attributes, if the object tracks it: those in `names` in their order,
+/// the others before or after them, as they were created before the first of them or not. False if
+/// nothing changed, as when an attribute is a shared message, which cannot move.
+pub fn set_order(store: &Store, object: Address, names: &[Vec<u8>], seconds: u32) -> Result<bool> {
+    let mut editor = Editor::load(store, object)?;
+    if !editor.header.attribute_order().0 {
+        return Ok(false);
+    }
+    let Some(mut all) = editor.all()? else { return Ok(false) };
+    all.sort_by_key(|a| a.creation_order);
+    let found: Vec<&[u8]> = all.iter().map(|a| name_of(&a.body, object)).collect::<Result<_>>()?;
+    let order = merged(found.len(), |i| found.get(i).copied(), names);
+    if order.iter().copied().eq(0..all.len()) {
+        return Ok(false);
+    }
+    editor.remove_all()?;
+    for a in order.into_iter().filter_map(|i| all.get(i)) {
+        editor.insert(&a.body, a.flags)?;
+    }
     editor.finish(seconds)?;
     Ok(true)
 }
@@ -235,11 +259,14 @@ impl<'s> Editor<'s> {
         Ok(())
     }
 
-    fn insert(&mut self, body: &[u8]) -> Result<()> {
+    fn insert(&mut self, body: &[u8], flags: u8) -> Result<()> {
         self.check_size(body)?;
         if self.header.version() == 1 {
-            self.header.add(kind::ATTRIBUTE, 0, body.to_vec());
+            self.header.add(kind::ATTRIBUTE, flags, body.to_vec());
             return Ok(());
+        }
+        if self.info.as_ref().is_some_and(|info| info.max_creation_order == Some(NO_ORDER)) {
+            self.renumber()?;
         }
         let mut info = match &self.info {
             Some(info) => info.clone(),
@@ -261,9 +288,9 @@ impl<'s> Editor<'s> {
             self.info = Some(info);
         }
         if let Some(info) = self.dense() {
-            return dense_edit::insert(self.store, &storage(info), body, 0, u32::from(order));
+            return dense_edit::insert(self.store, &storage(info), body, flags, u32::from(order));
         }
-        let i = self.header.add(kind::ATTRIBUTE, 0, body.to_vec());
+        let i = self.header.add(kind::ATTRIBUTE, flags, body.to_vec());
         self.header.set_creation_index(i, order);
         Ok(())
     }
@@ -322,6 +349,49 @@ impl<'s> Editor<'s> {
         if self.dense().is_none() && self.compact_count() == 0 {
             self.info = None;
         }
+        Ok(())
+    }
+
+    /// All attributes of an object with a version 2 header; `None` if one is a shared message.
+    fn all(&self) -> Result<Option<Vec<DenseAttribute>>> {
+        let compact = self.header.messages().filter(|m| m.kind == kind::ATTRIBUTE).map(|m| DenseAttribute {
+            body: m.body.clone(),
+            flags: m.flags,
+            creation_order: u32::from(m.creation_index.unwrap_or(NO_ORDER)),
+            shared_heap_id: None,
+        });
+        let mut all: Vec<DenseAttribute> = compact.collect();
+        let mut skipped = None;
+        if let Some(info) = self.dense() {
+            skipped = dense::list(self.store, info.fractal_heap, info.name_index, &mut |d| {
+                all.push(d);
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        let shared = |d: &DenseAttribute| d.shared_heap_id.is_some() || d.flags & (flag::SHARED | flag::SHAREABLE) != 0;
+        match skipped {
+            Some(damage) => Err(damage),
+            None => Ok((!all.iter().any(shared)).then_some(all)),
+        }
+    }
+
+    /// Assigns creation orders anew, without those of removed attributes, in the present order.
+    fn renumber(&mut self) -> Result<()> {
+        let Some(mut all) = self.all()?.filter(|all| all.len() < usize::from(NO_ORDER)) else { return Ok(()) };
+        all.sort_by_key(|a| a.creation_order);
+        self.remove_all()?;
+        all.iter().try_for_each(|a| self.insert(&a.body, a.flags))
+    }
+
+    /// Removes all attributes; the next one has the creation order 0.
+    fn remove_all(&mut self) -> Result<()> {
+        while let Some(i) = self.header.find(kind::ATTRIBUTE) {
+            self.header.remove(i);
+        }
+        if let Some(info) = self.dense() {
+            dense_edit::delete(self.store, &storage(info))?;
+        }
+        self.info = None;
         Ok(())
     }
 

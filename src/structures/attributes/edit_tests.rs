@@ -407,3 +407,58 @@ fn links_to_committed_datatypes_are_counted() {
         assert_eq!(HeaderEdit::load(&store, c).unwrap().links(), 2);
     }
 }
+
+/// An object of `count` attributes whose order is tracked.
+fn tracked(store: &Store, count: u8) -> (Address, Vec<Vec<u8>>) {
+    let at = HeaderEdit::new(2, Some(7), (true, true)).create(store).unwrap();
+    let names: Vec<Vec<u8>> = (0..count).map(|n| name(n).into_bytes()).collect();
+    for n in 0..count {
+        set(store, at, name(n).as_bytes(), &message(2, &name(n), 8, n + 1), 1).unwrap();
+    }
+    (at, names)
+}
+
+fn names(store: &Store, at: Address) -> Vec<String> {
+    read(store, at).0.into_iter().map(|(name, ..)| name).collect()
+}
+
+#[test]
+fn attributes_get_the_order_of_a_list() {
+    let (store, _) = empty();
+    for count in [3, 8, 9, 40] {
+        let (at, mut wanted) = tracked(&store, count);
+        assert!(!set_order(&store, at, &wanted, 1).unwrap(), "they are in this order");
+        wanted.reverse();
+        let reversed: Vec<String> = (0..count).rev().map(name).collect();
+        assert!(set_order(&store, at, &wanted, 1).unwrap());
+        assert_eq!(names(&store, at), reversed);
+        // A new one comes last, and one that is not in the list stays where it is.
+        set(&store, at, b"new", &message(2, "new", 8, 1), 1).unwrap();
+        assert!(set_order(&store, at, &[name(0).into_bytes(), name(2).into_bytes(), b"absent".to_vec()], 1).unwrap());
+        let left: Vec<String> = names(&store, at);
+        assert_eq!((left.last().unwrap().as_str(), left.len()), ("new", usize::from(count) + 1));
+        let place = |name: String| left.iter().position(|n| *n == name).unwrap();
+        assert_eq!(place(name(0)) + 1, place(name(2)));
+    }
+    let at = HeaderEdit::new(2, Some(7), (false, false)).create(&store).unwrap();
+    set(&store, at, b"a", &message(2, "a", 8, 1), 1).unwrap();
+    assert!(!set_order(&store, at, &[b"b".to_vec(), b"a".to_vec()], 1).unwrap(), "the order is not tracked");
+}
+
+/// An object that lost 65,535 attributes takes more of them.
+#[test]
+fn creation_orders_are_assigned_anew_when_none_is_left() {
+    let (store, _) = empty();
+    for count in [2, 20] {
+        let (at, _) = tracked(&store, count);
+        let mut header = HeaderEdit::load(&store, at).unwrap();
+        let i = header.find(kind::ATTRIBUTE_INFO).unwrap();
+        let mut info = AttributeInfo::decode(header.body(i), store.ctx(), at).unwrap();
+        info.max_creation_order = Some(NO_ORDER);
+        header.set_body(i, info.encode(store.ctx()).unwrap());
+        header.write(&store).unwrap();
+        set(&store, at, b"new", &message(2, "new", 8, 1), 1).unwrap();
+        let wanted: Vec<String> = (0..count).map(name).chain(["new".to_owned()]).collect();
+        assert_eq!(names(&store, at), wanted);
+    }
+}

@@ -66,6 +66,13 @@ impl DenseLinks {
         Ok(DenseLinks { heap, address: fractal_heap, index })
     }
 
+    /// Opens the group with its creation order index.
+    pub(super) fn open_by_creation(store: &Store, fractal_heap: Address, creation_index: Address) -> Result<Self> {
+        let heap = FractalHeap::open(store, fractal_heap)?;
+        let tree = LINKS.open_index(store, creation_index, &LINKS.by_creation)?;
+        Ok(DenseLinks { heap, address: fractal_heap, index: Index::CreationOrder(tree) })
+    }
+
     /// Number of links, from the index.
     pub fn len(&self) -> u64 {
         self.tree().len()

@@ -97,7 +97,7 @@ pub(super) fn table(store: &Store, message: SymbolTable) -> Result<symbol_table_
 }
 
 /// A group's header during a change of links.
-struct Group<'a> {
+pub(super) struct Group<'a> {
     store: &'a Store,
     edit: HeaderEdit,
     kind: Kind,
@@ -111,7 +111,7 @@ enum Kind {
 
 impl<'a> Group<'a> {
     /// Loads the header at `address`. Errors: `ENOTDIR` if it is no group; damage.
-    fn load(store: &'a Store, address: Address) -> Result<Self> {
+    pub(super) fn load(store: &'a Store, address: Address) -> Result<Self> {
         let edit = HeaderEdit::load(store, address)?;
         let kind = if let Some(i) = edit.find(kind::SYMBOL_TABLE) {
             Kind::SymbolTable(SymbolTable::decode(edit.body(i), store.ctx(), address)?)
@@ -210,7 +210,7 @@ pub fn insert_link(store: &Store, group: Address, link: &Link) -> Result<()> {
 
 impl Group<'_> {
     /// Inserts a link with a free name into a new-style group, which may become dense.
-    fn insert_new(&mut self, link: &Link) -> Result<()> {
+    pub(super) fn insert_new(&mut self, link: &Link) -> Result<()> {
         let Kind::New(_, info) = &self.kind else { return Ok(()) };
         let body = link.encode(self.store.ctx())?;
         if !info.is_dense() {
@@ -272,6 +272,49 @@ impl Group<'_> {
             self.edit.add(kind::LINK, 0, body);
         }
         Ok(())
+    }
+
+    /// True if the group tracks and indexes creation order.
+    pub(super) fn tracks_order(&self) -> bool {
+        matches!(&self.kind, Kind::New(_, info) if info.max_creation_order.is_some() && info.creation_index.is_some())
+    }
+
+    /// All links of a new-style group. Errors: one cannot be read.
+    pub(super) fn links(&self) -> Result<Vec<Link>> {
+        let Kind::New(_, info) = &self.kind else { return refuse(self.address(), libc::EINVAL) };
+        if !info.is_dense() {
+            let decode = |i: usize| Link::decode(self.edit.body(i), self.store.ctx(), self.address());
+            return self.link_messages().into_iter().map(decode).collect();
+        }
+        let mut links = Vec::new();
+        let skipped = read::list(self.store, &self.kind.storage(), 0, &mut |link, _| {
+            links.push(link);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        skipped.map_or(Ok(links), Err)
+    }
+
+    /// Removes all links of a new-style group; the group tracks and indexes creation order next.
+    pub(super) fn restart(&mut self) -> Result<()> {
+        let messages = self.link_messages();
+        let Kind::New(i, info) = &mut self.kind else { return Ok(()) };
+        if info.is_dense() {
+            dense_edit::delete(self.store, &(&*info).into())?;
+        }
+        (info.fractal_heap, info.name_index) = (Address::UNDEF, Address::UNDEF);
+        (info.max_creation_order, info.creation_index) = (Some(0), Some(Address::UNDEF));
+        let before = messages.iter().filter(|m| *m < i).count();
+        *i = i.saturating_sub(before);
+        messages.iter().rev().for_each(|&m| self.edit.remove(m));
+        Ok(())
+    }
+
+    /// Writes the header; `next` is the creation order of the next link.
+    pub(super) fn finish_at(mut self, next: i64) -> Result<()> {
+        if let Kind::New(_, info) = &mut self.kind {
+            info.max_creation_order = Some(next);
+        }
+        self.finish()
     }
 
     /// True if the group has no link.

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! `read` looks links up and lists them, whichever storage holds them; `edit` creates groups,
-//! inserts and removes links; `extents` visits the storage. Below them: `symbol_table`,
+//! inserts and removes links; `order` lists by creation order and sets it; `extents` visits the
+//! storage. Below them: `symbol_table`,
 //! `symbol_table_list` and `symbol_table_edit` for old-style groups, `dense` and `dense_edit` for
 //! dense ones.
 
@@ -15,6 +16,7 @@ pub(crate) mod dense;
 pub(crate) mod dense_edit;
 pub(crate) mod edit;
 mod extents;
+pub(crate) mod order;
 mod read;
 mod symbol_table;
 mod symbol_table_edit;

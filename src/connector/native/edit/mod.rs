@@ -24,6 +24,7 @@ mod flush;
 mod holes;
 #[cfg(test)]
 mod large_tests;
+mod link_order;
 mod log;
 mod log_compact;
 #[cfg(test)]
@@ -265,11 +266,6 @@ impl NativeConnector {
         Ok(result)
     }
 
-    fn holds_references(&self, id: ObjectId) -> Result<bool> {
-        let _shared = self.shared();
-        Ok(self.dataset(id)?.dataset.datatype.contains_reference())
-    }
-
     fn is_relieved(&self) -> bool {
         self.file(0).is_ok_and(|f| f.store.transaction().is_ok_and(|t| t.is_relieved()))
     }
@@ -385,6 +381,10 @@ impl Edit for NativeConnector {
 
     fn use_datatype(&self, id: ObjectId, attribute: Option<&[u8]>, path: &[u8]) -> Result<()> {
         self.operate(&[id], |c| c.use_datatype(id, attribute, path))
+    }
+
+    fn set_link_order(&self, group: ObjectId, names: Vec<Vec<u8>>) -> Result<()> {
+        self.operate(&[group], |c| c.set_link_order(group, &names))
     }
 
     fn finish(&self, id: ObjectId, last: bool) -> Result<bool> {

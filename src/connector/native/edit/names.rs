@@ -91,7 +91,7 @@ impl Change<'_> {
     pub(super) fn create_file(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
         let seconds = now();
         let creation = self.new_file()?;
-        let address = self.new_dataset(&creation, seconds)?;
+        let address = self.new_named_dataset(&creation, seconds)?;
         self.set_anchor(ObjectId { file: group.file, address }, &creation, false)?;
         let id = self.created(group, name, address)?;
         self.editing.objects.note_times(id, seconds);
@@ -113,7 +113,7 @@ impl Change<'_> {
         self.free_name(group, name)?;
         let store = self.store()?;
         let creation = self.suited(plan(&Now::new_file(self.new_file()?), spec, &mut Values::new(self, &store))?)?;
-        let address = self.new_dataset(&creation, now()).map_err(refused)?;
+        let address = self.new_named_dataset(&creation, now()).map_err(refused)?;
         self.set_anchor(ObjectId { file: group.file, address }, &creation, false)?;
         if let Some(warning) = creation.layout.kind.warning() {
             tracing::warn!("object at {address}: {warning}");
@@ -121,15 +121,26 @@ impl Change<'_> {
         self.created(group, name, address)
     }
 
+    /// A new dataset that will have a name, made at `seconds` since 1970; it tracks the creation
+    /// order of attributes where its header can.
+    fn new_named_dataset(&self, creation: &Creation, seconds: u32) -> Result<Address> {
+        let store = self.store()?;
+        let tracked = store.superblock().version >= 2;
+        create::create_dataset(&store, &Creation { modified: Some(seconds), ..creation.clone() }, (tracked, tracked))
+    }
+
     /// A new dataset without a name, made at `seconds` since 1970; its header records times.
     pub(super) fn new_dataset(&self, creation: &Creation, seconds: u32) -> Result<Address> {
         create::create_dataset(&*self.store()?, &Creation { modified: Some(seconds), ..creation.clone() }, (false, false))
     }
 
-    /// Which creation orders a group keeps. What is made in it keeps the same: netCDF writes to no
-    /// file with a group that keeps none for its links.
-    fn orders_of(&self, group: ObjectId) -> Result<GroupCreation> {
+    /// Creation orders that a new group in `group` tracks: netCDF writes to no file with a group
+    /// that tracks none of its links. In files of old-style groups, those that `group` tracks.
+    fn new_orders(&self, group: ObjectId) -> Result<GroupCreation> {
         let store = self.store()?;
+        if store.superblock().version >= 2 {
+            return Ok(GroupCreation { link_order: (true, true), attribute_order: (true, true), ..GroupCreation::default() });
+        }
         let header = HeaderEdit::load(&store, group.address)?;
         let link_order = match header.find(kind::LINK_INFO) {
             Some(i) => {
@@ -144,7 +155,7 @@ impl Change<'_> {
     /// A new empty group.
     pub(super) fn create_group(&self, group: ObjectId, name: &[u8]) -> Result<ObjectId> {
         self.free_name(group, name)?;
-        let creation = GroupCreation { times: Some(now()), ..self.orders_of(group)? };
+        let creation = GroupCreation { times: Some(now()), ..self.new_orders(group)? };
         let address = group_edit::create_group(&*self.store()?, &creation)?;
         self.created(group, name, address)
     }

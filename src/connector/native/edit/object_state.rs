@@ -49,6 +49,8 @@ pub(super) struct Pending {
     pub attributes: Option<UnresolvedAttributes>,
     /// Named datatypes that do not exist yet, each with the attribute that is to refer to it.
     pub types: Option<TypeUses>,
+    /// Order of creation of the links of a group, of which some do not exist yet.
+    pub link_order: Option<Vec<Vec<u8>>>,
     /// The form of variable-length elements that is being written.
     pub rewrite: Option<Rewrite>,
     /// Bytes of a new file that were never written, though the file has others after them.
@@ -67,6 +69,7 @@ impl Pending {
             && self.references.is_none()
             && self.attributes.is_none()
             && self.types.is_none()
+            && self.link_order.is_none()
             && self.rewrite.is_none()
             && self.holes.is_empty()
             && self.bounds_error.is_none()

@@ -4,12 +4,13 @@
 //! again. What names no object when the file is closed stays nil.
 
 use super::super::attribute::Value;
-use super::Change;
 use super::attributes::{Values, put_as};
+use super::{Change, now};
 use crate::base::{Error, Result};
 use crate::connector::{NewAttribute, NewValue, ObjectId};
 use crate::dataset::parts::store_elements;
 use crate::meta::header_edit::HeaderEdit;
+use crate::structures::attributes::edit as attributes_edit;
 use std::cell::Cell;
 use std::collections::HashMap;
 
@@ -32,9 +33,15 @@ impl UnresolvedAttributes {
 }
 
 impl Change<'_> {
-    /// Sets attributes with their types and shapes; those not named stay.
+    /// Sets attributes with their types and shapes, and their creation order where it is tracked;
+    /// those not named stay.
     pub(super) fn set_attributes(&self, id: ObjectId, attributes: &mut dyn Iterator<Item = Result<NewAttribute>>) -> Result<()> {
-        let left = self.put_attributes(id, attributes)?;
+        let mut names = Vec::new();
+        let mut noted = attributes.inspect(|attribute| names.extend(attribute.as_ref().ok().map(|a| a.name.clone())));
+        let left = self.put_attributes(id, &mut noted)?;
+        if attributes_edit::set_order(&*self.store()?, id.address, &names, now())? {
+            self.changed(id);
+        }
         let mut pending = self.editing.objects.all_pending();
         pending.change(id, |p| p.attributes = None);
         if !left.0.is_empty() {

@@ -10,6 +10,7 @@
 //! A reference to an object that is not there yet is null, and is tried again before each commit,
 //! at the end for the last time.
 
+use super::super::NativeConnector;
 use super::super::dataset::Dataset;
 use super::super::references::ReferenceTable;
 use super::attributes::Values;
@@ -41,6 +42,14 @@ pub(super) struct Copied {
     named: u64,
     /// Those of them that lead nowhere yet, by number.
     waiting: Vec<(u64, NewReference)>,
+}
+
+impl NativeConnector {
+    /// True if the elements of the dataset `id` hold references.
+    pub(super) fn holds_references(&self, id: ObjectId) -> Result<bool> {
+        let _shared = self.shared();
+        Ok(self.dataset(id)?.dataset.datatype.contains_reference())
+    }
 }
 
 impl Editing {
