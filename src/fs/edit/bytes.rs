@@ -1,8 +1,8 @@
 //! Changes of the bytes of files: write, truncate, allocate, zero, copy.
 
 use crate::base::Error;
-use crate::connector::ObjectId;
 use crate::connector::edit::Edit;
+use crate::connector::{Form, ObjectId};
 use crate::fs::changes::ChangeLog;
 use crate::fs::done::{ALL_PAGES, Invalidate};
 use crate::fs::mounted::Mounted;
@@ -12,6 +12,7 @@ use crate::fs::page_guard::{PageGuard, WriteCall};
 use crate::fs::stored::{ChunkStorage, Original, StoredChunk};
 use crate::fs::types::{Errno, FsResult, Handle, OpenMode};
 use crate::fs::views::{EditView, Effects, Host};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// See the module's description. Callers hold the lock of names where a node must stay what it is.
@@ -74,9 +75,18 @@ impl ByteEditor {
         check_writable(&self.mounted, node)?;
         let view = node.item.editable().ok_or(Errno(libc::EACCES))?;
         let cx = self.mounted.context();
+        // A page of a mapping holds elements besides those that were stored to it.
+        let known = node.item.mapped_dataset().filter(|id| mode.written_back && self.mounted.has_undefined_elements(*id));
         let mut effects = Effects::default();
         let mut write = |at: u64, data: &[u8]| {
-            effects = view.write(&cx, node, at, data)?;
+            let parts = match known {
+                Some(id) => self.changed_elements(id, at, data)?,
+                None => std::iter::once(0..data.len()).collect(),
+            };
+            for part in parts {
+                let offset = at.saturating_add(part.start as u64);
+                effects = view.write(&cx, node, offset, data.get(part).unwrap_or_default())?;
+            }
             Ok(())
         };
         match mode {
@@ -85,6 +95,23 @@ impl ByteEditor {
             _ => node.writes.overwrite(call, |at| write(at, data))?,
         }
         Ok(effects)
+    }
+
+    /// The parts of `data`, to be written to the dataset `id` at `offset`, that change its elements.
+    fn changed_elements(&self, id: ObjectId, offset: u64, data: &[u8]) -> FsResult<Vec<Range<usize>>> {
+        let failed = |e: Error| self.mounted.failed(Some(id), &e);
+        let connector = &self.mounted.connector;
+        let size = connector.dataset(id).map_err(failed)?.datatype.element_size();
+        let content = connector.content(id, Form::Main).map_err(failed)?;
+        let (mut old, mut at) = (vec![0; data.len()], 0usize);
+        while let Some(rest) = old.get_mut(at..).filter(|rest| !rest.is_empty()) {
+            match content.read(offset.saturating_add(at as u64), rest).map_err(failed)? {
+                0 => break,
+                n => at = at.saturating_add(n),
+            }
+        }
+        old.truncate(at);
+        Ok(differing_elements(&old, data, offset, size))
     }
 
     /// Sets the size of `node`.
@@ -212,5 +239,40 @@ impl ByteEditor {
     pub fn write_error(&self, node: &Node) -> FsResult<()> {
         let (Ok(edit), Some(id)): (FsResult<&dyn Edit>, _) = (self.mounted.editor(), node.item.object()) else { return Ok(()) };
         edit.write_error(id).map_err(|e| crate::fs::errno::errno(&e))
+    }
+}
+
+/// The parts of `new`, bytes from `offset` of elements of `size` bytes, whose elements differ from
+/// those of `old`, which may end early.
+fn differing_elements(old: &[u8], new: &[u8], offset: u64, size: u64) -> Vec<Range<usize>> {
+    let size = usize::try_from(size).unwrap_or(usize::MAX).max(1);
+    let skipped = usize::try_from(offset.checked_rem(size as u64).unwrap_or(0)).unwrap_or(0);
+    let (mut parts, mut at): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
+    let mut end = size.saturating_sub(skipped).min(new.len());
+    while at < new.len() {
+        if old.get(at..end) != new.get(at..end) {
+            match parts.last_mut() {
+                Some(last) if last.end == at => last.end = end,
+                _ => parts.push(at..end),
+            }
+        }
+        (at, end) = (end, end.saturating_add(size).min(new.len()));
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_that_differ_are_found() {
+        let (old, mut new) = ([0u8; 16], [0u8; 16]);
+        assert_eq!(differing_elements(&old, &new, 0, 4), []);
+        (new[1], new[4], new[15]) = (1, 1, 1);
+        assert_eq!(differing_elements(&old, &new, 0, 4), [0..8, 12..16]);
+        assert_eq!(differing_elements(&old, &new, 2, 4), [0..6, 14..16]);
+        assert_eq!(differing_elements(&old[..6], &new, 0, 8), [0..16]);
+        assert_eq!(differing_elements(&old, &new, 3, 100), [0..16]);
     }
 }
