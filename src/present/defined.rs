@@ -1,8 +1,9 @@
 //! Which elements of a dataset were written, as text; and selections as text.
 
+use crate::base::variable_form::VariableForm;
 use crate::base::{Error, Result};
 use crate::connector::edit::Edit;
-use crate::connector::{Connector, ElementSet, Form, ObjectId};
+use crate::connector::{Budget, Connector, ElementSet, Form, ObjectId};
 use std::fmt::Write as _;
 use std::ops::{ControlFlow, Range};
 
@@ -88,18 +89,24 @@ pub fn defined_json(connector: &dyn Connector, id: ObjectId, selection: &str, li
     Ok(out.into_bytes())
 }
 
-/// Length of [`defined_values`], bytes.
-pub fn defined_len(connector: &dyn Connector, id: ObjectId, selection: &str) -> Result<u64> {
+/// Length of [`defined_values`], bytes. Errors: `EFBIG` for more than `limit` bytes of elements of
+/// variable length.
+pub fn defined_len(connector: &dyn Connector, id: ObjectId, selection: &str, limit: u64) -> Result<u64> {
+    let datatype = connector.dataset(id)?.datatype;
+    if datatype.contains_vlen() {
+        return Ok(defined_values(connector, id, selection, limit)?.len() as u64);
+    }
     let (set, _) = defined(connector, id, selection)?;
-    Ok(set.elements().saturating_mul(connector.dataset(id)?.datatype.element_size()))
+    Ok(set.elements().saturating_mul(datatype.element_size()))
 }
 
-/// The bytes of the defined elements in a selection, row-major, at most `limit` bytes.
+/// The bytes of the defined elements in a selection, row-major, at most `limit` bytes: those of
+/// variable length in exact form.
 pub fn defined_values(connector: &dyn Connector, id: ObjectId, selection: &str, limit: u64) -> Result<Vec<u8>> {
     let (set, dims) = defined(connector, id, selection)?;
     let datatype = connector.dataset(id)?.datatype;
     if datatype.contains_vlen() {
-        return Err(Error::refused(libc::EOPNOTSUPP, "elements of variable length have no values of one size"));
+        return exact_values(connector, id, &set, limit);
     }
     let size = datatype.element_size();
     let bytes = set.elements().checked_mul(size).filter(|n| *n <= limit);
@@ -117,6 +124,31 @@ pub fn defined_values(connector: &dyn Connector, id: ObjectId, selection: &str, 
                 return Err(Error::refused(libc::ESTALE, "the dataset became shorter"));
             }
             at = at.saturating_add(n as u64);
+        }
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+/// The elements of `set` in exact form, at most `limit` bytes.
+fn exact_values(connector: &dyn Connector, id: ObjectId, set: &ElementSet, limit: u64) -> Result<Vec<u8>> {
+    let too_many = || Error::refused(libc::EFBIG, format!("more than {limit} bytes of values: ask for a selection"));
+    let dataset = connector.dataset(id)?;
+    let (size, count) = (dataset.datatype.element_size(), dataset.shape.count().unwrap_or(u64::MAX));
+    if count.checked_mul(size).is_none_or(|n| n > limit) {
+        return Err(Error::refused(libc::EFBIG, format!("the dataset's own part of its elements is more than {limit} bytes")));
+    }
+    let all = connector.elements(id)?;
+    let (form, mut out) = (VariableForm::of(&all.datatype), Vec::new());
+    let mut budget = Budget::new(limit);
+    let size = usize::try_from(size).unwrap_or(usize::MAX).max(1);
+    set.for_each_run(dataset.shape.dims().unwrap_or_default(), &mut |run| {
+        let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).saturating_mul(size);
+        for element in all.bytes.get(at(run.start)..at(run.end)).unwrap_or_default().chunks_exact(size) {
+            form.exact_within(element, &*all.parts, &mut budget, &mut out).map_err(|e| match e {
+                Error::Limit { .. } => too_many(),
+                other => other,
+            })?;
         }
         Ok(())
     })?;

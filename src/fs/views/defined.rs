@@ -65,7 +65,7 @@ impl View for Defined {
         let item = inode.item();
         let selection = String::from_utf8_lossy(item.key());
         match (item.owner.filter(|_| item.class == Class::File), selection.strip_suffix(VALUES)) {
-            (Some(id), Some(selection)) => present::defined_len(&**cx.connector, id, selection).map(Extent::of),
+            (Some(id), Some(selection)) => present::defined_len(&**cx.connector, id, selection, BYTES_MAX).map(Extent::of),
             _ => Ok(Extent::of(0)),
         }
     }
