@@ -185,6 +185,8 @@ impl OpenFiles {
         if rewritten {
             // Strings and sequences may read back in another form than they were written.
             invalidate.pages.extend(self.namespace.nodes.open_on(id).into_iter().map(|ino| (ino, ALL_PAGES)));
+            // The size that a file shows, open or not, is that of its form.
+            invalidate.attributes.extend(self.namespace.nodes.of_object(id).iter().map(|node| node.ino));
         }
         Ok(())
     }
