@@ -51,7 +51,9 @@ impl NativeConnector {
     /// Finds the elements of `old`, the dataset `id` as it was, that are written to `new`.
     pub(super) fn written<'a>(&'a self, id: ObjectId, old: &Dataset, new: &Dataset) -> Result<Written<'a>> {
         let env = &self.options.environment;
-        if let Some(holes) = self.exact_holes(id).filter(|_| new.layout().definition().is_some()) {
+        // With another fill value, undefined elements would not read as the zeros of a hole.
+        let stay_undefined = new.layout().definition().is_some() && old.bytes.fill == new.bytes.fill;
+        if let Some(holes) = self.exact_holes(id).filter(|_| stay_undefined) {
             // Zeros that were written are defined, though they are not stored.
             return Ok(Written { env, skips: false, holes });
         }
