@@ -2,6 +2,7 @@
 
 use super::read::Chunked;
 use crate::base::{Address, Error, Result};
+use crate::dataset::chunk::dirty::DirtyChunk;
 use crate::dataset::chunk::stored_size::StoredSize;
 use crate::dataset::environment::Environment;
 use crate::dataset::layout::traits::Seek;
@@ -33,7 +34,7 @@ pub(super) struct Totals {
 }
 
 impl Chunked {
-    /// Stored bytes of all chunks. New dirty chunks count with their decoded size.
+    /// Stored bytes of all chunks. New dirty chunks count with their decoded elements.
     pub(super) fn stored_bytes(&self, env: &Environment, store: &Store, accuracy: Accuracy) -> Result<u64> {
         let known = env.stored.get(self.number).filter(|size| !self.is_implicit && (size.is_exact || accuracy == Accuracy::Quick));
         let stored = match known {
@@ -44,7 +45,18 @@ impl Chunked {
                 size
             }
         };
-        Ok(stored.bytes.saturating_add(env.dirty.added_bytes(self.number)))
+        Ok(stored.bytes.saturating_add(self.dirty_bytes(env)))
+    }
+
+    /// Bytes of the elements of dirty chunks that the index has no record of: the defined ones, if
+    /// chunks know them. Programs take a file with fewer bytes than its size for one with holes.
+    fn dirty_bytes(&self, env: &Environment) -> u64 {
+        if !self.knows_defined() {
+            return env.dirty.added_bytes(self.number);
+        }
+        let added = env.dirty.of(self.number).into_iter().filter(|(_, chunk)| chunk.is_added());
+        let defined = |chunk: &DirtyChunk| chunk.image().defined().map(|set| set.elements().saturating_mul(self.chunks.element_size));
+        added.map(|(_, chunk)| defined(&chunk).unwrap_or_else(|| chunk.len())).fold(0, u64::saturating_add)
     }
 
     fn measure(&self, store: &Store, accuracy: Accuracy) -> Result<StoredSize> {
