@@ -174,7 +174,7 @@ pub(crate) struct DiffArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Compare largest shapes, chunks, filters, fill values and layouts, too
+    /// Compare largest shapes, chunks, filters, fill values, layouts and defined elements, too
     #[arg(long)]
     pub(crate) storage: bool,
 

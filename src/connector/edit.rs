@@ -8,6 +8,7 @@ use super::maps::EditMaps;
 use super::stored::{self, ChunkStorage, Original, StoredChunk};
 use super::{DatasetSpec, Datatype, Form, NewAttribute, NewValue, ObjectId, Ownership, Result, Target};
 use crate::base::Error;
+use std::ops::Range;
 
 /// What a rename does if the new name exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -293,4 +294,9 @@ pub trait Erase {
 
     /// Makes the elements of the block `first .. end` per dimension undefined, or punches them.
     fn erase(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<()>;
+
+    /// Sets which of the elements with row-major numbers in `range` are defined, and changes no
+    /// value: those in `defined` (ascending, disjoint) become defined, others undefined if they have
+    /// the fill value. Errors: `EOPNOTSUPP` if the dataset does not know which are defined.
+    fn set_defined(&self, id: ObjectId, range: Range<u64>, defined: &[Range<u64>]) -> Result<()>;
 }

@@ -8,7 +8,7 @@ use super::namespace::Node;
 use super::types::{Errno, FsResult};
 use crate::base::Error;
 use crate::connector::edit::Edit;
-use crate::connector::{Connector, ObjectId};
+use crate::connector::{Connector, ObjectId, ObjectKind};
 use crate::present::{self, Editor, Existing, Prepared};
 
 /// The namespace of all extended attributes.
@@ -30,6 +30,8 @@ const DESCRIPTIVE: [&str; 8] = ["external", "index", "key", "log", "offset", "pr
 /// Facts that define an object.
 const SETTABLE: [&str; 13] =
     ["chunks", "dataset", "datatype", "dtype", "fillvalue", "filters", "layout", "links", "map", "maxshape", "profile", "shape", "types"];
+/// Fact with all defined elements, for commands that have room for them.
+const ALL_DEFINED: &str = "all-defined";
 /// Fact with the link name of a file whose own name is escaped.
 const NAME_FACT: &[u8] = b"name";
 
@@ -87,9 +89,13 @@ fn whole_max(fact: &str) -> usize {
 /// The derived fact `name` of `node`, of at most `limit` bytes.
 pub fn fact(mounted: &Mounted, node: &Node, name: &str, limit: u64, failed: &dyn Fn(&Error) -> Errno) -> FsResult<Vec<u8>> {
     let Some(id) = object(node) else { return Err(Errno(libc::ENODATA)) };
+    let connector = &*mounted.connector;
     let text = match piece_of(name) {
         Some(piece) => self::piece(mounted, id, piece),
-        None => present::fact_within(&*mounted.connector, id, name, limit),
+        None if name == ALL_DEFINED && connector.info(id).is_ok_and(|info| info.kind == ObjectKind::Dataset) => {
+            present::defined_whole(connector, id, limit)
+        }
+        None => present::fact_within(connector, id, name, limit),
     };
     match text {
         Ok(Some(text)) if text.len() as u64 <= limit => Ok(text),
@@ -306,6 +312,10 @@ impl<'a> Target<'a> {
                 Existing::Any if present::attribute_text(self.connector, id, &name).ok().flatten().as_deref() == Some(value) => Ok(()),
                 _ => self.editor().set_attribute(id, &name, value, existing),
             },
+            // Also where it is the present one: it counts for bytes that are written next.
+            Some(Meaning::Fact(fact)) if existing == Existing::Any && present::is_defined_fact(fact) => {
+                self.editor().set_fact(id, fact, value)
+            }
             Some(Meaning::Fact(fact)) => {
                 let ours = fact.as_bytes() == NAME_FACT;
                 let now = if ours { self.node.other_link_name().map(|n| n.into_vec()).into() } else { self.fact(id, fact)? };

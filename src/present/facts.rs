@@ -5,7 +5,7 @@ use super::describe::dtype;
 use super::json::write_string;
 use super::parse::variable_string;
 use super::value::value_text;
-use super::{link_order, named_types, references, text, type_json};
+use super::{defined_fact, link_order, named_types, references, text, type_json};
 use crate::base::{Error, Result};
 use crate::connector::filters::name_of;
 use crate::connector::log::DatasetInLog;
@@ -23,7 +23,8 @@ pub(super) const TEXT_MAX: u64 = (64 << 10) + 1;
 /// Key of the newlines inside strings.
 const NEWLINES_KEY: &[u8] = b",\"newlines\":";
 
-/// All facts but the numbered ones of references and the long one of the order of links.
+/// All facts but the numbered ones of references and defined elements, and the long one of the order
+/// of links.
 pub const FACT_NAMES: [&str; 22] = [
     "attributes",
     "chunks",
@@ -61,6 +62,7 @@ pub fn needed_facts(connector: &dyn Connector, id: ObjectId) -> Result<Vec<Cow<'
                 names.push("dataset".into());
             }
             names.extend(references::names(&d));
+            names.extend(defined_fact::names(connector, id, &d));
         }
         ObjectKind::Datatype => names.push("datatype".into()),
         ObjectKind::Map => names.push("map".into()),
@@ -138,6 +140,9 @@ pub fn fact_fits(connector: &dyn Connector, id: ObjectId, name: &str, most: usiz
         let d = connector.dataset(id)?;
         return Ok(Some(whole(&d, d.lines.then_some(None))?.len() <= most));
     }
+    if defined_fact::number(name).is_some() {
+        return Ok(Some(true));
+    }
     match fact_within(connector, id, name, most as u64) {
         Ok(text) => Ok(text.map(|text| text.len() <= most)),
         Err(Error::Limit { .. }) => Ok(Some(false)),
@@ -168,6 +173,9 @@ fn dataset_fact(connector: &dyn Connector, id: ObjectId, name: &str, limit: u64)
     let d = connector.dataset(id)?;
     if let Some(number) = references::number(name) {
         return references::text(connector, id, &d, number, limit);
+    }
+    if let Some(number) = defined_fact::number(name) {
+        return defined_fact::text(connector, id, &d, number);
     }
     let text = |v: Value| Some(v.to_string().into_bytes());
     Ok(match name {

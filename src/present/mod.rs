@@ -6,6 +6,7 @@ pub(crate) mod attributes;
 mod ddl;
 mod decimal;
 mod defined;
+mod defined_fact;
 mod describe;
 mod edit;
 mod facts;
@@ -30,6 +31,7 @@ mod values;
 
 pub use ddl::text;
 pub use defined::{defined_json, defined_len, defined_values};
+pub use defined_fact::{is_defined_fact, whole as defined_whole};
 pub use describe::{json_type, type_json};
 pub use edit::{Editor, Existing, Prepared, check_fact, check_new_file};
 pub use facts::{FACT_NAMES, attributes as attributes_json, datatype_text, fact, fact_fits, fact_within, needed_facts};

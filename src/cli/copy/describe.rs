@@ -1,7 +1,7 @@
 //! What a copy of an object needs beside its bytes: its type, attributes and references.
 
 use crate::cli::side::container::ObjectSource;
-use crate::cli::side::{FACT_PREFIX, Source, fact};
+use crate::cli::side::{DEFINED_XATTR, FACT_PREFIX, Source, defined, fact};
 use serde_json::Value;
 use std::io;
 
@@ -60,6 +60,7 @@ pub(super) fn of_object(source: &ObjectSource, storage: Storage) -> io::Result<D
             let (definition, exact) = definition(&text, storage)?;
             (description.definition, description.exact) = (Some(xattr("dataset", definition)), exact);
             description.others = references(source)?;
+            description.others.extend(defined_elements(source)?);
         }
         Some(b"datatype") => {
             let text = fact(source, "datatype")?.ok_or_else(|| refused("it has no description"))?;
@@ -115,6 +116,16 @@ fn has_reference_in_sequence(dtype: &Value, within: bool) -> bool {
         Value::Object(fields) => fields.values().any(|value| has_reference_in_sequence(value, within)),
         Value::Array(items) => items.iter().any(|value| has_reference_in_sequence(value, within)),
         _ => false,
+    }
+}
+
+/// The defined elements of a dataset that knows them, if they are not too many: the copy is compared
+/// with its source.
+fn defined_elements(source: &ObjectSource) -> io::Result<Option<Xattr>> {
+    match defined(source) {
+        Ok(text) => Ok(text.map(|text| (DEFINED_XATTR.to_vec(), text))),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::E2BIG | libc::EFBIG)) => Ok(None),
+        Err(e) => Err(e),
     }
 }
 

@@ -6,7 +6,7 @@
 use super::describe::LINKS;
 use crate::cli::side::container::{Container, Held, ObjectSource};
 use crate::cli::side::references::{has_reference, same};
-use crate::cli::side::{FACT_MAX, fact};
+use crate::cli::side::{ALL_DEFINED, FACT_MAX, defined, fact};
 use crate::fs::Errno;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
@@ -85,6 +85,9 @@ fn compare(source: &ObjectSource, container: &Container, copy: &Held) -> io::Res
     if from != to && !is_copy(from.as_deref(), to.as_deref()) {
         return Ok(Some("type, shape or storage"));
     }
+    if differs_in_defined(source, container, copy)? {
+        return Ok(Some("defined elements"));
+    }
     for number in 1u64.. {
         let name = if number == 1 { "references".to_owned() } else { format!("references{number}") };
         match both(&name)? {
@@ -116,6 +119,30 @@ fn is_same_order(from: &Value, to: &Value) -> bool {
     let (from, to) = (names(from), names(to));
     let (in_from, in_to): (HashSet<&String>, HashSet<&String>) = (from.iter().collect(), to.iter().collect());
     from.iter().filter(|name| in_to.contains(name)).eq(to.iter().filter(|name| in_from.contains(name)))
+}
+
+/// True if the copy of a dataset that knows its defined elements has others, or does not know them.
+fn differs_in_defined(source: &ObjectSource, container: &Container, copy: &Held) -> io::Result<bool> {
+    let too_many = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::E2BIG | libc::EFBIG));
+    let from = match defined(source) {
+        Ok(Some(text)) => text,
+        Ok(None) => return Ok(false),
+        Err(e) if too_many(&e) => return Ok(true),
+        Err(e) => return Err(e),
+    };
+    match fact_of(container, copy, ALL_DEFINED) {
+        Ok(Some(to)) => Ok(from != to),
+        Ok(None) => Ok(!all_are_defined(&from)),
+        Err(e) if too_many(&e) => Ok(true),
+        Err(e) => Err(e),
+    }
+}
+
+/// True if the text of defined elements states no other ones.
+fn all_are_defined(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    let count = text.split_once(' ').map_or("0", |(range, _)| range).trim_start_matches("0:");
+    text == format!("0:{count} 0+{count}") || text == "0:0"
 }
 
 fn json(text: &[u8]) -> Value {

@@ -9,7 +9,7 @@ use crate::cli::print_error;
 use crate::cli::progress::ProgressLine;
 use crate::cli::side::container::ObjectSource;
 use crate::cli::side::references::{has_reference, same};
-use crate::cli::side::{Content, DEPTH_MAX, FACT_MAX, FACT_PREFIX, Kind, Source, fact};
+use crate::cli::side::{Content, DEPTH_MAX, FACT_MAX, FACT_PREFIX, Kind, Source, defined, fact};
 use crate::cli::text;
 use crate::cli::tree::join;
 use crate::fs::StoredLink;
@@ -189,6 +189,12 @@ impl<'a> Comparison<'a> {
         }
         if !comparable {
             return Ok(());
+        }
+        if self.scope.storage
+            && let (Some(a), Some(b)) = (defined(left)?, defined(right)?)
+            && a != b
+        {
+            found.push(Difference::values("defined", text::value(&a), text::value(&b)));
         }
         let dtype = a.get("dtype").cloned().unwrap_or_default();
         if has_reference(&dtype) {

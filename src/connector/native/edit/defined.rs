@@ -1,6 +1,11 @@
 //! Makes elements of datasets undefined.
 
+mod set;
+
+pub(super) use set::Announced;
+
 use super::super::NativeConnector;
+use super::super::dataset::key;
 use super::Change;
 use crate::base::element_set::ElementSet;
 use crate::base::{Error, Result};
@@ -40,6 +45,17 @@ impl Erase for NativeConnector {
             self.punch(id, bytes(run.start)?, bytes(run.end.saturating_sub(run.start))?)
         })
     }
+
+    fn set_defined(&self, id: ObjectId, range: Range<u64>, defined: &[Range<u64>]) -> Result<()> {
+        let blank = {
+            let _shared = self.shared();
+            let d = &self.dataset(id)?.dataset;
+            d.bytes.is_blank()? && !self.options.environment.dirty.has(key(id))
+        };
+        self.change_defined(id, &range, defined)?;
+        self.announce(id, blank, range, defined);
+        Ok(())
+    }
 }
 
 impl Change<'_> {
@@ -59,8 +75,19 @@ impl Change<'_> {
     /// or neither.
     fn erase_variable(&self, id: ObjectId, range: Range<u64>) -> Result<()> {
         let d = self.writable_dataset(id)?;
-        let range = range.start..range.end.min(d.bytes.size);
-        self.free_sequences_in(&d, range.clone())?;
+        self.free_sequences_in(&d, range.start..range.end.min(d.bytes.size))?;
+        self.erase_plain(id, range)
+    }
+
+    /// Makes the elements in `range`, bytes, undefined.
+    pub(super) fn erase_bytes(&self, id: ObjectId, range: Range<u64>) -> Result<()> {
+        let has_parts = self.dataset(id)?.datatype.contains_vlen();
+        if has_parts { self.erase_variable(id, range) } else { self.erase_plain(id, range) }
+    }
+
+    /// Makes the elements in `range`, bytes, undefined. Does not free their parts.
+    fn erase_plain(&self, id: ObjectId, range: Range<u64>) -> Result<()> {
+        let range = range.start..range.end.min(self.dataset(id)?.bytes.size);
         let mut next = (!range.is_empty()).then_some(0);
         while let Some(from) = next {
             let d = self.dataset(id)?;

@@ -388,22 +388,8 @@ impl Edit for NativeConnector {
     }
 
     fn finish(&self, id: ObjectId, last: bool) -> Result<bool> {
-        let Some(e) = &self.editing else { return Ok(false) };
-        if !last {
-            e.check_refused(id)?;
-        }
-        // A file that was only truncated is written next: shells close a copy of the descriptor
-        // first.
-        let is_written = |p: &Pending| p.rewrite.as_ref().is_some_and(|r| r.written || last);
-        if e.objects.pending(id, is_written) != Some(true) {
-            return Ok(false);
-        }
-        let done = self.operate_flushed(id, |c| c.finish_form(id)).map(|()| true);
-        // Another open file may write the rest.
-        if last && e.objects.usage(id).holds <= 1 {
-            e.objects.change_pending(id, |p| p.rewrite = None);
-        }
-        done
+        let rewritten = self.finish_rewrite(id, last)?;
+        self.apply_announced(id, last).map(|()| rewritten)
     }
 
     fn set_size(&self, id: ObjectId, size: u64) -> Result<()> {

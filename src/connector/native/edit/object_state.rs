@@ -3,6 +3,7 @@
 //! Most objects need only [`Usage`], which is small: a mount may create a million files. What few
 //! objects need is in [`Pending`].
 
+use super::defined::Announced;
 use super::named_types::TypeUses;
 use super::new_file::NEW_FILES_MAX;
 use super::pending::UnresolvedAttributes;
@@ -55,6 +56,8 @@ pub(super) struct Pending {
     pub rewrite: Option<Rewrite>,
     /// Bytes of a new file that were never written, though the file has others after them.
     pub holes: ElementSet,
+    /// Which elements of a dataset without any are to be defined.
+    pub announced: Option<Announced>,
     /// Why its raw data must not be changed.
     pub bounds_error: Option<Error>,
     /// Why written bytes could not be stored.
@@ -72,6 +75,7 @@ impl Pending {
             && self.link_order.is_none()
             && self.rewrite.is_none()
             && self.holes.is_empty()
+            && self.announced.is_none()
             && self.bounds_error.is_none()
             && self.write_error.is_none()
     }

@@ -8,7 +8,7 @@
 
 use super::errors::invalid;
 use super::relayout::Elements;
-use super::{Change, Dataset};
+use super::{Change, Dataset, NativeConnector, Pending};
 use crate::base::newlines::Newlines;
 use crate::base::variable_form::VariableForm;
 use crate::base::{Error, Result};
@@ -40,6 +40,8 @@ pub struct Rewrite {
     whole: bool,
     /// Newlines are those inside the strings that the dataset has: their lines stay where they are.
     fixed: bool,
+    /// It was emptied: all elements are new ones.
+    emptied: bool,
 }
 
 impl Rewrite {
@@ -74,6 +76,29 @@ impl Rewrite {
         let kept = self.ends.saturating_sub(ends(self.form.get(from..).unwrap_or_default()));
         let open = bytes.last().is_some_and(|b| *b != b'\n');
         kept.saturating_add(ends(bytes)).saturating_add(open.into()).saturating_sub(self.newlines.total())
+    }
+}
+
+impl NativeConnector {
+    /// Makes the elements of the dataset `id` those of the form that was written, if one was;
+    /// returns whether it was. `last`: the last writer closes.
+    pub(super) fn finish_rewrite(&self, id: ObjectId, last: bool) -> Result<bool> {
+        let Some(e) = &self.editing else { return Ok(false) };
+        if !last {
+            e.check_refused(id)?;
+        }
+        // A file that was only truncated is written next: shells close a copy of the descriptor
+        // first.
+        let is_written = |p: &Pending| p.rewrite.as_ref().is_some_and(|r| r.written || last);
+        if e.objects.pending(id, is_written) != Some(true) {
+            return Ok(false);
+        }
+        let done = self.operate_flushed(id, |c| c.finish_form(id)).map(|()| true);
+        // Another open file may write the rest.
+        if last && e.objects.usage(id).holds <= 1 {
+            e.objects.change_pending(id, |p| p.rewrite = None);
+        }
+        done
     }
 }
 
@@ -112,6 +137,7 @@ impl Change<'_> {
             rewrite.resize(usize::try_from(size).unwrap_or(0));
             if size == 0 {
                 (rewrite.newlines, rewrite.whole, rewrite.fixed) = (awaited, false, false);
+                rewrite.emptied = true;
             }
             Ok(())
         })?;
@@ -164,11 +190,11 @@ impl Change<'_> {
         let awaited = if lines { self.awaited_newlines(d.id) } else { Newlines::default() };
         // What is truncated need not be read.
         if end == 0 {
-            return Ok(Rewrite { written: true, lines, exact, newlines: awaited, ..Rewrite::default() });
+            return Ok(Rewrite { written: true, lines, exact, newlines: awaited, emptied: true, ..Rewrite::default() });
         }
         let text = self.form(d.id, form)?.ok_or_else(large)?;
         let mut rewrite =
-            Rewrite { ends: ends(&text), form: text, written: true, lines, exact, newlines: awaited, whole: true, fixed: false };
+            Rewrite { ends: ends(&text), form: text, written: true, lines, exact, newlines: awaited, whole: true, ..Rewrite::default() };
         if let Some(there) = self.connector.dataset(d.id)?.lines.as_ref().filter(|_| lines && rewrite.newlines.is_empty()) {
             let unknown = || invalid("strings of the dataset hold newlines: they are written below .h5dir/exact");
             rewrite.newlines = there.newlines().ok_or_else(unknown)?;
@@ -227,7 +253,10 @@ impl Change<'_> {
             modified: None,
         };
         let lines = rewrite.lines.then(|| rewrite.newlines.clone());
+        // What was undefined and still has the fill value was not written.
+        let undefined = if rewrite.emptied { Vec::new() } else { self.undefined(d)? };
         self.relayout(d, &creation, false, Elements::Form { form, lines })?;
+        self.undefine(d.id, &undefined)?;
         self.touch(d.id)
     }
 }
