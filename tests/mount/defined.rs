@@ -98,6 +98,47 @@ fn rules_make_new_files_sparse() {
     case("create_rules");
 }
 
+/// Runs a case of `tests/oracle/sparse_copies.py`.
+#[track_caller]
+fn copies(name: &str) {
+    case_with("sparse_copies.py", name, Path::new(""));
+}
+
+#[test]
+fn copies_by_programs_keep_what_is_defined() {
+    copies("programs");
+}
+
+#[test]
+fn copies_by_h5dir_keep_what_is_defined() {
+    copies("commands");
+}
+
+#[test]
+fn copies_that_define_more_are_reported() {
+    copies("elsewhere");
+}
+
+#[test]
+fn an_attribute_sets_what_is_defined_and_no_value() {
+    copies("attribute");
+}
+
+#[test]
+fn copies_of_strings_keep_what_is_defined() {
+    copies("strings");
+}
+
+#[test]
+fn copied_ranges_define_what_their_source_defines() {
+    copies("ranges");
+}
+
+#[test]
+fn stores_to_mappings_define_what_they_change() {
+    copies("mappings");
+}
+
 /// The folder with the plugin for the filter of sparse chunks, which is built.
 fn plugin() -> PathBuf {
     let profile = std::env::var("H5DIR_CARGO_PROFILE").unwrap_or_default();

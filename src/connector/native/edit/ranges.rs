@@ -9,7 +9,7 @@ use crate::base::limits::IO_PIECE_BYTES as PIECE;
 use crate::base::{Error, Result};
 use crate::connector::stored::{ChunkStorage, StoredChunk, unlike};
 use crate::connector::{Form, ObjectId, edit};
-use crate::dataset::layout::{CopyUnit, Progress};
+use crate::dataset::layout::{CopyUnit, Progress, Seek};
 use std::ops::Range;
 
 /// Zeros written by one operation, bytes.
@@ -139,11 +139,64 @@ impl Change<'_> {
         Ok(n)
     }
 
+    /// Copies about a piece of bytes. What is undefined in the source becomes so in the target, if
+    /// both know that and it reads the same.
     fn copy_bytes(&self, s: &Dataset, at: u64, to: (ObjectId, u64), len: u64) -> Result<u64> {
+        let d = self.dataset(to.0)?;
+        let knows = |d: &Dataset| d.layout().definition().is_some() || d.layout().logged().is_some();
+        let size = d.element_size.max(1);
+        let alike = s.element_size == d.element_size && s.bytes.fill == d.bytes.fill && at % size == to.1 % size;
+        if !(knows(s) && knows(&d) && alike) {
+            return self.copy_piece(s, at, to, len);
+        }
+        let end = at.saturating_add(len);
+        let (mut from, mut copied) = (at, 0u64);
+        while from < end && copied < PIECE as u64 {
+            // A copy within one dataset changes it.
+            let s = self.dataset(s.id)?;
+            let env = &self.connector.options.environment;
+            let seek = |what| Ok::<_, Error>(s.layout().seek(&s.bytes, env, from, what)?.unwrap_or(end).min(end));
+            let target = (to.0, to.1.saturating_add(from.saturating_sub(at)));
+            let data = seek(Seek::Data)?;
+            let n = if data > from {
+                self.leave_undefined(&s, from, target, data.saturating_sub(from))?
+            } else {
+                let n = self.copy_piece(&s, from, target, seek(Seek::Hole)?.saturating_sub(from))?;
+                copied = copied.saturating_add(n);
+                n
+            };
+            if n == 0 {
+                break;
+            }
+            from = from.saturating_add(n);
+        }
+        Ok(from.saturating_sub(at))
+    }
+
+    fn copy_piece(&self, s: &Dataset, at: u64, to: (ObjectId, u64), len: u64) -> Result<u64> {
         let mut piece = vec![0; usize::try_from(len).unwrap_or(PIECE).min(PIECE)];
         let n = s.bytes.read(&self.connector.options.environment, at, &mut piece)?;
         self.write_elements(to.0, to.1, piece.get(..n).unwrap_or_default())?;
         Ok(n as u64)
+    }
+
+    /// Makes whole elements of the target undefined, and copies bytes of parts. Returns the number
+    /// of bytes that it did first.
+    fn leave_undefined(&self, s: &Dataset, at: u64, to: (ObjectId, u64), len: u64) -> Result<u64> {
+        let d = self.dataset(to.0)?;
+        let size = d.element_size.max(1);
+        let (end, within) = (to.1.saturating_add(len), to.1 % size);
+        if within > 0 || len < size {
+            return self.copy_piece(s, at, to, len.min(size.saturating_sub(within)));
+        }
+        let end = end.saturating_sub(end % size);
+        if end > d.bytes.size {
+            self.resize(&d, end)?;
+        }
+        self.erase_bytes(to.0, to.1..end)?;
+        self.flush_if_many(to.0)?;
+        self.touch(to.0)?;
+        Ok(end.saturating_sub(to.1))
     }
 }
 
