@@ -199,13 +199,14 @@ pub fn set(connector: &dyn Connector, edit: &dyn Edit, id: ObjectId, text: &[u8]
     let (range, runs) = parse(text)?;
     let dataset = connector.dataset(id)?;
     let total = dataset.shape.count().unwrap_or(0);
-    if range.end > total {
+    // Programs may set what a new file is after this.
+    if !dataset.is_bytes_file && range.end > total {
         return Err(invalid(format!("element {} of a dataset of {total}", range.end)));
     }
     if range.is_empty() {
         return Ok(());
     }
-    if !knows(connector, id, &dataset) {
+    if !dataset.is_bytes_file && !knows(connector, id, &dataset) {
         // All of its elements are defined.
         let reason = "the dataset does not know which of its elements are defined; all are";
         return if runs == [range] { Ok(()) } else { Err(Error::refused(libc::EOPNOTSUPP, reason)) };

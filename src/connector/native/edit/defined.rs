@@ -7,6 +7,7 @@ pub(super) use set::Announced;
 use super::super::NativeConnector;
 use super::super::dataset::key;
 use super::Change;
+use super::bytes_file::is_bytes_file;
 use crate::base::element_set::ElementSet;
 use crate::base::{Error, Result};
 use crate::connector::ObjectId;
@@ -47,13 +48,17 @@ impl Erase for NativeConnector {
     }
 
     fn set_defined(&self, id: ObjectId, range: Range<u64>, defined: &[Range<u64>]) -> Result<()> {
-        let blank = {
+        let (knows, blank) = {
             let _shared = self.shared();
-            let d = &self.dataset(id)?.dataset;
-            d.bytes.is_blank()? && !self.options.environment.dirty.has(key(id))
+            let open = self.dataset(id)?;
+            let d = &open.dataset;
+            let blank = d.bytes.is_blank()? && !self.options.environment.dirty.has(key(id));
+            (d.layout().definition().is_some() || !is_bytes_file(d), blank)
         };
-        self.change_defined(id, &range, defined)?;
-        self.announce(id, blank, range, defined);
+        if knows {
+            self.change_defined(id, &range, defined)?;
+        }
+        self.announce(id, blank || !knows, range, defined);
         Ok(())
     }
 }

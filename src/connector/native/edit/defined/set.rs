@@ -78,9 +78,11 @@ impl NativeConnector {
         }
         let elements = {
             let _shared = self.shared();
-            self.dataset(id)?.dataset.elements()
+            let d = &self.dataset(id)?.dataset;
+            d.layout().definition().map(|_| d.elements())
         };
-        // Another shape may have been set.
+        // It may have become another dataset.
+        let Some(elements) = elements else { return Ok(()) };
         let mut within = announced.0.iter().filter(|(range, _)| range.end <= elements);
         within.try_for_each(|(range, defined)| self.change_defined(id, range, defined))
     }
