@@ -6,7 +6,7 @@ use crate::base::escape;
 use crate::config::args::StatArgs;
 use crate::config::resolve;
 use crate::config::value::Level;
-use crate::fs::{Attr, Errno, FACT_NAMES, FileKind, MountSpec, Operations};
+use crate::fs::{Attr, Errno, FACT_NAMES, FileKind, JsonTree, MountSpec, Operations};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
@@ -130,8 +130,31 @@ const TEXT_FACTS: [&str; 5] = ["fillvalue", "index", "layout", "name", "profile"
 /// A fact as JSON: nested if its text is JSON.
 fn fact_json(name: &[u8], value: &[u8]) -> Value {
     let is_text = TEXT_FACTS.iter().any(|text| text.as_bytes() == name);
-    let nested = serde_json::from_slice(value).ok().filter(|_| !is_text);
-    nested.unwrap_or_else(|| text::json(value))
+    let nested = || serde_json::from_slice(value).ok().or_else(|| with_bytes(value));
+    if is_text { None } else { nested() }.unwrap_or_else(|| text::json(value))
+}
+
+/// JSON with strings that are not UTF-8, which become `{"hex": "..."}`.
+fn with_bytes(value: &[u8]) -> Option<Value> {
+    // Other texts that serde_json refuses are no JSON, such as numpy's notation of types.
+    let has_bytes = value.windows(4).any(|w| w == br"\udc") && !value.starts_with(b"[(") && !value.starts_with(b"{'");
+    has_bytes.then(|| nested(&JsonTree::parse(value).ok()?)).flatten()
+}
+
+/// `None`: the name of a field is not UTF-8.
+fn nested(tree: &JsonTree) -> Option<Value> {
+    // The depth of the recursion is the text's, which its parser bounds.
+    Some(match tree {
+        JsonTree::Null => Value::Null,
+        JsonTree::Bool(b) => Value::Bool(*b),
+        JsonTree::Number(n) => Value::Number(n.parse().ok()?),
+        JsonTree::String(s) => text::json(s),
+        JsonTree::Array(items) => Value::Array(items.iter().map(nested).collect::<Option<_>>()?),
+        JsonTree::Object(fields) => {
+            let field = |(name, value): &(Vec<u8>, JsonTree)| Some((String::from_utf8(name.clone()).ok()?, nested(value)?));
+            Value::Object(fields.iter().map(field).collect::<Option<_>>()?)
+        }
+    })
 }
 
 #[cfg(test)]
@@ -161,6 +184,9 @@ mod tests {
         assert_eq!(json["attributes"]["raw"], json!("\u{0}\u{1}"));
         assert_eq!((fact_json(b"maxshape", b"[1, null]"), fact_json(b"storage", b"17")), (json!([1, null]), json!(17)));
         assert_eq!((fact_json(b"dtype", b"<f8"), fact_json(b"fillvalue", b"17")), (json!("<f8"), json!("17")));
+        let bytes = br#"[{"name":"a","value":"\udcb5m"}]"#;
+        assert_eq!(fact_json(b"attributes", bytes), json!([{"name": "a", "value": {"hex": "b56d"}}]));
+        assert_eq!(fact_json(b"dtype", br"[('\udc', '<i4')]"), json!(r"[('\udc', '<i4')]"));
         assert_eq!(Report::gather(&sample(), b"/up").unwrap().json(&MountSpec::new("/f.h5"))["target"], "g/../g");
         assert!(Report::gather(&sample(), b"/none").is_err());
     }

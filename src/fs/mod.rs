@@ -32,7 +32,7 @@ pub mod types;
 mod views;
 mod xattr;
 
-pub use crate::present::{FACT_NAMES, build_npy_header};
+pub use crate::present::{FACT_NAMES, Node as JsonTree, build_npy_header};
 pub use done::{Done, Invalidate};
 pub use namespace::is_of_object;
 pub use open::open;

@@ -2,7 +2,7 @@
 
 use super::attributes::AttributesJson;
 use super::describe::dtype;
-use super::json::write_string;
+use super::json::{Json, write_string};
 use super::parse::variable_string;
 use super::value::value_text;
 use super::{defined_fact, link_order, named_types, references, text, type_json};
@@ -196,7 +196,7 @@ fn dataset_fact(connector: &dyn Connector, id: ObjectId, name: &str, limit: u64)
         "progress" => connector.layout_progress(id).map(|(done, total)| format!("{done}/{total}").into_bytes()),
         "storage" => Some(connector.content(id, Form::Main)?.allocated_exactly()?.to_string().into_bytes()),
         "offset" => d.offset.map(|o| o.to_string().into_bytes()),
-        "external" => d.external.as_deref().and_then(|all| text(external(all))),
+        "external" => d.external.as_deref().map(external),
         _ => None,
     })
 }
@@ -304,7 +304,15 @@ fn fill(d: &DatasetInfo) -> Result<Vec<u8>> {
     value_text(&elements, &Limited { parts: &*d.parts, limit: TEXT_MAX })
 }
 
-fn external(segments: &[ExternalSegment]) -> Value {
-    let one = |s: &ExternalSegment| json!({"file": String::from_utf8_lossy(&s.name), "offset": s.offset, "size": s.size});
-    Value::Array(segments.iter().map(one).collect())
+fn external(segments: &[ExternalSegment]) -> Vec<u8> {
+    let one = |s: &ExternalSegment| {
+        Json::Object(vec![
+            ("file", Json::string(&s.name)),
+            ("offset", Json::integer(s.offset)),
+            ("size", s.size.map_or(Json::Null, Json::integer)),
+        ])
+    };
+    let mut out = Vec::new();
+    Json::Array(segments.iter().map(one).collect()).write(&mut out);
+    out
 }

@@ -39,5 +39,5 @@ pub use hdf5_json::hdf5_json;
 pub use map::{MapEditor, map_key_text, map_keys, map_value, map_value_len};
 pub use npy::{build as build_npy_header, npy_header};
 pub use numpy::{NpyDescr, NumpyDtype, NumpyField, npy_descr, numpy_dtype};
-pub use parse::NpyHeader;
+pub use parse::{Node, NpyHeader};
 pub use values::{attribute_fits, attribute_raw, attribute_text};

@@ -1,8 +1,9 @@
 //! What a copy of an object needs beside its bytes: its type, attributes and references.
 
+use crate::base::escape::escaped_bytes;
 use crate::cli::side::container::ObjectSource;
 use crate::cli::side::{DEFINED_XATTR, FACT_PREFIX, Source, defined, fact};
-use serde_json::Value;
+use crate::fs::JsonTree;
 use std::io;
 
 /// Facts of references hold so many of a dataset at most: `references1024` is the last one.
@@ -77,44 +78,45 @@ pub(super) fn of_object(source: &ObjectSource, storage: Storage) -> io::Result<D
 /// The definition of a dataset from its fact `dataset`, and whether its bytes are copied in the
 /// exact form.
 fn definition(text: &[u8], storage: Storage) -> io::Result<(Vec<u8>, bool)> {
-    let Ok(Value::Object(mut all)) = serde_json::from_slice(text) else { return Err(refused("its description is no JSON")) };
+    let tree = JsonTree::parse(text).ok().filter(|tree| matches!(tree, JsonTree::Object(_)));
+    let Some(mut all) = tree else { return Err(refused("its description is no JSON")) };
     if all.get("dtype").is_some_and(|dtype| has_reference_in_sequence(dtype, false)) {
         return Err(refused("it has references inside sequences, which cannot be copied to another place"));
     }
     let logged = match storage {
         Storage::Kept => false,
-        Storage::NoLog => all.get("layout").is_some_and(|layout| layout == "log"),
+        Storage::NoLog => all.get("layout").and_then(JsonTree::text) == Some(b"log"),
         Storage::InLog => true,
     };
     if logged {
-        all.shift_remove("layout");
-        all.shift_remove("profile");
+        all.remove("layout");
+        all.remove("profile");
         // Without chunks an ordinary one could not grow.
-        all.shift_remove("chunks");
+        all.remove("chunks");
     }
     if storage == Storage::InLog {
-        all.shift_remove("filters");
+        all.remove("filters");
     }
     // Strings with newlines. The list of them may have been too long.
-    let lines = all.shift_remove("newlines").is_some();
+    let lines = all.remove("newlines").is_some();
     let changed = lines || logged;
-    Ok((if changed { Value::Object(all).to_string().into_bytes() } else { text.to_vec() }, lines))
+    Ok((if changed { all.json() } else { text.to_vec() }, lines))
 }
 
-fn class(dtype: &Value) -> Option<&str> {
-    dtype.get("class").and_then(Value::as_str)
+fn class(dtype: &JsonTree) -> Option<&[u8]> {
+    dtype.get("class").and_then(JsonTree::text)
 }
 
 /// True if the datatype `dtype`, a JSON description, has a reference within a sequence.
-fn has_reference_in_sequence(dtype: &Value, within: bool) -> bool {
+fn has_reference_in_sequence(dtype: &JsonTree, within: bool) -> bool {
     let within = match class(dtype) {
-        Some("H5T_REFERENCE") => return within,
-        Some("H5T_VLEN") => true,
+        Some(b"H5T_REFERENCE") => return within,
+        Some(b"H5T_VLEN") => true,
         _ => within,
     };
     match dtype {
-        Value::Object(fields) => fields.values().any(|value| has_reference_in_sequence(value, within)),
-        Value::Array(items) => items.iter().any(|value| has_reference_in_sequence(value, within)),
+        JsonTree::Object(fields) => fields.iter().any(|(_, value)| has_reference_in_sequence(value, within)),
+        JsonTree::Array(items) => items.iter().any(|value| has_reference_in_sequence(value, within)),
         _ => false,
     }
 }
@@ -148,9 +150,9 @@ fn references(source: &ObjectSource) -> io::Result<Vec<Xattr>> {
 /// The fact of all attributes; `None` if there are none. Errors: one cannot be read.
 pub(super) fn attributes(source: &dyn Source) -> io::Result<Option<Xattr>> {
     let Some(text) = fact(source, "attributes")? else { return Ok(None) };
-    let Ok(Value::Array(list)) = serde_json::from_slice(&text) else { return Err(refused("its attributes are no JSON")) };
+    let Ok(JsonTree::Array(list)) = JsonTree::parse(&text) else { return Err(refused("its attributes are no JSON")) };
     if let Some(broken) = list.iter().find(|attribute| attribute.get("error").is_some()) {
-        let part = |key: &str| broken.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let part = |key: &str| escaped_bytes(broken.get(key).and_then(JsonTree::text).unwrap_or_default()).to_string();
         return Err(refused(format!("its attribute {} cannot be read: {}", part("name"), part("error"))));
     }
     Ok((!list.is_empty()).then(|| xattr("attributes", text)))
@@ -183,18 +185,19 @@ pub(super) fn of_xattrs(source: &dyn Source) -> io::Result<Description> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn references_in_sequences_are_found_at_any_depth() {
-        let reference = json!({"class": "H5T_REFERENCE", "base": "H5T_STD_REF_OBJ"});
-        let sequence = |base: &Value| json!({"class": "H5T_VLEN", "base": base});
-        let compound = |of: &Value| json!({"class": "H5T_COMPOUND", "fields": [{"name": "a", "type": of}]});
+        let tree = |text: &str| JsonTree::parse(text.as_bytes()).unwrap();
+        let text = |tree: &JsonTree| String::from_utf8(tree.json()).unwrap();
+        let reference = tree(r#"{"class": "H5T_REFERENCE", "base": "H5T_STD_REF_OBJ"}"#);
+        let sequence = |base: &JsonTree| tree(&format!(r#"{{"class": "H5T_VLEN", "base": {}}}"#, text(base)));
+        let compound = |of: &JsonTree| tree(&format!(r#"{{"class": "H5T_COMPOUND", "fields": [{{"name": "a", "type": {}}}]}}"#, text(of)));
         assert!(!has_reference_in_sequence(&reference, false));
         assert!(!has_reference_in_sequence(&compound(&reference), false));
         assert!(has_reference_in_sequence(&sequence(&reference), false));
         assert!(has_reference_in_sequence(&compound(&sequence(&compound(&reference))), false));
-        assert!(!has_reference_in_sequence(&sequence(&json!({"class": "H5T_INTEGER", "base": "H5T_STD_I32LE"})), false));
+        assert!(!has_reference_in_sequence(&sequence(&tree(r#"{"class": "H5T_INTEGER", "base": "H5T_STD_I32LE"}"#)), false));
     }
 
     #[test]

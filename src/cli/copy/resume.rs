@@ -9,6 +9,7 @@
 //! directory later is of that copy.
 
 use super::sink::SinkDirectory;
+use crate::base::escape::escaped_bytes;
 use crate::cli::side::argument::Argument;
 use crate::cli::side::container::{Container, Held, error};
 use crate::fs::Errno;
@@ -25,7 +26,7 @@ pub(super) fn identity(sources: &[Argument]) -> Option<Vec<u8>> {
     let file = file.canonicalize().ok()?;
     let meta = file.metadata().ok().filter(|meta| meta.is_file())?;
     let (size, seconds, nanoseconds) = (meta.len(), meta.mtime(), meta.mtime_nsec());
-    let path = String::from_utf8_lossy(path);
+    let path = escaped_bytes(path).to_string();
     Some(serde_json::json!({"file": file.to_str()?, "path": path, "size": size, "mtime": [seconds, nanoseconds]}).to_string().into_bytes())
 }
 

@@ -7,8 +7,7 @@ use super::describe::LINKS;
 use crate::cli::side::container::{Container, Held, ObjectSource};
 use crate::cli::side::references::{has_reference, same};
 use crate::cli::side::{ALL_DEFINED, FACT_MAX, defined, fact};
-use crate::fs::Errno;
-use serde_json::Value;
+use crate::fs::{Errno, JsonTree};
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::sync::Arc;
@@ -114,10 +113,10 @@ fn compare(source: &ObjectSource, container: &Container, copy: &Held) -> io::Res
 }
 
 /// True if the names that both lists have are in the same order.
-fn is_same_order(from: &Value, to: &Value) -> bool {
-    let names = |list: &Value| list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>();
+fn is_same_order(from: &JsonTree, to: &JsonTree) -> bool {
+    let names = |list: &JsonTree| list.items().into_iter().flatten().filter_map(JsonTree::text).map(<[u8]>::to_vec).collect::<Vec<_>>();
     let (from, to) = (names(from), names(to));
-    let (in_from, in_to): (HashSet<&String>, HashSet<&String>) = (from.iter().collect(), to.iter().collect());
+    let (in_from, in_to): (HashSet<&Vec<u8>>, HashSet<&Vec<u8>>) = (from.iter().collect(), to.iter().collect());
     from.iter().filter(|name| in_to.contains(name)).eq(to.iter().filter(|name| in_from.contains(name)))
 }
 
@@ -145,36 +144,35 @@ fn all_are_defined(text: &[u8]) -> bool {
     text == format!("0:{count} 0+{count}") || text == "0:0"
 }
 
-fn json(text: &[u8]) -> Value {
-    serde_json::from_slice(text).unwrap_or_default()
+fn json(text: &[u8]) -> JsonTree {
+    JsonTree::parse(text).unwrap_or(JsonTree::Null)
 }
 
 /// True if a copy may have the definition `to` of a dataset with the definition `from`.
 fn is_copy(from: Option<&[u8]>, to: Option<&[u8]>) -> bool {
     let (Some(from), Some(to)) = (from.map(json), to.map(json)) else { return from.is_none() && to.is_none() };
     // One that grows without chunks of its own has some where it is copied to, and none in a log.
-    let chunked = from.get("chunks").is_some() && to.get("layout").is_none_or(|layout| layout != "log");
+    let chunked = from.get("chunks").is_some() && to.get("layout").and_then(JsonTree::text) != Some(b"log");
     definition(from, chunked) == definition(to, chunked)
 }
 
 /// A definition without what a copy need not have. `chunked`: its source has chunks.
-fn definition(mut value: Value, chunked: bool) -> Value {
-    if let Some(all) = value.as_object_mut() {
-        STORAGE_KEYS.iter().for_each(|key| drop(all.shift_remove(*key)));
-        if !chunked {
-            ["chunks", "filters", "profile"].iter().for_each(|key| drop(all.shift_remove(*key)));
-        }
-        // Filters set their parameters for each dataset.
-        for filter in all.get_mut("filters").and_then(Value::as_array_mut).into_iter().flatten() {
-            *filter = filter.get("id").cloned().unwrap_or_default();
-        }
+fn definition(mut all: JsonTree, chunked: bool) -> JsonTree {
+    STORAGE_KEYS.iter().for_each(|key| drop(all.remove(key)));
+    if !chunked {
+        ["chunks", "filters", "profile"].iter().for_each(|key| drop(all.remove(key)));
     }
-    value
+    let JsonTree::Object(fields) = &mut all else { return all };
+    // Filters set their parameters for each dataset.
+    if let Some((_, JsonTree::Array(filters))) = fields.iter_mut().find(|(name, _)| name == b"filters") {
+        filters.iter_mut().for_each(|filter| *filter = filter.remove("id").unwrap_or(JsonTree::Null));
+    }
+    all
 }
 
 /// Attributes by name.
-fn attributes(text: Option<&[u8]>) -> BTreeMap<String, Value> {
-    let Some(Ok(Value::Array(list))) = text.map(serde_json::from_slice) else { return BTreeMap::new() };
-    let name = |attribute: &Value| attribute.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+fn attributes(text: Option<&[u8]>) -> BTreeMap<Vec<u8>, JsonTree> {
+    let Some(Ok(JsonTree::Array(list))) = text.map(JsonTree::parse) else { return BTreeMap::new() };
+    let name = |attribute: &JsonTree| attribute.get("name").and_then(JsonTree::text).unwrap_or_default().to_vec();
     list.into_iter().map(|attribute| (name(&attribute), attribute)).collect()
 }

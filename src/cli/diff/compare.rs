@@ -12,8 +12,7 @@ use crate::cli::side::references::{has_reference, same};
 use crate::cli::side::{Content, DEPTH_MAX, FACT_MAX, FACT_PREFIX, Kind, Source, defined, fact};
 use crate::cli::text;
 use crate::cli::tree::join;
-use crate::fs::StoredLink;
-use serde_json::{Map, Value};
+use crate::fs::{JsonTree, StoredLink};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
@@ -196,12 +195,12 @@ impl<'a> Comparison<'a> {
         {
             found.push(Difference::values("defined", text::value(&a), text::value(&b)));
         }
-        let dtype = a.get("dtype").cloned().unwrap_or_default();
+        let dtype = a.get("dtype").cloned().unwrap_or(JsonTree::Null);
         if has_reference(&dtype) {
             // Their bytes are addresses: what they lead to is compared.
             let (a, b) = (json_value(left)?, json_value(right)?);
             if !same(&a, &b, right.container()) {
-                found.push(Difference::values("data", a.to_string(), b.to_string()));
+                found.push(Difference::values("data", fact_text(&a), fact_text(&b)));
             }
             return Ok(());
         }
@@ -301,21 +300,21 @@ fn value_of(fact: Option<Vec<u8>>) -> String {
     fact.map_or_else(|| "none".into(), |text| text::value(&text))
 }
 
-fn is_variable_string(dtype: &Value) -> bool {
-    let is = |key: &str, value: &str| dtype.get(key).and_then(Value::as_str) == Some(value);
+fn is_variable_string(dtype: &JsonTree) -> bool {
+    let is = |key: &str, value: &str| dtype.get(key).and_then(JsonTree::text) == Some(value.as_bytes());
     is("class", "H5T_STRING") && is("length", "H5T_VARIABLE")
 }
 
 /// The definition of a dataset.
-fn definition(source: &ObjectSource) -> io::Result<Map<String, Value>> {
-    match fact(source, "dataset")?.as_deref().map(serde_json::from_slice) {
-        Some(Ok(Value::Object(all))) => Ok(all),
+fn definition(source: &ObjectSource) -> io::Result<JsonTree> {
+    match fact(source, "dataset")?.as_deref().map(JsonTree::parse) {
+        Some(Ok(all @ JsonTree::Object(_))) => Ok(all),
         _ => Err(io::Error::other("its description cannot be read")),
     }
 }
 
 /// The elements of a dataset as hdf5-json.
-fn json_value(source: &ObjectSource) -> io::Result<Value> {
+fn json_value(source: &ObjectSource) -> io::Result<JsonTree> {
     let form = source.form(&[b"/.h5dir/json", source.path(), b".json"].concat())?;
     let mut content = form.open()?;
     let mut text = Vec::new();
@@ -329,10 +328,10 @@ fn json_value(source: &ObjectSource) -> io::Result<Value> {
             return Err(io::Error::from_raw_os_error(libc::EFBIG));
         }
     }
-    let value: Value = serde_json::from_slice(&text).map_err(io::Error::other)?;
+    let mut value = parsed(&text)?;
     match value.get("error") {
         Some(error) => Err(io::Error::other(fact_text(error))),
-        None => Ok(value.get("value").cloned().unwrap_or_default()),
+        None => Ok(value.remove("value").unwrap_or(JsonTree::Null)),
     }
 }
 
@@ -342,19 +341,23 @@ fn line_at(content: &mut dyn Content, offset: u64) -> io::Result<String> {
     Ok(text::value(bytes.split(|b| *b == b'\n').next().unwrap_or_default()))
 }
 
+fn parsed(text: &[u8]) -> io::Result<JsonTree> {
+    JsonTree::parse(text).map_err(|e| io::Error::other(e.to_string()))
+}
+
 /// Attributes by name.
-fn attributes(source: &ObjectSource) -> io::Result<BTreeMap<String, Value>> {
+fn attributes(source: &ObjectSource) -> io::Result<BTreeMap<Vec<u8>, JsonTree>> {
     let text = fact(source, "attributes")?.unwrap_or_else(|| b"[]".to_vec());
-    let list: Vec<Value> = serde_json::from_slice(&text).map_err(io::Error::other)?;
-    let name = |attribute: &Value| attribute.get("name").map(fact_text).unwrap_or_default();
+    let JsonTree::Array(list) = parsed(&text)? else { return Err(io::Error::other("its attributes are no list")) };
+    let name = |attribute: &JsonTree| attribute.get("name").and_then(JsonTree::text).unwrap_or_default().to_vec();
     Ok(list.into_iter().map(|attribute| (name(&attribute), attribute)).collect())
 }
 
 fn compare_attributes(left: &ObjectSource, right: &ObjectSource, found: &mut Vec<Difference>) -> io::Result<()> {
     let (a, b) = (attributes(left)?, attributes(right)?);
-    let value = |attribute: Option<&Value>| attribute.map(|a| a.get("value").map_or_else(String::new, fact_text));
+    let value = |attribute: Option<&JsonTree>| attribute.map(|a| a.get("value").map_or_else(String::new, fact_text));
     for name in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
-        let what = format!("attribute {name}");
+        let what = format!("attribute {}", text::name(name));
         let (Some(x), Some(y)) = (a.get(name), b.get(name)) else {
             found.push(Difference { what, left: value(a.get(name)), right: value(b.get(name)), at: None });
             continue;
@@ -364,11 +367,11 @@ fn compare_attributes(left: &ObjectSource, right: &ObjectSource, found: &mut Vec
         }
         let refers = x.get("type").is_some_and(has_reference);
         for part in ATTRIBUTE_PARTS {
-            let (x, y) = (x.get(part).cloned().unwrap_or_default(), y.get(part).cloned().unwrap_or_default());
-            let equal = if refers { same(&x, &y, right.container()) } else { x == y };
+            let (x, y) = (x.get(part).unwrap_or(&JsonTree::Null), y.get(part).unwrap_or(&JsonTree::Null));
+            let equal = if refers { same(x, y, right.container()) } else { x == y };
             if !equal {
                 let what = if part == "value" { what.clone() } else { format!("{what} {part}") };
-                found.push(Difference::values(what, fact_text(&x), fact_text(&y)));
+                found.push(Difference::values(what, fact_text(x), fact_text(y)));
             }
         }
     }

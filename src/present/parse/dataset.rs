@@ -22,7 +22,6 @@ use crate::base::shape::Shape;
 use crate::base::{Result, limits};
 use crate::connector::edit::NewReference;
 use crate::connector::{ChunksSpec, DatasetSpec, FillSpec, Part, Target};
-use crate::present::json::write_string;
 
 /// Longest element whose fill value is shown when it is zero bytes.
 const FILL_SHOWN_MAX: u64 = 1 << 20;
@@ -221,44 +220,7 @@ fn fill(node: &Node) -> (Option<FillSpec>, Option<Vec<u8>>) {
         Node::Null => (Some(FillSpec::Default), None),
         Node::String(s) if s.trim_ascii() == b"undefined" => (Some(FillSpec::Undefined), None),
         Node::String(s) => (None, Some(s.clone())),
-        other => {
-            let mut out = Vec::new();
-            write(other, &mut out);
-            (None, Some(out))
-        }
-    }
-}
-
-/// The node as JSON again.
-fn write(node: &Node, out: &mut Vec<u8>) {
-    let separate = |i: usize, out: &mut Vec<u8>| {
-        if i > 0 {
-            out.push(b',');
-        }
-    };
-    match node {
-        Node::Null => out.extend_from_slice(b"null"),
-        Node::Bool(b) => out.extend_from_slice(if *b { b"true" } else { b"false" }),
-        Node::Number(n) => out.extend_from_slice(n.as_bytes()),
-        Node::String(s) => write_string(s, out),
-        Node::Array(items) => {
-            out.push(b'[');
-            for (i, item) in items.iter().enumerate() {
-                separate(i, out);
-                write(item, out);
-            }
-            out.push(b']');
-        }
-        Node::Object(fields) => {
-            out.push(b'{');
-            for (i, (name, value)) in fields.iter().enumerate() {
-                separate(i, out);
-                write_string(name, out);
-                out.push(b':');
-                write(value, out);
-            }
-            out.push(b'}');
-        }
+        other => (None, Some(other.json())),
     }
 }
 

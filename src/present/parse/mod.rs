@@ -32,6 +32,7 @@ pub use datatype::parse_datatype_in;
 pub use elements::parse_value;
 pub use map::map_types;
 pub use named_types::{TypeUse, parse_names, parse_types};
+pub use node::Node;
 pub use npy::NpyHeader;
 
 use crate::base::Error;

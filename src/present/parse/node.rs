@@ -7,6 +7,7 @@
 
 use super::{invalid, shown};
 use crate::base::Result;
+use crate::present::json::write_string;
 
 /// Lists and objects inside each other; the recursion is that deep.
 const DEPTH_MAX: usize = 256;
@@ -35,6 +36,69 @@ impl Node {
         let node = p.value(0)?;
         p.space();
         if p.pos < text.len() { Err(p.wrong("more text behind the value")) } else { Ok(node) }
+    }
+
+    /// Appends the value as JSON.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let separate = |i: usize, out: &mut Vec<u8>| {
+            if i > 0 {
+                out.push(b',');
+            }
+        };
+        match self {
+            Node::Null => out.extend_from_slice(b"null"),
+            Node::Bool(b) => out.extend_from_slice(if *b { b"true" } else { b"false" }),
+            Node::Number(n) => out.extend_from_slice(n.as_bytes()),
+            Node::String(s) => write_string(s, out),
+            Node::Array(items) => {
+                out.push(b'[');
+                for (i, item) in items.iter().enumerate() {
+                    separate(i, out);
+                    item.write(out);
+                }
+                out.push(b']');
+            }
+            Node::Object(fields) => {
+                out.push(b'{');
+                for (i, (name, value)) in fields.iter().enumerate() {
+                    separate(i, out);
+                    write_string(name, out);
+                    out.push(b':');
+                    value.write(out);
+                }
+                out.push(b'}');
+            }
+        }
+    }
+
+    /// The value as JSON.
+    pub fn json(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.write(&mut out);
+        out
+    }
+
+    /// The field `name` of an object.
+    pub fn get(&self, name: &str) -> Option<&Node> {
+        let Node::Object(fields) = self else { return None };
+        fields.iter().find(|(n, _)| n.as_slice() == name.as_bytes()).map(|(_, value)| value)
+    }
+
+    /// Removes the field `name` of an object; the others keep their order.
+    pub fn remove(&mut self, name: &str) -> Option<Node> {
+        let Node::Object(fields) = self else { return None };
+        let at = fields.iter().position(|(n, _)| n.as_slice() == name.as_bytes())?;
+        Some(fields.remove(at).1)
+    }
+
+    /// The bytes of a string.
+    pub fn text(&self) -> Option<&[u8]> {
+        if let Node::String(s) = self { Some(s) } else { None }
+    }
+
+    /// The items of a list.
+    pub fn items(&self) -> Option<&[Node]> {
+        if let Node::Array(items) = self { Some(items) } else { None }
     }
 
     /// What kind of value it is, for messages.
@@ -312,7 +376,6 @@ impl Parser<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::json::write_string;
     use super::*;
     use proptest::prelude::*;
 
@@ -369,6 +432,13 @@ mod tests {
             let mut text = Vec::new();
             write_string(&s, &mut text);
             prop_assert_eq!(Node::parse(&text), Ok(Node::String(s)));
+        }
+
+        #[test]
+        fn trees_come_back(names in proptest::collection::vec(any::<Vec<u8>>(), 0..4), s: Vec<u8>, n: i64) {
+            let leaf = Node::Array(vec![Node::String(s), Node::Number(n.to_string()), Node::Null, Node::Bool(true)]);
+            let tree = Node::Object(names.into_iter().map(|name| (name, leaf.clone())).collect());
+            prop_assert_eq!(Node::parse(&tree.json()), Ok(tree));
         }
 
         #[test]

@@ -1,0 +1,299 @@
+"""Copies of whole files lose nothing: into a new file, a container, a local directory and back, and between mounts.
+
+Each copy is compared with its source object by object, by libhdf5: types, shapes, storage, attributes with their raw bytes,
+values. Whatever a copy loses must be named by the command with exit status 1. The files are made here; those of the corpus are
+copied, too, if it is there (H5DIR_CORPUS, a folder with shared.txt).
+"""
+import ctypes
+import glob
+import os
+import re
+import shutil
+import subprocess
+
+import h5py
+import hdf5plugin  # noqa: F401 (its filters are registered)
+import numpy as np
+from h5py import h5a, h5d, h5g, h5o, h5p, h5s, h5t
+
+import harness
+
+LIB = ctypes.CDLL(glob.glob(os.path.join(os.path.dirname(h5py.__file__), "..", "h5py.libs", "libhdf5-*.so*"))[0])
+ID, POINTER = ctypes.c_int64, ctypes.c_void_p
+LIB.H5Aread.argtypes = [ID, ID, POINTER]
+LIB.H5Dread.argtypes = [ID, ID, ID, ID, ID, POINTER]
+LIB.H5Tencode.argtypes = [ID, POINTER, POINTER]
+LIB.H5Pset_fill_value.argtypes = [ID, ID, POINTER]
+LIB.H5Pget_fill_value.argtypes = [ID, ID, POINTER]
+LIB.H5Rget_name.argtypes = [ID, ctypes.c_int, POINTER, POINTER, ctypes.c_size_t]
+LIB.H5Rget_name.restype = ctypes.c_ssize_t
+LIB.H5Pset_obj_track_times.argtypes = [ID, ctypes.c_bool]
+LIB.H5Eset_auto2.argtypes = [ID, POINTER, POINTER]
+LIB.H5Eset_auto2(0, None, None)
+BYTES_MAX = 16 << 20
+
+
+# What libhdf5 shows of an object.
+
+def has_parts(kind):
+    """True for a type whose elements lead elsewhere, so that their bytes are no values."""
+    c = kind.get_class()
+    if c == h5t.COMPOUND:
+        return any(has_parts(kind.get_member_type(i)) for i in range(kind.get_nmembers()))
+    if c == h5t.ARRAY:
+        return has_parts(kind.get_super())
+    return c in (h5t.VLEN, h5t.REFERENCE) or c == h5t.STRING and kind.is_variable_str()
+
+
+def encoded(kind):
+    size = ctypes.c_size_t()
+    LIB.H5Tencode(kind.id, None, ctypes.byref(size))
+    out = ctypes.create_string_buffer(size.value)
+    LIB.H5Tencode(kind.id, out, ctypes.byref(size))
+    return out.raw
+
+
+def type_of(thing):
+    """The type without what depends on the version of its message: names as bytes, members, order."""
+    kind = thing if isinstance(thing, h5t.TypeID) else thing.get_type()
+    c = kind.get_class()
+    if c == h5t.COMPOUND:
+        names = [kind.get_member_name(i) for i in range(kind.get_nmembers())]
+        members = [(kind.get_member_offset(i), type_of(kind.get_member_type(i))) for i in range(kind.get_nmembers())]
+        return ("compound", kind.get_size(), names, members)
+    if c == h5t.ARRAY:
+        return ("array", kind.get_array_dims(), type_of(kind.get_super()))
+    if c == h5t.VLEN:
+        return ("sequence", type_of(kind.get_super()))
+    if c == h5t.ENUM:
+        return ("enum", type_of(kind.get_super()), [(kind.get_member_name(i), kind.get_member_value(i)) for i in range(kind.get_nmembers())])
+    if c == h5t.OPAQUE:
+        return ("opaque", kind.get_size(), kind.get_tag())
+    if c == h5t.STRING:
+        return ("string", None if kind.is_variable_str() else kind.get_size(), kind.get_cset(), kind.get_strpad())
+    if c == h5t.REFERENCE:
+        return ("reference", kind.get_size())
+    return ("number", encoded(kind.copy() if kind.committed() else kind)[8:])
+
+
+def content(thing, attribute, owner):
+    """The elements: raw bytes; references by names; of parts what h5py shows."""
+    space = thing.get_space()
+    count = 0 if space.get_simple_extent_type() == h5s.NULL else space.get_simple_extent_npoints()
+    kind = thing.get_type()
+    size = count * kind.get_size()
+    if not count or size > BYTES_MAX:
+        return size
+    raw = ctypes.create_string_buffer(size)
+    if kind.get_class() == h5t.REFERENCE and kind.get_size() in (8, 12) or not has_parts(kind):
+        read = LIB.H5Aread(thing.id, kind.id, raw) if attribute else LIB.H5Dread(thing.id, kind.id, 0, 0, 0, raw)
+        if read < 0:
+            return "unreadable"
+        if not has_parts(kind):
+            return raw.raw
+        return [target(owner, kind, raw.raw[i:i + kind.get_size()]) for i in range(0, size, kind.get_size())]
+    try:
+        value = h5py.Dataset(thing)[()] if not attribute else h5py.AttributeManager(owner)[attribute]
+        return re.sub(r"<HDF5 [^>]*>|<h5py\S* object at [^>]*>", "", repr(np.asarray(value).tolist()))
+    except Exception as e:  # h5py has no such type
+        return f"unjudged {type(e).__name__}"
+
+
+def target(owner, kind, reference):
+    if not any(reference):
+        return None
+    name = ctypes.create_string_buffer(1024)
+    found = LIB.H5Rget_name(owner.id.id, 0 if kind.get_size() == 8 else 1, reference, name, 1024)
+    return name.value if found > 0 else "nowhere"
+
+
+def fill_of(dataset):
+    plist, kind = dataset.id.get_create_plist(), dataset.id.get_type()
+    state = plist.fill_value_defined()
+    if state != h5d.FILL_VALUE_USER_DEFINED:
+        return state
+    raw = ctypes.create_string_buffer(kind.get_size())
+    if has_parts(kind) and kind.get_class() != h5t.REFERENCE:
+        return state
+    if LIB.H5Pget_fill_value(plist.id, kind.id, raw) < 0:
+        return "unreadable"
+    # A fill value of zero bytes is the default one.
+    zero = not any(raw.raw)
+    return h5d.FILL_VALUE_DEFAULT if zero else target(dataset, kind, raw.raw) if kind.get_class() == h5t.REFERENCE else raw.raw
+
+
+def storage_of(dataset):
+    plist = dataset.id.get_create_plist()
+    filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
+    chunked = plist.get_layout() == h5d.CHUNKED
+    return {"chunks": plist.get_chunk() if chunked else None, "filters": filters, "fill": fill_of(dataset)}
+
+
+def shown(obj):
+    """Everything of one object, as a dictionary of comparable values."""
+    out = {"kind": type(obj).__name__}
+    for name in sorted(h5a.open(obj.id, index=i).name for i in range(h5a.get_num_attrs(obj.id))):
+        if name == b"_h5dir_posix":
+            continue
+        a = h5a.open(obj.id, name)
+        space = a.get_space()
+        extent = None if space.get_simple_extent_type() == h5s.NULL else space.shape
+        out[("attribute", name)] = (type_of(a), a.get_type().committed(), extent, content(a, name, obj))
+    if isinstance(obj, h5py.Dataset):
+        out["type"], out["committed"] = type_of(obj.id), obj.id.get_type().committed()
+        out["shape"], out["maxshape"] = obj.shape, obj.maxshape
+        out.update(storage_of(obj))
+        out["data"] = content(obj.id, None, obj)
+    elif isinstance(obj, h5py.Datatype):
+        out["type"] = type_of(obj.id)
+    return out
+
+
+def objects(file):
+    """Paths of all objects, as bytes."""
+    seen = {b"/": file["/"]}
+    def visit(name):
+        seen[b"/" + name] = None
+    h5o.visit(file.id, visit)
+    return seen
+
+
+def opened(file, path):
+    made = h5o.open(file.id, path)
+    return {h5g.GroupID: h5py.Group, h5d.DatasetID: h5py.Dataset, h5t.TypeID: h5py.Datatype}.get(type(made), h5py.Datatype)(made)
+
+
+def lost(source, copy, ignored=()):
+    """What the file `copy` lacks of `source`: lines "PATH: WHAT"."""
+    found = []
+    with h5py.File(source, "r", locking=False) as a, h5py.File(copy, "r", locking=False) as b:
+        there = objects(b)
+        for path in objects(a):
+            if path not in there:
+                found.append(f"{path}: gone")
+                continue
+            try:
+                x = shown(opened(a, path))
+            except Exception:  # damaged, or of a type that h5py does not know
+                continue
+            y = shown(opened(b, path))
+            found += [f"{path}: {key}: {x[key]!r} | {y.get(key)!r}"[:400] for key in x if x[key] != y.get(key) and key not in ignored]
+    return found
+
+
+# Files with what copies have lost.
+
+def create(group, name, kind, shape=(3,), plist=None):
+    return h5d.create(group.id, name, kind, h5s.create_simple(shape), plist)
+
+
+def attribute(obj, name, kind, raw, shape=None):
+    a = h5a.create(obj.id, name, kind, h5s.create(h5s.SCALAR) if shape is None else h5s.create_simple(shape))
+    LIB.H5Awrite.argtypes = [ID, ID, POINTER]
+    assert LIB.H5Awrite(a.id, kind.id, raw) >= 0
+
+
+def latin1(path):
+    """Bytes that are not UTF-8 in names, values, members, tags."""
+    with h5py.File(path, "w") as f:
+        for i, unit in enumerate([b"\xb5m", b"\xb0C", b"m\xb2", b"\xc5", b"a\xb5", b"\xe4\xb5\xb5", b"\xff", b"\xed\xa0\x80", b"\\udcff"]):
+            f.create_dataset(f"d{i}", data=np.arange(3.0)).attrs["units"] = np.bytes_(unit)
+        f.create_dataset("vl", data=np.arange(3.0)).attrs.create("units", b"\xb5m", dtype=h5py.string_dtype("ascii"))
+        f.create_dataset("array", data=np.arange(3.0)).attrs["units"] = np.array([b"\xb5m", b"s"])
+        g = f.create_group("g")
+        g.attrs["units"] = np.bytes_(b"\xb5m")
+        t = h5t.create(h5t.COMPOUND, 8)
+        t.insert(b"temp_\xb0C", 0, h5t.IEEE_F64LE)
+        create(f, b"compound", t)
+        e = h5t.enum_create(h5t.STD_I8LE)
+        e.enum_insert(b"gro\xdf", 1)
+        e.enum_insert(b"k", 0)
+        create(f, b"enum", e)
+        o = h5t.create(h5t.OPAQUE, 4)
+        o.set_tag(b"tag\xff")
+        create(f, b"opaque", o)
+        f["strings"] = np.array([b"\xb5m", b"s"])
+        attribute(f["vl"], b"\xb5", h5t.IEEE_F64LE, np.array(1.5).tobytes())
+        h5g.create(f.id, b"gr\xfc\xdf")
+        t.commit(f.id, b"typ\xe9")
+        named = h5py.Dataset(create(f, b"ds\xe9", h5t.open(f.id, b"typ\xe9")))
+        attribute(named, b"a\xe9", h5t.open(f.id, b"typ\xe9"), np.array(2.5).tobytes())
+        f.id.links.create_soft(b"so\xe9", b"gr\xfc\xdf")
+        refs = f.create_dataset("refs", (2,), dtype=h5py.ref_dtype)
+        refs[...] = [h5py.h5r.create(f.id, name, h5py.h5r.OBJECT) for name in (b"ds\xe9", b"gr\xfc\xdf")]
+        plist = h5p.create(h5p.DATASET_CREATE)
+        plist.set_fill_value(np.array(b"\xb5 \xff"))
+        create(f, b"fill", h5t.py_create(np.dtype("S4")), plist=plist)
+
+
+MADE = [latin1]
+
+
+# The ways of copying.
+
+def run(options, *args):
+    done = subprocess.run([options.bin, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=300)
+    return done.returncode, done.stderr.decode(errors="replace")
+
+
+def by_file(options, source, place):
+    return [("new.h5", *run(options, "cp", "-r", "--create", source + ":/", place + "/new.h5:/"))]
+
+
+def by_container(options, source, place):
+    there, said = run(options, "cp", "-r", source, f"iod:{place}/c")
+    back, more = run(options, "cp", "-r", f"iod:{place}/c", place + "/back.h5")
+    return [("back.h5", there or back, said + more)]
+
+
+def by_directory(options, source, place):
+    there, said = run(options, "cp", "-r", "-a", source + ":/.", place + "/d")
+    back, more = run(options, "cp", "-r", "-a", "--create", place + "/d/.", place + "/local.h5:/")
+    return [("local.h5", there or back, said + more)]
+
+
+def by_mounts(options, source, place):
+    """cp -a, rsync -aX and tar between two mounts."""
+    pipe = "set -o pipefail; tar --xattrs -C {0} -cf - . | tar --xattrs -C {1} -xpf -"
+    ways = {"cp": "cp -a {0}/. {1}/", "rsync": "rsync -aXH {0}/ {1}/", "tar": pipe}
+    done = []
+    with harness.mounted(options.bin, source) as left:
+        for way, command in ways.items():
+            if not shutil.which(way):
+                continue
+            new = f"{place}/{way}.h5"
+            assert run(options, "create", new)[0] == 0
+            with harness.mounted(options.bin, new, "--read-write") as right:
+                copied = subprocess.run(["bash", "-c", command.format(left, right)], stderr=subprocess.PIPE, timeout=300)
+            done.append((f"{way}.h5", copied.returncode, copied.stderr.decode(errors="replace")))
+    return done
+
+
+def check_made(t, options, place):
+    for make in MADE:
+        folder = os.path.join(place, make.__name__)
+        os.mkdir(folder)
+        source = os.path.join(folder, "source.h5")
+        make(source)
+        t.equal(run(options, "diff", "-r", "--storage", source + ":/", source + ":/"), (0, ""), f"{make.__name__}: diff with itself")
+        for way in (by_file, by_container, by_directory, by_mounts):
+            for name, code, said in way(options, source, folder):
+                what = f"{make.__name__}: {way.__name__}: {name}"
+                t.equal(code, 0, f"{what}: {said}")
+                t.equal(lost(source, os.path.join(folder, name)), [], what)
+                if name != "local.h5":
+                    differs = run(options, "diff", "-r", "--storage", source + ":/", os.path.join(folder, name) + ":/")
+                    t.equal(differs, (0, ""), f"{what}: diff")
+
+
+def main():
+    options = harness.arguments(__doc__)
+    options.bin = os.path.abspath(options.bin)
+    t = harness.Tally()
+    with harness.folder(options.keep) as place:
+        check_made(t, options, os.path.realpath(place))
+    t.finish()
+
+
+if __name__ == "__main__":
+    main()
