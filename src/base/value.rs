@@ -1,10 +1,11 @@
 //! Values: elements with their type and shape, as they are read and as they are to be written.
 
 use super::datatype::Datatype;
-use super::parts::{Budget, Limited, Parts, Target};
+use super::parts::{Budget, Parts, Target};
 use super::shape::Shape;
 use super::variable_form::VariableForm;
 use super::{Address, Error, Result};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Most bytes of a value in exact form.
@@ -19,6 +20,27 @@ pub struct Elements<'a> {
     pub shape: &'a Shape,
     /// Their bytes, elements one after another, last dimension fastest.
     pub bytes: &'a [u8],
+}
+
+impl Elements<'_> {
+    /// The elements in exact form, at most [`EXACT_BYTES_MAX`] bytes; `parts` reads what lies
+    /// outside them.
+    pub fn exact(&self, parts: &dyn Parts) -> Result<Cow<'_, [u8]>> {
+        if !self.datatype.contains_vlen() {
+            return Ok(Cow::Borrowed(self.bytes));
+        }
+        let form = VariableForm::of(self.datatype);
+        let mut out = Vec::new();
+        let size = usize::try_from(self.datatype.element_size()).unwrap_or(usize::MAX).max(1);
+        let mut budget = Budget::tight(EXACT_BYTES_MAX);
+        for element in self.bytes.chunks_exact(size) {
+            form.exact_within(element, parts, &mut budget, &mut out)?;
+            if out.len() as u64 > EXACT_BYTES_MAX {
+                return Err(Error::limit("attribute", Address::UNDEF, format!("more than {EXACT_BYTES_MAX} bytes in exact form")));
+            }
+        }
+        Ok(Cow::Owned(out))
+    }
 }
 
 /// The value of an attribute.
@@ -47,18 +69,7 @@ impl Value {
         if !self.datatype.contains_vlen() {
             return Ok(self.bytes);
         }
-        let form = VariableForm::of(&self.datatype);
-        let mut out = Vec::new();
-        let size = usize::try_from(self.datatype.element_size()).unwrap_or(usize::MAX).max(1);
-        let limited = Limited { parts: &*self.parts, limit: EXACT_BYTES_MAX };
-        let mut budget = Budget::tight(EXACT_BYTES_MAX);
-        for element in self.bytes.chunks_exact(size) {
-            form.exact_within(element, limited.parts, &mut budget, &mut out)?;
-            if out.len() as u64 > limited.limit {
-                return Err(Error::limit("attribute", Address::UNDEF, format!("more than {EXACT_BYTES_MAX} bytes in exact form")));
-            }
-        }
-        Ok(out)
+        Ok(self.elements().exact(&*self.parts)?.into_owned())
     }
 }
 

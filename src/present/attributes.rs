@@ -1,14 +1,19 @@
 //! Attributes of one object as a JSON list: name, type, shape and value.
+//!
+//! A value whose JSON does not give back all its bytes (bytes behind the NUL of a string, between
+//! members, of a NaN) has `bytes`, too: its exact form in hexadecimal.
 
 use super::describe::type_json;
 use super::json::{Json, write_string};
+use super::number::hex;
+use super::parse::has_lost_bytes;
 use super::value::json_value_within;
 use crate::base::parts::{Budget, Limited, Parts};
 use crate::base::shape::Shape;
 use crate::base::value::Elements;
 use crate::base::{Error, Result};
 
-/// List of `{"name", "type", "shape", "value"}`, made one attribute at a time. A value that cannot
+/// List of `{"name", "type", "shape", "value"}`, some with `"bytes"`, made one attribute at a time. A value that cannot
 /// be shown has `"error"`, a sentence, in its place.
 pub struct AttributesJson {
     limit: u64,
@@ -39,6 +44,11 @@ impl AttributesJson {
             Ok(value) => {
                 out.extend_from_slice(b",\"value\":");
                 out.extend_from_slice(&value);
+                if has_lost_bytes(elements, parts, &value)? {
+                    out.extend_from_slice(b",\"bytes\":\"");
+                    out.extend_from_slice(hex(&elements.exact(parts)?).as_bytes());
+                    out.push(b'"');
+                }
             }
             // Without its value the form would not be lossless.
             Err(error @ Error::Limit { .. }) => return Err(error),

@@ -5,7 +5,7 @@ use super::describe::dtype;
 use super::json::{Json, write_string};
 use super::parse::variable_string;
 use super::value::value_text;
-use super::{defined_fact, link_order, named_types, references, text, type_json};
+use super::{defined_fact, link_order, named_types, number, parse, references, text, type_json};
 use crate::base::{Error, Result};
 use crate::connector::filters::name_of;
 use crate::connector::log::DatasetInLog;
@@ -245,6 +245,15 @@ fn whole(d: &DatasetInfo, newlines: Option<Option<Newlines>>) -> Result<Vec<u8>>
         _ => write_string(&fill(d)?, &mut text),
     }
     add("fillvalue", &text);
+    if let Fill::Value(bytes) = &d.fill
+        && bytes.len() as u64 == d.datatype.element_size()
+    {
+        let elements = Elements { datatype: &d.datatype, shape: &Shape::Scalar, bytes };
+        let text = fill(d)?;
+        if parse::has_lost_element(&elements, &text) {
+            add("fillbytes", format!("\"{}\"", number::hex(bytes)).as_bytes());
+        }
+    }
     if let Some(layout) = d.copy_layout {
         add("layout", json!(layout).to_string().as_bytes());
         if let Some(profile) = d.profile {

@@ -19,7 +19,7 @@ use std::io;
 /// Facts that `--storage` compares.
 const STORAGE: [&str; 5] = ["maxshape", "chunks", "filters", "fillvalue", "layout"];
 /// Parts of an attribute.
-const ATTRIBUTE_PARTS: [&str; 3] = ["type", "shape", "value"];
+const ATTRIBUTE_PARTS: [&str; 4] = ["type", "shape", "value", "bytes"];
 /// Bytes of local files that are shown.
 const BYTES_SHOWN: usize = 16;
 
@@ -185,6 +185,10 @@ impl<'a> Comparison<'a> {
             if a != b {
                 found.push(Difference::values(*key, value_of(a), value_of(b)));
             }
+        }
+        if self.scope.storage && a.get("fillbytes") != b.get("fillbytes") {
+            let of = |tree: &JsonTree| tree.get("fillbytes").map_or_else(|| "none".into(), fact_text);
+            found.push(Difference::values("fillvalue bytes", of(&a), of(&b)));
         }
         if !comparable {
             return Ok(());

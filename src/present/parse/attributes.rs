@@ -2,14 +2,16 @@
 //!
 //! Each is `{"name", "type", "shape", "value"}`. Types may also be names as
 //! [`super::parse_datatype`] knows them, shapes plain lists of dimensions; no shape is a scalar,
-//! `null` a null dataspace.
+//! `null` a null dataspace. `"bytes"`, the exact form in hexadecimal, stands before `"value"`, in
+//! types without references.
 
-use super::elements::from_json;
+use super::elements::{BYTES_MAX, from_json};
+use super::integer::raw_hex;
 use super::node::{Fields, Node};
 use super::{datatype, invalid, not_supported, shown};
 use crate::base::datatype::Datatype;
 use crate::base::shape::Shape;
-use crate::base::value::NewAttribute;
+use crate::base::value::{NewAttribute, NewValue};
 use crate::base::{Error, Result, limits};
 use std::collections::HashSet;
 
@@ -42,11 +44,29 @@ impl AttributeList {
         let items = self.list.array("the attributes").unwrap_or_default();
         items.iter().map(|item| {
             let (name, head) = Head::of(item, self.sizeof_addr)?;
-            let Head { datatype, shape, value } = head?;
-            let value = from_json(&datatype, &shape, value).map_err(|error| named(name, error))?;
+            let Head { datatype, shape, value, bytes } = head?;
+            let value = match bytes {
+                Some(bytes) => NewValue::plain(datatype, shape, bytes),
+                None => from_json(&datatype, &shape, value).map_err(|error| named(name, error))?,
+            };
             Ok(NewAttribute { name: name.to_vec(), value })
         })
     }
+}
+
+/// The exact form of elements from its hexadecimal digits.
+fn exact_form(datatype: &Datatype, shape: &Shape, hex: &Node) -> Result<Vec<u8>> {
+    if datatype.contains_reference() {
+        return Err(invalid("bytes of references are addresses in one file: value has their paths"));
+    }
+    let hex = hex.string("bytes")?;
+    let bytes = raw_hex(hex, hex.len() / 2).ok_or_else(|| invalid(format!("{} is not bytes in hexadecimal", shown(hex))))?;
+    let size = shape.count().and_then(|n| n.checked_mul(datatype.element_size()));
+    // The parts of variable length are checked when they are stored.
+    if size.is_none_or(|size| size > BYTES_MAX || !datatype.contains_vlen() && size != bytes.len() as u64) {
+        return Err(invalid(format!("{} bytes are not the elements of the type and shape", bytes.len())));
+    }
+    Ok(bytes)
 }
 
 /// What only cannot be done is no error of the whole.
@@ -62,12 +82,14 @@ struct Head<'a> {
     datatype: Datatype,
     shape: Shape,
     value: &'a Node,
+    /// The exact form, if it is given.
+    bytes: Option<Vec<u8>>,
 }
 
 impl<'a> Head<'a> {
     /// The name, and the other keys.
     fn of(item: &'a Node, sizeof_addr: u8) -> Result<(&'a [u8], Result<Self>)> {
-        let f = Fields::new("an attribute", item, &["name", "type", "shape", "value", "error"])?;
+        let f = Fields::new("an attribute", item, &["name", "type", "shape", "value", "bytes", "error"])?;
         let name = f.need("name")?.string("an attribute's name")?;
         if name.is_empty() || name.contains(&0) {
             return Err(invalid("an attribute's name is empty or holds a NUL"));
@@ -80,7 +102,8 @@ impl<'a> Head<'a> {
             let shape = f.get("shape").map_or(Ok(Shape::Scalar), shape)?;
             // Only a null dataspace needs no value.
             let value = if shape == Shape::Null { f.get("value").unwrap_or(&Node::Null) } else { f.need("value")? };
-            Ok(Head { datatype, shape, value })
+            let bytes = f.get("bytes").map(|hex| exact_form(&datatype, &shape, hex)).transpose()?;
+            Ok(Head { datatype, shape, value, bytes })
         };
         Ok((name, rest().map_err(|error| named(name, error))))
     }

@@ -8,17 +8,20 @@
 //! | `chunks` | list; one number; `"auto"`, `true`; `"none"`, `null`, `false` | JSON, or a word |
 //! | `filters` | see `filters` | JSON, or `shuffle, deflate 6` |
 //! | `fillvalue` | value, or its text; `"undefined"`; `null`: the default | text |
+//! | `fillbytes` | bytes of the fill value in hexadecimal, where its text does not give them | |
 //! | `layout` | `"compact"`, `"contiguous"`, `"chunked"`, `"sparse"` | without quotes |
 //! | `profile` | `"map"`, `"filter"`, `"structured"`, of sparse datasets | without quotes |
 //! | `undefine` | `"fill"`: elements with the fill value become undefined in a sparse dataset | |
 //! | `newlines` | see `dataset::newlines`; `null`: more than the fact can hold | |
 
 use super::elements::parse_value;
+use super::integer::raw_hex;
 use super::node::{Fields, Node};
 use super::{datatype, filters, invalid, region, shown};
 use crate::base::datatype::Datatype;
 use crate::base::newlines::Newlines;
 use crate::base::shape::Shape;
+use crate::base::value::NewValue;
 use crate::base::{Result, limits};
 use crate::connector::edit::NewReference;
 use crate::connector::{ChunksSpec, DatasetSpec, FillSpec, Part, Target};
@@ -33,6 +36,8 @@ pub struct ParsedDataset {
     pub(super) spec: DatasetSpec,
     /// The fill value: an element with this text.
     pub(super) fill: Option<Vec<u8>>,
+    /// Its bytes.
+    fill_bytes: Option<Vec<u8>>,
 }
 
 impl ParsedDataset {
@@ -44,7 +49,15 @@ impl ParsedDataset {
     /// What is stated about a dataset whose elements have the type `now` unless another one is
     /// stated. A fill value with a reference that cannot be made is the default.
     pub fn spec(self, now: impl FnOnce() -> Result<Datatype>) -> Result<DatasetSpec> {
-        let ParsedDataset { mut spec, fill } = self;
+        let ParsedDataset { mut spec, fill, fill_bytes } = self;
+        if let Some(bytes) = fill_bytes {
+            let datatype = spec.dtype.clone().map_or_else(now, Ok)?;
+            if datatype.contains_reference() || datatype.contains_vlen() || datatype.element_size() != bytes.len() as u64 {
+                return Err(invalid(format!("{FILL_BYTES} are not those of an element of the type")));
+            }
+            spec.fillvalue = Some(FillSpec::Value(NewValue::plain(datatype, Shape::Scalar, bytes)));
+            return Ok(spec);
+        }
         let Some(text) = fill else { return Ok(spec) };
         let datatype = spec.dtype.clone().map_or_else(now, Ok)?;
         spec.fillvalue = Some(fill_element(&datatype, &text)?);
@@ -68,10 +81,12 @@ fn fill_element(datatype: &Datatype, text: &[u8]) -> Result<FillSpec> {
     }
 }
 
-const KEYS: [&str; 10] = ["dtype", "shape", "maxshape", "chunks", "filters", "fillvalue", "layout", "profile", UNDEFINE, NEWLINES];
+const KEYS: [&str; 11] =
+    ["dtype", "shape", "maxshape", "chunks", "filters", "fillvalue", FILL_BYTES, "layout", "profile", UNDEFINE, NEWLINES];
 /// The keys that are no facts of their own.
 const NEWLINES: &str = "newlines";
 const UNDEFINE: &str = "undefine";
+const FILL_BYTES: &str = "fillbytes";
 
 /// Reads `user.h5dir.dataset`, for a file with addresses of `sizeof_addr` bytes. Every key may be
 /// left out; one that is not known is an error that names it. What contradicts itself is refused.
@@ -94,8 +109,8 @@ pub fn parse_fact(name: &str, text: &[u8], sizeof_addr: u8) -> Result<ParsedData
     if name == "dataset" {
         return parse_dataset_json(text, sizeof_addr);
     }
-    if !KEYS.contains(&name) || matches!(name, NEWLINES | UNDEFINE) {
-        let facts = KEYS.iter().filter(|k| **k != NEWLINES).copied().collect::<Vec<_>>().join(", ");
+    if !KEYS.contains(&name) || matches!(name, NEWLINES | UNDEFINE | FILL_BYTES) {
+        let facts = KEYS.iter().filter(|k| !matches!(**k, NEWLINES | FILL_BYTES)).copied().collect::<Vec<_>>().join(", ");
         return Err(crate::base::Error::refused(libc::EPERM, format!("{name:?} cannot be set; what can is {facts}")));
     }
     let trimmed = text.trim_ascii();
@@ -145,6 +160,11 @@ impl ParsedDataset {
             "chunks" => self.spec.chunks = Some(chunks(value)?),
             "filters" => self.spec.filters = Some(filters::parse(value)?),
             "fillvalue" => (self.spec.fillvalue, self.fill) = fill(value),
+            FILL_BYTES => {
+                let hex = value.string(FILL_BYTES)?;
+                let bytes = raw_hex(hex, hex.len() / 2).ok_or_else(|| invalid(format!("{FILL_BYTES} are hexadecimal digits")))?;
+                self.fill_bytes = Some(bytes);
+            }
             "layout" => self.spec.layout = Some(word(value, "layout")?),
             "profile" => self.spec.profile = Some(word(value, "profile")?),
             UNDEFINE => match word(value, UNDEFINE)?.as_str() {

@@ -19,7 +19,7 @@ use crate::base::value::NewValue;
 use crate::base::{Error, Result, limits};
 
 /// Most bytes of elements made from one text.
-const BYTES_MAX: u64 = 64 << 20;
+pub const BYTES_MAX: u64 = 64 << 20;
 /// Form of a nil reference.
 const NIL: [u8; 4] = [0; 4];
 

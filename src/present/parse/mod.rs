@@ -16,6 +16,7 @@ mod elements;
 mod filters;
 mod float;
 mod integer;
+mod lost;
 mod map;
 mod named_types;
 mod node;
@@ -30,6 +31,7 @@ pub use dataset::{ParsedDataset, parse_dataset_json, parse_fact, parse_reference
 pub use datatype::parse_datatype;
 pub use datatype::parse_datatype_in;
 pub use elements::parse_value;
+pub use lost::{has_lost_bytes, has_lost_element};
 pub use map::map_types;
 pub use named_types::{TypeUse, parse_names, parse_types};
 pub use node::Node;
