@@ -42,7 +42,7 @@ mod tests {
     use std::time::Duration;
 
     fn checked(options: MountOptions, source: &str, version: VersionName) -> Result<Vec<UsageError>, UsageError> {
-        let layers = Layers { command: options, ..Layers::default() };
+        let layers = Layers::of_options(options);
         check(&layers, &MountSpec { version, ..MountSpec::new(source) }, source.ends_with('/'))
     }
 

@@ -53,6 +53,12 @@ impl fmt::Display for Origin {
 }
 
 impl Layers {
+    /// The layers of these options of the command.
+    #[cfg(test)]
+    pub(super) fn of_options(command: MountOptions) -> Layers {
+        Layers { command, ..Layers::default() }
+    }
+
     /// The options of a command line.
     pub(crate) fn of_command(args: &CommonMountArgs) -> Result<Layers, UsageError> {
         let list = fstab::parse(&args.fstab)?;

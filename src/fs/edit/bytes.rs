@@ -268,11 +268,11 @@ mod tests {
     #[test]
     fn elements_that_differ_are_found() {
         let (old, mut new) = ([0u8; 16], [0u8; 16]);
-        assert_eq!(differing_elements(&old, &new, 0, 4), []);
+        assert!(differing_elements(&old, &new, 0, 4).is_empty());
         (new[1], new[4], new[15]) = (1, 1, 1);
         assert_eq!(differing_elements(&old, &new, 0, 4), [0..8, 12..16]);
         assert_eq!(differing_elements(&old, &new, 2, 4), [0..6, 14..16]);
-        assert_eq!(differing_elements(&old[..6], &new, 0, 8), [0..16]);
-        assert_eq!(differing_elements(&old, &new, 3, 100), [0..16]);
+        assert!(differing_elements(&old[..6], &new, 0, 8).into_iter().eq(std::iter::once(0..16)));
+        assert!(differing_elements(&old, &new, 3, 100).into_iter().eq(std::iter::once(0..16)));
     }
 }

@@ -67,7 +67,7 @@ mod tests {
     use crate::structures::group::edit::{GroupCreation, create_group, insert_link, remove_link};
 
     fn links(store: &Store, group: Address) -> Vec<String> {
-        let storage = read::tests::storage(store, &*ObjectHeader::cached(store, group).unwrap()).unwrap().unwrap();
+        let storage = read::tests::storage(store, &ObjectHeader::cached(store, group).unwrap()).unwrap().unwrap();
         let mut names = Vec::new();
         let mut orders = Vec::new();
         list_by_creation(store, &storage, &mut |link| {

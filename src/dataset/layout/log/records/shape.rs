@@ -76,7 +76,8 @@ impl Shape {
             }
             Selection::Points(points) => {
                 let all = points.chunks_exact(self.dims.len().max(1)).map(|point| linear(&mut point.iter().copied()));
-                all.fold(u64::MAX..0, |bounds, at| bounds.start.min(at)..bounds.end.max(at.saturating_add(1)))
+                let (first, end) = all.fold((u64::MAX, 0), |(first, end), at| (at.min(first), at.saturating_add(1).max(end)));
+                first..end
             }
         }
     }
