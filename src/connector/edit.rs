@@ -296,9 +296,9 @@ pub trait Erase {
     fn erase(&self, id: ObjectId, first: &[u64], end: &[u64]) -> Result<()>;
 
     /// Sets which of the elements with row-major numbers in `range` are defined, and changes no
-    /// value: those in `defined` (ascending, disjoint) become defined, others undefined if they have
-    /// the fill value. Counts once more for what is written next, if nothing was yet, and of a file
-    /// of bytes for the dataset that it becomes. Errors: `EOPNOTSUPP` if the dataset does not know
-    /// which are defined.
+    /// value: those in `defined` (ascending, disjoint) become defined, others undefined if they
+    /// have the fill value. Counts once more for what is written next, if nothing was yet, and of a
+    /// file of bytes for the dataset that it becomes. Errors: `EOPNOTSUPP` if the dataset does not
+    /// know which are defined.
     fn set_defined(&self, id: ObjectId, range: Range<u64>, defined: &[Range<u64>]) -> Result<()>;
 }

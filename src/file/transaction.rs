@@ -433,16 +433,6 @@ impl Transaction {
         Ok(())
     }
 
-    /// Allocates storage for `range`, if the file system can.
-    pub fn reserve_storage(&self, range: Range<u64>) -> io::Result<()> {
-        self.state.write().allocate_storage(&*self.driver, &range).map(drop)
-    }
-
-    /// Makes the end of the session free the storage of free space, as far as the file system can.
-    pub fn release_free_storage(&self) {
-        self.releases_storage.store(true, Ordering::Release);
-    }
-
     /// The parts of `range` that may hold other bytes than zeros.
     pub fn written_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
         self.state.read().written_in(range)

@@ -1,6 +1,6 @@
 //! Attributes of one object as a JSON list: name, type, shape and value.
 //!
-//! A value whose JSON does not give back all its bytes (bytes behind the NUL of a string, between
+//! A value whose JSON lacks some of its bytes (bytes behind the NUL of a string, between
 //! members, of a NaN) has `bytes`, too: its exact form in hexadecimal.
 
 use super::describe::type_json;
@@ -13,8 +13,8 @@ use crate::base::shape::Shape;
 use crate::base::value::Elements;
 use crate::base::{Error, Result};
 
-/// List of `{"name", "type", "shape", "value"}`, some with `"bytes"`, made one attribute at a time. A value that cannot
-/// be shown has `"error"`, a sentence, in its place.
+/// List of `{"name", "type", "shape", "value"}`, some with `"bytes"`, made one attribute at a time.
+/// A value that cannot be shown has `"error"`, a sentence, in its place.
 pub struct AttributesJson {
     limit: u64,
     budget: Budget,

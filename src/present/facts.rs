@@ -23,8 +23,8 @@ pub(super) const TEXT_MAX: u64 = (64 << 10) + 1;
 /// Key of the newlines inside strings.
 const NEWLINES_KEY: &[u8] = b",\"newlines\":";
 
-/// All facts but the numbered ones of references and defined elements, and the long one of the order
-/// of links.
+/// All facts but the numbered ones of references and defined elements, and the long one of the
+/// order of links.
 pub const FACT_NAMES: [&str; 22] = [
     "attributes",
     "chunks",

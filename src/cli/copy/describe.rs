@@ -121,8 +121,8 @@ fn has_reference_in_sequence(dtype: &JsonTree, within: bool) -> bool {
     }
 }
 
-/// The defined elements of a dataset that knows them, if they are not too many: the copy is compared
-/// with its source.
+/// The defined elements of a dataset that knows them, if they are not too many: the copy is
+/// compared with its source.
 fn defined_elements(source: &ObjectSource) -> io::Result<Option<Xattr>> {
     match defined(source) {
         Ok(text) => Ok(text.map(|text| (DEFINED_XATTR.to_vec(), text))),

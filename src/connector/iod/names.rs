@@ -33,7 +33,8 @@ impl State {
         self.touch(group)
     }
 
-    /// Gives the links in `names` that exist a creation order. Others have none, and come after them.
+    /// Gives the links in `names` that exist a creation order. Others have none, and come after
+    /// them.
     pub(super) fn order_links(&mut self, group: u64, names: &[Vec<u8>]) -> Result<()> {
         self.check_holds_links(group)?;
         for (order, name) in (0i64..).zip(names) {
@@ -46,8 +47,8 @@ impl State {
         Ok(())
     }
 
-    /// Names of the links of a group in creation order, those without one last by name; `None`: none
-    /// has one.
+    /// Names of the links of a group in creation order, those without one last by name; `None`:
+    /// none has one.
     pub(super) fn ordered_links(&self, group: u64) -> Result<Option<Vec<Vec<u8>>>> {
         let (mut links, mut ordered) = (Vec::new(), false);
         for key in self.keys(&keys::of_kind(group, keys::LINK))? {

@@ -1,17 +1,30 @@
 //! Allocates storage for later writes, so that ENOSPC is reported by the change and not by a later
 //! write.
 
-use super::{GRANULE, State, TRACKED_RANGES_MAX};
+use super::{GRANULE, State, TRACKED_RANGES_MAX, Transaction};
 use crate::file::overlay::SECTOR;
 use crate::file::{WriteDriver, read_all};
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 /// Least and largest piece of storage allocated at once; pieces grow with the file, bytes.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
 const PIECE_BYTES_MAX: u64 = 4 << 20;
 /// Divisor of the file's length for the size of a piece.
 const PIECES_PER_FILE: u64 = 64;
+
+impl Transaction {
+    /// Allocates storage for `range`, if the file system can.
+    pub fn reserve_storage(&self, range: Range<u64>) -> io::Result<()> {
+        self.state.write().allocate_storage(&*self.driver, &range).map(drop)
+    }
+
+    /// Makes the end of the session free the storage of free space, as far as the file system can.
+    pub fn release_free_storage(&self) {
+        self.releases_storage.store(true, Ordering::Release);
+    }
+}
 
 impl State {
     /// Allocates storage for `part`, and around it if possible. False if the file system cannot do

@@ -97,7 +97,8 @@ impl ByteEditor {
         Ok(effects)
     }
 
-    /// The parts of `data`, to be written to the dataset `id` at `offset`, that change its elements.
+    /// The parts of `data`, to be written to the dataset `id` at `offset`, that change its
+    /// elements.
     fn changed_elements(&self, id: ObjectId, offset: u64, data: &[u8]) -> FsResult<Vec<Range<usize>>> {
         let failed = |e: Error| self.mounted.failed(Some(id), &e);
         let connector = &self.mounted.connector;

@@ -1,4 +1,4 @@
-//! Whether text gives back all bytes of the elements that it was made of.
+//! Whether text has all bytes of the elements that it was made of.
 
 use super::elements::{from_json, parse_value};
 use super::node::Node;

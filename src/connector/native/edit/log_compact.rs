@@ -103,7 +103,8 @@ impl NativeConnector {
         self.record_log().ok_or_else(|| Error::refused(libc::ENODATA, "the file has no log that is written"))
     }
 
-    /// What the dataset `only`, or all, have in the log, and whether some bytes of the log are dead.
+    /// What the dataset `only`, or all, have in the log, and whether some bytes of the log are
+    /// dead.
     fn survey(&self, only: Option<ObjectId>) -> Result<(Survey, bool)> {
         let (mut all, mut wanted) = (Survey::default(), Survey { ordered: true, ..Survey::default() });
         self.each_in_log(&mut |id, _, measure| {
@@ -133,7 +134,8 @@ impl NativeConnector {
         }
         let compaction = Compaction { at: 0, last: log.last_number()?, moved: 0, total: survey.written, datasets: survey.datasets.clone() };
         let change = self.change(&[])?;
-        // There is a log dataset also if nothing is moved: numbers of log datasets are not used again.
+        // There is a log dataset also if nothing is moved: numbers of log datasets are not used
+        // again.
         change.add_log(&log, LogRoom::Reserved(room_for(survey.live())), LogFlush::Early)?;
         Ok(Some(compaction))
     }

@@ -50,8 +50,8 @@ impl NativeConnector {
         self.change_each(id, &dims, &known.difference(&wanted)?, step, Becomes::Undefined)
     }
 
-    /// Keeps what was set by [`NativeConnector::change_defined`] for bytes that are written next, if
-    /// the dataset was `blank`.
+    /// Keeps what was set by [`NativeConnector::change_defined`] for bytes that are written next,
+    /// if the dataset was `blank`.
     pub(in super::super) fn announce(&self, id: ObjectId, blank: bool, range: Range<u64>, defined: &[Range<u64>]) {
         let Some(editing) = &self.editing else { return };
         let runs = |p: &Pending| p.announced.as_ref().map_or(0, |a| a.0.iter().map(|(_, runs)| runs.len()).sum::<usize>());

@@ -149,8 +149,8 @@ impl RecordLog {
         opened.changed().filter(|id| !opened.shapes.contains_key(id) && !inner.datasets.contains_key(id)).collect()
     }
 
-    /// Loads the `layouts`, which are those of all datasets of [`RecordLog::unshaped`] that the file
-    /// has. The others are deleted, and have no entries.
+    /// Loads the `layouts`, which are those of all datasets of [`RecordLog::unshaped`] that the
+    /// file has. The others are deleted, and have no entries.
     pub(crate) fn use_unshaped(&self, layouts: &[Arc<DatasetBytes>]) -> Result<()> {
         for data in layouts {
             data.layout.seek_stored(data, 0, Seek::Data)?;
