@@ -29,16 +29,19 @@ def make():
             for v in ("q", "b"): g.createVariable(v, "i2", ("x",))
         n.createGroup("empty")
 def attributes(o):
-    names = []
-    h5py.h5a.iterate(o.id, lambda n: names.append(n) if not n.startswith(b"_h5dir") else None, index_type=h5py.h5.INDEX_CRT_ORDER)
-    return names, o.id.get_create_plist().get_attr_creation_order()
+    names, order = [], o.id.get_create_plist().get_attr_creation_order()
+    h5py.h5a.iterate(o.id, lambda n: names.append(n) if not n.startswith(b"_h5dir") else None, index_type=index(order))
+    return names, order
+def index(order):
+    return h5py.h5.INDEX_CRT_ORDER if order else h5py.h5.INDEX_NAME
 def show():
     with h5py.File(path, "r") as f:
         def one(name, o):
             links = []
             if isinstance(o, h5py.Group):
-                o.id.links.iterate(links.append, idx_type=h5py.h5.INDEX_CRT_ORDER)
-                links = links, o.id.get_create_plist().get_link_creation_order()
+                order = o.id.get_create_plist().get_link_creation_order()
+                o.id.links.iterate(links.append, idx_type=index(order))
+                links = links, order
             print(name, links, *attributes(o), sep="|")
         one("/", f["/"]); f.visititems(one)
 def change():

@@ -95,6 +95,10 @@ if os.fork() == 0:
 full = listen(".1.9999999999999999999", 0)
 waiting = socket.socket(socket.AF_UNIX)
 waiting.connect(sys.argv[1] + ".1.9999999999999999999")
+# Keeps the full socket open after this process.
+if os.fork() == 0:
+    time.sleep(5)
+    os._exit(0)
 print("up", flush=True)
 os.wait()
 loud.close()

@@ -3,7 +3,7 @@
 use super::context::{Context, Effects};
 use super::view::{Extent, Inode};
 use crate::base::Result;
-use crate::connector::{Form, ObjectId};
+use crate::connector::{Form, ObjectId, Seek};
 use crate::fs::types::{Errno, FsResult};
 
 /// Size and storage of the elements of `id` in `form`.
@@ -15,6 +15,10 @@ pub fn dataset_extent(cx: &Context<'_>, id: ObjectId, form: Form) -> Result<Exte
         cx.host.failed(Some(id), &e);
         0
     });
+    // Programs take a file without blocks for one hole, without asking (`tar -S`): it would lose a
+    // fill value that is not zero.
+    let has_data = || content.seek(0, Seek::Data).is_ok_and(|at| at == Some(0));
+    let allocated = if allocated == 0 && size > 0 && has_data() { 1 } else { allocated };
     Ok(Extent { size, allocated, block_size: content.block_size() })
 }
 
