@@ -171,7 +171,7 @@ def read(file, from_records=False, ids=False):
     file.visititems(visit)
     logs = {int(name[4:]): bytes(item[()].tobytes()) for name, item in group.items() if name.startswith("log_")}
     assert max(logs, default=0) == group.attrs["logs"]
-    version, serial, log, used, sequence, entries = map(int, group.attrs["state"])
+    version, serial, log, used, sequence, entries = map(int, group.attrs["state"][:6])
     assert version == 1
     if from_records:
         replay(arrays, logs, (0, 0), None, serial)
