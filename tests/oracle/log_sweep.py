@@ -492,7 +492,7 @@ def refusals(options, tally, folder):
             os.setxattr(os.path.join(mount, "d"), "user.h5dir.dataset", json.dumps({"dtype": "<i4", "shape": [4], "layout": "log"}).encode())
             tally.check(False, "a group LOG of the user: accepted")
         except OSError as e:
-            tally.equal(e.errno, 17, f"a group LOG of the user: {e}")
+            tally.equal(e.errno, 22, f"a group LOG of the user: {e}")
 
 
 def main():
