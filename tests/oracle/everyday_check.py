@@ -64,8 +64,22 @@ def compare(f, group, folder):
     return files
 
 
+def is_plain(text):
+    """Relative, without `.`, `..` and empty components."""
+    return not {b"", b".", b".."} & set(text.split(b"/"))
+
+
+def is_followed(at, text):
+    """True if libhdf5 follows the plain path `text` in the folder `at`: all links on the way are plain."""
+    for part in text.split(b"/"):
+        at = os.path.join(at, part)
+        if os.path.islink(at) and not (is_plain(os.readlink(at)) and is_followed(os.path.dirname(at), os.readlink(at))):
+            return False
+    return True
+
+
 def link(f, here, name, source, folder):
-    """A symbolic link is a soft link that libhdf5 follows to the same file, unless it leads out of the folder."""
+    """A symbolic link is a soft link that holds its text, and that libhdf5 follows if it is a plain relative path."""
     soft = here.get(name, getlink=True)
     if not isinstance(soft, h5py.SoftLink):
         raise SystemExit(f"{here.name}/{name!r}: not a soft link")
@@ -74,12 +88,11 @@ def link(f, here, name, source, folder):
     # Escaped names, and those that are shown escaped in some directory: docs/SEMANTICS.md, "Names".
     if parts[0] == b".h5dir" or any(re.search(rb"%([0-9A-F]{2}|EMPTY|~)", n) for n in parts):
         return
-    inside = target.startswith(os.path.realpath(folder) + b"/")
-    if path.startswith(VERBATIM):
-        if path != VERBATIM + text or inside and not text.startswith(b"/") and b"/../" not in text.lstrip(b"./"):
-            raise SystemExit(f"{here.name}/{name!r}: the link holds {path!r}, not {text!r}")
+    if path != (text if is_plain(text) else VERBATIM + text):
+        raise SystemExit(f"{here.name}/{name!r}: the link holds {path!r}, not {text!r}")
+    if not target.startswith(os.path.realpath(folder) + b"/") or not os.path.isfile(target):
         return
-    if not inside or not os.path.isfile(target):
+    if not is_plain(text) or not is_followed(os.path.dirname(source), text):
         return
     with open(target, "rb") as file:
         if read(here[name]) != file.read():

@@ -2,7 +2,6 @@
 
 mod bytes;
 mod kept_type;
-mod moved_links;
 mod names;
 mod xattrs;
 

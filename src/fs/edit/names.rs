@@ -3,10 +3,10 @@
 //! In directories whose names are links of the container, names are changed here. In other
 //! directories the view that shows them does.
 
-use super::{kept_type, moved_links};
+use super::kept_type;
 use crate::base::Error;
+use crate::connector::ObjectId;
 use crate::connector::edit::{Edit, Taken};
-use crate::connector::{LinkTarget, ObjectId, ObjectKind};
 use crate::fs::changes::ChangeLog;
 use crate::fs::create_rules::CreateRule;
 use crate::fs::done::Invalidate;
@@ -16,7 +16,7 @@ use crate::fs::namespace::{Namespace, Node, Place};
 use crate::fs::ownership;
 use crate::fs::stat::Stat;
 use crate::fs::symlink;
-use crate::fs::types::{Creator, Entry, Errno, FileKind, FsResult, Ino, OpenMode, ROOT, StoredLink};
+use crate::fs::types::{Creator, Entry, Errno, FileKind, FsResult, Ino, OpenMode, StoredLink};
 use crate::fs::views::{self, Child, Class, EditView, Host, Inode, Item, new_link_name};
 use crate::present::Editor;
 use std::sync::Arc;
@@ -195,22 +195,8 @@ impl NameEditor {
             let link = |edit: &dyn Edit, group, name: &[u8]| edit.external_link(group, name, &file, &object);
             return self.create_link(&slot, creator, link, invalidate);
         }
-        let place = symlink::Place { dir: &slot.dir.path(), prefix: &self.mounted.prefix };
-        let path = symlink::stored(target, place, &|names| self.is_group(names));
+        let path = symlink::stored(target, &self.mounted.prefix);
         self.create_link(&slot, creator, |edit, group, name| edit.symlink(group, name, &path), invalidate)
-    }
-
-    /// True if the path `names` from the root of the mount leads to a group, by hard links only.
-    fn is_group(&self, names: &[Vec<u8>]) -> bool {
-        let connector = &self.mounted.connector;
-        let Ok(mut id) = self.group(ROOT).map(|(_, group)| group) else { return false };
-        for name in names {
-            match connector.lookup(id, name).map(|link| link.map(|link| link.target)) {
-                Ok(Some(LinkTarget::Hard(member))) => id = member,
-                _ => return false,
-            }
-        }
-        connector.info(id).is_ok_and(|info| info.kind == ObjectKind::Group)
     }
 
     /// Creates the link `link`, which is stored as it is.
@@ -350,10 +336,6 @@ impl NameEditor {
         let removed = self.namespace.keeping(replaced, rename)?;
         self.changes.renamed(&node);
         there.iter().for_each(|there| self.changes.renamed(there));
-        let mut groups = self.move_inner_links(&node, [&from, &to]);
-        let exchanged = there.as_ref().filter(|_| taken == Taken::Exchange);
-        groups.extend(exchanged.into_iter().flat_map(|there| self.move_inner_links(there, [&to, &from])));
-        groups.extend([from.group, to.group]);
         let mut moved = vec![(node, to.place())];
         match there {
             Some(there) if taken == Taken::Exchange => moved.push((there, from.place())),
@@ -362,7 +344,7 @@ impl NameEditor {
         }
         self.changes.removed(removed);
         self.namespace.nodes.moved(&moved);
-        self.changes.names_changed(&groups, invalidate);
+        self.changes.names_changed(&[from.group, to.group], invalidate);
         Ok(())
     }
 
@@ -383,16 +365,6 @@ impl NameEditor {
                 self.changes.changed(&[new], invalidate);
             }
         }
-    }
-
-    /// Has the soft links in the group `node`, which was moved, lead to the same objects in it;
-    /// returns the groups that changed.
-    fn move_inner_links(&self, node: &Node, places: [&DirectorySlot; 2]) -> Vec<ObjectId> {
-        let Some(group) = node.item.group().filter(|id| id.is_own()) else { return Vec::new() };
-        let Ok(edit) = self.mounted.editor() else { return Vec::new() };
-        let path = |slot: &DirectorySlot| Some([self.mounted.prefix.clone(), slot.dir.path(), vec![slot.link_name.clone()?]].concat());
-        let [Some(from), Some(to)] = places.map(path) else { return Vec::new() };
-        moved_links::moved(&*self.mounted.connector, edit, group, &from, &to)
     }
 }
 

@@ -127,12 +127,13 @@ impl Node {
     }
 
     /// Link names that lead here from the root of the mount.
-    pub fn path(&self) -> Vec<Vec<u8>> {
+    pub fn path(self: &Arc<Node>) -> Vec<Vec<u8>> {
         let mut names = Vec::new();
-        let mut place = self.place();
-        while let Some(parent) = place.parent {
+        let mut at = self.clone();
+        while let Some(parent) = at.parent() {
+            let place = at.place();
             names.push(place.link_name.unwrap_or(place.name).into_vec());
-            place = parent.place();
+            at = parent;
         }
         names.reverse();
         names
@@ -179,10 +180,6 @@ impl Inode for Node {
 
     fn depth(&self) -> usize {
         std::iter::successors(self.parent(), |n| n.parent()).count()
-    }
-
-    fn names(&self) -> Vec<Vec<u8>> {
-        self.path()
     }
 
     fn levels_up_to(&self, id: ObjectId) -> Option<usize> {

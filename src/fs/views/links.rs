@@ -10,9 +10,6 @@ use crate::fs::name::{CONTROL, NAME_MAX, file_name, file_name_escaped, file_name
 use crate::fs::symlink;
 use std::ops::ControlFlow;
 
-/// Directories between the root of the mount and those of `.h5dir/versions/N`.
-const VERSION_DEPTH: usize = 3;
-
 /// A view whose directories are groups.
 pub trait LinkView: View {
     /// How an object that is neither a group nor a map is shown; `None`: not at all.
@@ -132,18 +129,15 @@ pub trait LinkView: View {
     fn soft(&'static self, cx: &Context<'_>, dir: &dyn Inode, group: ObjectId, path: &[u8]) -> Option<Item> {
         let verbatim = || symlink::target_of_verbatim(path).filter(|t| cx.outside_links || symlink::stays_inside(t, dir.depth()));
         if self.shows_soft_links() && group.is_own() {
-            let target = || symlink::soft(path, symlink::Place { dir: &dir.names(), prefix: cx.prefix });
-            return Some(object::symlink(verbatim().map_or_else(target, <[u8]>::to_vec)));
+            return Some(object::symlink(verbatim().map_or_else(|| symlink::soft(path, dir.depth(), cx.prefix), <[u8]>::to_vec)));
         }
         match cx.connector.resolve(group, path) {
             Ok(Some(id)) => self.found(cx, dir, id),
-            // In another version of the container, a link that leads to no object stays a link.
-            _ if cx.connector.versions().is_some() => {
-                let names = dir.names();
-                let place = symlink::Place { dir: names.get(VERSION_DEPTH..).unwrap_or_default(), prefix: cx.prefix };
-                Some(object::symlink(verbatim().map_or_else(|| symlink::soft(path, place), <[u8]>::to_vec)))
+            // In another version of the container, a text that was given to symlink(2) stays.
+            _ => {
+                let text = verbatim().filter(|_| cx.connector.versions().is_some());
+                Some(object::symlink(text.map_or_else(|| symlink::dangling(b"soft", path), <[u8]>::to_vec)))
             }
-            _ => Some(object::symlink(symlink::dangling(b"soft", path))),
         }
     }
 

@@ -152,8 +152,6 @@ pub trait Inode: Send + Sync {
     fn is_gone(&self) -> bool;
     /// Directories between it and the root of the mount.
     fn depth(&self) -> usize;
-    /// Link names that lead here from the root of the mount.
-    fn names(&self) -> Vec<Vec<u8>>;
     /// Directories up to the group `id`, if this is it or lies in it.
     fn levels_up_to(&self, id: ObjectId) -> Option<usize>;
 }
