@@ -295,7 +295,8 @@ def command_line():
         run(H5DIR, "erase", f"{FILE}:/d", "--select", ":")
         agrees(profile, "d", np.full((10, 20), -1, "<f4"), np.zeros((10, 20), bool), -1)
         with Mounted():
-            assert os.stat(os.path.join(MNT, "d")).st_blocks == 0, "chunks without defined elements are freed"
+            # One block: `tar -S` would take a file without blocks for zeros.
+            assert os.stat(os.path.join(MNT, "d")).st_blocks == 1, "chunks without defined elements are freed"
             assert (np.fromfile(os.path.join(MNT, "d"), "<f4") == -1).all()
         if profile in READABLE:
             with h5py.File(FILE) as f:
