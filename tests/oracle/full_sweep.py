@@ -3,9 +3,14 @@
 Each round puts a file into a tmpfs of 8 MiB (as root; else the rounds are skipped), mounts it read-write, and lets several threads append, create
 files and set attributes until each of them has been told ENOSPC. What was acknowledged by fsync must be there afterwards, for the
 mount, and for stock h5py after unmounting; when the file system is made larger, writing goes on. So it does when the elements of a
-dataset are a hole that cannot be filled.
+dataset are a hole that cannot be filled. A file that is copied to the full file system is there as far as `write` acknowledged
+it, never as zeros; what was removed can be committed, whatever layout it had.
 """
+import contextlib
 import errno
+import functools
+import itertools
+import json
 import os
 import random
 import subprocess
@@ -60,9 +65,9 @@ class Writer(threading.Thread):
             pass
 
 
-def one_round(t, binary, label, seed, what):
+def one_round(t, binary, label, seed, what, size=8):
     with tempfile.TemporaryDirectory(prefix="h5dir-full-") as place:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}m", "tmpfs", place], check=True)
         try:
             what(t, binary, place, label, seed)
         finally:
@@ -146,6 +151,117 @@ def sparse(t, binary, place, label, seed):
         t.check(not any(got[5:1000000]) and not any(got[2100000:]), f"{label}: h5py reads zeros beside it")
 
 
+LAYOUTS = {
+    "": None,
+    "filters": {"dtype": "u1", "chunks": [1000], "filters": ["shuffle", {"deflate": 4}]},
+    "map": {"dtype": "u1", "chunks": [1000], "layout": "sparse"},
+    "filter": {"dtype": "u1", "chunks": [1000], "layout": "sparse", "profile": "filter"},
+    "structured": {"dtype": "u1", "chunks": [1000], "layout": "sparse", "profile": "structured"},
+    "log": {"dtype": "u1", "layout": "log"},
+    "deflated log": {"dtype": "u1", "layout": "log", "profile": "deflate"},
+}
+
+
+def create_as(path, layout):
+    """A new file of a layout, open for writing."""
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    try:
+        if LAYOUTS[layout]:
+            os.setxattr(path, "user.h5dir.dataset", json.dumps(LAYOUTS[layout] | {"shape": [0], "maxshape": [None]}).encode())
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+@contextlib.contextmanager
+def mounted(binary, path):
+    """The daemon of a mount of `path`, and the mount point, which is unmounted at the end."""
+    with tempfile.TemporaryDirectory(prefix="h5dir-full-mnt-") as point:
+        daemon = subprocess.Popen([binary, "mount", "-f", "--read-write", path, point], stdin=subprocess.DEVNULL)
+        try:
+            wait(lambda: os.path.ismount(point))
+            yield daemon, point
+        finally:
+            if daemon.poll() is None:
+                daemon.kill()
+                daemon.wait()
+            subprocess.run(["umount", "-l", point], check=False, stderr=subprocess.DEVNULL)
+
+
+def killed_or_unmounted(binary, daemon, point, kill):
+    if kill:
+        daemon.kill()
+        daemon.wait(60)
+        return 0
+    subprocess.run([binary, "umount", point], check=False, stdin=subprocess.DEVNULL)
+    return daemon.wait(60)
+
+
+def copied(t, binary, place, label, seed, layout, kill):
+    """A file that does not fit is copied over another one, and alone."""
+    path, rnd = f"{place}/f.h5", random.Random(seed)
+    subprocess.run([binary, "create", path], check=True, stdin=subprocess.DEVNULL)
+    written = {}
+    with mounted(binary, path) as (daemon, point):
+        works(t, f"{point}/old", b"old " * 1000, f"{label}: the old file")
+        for name in ("old", "new"):
+            fd = create_as(f"{point}/{name}", layout)
+            data, full = b"", None
+            try:
+                for _ in range(100):
+                    piece = rnd.randbytes(100000).replace(b"\0", b"x")
+                    data += piece[: os.write(fd, piece)]
+            except OSError as e:
+                full = e.errno
+            t.check(full in FULL, f"{label}: {name} was told {full}")
+            written[name] = data
+            try:
+                os.fsync(fd)
+            except OSError as e:
+                t.check(False, f"{label}: fsync of {name}, which was acknowledged: {e}")
+            os.close(fd)
+        t.equal(killed_or_unmounted(binary, daemon, point, kill), 0, f"{label}: exit status")
+    back = {name: subprocess.run([binary, "cat", f"{path}:/{name}"], capture_output=True, stdin=subprocess.DEVNULL).stdout for name in written}
+    for name, data in written.items():
+        t.check(back[name][: len(data)] == data, f"{label}: {name} has {len(back[name])} bytes of {len(data)}")
+        t.check(not any(back[name][len(data) :]), f"{label}: bytes of {name} that were not written")
+    t.equal(subprocess.run([binary, "check", "--data", path], capture_output=True, stdin=subprocess.DEVNULL).returncode, 0, f"{label}: check")
+
+
+def removed(t, binary, place, label, seed, layout):
+    """Everything is removed from a full file system, and the next file fits."""
+    path, rnd = f"{place}/f.h5", random.Random(seed)
+    subprocess.run([binary, "create", path], check=True, stdin=subprocess.DEVNULL)
+    with mounted(binary, path) as (daemon, point):
+        os.mkdir(f"{point}/fill")
+        told = 0
+        for n in range(60):
+            try:
+                fd = create_as(f"{point}/fill/{n}", layout)
+                try:
+                    os.write(fd, rnd.randbytes(300000))
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+            except OSError as e:
+                t.check(e.errno in FULL, f"{label}: {e}")
+                told += 1
+        t.check(told > 0, f"{label}: the file system is full")
+        try:
+            for name in os.listdir(f"{point}/fill"):
+                os.unlink(f"{point}/fill/{name}")
+        except OSError as e:
+            t.check(False, f"{label}: removing: {e}")
+        sync(point, lambda e: t.check(False, f"{label}: committing removals: {e}"))
+        if "log" not in layout:
+            works(t, f"{point}/again", b"more " * 10000, f"{label}: writing after files were removed")
+        t.equal(killed_or_unmounted(binary, daemon, point, False), 0, f"{label}: exit status")
+    listed = subprocess.run([binary, "ls", f"{path}:/fill"], capture_output=True, stdin=subprocess.DEVNULL)
+    t.equal((listed.returncode, listed.stdout), (0, b""), f"{label}: names left")
+    t.equal(subprocess.run([binary, "check", "--data", path], capture_output=True, stdin=subprocess.DEVNULL).returncode, 0, f"{label}: check")
+
+
 def put(path, data, at):
     """Writes elements and syncs; the error's number, or 0."""
     try:
@@ -169,12 +285,12 @@ def works(t, path, data, what):
         t.check(False, f"{what}: {e}")
 
 
-def sync(path):
+def sync(path, failed=lambda e: None):
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
-    except OSError:
-        pass
+    except OSError as e:
+        failed(e)
     finally:
         os.close(fd)
 
@@ -198,6 +314,12 @@ def main():
         one_round(t, options.bin, f"round {number}", options.seed + number, filled)
     for seed in (0, 1):
         one_round(t, options.bin, f"hole {seed}", seed, sparse)
+    for layout, size in itertools.product(LAYOUTS, (2, 5)):
+        name = f"{layout or 'dense'}, {size} MiB"
+        for kill in (False, True):
+            what = functools.partial(copied, layout=layout, kill=kill)
+            one_round(t, options.bin, f"copied, {name}, {'killed' if kill else 'unmounted'}", options.seed, what, size)
+        one_round(t, options.bin, f"removed, {name}", options.seed, functools.partial(removed, layout=layout), size)
     t.finish()
 
 

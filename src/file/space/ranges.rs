@@ -76,6 +76,11 @@ impl Ranges {
         out
     }
 
+    /// True if all of `range` is in the set.
+    pub fn covers(&self, range: &Range<u64>) -> bool {
+        range.is_empty() || self.0.range(..=range.start).next_back().is_some_and(|(_, end)| *end >= range.end)
+    }
+
     /// The range that begins at or before `at` and is the last to do so: the one with `at`, if any
     /// has it.
     pub(super) fn containing(&self, at: u64) -> Option<Range<u64>> {

@@ -24,9 +24,70 @@ impl Transaction {
     pub fn release_free_storage(&self) {
         self.releases_storage.store(true, Ordering::Release);
     }
+
+    /// Ensures storage for the next `len` bytes of growth: for data in memory that is stored later.
+    /// The file is extended over them.
+    pub fn reserve_growth(&self, len: u64) -> io::Result<()> {
+        let end = self.state.read().space.end();
+        let goal = end.checked_add(len).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
+        self.reserve_range(end..goal)
+    }
+
+    /// Ensures storage for `range`, allocated bytes that are written later, or bytes past them.
+    pub fn reserve_range(&self, range: Range<u64>) -> io::Result<()> {
+        if self.state.read().stored.covers(&range) {
+            return Ok(());
+        }
+        self.usable()?;
+        let _idle = self.background.wait();
+        self.state.write().reserve(&*self.driver, range)
+    }
 }
 
 impl State {
+    /// Allocates storage for `range`, and past it if possible. On failure the file keeps its
+    /// length, so that no storage past it is taken.
+    fn reserve(&mut self, driver: &dyn WriteDriver, range: Range<u64>) -> io::Result<()> {
+        let unit = if self.low_space { GRANULE } else { (self.len / PIECES_PER_FILE).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX) };
+        let up = |end: u64, unit: u64| end.checked_next_multiple_of(unit).unwrap_or(end);
+        let from = range.start - range.start % GRANULE;
+        let wide = from..up(range.end.saturating_add(unit), GRANULE);
+        self.reserve_exactly(driver, wide).or_else(|_| {
+            self.low_space = true;
+            self.reserve_exactly(driver, from..up(range.end, GRANULE))
+        })
+    }
+
+    fn reserve_exactly(&mut self, driver: &dyn WriteDriver, range: Range<u64>) -> io::Result<()> {
+        let len = self.len;
+        if range.end > len {
+            driver.set_len(range.end)?;
+            (self.len, self.unsynced) = (range.end, true);
+        }
+        let reserved = self.allocate_ranges(driver, range.clone()).and_then(|able| match able {
+            true => Ok(()),
+            false => self.fill(driver, range.clone()),
+        });
+        if reserved.is_err() && range.end > len && driver.set_len(len).is_ok() {
+            self.len = len;
+            self.stored.remove(len..range.end);
+        }
+        reserved
+    }
+
+    /// Writes the bytes of `range` unchanged where the file system cannot allocate storage on
+    /// request.
+    fn fill(&mut self, driver: &dyn WriteDriver, range: Range<u64>) -> io::Result<()> {
+        while let Some(missing) = self.without_storage(&range) {
+            let known = driver.storage_end(missing.start).filter(|end| *end > missing.start);
+            match known {
+                Some(end) => self.stored.insert(missing.start..end.min(range.end)),
+                None => self.rewrite(driver, missing)?,
+            }
+        }
+        Ok(())
+    }
+
     /// Allocates storage for `part`, and around it if possible. False if the file system cannot do
     /// that.
     pub(super) fn allocate_storage(&mut self, driver: &dyn WriteDriver, part: &Range<u64>) -> io::Result<bool> {

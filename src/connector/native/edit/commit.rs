@@ -36,8 +36,9 @@ impl NativeConnector {
             change.flush_all().map(|()| state)
         };
         let mut logged = flush();
-        if logged.as_ref().is_err_and(is_full) && store.transaction()?.is_relieved() {
-            // Commits removals first, then stores the rest in the freed space.
+        // Without all chunks nothing is published: a file would have zeros in their place. Else
+        // commits removals first, in whose space the rest is stored.
+        if logged.as_ref().is_err_and(is_full) && store.transaction()?.is_relieved() && !self.has_unstored() {
             logged = self.options.neighbours.sync().and_then(|()| store.commit()).and_then(|()| flush());
         }
         let (flushed, state) = match logged {

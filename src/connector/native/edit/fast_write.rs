@@ -29,6 +29,10 @@ impl NativeConnector {
         let open = self.dataset(id)?;
         let written = offset..offset.saturating_add(bytes.len() as u64);
         self.note_holes(id, open.dataset.bytes.size, Touched::Written(written))?;
+        // An operation may store chunks for which there is no storage, or be rolled back.
+        if self.reserve_unstored(Some(bytes.len() as u64)).is_err() {
+            return Ok(false);
+        }
         let put = self.put(&open.dataset, offset, bytes);
         if put.as_ref().is_err_and(is_full) {
             store.transaction()?.note_starved();

@@ -6,6 +6,7 @@ use super::super::{NativeConnector, create};
 use crate::connector::edit::Edit;
 use crate::connector::native::tests::editor;
 use crate::connector::{Connector, Form, ObjectId};
+use crate::file::FileDriver;
 use crate::file::fault::{Fault, FaultyFile, FaultyPlace, LENGTH, Plan, READ, UNSURE, WRITE};
 use crate::file::memory::{GrowingFile, MemoryJournal};
 use std::path::PathBuf;
@@ -46,6 +47,14 @@ const DATASETS: [&str; 6] = [
     r#"{"dtype": "<i4", "shape": [40, 3], "maxshape": [null, 3], "chunks": [8, 2], "layout": "sparse", "profile": "structured", "filters": ["deflate 1"]}"#,
 ];
 
+/// Allocates all of the file, so that an operation that needs space must extend it.
+fn use_reserved(c: &NativeConnector) {
+    let store = c.file(0).unwrap().store.clone();
+    let transaction = store.transaction().unwrap();
+    let free = transaction.extent().unwrap().0 - transaction.end();
+    transaction.append(free).unwrap();
+}
+
 /// Does `operation` with the n-th fault, for every n; `check` sees the dataset after each failure,
 /// with what it held before.
 fn each_fault(
@@ -56,9 +65,10 @@ fn each_fault(
     let mut failed = 0;
     for fact in DATASETS {
         let kinds = [(READ, libc::EIO), (WRITE, libc::ENOSPC), (LENGTH, libc::ENOSPC)];
-        for (kind, errno, memory) in kinds.iter().flat_map(|&(k, e)| [(k, e, 0), (k, e, UNSURE)]) {
+        let kinds = kinds.iter().flat_map(|&(k, e)| [(k, e, 1), (k | UNSURE, e, 1), (k, e, u32::MAX), (k | UNSURE, e, u32::MAX)]);
+        for (kind, errno, times) in kinds {
             for n in 0..1000 {
-                let plan = Plan::new(kind | memory, n, 1, Fault::Errno(errno));
+                let plan = Plan::new(kind, n, times, Fault::Errno(errno));
                 let c = writable(&plan);
                 let id = dataset(&c, fact);
                 c.write(id, 0, &(0..480).map(|i| (i % 251) as u8 + 1).collect::<Vec<_>>()).unwrap();
@@ -70,6 +80,8 @@ fn each_fault(
                     c.write(id, at, &[0xee; 9]).unwrap();
                 }
                 let before = bytes(&c, id);
+                use_reserved(&c);
+                c.forget_all();
                 plan.pause(false);
                 let done = operation(&c, id);
                 plan.pause(true);
@@ -120,13 +132,20 @@ fn a_failed_write_past_the_end_leaves_no_elements_past_the_extent() {
 }
 
 #[test]
-fn a_failed_unlink_loses_nothing() {
-    for committed in [false, true] {
-        each_fault(committed, &|c, _| c.unlink(c.root(), b"d", false).map(drop), &|c, id, before| {
-            assert_eq!(bytes(c, id), before);
+fn removing_a_dataset_with_dirty_chunks_needs_no_space() {
+    for (fact, committed) in DATASETS.iter().flat_map(|fact| [(fact, false), (fact, true)]) {
+        let plan = Plan::new(LENGTH, 0, u32::MAX, Fault::Errno(libc::ENOSPC));
+        let c = writable(&plan);
+        let id = dataset(&c, fact);
+        c.write(id, 0, &[7; 480]).unwrap();
+        if committed {
             c.commit().unwrap();
-            c.environment().forget(super::key(id));
-            assert_eq!(bytes(c, id), before);
-        });
+        }
+        c.write(id, 200, &[0xee; 9]).unwrap();
+        use_reserved(&c);
+        plan.pause(false);
+        c.unlink(c.root(), b"d", false).unwrap_or_else(|e| panic!("{fact}: {e}"));
+        c.commit().unwrap_or_else(|e| panic!("{fact}: {e}"));
+        assert!(c.lookup(c.root(), b"d").unwrap().is_none());
     }
 }

@@ -11,7 +11,7 @@ use super::super::released_log::COUNTS;
 use super::super::{NativeConnector, attribute};
 use super::attributes::put;
 use super::flush::LogFlush;
-use super::{Change, now};
+use super::{Change, is_full, now};
 use crate::base::datatype::{ByteOrder, Class, Datatype, FixedPoint};
 use crate::base::shape::Shape;
 use crate::base::{Address, Error, Result};
@@ -341,8 +341,11 @@ impl Change<'_> {
         }
         self.flush_log(LogFlush::Commit)?;
         if log.wants_index(close) {
-            let state = self.atomically(|| self.write_index(&log, close, None))?;
-            return Ok(Some(state));
+            match self.atomically(|| self.write_index(&log, close, None)) {
+                // The file is read like that of a killed session, without an index.
+                Err(e) if is_full(&e) && !log.wants_index(false) => tracing::warn!("no space for the index of the log: {e}"),
+                state => return state.map(Some),
+            }
         }
         let Some(state) = log.awaited_state() else { return Ok(None) };
         self.atomically(|| self.set_state(state))?;

@@ -160,7 +160,7 @@ impl NativeConnector {
         let mut piece = vec![0; usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0)];
         let env = &self.options.environment;
         d.bytes.read(env, range.start, &mut piece)?;
-        change.atomically(|| d.layout().overwrite(&d.bytes, env, range.start, &piece))?;
+        change.atomically_reserved(|| d.layout().overwrite(&d.bytes, env, range.start, &piece))?;
         change.settle()?;
         compaction.at = range.end;
         compaction.moved = compaction.moved.saturating_add(piece.len() as u64);

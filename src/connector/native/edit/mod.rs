@@ -21,6 +21,8 @@ mod fast_write;
 #[cfg(test)]
 mod fault_tests;
 mod flush;
+#[cfg(test)]
+mod full_tests;
 mod holes;
 #[cfg(test)]
 mod large_tests;
@@ -47,6 +49,7 @@ mod ranges_tests;
 mod references;
 mod refused;
 mod relayout;
+mod reserve;
 mod rewrite;
 mod sequences;
 #[cfg(test)]
@@ -253,31 +256,17 @@ impl NativeConnector {
     /// retries once.
     fn operate<T>(&self, objects: &[ObjectId], f: impl Fn(&Change<'_>) -> Result<T>) -> Result<T> {
         let mut change = self.change(objects)?;
-        let mut result = change.atomically(|| f(&change));
-        if result.as_ref().is_err_and(is_full) && self.is_relieved() {
+        let mut result = change.atomically_reserved(|| f(&change));
+        if result.as_ref().is_err_and(is_full) && (self.is_relieved() || self.has_unstored()) {
             drop(change);
             self.commit_all(false)?;
             change = self.change(objects)?;
-            result = change.atomically(|| f(&change));
+            result = change.atomically_reserved(|| f(&change));
         }
         let result = result?;
         change.settle()?;
         self.relieve();
         Ok(result)
-    }
-
-    fn is_relieved(&self) -> bool {
-        self.file(0).is_ok_and(|f| f.store.transaction().is_ok_and(|t| t.is_relieved()))
-    }
-
-    /// Commits on a full disk, because freed space is usable only after a commit.
-    fn relieve(&self) {
-        if self.is_relieved()
-            && let Err(e) = self.commit_all(false)
-        {
-            // The next write or commit returns the error.
-            tracing::debug!("no room is made on the disk: {e}");
-        }
     }
 
     /// Runs an operation that may replace a dataset. Stores its dirty chunks first, because those
@@ -286,7 +275,7 @@ impl NativeConnector {
         let change = self.change(&[id])?;
         change.flush_dataset(id)?;
         change.flush_log(flush::LogFlush::Early)?;
-        let result = change.atomically(|| f(&change));
+        let result = change.atomically_reserved(|| f(&change));
         if result.is_err() {
             self.options.environment.forget(key(id));
         }

@@ -271,7 +271,7 @@ impl NativeConnector {
         if change.preparable(id, spec)?.is_none_or(|(_, creation)| creation != p.creation) {
             return Ok(None);
         }
-        let changed = change.atomically(|| change.change_dataset(id, spec.clone()));
+        let changed = change.atomically_reserved(|| change.change_dataset(id, spec.clone()));
         changed.inspect_err(|_| p.adopted.store(false, Ordering::Release))?;
         if p.adopted.load(Ordering::Acquire) {
             // Dirty chunks of the old layout.

@@ -229,7 +229,7 @@ impl NativeConnector {
             let step = self.change(&[from.0, to.0]).and_then(|change| {
                 // Copies of stored chunks do not contain dirty ones.
                 change.flush_dataset(from.0)?;
-                let n = change.atomically(|| change.copy(on(from), on(to), len.saturating_sub(done)))?;
+                let n = change.atomically_reserved(|| change.copy(on(from), on(to), len.saturating_sub(done)))?;
                 change.settle().map(|()| n)
             });
             match step {
